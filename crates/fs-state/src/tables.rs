@@ -1,0 +1,43 @@
+//! The tables the state machine reads and the store that keeps them.
+
+use std::io;
+use tidepool_types::{Ino, TxnId};
+use tidepool_wire::record::{Dentry, DirPart, Inode, Mutation, Outcome};
+
+/// Read access to the metadata tables of one daemon.
+pub trait MetaView {
+    fn inode(&self, ino: Ino) -> Option<Inode>;
+    fn dentry(&self, parent: Ino, name: &[u8]) -> Option<Dentry>;
+    fn dir_part(&self, dir: Ino) -> Option<DirPart>;
+    /// Entries of `dir` here in byte order of their names, those after `after` only, at most `max`.
+    fn list(&self, dir: Ino, after: Option<&[u8]>, max: usize) -> Vec<(Box<[u8]>, Dentry)>;
+    fn outcome(&self, txn: TxnId) -> Option<Outcome>;
+    /// Outcomes, oldest transaction ids in no particular order, at most `max`.
+    fn outcomes(&self, max: usize) -> Vec<(TxnId, Outcome)>;
+    /// First object number that certainly was never given out.
+    fn next_count(&self) -> u64;
+    /// Objects whose chunks on peers still have to be dropped, at most `max`.
+    fn reaps(&self, max: usize) -> Vec<Ino>;
+    /// Inodes with an id above `after`, ascending, at most `max`; for checks.
+    fn inodes_after(&self, after: Option<Ino>, max: usize) -> Vec<Inode>;
+    /// Directories with an id above `after` that have a part here, ascending, at most `max`; for checks.
+    fn dir_parts_after(&self, after: Option<Ino>, max: usize) -> Vec<(Ino, DirPart)>;
+    /// Number of inodes.
+    fn inode_count(&self) -> u64;
+}
+
+/// Tables that can be changed and made durable. All back ends pass one behaviour suite.
+pub trait MetaStore: MetaView + Send {
+    /// Applies `batch` as one atomic step that survives the death of this process.
+    /// On an error nothing of the batch is visible.
+    fn commit(&mut self, batch: &[Mutation]) -> io::Result<()>;
+
+    /// Returns when everything committed survives a power failure.
+    fn sync(&mut self) -> io::Result<()>;
+
+    /// Bounds the store's disk use; called when the daemon is idle or the log has grown.
+    fn compact(&mut self) -> io::Result<()>;
+
+    /// Name of the back end, for `status`.
+    fn name(&self) -> &'static str;
+}

@@ -1,0 +1,127 @@
+//! Object attributes, as `stat` shows them.
+
+use crate::{Errno, Ino};
+
+/// Seconds and nanoseconds since 1970-01-01 UTC. `nsec` is below 10^9.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
+pub struct TimeSpec {
+    pub sec: i64,
+    pub nsec: u32,
+}
+
+impl TimeSpec {
+    /// Nanoseconds since the epoch, saturating.
+    pub fn as_nanos(self) -> i128 {
+        i128::from(self.sec) * 1_000_000_000 + i128::from(self.nsec)
+    }
+}
+
+/// What an object is. The numbers are those of the wire and of `d_type`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[repr(u8)]
+pub enum FileKind {
+    Fifo = 1,
+    CharDevice = 2,
+    Directory = 4,
+    BlockDevice = 6,
+    Regular = 8,
+    Symlink = 10,
+    Socket = 12,
+}
+
+impl FileKind {
+    /// The kind that the type bits of a `st_mode` tell.
+    pub fn from_mode(mode: u32) -> Result<FileKind, Errno> {
+        FileKind::from_dtype(((mode & libc::S_IFMT) >> 12) as u8)
+    }
+
+    /// The kind that a `d_type` number tells.
+    pub fn from_dtype(dtype: u8) -> Result<FileKind, Errno> {
+        Ok(match dtype {
+            1 => FileKind::Fifo,
+            2 => FileKind::CharDevice,
+            4 => FileKind::Directory,
+            6 => FileKind::BlockDevice,
+            8 => FileKind::Regular,
+            10 => FileKind::Symlink,
+            12 => FileKind::Socket,
+            _ => return Err(Errno::EINVAL),
+        })
+    }
+
+    /// The type bits of `st_mode`.
+    pub fn mode_bits(self) -> u32 {
+        u32::from(self as u8) << 12
+    }
+}
+
+/// Attributes of one object.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Attr {
+    pub ino: Ino,
+    /// Type and permission bits, as in `st_mode`.
+    pub mode: u32,
+    pub nlink: u32,
+    pub uid: u32,
+    pub gid: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Stored blocks of [`crate::BLOCK_SIZE`] bytes over all daemons (not `st_blocks`, which counts 512).
+    pub blocks: u64,
+    /// Device number of device nodes; 0 otherwise.
+    pub rdev: u64,
+    pub atime: TimeSpec,
+    pub mtime: TimeSpec,
+    pub ctime: TimeSpec,
+    /// Bytes of each chunk of this file.
+    pub chunk_size: u32,
+}
+
+impl Attr {
+    pub fn kind(&self) -> FileKind {
+        FileKind::from_mode(self.mode).expect("records are checked when they are made")
+    }
+
+    pub fn is_dir(&self) -> bool {
+        self.mode & libc::S_IFMT == libc::S_IFDIR
+    }
+
+    /// `st_blocks`: units of 512 bytes.
+    pub fn blocks_512(&self) -> u64 {
+        self.blocks * u64::from(crate::BLOCK_SIZE / 512)
+    }
+}
+
+/// A change of attributes; `None` leaves a field alone. `size` truncates or extends.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SetAttr {
+    /// Permission bits only (07777).
+    pub mode: Option<u32>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub size: Option<u64>,
+    pub atime: Option<TimeSpec>,
+    pub mtime: Option<TimeSpec>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_agree_with_mode_bits() {
+        for (kind, bits) in [
+            (FileKind::Fifo, libc::S_IFIFO),
+            (FileKind::CharDevice, libc::S_IFCHR),
+            (FileKind::Directory, libc::S_IFDIR),
+            (FileKind::BlockDevice, libc::S_IFBLK),
+            (FileKind::Regular, libc::S_IFREG),
+            (FileKind::Symlink, libc::S_IFLNK),
+            (FileKind::Socket, libc::S_IFSOCK),
+        ] {
+            assert_eq!(kind.mode_bits(), bits);
+            assert_eq!(FileKind::from_mode(bits | 0o644), Ok(kind));
+        }
+        assert_eq!(FileKind::from_mode(0o644), Err(Errno::EINVAL));
+    }
+}

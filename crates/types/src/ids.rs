@@ -1,0 +1,119 @@
+//! Identities: objects, daemons, pool instances, client sessions, transactions.
+
+use std::fmt;
+
+/// Position of a daemon in the pool's member list; 0-based.
+pub type DaemonIndex = u16;
+
+/// Stable id of one object (file, directory, link, ...) of a pool.
+///
+/// The upper 16 bits name the *home* daemon, which keeps the object's record and its
+/// first chunk; the lower 48 bits count up there. An object keeps its id when it is
+/// renamed, so a rename never moves data.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ino(pub u64);
+
+impl Ino {
+    /// The root directory: home 0, count 1. FUSE demands the value 1 as well.
+    pub const ROOT: Ino = Ino(1);
+    const COUNT_BITS: u32 = 48;
+    /// Largest count a home may hand out.
+    pub const COUNT_MAX: u64 = (1 << Self::COUNT_BITS) - 1;
+
+    /// Builds the id of the object number `count` of daemon `home`.
+    pub fn new(home: DaemonIndex, count: u64) -> Ino {
+        assert!(count <= Self::COUNT_MAX, "object count {count} overflows its field");
+        Ino((u64::from(home) << Self::COUNT_BITS) | count)
+    }
+
+    /// Daemon that keeps the object's record.
+    pub fn home(self) -> DaemonIndex {
+        (self.0 >> Self::COUNT_BITS) as DaemonIndex
+    }
+
+    /// Running number of the object at its home.
+    pub fn count(self) -> u64 {
+        self.0 & Self::COUNT_MAX
+    }
+}
+
+impl fmt::Debug for Ino {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.home(), self.count())
+    }
+}
+
+impl fmt::Display for Ino {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+macro_rules! id128 {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+        pub struct $name(pub [u8; 16]);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+
+        impl $name {
+            /// Reads the 32 hexadecimal digits that `Display` writes.
+            pub fn parse(text: &str) -> Option<$name> {
+                if text.len() != 32 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
+                    return None;
+                }
+                let mut id = [0u8; 16];
+                for (i, byte) in id.iter_mut().enumerate() {
+                    *byte = u8::from_str_radix(&text[2 * i..2 * i + 2], 16).ok()?;
+                }
+                Some($name(id))
+            }
+        }
+    };
+}
+
+id128!(
+    /// One pool, from its start to its end (and over `--keep` restarts).
+    InstanceId
+);
+id128!(
+    /// One client process. Its open handles and locks end with its last connection.
+    SessionId
+);
+id128!(
+    /// One multi-daemon change (rename, rmdir); see `docs/consistency.md`.
+    TxnId
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ino_packs_home_and_count() {
+        let ino = Ino::new(0xffff, Ino::COUNT_MAX);
+        assert_eq!(ino.0, u64::MAX);
+        assert_eq!((ino.home(), ino.count()), (0xffff, Ino::COUNT_MAX));
+        assert_eq!(Ino::ROOT.home(), 0);
+    }
+
+    #[test]
+    fn ids_print_and_parse() {
+        let id = InstanceId(*b"\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\xff");
+        assert_eq!(id.to_string(), "000102030405060708090a0b0c0d0eff");
+        assert_eq!(InstanceId::parse(&id.to_string()), Some(id));
+        assert_eq!(InstanceId::parse("zz"), None);
+        assert_eq!(InstanceId::parse(&"+1".repeat(16)), None);
+    }
+}

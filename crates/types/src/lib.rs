@@ -1,0 +1,40 @@
+//! Ids, units, attributes and errors shared by every crate.
+//!
+//! Nothing here does I/O.
+
+#![forbid(unsafe_code)]
+
+mod attr;
+mod errno;
+mod ids;
+mod size;
+
+pub use attr::{Attr, FileKind, SetAttr, TimeSpec};
+pub use errno::Errno;
+pub use ids::{DaemonIndex, Ino, InstanceId, SessionId, TxnId};
+pub use size::{SizeError, format_size, parse_size};
+
+/// Default bytes of a chunk (S2 §2.2.3: 512 KiB).
+pub const CHUNK_SIZE_DEFAULT: u32 = 512 * 1024;
+/// Smallest chunk a file may have: one checksum block.
+pub const CHUNK_SIZE_MIN: u32 = BLOCK_SIZE;
+/// Largest chunk a file may have. One request never carries more than a chunk.
+pub const CHUNK_SIZE_MAX: u32 = 16 * 1024 * 1024;
+/// Bytes under one checksum. One page, because a killed daemon leaves every page of an
+/// interrupted write either wholly old or wholly new, never torn.
+pub const BLOCK_SIZE: u32 = 4096;
+/// Longest name of one directory entry, in bytes (POSIX NAME_MAX).
+pub const NAME_MAX: usize = 255;
+/// Longest target of a symbolic link, in bytes.
+pub const SYMLINK_MAX: usize = 4095;
+/// Largest file, in bytes. Keeps every offset sum within `i64`, which `off_t` is.
+pub const FILE_SIZE_MAX: u64 = 1 << 60;
+/// Most daemons in one pool: the width of [`Ino`]'s home field.
+pub const DAEMONS_MAX: usize = 1 << 16;
+/// Most extended attribute bytes (names and values) of one object.
+pub const XATTR_BYTES_MAX: usize = 64 * 1024;
+
+/// True when `size` may be the chunk size of a file.
+pub fn chunk_size_valid(size: u32) -> bool {
+    (CHUNK_SIZE_MIN..=CHUNK_SIZE_MAX).contains(&size) && size.is_multiple_of(BLOCK_SIZE)
+}
