@@ -1,10 +1,35 @@
 //! The metadata state machine of one pool daemon.
 //!
-//! Pure: a request and the time come in, a reply, the mutations to log and the effects to
-//! carry out come out. `docs/consistency.md` says what it promises.
+//! Pure: a request and the time come in; a reply comes out, and the store it was given has
+//! taken one atomic batch of mutations. `docs/consistency.md` says what it promises.
+//!
+//! ```text
+//!             Prepare / PrepareDir                 Finish(committed) : entry or part is gone
+//!   free ───────────────────────────▶ held by txn ─┤
+//!    ▲                                              └ Finish(aborted)  : free again
+//!    └──────────────────────────────────────────────────────┘
+//!   The decider of txn:  undecided ── CommitRename / CommitRmdir ──▶ committed
+//!                            └─────── Resolve by anyone ───────────▶ aborted
+//! ```
 
 #![forbid(unsafe_code)]
 
+mod handles;
+mod locks;
+mod namespace;
+mod objects;
+mod state;
 mod tables;
 
+pub use state::{Context, State, StateConfig};
 pub use tables::{MetaStore, MetaView};
+
+/// How long an object without names outlives its last known handle. Covers the moment in
+/// which a forked or exec'ed process has not yet registered the handles it inherited.
+pub const ORPHAN_GRACE_MS: u64 = 2_000;
+/// The same after a restart of the daemon, which forgets all handles.
+pub const ORPHAN_GRACE_RESTART_MS: u64 = 30_000;
+/// How long a decider remembers outcomes. Far longer than any client keeps a hold waiting.
+pub const OUTCOME_KEEP_MS: u64 = 3_600_000;
+/// Most entries or records in one listing reply; keeps it below the frame's limit.
+pub const LIST_MAX: usize = 2_000;

@@ -1,1 +1,311 @@
+//! Requests, replies and the handshake.
+//!
+//! One table per direction gives the enum, its numbers and its codec. Numbers are never
+//! reused; `docs/formats/01-protocol.md` is the specification.
 
+use crate::record::{Dentry, DirPart, Hold, Inode};
+use crate::{DecodeError, Field, Reader, field_struct};
+use tidepool_types::{Attr, DaemonIndex, Errno, FileKind, Ino, InstanceId, SessionId, SetAttr, TxnId};
+
+/// Version of the messages; both sides must name the same one.
+pub const PROTOCOL_VERSION: u16 = 1;
+
+/// A name or another short byte string.
+pub type Bytes = Box<[u8]>;
+
+macro_rules! messages {
+    ($(#[$doc:meta])* $enum:ident {
+        $($(#[$vdoc:meta])* $number:literal $variant:ident { $($field:ident: $type:ty),* $(,)? })*
+    }) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, Debug)]
+        pub enum $enum { $($(#[$vdoc])* $variant { $($field: $type),* }),* }
+
+        impl $enum {
+            /// Number of this message on the wire.
+            pub fn kind(&self) -> u16 {
+                match self { $($enum::$variant { .. } => $number),* }
+            }
+
+            /// Name of this message, for logs and counters.
+            pub fn name(&self) -> &'static str {
+                match self { $($enum::$variant { .. } => stringify!($variant)),* }
+            }
+
+            /// Appends the fields.
+            pub fn encode(&self, out: &mut Vec<u8>) {
+                match self { $($enum::$variant { $($field),* } => { $(Field::put($field, out);)* let _ = &out; }),* }
+            }
+
+            /// Reads the fields of a message of this `kind`; all bytes must be used.
+            pub fn decode(kind: u16, bytes: &[u8]) -> Result<$enum, DecodeError> {
+                let mut from = Reader::new(bytes);
+                let message = match kind {
+                    $($number => $enum::$variant { $($field: Field::get(&mut from)?),* },)*
+                    _ => return Err(DecodeError::Invalid("message kind")),
+                };
+                from.finish()?;
+                Ok(message)
+            }
+
+            /// Every (number, name), for the specification's test.
+            pub const KINDS: &'static [(u16, &'static str)] = &[$(($number, stringify!($variant))),*];
+        }
+    };
+}
+
+messages! {
+    /// What a client (or a peer's reaper) asks of a daemon.
+    Request {
+        1 Ping {}
+        /// Entry `name` of `parent`; with `open`, also registers a handle when the object is a file at home here.
+        2 Lookup { parent: Ino, name: Bytes, open: bool }
+        3 GetAttr { ino: Ino }
+        /// This daemon's part of a directory.
+        4 DirStat { dir: Ino }
+        /// Makes an object and its entry. Without `excl` an existing entry is returned instead.
+        5 Create { parent: Ino, name: Bytes, object: NewObject, excl: bool, open: bool }
+        /// Registers a handle, so that the object outlives its last name.
+        6 Open { ino: Ino }
+        7 Close { ino: Ino }
+        /// `set.size` sets the recorded size only; chunks are trimmed by `Trim`. `blocks` is added.
+        8 SetAttr { ino: Ino, set: SetAttr, blocks: i64 }
+        /// After a write elsewhere: size becomes at least `end`, `blocks` is added, times move.
+        9 Extend { ino: Ino, end: u64, blocks: i64 }
+        /// Grows the file by `len` and tells where it ended: the place for an append.
+        10 Reserve { ino: Ino, len: u64 }
+        /// Changes the link count; at 0 the object goes when its last handle does.
+        11 Nlink { ino: Ino, delta: i32 }
+        /// A further name for an existing object.
+        12 PutDentry { parent: Ino, name: Bytes, ino: Ino, kind: FileKind }
+        /// Removes a name that is no directory's; drops the link too when the object is at home here.
+        13 Unlink { parent: Ino, name: Bytes }
+        /// Entries kept here, in byte order, those after `after`.
+        14 List { dir: Ino, after: Option<Bytes>, max: u32 }
+        /// Holds the source entry of a rename.
+        15 Prepare { txn: TxnId, decider: DaemonIndex, parent: Ino, name: Bytes }
+        /// Holds an empty directory part against new entries.
+        16 PrepareDir { txn: TxnId, decider: DaemonIndex, dir: Ino }
+        /// Decides a rename: puts the entry at its new name. `replaces` must name a directory replaced.
+        17 CommitRename { txn: TxnId, parent: Ino, name: Bytes, ino: Ino, kind: FileKind, no_replace: bool, replaces: Option<Ino> }
+        /// Decides an rmdir: removes the entry.
+        18 CommitRmdir { txn: TxnId, parent: Ino, name: Bytes, dir: Ino }
+        /// Ends a hold on an entry; removes the entry when committed.
+        19 Finish { txn: TxnId, committed: bool, parent: Ino, name: Bytes }
+        /// Ends a hold on a directory part; forgets the part when committed.
+        20 FinishDir { txn: TxnId, committed: bool, dir: Ino }
+        /// Asks the decider for the outcome; an undecided transaction is aborted by this.
+        21 Resolve { txn: TxnId }
+        /// A directory was moved, removed or re-permissioned: caches made before are void.
+        22 Bump {}
+        /// Removes a directory's record after its rmdir.
+        23 RemoveDir { dir: Ino }
+        /// A directory has moved below another one.
+        24 SetParent { dir: Ino, parent: Ino }
+        25 GetInode { ino: Ino }
+        /// The directory's own times were set: forget later changes seen here.
+        26 ResetDirTimes { dir: Ino }
+        27 SetXattr { ino: Ino, name: Bytes, value: Bytes, flags: u32 }
+        28 RemoveXattr { ino: Ino, name: Bytes }
+        /// Stored bytes of the range, checksums verified; shorter at the local end of data.
+        40 Read { ino: Ino, offset: u64, len: u32 }
+        /// Stores the bulk data. With `extend` and at home here, also does what `Extend` does.
+        41 Write { ino: Ino, offset: u64, extend: bool }
+        /// Drops stored data at and beyond `size`.
+        42 Trim { ino: Ino, size: u64 }
+        /// Data and metadata of the object here survive a power failure after this.
+        43 Sync { ino: Ino }
+        44 SyncAll {}
+        /// Drops all stored data of the object.
+        45 Drop { ino: Ino }
+        /// Stored ranges at and after `from`.
+        46 Extents { ino: Ino, from: u64, max: u32 }
+        47 StatFs {}
+        48 Lock { ino: Ino, lock: LockRequest }
+        49 TestLock { ino: Ino, lock: LockRequest }
+        60 Status {}
+        /// Tells a fresh daemon its peers.
+        61 Members { members: Vec<Member> }
+        62 ScanInodes { after: Option<Ino>, max: u32 }
+        63 ScanDirs { after: Option<Ino>, max: u32 }
+        /// Verifies every checksum of the objects after `after`, at most `max` of them.
+        64 Scrub { after: Option<Ino>, max: u32 }
+        /// Ends the daemon; with `wipe` its stores are removed first.
+        65 Shutdown { wipe: bool }
+    }
+}
+
+messages! {
+    /// What a daemon answers.
+    Reply {
+        1 Failed { errno: Errno, detail: String }
+        /// The sender's directory epoch is not the daemon's: resolve paths again.
+        2 Stale {}
+        /// A rename or rmdir in progress holds the record.
+        3 Held { hold: Hold }
+        4 Done {}
+        5 Entry { ino: Ino, kind: FileKind, attr: Option<Attr>, created: bool }
+        6 Attributes { attr: Attr }
+        7 Part { part: DirPart }
+        8 Offset { offset: u64, attr: Attr }
+        /// The object that lost a name; `attr` when its link count was lowered here.
+        9 Unlinked { ino: Ino, kind: FileKind, attr: Option<Attr> }
+        10 Entries { entries: Vec<(Bytes, Dentry)>, more: bool }
+        11 Replaced { ino: Option<Ino>, kind: Option<FileKind> }
+        12 Decided { committed: bool }
+        13 Object { inode: Inode }
+        /// Bulk: the bytes. `size` of the object when the data ends early and the object is at home here.
+        14 Data { size: Option<u64> }
+        /// Bytes stored; `blocks` is the change in stored blocks; `attr` when the write also extended.
+        15 Written { blocks: i64, attr: Option<Attr> }
+        16 Ranges { ranges: Vec<(u64, u64)> }
+        17 Space { stat: SpaceStat }
+        18 LockHeld { lock: Option<LockRequest> }
+        19 Report { status: DaemonStatus }
+        20 Inodes { inodes: Vec<Inode>, more: bool }
+        21 Dirs { dirs: Vec<(Ino, DirPart)>, more: bool }
+        22 Scrubbed { objects: Vec<ScrubResult>, more: bool }
+    }
+}
+
+messages! {
+    /// The first frames of a connection. Each side proves that it knows the instance's
+    /// secret before anything else is decoded.
+    Handshake {
+        1 Hello { version: u16, instance: InstanceId, session: SessionId, nonce: Nonce }
+        2 Challenge { version: u16, nonce: Nonce, proof: Proof }
+        3 Answer { proof: Proof }
+        4 Welcome { index: DaemonIndex, configured: bool }
+        5 Refused { reason: String }
+    }
+}
+
+/// What a new object starts with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewObject {
+    /// Type and permission bits.
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub rdev: u64,
+    pub chunk_size: u32,
+    /// Symbolic links only.
+    pub target: Bytes,
+}
+field_struct!(NewObject { mode, uid, gid, rdev, chunk_size, target });
+
+/// One daemon of the pool, as every party sees it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Member {
+    pub index: DaemonIndex,
+    /// Name people know the node by.
+    pub host: String,
+    /// Boot id of the node: equal to the reader's own when its Unix socket is reachable.
+    pub boot_id: String,
+    /// `address:port`; empty when the daemon listens on its Unix socket only.
+    pub tcp: String,
+    /// Path of the Unix socket on the node.
+    pub unix: String,
+}
+field_struct!(Member { index, host, boot_id, tcp, unix });
+
+/// A byte-range or whole-file lock.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LockRequest {
+    /// Unique within the session for POSIX locks, within the pool for open-file locks.
+    pub owner: u64,
+    pub kind: LockKind,
+    /// First byte.
+    pub start: u64,
+    /// Last byte, inclusive; `u64::MAX` means the end of file.
+    pub end: u64,
+    pub mode: LockMode,
+    pub pid: u32,
+}
+field_struct!(LockRequest { owner, kind, start, end, mode, pid });
+
+macro_rules! enum_field {
+    ($(#[$doc:meta])* $name:ident { $($variant:ident = $number:literal),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+        pub enum $name { $($variant),* }
+        impl Field for $name {
+            fn put(&self, out: &mut Vec<u8>) {
+                out.push(match self { $($name::$variant => $number),* });
+            }
+            fn get(from: &mut Reader<'_>) -> Result<$name, DecodeError> {
+                match u8::get(from)? {
+                    $($number => Ok($name::$variant),)*
+                    _ => Err(DecodeError::Invalid(stringify!($name))),
+                }
+            }
+        }
+    };
+}
+
+enum_field!(
+    /// Families of locks; locks of different families never conflict.
+    LockKind { Posix = 1, Flock = 2, Rename = 3 }
+);
+enum_field!(LockMode { Read = 1, Write = 2, Unlock = 3 });
+
+/// Space of one daemon's store, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SpaceStat {
+    pub total: u64,
+    pub free: u64,
+    pub used: u64,
+    pub objects: u64,
+}
+field_struct!(SpaceStat { total, free, used, objects });
+
+/// What `tidepool pool status` shows of one daemon.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DaemonStatus {
+    pub index: DaemonIndex,
+    pub pid: u32,
+    pub backend: String,
+    pub space: SpaceStat,
+    pub sessions: u64,
+    pub open_handles: u64,
+    /// Bytes of the metadata log since the last snapshot are not in here; see the counters.
+    pub counters: Vec<(String, u64)>,
+    /// Plain words; empty when all is well.
+    pub trouble: String,
+}
+field_struct!(DaemonStatus { index, pid, backend, space, sessions, open_handles, counters, trouble });
+
+/// Result of verifying one object's chunks on one daemon.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ScrubResult {
+    pub ino: Ino,
+    /// Stored blocks here.
+    pub blocks: u64,
+    /// Offsets of blocks whose content does not match their checksum.
+    pub bad: Vec<u64>,
+}
+field_struct!(ScrubResult { ino, blocks, bad });
+
+macro_rules! fixed_bytes {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub struct $name(pub [u8; 32]);
+        impl Field for $name {
+            fn put(&self, out: &mut Vec<u8>) {
+                out.extend_from_slice(&self.0);
+            }
+            fn get(from: &mut Reader<'_>) -> Result<$name, DecodeError> {
+                Ok($name(from.take(32, stringify!($name))?.try_into().expect("taken with this length")))
+            }
+        }
+    };
+}
+fixed_bytes!(
+    /// Random bytes that make each handshake unique.
+    Nonce
+);
+fixed_bytes!(
+    /// HMAC-SHA-256 under the instance's secret.
+    Proof
+);

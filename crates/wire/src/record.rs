@@ -6,6 +6,9 @@
 use crate::{DecodeError, Field, Reader, field_struct};
 use tidepool_types::{Attr, DaemonIndex, FileKind, Ino, TimeSpec, TxnId};
 
+/// Name and value of an extended attribute.
+pub type Xattr = (Box<[u8]>, Box<[u8]>);
+
 /// The record of one object, kept by its home daemon.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Inode {
@@ -15,7 +18,7 @@ pub struct Inode {
     /// Symbolic links: where they point. Others: empty.
     pub target: Box<[u8]>,
     /// Extended attributes, sorted by name.
-    pub xattrs: Vec<(Box<[u8]>, Box<[u8]>)>,
+    pub xattrs: Vec<Xattr>,
 }
 field_struct!(Inode { attr, parent, target, xattrs });
 

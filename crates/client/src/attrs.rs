@@ -1,0 +1,167 @@
+//! Attributes, extended attributes, space.
+
+use crate::calls::{Bulk, Call, expect_reply};
+use crate::perm::{self, WRITE};
+use crate::{Client, Cred, FsError, FsStat, Walk};
+use tidepool_types::{Attr, BLOCK_SIZE, Errno, FileKind, Ino, SetAttr, TimeSpec};
+use tidepool_wire::message::{Reply, Request};
+
+/// Size shown for directories.
+const DIR_SIZE: u64 = 4096;
+
+impl Client {
+    /// Attributes of an object. Those of a directory are put together from all daemons.
+    pub fn get_attr(&self, ino: Ino) -> Result<Attr, FsError> {
+        let attr = self.home_attr(ino)?;
+        self.complete_attr(attr)
+    }
+
+    /// Adds to a directory's own record what each daemon knows of its entries.
+    pub(crate) fn complete_attr(&self, mut attr: Attr) -> Result<Attr, FsError> {
+        if attr.kind() == FileKind::Regular {
+            self.remember_chunk_size(attr.ino, attr.chunk_size);
+        }
+        if !attr.is_dir() {
+            return Ok(attr);
+        }
+        let dir = attr.ino;
+        let mut subdirs = 0;
+        let mut changed: Option<TimeSpec> = None;
+        for (daemon, answer) in self.ask_all(|| Request::DirStat { dir }) {
+            let part = expect_reply!(self, daemon, answer?, Reply::Part { part } => part)?;
+            subdirs += part.subdirs;
+            changed = changed.max(part.changed);
+        }
+        attr.nlink = 2 + u32::try_from(subdirs).unwrap_or(u32::MAX - 2);
+        attr.size = DIR_SIZE;
+        if let Some(changed) = changed {
+            attr.mtime = attr.mtime.max(changed);
+            attr.ctime = attr.ctime.max(changed);
+        }
+        Ok(attr)
+    }
+
+    /// Sends the same request to every daemon at once.
+    pub(crate) fn ask_all(
+        &self,
+        request: impl Fn() -> Request,
+    ) -> impl Iterator<Item = (u16, Result<Reply, FsError>)> {
+        let mut calls: Vec<Call<'_>> = (0..self.members() as u16)
+            .map(|daemon| Call { daemon, request: request(), bulk: Bulk::None })
+            .collect();
+        let answers = self.call_all(&mut calls);
+        (0u16..).zip(answers.into_iter().map(|a| a.map(|a| a.reply)))
+    }
+
+    /// Sends a request to every daemon and demands `Done` of each.
+    pub(crate) fn tell_all(&self, request: impl Fn() -> Request) -> Result<(), FsError> {
+        let mut result = Ok(());
+        for (daemon, answer) in self.ask_all(request) {
+            let done = answer.and_then(|r| expect_reply!(self, daemon, r, Reply::Done {} => ()));
+            result = result.and(done);
+        }
+        result
+    }
+
+    /// Changes attributes of an object. A size truncates or extends a file; whether the
+    /// caller may write is checked when a file is opened, so not here.
+    pub fn set_attr(&self, ino: Ino, set: &SetAttr, cred: &Cred) -> Result<Attr, FsError> {
+        let old = self.home_attr(ino)?;
+        let set = self.permitted(&old, set, cred)?;
+        let mut blocks = 0;
+        if let Some(size) = set.size {
+            if old.is_dir() {
+                return Err(Errno::EISDIR.into());
+            }
+            blocks = self.trim_for(&old, size)?;
+        }
+        let touches_times = set.mtime.is_some() || set.atime.is_some();
+        if old.is_dir() && touches_times {
+            self.tell_all(|| Request::ResetDirTimes { dir: ino })?;
+        }
+        let reply = self.request(ino.home(), &Request::SetAttr { ino, set: set.clone(), blocks })?;
+        let attr = expect_reply!(self, ino.home(), reply, Reply::Attributes { attr } => attr)?;
+        if old.is_dir() && (set.mode.is_some() || set.uid.is_some() || set.gid.is_some()) {
+            self.tell_all(|| Request::Bump {})?;
+        }
+        self.complete_attr(attr)
+    }
+
+    /// The change as `cred` may make it.
+    fn permitted(&self, old: &Attr, set: &SetAttr, cred: &Cred) -> Result<SetAttr, FsError> {
+        let mut set = set.clone();
+        if self.relaxed() {
+            return Ok(set);
+        }
+        if set.uid.is_some() || set.gid.is_some() {
+            let mode = perm::chown_mode(old.into(), cred, set.uid, set.gid)?;
+            set.mode = set.mode.or(Some(mode));
+        }
+        if let Some(mode) = set.mode.filter(|m| *m != old.mode & 0o7777) {
+            set.mode = Some(perm::chmod_bits(old.into(), cred, mode)?);
+        }
+        let times = set.atime.is_some() || set.mtime.is_some();
+        if times && !cred.is_root() && cred.uid != old.uid {
+            perm::check(old.into(), cred, WRITE).map_err(|_| Errno::EPERM)?;
+        }
+        Ok(set)
+    }
+
+    /// Like [`Client::set_attr`], for a path; truncating needs the right to write.
+    pub fn set_attr_at(
+        &self,
+        base: Ino,
+        path: &[u8],
+        follow: bool,
+        set: &SetAttr,
+        cred: &Cred,
+    ) -> Result<Walk<Attr>, FsError> {
+        let attr = match self.stat(base, path, follow, cred)? {
+            Walk::Found(attr) => attr,
+            Walk::Escape(path) => return Ok(Walk::Escape(path)),
+        };
+        if set.size.is_some() {
+            self.check_perm((&attr).into(), cred, WRITE)?;
+        }
+        self.set_attr(attr.ino, set, cred).map(Walk::Found)
+    }
+
+    pub fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, FsError> {
+        let inode = self.get_inode(ino)?;
+        let found = inode.xattrs.into_iter().find(|(n, _)| **n == *name);
+        found.map(|(_, value)| value.into_vec()).ok_or(Errno::ENODATA.into())
+    }
+
+    pub fn list_xattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>, FsError> {
+        Ok(self.get_inode(ino)?.xattrs.into_iter().map(|(name, _)| name.into_vec()).collect())
+    }
+
+    /// Sets an attribute; `flags` are those of setxattr(2).
+    pub fn set_xattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: i32) -> Result<(), FsError> {
+        let flags = u32::try_from(flags).map_err(|_| Errno::EINVAL)?;
+        if value.len() > tidepool_types::XATTR_BYTES_MAX {
+            return Err(Errno::E2BIG.into());
+        }
+        let request = Request::SetXattr { ino, name: name.into(), value: value.into(), flags };
+        let reply = self.request(ino.home(), &request)?;
+        expect_reply!(self, ino.home(), reply, Reply::Attributes { .. } => ())
+    }
+
+    pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<(), FsError> {
+        let reply = self.request(ino.home(), &Request::RemoveXattr { ino, name: name.into() })?;
+        expect_reply!(self, ino.home(), reply, Reply::Attributes { .. } => ())
+    }
+
+    /// Space of all daemons together.
+    pub fn stat_fs(&self) -> Result<FsStat, FsError> {
+        let (mut total, mut free, mut files) = (0, 0, 0);
+        for (daemon, answer) in self.ask_all(|| Request::StatFs {}) {
+            let stat = expect_reply!(self, daemon, answer?, Reply::Space { stat } => stat)?;
+            total += stat.total;
+            free += stat.free;
+            files += stat.objects;
+        }
+        let block_size = u64::from(BLOCK_SIZE);
+        Ok(FsStat { block_size, blocks: total / block_size, blocks_free: free / block_size, files })
+    }
+}

@@ -1,0 +1,474 @@
+//! Connections to the daemons and single or parallel calls over them.
+
+use crate::dirs::DirCache;
+use crate::{FsError, PoolFile, PoolMode};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
+use tidepool_transport::{Identity, Link, LocalNode, connect, random_bytes};
+use tidepool_types::{DaemonIndex, Errno, Ino, InstanceId, SessionId};
+use tidepool_wire::frame::{FLAG_ONE_WAY, Header};
+use tidepool_wire::message::{Member, Reply, Request};
+
+/// Idle connections kept per daemon; more are closed when they become free.
+const IDLE_LINKS_MAX: usize = 16;
+/// Chunk sizes remembered; the table is emptied when it is full.
+const CHUNK_SIZES_MAX: usize = 1 << 16;
+
+static FD_PLACER: OnceLock<fn(OwnedFd) -> OwnedFd> = OnceLock::new();
+
+/// Sets a function that moves each new socket's descriptor out of a program's way. The
+/// first call wins; without one descriptors stay where the kernel put them.
+pub fn set_fd_placer(place: fn(OwnedFd) -> OwnedFd) {
+    let _ = FD_PLACER.set(place);
+}
+
+/// One daemon, as this client sees it.
+struct Slot {
+    member: Member,
+    idle: Mutex<Vec<Box<dyn Link>>>,
+    /// Connections that exist, idle or in use. At 0 the daemon has forgotten our session.
+    live: AtomicUsize,
+    /// Directory epoch last heard from this daemon; 0 before the first contact.
+    epoch: AtomicU64,
+    requests: AtomicU64,
+}
+
+/// A client of one pool. All methods may be called from any thread.
+pub struct Client {
+    pool: PoolFile,
+    identity: Identity,
+    local: LocalNode,
+    slots: Vec<Slot>,
+    next_id: AtomicU64,
+    pub(crate) dirs: DirCache,
+    /// Handles held, to register them again with a restarted daemon.
+    pub(crate) handles: Mutex<HashMap<Ino, u32>>,
+    pub(crate) chunk_sizes: RwLock<HashMap<Ino, u32>>,
+}
+
+/// Data that goes with a request or comes with its reply.
+pub(crate) enum Bulk<'a> {
+    None,
+    Out(&'a [u8]),
+    In(&'a mut [u8]),
+}
+
+/// A reply and how many bulk bytes came with it.
+pub(crate) struct Answer {
+    pub reply: Reply,
+    pub bulk_len: usize,
+}
+
+/// One request of a parallel call.
+pub(crate) struct Call<'a> {
+    pub daemon: DaemonIndex,
+    pub request: Request,
+    pub bulk: Bulk<'a>,
+}
+
+/// Locks a mutex whose holder never leaves its data half changed when it panics.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Client {
+    /// Reads the pool file; connections are made when they are first needed.
+    pub fn from_pool_file(path: &Path) -> Result<Client, FsError> {
+        let pool = PoolFile::read(path).map_err(|e| FsError::new(Errno::ENOTCONN, e.to_string()))?;
+        Ok(Client::new(pool))
+    }
+
+    pub fn new(pool: PoolFile) -> Client {
+        let identity = Identity {
+            instance: pool.instance,
+            session: SessionId(random_bytes()),
+            secret: pool.secret.clone(),
+        };
+        let slot = |member: &Member| Slot {
+            member: member.clone(),
+            idle: Mutex::new(Vec::new()),
+            live: AtomicUsize::new(0),
+            epoch: AtomicU64::new(0),
+            requests: AtomicU64::new(0),
+        };
+        Client {
+            slots: pool.members.iter().map(slot).collect(),
+            pool,
+            identity,
+            local: LocalNode::detect(),
+            next_id: AtomicU64::new(1),
+            dirs: DirCache::default(),
+            handles: Mutex::new(HashMap::new()),
+            chunk_sizes: RwLock::new(HashMap::new()),
+        }
+    }
+
+    /// A client of the same pool with a session and connections of its own: for the child
+    /// after a fork, which must not use its parent's sockets.
+    pub fn reborn(&self) -> Client {
+        Client::new(self.pool.clone())
+    }
+
+    pub fn instance(&self) -> InstanceId {
+        self.pool.instance
+    }
+
+    pub fn pool(&self) -> &PoolFile {
+        &self.pool
+    }
+
+    /// Absolute path under which programs see the pool.
+    pub fn mount(&self) -> &[u8] {
+        use std::os::unix::ffi::OsStrExt;
+        self.pool.mount.as_os_str().as_bytes()
+    }
+
+    pub(crate) fn relaxed(&self) -> bool {
+        self.pool.mode == PoolMode::Relaxed
+    }
+
+    /// Number of daemons.
+    pub fn members(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Requests sent to each daemon so far, by member index.
+    pub fn request_counts(&self) -> Vec<u64> {
+        self.slots.iter().map(|s| s.requests.load(Ordering::Relaxed)).collect()
+    }
+
+    fn slot(&self, daemon: DaemonIndex) -> Result<&Slot, FsError> {
+        self.slots.get(usize::from(daemon)).ok_or_else(|| {
+            FsError::new(
+                Errno::ESTALE,
+                format!("the pool has no daemon {daemon}; is the pool file out of date?"),
+            )
+        })
+    }
+
+    /// Directory epoch last heard from `daemon`.
+    pub(crate) fn epoch_of(&self, daemon: DaemonIndex) -> u64 {
+        self.slots[usize::from(daemon)].epoch.load(Ordering::Acquire)
+    }
+
+    /// Sends one request and waits for its reply. For administration and tests; does not
+    /// depend on cached directories.
+    pub fn request(&self, daemon: DaemonIndex, request: &Request) -> Result<Reply, FsError> {
+        Ok(self.call(daemon, request, 0, Bulk::None)?.reply)
+    }
+
+    /// One request and its reply. `epoch` is the directory epoch the request relies on, or 0.
+    pub(crate) fn call(
+        &self,
+        daemon: DaemonIndex,
+        request: &Request,
+        epoch: u64,
+        mut bulk: Bulk<'_>,
+    ) -> Result<Answer, FsError> {
+        let slot = self.slot(daemon)?;
+        let result = self.attempt(slot, request, epoch, &mut bulk);
+        match result {
+            Err(Broken { retry: true, .. }) => {
+                self.attempt(slot, request, epoch, &mut bulk).map_err(|b| b.error)
+            }
+            other => other.map_err(|b| b.error),
+        }
+    }
+
+    fn attempt(
+        &self,
+        slot: &Slot,
+        request: &Request,
+        epoch: u64,
+        bulk: &mut Bulk<'_>,
+    ) -> Result<Answer, Broken> {
+        let mut link = self.checkout(slot).map_err(|error| Broken { error, retry: false })?;
+        let id = self.send(slot, link.as_mut(), request, epoch, bulk, 0)?;
+        let answer = self.receive(slot, link.as_mut(), request, id, bulk)?;
+        self.put_back(slot, link);
+        Ok(answer)
+    }
+
+    /// Sends a request nobody waits for. Errors are not reported: the daemon's end of
+    /// session does the same work.
+    pub(crate) fn call_one_way(&self, daemon: DaemonIndex, request: &Request) {
+        let Ok(slot) = self.slot(daemon) else { return };
+        let Ok(mut link) = self.checkout(slot) else { return };
+        if self.send(slot, link.as_mut(), request, 0, &Bulk::None, FLAG_ONE_WAY).is_ok() {
+            self.put_back(slot, link);
+        }
+    }
+
+    /// Sends all requests before it waits for any reply, at most one per daemon at a time.
+    /// Results come in the order of the calls.
+    pub(crate) fn call_all(&self, calls: &mut [Call<'_>]) -> Vec<Result<Answer, FsError>> {
+        let mut results: Vec<Option<Result<Answer, FsError>>> = calls.iter().map(|_| None).collect();
+        let mut waiting: Vec<usize> = (0..calls.len()).collect();
+        while !waiting.is_empty() {
+            let mut busy = vec![false; self.slots.len()];
+            let (round, later): (Vec<usize>, Vec<usize>) = waiting.into_iter().partition(|i| {
+                busy.get_mut(usize::from(calls[*i].daemon)).is_none_or(|b| !std::mem::replace(b, true))
+            });
+            self.round(calls, &round, &mut results);
+            waiting = later;
+        }
+        results.into_iter().map(|r| r.expect("every call is in exactly one round")).collect()
+    }
+
+    fn round(
+        &self,
+        calls: &mut [Call<'_>],
+        round: &[usize],
+        results: &mut [Option<Result<Answer, FsError>>],
+    ) {
+        let sent: Vec<_> = round
+            .iter()
+            .map(|i| {
+                let call = &calls[*i];
+                let slot = self.slot(call.daemon)?;
+                let mut link = self.checkout(slot)?;
+                let id =
+                    self.send(slot, link.as_mut(), &call.request, 0, &call.bulk, 0).map_err(|b| b.error)?;
+                Ok((slot, link, id))
+            })
+            .collect();
+        for (i, sent) in round.iter().zip(sent) {
+            let call = &mut calls[*i];
+            let result = sent.and_then(|(slot, mut link, id)| {
+                match self.receive(slot, link.as_mut(), &call.request, id, &mut call.bulk) {
+                    Ok(answer) => {
+                        self.put_back(slot, link);
+                        Ok(answer)
+                    }
+                    Err(Broken { retry: true, .. }) => {
+                        self.attempt(slot, &call.request, 0, &mut call.bulk).map_err(|b| b.error)
+                    }
+                    Err(broken) => Err(broken.error),
+                }
+            });
+            results[*i] = Some(result);
+        }
+    }
+
+    /// An idle connection that is still good, or a new one.
+    fn checkout(&self, slot: &Slot) -> Result<Box<dyn Link>, FsError> {
+        loop {
+            let Some(link) = lock(&slot.idle).pop() else { break };
+            if !link.is_stale() {
+                return Ok(link);
+            }
+            slot.live.fetch_sub(1, Ordering::AcqRel);
+        }
+        self.connect(slot)
+    }
+
+    fn connect(&self, slot: &Slot) -> Result<Box<dyn Link>, FsError> {
+        let place = |fd: OwnedFd| match FD_PLACER.get() {
+            Some(place) => place(fd),
+            None => fd,
+        };
+        let mut connected = connect(&slot.member, &self.local, &self.identity, place)
+            .map_err(|e| FsError::new(Errno::EIO, e.to_string()))?;
+        self.heard(slot, connected.epoch);
+        if slot.live.fetch_add(1, Ordering::AcqRel) == 0 {
+            self.register_handles(slot, connected.link.as_mut());
+        }
+        Ok(connected.link)
+    }
+
+    /// After all connections were lost the daemon has forgotten which objects we have open.
+    fn register_handles(&self, slot: &Slot, link: &mut dyn Link) {
+        let held: Vec<(Ino, u32)> = lock(&self.handles)
+            .iter()
+            .filter(|(ino, _)| ino.home() == slot.member.index)
+            .map(|(ino, count)| (*ino, *count))
+            .collect();
+        for (ino, count) in held {
+            for _ in 0..count {
+                // A failure shows at the object's next use; there is nobody to tell here.
+                let _ = self.send(slot, link, &Request::Open { ino }, 0, &Bulk::None, FLAG_ONE_WAY);
+            }
+        }
+    }
+
+    fn put_back(&self, slot: &Slot, link: Box<dyn Link>) {
+        let mut idle = lock(&slot.idle);
+        if idle.len() < IDLE_LINKS_MAX {
+            idle.push(link);
+        } else {
+            slot.live.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    fn send(
+        &self,
+        slot: &Slot,
+        link: &mut dyn Link,
+        request: &Request,
+        epoch: u64,
+        bulk: &Bulk<'_>,
+        flags: u16,
+    ) -> Result<u64, Broken> {
+        let mut meta = Vec::with_capacity(128);
+        request.encode(&mut meta);
+        let data: &[u8] = if let Bulk::Out(data) = bulk { data } else { &[] };
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let header = Header {
+            kind: request.kind(),
+            flags,
+            id,
+            epoch,
+            meta_len: meta.len() as u32,
+            bulk_len: data.len() as u32,
+        };
+        slot.requests.fetch_add(1, Ordering::Relaxed);
+        link.send(&header, &meta, data).map_err(|error| self.broken(slot, request, error, true))?;
+        Ok(id)
+    }
+
+    fn receive(
+        &self,
+        slot: &Slot,
+        link: &mut dyn Link,
+        request: &Request,
+        id: u64,
+        bulk: &mut Bulk<'_>,
+    ) -> Result<Answer, Broken> {
+        let target: &mut [u8] = if let Bulk::In(target) = bulk { target } else { &mut [] };
+        let received = link
+            .receive(target)
+            .map_err(|error| self.broken(slot, request, error, is_idempotent(request)))?;
+        let header = received.header;
+        let decoded = Reply::decode(header.kind, received.meta);
+        let reply = match decoded {
+            Ok(reply) if header.id == id => reply,
+            Ok(_) => return Err(self.garbled(slot, "an answer to another request")),
+            Err(error) => return Err(self.garbled(slot, &error.to_string())),
+        };
+        self.heard(slot, header.epoch);
+        Ok(Answer { reply, bulk_len: header.bulk_len as usize })
+    }
+
+    fn broken(&self, slot: &Slot, request: &Request, error: io::Error, retry: bool) -> Broken {
+        // The other idle connections lead to the same dead daemon.
+        let lost = std::mem::take(&mut *lock(&slot.idle)).len() + 1;
+        slot.live.fetch_sub(lost, Ordering::AcqRel);
+        let why = match error.kind() {
+            io::ErrorKind::WouldBlock => "no reply in time".to_string(),
+            io::ErrorKind::UnexpectedEof => "the daemon closed the connection".to_string(),
+            _ => error.to_string(),
+        };
+        let text = format!("node {}: {why} (request {})", slot.member.host, request.name());
+        // Waiting again for a daemon that does not answer would double the wait.
+        let retry = retry && error.kind() != io::ErrorKind::WouldBlock;
+        Broken { error: FsError::new(Errno::EIO, text), retry }
+    }
+
+    fn garbled(&self, slot: &Slot, what: &str) -> Broken {
+        slot.live.fetch_sub(1, Ordering::AcqRel);
+        let text = format!("node {}: sent {what}", slot.member.host);
+        Broken { error: FsError::new(Errno::EPROTO, text), retry: false }
+    }
+
+    /// Notes a daemon's directory epoch. The cache is emptied before the epoch is stored:
+    /// whoever sees the new epoch must not use directories resolved under the old one.
+    fn heard(&self, slot: &Slot, epoch: u64) {
+        if slot.epoch.load(Ordering::Acquire) != epoch {
+            self.dirs.flush();
+            slot.epoch.store(epoch, Ordering::Release);
+        }
+    }
+
+    /// Name of a daemon's node.
+    pub fn host(&self, daemon: DaemonIndex) -> &str {
+        self.slots.get(usize::from(daemon)).map_or("?", |s| &s.member.host)
+    }
+
+    /// Closes idle connections, so that the daemons see this session end.
+    pub fn disconnect(&self) {
+        for slot in &self.slots {
+            let closed = std::mem::take(&mut *lock(&slot.idle)).len();
+            slot.live.fetch_sub(closed, Ordering::AcqRel);
+        }
+    }
+
+    pub(crate) fn remember_chunk_size(&self, ino: Ino, chunk_size: u32) {
+        let mut sizes = self.chunk_sizes.write().unwrap_or_else(PoisonError::into_inner);
+        if sizes.len() >= CHUNK_SIZES_MAX {
+            sizes.clear();
+        }
+        sizes.insert(ino, chunk_size);
+    }
+}
+
+/// A connection that failed under a request.
+struct Broken {
+    error: FsError,
+    /// Asking again on a new connection cannot do harm.
+    retry: bool,
+}
+
+/// True when carrying the request out twice is the same as once. A request whose reply was
+/// lost is repeated only then; for the others the caller learns that the outcome is unknown.
+fn is_idempotent(request: &Request) -> bool {
+    use Request as R;
+    matches!(
+        request,
+        R::Ping {}
+            | R::Lookup { open: false, .. }
+            | R::GetAttr { .. }
+            | R::GetInode { .. }
+            | R::DirStat { .. }
+            | R::List { .. }
+            | R::Read { .. }
+            | R::Extents { .. }
+            | R::StatFs {}
+            | R::Status {}
+            | R::TestLock { .. }
+            | R::ScanInodes { .. }
+            | R::ScanDirs { .. }
+            | R::Scrub { .. }
+            | R::Sync { .. }
+            | R::SyncAll {}
+            | R::Resolve { .. }
+            | R::Finish { .. }
+            | R::Bump {}
+    )
+}
+
+/// Reads a reply as the wanted variant; a `Failed` becomes its error.
+macro_rules! expect_reply {
+    ($client:expr, $daemon:expr, $reply:expr, $pattern:pat => $value:expr) => {
+        match $reply {
+            $pattern => Ok($value),
+            other => Err($client.unexpected($daemon, other)),
+        }
+    };
+}
+pub(crate) use expect_reply;
+
+impl Client {
+    /// The error that a reply other than the wanted one means.
+    pub(crate) fn unexpected(&self, daemon: DaemonIndex, reply: Reply) -> FsError {
+        match reply {
+            Reply::Failed { errno, detail } if detail.is_empty() => FsError::from(errno),
+            Reply::Failed { errno, detail } => {
+                FsError::new(errno, format!("node {}: {detail}", self.host(daemon)))
+            }
+            other => {
+                let text = format!("node {}: unexpected reply {}", self.host(daemon), other.name());
+                FsError::new(Errno::EPROTO, text)
+            }
+        }
+    }
+}
+
+/// How long a caller waits before it asks a busy owner again, by attempt.
+pub(crate) fn backoff(attempt: u32) -> Duration {
+    Duration::from_micros(200 << attempt.min(8))
+}

@@ -1,0 +1,252 @@
+//! File contents: cutting ranges into chunks and moving them in parallel.
+
+use crate::calls::{Bulk, Call, expect_reply};
+use crate::{Client, FsError};
+use std::sync::PoisonError;
+use tidepool_placement::chunk_owner;
+use tidepool_types::{Attr, DaemonIndex, Errno, FILE_SIZE_MAX, Ino};
+use tidepool_wire::message::{Reply, Request};
+
+/// The part of a range that lies in one chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    daemon: DaemonIndex,
+    offset: u64,
+    len: usize,
+}
+
+impl Client {
+    fn chunk_size(&self, ino: Ino) -> Result<u64, FsError> {
+        let known = self.chunk_sizes.read().unwrap_or_else(PoisonError::into_inner).get(&ino).copied();
+        if let Some(size) = known {
+            return Ok(u64::from(size));
+        }
+        let attr = self.home_attr(ino)?;
+        self.remember_chunk_size(ino, attr.chunk_size);
+        Ok(u64::from(attr.chunk_size))
+    }
+
+    fn pieces(&self, ino: Ino, offset: u64, len: usize) -> Result<Vec<Piece>, FsError> {
+        let chunk = self.chunk_size(ino)?;
+        Ok(cut(offset, len, chunk)
+            .map(|(offset, len)| Piece {
+                daemon: chunk_owner(ino, offset / chunk, self.members()),
+                offset,
+                len,
+            })
+            .collect())
+    }
+
+    /// Reads up to `buf.len()` bytes; fewer only at the end of file. Holes read as zeros.
+    pub fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize, FsError> {
+        if buf.is_empty() || offset >= FILE_SIZE_MAX {
+            return Ok(0);
+        }
+        let pieces = self.pieces(ino, offset, buf.len())?;
+        let mut rest = &mut buf[..];
+        let mut calls = Vec::with_capacity(pieces.len());
+        for piece in &pieces {
+            let (part, tail) = rest.split_at_mut(piece.len);
+            rest = tail;
+            let request = Request::Read { ino, offset: piece.offset, len: piece.len as u32 };
+            calls.push(Call { daemon: piece.daemon, request, bulk: Bulk::In(part) });
+        }
+        let answers = self.call_all(&mut calls);
+        let mut short = Vec::new();
+        let mut size = None;
+        for (piece, answer) in pieces.iter().zip(answers) {
+            let answer = answer?;
+            let told = expect_reply!(self, piece.daemon, answer.reply, Reply::Data { size } => size)?;
+            size = size.or(told);
+            if answer.bulk_len < piece.len {
+                short.push((piece.offset - offset, answer.bulk_len, piece.len));
+            }
+        }
+        if short.is_empty() {
+            return Ok(buf.len());
+        }
+        let size = match size {
+            Some(size) => size,
+            None => self.home_attr(ino)?.size,
+        };
+        for (start, got, len) in short {
+            let start = start as usize;
+            buf[start + got..start + len].fill(0);
+        }
+        Ok(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX).min(buf.len()))
+    }
+
+    /// Writes all of `buf`, or the part before the first failure when there is one.
+    pub fn write(&self, ino: Ino, offset: u64, buf: &[u8]) -> Result<usize, FsError> {
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        let end = offset.checked_add(buf.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
+        end.ok_or(Errno::EFBIG)?;
+        let pieces = self.pieces(ino, offset, buf.len())?;
+        if let [piece] = pieces[..]
+            && piece.daemon == ino.home()
+        {
+            let request = Request::Write { ino, offset, extend: true };
+            let answer = self.call(piece.daemon, &request, 0, Bulk::Out(buf))?;
+            return expect_reply!(self, piece.daemon, answer.reply, Reply::Written { .. } => buf.len());
+        }
+        self.write_pieces(ino, offset, buf, &pieces)
+    }
+
+    fn write_pieces(&self, ino: Ino, offset: u64, buf: &[u8], pieces: &[Piece]) -> Result<usize, FsError> {
+        let mut calls: Vec<Call<'_>> = pieces
+            .iter()
+            .map(|piece| {
+                let start = (piece.offset - offset) as usize;
+                let request = Request::Write { ino, offset: piece.offset, extend: false };
+                Call { daemon: piece.daemon, request, bulk: Bulk::Out(&buf[start..start + piece.len]) }
+            })
+            .collect();
+        let (mut stored, mut blocks, mut failure) = (0, 0, None);
+        for (piece, answer) in pieces.iter().zip(self.call_all(&mut calls)) {
+            let written = answer.and_then(
+                |a| expect_reply!(self, piece.daemon, a.reply, Reply::Written { blocks, .. } => blocks),
+            );
+            match written {
+                Ok(delta) => {
+                    blocks += delta;
+                    if failure.is_none() {
+                        stored += piece.len;
+                    }
+                }
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        if stored > 0 || blocks != 0 {
+            let end = offset + stored as u64;
+            let reply = self.request(
+                ino.home(),
+                &Request::Extend { ino, end: if stored > 0 { end } else { 0 }, blocks },
+            )?;
+            expect_reply!(self, ino.home(), reply, Reply::Attributes { .. } => ())?;
+        }
+        match failure {
+            Some(error) if stored == 0 => Err(error),
+            _ => Ok(stored),
+        }
+    }
+
+    /// Writes at the end of file, wherever other appends have moved it; the offset where the
+    /// data went. Appends of all clients are put one after the other by the object's home.
+    pub fn append(&self, ino: Ino, buf: &[u8]) -> Result<u64, FsError> {
+        let len = buf.len() as u64;
+        let reply = self.request(ino.home(), &Request::Reserve { ino, len })?;
+        let offset = expect_reply!(self, ino.home(), reply, Reply::Offset { offset, .. } => offset)?;
+        let mut done = 0;
+        while done < buf.len() {
+            done += self.write(ino, offset + done as u64, &buf[done..])?;
+        }
+        Ok(offset)
+    }
+
+    /// Drops the chunks beyond `size`; the change in stored blocks. Chunks go before the
+    /// size does, so that no later growth can bring old data back.
+    pub(crate) fn trim_for(&self, old: &Attr, size: u64) -> Result<i64, FsError> {
+        if size > FILE_SIZE_MAX {
+            return Err(Errno::EFBIG.into());
+        }
+        if size >= old.size || old.blocks == 0 {
+            return Ok(0);
+        }
+        let mut blocks = 0;
+        for (daemon, answer) in self.ask_holders(old, || Request::Trim { ino: old.ino, size }) {
+            blocks += expect_reply!(self, daemon, answer?, Reply::Written { blocks, .. } => blocks)?;
+        }
+        Ok(blocks)
+    }
+
+    /// Asks all daemons that may keep chunks of an object: its home, and all others when it
+    /// has more than one chunk.
+    fn ask_holders(
+        &self,
+        attr: &Attr,
+        request: impl Fn() -> Request,
+    ) -> Vec<(DaemonIndex, Result<Reply, FsError>)> {
+        if attr.size <= u64::from(attr.chunk_size) {
+            let home = attr.ino.home();
+            return vec![(home, self.request(home, &request()))];
+        }
+        self.ask_all(request).collect()
+    }
+
+    /// Data and attributes of the object survive a power failure of any node after this.
+    pub fn fsync(&self, ino: Ino) -> Result<(), FsError> {
+        let attr = self.home_attr(ino)?;
+        for (daemon, answer) in self.ask_holders(&attr, || Request::Sync { ino }) {
+            expect_reply!(self, daemon, answer?, Reply::Done {} => ())?;
+        }
+        Ok(())
+    }
+
+    /// Everything in the pool survives a power failure of any node after this.
+    pub fn sync_all(&self) -> Result<(), FsError> {
+        self.tell_all(|| Request::SyncAll {})
+    }
+
+    /// First stored byte at or after `offset`; `None` when only a hole follows.
+    pub fn next_data(&self, ino: Ino, offset: u64) -> Result<Option<u64>, FsError> {
+        let attr = self.home_attr(ino)?;
+        if offset >= attr.size {
+            return Err(Errno::ENXIO.into());
+        }
+        let mut next: Option<u64> = None;
+        for (daemon, answer) in self.ask_holders(&attr, || Request::Extents { ino, from: offset, max: 1 }) {
+            let ranges = expect_reply!(self, daemon, answer?, Reply::Ranges { ranges } => ranges)?;
+            let start = ranges.first().map(|(start, _)| (*start).max(offset));
+            next = next.into_iter().chain(start).min();
+        }
+        Ok(next.filter(|start| *start < attr.size))
+    }
+
+    /// First byte at or after `offset` that is in a hole, or the end of file.
+    pub fn next_hole(&self, ino: Ino, offset: u64) -> Result<u64, FsError> {
+        let size = self.home_attr(ino)?.size;
+        if offset >= size {
+            return Err(Errno::ENXIO.into());
+        }
+        let chunk = self.chunk_size(ino)?;
+        let mut at = offset;
+        while at < size {
+            let daemon = chunk_owner(ino, at / chunk, self.members());
+            let reply = self.request(daemon, &Request::Extents { ino, from: at, max: 1 })?;
+            let ranges = expect_reply!(self, daemon, reply, Reply::Ranges { ranges } => ranges)?;
+            match ranges.first() {
+                Some((start, len)) if *start <= at => {
+                    // One daemon's neighbouring ranges may belong to chunks far apart.
+                    at = (start + len).min((at / chunk + 1) * chunk);
+                }
+                _ => return Ok(at),
+            }
+        }
+        Ok(size)
+    }
+}
+
+/// Cuts a range at multiples of `chunk`.
+fn cut(offset: u64, len: usize, chunk: u64) -> impl Iterator<Item = (u64, usize)> {
+    let end = offset + len as u64;
+    let mut at = offset;
+    std::iter::from_fn(move || {
+        let start = at;
+        at = end.min((start / chunk + 1) * chunk);
+        (start < end).then(|| (start, (at - start) as usize))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_cut_at_chunk_borders() {
+        assert_eq!(cut(0, 10, 4).collect::<Vec<_>>(), [(0, 4), (4, 4), (8, 2)]);
+        assert_eq!(cut(3, 5, 4).collect::<Vec<_>>(), [(3, 1), (4, 4)]);
+        assert_eq!(cut(4, 4, 4).collect::<Vec<_>>(), [(4, 4)]);
+    }
+}

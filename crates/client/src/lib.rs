@@ -1,0 +1,39 @@
+//! The file system client of a pool.
+//!
+//! One [`Client`] serves all threads of a process. It resolves paths, computes owners,
+//! splits data into chunks and talks to the daemons; the doors (preload, FUSE, command)
+//! only convert. `docs/consistency.md` says what callers may rely on.
+
+#![forbid(unsafe_code)]
+
+mod attrs;
+mod calls;
+mod data;
+mod dirs;
+mod error;
+mod locks;
+mod names;
+mod open;
+mod perm;
+mod poolfile;
+mod rename;
+mod retry;
+mod walk;
+
+pub use calls::{Client, set_fd_placer};
+pub use error::FsError;
+pub use locks::{HeldLock, LockOwner, LockRange};
+pub use names::DirEntry;
+pub use perm::Cred;
+pub use poolfile::{PoolFile, PoolFileError, PoolMode};
+pub use tidepool_wire::message::{LockKind, LockMode};
+pub use walk::Walk;
+
+/// Space of the whole pool, in blocks of `block_size` bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FsStat {
+    pub block_size: u64,
+    pub blocks: u64,
+    pub blocks_free: u64,
+    pub files: u64,
+}

@@ -1,0 +1,195 @@
+//! The pool file: all that a client needs to reach a pool. Mode 0600, because it holds the
+//! secret. Format: `docs/formats/04-pool-file.md`.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use tidepool_transport::Secret;
+use tidepool_types::InstanceId;
+use tidepool_wire::message::Member;
+
+/// Version of the format this release reads and writes.
+const VERSION: u32 = 1;
+/// Largest pool file read: 65536 members of about 1 KiB.
+const BYTES_MAX: u64 = 64 << 20;
+
+/// How strictly the pool follows POSIX.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PoolMode {
+    /// Permissions are checked.
+    #[default]
+    Posix,
+    /// Permissions are not checked (S2 §2.2.1).
+    Relaxed,
+}
+
+/// Contents of a pool file, checked.
+#[derive(Clone, Debug)]
+pub struct PoolFile {
+    pub instance: InstanceId,
+    pub secret: Secret,
+    /// Absolute path under which programs see the pool.
+    pub mount: PathBuf,
+    pub chunk_size: u32,
+    pub mode: PoolMode,
+    pub members: Vec<Member>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Raw {
+    version: u32,
+    instance: String,
+    secret: String,
+    mount: PathBuf,
+    chunk_size: u32,
+    mode: PoolMode,
+    members: Vec<RawMember>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawMember {
+    host: String,
+    boot_id: String,
+    tcp: String,
+    unix: String,
+}
+
+/// Why a pool file cannot be used.
+#[derive(Debug)]
+pub struct PoolFileError {
+    path: PathBuf,
+    why: String,
+}
+
+impl fmt::Display for PoolFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pool file {}: {}", self.path.display(), self.why)
+    }
+}
+
+impl std::error::Error for PoolFileError {}
+
+impl PoolFile {
+    pub fn read(path: &Path) -> Result<PoolFile, PoolFileError> {
+        let fail = |why: String| PoolFileError { path: path.into(), why };
+        let size = std::fs::metadata(path).map_err(|e| fail(format!("{e}; is the pool running?")))?.len();
+        if size > BYTES_MAX {
+            return Err(fail(format!("{size} bytes are more than a pool file can have")));
+        }
+        let text = std::fs::read(path).map_err(|e| fail(e.to_string()))?;
+        PoolFile::parse(&text).map_err(fail)
+    }
+
+    /// Reads the JSON text of a pool file; the error says what is wrong with it.
+    pub fn parse(text: &[u8]) -> Result<PoolFile, String> {
+        let raw: Raw = serde_json::from_slice(text).map_err(|e| e.to_string())?;
+        if raw.version != VERSION {
+            return Err(format!("has version {}, this release reads {VERSION}", raw.version));
+        }
+        let instance = InstanceId::parse(&raw.instance).ok_or("instance is not 32 hexadecimal digits")?;
+        let secret = Secret::from_hex(&raw.secret).ok_or("secret is not 64 hexadecimal digits")?;
+        if !raw.mount.is_absolute() || raw.mount.parent().is_none() {
+            return Err("mount is not an absolute path below /".into());
+        }
+        if !tidepool_types::chunk_size_valid(raw.chunk_size) {
+            return Err(format!("chunk_size {} is not a multiple of 4096 up to 16 MiB", raw.chunk_size));
+        }
+        if raw.members.is_empty() || raw.members.len() > tidepool_types::DAEMONS_MAX {
+            return Err("members must name 1 to 65536 daemons".into());
+        }
+        let members = raw.members.into_iter().enumerate().map(|(index, m)| Member {
+            index: index as u16,
+            host: m.host,
+            boot_id: m.boot_id,
+            tcp: m.tcp,
+            unix: m.unix,
+        });
+        Ok(PoolFile {
+            instance,
+            secret,
+            mount: raw.mount,
+            chunk_size: raw.chunk_size,
+            mode: raw.mode,
+            members: members.collect(),
+        })
+    }
+
+    pub fn to_json(&self) -> String {
+        let members = self.members.iter().map(|m| RawMember {
+            host: m.host.clone(),
+            boot_id: m.boot_id.clone(),
+            tcp: m.tcp.clone(),
+            unix: m.unix.clone(),
+        });
+        let raw = Raw {
+            version: VERSION,
+            instance: self.instance.to_string(),
+            secret: self.secret.to_hex(),
+            mount: self.mount.clone(),
+            chunk_size: self.chunk_size,
+            mode: self.mode,
+            members: members.collect(),
+        };
+        serde_json::to_string_pretty(&raw).expect("strings and numbers always serialize")
+    }
+
+    /// Writes the file with mode 0600 under a temporary name and renames it.
+    pub fn write(&self, path: &Path) -> std::io::Result<()> {
+        let temporary = path.with_extension("tmp");
+        let _ = std::fs::remove_file(&temporary);
+        let mut file =
+            std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+        file.write_all(self.to_json().as_bytes())?;
+        std::fs::rename(&temporary, path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> PoolFile {
+        PoolFile {
+            instance: InstanceId([3; 16]),
+            secret: Secret::from_hex(&"ab".repeat(32)).unwrap(),
+            mount: "/tmp/pool".into(),
+            chunk_size: 524_288,
+            mode: PoolMode::Posix,
+            members: vec![Member {
+                index: 0,
+                host: "n1".into(),
+                boot_id: "b".into(),
+                tcp: String::new(),
+                unix: "/s".into(),
+            }],
+        }
+    }
+
+    #[test]
+    fn a_written_file_reads_back() {
+        let again = PoolFile::parse(sample().to_json().as_bytes()).unwrap();
+        assert_eq!(again.members, sample().members);
+        assert_eq!((again.instance, again.secret), (sample().instance, sample().secret));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let good = sample().to_json();
+        for (from, to, word) in [
+            ("\"version\": 1", "\"version\": 9", "version 9"),
+            ("\"mount\": \"/tmp/pool\"", "\"mount\": \"pool\"", "absolute"),
+            ("524288", "1000", "4096"),
+            ("\"mode\"", "\"modes\"", "modes"),
+        ] {
+            let text = good.replacen(from, to, 1);
+            assert_ne!(text, good);
+            let error = PoolFile::parse(text.as_bytes()).unwrap_err();
+            assert!(error.contains(word), "{error}");
+        }
+    }
+}

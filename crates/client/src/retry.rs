@@ -1,0 +1,112 @@
+//! Repeating what met a directory change or another client's transaction.
+
+use crate::calls::{Bulk, backoff};
+use crate::{Client, FsError};
+use std::time::{Duration, Instant};
+use tidepool_types::{DaemonIndex, Errno, Ino};
+use tidepool_wire::message::{Reply, Request};
+use tidepool_wire::record::Hold;
+
+/// How long a hold is waited for before its transaction is resolved. A live holder needs
+/// a few round trips; one that died needs somebody to do this.
+const HOLD_PATIENCE: Duration = Duration::from_millis(1_500);
+/// Attempts before an operation gives up against a storm of directory changes.
+const ATTEMPTS_MAX: u32 = 10_000;
+
+/// Why an attempt ended.
+pub(crate) enum Stop {
+    Fs(FsError),
+    /// A cached directory is out of date.
+    Stale,
+    Held(HeldAt),
+}
+
+/// A hold somebody ran into, and where.
+#[derive(Clone)]
+pub(crate) struct HeldAt {
+    hold: Hold,
+    daemon: DaemonIndex,
+    dir: Ino,
+    name: Box<[u8]>,
+}
+
+impl From<FsError> for Stop {
+    fn from(error: FsError) -> Stop {
+        Stop::Fs(error)
+    }
+}
+
+impl From<Errno> for Stop {
+    fn from(errno: Errno) -> Stop {
+        Stop::Fs(errno.into())
+    }
+}
+
+impl Client {
+    /// Repeats `attempt` until it is neither stale nor held.
+    pub(crate) fn retrying<T>(&self, mut attempt: impl FnMut(u64) -> Result<T, Stop>) -> Result<T, FsError> {
+        let mut waiting: Option<(Instant, HeldAt)> = None;
+        for count in 0..ATTEMPTS_MAX {
+            match attempt(self.dirs.generation()) {
+                Ok(value) => return Ok(value),
+                Err(Stop::Fs(error)) => return Err(error),
+                Err(Stop::Stale) => {}
+                Err(Stop::Held(held)) => {
+                    let since = match &waiting {
+                        Some((since, before)) if before.hold.txn == held.hold.txn => *since,
+                        _ => Instant::now(),
+                    };
+                    if since.elapsed() > HOLD_PATIENCE {
+                        self.resolve_hold(&held)?;
+                    } else {
+                        std::thread::sleep(backoff(count));
+                    }
+                    waiting = Some((since, held));
+                }
+            }
+        }
+        Err(FsError::new(Errno::EAGAIN, "directories keep changing under this operation"))
+    }
+
+    /// Ends a hold whose owner does not: asks the decider for the outcome and carries it out.
+    fn resolve_hold(&self, held: &HeldAt) -> Result<(), FsError> {
+        let txn = held.hold.txn;
+        let committed = match self.request(held.hold.decider, &Request::Resolve { txn })? {
+            Reply::Decided { committed } => committed,
+            other => return Err(self.unexpected(held.hold.decider, other)),
+        };
+        // Which of the two is held was not told; ending a hold that is not there does nothing.
+        let (parent, name) = (held.dir, held.name.clone());
+        if !name.is_empty() {
+            self.request(held.daemon, &Request::Finish { txn, committed, parent, name })?;
+        }
+        self.request(held.daemon, &Request::FinishDir { txn, committed, dir: held.dir })?;
+        Ok(())
+    }
+
+    /// One request about entry `name` of `dir` that relies on directories resolved in
+    /// `generation`.
+    pub(crate) fn call_entry(
+        &self,
+        generation: u64,
+        daemon: DaemonIndex,
+        dir: Ino,
+        name: &[u8],
+        request: &Request,
+    ) -> Result<Reply, Stop> {
+        let epoch = self.epoch_of(daemon);
+        if self.dirs.generation() != generation {
+            return Err(Stop::Stale);
+        }
+        match self.call(daemon, request, epoch, Bulk::None)?.reply {
+            Reply::Stale {} => Err(Stop::Stale),
+            Reply::Held { hold } => Err(Stop::Held(HeldAt { hold, daemon, dir, name: name.into() })),
+            reply => Ok(reply),
+        }
+    }
+}
+
+/// A hold met outside [`Client::call_entry`].
+pub(crate) fn held_at(hold: Hold, daemon: DaemonIndex, dir: Ino) -> Stop {
+    Stop::Held(HeldAt { hold, daemon, dir, name: Box::default() })
+}

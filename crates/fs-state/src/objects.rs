@@ -1,0 +1,204 @@
+//! Records of objects at home here: attributes, sizes, link counts, handles, attributes
+//! of the extended kind, locks.
+
+use crate::state::{Context, Fail, Outcome, State};
+use crate::MetaStore;
+use tidepool_types::{
+    Attr, Errno, FILE_SIZE_MAX, FileKind, Ino, NAME_MAX, SetAttr, TimeSpec, XATTR_BYTES_MAX,
+};
+use tidepool_wire::message::{LockRequest, Reply};
+use tidepool_wire::record::{Inode, Mutation};
+
+/// Flags of setxattr(2).
+const XATTR_CREATE: u32 = 1;
+const XATTR_REPLACE: u32 = 2;
+
+impl<S: MetaStore> State<S> {
+    pub(crate) fn get_attr(&self, ino: Ino) -> Outcome {
+        Ok(Reply::Attributes { attr: self.inode(ino)?.attr })
+    }
+
+    pub(crate) fn open_handle(&mut self, ctx: &Context, ino: Ino) -> Outcome {
+        let attr = self.inode(ino)?.attr;
+        self.handles.open(ctx.session, ino);
+        Ok(Reply::Attributes { attr })
+    }
+
+    pub(crate) fn close_handle(&mut self, ctx: &Context, ino: Ino) -> Outcome {
+        if self.handles.close(ctx.session, ino) {
+            self.doom_if_orphan(ino, ctx.now);
+        }
+        Ok(Reply::Done {})
+    }
+
+    fn put(&mut self, inode: Inode) -> Outcome {
+        let attr = inode.attr.clone();
+        self.store.commit(&[Mutation::PutInode(inode)])?;
+        Ok(Reply::Attributes { attr })
+    }
+
+    pub(crate) fn set_attr(&mut self, ctx: &Context, ino: Ino, set: &SetAttr, blocks: i64) -> Outcome {
+        let mut inode = self.inode(ino)?;
+        let attr = &mut inode.attr;
+        if let Some(mode) = set.mode {
+            attr.mode = (attr.mode & !0o7777) | (mode & 0o7777);
+        }
+        attr.uid = set.uid.unwrap_or(attr.uid);
+        attr.gid = set.gid.unwrap_or(attr.gid);
+        if let Some(size) = set.size {
+            check_size(attr, size)?;
+            attr.size = size;
+            attr.mtime = ctx.now;
+        }
+        attr.atime = set.atime.unwrap_or(attr.atime);
+        attr.mtime = set.mtime.unwrap_or(attr.mtime);
+        attr.blocks = attr.blocks.saturating_add_signed(blocks);
+        attr.ctime = ctx.now;
+        self.put(inode)
+    }
+
+    /// What a write does to the record: grow to `end`, count `blocks`, move the times.
+    pub(crate) fn extend(&mut self, ctx: &Context, ino: Ino, end: u64, blocks: i64) -> Outcome {
+        let mut inode = self.inode(ino)?;
+        check_size(&inode.attr, end)?;
+        let attr = &mut inode.attr;
+        attr.size = attr.size.max(end);
+        attr.blocks = attr.blocks.saturating_add_signed(blocks);
+        attr.mtime = ctx.now;
+        attr.ctime = ctx.now;
+        self.put(inode)
+    }
+
+    pub(crate) fn reserve(&mut self, ctx: &Context, ino: Ino, len: u64) -> Outcome {
+        let mut inode = self.inode(ino)?;
+        let offset = inode.attr.size;
+        let end = offset.checked_add(len).ok_or(Errno::EFBIG)?;
+        check_size(&inode.attr, end)?;
+        inode.attr.size = end;
+        inode.attr.mtime = ctx.now;
+        inode.attr.ctime = ctx.now;
+        let attr = inode.attr.clone();
+        self.store.commit(&[Mutation::PutInode(inode)])?;
+        Ok(Reply::Offset { offset, attr })
+    }
+
+    pub(crate) fn nlink(&mut self, ctx: &Context, ino: Ino, delta: i32) -> Outcome {
+        let mut inode = self.inode(ino)?;
+        if inode.attr.is_dir() {
+            return Err(Errno::EPERM.into());
+        }
+        if delta < 0 {
+            let mut batch = Vec::new();
+            let attr = self.lower_nlink(inode, delta.unsigned_abs(), ctx.now, &mut batch);
+            self.store.commit(&batch)?;
+            return Ok(Reply::Attributes { attr });
+        }
+        if inode.attr.nlink == 0 {
+            return Err(Errno::ENOENT.into());
+        }
+        inode.attr.nlink = inode.attr.nlink.checked_add_signed(delta).ok_or(Errno::EMLINK)?;
+        inode.attr.ctime = ctx.now;
+        self.put(inode)
+    }
+
+    /// Adds to `batch` what losing `by` names does; a nameless object nobody has open goes.
+    pub(crate) fn lower_nlink(
+        &mut self,
+        mut inode: Inode,
+        by: u32,
+        now: TimeSpec,
+        batch: &mut Vec<Mutation>,
+    ) -> Attr {
+        let ino = inode.attr.ino;
+        inode.attr.nlink = inode.attr.nlink.saturating_sub(by);
+        inode.attr.ctime = now;
+        let attr = inode.attr.clone();
+        if attr.nlink > 0 || self.handles.is_open(ino) {
+            batch.push(Mutation::PutInode(inode));
+            return attr;
+        }
+        batch.push(Mutation::DelInode(ino));
+        if attr.kind() == FileKind::Regular && (attr.blocks > 0 || attr.size > 0) {
+            batch.push(Mutation::PutReap(ino));
+            self.dropped.push(ino);
+        }
+        attr
+    }
+
+    pub(crate) fn remove_dir(&mut self, dir: Ino) -> Outcome {
+        match self.store.inode(dir) {
+            Some(inode) if !inode.attr.is_dir() => Err(Errno::ENOTDIR.into()),
+            Some(_) if dir == Ino::ROOT => Err(Errno::EBUSY.into()),
+            Some(_) => {
+                self.store.commit(&[Mutation::DelInode(dir)])?;
+                Ok(Reply::Done {})
+            }
+            None => Ok(Reply::Done {}),
+        }
+    }
+
+    pub(crate) fn set_parent(&mut self, ctx: &Context, dir: Ino, parent: Ino) -> Outcome {
+        let mut inode = self.inode(dir)?;
+        if !inode.attr.is_dir() {
+            return Err(Errno::ENOTDIR.into());
+        }
+        inode.parent = parent;
+        inode.attr.ctime = ctx.now;
+        self.put(inode)
+    }
+
+    pub(crate) fn set_xattr(
+        &mut self,
+        ctx: &Context,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        flags: u32,
+    ) -> Outcome {
+        if name.is_empty() || name.len() > NAME_MAX || name.contains(&0) {
+            return Err(Errno::ERANGE.into());
+        }
+        let mut inode = self.inode(ino)?;
+        match inode.xattrs.binary_search_by(|(n, _)| (**n).cmp(name)) {
+            Ok(_) if flags & XATTR_CREATE != 0 => return Err(Errno::EEXIST.into()),
+            Ok(at) => inode.xattrs[at].1 = value.into(),
+            Err(_) if flags & XATTR_REPLACE != 0 => return Err(Errno::ENODATA.into()),
+            Err(at) => inode.xattrs.insert(at, (name.into(), value.into())),
+        }
+        let bytes: usize = inode.xattrs.iter().map(|(n, v)| n.len() + v.len()).sum();
+        if bytes > XATTR_BYTES_MAX {
+            return Err(Errno::ENOSPC.into());
+        }
+        inode.attr.ctime = ctx.now;
+        self.put(inode)
+    }
+
+    pub(crate) fn remove_xattr(&mut self, ctx: &Context, ino: Ino, name: &[u8]) -> Outcome {
+        let mut inode = self.inode(ino)?;
+        let at = inode.xattrs.binary_search_by(|(n, _)| (**n).cmp(name)).map_err(|_| Errno::ENODATA)?;
+        inode.xattrs.remove(at);
+        inode.attr.ctime = ctx.now;
+        self.put(inode)
+    }
+
+    pub(crate) fn lock(&mut self, ctx: &Context, ino: Ino, lock: &LockRequest) -> Outcome {
+        if lock.start > lock.end {
+            return Err(Errno::EINVAL.into());
+        }
+        self.inode(ino)?;
+        if self.locks.set(ino, ctx.session, lock) {
+            Ok(Reply::Done {})
+        } else {
+            Err(Fail::Errno(Errno::EAGAIN))
+        }
+    }
+}
+
+fn check_size(attr: &Attr, size: u64) -> Result<(), Errno> {
+    match attr.kind() {
+        FileKind::Regular if size <= FILE_SIZE_MAX => Ok(()),
+        FileKind::Regular => Err(Errno::EFBIG),
+        FileKind::Directory => Err(Errno::EISDIR),
+        _ => Err(Errno::EINVAL),
+    }
+}

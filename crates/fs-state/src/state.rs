@@ -1,0 +1,321 @@
+//! Dispatch, identity, epoch and time.
+
+use crate::handles::Handles;
+use crate::locks::LockTable;
+use crate::MetaStore;
+use crate::{ORPHAN_GRACE_MS, ORPHAN_GRACE_RESTART_MS, OUTCOME_KEEP_MS};
+use std::io;
+use tidepool_types::{Attr, CHUNK_SIZE_DEFAULT, DaemonIndex, Errno, FileKind, Ino, SessionId, TimeSpec};
+use tidepool_wire::message::{Reply, Request};
+use tidepool_wire::record::{Hold, Inode, Mutation};
+
+/// Object numbers are leased from the store in strides, so that a create logs one batch only.
+const COUNT_STRIDE: u64 = 4096;
+
+/// What is fixed for the life of the daemon.
+#[derive(Clone, Debug)]
+pub struct StateConfig {
+    pub me: DaemonIndex,
+    /// Owner of the root directory.
+    pub uid: u32,
+    pub gid: u32,
+    /// Differs between runs of the daemon, so that clients of an earlier run notice.
+    pub epoch: u64,
+}
+
+/// What the state machine knows about a request besides its fields.
+#[derive(Clone, Copy, Debug)]
+pub struct Context {
+    pub now: TimeSpec,
+    pub session: SessionId,
+    /// Directory epoch the sender relies on; 0 for none.
+    pub epoch: u64,
+}
+
+/// Why a request was not carried out.
+pub(crate) enum Fail {
+    Errno(Errno),
+    Stale,
+    Held(Hold),
+    Store(io::Error),
+}
+
+impl From<Errno> for Fail {
+    fn from(errno: Errno) -> Fail {
+        Fail::Errno(errno)
+    }
+}
+
+impl From<io::Error> for Fail {
+    fn from(error: io::Error) -> Fail {
+        Fail::Store(error)
+    }
+}
+
+pub(crate) type Outcome = Result<Reply, Fail>;
+
+/// The metadata of one daemon.
+pub struct State<S> {
+    pub(crate) store: S,
+    pub(crate) me: DaemonIndex,
+    pub(crate) handles: Handles,
+    pub(crate) locks: LockTable,
+    epoch: u64,
+    next_count: u64,
+    leased_until: u64,
+    /// Objects removed since [`State::take_dropped`]; their chunks here can go.
+    pub(crate) dropped: Vec<Ino>,
+    trouble: String,
+}
+
+impl<S: MetaStore> State<S> {
+    /// Takes over a store, makes the root if this daemon is its home and it is missing, and
+    /// schedules the removal of objects that lost their last name before a restart.
+    pub fn open(mut store: S, config: &StateConfig, now: TimeSpec) -> io::Result<State<S>> {
+        if config.me == Ino::ROOT.home() && store.inode(Ino::ROOT).is_none() {
+            store.commit(&[Mutation::PutInode(root_inode(config, now)), Mutation::NextCount(2)])?;
+        }
+        let next_count = store.next_count().max(1);
+        let mut state = State {
+            store,
+            me: config.me,
+            handles: Handles::default(),
+            locks: LockTable::default(),
+            epoch: config.epoch.max(1),
+            next_count,
+            leased_until: next_count,
+            dropped: Vec::new(),
+            trouble: String::new(),
+        };
+        state.adopt_orphans(now);
+        Ok(state)
+    }
+
+    fn adopt_orphans(&mut self, now: TimeSpec) {
+        let mut after = None;
+        loop {
+            let page = self.store.inodes_after(after, crate::LIST_MAX);
+            let Some(last) = page.last() else { return };
+            after = Some(last.attr.ino);
+            for inode in page.iter().filter(|i| i.attr.nlink == 0) {
+                self.handles.doom(inode.attr.ino, plus_ms(now, ORPHAN_GRACE_RESTART_MS));
+            }
+        }
+    }
+
+    /// Carries out one metadata request. Data requests (40 to 46) are not for here.
+    pub fn apply(&mut self, ctx: &Context, request: &Request) -> Reply {
+        match self.dispatch(ctx, request) {
+            Ok(reply) => reply,
+            Err(Fail::Errno(errno)) => Reply::Failed { errno, detail: String::new() },
+            Err(Fail::Stale) => Reply::Stale {},
+            Err(Fail::Held(hold)) => Reply::Held { hold },
+            Err(Fail::Store(error)) => {
+                self.trouble = format!("metadata store: {error}");
+                Reply::Failed { errno: Errno::from(&error), detail: self.trouble.clone() }
+            }
+        }
+    }
+
+    fn dispatch(&mut self, ctx: &Context, request: &Request) -> Outcome {
+        use Request as R;
+        match request {
+            R::Ping {} => Ok(Reply::Done {}),
+            R::Lookup { parent, name, open } => self.lookup(ctx, *parent, name, *open),
+            R::Create { parent, name, object, excl, open } => {
+                self.create(ctx, *parent, name, object, *excl, *open)
+            }
+            R::PutDentry { parent, name, ino, kind } => self.put_dentry(ctx, *parent, name, *ino, *kind),
+            R::Unlink { parent, name } => self.unlink(ctx, *parent, name),
+            R::List { dir, after, max } => Ok(self.list(*dir, after.as_deref(), *max)),
+            R::DirStat { dir } => Ok(Reply::Part { part: self.part(*dir) }),
+            R::ResetDirTimes { dir } => self.reset_dir_times(*dir),
+            R::Prepare { txn, decider, parent, name } => {
+                self.prepare(ctx, Hold { txn: *txn, decider: *decider, since: ctx.now }, *parent, name)
+            }
+            R::PrepareDir { txn, decider, dir } => {
+                self.prepare_dir(Hold { txn: *txn, decider: *decider, since: ctx.now }, *dir)
+            }
+            R::CommitRename { .. } => self.commit_rename(ctx, request),
+            R::CommitRmdir { txn, parent, name, dir } => self.commit_rmdir(ctx, *txn, *parent, name, *dir),
+            R::Finish { txn, committed, parent, name } => self.finish(ctx, *txn, *committed, *parent, name),
+            R::FinishDir { txn, committed, dir } => self.finish_dir(*txn, *committed, *dir),
+            R::Resolve { txn } => self.resolve(ctx, *txn),
+            R::Bump {} => {
+                self.bump();
+                Ok(Reply::Done {})
+            }
+            R::GetAttr { ino } => self.get_attr(*ino),
+            R::GetInode { ino } => Ok(Reply::Object { inode: self.inode(*ino)? }),
+            R::Open { ino } => self.open_handle(ctx, *ino),
+            R::Close { ino } => self.close_handle(ctx, *ino),
+            R::SetAttr { ino, set, blocks } => self.set_attr(ctx, *ino, set, *blocks),
+            R::Extend { ino, end, blocks } => self.extend(ctx, *ino, *end, *blocks),
+            R::Reserve { ino, len } => self.reserve(ctx, *ino, *len),
+            R::Nlink { ino, delta } => self.nlink(ctx, *ino, *delta),
+            R::RemoveDir { dir } => self.remove_dir(*dir),
+            R::SetParent { dir, parent } => self.set_parent(ctx, *dir, *parent),
+            R::SetXattr { ino, name, value, flags } => self.set_xattr(ctx, *ino, name, value, *flags),
+            R::RemoveXattr { ino, name } => self.remove_xattr(ctx, *ino, name),
+            R::Lock { ino, lock } => self.lock(ctx, *ino, lock),
+            R::TestLock { ino, lock } => {
+                Ok(Reply::LockHeld { lock: self.locks.conflict(*ino, ctx.session, lock) })
+            }
+            R::ScanInodes { after, max } => Ok(self.scan_inodes(*after, *max)),
+            R::ScanDirs { after, max } => Ok(self.scan_dirs(*after, *max)),
+            _ => Err(Fail::Errno(Errno::ENOSYS)),
+        }
+    }
+
+    /// Refuses a request whose sender resolved its path before the last directory change.
+    pub(crate) fn check_epoch(&self, ctx: &Context) -> Result<(), Fail> {
+        if ctx.epoch == 0 || ctx.epoch == self.epoch { Ok(()) } else { Err(Fail::Stale) }
+    }
+
+    pub(crate) fn bump(&mut self) {
+        self.epoch += 1;
+    }
+
+    /// Directory epoch of this daemon, sent with every reply.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    pub(crate) fn inode(&self, ino: Ino) -> Result<Inode, Fail> {
+        self.store.inode(ino).ok_or(Fail::Errno(Errno::ENOENT))
+    }
+
+    /// A fresh object id, and the mutation that leases more numbers when they ran out.
+    pub(crate) fn allocate(&mut self) -> Result<(Ino, Option<Mutation>), Fail> {
+        if self.next_count > Ino::COUNT_MAX {
+            return Err(Fail::Errno(Errno::ENOSPC));
+        }
+        let ino = Ino::new(self.me, self.next_count);
+        self.next_count += 1;
+        let lease = (self.next_count > self.leased_until).then(|| {
+            self.leased_until = (self.next_count + COUNT_STRIDE).min(Ino::COUNT_MAX + 1);
+            Mutation::NextCount(self.leased_until)
+        });
+        Ok((ino, lease))
+    }
+
+    /// A client process is gone: its locks and handles are, too.
+    pub fn session_ended(&mut self, session: SessionId, now: TimeSpec) {
+        self.locks.release_session(session);
+        for ino in self.handles.end_session(session) {
+            self.doom_if_orphan(ino, now);
+        }
+    }
+
+    pub(crate) fn doom_if_orphan(&mut self, ino: Ino, now: TimeSpec) {
+        let orphan = self.store.inode(ino).is_some_and(|i| i.attr.nlink == 0);
+        if orphan && !self.handles.is_open(ino) {
+            self.handles.doom(ino, plus_ms(now, ORPHAN_GRACE_MS));
+        }
+    }
+
+    /// Removes orphans whose grace is over and outcomes nobody can ask for any more.
+    pub fn tick(&mut self, now: TimeSpec) -> io::Result<()> {
+        for ino in self.handles.take_doomed(now) {
+            let orphan = self.store.inode(ino).is_some_and(|i| i.attr.nlink == 0);
+            if orphan && !self.handles.is_open(ino) {
+                self.store.commit(&[Mutation::DelInode(ino), Mutation::PutReap(ino)])?;
+                self.dropped.push(ino);
+            }
+        }
+        let old: Vec<Mutation> = self
+            .store
+            .outcomes(crate::LIST_MAX)
+            .into_iter()
+            .filter(|(_, outcome)| plus_ms(outcome.at, OUTCOME_KEEP_MS) < now)
+            .map(|(txn, _)| Mutation::DelOutcome(txn))
+            .collect();
+        if old.is_empty() { Ok(()) } else { self.store.commit(&old) }
+    }
+
+    /// Objects removed since the last call, whose chunks on this daemon can go.
+    pub fn take_dropped(&mut self) -> Vec<Ino> {
+        std::mem::take(&mut self.dropped)
+    }
+
+    /// Objects whose chunks on peers still have to be dropped.
+    pub fn reaps(&self, max: usize) -> Vec<Ino> {
+        self.store.reaps(max)
+    }
+
+    /// Every peer has dropped the chunks of these.
+    pub fn reaped(&mut self, inos: &[Ino]) -> io::Result<()> {
+        let batch: Vec<Mutation> = inos.iter().map(|ino| Mutation::DelReap(*ino)).collect();
+        self.store.commit(&batch)
+    }
+
+    pub fn sync(&mut self) -> io::Result<()> {
+        self.store.sync()
+    }
+
+    pub fn compact(&mut self) -> io::Result<()> {
+        self.store.compact()
+    }
+
+    pub fn backend(&self) -> &'static str {
+        self.store.name()
+    }
+
+    pub fn inode_count(&self) -> u64 {
+        self.store.inode_count()
+    }
+
+    pub fn session_count(&self) -> u64 {
+        self.handles.sessions() as u64
+    }
+
+    pub fn handle_count(&self) -> u64 {
+        self.handles.total()
+    }
+
+    /// Last trouble of the store in plain words; empty when there was none.
+    pub fn trouble(&self) -> &str {
+        &self.trouble
+    }
+
+    fn scan_inodes(&self, after: Option<Ino>, max: u32) -> Reply {
+        // Inodes can carry 64 KiB of attributes each: keep pages well below the frame limit.
+        let max = (max as usize).clamp(1, 16);
+        let inodes = self.store.inodes_after(after, max);
+        let more = inodes.len() == max;
+        Reply::Inodes { inodes, more }
+    }
+
+    fn scan_dirs(&self, after: Option<Ino>, max: u32) -> Reply {
+        let max = (max as usize).clamp(1, crate::LIST_MAX);
+        let dirs = self.store.dir_parts_after(after, max);
+        let more = dirs.len() == max;
+        Reply::Dirs { dirs, more }
+    }
+}
+
+fn root_inode(config: &StateConfig, now: TimeSpec) -> Inode {
+    let attr = Attr {
+        ino: Ino::ROOT,
+        mode: FileKind::Directory.mode_bits() | 0o755,
+        nlink: 2,
+        uid: config.uid,
+        gid: config.gid,
+        size: 0,
+        blocks: 0,
+        rdev: 0,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        chunk_size: CHUNK_SIZE_DEFAULT,
+    };
+    Inode { attr, parent: Ino::ROOT, target: Box::default(), xattrs: Vec::new() }
+}
+
+pub(crate) fn plus_ms(time: TimeSpec, ms: u64) -> TimeSpec {
+    let nanos = u64::from(time.nsec) + (ms % 1000) * 1_000_000;
+    TimeSpec {
+        sec: time.sec + (ms / 1000) as i64 + (nanos / 1_000_000_000) as i64,
+        nsec: (nanos % 1_000_000_000) as u32,
+    }
+}

@@ -1,0 +1,196 @@
+//! Connecting a client to one daemon, nearest transport first.
+
+use crate::auth::{ClientAuth, Secret};
+use crate::socket::{SocketLink, tune_tcp};
+use crate::{CONNECT_MS_MAX, Link, REPLY_MS_MAX};
+use std::fmt;
+use std::io;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+use tidepool_types::{DaemonIndex, InstanceId, SessionId};
+use tidepool_wire::frame::Header;
+use tidepool_wire::message::{Handshake, Member, PROTOCOL_VERSION};
+
+/// Who a client is to the daemons.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    pub instance: InstanceId,
+    pub session: SessionId,
+    pub secret: Secret,
+}
+
+/// The node this process runs on, to tell whether a Unix socket can be reached.
+#[derive(Clone, Debug)]
+pub struct LocalNode {
+    pub boot_id: String,
+}
+
+impl LocalNode {
+    /// Reads the kernel's boot id, which all name spaces of a node share.
+    pub fn detect() -> LocalNode {
+        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        LocalNode { boot_id: text.trim().to_string() }
+    }
+}
+
+/// Why no connection came about.
+#[derive(Debug)]
+pub struct ConnectError {
+    pub host: String,
+    pub what: String,
+    pub source: Option<io::Error>,
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node {}: {}", self.host, self.what)?;
+        match &self.source {
+            Some(error) => write!(f, ": {error}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for ConnectError {}
+
+/// A connection after its handshake.
+pub struct Connected {
+    pub link: Box<dyn Link>,
+    /// Directory epoch of the daemon at the time of the handshake.
+    pub epoch: u64,
+    pub index: DaemonIndex,
+    /// False while the daemon has not been told its peers.
+    pub configured: bool,
+}
+
+impl fmt::Debug for Connected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Connected to daemon {} at epoch {}", self.index, self.epoch)
+    }
+}
+
+/// Connects to `member` by its Unix socket when it is on this node, else by TCP, and
+/// proves both sides to each other. `place` may move the socket's descriptor elsewhere.
+pub fn connect(
+    member: &Member,
+    local: &LocalNode,
+    identity: &Identity,
+    place: impl Fn(OwnedFd) -> OwnedFd,
+) -> Result<Connected, ConnectError> {
+    let fail = |what: &str, source| ConnectError { host: member.host.clone(), what: what.into(), source };
+    let mut link: Box<dyn Link> = match open_unix(member, local) {
+        Some(stream) => Box::new(SocketLink::new(UnixStream::from(place(stream.into())))),
+        None => {
+            let stream = open_tcp(member).map_err(|e| fail("cannot connect to its daemon", Some(e)))?;
+            Box::new(SocketLink::new(TcpStream::from(place(stream.into()))))
+        }
+    };
+    let done = handshake(link.as_mut(), identity).map_err(|e| match e {
+        HandshakeError::Io(error) => fail("handshake failed", Some(error)),
+        HandshakeError::Said(text) => fail(&text, None),
+    })?;
+    if done.index != member.index {
+        return Err(fail("answered as another member of the pool; is the pool file out of date?", None));
+    }
+    let timeout = link.set_timeout(Duration::from_millis(REPLY_MS_MAX));
+    timeout.map_err(|e| fail("cannot set a timeout", Some(e)))?;
+    Ok(Connected { link, epoch: done.epoch, index: done.index, configured: done.configured })
+}
+
+/// The Unix socket, when the daemon is on this node and the socket can be reached (it
+/// cannot from inside a container with a file system of its own).
+fn open_unix(member: &Member, local: &LocalNode) -> Option<UnixStream> {
+    if member.unix.is_empty() || member.boot_id != local.boot_id {
+        return None;
+    }
+    UnixStream::connect(&member.unix).ok()
+}
+
+fn open_tcp(member: &Member) -> io::Result<TcpStream> {
+    if member.tcp.is_empty() {
+        return Err(io::Error::new(
+            io::ErrorKind::NotConnected,
+            format!("nothing listens at {} (is the daemon running?)", member.unix),
+        ));
+    }
+    let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "the name has no address");
+    for address in member.tcp.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, Duration::from_millis(CONNECT_MS_MAX)) {
+            Ok(stream) => {
+                tune_tcp(&stream)?;
+                return Ok(stream);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+enum HandshakeError {
+    Io(io::Error),
+    Said(String),
+}
+
+impl From<io::Error> for HandshakeError {
+    fn from(error: io::Error) -> HandshakeError {
+        HandshakeError::Io(error)
+    }
+}
+
+struct Done {
+    epoch: u64,
+    index: DaemonIndex,
+    configured: bool,
+}
+
+fn handshake(link: &mut dyn Link, identity: &Identity) -> Result<Done, HandshakeError> {
+    link.set_timeout(Duration::from_millis(CONNECT_MS_MAX))?;
+    let auth = ClientAuth::new(&identity.secret, identity.instance);
+    let hello = Handshake::Hello {
+        version: PROTOCOL_VERSION,
+        instance: identity.instance,
+        session: identity.session,
+        nonce: auth.nonce(),
+    };
+    send(link, &hello)?;
+    let (nonce, proof) = match receive(link)?.0 {
+        Handshake::Challenge { version: PROTOCOL_VERSION, nonce, proof } => (nonce, proof),
+        Handshake::Challenge { version, .. } => {
+            return Err(HandshakeError::Said(format!(
+                "speaks protocol version {version}, this client {PROTOCOL_VERSION}; use the same release"
+            )));
+        }
+        other => return Err(unexpected(other)),
+    };
+    let Some(answer) = auth.answer(&nonce, &proof) else {
+        return Err(HandshakeError::Said("does not know this pool's secret; it is not ours".into()));
+    };
+    send(link, &Handshake::Answer { proof: answer })?;
+    match receive(link)? {
+        (Handshake::Welcome { index, configured }, epoch) => Ok(Done { epoch, index, configured }),
+        (other, _) => Err(unexpected(other)),
+    }
+}
+
+fn unexpected(message: Handshake) -> HandshakeError {
+    match message {
+        Handshake::Refused { reason } => HandshakeError::Said(format!("refused: {reason}")),
+        other => HandshakeError::Said(format!("unexpected {} in the handshake", other.name())),
+    }
+}
+
+fn send(link: &mut dyn Link, message: &Handshake) -> io::Result<()> {
+    let mut meta = Vec::new();
+    message.encode(&mut meta);
+    let header = Header { kind: message.kind(), meta_len: meta.len() as u32, ..Header::default() };
+    link.send(&header, &meta, &[])
+}
+
+fn receive(link: &mut dyn Link) -> io::Result<(Handshake, u64)> {
+    let received = link.receive(&mut [])?;
+    let message = Handshake::decode(received.header.kind, received.meta)
+        .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
+    Ok((message, received.header.epoch))
+}

@@ -1,0 +1,42 @@
+//! Connections between clients and daemons.
+//!
+//! [`Link`] is what a client needs of a connection; Unix sockets and TCP provide it here.
+//! A shared-memory link will be a third implementation beside `socket.rs`.
+
+#![forbid(unsafe_code)]
+
+mod auth;
+mod connect;
+mod socket;
+
+pub use auth::{ClientAuth, Secret, ServerAuth, random_bytes};
+pub use connect::{ConnectError, Connected, Identity, LocalNode, connect};
+pub use socket::{Received, SocketLink, tune_tcp};
+
+use std::io;
+use std::time::Duration;
+use tidepool_wire::frame::Header;
+
+/// How long a dead node may go unnoticed: TCP gives up unacknowledged data after this.
+pub const DEAD_PEER_MS_MAX: u64 = 4_000;
+/// How long connecting and the handshake may take.
+pub const CONNECT_MS_MAX: u64 = 4_000;
+/// How long a daemon may take for one request. A slow disk is not a dead node, so this is
+/// generous; a daemon that died is noticed at once by its closed socket.
+pub const REPLY_MS_MAX: u64 = 120_000;
+
+/// A connection that carries frames, as a client sees it.
+pub trait Link: Send {
+    /// Sends one frame; the header's lengths are those of `meta` and `bulk`.
+    fn send(&mut self, header: &Header, meta: &[u8], bulk: &[u8]) -> io::Result<()>;
+
+    /// Receives one frame. Bulk bytes go to the start of `bulk`; a frame with more bulk
+    /// than fits is an error.
+    fn receive(&mut self, bulk: &mut [u8]) -> io::Result<Received<'_>>;
+
+    /// True when the peer has closed the connection or data nobody asked for is there.
+    fn is_stale(&self) -> bool;
+
+    /// Sets how long `receive` waits.
+    fn set_timeout(&mut self, timeout: Duration) -> io::Result<()>;
+}

@@ -1,0 +1,139 @@
+//! Frames over stream sockets.
+
+use crate::{DEAD_PEER_MS_MAX, Link};
+use rustix::net::{RecvFlags, recv};
+use std::io::{self, IoSlice, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+use tidepool_wire::frame::{HEADER_LEN, Header};
+
+/// A received frame without its bulk data.
+#[derive(Debug)]
+pub struct Received<'a> {
+    pub header: Header,
+    pub meta: &'a [u8],
+}
+
+/// A stream socket as a [`Link`].
+pub struct SocketLink<S> {
+    stream: S,
+    meta: Vec<u8>,
+}
+
+/// What the link needs of a stream besides reading and writing.
+pub trait Stream: Read + Write + AsFd + Send {
+    fn timeout(&self, timeout: Duration) -> io::Result<()>;
+}
+
+impl Stream for UnixStream {
+    fn timeout(&self, timeout: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(timeout))
+    }
+}
+
+impl Stream for TcpStream {
+    fn timeout(&self, timeout: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(timeout))
+    }
+}
+
+impl<S: Stream> SocketLink<S> {
+    pub fn new(stream: S) -> SocketLink<S> {
+        SocketLink { stream, meta: Vec::new() }
+    }
+
+    fn read_header(&mut self) -> io::Result<Header> {
+        let mut bytes = [0; HEADER_LEN];
+        self.stream.read_exact(&mut bytes)?;
+        Header::decode(&bytes).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+    }
+}
+
+impl<S: Stream> Link for SocketLink<S> {
+    fn send(&mut self, header: &Header, meta: &[u8], bulk: &[u8]) -> io::Result<()> {
+        let head = header.encode();
+        write_all_vectored(&mut self.stream, [&head, meta, bulk])
+    }
+
+    fn receive(&mut self, bulk: &mut [u8]) -> io::Result<Received<'_>> {
+        let header = self.read_header()?;
+        let bulk_len = header.bulk_len as usize;
+        let Some(target) = bulk.get_mut(..bulk_len) else {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "more data than was asked for"));
+        };
+        self.meta.resize(header.meta_len as usize, 0);
+        self.stream.read_exact(&mut self.meta)?;
+        self.stream.read_exact(target)?;
+        Ok(Received { header, meta: &self.meta })
+    }
+
+    fn is_stale(&self) -> bool {
+        let mut byte = [0u8; 1];
+        let peek = recv(&self.stream, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        !matches!(peek, Err(rustix::io::Errno::AGAIN))
+    }
+
+    fn set_timeout(&mut self, timeout: Duration) -> io::Result<()> {
+        self.stream.timeout(timeout)
+    }
+}
+
+/// Writes all parts in as few system calls as the kernel allows.
+fn write_all_vectored<const N: usize>(stream: &mut impl Write, parts: [&[u8]; N]) -> io::Result<()> {
+    let mut slices = parts.map(IoSlice::new);
+    let mut rest = &mut slices[..];
+    IoSlice::advance_slices(&mut rest, 0);
+    while !rest.is_empty() {
+        match stream.write_vectored(rest) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(sent) => IoSlice::advance_slices(&mut rest, sent),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// No delay for small frames, and a dead node is noticed within [`DEAD_PEER_MS_MAX`].
+pub fn tune_tcp(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let socket = socket2::SockRef::from(stream);
+    socket.set_tcp_user_timeout(Some(Duration::from_millis(DEAD_PEER_MS_MAX)))?;
+    let probes =
+        socket2::TcpKeepalive::new().with_time(Duration::from_secs(1)).with_interval(Duration::from_secs(1));
+    socket.set_tcp_keepalive(&probes.with_retries(3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_arrive_whole_and_staleness_shows() {
+        let (a, b) = UnixStream::pair().unwrap();
+        let (mut a, mut b) = (SocketLink::new(a), SocketLink::new(b));
+        let header = Header { kind: 5, id: 1, meta_len: 3, bulk_len: 200_000, ..Header::default() };
+        let bulk: Vec<u8> = (0..200_000u32).map(|i| i as u8).collect();
+        assert!(!b.is_stale());
+        std::thread::scope(|scope| {
+            scope.spawn(|| a.send(&header, b"abc", &bulk).unwrap());
+            let mut got = vec![0; 200_000];
+            let received = b.receive(&mut got).unwrap();
+            assert_eq!((received.header, received.meta), (header, &b"abc"[..]));
+            assert!(got == bulk);
+        });
+        drop(a);
+        assert!(b.is_stale());
+    }
+
+    #[test]
+    fn unasked_bulk_is_refused() {
+        let (a, b) = UnixStream::pair().unwrap();
+        let (mut a, mut b) = (SocketLink::new(a), SocketLink::new(b));
+        a.send(&Header { kind: 1, bulk_len: 2, ..Header::default() }, &[], b"xy").unwrap();
+        let error = b.receive(&mut [0; 1]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
+}
