@@ -95,6 +95,11 @@ impl Client {
         request: &Request,
     ) -> Result<Reply, Stop> {
         let epoch = self.epoch_of(daemon);
+        if epoch == 0 {
+            // Without this daemon's epoch it could not tell that our directories are old.
+            self.request(daemon, &Request::Ping {})?;
+            return Err(Stop::Stale);
+        }
         if self.dirs.generation() != generation {
             return Err(Stop::Stale);
         }

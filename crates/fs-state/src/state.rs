@@ -249,6 +249,11 @@ impl<S: MetaStore> State<S> {
         self.store.commit(&batch)
     }
 
+    /// Size of an object at home here.
+    pub fn size_of(&self, ino: Ino) -> Option<u64> {
+        self.store.inode(ino).map(|i| i.attr.size)
+    }
+
     pub fn sync(&mut self) -> io::Result<()> {
         self.store.sync()
     }

@@ -41,3 +41,54 @@ pub trait MetaStore: MetaView + Send {
     /// Name of the back end, for `status`.
     fn name(&self) -> &'static str;
 }
+
+impl<T: MetaView + ?Sized> MetaView for Box<T> {
+    fn inode(&self, ino: Ino) -> Option<Inode> {
+        (**self).inode(ino)
+    }
+    fn dentry(&self, parent: Ino, name: &[u8]) -> Option<Dentry> {
+        (**self).dentry(parent, name)
+    }
+    fn dir_part(&self, dir: Ino) -> Option<DirPart> {
+        (**self).dir_part(dir)
+    }
+    fn list(&self, dir: Ino, after: Option<&[u8]>, max: usize) -> Vec<(Box<[u8]>, Dentry)> {
+        (**self).list(dir, after, max)
+    }
+    fn outcome(&self, txn: TxnId) -> Option<Outcome> {
+        (**self).outcome(txn)
+    }
+    fn outcomes(&self, max: usize) -> Vec<(TxnId, Outcome)> {
+        (**self).outcomes(max)
+    }
+    fn next_count(&self) -> u64 {
+        (**self).next_count()
+    }
+    fn reaps(&self, max: usize) -> Vec<Ino> {
+        (**self).reaps(max)
+    }
+    fn inodes_after(&self, after: Option<Ino>, max: usize) -> Vec<Inode> {
+        (**self).inodes_after(after, max)
+    }
+    fn dir_parts_after(&self, after: Option<Ino>, max: usize) -> Vec<(Ino, DirPart)> {
+        (**self).dir_parts_after(after, max)
+    }
+    fn inode_count(&self) -> u64 {
+        (**self).inode_count()
+    }
+}
+
+impl<T: MetaStore + ?Sized> MetaStore for Box<T> {
+    fn commit(&mut self, batch: &[Mutation]) -> io::Result<()> {
+        (**self).commit(batch)
+    }
+    fn sync(&mut self) -> io::Result<()> {
+        (**self).sync()
+    }
+    fn compact(&mut self) -> io::Result<()> {
+        (**self).compact()
+    }
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+}

@@ -1,0 +1,160 @@
+//! The real file system below one directory.
+
+use super::{DirEntry, Disk, DiskFile, OpenMode, Space, os_error, parts, read_zeroed};
+use rustix::fs::SeekFrom;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// How much more than asked for a vector may hold before a read into its spare memory
+/// would fetch too much: the read always takes all of it.
+const SPARE_SLACK_MAX: usize = 4096;
+
+/// The tree below a directory that exists.
+#[derive(Clone, Debug)]
+pub struct RealDisk {
+    root: Arc<PathBuf>,
+}
+
+impl RealDisk {
+    /// Takes an existing directory as root.
+    pub fn new(root: impl AsRef<Path>) -> io::Result<RealDisk> {
+        let root = root.as_ref().canonicalize()?;
+        if !root.is_dir() {
+            return Err(os_error(libc::ENOTDIR));
+        }
+        Ok(RealDisk { root: Arc::new(root) })
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    fn path(&self, path: &str) -> io::Result<PathBuf> {
+        let mut full = self.root.to_path_buf();
+        full.extend(parts(path)?);
+        Ok(full)
+    }
+}
+
+impl Disk for RealDisk {
+    type File = RealFile;
+
+    fn open(&self, path: &str, mode: OpenMode) -> io::Result<RealFile> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        match mode {
+            OpenMode::Existing => &mut options,
+            OpenMode::Create => options.create(true),
+            OpenMode::CreateNew => options.create_new(true),
+        };
+        Ok(RealFile { file: options.open(self.path(path)?)? })
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path(from)?, self.path(to)?)
+    }
+
+    fn remove(&self, path: &str) -> io::Result<()> {
+        fs::remove_file(self.path(path)?)
+    }
+
+    fn list(&self, dir: &str) -> io::Result<Vec<DirEntry>> {
+        let mut entries = Vec::new();
+        for entry in fs::read_dir(self.path(dir)?)? {
+            let entry = entry?;
+            // Our own names are ASCII; a foreign name is shown approximately and matches none of ours.
+            let name = entry.file_name().to_string_lossy().into_owned();
+            entries.push(DirEntry { name, is_dir: entry.file_type()?.is_dir() });
+        }
+        entries.sort();
+        Ok(entries)
+    }
+
+    fn create_dir_all(&self, dir: &str) -> io::Result<()> {
+        fs::create_dir_all(self.path(dir)?)
+    }
+
+    fn sync_dir(&self, dir: &str) -> io::Result<()> {
+        File::open(self.path(dir)?)?.sync_all()
+    }
+
+    fn space(&self) -> io::Result<Space> {
+        let stat = rustix::fs::statvfs(&*self.root)?;
+        Ok(Space {
+            free: stat.f_bavail.saturating_mul(stat.f_frsize),
+            total: stat.f_blocks.saturating_mul(stat.f_frsize),
+        })
+    }
+}
+
+/// An open file of a [`RealDisk`].
+#[derive(Debug)]
+pub struct RealFile {
+    file: File,
+}
+
+impl DiskFile for RealFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while done < buf.len() {
+            match self.file.read_at(&mut buf[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    fn read_append(&self, out: &mut Vec<u8>, len: usize, offset: u64) -> io::Result<usize> {
+        let start = out.len();
+        out.reserve_exact(len);
+        if out.capacity() - start > len + SPARE_SLACK_MAX {
+            return read_zeroed(self, out, len, offset);
+        }
+        while out.len() < start + len {
+            let at = offset + (out.len() - start) as u64;
+            match rustix::io::pread(&self.file, rustix::buffer::spare_capacity(out), at) {
+                Ok(0) => break,
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => {
+                    out.truncate(start);
+                    return Err(error.into());
+                }
+            }
+        }
+        out.truncate(start + len);
+        Ok(out.len() - start)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_all_at(buf, offset)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn next_data(&self, from: u64) -> io::Result<Option<u64>> {
+        // Moves the handle's cursor, which nothing here ever reads.
+        match rustix::fs::seek(&self.file, SeekFrom::Data(from)) {
+            Ok(at) => Ok(Some(at)),
+            Err(rustix::io::Errno::NXIO) => Ok(None),
+            // The file system cannot tell: everything up to the end may be data.
+            Err(rustix::io::Errno::INVAL) => Ok((from < self.len()?).then_some(from)),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! The daemon's configuration: one JSON object on its standard input, because the secret
+//! must not show in a process list. Format: `docs/formats/05-daemon-start.md`.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use tidepool_transport::Secret;
+use tidepool_types::{DaemonIndex, InstanceId};
+
+/// Most worker threads.
+const WORKERS_MAX: usize = 256;
+
+/// Which metadata store a daemon uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Backend {
+    /// In-memory tables with a write-ahead log: the fastest, for name spaces that fit memory.
+    #[default]
+    Memlog,
+    /// LMDB, for name spaces larger than memory.
+    Lmdb,
+}
+
+/// A checked configuration.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub instance: InstanceId,
+    pub secret: Secret,
+    pub index: DaemonIndex,
+    /// Name of this node, for people; its own name when empty.
+    pub host: String,
+    /// Directory of the stores; made if missing.
+    pub dir: PathBuf,
+    pub unix: Option<PathBuf>,
+    pub tcp: Option<SocketAddr>,
+    /// Name or address under which others reach the TCP port; `host` when empty.
+    pub advertise: String,
+    pub backend: Backend,
+    /// Reopen stores of this instance, and leave them at the end.
+    pub keep: bool,
+    /// Remove the stores of another instance found in `dir`.
+    pub wipe: bool,
+    /// Threads that serve requests.
+    pub workers: usize,
+    /// End, and clean up, when standard input ends.
+    pub lifeline: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Raw {
+    instance: String,
+    secret: String,
+    index: DaemonIndex,
+    host: String,
+    dir: PathBuf,
+    #[serde(default)]
+    unix: Option<PathBuf>,
+    #[serde(default)]
+    tcp: Option<String>,
+    #[serde(default)]
+    advertise: String,
+    #[serde(default)]
+    backend: Backend,
+    #[serde(default)]
+    keep: bool,
+    #[serde(default)]
+    wipe: bool,
+    #[serde(default)]
+    workers: usize,
+    #[serde(default)]
+    lifeline: bool,
+}
+
+/// What is wrong with a configuration.
+#[derive(Debug)]
+pub struct ConfigError(String);
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "daemon configuration: {}", self.0)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl Config {
+    /// Reads one JSON object; nothing applies unless all of it is right.
+    pub fn parse(text: &str) -> Result<Config, ConfigError> {
+        let raw: Raw = serde_json::from_str(text).map_err(|e| ConfigError(e.to_string()))?;
+        let fail = |what: &str| ConfigError(what.to_string());
+        let tcp = match &raw.tcp {
+            Some(text) => {
+                Some(text.parse().map_err(|_| ConfigError(format!("tcp '{text}' is not address:port")))?)
+            }
+            None => None,
+        };
+        if raw.unix.is_none() && tcp.is_none() {
+            return Err(fail("needs unix, tcp or both to listen on"));
+        }
+        if raw.workers > WORKERS_MAX {
+            return Err(ConfigError(format!("workers {} is more than {WORKERS_MAX}", raw.workers)));
+        }
+        if !raw.dir.is_absolute() {
+            return Err(fail("dir must be an absolute path"));
+        }
+        let host = if raw.host.is_empty() { own_host() } else { raw.host };
+        Ok(Config {
+            instance: InstanceId::parse(&raw.instance)
+                .ok_or_else(|| fail("instance is not 32 hexadecimal digits"))?,
+            secret: Secret::from_hex(&raw.secret)
+                .ok_or_else(|| fail("secret is not 64 hexadecimal digits"))?,
+            index: raw.index,
+            advertise: if raw.advertise.is_empty() { host.clone() } else { raw.advertise },
+            host,
+            dir: raw.dir,
+            unix: raw.unix,
+            tcp,
+            backend: raw.backend,
+            keep: raw.keep,
+            wipe: raw.wipe,
+            workers: if raw.workers == 0 { default_workers() } else { raw.workers },
+            lifeline: raw.lifeline,
+        })
+    }
+
+    /// The JSON object that [`Config::parse`] reads, on one line.
+    pub fn to_json(&self) -> String {
+        let raw = Raw {
+            instance: self.instance.to_string(),
+            secret: self.secret.to_hex(),
+            index: self.index,
+            host: self.host.clone(),
+            dir: self.dir.clone(),
+            unix: self.unix.clone(),
+            tcp: self.tcp.map(|a| a.to_string()),
+            advertise: self.advertise.clone(),
+            backend: self.backend,
+            keep: self.keep,
+            wipe: self.wipe,
+            workers: self.workers,
+            lifeline: self.lifeline,
+        };
+        serde_json::to_string(&raw).expect("strings and numbers always serialize")
+    }
+}
+
+fn own_host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Two more threads than cores, so that a slow disk request does not stop all others.
+pub fn default_workers() -> usize {
+    std::thread::available_parallelism().map_or(2, usize::from) + 2
+}
+
+/// What a daemon prints, as one line of JSON, when it can be reached.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ready {
+    pub ready: bool,
+    pub index: DaemonIndex,
+    pub pid: u32,
+    pub host: String,
+    pub boot_id: String,
+    pub tcp: String,
+    pub unix: String,
+    /// Why it did not start; empty when it did.
+    #[serde(default)]
+    pub error: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"{"instance":"00000000000000000000000000000001","secret":"SECRET","index":2,"host":"n2","dir":"/d","unix":"/s"}"#;
+
+    fn good() -> String {
+        GOOD.replace("SECRET", &"0f".repeat(32))
+    }
+
+    #[test]
+    fn a_configuration_survives_its_own_json() {
+        let config = Config::parse(&good()).unwrap();
+        let again = Config::parse(&config.to_json()).unwrap();
+        assert_eq!(again.to_json(), config.to_json());
+        assert_eq!(config.workers, default_workers());
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (from, to, word) in [
+            ("\"dir\"", "\"dri\"", "dri"),
+            ("\"/d\"", "\"d\"", "absolute"),
+            ("\"unix\":\"/s\"", "\"tcp\":\"here\"", "address:port"),
+            (",\"unix\":\"/s\"", "", "listen"),
+            ("\"host\"", "\"workers\":9999,\"host\"", "9999"),
+        ] {
+            let error = Config::parse(&good().replace(from, to)).unwrap_err().to_string();
+            assert!(error.contains(word), "{error}");
+        }
+    }
+}

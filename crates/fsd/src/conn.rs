@@ -1,0 +1,270 @@
+//! One connection: collecting frames, proving the peer, queueing replies.
+//!
+//! ```text
+//! Hello ──▶ Answer ──▶ Ready ──▶ closed
+//!   └──────────┴── anything unexpected ──▶ Refused, closed
+//! ```
+
+use crate::serve::Service;
+use crate::{FRAMES_PER_TURN, HANDSHAKE_BODY_MAX};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Instant;
+use tidepool_transport::ServerAuth;
+use tidepool_types::SessionId;
+use tidepool_wire::frame::{HEADER_LEN, Header};
+use tidepool_wire::message::{Handshake, PROTOCOL_VERSION};
+
+/// Bytes asked of the kernel when no large frame is under way.
+const READ_STEP: usize = 4096;
+/// Largest step by which the buffer of a large frame grows ahead of its data.
+const GROW_STEP: usize = 1 << 20;
+/// Buffers above this are given back when they are empty.
+const KEEP_MAX: usize = (1 << 20) + READ_STEP;
+
+/// A connected socket of either family.
+pub enum Socket {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Socket::Unix(socket) => socket.as_fd(),
+            Socket::Tcp(socket) => socket.as_fd(),
+        }
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Socket::Unix(socket) => socket.read(buf),
+            Socket::Tcp(socket) => socket.read(buf),
+        }
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        match self {
+            Socket::Unix(socket) => socket.write(buf),
+            Socket::Tcp(socket) => socket.write(buf),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+enum Phase {
+    Hello,
+    Answer(ServerAuth, SessionId),
+    Ready(SessionId),
+    /// A last message is on its way; then the connection ends.
+    Closing,
+}
+
+/// What the event loop does next with a connection.
+#[derive(PartialEq, Eq, Debug)]
+pub enum Next {
+    /// Wait until there is more to read.
+    Read,
+    /// Wait until the peer takes more; nothing is read meanwhile.
+    Write,
+    /// More frames are waiting already, but others have their turn first.
+    Again,
+    Close,
+}
+
+/// A connection and its buffers.
+pub struct Conn {
+    socket: Socket,
+    phase: Phase,
+    since: Instant,
+    /// Received bytes are `input[..filled]`; the rest is room.
+    input: Vec<u8>,
+    filled: usize,
+    output: Vec<u8>,
+    sent: usize,
+}
+
+impl Conn {
+    pub fn new(socket: Socket) -> Conn {
+        Conn {
+            socket,
+            phase: Phase::Hello,
+            since: Instant::now(),
+            input: Vec::new(),
+            filled: 0,
+            output: Vec::new(),
+            sent: 0,
+        }
+    }
+
+    pub fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
+    /// The session, once the peer has proved itself.
+    pub fn session(&self) -> Option<SessionId> {
+        if let Phase::Ready(session) = self.phase { Some(session) } else { None }
+    }
+
+    /// When the connection was made, while its peer has not proved itself.
+    pub fn unproven_since(&self) -> Option<Instant> {
+        matches!(self.phase, Phase::Hello | Phase::Answer(..)).then_some(self.since)
+    }
+
+    /// Serves what has arrived, until the socket runs dry, the peer stops taking replies,
+    /// or the turn is over.
+    pub fn turn(&mut self, service: &Service) -> Next {
+        match self.turn_io(service) {
+            Ok(next) => next,
+            Err(_) => Next::Close,
+        }
+    }
+
+    fn turn_io(&mut self, service: &Service) -> io::Result<Next> {
+        if !self.flush()? {
+            return Ok(Next::Write);
+        }
+        for _ in 0..FRAMES_PER_TURN {
+            match self.complete_frame()? {
+                Some(header) => {
+                    self.handle(service, &header);
+                    self.consume(HEADER_LEN + header.body_len());
+                    if !self.flush()? {
+                        return Ok(Next::Write);
+                    }
+                    if matches!(self.phase, Phase::Closing) {
+                        return Ok(Next::Close);
+                    }
+                }
+                None => match self.fill()? {
+                    Filled::Some => {}
+                    Filled::Dry => return Ok(Next::Read),
+                    Filled::End => return Ok(Next::Close),
+                },
+            }
+        }
+        Ok(Next::Again)
+    }
+
+    /// The header of the first frame, when all of the frame is here.
+    fn complete_frame(&self) -> io::Result<Option<Header>> {
+        let Some(header) = self.first_header()? else { return Ok(None) };
+        Ok((self.filled >= HEADER_LEN + header.body_len()).then_some(header))
+    }
+
+    fn first_header(&self) -> io::Result<Option<Header>> {
+        let Some(bytes) = self.input[..self.filled].first_chunk::<HEADER_LEN>() else { return Ok(None) };
+        let header = Header::decode(bytes).map_err(|e| io::Error::new(ErrorKind::InvalidData, e))?;
+        if self.unproven_since().is_some() && header.body_len() > HANDSHAKE_BODY_MAX {
+            return Err(io::Error::new(ErrorKind::InvalidData, "handshake frame too long"));
+        }
+        Ok(Some(header))
+    }
+
+    /// Reads once, with room for the rest of the frame under way. Memory grows with what
+    /// has arrived, not with what a header promises.
+    fn fill(&mut self) -> io::Result<Filled> {
+        let frame = self.first_header()?.map_or(0, |h| HEADER_LEN + h.body_len());
+        let room = frame.saturating_sub(self.filled).clamp(READ_STEP, GROW_STEP);
+        if self.input.len() < self.filled + room {
+            self.input.resize(self.filled + room, 0);
+        }
+        match self.socket.read(&mut self.input[self.filled..]) {
+            Ok(0) => Ok(Filled::End),
+            Ok(count) => {
+                self.filled += count;
+                Ok(Filled::Some)
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Filled::Dry),
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(Filled::Some),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.input.copy_within(count..self.filled, 0);
+        self.filled -= count;
+        if self.filled == 0 && self.input.len() > KEEP_MAX {
+            self.input = Vec::new();
+        }
+    }
+
+    /// Sends queued replies; false when the peer takes no more now.
+    fn flush(&mut self) -> io::Result<bool> {
+        while self.sent < self.output.len() {
+            match self.socket.write(&self.output[self.sent..]) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(count) => self.sent += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.sent = 0;
+        self.output.clear();
+        if self.output.capacity() > KEEP_MAX {
+            self.output = Vec::new();
+        }
+        Ok(true)
+    }
+
+    fn handle(&mut self, service: &Service, header: &Header) {
+        let body = &self.input[HEADER_LEN..HEADER_LEN + header.body_len()];
+        let (meta, bulk) = body.split_at(header.meta_len as usize);
+        if let Phase::Ready(session) = self.phase {
+            service.serve(session, header, meta, bulk, &mut self.output);
+            return;
+        }
+        let message = Handshake::decode(header.kind, meta);
+        let phase = std::mem::replace(&mut self.phase, Phase::Closing);
+        let (reply, phase) = match (phase, message) {
+            (Phase::Hello, Ok(Handshake::Hello { version, instance, session, nonce })) => {
+                if instance != service.instance() {
+                    refuse("this daemon belongs to another pool")
+                } else if version != PROTOCOL_VERSION {
+                    refuse(&format!(
+                        "protocol version {version} is not {PROTOCOL_VERSION}; use the same release"
+                    ))
+                } else {
+                    let auth = ServerAuth::new(instance, nonce);
+                    let (nonce, proof) = auth.challenge(service.secret());
+                    let challenge = Handshake::Challenge { version: PROTOCOL_VERSION, nonce, proof };
+                    (challenge, Phase::Answer(auth, session))
+                }
+            }
+            (Phase::Answer(auth, session), Ok(Handshake::Answer { proof })) => {
+                if auth.accepts(service.secret(), &proof) {
+                    service.session_begins(session);
+                    (service.welcome(), Phase::Ready(session))
+                } else {
+                    refuse("the pool's secret is wrong")
+                }
+            }
+            _ => refuse("not a handshake"),
+        };
+        if matches!(phase, Phase::Closing) {
+            service.refused();
+        }
+        self.phase = phase;
+        service.put_handshake(&reply, &mut self.output);
+    }
+}
+
+enum Filled {
+    Some,
+    Dry,
+    End,
+}
+
+fn refuse(reason: &str) -> (Handshake, Phase) {
+    (Handshake::Refused { reason: reason.into() }, Phase::Closing)
+}

@@ -1,0 +1,35 @@
+//! Counts of what a daemon did, for `status`.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Monotonic counters since the daemon's start.
+#[derive(Default)]
+pub struct Counters {
+    pub requests: AtomicU64,
+    pub failures: AtomicU64,
+    pub bytes_read: AtomicU64,
+    pub bytes_written: AtomicU64,
+    pub connections: AtomicU64,
+    pub refused: AtomicU64,
+    pub objects_dropped: AtomicU64,
+}
+
+impl Counters {
+    pub fn add(counter: &AtomicU64, amount: u64) {
+        counter.fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// Names and values in a fixed order.
+    pub fn list(&self) -> Vec<(String, u64)> {
+        let all = [
+            ("requests", &self.requests),
+            ("failures", &self.failures),
+            ("bytes_read", &self.bytes_read),
+            ("bytes_written", &self.bytes_written),
+            ("connections", &self.connections),
+            ("refused", &self.refused),
+            ("objects_dropped", &self.objects_dropped),
+        ];
+        all.map(|(name, counter)| (name.to_string(), counter.load(Ordering::Relaxed))).to_vec()
+    }
+}

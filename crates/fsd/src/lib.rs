@@ -1,0 +1,30 @@
+//! The pool daemon: sockets and threads around the state machine and the stores.
+//!
+//! ```text
+//! epoll ──▶ worker threads ──▶ conn.rs (frames, handshake) ──▶ serve.rs ──▶ fs-state + metadata store
+//!                                                                 └───────▶ chunk store
+//! background.rs: drops chunks of removed objects here and on peers, time-outs, compaction
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod background;
+mod config;
+mod conn;
+mod counters;
+mod serve;
+mod server;
+mod storedir;
+
+pub use config::{Backend, Config, ConfigError, Ready};
+pub use server::{Daemon, StartError};
+pub use storedir::{StoreDirError, is_store};
+
+/// Connections one daemon serves; further ones are closed at once.
+pub const CONNECTIONS_MAX: usize = 1 << 16;
+/// Largest frame body before a peer has proved itself.
+pub const HANDSHAKE_BODY_MAX: usize = 4096;
+/// How long a peer may take to prove itself.
+pub const HANDSHAKE_MS_MAX: u64 = 5_000;
+/// Frames one connection gets served before others have their turn.
+pub const FRAMES_PER_TURN: usize = 64;

@@ -1,0 +1,438 @@
+//! From a request's bytes to its reply's bytes.
+
+use crate::counters::Counters;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use tidepool_env::{Clock, RealDisk};
+use tidepool_fs_state::{Context, MetaStore, State};
+use tidepool_store::{ChunkStore, StoreError};
+use tidepool_transport::Secret;
+use tidepool_types::{CHUNK_SIZE_MAX, DaemonIndex, Errno, Ino, InstanceId, SessionId, TimeSpec};
+use tidepool_wire::frame::{FLAG_ONE_WAY, HEADER_LEN, Header};
+use tidepool_wire::message::{DaemonStatus, Handshake, Member, Reply, Request, ScrubResult, SpaceStat};
+
+/// Objects verified in one scrub request.
+const SCRUB_OBJECTS_MAX: usize = 64;
+/// Ranges in one reply.
+const RANGES_MAX: usize = 4096;
+/// Bad blocks named per object.
+const BAD_BLOCKS_MAX: usize = 1000;
+
+/// How a daemon was told to end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stop {
+    pub wipe: bool,
+}
+
+/// All that serving a request needs, shared by the worker threads.
+///
+/// Lock order: `state`, then nothing; `sessions`, `members`, `stop` are leaves. No lock is
+/// held while the chunk store works.
+pub struct Service {
+    index: DaemonIndex,
+    instance: InstanceId,
+    secret: Secret,
+    clock: Box<dyn Clock>,
+    state: Mutex<State<Box<dyn MetaStore>>>,
+    chunks: ChunkStore<RealDisk>,
+    sessions: Mutex<HashMap<SessionId, usize>>,
+    members: Mutex<Vec<Member>>,
+    trouble: Mutex<String>,
+    stop: Mutex<Option<Stop>>,
+    stop_wanted: Condvar,
+    work: (Mutex<bool>, Condvar),
+    configured: AtomicBool,
+    pub counters: Counters,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Service {
+    pub fn new(
+        index: DaemonIndex,
+        instance: InstanceId,
+        secret: Secret,
+        clock: Box<dyn Clock>,
+        state: State<Box<dyn MetaStore>>,
+        chunks: ChunkStore<RealDisk>,
+    ) -> Service {
+        Service {
+            index,
+            instance,
+            secret,
+            clock,
+            state: Mutex::new(state),
+            chunks,
+            sessions: Mutex::default(),
+            members: Mutex::default(),
+            trouble: Mutex::default(),
+            stop: Mutex::default(),
+            stop_wanted: Condvar::new(),
+            work: (Mutex::new(false), Condvar::new()),
+            configured: AtomicBool::new(false),
+            counters: Counters::default(),
+        }
+    }
+
+    pub fn instance(&self) -> InstanceId {
+        self.instance
+    }
+
+    pub fn index(&self) -> DaemonIndex {
+        self.index
+    }
+
+    pub fn secret(&self) -> &Secret {
+        &self.secret
+    }
+
+    pub fn now(&self) -> TimeSpec {
+        self.clock.now()
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, State<Box<dyn MetaStore>>> {
+        lock(&self.state)
+    }
+
+    pub fn chunks(&self) -> &ChunkStore<RealDisk> {
+        &self.chunks
+    }
+
+    pub fn members(&self) -> Vec<Member> {
+        lock(&self.members).clone()
+    }
+
+    pub fn refused(&self) {
+        Counters::add(&self.counters.refused, 1);
+    }
+
+    pub fn welcome(&self) -> Handshake {
+        Handshake::Welcome { index: self.index, configured: self.configured.load(Ordering::Acquire) }
+    }
+
+    pub fn session_begins(&self, session: SessionId) {
+        *lock(&self.sessions).entry(session).or_default() += 1;
+    }
+
+    /// One connection of a session is gone; with the last one the session ends.
+    pub fn session_leaves(&self, session: SessionId) {
+        let mut sessions = lock(&self.sessions);
+        let Some(count) = sessions.get_mut(&session) else { return };
+        *count -= 1;
+        if *count > 0 {
+            return;
+        }
+        sessions.remove(&session);
+        drop(sessions);
+        let now = self.now();
+        self.state().session_ended(session, now);
+    }
+
+    /// Asks the daemon to end.
+    pub fn stop(&self, stop: Stop) {
+        lock(&self.stop).get_or_insert(stop);
+        self.stop_wanted.notify_all();
+    }
+
+    /// Waits until somebody asks the daemon to end.
+    pub fn wait_for_stop(&self) -> Stop {
+        let mut stop = lock(&self.stop);
+        loop {
+            if let Some(stop) = *stop {
+                return stop;
+            }
+            stop = self.stop_wanted.wait(stop).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    pub fn stopping(&self) -> bool {
+        lock(&self.stop).is_some()
+    }
+
+    /// Wakes the background thread: removed objects have chunks to drop.
+    fn wake_background(&self) {
+        *lock(&self.work.0) = true;
+        self.work.1.notify_one();
+    }
+
+    /// Waits for background work or `timeout`.
+    pub fn wait_for_work(&self, timeout: std::time::Duration) {
+        let woken = lock(&self.work.0);
+        let (mut woken, _) = self
+            .work
+            .1
+            .wait_timeout_while(woken, timeout, |woken| !*woken)
+            .unwrap_or_else(PoisonError::into_inner);
+        *woken = false;
+    }
+
+    pub fn put_handshake(&self, message: &Handshake, out: &mut Vec<u8>) {
+        let start = begin_frame(out);
+        message.encode(out);
+        let meta_len = out.len() - start - HEADER_LEN;
+        let header = Header {
+            kind: message.kind(),
+            epoch: self.state().epoch(),
+            meta_len: meta_len as u32,
+            ..Header::default()
+        };
+        out[start..start + HEADER_LEN].copy_from_slice(&header.encode());
+    }
+
+    /// Serves one request and appends its reply to `out`.
+    pub fn serve(&self, session: SessionId, header: &Header, meta: &[u8], bulk: &[u8], out: &mut Vec<u8>) {
+        Counters::add(&self.counters.requests, 1);
+        let one_way = header.flags & FLAG_ONE_WAY != 0;
+        let start = begin_frame(out);
+        let (kind, meta_len) = match Request::decode(header.kind, meta) {
+            Ok(Request::Read { ino, offset, len }) if !one_way => self.read(ino, offset, len, out),
+            Ok(request) => {
+                let ctx = Context { now: self.now(), session, epoch: header.epoch };
+                self.put_reply(&self.reply_to(&ctx, &request, bulk), out)
+            }
+            Err(error) => {
+                let detail = format!("request {}: {error}", header.kind);
+                self.put_reply(&Reply::Failed { errno: Errno::EPROTO, detail }, out)
+            }
+        };
+        if one_way {
+            out.truncate(start);
+            return;
+        }
+        let reply = Header {
+            kind,
+            flags: 0,
+            id: header.id,
+            epoch: self.state().epoch(),
+            meta_len: meta_len as u32,
+            bulk_len: (out.len() - start - HEADER_LEN - meta_len) as u32,
+        };
+        out[start..start + HEADER_LEN].copy_from_slice(&reply.encode());
+    }
+
+    fn put_reply(&self, reply: &Reply, out: &mut Vec<u8>) -> (u16, usize) {
+        if let Reply::Failed { .. } = reply {
+            Counters::add(&self.counters.failures, 1);
+        }
+        let before = out.len();
+        reply.encode(out);
+        (reply.kind(), out.len() - before)
+    }
+
+    fn reply_to(&self, ctx: &Context, request: &Request, bulk: &[u8]) -> Reply {
+        use Request as R;
+        match request {
+            R::Write { ino, offset, extend } => self.write(ctx, *ino, *offset, *extend, bulk),
+            R::Trim { ino, size } => self.blocks_reply(self.chunks.trim(*ino, *size)),
+            R::Sync { ino } => self.sync(*ino),
+            R::SyncAll {} => self.sync_all(),
+            R::Drop { ino } => self.done_reply(self.chunks.drop_object(*ino).map(|_| ())),
+            R::Extents { ino, from, max } => self.extents(*ino, *from, *max),
+            R::StatFs {} => match self.space() {
+                Ok(stat) => Reply::Space { stat },
+                Err(error) => self.failed(&error),
+            },
+            R::Status {} => Reply::Report { status: self.status() },
+            R::Members { members } => self.set_members(members),
+            R::Scrub { after, max } => self.scrub(*after, *max),
+            R::Shutdown { wipe } => {
+                self.stop(Stop { wipe: *wipe });
+                Reply::Done {}
+            }
+            metadata => self.apply(ctx, metadata),
+        }
+    }
+
+    fn apply(&self, ctx: &Context, request: &Request) -> Reply {
+        let mut state = self.state();
+        let reply = state.apply(ctx, request);
+        let dropped = state.take_dropped();
+        drop(state);
+        if !dropped.is_empty() {
+            self.drop_chunks(&dropped);
+            self.wake_background();
+        }
+        reply
+    }
+
+    /// Drops the chunks here at once: their space is free when the remover hears of it.
+    pub fn drop_chunks(&self, objects: &[Ino]) {
+        for ino in objects {
+            Counters::add(&self.counters.objects_dropped, 1);
+            if let Err(error) = self.chunks.drop_object(*ino) {
+                self.note_trouble(&error);
+            }
+        }
+    }
+
+    fn note_trouble(&self, error: &StoreError) {
+        *lock(&self.trouble) = error.to_string();
+    }
+
+    fn failed(&self, error: &StoreError) -> Reply {
+        self.note_trouble(error);
+        Reply::Failed { errno: error.errno(), detail: error.to_string() }
+    }
+
+    fn done_reply(&self, result: Result<(), StoreError>) -> Reply {
+        match result {
+            Ok(()) => Reply::Done {},
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    fn blocks_reply(&self, result: Result<i64, StoreError>) -> Reply {
+        match result {
+            Ok(blocks) => Reply::Written { blocks, attr: None },
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    /// Bulk data goes straight from the chunk store behind the reply's fields.
+    fn read(&self, ino: Ino, offset: u64, len: u32, out: &mut Vec<u8>) -> (u16, usize) {
+        if len > CHUNK_SIZE_MAX {
+            let detail = format!("{len} bytes are more than one request may read");
+            return self.put_reply(&Reply::Failed { errno: Errno::EINVAL, detail }, out);
+        }
+        // The size is read before the data: then bytes that are missing below it are a hole.
+        let size = (ino.home() == self.index).then(|| self.state().size_of(ino)).flatten();
+        let start = out.len();
+        let (kind, meta_len) = self.put_reply(&Reply::Data { size }, out);
+        match self.chunks.read(ino, offset, len as usize, out) {
+            Ok(()) => {
+                Counters::add(&self.counters.bytes_read, (out.len() - start - meta_len) as u64);
+                (kind, meta_len)
+            }
+            Err(error) => {
+                out.truncate(start);
+                self.put_reply(&self.failed(&error), out)
+            }
+        }
+    }
+
+    fn write(&self, ctx: &Context, ino: Ino, offset: u64, extend: bool, data: &[u8]) -> Reply {
+        let end = offset.checked_add(data.len() as u64);
+        let Some(end) = end.filter(|end| *end <= tidepool_types::FILE_SIZE_MAX) else {
+            return Reply::Failed { errno: Errno::EFBIG, detail: String::new() };
+        };
+        let blocks = match self.chunks.write(ino, offset, data) {
+            Ok(blocks) => blocks,
+            Err(error) => return self.failed(&error),
+        };
+        Counters::add(&self.counters.bytes_written, data.len() as u64);
+        if !extend {
+            return Reply::Written { blocks, attr: None };
+        }
+        match self.apply(ctx, &Request::Extend { ino, end, blocks }) {
+            Reply::Attributes { attr } => Reply::Written { blocks: 0, attr: Some(attr) },
+            other => {
+                // The object went away meanwhile: its chunks must not stay.
+                if let Reply::Failed { errno: Errno::ENOENT, .. } = other {
+                    self.drop_chunks(&[ino]);
+                }
+                other
+            }
+        }
+    }
+
+    fn sync(&self, ino: Ino) -> Reply {
+        if let Err(error) = self.chunks.sync(ino) {
+            return self.failed(&error);
+        }
+        if ino.home() == self.index { self.sync_metadata() } else { Reply::Done {} }
+    }
+
+    fn sync_metadata(&self) -> Reply {
+        match self.state().sync() {
+            Ok(()) => Reply::Done {},
+            Err(error) => {
+                Reply::Failed { errno: Errno::from(&error), detail: format!("syncing metadata: {error}") }
+            }
+        }
+    }
+
+    fn sync_all(&self) -> Reply {
+        match self.chunks.sync_all() {
+            Ok(()) => self.sync_metadata(),
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    fn extents(&self, ino: Ino, from: u64, max: u32) -> Reply {
+        match self.chunks.extents(ino, from, (max as usize).clamp(1, RANGES_MAX)) {
+            Ok(ranges) => Reply::Ranges { ranges },
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    fn space(&self) -> Result<SpaceStat, StoreError> {
+        let usage = self.chunks.usage()?;
+        let used = usage.blocks * u64::from(tidepool_types::BLOCK_SIZE);
+        let objects = self.state().inode_count();
+        Ok(SpaceStat { total: usage.total, free: usage.free, used, objects })
+    }
+
+    fn status(&self) -> DaemonStatus {
+        let space = self.space();
+        let state = self.state();
+        let mut trouble = lock(&self.trouble).clone();
+        if trouble.is_empty() {
+            trouble = state.trouble().to_string();
+        }
+        if let Err(error) = &space {
+            trouble = error.to_string();
+        }
+        DaemonStatus {
+            index: self.index,
+            pid: std::process::id(),
+            backend: state.backend().to_string(),
+            space: space.unwrap_or_default(),
+            sessions: lock(&self.sessions).len() as u64,
+            open_handles: state.handle_count(),
+            counters: self.counters.list(),
+            trouble,
+        }
+    }
+
+    fn set_members(&self, members: &[Member]) -> Reply {
+        let mine = members.get(usize::from(self.index));
+        if mine.is_none_or(|m| m.index != self.index) {
+            let detail = format!("the member list does not have daemon {} at its place", self.index);
+            return Reply::Failed { errno: Errno::EINVAL, detail };
+        }
+        *lock(&self.members) = members.to_vec();
+        self.configured.store(true, Ordering::Release);
+        Reply::Done {}
+    }
+
+    fn scrub(&self, after: Option<Ino>, max: u32) -> Reply {
+        let max = (max as usize).clamp(1, SCRUB_OBJECTS_MAX);
+        let page = match self.chunks.objects(after, max) {
+            Ok(page) => page,
+            Err(error) => return self.failed(&error),
+        };
+        let more = page.len() == max;
+        let mut objects = Vec::with_capacity(page.len());
+        for ino in page {
+            let verified = self.chunks.scrub(ino).and_then(|bad| Ok((bad, self.chunks.blocks(ino)?)));
+            match verified {
+                Ok((bad, blocks)) => {
+                    let bad = bad.iter().take(BAD_BLOCKS_MAX).map(|b| b.offset).collect();
+                    objects.push(ScrubResult { ino, blocks, bad });
+                }
+                Err(error) => return self.failed(&error),
+            }
+        }
+        Reply::Scrubbed { objects, more }
+    }
+}
+
+/// Makes room for a frame's header; it is filled in when the lengths are known.
+fn begin_frame(out: &mut Vec<u8>) -> usize {
+    let start = out.len();
+    out.resize(start + HEADER_LEN, 0);
+    start
+}

@@ -1,0 +1,376 @@
+//! Listening, the event loop and the daemon's life.
+
+use crate::config::{Backend, Config, Ready};
+use crate::conn::{Conn, Next, Socket};
+use crate::counters::Counters;
+use crate::serve::{Service, Stop};
+use crate::storedir::{StoreDir, StoreDirError, Wanted};
+use crate::{CONNECTIONS_MAX, HANDSHAKE_MS_MAX, background};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use std::collections::HashMap;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tidepool_env::{RealDisk, SystemClock};
+use tidepool_fs_state::{MetaStore, State, StateConfig};
+use tidepool_store::{ChunkStore, LmdbOptions, LmdbStore, MemLogStore};
+use tidepool_transport::{LocalNode, tune_tcp};
+
+/// Event tokens of the listeners and of the wake-up pipe; connections count from above.
+const TOKEN_UNIX: u64 = 0;
+const TOKEN_TCP: u64 = 1;
+const TOKEN_WAKE: u64 = 2;
+const TOKEN_FIRST: u64 = 16;
+
+/// Why a daemon did not start.
+#[derive(Debug)]
+pub enum StartError {
+    StoreDir(StoreDirError),
+    Store(String),
+    Listen { at: String, source: io::Error },
+    System { what: &'static str, source: io::Error },
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::StoreDir(error) => error.fmt(f),
+            StartError::Store(why) => write!(f, "cannot open the stores: {why}"),
+            StartError::Listen { at, source } => write!(f, "cannot listen at {at}: {source}"),
+            StartError::System { what, source } => write!(f, "{what}: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl From<StoreDirError> for StartError {
+    fn from(error: StoreDirError) -> StartError {
+        StartError::StoreDir(error)
+    }
+}
+
+/// The connections and what they wait for.
+struct Hub {
+    service: Arc<Service>,
+    epoll: OwnedFd,
+    unix: Option<UnixListener>,
+    tcp: Option<TcpListener>,
+    /// Reading end of a pipe that is closed, and so becomes readable for all workers, at the end.
+    wake: OwnedFd,
+    conns: RwLock<HashMap<u64, Arc<Mutex<Conn>>>>,
+    next_token: AtomicU64,
+    uid: u32,
+}
+
+/// A running daemon.
+pub struct Daemon {
+    service: Arc<Service>,
+    hub: Arc<Hub>,
+    wake: OwnedFd,
+    threads: Vec<JoinHandle<()>>,
+    dir: StoreDir,
+    unix: Option<PathBuf>,
+    keep: bool,
+    ready: Ready,
+}
+
+impl Daemon {
+    /// Opens the stores, listens and starts serving.
+    pub fn start(config: &Config) -> Result<Daemon, StartError> {
+        let wanted =
+            Wanted { instance: config.instance, index: config.index, keep: config.keep, wipe: config.wipe };
+        let dir = StoreDir::claim(&config.dir, &wanted)?;
+        let service = Arc::new(open_service(config, dir.path())?);
+        let (hub, wake) = Hub::open(config, Arc::clone(&service))?;
+        let ready = hub.ready(config)?;
+        let hub = Arc::new(hub);
+        let mut threads = Vec::new();
+        for _ in 0..config.workers {
+            let hub = Arc::clone(&hub);
+            threads.push(spawn("worker", move || hub.work())?);
+        }
+        let background_service = Arc::clone(&service);
+        threads.push(spawn("background", move || background::run(&background_service))?);
+        Ok(Daemon { service, hub, wake, threads, dir, unix: config.unix.clone(), keep: config.keep, ready })
+    }
+
+    /// Where the daemon can be reached.
+    pub fn ready(&self) -> &Ready {
+        &self.ready
+    }
+
+    /// A handle that asks the daemon to end as a signal does: its stores stay with `keep`.
+    pub fn stopper(&self) -> impl Fn() + Send + Sync + 'static {
+        let service = Arc::clone(&self.service);
+        let wipe = !self.keep;
+        move || service.stop(Stop { wipe })
+    }
+
+    /// Serves until asked to end, then closes all connections, syncs or removes the stores,
+    /// and returns when nothing of the daemon is left.
+    pub fn run(self) -> Result<(), StartError> {
+        let stop = self.service.wait_for_stop();
+        drop(self.wake);
+        for thread in self.threads {
+            // A panicked worker has printed its message; the others still end in order.
+            let _ = thread.join();
+        }
+        if let Some(path) = &self.unix {
+            let _ = fs::remove_file(path);
+        }
+        drop(self.hub);
+        if stop.wipe {
+            drop(self.service);
+            return self.dir.wipe().map_err(|e| StartError::Store(format!("cannot remove them: {e}")));
+        }
+        let synced = self.service.chunks().sync_all();
+        synced.map_err(|e| StartError::Store(e.to_string()))?;
+        self.service.state().sync().map_err(|e| StartError::Store(e.to_string()))
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StartError> {
+    std::thread::Builder::new()
+        .name(name.to_string())
+        .spawn(run)
+        .map_err(|source| StartError::System { what: "cannot start a thread", source })
+}
+
+impl Hub {
+    /// Listens and registers everything. The second value keeps the workers going until dropped.
+    fn open(config: &Config, service: Arc<Service>) -> Result<(Hub, OwnedFd), StartError> {
+        let system = |what| move |e: rustix::io::Errno| StartError::System { what, source: e.into() };
+        let unix = config.unix.as_deref().map(listen_unix).transpose()?;
+        let tcp = config.tcp.map(listen_tcp).transpose()?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("cannot make an epoll"))?;
+        let (wake, keep) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+            .map_err(system("cannot make a pipe"))?;
+        let hub = Hub {
+            service,
+            epoll,
+            unix,
+            tcp,
+            wake,
+            conns: RwLock::default(),
+            next_token: AtomicU64::new(TOKEN_FIRST),
+            uid: rustix::process::geteuid().as_raw(),
+        };
+        let add = |fd: &dyn AsFd, token| {
+            epoll::add(&hub.epoll, fd.as_fd(), EventData::new_u64(token), EventFlags::IN)
+                .map_err(system("cannot watch a socket"))
+        };
+        if let Some(unix) = &hub.unix {
+            add(unix, TOKEN_UNIX)?;
+        }
+        if let Some(tcp) = &hub.tcp {
+            add(tcp, TOKEN_TCP)?;
+        }
+        add(&hub.wake, TOKEN_WAKE)?;
+        Ok((hub, keep))
+    }
+
+    fn ready(&self, config: &Config) -> Result<Ready, StartError> {
+        let tcp = match &self.tcp {
+            Some(tcp) => {
+                let at = tcp.local_addr();
+                let at = at.map_err(|source| StartError::Listen { at: "tcp".into(), source })?;
+                format!("{}:{}", config.advertise, at.port())
+            }
+            None => String::new(),
+        };
+        let unix = config.unix.as_ref().map(|p| p.to_string_lossy().into_owned()).unwrap_or_default();
+        Ok(Ready {
+            ready: true,
+            index: config.index,
+            pid: std::process::id(),
+            host: config.host.clone(),
+            boot_id: LocalNode::detect().boot_id,
+            tcp,
+            unix,
+            error: String::new(),
+        })
+    }
+
+    /// One worker thread: takes one event at a time until the pipe closes.
+    fn work(&self) {
+        let mut events = [epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; 1];
+        loop {
+            let count = match epoll::wait(&self.epoll, &mut events, Some(&timeout())) {
+                Ok(count) => count,
+                Err(rustix::io::Errno::INTR) => continue,
+                // Without its epoll a worker can do nothing; the daemon must not linger half dead.
+                Err(_) => return self.service.stop(Stop { wipe: false }),
+            };
+            if count == 0 {
+                self.close_unproven();
+                continue;
+            }
+            match events[0].data.u64() {
+                TOKEN_WAKE => return,
+                TOKEN_UNIX => self.accept_unix(),
+                TOKEN_TCP => self.accept_tcp(),
+                token => self.serve(token),
+            }
+        }
+    }
+
+    fn accept_unix(&self) {
+        let Some(Ok((stream, _))) = self.unix.as_ref().map(UnixListener::accept) else { return };
+        // Only processes of the pool's own user, and root, get as far as the handshake.
+        let allowed = rustix::net::sockopt::socket_peercred(&stream)
+            .is_ok_and(|peer| peer.uid.as_raw() == self.uid || peer.uid.is_root());
+        if !allowed {
+            return self.service.refused();
+        }
+        if stream.set_nonblocking(true).is_ok() {
+            self.admit(Socket::Unix(stream));
+        }
+    }
+
+    fn accept_tcp(&self) {
+        let Some(Ok((stream, _))) = self.tcp.as_ref().map(TcpListener::accept) else { return };
+        if tune_tcp(&stream).and_then(|()| stream.set_nonblocking(true)).is_ok() {
+            self.admit(Socket::Tcp(stream));
+        }
+    }
+
+    fn admit(&self, socket: Socket) {
+        let token = self.next_token.fetch_add(1, Ordering::Relaxed);
+        let conn = Arc::new(Mutex::new(Conn::new(socket)));
+        {
+            let mut conns = self.conns.write().unwrap_or_else(PoisonError::into_inner);
+            if conns.len() >= CONNECTIONS_MAX {
+                return self.service.refused();
+            }
+            conns.insert(token, Arc::clone(&conn));
+        }
+        Counters::add(&self.service.counters.connections, 1);
+        let conn = conn.lock().unwrap_or_else(PoisonError::into_inner);
+        let flags = EventFlags::IN | EventFlags::ONESHOT;
+        if epoll::add(&self.epoll, conn.socket(), EventData::new_u64(token), flags).is_err() {
+            drop(conn);
+            self.close(token);
+        }
+    }
+
+    /// Gives a connection its turn. `ONESHOT` keeps it to one worker at a time.
+    fn serve(&self, token: u64) {
+        let conn = self.conns.read().unwrap_or_else(PoisonError::into_inner).get(&token).cloned();
+        let Some(conn) = conn else { return };
+        let mut conn = conn.lock().unwrap_or_else(PoisonError::into_inner);
+        let flags = match conn.turn(&self.service) {
+            Next::Close => {
+                drop(conn);
+                return self.close(token);
+            }
+            Next::Read => EventFlags::IN,
+            Next::Write => EventFlags::OUT,
+            // A writable socket brings the connection back at once, after the others.
+            Next::Again => EventFlags::IN | EventFlags::OUT,
+        };
+        let flags = flags | EventFlags::ONESHOT;
+        if epoll::modify(&self.epoll, conn.socket(), EventData::new_u64(token), flags).is_err() {
+            drop(conn);
+            self.close(token);
+        }
+    }
+
+    fn close(&self, token: u64) {
+        let conn = self.conns.write().unwrap_or_else(PoisonError::into_inner).remove(&token);
+        let Some(conn) = conn else { return };
+        let conn = conn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = epoll::delete(&self.epoll, conn.socket());
+        if let Some(session) = conn.session() {
+            self.service.session_leaves(session);
+        }
+    }
+
+    /// Closes connections whose peers take too long to prove themselves.
+    fn close_unproven(&self) {
+        let limit = Duration::from_millis(HANDSHAKE_MS_MAX);
+        let late: Vec<u64> = self
+            .conns
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+            // A connection that is being served proves itself right now or is proven.
+            .filter(|(_, c)| {
+                c.try_lock().is_ok_and(|c| c.unproven_since().is_some_and(|t| t.elapsed() > limit))
+            })
+            .map(|(token, _)| *token)
+            .collect();
+        for token in late {
+            self.service.refused();
+            self.close(token);
+        }
+    }
+}
+
+/// How long a worker waits before it looks for late handshakes.
+fn timeout() -> rustix::event::Timespec {
+    rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 }
+}
+
+fn listen_unix(path: &Path) -> Result<UnixListener, StartError> {
+    let fail = |source| StartError::Listen { at: path.display().to_string(), source };
+    // The store directory's lock makes sure that no living daemon listens there.
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(fail(error)),
+        _ => {}
+    }
+    let listener = UnixListener::bind(path).map_err(fail)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(fail)?;
+    listener.set_nonblocking(true).map_err(fail)?;
+    Ok(listener)
+}
+
+fn listen_tcp(at: SocketAddr) -> Result<TcpListener, StartError> {
+    let fail = |source| StartError::Listen { at: at.to_string(), source };
+    let listener = TcpListener::bind(at).map_err(fail)?;
+    listener.set_nonblocking(true).map_err(fail)?;
+    Ok(listener)
+}
+
+fn open_service(config: &Config, dir: &Path) -> Result<Service, StartError> {
+    let fail = |e: &dyn fmt::Display| StartError::Store(e.to_string());
+    let meta_dir = dir.join("meta");
+    let data_dir = dir.join("data");
+    for made in [&meta_dir, &data_dir] {
+        fs::create_dir_all(made).map_err(|e| fail(&format!("{}: {e}", made.display())))?;
+    }
+    let store: Box<dyn MetaStore> = match config.backend {
+        Backend::Memlog => {
+            let disk = RealDisk::new(&meta_dir).map_err(|e| fail(&e))?;
+            Box::new(MemLogStore::open(disk).map_err(|e| fail(&e))?)
+        }
+        Backend::Lmdb => Box::new(LmdbStore::open(&meta_dir, LmdbOptions::default()).map_err(|e| fail(&e))?),
+    };
+    let clock = SystemClock::default();
+    let me = StateConfig {
+        me: config.index,
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        epoch: first_epoch(),
+    };
+    let now = tidepool_env::Clock::now(&clock);
+    let state = State::open(store, &me, now).map_err(|e| fail(&e))?;
+    let disk = RealDisk::new(&data_dir).map_err(|e| fail(&e))?;
+    let chunks = ChunkStore::open(disk).map_err(|e| fail(&e))?;
+    Ok(Service::new(config.index, config.instance, config.secret.clone(), Box::new(clock), state, chunks))
+}
+
+/// Differs between runs, so that clients of an earlier run notice; leaves room to count up.
+fn first_epoch() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    (since.as_nanos() as u64) | 1
+}

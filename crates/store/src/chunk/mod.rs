@@ -1,0 +1,334 @@
+//! The data of objects: one sparse file per object, every block under a checksum.
+//!
+//! Files, entries, the protocol of a write and the crash argument: `docs/formats/03-chunk-store.md`.
+
+#[cfg(test)]
+mod crash_tests;
+mod handles;
+mod object;
+mod sums;
+#[cfg(test)]
+mod tests;
+
+pub use handles::HANDLES_MAX;
+pub use object::BadBlock;
+
+use crate::error::{StoreError, StoreErrorKind};
+use handles::{Handle, Handles};
+use object::{Failed, Names, Object, dir_name, remove_file};
+use std::io;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use tidepool_env::{Disk, Space};
+use tidepool_types::Ino;
+
+const DATA_DIR: &str = "data";
+/// Directories that objects are spread over.
+const DIRS: usize = 256;
+
+/// How full a chunk store is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Usage {
+    /// Stored blocks of all objects.
+    pub blocks: u64,
+    /// Bytes that the file system below may still take, and all it has.
+    pub free: u64,
+    pub total: u64,
+}
+
+/// Stores the data of objects. Threads share it.
+pub struct ChunkStore<D: Disk> {
+    disk: D,
+    handles: Handles<D>,
+    /// Stored blocks. Signed, because an error may leave it off by a few until the next start.
+    blocks: AtomicI64,
+    /// For each directory, whether its names changed since it was synced.
+    names_dirty: Vec<Mutex<bool>>,
+    /// Whether a directory was made since the directories above were synced.
+    dirs_dirty: Mutex<bool>,
+    /// Objects that an earlier process left, which may have died before it synced them.
+    inherited: AtomicBool,
+}
+
+impl<D: Disk> ChunkStore<D> {
+    /// Opens the store below `data` on `disk`, or makes an empty one.
+    pub fn open(disk: D) -> Result<ChunkStore<D>, StoreError> {
+        disk.create_dir_all(DATA_DIR)
+            .map_err(|e| StoreError::io("open the chunk store", &e).in_file(DATA_DIR))?;
+        let store = ChunkStore {
+            disk,
+            handles: Handles::new(),
+            blocks: AtomicI64::new(0),
+            names_dirty: (0..DIRS).map(|_| Mutex::new(true)).collect(),
+            dirs_dirty: Mutex::new(true),
+            inherited: AtomicBool::new(true),
+        };
+        store.count_blocks()?;
+        Ok(store)
+    }
+
+    fn count_blocks(&self) -> Result<(), StoreError> {
+        for dir in 0..=u8::MAX {
+            for ino in self.list_dir(dir)? {
+                match Object::open(&self.disk, ino).and_then(|object| count_of(object.as_ref())) {
+                    Ok(count) => self.add_blocks(count as i64),
+                    // One damaged object must not keep all others from being served.
+                    Err(error) if error.kind == StoreErrorKind::Corrupt => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes `data` at `offset`; returns the change in the number of stored blocks.
+    ///
+    /// After an error each block that the write touched is wholly old or wholly new.
+    pub fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<i64, StoreError> {
+        object::check_range(ino, offset, data.len() as u64)?;
+        if data.is_empty() {
+            return Ok(0);
+        }
+        let result = loop {
+            let object = self.get_or_create(ino)?;
+            if let Some(mut state) = object.lock_write() {
+                break object.write(&mut state, offset, data);
+            }
+        };
+        self.changed(ino, result)
+    }
+
+    /// Appends the data from `offset` on to `out`: `len` bytes, fewer when the data here ends
+    /// before, none when the object is not here. Holes are zeros.
+    ///
+    /// An error leaves `out` as it was.
+    pub fn read(&self, ino: Ino, offset: u64, len: usize, out: &mut Vec<u8>) -> Result<(), StoreError> {
+        while let Some(object) = self.get(ino)? {
+            if let Some(state) = object.lock_read() {
+                return object.read(&state, offset, len, out);
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops everything at and beyond `size`; returns the change in the number of stored
+    /// blocks, never above 0. Never makes the data longer.
+    pub fn trim(&self, ino: Ino, size: u64) -> Result<i64, StoreError> {
+        while let Some(object) = self.get(ino)? {
+            if let Some(mut state) = object.lock_write() {
+                let result = object.trim(&mut state, size);
+                drop(state);
+                return self.changed(ino, result.map_err(Failed::from));
+            }
+        }
+        Ok(0)
+    }
+
+    /// Removes an object; returns how many blocks were stored. Nothing to remove is no error.
+    pub fn drop_object(&self, ino: Ino) -> Result<u64, StoreError> {
+        let Some(object) = self.handles.get(ino, || self.open_or_clear(ino))? else { return Ok(0) };
+        let blocks = match object.lock_write() {
+            None => 0,
+            Some(mut state) => {
+                let blocks = object.blocks(&state)?;
+                let removed = object.remove(&self.disk, &mut state);
+                if object.is_gone() {
+                    self.add_blocks(-(blocks as i64));
+                    self.names_changed(ino);
+                }
+                removed.map(|()| blocks)?
+            }
+        };
+        drop(object);
+        self.handles.forget(ino);
+        Ok(blocks)
+    }
+
+    /// Opens an object to drop it. One that cannot be opened must go all the same; that happens
+    /// here, under the lock of its shard, so that nobody makes it anew meanwhile.
+    fn open_or_clear(&self, ino: Ino) -> Result<Option<Object<D::File>>, StoreError> {
+        match Object::open(&self.disk, ino) {
+            Ok(Some(object)) => return Ok(Some(object)),
+            Err(error) if !matches!(error.kind, StoreErrorKind::Corrupt | StoreErrorKind::Version) => {
+                return Err(error);
+            }
+            _ => {}
+        }
+        let names = Names::of(ino);
+        self.names_changed(ino);
+        remove_file(&self.disk, ino, &names.data)?;
+        remove_file(&self.disk, ino, &names.sums)?;
+        Ok(None)
+    }
+
+    /// Returns when what was written to an object survives a power failure.
+    pub fn sync(&self, ino: Ino) -> Result<(), StoreError> {
+        let change = self.handles.dirty_change(ino);
+        if let Some(object) = self.get(ino)? {
+            object.sync()?;
+        }
+        self.handles.mark_clean(ino, change);
+        self.sync_names(ino.0 as u8)
+    }
+
+    /// Returns when everything written survives a power failure.
+    pub fn sync_all(&self) -> Result<(), StoreError> {
+        if self.inherited.load(Ordering::Acquire) {
+            self.sync_inherited()?;
+        }
+        for ino in self.handles.all_dirty() {
+            self.sync(ino)?;
+        }
+        (0..=u8::MAX).try_for_each(|dir| self.sync_names(dir))
+    }
+
+    fn sync_inherited(&self) -> Result<(), StoreError> {
+        for dir in 0..=u8::MAX {
+            for ino in self.list_dir(dir)? {
+                match self.sync(ino) {
+                    Err(error) if error.kind == StoreErrorKind::Corrupt => {}
+                    other => other?,
+                }
+            }
+        }
+        self.inherited.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// Stored ranges (offset, length), whole blocks, ascending, from the block that holds
+    /// `from`, at most `max`.
+    pub fn extents(&self, ino: Ino, from: u64, max: usize) -> Result<Vec<(u64, u64)>, StoreError> {
+        while let Some(object) = self.get(ino)? {
+            if let Some(state) = object.lock_read() {
+                return object.extents(&state, from, max);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// Stored blocks of an object.
+    pub fn blocks(&self, ino: Ino) -> Result<u64, StoreError> {
+        while let Some(object) = self.get(ino)? {
+            if let Some(state) = object.lock_read() {
+                return object.blocks(&state);
+            }
+        }
+        Ok(0)
+    }
+
+    /// The next objects after `after`, at most `max`; empty at the end. All objects come
+    /// once, in a fixed order that is not the order of their numbers.
+    pub fn objects(&self, after: Option<Ino>, max: usize) -> Result<Vec<Ino>, StoreError> {
+        let mut found = Vec::new();
+        for dir in after.map_or(0, |after| after.0 as u8)..=u8::MAX {
+            let here = self.list_dir(dir)?;
+            let first = after.filter(|after| after.0 as u8 == dir);
+            found.extend(here.into_iter().filter(|ino| first.is_none_or(|first| *ino > first)));
+            if found.len() >= max {
+                break;
+            }
+        }
+        found.truncate(max);
+        Ok(found)
+    }
+
+    /// Checks every block of an object. Others may use the object meanwhile.
+    pub fn scrub(&self, ino: Ino) -> Result<Vec<BadBlock>, StoreError> {
+        let mut bad = Vec::new();
+        let mut from = 0;
+        while let Some(object) = self.get(ino)? {
+            // Let go of the lock now and then, so that a scrub never holds up writers for long.
+            let Some(state) = object.lock_read() else { break };
+            match object.scrub_some(&state, from, &mut bad)? {
+                Some(next) => from = next,
+                None => break,
+            }
+        }
+        Ok(bad)
+    }
+
+    pub fn usage(&self) -> Result<Usage, StoreError> {
+        let Space { free, total } =
+            self.disk.space().map_err(|e| StoreError::io("ask for free space", &e))?;
+        let blocks = self.blocks.load(Ordering::Relaxed).max(0).unsigned_abs();
+        Ok(Usage { blocks, free, total })
+    }
+
+    fn get(&self, ino: Ino) -> Result<Option<Handle<D>>, StoreError> {
+        self.handles.get(ino, || Object::open(&self.disk, ino))
+    }
+
+    fn get_or_create(&self, ino: Ino) -> Result<Handle<D>, StoreError> {
+        let object = self.handles.get(ino, || match Object::open(&self.disk, ino)? {
+            Some(object) => Ok(Some(object)),
+            None => {
+                let object = Object::create(&self.disk, ino)?;
+                self.names_changed(ino);
+                Ok(Some(object))
+            }
+        })?;
+        Ok(object.expect("created when missing"))
+    }
+
+    /// Books what a change did, whether it succeeded or not.
+    fn changed(&self, ino: Ino, result: Result<i64, Failed>) -> Result<i64, StoreError> {
+        self.handles.mark_dirty(ino);
+        let (delta, result) = match result {
+            Ok(delta) => (delta, Ok(delta)),
+            Err(Failed { error, delta }) => (delta, Err(error)),
+        };
+        self.add_blocks(delta);
+        result
+    }
+
+    fn add_blocks(&self, delta: i64) {
+        self.blocks.fetch_add(delta, Ordering::Relaxed);
+    }
+
+    fn names_changed(&self, ino: Ino) {
+        *self.names_dirty[usize::from(ino.0 as u8)].lock().expect("no thread panics here") = true;
+        *self.dirs_dirty.lock().expect("no thread panics here") = true;
+    }
+
+    /// Makes the names in one directory durable. Holds its flag meanwhile: a second caller
+    /// must not return before the first has finished.
+    fn sync_names(&self, dir: u8) -> Result<(), StoreError> {
+        let mut dirty = self.names_dirty[usize::from(dir)].lock().expect("no thread panics here");
+        if *dirty {
+            self.sync_dir(&dir_name(dir))?;
+            *dirty = false;
+        }
+        let mut dirty = self.dirs_dirty.lock().expect("no thread panics here");
+        if *dirty {
+            self.sync_dir(DATA_DIR)?;
+            self.sync_dir(".")?;
+            *dirty = false;
+        }
+        Ok(())
+    }
+
+    fn sync_dir(&self, dir: &str) -> Result<(), StoreError> {
+        match self.disk.sync_dir(dir) {
+            // Made when its first object is.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other.map_err(|e| StoreError::io("sync a directory", &e).in_file(dir)),
+        }
+    }
+
+    /// Objects in one directory, ascending. Foreign names are left alone.
+    fn list_dir(&self, dir: u8) -> Result<Vec<Ino>, StoreError> {
+        let name = dir_name(dir);
+        let entries = match self.disk.list(&name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other.map_err(|e| StoreError::io("list objects", &e).in_file(name))?,
+        };
+        let numbers = entries.iter().filter(|entry| !entry.is_dir && entry.name.len() == 16);
+        let inos = numbers.filter_map(|entry| u64::from_str_radix(&entry.name, 16).ok());
+        Ok(inos.filter(|ino| *ino as u8 == dir).map(Ino).collect())
+    }
+}
+
+fn count_of<F: tidepool_env::DiskFile>(object: Option<&Object<F>>) -> Result<u64, StoreError> {
+    let Some(object) = object else { return Ok(0) };
+    object.lock_read().map_or(Ok(0), |state| object.blocks(&state))
+}

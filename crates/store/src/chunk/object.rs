@@ -1,0 +1,631 @@
+//! One object: its data file and its checksum file.
+//!
+//! The protocol of a write and why a kill leaves every block valid:
+//! `docs/formats/03-chunk-store.md`. The numbers (§) in comments are its sections.
+
+use super::sums::{self, BLOCK, ENTRY_LEN, Entry, HEADER_LEN, HOLE, Sums, entry_at};
+use crate::error::{StoreError, StoreErrorKind};
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use tidepool_env::{Disk, DiskFile, OpenMode};
+use tidepool_types::{BLOCK_SIZE, Errno, FILE_SIZE_MAX, Ino};
+
+const BLOCK64: u64 = BLOCK_SIZE as u64;
+/// Entries fetched at once while checksums are scanned.
+const SCAN_ENTRIES: u64 = 8192;
+/// Blocks read at once while data is scrubbed.
+const SCRUB_BLOCKS: u64 = 256;
+
+/// A block whose content does not match its checksum.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BadBlock {
+    /// Byte in the object where the block starts.
+    pub offset: u64,
+    /// Checksum that the content should have; 0: a hole, all zeros.
+    pub expected: u32,
+    pub found: u32,
+}
+
+/// File names of an object.
+pub(super) struct Names {
+    pub dir: String,
+    pub data: String,
+    pub sums: String,
+}
+
+impl Names {
+    pub fn of(ino: Ino) -> Names {
+        let dir = dir_name(ino.0 as u8);
+        let data = format!("{dir}/{:016x}", ino.0);
+        let sums = format!("{data}.sum");
+        Names { dir, data, sums }
+    }
+}
+
+pub(super) fn dir_name(shard: u8) -> String {
+    format!("data/{shard:02x}")
+}
+
+/// What changes under the lock of an object.
+pub(super) struct State {
+    /// Length of the data file.
+    data_len: u64,
+    /// Entries that the checksum file has room for.
+    sum_blocks: u64,
+}
+
+/// An error, and by how much the number of stored blocks changed all the same.
+pub(super) struct Failed {
+    pub error: StoreError,
+    pub delta: i64,
+}
+
+impl From<StoreError> for Failed {
+    fn from(error: StoreError) -> Failed {
+        Failed { error, delta: 0 }
+    }
+}
+
+pub(super) struct Object<F> {
+    pub ino: Ino,
+    data: F,
+    sums: F,
+    state: RwLock<State>,
+    /// Both files are removed; whoever waited for the lock must open the object anew.
+    gone: AtomicBool,
+}
+
+/// The part of a block that a write covers.
+#[derive(Clone, Copy)]
+struct Cover {
+    block: u64,
+    /// Range within the block.
+    from: usize,
+    to: usize,
+    /// Where the bytes start in the caller's buffer.
+    at: usize,
+}
+
+/// The blocks that `len` (not 0) bytes at `offset` touch.
+fn covers(offset: u64, len: usize) -> impl Iterator<Item = Cover> {
+    let end = offset + len as u64;
+    (offset / BLOCK64..end.div_ceil(BLOCK64)).map(move |block| {
+        let start = block * BLOCK64;
+        let from = offset.max(start) - start;
+        let to = end.min(start + BLOCK64) - start;
+        Cover { block, from: from as usize, to: to as usize, at: (start + from - offset) as usize }
+    })
+}
+
+impl<F> Object<F> {
+    pub fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    /// `None` when the object was dropped in the meantime.
+    pub fn lock_read(&self) -> Option<RwLockReadGuard<'_, State>> {
+        let state = self.state.read().expect("no thread panics while it holds an object");
+        (!self.is_gone()).then_some(state)
+    }
+
+    /// `None` when the object was dropped in the meantime.
+    pub fn lock_write(&self) -> Option<RwLockWriteGuard<'_, State>> {
+        let state = self.state.write().expect("no thread panics while it holds an object");
+        (!self.is_gone()).then_some(state)
+    }
+}
+
+impl<F: DiskFile> Object<F> {
+    /// Opens an object; `None` when it is not here.
+    pub fn open<D: Disk<File = F>>(disk: &D, ino: Ino) -> Result<Option<Object<F>>, StoreError> {
+        let names = Names::of(ino);
+        let data = match disk.open(&names.data, OpenMode::Existing) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other.map_err(|e| StoreError::io("open the data", &e).of(ino).in_file(&names.data))?,
+        };
+        let sums = open_sums(disk, ino, &names.sums)?;
+        Object::with_files(ino, data, sums).map(Some)
+    }
+
+    /// Makes an object that is not here. Its data file comes last: without it there is no
+    /// object, and a checksum file that a kill left alone is emptied here.
+    pub fn create<D: Disk<File = F>>(disk: &D, ino: Ino) -> Result<Object<F>, StoreError> {
+        let names = Names::of(ino);
+        let make = || {
+            let sums = match disk.open(&names.sums, OpenMode::Create) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    disk.create_dir_all(&names.dir)?;
+                    disk.open(&names.sums, OpenMode::Create)?
+                }
+                other => other?,
+            };
+            sums.set_len(0)?;
+            sums.write_at(&sums::header(), 0)?;
+            Ok((disk.open(&names.data, OpenMode::CreateNew)?, sums))
+        };
+        let (data, sums) = make()
+            .map_err(|e: io::Error| StoreError::io("create the data", &e).of(ino).in_file(&names.data))?;
+        Object::with_files(ino, data, sums)
+    }
+
+    fn with_files(ino: Ino, data: F, sums: F) -> Result<Object<F>, StoreError> {
+        let len_of = |file: &F| file.len().map_err(|e| StoreError::io("open the data", &e).of(ino));
+        let sum_blocks = len_of(&sums)?.saturating_sub(HEADER_LEN) / ENTRY_LEN;
+        let state = RwLock::new(State { data_len: len_of(&data)?, sum_blocks });
+        Ok(Object { ino, data, sums, state, gone: AtomicBool::new(false) })
+    }
+
+    fn failed(&self, operation: &'static str, error: &io::Error) -> StoreError {
+        StoreError::io(operation, error).of(self.ino)
+    }
+
+    fn corrupt(&self, operation: &'static str, block: u64) -> StoreError {
+        let detail = "the block does not match its checksum";
+        StoreError::new(StoreErrorKind::Corrupt, operation, detail)
+            .of(self.ino)
+            .at(block * BLOCK64)
+            .in_file(Names::of(self.ino).data)
+    }
+
+    // --- checksums ---
+
+    fn read_sums(&self, first: u64, count: u64) -> Result<Sums, StoreError> {
+        let len = (count * ENTRY_LEN) as usize;
+        let mut bytes = Vec::with_capacity(len);
+        let read = self.sums.read_append(&mut bytes, len, entry_at(first));
+        read.map_err(|e| self.failed("read the checksums", &e))?;
+        // Beyond the end of the file nothing was ever written.
+        bytes.resize(len, 0);
+        Ok(Sums { first, bytes })
+    }
+
+    fn write_sums(&self, state: &mut State, sums: &Sums) -> Result<(), StoreError> {
+        let written = self.sums.write_at(&sums.bytes, entry_at(sums.first));
+        // Even a failed write may have made the file longer.
+        state.sum_blocks = state.sum_blocks.max(sums.first + sums.blocks());
+        written.map_err(|e| self.failed("write the checksums", &e))
+    }
+
+    /// Hands the entries from block `from` to `visit`, in pieces, without the holes of the
+    /// checksum file, until it returns false.
+    fn scan_sums(
+        &self,
+        state: &State,
+        from: u64,
+        mut visit: impl FnMut(&Sums) -> Result<bool, StoreError>,
+    ) -> Result<(), StoreError> {
+        let mut block = from;
+        while let Some(next) = self.next_sums(state, block)? {
+            let sums = self.read_sums(next, SCAN_ENTRIES.min(state.sum_blocks - next))?;
+            block = next + sums.blocks();
+            if !visit(&sums)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// First block at or after `block` whose entry may be anything but zeros.
+    fn next_sums(&self, state: &State, block: u64) -> Result<Option<u64>, StoreError> {
+        if block >= state.sum_blocks {
+            return Ok(None);
+        }
+        let at = self.sums.next_data(entry_at(block)).map_err(|e| self.failed("scan the checksums", &e))?;
+        let next = at.map(|at| at.saturating_sub(HEADER_LEN) / ENTRY_LEN);
+        Ok(next.filter(|next| *next < state.sum_blocks))
+    }
+
+    /// Stored blocks.
+    pub fn blocks(&self, state: &State) -> Result<u64, StoreError> {
+        let mut total = 0;
+        self.scan_sums(state, 0, |sums| {
+            total += sums.stored();
+            Ok(true)
+        })?;
+        Ok(total)
+    }
+
+    /// Stored ranges from the block that holds `from`, at most `max`.
+    pub fn extents(&self, state: &State, from: u64, max: usize) -> Result<Vec<(u64, u64)>, StoreError> {
+        let mut found: Vec<(u64, u64)> = Vec::new();
+        self.scan_sums(state, from / BLOCK64, |sums| {
+            for block in (sums.first..sums.first + sums.blocks()).filter(|block| sums.get(*block).is_stored())
+            {
+                let start = block * BLOCK64;
+                let full = found.len() == max;
+                match found.last_mut() {
+                    Some((offset, len)) if *offset + *len == start => *len += BLOCK64,
+                    _ if full => return Ok(false),
+                    _ => found.push((start, BLOCK64)),
+                }
+            }
+            Ok(true)
+        })?;
+        Ok(found)
+    }
+
+    // --- reading ---
+
+    /// Appends up to `len` checked bytes from `offset` to `out`.
+    pub fn read(&self, state: &State, offset: u64, len: usize, out: &mut Vec<u8>) -> Result<(), StoreError> {
+        let wanted_end = offset.saturating_add(len as u64).min(FILE_SIZE_MAX);
+        self.check_lost(state, offset, wanted_end)?;
+        let end = wanted_end.min(state.data_len);
+        if offset >= end {
+            return Ok(());
+        }
+        let start = out.len();
+        let first = offset / BLOCK64;
+        let sums = self.read_sums(first, end.div_ceil(BLOCK64) - first)?;
+        let done = self.read_head(state, &sums, offset, end, out).and_then(|from| match from < end {
+            true => self.read_aligned(state, &sums, from, end, out),
+            false => Ok(()),
+        });
+        done.inspect_err(|_| out.truncate(start))
+    }
+
+    /// The first block when `offset` lies inside it; returns where to go on. Separate, so
+    /// that everything else lands in `out` at its place.
+    fn read_head(
+        &self,
+        state: &State,
+        sums: &Sums,
+        offset: u64,
+        end: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<u64, StoreError> {
+        let within = (offset % BLOCK64) as usize;
+        if within == 0 {
+            return Ok(offset);
+        }
+        let mut buf = [0; BLOCK];
+        let content = self.read_block(state, sums.first, &mut buf)?;
+        self.verify("read the data", sums, sums.first, content)?;
+        let stop = (end - sums.first * BLOCK64).min(BLOCK64) as usize;
+        out.extend_from_slice(&content[within..stop]);
+        Ok((sums.first + 1) * BLOCK64)
+    }
+
+    fn read_aligned(
+        &self,
+        state: &State,
+        sums: &Sums,
+        from: u64,
+        end: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<(), StoreError> {
+        let start = out.len();
+        // Whole blocks, because sums are over whole blocks.
+        let len = (end.next_multiple_of(BLOCK64).min(state.data_len) - from) as usize;
+        let count =
+            self.data.read_append(out, len, from).map_err(|e| self.failed("read the data", &e).at(from))?;
+        if count < len {
+            return Err(self.shrunk(from + count as u64));
+        }
+        for (content, block) in out[start..].chunks(BLOCK).zip(from / BLOCK64..) {
+            self.verify("read the data", sums, block, content)?;
+        }
+        out.truncate(start + (end - from) as usize);
+        Ok(())
+    }
+
+    fn shrunk(&self, at: u64) -> StoreError {
+        let detail = "the data file became shorter behind the store's back";
+        StoreError::new(StoreErrorKind::Corrupt, "read the data", detail).of(self.ino).at(at)
+    }
+
+    /// What the data file holds of a block.
+    fn read_block<'b>(
+        &self,
+        state: &State,
+        block: u64,
+        buf: &'b mut [u8; BLOCK],
+    ) -> Result<&'b [u8], StoreError> {
+        let start = block * BLOCK64;
+        let len = state.data_len.saturating_sub(start).min(BLOCK64) as usize;
+        let count = self
+            .data
+            .read_at(&mut buf[..len], start)
+            .map_err(|e| self.failed("read the data", &e).at(start))?;
+        if count < len { Err(self.shrunk(start + count as u64)) } else { Ok(&buf[..len]) }
+    }
+
+    /// The valid half of the entry of a block.
+    fn verify(
+        &self,
+        operation: &'static str,
+        sums: &Sums,
+        block: u64,
+        content: &[u8],
+    ) -> Result<u32, StoreError> {
+        sums.get(block).valid_half(content).ok_or_else(|| self.corrupt(operation, block))
+    }
+
+    /// Finds blocks that should be here but lie beyond the end of the data: what a power
+    /// failure may leave. Costs nothing as long as both files end together.
+    fn check_lost(&self, state: &State, from: u64, to: u64) -> Result<(), StoreError> {
+        let first = from.max(state.data_len).div_ceil(BLOCK64);
+        let end = to.div_ceil(BLOCK64).min(state.sum_blocks);
+        let mut block = first;
+        while block < end {
+            let Some(next) = self.next_sums(state, block)?.filter(|next| *next < end) else { break };
+            let sums = self.read_sums(next, SCAN_ENTRIES.min(end - next))?;
+            block = next + sums.blocks();
+            if let Some(lost) = (next..block).find(|block| !sums.get(*block).valid_absent()) {
+                return Err(self.corrupt("read the data", lost));
+            }
+        }
+        Ok(())
+    }
+
+    // --- writing ---
+
+    /// Writes `buf` (not empty); returns the change in the number of stored blocks.
+    pub fn write(&self, state: &mut State, offset: u64, buf: &[u8]) -> Result<i64, Failed> {
+        let first = offset / BLOCK64;
+        let count = (offset + buf.len() as u64).div_ceil(BLOCK64) - first;
+        let mut sums = self.read_sums(first, count)?;
+        let before = sums.stored();
+        for cover in covers(offset, buf.len()) {
+            let entry = self.entry_for(state, cover, sums.get(cover.block), buf)?;
+            sums.set(cover.block, entry);
+        }
+        // §4: first both sums, then the data, then the new sum alone.
+        if let Err(error) = self.write_sums(state, &sums) {
+            return Err(self.take_back(state, sums, before, offset, buf, error));
+        }
+        if let Err(error) = self.data.write_at(buf, offset) {
+            let error = self.failed("write the data", &error).at(offset);
+            return Err(self.take_back(state, sums, before, offset, buf, error));
+        }
+        state.data_len = state.data_len.max(offset + buf.len() as u64);
+        sums.settle();
+        let delta = sums.stored() as i64 - before as i64;
+        self.write_sums(state, &sums).map_err(|error| Failed { error, delta })?;
+        Ok(delta)
+    }
+
+    /// The entry of a block for the time of a write: what is valid now, what will be.
+    fn entry_for(&self, state: &State, cover: Cover, old: Entry, buf: &[u8]) -> Result<Entry, StoreError> {
+        let new = &buf[cover.at..cover.at + cover.to - cover.from];
+        let present = state.data_len.saturating_sub(cover.block * BLOCK64).min(BLOCK64) as usize;
+        // Nothing of the old content remains.
+        let whole = cover.from == 0 && cover.to >= present;
+        if whole && old.is_settled() {
+            return Ok(Entry { prev: old.cur, cur: sums::padded_sum(new) });
+        }
+        let mut block = [0; BLOCK];
+        let content = self.read_block(state, cover.block, &mut block)?;
+        match (old.valid_half(content), whole) {
+            (Some(prev), true) => Ok(Entry { prev, cur: sums::padded_sum(new) }),
+            // Overwriting all of a damaged block heals it.
+            (None, true) => Ok(Entry { prev: old.cur, cur: sums::padded_sum(new) }),
+            // Never sum up damaged bytes as if they were right.
+            (None, false) => Err(self.corrupt("write into the data", cover.block)),
+            (Some(prev), false) => {
+                let cur = sums::joined_sum(&[&block[..cover.from], new, &block[cover.to..]]);
+                Ok(Entry { prev, cur })
+            }
+        }
+    }
+
+    /// After a failed write: makes every block wholly old or wholly new again, and its entry
+    /// say which. Best effort: entries that cannot be written stay legal with both halves.
+    fn take_back(
+        &self,
+        state: &mut State,
+        mut sums: Sums,
+        before: u64,
+        offset: u64,
+        buf: &[u8],
+        error: StoreError,
+    ) -> Failed {
+        self.cut_back(state, offset, offset + buf.len() as u64);
+        for cover in covers(offset, buf.len()) {
+            let settled = self.settled_half(state, cover, sums.get(cover.block), buf);
+            if let Some(sum) = settled {
+                sums.set(cover.block, Entry::settled(sum));
+            }
+        }
+        let after = match self.write_sums(state, &sums) {
+            Ok(()) => Some(sums.stored()),
+            Err(_) => self.read_sums(sums.first, sums.blocks()).ok().map(|sums| sums.stored()),
+        };
+        Failed { error, delta: after.map_or(0, |after| after as i64 - before as i64) }
+    }
+
+    /// Removes what a failed write left beyond the old end of the data: it would show up when
+    /// the object grows later. The block that the old end lies in stays as it is when the write
+    /// changed bytes before the end, since half a block is neither old nor new.
+    fn cut_back(&self, state: &mut State, offset: u64, end: u64) {
+        let old_len = state.data_len;
+        let keep = if offset < old_len { old_len.next_multiple_of(BLOCK64) } else { old_len };
+        state.data_len = match self.data.len() {
+            Ok(len) if len > keep && self.data.set_len(keep).is_ok() => keep,
+            Ok(len) => len,
+            Err(_) => old_len.max(end),
+        };
+    }
+
+    /// The sum of what a block holds after a failed write. A block torn in the middle is
+    /// written once more; `None` when that fails as well.
+    fn settled_half(&self, state: &mut State, cover: Cover, entry: Entry, buf: &[u8]) -> Option<u32> {
+        let mut block = [0; BLOCK];
+        let content = self.read_block(state, cover.block, &mut block).ok()?;
+        if let Some(sum) = entry.valid_half(content) {
+            return Some(sum);
+        }
+        let new = &buf[cover.at..cover.at + cover.to - cover.from];
+        let start = cover.block * BLOCK64;
+        self.data.write_at(new, start + cover.from as u64).ok()?;
+        state.data_len = state.data_len.max(start + cover.to as u64);
+        let content = self.read_block(state, cover.block, &mut block).ok()?;
+        entry.valid_half(content)
+    }
+
+    // --- trimming ---
+
+    /// Drops everything at and beyond `size`; returns the change in the number of stored blocks.
+    pub fn trim(&self, state: &mut State, size: u64) -> Result<i64, StoreError> {
+        let keep = size.div_ceil(BLOCK64);
+        if state.data_len <= size && state.sum_blocks <= keep {
+            return Ok(0);
+        }
+        let border = self.trim_border(state, size)?;
+        let dropped = self.mark_dropped(state, keep)?;
+        if state.data_len > size {
+            self.data.set_len(size).map_err(|e| self.failed("trim the data", &e).at(size))?;
+            state.data_len = size;
+        }
+        if state.sum_blocks > keep {
+            self.sums.set_len(entry_at(keep)).map_err(|e| self.failed("trim the checksums", &e))?;
+            state.sum_blocks = keep;
+        }
+        if let Some(mut border) = border {
+            border.settle();
+            self.write_sums(state, &border)?;
+        }
+        Ok(-(dropped as i64))
+    }
+
+    /// Gives the block that `size` cuts through (if any is stored) the sum of what will be
+    /// left of it. The cut itself zeroes the rest, since the file ends there.
+    fn trim_border(&self, state: &mut State, size: u64) -> Result<Option<Sums>, StoreError> {
+        let left = (size % BLOCK64) as usize;
+        if left == 0 || state.data_len <= size {
+            return Ok(None);
+        }
+        let block = size / BLOCK64;
+        let mut sums = self.read_sums(block, 1)?;
+        if !sums.get(block).is_stored() {
+            return Ok(None);
+        }
+        let mut buf = [0; BLOCK];
+        let content = self.read_block(state, block, &mut buf)?;
+        let prev = self.verify("trim the data", &sums, block, content)?;
+        let cur = if prev == HOLE { HOLE } else { sums::padded_sum(&content[..left]) };
+        sums.set(block, Entry { prev, cur });
+        self.write_sums(state, &sums)?;
+        Ok(Some(sums))
+    }
+
+    /// Allows all blocks from `keep` on to become holes; returns how many are stored (§7).
+    fn mark_dropped(&self, state: &mut State, keep: u64) -> Result<u64, StoreError> {
+        let mut dropped = 0;
+        let mut block = keep;
+        while let Some(next) = self.next_sums(state, block)? {
+            let mut sums = self.read_sums(next, SCAN_ENTRIES.min(state.sum_blocks - next))?;
+            block = next + sums.blocks();
+            dropped += sums.stored();
+            for block in next..block {
+                let entry = sums.get(block);
+                if entry.is_stored() {
+                    let prev = self.valid_before_drop(state, block, entry)?;
+                    sums.set(block, Entry { prev, cur: HOLE });
+                }
+            }
+            self.write_sums(state, &sums)?;
+        }
+        Ok(dropped)
+    }
+
+    fn valid_before_drop(&self, state: &State, block: u64, entry: Entry) -> Result<u32, StoreError> {
+        if entry.is_settled() {
+            return Ok(entry.cur);
+        }
+        let mut buf = [0; BLOCK];
+        let content = self.read_block(state, block, &mut buf)?;
+        // A damaged block may go: dropping launders nothing.
+        Ok(entry.valid_half(content).unwrap_or(entry.cur))
+    }
+
+    // --- the whole object ---
+
+    /// Removes both files, the data first: without it there is no object.
+    pub fn remove<D: Disk<File = F>>(&self, disk: &D, _held: &mut State) -> Result<(), StoreError> {
+        let names = Names::of(self.ino);
+        remove_file(disk, self.ino, &names.data)?;
+        self.gone.store(true, Ordering::Release);
+        remove_file(disk, self.ino, &names.sums)
+    }
+
+    pub fn sync(&self) -> Result<(), StoreError> {
+        self.data.sync().map_err(|e| self.failed("sync the data", &e))?;
+        self.sums.sync().map_err(|e| self.failed("sync the checksums", &e))
+    }
+
+    /// Checks up to [`SCRUB_BLOCKS`] blocks at or after `from`; returns where to go on.
+    pub fn scrub_some(
+        &self,
+        state: &State,
+        from: u64,
+        bad: &mut Vec<BadBlock>,
+    ) -> Result<Option<u64>, StoreError> {
+        let data = self.data.next_data(from * BLOCK64).map_err(|e| self.failed("scrub the data", &e))?;
+        let in_data = data.map(|at| (at / BLOCK64).max(from));
+        let Some(first) = in_data.into_iter().chain(self.next_sums(state, from)?).min() else {
+            return Ok(None);
+        };
+        let end = (first + SCRUB_BLOCKS).min(state.data_len.div_ceil(BLOCK64).max(state.sum_blocks));
+        if first >= end {
+            return Ok(None);
+        }
+        let sums = self.read_sums(first, end - first)?;
+        let mut buf = Vec::new();
+        let here = state.data_len.saturating_sub(first * BLOCK64).min((end - first) * BLOCK64) as usize;
+        let read = self.data.read_append(&mut buf, here, first * BLOCK64);
+        read.map_err(|e| self.failed("scrub the data", &e).at(first * BLOCK64))?;
+        for block in first..end {
+            let start = (((block - first) * BLOCK64) as usize).min(buf.len());
+            let content = &buf[start..(start + BLOCK).min(buf.len())];
+            bad.extend(check_block(block, sums.get(block), content));
+        }
+        Ok(Some(end))
+    }
+}
+
+fn check_block(block: u64, entry: Entry, content: &[u8]) -> Option<BadBlock> {
+    let valid = if content.is_empty() { entry.valid_absent() } else { entry.valid_half(content).is_some() };
+    let found = if content.is_empty() { HOLE } else { sums::padded_sum(content) };
+    (!valid).then_some(BadBlock { offset: block * BLOCK64, expected: entry.cur, found })
+}
+
+fn open_sums<D: Disk>(disk: &D, ino: Ino, name: &str) -> Result<D::File, StoreError> {
+    let file = match disk.open(name, OpenMode::Existing) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let detail = "the checksum file is missing";
+            return Err(StoreError::new(StoreErrorKind::Corrupt, "open the checksums", detail)
+                .of(ino)
+                .in_file(name));
+        }
+        other => other.map_err(|e| StoreError::io("open the checksums", &e).of(ino).in_file(name))?,
+    };
+    let mut header = [0; HEADER_LEN as usize];
+    let count = file.read_at(&mut header, 0);
+    let count = count.map_err(|e| StoreError::io("read the checksums", &e).of(ino).in_file(name))?;
+    sums::check_header(&header[..count]).map_err(|error| error.of(ino).in_file(name))?;
+    Ok(file)
+}
+
+/// Removes a file that may be gone already.
+pub(super) fn remove_file<D: Disk>(disk: &D, ino: Ino, name: &str) -> Result<(), StoreError> {
+    match disk.remove(name) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(StoreError::io("remove the data", &error).of(ino).in_file(name))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks that a range is one that an object may have.
+pub(super) fn check_range(ino: Ino, offset: u64, len: u64) -> Result<(), StoreError> {
+    match offset.checked_add(len) {
+        Some(end) if end <= FILE_SIZE_MAX => Ok(()),
+        _ => {
+            let detail = format!("{len} bytes from there end beyond the largest file, {FILE_SIZE_MAX} bytes");
+            let error = StoreError::new(StoreErrorKind::Invalid, "write the data", detail).of(ino).at(offset);
+            Err(StoreError { errno: Errno::EFBIG, ..error })
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Metadata stores: the tables of `tidepool_fs_state` on disk.
+
+mod frame;
+mod generation;
+mod lmdb;
+mod memlog;
+mod tables;
+#[cfg(test)]
+mod tests;
+
+pub use lmdb::{LmdbOptions, LmdbStore};
+pub use memlog::{COMPACT_LOG_MIN, MemLogStore};

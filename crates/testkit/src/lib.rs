@@ -1,0 +1,249 @@
+//! Pools of real daemon processes for tests.
+//!
+//! Daemons are killed with `kill -9` and started again; nothing is simulated. Every random
+//! choice comes from [`Rng`], whose seed is printed and can be set with `TIDEPOOL_SEED`.
+
+#![forbid(unsafe_code)]
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tempfile::TempDir;
+use tidepool_client::{Client, Cred, PoolFile, PoolMode};
+use tidepool_fsd::{Backend, Config, Ready};
+use tidepool_transport::{Secret, random_bytes};
+use tidepool_types::InstanceId;
+use tidepool_wire::message::{Member, Reply, Request};
+
+/// How a test's pool differs from the default one.
+#[derive(Clone)]
+pub struct Options {
+    pub daemons: usize,
+    pub chunk_size: u32,
+    pub mode: PoolMode,
+    pub backend: Backend,
+    /// Listen on TCP only, so that the TCP transport is what is tested.
+    pub tcp_only: bool,
+    /// Where the stores go; a temporary directory when none.
+    pub stores: Option<PathBuf>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            daemons: 3,
+            chunk_size: 64 * 1024,
+            mode: PoolMode::Posix,
+            backend: Backend::Memlog,
+            tcp_only: false,
+            stores: None,
+        }
+    }
+}
+
+/// A pool of daemon processes in a temporary directory.
+pub struct Cluster {
+    dir: TempDir,
+    stores: PathBuf,
+    options: Options,
+    instance: InstanceId,
+    secret: Secret,
+    daemons: Vec<Option<Child>>,
+    members: Vec<Member>,
+}
+
+/// The rights of the user running the tests, or root's.
+pub fn cred() -> Cred {
+    Cred {
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        groups: Vec::new(),
+        umask: 0o022,
+    }
+}
+
+/// A built program of this workspace. `make test` builds them before the tests run.
+///
+/// # Panics
+/// When the program has not been built.
+pub fn program(name: &str) -> PathBuf {
+    let own = std::env::current_exe().expect("a test knows its own path");
+    let path = own.parent().and_then(Path::parent).expect("tests lie in target/PROFILE/deps").join(name);
+    assert!(path.is_file(), "{} is missing: run 'cargo build --workspace' first", path.display());
+    path
+}
+
+impl Cluster {
+    pub fn start(daemons: usize) -> Cluster {
+        Cluster::with(Options { daemons, ..Options::default() })
+    }
+
+    pub fn with(options: Options) -> Cluster {
+        let dir = TempDir::new().expect("a temporary directory can be made");
+        let mut cluster = Cluster {
+            stores: options.stores.clone().unwrap_or_else(|| dir.path().to_path_buf()),
+            dir,
+            instance: InstanceId(random_bytes()),
+            secret: Secret::random(),
+            daemons: (0..options.daemons).map(|_| None).collect(),
+            members: Vec::new(),
+            options,
+        };
+        let ready: Vec<Ready> = (0..cluster.options.daemons).map(|i| cluster.spawn(i)).collect();
+        cluster.members = ready.into_iter().map(member).collect();
+        cluster.tell_members();
+        cluster
+    }
+
+    fn config(&self, index: usize) -> Config {
+        let tcp = self.options.tcp_only.then(|| ([127, 0, 0, 1], 0).into());
+        let unix = (!self.options.tcp_only).then(|| self.dir.path().join(format!("d{index}.sock")));
+        Config {
+            instance: self.instance,
+            secret: self.secret.clone(),
+            index: index as u16,
+            host: format!("node{index}"),
+            dir: self.store(index),
+            unix,
+            tcp,
+            advertise: "127.0.0.1".into(),
+            backend: self.options.backend,
+            keep: true,
+            wipe: false,
+            workers: 4,
+            lifeline: false,
+        }
+    }
+
+    /// Directory of a daemon's stores.
+    pub fn store(&self, index: usize) -> PathBuf {
+        self.stores.join(format!("store{index}"))
+    }
+
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    fn spawn(&mut self, index: usize) -> Ready {
+        let mut child = Command::new(program("tidepoold"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("tidepoold starts");
+        let mut stdin = child.stdin.take().expect("stdin is piped");
+        writeln!(stdin, "{}", self.config(index).to_json()).expect("a fresh daemon reads its configuration");
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("stdout is piped");
+        BufReader::new(stdout).read_line(&mut line).expect("a daemon answers");
+        let ready: Ready = serde_json::from_str(&line).expect("a daemon answers in JSON");
+        assert!(ready.ready, "daemon {index}: {}", ready.error);
+        self.daemons[index] = Some(child);
+        ready
+    }
+
+    fn tell_members(&self) {
+        let client = self.client();
+        for daemon in 0..self.options.daemons as u16 {
+            let request = Request::Members { members: self.members.clone() };
+            let reply = client.request(daemon, &request).expect("a fresh daemon answers");
+            assert_eq!(reply, Reply::Done {});
+        }
+    }
+
+    pub fn pool_file(&self) -> PoolFile {
+        PoolFile {
+            instance: self.instance,
+            secret: self.secret.clone(),
+            mount: "/tidepool-test".into(),
+            chunk_size: self.options.chunk_size,
+            mode: self.options.mode,
+            members: self.members.clone(),
+        }
+    }
+
+    /// A client with a session of its own.
+    pub fn client(&self) -> Client {
+        Client::new(self.pool_file())
+    }
+
+    pub fn pid(&self, index: usize) -> u32 {
+        self.daemons[index].as_ref().expect("the daemon runs").id()
+    }
+
+    /// `kill -9`; returns when the process is gone.
+    pub fn kill(&mut self, index: usize) {
+        let mut child = self.daemons[index].take().expect("the daemon runs");
+        child.kill().expect("a running daemon can be killed");
+        child.wait().expect("a killed daemon can be waited for");
+    }
+
+    /// Starts a killed daemon again on its stores.
+    pub fn restart(&mut self, index: usize) {
+        let ready = self.spawn(index);
+        self.members[index] = member(ready);
+        self.tell_members();
+    }
+
+    /// SIGSTOP or SIGCONT.
+    pub fn signal(&self, index: usize, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_raw(self.pid(index) as i32).expect("process ids are positive");
+        rustix::process::kill_process(pid, signal).expect("a running daemon can be signalled");
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for child in self.daemons.iter_mut().flatten() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn member(ready: Ready) -> Member {
+    Member { index: ready.index, host: ready.host, boot_id: ready.boot_id, tcp: ready.tcp, unix: ready.unix }
+}
+
+/// A small random source with a printed, replayable seed.
+pub struct Rng(u64);
+
+impl Rng {
+    /// Takes the seed from `TIDEPOOL_SEED`, or makes one, and prints it.
+    pub fn from_env(test: &str) -> Rng {
+        let seed = match std::env::var("TIDEPOOL_SEED") {
+            Ok(text) => text.parse().expect("TIDEPOOL_SEED is a number"),
+            Err(_) => SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64),
+        };
+        println!("{test}: TIDEPOOL_SEED={seed} replays this");
+        Rng(seed | 1)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// A number below `bound`.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        (self.next() >> 11) % bound
+    }
+
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        (0..len).map(|_| (self.next() >> 32) as u8).collect()
+    }
+}
+
+/// Waits until `done` holds.
+///
+/// # Panics
+/// After 30 seconds: longer than anything waited for takes on a loaded machine.
+pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !done() {
+        assert!(Instant::now() < deadline, "waited in vain for: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

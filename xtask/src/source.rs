@@ -1,0 +1,100 @@
+//! Rules for source files: length, the fence around unsafe code, calls that are not ours to make.
+
+use crate::{Finding, files, relative};
+use std::path::Path;
+
+const LINES_MAX: usize = 1_500;
+
+/// Crates that may contain unsafe code; STYLE says why each does.
+const UNSAFE_CRATES: &[&str] = &["preload"];
+/// The one file outside them, with a function that `heed` declares unsafe.
+const UNSAFE_FILES: &[&str] = &["crates/store/src/meta/lmdb.rs"];
+
+/// Text that must not appear, where, and why.
+const FORBIDDEN: &[(&str, &[&str], &str)] = &[
+    ("todo!(", &["crates/", "xtask/"], "a missing feature is an error message that says so"),
+    ("unimplemented!(", &["crates/", "xtask/"], "a missing feature is an error message that says so"),
+    ("#[ignore", &["crates/"], "a test that cannot run says so loudly instead"),
+    (
+        "Instant::now(",
+        &["crates/fs-state/", "crates/placement/", "crates/wire/", "crates/types/"],
+        "time is handed in",
+    ),
+    (
+        "SystemTime::now(",
+        &["crates/fs-state/", "crates/placement/", "crates/wire/", "crates/types/"],
+        "time is handed in",
+    ),
+    (
+        "std::fs::",
+        &["crates/fs-state/", "crates/placement/", "crates/wire/", "crates/types/"],
+        "this crate does no I/O",
+    ),
+    ("to_ne_bytes", &["crates/wire/", "crates/store/"], "formats are little-endian"),
+    ("\"sh\", \"-c\"", &["crates/"], "nothing runs a shell on user text"),
+    ("Command::new(\"sh\")", &["crates/"], "nothing runs a shell on user text"),
+];
+
+pub fn check(root: &Path) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for path in files(root, &[".rs", ".py", ".c", ".h", ".lua", ".sh"]) {
+        let place = relative(root, &path);
+        let Ok(text) = std::fs::read_to_string(&path) else {
+            findings.push(Finding { place, what: "is not UTF-8".into() });
+            continue;
+        };
+        let lines = text.lines().count();
+        if lines > LINES_MAX {
+            findings
+                .push(Finding { place: place.clone(), what: format!("{lines} lines; at most {LINES_MAX}") });
+        }
+        if place.ends_with(".rs") && !place.starts_with("xtask/") {
+            findings.extend(rust(&place, &text));
+        }
+    }
+    findings
+}
+
+fn rust(place: &str, text: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let is_test = place.contains("/tests/") || place.ends_with("tests.rs");
+    for (needle, folders, why) in FORBIDDEN {
+        if folders.iter().any(|f| place.starts_with(f)) && !is_test && code_contains(text, needle) {
+            findings.push(Finding { place: place.into(), what: format!("has '{needle}': {why}") });
+        }
+    }
+    let fenced = UNSAFE_CRATES.iter().any(|c| place.starts_with(&format!("crates/{c}/")))
+        || UNSAFE_FILES.contains(&place);
+    if !fenced && code_contains(text, "unsafe ") && !is_test {
+        findings.push(Finding { place: place.into(), what: "unsafe code outside the fence".into() });
+    }
+    let is_root = place.ends_with("src/lib.rs") || place.ends_with("src/main.rs");
+    if is_root && !fenced && !text.contains("(unsafe_code)") {
+        findings.push(Finding { place: place.into(), what: "does not forbid unsafe code".into() });
+    }
+    findings
+}
+
+/// True when a line that is no comment, before the test module, holds the text.
+fn code_contains(text: &str, needle: &str) -> bool {
+    text.lines()
+        .take_while(|line| !line.starts_with("#[cfg(test)]"))
+        .any(|line| !line.trim_start().starts_with("//") && line.contains(needle))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_rule_fires() {
+        for (needle, folders, _) in FORBIDDEN {
+            let place = format!("{}src/x.rs", folders[0]).replace("crates/src", "crates/cli/src");
+            assert!(!rust(&place, &format!("fn f() {{ {needle} }}\n")).is_empty(), "{needle}");
+            assert!(rust(&place, &format!("// {needle}\n")).is_empty(), "{needle} in a comment");
+        }
+        assert_eq!(rust("crates/cli/src/x.rs", "unsafe { f() }\n").len(), 1);
+        assert_eq!(rust("crates/preload/src/x.rs", "unsafe { f() }\n").len(), 0);
+        assert_eq!(rust("crates/cli/src/main.rs", "fn main() {}\n").len(), 1);
+    }
+}
