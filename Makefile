@@ -1,0 +1,51 @@
+# Everything a person types. `make test` and `make demo` need nothing before them on a
+# Debian 12 with Rust and Python.
+
+CARGO ?= cargo
+PREFIX ?= /usr/local
+
+.PHONY: help build release test test-all demo lint bench install clean
+
+help: ## Show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+
+build: ## Build everything for development
+	scripts/install-packages build
+	$(CARGO) build --workspace --locked
+
+release: ## Build everything with full optimisation
+	scripts/install-packages build
+	$(CARGO) build --workspace --release --locked
+
+lint: ## Formatting, lints and the rules of xtask tidy
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) xtask tidy
+
+test: ## Set up and run all but the slow tests
+	-scripts/install-packages test
+	$(MAKE) lint
+	$(CARGO) build --workspace --locked
+	$(CARGO) test --workspace --locked --no-fail-fast
+
+test-all: test ## The slow suites as well
+	TIDEPOOL_KILLS=200 TIDEPOOL_FUZZ_SECONDS=600 TIDEPOOL_STOPS=50 TIDEPOOL_TORTURE=full \
+	  $(CARGO) test --workspace --locked --no-fail-fast
+
+demo: ## Run OpenFOAM with all its files on a pool of four daemons
+	-scripts/install-packages demo
+	scripts/install-packages build
+	$(CARGO) build --workspace --release --locked
+	python3 examples/openfoam/demo.py
+
+bench: release ## Measure a pool beside the file system below it
+	target/release/tidepool bench md --nodes 1
+	target/release/tidepool bench io --nodes 1
+
+install: release ## Install into PREFIX (default /usr/local)
+	install -d $(DESTDIR)$(PREFIX)/bin
+	install -m 755 target/release/tidepool target/release/tidepoold target/release/libtidepool_preload.so \
+	  $(DESTDIR)$(PREFIX)/bin
+
+clean: ## Remove everything built
+	$(CARGO) clean

@@ -1,0 +1,177 @@
+//! The bytes of messages and records, pinned, and decoders fed with garbage.
+
+use proptest::prelude::*;
+use tidepool_types::{Attr, Errno, FileKind, Ino, InstanceId, SessionId, TimeSpec, TxnId};
+use tidepool_wire::message::{Handshake, Nonce, Reply, Request};
+use tidepool_wire::record::{Dentry, DirPart, Hold, Inode, Mutation, Outcome};
+use tidepool_wire::{Field, Reader};
+
+fn encode(request: &Request) -> Vec<u8> {
+    let mut out = Vec::new();
+    request.encode(&mut out);
+    out
+}
+
+fn attr() -> Attr {
+    let time = |sec| TimeSpec { sec, nsec: 5 };
+    Attr {
+        ino: Ino::new(1, 2),
+        mode: 0o100644,
+        nlink: 1,
+        uid: 3,
+        gid: 4,
+        size: 6,
+        blocks: 7,
+        rdev: 0,
+        atime: time(8),
+        mtime: time(9),
+        ctime: time(10),
+        chunk_size: 4096,
+    }
+}
+
+const ATTR_BYTES: &[u8] = b"\x02\0\0\0\0\0\x01\0\xa4\x81\0\0\x01\0\0\0\x03\0\0\0\x04\0\0\0\x06\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x08\0\0\0\0\0\0\0\x05\0\0\0\x09\0\0\0\0\0\0\0\x05\0\0\0\x0a\0\0\0\0\0\0\0\x05\0\0\0\0\x10\0\0";
+
+#[test]
+fn request_bytes_are_pinned() {
+    let lookup = Request::Lookup { parent: Ino::ROOT, name: (*b"ab").into(), open: true };
+    assert_eq!((lookup.kind(), encode(&lookup)), (2, b"\x01\0\0\0\0\0\0\0\x02\0\0\0ab\x01".to_vec()));
+    let write = Request::Write { ino: Ino::new(1, 2), offset: 3, extend: false };
+    assert_eq!((write.kind(), encode(&write)), (41, b"\x02\0\0\0\0\0\x01\0\x03\0\0\0\0\0\0\0\0".to_vec()));
+    let list = Request::List { dir: Ino(9), after: Some((*b"x").into()), max: 7 };
+    assert_eq!(encode(&list), b"\x09\0\0\0\0\0\0\0\x01\x01\0\0\0x\x07\0\0\0");
+    for request in [lookup, write, list] {
+        assert_eq!(Request::decode(request.kind(), &encode(&request)), Ok(request));
+    }
+}
+
+#[test]
+fn reply_bytes_are_pinned() {
+    let bytes = |reply: &Reply| {
+        let mut out = Vec::new();
+        reply.encode(&mut out);
+        assert_eq!(Reply::decode(reply.kind(), &out).as_ref(), Ok(reply));
+        out
+    };
+    let failed = Reply::Failed { errno: Errno::ENOENT, detail: "no".into() };
+    assert_eq!(bytes(&failed), b"\x02\0\0\0\x02\0\0\0no");
+    assert_eq!(bytes(&Reply::Attributes { attr: attr() }), ATTR_BYTES);
+    let held = Reply::Held { hold: hold() };
+    assert_eq!(bytes(&held), HOLD_BYTES);
+}
+
+fn hold() -> Hold {
+    Hold { txn: TxnId([0xab; 16]), decider: 2, since: TimeSpec { sec: 1, nsec: 2 } }
+}
+
+const HOLD_BYTES: &[u8] =
+    b"\xab\xab\xab\xab\xab\xab\xab\xab\xab\xab\xab\xab\xab\xab\xab\xab\x02\0\x01\0\0\0\0\0\0\0\x02\0\0\0";
+
+#[test]
+fn handshake_bytes_are_pinned() {
+    let hello = Handshake::Hello {
+        version: 1,
+        instance: InstanceId([1; 16]),
+        session: SessionId([2; 16]),
+        nonce: Nonce([3; 32]),
+    };
+    let mut out = Vec::new();
+    hello.encode(&mut out);
+    assert_eq!(out, [vec![1, 0], vec![1; 16], vec![2; 16], vec![3; 32]].concat());
+    assert_eq!(Handshake::decode(1, &out), Ok(hello));
+}
+
+#[test]
+fn mutation_bytes_are_pinned() {
+    let inode = Inode {
+        attr: attr(),
+        parent: Ino::ROOT,
+        target: Box::default(),
+        xattrs: vec![((*b"n").into(), (*b"v").into())],
+    };
+    let with = |kind: u8, rest: &[&[u8]]| [&[kind][..], &rest.concat()].concat();
+    let root: &[u8] = b"\x01\0\0\0\0\0\0\0";
+    let cases: Vec<(Mutation, Vec<u8>)> = vec![
+        (
+            Mutation::PutInode(inode),
+            with(1, &[ATTR_BYTES, root, b"\0\0\0\0\x01\0\0\0\x01\0\0\0n\x01\0\0\0v"]),
+        ),
+        (Mutation::DelInode(Ino::ROOT), with(2, &[root])),
+        (
+            Mutation::PutDentry {
+                parent: Ino::ROOT,
+                name: (*b"f").into(),
+                dentry: Dentry { ino: Ino::ROOT, kind: FileKind::Regular, hold: Some(hold()) },
+            },
+            with(3, &[root, b"\x01\0\0\0f", root, b"\x08\x01", HOLD_BYTES]),
+        ),
+        (Mutation::DelDentry { parent: Ino::ROOT, name: (*b"f").into() }, with(4, &[root, b"\x01\0\0\0f"])),
+        (
+            Mutation::PutDirPart {
+                dir: Ino::ROOT,
+                part: DirPart { entries: 2, subdirs: 1, changed: None, hold: None },
+            },
+            with(5, &[root, b"\x02\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0\0"]),
+        ),
+        (Mutation::DelDirPart(Ino::ROOT), with(6, &[root])),
+        (
+            Mutation::PutOutcome {
+                txn: TxnId([1; 16]),
+                outcome: Outcome { committed: true, at: TimeSpec { sec: 3, nsec: 0 } },
+            },
+            with(7, &[&[1; 16], b"\x01\x03\0\0\0\0\0\0\0\0\0\0\0"]),
+        ),
+        (Mutation::DelOutcome(TxnId([1; 16])), with(8, &[&[1; 16]])),
+        (Mutation::NextCount(5), with(9, &[b"\x05\0\0\0\0\0\0\0"])),
+        (Mutation::PutReap(Ino::ROOT), with(10, &[root])),
+        (Mutation::DelReap(Ino::ROOT), with(11, &[root])),
+    ];
+    for (mutation, bytes) in cases {
+        let mut out = Vec::new();
+        mutation.put(&mut out);
+        assert_eq!(out, bytes, "{mutation:?}");
+        assert_eq!(Mutation::get(&mut Reader::new(&bytes)), Ok(mutation));
+    }
+}
+
+/// The specification lists exactly the messages of the code.
+#[test]
+fn the_specification_has_every_message() {
+    let page = include_str!("../../../docs/formats/01-protocol.md");
+    for (title, kinds) in
+        [("## Handshake", Handshake::KINDS), ("## Requests", Request::KINDS), ("## Replies", Reply::KINDS)]
+    {
+        let section = page.split(title).nth(1).unwrap().split("\n## ").next().unwrap();
+        let listed: Vec<(u16, &str)> = section
+            .lines()
+            .filter_map(|line| {
+                let mut cells = line.split('|').map(str::trim);
+                let number = cells.nth(1)?.parse().ok()?;
+                Some((number, cells.next()?))
+            })
+            .collect();
+        assert_eq!(listed, kinds, "{title}");
+    }
+}
+
+proptest! {
+    /// Garbage is refused or decoded, never a panic; what decodes encodes to the same bytes.
+    #[test]
+    fn garbage_never_panics(kind in 0u16..80, bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        if let Ok(request) = Request::decode(kind, &bytes) {
+            prop_assert_eq!(encode(&request), bytes.clone());
+        }
+        let _ = Reply::decode(kind, &bytes);
+        let _ = Handshake::decode(kind, &bytes);
+        let _ = Mutation::get(&mut Reader::new(&bytes));
+    }
+
+    /// A length that promises more than there is costs no memory.
+    #[test]
+    fn lying_lengths_are_refused(count in 1000u32.., kind in 0u16..80) {
+        let mut bytes = vec![1, 0, 0, 0, 0, 0, 0, 0];
+        bytes.extend_from_slice(&count.to_le_bytes());
+        let _ = Request::decode(kind, &bytes);
+        prop_assert!(Vec::<u8>::get(&mut Reader::new(&bytes[8..])).is_err());
+    }
+}
