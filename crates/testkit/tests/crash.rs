@@ -1,0 +1,159 @@
+//! Crash tests: daemons are killed with `kill -9` at random moments while clients write.
+//!
+//! They prove: no client hangs; errors name the node; everything acknowledged by fsync is
+//! there after a restart; a rename happens wholly or not at all; metadata and checksums
+//! stay consistent.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tidepool_client::{Client, FsError};
+use tidepool_testkit::{Cluster, Options, Rng, cred};
+use tidepool_types::{Errno, Ino};
+use tidepool_wire::message::{Reply, Request};
+
+/// Moments at which a daemon is killed; `make test-all` sets more.
+fn kills() -> usize {
+    std::env::var("TIDEPOOL_KILLS").ok().and_then(|t| t.parse().ok()).unwrap_or(24)
+}
+
+/// How long a client may take to learn that a daemon died (the bar).
+const NOTICE_MAX: Duration = Duration::from_secs(5);
+
+/// What a writer was told: for each file the last generation that was fsynced, and the
+/// last that was begun.
+type Promises = BTreeMap<String, (u64, u64)>;
+
+const FILE_LEN: usize = 200_000;
+
+/// Content of a file's generation: every 8 bytes tell generation and place.
+fn content(generation: u64) -> Vec<u8> {
+    (0..FILE_LEN / 8).flat_map(|i| (generation << 32 | i as u64).to_le_bytes()).collect()
+}
+
+/// One file written anew under a temporary name, synced, and renamed.
+fn write_file(client: &Client, name: &str, generation: u64) -> Result<(), FsError> {
+    let temporary = format!("{name}.tmp");
+    let flags = libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC;
+    let attr = client.open(Ino::ROOT, temporary.as_bytes(), flags, 0o644, &cred())?.inside()?;
+    let result = (|| {
+        let data = content(generation);
+        let mut done = 0;
+        while done < data.len() {
+            done += client.write(attr.ino, done as u64, &data[done..])?;
+        }
+        client.fsync(attr.ino)?;
+        client.rename(Ino::ROOT, temporary.as_bytes(), Ino::ROOT, name.as_bytes(), 0, &cred())?;
+        client.fsync(attr.ino)
+    })();
+    client.release(attr.ino);
+    result
+}
+
+/// Writes files round and round until told to stop; the first error ends it as well.
+fn writer(client: &Client, number: usize, stop: &AtomicBool) -> (Promises, Option<FsError>) {
+    let mut promises = Promises::new();
+    for generation in 1.. {
+        let name = format!("w{number}-{}", generation % 4);
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let entry = promises.entry(name.clone()).or_default();
+        entry.1 = generation;
+        match write_file(client, &name, generation) {
+            Ok(()) => entry.0 = generation,
+            Err(error) => return (promises, Some(error)),
+        }
+    }
+    (promises, None)
+}
+
+fn read_generation(client: &Client, name: &str) -> Option<u64> {
+    let attr = match client.open(Ino::ROOT, name.as_bytes(), libc::O_RDONLY, 0, &cred()) {
+        Ok(found) => found.inside().unwrap(),
+        Err(error) if error.errno() == Errno::ENOENT => return None,
+        Err(error) => panic!("{name}: {error}"),
+    };
+    let mut data = vec![0; FILE_LEN + 1];
+    let count = client.read(attr.ino, 0, &mut data).unwrap_or_else(|e| panic!("{name}: {e}"));
+    client.release(attr.ino);
+    assert_eq!(count, FILE_LEN, "{name} is not whole");
+    let generation = u64::from_le_bytes(data[..8].try_into().unwrap()) >> 32;
+    assert!(data[..FILE_LEN] == content(generation), "{name} mixes generations");
+    Some(generation)
+}
+
+fn scrub(client: &Client) {
+    for daemon in 0..client.members() as u16 {
+        let mut after = None;
+        loop {
+            let reply = client.request(daemon, &Request::Scrub { after, max: 64 }).unwrap();
+            let Reply::Scrubbed { objects, more } = reply else { panic!("{reply:?}") };
+            for object in &objects {
+                assert!(object.bad.is_empty(), "bad blocks of {} on {daemon}: {:?}", object.ino, object.bad);
+            }
+            after = objects.last().map(|o| o.ino);
+            if !more {
+                break;
+            }
+        }
+    }
+}
+
+/// A daemon is killed again and again while four clients write, sync and rename.
+#[test]
+fn acknowledged_data_survives_kill_9() {
+    let mut rng = Rng::from_env("acknowledged_data_survives_kill_9");
+    let mut cluster = Cluster::with(Options { daemons: 3, ..Options::default() });
+    let mut promised = Promises::new();
+    for round in 0..kills() {
+        let stop = AtomicBool::new(false);
+        let victim = rng.below(3) as usize;
+        let pause = Duration::from_micros(rng.below(60_000));
+        let clients: Vec<Client> = (0..4).map(|_| cluster.client()).collect();
+        let ended: Vec<(Promises, Option<FsError>)> = std::thread::scope(|scope| {
+            let writers: Vec<_> = clients
+                .iter()
+                .enumerate()
+                .map(|(i, client)| {
+                    scope.spawn({
+                        let stop = &stop;
+                        move || writer(client, i, stop)
+                    })
+                })
+                .collect();
+            std::thread::sleep(pause);
+            cluster.kill(victim);
+            let killed = Instant::now();
+            stop.store(true, Ordering::Relaxed);
+            let ended = writers.into_iter().map(|w| w.join().unwrap()).collect();
+            assert!(killed.elapsed() < NOTICE_MAX, "round {round}: a client took {:?}", killed.elapsed());
+            ended
+        });
+        for (promises, error) in ended {
+            if let Some(error) = error {
+                let text = error.to_string();
+                assert!(
+                    text.contains(&format!("node{victim}")),
+                    "round {round}: '{text}' does not name the node"
+                );
+            }
+            for (name, (synced, begun)) in promises {
+                let before = promised.get(&name).map_or(0, |p| p.0);
+                promised.insert(name, (if synced > 0 { synced } else { before }, begun));
+            }
+        }
+        cluster.restart(victim);
+        let client = cluster.client();
+        for (name, (synced, begun)) in &mut promised {
+            let found = read_generation(&client, name);
+            let allowed = [Some(*synced).filter(|s| *s > 0), Some(*begun)];
+            assert!(
+                allowed.contains(&found),
+                "round {round}: {name} has {found:?}, promised {synced}, begun {begun}"
+            );
+            *synced = found.unwrap_or(0);
+        }
+        scrub(&client);
+    }
+}
