@@ -1,0 +1,99 @@
+//! Pools on this node: those that are well, and those that somebody has to finish.
+
+use super::Line;
+use crate::agent::NodeRecord;
+use crate::instance::{self, Instance};
+use crate::launch;
+use tidepool_client::Client;
+use tidepool_wire::message::Request;
+
+/// What can be seen of a pool from outside.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Seen {
+    /// Daemons that answer, of how many; `None` without a pool file.
+    daemons: Option<(usize, usize)>,
+    /// A run's record is there, and its process lives.
+    run: Option<bool>,
+    /// The process of this node that watches the daemons lives.
+    agent: bool,
+}
+
+pub fn examine() -> Vec<Line> {
+    let pools = instance::list();
+    if pools.is_empty() {
+        return vec![Line::ok("pools", "none on this node")];
+    }
+    pools.iter().map(|pool| judge(&pool.name, look(pool))).collect()
+}
+
+fn look(pool: &Instance) -> Seen {
+    let client = pool.client().ok();
+    let agent = NodeRecord::read(pool).agent;
+    Seen {
+        daemons: client.map(|client| (answering(&client), client.members())),
+        run: pool.run_record().map(|record| launch::is_ours(record.pid)),
+        agent: agent != 0 && launch::is_ours(agent),
+    }
+}
+
+fn answering(client: &Client) -> usize {
+    (0..client.members()).filter(|d| client.request(*d as u16, &Request::Ping {}).is_ok()).count()
+}
+
+fn judge(name: &str, seen: Seen) -> Line {
+    let stop = format!("tidepool pool stop --pool {name}");
+    let warning = |text: String, advice: String| Line::warning("pools", format!("'{name}': {text}"), advice);
+    match seen {
+        Seen { run: Some(true), .. } => Line::ok("pools", format!("'{name}': a run is going on")),
+        Seen { daemons: None, agent: true, .. } => Line::ok("pools", format!("'{name}': is starting")),
+        Seen { daemons: None, .. } => warning("never came up".into(), stop),
+        Seen { daemons: Some((0, _)), run: Some(false), .. } => warning(
+            "its run was killed and no daemon answers: output may be missing".into(),
+            format!("tidepool drain --pool {name} when its daemons can be reached; '{stop}' gives the data up"),
+        ),
+        Seen { daemons: Some((0, _)), .. } => warning(
+            "no daemon answers; its data may be there".into(),
+            format!("tidepool pool start --keep --name {name} to go on with it; '{stop}' removes it"),
+        ),
+        Seen { daemons: Some(_), run: Some(false), .. } => warning(
+            "its run was killed before its output was staged out".into(),
+            format!("tidepool drain --pool {name}"),
+        ),
+        Seen { daemons: Some((up, all)), .. } if up < all => {
+            let text = format!("only {up} of {all} daemons answer");
+            warning(text, format!("save what is needed by 'tidepool cp --pool {name}', then '{stop}'"))
+        }
+        Seen { daemons: Some((_, all)), .. } => {
+            Line::ok("pools", format!("'{name}': running, {all} daemon(s)"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Level;
+
+    #[test]
+    fn every_orphan_has_a_command_that_ends_it() {
+        let seen = |daemons, run, agent| judge("p", Seen { daemons, run, agent });
+        for (line, command) in [
+            (seen(None, None, false), "pool stop --pool p"),
+            (seen(Some((0, 2)), None, false), "pool start --keep --name p"),
+            (seen(Some((0, 2)), Some(false), false), "drain --pool p"),
+            (seen(Some((2, 2)), Some(false), true), "drain --pool p"),
+            (seen(Some((1, 2)), None, true), "pool stop --pool p"),
+        ] {
+            assert_eq!(line.level, Level::Warning, "{line:?}");
+            assert!(line.advice.contains(command), "{line:?}");
+        }
+        for line in [
+            seen(Some((2, 2)), None, true),
+            seen(Some((2, 2)), Some(true), true),
+            seen(None, Some(true), false),
+            seen(None, None, true),
+        ] {
+            assert_eq!(line.level, Level::Ok, "{line:?}");
+        }
+    }
+}

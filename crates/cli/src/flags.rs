@@ -1,0 +1,426 @@
+//! The command line: one definition for the parser and the help.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use tidepool_types::parse_size;
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  tidepool run -- ls -la                                  a pool of one daemon, for one command
+  tidepool run --nodes 4 --in data:/in --out /out:results -- ./solver
+  tidepool run --hosts n1,n2 --store /local -- mpirun ./app
+Inside a Slurm allocation its nodes are used through srun. The program starts in the pool
+and finds its path in $TIDEPOOL_DIR. Output is staged out also when the program fails.
+Exit code: the program's own; 110 pool did not start, 111 stage-in failed, 112 output is
+incomplete, 113 something may be left behind.";
+
+/// A file system for one job, made of its nodes' local storage.
+#[derive(Parser)]
+#[command(name = "tidepool", version, about, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Start a pool, stage input in, run a program on it, stage output out, stop the pool
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(RunArgs),
+    /// Start, list, show or stop pools that outlive one command
+    #[command(subcommand)]
+    Pool(PoolCommand),
+    /// Run a program on a running pool
+    #[command(after_help = "Example:\n  tidepool exec --pool mine -- sh -c 'cd $TIDEPOOL_DIR && make'")]
+    Exec(ExecArgs),
+    /// Mount a running pool by FUSE, in the foreground, until Ctrl-C
+    #[command(after_help = "Example:\n  tidepool mount --pool mine /tmp/mine")]
+    Mount(MountArgs),
+    /// List a directory of a pool, without interception or mount
+    #[command(after_help = "Example:\n  tidepool ls --pool mine -l /out")]
+    Ls(LsArgs),
+    /// Print files of a pool
+    #[command(after_help = "Example:\n  tidepool cat --pool mine /out/log")]
+    Cat(CatArgs),
+    /// Copy files and trees into or out of a pool, verified and resumable
+    #[command(after_help = "Examples:\n  tidepool cp --pool mine data pool:/in\n  tidepool cp --pool mine pool:/out results\nPaths in the pool start with 'pool:'.")]
+    Cp(CpArgs),
+    /// Remove files and, with -r, trees of a pool
+    #[command(after_help = "Example:\n  tidepool rm --pool mine --dry-run -r /scratch")]
+    Rm(RmArgs),
+    /// Make directories in a pool
+    Mkdir(MkdirArgs),
+    /// Finish the stage-out of a run that was killed, then stop its pool
+    #[command(after_help = "Example:\n  tidepool drain --pool run-1a2b3c4d")]
+    Drain(DrainArgs),
+    /// Verify the metadata and every checksum of a pool
+    Check(CheckArgs),
+    /// Tell what works on this node, and what to do about the rest
+    Doctor(DoctorArgs),
+    /// Measure metadata or data speed, beside the underlying file system
+    #[command(subcommand)]
+    Bench(BenchCommand),
+    /// The agent that `tidepool` starts on each node; not for people
+    #[command(hide = true)]
+    Node(NodeArgs),
+}
+
+/// How programs see the pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Door {
+    /// FUSE where it works, else preload
+    Auto,
+    /// A FUSE mount: works for all programs
+    Fuse,
+    /// The preload library: no mount, dynamic programs only
+    Preload,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum BackendFlag {
+    /// In-memory tables with a write-ahead log
+    Memlog,
+    /// LMDB, for name spaces larger than memory
+    Lmdb,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum ModeFlag {
+    /// Permissions are checked
+    Posix,
+    /// Permissions are not checked
+    Relaxed,
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    parse_size(text).map_err(|e| e.to_string())
+}
+
+fn chunk_size(text: &str) -> Result<u32, String> {
+    let bytes = size(text)?;
+    match u32::try_from(bytes) {
+        Ok(bytes) if tidepool_types::chunk_size_valid(bytes) => Ok(bytes),
+        _ => Err(format!("{bytes} bytes: a chunk is a multiple of 4KiB, at most 16MiB")),
+    }
+}
+
+/// What a new pool looks like.
+#[derive(Args, Clone)]
+pub struct PoolShape {
+    /// Daemons of a local pool, or nodes of the Slurm allocation to use
+    #[arg(short = 'n', long, value_name = "N")]
+    pub nodes: Option<usize>,
+    /// Hosts to use through ssh, separated by commas, or @FILE with one per line
+    #[arg(long, value_name = "HOSTS", conflicts_with = "local")]
+    pub hosts: Option<String>,
+    /// Use this machine only, also inside a Slurm allocation
+    #[arg(long)]
+    pub local: bool,
+    /// Node-local directory for the pool's data [default: $TIDEPOOL_STORE, $TMPDIR or /tmp]
+    #[arg(long, value_name = "DIR")]
+    pub store: Option<PathBuf>,
+    /// Remove the data of another pool found in the store directory
+    #[arg(long)]
+    pub wipe: bool,
+    /// Bytes of a chunk
+    #[arg(long, value_name = "SIZE", default_value = "512KiB", value_parser = chunk_size)]
+    pub chunk_size: u32,
+    /// Metadata store of the daemons
+    #[arg(long, value_enum, default_value = "memlog")]
+    pub backend: BackendFlag,
+    /// How strictly POSIX is followed
+    #[arg(long, value_enum, default_value = "posix")]
+    pub mode: ModeFlag,
+    /// Threads of each daemon [default: cores + 2]
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub daemon_threads: usize,
+    /// How programs see the pool
+    #[arg(long, value_enum, default_value = "auto")]
+    pub client: Door,
+}
+
+#[derive(Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub shape: PoolShape,
+    /// Copy SRC into the pool at DST before the program starts
+    #[arg(long = "in", value_name = "SRC:/DST")]
+    pub stage_in: Vec<String>,
+    /// Copy /SRC of the pool to DST when the program has ended
+    #[arg(long = "out", value_name = "/SRC:DST")]
+    pub stage_out: Vec<String>,
+    /// Say what would be done, with sizes, and do nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Print a report as one line of JSON on standard output at the end
+    #[arg(long)]
+    pub json: bool,
+    /// Seconds between SIGTERM and SIGKILL for the program when the run is stopped
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    pub kill_grace: u64,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    pub program: Vec<OsString>,
+}
+
+#[derive(Subcommand)]
+pub enum PoolCommand {
+    /// Start a pool
+    #[command(after_help = "Example:\n  tidepool pool start --name mine --nodes 2")]
+    Start(StartArgs),
+    /// Stop a pool and remove everything it made
+    #[command(after_help = "Examples:\n  tidepool pool stop --pool mine\n  tidepool pool stop --pool mine --keep     leave the data for a later start --keep")]
+    Stop(StopArgs),
+    /// Show the daemons of a pool
+    Status(StatusArgs),
+    /// List the pools of this user on this node
+    List(ListArgs),
+}
+
+#[derive(Args)]
+pub struct StartArgs {
+    /// Name of the pool [default: made up]
+    #[arg(long)]
+    pub name: Option<String>,
+    #[command(flatten)]
+    pub shape: PoolShape,
+    /// Reopen the data of a pool of this name that was stopped with --keep
+    #[arg(long, requires = "name")]
+    pub keep: bool,
+    #[arg(long)]
+    pub dry_run: bool,
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which pool is meant.
+#[derive(Args, Clone)]
+pub struct PoolChoice {
+    /// Name of the pool [default: $TIDEPOOL_POOL, or the only one on this node]
+    #[arg(long, value_name = "NAME")]
+    pub pool: Option<String>,
+}
+
+#[derive(Args)]
+pub struct StopArgs {
+    #[command(flatten)]
+    pub choice: PoolChoice,
+    /// Leave the data in the store directories
+    #[arg(long)]
+    pub keep: bool,
+    #[arg(long)]
+    pub dry_run: bool,
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct StatusArgs {
+    #[command(flatten)]
+    pub choice: PoolChoice,
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct ListArgs {
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct ExecArgs {
+    #[command(flatten)]
+    pub choice: PoolChoice,
+    #[arg(long, value_enum, default_value = "auto")]
+    pub client: Door,
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    pub program: Vec<OsString>,
+}
+
+#[derive(Args)]
+pub struct MountArgs {
+    #[command(flatten)]
+    pub choice: PoolChoice,
+    /// Where to mount [default: the pool's own path]
+    pub mountpoint: Option<PathBuf>,
+    /// Milliseconds for which the kernel may reuse attributes and entries; 0 is strict
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    pub cache_ttl: u64,
+    /// Let other users in
+    #[arg(long)]
+    pub allow_other: bool,
+    #[arg(long)]
+    pub read_only: bool,
+}
+
+#[derive(Args)]
+pub struct LsArgs {
+    #[command(flatten)]
+    pub choice: PoolChoice,
+    /// Show modes, owners, sizes and times
+    #[arg(short = 'l')]
+    pub long: bool,
+    #[arg(long)]
+    pub json: bool,
+    #[arg(default_value = "/")]
+    pub path: PathBuf,
+}
+
+#[derive(Args)]
+pub struct CatArgs {
+    #[command(flatten)]
+    pub choice: PoolChoice,
+    #[arg(required = true)]
+    pub paths: Vec<PathBuf>,
+}
+
+/// How staging works.
+#[derive(Args, Clone)]
+pub struct StageShape {
+    /// Threads that copy [default: twice the cores, at most 8]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// Most bytes per second
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub bwlimit: Option<u64>,
+    /// Do not read files back after writing them
+    #[arg(long)]
+    pub no_verify: bool,
+}
+
+#[derive(Args)]
+pub struct CpArgs {
+    #[command(flatten)]
+    pub choice: PoolChoice,
+    #[command(flatten)]
+    pub shape: StageShape,
+    #[arg(long)]
+    pub dry_run: bool,
+    #[arg(long)]
+    pub json: bool,
+    /// A local path, or pool:/PATH
+    pub source: String,
+    /// A local path, or pool:/PATH
+    pub destination: String,
+}
+
+#[derive(Args)]
+pub struct RmArgs {
+    #[command(flatten)]
+    pub choice: PoolChoice,
+    /// Remove directories and all in them
+    #[arg(short)]
+    pub recursive: bool,
+    /// Name what would be removed, and remove nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    #[arg(required = true)]
+    pub paths: Vec<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct MkdirArgs {
+    #[command(flatten)]
+    pub choice: PoolChoice,
+    /// Make missing parents, and do not mind existing directories
+    #[arg(short)]
+    pub parents: bool,
+    #[arg(required = true)]
+    pub paths: Vec<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct DrainArgs {
+    #[command(flatten)]
+    pub choice: PoolChoice,
+    /// Leave the pool running afterwards
+    #[arg(long)]
+    pub no_stop: bool,
+    #[arg(long)]
+    pub dry_run: bool,
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct CheckArgs {
+    #[command(flatten)]
+    pub choice: PoolChoice,
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct DoctorArgs {
+    /// Directory that a pool would keep its data in
+    #[arg(long, value_name = "DIR")]
+    pub store: Option<PathBuf>,
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Subcommand)]
+pub enum BenchCommand {
+    /// Create, stat and remove empty files
+    #[command(after_help = "Example:\n  tidepool bench md --nodes 2 --procs 2 --files 10000")]
+    Md(BenchMdArgs),
+    /// Write and read files
+    #[command(after_help = "Example:\n  tidepool bench io --sizes 8KiB,1MiB --file-size 64MiB")]
+    Io(BenchIoArgs),
+    /// One process of a benchmark; not for people
+    #[command(hide = true)]
+    Worker(BenchWorkerArgs),
+}
+
+#[derive(Args)]
+pub struct BenchShape {
+    #[command(flatten)]
+    pub pool: PoolShape,
+    /// Processes at work
+    #[arg(long, default_value_t = 2)]
+    pub procs: usize,
+    /// Repeats of each measurement, alternating with the underlying file system
+    #[arg(long, default_value_t = 3)]
+    pub repeats: usize,
+    /// Directory for the raw results (JSON, one file per call)
+    #[arg(long, value_name = "DIR")]
+    pub raw: Option<PathBuf>,
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct BenchMdArgs {
+    #[command(flatten)]
+    pub shape: BenchShape,
+    /// Files of each process
+    #[arg(long, default_value_t = 10_000)]
+    pub files: u64,
+}
+
+#[derive(Args)]
+pub struct BenchIoArgs {
+    #[command(flatten)]
+    pub shape: BenchShape,
+    /// Transfer sizes, separated by commas
+    #[arg(long, value_delimiter = ',', default_value = "8KiB,64KiB,1MiB,64MiB", value_parser = size)]
+    pub sizes: Vec<u64>,
+    /// Bytes each process writes and reads per measurement
+    #[arg(long, default_value = "128MiB", value_parser = size)]
+    pub file_size: u64,
+}
+
+#[derive(Args)]
+pub struct BenchWorkerArgs {
+    /// One JSON object that says what to do
+    pub job: String,
+}
+
+#[derive(Args)]
+pub struct NodeArgs {
+    /// Which node of the plan this is [default: $SLURM_PROCID]
+    #[arg(long)]
+    pub node: Option<usize>,
+}

@@ -1,0 +1,228 @@
+//! Pools of this user on this node: where their files are and how they are found.
+//!
+//! ```text
+//! BASE/                      $TIDEPOOL_RUNTIME, $XDG_RUNTIME_DIR/tidepool or /tmp/tidepool-UID; mode 0700
+//!   NAME/pool.json           the pool file (secret, members)
+//!   NAME/run.json            what `run` still has to do, for `drain`; its process
+//!   NAME/mnt/                the pool's path for programs
+//!   NAME/dN.sock             sockets of the daemons here
+//!   NAME/log                 what agents and daemons say
+//!   NAME/out-N.journal/      progress of each stage-out
+//! ```
+
+use crate::exit::{Context, Failure, Kind, Result};
+use crate::flags::PoolChoice;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use tidepool_client::{Client, PoolFile};
+
+/// Longest pool name: the sockets' paths must fit `sun_path` (108 bytes).
+const NAME_MAX: usize = 40;
+
+/// A pool on this node, running or not.
+#[derive(Clone, Debug)]
+pub struct Instance {
+    pub name: String,
+    pub dir: PathBuf,
+}
+
+/// What a run has to do when its program has ended, kept for `drain`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunRecord {
+    /// The process of the run; while it lives, `drain` keeps away.
+    pub pid: u32,
+    pub outs: Vec<OutRecord>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OutRecord {
+    /// Path in the pool.
+    pub source: String,
+    /// Absolute local path.
+    pub destination: PathBuf,
+}
+
+impl Instance {
+    pub fn pool_file(&self) -> PathBuf {
+        self.dir.join("pool.json")
+    }
+
+    pub fn mount_path(&self) -> PathBuf {
+        self.dir.join("mnt")
+    }
+
+    pub fn log_path(&self) -> PathBuf {
+        self.dir.join("log")
+    }
+
+    pub fn run_record_path(&self) -> PathBuf {
+        self.dir.join("run.json")
+    }
+
+    pub fn socket(&self, daemon: usize) -> PathBuf {
+        self.dir.join(format!("d{daemon}.sock"))
+    }
+
+    pub fn read_pool_file(&self) -> Result<PoolFile> {
+        PoolFile::read(&self.pool_file()).map_err(|e| Failure::new(Kind::NoPool, e.to_string()))
+    }
+
+    pub fn client(&self) -> Result<Client> {
+        Ok(Client::new(self.read_pool_file()?))
+    }
+
+    /// Where daemons keep the data of this pool below the store directory.
+    pub fn store_dir(&self, store: &Path, daemon: usize) -> PathBuf {
+        store.join(format!("tidepool-{}", self.name)).join(format!("d{daemon}"))
+    }
+
+    pub fn run_record(&self) -> Option<RunRecord> {
+        let text = fs::read(self.run_record_path()).ok()?;
+        serde_json::from_slice(&text).ok()
+    }
+
+    pub fn write_run_record(&self, record: &RunRecord) -> Result<()> {
+        let text = serde_json::to_vec(record).expect("a record always serializes");
+        let temporary = self.dir.join("run.json.tmp");
+        fs::write(&temporary, text)
+            .and_then(|()| fs::rename(&temporary, self.run_record_path()))
+            .context(Kind::Start, || format!("{}", self.run_record_path().display()))
+    }
+
+    /// Makes the directories of a new instance.
+    pub fn create(name: &str) -> Result<Instance> {
+        check_name(name)?;
+        let base = base_dir()?;
+        let dir = base.join(name);
+        match fs::DirBuilder::new().mode(0o700).create(&dir) {
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                return Err(Failure::new(
+                    Kind::Start,
+                    format!("pool '{name}' exists already ({}); stop it first, or choose another name", dir.display()),
+                ));
+            }
+            Err(error) => return Err(Failure::new(Kind::Start, format!("{}: {error}", dir.display()))),
+        }
+        let instance = Instance { name: name.into(), dir };
+        fs::create_dir(instance.mount_path())
+            .context(Kind::Start, || instance.mount_path().display().to_string())?;
+        Ok(instance)
+    }
+
+    /// Removes the instance's directory; its mount must be gone.
+    pub fn remove(&self) -> std::io::Result<()> {
+        // Only empty directories can be a mount path: nothing below a live mount is touched.
+        for dir in [self.mount_path()] {
+            match fs::remove_dir(&dir) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        match fs::remove_dir_all(&self.dir) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn check_name(name: &str) -> Result<()> {
+    let ok = !name.is_empty()
+        && name.len() <= NAME_MAX
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+        && !name.starts_with(['.', '-']);
+    if ok {
+        return Ok(());
+    }
+    let text = format!("'{name}' is no pool name: use up to {NAME_MAX} letters, digits, '-', '_' and '.'");
+    Err(Failure::new(Kind::Usage, text))
+}
+
+/// The directory of all instances, made if missing and refused if it is not ours alone.
+pub fn base_dir() -> Result<PathBuf> {
+    let dir = base_path();
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&dir)
+        .context(Kind::Start, || dir.display().to_string())?;
+    let meta = fs::symlink_metadata(&dir).context(Kind::Start, || dir.display().to_string())?;
+    let uid = rustix::process::geteuid().as_raw();
+    if !meta.is_dir() || meta.uid() != uid || meta.mode() & 0o077 != 0 {
+        let text = format!(
+            "{} must be a directory of uid {uid} with mode 0700; set TIDEPOOL_RUNTIME to another one",
+            dir.display()
+        );
+        return Err(Failure::new(Kind::Start, text));
+    }
+    Ok(dir)
+}
+
+fn base_path() -> PathBuf {
+    if let Some(dir) = std::env::var_os("TIDEPOOL_RUNTIME") {
+        return dir.into();
+    }
+    if let Some(dir) = std::env::var_os("XDG_RUNTIME_DIR") {
+        return PathBuf::from(dir).join("tidepool");
+    }
+    PathBuf::from(format!("/tmp/tidepool-{}", rustix::process::geteuid().as_raw()))
+}
+
+/// All instances of this user on this node, by name.
+pub fn list() -> Vec<Instance> {
+    let Ok(entries) = fs::read_dir(base_path()) else { return Vec::new() };
+    let mut all: Vec<Instance> = entries
+        .flatten()
+        .filter(|e| e.path().is_dir())
+        .map(|e| Instance { name: e.file_name().to_string_lossy().into_owned(), dir: e.path() })
+        .collect();
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    all
+}
+
+/// The instance a command means: by name, by `$TIDEPOOL_POOL`, or the only one.
+pub fn find(choice: &PoolChoice) -> Result<Instance> {
+    if let Some(name) = &choice.pool {
+        check_name(name)?;
+        let dir = base_path().join(name);
+        return if dir.is_dir() { Ok(Instance { name: name.clone(), dir }) } else { Err(unknown(name)) };
+    }
+    if let Some(file) = std::env::var_os("TIDEPOOL_POOL") {
+        let dir = Path::new(&file).parent().unwrap_or(Path::new("/")).to_path_buf();
+        let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        return Ok(Instance { name, dir });
+    }
+    let mut all = list();
+    match all.len() {
+        1 => Ok(all.remove(0)),
+        0 => Err(Failure::new(Kind::NoPool, "no pool is running here; start one with 'tidepool pool start'")),
+        _ => {
+            let names: Vec<_> = all.iter().map(|i| i.name.as_str()).collect();
+            let text = format!("several pools are here ({}); say which with --pool NAME", names.join(", "));
+            Err(Failure::new(Kind::NoPool, text))
+        }
+    }
+}
+
+fn unknown(name: &str) -> Failure {
+    let names: Vec<String> = list().into_iter().map(|i| i.name).collect();
+    let known = if names.is_empty() { "none is running here".into() } else { format!("here are: {}", names.join(", ")) };
+    Failure::new(Kind::NoPool, format!("no pool '{name}'; {known}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_leave_the_base_directory() {
+        for bad in ["", "..", "a/b", "-x", ".hidden", "a b", &"x".repeat(41)] {
+            assert!(check_name(bad).is_err(), "{bad}");
+        }
+        assert!(check_name("run-1a2b.3_c").is_ok());
+    }
+}

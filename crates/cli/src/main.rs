@@ -1,0 +1,55 @@
+//! The command `tidepool`.
+
+#![forbid(unsafe_code)]
+
+mod access;
+mod agent;
+//mod bench;
+mod check;
+mod doctor;
+mod drain;
+mod exec;
+mod exit;
+mod flags;
+mod instance;
+mod launch;
+mod mount;
+mod output;
+mod pool;
+mod run;
+mod signals;
+mod staging;
+
+use clap::Parser;
+use flags::{Cli, Command};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match dispatch(cli) {
+        Ok(code) => code,
+        Err(failure) => {
+            eprintln!("tidepool: {failure}");
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+fn dispatch(cli: Cli) -> exit::Result<ExitCode> {
+    match cli.command {
+        Command::Run(args) => run::run(&args),
+        Command::Pool(command) => pool::dispatch(&command),
+        Command::Exec(args) => exec::exec(&args),
+        Command::Mount(args) => mount::mount(&args),
+        Command::Ls(args) => access::ls(&args),
+        Command::Cat(args) => access::cat(&args),
+        Command::Cp(args) => access::cp(&args),
+        Command::Rm(args) => access::rm(&args),
+        Command::Mkdir(args) => access::mkdir(&args),
+        Command::Drain(args) => drain::drain(&args),
+        Command::Check(args) => check::check(&args),
+        Command::Doctor(args) => doctor::doctor(&args),
+        Command::Bench(_) => unreachable!(),
+        Command::Node(args) => agent::node(&args),
+    }
+}

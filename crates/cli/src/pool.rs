@@ -1,0 +1,247 @@
+//! `tidepool pool`: pools that outlive one command.
+
+use crate::exit::{Failure, Kind, Result};
+use crate::flags::{ListArgs, PoolCommand, StartArgs, StatusArgs, StopArgs};
+use crate::instance::{self, Instance};
+use crate::launch::{self, Kept, Place};
+use crate::output::table;
+use serde_json::{Value, json};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use tidepool_client::{Client, PoolFile};
+use tidepool_transport::random_bytes;
+use tidepool_types::format_size;
+use tidepool_wire::message::{DaemonStatus, Reply, Request};
+
+/// How long the agent may take to clean up after its daemons.
+const CLEAN_MAX: Duration = Duration::from_secs(20);
+
+pub fn dispatch(command: &PoolCommand) -> Result<ExitCode> {
+    match command {
+        PoolCommand::Start(args) => start(args),
+        PoolCommand::Stop(args) => stop(args),
+        PoolCommand::Status(args) => status(args),
+        PoolCommand::List(args) => list(args),
+    }
+}
+
+/// A name nobody has: `PREFIX-` and eight random digits.
+pub fn fresh_name(prefix: &str) -> String {
+    let id: [u8; 4] = random_bytes();
+    format!("{prefix}-{}", id.map(|b| format!("{b:02x}")).concat())
+}
+
+fn start(args: &StartArgs) -> Result<ExitCode> {
+    let name = args.name.clone().unwrap_or_else(|| fresh_name("pool"));
+    let kept = if args.keep { find_kept(&name)? } else { None };
+    let place = Place::choose(&args.shape)?;
+    if let Some(kept) = &kept
+        && kept.daemons != place.daemons()
+    {
+        let text = format!(
+            "pool '{name}' has {} daemons; start it with --nodes {0} to find its data",
+            kept.daemons
+        );
+        return Err(Failure::new(Kind::Usage, text));
+    }
+    if args.dry_run {
+        println!("would start pool '{name}': {}", place.describe());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let began = Instant::now();
+    let running = launch::start(&args.shape, &name, kept.as_ref(), args.keep)?;
+    let (pool, mounted) = (running.pool.clone(), running.mounted);
+    let instance = running.detach();
+    let seconds = began.elapsed().as_secs_f64();
+    if args.json {
+        println!("{}", start_json(&instance, &pool, mounted, seconds));
+    } else {
+        println!("pool '{name}' is up: {} daemon(s), {seconds:.2} s", pool.members.len());
+        println!("path for programs: {}", pool.mount.display());
+        println!("run a program on it: tidepool exec --pool {name} -- PROGRAM");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn start_json(instance: &Instance, pool: &PoolFile, mounted: bool, seconds: f64) -> Value {
+    json!({
+        "name": instance.name,
+        "instance": pool.instance.to_string(),
+        "mount": pool.mount,
+        "mounted": mounted,
+        "pool_file": instance.pool_file(),
+        "daemons": pool.members.len(),
+        "seconds": seconds,
+    })
+}
+
+/// The identity of a stopped pool of this name, if there is one.
+fn find_kept(name: &str) -> Result<Option<Kept>> {
+    let Some(instance) = instance::list().into_iter().find(|i| i.name == name) else { return Ok(None) };
+    let pool = instance.read_pool_file()?;
+    if any_alive(&Client::new(pool.clone())) {
+        return Err(Failure::new(Kind::Start, format!("pool '{name}' is running; stop it first")));
+    }
+    // What its last run left on this node (mounts, an agent) would be in the way.
+    launch::clean_here(&instance, false)?;
+    Ok(Some(Kept { instance: pool.instance, secret: pool.secret, daemons: pool.members.len() }))
+}
+
+fn any_alive(client: &Client) -> bool {
+    (0..client.members() as u16).any(|daemon| client.request(daemon, &Request::Ping {}).is_ok())
+}
+
+fn stop(args: &StopArgs) -> Result<ExitCode> {
+    let instance = instance::find(&args.choice)?;
+    if let Some(record) = instance.run_record()
+        && launch::is_ours(record.pid)
+        && record.pid != std::process::id()
+    {
+        let text = format!("pool '{}' belongs to a run that is going on (process {})", instance.name, record.pid);
+        return Err(Failure::new(Kind::Other, text));
+    }
+    if args.dry_run {
+        let what = if args.keep { "leave its data" } else { "remove its data" };
+        println!("would stop pool '{}' and {what}", instance.name);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let unreachable = stop_instance(&instance, args.keep)?;
+    if args.json {
+        println!("{}", json!({"name": instance.name, "kept": args.keep, "not_reached": unreachable}));
+    } else {
+        println!("pool '{}' is stopped{}", instance.name, if args.keep { "; its data stays" } else { "" });
+    }
+    if unreachable.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    // A dead daemon here was cleaned up after; one elsewhere was not.
+    let pool_is_local = !instance.dir.exists() || args.keep;
+    if pool_is_local { Ok(ExitCode::SUCCESS) } else { Err(Failure::new(Kind::Cleanup, unreachable.join("; "))) }
+}
+
+/// Stops a pool that another process started; daemons that did not answer.
+pub fn stop_instance(instance: &Instance, keep: bool) -> Result<Vec<String>> {
+    let unreachable = match instance.client() {
+        Ok(client) => launch::tell_daemons(&client, !keep),
+        // It never came up: there is nobody to tell, only remains to clean.
+        Err(_) => Vec::new(),
+    };
+    let agent = crate::agent::NodeRecord::read(instance).agent;
+    let deadline = Instant::now() + CLEAN_MAX;
+    while agent != 0 && launch::is_ours(agent) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    launch::clean_here(instance, !keep)?;
+    Ok(unreachable)
+}
+
+fn status(args: &StatusArgs) -> Result<ExitCode> {
+    let instance = instance::find(&args.choice)?;
+    let client = instance.client()?;
+    let daemons: Vec<(u16, std::result::Result<DaemonStatus, String>)> =
+        (0..client.members() as u16).map(|daemon| (daemon, ask(&client, daemon))).collect();
+    let all_well = daemons.iter().all(|(_, s)| s.as_ref().is_ok_and(|s| s.trouble.is_empty()));
+    if args.json {
+        println!("{}", status_json(&instance, &client, &daemons));
+    } else {
+        print!("{}", status_text(&instance, &client, &daemons));
+    }
+    if all_well { Ok(ExitCode::SUCCESS) } else { Ok(ExitCode::from(1)) }
+}
+
+fn ask(client: &Client, daemon: u16) -> std::result::Result<DaemonStatus, String> {
+    match client.request(daemon, &Request::Status {}) {
+        Ok(Reply::Report { status }) => Ok(status),
+        Ok(other) => Err(format!("unexpected answer {}", other.name())),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+type Statuses = [(u16, std::result::Result<DaemonStatus, String>)];
+
+fn status_json(instance: &Instance, client: &Client, daemons: &Statuses) -> Value {
+    let daemons: Vec<Value> = daemons
+        .iter()
+        .map(|(daemon, status)| match status {
+            Ok(s) => json!({
+                "daemon": daemon, "host": client.host(*daemon), "reachable": true, "pid": s.pid,
+                "backend": s.backend, "total_bytes": s.space.total, "free_bytes": s.space.free,
+                "used_bytes": s.space.used, "objects": s.space.objects, "sessions": s.sessions,
+                "open_handles": s.open_handles, "trouble": s.trouble,
+                "counters": s.counters.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(),
+            }),
+            Err(why) => json!({
+                "daemon": daemon, "host": client.host(*daemon), "reachable": false, "trouble": why,
+            }),
+        })
+        .collect();
+    let pool = client.pool();
+    json!({
+        "name": instance.name, "instance": pool.instance.to_string(), "mount": pool.mount,
+        "mounted": crate::exec::is_mounted(instance), "chunk_size": pool.chunk_size, "daemons": daemons,
+    })
+}
+
+fn status_text(instance: &Instance, client: &Client, daemons: &Statuses) -> String {
+    let mut rows = vec![["daemon", "node", "objects", "used", "free", "sessions", "state"].map(String::from).to_vec()];
+    for (daemon, status) in daemons {
+        let host = client.host(*daemon).to_string();
+        rows.push(match status {
+            Ok(s) => vec![
+                daemon.to_string(),
+                host,
+                s.space.objects.to_string(),
+                format_size(s.space.used),
+                format_size(s.space.free),
+                s.sessions.to_string(),
+                if s.trouble.is_empty() { "ok".into() } else { s.trouble.clone() },
+            ],
+            Err(why) => vec![
+                daemon.to_string(),
+                host,
+                "-".into(),
+                "-".into(),
+                "-".into(),
+                "-".into(),
+                format!("not reachable: {why}"),
+            ],
+        });
+    }
+    format!("pool '{}' at {}\n{}", instance.name, client.pool().mount.display(), table(&rows))
+}
+
+fn list(args: &ListArgs) -> Result<ExitCode> {
+    let pools: Vec<(Instance, String)> = instance::list()
+        .into_iter()
+        .map(|instance| {
+            let state = describe(&instance);
+            (instance, state)
+        })
+        .collect();
+    if args.json {
+        let all: Vec<Value> =
+            pools.iter().map(|(i, state)| json!({"name": i.name, "dir": i.dir, "state": state})).collect();
+        println!("{}", json!(all));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut rows = vec![vec!["name".to_string(), "state".into()]];
+    rows.extend(pools.into_iter().map(|(i, state)| vec![i.name, state]));
+    print!("{}", table(&rows));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// State of a pool in words.
+pub fn describe(instance: &Instance) -> String {
+    let run = instance.run_record();
+    let going_on = run.as_ref().is_some_and(|r| launch::is_ours(r.pid));
+    let Ok(client) = instance.client() else {
+        return "incomplete: it never came up; remove it with 'tidepool pool stop'".into();
+    };
+    let alive = any_alive(&client);
+    match (alive, run.is_some()) {
+        (true, true) if going_on => "running a program".into(),
+        (true, true) => "left by a killed run; finish it with 'tidepool drain'".into(),
+        (true, false) => "running".into(),
+        (false, _) => "stopped, data kept; 'tidepool pool start --keep' or 'tidepool pool stop'".into(),
+    }
+}

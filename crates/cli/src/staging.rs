@@ -1,0 +1,270 @@
+//! Staging between local paths and a pool, with progress and errors for people.
+
+use crate::access::{inside, make_dir, own_cred};
+use crate::exit::{Context, Failure, Kind, Result};
+use crate::flags::StageShape;
+use crate::output::{ProgressLine, duration, rate};
+use crate::signals::Signals;
+use serde_json::{Value, json};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tidepool_client::Client;
+use tidepool_stage::{Control, End, LocalEnd, PoolEnd, StageOptions, StageReport, What, stage};
+use tidepool_types::{Errno, Ino, format_size};
+
+/// How often progress is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+/// Errors and warnings shown; the report tells how many there were.
+const SHOWN_MAX: usize = 10;
+
+/// What a stage did, or would do.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    pub files: u64,
+    pub bytes: u64,
+    pub bytes_copied: u64,
+    pub bytes_skipped: u64,
+    pub dirs: u64,
+    pub links: u64,
+    pub warnings: u64,
+    pub seconds: f64,
+    pub seconds_index: f64,
+    pub complete: bool,
+}
+
+impl Summary {
+    fn of(report: &StageReport) -> Summary {
+        Summary {
+            files: report.files,
+            bytes: report.bytes_total,
+            bytes_copied: report.bytes_copied,
+            bytes_skipped: report.bytes_skipped,
+            dirs: report.dirs,
+            links: report.links,
+            warnings: report.warning_count,
+            seconds: report.seconds_data,
+            seconds_index: report.seconds_index,
+            complete: report.complete,
+        }
+    }
+
+    pub fn json(&self) -> Value {
+        json!({
+            "files": self.files, "dirs": self.dirs, "links": self.links, "bytes": self.bytes,
+            "bytes_copied": self.bytes_copied, "bytes_skipped": self.bytes_skipped,
+            "warnings": self.warnings, "seconds": self.seconds, "seconds_index": self.seconds_index,
+            "complete": self.complete,
+        })
+    }
+}
+
+/// One end of a copy: the end's root directory, and the entry in it when only that is meant.
+struct Side<E> {
+    end: E,
+    name: Option<Vec<u8>>,
+}
+
+/// Copies a local file or tree to `to` in the pool.
+pub fn stage_in(
+    client: &Arc<Client>,
+    from: &Path,
+    to: &str,
+    shape: &StageShape,
+    journal: &Path,
+    signals: &Signals,
+) -> Result<Summary> {
+    let source = local_source(from).map_err(|f| f.of_kind(Kind::StageIn))?;
+    let target = pool_target(client, Path::new(to), source.name.as_deref());
+    let target = target.context(Kind::StageIn, || format!("{to} in the pool"))?;
+    let label = format!("{} -> pool:{to}", from.display());
+    copy(&source, &target, shape, journal, signals, &label, Kind::StageIn)
+}
+
+/// Copies `from` in the pool to a local path.
+pub fn stage_out(
+    client: &Arc<Client>,
+    from: &str,
+    to: &Path,
+    shape: &StageShape,
+    journal: &Path,
+    signals: &Signals,
+) -> Result<Summary> {
+    let source = pool_source(client, from)?;
+    let target = local_target(to, source.name.as_deref())?;
+    let label = format!("pool:{from} -> {}", to.display());
+    copy(&source, &target, shape, journal, signals, &label, Kind::StageOut)
+}
+
+/// Counts what a copy of a local path would move.
+pub fn measure_local(from: &Path) -> Result<Summary> {
+    measure(&local_source(from)?)
+}
+
+/// Counts what a copy out of the pool would move.
+pub fn measure_pool(client: &Arc<Client>, from: &str) -> Result<Summary> {
+    measure(&pool_source(client, from)?)
+}
+
+fn measure<E: End>(source: &Side<E>) -> Result<Summary> {
+    let options = StageOptions { dry_run: true, ..StageOptions::default() };
+    let what = what(source.name.as_deref(), source.name.as_deref());
+    let report = stage(&source.end, &source.end, &what, &options, &Control::default());
+    match report.errors.first() {
+        Some(error) => Err(Failure::new(Kind::Other, error.to_string())),
+        None => Ok(Summary::of(&report)),
+    }
+}
+
+fn what(from: Option<&[u8]>, to: Option<&[u8]>) -> What {
+    match (from, to) {
+        (Some(from), Some(to)) => What::Entry { from: from.to_vec(), to: to.to_vec() },
+        _ => What::Tree,
+    }
+}
+
+/// File name for the journals of a copy between these two places.
+pub fn journal_name(from: &str, to: &str) -> String {
+    let mut hasher = DefaultHasher::new();
+    (from, to).hash(&mut hasher);
+    format!("cp-{:016x}.journal", hasher.finish())
+}
+
+/// Splits a path into its directory and last name.
+fn split(path: &Path) -> Option<(PathBuf, Vec<u8>)> {
+    let name = path.file_name()?.as_bytes().to_vec();
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Some((parent.to_path_buf(), name))
+}
+
+fn local_source(from: &Path) -> Result<Side<LocalEnd>> {
+    let fail = |e: &dyn std::fmt::Display| Failure::new(Kind::Other, format!("{}: {e}", from.display()));
+    let meta = std::fs::metadata(from).or_else(|_| std::fs::symlink_metadata(from)).map_err(|e| fail(&e))?;
+    if meta.is_dir() {
+        return Ok(Side { end: LocalEnd::open(from).map_err(|e| fail(&e))?, name: None });
+    }
+    let (dir, name) = split(from).ok_or_else(|| fail(&"has no name"))?;
+    Ok(Side { end: LocalEnd::open(&dir).map_err(|e| fail(&e))?, name: Some(name) })
+}
+
+fn local_target(to: &Path, entry: Option<&[u8]>) -> Result<Side<LocalEnd>> {
+    let fail = |e: &dyn std::fmt::Display| Failure::new(Kind::StageOut, format!("{}: {e}", to.display()));
+    let into_dir = entry.is_none() || to.is_dir();
+    let (dir, name) = if into_dir {
+        (to.to_path_buf(), entry.map(<[u8]>::to_vec))
+    } else {
+        let (dir, name) = split(to).ok_or_else(|| fail(&"has no name"))?;
+        (dir, Some(name))
+    };
+    std::fs::create_dir_all(&dir).map_err(|e| fail(&e))?;
+    Ok(Side { end: LocalEnd::create(&dir).map_err(|e| fail(&e))?, name })
+}
+
+fn pool_source(client: &Arc<Client>, from: &str) -> Result<Side<PoolEnd>> {
+    let fail = |e: &dyn std::fmt::Display| Failure::new(Kind::StageOut, format!("{from} in the pool: {e}"));
+    let path = Path::new(from);
+    let found = client.stat(Ino::ROOT, inside(path), false, &own_cred());
+    let attr = found.and_then(tidepool_client::Walk::inside).map_err(|e| fail(&e))?;
+    let (dir, name) = if attr.is_dir() {
+        (path.to_path_buf(), None)
+    } else {
+        let (dir, name) = split(path).ok_or_else(|| fail(&"has no name"))?;
+        (dir, Some(name))
+    };
+    let end = PoolEnd::at_path(Arc::clone(client), inside(&dir), own_cred(), false).map_err(|e| fail(&e))?;
+    Ok(Side { end, name })
+}
+
+fn pool_target(
+    client: &Arc<Client>,
+    to: &Path,
+    entry: Option<&[u8]>,
+) -> std::result::Result<Side<PoolEnd>, String> {
+    let found = client.stat(Ino::ROOT, inside(to), true, &own_cred());
+    let is_dir = match found.and_then(tidepool_client::Walk::inside) {
+        Ok(attr) => attr.is_dir(),
+        Err(error) if error.errno() == Errno::ENOENT => false,
+        Err(error) => return Err(error.to_string()),
+    };
+    let (dir, name) = if entry.is_none() || is_dir {
+        (to.to_path_buf(), entry.map(<[u8]>::to_vec))
+    } else {
+        let (dir, name) = split(to).ok_or("has no name")?;
+        (dir, Some(name))
+    };
+    if !inside(&dir).is_empty() {
+        make_dir(client, &dir, true).map_err(|e| e.to_string())?;
+    }
+    let end = PoolEnd::at_path(Arc::clone(client), inside(&dir), own_cred(), false);
+    Ok(Side { end: end.map_err(|e| e.to_string())?, name })
+}
+
+fn copy<A: End, B: End>(
+    source: &Side<A>,
+    target: &Side<B>,
+    shape: &StageShape,
+    journal: &Path,
+    signals: &Signals,
+    label: &str,
+    kind: Kind,
+) -> Result<Summary> {
+    let options = StageOptions {
+        workers: shape.threads.unwrap_or(0),
+        verify: !shape.no_verify,
+        journal_dir: Some(journal.to_path_buf()),
+        bandwidth: shape.bwlimit,
+        ..StageOptions::default()
+    };
+    std::fs::create_dir_all(journal).context(kind, || journal.display().to_string())?;
+    let control = Control::with_cancel(Arc::clone(&signals.cancelled));
+    let what = what(source.name.as_deref(), target.name.as_deref());
+    let ended = AtomicBool::new(false);
+    let report = std::thread::scope(|scope| {
+        scope.spawn(|| show_progress(&control, label, &ended));
+        let report = stage(&source.end, &target.end, &what, &options, &control);
+        ended.store(true, Ordering::Release);
+        report
+    });
+    for warning in report.warnings.iter().take(SHOWN_MAX) {
+        eprintln!("tidepool: warning: {}: {}", warning.path, warning.text);
+    }
+    if !report.complete {
+        return Err(incomplete(&report, label, kind, signals));
+    }
+    // The journal of a complete copy has no more use.
+    let _ = std::fs::remove_dir_all(journal);
+    Ok(Summary::of(&report))
+}
+
+fn incomplete(report: &StageReport, label: &str, kind: Kind, signals: &Signals) -> Failure {
+    for error in report.errors.iter().take(SHOWN_MAX) {
+        eprintln!("tidepool: {error}");
+    }
+    if let Some(number) = signals.seen().filter(|_| report.cancelled) {
+        let kind = if kind == Kind::StageIn { Kind::Signal(number) } else { kind };
+        return Failure::new(kind, format!("{label}: stopped by signal {number}"));
+    }
+    let text = format!("{label}: not complete: {} error(s), the first is named above", report.error_count);
+    Failure::new(kind, text)
+}
+
+fn show_progress(control: &Control, label: &str, ended: &AtomicBool) {
+    let mut line = ProgressLine::new();
+    while !ended.load(Ordering::Acquire) {
+        let p = control.progress();
+        let mut text = format!("{label}: {} files, {}", p.files_done, format_size(p.bytes_done));
+        if let Some(percent) = p.percent {
+            text.push_str(&format!(", {percent:.0} %"));
+        }
+        text.push_str(&format!(", {}", rate(p.rate as u64, 1.0)));
+        if let Some(eta) = p.eta {
+            text.push_str(&format!(", {} left", duration(eta.as_secs_f64())));
+        }
+        line.draw(&text);
+        std::thread::sleep(LOOK);
+    }
+    line.clear();
+}
