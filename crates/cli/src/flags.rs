@@ -384,6 +384,9 @@ pub struct BenchShape {
     /// Repeats of each measurement, alternating with the underlying file system
     #[arg(long, default_value_t = 3)]
     pub repeats: usize,
+    /// Restart the pool before each repeat; drop the caches before reads and stats, as root
+    #[arg(long)]
+    pub cold: bool,
     /// Directory for the raw results (JSON, one file per call)
     #[arg(long, value_name = "DIR")]
     pub raw: Option<PathBuf>,
@@ -400,6 +403,20 @@ pub struct BenchMdArgs {
     pub files: u64,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum LayoutFlag {
+    /// A file of each process's own
+    Files,
+    /// One file for all processes
+    Shared,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum OrderFlag {
+    Sequential,
+    Random,
+}
+
 #[derive(Args)]
 pub struct BenchIoArgs {
     #[command(flatten)]
@@ -410,6 +427,12 @@ pub struct BenchIoArgs {
     /// Bytes each process writes and reads per measurement
     #[arg(long, default_value = "128MiB", value_parser = size)]
     pub file_size: u64,
+    /// Who writes where
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "files,shared")]
+    pub layouts: Vec<LayoutFlag>,
+    /// In which order
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "sequential,random")]
+    pub orders: Vec<OrderFlag>,
 }
 
 #[derive(Args)]

@@ -1,0 +1,255 @@
+//! The life of a pool under the command: start, stage, run, drain, stop, and what is left
+//! when any of it is interrupted.
+
+mod common;
+
+use common::{Sandbox, doors, text};
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+fn numbers(path: &std::path::Path, files: usize) {
+    fs::create_dir_all(path.join("sub")).unwrap();
+    for i in 0..files {
+        fs::write(path.join(format!("sub/f{i}")), format!("{i}\n").repeat(1000)).unwrap();
+    }
+}
+
+/// A1: the program finds the pool's path in an environment variable, starts there, and its
+/// output arrives; its exit code is the command's.
+#[test]
+fn a1_run_stages_in_runs_and_stages_out() {
+    for door in doors() {
+        let sandbox = Sandbox::new();
+        numbers(&sandbox.path("in"), 20);
+        let input = format!("{}:/data", sandbox.path("in").display());
+        let output = format!("/out:{}", sandbox.path("results").display());
+        let script = r#"set -e; test "$PWD" = "$TIDEPOOL_DIR"; mkdir out; cat data/sub/f* | sort -n > out/sorted; wc -l < out/sorted; exit 7"#;
+        let args = [
+            "run", "--nodes", "3", "--client", door, "--in", &input, "--out", &output, "--json", "--", "sh",
+            "-c", script,
+        ];
+        let done = sandbox.tidepool(&args).output().unwrap();
+        assert_eq!(done.status.code(), Some(7), "{door}: {}", text(&done));
+        let stdout = String::from_utf8_lossy(&done.stdout);
+        let mut lines = stdout.lines();
+        assert_eq!(lines.next().map(str::trim), Some("20000"), "{door}");
+        let report: serde_json::Value = serde_json::from_str(lines.next().unwrap()).unwrap();
+        assert_eq!((&report["program_exit"], &report["complete"]), (&7.into(), &true.into()));
+        let sorted = fs::read_to_string(sandbox.path("results/sorted")).unwrap();
+        assert_eq!((sorted.lines().count(), sorted.lines().last()), (20000, Some("19")));
+        sandbox.assert_nothing_left(door);
+    }
+}
+
+/// A1: without the command no daemon starts; there is nothing else that could start one.
+#[test]
+fn a1_a_dry_run_starts_nothing() {
+    let sandbox = Sandbox::new();
+    numbers(&sandbox.path("in"), 3);
+    let input = format!("{}:/in", sandbox.path("in").display());
+    let said =
+        sandbox.ok(&["run", "--nodes", "4", "--in", &input, "--out", "/o:out", "--dry-run", "--", "prog"]);
+    for words in ["4 daemon(s)", "3 files", "would run: prog", "would stop"] {
+        assert!(said.contains(words), "{said}");
+    }
+    sandbox.assert_nothing_left("after a dry run");
+}
+
+#[test]
+fn exit_codes_tell_what_failed() {
+    let sandbox = Sandbox::new();
+    let store = sandbox.store();
+    fs::create_dir(&store).unwrap();
+    let code = |args: &[&str]| {
+        let done = sandbox.tidepool(args).output().unwrap();
+        (done.status.code().unwrap(), String::from_utf8_lossy(&done.stderr).into_owned())
+    };
+    let out = format!("/missing:{}", sandbox.path("o").display());
+    for (args, expected, words) in [
+        (vec!["run", "--", "no-such-program"], 127, "not found"),
+        (vec!["run", "--in", "/no/such:/in", "--", "true"], 111, "/no/such"),
+        (vec!["run", "--chunk-size", "1.5MB", "--", "true"], 2, "fractions"),
+        (vec!["run", "--nodes", "0", "--", "true"], 2, "at least one"),
+        (vec!["pool", "status", "--pool", "nobody"], 116, "nobody"),
+        (vec!["exec", "--", "true"], 116, "no pool"),
+    ] {
+        let (got, said) = code(&args);
+        assert_eq!(got, expected, "{args:?}: {said}");
+        assert!(said.contains(words), "{args:?}: {said}");
+        sandbox.assert_nothing_left(&format!("{args:?}"));
+    }
+    // Output that cannot be staged keeps the pool; drain says so as well; then it is stopped.
+    let (got, said) = code(&["run", "--out", &out, "--", "true"]);
+    assert_eq!(got, 112, "{said}");
+    assert!(said.contains("tidepool drain"), "{said}");
+    assert_eq!(code(&["drain"]).0, 112);
+    sandbox.ok(&["pool", "stop"]);
+    sandbox.assert_nothing_left("after pool stop");
+}
+
+/// F29: a directory with other content is never touched, not even with --wipe.
+#[test]
+fn f29_foreign_directories_are_refused() {
+    let sandbox = Sandbox::new();
+    let foreign = sandbox.store().join("tidepool-mine/d0");
+    fs::create_dir_all(&foreign).unwrap();
+    fs::write(foreign.join("thesis.tex"), "precious").unwrap();
+    let done = sandbox.tidepool(&["pool", "start", "--name", "mine", "--wipe"]).output().unwrap();
+    assert_eq!(done.status.code(), Some(110), "{}", text(&done));
+    assert!(text(&done).contains("left alone"), "{}", text(&done));
+    assert_eq!(fs::read_to_string(foreign.join("thesis.tex")).unwrap(), "precious");
+}
+
+/// F31: a pool stopped with --keep has its names and data when it is started again.
+#[test]
+fn f31_a_kept_pool_comes_back() {
+    for backend in ["memlog", "lmdb"] {
+        let sandbox = Sandbox::new();
+        let start =
+            ["pool", "start", "--name", "camp", "--nodes", "2", "--client", "preload", "--backend", backend];
+        sandbox.ok(&[&start[..], &["--keep"]].concat());
+        numbers(&sandbox.path("in"), 10);
+        sandbox.ok(&["cp", &sandbox.path("in").to_string_lossy(), "pool:/in"]);
+        sandbox.ok(&["pool", "stop", "--keep"]);
+        assert!(common::processes_of(sandbox.dir.path()).is_empty());
+        assert!(sandbox.ok(&["pool", "list"]).contains("data kept"));
+        sandbox.ok(&[&start[..], &["--keep"]].concat());
+        assert_eq!(sandbox.ok(&["cat", "/in/sub/f7"]), "7\n".repeat(1000));
+        sandbox.ok(&["check"]);
+        sandbox.ok(&["pool", "stop"]);
+        sandbox.assert_nothing_left("after the last stop");
+    }
+}
+
+/// A9: the first operation after start never fails.
+#[test]
+fn a9_a_started_pool_answers_at_once() {
+    let sandbox = Sandbox::new();
+    for round in 0..10 {
+        sandbox.ok(&["pool", "start", "--name", "p", "--nodes", "4", "--client", "preload"]);
+        for i in 0..10 {
+            sandbox.ok(&["mkdir", &format!("/d{round}-{i}")]);
+        }
+        sandbox.ok(&["pool", "stop"]);
+    }
+    sandbox.assert_nothing_left("after ten pools");
+}
+
+/// Copies in and out again; a second copy of the same moves nothing.
+#[test]
+fn cp_goes_both_ways_and_resumes() {
+    let sandbox = Sandbox::new();
+    sandbox.ok(&["pool", "start", "--name", "p", "--nodes", "2", "--client", "preload"]);
+    numbers(&sandbox.path("in"), 50);
+    let (from, to) = (sandbox.path("in"), sandbox.path("back"));
+    sandbox.ok(&["cp", &from.to_string_lossy(), "pool:/x/y"]);
+    let first = sandbox.ok(&["cp", "--json", "pool:/x/y", &to.to_string_lossy()]);
+    let second = sandbox.ok(&["cp", "--json", "pool:/x/y", &to.to_string_lossy()]);
+    let copied =
+        |said: &str| serde_json::from_str::<serde_json::Value>(said).unwrap()["bytes_copied"].as_u64();
+    assert!(copied(&first).unwrap() > 0);
+    assert_eq!(copied(&second), Some(0), "{second}");
+    assert_eq!(fs::read(from.join("sub/f49")).unwrap(), fs::read(to.join("sub/f49")).unwrap());
+    sandbox.ok(&["rm", "-r", "/x"]);
+    assert_eq!(sandbox.ok(&["ls"]), "");
+    sandbox.ok(&["pool", "stop"]);
+    sandbox.assert_nothing_left("after cp");
+}
+
+/// Moments at which a run is interrupted; `make test-all` sets more.
+fn stops() -> u64 {
+    std::env::var("TIDEPOOL_STOPS").ok().and_then(|t| t.parse().ok()).unwrap_or(12)
+}
+
+/// Ctrl-C or SIGTERM at random moments of a run, over all its phases: nothing is left.
+#[test]
+fn signals_leave_nothing_behind() {
+    let mut rng = tidepool_testkit::Rng::from_env("signals_leave_nothing_behind");
+    let doors = doors();
+    for round in 0..stops() {
+        let door = doors[round as usize % doors.len()];
+        let sandbox = Sandbox::new();
+        numbers(&sandbox.path("in"), 100);
+        let input = format!("{}:/in", sandbox.path("in").display());
+        let output = format!("/:{}", sandbox.path("out").display());
+        let args =
+            ["run", "--nodes", "2", "--client", door, "--in", &input, "--out", &output, "--", "sleep", "0.3"];
+        let mut child = sandbox.tidepool(&args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let pause = Duration::from_micros(rng.below(900_000));
+        std::thread::sleep(pause);
+        let signal =
+            if rng.below(2) == 0 { rustix::process::Signal::INT } else { rustix::process::Signal::TERM };
+        let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
+        let _ = rustix::process::kill_process(pid, signal);
+        let done = child.wait_with_output_now();
+        let when = format!("round {round}: {signal:?} after {pause:?} ({door}): {done}");
+        if sandbox.runtime().exists() && fs::read_dir(sandbox.runtime()).unwrap().next().is_some() {
+            // Interrupted while staging out: the results are kept on purpose, and said so.
+            assert!(done.contains("tidepool drain"), "{when}");
+            sandbox.ok(&["drain"]);
+        }
+        sandbox.assert_nothing_left(&when);
+    }
+}
+
+trait WaitText {
+    fn wait_with_output_now(&mut self) -> String;
+}
+
+impl WaitText for std::process::Child {
+    fn wait_with_output_now(&mut self) -> String {
+        let mut said = String::new();
+        let mut stderr = self.stderr.take().unwrap();
+        std::io::Read::read_to_string(&mut stderr, &mut said).unwrap();
+        let status = self.wait().unwrap();
+        format!("{:?} {:?} {said}", status.code(), status.signal())
+    }
+}
+
+/// `kill -9` of the command while it stages out: no final name holds a partial file, and a
+/// drain moves at most what was not finished.
+#[test]
+fn a_killed_stage_out_is_finished_by_drain() {
+    let sandbox = Sandbox::new();
+    let input = sandbox.path("in");
+    fs::create_dir(&input).unwrap();
+    let whole = vec![b'x'; 300_000];
+    for i in 0..300 {
+        fs::write(input.join(format!("f{i}")), &whole).unwrap();
+    }
+    let spec = format!("{}:/data", input.display());
+    let out = sandbox.path("out");
+    let out_spec = format!("/data:{}", out.display());
+    let args =
+        ["run", "--nodes", "2", "--client", "preload", "--in", &spec, "--out", &out_spec, "--", "true"];
+    let mut child = sandbox.tidepool(&args).stderr(Stdio::null()).spawn().unwrap();
+    let finished = || {
+        fs::read_dir(&out)
+            .map(|e| e.flatten().filter(|e| !e.file_name().to_string_lossy().starts_with('.')).count())
+            .unwrap_or(0)
+    };
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while finished() < 60 && child.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < deadline, "the stage-out does not begin");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let before = finished();
+    assert!((60..300).contains(&before), "killed in the middle: {before} of 300 files");
+    for entry in fs::read_dir(&out).unwrap().flatten() {
+        if !entry.file_name().to_string_lossy().starts_with('.') {
+            assert!(fs::read(entry.path()).unwrap() == whole, "{:?} is partial", entry.path());
+        }
+    }
+    let said = sandbox.ok(&["drain", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let moved = report["outs"][0]["bytes_copied"].as_u64().unwrap();
+    let unfinished = (300 - before as u64) * whole.len() as u64;
+    println!("{before} of 300 files were finished; the drain moved {moved} of {unfinished} unfinished bytes");
+    assert!(moved <= unfinished, "moved {moved}, unfinished {unfinished}");
+    assert_eq!(finished(), 300);
+    sandbox.assert_nothing_left("after the drain");
+}
