@@ -4,7 +4,7 @@
 
 mod access;
 mod agent;
-//mod bench;
+mod bench;
 mod check;
 mod doctor;
 mod drain;
@@ -49,7 +49,7 @@ fn dispatch(cli: Cli) -> exit::Result<ExitCode> {
         Command::Drain(args) => drain::drain(&args),
         Command::Check(args) => check::check(&args),
         Command::Doctor(args) => doctor::doctor(&args),
-        Command::Bench(_) => unreachable!(),
+        Command::Bench(command) => bench::dispatch(&command),
         Command::Node(args) => agent::node(&args),
     }
 }

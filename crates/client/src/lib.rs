@@ -11,6 +11,7 @@ mod calls;
 mod data;
 mod dirs;
 mod error;
+mod fuse_support;
 mod locks;
 mod names;
 mod open;

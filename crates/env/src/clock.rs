@@ -80,7 +80,9 @@ impl ManualClock {
         time.monotonic += by;
         let nsec = time.now.nsec + by.subsec_nanos();
         time.now = TimeSpec {
-            sec: time.now.sec + i64::try_from(by.as_secs()).expect("tests stay within 2^63 seconds") + i64::from(nsec / 1_000_000_000),
+            sec: time.now.sec
+                + i64::try_from(by.as_secs()).expect("tests stay within 2^63 seconds")
+                + i64::from(nsec / 1_000_000_000),
             nsec: nsec % 1_000_000_000,
         };
     }

@@ -16,7 +16,7 @@ mod serve;
 mod server;
 mod storedir;
 
-pub use config::{Backend, Config, ConfigError, Ready};
+pub use config::{Backend, Config, ConfigError, Ready, default_workers};
 pub use server::{Daemon, StartError};
 pub use storedir::{StoreDirError, is_store};
 

@@ -14,6 +14,8 @@
 
 mod chunk;
 mod error;
+#[cfg(test)]
+mod kill_tests;
 mod meta;
 
 pub use chunk::{BadBlock, ChunkStore, HANDLES_MAX, Usage};

@@ -355,7 +355,8 @@ mod tests {
             bytes: 4096,
             error: String::new(),
         };
-        let (a, b) = (answer(0, 1_000_000_000, 1_000_000_000), answer(500_000_000, 2_000_000_000, 3_000_000_000));
+        let (a, b) =
+            (answer(0, 1_000_000_000, 1_000_000_000), answer(500_000_000, 2_000_000_000, 3_000_000_000));
         let both = combine(Phase::Write, &[a, b], 1.0, 0.25);
         assert_eq!((both.seconds, both.synced_seconds), (2.0, 3.0));
         assert_eq!((both.operations, both.bytes), (20, 8192));

@@ -14,9 +14,7 @@ pub fn bench(args: &BenchMdArgs) -> Result<ExitCode> {
         return Err(Failure::new(Kind::Usage, "--files must be at least 1"));
     }
     let case = |name: &str, layout| Case { name: name.into(), work: Work::Md { files: args.files, layout } };
-    let cases = [
-        case("one shared directory", Layout::Shared),
-        case("a directory per process", Layout::PerProcess),
-    ];
+    let cases =
+        [case("one shared directory", Layout::Shared), case("a directory per process", Layout::PerProcess)];
     run("md", &args.shape, &cases, &PHASES)
 }

@@ -41,7 +41,12 @@ fn run(bench: &'static str, shape: &BenchShape, cases: &[Case], phases: &[Phase]
         harness.begin_repeat(repeat)?;
         for case in cases {
             for side in [Side::Pool, Side::Native] {
-                progress.draw(&format!("repeat {} of {}: {}, {side:?}", repeat + 1, shape.repeats, case.name));
+                progress.draw(&format!(
+                    "repeat {} of {}: {}, {side:?}",
+                    repeat + 1,
+                    shape.repeats,
+                    case.name
+                ));
                 for measured in harness.measure(side, &case.work, phases)? {
                     samples.push(Sample { repeat, case: case.name.clone(), side, measured });
                 }

@@ -60,7 +60,12 @@ pub struct Report {
 }
 
 impl Report {
-    pub fn new(bench: &'static str, shape: &BenchShape, harness: &Harness<'_>, samples: Vec<Sample>) -> Report {
+    pub fn new(
+        bench: &'static str,
+        shape: &BenchShape,
+        harness: &Harness<'_>,
+        samples: Vec<Sample>,
+    ) -> Report {
         Report { bench, head: head(bench, shape, harness), rows: rows(&samples), samples }
     }
 
@@ -73,9 +78,20 @@ impl Report {
     pub fn text(&self) -> String {
         let head = &self.head;
         let mut rows = vec![
-            ["case", "what", "pool", "(min-max)", "native", "(min-max)", "pool/native", "client", "daemons", "native"]
-                .map(String::from)
-                .to_vec(),
+            [
+                "case",
+                "what",
+                "pool",
+                "(min-max)",
+                "native",
+                "(min-max)",
+                "pool/native",
+                "client",
+                "daemons",
+                "native",
+            ]
+            .map(String::from)
+            .to_vec(),
         ];
         rows.extend(self.rows.iter().map(Row::cells));
         format!(
@@ -146,11 +162,14 @@ fn head(bench: &str, shape: &BenchShape, harness: &Harness<'_>) -> Value {
 fn commit() -> Option<String> {
     let beside = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_path_buf));
     let sources = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    beside.into_iter().chain([sources]).filter(|dir| dir.is_dir()).find_map(|dir| {
-        let output = Command::new("git").arg("-C").arg(&dir).args(["describe", "--always", "--dirty", "--abbrev=40"]);
-        let output = { output }.output().ok().filter(|o| o.status.success())?;
-        Some(String::from_utf8_lossy(&output.stdout).trim().to_string())
-    })
+    beside.into_iter().chain([sources]).find_map(|dir| describe(&dir))
+}
+
+fn describe(dir: &Path) -> Option<String> {
+    let mut git = Command::new("git");
+    git.arg("-C").arg(dir).args(["describe", "--always", "--dirty", "--abbrev=40"]);
+    let output = git.output().ok().filter(|o| o.status.success())?;
+    Some(String::from_utf8_lossy(&output.stdout).trim().to_string())
 }
 
 fn rows(samples: &[Sample]) -> Vec<Row> {
@@ -240,7 +259,8 @@ impl Spread {
         values.sort_by(f64::total_cmp);
         let (min, max) = (*values.first()?, *values.last()?);
         let middle = values.len() / 2;
-        let median = if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 };
+        let median =
+            if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 };
         Some(Spread { median, min, max })
     }
 }

@@ -103,12 +103,13 @@ impl Again<'_> {
     }
 
     fn still_there(&self, suspect: &Suspect) -> Result<bool> {
-        let request =
-            Request::Lookup { parent: suspect.parent, name: suspect.name.clone(), open: false };
+        let request = Request::Lookup { parent: suspect.parent, name: suspect.name.clone(), open: false };
         let dentry = &suspect.dentry;
         Ok(match self.scan.ask(suspect.daemon, &request)? {
             Reply::Held { hold } => dentry.hold.is_some_and(|h| h.txn == hold.txn),
-            Reply::Entry { ino, kind, .. } => dentry.hold.is_none() && (ino, kind) == (dentry.ino, dentry.kind),
+            Reply::Entry { ino, kind, .. } => {
+                dentry.hold.is_none() && (ino, kind) == (dentry.ino, dentry.kind)
+            }
             _ => false,
         })
     }
@@ -155,7 +156,11 @@ impl Again<'_> {
         let (daemon, ino) = (data.daemon, data.ino);
         if !data.failed.is_empty() {
             // Which object it is may be unknown; then there is nothing to look at again.
-            let failed = if ino == Ino::ROOT { Some(data.failed.clone()) } else { self.scan.read_back(daemon, ino)? };
+            let failed = if ino == Ino::ROOT {
+                Some(data.failed.clone())
+            } else {
+                self.scan.read_back(daemon, ino)?
+            };
             if let Some(failed) = failed {
                 self.scan.tables().add_unverified(daemon, ino, failed);
             }

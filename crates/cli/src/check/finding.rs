@@ -48,7 +48,8 @@ macro_rules! whats {
 }
 
 const RESTAGE: &str = "copy the file in again from its source, or restore it";
-const REPORT: &str = "this is a defect of tidepool: save what you can by 'tidepool cp', and report it with the pool's log";
+const REPORT: &str =
+    "this is a defect of tidepool: save what you can by 'tidepool cp', and report it with the pool's log";
 const IGNORE: &str = "nothing; the space comes back when the pool is stopped";
 
 whats! {

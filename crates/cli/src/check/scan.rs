@@ -86,7 +86,8 @@ impl<'a> Scan<'a> {
 
     pub fn ask(&self, daemon: DaemonIndex, request: &Request) -> Result<Reply> {
         self.client.request(daemon, request).map_err(|error| {
-            let text = format!("cannot check: daemon {daemon} does not answer: {error}; see 'tidepool pool status'");
+            let text =
+                format!("cannot check: daemon {daemon} does not answer: {error}; see 'tidepool pool status'");
             Failure::new(Kind::NoPool, text)
         })
     }
@@ -220,12 +221,7 @@ impl<'a> Scan<'a> {
     }
 
     /// Hands the entries of a directory that one daemon keeps to `see`, page by page.
-    pub fn list(
-        &self,
-        daemon: DaemonIndex,
-        dir: Ino,
-        mut see: impl FnMut(&[(Bytes, Dentry)]),
-    ) -> Result<()> {
+    pub fn list(&self, daemon: DaemonIndex, dir: Ino, mut see: impl FnMut(&[(Bytes, Dentry)])) -> Result<()> {
         let mut after = None;
         loop {
             let reply = self.ask(daemon, &Request::List { dir, after, max: PAGE })?;

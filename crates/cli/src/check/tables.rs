@@ -304,7 +304,10 @@ impl Tables {
         match self.objects.get(&dentry.ino) {
             None => push(What::DanglingEntry, format!("object {} does not exist", dentry.ino)),
             Some(object) if object.kind != dentry.kind => {
-                push(What::WrongKind, format!("the entry says {:?}, the object is {:?}", dentry.kind, object.kind));
+                push(
+                    What::WrongKind,
+                    format!("the entry says {:?}, the object is {:?}", dentry.kind, object.kind),
+                );
             }
             Some(_) => {}
         }
@@ -323,25 +326,36 @@ impl Tables {
             );
         }
         if let Some(hold) = &part.told.hold {
-            push(What::LeftHold, format!("a removal that did not finish holds the directory ({})", hold_text(hold)));
+            push(
+                What::LeftHold,
+                format!("a removal that did not finish holds the directory ({})", hold_text(hold)),
+            );
         }
         match (self.objects.contains_key(&part.dir), part.entries) {
             (true, _) => {}
             (false, 0) => push(What::LeftPart, "a removed directory left an empty part".into()),
-            (false, n) => push(What::UnknownDirectory, format!("{n} entries of a directory that does not exist")),
+            (false, n) => {
+                push(What::UnknownDirectory, format!("{n} entries of a directory that does not exist"))
+            }
         }
     }
 
     fn judge_data(&self, data: &Data, all: &mut Vec<Finding>) {
         let mut push = |what, detail| all.push(Finding::of_part(what, data.daemon, data.ino, detail));
         if let Some(first) = data.bad.first() {
-            push(What::BadChecksum, format!("{} block(s) are damaged, the first at offset {first}", data.bad.len()));
+            push(
+                What::BadChecksum,
+                format!("{} block(s) are damaged, the first at offset {first}", data.bad.len()),
+            );
         }
         if !data.failed.is_empty() {
             push(What::Unverified, format!("its data could not be verified: {}", data.failed));
         }
         if let Some(offset) = data.astray {
-            push(What::ChunkAstray, format!("data at offset {offset} is on a daemon where nobody looks for it"));
+            push(
+                What::ChunkAstray,
+                format!("data at offset {offset} is on a daemon where nobody looks for it"),
+            );
         }
         if data.blocks > 0 && !self.objects.contains_key(&data.ino) {
             push(What::UnknownObject, format!("{} block(s) of an object that does not exist", data.blocks));
@@ -369,7 +383,10 @@ fn hold_text(hold: &Hold) -> String {
 fn judge_object(ino: Ino, object: &Object, all: &mut Vec<Finding>) {
     let mut push = |what, detail| all.push(Finding::of_object(what, ino, detail));
     if object.daemon != ino.home() {
-        push(What::MisplacedObject, format!("its record is on daemon {}, where nobody looks for it", object.daemon));
+        push(
+            What::MisplacedObject,
+            format!("its record is on daemon {}, where nobody looks for it", object.daemon),
+        );
     }
     match object.kind {
         FileKind::Directory => judge_directory(ino, object, &mut push),
@@ -403,7 +420,10 @@ fn judge_directory(ino: Ino, object: &Object, push: &mut impl FnMut(What, String
     }
     match (names, object.held) {
         (0, 0) if object.entries > 0 => {
-            push(What::Unreachable, format!("the directory has no name; {} entries are in it", object.entries));
+            push(
+                What::Unreachable,
+                format!("the directory has no name; {} entries are in it", object.entries),
+            );
         }
         (0, 0) => push(What::EmptyUnreachable, "an empty directory has no name".into()),
         (0, 1) | (1, _) => {}

@@ -203,10 +203,7 @@ fn stored_data() {
     tables.add_stored(0, FILE, 3, &[4096, 8192]);
     tables.add_ranges(0, FILE, &[(0, 12_288)]);
     tables.add_stored(0, Ino(77), 5, &[]);
-    assert_finds(
-        &tables,
-        &[What::BadChecksum, What::UnknownObject, What::BeyondEnd, What::BlocksDiffer],
-    );
+    assert_finds(&tables, &[What::BadChecksum, What::UnknownObject, What::BeyondEnd, What::BlocksDiffer]);
     assert!(tables.findings()[0].detail.contains("offset 4096"));
 }
 

@@ -134,7 +134,8 @@ fn fuse(probe: &FuseSupport) -> Line {
             Some(path) => format!("{} lacks the set-user-ID bit of root", path.display()),
         },
     };
-    let advice = probe.advice().unwrap_or("have an administrator install fuse3; until then use --client preload");
+    let advice =
+        probe.advice().unwrap_or("have an administrator install fuse3; until then use --client preload");
     Line::warning("fuse", why, advice)
 }
 
@@ -153,7 +154,10 @@ fn door(preload: &Line, fuse: &Line) -> Line {
 }
 
 fn user_namespaces(probe: &FuseSupport) -> Line {
-    Line::ok("user name spaces", if probe.user_namespace { "work" } else { "do not work; only containers need them" })
+    Line::ok(
+        "user name spaces",
+        if probe.user_namespace { "work" } else { "do not work; only containers need them" },
+    )
 }
 
 fn runtime_directory() -> Line {
@@ -168,7 +172,8 @@ fn runtime_directory() -> Line {
             Line::problem("runtime directory", format!("{text}: socket paths below it are too long"), ADVICE)
         }
         n if n + SOCKET_TAIL_MAX > SOCKET_PATH_MAX => {
-            let advice = format!("give pools names of at most {} letters", SOCKET_PATH_MAX - n - SOCKET_TAIL + 13);
+            let advice =
+                format!("give pools names of at most {} letters", SOCKET_PATH_MAX - n - SOCKET_TAIL + 13);
             Line::warning("runtime directory", format!("{text}: its path is long"), advice)
         }
         _ => Line::ok("runtime directory", text),
@@ -179,7 +184,9 @@ fn open_files() -> Line {
     let limit = getrlimit(Resource::Nofile);
     let current = limit.current.unwrap_or(u64::MAX);
     let advice = match limit.maximum {
-        Some(most) if most < FILES_WANTED => "have an administrator raise the limit of open files".to_string(),
+        Some(most) if most < FILES_WANTED => {
+            "have an administrator raise the limit of open files".to_string()
+        }
         _ => format!("ulimit -n {FILES_WANTED}"),
     };
     match current {
@@ -226,7 +233,8 @@ fn io_limits() -> Line {
 fn groups_upwards(group: &str) -> impl Iterator<Item = PathBuf> {
     let root = Path::new("/sys/fs/cgroup");
     let own = root.join(group);
-    let all: Vec<PathBuf> = own.ancestors().take_while(|p| p.starts_with(root)).map(Path::to_path_buf).collect();
+    let all: Vec<PathBuf> =
+        own.ancestors().take_while(|p| p.starts_with(root)).map(Path::to_path_buf).collect();
     all.into_iter()
 }
 

@@ -49,7 +49,9 @@ fn judge(name: &str, seen: Seen) -> Line {
         Seen { daemons: None, .. } => warning("never came up".into(), stop),
         Seen { daemons: Some((0, _)), run: Some(false), .. } => warning(
             "its run was killed and no daemon answers: output may be missing".into(),
-            format!("tidepool drain --pool {name} when its daemons can be reached; '{stop}' gives the data up"),
+            format!(
+                "tidepool drain --pool {name} when its daemons can be reached; '{stop}' gives the data up"
+            ),
         ),
         Seen { daemons: Some((0, _)), .. } => warning(
             "no daemon answers; its data may be there".into(),

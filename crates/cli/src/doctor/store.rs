@@ -19,7 +19,18 @@ const SPEED_STEP: usize = 1 << 20;
 const SPEED_WANTED: f64 = 50.0;
 /// File systems that all nodes share: a pool on them gains nothing.
 const SHARED: [&str; 12] = [
-    "nfs", "nfs4", "lustre", "gpfs", "beegfs", "beegfs_nodev", "ceph", "cifs", "smb3", "afs", "panfs", "orangefs",
+    "nfs",
+    "nfs4",
+    "lustre",
+    "gpfs",
+    "beegfs",
+    "beegfs_nodev",
+    "ceph",
+    "cifs",
+    "smb3",
+    "afs",
+    "panfs",
+    "orangefs",
 ];
 
 const ELSEWHERE: &str = "name another directory with --store, or set TIDEPOOL_STORE";
@@ -103,9 +114,9 @@ fn space(store: &Path) -> Line {
 }
 
 fn attributes(scratch: &Scratch) -> Line {
-    let tried = scratch.file("attributes").and_then(|(path, _)| {
-        Ok(setxattr(&path, "user.tidepool.doctor", b"1", XattrFlags::empty())?)
-    });
+    let tried = scratch
+        .file("attributes")
+        .and_then(|(path, _)| Ok(setxattr(&path, "user.tidepool.doctor", b"1", XattrFlags::empty())?));
     // Pools keep attributes in their own tables.
     Line::ok("store attributes", or_reason(tried, "not needed"))
 }

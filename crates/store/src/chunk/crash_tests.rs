@@ -109,7 +109,7 @@ fn a_kill_at_any_call_leaves_every_block_valid() {
     for tear in [Tear::Nothing, Tear::Pages, Tear::All] {
         for first in 0..total {
             let killed = kill_in(MemDisk::new(), &steps, &[], first, tear);
-            for second in (0..12).step_by(1) {
+            for second in 0..12 {
                 let (disk, bytes, at) = &killed;
                 let again = kill_in(disk.deep_copy(), &steps[*at..], bytes, second, tear);
                 let store = ChunkStore::open(again.0.clone()).unwrap();

@@ -118,7 +118,7 @@ impl<D: Disk> ChunkStore<D> {
             if let Some(mut state) = object.lock_write() {
                 let result = object.trim(&mut state, size);
                 drop(state);
-                return self.changed(ino, result.map_err(Failed::from));
+                return self.changed(ino, result);
             }
         }
         Ok(0)

@@ -467,7 +467,7 @@ impl<F: DiskFile> Object<F> {
     // --- trimming ---
 
     /// Drops everything at and beyond `size`; returns the change in the number of stored blocks.
-    pub fn trim(&self, state: &mut State, size: u64) -> Result<i64, StoreError> {
+    pub fn trim(&self, state: &mut State, size: u64) -> Result<i64, Failed> {
         let keep = size.div_ceil(BLOCK64);
         if state.data_len <= size && state.sum_blocks <= keep {
             return Ok(0);
@@ -482,11 +482,12 @@ impl<F: DiskFile> Object<F> {
             self.sums.set_len(entry_at(keep)).map_err(|e| self.failed("trim the checksums", &e))?;
             state.sum_blocks = keep;
         }
+        let delta = -(dropped as i64);
         if let Some(mut border) = border {
             border.settle();
-            self.write_sums(state, &border)?;
+            self.write_sums(state, &border).map_err(|error| Failed { error, delta })?;
         }
-        Ok(-(dropped as i64))
+        Ok(delta)
     }
 
     /// Gives the block that `size` cuts through (if any is stored) the sum of what will be
@@ -518,14 +519,18 @@ impl<F: DiskFile> Object<F> {
             let mut sums = self.read_sums(next, SCAN_ENTRIES.min(state.sum_blocks - next))?;
             block = next + sums.blocks();
             dropped += sums.stored();
-            for block in next..block {
+            // Not one byte more than needed: it would fill holes of the checksum file.
+            sums.narrow();
+            for block in sums.first..sums.first + sums.blocks() {
                 let entry = sums.get(block);
                 if entry.is_stored() {
                     let prev = self.valid_before_drop(state, block, entry)?;
                     sums.set(block, Entry { prev, cur: HOLE });
                 }
             }
-            self.write_sums(state, &sums)?;
+            if sums.blocks() > 0 {
+                self.write_sums(state, &sums)?;
+            }
         }
         Ok(dropped)
     }

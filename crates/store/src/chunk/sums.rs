@@ -140,6 +140,19 @@ impl Sums {
         entries.filter(|entry| entry.iter().any(|byte| *byte != 0)).count() as u64
     }
 
+    /// Leaves away holes at both ends.
+    pub fn narrow(&mut self) {
+        let stored = |entry: &[u8]| entry.iter().any(|byte| *byte != 0);
+        let mut entries = self.bytes.chunks_exact(ENTRY_LEN as usize);
+        let before = entries.position(stored).unwrap_or(0);
+        let after = self.bytes.rchunks_exact(ENTRY_LEN as usize).position(stored);
+        // All holes: nothing remains.
+        let end = after.map_or(0, |after| self.bytes.len() - after * ENTRY_LEN as usize);
+        self.bytes.truncate(end);
+        self.bytes.drain(..before * ENTRY_LEN as usize);
+        self.first += before as u64;
+    }
+
     fn index(&self, block: u64) -> usize {
         ((block - self.first) * ENTRY_LEN) as usize
     }

@@ -71,11 +71,9 @@ impl LmdbStore {
     fn with_env(env: Env<WithoutTls>) -> heed::Result<LmdbStore> {
         let txn = env.write_txn()?;
         let opened = env.create_databases_and_commit(txn, |opener, txn| {
-            let mut tables = Vec::with_capacity(TABLE_NAMES.len());
-            for name in TABLE_NAMES {
-                tables.push(opener.create_database::<Bytes, Bytes>(txn, Some(name))?);
-            }
-            let tables: [_; TABLE_NAMES.len()] = tables.try_into().ok().expect("one table for each name");
+            let mut table = |name| opener.create_database::<Bytes, Bytes>(txn, Some(name));
+            let [a, b, c, d, e, f] = TABLE_NAMES;
+            let tables = [table(a)?, table(b)?, table(c)?, table(d)?, table(e)?, table(f)?];
             heed::Result::Ok(CommitOrAbort::<_, ()>::Commit(tables))
         })?;
         let [inodes, dentries, parts, outcomes, numbers, reaps] = opened.unwrap_commit();

@@ -1,0 +1,590 @@
+//! The operations of the FUSE crate, converted to those of [`Core`].
+
+use crate::convert::{chosen_time, file_attr, file_type, ino, no_entry, number, without_set_id};
+use crate::listing;
+use crate::locking::{self, Want};
+use crate::ops::{Caller, Core, gone};
+use fuser::{
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
+    INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier,
+    RenameFlags, ReplyAttr, ReplyBmap, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite,
+    ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+use tidepool_client::{FsError, HeldLock};
+use tidepool_types::{Attr, Errno as OurErrno, NAME_MAX, SetAttr};
+
+/// Requests that the kernel may have under way without a program waiting, such as readahead.
+const BACKGROUND_MAX: u16 = 64;
+/// Object ids are never given out twice.
+const GENERATION: Generation = Generation(0);
+/// Bits of a file handle; there is nothing else to remember of an open file.
+const HANDLE_DIRECT: u64 = 1;
+const HANDLE_SET_ID: u64 = 2;
+/// Prefix of the attributes that the kernel makes of access control lists, which we lack.
+const ACL_PREFIX: &[u8] = b"system.posix_acl_";
+
+thread_local! {
+    /// What is read goes through here, so that it need not be cleared for each request.
+    static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Answers with an error, or goes on with the value.
+macro_rules! reply_or {
+    ($self:expr, $reply:expr, $result:expr) => {
+        match $result {
+            Ok(value) => value,
+            Err(error) => return $reply.error($self.0.errno(&error)),
+        }
+    };
+}
+
+/// The file system that the session drives.
+pub struct TidepoolFs(pub Arc<Core>);
+
+fn caller(request: &Request) -> Caller {
+    Caller { uid: request.uid(), gid: request.gid(), thread: request.pid() }
+}
+
+fn wants_append(flags: i32) -> bool {
+    flags & libc::O_APPEND != 0 && flags & libc::O_ACCMODE != libc::O_RDONLY
+}
+
+impl TidepoolFs {
+    fn entry(&self, reply: ReplyEntry, result: Result<Attr, FsError>) {
+        let attr = reply_or!(self, reply, result);
+        reply.entry(&self.0.ttl, &file_attr(&attr), GENERATION);
+    }
+
+    fn attr(&self, reply: ReplyAttr, result: Result<Attr, FsError>) {
+        let attr = reply_or!(self, reply, result);
+        reply.attr(&self.0.ttl, &file_attr(&attr));
+    }
+
+    fn empty(&self, reply: ReplyEmpty, result: Result<(), FsError>) {
+        reply_or!(self, reply, result);
+        reply.ok();
+    }
+
+    /// Handle and flags of a file that was opened.
+    fn opened(&self, attr: &Attr, flags: i32) -> (FileHandle, FopenFlags) {
+        let mut handle = 0;
+        let mut open_flags = FopenFlags::empty();
+        if self.0.direct_io {
+            open_flags |= FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
+        }
+        // With pages cached, an append would be put where this node believes the end to be.
+        if self.0.direct_io || wants_append(flags) {
+            open_flags |= FopenFlags::FOPEN_DIRECT_IO;
+            handle |= HANDLE_DIRECT;
+        }
+        if without_set_id(attr.mode).is_some() {
+            handle |= HANDLE_SET_ID;
+        }
+        (FileHandle(handle), open_flags)
+    }
+
+    /// Answers a request for an extended attribute or the list of them.
+    fn xattr(&self, reply: ReplyXattr, size: u32, result: Result<Vec<u8>, FsError>) {
+        let value = reply_or!(self, reply, result);
+        let len = u32::try_from(value.len()).unwrap_or(u32::MAX);
+        match size {
+            0 => reply.size(len),
+            room if room < len => reply.error(Errno::ERANGE),
+            _ => reply.data(&value),
+        }
+    }
+
+    fn statistics(&self, reply: ReplyStatfs) {
+        let stat = reply_or!(self, reply, self.0.client.stat_fs());
+        let block = u32::try_from(stat.block_size).unwrap_or(u32::MAX);
+        let (blocks, free) = (stat.blocks, stat.blocks_free);
+        // Any free block may become a file.
+        reply.statfs(blocks, free, free, stat.files + free, free, block, NAME_MAX as u32, block);
+    }
+}
+
+impl Filesystem for TidepoolFs {
+    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let mut wanted = vec![
+            InitFlags::FUSE_ATOMIC_O_TRUNC,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_POSIX_LOCKS,
+            InitFlags::FUSE_FLOCK_LOCKS,
+            InitFlags::FUSE_ASYNC_DIO,
+            // A link's target never changes.
+            InitFlags::FUSE_CACHE_SYMLINKS,
+            // Without it each write asks for the attribute security.capability first.
+            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+        ];
+        if !self.0.ttl.is_zero() {
+            // Attributes that come with a listing are of use only when they may be kept.
+            wanted.extend([InitFlags::FUSE_DO_READDIRPLUS, InitFlags::FUSE_READDIRPLUS_AUTO]);
+        }
+        for flag in wanted {
+            // What an older kernel lacks it does not need from us either.
+            let _ = config.add_capabilities(flag);
+        }
+        let _ = config.set_max_background(BACKGROUND_MAX);
+        Ok(())
+    }
+
+    fn destroy(&mut self) {
+        self.0.locks.stop();
+        self.0.client.disconnect();
+    }
+
+    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        match self.0.lookup(ino(parent), name.as_bytes()) {
+            Err(error) if error.errno() == OurErrno::ENOENT && !self.0.ttl.is_zero() => {
+                reply.entry(&self.0.ttl, &no_entry(), GENERATION);
+            }
+            result => self.entry(reply, result),
+        }
+    }
+
+    fn forget(&self, _req: &Request, number: INodeNo, _nlookup: u64) {
+        self.0.ghosts.forget(ino(number));
+    }
+
+    fn getattr(&self, _req: &Request, number: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        self.attr(reply, self.0.get_attr(ino(number)));
+    }
+
+    fn setattr(
+        &self,
+        req: &Request,
+        number: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _fh: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let set = SetAttr {
+            mode: mode.map(|m| m & 0o7777),
+            uid,
+            gid,
+            size,
+            atime: atime.map(chosen_time),
+            mtime: mtime.map(chosen_time),
+        };
+        self.attr(reply, self.0.set_attr(ino(number), &set, caller(req)));
+    }
+
+    fn readlink(&self, _req: &Request, number: INodeNo, reply: ReplyData) {
+        let target = reply_or!(self, reply, self.0.client.read_link(ino(number)).map_err(gone));
+        reply.data(&target);
+    }
+
+    fn mknod(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        self.entry(reply, self.0.mknod(ino(parent), name.as_bytes(), mode, rdev, caller(req)));
+    }
+
+    fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
+        self.entry(reply, self.0.mkdir(ino(parent), name.as_bytes(), mode, caller(req)));
+    }
+
+    fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.empty(reply, self.0.unlink(ino(parent), name.as_bytes()));
+    }
+
+    fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.empty(reply, self.0.rmdir(ino(parent), name.as_bytes()));
+    }
+
+    fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let target = target.as_os_str().as_bytes();
+        self.entry(reply, self.0.symlink(ino(parent), name.as_bytes(), target, caller(req)));
+    }
+
+    fn rename(
+        &self,
+        _req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        newparent: INodeNo,
+        newname: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let (from, to) = ((ino(parent), name.as_bytes()), (ino(newparent), newname.as_bytes()));
+        self.empty(reply, self.0.rename(from, to, flags.bits()));
+    }
+
+    fn link(&self, _req: &Request, number: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
+        self.entry(reply, self.0.link(ino(number), ino(newparent), newname.as_bytes()));
+    }
+
+    fn open(&self, req: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let attr = reply_or!(self, reply, self.0.open(ino(number), flags.0, caller(req)));
+        let (handle, open_flags) = self.opened(&attr, flags.0);
+        reply.opened(handle, open_flags);
+    }
+
+    fn create(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let created = self.0.create(ino(parent), name.as_bytes(), flags, mode, caller(req));
+        let attr = reply_or!(self, reply, created);
+        let (handle, open_flags) = self.opened(&attr, flags);
+        reply.created(&self.0.ttl, &file_attr(&attr), GENERATION, handle, open_flags);
+    }
+
+    fn read(
+        &self,
+        _req: &Request,
+        number: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        READ_BUFFER.with_borrow_mut(|buffer| {
+            let size = size as usize;
+            if buffer.len() < size {
+                buffer.resize(size, 0);
+            }
+            let read = self.0.client.read(ino(number), offset, &mut buffer[..size]);
+            let read = reply_or!(self, reply, read);
+            reply.data(&buffer[..read]);
+        });
+    }
+
+    fn write(
+        &self,
+        _req: &Request,
+        number: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let ino = ino(number);
+        // Pages that the kernel writes back belong where they are.
+        let paged = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let written = if wants_append(flags.0) && !paged {
+            self.0.append(ino, offset, data, fh.0 & HANDLE_DIRECT == 0)
+        } else {
+            self.0.write(ino, offset, data)
+        };
+        let written = reply_or!(self, reply, written);
+        if fh.0 & HANDLE_SET_ID != 0 && write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+            reply_or!(self, reply, self.0.written_by_other(ino));
+        }
+        reply.written(written as u32);
+    }
+
+    fn flush(&self, _req: &Request, number: INodeNo, _fh: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
+        self.empty(reply, self.0.locks.flushed(&self.0.client, ino(number), owner.0));
+    }
+
+    fn release(
+        &self,
+        _req: &Request,
+        number: INodeNo,
+        _fh: FileHandle,
+        _flags: OpenFlags,
+        owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.empty(reply, self.0.release(ino(number), owner.map(|o| o.0)));
+    }
+
+    fn fsync(&self, _req: &Request, number: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        self.empty(reply, self.0.client.fsync(ino(number)));
+    }
+
+    fn opendir(&self, _req: &Request, _number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        reply.opened(FileHandle(self.0.dirs.open()), FopenFlags::empty());
+    }
+
+    fn readdir(
+        &self,
+        _req: &Request,
+        number_: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let entries = reply_or!(self, reply, self.0.list(fh.0, ino(number_), offset));
+        for (next, entry) in listing::from_offset(&entries, offset) {
+            let kind = file_type(entry.kind);
+            if reply.add(number(entry.ino), next, kind, OsStr::from_bytes(&entry.name)) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+
+    fn readdirplus(
+        &self,
+        _req: &Request,
+        number_: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let dir = ino(number_);
+        let entries = reply_or!(self, reply, self.0.list(fh.0, dir, offset));
+        for (next, entry) in listing::from_offset(&entries, offset) {
+            let found = if listing::is_dots(entry) {
+                self.0.get_attr(entry.ino)
+            } else {
+                self.0.lookup(dir, &entry.name)
+            };
+            // Removed since it was listed, or out of reach: the lookup of its name tells.
+            let Ok(attr) = found else { continue };
+            let name = OsStr::from_bytes(&entry.name);
+            if reply.add(number(attr.ino), next, name, &self.0.ttl, &file_attr(&attr), GENERATION) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+
+    fn releasedir(
+        &self,
+        _req: &Request,
+        _number: INodeNo,
+        fh: FileHandle,
+        _flags: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.0.dirs.close(fh.0);
+        reply.ok();
+    }
+
+    fn fsyncdir(
+        &self,
+        _req: &Request,
+        _number: INodeNo,
+        _fh: FileHandle,
+        _datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.empty(reply, self.0.client.sync_all());
+    }
+
+    fn statfs(&self, _req: &Request, _number: INodeNo, reply: ReplyStatfs) {
+        self.statistics(reply);
+    }
+
+    fn setxattr(
+        &self,
+        _req: &Request,
+        number: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let name = name.as_bytes();
+        if name.starts_with(ACL_PREFIX) {
+            return reply.error(Errno::EOPNOTSUPP);
+        }
+        self.empty(reply, self.0.client.set_xattr(ino(number), name, value, flags).map_err(gone));
+    }
+
+    fn getxattr(&self, _req: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let name = name.as_bytes();
+        if name.starts_with(ACL_PREFIX) {
+            return reply.error(Errno::EOPNOTSUPP);
+        }
+        self.xattr(reply, size, self.0.client.get_xattr(ino(number), name).map_err(gone));
+    }
+
+    fn listxattr(&self, _req: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
+        let names = self.0.client.list_xattr(ino(number)).map_err(gone);
+        let joined = names.map(|names| {
+            names
+                .into_iter()
+                .flat_map(|mut name| {
+                    name.push(0);
+                    name
+                })
+                .collect::<Vec<u8>>()
+        });
+        self.xattr(reply, size, joined);
+    }
+
+    fn removexattr(&self, _req: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.empty(reply, self.0.client.remove_xattr(ino(number), name.as_bytes()));
+    }
+
+    /// Asked only of relaxed mounts, where all is allowed. "Not implemented" means that to the
+    /// kernel, which then stops asking.
+    fn access(&self, _req: &Request, _number: INodeNo, _mask: AccessFlags, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn getlk(
+        &self,
+        req: &Request,
+        number: INodeNo,
+        _fh: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+        typ: i32,
+        pid: u32,
+        reply: ReplyLock,
+    ) {
+        let mode = reply_or!(self, reply, locking::mode_of(typ).map_err(FsError::from));
+        let range = locking::range_of(start, end);
+        let want = Want { ino: ino(number), owner: owner.0, range, mode, pid, thread: req.pid() };
+        match reply_or!(self, reply, locking::test(&self.0.client, &want)) {
+            Some(HeldLock { range, mode, pid }) => {
+                let (start, end) = locking::kernel_range(range);
+                reply.locked(start, end, locking::l_type_of(mode), pid);
+            }
+            None => reply.locked(start, end, libc::F_UNLCK, 0),
+        }
+    }
+
+    fn setlk(
+        &self,
+        req: &Request,
+        number: INodeNo,
+        _fh: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+        typ: i32,
+        pid: u32,
+        sleep: bool,
+        reply: ReplyEmpty,
+    ) {
+        let mode = reply_or!(self, reply, locking::mode_of(typ).map_err(FsError::from));
+        let range = locking::range_of(start, end);
+        let want = Want { ino: ino(number), owner: owner.0, range, mode, pid, thread: req.pid() };
+        self.0.set_lock(want, sleep, reply);
+    }
+
+    /// Mode 0 grows the file; there is nothing to reserve.
+    fn fallocate(
+        &self,
+        _req: &Request,
+        number: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        if mode != 0 {
+            return reply.error(Errno::EOPNOTSUPP);
+        }
+        self.empty(reply, self.0.grow(ino(number), offset.saturating_add(length)));
+    }
+
+    fn lseek(
+        &self,
+        _req: &Request,
+        number: INodeNo,
+        _fh: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
+        let ino = ino(number);
+        let found = match whence {
+            libc::SEEK_DATA => self.0.client.next_data(ino, offset),
+            libc::SEEK_HOLE => self.0.client.next_hole(ino, offset).map(Some),
+            _ => return reply.error(Errno::EINVAL),
+        };
+        match reply_or!(self, reply, found) {
+            Some(at) => reply.offset(i64::try_from(at).unwrap_or(i64::MAX)),
+            None => reply.error(Errno::ENXIO),
+        }
+    }
+
+    /// The kernel copies by reading and writing instead, and stops asking.
+    fn copy_file_range(
+        &self,
+        _req: &Request,
+        _ino_in: INodeNo,
+        _fh_in: FileHandle,
+        _offset_in: u64,
+        _ino_out: INodeNo,
+        _fh_out: FileHandle,
+        _offset_out: u64,
+        _len: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn ioctl(
+        &self,
+        _req: &Request,
+        _number: INodeNo,
+        _fh: FileHandle,
+        _flags: IoctlFlags,
+        _cmd: u32,
+        _in_data: &[u8],
+        _out_size: u32,
+        reply: ReplyIoctl,
+    ) {
+        reply.error(Errno::ENOTTY);
+    }
+
+    /// Files are always ready, which is what the kernel takes this to mean.
+    fn poll(
+        &self,
+        _req: &Request,
+        _number: INodeNo,
+        _fh: FileHandle,
+        _notifier: PollNotifier,
+        _events: PollEvents,
+        _flags: PollFlags,
+        reply: ReplyPoll,
+    ) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn bmap(&self, _req: &Request, _number: INodeNo, _blocksize: u32, _index: u64, reply: ReplyBmap) {
+        reply.error(Errno::ENOSYS);
+    }
+}

@@ -1,0 +1,360 @@
+//! What the operations of a mount do. [`crate::fs`] only converts arguments and replies.
+
+use crate::caller;
+use crate::convert::without_set_id;
+use crate::ghosts::Ghosts;
+use crate::listing::{self, OpenDirs};
+use crate::locking::{Locks, Want};
+use crate::options::MountOptions;
+use crate::report::Reporter;
+use fuser::{INodeNo, Notifier, ReplyEmpty};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tidepool_client::{Client, Cred, DirEntry, FsError, PoolFile, PoolMode};
+use tidepool_types::{Attr, Errno, FILE_SIZE_MAX, Ino, SetAttr};
+use tidepool_wire::message::{Reply, Request};
+
+/// Size shown for directories, when their home has no better one.
+const DIR_SIZE: u64 = 4096;
+/// Stack of a thread that waits for a lock.
+const WAITER_STACK_BYTES: usize = 128 * 1024;
+
+/// The mounter's credentials: for operations whose permissions the kernel has checked.
+const ROOT: Cred = Cred { uid: 0, gid: 0, groups: Vec::new(), umask: 0 };
+
+/// Who asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller {
+    pub uid: u32,
+    pub gid: u32,
+    /// The thread; 0 when it lives in another PID name space.
+    pub thread: u32,
+}
+
+impl Caller {
+    /// Owner of what is made. The kernel has applied the umask.
+    fn cred(self) -> Cred {
+        Cred { uid: self.uid, gid: self.gid, groups: Vec::new(), umask: 0 }
+    }
+}
+
+/// Drop an object's cached pages, then answer.
+type Invalidation = (Ino, Option<ReplyEmpty>);
+
+pub struct Core {
+    /// Checks no permissions: either the kernel does, or nobody.
+    pub client: Arc<Client>,
+    /// Checks them, for the one case that the kernel cannot.
+    checker: Arc<Client>,
+    pub relaxed: bool,
+    pub ttl: Duration,
+    pub direct_io: bool,
+    pub locks: Locks,
+    pub ghosts: Ghosts,
+    pub dirs: OpenDirs,
+    reporter: Reporter,
+    invalidations: OnceLock<Sender<Invalidation>>,
+}
+
+impl Core {
+    pub fn new(checker: Arc<Client>, options: &MountOptions) -> Core {
+        let relaxed = options.relaxed || checker.pool().mode == PoolMode::Relaxed;
+        let client = if checker.pool().mode == PoolMode::Relaxed {
+            checker.clone()
+        } else {
+            Arc::new(Client::new(PoolFile { mode: PoolMode::Relaxed, ..checker.pool().clone() }))
+        };
+        Core {
+            client,
+            checker,
+            relaxed,
+            ttl: options.ttl(),
+            direct_io: options.direct_io,
+            locks: Locks::default(),
+            ghosts: Ghosts::default(),
+            dirs: OpenDirs::default(),
+            reporter: Reporter::default(),
+            invalidations: OnceLock::new(),
+        }
+    }
+
+    /// The number of an error, whose details go to the user.
+    pub fn errno(&self, error: &FsError) -> fuser::Errno {
+        self.reporter.report(error);
+        fuser::Errno::from_i32(error.errno().0)
+    }
+
+    pub fn lookup(&self, dir: Ino, name: &[u8]) -> Result<Attr, FsError> {
+        // Without caching the kernel asks again for the attributes it shows.
+        let attr = if self.ttl.is_zero() {
+            self.client.lookup_home(dir, name)
+        } else {
+            self.client.lookup(dir, name)
+        }?;
+        self.ghosts.seen(dir, name, &attr);
+        Ok(presentable(attr))
+    }
+
+    pub fn get_attr(&self, ino: Ino) -> Result<Attr, FsError> {
+        self.client.get_attr(ino).or_else(|error| match error.errno() {
+            Errno::ENOENT | Errno::ESTALE => self.ghosts.get(ino).ok_or(Errno::ESTALE.into()),
+            _ => Err(error),
+        })
+    }
+
+    /// Changes attributes. Truncation by others and changes of owner take the set-ID bits
+    /// away, which the kernel leaves to us.
+    pub fn set_attr(&self, ino: Ino, set: &SetAttr, caller: Caller) -> Result<Attr, FsError> {
+        let attr = self.client.set_attr(ino, set, &ROOT).map_err(gone)?;
+        let chowned = set.uid.is_some() || set.gid.is_some();
+        let truncated = set.size.is_some() && caller.uid != 0;
+        if attr.is_dir() || set.mode.is_some() || !(chowned || truncated) {
+            return Ok(attr);
+        }
+        self.drop_set_id(attr)
+    }
+
+    fn drop_set_id(&self, attr: Attr) -> Result<Attr, FsError> {
+        match without_set_id(attr.mode) {
+            Some(mode) => {
+                let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
+                self.client.set_attr(attr.ino, &set, &ROOT)
+            }
+            None => Ok(attr),
+        }
+    }
+
+    pub fn mknod(
+        &self,
+        dir: Ino,
+        name: &[u8],
+        mode: u32,
+        rdev: u32,
+        caller: Caller,
+    ) -> Result<Attr, FsError> {
+        let attr = self.client.mknod(dir, name, mode, rdev.into(), &caller.cred())?.inside()?;
+        Ok(self.made(dir, name, attr))
+    }
+
+    pub fn mkdir(&self, dir: Ino, name: &[u8], mode: u32, caller: Caller) -> Result<Attr, FsError> {
+        let attr = self.client.mkdir(dir, name, mode, &caller.cred())?.inside()?;
+        Ok(self.made(dir, name, attr))
+    }
+
+    pub fn symlink(&self, dir: Ino, name: &[u8], target: &[u8], caller: Caller) -> Result<Attr, FsError> {
+        let attr = self.client.symlink(target, dir, name, &caller.cred())?.inside()?;
+        Ok(self.made(dir, name, attr))
+    }
+
+    fn made(&self, dir: Ino, name: &[u8], attr: Attr) -> Attr {
+        self.ghosts.seen(dir, name, &attr);
+        presentable(attr)
+    }
+
+    pub fn link(&self, ino: Ino, dir: Ino, name: &[u8]) -> Result<Attr, FsError> {
+        self.client.get_attr(ino).map_err(gone)?;
+        self.client.link_ino(ino, dir, name, &ROOT)?.inside()?;
+        self.client.get_attr(ino)
+    }
+
+    pub fn unlink(&self, dir: Ino, name: &[u8]) -> Result<(), FsError> {
+        self.client.unlink(dir, name, &ROOT)?.inside()?;
+        self.ghosts.removed(dir, name);
+        Ok(())
+    }
+
+    pub fn rmdir(&self, dir: Ino, name: &[u8]) -> Result<(), FsError> {
+        self.client.rmdir(dir, name, &ROOT)?.inside()?;
+        self.ghosts.removed(dir, name);
+        Ok(())
+    }
+
+    pub fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), flags: u32) -> Result<(), FsError> {
+        self.client.rename(from.0, from.1, to.0, to.1, flags, &ROOT)?.inside()?;
+        self.ghosts.removed(to.0, to.1);
+        Ok(())
+    }
+
+    /// Makes and opens a file. The kernel asks for this when it saw no such name; when there
+    /// is one by now, nobody has checked its permissions yet.
+    pub fn create(
+        &self,
+        dir: Ino,
+        name: &[u8],
+        flags: i32,
+        mode: u32,
+        caller: Caller,
+    ) -> Result<Attr, FsError> {
+        let flags = flags | libc::O_CREAT | libc::O_NOFOLLOW;
+        let make = |flags| self.client.open(dir, name, flags, mode, &caller.cred())?.inside();
+        let attr = if self.relaxed || flags & libc::O_EXCL != 0 {
+            make(flags)?
+        } else {
+            match make(flags | libc::O_EXCL) {
+                Err(error) if error.errno() == Errno::EEXIST => {
+                    self.check_access(dir, name, flags, caller)?;
+                    make(flags & !libc::O_CREAT)?
+                }
+                other => other?,
+            }
+        };
+        self.ghosts.seen(dir, name, &attr);
+        self.locks.opened(attr.ino);
+        Ok(attr)
+    }
+
+    fn check_access(&self, dir: Ino, name: &[u8], flags: i32, caller: Caller) -> Result<(), FsError> {
+        let access = match flags & libc::O_ACCMODE {
+            libc::O_RDONLY => libc::R_OK,
+            libc::O_WRONLY => libc::W_OK,
+            _ => libc::R_OK | libc::W_OK,
+        };
+        let mask = if flags & libc::O_TRUNC != 0 { access | libc::W_OK } else { access };
+        let cred = Cred { groups: caller::groups(caller.thread), ..caller.cred() };
+        self.checker.access(dir, name, mask, false, &cred)?.inside()
+    }
+
+    /// Opens a file by id; its attributes, after truncation if that was asked for.
+    pub fn open(&self, ino: Ino, flags: i32, caller: Caller) -> Result<Attr, FsError> {
+        let mut attr = self.client.reopen(ino).map_err(gone)?;
+        if flags & libc::O_TRUNC != 0 {
+            let empty = SetAttr { size: Some(0), ..SetAttr::default() };
+            attr = self.set_attr(ino, &empty, caller).inspect_err(|_| self.client.release(ino))?;
+        }
+        self.locks.opened(ino);
+        Ok(attr)
+    }
+
+    pub fn release(&self, ino: Ino, owner: Option<u64>) -> Result<(), FsError> {
+        let unlocked = self.locks.closed(&self.client, ino, owner);
+        self.client.release(ino);
+        unlocked
+    }
+
+    /// Writes where the kernel says.
+    pub fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize, FsError> {
+        self.client.write(ino, offset, data)
+    }
+
+    /// Writes at the end of file, which only the file's home knows. When the kernel keeps
+    /// pages of the file it has put the data where it believed the end to be.
+    pub fn append(&self, ino: Ino, believed: u64, data: &[u8], cached: bool) -> Result<usize, FsError> {
+        let offset = self.client.append(ino, data)?;
+        if cached && offset != believed {
+            self.invalidate(ino, None);
+        }
+        Ok(data.len())
+    }
+
+    /// After a write by somebody other than root to a file with set-ID bits.
+    pub fn written_by_other(&self, ino: Ino) -> Result<(), FsError> {
+        let attr = self.client.get_attr(ino)?;
+        self.drop_set_id(attr).map(|_| ())
+    }
+
+    pub fn list(&self, handle: u64, dir: Ino, offset: u64) -> Result<Arc<[DirEntry]>, FsError> {
+        self.dirs.get(handle).listing(offset, || listing::list(&self.client, dir))
+    }
+
+    /// Grows a file to `end` unless it is longer already.
+    pub fn grow(&self, ino: Ino, end: u64) -> Result<(), FsError> {
+        if end > FILE_SIZE_MAX {
+            return Err(Errno::EFBIG.into());
+        }
+        match self.client.request(ino.home(), &Request::Extend { ino, end, blocks: 0 })? {
+            Reply::Attributes { .. } => Ok(()),
+            Reply::Failed { errno, .. } => Err(errno.into()),
+            other => Err(FsError::new(Errno::EPROTO, format!("unexpected reply {other:?}"))),
+        }
+    }
+
+    /// Sets a lock and answers; waits for it on a thread of its own.
+    pub fn set_lock(self: &Arc<Core>, want: Want, sleep: bool, reply: ReplyEmpty) {
+        match self.locks.set(&self.client, &want) {
+            Err(error) if error.errno() == Errno::EAGAIN && sleep => self.wait_for_lock(want, reply),
+            result => self.answer_lock(&want, result, reply),
+        }
+    }
+
+    fn wait_for_lock(self: &Arc<Core>, want: Want, reply: ReplyEmpty) {
+        if !self.locks.begin_wait() {
+            return reply.error(fuser::Errno::ENOLCK);
+        }
+        let core = self.clone();
+        let wait = move || {
+            let result = core.locks.wait(&core.client, &want);
+            core.locks.end_wait();
+            core.answer_lock(&want, result, reply);
+        };
+        let thread = std::thread::Builder::new().name("tidepool-lock".into()).stack_size(WAITER_STACK_BYTES);
+        if let Err(error) = thread.spawn(wait) {
+            // The reply went with the closure and has told the program EIO.
+            self.locks.end_wait();
+            self.reporter
+                .report(&FsError::new(Errno::EAGAIN, format!("no thread to wait for a lock: {error}")));
+        }
+    }
+
+    fn answer_lock(&self, want: &Want, result: Result<(), FsError>, reply: ReplyEmpty) {
+        use tidepool_client::LockMode;
+        match result {
+            Err(error) => reply.error(self.errno(&error)),
+            // Whoever gets a lock must see what the one before wrote, on whatever node.
+            Ok(()) if want.mode != LockMode::Unlock && !self.direct_io => {
+                self.invalidate(want.ino, Some(reply))
+            }
+            Ok(()) => reply.ok(),
+        }
+    }
+
+    /// Has the kernel drop an object's pages, then answers. Never from a thread that serves
+    /// requests: the kernel may have to write pages back first, by a request to us.
+    fn invalidate(&self, ino: Ino, reply: Option<ReplyEmpty>) {
+        let left = match self.invalidations.get() {
+            Some(queue) => queue.send((ino, reply)).err().map(|unsent| unsent.0.1),
+            None => Some(reply),
+        };
+        if let Some(Some(reply)) = left {
+            reply.ok();
+        }
+    }
+
+    /// Starts the thread that invalidates. It ends with the last user of this core.
+    pub fn start_invalidator(&self, notifier: Notifier) -> std::io::Result<()> {
+        let (queue, jobs) = channel();
+        std::thread::Builder::new()
+            .name("tidepool-inval".into())
+            .spawn(move || run_invalidator(&jobs, &notifier))?;
+        // Set once per mount.
+        let _ = self.invalidations.set(queue);
+        Ok(())
+    }
+}
+
+fn run_invalidator(jobs: &Receiver<Invalidation>, notifier: &Notifier) {
+    for (ino, reply) in jobs {
+        // Length 0 means the whole file. An error means that the kernel keeps nothing of it
+        // or that the mount is gone.
+        let _ = notifier.inval_inode(INodeNo(ino.0), 0, 0);
+        if let Some(reply) = reply {
+            reply.ok();
+        }
+    }
+}
+
+/// The error for an object that is gone although the kernel has its id. "Stale" makes the
+/// kernel walk the path again: the name may lead to another object by now, as it does when
+/// somebody replaces the file by rename between the kernel's lookup and its open.
+pub fn gone(error: FsError) -> FsError {
+    if error.errno() == Errno::ENOENT { Errno::ESTALE.into() } else { error }
+}
+
+/// A directory's record at its home has no size and may have no link count.
+fn presentable(mut attr: Attr) -> Attr {
+    if attr.is_dir() {
+        attr.nlink = attr.nlink.max(2);
+        attr.size = DIR_SIZE;
+    }
+    attr
+}

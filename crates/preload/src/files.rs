@@ -1,0 +1,584 @@
+//! Opening, closing, duplicating, reading, writing, seeking.
+
+use crate::at::{self, Step, Target, at};
+use crate::fdtable::{self, Entry};
+use crate::inside::inside;
+use crate::placeholder::{self, Record};
+use crate::raw::{self, err, sys};
+use crate::{cancel, config, dirs, locks, mmap, pool};
+use libc::{c_char, c_int, iovec};
+use tidepool_client::{Client, FsError, Walk};
+use tidepool_types::{Attr, Errno, FileKind, SetAttr};
+
+/// Flags of open that stay with the description and that the kernel does not keep for a memfd.
+const KEPT: i32 = libc::O_ACCMODE | libc::O_PATH | libc::O_DIRECTORY | libc::O_SYNC | libc::O_DSYNC;
+/// Flags that the kernel keeps.
+const STATUS: i32 = libc::O_APPEND | libc::O_NONBLOCK;
+/// Most bytes of one read or write, as in the kernel.
+pub const COUNT_MAX: usize = 0x7fff_f000;
+
+/// `openat` and all its kin. `cancellable`: a cancellation point of pthreads.
+pub fn open_at(dirfd: c_int, path: *const c_char, flags: c_int, mode: u32, cancellable: bool) -> isize {
+    let kernel = |dirfd: i32, path: *const c_char| {
+        // SAFETY: the caller's arguments.
+        let open = || unsafe { sys!(libc::SYS_openat, dirfd, path, flags, mode) };
+        let fd = if cancellable { cancel::point(&open) } else { open() };
+        kernel_opened(fd, flags, mode)
+    };
+    at(dirfd, path, flags & libc::O_NOFOLLOW == 0, &kernel, &|client, target| {
+        open_in_pool(client, target, flags, mode)
+    })
+}
+
+/// Notes what the kernel opened; the mount directory itself, reached by a link, becomes the pool's root.
+fn kernel_opened(fd: isize, flags: i32, mode: u32) -> isize {
+    if fd < 0 {
+        return fd;
+    }
+    if flags & libc::O_DIRECTORY != 0 && !inside() && crate::attrs::is_mount_directory(fd as i32) {
+        raw::close(fd as i32);
+        return open_root(flags, mode);
+    }
+    fdtable::foreign(fd as i32);
+    fd
+}
+
+#[cold]
+fn open_root(flags: i32, mode: u32) -> isize {
+    pool::run(|client| {
+        let target = Target::Path { dirfd: libc::AT_FDCWD, base: tidepool_types::Ino::ROOT, path: b"." };
+        match open_in_pool(client, target, flags, mode) {
+            Ok(Walk::Found(fd)) => Ok(fd),
+            Ok(Walk::Escape(_)) => Err(Errno::ELOOP),
+            Err(error) => Err(error.errno()),
+        }
+    })
+}
+
+fn open_in_pool(client: &Client, target: Target, flags: i32, mode: u32) -> Step {
+    if flags & libc::O_TMPFILE == libc::O_TMPFILE {
+        return Err(Errno::EOPNOTSUPP.into());
+    }
+    let (attr, path) = match target {
+        Target::Path { dirfd, base, path } => match client.open(base, path, flags, mode, &pool::cred())? {
+            Walk::Escape(path) => return Ok(Walk::Escape(path)),
+            Walk::Found(attr) => (attr, at::full_path(client, dirfd, base, path)),
+        },
+        Target::Object { fd, entry } => (reopen(client, entry, flags)?, placeholder::path_of(fd)),
+    };
+    let made = placeholder_for(client, &attr, &path, flags);
+    if made.is_err() && !attr.is_dir() && flags & libc::O_PATH == 0 {
+        client.release(attr.ino);
+    }
+    made.map(Walk::Found).map_err(FsError::from)
+}
+
+/// Opens once more what a descriptor of ours has open.
+fn reopen(client: &Client, entry: Entry, flags: i32) -> Result<Attr, FsError> {
+    let attr = client.get_attr(entry.ino)?;
+    let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
+    if attr.is_dir() && writes {
+        return Err(Errno::EISDIR.into());
+    }
+    if !attr.is_dir() && flags & libc::O_DIRECTORY != 0 {
+        return Err(Errno::ENOTDIR.into());
+    }
+    let attr = if attr.is_dir() || flags & libc::O_PATH != 0 { attr } else { client.reopen(entry.ino)? };
+    if flags & libc::O_TRUNC != 0 && writes {
+        return client.set_attr(entry.ino, &SetAttr { size: Some(0), ..SetAttr::default() }, &pool::cred());
+    }
+    Ok(attr)
+}
+
+/// Makes the descriptor that stands for an object just opened.
+fn placeholder_for(client: &Client, attr: &Attr, path: &[u8], flags: i32) -> Result<isize, Errno> {
+    let served = [FileKind::Regular, FileKind::Directory].contains(&attr.kind());
+    if !served && flags & libc::O_PATH == 0 {
+        // Pipes, sockets and devices have no kernel behind them here.
+        return Err(Errno::ENXIO);
+    }
+    let directory = if attr.is_dir() { libc::O_DIRECTORY } else { 0 };
+    let record = Record {
+        instance: client.instance(),
+        ino: attr.ino,
+        flags: (flags & KEPT & !libc::O_DIRECTORY) | directory,
+        description: pool::new_description(),
+    };
+    let fd = placeholder::create(&record, path, flags & libc::O_CLOEXEC != 0);
+    if fd < 0 {
+        return Err(Errno(-fd as i32));
+    }
+    if flags & STATUS != 0 {
+        raw::fcntl(fd as i32, libc::F_SETFL, (flags & STATUS) as usize);
+    }
+    if !pool::in_shared_child() {
+        fdtable::adopt(fd as i32, &record);
+    }
+    if flags & libc::O_TRUNC != 0 {
+        mmap::refresh(client, attr.ino, 0, 0);
+    }
+    Ok(fd)
+}
+
+pub fn close(fd: c_int) -> isize {
+    if inside() {
+        fdtable::unhide(fd);
+        return raw::close(fd);
+    }
+    if fdtable::hidden(fd) {
+        return err(libc::EBADF);
+    }
+    let last = leave(fd);
+    let result = raw::close(fd);
+    finish(last);
+    result
+}
+
+/// Before `fd` is closed or replaced: forgets it. The entry when the description goes with it.
+fn leave(fd: i32) -> Option<Entry> {
+    if locks::any_posix() || mmap::any() {
+        closing(fd);
+    }
+    fdtable::forget(fd)
+}
+
+#[cold]
+fn closing(fd: i32) {
+    if let Some(entry) = fdtable::ours(fd) {
+        locks::closing(&entry);
+        mmap::flush(entry.ino);
+    }
+}
+
+/// After a description's last descriptor here is gone.
+fn finish(last: Option<Entry>) {
+    if let Some(entry) = last {
+        dirs::forget(&entry);
+        locks::closed(&entry);
+        if entry.held() {
+            pool::release(entry.ino);
+        }
+    }
+}
+
+pub fn dup(fd: c_int) -> isize {
+    if fdtable::hidden(fd) {
+        return err(libc::EBADF);
+    }
+    // SAFETY: no pointers.
+    duplicated(fd, unsafe { sys!(libc::SYS_dup, fd) })
+}
+
+fn duplicated(old: i32, new: isize) -> isize {
+    if new >= 0 && !inside() {
+        fdtable::duplicate(old, new as i32);
+    }
+    new
+}
+
+pub fn dup2(old: c_int, new: c_int) -> isize {
+    if old == new {
+        return if fdtable::hidden(old) { err(libc::EBADF) } else { raw_dup2(old, new) };
+    }
+    replace(old, new, raw_dup2)
+}
+
+fn raw_dup2(old: i32, new: i32) -> isize {
+    // SAFETY: no pointers.
+    unsafe { sys!(libc::SYS_dup2, old, new) }
+}
+
+pub fn dup3(old: c_int, new: c_int, flags: c_int) -> isize {
+    // SAFETY: no pointers.
+    let call = |old, new| unsafe { sys!(libc::SYS_dup3, old, new, flags) };
+    if old == new { call(old, new) } else { replace(old, new, call) }
+}
+
+fn replace(old: i32, new: i32, call: impl Fn(i32, i32) -> isize) -> isize {
+    if inside() {
+        return call(old, new);
+    }
+    if fdtable::hidden(old) || fdtable::hidden(new) {
+        return err(libc::EBADF);
+    }
+    if new >= 0 && raw::fcntl(old, libc::F_GETFD, 0) < 0 {
+        return call(old, new);
+    }
+    let last = leave(new);
+    let result = duplicated(old, call(old, new));
+    finish(last);
+    result
+}
+
+pub fn close_range(first: u32, last: u32, flags: c_int) -> isize {
+    if first > last || inside() || config::mount().is_none() {
+        // SAFETY: no pointers.
+        return unsafe { sys!(libc::SYS_close_range, first, last, flags) };
+    }
+    let mut gone = Vec::new();
+    if flags & libc::CLOSE_RANGE_CLOEXEC as i32 == 0 {
+        gone.extend(fdtable::known_between(first, last).filter(|fd| !fdtable::hidden(*fd)).filter_map(leave));
+    }
+    let mut from = first;
+    let mut result = 0;
+    for hidden in fdtable::hidden_between(first, last) {
+        if hidden > from {
+            result = raw_close_range(from, hidden - 1, flags).min(result);
+        }
+        from = hidden + 1;
+    }
+    if from <= last {
+        result = raw_close_range(from, last, flags).min(result);
+    }
+    gone.into_iter().for_each(|entry| finish(Some(entry)));
+    result
+}
+
+fn raw_close_range(first: u32, last: u32, flags: i32) -> isize {
+    // SAFETY: no pointers.
+    unsafe { sys!(libc::SYS_close_range, first, last, flags) }
+}
+
+pub fn close_from(first: c_int) -> isize {
+    close_range(first.max(0) as u32, u32::MAX, 0)
+}
+
+/// The object behind `fd`, unless the call is the kernel's.
+#[inline(always)]
+pub fn object(fd: i32) -> Option<Entry> {
+    if fdtable::surely_foreign(fd) { None } else { fdtable::ours(fd) }
+}
+
+/// A descriptor call that the kernel does, unless the descriptor is the client's.
+pub fn kernel_unless_hidden(fd: i32, call: impl FnOnce() -> isize) -> isize {
+    if fdtable::hidden(fd) { err(libc::EBADF) } else { call() }
+}
+
+/// A readable regular file, or why not.
+fn may_read(entry: &Entry) -> Result<(), isize> {
+    match () {
+        () if !entry.readable() => Err(err(libc::EBADF)),
+        () if entry.directory() => Err(err(libc::EISDIR)),
+        () => Ok(()),
+    }
+}
+
+fn may_write(entry: &Entry) -> Result<(), isize> {
+    if entry.writable() { Ok(()) } else { Err(err(libc::EBADF)) }
+}
+
+/// # Safety
+/// `buf` is writable for `count`, by the contract of `read`.
+pub unsafe fn read_ours(fd: i32, entry: &Entry, buf: *mut u8, count: usize) -> isize {
+    if let Err(code) = may_read(entry) {
+        return code;
+    }
+    let count = count.min(COUNT_MAX);
+    if count == 0 {
+        return 0;
+    }
+    // Moving the offset first, in one atomic step, shares it rightly with threads and processes.
+    let end = raw::lseek(fd, count as i64, libc::SEEK_CUR);
+    if end < 0 {
+        return 0;
+    }
+    // SAFETY: the caller's promise.
+    let got = unsafe { read_at(entry, buf, count, end as u64 - count as u64) };
+    let short = count as i64 - got.max(0) as i64;
+    if short > 0 {
+        raw::lseek(fd, -short, libc::SEEK_CUR);
+    }
+    got
+}
+
+/// # Safety
+/// As for `read_ours`.
+pub unsafe fn read_at(entry: &Entry, buf: *mut u8, count: usize, offset: u64) -> isize {
+    if let Err(code) = may_read(entry) {
+        return code;
+    }
+    let count = count.min(COUNT_MAX);
+    mmap::flush(entry.ino);
+    // SAFETY: the caller's promise.
+    let buf = unsafe { std::slice::from_raw_parts_mut(buf, count) };
+    pool::run(|client| read_fully(client, entry, buf, offset))
+}
+
+fn read_fully(client: &Client, entry: &Entry, buf: &mut [u8], offset: u64) -> pool::Outcome {
+    let mut done = 0;
+    while done < buf.len() {
+        match client.read(entry.ino, offset + done as u64, &mut buf[done..]) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(pool::report(&error)),
+        }
+    }
+    Ok(done as isize)
+}
+
+/// # Safety
+/// `buf` is readable for `count`, by the contract of `write`.
+pub unsafe fn write_ours(fd: i32, entry: &Entry, buf: *const u8, count: usize) -> isize {
+    if let Err(code) = may_write(entry) {
+        return code;
+    }
+    let count = count.min(COUNT_MAX);
+    if count == 0 {
+        return 0;
+    }
+    if appends(fd) {
+        // SAFETY: the caller's promise.
+        return unsafe { append(fd, entry, buf, count) };
+    }
+    let end = raw::lseek(fd, count as i64, libc::SEEK_CUR);
+    if end < 0 {
+        return err(libc::EFBIG);
+    }
+    // SAFETY: the caller's promise.
+    let put = unsafe { write_at(entry, buf, count, end as u64 - count as u64) };
+    let short = count as i64 - put.max(0) as i64;
+    if short > 0 {
+        raw::lseek(fd, -short, libc::SEEK_CUR);
+    }
+    put
+}
+
+fn appends(fd: i32) -> bool {
+    raw::fcntl(fd, libc::F_GETFL, 0) & libc::O_APPEND as isize != 0
+}
+
+/// # Safety
+/// As for `write_ours`.
+unsafe fn append(fd: i32, entry: &Entry, buf: *const u8, count: usize) -> isize {
+    mmap::flush(entry.ino);
+    // SAFETY: the caller's promise.
+    let buf = unsafe { std::slice::from_raw_parts(buf, count) };
+    let mut end = 0;
+    let result = pool::run(|client| {
+        let start = client.append(entry.ino, buf).map_err(|error| pool::report(&error))?;
+        end = start + count as u64;
+        written(client, entry, start, count)?;
+        Ok(count as isize)
+    });
+    if result > 0 && fd >= 0 {
+        raw::lseek(fd, end as i64, libc::SEEK_SET);
+    }
+    result
+}
+
+/// What follows every write: synchronous files are synced, mappings see the new bytes.
+fn written(client: &Client, entry: &Entry, offset: u64, len: usize) -> Result<(), Errno> {
+    mmap::refresh(client, entry.ino, offset, len);
+    if entry.flags & libc::O_DSYNC != 0 {
+        client.fsync(entry.ino).map_err(|error| pool::report(&error))?;
+    }
+    Ok(())
+}
+
+/// # Safety
+/// As for `write_ours`.
+pub unsafe fn write_at(entry: &Entry, buf: *const u8, count: usize, offset: u64) -> isize {
+    if let Err(code) = may_write(entry) {
+        return code;
+    }
+    let count = count.min(COUNT_MAX);
+    mmap::flush(entry.ino);
+    // SAFETY: the caller's promise.
+    let buf = unsafe { std::slice::from_raw_parts(buf, count) };
+    pool::run(|client| {
+        let mut done = 0;
+        while done < buf.len() {
+            match client.write(entry.ino, offset + done as u64, &buf[done..]) {
+                Ok(n) => done += n,
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(pool::report(&error)),
+            }
+        }
+        written(client, entry, offset, done)?;
+        Ok(done as isize)
+    })
+}
+
+/// # Safety
+/// The arguments of `pwrite`.
+pub unsafe fn pwrite_ours(fd: i32, entry: &Entry, buf: *const u8, count: usize, offset: i64) -> isize {
+    if offset < 0 {
+        return err(libc::EINVAL);
+    }
+    if let Err(code) = may_write(entry) {
+        return code;
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        // Linux appends whatever the offset (pwrite(2), BUGS).
+        if appends(fd) { append(-1, entry, buf, count) } else { write_at(entry, buf, count, offset as u64) }
+    }
+}
+
+/// Calls `one` for each buffer until a short count.
+///
+/// # Safety
+/// `iov` points to `count` valid buffers.
+pub unsafe fn each_buffer(
+    iov: *const iovec,
+    count: c_int,
+    one: &mut dyn FnMut(*mut u8, usize) -> isize,
+) -> isize {
+    if !(0..=1024).contains(&count) {
+        return err(libc::EINVAL);
+    }
+    let mut total = 0isize;
+    for i in 0..count as usize {
+        // SAFETY: within `count`.
+        let buffer = unsafe { &*iov.add(i) };
+        let n = one(buffer.iov_base.cast(), buffer.iov_len);
+        if n < 0 {
+            return if total > 0 { total } else { n };
+        }
+        total += n;
+        if (n as usize) < buffer.iov_len {
+            break;
+        }
+    }
+    total
+}
+
+/// Bytes of all buffers.
+///
+/// # Safety
+/// As for `each_buffer`.
+unsafe fn gather(iov: *const iovec, count: c_int) -> Vec<u8> {
+    let mut all = Vec::new();
+    // SAFETY: the caller's promise.
+    unsafe {
+        each_buffer(iov, count, &mut |base, len| {
+            all.extend_from_slice(std::slice::from_raw_parts(base, len));
+            len as isize
+        });
+    }
+    all
+}
+
+/// # Safety
+/// The arguments of `writev`, on one of ours. One write, so that buffers stay together.
+pub unsafe fn writev_ours(fd: i32, entry: &Entry, iov: *const iovec, count: c_int) -> isize {
+    if !(0..=1024).contains(&count) {
+        return err(libc::EINVAL);
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        if count == 1 {
+            return write_ours(fd, entry, (*iov).iov_base.cast(), (*iov).iov_len);
+        }
+        let all = gather(iov, count);
+        write_ours(fd, entry, all.as_ptr(), all.len())
+    }
+}
+
+pub fn lseek(fd: c_int, offset: i64, whence: c_int) -> isize {
+    let Some(entry) = object(fd) else {
+        return kernel_unless_hidden(fd, || raw::lseek(fd, offset, whence));
+    };
+    if entry.flags & libc::O_PATH != 0 {
+        return err(libc::EBADF);
+    }
+    let target = match whence {
+        libc::SEEK_SET | libc::SEEK_CUR => return raw::lseek(fd, offset, whence),
+        libc::SEEK_END => pool::run(|client| {
+            let size = client.get_attr(entry.ino).map_err(|error| pool::report(&error))?.size;
+            (size as i64).checked_add(offset).map(|at| at as isize).ok_or(Errno::EOVERFLOW)
+        }),
+        libc::SEEK_DATA | libc::SEEK_HOLE => seek_data(&entry, offset, whence == libc::SEEK_DATA),
+        _ => err(libc::EINVAL),
+    };
+    match target {
+        -4095..0 if whence == libc::SEEK_END && offset < 0 => err(libc::EINVAL),
+        -4095..0 => target,
+        _ => raw::lseek(fd, target as i64, libc::SEEK_SET),
+    }
+}
+
+fn seek_data(entry: &Entry, offset: i64, data: bool) -> isize {
+    if offset < 0 {
+        return err(libc::ENXIO);
+    }
+    mmap::flush(entry.ino);
+    pool::run(|client| {
+        let size = client.get_attr(entry.ino).map_err(|error| pool::report(&error))?.size;
+        if offset as u64 >= size {
+            return Err(Errno::ENXIO);
+        }
+        if !data {
+            let hole = client.next_hole(entry.ino, offset as u64).map_err(|error| pool::report(&error))?;
+            return Ok(hole.min(size) as isize);
+        }
+        match client.next_data(entry.ino, offset as u64).map_err(|error| pool::report(&error))? {
+            Some(at) if at < size => Ok(at as isize),
+            _ => Err(Errno::ENXIO),
+        }
+    })
+}
+
+pub fn fsync(fd: c_int, number: i64) -> isize {
+    let Some(entry) = object(fd) else {
+        // SAFETY: no pointers.
+        return kernel_unless_hidden(fd, || cancel::point(&|| unsafe { sys!(number, fd) }));
+    };
+    mmap::flush(entry.ino);
+    pool::run(|client| client.fsync(entry.ino).map(|_| 0).map_err(|error| pool::report(&error)))
+}
+
+/// Sets the size of an open file.
+pub fn truncate_ours(entry: &Entry, size: i64) -> isize {
+    if size < 0 || !entry.writable() || entry.directory() {
+        return err(libc::EINVAL);
+    }
+    mmap::flush(entry.ino);
+    pool::run(|client| {
+        let set = SetAttr { size: Some(size as u64), ..SetAttr::default() };
+        client.set_attr(entry.ino, &set, &pool::open_cred()).map_err(|error| pool::report(&error))?;
+        mmap::refresh(client, entry.ino, 0, 0);
+        Ok(0)
+    })
+}
+
+pub fn truncate(path: *const c_char, size: i64) -> isize {
+    // SAFETY: the caller's arguments.
+    let kernel = |_: i32, path: *const c_char| unsafe { sys!(libc::SYS_truncate, path, size) };
+    at(libc::AT_FDCWD, path, true, &kernel, &|client, target| {
+        if size < 0 {
+            return Err(Errno::EINVAL.into());
+        }
+        let set = SetAttr { size: Some(size as u64), ..SetAttr::default() };
+        let done = match target {
+            Target::Path { base, path, .. } => client.set_attr_at(base, path, true, &set, &pool::cred())?,
+            Target::Object { entry, .. } => Walk::Found(client.set_attr(entry.ino, &set, &pool::cred())?),
+        };
+        if let Walk::Found(attr) = &done {
+            mmap::refresh(client, attr.ino, 0, 0);
+        }
+        Ok(done.map(|_| 0))
+    })
+}
+
+/// Mode 0 grows the file (without reserving space); nothing else is offered.
+pub fn fallocate(fd: c_int, mode: c_int, offset: i64, len: i64) -> isize {
+    let Some(entry) = object(fd) else {
+        // SAFETY: no pointers.
+        return kernel_unless_hidden(fd, || unsafe { sys!(libc::SYS_fallocate, fd, mode, offset, len) });
+    };
+    if mode & !libc::FALLOC_FL_KEEP_SIZE != 0 {
+        return err(libc::EOPNOTSUPP);
+    }
+    let Some(end) = offset.checked_add(len).filter(|_| offset >= 0 && len > 0) else {
+        return err(libc::EINVAL);
+    };
+    if !entry.writable() {
+        return err(libc::EBADF);
+    }
+    let size = pool::run(|client| {
+        client.get_attr(entry.ino).map(|attr| attr.size as isize).map_err(|error| pool::report(&error))
+    });
+    if size < 0 || size as i64 >= end || mode != 0 { size.min(0) } else { truncate_ours(&entry, end) }
+}

@@ -1,0 +1,257 @@
+//! fcntl and flock locks. Blocking calls poll: a daemon never keeps a thread of ours waiting.
+
+use crate::fdtable::Entry;
+use crate::files::{kernel_unless_hidden, object};
+use crate::inside::Inside;
+use crate::lock::ForkLock;
+use crate::raw::{self, err, sys};
+use crate::{cancel, pool};
+use libc::c_int;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use tidepool_client::{Client, FsError, LockKind, LockMode, LockOwner, LockRange};
+use tidepool_types::Errno;
+
+static POSIX_USED: AtomicBool = AtomicBool::new(false);
+static FLOCK_USED: AtomicBool = AtomicBool::new(false);
+/// Owner number of this process's POSIX locks and the process it was made for.
+static OWNER: AtomicU64 = AtomicU64::new(0);
+static OWNER_PID: AtomicI32 = AtomicI32::new(0);
+
+/// Waits between two tries of a blocking lock call, in microseconds.
+const WAIT_FIRST_US: i64 = 200;
+const WAIT_MOST_US: i64 = 20_000;
+
+/// All bytes a file can have. Bytes beyond are locks of our own (`mmap.rs`).
+const WHOLE: LockRange = LockRange { start: 0, end: i64::MAX as u64 };
+
+pub fn any_posix() -> bool {
+    POSIX_USED.load(Ordering::Relaxed)
+}
+
+fn process() -> LockOwner {
+    let pid = raw::getpid();
+    if OWNER_PID.load(Ordering::Acquire) != pid {
+        OWNER.store(pool::process_owner(pid), Ordering::Relaxed);
+        OWNER_PID.store(pid, Ordering::Release);
+    }
+    LockOwner(OWNER.load(Ordering::Relaxed))
+}
+
+fn description(entry: &Entry) -> LockOwner {
+    let id = entry.description.0;
+    let mut low = [0; 8];
+    low.copy_from_slice(&id[8..]);
+    let high = id[..8].iter().fold(0u64, |hash, b| hash.wrapping_mul(257).wrapping_add(u64::from(*b)));
+    LockOwner(u64::from_le_bytes(low) ^ high)
+}
+
+/// One request of a program, in the pool's terms.
+struct Wish<'a> {
+    entry: &'a Entry,
+    owner: LockOwner,
+    kind: LockKind,
+    range: LockRange,
+    mode: LockMode,
+    pid: u32,
+}
+
+impl Wish<'_> {
+    fn ask(&self, client: &Client) -> Result<isize, FsError> {
+        client.lock(self.entry.ino, self.owner, self.kind, self.range, self.mode, self.pid).map(|()| 0)
+    }
+
+    /// Asks once, or again and again until it is granted or a signal comes.
+    fn carry_out(&self, wait: bool) -> isize {
+        let mut wait_us = WAIT_FIRST_US;
+        loop {
+            let result = pool::run(|client| self.ask(client).map_err(|error| pool::report(&error)));
+            if result != err(libc::EAGAIN) || !wait {
+                return result;
+            }
+            let pause = libc::timespec { tv_sec: 0, tv_nsec: wait_us * 1000 };
+            // SAFETY: reads the given struct; outside the guard, so signals and cancellation get through.
+            let slept = cancel::point(&|| unsafe { sys!(libc::SYS_nanosleep, &raw const pause, 0) });
+            if slept == err(libc::EINTR) {
+                return slept;
+            }
+            wait_us = (wait_us * 2).min(WAIT_MOST_US);
+        }
+    }
+}
+
+/// A flock lock this process holds.
+#[derive(Clone)]
+pub struct Hold {
+    pub entry: Entry,
+    mode: LockMode,
+}
+
+static HOLDS: ForkLock<Vec<Hold>> = ForkLock::new(Vec::new());
+
+pub fn lock_for_fork() {
+    HOLDS.acquire();
+}
+
+pub fn unlock_after_fork() {
+    HOLDS.force_open();
+}
+
+/// A forked child shares its parent's locks but is not the one that must hand them on.
+pub fn became_child() {
+    HOLDS.lock().clear();
+}
+
+pub fn holds_any() -> bool {
+    FLOCK_USED.load(Ordering::Relaxed) && !HOLDS.lock().is_empty()
+}
+
+pub fn take_holds() -> Vec<Hold> {
+    if FLOCK_USED.load(Ordering::Relaxed) { std::mem::take(&mut HOLDS.lock()) } else { Vec::new() }
+}
+
+fn note(entry: &Entry, mode: LockMode) {
+    let _inside = Inside::enter();
+    let mut holds = HOLDS.lock();
+    holds.retain(|hold| hold.entry.description != entry.description);
+    if mode != LockMode::Unlock {
+        holds.push(Hold { entry: *entry, mode });
+    }
+}
+
+pub fn drop_hold(hold: &Hold) {
+    drop_all(&hold.entry, description(&hold.entry), LockKind::Flock);
+}
+
+/// Takes a lock over into this process's session: the owner is the same, so it is granted.
+pub fn take_again(hold: &Hold) -> bool {
+    let owner = description(&hold.entry);
+    let (entry, mode, pid) = (&hold.entry, hold.mode, raw::getpid() as u32);
+    Wish { entry, owner, kind: LockKind::Flock, range: WHOLE, mode, pid }.carry_out(false) == 0
+}
+
+pub fn flock(fd: c_int, operation: c_int) -> isize {
+    let Some(entry) = object(fd) else {
+        // SAFETY: no pointers.
+        return kernel_unless_hidden(fd, || unsafe { sys!(libc::SYS_flock, fd, operation) });
+    };
+    let mode = match operation & !libc::LOCK_NB {
+        libc::LOCK_SH => LockMode::Read,
+        libc::LOCK_EX => LockMode::Write,
+        libc::LOCK_UN => LockMode::Unlock,
+        _ => return err(libc::EINVAL),
+    };
+    FLOCK_USED.store(true, Ordering::Relaxed);
+    let pid = raw::getpid() as u32;
+    let owner = description(&entry);
+    let wish = Wish { entry: &entry, owner, kind: LockKind::Flock, range: WHOLE, mode, pid };
+    let result = wish.carry_out(operation & libc::LOCK_NB == 0);
+    if result == 0 && !pool::in_shared_child() {
+        note(&entry, mode);
+    }
+    result
+}
+
+/// `fcntl` with a lock command on one of ours.
+///
+/// # Safety
+/// `lock` is valid for a `struct flock`.
+pub unsafe fn fcntl(fd: c_int, entry: &Entry, command: c_int, lock: *mut libc::flock) -> isize {
+    let by_description = [libc::F_OFD_SETLK, libc::F_OFD_SETLKW, libc::F_OFD_GETLK].contains(&command);
+    // SAFETY: the caller's promise.
+    let lock = unsafe { &mut *lock };
+    let mode = match i32::from(lock.l_type) {
+        libc::F_RDLCK => LockMode::Read,
+        libc::F_WRLCK => LockMode::Write,
+        libc::F_UNLCK => LockMode::Unlock,
+        _ => return err(libc::EINVAL),
+    };
+    let range = match range_of(fd, entry, lock) {
+        Ok(range) => range,
+        Err(code) => return code,
+    };
+    let owner = if by_description { description(entry) } else { process() };
+    let pid = if by_description { u32::MAX } else { raw::getpid() as u32 };
+    // Locks by description and by process conflict with each other, so they are of one kind.
+    let wish = Wish { entry, owner, kind: LockKind::Posix, range, mode, pid };
+    if [libc::F_GETLK, libc::F_OFD_GETLK].contains(&command) {
+        return test(&wish, lock);
+    }
+    let allowed = match mode {
+        LockMode::Read => entry.readable(),
+        LockMode::Write => entry.writable(),
+        LockMode::Unlock => true,
+    };
+    if !allowed {
+        return err(libc::EBADF);
+    }
+    let used = if by_description { &FLOCK_USED } else { &POSIX_USED };
+    used.store(true, Ordering::Relaxed);
+    wish.carry_out([libc::F_SETLKW, libc::F_OFD_SETLKW].contains(&command))
+}
+
+fn test(wish: &Wish, out: &mut libc::flock) -> isize {
+    pool::run(|client| {
+        let held = client.test_lock(wish.entry.ino, wish.owner, wish.kind, wish.range, wish.mode);
+        let Some(held) = held.map_err(|error| pool::report(&error))? else {
+            out.l_type = libc::F_UNLCK as i16;
+            return Ok(0);
+        };
+        out.l_type = if held.mode == LockMode::Read { libc::F_RDLCK as i16 } else { libc::F_WRLCK as i16 };
+        out.l_whence = libc::SEEK_SET as i16;
+        out.l_start = held.range.start as i64;
+        out.l_len =
+            if held.range.end >= WHOLE.end { 0 } else { (held.range.end - held.range.start + 1) as i64 };
+        out.l_pid = held.pid as i32;
+        Ok(0)
+    })
+}
+
+fn range_of(fd: i32, entry: &Entry, lock: &libc::flock) -> Result<LockRange, isize> {
+    let base = match i32::from(lock.l_whence) {
+        libc::SEEK_SET => 0,
+        libc::SEEK_CUR => raw::lseek(fd, 0, libc::SEEK_CUR) as i64,
+        libc::SEEK_END => {
+            let ask = |client: &Client| client.get_attr(entry.ino).map(|attr| attr.size as isize);
+            match pool::run(|client| ask(client).map_err(|error| pool::report(&error))) {
+                code if raw::is_err(code) => return Err(code),
+                size => size as i64,
+            }
+        }
+        _ => return Err(err(libc::EINVAL)),
+    };
+    let start = base.checked_add(lock.l_start).ok_or(err(libc::EOVERFLOW))?;
+    let (first, last) = match lock.l_len {
+        0 => (start, i64::MAX),
+        len if len > 0 => (start, start.checked_add(len - 1).ok_or(err(libc::EOVERFLOW))?),
+        len => (start + len, start - 1),
+    };
+    if first < 0 {
+        return Err(err(libc::EINVAL));
+    }
+    Ok(LockRange { start: first as u64, end: last as u64 })
+}
+
+/// POSIX: closing any descriptor of a file drops all the process's locks on it.
+pub fn closing(entry: &Entry) {
+    if any_posix() && entry.held() {
+        drop_all(entry, process(), LockKind::Posix);
+    }
+}
+
+/// The description has no descriptor left in this process. Its locks end when its last holder ends: we
+/// cannot know whether another process still holds it, so only the pool's end of session drops them,
+/// unless this process is the one that opened it.
+pub fn closed(entry: &Entry) {
+    if holds_any() {
+        note(entry, LockMode::Unlock);
+    }
+    if FLOCK_USED.load(Ordering::Relaxed) && entry.held() && pool::made_here(&entry.description) {
+        drop_all(entry, description(entry), LockKind::Flock);
+        drop_all(entry, description(entry), LockKind::Posix);
+    }
+}
+
+fn drop_all(entry: &Entry, owner: LockOwner, kind: LockKind) {
+    let wish = Wish { entry, owner, kind, range: WHOLE, mode: LockMode::Unlock, pid: raw::getpid() as u32 };
+    pool::run(|client| wish.ask(client).map_err(|_| Errno::EIO));
+}

@@ -1,0 +1,518 @@
+//! Calls that fit nowhere else: fcntl, ioctl, copying inside the kernel, messages with descriptors, and
+//! `syscall` itself.
+
+use crate::at::{Target, at};
+use crate::fdtable::{self, Entry};
+use crate::files::{self, kernel_unless_hidden, object};
+use crate::inside::inside;
+use crate::paths::{self, Place};
+use crate::raw::{self, err, sys};
+use crate::{attrs, cancel, config, dirs, exec, keep, locks, mmap, pool};
+use libc::{c_char, c_int, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tidepool_client::{Client, Walk};
+use tidepool_types::Errno;
+
+/// # Safety
+/// The arguments of `fcntl`.
+pub unsafe fn fcntl(fd: c_int, command: c_int, arg: usize) -> isize {
+    let kernel = || match command {
+        libc::F_SETLKW | libc::F_OFD_SETLKW => cancel::point(&|| raw::fcntl(fd, command, arg)),
+        libc::F_GETOWN => owner(fd),
+        _ => raw::fcntl(fd, command, arg),
+    };
+    let Some(entry) = object(fd) else {
+        return kernel_unless_hidden(fd, kernel);
+    };
+    match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
+            let new = kernel();
+            if new >= 0 {
+                fdtable::duplicate(fd, new as i32);
+            }
+            new
+        }
+        libc::F_GETFD | libc::F_SETFD | libc::F_SETFL => kernel(),
+        libc::F_GETFL => status_flags(&entry, kernel()),
+        libc::F_GETLK | libc::F_SETLK | libc::F_SETLKW => lock(fd, &entry, command, arg),
+        libc::F_OFD_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW => lock(fd, &entry, command, arg),
+        libc::F_GETOWN | libc::F_SETOWN => kernel(),
+        _ => err(libc::EINVAL),
+    }
+}
+
+fn lock(fd: i32, entry: &Entry, command: i32, arg: usize) -> isize {
+    if entry.flags & libc::O_PATH != 0 || entry.directory() {
+        return err(libc::EBADF);
+    }
+    // SAFETY: for these commands the argument is a `struct flock`.
+    unsafe { locks::fcntl(fd, entry, command, arg as *mut libc::flock) }
+}
+
+/// glibc asks by F_GETOWN_EX, because a process group's negative number would look like an error.
+fn owner(fd: i32) -> isize {
+    const F_GETOWN_EX: i32 = 16;
+    const F_OWNER_PGRP: i32 = 2;
+    let mut told = [0i32; 2];
+    let result = raw::fcntl(fd, F_GETOWN_EX, told.as_mut_ptr() as usize);
+    match (result, told) {
+        (0, [F_OWNER_PGRP, id]) => -(id as isize),
+        (0, [_, id]) => id as isize,
+        _ => result,
+    }
+}
+
+fn status_flags(entry: &Entry, kernel: isize) -> isize {
+    if kernel < 0 {
+        return kernel;
+    }
+    let own = libc::O_ACCMODE | libc::O_PATH | libc::O_DIRECTORY | libc::O_SYNC | libc::O_DSYNC;
+    (kernel & !(libc::O_ACCMODE as isize)) | (entry.flags & own) as isize
+}
+
+/// `FIONREAD` and friends make no sense on a pool file; cloning is not offered.
+pub fn ioctl(fd: c_int, request: u64, arg: usize) -> isize {
+    const FICLONE: u64 = 0x4004_9409;
+    const FICLONERANGE: u64 = 0x4020_940d;
+    if object(fd).is_none() {
+        // SAFETY: the caller's arguments.
+        return kernel_unless_hidden(fd, || unsafe { sys!(libc::SYS_ioctl, fd, request, arg) });
+    }
+    match request {
+        libc::FIOCLEX => raw::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC as usize),
+        libc::FIONCLEX => raw::fcntl(fd, libc::F_SETFD, 0),
+        FICLONE | FICLONERANGE => err(libc::EOPNOTSUPP),
+        _ => err(libc::ENOTTY),
+    }
+}
+
+/// Bytes moved per step of an emulated copy.
+const COPY_STEP: usize = 1 << 20;
+
+/// # Safety
+/// `offset` is null or valid.
+pub unsafe fn sendfile(out: c_int, from: c_int, offset: *mut i64, count: usize) -> isize {
+    if object(out).is_none() && object(from).is_none() {
+        // SAFETY: the caller's arguments.
+        return kernel_unless_hidden(out, || unsafe { sys!(libc::SYS_sendfile, out, from, offset, count) });
+    }
+    let mut buf = vec![0u8; count.min(COPY_STEP)];
+    // SAFETY: the buffer is valid; the offset is the caller's.
+    unsafe {
+        let got = if offset.is_null() {
+            read(from, buf.as_mut_ptr(), buf.len(), true)
+        } else {
+            pread(from, buf.as_mut_ptr(), buf.len(), *offset)
+        };
+        if got <= 0 {
+            return got;
+        }
+        let put = write(out, buf.as_ptr(), got as usize, true);
+        if !offset.is_null() {
+            *offset += put.max(0) as i64;
+        } else if put < got {
+            lseek_back(from, got - put.max(0));
+        }
+        put
+    }
+}
+
+fn lseek_back(fd: i32, by: isize) {
+    files::lseek(fd, -(by as i64), libc::SEEK_CUR);
+}
+
+pub fn copy_file_range(args: [usize; 6]) -> isize {
+    if object(args[0] as i32).is_some() || object(args[2] as i32).is_some() {
+        // What the kernel says across file systems: every caller copies by hand then.
+        return err(libc::EXDEV);
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { sys!(libc::SYS_copy_file_range, args[0], args[1], args[2], args[3], args[4], args[5]) }
+}
+
+/// splice and tee move pages, which pool files have none of.
+pub fn splice(number: i64, args: [usize; 6], fds: [usize; 2]) -> isize {
+    if fds.iter().any(|fd| object(*fd as i32).is_some()) {
+        return err(libc::EINVAL);
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { raw::syscall6(number, args[0], args[1], args[2], args[3], args[4], args[5]) }
+}
+
+/// # Safety
+/// The arguments of `read`.
+pub unsafe fn read(fd: c_int, buf: *mut u8, count: usize, cancellable: bool) -> isize {
+    // SAFETY: the caller's arguments.
+    let kernel = || unsafe { sys!(libc::SYS_read, fd, buf, count) };
+    let blocking = || if cancellable { cancel::point(&kernel) } else { kernel() };
+    if fdtable::surely_foreign(fd) {
+        return blocking();
+    }
+    match fdtable::ours(fd) {
+        // SAFETY: the caller's promise.
+        Some(entry) => unsafe { files::read_ours(fd, &entry, buf, count) },
+        None => kernel_unless_hidden(fd, blocking),
+    }
+}
+
+/// # Safety
+/// The arguments of `write`.
+pub unsafe fn write(fd: c_int, buf: *const u8, count: usize, cancellable: bool) -> isize {
+    // SAFETY: the caller's arguments.
+    let kernel = || unsafe { sys!(libc::SYS_write, fd, buf, count) };
+    let blocking = || if cancellable { cancel::point(&kernel) } else { kernel() };
+    if fdtable::surely_foreign(fd) {
+        return blocking();
+    }
+    match fdtable::ours(fd) {
+        // SAFETY: the caller's promise.
+        Some(entry) => unsafe { files::write_ours(fd, &entry, buf, count) },
+        None => kernel_unless_hidden(fd, blocking),
+    }
+}
+
+/// # Safety
+/// The arguments of `pread`.
+pub unsafe fn pread(fd: c_int, buf: *mut u8, count: usize, offset: i64) -> isize {
+    match object(fd) {
+        None => kernel_unless_hidden(fd, || {
+            // SAFETY: the caller's arguments.
+            cancel::point(&|| unsafe { sys!(libc::SYS_pread64, fd, buf, count, offset) })
+        }),
+        Some(_) if offset < 0 => err(libc::EINVAL),
+        // SAFETY: the caller's promise.
+        Some(entry) => unsafe { files::read_at(&entry, buf, count, offset as u64) },
+    }
+}
+
+/// # Safety
+/// The arguments of `pwrite`.
+pub unsafe fn pwrite(fd: c_int, buf: *const u8, count: usize, offset: i64) -> isize {
+    match object(fd) {
+        None => kernel_unless_hidden(fd, || {
+            // SAFETY: the caller's arguments.
+            cancel::point(&|| unsafe { sys!(libc::SYS_pwrite64, fd, buf, count, offset) })
+        }),
+        // SAFETY: the caller's promise.
+        Some(entry) => unsafe { files::pwrite_ours(fd, &entry, buf, count, offset) },
+    }
+}
+
+/// `readv`, `preadv` and `preadv2`; offset -1 is the descriptor's own.
+///
+/// # Safety
+/// The arguments of `preadv2`.
+pub unsafe fn readv(fd: c_int, iov: *const libc::iovec, count: c_int, offset: i64, flags: c_int) -> isize {
+    let Some(entry) = object(fd) else {
+        return kernel_unless_hidden(fd, || {
+            vectored(libc::SYS_readv, libc::SYS_preadv2, fd, iov, count, offset, flags)
+        });
+    };
+    if flags & !(libc::RWF_HIPRI | libc::RWF_SYNC | libc::RWF_DSYNC) != 0 {
+        return err(libc::EOPNOTSUPP);
+    }
+    let mut at = offset;
+    // SAFETY: the caller's promise.
+    unsafe {
+        files::each_buffer(iov, count, &mut |base, len| {
+            if offset == -1 {
+                return files::read_ours(fd, &entry, base, len);
+            }
+            let n = files::read_at(&entry, base, len, at as u64);
+            at += n.max(0) as i64;
+            n
+        })
+    }
+}
+
+/// `writev`, `pwritev` and `pwritev2`.
+///
+/// # Safety
+/// The arguments of `pwritev2`.
+pub unsafe fn writev(fd: c_int, iov: *const libc::iovec, count: c_int, offset: i64, flags: c_int) -> isize {
+    let Some(entry) = object(fd) else {
+        return kernel_unless_hidden(fd, || {
+            vectored(libc::SYS_writev, libc::SYS_pwritev2, fd, iov, count, offset, flags)
+        });
+    };
+    if flags & !(libc::RWF_HIPRI | libc::RWF_SYNC | libc::RWF_DSYNC) != 0 {
+        return err(libc::EOPNOTSUPP);
+    }
+    let mut at = offset;
+    // SAFETY: the caller's promise.
+    unsafe {
+        if offset == -1 {
+            return files::writev_ours(fd, &entry, iov, count);
+        }
+        files::each_buffer(iov, count, &mut |base, len| {
+            let n = files::pwrite_ours(fd, &entry, base, len, at);
+            at += n.max(0) as i64;
+            n
+        })
+    }
+}
+
+fn vectored(
+    plain: i64,
+    at: i64,
+    fd: i32,
+    iov: *const libc::iovec,
+    count: i32,
+    offset: i64,
+    flags: i32,
+) -> isize {
+    // SAFETY: the caller's arguments. The offset goes in one register on x86_64; the next is unused.
+    cancel::point(&|| unsafe {
+        if offset == -1 && flags == 0 {
+            sys!(plain, fd, iov, count)
+        } else {
+            sys!(at, fd, iov, count, offset, 0, flags)
+        }
+    })
+}
+
+pub fn sync() -> isize {
+    // SAFETY: no arguments.
+    unsafe { sys!(libc::SYS_sync) };
+    mmap::flush_all();
+    if pool::connected() && !inside() {
+        pool::run(|client| client.sync_all().map(|()| 0).map_err(|error| pool::report(&error)));
+    }
+    0
+}
+
+pub fn syncfs(fd: c_int) -> isize {
+    if object(fd).is_none() {
+        // SAFETY: no pointers.
+        return kernel_unless_hidden(fd, || unsafe { sys!(libc::SYS_syncfs, fd) });
+    }
+    mmap::flush_all();
+    pool::run(|client| client.sync_all().map(|()| 0).map_err(|error| pool::report(&error)))
+}
+
+pub fn sync_file_range(fd: c_int, offset: i64, len: i64, flags: u32) -> isize {
+    if object(fd).is_some() {
+        return files::fsync(fd, libc::SYS_fsync);
+    }
+    // SAFETY: no pointers.
+    kernel_unless_hidden(fd, || unsafe { sys!(libc::SYS_sync_file_range, fd, offset, len, flags) })
+}
+
+/// Calls with a path that the pool does not offer: `refusal` for pool paths.
+pub fn refused_path(path: *const c_char, refusal: i32, kernel: &dyn Fn(*const c_char) -> isize) -> isize {
+    at(libc::AT_FDCWD, path, true, &|_, path| kernel(path), &|_: &Client, _: Target| {
+        Err(Errno(refusal).into())
+    })
+}
+
+/// Makes or joins a socket by a path: the pool has no socket files.
+///
+/// # Safety
+/// The arguments of `bind` or `connect`.
+pub unsafe fn socket_path(number: i64, fd: c_int, address: *const libc::sockaddr, len: u32) -> isize {
+    // SAFETY: the caller's arguments.
+    let kernel = || unsafe { sys!(number, fd, address, len) };
+    let blocking = || if number == libc::SYS_connect { cancel::point(&kernel) } else { kernel() };
+    if inside() || config::mount().is_none() || address.is_null() || len as usize <= SUN_PATH {
+        return blocking();
+    }
+    // SAFETY: at least the family is there, and `len` bytes in all.
+    let (family, text) = unsafe {
+        (
+            (*address).sa_family,
+            std::slice::from_raw_parts(address.cast::<u8>().add(SUN_PATH), len as usize - SUN_PATH),
+        )
+    };
+    let text = &text[..text.iter().position(|&b| b == 0).unwrap_or(text.len())];
+    if i32::from(family) == libc::AF_UNIX
+        && matches!(paths::classify(libc::AT_FDCWD, text), Place::Pool { .. })
+    {
+        return err(libc::EOPNOTSUPP);
+    }
+    blocking()
+}
+
+/// Offset of a Unix socket address's path.
+const SUN_PATH: usize = 2;
+
+/// libc's own `recvmsg` and `recvmmsg`, which we do not patch.
+pub static REAL_RECVMSG: AtomicUsize = AtomicUsize::new(0);
+
+/// # Safety
+/// The arguments of `recvmsg`. The result is libc's, with `errno` set.
+pub unsafe fn recvmsg(fd: c_int, message: *mut libc::msghdr, flags: c_int) -> isize {
+    type Real = unsafe extern "C-unwind" fn(c_int, *mut libc::msghdr, c_int) -> isize;
+    let real = REAL_RECVMSG.load(Ordering::Relaxed);
+    // SAFETY: the address of libc's function of this type.
+    let result = unsafe {
+        match std::mem::transmute::<usize, Option<Real>>(real) {
+            Some(real) => real(fd, message, flags),
+            None => raw::to_libc(sys!(libc::SYS_recvmsg, fd, message, flags)),
+        }
+    };
+    // SAFETY: filled in by the kernel.
+    if result >= 0 && unsafe { (*message).msg_controllen } > 0 {
+        // SAFETY: as above.
+        unsafe { received(message) };
+    }
+    result
+}
+
+/// # Safety
+/// A message just received.
+unsafe fn received(message: *const libc::msghdr) {
+    // SAFETY: walks the control messages that the kernel wrote.
+    unsafe {
+        let mut header = libc::CMSG_FIRSTHDR(message);
+        while !header.is_null() {
+            if ((*header).cmsg_level, (*header).cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
+                let fds = libc::CMSG_DATA(header).cast::<i32>();
+                let bytes = (*header).cmsg_len - (fds as usize - header as usize);
+                for i in 0..bytes / size_of::<i32>() {
+                    fdtable::unknown(fds.add(i).read_unaligned());
+                }
+            }
+            header = libc::CMSG_NXTHDR(message, header);
+        }
+    }
+}
+
+/// `name_to_handle_at`: a handle would outlive what the client knows.
+pub fn name_to_handle_at(dirfd: c_int, path: *const c_char, rest: [usize; 3]) -> isize {
+    let [handle, mount_id, flags] = rest;
+    // SAFETY: the caller's arguments.
+    let kernel = |dirfd: i32, path: *const c_char| unsafe {
+        sys!(libc::SYS_name_to_handle_at, dirfd, path, handle, mount_id, flags)
+    };
+    at(dirfd, path, true, &kernel, &|_, _| Err(Errno::EOPNOTSUPP.into()))
+}
+
+/// File calls that programs make by number.
+///
+/// # Safety
+/// The arguments of `syscall`.
+pub unsafe fn by_number(n: i64, a: [usize; 6]) -> isize {
+    let path = |i: usize| a[i] as *const c_char;
+    let fd = a[0] as i32;
+    // SAFETY: each call's own arguments, by the kernel's order.
+    unsafe {
+        match n {
+            libc::SYS_open => files::open_at(libc::AT_FDCWD, path(0), a[1] as i32, a[2] as u32, false),
+            libc::SYS_openat => files::open_at(fd, path(1), a[2] as i32, a[3] as u32, false),
+            SYS_OPENAT2 => openat2(fd, path(1), a[2] as *const u64, a[3]),
+            libc::SYS_close => files::close(fd),
+            libc::SYS_close_range => files::close_range(a[0] as u32, a[1] as u32, a[2] as i32),
+            libc::SYS_read => read(fd, a[1] as *mut u8, a[2], false),
+            libc::SYS_write => write(fd, a[1] as *const u8, a[2], false),
+            libc::SYS_pread64 => pread(fd, a[1] as *mut u8, a[2], a[3] as i64),
+            libc::SYS_pwrite64 => pwrite(fd, a[1] as *const u8, a[2], a[3] as i64),
+            libc::SYS_lseek => files::lseek(fd, a[1] as i64, a[2] as i32),
+            libc::SYS_dup => files::dup(fd),
+            libc::SYS_dup2 => files::dup2(fd, a[1] as i32),
+            libc::SYS_dup3 => files::dup3(fd, a[1] as i32, a[2] as i32),
+            libc::SYS_fcntl => fcntl(fd, a[1] as i32, a[2]),
+            libc::SYS_ioctl => ioctl(fd, a[1] as u64, a[2]),
+            libc::SYS_getdents64 => dirs::getdents64(fd, a[1] as *mut u8, a[2]),
+            libc::SYS_fstat => attrs::fstat(fd, a[1] as *mut libc::stat),
+            libc::SYS_stat => attrs::fstatat(libc::AT_FDCWD, path(0), a[1] as *mut libc::stat, 0),
+            libc::SYS_newfstatat => attrs::fstatat(fd, path(1), a[2] as *mut libc::stat, a[3] as i32),
+            libc::SYS_statx => attrs::statx(fd, path(1), a[2] as i32, a[3] as u32, a[4] as *mut libc::statx),
+            libc::SYS_faccessat => attrs::faccessat(fd, path(1), a[2] as i32, 0),
+            libc::SYS_faccessat2 => attrs::faccessat(fd, path(1), a[2] as i32, a[3] as i32),
+            libc::SYS_mkdirat => dirs::mkdirat(fd, path(1), a[2] as u32),
+            libc::SYS_unlinkat => dirs::unlinkat(fd, path(1), a[2] as i32),
+            libc::SYS_renameat => dirs::renameat2(fd, path(1), a[2] as i32, path(3), 0),
+            libc::SYS_renameat2 => dirs::renameat2(fd, path(1), a[2] as i32, path(3), a[4] as u32),
+            libc::SYS_linkat => dirs::linkat(fd, path(1), a[2] as i32, path(3), a[4] as i32),
+            libc::SYS_symlinkat => dirs::symlinkat(path(0), a[1] as i32, path(2)),
+            libc::SYS_readlinkat => dirs::readlinkat(fd, path(1), a[2] as *mut u8, a[3]),
+            libc::SYS_utimensat => attrs::utimensat(fd, path(1), a[2] as *const libc::timespec, a[3] as i32),
+            libc::SYS_fsync | libc::SYS_fdatasync => files::fsync(fd, n),
+            libc::SYS_copy_file_range => copy_file_range(a),
+            libc::SYS_execve => exec::execve(path(0), a[1] as *const _, a[2] as *const _),
+            libc::SYS_execveat => {
+                exec::execveat(fd, path(1), a[2] as *const _, a[3] as *const _, a[4] as i32)
+            }
+            libc::SYS_exit_group => keep::exit(a[0] as i32),
+            _ => raw::syscall6(n, a[0], a[1], a[2], a[3], a[4], a[5]),
+        }
+    }
+}
+
+const SYS_OPENAT2: i64 = 437;
+
+/// `openat2`: the rules about links (`resolve`) cannot be kept in the pool.
+///
+/// # Safety
+/// `how` is valid for `size`.
+unsafe fn openat2(dirfd: c_int, path: *const c_char, how: *const u64, size: usize) -> isize {
+    // SAFETY: the caller's arguments.
+    let kernel = |dirfd: i32, path: *const c_char| unsafe { sys!(SYS_OPENAT2, dirfd, path, how, size) };
+    if size < 24 {
+        return kernel(dirfd, path);
+    }
+    // SAFETY: three words at least, checked above.
+    let (flags, mode, resolve) = unsafe { (*how, *how.add(1), *how.add(2)) };
+    if resolve == 0 {
+        return files::open_at(dirfd, path, flags as i32, mode as u32, false);
+    }
+    at(dirfd, path, true, &kernel, &|_, _| -> Result<Walk<isize>, _> { Err(Errno::ENOSYS.into()) })
+}
+
+/// glibc's null-pointer convention for calls that give a pointer.
+pub fn null_on_error(result: isize) -> isize {
+    if raw::to_libc(result) == -1 && raw::is_err(result) { 0 } else { result }
+}
+
+/// The convention of the posix_ calls: the error is the result.
+pub fn error_as_result(result: isize) -> isize {
+    if raw::is_err(result) { -result } else { 0 }
+}
+
+/// Pool paths handed to the loader: the path to open instead, or null. Ours until the next call.
+pub extern "C" fn library_path(path: *const c_char, name: &mut [u8; 32]) -> c_int {
+    if path.is_null() || inside() || config::mount().is_none() {
+        return -1;
+    }
+    // SAFETY: a C string by dlopen's contract.
+    if !unsafe { raw::bytes(path) }.contains(&b'/') {
+        return -1;
+    }
+    let Some(fd) = exec::library_copy(path) else { return -1 };
+    let mut digits = [0; 20];
+    let text = [b"/proc/self/fd/", raw::decimal(fd as u64, &mut digits), b"\0"].concat();
+    name[..text.len()].copy_from_slice(&text);
+    fd
+}
+
+pub static REAL_DLOPEN: AtomicUsize = AtomicUsize::new(0);
+
+/// `dlopen` of a library stored in the pool.
+///
+/// # Safety
+/// The arguments of `dlopen`.
+pub unsafe extern "C" fn dlopen_copy(path: *const c_char, flags: c_int) -> *mut c_void {
+    type Real = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
+    let mut name = [0u8; 32];
+    let fd = library_path(path, &mut name);
+    // SAFETY: the address of libc's function of this type; checked to be known by the caller.
+    unsafe {
+        let real = std::mem::transmute::<usize, Real>(REAL_DLOPEN.load(Ordering::Relaxed));
+        let handle = real(if fd >= 0 { name.as_ptr().cast() } else { path }, flags);
+        if fd >= 0 {
+            raw::close(fd);
+        }
+        handle
+    }
+}
+
+/// Does `dlopen(path)` concern the pool? Asked by the assembly door, which otherwise jumps to libc's own
+/// function, so that it still sees its true caller.
+pub extern "C" fn dlopen_is_ours(path: *const c_char) -> bool {
+    if path.is_null() || inside() || config::mount().is_none() {
+        return false;
+    }
+    // SAFETY: a C string by dlopen's contract.
+    let text = unsafe { raw::bytes(path) };
+    text.contains(&b'/') && matches!(paths::classify(libc::AT_FDCWD, text), Place::Pool { .. })
+}

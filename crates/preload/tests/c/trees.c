@@ -1,0 +1,146 @@
+/* Paths, directories, attributes, the working directory. Working directory in the pool; argv[1] is it. */
+#include "check.h"
+#include <fts.h>
+#include <ftw.h>
+#include <glob.h>
+#include <sys/xattr.h>
+
+static void listing(void)
+{
+    CHECK(mkdir("dir", 0755) == 0);
+    for (int i = 0; i < 500; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "dir/entry-with-a-rather-long-name-%03d", i);
+        put(name, "");
+    }
+    DIR *dir = opendir("dir");
+    struct dirent *entry;
+    int n = 0;
+    long middle = 0;
+    char after[256] = "";
+    CHECK(dir);
+    while ((entry = readdir(dir))) {
+        if (n == 250)
+            middle = telldir(dir);
+        if (n == 251)
+            strcpy(after, entry->d_name);
+        n++;
+    }
+    CHECK(n == 502);
+    seekdir(dir, middle);
+    CHECK((entry = readdir(dir)) && (strcmp(entry->d_name, after) == 0 || n));
+    rewinddir(dir);
+    put("dir/late", "");
+    for (n = 0; readdir(dir); n++)
+        ;
+    CHECK(n >= 502);
+    closedir(dir);
+    glob_t found;
+    CHECK(glob("dir/*-00?", 0, 0, &found) == 0 && found.gl_pathc == 10);
+    globfree(&found);
+    FAILS(rmdir("dir"), ENOTEMPTY);
+    char *roots[] = {"dir", 0};
+    FTS *fts = fts_open(roots, FTS_PHYSICAL, 0);
+    FTSENT *at;
+    while ((at = fts_read(fts)))
+        if (at->fts_info == FTS_F)
+            CHECK(unlink(at->fts_accpath) == 0);
+    fts_close(fts);
+    CHECK(rmdir("dir") == 0);
+}
+
+static void names(const char *here)
+{
+    char buf[4096], want[4096];
+    put("f", "text");
+    CHECK(symlink("f", "l") == 0 && readlink("l", buf, sizeof buf) == 1);
+    expect("l", "text");
+    FAILS(open("l", O_RDONLY | O_NOFOLLOW), ELOOP);
+    CHECK(symlink("/etc", "etc") == 0 && access("etc/passwd", R_OK) == 0);
+    int fd = open("etc/passwd", O_RDONLY);
+    CHECK(fd >= 0 && read(fd, buf, 4) == 4 && close(fd) == 0);
+    snprintf(want, sizeof want, "%s/f", here);
+    CHECK(realpath("l", buf) && strcmp(buf, want) == 0);
+    CHECK(mkdir("d", 0755) == 0 && mkdir("d/e", 0755) == 0 && symlink("d/e", "de") == 0);
+    CHECK(chdir("de") == 0 && getcwd(buf, sizeof buf));
+    snprintf(want, sizeof want, "%s/d/e", here);
+    CHECK(strcmp(buf, want) == 0);
+    expect("../../f", "text");
+    char *own = get_current_dir_name();
+    CHECK(own && strcmp(own, want) == 0);
+    free(own);
+    FAILS((long)getcwd(buf, 3) ? 0 : -1, ERANGE);
+    CHECK(chdir("/tmp") == 0 && getcwd(buf, sizeof buf) && strcmp(buf, "/tmp") == 0);
+    FAILS(open("f", O_RDONLY), ENOENT);
+    CHECK((fd = open(here, O_RDONLY | O_DIRECTORY)) >= 0 && faccessat(fd, "f", R_OK, 0) == 0);
+    CHECK(fchdir(fd) == 0 && close(fd) == 0);
+    expect("f", "text");
+    FAILS(rename("f", "/tmp/tidepool-test-x"), EXDEV);
+    FAILS(link("/etc/passwd", "pw"), EXDEV);
+    CHECK(link("f", "g") == 0 && rename("g", "h") == 0 && rename("h", "d/h") == 0);
+    FAILS(renameat2(AT_FDCWD, "f", AT_FDCWD, "d/h", RENAME_NOREPLACE), EEXIST);
+    FAILS(mkdir("d", 0755), EEXIST);
+    FAILS(unlink("d"), EISDIR);
+    FAILS(rmdir("f"), ENOTDIR);
+    CHECK(remove("d/h") == 0);
+    char template[] = "tmp-XXXXXX";
+    CHECK((fd = mkstemp(template)) >= 0 && close(fd) == 0 && unlink(template) == 0);
+    snprintf(buf, sizeof buf, "/proc/self/fd/%d", fd = open("f", O_RDONLY));
+    expect(buf, "text");
+    CHECK(readlink(buf, want, sizeof want) > 2);
+    struct stat a, b;
+    CHECK(stat(buf, &a) == 0 && stat("f", &b) == 0 && a.st_ino == b.st_ino && a.st_dev == b.st_dev);
+    close(fd);
+    snprintf(buf, sizeof buf, "/usr/../%s/./d/../f", here);
+    expect(buf, "text");
+    snprintf(buf, sizeof buf, "//%s//f", here);
+    expect(buf, "text");
+}
+
+static void attributes(void)
+{
+    struct stat st;
+    struct statx stx;
+    char buf[64];
+    umask(027);
+    put("a", "12345");
+    CHECK(stat("a", &st) == 0 && st.st_size == 5 && st.st_nlink == 1 && S_ISREG(st.st_mode));
+    CHECK(statx(AT_FDCWD, "a", 0, STATX_BASIC_STATS, &stx) == 0 && stx.stx_ino == st.st_ino);
+    CHECK(chmod("a", 0604) == 0 && stat("a", &st) == 0 && (st.st_mode & 07777) == 0604);
+    struct timespec times[2] = {{1000, 5}, {2000, 7}};
+    CHECK(utimensat(AT_FDCWD, "a", times, 0) == 0 && stat("a", &st) == 0);
+    CHECK(st.st_atim.tv_sec == 1000 && st.st_mtim.tv_sec == 2000 && st.st_mtim.tv_nsec == 7);
+    int fd = open("a", O_RDWR);
+    CHECK(futimens(fd, 0) == 0 && fstat(fd, &st) == 0 && st.st_mtim.tv_sec > 2000);
+    CHECK(fchmod(fd, 0600) == 0 && ftruncate(fd, 2) == 0 && fstat(fd, &st) == 0 && st.st_size == 2);
+    CHECK(fallocate(fd, 0, 0, 100) == 0 && posix_fallocate(fd, 0, 200) == 0);
+    CHECK(fstat(fd, &st) == 0 && st.st_size == 200);
+    FAILS(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 10), EOPNOTSUPP);
+    CHECK(truncate("a", 0) == 0 && fstat(fd, &st) == 0 && st.st_size == 0);
+    CHECK(fsetxattr(fd, "user.k", "val", 3, 0) == 0 && getxattr("a", "user.k", buf, sizeof buf) == 3);
+    CHECK(listxattr("a", buf, sizeof buf) == 7);
+    FAILS(getxattr("a", "user.none", buf, sizeof buf), ENODATA);
+    CHECK(removexattr("a", "user.k") == 0);
+    struct statvfs vfs;
+    CHECK(statvfs(".", &vfs) == 0 && vfs.f_namemax == 255 && vfs.f_blocks > 0);
+    CHECK(pathconf(".", _PC_NAME_MAX) == 255);
+    CHECK(pwrite(fd, "end", 3, 4 << 20) == 3);
+    CHECK(lseek(fd, 0, SEEK_DATA) >= 3 << 20 && lseek(fd, 0, SEEK_HOLE) == 0);
+    CHECK(lseek(fd, 4 << 20, SEEK_HOLE) == (4 << 20) + 3);
+    close(fd);
+    FILE *f = fopen("s", "w+");
+    CHECK(f && fprintf(f, "%d %s\n", 42, "words") > 0 && fseek(f, 3, SEEK_SET) == 0);
+    CHECK(fscanf(f, "%5s", buf) == 1 && strcmp(buf, "words") == 0 && fclose(f) == 0);
+    struct iovec iov[2] = {{"ab", 2}, {"cd", 2}};
+    fd = open("v", O_RDWR | O_CREAT, 0644);
+    CHECK(writev(fd, iov, 2) == 4 && lseek(fd, 0, SEEK_SET) == 0 && sendfile(1, fd, 0, 0) == 0);
+    close(fd);
+    expect("v", "abcd");
+}
+
+int main(int argc, char **argv)
+{
+    CHECK(argc == 2);
+    listing(), names(argv[1]), attributes();
+    return 0;
+}

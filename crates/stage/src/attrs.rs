@@ -1,0 +1,120 @@
+//! Owners, modes, times and extended attributes.
+//!
+//! Policy: owner and group are copied by root only. Set-user-ID and set-group-ID bits are
+//! kept where the copy belongs to the same user and group as the source, because on a file
+//! of another user they would mean something else. `user.*` attributes and POSIX ACLs are
+//! always tried, `trusted.*` and `security.*` by root only, `security.selinux` never (the
+//! destination's policy labels its files). What the destination refuses is a warning.
+
+use crate::end::{At, EndError, Meta, SetMeta, Xattr};
+use crate::job::Job;
+use crate::report::Failure;
+use tidepool_types::{Errno, FileKind};
+
+const SET_UID: u32 = 0o4000;
+const SET_GID: u32 = 0o2000;
+
+/// Refusals of an attribute that do not make a copy incomplete.
+const REFUSALS: [Errno; 8] = [
+    Errno::EPERM,
+    Errno::EACCES,
+    Errno::EOPNOTSUPP,
+    Errno::ENOSPC,
+    Errno::EDQUOT,
+    Errno::E2BIG,
+    Errno::ERANGE,
+    Errno::EINVAL,
+];
+
+fn is_refusal(error: &EndError) -> bool {
+    REFUSALS.contains(&error.errno)
+}
+
+fn is_wanted(name: &[u8], root: bool) -> bool {
+    let privileged = name.starts_with(b"trusted.") || name.starts_with(b"security.");
+    name.starts_with(b"user.")
+        || name.starts_with(b"system.posix_acl_")
+        || (root && privileged && name != b"security.selinux")
+}
+
+impl Job<'_> {
+    /// Owner and mode that the copy of an object gets.
+    pub fn wanted_meta(&self, meta: &Meta) -> SetMeta {
+        let rights = self.dst.rights();
+        let mut mode = meta.mode;
+        if !rights.root && meta.kind != FileKind::Directory {
+            let (other_user, other_group) = (meta.uid != rights.uid, meta.gid != rights.gid);
+            mode &= !(if other_user { SET_UID } else { 0 } | if other_group { SET_GID } else { 0 });
+        }
+        SetMeta {
+            owner: rights.root.then_some((meta.uid, meta.gid)),
+            // The mode of a symbolic link means nothing and cannot be set.
+            mode: (meta.kind != FileKind::Symlink).then_some(mode),
+            times: Some((meta.atime, meta.mtime)),
+        }
+    }
+
+    /// Gives `to` the attributes of `from`; times last. `path` is asked for only to warn.
+    pub fn copy_attributes(
+        &self,
+        path: &dyn Fn() -> String,
+        from: At<'_>,
+        to: At<'_>,
+        meta: &Meta,
+    ) -> Result<(), Failure> {
+        let mut set = self.wanted_meta(meta);
+        let xattrs = self.wanted_xattrs(path, from, meta.kind)?;
+        if xattrs.iter().any(|(name, _)| name.starts_with(b"security."))
+            && let Some(owner) = set.owner.take()
+        {
+            // A change of owner drops capabilities, so it cannot wait.
+            let set = SetMeta { owner: Some(owner), ..SetMeta::default() };
+            self.dst.set_meta(to, &set).map_err(Failure::target)?;
+        }
+        for (name, value) in &xattrs {
+            self.set_xattr(path, to, name, value)?;
+        }
+        self.dst.set_meta(to, &set).map_err(Failure::target)
+    }
+
+    fn wanted_xattrs(
+        &self,
+        path: &dyn Fn() -> String,
+        from: At<'_>,
+        kind: FileKind,
+    ) -> Result<Vec<Xattr>, Failure> {
+        let root = self.dst.rights().root;
+        // The kernel allows users' attributes on files and directories only.
+        if !root && !matches!(kind, FileKind::Regular | FileKind::Directory) {
+            return Ok(Vec::new());
+        }
+        match self.src.xattrs(from) {
+            Ok(mut xattrs) => {
+                xattrs.retain(|(name, _)| is_wanted(name, root));
+                Ok(xattrs)
+            }
+            Err(error) if is_refusal(&error) => {
+                self.findings.warn(path(), format!("extended attributes are not copied: source: {error}"));
+                Ok(Vec::new())
+            }
+            Err(error) => Err(Failure::source(error)),
+        }
+    }
+
+    fn set_xattr(
+        &self,
+        path: &dyn Fn() -> String,
+        to: At<'_>,
+        name: &[u8],
+        value: &[u8],
+    ) -> Result<(), Failure> {
+        match self.dst.set_xattr(to, name, value) {
+            Err(error) if is_refusal(&error) => {
+                let name = crate::show_bytes(name);
+                self.findings.warn(path(), format!("attribute {name} is not copied: destination: {error}"));
+                Ok(())
+            }
+            other => other.map_err(Failure::target),
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! CRC32C of data with holes, without reading the holes.
+
+use crc32c::{crc32c, crc32c_append, crc32c_combine};
+use std::sync::OnceLock;
+
+/// Checksums of 2^i zero bytes.
+static ZEROS: OnceLock<[u32; 63]> = OnceLock::new();
+
+fn zero_powers() -> &'static [u32; 63] {
+    ZEROS.get_or_init(|| {
+        let mut powers = [crc32c(&[0]); 63];
+        for i in 1..powers.len() {
+            powers[i] = crc32c_combine(powers[i - 1], powers[i - 1], 1 << (i - 1));
+        }
+        powers
+    })
+}
+
+/// `crc` continued over `data`.
+pub(crate) fn append(crc: u32, data: &[u8]) -> u32 {
+    crc32c_append(crc, data)
+}
+
+/// `crc` continued over `count` zero bytes.
+pub(crate) fn append_zeros(mut crc: u32, count: u64) -> u32 {
+    for (power, zeros) in zero_powers().iter().enumerate() {
+        if count >> power & 1 == 1 {
+            crc = crc32c_combine(crc, *zeros, 1 << power);
+        }
+    }
+    crc
+}
+
+/// The checksum of two neighbours from theirs.
+pub(crate) fn join(first: u32, second: u32, second_len: u64) -> u32 {
+    if second_len == 0 { first } else { crc32c_combine(first, second, second_len as usize) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeros_count_as_if_they_were_read() {
+        let head = crc32c(b"head");
+        for count in [0, 1, 2, 3, 511, 4096, 70_001] {
+            assert_eq!(append_zeros(head, count), crc32c_append(head, &vec![0; count as usize]), "{count}");
+        }
+        assert_eq!(join(head, crc32c(b"tail"), 4), crc32c(b"headtail"));
+        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
+    }
+}

@@ -1,0 +1,214 @@
+//! One end of a copy: what the engine asks of a local directory or a pool.
+//!
+//! Everything is named by (directory, name), never by a path, so neither depth nor length
+//! of a tree matters. Handles are plain enums: a wrapper (the tests inject faults with one)
+//! passes them through without knowing what is inside.
+
+use crate::local::LocalDir;
+use crate::pool::PoolHandle;
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use tidepool_client::DirEntry;
+use tidepool_types::{Errno, FileKind, Ino, TimeSpec};
+
+/// A failed operation of one end.
+#[derive(Clone, Debug)]
+pub struct EndError {
+    pub errno: Errno,
+    /// What was tried, as a verb: `open`, `write`, `rename`.
+    pub operation: &'static str,
+    /// Node and cause, when there is more to say than the error number.
+    pub detail: Option<String>,
+}
+
+impl EndError {
+    pub fn new(operation: &'static str, errno: Errno) -> EndError {
+        EndError { errno, operation, detail: None }
+    }
+
+    /// Name of the node that failed, when the detail tells.
+    pub fn node(&self) -> Option<&str> {
+        let rest = self.detail.as_deref()?.strip_prefix("node ")?;
+        rest.split(':').next()
+    }
+}
+
+impl fmt::Display for EndError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.operation, self.errno)?;
+        self.detail.as_ref().map_or(Ok(()), |detail| write!(f, ": {detail}"))
+    }
+}
+
+impl std::error::Error for EndError {}
+
+pub type EndResult<T> = Result<T, EndError>;
+
+/// A directory of an end.
+#[derive(Clone)]
+pub enum DirRef {
+    Local(Arc<LocalDir>),
+    Pool(Ino),
+}
+
+/// An open regular file of an end; closed when the last clone is dropped.
+#[derive(Clone)]
+pub enum FileRef {
+    Local(Arc<OwnedFd>),
+    Pool(Arc<PoolHandle>),
+}
+
+/// What an operation on attributes is about. `Name` never follows a symbolic link.
+#[derive(Clone, Copy)]
+pub enum At<'a> {
+    File(&'a FileRef),
+    Dir(&'a DirRef),
+    Name(&'a DirRef, &'a [u8]),
+}
+
+/// Attributes of one object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Meta {
+    /// File system; with `ino` the identity of the object.
+    pub dev: u64,
+    pub ino: u64,
+    pub kind: FileKind,
+    /// Permission bits (07777).
+    pub mode: u32,
+    pub nlink: u64,
+    pub uid: u32,
+    pub gid: u32,
+    pub size: u64,
+    /// Bytes stored; less than `size` when there are holes.
+    pub stored: u64,
+    pub rdev: u64,
+    pub atime: TimeSpec,
+    pub mtime: TimeSpec,
+    pub ctime: TimeSpec,
+}
+
+impl Meta {
+    /// No holes: nothing needs to be asked about them.
+    pub fn is_dense(&self) -> bool {
+        self.stored >= self.size
+    }
+
+    /// Identity of the object, for hard links and loops.
+    pub fn key(&self) -> (u64, u64) {
+        (self.dev, self.ino)
+    }
+
+    /// True when `later` shows the same object with the same content, as far as times tell.
+    pub fn unchanged(&self, later: &Meta) -> bool {
+        self.key() == later.key()
+            && self.kind == later.kind
+            && (self.kind == FileKind::Directory || self.size == later.size)
+            && self.mtime == later.mtime
+            && self.ctime == later.ctime
+    }
+}
+
+/// A change of attributes; `None` leaves a field alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetMeta {
+    pub owner: Option<(u32, u32)>,
+    /// Permission bits (07777); set after the owner, because a change of owner clears some.
+    pub mode: Option<u32>,
+    /// Access and modification time; set last.
+    pub times: Option<(TimeSpec, TimeSpec)>,
+}
+
+/// One entry of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    pub name: Vec<u8>,
+    /// `None` when the end could not tell; using the entry will.
+    pub kind: Option<FileKind>,
+    /// Size of a regular file, where that was cheap to learn.
+    pub size: Option<u64>,
+}
+
+/// Where a listing goes on.
+#[derive(Clone, Default)]
+pub enum Cursor {
+    #[default]
+    Start,
+    /// The kernel's cookie of the next entry.
+    Local(u64),
+    /// A pool's listing, held until it is handed out.
+    Pool { entries: Arc<[DirEntry]>, at: usize },
+}
+
+/// What the copier may do at an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rights {
+    pub root: bool,
+    pub uid: u32,
+    pub gid: u32,
+}
+
+/// Name and value of an extended attribute.
+pub type Xattr = (Vec<u8>, Vec<u8>);
+
+/// One end of a copy. All methods may be called from any thread; at most one listing of a
+/// directory goes on at a time.
+pub trait End: Send + Sync {
+    /// For people: `/data/in`, `pool 0123…`.
+    fn describe(&self) -> String;
+    /// The same for the same place in a later run; names the journal.
+    fn identity(&self) -> Vec<u8>;
+    fn rights(&self) -> Rights;
+    /// Reading a file changes its access time, which then has to be set again.
+    fn reads_touch_atime(&self) -> bool;
+    fn root(&self) -> DirRef;
+
+    fn open_dir(&self, dir: &DirRef, name: &[u8]) -> EndResult<DirRef>;
+    /// Tells that `dir` is done with and its parent is likely to be used next.
+    fn leave_dir(&self, dir: &DirRef);
+    fn list(&self, dir: &DirRef, from: &Cursor) -> EndResult<(Vec<Item>, Option<Cursor>)>;
+    fn stat(&self, at: At<'_>) -> EndResult<Meta>;
+    fn read_link(&self, dir: &DirRef, name: &[u8]) -> EndResult<Vec<u8>>;
+    /// Empty where extended attributes are not supported.
+    fn xattrs(&self, at: At<'_>) -> EndResult<Vec<Xattr>>;
+
+    fn open_read(&self, dir: &DirRef, name: &[u8]) -> EndResult<FileRef>;
+    /// Fewer bytes than asked for only at the end of file or when the end says so; 0 at the end.
+    fn read(&self, file: &FileRef, offset: u64, buf: &mut [u8]) -> EndResult<usize>;
+    /// First stored byte at or after `offset`; `None` when only a hole follows.
+    fn next_data(&self, file: &FileRef, offset: u64) -> EndResult<Option<u64>>;
+    /// First byte of a hole at or after `offset`, at most `limit`.
+    fn next_hole(&self, file: &FileRef, offset: u64, limit: u64) -> EndResult<u64>;
+    /// Asks that the next read of this range comes from the storage below, if possible.
+    fn drop_cache(&self, file: &FileRef, offset: u64, len: u64);
+
+    /// Makes a file of mode 0600 that must not exist yet, open for reading and writing.
+    fn create(&self, dir: &DirRef, name: &[u8]) -> EndResult<FileRef>;
+    /// Opens an existing regular file for reading and writing.
+    fn open_write(&self, dir: &DirRef, name: &[u8]) -> EndResult<FileRef>;
+    /// May write less than all; never 0 of a non-empty buffer without an error.
+    fn write(&self, file: &FileRef, offset: u64, data: &[u8]) -> EndResult<usize>;
+    fn truncate(&self, file: &FileRef, size: u64) -> EndResult<()>;
+    fn fsync(&self, file: &FileRef) -> EndResult<()>;
+    /// Makes several files durable; one result each.
+    fn fsync_many(&self, files: &[&FileRef]) -> Vec<EndResult<()>> {
+        files.iter().map(|file| self.fsync(file)).collect()
+    }
+    /// Makes the entries of a directory durable.
+    fn fsync_dir(&self, dir: &DirRef) -> EndResult<()>;
+    /// Makes everything durable that the other calls left to the end.
+    fn fsync_all(&self) -> EndResult<()>;
+
+    /// Makes a directory of mode 0700.
+    fn make_dir(&self, dir: &DirRef, name: &[u8]) -> EndResult<()>;
+    fn make_symlink(&self, dir: &DirRef, name: &[u8], target: &[u8]) -> EndResult<()>;
+    /// Makes a FIFO or device node of mode 0600.
+    fn make_node(&self, dir: &DirRef, name: &[u8], kind: FileKind, rdev: u64) -> EndResult<()>;
+    /// A further name for an object that is no directory.
+    fn make_link(&self, old: (&DirRef, &[u8]), new: (&DirRef, &[u8])) -> EndResult<()>;
+    /// Renames within a directory, replacing what is no directory.
+    fn rename(&self, dir: &DirRef, from: &[u8], to: &[u8]) -> EndResult<()>;
+    fn unlink(&self, dir: &DirRef, name: &[u8]) -> EndResult<()>;
+    fn set_meta(&self, at: At<'_>, set: &SetMeta) -> EndResult<()>;
+    fn set_xattr(&self, at: At<'_>, name: &[u8], value: &[u8]) -> EndResult<()>;
+}

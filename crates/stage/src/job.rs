@@ -1,0 +1,437 @@
+//! One copy: its state, its workers, its end.
+
+use crate::end::{At, Cursor, End, EndError, Meta};
+use crate::journal::{Journal, Record};
+use crate::large::Claim;
+use crate::limit::Bucket;
+use crate::links::{Key, Leader, Links};
+use crate::options::{StageOptions, What};
+use crate::progress::{Control, Phase};
+use crate::report::{Failure, Findings, StageError, StageReport};
+use crate::sched::{DirTask, Next, Sched};
+use crate::small::Finished;
+use crate::tree::{DirNode, Entry, NewDir, first_16};
+use crate::{ATTEMPTS_MAX, BLOCK_BYTES, PART_PREFIX, scan};
+use sha2::{Digest, Sha256};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tidepool_types::{Errno, FileKind};
+
+/// Longest sleep between two looks at the cancel flag.
+const CANCEL_LATENCY: Duration = Duration::from_millis(50);
+
+/// Counts that only the report shows.
+#[derive(Default)]
+pub(crate) struct Totals {
+    pub files: AtomicU64,
+    pub dirs: AtomicU64,
+    pub links: AtomicU64,
+    pub specials: AtomicU64,
+    pub bytes: AtomicU64,
+    pub skipped: AtomicU64,
+    pub holes: AtomicU64,
+}
+
+pub(crate) fn bump(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::AcqRel);
+}
+
+/// What became of a finished entry.
+pub(crate) enum Outcome {
+    Copied {
+        size: u64,
+        crc: u32,
+    },
+    /// Was there already.
+    Skipped {
+        size: u64,
+        crc: u32,
+    },
+    Link,
+    /// A symbolic link; counted as a link, and may lead hard links.
+    Symlink,
+    Special,
+    /// Left out with a warning.
+    LeftOut,
+}
+
+pub(crate) struct Job<'a> {
+    pub src: &'a dyn End,
+    pub dst: &'a dyn End,
+    pub options: &'a StageOptions,
+    pub control: &'a Control,
+    pub journal: Journal,
+    pub sched: Sched,
+    pub links: Links,
+    pub findings: Findings,
+    pub totals: Totals,
+    src_root: Meta,
+    /// The destination was not empty, so entries may be there already.
+    pub revisit: bool,
+    /// The destination's root, which must not be met in the source.
+    pub dst_root: (u64, u64),
+    limit: Option<Bucket>,
+    /// End of the names of our temporary files.
+    part_suffix: String,
+}
+
+/// What a worker keeps between steps.
+pub(crate) struct Worker {
+    pub buf: Vec<u8>,
+    /// Written small files that are not durable and verified yet.
+    pub batch: Vec<Finished>,
+    pub batch_bytes: u64,
+}
+
+/// Stops the other workers when one panics.
+struct PanicGuard<'a>(&'a Sched);
+
+impl Drop for PanicGuard<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.abort();
+        }
+    }
+}
+
+/// Copies `what` from `src` to `dst`. Never panics on bad input and never returns early:
+/// what went wrong is in the report.
+pub fn stage(
+    src: &dyn End,
+    dst: &dyn End,
+    what: &What,
+    options: &StageOptions,
+    control: &Control,
+) -> StageReport {
+    let start = Instant::now();
+    control.inner.set_phase(Phase::Walking);
+    let mut report = if options.dry_run {
+        scan::dry_run(src, what, control)
+    } else {
+        match Job::prepare(src, dst, what, options, control) {
+            Ok(job) => job.run(what, start),
+            Err(error) => StageReport { errors: vec![*error], error_count: 1, ..StageReport::default() },
+        }
+    };
+    report.cancelled = control.is_cancelled() && !report.complete;
+    report.seconds_data = start.elapsed().as_secs_f64();
+    control.inner.set_phase(if report.complete { Phase::Complete } else { Phase::Failed });
+    report
+}
+
+impl<'a> Job<'a> {
+    fn prepare(
+        src: &'a dyn End,
+        dst: &'a dyn End,
+        what: &What,
+        options: &'a StageOptions,
+        control: &'a Control,
+    ) -> Result<Job<'a>, Box<StageError>> {
+        let fail = |failure| Box::new(StageError::new(".".into(), &failure));
+        let src_root = src.stat(At::Dir(&src.root())).map_err(|e| fail(Failure::source(e)))?;
+        let dst_root = dst.stat(At::Dir(&dst.root())).map_err(|e| fail(Failure::target(e)))?;
+        check_names(what).map_err(fail)?;
+        let (there, _) = dst.list(&dst.root(), &Cursor::Start).map_err(|e| fail(Failure::target(e)))?;
+        let same = match what {
+            What::Tree => true,
+            What::Entry { from, to } => from == to,
+        };
+        if same && src_root.key() == dst_root.key() {
+            return Err(fail(Failure::Refused("source and destination are the same".into())));
+        }
+        let journal = match &options.journal_dir {
+            None => Journal::none(),
+            Some(dir) => Journal::open(dir, job_id(src, dst, what))
+                .map_err(|e| fail(Failure::Refused(e.to_string())))?,
+        };
+        let hex: String = journal.token.iter().map(|b| format!("{b:02x}")).collect();
+        Ok(Job {
+            src,
+            dst,
+            options,
+            control,
+            journal,
+            sched: Sched::new(options.worker_count()),
+            links: Links::default(),
+            findings: Findings::default(),
+            totals: Totals::default(),
+            src_root,
+            revisit: !there.is_empty(),
+            dst_root: dst_root.key(),
+            limit: options.bandwidth.map(|rate| Bucket::new(rate, Instant::now())),
+            part_suffix: format!(".{hex}"),
+        })
+    }
+
+    fn run(self, what: &What, start: Instant) -> StageReport {
+        self.seed(what);
+        std::thread::scope(|scope| {
+            if self.options.count_ahead {
+                scope.spawn(|| scan::count_ahead(self.src, what, self.control, || self.sched.is_done()));
+            }
+            for _ in 0..self.options.worker_count() {
+                scope.spawn(|| self.work());
+            }
+        });
+        if self.is_cancelled() {
+            self.clean_large();
+        }
+        self.report(start)
+    }
+
+    /// The first task.
+    fn seed(&self, what: &What) {
+        let (src, dst) = (self.src.root(), self.dst.root());
+        let name: Arc<[u8]> = Arc::from(&b""[..]);
+        match what {
+            What::Tree => {
+                bump(&self.totals.dirs, 1);
+                let meta = Some(self.src_root.clone());
+                let node = DirNode::new(NewDir { parent: None, name, src, dst, meta, fresh: false });
+                self.sched.add(vec![DirTask::List(node, Default::default())], Vec::new());
+            }
+            What::Entry { from, to } => {
+                let dir = DirNode::new(NewDir { parent: None, name, src, dst, meta: None, fresh: false });
+                let (from, to) = (from.as_slice().into(), to.as_slice().into());
+                let entry =
+                    Entry { dir, from, to, kind: None, attempt: 0, deferred: false, seen: 0, credited: 0 };
+                self.seed_entry(entry);
+            }
+        }
+    }
+
+    fn seed_entry(&self, mut entry: Entry) {
+        let stat = self.src.stat(At::Name(&entry.dir.src, &entry.from));
+        match stat {
+            Err(error) => self.give_up(entry, None, Failure::source(error)),
+            Ok(meta) => {
+                entry.kind = Some(meta.kind);
+                let task = self.sort_entry(entry, meta.size);
+                self.sched.add(task.0, task.1);
+                if meta.kind != FileKind::Directory {
+                    self.control.inner.set_walk_complete();
+                }
+            }
+        }
+    }
+
+    fn work(&self) {
+        let _guard = PanicGuard(&self.sched);
+        let mut worker = Worker { buf: vec![0; BLOCK_BYTES], batch: Vec::new(), batch_bytes: 0 };
+        loop {
+            if self.is_cancelled() {
+                self.discard(&mut worker);
+                return;
+            }
+            match self.sched.next(|large| self.claim(large)) {
+                Next::Walk(task) => {
+                    self.walk(task);
+                    if self.sched.walk_step_over() {
+                        self.control.inner.set_walk_complete();
+                    }
+                }
+                Next::File(entry) => {
+                    self.entry(&mut worker, entry);
+                    self.sched.file_step_over();
+                }
+                Next::Large(large, claim) => self.large_step(&mut worker, &large, claim),
+                Next::Idle if !worker.batch.is_empty() => self.commit(&mut worker),
+                Next::Idle => self.idle(),
+                Next::Done => return,
+            }
+        }
+    }
+
+    /// Nothing to do: the names that waited for others of their objects are next, if any.
+    fn idle(&self) {
+        let deferred = if self.sched.is_quiet() { self.links.take_deferred() } else { Vec::new() };
+        if deferred.is_empty() {
+            self.sched.wait();
+        } else {
+            self.sched.again(deferred);
+        }
+    }
+
+    pub fn is_cancelled(&self) -> bool {
+        self.control.is_cancelled() || self.sched.is_aborted()
+    }
+
+    pub fn check_cancel(&self) -> Result<(), Failure> {
+        if self.is_cancelled() { Err(Failure::Cancelled) } else { Ok(()) }
+    }
+
+    /// Waits as long as the bandwidth limit demands after `bytes` were moved.
+    pub fn throttle(&self, bytes: u64) -> Result<(), Failure> {
+        let Some(limit) = &self.limit else { return Ok(()) };
+        let until = Instant::now() + limit.take(bytes, Instant::now());
+        loop {
+            self.check_cancel()?;
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            std::thread::sleep(left.min(CANCEL_LATENCY));
+        }
+    }
+
+    /// Name of the temporary file of an entry: short, unlike any user's, the same in a rerun.
+    pub fn part_name(&self, entry: &Entry) -> Vec<u8> {
+        let hash: String = entry.hash().0[..8].iter().map(|b| format!("{b:02x}")).collect();
+        [PART_PREFIX, hash.as_bytes(), self.part_suffix.as_bytes()].concat()
+    }
+
+    /// True for the names of this copy's temporary files, in whichever run they were made.
+    pub fn is_our_part(&self, name: &[u8]) -> bool {
+        name.starts_with(PART_PREFIX) && name.ends_with(self.part_suffix.as_bytes())
+    }
+
+    pub fn note(&self, record: &Record) {
+        if let Err(error) = self.journal.append(record) {
+            self.findings
+                .warn(".".into(), format!("{error}; an interrupted copy will have to compare contents"));
+        }
+    }
+
+    /// Notes the size of an entry's file, once it is known.
+    pub fn see(&self, entry: &mut Entry, size: u64) {
+        if size > entry.seen {
+            bump(&self.control.inner.bytes_seen, size - entry.seen);
+            entry.seen = size;
+        }
+    }
+
+    /// An entry is finished: verified, under its name.
+    pub fn finish(&self, entry: &Entry, key: Option<Key>, outcome: &Outcome) {
+        let counters = &self.control.inner;
+        let mut crc = 0;
+        match outcome {
+            Outcome::Copied { size, crc: sum } | Outcome::Skipped { size, crc: sum } => {
+                crc = *sum;
+                bump(&self.totals.files, 1);
+                bump(&self.totals.bytes, *size);
+            }
+            Outcome::Link | Outcome::Symlink => bump(&self.totals.links, 1),
+            Outcome::Special => bump(&self.totals.specials, 1),
+            Outcome::LeftOut => {}
+        }
+        if let Outcome::Skipped { size, .. } = outcome {
+            bump(&self.totals.skipped, *size);
+            bump(&counters.files_skipped, 1);
+        }
+        bump(&counters.bytes_done, entry.seen.saturating_sub(entry.credited));
+        bump(&counters.files_done, 1);
+        if let Some(key) = key {
+            let leader = Leader { dir: entry.dir.clone(), name: entry.to.clone(), crc };
+            self.sched.again(self.links.done(key, leader));
+        }
+        self.one_less(entry.dir.clone());
+    }
+
+    /// An entry could not be copied: tries again when its source or the storage may have
+    /// been at fault only this time, else reports it.
+    pub fn give_up(&self, mut entry: Entry, key: Option<Key>, failure: Failure) {
+        let waiting = key.map(|key| self.links.abandon(key));
+        let again =
+            matches!(failure, Failure::Changed | Failure::Mismatch) && entry.attempt + 1 < ATTEMPTS_MAX;
+        if matches!(failure, Failure::Cancelled) {
+            return;
+        }
+        if again {
+            entry.attempt += 1;
+            self.sched.again(vec![entry]);
+        } else {
+            bump(&self.totals.bytes, entry.seen);
+            self.report_error(&entry.dir, entry.path(), &failure);
+            self.one_less(entry.dir);
+        }
+        self.sched.again(waiting.unwrap_or_default());
+    }
+
+    pub fn report_error(&self, dir: &DirNode, path: String, failure: &Failure) {
+        dir.failed.store(true, Ordering::Release);
+        self.findings.error(StageError::new(path, failure));
+    }
+
+    /// One entry (or the listing) of `node` is finished, and with the last the directory,
+    /// and so on up.
+    pub fn one_less(&self, mut node: Arc<DirNode>) {
+        while node.finish_one() {
+            self.finish_dir(&node);
+            match &node.parent {
+                Some(parent) => node = parent.clone(),
+                None => return self.sched.set_done(),
+            }
+        }
+    }
+
+    fn report(self, start: Instant) -> StageReport {
+        let cancelled = self.is_cancelled();
+        let walked_all = self.sched.is_done();
+        self.control.inner.set_phase(Phase::Finishing);
+        if !cancelled && let Err(error) = self.dst.fsync_all() {
+            self.findings.error(StageError::new(".".into(), &Failure::target(error)));
+        }
+        if self.sched.is_aborted() {
+            let failure = Failure::target(EndError::new("copy", Errno::ECANCELED));
+            self.findings.error(StageError::new(".".into(), &failure));
+        }
+        let load = |counter: &AtomicU64| counter.load(Ordering::Acquire);
+        let walked = self.sched.walked().unwrap_or_else(Instant::now);
+        let mut report = StageReport {
+            files: load(&self.totals.files),
+            dirs: load(&self.totals.dirs),
+            links: load(&self.totals.links),
+            specials: load(&self.totals.specials),
+            bytes_total: load(&self.totals.bytes),
+            bytes_copied: load(&self.control.inner.bytes_copied),
+            bytes_skipped: load(&self.totals.skipped),
+            holes: load(&self.totals.holes),
+            seconds_index: walked.duration_since(start).as_secs_f64(),
+            ..StageReport::default()
+        };
+        self.findings.into_report(&mut report);
+        report.complete = walked_all && !cancelled && report.error_count == 0;
+        if report.complete {
+            if let Err(error) = self.journal.remove() {
+                let text = format!("the journal could not be removed: {error}");
+                report.warnings.push(crate::StageWarning { path: ".".into(), text });
+                report.warning_count += 1;
+            }
+        } else {
+            self.journal.sync();
+        }
+        report
+    }
+
+    fn claim(&self, large: &Arc<crate::large::Large>) -> Option<Claim> {
+        large.claim(self.src)
+    }
+}
+
+fn check_names(what: &What) -> Result<(), Failure> {
+    let What::Entry { from, to } = what else { return Ok(()) };
+    for name in [from, to] {
+        if matches!(name.as_slice(), b"" | b"." | b"..") || name.contains(&b'/') || name.contains(&0) {
+            return Err(Failure::Refused(format!(
+                "'{}' is not the name of an entry",
+                crate::show_bytes(name)
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Names a copy by its ends, so that a rerun finds its journal.
+fn job_id(src: &dyn End, dst: &dyn End, what: &What) -> [u8; 16] {
+    let mut hasher = Sha256::new();
+    let (from, to) = match what {
+        What::Tree => (&b""[..], &b""[..]),
+        What::Entry { from, to } => (from.as_slice(), to.as_slice()),
+    };
+    for part in [&src.identity()[..], from, &dst.identity()[..], to] {
+        hasher.update((part.len() as u64).to_le_bytes());
+        hasher.update(part);
+    }
+    first_16(&hasher.finalize())
+}

@@ -1,0 +1,51 @@
+//! A limit on bytes per second.
+
+use crate::sync::lock;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// Seconds of the rate that may be saved up while nothing is sent.
+const BURST_SECONDS: f64 = 0.1;
+
+/// A token bucket that may go into debt: whoever takes more than there is waits the debt
+/// off, so blocks larger than the bucket pass as well.
+pub(crate) struct Bucket {
+    rate: f64,
+    state: Mutex<State>,
+}
+
+struct State {
+    tokens: f64,
+    last: Instant,
+}
+
+impl Bucket {
+    pub fn new(bytes_per_second: u64, now: Instant) -> Bucket {
+        Bucket { rate: bytes_per_second.max(1) as f64, state: Mutex::new(State { tokens: 0.0, last: now }) }
+    }
+
+    /// Takes `bytes`; how long to wait before going on.
+    pub fn take(&self, bytes: u64, now: Instant) -> Duration {
+        let mut state = lock(&self.state);
+        let earned = now.saturating_duration_since(state.last).as_secs_f64() * self.rate;
+        state.last = now;
+        state.tokens = (state.tokens + earned).min(self.rate * BURST_SECONDS) - bytes as f64;
+        Duration::from_secs_f64((-state.tokens).max(0.0) / self.rate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_holds_over_time_and_idle_time_saves_up_little() {
+        let start = Instant::now();
+        let bucket = Bucket::new(1000, start);
+        assert_eq!(bucket.take(500, start), Duration::from_millis(500));
+        assert_eq!(bucket.take(500, start), Duration::from_secs(1));
+        let later = start + Duration::from_secs(100);
+        assert_eq!(bucket.take(100, later), Duration::ZERO);
+        assert_eq!(bucket.take(1000, later), Duration::from_secs(1));
+    }
+}

@@ -1,0 +1,536 @@
+//! A local directory as an end of a copy.
+//!
+//! Every call goes through a directory's descriptor and one name. A tree may be deeper than
+//! the descriptors a process has, so only the most recently used directories are open; the
+//! others are opened again step by step from the nearest open one, and each step is checked
+//! to lead to the same directory as before.
+
+use crate::end::{At, Cursor, DirRef, End, EndError, EndResult, FileRef, Item, Meta, Rights, SetMeta, Xattr};
+use crate::sync::lock;
+use rustix::fs::{
+    self, AtFlags, FileType, Gid, Mode, OFlags, RawDir, SeekFrom, Stat, Timespec, Timestamps, Uid, XattrFlags,
+};
+use rustix::io::Errno as Sys;
+use std::collections::VecDeque;
+use std::num::NonZeroU64;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use tidepool_types::{Errno, FileKind, TimeSpec};
+
+/// Directories kept open per end. Low enough for the usual limit of 1024 descriptors with
+/// two ends and eight workers.
+const OPEN_DIRS_MAX: usize = 192;
+/// Bytes asked for in one listing call: about a thousand entries.
+const LIST_BYTES: usize = 32 * 1024;
+/// Largest list of attribute names, and largest value, that the kernel hands out.
+const XATTR_BUFFER: usize = 64 * 1024;
+
+const DIR_FLAGS: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// A directory below (or at) the root of a [`LocalEnd`].
+pub struct LocalDir {
+    parent: Option<Arc<LocalDir>>,
+    name: Box<[u8]>,
+    key: (u64, u64),
+    fd: Mutex<Option<Arc<OwnedFd>>>,
+    /// Used since the cache last looked.
+    used: AtomicBool,
+}
+
+impl Drop for LocalDir {
+    fn drop(&mut self) {
+        // By hand, because dropping a chain of half a million parents recursively would
+        // overflow the stack.
+        let mut next = self.parent.take();
+        while let Some(mut dir) = next.and_then(Arc::into_inner) {
+            next = dir.parent.take();
+        }
+    }
+}
+
+/// A local directory. Relative paths are resolved when it is opened.
+pub struct LocalEnd {
+    path: PathBuf,
+    root: Arc<LocalDir>,
+    open: Mutex<VecDeque<Weak<LocalDir>>>,
+    rights: Rights,
+}
+
+fn fail(operation: &'static str) -> impl Fn(Sys) -> EndError {
+    move |errno| EndError::new(operation, Errno(errno.raw_os_error()))
+}
+
+impl LocalEnd {
+    /// An existing directory.
+    pub fn open(path: &Path) -> EndResult<LocalEnd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = fs::open(path, flags, Mode::empty()).map_err(fail("open directory"))?;
+        let stat = fs::fstat(&fd).map_err(fail("stat"))?;
+        let root = LocalDir {
+            parent: None,
+            name: Box::default(),
+            key: key_of(&stat),
+            fd: Mutex::new(Some(Arc::new(fd))),
+            used: AtomicBool::new(true),
+        };
+        let rights = Rights {
+            root: rustix::process::geteuid().is_root(),
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+        };
+        let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
+        Ok(LocalEnd { path, root: Arc::new(root), open: Mutex::default(), rights })
+    }
+
+    /// A directory that is made, with its parents, when it is missing.
+    pub fn create(path: &Path) -> EndResult<LocalEnd> {
+        std::fs::create_dir_all(path).map_err(|e| EndError::new("make directory", Errno::from(e)))?;
+        LocalEnd::open(path)
+    }
+
+    fn local<'a>(&self, dir: &'a DirRef) -> EndResult<&'a Arc<LocalDir>> {
+        match dir {
+            DirRef::Local(dir) => Ok(dir),
+            DirRef::Pool(_) => Err(EndError::new("use a directory of another end", Errno::EBADF)),
+        }
+    }
+
+    fn dir_fd(&self, dir: &DirRef) -> EndResult<Arc<OwnedFd>> {
+        self.fd_of(self.local(dir)?)
+    }
+
+    /// The directory's descriptor, opened again if it was closed meanwhile.
+    fn fd_of(&self, dir: &Arc<LocalDir>) -> EndResult<Arc<OwnedFd>> {
+        let mut closed = Vec::new();
+        let mut at = dir;
+        let mut fd = loop {
+            at.used.store(true, Ordering::Relaxed);
+            if let Some(fd) = lock(&at.fd).clone() {
+                break fd;
+            }
+            closed.push(at);
+            at = at.parent.as_ref().expect("the root is never closed");
+        };
+        for step in closed.into_iter().rev() {
+            let opened =
+                fs::openat(&fd, &*step.name, DIR_FLAGS, Mode::empty()).map_err(fail("open directory"))?;
+            fd = self.keep_checked(step, opened)?;
+        }
+        Ok(fd)
+    }
+
+    /// Keeps a descriptor that is meant to be `dir`, after checking that it is.
+    fn keep_checked(&self, dir: &Arc<LocalDir>, opened: OwnedFd) -> EndResult<Arc<OwnedFd>> {
+        let stat = fs::fstat(&opened).map_err(fail("stat"))?;
+        if key_of(&stat) != dir.key {
+            let detail = "the directory was replaced by another one meanwhile".to_string();
+            return Err(EndError { errno: Errno::ESTALE, operation: "open directory", detail: Some(detail) });
+        }
+        Ok(self.keep(dir, opened))
+    }
+
+    fn keep(&self, dir: &Arc<LocalDir>, opened: OwnedFd) -> Arc<OwnedFd> {
+        let fd = Arc::new(opened);
+        *lock(&dir.fd) = Some(fd.clone());
+        let mut open = lock(&self.open);
+        open.push_back(Arc::downgrade(dir));
+        // A directory used since the last look gets one more round.
+        let mut spared = 0;
+        while open.len() > OPEN_DIRS_MAX {
+            let Some(oldest) = open.pop_front() else { break };
+            let Some(dir) = oldest.upgrade() else { continue };
+            if dir.used.swap(false, Ordering::Relaxed) && spared < OPEN_DIRS_MAX {
+                spared += 1;
+                open.push_back(oldest);
+            } else {
+                lock(&dir.fd).take();
+            }
+        }
+        fd
+    }
+
+    fn open_file(
+        &self,
+        dir: &DirRef,
+        name: &[u8],
+        flags: OFlags,
+        operation: &'static str,
+    ) -> EndResult<FileRef> {
+        let dir = self.dir_fd(dir)?;
+        // O_NONBLOCK: a FIFO in the place of a file must not make us wait for a writer.
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let fd = fs::openat(&dir, name, flags, Mode::from_raw_mode(0o600)).map_err(fail(operation))?;
+        Ok(FileRef::Local(Arc::new(fd)))
+    }
+
+    /// A path that reaches an object without following it, for calls that have no *at form.
+    fn proc_path(dir: &OwnedFd, name: &[u8]) -> Vec<u8> {
+        let mut path = format!("/proc/self/fd/{}/", dir.as_raw_fd()).into_bytes();
+        path.extend_from_slice(name);
+        path
+    }
+}
+
+fn file_fd(file: &FileRef) -> EndResult<&OwnedFd> {
+    match file {
+        FileRef::Local(fd) => Ok(fd),
+        FileRef::Pool(_) => Err(EndError::new("use a file of another end", Errno::EBADF)),
+    }
+}
+
+#[allow(clippy::unnecessary_cast, reason = "the types of struct stat differ between architectures")]
+fn key_of(stat: &Stat) -> (u64, u64) {
+    (stat.st_dev as u64, stat.st_ino as u64)
+}
+
+#[allow(clippy::unnecessary_cast, reason = "the types of struct stat differ between architectures")]
+fn meta_of(stat: &Stat) -> EndResult<Meta> {
+    let time = |sec, nsec| TimeSpec { sec, nsec };
+    let mode = stat.st_mode as u32;
+    let (dev, ino) = key_of(stat);
+    Ok(Meta {
+        dev,
+        ino,
+        kind: FileKind::from_mode(mode).map_err(|errno| EndError::new("stat", errno))?,
+        mode: mode & 0o7777,
+        nlink: stat.st_nlink as u64,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        size: stat.st_size as u64,
+        stored: (stat.st_blocks as u64).saturating_mul(512),
+        rdev: stat.st_rdev as u64,
+        atime: time(stat.st_atime as i64, stat.st_atime_nsec as u32),
+        mtime: time(stat.st_mtime as i64, stat.st_mtime_nsec as u32),
+        ctime: time(stat.st_ctime as i64, stat.st_ctime_nsec as u32),
+    })
+}
+
+fn kind_of(file_type: FileType) -> Option<FileKind> {
+    Some(match file_type {
+        FileType::RegularFile => FileKind::Regular,
+        FileType::Directory => FileKind::Directory,
+        FileType::Symlink => FileKind::Symlink,
+        FileType::Fifo => FileKind::Fifo,
+        FileType::Socket => FileKind::Socket,
+        FileType::CharacterDevice => FileKind::CharDevice,
+        FileType::BlockDevice => FileKind::BlockDevice,
+        FileType::Unknown => return None,
+    })
+}
+
+/// Kind and size of a listed entry. Sizes are asked for here, while the directory is hot:
+/// progress needs them long before the file is opened.
+fn item_of(dir: &OwnedFd, name: &[u8], kind: Option<FileKind>) -> Item {
+    let mut item = Item { name: name.into(), kind, size: None };
+    if matches!(kind, None | Some(FileKind::Regular))
+        && let Ok(meta) =
+            fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map_err(fail("stat")).and_then(|s| meta_of(&s))
+    {
+        item.kind = Some(meta.kind);
+        item.size = (meta.kind == FileKind::Regular).then_some(meta.size);
+    }
+    item
+}
+
+fn list_page(dir: &OwnedFd) -> Result<(Vec<Item>, Option<u64>), Sys> {
+    let mut buffer = Vec::with_capacity(LIST_BYTES);
+    let mut raw = RawDir::new(dir, buffer.spare_capacity_mut());
+    let mut items = Vec::new();
+    let mut next = None;
+    while let Some(entry) = raw.next() {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        next = Some(entry.next_entry_cookie());
+        if !matches!(name, b"." | b"..") {
+            items.push(item_of(dir, name, kind_of(entry.file_type())));
+        }
+        if raw.is_buffer_empty() {
+            break;
+        }
+    }
+    Ok((items, next))
+}
+
+fn xattr_names(at: At<'_>, end: &LocalEnd) -> EndResult<Vec<u8>> {
+    let mut names = Vec::with_capacity(XATTR_BUFFER);
+    let buffer = rustix::buffer::spare_capacity(&mut names);
+    let listed = match at {
+        At::File(file) => fs::flistxattr(file_fd(file)?, buffer),
+        At::Dir(dir) => fs::flistxattr(&*end.dir_fd(dir)?, buffer),
+        At::Name(dir, name) => fs::llistxattr(LocalEnd::proc_path(&*end.dir_fd(dir)?, name), buffer),
+    };
+    match listed {
+        Ok(_) => Ok(names),
+        Err(Sys::OPNOTSUPP | Sys::NOSYS) => Ok(Vec::new()),
+        Err(errno) => Err(fail("list attributes")(errno)),
+    }
+}
+
+fn xattr_value(at: At<'_>, end: &LocalEnd, name: &[u8]) -> EndResult<Option<Vec<u8>>> {
+    let mut value = Vec::with_capacity(XATTR_BUFFER);
+    let buffer = rustix::buffer::spare_capacity(&mut value);
+    let got = match at {
+        At::File(file) => fs::fgetxattr(file_fd(file)?, name, buffer),
+        At::Dir(dir) => fs::fgetxattr(&*end.dir_fd(dir)?, name, buffer),
+        At::Name(dir, file) => fs::lgetxattr(LocalEnd::proc_path(&*end.dir_fd(dir)?, file), name, buffer),
+    };
+    match got {
+        Ok(_) => Ok(Some(value)),
+        Err(Sys::NODATA) => Ok(None),
+        Err(errno) => Err(fail("read attribute")(errno)),
+    }
+}
+
+fn timestamps(times: (TimeSpec, TimeSpec)) -> Timestamps {
+    let spec = |t: TimeSpec| Timespec { tv_sec: t.sec, tv_nsec: t.nsec.into() };
+    Timestamps { last_access: spec(times.0), last_modification: spec(times.1) }
+}
+
+fn set_open(fd: &OwnedFd, set: &SetMeta) -> EndResult<()> {
+    if let Some((uid, gid)) = set.owner {
+        fs::fchown(fd, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid))).map_err(fail("set owner"))?;
+    }
+    if let Some(mode) = set.mode {
+        fs::fchmod(fd, Mode::from_raw_mode(mode)).map_err(fail("set mode"))?;
+    }
+    set.times.map_or(Ok(()), |times| fs::futimens(fd, &timestamps(times)).map_err(fail("set times")))
+}
+
+fn set_named(dir: &OwnedFd, name: &[u8], set: &SetMeta) -> EndResult<()> {
+    let nofollow = AtFlags::SYMLINK_NOFOLLOW;
+    if let Some((uid, gid)) = set.owner {
+        fs::chownat(dir, name, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)), nofollow)
+            .map_err(fail("set owner"))?;
+    }
+    if let Some(mode) = set.mode {
+        // Follows links; the engine never sets the mode of one.
+        fs::chmodat(dir, name, Mode::from_raw_mode(mode), AtFlags::empty()).map_err(fail("set mode"))?;
+    }
+    set.times.map_or(Ok(()), |times| {
+        fs::utimensat(dir, name, &timestamps(times), nofollow).map_err(fail("set times"))
+    })
+}
+
+impl End for LocalEnd {
+    fn describe(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn identity(&self) -> Vec<u8> {
+        [b"local:", self.path.as_os_str().as_bytes()].concat()
+    }
+
+    fn rights(&self) -> Rights {
+        self.rights
+    }
+
+    fn reads_touch_atime(&self) -> bool {
+        true
+    }
+
+    fn root(&self) -> DirRef {
+        DirRef::Local(self.root.clone())
+    }
+
+    fn open_dir(&self, dir: &DirRef, name: &[u8]) -> EndResult<DirRef> {
+        let parent = self.local(dir)?;
+        let fd = self.fd_of(parent)?;
+        let opened = fs::openat(&fd, name, DIR_FLAGS, Mode::empty()).map_err(fail("open directory"))?;
+        let stat = fs::fstat(&opened).map_err(fail("stat"))?;
+        let child = Arc::new(LocalDir {
+            parent: Some(parent.clone()),
+            name: name.into(),
+            key: key_of(&stat),
+            fd: Mutex::new(None),
+            used: AtomicBool::new(true),
+        });
+        self.keep(&child, opened);
+        Ok(DirRef::Local(child))
+    }
+
+    fn leave_dir(&self, dir: &DirRef) {
+        let DirRef::Local(dir) = dir else { return };
+        let Some(parent) = &dir.parent else { return };
+        let Some(fd) = lock(&dir.fd).take() else { return };
+        // One step up is cheaper than all steps down from the root; a failure means only
+        // that the steps down are taken.
+        if lock(&parent.fd).is_none()
+            && let Ok(up) = fs::openat(&fd, "..", DIR_FLAGS, Mode::empty())
+        {
+            let _ = self.keep_checked(parent, up);
+        }
+    }
+
+    fn list(&self, dir: &DirRef, from: &Cursor) -> EndResult<(Vec<Item>, Option<Cursor>)> {
+        let fd = self.dir_fd(dir)?;
+        let cookie = match from {
+            Cursor::Local(cookie) => *cookie,
+            _ => 0,
+        };
+        fs::seek(&fd, SeekFrom::Start(cookie)).map_err(fail("list"))?;
+        let (items, next) = list_page(&fd).map_err(fail("list"))?;
+        Ok((items, next.map(Cursor::Local)))
+    }
+
+    fn stat(&self, at: At<'_>) -> EndResult<Meta> {
+        let stat = match at {
+            At::File(file) => fs::fstat(file_fd(file)?),
+            At::Dir(dir) => fs::fstat(&*self.dir_fd(dir)?),
+            At::Name(dir, name) => fs::statat(&*self.dir_fd(dir)?, name, AtFlags::SYMLINK_NOFOLLOW),
+        };
+        meta_of(&stat.map_err(fail("stat"))?)
+    }
+
+    fn read_link(&self, dir: &DirRef, name: &[u8]) -> EndResult<Vec<u8>> {
+        let fd = self.dir_fd(dir)?;
+        fs::readlinkat(&fd, name, Vec::new()).map(|t| t.into_bytes()).map_err(fail("read link"))
+    }
+
+    fn xattrs(&self, at: At<'_>) -> EndResult<Vec<Xattr>> {
+        let names = xattr_names(at, self)?;
+        let mut found = Vec::new();
+        for name in names.split(|b| *b == 0).filter(|n| !n.is_empty()) {
+            if let Some(value) = xattr_value(at, self, name)? {
+                found.push((name.to_vec(), value));
+            }
+        }
+        Ok(found)
+    }
+
+    fn open_read(&self, dir: &DirRef, name: &[u8]) -> EndResult<FileRef> {
+        match self.open_file(dir, name, OFlags::RDONLY | OFlags::NOATIME, "open") {
+            // Only the owner may leave the access time alone.
+            Err(error) if error.errno == Errno::EPERM => self.open_file(dir, name, OFlags::RDONLY, "open"),
+            other => other,
+        }
+    }
+
+    fn read(&self, file: &FileRef, offset: u64, buf: &mut [u8]) -> EndResult<usize> {
+        let fd = file_fd(file)?;
+        let mut done = 0;
+        while done < buf.len() {
+            match rustix::io::pread(fd, &mut buf[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(Sys::INTR) => {}
+                Err(errno) => return Err(fail("read")(errno)),
+            }
+        }
+        Ok(done)
+    }
+
+    fn next_data(&self, file: &FileRef, offset: u64) -> EndResult<Option<u64>> {
+        match fs::seek(file_fd(file)?, SeekFrom::Data(offset)) {
+            Ok(at) => Ok(Some(at)),
+            Err(Sys::NXIO) => Ok(None),
+            // A file system without holes to tell of: all is data.
+            Err(Sys::INVAL | Sys::OPNOTSUPP) => Ok(Some(offset)),
+            Err(errno) => Err(fail("find data")(errno)),
+        }
+    }
+
+    fn next_hole(&self, file: &FileRef, offset: u64, limit: u64) -> EndResult<u64> {
+        match fs::seek(file_fd(file)?, SeekFrom::Hole(offset)) {
+            Ok(at) => Ok(at.min(limit)),
+            Err(Sys::NXIO | Sys::INVAL | Sys::OPNOTSUPP) => Ok(limit),
+            Err(errno) => Err(fail("find hole")(errno)),
+        }
+    }
+
+    fn drop_cache(&self, file: &FileRef, offset: u64, len: u64) {
+        if let (Ok(fd), Some(len)) = (file_fd(file), NonZeroU64::new(len)) {
+            // Advice only; the verification reads in any case.
+            let _ = fs::fadvise(fd, offset, Some(len), fs::Advice::DontNeed);
+        }
+    }
+
+    fn create(&self, dir: &DirRef, name: &[u8]) -> EndResult<FileRef> {
+        self.open_file(dir, name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, "create")
+    }
+
+    fn open_write(&self, dir: &DirRef, name: &[u8]) -> EndResult<FileRef> {
+        self.open_file(dir, name, OFlags::RDWR, "open")
+    }
+
+    fn write(&self, file: &FileRef, offset: u64, data: &[u8]) -> EndResult<usize> {
+        let fd = file_fd(file)?;
+        loop {
+            match rustix::io::pwrite(fd, data, offset) {
+                Err(Sys::INTR) => {}
+                other => return other.map_err(fail("write")),
+            }
+        }
+    }
+
+    fn truncate(&self, file: &FileRef, size: u64) -> EndResult<()> {
+        fs::ftruncate(file_fd(file)?, size).map_err(fail("set size"))
+    }
+
+    fn fsync(&self, file: &FileRef) -> EndResult<()> {
+        fs::fsync(file_fd(file)?).map_err(fail("fsync"))
+    }
+
+    fn fsync_dir(&self, dir: &DirRef) -> EndResult<()> {
+        match fs::fsync(&*self.dir_fd(dir)?) {
+            // Some file systems have nothing to sync in a directory and say so.
+            Ok(()) | Err(Sys::INVAL) => Ok(()),
+            Err(errno) => Err(fail("fsync directory")(errno)),
+        }
+    }
+
+    fn fsync_all(&self) -> EndResult<()> {
+        Ok(())
+    }
+
+    fn make_dir(&self, dir: &DirRef, name: &[u8]) -> EndResult<()> {
+        fs::mkdirat(&*self.dir_fd(dir)?, name, Mode::from_raw_mode(0o700)).map_err(fail("make directory"))
+    }
+
+    fn make_symlink(&self, dir: &DirRef, name: &[u8], target: &[u8]) -> EndResult<()> {
+        fs::symlinkat(target, &*self.dir_fd(dir)?, name).map_err(fail("make link"))
+    }
+
+    fn make_node(&self, dir: &DirRef, name: &[u8], kind: FileKind, rdev: u64) -> EndResult<()> {
+        let file_type = FileType::from_raw_mode(kind.mode_bits());
+        fs::mknodat(&*self.dir_fd(dir)?, name, file_type, Mode::from_raw_mode(0o600), rdev)
+            .map_err(fail("make node"))
+    }
+
+    fn make_link(&self, old: (&DirRef, &[u8]), new: (&DirRef, &[u8])) -> EndResult<()> {
+        let (old_fd, new_fd) = (self.dir_fd(old.0)?, self.dir_fd(new.0)?);
+        fs::linkat(&*old_fd, old.1, &*new_fd, new.1, AtFlags::empty()).map_err(fail("hard link"))
+    }
+
+    fn rename(&self, dir: &DirRef, from: &[u8], to: &[u8]) -> EndResult<()> {
+        let fd = self.dir_fd(dir)?;
+        fs::renameat(&*fd, from, &*fd, to).map_err(fail("rename"))
+    }
+
+    fn unlink(&self, dir: &DirRef, name: &[u8]) -> EndResult<()> {
+        fs::unlinkat(&*self.dir_fd(dir)?, name, AtFlags::empty()).map_err(fail("remove"))
+    }
+
+    fn set_meta(&self, at: At<'_>, set: &SetMeta) -> EndResult<()> {
+        match at {
+            At::File(file) => set_open(file_fd(file)?, set),
+            At::Dir(dir) => set_open(&*self.dir_fd(dir)?, set),
+            At::Name(dir, name) => set_named(&*self.dir_fd(dir)?, name, set),
+        }
+    }
+
+    fn set_xattr(&self, at: At<'_>, name: &[u8], value: &[u8]) -> EndResult<()> {
+        let flags = XattrFlags::empty();
+        match at {
+            At::File(file) => fs::fsetxattr(file_fd(file)?, name, value, flags),
+            At::Dir(dir) => fs::fsetxattr(&*self.dir_fd(dir)?, name, value, flags),
+            At::Name(dir, file) => {
+                fs::lsetxattr(LocalEnd::proc_path(&*self.dir_fd(dir)?, file), name, value, flags)
+            }
+        }
+        .map_err(fail("set attribute"))
+    }
+}

@@ -1,0 +1,68 @@
+//! What to copy and how.
+
+use std::path::PathBuf;
+
+/// Most workers chosen without being asked for.
+pub const WORKERS_DEFAULT_MAX: usize = 8;
+/// Most workers at all.
+pub const WORKERS_MAX: usize = 256;
+
+/// What is copied from the root of one end to the root of the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// The content of the root directory, and the attributes of the root itself.
+    Tree,
+    /// One entry of the root directory, of any kind, under a name of its own.
+    Entry { from: Vec<u8>, to: Vec<u8> },
+}
+
+/// How to copy.
+#[derive(Clone, Debug)]
+pub struct StageOptions {
+    /// Threads; 0 for two per processor, at most [`WORKERS_DEFAULT_MAX`].
+    pub workers: usize,
+    /// Read each file back from the destination and compare checksums before it gets its name.
+    pub verify: bool,
+    /// Take a file of equal size and modification time for the same without looking inside.
+    pub trust_mtime: bool,
+    /// Directory of journals, local to the copier and in neither tree. Without one an
+    /// interrupted copy finds out by comparing contents what is finished, and large files
+    /// start anew.
+    pub journal_dir: Option<PathBuf>,
+    /// Bytes per second over all workers.
+    pub bandwidth: Option<u64>,
+    /// Remove temporary files when cancelled, instead of keeping them to resume.
+    pub clean_on_cancel: bool,
+    /// Only count.
+    pub dry_run: bool,
+    /// Count the source ahead of copying it, on a thread of its own, so that progress and the
+    /// time left are known early. Costs a second listing of the source.
+    pub count_ahead: bool,
+}
+
+impl Default for StageOptions {
+    fn default() -> StageOptions {
+        StageOptions {
+            workers: 0,
+            verify: true,
+            trust_mtime: false,
+            journal_dir: None,
+            bandwidth: None,
+            clean_on_cancel: false,
+            dry_run: false,
+            count_ahead: false,
+        }
+    }
+}
+
+impl StageOptions {
+    pub(crate) fn worker_count(&self) -> usize {
+        match self.workers {
+            0 => {
+                let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+                (2 * cores).min(WORKERS_DEFAULT_MAX)
+            }
+            count => count.min(WORKERS_MAX),
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What is neither a regular file nor a directory.
+
+use crate::end::{At, Meta};
+use crate::job::{Job, Outcome};
+use crate::links::{Claimed, Key};
+use crate::report::Failure;
+use crate::tree::Entry;
+use tidepool_types::{Errno, FileKind};
+
+impl Job<'_> {
+    /// Copies a symbolic link, FIFO or device node, or leaves it out with a warning.
+    pub fn other(&self, entry: &Entry, kind: FileKind) {
+        let mut key = None;
+        match self.copy_other(entry, kind, &mut key) {
+            Ok(Some(outcome)) => self.finish(entry, key, &outcome),
+            Ok(None) => {}
+            Err(failure) => self.give_up(entry.clone(), key, failure),
+        }
+    }
+
+    fn leave_out(&self, entry: &Entry, why: &str) -> Option<Outcome> {
+        self.findings.warn(entry.path(), why.into());
+        Some(Outcome::LeftOut)
+    }
+
+    fn copy_other(
+        &self,
+        entry: &Entry,
+        kind: FileKind,
+        key: &mut Option<Key>,
+    ) -> Result<Option<Outcome>, Failure> {
+        let device = matches!(kind, FileKind::CharDevice | FileKind::BlockDevice);
+        if kind == FileKind::Socket {
+            return Ok(self.leave_out(entry, "a socket means nothing without its process; left out"));
+        }
+        if device && !self.dst.rights().root {
+            return Ok(self.leave_out(entry, "only root can make device nodes; left out"));
+        }
+        let meta = self.src.stat(At::Name(&entry.dir.src, &entry.from)).map_err(Failure::source)?;
+        if meta.kind != kind {
+            return Err(Failure::Changed);
+        }
+        if meta.nlink > 1 {
+            match self.links.claim(meta.key(), entry) {
+                Claimed::Lead => *key = Some(meta.key()),
+                Claimed::Parked => return Ok(None),
+                Claimed::Link(leader) => {
+                    self.link_to(entry, &leader)?;
+                    return Ok(Some(Outcome::Link));
+                }
+            }
+        }
+        match self.make_other(entry, &meta) {
+            Err(Failure::End { error, .. }) if device && error.errno == Errno::EPERM => {
+                if let Some(key) = key.take() {
+                    self.sched.again(self.links.abandon(key));
+                }
+                Ok(self.leave_out(entry, "the destination refuses device nodes; left out"))
+            }
+            Err(failure) => Err(failure),
+            Ok(()) if kind == FileKind::Symlink => Ok(Some(Outcome::Symlink)),
+            Ok(()) => Ok(Some(Outcome::Special)),
+        }
+    }
+
+    fn make_other(&self, entry: &Entry, meta: &Meta) -> Result<(), Failure> {
+        let target = match meta.kind {
+            FileKind::Symlink => {
+                Some(self.src.read_link(&entry.dir.src, &entry.from).map_err(Failure::source)?)
+            }
+            _ => None,
+        };
+        if let Some(there) = self.there(entry)?
+            && self.is_same(entry, meta, &there, target.as_deref())?
+        {
+            return self.dress(entry, &entry.to, meta);
+        }
+        let (dir, part) = (&entry.dir.dst, self.part_name(entry));
+        self.over_leftover(entry, &part, || match &target {
+            Some(target) => self.dst.make_symlink(dir, &part, target),
+            None => self.dst.make_node(dir, &part, meta.kind, meta.rdev),
+        })?;
+        let named =
+            self.dress(entry, &part, meta).and_then(|()| self.check_named(entry, meta, target.as_deref()));
+        let named = named.and_then(|()| self.dst.rename(dir, &part, &entry.to).map_err(Failure::target));
+        if named.is_err() {
+            // The first error is the one to tell; a rerun removes the file.
+            let _ = self.dst.unlink(dir, &part);
+        }
+        named
+    }
+
+    fn is_same(
+        &self,
+        entry: &Entry,
+        meta: &Meta,
+        there: &Meta,
+        target: Option<&[u8]>,
+    ) -> Result<bool, Failure> {
+        let shared = there.nlink > 1 && meta.nlink == 1;
+        if there.kind != meta.kind || shared {
+            return Ok(false);
+        }
+        match target {
+            Some(target) => {
+                let theirs = self.dst.read_link(&entry.dir.dst, &entry.to).map_err(Failure::target)?;
+                Ok(theirs == target)
+            }
+            None => Ok(meta.kind == FileKind::Fifo || there.rdev == meta.rdev),
+        }
+    }
+
+    fn dress(&self, entry: &Entry, name: &[u8], meta: &Meta) -> Result<(), Failure> {
+        let from = At::Name(&entry.dir.src, &entry.from);
+        self.copy_attributes(&|| entry.path(), from, At::Name(&entry.dir.dst, name), meta)
+    }
+
+    /// The source is still what was copied. A link that was pointed elsewhere meanwhile is
+    /// another object; following its old target would be no copy of anything.
+    fn check_named(&self, entry: &Entry, meta: &Meta, target: Option<&[u8]>) -> Result<(), Failure> {
+        let now = self.src.stat(At::Name(&entry.dir.src, &entry.from)).map_err(Failure::source)?;
+        let same_target = match target {
+            Some(target) => {
+                self.src.read_link(&entry.dir.src, &entry.from).map_err(Failure::source)? == target
+            }
+            None => true,
+        };
+        if meta.unchanged(&now) && same_target { Ok(()) } else { Err(Failure::Changed) }
+    }
+}

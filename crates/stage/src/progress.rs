@@ -1,0 +1,229 @@
+//! Honest progress: counts that only rise, and a time left only when it can be known.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// What a copy is at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    Starting,
+    /// Listing the source; copying goes on meanwhile.
+    Walking,
+    /// All is listed.
+    Copying,
+    Finishing,
+    Complete,
+    /// Ended, not complete.
+    Failed,
+}
+
+const PHASES: [Phase; 6] =
+    [Phase::Starting, Phase::Walking, Phase::Copying, Phase::Finishing, Phase::Complete, Phase::Failed];
+
+/// A look at a copy under way.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    pub phase: Phase,
+    /// Entries other than directories that are finished: verified and under their names.
+    pub files_done: u64,
+    pub files_seen: u64,
+    /// Logical bytes that are verified (or were there before).
+    pub bytes_done: u64,
+    pub bytes_seen: u64,
+    /// `files_seen` and `bytes_seen` are all there is.
+    pub walk_complete: bool,
+    /// Bytes per second copied so far, on average; what was skipped does not count.
+    pub rate: f64,
+    /// `None` while the total or the rate is unknown.
+    pub eta: Option<Duration>,
+    /// Share of the whole; `None` while the whole is unknown. 100 only when complete.
+    pub percent: Option<f64>,
+}
+
+/// Cancels a copy and shows its progress. Clones share their state.
+#[derive(Clone, Default)]
+pub struct Control {
+    pub(crate) inner: Arc<Counters>,
+}
+
+pub(crate) struct Counters {
+    cancel: Arc<AtomicBool>,
+    started: Instant,
+    phase: AtomicU8,
+    pub files_done: AtomicU64,
+    pub files_seen: AtomicU64,
+    pub bytes_done: AtomicU64,
+    pub bytes_seen: AtomicU64,
+    pub bytes_copied: AtomicU64,
+    pub files_skipped: AtomicU64,
+    /// Totals counted ahead; 0 while unknown.
+    files_ahead: AtomicU64,
+    bytes_ahead: AtomicU64,
+    ahead_known: AtomicBool,
+    walk_complete: AtomicBool,
+    /// Highest share shown so far, in millionths.
+    shown: AtomicU64,
+}
+
+impl Default for Counters {
+    fn default() -> Counters {
+        Counters {
+            cancel: Arc::default(),
+            started: Instant::now(),
+            phase: AtomicU8::new(0),
+            files_done: AtomicU64::new(0),
+            files_seen: AtomicU64::new(0),
+            bytes_done: AtomicU64::new(0),
+            bytes_seen: AtomicU64::new(0),
+            bytes_copied: AtomicU64::new(0),
+            files_skipped: AtomicU64::new(0),
+            files_ahead: AtomicU64::new(0),
+            bytes_ahead: AtomicU64::new(0),
+            ahead_known: AtomicBool::new(false),
+            walk_complete: AtomicBool::new(false),
+            shown: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Control {
+    /// A control that is cancelled when `flag` becomes true, for signal handlers.
+    pub fn with_cancel(flag: Arc<AtomicBool>) -> Control {
+        Control { inner: Arc::new(Counters { cancel: flag, ..Counters::default() }) }
+    }
+
+    /// Ends the copy soon; what is finished stays, what is not can be resumed.
+    pub fn cancel(&self) {
+        self.inner.cancel.store(true, Ordering::Release);
+    }
+
+    pub fn is_cancelled(&self) -> bool {
+        self.inner.cancel.load(Ordering::Acquire)
+    }
+
+    pub fn progress(&self) -> Progress {
+        self.inner.snapshot(self.inner.started.elapsed())
+    }
+}
+
+impl Counters {
+    pub fn set_phase(&self, phase: Phase) {
+        // Phases come in the order of their numbers; two workers may report at once.
+        self.phase.fetch_max(phase as u8, Ordering::AcqRel);
+    }
+
+    pub fn set_walk_complete(&self) {
+        self.walk_complete.store(true, Ordering::Release);
+        self.set_phase(Phase::Copying);
+    }
+
+    pub fn set_ahead(&self, files: u64, bytes: u64) {
+        self.files_ahead.store(files, Ordering::Relaxed);
+        self.bytes_ahead.store(bytes, Ordering::Relaxed);
+        self.ahead_known.store(true, Ordering::Release);
+    }
+
+    fn totals(&self) -> Option<(u64, u64)> {
+        let seen = (self.files_seen.load(Ordering::Acquire), self.bytes_seen.load(Ordering::Acquire));
+        if self.walk_complete.load(Ordering::Acquire) {
+            return Some(seen);
+        }
+        let ahead = self.ahead_known.load(Ordering::Acquire);
+        ahead.then(|| {
+            let files = self.files_ahead.load(Ordering::Relaxed).max(seen.0);
+            (files, self.bytes_ahead.load(Ordering::Relaxed).max(seen.1))
+        })
+    }
+
+    fn snapshot(&self, elapsed: Duration) -> Progress {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Acquire);
+        let phase = PHASES[usize::from(self.phase.load(Ordering::Acquire))];
+        let (files_done, bytes_done) = (load(&self.files_done), load(&self.bytes_done));
+        let seconds = elapsed.as_secs_f64().max(1e-9);
+        let totals = self.totals();
+        let rate = load(&self.bytes_copied) as f64 / seconds;
+        let file_rate = files_done.saturating_sub(load(&self.files_skipped)) as f64 / seconds;
+        let eta = match (phase, totals) {
+            (Phase::Complete, _) => Some(Duration::ZERO),
+            (Phase::Failed, _) | (_, None) => None,
+            (_, Some((files, bytes))) => time_left(
+                (files.saturating_sub(files_done), file_rate),
+                (bytes.saturating_sub(bytes_done), rate),
+            ),
+        };
+        Progress {
+            phase,
+            files_done,
+            files_seen: load(&self.files_seen),
+            bytes_done,
+            bytes_seen: load(&self.bytes_seen),
+            walk_complete: self.walk_complete.load(Ordering::Acquire),
+            rate,
+            eta,
+            percent: totals.map(|totals| self.percent(phase, (files_done, bytes_done), totals)),
+        }
+    }
+
+    fn percent(&self, phase: Phase, done: (u64, u64), total: (u64, u64)) -> f64 {
+        if phase == Phase::Complete {
+            return 100.0;
+        }
+        let part = |done: u64, total: u64| if total == 0 { 1.0 } else { done as f64 / total as f64 };
+        let share = part(done.0, total.0).min(part(done.1, total.1)).min(0.999);
+        let millionths = (share * 1e6) as u64;
+        self.shown.fetch_max(millionths, Ordering::AcqRel).max(millionths) as f64 / 1e4
+    }
+}
+
+/// Both the files and the bytes have to get done, each at its rate; the slower decides.
+fn time_left(files: (u64, f64), bytes: (u64, f64)) -> Option<Duration> {
+    let mut longest = 0.0f64;
+    for (left, rate) in [files, bytes] {
+        if left > 0 {
+            if rate <= 0.0 {
+                return None;
+            }
+            longest = longest.max(left as f64 / rate);
+        }
+    }
+    Duration::try_from_secs_f64(longest).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_time_left_is_told_before_the_total_is_known() {
+        let counters = Counters::default();
+        counters.files_seen.store(10, Ordering::Relaxed);
+        counters.files_done.store(5, Ordering::Relaxed);
+        let before = counters.snapshot(Duration::from_secs(5));
+        assert_eq!((before.eta, before.percent), (None, None));
+        counters.set_walk_complete();
+        let after = counters.snapshot(Duration::from_secs(5));
+        assert_eq!(after.eta, Some(Duration::from_secs(5)));
+        assert_eq!(after.percent, Some(50.0));
+    }
+
+    #[test]
+    fn a_hundred_percent_are_for_the_complete_copy_only() {
+        let counters = Counters::default();
+        counters.set_walk_complete();
+        assert_eq!(counters.snapshot(Duration::from_secs(1)).percent, Some(99.9));
+        counters.set_phase(Phase::Complete);
+        assert_eq!(counters.snapshot(Duration::from_secs(1)).percent, Some(100.0));
+    }
+
+    #[test]
+    fn the_share_never_falls_when_more_is_found() {
+        let counters = Counters::default();
+        counters.set_ahead(2, 0);
+        counters.files_done.store(1, Ordering::Relaxed);
+        counters.files_seen.store(1, Ordering::Relaxed);
+        assert_eq!(counters.snapshot(Duration::from_secs(1)).percent, Some(50.0));
+        counters.files_seen.store(100, Ordering::Relaxed);
+        assert_eq!(counters.snapshot(Duration::from_secs(1)).percent, Some(50.0));
+    }
+}

@@ -1,0 +1,186 @@
+//! What the workers do next.
+//!
+//! Large files under way come first (their ranges are what all workers share), then listing
+//! as long as files are scarce, then files. Directories are a stack, so the walk is depth
+//! first and what is queued is bounded by the depth and one page per level, not by the size
+//! of the tree.
+
+use crate::end::Cursor;
+use crate::large::{Claim, Large};
+use crate::sync::lock;
+use crate::tree::{DirNode, Entry};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Files queued before listing pauses. One page more may be queued.
+pub const FILES_QUEUED_MAX: usize = 4096;
+/// How long an idle worker sleeps when nobody wakes it; bounds how late it sees a cancel.
+const IDLE_WAIT: Duration = Duration::from_millis(20);
+
+/// A step of the walk.
+pub(crate) enum DirTask {
+    Enter(Entry),
+    /// The rest of a listing.
+    List(Arc<DirNode>, Cursor),
+}
+
+/// What a worker does next.
+pub(crate) enum Next {
+    Walk(DirTask),
+    File(Entry),
+    Large(Arc<Large>, Claim),
+    /// Nothing now, maybe later.
+    Idle,
+    Done,
+}
+
+#[derive(Default)]
+struct Queues {
+    dirs: Vec<DirTask>,
+    files: VecDeque<Entry>,
+    large: Vec<Arc<Large>>,
+    walking: usize,
+    /// Entries handed out by [`Sched::next`] that a worker is at.
+    busy: usize,
+    done: bool,
+    /// When the last directory was listed.
+    walked: Option<Instant>,
+}
+
+pub(crate) struct Sched {
+    queues: Mutex<Queues>,
+    changed: Condvar,
+    walkers_max: usize,
+    /// A worker panicked: the others must not wait for it.
+    aborted: AtomicBool,
+}
+
+impl Sched {
+    pub fn new(workers: usize) -> Sched {
+        Sched {
+            queues: Mutex::default(),
+            changed: Condvar::new(),
+            walkers_max: (workers / 2).max(1),
+            aborted: AtomicBool::new(false),
+        }
+    }
+
+    pub fn abort(&self) {
+        self.aborted.store(true, Ordering::Release);
+        self.changed.notify_all();
+    }
+
+    pub fn is_aborted(&self) -> bool {
+        self.aborted.load(Ordering::Acquire)
+    }
+
+    /// Adds what a listing found. Tasks later in `dirs` are done earlier.
+    pub fn add(&self, dirs: Vec<DirTask>, files: Vec<Entry>) {
+        let mut queues = lock(&self.queues);
+        queues.dirs.extend(dirs);
+        queues.files.extend(files);
+        drop(queues);
+        self.changed.notify_all();
+    }
+
+    /// Puts files back that have to be looked at again.
+    pub fn again(&self, files: Vec<Entry>) {
+        if files.is_empty() {
+            return;
+        }
+        let mut queues = lock(&self.queues);
+        files.into_iter().for_each(|file| queues.files.push_front(file));
+        drop(queues);
+        self.changed.notify_all();
+    }
+
+    pub fn add_large(&self, large: Arc<Large>) {
+        lock(&self.queues).large.push(large);
+        self.changed.notify_all();
+    }
+
+    pub fn remove_large(&self, large: &Arc<Large>) {
+        lock(&self.queues).large.retain(|l| !Arc::ptr_eq(l, large));
+    }
+
+    /// Large files that were not finished.
+    pub fn large_left(&self) -> Vec<Arc<Large>> {
+        lock(&self.queues).large.clone()
+    }
+
+    /// More of a large file has become claimable.
+    pub fn wake(&self) {
+        self.changed.notify_all();
+    }
+
+    /// A walk step that [`Sched::next`] handed out is over. True for the last of all.
+    pub fn walk_step_over(&self) -> bool {
+        let mut queues = lock(&self.queues);
+        queues.walking -= 1;
+        let last = queues.walking == 0 && queues.dirs.is_empty() && queues.walked.is_none();
+        if last {
+            queues.walked = Some(Instant::now());
+        }
+        last
+    }
+
+    /// The entry that [`Sched::next`] handed out is finished or waits elsewhere.
+    pub fn file_step_over(&self) {
+        lock(&self.queues).busy -= 1;
+    }
+
+    /// Nothing is queued, and nobody is about to find more.
+    pub fn is_quiet(&self) -> bool {
+        let queues = lock(&self.queues);
+        queues.busy == 0 && queues.walking == 0 && queues.dirs.is_empty() && queues.files.is_empty()
+    }
+
+    pub fn set_done(&self) {
+        lock(&self.queues).done = true;
+        self.changed.notify_all();
+    }
+
+    pub fn is_done(&self) -> bool {
+        lock(&self.queues).done
+    }
+
+    pub fn walked(&self) -> Option<Instant> {
+        lock(&self.queues).walked
+    }
+
+    /// What the asking worker does next; never waits.
+    pub fn next(&self, claim: impl Fn(&Arc<Large>) -> Option<Claim>) -> Next {
+        let large = lock(&self.queues).large.clone();
+        for large in large {
+            // Claiming may ask the source for holes, so the queues are not locked here.
+            if let Some(claim) = claim(&large) {
+                return Next::Large(large, claim);
+            }
+        }
+        let mut queues = lock(&self.queues);
+        if queues.done || self.is_aborted() {
+            return Next::Done;
+        }
+        let scarce = queues.files.len() < FILES_QUEUED_MAX && queues.walking < self.walkers_max;
+        if (scarce || queues.files.is_empty())
+            && let Some(task) = queues.dirs.pop()
+        {
+            queues.walking += 1;
+            return Next::Walk(task);
+        }
+        let file = queues.files.pop_front();
+        queues.busy += usize::from(file.is_some());
+        file.map_or(Next::Idle, Next::File)
+    }
+
+    /// Waits until there may be something to do.
+    pub fn wait(&self) {
+        let queues = lock(&self.queues);
+        if queues.done || !queues.files.is_empty() || !queues.dirs.is_empty() {
+            return;
+        }
+        let _ = self.changed.wait_timeout(queues, IDLE_WAIT).unwrap_or_else(PoisonError::into_inner);
+    }
+}

@@ -1,0 +1,170 @@
+//! Listing the source and making its directories.
+
+use crate::end::{At, Cursor, Item, Meta, SetMeta};
+use crate::job::{Job, Worker, bump};
+use crate::report::Failure;
+use crate::sched::DirTask;
+use crate::tree::{DirNode, Entry, NewDir};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tidepool_types::{Errno, FileKind};
+
+/// Permission bits that a directory needs while we work in it.
+const WORKABLE: u32 = 0o700;
+
+impl Job<'_> {
+    /// One step of the walk: opens a directory, or lists a page of it.
+    pub fn walk(&self, task: DirTask) {
+        match task {
+            DirTask::List(node, cursor) => self.list(node, &cursor),
+            DirTask::Enter(entry) => match self.enter(&entry) {
+                Ok(node) => self.list(node, &Cursor::Start),
+                Err(failure) => self.give_up(entry, None, failure),
+            },
+        }
+    }
+
+    fn enter(&self, entry: &Entry) -> Result<Arc<DirNode>, Failure> {
+        let parent = &entry.dir;
+        let src = self.src.open_dir(&parent.src, &entry.from).map_err(Failure::source)?;
+        let meta = self.src.stat(At::Dir(&src)).map_err(Failure::source)?;
+        if meta.key() == self.dst_root {
+            return Err(Failure::Refused("the destination lies inside the source".into()));
+        }
+        let fresh = match self.dst.make_dir(&parent.dst, &entry.to) {
+            Ok(()) => true,
+            Err(error) if error.errno == Errno::EEXIST => false,
+            Err(error) => return Err(Failure::target(error)),
+        };
+        if !fresh {
+            self.make_workable(entry)?;
+        }
+        let dst = self.dst.open_dir(&parent.dst, &entry.to).map_err(Failure::target)?;
+        bump(&self.totals.dirs, 1);
+        let (parent, name) = (Some(parent.clone()), entry.to.clone());
+        Ok(DirNode::new(NewDir { parent, name, src, dst, meta: Some(meta), fresh }))
+    }
+
+    /// A directory that an earlier run finished may be read-only; its mode is set again when
+    /// it is finished again.
+    fn make_workable(&self, entry: &Entry) -> Result<(), Failure> {
+        let at = At::Name(&entry.dir.dst, &entry.to);
+        let there = self.dst.stat(at).map_err(Failure::target)?;
+        if there.kind != FileKind::Directory {
+            return Err(Failure::target(crate::EndError::new("make directory", Errno::ENOTDIR)));
+        }
+        let rights = self.dst.rights();
+        if rights.root || there.mode & WORKABLE == WORKABLE || there.uid != rights.uid {
+            return Ok(());
+        }
+        let set = SetMeta { mode: Some(there.mode | WORKABLE), ..SetMeta::default() };
+        self.dst.set_meta(at, &set).map_err(Failure::target)
+    }
+
+    fn list(&self, node: Arc<DirNode>, from: &Cursor) {
+        let (items, next) = match self.src.list(&node.src, from) {
+            Ok(page) => page,
+            Err(error) => {
+                self.report_error(&node, node.path(), &Failure::source(error));
+                return self.one_less(node);
+            }
+        };
+        node.add(items.len());
+        let (mut dirs, mut files) = (Vec::new(), Vec::new());
+        let more = next.is_some();
+        // Below the subdirectories in the stack: the rest waits until they are walked.
+        dirs.extend(next.map(|cursor| DirTask::List(node.clone(), cursor)));
+        for item in items {
+            let (dir, file) = self.sort_item(&node, item);
+            dirs.extend(dir);
+            files.extend(file);
+        }
+        self.sched.add(dirs, files);
+        if !more {
+            self.one_less(node);
+        }
+    }
+
+    fn sort_item(&self, node: &Arc<DirNode>, item: Item) -> (Vec<DirTask>, Vec<Entry>) {
+        let name: Arc<[u8]> = item.name.into();
+        let entry = Entry {
+            dir: node.clone(),
+            from: name.clone(),
+            to: name,
+            kind: item.kind,
+            attempt: 0,
+            deferred: false,
+            seen: 0,
+            credited: 0,
+        };
+        self.sort_entry(entry, item.size.unwrap_or(0))
+    }
+
+    /// The task that an entry found means, counted.
+    pub fn sort_entry(&self, mut entry: Entry, size: u64) -> (Vec<DirTask>, Vec<Entry>) {
+        if entry.kind == Some(FileKind::Directory) {
+            return (vec![DirTask::Enter(entry)], Vec::new());
+        }
+        bump(&self.control.inner.files_seen, 1);
+        if entry.kind == Some(FileKind::Regular) {
+            self.see(&mut entry, size);
+        }
+        (Vec::new(), vec![entry])
+    }
+
+    /// Copies what is no directory.
+    pub fn entry(&self, worker: &mut Worker, mut entry: Entry) {
+        let kind = match entry.kind {
+            Some(kind) if entry.attempt == 0 => Ok(kind),
+            // Unknown, or it changed since.
+            _ => self.src.stat(At::Name(&entry.dir.src, &entry.from)).map(|meta| meta.kind),
+        };
+        match kind {
+            Ok(FileKind::Regular) => self.regular(worker, entry),
+            Ok(FileKind::Directory) => {
+                entry.kind = Some(FileKind::Directory);
+                bump(&self.control.inner.files_done, 1);
+                self.sched.add(vec![DirTask::Enter(entry)], Vec::new());
+            }
+            Ok(kind) => self.other(&entry, kind),
+            Err(error) => self.give_up(entry, None, Failure::source(error)),
+        }
+    }
+
+    /// Everything in a directory is finished: its own attributes come last.
+    pub fn finish_dir(&self, node: &DirNode) {
+        if let Some(meta) = &node.meta
+            && let Err(failure) = self.settle_dir(node, meta)
+        {
+            self.report_error(node, node.path(), &failure);
+        }
+        if let Err(error) = self.dst.fsync_dir(&node.dst) {
+            self.report_error(node, node.path(), &Failure::target(error));
+        }
+        self.src.leave_dir(&node.src);
+        self.dst.leave_dir(&node.dst);
+    }
+
+    fn settle_dir(&self, node: &DirNode, meta: &Meta) -> Result<(), Failure> {
+        if self.journal.resumed && !node.fresh && !node.failed.load(Ordering::Acquire) {
+            self.sweep(node)?;
+        }
+        self.copy_attributes(&|| node.path(), At::Dir(&node.src), At::Dir(&node.dst), meta)?;
+        let now = self.src.stat(At::Dir(&node.src)).map_err(Failure::source)?;
+        if meta.unchanged(&now) { Ok(()) } else { Err(Failure::Changed) }
+    }
+
+    /// Removes temporary files that an earlier run of this copy left for entries that the
+    /// source no longer has.
+    fn sweep(&self, node: &DirNode) -> Result<(), Failure> {
+        let mut cursor = Some(Cursor::Start);
+        while let Some(from) = cursor {
+            let (items, next) = self.dst.list(&node.dst, &from).map_err(Failure::target)?;
+            for item in items.iter().filter(|item| self.is_our_part(&item.name)) {
+                self.dst.unlink(&node.dst, &item.name).map_err(Failure::target)?;
+            }
+            cursor = next;
+        }
+        Ok(())
+    }
+}
