@@ -11,7 +11,6 @@ mod calls;
 mod data;
 mod dirs;
 mod error;
-mod fuse_support;
 mod locks;
 mod names;
 mod open;

@@ -70,7 +70,7 @@ impl Client {
         }
         let object = self.new_object(spot, cred, new.mode, new.rdev, new.target.into());
         let entry = self.create_entry(generation, spot.dir.ino, name, object, true, false)?;
-        Ok(self.entry_attr(&entry)?)
+        self.entry_attr(&entry)
     }
 
     pub fn mkdir(&self, base: Ino, path: &[u8], mode: u32, cred: &Cred) -> Result<Walk<Attr>, FsError> {

@@ -3,7 +3,7 @@
 use crate::calls::{expect_reply, lock};
 use crate::perm::{self, EXEC, READ, WRITE};
 use crate::retry::Stop;
-use crate::walk::{Entry, Spot};
+use crate::walk::{Entry, Spot, vanished};
 use crate::{Client, Cred, FsError, Walk};
 use tidepool_placement::entry_owner;
 use tidepool_types::{Attr, Errno, FileKind, Ino, NAME_MAX, SetAttr};
@@ -139,7 +139,7 @@ impl Client {
     }
 
     /// Attributes of an opened entry, with a handle registered at its home.
-    fn held_attr(&self, entry: &Entry) -> Result<Attr, FsError> {
+    fn held_attr(&self, entry: &Entry) -> Result<Attr, Stop> {
         if entry.kind != FileKind::Regular {
             return self.entry_attr(entry);
         }
@@ -148,7 +148,7 @@ impl Client {
                 self.note_handle(entry.ino);
                 Ok(attr.clone())
             }
-            None => self.reopen(entry.ino),
+            None => self.reopen(entry.ino).map_err(|e| vanished(entry.ino, e)),
         }
     }
 
@@ -275,12 +275,23 @@ impl Client {
     /// The object that entry `name` of directory `dir` names, without following links: the
     /// step a kernel asks for. Attributes of directories are complete.
     pub fn lookup(&self, dir: Ino, name: &[u8]) -> Result<Attr, FsError> {
-        let entry = self.retrying(|generation| {
-            self.dir_info(generation, dir)?;
-            self.lookup_entry(generation, dir, name, false)
-        })?;
-        let attr = self.entry_attr(&entry)?;
+        let attr = self.lookup_home(dir, name)?;
         self.complete_attr(attr)
+    }
+
+    /// Like [`Client::lookup`], but a directory's attributes are those of its home alone, so
+    /// that a step of a path costs no request to all daemons. Its size, link count and times
+    /// may lag; mode and owner do not.
+    pub fn lookup_home(&self, dir: Ino, name: &[u8]) -> Result<Attr, FsError> {
+        let attr = self.retrying(|generation| {
+            self.dir_info(generation, dir)?;
+            let entry = self.lookup_entry(generation, dir, name, false)?;
+            self.entry_attr(&entry)
+        })?;
+        if attr.kind() == FileKind::Regular {
+            self.remember_chunk_size(attr.ino, attr.chunk_size);
+        }
+        Ok(attr)
     }
 
     /// Checks access as access(2) does; `mask` holds `R_OK`, `W_OK`, `X_OK` or is `F_OK`.

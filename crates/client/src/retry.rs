@@ -19,7 +19,14 @@ pub(crate) enum Stop {
     /// A cached directory is out of date.
     Stale,
     Held(HeldAt),
+    /// The object behind an entry was gone when its home was asked: the entry has been
+    /// replaced or removed since it was looked up.
+    Vanished(Ino),
 }
+
+/// Times in a row the same entry may lead to the same missing object before it counts as
+/// damage. A replaced entry leads elsewhere at once.
+const VANISHED_MAX: u32 = 20;
 
 /// A hold somebody ran into, and where.
 #[derive(Clone)]
@@ -46,11 +53,20 @@ impl Client {
     /// Repeats `attempt` until it is neither stale nor held.
     pub(crate) fn retrying<T>(&self, mut attempt: impl FnMut(u64) -> Result<T, Stop>) -> Result<T, FsError> {
         let mut waiting: Option<(Instant, HeldAt)> = None;
+        let mut vanished: Option<(Ino, u32)> = None;
         for count in 0..ATTEMPTS_MAX {
             match attempt(self.dirs.generation()) {
                 Ok(value) => return Ok(value),
                 Err(Stop::Fs(error)) => return Err(error),
                 Err(Stop::Stale) => {}
+                Err(Stop::Vanished(ino)) => {
+                    let times = vanished.filter(|(before, _)| *before == ino).map_or(1, |(_, n)| n + 1);
+                    if times > VANISHED_MAX {
+                        let text = format!("an entry names object {ino}, which is missing; run 'tidepool check'");
+                        return Err(FsError::new(Errno::EIO, text));
+                    }
+                    vanished = Some((ino, times));
+                }
                 Err(Stop::Held(held)) => {
                     let since = match &waiting {
                         Some((since, before)) if before.hold.txn == held.hold.txn => *since,

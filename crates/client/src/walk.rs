@@ -123,10 +123,10 @@ impl Client {
     }
 
     /// Attributes of an entry's object: those that came with it, or asked for at its home.
-    pub(crate) fn entry_attr(&self, entry: &Entry) -> Result<Attr, FsError> {
+    pub(crate) fn entry_attr(&self, entry: &Entry) -> Result<Attr, Stop> {
         match &entry.attr {
             Some(attr) => Ok(attr.clone()),
-            None => self.home_attr(entry.ino),
+            None => self.home_attr(entry.ino).map_err(|e| vanished(entry.ino, e)),
         }
     }
 
@@ -138,6 +138,11 @@ impl Client {
     pub(crate) fn check_perm(&self, object: perm::Owned, cred: &Cred, mask: u32) -> Result<(), Errno> {
         if self.relaxed() { Ok(()) } else { perm::check(object, cred, mask) }
     }
+}
+
+/// Between the look at an entry and the look at its object, both may have gone.
+pub(crate) fn vanished(ino: Ino, error: FsError) -> Stop {
+    if error.errno() == Errno::ENOENT { Stop::Vanished(ino) } else { Stop::Fs(error) }
 }
 
 impl Walker<'_> {
@@ -213,7 +218,8 @@ impl Walker<'_> {
         if self.links > LINKS_MAX {
             return Err(Errno::ELOOP.into());
         }
-        let mut path = self.client.get_inode(link)?.target.into_vec();
+        let inode = self.client.get_inode(link).map_err(|e| vanished(link, e))?;
+        let mut path = inode.target.into_vec();
         path.extend_from_slice(&self.rest);
         if path.first() != Some(&b'/') {
             self.rest = path;

@@ -13,6 +13,8 @@ pub enum MountError {
         path: PathBuf,
         why: String,
     },
+    /// The pool does not answer.
+    Pool(String),
     /// There is no `/dev/fuse`.
     NoDevice,
     /// `/dev/fuse` exists but may not be opened.
@@ -39,8 +41,9 @@ impl fmt::Display for MountError {
         match self {
             MountError::Option(why) => write!(f, "{why}"),
             MountError::Mountpoint { path, why } => {
-                write!(f, "cannot mount on {}: {why}; give an existing directory", path.display())
+                write!(f, "cannot mount on {}: {why}", path.display())
             }
+            MountError::Pool(why) => write!(f, "the pool does not answer: {why}"),
             MountError::NoDevice => f.write_str(
                 "/dev/fuse does not exist; load the module ('modprobe fuse' as root), pass the device \
                  into the container (--device /dev/fuse), or use '--client preload', which needs no mount",
@@ -60,8 +63,8 @@ impl fmt::Display for MountError {
             ),
             MountError::HelperFailed(why) => write!(
                 f,
-                "fusermount3 failed: {why}; it must be owned by root with the set-user-ID bit, or run inside \
-                 'unshare --user --map-root-user --mount', or use '--client preload'"
+                "fusermount3 failed: {why}; it needs the set-user-ID bit of root and a user that exists; or run \
+                 inside 'unshare --user --map-root-user --mount', or use '--client preload'"
             ),
             MountError::Refused(why) => write!(f, "the kernel refused the mount: {why}"),
             MountError::Session(why) => write!(f, "the FUSE session failed: {why}"),
@@ -90,14 +93,19 @@ impl MountError {
             _ if text.contains("user_allow_other") => MountError::OthersForbidden,
             _ if text.contains("fusermount") => MountError::HelperFailed(words),
             _ if text.contains("ENODEV") => MountError::NoDevice,
-            _ if text.contains("ENOTCONN") || error.raw_os_error() == Some(libc::ENOTCONN) => {
-                MountError::Mountpoint {
-                    path: mountpoint.into(),
-                    why: format!("a dead mount is in the way; run 'umount -l {}'", mountpoint.display()),
-                }
-            }
+            _ if error.raw_os_error() == Some(libc::ENOTCONN) => MountError::of_mountpoint(mountpoint, error),
             _ => MountError::Refused(words),
         }
+    }
+
+    /// Why a directory cannot be mounted on.
+    pub(crate) fn of_mountpoint(path: &Path, error: &io::Error) -> MountError {
+        let why = if error.raw_os_error() == Some(libc::ENOTCONN) {
+            format!("a dead mount is in the way; run 'umount -l {}'", path.display())
+        } else {
+            format!("{error}; give an existing directory")
+        };
+        MountError::Mountpoint { path: path.into(), why }
     }
 }
 

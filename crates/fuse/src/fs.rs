@@ -1,9 +1,9 @@
 //! The operations of the FUSE crate, converted to those of [`Core`].
 
-use crate::convert::{chosen_time, file_attr, file_type, ino, no_entry, number, without_set_id};
+use crate::convert::{chosen_time, file_type, ino, no_entry, number, without_set_id};
 use crate::listing;
 use crate::locking::{self, Want};
-use crate::ops::{Caller, Core, gone};
+use crate::ops::{Core, gone};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
     INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier,
@@ -49,10 +49,6 @@ macro_rules! reply_or {
 /// The file system that the session drives.
 pub struct TidepoolFs(pub Arc<Core>);
 
-fn caller(request: &Request) -> Caller {
-    Caller { uid: request.uid(), gid: request.gid(), thread: request.pid() }
-}
-
 fn wants_append(flags: i32) -> bool {
     flags & libc::O_APPEND != 0 && flags & libc::O_ACCMODE != libc::O_RDONLY
 }
@@ -60,12 +56,12 @@ fn wants_append(flags: i32) -> bool {
 impl TidepoolFs {
     fn entry(&self, reply: ReplyEntry, result: Result<Attr, FsError>) {
         let attr = reply_or!(self, reply, result);
-        reply.entry(&self.0.ttl, &file_attr(&attr), GENERATION);
+        reply.entry(&self.0.ttl, &self.0.shown(&attr), GENERATION);
     }
 
     fn attr(&self, reply: ReplyAttr, result: Result<Attr, FsError>) {
         let attr = reply_or!(self, reply, result);
-        reply.attr(&self.0.ttl, &file_attr(&attr));
+        reply.attr(&self.0.ttl, &self.0.shown(&attr));
     }
 
     fn empty(&self, reply: ReplyEmpty, result: Result<(), FsError>) {
@@ -185,7 +181,7 @@ impl Filesystem for TidepoolFs {
             atime: atime.map(chosen_time),
             mtime: mtime.map(chosen_time),
         };
-        self.attr(reply, self.0.set_attr(ino(number), &set, caller(req)));
+        self.attr(reply, self.0.set_attr(ino(number), &set, self.0.caller(req)));
     }
 
     fn readlink(&self, _req: &Request, number: INodeNo, reply: ReplyData) {
@@ -203,11 +199,11 @@ impl Filesystem for TidepoolFs {
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        self.entry(reply, self.0.mknod(ino(parent), name.as_bytes(), mode, rdev, caller(req)));
+        self.entry(reply, self.0.mknod(ino(parent), name.as_bytes(), mode, rdev, self.0.caller(req)));
     }
 
     fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
-        self.entry(reply, self.0.mkdir(ino(parent), name.as_bytes(), mode, caller(req)));
+        self.entry(reply, self.0.mkdir(ino(parent), name.as_bytes(), mode, self.0.caller(req)));
     }
 
     fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -220,7 +216,7 @@ impl Filesystem for TidepoolFs {
 
     fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let target = target.as_os_str().as_bytes();
-        self.entry(reply, self.0.symlink(ino(parent), name.as_bytes(), target, caller(req)));
+        self.entry(reply, self.0.symlink(ino(parent), name.as_bytes(), target, self.0.caller(req)));
     }
 
     fn rename(
@@ -242,7 +238,7 @@ impl Filesystem for TidepoolFs {
     }
 
     fn open(&self, req: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let attr = reply_or!(self, reply, self.0.open(ino(number), flags.0, caller(req)));
+        let attr = reply_or!(self, reply, self.0.open(ino(number), flags.0, self.0.caller(req)));
         let (handle, open_flags) = self.opened(&attr, flags.0);
         reply.opened(handle, open_flags);
     }
@@ -257,10 +253,10 @@ impl Filesystem for TidepoolFs {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let created = self.0.create(ino(parent), name.as_bytes(), flags, mode, caller(req));
+        let created = self.0.create(ino(parent), name.as_bytes(), flags, mode, self.0.caller(req));
         let attr = reply_or!(self, reply, created);
         let (handle, open_flags) = self.opened(&attr, flags);
-        reply.created(&self.0.ttl, &file_attr(&attr), GENERATION, handle, open_flags);
+        reply.created(&self.0.ttl, &self.0.shown(&attr), GENERATION, handle, open_flags);
     }
 
     fn read(
@@ -374,7 +370,7 @@ impl Filesystem for TidepoolFs {
             // Removed since it was listed, or out of reach: the lookup of its name tells.
             let Ok(attr) = found else { continue };
             let name = OsStr::from_bytes(&entry.name);
-            if reply.add(number(attr.ino), next, name, &self.0.ttl, &file_attr(&attr), GENERATION) {
+            if reply.add(number(attr.ino), next, name, &self.0.ttl, &self.0.shown(&attr), GENERATION) {
                 break;
             }
         }

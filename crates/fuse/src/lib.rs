@@ -13,6 +13,7 @@ mod convert;
 mod error;
 mod fs;
 mod ghosts;
+mod idmap;
 mod listing;
 mod locking;
 mod mount;

@@ -36,9 +36,8 @@ pub struct Mounted {
 pub fn mount(client: Arc<Client>, options: &MountOptions) -> Result<Mounted, MountError> {
     options.check()?;
     occupy_standard_descriptors();
-    let core = Arc::new(Core::new(client, options));
-    // Also the first contact: a mount of a dead pool would only hang later.
-    core.client.stat_fs().map_err(|e| MountError::Refused(format!("the pool does not answer: {e}")))?;
+    let core = Core::new(client, options).map_err(|e| MountError::Pool(e.to_string()))?;
+    let core = Arc::new(core);
     let (session, path) = match options.passed_fd() {
         Some(fd) => (adopt(&core, options, fd)?, options.mountpoint.clone()),
         None => start(&core, options)?,

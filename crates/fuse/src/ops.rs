@@ -1,19 +1,20 @@
 //! What the operations of a mount do. [`crate::fs`] only converts arguments and replies.
 
 use crate::caller;
-use crate::convert::without_set_id;
+use crate::convert::{file_attr, without_set_id};
 use crate::ghosts::Ghosts;
+use crate::idmap::IdMap;
 use crate::listing::{self, OpenDirs};
 use crate::locking::{Locks, Want};
 use crate::options::MountOptions;
 use crate::report::Reporter;
-use fuser::{INodeNo, Notifier, ReplyEmpty};
+use fuser::{FileAttr, INodeNo, Notifier, ReplyEmpty, Request};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tidepool_client::{Client, Cred, DirEntry, FsError, PoolFile, PoolMode};
 use tidepool_types::{Attr, Errno, FILE_SIZE_MAX, Ino, SetAttr};
-use tidepool_wire::message::{Reply, Request};
+use tidepool_wire::message::{Reply, Request as PoolRequest};
 
 /// Size shown for directories, when their home has no better one.
 const DIR_SIZE: u64 = 4096;
@@ -23,7 +24,7 @@ const WAITER_STACK_BYTES: usize = 128 * 1024;
 /// The mounter's credentials: for operations whose permissions the kernel has checked.
 const ROOT: Cred = Cred { uid: 0, gid: 0, groups: Vec::new(), umask: 0 };
 
-/// Who asks.
+/// Who asks, in the pool's numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller {
     pub uid: u32,
@@ -47,6 +48,7 @@ pub struct Core {
     pub client: Arc<Client>,
     /// Checks them, for the one case that the kernel cannot.
     checker: Arc<Client>,
+    ids: IdMap,
     pub relaxed: bool,
     pub ttl: Duration,
     pub direct_io: bool,
@@ -58,14 +60,17 @@ pub struct Core {
 }
 
 impl Core {
-    pub fn new(checker: Arc<Client>, options: &MountOptions) -> Core {
+    /// Asks the pool for its root, so that a mount of a dead pool fails instead of hanging.
+    pub fn new(checker: Arc<Client>, options: &MountOptions) -> Result<Core, FsError> {
         let relaxed = options.relaxed || checker.pool().mode == PoolMode::Relaxed;
         let client = if checker.pool().mode == PoolMode::Relaxed {
             checker.clone()
         } else {
             Arc::new(Client::new(PoolFile { mode: PoolMode::Relaxed, ..checker.pool().clone() }))
         };
-        Core {
+        let root = client.get_attr(Ino::ROOT)?;
+        Ok(Core {
+            ids: IdMap::detect(&root),
             client,
             checker,
             relaxed,
@@ -76,7 +81,23 @@ impl Core {
             dirs: OpenDirs::default(),
             reporter: Reporter::default(),
             invalidations: OnceLock::new(),
+        })
+    }
+
+    pub fn caller(&self, request: &Request) -> Caller {
+        Caller {
+            uid: self.ids.user_to_pool(request.uid()),
+            gid: self.ids.group_to_pool(request.gid()),
+            thread: request.pid(),
         }
+    }
+
+    /// Attributes as the kernel takes them.
+    pub fn shown(&self, attr: &Attr) -> FileAttr {
+        let mut shown = file_attr(attr);
+        shown.uid = self.ids.user_of_pool(attr.uid);
+        shown.gid = self.ids.group_of_pool(attr.gid);
+        shown
     }
 
     /// The number of an error, whose details go to the user.
@@ -106,6 +127,11 @@ impl Core {
     /// Changes attributes. Truncation by others and changes of owner take the set-ID bits
     /// away, which the kernel leaves to us.
     pub fn set_attr(&self, ino: Ino, set: &SetAttr, caller: Caller) -> Result<Attr, FsError> {
+        let set = &SetAttr {
+            uid: set.uid.map(|id| self.ids.user_to_pool(id)),
+            gid: set.gid.map(|id| self.ids.group_to_pool(id)),
+            ..set.clone()
+        };
         let attr = self.client.set_attr(ino, set, &ROOT).map_err(gone)?;
         let chowned = set.uid.is_some() || set.gid.is_some();
         let truncated = set.size.is_some() && caller.uid != 0;
@@ -211,7 +237,8 @@ impl Core {
             _ => libc::R_OK | libc::W_OK,
         };
         let mask = if flags & libc::O_TRUNC != 0 { access | libc::W_OK } else { access };
-        let cred = Cred { groups: caller::groups(caller.thread), ..caller.cred() };
+        let groups = caller::groups(caller.thread).into_iter().map(|id| self.ids.group_to_pool(id));
+        let cred = Cred { groups: groups.collect(), ..caller.cred() };
         self.checker.access(dir, name, mask, false, &cred)?.inside()
     }
 
@@ -262,7 +289,7 @@ impl Core {
         if end > FILE_SIZE_MAX {
             return Err(Errno::EFBIG.into());
         }
-        match self.client.request(ino.home(), &Request::Extend { ino, end, blocks: 0 })? {
+        match self.client.request(ino.home(), &PoolRequest::Extend { ino, end, blocks: 0 })? {
             Reply::Attributes { .. } => Ok(()),
             Reply::Failed { errno, .. } => Err(errno.into()),
             other => Err(FsError::new(Errno::EPROTO, format!("unexpected reply {other:?}"))),

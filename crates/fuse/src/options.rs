@@ -74,7 +74,7 @@ impl MountOptions {
         match std::fs::metadata(point) {
             Ok(found) if found.is_dir() => Ok(()),
             Ok(_) => Err(MountError::Mountpoint { path: point.clone(), why: "is not a directory".into() }),
-            Err(error) => Err(MountError::Mountpoint { path: point.clone(), why: error.to_string() }),
+            Err(error) => Err(MountError::of_mountpoint(point, &error)),
         }
     }
 

@@ -32,7 +32,7 @@ struct Spread {
 }
 
 /// What a row counts per second.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Measure {
     Operations(Phase),
     Bytes(Phase),
@@ -182,9 +182,12 @@ fn rows(samples: &[Sample]) -> Vec<Row> {
     let mut rows = Vec::new();
     for case in cases {
         let of_case: Vec<&Sample> = samples.iter().filter(|s| s.case == case).collect();
-        let mut measures: Vec<Measure> = of_case.iter().flat_map(|s| measures_of(&s.measured)).collect();
-        measures.sort();
-        measures.dedup();
+        let mut measures: Vec<Measure> = Vec::new();
+        for measure in of_case.iter().flat_map(|s| measures_of(&s.measured)) {
+            if !measures.contains(&measure) {
+                measures.push(measure);
+            }
+        }
         rows.extend(measures.into_iter().filter_map(|measure| row(case, measure, &of_case)));
     }
     rows

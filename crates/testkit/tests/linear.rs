@@ -1,0 +1,259 @@
+//! F4: operations on one file are linearizable.
+//!
+//! Several clients work on one name at random; each operation is noted with the times of
+//! its call and return. Then a search looks for an order that fits both the times and what
+//! a single file could have answered (Wing and Gong, with Lowe's memory of states seen).
+
+use std::collections::HashSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tidepool_client::{Client, FsError};
+use tidepool_testkit::{Cluster, Options, Rng, cred};
+use tidepool_types::{Errno, Ino, SetAttr};
+
+const NAME: &[u8] = b"contended";
+const OTHER: &[u8] = b"other";
+
+/// What a client asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Op {
+    /// O_CREAT | O_EXCL
+    Create,
+    Remove,
+    Stat,
+    /// By name: open, write one value over the first 8 bytes.
+    Write(u64),
+    Read,
+    Truncate,
+    /// Rename the other name over this one, and make the other anew first.
+    Replace(u64),
+}
+
+/// What it was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    Done,
+    Value(u64),
+    Size(u64),
+    Failed(Errno),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Event {
+    called: u64,
+    returned: u64,
+    op: Op,
+    answer: Answer,
+}
+
+/// The file as a sequential program would see it: absent, or 0 or 8 bytes long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum State {
+    Absent,
+    Empty,
+    Holds(u64),
+}
+
+/// The state after an operation that got this answer; `None` when it cannot have.
+fn step(state: State, op: Op, answer: Answer) -> Option<State> {
+    use Answer as A;
+    use State as S;
+    match (op, state, answer) {
+        (Op::Create, S::Absent, A::Done) => Some(S::Empty),
+        (Op::Create, S::Empty | S::Holds(_), A::Failed(Errno::EEXIST)) => Some(state),
+        (Op::Remove, S::Empty | S::Holds(_), A::Done) => Some(S::Absent),
+        (Op::Replace(value), _, A::Done) => Some(S::Holds(value)),
+        (Op::Stat, S::Empty, A::Size(0)) | (Op::Stat, S::Holds(_), A::Size(8)) => Some(state),
+        (Op::Write(value), S::Empty | S::Holds(_), A::Done) => Some(S::Holds(value)),
+        (Op::Read, S::Empty, A::Size(0)) => Some(state),
+        (Op::Read, S::Holds(held), A::Value(value)) if held == value => Some(state),
+        (Op::Truncate, S::Empty | S::Holds(_), A::Done) => Some(S::Empty),
+        (
+            Op::Remove | Op::Stat | Op::Write(_) | Op::Read | Op::Truncate,
+            S::Absent,
+            A::Failed(Errno::ENOENT),
+        ) => Some(state),
+        _ => None,
+    }
+}
+
+/// True when some order of the events, each within its times, explains all answers.
+fn linearizable(events: &[Event]) -> bool {
+    let mut seen = HashSet::new();
+    search(events, 0, State::Absent, &mut seen)
+}
+
+fn search(events: &[Event], done: u128, state: State, seen: &mut HashSet<(u128, State)>) -> bool {
+    if done.count_ones() as usize == events.len() {
+        return true;
+    }
+    if !seen.insert((done, state)) {
+        return false;
+    }
+    let open = |i: &usize| done & (1 << i) == 0;
+    let first_return =
+        (0..events.len()).filter(open).map(|i| events[i].returned).min().expect("some are open");
+    (0..events.len()).filter(open).filter(|i| events[*i].called < first_return + 1).any(|i| {
+        let event = &events[i];
+        step(state, event.op, event.answer).is_some_and(|next| search(events, done | 1 << i, next, seen))
+    })
+}
+
+fn perform(client: &Client, op: Op) -> Answer {
+    let result = match op {
+        Op::Create => open(client, NAME, libc::O_CREAT | libc::O_EXCL | libc::O_RDWR)
+            .map(|ino| client.release(ino))
+            .map(|()| Answer::Done),
+        Op::Remove => client.unlink(Ino::ROOT, NAME, &cred()).map(|_| Answer::Done),
+        Op::Stat => client
+            .stat(Ino::ROOT, NAME, true, &cred())
+            .and_then(|w| w.inside())
+            .map(|attr| Answer::Size(attr.size)),
+        Op::Truncate => {
+            let empty = SetAttr { size: Some(0), ..SetAttr::default() };
+            client.set_attr_at(Ino::ROOT, NAME, true, &empty, &cred()).map(|_| Answer::Done)
+        }
+        Op::Write(_) | Op::Read | Op::Replace(_) => return Answer::Failed(Errno::ENOSYS),
+    };
+    result.unwrap_or_else(|error| Answer::Failed(error.errno()))
+}
+
+fn open(client: &Client, name: &[u8], flags: i32) -> Result<Ino, FsError> {
+    Ok(client.open(Ino::ROOT, name, flags, 0o644, &cred())?.inside()?.ino)
+}
+
+/// Names: create, remove and stat of one name by four clients.
+#[test]
+fn f4_operations_on_one_name_are_linearizable() {
+    let ops = [Op::Create, Op::Remove, Op::Stat, Op::Stat, Op::Truncate];
+    histories("names", |rng| ops[rng.below(ops.len() as u64) as usize], perform);
+}
+
+/// Data: whole-value writes, reads and truncations of one object that stays.
+#[test]
+fn f4_operations_on_one_objects_data_are_linearizable() {
+    let next = AtomicU64::new(1);
+    let choose = |rng: &mut Rng| match rng.below(5) {
+        0 | 1 => Op::Write(next.fetch_add(1, Ordering::Relaxed)),
+        2 => Op::Stat,
+        _ => Op::Read,
+    };
+    let act = |client: &Client, op: Op| {
+        let ino = match open(client, NAME, libc::O_RDWR) {
+            Ok(ino) => ino,
+            Err(error) => return Answer::Failed(error.errno()),
+        };
+        let mut buf = [0; 8];
+        let answer = match op {
+            Op::Write(value) => client.write(ino, 0, &value.to_le_bytes()).map(|_| Answer::Done),
+            Op::Read => client.read(ino, 0, &mut buf).map(|count| match count {
+                8 => Answer::Value(u64::from_le_bytes(buf)),
+                count => Answer::Size(count as u64),
+            }),
+            _ => client.get_attr(ino).map(|attr| Answer::Size(attr.size)),
+        };
+        client.release(ino);
+        answer.unwrap_or_else(|error| Answer::Failed(error.errno()))
+    };
+    histories("data", choose, act);
+}
+
+/// Rename over a name is one step: readers see the old or the new object, whole.
+#[test]
+fn f4_rename_over_a_name_is_one_step() {
+    let next = AtomicU64::new(1);
+    let turn = Mutex::new(());
+    let choose = |rng: &mut Rng| match rng.below(3) {
+        0 => Op::Replace(next.fetch_add(1, Ordering::Relaxed)),
+        _ => Op::Read,
+    };
+    let act = |client: &Client, op: Op| {
+        let result = match op {
+            Op::Replace(value) => {
+                // The source's name is shared, so its makers take turns; its readers do not.
+                let _turn = turn.lock().unwrap();
+                open(client, OTHER, libc::O_CREAT | libc::O_RDWR).and_then(|ino| {
+                    client.write(ino, 0, &value.to_le_bytes())?;
+                    client.release(ino);
+                    client.rename(Ino::ROOT, OTHER, Ino::ROOT, NAME, 0, &cred())?;
+                    Ok(Answer::Done)
+                })
+            }
+            _ => open(client, NAME, libc::O_RDONLY).and_then(|ino| {
+                let mut buf = [0; 8];
+                let count = client.read(ino, 0, &mut buf)?;
+                client.release(ino);
+                Ok(if count == 8 {
+                    Answer::Value(u64::from_le_bytes(buf))
+                } else {
+                    Answer::Size(count as u64)
+                })
+            }),
+        };
+        result.unwrap_or_else(|error| Answer::Failed(error.errno()))
+    };
+    histories("rename", choose, act);
+}
+
+/// Runs many short histories on pools of one and three daemons and checks each.
+fn histories(what: &str, choose: impl Fn(&mut Rng) -> Op + Sync, act: impl Fn(&Client, Op) -> Answer + Sync) {
+    const CLIENTS: usize = 4;
+    const OPS: usize = 12;
+    const ROUNDS: usize = 40;
+    let mut rng = Rng::from_env(what);
+    for daemons in [1, 3] {
+        let cluster = Cluster::with(Options { daemons, ..Options::default() });
+        let clients: Vec<Client> = (0..CLIENTS).map(|_| cluster.client()).collect();
+        for round in 0..ROUNDS {
+            let _ = clients[0].unlink(Ino::ROOT, NAME, &cred());
+            let _ = clients[0].unlink(Ino::ROOT, OTHER, &cred());
+            let mut events = Vec::new();
+            if what == "data" {
+                // Values are written over each other; the object itself stays.
+                let ino = open(&clients[0], NAME, libc::O_CREAT | libc::O_RDWR).unwrap();
+                clients[0].release(ino);
+                events.push(Event { called: 0, returned: 0, op: Op::Create, answer: Answer::Done });
+            }
+            let clock = AtomicU64::new(1);
+            let noted = Mutex::new(events);
+            let plans: Vec<Vec<Op>> =
+                (0..CLIENTS).map(|_| (0..OPS).map(|_| choose(&mut rng)).collect()).collect();
+            std::thread::scope(|scope| {
+                for (client, plan) in clients.iter().zip(&plans) {
+                    let (clock, noted, act) = (&clock, &noted, &act);
+                    scope.spawn(move || {
+                        for op in plan {
+                            let called = clock.fetch_add(1, Ordering::SeqCst);
+                            let answer = act(client, *op);
+                            let returned = clock.fetch_add(1, Ordering::SeqCst);
+                            noted.lock().unwrap().push(Event { called, returned, op: *op, answer });
+                        }
+                    });
+                }
+            });
+            let mut events = noted.into_inner().unwrap();
+            events.sort_by_key(|e| e.called);
+            assert!(
+                linearizable(&events),
+                "{what}, {daemons} daemons, round {round}: no order fits\n{events:#?}"
+            );
+        }
+    }
+}
+
+/// The checker itself: it must refuse what no single file could answer.
+#[test]
+fn the_checker_refuses_impossible_histories() {
+    let event = |called, returned, op, answer| Event { called, returned, op, answer };
+    let stale_read = [
+        event(0, 1, Op::Create, Answer::Done),
+        event(2, 3, Op::Write(1), Answer::Done),
+        event(4, 5, Op::Write(2), Answer::Done),
+        event(6, 7, Op::Read, Answer::Value(1)),
+    ];
+    assert!(!linearizable(&stale_read));
+    let overlapping = [stale_read[0], stale_read[1], event(4, 8, Op::Write(2), Answer::Done), stale_read[3]];
+    assert!(linearizable(&overlapping));
+    let twice = [event(0, 1, Op::Create, Answer::Done), event(2, 3, Op::Create, Answer::Done)];
+    assert!(!linearizable(&twice));
+}
