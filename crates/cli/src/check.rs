@@ -6,6 +6,8 @@
 
 mod confirm;
 mod finding;
+#[cfg(test)]
+mod pool_tests;
 mod scan;
 mod tables;
 

@@ -177,7 +177,7 @@ impl End for PoolEnd {
         let items =
             entries[start..end].iter().map(|e| Item { name: e.name.clone(), kind: Some(e.kind), size: None });
         let items = items.collect();
-        let next = (end < entries.len()).then(|| Cursor::Pool { entries, at: end });
+        let next = (end < entries.len()).then_some(Cursor::Pool { entries, at: end });
         Ok((items, next))
     }
 

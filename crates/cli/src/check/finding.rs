@@ -56,6 +56,7 @@ whats! {
     NoRoot Damage "no-root" REPORT;
     BadChecksum Damage "bad-checksum" RESTAGE;
     Unverified Damage "unverified" "look at the daemon's log and its disk; copy the file in again if it cannot be read";
+    BlocksMissing Damage "blocks-missing" "was a program killed while it truncated this file? else copy the file in again from its source";
     ChunkAstray Damage "chunk-astray" REPORT;
     DanglingEntry Damage "dangling-entry" "the file is lost: remove the name by 'tidepool rm' and copy the file in again";
     WrongKind Damage "wrong-kind" REPORT;
@@ -74,7 +75,7 @@ whats! {
     LeftPart Leak "left-part" IGNORE;
     LeftHold Leak "left-hold" "nothing; whoever uses the name next ends the hold";
     BeyondEnd Warning "beyond-end" "a killed writer leaves this; truncate the file to its size before it is extended";
-    BlocksDiffer Warning "blocks-differ" "a killed writer leaves this; only 'du' is wrong";
+    BlocksUnrecorded Warning "blocks-unrecorded" "a killed writer leaves this; only 'du' is wrong";
 }
 
 /// What a finding is about; equal for the same finding seen twice.

@@ -4,6 +4,7 @@
 //! grows with objects, not with entries.
 
 use super::finding::{Finding, Subject, What};
+use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use tidepool_placement::{chunk_owner, entry_owner};
 use tidepool_types::{BLOCK_SIZE, DaemonIndex, FileKind, Ino, TimeSpec};
@@ -395,8 +396,11 @@ fn judge_object(ino: Ino, object: &Object, all: &mut Vec<Finding>) {
     if object.beyond {
         push(What::BeyondEnd, format!("data is stored beyond the end ({} bytes)", object.size));
     }
-    if object.blocks != object.stored {
-        push(What::BlocksDiffer, format!("{} blocks recorded, {} stored", object.blocks, object.stored));
+    let text = format!("{} blocks recorded, {} stored", object.blocks, object.stored);
+    match object.stored.cmp(&object.blocks) {
+        Ordering::Less => push(What::BlocksMissing, text),
+        Ordering::Equal => {}
+        Ordering::Greater => push(What::BlocksUnrecorded, text),
     }
 }
 

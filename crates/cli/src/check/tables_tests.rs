@@ -203,8 +203,17 @@ fn stored_data() {
     tables.add_stored(0, FILE, 3, &[4096, 8192]);
     tables.add_ranges(0, FILE, &[(0, 12_288)]);
     tables.add_stored(0, Ino(77), 5, &[]);
-    assert_finds(&tables, &[What::BadChecksum, What::UnknownObject, What::BeyondEnd, What::BlocksDiffer]);
+    assert_finds(&tables, &[What::BadChecksum, What::UnknownObject, What::BeyondEnd, What::BlocksUnrecorded]);
     assert!(tables.findings()[0].detail.contains("offset 4096"));
+}
+
+/// Data that is gone reads as zeros, which nobody else would notice.
+#[test]
+fn lost_data_is_damage() {
+    let mut tables = sound();
+    tables.objects.get_mut(&FILE).unwrap().blocks = 2;
+    tables.add_stored(0, FILE, 1, &[]);
+    assert_finds(&tables, &[What::BlocksMissing]);
 }
 
 #[test]

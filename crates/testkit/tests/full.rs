@@ -1,0 +1,118 @@
+//! One daemon's storage fills up: the program gets ENOSPC, nothing acknowledged is lost,
+//! `status` names the node, and removing files makes room again.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tidepool_client::Client;
+use tidepool_fsd::Backend;
+use tidepool_testkit::{Cluster, Options, cred, eventually};
+use tidepool_types::{Errno, Ino};
+use tidepool_wire::message::{Reply, Request};
+
+/// A small tmpfs, unmounted when dropped.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount(at: &Path, bytes: u64) -> Option<SmallDisk> {
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIPPED: tests of a full disk need root to mount a small tmpfs");
+            return None;
+        }
+        std::fs::create_dir_all(at).unwrap();
+        let size = format!("size={bytes}");
+        let done =
+            Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(at).status().unwrap();
+        assert!(done.success(), "mounting a tmpfs");
+        Some(SmallDisk(at.into()))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+fn create(client: &Client, name: &str) -> Result<Ino, Errno> {
+    let flags = libc::O_CREAT | libc::O_RDWR;
+    let opened = client.open(Ino::ROOT, name.as_bytes(), flags, 0o644, &cred());
+    opened.and_then(|w| w.inside()).map(|attr| attr.ino).map_err(|e| e.errno())
+}
+
+fn check_content(client: &Client, ino: Ino, len: usize, byte: u8) {
+    let mut data = vec![0; len];
+    let mut done = 0;
+    while done < len {
+        let count = client.read(ino, done as u64, &mut data[done..]).unwrap();
+        assert!(count > 0, "acknowledged data is missing from {done}");
+        done += count;
+    }
+    assert!(data.iter().all(|b| *b == byte), "acknowledged data is wrong");
+}
+
+#[test]
+fn a_full_daemon_loses_nothing_and_is_named() {
+    for backend in [Backend::Memlog, Backend::Lmdb] {
+        let dir = tempfile::TempDir::new().unwrap();
+        let small = dir.path().join("store1");
+        let Some(_disk) = SmallDisk::mount(&small, 6 << 20) else { return };
+        let stores = Some(dir.path().to_path_buf());
+        let mut cluster = Cluster::with(Options { daemons: 3, stores, backend, ..Options::default() });
+        let client = cluster.client();
+        let mut written: Vec<(Ino, usize, u8)> = Vec::new();
+        let error = fill(&client, &mut written);
+        assert_eq!(error, Errno::ENOSPC, "{backend:?}");
+        let total: usize = written.iter().map(|w| w.1).sum();
+        assert!(total > 4 << 20, "{backend:?}: only {total} bytes fit");
+        for (ino, len, byte) in &written {
+            check_content(&client, *ino, *len, *byte);
+        }
+        match client.request(1, &Request::Status {}).unwrap() {
+            Reply::Report { status } => assert!(
+                status.trouble.to_lowercase().contains("space"),
+                "{backend:?}: status does not tell: '{}'",
+                status.trouble
+            ),
+            other => panic!("{other:?}"),
+        }
+        cluster.kill(1);
+        cluster.restart(1);
+        let client = cluster.client();
+        for (ino, len, byte) in &written {
+            check_content(&client, *ino, *len, *byte);
+        }
+        for number in 0..written.len() {
+            client.unlink(Ino::ROOT, format!("f{number}").as_bytes(), &cred()).unwrap();
+        }
+        eventually("room to write again", || {
+            create(&client, "again")
+                .and_then(|ino| client.write(ino, 0, &[9; 2 << 20]).map_err(|e| e.errno()))
+                == Ok(2 << 20)
+        });
+    }
+}
+
+/// Writes files until one write fails; notes what was acknowledged.
+fn fill(client: &Client, written: &mut Vec<(Ino, usize, u8)>) -> Errno {
+    for number in 0.. {
+        assert!(number < 1000, "a daemon with 6 MiB takes everything");
+        let ino = match create(client, &format!("f{number}")) {
+            Ok(ino) => ino,
+            Err(errno) => return errno,
+        };
+        let byte = number as u8 + 1;
+        let mut done = 0;
+        while done < 1 << 20 {
+            match client.write(ino, done as u64, &vec![byte; 256 * 1024]) {
+                Ok(count) => done += count,
+                Err(error) => {
+                    assert!(error.to_string().contains("node1"), "'{error}' does not name the node");
+                    written.push((ino, done, byte));
+                    return error.errno();
+                }
+            }
+        }
+        written.push((ino, done, byte));
+    }
+    unreachable!("the loop ends by return")
+}
