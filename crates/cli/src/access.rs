@@ -57,7 +57,8 @@ pub fn ls(args: &LsArgs) -> Result<ExitCode> {
     entries.sort_by(|a, b| a.name.cmp(&b.name));
     let mut out = std::io::stdout().lock();
     for entry in &entries {
-        let line = if args.long || args.json { long_line(&client, entry, args.json)? } else { entry.name.clone() };
+        let line =
+            if args.long || args.json { long_line(&client, entry, args.json)? } else { entry.name.clone() };
         let written = out.write_all(&line).and_then(|()| out.write_all(b"\n"));
         written.context(Kind::Other, || "writing".into())?;
     }
@@ -189,7 +190,11 @@ pub fn mkdir(args: &MkdirArgs) -> Result<ExitCode> {
 }
 
 /// Makes a directory; with `parents`, those above it as well, and existing ones are fine.
-pub fn make_dir(client: &Client, path: &Path, parents: bool) -> std::result::Result<(), tidepool_client::FsError> {
+pub fn make_dir(
+    client: &Client,
+    path: &Path,
+    parents: bool,
+) -> std::result::Result<(), tidepool_client::FsError> {
     let made = client.mkdir(Ino::ROOT, inside(path), 0o777, &own_cred()).map(|_| ());
     match made {
         Err(error) if parents && error.errno() == Errno::EEXIST => Ok(()),

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use signal_hook::consts::SIGTERM;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
@@ -210,7 +210,10 @@ impl Agent {
         let client = Client::new(pool.clone());
         for ready in &self.ready {
             let request = Request::Members { members: pool.members.clone() };
-            match client.request(ready.index, &request).context(Kind::Start, || "telling a daemon its peers".into())? {
+            match client
+                .request(ready.index, &request)
+                .context(Kind::Start, || "telling a daemon its peers".into())?
+            {
                 Reply::Done {} => {}
                 other => {
                     let text = format!("daemon {} does not take its peers: {other:?}", ready.index);
@@ -224,7 +227,14 @@ impl Agent {
                 ..tidepool_fuse::MountOptions::new(pool.mount.clone())
             };
             let mounted = tidepool_fuse::mount(Arc::new(client), &options);
-            self.mounted = Some(mounted.context(Kind::Start, || format!("mounting at {}", pool.mount.display()))?);
+            self.mounted =
+                Some(mounted.context(Kind::Start, || format!("mounting at {}", pool.mount.display()))?);
+        }
+        if self.mounted.is_none() {
+            // A program that is not intercepted shall fail there, not write beside the pool.
+            // (Root may write all the same; `Instance::remove` then tells.)
+            fs::set_permissions(self.instance.mount_path(), fs::Permissions::from_mode(0o500))
+                .context(Kind::Start, || self.instance.mount_path().display().to_string())?;
         }
         // Last, because a pool with a pool file is a pool that works.
         pool.write(&self.instance.pool_file())
@@ -308,9 +318,7 @@ pub fn open_log_at(path: &Path) -> Result<File> {
 
 fn read_ready(stdout: std::process::ChildStdout) -> Result<Ready> {
     let mut line = String::new();
-    BufReader::new(stdout)
-        .read_line(&mut line)
-        .context(Kind::Start, || "reading from a daemon".into())?;
+    BufReader::new(stdout).read_line(&mut line).context(Kind::Start, || "reading from a daemon".into())?;
     let ready: Ready = serde_json::from_str(&line)
         .map_err(|_| Failure::new(Kind::Start, "a daemon ended before it was ready; see the pool's log"))?;
     if ready.ready { Ok(ready) } else { Err(Failure::new(Kind::Start, ready.error)) }

@@ -12,7 +12,8 @@ use tidepool_types::format_size;
 pub fn drain(args: &DrainArgs) -> Result<ExitCode> {
     let instance = instance::find(&args.choice)?;
     let record = instance.run_record().ok_or_else(|| {
-        let text = format!("pool '{}' was not started by 'tidepool run'; copy with 'tidepool cp'", instance.name);
+        let text =
+            format!("pool '{}' was not started by 'tidepool run'; copy with 'tidepool cp'", instance.name);
         Failure::new(Kind::Usage, text)
     })?;
     if launch::is_ours(record.pid) {
@@ -21,7 +22,12 @@ pub fn drain(args: &DrainArgs) -> Result<ExitCode> {
     }
     if args.dry_run {
         for out in &record.outs {
-            println!("would copy {} of pool '{}' to {}", out.source, instance.name, out.destination.display());
+            println!(
+                "would copy {} of pool '{}' to {}",
+                out.source,
+                instance.name,
+                out.destination.display()
+            );
         }
         return Ok(ExitCode::SUCCESS);
     }

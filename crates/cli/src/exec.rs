@@ -55,10 +55,8 @@ pub fn is_mounted(instance: &Instance) -> bool {
 /// Variables that programs on the pool get.
 pub fn environment(instance: &Instance, preload: bool) -> Result<Vec<(OsString, OsString)>> {
     let mount = instance.mount_path();
-    let mut variables: Vec<(OsString, OsString)> = vec![
-        ("TIDEPOOL_DIR".into(), mount.clone().into()),
-        ("TIDEPOOL_POOL".into(), instance.pool_file().into()),
-    ];
+    let mut variables: Vec<(OsString, OsString)> =
+        vec![("TIDEPOOL_DIR".into(), mount.into()), ("TIDEPOOL_POOL".into(), instance.pool_file().into())];
     if preload {
         let library = preload_library()?;
         let mut list = OsString::from(library);
@@ -67,7 +65,6 @@ pub fn environment(instance: &Instance, preload: bool) -> Result<Vec<(OsString, 
             list.push(others);
         }
         variables.push(("LD_PRELOAD".into(), list));
-        variables.push(("TIDEPOOL_CWD".into(), mount.into()));
     }
     Ok(variables)
 }

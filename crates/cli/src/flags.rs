@@ -44,7 +44,9 @@ pub enum Command {
     #[command(after_help = "Example:\n  tidepool cat --pool mine /out/log")]
     Cat(CatArgs),
     /// Copy files and trees into or out of a pool, verified and resumable
-    #[command(after_help = "Examples:\n  tidepool cp --pool mine data pool:/in\n  tidepool cp --pool mine pool:/out results\nPaths in the pool start with 'pool:'.")]
+    #[command(
+        after_help = "Examples:\n  tidepool cp --pool mine data pool:/in\n  tidepool cp --pool mine pool:/out results\nPaths in the pool start with 'pool:'."
+    )]
     Cp(CpArgs),
     /// Remove files and, with -r, trees of a pool
     #[command(after_help = "Example:\n  tidepool rm --pool mine --dry-run -r /scratch")]
@@ -170,7 +172,9 @@ pub enum PoolCommand {
     #[command(after_help = "Example:\n  tidepool pool start --name mine --nodes 2")]
     Start(StartArgs),
     /// Stop a pool and remove everything it made
-    #[command(after_help = "Examples:\n  tidepool pool stop --pool mine\n  tidepool pool stop --pool mine --keep     leave the data for a later start --keep")]
+    #[command(
+        after_help = "Examples:\n  tidepool pool stop --pool mine\n  tidepool pool stop --pool mine --keep     leave the data for a later start --keep"
+    )]
     Stop(StopArgs),
     /// Show the daemons of a pool
     Status(StatusArgs),

@@ -14,6 +14,7 @@ use crate::exit::{Context, Failure, Kind, Result};
 use crate::flags::PoolChoice;
 use serde::{Deserialize, Serialize};
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use tidepool_client::{Client, PoolFile};
@@ -100,10 +101,13 @@ impl Instance {
         let dir = base.join(name);
         match fs::DirBuilder::new().mode(0o700).create(&dir) {
             Ok(()) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 return Err(Failure::new(
                     Kind::Start,
-                    format!("pool '{name}' exists already ({}); stop it first, or choose another name", dir.display()),
+                    format!(
+                        "pool '{name}' exists already ({}); stop it first, or choose another name",
+                        dir.display()
+                    ),
                 ));
             }
             Err(error) => return Err(Failure::new(Kind::Start, format!("{}: {error}", dir.display()))),
@@ -116,15 +120,19 @@ impl Instance {
 
     /// Removes the instance's directory; its mount must be gone.
     pub fn remove(&self) -> std::io::Result<()> {
-        // Only empty directories can be a mount path: nothing below a live mount is touched.
-        for dir in [self.mount_path()] {
-            match fs::remove_dir(&dir) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-                _ => {}
+        match fs::remove_dir(self.mount_path()) {
+            Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {
+                // Somebody's results may be among them: they are not ours to remove.
+                return Err(std::io::Error::other(format!(
+                    "programs that are not intercepted (static ones?) wrote files to {} itself; move them away, then stop the pool again",
+                    self.mount_path().display()
+                )));
             }
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
         }
         match fs::remove_dir_all(&self.dir) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
     }
@@ -210,7 +218,11 @@ pub fn find(choice: &PoolChoice) -> Result<Instance> {
 
 fn unknown(name: &str) -> Failure {
     let names: Vec<String> = list().into_iter().map(|i| i.name).collect();
-    let known = if names.is_empty() { "none is running here".into() } else { format!("here are: {}", names.join(", ")) };
+    let known = if names.is_empty() {
+        "none is running here".into()
+    } else {
+        format!("here are: {}", names.join(", "))
+    };
     Failure::new(Kind::NoPool, format!("no pool '{name}'; {known}"))
 }
 

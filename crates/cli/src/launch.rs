@@ -191,7 +191,8 @@ impl Starting {
         let plan = make_plan(shape, place, instance, id, &secret, keep);
         self.spawn(place, instance)?;
         self.tell(&plan)?;
-        let mut ready: Vec<Ready> = self.reports(place.nodes())?.into_iter().flat_map(|r| r.daemons).collect();
+        let mut ready: Vec<Ready> =
+            self.reports(place.nodes())?.into_iter().flat_map(|r| r.daemons).collect();
         ready.sort_by_key(|r| r.index);
         let pool = PoolFile {
             instance: id,
@@ -275,8 +276,8 @@ impl Starting {
                     };
                     Failure::new(Kind::Start, format!("{why}; what it said: {}", self.last_words()))
                 })?;
-                let report: Report = serde_json::from_str(&line)
-                    .context(Kind::Start, || format!("an agent said '{line}'"))?;
+                let report: Report =
+                    serde_json::from_str(&line).context(Kind::Start, || format!("an agent said '{line}'"))?;
                 reports.push(report);
             }
         }
@@ -326,7 +327,11 @@ fn make_plan(
         },
         keep,
         wipe: shape.wipe,
-        workers: if shape.daemon_threads == 0 { tidepool_fsd::default_workers() } else { shape.daemon_threads },
+        workers: if shape.daemon_threads == 0 {
+            tidepool_fsd::default_workers()
+        } else {
+            shape.daemon_threads
+        },
         lifeline: false,
     };
     let any: SocketAddr = ([0, 0, 0, 0], 0).into();

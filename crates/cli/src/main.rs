@@ -24,7 +24,11 @@ use clap::Parser;
 use flags::{Cli, Command};
 use std::process::ExitCode;
 
+/// What a shell shows for a program that SIGPIPE ended.
+const SIGPIPE_CODE: i32 = 128 + 13;
+
 fn main() -> ExitCode {
+    end_quietly_on_a_closed_pipe();
     let cli = Cli::parse();
     match dispatch(cli) {
         Ok(code) => code,
@@ -33,6 +37,19 @@ fn main() -> ExitCode {
             ExitCode::from(failure.code())
         }
     }
+}
+
+/// `tidepool ... | head` shall end like other commands when `head` has enough. Rust ignores
+/// SIGPIPE and `println!` panics instead; setting the signal back would need unsafe code.
+fn end_quietly_on_a_closed_pipe() {
+    let default = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        let text = info.payload_as_str().unwrap_or_default();
+        if text.starts_with("failed printing to stdout") && text.contains("Broken pipe") {
+            std::process::exit(SIGPIPE_CODE);
+        }
+        default(info);
+    }));
 }
 
 fn dispatch(cli: Cli) -> exit::Result<ExitCode> {

@@ -38,10 +38,8 @@ fn start(args: &StartArgs) -> Result<ExitCode> {
     if let Some(kept) = &kept
         && kept.daemons != place.daemons()
     {
-        let text = format!(
-            "pool '{name}' has {} daemons; start it with --nodes {0} to find its data",
-            kept.daemons
-        );
+        let text =
+            format!("pool '{name}' has {} daemons; start it with --nodes {0} to find its data", kept.daemons);
         return Err(Failure::new(Kind::Usage, text));
     }
     if args.dry_run {
@@ -97,7 +95,8 @@ fn stop(args: &StopArgs) -> Result<ExitCode> {
         && launch::is_ours(record.pid)
         && record.pid != std::process::id()
     {
-        let text = format!("pool '{}' belongs to a run that is going on (process {})", instance.name, record.pid);
+        let text =
+            format!("pool '{}' belongs to a run that is going on (process {})", instance.name, record.pid);
         return Err(Failure::new(Kind::Other, text));
     }
     if args.dry_run {
@@ -116,7 +115,11 @@ fn stop(args: &StopArgs) -> Result<ExitCode> {
     }
     // A dead daemon here was cleaned up after; one elsewhere was not.
     let pool_is_local = !instance.dir.exists() || args.keep;
-    if pool_is_local { Ok(ExitCode::SUCCESS) } else { Err(Failure::new(Kind::Cleanup, unreachable.join("; "))) }
+    if pool_is_local {
+        Ok(ExitCode::SUCCESS)
+    } else {
+        Err(Failure::new(Kind::Cleanup, unreachable.join("; ")))
+    }
 }
 
 /// Stops a pool that another process started; daemons that did not answer.
@@ -183,7 +186,8 @@ fn status_json(instance: &Instance, client: &Client, daemons: &Statuses) -> Valu
 }
 
 fn status_text(instance: &Instance, client: &Client, daemons: &Statuses) -> String {
-    let mut rows = vec![["daemon", "node", "objects", "used", "free", "sessions", "state"].map(String::from).to_vec()];
+    let mut rows =
+        vec![["daemon", "node", "objects", "used", "free", "sessions", "state"].map(String::from).to_vec()];
     for (daemon, status) in daemons {
         let host = client.host(*daemon).to_string();
         rows.push(match status {

@@ -118,7 +118,8 @@ fn use_pool(
     for (number, out) in outs.iter().enumerate() {
         let began = Instant::now();
         let journal = instance.dir.join(format!("out-{number}.journal"));
-        let summary = staging::stage_out(&client, &out.source, &out.destination, &shape(), &journal, signals)?;
+        let summary =
+            staging::stage_out(&client, &out.source, &out.destination, &shape(), &journal, signals)?;
         story.note("stage-out", began, Some(summary), &out.destination.display().to_string());
     }
     match stopped_by {
@@ -143,7 +144,10 @@ fn parse_in(text: &str) -> Result<In> {
     };
     let source = std::path::absolute(source).context(Kind::Usage, || format!("--in '{text}'"))?;
     if !source.exists() {
-        return Err(Failure::new(Kind::StageIn, format!("--in '{text}': {} does not exist", source.display())));
+        return Err(Failure::new(
+            Kind::StageIn,
+            format!("--in '{text}': {} does not exist", source.display()),
+        ));
     }
     Ok(In { source, destination: destination.into() })
 }

@@ -193,7 +193,7 @@ fn a_busy_mount_leaves_the_name_space_at_once() {
     let Some(pool) = pool("busy") else { return };
     let a = pool.mount("a");
     let point = a.path().to_path_buf();
-    let mut file = OpenOptions::new().write(true).create(true).mode(0o600).open(point.join("f")).unwrap();
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(point.join("f")).unwrap();
     a.unmount().unwrap();
     assert!(fs::read_dir(&point).unwrap().next().is_none());
     file.write_all(b"late").unwrap();

@@ -80,11 +80,13 @@ fn set(ino: u64, path: Vec<u8>) {
     SHARED_COUNT.store(children.len() as u32, Ordering::Relaxed);
 }
 
-/// Takes over what exec's environment says, if the kernel's directory agrees.
+/// Takes over what exec's environment says, if the kernel's directory agrees. A program
+/// that was simply started in the mount directory is at the pool's root.
 #[cold]
 fn inherit() -> Option<Ino> {
-    let told = parse(config::inherited_cwd());
-    let told = told.filter(|_| kernel_cwd().as_deref() == config::mount());
+    let at_mount = kernel_cwd().as_deref() == config::mount();
+    let root = config::mount().map(|mount| (Ino::ROOT, mount));
+    let told = parse(config::inherited_cwd()).or(root).filter(|_| at_mount);
     match told {
         Some((ino, path)) => enter(ino, path.to_vec()),
         None => INO.store(OUTSIDE, Ordering::Release),

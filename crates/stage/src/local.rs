@@ -25,6 +25,8 @@ use tidepool_types::{Errno, FileKind, TimeSpec};
 const OPEN_DIRS_MAX: usize = 192;
 /// Bytes asked for in one listing call: about a thousand entries.
 const LIST_BYTES: usize = 32 * 1024;
+/// Entries after which a page may end.
+const LIST_PAGE_MIN: usize = 128;
 /// Largest list of attribute names, and largest value, that the kernel hands out.
 const XATTR_BUFFER: usize = 64 * 1024;
 
@@ -248,11 +250,13 @@ fn list_page(dir: &OwnedFd) -> Result<(Vec<Item>, Option<u64>), Sys> {
         if !matches!(name, b"." | b"..") {
             items.push(item_of(dir, name, kind_of(entry.file_type())));
         }
-        if raw.is_buffer_empty() {
-            break;
+        if raw.is_buffer_empty() && items.len() >= LIST_PAGE_MIN {
+            return Ok((items, next));
         }
     }
-    Ok((items, next))
+    // The end is seen at once: a listing left open in every directory on the way down would
+    // have each opened again on the way up.
+    Ok((items, None))
 }
 
 fn xattr_names(at: At<'_>, end: &LocalEnd) -> EndResult<Vec<u8>> {

@@ -144,26 +144,30 @@ fn leaks_are_found_and_are_no_damage() {
     assert_eq!(report.count(super::Severity::Damage), 0);
 }
 
+/// Changes an object's data while its daemon is stopped, so that nothing it keeps open or
+/// in memory hides the change.
+fn while_stopped(cluster: &mut Cluster, ino: Ino, change: impl Fn(PathBuf)) {
+    let home = usize::from(ino.home());
+    cluster.kill(home);
+    change(data_file(cluster, ino));
+    cluster.restart(home);
+}
+
 #[test]
 fn a_flipped_bit_and_lost_data_are_found_with_their_paths() {
     let mut cluster = Cluster::start(DAEMONS);
     let client = cluster.client();
     populate(&client);
     let (flipped, lost) = (ino_of(&client, b"/d/f"), ino_of(&client, b"/d/g"));
-    for daemon in 0..DAEMONS {
-        // What the daemons keep open or in memory must not hide it.
-        cluster.kill(daemon);
-    }
-    let path = data_file(&cluster, flipped);
-    let mut bytes = fs::read(&path).unwrap();
-    bytes[5000] ^= 1;
-    fs::write(&path, bytes).unwrap();
-    let path = data_file(&cluster, lost);
-    fs::remove_file(path.with_extension("sum")).unwrap();
-    fs::remove_file(path).unwrap();
-    for daemon in 0..DAEMONS {
-        cluster.restart(daemon);
-    }
+    while_stopped(&mut cluster, flipped, |path| {
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[5000] ^= 1;
+        fs::write(&path, bytes).unwrap();
+    });
+    while_stopped(&mut cluster, lost, |path| {
+        fs::remove_file(path.with_extension("sum")).unwrap();
+        fs::remove_file(path).unwrap();
+    });
     assert_finds(
         &cluster.client(),
         &[(What::BadChecksum, Some("/d/f")), (What::BlocksMissing, Some("/d/g"))],
