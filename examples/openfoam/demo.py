@@ -144,6 +144,8 @@ def run_on_pool(
     call = [
         str(command), "run", "--local", "--nodes", str(args.daemons), "--client", args.client,
         "--store", str(work), "--json",
+        # All programs use one mount here, so the kernel may remember names and attributes.
+        "--cache-ttl", "1000",
         "--in", f"{work / 'input'}:/case", "--out", f"/case:{result}",
         "--", sys.executable, str(HERE / "steps.py"), str(script), "case",
     ]  # fmt: skip

@@ -60,6 +60,8 @@ pub struct Go {
     pub pool: String,
     /// Mount the pool by FUSE at its path.
     pub mount: bool,
+    /// How long the mount may reuse names and attributes.
+    pub cache_ttl_ms: u64,
 }
 
 /// What an agent answers to either.
@@ -224,6 +226,7 @@ impl Agent {
         if go.mount {
             let options = tidepool_fuse::MountOptions {
                 relaxed: pool.mode == PoolMode::Relaxed,
+                cache_ttl_ms: go.cache_ttl_ms,
                 ..tidepool_fuse::MountOptions::new(pool.mount.clone())
             };
             let mounted = tidepool_fuse::mount(Arc::new(client), &options);

@@ -140,6 +140,10 @@ pub struct PoolShape {
     /// How programs see the pool
     #[arg(long, value_enum, default_value = "auto")]
     pub client: Door,
+    /// Milliseconds for which a FUSE mount may reuse names and attributes; 0 is strict. Safe
+    /// and much faster where all programs use the same mount
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    pub cache_ttl: u64,
 }
 
 #[derive(Args)]

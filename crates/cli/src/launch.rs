@@ -205,7 +205,7 @@ impl Starting {
             },
             members: ready.into_iter().map(member).collect(),
         };
-        self.tell(&Go { pool: pool.to_json(), mount })?;
+        self.tell(&Go { pool: pool.to_json(), mount, cache_ttl_ms: shape.cache_ttl })?;
         self.reports(place.nodes())?;
         Ok((pool, mount))
     }

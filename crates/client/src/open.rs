@@ -59,10 +59,13 @@ impl Client {
                     continue;
                 }
                 if spot.wants_dir && entry.kind != FileKind::Directory {
-                    self.forget_handle(&entry);
+                    self.forget_handle(&entry, flags);
                     return Err(Errno::ENOTDIR.into());
                 }
-                return Ok(Walk::Found((self.held_attr(&entry)?, entry.created)));
+                // O_PATH handles are not registered: they keep nothing alive.
+                let path_only = flags & libc::O_PATH != 0;
+                let attr = if path_only { self.entry_attr(&entry)? } else { self.held_attr(&entry)? };
+                return Ok(Walk::Found((attr, entry.created)));
             }
         })?;
         match opened {
@@ -152,8 +155,8 @@ impl Client {
         }
     }
 
-    fn forget_handle(&self, entry: &Entry) {
-        if entry.kind == FileKind::Regular && entry.attr.is_some() {
+    fn forget_handle(&self, entry: &Entry, flags: i32) {
+        if flags & libc::O_PATH == 0 && entry.kind == FileKind::Regular && entry.attr.is_some() {
             self.call_one_way(entry.ino.home(), &Request::Close { ino: entry.ino });
         }
     }
@@ -166,17 +169,13 @@ impl Client {
     fn finish_open(&self, attr: Attr, created: bool, flags: i32, cred: &Cred) -> Result<Attr, FsError> {
         let checked = if created { Ok(()) } else { self.check_open(&attr, flags, cred) };
         if let Err(errno) = checked {
-            if attr.kind() == FileKind::Regular {
+            if attr.kind() == FileKind::Regular && flags & libc::O_PATH == 0 {
                 self.release(attr.ino);
             }
             return Err(errno.into());
         }
         if attr.kind() == FileKind::Regular {
             self.remember_chunk_size(attr.ino, attr.chunk_size);
-            // O_PATH handles are not registered: they keep nothing alive.
-            if flags & libc::O_PATH != 0 {
-                self.release(attr.ino);
-            }
         }
         let truncates = flags & libc::O_TRUNC != 0 && flags & libc::O_PATH == 0 && !created;
         if truncates && attr.kind() == FileKind::Regular {

@@ -242,16 +242,15 @@ fn list_page(dir: &OwnedFd) -> Result<(Vec<Item>, Option<u64>), Sys> {
     let mut buffer = Vec::with_capacity(LIST_BYTES);
     let mut raw = RawDir::new(dir, buffer.spare_capacity_mut());
     let mut items = Vec::new();
-    let mut next = None;
     while let Some(entry) = raw.next() {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
-        next = Some(entry.next_entry_cookie());
+        let next = entry.next_entry_cookie();
         if !matches!(name, b"." | b"..") {
             items.push(item_of(dir, name, kind_of(entry.file_type())));
         }
         if raw.is_buffer_empty() && items.len() >= LIST_PAGE_MIN {
-            return Ok((items, next));
+            return Ok((items, Some(next)));
         }
     }
     // The end is seen at once: a listing left open in every directory on the way down would

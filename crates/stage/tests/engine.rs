@@ -82,17 +82,28 @@ fn deep(root: &Path, name: &str, depth: usize, make: bool) -> std::os::fd::Owned
     at
 }
 
+/// Removes what [`deep`] made; std's and rm's ways take quadratic time.
+fn remove_upwards(mut at: std::os::fd::OwnedFd, name: &str, depth: usize) {
+    use rustix::fs::{AtFlags, Mode, OFlags, openat, unlinkat};
+    unlinkat(&at, "f", AtFlags::empty()).unwrap();
+    for _ in 0..depth {
+        at = openat(&at, "..", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        unlinkat(&at, name, AtFlags::REMOVEDIR).unwrap();
+    }
+}
+
 #[test]
 fn a_path_longer_than_a_megabyte_is_no_problem() {
     use rustix::fs::{Mode, OFlags, openat};
-    for (name, depth) in [("d".repeat(255), 4200), ("d".into(), 20_000)] {
+    for (name, depth) in [("d".repeat(255), 4200), ("d".into(), 8_000)] {
         let place = Place::new(memory_dir());
         let bottom = deep(&place.src(), &name, depth, true);
         let file = openat(&bottom, "f", OFlags::CREATE | OFlags::RDWR, Mode::from_raw_mode(0o644)).unwrap();
         rustix::io::pwrite(&file, b"deep", 0).unwrap();
         let start = Instant::now();
         let report = place.copy(&place.options());
-        println!("copied {depth} levels in {:?}", start.elapsed());
+        // Finding each level from the root again would take longer by far.
+        assert!(start.elapsed() < Duration::from_secs(15), "took {:?}", start.elapsed());
         assert!(report.complete, "{report:#?}");
         assert_eq!(report.dirs, depth as u64 + 1);
         let there = deep(&place.dst(), &name, depth, false);
@@ -100,11 +111,9 @@ fn a_path_longer_than_a_megabyte_is_no_problem() {
         let copied = openat(&there, "f", OFlags::RDONLY, Mode::empty()).unwrap();
         fs::File::from(copied).read_to_string(&mut text).unwrap();
         assert_eq!(text, "deep");
-        let start = Instant::now();
         place.assert_same();
-        println!("compared in {:?}", start.elapsed());
-        // std's remove_dir_all recurses.
-        assert!(Command::new("rm").arg("-rf").arg(place.dir.path()).status().unwrap().success());
+        remove_upwards(bottom, &name, depth);
+        remove_upwards(there, &name, depth);
     }
 }
 
@@ -312,7 +321,7 @@ fn a_cancelled_copy_stops_soon_and_goes_on_where_it_was() {
     assert!(second.complete, "{second:#?}");
     // Each worker may have been inside one range of 8 MiB.
     let moved = first.bytes_copied + second.bytes_copied;
-    assert!(moved <= total + (3 * 8 << 20) + (1 << 20), "moved {moved} of {total}");
+    assert!(moved <= total + (24 << 20) + (1 << 20), "moved {moved} of {total}");
     assert!(second.bytes_copied < total - (8 << 20), "nothing was resumed: {second:#?}");
     place.assert_same();
     assert_eq!((place.journals(), place.parts_left().len()), (0, 0));

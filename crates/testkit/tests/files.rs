@@ -391,3 +391,15 @@ fn holes_are_found() {
     assert_eq!(client.next_hole(ino, 10 * gib - 4096).unwrap(), 10 * gib);
     assert_eq!(client.next_data(ino, 10 * gib).unwrap_err().errno(), Errno::ENXIO);
 }
+
+/// Opening by O_PATH takes no handle, and so gives none back.
+#[test]
+fn path_only_opens_leave_handles_alone() {
+    let cluster = Cluster::start(1);
+    let client = cluster.client();
+    let ino = create(&client, "f").ino;
+    client.open(Ino::ROOT, b"f", libc::O_PATH, 0, &cred()).unwrap();
+    client.unlink(Ino::ROOT, b"f", &cred()).unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    assert_eq!(client.get_attr(ino).unwrap().nlink, 0, "the real handle still keeps the object");
+}
