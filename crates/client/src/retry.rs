@@ -62,7 +62,8 @@ impl Client {
                 Err(Stop::Vanished(ino)) => {
                     let times = vanished.filter(|(before, _)| *before == ino).map_or(1, |(_, n)| n + 1);
                     if times > VANISHED_MAX {
-                        let text = format!("an entry names object {ino}, which is missing; run 'tidepool check'");
+                        let text =
+                            format!("an entry names object {ino}, which is missing; run 'tidepool check'");
                         return Err(FsError::new(Errno::EIO, text));
                     }
                     vanished = Some((ino, times));
@@ -87,16 +88,22 @@ impl Client {
     /// Ends a hold whose owner does not: asks the decider for the outcome and carries it out.
     fn resolve_hold(&self, held: &HeldAt) -> Result<(), FsError> {
         let txn = held.hold.txn;
-        let committed = match self.request(held.hold.decider, &Request::Resolve { txn })? {
-            Reply::Decided { committed } => committed,
+        let (committed, moved) = match self.request(held.hold.decider, &Request::Resolve { txn })? {
+            Reply::Decided { committed, moved } => (committed, moved),
             other => return Err(self.unexpected(held.hold.decider, other)),
         };
+        if let Some((dir, parent)) = moved {
+            self.request(dir.home(), &Request::SetParent { dir, parent })?;
+        }
         // Which of the two is held was not told; ending a hold that is not there does nothing.
         let (parent, name) = (held.dir, held.name.clone());
         if !name.is_empty() {
             self.request(held.daemon, &Request::Finish { txn, committed, parent, name })?;
         }
         self.request(held.daemon, &Request::FinishDir { txn, committed, dir: held.dir })?;
+        if moved.is_some() {
+            self.tell_all(|| Request::Bump {})?;
+        }
         Ok(())
     }
 

@@ -223,10 +223,11 @@ impl<S: MetaStore> State<S> {
             None => Change::Add(*kind),
         };
         let dentry = Dentry { ino: *ino, kind: *kind, hold: None };
+        let moved = (*kind == FileKind::Directory).then_some((*ino, *parent));
         self.store.commit(&[
             Mutation::PutDentry { parent: *parent, name: name.clone(), dentry },
             self.changed_part(*parent, change, ctx.now)?,
-            Mutation::PutOutcome { txn: *txn, outcome: TxnOutcome { committed: true, at: ctx.now } },
+            Mutation::PutOutcome { txn: *txn, outcome: TxnOutcome { committed: true, at: ctx.now, moved } },
         ])?;
         Ok(Reply::Replaced { ino: old.as_ref().map(|d| d.ino), kind: old.map(|d| d.kind) })
     }
@@ -248,7 +249,7 @@ impl<S: MetaStore> State<S> {
         self.store.commit(&[
             Mutation::DelDentry { parent, name: name.into() },
             self.changed_part(parent, Change::Remove(FileKind::Directory), ctx.now)?,
-            Mutation::PutOutcome { txn, outcome: TxnOutcome { committed: true, at: ctx.now } },
+            Mutation::PutOutcome { txn, outcome: TxnOutcome { committed: true, at: ctx.now, moved: None } },
         ])?;
         Ok(Reply::Done {})
     }
@@ -297,15 +298,15 @@ impl<S: MetaStore> State<S> {
     }
 
     pub(crate) fn resolve(&mut self, ctx: &Context, txn: TxnId) -> Outcome {
-        let committed = match self.store.outcome(txn) {
-            Some(outcome) => outcome.committed,
+        let outcome = match self.store.outcome(txn) {
+            Some(outcome) => outcome,
             None => {
-                let outcome = TxnOutcome { committed: false, at: ctx.now };
+                let outcome = TxnOutcome { committed: false, at: ctx.now, moved: None };
                 self.store.commit(&[Mutation::PutOutcome { txn, outcome }])?;
-                false
+                outcome
             }
         };
-        Ok(Reply::Decided { committed })
+        Ok(Reply::Decided { committed: outcome.committed, moved: outcome.moved })
     }
 }
 

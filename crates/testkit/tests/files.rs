@@ -403,3 +403,50 @@ fn path_only_opens_leave_handles_alone() {
     std::thread::sleep(std::time::Duration::from_secs(3));
     assert_eq!(client.get_attr(ino).unwrap().nlink, 0, "the real handle still keeps the object");
 }
+
+/// A client that dies in the middle of a rename leaves it done or undone, never half: the
+/// next one to come by finishes or undoes it.
+#[test]
+fn a_dead_clients_rename_is_finished_or_undone() {
+    use tidepool_placement::entry_owner;
+    use tidepool_types::TxnId;
+    for commits in [false, true] {
+        let cluster = Cluster::start(3);
+        let client = cluster.client();
+        for dir in ["from", "to", "from/d"] {
+            mkdir(&client, dir);
+        }
+        let (from, to) = (stat(&client, "from").unwrap().ino, stat(&client, "to").unwrap().ino);
+        let dir = stat(&client, "from/d").unwrap().ino;
+        create(&client, "from/d/f");
+        // The dead client's requests, up to the point where it dies.
+        let txn = TxnId([7; 16]);
+        let (source, decider) = (entry_owner(from, b"d", 3), entry_owner(to, b"e", 3));
+        let name: Box<[u8]> = (*b"d").into();
+        let held = client.request(source, &Request::Prepare { txn, decider, parent: from, name }).unwrap();
+        assert!(matches!(held, Reply::Entry { .. }), "{held:?}");
+        let commit = Request::CommitRename {
+            txn,
+            parent: to,
+            name: (*b"e").into(),
+            ino: dir,
+            kind: FileKind::Directory,
+            no_replace: false,
+            replaces: None,
+        };
+        if commits {
+            assert_eq!(client.request(decider, &commit).unwrap(), Reply::Replaced { ino: None, kind: None });
+        }
+        let visitor = cluster.client();
+        let (here, there) = (stat(&visitor, "from/d"), stat(&visitor, "to/e"));
+        assert_eq!((here.is_ok(), there.is_ok()), (!commits, commits));
+        assert_eq!(visitor.parent_of(dir).unwrap(), if commits { to } else { from });
+        let place = if commits { "to/e/f" } else { "from/d/f" };
+        stat(&visitor, place).unwrap();
+        if !commits {
+            // Should the client turn out to be only slow, it is too late for it.
+            let late = client.request(decider, &commit).unwrap();
+            assert!(matches!(late, Reply::Failed { errno: Errno::ECANCELED, .. }), "{late:?}");
+        }
+    }
+}

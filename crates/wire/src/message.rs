@@ -152,7 +152,7 @@ messages! {
         9 Unlinked { ino: Ino, kind: FileKind, attr: Option<Attr> }
         10 Entries { entries: Vec<(Bytes, Dentry)>, more: bool }
         11 Replaced { ino: Option<Ino>, kind: Option<FileKind> }
-        12 Decided { committed: bool }
+        12 Decided { committed: bool, moved: Option<(Ino, Ino)> }
         13 Object { inode: Inode }
         /// Bulk: the bytes. `size` of the object when the data ends early and the object is at home here.
         14 Data { size: Option<u64> }

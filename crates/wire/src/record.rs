@@ -62,8 +62,11 @@ field_struct!(DirPart { entries, subdirs, changed, hold });
 pub struct Outcome {
     pub committed: bool,
     pub at: TimeSpec,
+    /// The directory that a committed rename moved, and the directory it is in now: whoever
+    /// finishes the rename for a dead client records that at the directory's home.
+    pub moved: Option<(Ino, Ino)>,
 }
-field_struct!(Outcome { committed, at });
+field_struct!(Outcome { committed, at, moved });
 
 /// One change of the metadata tables of one daemon.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -117,9 +117,9 @@ fn mutation_bytes_are_pinned() {
         (
             Mutation::PutOutcome {
                 txn: TxnId([1; 16]),
-                outcome: Outcome { committed: true, at: TimeSpec { sec: 3, nsec: 0 } },
+                outcome: Outcome { committed: true, at: TimeSpec { sec: 3, nsec: 0 }, moved: None },
             },
-            with(7, &[&[1; 16], b"\x01\x03\0\0\0\0\0\0\0\0\0\0\0"]),
+            with(7, &[&[1; 16], b"\x01\x03\0\0\0\0\0\0\0\0\0\0\0\0"]),
         ),
         (Mutation::DelOutcome(TxnId([1; 16])), with(8, &[&[1; 16]])),
         (Mutation::NextCount(5), with(9, &[b"\x05\0\0\0\0\0\0\0"])),

@@ -50,7 +50,7 @@ pub(super) fn put_part(dir: u64, entries: u64) -> Mutation {
 }
 
 pub(super) fn put_outcome(txn: u8, committed: bool) -> Mutation {
-    Mutation::PutOutcome { txn: TxnId([txn; 16]), outcome: Outcome { committed, at: time(7) } }
+    Mutation::PutOutcome { txn: TxnId([txn; 16]), outcome: Outcome { committed, at: time(7), moved: None } }
 }
 
 pub(super) fn open_memlog<D: Disk>(disk: &D) -> MemLogStore<D> {

@@ -51,7 +51,7 @@ fn records_are_put_and_deleted(open: &Opener) {
     assert_eq!(store.dentry(Ino(1), b"fiv"), None);
     assert_eq!(store.dentry(Ino(2), b"five"), None);
     assert_eq!(store.dir_part(Ino(1)).unwrap().entries, 1);
-    assert_eq!(store.outcome(TxnId([1; 16])).unwrap(), Outcome { committed: true, at: time(7) });
+    assert_eq!(store.outcome(TxnId([1; 16])).unwrap(), Outcome { committed: true, at: time(7), moved: None });
     assert_eq!(store.outcomes(9).len(), 1);
     assert_eq!((store.next_count(), store.inode_count()), (600, 1));
     assert_eq!(store.reaps(9), [Ino(77)]);
