@@ -1,8 +1,8 @@
 //! Records of objects at home here: attributes, sizes, link counts, handles, attributes
 //! of the extended kind, locks.
 
-use crate::state::{Context, Fail, Outcome, State};
 use crate::MetaStore;
+use crate::state::{Context, Fail, Outcome, State};
 use tidepool_types::{
     Attr, Errno, FILE_SIZE_MAX, FileKind, Ino, NAME_MAX, SetAttr, TimeSpec, XATTR_BYTES_MAX,
 };

@@ -1,8 +1,8 @@
 //! Dispatch, identity, epoch and time.
 
+use crate::MetaStore;
 use crate::handles::Handles;
 use crate::locks::LockTable;
-use crate::MetaStore;
 use crate::{ORPHAN_GRACE_MS, ORPHAN_GRACE_RESTART_MS, OUTCOME_KEEP_MS};
 use std::io;
 use tidepool_types::{Attr, CHUNK_SIZE_DEFAULT, DaemonIndex, Errno, FileKind, Ino, SessionId, TimeSpec};

@@ -219,7 +219,7 @@ impl Rng {
         Rng(seed | 1)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn next_u64(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -228,11 +228,11 @@ impl Rng {
 
     /// A number below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
-        (self.next() >> 11) % bound
+        (self.next_u64() >> 11) % bound
     }
 
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| (self.next() >> 32) as u8).collect()
+        (0..len).map(|_| (self.next_u64() >> 32) as u8).collect()
     }
 }
 

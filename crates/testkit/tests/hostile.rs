@@ -190,7 +190,7 @@ fn garbage_from_a_proven_peer() {
             let header = Header {
                 kind,
                 flags: 0,
-                id: rng.next(),
+                id: rng.next_u64(),
                 epoch: rng.below(2),
                 meta_len: meta.len() as u32,
                 bulk_len: bulk.len() as u32,
