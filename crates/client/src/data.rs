@@ -4,7 +4,7 @@ use crate::calls::{Bulk, Call, expect_reply};
 use crate::{Client, FsError};
 use std::sync::PoisonError;
 use tidepool_placement::chunk_owner;
-use tidepool_types::{Attr, DaemonIndex, Errno, FILE_SIZE_MAX, Ino};
+use tidepool_types::{Attr, DaemonIndex, Errno, FILE_SIZE_MAX, Ino, SetAttr};
 use tidepool_wire::message::{Reply, Request};
 
 /// The part of a range that lies in one chunk.
@@ -145,8 +145,10 @@ impl Client {
         Ok(offset)
     }
 
-    /// Drops the chunks beyond `size`; the change in stored blocks. Chunks go before the
-    /// size does, so that no later growth can bring old data back.
+    /// Drops the chunks beyond `size`; how many blocks to record again. Chunks go before the
+    /// size does, so that no later growth can bring old data back. The recorded blocks go
+    /// before the chunks do: when this is interrupted, fewer blocks are recorded than stored,
+    /// never more, which would look like lost data.
     pub(crate) fn trim_for(&self, old: &Attr, size: u64) -> Result<i64, FsError> {
         if size > FILE_SIZE_MAX {
             return Err(Errno::EFBIG.into());
@@ -154,11 +156,16 @@ impl Client {
         if size >= old.size || old.blocks == 0 {
             return Ok(0);
         }
-        let mut blocks = 0;
-        for (daemon, answer) in self.ask_holders(old, || Request::Trim { ino: old.ino, size }) {
-            blocks += expect_reply!(self, daemon, answer?, Reply::Written { blocks, .. } => blocks)?;
+        let ino = old.ino;
+        let recorded = i64::try_from(old.blocks).map_err(|_| Errno::EOVERFLOW)?;
+        let forget = Request::SetAttr { ino, set: SetAttr::default(), blocks: -recorded };
+        let reply = self.request(ino.home(), &forget)?;
+        expect_reply!(self, ino.home(), reply, Reply::Attributes { .. } => ())?;
+        let mut left = recorded;
+        for (daemon, answer) in self.ask_holders(old, || Request::Trim { ino, size }) {
+            left += expect_reply!(self, daemon, answer?, Reply::Written { blocks, .. } => blocks)?;
         }
-        Ok(blocks)
+        Ok(left.max(0))
     }
 
     /// Asks all daemons that may keep chunks of an object: its home, and all others when it

@@ -155,5 +155,21 @@ fn acknowledged_data_survives_kill_9() {
             *synced = found.unwrap_or(0);
         }
         scrub(&client);
+        if round % 8 == 7 || round + 1 == kills() {
+            check(&cluster, round);
+        }
     }
+}
+
+/// `tidepool check` finds no damage (what only wastes space is allowed).
+fn check(cluster: &Cluster, round: usize) {
+    let pool = cluster.dir().join("pool.json");
+    cluster.pool_file().write(&pool).unwrap();
+    let said = std::process::Command::new(tidepool_testkit::program("tidepool"))
+        .arg("check")
+        .env("TIDEPOOL_POOL", &pool)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&said.stdout);
+    assert!(said.status.success(), "round {round}: {text}{}", String::from_utf8_lossy(&said.stderr));
 }
