@@ -253,3 +253,43 @@ fn a_killed_stage_out_is_finished_by_drain() {
     assert_eq!(finished(), 300);
     sandbox.assert_nothing_left("after the drain");
 }
+
+/// `kill -9` of the node's agent, which holds the mount: `pool stop` cleans up all the same.
+#[test]
+fn a_killed_agent_leaves_nothing_after_stop() {
+    for door in doors() {
+        let sandbox = Sandbox::new();
+        sandbox.ok(&["pool", "start", "--name", "k", "--nodes", "2", "--client", door]);
+        let agent = common::processes_of(sandbox.dir.path())
+            .into_iter()
+            .find(|p| p.contains(" node "))
+            .expect("a pool has an agent");
+        let pid: i32 = agent.split(':').next().unwrap().parse().unwrap();
+        let pid = rustix::process::Pid::from_raw(pid).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        sandbox.ok(&["pool", "stop"]);
+        sandbox.assert_nothing_left(door);
+    }
+}
+
+/// A daemon that was killed is named by `status`, and by the error a program's user sees.
+#[test]
+fn a_killed_daemon_is_named() {
+    let sandbox = Sandbox::new();
+    sandbox.ok(&["pool", "start", "--name", "k", "--nodes", "2", "--client", "preload"]);
+    let status = sandbox.ok(&["pool", "status", "--json"]);
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    let pid = status["daemons"][1]["pid"].as_i64().unwrap() as i32;
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    let began = Instant::now();
+    let listed = sandbox.tidepool(&["ls", "/"]).output().unwrap();
+    assert!(began.elapsed() < Duration::from_secs(5));
+    let host = status["daemons"][1]["host"].as_str().unwrap();
+    assert!(!listed.status.success() && text(&listed).contains(host), "{}", text(&listed));
+    let after = sandbox.tidepool(&["pool", "status"]).output().unwrap();
+    assert_eq!(after.status.code(), Some(1));
+    assert!(text(&after).contains("not reachable"), "{}", text(&after));
+    sandbox.ok(&["pool", "stop"]);
+    sandbox.assert_nothing_left("after a daemon was killed");
+}
