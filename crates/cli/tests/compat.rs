@@ -145,6 +145,30 @@ with h5py.File('f.h5','a') as f: f['x'][5]=0; f.attrs['n']='t'
 with h5py.File('f.h5','r') as f: assert f['x'][6,7]==6007 and f['x'][5].sum()==0
 P
         h5dump -d g/y f.h5 | grep -q '0, 1, 2'"#),
+    row(
+        "LAMMPS, a melt with dumps and a restart",
+        &["lmp"],
+        r#"
+        cat > in.melt <<'L'
+units lj
+atom_style atomic
+lattice fcc 0.8442
+region box block 0 4 0 4 0 4
+create_box 1 box
+create_atoms 1 box
+mass 1 1.0
+velocity all create 3.0 87287
+pair_style lj/cut 2.5
+pair_coeff 1 1 1.0 1.0 2.5
+fix 1 all nve
+dump d all atom 10 dump.*.melt
+run 50
+write_restart melt.restart
+L
+        export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+        lmp -in in.melt -log log.melt > out; grep -q 'Loop time' log.melt; test $(ls dump.*.melt | wc -l) = 6
+        printf 'read_restart melt.restart\npair_coeff 1 1 1.0 1.0 2.5\nfix 1 all nve\nrun 10\n' > in.again; lmp -in in.again -log log.again > out2"#,
+    ),
     row("MPI-IO by Open MPI", &["mpicc", "mpirun", "gcc"], r#"
         cat > m.c <<'C'
 #include <mpi.h>
