@@ -173,3 +173,23 @@ fn check(cluster: &Cluster, round: usize) {
     let text = String::from_utf8_lossy(&said.stdout);
     assert!(said.status.success(), "round {round}: {text}{}", String::from_utf8_lossy(&said.stderr));
 }
+
+/// A restarted daemon has forgotten who has what open; clients tell it again by themselves.
+#[test]
+fn handles_are_registered_again_after_a_restart() {
+    let mut cluster = Cluster::start(1);
+    let client = cluster.client();
+    let flags = libc::O_RDWR | libc::O_CREAT;
+    let attr = client.open(Ino::ROOT, b"f", flags, 0o644, &cred()).unwrap().inside().unwrap();
+    client.write(attr.ino, 0, b"still here").unwrap();
+    client.unlink(Ino::ROOT, b"f", &cred()).unwrap();
+    cluster.kill(0);
+    cluster.restart(0);
+    let mut buf = [0; 10];
+    assert_eq!(client.read(attr.ino, 0, &mut buf).unwrap(), 10);
+    assert_eq!(&buf, b"still here");
+    match client.request(0, &Request::Status {}).unwrap() {
+        Reply::Report { status } => assert_eq!(status.open_handles, 1),
+        other => panic!("{other:?}"),
+    }
+}
