@@ -132,17 +132,29 @@ impl Client {
         }
     }
 
-    /// Writes at the end of file, wherever other appends have moved it; the offset where the
-    /// data went. Appends of all clients are put one after the other by the object's home.
-    pub fn append(&self, ino: Ino, buf: &[u8]) -> Result<u64, FsError> {
+    /// Writes at the end of file, wherever other appends have moved it: the offset where the
+    /// data went and how much of it was stored. Appends of all clients are put one after the
+    /// other by the object's home.
+    pub fn append(&self, ino: Ino, buf: &[u8]) -> Result<(u64, usize), FsError> {
         let len = buf.len() as u64;
         let reply = self.request(ino.home(), &Request::Reserve { ino, len })?;
         let offset = expect_reply!(self, ino.home(), reply, Reply::Offset { offset, .. } => offset)?;
         let mut done = 0;
         while done < buf.len() {
-            done += self.write(ino, offset + done as u64, &buf[done..])?;
+            match self.write(ino, offset + done as u64, &buf[done..]) {
+                Ok(count) => done += count,
+                Err(error) => {
+                    let (offset, len) = (offset + done as u64, len - done as u64);
+                    // When this fails as well, zeros stay at the end; the first error tells more.
+                    let _ = self.request(ino.home(), &Request::Unreserve { ino, offset, len });
+                    if done == 0 {
+                        return Err(error);
+                    }
+                    break;
+                }
+            }
         }
-        Ok(offset)
+        Ok((offset, done))
     }
 
     /// Drops the chunks beyond `size`; how many blocks to record again. Chunks go before the

@@ -82,6 +82,15 @@ impl<S: MetaStore> State<S> {
         Ok(Reply::Offset { offset, attr })
     }
 
+    pub(crate) fn unreserve(&mut self, ino: Ino, offset: u64, len: u64) -> Outcome {
+        let mut inode = self.inode(ino)?;
+        // Somebody may have appended behind it: then its zeros have to stay.
+        if offset.checked_add(len) == Some(inode.attr.size) {
+            inode.attr.size = offset;
+        }
+        self.put(inode)
+    }
+
     pub(crate) fn nlink(&mut self, ctx: &Context, ino: Ino, delta: i32) -> Outcome {
         let mut inode = self.inode(ino)?;
         if inode.attr.is_dir() {

@@ -152,6 +152,7 @@ impl<S: MetaStore> State<S> {
             R::SetAttr { ino, set, blocks } => self.set_attr(ctx, *ino, set, *blocks),
             R::Extend { ino, end, blocks } => self.extend(ctx, *ino, *end, *blocks),
             R::Reserve { ino, len } => self.reserve(ctx, *ino, *len),
+            R::Unreserve { ino, offset, len } => self.unreserve(*ino, *offset, *len),
             R::Nlink { ino, delta } => self.nlink(ctx, *ino, *delta),
             R::RemoveDir { dir } => self.remove_dir(*dir),
             R::SetParent { dir, parent } => self.set_parent(ctx, *dir, *parent),

@@ -267,11 +267,11 @@ impl Core {
     /// Writes at the end of file, which only the file's home knows. When the kernel keeps
     /// pages of the file it has put the data where it believed the end to be.
     pub fn append(&self, ino: Ino, believed: u64, data: &[u8], cached: bool) -> Result<usize, FsError> {
-        let offset = self.client.append(ino, data)?;
+        let (offset, stored) = self.client.append(ino, data)?;
         if cached && offset != believed {
             self.invalidate(ino, None);
         }
-        Ok(data.len())
+        Ok(stored)
     }
 
     /// After a write by somebody other than root to a file with set-ID bits.

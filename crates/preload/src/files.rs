@@ -356,10 +356,10 @@ unsafe fn append(fd: i32, entry: &Entry, buf: *const u8, count: usize) -> isize 
     let buf = unsafe { std::slice::from_raw_parts(buf, count) };
     let mut end = 0;
     let result = pool::run(|client| {
-        let start = client.append(entry.ino, buf).map_err(|error| pool::report(&error))?;
-        end = start + count as u64;
-        written(client, entry, start, count)?;
-        Ok(count as isize)
+        let (start, stored) = client.append(entry.ino, buf).map_err(|error| pool::report(&error))?;
+        end = start + stored as u64;
+        written(client, entry, start, stored)?;
+        Ok(stored as isize)
     });
     if result > 0 && fd >= 0 {
         raw::lseek(fd, end as i64, libc::SEEK_SET);

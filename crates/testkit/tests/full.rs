@@ -81,6 +81,17 @@ fn a_full_daemon_loses_nothing_and_is_named() {
         for (ino, len, byte) in &written {
             check_content(&client, *ino, *len, *byte);
         }
+        let log = create(&client, "log");
+        if let Ok(ino) = log {
+            // An append that does not fit takes back the place it had reserved.
+            let mut stored = 0;
+            while let Ok((offset, count)) = client.append(ino, &vec![5; 300_000]) {
+                assert_eq!(offset, stored, "{backend:?}");
+                stored += count as u64;
+            }
+            assert_eq!(client.get_attr(ino).unwrap().size, stored, "{backend:?}");
+            check_content(&client, ino, stored as usize, 5);
+        }
         for number in 0..written.len() {
             client.unlink(Ino::ROOT, format!("f{number}").as_bytes(), &cred()).unwrap();
         }

@@ -107,6 +107,8 @@ messages! {
         26 ResetDirTimes { dir: Ino }
         27 SetXattr { ino: Ino, name: Bytes, value: Bytes, flags: u32 }
         28 RemoveXattr { ino: Ino, name: Bytes }
+        /// Takes back the end of a reserved place that could not be filled, if the file still ends there.
+        29 Unreserve { ino: Ino, offset: u64, len: u64 }
         /// Stored bytes of the range, checksums verified; shorter at the local end of data.
         40 Read { ino: Ino, offset: u64, len: u32 }
         /// Stores the bulk data. With `extend` and at home here, also does what `Extend` does.
