@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry as Slot;
 use tidepool_env::MemDisk;
 use tidepool_fs_state::{Context, ORPHAN_GRACE_MS, State, StateConfig};
 use tidepool_store::MemLogStore;
@@ -153,12 +154,13 @@ fn perform(bench: &mut Bench, oracle: &mut Oracle, step: &Step) {
             let object = NewObject { mode: 0o040_755, ..object(FileKind::Directory) };
             let request = Request::Create { parent, name: name_of(*name), object, excl: true, open: false };
             let reply = bench.ask(&request);
-            if oracle.entries.contains_key(&(parent, *name)) {
-                assert_eq!(failed(&reply), Some(Errno::EEXIST));
-            } else {
-                let Reply::Entry { ino, .. } = reply else { panic!("{reply:?}") };
-                oracle.entries.insert((parent, *name), (ino, FileKind::Directory));
-                oracle.dirs.push(ino);
+            match oracle.entries.entry((parent, *name)) {
+                Slot::Occupied(_) => assert_eq!(failed(&reply), Some(Errno::EEXIST)),
+                Slot::Vacant(slot) => {
+                    let Reply::Entry { ino, .. } = reply else { panic!("{reply:?}") };
+                    slot.insert((ino, FileKind::Directory));
+                    oracle.dirs.push(ino);
+                }
             }
         }
         Step::Link { file, dir, name } => {
@@ -170,13 +172,16 @@ fn perform(bench: &mut Bench, oracle: &mut Oracle, step: &Step) {
             bench.ask(&Request::Nlink { ino, delta: 1 });
             let kind = FileKind::Regular;
             let reply = bench.ask(&Request::PutDentry { parent, name: name_of(*name), ino, kind });
-            if oracle.entries.contains_key(&(parent, *name)) {
-                assert_eq!(failed(&reply), Some(Errno::EEXIST));
-                bench.ask(&Request::Nlink { ino, delta: -1 });
-            } else {
-                assert_eq!(reply, Reply::Done {});
-                oracle.entries.insert((parent, *name), (ino, kind));
-                oracle.files.get_mut(&ino).unwrap().0 += 1;
+            match oracle.entries.entry((parent, *name)) {
+                Slot::Occupied(_) => {
+                    assert_eq!(failed(&reply), Some(Errno::EEXIST));
+                    bench.ask(&Request::Nlink { ino, delta: -1 });
+                }
+                Slot::Vacant(slot) => {
+                    assert_eq!(reply, Reply::Done {});
+                    slot.insert((ino, kind));
+                    oracle.files.get_mut(&ino).unwrap().0 += 1;
+                }
             }
         }
         Step::Unlink { dir, name } => {
