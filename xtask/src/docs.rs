@@ -58,8 +58,20 @@ fn commands(flags: &str) -> BTreeSet<String> {
         .map(str::trim)
         .filter(|l| l.starts_with(|c: char| c.is_ascii_uppercase()))
         .filter_map(|l| l.split(['(', ' ', ',']).next())
-        .map(str::to_ascii_lowercase)
+        .map(kebab)
         .collect()
+}
+
+/// `NodeCheck` as clap writes it: `node-check`.
+fn kebab(variant: &str) -> String {
+    let mut word = String::new();
+    for letter in variant.chars() {
+        if letter.is_ascii_uppercase() && !word.is_empty() {
+            word.push('-');
+        }
+        word.push(letter.to_ascii_lowercase());
+    }
+    word
 }
 
 fn targets(makefile: &str) -> BTreeSet<String> {

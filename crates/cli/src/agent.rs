@@ -8,30 +8,44 @@
 //! command → Plan            agent → Report (daemons reachable, or why not)
 //! command → Go              agent → Report (pool file written, peers told, mounted)
 //! ```
-//! After that it needs nobody: it ends when its daemons do.
+//! After that it needs nobody: it ends when its daemons do or, on a node without daemons,
+//! when no daemon of the pool answers any more. Agents of several nodes may share a machine
+//! and the instance's directory, as in a test cluster of many `slurmd`: the first one mounts,
+//! the last one removes the directory.
 
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::flags::NodeArgs;
-use crate::instance::Instance;
+use crate::instance::{self, Instance};
 use crate::launch::tool_path;
 use serde::{Deserialize, Serialize};
-use signal_hook::consts::SIGTERM;
+use signal_hook::consts::{SIGHUP, SIGTERM};
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
+use std::net::ToSocketAddrs;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tidepool_client::{Client, PoolFile, PoolMode};
-use tidepool_fsd::Ready;
+use tidepool_fsd::{Config, Ready};
+use tidepool_transport::LocalNode;
 use tidepool_wire::message::{Reply, Request};
 
 /// Longest line an agent reads: the plan of a large pool.
 const LINE_MAX: u64 = 256 << 20;
 /// How often daemons and signals are looked at.
 const POLL: Duration = Duration::from_millis(20);
+/// How often a node without daemons asks whether the pool is still there.
+const PING_EVERY: Duration = Duration::from_millis(800);
+/// Pause between rounds in which no daemon answered, and how many of them end the pool here.
+const PING_AGAIN: Duration = Duration::from_millis(200);
+const PING_ROUNDS: usize = 3;
+/// How much of a log is quoted in an error.
+const WORDS_BYTES_MAX: usize = 2048;
+const WORDS_LINES_MAX: usize = 3;
 
 /// What all agents of a pool are told first.
 #[derive(Serialize, Deserialize)]
@@ -46,6 +60,8 @@ pub struct Plan {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodePlan {
+    /// Name of the node, for people and as an address; empty: `$SLURMD_NODENAME`.
+    pub host: String,
     /// Daemon configurations, as `tidepoold` reads them.
     pub daemons: Vec<String>,
     /// Where the daemons' stores are.
@@ -62,6 +78,8 @@ pub struct Go {
     pub mount: bool,
     /// How long the mount may reuse names and attributes.
     pub cache_ttl_ms: u64,
+    /// Nodes that programs are to use.
+    pub compute: Vec<String>,
 }
 
 /// What an agent answers to either.
@@ -70,35 +88,121 @@ pub struct Go {
 pub struct Report {
     pub node: usize,
     pub pid: u32,
+    /// Name of the node.
+    pub host: String,
     pub daemons: Vec<Ready>,
     /// Empty when all is well.
     pub error: String,
 }
 
-/// What a node keeps of a pool, so that it can be cleaned up by anybody.
-#[derive(Debug, Default, Serialize, Deserialize)]
+/// What a node keeps of a pool in `node-K.json`, so that it can be cleaned up by anybody.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeRecord {
+    /// The machine, as long as it runs: process ids mean nothing on another one.
+    pub boot_id: String,
+    /// Slurm's number of the job that the pool is for; empty outside Slurm.
+    pub job: String,
     pub agent: u32,
     pub daemons: Vec<u32>,
     pub stores: Vec<PathBuf>,
 }
 
 impl NodeRecord {
-    fn path(instance: &Instance) -> PathBuf {
-        instance.dir.join("node.json")
+    fn path(instance: &Instance, node: usize) -> PathBuf {
+        instance.dir.join(format!("node-{node}.json"))
     }
 
+    /// The records of all nodes that use this directory.
+    pub fn all(instance: &Instance) -> Vec<NodeRecord> {
+        let Ok(entries) = fs::read_dir(&instance.dir) else { return Vec::new() };
+        let is_record = |name: &str| name.starts_with("node-") && name.ends_with(".json");
+        let mut paths: Vec<PathBuf> = entries
+            .flatten()
+            .filter(|e| is_record(&e.file_name().to_string_lossy()))
+            .map(|e| e.path())
+            .collect();
+        paths.sort();
+        paths.iter().filter_map(|p| serde_json::from_slice(&fs::read(p).ok()?).ok()).collect()
+    }
+
+    /// Agents that live on this machine.
+    pub fn agents(instance: &Instance) -> Vec<u32> {
+        let boot_id = LocalNode::detect().boot_id;
+        let here = NodeRecord::all(instance).into_iter().filter(|r| r.boot_id == boot_id);
+        here.map(|r| r.agent).filter(|pid| crate::launch::is_ours(*pid)).collect()
+    }
+
+    /// The records of this machine in one. Its agent is one that lives, if any does. Stores
+    /// are those of all records, for they outlive a restart of the machine.
     pub fn read(instance: &Instance) -> NodeRecord {
-        let text = fs::read(NodeRecord::path(instance)).unwrap_or_default();
-        serde_json::from_slice(&text).unwrap_or_default()
+        let all = NodeRecord::all(instance);
+        let boot_id = LocalNode::detect().boot_id;
+        let here = || all.iter().filter(|r| r.boot_id == boot_id);
+        NodeRecord {
+            agent: NodeRecord::agents(instance).first().copied().unwrap_or(0),
+            daemons: here().flat_map(|r| r.daemons.clone()).collect(),
+            stores: all.iter().flat_map(|r| r.stores.clone()).collect(),
+            job: here().map(|r| r.job.clone()).next().unwrap_or_default(),
+            boot_id,
+        }
     }
 
-    fn write(&self, instance: &Instance) -> Result<()> {
-        let text = serde_json::to_vec(self).expect("a record always serializes");
-        fs::write(NodeRecord::path(instance), text)
-            .context(Kind::Start, || NodeRecord::path(instance).display().to_string())
+    fn starter_path(instance: &Instance) -> PathBuf {
+        instance.dir.join("starter.json")
     }
+
+    /// The process that started the pool, in the place of the agent.
+    pub fn starter(instance: &Instance) -> Option<NodeRecord> {
+        serde_json::from_slice(&fs::read(NodeRecord::starter_path(instance)).ok()?).ok()
+    }
+
+    /// Notes that this process starts the pool: until there are agents nobody else knows
+    /// what its directory is for.
+    pub fn note_starter(instance: &Instance) -> Result<()> {
+        NodeRecord::new().write(&NodeRecord::starter_path(instance))
+    }
+
+    /// Notes a directory of this process's, on a node that has no agent.
+    pub fn note_store(instance: &Instance, dir: &Path) -> Result<()> {
+        let record = NodeRecord { stores: vec![dir.to_path_buf()], ..NodeRecord::new() };
+        record.write(&NodeRecord::path(instance, 0))
+    }
+
+    /// A record of this process.
+    fn new() -> NodeRecord {
+        NodeRecord {
+            boot_id: LocalNode::detect().boot_id,
+            job: std::env::var("SLURM_JOB_ID").unwrap_or_default(),
+            agent: std::process::id(),
+            ..NodeRecord::default()
+        }
+    }
+
+    fn write(&self, path: &Path) -> Result<()> {
+        let text = serde_json::to_vec(self).expect("a record always serializes");
+        let temporary = path.with_extension("tmp");
+        fs::write(&temporary, text)
+            .and_then(|()| fs::rename(&temporary, path))
+            .context(Kind::Start, || path.display().to_string())
+    }
+}
+
+/// Runs this command once more as that user, when this process is root and the user is not;
+/// its exit code.
+pub fn become_user(user: Option<(u32, u32)>) -> Result<Option<ExitCode>> {
+    let Some((uid, gid)) = user.filter(|(uid, _)| *uid != rustix::process::geteuid().as_raw()) else {
+        return Ok(None);
+    };
+    let own = std::env::current_exe().context(Kind::Start, || "finding this program".into())?;
+    let status = Command::new(own)
+        .args(std::env::args_os().skip(1))
+        .uid(uid)
+        .gid(gid)
+        .current_dir("/")
+        .status()
+        .context(Kind::Start, || format!("running as user {uid}"))?;
+    Ok(Some(ExitCode::from(crate::exec::exit_byte(status))))
 }
 
 /// `tidepool node`.
@@ -106,19 +210,23 @@ pub fn node(args: &NodeArgs) -> Result<ExitCode> {
     let stop = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGTERM, Arc::clone(&stop))
         .context(Kind::Start, || "cannot handle signals".into())?;
+    // The terminal or connection of the starter may end; the pool then goes on.
+    signal_hook::flag::register(SIGHUP, Arc::default())
+        .context(Kind::Start, || "cannot handle signals".into())?;
     let number = node_number(args)?;
     let mut input = std::io::stdin().lock();
     let plan: Plan = read_line(&mut input)?;
-    let mut agent = match Agent::start(&plan, number) {
+    let host = plan.nodes.get(number).map(name_of).unwrap_or_default();
+    let mut agent = match Agent::start(&plan, number, &host) {
         Ok(agent) => agent,
         Err(failure) => {
-            report(number, Vec::new(), &failure.to_string());
+            report(number, &host, Vec::new(), &failure.to_string());
             return Err(failure);
         }
     };
-    report(number, agent.ready.clone(), "");
+    report(number, &host, agent.ready.clone(), "");
     let up = read_line(&mut input).and_then(|go: Go| agent.go(&go));
-    report(number, Vec::new(), &up.as_ref().err().map(ToString::to_string).unwrap_or_default());
+    report(number, &host, Vec::new(), &up.as_ref().err().map(ToString::to_string).unwrap_or_default());
     if up.is_err() {
         stop.store(true, Ordering::Release);
     }
@@ -134,31 +242,69 @@ fn node_number(args: &NodeArgs) -> Result<usize> {
         .ok_or_else(|| Failure::new(Kind::Usage, "which node is this? Give --node or set SLURM_PROCID"))
 }
 
+pub fn own_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// What people call this node.
+fn name_of(plan: &NodePlan) -> String {
+    let from_slurm = || std::env::var("SLURMD_NODENAME").ok().filter(|name| !name.is_empty());
+    Some(plan.host.clone()).filter(|h| !h.is_empty()).or_else(from_slurm).unwrap_or_else(own_name)
+}
+
+/// Under which name or address other nodes reach this one. Names that people use need not be
+/// known to the resolver: aliases of ssh, nodes of several `slurmd` on one machine.
+fn address_of(host: &str) -> String {
+    let resolves =
+        |name: &String| (name.as_str(), 0).to_socket_addrs().is_ok_and(|mut all| all.next().is_some());
+    // "client port server port": the address under which the starter found us.
+    let by_ssh = std::env::var("SSH_CONNECTION").ok().and_then(|t| t.split(' ').nth(2).map(bracketed));
+    let candidates = [Some(host.to_string()), by_ssh, Some(own_name())];
+    candidates.into_iter().flatten().find(resolves).unwrap_or_else(|| host.to_string())
+}
+
+/// An IPv6 address as it is written before a port.
+fn bracketed(address: &str) -> String {
+    if address.contains(':') { format!("[{address}]") } else { address.to_string() }
+}
+
 fn read_line<T: for<'a> Deserialize<'a>>(input: &mut impl BufRead) -> Result<T> {
     let mut line = String::new();
     let mut limited = std::io::Read::take(input, LINE_MAX);
     limited.read_line(&mut line).context(Kind::Start, || "reading from the starter".into())?;
+    if line.is_empty() {
+        return Err(Failure::new(Kind::Start, "the starter is gone"));
+    }
     serde_json::from_str(&line).context(Kind::Start, || "the starter's line".into())
 }
 
-fn report(node: usize, daemons: Vec<Ready>, error: &str) {
-    let report = Report { node, pid: std::process::id(), daemons, error: error.to_string() };
+fn report(node: usize, host: &str, daemons: Vec<Ready>, error: &str) {
+    let (host, error) = (host.to_string(), error.to_string());
+    let report = Report { node, pid: std::process::id(), host, daemons, error };
     let line = serde_json::to_string(&report).expect("a report always serializes");
     // A starter that is gone learns nothing; the pool file tells whoever comes next.
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 
+/// Tells people something; nobody may be listening any more.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "tidepool node: {text}");
+}
+
 struct Agent {
     instance: Instance,
+    number: usize,
     children: Vec<Child>,
     ready: Vec<Ready>,
     stores: Vec<PathBuf>,
     mounted: Option<tidepool_fuse::Mounted>,
+    /// The pool to watch, on a node without daemons.
+    watched: Option<PoolFile>,
 }
 
 impl Agent {
     /// Starts the node's daemons and waits until each can be reached.
-    fn start(plan: &Plan, number: usize) -> Result<Agent> {
+    fn start(plan: &Plan, number: usize, host: &str) -> Result<Agent> {
         let node = plan
             .nodes
             .get(number)
@@ -167,12 +313,14 @@ impl Agent {
         make_dirs(&instance)?;
         let mut agent = Agent {
             instance,
+            number,
             children: Vec::new(),
             ready: Vec::new(),
             stores: node.stores.clone(),
             mounted: None,
+            watched: None,
         };
-        let started = agent.start_daemons(&node.daemons);
+        let started = agent.record().and_then(|()| agent.start_daemons(node, host));
         if started.is_err() {
             agent.supervise(&AtomicBool::new(true));
             agent.finish()?;
@@ -180,9 +328,26 @@ impl Agent {
         started.map(|()| agent)
     }
 
-    fn start_daemons(&mut self, configs: &[String]) -> Result<()> {
+    /// Writes down what there is, so that it can be found when this process is killed.
+    fn record(&self) -> Result<()> {
+        let record = NodeRecord {
+            daemons: self.children.iter().map(Child::id).collect(),
+            stores: self.stores.clone(),
+            ..NodeRecord::new()
+        };
+        record.write(&NodeRecord::path(&self.instance, self.number))
+    }
+
+    fn start_daemons(&mut self, node: &NodePlan, host: &str) -> Result<()> {
+        if node.daemons.is_empty() {
+            return Ok(());
+        }
         let program = tool_path("tidepoold")?;
-        for config in configs {
+        let address = address_of(host);
+        for text in &node.daemons {
+            let mut config = Config::parse(text).context(Kind::Start, || "the starter's plan".into())?;
+            config.host = host.to_string();
+            config.advertise.clone_from(&address);
             let log = open_log(&self.instance)?;
             let mut child = Command::new(&program)
                 .stdin(Stdio::piped())
@@ -192,20 +357,20 @@ impl Agent {
                 .spawn()
                 .context(Kind::Start, || program.display().to_string())?;
             let mut stdin = child.stdin.take().expect("stdin is piped");
-            let fed = writeln!(stdin, "{config}");
+            let fed = writeln!(stdin, "{}", config.to_json());
             self.children.push(child);
             fed.context(Kind::Start, || "a daemon ended before it read its configuration".into())?;
         }
+        self.record()?;
         // All start at once; then each is waited for.
         for child in &mut self.children {
             let stdout = child.stdout.take().expect("stdout is piped");
-            self.ready.push(read_ready(stdout)?);
+            self.ready.push(read_ready(stdout, &self.instance)?);
         }
-        let daemons = self.children.iter().map(Child::id).collect();
-        NodeRecord { agent: std::process::id(), daemons, stores: self.stores.clone() }.write(&self.instance)
+        Ok(())
     }
 
-    /// Writes the pool file, tells the daemons here their peers, and mounts.
+    /// Tells the daemons here their peers, mounts, and writes the pool file.
     fn go(&mut self, go: &Go) -> Result<()> {
         let pool = PoolFile::parse(go.pool.as_bytes())
             .map_err(|why| Failure::new(Kind::Start, format!("the starter's pool file: {why}")))?;
@@ -223,6 +388,21 @@ impl Agent {
                 }
             }
         }
+        if self.ready.is_empty() {
+            self.watched = Some(pool.clone());
+        }
+        let _lock = self.instance.lock().context(Kind::Start, || self.instance.dir.display().to_string())?;
+        if !crate::exec::is_mounted(&self.instance) {
+            self.open_door(&pool, client, go)?;
+        }
+        self.instance.write_hostfile(&go.compute)?;
+        // Last, because a pool with a pool file is a pool that works.
+        pool.write(&self.instance.pool_file())
+            .context(Kind::Start, || self.instance.pool_file().display().to_string())
+    }
+
+    /// Mounts the pool at its path, or closes the path to programs that are not intercepted.
+    fn open_door(&mut self, pool: &PoolFile, client: Client, go: &Go) -> Result<()> {
         if go.mount {
             let options = tidepool_fuse::MountOptions {
                 relaxed: pool.mode == PoolMode::Relaxed,
@@ -232,41 +412,40 @@ impl Agent {
             let mounted = tidepool_fuse::mount(Arc::new(client), &options);
             self.mounted =
                 Some(mounted.context(Kind::Start, || format!("mounting at {}", pool.mount.display()))?);
+            return Ok(());
         }
-        if self.mounted.is_none() {
-            // A program that is not intercepted shall fail there, not write beside the pool.
-            // (Root may write all the same; `Instance::remove` then tells.)
-            fs::set_permissions(self.instance.mount_path(), fs::Permissions::from_mode(0o500))
-                .context(Kind::Start, || self.instance.mount_path().display().to_string())?;
-        }
-        // Last, because a pool with a pool file is a pool that works.
-        pool.write(&self.instance.pool_file())
-            .context(Kind::Start, || self.instance.pool_file().display().to_string())
+        // A program that is not intercepted shall fail there, not write beside the pool.
+        // (Root may write all the same; `Instance::remove` then tells.)
+        fs::set_permissions(self.instance.mount_path(), fs::Permissions::from_mode(0o500))
+            .context(Kind::Start, || self.instance.mount_path().display().to_string())
     }
 
-    /// Waits until no daemon is left; hands SIGTERM on to them.
+    /// Waits until no daemon is left, here or, on a node without any, in the whole pool;
+    /// hands SIGTERM on to those here.
     fn supervise(&mut self, stop: &AtomicBool) {
+        if let Some(pool) = self.watched.take() {
+            let ended = watch(pool, self.number);
+            while !ended.load(Ordering::Acquire) && !stop.load(Ordering::Acquire) {
+                std::thread::sleep(POLL);
+            }
+        }
         let mut told = false;
         while !self.children.is_empty() {
             if stop.load(Ordering::Acquire) && !told {
                 told = true;
                 self.children.iter().for_each(terminate);
             }
-            let mut index = 0;
-            self.children.retain_mut(|child| {
-                index += 1;
-                match child.try_wait() {
-                    Ok(None) => true,
-                    Ok(Some(status)) => {
-                        if !status.success() {
-                            eprintln!("tidepool node: daemon process {} ended with {status}", child.id());
-                        }
-                        false
+            self.children.retain_mut(|child| match child.try_wait() {
+                Ok(None) => true,
+                Ok(Some(status)) => {
+                    if !status.success() {
+                        say(&format!("daemon process {} ended with {status}", child.id()));
                     }
-                    Err(error) => {
-                        eprintln!("tidepool node: daemon process {}: {error}", child.id());
-                        false
-                    }
+                    false
+                }
+                Err(error) => {
+                    say(&format!("daemon process {}: {error}", child.id()));
+                    false
                 }
             });
             std::thread::sleep(POLL);
@@ -282,7 +461,50 @@ impl Agent {
         if self.stores.iter().any(|dir| tidepool_fsd::is_store(dir)) {
             return Ok(());
         }
-        self.instance.remove().context(Kind::Cleanup, || self.instance.dir.display().to_string())
+        let fail = || self.instance.dir.display().to_string();
+        // Without a directory somebody else has cleaned up already.
+        let Ok(_lock) = self.instance.lock() else { return Ok(()) };
+        remove_if_there(&NodeRecord::path(&self.instance, self.number)).context(Kind::Cleanup, fail)?;
+        if NodeRecord::all(&self.instance).is_empty() {
+            self.instance.remove().context(Kind::Cleanup, fail)?;
+        }
+        Ok(())
+    }
+}
+
+/// Sets the flag it returns when no daemon of the pool answers any more. In a thread of its
+/// own, because a daemon that hangs must not keep SIGTERM waiting.
+fn watch(pool: PoolFile, node: usize) -> Arc<AtomicBool> {
+    let ended = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&ended);
+    std::thread::spawn(move || {
+        let client = Client::new(pool);
+        // Nodes ask different daemons, and stay with one that answers.
+        let mut asked = node % client.members();
+        let mut silent = 0;
+        while silent < PING_ROUNDS {
+            let all = 0..client.members();
+            let mut next = all.map(|offset| (asked + offset) % client.members());
+            match next.find(|daemon| client.request(*daemon as u16, &Request::Ping {}).is_ok()) {
+                Some(daemon) => {
+                    (asked, silent) = (daemon, 0);
+                    std::thread::sleep(PING_EVERY);
+                }
+                None => {
+                    silent += 1;
+                    std::thread::sleep(PING_AGAIN);
+                }
+            }
+        }
+        told.store(true, Ordering::Release);
+    });
+    ended
+}
+
+fn remove_if_there(path: &Path) -> std::io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -294,7 +516,11 @@ pub fn remove_empty_parents(stores: &[PathBuf]) {
     }
 }
 
+/// Makes the instance's directories; those of another node on this machine will do.
 fn make_dirs(instance: &Instance) -> Result<()> {
+    if let Some(base) = instance.dir.parent() {
+        instance::private_dir(base)?;
+    }
     for dir in [&instance.dir, &instance.mount_path()] {
         fs::DirBuilder::new()
             .recursive(true)
@@ -319,12 +545,23 @@ pub fn open_log_at(path: &Path) -> Result<File> {
         .context(Kind::Start, || path.display().to_string())
 }
 
-fn read_ready(stdout: std::process::ChildStdout) -> Result<Ready> {
+fn read_ready(stdout: std::process::ChildStdout, instance: &Instance) -> Result<Ready> {
     let mut line = String::new();
     BufReader::new(stdout).read_line(&mut line).context(Kind::Start, || "reading from a daemon".into())?;
-    let ready: Ready = serde_json::from_str(&line)
-        .map_err(|_| Failure::new(Kind::Start, "a daemon ended before it was ready; see the pool's log"))?;
+    let ready: Ready = serde_json::from_str(&line).map_err(|_| {
+        let said = last_words(&instance.log_path());
+        Failure::new(Kind::Start, format!("a daemon ended before it was ready{said}"))
+    })?;
     if ready.ready { Ok(ready) } else { Err(Failure::new(Kind::Start, ready.error)) }
+}
+
+/// The last lines of a log as `: "…"`, to end an error with; empty when it has none.
+pub fn last_words(log: &Path) -> String {
+    let text = fs::read(log).unwrap_or_default();
+    let tail = String::from_utf8_lossy(&text[text.len().saturating_sub(WORDS_BYTES_MAX)..]).into_owned();
+    let lines: Vec<&str> = tail.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+    let last = &lines[lines.len().saturating_sub(WORDS_LINES_MAX)..];
+    if last.is_empty() { String::new() } else { format!(": \"{}\"", last.join(" | ")) }
 }
 
 fn terminate(child: &Child) {

@@ -1,6 +1,7 @@
 //! `tidepool doctor`: what works on this node, and what to do about the rest.
 
 pub mod facts;
+pub mod health;
 mod node;
 mod pools;
 mod store;

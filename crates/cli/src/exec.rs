@@ -5,7 +5,7 @@ use crate::flags::{Door, ExecArgs};
 use crate::instance::{self, Instance};
 use crate::launch::tool_path;
 use crate::signals::Signals;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 pub const PRELOAD_LIBRARY: &str = "libtidepool_preload.so";
 /// How often a running program and signals are looked at.
 const POLL: Duration = Duration::from_millis(10);
+/// Longest list of nodes in a variable; Linux takes no string beyond 128 KiB.
+const NODES_BYTES_MAX: usize = 64 << 10;
 /// Seconds between SIGTERM and SIGKILL under `exec`.
 const KILL_GRACE_S: u64 = 10;
 
@@ -57,6 +59,7 @@ pub fn environment(instance: &Instance, preload: bool) -> Result<Vec<(OsString, 
     let mount = instance.mount_path();
     let mut variables: Vec<(OsString, OsString)> =
         vec![("TIDEPOOL_DIR".into(), mount.into()), ("TIDEPOOL_POOL".into(), instance.pool_file().into())];
+    variables.extend(node_variables(instance));
     if preload {
         let library = preload_library()?;
         let mut list = OsString::from(library);
@@ -69,14 +72,52 @@ pub fn environment(instance: &Instance, preload: bool) -> Result<Vec<(OsString, 
     Ok(variables)
 }
 
+/// Variables that tell programs which nodes are for them.
+pub fn node_variables(instance: &Instance) -> Vec<(OsString, OsString)> {
+    let nodes = instance.compute_nodes();
+    let list = nodes.join(",");
+    let mut variables = Vec::new();
+    if !nodes.is_empty() {
+        variables.push(("TIDEPOOL_HOSTFILE".into(), instance.hostfile().into()));
+    }
+    if !nodes.is_empty() && list.len() <= NODES_BYTES_MAX {
+        variables.push(("TIDEPOOL_NODES".into(), list.into()));
+    }
+    variables
+}
+
 fn preload_library() -> Result<PathBuf> {
-    tool_path(PRELOAD_LIBRARY)
+    let path = tool_path(PRELOAD_LIBRARY)?;
+    if path.to_string_lossy().contains(|c: char| c == ':' || c.is_whitespace()) {
+        let text = format!(
+            "{}: the dynamic linker divides LD_PRELOAD at blanks and colons; install tidepool elsewhere, or use --client fuse",
+            path.display()
+        );
+        return Err(Failure::new(Kind::Start, text));
+    }
+    Ok(path)
+}
+
+/// The program as the user meant it: `./solver` is the one where the command was typed, if
+/// there is one, although the program will start in the pool.
+fn locate(program: &OsStr) -> OsString {
+    let path = Path::new(program);
+    let here = path.components().count() > 1 && path.is_relative() && path.exists();
+    match std::path::absolute(path) {
+        Ok(absolute) if here => absolute.into(),
+        _ => program.into(),
+    }
 }
 
 /// Starts a program in the pool's directory.
 pub fn spawn(instance: &Instance, preload: bool, program: &[OsString]) -> Result<Child> {
-    let mut command = Command::new(&program[0]);
-    command.args(&program[1..]).envs(environment(instance, preload)?).current_dir(instance.mount_path());
+    spawn_in(&instance.mount_path(), environment(instance, preload)?, program)
+}
+
+/// Starts a program in a directory with more variables than ours.
+pub fn spawn_in(dir: &Path, variables: Vec<(OsString, OsString)>, program: &[OsString]) -> Result<Child> {
+    let mut command = Command::new(locate(&program[0]));
+    command.args(&program[1..]).envs(variables).current_dir(dir);
     command.spawn().map_err(|error| {
         let name = Path::new(&program[0]).display().to_string();
         match error.kind() {

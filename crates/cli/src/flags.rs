@@ -2,6 +2,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
+use std::fmt;
 use std::path::PathBuf;
 use tidepool_types::parse_size;
 
@@ -63,6 +64,12 @@ pub enum Command {
     /// Measure metadata or data speed, beside the underlying file system
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// Test whether this node can take part in a pool; for prologs of batch systems
+    #[command(after_help = "Example:\n  tidepool node-check --store /local --min-free 10GiB")]
+    NodeCheck(NodeCheckArgs),
+    /// Remove what dead pools left on this node; for epilogs of batch systems
+    #[command(after_help = "Example:\n  tidepool node-clean --dry-run")]
+    NodeClean(NodeCleanArgs),
     /// The agent that `tidepool` starts on each node; not for people
     #[command(hide = true)]
     Node(NodeArgs),
@@ -95,6 +102,67 @@ pub enum ModeFlag {
     Relaxed,
 }
 
+/// Which nodes get daemons, and which are for programs; see `place.rs`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Deploy {
+    Shared,
+    Subset(usize),
+    Dedicated(usize),
+}
+
+impl fmt::Display for Deploy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Deploy::Shared => f.write_str("shared"),
+            Deploy::Subset(n) => write!(f, "subset:{n}"),
+            Deploy::Dedicated(n) => write!(f, "dedicated:{n}"),
+        }
+    }
+}
+
+fn deploy(text: &str) -> Result<Deploy, String> {
+    let advice = || "write shared, subset:N or dedicated:N, with N nodes for daemons".to_string();
+    let count = |n: &str| n.parse().ok().filter(|n| *n > 0).ok_or_else(advice);
+    match text.split_once(':') {
+        None if text == "shared" => Ok(Deploy::Shared),
+        Some(("subset", n)) => Ok(Deploy::Subset(count(n)?)),
+        Some(("dedicated", n)) => Ok(Deploy::Dedicated(count(n)?)),
+        _ => Err(advice()),
+    }
+}
+
+/// What kind of file system `run` makes; see `backend/mod.rs`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum FsKind {
+    Tidepool,
+    Local,
+    Script(PathBuf),
+}
+
+impl fmt::Display for FsKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FsKind::Tidepool => f.write_str("a pool"),
+            FsKind::Local => f.write_str("a local directory"),
+            FsKind::Script(program) => write!(f, "a file system by {}", program.display()),
+        }
+    }
+}
+
+fn fs_kind(text: &str) -> Result<FsKind, String> {
+    match text.split_once(':') {
+        None if text == "tidepool" => Ok(FsKind::Tidepool),
+        None if text == "local" => Ok(FsKind::Local),
+        Some(("script", program)) if !program.is_empty() => Ok(FsKind::Script(program.into())),
+        _ => Err("write tidepool, local or script:PROGRAM".to_string()),
+    }
+}
+
+fn user(text: &str) -> Result<(u32, u32), String> {
+    let ids = text.split_once(':').and_then(|(u, g)| Some((u.parse().ok()?, g.parse().ok()?)));
+    ids.ok_or_else(|| "write UID:GID, two numbers".to_string())
+}
+
 fn size(text: &str) -> Result<u64, String> {
     parse_size(text).map_err(|e| e.to_string())
 }
@@ -110,7 +178,7 @@ fn chunk_size(text: &str) -> Result<u32, String> {
 /// What a new pool looks like.
 #[derive(Args, Clone)]
 pub struct PoolShape {
-    /// Daemons of a local pool, or nodes of the Slurm allocation to use
+    /// Daemons of a pool on this machine, or nodes of the Slurm allocation to use
     #[arg(short = 'n', long, value_name = "N")]
     pub nodes: Option<usize>,
     /// Hosts to use through ssh, separated by commas, or @FILE with one per line
@@ -119,6 +187,10 @@ pub struct PoolShape {
     /// Use this machine only, also inside a Slurm allocation
     #[arg(long)]
     pub local: bool,
+    /// Which nodes get daemons: all (shared), the first N (subset:N), or the first N, which
+    /// programs then are to leave alone (dedicated:N); see $TIDEPOOL_NODES, $TIDEPOOL_HOSTFILE
+    #[arg(long, value_name = "MODE", default_value = "shared", value_parser = deploy)]
+    pub deploy: Deploy,
     /// Node-local directory for the pool's data [default: $TIDEPOOL_STORE, $TMPDIR or /tmp]
     #[arg(long, value_name = "DIR")]
     pub store: Option<PathBuf>,
@@ -150,6 +222,10 @@ pub struct PoolShape {
 pub struct RunArgs {
     #[command(flatten)]
     pub shape: PoolShape,
+    /// Kind of file system: a pool of daemons (tidepool), a plain directory of one node's store
+    /// (local), or what a program of the site's makes (script:PROGRAM)
+    #[arg(long, value_name = "KIND", default_value = "tidepool", value_parser = fs_kind)]
+    pub fs: FsKind,
     /// Copy SRC into the pool at DST before the program starts
     #[arg(long = "in", value_name = "SRC:/DST")]
     pub stage_in: Vec<String>,
@@ -369,6 +445,40 @@ pub struct DoctorArgs {
     pub json: bool,
 }
 
+#[derive(Args)]
+pub struct NodeCheckArgs {
+    /// Directory that a pool would keep its data in
+    #[arg(long, value_name = "DIR")]
+    pub store: Option<PathBuf>,
+    /// Free space there must be
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub min_free: Option<u64>,
+    /// A port of another node that must answer
+    #[arg(long, value_name = "HOST:PORT")]
+    pub peer: Vec<String>,
+    /// As root: do it as this user
+    #[arg(long = "as", value_name = "UID:GID", value_parser = user)]
+    pub as_user: Option<(u32, u32)>,
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct NodeCleanArgs {
+    /// Remove the pools of this Slurm job, which is over [default: pools without
+    /// processes here, except those stopped with --keep]
+    #[arg(long, value_name = "ID")]
+    pub job: Option<String>,
+    /// As root: do it as this user, whose pools are meant
+    #[arg(long = "as", value_name = "UID:GID", value_parser = user)]
+    pub as_user: Option<(u32, u32)>,
+    /// Name what would be removed, and remove nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    #[arg(long)]
+    pub json: bool,
+}
+
 #[derive(Subcommand)]
 pub enum BenchCommand {
     /// Create, stat and remove empty files
@@ -454,4 +564,19 @@ pub struct NodeArgs {
     /// Which node of the plan this is [default: $SLURM_PROCID]
     #[arg(long)]
     pub node: Option<usize>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deployments_are_read_as_they_are_written() {
+        for text in ["shared", "subset:2", "dedicated:1"] {
+            assert_eq!(deploy(text).unwrap().to_string(), text);
+        }
+        for bad in ["", "subset", "subset:0", "shared:1", "dedicated:x"] {
+            assert!(deploy(bad).is_err(), "{bad}");
+        }
+    }
 }

@@ -1,12 +1,17 @@
 //! Pools of this user on this node: where their files are and how they are found.
 //!
 //! ```text
-//! BASE/                      $TIDEPOOL_RUNTIME, $XDG_RUNTIME_DIR/tidepool or /tmp/tidepool-UID; mode 0700
+//! BASE/                      $TIDEPOOL_RUNTIME or /tmp/tidepool-UID, the same on all nodes; mode 0700
 //!   NAME/pool.json           the pool file (secret, members)
 //!   NAME/run.json            what `run` still has to do, for `drain`; its process
 //!   NAME/mnt/                the pool's path for programs
 //!   NAME/dN.sock             sockets of the daemons here
+//!   NAME/node-K.json         processes and stores of node K, when it is on this machine
+//!   NAME/starter.json        the process that started the pool, and its job
+//!   NAME/hostfile            the nodes for computing, one per line
+//!   NAME/lock                held while agents of several nodes change these files
 //!   NAME/log                 what agents and daemons say
+//!   NAME/log-HOST, log-srun  what ssh, srun and the agents behind them say
 //!   NAME/out-N.journal/      progress of each stage-out
 //! ```
 
@@ -58,6 +63,28 @@ impl Instance {
 
     pub fn log_path(&self) -> PathBuf {
         self.dir.join("log")
+    }
+
+    pub fn hostfile(&self) -> PathBuf {
+        self.dir.join("hostfile")
+    }
+
+    /// Nodes for computing; empty when none were written down.
+    pub fn compute_nodes(&self) -> Vec<String> {
+        let text = fs::read_to_string(self.hostfile()).unwrap_or_default();
+        text.lines().map(String::from).collect()
+    }
+
+    pub fn write_hostfile(&self, nodes: &[String]) -> Result<()> {
+        let text: String = nodes.iter().map(|node| format!("{node}\n")).collect();
+        fs::write(self.hostfile(), text).context(Kind::Start, || self.hostfile().display().to_string())
+    }
+
+    /// Keeps the agents of other nodes on this machine away from the directory's files.
+    pub fn lock(&self) -> std::io::Result<fs::File> {
+        let file = fs::File::create(self.dir.join("lock"))?;
+        file.lock()?;
+        Ok(file)
     }
 
     pub fn run_record_path(&self) -> PathBuf {
@@ -153,12 +180,19 @@ fn check_name(name: &str) -> Result<()> {
 /// The directory of all instances, made if missing and refused if it is not ours alone.
 pub fn base_dir() -> Result<PathBuf> {
     let dir = base_path();
+    private_dir(&dir)?;
+    Ok(dir)
+}
+
+/// Makes a directory, or refuses one that others can change: they could put their own pool
+/// files into it.
+pub fn private_dir(dir: &Path) -> Result<()> {
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
-        .create(&dir)
+        .create(dir)
         .context(Kind::Start, || dir.display().to_string())?;
-    let meta = fs::symlink_metadata(&dir).context(Kind::Start, || dir.display().to_string())?;
+    let meta = fs::symlink_metadata(dir).context(Kind::Start, || dir.display().to_string())?;
     let uid = rustix::process::geteuid().as_raw();
     if !meta.is_dir() || meta.uid() != uid || meta.mode() & 0o077 != 0 {
         let text = format!(
@@ -167,17 +201,16 @@ pub fn base_dir() -> Result<PathBuf> {
         );
         return Err(Failure::new(Kind::Start, text));
     }
-    Ok(dir)
+    Ok(())
 }
 
+/// Not `$XDG_RUNTIME_DIR`: it exists only where the user has logged in, which is not so on
+/// the nodes of a job.
 fn base_path() -> PathBuf {
-    if let Some(dir) = std::env::var_os("TIDEPOOL_RUNTIME") {
-        return dir.into();
+    match std::env::var_os("TIDEPOOL_RUNTIME") {
+        Some(dir) => dir.into(),
+        None => PathBuf::from(format!("/tmp/tidepool-{}", rustix::process::geteuid().as_raw())),
     }
-    if let Some(dir) = std::env::var_os("XDG_RUNTIME_DIR") {
-        return PathBuf::from(dir).join("tidepool");
-    }
-    PathBuf::from(format!("/tmp/tidepool-{}", rustix::process::geteuid().as_raw()))
 }
 
 /// All instances of this user on this node, by name.

@@ -1,13 +1,16 @@
 //! Starting and stopping a pool's agents: here, through ssh, or through srun.
 
 use crate::agent::{self, Go, NodePlan, NodeRecord, Plan, Report};
+use crate::backend;
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::flags::{BackendFlag, Door, ModeFlag, PoolShape};
 use crate::instance::Instance;
+use crate::place::{Layout, Place};
+use crate::remote;
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -21,87 +24,8 @@ use tidepool_wire::message::{Member, Request};
 const STEP_MAX: Duration = Duration::from_secs(60);
 /// How long daemons and agents may take to end.
 const STOP_MAX: Duration = Duration::from_secs(30);
-
-/// Where a pool's nodes are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// That many daemons on this machine.
-    Local(usize),
-    /// One daemon on each host.
-    Ssh(Vec<String>),
-    /// One daemon on each of that many nodes of the allocation.
-    Slurm(usize),
-}
-
-impl Place {
-    /// Decides from the flags and the environment.
-    pub fn choose(shape: &PoolShape) -> Result<Place> {
-        if let Some(hosts) = &shape.hosts {
-            return Ok(Place::Ssh(parse_hosts(hosts)?));
-        }
-        let allocated = std::env::var("SLURM_JOB_NUM_NODES").ok().and_then(|n| n.parse().ok());
-        match allocated {
-            Some(nodes) if !shape.local => {
-                let wanted = shape.nodes.unwrap_or(nodes);
-                if wanted == 0 || wanted > nodes {
-                    let text = format!("--nodes {wanted}: the allocation has {nodes} nodes");
-                    return Err(Failure::new(Kind::Usage, text));
-                }
-                Ok(Place::Slurm(wanted))
-            }
-            _ => match shape.nodes.unwrap_or(1) {
-                0 => Err(Failure::new(Kind::Usage, "--nodes 0: a pool has at least one daemon")),
-                n if n > tidepool_types::DAEMONS_MAX => {
-                    Err(Failure::new(Kind::Usage, format!("--nodes {n}: a pool has at most 65536 daemons")))
-                }
-                n => Ok(Place::Local(n)),
-            },
-        }
-    }
-
-    pub fn nodes(&self) -> usize {
-        match self {
-            Place::Local(_) => 1,
-            Place::Ssh(hosts) => hosts.len(),
-            Place::Slurm(nodes) => *nodes,
-        }
-    }
-
-    pub fn daemons(&self) -> usize {
-        if let Place::Local(count) = self { *count } else { self.nodes() }
-    }
-
-    pub fn describe(&self) -> String {
-        match self {
-            Place::Local(n) => format!("{n} daemon(s) on this machine"),
-            Place::Ssh(hosts) => format!("{} host(s) through ssh: {}", hosts.len(), hosts.join(", ")),
-            Place::Slurm(n) => format!("{n} node(s) of the Slurm allocation through srun"),
-        }
-    }
-}
-
-/// Hosts separated by commas, or the lines of a file after `@`; `#` starts a comment there.
-fn parse_hosts(text: &str) -> Result<Vec<String>> {
-    let listed = match text.strip_prefix('@') {
-        Some(file) => std::fs::read_to_string(file).context(Kind::Usage, || format!("--hosts {text}"))?,
-        None => text.replace(',', "\n"),
-    };
-    let hosts: Vec<String> = listed
-        .lines()
-        .map(|line| line.split('#').next().unwrap_or_default().trim().to_string())
-        .filter(|host| !host.is_empty())
-        .collect();
-    // ssh would take a leading dash for an option.
-    if let Some(bad) = hosts.iter().find(|h| h.starts_with('-') || h.contains(char::is_whitespace)) {
-        return Err(Failure::new(Kind::Usage, format!("--hosts: '{bad}' is no host name")));
-    }
-    let mut sorted = hosts.clone();
-    sorted.sort();
-    if let Some(pair) = sorted.windows(2).find(|w| w[0] == w[1]) {
-        return Err(Failure::new(Kind::Usage, format!("--hosts: '{}' is named twice", pair[0])));
-    }
-    if hosts.is_empty() { Err(Failure::new(Kind::Usage, "--hosts names no host")) } else { Ok(hosts) }
-}
+/// How long agents of a pool that does not come up may take to end by themselves.
+const ABANDON_MAX: Duration = Duration::from_secs(10);
 
 /// A program of this installation, found beside the running one.
 pub fn tool_path(name: &str) -> Result<PathBuf> {
@@ -137,6 +61,8 @@ pub struct RunningPool {
     pub pool: PoolFile,
     pub mounted: bool,
     agents: Vec<Child>,
+    /// Some nodes are other machines, which nobody here can clean up.
+    remote: bool,
     stopped: bool,
 }
 
@@ -149,16 +75,18 @@ pub struct Kept {
 
 /// Starts a pool and returns when every daemon answers.
 pub fn start(shape: &PoolShape, name: &str, kept: Option<&Kept>, keep: bool) -> Result<RunningPool> {
-    let place = Place::choose(shape)?;
+    let layout = Layout::choose(shape)?;
     let instance = match kept {
         Some(_) => Instance { name: name.into(), dir: crate::instance::base_dir()?.join(name) },
         None => Instance::create(name)?,
     };
+    agent::NodeRecord::note_starter(&instance)?;
     let mut starting = Starting { agents: Vec::new(), streams: Vec::new() };
-    let started = starting.start(shape, &place, &instance, kept, keep);
+    let started = starting.start(shape, &layout, &instance, kept, keep);
     match started {
         Ok((pool, mounted)) => {
-            Ok(RunningPool { instance, pool, mounted, agents: starting.agents, stopped: false })
+            let remote = !matches!(layout.place, Place::Local(_));
+            Ok(RunningPool { instance, pool, mounted, agents: starting.agents, remote, stopped: false })
         }
         Err(failure) => {
             starting.abandon();
@@ -173,14 +101,25 @@ pub fn start(shape: &PoolShape, name: &str, kept: Option<&Kept>, keep: bool) -> 
 /// Agents on their way up.
 struct Starting {
     agents: Vec<Child>,
-    streams: Vec<(ChildStdin, Receiver<String>)>,
+    streams: Vec<Stream>,
+}
+
+/// The way to the agent of one node, or, through srun, to those of many.
+struct Stream {
+    /// Who is at the other end, for people.
+    name: String,
+    nodes: usize,
+    stdin: ChildStdin,
+    lines: Receiver<String>,
+    /// Where its standard error goes.
+    log: PathBuf,
 }
 
 impl Starting {
     fn start(
         &mut self,
         shape: &PoolShape,
-        place: &Place,
+        layout: &Layout,
         instance: &Instance,
         kept: Option<&Kept>,
         keep: bool,
@@ -188,11 +127,10 @@ impl Starting {
         let id = kept.map_or_else(|| InstanceId(random_bytes()), |k| k.instance);
         let secret = kept.map_or_else(Secret::random, |k| k.secret.clone());
         let mount = wants_mount(shape.client)?;
-        let plan = make_plan(shape, place, instance, id, &secret, keep);
-        self.spawn(place, instance)?;
-        self.tell(&plan)?;
-        let mut ready: Vec<Ready> =
-            self.reports(place.nodes())?.into_iter().flat_map(|r| r.daemons).collect();
+        let plan = make_plan(shape, layout, instance, id, &secret, keep);
+        self.spawn_all(&layout.place, instance)?;
+        let nodes = self.ask(0, &plan)?;
+        let mut ready: Vec<Ready> = nodes.iter().flat_map(|r| r.daemons.clone()).collect();
         ready.sort_by_key(|r| r.index);
         let pool = PoolFile {
             instance: id,
@@ -205,105 +143,113 @@ impl Starting {
             },
             members: ready.into_iter().map(member).collect(),
         };
-        self.tell(&Go { pool: pool.to_json(), mount, cache_ttl_ms: shape.cache_ttl })?;
-        self.reports(place.nodes())?;
+        let computes = |r: &&Report| layout.compute.contains(&r.node);
+        let compute = nodes.iter().filter(computes).map(|r| r.host.clone()).collect();
+        let go = Go { pool: pool.to_json(), mount, cache_ttl_ms: shape.cache_ttl, compute };
+        self.ask(0, &go)?;
+        if instance.read_pool_file().map_or(true, |there| there.to_json() != go.pool) {
+            // This machine is no node of the pool, but programs of this command run here.
+            let streams = self.streams.len();
+            self.spawn_here(layout.nodes(), instance)?;
+            self.ask(streams, &plan)?;
+            self.ask(streams, &go)?;
+        }
         Ok((pool, mount))
     }
 
-    fn spawn(&mut self, place: &Place, instance: &Instance) -> Result<()> {
-        let own = std::env::current_exe().context(Kind::Start, || "finding this program".into())?;
-        let mut commands = Vec::new();
+    fn spawn_all(&mut self, place: &Place, instance: &Instance) -> Result<()> {
+        let own = own_program()?;
         match place {
-            Place::Local(_) => {
-                let mut command = Command::new(&own);
-                command.args(["node", "--node", "0"]);
-                commands.push(command);
-            }
-            Place::Ssh(hosts) => {
-                for (number, host) in hosts.iter().enumerate() {
-                    let mut command = Command::new("ssh");
-                    command.args(["-o", "BatchMode=yes", "-T", host, "--"]);
-                    command.arg(quote(&own)).args(["node", "--node", &number.to_string()]);
-                    commands.push(command);
-                }
-            }
+            Place::Local(_) => self.spawn_here(0, instance),
+            Place::Ssh(hosts) => hosts.iter().enumerate().try_for_each(|(number, host)| {
+                let log = instance.log_path().with_file_name(format!("log-{host}"));
+                self.spawn(remote::ssh(host, &own, number), format!("host {host}"), 1, log)
+            }),
             Place::Slurm(nodes) => {
-                let mut command = Command::new("srun");
-                command.args(["--overlap", "--ntasks-per-node=1", "--mpi=none", "--input=all"]);
-                command.arg(format!("--nodes={nodes}")).arg(format!("--ntasks={nodes}"));
-                command.arg(&own).arg("node");
-                commands.push(command);
+                let log = instance.log_path().with_file_name("log-srun");
+                self.spawn(remote::srun(*nodes, &own), "srun".into(), *nodes, log)
             }
         }
-        for mut command in commands {
-            // A group of its own: Ctrl-C is for the command, which stops the pool in order.
-            let mut child = command
-                .process_group(0)
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .stderr(agent::open_log_at(&instance.log_path())?)
-                .spawn()
-                .context(Kind::Start, || format!("{}", command.get_program().to_string_lossy()))?;
-            let stdin = child.stdin.take().expect("stdin is piped");
-            let lines = read_lines(child.stdout.take().expect("stdout is piped"));
-            self.agents.push(child);
-            self.streams.push((stdin, lines));
-        }
+    }
+
+    fn spawn_here(&mut self, number: usize, instance: &Instance) -> Result<()> {
+        let mut command = Command::new(own_program()?);
+        command.args(["node", "--node", &number.to_string()]);
+        self.spawn(command, "this machine".into(), 1, instance.log_path())
+    }
+
+    fn spawn(&mut self, mut command: Command, name: String, nodes: usize, log: PathBuf) -> Result<()> {
+        // A group of its own: Ctrl-C is for the command, which stops the pool in order.
+        let mut child = command
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(agent::open_log_at(&log)?)
+            .spawn()
+            .context(Kind::Start, || format!("{name}: {}", command.get_program().to_string_lossy()))?;
+        let stdin = child.stdin.take().expect("stdin is piped");
+        let lines = read_lines(child.stdout.take().expect("stdout is piped"));
+        self.agents.push(child);
+        self.streams.push(Stream { name, nodes, stdin, lines, log });
         Ok(())
     }
 
-    fn tell(&mut self, message: &impl serde::Serialize) -> Result<()> {
+    /// Tells something to the agents from stream `first` on; one report of every node. Any
+    /// error among them is the result.
+    fn ask(&mut self, first: usize, message: &impl serde::Serialize) -> Result<Vec<Report>> {
         let line = serde_json::to_string(message).expect("messages always serialize");
-        for (stdin, _) in &mut self.streams {
+        let streams = &mut self.streams[first..];
+        for stream in streams.iter_mut() {
             // An agent that is gone is reported with what it said last.
-            let _ = writeln!(stdin, "{line}").and_then(|()| stdin.flush());
+            let _ = writeln!(stream.stdin, "{line}").and_then(|()| stream.stdin.flush());
         }
-        Ok(())
-    }
-
-    /// One report of every node; any error among them is the result.
-    fn reports(&mut self, nodes: usize) -> Result<Vec<Report>> {
         let deadline = Instant::now() + STEP_MAX;
-        let per_stream = nodes / self.streams.len();
         let mut reports = Vec::new();
-        for (_, lines) in &self.streams {
-            for _ in 0..per_stream {
-                let left = deadline.saturating_duration_since(Instant::now());
-                let line = lines.recv_timeout(left).map_err(|error| {
-                    let why = match error {
-                        RecvTimeoutError::Timeout => "a node did not answer in time",
-                        RecvTimeoutError::Disconnected => "a node's agent ended early",
-                    };
-                    Failure::new(Kind::Start, format!("{why}; what it said: {}", self.last_words()))
-                })?;
-                let report: Report =
-                    serde_json::from_str(&line).context(Kind::Start, || format!("an agent said '{line}'"))?;
-                reports.push(report);
+        for stream in streams {
+            for _ in 0..stream.nodes {
+                reports.push(stream.report(deadline)?);
             }
         }
+        reports.sort_by_key(|r| r.node);
         match reports.iter().find(|r| !r.error.is_empty()) {
-            Some(bad) => Err(Failure::new(Kind::Start, format!("node {}: {}", bad.node, bad.error))),
+            Some(bad) => Err(Failure::new(Kind::Start, format!("node {}: {}", bad.host, bad.error))),
             None => Ok(reports),
         }
     }
 
-    fn last_words(&self) -> String {
-        "see the pool's log".into()
-    }
-
-    /// Ends agents of a pool that did not come up. They clean their nodes when told to stop.
+    /// Ends agents of a pool that did not come up. They clean their nodes when their input
+    /// ends; a signal to ssh or srun could leave those on the other side behind.
     fn abandon(&mut self) {
         self.streams.clear();
-        for agent in &mut self.agents {
-            terminate(agent.id());
+        if wait_all(&mut self.agents, ABANDON_MAX) > 0 {
+            self.agents.iter().for_each(|a| terminate(a.id()));
+            wait_all(&mut self.agents, STOP_MAX);
         }
-        wait_all(&mut self.agents, STOP_MAX);
     }
+}
+
+impl Stream {
+    fn report(&self, deadline: Instant) -> Result<Report> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let line = self.lines.recv_timeout(left).map_err(|error| {
+            let why = match error {
+                RecvTimeoutError::Timeout => "did not answer in time",
+                RecvTimeoutError::Disconnected => "ended before the pool was up",
+            };
+            let said = agent::last_words(&self.log);
+            Failure::new(Kind::Start, format!("{} {why}{said}", self.name))
+        })?;
+        serde_json::from_str(&line).context(Kind::Start, || format!("{} said '{line}'", self.name))
+    }
+}
+
+fn own_program() -> Result<PathBuf> {
+    std::env::current_exe().context(Kind::Start, || "finding this program".into())
 }
 
 fn make_plan(
     shape: &PoolShape,
-    place: &Place,
+    layout: &Layout,
     instance: &Instance,
     id: InstanceId,
     secret: &Secret,
@@ -335,28 +281,32 @@ fn make_plan(
         lifeline: false,
     };
     let any: SocketAddr = ([0, 0, 0, 0], 0).into();
-    let node = |configs: Vec<Config>| NodePlan {
+    let node = |host: &str, configs: Vec<Config>| NodePlan {
+        host: host.to_string(),
         stores: configs.iter().map(|c| c.dir.clone()).collect(),
         daemons: configs.iter().map(Config::to_json).collect(),
     };
-    let nodes = match place {
-        Place::Local(count) => vec![node((0..*count).map(|i| config(i, &own_host, None)).collect())],
+    let remote = |number: usize, host: &str| {
+        let wanted = number < layout.daemon_nodes;
+        node(host, wanted.then(|| config(number, host, Some(any))).into_iter().collect())
+    };
+    let mut nodes: Vec<NodePlan> = match &layout.place {
+        Place::Local(count) => {
+            vec![node(&own_host, (0..*count).map(|i| config(i, &own_host, None)).collect())]
+        }
         Place::Ssh(hosts) => {
             let address = |host: &str| host.rsplit('@').next().unwrap_or(host).to_string();
-            hosts.iter().enumerate().map(|(i, h)| node(vec![config(i, &address(h), Some(any))])).collect()
+            hosts.iter().enumerate().map(|(i, host)| remote(i, &address(host))).collect()
         }
-        Place::Slurm(count) => (0..*count).map(|i| node(vec![config(i, "", Some(any))])).collect(),
+        Place::Slurm(count) => (0..*count).map(|i| remote(i, "")).collect(),
     };
+    // For this machine, if it turns out to be none of them.
+    nodes.push(node(&own_host, Vec::new()));
     Plan { name: instance.name.clone(), dir: instance.dir.clone(), nodes }
 }
 
 fn member(ready: Ready) -> Member {
     Member { index: ready.index, host: ready.host, boot_id: ready.boot_id, tcp: ready.tcp, unix: ready.unix }
-}
-
-/// Quotes a path for the shell that ssh runs on the other side.
-fn quote(path: &Path) -> String {
-    format!("'{}'", path.to_string_lossy().replace('\'', "'\\''"))
 }
 
 fn read_lines(stdout: std::process::ChildStdout) -> Receiver<String> {
@@ -383,6 +333,16 @@ impl RunningPool {
         self.instance.clone()
     }
 
+    /// True when the pool has ended without being asked from here, and its data with it, as
+    /// when the batch system ends a job.
+    pub fn is_gone(&mut self) -> bool {
+        let client = self.client();
+        let answers = |daemon: u16| client.request(daemon, &Request::Ping {}).is_ok();
+        !(0..client.members() as u16).any(answers)
+            && wait_all(&mut self.agents, ABANDON_MAX) == 0
+            && !NodeRecord::read(&self.instance).stores.iter().any(|s| tidepool_fsd::is_store(s))
+    }
+
     /// Stops all daemons and returns when nothing of the pool is left on any node.
     pub fn stop(mut self) -> Result<()> {
         self.stop_now()
@@ -399,7 +359,7 @@ impl RunningPool {
             stragglers = wait_all(&mut self.agents, STOP_MAX);
         }
         clean_here(&self.instance, true)?;
-        if stragglers > 0 || !unreachable.is_empty() && self.agents.len() > 1 {
+        if stragglers > 0 || !unreachable.is_empty() && self.remote {
             let text = format!(
                 "{stragglers} agent(s) did not end; not reached: {}; run 'tidepool doctor' there",
                 unreachable.join(", ")
@@ -457,8 +417,9 @@ pub fn is_ours(pid: u32) -> bool {
 /// With `wipe` false the stores and the pool file stay.
 pub fn clean_here(instance: &Instance, wipe: bool) -> Result<()> {
     let record = NodeRecord::read(instance);
-    let processes: Vec<u32> =
-        record.daemons.iter().chain([&record.agent]).copied().filter(|p| *p != 0 && is_ours(*p)).collect();
+    let own = std::process::id();
+    let others = record.daemons.iter().chain([&record.agent]).copied().filter(|p| ![0, own].contains(p));
+    let processes: Vec<u32> = others.filter(|p| is_ours(*p)).collect();
     end_processes(&processes);
     for path in tidepool_fuse::mounts_below(&instance.dir) {
         tidepool_fuse::unmount(&path).context(Kind::Cleanup, || format!("unmounting {}", path.display()))?;
@@ -468,6 +429,9 @@ pub fn clean_here(instance: &Instance, wipe: bool) -> Result<()> {
     }
     for store in record.stores.iter().filter(|s| tidepool_fsd::is_store(s)) {
         std::fs::remove_dir_all(store).context(Kind::Cleanup, || store.display().to_string())?;
+    }
+    for dir in record.stores.iter().filter(|s| backend::is_local(s)) {
+        backend::remove_local(dir).context(Kind::Cleanup, || dir.display().to_string())?;
     }
     agent::remove_empty_parents(&record.stores);
     instance.remove().context(Kind::Cleanup, || instance.dir.display().to_string())
@@ -484,23 +448,5 @@ fn end_processes(processes: &[u32]) {
         if let Some(pid) = rustix::process::Pid::from_raw(*pid as i32) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn host_lists_are_checked() {
-        assert_eq!(parse_hosts("a, b,c").unwrap(), ["a", "b", "c"]);
-        for bad in ["", "-oProxyCommand=x", "a,a", "@/no/such/file"] {
-            assert!(parse_hosts(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn quoting_survives_quotes() {
-        assert_eq!(quote(Path::new("/a'b c")), r"'/a'\''b c'");
     }
 }

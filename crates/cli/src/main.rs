@@ -4,6 +4,7 @@
 
 mod access;
 mod agent;
+mod backend;
 mod bench;
 mod check;
 mod doctor;
@@ -14,8 +15,11 @@ mod flags;
 mod instance;
 mod launch;
 mod mount;
+mod node_clean;
 mod output;
+mod place;
 mod pool;
+mod remote;
 mod run;
 mod signals;
 mod staging;
@@ -67,6 +71,8 @@ fn dispatch(cli: Cli) -> exit::Result<ExitCode> {
         Command::Check(args) => check::check(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Bench(command) => bench::dispatch(&command),
+        Command::NodeCheck(args) => doctor::health::check(&args),
+        Command::NodeClean(args) => node_clean::node_clean(&args),
         Command::Node(args) => agent::node(&args),
     }
 }

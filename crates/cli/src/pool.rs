@@ -1,10 +1,12 @@
 //! `tidepool pool`: pools that outlive one command.
 
+use crate::agent::NodeRecord;
 use crate::exit::{Failure, Kind, Result};
 use crate::flags::{ListArgs, PoolCommand, StartArgs, StatusArgs, StopArgs};
 use crate::instance::{self, Instance};
-use crate::launch::{self, Kept, Place};
+use crate::launch::{self, Kept};
 use crate::output::table;
+use crate::place::Layout;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -34,16 +36,16 @@ pub fn fresh_name(prefix: &str) -> String {
 fn start(args: &StartArgs) -> Result<ExitCode> {
     let name = args.name.clone().unwrap_or_else(|| fresh_name("pool"));
     let kept = if args.keep { find_kept(&name)? } else { None };
-    let place = Place::choose(&args.shape)?;
+    let layout = Layout::choose(&args.shape)?;
     if let Some(kept) = &kept
-        && kept.daemons != place.daemons()
+        && kept.daemons != layout.daemons()
     {
         let text =
             format!("pool '{name}' has {} daemons; start it with --nodes {0} to find its data", kept.daemons);
         return Err(Failure::new(Kind::Usage, text));
     }
     if args.dry_run {
-        println!("would start pool '{name}': {}", place.describe());
+        println!("would start pool '{name}': {}", layout.describe());
         return Ok(ExitCode::SUCCESS);
     }
     let began = Instant::now();
@@ -124,14 +126,15 @@ fn stop(args: &StopArgs) -> Result<ExitCode> {
 
 /// Stops a pool that another process started; daemons that did not answer.
 pub fn stop_instance(instance: &Instance, keep: bool) -> Result<Vec<String>> {
+    // Asked first: an agent that ends takes its record with it before it is gone.
+    let agents = NodeRecord::agents(instance);
     let unreachable = match instance.client() {
         Ok(client) => launch::tell_daemons(&client, !keep),
         // It never came up: there is nobody to tell, only remains to clean.
         Err(_) => Vec::new(),
     };
-    let agent = crate::agent::NodeRecord::read(instance).agent;
     let deadline = Instant::now() + CLEAN_MAX;
-    while agent != 0 && launch::is_ours(agent) && Instant::now() < deadline {
+    while agents.iter().any(|pid| launch::is_ours(*pid)) && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(5));
     }
     launch::clean_here(instance, !keep)?;

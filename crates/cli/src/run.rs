@@ -8,18 +8,18 @@
 //! A run that is killed outright leaves its pool, so that no result is lost: `tidepool
 //! drain` finishes the stage-out and stops the pool.
 
+use crate::backend::{self, FileSystem};
+use crate::exec;
 use crate::exit::{Context, Failure, Kind, Result};
-use crate::flags::{RunArgs, StageShape};
-use crate::instance::{OutRecord, RunRecord};
-use crate::launch::{self, Place, RunningPool};
+use crate::flags::RunArgs;
+use crate::instance::OutRecord;
 use crate::output::{duration, rate};
+use crate::place::Layout;
 use crate::signals::Signals;
 use crate::staging::{self, Summary};
-use crate::{exec, pool};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
-use std::sync::Arc;
 use std::time::Instant;
 use tidepool_types::format_size;
 
@@ -51,7 +51,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     }
     let signals = Signals::watch()?;
     let mut story = Story::default();
-    let result = with_pool(args, &ins, &outs, &signals, &mut story);
+    let result = with_fs(args, &ins, &outs, &signals, &mut story);
     if let Err(failure) = &result {
         story.failure = Some(failure.to_string());
     }
@@ -61,7 +61,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     result.map(|()| ExitCode::from(story.program_code.unwrap_or(0)))
 }
 
-fn with_pool(
+fn with_fs(
     args: &RunArgs,
     ins: &[In],
     outs: &[OutRecord],
@@ -69,46 +69,40 @@ fn with_pool(
     story: &mut Story,
 ) -> Result<()> {
     let began = Instant::now();
-    let running = launch::start(&args.shape, &pool::fresh_name("run"), None, false)?;
-    story.note("start", began, None, &format!("{} daemon(s)", running.pool.members.len()));
-    let worked = use_pool(args, ins, outs, signals, &running, story);
+    let fs = backend::start(args)?;
+    story.note("start", began, None, &fs.describe());
+    let worked = use_fs(args, ins, outs, signals, fs.as_ref(), story);
     let began = Instant::now();
     let stopped = match &worked {
-        // The results are only in the pool: it must stay.
-        Err(failure) if failure.kind == Kind::StageOut => {
-            let name = running.detach().name;
-            eprintln!("tidepool: pool '{name}' is left running; 'tidepool drain --pool {name}' tries again");
-            Ok(())
-        }
-        _ => running.stop(),
+        // The results are only there: it must stay.
+        Err(failure) if failure.kind == Kind::StageOut => fs.leave(),
+        _ => fs.stop(),
     };
     story.note("stop", began, None, "");
     worked.and(stopped)
 }
 
-fn use_pool(
+fn use_fs(
     args: &RunArgs,
     ins: &[In],
     outs: &[OutRecord],
     signals: &Signals,
-    running: &RunningPool,
+    fs: &dyn FileSystem,
     story: &mut Story,
 ) -> Result<()> {
-    let instance = &running.instance;
-    instance.write_run_record(&RunRecord { pid: std::process::id(), outs: outs.to_vec() })?;
+    fs.note_run(outs)?;
     signals.check()?;
-    let client = Arc::new(running.client());
+    let journals = &fs.instance().dir;
     for (number, job) in ins.iter().enumerate() {
         let began = Instant::now();
-        let journal = instance.dir.join(format!("in-{number}.journal"));
-        let summary = staging::stage_in(&client, &job.source, &job.destination, &shape(), &journal, signals);
+        let journal = journals.join(format!("in-{number}.journal"));
+        let summary = fs.stage_in(&job.source, &job.destination, &journal, signals);
         signals.check()?;
         let summary = summary?;
         story.note("stage-in", began, Some(summary), &job.source.display().to_string());
     }
     let began = Instant::now();
-    let preload = exec::uses_preload(instance, args.shape.client)?;
-    let child = exec::spawn(instance, preload, &args.program)?;
+    let child = fs.spawn(&args.program)?;
     let status = exec::wait(child, signals, args.kill_grace)?;
     story.program_code = Some(exec::exit_byte(status));
     story.note("program", began, None, &describe(status));
@@ -117,19 +111,14 @@ fn use_pool(
     signals.reset();
     for (number, out) in outs.iter().enumerate() {
         let began = Instant::now();
-        let journal = instance.dir.join(format!("out-{number}.journal"));
-        let summary =
-            staging::stage_out(&client, &out.source, &out.destination, &shape(), &journal, signals)?;
+        let journal = journals.join(format!("out-{number}.journal"));
+        let summary = fs.stage_out(out, &journal, signals)?;
         story.note("stage-out", began, Some(summary), &out.destination.display().to_string());
     }
     match stopped_by {
         Some(number) => Err(Failure::new(Kind::Signal(number), format!("stopped by signal {number}"))),
         None => Ok(()),
     }
-}
-
-fn shape() -> StageShape {
-    StageShape { threads: None, bwlimit: None, no_verify: false }
 }
 
 fn describe(status: ExitStatus) -> String {
@@ -168,8 +157,8 @@ fn parse_out(text: &str) -> Result<OutRecord> {
 }
 
 fn dry_run(args: &RunArgs, ins: &[In], outs: &[OutRecord]) -> Result<ExitCode> {
-    let place = Place::choose(&args.shape)?;
-    println!("would start a pool: {}", place.describe());
+    let layout = Layout::choose(&args.shape)?;
+    println!("would start {}: {}", args.fs, layout.describe());
     for job in ins {
         let summary = staging::measure_local(&job.source)?;
         println!(

@@ -21,6 +21,9 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Errors and warnings shown; the report tells how many there were.
 const SHOWN_MAX: usize = 10;
 
+/// How `run` stages.
+pub const USUAL: StageShape = StageShape { threads: None, bwlimit: None, no_verify: false };
+
 /// What a stage did, or would do.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
@@ -97,6 +100,42 @@ pub fn stage_out(
     let target = local_target(to, source.name.as_deref())?;
     let label = format!("pool:{from} -> {}", to.display());
     copy(&source, &target, shape, journal, signals, &label, Kind::StageOut)
+}
+
+/// Copies a local file or tree to a local path in a file system that the run made.
+pub fn stage_in_at(
+    from: &Path,
+    to: &Path,
+    shape: &StageShape,
+    journal: &Path,
+    signals: &Signals,
+) -> Result<Summary> {
+    copy_local(from, to, shape, journal, signals, Kind::StageIn)
+}
+
+/// Copies a local path in a file system that the run made to another one.
+pub fn stage_out_at(
+    from: &Path,
+    to: &Path,
+    shape: &StageShape,
+    journal: &Path,
+    signals: &Signals,
+) -> Result<Summary> {
+    copy_local(from, to, shape, journal, signals, Kind::StageOut)
+}
+
+fn copy_local(
+    from: &Path,
+    to: &Path,
+    shape: &StageShape,
+    journal: &Path,
+    signals: &Signals,
+    kind: Kind,
+) -> Result<Summary> {
+    let source = local_source(from).map_err(|f| f.of_kind(kind))?;
+    let target = local_target(to, source.name.as_deref()).map_err(|f| f.of_kind(kind))?;
+    let label = format!("{} -> {}", from.display(), to.display());
+    copy(&source, &target, shape, journal, signals, &label, kind)
 }
 
 /// Counts what a copy of a local path would move.

@@ -67,7 +67,7 @@ fn memory() -> Line {
     Line::warning("memory", text, "end other programs, or ask for a node with more memory")
 }
 
-fn daemon() -> Line {
+pub fn daemon() -> Line {
     let path = match tool_path("tidepoold") {
         Ok(path) => path,
         Err(failure) => {

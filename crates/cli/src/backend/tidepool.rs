@@ -1,0 +1,76 @@
+//! `--fs tidepool`: a pool of daemons on all nodes.
+
+use super::FileSystem;
+use crate::exec;
+use crate::exit::{Failure, Kind, Result};
+use crate::flags::{Door, PoolShape};
+use crate::instance::{Instance, OutRecord};
+use crate::launch::{self, RunningPool};
+use crate::signals::Signals;
+use crate::staging::{self, Summary};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tidepool_client::Client;
+use tidepool_wire::message::Request;
+
+pub struct Pool {
+    running: RunningPool,
+    client: Arc<Client>,
+    door: Door,
+}
+
+impl Pool {
+    pub fn start(shape: &PoolShape, name: &str) -> Result<Pool> {
+        let running = launch::start(shape, name, None, false)?;
+        let client = Arc::new(running.client());
+        Ok(Pool { running, client, door: shape.client })
+    }
+}
+
+impl FileSystem for Pool {
+    fn describe(&self) -> String {
+        format!("{} daemon(s)", self.client.members())
+    }
+
+    fn instance(&self) -> &Instance {
+        &self.running.instance
+    }
+
+    fn path(&self) -> PathBuf {
+        self.running.instance.mount_path()
+    }
+
+    fn health(&self) -> Result<()> {
+        let ping = self.client.request(0, &Request::Ping {});
+        ping.map(|_| ()).map_err(|error| Failure::new(Kind::NoPool, error.to_string()))
+    }
+
+    fn environment(&self) -> Result<Vec<(OsString, OsString)>> {
+        let instance = &self.running.instance;
+        exec::environment(instance, exec::uses_preload(instance, self.door)?)
+    }
+
+    fn stage_in(&self, from: &Path, to: &str, journal: &Path, signals: &Signals) -> Result<Summary> {
+        staging::stage_in(&self.client, from, to, &staging::USUAL, journal, signals)
+    }
+
+    fn stage_out(&self, out: &OutRecord, journal: &Path, signals: &Signals) -> Result<Summary> {
+        staging::stage_out(&self.client, &out.source, &out.destination, &staging::USUAL, journal, signals)
+    }
+
+    fn stop(self: Box<Self>) -> Result<()> {
+        drop(self.client);
+        self.running.stop()
+    }
+
+    fn leave(mut self: Box<Self>) -> Result<()> {
+        if self.running.is_gone() {
+            eprintln!("tidepool: the pool has been ended from outside, and its data is gone");
+            return self.stop();
+        }
+        let name = self.running.detach().name;
+        eprintln!("tidepool: pool '{name}' is left running; 'tidepool drain --pool {name}' tries again");
+        Ok(())
+    }
+}

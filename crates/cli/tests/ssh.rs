@@ -1,0 +1,259 @@
+//! Pools over ssh, with a real sshd on a loopback port: its own host key, a key that lets
+//! nobody but this test in, and two names of hosts that both lead here.
+
+mod common;
+
+use common::{Sandbox, doors, processes_of, text};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const SSHD: &str = "/usr/sbin/sshd";
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Sshd {
+    dir: TempDir,
+    process: Child,
+}
+
+impl Sshd {
+    /// `None`, loudly, where no sshd can be started.
+    fn start() -> Option<Sshd> {
+        if !Path::new(SSHD).exists() {
+            println!("SKIPPED: {SSHD} is missing; run 'scripts/install-packages slurm' first");
+            return None;
+        }
+        let dir = TempDir::new().unwrap();
+        let path = |name: &str| dir.path().join(name).display().to_string();
+        for key in ["host", "user"] {
+            let made =
+                Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f", &path(key)]).status();
+            assert!(made.unwrap().success());
+        }
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let host_key = fs::read_to_string(path("host.pub")).unwrap();
+        fs::write(path("known"), format!("here {host_key}")).unwrap();
+        fs::copy(path("user.pub"), path("authorized")).unwrap();
+        let server = format!(
+            "ListenAddress 127.0.0.1\nPort {port}\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\n\
+             StrictModes no\nUsePAM no\nPermitRootLogin yes\nPasswordAuthentication no\n",
+            path("host"),
+            path("authorized")
+        );
+        fs::write(path("sshd_config"), server).unwrap();
+        let client = format!(
+            "Host node-a node-b\n Port {port}\nHost node-off\n Port 1\nHost *\n HostName 127.0.0.1\n\
+             HostKeyAlias here\n UserKnownHostsFile {}\n IdentityFile {}\n IdentitiesOnly yes\n",
+            path("known"),
+            path("user")
+        );
+        fs::write(path("config"), client).unwrap();
+        // Debian's sshd wants it, and makes it only when it is started as a service.
+        let _ = fs::create_dir("/run/sshd");
+        let log = fs::File::create(path("log")).unwrap();
+        let process = Command::new(SSHD)
+            .args(["-D", "-e", "-f", &path("sshd_config")])
+            .stdin(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let sshd = Sshd { dir, process };
+        let deadline = Instant::now() + PATIENCE;
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(Instant::now() < deadline, "sshd does not start: {}", sshd.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Some(sshd)
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    /// Words for `$TIDEPOOL_SSH`.
+    fn words(&self) -> String {
+        format!("ssh  -F {}", self.dir.path().join("config").display())
+    }
+
+    fn tidepool(&self, sandbox: &Sandbox, args: &[&str]) -> Command {
+        let mut command = sandbox.tidepool(args);
+        command.env("TIDEPOOL_SSH", self.words());
+        command
+    }
+
+    fn ok(&self, sandbox: &Sandbox, args: &[&str]) -> String {
+        let done = self.tidepool(sandbox, args).output().unwrap();
+        assert!(done.status.success(), "{args:?}: {}\nsshd: {}", text(&done), self.log());
+        String::from_utf8_lossy(&done.stdout).into_owned()
+    }
+}
+
+impl Drop for Sshd {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn signal(pid: i64, signal: Signal) {
+    kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
+}
+
+/// Our ssh clients: `PID: COMMAND`.
+fn clients(sandbox: &Sandbox) -> Vec<String> {
+    processes_of(sandbox.dir.path()).into_iter().filter(|p| p.contains(": ssh -F")).collect()
+}
+
+fn kill_clients(sandbox: &Sandbox) {
+    for client in clients(sandbox) {
+        signal(client.split(':').next().unwrap().parse().unwrap(), Signal::KILL);
+    }
+    until("the clients end", || clients(sandbox).is_empty());
+}
+
+/// Process ids in a node's record of a pool.
+fn pids(sandbox: &Sandbox, node: usize) -> (i64, i64) {
+    let file = sandbox.runtime().join(format!("mine/node-{node}.json"));
+    let record: serde_json::Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+    (record["agent"].as_i64().unwrap(), record["daemons"][0].as_i64().unwrap())
+}
+
+/// A daemon on each host under the name that was given; data in and out; nothing is left.
+/// The programs are in a directory that a careless shell command would stumble over.
+#[test]
+fn a_run_uses_the_hosts() {
+    let Some(sshd) = Sshd::start() else { return };
+    let own = Path::new(env!("CARGO_BIN_EXE_tidepool"));
+    for door in doors() {
+        let sandbox = Sandbox::new();
+        let bin = sandbox.path("it's$HOME;here");
+        fs::create_dir(&bin).unwrap();
+        for name in ["tidepool", "tidepoold", "libtidepool_preload.so"] {
+            fs::copy(own.with_file_name(name), bin.join(name)).unwrap();
+        }
+        fs::write(sandbox.path("in"), "over ssh\n").unwrap();
+        let input = format!("{}:/in", sandbox.path("in").display());
+        let output = format!("/:{}", sandbox.path("out").display());
+        let program = r#"set -e; "$0" pool status --json; echo $TIDEPOOL_NODES > nodes; cp in copy"#;
+        let program_path = bin.join("tidepool").display().to_string();
+        let hosts = ["--hosts", "node-a,node-b"];
+        let args = ["run", "--client", door, "--in", &input, "--out", &output];
+        let mut command = Command::new(bin.join("tidepool"));
+        command.args(args).args(hosts).args(["--", "sh", "-c", program, &program_path]);
+        command.env("TIDEPOOL_RUNTIME", sandbox.runtime()).env("TIDEPOOL_STORE", sandbox.store());
+        let done = command.env("TIDEPOOL_SSH", sshd.words()).output().unwrap();
+        assert!(done.status.success(), "{door}: {}\nsshd: {}", text(&done), sshd.log());
+        let status: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+        for (number, host) in ["node-a", "node-b"].iter().enumerate() {
+            assert_eq!(status["daemons"][number]["host"], *host, "{door}: {status}");
+            assert_eq!(status["daemons"][number]["reachable"], true, "{door}: {status}");
+        }
+        assert_eq!(fs::read_to_string(sandbox.path("out/nodes")).unwrap(), "node-a,node-b\n");
+        assert_eq!(fs::read_to_string(sandbox.path("out/copy")).unwrap(), "over ssh\n");
+        fs::remove_dir_all(bin).unwrap();
+        sandbox.assert_nothing_left(door);
+    }
+}
+
+/// The error names the host and says what ssh said; the other host is cleaned up.
+#[test]
+fn a_host_that_cannot_be_reached_is_named() {
+    let Some(sshd) = Sshd::start() else { return };
+    let sandbox = Sandbox::new();
+    let args = ["pool", "start", "--hosts", "node-a,node-off"];
+    let done = sshd.tidepool(&sandbox, &args).output().unwrap();
+    assert_eq!(done.status.code(), Some(110), "{}", text(&done));
+    let said = text(&done);
+    assert!(said.contains("host node-off") && said.contains("Connection refused"), "{said}");
+    until("agents end", || processes_of(sandbox.dir.path()).is_empty());
+    sandbox.assert_nothing_left("after a failed start");
+    // A program that is not there is named as well.
+    let done = sshd.tidepool(&sandbox, &args).env("TIDEPOOL_SSH", "/no/such/rsh -x").output().unwrap();
+    assert_eq!(done.status.code(), Some(110), "{}", text(&done));
+    assert!(text(&done).contains("host node-a: /no/such/rsh"), "{}", text(&done));
+    sandbox.assert_nothing_left("without ssh");
+}
+
+/// A failure on the other side is told with the host's name and the daemon's reason.
+#[test]
+fn a_failure_on_a_host_is_told_with_its_reason() {
+    let Some(sshd) = Sshd::start() else { return };
+    let sandbox = Sandbox::new();
+    let foreign = sandbox.store().join("tidepool-mine/d1");
+    fs::create_dir_all(&foreign).unwrap();
+    fs::write(foreign.join("thesis.tex"), "precious").unwrap();
+    let args = ["pool", "start", "--name", "mine", "--hosts", "node-a,node-b"];
+    let done = sshd.tidepool(&sandbox, &args).output().unwrap();
+    assert_eq!(done.status.code(), Some(110), "{}", text(&done));
+    assert!(text(&done).contains("node node-b") && text(&done).contains("left alone"), "{}", text(&done));
+    until("agents end", || processes_of(sandbox.dir.path()).is_empty());
+    assert_eq!(fs::read_to_string(foreign.join("thesis.tex")).unwrap(), "precious");
+}
+
+/// A pool outlives its ssh connections, and a hang-up of its agents: only `pool stop` ends it.
+#[test]
+fn a_pool_outlives_its_connections() {
+    let Some(sshd) = Sshd::start() else { return };
+    let sandbox = Sandbox::new();
+    sshd.ok(&sandbox, &["pool", "start", "--name", "mine", "--hosts", "node-a,node-b"]);
+    assert_eq!(clients(&sandbox).len(), 2);
+    kill_clients(&sandbox);
+    for node in 0..2 {
+        signal(pids(&sandbox, node).0, Signal::HUP);
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    sandbox.ok(&["mkdir", "/still-there"]);
+    sandbox.ok(&["pool", "status"]);
+    sandbox.ok(&["pool", "stop"]);
+    until("agents end", || processes_of(sandbox.dir.path()).is_empty());
+    sandbox.assert_nothing_left("after pool stop");
+}
+
+/// Agents end with their daemons, and the connections with them; the stores of daemons that
+/// were killed stay until `pool stop`.
+#[test]
+fn agents_end_with_their_daemons() {
+    let Some(sshd) = Sshd::start() else { return };
+    let sandbox = Sandbox::new();
+    sshd.ok(&sandbox, &["pool", "start", "--name", "mine", "--hosts", "node-a,node-b"]);
+    for node in 0..2 {
+        signal(pids(&sandbox, node).1, Signal::KILL);
+    }
+    until("agents and connections end", || processes_of(sandbox.dir.path()).is_empty());
+    assert!(sandbox.store().join("tidepool-mine/d0").is_dir());
+    sandbox.ok(&["pool", "stop"]);
+    sandbox.assert_nothing_left("after pool stop");
+}
+
+/// A16: a host without daemons keeps a way into the pool, and ends when the pool does.
+#[test]
+fn a16_a_host_without_daemons_ends_with_the_pool() {
+    let Some(sshd) = Sshd::start() else { return };
+    let sandbox = Sandbox::new();
+    let start = ["pool", "start", "--name", "mine", "--hosts", "node-a,node-b", "--deploy", "dedicated:1"];
+    sshd.ok(&sandbox, &start);
+    let exec = sandbox.ok(&["exec", "--", "sh", "-c", "cat $TIDEPOOL_HOSTFILE"]);
+    assert_eq!(exec, "node-b\n");
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(clients(&sandbox).len(), 2, "the node without daemons stays");
+    let record = fs::read_to_string(sandbox.runtime().join("mine/node-1.json")).unwrap();
+    assert!(record.contains("\"daemons\":[]"), "{record}");
+    sandbox.ok(&["pool", "stop"]);
+    until("the node without daemons ends", || processes_of(sandbox.dir.path()).is_empty());
+    sandbox.assert_nothing_left("after pool stop");
+    let refused = sandbox.tidepool(&["run", "--deploy", "subset:1", "--", "true"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused).contains("one machine cannot be divided"), "{}", text(&refused));
+}
