@@ -24,6 +24,7 @@ lint: ## Formatting, lints and the rules of xtask tidy
 
 test: ## Set up and run all but the slow tests
 	-scripts/install-packages test
+	-scripts/install-packages slurm
 	$(MAKE) lint
 	$(CARGO) build --workspace --locked
 	$(CARGO) test --workspace --locked --no-fail-fast

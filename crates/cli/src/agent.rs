@@ -403,6 +403,11 @@ impl Agent {
 
     /// Mounts the pool at its path, or closes the path to programs that are not intercepted.
     fn open_door(&mut self, pool: &PoolFile, client: Client, go: &Go) -> Result<()> {
+        // A program that is not intercepted shall fail there, not write beside the pool (root
+        // may write all the same; `Instance::remove` then tells). fusermount3 wants it writable.
+        let mode = if go.mount { 0o700 } else { 0o500 };
+        fs::set_permissions(self.instance.mount_path(), fs::Permissions::from_mode(mode))
+            .context(Kind::Start, || self.instance.mount_path().display().to_string())?;
         if go.mount {
             let options = tidepool_fuse::MountOptions {
                 relaxed: pool.mode == PoolMode::Relaxed,
@@ -412,12 +417,8 @@ impl Agent {
             let mounted = tidepool_fuse::mount(Arc::new(client), &options);
             self.mounted =
                 Some(mounted.context(Kind::Start, || format!("mounting at {}", pool.mount.display()))?);
-            return Ok(());
         }
-        // A program that is not intercepted shall fail there, not write beside the pool.
-        // (Root may write all the same; `Instance::remove` then tells.)
-        fs::set_permissions(self.instance.mount_path(), fs::Permissions::from_mode(0o500))
-            .context(Kind::Start, || self.instance.mount_path().display().to_string())
+        Ok(())
     }
 
     /// Waits until no daemon is left, here or, on a node without any, in the whole pool;

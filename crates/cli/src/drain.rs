@@ -1,7 +1,7 @@
 //! `tidepool drain`: finishes what a killed run left.
 
 use crate::exit::{Failure, Kind, Result};
-use crate::flags::{DrainArgs, StageShape};
+use crate::flags::DrainArgs;
 use crate::signals::Signals;
 use crate::{instance, launch, pool, staging};
 use serde_json::json;
@@ -33,11 +33,11 @@ pub fn drain(args: &DrainArgs) -> Result<ExitCode> {
     }
     let signals = Signals::watch()?;
     let client = Arc::new(instance.client()?);
-    let shape = StageShape { threads: None, bwlimit: None, no_verify: false };
     let mut copied = Vec::new();
     for (number, out) in record.outs.iter().enumerate() {
         let journal = instance.dir.join(format!("out-{number}.journal"));
-        let summary = staging::stage_out(&client, &out.source, &out.destination, &shape, &journal, &signals)?;
+        let summary =
+            staging::stage_out(&client, &out.source, &out.destination, &staging::USUAL, &journal, &signals)?;
         if !args.json {
             println!(
                 "{}: {} files, {}, of which {} were moved now",

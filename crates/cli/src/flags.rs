@@ -372,6 +372,9 @@ pub struct StageShape {
     /// Do not read files back after writing them
     #[arg(long)]
     pub no_verify: bool,
+    /// Take files of equal size and modification time for the same without reading them
+    #[arg(long)]
+    pub trust_mtime: bool,
 }
 
 #[derive(Args)]

@@ -22,7 +22,8 @@ const LOOK: Duration = Duration::from_millis(100);
 const SHOWN_MAX: usize = 10;
 
 /// How `run` stages.
-pub const USUAL: StageShape = StageShape { threads: None, bwlimit: None, no_verify: false };
+pub const USUAL: StageShape =
+    StageShape { threads: None, bwlimit: None, no_verify: false, trust_mtime: false };
 
 /// What a stage did, or would do.
 #[derive(Clone, Debug, Default)]
@@ -253,6 +254,7 @@ fn copy<A: End, B: End>(
     let options = StageOptions {
         workers: shape.threads.unwrap_or(0),
         verify: !shape.no_verify,
+        trust_mtime: shape.trust_mtime,
         journal_dir: Some(journal.to_path_buf()),
         bandwidth: shape.bwlimit,
         ..StageOptions::default()
