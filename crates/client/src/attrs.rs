@@ -3,6 +3,7 @@
 use crate::calls::{Bulk, Call, expect_reply};
 use crate::perm::{self, WRITE};
 use crate::{Client, Cred, FsError, FsStat, Walk};
+use std::collections::HashSet;
 use tidepool_types::{Attr, BLOCK_SIZE, Errno, FileKind, Ino, SetAttr, TimeSpec};
 use tidepool_wire::message::{Reply, Request};
 
@@ -152,14 +153,18 @@ impl Client {
         expect_reply!(self, ino.home(), reply, Reply::Attributes { .. } => ())
     }
 
-    /// Space of all daemons together.
+    /// Space of all daemons together; a file system that several of them use counts once.
     pub fn stat_fs(&self) -> Result<FsStat, FsError> {
         let (mut total, mut free, mut files) = (0, 0, 0);
+        let mut seen = HashSet::new();
         for (daemon, answer) in self.ask_all(|| Request::StatFs {}) {
             let stat = expect_reply!(self, daemon, answer?, Reply::Space { stat } => stat)?;
-            total += stat.total;
-            free += stat.free;
+            let node = &self.pool().members[usize::from(daemon)].boot_id;
             files += stat.objects;
+            if seen.insert((node.as_str(), stat.device)) {
+                total += stat.total;
+                free += stat.free;
+            }
         }
         let block_size = u64::from(BLOCK_SIZE);
         Ok(FsStat { block_size, blocks: total / block_size, blocks_free: free / block_size, files })

@@ -36,6 +36,8 @@ pub struct Service {
     clock: Box<dyn Clock>,
     state: Mutex<State<Box<dyn MetaStore>>>,
     chunks: ChunkStore<RealDisk>,
+    /// Device number of the chunk store's file system.
+    device: u64,
     sessions: Mutex<HashMap<SessionId, usize>>,
     members: Mutex<Vec<Member>>,
     trouble: Mutex<String>,
@@ -58,6 +60,7 @@ impl Service {
         clock: Box<dyn Clock>,
         state: State<Box<dyn MetaStore>>,
         chunks: ChunkStore<RealDisk>,
+        device: u64,
     ) -> Service {
         Service {
             index,
@@ -66,6 +69,7 @@ impl Service {
             clock,
             state: Mutex::new(state),
             chunks,
+            device,
             sessions: Mutex::default(),
             members: Mutex::default(),
             trouble: Mutex::default(),
@@ -372,7 +376,7 @@ impl Service {
         let usage = self.chunks.usage()?;
         let used = usage.blocks * u64::from(tidepool_types::BLOCK_SIZE);
         let objects = self.state().inode_count();
-        Ok(SpaceStat { total: usage.total, free: usage.free, used, objects })
+        Ok(SpaceStat { total: usage.total, free: usage.free, used, objects, device: self.device })
     }
 
     fn status(&self) -> DaemonStatus {

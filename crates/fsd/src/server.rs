@@ -13,7 +13,7 @@ use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -366,7 +366,9 @@ fn open_service(config: &Config, dir: &Path) -> Result<Service, StartError> {
     let state = State::open(store, &me, now).map_err(|e| fail(&e))?;
     let disk = RealDisk::new(&data_dir).map_err(|e| fail(&e))?;
     let chunks = ChunkStore::open(disk).map_err(|e| fail(&e))?;
-    Ok(Service::new(config.index, config.instance, config.secret.clone(), Box::new(clock), state, chunks))
+    let device = fs::metadata(&data_dir).map_err(|e| fail(&e))?.dev();
+    let secret = config.secret.clone();
+    Ok(Service::new(config.index, config.instance, secret, Box::new(clock), state, chunks, device))
 }
 
 /// Differs between runs, so that clients of an earlier run notice; leaves room to count up.

@@ -450,3 +450,13 @@ fn a_dead_clients_rename_is_finished_or_undone() {
         }
     }
 }
+
+/// Daemons that share a file system do not multiply its space.
+#[test]
+fn shared_storage_counts_once() {
+    let cluster = Cluster::start(3);
+    let client = cluster.client();
+    let stat = client.stat_fs().unwrap();
+    let Reply::Space { stat: one } = client.request(1, &Request::StatFs {}).unwrap() else { panic!("space") };
+    assert_eq!(stat.blocks * stat.block_size, one.total);
+}

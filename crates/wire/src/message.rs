@@ -258,8 +258,11 @@ pub struct SpaceStat {
     pub free: u64,
     pub used: u64,
     pub objects: u64,
+    /// Device number of the store's file system: daemons of one node with the same one share
+    /// `total` and `free`.
+    pub device: u64,
 }
-field_struct!(SpaceStat { total, free, used, objects });
+field_struct!(SpaceStat { total, free, used, objects, device });
 
 /// What `tidepool pool status` shows of one daemon.
 #[derive(Clone, PartialEq, Eq, Debug)]
