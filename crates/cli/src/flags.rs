@@ -18,7 +18,7 @@ incomplete, 113 something may be left behind.";
 
 /// A file system for one job, made of its nodes' local storage.
 #[derive(Parser)]
-#[command(name = "tidepool", version, about, max_term_width = 100)]
+#[command(name = "tidepool", version, max_term_width = 100)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
