@@ -29,7 +29,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tidepool_client::{Client, PoolFile, PoolMode};
+use tidepool_client::{Client, PoolFile};
 use tidepool_fsd::{Config, Ready};
 use tidepool_transport::LocalNode;
 use tidepool_wire::message::{Reply, Request};
@@ -410,7 +410,7 @@ impl Agent {
             .context(Kind::Start, || self.instance.mount_path().display().to_string())?;
         if go.mount {
             let options = tidepool_fuse::MountOptions {
-                relaxed: pool.mode == PoolMode::Relaxed,
+                relaxed: !pool.mode.checks_permissions(),
                 cache_ttl_ms: go.cache_ttl_ms,
                 ..tidepool_fuse::MountOptions::new(pool.mount.clone())
             };

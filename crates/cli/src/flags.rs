@@ -100,6 +100,8 @@ pub enum ModeFlag {
     Posix,
     /// Permissions are not checked
     Relaxed,
+    /// As GekkoFS: no permission checks, no rename, no links
+    Compat,
 }
 
 /// Which nodes get daemons, and which are for programs; see `place.rs`.

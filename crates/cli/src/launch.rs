@@ -140,6 +140,7 @@ impl Starting {
             mode: match shape.mode {
                 ModeFlag::Posix => PoolMode::Posix,
                 ModeFlag::Relaxed => PoolMode::Relaxed,
+                ModeFlag::Compat => PoolMode::Compat,
             },
             members: ready.into_iter().map(member).collect(),
         };

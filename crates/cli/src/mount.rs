@@ -7,7 +7,6 @@ use crate::signals::Signals;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
-use tidepool_client::PoolMode;
 use tidepool_fuse::MountOptions;
 
 pub fn mount(args: &MountArgs) -> Result<ExitCode> {
@@ -19,7 +18,7 @@ pub fn mount(args: &MountArgs) -> Result<ExitCode> {
         cache_ttl_ms: args.cache_ttl,
         allow_other: args.allow_other,
         read_only: args.read_only,
-        relaxed: client.pool().mode == PoolMode::Relaxed,
+        relaxed: !client.pool().mode.checks_permissions(),
         ..MountOptions::new(path.clone())
     };
     let signals = Signals::watch()?;

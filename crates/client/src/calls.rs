@@ -129,7 +129,16 @@ impl Client {
     }
 
     pub(crate) fn relaxed(&self) -> bool {
-        self.pool.mode == PoolMode::Relaxed
+        !self.pool.mode.checks_permissions()
+    }
+
+    /// Refuses what a pool in compatibility mode does not have.
+    pub(crate) fn check_supported(&self, what: &str) -> Result<(), FsError> {
+        if self.pool.mode != PoolMode::Compat {
+            return Ok(());
+        }
+        let text = format!("this pool was started with --mode compat, which has no {what}");
+        Err(FsError::new(Errno::EIO, text))
     }
 
     /// Number of daemons.

@@ -21,6 +21,11 @@ impl FsError {
         self.errno
     }
 
+    /// True when a daemon may have done what was asked, but its answer was lost.
+    pub(crate) fn outcome_unknown(&self) -> bool {
+        matches!(self.errno, Errno::EIO | Errno::EPROTO)
+    }
+
     /// Node and cause, when there is more to say than the error number.
     pub fn detail(&self) -> Option<&str> {
         self.detail.as_deref()

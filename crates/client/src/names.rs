@@ -107,6 +107,7 @@ impl Client {
     }
 
     pub fn symlink(&self, target: &[u8], base: Ino, path: &[u8], cred: &Cred) -> Result<Walk<Attr>, FsError> {
+        self.check_supported("symbolic links")?;
         match target.len() {
             0 => return Err(Errno::ENOENT.into()),
             len if len > SYMLINK_MAX => return Err(Errno::ENAMETOOLONG.into()),
@@ -221,6 +222,7 @@ impl Client {
     }
 
     fn link_object(&self, attr: &Attr, base: Ino, path: &[u8], cred: &Cred) -> Result<Walk<()>, FsError> {
+        self.check_supported("hard links")?;
         let (ino, kind) = (attr.ino, attr.kind());
         if kind == FileKind::Directory {
             return Err(Errno::EPERM.into());
@@ -239,8 +241,14 @@ impl Client {
             let reply = self.call_entry(generation, daemon, spot.dir.ino, name, &request)?;
             Ok(expect_reply!(self, daemon, reply, Reply::Done {} => ())?)
         });
-        if !matches!(named, Ok(Walk::Found(()))) {
-            self.request(ino.home(), &Request::Nlink { ino, delta: -1 })?;
+        match &named {
+            Ok(Walk::Found(())) => {}
+            // The answer was lost: the name may be there. A count too high wastes space; one
+            // too low would lose the object with its first name.
+            Err(error) if error.outcome_unknown() => {}
+            _ => {
+                self.request(ino.home(), &Request::Nlink { ino, delta: -1 })?;
+            }
         }
         named
     }

@@ -24,6 +24,15 @@ pub enum PoolMode {
     Posix,
     /// Permissions are not checked (S2 §2.2.1).
     Relaxed,
+    /// As GekkoFS (S2 §2.2.1): no permission checks, and rename and links are I/O errors.
+    Compat,
+}
+
+impl PoolMode {
+    /// True when permissions are checked.
+    pub fn checks_permissions(self) -> bool {
+        self == PoolMode::Posix
+    }
 }
 
 /// Contents of a pool file, checked.

@@ -41,13 +41,20 @@ impl Client {
     fn rmdir_entry(&self, generation: u64, parent: Ino, name: &[u8], dir: Ino) -> Result<(), Stop> {
         let txn = TxnId(random_bytes());
         let decider = entry_owner(parent, name, self.members());
-        let held = self.hold_dir(txn, decider, dir).and_then(|()| {
-            let request = Request::CommitRmdir { txn, parent, name: name.into(), dir };
-            let reply = self.call_entry(generation, decider, parent, name, &request)?;
-            Ok(expect_reply!(self, decider, reply, Reply::Done {} => ())?)
-        });
-        self.release_dir(txn, dir, held.is_ok())?;
-        held?;
+        if let Err(stop) = self.hold_dir(txn, decider, dir) {
+            self.release_dir(txn, dir, false)?;
+            return Err(stop);
+        }
+        let request = Request::CommitRmdir { txn, parent, name: name.into(), dir };
+        let reply = self.call_entry(generation, decider, parent, name, &request);
+        let decided = reply.and_then(|r| Ok(expect_reply!(self, decider, r, Reply::Done {} => ())?));
+        let outcome = self.outcome(txn, decider, &decided);
+        if let Some(committed) = outcome {
+            self.release_dir(txn, dir, committed)?;
+        }
+        if outcome != Some(true) {
+            return decided;
+        }
         let reply = self.request(dir.home(), &Request::RemoveDir { dir })?;
         Ok(expect_reply!(self, dir.home(), reply, Reply::Done {} => ())?)
     }
@@ -85,6 +92,7 @@ impl Client {
         flags: u32,
         cred: &Cred,
     ) -> Result<Walk<()>, FsError> {
+        self.check_supported("rename")?;
         if flags & !RENAME_NOREPLACE != 0 {
             return Err(Errno::EINVAL.into());
         }
@@ -191,10 +199,22 @@ impl Client {
         } else {
             Err(Stop::Stale)
         };
-        let committed = matches!(decided, Ok(Decided::Moved(_)));
-        let (parent, name) = (from.dir, from.name.into());
-        self.request(from.daemon, &Request::Finish { txn, committed, parent, name })?;
-        let Decided::Moved(replaced) = decided? else { return Ok(()) };
+        let outcome = match &decided {
+            Ok(Decided::SameObject) => Some(false),
+            decided => self.outcome(txn, to.daemon, decided),
+        };
+        if let Some(committed) = outcome {
+            let (parent, name) = (from.dir, from.name.into());
+            self.request(from.daemon, &Request::Finish { txn, committed, parent, name })?;
+        }
+        let replaced = match decided {
+            Ok(Decided::Moved(replaced)) => replaced,
+            Ok(Decided::SameObject) => return Ok(()),
+            // It happened, only the answer was lost; what it replaced was lost with it and
+            // keeps a link count too high, which wastes space.
+            Err(_) if outcome == Some(true) => None,
+            Err(stop) => return Err(stop),
+        };
         if let Some((ino, kind)) = replaced {
             self.drop_replaced(ino, kind)?;
         }
@@ -243,13 +263,31 @@ impl Client {
                 }
             }
         });
-        if let Some(dir) = replaces {
-            self.release_dir(txn, dir, decided.is_ok())?;
+        if let Some(dir) = replaces
+            && let Some(committed) = self.outcome(txn, to.daemon, &decided)
+        {
+            self.release_dir(txn, dir, committed)?;
         }
         Ok(match decided? {
             Some((ino, _)) if ino == source.ino => Decided::SameObject,
             replaced => Decided::Moved(replaced),
         })
+    }
+
+    /// Whether a transaction was committed, from what its deciding step returned. When the
+    /// answer was lost the decider is asked; `None` when it cannot be reached, and then the
+    /// holds have to stay for whoever comes by when it can.
+    fn outcome<T>(&self, txn: TxnId, decider: DaemonIndex, decided: &Result<T, Stop>) -> Option<bool> {
+        match decided {
+            Ok(_) => Some(true),
+            Err(Stop::Fs(error)) if error.outcome_unknown() => {
+                match self.request(decider, &Request::Resolve { txn }) {
+                    Ok(Reply::Decided { committed, .. }) => Some(committed),
+                    _ => None,
+                }
+            }
+            Err(_) => Some(false),
+        }
     }
 
     fn drop_replaced(&self, ino: Ino, kind: FileKind) -> Result<(), FsError> {

@@ -62,8 +62,8 @@ pub struct Core {
 impl Core {
     /// Asks the pool for its root, so that a mount of a dead pool fails instead of hanging.
     pub fn new(checker: Arc<Client>, options: &MountOptions) -> Result<Core, FsError> {
-        let relaxed = options.relaxed || checker.pool().mode == PoolMode::Relaxed;
-        let client = if checker.pool().mode == PoolMode::Relaxed {
+        let relaxed = options.relaxed || !checker.pool().mode.checks_permissions();
+        let client = if !checker.pool().mode.checks_permissions() {
             checker.clone()
         } else {
             Arc::new(Client::new(PoolFile { mode: PoolMode::Relaxed, ..checker.pool().clone() }))

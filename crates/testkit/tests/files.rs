@@ -460,3 +460,18 @@ fn shared_storage_counts_once() {
     let Reply::Space { stat: one } = client.request(1, &Request::StatFs {}).unwrap() else { panic!("space") };
     assert_eq!(stat.blocks * stat.block_size, one.total);
 }
+
+/// F9: a pool in compatibility mode refuses rename and links with an I/O error, as GekkoFS.
+#[test]
+fn f9_compat_mode_has_no_rename_and_no_links() {
+    let mode = tidepool_client::PoolMode::Compat;
+    let cluster = Cluster::with(Options { mode, ..Options::default() });
+    let client = cluster.client();
+    create(&client, "f");
+    assert_eq!(rename(&client, "f", "g"), Err(Errno::EIO));
+    let linked = client.link(Ino::ROOT, b"f", Ino::ROOT, b"l", false, &cred());
+    assert_eq!(linked.unwrap_err().errno(), Errno::EIO);
+    let linked = client.symlink(b"f", Ino::ROOT, b"s", &cred());
+    assert!(linked.unwrap_err().to_string().contains("--mode compat"));
+    assert_eq!((names(&client, ""), stat(&client, "f").unwrap().nlink), (vec!["f".to_string()], 1));
+}
