@@ -83,7 +83,7 @@ impl Again<'_> {
                     }
                     for (name, dentry) in page.iter().filter(|(_, d)| self.wanted.contains_key(&d.ino)) {
                         tables.count_name(*dir, name, dentry);
-                        tables.file_names.insert(dentry.ino, (*dir, name.clone()));
+                        tables.learn_name(dentry.ino, *dir, name);
                     }
                 })?;
             }

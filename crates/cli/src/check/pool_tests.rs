@@ -170,7 +170,8 @@ fn a_flipped_bit_and_lost_data_are_found_with_their_paths() {
     });
     assert_finds(
         &cluster.client(),
-        &[(What::BadChecksum, Some("/d/f")), (What::BlocksMissing, Some("/d/g"))],
+        // `/h` is the name of `/d/g` in the directory with the lower id.
+        &[(What::BadChecksum, Some("/d/f")), (What::BlocksMissing, Some("/h"))],
     );
 }
 

@@ -77,8 +77,8 @@ pub struct Tables {
     members: usize,
     pub objects: HashMap<Ino, Object>,
     dir_names: HashMap<Ino, Box<[u8]>>,
-    /// One name of each object that was looked for.
-    pub file_names: HashMap<Ino, (Ino, Box<[u8]>)>,
+    /// The first name, by directory id, of each object that was looked for.
+    file_names: HashMap<Ino, (Ino, Box<[u8]>)>,
     pub suspects: Vec<Suspect>,
     pub parts: Vec<Part>,
     pub data: Vec<Data>,
@@ -155,6 +155,15 @@ impl Tables {
             self.dir_names.insert(dentry.ino, name.into());
         }
         true
+    }
+
+    /// Notes a name of an object. Daemons are asked side by side, so the first of several
+    /// names is kept, not the last heard of: a report names the same path every time.
+    pub fn learn_name(&mut self, ino: Ino, dir: Ino, name: &[u8]) {
+        let known = self.file_names.get(&ino);
+        if known.is_none_or(|(d, n)| (dir, name) < (*d, &n[..])) {
+            self.file_names.insert(ino, (dir, name.into()));
+        }
     }
 
     /// Keeps a part when it may be wrong.
