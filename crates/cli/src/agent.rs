@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGTERM};
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
-use std::net::ToSocketAddrs;
+use std::net::{ToSocketAddrs, UdpSocket};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -260,7 +260,19 @@ fn address_of(host: &str) -> String {
     // "client port server port": the address under which the starter found us.
     let by_ssh = std::env::var("SSH_CONNECTION").ok().and_then(|t| t.split(' ').nth(2).map(bracketed));
     let candidates = [Some(host.to_string()), by_ssh, Some(own_name())];
-    candidates.into_iter().flatten().find(resolves).unwrap_or_else(|| host.to_string())
+    candidates.into_iter().flatten().find(resolves).unwrap_or_else(own_address)
+}
+
+/// The address from which this node would talk to others: for nodes whose own name nobody can
+/// resolve. Connecting a datagram socket sends nothing.
+fn own_address() -> String {
+    let outward = UdpSocket::bind(("0.0.0.0", 0)).and_then(|socket| {
+        // An address of the block reserved for documentation (RFC 5737): only its route matters.
+        socket.connect(("192.0.2.1", 9))?;
+        socket.local_addr()
+    });
+    // Without a route there are no other nodes to reach.
+    outward.map_or_else(|_| "127.0.0.1".into(), |address| address.ip().to_string())
 }
 
 /// An IPv6 address as it is written before a port.

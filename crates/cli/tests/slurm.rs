@@ -24,6 +24,8 @@ fn integration(name: &str) -> PathBuf {
 struct Cluster {
     dir: TempDir,
     sandbox: Sandbox,
+    /// The command that jobs run.
+    tidepool: PathBuf,
 }
 
 impl Cluster {
@@ -39,7 +41,8 @@ impl Cluster {
             println!("SKIPPED: needs root and slurmd; run 'scripts/install-packages slurm' first");
             return None;
         }
-        let cluster = Cluster { dir: TempDir::new().unwrap(), sandbox: Sandbox::new() };
+        let tidepool = PathBuf::from(TIDEPOOL);
+        let cluster = Cluster { dir: TempDir::new().unwrap(), sandbox: Sandbox::new(), tidepool };
         // Jobs of other users look into both.
         for dir in [cluster.dir.path(), cluster.sandbox.dir.path()] {
             fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
@@ -59,6 +62,16 @@ impl Cluster {
         let done = command.output().unwrap();
         assert!(done.status.success(), "{}", text(&done));
         Some(cluster)
+    }
+
+    /// Puts the programs where other users can run them, whoever owns the directory they were built in.
+    fn install(&mut self) {
+        let (from, to) = (Path::new(TIDEPOOL).parent().unwrap(), self.dir.path().join("bin"));
+        fs::create_dir(&to).unwrap();
+        for name in ["tidepool", "tidepoold", "libtidepool_preload.so"] {
+            fs::copy(from.join(name), to.join(name)).unwrap();
+        }
+        self.tidepool = to.join("tidepool");
     }
 
     /// A program that runs a hook with its configuration.
@@ -109,7 +122,8 @@ impl Cluster {
     fn submit(&self, sbatch: &[&str], args: &[&str]) -> String {
         let script = self.sandbox.path("job.sh");
         let words: Vec<String> = args.iter().map(|a| format!("'{a}'")).collect();
-        fs::write(&script, format!("#!/bin/sh\nexec {TIDEPOOL} {}\n", words.join(" "))).unwrap();
+        let command = format!("#!/bin/sh\nexec {} {}\n", self.tidepool.display(), words.join(" "));
+        fs::write(&script, command).unwrap();
         let log = self.sandbox.path("job.log");
         fs::write(&log, "").unwrap();
         let (script, log) = (script.to_string_lossy(), log.to_string_lossy());
@@ -334,8 +348,9 @@ fn a2_node_clean_removes_what_a_killed_job_left() {
 /// A2: the epilog does the same by itself, as the job's user.
 #[test]
 fn a2_the_epilog_cleans_up_after_a_killed_job() {
-    let Some(cluster) = Cluster::with_hooks(2, Some("")) else { return };
     const NOBODY: u32 = 65534;
+    let Some(mut cluster) = Cluster::with_hooks(2, Some("")) else { return };
+    cluster.install();
     for dir in ["rt", "store", "out"] {
         fs::create_dir(cluster.sandbox.path(dir)).unwrap();
         fs::set_permissions(cluster.sandbox.path(dir), fs::Permissions::from_mode(0o700)).unwrap();
