@@ -10,7 +10,7 @@ const FLOORS: &[&[&str]] = &[
     &["fuse", "preload", "stage", "fsd"],
     &["client", "store"],
     &["transport", "fs-state"],
-    &["env", "placement", "wire"],
+    &["env", "placement", "shm", "wire"],
     &["types"],
 ];
 

@@ -349,9 +349,10 @@ impl Client {
         bulk: &mut Bulk<'_>,
     ) -> Result<Answer, Broken> {
         let target: &mut [u8] = if let Bulk::In(target) = bulk { target } else { &mut [] };
-        let received = link
-            .receive(target)
-            .map_err(|error| self.broken(slot, request, error, is_idempotent(request)))?;
+        let received = link.receive(target).map_err(|error| {
+            let not_begun = error.kind() == io::ErrorKind::NotConnected;
+            self.broken(slot, request, error, not_begun || is_idempotent(request))
+        })?;
         let header = received.header;
         let decoded = Reply::decode(header.kind, received.meta);
         let reply = match decoded {

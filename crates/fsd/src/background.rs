@@ -15,12 +15,13 @@ const REAP_MAX: usize = 1024;
 /// How long a peer that could not be reached is left alone.
 const PEER_PAUSE_TICKS: u32 = 8;
 
-/// Runs until the service stops.
-pub fn run(service: &Service) {
+/// Runs until the service stops. `nudge` is called at every tick.
+pub fn run(service: &Service, nudge: impl Fn()) {
     let mut peers = Peers::new(service);
     while !service.stopping() {
         service.wait_for_work(TICK);
         tick(service);
+        nudge();
         reap(service, &mut peers);
     }
 }

@@ -5,17 +5,20 @@
 //!   └──────────┴── anything unexpected ──▶ Refused, closed
 //! ```
 
+use crate::lanes::Lanes;
 use crate::serve::Service;
 use crate::{FRAMES_PER_TURN, HANDSHAKE_BODY_MAX};
-use std::io::{self, ErrorKind, Read, Write};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
 use std::net::TcpStream;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 use tidepool_transport::ServerAuth;
-use tidepool_types::SessionId;
+use tidepool_types::{Errno, SessionId};
 use tidepool_wire::frame::{HEADER_LEN, Header};
-use tidepool_wire::message::{Handshake, PROTOCOL_VERSION};
+use tidepool_wire::message::{Handshake, PROTOCOL_VERSION, Reply, Request};
 
 /// Bytes asked of the kernel when no large frame is under way.
 const READ_STEP: usize = 4096;
@@ -84,6 +87,9 @@ pub enum Next {
 /// A connection and its buffers.
 pub struct Conn {
     socket: Socket,
+    token: u64,
+    /// Number of its lane, once it has one.
+    lane: Option<usize>,
     phase: Phase,
     since: Instant,
     /// Received bytes are `input[..filled]`; the rest is room.
@@ -91,18 +97,23 @@ pub struct Conn {
     filled: usize,
     output: Vec<u8>,
     sent: usize,
+    /// Descriptors that go with the first byte of `output`.
+    passing: Vec<OwnedFd>,
 }
 
 impl Conn {
-    pub fn new(socket: Socket) -> Conn {
+    pub fn new(socket: Socket, token: u64) -> Conn {
         Conn {
             socket,
+            token,
+            lane: None,
             phase: Phase::Hello,
             since: Instant::now(),
             input: Vec::new(),
             filled: 0,
             output: Vec::new(),
             sent: 0,
+            passing: Vec::new(),
         }
     }
 
@@ -115,6 +126,16 @@ impl Conn {
         if let Phase::Ready(session) = self.phase { Some(session) } else { None }
     }
 
+    /// Number of its lane, if it has one.
+    pub fn lane(&self) -> Option<usize> {
+        self.lane
+    }
+
+    /// Queues a reply that did not fit the connection's lane.
+    pub fn deliver(&mut self, frame: &[u8]) {
+        self.output.extend_from_slice(frame);
+    }
+
     /// When the connection was made, while its peer has not proved itself.
     pub fn unproven_since(&self) -> Option<Instant> {
         matches!(self.phase, Phase::Hello | Phase::Answer(..)).then_some(self.since)
@@ -122,21 +143,21 @@ impl Conn {
 
     /// Serves what has arrived, until the socket runs dry, the peer stops taking replies,
     /// or the turn is over.
-    pub fn turn(&mut self, service: &Service) -> Next {
-        match self.turn_io(service) {
+    pub fn turn(&mut self, service: &Service, lanes: &Lanes) -> Next {
+        match self.turn_io(service, lanes) {
             Ok(next) => next,
             Err(_) => Next::Close,
         }
     }
 
-    fn turn_io(&mut self, service: &Service) -> io::Result<Next> {
+    fn turn_io(&mut self, service: &Service, lanes: &Lanes) -> io::Result<Next> {
         if !self.flush()? {
             return Ok(Next::Write);
         }
         for _ in 0..FRAMES_PER_TURN {
             match self.complete_frame()? {
                 Some(header) => {
-                    self.handle(service, &header);
+                    self.handle(service, lanes, &header);
                     self.consume(HEADER_LEN + header.body_len());
                     if !self.flush()? {
                         return Ok(Next::Write);
@@ -201,7 +222,7 @@ impl Conn {
     /// Sends queued replies; false when the peer takes no more now.
     fn flush(&mut self) -> io::Result<bool> {
         while self.sent < self.output.len() {
-            match self.socket.write(&self.output[self.sent..]) {
+            match self.send_some() {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(count) => self.sent += count,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
@@ -217,7 +238,49 @@ impl Conn {
         Ok(true)
     }
 
-    fn handle(&mut self, service: &Service, header: &Header) {
+    fn send_some(&mut self) -> io::Result<usize> {
+        let rest = &self.output[self.sent..];
+        let Socket::Unix(socket) = &self.socket else { return self.socket.write(rest) };
+        if self.passing.is_empty() {
+            return self.socket.write(rest);
+        }
+        let fds: Vec<_> = self.passing.iter().map(AsFd::as_fd).collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !control.push(SendAncillaryMessage::ScmRights(&fds)) {
+            return Err(ErrorKind::InvalidInput.into());
+        }
+        let sent = sendmsg(socket, &[IoSlice::new(rest)], &mut control, SendFlags::empty())?;
+        self.passing.clear();
+        Ok(sent)
+    }
+
+    /// Gives the connection a lane. One that cannot have one goes on without.
+    fn open_lane(&mut self, service: &Service, lanes: &Lanes, header: &Header, session: SessionId) {
+        let unix = matches!(self.socket, Socket::Unix(_));
+        let opened = match self.lane {
+            None if unix => lanes.open(self.token, session),
+            _ => Err(ErrorKind::Unsupported.into()),
+        };
+        let reply = match opened {
+            Ok((number, fds)) => {
+                self.lane = Some(number);
+                self.passing.extend(fds);
+                Reply::Lane { number: number as u32 }
+            }
+            Err(error) => Reply::Failed { errno: Errno::EOPNOTSUPP, detail: format!("no lane: {error}") },
+        };
+        service.put_plain(header, &reply, &mut self.output);
+    }
+
+    fn handle(&mut self, service: &Service, lanes: &Lanes, header: &Header) {
+        if let Phase::Ready(session) = self.phase
+            && header.kind == (Request::OpenLane {}).kind()
+            && header.body_len() == 0
+            && self.output.is_empty()
+        {
+            return self.open_lane(service, lanes, header, session);
+        }
         let body = &self.input[HEADER_LEN..HEADER_LEN + header.body_len()];
         let (meta, bulk) = body.split_at(header.meta_len as usize);
         if let Phase::Ready(session) = self.phase {

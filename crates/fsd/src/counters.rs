@@ -9,6 +9,9 @@ pub struct Counters {
     pub failures: AtomicU64,
     pub bytes_read: AtomicU64,
     pub bytes_written: AtomicU64,
+    /// Bytes of data copied on their way between the client's buffer and the store's system call:
+    /// twice through a socket, once through a lane.
+    pub bytes_copied: AtomicU64,
     pub connections: AtomicU64,
     pub refused: AtomicU64,
     pub objects_dropped: AtomicU64,
@@ -26,6 +29,7 @@ impl Counters {
             ("failures", &self.failures),
             ("bytes_read", &self.bytes_read),
             ("bytes_written", &self.bytes_written),
+            ("bytes_copied", &self.bytes_copied),
             ("connections", &self.connections),
             ("refused", &self.refused),
             ("objects_dropped", &self.objects_dropped),

@@ -1,8 +1,8 @@
 //! The pool daemon: sockets and threads around the state machine and the stores.
 //!
 //! ```text
-//! epoll ──▶ worker threads ──▶ conn.rs (frames, handshake) ──▶ serve.rs ──▶ fs-state + metadata store
-//!                                                                 └───────▶ chunk store
+//! epoll ──▶ worker threads ──▶ conn.rs (frames, handshake) ─┬▶ serve.rs ──▶ fs-state + metadata store
+//! bell ───▶ worker threads ──▶ lanes.rs (shared memory) ────┘      └──────▶ chunk store
 //! background.rs: drops chunks of removed objects here and on peers, time-outs, compaction
 //! ```
 
@@ -12,6 +12,7 @@ mod background;
 mod config;
 mod conn;
 mod counters;
+mod lanes;
 mod serve;
 mod server;
 mod storedir;

@@ -2,13 +2,14 @@
 
 use crate::counters::Counters;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use tidepool_env::{Clock, RealDisk};
 use tidepool_fs_state::{Context, MetaStore, State};
 use tidepool_store::{ChunkStore, StoreError};
 use tidepool_transport::Secret;
 use tidepool_types::{CHUNK_SIZE_MAX, DaemonIndex, Errno, Ino, InstanceId, SessionId, TimeSpec};
+use tidepool_wire::DecodeError;
 use tidepool_wire::frame::{FLAG_ONE_WAY, HEADER_LEN, Header};
 use tidepool_wire::message::{DaemonStatus, Handshake, Member, Reply, Request, ScrubResult, SpaceStat};
 
@@ -45,6 +46,8 @@ pub struct Service {
     stop_wanted: Condvar,
     work: (Mutex<bool>, Condvar),
     configured: AtomicBool,
+    /// The state's directory epoch, for replies; written while the state is locked.
+    epoch: AtomicU64,
     pub counters: Counters,
 }
 
@@ -62,11 +65,13 @@ impl Service {
         chunks: ChunkStore<RealDisk>,
         device: u64,
     ) -> Service {
+        let epoch = AtomicU64::new(state.epoch());
         Service {
             index,
             instance,
             secret,
             clock,
+            epoch,
             state: Mutex::new(state),
             chunks,
             device,
@@ -179,51 +184,113 @@ impl Service {
         let meta_len = out.len() - start - HEADER_LEN;
         let header = Header {
             kind: message.kind(),
-            epoch: self.state().epoch(),
+            epoch: self.epoch.load(Ordering::Acquire),
             meta_len: meta_len as u32,
             ..Header::default()
         };
         out[start..start + HEADER_LEN].copy_from_slice(&header.encode());
     }
 
+    /// Appends a reply that has nothing to do with the state.
+    pub fn put_plain(&self, request: &Header, reply: &Reply, out: &mut Vec<u8>) {
+        let start = begin_frame(out);
+        let fields = self.put_reply(reply, out);
+        self.end_frame(request, start, &fields, None, out);
+    }
+
     /// Serves one request and appends its reply to `out`.
     pub fn serve(&self, session: SessionId, header: &Header, meta: &[u8], bulk: &[u8], out: &mut Vec<u8>) {
-        Counters::add(&self.counters.requests, 1);
-        let one_way = header.flags & FLAG_ONE_WAY != 0;
+        let request = Request::decode(header.kind, meta);
         let start = begin_frame(out);
-        let (kind, meta_len) = match Request::decode(header.kind, meta) {
-            Ok(Request::Read { ino, offset, len }) if !one_way => self.read(ino, offset, len, out),
+        let before = out.len();
+        let fields = match request {
+            Ok(Request::Read { ino, offset, len }) if !is_one_way(header) => self.read(ino, offset, len, out),
+            request => self.put_reply(&self.answer(session, header, request, bulk), out),
+        };
+        Counters::add(&self.counters.requests, 1);
+        // Into the socket and out of it.
+        Counters::add(&self.counters.bytes_copied, 2 * (bulk.len() + out.len() - before - fields.len) as u64);
+        self.end_frame(header, start, &fields, None, out);
+    }
+
+    /// Serves one request that came through a lane: its data are at the start of `area`, and data to read are put there.
+    /// The reply's header and fields are appended to `out`, which is empty.
+    pub fn serve_shared(
+        &self,
+        session: SessionId,
+        header: &Header,
+        request: Result<Request, DecodeError>,
+        area: &mut [u8],
+        out: &mut Vec<u8>,
+    ) -> Shared {
+        Counters::add(&self.counters.requests, 1);
+        let start = begin_frame(out);
+        let bulk_len = header.bulk_len as usize;
+        let (fields, in_area) = match request {
+            Ok(Request::Read { ino, offset, len }) if fits(len, area) => {
+                self.read_shared(ino, offset, &mut area[..len as usize], out)
+            }
+            Ok(Request::Read { ino, offset, len }) => (self.read(ino, offset, len, out), None),
+            request => (self.put_reply(&self.answer(session, header, request, &area[..bulk_len]), out), None),
+        };
+        Counters::add(&self.counters.bytes_copied, (bulk_len + in_area.unwrap_or_default()) as u64);
+        let bulk_in_frame = out.len() > start + HEADER_LEN + fields.len;
+        self.end_frame(header, start, &fields, in_area, out);
+        if is_one_way(header) { Shared::NoReply } else { Shared::Reply { bulk_in_frame } }
+    }
+
+    fn answer(
+        &self,
+        session: SessionId,
+        header: &Header,
+        request: Result<Request, DecodeError>,
+        bulk: &[u8],
+    ) -> Reply {
+        match request {
             Ok(request) => {
                 let ctx = Context { now: self.now(), session, epoch: header.epoch };
-                self.put_reply(&self.reply_to(&ctx, &request, bulk), out)
+                self.reply_to(&ctx, &request, bulk)
             }
             Err(error) => {
                 let detail = format!("request {}: {error}", header.kind);
-                self.put_reply(&Reply::Failed { errno: Errno::EPROTO, detail }, out)
+                Reply::Failed { errno: Errno::EPROTO, detail }
             }
-        };
-        if one_way {
+        }
+    }
+
+    /// Fills in the header of a reply, or takes the reply back when nobody wants it. `in_area`: bytes of data
+    /// that are not in `out`.
+    fn end_frame(
+        &self,
+        request: &Header,
+        start: usize,
+        fields: &Encoded,
+        in_area: Option<usize>,
+        out: &mut Vec<u8>,
+    ) {
+        if is_one_way(request) {
             out.truncate(start);
             return;
         }
+        let behind = out.len() - start - HEADER_LEN - fields.len;
         let reply = Header {
-            kind,
+            kind: fields.kind,
             flags: 0,
-            id: header.id,
-            epoch: self.state().epoch(),
-            meta_len: meta_len as u32,
-            bulk_len: (out.len() - start - HEADER_LEN - meta_len) as u32,
+            id: request.id,
+            epoch: self.epoch.load(Ordering::Acquire),
+            meta_len: fields.len as u32,
+            bulk_len: in_area.unwrap_or(behind) as u32,
         };
         out[start..start + HEADER_LEN].copy_from_slice(&reply.encode());
     }
 
-    fn put_reply(&self, reply: &Reply, out: &mut Vec<u8>) -> (u16, usize) {
+    fn put_reply(&self, reply: &Reply, out: &mut Vec<u8>) -> Encoded {
         if let Reply::Failed { .. } = reply {
             Counters::add(&self.counters.failures, 1);
         }
         let before = out.len();
         reply.encode(out);
-        (reply.kind(), out.len() - before)
+        Encoded { kind: reply.kind(), len: out.len() - before }
     }
 
     fn reply_to(&self, ctx: &Context, request: &Request, bulk: &[u8]) -> Reply {
@@ -242,6 +309,10 @@ impl Service {
             R::Status {} => Reply::Report { status: self.status() },
             R::Members { members } => self.set_members(members),
             R::Scrub { after, max } => self.scrub(*after, *max),
+            R::OpenLane {} => {
+                let detail = "lanes are for Unix sockets".to_string();
+                Reply::Failed { errno: Errno::EOPNOTSUPP, detail }
+            }
             R::Shutdown { wipe } => {
                 self.stop(Stop { wipe: *wipe });
                 Reply::Done {}
@@ -254,6 +325,7 @@ impl Service {
         let mut state = self.state();
         let reply = state.apply(ctx, request);
         let dropped = state.take_dropped();
+        self.epoch.store(state.epoch(), Ordering::Release);
         drop(state);
         if !dropped.is_empty() {
             self.drop_chunks(&dropped);
@@ -296,25 +368,47 @@ impl Service {
     }
 
     /// Bulk data goes straight from the chunk store behind the reply's fields.
-    fn read(&self, ino: Ino, offset: u64, len: u32, out: &mut Vec<u8>) -> (u16, usize) {
+    fn read(&self, ino: Ino, offset: u64, len: u32, out: &mut Vec<u8>) -> Encoded {
         if len > CHUNK_SIZE_MAX {
             let detail = format!("{len} bytes are more than one request may read");
             return self.put_reply(&Reply::Failed { errno: Errno::EINVAL, detail }, out);
         }
-        // The size is read before the data: then bytes that are missing below it are a hole.
-        let size = (ino.home() == self.index).then(|| self.state().size_of(ino)).flatten();
         let start = out.len();
-        let (kind, meta_len) = self.put_reply(&Reply::Data { size }, out);
+        let fields = self.put_reply(&Reply::Data { size: self.size_here(ino) }, out);
         match self.chunks.read(ino, offset, len as usize, out) {
             Ok(()) => {
-                Counters::add(&self.counters.bytes_read, (out.len() - start - meta_len) as u64);
-                (kind, meta_len)
+                Counters::add(&self.counters.bytes_read, (out.len() - start - fields.len) as u64);
+                fields
             }
             Err(error) => {
                 out.truncate(start);
                 self.put_reply(&self.failed(&error), out)
             }
         }
+    }
+
+    /// Bulk data goes straight from the chunk store into the memory shared with the client; how much did.
+    fn read_shared(
+        &self,
+        ino: Ino,
+        offset: u64,
+        area: &mut [u8],
+        out: &mut Vec<u8>,
+    ) -> (Encoded, Option<usize>) {
+        let size = self.size_here(ino);
+        match self.chunks.read_into(ino, offset, area) {
+            Ok(count) => {
+                Counters::add(&self.counters.bytes_read, count as u64);
+                (self.put_reply(&Reply::Data { size }, out), Some(count))
+            }
+            Err(error) => (self.put_reply(&self.failed(&error), out), None),
+        }
+    }
+
+    /// The size of an object at home here. To be asked before its data are read: then bytes that
+    /// are missing below it are a hole.
+    fn size_here(&self, ino: Ino) -> Option<u64> {
+        (ino.home() == self.index).then(|| self.state().size_of(ino)).flatten()
     }
 
     fn write(&self, ctx: &Context, ino: Ino, offset: u64, extend: bool, data: &[u8]) -> Reply {
@@ -432,6 +526,29 @@ impl Service {
         }
         Reply::Scrubbed { objects, more }
     }
+}
+
+/// Kind and length of a message's fields that were just appended to a buffer.
+struct Encoded {
+    kind: u16,
+    len: usize,
+}
+
+/// What became of a request that came through a lane.
+pub enum Shared {
+    NoReply,
+    /// Header and fields are in the buffer; data in the area, or, when they had no room there, in the buffer.
+    Reply {
+        bulk_in_frame: bool,
+    },
+}
+
+fn is_one_way(header: &Header) -> bool {
+    header.flags & FLAG_ONE_WAY != 0
+}
+
+fn fits(len: u32, area: &[u8]) -> bool {
+    len as usize <= area.len()
 }
 
 /// Makes room for a frame's header; it is filled in when the lengths are known.

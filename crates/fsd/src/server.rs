@@ -3,6 +3,7 @@
 use crate::config::{Backend, Config, Ready};
 use crate::conn::{Conn, Next, Socket};
 use crate::counters::Counters;
+use crate::lanes::{After, Lanes};
 use crate::serve::{Service, Stop};
 use crate::storedir::{StoreDir, StoreDirError, Wanted};
 use crate::{CONNECTIONS_MAX, HANDSHAKE_MS_MAX, background};
@@ -68,6 +69,7 @@ struct Hub {
     /// Reading end of a pipe that is closed, and so becomes readable for all workers, at the end.
     wake: OwnedFd,
     conns: RwLock<HashMap<u64, Arc<Mutex<Conn>>>>,
+    lanes: Lanes,
     next_token: AtomicU64,
     uid: u32,
 }
@@ -99,8 +101,14 @@ impl Daemon {
             let hub = Arc::clone(&hub);
             threads.push(spawn("worker", move || hub.work())?);
         }
+        for _ in 0..config.workers {
+            let hub = Arc::clone(&hub);
+            threads.push(spawn("lanes", move || hub.work_lanes())?);
+        }
+        let background = Arc::clone(&hub);
+        let nudge = move || background.lanes.nudge();
         let background_service = Arc::clone(&service);
-        threads.push(spawn("background", move || background::run(&background_service))?);
+        threads.push(spawn("background", move || background::run(&background_service, nudge))?);
         Ok(Daemon { service, hub, wake, threads, dir, unix: config.unix.clone(), keep: config.keep, ready })
     }
 
@@ -121,6 +129,7 @@ impl Daemon {
     pub fn run(self) -> Result<(), StartError> {
         let stop = self.service.wait_for_stop();
         drop(self.wake);
+        self.hub.lanes.stop();
         for thread in self.threads {
             // A panicked worker has printed its message; the others still end in order.
             let _ = thread.join();
@@ -162,6 +171,8 @@ impl Hub {
             tcp,
             wake,
             conns: RwLock::default(),
+            lanes: Lanes::new()
+                .map_err(|source| StartError::System { what: "cannot share memory", source })?,
             next_token: AtomicU64::new(TOKEN_FIRST),
             uid: rustix::process::geteuid().as_raw(),
         };
@@ -224,6 +235,20 @@ impl Hub {
         }
     }
 
+    /// One worker thread for lanes.
+    fn work_lanes(&self) {
+        self.lanes.work(&self.service, |after| match after {
+            After::Close { token } => self.close(token),
+            After::Deliver { token, frame } => {
+                let conn = self.conns.read().unwrap_or_else(PoisonError::into_inner).get(&token).cloned();
+                if let Some(conn) = conn {
+                    conn.lock().unwrap_or_else(PoisonError::into_inner).deliver(&frame);
+                    self.serve(token);
+                }
+            }
+        });
+    }
+
     fn accept_unix(&self) {
         let Some(Ok((stream, _))) = self.unix.as_ref().map(UnixListener::accept) else { return };
         // Only processes of the pool's own user, and root, get as far as the handshake.
@@ -246,7 +271,7 @@ impl Hub {
 
     fn admit(&self, socket: Socket) {
         let token = self.next_token.fetch_add(1, Ordering::Relaxed);
-        let conn = Arc::new(Mutex::new(Conn::new(socket)));
+        let conn = Arc::new(Mutex::new(Conn::new(socket, token)));
         {
             let mut conns = self.conns.write().unwrap_or_else(PoisonError::into_inner);
             if conns.len() >= CONNECTIONS_MAX {
@@ -268,7 +293,7 @@ impl Hub {
         let conn = self.conns.read().unwrap_or_else(PoisonError::into_inner).get(&token).cloned();
         let Some(conn) = conn else { return };
         let mut conn = conn.lock().unwrap_or_else(PoisonError::into_inner);
-        let flags = match conn.turn(&self.service) {
+        let flags = match conn.turn(&self.service, &self.lanes) {
             Next::Close => {
                 drop(conn);
                 return self.close(token);
@@ -290,6 +315,9 @@ impl Hub {
         let Some(conn) = conn else { return };
         let conn = conn.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = epoll::delete(&self.epoll, conn.socket());
+        if let Some(lane) = conn.lane() {
+            self.lanes.close(lane);
+        }
         if let Some(session) = conn.session() {
             self.service.session_leaves(session);
         }

@@ -1,6 +1,7 @@
 //! Connecting a client to one daemon, nearest transport first.
 
 use crate::auth::{ClientAuth, Secret};
+use crate::local::LocalLink;
 use crate::socket::{SocketLink, tune_tcp};
 use crate::{CONNECT_MS_MAX, Link, REPLY_MS_MAX};
 use std::fmt;
@@ -25,13 +26,20 @@ pub struct Identity {
 #[derive(Clone, Debug)]
 pub struct LocalNode {
     pub boot_id: String,
+    /// Whether connections to daemons of this node may go through shared memory.
+    pub shared_memory: bool,
 }
+
+/// Setting it to `socket` keeps requests to daemons of the same node on their sockets: for
+/// comparisons, and where shared memory must not be used.
+pub const TRANSPORT_VARIABLE: &str = "TIDEPOOL_TRANSPORT";
 
 impl LocalNode {
     /// Reads the kernel's boot id, which all name spaces of a node share.
     pub fn detect() -> LocalNode {
         let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        LocalNode { boot_id: text.trim().to_string() }
+        let shared_memory = std::env::var_os(TRANSPORT_VARIABLE).is_none_or(|value| value != "socket");
+        LocalNode { boot_id: text.trim().to_string(), shared_memory }
     }
 }
 
@@ -81,7 +89,10 @@ pub fn connect(
 ) -> Result<Connected, ConnectError> {
     let fail = |what: &str, source| ConnectError { host: member.host.clone(), what: what.into(), source };
     let mut link: Box<dyn Link> = match open_unix(member, local) {
-        Some(stream) => Box::new(SocketLink::new(UnixStream::from(place(stream.into())))),
+        Some(stream) => {
+            let stream = UnixStream::from(place(stream.into()));
+            Box::new(LocalLink::new(stream, local.shared_memory))
+        }
         None => {
             let stream = open_tcp(member).map_err(|e| fail("cannot connect to its daemon", Some(e)))?;
             Box::new(SocketLink::new(TcpStream::from(place(stream.into()))))

@@ -1,16 +1,18 @@
 //! Connections between clients and daemons.
 //!
-//! [`Link`] is what a client needs of a connection; Unix sockets and TCP provide it here.
-//! A shared-memory link will be a third implementation beside `socket.rs`.
+//! [`Link`] is what a client needs of a connection. `socket.rs` provides it over stream sockets,
+//! `local.rs` over a lane in shared memory beside a Unix socket.
 
 #![forbid(unsafe_code)]
 
 mod auth;
 mod connect;
+mod local;
 mod socket;
 
 pub use auth::{ClientAuth, Secret, ServerAuth, random_bytes};
 pub use connect::{ConnectError, Connected, Identity, LocalNode, connect};
+pub use local::LocalLink;
 pub use socket::{Received, SocketLink, tune_tcp};
 
 use std::io;
@@ -31,7 +33,8 @@ pub trait Link: Send {
     fn send(&mut self, header: &Header, meta: &[u8], bulk: &[u8]) -> io::Result<()>;
 
     /// Receives one frame. Bulk bytes go to the start of `bulk`; a frame with more bulk
-    /// than fits is an error.
+    /// than fits is an error. `NotConnected` means that the peer is gone and has not begun with
+    /// the request; after other errors it may have carried it out.
     fn receive(&mut self, bulk: &mut [u8]) -> io::Result<Received<'_>>;
 
     /// True when the peer has closed the connection or data nobody asked for is there.

@@ -44,6 +44,10 @@ impl<S: Stream> SocketLink<S> {
         SocketLink { stream, meta: Vec::new() }
     }
 
+    pub(crate) fn stream(&self) -> &S {
+        &self.stream
+    }
+
     fn read_header(&mut self) -> io::Result<Header> {
         let mut bytes = [0; HEADER_LEN];
         self.stream.read_exact(&mut bytes)?;

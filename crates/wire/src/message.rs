@@ -134,6 +134,8 @@ messages! {
         64 Scrub { after: Option<Ino>, max: u32 }
         /// Ends the daemon; with `wipe` its stores are removed first.
         65 Shutdown { wipe: bool }
+        /// On a Unix socket only: asks for a lane in shared memory, see `docs/formats/07-shared-memory.md`.
+        66 OpenLane {}
     }
 }
 
@@ -167,6 +169,8 @@ messages! {
         20 Inodes { inodes: Vec<Inode>, more: bool }
         21 Dirs { dirs: Vec<(Ino, DirPart)>, more: bool }
         22 Scrubbed { objects: Vec<ScrubResult>, more: bool }
+        /// Descriptors of the lane and of the bell come with it.
+        23 Lane { number: u32 }
     }
 }
 

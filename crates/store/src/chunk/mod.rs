@@ -111,6 +111,17 @@ impl<D: Disk> ChunkStore<D> {
         Ok(())
     }
 
+    /// Fills `buf` with the data from `offset` on; how many bytes there were, as for [`ChunkStore::read`].
+    /// After an error `buf` holds anything.
+    pub fn read_into(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize, StoreError> {
+        while let Some(object) = self.get(ino)? {
+            if let Some(state) = object.lock_read() {
+                return object.read_into(&state, offset, buf);
+            }
+        }
+        Ok(0)
+    }
+
     /// Drops everything at and beyond `size`; returns the change in the number of stored
     /// blocks, never above 0. Never makes the data longer.
     pub fn trim(&self, ino: Ino, size: u64) -> Result<i64, StoreError> {

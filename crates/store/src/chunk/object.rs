@@ -310,6 +310,45 @@ impl<F: DiskFile> Object<F> {
         Ok(())
     }
 
+    /// Fills `buf` with checked bytes from `offset`, as far as the data here go; how many those are.
+    pub fn read_into(&self, state: &State, offset: u64, buf: &mut [u8]) -> Result<usize, StoreError> {
+        let wanted_end = offset.saturating_add(buf.len() as u64).min(FILE_SIZE_MAX);
+        self.check_lost(state, offset, wanted_end)?;
+        let end = wanted_end.min(state.data_len);
+        if offset >= end {
+            return Ok(0);
+        }
+        let first = offset / BLOCK64;
+        let sums = self.read_sums(first, end.div_ceil(BLOCK64) - first)?;
+        // Whole blocks go straight to their place; the ends are cut out of their blocks.
+        let whole = offset.next_multiple_of(BLOCK64)..end / BLOCK64 * BLOCK64;
+        if whole.start < whole.end {
+            let place = &mut buf[(whole.start - offset) as usize..(whole.end - offset) as usize];
+            self.read_whole(&sums, whole.start, place)?;
+        }
+        for cover in covers(offset, (end - offset) as usize) {
+            if whole.contains(&(cover.block * BLOCK64)) {
+                continue;
+            }
+            let mut block = [0; BLOCK];
+            let content = self.read_block(state, cover.block, &mut block)?;
+            self.verify("read the data", &sums, cover.block, content)?;
+            buf[cover.at..cover.at + cover.to - cover.from].copy_from_slice(&content[cover.from..cover.to]);
+        }
+        Ok((end - offset) as usize)
+    }
+
+    fn read_whole(&self, sums: &Sums, from: u64, buf: &mut [u8]) -> Result<(), StoreError> {
+        let read = self.data.read_at(buf, from).map_err(|e| self.failed("read the data", &e).at(from))?;
+        if read < buf.len() {
+            return Err(self.shrunk(from + read as u64));
+        }
+        for (content, block) in buf.chunks(BLOCK).zip(from / BLOCK64..) {
+            self.verify("read the data", sums, block, content)?;
+        }
+        Ok(())
+    }
+
     fn shrunk(&self, at: u64) -> StoreError {
         let detail = "the data file became shorter behind the store's back";
         StoreError::new(StoreErrorKind::Corrupt, "read the data", detail).of(self.ino).at(at)

@@ -1,0 +1,192 @@
+//! Lanes in shared memory: giving them out, and the workers that serve them.
+//!
+//! One awake worker serves all short requests of a node's clients, which would wait for one
+//! another at the metadata's lock in any case, and nobody pays for waking a second one. Before it
+//! moves much data or syncs, it has another take over.
+
+use crate::FRAMES_PER_TURN;
+use crate::serve::{Service, Shared};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+use tidepool_shm::{Bell, LANES_MAX, ServerLane, Spin, Turn};
+use tidepool_types::SessionId;
+use tidepool_wire::frame::{HEADER_LEN, Header};
+use tidepool_wire::message::Request;
+
+/// Requests about more data than this are not short.
+const SHORT_BYTES_MAX: u32 = 16 << 10;
+/// How long a worker sleeps at most; `Lanes::stop` wakes it before.
+const SLEEP: Duration = Duration::from_secs(3600);
+
+struct Given {
+    lane: Mutex<ServerLane>,
+    /// The connection it belongs to.
+    token: u64,
+    session: SessionId,
+}
+
+/// The lanes of one daemon.
+pub struct Lanes {
+    bell: Bell,
+    bell_fd: OwnedFd,
+    given: RwLock<Vec<Option<Arc<Given>>>>,
+    ended: AtomicBool,
+}
+
+/// What follows from serving a lane, for the connection it belongs to.
+pub enum After {
+    /// A reply that did not fit the lane.
+    Deliver { token: u64, frame: Vec<u8> },
+    /// The client broke the rules.
+    Close { token: u64 },
+}
+
+impl Lanes {
+    pub fn new() -> io::Result<Lanes> {
+        let (bell, bell_fd) = Bell::create()?;
+        Ok(Lanes { bell, bell_fd, given: RwLock::default(), ended: AtomicBool::new(false) })
+    }
+
+    /// A lane for a connection: its number, and the descriptors of lane and bell. An error when there are too many.
+    pub fn open(&self, token: u64, session: SessionId) -> io::Result<(usize, [OwnedFd; 2])> {
+        let (lane, fd) = ServerLane::create()?;
+        let bell = self.bell_fd.try_clone()?;
+        let given = Arc::new(Given { lane: Mutex::new(lane), token, session });
+        let mut all = self.given.write().unwrap_or_else(PoisonError::into_inner);
+        let number = match all.iter().position(Option::is_none) {
+            Some(free) => free,
+            None if all.len() < LANES_MAX => {
+                all.push(None);
+                all.len() - 1
+            }
+            None => return Err(io::Error::other("all lanes are in use")),
+        };
+        all[number] = Some(given);
+        Ok((number, [fd, bell]))
+    }
+
+    pub fn close(&self, number: usize) {
+        let mut all = self.given.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(place) = all.get_mut(number) {
+            *place = None;
+        }
+    }
+
+    /// Lets all workers end.
+    pub fn stop(&self) {
+        self.ended.store(true, Ordering::SeqCst);
+        self.bell.call_all();
+    }
+
+    /// Wakes a worker when requests wait that nobody was woken for.
+    pub fn nudge(&self) {
+        if self.bell.is_pending() {
+            self.bell.call();
+        }
+    }
+
+    /// One worker: serves lanes until [`Lanes::stop`].
+    pub fn work(&self, service: &Service, then: impl Fn(After)) {
+        let mut spin = Spin::default();
+        let mut out = Vec::new();
+        let mut last = 0;
+        self.bell.wake_up();
+        while !self.ended.load(Ordering::SeqCst) {
+            let found = self.bell.take(last).or_else(|| self.bell.wait(last, &mut spin, SLEEP));
+            let Some(number) = found else { continue };
+            last = number;
+            let given = self.given.read().unwrap_or_else(PoisonError::into_inner).get(number).cloned();
+            if let Some(given) = given.flatten()
+                && let Some(after) = self.turn(number, &given, service, &mut out)
+            {
+                then(after);
+            }
+        }
+        self.bell.turn_away();
+    }
+
+    /// Serves what waits in a lane, until others have their turn.
+    fn turn(&self, number: usize, given: &Given, service: &Service, out: &mut Vec<u8>) -> Option<After> {
+        let mut lane = given.lane.lock().unwrap_or_else(PoisonError::into_inner);
+        for _ in 0..FRAMES_PER_TURN {
+            match self.serve(&mut lane, given, service, out) {
+                Served::Nothing => return None,
+                Served::One => {}
+                Served::After(after) => {
+                    self.bell.mark(number);
+                    return Some(after);
+                }
+            }
+        }
+        self.bell.mark(number);
+        None
+    }
+
+    fn serve(&self, lane: &mut ServerLane, given: &Given, service: &Service, out: &mut Vec<u8>) -> Served {
+        let meta_len = |bytes: &[u8; HEADER_LEN]| Header::decode(bytes).map_or(0, |h| h.meta_len as usize);
+        let Turn::Request { fields, area } = lane.take(meta_len) else { return Served::Nothing };
+        let Ok(header) = Header::decode(&fields.header) else { return given.broken() };
+        if header.meta_len as usize != fields.meta.len() || header.bulk_len as usize > area.len() {
+            return given.broken();
+        }
+        out.clear();
+        let request = Request::decode(header.kind, fields.meta);
+        let long = request.as_ref().is_ok_and(|r| takes_long(r, header.bulk_len));
+        if long {
+            self.bell.turn_away();
+        }
+        let shared = service.serve_shared(given.session, &header, request, area, out);
+        if long {
+            self.bell.wake_up();
+        }
+        match shared {
+            Shared::NoReply => lane.no_answer(),
+            Shared::Reply { bulk_in_frame: true } => return given.elsewhere(lane, out),
+            Shared::Reply { bulk_in_frame: false } => {
+                let answered = out.split_first_chunk().map(|(head, meta)| lane.answer(head, meta));
+                if !matches!(answered, Some(Ok(()))) {
+                    return given.elsewhere(lane, out);
+                }
+            }
+        }
+        Served::One
+    }
+}
+
+enum Served {
+    Nothing,
+    One,
+    After(After),
+}
+
+impl Given {
+    fn broken(&self) -> Served {
+        Served::After(After::Close { token: self.token })
+    }
+
+    fn elsewhere(&self, lane: &mut ServerLane, out: &mut Vec<u8>) -> Served {
+        // The client must know before bytes come: it takes any at its socket for our end.
+        lane.elsewhere();
+        Served::After(After::Deliver { token: self.token, frame: std::mem::take(out) })
+    }
+}
+
+/// True for requests during which another worker should look after the other lanes.
+fn takes_long(request: &Request, bulk_len: u32) -> bool {
+    match request {
+        Request::Read { len, .. } => *len > SHORT_BYTES_MAX,
+        Request::Write { .. } => bulk_len > SHORT_BYTES_MAX,
+        Request::Sync { .. }
+        | Request::SyncAll {}
+        | Request::Trim { .. }
+        | Request::Drop { .. }
+        | Request::Scrub { .. }
+        | Request::Extents { .. }
+        | Request::ScanInodes { .. }
+        | Request::ScanDirs { .. } => true,
+        _ => false,
+    }
+}

@@ -1,0 +1,29 @@
+//! Memory that a daemon shares with the clients of its node.
+//!
+//! ```text
+//! client                                   daemon
+//!   lane: slot FREE ─▶ REQUEST ──────────▶ BUSY ─▶ REPLY ─▶ (client) FREE
+//!   bell: the lane's bit, a wake-up when no worker is awake
+//! ```
+//! A [`Segment`] is a sealed memfd: it can be neither cut nor grown, so that no peer can make
+//! the other one fault. A lane belongs to one connection; the bell to one daemon and all its clients on
+//! the node. Layout: `docs/formats/07-shared-memory.md`.
+//!
+//! **Trust.** Both sides have proved the pool's secret and run as one user, but neither may be able
+//! to crash the other: the daemon copies a request out of the lane before it reads it, checks every
+//! length, and never waits for a client. A client that changes data while a daemon stores it harms
+//! that data only.
+
+#![deny(unsafe_op_in_unsafe_fn)]
+
+mod bell;
+mod lane;
+mod segment;
+mod spin;
+
+pub use bell::{Bell, LANES_MAX};
+pub use lane::{
+    AREA_BYTES, ClientLane, Fields, FieldsTooLong, META_BYTES, Posted, SLOTS, ServerLane, Turn, Waited,
+};
+pub use segment::Segment;
+pub use spin::Spin;
