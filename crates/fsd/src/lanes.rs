@@ -190,3 +190,7 @@ fn takes_long(request: &Request, bulk_len: u32) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+#[path = "lanes_tests.rs"]
+mod tests;

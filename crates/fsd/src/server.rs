@@ -61,7 +61,7 @@ impl From<StoreDirError> for StartError {
 }
 
 /// The connections and what they wait for.
-struct Hub {
+pub(crate) struct Hub {
     service: Arc<Service>,
     epoll: OwnedFd,
     unix: Option<UnixListener>,
@@ -69,7 +69,7 @@ struct Hub {
     /// Reading end of a pipe that is closed, and so becomes readable for all workers, at the end.
     wake: OwnedFd,
     conns: RwLock<HashMap<u64, Arc<Mutex<Conn>>>>,
-    lanes: Lanes,
+    pub(crate) lanes: Lanes,
     next_token: AtomicU64,
     uid: u32,
 }
@@ -77,9 +77,9 @@ struct Hub {
 /// A running daemon.
 pub struct Daemon {
     service: Arc<Service>,
-    hub: Arc<Hub>,
+    pub(crate) hub: Arc<Hub>,
     wake: OwnedFd,
-    threads: Vec<JoinHandle<()>>,
+    pub(crate) threads: Vec<JoinHandle<()>>,
     dir: StoreDir,
     unix: Option<PathBuf>,
     keep: bool,
