@@ -1,5 +1,6 @@
 //! Connections to the daemons and single or parallel calls over them.
 
+use crate::direct::Direct;
 use crate::dirs::DirCache;
 use crate::{FsError, PoolFile, PoolMode};
 use std::collections::HashMap;
@@ -27,6 +28,13 @@ pub fn set_fd_placer(place: fn(OwnedFd) -> OwnedFd) {
     let _ = FD_PLACER.set(place);
 }
 
+fn placed(fd: OwnedFd) -> OwnedFd {
+    match FD_PLACER.get() {
+        Some(place) => place(fd),
+        None => fd,
+    }
+}
+
 /// One daemon, as this client sees it.
 struct Slot {
     member: Member,
@@ -36,6 +44,8 @@ struct Slot {
     /// Directory epoch last heard from this daemon; 0 before the first contact.
     epoch: AtomicU64,
     requests: AtomicU64,
+    /// The daemon is on this node, and its files may be read directly.
+    near: bool,
 }
 
 /// A client of one pool. All methods may be called from any thread.
@@ -46,6 +56,7 @@ pub struct Client {
     slots: Vec<Slot>,
     next_id: AtomicU64,
     pub(crate) dirs: DirCache,
+    pub(crate) direct: Direct,
     /// Handles held, to register them again with a restarted daemon.
     pub(crate) handles: Mutex<HashMap<Ino, u32>>,
     pub(crate) chunk_sizes: RwLock<HashMap<Ino, u32>>,
@@ -89,7 +100,9 @@ impl Client {
             session: SessionId(random_bytes()),
             secret: pool.secret.clone(),
         };
+        let local = LocalNode::detect();
         let slot = |member: &Member| Slot {
+            near: local.shared_memory && !member.unix.is_empty() && member.boot_id == local.boot_id,
             member: member.clone(),
             idle: Mutex::new(Vec::new()),
             live: AtomicUsize::new(0),
@@ -100,9 +113,10 @@ impl Client {
             slots: pool.members.iter().map(slot).collect(),
             pool,
             identity,
-            local: LocalNode::detect(),
+            local,
             next_id: AtomicU64::new(1),
             dirs: DirCache::default(),
+            direct: Direct::default(),
             handles: Mutex::new(HashMap::new()),
             chunk_sizes: RwLock::new(HashMap::new()),
         }
@@ -276,12 +290,30 @@ impl Client {
         self.connect(slot)
     }
 
+    /// True when the files of `daemon`'s store may be read directly.
+    pub(crate) fn is_near(&self, daemon: DaemonIndex) -> bool {
+        self.slots.get(usize::from(daemon)).is_some_and(|slot| slot.near)
+    }
+
+    /// Asks a daemon of this node for descriptors. `None` for any failure: there is another way.
+    pub(crate) fn descriptors(&self, daemon: DaemonIndex, request: &Request) -> Option<Vec<OwnedFd>> {
+        let slot = self.slot(daemon).ok()?;
+        let mut link = self.checkout(slot).ok()?;
+        match link.ask_for_descriptors(request) {
+            Ok(answer) => {
+                self.put_back(slot, link);
+                let (reply, fds) = answer?;
+                matches!(reply, Reply::Direct {}).then(|| fds.into_iter().map(placed).collect())
+            }
+            Err(_) => {
+                slot.live.fetch_sub(1, Ordering::AcqRel);
+                None
+            }
+        }
+    }
+
     fn connect(&self, slot: &Slot) -> Result<Box<dyn Link>, FsError> {
-        let place = |fd: OwnedFd| match FD_PLACER.get() {
-            Some(place) => place(fd),
-            None => fd,
-        };
-        let mut connected = connect(&slot.member, &self.local, &self.identity, place)
+        let mut connected = connect(&slot.member, &self.local, &self.identity, placed)
             .map_err(|e| FsError::new(Errno::EIO, e.to_string()))?;
         self.heard(slot, connected.epoch);
         if slot.live.fetch_add(1, Ordering::AcqRel) == 0 {

@@ -9,6 +9,7 @@
 mod attrs;
 mod calls;
 mod data;
+mod direct;
 mod dirs;
 mod error;
 mod locks;

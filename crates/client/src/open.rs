@@ -223,6 +223,7 @@ impl Client {
             *count -= 1;
             if *count == 0 {
                 handles.remove(&ino);
+                self.direct.forget(ino);
             }
         }
         drop(handles);

@@ -16,9 +16,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 use tidepool_transport::ServerAuth;
-use tidepool_types::{Errno, SessionId};
+use tidepool_types::{Errno, Ino, SessionId};
 use tidepool_wire::frame::{HEADER_LEN, Header};
-use tidepool_wire::message::{Handshake, PROTOCOL_VERSION, Reply, Request};
+use tidepool_wire::message::{Handshake, PROTOCOL_VERSION, Reply, Request, brings_descriptors};
 
 /// Bytes asked of the kernel when no large frame is under way.
 const READ_STEP: usize = 4096;
@@ -257,10 +257,9 @@ impl Conn {
 
     /// Gives the connection a lane. One that cannot have one goes on without.
     fn open_lane(&mut self, service: &Service, lanes: &Lanes, header: &Header, session: SessionId) {
-        let unix = matches!(self.socket, Socket::Unix(_));
         let opened = match self.lane {
-            None if unix => lanes.open(self.token, session),
-            _ => Err(ErrorKind::Unsupported.into()),
+            None => lanes.open(self.token, session),
+            Some(_) => Err(io::Error::other("this connection has one")),
         };
         let reply = match opened {
             Ok((number, fds)) => {
@@ -273,17 +272,31 @@ impl Conn {
         service.put_plain(header, &reply, &mut self.output);
     }
 
+    fn open_direct(&mut self, service: &Service, header: &Header, ino: Ino) {
+        let reply = match service.chunks().open_read_only(ino) {
+            Ok(Some(fds)) => {
+                self.passing.extend(fds);
+                Reply::Direct {}
+            }
+            Ok(None) => Reply::Failed { errno: Errno::ENOENT, detail: String::new() },
+            Err(error) => Reply::Failed { errno: error.errno(), detail: error.to_string() },
+        };
+        service.put_plain(header, &reply, &mut self.output);
+    }
+
     fn handle(&mut self, service: &Service, lanes: &Lanes, header: &Header) {
-        if let Phase::Ready(session) = self.phase
-            && header.kind == (Request::OpenLane {}).kind()
-            && header.body_len() == 0
-            && self.output.is_empty()
-        {
-            return self.open_lane(service, lanes, header, session);
-        }
         let body = &self.input[HEADER_LEN..HEADER_LEN + header.body_len()];
         let (meta, bulk) = body.split_at(header.meta_len as usize);
         if let Phase::Ready(session) = self.phase {
+            // Descriptors go with the first byte of a reply: nothing may be queued before it.
+            let passes = brings_descriptors(header.kind) && self.output.is_empty();
+            if passes && matches!(self.socket, Socket::Unix(_)) {
+                match Request::decode(header.kind, meta) {
+                    Ok(Request::OpenLane {}) => return self.open_lane(service, lanes, header, session),
+                    Ok(Request::OpenDirect { ino }) => return self.open_direct(service, header, ino),
+                    _ => {}
+                }
+            }
             service.serve(session, header, meta, bulk, &mut self.output);
             return;
         }

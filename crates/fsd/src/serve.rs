@@ -309,8 +309,8 @@ impl Service {
             R::Status {} => Reply::Report { status: self.status() },
             R::Members { members } => self.set_members(members),
             R::Scrub { after, max } => self.scrub(*after, *max),
-            R::OpenLane {} => {
-                let detail = "lanes are for Unix sockets".to_string();
+            R::OpenLane {} | R::OpenDirect { .. } => {
+                let detail = "descriptors are passed over Unix sockets only".to_string();
                 Reply::Failed { errno: Errno::EOPNOTSUPP, detail }
             }
             R::Shutdown { wipe } => {

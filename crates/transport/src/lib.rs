@@ -16,8 +16,10 @@ pub use local::LocalLink;
 pub use socket::{Received, SocketLink, tune_tcp};
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 use tidepool_wire::frame::Header;
+use tidepool_wire::message::{Reply, Request};
 
 /// How long a dead node may go unnoticed: TCP gives up unacknowledged data after this.
 pub const DEAD_PEER_MS_MAX: u64 = 4_000;
@@ -36,6 +38,9 @@ pub trait Link: Send {
     /// than fits is an error. `NotConnected` means that the peer is gone and has not begun with
     /// the request; after other errors it may have carried it out.
     fn receive(&mut self, bulk: &mut [u8]) -> io::Result<Received<'_>>;
+
+    /// Sends a request whose reply brings descriptors, and receives it. `None` where none can be passed.
+    fn ask_for_descriptors(&mut self, request: &Request) -> io::Result<Option<(Reply, Vec<OwnedFd>)>>;
 
     /// True when the peer has closed the connection or data nobody asked for is there.
     fn is_stale(&self) -> bool;

@@ -17,8 +17,8 @@ use tidepool_wire::message::{Reply, Request};
 /// Requests that go over the socket first. Making a lane costs about as much as twenty requests
 /// save by it, and most processes of a shell script send fewer.
 const SOCKET_REQUESTS: u32 = 16;
-/// Most bytes of the answer that brings a lane.
-const ANSWER_MAX: usize = 256;
+/// Most bytes of an answer that brings descriptors, or says why not.
+const ANSWER_MAX: usize = 8192;
 
 /// Where a request went, and so where its reply comes from.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -73,10 +73,7 @@ impl LocalLink {
     }
 
     fn open_lane(&mut self) -> io::Result<Lane> {
-        let request = Request::OpenLane {};
-        let header = Header { kind: request.kind(), ..Header::default() };
-        self.socket.send(&header, &[], &[])?;
-        let (reply, fds) = receive_with_descriptors(&mut self.socket)?;
+        let (reply, fds) = self.ask(&Request::OpenLane {})?;
         let (Reply::Lane { number }, [lane, bell]) = (reply, &fds[..]) else { return Ok(Lane::Never) };
         match (ClientLane::open(lane), Bell::open(bell)) {
             (Ok(client), Ok(bell)) => {
@@ -85,6 +82,15 @@ impl LocalLink {
             // No memory to map it here. The daemon lets go of it when the connection ends.
             _ => Ok(Lane::Never),
         }
+    }
+
+    /// Only while no other reply is due on the socket.
+    fn ask(&mut self, request: &Request) -> io::Result<(Reply, Vec<OwnedFd>)> {
+        let mut meta = Vec::new();
+        request.encode(&mut meta);
+        let header = Header { kind: request.kind(), meta_len: meta.len() as u32, ..Header::default() };
+        self.socket.send(&header, &meta, &[])?;
+        receive_with_descriptors(&mut self.socket)
     }
 
     /// Puts a request into the lane; false when it has to go over the socket.
@@ -153,6 +159,10 @@ impl Link for LocalLink {
         };
         let meta = lane.client.fetch(header.meta_len as usize, target);
         Ok(Received { header, meta: meta.map_err(|_| invalid("more than a slot holds"))? })
+    }
+
+    fn ask_for_descriptors(&mut self, request: &Request) -> io::Result<Option<(Reply, Vec<OwnedFd>)>> {
+        if self.waiting.is_empty() { self.ask(request).map(Some) } else { Ok(None) }
     }
 
     fn is_stale(&self) -> bool {

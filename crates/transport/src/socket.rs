@@ -4,10 +4,11 @@ use crate::{DEAD_PEER_MS_MAX, Link};
 use rustix::net::{RecvFlags, recv};
 use std::io::{self, IoSlice, Read, Write};
 use std::net::TcpStream;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 use tidepool_wire::frame::{HEADER_LEN, Header};
+use tidepool_wire::message::{Reply, Request};
 
 /// A received frame without its bulk data.
 #[derive(Debug)]
@@ -71,6 +72,10 @@ impl<S: Stream> Link for SocketLink<S> {
         self.stream.read_exact(&mut self.meta)?;
         self.stream.read_exact(target)?;
         Ok(Received { header, meta: &self.meta })
+    }
+
+    fn ask_for_descriptors(&mut self, _request: &Request) -> io::Result<Option<(Reply, Vec<OwnedFd>)>> {
+        Ok(None)
     }
 
     fn is_stale(&self) -> bool {

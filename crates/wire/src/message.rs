@@ -136,6 +136,8 @@ messages! {
         65 Shutdown { wipe: bool }
         /// On a Unix socket only: asks for a lane in shared memory, see `docs/formats/07-shared-memory.md`.
         66 OpenLane {}
+        /// On a Unix socket only: asks for read-only descriptors of an object's data and checksums.
+        67 OpenDirect { ino: Ino }
     }
 }
 
@@ -171,6 +173,8 @@ messages! {
         22 Scrubbed { objects: Vec<ScrubResult>, more: bool }
         /// Descriptors of the lane and of the bell come with it.
         23 Lane { number: u32 }
+        /// Descriptors of data and checksums come with it.
+        24 Direct {}
     }
 }
 
@@ -184,6 +188,11 @@ messages! {
         4 Welcome { index: DaemonIndex, configured: bool }
         5 Refused { reason: String }
     }
+}
+
+/// True for the kinds of requests whose replies bring descriptors.
+pub fn brings_descriptors(kind: u16) -> bool {
+    matches!(kind, 66 | 67)
 }
 
 /// What a new object starts with.

@@ -16,10 +16,12 @@ pub use object::BadBlock;
 use crate::error::{StoreError, StoreErrorKind};
 use handles::{Handle, Handles};
 use object::{Failed, Names, Object, dir_name, remove_file};
+use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use tidepool_env::{Disk, Space};
+use tidepool_env::{Disk, RealDisk, Space};
 use tidepool_types::Ino;
 
 const DATA_DIR: &str = "data";
@@ -336,6 +338,23 @@ impl<D: Disk> ChunkStore<D> {
         let numbers = entries.iter().filter(|entry| !entry.is_dir && entry.name.len() == 16);
         let inos = numbers.filter_map(|entry| u64::from_str_radix(&entry.name, 16).ok());
         Ok(inos.filter(|ino| *ino as u8 == dir).map(Ino).collect())
+    }
+}
+
+impl ChunkStore<RealDisk> {
+    /// Read-only descriptors of an object's data and checksums; `None` when it is not here. Who
+    /// reads both, the data first, and finds each block matching its entry has what [`ChunkStore::read`] would
+    /// have given at that moment. The entries of an object that is dropped are cut off.
+    pub fn open_read_only(&self, ino: Ino) -> Result<Option<[OwnedFd; 2]>, StoreError> {
+        let Some(object) = self.get(ino)? else { return Ok(None) };
+        // Held, so that both are of the same object.
+        let Some(_state) = object.lock_read() else { return Ok(None) };
+        let names = Names::of(ino);
+        let open = |name: &String| {
+            let file = File::open(self.disk.root().join(name));
+            file.map(OwnedFd::from).map_err(|e| StoreError::io("open the data", &e).of(ino).in_file(name))
+        };
+        Ok(Some([open(&names.data)?, open(&names.sums)?]))
     }
 }
 

@@ -591,6 +591,8 @@ impl<F: DiskFile> Object<F> {
         let names = Names::of(self.ino);
         remove_file(disk, self.ino, &names.data)?;
         self.gone.store(true, Ordering::Release);
+        // Clients that read the files themselves find no sums any more.
+        self.sums.set_len(0).map_err(|e| self.failed("remove the checksums", &e))?;
         remove_file(disk, self.ino, &names.sums)
     }
 

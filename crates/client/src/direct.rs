@@ -1,0 +1,179 @@
+//! Reading the files of a daemon on this node without the daemon.
+//!
+//! A daemon lends read-only descriptors of an object's data and checksums. The data go straight into the
+//! caller's buffer, then the checksums are read; when all blocks match, the data were the object's
+//! content at that moment. Anything else (a hole's end, a write under way, an object that was dropped,
+//! damage) is the daemon's to answer. So nothing has to be locked or revoked: a dropped object's
+//! checksums are cut off before its removal is acknowledged, and ids are never used again.
+
+use crate::Client;
+use crate::calls::lock;
+use rustix::io::{pread, preadv};
+use std::collections::HashMap;
+use std::io::IoSliceMut;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use tidepool_blocks::{BLOCK, ENTRY_LEN, Window, window};
+use tidepool_types::{DaemonIndex, Ino};
+use tidepool_wire::message::Request;
+
+/// Objects whose files are kept open. Each takes two descriptors of the program's limit.
+const OBJECTS_MAX: usize = 16;
+/// Reads through the daemon before its descriptors are asked for: most files are read once.
+const READS_BEFORE: u32 = 4;
+/// Objects whose reads are counted; the table is emptied when it is full.
+const COUNTED_MAX: usize = 1024;
+/// Reads in a row that did not succeed before the files are given back.
+const MISSES_MAX: u32 = 16;
+/// Bytes of entries kept on the stack: for reads of up to 64 blocks.
+const STACK_SUMS: usize = 64 * ENTRY_LEN as usize;
+
+type Key = (DaemonIndex, Ino);
+
+/// The open files of one object at one daemon.
+struct Files {
+    data: OwnedFd,
+    sums: OwnedFd,
+    misses: AtomicU32,
+    used: AtomicU64,
+}
+
+/// What a client has open, and what it may open soon.
+#[derive(Default)]
+pub(crate) struct Direct {
+    open: RwLock<HashMap<Key, Arc<Files>>>,
+    reads: Mutex<HashMap<Key, u32>>,
+    clock: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Direct {
+    /// Bytes read without a daemon and without a copy but the kernel's own.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    fn files(&self, key: &Key) -> Option<Arc<Files>> {
+        let files = self.open.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()?;
+        files.used.store(self.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        Some(files)
+    }
+
+    /// Counts a read through the daemon; true when it is time to ask for the files.
+    fn is_worth_it(&self, key: Key) -> bool {
+        let mut reads = lock(&self.reads);
+        if reads.len() >= COUNTED_MAX {
+            reads.clear();
+        }
+        let count = reads.entry(key).or_default();
+        *count += 1;
+        let worth = *count > READS_BEFORE;
+        if worth {
+            // If the daemon declines, it is asked again after as many reads.
+            reads.remove(&key);
+        }
+        worth
+    }
+
+    fn keep(&self, key: Key, data: OwnedFd, sums: OwnedFd) -> Arc<Files> {
+        let used = self.clock.fetch_add(1, Ordering::Relaxed);
+        let files = Arc::new(Files { data, sums, misses: AtomicU32::new(0), used: AtomicU64::new(used) });
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        if open.len() >= OBJECTS_MAX
+            && let Some(oldest) =
+                open.iter().min_by_key(|(_, f)| f.used.load(Ordering::Relaxed)).map(|(k, _)| *k)
+        {
+            open.remove(&oldest);
+        }
+        open.insert(key, Arc::clone(&files));
+        files
+    }
+
+    fn give_back(&self, key: &Key) {
+        self.open.write().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+
+    /// Closes the files of an object that this process has no longer open.
+    pub fn forget(&self, ino: Ino) {
+        let none = self.open.read().unwrap_or_else(PoisonError::into_inner).keys().all(|(_, i)| *i != ino);
+        if !none {
+            self.open.write().unwrap_or_else(PoisonError::into_inner).retain(|(_, i), _| *i != ino);
+        }
+    }
+}
+
+impl Client {
+    /// Fills all of `buf` (in one chunk) from the files of a daemon on this node; false when the
+    /// daemon has to be asked, `buf` then holds anything.
+    pub(crate) fn read_direct(&self, daemon: DaemonIndex, ino: Ino, offset: u64, buf: &mut [u8]) -> bool {
+        if !self.is_near(daemon) {
+            return false;
+        }
+        let key = (daemon, ino);
+        let files = match self.direct.files(&key) {
+            Some(files) => files,
+            None if !self.direct.is_worth_it(key) => return false,
+            None => {
+                match self.descriptors(daemon, &Request::OpenDirect { ino }).map(<[OwnedFd; 2]>::try_from) {
+                    Some(Ok([data, sums])) => self.direct.keep(key, data, sums),
+                    _ => return false,
+                }
+            }
+        };
+        let read = files.read(offset, buf).is_some();
+        if read {
+            files.misses.store(0, Ordering::Relaxed);
+            self.direct.bytes.fetch_add(buf.len() as u64, Ordering::Relaxed);
+        } else if files.misses.fetch_add(1, Ordering::Relaxed) >= MISSES_MAX {
+            self.direct.give_back(&key);
+        }
+        read
+    }
+
+    /// Bytes this client has read without a copy in user space: straight from a file of a
+    /// daemon on this node into the caller's buffer.
+    pub fn bytes_uncopied(&self) -> u64 {
+        self.direct.bytes()
+    }
+}
+
+impl Files {
+    /// `None` when not every byte is here and matches its checksum.
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Option<()> {
+        let window = window(offset, buf.len());
+        if window.before + window.behind > 0 {
+            return self.read_unaligned(&window, buf);
+        }
+        let got = pread(&self.data, &mut *buf, offset).ok()?;
+        (got == buf.len()).then_some(())?;
+        self.check(&window, &[], buf, &[])
+    }
+
+    /// Reads what the first and the last block hold beside the range as well: sums are over whole blocks.
+    fn read_unaligned(&self, window: &Window, buf: &mut [u8]) -> Option<()> {
+        let (mut before, mut behind) = ([0; BLOCK], [0; BLOCK]);
+        let (before, behind) = (&mut before[..window.before], &mut behind[..window.behind]);
+        let parts = &mut [IoSliceMut::new(before), IoSliceMut::new(buf), IoSliceMut::new(behind)];
+        let got = preadv(&self.data, parts, window.start).ok()?;
+        // The last block ends with the file; what is missing of it counts as zeros.
+        let missing = (before.len() + buf.len() + behind.len()).checked_sub(got)?;
+        let rest = behind.len().checked_sub(missing)?;
+        self.check(window, before, buf, &behind[..rest])
+    }
+
+    /// To be called after the data were read: the entries of an object that is gone by now are gone as well.
+    fn check(&self, window: &Window, before: &[u8], buf: &[u8], behind: &[u8]) -> Option<()> {
+        let mut on_stack = [0; STACK_SUMS];
+        let mut on_heap = Vec::new();
+        let sums = match on_stack.get_mut(..window.sums_len) {
+            Some(sums) => sums,
+            None => {
+                on_heap.resize(window.sums_len, 0);
+                &mut on_heap[..]
+            }
+        };
+        let got = pread(&self.sums, &mut *sums, window.sums_at).ok()?;
+        (got == sums.len() && window.is_valid(before, buf, behind, sums)).then_some(())
+    }
+}
