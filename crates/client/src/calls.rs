@@ -2,14 +2,16 @@
 
 use crate::direct::Direct;
 use crate::dirs::DirCache;
+use crate::known::KnownNames;
 use crate::{FsError, PoolFile, PoolMode};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
+use tidepool_shm::Board;
 use tidepool_transport::{Identity, Link, LocalNode, connect, random_bytes};
 use tidepool_types::{DaemonIndex, Errno, Ino, InstanceId, SessionId};
 use tidepool_wire::frame::{FLAG_ONE_WAY, Header};
@@ -46,6 +48,8 @@ struct Slot {
     requests: AtomicU64,
     /// The daemon is on this node, and its files may be read directly.
     near: bool,
+    /// Its board, once a lane was opened. It stays the same when the daemon is started again.
+    board: OnceLock<Arc<Board>>,
 }
 
 /// A client of one pool. All methods may be called from any thread.
@@ -57,6 +61,7 @@ pub struct Client {
     next_id: AtomicU64,
     pub(crate) dirs: DirCache,
     pub(crate) direct: Direct,
+    pub(crate) names: KnownNames,
     /// Handles held, to register them again with a restarted daemon.
     pub(crate) handles: Mutex<HashMap<Ino, u32>>,
     pub(crate) chunk_sizes: RwLock<HashMap<Ino, u32>>,
@@ -108,6 +113,7 @@ impl Client {
             live: AtomicUsize::new(0),
             epoch: AtomicU64::new(0),
             requests: AtomicU64::new(0),
+            board: OnceLock::new(),
         };
         Client {
             slots: pool.members.iter().map(slot).collect(),
@@ -117,6 +123,7 @@ impl Client {
             next_id: AtomicU64::new(1),
             dirs: DirCache::default(),
             direct: Direct::default(),
+            names: KnownNames::default(),
             handles: Mutex::new(HashMap::new()),
             chunk_sizes: RwLock::new(HashMap::new()),
         }
@@ -290,6 +297,11 @@ impl Client {
         self.connect(slot)
     }
 
+    /// The board of a daemon on this node.
+    pub(crate) fn board(&self, daemon: DaemonIndex) -> Option<&Board> {
+        self.slots.get(usize::from(daemon))?.board.get().map(|board| &**board)
+    }
+
     /// True when the files of `daemon`'s store may be read directly.
     pub(crate) fn is_near(&self, daemon: DaemonIndex) -> bool {
         self.slots.get(usize::from(daemon)).is_some_and(|slot| slot.near)
@@ -338,6 +350,11 @@ impl Client {
     }
 
     fn put_back(&self, slot: &Slot, link: Box<dyn Link>) {
+        if slot.board.get().is_none()
+            && let Some(board) = link.board()
+        {
+            let _ = slot.board.set(Arc::clone(board));
+        }
         let mut idle = lock(&slot.idle);
         if idle.len() < IDLE_LINKS_MAX {
             idle.push(link);

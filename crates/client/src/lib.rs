@@ -12,6 +12,7 @@ mod data;
 mod direct;
 mod dirs;
 mod error;
+mod known;
 mod locks;
 mod names;
 mod open;

@@ -22,7 +22,7 @@ mod state;
 mod tables;
 
 pub use state::{Context, State, StateConfig};
-pub use tables::{MetaStore, MetaView};
+pub use tables::{MetaStore, MetaView, Watched};
 
 /// How long an object without names outlives its last known handle. Covers the moment in
 /// which a forked or exec'ed process has not yet registered the handles it inherited.

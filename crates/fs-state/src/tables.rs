@@ -92,3 +92,62 @@ impl<T: MetaStore + ?Sized> MetaStore for Box<T> {
         (**self).name()
     }
 }
+
+/// A store that tells `watch` of every batch it has applied.
+pub struct Watched<S, F> {
+    pub store: S,
+    pub watch: F,
+}
+
+impl<S: MetaView, F> MetaView for Watched<S, F> {
+    fn inode(&self, ino: Ino) -> Option<Inode> {
+        self.store.inode(ino)
+    }
+    fn dentry(&self, parent: Ino, name: &[u8]) -> Option<Dentry> {
+        self.store.dentry(parent, name)
+    }
+    fn dir_part(&self, dir: Ino) -> Option<DirPart> {
+        self.store.dir_part(dir)
+    }
+    fn list(&self, dir: Ino, after: Option<&[u8]>, max: usize) -> Vec<(Box<[u8]>, Dentry)> {
+        self.store.list(dir, after, max)
+    }
+    fn outcome(&self, txn: TxnId) -> Option<Outcome> {
+        self.store.outcome(txn)
+    }
+    fn outcomes(&self, max: usize) -> Vec<(TxnId, Outcome)> {
+        self.store.outcomes(max)
+    }
+    fn next_count(&self) -> u64 {
+        self.store.next_count()
+    }
+    fn reaps(&self, max: usize) -> Vec<Ino> {
+        self.store.reaps(max)
+    }
+    fn inodes_after(&self, after: Option<Ino>, max: usize) -> Vec<Inode> {
+        self.store.inodes_after(after, max)
+    }
+    fn dir_parts_after(&self, after: Option<Ino>, max: usize) -> Vec<(Ino, DirPart)> {
+        self.store.dir_parts_after(after, max)
+    }
+    fn inode_count(&self) -> u64 {
+        self.store.inode_count()
+    }
+}
+
+impl<S: MetaStore, F: FnMut(&[Mutation]) + Send> MetaStore for Watched<S, F> {
+    fn commit(&mut self, batch: &[Mutation]) -> io::Result<()> {
+        self.store.commit(batch)?;
+        (self.watch)(batch);
+        Ok(())
+    }
+    fn sync(&mut self) -> io::Result<()> {
+        self.store.sync()
+    }
+    fn compact(&mut self) -> io::Result<()> {
+        self.store.compact()
+    }
+    fn name(&self) -> &'static str {
+        self.store.name()
+    }
+}

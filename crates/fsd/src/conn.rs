@@ -245,7 +245,7 @@ impl Conn {
             return self.socket.write(rest);
         }
         let fds: Vec<_> = self.passing.iter().map(AsFd::as_fd).collect();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !control.push(SendAncillaryMessage::ScmRights(&fds)) {
             return Err(ErrorKind::InvalidInput.into());
@@ -258,13 +258,13 @@ impl Conn {
     /// Gives the connection a lane. One that cannot have one goes on without.
     fn open_lane(&mut self, service: &Service, lanes: &Lanes, header: &Header, session: SessionId) {
         let opened = match self.lane {
-            None => lanes.open(self.token, session),
+            None => lanes.open(self.token, session).and_then(|(n, fds)| Ok((n, fds, service.board_fd()?))),
             Some(_) => Err(io::Error::other("this connection has one")),
         };
         let reply = match opened {
-            Ok((number, fds)) => {
+            Ok((number, fds, board)) => {
                 self.lane = Some(number);
-                self.passing.extend(fds);
+                self.passing.extend(fds.into_iter().chain([board]));
                 Reply::Lane { number: number as u32 }
             }
             Err(error) => Reply::Failed { errno: Errno::EOPNOTSUPP, detail: format!("no lane: {error}") },

@@ -1,17 +1,23 @@
 //! From a request's bytes to its reply's bytes.
 
+use crate::config::Config;
 use crate::counters::Counters;
 use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tidepool_env::{Clock, RealDisk};
 use tidepool_fs_state::{Context, MetaStore, State};
+use tidepool_shm::{Board, Bucket};
 use tidepool_store::{ChunkStore, StoreError};
 use tidepool_transport::Secret;
 use tidepool_types::{CHUNK_SIZE_MAX, DaemonIndex, Errno, Ino, InstanceId, SessionId, TimeSpec};
 use tidepool_wire::DecodeError;
 use tidepool_wire::frame::{FLAG_ONE_WAY, HEADER_LEN, Header};
-use tidepool_wire::message::{DaemonStatus, Handshake, Member, Reply, Request, ScrubResult, SpaceStat};
+use tidepool_wire::message::{
+    DaemonStatus, Handshake, Member, Reply, Request, ScrubResult, SpaceStat, Stamp,
+};
 
 /// Objects verified in one scrub request.
 const SCRUB_OBJECTS_MAX: usize = 64;
@@ -39,6 +45,9 @@ pub struct Service {
     chunks: ChunkStore<RealDisk>,
     /// Device number of the chunk store's file system.
     device: u64,
+    board: Arc<Board>,
+    /// For clients, to look at it only.
+    board_fd: OwnedFd,
     sessions: Mutex<HashMap<SessionId, usize>>,
     members: Mutex<Vec<Member>>,
     trouble: Mutex<String>,
@@ -57,24 +66,26 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Service {
     pub fn new(
-        index: DaemonIndex,
-        instance: InstanceId,
-        secret: Secret,
+        config: &Config,
         clock: Box<dyn Clock>,
         state: State<Box<dyn MetaStore>>,
         chunks: ChunkStore<RealDisk>,
         device: u64,
+        (board, board_fd): (Arc<Board>, OwnedFd),
     ) -> Service {
         let epoch = AtomicU64::new(state.epoch());
+        board.set_epoch(state.epoch());
         Service {
-            index,
-            instance,
-            secret,
+            index: config.index,
+            instance: config.instance,
+            secret: config.secret.clone(),
             clock,
             epoch,
             state: Mutex::new(state),
             chunks,
             device,
+            board,
+            board_fd,
             sessions: Mutex::default(),
             members: Mutex::default(),
             trouble: Mutex::default(),
@@ -323,15 +334,42 @@ impl Service {
 
     fn apply(&self, ctx: &Context, request: &Request) -> Reply {
         let mut state = self.state();
-        let reply = state.apply(ctx, request);
+        let mut reply = state.apply(ctx, request);
         let dropped = state.take_dropped();
-        self.epoch.store(state.epoch(), Ordering::Release);
+        if self.epoch.load(Ordering::Relaxed) != state.epoch() {
+            self.epoch.store(state.epoch(), Ordering::Release);
+            self.board.set_epoch(state.epoch());
+        }
+        self.stamp(request, &mut reply);
         drop(state);
         if !dropped.is_empty() {
             self.drop_chunks(&dropped);
             self.wake_background();
         }
         reply
+    }
+
+    /// Notes in the reply under which counters it holds. The state is locked: nothing changes meanwhile.
+    fn stamp(&self, request: &Request, reply: &mut Reply) {
+        let (Request::Lookup { parent, name, .. } | Request::Create { parent, name, .. }) = request else {
+            return;
+        };
+        if let Reply::Entry { ino, attr: Some(_), stamp, .. } = reply {
+            *stamp = Some(Stamp {
+                entry: self.board.count(Bucket::of_entry(parent.0, name)),
+                object: self.board.count(Bucket::of_object(ino.0)),
+            });
+        }
+    }
+
+    /// A descriptor by which clients map the board.
+    pub fn board_fd(&self) -> io::Result<OwnedFd> {
+        self.board_fd.try_clone()
+    }
+
+    /// Nobody is to trust what he remembers any more.
+    pub fn close_board(&self) {
+        self.board.set_epoch(0);
     }
 
     /// Drops the chunks here at once: their space is free when the remover hears of it.

@@ -14,7 +14,7 @@ use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,9 +22,11 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidepool_env::{RealDisk, SystemClock};
-use tidepool_fs_state::{MetaStore, State, StateConfig};
+use tidepool_fs_state::{MetaStore, State, StateConfig, Watched};
+use tidepool_shm::{Board, Bucket};
 use tidepool_store::{ChunkStore, LmdbOptions, LmdbStore, MemLogStore};
 use tidepool_transport::{LocalNode, tune_tcp};
+use tidepool_wire::record::Mutation;
 
 /// Event tokens of the listeners and of the wake-up pipe; connections count from above.
 const TOKEN_UNIX: u64 = 0;
@@ -134,6 +136,7 @@ impl Daemon {
             // A panicked worker has printed its message; the others still end in order.
             let _ = thread.join();
         }
+        self.service.close_board();
         if let Some(path) = &self.unix {
             let _ = fs::remove_file(path);
         }
@@ -376,6 +379,7 @@ fn open_service(config: &Config, dir: &Path) -> Result<Service, StartError> {
     for made in [&meta_dir, &data_dir] {
         fs::create_dir_all(made).map_err(|e| fail(&format!("{}: {e}", made.display())))?;
     }
+    let (board, board_file) = open_board(dir).map_err(|e| fail(&format!("{BOARD}: {e}")))?;
     let store: Box<dyn MetaStore> = match config.backend {
         Backend::Memlog => {
             let disk = RealDisk::new(&meta_dir).map_err(|e| fail(&e))?;
@@ -383,6 +387,9 @@ fn open_service(config: &Config, dir: &Path) -> Result<Service, StartError> {
         }
         Backend::Lmdb => Box::new(LmdbStore::open(&meta_dir, LmdbOptions::default()).map_err(|e| fail(&e))?),
     };
+    let told = Arc::clone(&board);
+    let watch = move |batch: &[Mutation]| batch.iter().for_each(|change| tell(&told, change));
+    let store: Box<dyn MetaStore> = Box::new(Watched { store, watch });
     let clock = SystemClock::default();
     let me = StateConfig {
         me: config.index,
@@ -395,8 +402,35 @@ fn open_service(config: &Config, dir: &Path) -> Result<Service, StartError> {
     let disk = RealDisk::new(&data_dir).map_err(|e| fail(&e))?;
     let chunks = ChunkStore::open(disk).map_err(|e| fail(&e))?;
     let device = fs::metadata(&data_dir).map_err(|e| fail(&e))?.dev();
-    let secret = config.secret.clone();
-    Ok(Service::new(config.index, config.instance, secret, Box::new(clock), state, chunks, device))
+    Ok(Service::new(config, Box::new(clock), state, chunks, device, (board, board_file.into())))
+}
+
+/// Name of the board in the store directory.
+const BOARD: &str = "board";
+
+fn open_board(dir: &Path) -> io::Result<(Arc<Board>, fs::File)> {
+    let path = dir.join(BOARD);
+    let file =
+        fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)?;
+    Ok((Arc::new(Board::take_over(&file)?), fs::File::open(&path)?))
+}
+
+/// Tells clients that remember what `change` changes.
+fn tell(board: &Board, change: &Mutation) {
+    match change {
+        Mutation::PutInode(inode) => board.touch(Bucket::of_object(inode.attr.ino.0)),
+        Mutation::DelInode(ino) => board.touch(Bucket::of_object(ino.0)),
+        Mutation::PutDentry { parent, name, .. } | Mutation::DelDentry { parent, name } => {
+            board.touch(Bucket::of_entry(parent.0, name));
+        }
+        Mutation::PutDirPart { .. }
+        | Mutation::DelDirPart(_)
+        | Mutation::PutOutcome { .. }
+        | Mutation::DelOutcome(_)
+        | Mutation::NextCount(_)
+        | Mutation::PutReap(_)
+        | Mutation::DelReap(_) => {}
+    }
 }
 
 /// Differs between runs, so that clients of an earlier run notice; leaves room to count up.

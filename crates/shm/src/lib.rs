@@ -5,6 +5,8 @@
 //!   lane: slot FREE ─▶ REQUEST ──────────▶ BUSY ─▶ REPLY ─▶ (client) FREE
 //!   bell: the lane's bit, a wake-up when no worker is awake
 //! ```
+//! A [`Board`] tells clients whether what they remember still holds.
+//!
 //! A [`Segment`] is a sealed memfd: it can be neither cut nor grown, so that no peer can make
 //! the other one fault. A lane belongs to one connection; the bell to one daemon and all its clients on
 //! the node. Layout: `docs/formats/07-shared-memory.md`.
@@ -17,11 +19,13 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod bell;
+mod board;
 mod lane;
 mod segment;
 mod spin;
 
 pub use bell::{Bell, LANES_MAX};
+pub use board::{Board, Bucket};
 pub use lane::{
     AREA_BYTES, ClientLane, Fields, FieldsTooLong, META_BYTES, Posted, SLOTS, ServerLane, Turn, Waited,
 };

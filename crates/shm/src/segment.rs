@@ -28,7 +28,7 @@ impl Segment {
         let fd = rustix::fs::memfd_create("tidepool-lane", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&fd, len as u64)?;
         rustix::fs::fcntl_add_seals(&fd, SEALS)?;
-        Ok((Segment::map(&fd, len)?, fd))
+        Ok((Segment::map_file(&fd, len, true)?, fd))
     }
 
     /// Maps what a peer made; it must be sealed and have at least `len` bytes.
@@ -40,20 +40,16 @@ impl Segment {
                 "shared memory that is not sealed or too short",
             ));
         }
-        Segment::map(fd, len)
+        Segment::map_file(fd, len, true)
     }
 
-    fn map(fd: impl AsFd, len: usize) -> io::Result<Segment> {
-        // SAFETY: a new mapping at an address the kernel chooses; seals keep its pages there.
+    /// Maps a file that nobody makes shorter: a sealed one, or a daemon's own whose blocks are allocated.
+    pub(crate) fn map_file(fd: impl AsFd, len: usize, writable: bool) -> io::Result<Segment> {
+        let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        // SAFETY: a new mapping at an address the kernel chooses; its pages stay, see above. Where it
+        // is not writable, this crate only loads from it.
         let base = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                fd.as_fd(),
-                0,
-            )?
+            rustix::mm::mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, fd.as_fd(), 0)?
         };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Segment { base, len })

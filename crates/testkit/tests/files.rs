@@ -317,13 +317,17 @@ fn f13_operations_ask_owners_only() {
         let dir = stat(&client, "d").unwrap().ino;
         let owner = usize::from(tidepool_placement::entry_owner(dir, name.as_bytes(), 4));
         let mut expected = client.request_counts();
+        let known = client.known_answers();
         let attr = create(&client, &path);
         stat(&client, &path).unwrap();
+        // The answer to create may still be known to hold.
+        let known = client.known_answers() - known;
+        assert!(known <= 1);
         client.write(attr.ino, 0, &[1; 100]).unwrap();
         client.read(attr.ino, 0, &mut [0; 100]).unwrap();
         client.release(attr.ino);
         client.unlink(Ino::ROOT, path.as_bytes(), &cred()).unwrap();
-        expected[owner] += 6;
+        expected[owner] += 6 - known;
         assert_eq!(client.request_counts(), expected, "one request each, all to the owner");
     }
 }

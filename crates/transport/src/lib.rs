@@ -17,7 +17,9 @@ pub use socket::{Received, SocketLink, tune_tcp};
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
+use tidepool_shm::Board;
 use tidepool_wire::frame::Header;
 use tidepool_wire::message::{Reply, Request};
 
@@ -41,6 +43,11 @@ pub trait Link: Send {
 
     /// Sends a request whose reply brings descriptors, and receives it. `None` where none can be passed.
     fn ask_for_descriptors(&mut self, request: &Request) -> io::Result<Option<(Reply, Vec<OwnedFd>)>>;
+
+    /// The daemon's board, where one is shared.
+    fn board(&self) -> Option<&Arc<Board>> {
+        None
+    }
 
     /// True when the peer has closed the connection or data nobody asked for is there.
     fn is_stale(&self) -> bool;

@@ -9,8 +9,9 @@ use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::Duration;
-use tidepool_shm::{Bell, ClientLane, Posted, Waited};
+use tidepool_shm::{Bell, Board, ClientLane, Posted, Waited};
 use tidepool_wire::frame::{FLAG_ONE_WAY, HEADER_LEN, Header};
 use tidepool_wire::message::{Reply, Request};
 
@@ -49,6 +50,7 @@ pub struct LocalLink {
     /// Requests without a reply so far, oldest first.
     waiting: VecDeque<Via>,
     timeout: Duration,
+    board: Option<Arc<Board>>,
 }
 
 impl LocalLink {
@@ -59,6 +61,7 @@ impl LocalLink {
             requests: 0,
             waiting: VecDeque::new(),
             timeout: Duration::from_millis(REPLY_MS_MAX),
+            board: None,
         }
     }
 
@@ -74,7 +77,8 @@ impl LocalLink {
 
     fn open_lane(&mut self) -> io::Result<Lane> {
         let (reply, fds) = self.ask(&Request::OpenLane {})?;
-        let (Reply::Lane { number }, [lane, bell]) = (reply, &fds[..]) else { return Ok(Lane::Never) };
+        let (Reply::Lane { number }, [lane, bell, board]) = (reply, &fds[..]) else { return Ok(Lane::Never) };
+        self.board = Board::open(board).ok().map(Arc::new);
         match (ClientLane::open(lane), Bell::open(bell)) {
             (Ok(client), Ok(bell)) => {
                 Ok(Lane::Open(Box::new(OpenLane { client, bell, number: number as usize })))
@@ -165,6 +169,10 @@ impl Link for LocalLink {
         if self.waiting.is_empty() { self.ask(request).map(Some) } else { Ok(None) }
     }
 
+    fn board(&self) -> Option<&Arc<Board>> {
+        self.board.as_ref()
+    }
+
     fn is_stale(&self) -> bool {
         match &self.lane {
             // A daemon that was killed shows at the next request, which it has then not begun.
@@ -181,7 +189,7 @@ impl Link for LocalLink {
 
 /// Receives a small frame and the descriptors sent with it.
 fn receive_with_descriptors(socket: &mut SocketLink<UnixStream>) -> io::Result<(Reply, Vec<OwnedFd>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut bytes = [0; ANSWER_MAX];
     // Descriptors come with the first byte of the frame; nothing follows the frame.
