@@ -4,7 +4,7 @@ use crate::direct::Direct;
 use crate::dirs::DirCache;
 use crate::known::KnownNames;
 use crate::{FsError, PoolFile, PoolMode};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -19,6 +19,9 @@ use tidepool_wire::message::{Member, Reply, Request};
 
 /// Idle connections kept per daemon; more are closed when they become free.
 const IDLE_LINKS_MAX: usize = 16;
+/// Requests of a parallel call under way at one daemon: enough that it never waits for the next one, as many as a
+/// lane has room for.
+const PIPELINE: usize = 4;
 /// Chunk sizes remembered; the table is emptied when it is full.
 const CHUNK_SIZES_MAX: usize = 1 << 16;
 
@@ -85,6 +88,22 @@ pub(crate) struct Call<'a> {
     pub daemon: DaemonIndex,
     pub request: Request,
     pub bulk: Bulk<'a>,
+}
+
+/// The calls of one daemon in a parallel call.
+struct Line<'s> {
+    daemon: DaemonIndex,
+    slot: &'s Slot,
+    link: Option<Box<dyn Link>>,
+    queue: VecDeque<usize>,
+    /// Calls sent and not answered, with their ids, oldest first.
+    under_way: VecDeque<(usize, u64)>,
+}
+
+impl<'s> Line<'s> {
+    fn new(daemon: DaemonIndex, slot: &'s Slot, first: usize) -> Line<'s> {
+        Line { daemon, slot, link: None, queue: VecDeque::from([first]), under_way: VecDeque::new() }
+    }
 }
 
 /// Locks a mutex whose holder never leaves its data half changed when it panics.
@@ -234,54 +253,97 @@ impl Client {
         }
     }
 
-    /// Sends all requests before it waits for any reply, at most one per daemon at a time.
-    /// Results come in the order of the calls.
+    /// Carries out all calls, those of different daemons side by side, those of one daemon one behind the
+    /// other on one connection, up to [`PIPELINE`] under way. Results come in the order of the calls.
     pub(crate) fn call_all(&self, calls: &mut [Call<'_>]) -> Vec<Result<Answer, FsError>> {
         let mut results: Vec<Option<Result<Answer, FsError>>> = calls.iter().map(|_| None).collect();
-        let mut waiting: Vec<usize> = (0..calls.len()).collect();
-        while !waiting.is_empty() {
-            let mut busy = vec![false; self.slots.len()];
-            let (round, later): (Vec<usize>, Vec<usize>) = waiting.into_iter().partition(|i| {
-                busy.get_mut(usize::from(calls[*i].daemon)).is_none_or(|b| !std::mem::replace(b, true))
-            });
-            self.round(calls, &round, &mut results);
-            waiting = later;
+        let mut lines: Vec<Line<'_>> = Vec::new();
+        for (i, call) in calls.iter().enumerate() {
+            match lines.iter_mut().find(|line| line.daemon == call.daemon) {
+                Some(line) => line.queue.push_back(i),
+                None => match self.slot(call.daemon) {
+                    Ok(slot) => lines.push(Line::new(call.daemon, slot, i)),
+                    Err(error) => results[i] = Some(Err(error)),
+                },
+            }
         }
-        results.into_iter().map(|r| r.expect("every call is in exactly one round")).collect()
+        while !lines.is_empty() {
+            for line in &mut lines {
+                self.fill(line, calls, &mut results);
+            }
+            for line in &mut lines {
+                self.take_one(line, calls, &mut results);
+            }
+            lines.retain(|line| !(line.queue.is_empty() && line.under_way.is_empty()));
+        }
+        results.into_iter().map(|r| r.expect("every call is in exactly one line")).collect()
     }
 
-    fn round(
+    /// Sends what the line has room for.
+    fn fill(&self, line: &mut Line<'_>, calls: &[Call<'_>], results: &mut [Option<Result<Answer, FsError>>]) {
+        while line.under_way.len() < PIPELINE
+            && let Some(i) = line.queue.pop_front()
+        {
+            if line.link.is_none() {
+                match self.checkout(line.slot) {
+                    Ok(link) => line.link = Some(link),
+                    Err(error) => {
+                        results[i] = Some(Err(error));
+                        continue;
+                    }
+                }
+            }
+            let Some(link) = &mut line.link else { continue };
+            match self.send(line.slot, link.as_mut(), &calls[i].request, 0, &calls[i].bulk, 0) {
+                Ok(id) => line.under_way.push_back((i, id)),
+                Err(broken) => {
+                    results[i] = Some(Err(broken.error));
+                    self.lose(line, calls, results);
+                }
+            }
+        }
+    }
+
+    /// Receives the reply to the line's oldest call.
+    fn take_one(
         &self,
+        line: &mut Line<'_>,
         calls: &mut [Call<'_>],
-        round: &[usize],
         results: &mut [Option<Result<Answer, FsError>>],
     ) {
-        let sent: Vec<_> = round
-            .iter()
-            .map(|i| {
-                let call = &calls[*i];
-                let slot = self.slot(call.daemon)?;
-                let mut link = self.checkout(slot)?;
-                let id =
-                    self.send(slot, link.as_mut(), &call.request, 0, &call.bulk, 0).map_err(|b| b.error)?;
-                Ok((slot, link, id))
-            })
-            .collect();
-        for (i, sent) in round.iter().zip(sent) {
-            let call = &mut calls[*i];
-            let result = sent.and_then(|(slot, mut link, id)| {
-                match self.receive(slot, link.as_mut(), &call.request, id, &mut call.bulk) {
-                    Ok(answer) => {
-                        self.put_back(slot, link);
-                        Ok(answer)
-                    }
-                    Err(Broken { retry: true, .. }) => {
-                        self.attempt(slot, &call.request, 0, &mut call.bulk).map_err(|b| b.error)
-                    }
-                    Err(broken) => Err(broken.error),
+        let (Some((i, id)), Some(link)) = (line.under_way.pop_front(), &mut line.link) else { return };
+        let call = &mut calls[i];
+        match self.receive(line.slot, link.as_mut(), &call.request, id, &mut call.bulk) {
+            Ok(answer) => {
+                results[i] = Some(Ok(answer));
+                if line.under_way.is_empty()
+                    && line.queue.is_empty()
+                    && let Some(link) = line.link.take()
+                {
+                    self.put_back(line.slot, link);
                 }
-            });
-            results[*i] = Some(result);
+            }
+            Err(Broken { error, retry }) => {
+                self.lose(line, calls, results);
+                let call = &mut calls[i];
+                results[i] = Some(match retry {
+                    true => self.attempt(line.slot, &call.request, 0, &mut call.bulk).map_err(|b| b.error),
+                    false => Err(error),
+                });
+            }
+        }
+    }
+
+    /// The line's connection is gone: calls under way on it are repeated where that does no harm.
+    fn lose(&self, line: &mut Line<'_>, calls: &[Call<'_>], results: &mut [Option<Result<Answer, FsError>>]) {
+        line.link = None;
+        for (i, _) in std::mem::take(&mut line.under_way) {
+            if is_idempotent(&calls[i].request) {
+                line.queue.push_back(i);
+            } else {
+                let text = format!("node {}: the connection was lost", line.slot.member.host);
+                results[i] = Some(Err(FsError::new(Errno::EIO, text)));
+            }
         }
     }
 
