@@ -2,9 +2,9 @@
 //! symbolic link crosses the border.
 
 use crate::fdtable::{self, Entry};
-use crate::inside::inside;
+use crate::inside::{Work, inside};
 use crate::paths::{self, Place};
-use crate::{cwd, placeholder, pool, raw};
+use crate::{cwd, description, pool, raw};
 use libc::c_char;
 use std::cell::RefCell;
 use tidepool_client::{Client, FsError, Walk};
@@ -39,12 +39,34 @@ pub fn at(
     kernel: &dyn Fn(i32, *const c_char) -> isize,
     pool: &dyn Fn(&Client, Target) -> Step,
 ) -> isize {
+    at_as(Work::Changes, dirfd, path, follow, kernel, pool)
+}
+
+/// The same for a call that changes nothing in the pool.
+pub fn look_at(
+    dirfd: i32,
+    path: *const c_char,
+    follow: bool,
+    kernel: &dyn Fn(i32, *const c_char) -> isize,
+    pool: &dyn Fn(&Client, Target) -> Step,
+) -> isize {
+    at_as(Work::Looks, dirfd, path, follow, kernel, pool)
+}
+
+pub fn at_as(
+    kind: Work,
+    dirfd: i32,
+    path: *const c_char,
+    follow: bool,
+    kernel: &dyn Fn(i32, *const c_char) -> isize,
+    pool: &dyn Fn(&Client, Target) -> Step,
+) -> isize {
     if path.is_null() || inside() {
         return kernel(dirfd, path);
     }
     // SAFETY: the caller's path; a C string by the call's contract.
     let bytes = unsafe { raw::bytes(path) };
-    match step(dirfd, bytes, follow, pool) {
+    match step(kind, dirfd, bytes, follow, pool) {
         Next::Done(result) => result,
         Next::Kernel => {
             let result = kernel(dirfd, path);
@@ -52,11 +74,11 @@ pub fn at(
                 return result;
             }
             match paths::through_links(dirfd, bytes, follow) {
-                Some(inside) => cross(inside, follow, kernel, pool),
+                Some(inside) => cross(kind, inside, follow, kernel, pool),
                 None => result,
             }
         }
-        Next::Cross(path) => cross(path, follow, kernel, pool),
+        Next::Cross(path) => cross(kind, path, follow, kernel, pool),
     }
 }
 
@@ -72,20 +94,20 @@ enum Next {
     Cross(Vec<u8>),
 }
 
-fn step(dirfd: i32, path: &[u8], follow: bool, work: &dyn Fn(&Client, Target) -> Step) -> Next {
+fn step(kind: Work, dirfd: i32, path: &[u8], follow: bool, work: &dyn Fn(&Client, Target) -> Step) -> Next {
     match paths::classify(dirfd, path) {
         Place::Kernel => Next::Kernel,
         Place::Descriptor(fd) => match fdtable::ours(fd).filter(|_| follow) {
-            Some(entry) => in_pool(Target::Object { fd, entry }, work),
+            Some(entry) => in_pool(kind, Target::Object { fd, entry }, work),
             None => Next::Kernel,
         },
-        Place::Pool { base, path } => in_pool(Target::Path { dirfd, base, path: &path }, work),
+        Place::Pool { base, path } => in_pool(kind, Target::Path { dirfd, base, path: &path }, work),
     }
 }
 
-fn in_pool(target: Target, work: &dyn Fn(&Client, Target) -> Step) -> Next {
+fn in_pool(kind: Work, target: Target, work: &dyn Fn(&Client, Target) -> Step) -> Next {
     let escape = RefCell::new(None);
-    let result = pool::run(|client| match work(client, target) {
+    let result = pool::run_as(kind, |client| match work(client, target) {
         Ok(Walk::Found(value)) => Ok(value),
         Ok(Walk::Escape(path)) => {
             *escape.borrow_mut() = Some(path);
@@ -101,6 +123,7 @@ fn in_pool(target: Target, work: &dyn Fn(&Client, Target) -> Step) -> Next {
 
 #[cold]
 fn cross(
+    kind: Work,
     path: Vec<u8>,
     follow: bool,
     kernel: &dyn Fn(i32, *const c_char) -> isize,
@@ -108,7 +131,7 @@ fn cross(
 ) -> isize {
     let mut path = path;
     for _ in 0..CROSSINGS_MAX {
-        match step(libc::AT_FDCWD, &path, follow, pool) {
+        match step(kind, libc::AT_FDCWD, &path, follow, pool) {
             Next::Done(result) => return result,
             Next::Cross(next) => path = next,
             Next::Kernel => {
@@ -129,7 +152,7 @@ fn cross(
 /// the descriptor itself.
 pub fn on_descriptor(fd: i32, pool: &dyn Fn(&Client, Target) -> Step) -> Option<isize> {
     let entry = fdtable::ours(fd)?;
-    Some(match in_pool(Target::Object { fd, entry }, pool) {
+    Some(match in_pool(Work::Changes, Target::Object { fd, entry }, pool) {
         Next::Done(result) => result,
         _ => raw::err(libc::EXDEV),
     })
@@ -204,7 +227,7 @@ pub fn full_path(client: &Client, dirfd: i32, base: Ino, path: &[u8]) -> Vec<u8>
     } else if dirfd == libc::AT_FDCWD {
         cwd::path()
     } else {
-        placeholder::path_of(dirfd)
+        description::path(dirfd)
     };
     if path == b"." { start } else { [&start[..], b"/", path].concat() }
 }

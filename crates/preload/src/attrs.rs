@@ -1,9 +1,11 @@
 //! Attributes: stat and its kin, permissions, owners, times, extended attributes, statfs.
 
-use crate::at::{Step, Target, at, on_descriptor};
-use crate::files::{kernel_unless_hidden, object};
+use crate::at::{Step, Target, at, look_at, on_descriptor};
+use crate::fdtable::Entry;
+use crate::files::{kernel_unless_hidden, object, on_object};
+use crate::inside::Work;
 use crate::raw::{self, err, sys};
-use crate::{config, inside, pool};
+use crate::{config, cred, inside, pool};
 use libc::{c_char, c_int};
 use std::sync::atomic::{AtomicU64, Ordering};
 use tidepool_client::{Client, Cred, FsError, Walk};
@@ -42,7 +44,7 @@ pub fn stat_of(attr: &Attr, instance: InstanceId) -> libc::stat {
 /// Attributes of a target.
 fn attr_of(client: &Client, target: &Target, follow: bool) -> Result<Walk<Attr>, FsError> {
     match target {
-        Target::Path { base, path, .. } => client.stat(*base, path, follow, &pool::cred()),
+        Target::Path { base, path, .. } => client.stat(*base, path, follow, &cred::effective()),
         Target::Object { entry, .. } => client.get_attr(entry.ino).map(Walk::Found),
     }
 }
@@ -50,15 +52,16 @@ fn attr_of(client: &Client, target: &Target, follow: bool) -> Result<Walk<Attr>,
 /// # Safety
 /// `out` is valid for a `struct stat`.
 pub unsafe fn fstat(fd: c_int, out: *mut libc::stat) -> isize {
-    match object(fd) {
+    let work = |client: &Client, entry: &Entry| {
+        let attr = client.get_attr(entry.ino).map_err(|error| pool::report(&error))?;
+        // SAFETY: the caller's promise.
+        unsafe { out.write(stat_of(&attr, client.instance())) };
+        Ok(0)
+    };
+    match on_object(fd, Work::Looks, work) {
         // SAFETY: the caller's arguments.
         None => kernel_unless_hidden(fd, || unsafe { sys!(libc::SYS_fstat, fd, out) }),
-        Some(entry) => pool::run(|client| {
-            let attr = client.get_attr(entry.ino).map_err(|error| pool::report(&error))?;
-            // SAFETY: the caller's promise.
-            unsafe { out.write(stat_of(&attr, client.instance())) };
-            Ok(0)
-        }),
+        Some(result) => result,
     }
 }
 
@@ -89,7 +92,7 @@ pub unsafe fn fstatat(dirfd: c_int, path: *const c_char, out: *mut libc::stat, f
         }
         result
     };
-    at(dirfd, path, follow, &kernel, &work)
+    look_at(dirfd, path, follow, &kernel, &work)
 }
 
 fn is_empty(path: *const c_char) -> bool {
@@ -183,7 +186,7 @@ pub unsafe fn statx(
         }
         result
     };
-    at(dirfd, path, follow, &kernel, &work)
+    look_at(dirfd, path, follow, &kernel, &work)
 }
 
 fn statx_of(stat: &libc::stat) -> libc::statx {
@@ -237,8 +240,8 @@ pub fn faccessat(dirfd: c_int, path: *const c_char, mask: c_int, flags: c_int) -
             sys!(libc::SYS_faccessat2, dirfd, path, mask, flags)
         }
     };
-    at(dirfd, path, follow, &kernel, &|client, target| {
-        let cred = if flags & libc::AT_EACCESS != 0 { pool::cred() } else { pool::real_cred() };
+    look_at(dirfd, path, follow, &kernel, &|client, target| {
+        let cred = if flags & libc::AT_EACCESS != 0 { cred::effective() } else { cred::real() };
         match target {
             _ if mask & !7 != 0 => Err(Errno::EINVAL.into()),
             Target::Path { base, path, .. } => {
@@ -262,8 +265,8 @@ fn set_at(
 
 fn set_target(client: &Client, target: Target, follow: bool, set: &SetAttr) -> Step {
     let done = match target {
-        Target::Path { base, path, .. } => client.set_attr_at(base, path, follow, set, &pool::cred())?,
-        Target::Object { entry, .. } => Walk::Found(client.set_attr(entry.ino, set, &pool::cred())?),
+        Target::Path { base, path, .. } => client.set_attr_at(base, path, follow, set, &cred::effective())?,
+        Target::Object { entry, .. } => Walk::Found(client.set_attr(entry.ino, set, &cred::effective())?),
     };
     Ok(done.map(|_| 0))
 }
@@ -274,7 +277,10 @@ fn set_fd(fd: i32, set: &SetAttr, kernel: impl FnOnce() -> isize) -> isize {
         None => kernel_unless_hidden(fd, kernel),
         Some(entry) if entry.flags & libc::O_PATH != 0 => err(libc::EBADF),
         Some(entry) => pool::run(|client| {
-            client.set_attr(entry.ino, set, &pool::cred()).map(|_| 0).map_err(|error| pool::report(&error))
+            client
+                .set_attr(entry.ino, set, &cred::effective())
+                .map(|_| 0)
+                .map_err(|error| pool::report(&error))
         }),
     }
 }
@@ -297,7 +303,7 @@ pub fn fchmodat(dirfd: c_int, path: *const c_char, mode: u32, flags: c_int) -> i
     at(dirfd, path, follow, &kernel, &|client, target| {
         if !follow
             && let Target::Path { base, path, .. } = &target
-            && let Walk::Found(attr) = client.stat(*base, path, false, &pool::cred())?
+            && let Walk::Found(attr) = client.stat(*base, path, false, &cred::effective())?
             && attr.kind() == tidepool_types::FileKind::Symlink
         {
             return Err(Errno::EOPNOTSUPP.into());

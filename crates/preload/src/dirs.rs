@@ -5,7 +5,7 @@ use crate::fdtable::Entry;
 use crate::files::{kernel_unless_hidden, object};
 use crate::lock::ForkLock;
 use crate::raw::{self, err, sys};
-use crate::{attrs, config, cwd, fdtable, fork, inside, placeholder, pool};
+use crate::{attrs, config, cred, cwd, description, fdtable, fork, inside, pool};
 use libc::{c_char, c_int};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub fn unlock_after_fork() {
 
 pub fn forget(entry: &Entry) {
     if entry.directory() {
-        let _inside = inside::Inside::enter();
+        let _inside = inside::Inside::enter(inside::Work::Looks);
         if let Some(listings) = LISTINGS.lock().as_mut() {
             listings.remove(&entry.description.0);
         }
@@ -55,9 +55,9 @@ pub unsafe fn getdents64(fd: c_int, buf: *mut u8, len: usize) -> isize {
     pool::run(|client| fill_entries(client, fd, &entry, buf))
 }
 
-/// The kernel's offset of the placeholder counts entries given out.
+/// The description's offset counts entries given out.
 fn fill_entries(client: &Client, fd: i32, entry: &Entry, buf: &mut [u8]) -> pool::Outcome {
-    let start = raw::lseek(fd, 0, libc::SEEK_CUR).max(0) as usize;
+    let start = description::seek(fd, entry, 0, libc::SEEK_CUR).max(0) as usize;
     let listing = listing(client, entry, start == 0)?;
     let mut at = 0;
     let mut next = start;
@@ -73,7 +73,7 @@ fn fill_entries(client: &Client, fd: i32, entry: &Entry, buf: &mut [u8]) -> pool
     if at == 0 && next < listing.len() {
         return Err(Errno::EINVAL);
     }
-    raw::lseek(fd, next as i64, libc::SEEK_SET);
+    description::seek(fd, entry, next as i64, libc::SEEK_SET);
     Ok(at as isize)
 }
 
@@ -108,7 +108,7 @@ pub fn mkdirat(dirfd: c_int, path: *const c_char, mode: u32) -> isize {
     // SAFETY: the caller's arguments.
     let kernel = |dirfd: i32, path: *const c_char| unsafe { sys!(libc::SYS_mkdirat, dirfd, path, mode) };
     at(dirfd, path, false, &kernel, &|client, target| match target {
-        Target::Path { base, path, .. } => Ok(client.mkdir(base, path, mode, &pool::cred())?.map(|_| 0)),
+        Target::Path { base, path, .. } => Ok(client.mkdir(base, path, mode, &cred::effective())?.map(|_| 0)),
         Target::Object { .. } => Err(Errno::EEXIST.into()),
     })
 }
@@ -120,7 +120,7 @@ pub fn mknodat(dirfd: c_int, path: *const c_char, mode: u32, device: u64) -> isi
     let mode = if mode & libc::S_IFMT == 0 { mode | libc::S_IFREG } else { mode };
     at(dirfd, path, false, &kernel, &|client, target| match target {
         Target::Path { base, path, .. } => {
-            Ok(client.mknod(base, path, mode, device, &pool::cred())?.map(|_| 0))
+            Ok(client.mknod(base, path, mode, device, &cred::effective())?.map(|_| 0))
         }
         Target::Object { .. } => Err(Errno::EEXIST.into()),
     })
@@ -133,9 +133,9 @@ pub fn unlinkat(dirfd: c_int, path: *const c_char, flags: c_int) -> isize {
         Target::Path { .. } if flags & !libc::AT_REMOVEDIR != 0 => Err(Errno::EINVAL.into()),
         Target::Path { base, path, .. } if flags == 0 => {
             fork::note_unlink();
-            Ok(client.unlink(base, path, &pool::cred())?.map(|()| 0))
+            Ok(client.unlink(base, path, &cred::effective())?.map(|()| 0))
         }
-        Target::Path { base, path, .. } => Ok(client.rmdir(base, path, &pool::cred())?.map(|()| 0)),
+        Target::Path { base, path, .. } => Ok(client.rmdir(base, path, &cred::effective())?.map(|()| 0)),
         Target::Object { .. } => Err(Errno::EPERM.into()),
     })
 }
@@ -163,7 +163,7 @@ pub fn renameat2(odir: c_int, old: *const c_char, ndir: c_int, new: *const c_cha
     };
     pair((odir, old), (ndir, new), &kernel, &|client, (obase, opath), (nbase, npath)| {
         fork::note_unlink();
-        client.rename(obase, opath, nbase, npath, flags, &pool::cred())
+        client.rename(obase, opath, nbase, npath, flags, &cred::effective())
     })
 }
 
@@ -174,7 +174,7 @@ pub fn linkat(odir: c_int, old: *const c_char, ndir: c_int, new: *const c_char, 
     };
     let follow = flags & libc::AT_SYMLINK_FOLLOW != 0;
     pair((odir, old), (ndir, new), &kernel, &|client, (obase, opath), (nbase, npath)| {
-        client.link(obase, opath, nbase, npath, follow, &pool::cred())
+        client.link(obase, opath, nbase, npath, follow, &cred::effective())
     })
 }
 
@@ -186,7 +186,7 @@ pub fn symlinkat(text: *const c_char, dirfd: c_int, path: *const c_char) -> isiz
         Target::Path { base, path, .. } => {
             // SAFETY: a C string by the call's contract.
             let text = unsafe { raw::bytes(text) };
-            Ok(client.symlink(text, base, path, &pool::cred())?.map(|_| 0))
+            Ok(client.symlink(text, base, path, &cred::effective())?.map(|_| 0))
         }
         Target::Object { .. } => Err(Errno::EEXIST.into()),
     })
@@ -213,7 +213,7 @@ pub unsafe fn readlinkat(dirfd: c_int, path: *const c_char, buf: *mut u8, len: u
     at(dirfd, path, false, &kernel, &|client, target| match target {
         _ if len == 0 => Err(Errno::EINVAL.into()),
         Target::Path { base, path, .. } => {
-            Ok(client.readlink(base, path, &pool::cred())?.map(|text| put(&text)))
+            Ok(client.readlink(base, path, &cred::effective())?.map(|text| put(&text)))
         }
         Target::Object { .. } => Err(Errno::EINVAL.into()),
     })
@@ -231,7 +231,7 @@ fn magic_link(path: &[u8]) -> Option<Vec<u8>> {
     }
     let fd = crate::paths::special(path).filter(|_| !path.starts_with(b"/dev/std"))?;
     fdtable::ours(fd)?;
-    Some(placeholder::path_of(fd))
+    Some(description::path(fd))
 }
 
 pub fn chdir(path: *const c_char) -> isize {
@@ -248,12 +248,12 @@ pub fn chdir(path: *const c_char) -> isize {
     };
     at(libc::AT_FDCWD, path, true, &kernel, &|client, target| match target {
         Target::Path { base, path, .. } => {
-            match client.stat(base, path, true, &pool::cred())? {
+            match client.stat(base, path, true, &cred::effective())? {
                 Walk::Escape(path) => return Ok(Walk::Escape(path)),
                 Walk::Found(attr) if !attr.is_dir() => return Err(Errno::ENOTDIR.into()),
                 Walk::Found(_) => {}
             }
-            if let Walk::Escape(path) = client.access(base, path, libc::X_OK, true, &pool::cred())? {
+            if let Walk::Escape(path) = client.access(base, path, libc::X_OK, true, &cred::effective())? {
                 return Ok(Walk::Escape(path));
             }
             let start = if base == Ino::ROOT { Vec::new() } else { below_mount(client, cwd::path()) };
@@ -271,7 +271,7 @@ fn enter_object(client: &Client, fd: i32, entry: &Entry) -> pool::Outcome {
     if !entry.directory() {
         return Err(Errno::ENOTDIR);
     }
-    let path = below_mount(client, placeholder::path_of(fd));
+    let path = below_mount(client, description::path(fd));
     let known = canonical(client, &path).ok().filter(|(ino, _)| *ino == entry.ino);
     // Renamed since it was opened: the id is right, the name is the last one known.
     let (ino, path) = known.unwrap_or((entry.ino, path));
@@ -301,7 +301,7 @@ fn settle_in(client: &Client, ino: Ino, below: &[u8]) -> pool::Outcome {
 
 /// The directory at `path` below the mount, and its path without links or dots (empty for the root).
 fn canonical(client: &Client, path: &[u8]) -> Result<(Ino, Vec<u8>), Errno> {
-    let cred = pool::open_cred();
+    let cred = cred::of_open_file();
     let mut done: Vec<u8> = Vec::new();
     let mut todo: Vec<Vec<u8>> = parts(path);
     let mut links = 0;
@@ -364,7 +364,7 @@ pub fn fchdir(fd: c_int) -> isize {
         if !entry.directory() {
             return Err(Errno::ENOTDIR);
         }
-        allowed(client, &pool::cred())?;
+        allowed(client, &cred::effective())?;
         enter_object(client, fd, &entry)
     })
 }

@@ -1,8 +1,8 @@
 //! Running programs: those stored in the pool, and the environment that children inherit.
 
-use crate::inside::{Inside, inside};
+use crate::inside::{Inside, Work, inside};
 use crate::raw::{self, err, sys};
-use crate::{at, config, cwd, fdtable, keep, mmap, pool};
+use crate::{at, config, cred, cwd, description, fdtable, keep, mmap, pool, sharing};
 use at::{Target, at};
 use libc::{c_char, c_int};
 use std::cell::RefCell;
@@ -57,6 +57,10 @@ unsafe fn start(dirfd: c_int, path: *const c_char, argv: Strings, envp: Strings,
     if !pool::in_shared_child() {
         mmap::flush_all();
     }
+    let shared = sharing::before_exec();
+    if raw::is_err(shared) {
+        return shared;
+    }
     // SAFETY: the caller's promise.
     let mut run = unsafe { Run::new(argv, envp) };
     // SAFETY: a C string, as checked for null.
@@ -65,7 +69,7 @@ unsafe fn start(dirfd: c_int, path: *const c_char, argv: Strings, envp: Strings,
         return match fdtable::ours(dirfd) {
             None => plain(dirfd, path, run.argv(), run.envp()),
             Some(entry) => {
-                let name = crate::placeholder::path_of(dirfd);
+                let name = description::path(dirfd);
                 run.load(&|client| load(client, Loading::Object(entry.ino), &name))
             }
         };
@@ -116,7 +120,7 @@ enum Program {
 }
 
 fn load(client: &Client, what: Loading, path: &[u8]) -> Result<Walk<Program>, FsError> {
-    let cred = pool::cred();
+    let cred = cred::effective();
     let attr = match what {
         Loading::Object(ino) => client.get_attr(ino)?,
         Loading::Path(base, path) => match client.stat(base, path, true, &cred)? {
@@ -329,7 +333,7 @@ unsafe fn strings(array: Strings) -> Vec<Vec<u8>> {
 /// # Safety
 /// `envp` is an array of C strings that ends with null, or null.
 unsafe fn environment(envp: Strings, exe: Option<&[u8]>) -> Option<Vec<Vec<u8>>> {
-    let _inside = Inside::enter();
+    let _inside = Inside::enter(Work::Looks);
     let wanted = wanted(exe);
     // SAFETY: the caller's promise.
     let mut all = unsafe { strings(envp) };
@@ -407,7 +411,7 @@ pub fn library_copy(path: *const c_char) -> Option<i32> {
     let loaded = RefCell::new(None);
     at(libc::AT_FDCWD, path, true, &|_, _| 0, &|client, target| {
         let attr = match &target {
-            Target::Path { base, path, .. } => client.stat(*base, path, true, &pool::cred())?,
+            Target::Path { base, path, .. } => client.stat(*base, path, true, &cred::effective())?,
             Target::Object { entry, .. } => Walk::Found(client.get_attr(entry.ino)?),
         };
         match attr {

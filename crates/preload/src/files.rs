@@ -1,19 +1,17 @@
 //! Opening, closing, duplicating, reading, writing, seeking.
 
-use crate::at::{self, Step, Target, at};
+use crate::at::{self, Step, Target, at, at_as};
 use crate::fdtable::{self, Entry};
-use crate::inside::inside;
+use crate::inside::{self, Inside, Work, inside};
 use crate::placeholder::{self, Record};
 use crate::raw::{self, err, sys};
-use crate::{cancel, config, dirs, locks, mmap, pool};
+use crate::{cancel, config, cred, description, dirs, locks, mmap, pool};
 use libc::{c_char, c_int, iovec};
 use tidepool_client::{Client, FsError, Walk};
 use tidepool_types::{Attr, Errno, FileKind, SetAttr};
 
 /// Flags of open that stay with the description and that the kernel does not keep for a memfd.
 const KEPT: i32 = libc::O_ACCMODE | libc::O_PATH | libc::O_DIRECTORY | libc::O_SYNC | libc::O_DSYNC;
-/// Flags that the kernel keeps.
-const STATUS: i32 = libc::O_APPEND | libc::O_NONBLOCK;
 /// Most bytes of one read or write, as in the kernel.
 pub const COUNT_MAX: usize = 0x7fff_f000;
 
@@ -25,7 +23,9 @@ pub fn open_at(dirfd: c_int, path: *const c_char, flags: c_int, mode: u32, cance
         let fd = if cancellable { cancel::point(&open) } else { open() };
         kernel_opened(fd, flags, mode)
     };
-    at(dirfd, path, flags & libc::O_NOFOLLOW == 0, &kernel, &|client, target| {
+    // A handle that a killed process leaves ends with its session.
+    let kind = if flags & (libc::O_CREAT | libc::O_TRUNC) == 0 { Work::Looks } else { Work::Changes };
+    at_as(kind, dirfd, path, flags & libc::O_NOFOLLOW == 0, &kernel, &|client, target| {
         open_in_pool(client, target, flags, mode)
     })
 }
@@ -60,13 +60,15 @@ fn open_in_pool(client: &Client, target: Target, flags: i32, mode: u32) -> Step 
         return Err(Errno::EOPNOTSUPP.into());
     }
     let (attr, path) = match target {
-        Target::Path { dirfd, base, path } => match client.open(base, path, flags, mode, &pool::cred())? {
-            Walk::Escape(path) => return Ok(Walk::Escape(path)),
-            Walk::Found(attr) => (attr, at::full_path(client, dirfd, base, path)),
-        },
-        Target::Object { fd, entry } => (reopen(client, entry, flags)?, placeholder::path_of(fd)),
+        Target::Path { dirfd, base, path } => {
+            match client.open(base, path, flags, mode, &cred::effective())? {
+                Walk::Escape(path) => return Ok(Walk::Escape(path)),
+                Walk::Found(attr) => (attr, at::full_path(client, dirfd, base, path)),
+            }
+        }
+        Target::Object { fd, entry } => (reopen(client, entry, flags)?, description::path(fd)),
     };
-    let made = placeholder_for(client, &attr, &path, flags);
+    let made = descriptor_for(client, &attr, &path, flags);
     if made.is_err() && !attr.is_dir() && flags & libc::O_PATH == 0 {
         client.release(attr.ino);
     }
@@ -85,13 +87,17 @@ fn reopen(client: &Client, entry: Entry, flags: i32) -> Result<Attr, FsError> {
     }
     let attr = if attr.is_dir() || flags & libc::O_PATH != 0 { attr } else { client.reopen(entry.ino)? };
     if flags & libc::O_TRUNC != 0 && writes {
-        return client.set_attr(entry.ino, &SetAttr { size: Some(0), ..SetAttr::default() }, &pool::cred());
+        return client.set_attr(
+            entry.ino,
+            &SetAttr { size: Some(0), ..SetAttr::default() },
+            &cred::effective(),
+        );
     }
     Ok(attr)
 }
 
 /// Makes the descriptor that stands for an object just opened.
-fn placeholder_for(client: &Client, attr: &Attr, path: &[u8], flags: i32) -> Result<isize, Errno> {
+fn descriptor_for(client: &Client, attr: &Attr, path: &[u8], flags: i32) -> Result<isize, Errno> {
     let served = [FileKind::Regular, FileKind::Directory].contains(&attr.kind());
     if !served && flags & libc::O_PATH == 0 {
         // Pipes, sockets and devices have no kernel behind them here.
@@ -104,15 +110,12 @@ fn placeholder_for(client: &Client, attr: &Attr, path: &[u8], flags: i32) -> Res
         flags: (flags & KEPT & !libc::O_DIRECTORY) | directory,
         description: pool::new_description(),
     };
-    let fd = placeholder::create(&record, path, flags & libc::O_CLOEXEC != 0);
+    let (status, cloexec) = (flags & description::STATUS, flags & libc::O_CLOEXEC != 0);
+    let lazy =
+        if pool::in_shared_child() { None } else { fdtable::open_lazily(&record, path, status, cloexec) };
+    let fd = lazy.unwrap_or_else(|| open_placed(&record, path, status, cloexec));
     if fd < 0 {
         return Err(Errno(-fd as i32));
-    }
-    if flags & STATUS != 0 {
-        raw::fcntl(fd as i32, libc::F_SETFL, (flags & STATUS) as usize);
-    }
-    if !pool::in_shared_child() {
-        fdtable::adopt(fd as i32, &record);
     }
     if flags & libc::O_TRUNC != 0 {
         mmap::refresh(client, attr.ino, 0, 0);
@@ -120,10 +123,30 @@ fn placeholder_for(client: &Client, attr: &Attr, path: &[u8], flags: i32) -> Res
     Ok(fd)
 }
 
+/// A descriptor with a placeholder from the start: for a child that shares our memory, and for numbers
+/// beyond the table.
+#[cold]
+fn open_placed(record: &Record, path: &[u8], status: i32, cloexec: bool) -> isize {
+    let fd = placeholder::create(record, path, cloexec);
+    if fd < 0 {
+        return fd;
+    }
+    if status != 0 {
+        raw::fcntl(fd as i32, libc::F_SETFL, status as usize);
+    }
+    if !pool::in_shared_child() {
+        fdtable::adopt(fd as i32, record);
+    }
+    fd
+}
+
 pub fn close(fd: c_int) -> isize {
     if inside() {
         fdtable::unhide(fd);
         return raw::close(fd);
+    }
+    if fdtable::has_slot(fd) && !locks::any_posix() && !locks::any_by_description() && !mmap::any() {
+        return close_simply(fd);
     }
     if fdtable::hidden(fd) {
         return err(libc::EBADF);
@@ -131,6 +154,23 @@ pub fn close(fd: c_int) -> isize {
     let last = leave(fd);
     let result = raw::close(fd);
     finish(last);
+    result
+}
+
+/// Closes a descriptor of ours when nothing but the object itself hangs on it, in one guard.
+fn close_simply(fd: i32) -> isize {
+    let _inside = Inside::enter(Work::Looks);
+    let last = fdtable::forget(fd);
+    let result = raw::close(fd);
+    if let Some(entry) = last {
+        dirs::forget(&entry);
+        if entry.held() && pool::connected() {
+            pool::run_inside(|client| {
+                client.release(entry.ino);
+                Ok(0)
+            });
+        }
+    }
     result
 }
 
@@ -166,14 +206,7 @@ pub fn dup(fd: c_int) -> isize {
         return err(libc::EBADF);
     }
     // SAFETY: no pointers.
-    duplicated(fd, unsafe { sys!(libc::SYS_dup, fd) })
-}
-
-fn duplicated(old: i32, new: isize) -> isize {
-    if new >= 0 && !inside() {
-        fdtable::duplicate(old, new as i32);
-    }
-    new
+    fdtable::duplicate(fd, || unsafe { sys!(libc::SYS_dup, fd) })
 }
 
 pub fn dup2(old: c_int, new: c_int) -> isize {
@@ -205,7 +238,7 @@ fn replace(old: i32, new: i32, call: impl Fn(i32, i32) -> isize) -> isize {
         return call(old, new);
     }
     let last = leave(new);
-    let result = duplicated(old, call(old, new));
+    let result = fdtable::duplicate(old, || call(old, new));
     finish(last);
     result
 }
@@ -254,54 +287,85 @@ pub fn kernel_unless_hidden(fd: i32, call: impl FnOnce() -> isize) -> isize {
     if fdtable::hidden(fd) { err(libc::EBADF) } else { call() }
 }
 
+/// Does `work` on the object behind `fd`, in one guard and with one question to the kernel. `None` when
+/// the call is the kernel's.
+#[inline(always)]
+pub fn on_object(fd: i32, kind: Work, work: impl FnOnce(&Client, &Entry) -> pool::Outcome) -> Option<isize> {
+    if fdtable::surely_foreign(fd) {
+        return None;
+    }
+    if fdtable::has_slot(fd)
+        && let Some(inside) = Inside::enter(kind)
+    {
+        if !pool::in_shared_child()
+            && let Some(entry) = fdtable::remembered(fd)
+        {
+            return Some(pool::run_inside(|client| work(client, &entry)));
+        }
+        drop(inside);
+    }
+    let entry = fdtable::ours(fd)?;
+    Some(pool::run_as(kind, |client| work(client, &entry)))
+}
+
 /// A readable regular file, or why not.
-fn may_read(entry: &Entry) -> Result<(), isize> {
+fn may_read(entry: &Entry) -> Result<(), Errno> {
     match () {
-        () if !entry.readable() => Err(err(libc::EBADF)),
-        () if entry.directory() => Err(err(libc::EISDIR)),
+        () if !entry.readable() => Err(Errno::EBADF),
+        () if entry.directory() => Err(Errno::EISDIR),
         () => Ok(()),
     }
 }
 
-fn may_write(entry: &Entry) -> Result<(), isize> {
-    if entry.writable() { Ok(()) } else { Err(err(libc::EBADF)) }
+fn may_write(entry: &Entry) -> Result<(), Errno> {
+    if entry.writable() { Ok(()) } else { Err(Errno::EBADF) }
 }
 
+/// Reads at the description's offset.
+///
 /// # Safety
 /// `buf` is writable for `count`, by the contract of `read`.
-pub unsafe fn read_ours(fd: i32, entry: &Entry, buf: *mut u8, count: usize) -> isize {
-    if let Err(code) = may_read(entry) {
-        return code;
-    }
+pub unsafe fn read_next(
+    client: &Client,
+    fd: i32,
+    entry: &Entry,
+    buf: *mut u8,
+    count: usize,
+) -> pool::Outcome {
+    may_read(entry)?;
     let count = count.min(COUNT_MAX);
     if count == 0 {
-        return 0;
+        return Ok(0);
     }
     // Moving the offset first, in one atomic step, shares it rightly with threads and processes.
-    let end = raw::lseek(fd, count as i64, libc::SEEK_CUR);
+    let end = description::seek(fd, entry, count as i64, libc::SEEK_CUR);
     if end < 0 {
-        return 0;
+        return if end == err(libc::EBADF) { Err(Errno::EBADF) } else { Ok(0) };
     }
     // SAFETY: the caller's promise.
-    let got = unsafe { read_at(entry, buf, count, end as u64 - count as u64) };
-    let short = count as i64 - got.max(0) as i64;
+    let got = unsafe { read_at(client, entry, buf, count, end as u64 - count as u64) };
+    let short = count as i64 - got.unwrap_or(0) as i64;
     if short > 0 {
-        raw::lseek(fd, -short, libc::SEEK_CUR);
+        description::seek(fd, entry, -short, libc::SEEK_CUR);
     }
     got
 }
 
 /// # Safety
-/// As for `read_ours`.
-pub unsafe fn read_at(entry: &Entry, buf: *mut u8, count: usize, offset: u64) -> isize {
-    if let Err(code) = may_read(entry) {
-        return code;
-    }
-    let count = count.min(COUNT_MAX);
-    mmap::flush(entry.ino);
+/// As for `read_next`.
+pub unsafe fn read_at(
+    client: &Client,
+    entry: &Entry,
+    buf: *mut u8,
+    count: usize,
+    offset: u64,
+) -> pool::Outcome {
+    may_read(entry)?;
+    // What is not written back is older than what was asked for, no more.
+    let _ = mmap::flush_ino(client, entry.ino);
     // SAFETY: the caller's promise.
-    let buf = unsafe { std::slice::from_raw_parts_mut(buf, count) };
-    pool::run(|client| read_fully(client, entry, buf, offset))
+    let buf = unsafe { std::slice::from_raw_parts_mut(buf, count.min(COUNT_MAX)) };
+    read_fully(client, entry, buf, offset)
 }
 
 fn read_fully(client: &Client, entry: &Entry, buf: &mut [u8], offset: u64) -> pool::Outcome {
@@ -317,54 +381,58 @@ fn read_fully(client: &Client, entry: &Entry, buf: &mut [u8], offset: u64) -> po
     Ok(done as isize)
 }
 
+/// Writes at the description's offset, or at the end where it appends.
+///
 /// # Safety
 /// `buf` is readable for `count`, by the contract of `write`.
-pub unsafe fn write_ours(fd: i32, entry: &Entry, buf: *const u8, count: usize) -> isize {
-    if let Err(code) = may_write(entry) {
-        return code;
-    }
+pub unsafe fn write_next(
+    client: &Client,
+    fd: i32,
+    entry: &Entry,
+    buf: *const u8,
+    count: usize,
+) -> pool::Outcome {
+    may_write(entry)?;
     let count = count.min(COUNT_MAX);
     if count == 0 {
-        return 0;
+        return Ok(0);
     }
-    if appends(fd) {
+    if description::appends(fd, entry) {
         // SAFETY: the caller's promise.
-        return unsafe { append(fd, entry, buf, count) };
+        let (put, end) = unsafe { append(client, entry, buf, count)? };
+        description::seek(fd, entry, end as i64, libc::SEEK_SET);
+        return Ok(put);
     }
-    let end = raw::lseek(fd, count as i64, libc::SEEK_CUR);
+    let end = description::seek(fd, entry, count as i64, libc::SEEK_CUR);
     if end < 0 {
-        return err(libc::EFBIG);
+        return Err(if end == err(libc::EBADF) { Errno::EBADF } else { Errno::EFBIG });
     }
     // SAFETY: the caller's promise.
-    let put = unsafe { write_at(entry, buf, count, end as u64 - count as u64) };
-    let short = count as i64 - put.max(0) as i64;
+    let put = unsafe { write_at(client, entry, buf, count, end as u64 - count as u64) };
+    let short = count as i64 - put.unwrap_or(0) as i64;
     if short > 0 {
-        raw::lseek(fd, -short, libc::SEEK_CUR);
+        description::seek(fd, entry, -short, libc::SEEK_CUR);
     }
     put
 }
 
-fn appends(fd: i32) -> bool {
-    raw::fcntl(fd, libc::F_GETFL, 0) & libc::O_APPEND as isize != 0
-}
-
+/// The bytes stored, and where they end.
+///
 /// # Safety
-/// As for `write_ours`.
-unsafe fn append(fd: i32, entry: &Entry, buf: *const u8, count: usize) -> isize {
-    mmap::flush(entry.ino);
+/// As for `write_next`.
+unsafe fn append(
+    client: &Client,
+    entry: &Entry,
+    buf: *const u8,
+    count: usize,
+) -> Result<(isize, u64), Errno> {
+    inside::hold_signals();
+    let _ = mmap::flush_ino(client, entry.ino);
     // SAFETY: the caller's promise.
     let buf = unsafe { std::slice::from_raw_parts(buf, count) };
-    let mut end = 0;
-    let result = pool::run(|client| {
-        let (start, stored) = client.append(entry.ino, buf).map_err(|error| pool::report(&error))?;
-        end = start + stored as u64;
-        written(client, entry, start, stored)?;
-        Ok(stored as isize)
-    });
-    if result > 0 && fd >= 0 {
-        raw::lseek(fd, end as i64, libc::SEEK_SET);
-    }
-    result
+    let (start, stored) = client.append(entry.ino, buf).map_err(|error| pool::report(&error))?;
+    written(client, entry, start, stored)?;
+    Ok((stored as isize, start + stored as u64))
 }
 
 /// What follows every write: synchronous files are synced, mappings see the new bytes.
@@ -377,42 +445,58 @@ fn written(client: &Client, entry: &Entry, offset: u64, len: usize) -> Result<()
 }
 
 /// # Safety
-/// As for `write_ours`.
-pub unsafe fn write_at(entry: &Entry, buf: *const u8, count: usize, offset: u64) -> isize {
-    if let Err(code) = may_write(entry) {
-        return code;
-    }
+/// As for `write_next`.
+unsafe fn write_at(
+    client: &Client,
+    entry: &Entry,
+    buf: *const u8,
+    count: usize,
+    offset: u64,
+) -> pool::Outcome {
+    may_write(entry)?;
     let count = count.min(COUNT_MAX);
-    mmap::flush(entry.ino);
+    if !pool::is_one_step(offset.saturating_add(count as u64)) {
+        inside::hold_signals();
+    }
+    let _ = mmap::flush_ino(client, entry.ino);
     // SAFETY: the caller's promise.
     let buf = unsafe { std::slice::from_raw_parts(buf, count) };
-    pool::run(|client| {
-        let mut done = 0;
-        while done < buf.len() {
-            match client.write(entry.ino, offset + done as u64, &buf[done..]) {
-                Ok(n) => done += n,
-                Err(_) if done > 0 => break,
-                Err(error) => return Err(pool::report(&error)),
-            }
+    let mut done = 0;
+    while done < buf.len() {
+        match client.write(entry.ino, offset + done as u64, &buf[done..]) {
+            Ok(n) => done += n,
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(pool::report(&error)),
         }
-        written(client, entry, offset, done)?;
-        Ok(done as isize)
-    })
+    }
+    written(client, entry, offset, done)?;
+    Ok(done as isize)
 }
 
+/// `pwrite`.
+///
 /// # Safety
-/// The arguments of `pwrite`.
-pub unsafe fn pwrite_ours(fd: i32, entry: &Entry, buf: *const u8, count: usize, offset: i64) -> isize {
+/// As for `write_next`.
+pub unsafe fn put_at(
+    client: &Client,
+    fd: i32,
+    entry: &Entry,
+    buf: *const u8,
+    count: usize,
+    offset: i64,
+) -> pool::Outcome {
     if offset < 0 {
-        return err(libc::EINVAL);
+        return Err(Errno::EINVAL);
     }
-    if let Err(code) = may_write(entry) {
-        return code;
-    }
+    may_write(entry)?;
     // SAFETY: the caller's promise.
     unsafe {
         // Linux appends whatever the offset (pwrite(2), BUGS).
-        if appends(fd) { append(-1, entry, buf, count) } else { write_at(entry, buf, count, offset as u64) }
+        if description::appends(fd, entry) {
+            append(client, entry, buf, count.min(COUNT_MAX)).map(|(put, _)| put)
+        } else {
+            write_at(client, entry, buf, count, offset as u64)
+        }
     }
 }
 
@@ -423,25 +507,26 @@ pub unsafe fn pwrite_ours(fd: i32, entry: &Entry, buf: *const u8, count: usize, 
 pub unsafe fn each_buffer(
     iov: *const iovec,
     count: c_int,
-    one: &mut dyn FnMut(*mut u8, usize) -> isize,
-) -> isize {
+    one: &mut dyn FnMut(*mut u8, usize) -> pool::Outcome,
+) -> pool::Outcome {
     if !(0..=1024).contains(&count) {
-        return err(libc::EINVAL);
+        return Err(Errno::EINVAL);
     }
     let mut total = 0isize;
     for i in 0..count as usize {
         // SAFETY: within `count`.
         let buffer = unsafe { &*iov.add(i) };
-        let n = one(buffer.iov_base.cast(), buffer.iov_len);
-        if n < 0 {
-            return if total > 0 { total } else { n };
-        }
+        let n = match one(buffer.iov_base.cast(), buffer.iov_len) {
+            Ok(n) => n,
+            Err(_) if total > 0 => break,
+            Err(error) => return Err(error),
+        };
         total += n;
         if (n as usize) < buffer.iov_len {
             break;
         }
     }
-    total
+    Ok(total)
 }
 
 /// Bytes of all buffers.
@@ -450,33 +535,44 @@ pub unsafe fn each_buffer(
 /// As for `each_buffer`.
 unsafe fn gather(iov: *const iovec, count: c_int) -> Vec<u8> {
     let mut all = Vec::new();
-    // SAFETY: the caller's promise.
-    unsafe {
+    // SAFETY: the caller's promise. The count was checked.
+    let _ = unsafe {
         each_buffer(iov, count, &mut |base, len| {
             all.extend_from_slice(std::slice::from_raw_parts(base, len));
-            len as isize
-        });
-    }
+            Ok(len as isize)
+        })
+    };
     all
 }
 
+/// One write, so that buffers stay together.
+///
 /// # Safety
-/// The arguments of `writev`, on one of ours. One write, so that buffers stay together.
-pub unsafe fn writev_ours(fd: i32, entry: &Entry, iov: *const iovec, count: c_int) -> isize {
+/// The arguments of `writev`, on one of ours.
+pub unsafe fn write_all_next(
+    client: &Client,
+    fd: i32,
+    entry: &Entry,
+    iov: *const iovec,
+    count: c_int,
+) -> pool::Outcome {
     if !(0..=1024).contains(&count) {
-        return err(libc::EINVAL);
+        return Err(Errno::EINVAL);
     }
     // SAFETY: the caller's promise.
     unsafe {
         if count == 1 {
-            return write_ours(fd, entry, (*iov).iov_base.cast(), (*iov).iov_len);
+            return write_next(client, fd, entry, (*iov).iov_base.cast(), (*iov).iov_len);
         }
         let all = gather(iov, count);
-        write_ours(fd, entry, all.as_ptr(), all.len())
+        write_next(client, fd, entry, all.as_ptr(), all.len())
     }
 }
 
 pub fn lseek(fd: c_int, offset: i64, whence: c_int) -> isize {
+    if [libc::SEEK_SET, libc::SEEK_CUR].contains(&whence) {
+        return seek(fd, offset, whence);
+    }
     let Some(entry) = object(fd) else {
         return kernel_unless_hidden(fd, || raw::lseek(fd, offset, whence));
     };
@@ -484,8 +580,7 @@ pub fn lseek(fd: c_int, offset: i64, whence: c_int) -> isize {
         return err(libc::EBADF);
     }
     let target = match whence {
-        libc::SEEK_SET | libc::SEEK_CUR => return raw::lseek(fd, offset, whence),
-        libc::SEEK_END => pool::run(|client| {
+        libc::SEEK_END => pool::look(|client| {
             let size = client.get_attr(entry.ino).map_err(|error| pool::report(&error))?.size;
             (size as i64).checked_add(offset).map(|at| at as isize).ok_or(Errno::EOVERFLOW)
         }),
@@ -495,7 +590,20 @@ pub fn lseek(fd: c_int, offset: i64, whence: c_int) -> isize {
     match target {
         -4095..0 if whence == libc::SEEK_END && offset < 0 => err(libc::EINVAL),
         -4095..0 => target,
-        _ => raw::lseek(fd, target as i64, libc::SEEK_SET),
+        _ => seek(fd, target as i64, libc::SEEK_SET),
+    }
+}
+
+/// Moves an offset without asking the pool.
+fn seek(fd: i32, offset: i64, whence: i32) -> isize {
+    let guard = if fdtable::has_slot(fd) { Inside::enter(Work::Looks) } else { None };
+    match object(fd) {
+        None => kernel_unless_hidden(fd, || raw::lseek(fd, offset, whence)),
+        Some(entry) if entry.flags & libc::O_PATH != 0 => err(libc::EBADF),
+        Some(entry) => {
+            let _inside = guard.or_else(|| Inside::enter(Work::Looks));
+            description::seek(fd, &entry, offset, whence)
+        }
     }
 }
 
@@ -537,7 +645,7 @@ pub fn truncate_ours(entry: &Entry, size: i64) -> isize {
     mmap::flush(entry.ino);
     pool::run(|client| {
         let set = SetAttr { size: Some(size as u64), ..SetAttr::default() };
-        client.set_attr(entry.ino, &set, &pool::open_cred()).map_err(|error| pool::report(&error))?;
+        client.set_attr(entry.ino, &set, &cred::of_open_file()).map_err(|error| pool::report(&error))?;
         mmap::refresh(client, entry.ino, 0, 0);
         Ok(0)
     })
@@ -552,8 +660,12 @@ pub fn truncate(path: *const c_char, size: i64) -> isize {
         }
         let set = SetAttr { size: Some(size as u64), ..SetAttr::default() };
         let done = match target {
-            Target::Path { base, path, .. } => client.set_attr_at(base, path, true, &set, &pool::cred())?,
-            Target::Object { entry, .. } => Walk::Found(client.set_attr(entry.ino, &set, &pool::cred())?),
+            Target::Path { base, path, .. } => {
+                client.set_attr_at(base, path, true, &set, &cred::effective())?
+            }
+            Target::Object { entry, .. } => {
+                Walk::Found(client.set_attr(entry.ino, &set, &cred::effective())?)
+            }
         };
         if let Walk::Found(attr) = &done {
             mmap::refresh(client, attr.ino, 0, 0);

@@ -1,10 +1,10 @@
 //! What a fork means for our tables.
 //!
 //! Lock order, for the prepare step and everywhere: connecting, registry, listings, mappings,
-//! locks held, working directory. None is held while another thread's user code runs.
+//! locks held, working directory, credentials. None is held while another thread's user code runs.
 
 use crate::raw::{self, sys};
-use crate::{config, cwd, dirs, fdtable, locks, mmap, pool};
+use crate::{config, cred, cwd, dirs, fdtable, locks, mmap, pool, slots};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 /// A page that the kernel clears in every child with a copy of our memory (MADV_WIPEONFORK), however it
@@ -62,9 +62,11 @@ extern "C" fn prepare() {
     mmap::lock_for_fork();
     locks::lock_for_fork();
     cwd::lock_for_fork();
+    cred::lock_for_fork();
 }
 
 fn unlock() {
+    cred::unlock_after_fork();
     cwd::unlock_after_fork();
     locks::unlock_after_fork();
     mmap::unlock_after_fork();
@@ -95,6 +97,7 @@ pub fn became_child() {
     }
     pool::set_owner(raw::getpid());
     unlock();
+    slots::force_open_all();
     pool::drop_parents_client();
     locks::became_child();
     if UNLINKED.load(Ordering::Relaxed) && fdtable::any_open() {

@@ -11,7 +11,7 @@
 use crate::fdtable;
 use crate::locks::{self, Hold};
 use crate::raw::{self, sys};
-use crate::{config, fork, mmap, pool};
+use crate::{config, fork, mmap, pool, slots};
 use libc::c_int;
 
 /// Descriptors that a program started by exec looks through for inherited pool files.
@@ -43,7 +43,8 @@ pub fn exec_failed() {
 }
 
 fn sockets() -> impl Iterator<Item = i32> {
-    fdtable::hidden_between(0, u32::MAX).map(|fd| fd as i32).filter(|fd| !mmap::owns(*fd))
+    // The client's other descriptors (memory, files it reads directly) mean nothing to another process.
+    fdtable::hidden_between(0, u32::MAX).map(|fd| fd as i32).filter(|fd| is_socket(*fd))
 }
 
 /// In a program just started: registers what was inherited and lets the old session go.
@@ -90,6 +91,9 @@ pub fn exit(status: c_int) -> isize {
 
 /// Leaves a lock to a keeper if another process still has the description.
 fn hand_on(hold: &Hold) {
+    if slots::is_lazy(&hold.entry) {
+        return locks::drop_hold(hold);
+    }
     let Some(watch) = Watch::on(hold) else { return };
     if watch.description_is_gone(0) {
         locks::drop_hold(hold);

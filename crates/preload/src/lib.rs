@@ -16,7 +16,9 @@ mod at;
 mod attrs;
 mod cancel;
 mod config;
+mod cred;
 mod cwd;
+mod description;
 mod dirs;
 mod elf;
 mod exec;
@@ -36,7 +38,12 @@ mod paths;
 mod placeholder;
 mod pool;
 mod raw;
+mod real;
+mod sharing;
+mod signals;
+mod slots;
 mod stack;
+mod standin;
 
 #[global_allocator]
 static HEAP: heap::Heap = heap::Heap;
@@ -49,6 +56,7 @@ extern "C" fn start() {
         fork::own(raw::getpid());
         fork::register();
         patch::install(list::LIST);
+        real::resolve();
         keep::take_over();
     }
 }

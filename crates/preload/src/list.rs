@@ -2,7 +2,9 @@
 //! `docs/guide/preload-calls.md`.
 
 use crate::attrs::Where;
-use crate::{attrs, dirs, exec, files, keep, locks, misc, mmap, pool, raw};
+use crate::real::real;
+use crate::signals::OldStyle;
+use crate::{attrs, cred, dirs, exec, files, keep, locks, misc, mmap, raw, sharing, signals};
 use libc::{AT_EACCESS, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_NOFOLLOW};
 use libc::{c_char, c_int, c_long, c_uint, c_void, iovec, mode_t, off_t, stat, statfs, timespec, timeval};
 use std::ffi::CStr;
@@ -230,7 +232,7 @@ doors! {
         "as utime" ""
     Both ["futimens"] (fd: c_int, times: *const timespec)
         { attrs::utimensat(fd, std::ptr::null(), times, 0) } "as utime" ""
-    Both ["umask"] (mask: mode_t) { pool::umask(mask) } "applied when the client creates" ""
+    Both ["umask"] (mask: mode_t) { cred::umask(mask) } "applied when the client creates" ""
     Both ["statfs" "statfs64" "__statfs"] (path: Path, out: *mut statfs) { attrs::statfs(path, out) }
         "space of the whole pool; statvfs and pathconf too" ""
     Both ["fstatfs" "fstatfs64"] (fd: c_int, out: *mut statfs) { attrs::fstatfs(fd, out) }
@@ -332,9 +334,62 @@ doors! {
     Both ["fexecve"] (fd: c_int, argv: Strings, envp: Strings)
         { exec::execveat(fd, c"".as_ptr(), argv, envp, libc::AT_EMPTY_PATH) } "as execve" "as execve"
     Both ["_exit" "_Exit"] (status: c_int) { keep::exit(status) } "shared mappings are written back; flock locks that others share are handed on" ""
-    Export ["vfork" "__vfork"] () { libc::fork() as isize } "done as fork" ""
+    Export ["vfork" "__vfork"] () { raw::from_libc(libc::fork() as isize) } "done as fork" ""
+    Export ["_Fork"] () { sharing::bare_fork() } "as fork" ""
+    Export ["clone" "__clone"]
+        (function: usize, stack: usize, flags: c_int, a: usize, b: usize, c: usize, d: usize)
+        { sharing::clone(function, stack, flags, [a, b, c, d]) }
+        "the child shares what is open, with its offsets" ""
+    Export ["posix_spawn"] (pid: usize, path: usize, a: usize, b: usize, c: usize, d: usize)
+        { sharing::spawn(false, pid, path, [a, b, c, d]) } "as clone; see execve" ""
+    Export ["posix_spawnp"] (pid: usize, file: usize, a: usize, b: usize, c: usize, d: usize)
+        { sharing::spawn(true, pid, file, [a, b, c, d]) } "as posix_spawn" ""
+    Export ["system"] (command: Path) { sharing::system(command) } "as posix_spawn" ""
+    Export ["popen" "_IO_popen"] (command: Path, mode: Path) { sharing::popen(command, mode) }
+        "as posix_spawn" ""
+    Export ["wordexp"] (words: Path, out: *mut c_void, flags: c_int) { sharing::wordexp(words, out, flags) }
+        "as posix_spawn" ""
+    Export ["unshare"] (flags: c_int) { sharing::unshare(flags) } "as clone; ids are asked for again" ""
+    Export ["sendmsg"] (fd: c_int, message: *const libc::msghdr, flags: c_int)
+        { sharing::sendmsg(fd, message, flags) }
+        "pool descriptors can be passed on; they share their offset" ""
+    Export ["sendmmsg"] (fd: c_int, all: *mut libc::mmsghdr, count: c_uint, flags: c_int)
+        { sharing::sendmmsg(fd, all, count, flags) } "as sendmsg" ""
     Export ["recvmsg"] (fd: c_int, message: *mut libc::msghdr, flags: c_int)
         { misc::recvmsg(fd, message, flags) } "received pool descriptors are recognised" ""
+
+    Export ["sigaction" "__sigaction"]
+        (signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction)
+        { signals::sigaction(signal, new, old) }
+        "noted: signals wait during calls on the pool when the program has handlers" ""
+    Export ["signal" "bsd_signal" "ssignal"] (signal: c_int, handler: usize)
+        { signals::signal(OldStyle::Signal, signal, handler) } "as sigaction" ""
+    Export ["sysv_signal" "__sysv_signal"] (signal: c_int, handler: usize)
+        { signals::signal(OldStyle::SysvSignal, signal, handler) } "as sigaction" ""
+    Export ["sigset"] (signal: c_int, handler: usize)
+        { signals::signal(OldStyle::Sigset, signal, handler) } "as sigaction" ""
+    Export ["setuid"] (id: c_uint) { cred::changing(|| real!(SETUID(id) as fn(c_uint) -> c_int)) }
+        "noted: ids are asked for again" ""
+    Export ["setgid"] (id: c_uint) { cred::changing(|| real!(SETGID(id) as fn(c_uint) -> c_int)) }
+        "as setuid" ""
+    Export ["seteuid"] (id: c_uint) { cred::changing(|| real!(SETEUID(id) as fn(c_uint) -> c_int)) }
+        "as setuid" ""
+    Export ["setegid"] (id: c_uint) { cred::changing(|| real!(SETEGID(id) as fn(c_uint) -> c_int)) }
+        "as setuid" ""
+    Export ["setreuid"] (a: c_uint, b: c_uint)
+        { cred::changing(|| real!(SETREUID(a, b) as fn(c_uint, c_uint) -> c_int)) } "as setuid" ""
+    Export ["setregid"] (a: c_uint, b: c_uint)
+        { cred::changing(|| real!(SETREGID(a, b) as fn(c_uint, c_uint) -> c_int)) } "as setuid" ""
+    Export ["setresuid"] (a: c_uint, b: c_uint, c: c_uint)
+        { cred::changing(|| real!(SETRESUID(a, b, c) as fn(c_uint, c_uint, c_uint) -> c_int)) } "as setuid" ""
+    Export ["setresgid"] (a: c_uint, b: c_uint, c: c_uint)
+        { cred::changing(|| real!(SETRESGID(a, b, c) as fn(c_uint, c_uint, c_uint) -> c_int)) } "as setuid" ""
+    Export ["setgroups"] (count: usize, groups: usize)
+        { cred::changing(|| real!(SETGROUPS(count, groups) as fn(usize, usize) -> c_int)) } "as setuid" ""
+    Export ["initgroups"] (user: Path, group: c_uint)
+        { cred::changing(|| real!(INITGROUPS(user, group) as fn(Path, c_uint) -> c_int)) } "as setuid" ""
+    Export ["setns"] (fd: c_int, kind: c_int)
+        { cred::changing(|| real!(SETNS(fd, kind) as fn(c_int, c_int) -> c_int)) } "as setuid" ""
 
     Both ["bind"] (fd: c_int, address: *const libc::sockaddr, len: c_uint)
         { misc::socket_path(libc::SYS_bind, fd, address, len) } "" "Unix sockets in the pool: EOPNOTSUPP"

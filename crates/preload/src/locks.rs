@@ -2,10 +2,10 @@
 
 use crate::fdtable::Entry;
 use crate::files::{kernel_unless_hidden, object};
-use crate::inside::Inside;
+use crate::inside::{Inside, Work};
 use crate::lock::ForkLock;
 use crate::raw::{self, err, sys};
-use crate::{cancel, pool};
+use crate::{cancel, files, pool};
 use libc::c_int;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use tidepool_client::{Client, FsError, LockKind, LockMode, LockOwner, LockRange};
@@ -101,6 +101,11 @@ pub fn became_child() {
     HOLDS.lock().clear();
 }
 
+/// True when this process has locked by description, ever.
+pub fn any_by_description() -> bool {
+    FLOCK_USED.load(Ordering::Relaxed)
+}
+
 pub fn holds_any() -> bool {
     FLOCK_USED.load(Ordering::Relaxed) && !HOLDS.lock().is_empty()
 }
@@ -110,7 +115,7 @@ pub fn take_holds() -> Vec<Hold> {
 }
 
 fn note(entry: &Entry, mode: LockMode) {
-    let _inside = Inside::enter();
+    let _inside = Inside::enter(Work::Looks);
     let mut holds = HOLDS.lock();
     holds.retain(|hold| hold.entry.description != entry.description);
     if mode != LockMode::Unlock {
@@ -209,7 +214,7 @@ fn test(wish: &Wish, out: &mut libc::flock) -> isize {
 fn range_of(fd: i32, entry: &Entry, lock: &libc::flock) -> Result<LockRange, isize> {
     let base = match i32::from(lock.l_whence) {
         libc::SEEK_SET => 0,
-        libc::SEEK_CUR => raw::lseek(fd, 0, libc::SEEK_CUR) as i64,
+        libc::SEEK_CUR => files::lseek(fd, 0, libc::SEEK_CUR) as i64,
         libc::SEEK_END => {
             let ask = |client: &Client| client.get_attr(entry.ino).map(|attr| attr.size as isize);
             match pool::run(|client| ask(client).map_err(|error| pool::report(&error))) {

@@ -3,11 +3,13 @@
 
 use crate::at::{Target, at};
 use crate::fdtable::{self, Entry};
-use crate::files::{self, kernel_unless_hidden, object};
-use crate::inside::inside;
+use crate::files::{self, kernel_unless_hidden, object, on_object};
+use crate::inside::{Inside, Work, inside};
 use crate::paths::{self, Place};
 use crate::raw::{self, err, sys};
-use crate::{attrs, cancel, config, dirs, exec, keep, locks, mmap, pool};
+use crate::{
+    attrs, cancel, config, cred, description, dirs, exec, keep, locks, mmap, pool, sharing, signals,
+};
 use libc::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tidepool_client::{Client, Walk};
@@ -25,20 +27,21 @@ pub unsafe fn fcntl(fd: c_int, command: c_int, arg: usize) -> isize {
         return kernel_unless_hidden(fd, kernel);
     };
     match command {
-        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
-            let new = kernel();
-            if new >= 0 {
-                fdtable::duplicate(fd, new as i32);
-            }
-            new
-        }
-        libc::F_GETFD | libc::F_SETFD | libc::F_SETFL => kernel(),
-        libc::F_GETFL => status_flags(&entry, kernel()),
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => fdtable::duplicate(fd, kernel),
+        libc::F_GETFD => kernel(),
+        libc::F_SETFD => guarded(|| description::set_cloexec(fd, &entry, arg)),
+        libc::F_SETFL => guarded(|| description::set_status(fd, &entry, arg as i32)),
+        libc::F_GETFL => status_flags(&entry, guarded(|| description::status(fd, &entry))),
         libc::F_GETLK | libc::F_SETLK | libc::F_SETLKW => lock(fd, &entry, command, arg),
         libc::F_OFD_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW => lock(fd, &entry, command, arg),
-        libc::F_GETOWN | libc::F_SETOWN => kernel(),
+        libc::F_GETOWN | libc::F_SETOWN => sharing::kernel_owned(fd, kernel),
         _ => err(libc::EINVAL),
     }
+}
+
+fn guarded(work: impl FnOnce() -> isize) -> isize {
+    let _inside = Inside::enter(Work::Looks);
+    work()
 }
 
 fn lock(fd: i32, entry: &Entry, command: i32, arg: usize) -> isize {
@@ -74,13 +77,14 @@ fn status_flags(entry: &Entry, kernel: isize) -> isize {
 pub fn ioctl(fd: c_int, request: u64, arg: usize) -> isize {
     const FICLONE: u64 = 0x4004_9409;
     const FICLONERANGE: u64 = 0x4020_940d;
-    if object(fd).is_none() {
+    let Some(entry) = object(fd) else {
         // SAFETY: the caller's arguments.
         return kernel_unless_hidden(fd, || unsafe { sys!(libc::SYS_ioctl, fd, request, arg) });
-    }
+    };
+    let close_on_exec = |flags: i32| guarded(|| description::set_cloexec(fd, &entry, flags as usize));
     match request {
-        libc::FIOCLEX => raw::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC as usize),
-        libc::FIONCLEX => raw::fcntl(fd, libc::F_SETFD, 0),
+        libc::FIOCLEX => close_on_exec(libc::FD_CLOEXEC),
+        libc::FIONCLEX => close_on_exec(0),
         FICLONE | FICLONERANGE => err(libc::EOPNOTSUPP),
         _ => err(libc::ENOTTY),
     }
@@ -142,60 +146,53 @@ pub fn splice(number: i64, args: [usize; 6], fds: [usize; 2]) -> isize {
 /// # Safety
 /// The arguments of `read`.
 pub unsafe fn read(fd: c_int, buf: *mut u8, count: usize, cancellable: bool) -> isize {
-    // SAFETY: the caller's arguments.
-    let kernel = || unsafe { sys!(libc::SYS_read, fd, buf, count) };
-    let blocking = || if cancellable { cancel::point(&kernel) } else { kernel() };
-    if fdtable::surely_foreign(fd) {
-        return blocking();
-    }
-    match fdtable::ours(fd) {
-        // SAFETY: the caller's promise.
-        Some(entry) => unsafe { files::read_ours(fd, &entry, buf, count) },
-        None => kernel_unless_hidden(fd, blocking),
-    }
+    // SAFETY: the caller's promise.
+    let work = |client: &Client, entry: &Entry| unsafe { files::read_next(client, fd, entry, buf, count) };
+    on_object(fd, Work::Looks, work).unwrap_or_else(|| {
+        // SAFETY: the caller's arguments.
+        let kernel = || unsafe { sys!(libc::SYS_read, fd, buf, count) };
+        kernel_unless_hidden(fd, || if cancellable { cancel::point(&kernel) } else { kernel() })
+    })
 }
 
 /// # Safety
 /// The arguments of `write`.
 pub unsafe fn write(fd: c_int, buf: *const u8, count: usize, cancellable: bool) -> isize {
-    // SAFETY: the caller's arguments.
-    let kernel = || unsafe { sys!(libc::SYS_write, fd, buf, count) };
-    let blocking = || if cancellable { cancel::point(&kernel) } else { kernel() };
-    if fdtable::surely_foreign(fd) {
-        return blocking();
-    }
-    match fdtable::ours(fd) {
-        // SAFETY: the caller's promise.
-        Some(entry) => unsafe { files::write_ours(fd, &entry, buf, count) },
-        None => kernel_unless_hidden(fd, blocking),
-    }
+    // SAFETY: the caller's promise.
+    let work = |client: &Client, entry: &Entry| unsafe { files::write_next(client, fd, entry, buf, count) };
+    on_object(fd, Work::Looks, work).unwrap_or_else(|| {
+        // SAFETY: the caller's arguments.
+        let kernel = || unsafe { sys!(libc::SYS_write, fd, buf, count) };
+        kernel_unless_hidden(fd, || if cancellable { cancel::point(&kernel) } else { kernel() })
+    })
 }
 
 /// # Safety
 /// The arguments of `pread`.
 pub unsafe fn pread(fd: c_int, buf: *mut u8, count: usize, offset: i64) -> isize {
-    match object(fd) {
-        None => kernel_unless_hidden(fd, || {
-            // SAFETY: the caller's arguments.
-            cancel::point(&|| unsafe { sys!(libc::SYS_pread64, fd, buf, count, offset) })
-        }),
-        Some(_) if offset < 0 => err(libc::EINVAL),
+    let work = |client: &Client, entry: &Entry| match u64::try_from(offset) {
         // SAFETY: the caller's promise.
-        Some(entry) => unsafe { files::read_at(&entry, buf, count, offset as u64) },
-    }
+        Ok(offset) => unsafe { files::read_at(client, entry, buf, count, offset) },
+        Err(_) => Err(Errno::EINVAL),
+    };
+    on_object(fd, Work::Looks, work).unwrap_or_else(|| {
+        // SAFETY: the caller's arguments.
+        let kernel = || unsafe { sys!(libc::SYS_pread64, fd, buf, count, offset) };
+        kernel_unless_hidden(fd, || cancel::point(&kernel))
+    })
 }
 
 /// # Safety
 /// The arguments of `pwrite`.
 pub unsafe fn pwrite(fd: c_int, buf: *const u8, count: usize, offset: i64) -> isize {
-    match object(fd) {
-        None => kernel_unless_hidden(fd, || {
-            // SAFETY: the caller's arguments.
-            cancel::point(&|| unsafe { sys!(libc::SYS_pwrite64, fd, buf, count, offset) })
-        }),
-        // SAFETY: the caller's promise.
-        Some(entry) => unsafe { files::pwrite_ours(fd, &entry, buf, count, offset) },
-    }
+    // SAFETY: the caller's promise.
+    let work =
+        |client: &Client, entry: &Entry| unsafe { files::put_at(client, fd, entry, buf, count, offset) };
+    on_object(fd, Work::Looks, work).unwrap_or_else(|| {
+        // SAFETY: the caller's arguments.
+        let kernel = || unsafe { sys!(libc::SYS_pwrite64, fd, buf, count, offset) };
+        kernel_unless_hidden(fd, || cancel::point(&kernel))
+    })
 }
 
 /// `readv`, `preadv` and `preadv2`; offset -1 is the descriptor's own.
@@ -203,26 +200,26 @@ pub unsafe fn pwrite(fd: c_int, buf: *const u8, count: usize, offset: i64) -> is
 /// # Safety
 /// The arguments of `preadv2`.
 pub unsafe fn readv(fd: c_int, iov: *const libc::iovec, count: c_int, offset: i64, flags: c_int) -> isize {
-    let Some(entry) = object(fd) else {
-        return kernel_unless_hidden(fd, || {
-            vectored(libc::SYS_readv, libc::SYS_preadv2, fd, iov, count, offset, flags)
-        });
-    };
-    if flags & !(libc::RWF_HIPRI | libc::RWF_SYNC | libc::RWF_DSYNC) != 0 {
-        return err(libc::EOPNOTSUPP);
-    }
     let mut at = offset;
-    // SAFETY: the caller's promise.
-    unsafe {
-        files::each_buffer(iov, count, &mut |base, len| {
-            if offset == -1 {
-                return files::read_ours(fd, &entry, base, len);
-            }
-            let n = files::read_at(&entry, base, len, at as u64);
-            at += n.max(0) as i64;
-            n
+    let work = |client: &Client, entry: &Entry| {
+        may_be_flagged(flags)?;
+        // SAFETY: the caller's promise.
+        unsafe {
+            files::each_buffer(iov, count, &mut |base, len| {
+                if offset == -1 {
+                    return files::read_next(client, fd, entry, base, len);
+                }
+                let n = files::read_at(client, entry, base, len, at as u64)?;
+                at += n as i64;
+                Ok(n)
+            })
+        }
+    };
+    on_object(fd, Work::Looks, work).unwrap_or_else(|| {
+        kernel_unless_hidden(fd, || {
+            vectored(libc::SYS_readv, libc::SYS_preadv2, fd, iov, count, offset, flags)
         })
-    }
+    })
 }
 
 /// `writev`, `pwritev` and `pwritev2`.
@@ -230,26 +227,32 @@ pub unsafe fn readv(fd: c_int, iov: *const libc::iovec, count: c_int, offset: i6
 /// # Safety
 /// The arguments of `pwritev2`.
 pub unsafe fn writev(fd: c_int, iov: *const libc::iovec, count: c_int, offset: i64, flags: c_int) -> isize {
-    let Some(entry) = object(fd) else {
-        return kernel_unless_hidden(fd, || {
-            vectored(libc::SYS_writev, libc::SYS_pwritev2, fd, iov, count, offset, flags)
-        });
-    };
-    if flags & !(libc::RWF_HIPRI | libc::RWF_SYNC | libc::RWF_DSYNC) != 0 {
-        return err(libc::EOPNOTSUPP);
-    }
     let mut at = offset;
-    // SAFETY: the caller's promise.
-    unsafe {
-        if offset == -1 {
-            return files::writev_ours(fd, &entry, iov, count);
+    let work = |client: &Client, entry: &Entry| {
+        may_be_flagged(flags)?;
+        // SAFETY: the caller's promise.
+        unsafe {
+            if offset == -1 {
+                return files::write_all_next(client, fd, entry, iov, count);
+            }
+            files::each_buffer(iov, count, &mut |base, len| {
+                let n = files::put_at(client, fd, entry, base, len, at)?;
+                at += n as i64;
+                Ok(n)
+            })
         }
-        files::each_buffer(iov, count, &mut |base, len| {
-            let n = files::pwrite_ours(fd, &entry, base, len, at);
-            at += n.max(0) as i64;
-            n
+    };
+    on_object(fd, Work::Changes, work).unwrap_or_else(|| {
+        kernel_unless_hidden(fd, || {
+            vectored(libc::SYS_writev, libc::SYS_pwritev2, fd, iov, count, offset, flags)
         })
-    }
+    })
+}
+
+/// Flags of `preadv2` and `pwritev2` that change nothing here.
+fn may_be_flagged(flags: c_int) -> Result<(), Errno> {
+    let harmless = libc::RWF_HIPRI | libc::RWF_SYNC | libc::RWF_DSYNC;
+    if flags & !harmless == 0 { Ok(()) } else { Err(Errno::EOPNOTSUPP) }
 }
 
 fn vectored(
@@ -339,7 +342,7 @@ const SUN_PATH: usize = 2;
 pub static REAL_RECVMSG: AtomicUsize = AtomicUsize::new(0);
 
 /// # Safety
-/// The arguments of `recvmsg`. The result is libc's, with `errno` set.
+/// The arguments of `recvmsg`.
 pub unsafe fn recvmsg(fd: c_int, message: *mut libc::msghdr, flags: c_int) -> isize {
     type Real = unsafe extern "C-unwind" fn(c_int, *mut libc::msghdr, c_int) -> isize;
     let real = REAL_RECVMSG.load(Ordering::Relaxed);
@@ -347,7 +350,7 @@ pub unsafe fn recvmsg(fd: c_int, message: *mut libc::msghdr, flags: c_int) -> is
     let result = unsafe {
         match std::mem::transmute::<usize, Option<Real>>(real) {
             Some(real) => real(fd, message, flags),
-            None => raw::to_libc(sys!(libc::SYS_recvmsg, fd, message, flags)),
+            None => return sys!(libc::SYS_recvmsg, fd, message, flags),
         }
     };
     // SAFETY: filled in by the kernel.
@@ -355,7 +358,7 @@ pub unsafe fn recvmsg(fd: c_int, message: *mut libc::msghdr, flags: c_int) -> is
         // SAFETY: as above.
         unsafe { received(message) };
     }
-    result
+    raw::from_libc(result)
 }
 
 /// # Safety
@@ -434,6 +437,10 @@ pub unsafe fn by_number(n: i64, a: [usize; 6]) -> isize {
                 exec::execveat(fd, path(1), a[2] as *const _, a[3] as *const _, a[4] as i32)
             }
             libc::SYS_exit_group => keep::exit(a[0] as i32),
+            libc::SYS_fork | libc::SYS_vfork | libc::SYS_clone | libc::SYS_clone3 => sharing::by_number(n, a),
+            libc::SYS_sendmsg | libc::SYS_sendmmsg => sharing::send_by_number(n, a),
+            libc::SYS_rt_sigaction => signals::by_number(a),
+            _ if cred::changes(n) => cred::by_number(n, a),
             _ => raw::syscall6(n, a[0], a[1], a[2], a[3], a[4], a[5]),
         }
     }

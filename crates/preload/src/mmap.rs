@@ -337,7 +337,8 @@ fn changed(now: &[u8], then: &[u8]) -> Option<(usize, usize)> {
     Some((first, last))
 }
 
-fn flush_ino(client: &Client, ino: Ino) -> Result<(), Errno> {
+/// Writes back what the program changed through mappings of `ino`; inside the guard.
+pub fn flush_ino(client: &Client, ino: Ino) -> Result<(), Errno> {
     if !any() {
         return Ok(());
     }
@@ -345,7 +346,7 @@ fn flush_ino(client: &Client, ino: Ino) -> Result<(), Errno> {
     all.iter_mut().filter(|shared| shared.ino == ino).try_for_each(|shared| shared.flush(client))
 }
 
-/// Writes back what the program changed through mappings of `ino`.
+/// The same, outside.
 pub fn flush(ino: Ino) {
     if any() && !inside() {
         pool::run(|client| flush_ino(client, ino).map(|()| 0));

@@ -1,4 +1,5 @@
-//! Placeholder descriptors: sealed memfds that stand for open pool objects.
+//! Placeholder descriptors: sealed memfds that stand for open pool objects which several processes may
+//! share. (What only this process has open needs none: `standin.rs`.)
 //!
 //! The kernel keeps what descriptors share (offset, status flags, duplicates, inheritance); the memfd's
 //! content says which object it is. The seals keep a stray write from destroying the record and tell
@@ -13,8 +14,8 @@ use tidepool_types::{Ino, InstanceId};
 const MAGIC: &[u8; 8] = b"TIDEPLFD";
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 60;
-const PATH_MAX: usize = 4096;
-const SEALS: i32 = libc::F_SEAL_SEAL | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE;
+pub const PATH_MAX: usize = 4096;
+pub const SEALS: i32 = libc::F_SEAL_SEAL | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE;
 
 /// Names one open file description over all processes that share it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -51,34 +52,51 @@ pub fn create(record: &Record, path: &[u8], cloexec: bool) -> isize {
     }
 }
 
+/// Makes a placeholder that takes over a description with this offset and these status flags. It is closed
+/// on exec, whatever the numbers are that it is for.
+pub fn create_at(record: &Record, path: &[u8], offset: i64, status: i32) -> isize {
+    let fd = crate::standin::with_spares(|| create(record, path, true));
+    if fd >= 0 {
+        raw::lseek(fd as i32, offset, libc::SEEK_SET);
+        if status != 0 {
+            raw::fcntl(fd as i32, libc::F_SETFL, status as usize);
+        }
+    }
+    fd
+}
+
 /// Opens the memfd through its name in /proc and puts the result in its place.
 ///
 /// The kernel moves the offset of a file under a lock only when the file was opened by
 /// name: on a bare memfd, concurrent relative seeks lose steps (seen on Linux 6.18), and
 /// with them ranges that threads and processes reserve for their writes.
 fn open_again(memfd: i32, cloexec: bool) -> isize {
-    let mut name = [0u8; 32];
+    let cloexec = if cloexec { libc::O_CLOEXEC } else { 0 };
+    let again = open_by_name(memfd, libc::O_RDWR | cloexec);
+    if again < 0 {
+        raw::close(memfd);
+        return again;
+    }
+    // The program expects the lowest free number, which the memfd has.
+    // SAFETY: no pointers.
+    let placed = unsafe { sys!(libc::SYS_dup3, again, memfd, cloexec) };
+    raw::close(again as i32);
+    if placed < 0 {
+        raw::close(memfd);
+    }
+    placed
+}
+
+/// Opens what `fd` has open once more, by its name in /proc.
+pub fn open_by_name(fd: i32, flags: i32) -> isize {
+    let mut name = [0u8; 40];
     let mut digits = [0u8; 20];
     let prefix = b"/proc/self/fd/";
-    let number = raw::decimal(memfd as u64, &mut digits);
+    let number = raw::decimal(fd as u64, &mut digits);
     name[..prefix.len()].copy_from_slice(prefix);
     name[prefix.len()..prefix.len() + number.len()].copy_from_slice(number);
-    let flags = libc::O_RDWR | if cloexec { libc::O_CLOEXEC } else { 0 };
-    // SAFETY: the name ends in zeros; dup3 and close take no pointers.
-    unsafe {
-        let again = sys!(libc::SYS_openat, libc::AT_FDCWD, name.as_ptr(), flags, 0);
-        if again < 0 {
-            raw::close(memfd);
-            return again;
-        }
-        // The program expects the lowest free number, which the memfd has.
-        let placed = sys!(libc::SYS_dup3, again, memfd, flags & libc::O_CLOEXEC);
-        raw::close(again as i32);
-        if placed < 0 {
-            raw::close(memfd);
-        }
-        placed
-    }
+    // SAFETY: the name ends in zeros.
+    unsafe { sys!(libc::SYS_openat, libc::AT_FDCWD, name.as_ptr(), flags, 0) }
 }
 
 /// The record of `fd`, if it is a placeholder (of any pool).

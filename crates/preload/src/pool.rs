@@ -5,16 +5,16 @@
 //! memory with descriptors of its own. The last may change nothing here and uses a client of its own
 //! for each call.
 
-use crate::inside::Inside;
+use crate::inside::{self, Inside, Work};
 use crate::lock::ForkLock;
 use crate::placeholder::DescriptionId;
 use crate::raw::{self, sys};
-use crate::{config, fdtable, fork, mmap, stack};
+use crate::{config, fdtable, fork, mmap, stack, standin};
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use tidepool_client::{Client, Cred, FsError};
+use tidepool_client::{Client, FsError};
 use tidepool_types::{Errno, Ino, InstanceId};
 
 /// What handlers return inside: the call's value, or an error number.
@@ -27,14 +27,22 @@ static CLIENT: AtomicPtr<Client> = AtomicPtr::new(std::ptr::null_mut());
 static PARENT: AtomicPtr<Client> = AtomicPtr::new(std::ptr::null_mut());
 static CONNECTING: ForkLock<()> = ForkLock::new(());
 
-/// True in a child that runs in the memory of the owner.
+/// True in a child that runs in the memory of the owner. Outside the guard this costs a system call, which
+/// is the only safe answer: such a child has its parent's thread-local storage too.
+#[inline]
 pub fn in_shared_child() -> bool {
+    inside::in_shared_child().unwrap_or_else(ask)
+}
+
+#[inline]
+fn ask() -> bool {
     let pid = raw::getpid();
-    let owner = OWNER.load(Ordering::Relaxed);
-    if owner == pid {
-        return false;
-    }
-    if owner == 0 {
+    OWNER.load(Ordering::Relaxed) != pid && is_shared_child(pid)
+}
+
+#[cold]
+fn is_shared_child(pid: i32) -> bool {
+    if OWNER.load(Ordering::Relaxed) == 0 {
         fork::own(pid);
         return false;
     }
@@ -51,7 +59,16 @@ pub fn set_owner(pid: i32) {
 
 /// Runs `work` inside the guard with the client; a negative error number on failure.
 pub fn run(work: impl FnOnce(&Client) -> Outcome) -> isize {
-    let Some(_inside) = Inside::enter() else { return raw::err(libc::EDEADLK) };
+    run_as(Work::Changes, work)
+}
+
+/// The same for work that changes nothing in the pool.
+pub fn look(work: impl FnOnce(&Client) -> Outcome) -> isize {
+    run_as(Work::Looks, work)
+}
+
+pub fn run_as(kind: Work, work: impl FnOnce(&Client) -> Outcome) -> isize {
+    let Some(_inside) = Inside::enter(kind) else { return raw::err(libc::EDEADLK) };
     run_inside(work)
 }
 
@@ -106,6 +123,7 @@ fn client() -> Result<&'static Client, Errno> {
         for ino in fdtable::open_objects() {
             let _ = client.reopen(ino);
         }
+        CHUNK_BYTES.store(u64::from(client.pool().chunk_size), Ordering::Relaxed);
         CLIENT.store(Box::leak(Box::new(client)), Ordering::Release);
     }
     // SAFETY: as above.
@@ -141,17 +159,28 @@ pub fn report(error: &FsError) -> Errno {
     error.errno()
 }
 
-/// Moves a client's socket above the numbers that programs expect for themselves.
-fn place_descriptor(fd: OwnedFd) -> OwnedFd {
+static CHUNK_BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// Is a write up to byte `end` a single request? Then no signal can end it half done.
+pub fn is_one_step(end: u64) -> bool {
+    end <= CHUNK_BYTES.load(Ordering::Relaxed)
+}
+
+/// Where the client's own descriptors start: above the numbers that programs expect for themselves.
+pub fn lowest_of_ours() -> usize {
     /// Where select()'s sets end; programs rarely look up here.
     const TOP: u64 = 1024;
     const ROOM: u64 = 96;
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: writes the given struct.
     unsafe { sys!(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, 0, &raw mut limit) };
-    let lowest = limit.rlim_cur.min(TOP).saturating_sub(ROOM).max(64);
+    limit.rlim_cur.min(TOP).saturating_sub(ROOM).max(64) as usize
+}
+
+/// Moves a client's socket there.
+fn place_descriptor(fd: OwnedFd) -> OwnedFd {
     let old = fd.into_raw_fd();
-    let moved = raw::fcntl(old, libc::F_DUPFD_CLOEXEC, lowest as usize);
+    let moved = raw::fcntl(old, libc::F_DUPFD_CLOEXEC, lowest_of_ours());
     let kept = if moved >= 0 {
         raw::close(old);
         moved as i32
@@ -168,7 +197,9 @@ fn place_descriptor(fd: OwnedFd) -> OwnedFd {
 /// After a fork, in the child: the parent's sockets are closed (or its session would live as long as we
 /// do) and its client is kept for its configuration only.
 pub fn drop_parents_client() {
-    for fd in fdtable::hidden_between(0, u32::MAX).filter(|fd| !mmap::owns(*fd as i32)) {
+    for fd in fdtable::hidden_between(0, u32::MAX)
+        .filter(|fd| !mmap::owns(*fd as i32) && !standin::owns(*fd as i32))
+    {
         raw::close(fd as i32);
         fdtable::unhide(fd as i32);
     }
@@ -202,7 +233,7 @@ pub fn register(ino: Ino) {
 /// The last descriptor of an open file description of this process is gone.
 pub fn release(ino: Ino) {
     if connected() {
-        run(|client| {
+        look(|client| {
             client.release(ino);
             Ok(0)
         });
@@ -215,60 +246,6 @@ pub fn lock_for_fork() {
 
 pub fn unlock_after_fork() {
     CONNECTING.force_open();
-}
-
-static UMASK: AtomicU32 = AtomicU32::new(u32::MAX);
-
-/// `umask`, remembered: the kernel tells it only by changing it.
-pub fn umask(mask: u32) -> isize {
-    // SAFETY: no pointers.
-    let old = unsafe { sys!(libc::SYS_umask, mask) };
-    if !in_shared_child() {
-        UMASK.store(mask & 0o777, Ordering::Relaxed);
-    }
-    old
-}
-
-fn current_umask() -> u32 {
-    let known = UMASK.load(Ordering::Relaxed);
-    if known != u32::MAX {
-        return known;
-    }
-    // SAFETY: no pointers. Another thread that creates a file in this instant gets the stricter mask.
-    unsafe {
-        let mask = sys!(libc::SYS_umask, 0o77) as u32;
-        sys!(libc::SYS_umask, mask);
-        UMASK.store(mask, Ordering::Relaxed);
-        mask
-    }
-}
-
-/// On whose behalf a call is made, by effective ids.
-pub fn cred() -> Cred {
-    // SAFETY: no pointers.
-    let (uid, gid) = unsafe { (sys!(libc::SYS_geteuid) as u32, sys!(libc::SYS_getegid) as u32) };
-    cred_of(uid, gid)
-}
-
-/// By real ids, for `access`.
-pub fn real_cred() -> Cred {
-    // SAFETY: no pointers.
-    let (uid, gid) = unsafe { (sys!(libc::SYS_getuid) as u32, sys!(libc::SYS_getgid) as u32) };
-    cred_of(uid, gid)
-}
-
-fn cred_of(uid: u32, gid: u32) -> Cred {
-    let mut groups = Vec::new();
-    if uid != 0 {
-        // SAFETY: the first call only counts; the second fills what was reserved.
-        unsafe {
-            let count = sys!(libc::SYS_getgroups, 0, 0).max(0) as usize;
-            groups.resize(count, 0u32);
-            let got = sys!(libc::SYS_getgroups, count, groups.as_mut_ptr()).max(0);
-            groups.truncate(got as usize);
-        }
-    }
-    Cred { uid, gid, groups, umask: current_umask() }
 }
 
 static SEED: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
@@ -346,9 +323,4 @@ fn random_of_boot() -> u64 {
 
 pub fn random_number() -> u64 {
     u64::from_le_bytes(random())
-}
-
-/// For calls on descriptors whose rights were settled at open, such as ftruncate.
-pub fn open_cred() -> Cred {
-    Cred { uid: 0, gid: 0, groups: Vec::new(), umask: 0 }
 }

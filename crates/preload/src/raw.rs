@@ -59,6 +59,15 @@ pub fn to_libc(result: isize) -> isize {
     -1
 }
 
+/// What a function of libc returned, as a handler's result: `-errno` for -1.
+pub fn from_libc(result: isize) -> isize {
+    if result != -1 {
+        return result;
+    }
+    // SAFETY: errno's address is valid in every thread.
+    -(unsafe { *libc::__errno_location() } as isize)
+}
+
 pub fn getpid() -> i32 {
     // SAFETY: no arguments.
     unsafe { sys!(libc::SYS_getpid) as i32 }

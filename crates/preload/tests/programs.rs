@@ -117,6 +117,13 @@ fn descriptors() {
     Pool::start("descriptors").run_c("descriptors");
 }
 
+/// Offsets are shared with whoever shares a file: forked children, programs run by exec and posix_spawn,
+/// receivers of messages, threads; also out of 10,000 files, and while other threads read.
+#[test]
+fn sharing() {
+    Pool::start("sharing").run_c("sharing");
+}
+
 #[test]
 fn threads_forks_signals_cancellation() {
     Pool::start("threads").run_c("threads");
