@@ -2,7 +2,6 @@
 
 use crate::direct::Direct;
 use crate::dirs::DirCache;
-use crate::known::KnownNames;
 use crate::{FsError, PoolFile, PoolMode};
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -64,7 +63,8 @@ pub struct Client {
     next_id: AtomicU64,
     pub(crate) dirs: DirCache,
     pub(crate) direct: Direct,
-    pub(crate) names: KnownNames,
+    /// Questions answered by a look at a board.
+    pub(crate) looks: AtomicU64,
     /// Handles held, to register them again with a restarted daemon.
     pub(crate) handles: Mutex<HashMap<Ino, u32>>,
     pub(crate) chunk_sizes: RwLock<HashMap<Ino, u32>>,
@@ -142,7 +142,7 @@ impl Client {
             next_id: AtomicU64::new(1),
             dirs: DirCache::default(),
             direct: Direct::default(),
-            names: KnownNames::default(),
+            looks: AtomicU64::new(0),
             handles: Mutex::new(HashMap::new()),
             chunk_sizes: RwLock::new(HashMap::new()),
         }

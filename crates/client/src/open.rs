@@ -136,9 +136,10 @@ impl Client {
         }
         let daemon = entry_owner(dir, name, self.members());
         let request = Request::Create { parent: dir, name: name.into(), object, excl, open };
-        let before = self.before(daemon, dir, name);
         let reply = self.call_entry(generation, daemon, dir, name, &request)?;
-        self.entry_of(daemon, reply, before, dir, name).map_err(Stop::from)
+        Ok(
+            expect_reply!(self, daemon, reply, Reply::Entry { ino, kind, attr, created } => Entry { ino, kind, attr, created })?,
+        )
     }
 
     /// Attributes of an opened entry, with a handle registered at its home.

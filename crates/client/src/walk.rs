@@ -6,12 +6,12 @@
 
 use crate::calls::expect_reply;
 use crate::dirs::DirInfo;
-use crate::known::{Before, Told};
+use crate::known::Told;
 use crate::perm::{self, EXEC};
 use crate::retry::Stop;
 use crate::{Client, Cred, FsError};
 use tidepool_placement::entry_owner;
-use tidepool_types::{Attr, DaemonIndex, Errno, FileKind, Ino, NAME_MAX};
+use tidepool_types::{Attr, Errno, FileKind, Ino, NAME_MAX};
 use tidepool_wire::message::{Reply, Request};
 use tidepool_wire::record::Inode;
 
@@ -124,32 +124,11 @@ impl Client {
                 }
             };
         }
-        let before = self.before(daemon, dir, name);
         let request = Request::Lookup { parent: dir, name: name.into(), open };
         let reply = self.call_entry(generation, daemon, dir, name, &request)?;
-        if let Reply::Failed { errno: Errno::ENOENT, .. } = reply {
-            self.learn_absent(before, dir, name);
-        }
-        self.entry_of(daemon, reply, before, dir, name).map_err(Stop::from)
-    }
-
-    /// The entry that a daemon told of, remembered with `before`, what its board said before it was asked.
-    pub(crate) fn entry_of(
-        &self,
-        daemon: DaemonIndex,
-        reply: Reply,
-        before: Option<Before>,
-        dir: Ino,
-        name: &[u8],
-    ) -> Result<Entry, FsError> {
-        let (entry, stamp) = expect_reply!(
-            self, daemon, reply,
-            Reply::Entry { ino, kind, attr, created, stamp } => (Entry { ino, kind, attr, created }, stamp)
-        )?;
-        if let (Some(attr), Some(stamp)) = (&entry.attr, stamp) {
-            self.learn(before, dir, name, attr, stamp);
-        }
-        Ok(entry)
+        Ok(
+            expect_reply!(self, daemon, reply, Reply::Entry { ino, kind, attr, created } => Entry { ino, kind, attr, created })?,
+        )
     }
 
     /// Attributes of an entry's object: those that came with it, or asked for at its home.
@@ -161,6 +140,9 @@ impl Client {
     }
 
     pub(crate) fn home_attr(&self, ino: Ino) -> Result<Attr, FsError> {
+        if let Some(attr) = self.known_attr(ino) {
+            return Ok(attr);
+        }
         let reply = self.request(ino.home(), &Request::GetAttr { ino })?;
         expect_reply!(self, ino.home(), reply, Reply::Attributes { attr } => attr)
     }

@@ -69,7 +69,7 @@ impl<S: MetaStore> State<S> {
         if open && attr.is_some() && dentry.kind == FileKind::Regular {
             self.handles.open(ctx.session, dentry.ino);
         }
-        Ok(Reply::Entry { ino: dentry.ino, kind: dentry.kind, attr, created: false, stamp: None })
+        Ok(Reply::Entry { ino: dentry.ino, kind: dentry.kind, attr, created: false })
     }
 
     fn attr_if_home(&self, ino: Ino) -> Option<Attr> {
@@ -103,7 +103,7 @@ impl<S: MetaStore> State<S> {
         if open && kind == FileKind::Regular {
             self.handles.open(ctx.session, ino);
         }
-        Ok(Reply::Entry { ino, kind, attr: Some(attr), created: true, stamp: None })
+        Ok(Reply::Entry { ino, kind, attr: Some(attr), created: true })
     }
 
     pub(crate) fn put_dentry(
@@ -175,7 +175,7 @@ impl<S: MetaStore> State<S> {
         dentry.hold = Some(hold);
         let (ino, kind) = (dentry.ino, dentry.kind);
         self.store.commit(&[Mutation::PutDentry { parent, name: name.into(), dentry }])?;
-        Ok(Reply::Entry { ino, kind, attr: self.attr_if_home(ino), created: false, stamp: None })
+        Ok(Reply::Entry { ino, kind, attr: self.attr_if_home(ino), created: false })
     }
 
     pub(crate) fn prepare_dir(&mut self, hold: Hold, dir: Ino) -> Outcome {

@@ -9,15 +9,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tidepool_env::{Clock, RealDisk};
 use tidepool_fs_state::{Context, MetaStore, State};
-use tidepool_shm::{Board, Bucket};
+use tidepool_shm::{Board, Listed};
 use tidepool_store::{ChunkStore, StoreError};
 use tidepool_transport::Secret;
 use tidepool_types::{CHUNK_SIZE_MAX, DaemonIndex, Errno, Ino, InstanceId, SessionId, TimeSpec};
 use tidepool_wire::DecodeError;
 use tidepool_wire::frame::{FLAG_ONE_WAY, HEADER_LEN, Header};
-use tidepool_wire::message::{
-    DaemonStatus, Handshake, Member, Reply, Request, ScrubResult, SpaceStat, Stamp,
-};
+use tidepool_wire::message::{DaemonStatus, Handshake, Member, Reply, Request, ScrubResult, SpaceStat};
 
 /// Objects verified in one scrub request.
 const SCRUB_OBJECTS_MAX: usize = 64;
@@ -334,13 +332,13 @@ impl Service {
 
     fn apply(&self, ctx: &Context, request: &Request) -> Reply {
         let mut state = self.state();
-        let mut reply = state.apply(ctx, request);
+        let reply = state.apply(ctx, request);
         let dropped = state.take_dropped();
         if self.epoch.load(Ordering::Relaxed) != state.epoch() {
             self.epoch.store(state.epoch(), Ordering::Release);
             self.board.set_epoch(state.epoch());
         }
-        self.stamp(request, &mut reply);
+        self.publish(request, &reply);
         drop(state);
         if !dropped.is_empty() {
             self.drop_chunks(&dropped);
@@ -349,16 +347,23 @@ impl Service {
         reply
     }
 
-    /// Notes in the reply under which counters it holds. The state is locked: nothing changes meanwhile.
-    fn stamp(&self, request: &Request, reply: &mut Reply) {
-        let (Request::Lookup { parent, name, .. } | Request::Create { parent, name, .. }) = request else {
-            return;
-        };
-        if let Reply::Entry { ino, attr: Some(_), stamp, .. } = reply {
-            *stamp = Some(Stamp {
-                entry: self.board.count(Bucket::of_entry(parent.0, name)),
-                object: self.board.count(Bucket::of_object(ino.0)),
-            });
+    /// Puts what was asked for on the board, where it may have been missing. The state is locked: it cannot
+    /// be old when it gets there.
+    fn publish(&self, request: &Request, reply: &Reply) {
+        match (request, reply) {
+            (Request::Lookup { parent, name, .. }, Reply::Failed { errno: Errno::ENOENT, .. }) => {
+                self.board.put_entry(self.board.tag(parent.0, name), Listed::Absent);
+            }
+            (Request::Lookup { parent, name, .. }, Reply::Entry { ino, attr, .. }) => {
+                self.board.put_entry(self.board.tag(parent.0, name), Listed::Object(ino.0));
+                if let Some(attr) = attr {
+                    self.board.put_object(ino.0, &attr.to_words());
+                }
+            }
+            (Request::GetAttr { ino }, Reply::Attributes { attr }) => {
+                self.board.put_object(ino.0, &attr.to_words());
+            }
+            _ => {}
         }
     }
 

@@ -23,9 +23,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidepool_env::{RealDisk, SystemClock};
 use tidepool_fs_state::{MetaStore, State, StateConfig, Watched};
-use tidepool_shm::{Board, Bucket};
+use tidepool_shm::{Board, Listed};
 use tidepool_store::{ChunkStore, LmdbOptions, LmdbStore, MemLogStore};
-use tidepool_transport::{LocalNode, tune_tcp};
+use tidepool_transport::{LocalNode, random_bytes, tune_tcp};
 use tidepool_wire::record::Mutation;
 
 /// Event tokens of the listeners and of the wake-up pipe; connections count from above.
@@ -412,16 +412,26 @@ fn open_board(dir: &Path) -> io::Result<(Arc<Board>, fs::File)> {
     let path = dir.join(BOARD);
     let file =
         fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)?;
-    Ok((Arc::new(Board::take_over(&file)?), fs::File::open(&path)?))
+    let board = Board::take_over(&file, random_bytes()).map_err(|e| {
+        io::Error::other(format!("{e} (a daemon needs {} MiB of its store for it)", Board::BYTES >> 20))
+    })?;
+    Ok((Arc::new(board), fs::File::open(&path)?))
 }
 
-/// Tells clients that remember what `change` changes.
+/// Puts a change on the board, for clients that look there.
 fn tell(board: &Board, change: &Mutation) {
     match change {
-        Mutation::PutInode(inode) => board.touch(Bucket::of_object(inode.attr.ino.0)),
-        Mutation::DelInode(ino) => board.touch(Bucket::of_object(ino.0)),
-        Mutation::PutDentry { parent, name, .. } | Mutation::DelDentry { parent, name } => {
-            board.touch(Bucket::of_entry(parent.0, name));
+        Mutation::PutInode(inode) => board.put_object(inode.attr.ino.0, &inode.attr.to_words()),
+        Mutation::DelInode(ino) => board.forget_object(ino.0),
+        // A held entry is in doubt: who wants it has to ask.
+        Mutation::PutDentry { parent, name, dentry } if dentry.hold.is_some() => {
+            board.forget_entry(board.tag(parent.0, name));
+        }
+        Mutation::PutDentry { parent, name, dentry } => {
+            board.put_entry(board.tag(parent.0, name), Listed::Object(dentry.ino.0));
+        }
+        Mutation::DelDentry { parent, name } => {
+            board.put_entry(board.tag(parent.0, name), Listed::Absent);
         }
         Mutation::PutDirPart { .. }
         | Mutation::DelDirPart(_)

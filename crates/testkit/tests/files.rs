@@ -320,7 +320,7 @@ fn f13_operations_ask_owners_only() {
         let known = client.known_answers();
         let attr = create(&client, &path);
         stat(&client, &path).unwrap();
-        // The answer to create may still be known to hold.
+        // Once there is a lane, what create did stands on the owner's board.
         let known = client.known_answers() - known;
         assert!(known <= 1);
         client.write(attr.ino, 0, &[1; 100]).unwrap();

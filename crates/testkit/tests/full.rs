@@ -9,6 +9,9 @@ use tidepool_testkit::{Cluster, Options, cred, eventually};
 use tidepool_types::{Errno, Ino};
 use tidepool_wire::message::{Reply, Request};
 
+/// What a daemon takes at its start: its board, rounded up.
+const BOARD: u64 = 13 << 20;
+
 /// A small tmpfs, unmounted when dropped.
 struct SmallDisk(PathBuf);
 
@@ -55,7 +58,7 @@ fn a_full_daemon_loses_nothing_and_is_named() {
     for backend in [Backend::Memlog, Backend::Lmdb] {
         let dir = tempfile::TempDir::new().unwrap();
         let small = dir.path().join("store1");
-        let Some(_disk) = SmallDisk::mount(&small, 6 << 20) else { return };
+        let Some(_disk) = SmallDisk::mount(&small, BOARD + (6 << 20)) else { return };
         let stores = Some(dir.path().to_path_buf());
         let mut cluster = Cluster::with(Options { daemons: 3, stores, backend, ..Options::default() });
         let client = cluster.client();

@@ -1,4 +1,4 @@
-//! Answers that a client gives itself, because the daemon's board says that they still hold.
+//! Questions answered by a look at the daemon's board instead of by the daemon.
 
 use tidepool_client::{Client, Walk};
 use tidepool_testkit::{Cluster, Options, Rng, cred};

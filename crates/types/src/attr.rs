@@ -77,7 +77,48 @@ pub struct Attr {
     pub chunk_size: u32,
 }
 
+/// Words of [`Attr::to_words`].
+pub const ATTR_WORDS: usize = 10;
+
 impl Attr {
+    /// Everything but the id, for shared memory.
+    pub fn to_words(&self) -> [u64; ATTR_WORDS] {
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        [
+            pair(self.mode, self.nlink),
+            pair(self.uid, self.gid),
+            self.size,
+            self.blocks,
+            self.rdev,
+            self.atime.sec as u64,
+            self.mtime.sec as u64,
+            self.ctime.sec as u64,
+            pair(self.atime.nsec, self.mtime.nsec),
+            pair(self.ctime.nsec, self.chunk_size),
+        ]
+    }
+
+    /// The reverse of [`Attr::to_words`]; `None` when the words are no attributes.
+    pub fn from_words(ino: Ino, words: &[u64; ATTR_WORDS]) -> Option<Attr> {
+        let (low, high) = (|word: u64| word as u32, |word: u64| (word >> 32) as u32);
+        let time = |sec: u64, nsec: u32| TimeSpec { sec: sec as i64, nsec };
+        FileKind::from_mode(low(words[0])).ok()?;
+        Some(Attr {
+            ino,
+            mode: low(words[0]),
+            nlink: high(words[0]),
+            uid: low(words[1]),
+            gid: high(words[1]),
+            size: words[2],
+            blocks: words[3],
+            rdev: words[4],
+            atime: time(words[5], low(words[8])),
+            mtime: time(words[6], high(words[8])),
+            ctime: time(words[7], low(words[9])),
+            chunk_size: high(words[9]),
+        })
+    }
+
     pub fn kind(&self) -> FileKind {
         FileKind::from_mode(self.mode).expect("records are checked when they are made")
     }
@@ -107,6 +148,29 @@ pub struct SetAttr {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_hold_everything() {
+        let time = |sec, nsec| TimeSpec { sec, nsec };
+        let attr = Attr {
+            ino: Ino(7),
+            mode: libc::S_IFREG | 0o4755,
+            nlink: 3,
+            uid: u32::MAX,
+            gid: 5,
+            size: u64::MAX,
+            blocks: 8,
+            rdev: 9,
+            atime: time(-1, 999_999_999),
+            mtime: time(2, 3),
+            ctime: time(4, 5),
+            chunk_size: 4096,
+        };
+        let words = attr.to_words();
+        assert_eq!(Attr::from_words(Ino(7), &words), Some(attr));
+        assert_eq!(words[0], 3 << 32 | 0o104_755);
+        assert_eq!(Attr::from_words(Ino(7), &[0; ATTR_WORDS]), None);
+    }
 
     #[test]
     fn kinds_agree_with_mode_bits() {

@@ -150,8 +150,7 @@ messages! {
         /// A rename or rmdir in progress holds the record.
         3 Held { hold: Hold }
         4 Done {}
-        /// `stamp`: what the board said of entry and object at this moment, when `attr` is there.
-        5 Entry { ino: Ino, kind: FileKind, attr: Option<Attr>, created: bool, stamp: Option<Stamp> }
+        5 Entry { ino: Ino, kind: FileKind, attr: Option<Attr>, created: bool }
         6 Attributes { attr: Attr }
         7 Part { part: DirPart }
         8 Offset { offset: u64, attr: Attr }
@@ -209,14 +208,6 @@ pub struct NewObject {
     pub target: Bytes,
 }
 field_struct!(NewObject { mode, uid, gid, rdev, chunk_size, target });
-
-/// Counters of a daemon's board (format 7).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Stamp {
-    pub entry: u32,
-    pub object: u32,
-}
-field_struct!(Stamp { entry, object });
 
 /// One daemon of the pool, as every party sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
