@@ -42,7 +42,7 @@ impl Cluster {
             return None;
         }
         let tidepool = PathBuf::from(TIDEPOOL);
-        let cluster = Cluster { dir: TempDir::new().unwrap(), sandbox: Sandbox::new(), tidepool };
+        let mut cluster = Cluster { dir: TempDir::new().unwrap(), sandbox: Sandbox::new(), tidepool };
         // Jobs of other users look into both.
         for dir in [cluster.dir.path(), cluster.sandbox.dir.path()] {
             fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
@@ -50,10 +50,12 @@ impl Cluster {
         let mut command = Command::new(integration("test-cluster"));
         command.arg("start").arg(cluster.dir.path().join("slurm")).arg(nodes.to_string());
         if let Some(conf) = conf {
+            cluster.install();
             let (sandbox, file) =
                 (cluster.sandbox.dir.path().display(), cluster.dir.path().join("hooks.conf"));
+            let tidepool = cluster.tidepool.display();
             let paths =
-                format!("TIDEPOOL={TIDEPOOL}\nTIDEPOOL_RUNTIME={sandbox}/rt\nTIDEPOOL_STORE={sandbox}\n");
+                format!("TIDEPOOL={tidepool}\nTIDEPOOL_RUNTIME={sandbox}/rt\nTIDEPOOL_STORE={sandbox}\n");
             fs::write(&file, paths + conf).unwrap();
             for (hook, variable) in [("prolog", "TIDEPOOL_TEST_PROLOG"), ("epilog", "TIDEPOOL_TEST_EPILOG")] {
                 command.env(variable, cluster.wrap(hook, &file));
@@ -69,7 +71,10 @@ impl Cluster {
         let (from, to) = (Path::new(TIDEPOOL).parent().unwrap(), self.dir.path().join("bin"));
         fs::create_dir(&to).unwrap();
         for name in ["tidepool", "tidepoold", "libtidepool_preload.so"] {
-            fs::copy(from.join(name), to.join(name)).unwrap();
+            // A link where that is possible: debug builds are large.
+            if fs::hard_link(from.join(name), to.join(name)).is_err() {
+                fs::copy(from.join(name), to.join(name)).unwrap();
+            }
         }
         self.tidepool = to.join("tidepool");
     }
@@ -349,8 +354,7 @@ fn a2_node_clean_removes_what_a_killed_job_left() {
 #[test]
 fn a2_the_epilog_cleans_up_after_a_killed_job() {
     const NOBODY: u32 = 65534;
-    let Some(mut cluster) = Cluster::with_hooks(2, Some("")) else { return };
-    cluster.install();
+    let Some(cluster) = Cluster::with_hooks(2, Some("")) else { return };
     for dir in ["rt", "store", "out"] {
         fs::create_dir(cluster.sandbox.path(dir)).unwrap();
         fs::set_permissions(cluster.sandbox.path(dir), fs::Permissions::from_mode(0o700)).unwrap();
