@@ -381,7 +381,7 @@ fn remove_all<D: Disk>(disk: &D, names: &[String]) -> Result<(), StoreError> {
 
 impl<D: Disk> MetaView for MemLogStore<D> {
     fn inode(&self, ino: Ino) -> Option<Inode> {
-        self.tables.inodes.get(&ino.0).cloned()
+        self.tables.inodes.get(&ino.0).map(|inode| (**inode).clone())
     }
 
     fn dentry(&self, parent: Ino, name: &[u8]) -> Option<Dentry> {
@@ -414,7 +414,7 @@ impl<D: Disk> MetaView for MemLogStore<D> {
 
     fn inodes_after(&self, after: Option<Ino>, max: usize) -> Vec<Inode> {
         let keys = keys_after(&self.tables.inodes, after, max);
-        keys.iter().map(|key| self.tables.inodes[key].clone()).collect()
+        keys.iter().map(|key| (*self.tables.inodes[key]).clone()).collect()
     }
 
     fn dir_parts_after(&self, after: Option<Ino>, max: usize) -> Vec<(Ino, DirPart)> {

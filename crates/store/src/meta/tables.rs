@@ -13,7 +13,8 @@ pub(super) const COUNT_FIRST: u64 = 1;
 
 #[derive(Debug)]
 pub(super) struct Tables {
-    pub inodes: FxHashMap<u64, Inode>,
+    /// Boxed: half of a hash table may be empty places, which should be small.
+    pub inodes: FxHashMap<u64, Box<Inode>>,
     dirs: FxHashMap<u64, Names>,
     pub parts: FxHashMap<u64, DirPart>,
     pub outcomes: FxHashMap<TxnId, Outcome>,
@@ -37,7 +38,7 @@ impl Default for Tables {
 impl Tables {
     pub fn apply(&mut self, mutation: Mutation) {
         match mutation {
-            Mutation::PutInode(inode) => drop(self.inodes.insert(inode.attr.ino.0, inode)),
+            Mutation::PutInode(inode) => drop(self.inodes.insert(inode.attr.ino.0, Box::new(inode))),
             Mutation::DelInode(ino) => drop(self.inodes.remove(&ino.0)),
             Mutation::PutDentry { parent, name, dentry } => {
                 self.dirs.entry(parent.0).or_default().insert(name, dentry);
@@ -76,7 +77,7 @@ impl Tables {
 
     /// Mutations that make these tables out of empty ones.
     pub fn mutations(&self) -> impl Iterator<Item = Mutation> {
-        let inodes = self.inodes.values().cloned().map(Mutation::PutInode);
+        let inodes = self.inodes.values().map(|inode| Mutation::PutInode((**inode).clone()));
         let dentries = self.dirs.iter().flat_map(|(parent, names)| {
             let parent = Ino(*parent);
             names.iter().map(move |(name, dentry)| Mutation::PutDentry {
