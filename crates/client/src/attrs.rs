@@ -6,6 +6,7 @@ use crate::{Client, Cred, FsError, FsStat, Walk};
 use std::collections::HashSet;
 use tidepool_types::{Attr, BLOCK_SIZE, Errno, FileKind, Ino, SetAttr, TimeSpec};
 use tidepool_wire::message::{Reply, Request};
+use tidepool_wire::record::DirPart;
 
 /// Size shown for directories.
 const DIR_SIZE: u64 = 4096;
@@ -28,8 +29,7 @@ impl Client {
         let dir = attr.ino;
         let mut subdirs = 0;
         let mut changed: Option<TimeSpec> = None;
-        for (daemon, answer) in self.ask_all(|| Request::DirStat { dir }) {
-            let part = expect_reply!(self, daemon, answer?, Reply::Part { part } => part)?;
+        for part in self.dir_parts(dir)? {
             subdirs += part.subdirs;
             changed = changed.max(part.changed);
         }
@@ -40,6 +40,18 @@ impl Client {
             attr.ctime = attr.ctime.max(changed);
         }
         Ok(attr)
+    }
+
+    /// What each daemon knows of a directory's entries.
+    fn dir_parts(&self, dir: Ino) -> Result<Vec<DirPart>, FsError> {
+        let known = (0..self.members() as u16).map(|daemon| self.known_part(daemon, dir));
+        if let Some(parts) = known.collect() {
+            return Ok(parts);
+        }
+        let answers = self.ask_all(|| Request::DirStat { dir });
+        answers
+            .map(|(daemon, answer)| expect_reply!(self, daemon, answer?, Reply::Part { part } => part))
+            .collect()
     }
 
     /// Sends the same request to every daemon at once.

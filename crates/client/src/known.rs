@@ -6,8 +6,9 @@
 
 use crate::Client;
 use std::sync::atomic::Ordering;
-use tidepool_shm::{Board, Listed};
+use tidepool_shm::{Board, Listed, part_key};
 use tidepool_types::{Attr, DaemonIndex, Ino};
+use tidepool_wire::record::DirPart;
 
 /// What is known of an entry.
 pub(crate) enum Told {
@@ -49,6 +50,12 @@ impl Client {
         let attr = self.object_on_board(ino)?;
         self.looks.fetch_add(1, Ordering::Relaxed);
         Some(attr)
+    }
+
+    /// A daemon's part of a directory, if it has it on its board.
+    pub(crate) fn known_part(&self, daemon: DaemonIndex, dir: Ino) -> Option<DirPart> {
+        let board = self.board(daemon).filter(|board| is_serving(board))?;
+        Some(DirPart::from_words(&board.object(part_key(dir.0))?))
     }
 
     fn object_on_board(&self, ino: Ino) -> Option<Attr> {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tidepool_env::{Clock, RealDisk};
 use tidepool_fs_state::{Context, MetaStore, State};
-use tidepool_shm::{Board, Listed};
+use tidepool_shm::{Board, Listed, part_key};
 use tidepool_store::{ChunkStore, StoreError};
 use tidepool_transport::Secret;
 use tidepool_types::{CHUNK_SIZE_MAX, DaemonIndex, Errno, Ino, InstanceId, SessionId, TimeSpec};
@@ -359,6 +359,9 @@ impl Service {
                 if let Some(attr) = attr {
                     self.board.put_object(ino.0, &attr.to_words());
                 }
+            }
+            (Request::DirStat { dir }, Reply::Part { part }) => {
+                self.board.put_object(part_key(dir.0), &part.to_words());
             }
             (Request::GetAttr { ino }, Reply::Attributes { attr }) => {
                 self.board.put_object(ino.0, &attr.to_words());

@@ -23,7 +23,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidepool_env::{RealDisk, SystemClock};
 use tidepool_fs_state::{MetaStore, State, StateConfig, Watched};
-use tidepool_shm::{Board, Listed};
+use tidepool_shm::{Board, Listed, part_key};
 use tidepool_store::{ChunkStore, LmdbOptions, LmdbStore, MemLogStore};
 use tidepool_transport::{LocalNode, random_bytes, tune_tcp};
 use tidepool_wire::record::Mutation;
@@ -433,9 +433,9 @@ fn tell(board: &Board, change: &Mutation) {
         Mutation::DelDentry { parent, name } => {
             board.put_entry(board.tag(parent.0, name), Listed::Absent);
         }
-        Mutation::PutDirPart { .. }
-        | Mutation::DelDirPart(_)
-        | Mutation::PutOutcome { .. }
+        Mutation::PutDirPart { dir, part } => board.put_object(part_key(dir.0), &part.to_words()),
+        Mutation::DelDirPart(dir) => board.forget_object(part_key(dir.0)),
+        Mutation::PutOutcome { .. }
         | Mutation::DelOutcome(_)
         | Mutation::NextCount(_)
         | Mutation::PutReap(_)

@@ -51,6 +51,11 @@ pub enum Listed {
     Object(u64),
 }
 
+/// The key under which a directory's part at this daemon stands: no object has it, because no pool has so many daemons.
+pub fn part_key(dir: u64) -> u64 {
+    !dir
+}
+
 /// Where in the file a place is, and in which state it was.
 #[derive(Clone, Copy)]
 struct Place {

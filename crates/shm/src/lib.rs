@@ -26,7 +26,7 @@ mod segment;
 mod spin;
 
 pub use bell::{Bell, LANES_MAX};
-pub use board::{Board, FACT_WORDS, Facts, Found, Listed, NameTag};
+pub use board::{Board, FACT_WORDS, Facts, Found, Listed, NameTag, part_key};
 pub use lane::{
     AREA_BYTES, ClientLane, Fields, FieldsTooLong, META_BYTES, Posted, SLOTS, ServerLane, Turn, Waited,
 };

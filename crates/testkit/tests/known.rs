@@ -95,6 +95,28 @@ fn changes_by_others_show_at_once() {
     }
 }
 
+/// Link count and times of a directory are put together from all boards.
+#[test]
+fn directories_show_changes_by_others_at_once() {
+    let cluster = Cluster::with(Options { daemons: 3, ..Options::default() });
+    let (changer, watcher) = (cluster.client(), cluster.client());
+    warm(&watcher);
+    changer.mkdir(Ino::ROOT, b"/d", 0o755, &cred()).unwrap();
+    let look = |client: &Client| client.stat(Ino::ROOT, b"/d", true, &cred()).unwrap().inside().unwrap();
+    for n in 0..60u32 {
+        let path = format!("/d/{}", n % 20).into_bytes();
+        match n / 20 {
+            0 => drop(changer.mkdir(Ino::ROOT, &path, 0o755, &cred()).unwrap()),
+            1 => drop(changer.rmdir(Ino::ROOT, &path, &cred()).unwrap()),
+            _ => drop(create(&changer, &path)),
+        }
+        assert_eq!(look(&watcher), look(&cluster.client()), "after change {n}");
+    }
+    let asked = watcher.request_counts();
+    let attr = look(&watcher);
+    assert_eq!((attr.nlink, watcher.request_counts()), (2, asked), "all of it stands on boards");
+}
+
 /// What was known before a daemon was killed and came back is asked anew.
 #[test]
 fn a_restarted_daemon_is_asked_again() {

@@ -9,7 +9,7 @@ mod errno;
 mod ids;
 mod size;
 
-pub use attr::{Attr, FileKind, SetAttr, TimeSpec};
+pub use attr::{ATTR_WORDS, Attr, FileKind, SetAttr, TimeSpec};
 pub use errno::Errno;
 pub use ids::{DaemonIndex, Ino, InstanceId, SessionId, TxnId};
 pub use size::{SizeError, format_size, parse_size};

@@ -4,7 +4,7 @@
 //! log twice, or a log over a newer snapshot, gives the same tables.
 
 use crate::{DecodeError, Field, Reader, field_struct};
-use tidepool_types::{Attr, DaemonIndex, FileKind, Ino, TimeSpec, TxnId};
+use tidepool_types::{ATTR_WORDS, Attr, DaemonIndex, FileKind, Ino, TimeSpec, TxnId};
 
 /// Name and value of an extended attribute.
 pub type Xattr = (Box<[u8]>, Box<[u8]>);
@@ -56,6 +56,23 @@ pub struct DirPart {
     pub hold: Option<Hold>,
 }
 field_struct!(DirPart { entries, subdirs, changed, hold });
+
+impl DirPart {
+    /// Everything but the hold, for shared memory, in as many words as attributes take.
+    pub fn to_words(&self) -> [u64; ATTR_WORDS] {
+        let mut words = [0; ATTR_WORDS];
+        words[..2].copy_from_slice(&[self.entries, self.subdirs]);
+        if let Some(changed) = self.changed {
+            words[2..5].copy_from_slice(&[1, changed.sec as u64, u64::from(changed.nsec)]);
+        }
+        words
+    }
+
+    pub fn from_words(words: &[u64; ATTR_WORDS]) -> DirPart {
+        let changed = (words[2] != 0).then(|| TimeSpec { sec: words[3] as i64, nsec: words[4] as u32 });
+        DirPart { entries: words[0], subdirs: words[1], changed, hold: None }
+    }
+}
 
 /// What became of a transaction, kept by its decider.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
