@@ -1,6 +1,7 @@
 //! A lane: slots in shared memory through which one connection's requests and replies go.
 //!
-//! Slots are used in turn. The word of a slot says whose it is:
+//! A client takes the first free slot, so that a few large requests one after the other touch the memory of one. A
+//! number in each slot keeps their order. The word of a slot says whose it is:
 //! ```text
 //! FREE ──client──▶ REQUEST ──daemon──▶ BUSY ──daemon──▶ REPLY or ELSEWHERE ──client──▶ FREE
 //!                     └──client, when the daemon is gone──▶ FREE   └─ (one way) ──▶ FREE
@@ -14,8 +15,8 @@ use rustix::thread::futex;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Requests under way on one lane.
@@ -32,7 +33,8 @@ const MAGIC_AT: usize = 0;
 const MAGIC: u64 = u64::from_le_bytes(*b"TPLANE01");
 /// Not 0 once the daemon has let go of the lane.
 const CLOSED_AT: usize = 64;
-/// In a slot's page, after its word.
+/// In a slot's page, after its word: the request's number, then header and fields.
+const NUMBER_AT: usize = 4;
 const FRAME_AT: usize = 64;
 const AREAS_AT: usize = PAGE * (1 + SLOTS);
 const BYTES: usize = AREAS_AT + SLOTS * AREA_BYTES;
@@ -93,8 +95,8 @@ pub enum Posted {
 /// The client's side.
 pub struct ClientLane {
     segment: Segment,
-    /// Slot of the next request.
-    put: usize,
+    /// Requests so far.
+    number: u32,
     /// Slots whose replies are to be fetched, oldest first.
     replies: VecDeque<usize>,
     spin: Spin,
@@ -108,7 +110,13 @@ impl ClientLane {
         if segment.long(MAGIC_AT).load(Acquire) != MAGIC {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "not a lane of this version"));
         }
-        Ok(ClientLane { segment, put: 0, replies: VecDeque::new(), spin: Spin::default(), meta: Vec::new() })
+        Ok(ClientLane {
+            segment,
+            number: 0,
+            replies: VecDeque::new(),
+            spin: Spin::default(),
+            meta: Vec::new(),
+        })
     }
 
     /// True once the daemon has let go of the lane in good order.
@@ -116,31 +124,32 @@ impl ClientLane {
         self.segment.word(CLOSED_AT).load(Acquire) != 0
     }
 
-    /// Puts a request into the next slot. The bell is the caller's to ring. The reply to a request that
-    /// wants one must be fetched before the slot's turn comes again.
+    /// Puts a request into a free slot. The bell is the caller's to ring.
     pub fn post(&mut self, header: &[u8; HEADER_BYTES], meta: &[u8], bulk: &[u8], one_way: bool) -> Posted {
         if meta.len() > META_BYTES || bulk.len() > AREA_BYTES {
             return Posted::TooLong;
         }
-        let slot = self.put;
-        let word = self.segment.word(page(slot));
-        if word.load(Acquire) != FREE {
-            return Posted::Full;
-        }
+        let free = (0..SLOTS).find(|slot| self.segment.word(page(*slot)).load(Acquire) == FREE);
+        let Some(slot) = free else { return Posted::Full };
+        self.number = self.number.wrapping_add(1);
+        self.segment.word(page(slot) + NUMBER_AT).store(self.number, Relaxed);
         self.segment.write(page(slot) + FRAME_AT, header);
         self.segment.write(page(slot) + FRAME_AT + HEADER_BYTES, meta);
         self.segment.write(area(slot), bulk);
-        word.store(REQUEST, Release);
-        self.put = (slot + 1) % SLOTS;
+        self.segment.word(page(slot)).store(REQUEST, Release);
         if !one_way {
             self.replies.push_back(slot);
         }
         Posted::Yes
     }
 
-    /// Waits until the slot of the next request is free again.
+    /// Waits until a slot is free again, when all hold requests that want no reply.
     pub fn wait_for_room(&mut self, limit: Duration, gone: impl FnMut() -> bool) -> Waited {
-        let slot = self.put;
+        let number = |slot: &usize| {
+            let number = self.segment.word(page(*slot) + NUMBER_AT).load(Relaxed);
+            self.number.wrapping_sub(number)
+        };
+        let slot = (0..SLOTS).max_by_key(number).unwrap_or_default();
         self.wait_while(slot, limit, gone, |state| state == FREE)
     }
 
@@ -252,7 +261,8 @@ pub enum Turn<'a> {
 /// The daemon's side.
 pub struct ServerLane {
     segment: Segment,
-    next: usize,
+    /// Slot of the request that was taken last.
+    slot: usize,
     meta: Vec<u8>,
 }
 
@@ -261,18 +271,15 @@ impl ServerLane {
     pub fn create() -> io::Result<(ServerLane, OwnedFd)> {
         let (segment, fd) = Segment::create(BYTES)?;
         segment.long(MAGIC_AT).store(MAGIC, Release);
-        Ok((ServerLane { segment, next: 0, meta: Vec::new() }, fd))
+        Ok((ServerLane { segment, slot: 0, meta: Vec::new() }, fd))
     }
 
     /// Takes the next request, if one waits. `meta_len` reads the length of the fields from a header;
     /// longer ones than a slot has are cut to what it has and will not decode.
     pub fn take(&mut self, meta_len: impl FnOnce(&[u8; HEADER_BYTES]) -> usize) -> Turn<'_> {
-        let slot = self.next;
+        let Some(slot) = self.oldest() else { return Turn::None };
+        self.slot = slot;
         let word = self.segment.word(page(slot));
-        let state = word.load(Relaxed);
-        if state & !ASLEEP != REQUEST {
-            return Turn::None;
-        }
         // A client that believes us dead may take it back at this moment, or fall asleep.
         let begun =
             word.fetch_update(AcqRel, Relaxed, |s| (s & !ASLEEP == REQUEST).then_some(s & ASLEEP | BUSY));
@@ -290,13 +297,24 @@ impl ServerLane {
         }
     }
 
+    /// The slot of the request that was put first. Numbers are the client's: whatever they are, some slot with a
+    /// request is found.
+    fn oldest(&self) -> Option<usize> {
+        let waits = |slot: &usize| self.segment.word(page(*slot)).load(Acquire) & !ASLEEP == REQUEST;
+        let number = |slot: usize| self.segment.word(page(slot) + NUMBER_AT).load(Relaxed);
+        (0..SLOTS).filter(waits).reduce(|first, slot| {
+            // Numbers wrap round; those of one lane are never far apart.
+            if number(slot).wrapping_sub(number(first)) > u32::MAX / 2 { slot } else { first }
+        })
+    }
+
     /// Answers the request taken last; its data are in the area already. An error when the fields
     /// do not fit: then [`ServerLane::elsewhere`].
     pub fn answer(&mut self, header: &[u8; HEADER_BYTES], meta: &[u8]) -> Result<(), FieldsTooLong> {
         if meta.len() > META_BYTES {
             return Err(FieldsTooLong);
         }
-        let at = page(self.next) + FRAME_AT;
+        let at = page(self.slot) + FRAME_AT;
         self.segment.write(at, header);
         self.segment.write(at + HEADER_BYTES, meta);
         self.finish(REPLY);
@@ -314,16 +332,10 @@ impl ServerLane {
     }
 
     fn finish(&mut self, state: u32) {
-        let word = self.segment.word(page(self.next));
+        let word = self.segment.word(page(self.slot));
         if word.swap(state, AcqRel) & ASLEEP != 0 {
             let _ = futex::wake(word, futex::Flags::empty(), 1);
         }
-        self.next = (self.next + 1) % SLOTS;
-    }
-
-    /// True when the next slot holds a request.
-    pub fn is_waiting(&self) -> bool {
-        self.segment.word(page(self.next)).load(Ordering::SeqCst) & !ASLEEP == REQUEST
     }
 }
 
@@ -374,6 +386,22 @@ mod tests {
                 let mut bulk = [0; 3];
                 assert_eq!(client.fetch(5, &mut bulk).unwrap(), [round, n, 1, 2, 3]);
                 assert_eq!(bulk, [9, 7, n]);
+            }
+        }
+    }
+
+    #[test]
+    fn single_requests_use_one_slot_and_numbers_may_wrap() {
+        let (mut client, mut server) = lane();
+        client.number = u32::MAX - 3;
+        for n in 0..20u8 {
+            assert_eq!(client.post(&HEADER, &[n, 1, 1, 1, 1], b"", false), Posted::Yes);
+            assert_eq!(client.replies, [0]);
+            assert_eq!(client.post(&HEADER, &[n, 2, 2, 2, 2], b"", false), Posted::Yes);
+            for wanted in [1, 2] {
+                assert!(serve(&mut server));
+                assert_eq!(client.wait(LONG, || false), Waited::Here);
+                assert_eq!(client.fetch(5, &mut []).unwrap()[..2], [n, wanted]);
             }
         }
     }
