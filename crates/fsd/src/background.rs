@@ -22,6 +22,7 @@ pub fn run(service: &Service, nudge: impl Fn()) {
         service.wait_for_work(TICK);
         tick(service);
         nudge();
+        service.chunks().bury();
         reap(service, &mut peers);
     }
 }

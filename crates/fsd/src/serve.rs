@@ -380,7 +380,8 @@ impl Service {
         self.board.set_epoch(0);
     }
 
-    /// Drops the chunks here at once: their space is free when the remover hears of it.
+    /// Drops the chunks here at once. The space of large objects is free when somebody needs it, or the
+    /// background thread comes by.
     pub fn drop_chunks(&self, objects: &[Ino]) {
         for ino in objects {
             Counters::add(&self.counters.objects_dropped, 1);

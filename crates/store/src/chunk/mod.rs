@@ -25,6 +25,8 @@ use tidepool_env::{Disk, RealDisk, Space};
 use tidepool_types::Ino;
 
 const DATA_DIR: &str = "data";
+/// Blocks that are given back at once when an object is dropped: 1 MiB.
+const INLINE_BLOCKS_MAX: u64 = 256;
 /// Directories that objects are spread over.
 const DIRS: usize = 256;
 
@@ -48,6 +50,9 @@ pub struct ChunkStore<D: Disk> {
     names_dirty: Vec<Mutex<bool>>,
     /// Whether a directory was made since the directories above were synced.
     dirs_dirty: Mutex<bool>,
+    /// Large objects that are dropped and whose space the file system has not taken back yet: it does so when the
+    /// last handle is closed, and takes its time.
+    graves: Mutex<Vec<Handle<D>>>,
     /// Objects that an earlier process left, which may have died before it synced them.
     inherited: AtomicBool,
 }
@@ -63,6 +68,7 @@ impl<D: Disk> ChunkStore<D> {
             blocks: AtomicI64::new(0),
             names_dirty: (0..DIRS).map(|_| Mutex::new(true)).collect(),
             dirs_dirty: Mutex::new(true),
+            graves: Mutex::default(),
             inherited: AtomicBool::new(true),
         };
         store.count_blocks()?;
@@ -91,6 +97,15 @@ impl<D: Disk> ChunkStore<D> {
         if data.is_empty() {
             return Ok(0);
         }
+        match self.write_once(ino, offset, data) {
+            Err(error) if error.kind == StoreErrorKind::NoSpace && self.bury() => {
+                self.write_once(ino, offset, data)
+            }
+            other => other,
+        }
+    }
+
+    fn write_once(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<i64, StoreError> {
         let result = loop {
             let object = self.get_or_create(ino)?;
             if let Some(mut state) = object.lock_write() {
@@ -98,6 +113,12 @@ impl<D: Disk> ChunkStore<D> {
             }
         };
         self.changed(ino, result)
+    }
+
+    /// Gives back the space of objects that were dropped; true when there were any.
+    pub fn bury(&self) -> bool {
+        let graves = std::mem::take(&mut *self.graves.lock().expect("no thread panics here"));
+        !graves.is_empty()
     }
 
     /// Appends the data from `offset` on to `out`: `len` bytes, fewer when the data here ends
@@ -137,7 +158,8 @@ impl<D: Disk> ChunkStore<D> {
         Ok(0)
     }
 
-    /// Removes an object; returns how many blocks were stored. Nothing to remove is no error.
+    /// Removes an object; returns how many blocks were stored. Nothing to remove is no error. The space of a large one
+    /// is free after [`ChunkStore::bury`], which whoever needs space calls.
     pub fn drop_object(&self, ino: Ino) -> Result<u64, StoreError> {
         let Some(object) = self.handles.get(ino, || self.open_or_clear(ino))? else { return Ok(0) };
         let blocks = match object.lock_write() {
@@ -152,8 +174,10 @@ impl<D: Disk> ChunkStore<D> {
                 removed.map(|()| blocks)?
             }
         };
-        drop(object);
         self.handles.forget(ino);
+        if blocks > INLINE_BLOCKS_MAX {
+            self.graves.lock().expect("no thread panics here").push(object);
+        }
         Ok(blocks)
     }
 
@@ -261,6 +285,7 @@ impl<D: Disk> ChunkStore<D> {
     }
 
     pub fn usage(&self) -> Result<Usage, StoreError> {
+        self.bury();
         let Space { free, total } =
             self.disk.space().map_err(|e| StoreError::io("ask for free space", &e))?;
         let blocks = self.blocks.load(Ordering::Relaxed).max(0).unsigned_abs();

@@ -437,3 +437,31 @@ proptest! {
         follow(&ops);
     }
 }
+
+/// Names of removed files that this process still has open below `dir`.
+fn removed_but_open(dir: &std::path::Path) -> usize {
+    let links =
+        std::fs::read_dir("/proc/self/fd").unwrap().flatten().filter_map(|e| e.path().read_link().ok());
+    let inside =
+        |path: &std::path::PathBuf| path.starts_with(dir) && path.to_string_lossy().ends_with("(deleted)");
+    links.filter(inside).count()
+}
+
+/// Dropping a large object is quick; who needs its space gets it.
+#[test]
+fn the_space_of_large_objects_is_given_back_on_demand() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().canonicalize().unwrap();
+    let store = ChunkStore::open(RealDisk::new(&root).unwrap()).unwrap();
+    let small = Ino(8);
+    store.write(small, 0, &pattern(BLOCK, 1)).unwrap();
+    store.write(INO, 0, &pattern(2 << 20, 2)).unwrap();
+    store.drop_object(small).unwrap();
+    assert_eq!(removed_but_open(&root), 0, "a small one goes at once");
+    assert_eq!(store.drop_object(INO).unwrap(), 512);
+    assert_eq!(removed_but_open(&root), 2, "data and checksums wait");
+    assert_eq!(read_all(&store, INO).unwrap(), [], "but for nobody else");
+    assert_eq!(store.usage().unwrap().blocks, 0);
+    assert_eq!(removed_but_open(&root), 0, "who asks for the space has it freed first");
+    assert!(!store.bury(), "nothing is left");
+}
