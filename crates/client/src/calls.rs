@@ -3,6 +3,7 @@
 use crate::direct::Direct;
 use crate::dirs::DirCache;
 use crate::{FsError, PoolFile, PoolMode};
+use rustc_hash::FxHashMap;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -67,7 +68,7 @@ pub struct Client {
     pub(crate) looks: AtomicU64,
     /// Handles held, to register them again with a restarted daemon.
     pub(crate) handles: Mutex<HashMap<Ino, u32>>,
-    pub(crate) chunk_sizes: RwLock<HashMap<Ino, u32>>,
+    pub(crate) chunk_sizes: RwLock<FxHashMap<Ino, u32>>,
 }
 
 /// Data that goes with a request or comes with its reply.
@@ -144,7 +145,7 @@ impl Client {
             direct: Direct::default(),
             looks: AtomicU64::new(0),
             handles: Mutex::new(HashMap::new()),
-            chunk_sizes: RwLock::new(HashMap::new()),
+            chunk_sizes: RwLock::default(),
         }
     }
 

@@ -8,8 +8,8 @@
 
 use crate::Client;
 use crate::calls::lock;
+use rustc_hash::FxHashMap;
 use rustix::io::{pread, preadv};
-use std::collections::HashMap;
 use std::io::IoSliceMut;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -42,8 +42,8 @@ struct Files {
 /// What a client has open, and what it may open soon.
 #[derive(Default)]
 pub(crate) struct Direct {
-    open: RwLock<HashMap<Key, Arc<Files>>>,
-    reads: Mutex<HashMap<Key, u32>>,
+    open: RwLock<FxHashMap<Key, Arc<Files>>>,
+    reads: Mutex<FxHashMap<Key, u32>>,
     clock: AtomicU64,
     bytes: AtomicU64,
 }
