@@ -61,6 +61,9 @@ pub enum Command {
     Check(CheckArgs),
     /// Tell what works on this node, and what to do about the rest
     Doctor(DoctorArgs),
+    /// Watch a program to learn what it needs of a file system
+    #[command(subcommand)]
+    Trace(TraceCommand),
     /// Measure metadata or data speed, beside the underlying file system
     #[command(subcommand)]
     Bench(BenchCommand),
@@ -322,6 +325,33 @@ pub struct ExecArgs {
     #[arg(long, value_enum, default_value = "auto")]
     pub client: Door,
     #[arg(last = true, required = true, value_name = "PROGRAM")]
+    pub program: Vec<OsString>,
+}
+
+#[derive(Subcommand)]
+pub enum TraceCommand {
+    /// List the POSIX features a program uses, and which door and mode of a pool give them
+    #[command(
+        after_help = "Examples:\n  tidepool trace posix -- ./solver case\n  tidepool trace posix --under /scratch/me --json -- make\nThe program runs where you are, under strace, not on a pool. It takes longer than usual."
+    )]
+    Posix(TracePosixArgs),
+}
+
+#[derive(Args)]
+pub struct TracePosixArgs {
+    /// Count only what happens below this directory; may be given several times [default: here]
+    #[arg(long, value_name = "DIR")]
+    pub under: Vec<PathBuf>,
+    /// Read a file that `strace -f -y -qq` wrote, instead of running a program
+    #[arg(long, value_name = "FILE", conflicts_with = "program")]
+    pub read: Option<PathBuf>,
+    /// Keep strace's output in this file
+    #[arg(long, value_name = "FILE", conflicts_with = "read")]
+    pub keep: Option<PathBuf>,
+    /// Print JSON; the program's own output then goes to standard error
+    #[arg(long)]
+    pub json: bool,
+    #[arg(last = true, required_unless_present = "read", value_name = "PROGRAM")]
     pub program: Vec<OsString>,
 }
 

@@ -23,9 +23,10 @@ mod remote;
 mod run;
 mod signals;
 mod staging;
+mod trace;
 
 use clap::Parser;
-use flags::{Cli, Command};
+use flags::{Cli, Command, TraceCommand};
 use std::process::ExitCode;
 
 /// What a shell shows for a program that SIGPIPE ended.
@@ -70,6 +71,7 @@ fn dispatch(cli: Cli) -> exit::Result<ExitCode> {
         Command::Drain(args) => drain::drain(&args),
         Command::Check(args) => check::check(&args),
         Command::Doctor(args) => doctor::doctor(&args),
+        Command::Trace(TraceCommand::Posix(args)) => trace::posix(&args),
         Command::Bench(command) => bench::dispatch(&command),
         Command::NodeCheck(args) => doctor::health::check(&args),
         Command::NodeClean(args) => node_clean::node_clean(&args),
