@@ -522,6 +522,9 @@ pub enum BenchCommand {
     /// Write and read files
     #[command(after_help = "Example:\n  tidepool bench io --sizes 8KiB,1MiB --file-size 64MiB")]
     Io(BenchIoArgs),
+    /// Start and stop pools of different sizes on this machine
+    #[command(after_help = "Example:\n  tidepool bench start --counts 8,16 --repeats 3")]
+    Start(BenchStartArgs),
     /// One process of a benchmark; not for people
     #[command(hide = true)]
     Worker(BenchWorkerArgs),
@@ -586,6 +589,23 @@ pub struct BenchIoArgs {
     /// In which order
     #[arg(long, value_enum, value_delimiter = ',', default_value = "sequential,random")]
     pub orders: Vec<OrderFlag>,
+}
+
+#[derive(Args)]
+pub struct BenchStartArgs {
+    #[command(flatten)]
+    pub pool: PoolShape,
+    /// Numbers of daemons, separated by commas
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "8,16,32,64")]
+    pub counts: Vec<usize>,
+    /// Repeats of each measurement
+    #[arg(long, default_value_t = 3)]
+    pub repeats: usize,
+    /// Directory for the raw results (JSON, one file per call)
+    #[arg(long, value_name = "DIR")]
+    pub raw: Option<PathBuf>,
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Args)]

@@ -293,3 +293,20 @@ fn a_killed_daemon_is_named() {
     sandbox.ok(&["pool", "stop"]);
     sandbox.assert_nothing_left("after a daemon was killed");
 }
+
+/// A7, A8: pools of several sizes are started, timed and gone; what is not measured says so.
+#[test]
+fn a7_start_and_stop_are_timed() {
+    let sandbox = Sandbox::new();
+    let text = sandbox.ok(&["bench", "start", "--counts", "1,3", "--repeats", "2", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(report["samples"].as_array().unwrap().len(), 4);
+    for row in report["rows"].as_array().unwrap() {
+        let measured = row["daemons"].as_u64().unwrap() <= 3;
+        assert_eq!(row["source"], if measured { "measured" } else { "modelled" });
+        assert!(row["start"]["median"].as_f64().unwrap() > 0.0 || !measured, "{row}");
+    }
+    sandbox.assert_nothing_left("after bench start");
+    let wrong = sandbox.tidepool(&["bench", "start", "--counts", "0"]).output().unwrap();
+    assert_eq!(wrong.status.code(), Some(2));
+}

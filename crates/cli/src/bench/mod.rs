@@ -7,6 +7,7 @@ mod harness;
 mod io;
 mod md;
 mod report;
+mod start;
 mod worker;
 
 use crate::exit::Result;
@@ -22,6 +23,7 @@ pub fn dispatch(command: &BenchCommand) -> Result<ExitCode> {
     match command {
         BenchCommand::Md(args) => md::bench(args),
         BenchCommand::Io(args) => io::bench(args),
+        BenchCommand::Start(args) => start::bench(args),
         BenchCommand::Worker(args) => worker::run(args),
     }
 }

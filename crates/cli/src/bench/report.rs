@@ -25,10 +25,10 @@ pub struct Sample {
 
 /// Median and limits of some samples.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-struct Spread {
-    median: f64,
-    min: f64,
-    max: f64,
+pub struct Spread {
+    pub median: f64,
+    pub min: f64,
+    pub max: f64,
 }
 
 /// What a row counts per second.
@@ -109,23 +109,45 @@ impl Report {
 
     /// Writes everything to a new file in `dir`.
     pub fn write_raw(&self, dir: &Path) -> Result<PathBuf> {
-        fs::create_dir_all(dir).context(Kind::Other, || format!("--raw {}", dir.display()))?;
         let mut all = self.json();
         all["samples"] = json!(self.samples);
-        let nanos = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-        let path = dir.join(format!("bench-{}-{nanos}.json", self.bench));
-        let text = serde_json::to_string_pretty(&all).expect("a report always serializes");
-        fs::write(&path, text + "\n").context(Kind::Other, || path.display().to_string())?;
-        Ok(path)
+        write_raw(dir, self.bench, &all)
     }
+}
+
+/// Writes a report to a new file in `dir`.
+pub fn write_raw(dir: &Path, bench: &str, report: &Value) -> Result<PathBuf> {
+    fs::create_dir_all(dir).context(Kind::Other, || format!("--raw {}", dir.display()))?;
+    let millis = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    let path = dir.join(format!("bench-{bench}-{millis}.json"));
+    let text = serde_json::to_string_pretty(report).expect("a report always serializes");
+    fs::write(&path, text + "\n").context(Kind::Other, || path.display().to_string())?;
+    Ok(path)
 }
 
 /// All that somebody needs to know to repeat the run.
 fn head(bench: &str, shape: &BenchShape, harness: &Harness<'_>) -> Value {
+    let mut head = identity(bench);
+    head["procs"] = json!(shape.procs);
+    head["repeats"] = json!(shape.repeats);
+    head["caches"] = json!(if shape.cold { "cold" } else { "warm" });
+    head["steps"] = json!(harness.steps);
+    head["machine"] = machine(harness.native_dir().parent().unwrap_or(Path::new("/")));
+    head["pool"] = json!({
+        "daemons": harness.daemons(),
+        "daemons_on_this_node": harness.daemons_here(),
+        "door": harness.door(),
+        "chunk_size": shape.pool.chunk_size,
+        "backend": format!("{:?}", shape.pool.backend).to_lowercase(),
+        "mode": format!("{:?}", shape.pool.mode).to_lowercase(),
+        "daemon_threads": shape.pool.daemon_threads,
+    });
+    head
+}
+
+/// Which program ran, how it was called, and when.
+pub fn identity(bench: &str) -> Value {
     let command: Vec<String> = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
-    let (memory, _) = facts::memory();
-    let store = harness.native_dir().parent().unwrap_or(Path::new("/"));
-    let store_type = facts::file_system_of(store).map_or(String::new(), |(kind, _)| kind);
     let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     json!({
         "bench": bench,
@@ -133,28 +155,21 @@ fn head(bench: &str, shape: &BenchShape, harness: &Harness<'_>) -> Value {
         "commit": commit(),
         "command": command,
         "time": time,
-        "procs": shape.procs,
-        "repeats": shape.repeats,
-        "caches": if shape.cold { "cold" } else { "warm" },
-        "steps": harness.steps,
-        "machine": {
-            "host": facts::hostname(),
-            "kernel": facts::kernel(),
-            "processor": facts::processor(),
-            "cores": facts::cores(),
-            "memory": memory,
-            "store": store,
-            "store_type": store_type,
-        },
-        "pool": {
-            "daemons": harness.daemons(),
-            "daemons_on_this_node": harness.daemons_here(),
-            "door": harness.door(),
-            "chunk_size": shape.pool.chunk_size,
-            "backend": format!("{:?}", shape.pool.backend).to_lowercase(),
-            "mode": format!("{:?}", shape.pool.mode).to_lowercase(),
-            "daemon_threads": shape.pool.daemon_threads,
-        },
+    })
+}
+
+/// What it ran on.
+pub fn machine(store: &Path) -> Value {
+    let (memory, _) = facts::memory();
+    let store_type = facts::file_system_of(store).map_or(String::new(), |(kind, _)| kind);
+    json!({
+        "host": facts::hostname(),
+        "kernel": facts::kernel(),
+        "processor": facts::processor(),
+        "cores": facts::cores(),
+        "memory": memory,
+        "store": store,
+        "store_type": store_type,
     })
 }
 
@@ -258,7 +273,7 @@ impl Measure {
 
 impl Spread {
     /// `None` without values.
-    fn of(mut values: Vec<f64>) -> Option<Spread> {
+    pub fn of(mut values: Vec<f64>) -> Option<Spread> {
         values.sort_by(f64::total_cmp);
         let (min, max) = (*values.first()?, *values.last()?);
         let middle = values.len() / 2;
