@@ -7,6 +7,7 @@ use crate::flags::{BackendFlag, Door, ModeFlag, PoolShape};
 use crate::instance::Instance;
 use crate::place::{Layout, Place};
 use crate::remote;
+use crate::side_by_side::each_daemon;
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
@@ -381,12 +382,11 @@ impl Drop for RunningPool {
 
 /// Asks every daemon to end; those that could not be asked.
 pub fn tell_daemons(client: &Client, wipe: bool) -> Vec<String> {
-    (0..client.members() as u16)
-        .filter_map(|daemon| match client.request(daemon, &Request::Shutdown { wipe }) {
-            Ok(_) => None,
-            Err(error) => Some(format!("daemon {daemon} on {} ({error})", client.host(daemon))),
-        })
-        .collect()
+    let tell = |daemon| match client.request(daemon, &Request::Shutdown { wipe }) {
+        Ok(_) => None,
+        Err(error) => Some(format!("daemon {daemon} on {} ({error})", client.host(daemon))),
+    };
+    each_daemon(client, tell).into_iter().flatten().collect()
 }
 
 /// Waits for processes to end; how many have not.

@@ -21,6 +21,7 @@ mod place;
 mod pool;
 mod remote;
 mod run;
+mod side_by_side;
 mod signals;
 mod staging;
 mod trace;

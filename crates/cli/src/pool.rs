@@ -7,6 +7,7 @@ use crate::instance::{self, Instance};
 use crate::launch::{self, Kept};
 use crate::output::table;
 use crate::place::Layout;
+use crate::side_by_side::each_daemon;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -145,7 +146,7 @@ fn status(args: &StatusArgs) -> Result<ExitCode> {
     let instance = instance::find(&args.choice)?;
     let client = instance.client()?;
     let daemons: Vec<(u16, std::result::Result<DaemonStatus, String>)> =
-        (0..client.members() as u16).map(|daemon| (daemon, ask(&client, daemon))).collect();
+        each_daemon(&client, |daemon| (daemon, ask(&client, daemon)));
     let all_well = daemons.iter().all(|(_, s)| s.as_ref().is_ok_and(|s| s.trouble.is_empty()));
     if args.json {
         println!("{}", status_json(&instance, &client, &daemons));

@@ -153,6 +153,8 @@ impl Service {
     pub fn stop(&self, stop: Stop) {
         lock(&self.stop).get_or_insert(stop);
         self.stop_wanted.notify_all();
+        // Or it would sleep until its next tick.
+        self.wake_background();
     }
 
     /// Waits until somebody asks the daemon to end.
