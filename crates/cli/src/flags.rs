@@ -211,6 +211,12 @@ pub struct PoolShape {
     /// How strictly POSIX is followed
     #[arg(long, value_enum, default_value = "posix")]
     pub mode: ModeFlag,
+    /// Most bytes of data in the pool; each daemon gets an equal share
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "0")]
+    pub quota: u64,
+    /// Most files, directories and links in the pool; each daemon gets an equal share
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub quota_objects: u64,
     /// Threads of each daemon [default: cores + 2]
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub daemon_threads: usize,

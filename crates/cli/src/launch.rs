@@ -281,6 +281,8 @@ fn make_plan(
             shape.daemon_threads
         },
         lifeline: false,
+        quota_bytes: shape.quota.div_ceil(layout.daemons() as u64),
+        quota_objects: shape.quota_objects.div_ceil(layout.daemons() as u64),
     };
     let any: SocketAddr = ([0, 0, 0, 0], 0).into();
     let node = |host: &str, configs: Vec<Config>| NodePlan {

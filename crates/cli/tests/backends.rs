@@ -132,6 +132,8 @@ fn a6_what_a_kind_cannot_do_is_refused() {
     let sandbox = Sandbox::new();
     for (args, words) in [
         (vec!["--fs", "local", "--hosts", "a,b"], "one node"),
+        (vec!["--fs", "local", "--quota", "1GiB"], "no quotas"),
+        (vec!["--fs", "script:/bin/true", "--quota-objects", "7"], "no quotas"),
         (vec!["--fs", "lustre"], "script:PROGRAM"),
         (vec!["--fs", "script:"], "script:PROGRAM"),
     ] {

@@ -310,3 +310,18 @@ fn a7_start_and_stop_are_timed() {
     let wrong = sandbox.tidepool(&["bench", "start", "--counts", "0"]).output().unwrap();
     assert_eq!(wrong.status.code(), Some(2));
 }
+
+/// Programs meet a quota as they meet a full disk, and `df` shows it.
+#[test]
+fn a_quota_is_seen_and_kept() {
+    let sandbox = Sandbox::new();
+    for door in doors() {
+        let script = "df -B1 --output=size . | tail -1; dd if=/dev/zero of=f bs=64k count=200 2>&1; ls -l f";
+        let args = ["run", "--client", door, "--nodes", "2", "--quota", "4MiB", "--quota-objects", "100"];
+        let done = sandbox.tidepool(&[&args[..], &["--", "sh", "-c", script]].concat()).output().unwrap();
+        let said = text(&done);
+        assert!(said.contains("4194304"), "{door}: {said}");
+        assert!(said.contains("quota"), "{door}: {said}");
+        sandbox.assert_nothing_left(door);
+    }
+}

@@ -21,6 +21,8 @@ pub struct StateConfig {
     pub gid: u32,
     /// Differs between runs of the daemon, so that clients of an earlier run notice.
     pub epoch: u64,
+    /// Most objects at home here; 0 for no limit.
+    pub objects_max: u64,
 }
 
 /// What the state machine knows about a request besides its fields.
@@ -63,6 +65,7 @@ pub struct State<S> {
     epoch: u64,
     next_count: u64,
     leased_until: u64,
+    objects_max: u64,
     /// Objects removed since [`State::take_dropped`]; their chunks here can go.
     pub(crate) dropped: Vec<Ino>,
     trouble: String,
@@ -84,6 +87,7 @@ impl<S: MetaStore> State<S> {
             epoch: config.epoch.max(1),
             next_count,
             leased_until: next_count,
+            objects_max: config.objects_max,
             dropped: Vec::new(),
             trouble: String::new(),
         };
@@ -190,6 +194,9 @@ impl<S: MetaStore> State<S> {
     pub(crate) fn allocate(&mut self) -> Result<(Ino, Option<Mutation>), Fail> {
         if self.next_count > Ino::COUNT_MAX {
             return Err(Fail::Errno(Errno::ENOSPC));
+        }
+        if self.objects_max > 0 && self.store.inode_count() >= self.objects_max {
+            return Err(Fail::Errno(Errno::EDQUOT));
         }
         let ino = Ino::new(self.me, self.next_count);
         self.next_count += 1;

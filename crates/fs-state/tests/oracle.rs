@@ -96,7 +96,7 @@ impl Bench {
 
 fn open(disk: &MemDisk, now: i64) -> State<MemLogStore<MemDisk>> {
     let store = MemLogStore::open(disk.clone()).unwrap();
-    let config = StateConfig { me: 0, uid: 1, gid: 1, epoch: 1 };
+    let config = StateConfig { me: 0, uid: 1, gid: 1, epoch: 1, objects_max: 0 };
     State::open(store, &config, TimeSpec { sec: now, nsec: 0 }).unwrap()
 }
 

@@ -45,6 +45,9 @@ pub struct Config {
     pub workers: usize,
     /// End, and clean up, when standard input ends.
     pub lifeline: bool,
+    /// Most bytes of data stored here, and most objects at home here; 0 for no limit.
+    pub quota_bytes: u64,
+    pub quota_objects: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -71,6 +74,10 @@ struct Raw {
     workers: usize,
     #[serde(default)]
     lifeline: bool,
+    #[serde(default)]
+    quota_bytes: u64,
+    #[serde(default)]
+    quota_objects: u64,
 }
 
 /// What is wrong with a configuration.
@@ -122,6 +129,8 @@ impl Config {
             wipe: raw.wipe,
             workers: if raw.workers == 0 { default_workers() } else { raw.workers },
             lifeline: raw.lifeline,
+            quota_bytes: raw.quota_bytes,
+            quota_objects: raw.quota_objects,
         })
     }
 
@@ -141,6 +150,8 @@ impl Config {
             wipe: self.wipe,
             workers: self.workers,
             lifeline: self.lifeline,
+            quota_bytes: self.quota_bytes,
+            quota_objects: self.quota_objects,
         };
         serde_json::to_string(&raw).expect("strings and numbers always serialize")
     }

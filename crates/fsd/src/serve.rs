@@ -2,6 +2,7 @@
 
 use crate::config::Config;
 use crate::counters::Counters;
+use crate::quota::{Promise, Quota};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -43,6 +44,7 @@ pub struct Service {
     chunks: ChunkStore<RealDisk>,
     /// Device number of the chunk store's file system.
     device: u64,
+    quota: Quota,
     board: Arc<Board>,
     /// For clients, to look at it only.
     board_fd: OwnedFd,
@@ -82,6 +84,7 @@ impl Service {
             state: Mutex::new(state),
             chunks,
             device,
+            quota: Quota::new(config.quota_bytes),
             board,
             board_fd,
             sessions: Mutex::default(),
@@ -465,9 +468,15 @@ impl Service {
         let Some(end) = end.filter(|end| *end <= tidepool_types::FILE_SIZE_MAX) else {
             return Reply::Failed { errno: Errno::EFBIG, detail: String::new() };
         };
-        let blocks = match self.chunks.write(ino, offset, data) {
+        let stored = self.promise(ino, offset, data.len()).and_then(|promise| {
+            // The promise ends when the blocks count as stored.
+            let stored = self.chunks.write(ino, offset, data).map_err(|error| self.failed(&error));
+            drop(promise);
+            stored
+        });
+        let blocks = match stored {
             Ok(blocks) => blocks,
-            Err(error) => return self.failed(&error),
+            Err(reply) => return reply,
         };
         Counters::add(&self.counters.bytes_written, data.len() as u64);
         if !extend {
@@ -483,6 +492,22 @@ impl Service {
                 other
             }
         }
+    }
+
+    /// Room under the quota for a write; the refusal when there is none.
+    fn promise(&self, ino: Ino, offset: u64, len: usize) -> Result<Option<Promise<'_>>, Reply> {
+        if self.quota.is_unlimited() {
+            return Ok(None);
+        }
+        let missing = self.chunks.missing_blocks(ino, offset, len).map_err(|error| self.failed(&error))?;
+        let promise = self.quota.promise(self.chunks.stored_blocks(), missing);
+        promise.map(Some).ok_or_else(|| {
+            let detail = format!(
+                "the pool's quota is used up here: {} of this daemon",
+                tidepool_types::format_size(self.quota.bytes().unwrap_or_default())
+            );
+            Reply::Failed { errno: Errno::EDQUOT, detail }
+        })
     }
 
     fn sync(&self, ino: Ino) -> Reply {
@@ -519,7 +544,16 @@ impl Service {
         let usage = self.chunks.usage()?;
         let used = usage.blocks * u64::from(tidepool_types::BLOCK_SIZE);
         let objects = self.state().inode_count();
-        Ok(SpaceStat { total: usage.total, free: usage.free, used, objects, device: self.device })
+        let (mut total, mut free, mut device) = (usage.total, usage.free, self.device);
+        if let Some(quota) = self.quota.bytes() {
+            total = total.min(quota);
+            free = free.min(quota.saturating_sub(used));
+            if total == quota {
+                // Daemons that share a file system have each a share of the quota of their own.
+                device = u64::MAX - u64::from(self.index);
+            }
+        }
+        Ok(SpaceStat { total, free, used, objects, device })
     }
 
     fn status(&self) -> DaemonStatus {

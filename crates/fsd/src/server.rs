@@ -396,6 +396,7 @@ fn open_service(config: &Config, dir: &Path) -> Result<Service, StartError> {
         uid: rustix::process::geteuid().as_raw(),
         gid: rustix::process::getegid().as_raw(),
         epoch: first_epoch(),
+        objects_max: config.quota_objects,
     };
     let now = tidepool_env::Clock::now(&clock);
     let state = State::open(store, &me, now).map_err(|e| fail(&e))?;

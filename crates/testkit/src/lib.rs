@@ -27,6 +27,9 @@ pub struct Options {
     pub tcp_only: bool,
     /// Where the stores go; a temporary directory when none.
     pub stores: Option<PathBuf>,
+    /// Limits of each daemon; 0 for none.
+    pub quota_bytes: u64,
+    pub quota_objects: u64,
 }
 
 impl Default for Options {
@@ -38,6 +41,8 @@ impl Default for Options {
             backend: Backend::Memlog,
             tcp_only: false,
             stores: None,
+            quota_bytes: 0,
+            quota_objects: 0,
         }
     }
 }
@@ -113,6 +118,8 @@ impl Cluster {
             wipe: false,
             workers: 4,
             lifeline: false,
+            quota_bytes: self.options.quota_bytes,
+            quota_objects: self.options.quota_objects,
         }
     }
 

@@ -10,7 +10,7 @@ pub use local::{is_local, remove as remove_local};
 
 use crate::exec;
 use crate::exit::{Failure, Kind, Result};
-use crate::flags::{FsKind, RunArgs};
+use crate::flags::{FsKind, PoolShape, RunArgs};
 use crate::instance::{Instance, OutRecord, RunRecord};
 use crate::signals::Signals;
 use crate::staging::{self, Summary};
@@ -71,6 +71,14 @@ fn stage_in_at(root: &Path, from: &Path, to: &str, journal: &Path, signals: &Sig
 fn stage_out_at(root: &Path, out: &OutRecord, journal: &Path, signals: &Signals) -> Result<Summary> {
     let from = below(root, &out.source, Kind::StageOut)?;
     staging::stage_out_at(&from, &out.destination, &staging::USUAL, journal, signals)
+}
+
+/// Only daemons keep count.
+fn refuse_quota(shape: &PoolShape, kind: &str) -> Result<()> {
+    if shape.quota == 0 && shape.quota_objects == 0 {
+        return Ok(());
+    }
+    Err(Failure::new(Kind::Usage, format!("{kind} has no quotas; use --fs tidepool, or leave --quota away")))
 }
 
 /// A path of the file system as a path of this machine; it cannot lead out of the root.

@@ -33,6 +33,7 @@ pub struct Script {
 
 impl Script {
     pub fn start(shape: &PoolShape, name: &str, program: &Path) -> Result<Script> {
+        super::refuse_quota(shape, "--fs script")?;
         let nodes = Layout::choose(shape)?.place.names()?;
         let instance = Instance::create(name)?;
         let mut script = Script {

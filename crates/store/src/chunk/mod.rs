@@ -243,6 +243,22 @@ impl<D: Disk> ChunkStore<D> {
         Ok(Vec::new())
     }
 
+    /// Blocks of a range that are not stored: what writing to it would add.
+    pub fn missing_blocks(&self, ino: Ino, offset: u64, len: usize) -> Result<u64, StoreError> {
+        object::check_range(ino, offset, len as u64)?;
+        while let Some(object) = self.get(ino)? {
+            if let Some(state) = object.lock_read() {
+                return object.missing_blocks(&state, offset, len);
+            }
+        }
+        Ok(object::blocks_touched(offset, len))
+    }
+
+    /// Stored blocks of all objects.
+    pub fn stored_blocks(&self) -> u64 {
+        self.blocks.load(Ordering::Relaxed).max(0).unsigned_abs()
+    }
+
     /// Stored blocks of an object.
     pub fn blocks(&self, ino: Ino) -> Result<u64, StoreError> {
         while let Some(object) = self.get(ino)? {
@@ -288,8 +304,7 @@ impl<D: Disk> ChunkStore<D> {
         self.bury();
         let Space { free, total } =
             self.disk.space().map_err(|e| StoreError::io("ask for free space", &e))?;
-        let blocks = self.blocks.load(Ordering::Relaxed).max(0).unsigned_abs();
-        Ok(Usage { blocks, free, total })
+        Ok(Usage { blocks: self.stored_blocks(), free, total })
     }
 
     fn get(&self, ino: Ino) -> Result<Option<Handle<D>>, StoreError> {

@@ -226,6 +226,14 @@ impl<F: DiskFile> Object<F> {
         Ok(total)
     }
 
+    /// Blocks of a range that are not stored.
+    pub fn missing_blocks(&self, state: &State, offset: u64, len: usize) -> Result<u64, StoreError> {
+        let (first, count) = (offset / BLOCK64, blocks_touched(offset, len));
+        let known = count.min(state.sum_blocks.saturating_sub(first));
+        let stored = if known == 0 { 0 } else { self.read_sums(first, known)?.stored() };
+        Ok(count - stored)
+    }
+
     /// Stored ranges from the block that holds `from`, at most `max`.
     pub fn extents(&self, state: &State, from: u64, max: usize) -> Result<Vec<(u64, u64)>, StoreError> {
         let mut found: Vec<(u64, u64)> = Vec::new();
@@ -662,6 +670,11 @@ pub(super) fn remove_file<D: Disk>(disk: &D, ino: Ino, name: &str) -> Result<(),
         }
         _ => Ok(()),
     }
+}
+
+/// Blocks that `len` bytes at `offset` lie in.
+pub(super) fn blocks_touched(offset: u64, len: usize) -> u64 {
+    if len == 0 { 0 } else { (offset + len as u64).div_ceil(BLOCK64) - offset / BLOCK64 }
 }
 
 /// Checks that a range is one that an object may have.
