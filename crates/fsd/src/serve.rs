@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use crate::counters::Counters;
-use crate::quota::{Promise, Quota};
+use crate::quota::Quota;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tidepool_env::{Clock, RealDisk};
 use tidepool_fs_state::{Context, MetaStore, State};
 use tidepool_shm::{Board, Listed, part_key};
-use tidepool_store::{ChunkStore, StoreError};
+use tidepool_store::{ChunkStore, StoreError, StoreErrorKind};
 use tidepool_transport::Secret;
 use tidepool_types::{CHUNK_SIZE_MAX, DaemonIndex, Errno, Ino, InstanceId, SessionId, TimeSpec};
 use tidepool_wire::DecodeError;
@@ -401,7 +401,10 @@ impl Service {
     }
 
     fn failed(&self, error: &StoreError) -> Reply {
-        self.note_trouble(error);
+        // A full quota is the users' matter, not a trouble of the daemon.
+        if error.kind != StoreErrorKind::Quota {
+            self.note_trouble(error);
+        }
         Reply::Failed { errno: error.errno(), detail: error.to_string() }
     }
 
@@ -468,15 +471,9 @@ impl Service {
         let Some(end) = end.filter(|end| *end <= tidepool_types::FILE_SIZE_MAX) else {
             return Reply::Failed { errno: Errno::EFBIG, detail: String::new() };
         };
-        let stored = self.promise(ino, offset, data.len()).and_then(|promise| {
-            // The promise ends when the blocks count as stored.
-            let stored = self.chunks.write(ino, offset, data).map_err(|error| self.failed(&error));
-            drop(promise);
-            stored
-        });
-        let blocks = match stored {
+        let blocks = match self.store(ino, offset, data) {
             Ok(blocks) => blocks,
-            Err(reply) => return reply,
+            Err(error) => return self.failed(&error),
         };
         Counters::add(&self.counters.bytes_written, data.len() as u64);
         if !extend {
@@ -494,20 +491,18 @@ impl Service {
         }
     }
 
-    /// Room under the quota for a write; the refusal when there is none.
-    fn promise(&self, ino: Ino, offset: u64, len: usize) -> Result<Option<Promise<'_>>, Reply> {
+    /// Stores data if the quota has room for it; the change in stored blocks.
+    fn store(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<i64, StoreError> {
         if self.quota.is_unlimited() {
-            return Ok(None);
+            return self.chunks.write(ino, offset, data);
         }
-        let missing = self.chunks.missing_blocks(ino, offset, len).map_err(|error| self.failed(&error))?;
-        let promise = self.quota.promise(self.chunks.stored_blocks(), missing);
-        promise.map(Some).ok_or_else(|| {
-            let detail = format!(
-                "the pool's quota is used up here: {} of this daemon",
-                tidepool_types::format_size(self.quota.bytes().unwrap_or_default())
-            );
-            Reply::Failed { errno: Errno::EDQUOT, detail }
-        })
+        let missing = self.chunks.missing_blocks(ino, offset, data.len())?;
+        let share = self.quota.bytes().unwrap_or_default();
+        // The promise ends when the blocks count as stored.
+        let Some(_promise) = self.quota.promise(self.chunks.stored_blocks(), missing) else {
+            return Err(StoreError::over_quota(ino, offset, share));
+        };
+        self.chunks.write(ino, offset, data)
     }
 
     fn sync(&self, ino: Ino) -> Reply {

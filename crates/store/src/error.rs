@@ -2,13 +2,15 @@
 
 use std::fmt;
 use std::io;
-use tidepool_types::{Errno, Ino};
+use tidepool_types::{Errno, Ino, format_size};
 
 /// What kind of trouble a [`StoreError`] is. Match on this, never on text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StoreErrorKind {
     /// The disk below is full.
     NoSpace,
+    /// The pool may not store more.
+    Quota,
     /// The disk below failed otherwise.
     Io,
     /// Stored bytes do not match their checksum or their format.
@@ -61,6 +63,13 @@ impl StoreError {
         StoreError { errno, ..StoreError::new(kind, operation, error.to_string()) }
     }
 
+    /// A write that goes beyond a limit of `bytes`.
+    pub fn over_quota(ino: Ino, offset: u64, bytes: u64) -> StoreError {
+        let detail = format!("this daemon's share of the pool's quota, {}, is used up", format_size(bytes));
+        let error = StoreError::new(StoreErrorKind::Quota, "write the data", detail).of(ino).at(offset);
+        StoreError { errno: Errno::EDQUOT, ..error }
+    }
+
     pub(crate) fn of(self, ino: Ino) -> StoreError {
         StoreError { ino: Some(ino), ..self }
     }
@@ -82,9 +91,10 @@ impl StoreError {
     pub fn advice(&self) -> &'static str {
         match self.kind {
             StoreErrorKind::NoSpace => "free space on this node's disk or give the pool a larger one",
+            StoreErrorKind::Quota => "remove files, or start a pool with a larger --quota",
             StoreErrorKind::Io => "look for disk errors in the kernel log of this node (dmesg)",
             StoreErrorKind::Corrupt => {
-                "run `tidepool pool check` to see what is damaged, and copy it again from its source"
+                "run `tidepool check` to see what is damaged, and copy it again from its source"
             }
             StoreErrorKind::Version => "use the version of Tidepool that wrote it",
             StoreErrorKind::Broken => "restart the daemon once the disk works; what was acknowledged is kept",
@@ -121,7 +131,9 @@ impl std::error::Error for StoreError {}
 impl From<StoreError> for io::Error {
     fn from(error: StoreError) -> io::Error {
         match error.kind {
-            StoreErrorKind::NoSpace | StoreErrorKind::Io => io::Error::from_raw_os_error(error.errno.0),
+            StoreErrorKind::NoSpace | StoreErrorKind::Quota | StoreErrorKind::Io => {
+                io::Error::from_raw_os_error(error.errno.0)
+            }
             StoreErrorKind::Invalid => io::Error::new(io::ErrorKind::InvalidInput, error),
             _ => io::Error::other(error),
         }
