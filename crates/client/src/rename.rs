@@ -218,19 +218,22 @@ impl Client {
         if let Some((ino, kind)) = replaced {
             self.drop_replaced(ino, kind)?;
         }
+        self.note_move(source.ino, is_dir && from.dir != to.dir, to.dir)?;
         if is_dir {
-            if from.dir != to.dir {
-                self.request(source.ino.home(), &Request::SetParent { dir: source.ino, parent: to.dir })?;
-            }
             self.tell_all(|| Request::Bump {})?;
-        } else {
-            // POSIX leaves it open whether rename changes ctime; programs that look expect it.
-            self.request(
-                source.ino.home(),
-                &Request::SetAttr { ino: source.ino, set: Default::default(), blocks: 0 },
-            )?;
         }
         Ok(())
+    }
+
+    /// Tells the moved object's home. POSIX leaves it open whether rename changes ctime;
+    /// programs that look expect it, of directories too.
+    fn note_move(&self, ino: Ino, new_parent: bool, parent: Ino) -> Result<(), FsError> {
+        let request = if new_parent {
+            Request::SetParent { dir: ino, parent }
+        } else {
+            Request::SetAttr { ino, set: Default::default(), blocks: 0 }
+        };
+        self.request(ino.home(), &request).map(|_| ())
     }
 
     /// The step that makes a rename happen, with the directory it replaces held empty.
