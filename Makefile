@@ -25,12 +25,13 @@ lint: ## Formatting, lints and the rules of xtask tidy
 test: ## Set up and run all but the slow tests
 	-scripts/install-packages test
 	-scripts/install-packages slurm
+	-scripts/install-tools
 	$(MAKE) lint
 	$(CARGO) build --workspace --locked
 	$(CARGO) test --workspace --locked --no-fail-fast
 
 test-all: test ## The slow suites as well
-	TIDEPOOL_KILLS=200 TIDEPOOL_FUZZ_SECONDS=600 TIDEPOOL_STOPS=50 TIDEPOOL_TORTURE=full \
+	TIDEPOOL_KILLS=200 TIDEPOOL_FUZZ_SECONDS=600 TIDEPOOL_STOPS=50 TIDEPOOL_TORTURE=full TIDEPOOL_FSX_OPS=1000000 \
 	  $(CARGO) test --workspace --locked --no-fail-fast
 
 demo: ## Run OpenFOAM with all its files on a pool of four daemons

@@ -7,7 +7,7 @@
 
 mod common;
 
-use common::{Sandbox, doors, text};
+use common::{Sandbox, doors, run_bounded, text};
 use std::fmt::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -235,30 +235,10 @@ fn run_row(sandbox: &Sandbox, door: &str, number: usize, row: &Row) -> Result<()
     let folder = format!("row{number}");
     let script = format!("set -eu\nmkdir {folder}; cd {folder}; export ROW={folder}\n{}\n", row.script);
     let mut command = sandbox.tidepool(&["exec", "--client", door, "--", "bash", "-c", &script]);
-    let log = sandbox.path("row.log");
-    let file = std::fs::File::create(&log).unwrap();
-    let mut child = command
-        .stdin(std::process::Stdio::null())
-        .stdout(file.try_clone().unwrap())
-        .stderr(file)
-        .spawn()
-        .unwrap();
-    let deadline = Instant::now() + ROW_MAX;
-    let status = loop {
-        match child.try_wait().unwrap() {
-            Some(status) => break status,
-            None if Instant::now() > deadline => {
-                child.kill().unwrap();
-                child.wait().unwrap();
-                return Err("hangs".into());
-            }
-            None => std::thread::sleep(Duration::from_millis(5)),
-        }
-    };
+    let (status, said) = run_bounded(&mut command, &sandbox.path("row.log"), ROW_MAX)?;
     if status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&std::fs::read(&log).unwrap()).into_owned();
     Err(format!("{status}: {}", said.lines().rev().take(8).collect::<Vec<_>>().join(" / ")))
 }
 

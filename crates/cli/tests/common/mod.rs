@@ -3,8 +3,11 @@
 
 #![allow(dead_code)] // Each test file uses a part.
 
+use std::fs::{File, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 pub struct Sandbox {
@@ -26,6 +29,12 @@ impl Sandbox {
 
     pub fn store(&self) -> PathBuf {
         self.path("store")
+    }
+
+    /// Lets other users pass through to what is open to them inside.
+    pub fn let_others_in(&self) {
+        std::fs::set_permissions(self.dir.path(), Permissions::from_mode(0o711))
+            .expect("the owner may change permissions");
     }
 
     /// The command, with its files in the sandbox.
@@ -87,6 +96,86 @@ pub fn text(output: &Output) -> String {
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr)
     )
+}
+
+/// Runs a command with its output in `log`; what it said and how it ended, or `hangs` after `max`.
+pub fn run_bounded(
+    command: &mut Command,
+    log: &Path,
+    max: Duration,
+) -> Result<(std::process::ExitStatus, String), String> {
+    let file = File::create(log).expect("a log can be made");
+    let errors = file.try_clone().expect("a descriptor can be duplicated");
+    let mut child = command.stdin(Stdio::null()).stdout(file).stderr(errors).spawn().expect("it starts");
+    let deadline = Instant::now() + max;
+    let status = loop {
+        match child.try_wait().expect("a child can be waited for") {
+            Some(status) => break status,
+            None if Instant::now() > deadline => {
+                child.kill().expect("a child can be killed");
+                child.wait().expect("a killed child ends");
+                return Err("hangs".into());
+            }
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    Ok((status, String::from_utf8_lossy(&std::fs::read(log).expect("the log is there")).into_owned()))
+}
+
+/// A test program that `scripts/install-tools` installs; `None`, said loudly, when it is not there.
+pub fn tool(name: &str) -> Option<PathBuf> {
+    let command = Path::new(env!("CARGO_BIN_EXE_tidepool"));
+    let built = command.parent().and_then(Path::parent).expect("the command lies in target/PROFILE");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+    let installed = [built, &source].map(|target| target.join("tools/bin"));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places = installed.into_iter().chain(std::env::split_paths(&path));
+    let found = places.map(|place| place.join(name)).find(|program| program.is_file());
+    if found.is_none() {
+        println!("SKIPPED: {name} is not installed; run 'scripts/install-tools'");
+    }
+    found
+}
+
+/// A mount of a pool in the foreground, gone at the end.
+pub struct Mount {
+    pub path: PathBuf,
+    child: Child,
+}
+
+impl Mount {
+    /// Mounts a pool for all users at `name` in the sandbox.
+    pub fn of(sandbox: &Sandbox, pool: &str, name: &str, options: &[&str]) -> Mount {
+        let path = sandbox.path(name);
+        std::fs::create_dir_all(&path).expect("a directory can be made");
+        let mut command = sandbox.tidepool(&["mount", "--pool", pool, "--allow-other"]);
+        let child = command.args(options).arg(&path).spawn().expect("tidepool starts");
+        let mut mount = Mount { path, child };
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !mount.is_there() {
+            assert!(Instant::now() < deadline, "the mount does not come up");
+            let ended = mount.child.try_wait().expect("a child can be waited for");
+            assert!(ended.is_none(), "tidepool mount ended: {ended:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        mount
+    }
+
+    fn is_there(&self) -> bool {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("Linux has mountinfo");
+        mounts.contains(&format!(" {} ", self.path.display()))
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // The process unmounts when it is told to end; only when it cannot is the mount torn off.
+        let told = Command::new("kill").arg(self.child.id().to_string()).status();
+        if !told.is_ok_and(|status| status.success()) {
+            let _ = Command::new("umount").arg("-l").arg(&self.path).status();
+        }
+        let _ = self.child.wait();
+    }
 }
 
 /// How programs see the pool: those doors that work on this machine.
