@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const PAGE: u64 = 4096;
 
-/// What a failing write leaves behind.
+/// What a failing write (or punch) leaves behind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tear {
     /// Nothing of it.
@@ -185,6 +185,19 @@ impl<D: Disk> DiskFile for FaultyFile<D> {
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.disk.pass()?;
         self.file.set_len(len)
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        match self.disk.verdict() {
+            Verdict::Pass => self.file.punch(offset, len),
+            Verdict::Fail(errno, tear) => {
+                let done = torn_len(usize::try_from(len).unwrap_or(usize::MAX), offset, tear);
+                if done > 0 {
+                    self.file.punch(offset, done as u64)?;
+                }
+                Err(os_error(errno))
+            }
+        }
     }
 
     fn sync(&self) -> io::Result<()> {

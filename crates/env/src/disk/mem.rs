@@ -59,6 +59,24 @@ impl Bytes {
         self.len = len;
     }
 
+    fn punch(&mut self, offset: u64, len: u64) {
+        let end = offset.saturating_add(len);
+        let touched: Vec<u64> = self
+            .pages
+            .range(offset / PAGE as u64..end.div_ceil(PAGE as u64))
+            .map(|(index, _)| *index)
+            .collect();
+        for index in touched {
+            let start = index * PAGE as u64;
+            let (from, to) = (offset.max(start) - start, end.min(start + PAGE as u64) - start);
+            if to - from == PAGE as u64 {
+                self.pages.remove(&index);
+            } else if let Some(page) = self.pages.get_mut(&index) {
+                Arc::make_mut(page)[from as usize..to as usize].fill(0);
+            }
+        }
+    }
+
     fn next_data(&self, from: u64) -> Option<u64> {
         let (index, _) = self.pages.range(from / PAGE as u64..).next()?;
         let at = from.max(index * PAGE as u64);
@@ -327,6 +345,11 @@ impl DiskFile for MemFile {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.live().set_len(len);
+        Ok(())
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.live().punch(offset, len);
         Ok(())
     }
 

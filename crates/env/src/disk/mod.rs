@@ -78,6 +78,9 @@ pub trait DiskFile: Send + Sync + 'static {
     fn len(&self) -> io::Result<u64>;
     /// Cuts or extends (with zeros) the file.
     fn set_len(&self, len: u64) -> io::Result<()>;
+    /// Makes what the file has of a range zeros and, where the file system can, gives its room back. The length
+    /// stays. On an error any part of the range may have been zeroed.
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()>;
     /// Makes content and length (not the name) survive a power failure.
     fn sync(&self) -> io::Result<()>;
     /// First offset at or after `from` that may hold something else than a hole.

@@ -1,7 +1,7 @@
 //! The real file system below one directory.
 
 use super::{DirEntry, Disk, DiskFile, OpenMode, Space, os_error, parts, read_zeroed};
-use rustix::fs::SeekFrom;
+use rustix::fs::{FallocateFlags, SeekFrom};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -11,6 +11,11 @@ use std::sync::Arc;
 /// How much more than asked for a vector may hold before a read into its spare memory
 /// would fetch too much: the read always takes all of it.
 const SPARE_SLACK_MAX: usize = 4096;
+
+/// The unit in which file systems give room back.
+const PAGE: u64 = 4096;
+/// Written where a file system cannot punch.
+static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
 /// The tree below a directory that exists.
 #[derive(Clone, Debug)]
@@ -96,6 +101,20 @@ pub struct RealFile {
     file: File,
 }
 
+impl RealFile {
+    /// For file systems that cannot punch. Holes are left alone.
+    pub(super) fn write_zeros(&self, offset: u64, len: u64) -> io::Result<()> {
+        let end = offset.saturating_add(len).min(self.len()?);
+        let mut at = offset;
+        while let Some(data) = self.next_data(at)?.filter(|data| *data < end) {
+            let piece = (end - data).min(ZEROS.len() as u64);
+            self.write_at(&ZEROS[..piece as usize], data)?;
+            at = data + piece;
+        }
+        Ok(())
+    }
+}
+
 impl DiskFile for RealFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut done = 0;
@@ -141,6 +160,20 @@ impl DiskFile for RealFile {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.file.set_len(len)
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        // Beyond the page with the end there is nothing to punch, and far beyond it the kernel refuses to.
+        let end = self.len()?.next_multiple_of(PAGE);
+        let len = offset.saturating_add(len).min(end).saturating_sub(offset);
+        if len == 0 {
+            return Ok(());
+        }
+        match rustix::fs::fallocate(&self.file, flags, offset, len) {
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => self.write_zeros(offset, len),
+            other => Ok(other?),
+        }
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -6,6 +6,7 @@ fn every_disk_behaves<D: Disk>(disk: &D) {
     files_read_what_was_written(disk);
     names_come_and_go(disk);
     lengths_and_holes(disk);
+    punches(disk);
     paths_stay_inside(disk);
     let space = disk.space().unwrap();
     assert!(space.total > 0 && space.free <= space.total);
@@ -77,6 +78,25 @@ fn lengths_and_holes<D: Disk>(disk: &D) {
     assert_eq!((buf[49], buf[50], buf[59]), (7, 0, 0));
 }
 
+fn punches<D: Disk>(disk: &D) {
+    const PAGE: u64 = 4096;
+    let file = disk.open("punched", OpenMode::Create).unwrap();
+    file.write_at(&[7; 4 * PAGE as usize], 0).unwrap();
+    file.punch(PAGE - 10, 2 * PAGE).unwrap();
+    file.punch(4 * PAGE - 5, 1 << 40).unwrap();
+    file.punch(1 << 50, 1).unwrap();
+    assert_eq!(file.len().unwrap(), 4 * PAGE, "the length stays");
+    let mut content = Vec::new();
+    file.read_append(&mut content, 4 * PAGE as usize, 0).unwrap();
+    let zeros: Vec<usize> = (0..content.len()).filter(|at| content[*at] == 0).collect();
+    let end = 4 * PAGE as usize;
+    let expected: Vec<usize> = (PAGE as usize - 10..3 * PAGE as usize - 10).chain(end - 5..end).collect();
+    assert_eq!(zeros, expected);
+    file.punch(0, 4 * PAGE).unwrap();
+    assert_eq!(file.next_data(0).unwrap(), None, "the room is given back");
+    assert_eq!(file.len().unwrap(), 4 * PAGE);
+}
+
 fn paths_stay_inside<D: Disk>(disk: &D) {
     for path in ["../x", "/etc/x", "a/../../x"] {
         assert_eq!(errno(disk.open(path, OpenMode::Create)), Some(libc::EINVAL), "{path}");
@@ -88,6 +108,23 @@ fn real_disk_behaves() {
     let dir = tempfile::tempdir().unwrap();
     every_disk_behaves(&RealDisk::new(dir.path()).unwrap());
     assert!(RealDisk::new(dir.path().join("plain")).is_err());
+}
+
+/// What a file system gets that cannot punch: the same zeros, and no more than its file is long.
+#[test]
+fn zeros_stand_in_for_holes() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = RealDisk::new(dir.path()).unwrap().open("f", OpenMode::Create).unwrap();
+    file.write_at(&[7; 200_000], 0).unwrap();
+    file.write_at(&[7; 10], 1 << 30).unwrap();
+    file.write_zeros(100, 1 << 40).unwrap();
+    assert_eq!(file.len().unwrap(), (1 << 30) + 10);
+    let mut content = vec![1; 200_100];
+    file.read_at(&mut content, 0).unwrap();
+    assert_eq!(content.iter().filter(|byte| **byte == 7).count(), 100);
+    let mut far = [1; 10];
+    file.read_at(&mut far, 1 << 30).unwrap();
+    assert_eq!(far, [0; 10]);
 }
 
 #[test]
@@ -138,6 +175,7 @@ fn faults_start_and_end_where_told() {
         disk.rename("f", "g"),
         disk.sync_dir("."),
         file.set_len(0),
+        file.punch(0, 1),
         file.sync(),
         disk.open("new", OpenMode::Create).map(drop),
     ] {

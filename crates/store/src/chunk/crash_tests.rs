@@ -9,6 +9,7 @@ use tidepool_env::{Fault, FaultyDisk, MemDisk, Tear};
 enum Step {
     Write(usize, Vec<u8>),
     Trim(usize),
+    Punch(usize, usize),
     Sync,
 }
 
@@ -17,6 +18,7 @@ impl Step {
         match self {
             Step::Write(at, data) => store.write(INO, *at as u64, data),
             Step::Trim(size) => store.trim(INO, *size as u64),
+            Step::Punch(at, len) => store.punch(INO, *at as u64, *len as u64),
             Step::Sync => store.sync(INO).map(|()| 0),
         }
     }
@@ -28,12 +30,16 @@ impl Step {
                 bytes[*at..at + data.len()].copy_from_slice(data);
             }
             Step::Trim(size) => bytes.truncate(*size),
+            Step::Punch(at, len) => {
+                let end = (at + len).min(bytes.len());
+                bytes[(*at).min(end)..end].fill(0);
+            }
             Step::Sync => {}
         }
     }
 }
 
-/// Appends, overwrites, fills holes, grows and cuts incomplete blocks.
+/// Appends, overwrites, fills and punches holes, grows and cuts incomplete blocks.
 fn script() -> Vec<Step> {
     let write = |at: usize, len: usize, seed: u8| Step::Write(at, pattern(len, seed));
     vec![
@@ -50,6 +56,11 @@ fn script() -> Vec<Step> {
         write(5 * BLOCK - 1, 2, 8),
         Step::Trim(BLOCK + 1),
         write(BLOCK / 2, BLOCK, 9),
+        write(0, 6 * BLOCK + 77, 10),
+        Step::Punch(BLOCK - 9, 2 * BLOCK + 20),
+        Step::Punch(4 * BLOCK + 10, 100),
+        write(2 * BLOCK + 5, 10, 11),
+        Step::Punch(5 * BLOCK, 9 * BLOCK),
     ]
 }
 

@@ -158,6 +158,20 @@ impl<D: Disk> ChunkStore<D> {
         Ok(0)
     }
 
+    /// Makes a range zeros and gives the room of whole blocks back; returns the change in the number of stored
+    /// blocks, never above 0. Never makes the data longer or shorter.
+    pub fn punch(&self, ino: Ino, offset: u64, len: u64) -> Result<i64, StoreError> {
+        object::check_range(ino, offset, len)?;
+        while let Some(object) = self.get(ino)? {
+            if let Some(mut state) = object.lock_write() {
+                let result = object.punch(&mut state, offset, len);
+                drop(state);
+                return self.changed(ino, result);
+            }
+        }
+        Ok(0)
+    }
+
     /// Removes an object; returns how many blocks were stored. Nothing to remove is no error. The space of a large one
     /// is free after [`ChunkStore::bury`], which whoever needs space calls.
     pub fn drop_object(&self, ino: Ino) -> Result<u64, StoreError> {

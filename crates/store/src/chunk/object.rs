@@ -216,6 +216,12 @@ impl<F: DiskFile> Object<F> {
         Ok(next.filter(|next| *next < state.sum_blocks))
     }
 
+    /// The next entries at or after `block` that may be anything but zeros, below `end`.
+    fn sums_within(&self, state: &State, block: u64, end: u64) -> Result<Option<Sums>, StoreError> {
+        let Some(next) = self.next_sums(state, block)?.filter(|next| *next < end) else { return Ok(None) };
+        self.read_sums(next, SCAN_ENTRIES.min(state.sum_blocks.min(end) - next)).map(Some)
+    }
+
     /// Stored blocks.
     pub fn blocks(&self, state: &State) -> Result<u64, StoreError> {
         let mut total = 0;
@@ -520,7 +526,7 @@ impl<F: DiskFile> Object<F> {
             return Ok(0);
         }
         let border = self.trim_border(state, size)?;
-        let dropped = self.mark_dropped(state, keep)?;
+        let dropped = self.mark_dropped(state, keep, u64::MAX)?;
         if state.data_len > size {
             self.data.set_len(size).map_err(|e| self.failed("trim the data", &e).at(size))?;
             state.data_len = size;
@@ -558,13 +564,12 @@ impl<F: DiskFile> Object<F> {
         Ok(Some(sums))
     }
 
-    /// Allows all blocks from `keep` on to become holes; returns how many are stored (§7).
-    fn mark_dropped(&self, state: &mut State, keep: u64) -> Result<u64, StoreError> {
+    /// Allows the blocks from `first` up to `end` to become holes; returns how many are stored (§7).
+    fn mark_dropped(&self, state: &mut State, first: u64, end: u64) -> Result<u64, StoreError> {
         let mut dropped = 0;
-        let mut block = keep;
-        while let Some(next) = self.next_sums(state, block)? {
-            let mut sums = self.read_sums(next, SCAN_ENTRIES.min(state.sum_blocks - next))?;
-            block = next + sums.blocks();
+        let mut block = first;
+        while let Some(mut sums) = self.sums_within(state, block, end)? {
+            block = sums.first + sums.blocks();
             dropped += sums.stored();
             // Not one byte more than needed: it would fill holes of the checksum file.
             sums.narrow();
@@ -590,6 +595,70 @@ impl<F: DiskFile> Object<F> {
         let content = self.read_block(state, block, &mut buf)?;
         // A damaged block may go: dropping launders nothing.
         Ok(entry.valid_half(content).unwrap_or(entry.cur))
+    }
+
+    // --- punching ---
+
+    /// Makes a range (not empty) zeros and drops the blocks wholly in it; returns the change in the number of
+    /// stored blocks. The data file keeps its length.
+    pub fn punch(&self, state: &mut State, offset: u64, len: u64) -> Result<i64, Failed> {
+        let end = offset.saturating_add(len).min(state.data_len);
+        if offset >= end {
+            return Ok(0);
+        }
+        // The last block ends with the data: nothing of it is left.
+        let whole_end = if end == state.data_len { end.next_multiple_of(BLOCK64) } else { end };
+        let (first, last) = (offset.div_ceil(BLOCK64), whole_end / BLOCK64);
+        if first > last {
+            return self.zero_part(state, offset, end);
+        }
+        self.zero_part(state, offset, end.min(first * BLOCK64))?;
+        self.zero_part(state, last * BLOCK64, end)?;
+        let before = self.mark_dropped(state, first, last)?;
+        if before == 0 {
+            return Ok(0);
+        }
+        let (from, len) = (first * BLOCK64, (last - first) * BLOCK64);
+        let punched = self.data.punch(from, len).map_err(|e| self.failed("punch the data", &e).at(from));
+        match punched.and_then(|()| self.settle_dropped(state, first, last)) {
+            Ok(()) => Ok(-(before as i64)),
+            Err(error) => {
+                // Some entries may have gone all the same.
+                let after = self.stored_within(state, first, last).unwrap_or(before);
+                Err(Failed { error, delta: after as i64 - before as i64 })
+            }
+        }
+    }
+
+    /// Zeroes a range of one block, which may be empty. A block that is not stored is all zeros.
+    fn zero_part(&self, state: &mut State, from: u64, to: u64) -> Result<i64, Failed> {
+        if from >= to || !self.read_sums(from / BLOCK64, 1)?.get(from / BLOCK64).is_stored() {
+            return Ok(0);
+        }
+        self.write(state, from, &[0; BLOCK][..(to - from) as usize])
+    }
+
+    /// Forgets blocks that were allowed to become holes and are by now.
+    fn settle_dropped(&self, state: &mut State, first: u64, end: u64) -> Result<(), StoreError> {
+        let mut block = first;
+        while let Some(mut sums) = self.sums_within(state, block, end)? {
+            block = sums.first + sums.blocks();
+            sums.narrow();
+            if sums.blocks() > 0 {
+                sums.settle();
+                self.write_sums(state, &sums)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn stored_within(&self, state: &State, first: u64, end: u64) -> Result<u64, StoreError> {
+        let (mut stored, mut block) = (0, first);
+        while let Some(sums) = self.sums_within(state, block, end)? {
+            block = sums.first + sums.blocks();
+            stored += sums.stored();
+        }
+        Ok(stored)
     }
 
     // --- the whole object ---

@@ -99,6 +99,28 @@ fn works_on_a_real_disk() {
     store_works(RealDisk::new(dir.path()).unwrap());
 }
 
+/// The room of punched blocks comes back, on a file system that can, and huge ranges cost nothing.
+#[test]
+fn punching_gives_room_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = RealDisk::new(dir.path()).unwrap();
+    let store = ChunkStore::open(disk.clone()).unwrap();
+    let block = u64::from(BLOCK_SIZE);
+    store.write(INO, 0, &pattern(64 * BLOCK, 1)).unwrap();
+    store.write(INO, 1 << 40, b"far").unwrap();
+    assert_eq!(store.punch(INO, block + 5, 1 << 50).unwrap(), -63);
+    let file = disk.open(DATA, OpenMode::Existing).unwrap();
+    assert_eq!(file.next_data(2 * block).unwrap(), None);
+    assert_eq!(file.len().unwrap(), (1 << 40) + 3);
+    let mut out = Vec::new();
+    store.read(INO, block, BLOCK, &mut out).unwrap();
+    assert_eq!(out[..5], pattern(64 * BLOCK, 1)[BLOCK..BLOCK + 5]);
+    assert!(out[5..].iter().all(|byte| *byte == 0));
+    assert_eq!(store.scrub(INO).unwrap(), []);
+    assert_eq!(store.punch(INO, FILE_SIZE_MAX, 1).unwrap_err().errno(), Errno::EFBIG);
+    assert_eq!(store.punch(Ino(77), 0, 5).unwrap(), 0, "an object that is not here");
+}
+
 #[test]
 fn files_have_the_specified_bytes() {
     let disk = MemDisk::new();
@@ -334,6 +356,7 @@ enum Op {
     Write(u64, usize, u8),
     Read(u64, usize),
     Trim(u64),
+    Punch(u64, usize),
     Drop,
     Reopen,
     Check,
@@ -349,6 +372,7 @@ fn op() -> impl Strategy<Value = Op> {
         8 => (offset(), len(), any::<u8>()).prop_map(|(at, len, seed)| Op::Write(at, len, seed)),
         4 => (offset(), len()).prop_map(|(at, len)| Op::Read(at, len)),
         3 => offset().prop_map(Op::Trim),
+        3 => (offset(), len()).prop_map(|(at, len)| Op::Punch(at, len)),
         1 => Just(Op::Drop),
         2 => Just(Op::Reopen),
         2 => Just(Op::Check),
@@ -375,6 +399,17 @@ impl Oracle {
         let before = self.stored.len() as i64;
         self.bytes.truncate(size);
         self.stored.retain(|block| *block < size.div_ceil(BLOCK));
+        self.stored.len() as i64 - before
+    }
+
+    fn punch(&mut self, at: usize, len: usize) -> i64 {
+        let before = self.stored.len() as i64;
+        let end = (at + len).min(self.bytes.len());
+        if at < end {
+            self.bytes[at..end].fill(0);
+            let last = if end == self.bytes.len() { end.div_ceil(BLOCK) } else { end / BLOCK };
+            self.stored.retain(|block| !(at.div_ceil(BLOCK)..last).contains(block));
+        }
         self.stored.len() as i64 - before
     }
 
@@ -412,6 +447,9 @@ fn follow(ops: &[Op]) {
                 assert_eq!(out, oracle.read(*at as usize, *len));
             }
             Op::Trim(size) => assert_eq!(store.trim(INO, *size).unwrap(), oracle.trim(*size as usize)),
+            Op::Punch(at, len) => {
+                assert_eq!(store.punch(INO, *at, *len as u64).unwrap(), oracle.punch(*at as usize, *len));
+            }
             Op::Drop => {
                 assert_eq!(store.drop_object(INO).unwrap(), oracle.stored.len() as u64);
                 oracle = Oracle::default();
