@@ -29,7 +29,7 @@ fn config(door: &str) -> String {
     format!(
         "flen = {FILE_BYTES_MAX}\n[opsize]\nmin = 0\nmax = 65536\n[weights]\n\
          close_open = 1\ninvalidate = 1\nmapread = {mapread}\nmapwrite = 10\nread = 10\nwrite = 10\ntruncate = 5\n\
-         fsync = 0.1\nfdatasync = 0.1\nposix_fallocate = 3\nsendfile = 1\nposix_fadvise = 1\n\
+         fsync = 0.1\nfdatasync = 0.1\nposix_fallocate = 3\npunch_hole = 3\nsendfile = 1\nposix_fadvise = 1\n\
          copy_file_range = {copy}\n"
     )
 }

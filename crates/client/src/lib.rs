@@ -20,6 +20,7 @@ mod perm;
 mod poolfile;
 mod rename;
 mod retry;
+mod space;
 mod walk;
 
 pub use calls::{Client, set_fd_placer};

@@ -182,6 +182,7 @@ fn takes_long(request: &Request, bulk_len: u32) -> bool {
         Request::Sync { .. }
         | Request::SyncAll {}
         | Request::Trim { .. }
+        | Request::Punch { .. }
         | Request::Drop { .. }
         | Request::Scrub { .. }
         | Request::Extents { .. }

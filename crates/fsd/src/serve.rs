@@ -312,6 +312,7 @@ impl Service {
         match request {
             R::Write { ino, offset, extend } => self.write(ctx, *ino, *offset, *extend, bulk),
             R::Trim { ino, size } => self.blocks_reply(self.chunks.trim(*ino, *size)),
+            R::Punch { ino, offset, len } => self.blocks_reply(self.chunks.punch(*ino, *offset, *len)),
             R::Sync { ino } => self.sync(*ino),
             R::SyncAll {} => self.sync_all(),
             R::Drop { ino } => self.done_reply(self.chunks.drop_object(*ino).map(|_| ())),

@@ -496,7 +496,6 @@ impl Filesystem for TidepoolFs {
         self.0.set_lock(want, sleep, reply);
     }
 
-    /// Mode 0 grows the file; there is nothing to reserve.
     fn fallocate(
         &self,
         _req: &Request,
@@ -507,10 +506,7 @@ impl Filesystem for TidepoolFs {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        if mode != 0 {
-            return reply.error(Errno::EOPNOTSUPP);
-        }
-        self.empty(reply, self.0.grow(ino(number), offset.saturating_add(length)));
+        self.empty(reply, self.0.client.allocate(ino(number), mode, offset, length));
     }
 
     fn lseek(

@@ -13,8 +13,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tidepool_client::{Client, Cred, DirEntry, FsError, PoolFile, PoolMode};
-use tidepool_types::{Attr, Errno, FILE_SIZE_MAX, Ino, SetAttr};
-use tidepool_wire::message::{Reply, Request as PoolRequest};
+use tidepool_types::{Attr, Errno, Ino, SetAttr};
 
 /// Size shown for directories, when their home has no better one.
 const DIR_SIZE: u64 = 4096;
@@ -282,18 +281,6 @@ impl Core {
 
     pub fn list(&self, handle: u64, dir: Ino, offset: u64) -> Result<Arc<[DirEntry]>, FsError> {
         self.dirs.get(handle).listing(offset, || listing::list(&self.client, dir))
-    }
-
-    /// Grows a file to `end` unless it is longer already.
-    pub fn grow(&self, ino: Ino, end: u64) -> Result<(), FsError> {
-        if end > FILE_SIZE_MAX {
-            return Err(Errno::EFBIG.into());
-        }
-        match self.client.request(ino.home(), &PoolRequest::Extend { ino, end, blocks: 0 })? {
-            Reply::Attributes { .. } => Ok(()),
-            Reply::Failed { errno, .. } => Err(errno.into()),
-            other => Err(FsError::new(Errno::EPROTO, format!("unexpected reply {other:?}"))),
-        }
     }
 
     /// Sets a lock and answers; waits for it on a thread of its own.

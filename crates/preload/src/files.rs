@@ -674,23 +674,22 @@ pub fn truncate(path: *const c_char, size: i64) -> isize {
     })
 }
 
-/// Mode 0 grows the file (without reserving space); nothing else is offered.
+/// Grows files, punches and zeroes; reserves nothing.
 pub fn fallocate(fd: c_int, mode: c_int, offset: i64, len: i64) -> isize {
     let Some(entry) = object(fd) else {
         // SAFETY: no pointers.
         return kernel_unless_hidden(fd, || unsafe { sys!(libc::SYS_fallocate, fd, mode, offset, len) });
     };
-    if mode & !libc::FALLOC_FL_KEEP_SIZE != 0 {
-        return err(libc::EOPNOTSUPP);
-    }
-    let Some(end) = offset.checked_add(len).filter(|_| offset >= 0 && len > 0) else {
+    let (Ok(start), Ok(bytes)) = (u64::try_from(offset), u64::try_from(len)) else {
         return err(libc::EINVAL);
     };
     if !entry.writable() {
         return err(libc::EBADF);
     }
-    let size = pool::run(|client| {
-        client.get_attr(entry.ino).map(|attr| attr.size as isize).map_err(|error| pool::report(&error))
-    });
-    if size < 0 || size as i64 >= end || mode != 0 { size.min(0) } else { truncate_ours(&entry, end) }
+    mmap::flush(entry.ino);
+    pool::run(|client| {
+        client.allocate(entry.ino, mode, start, bytes).map_err(|error| pool::report(&error))?;
+        mmap::refresh(client, entry.ino, start, usize::try_from(len).unwrap_or(usize::MAX));
+        Ok(0)
+    })
 }

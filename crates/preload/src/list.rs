@@ -178,7 +178,7 @@ doors! {
         "cut or extended" ""
     Both ["fallocate" "fallocate64"] (fd: c_int, mode: c_int, offset: off_t, len: off_t)
         { files::fallocate(fd, mode, offset, len) }
-        "mode 0 extends the file; no space is reserved" "punching, zeroing, collapsing: EOPNOTSUPP"
+        "extends, punches holes, zeroes ranges; no space is reserved" "collapsing and inserting: EOPNOTSUPP"
     Both ["posix_fallocate" "posix_fallocate64"] (fd: c_int, offset: off_t, len: off_t)
         { misc::error_as_result(files::fallocate(fd, 0, offset, len)) } "as fallocate" ""
 

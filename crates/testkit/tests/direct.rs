@@ -76,6 +76,13 @@ fn direct_reads_see_every_change_at_once() {
                     model.resize(model.len().max(at + len), 0);
                     model[at..at + len].copy_from_slice(&data);
                 }
+                5 => {
+                    let len = rng.below(50_000) as usize + 1;
+                    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+                    writer.allocate(ino, mode, at as u64, len as u64).unwrap();
+                    let end = (at + len).min(model.len());
+                    model[at.min(end)..end].fill(0);
+                }
                 _ => {}
             }
             let from = rng.below(1_200_000) as usize;

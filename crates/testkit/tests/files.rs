@@ -68,19 +68,36 @@ fn f2_one_name_space() {
     });
 }
 
-/// F15: random reads, writes, truncations and appends agree with a byte vector.
+/// Operations of the comparison with a byte vector, on each pool.
+const ORACLE_STEPS: u64 = 600;
+
+/// Blocks that the daemons keep of an object, as a scrub counts them.
+fn stored_blocks(client: &Client, ino: Ino) -> u64 {
+    let count = |daemon| match client.request(daemon, &Request::Scrub { after: None, max: 64 }).unwrap() {
+        Reply::Scrubbed { objects, .. } => {
+            assert!(objects.iter().all(|object| object.bad.is_empty()));
+            objects.iter().filter(|object| object.ino == ino).map(|object| object.blocks).sum::<u64>()
+        }
+        other => panic!("{other:?}"),
+    };
+    (0..client.members() as u16).map(count).sum()
+}
+
+/// F15: random reads, writes, truncations, appends and holes agree with a byte vector, whichever of two clients
+/// does them.
 #[test]
 fn f15_random_io_matches_a_byte_vector() {
     let rng = RefCell::new(Rng::from_env("f15_random_io_matches_a_byte_vector"));
     on_all_pools(|cluster| {
         let mut rng = rng.borrow_mut();
-        let client = cluster.client();
-        let ino = create(&client, "f").ino;
+        let clients = [cluster.client(), cluster.client()];
+        let ino = create(&clients[0], "f").ino;
         let mut oracle: Vec<u8> = Vec::new();
-        for step in 0..400 {
+        for step in 0..ORACLE_STEPS {
+            let client = &clients[rng.below(2) as usize];
             let offset = rng.below(400_000) as usize;
             let len = rng.below(if step % 7 == 0 { 200_000 } else { 6_000 }) as usize;
-            match rng.below(10) {
+            match rng.below(13) {
                 0..=4 => {
                     let data = rng.bytes(len);
                     assert_eq!(client.write(ino, offset as u64, &data).unwrap(), len);
@@ -101,6 +118,22 @@ fn f15_random_io_matches_a_byte_vector() {
                     assert_eq!(client.append(ino, &data).unwrap(), (oracle.len() as u64, data.len()));
                     oracle.extend_from_slice(&data);
                 }
+                7 => {
+                    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+                    client.allocate(ino, mode, offset as u64, len as u64 + 1).unwrap();
+                    let end = (offset + len + 1).min(oracle.len());
+                    oracle[offset.min(end)..end].fill(0);
+                }
+                8 => {
+                    client.allocate(ino, libc::FALLOC_FL_ZERO_RANGE, offset as u64, len as u64 + 1).unwrap();
+                    let end = offset + len + 1;
+                    oracle.resize(oracle.len().max(end), 0);
+                    oracle[offset..end].fill(0);
+                }
+                9 => {
+                    client.allocate(ino, 0, offset as u64, len as u64 + 1).unwrap();
+                    oracle.resize(oracle.len().max(offset + len + 1), 0);
+                }
                 _ => {
                     let mut buf = vec![0xaa; len];
                     let count = client.read(ino, offset as u64, &mut buf).unwrap();
@@ -111,6 +144,7 @@ fn f15_random_io_matches_a_byte_vector() {
             }
             assert_eq!(client.get_attr(ino).unwrap().size, oracle.len() as u64, "step {step}");
         }
+        assert_eq!(clients[0].get_attr(ino).unwrap().blocks, stored_blocks(&clients[0], ino));
     });
 }
 

@@ -125,6 +125,8 @@ messages! {
         47 StatFs {}
         48 Lock { ino: Ino, lock: LockRequest }
         49 TestLock { ino: Ino, lock: LockRequest }
+        /// Makes stored data of the range zeros, without changing where data end; whole blocks are dropped.
+        50 Punch { ino: Ino, offset: u64, len: u64 }
         60 Status {}
         /// Tells a fresh daemon its peers.
         61 Members { members: Vec<Member> }

@@ -40,7 +40,10 @@ fn request_bytes_are_pinned() {
     assert_eq!((write.kind(), encode(&write)), (41, b"\x02\0\0\0\0\0\x01\0\x03\0\0\0\0\0\0\0\0".to_vec()));
     let list = Request::List { dir: Ino(9), after: Some((*b"x").into()), max: 7 };
     assert_eq!(encode(&list), b"\x09\0\0\0\0\0\0\0\x01\x01\0\0\0x\x07\0\0\0");
-    for request in [lookup, write, list] {
+    let punch = Request::Punch { ino: Ino::new(1, 2), offset: 3, len: 4 };
+    let punch_bytes = b"\x02\0\0\0\0\0\x01\0\x03\0\0\0\0\0\0\0\x04\0\0\0\0\0\0\0";
+    assert_eq!((punch.kind(), encode(&punch)), (50, punch_bytes.to_vec()));
+    for request in [lookup, write, list, punch] {
         assert_eq!(Request::decode(request.kind(), &encode(&request)), Ok(request));
     }
 }

@@ -115,7 +115,14 @@ static void attributes(void)
     CHECK(fchmod(fd, 0600) == 0 && ftruncate(fd, 2) == 0 && fstat(fd, &st) == 0 && st.st_size == 2);
     CHECK(fallocate(fd, 0, 0, 100) == 0 && posix_fallocate(fd, 0, 200) == 0);
     CHECK(fstat(fd, &st) == 0 && st.st_size == 200);
-    FAILS(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 10), EOPNOTSUPP);
+    CHECK(pwrite(fd, "abcdef", 6, 0) == 6 && fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, 1000) == 0);
+    CHECK(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 1, 2) == 0);
+    CHECK(fallocate(fd, FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE, 4, 1000) == 0);
+    CHECK(pread(fd, buf, 6, 0) == 6 && memcmp(buf, "a\0\0d\0\0", 6) == 0);
+    CHECK(fstat(fd, &st) == 0 && st.st_size == 200);
+    CHECK(fallocate(fd, FALLOC_FL_ZERO_RANGE, 100, 200) == 0 && fstat(fd, &st) == 0 && st.st_size == 300);
+    FAILS(fallocate(fd, FALLOC_FL_COLLAPSE_RANGE, 0, 4096), EOPNOTSUPP);
+    FAILS(fallocate(fd, 0, 0, 0), EINVAL);
     CHECK(truncate("a", 0) == 0 && fstat(fd, &st) == 0 && st.st_size == 0);
     CHECK(fsetxattr(fd, "user.k", "val", 3, 0) == 0 && getxattr("a", "user.k", buf, sizeof buf) == 3);
     CHECK(listxattr("a", buf, sizeof buf) == 7);
