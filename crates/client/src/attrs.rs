@@ -140,6 +140,7 @@ impl Client {
     }
 
     pub fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, FsError> {
+        check_name_space(name)?;
         let inode = self.get_inode(ino)?;
         let found = inode.xattrs.into_iter().find(|(n, _)| **n == *name);
         found.map(|(_, value)| value.into_vec()).ok_or(Errno::ENODATA.into())
@@ -151,6 +152,7 @@ impl Client {
 
     /// Sets an attribute; `flags` are those of setxattr(2).
     pub fn set_xattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: i32) -> Result<(), FsError> {
+        check_name_space(name)?;
         let flags = u32::try_from(flags).map_err(|_| Errno::EINVAL)?;
         if value.len() > tidepool_types::XATTR_BYTES_MAX {
             return Err(Errno::E2BIG.into());
@@ -161,6 +163,7 @@ impl Client {
     }
 
     pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<(), FsError> {
+        check_name_space(name)?;
         let reply = self.request(ino.home(), &Request::RemoveXattr { ino, name: name.into() })?;
         expect_reply!(self, ino.home(), reply, Reply::Attributes { .. } => ())
     }
@@ -181,4 +184,12 @@ impl Client {
         let block_size = u64::from(BLOCK_SIZE);
         Ok(FsStat { block_size, blocks: total / block_size, blocks_free: free / block_size, files })
     }
+}
+
+/// Extended attributes belong to a name space; those of `system.` have meanings, such as access control lists,
+/// that a pool does not give them.
+fn check_name_space(name: &[u8]) -> Result<(), Errno> {
+    let known = [&b"user."[..], b"trusted.", b"security."];
+    let inside = known.iter().any(|space| name.strip_prefix(*space).is_some_and(|rest| !rest.is_empty()));
+    if inside { Ok(()) } else { Err(Errno::EOPNOTSUPP) }
 }

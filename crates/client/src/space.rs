@@ -12,7 +12,7 @@ use tidepool_wire::message::{Reply, Request};
 enum Wish {
     /// Make the file this long at least.
     Grow,
-    /// Nothing shows: blocks are given out when they are written.
+    /// Only the times show: blocks are given out when they are written.
     Reserve,
     /// Zeros; the size stays.
     Punch,
@@ -51,7 +51,7 @@ impl Client {
             _ => return Err(Errno::ENODEV.into()),
         }
         match wish {
-            Wish::Reserve => Ok(()),
+            Wish::Reserve => self.note(ino, 0, 0),
             Wish::Grow => self.note(ino, end, 0),
             Wish::Punch => self.punch(&attr, offset, end, 0),
             Wish::ZeroAndGrow => self.punch(&attr, offset, end, end),

@@ -98,13 +98,18 @@ pub fn chosen_time(time: TimeOrNow) -> TimeSpec {
     }
 }
 
+/// True when writing the file may have to change its mode.
+pub fn has_set_id(mode: u32) -> bool {
+    mode & (SET_UID | SET_GID) != 0
+}
+
 /// Permission bits without those that must go when somebody else writes the file; `None`
-/// when there are none to go.
-pub fn without_set_id(mode: u32) -> Option<u32> {
+/// when there are none to go. `in_group`: the writer is in the file's group, or may all.
+pub fn without_set_id(mode: u32, in_group: impl FnOnce() -> bool) -> Option<u32> {
     let mut drops = mode & SET_UID;
-    // Without group execution the bit means mandatory locking, not a change of group.
-    if mode & GROUP_EXEC != 0 {
-        drops |= mode & SET_GID;
+    // Without group execution the bit once meant mandatory locking: it stays for the group's own.
+    if mode & SET_GID != 0 && (mode & GROUP_EXEC != 0 || !in_group()) {
+        drops |= SET_GID;
     }
     (drops != 0).then_some(mode & 0o7777 & !drops)
 }
@@ -153,10 +158,15 @@ mod tests {
 
     #[test]
     fn set_id_bits_go_as_in_the_kernel() {
-        assert_eq!(without_set_id(0o100_755), None);
-        assert_eq!(without_set_id(0o104_755), Some(0o755));
-        assert_eq!(without_set_id(0o102_710), Some(0o710));
-        assert_eq!(without_set_id(0o102_740), None);
-        assert_eq!(without_set_id(0o106_640), Some(0o2640));
+        let of_member = |mode| without_set_id(mode, || true);
+        assert_eq!(of_member(0o100_755), None);
+        assert_eq!(of_member(0o104_755), Some(0o755));
+        assert_eq!(of_member(0o102_710), Some(0o710));
+        assert_eq!(of_member(0o102_740), None);
+        assert_eq!(of_member(0o106_640), Some(0o2640));
+        let of_stranger = |mode| without_set_id(mode, || false);
+        assert_eq!(of_stranger(0o102_740), Some(0o740));
+        assert_eq!(of_stranger(0o106_640), Some(0o640));
+        assert_eq!(of_stranger(0o100_640), None);
     }
 }

@@ -1,6 +1,6 @@
 //! The operations of the FUSE crate, converted to those of [`Core`].
 
-use crate::convert::{chosen_time, file_type, ino, no_entry, number, without_set_id};
+use crate::convert::{chosen_time, file_type, has_set_id, ino, no_entry, number};
 use crate::listing;
 use crate::locking::{self, Want};
 use crate::ops::{Core, gone};
@@ -81,7 +81,7 @@ impl TidepoolFs {
             open_flags |= FopenFlags::FOPEN_DIRECT_IO;
             handle |= HANDLE_DIRECT;
         }
-        if without_set_id(attr.mode).is_some() {
+        if has_set_id(attr.mode) {
             handle |= HANDLE_SET_ID;
         }
         (FileHandle(handle), open_flags)
@@ -283,7 +283,7 @@ impl Filesystem for TidepoolFs {
 
     fn write(
         &self,
-        _req: &Request,
+        req: &Request,
         number: INodeNo,
         fh: FileHandle,
         offset: u64,
@@ -303,7 +303,7 @@ impl Filesystem for TidepoolFs {
         };
         let written = reply_or!(self, reply, written);
         if fh.0 & HANDLE_SET_ID != 0 && write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
-            reply_or!(self, reply, self.0.written_by_other(ino));
+            reply_or!(self, reply, self.0.written_by_other(ino, self.0.caller(req)));
         }
         reply.written(written as u32);
     }
@@ -498,15 +498,17 @@ impl Filesystem for TidepoolFs {
 
     fn fallocate(
         &self,
-        _req: &Request,
+        req: &Request,
         number: INodeNo,
-        _fh: FileHandle,
+        fh: FileHandle,
         offset: u64,
         length: u64,
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        self.empty(reply, self.0.client.allocate(ino(number), mode, offset, length));
+        let set_id = fh.0 & HANDLE_SET_ID != 0;
+        let done = self.0.allocate(ino(number), mode, (offset, length), set_id, self.0.caller(req));
+        self.empty(reply, done);
     }
 
     fn lseek(

@@ -137,11 +137,12 @@ impl Core {
         if attr.is_dir() || set.mode.is_some() || !(chowned || truncated) {
             return Ok(attr);
         }
-        self.drop_set_id(attr)
+        self.drop_set_id(attr, caller)
     }
 
-    fn drop_set_id(&self, attr: Attr) -> Result<Attr, FsError> {
-        match without_set_id(attr.mode) {
+    fn drop_set_id(&self, attr: Attr, caller: Caller) -> Result<Attr, FsError> {
+        let in_group = || caller.uid == 0 || self.whole_cred(caller).in_group(attr.gid);
+        match without_set_id(attr.mode, in_group) {
             Some(mode) => {
                 let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
                 self.client.set_attr(attr.ino, &set, &ROOT)
@@ -236,9 +237,13 @@ impl Core {
             _ => libc::R_OK | libc::W_OK,
         };
         let mask = if flags & libc::O_TRUNC != 0 { access | libc::W_OK } else { access };
+        self.checker.access(dir, name, mask, false, &self.whole_cred(caller))?.inside()
+    }
+
+    /// Who asks, with the groups that the kernel does not tell.
+    fn whole_cred(&self, caller: Caller) -> Cred {
         let groups = caller::groups(caller.thread).into_iter().map(|id| self.ids.group_to_pool(id));
-        let cred = Cred { groups: groups.collect(), ..caller.cred() };
-        self.checker.access(dir, name, mask, false, &cred)?.inside()
+        Cred { groups: groups.collect(), ..caller.cred() }
     }
 
     /// Opens a file by id; its attributes, after truncation if that was asked for.
@@ -274,9 +279,23 @@ impl Core {
     }
 
     /// After a write by somebody other than root to a file with set-ID bits.
-    pub fn written_by_other(&self, ino: Ino) -> Result<(), FsError> {
+    pub fn written_by_other(&self, ino: Ino, caller: Caller) -> Result<(), FsError> {
         let attr = self.client.get_attr(ino)?;
-        self.drop_set_id(attr).map(|_| ())
+        self.drop_set_id(attr, caller).map(|_| ())
+    }
+
+    /// fallocate(2). `set_id`: the file had set-ID bits when it was opened. The kernel leaves it to us to take
+    /// them away, as after a write, and does not say when: by everybody but root.
+    pub fn allocate(
+        &self,
+        ino: Ino,
+        mode: i32,
+        range: (u64, u64),
+        set_id: bool,
+        caller: Caller,
+    ) -> Result<(), FsError> {
+        self.client.allocate(ino, mode, range.0, range.1)?;
+        if set_id && caller.uid != 0 { self.written_by_other(ino, caller) } else { Ok(()) }
     }
 
     pub fn list(&self, handle: u64, dir: Ino, offset: u64) -> Result<Arc<[DirEntry]>, FsError> {
