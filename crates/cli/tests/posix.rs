@@ -1,5 +1,5 @@
-//! POSIX through FUSE: the test programs of pjdfstest, run as root on a mount and on ext4. What passes on ext4
-//! must pass on a pool.
+//! POSIX through FUSE: the test programs of pjdfstest and calls of our own, made as root on a mount and on ext4. What
+//! passes on ext4 must pass on a pool, and calls must end in the same way.
 
 mod common;
 
@@ -20,6 +20,14 @@ const EXCLUDED: &[(&str, &str)] = &[(
     "link::link_count_max",
     "it asks pathconf for the limit, and glibc knows limits by the numbers of file systems, of which FUSE's is none",
 )];
+
+/// Calls that ext4 offers and a mount refuses, by the beginning of their lines.
+const EXCLUDED_CALLS: &[(&str, &str)] = &[
+    ("open . 20200002", "O_TMPFILE: the FUSE crate does not pass it on"),
+    ("renameat2 2", "RENAME_EXCHANGE would need two deciders"),
+    ("fallocate 8", "collapsing a range would move every chunk behind it"),
+    ("fallocate 32", "inserting a range would move every chunk behind it"),
+];
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Verdict {
@@ -227,6 +235,66 @@ fn what_passes_on_ext4_passes_on_a_mount() {
     sandbox.ok(&["pool", "stop"]);
     sandbox.assert_nothing_left("after pjdfstest");
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// Lines that the same calls give on two file systems and that differ, and what is excluded for nothing.
+fn differences(reference: &str, ours: &str, excluded: &[(&str, &str)]) -> Vec<String> {
+    let (reference, ours): (Vec<&str>, Vec<&str>) = (reference.lines().collect(), ours.lines().collect());
+    let mut differing = Vec::new();
+    for at in 0..reference.len().max(ours.len()) {
+        let (wanted, got) = (reference.get(at).copied().unwrap_or(""), ours.get(at).copied().unwrap_or(""));
+        let expected = excluded.iter().any(|(call, _)| wanted.starts_with(&format!("{call} ")));
+        match (wanted == got, expected) {
+            (false, false) => differing.push(format!("'{wanted}' is '{got}'")),
+            (true, true) => differing.push(format!("'{wanted}' is the same, but is excluded")),
+            _ => {}
+        }
+    }
+    differing
+}
+
+fn calls_in(sandbox: &Sandbox, directory: &Path) -> String {
+    let folder = directory.join("calls");
+    std::fs::create_dir(&folder).unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/posix_calls.py");
+    let mut command = Command::new("python3");
+    command.arg(script).arg(&folder);
+    let (status, said) = run_bounded(&mut command, &sandbox.path("calls.log"), RUN_MAX).expect("it ends");
+    assert!(status.success(), "in {}: {status}\n{said}", folder.display());
+    std::fs::remove_dir_all(folder).unwrap();
+    said
+}
+
+/// What pjdfstest leaves out: set-ID bits, times, open flags, fallocate, open objects without a name and more.
+#[test]
+fn calls_end_on_a_mount_as_on_ext4() {
+    if !can_mount() {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    sandbox.let_others_in();
+    let Some(ext4) = Ext4::find(&sandbox) else { return };
+    sandbox.ok(&["pool", "start", "--name", "p", "--nodes", "3", "--client", "fuse"]);
+    let reference = calls_in(&sandbox, &ext4.path);
+    println!("{} calls", reference.lines().count());
+    let mut failures = Vec::new();
+    for options in [&[][..], &["--cache-ttl", "1000"]] {
+        let mount = Mount::of(&sandbox, "p", "mount", options);
+        let ours = calls_in(&sandbox, &mount.path);
+        failures.extend(
+            differences(&reference, &ours, EXCLUDED_CALLS).into_iter().map(|e| format!("{options:?}: {e}")),
+        );
+    }
+    drop(ext4);
+    sandbox.ok(&["pool", "stop"]);
+    sandbox.assert_nothing_left("after the calls");
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn differing_lines_are_found() {
+    let found = differences("a 1\nb 2\nc 3\nd 4\n", "a 1\nb 3\nc 4\n", &[("a", ""), ("c", "")]);
+    assert_eq!(found, ["'a 1' is the same, but is excluded", "'b 2' is 'b 3'", "'d 4' is ''"]);
 }
 
 /// The comparison itself: it must find each way in which a run can be worse than the reference.

@@ -190,6 +190,9 @@ impl Client {
 /// that a pool does not give them.
 fn check_name_space(name: &[u8]) -> Result<(), Errno> {
     let known = [&b"user."[..], b"trusted.", b"security."];
-    let inside = known.iter().any(|space| name.strip_prefix(*space).is_some_and(|rest| !rest.is_empty()));
-    if inside { Ok(()) } else { Err(Errno::EOPNOTSUPP) }
+    match known.iter().find_map(|space| name.strip_prefix(*space)) {
+        None => Err(Errno::EOPNOTSUPP),
+        Some(b"") => Err(Errno::EINVAL),
+        Some(_) => Ok(()),
+    }
 }
