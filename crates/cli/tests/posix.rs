@@ -172,7 +172,7 @@ impl Ext4 {
         let image = sandbox.path("ext4.img");
         std::fs::File::create(&image).unwrap().set_len(128 << 20).unwrap();
         let works = |command: &mut Command| command.output().is_ok_and(|done| done.status.success());
-        if works(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image))
+        if works(Command::new("mkfs.ext4").args(["-q", "-F", "-b", "4096"]).arg(&image))
             && works(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&path))
         {
             return Some(Ext4 { path, own: true });
