@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "could not read the data of object 0:7 in data/00/0000000000000007 at byte 4096: the checksum \
-             does not match; run `tidepool pool check` to see what is damaged, and copy it again from its source"
+             does not match; run `tidepool check` to see what is damaged, and copy it again from its source"
         );
     }
 
