@@ -73,6 +73,18 @@ const PROGRAMS: &[(&str, &str, bool, bool)] = &[
         true,
         true,
     ),
+    (
+        "allocate",
+        "f=open('f','w'); os.posix_fallocate(f.fileno(),0,5000); assert os.stat('f').st_size==5000",
+        true,
+        true,
+    ),
+    (
+        "punch",
+        "open('f','wb').write(b'x'*8192); f=open('f','r+b'); assert ctypes.CDLL(None).fallocate(f.fileno(),3,ctypes.c_long(0),ctypes.c_long(4096))==0; assert f.read(1)==b'\\0'",
+        true,
+        true,
+    ),
     ("fsync", "f=open('f','w'); os.fsync(f.fileno())", true, true),
     (
         "seek-hole",
