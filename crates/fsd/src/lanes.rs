@@ -94,8 +94,13 @@ impl Lanes {
         let mut out = Vec::new();
         let mut last = 0;
         self.bell.wake_up();
-        while !self.ended.load(Ordering::SeqCst) {
-            let found = self.bell.take(last).or_else(|| self.bell.wait(last, &mut spin, SLEEP));
+        loop {
+            // In this order: `stop` ends us first and calls then.
+            let calls = self.bell.calls();
+            if self.ended.load(Ordering::SeqCst) {
+                break;
+            }
+            let found = self.bell.take(last).or_else(|| self.bell.wait(last, &mut spin, calls, SLEEP));
             let Some(number) = found else { continue };
             last = number;
             let given = self.given.read().unwrap_or_else(PoisonError::into_inner).get(number).cloned();

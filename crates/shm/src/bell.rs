@@ -120,14 +120,19 @@ impl Bell {
         None
     }
 
+    /// Number of calls so far, for [`Bell::wait`].
+    pub fn calls(&self) -> u32 {
+        self.segment.word(CALLS_AT).load(SeqCst)
+    }
+
     /// Waits for a lane, awake for a moment and then asleep; `None` when woken without one or after `limit`.
-    /// The caller counts as awake before and after, not in between.
-    pub fn wait(&self, last: usize, spin: &mut Spin, limit: Duration) -> Option<usize> {
+    /// The caller counts as awake before and after, not in between. `seen`: the number of calls before the caller looked
+    /// whether to wait at all; a call since then ends the wait, however early it came.
+    pub fn wait(&self, last: usize, spin: &mut Spin, seen: u32, limit: Duration) -> Option<usize> {
         if let Some(lane) = spin.until(|| self.take(last)) {
             return Some(lane);
         }
         let calls = self.segment.word(CALLS_AT);
-        let seen = calls.load(SeqCst);
         self.no_longer_awake();
         let found = self.take(last);
         if found.is_none() {
@@ -160,6 +165,17 @@ mod tests {
         assert!(!bell.is_pending());
     }
 
+    /// A call between the look at the calls and the wait is not slept through.
+    #[test]
+    fn a_call_before_the_wait_ends_it() {
+        let (bell, _fd) = Bell::create().unwrap();
+        bell.wake_up();
+        let seen = bell.calls();
+        bell.call_all();
+        // Would last as long as the test's patience otherwise.
+        assert_eq!(bell.wait(0, &mut Spin::default(), seen, Duration::from_secs(600)), None);
+    }
+
     /// Each request is seen, however the workers' sleeping and the clients' ringing fall together.
     #[test]
     fn no_call_is_lost() {
@@ -171,9 +187,13 @@ mod tests {
                 scope.spawn(|| {
                     bell.wake_up();
                     let mut spin = Spin::default();
-                    while served.load(SeqCst) < ROUNDS {
+                    loop {
+                        let seen = bell.calls();
+                        if served.load(SeqCst) >= ROUNDS {
+                            break;
+                        }
                         // Without a time limit: a lost call would hang the test.
-                        if bell.wait(0, &mut spin, Duration::from_secs(600)).is_some() {
+                        if bell.wait(0, &mut spin, seen, Duration::from_secs(600)).is_some() {
                             served.fetch_add(1, SeqCst);
                         }
                     }
