@@ -183,7 +183,8 @@ impl Board {
     /// Makes an entry known, in the place it has or in one that another had.
     pub fn put_entry(&self, tag: NameTag, listed: Listed) {
         let ino = if let Listed::Object(ino) = listed { ino } else { 0 };
-        let at = self.place_for(entry_places(tag), &[tag.0, tag.1]);
+        let absent = |at| self.segment.long(at + 24).load(Relaxed) == 0;
+        let at = self.place_for(entry_places(tag), &[tag.0, tag.1], absent);
         self.put(at, &[tag.0, tag.1, ino]);
     }
 
@@ -195,7 +196,7 @@ impl Board {
     }
 
     pub fn put_object(&self, ino: u64, facts: &Facts) {
-        let at = self.place_for(object_places(ino), &[ino]);
+        let at = self.place_for(object_places(ino), &[ino], |_| false);
         let mut words = [ino; FACT_WORDS + 1];
         words[1..].copy_from_slice(facts);
         self.put(at, &words);
@@ -211,17 +212,22 @@ impl Board {
         key.iter().enumerate().all(|(n, word)| self.segment.long(at + 8 + 8 * n).load(Relaxed) == *word)
     }
 
-    /// The place that has `key`, else an empty one, else the one that was changed least: a rough measure of
-    /// what nobody needs.
-    fn place_for(&self, places: impl Iterator<Item = usize> + Clone, key: &[u64]) -> usize {
+    /// The place that has `key`, else an empty one, else one that is `cheap` to lose, such as a name that was removed, else the
+    /// one that was changed least: each change moves it behind the others.
+    fn place_for(
+        &self,
+        places: impl Iterator<Item = usize> + Clone,
+        key: &[u64],
+        cheap: impl Fn(usize) -> bool,
+    ) -> usize {
         if let Some(at) = places.clone().find(|at| self.holds(*at, key)) {
             return at;
         }
-        let age = |at: &usize| match self.holds(*at, &[0]) {
-            true => 0,
-            false => self.segment.word(*at).load(Relaxed) | 1,
+        let worth = |at: &usize| {
+            let class = if self.holds(*at, &[0]) { 0 } else { 2 - u8::from(cheap(*at)) };
+            (class, self.segment.word(*at).load(Relaxed))
         };
-        places.min_by_key(age).unwrap_or(OBJECTS_AT)
+        places.min_by_key(worth).unwrap_or(OBJECTS_AT)
     }
 
     fn put(&self, at: usize, words: &[u64]) {
@@ -310,6 +316,24 @@ mod tests {
             assert!(board.object(n).is_none_or(|facts| facts == [n; FACT_WORDS]));
         }
         assert!(known > ENTRY_PLACES / 2, "{known}");
+    }
+
+    /// Files that come and go leave room for those that stay.
+    #[test]
+    fn removed_names_make_way_first() {
+        let board = Board::take_over(&file(), [2; 16]).unwrap();
+        let tag = |round: u64, n: u64| board.tag(round << 32 | n, b"f");
+        for round in 0..10 {
+            for n in 0..ENTRY_PLACES as u64 / 4 {
+                board.put_entry(tag(round, n), Listed::Object(n + 1));
+            }
+            let found =
+                (0..ENTRY_PLACES as u64 / 4).filter(|n| board.entry(tag(round, *n)).is_some()).count();
+            assert!(found > ENTRY_PLACES / 4 * 98 / 100, "round {round}: {found}");
+            for n in 0..ENTRY_PLACES as u64 / 4 {
+                board.put_entry(tag(round, n), Listed::Absent);
+            }
+        }
     }
 
     /// A reader never sees half of a change.
