@@ -15,9 +15,10 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
+use tidepool_shm::SLOTS;
 use tidepool_transport::ServerAuth;
 use tidepool_types::{Errno, Ino, SessionId};
-use tidepool_wire::frame::{HEADER_LEN, Header};
+use tidepool_wire::frame::{BULK_MAX, HEADER_LEN, Header, META_MAX};
 use tidepool_wire::message::{Handshake, PROTOCOL_VERSION, Reply, Request, brings_descriptors};
 
 /// Bytes asked of the kernel when no large frame is under way.
@@ -26,6 +27,9 @@ const READ_STEP: usize = 4096;
 const GROW_STEP: usize = 1 << 20;
 /// Buffers above this are given back when they are empty.
 const KEEP_MAX: usize = (1 << 20) + READ_STEP;
+
+/// Bytes of replies that may wait for a client beside its lane: a largest one for each slot.
+const UNTAKEN_MAX: usize = SLOTS * (HEADER_LEN + META_MAX + BULK_MAX);
 
 /// A connected socket of either family.
 pub enum Socket {
@@ -131,9 +135,14 @@ impl Conn {
         self.lane
     }
 
-    /// Queues a reply that did not fit the connection's lane.
-    pub fn deliver(&mut self, frame: &[u8]) {
-        self.output.extend_from_slice(frame);
+    /// Queues a reply that did not fit the connection's lane; false when the client asks for more of them without taking
+    /// any: one that keeps to the rules has no more than its lane has slots.
+    pub fn deliver(&mut self, frame: &[u8]) -> bool {
+        let room = self.output.len() - self.sent + frame.len() <= UNTAKEN_MAX;
+        if room {
+            self.output.extend_from_slice(frame);
+        }
+        room
     }
 
     /// When the connection was made, while its peer has not proved itself.
@@ -343,4 +352,18 @@ enum Filled {
 
 fn refuse(reason: &str) -> (Handshake, Phase) {
     (Handshake::Refused { reason: reason.into() }, Phase::Closing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_takes_no_replies_is_not_served_without_bound() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let mut conn = Conn::new(Socket::Unix(ours), 1);
+        let frame = vec![0; HEADER_LEN + META_MAX + BULK_MAX];
+        assert!((0..SLOTS).all(|_| conn.deliver(&frame)));
+        assert!(!conn.deliver(&[0]));
+    }
 }

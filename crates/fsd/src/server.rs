@@ -244,10 +244,9 @@ impl Hub {
             After::Close { token } => self.close(token),
             After::Deliver { token, frame } => {
                 let conn = self.conns.read().unwrap_or_else(PoisonError::into_inner).get(&token).cloned();
-                if let Some(conn) = conn {
-                    conn.lock().unwrap_or_else(PoisonError::into_inner).deliver(&frame);
-                    self.serve(token);
-                }
+                let Some(conn) = conn else { return };
+                let queued = conn.lock().unwrap_or_else(PoisonError::into_inner).deliver(&frame);
+                if queued { self.serve(token) } else { self.close(token) }
             }
         });
     }
