@@ -4,8 +4,10 @@
 
 #![forbid(unsafe_code)]
 
+mod change;
 mod check;
 
+pub use change::{Cover, Unfit, covers, prepare};
 pub use check::{Window, window};
 
 use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};

@@ -13,7 +13,7 @@ use std::fs::File;
 use std::hash::Hasher;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
 
 /// Words of an object's attributes. What they mean is the users' business.
@@ -27,6 +27,10 @@ const MAGIC: u64 = u64::from_le_bytes(*b"TPBOARD1");
 const KEY_AT: usize = 8;
 /// The daemon's directory epoch; 0 while it does not serve.
 const EPOCH_AT: usize = 64;
+/// Starts of the daemon in this store.
+const STARTS_AT: usize = 72;
+/// Times that objects have moved to other files.
+const MOVES_AT: usize = 80;
 const ENTRIES_AT: usize = 4096;
 /// Places that one name or object may take.
 const WAYS: usize = 4;
@@ -94,6 +98,8 @@ impl Board {
             MAGIC => {
                 let board = Board::with_key(segment);
                 board.set_epoch(0);
+                // Read-modify-write: whoever wrote to lent files looks at it afterwards.
+                board.segment.long(STARTS_AT).fetch_add(1, SeqCst);
                 board.clear();
                 Ok(board)
             }
@@ -122,6 +128,23 @@ impl Board {
     /// The daemon's epoch; 0 while it does not serve.
     pub fn epoch(&self) -> u64 {
         self.segment.long(EPOCH_AT).load(Acquire)
+    }
+
+    /// How often a daemon has started in this store: what an earlier one lent is void.
+    pub fn starts(&self) -> u64 {
+        fence(SeqCst);
+        self.segment.long(STARTS_AT).load(SeqCst)
+    }
+
+    /// How often objects of this store have moved to other files: descriptors from before may be of files left behind.
+    pub fn moves(&self) -> u64 {
+        fence(SeqCst);
+        self.segment.long(MOVES_AT).load(SeqCst)
+    }
+
+    /// To be called after an object has moved, before anybody is told of a change in the new files.
+    pub fn moved(&self) {
+        self.segment.long(MOVES_AT).fetch_add(1, SeqCst);
     }
 
     pub fn tag(&self, parent: u64, name: &[u8]) -> NameTag {

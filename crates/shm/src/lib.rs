@@ -5,7 +5,7 @@
 //!   lane: slot FREE ─▶ REQUEST ──────────▶ BUSY ─▶ REPLY ─▶ (client) FREE
 //!   bell: the lane's bit, a wake-up when no worker is awake
 //! ```
-//! A [`Board`] tells clients whether what they remember still holds.
+//! A [`Board`] tells clients whether what they remember still holds, a [`Loan`] who may write to an object's files.
 //!
 //! A [`Segment`] is a sealed memfd: it can be neither cut nor grown, so that no peer can make
 //! the other one fault. A lane belongs to one connection; the bell to one daemon and all its clients on
@@ -21,6 +21,7 @@
 mod bell;
 mod board;
 mod lane;
+mod loan;
 #[allow(unsafe_code)]
 mod segment;
 mod spin;
@@ -30,5 +31,6 @@ pub use board::{Board, FACT_WORDS, Facts, Found, Listed, NameTag, part_key};
 pub use lane::{
     AREA_BYTES, ClientLane, Fields, FieldsTooLong, META_BYTES, Posted, SLOTS, ServerLane, Turn, Waited,
 };
+pub use loan::{BORROWERS_MAX, GRAIN, Loan, Recalled};
 pub use segment::Segment;
 pub use spin::Spin;

@@ -3,7 +3,7 @@
 //! The protocol of a write and why a kill leaves every block valid:
 //! `docs/formats/03-chunk-store.md`. The numbers (§) in comments are its sections.
 
-use super::sums::{self, BLOCK, ENTRY_LEN, Entry, HEADER_LEN, HOLE, Sums, entry_at};
+use super::sums::{self, BLOCK, Cover, ENTRY_LEN, Entry, HEADER_LEN, HOLE, Sums, Unfit, covers, entry_at};
 use crate::error::{StoreError, StoreErrorKind};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -74,28 +74,6 @@ pub(super) struct Object<F> {
     state: RwLock<State>,
     /// Both files are removed; whoever waited for the lock must open the object anew.
     gone: AtomicBool,
-}
-
-/// The part of a block that a write covers.
-#[derive(Clone, Copy)]
-struct Cover {
-    block: u64,
-    /// Range within the block.
-    from: usize,
-    to: usize,
-    /// Where the bytes start in the caller's buffer.
-    at: usize,
-}
-
-/// The blocks that `len` (not 0) bytes at `offset` touch.
-fn covers(offset: u64, len: usize) -> impl Iterator<Item = Cover> {
-    let end = offset + len as u64;
-    (offset / BLOCK64..end.div_ceil(BLOCK64)).map(move |block| {
-        let start = block * BLOCK64;
-        let from = offset.max(start) - start;
-        let to = end.min(start + BLOCK64) - start;
-        Cover { block, from: from as usize, to: to as usize, at: (start + from - offset) as usize }
-    })
 }
 
 impl<F> Object<F> {
@@ -420,10 +398,7 @@ impl<F: DiskFile> Object<F> {
         let count = (offset + buf.len() as u64).div_ceil(BLOCK64) - first;
         let mut sums = self.read_sums(first, count)?;
         let before = sums.stored();
-        for cover in covers(offset, buf.len()) {
-            let entry = self.entry_for(state, cover, sums.get(cover.block), buf)?;
-            sums.set(cover.block, entry);
-        }
+        self.prepare(state, &mut sums, offset, buf)?;
         // §4: first both sums, then the data, then the new sum alone.
         if let Err(error) = self.write_sums(state, &sums) {
             return Err(self.take_back(state, sums, before, offset, buf, error));
@@ -439,28 +414,12 @@ impl<F: DiskFile> Object<F> {
         Ok(delta)
     }
 
-    /// The entry of a block for the time of a write: what is valid now, what will be.
-    fn entry_for(&self, state: &State, cover: Cover, old: Entry, buf: &[u8]) -> Result<Entry, StoreError> {
-        let new = &buf[cover.at..cover.at + cover.to - cover.from];
-        let present = state.data_len.saturating_sub(cover.block * BLOCK64).min(BLOCK64) as usize;
-        // Nothing of the old content remains.
-        let whole = cover.from == 0 && cover.to >= present;
-        if whole && old.is_settled() {
-            return Ok(Entry { prev: old.cur, cur: sums::padded_sum(new) });
-        }
-        let mut block = [0; BLOCK];
-        let content = self.read_block(state, cover.block, &mut block)?;
-        match (old.valid_half(content), whole) {
-            (Some(prev), true) => Ok(Entry { prev, cur: sums::padded_sum(new) }),
-            // Overwriting all of a damaged block heals it.
-            (None, true) => Ok(Entry { prev: old.cur, cur: sums::padded_sum(new) }),
-            // Never sum up damaged bytes as if they were right.
-            (None, false) => Err(self.corrupt("write into the data", cover.block)),
-            (Some(prev), false) => {
-                let cur = sums::joined_sum(&[&block[..cover.from], new, &block[cover.to..]]);
-                Ok(Entry { prev, cur })
-            }
-        }
+    fn prepare(&self, state: &State, sums: &mut Sums, offset: u64, buf: &[u8]) -> Result<(), StoreError> {
+        let content = |block, into: &mut [u8; BLOCK]| self.read_block(state, block, into).map(<[u8]>::len);
+        sums::prepare(sums, state.data_len, offset, buf, content).map_err(|unfit| match unfit {
+            Unfit::Read(error) => error,
+            Unfit::Damaged(block) => self.corrupt("write into the data", block),
+        })
     }
 
     /// After a failed write: makes every block wholly old or wholly new again, and its entry
@@ -509,7 +468,7 @@ impl<F: DiskFile> Object<F> {
         if let Some(sum) = entry.valid_half(content) {
             return Some(sum);
         }
-        let new = &buf[cover.at..cover.at + cover.to - cover.from];
+        let new = cover.of(buf);
         let start = cover.block * BLOCK64;
         self.data.write_at(new, start + cover.from as u64).ok()?;
         state.data_len = state.data_len.max(start + cover.to as u64);

@@ -2,7 +2,8 @@
 
 use crate::error::{StoreError, StoreErrorKind};
 pub(super) use tidepool_blocks::{
-    BLOCK, ENTRY_LEN, Entry, HEADER_LEN, HOLE, MAGIC, Sums, VERSION, entry_at, header, joined_sum, padded_sum,
+    BLOCK, Cover, ENTRY_LEN, Entry, HEADER_LEN, HOLE, MAGIC, Sums, Unfit, VERSION, covers, entry_at, header,
+    padded_sum, prepare,
 };
 use tidepool_types::BLOCK_SIZE;
 
