@@ -22,10 +22,11 @@ impl Cover {
     }
 }
 
-/// The blocks that `len` (not 0) bytes at `offset` touch.
+/// The blocks that `len` bytes at `offset` touch.
 pub fn covers(offset: u64, len: usize) -> impl Iterator<Item = Cover> {
     let end = offset + len as u64;
-    (offset / BLOCK64..end.div_ceil(BLOCK64)).map(move |block| {
+    let last = if len == 0 { 0 } else { end.div_ceil(BLOCK64) };
+    (offset / BLOCK64..last).map(move |block| {
         let start = block * BLOCK64;
         let from = offset.max(start) - start;
         let to = end.min(start + BLOCK64) - start;
@@ -87,6 +88,15 @@ mod tests {
 
     fn no_read(_: u64, _: &mut [u8; BLOCK]) -> Result<usize, ()> {
         panic!("nothing has to be read")
+    }
+
+    #[test]
+    fn nothing_touches_no_block() {
+        assert_eq!(covers(5000, 0).count(), 0);
+        assert_eq!(covers(4095, 2).map(|c| (c.block, c.from, c.to, c.at)).collect::<Vec<_>>(), [
+            (0, 4095, 4096, 0),
+            (1, 0, 1, 1)
+        ]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::direct::Direct;
 use crate::dirs::DirCache;
+use crate::loan::Loans;
 use crate::{FsError, PoolFile, PoolMode};
 use rustc_hash::FxHashMap;
 use std::collections::{HashMap, VecDeque};
@@ -64,6 +65,7 @@ pub struct Client {
     next_id: AtomicU64,
     pub(crate) dirs: DirCache,
     pub(crate) direct: Direct,
+    pub(crate) loans: Loans,
     /// Questions answered by a look at a board.
     pub(crate) looks: AtomicU64,
     /// Handles held, to register them again with a restarted daemon.
@@ -143,6 +145,7 @@ impl Client {
             next_id: AtomicU64::new(1),
             dirs: DirCache::default(),
             direct: Direct::default(),
+            loans: Loans::default(),
             looks: AtomicU64::new(0),
             handles: Mutex::new(HashMap::new()),
             chunk_sizes: RwLock::default(),
@@ -365,20 +368,40 @@ impl Client {
         self.slots.get(usize::from(daemon))?.board.get().map(|board| &**board)
     }
 
+    /// The board, for whoever is about to ask for files: without one nobody would tell that they are void.
+    pub(crate) fn board_for_files(&self, daemon: DaemonIndex) -> Option<&Board> {
+        if self.board(daemon).is_none() {
+            let slot = self.slot(daemon).ok()?;
+            let mut link = self.checkout(slot).ok()?;
+            match link.share_memory() {
+                Ok(()) => self.put_back(slot, link),
+                Err(_) => {
+                    slot.live.fetch_sub(1, Ordering::AcqRel);
+                    return None;
+                }
+            }
+        }
+        self.board(daemon)
+    }
+
     /// True when the files of `daemon`'s store may be read directly.
     pub(crate) fn is_near(&self, daemon: DaemonIndex) -> bool {
         self.slots.get(usize::from(daemon)).is_some_and(|slot| slot.near)
     }
 
     /// Asks a daemon of this node for descriptors. `None` for any failure: there is another way.
-    pub(crate) fn descriptors(&self, daemon: DaemonIndex, request: &Request) -> Option<Vec<OwnedFd>> {
+    pub(crate) fn descriptors(
+        &self,
+        daemon: DaemonIndex,
+        request: &Request,
+    ) -> Option<(Reply, Vec<OwnedFd>)> {
         let slot = self.slot(daemon).ok()?;
         let mut link = self.checkout(slot).ok()?;
         match link.ask_for_descriptors(request) {
             Ok(answer) => {
                 self.put_back(slot, link);
                 let (reply, fds) = answer?;
-                matches!(reply, Reply::Direct {}).then(|| fds.into_iter().map(placed).collect())
+                Some((reply, fds.into_iter().map(placed).collect()))
             }
             Err(_) => {
                 slot.live.fetch_sub(1, Ordering::AcqRel);

@@ -1,6 +1,7 @@
 //! File contents: cutting ranges into chunks and moving them in parallel.
 
 use crate::calls::{Bulk, Call, expect_reply};
+use crate::loan::BYTES_BEFORE;
 use crate::{Client, FsError};
 use std::sync::PoisonError;
 use tidepool_placement::chunk_owner;
@@ -98,31 +99,91 @@ impl Client {
         let end = offset.checked_add(buf.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
         end.ok_or(Errno::EFBIG)?;
         let pieces = self.pieces(ino, offset, buf.len())?;
-        if let [piece] = pieces[..]
-            && piece.daemon == ino.home()
-        {
-            let request = Request::Write { ino, offset, extend: true };
-            let answer = self.call(piece.daemon, &request, 0, Bulk::Out(buf))?;
-            return expect_reply!(self, piece.daemon, answer.reply, Reply::Written { .. } => buf.len());
+        if pieces.iter().all(|piece| piece.daemon == ino.home()) {
+            return self.write_at_home(ino, buf, &pieces);
         }
         self.write_pieces(ino, offset, buf, &pieces)
     }
 
+    /// All pieces belong to the object's home, which looks after its size as well.
+    fn write_at_home(&self, ino: Ino, buf: &[u8], pieces: &[Piece]) -> Result<usize, FsError> {
+        let mut done = 0;
+        let mut left = pieces.iter();
+        while let Some(piece) = left.next() {
+            let part = &buf[done..done + piece.len];
+            if self.write_direct(piece.daemon, ino, piece.offset, part).is_some() {
+                done += piece.len;
+                continue;
+            }
+            // A long write by request only until the files are worth asking for.
+            let mut some = vec![*piece];
+            let few = if self.is_near(piece.daemon) { BYTES_BEFORE } else { u64::MAX };
+            while some.iter().map(|p| p.len as u64).sum::<u64>() < few
+                && let Some(next) = left.next()
+            {
+                some.push(*next);
+            }
+            let len: usize = some.iter().map(|p| p.len).sum();
+            match self.write_by_request(ino, piece.offset, &buf[done..done + len], &some) {
+                Ok(count) if count == len => done += count,
+                Ok(count) => return Ok(done + count),
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => return Ok(done),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_by_request(
+        &self,
+        ino: Ino,
+        offset: u64,
+        buf: &[u8],
+        pieces: &[Piece],
+    ) -> Result<usize, FsError> {
+        if let [piece] = pieces {
+            let request = Request::Write { ino, offset, extend: true };
+            let answer = self.call(piece.daemon, &request, 0, Bulk::Out(buf))?;
+            self.count_write(piece.daemon, ino, piece.len);
+            return expect_reply!(self, piece.daemon, answer.reply, Reply::Written { .. } => buf.len());
+        }
+        self.write_pieces(ino, offset, buf, pieces)
+    }
+
     fn write_pieces(&self, ino: Ino, offset: u64, buf: &[u8], pieces: &[Piece]) -> Result<usize, FsError> {
-        let mut calls: Vec<Call<'_>> = pieces
+        let part = |piece: &Piece| {
+            let start = (piece.offset - offset) as usize;
+            &buf[start..start + piece.len]
+        };
+        // Blocks that the home has got beside its daemon it counts itself.
+        let mut written: Vec<Option<Result<i64, FsError>>> = pieces
             .iter()
             .map(|piece| {
-                let start = (piece.offset - offset) as usize;
-                let request = Request::Write { ino, offset: piece.offset, extend: false };
-                Call { daemon: piece.daemon, request, bulk: Bulk::Out(&buf[start..start + piece.len]) }
+                let added = self.write_direct(piece.daemon, ino, piece.offset, part(piece))?;
+                Some(Ok(if piece.daemon == ino.home() { 0 } else { added }))
             })
             .collect();
+        let asked = |written: &[Option<_>]| -> Vec<usize> {
+            written.iter().enumerate().filter(|(_, w)| w.is_none()).map(|(n, _)| n).collect()
+        };
+        let asked = asked(&written);
+        let mut calls: Vec<Call<'_>> = asked
+            .iter()
+            .map(|n| {
+                let piece = &pieces[*n];
+                self.count_write(piece.daemon, ino, piece.len);
+                let request = Request::Write { ino, offset: piece.offset, extend: false };
+                Call { daemon: piece.daemon, request, bulk: Bulk::Out(part(piece)) }
+            })
+            .collect();
+        for (n, answer) in asked.iter().zip(self.call_all(&mut calls)) {
+            written[*n] = Some(answer.and_then(|a| {
+                expect_reply!(self, pieces[*n].daemon, a.reply, Reply::Written { blocks, .. } => blocks)
+            }));
+        }
         let (mut stored, mut blocks, mut failure) = (0, 0, None);
-        for (piece, answer) in pieces.iter().zip(self.call_all(&mut calls)) {
-            let written = answer.and_then(
-                |a| expect_reply!(self, piece.daemon, a.reply, Reply::Written { blocks, .. } => blocks),
-            );
-            match written {
+        for (piece, result) in pieces.iter().zip(written.into_iter().flatten()) {
+            match result {
                 Ok(delta) => {
                     blocks += delta;
                     if failure.is_none() {

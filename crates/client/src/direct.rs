@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tidepool_blocks::{BLOCK, ENTRY_LEN, Window, window};
 use tidepool_types::{DaemonIndex, Ino};
-use tidepool_wire::message::Request;
+use tidepool_wire::message::{Reply, Request};
 
 /// Objects whose files are kept open. Each takes two descriptors of the program's limit.
 const OBJECTS_MAX: usize = 16;
@@ -35,6 +35,8 @@ type Key = (DaemonIndex, Ino);
 struct Files {
     data: OwnedFd,
     sums: OwnedFd,
+    /// Moves of the daemon's objects when the files were asked for: later ones may have left them behind.
+    moves: u64,
     misses: AtomicU32,
     used: AtomicU64,
 }
@@ -76,9 +78,9 @@ impl Direct {
         worth
     }
 
-    fn keep(&self, key: Key, data: OwnedFd, sums: OwnedFd) -> Arc<Files> {
+    fn keep(&self, key: Key, data: OwnedFd, sums: OwnedFd, moves: u64) -> Arc<Files> {
         let used = self.clock.fetch_add(1, Ordering::Relaxed);
-        let files = Arc::new(Files { data, sums, misses: AtomicU32::new(0), used: AtomicU64::new(used) });
+        let files = Arc::new(Files { data, sums, moves, misses: AtomicU32::new(0), used: AtomicU64::new(used) });
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         if open.len() >= OBJECTS_MAX
             && let Some(oldest) =
@@ -114,14 +116,13 @@ impl Client {
         let files = match self.direct.files(&key) {
             Some(files) => files,
             None if !self.direct.is_worth_it(key) => return false,
-            None => {
-                match self.descriptors(daemon, &Request::OpenDirect { ino }).map(<[OwnedFd; 2]>::try_from) {
-                    Some(Ok([data, sums])) => self.direct.keep(key, data, sums),
-                    _ => return false,
-                }
-            }
+            None => match self.files_for_reading(daemon, ino) {
+                Some(files) => files,
+                None => return false,
+            },
         };
-        let read = files.read(offset, buf).is_some();
+        // In this order: what was read before an object moved is what it held.
+        let read = files.read(offset, buf).is_some() && self.moves_of(daemon) == Some(files.moves);
         if read {
             files.misses.store(0, Ordering::Relaxed);
             self.direct.bytes.fetch_add(buf.len() as u64, Ordering::Relaxed);
@@ -129,6 +130,28 @@ impl Client {
             self.direct.give_back(&key);
         }
         read
+    }
+
+    fn files_for_reading(&self, daemon: DaemonIndex, ino: Ino) -> Option<Arc<Files>> {
+        let moves = self.board_for_files(daemon)?.moves();
+        let (reply, fds) = self.descriptors(daemon, &Request::OpenDirect { ino })?;
+        let ([data, sums], Reply::Direct {}) = (<[OwnedFd; 2]>::try_from(fds).ok()?, reply) else { return None };
+        Some(self.direct.keep((daemon, ino), data, sums, moves))
+    }
+
+    /// Keeps files that were borrowed to write to them for reading as well; `moves` was looked at before.
+    pub(crate) fn keep_for_reading(
+        &self,
+        daemon: DaemonIndex,
+        ino: Ino,
+        [data, sums]: [OwnedFd; 2],
+        moves: u64,
+    ) {
+        self.direct.keep((daemon, ino), data, sums, moves);
+    }
+
+    pub(crate) fn moves_of(&self, daemon: DaemonIndex) -> Option<u64> {
+        self.board(daemon).map(tidepool_shm::Board::moves)
     }
 
     /// Bytes this client has read without a copy in user space: straight from a file of a

@@ -13,6 +13,7 @@ mod direct;
 mod dirs;
 mod error;
 mod known;
+mod loan;
 mod locks;
 mod names;
 mod open;

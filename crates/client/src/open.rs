@@ -225,6 +225,7 @@ impl Client {
             if *count == 0 {
                 handles.remove(&ino);
                 self.direct.forget(ino);
+                self.give_back(ino);
             }
         }
         drop(handles);

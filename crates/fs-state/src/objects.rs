@@ -3,6 +3,7 @@
 
 use crate::MetaStore;
 use crate::state::{Context, Fail, Outcome, State};
+use std::io;
 use tidepool_types::{
     Attr, Errno, FILE_SIZE_MAX, FileKind, Ino, NAME_MAX, SetAttr, TimeSpec, XATTR_BYTES_MAX,
 };
@@ -12,6 +13,8 @@ use tidepool_wire::record::{Inode, Mutation};
 /// Flags of setxattr(2).
 const XATTR_CREATE: u32 = 1;
 const XATTR_REPLACE: u32 = 2;
+/// By how much the clock of a file system lags behind the system's: a tick, generously.
+const CLOCK_LAG_NANOS: i128 = 20_000_000;
 
 impl<S: MetaStore> State<S> {
     pub(crate) fn get_attr(&self, ino: Ino) -> Outcome {
@@ -67,6 +70,40 @@ impl<S: MetaStore> State<S> {
         attr.mtime = ctx.now;
         attr.ctime = ctx.now;
         self.put(inode)
+    }
+
+    /// Records what was written beside us into the files of an object at home here: its size is at least `size`, it has
+    /// `blocks` more, and was written at `written`, if it was. Its attributes; `None` when there is no such object.
+    pub fn written_beside(
+        &mut self,
+        ino: Ino,
+        size: u64,
+        blocks: i64,
+        written: Option<TimeSpec>,
+    ) -> io::Result<Option<Attr>> {
+        let Some(mut inode) = self.store.inode(ino) else { return Ok(None) };
+        let old = inode.attr.clone();
+        let attr = &mut inode.attr;
+        attr.size = attr.size.max(size);
+        attr.blocks = attr.blocks.saturating_add_signed(blocks);
+        if let Some(written) = written {
+            // The file system's clock lags behind ours a little; a time that was set ahead is overtaken.
+            let ahead = attr.mtime.as_nanos() - written.as_nanos();
+            if !(0..=CLOCK_LAG_NANOS).contains(&ahead) {
+                attr.mtime = written;
+            }
+            attr.ctime = attr.ctime.max(attr.mtime);
+        }
+        let attr = attr.clone();
+        if attr != old {
+            self.store.commit(&[Mutation::PutInode(inode)])?;
+        }
+        Ok(Some(attr))
+    }
+
+    /// Attributes of an object at home here.
+    pub fn attr_of(&self, ino: Ino) -> Option<Attr> {
+        self.store.inode(ino).map(|inode| inode.attr)
     }
 
     pub(crate) fn reserve(&mut self, ctx: &Context, ino: Ino, len: u64) -> Outcome {

@@ -6,6 +6,7 @@
 //! ```
 
 use crate::lanes::Lanes;
+use crate::loans::{Granted, peer_of, refusal};
 use crate::serve::Service;
 use crate::{FRAMES_PER_TURN, HANDSHAKE_BODY_MAX};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -16,6 +17,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 use tidepool_shm::SLOTS;
+use tidepool_store::StoreError;
 use tidepool_transport::ServerAuth;
 use tidepool_types::{Errno, Ino, SessionId};
 use tidepool_wire::frame::{BULK_MAX, HEADER_LEN, Header, META_MAX};
@@ -293,6 +295,21 @@ impl Conn {
         service.put_plain(header, &reply, &mut self.output);
     }
 
+    fn borrow(&mut self, service: &Service, header: &Header, session: SessionId, ino: Ino) {
+        let Socket::Unix(socket) = &self.socket else { return };
+        let lent = peer_of(socket)
+            .map_err(|e| StoreError::refused(ino, &e.to_string()))
+            .and_then(|pid| service.lend(session, pid, ino));
+        let reply = match lent {
+            Ok(Granted { number, fds }) => {
+                self.passing.extend(fds);
+                Reply::Borrowed { number }
+            }
+            Err(error) => refusal(&error),
+        };
+        service.put_plain(header, &reply, &mut self.output);
+    }
+
     fn handle(&mut self, service: &Service, lanes: &Lanes, header: &Header) {
         let body = &self.input[HEADER_LEN..HEADER_LEN + header.body_len()];
         let (meta, bulk) = body.split_at(header.meta_len as usize);
@@ -303,6 +320,7 @@ impl Conn {
                 match Request::decode(header.kind, meta) {
                     Ok(Request::OpenLane {}) => return self.open_lane(service, lanes, header, session),
                     Ok(Request::OpenDirect { ino }) => return self.open_direct(service, header, ino),
+                    Ok(Request::Borrow { ino }) => return self.borrow(service, header, session, ino),
                     _ => {}
                 }
             }

@@ -15,6 +15,8 @@ pub struct Counters {
     pub connections: AtomicU64,
     pub refused: AtomicU64,
     pub objects_dropped: AtomicU64,
+    /// Borrowers that files were lent to.
+    pub loans: AtomicU64,
 }
 
 impl Counters {
@@ -33,6 +35,7 @@ impl Counters {
             ("connections", &self.connections),
             ("refused", &self.refused),
             ("objects_dropped", &self.objects_dropped),
+            ("loans", &self.loans),
         ];
         all.map(|(name, counter)| (name.to_string(), counter.load(Ordering::Relaxed))).to_vec()
     }

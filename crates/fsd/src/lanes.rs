@@ -139,7 +139,7 @@ impl Lanes {
         }
         out.clear();
         let request = Request::decode(header.kind, fields.meta);
-        let long = request.as_ref().is_ok_and(|r| takes_long(r, header.bulk_len));
+        let long = request.as_ref().is_ok_and(|r| takes_long(r, header.bulk_len) || service.may_wait(r));
         if long {
             self.bell.turn_away();
         }

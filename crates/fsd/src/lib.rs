@@ -13,6 +13,7 @@ mod config;
 mod conn;
 mod counters;
 mod lanes;
+mod loans;
 mod quota;
 mod serve;
 mod server;

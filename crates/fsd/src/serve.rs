@@ -2,6 +2,7 @@
 
 use crate::config::Config;
 use crate::counters::Counters;
+use crate::loans::Loans;
 use crate::quota::Quota;
 use std::collections::HashMap;
 use std::io;
@@ -45,6 +46,7 @@ pub struct Service {
     /// Device number of the chunk store's file system.
     device: u64,
     quota: Quota,
+    loans: Loans,
     board: Arc<Board>,
     /// For clients, to look at it only.
     board_fd: OwnedFd,
@@ -85,6 +87,7 @@ impl Service {
             chunks,
             device,
             quota: Quota::new(config.quota_bytes),
+            loans: Loans::default(),
             board,
             board_fd,
             sessions: Mutex::default(),
@@ -122,6 +125,18 @@ impl Service {
         &self.chunks
     }
 
+    pub fn loans(&self) -> &Loans {
+        &self.loans
+    }
+
+    pub fn board(&self) -> &Board {
+        &self.board
+    }
+
+    pub fn quota_is_unlimited(&self) -> bool {
+        self.quota.is_unlimited()
+    }
+
     pub fn members(&self) -> Vec<Member> {
         lock(&self.members).clone()
     }
@@ -148,6 +163,7 @@ impl Service {
         }
         sessions.remove(&session);
         drop(sessions);
+        self.borrower_leaves(session, None);
         let now = self.now();
         self.state().session_ended(session, now);
     }
@@ -311,11 +327,13 @@ impl Service {
         use Request as R;
         match request {
             R::Write { ino, offset, extend } => self.write(ctx, *ino, *offset, *extend, bulk),
-            R::Trim { ino, size } => self.blocks_reply(self.chunks.trim(*ino, *size)),
-            R::Punch { ino, offset, len } => self.blocks_reply(self.chunks.punch(*ino, *offset, *len)),
+            R::Trim { ino, size } => self.blocks_reply(self.owning(*ino, || self.chunks.trim(*ino, *size))),
+            R::Punch { ino, offset, len } => {
+                self.blocks_reply(self.owning(*ino, || self.chunks.punch(*ino, *offset, *len)))
+            }
             R::Sync { ino } => self.sync(*ino),
             R::SyncAll {} => self.sync_all(),
-            R::Drop { ino } => self.done_reply(self.chunks.drop_object(*ino).map(|_| ())),
+            R::Drop { ino } => self.done_reply(self.drop_chunk(*ino)),
             R::Extents { ino, from, max } => self.extents(*ino, *from, *max),
             R::StatFs {} => match self.space() {
                 Ok(stat) => Reply::Space { stat },
@@ -324,7 +342,11 @@ impl Service {
             R::Status {} => Reply::Report { status: self.status() },
             R::Members { members } => self.set_members(members),
             R::Scrub { after, max } => self.scrub(*after, *max),
-            R::OpenLane {} | R::OpenDirect { .. } => {
+            R::GiveBack { ino } => {
+                self.borrower_leaves(ctx.session, Some(*ino));
+                Reply::Done {}
+            }
+            R::OpenLane {} | R::OpenDirect { .. } | R::Borrow { .. } => {
                 let detail = "descriptors are passed over Unix sockets only".to_string();
                 Reply::Failed { errno: Errno::EOPNOTSUPP, detail }
             }
@@ -337,6 +359,17 @@ impl Service {
     }
 
     fn apply(&self, ctx: &Context, request: &Request) -> Reply {
+        let mut reply = match self.before(ctx.session, request) {
+            Ok(()) => self.apply_now(ctx, request),
+            Err(error) => return self.failed(&error),
+        };
+        match self.after(&mut reply) {
+            Ok(()) => reply,
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    fn apply_now(&self, ctx: &Context, request: &Request) -> Reply {
         let mut state = self.state();
         let reply = state.apply(ctx, request);
         let dropped = state.take_dropped();
@@ -391,13 +424,17 @@ impl Service {
     pub fn drop_chunks(&self, objects: &[Ino]) {
         for ino in objects {
             Counters::add(&self.counters.objects_dropped, 1);
-            if let Err(error) = self.chunks.drop_object(*ino) {
+            if let Err(error) = self.drop_chunk(*ino) {
                 self.note_trouble(&error);
             }
         }
     }
 
-    fn note_trouble(&self, error: &StoreError) {
+    fn drop_chunk(&self, ino: Ino) -> Result<(), StoreError> {
+        self.owning(ino, || self.chunks.drop_object(ino)).map(|_| ())
+    }
+
+    pub fn note_trouble(&self, error: &StoreError) {
         *lock(&self.trouble) = error.to_string();
     }
 
@@ -430,9 +467,13 @@ impl Service {
             return self.put_reply(&Reply::Failed { errno: Errno::EINVAL, detail }, out);
         }
         let start = out.len();
-        let fields = self.put_reply(&Reply::Data { size: self.size_here(ino) }, out);
-        match self.chunks.read(ino, offset, len as usize, out) {
-            Ok(()) => {
+        let read = self.owning(ino, || {
+            out.truncate(start);
+            let fields = self.put_reply(&Reply::Data { size: self.size_here(ino) }, out);
+            self.chunks.read(ino, offset, len as usize, out).map(|()| fields)
+        });
+        match read {
+            Ok(fields) => {
                 Counters::add(&self.counters.bytes_read, (out.len() - start - fields.len) as u64);
                 fields
             }
@@ -451,9 +492,12 @@ impl Service {
         area: &mut [u8],
         out: &mut Vec<u8>,
     ) -> (Encoded, Option<usize>) {
-        let size = self.size_here(ino);
-        match self.chunks.read_into(ino, offset, area) {
-            Ok(count) => {
+        let read = self.owning(ino, || {
+            let size = self.size_here(ino);
+            Ok((size, self.chunks.read_into(ino, offset, area)?))
+        });
+        match read {
+            Ok((size, count)) => {
                 Counters::add(&self.counters.bytes_read, count as u64);
                 (self.put_reply(&Reply::Data { size }, out), Some(count))
             }
@@ -472,7 +516,7 @@ impl Service {
         let Some(end) = end.filter(|end| *end <= tidepool_types::FILE_SIZE_MAX) else {
             return Reply::Failed { errno: Errno::EFBIG, detail: String::new() };
         };
-        let blocks = match self.store(ino, offset, data) {
+        let blocks = match self.owning(ino, || self.store(ino, offset, data)) {
             Ok(blocks) => blocks,
             Err(error) => return self.failed(&error),
         };
@@ -507,7 +551,7 @@ impl Service {
     }
 
     fn sync(&self, ino: Ino) -> Reply {
-        if let Err(error) = self.chunks.sync(ino) {
+        if let Err(error) = self.look(ino).and_then(|_| self.chunks.sync(ino)) {
             return self.failed(&error);
         }
         if ino.home() == self.index { self.sync_metadata() } else { Reply::Done {} }
@@ -523,14 +567,14 @@ impl Service {
     }
 
     fn sync_all(&self) -> Reply {
-        match self.chunks.sync_all() {
+        match self.look_all().and_then(|()| self.chunks.sync_all()) {
             Ok(()) => self.sync_metadata(),
             Err(error) => self.failed(&error),
         }
     }
 
     fn extents(&self, ino: Ino, from: u64, max: u32) -> Reply {
-        match self.chunks.extents(ino, from, (max as usize).clamp(1, RANGES_MAX)) {
+        match self.owning(ino, || self.chunks.extents(ino, from, (max as usize).clamp(1, RANGES_MAX))) {
             Ok(ranges) => Reply::Ranges { ranges },
             Err(error) => self.failed(&error),
         }
@@ -594,7 +638,7 @@ impl Service {
         let more = page.len() == max;
         let mut objects = Vec::with_capacity(page.len());
         for ino in page {
-            let verified = self.chunks.scrub(ino).and_then(|bad| Ok((bad, self.chunks.blocks(ino)?)));
+            let verified = self.owning(ino, || Ok((self.chunks.scrub(ino)?, self.chunks.blocks(ino)?)));
             match verified {
                 Ok((bad, blocks)) => {
                     let bad = bad.iter().take(BAD_BLOCKS_MAX).map(|b| b.offset).collect();

@@ -145,6 +145,7 @@ impl Daemon {
             drop(self.service);
             return self.dir.wipe().map_err(|e| StartError::Store(format!("cannot remove them: {e}")));
         }
+        self.service.call_in_all().map_err(|e| StartError::Store(e.to_string()))?;
         let synced = self.service.chunks().sync_all();
         synced.map_err(|e| StartError::Store(e.to_string()))?;
         self.service.state().sync().map_err(|e| StartError::Store(e.to_string()))
@@ -402,7 +403,9 @@ fn open_service(config: &Config, dir: &Path) -> Result<Service, StartError> {
     let disk = RealDisk::new(&data_dir).map_err(|e| fail(&e))?;
     let chunks = ChunkStore::open(disk).map_err(|e| fail(&e))?;
     let device = fs::metadata(&data_dir).map_err(|e| fail(&e))?.dev();
-    Ok(Service::new(config, Box::new(clock), state, chunks, device, (board, board_file.into())))
+    let service = Service::new(config, Box::new(clock), state, chunks, device, (board, board_file.into()));
+    service.recover_loans().map_err(|e| fail(&e))?;
+    Ok(service)
 }
 
 /// Name of the board in the store directory.

@@ -13,8 +13,10 @@ use std::fs::File;
 use std::hash::Hasher;
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
+use std::sync::{Mutex, PoisonError};
 
 /// Words of an object's attributes. What they mean is the users' business.
 pub const FACT_WORDS: usize = 10;
@@ -78,6 +80,9 @@ pub struct Found {
 pub struct Board {
     segment: Segment,
     key: [u8; 16],
+    /// Objects that do not stand here for now. Few: only what is lent.
+    withheld: Mutex<Vec<u64>>,
+    any_withheld: AtomicBool,
 }
 
 impl Board {
@@ -122,7 +127,7 @@ impl Board {
     fn with_key(segment: Segment) -> Board {
         let mut key = [0; 16];
         segment.read(KEY_AT, &mut key);
-        Board { segment, key }
+        Board { segment, key, withheld: Mutex::default(), any_withheld: AtomicBool::new(false) }
     }
 
     /// The daemon's epoch; 0 while it does not serve.
@@ -218,7 +223,30 @@ impl Board {
         }
     }
 
+    /// Forgets an object and keeps it off the board: clients have to ask, each time.
+    pub fn withhold(&self, ino: u64) {
+        let mut withheld = self.withheld.lock().unwrap_or_else(PoisonError::into_inner);
+        withheld.push(ino);
+        self.any_withheld.store(true, Relaxed);
+        self.forget_object(ino);
+    }
+
+    /// The end of [`Board::withhold`].
+    pub fn show(&self, ino: u64) {
+        let mut withheld = self.withheld.lock().unwrap_or_else(PoisonError::into_inner);
+        withheld.retain(|other| *other != ino);
+        self.any_withheld.store(!withheld.is_empty(), Relaxed);
+    }
+
+    fn is_withheld(&self, ino: u64) -> bool {
+        self.any_withheld.load(Relaxed)
+            && self.withheld.lock().unwrap_or_else(PoisonError::into_inner).contains(&ino)
+    }
+
     pub fn put_object(&self, ino: u64, facts: &Facts) {
+        if self.is_withheld(ino) {
+            return;
+        }
         let at = self.place_for(object_places(ino), &[ino], |_| false);
         let mut words = [ino; FACT_WORDS + 1];
         words[1..].copy_from_slice(facts);
@@ -290,7 +318,6 @@ fn object_places(ino: u64) -> impl Iterator<Item = usize> + Clone {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicBool;
 
     fn file() -> File {
         rustix::fs::memfd_create("board", rustix::fs::MemfdFlags::CLOEXEC).unwrap().into()
@@ -313,11 +340,18 @@ mod tests {
         daemon.put_entry(tag, Listed::Absent);
         assert!(!client.still(&found));
         assert_eq!(client.entry(tag).unwrap().listed, Listed::Absent);
+        daemon.withhold(5);
+        daemon.put_object(5, &[9; FACT_WORDS]);
+        assert_eq!(client.object(5), None);
+        daemon.show(5);
+        daemon.put_object(5, &[9; FACT_WORDS]);
+        assert!(client.object(5).is_some());
+        let starts = client.starts();
         daemon.forget_object(5);
         assert_eq!((client.object(5), client.epoch()), (None, 7));
         drop(daemon);
         let again = Board::take_over(&file, [8; 16]).unwrap();
-        assert_eq!(client.epoch(), 0, "until it serves");
+        assert_eq!((client.epoch(), client.starts()), (0, starts + 1), "until it serves");
         assert!(client.entry(tag).is_none(), "emptied");
         assert_eq!(again.tag(1, b"a"), tag, "the key stays");
     }

@@ -21,6 +21,8 @@ pub enum StoreErrorKind {
     Broken,
     /// The caller asked for something no store can do.
     Invalid,
+    /// The object's files are lent: they have to be taken back first.
+    Lent,
 }
 
 /// An error of a store.
@@ -70,6 +72,16 @@ impl StoreError {
         StoreError { errno: Errno::EDQUOT, ..error }
     }
 
+    /// An object that is not lent.
+    pub fn refused(ino: Ino, why: &str) -> StoreError {
+        StoreError::new(StoreErrorKind::Lent, "lend the data", why).of(ino)
+    }
+
+    /// A failure of the metadata store to record what became of a lent object.
+    pub fn recording(ino: Ino, error: &io::Error) -> StoreError {
+        StoreError::io("record what was written", error).of(ino)
+    }
+
     pub(crate) fn of(self, ino: Ino) -> StoreError {
         StoreError { ino: Some(ino), ..self }
     }
@@ -99,6 +111,7 @@ impl StoreError {
             StoreErrorKind::Version => "use the version of Tidepool that wrote it",
             StoreErrorKind::Broken => "restart the daemon once the disk works; what was acknowledged is kept",
             StoreErrorKind::Invalid => "correct the request",
+            StoreErrorKind::Lent => "take the object's files back first",
         }
     }
 }

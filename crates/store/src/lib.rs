@@ -18,6 +18,6 @@ mod error;
 mod kill_tests;
 mod meta;
 
-pub use chunk::{BadBlock, ChunkStore, HANDLES_MAX, Usage};
+pub use chunk::{BadBlock, Borrower, ChunkStore, HANDLES_MAX, LeftLoan, Lent, Standing, Usage};
 pub use error::{StoreError, StoreErrorKind, errno_of};
 pub use meta::{COMPACT_LOG_MIN, LmdbOptions, LmdbStore, MemLogStore};

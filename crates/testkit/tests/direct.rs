@@ -39,7 +39,8 @@ fn f16_reads_copy_nothing() {
     client.write(ino, 0, &data).unwrap();
     warm(&client, ino);
     let (copied, requests) = (counter(&client, "bytes_copied"), counter(&client, "requests"));
-    assert!(copied >= data.len() as u64, "writes are copied once, into the lane");
+    assert!(copied > 0, "the first writes are copied once, into the lane");
+    assert!(client.bytes_written_direct() > data.len() as u64 / 2);
     let mut got = vec![0; data.len()];
     let uncopied = client.bytes_uncopied();
     for (offset, len) in [(0, data.len()), (1, 4096), (4095, 9000), (1_000_000, 1_048_577)] {

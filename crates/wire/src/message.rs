@@ -140,6 +140,10 @@ messages! {
         66 OpenLane {}
         /// On a Unix socket only: asks for read-only descriptors of an object's data and checksums.
         67 OpenDirect { ino: Ino }
+        /// On a Unix socket only: asks for an object's files, to write to them.
+        68 Borrow { ino: Ino }
+        /// A borrower has no more use for an object's files.
+        69 GiveBack { ino: Ino }
     }
 }
 
@@ -177,6 +181,8 @@ messages! {
         23 Lane { number: u32 }
         /// Descriptors of data and checksums come with it.
         24 Direct {}
+        /// Descriptors of data, checksums and the loan come with it.
+        25 Borrowed { number: u32 }
     }
 }
 
@@ -194,7 +200,7 @@ messages! {
 
 /// True for the kinds of requests whose replies bring descriptors.
 pub fn brings_descriptors(kind: u16) -> bool {
-    matches!(kind, 66 | 67)
+    matches!(kind, 66..=68)
 }
 
 /// What a new object starts with.

@@ -7,6 +7,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tidepool_types::TimeSpec;
 
 /// How much more than asked for a vector may hold before a read into its spare memory
 /// would fetch too much: the read always takes all of it.
@@ -102,6 +103,12 @@ pub struct RealFile {
 }
 
 impl RealFile {
+    /// When its content changed last, as its file system has it.
+    pub fn modified(&self) -> io::Result<TimeSpec> {
+        let stat = rustix::fs::fstat(&self.file)?;
+        Ok(TimeSpec { sec: stat.st_mtime, nsec: stat.st_mtime_nsec as u32 })
+    }
+
     /// For file systems that cannot punch. Holes are left alone.
     pub(super) fn write_zeros(&self, offset: u64, len: u64) -> io::Result<()> {
         let end = offset.saturating_add(len).min(self.len()?);

@@ -5,12 +5,14 @@
 #[cfg(test)]
 mod crash_tests;
 mod handles;
+mod lend;
 mod object;
 mod sums;
 #[cfg(test)]
 mod tests;
 
 pub use handles::HANDLES_MAX;
+pub use lend::{Borrower, LeftLoan, Lent, Standing};
 pub use object::BadBlock;
 
 use crate::error::{StoreError, StoreErrorKind};
@@ -108,7 +110,7 @@ impl<D: Disk> ChunkStore<D> {
     fn write_once(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<i64, StoreError> {
         let result = loop {
             let object = self.get_or_create(ino)?;
-            if let Some(mut state) = object.lock_write() {
+            if let Some(mut state) = object.lock_write()? {
                 break object.write(&mut state, offset, data);
             }
         };
@@ -127,7 +129,7 @@ impl<D: Disk> ChunkStore<D> {
     /// An error leaves `out` as it was.
     pub fn read(&self, ino: Ino, offset: u64, len: usize, out: &mut Vec<u8>) -> Result<(), StoreError> {
         while let Some(object) = self.get(ino)? {
-            if let Some(state) = object.lock_read() {
+            if let Some(state) = object.lock_read()? {
                 return object.read(&state, offset, len, out);
             }
         }
@@ -138,7 +140,7 @@ impl<D: Disk> ChunkStore<D> {
     /// After an error `buf` holds anything.
     pub fn read_into(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize, StoreError> {
         while let Some(object) = self.get(ino)? {
-            if let Some(state) = object.lock_read() {
+            if let Some(state) = object.lock_read()? {
                 return object.read_into(&state, offset, buf);
             }
         }
@@ -149,7 +151,7 @@ impl<D: Disk> ChunkStore<D> {
     /// blocks, never above 0. Never makes the data longer.
     pub fn trim(&self, ino: Ino, size: u64) -> Result<i64, StoreError> {
         while let Some(object) = self.get(ino)? {
-            if let Some(mut state) = object.lock_write() {
+            if let Some(mut state) = object.lock_write()? {
                 let result = object.trim(&mut state, size);
                 drop(state);
                 return self.changed(ino, result);
@@ -163,7 +165,7 @@ impl<D: Disk> ChunkStore<D> {
     pub fn punch(&self, ino: Ino, offset: u64, len: u64) -> Result<i64, StoreError> {
         object::check_range(ino, offset, len)?;
         while let Some(object) = self.get(ino)? {
-            if let Some(mut state) = object.lock_write() {
+            if let Some(mut state) = object.lock_write()? {
                 let result = object.punch(&mut state, offset, len);
                 drop(state);
                 return self.changed(ino, result);
@@ -176,7 +178,7 @@ impl<D: Disk> ChunkStore<D> {
     /// is free after [`ChunkStore::bury`], which whoever needs space calls.
     pub fn drop_object(&self, ino: Ino) -> Result<u64, StoreError> {
         let Some(object) = self.handles.get(ino, || self.open_or_clear(ino))? else { return Ok(0) };
-        let blocks = match object.lock_write() {
+        let blocks = match object.lock_write()? {
             None => 0,
             Some(mut state) => {
                 let blocks = object.blocks(&state)?;
@@ -250,7 +252,7 @@ impl<D: Disk> ChunkStore<D> {
     /// `from`, at most `max`.
     pub fn extents(&self, ino: Ino, from: u64, max: usize) -> Result<Vec<(u64, u64)>, StoreError> {
         while let Some(object) = self.get(ino)? {
-            if let Some(state) = object.lock_read() {
+            if let Some(state) = object.lock_read()? {
                 return object.extents(&state, from, max);
             }
         }
@@ -261,7 +263,7 @@ impl<D: Disk> ChunkStore<D> {
     pub fn missing_blocks(&self, ino: Ino, offset: u64, len: usize) -> Result<u64, StoreError> {
         object::check_range(ino, offset, len as u64)?;
         while let Some(object) = self.get(ino)? {
-            if let Some(state) = object.lock_read() {
+            if let Some(state) = object.lock_read()? {
                 return object.missing_blocks(&state, offset, len);
             }
         }
@@ -276,7 +278,7 @@ impl<D: Disk> ChunkStore<D> {
     /// Stored blocks of an object.
     pub fn blocks(&self, ino: Ino) -> Result<u64, StoreError> {
         while let Some(object) = self.get(ino)? {
-            if let Some(state) = object.lock_read() {
+            if let Some(state) = object.lock_read()? {
                 return object.blocks(&state);
             }
         }
@@ -305,7 +307,7 @@ impl<D: Disk> ChunkStore<D> {
         let mut from = 0;
         while let Some(object) = self.get(ino)? {
             // Let go of the lock now and then, so that a scrub never holds up writers for long.
-            let Some(state) = object.lock_read() else { break };
+            let Some(state) = object.lock_read()? else { break };
             match object.scrub_some(&state, from, &mut bad)? {
                 Some(next) => from = next,
                 None => break,
@@ -402,7 +404,10 @@ impl ChunkStore<RealDisk> {
     pub fn open_read_only(&self, ino: Ino) -> Result<Option<[OwnedFd; 2]>, StoreError> {
         let Some(object) = self.get(ino)? else { return Ok(None) };
         // Held, so that both are of the same object.
-        let Some(_state) = object.lock_read() else { return Ok(None) };
+        let _state = object.lock_lent();
+        if object.is_gone() {
+            return Ok(None);
+        }
         let names = Names::of(ino);
         let open = |name: &String| {
             let file = File::open(self.disk.root().join(name));
@@ -414,5 +419,5 @@ impl ChunkStore<RealDisk> {
 
 fn count_of<F: tidepool_env::DiskFile>(object: Option<&Object<F>>) -> Result<u64, StoreError> {
     let Some(object) = object else { return Ok(0) };
-    object.lock_read().map_or(Ok(0), |state| object.blocks(&state))
+    object.lock_read()?.map_or(Ok(0), |state| object.blocks(&state))
 }

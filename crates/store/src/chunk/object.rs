@@ -8,14 +8,20 @@ use crate::error::{StoreError, StoreErrorKind};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use tidepool_env::{Disk, DiskFile, OpenMode};
-use tidepool_types::{BLOCK_SIZE, Errno, FILE_SIZE_MAX, Ino};
+use std::time::Duration;
+use tidepool_env::{Disk, DiskFile, OpenMode, RealFile};
+use tidepool_types::{BLOCK_SIZE, Errno, FILE_SIZE_MAX, Ino, TimeSpec};
 
 const BLOCK64: u64 = BLOCK_SIZE as u64;
 /// Entries fetched at once while checksums are scanned.
 const SCAN_ENTRIES: u64 = 8192;
 /// Blocks read at once while data is scrubbed.
 const SCRUB_BLOCKS: u64 = 256;
+/// Bytes copied at once when an object moves: whole blocks.
+const COPY_BYTES: usize = 256 * BLOCK;
+/// How often a piece is read again that does not match its entries, and how long the pause is.
+const COPY_TRIES: u32 = 20;
+const COPY_PAUSE: Duration = Duration::from_millis(5);
 
 /// A block whose content does not match its checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,6 +47,27 @@ impl Names {
         let sums = format!("{data}.sum");
         Names { dir, data, sums }
     }
+
+    /// Where an object is copied to while somebody else still may write to its own files.
+    pub fn moved(ino: Ino) -> Names {
+        let Names { dir, data, .. } = Names::of(ino);
+        Names { dir, sums: format!("{data}.moved.sum"), data: format!("{data}.moved") }
+    }
+
+    /// The note that an object is lent.
+    pub fn note(ino: Ino) -> String {
+        format!("{}.lent", Names::of(ino).data)
+    }
+
+    /// The object that a name in a directory is the note of.
+    pub fn noted(name: &str) -> Option<Ino> {
+        let ino = Ino(u64::from_str_radix(name.strip_suffix(".lent")?, 16).ok()?);
+        Names::note(ino).ends_with(&format!("/{name}")).then_some(ino)
+    }
+
+    pub fn files(&self) -> [&str; 2] {
+        [&self.data, &self.sums]
+    }
 }
 
 pub(super) fn dir_name(shard: u8) -> String {
@@ -53,6 +80,23 @@ pub(super) struct State {
     data_len: u64,
     /// Entries that the checksum file has room for.
     sum_blocks: u64,
+    /// Others write to the files: what is known of their lengths is old, and nothing may be changed.
+    lent: bool,
+}
+
+impl State {
+    pub fn is_lent(&self) -> bool {
+        self.lent
+    }
+
+    pub fn set_lent(&mut self, lent: bool) {
+        self.lent = lent;
+    }
+
+    /// Length of the data file, and entries that the checksum file has room for.
+    pub fn lengths(&self) -> (u64, u64) {
+        (self.data_len, self.sum_blocks)
+    }
 }
 
 /// An error, and by how much the number of stored blocks changed all the same.
@@ -81,16 +125,30 @@ impl<F> Object<F> {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// `None` when the object was dropped in the meantime.
-    pub fn lock_read(&self) -> Option<RwLockReadGuard<'_, State>> {
+    /// `None` when the object was dropped in the meantime, an error while it is lent.
+    pub fn lock_read(&self) -> Result<Option<RwLockReadGuard<'_, State>>, StoreError> {
         let state = self.state.read().expect("no thread panics while it holds an object");
-        (!self.is_gone()).then_some(state)
+        self.refuse_lent(&state)?;
+        Ok((!self.is_gone()).then_some(state))
     }
 
-    /// `None` when the object was dropped in the meantime.
-    pub fn lock_write(&self) -> Option<RwLockWriteGuard<'_, State>> {
-        let state = self.state.write().expect("no thread panics while it holds an object");
-        (!self.is_gone()).then_some(state)
+    /// `None` when the object was dropped in the meantime, an error while it is lent.
+    pub fn lock_write(&self) -> Result<Option<RwLockWriteGuard<'_, State>>, StoreError> {
+        let state = self.lock_lent();
+        self.refuse_lent(&state)?;
+        Ok((!self.is_gone()).then_some(state))
+    }
+
+    /// For who lends it and takes it back.
+    pub fn lock_lent(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().expect("no thread panics while it holds an object")
+    }
+
+    fn refuse_lent(&self, state: &State) -> Result<(), StoreError> {
+        match state.lent {
+            true => Err(StoreError::new(StoreErrorKind::Lent, "use the data", "").of(self.ino)),
+            false => Ok(()),
+        }
     }
 }
 
@@ -109,7 +167,10 @@ impl<F: DiskFile> Object<F> {
     /// Makes an object that is not here. Its data file comes last: without it there is no
     /// object, and a checksum file that a kill left alone is emptied here.
     pub fn create<D: Disk<File = F>>(disk: &D, ino: Ino) -> Result<Object<F>, StoreError> {
-        let names = Names::of(ino);
+        Object::create_as(disk, ino, &Names::of(ino))
+    }
+
+    fn create_as<D: Disk<File = F>>(disk: &D, ino: Ino, names: &Names) -> Result<Object<F>, StoreError> {
         let make = || {
             let sums = match disk.open(&names.sums, OpenMode::Create) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -128,9 +189,8 @@ impl<F: DiskFile> Object<F> {
     }
 
     fn with_files(ino: Ino, data: F, sums: F) -> Result<Object<F>, StoreError> {
-        let len_of = |file: &F| file.len().map_err(|e| StoreError::io("open the data", &e).of(ino));
-        let sum_blocks = len_of(&sums)?.saturating_sub(HEADER_LEN) / ENTRY_LEN;
-        let state = RwLock::new(State { data_len: len_of(&data)?, sum_blocks });
+        let (data_len, sum_blocks) = lengths(ino, &data, &sums)?;
+        let state = RwLock::new(State { data_len, sum_blocks, lent: false });
         Ok(Object { ino, data, sums, state, gone: AtomicBool::new(false) })
     }
 
@@ -620,6 +680,74 @@ impl<F: DiskFile> Object<F> {
         Ok(stored)
     }
 
+    // --- lent files ---
+
+    /// Looks how long the files are by now.
+    pub fn refresh(&self, state: &mut State) -> Result<(), StoreError> {
+        (state.data_len, state.sum_blocks) = lengths(self.ino, &self.data, &self.sums)?;
+        Ok(())
+    }
+
+    /// Moves the object to other files, because somebody else may write to these. `moved` is called before the
+    /// others are the object's. Afterwards the object has to be opened anew.
+    pub fn copy_to<D: Disk<File = F>>(
+        &self,
+        disk: &D,
+        state: &mut State,
+        names: &Names,
+        moved: impl FnOnce(),
+    ) -> Result<(), StoreError> {
+        let copy = Object::create_as(disk, self.ino, names)?;
+        let mut into = copy.lock_lent();
+        for (offset, len) in self.extents(state, 0, usize::MAX)? {
+            for at in (offset..offset + len).step_by(COPY_BYTES) {
+                let piece = (offset + len - at).min(COPY_BYTES as u64) as usize;
+                self.copy_piece(state, &copy, &mut into, at, piece)?;
+            }
+        }
+        if into.data_len < state.data_len {
+            copy.data.set_len(state.data_len).map_err(|e| self.failed("move the data", &e))?;
+        }
+        moved();
+        let own = Names::of(self.ino);
+        for (from, to) in names.files().into_iter().zip(own.files()).rev() {
+            disk.rename(from, to).map_err(|e| self.failed("move the data", &e).in_file(to))?;
+        }
+        self.gone.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Whole blocks. One that never matches its entry is damaged, and stays so.
+    fn copy_piece(
+        &self,
+        state: &State,
+        copy: &Object<F>,
+        into: &mut State,
+        at: u64,
+        len: usize,
+    ) -> Result<(), StoreError> {
+        let mut buf = vec![0; len];
+        for _ in 0..COPY_TRIES {
+            match self.read_into(state, at, &mut buf) {
+                Ok(0) => return Ok(()),
+                Ok(count) => return copy.write(into, at, &buf[..count]).map(|_| ()).map_err(|f| f.error),
+                // A write under way, perhaps.
+                Err(error) if error.kind == StoreErrorKind::Corrupt => std::thread::sleep(COPY_PAUSE),
+                Err(error) => return Err(error),
+            }
+        }
+        if len > BLOCK {
+            return (at..at + len as u64)
+                .step_by(BLOCK)
+                .try_for_each(|at| self.copy_piece(state, copy, into, at, BLOCK));
+        }
+        let block = at / BLOCK64;
+        copy.write_sums(into, &self.read_sums(block, 1)?)?;
+        let mut buf = [0; BLOCK];
+        let content = self.read_block(state, block, &mut buf)?;
+        copy.data.write_at(content, at).map_err(|e| self.failed("move the data", &e).at(at))
+    }
+
     // --- the whole object ---
 
     /// Removes both files, the data first: without it there is no object.
@@ -667,10 +795,23 @@ impl<F: DiskFile> Object<F> {
     }
 }
 
+/// Length of the data file, and entries that the checksum file has room for.
+fn lengths<F: DiskFile>(ino: Ino, data: &F, sums: &F) -> Result<(u64, u64), StoreError> {
+    let len_of = |file: &F| file.len().map_err(|e| StoreError::io("open the data", &e).of(ino));
+    Ok((len_of(data)?, len_of(sums)?.saturating_sub(HEADER_LEN) / ENTRY_LEN))
+}
+
 fn check_block(block: u64, entry: Entry, content: &[u8]) -> Option<BadBlock> {
     let valid = if content.is_empty() { entry.valid_absent() } else { entry.valid_half(content).is_some() };
     let found = if content.is_empty() { HOLE } else { sums::padded_sum(content) };
     (!valid).then_some(BadBlock { offset: block * BLOCK64, expected: entry.cur, found })
+}
+
+impl Object<RealFile> {
+    /// When the data file was written last.
+    pub fn data_written(&self) -> io::Result<TimeSpec> {
+        self.data.modified()
+    }
 }
 
 fn open_sums<D: Disk>(disk: &D, ino: Ino, name: &str) -> Result<D::File, StoreError> {

@@ -1,0 +1,400 @@
+//! Files lent to processes of this node that write to them (`docs/formats/07-shared-memory.md`, "Loan").
+//!
+//! As long as an object is lent, its size, times and blocks are what its files say: they are looked up there for
+//! every answer, and clients do not find the object on the board. Whatever changes or reads the data by way of the daemon takes
+//! the loan back first.
+//!
+//! Lock order: a loan's own state, then the table of loans, then the chunk store's object or the metadata's state.
+
+use crate::counters::Counters;
+use crate::serve::Service;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tidepool_shm::{BORROWERS_MAX, Loan, Recalled};
+use tidepool_store::{Borrower, LeftLoan, Lent, Standing, StoreError, StoreErrorKind};
+use tidepool_types::{Attr, Errno, Ino, SessionId};
+use tidepool_wire::message::{Reply, Request};
+
+/// Objects lent at the same time. Each costs up to four descriptors and two more per borrower.
+const LOANS_MAX: usize = 64;
+/// How long a write under way is waited for before the files are left to a borrower that is stopped.
+const RECALL_MAX: Duration = Duration::from_secs(2);
+/// How long an object is not lent again after somebody else wanted its data.
+const CONTESTED: Duration = Duration::from_secs(1);
+/// Contested objects remembered; the table is emptied when it is full.
+const CONTESTED_MAX: usize = 1024;
+
+/// A process that has the files.
+struct Holder {
+    session: SessionId,
+    pidfd: OwnedFd,
+}
+
+impl Holder {
+    fn lives(&self) -> bool {
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        // Readable once the process is gone. When it cannot be asked it may live.
+        !matches!(poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], Some(&now)), Ok(1..))
+    }
+}
+
+enum Phase {
+    /// Borrowers may write.
+    Out(Box<Lent>),
+    /// Nobody writes any more, and what became of it is recorded; the note is still there.
+    Back,
+    Over,
+}
+
+struct Inner {
+    phase: Phase,
+    holders: Vec<Holder>,
+    /// A recall has found a borrower stopped: the files have to be left to it.
+    left: bool,
+}
+
+/// One lent object.
+struct Entry {
+    loan: Loan,
+    fd: OwnedFd,
+    inner: Mutex<Inner>,
+}
+
+/// The loans of a daemon.
+#[derive(Default)]
+pub struct Loans {
+    out: Mutex<HashMap<Ino, Arc<Entry>>>,
+    count: AtomicUsize,
+    contested: Mutex<HashMap<Ino, Instant>>,
+}
+
+/// What a borrower gets.
+pub struct Granted {
+    pub number: u32,
+    /// Data, checksums, the loan itself.
+    pub fds: [OwnedFd; 3],
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Loans {
+    pub fn is_empty(&self) -> bool {
+        self.count.load(Ordering::SeqCst) == 0
+    }
+
+    fn get(&self, ino: Ino) -> Option<Arc<Entry>> {
+        if self.is_empty() {
+            return None;
+        }
+        lock(&self.out).get(&ino).cloned()
+    }
+
+    pub fn has(&self, ino: Ino) -> bool {
+        self.get(ino).is_some()
+    }
+
+    fn all(&self) -> Vec<Ino> {
+        if self.is_empty() { Vec::new() } else { lock(&self.out).keys().copied().collect() }
+    }
+
+    fn contest(&self, ino: Ino) {
+        let mut contested = lock(&self.contested);
+        if contested.len() >= CONTESTED_MAX {
+            contested.clear();
+        }
+        contested.insert(ino, Instant::now());
+    }
+
+    fn is_contested(&self, ino: Ino) -> bool {
+        let mut contested = lock(&self.contested);
+        let recent = contested.get(&ino).is_some_and(|since| since.elapsed() < CONTESTED);
+        if !recent {
+            contested.remove(&ino);
+        }
+        recent
+    }
+}
+
+impl Service {
+    /// Lends an object's files to process `pid`. An error means that it goes on by requests.
+    pub fn lend(&self, session: SessionId, pid: Pid, ino: Ino) -> Result<Granted, StoreError> {
+        let refused = |why: &str| Err(StoreError::refused(ino, why));
+        if !self.quota_is_unlimited() {
+            return refused("a pool with a quota counts every write");
+        }
+        let borrower = Borrower { pid: pid.as_raw_nonzero().get() as u32, start: start_time(pid) };
+        let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pidfd) if borrower.start != 0 => pidfd,
+            _ => return refused("the process cannot be watched"),
+        };
+        if self.loans().is_contested(ino) {
+            return refused("others use it");
+        }
+        let entry = match self.loans().get(ino) {
+            Some(entry) => entry,
+            None => match self.lend_first(ino)? {
+                Some(entry) => entry,
+                None => return refused("it cannot be lent now"),
+            },
+        };
+        let mut inner = lock(&entry.inner);
+        let number = inner.holders.len();
+        let Phase::Out(lent) = &mut inner.phase else { return refused("it is being taken back") };
+        if number >= BORROWERS_MAX {
+            return refused("it is lent to many");
+        }
+        let [data, sums] = self.chunks().borrow(lent, borrower)?;
+        let fd = entry.fd.try_clone().map_err(|e| StoreError::refused(ino, &e.to_string()))?;
+        inner.holders.push(Holder { session, pidfd });
+        Counters::add(&self.counters.loans, 1);
+        Ok(Granted { number: number as u32, fds: [data, sums, fd] })
+    }
+
+    fn lend_first(&self, ino: Ino) -> Result<Option<Arc<Entry>>, StoreError> {
+        let mut out = lock(&self.loans().out);
+        if out.contains_key(&ino) || out.len() >= LOANS_MAX {
+            return Ok(None);
+        }
+        let elsewhere = if ino.home() == self.index() {
+            let state = self.state();
+            // One without size and blocks would be removed without a look for chunks.
+            let Some(attr) = state.attr_of(ino).filter(|a| a.size > 0 || a.blocks > 0) else { return Ok(None) };
+            self.board().withhold(ino.0);
+            drop(state);
+            attr.blocks.saturating_sub(self.chunks().blocks(ino).unwrap_or_default())
+        } else {
+            0
+        };
+        // From here on answers look at the files, as soon as there is an entry: before anybody can write.
+        let made = self.chunks().lend(ino, elsewhere).and_then(|lent| {
+            let Some(lent) = lent else { return Ok(None) };
+            let standing = self.chunks().standing(&lent, u64::MAX)?;
+            let loan = Loan::create(standing.data_len, standing.sum_blocks);
+            let (loan, fd) = loan.map_err(|e| StoreError::refused(ino, &e.to_string()))?;
+            let inner = Inner { phase: Phase::Out(Box::new(lent)), holders: Vec::new(), left: false };
+            Ok(Some(Arc::new(Entry { loan, fd, inner: Mutex::new(inner) })))
+        });
+        match &made {
+            Ok(Some(entry)) => {
+                self.loans().count.fetch_add(1, Ordering::SeqCst);
+                out.insert(ino, Arc::clone(entry));
+            }
+            _ => self.board().show(ino.0),
+        }
+        made
+    }
+
+    /// Does something with the data of an object, after its loan is back.
+    pub fn owning<T>(
+        &self,
+        ino: Ino,
+        mut run: impl FnMut() -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        loop {
+            match run() {
+                Err(error) if error.kind == StoreErrorKind::Lent => {
+                    self.loans().contest(ino);
+                    self.call_in(ino)?;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Takes the loan of an object back, if there is one, and records what became of it.
+    pub fn call_in(&self, ino: Ino) -> Result<(), StoreError> {
+        let Some(entry) = self.loans().get(ino) else { return Ok(()) };
+        let mut inner = lock(&entry.inner);
+        let Inner { phase, holders, left } = &mut *inner;
+        if let Phase::Out(lent) = phase {
+            let lives = |who: usize| holders.get(who).is_some_and(Holder::lives);
+            *left |= entry.loan.recall(RECALL_MAX, lives) == Recalled::Stopped;
+            // After a failure it is still lent, and tried again.
+            let before = lent.counted();
+            let claimed = entry.loan.lengths().0;
+            let standing = self.chunks().take_back(lent, claimed, *left, || self.board().moved())?;
+            self.record(ino, &standing, before)?;
+            *phase = Phase::Back;
+        }
+        if let Phase::Back = phase {
+            self.chunks().loan_is_over(ino)?;
+            *phase = Phase::Over;
+            let mut out = lock(&self.loans().out);
+            if out.get(&ino).is_some_and(|listed| Arc::ptr_eq(listed, &entry)) {
+                out.remove(&ino);
+                self.loans().count.fetch_sub(1, Ordering::SeqCst);
+                drop(out);
+                let _state = self.state();
+                self.board().show(ino.0);
+            }
+        }
+        Ok(())
+    }
+
+    /// What the files of a lent object say, recorded; its attributes when it is lent and at home here.
+    pub fn look(&self, ino: Ino) -> Result<Option<Attr>, StoreError> {
+        let Some(entry) = self.loans().get(ino) else { return Ok(None) };
+        let inner = lock(&entry.inner);
+        if let Phase::Out(lent) = &inner.phase {
+            let before = lent.counted();
+            let standing = self.chunks().standing(lent, entry.loan.lengths().0)?;
+            return self.record(ino, &standing, before);
+        }
+        Ok(None)
+    }
+
+    pub fn look_all(&self) -> Result<(), StoreError> {
+        self.loans().all().into_iter().try_for_each(|ino| self.look(ino).map(|_| ()))
+    }
+
+    pub fn call_in_all(&self) -> Result<(), StoreError> {
+        self.loans().all().into_iter().try_for_each(|ino| self.call_in(ino))
+    }
+
+    fn record(&self, ino: Ino, standing: &Standing, before: u64) -> Result<Option<Attr>, StoreError> {
+        if ino.home() != self.index() {
+            return Ok(None);
+        }
+        let blocks = standing.blocks as i64 - before as i64;
+        let recorded = self.state().written_beside(ino, standing.data_len, blocks, standing.written);
+        recorded.map_err(|e| StoreError::recording(ino, &e))
+    }
+
+    /// A session has closed an object, or everything.
+    pub fn borrower_leaves(&self, session: SessionId, ino: Option<Ino>) {
+        let objects = ino.map_or_else(|| self.loans().all(), |ino| vec![ino]);
+        for ino in objects {
+            let Some(entry) = self.loans().get(ino) else { continue };
+            let mine = lock(&entry.inner).holders.iter().any(|holder| holder.session == session);
+            // The others ask again soon; it is simpler than leaving one of them out.
+            if mine && let Err(error) = self.call_in(ino) {
+                self.note_trouble(&error);
+            }
+        }
+    }
+
+    /// True when a request may have to wait for a borrower.
+    pub fn may_wait(&self, request: &Request) -> bool {
+        if self.loans().is_empty() {
+            return false;
+        }
+        use Request as R;
+        match request {
+            R::SetAttr { ino, .. }
+            | R::Write { ino, .. }
+            | R::Read { ino, .. }
+            | R::Close { ino }
+            | R::GiveBack { ino } => self.loans().has(*ino),
+            // Chunks may have to go.
+            R::Unlink { .. } | R::Nlink { .. } | R::CommitRename { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// What has to happen to loans before a metadata request is carried out.
+    pub fn before(&self, session: SessionId, request: &Request) -> Result<(), StoreError> {
+        if self.loans().is_empty() {
+            return Ok(());
+        }
+        use Request as R;
+        match request {
+            R::SetAttr { ino, .. } if self.loans().has(*ino) => {
+                self.loans().contest(*ino);
+                self.call_in(*ino)
+            }
+            R::Reserve { ino, .. } | R::Unreserve { ino, .. } | R::GetInode { ino } => self.look(*ino).map(|_| ()),
+            R::ScanInodes { .. } => self.look_all(),
+            R::Close { ino } => {
+                self.borrower_leaves(session, Some(*ino));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts what the files of a lent object say into a reply.
+    pub fn after(&self, reply: &mut Reply) -> Result<(), StoreError> {
+        if self.loans().is_empty() {
+            return Ok(());
+        }
+        let attr = match reply {
+            Reply::Entry { attr: Some(attr), .. } | Reply::Attributes { attr } | Reply::Offset { attr, .. } => attr,
+            _ => return Ok(()),
+        };
+        if let Some(fresh) = self.look(attr.ino)? {
+            *attr = fresh;
+        }
+        Ok(())
+    }
+
+    /// Takes back what an earlier daemon in this store had lent. To be called before anybody is served.
+    pub fn recover_loans(&self) -> Result<(), StoreError> {
+        for loan in self.chunks().left_loans()? {
+            // It has seen on the board by now that its loan is void, unless it is writing right now.
+            let left = loan.borrowers.iter().any(lives);
+            let standing = self.chunks().recover(&loan, left, || self.board().moved())?;
+            if let Some(standing) = standing {
+                self.record_left(&loan, &standing)?;
+            }
+            self.chunks().loan_is_over(loan.ino)?;
+        }
+        Ok(())
+    }
+
+    fn record_left(&self, loan: &LeftLoan, standing: &Standing) -> Result<(), StoreError> {
+        let Some(attr) = self.state().attr_of(loan.ino) else { return Ok(()) };
+        let before = attr.blocks.saturating_sub(loan.elsewhere);
+        self.record(loan.ino, standing, before).map(|_| ())
+    }
+}
+
+fn lives(borrower: &Borrower) -> bool {
+    Pid::from_raw(borrower.pid as i32).is_some_and(|pid| start_time(pid) == borrower.start)
+}
+
+/// When a process started, in ticks since boot; 0 when there is none.
+fn start_time(pid: Pid) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    start_time_in(&stat.unwrap_or_default()).unwrap_or_default()
+}
+
+/// Field 22. The second one is a name in brackets that may hold anything.
+fn start_time_in(stat: &str) -> Option<u64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+/// The answer to who may not borrow: he goes on by requests, so it is none of the daemon's trouble.
+pub fn refusal(error: &StoreError) -> Reply {
+    let errno = if error.errno() == Errno::EIO { Errno::EAGAIN } else { error.errno() };
+    Reply::Failed { errno, detail: error.to_string() }
+}
+
+/// The process at the other end of a Unix socket, as it was when it connected.
+pub fn peer_of(socket: &std::os::unix::net::UnixStream) -> io::Result<Pid> {
+    Ok(rustix::net::sockopt::socket_peercred(socket)?.pid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn start_times_are_found_behind_any_name() {
+        let fields = (3..30).map(|n| n.to_string()).collect::<Vec<_>>().join(" ");
+        assert_eq!(start_time_in(&format!("12 (a) b) (c)) {fields}")), Some(22));
+        assert_eq!(start_time_in("12 (a"), None);
+        assert_eq!(start_time_in(""), None);
+        let me = Pid::from_raw(std::process::id() as i32).unwrap();
+        assert!(start_time(me) > 0);
+        assert!(!lives(&Borrower { pid: std::process::id(), start: start_time(me) + 1 }));
+    }
+}

@@ -1,0 +1,243 @@
+//! Lending an object's files to processes of this node that write to them.
+//!
+//! While files are lent the store changes nothing in them and answers nothing about them: who wants that takes them back first.
+//! A note beside the files tells the next daemon, should this one be killed meanwhile. `docs/formats/03-chunk-store.md`, section 7.
+
+use super::handles::Handle;
+use super::object::{Names, State, remove_file};
+use super::sums::BLOCK;
+use super::{ChunkStore, DIRS, dir_name};
+use crate::error::{StoreError, StoreErrorKind};
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use tidepool_env::{Disk, DiskFile, OpenMode, RealDisk};
+use tidepool_types::{Ino, TimeSpec};
+
+const NOTE_MAGIC: &[u8; 8] = b"TPLENT01";
+/// Magic and blocks elsewhere.
+const NOTE_HEAD: usize = 16;
+const BORROWER_LEN: usize = 16;
+/// Borrowers that a note may name; more means that it is none.
+const BORROWERS_MAX: usize = 1024;
+
+/// A process that files are lent to. The start time tells it from a later one of the same number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Borrower {
+    pub pid: u32,
+    pub start: u64,
+}
+
+/// A loan that an earlier daemon has left.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LeftLoan {
+    pub ino: Ino,
+    /// Blocks of the object that other daemons kept when it was lent.
+    pub elsewhere: u64,
+    pub borrowers: Vec<Borrower>,
+}
+
+/// A lent object.
+pub struct Lent {
+    object: Handle<RealDisk>,
+    elsewhere: u64,
+    borrowers: u64,
+    /// When the data file had been written last before.
+    written: TimeSpec,
+    /// Stored blocks, as far as they are in the store's own count.
+    counted: AtomicU64,
+}
+
+/// What borrowers have made of an object so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Standing {
+    pub data_len: u64,
+    /// Entries that the checksum file has room for.
+    pub sum_blocks: u64,
+    pub blocks: u64,
+    /// When it was written, if it was.
+    pub written: Option<TimeSpec>,
+}
+
+impl ChunkStore<RealDisk> {
+    /// Lends an object; `None` when it is not here. `elsewhere`: blocks of it that other daemons keep.
+    pub fn lend(&self, ino: Ino, elsewhere: u64) -> Result<Option<Lent>, StoreError> {
+        let Some(object) = self.get(ino)? else { return Ok(None) };
+        let mut state = object.lock_lent();
+        if object.is_gone() || state.is_lent() {
+            return Ok(None);
+        }
+        let counted = AtomicU64::new(object.blocks(&state)?);
+        let written = object.data_written().map_err(|e| lend_failed(ino, &e))?;
+        self.write_note(ino, 0, &note_head(elsewhere)).map_err(|e| lend_failed(ino, &e))?;
+        state.set_lent(true);
+        drop(state);
+        // What is written from now on is not synced, whoever writes it.
+        self.handles.mark_dirty(ino);
+        Ok(Some(Lent { object, elsewhere, borrowers: 0, written, counted }))
+    }
+
+    /// Descriptors for a further borrower, for reading and writing: data and checksums.
+    pub fn borrow(&self, lent: &mut Lent, borrower: Borrower) -> Result<[OwnedFd; 2], StoreError> {
+        let ino = lent.object.ino;
+        let at = (NOTE_HEAD + lent.borrowers as usize * BORROWER_LEN) as u64;
+        self.write_note(ino, at, &borrower.encode()).map_err(|e| lend_failed(ino, &e))?;
+        lent.borrowers += 1;
+        let names = Names::of(ino);
+        let open = |name: &String| {
+            let file = OpenOptions::new().read(true).write(true).open(self.disk.root().join(name));
+            file.map(OwnedFd::from).map_err(|e| lend_failed(ino, &e).in_file(name))
+        };
+        Ok([open(&names.data)?, open(&names.sums)?])
+    }
+
+    /// What has become of a lent object. Its borrowers may go on meanwhile. `claimed`: where their complete writes end.
+    pub fn standing(&self, lent: &Lent, claimed: u64) -> Result<Standing, StoreError> {
+        let mut state = lent.object.lock_lent();
+        lent.object.refresh(&mut state)?;
+        self.stand(lent, &state, claimed)
+    }
+
+    fn stand(&self, lent: &Lent, state: &State, claimed: u64) -> Result<Standing, StoreError> {
+        let ino = lent.object.ino;
+        let blocks = lent.object.blocks(state)?;
+        self.add_blocks(blocks as i64 - lent.counted.swap(blocks, Relaxed) as i64);
+        let written = lent.object.data_written().map_err(|e| lend_failed(ino, &e))?;
+        let (data_len, sum_blocks) = state.lengths();
+        let data_len = data_len.min(claimed);
+        Ok(Standing { data_len, sum_blocks, blocks, written: (written != lent.written).then_some(written) })
+    }
+
+    /// The store is the only one again that writes to the files. What lies beyond `claimed` is of writes that failed or were cut short,
+    /// and goes. With `left`, somebody who is stopped still may write: the object moves to other files, and `moved` is called
+    /// before the first change in them.
+    pub fn take_back(
+        &self,
+        lent: &Lent,
+        claimed: u64,
+        left: bool,
+        moved: impl FnOnce(),
+    ) -> Result<Standing, StoreError> {
+        let object = &lent.object;
+        let mut state = object.lock_lent();
+        object.refresh(&mut state)?;
+        let keep = claimed.checked_next_multiple_of(BLOCK as u64).unwrap_or(claimed);
+        object.trim(&mut state, keep).map_err(|failed| failed.error)?;
+        let standing = self.stand(lent, &state, claimed)?;
+        if left {
+            object.copy_to(&self.disk, &mut state, &Names::moved(object.ino), moved)?;
+            self.names_changed(object.ino);
+            self.handles.forget(object.ino);
+        }
+        state.set_lent(false);
+        drop(state);
+        self.handles.mark_dirty(object.ino);
+        Ok(standing)
+    }
+
+    /// Forgets that an object was lent: what came of it is recorded.
+    pub fn loan_is_over(&self, ino: Ino) -> Result<(), StoreError> {
+        remove_file(&self.disk, ino, &Names::note(ino))
+    }
+
+    /// The loans that an earlier daemon has left.
+    pub fn left_loans(&self) -> Result<Vec<LeftLoan>, StoreError> {
+        let mut found = Vec::new();
+        for dir in (0..DIRS).map(|dir| dir_name(dir as u8)) {
+            let failed = |e: io::Error| StoreError::io("look for loans", &e).in_file(&dir);
+            let entries = match self.disk.list(&dir) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                other => other.map_err(failed)?,
+            };
+            for ino in entries.iter().filter_map(|entry| Names::noted(&entry.name)) {
+                found.push(self.read_note(ino)?);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Takes back what an earlier daemon lent; as [`ChunkStore::take_back`]. `None` when there is no such object any more.
+    pub fn recover(
+        &self,
+        loan: &LeftLoan,
+        left: bool,
+        moved: impl FnOnce(),
+    ) -> Result<Option<Standing>, StoreError> {
+        for name in Names::moved(loan.ino).files() {
+            remove_file(&self.disk, loan.ino, name)?;
+        }
+        let Some(object) = self.get(loan.ino)? else { return Ok(None) };
+        let (written, counted) = (TimeSpec::default(), object.lock_read()?.map(|s| object.blocks(&s)));
+        let counted = AtomicU64::new(counted.transpose()?.unwrap_or_default());
+        let lent = Lent { object, elsewhere: loan.elsewhere, borrowers: 0, written, counted };
+        self.take_back(&lent, u64::MAX, left, moved).map(Some)
+    }
+
+    fn write_note(&self, ino: Ino, at: u64, bytes: &[u8]) -> io::Result<()> {
+        let file = self.disk.open(&Names::note(ino), OpenMode::Create)?;
+        if at == 0 {
+            file.set_len(0)?;
+        }
+        file.write_at(bytes, at)
+    }
+
+    fn read_note(&self, ino: Ino) -> Result<LeftLoan, StoreError> {
+        let name = Names::note(ino);
+        let failed = |e: &io::Error| StoreError::io("read the note of a loan", e).of(ino).in_file(&name);
+        let mut bytes = vec![0; NOTE_HEAD + BORROWERS_MAX * BORROWER_LEN];
+        let file = self.disk.open(&name, OpenMode::Existing).map_err(|e| failed(&e))?;
+        let len = file.read_at(&mut bytes, 0).map_err(|e| failed(&e))?;
+        // A daemon killed while it wrote the note had not lent anything yet.
+        let Some((head, borrowers)) = bytes[..len].split_first_chunk::<NOTE_HEAD>() else {
+            return Ok(LeftLoan { ino, elsewhere: 0, borrowers: Vec::new() });
+        };
+        if head[..8] != *NOTE_MAGIC {
+            let error = StoreError::new(StoreErrorKind::Corrupt, "read the note of a loan", "it is none");
+            return Err(error.of(ino).in_file(name));
+        }
+        let elsewhere = u64::from_le_bytes(head[8..].try_into().expect("eight bytes"));
+        let borrowers = borrowers.chunks_exact(BORROWER_LEN).map(Borrower::decode).collect();
+        Ok(LeftLoan { ino, elsewhere, borrowers })
+    }
+}
+
+impl Lent {
+    /// Blocks that other daemons kept when it was lent.
+    pub fn elsewhere(&self) -> u64 {
+        self.elsewhere
+    }
+
+    /// Stored blocks here that the store has counted.
+    pub fn counted(&self) -> u64 {
+        self.counted.load(Relaxed)
+    }
+}
+
+impl Borrower {
+    fn encode(self) -> [u8; BORROWER_LEN] {
+        let mut bytes = [0; BORROWER_LEN];
+        bytes[..4].copy_from_slice(&self.pid.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.start.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Borrower {
+        Borrower {
+            pid: u32::from_le_bytes(bytes[..4].try_into().expect("four bytes")),
+            start: u64::from_le_bytes(bytes[8..BORROWER_LEN].try_into().expect("eight bytes")),
+        }
+    }
+}
+
+fn note_head(elsewhere: u64) -> [u8; NOTE_HEAD] {
+    let mut bytes = [0; NOTE_HEAD];
+    bytes[..8].copy_from_slice(NOTE_MAGIC);
+    bytes[8..].copy_from_slice(&elsewhere.to_le_bytes());
+    bytes
+}
+
+fn lend_failed(ino: Ino, error: &io::Error) -> StoreError {
+    StoreError::io("lend the data", error).of(ino)
+}
