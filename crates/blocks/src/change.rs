@@ -93,10 +93,10 @@ mod tests {
     #[test]
     fn nothing_touches_no_block() {
         assert_eq!(covers(5000, 0).count(), 0);
-        assert_eq!(covers(4095, 2).map(|c| (c.block, c.from, c.to, c.at)).collect::<Vec<_>>(), [
-            (0, 4095, 4096, 0),
-            (1, 0, 1, 1)
-        ]);
+        assert_eq!(
+            covers(4095, 2).map(|c| (c.block, c.from, c.to, c.at)).collect::<Vec<_>>(),
+            [(0, 4095, 4096, 0), (1, 0, 1, 1)]
+        );
     }
 
     #[test]

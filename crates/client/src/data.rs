@@ -177,9 +177,9 @@ impl Client {
             })
             .collect();
         for (n, answer) in asked.iter().zip(self.call_all(&mut calls)) {
-            written[*n] = Some(answer.and_then(|a| {
-                expect_reply!(self, pieces[*n].daemon, a.reply, Reply::Written { blocks, .. } => blocks)
-            }));
+            written[*n] = Some(answer.and_then(
+                |a| expect_reply!(self, pieces[*n].daemon, a.reply, Reply::Written { blocks, .. } => blocks),
+            ));
         }
         let (mut stored, mut blocks, mut failure) = (0, 0, None);
         for (piece, result) in pieces.iter().zip(written.into_iter().flatten()) {

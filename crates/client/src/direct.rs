@@ -80,7 +80,8 @@ impl Direct {
 
     fn keep(&self, key: Key, data: OwnedFd, sums: OwnedFd, moves: u64) -> Arc<Files> {
         let used = self.clock.fetch_add(1, Ordering::Relaxed);
-        let files = Arc::new(Files { data, sums, moves, misses: AtomicU32::new(0), used: AtomicU64::new(used) });
+        let files =
+            Arc::new(Files { data, sums, moves, misses: AtomicU32::new(0), used: AtomicU64::new(used) });
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         if open.len() >= OBJECTS_MAX
             && let Some(oldest) =
@@ -135,7 +136,9 @@ impl Client {
     fn files_for_reading(&self, daemon: DaemonIndex, ino: Ino) -> Option<Arc<Files>> {
         let moves = self.board_for_files(daemon)?.moves();
         let (reply, fds) = self.descriptors(daemon, &Request::OpenDirect { ino })?;
-        let ([data, sums], Reply::Direct {}) = (<[OwnedFd; 2]>::try_from(fds).ok()?, reply) else { return None };
+        let ([data, sums], Reply::Direct {}) = (<[OwnedFd; 2]>::try_from(fds).ok()?, reply) else {
+            return None;
+        };
         Some(self.direct.keep((daemon, ino), data, sums, moves))
     }
 

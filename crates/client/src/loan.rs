@@ -103,6 +103,12 @@ impl Loans {
         self.open.write().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
 
+    /// A loan was called in. It is asked for again at once: most likely somebody else has begun to write, who will borrow as well.
+    fn lost(&self, key: Key) {
+        self.drop_one(&key);
+        lock(&self.counts).insert(key, Count { writes: WRITES_BEFORE, ..Count::default() });
+    }
+
     /// Forgets the files of an object that this process has no longer open; at which daemons they were.
     pub fn forget(&self, ino: Ino) -> Vec<DaemonIndex> {
         let ours = |key: &&Key| key.1 == ino;
@@ -129,7 +135,7 @@ impl Client {
         let written = borrowed.write(offset, buf).filter(|_| self.starts_of(daemon) == Some(borrowed.starts));
         match written {
             Some(_) => _ = self.loans.bytes.fetch_add(buf.len() as u64, Ordering::Relaxed),
-            None => self.loans.drop_one(&key),
+            None => self.loans.lost(key),
         }
         written
     }

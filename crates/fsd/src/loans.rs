@@ -166,7 +166,9 @@ impl Service {
         let elsewhere = if ino.home() == self.index() {
             let state = self.state();
             // One without size and blocks would be removed without a look for chunks.
-            let Some(attr) = state.attr_of(ino).filter(|a| a.size > 0 || a.blocks > 0) else { return Ok(None) };
+            let Some(attr) = state.attr_of(ino).filter(|a| a.size > 0 || a.blocks > 0) else {
+                return Ok(None);
+            };
             self.board().withhold(ino.0);
             drop(state);
             attr.blocks.saturating_sub(self.chunks().blocks(ino).unwrap_or_default())
@@ -192,16 +194,46 @@ impl Service {
         made
     }
 
-    /// Does something with the data of an object, after its loan is back.
+    /// Does something with the data of an object for `session`, after its loan is back. It is not lent again for a while,
+    /// unless the loan was that session's own.
     pub fn owning<T>(
         &self,
+        session: SessionId,
         ino: Ino,
+        run: impl FnMut() -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.owning_for(ino, Some(session), run)
+    }
+
+    /// The same for who is no rival: one that writes may soon have the files as well, one that removes ends all wishes.
+    pub fn owning_quietly<T>(
+        &self,
+        ino: Ino,
+        run: impl FnMut() -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.owning_for(ino, None, run)
+    }
+
+    fn contest(&self, session: SessionId, ino: Ino) {
+        let own =
+            |entry: Arc<Entry>| lock(&entry.inner).holders.iter().all(|holder| holder.session == session);
+        if !self.loans().get(ino).is_some_and(own) {
+            self.loans().contest(ino);
+        }
+    }
+
+    fn owning_for<T>(
+        &self,
+        ino: Ino,
+        rival: Option<SessionId>,
         mut run: impl FnMut() -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         loop {
             match run() {
                 Err(error) if error.kind == StoreErrorKind::Lent => {
-                    self.loans().contest(ino);
+                    if let Some(session) = rival {
+                        self.contest(session, ino);
+                    }
                     self.call_in(ino)?;
                 }
                 other => return other,
@@ -307,10 +339,12 @@ impl Service {
         use Request as R;
         match request {
             R::SetAttr { ino, .. } if self.loans().has(*ino) => {
-                self.loans().contest(*ino);
+                self.contest(session, *ino);
                 self.call_in(*ino)
             }
-            R::Reserve { ino, .. } | R::Unreserve { ino, .. } | R::GetInode { ino } => self.look(*ino).map(|_| ()),
+            R::Reserve { ino, .. } | R::Unreserve { ino, .. } | R::GetInode { ino } => {
+                self.look(*ino).map(|_| ())
+            }
             R::ScanInodes { .. } => self.look_all(),
             R::Close { ino } => {
                 self.borrower_leaves(session, Some(*ino));
@@ -326,7 +360,9 @@ impl Service {
             return Ok(());
         }
         let attr = match reply {
-            Reply::Entry { attr: Some(attr), .. } | Reply::Attributes { attr } | Reply::Offset { attr, .. } => attr,
+            Reply::Entry { attr: Some(attr), .. }
+            | Reply::Attributes { attr }
+            | Reply::Offset { attr, .. } => attr,
             _ => return Ok(()),
         };
         if let Some(fresh) = self.look(attr.ino)? {

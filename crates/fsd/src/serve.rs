@@ -234,7 +234,9 @@ impl Service {
         let start = begin_frame(out);
         let before = out.len();
         let fields = match request {
-            Ok(Request::Read { ino, offset, len }) if !is_one_way(header) => self.read(ino, offset, len, out),
+            Ok(Request::Read { ino, offset, len }) if !is_one_way(header) => {
+                self.read(session, ino, offset, len, out)
+            }
             request => self.put_reply(&self.answer(session, header, request, bulk), out),
         };
         Counters::add(&self.counters.requests, 1);
@@ -258,9 +260,9 @@ impl Service {
         let bulk_len = header.bulk_len as usize;
         let (fields, in_area) = match request {
             Ok(Request::Read { ino, offset, len }) if fits(len, area) => {
-                self.read_shared(ino, offset, &mut area[..len as usize], out)
+                self.read_shared(session, ino, offset, &mut area[..len as usize], out)
             }
-            Ok(Request::Read { ino, offset, len }) => (self.read(ino, offset, len, out), None),
+            Ok(Request::Read { ino, offset, len }) => (self.read(session, ino, offset, len, out), None),
             request => (self.put_reply(&self.answer(session, header, request, &area[..bulk_len]), out), None),
         };
         Counters::add(&self.counters.bytes_copied, (bulk_len + in_area.unwrap_or_default()) as u64);
@@ -327,21 +329,23 @@ impl Service {
         use Request as R;
         match request {
             R::Write { ino, offset, extend } => self.write(ctx, *ino, *offset, *extend, bulk),
-            R::Trim { ino, size } => self.blocks_reply(self.owning(*ino, || self.chunks.trim(*ino, *size))),
+            R::Trim { ino, size } => {
+                self.blocks_reply(self.owning(ctx.session, *ino, || self.chunks.trim(*ino, *size)))
+            }
             R::Punch { ino, offset, len } => {
-                self.blocks_reply(self.owning(*ino, || self.chunks.punch(*ino, *offset, *len)))
+                self.blocks_reply(self.owning(ctx.session, *ino, || self.chunks.punch(*ino, *offset, *len)))
             }
             R::Sync { ino } => self.sync(*ino),
             R::SyncAll {} => self.sync_all(),
             R::Drop { ino } => self.done_reply(self.drop_chunk(*ino)),
-            R::Extents { ino, from, max } => self.extents(*ino, *from, *max),
+            R::Extents { ino, from, max } => self.extents(ctx.session, *ino, *from, *max),
             R::StatFs {} => match self.space() {
                 Ok(stat) => Reply::Space { stat },
                 Err(error) => self.failed(&error),
             },
             R::Status {} => Reply::Report { status: self.status() },
             R::Members { members } => self.set_members(members),
-            R::Scrub { after, max } => self.scrub(*after, *max),
+            R::Scrub { after, max } => self.scrub(ctx.session, *after, *max),
             R::GiveBack { ino } => {
                 self.borrower_leaves(ctx.session, Some(*ino));
                 Reply::Done {}
@@ -431,7 +435,7 @@ impl Service {
     }
 
     fn drop_chunk(&self, ino: Ino) -> Result<(), StoreError> {
-        self.owning(ino, || self.chunks.drop_object(ino)).map(|_| ())
+        self.owning_quietly(ino, || self.chunks.drop_object(ino)).map(|_| ())
     }
 
     pub fn note_trouble(&self, error: &StoreError) {
@@ -461,13 +465,13 @@ impl Service {
     }
 
     /// Bulk data goes straight from the chunk store behind the reply's fields.
-    fn read(&self, ino: Ino, offset: u64, len: u32, out: &mut Vec<u8>) -> Encoded {
+    fn read(&self, session: SessionId, ino: Ino, offset: u64, len: u32, out: &mut Vec<u8>) -> Encoded {
         if len > CHUNK_SIZE_MAX {
             let detail = format!("{len} bytes are more than one request may read");
             return self.put_reply(&Reply::Failed { errno: Errno::EINVAL, detail }, out);
         }
         let start = out.len();
-        let read = self.owning(ino, || {
+        let read = self.owning(session, ino, || {
             out.truncate(start);
             let fields = self.put_reply(&Reply::Data { size: self.size_here(ino) }, out);
             self.chunks.read(ino, offset, len as usize, out).map(|()| fields)
@@ -487,12 +491,13 @@ impl Service {
     /// Bulk data goes straight from the chunk store into the memory shared with the client; how much did.
     fn read_shared(
         &self,
+        session: SessionId,
         ino: Ino,
         offset: u64,
         area: &mut [u8],
         out: &mut Vec<u8>,
     ) -> (Encoded, Option<usize>) {
-        let read = self.owning(ino, || {
+        let read = self.owning(session, ino, || {
             let size = self.size_here(ino);
             Ok((size, self.chunks.read_into(ino, offset, area)?))
         });
@@ -516,7 +521,7 @@ impl Service {
         let Some(end) = end.filter(|end| *end <= tidepool_types::FILE_SIZE_MAX) else {
             return Reply::Failed { errno: Errno::EFBIG, detail: String::new() };
         };
-        let blocks = match self.owning(ino, || self.store(ino, offset, data)) {
+        let blocks = match self.owning_quietly(ino, || self.store(ino, offset, data)) {
             Ok(blocks) => blocks,
             Err(error) => return self.failed(&error),
         };
@@ -573,8 +578,10 @@ impl Service {
         }
     }
 
-    fn extents(&self, ino: Ino, from: u64, max: u32) -> Reply {
-        match self.owning(ino, || self.chunks.extents(ino, from, (max as usize).clamp(1, RANGES_MAX))) {
+    fn extents(&self, session: SessionId, ino: Ino, from: u64, max: u32) -> Reply {
+        match self
+            .owning(session, ino, || self.chunks.extents(ino, from, (max as usize).clamp(1, RANGES_MAX)))
+        {
             Ok(ranges) => Reply::Ranges { ranges },
             Err(error) => self.failed(&error),
         }
@@ -629,7 +636,7 @@ impl Service {
         Reply::Done {}
     }
 
-    fn scrub(&self, after: Option<Ino>, max: u32) -> Reply {
+    fn scrub(&self, session: SessionId, after: Option<Ino>, max: u32) -> Reply {
         let max = (max as usize).clamp(1, SCRUB_OBJECTS_MAX);
         let page = match self.chunks.objects(after, max) {
             Ok(page) => page,
@@ -638,7 +645,8 @@ impl Service {
         let more = page.len() == max;
         let mut objects = Vec::with_capacity(page.len());
         for ino in page {
-            let verified = self.owning(ino, || Ok((self.chunks.scrub(ino)?, self.chunks.blocks(ino)?)));
+            let verified =
+                self.owning(session, ino, || Ok((self.chunks.scrub(ino)?, self.chunks.blocks(ino)?)));
             match verified {
                 Ok((bad, blocks)) => {
                     let bad = bad.iter().take(BAD_BLOCKS_MAX).map(|b| b.offset).collect();

@@ -81,7 +81,7 @@ if __name__=="__main__":
     assert all(open("mp%d"%i).read()==str(i) for i in range(8))
 P
 python3 mp.py'
-needs flock && t flock-util '( flock -x 9; ( ! flock -n lockf true ) ; sleep 0.3; ! flock -n lockf true; ) 9> lockf; flock -n lockf true; flock lockf true; flock -n lockf true'
+needs flock && t flock-util '( flock -x 9; ( ! flock -n lockf true ) ; sleep 0.3; ! flock -n lockf true; ) 9> lockf; flock lockf true; flock -n lockf true'
 needs flock && t flock-shared '( flock -x 9; sleep 0.4 9>&9 & ) 9> lockf; ! flock -n lockf true; sleep 0.6; flock -n lockf true'
 t nameless-exec 'exec 3<> nl; echo deep > nl; rm nl; exec bash -c "sleep 0.1; test \"\$(cat /dev/fd/3)\" = deep; cat <&3 | grep -q deep"'
 t heredoc-tmpdir 'mkdir tmp; export TMPDIR=$T/tmp; python3 -c "print(\"x\"*99999)" > long; eval "cat <<E > hd2

@@ -117,6 +117,12 @@ fn descriptors() {
     Pool::start("descriptors").run_c("descriptors");
 }
 
+/// Writes beside the daemons: nothing a writer does to its memory, or that is done to the writer, damages a file.
+#[test]
+fn borrowed() {
+    Pool::start("borrowed").run_c("borrowed");
+}
+
 /// Offsets are shared with whoever shares a file: forked children, programs run by exec and posix_spawn,
 /// receivers of messages, threads; also out of 10,000 files, and while other threads read.
 #[test]

@@ -255,17 +255,31 @@ mod tests {
         assert_eq!(count.into_inner(), 40_000);
     }
 
+    /// Format 7 as it stands in memory.
+    #[test]
+    fn the_layout_is_as_specified() {
+        let (_, fd) = Loan::create(0x1122, 0x33).unwrap();
+        let one = Loan::open(&fd, 5).unwrap();
+        assert!(one.begin(65 * GRAIN));
+        let mut bytes = [0; BYTES];
+        one.segment.read(0, &mut bytes);
+        assert_eq!(&bytes[..8], b"TPLOAN01");
+        assert_eq!(bytes[68..72], [1, 0, 5, 0], "word 1: busy, borrower 5");
+        assert_eq!(bytes[512..528], [0x22, 0x11, 0, 0, 0, 0, 0, 0, 0x33, 0, 0, 0, 0, 0, 0, 0]);
+        assert!(Loan::open(&fd, BORROWERS_MAX as u32).is_err());
+    }
+
     #[test]
     fn garbage_in_the_words_ends_the_loan() {
         let (daemon, one, _) = loan();
         for grain in 0..WORDS {
-            one.word(grain).store(fastrand_like(grain), Relaxed);
+            one.word(grain).store(mixed(grain), Relaxed);
         }
         daemon.recall(Duration::ZERO, |_| false);
         assert!((0..WORDS).all(|grain| !one.begin(grain as u64 * GRAIN)));
     }
 
-    fn fastrand_like(n: usize) -> u32 {
+    fn mixed(n: usize) -> u32 {
         (n as u32).wrapping_mul(0x9e37_79b9) ^ 0x5bd1_e995
     }
 }

@@ -223,6 +223,10 @@ impl Rng {
             Err(_) => SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64),
         };
         println!("{test}: TIDEPOOL_SEED={seed} replays this");
+        Rng::new(seed)
+    }
+
+    pub fn new(seed: u64) -> Rng {
         Rng(seed | 1)
     }
 

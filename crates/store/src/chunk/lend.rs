@@ -241,3 +241,86 @@ fn note_head(elsewhere: u64) -> [u8; NOTE_HEAD] {
 fn lend_failed(ino: Ino, error: &io::Error) -> StoreError {
     StoreError::io("lend the data", error).of(ino)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store() -> (tempfile::TempDir, ChunkStore<RealDisk>) {
+        let dir = tempfile::tempdir().unwrap();
+        let store = ChunkStore::open(RealDisk::new(dir.path()).unwrap()).unwrap();
+        (dir, store)
+    }
+
+    const INO: Ino = Ino(0x1234);
+    const BORROWER: Borrower = Borrower { pid: 0x0a0b, start: 0x0102_0304_0506 };
+
+    #[test]
+    fn a_lent_object_is_left_alone_until_it_is_back() {
+        let (_dir, store) = store();
+        assert!(store.lend(INO, 0).unwrap().is_none(), "not here");
+        store.write(INO, 0, &[1; 5000]).unwrap();
+        let mut lent = store.lend(INO, 3).unwrap().unwrap();
+        assert!(store.lend(INO, 3).unwrap().is_none(), "once");
+        for refused in [
+            store.write(INO, 0, b"x").map(|_| ()),
+            store.trim(INO, 0).map(|_| ()),
+            store.drop_object(INO).map(|_| ()),
+            store.read(INO, 0, 1, &mut Vec::new()),
+        ] {
+            assert_eq!(refused.unwrap_err().kind, StoreErrorKind::Lent);
+        }
+        let [data, sums] = store.borrow(&mut lent, BORROWER).unwrap();
+        let block = [7; BLOCK];
+        let entry = super::super::sums::padded_sum(&block).to_le_bytes();
+        write_beside(&sums, &[entry, entry].concat(), 16 + 8 * 2);
+        write_beside(&data, &block, 2 * BLOCK as u64);
+        let standing = store.standing(&lent, u64::MAX).unwrap();
+        assert_eq!((standing.data_len, standing.blocks), (3 * BLOCK as u64, 3));
+        // Nobody claims the last block: a write that failed.
+        let standing = store.take_back(&lent, 5000, false, || panic!("nothing moves")).unwrap();
+        assert_eq!((standing.data_len, standing.blocks, store.stored_blocks()), (5000, 2, 2));
+        store.loan_is_over(INO).unwrap();
+        store.write(INO, 0, b"x").unwrap();
+        assert!(store.left_loans().unwrap().is_empty());
+    }
+
+    fn write_beside(fd: &OwnedFd, bytes: &[u8], at: u64) {
+        use std::os::unix::fs::FileExt;
+        std::fs::File::from(fd.try_clone().unwrap()).write_all_at(bytes, at).unwrap();
+    }
+
+    #[test]
+    fn notes_are_as_specified_and_survive() {
+        let (dir, store) = store();
+        store.write(INO, 0, &[1; 100]).unwrap();
+        let mut lent = store.lend(INO, 9).unwrap().unwrap();
+        store.borrow(&mut lent, BORROWER).unwrap();
+        let path = dir.path().join("data/34/0000000000001234.lent");
+        let mut wanted = b"TPLENT01\x09\0\0\0\0\0\0\0\x0b\x0a\0\0\0\0\0\0".to_vec();
+        wanted.extend([6, 5, 4, 3, 2, 1, 0, 0]);
+        assert_eq!(std::fs::read(&path).unwrap(), wanted);
+        drop((lent, store));
+
+        let store = ChunkStore::open(RealDisk::new(dir.path()).unwrap()).unwrap();
+        let left = store.left_loans().unwrap();
+        assert_eq!(left, [LeftLoan { ino: INO, elsewhere: 9, borrowers: vec![BORROWER] }]);
+        let before = std::fs::File::open(dir.path().join("data/34/0000000000001234")).unwrap();
+        let mut moved = false;
+        store.recover(&left[0], true, || moved = true).unwrap();
+        store.loan_is_over(INO).unwrap();
+        assert!(moved);
+        // Who has the old file writes to nobody's.
+        use std::os::unix::fs::MetadataExt;
+        assert_eq!(before.metadata().unwrap().nlink(), 0);
+        let mut out = Vec::new();
+        store.read(INO, 0, 200, &mut out).unwrap();
+        assert_eq!(out, [1; 100]);
+        assert!(store.left_loans().unwrap().is_empty());
+
+        std::fs::write(&path, b"TPLENT").unwrap();
+        assert_eq!(store.left_loans().unwrap()[0].borrowers, [], "cut short: nothing was lent");
+        std::fs::write(&path, [9; 40]).unwrap();
+        assert_eq!(store.left_loans().unwrap_err().kind, StoreErrorKind::Corrupt);
+    }
+}
