@@ -531,6 +531,9 @@ pub enum BenchCommand {
     /// Start and stop pools of different sizes on this machine
     #[command(after_help = "Example:\n  tidepool bench start --counts 8,16 --repeats 3")]
     Start(BenchStartArgs),
+    /// What daemons take at rest, and their memory per file
+    #[command(after_help = "Example:\n  tidepool bench footprint --files 100000 --seconds 5")]
+    Footprint(BenchFootprintArgs),
     /// One process of a benchmark; not for people
     #[command(hide = true)]
     Worker(BenchWorkerArgs),
@@ -607,6 +610,23 @@ pub struct BenchStartArgs {
     /// Repeats of each measurement
     #[arg(long, default_value_t = 3)]
     pub repeats: usize,
+    /// Directory for the raw results (JSON, one file per call)
+    #[arg(long, value_name = "DIR")]
+    pub raw: Option<PathBuf>,
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct BenchFootprintArgs {
+    #[command(flatten)]
+    pub pool: PoolShape,
+    /// Files to make; 0 for none
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    pub files: u64,
+    /// Seconds of rest
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub seconds: u64,
     /// Directory for the raw results (JSON, one file per call)
     #[arg(long, value_name = "DIR")]
     pub raw: Option<PathBuf>,

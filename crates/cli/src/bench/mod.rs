@@ -3,6 +3,7 @@
 //! The same worker processes do the same work on both in turn (pool, native, pool, native,
 //! ...), so that what else happens on the node meets both alike.
 
+mod footprint;
 mod harness;
 mod io;
 mod md;
@@ -24,6 +25,7 @@ pub fn dispatch(command: &BenchCommand) -> Result<ExitCode> {
         BenchCommand::Md(args) => md::bench(args),
         BenchCommand::Io(args) => io::bench(args),
         BenchCommand::Start(args) => start::bench(args),
+        BenchCommand::Footprint(args) => footprint::bench(args),
         BenchCommand::Worker(args) => worker::run(args),
     }
 }
