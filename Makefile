@@ -31,7 +31,7 @@ test: ## Set up and run all but the slow tests
 	$(CARGO) test --workspace --locked --no-fail-fast
 
 test-all: test ## The slow suites as well
-	TIDEPOOL_KILLS=200 TIDEPOOL_FUZZ_SECONDS=600 TIDEPOOL_STOPS=50 TIDEPOOL_TORTURE=full TIDEPOOL_FSX_OPS=1000000 \
+	TIDEPOOL_KILLS=200 TIDEPOOL_FUZZ_SECONDS=600 TIDEPOOL_STOPS=50 TIDEPOOL_TORTURE=full TIDEPOOL_FSX_OPS=1000000 TIDEPOOL_HISTORIES=1000 \
 	  $(CARGO) test --workspace --locked --no-fail-fast
 
 demo: ## Run OpenFOAM with all its files on a pool of four daemons

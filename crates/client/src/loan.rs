@@ -103,7 +103,7 @@ impl Loans {
         self.open.write().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
 
-    /// A loan was called in. It is asked for again at once: most likely somebody else has begun to write, who will borrow as well.
+    /// A loan was called in; it is worth another.
     fn lost(&self, key: Key) {
         self.drop_one(&key);
         lock(&self.counts).insert(key, Count { writes: WRITES_BEFORE, ..Count::default() });
@@ -127,15 +127,25 @@ impl Client {
             return None;
         }
         let key = (daemon, ino);
-        let borrowed = match self.loans.get(&key) {
-            Some(borrowed) => borrowed,
-            None if self.loans.is_worth_it(key) => self.borrow(key)?,
-            None => return None,
+        let write = |borrowed: &Borrowed| {
+            borrowed.write(offset, buf).filter(|_| self.starts_of(daemon) == Some(borrowed.starts))
         };
-        let written = borrowed.write(offset, buf).filter(|_| self.starts_of(daemon) == Some(borrowed.starts));
-        match written {
-            Some(_) => _ = self.loans.bytes.fetch_add(buf.len() as u64, Ordering::Relaxed),
-            None => self.loans.lost(key),
+        let mut written = None;
+        if let Some(borrowed) = self.loans.get(&key) {
+            written = write(&borrowed);
+            if written.is_none() {
+                self.loans.lost(key);
+            }
+        }
+        // A loan that was called in is asked for again at once: most likely somebody else has begun to write and borrows as well.
+        if written.is_none() && self.loans.is_worth_it(key) {
+            written = write(&*self.borrow(key)?);
+            if written.is_none() {
+                self.loans.drop_one(&key);
+            }
+        }
+        if written.is_some() {
+            self.loans.bytes.fetch_add(buf.len() as u64, Ordering::Relaxed);
         }
         written
     }

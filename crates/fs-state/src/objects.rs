@@ -13,8 +13,8 @@ use tidepool_wire::record::{Inode, Mutation};
 /// Flags of setxattr(2).
 const XATTR_CREATE: u32 = 1;
 const XATTR_REPLACE: u32 = 2;
-/// By how much the clock of a file system lags behind the system's: a tick, generously.
-const CLOCK_LAG_NANOS: i128 = 20_000_000;
+/// By how much the clock of a file system may lag behind the system's. A tick as a rule; more on a machine that gets no processor.
+const CLOCK_LAG_NANOS: i128 = 1_000_000_000;
 
 impl<S: MetaStore> State<S> {
     pub(crate) fn get_attr(&self, ino: Ino) -> Outcome {

@@ -128,6 +128,11 @@ impl Cluster {
         self.stores.join(format!("store{index}"))
     }
 
+    /// Number of daemons.
+    pub fn members(&self) -> usize {
+        self.daemons.len()
+    }
+
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }

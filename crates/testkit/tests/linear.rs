@@ -3,10 +3,14 @@
 //! Several clients work on one name at random; each operation is noted with the times of
 //! its call and return. Then a search looks for an order that fits both the times and what
 //! a single file could have answered (Wing and Gong, with Lowe's memory of states seen).
+//!
+//! In some histories a daemon is killed and started again. An operation that failed then may have happened, at any
+//! time from its call on, or not.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use tidepool_client::{Client, FsError};
 use tidepool_testkit::{Cluster, Options, Rng, cred};
 use tidepool_types::{Errno, Ino, SetAttr};
@@ -37,6 +41,9 @@ enum Answer {
     Size(u64),
     Failed(Errno),
 }
+
+/// `returned` of an operation whose outcome nobody knows.
+const NEVER: u64 = u64::MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct Event {
@@ -77,6 +84,19 @@ fn step(state: State, op: Op, answer: Answer) -> Option<State> {
     }
 }
 
+/// The states after an operation whose outcome nobody knows, if it happened.
+fn step_unsure(state: State, op: Op) -> Vec<State> {
+    use State as S;
+    match (op, state) {
+        (Op::Create, S::Absent) => vec![S::Empty],
+        (Op::Remove, S::Empty | S::Holds(_)) => vec![S::Absent],
+        (Op::Write(value), S::Empty | S::Holds(_)) => vec![S::Holds(value)],
+        // The data go first, the size last (docs/consistency.md).
+        (Op::Truncate, S::Holds(_)) => vec![S::Empty, S::Holds(0)],
+        _ => vec![],
+    }
+}
+
 /// True when some order of the events, each within its times, explains all answers.
 fn linearizable(events: &[Event]) -> bool {
     let mut seen = HashSet::new();
@@ -84,18 +104,22 @@ fn linearizable(events: &[Event]) -> bool {
 }
 
 fn search(events: &[Event], done: u128, state: State, seen: &mut HashSet<(u128, State)>) -> bool {
-    if done.count_ones() as usize == events.len() {
+    let open = |i: &usize| done & (1 << i) == 0;
+    let Some(first_return) =
+        (0..events.len()).filter(open).map(|i| events[i].returned).filter(|at| *at != NEVER).min()
+    else {
         return true;
-    }
+    };
     if !seen.insert((done, state)) {
         return false;
     }
-    let open = |i: &usize| done & (1 << i) == 0;
-    let first_return =
-        (0..events.len()).filter(open).map(|i| events[i].returned).min().expect("some are open");
     (0..events.len()).filter(open).filter(|i| events[*i].called < first_return + 1).any(|i| {
         let event = &events[i];
-        step(state, event.op, event.answer).is_some_and(|next| search(events, done | 1 << i, next, seen))
+        let next = match event.returned {
+            NEVER => step_unsure(state, event.op),
+            _ => step(state, event.op, event.answer).into_iter().collect(),
+        };
+        next.into_iter().any(|next| search(events, done | 1 << i, next, seen))
     })
 }
 
@@ -133,29 +157,30 @@ fn f4_operations_on_one_name_are_linearizable() {
 #[test]
 fn f4_operations_on_one_objects_data_are_linearizable() {
     let next = AtomicU64::new(1);
-    let choose = |rng: &mut Rng| match rng.below(5) {
-        0 | 1 => Op::Write(next.fetch_add(1, Ordering::Relaxed)),
-        2 => Op::Stat,
-        _ => Op::Read,
+    histories("data", choose_data(&next), act_on_data);
+}
+
+fn act_on_data(client: &Client, op: Op) -> Answer {
+    let ino = match open(client, NAME, libc::O_RDWR) {
+        Ok(ino) => ino,
+        Err(error) => return Answer::Failed(error.errno()),
     };
-    let act = |client: &Client, op: Op| {
-        let ino = match open(client, NAME, libc::O_RDWR) {
-            Ok(ino) => ino,
-            Err(error) => return Answer::Failed(error.errno()),
-        };
-        let mut buf = [0; 8];
-        let answer = match op {
-            Op::Write(value) => client.write(ino, 0, &value.to_le_bytes()).map(|_| Answer::Done),
-            Op::Read => client.read(ino, 0, &mut buf).map(|count| match count {
-                8 => Answer::Value(u64::from_le_bytes(buf)),
-                count => Answer::Size(count as u64),
-            }),
-            _ => client.get_attr(ino).map(|attr| Answer::Size(attr.size)),
-        };
-        client.release(ino);
-        answer.unwrap_or_else(|error| Answer::Failed(error.errno()))
+    let answer = data_op(client, ino, op);
+    client.release(ino);
+    answer
+}
+
+fn data_op(client: &Client, ino: Ino, op: Op) -> Answer {
+    let mut buf = [0; 8];
+    let answer = match op {
+        Op::Write(value) => client.write(ino, 0, &value.to_le_bytes()).map(|_| Answer::Done),
+        Op::Read => client.read(ino, 0, &mut buf).map(|count| match count {
+            8 => Answer::Value(u64::from_le_bytes(buf)),
+            count => Answer::Size(count as u64),
+        }),
+        _ => client.get_attr(ino).map(|attr| Answer::Size(attr.size)),
     };
-    histories("data", choose, act);
+    answer.unwrap_or_else(|error| Answer::Failed(error.errno()))
 }
 
 /// Rename over a name is one step: readers see the old or the new object, whole.
@@ -195,50 +220,184 @@ fn f4_rename_over_a_name_is_one_step() {
     histories("rename", choose, act);
 }
 
-/// Runs many short histories on pools of one and three daemons and checks each.
+/// What kind of histories to make.
+struct Plan<'a> {
+    what: &'a str,
+    rounds: usize,
+    /// The object is made first and stays.
+    made: bool,
+    /// Every client has it open and its files borrowed.
+    borrowed: bool,
+    /// A daemon is killed and started again in each history.
+    crashes: bool,
+}
+
+/// Histories per test; `make test-all` sets more.
+fn rounds(ordinary: usize) -> usize {
+    std::env::var("TIDEPOOL_HISTORIES").ok().and_then(|text| text.parse().ok()).unwrap_or(ordinary)
+}
+
 fn histories(what: &str, choose: impl Fn(&mut Rng) -> Op + Sync, act: impl Fn(&Client, Op) -> Answer + Sync) {
+    let plan = Plan { what, rounds: rounds(80), made: what == "data", borrowed: false, crashes: false };
+    find_violation(&plan, choose, act).unwrap();
+}
+
+/// Runs many short histories on pools of one and three daemons and checks each.
+fn find_violation(
+    plan: &Plan<'_>,
+    choose: impl Fn(&mut Rng) -> Op + Sync,
+    act: impl Fn(&Client, Op) -> Answer + Sync,
+) -> Result<(), String> {
     const CLIENTS: usize = 4;
-    const OPS: usize = 12;
-    const ROUNDS: usize = 40;
-    let mut rng = Rng::from_env(what);
+    let mut rng = Rng::from_env(plan.what);
     for daemons in [1, 3] {
-        let cluster = Cluster::with(Options { daemons, ..Options::default() });
+        let mut cluster = Cluster::with(Options { daemons, ..Options::default() });
         let clients: Vec<Client> = (0..CLIENTS).map(|_| cluster.client()).collect();
-        for round in 0..ROUNDS {
-            let _ = clients[0].unlink(Ino::ROOT, NAME, &cred());
-            let _ = clients[0].unlink(Ino::ROOT, OTHER, &cred());
-            let mut events = Vec::new();
-            if what == "data" {
-                // Values are written over each other; the object itself stays.
-                let ino = open(&clients[0], NAME, libc::O_CREAT | libc::O_RDWR).unwrap();
-                clients[0].release(ino);
-                events.push(Event { called: 0, returned: 0, op: Op::Create, answer: Answer::Done });
+        for round in 0..plan.rounds.div_ceil(2) {
+            let events = history(plan, &mut cluster, &clients, &mut rng, &choose, &act);
+            if !linearizable(&events) {
+                let what = plan.what;
+                return Err(format!("{what}, {daemons} daemons, round {round}: no order fits\n{events:#?}"));
             }
-            let clock = AtomicU64::new(1);
-            let noted = Mutex::new(events);
-            let plans: Vec<Vec<Op>> =
-                (0..CLIENTS).map(|_| (0..OPS).map(|_| choose(&mut rng)).collect()).collect();
-            std::thread::scope(|scope| {
-                for (client, plan) in clients.iter().zip(&plans) {
-                    let (clock, noted, act) = (&clock, &noted, &act);
-                    scope.spawn(move || {
-                        for op in plan {
-                            let called = clock.fetch_add(1, Ordering::SeqCst);
-                            let answer = act(client, *op);
-                            let returned = clock.fetch_add(1, Ordering::SeqCst);
-                            noted.lock().unwrap().push(Event { called, returned, op: *op, answer });
-                        }
-                    });
-                }
-            });
-            let mut events = noted.into_inner().unwrap();
-            events.sort_by_key(|e| e.called);
-            assert!(
-                linearizable(&events),
-                "{what}, {daemons} daemons, round {round}: no order fits\n{events:#?}"
-            );
         }
     }
+    Ok(())
+}
+
+fn history(
+    plan: &Plan<'_>,
+    cluster: &mut Cluster,
+    clients: &[Client],
+    rng: &mut Rng,
+    choose: &(impl Fn(&mut Rng) -> Op + Sync),
+    act: &(impl Fn(&Client, Op) -> Answer + Sync),
+) -> Vec<Event> {
+    const OPS: usize = 12;
+    let _ = clients[0].unlink(Ino::ROOT, NAME, &cred());
+    let _ = clients[0].unlink(Ino::ROOT, OTHER, &cred());
+    let mut events = Vec::new();
+    if plan.made {
+        // Values are written over each other; the object itself stays.
+        let ino = open(&clients[0], NAME, libc::O_CREAT | libc::O_RDWR).unwrap();
+        events.push(Event { called: 0, returned: 0, op: Op::Create, answer: Answer::Done });
+        if plan.borrowed {
+            borrow(clients, ino);
+            events.push(Event { called: 1, returned: 1, op: Op::Write(FIRST), answer: Answer::Done });
+        } else {
+            clients[0].release(ino);
+        }
+    }
+    let clock = AtomicU64::new(2);
+    let noted = Mutex::new(events);
+    let plans: Vec<Vec<Op>> = clients.iter().map(|_| (0..OPS).map(|_| choose(rng)).collect()).collect();
+    let (victim, when) = (rng.below(cluster.members() as u64) as usize, 1 + rng.below(60));
+    std::thread::scope(|scope| {
+        for (client, ops) in clients.iter().zip(&plans) {
+            let (clock, noted) = (&clock, &noted);
+            scope.spawn(move || {
+                for op in ops {
+                    let called = clock.fetch_add(1, Ordering::SeqCst);
+                    let answer = act(client, *op);
+                    let returned = clock.fetch_add(1, Ordering::SeqCst);
+                    let unsure = plan.crashes && answer == Answer::Failed(Errno::EIO);
+                    let returned = if unsure { NEVER } else { returned };
+                    // What only looks and got no answer tells nothing.
+                    if !unsure || !matches!(op, Op::Read | Op::Stat) {
+                        noted.lock().unwrap().push(Event { called, returned, op: *op, answer });
+                    }
+                    if plan.crashes {
+                        // Or most would be over before the daemon is back. The more outcomes nobody knows, the
+                        // longer the search.
+                        std::thread::sleep(Duration::from_millis(if unsure { 40 } else { 1 }));
+                    }
+                }
+            });
+        }
+        if plan.crashes {
+            while clock.load(Ordering::SeqCst) < when {
+                std::thread::yield_now();
+            }
+            cluster.kill(victim);
+            cluster.restart(victim);
+        }
+    });
+    let mut events = noted.into_inner().unwrap();
+    events.sort_by_key(|e| e.called);
+    events
+}
+
+/// What a file holds that clients have borrowed.
+const FIRST: u64 = 1 << 60;
+
+/// Writes until every client writes to the daemon's files itself.
+fn borrow(clients: &[Client], ino: Ino) {
+    for client in clients {
+        client.reopen(ino).unwrap();
+        for _ in 0..16 {
+            client.write(ino, 0, &FIRST.to_le_bytes()).unwrap();
+        }
+    }
+    let before: u64 = clients.iter().map(Client::bytes_written_direct).sum();
+    clients.iter().for_each(|client| _ = client.write(ino, 0, &FIRST.to_le_bytes()).unwrap());
+    assert!(clients.iter().map(Client::bytes_written_direct).sum::<u64>() > before);
+}
+
+fn choose_data(next: &AtomicU64) -> impl Fn(&mut Rng) -> Op + Sync {
+    |rng: &mut Rng| match rng.below(5) {
+        0 | 1 => Op::Write(next.fetch_add(1, Ordering::Relaxed)),
+        2 => Op::Stat,
+        _ => Op::Read,
+    }
+}
+
+/// The same with daemons killed in the middle.
+#[test]
+fn f4_histories_with_crashes_are_linearizable() {
+    let ops = [Op::Create, Op::Remove, Op::Stat, Op::Stat, Op::Truncate];
+    let choose = |rng: &mut Rng| ops[rng.below(ops.len() as u64) as usize];
+    let plan =
+        Plan { what: "names, crashes", rounds: rounds(40), made: false, borrowed: false, crashes: true };
+    find_violation(&plan, choose, perform).unwrap();
+    let next = AtomicU64::new(1);
+    let plan = Plan { what: "data, crashes", rounds: rounds(40), made: true, borrowed: false, crashes: true };
+    find_violation(&plan, choose_data(&next), act_on_data).unwrap();
+}
+
+/// The same beside the daemons: clients that share a loan, read the files themselves, and lose both to a crash.
+#[test]
+fn f4_direct_writes_are_linearizable() {
+    for crashes in [false, true] {
+        let next = AtomicU64::new(1);
+        let act = |client: &Client, op: Op| {
+            let attr = match client.stat(Ino::ROOT, NAME, true, &cred()).and_then(|found| found.inside()) {
+                Ok(attr) => attr,
+                Err(error) => return Answer::Failed(error.errno()),
+            };
+            data_op(client, attr.ino, op)
+        };
+        let what = if crashes { "borrowed, crashes" } else { "borrowed" };
+        let plan = Plan { what, rounds: rounds(40), made: true, borrowed: true, crashes };
+        find_violation(&plan, choose_data(&next), act).unwrap();
+    }
+}
+
+/// A client that answers some reads from memory, as a careless cache would, is found out.
+#[test]
+fn a_planted_bug_is_caught() {
+    let (next, last, turn) = (AtomicU64::new(1), AtomicU64::new(0), AtomicU64::new(0));
+    let act = |client: &Client, op: Op| {
+        let remembered = last.load(Ordering::Relaxed);
+        if op == Op::Read && remembered != 0 && turn.fetch_add(1, Ordering::Relaxed).is_multiple_of(8) {
+            return Answer::Value(remembered);
+        }
+        let answer = act_on_data(client, op);
+        if let Answer::Value(value) = answer {
+            last.store(value, Ordering::Relaxed);
+        }
+        answer
+    };
+    let plan = Plan { what: "planted", rounds: 200, made: true, borrowed: false, crashes: false };
+    assert!(find_violation(&plan, choose_data(&next), act).is_err());
 }
 
 /// The checker itself: it must refuse what no single file could answer.
