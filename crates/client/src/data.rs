@@ -27,6 +27,12 @@ impl Client {
         Ok(u64::from(attr.chunk_size))
     }
 
+    /// The daemon that keeps a byte of an object, and how many bytes from there on lie in the same chunk.
+    pub(crate) fn place_of(&self, ino: Ino, at: u64) -> Result<(DaemonIndex, u64), FsError> {
+        let chunk = self.chunk_size(ino)?;
+        Ok((chunk_owner(ino, at / chunk, self.members()), chunk - at % chunk))
+    }
+
     fn pieces(&self, ino: Ino, offset: u64, len: usize) -> Result<Vec<Piece>, FsError> {
         let chunk = self.chunk_size(ino)?;
         Ok(cut(offset, len, chunk)

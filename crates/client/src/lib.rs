@@ -8,6 +8,7 @@
 
 mod attrs;
 mod calls;
+mod copy;
 mod data;
 mod direct;
 mod dirs;

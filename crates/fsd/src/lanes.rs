@@ -188,6 +188,7 @@ fn takes_long(request: &Request, bulk_len: u32) -> bool {
         | Request::SyncAll {}
         | Request::Trim { .. }
         | Request::Punch { .. }
+        | Request::Copy { .. }
         | Request::Drop { .. }
         | Request::Scrub { .. }
         | Request::Extents { .. }

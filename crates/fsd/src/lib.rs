@@ -11,6 +11,7 @@
 mod background;
 mod config;
 mod conn;
+mod copying;
 mod counters;
 mod lanes;
 mod loans;

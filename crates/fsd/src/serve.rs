@@ -1,6 +1,7 @@
 //! From a request's bytes to its reply's bytes.
 
 use crate::config::Config;
+use crate::copying::{Copied, PeerLinks};
 use crate::counters::Counters;
 use crate::loans::Loans;
 use crate::quota::Quota;
@@ -47,6 +48,7 @@ pub struct Service {
     device: u64,
     quota: Quota,
     loans: Loans,
+    peer_links: PeerLinks,
     board: Arc<Board>,
     /// For clients, to look at it only.
     board_fd: OwnedFd,
@@ -88,6 +90,7 @@ impl Service {
             device,
             quota: Quota::new(config.quota_bytes),
             loans: Loans::default(),
+            peer_links: PeerLinks::new(config.workers),
             board,
             board_fd,
             sessions: Mutex::default(),
@@ -127,6 +130,10 @@ impl Service {
 
     pub fn loans(&self) -> &Loans {
         &self.loans
+    }
+
+    pub fn peer_links(&self) -> &PeerLinks {
+        &self.peer_links
     }
 
     pub fn board(&self) -> &Board {
@@ -335,6 +342,11 @@ impl Service {
             R::Punch { ino, offset, len } => {
                 self.blocks_reply(self.owning(ctx.session, *ino, || self.chunks.punch(*ino, *offset, *len)))
             }
+            R::Copy { from, at, source, to, offset, len } => {
+                let piece =
+                    Copied { from: *from, at: *at, source: *source, to: *to, offset: *offset, len: *len };
+                self.copy(ctx.session, &piece)
+            }
             R::Sync { ino } => self.sync(*ino),
             R::SyncAll {} => self.sync_all(),
             R::Drop { ino } => self.done_reply(self.drop_chunk(*ino)),
@@ -457,7 +469,7 @@ impl Service {
         }
     }
 
-    fn blocks_reply(&self, result: Result<i64, StoreError>) -> Reply {
+    pub fn blocks_reply(&self, result: Result<i64, StoreError>) -> Reply {
         match result {
             Ok(blocks) => Reply::Written { blocks, attr: None },
             Err(error) => self.failed(&error),
@@ -542,7 +554,7 @@ impl Service {
     }
 
     /// Stores data if the quota has room for it; the change in stored blocks.
-    fn store(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<i64, StoreError> {
+    pub fn store(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<i64, StoreError> {
         if self.quota.is_unlimited() {
             return self.chunks.write(ino, offset, data);
         }

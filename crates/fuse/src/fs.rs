@@ -533,21 +533,30 @@ impl Filesystem for TidepoolFs {
         }
     }
 
-    /// The kernel copies by reading and writing instead, and stops asking.
+    /// The kernel has written back what it holds of the source, and drops what it holds of the target.
     fn copy_file_range(
         &self,
-        _req: &Request,
-        _ino_in: INodeNo,
+        req: &Request,
+        ino_in: INodeNo,
         _fh_in: FileHandle,
-        _offset_in: u64,
-        _ino_out: INodeNo,
-        _fh_out: FileHandle,
-        _offset_out: u64,
-        _len: u64,
-        _flags: CopyFileRangeFlags,
+        offset_in: u64,
+        ino_out: INodeNo,
+        fh_out: FileHandle,
+        offset_out: u64,
+        len: u64,
+        flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        reply.error(Errno::ENOSYS);
+        if !flags.is_empty() {
+            return reply.error(Errno::EINVAL);
+        }
+        let (from, to) = (ino(ino_in), ino(ino_out));
+        let copied = self.0.client.copy_range(from, offset_in, to, offset_out, len);
+        let copied = reply_or!(self, reply, copied);
+        if fh_out.0 & HANDLE_SET_ID != 0 {
+            reply_or!(self, reply, self.0.written_by_other(to, self.0.caller(req)));
+        }
+        reply.written(copied as u32);
     }
 
     fn ioctl(

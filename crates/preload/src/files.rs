@@ -436,7 +436,7 @@ unsafe fn append(
 }
 
 /// What follows every write: synchronous files are synced, mappings see the new bytes.
-fn written(client: &Client, entry: &Entry, offset: u64, len: usize) -> Result<(), Errno> {
+pub fn written(client: &Client, entry: &Entry, offset: u64, len: usize) -> Result<(), Errno> {
     mmap::refresh(client, entry.ino, offset, len);
     if entry.flags & libc::O_DSYNC != 0 {
         client.fsync(entry.ino).map_err(|error| pool::report(&error))?;

@@ -146,8 +146,8 @@ doors! {
         { misc::sendfile(out, from, offset, count) } "read and written, at most 1 MiB per call" ""
     Both ["copy_file_range"]
         (from: c_int, at: *mut off_t, to: c_int, at2: *mut off_t, count: usize, flags: c_uint)
-        { misc::copy_file_range([from as usize, at as usize, to as usize, at2 as usize, count, flags as usize]) }
-        "" "EXDEV, on which programs copy by hand"
+        { misc::copy_file_range(from, at, to, at2, count, flags) }
+        "within the pool the daemons copy" "between the pool and the rest EXDEV, on which programs copy by hand"
     Both ["splice"] (from: c_int, at: *mut off_t, to: c_int, at2: *mut off_t, count: usize, flags: c_uint)
         { misc::splice(libc::SYS_splice,
             [from as usize, at as usize, to as usize, at2 as usize, count, flags as usize],

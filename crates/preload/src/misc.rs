@@ -125,13 +125,56 @@ fn lseek_back(fd: i32, by: isize) {
     files::lseek(fd, -(by as i64), libc::SEEK_CUR);
 }
 
-pub fn copy_file_range(args: [usize; 6]) -> isize {
-    if object(args[0] as i32).is_some() || object(args[2] as i32).is_some() {
+/// # Safety
+/// The offsets are null or valid.
+pub unsafe fn copy_file_range(
+    from: c_int,
+    at: *mut i64,
+    to: c_int,
+    offset: *mut i64,
+    count: usize,
+    flags: u32,
+) -> isize {
+    let (source, target) = match (object(from), object(to)) {
+        (Some(source), Some(target)) => (source, target),
+        (None, None) => {
+            // SAFETY: the caller's arguments.
+            let call = || unsafe { sys!(libc::SYS_copy_file_range, from, at, to, offset, count, flags) };
+            return kernel_unless_hidden(from, || kernel_unless_hidden(to, call));
+        }
         // What the kernel says across file systems: every caller copies by hand then.
-        return err(libc::EXDEV);
+        _ => return err(libc::EXDEV),
+    };
+    if flags != 0 {
+        return err(libc::EINVAL);
     }
-    // SAFETY: the caller's arguments.
-    unsafe { sys!(libc::SYS_copy_file_range, args[0], args[1], args[2], args[3], args[4], args[5]) }
+    if !source.readable() || !target.writable() || description::appends(to, &target) {
+        return err(libc::EBADF);
+    }
+    // SAFETY: the caller's promise.
+    let place = |own: *mut i64, fd| match own.is_null() {
+        true => files::lseek(fd, 0, libc::SEEK_CUR) as i64,
+        false => unsafe { *own },
+    };
+    let (start, end) = (place(at, from), place(offset, to));
+    let (Ok(start), Ok(end)) = (u64::try_from(start), u64::try_from(end)) else { return err(libc::EINVAL) };
+    let copied = pool::run(|client| {
+        let _ = mmap::flush_ino(client, source.ino);
+        let copied = client.copy_range(source.ino, start, target.ino, end, count as u64);
+        let copied = copied.map_err(|error| pool::report(&error))?;
+        files::written(client, &target, end, copied)?;
+        Ok(copied as isize)
+    });
+    if copied > 0 {
+        for (own, fd) in [(at, from), (offset, to)] {
+            match own.is_null() {
+                true => _ = files::lseek(fd, copied as i64, libc::SEEK_CUR),
+                // SAFETY: the caller's promise.
+                false => unsafe { *own += copied as i64 },
+            }
+        }
+    }
+    copied
 }
 
 /// splice and tee move pages, which pool files have none of.
@@ -431,7 +474,14 @@ pub unsafe fn by_number(n: i64, a: [usize; 6]) -> isize {
             libc::SYS_readlinkat => dirs::readlinkat(fd, path(1), a[2] as *mut u8, a[3]),
             libc::SYS_utimensat => attrs::utimensat(fd, path(1), a[2] as *const libc::timespec, a[3] as i32),
             libc::SYS_fsync | libc::SYS_fdatasync => files::fsync(fd, n),
-            libc::SYS_copy_file_range => copy_file_range(a),
+            libc::SYS_copy_file_range => copy_file_range(
+                a[0] as i32,
+                a[1] as *mut i64,
+                a[2] as i32,
+                a[3] as *mut i64,
+                a[4],
+                a[5] as u32,
+            ),
             libc::SYS_execve => exec::execve(path(0), a[1] as *const _, a[2] as *const _),
             libc::SYS_execveat => {
                 exec::execveat(fd, path(1), a[2] as *const _, a[3] as *const _, a[4] as i32)

@@ -513,3 +513,56 @@ fn f9_compat_mode_has_no_rename_and_no_links() {
     assert!(linked.unwrap_err().to_string().contains("--mode compat"));
     assert_eq!((names(&client, ""), stat(&client, "f").unwrap().nlink), (vec!["f".to_string()], 1));
 }
+
+/// copy_file_range: random ranges between files, sparse ones too, match byte vectors, and the daemons move the data.
+#[test]
+fn copies_within_the_pool_match_byte_vectors() {
+    let mut rng = Rng::from_env("copies_within_the_pool_match_byte_vectors");
+    for daemons in [1, 3] {
+        let cluster = Cluster::with(Options { daemons, chunk_size: 64 << 10, ..Options::default() });
+        let (client, other) = (cluster.client(), cluster.client());
+        let inos = ["a", "b"].map(|name| create(&client, name).ino);
+        for ino in inos {
+            other.reopen(ino).unwrap();
+        }
+        let mut models: [Vec<u8>; 2] = Default::default();
+        for round in 0..60 {
+            let (n, at, len) =
+                (rng.below(2) as usize, rng.below(600_000) as usize, rng.below(90_000) as usize + 1);
+            let data = rng.bytes(len);
+            client.write(inos[n], at as u64, &data).unwrap();
+            put(&mut models[n], at, &data);
+            let (from, to) = (rng.below(2) as usize, rng.below(2) as usize);
+            let (at, offset, len) = (rng.below(700_000), rng.below(700_000), rng.below(400_000) + 1);
+            let real = len.min((models[from].len() as u64).saturating_sub(at));
+            let overlap = from == to && real > 0 && at < offset + real && offset < at + real;
+            let copied = other.copy_range(inos[from], at, inos[to], offset, len);
+            if overlap {
+                assert_eq!(copied.unwrap_err().errno(), Errno::EINVAL);
+                continue;
+            }
+            assert_eq!(copied.unwrap() as u64, real, "round {round}");
+            if real > 0 {
+                let data = models[from][at as usize..(at + real) as usize].to_vec();
+                put(&mut models[to], offset as usize, &data);
+            }
+            for (ino, model) in inos.iter().zip(&models) {
+                let mut got = vec![7; model.len() + 1];
+                assert_eq!(client.read(*ino, 0, &mut got).unwrap(), model.len());
+                assert!(got[..model.len()] == *model, "{daemons} daemons, round {round}");
+            }
+        }
+        assert_eq!(
+            other.bytes_uncopied() + other.bytes_written_direct(),
+            0,
+            "nothing went through the client"
+        );
+        let sent = other.request_counts().iter().sum::<u64>();
+        assert!(sent < 60 * 40, "{sent} requests, each of which may copy 64 KiB");
+    }
+}
+
+fn put(model: &mut Vec<u8>, at: usize, data: &[u8]) {
+    model.resize(model.len().max(at + data.len()), 0);
+    model[at..at + data.len()].copy_from_slice(data);
+}

@@ -127,6 +127,8 @@ messages! {
         49 TestLock { ino: Ino, lock: LockRequest }
         /// Makes stored data of the range zeros, without changing where data end; whole blocks are dropped.
         50 Punch { ino: Ino, offset: u64, len: u64 }
+        /// Stores data of another object, which daemon `source` keeps, without the client. `EAGAIN`: the client has to.
+        51 Copy { from: Ino, at: u64, source: DaemonIndex, to: Ino, offset: u64, len: u32 }
         60 Status {}
         /// Tells a fresh daemon its peers.
         61 Members { members: Vec<Member> }
