@@ -40,7 +40,7 @@ pub fn inside(path: &Path) -> &[u8] {
     &bytes[start..]
 }
 
-fn stat(client: &Client, path: &Path, follow: bool) -> Result<Attr> {
+pub fn stat(client: &Client, path: &Path, follow: bool) -> Result<Attr> {
     let found = client.stat(Ino::ROOT, inside(path), follow, &own_cred());
     found.and_then(tidepool_client::Walk::inside).context(Kind::Other, || path.display().to_string())
 }

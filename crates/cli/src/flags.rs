@@ -4,7 +4,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
-use tidepool_types::parse_size;
+use tidepool_client::Wanted;
+use tidepool_types::{Layout, Placement, parse_size};
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -54,6 +55,9 @@ pub enum Command {
     Rm(RmArgs),
     /// Make directories in a pool
     Mkdir(MkdirArgs),
+    /// Show or set how the data of files lie on the daemons of a pool
+    #[command(subcommand)]
+    Layout(LayoutCommand),
     /// Finish the stage-out of a run that was killed, then stop its pool
     #[command(after_help = "Example:\n  tidepool drain --pool run-1a2b3c4d")]
     Drain(DrainArgs),
@@ -172,12 +176,55 @@ fn size(text: &str) -> Result<u64, String> {
     parse_size(text).map_err(|e| e.to_string())
 }
 
-fn chunk_size(text: &str) -> Result<u32, String> {
-    let bytes = size(text)?;
-    match u32::try_from(bytes) {
-        Ok(bytes) if tidepool_types::chunk_size_valid(bytes) => Ok(bytes),
-        _ => Err(format!("{bytes} bytes: a chunk is a multiple of 4KiB, at most 16MiB")),
+/// Bytes of a chunk, or to be chosen by the size of the pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ChunkSize {
+    Auto,
+    Bytes(u64),
+}
+
+impl ChunkSize {
+    /// In a pool of so many daemons.
+    pub fn bytes(self, daemons: usize) -> u64 {
+        match self {
+            ChunkSize::Auto => tidepool_placement::usual_chunk_size(daemons),
+            ChunkSize::Bytes(bytes) => bytes,
+        }
     }
+}
+
+pub fn chunk_size(text: &str) -> Result<ChunkSize, String> {
+    if text == "auto" {
+        return Ok(ChunkSize::Auto);
+    }
+    let bytes = size(text).map_err(|e| format!("{e}, or auto"))?;
+    Layout::wide(bytes, 0).map(|_| ChunkSize::Bytes(bytes)).map_err(|e| e.to_string())
+}
+
+/// How the data of files lie on the daemons. What is not said stays as it is.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub struct LayoutShape {
+    /// Where a file's data go: over all daemons (wide), to the node where the file is made (local),
+    /// over all daemons by their weights (weighted)
+    #[arg(long, value_name = "PLACEMENT", value_parser = placement)]
+    pub placement: Option<Placement>,
+    /// Bytes of a chunk: a power of two, or auto, which goes by the number of daemons
+    #[arg(long, value_name = "SIZE", value_parser = chunk_size)]
+    pub chunk_size: Option<ChunkSize>,
+    /// Put the chunks of a file on N daemons in turn, instead of all; 0 for all. For wide
+    #[arg(long, value_name = "N")]
+    pub stripe: Option<u16>,
+}
+
+impl LayoutShape {
+    pub fn wanted(&self, daemons: usize) -> Wanted {
+        let chunk_size = self.chunk_size.map(|size| size.bytes(daemons));
+        Wanted { placement: self.placement, chunk_size, stripe: self.stripe }
+    }
+}
+
+fn placement(word: &str) -> Result<Placement, String> {
+    Placement::parse(word).ok_or_else(|| "write wide, local or weighted".to_string())
 }
 
 /// What a new pool looks like.
@@ -202,9 +249,15 @@ pub struct PoolShape {
     /// Remove the data of another pool found in the store directory
     #[arg(long)]
     pub wipe: bool,
-    /// Bytes of a chunk
-    #[arg(long, value_name = "SIZE", default_value = "512KiB", value_parser = chunk_size)]
-    pub chunk_size: u32,
+    #[command(flatten)]
+    pub layout: LayoutShape,
+    /// How much of the data each daemon takes, as numbers from 0 to 1000 in the order of the
+    /// daemons: for devices of different speed or size. Placement is then weighted unless it is named
+    #[arg(long, value_name = "W,W,...", value_delimiter = ',')]
+    pub weights: Vec<u32>,
+    /// File that says which layout files of which names get
+    #[arg(long, value_name = "FILE")]
+    pub hints: Option<PathBuf>,
     /// Metadata store of the daemons
     #[arg(long, value_enum, default_value = "memlog")]
     pub backend: BackendFlag,
@@ -456,6 +509,41 @@ pub struct MkdirArgs {
     pub paths: Vec<PathBuf>,
 }
 
+#[derive(Subcommand)]
+pub enum LayoutCommand {
+    /// Say what files and directories made in a directory from now on get
+    #[command(
+        after_help = "Examples:\n  tidepool layout set --pool mine --placement local /scratch\n  tidepool layout set --pool mine --chunk-size 4MiB --stripe 8 /out\n  tidepool layout set --pool mine --as-pool /out\nWhat is there already keeps its layout; so do files moved in."
+    )]
+    Set(LayoutSetArgs),
+    /// Show the layout of files, and what directories say of theirs
+    #[command(after_help = "Example:\n  tidepool layout show --pool mine /out /out/data.h5")]
+    Show(LayoutShowArgs),
+}
+
+#[derive(Args)]
+pub struct LayoutSetArgs {
+    #[command(flatten)]
+    pub choice: PoolChoice,
+    #[command(flatten)]
+    pub shape: LayoutShape,
+    /// Follow the pool again
+    #[arg(long, conflicts_with_all = ["placement", "chunk_size", "stripe"])]
+    pub as_pool: bool,
+    #[arg(required = true, value_name = "DIR")]
+    pub paths: Vec<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct LayoutShowArgs {
+    #[command(flatten)]
+    pub choice: PoolChoice,
+    #[arg(long)]
+    pub json: bool,
+    #[arg(default_value = "/")]
+    pub paths: Vec<PathBuf>,
+}
+
 #[derive(Args)]
 pub struct DrainArgs {
     #[command(flatten)]
@@ -650,6 +738,15 @@ pub struct NodeArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn chunk_sizes_are_read_or_chosen() {
+        assert_eq!(chunk_size("auto"), Ok(ChunkSize::Auto));
+        assert_eq!(chunk_size("1MiB"), Ok(ChunkSize::Bytes(1 << 20)));
+        for bad in ["12KiB", "32MiB", "2KiB", "Auto", ""] {
+            assert!(chunk_size(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn deployments_are_read_as_they_are_written() {

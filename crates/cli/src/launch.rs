@@ -5,6 +5,7 @@ use crate::backend;
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::flags::{BackendFlag, Door, ModeFlag, PoolShape};
 use crate::instance::Instance;
+use crate::layout::Spread;
 use crate::place::{Layout, Place};
 use crate::remote;
 use crate::side_by_side::each_daemon;
@@ -72,18 +73,20 @@ pub struct Kept {
     pub instance: InstanceId,
     pub secret: Secret,
     pub daemons: usize,
+    pub weights: Vec<u32>,
 }
 
 /// Starts a pool and returns when every daemon answers.
 pub fn start(shape: &PoolShape, name: &str, kept: Option<&Kept>, keep: bool) -> Result<RunningPool> {
     let layout = Layout::choose(shape)?;
+    let spread = Spread::choose(shape, layout.daemons(), kept)?;
     let instance = match kept {
         Some(_) => Instance { name: name.into(), dir: crate::instance::base_dir()?.join(name) },
         None => Instance::create(name)?,
     };
     agent::NodeRecord::note_starter(&instance)?;
     let mut starting = Starting { agents: Vec::new(), streams: Vec::new() };
-    let started = starting.start(shape, &layout, &instance, kept, keep);
+    let started = starting.start(shape, (&layout, spread), &instance, kept, keep);
     match started {
         Ok((pool, mounted)) => {
             let remote = !matches!(layout.place, Place::Local(_));
@@ -120,7 +123,7 @@ impl Starting {
     fn start(
         &mut self,
         shape: &PoolShape,
-        layout: &Layout,
+        (layout, spread): (&Layout, Spread),
         instance: &Instance,
         kept: Option<&Kept>,
         keep: bool,
@@ -137,7 +140,9 @@ impl Starting {
             instance: id,
             secret,
             mount: instance.mount_path(),
-            chunk_size: shape.chunk_size,
+            layout: spread.layout,
+            weights: spread.weights,
+            hints: spread.hints,
             mode: match shape.mode {
                 ModeFlag::Posix => PoolMode::Posix,
                 ModeFlag::Relaxed => PoolMode::Relaxed,

@@ -12,8 +12,10 @@ mod drain;
 mod exec;
 mod exit;
 mod flags;
+mod hints;
 mod instance;
 mod launch;
+mod layout;
 mod mount;
 mod node_clean;
 mod output;
@@ -69,6 +71,7 @@ fn dispatch(cli: Cli) -> exit::Result<ExitCode> {
         Command::Cp(args) => access::cp(&args),
         Command::Rm(args) => access::rm(&args),
         Command::Mkdir(args) => access::mkdir(&args),
+        Command::Layout(command) => layout::dispatch(&command),
         Command::Drain(args) => drain::drain(&args),
         Command::Check(args) => check::check(&args),
         Command::Doctor(args) => doctor::doctor(&args),

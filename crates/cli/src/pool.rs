@@ -5,6 +5,7 @@ use crate::exit::{Failure, Kind, Result};
 use crate::flags::{ListArgs, PoolCommand, StartArgs, StatusArgs, StopArgs};
 use crate::instance::{self, Instance};
 use crate::launch::{self, Kept};
+use crate::layout::Spread;
 use crate::output::table;
 use crate::place::Layout;
 use crate::side_by_side::each_daemon;
@@ -45,6 +46,7 @@ fn start(args: &StartArgs) -> Result<ExitCode> {
             format!("pool '{name}' has {} daemons; start it with --nodes {0} to find its data", kept.daemons);
         return Err(Failure::new(Kind::Usage, text));
     }
+    Spread::choose(&args.shape, layout.daemons(), kept.as_ref())?;
     if args.dry_run {
         println!("would start pool '{name}': {}", layout.describe());
         return Ok(ExitCode::SUCCESS);
@@ -85,7 +87,8 @@ fn find_kept(name: &str) -> Result<Option<Kept>> {
     }
     // What its last run left on this node (mounts, an agent) would be in the way.
     launch::clean_here(&instance, false)?;
-    Ok(Some(Kept { instance: pool.instance, secret: pool.secret, daemons: pool.members.len() }))
+    let daemons = pool.members.len();
+    Ok(Some(Kept { instance: pool.instance, secret: pool.secret, daemons, weights: pool.weights }))
 }
 
 fn any_alive(client: &Client) -> bool {
@@ -185,7 +188,7 @@ fn status_json(instance: &Instance, client: &Client, daemons: &Statuses) -> Valu
     let pool = client.pool();
     json!({
         "name": instance.name, "instance": pool.instance.to_string(), "mount": pool.mount,
-        "mounted": crate::exec::is_mounted(instance), "chunk_size": pool.chunk_size, "daemons": daemons,
+        "mounted": crate::exec::is_mounted(instance), "layout": pool.layout.to_string(), "weights": pool.weights, "daemons": daemons,
     })
 }
 
@@ -215,7 +218,8 @@ fn status_text(instance: &Instance, client: &Client, daemons: &Statuses) -> Stri
             ],
         });
     }
-    format!("pool '{}' at {}\n{}", instance.name, client.pool().mount.display(), table(&rows))
+    let pool = client.pool();
+    format!("pool '{}' at {}, files {}\n{}", instance.name, pool.mount.display(), pool.layout, table(&rows))
 }
 
 fn list(args: &ListArgs) -> Result<ExitCode> {

@@ -4,7 +4,7 @@ use crate::calls::{Bulk, Call, expect_reply};
 use crate::perm::{self, WRITE};
 use crate::{Client, Cred, FsError, FsStat, Walk};
 use std::collections::HashSet;
-use tidepool_types::{Attr, BLOCK_SIZE, Errno, FileKind, Ino, SetAttr, TimeSpec};
+use tidepool_types::{Attr, BLOCK_SIZE, DaemonIndex, Errno, Ino, SetAttr, TimeSpec};
 use tidepool_wire::message::{Reply, Request};
 use tidepool_wire::record::DirPart;
 
@@ -20,9 +20,7 @@ impl Client {
 
     /// Adds to a directory's own record what each daemon knows of its entries.
     pub(crate) fn complete_attr(&self, mut attr: Attr) -> Result<Attr, FsError> {
-        if attr.kind() == FileKind::Regular {
-            self.remember_chunk_size(attr.ino, attr.chunk_size);
-        }
+        self.remember_layout(&attr);
         if !attr.is_dir() {
             return Ok(attr);
         }
@@ -58,12 +56,21 @@ impl Client {
     pub(crate) fn ask_all(
         &self,
         request: impl Fn() -> Request,
-    ) -> impl Iterator<Item = (u16, Result<Reply, FsError>)> {
-        let mut calls: Vec<Call<'_>> = (0..self.members() as u16)
-            .map(|daemon| Call { daemon, request: request(), bulk: Bulk::None })
-            .collect();
+    ) -> impl Iterator<Item = (DaemonIndex, Result<Reply, FsError>)> {
+        let all = (0..self.members()).map(|daemon| daemon as DaemonIndex).collect();
+        self.ask_each(all, request)
+    }
+
+    /// Sends the same request to these daemons at once.
+    pub(crate) fn ask_each(
+        &self,
+        daemons: Vec<DaemonIndex>,
+        request: impl Fn() -> Request,
+    ) -> impl Iterator<Item = (DaemonIndex, Result<Reply, FsError>)> {
+        let call = |daemon: &DaemonIndex| Call { daemon: *daemon, request: request(), bulk: Bulk::None };
+        let mut calls: Vec<Call<'_>> = daemons.iter().map(call).collect();
         let answers = self.call_all(&mut calls);
-        (0u16..).zip(answers.into_iter().map(|a| a.map(|a| a.reply)))
+        daemons.into_iter().zip(answers.into_iter().map(|a| a.map(|a| a.reply)))
     }
 
     /// Sends a request to every daemon and demands `Done` of each.

@@ -12,9 +12,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
+use tidepool_placement::Placer;
 use tidepool_shm::Board;
 use tidepool_transport::{Identity, Link, LocalNode, connect, random_bytes};
-use tidepool_types::{DaemonIndex, Errno, Ino, InstanceId, SessionId};
+use tidepool_types::{DaemonIndex, Errno, Ino, InstanceId, Layout, SessionId};
 use tidepool_wire::frame::{FLAG_ONE_WAY, Header};
 use tidepool_wire::message::{Member, Reply, Request};
 
@@ -23,8 +24,6 @@ const IDLE_LINKS_MAX: usize = 16;
 /// Requests of a parallel call under way at one daemon: enough that it never waits for the next one, as many as a
 /// lane has room for.
 const PIPELINE: usize = 4;
-/// Chunk sizes remembered; the table is emptied when it is full.
-const CHUNK_SIZES_MAX: usize = 1 << 16;
 
 static FD_PLACER: OnceLock<fn(OwnedFd) -> OwnedFd> = OnceLock::new();
 
@@ -70,7 +69,10 @@ pub struct Client {
     pub(crate) looks: AtomicU64,
     /// Handles held, to register them again with a restarted daemon.
     pub(crate) handles: Mutex<HashMap<Ino, u32>>,
-    pub(crate) chunk_sizes: RwLock<FxHashMap<Ino, u32>>,
+    pub(crate) layouts: RwLock<FxHashMap<Ino, Layout>>,
+    pub(crate) placer: Placer,
+    /// Daemons on this node.
+    pub(crate) node_daemons: Vec<DaemonIndex>,
 }
 
 /// Data that goes with a request or comes with its reply.
@@ -121,6 +123,8 @@ impl Client {
         Ok(Client::new(pool))
     }
 
+    /// # Panics
+    /// When the pool has no daemon, or weights that [`PoolFile::parse`] refuses.
     pub fn new(pool: PoolFile) -> Client {
         let identity = Identity {
             instance: pool.instance,
@@ -137,6 +141,9 @@ impl Client {
             requests: AtomicU64::new(0),
             board: OnceLock::new(),
         };
+        let here = |member: &&Member| !local.boot_id.is_empty() && member.boot_id == local.boot_id;
+        let node_daemons = pool.members.iter().filter(here).map(|member| member.index).collect();
+        let placer = Placer::new(pool.members.len(), &pool.weights).expect("a pool file's weights are checked");
         Client {
             slots: pool.members.iter().map(slot).collect(),
             pool,
@@ -148,7 +155,9 @@ impl Client {
             loans: Loans::default(),
             looks: AtomicU64::new(0),
             handles: Mutex::new(HashMap::new()),
-            chunk_sizes: RwLock::default(),
+            layouts: RwLock::default(),
+            placer,
+            node_daemons,
         }
     }
 
@@ -156,6 +165,11 @@ impl Client {
     /// after a fork, which must not use its parent's sockets.
     pub fn reborn(&self) -> Client {
         Client::new(self.pool.clone())
+    }
+
+    /// Who owns what.
+    pub fn placer(&self) -> &Placer {
+        &self.placer
     }
 
     pub fn instance(&self) -> InstanceId {
@@ -540,14 +554,6 @@ impl Client {
             let closed = std::mem::take(&mut *lock(&slot.idle)).len();
             slot.live.fetch_sub(closed, Ordering::AcqRel);
         }
-    }
-
-    pub(crate) fn remember_chunk_size(&self, ino: Ino, chunk_size: u32) {
-        let mut sizes = self.chunk_sizes.write().unwrap_or_else(PoisonError::into_inner);
-        if sizes.len() >= CHUNK_SIZES_MAX {
-            sizes.clear();
-        }
-        sizes.insert(ino, chunk_size);
     }
 }
 

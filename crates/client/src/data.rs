@@ -3,9 +3,7 @@
 use crate::calls::{Bulk, Call, expect_reply};
 use crate::loan::BYTES_BEFORE;
 use crate::{Client, FsError};
-use std::sync::PoisonError;
-use tidepool_placement::chunk_owner;
-use tidepool_types::{Attr, DaemonIndex, Errno, FILE_SIZE_MAX, Ino, SetAttr};
+use tidepool_types::{Attr, DaemonIndex, Errno, FILE_SIZE_MAX, Ino, Layout, SetAttr};
 use tidepool_wire::message::{Reply, Request};
 
 /// The part of a range that lies in one chunk.
@@ -17,31 +15,16 @@ struct Piece {
 }
 
 impl Client {
-    fn chunk_size(&self, ino: Ino) -> Result<u64, FsError> {
-        let known = self.chunk_sizes.read().unwrap_or_else(PoisonError::into_inner).get(&ino).copied();
-        if let Some(size) = known {
-            return Ok(u64::from(size));
-        }
-        let attr = self.home_attr(ino)?;
-        self.remember_chunk_size(ino, attr.chunk_size);
-        Ok(u64::from(attr.chunk_size))
-    }
-
     /// The daemon that keeps a byte of an object, and how many bytes from there on lie in the same chunk.
     pub(crate) fn place_of(&self, ino: Ino, at: u64) -> Result<(DaemonIndex, u64), FsError> {
-        let chunk = self.chunk_size(ino)?;
-        Ok((chunk_owner(ino, at / chunk, self.members()), chunk - at % chunk))
+        let layout = self.layout(ino)?;
+        Ok((self.chunk_owner(ino, layout, at), layout.next_chunk(at) - at))
     }
 
-    fn pieces(&self, ino: Ino, offset: u64, len: usize) -> Result<Vec<Piece>, FsError> {
-        let chunk = self.chunk_size(ino)?;
-        Ok(cut(offset, len, chunk)
-            .map(|(offset, len)| Piece {
-                daemon: chunk_owner(ino, offset / chunk, self.members()),
-                offset,
-                len,
-            })
-            .collect())
+    fn pieces(&self, ino: Ino, layout: Layout, offset: u64, len: usize) -> Vec<Piece> {
+        cut(offset, len, layout)
+            .map(|(offset, len)| Piece { daemon: self.chunk_owner(ino, layout, offset), offset, len })
+            .collect()
     }
 
     /// Reads up to `buf.len()` bytes; fewer only at the end of file. Holes read as zeros.
@@ -50,13 +33,12 @@ impl Client {
             return Ok(0);
         }
         // Most reads lie in one chunk, and most of those are answered by a file of this node.
-        let chunk = self.chunk_size(ino)?;
-        let first = offset / chunk;
-        let whole = first == (offset + (buf.len() as u64 - 1)) / chunk;
-        if whole && self.read_direct(chunk_owner(ino, first, self.members()), ino, offset, buf) {
+        let layout = self.layout(ino)?;
+        let whole = layout.chunk_at(offset) == layout.chunk_at(offset + (buf.len() as u64 - 1));
+        if whole && self.read_direct(self.chunk_owner(ino, layout, offset), ino, offset, buf) {
             return Ok(buf.len());
         }
-        let mut pieces = self.pieces(ino, offset, buf.len())?;
+        let mut pieces = self.pieces(ino, layout, offset, buf.len());
         let mut rest = &mut buf[..];
         let mut calls = Vec::with_capacity(pieces.len());
         pieces.retain(|piece| {
@@ -104,7 +86,7 @@ impl Client {
         }
         let end = offset.checked_add(buf.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
         end.ok_or(Errno::EFBIG)?;
-        let pieces = self.pieces(ino, offset, buf.len())?;
+        let pieces = self.pieces(ino, self.layout(ino)?, offset, buf.len());
         if pieces.iter().all(|piece| piece.daemon == ino.home()) {
             return self.write_at_home(ino, buf, &pieces);
         }
@@ -262,18 +244,18 @@ impl Client {
         Ok(left.max(0))
     }
 
-    /// Asks all daemons that may keep chunks of an object: its home, and all others when it
-    /// has more than one chunk.
+    /// Asks all daemons that may keep chunks of an object: its home, and the others of its layout
+    /// when it has more than one chunk.
     pub(crate) fn ask_holders(
         &self,
         attr: &Attr,
         request: impl Fn() -> Request,
     ) -> Vec<(DaemonIndex, Result<Reply, FsError>)> {
-        if attr.size <= u64::from(attr.chunk_size) {
-            let home = attr.ino.home();
-            return vec![(home, self.request(home, &request()))];
-        }
-        self.ask_all(request).collect()
+        let holders = match attr.layout {
+            Some(layout) if attr.size > layout.chunk_size() => self.placer.chunk_owners(attr.ino, layout),
+            _ => vec![attr.ino.home()],
+        };
+        self.ask_each(holders, request).collect()
     }
 
     /// Data and attributes of the object survive a power failure of any node after this.
@@ -311,16 +293,16 @@ impl Client {
         if offset >= size {
             return Err(Errno::ENXIO.into());
         }
-        let chunk = self.chunk_size(ino)?;
+        let layout = self.layout(ino)?;
         let mut at = offset;
         while at < size {
-            let daemon = chunk_owner(ino, at / chunk, self.members());
+            let daemon = self.chunk_owner(ino, layout, at);
             let reply = self.request(daemon, &Request::Extents { ino, from: at, max: 1 })?;
             let ranges = expect_reply!(self, daemon, reply, Reply::Ranges { ranges } => ranges)?;
             match ranges.first() {
                 Some((start, len)) if *start <= at => {
                     // One daemon's neighbouring ranges may belong to chunks far apart.
-                    at = (start + len).min((at / chunk + 1) * chunk);
+                    at = (start + len).min(layout.next_chunk(at));
                 }
                 _ => return Ok(at),
             }
@@ -329,13 +311,13 @@ impl Client {
     }
 }
 
-/// Cuts a range at multiples of `chunk`.
-fn cut(offset: u64, len: usize, chunk: u64) -> impl Iterator<Item = (u64, usize)> {
+/// Cuts a range where chunks end.
+fn cut(offset: u64, len: usize, layout: Layout) -> impl Iterator<Item = (u64, usize)> {
     let end = offset + len as u64;
     let mut at = offset;
     std::iter::from_fn(move || {
         let start = at;
-        at = end.min((start / chunk + 1) * chunk);
+        at = end.min(layout.next_chunk(start));
         (start < end).then(|| (start, (at - start) as usize))
     })
 }
@@ -346,8 +328,9 @@ mod tests {
 
     #[test]
     fn ranges_are_cut_at_chunk_borders() {
-        assert_eq!(cut(0, 10, 4).collect::<Vec<_>>(), [(0, 4), (4, 4), (8, 2)]);
-        assert_eq!(cut(3, 5, 4).collect::<Vec<_>>(), [(3, 1), (4, 4)]);
-        assert_eq!(cut(4, 4, 4).collect::<Vec<_>>(), [(4, 4)]);
+        let cut = |offset, len| cut(offset, len, Layout::wide(4096, 0).unwrap()).collect::<Vec<_>>();
+        assert_eq!(cut(0, 10_000), [(0, 4096), (4096, 4096), (8192, 1808)]);
+        assert_eq!(cut(4095, 4097), [(4095, 1), (4096, 4096)]);
+        assert_eq!(cut(4096, 4096), [(4096, 4096)]);
     }
 }

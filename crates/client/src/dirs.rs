@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
-use tidepool_types::{Attr, Ino};
+use tidepool_types::{Attr, Ino, Layout};
 use tidepool_wire::record::Inode;
 
 /// Directories kept; the cache is emptied when it is full.
@@ -22,6 +22,8 @@ pub struct DirInfo {
     pub mode: u32,
     pub uid: u32,
     pub gid: u32,
+    /// What it says of the files made in it.
+    pub layout: Option<Layout>,
 }
 
 impl DirInfo {
@@ -30,7 +32,7 @@ impl DirInfo {
     }
 
     pub fn from_attr(attr: &Attr, parent: Ino) -> DirInfo {
-        DirInfo { ino: attr.ino, parent, mode: attr.mode, uid: attr.uid, gid: attr.gid }
+        DirInfo { ino: attr.ino, parent, mode: attr.mode, uid: attr.uid, gid: attr.gid, layout: attr.layout }
     }
 }
 
@@ -92,7 +94,7 @@ mod tests {
 
     #[test]
     fn what_was_resolved_before_a_flush_is_not_added_after_it() {
-        let info = DirInfo { ino: Ino(5), parent: Ino::ROOT, mode: 0o40755, uid: 0, gid: 0 };
+        let info = DirInfo { ino: Ino(5), parent: Ino::ROOT, mode: 0o40755, uid: 0, gid: 0, layout: None };
         let cache = DirCache::default();
         let before = cache.generation();
         cache.add(before, info, Some((Ino::ROOT, b"d")));

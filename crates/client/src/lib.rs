@@ -13,7 +13,9 @@ mod data;
 mod direct;
 mod dirs;
 mod error;
+mod hints;
 mod known;
+mod layout;
 mod loan;
 mod locks;
 mod names;
@@ -27,6 +29,7 @@ mod walk;
 
 pub use calls::{Client, set_fd_placer};
 pub use error::FsError;
+pub use hints::{HINTS_MAX, Hint, Wanted};
 pub use locks::{HeldLock, LockOwner, LockRange};
 pub use names::DirEntry;
 pub use perm::Cred;

@@ -68,7 +68,7 @@ impl Client {
             })?;
             return Err(Errno::EEXIST.into());
         }
-        let object = self.new_object(spot, cred, new.mode, new.rdev, new.target.into());
+        let object = self.new_object(spot, name, cred, new.mode, (new.rdev, new.target.into()));
         let entry = self.create_entry(generation, spot.dir.ino, name, object, true, false)?;
         self.entry_attr(&entry)
     }

@@ -6,7 +6,7 @@ use crate::retry::Stop;
 use crate::walk::{Entry, Spot, vanished};
 use crate::{Client, Cred, FsError, Walk};
 use tidepool_placement::entry_owner;
-use tidepool_types::{Attr, Errno, FileKind, Ino, NAME_MAX, SetAttr};
+use tidepool_types::{Attr, DaemonIndex, Errno, FileKind, Ino, Layout, NAME_MAX, SetAttr};
 use tidepool_wire::message::{NewObject, Reply, Request};
 
 /// What became of one try to open the last component.
@@ -106,20 +106,22 @@ impl Client {
             };
         }
         let mode = FileKind::Regular.mode_bits() | (mode & 0o7777 & !cred.umask);
-        let object = self.new_object(spot, cred, mode, 0, Box::default());
+        let object = self.new_object(spot, name, cred, mode, (0, Box::default()));
         Ok(Last::Entry(self.create_entry(generation, spot.dir.ino, name, object, excl, true)?))
     }
 
     pub(crate) fn new_object(
         &self,
         spot: &Spot,
+        name: &[u8],
         cred: &Cred,
         mode: u32,
-        rdev: u64,
-        target: Box<[u8]>,
+        (rdev, target): (u64, Box<[u8]>),
     ) -> NewObject {
         let (gid, mode) = perm::inherit((&spot.dir).into(), cred, mode);
-        NewObject { mode, uid: cred.uid, gid, rdev, chunk_size: self.pool().chunk_size, target }
+        let kind = FileKind::from_mode(mode).unwrap_or(FileKind::Regular);
+        let layout = self.layout_for(kind, spot.dir.layout, name);
+        NewObject { mode, uid: cred.uid, gid, rdev, layout, target }
     }
 
     pub(crate) fn create_entry(
@@ -135,6 +137,21 @@ impl Client {
             return Err(Errno::ENAMETOOLONG.into());
         }
         let daemon = entry_owner(dir, name, self.members());
+        if object.layout == Some(Layout::LOCAL) && object.mode & libc::S_IFMT == libc::S_IFREG {
+            return self.create_local(generation, daemon, (dir, name), object, (excl, open));
+        }
+        self.create_at(generation, daemon, (dir, name), object, (excl, open))
+    }
+
+    /// Object and entry in one step, both at `daemon`.
+    pub(crate) fn create_at(
+        &self,
+        generation: u64,
+        daemon: DaemonIndex,
+        (dir, name): (Ino, &[u8]),
+        object: NewObject,
+        (excl, open): (bool, bool),
+    ) -> Result<Entry, Stop> {
         let request = Request::Create { parent: dir, name: name.into(), object, excl, open };
         let reply = self.call_entry(generation, daemon, dir, name, &request)?;
         Ok(
@@ -175,9 +192,7 @@ impl Client {
             }
             return Err(errno.into());
         }
-        if attr.kind() == FileKind::Regular {
-            self.remember_chunk_size(attr.ino, attr.chunk_size);
-        }
+        self.remember_layout(&attr);
         let truncates = flags & libc::O_TRUNC != 0 && flags & libc::O_PATH == 0 && !created;
         if truncates && attr.kind() == FileKind::Regular {
             let empty = SetAttr { size: Some(0), ..SetAttr::default() };
@@ -213,7 +228,7 @@ impl Client {
         let reply = self.request(ino.home(), &Request::Open { ino })?;
         let attr = expect_reply!(self, ino.home(), reply, Reply::Attributes { attr } => attr)?;
         self.note_handle(ino);
-        self.remember_chunk_size(ino, attr.chunk_size);
+        self.remember_layout(&attr);
         Ok(attr)
     }
 
@@ -290,9 +305,7 @@ impl Client {
             let entry = self.lookup_entry(generation, dir, name, false)?;
             self.entry_attr(&entry)
         })?;
-        if attr.kind() == FileKind::Regular {
-            self.remember_chunk_size(attr.ino, attr.chunk_size);
-        }
+        self.remember_layout(&attr);
         Ok(attr)
     }
 

@@ -1,17 +1,19 @@
 //! The pool file: all that a client needs to reach a pool. Mode 0600, because it holds the
 //! secret. Format: `docs/formats/04-pool-file.md`.
 
+use crate::{HINTS_MAX, Hint, Wanted};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use tidepool_transport::Secret;
-use tidepool_types::InstanceId;
+use tidepool_placement::Placer;
+use tidepool_types::{InstanceId, Layout, Placement};
 use tidepool_wire::message::Member;
 
 /// Version of the format this release reads and writes.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Largest pool file read: 65536 members of about 1 KiB.
 const BYTES_MAX: u64 = 64 << 20;
 
@@ -42,7 +44,11 @@ pub struct PoolFile {
     pub secret: Secret,
     /// Absolute path under which programs see the pool.
     pub mount: PathBuf,
-    pub chunk_size: u32,
+    /// Of files in directories that say nothing else.
+    pub layout: Layout,
+    /// Of the daemons, in their order; none when all count the same.
+    pub weights: Vec<u32>,
+    pub hints: Vec<Hint>,
     pub mode: PoolMode,
     pub members: Vec<Member>,
 }
@@ -54,7 +60,11 @@ struct Raw {
     instance: String,
     secret: String,
     mount: PathBuf,
-    chunk_size: u32,
+    layout: RawWanted,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    weights: Vec<u32>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    hints: Vec<RawHint>,
     mode: PoolMode,
     members: Vec<RawMember>,
 }
@@ -66,6 +76,42 @@ struct RawMember {
     boot_id: String,
     tcp: String,
     unix: String,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawWanted {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    placement: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    chunk_size: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    stripe: Option<u16>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawHint {
+    pattern: String,
+    layout: RawWanted,
+}
+
+impl RawWanted {
+    fn of(wanted: &Wanted) -> RawWanted {
+        RawWanted {
+            placement: wanted.placement.map(|p| p.word().into()),
+            chunk_size: wanted.chunk_size,
+            stripe: wanted.stripe,
+        }
+    }
+
+    fn read(self) -> Result<Wanted, String> {
+        let placement = match self.placement {
+            Some(word) => Some(Placement::parse(&word).ok_or(format!("placement '{word}' is not known"))?),
+            None => None,
+        };
+        Ok(Wanted { placement, chunk_size: self.chunk_size, stripe: self.stripe })
+    }
 }
 
 /// Why a pool file cannot be used.
@@ -105,11 +151,20 @@ impl PoolFile {
         if !raw.mount.is_absolute() || raw.mount.parent().is_none() {
             return Err("mount is not an absolute path below /".into());
         }
-        if !tidepool_types::chunk_size_valid(raw.chunk_size) {
-            return Err(format!("chunk_size {} is not a multiple of 4096 up to 16 MiB", raw.chunk_size));
+        let wanted = raw.layout.read()?;
+        let layout = wanted.on(Layout::default()).map_err(|e| format!("layout: {e}"))?;
+        if raw.hints.len() > HINTS_MAX {
+            return Err(format!("more than {HINTS_MAX} hints"));
         }
+        let hint = |hint: RawHint| Hint::new(&hint.pattern, hint.layout.read()?);
+        let hints: Vec<Hint> = raw.hints.into_iter().map(hint).collect::<Result<_, _>>()?;
         if raw.members.is_empty() || raw.members.len() > tidepool_types::DAEMONS_MAX {
             return Err("members must name 1 to 65536 daemons".into());
+        }
+        let placer = Placer::new(raw.members.len(), &raw.weights).map_err(|e| format!("weights: {e}"))?;
+        let weighted = |wanted: &Wanted| wanted.placement == Some(Placement::Weighted);
+        if !placer.is_weighted() && hints.iter().map(|hint| &hint.wanted).chain([&wanted]).any(weighted) {
+            return Err("a placement is 'weighted', but the daemons have no weights".into());
         }
         let members = raw.members.into_iter().enumerate().map(|(index, m)| Member {
             index: index as u16,
@@ -122,7 +177,9 @@ impl PoolFile {
             instance,
             secret,
             mount: raw.mount,
-            chunk_size: raw.chunk_size,
+            layout,
+            weights: raw.weights,
+            hints,
             mode: raw.mode,
             members: members.collect(),
         })
@@ -135,12 +192,16 @@ impl PoolFile {
             tcp: m.tcp.clone(),
             unix: m.unix.clone(),
         });
+        let hint =
+            |hint: &Hint| RawHint { pattern: hint.pattern(), layout: RawWanted::of(&hint.wanted) };
         let raw = Raw {
             version: VERSION,
             instance: self.instance.to_string(),
             secret: self.secret.to_hex(),
             mount: self.mount.clone(),
-            chunk_size: self.chunk_size,
+            layout: RawWanted::of(&Wanted::from(self.layout)),
+            weights: self.weights.clone(),
+            hints: self.hints.iter().map(hint).collect(),
             mode: self.mode,
             members: members.collect(),
         };
@@ -167,7 +228,9 @@ mod tests {
             instance: InstanceId([3; 16]),
             secret: Secret::from_hex(&"ab".repeat(32)).unwrap(),
             mount: "/tmp/pool".into(),
-            chunk_size: 524_288,
+            layout: Layout::default(),
+            weights: vec![3],
+            hints: vec![Hint::new("*.h5", Wanted { stripe: Some(2), ..Wanted::default() }).unwrap()],
             mode: PoolMode::Posix,
             members: vec![Member {
                 index: 0,
@@ -182,17 +245,33 @@ mod tests {
     #[test]
     fn a_written_file_reads_back() {
         let again = PoolFile::parse(sample().to_json().as_bytes()).unwrap();
+        assert_eq!((again.layout, &again.weights, &again.hints), (sample().layout, &sample().weights, &sample().hints));
         assert_eq!(again.members, sample().members);
         assert_eq!((again.instance, again.secret), (sample().instance, sample().secret));
+    }
+
+    #[test]
+    fn every_layout_is_written_and_read() {
+        for layout in [Layout::LOCAL, Layout::weighted(1 << 20).unwrap(), Layout::wide(4096, 9).unwrap()] {
+            let text = PoolFile { layout, ..sample() }.to_json();
+            assert_eq!(PoolFile::parse(text.as_bytes()).unwrap().layout, layout);
+        }
+        let unweighted = PoolFile { layout: Layout::weighted(1 << 20).unwrap(), weights: Vec::new(), ..sample() };
+        let error = PoolFile::parse(unweighted.to_json().as_bytes()).unwrap_err();
+        assert!(error.contains("no weights"), "{error}");
     }
 
     #[test]
     fn mistakes_are_named() {
         let good = sample().to_json();
         for (from, to, word) in [
-            ("\"version\": 1", "\"version\": 9", "version 9"),
+            ("\"version\": 2", "\"version\": 9", "version 9"),
             ("\"mount\": \"/tmp/pool\"", "\"mount\": \"pool\"", "absolute"),
-            ("524288", "1000", "4096"),
+            ("524288", "1000", "power of two"),
+            ("\"wide\"", "\"wild\"", "'wild'"),
+            ("*.h5", "a/b", "not paths"),
+            ("3\n  ]", "0\n  ]", "all weights are 0"),
+            ("3\n  ]", "3, 3\n  ]", "2 weights for 1 daemons"),
             ("\"mode\"", "\"modes\"", "modes"),
         ] {
             let text = good.replacen(from, to, 1);

@@ -1,9 +1,8 @@
 //! Space of files: growing them, making holes, zeroing ranges.
 
-use crate::calls::{Bulk, Call, expect_reply};
+use crate::calls::expect_reply;
 use crate::{Client, FsError};
 use std::collections::BTreeSet;
-use tidepool_placement::chunk_owner;
 use tidepool_types::{Attr, BLOCK_SIZE, DaemonIndex, Errno, FILE_SIZE_MAX, FileKind, Ino};
 use tidepool_wire::message::{Reply, Request};
 
@@ -100,19 +99,14 @@ impl Client {
         end: u64,
         request: impl Fn() -> Request,
     ) -> Vec<(DaemonIndex, Result<Reply, FsError>)> {
-        let chunk = u64::from(attr.chunk_size);
-        let (first, last) = (offset / chunk, (end - 1) / chunk);
+        let Some(layout) = attr.layout else { return Vec::new() };
+        let (first, last) = (layout.chunk_at(offset), layout.chunk_at(end - 1));
         if last - first >= self.members() as u64 {
             return self.ask_holders(attr, request);
         }
         let owners: BTreeSet<DaemonIndex> =
-            (first..=last).map(|index| chunk_owner(attr.ino, index, self.members())).collect();
-        let mut calls: Vec<Call<'_>> = owners
-            .iter()
-            .map(|daemon| Call { daemon: *daemon, request: request(), bulk: Bulk::None })
-            .collect();
-        let answers = self.call_all(&mut calls);
-        owners.into_iter().zip(answers.into_iter().map(|answer| answer.map(|a| a.reply))).collect()
+            (first..=last).map(|index| self.placer.chunk_owner(attr.ino, layout, index)).collect();
+        self.ask_each(owners.into_iter().collect(), request).collect()
     }
 }
 

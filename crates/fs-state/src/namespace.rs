@@ -3,7 +3,7 @@
 
 use crate::state::{Context, Fail, Outcome, State};
 use crate::{LIST_MAX, MetaStore};
-use tidepool_types::{Attr, Errno, FileKind, Ino, NAME_MAX, SYMLINK_MAX, TimeSpec, TxnId, chunk_size_valid};
+use tidepool_types::{Attr, Errno, FileKind, Ino, NAME_MAX, SYMLINK_MAX, TimeSpec, TxnId};
 use tidepool_wire::message::{NewObject, Reply, Request};
 use tidepool_wire::record::{Dentry, DirPart, Hold, Inode, Mutation, Outcome as TxnOutcome};
 
@@ -104,6 +104,23 @@ impl<S: MetaStore> State<S> {
             self.handles.open(ctx.session, ino);
         }
         Ok(Reply::Entry { ino, kind, attr: Some(attr), created: true })
+    }
+
+    /// A file that has no entry yet. When its maker dies before there is one, it wastes space.
+    pub(crate) fn make_object(&mut self, ctx: &Context, object: &NewObject, open: bool) -> Outcome {
+        if check_object(object)? != FileKind::Regular {
+            return Err(Errno::EINVAL.into());
+        }
+        let (ino, lease) = self.allocate()?;
+        let inode = new_inode(ino, ino, FileKind::Regular, object, ctx.now);
+        let attr = inode.attr.clone();
+        let mut batch = vec![Mutation::PutInode(inode)];
+        batch.extend(lease);
+        self.store.commit(&batch)?;
+        if open {
+            self.handles.open(ctx.session, ino);
+        }
+        Ok(Reply::Attributes { attr })
     }
 
     pub(crate) fn put_dentry(
@@ -332,14 +349,16 @@ fn check_name(name: &[u8]) -> Result<(), Fail> {
 
 fn check_object(object: &NewObject) -> Result<FileKind, Fail> {
     let kind = FileKind::from_mode(object.mode)?;
-    if !chunk_size_valid(object.chunk_size) {
-        return Err(Errno::EINVAL.into());
-    }
+    let layout_fits = match kind {
+        FileKind::Regular => object.layout.is_some(),
+        FileKind::Directory => true,
+        _ => object.layout.is_none(),
+    };
     let target_fits = match kind {
         FileKind::Symlink => (1..=SYMLINK_MAX).contains(&object.target.len()),
         _ => object.target.is_empty(),
     };
-    if target_fits { Ok(kind) } else { Err(Errno::EINVAL.into()) }
+    if target_fits && layout_fits { Ok(kind) } else { Err(Errno::EINVAL.into()) }
 }
 
 fn new_inode(ino: Ino, parent: Ino, kind: FileKind, object: &NewObject, now: TimeSpec) -> Inode {
@@ -355,7 +374,7 @@ fn new_inode(ino: Ino, parent: Ino, kind: FileKind, object: &NewObject, now: Tim
         atime: now,
         mtime: now,
         ctime: now,
-        chunk_size: object.chunk_size,
+        layout: object.layout,
     };
     let parent = if kind == FileKind::Directory { parent } else { Ino::ROOT };
     Inode { attr, parent, target: object.target.clone(), xattrs: Vec::new() }

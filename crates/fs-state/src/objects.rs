@@ -5,7 +5,7 @@ use crate::MetaStore;
 use crate::state::{Context, Fail, Outcome, State};
 use std::io;
 use tidepool_types::{
-    Attr, Errno, FILE_SIZE_MAX, FileKind, Ino, NAME_MAX, SetAttr, TimeSpec, XATTR_BYTES_MAX,
+    Attr, Errno, FILE_SIZE_MAX, FileKind, Ino, Layout, NAME_MAX, SetAttr, TimeSpec, XATTR_BYTES_MAX,
 };
 use tidepool_wire::message::{LockRequest, Reply};
 use tidepool_wire::record::{Inode, Mutation};
@@ -57,6 +57,17 @@ impl<S: MetaStore> State<S> {
         attr.mtime = set.mtime.unwrap_or(attr.mtime);
         attr.blocks = attr.blocks.saturating_add_signed(blocks);
         attr.ctime = ctx.now;
+        self.put(inode)
+    }
+
+    /// Files keep the layout they were made with: their data lie by it, and clients remember it.
+    pub(crate) fn set_layout(&mut self, ctx: &Context, dir: Ino, layout: Option<Layout>) -> Outcome {
+        let mut inode = self.inode(dir)?;
+        if !inode.attr.is_dir() {
+            return Err(Errno::ENOTDIR.into());
+        }
+        inode.attr.layout = layout;
+        inode.attr.ctime = ctx.now;
         self.put(inode)
     }
 
@@ -165,7 +176,10 @@ impl<S: MetaStore> State<S> {
         }
         batch.push(Mutation::DelInode(ino));
         if attr.kind() == FileKind::Regular && (attr.blocks > 0 || attr.size > 0) {
-            batch.push(Mutation::PutReap(ino));
+            // The peers have no chunks of a local file.
+            if attr.layout != Some(Layout::LOCAL) {
+                batch.push(Mutation::PutReap(ino));
+            }
             self.dropped.push(ino);
         }
         attr

@@ -5,7 +5,7 @@ use crate::handles::Handles;
 use crate::locks::LockTable;
 use crate::{ORPHAN_GRACE_MS, ORPHAN_GRACE_RESTART_MS, OUTCOME_KEEP_MS};
 use std::io;
-use tidepool_types::{Attr, CHUNK_SIZE_DEFAULT, DaemonIndex, Errno, FileKind, Ino, SessionId, TimeSpec};
+use tidepool_types::{Attr, DaemonIndex, Errno, FileKind, Ino, SessionId, TimeSpec};
 use tidepool_wire::message::{Reply, Request};
 use tidepool_wire::record::{Hold, Inode, Mutation};
 
@@ -149,6 +149,8 @@ impl<S: MetaStore> State<S> {
                 self.bump();
                 Ok(Reply::Done {})
             }
+            R::MakeObject { object, open } => self.make_object(ctx, object, *open),
+            R::SetLayout { dir, layout } => self.set_layout(ctx, *dir, *layout),
             R::GetAttr { ino } => self.get_attr(*ino),
             R::GetInode { ino } => Ok(Reply::Object { inode: self.inode(*ino)? }),
             R::Open { ino } => self.open_handle(ctx, *ino),
@@ -320,7 +322,7 @@ fn root_inode(config: &StateConfig, now: TimeSpec) -> Inode {
         atime: now,
         mtime: now,
         ctime: now,
-        chunk_size: CHUNK_SIZE_DEFAULT,
+        layout: None,
     };
     Inode { attr, parent: Ino::ROOT, target: Box::default(), xattrs: Vec::new() }
 }

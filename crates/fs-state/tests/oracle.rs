@@ -6,7 +6,7 @@ use std::collections::btree_map::Entry as Slot;
 use tidepool_env::MemDisk;
 use tidepool_fs_state::{Context, ORPHAN_GRACE_MS, State, StateConfig};
 use tidepool_store::MemLogStore;
-use tidepool_types::{CHUNK_SIZE_DEFAULT, Errno, FileKind, Ino, SessionId, TimeSpec};
+use tidepool_types::{Errno, FileKind, Ino, Layout, SessionId, TimeSpec};
 use tidepool_wire::message::{NewObject, Reply, Request};
 
 const SESSION: SessionId = SessionId([1; 16]);
@@ -106,7 +106,7 @@ fn object(kind: FileKind) -> NewObject {
         uid: 1,
         gid: 1,
         rdev: 0,
-        chunk_size: CHUNK_SIZE_DEFAULT,
+        layout: (kind == FileKind::Regular).then(Layout::default),
         target: Box::default(),
     }
 }

@@ -48,7 +48,7 @@ pub fn file_attr(attr: &Attr) -> FileAttr {
         gid: attr.gid,
         // Both are the kernel's encoding of device numbers below 2^32.
         rdev: attr.rdev as u32,
-        blksize: attr.chunk_size.clamp(BLKSIZE_MIN, BLKSIZE_MAX),
+        blksize: (attr.chunk_size() as u32).clamp(BLKSIZE_MIN, BLKSIZE_MAX),
         flags: 0,
     }
 }
@@ -149,7 +149,7 @@ mod tests {
             atime: time,
             mtime: time,
             ctime: time,
-            chunk_size: 512 * 1024,
+            layout: Some(tidepool_types::Layout::default()),
         };
         let converted = file_attr(&attr);
         assert_eq!((converted.ino, converted.perm, converted.blocks), (INodeNo(9), 0o4755, 16));

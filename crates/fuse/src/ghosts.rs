@@ -90,7 +90,7 @@ mod tests {
             atime: time,
             mtime: time,
             ctime: time,
-            chunk_size: 4096,
+            layout: Some(tidepool_types::Layout::default()),
         }
     }
 

@@ -3,11 +3,23 @@
 //! There is no central server: every party computes owners from the number of members
 //! (S2 §2.2.3). Jump consistent hashing (Lamping & Veach 2014) spreads evenly and moves
 //! 1/n of the keys when a member joins. The functions are part of the protocol: all
-//! clients of a pool must agree, so their results are pinned by tests.
+//! clients of a pool must agree, so their results are pinned by tests. Why they are what they are:
+//! `docs/decisions/0008-placement.md`.
 
 #![forbid(unsafe_code)]
 
-use tidepool_types::{DaemonIndex, Ino};
+use std::fmt;
+use std::iter;
+use tidepool_types::{CHUNK_SIZE_DEFAULT, DAEMONS_MAX, DaemonIndex, Ino, Layout, Placement};
+
+/// Largest weight of a daemon. Keeps the sum of all far below 2^31, which [`jump`] can tell apart.
+pub const WEIGHT_MAX: u32 = 1000;
+
+/// Bytes of a chunk that suit a pool of so many daemons when nobody says more; measured in
+/// `docs/decisions/0008-placement.md`.
+pub fn usual_chunk_size(_members: usize) -> u64 {
+    u64::from(CHUNK_SIZE_DEFAULT)
+}
 
 /// Owner of entry `name` of directory `parent` in a pool of `members` daemons (at least 1).
 pub fn entry_owner(parent: Ino, name: &[u8], members: usize) -> DaemonIndex {
@@ -19,13 +31,141 @@ pub fn entry_owner(parent: Ino, name: &[u8], members: usize) -> DaemonIndex {
     jump(mix(key), members)
 }
 
-/// Owner of chunk `index` of object `ino`. The first chunk lies with the object's record,
-/// so that a small file needs one daemon only.
-pub fn chunk_owner(ino: Ino, index: u64, members: usize) -> DaemonIndex {
-    if index == 0 {
-        return ino.home();
+/// The daemons of a pool, as far as placement depends on them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Placer {
+    members: usize,
+    /// Sums of the weights of the daemons up to each one; empty when all count the same.
+    sums: Vec<u32>,
+}
+
+/// Why weights cannot be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WeightError {
+    Count { weights: usize, members: usize },
+    TooLarge(u32),
+    AllZero,
+}
+
+impl fmt::Display for WeightError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WeightError::Count { weights, members } => {
+                write!(f, "{weights} weights for {members} daemons; give one for each, in their order")
+            }
+            WeightError::TooLarge(weight) => write!(f, "weight {weight}: the largest is {WEIGHT_MAX}"),
+            WeightError::AllZero => f.write_str("all weights are 0; one daemon at least must take data"),
+        }
     }
-    jump(mix(mix(ino.0) ^ index), members)
+}
+
+impl std::error::Error for WeightError {}
+
+impl Placer {
+    /// For a pool of `members` daemons; without `weights` all count the same.
+    ///
+    /// # Panics
+    /// When no pool has so many daemons.
+    pub fn new(members: usize, weights: &[u32]) -> Result<Placer, WeightError> {
+        assert!((1..=DAEMONS_MAX).contains(&members), "a pool has 1 to 65536 daemons");
+        if weights.is_empty() {
+            return Ok(Placer { members, sums: Vec::new() });
+        }
+        if weights.len() != members {
+            return Err(WeightError::Count { weights: weights.len(), members });
+        }
+        if let Some(weight) = weights.iter().find(|w| **w > WEIGHT_MAX) {
+            return Err(WeightError::TooLarge(*weight));
+        }
+        let running = |sum: &mut u32, weight: &u32| {
+            *sum += weight;
+            Some(*sum)
+        };
+        let sums: Vec<u32> = weights.iter().scan(0, running).collect();
+        if sums.last() == Some(&0) { Err(WeightError::AllZero) } else { Ok(Placer { members, sums }) }
+    }
+
+    pub fn members(&self) -> usize {
+        self.members
+    }
+
+    /// True when the daemons have weights, so that the placement "weighted" means something.
+    pub fn is_weighted(&self) -> bool {
+        !self.sums.is_empty()
+    }
+
+    /// Owner of entry `name` of directory `parent`.
+    pub fn entry_owner(&self, parent: Ino, name: &[u8]) -> DaemonIndex {
+        entry_owner(parent, name, self.members)
+    }
+
+    /// Owner of chunk `index` of an object. The first chunk lies with the object's record in every layout, so that a
+    /// small file needs one daemon only.
+    pub fn chunk_owner(&self, ino: Ino, layout: Layout, index: u64) -> DaemonIndex {
+        if index == 0 {
+            return ino.home();
+        }
+        match layout.placement() {
+            Placement::Local => ino.home(),
+            Placement::Weighted => self.weighted(chunk_key(ino, index)),
+            Placement::Wide => match self.stripe(layout) {
+                Some(stripe) => self.in_stripe(ino, index % stripe),
+                None => jump(chunk_key(ino, index), self.members),
+            },
+        }
+    }
+
+    /// Every daemon that may own a chunk of the object, its home first.
+    pub fn chunk_owners(&self, ino: Ino, layout: Layout) -> Vec<DaemonIndex> {
+        let home = ino.home();
+        let others = |takes: &dyn Fn(usize) -> bool| {
+            let others = (0..self.members).filter(|d| *d != usize::from(home) && takes(*d));
+            iter::once(home).chain(others.map(|d| d as DaemonIndex)).collect()
+        };
+        match layout.placement() {
+            Placement::Local => vec![home],
+            Placement::Weighted => others(&|daemon| self.weight(daemon) > 0),
+            Placement::Wide => match self.stripe(layout) {
+                Some(stripe) => (0..stripe).map(|slot| self.in_stripe(ino, slot)).collect(),
+                None => others(&|_| true),
+            },
+        }
+    }
+
+    /// Daemons of the layout's stripe; never more than there are.
+    fn stripe(&self, layout: Layout) -> Option<u64> {
+        (layout.stripe() > 0).then(|| u64::from(layout.stripe()).min(self.members as u64))
+    }
+
+    /// The daemon at a place of the object's stripe: steps of an object's own width from its home. A width that shares no
+    /// divisor with the number of daemons meets each of them once before it comes back.
+    fn in_stripe(&self, ino: Ino, slot: u64) -> DaemonIndex {
+        let members = self.members as u64;
+        let first = mix(ino.0) % members;
+        let width = (first.max(1)..).find(|width| gcd(*width, members) == 1).unwrap_or(1);
+        ((u64::from(ino.home()) + slot * width) % members) as DaemonIndex
+    }
+
+    fn weight(&self, daemon: usize) -> u32 {
+        let before = daemon.checked_sub(1).map_or(0, |d| self.sums.get(d).copied().unwrap_or(0));
+        self.sums.get(daemon).map_or(1, |sum| sum - before)
+    }
+
+    /// Each daemon stands in a row as often as its weight says, and one place is drawn. With equal weights of 1 this is
+    /// what "wide" draws, and a daemon that joins takes its share only.
+    fn weighted(&self, key: u64) -> DaemonIndex {
+        let Some(total) = self.sums.last() else { return jump(key, self.members) };
+        let place = jump_far(key, u64::from(*total));
+        self.sums.partition_point(|sum| u64::from(*sum) <= place) as DaemonIndex
+    }
+}
+
+fn chunk_key(ino: Ino, index: u64) -> u64 {
+    mix(mix(ino.0) ^ index)
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// The finalizer of SplitMix64: every input bit reaches every output bit.
@@ -36,8 +176,12 @@ fn mix(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-fn jump(mut key: u64, buckets: usize) -> DaemonIndex {
-    assert!((1..=tidepool_types::DAEMONS_MAX).contains(&buckets), "a pool has 1 to 65536 daemons");
+fn jump(key: u64, buckets: usize) -> DaemonIndex {
+    assert!((1..=DAEMONS_MAX).contains(&buckets), "a pool has 1 to 65536 daemons");
+    jump_far(key, buckets as u64) as DaemonIndex
+}
+
+fn jump_far(mut key: u64, buckets: u64) -> u64 {
     let (mut bucket, mut next) = (0i64, 0i64);
     while next < buckets as i64 {
         bucket = next;
@@ -45,62 +189,8 @@ fn jump(mut key: u64, buckets: usize) -> DaemonIndex {
         let unit = ((key >> 33) + 1) as f64;
         next = ((bucket + 1) as f64 * ((1u64 << 31) as f64 / unit)) as i64;
     }
-    bucket as DaemonIndex
+    bucket as u64
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// 99.9 % quantile of chi-square by Wilson and Hilferty; fine for the sizes used here.
-    fn chi_square_limit(freedom: f64) -> f64 {
-        let z = 3.09;
-        let t = 2.0 / (9.0 * freedom);
-        freedom * (1.0 - t + z * t.sqrt()).powi(3)
-    }
-
-    fn chi_square(counts: &[u64]) -> f64 {
-        let expected = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
-        counts.iter().map(|c| (*c as f64 - expected).powi(2) / expected).sum()
-    }
-
-    /// F14: chunks and entries spread evenly.
-    #[test]
-    fn spread_passes_chi_square() {
-        for members in [2usize, 3, 4, 7, 16, 512] {
-            let mut chunks = vec![0u64; members];
-            let mut entries = vec![0u64; members];
-            for object in 0..200u64 {
-                for index in 1..1001 {
-                    chunks[usize::from(chunk_owner(Ino::new(1, object + 2), index, members))] += 1;
-                }
-            }
-            for file in 0..200_000u32 {
-                let name = format!("file.mdtest.{}.{file}", file % 16);
-                entries[usize::from(entry_owner(Ino::ROOT, name.as_bytes(), members))] += 1;
-            }
-            let limit = chi_square_limit(members as f64 - 1.0);
-            assert!(chi_square(&chunks) < limit, "chunks over {members}: {}", chi_square(&chunks));
-            assert!(chi_square(&entries) < limit, "entries over {members}: {}", chi_square(&entries));
-        }
-    }
-
-    #[test]
-    fn a_new_member_takes_its_share_only() {
-        let moved = (1..100_000u64)
-            .filter(|i| chunk_owner(Ino(7), *i, 8) != chunk_owner(Ino(7), *i, 9))
-            .inspect(|i| assert_eq!(chunk_owner(Ino(7), *i, 9), 8))
-            .count();
-        assert!((10_000..12_300).contains(&moved), "{moved}");
-    }
-
-    /// Clients of different builds must agree: these values are part of the protocol.
-    #[test]
-    fn owners_are_pinned() {
-        let entries: Vec<_> = ["a", "data.bin", "processor0", "a-name-longer-than-two-words"]
-            .map(|n| entry_owner(Ino::ROOT, n.as_bytes(), 1000))
-            .into();
-        let chunks: Vec<_> = [0, 1, 2, u64::MAX].map(|i| chunk_owner(Ino::new(3, 9), i, 1000)).into();
-        assert_eq!((entries, chunks), (vec![926, 345, 553, 204], vec![3, 885, 490, 886]));
-    }
-}
+mod tests;

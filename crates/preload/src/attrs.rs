@@ -33,7 +33,7 @@ pub fn stat_of(attr: &Attr, instance: InstanceId) -> libc::stat {
     out.st_gid = attr.gid;
     out.st_rdev = attr.rdev;
     out.st_size = attr.size as i64;
-    out.st_blksize = i64::from(attr.chunk_size.clamp(4096, BLKSIZE_MAX));
+    out.st_blksize = i64::from((attr.chunk_size() as u32).clamp(4096, BLKSIZE_MAX));
     out.st_blocks = attr.blocks_512() as i64;
     (out.st_atime, out.st_atime_nsec) = (attr.atime.sec, i64::from(attr.atime.nsec));
     (out.st_mtime, out.st_mtime_nsec) = (attr.mtime.sec, i64::from(attr.mtime.nsec));

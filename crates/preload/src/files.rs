@@ -455,7 +455,8 @@ unsafe fn write_at(
 ) -> pool::Outcome {
     may_write(entry)?;
     let count = count.min(COUNT_MAX);
-    if !pool::is_one_step(offset.saturating_add(count as u64)) {
+    // No signal can end a single request half done.
+    if !client.is_one_step(entry.ino, offset.saturating_add(count as u64)) {
         inside::hold_signals();
     }
     let _ = mmap::flush_ino(client, entry.ino);

@@ -123,7 +123,6 @@ fn client() -> Result<&'static Client, Errno> {
         for ino in fdtable::open_objects() {
             let _ = client.reopen(ino);
         }
-        CHUNK_BYTES.store(u64::from(client.pool().chunk_size), Ordering::Relaxed);
         CLIENT.store(Box::leak(Box::new(client)), Ordering::Release);
     }
     // SAFETY: as above.
@@ -157,13 +156,6 @@ pub fn report(error: &FsError) -> Errno {
         }
     }
     error.errno()
-}
-
-static CHUNK_BYTES: AtomicU64 = AtomicU64::new(0);
-
-/// Is a write up to byte `end` a single request? Then no signal can end it half done.
-pub fn is_one_step(end: u64) -> bool {
-    end <= CHUNK_BYTES.load(Ordering::Relaxed)
 }
 
 /// Where the client's own descriptors start: above the numbers that programs expect for themselves.

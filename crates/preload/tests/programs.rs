@@ -30,7 +30,9 @@ impl Pool {
             instance: InstanceId::parse(INSTANCE).unwrap(),
             secret: Secret::from_hex(&"5a".repeat(32)).unwrap(),
             mount: pool.mount(),
-            chunk_size: 64 * 1024,
+            layout: tidepool_types::Layout::wide(64 << 10, 0).unwrap(),
+            weights: Vec::new(),
+            hints: Vec::new(),
             mode: PoolMode::Posix,
             members,
         };

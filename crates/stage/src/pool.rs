@@ -3,8 +3,7 @@
 use crate::end::{At, Cursor, DirRef, End, EndError, EndResult, FileRef, Item, Meta, Rights, SetMeta, Xattr};
 use std::sync::Arc;
 use tidepool_client::{Client, Cred, FsError};
-use tidepool_placement::chunk_owner;
-use tidepool_types::{Attr, BLOCK_SIZE, Errno, FileKind, Ino, SetAttr};
+use tidepool_types::{Attr, BLOCK_SIZE, Errno, FileKind, Ino, Layout, SetAttr};
 use tidepool_wire::message::{Reply, Request};
 
 /// Entries handed out at a time.
@@ -16,7 +15,7 @@ const SYNC_EACH_MAX: usize = 4;
 pub struct PoolHandle {
     client: Arc<Client>,
     ino: Ino,
-    chunk_size: u64,
+    layout: Layout,
 }
 
 impl Drop for PoolHandle {
@@ -92,8 +91,8 @@ impl PoolEnd {
         if attr.kind() != FileKind::Regular {
             return Err(EndError::new(operation, Errno::EINVAL));
         }
-        let chunk_size = u64::from(attr.chunk_size).max(1);
-        Ok(FileRef::Pool(Arc::new(PoolHandle { client: self.client.clone(), ino: attr.ino, chunk_size })))
+        let layout = attr.layout.ok_or_else(|| EndError::new(operation, Errno::EPROTO))?;
+        Ok(FileRef::Pool(Arc::new(PoolHandle { client: self.client.clone(), ino: attr.ino, layout })))
     }
 
     fn meta(&self, attr: &Attr) -> Meta {
@@ -116,7 +115,7 @@ impl PoolEnd {
 
     /// First stored range that ends after `from` on the daemon that keeps the chunk there.
     fn extent_at(&self, file: &PoolHandle, from: u64) -> EndResult<Option<(u64, u64)>> {
-        let daemon = chunk_owner(file.ino, from / file.chunk_size, self.client.members());
+        let daemon = self.client.chunk_owner(file.ino, file.layout, from);
         let request = Request::Extents { ino: file.ino, from, max: 1 };
         match self.client.request(daemon, &request).map_err(fail("find hole"))? {
             Reply::Ranges { ranges } => Ok(ranges.first().copied()),
@@ -232,7 +231,7 @@ impl End for PoolEnd {
             match self.extent_at(file, at)? {
                 // Neighbouring ranges of one daemon may belong to chunks far apart.
                 Some((start, len)) if start <= at && start + len > at => {
-                    at = (start + len).min((at / file.chunk_size + 1) * file.chunk_size);
+                    at = (start + len).min(file.layout.next_chunk(at));
                 }
                 _ => return Ok(at),
             }

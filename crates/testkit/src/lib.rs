@@ -10,21 +10,25 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
-use tidepool_client::{Client, Cred, PoolFile, PoolMode};
+use tidepool_client::{Client, Cred, Hint, PoolFile, PoolMode};
 use tidepool_fsd::{Backend, Config, Ready};
 use tidepool_transport::{Secret, random_bytes};
-use tidepool_types::InstanceId;
+use tidepool_types::{InstanceId, Layout};
 use tidepool_wire::message::{Member, Reply, Request};
 
 /// How a test's pool differs from the default one.
 #[derive(Clone)]
 pub struct Options {
     pub daemons: usize,
-    pub chunk_size: u32,
+    pub layout: Layout,
+    pub weights: Vec<u32>,
+    pub hints: Vec<Hint>,
     pub mode: PoolMode,
     pub backend: Backend,
     /// Listen on TCP only, so that the TCP transport is what is tested.
     pub tcp_only: bool,
+    /// Listen on TCP as well, for [`Cluster::client_on`].
+    pub tcp_too: bool,
     /// Where the stores go; a temporary directory when none.
     pub stores: Option<PathBuf>,
     /// Limits of each daemon; 0 for none.
@@ -36,10 +40,13 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             daemons: 3,
-            chunk_size: 64 * 1024,
+            layout: Layout::wide(64 << 10, 0).expect("64 KiB are a chunk"),
+            weights: Vec::new(),
+            hints: Vec::new(),
             mode: PoolMode::Posix,
             backend: Backend::Memlog,
             tcp_only: false,
+            tcp_too: false,
             stores: None,
             quota_bytes: 0,
             quota_objects: 0,
@@ -102,7 +109,7 @@ impl Cluster {
     }
 
     fn config(&self, index: usize) -> Config {
-        let tcp = self.options.tcp_only.then(|| ([127, 0, 0, 1], 0).into());
+        let tcp = (self.options.tcp_only || self.options.tcp_too).then(|| ([127, 0, 0, 1], 0).into());
         let unix = (!self.options.tcp_only).then(|| self.dir.path().join(format!("d{index}.sock")));
         Config {
             instance: self.instance,
@@ -168,7 +175,9 @@ impl Cluster {
             instance: self.instance,
             secret: self.secret.clone(),
             mount: "/tidepool-test".into(),
-            chunk_size: self.options.chunk_size,
+            layout: self.options.layout,
+            weights: self.options.weights.clone(),
+            hints: self.options.hints.clone(),
             mode: self.options.mode,
             members: self.members.clone(),
         }
@@ -177,6 +186,16 @@ impl Cluster {
     /// A client with a session of its own.
     pub fn client(&self) -> Client {
         Client::new(self.pool_file())
+    }
+
+    /// A client for which only the daemon `index` is on its node; it reaches the others by TCP.
+    pub fn client_on(&self, index: usize) -> Client {
+        assert!(self.options.tcp_too, "the daemons listen on their Unix sockets only");
+        let mut pool = self.pool_file();
+        for member in pool.members.iter_mut().filter(|member| usize::from(member.index) != index) {
+            member.boot_id = format!("node {}", member.index);
+        }
+        Client::new(pool)
     }
 
     pub fn pid(&self, index: usize) -> u32 {

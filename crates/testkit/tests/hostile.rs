@@ -107,7 +107,7 @@ fn a_forged_answer_is_refused_by_the_daemon() {
     let cluster = Cluster::start(1);
     let mut stream = UnixStream::connect(socket(&cluster)).unwrap();
     let hello = Handshake::Hello {
-        version: 1,
+        version: tidepool_wire::message::PROTOCOL_VERSION,
         instance: cluster.pool_file().instance,
         session: SessionId([0; 16]),
         nonce: Nonce([0; 32]),

@@ -1,6 +1,6 @@
 //! Object attributes, as `stat` shows them.
 
-use crate::{Errno, Ino};
+use crate::{Errno, Ino, Layout};
 
 /// Seconds and nanoseconds since 1970-01-01 UTC. `nsec` is below 10^9.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
@@ -73,8 +73,9 @@ pub struct Attr {
     pub atime: TimeSpec,
     pub mtime: TimeSpec,
     pub ctime: TimeSpec,
-    /// Bytes of each chunk of this file.
-    pub chunk_size: u32,
+    /// How the data of this file lie; every regular file has one. Of a directory: how those of files made in it shall
+    /// lie, and none when it follows the pool.
+    pub layout: Option<Layout>,
 }
 
 /// Words of [`Attr::to_words`].
@@ -94,7 +95,7 @@ impl Attr {
             self.mtime.sec as u64,
             self.ctime.sec as u64,
             pair(self.atime.nsec, self.mtime.nsec),
-            pair(self.ctime.nsec, self.chunk_size),
+            pair(self.ctime.nsec, self.layout.map_or(0, Layout::to_word)),
         ]
     }
 
@@ -102,7 +103,9 @@ impl Attr {
     pub fn from_words(ino: Ino, words: &[u64; ATTR_WORDS]) -> Option<Attr> {
         let (low, high) = (|word: u64| word as u32, |word: u64| (word >> 32) as u32);
         let time = |sec: u64, nsec: u32| TimeSpec { sec: sec as i64, nsec };
-        FileKind::from_mode(low(words[0])).ok()?;
+        let kind = FileKind::from_mode(low(words[0])).ok()?;
+        let layout = Layout::from_record(high(words[9])).ok()?;
+        (kind != FileKind::Regular || layout.is_some()).then_some(())?;
         Some(Attr {
             ino,
             mode: low(words[0]),
@@ -115,8 +118,13 @@ impl Attr {
             atime: time(words[5], low(words[8])),
             mtime: time(words[6], high(words[8])),
             ctime: time(words[7], low(words[9])),
-            chunk_size: high(words[9]),
+            layout,
         })
+    }
+
+    /// Bytes that requests of programs had best be multiples of.
+    pub fn chunk_size(&self) -> u64 {
+        self.layout.unwrap_or_default().chunk_size()
     }
 
     pub fn kind(&self) -> FileKind {
@@ -164,12 +172,23 @@ mod tests {
             atime: time(-1, 999_999_999),
             mtime: time(2, 3),
             ctime: time(4, 5),
-            chunk_size: 4096,
+            layout: Some(Layout::LOCAL),
         };
         let words = attr.to_words();
         assert_eq!(Attr::from_words(Ino(7), &words), Some(attr));
         assert_eq!(words[0], 3 << 32 | 0o104_755);
         assert_eq!(Attr::from_words(Ino(7), &[0; ATTR_WORDS]), None);
+    }
+
+    #[test]
+    fn every_file_has_a_layout() {
+        let words = |mode: u32, layout: u64| [u64::from(mode), 0, 0, 0, 0, 0, 0, 0, 0, layout << 32];
+        let read = |mode, layout| Attr::from_words(Ino(7), &words(mode, layout)).map(|attr| attr.layout);
+        let default = Layout::default().to_word();
+        assert_eq!(read(libc::S_IFREG, 0), None);
+        assert_eq!(read(libc::S_IFREG, default.into()), Some(Some(Layout::default())));
+        assert_eq!(read(libc::S_IFDIR, 0), Some(None));
+        assert_eq!(read(libc::S_IFDIR, 5), None);
     }
 
     #[test]

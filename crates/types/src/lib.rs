@@ -7,11 +7,13 @@
 mod attr;
 mod errno;
 mod ids;
+mod layout;
 mod size;
 
 pub use attr::{ATTR_WORDS, Attr, FileKind, SetAttr, TimeSpec};
 pub use errno::Errno;
 pub use ids::{DaemonIndex, Ino, InstanceId, SessionId, TxnId};
+pub use layout::{Layout, LayoutError, Placement};
 pub use size::{SizeError, format_size, parse_size};
 
 /// Default bytes of a chunk (S2 §2.2.3: 512 KiB).
@@ -33,8 +35,3 @@ pub const FILE_SIZE_MAX: u64 = 1 << 60;
 pub const DAEMONS_MAX: usize = 1 << 16;
 /// Most extended attribute bytes (names and values) of one object.
 pub const XATTR_BYTES_MAX: usize = 64 * 1024;
-
-/// True when `size` may be the chunk size of a file.
-pub fn chunk_size_valid(size: u32) -> bool {
-    (CHUNK_SIZE_MIN..=CHUNK_SIZE_MAX).contains(&size) && size.is_multiple_of(BLOCK_SIZE)
-}

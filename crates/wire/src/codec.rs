@@ -1,7 +1,7 @@
 //! The primitive encodings that messages and records are made of.
 
 use std::fmt;
-use tidepool_types::{Attr, Errno, FileKind, Ino, SessionId, SetAttr, TimeSpec, TxnId};
+use tidepool_types::{Attr, Errno, FileKind, Ino, Layout, SessionId, SetAttr, TimeSpec, TxnId};
 
 /// Why bytes are no valid encoding.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -254,7 +254,7 @@ impl Field for Attr {
         self.atime.put(out);
         self.mtime.put(out);
         self.ctime.put(out);
-        self.chunk_size.put(out);
+        self.layout.put(out);
     }
     fn get(from: &mut Reader<'_>) -> Result<Attr, DecodeError> {
         let attr = Attr {
@@ -269,13 +269,23 @@ impl Field for Attr {
             atime: Field::get(from)?,
             mtime: Field::get(from)?,
             ctime: Field::get(from)?,
-            chunk_size: Field::get(from)?,
+            layout: Field::get(from)?,
         };
-        FileKind::from_mode(attr.mode).map_err(|_| DecodeError::Invalid("file mode"))?;
-        if !tidepool_types::chunk_size_valid(attr.chunk_size) {
-            return Err(DecodeError::Invalid("chunk size"));
+        let kind = FileKind::from_mode(attr.mode).map_err(|_| DecodeError::Invalid("file mode"))?;
+        match (kind, attr.layout) {
+            (FileKind::Regular, None) => Err(DecodeError::Invalid("file without a layout")),
+            _ => Ok(attr),
         }
-        Ok(attr)
+    }
+}
+
+/// As one word; 0 for none.
+impl Field for Option<Layout> {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.map_or(0, Layout::to_word).put(out);
+    }
+    fn get(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Layout::from_record(u32::get(from)?).map_err(|_| DecodeError::Invalid("layout"))
     }
 }
 

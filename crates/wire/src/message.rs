@@ -5,10 +5,10 @@
 
 use crate::record::{Dentry, DirPart, Hold, Inode};
 use crate::{DecodeError, Field, Reader, field_struct};
-use tidepool_types::{Attr, DaemonIndex, Errno, FileKind, Ino, InstanceId, SessionId, SetAttr, TxnId};
+use tidepool_types::{Attr, DaemonIndex, Errno, FileKind, Ino, InstanceId, Layout, SessionId, SetAttr, TxnId};
 
 /// Version of the messages; both sides must name the same one.
-pub const PROTOCOL_VERSION: u16 = 1;
+pub const PROTOCOL_VERSION: u16 = 2;
 
 /// A name or another short byte string.
 pub type Bytes = Box<[u8]>;
@@ -109,6 +109,10 @@ messages! {
         28 RemoveXattr { ino: Ino, name: Bytes }
         /// Takes back the end of a reserved place that could not be filled, if the file still ends there.
         29 Unreserve { ino: Ino, offset: u64, len: u64 }
+        /// Makes a file that has no entry yet, with one link counted: `PutDentry` is to follow.
+        30 MakeObject { object: NewObject, open: bool }
+        /// Sets or takes away what a directory says of the files made in it.
+        31 SetLayout { dir: Ino, layout: Option<Layout> }
         /// Stored bytes of the range, checksums verified; shorter at the local end of data.
         40 Read { ino: Ino, offset: u64, len: u32 }
         /// Stores the bulk data. With `extend` and at home here, also does what `Extend` does.
@@ -213,11 +217,12 @@ pub struct NewObject {
     pub uid: u32,
     pub gid: u32,
     pub rdev: u64,
-    pub chunk_size: u32,
+    /// Files always, directories when they do not follow the pool, others never.
+    pub layout: Option<Layout>,
     /// Symbolic links only.
     pub target: Bytes,
 }
-field_struct!(NewObject { mode, uid, gid, rdev, chunk_size, target });
+field_struct!(NewObject { mode, uid, gid, rdev, layout, target });
 
 /// One daemon of the pool, as every party sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]

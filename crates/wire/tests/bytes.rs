@@ -1,8 +1,8 @@
 //! The bytes of messages and records, pinned, and decoders fed with garbage.
 
 use proptest::prelude::*;
-use tidepool_types::{Attr, Errno, FileKind, Ino, InstanceId, SessionId, TimeSpec, TxnId};
-use tidepool_wire::message::{Handshake, Nonce, Reply, Request};
+use tidepool_types::{Attr, Errno, FileKind, Ino, InstanceId, Layout, SessionId, TimeSpec, TxnId};
+use tidepool_wire::message::{Handshake, NewObject, Nonce, Reply, Request};
 use tidepool_wire::record::{Dentry, DirPart, Hold, Inode, Mutation, Outcome};
 use tidepool_wire::{Field, Reader};
 
@@ -26,11 +26,11 @@ fn attr() -> Attr {
         atime: time(8),
         mtime: time(9),
         ctime: time(10),
-        chunk_size: 4096,
+        layout: Layout::wide(4096, 0x0203).ok(),
     }
 }
 
-const ATTR_BYTES: &[u8] = b"\x02\0\0\0\0\0\x01\0\xa4\x81\0\0\x01\0\0\0\x03\0\0\0\x04\0\0\0\x06\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x08\0\0\0\0\0\0\0\x05\0\0\0\x09\0\0\0\0\0\0\0\x05\0\0\0\x0a\0\0\0\0\0\0\0\x05\0\0\0\0\x10\0\0";
+const ATTR_BYTES: &[u8] = b"\x02\0\0\0\0\0\x01\0\xa4\x81\0\0\x01\0\0\0\x03\0\0\0\x04\0\0\0\x06\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x08\0\0\0\0\0\0\0\x05\0\0\0\x09\0\0\0\0\0\0\0\x05\0\0\0\x0a\0\0\0\0\0\0\0\x05\0\0\0\x01\x0c\x03\x02";
 
 #[test]
 fn request_bytes_are_pinned() {
@@ -43,7 +43,15 @@ fn request_bytes_are_pinned() {
     let punch = Request::Punch { ino: Ino::new(1, 2), offset: 3, len: 4 };
     let punch_bytes = b"\x02\0\0\0\0\0\x01\0\x03\0\0\0\0\0\0\0\x04\0\0\0\0\0\0\0";
     assert_eq!((punch.kind(), encode(&punch)), (50, punch_bytes.to_vec()));
-    for request in [lookup, write, list, punch] {
+    let object = NewObject { mode: 0o100644, uid: 3, gid: 4, rdev: 0, layout: Some(Layout::LOCAL), target: (*b"").into() };
+    let make = Request::MakeObject { object, open: true };
+    let make_bytes = b"\xa4\x81\0\0\x03\0\0\0\x04\0\0\0\0\0\0\0\0\0\0\0\x02\x18\0\0\0\0\0\0\x01";
+    assert_eq!((make.kind(), encode(&make)), (30, make_bytes.to_vec()));
+    let set = Request::SetLayout { dir: Ino::ROOT, layout: Layout::weighted(1 << 19).ok() };
+    assert_eq!((set.kind(), encode(&set)), (31, b"\x01\0\0\0\0\0\0\0\x03\x13\0\0".to_vec()));
+    let follow = Request::SetLayout { dir: Ino::ROOT, layout: None };
+    assert_eq!(encode(&follow), b"\x01\0\0\0\0\0\0\0\0\0\0\0");
+    for request in [lookup, write, list, punch, make, set, follow] {
         assert_eq!(Request::decode(request.kind(), &encode(&request)), Ok(request));
     }
 }

@@ -98,6 +98,11 @@ impl<'a> Harness<'a> {
         if self.bed().preload { "preload" } else { "fuse" }
     }
 
+    /// Of the files that are measured.
+    pub fn layout(&self) -> tidepool_types::Layout {
+        self.bed().running.pool.layout
+    }
+
     pub fn daemons(&self) -> usize {
         self.bed().running.pool.members.len()
     }

@@ -137,7 +137,7 @@ fn head(bench: &str, shape: &BenchShape, harness: &Harness<'_>) -> Value {
         "daemons": harness.daemons(),
         "daemons_on_this_node": harness.daemons_here(),
         "door": harness.door(),
-        "chunk_size": shape.pool.chunk_size,
+        "layout": harness.layout().to_string(),
         "backend": format!("{:?}", shape.pool.backend).to_lowercase(),
         "mode": format!("{:?}", shape.pool.mode).to_lowercase(),
         "daemon_threads": shape.pool.daemon_threads,

@@ -64,7 +64,7 @@ impl<'a> Scan<'a> {
     pub fn new(client: &'a Client) -> Scan<'a> {
         Scan {
             client,
-            tables: Mutex::new(Tables::new(client.members())),
+            tables: Mutex::new(Tables::new(client.placer().clone())),
             counts: Counts::default(),
             progress: Mutex::new(ProgressLine::new()),
         }

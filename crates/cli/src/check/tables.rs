@@ -6,8 +6,8 @@
 use super::finding::{Finding, Subject, What};
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
-use tidepool_placement::{chunk_owner, entry_owner};
-use tidepool_types::{BLOCK_SIZE, DaemonIndex, FileKind, Ino, TimeSpec};
+use tidepool_placement::Placer;
+use tidepool_types::{BLOCK_SIZE, DaemonIndex, FileKind, Ino, Layout, TimeSpec};
 use tidepool_wire::record::{Dentry, DirPart, Hold, Inode};
 
 /// Deepest path that is followed; a guard against cycles.
@@ -21,7 +21,7 @@ pub struct Object {
     pub parent: Ino,
     pub size: u64,
     pub blocks: u64,
-    pub chunk_size: u32,
+    pub layout: Option<Layout>,
     pub ctime: TimeSpec,
     /// Daemon that has the record.
     pub daemon: DaemonIndex,
@@ -74,7 +74,7 @@ pub struct Data {
 
 /// Everything collected so far.
 pub struct Tables {
-    members: usize,
+    placer: Placer,
     pub objects: HashMap<Ino, Object>,
     dir_names: HashMap<Ino, Box<[u8]>>,
     /// The first name, by directory id, of each object that was looked for.
@@ -85,9 +85,9 @@ pub struct Tables {
 }
 
 impl Tables {
-    pub fn new(members: usize) -> Tables {
+    pub fn new(placer: Placer) -> Tables {
         Tables {
-            members,
+            placer,
             objects: HashMap::new(),
             dir_names: HashMap::new(),
             file_names: HashMap::new(),
@@ -105,7 +105,7 @@ impl Tables {
             parent: inode.parent,
             size: attr.size,
             blocks: attr.blocks,
-            chunk_size: attr.chunk_size,
+            layout: attr.layout,
             ctime: attr.ctime,
             daemon,
             names: 0,
@@ -132,7 +132,7 @@ impl Tables {
             dir.entries += 1;
         }
         let sound = self.count_name(parent, name, dentry);
-        let placed = entry_owner(parent, name, self.members) == daemon;
+        let placed = self.placer.entry_owner(parent, name) == daemon;
         if !sound || !placed || dentry.hold.is_some() {
             self.suspects.push(Suspect { daemon, parent, name: name.into(), dentry: dentry.clone() });
         }
@@ -183,19 +183,19 @@ impl Tables {
 
     /// Looks where a daemon's stored ranges (offset, length) of an object lie.
     pub fn add_ranges(&mut self, daemon: DaemonIndex, ino: Ino, ranges: &[(u64, u64)]) {
-        let members = self.members;
         let Some(object) = self.objects.get_mut(&ino) else { return };
         let block = u64::from(BLOCK_SIZE);
         let end = ranges.iter().map(|(start, len)| start + len).max().unwrap_or(0);
         object.beyond |= end > object.size.next_multiple_of(block);
-        let chunk = u64::from(object.chunk_size).max(block);
+        // Only files have data; whatever lies there of other objects is not to be judged by its place.
+        let Some(layout) = object.layout else { return };
         let astray = ranges
             .iter()
             .filter(|(_, len)| *len > 0)
-            .flat_map(|(start, len)| start / chunk..=(start + len - 1) / chunk)
-            .find(|index| chunk_owner(ino, *index, members) != daemon);
+            .flat_map(|(start, len)| layout.chunk_at(*start)..=layout.chunk_at(start + len - 1))
+            .find(|index| self.placer.chunk_owner(ino, layout, *index) != daemon);
         if let Some(index) = astray {
-            self.data.push(Data { astray: Some(index * chunk), ..Data::of(daemon, ino, 0) });
+            self.data.push(Data { astray: Some(index * layout.chunk_size()), ..Data::of(daemon, ino, 0) });
         }
     }
 
@@ -303,7 +303,7 @@ impl Tables {
     fn judge_entry(&self, suspect: &Suspect, all: &mut Vec<Finding>) {
         let dentry = &suspect.dentry;
         let mut push = |what, detail| all.push(Finding::of_entry(what, suspect, detail));
-        if entry_owner(suspect.parent, &suspect.name, self.members) != suspect.daemon {
+        if self.placer.entry_owner(suspect.parent, &suspect.name) != suspect.daemon {
             push(What::MisplacedEntry, "the entry is on a daemon where nobody looks for it".into());
         }
         if let Some(hold) = dentry.hold {

@@ -1,8 +1,17 @@
 use super::*;
+use tidepool_placement::entry_owner;
 use tidepool_types::{Attr, TxnId};
 
 const DIR: Ino = Ino(10);
 const FILE: Ino = Ino(11);
+
+fn chunks() -> Layout {
+    Layout::wide(8192, 0).unwrap()
+}
+
+fn placer(members: usize) -> Placer {
+    Placer::new(members, &[]).unwrap()
+}
 
 fn inode(ino: Ino, kind: FileKind, nlink: u32, parent: Ino) -> Inode {
     let time = TimeSpec::default();
@@ -18,7 +27,7 @@ fn inode(ino: Ino, kind: FileKind, nlink: u32, parent: Ino) -> Inode {
         atime: time,
         mtime: time,
         ctime: time,
-        chunk_size: 8192,
+        layout: (kind == FileKind::Regular).then(chunks),
     };
     Inode { attr, parent, target: Box::default(), xattrs: Vec::new() }
 }
@@ -33,7 +42,7 @@ fn hold() -> Option<Hold> {
 
 /// Root, `/d` and `/d/f` on one daemon, without the entries.
 fn records() -> Tables {
-    let mut tables = Tables::new(1);
+    let mut tables = Tables::new(placer(1));
     tables.add_inode(0, &inode(Ino::ROOT, FileKind::Directory, 2, Ino::ROOT));
     tables.add_inode(0, &inode(DIR, FileKind::Directory, 2, Ino::ROOT));
     tables.add_inode(0, &inode(FILE, FileKind::Regular, 1, Ino::ROOT));
@@ -71,7 +80,7 @@ fn a_sound_pool_has_no_findings() {
 
 #[test]
 fn no_root() {
-    let mut tables = Tables::new(1);
+    let mut tables = Tables::new(placer(1));
     assert_finds(&tables, &[What::NoRoot]);
     tables.add_inode(0, &inode(Ino::ROOT, FileKind::Directory, 2, DIR));
     assert_finds(&tables, &[What::NoRoot]);
@@ -95,7 +104,7 @@ fn an_entry_of_another_kind() {
 
 #[test]
 fn entries_and_records_on_the_wrong_daemon() {
-    let mut tables = Tables::new(2);
+    let mut tables = Tables::new(placer(2));
     tables.add_inode(0, &inode(Ino::ROOT, FileKind::Directory, 2, Ino::ROOT));
     tables.add_inode(1, &inode(FILE, FileKind::Regular, 1, Ino::ROOT));
     let wrong = 1 - entry_owner(Ino::ROOT, b"f", 2);
@@ -228,16 +237,33 @@ fn a_last_block_that_is_not_full_is_not_beyond_the_end() {
 
 #[test]
 fn chunks_on_the_wrong_daemon() {
-    let mut tables = Tables::new(2);
+    let mut tables = Tables::new(placer(2));
     tables.add_inode(0, &inode(Ino::ROOT, FileKind::Directory, 2, Ino::ROOT));
     tables.add_inode(0, &inode(FILE, FileKind::Regular, 1, Ino::ROOT));
     let owner = entry_owner(Ino::ROOT, b"f", 2);
     tables.add_entry(owner, Ino::ROOT, b"f", &entry(FILE, FileKind::Regular));
     tables.objects.get_mut(&FILE).unwrap().size = 1 << 20;
-    let far = (1..).find(|index| chunk_owner(FILE, *index, 2) == 1).unwrap();
+    let far = (1..).find(|index| placer(2).chunk_owner(FILE, chunks(), *index) == 1).unwrap();
     tables.add_ranges(1, FILE, &[(far * 8192, 4096)]);
     assert_finds(&tables, &[]);
     tables.add_ranges(1, FILE, &[(100, 1)]);
+    assert_finds(&tables, &[What::ChunkAstray]);
+}
+
+/// Each file is judged by its own layout.
+#[test]
+fn chunks_of_a_local_file_away_from_home() {
+    let mut tables = Tables::new(placer(2));
+    tables.add_inode(0, &inode(Ino::ROOT, FileKind::Directory, 2, Ino::ROOT));
+    let mut file = inode(FILE, FileKind::Regular, 1, Ino::ROOT);
+    file.attr.layout = Some(Layout::LOCAL);
+    tables.add_inode(0, &file);
+    let owner = entry_owner(Ino::ROOT, b"f", 2);
+    tables.add_entry(owner, Ino::ROOT, b"f", &entry(FILE, FileKind::Regular));
+    tables.objects.get_mut(&FILE).unwrap().size = 1 << 30;
+    tables.add_ranges(0, FILE, &[(0, 1 << 30)]);
+    assert_finds(&tables, &[]);
+    tables.add_ranges(1, FILE, &[(512 << 20, 4096)]);
     assert_finds(&tables, &[What::ChunkAstray]);
 }
 

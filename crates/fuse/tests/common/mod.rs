@@ -99,8 +99,8 @@ fn pool_file(instance: &str, members: &[serde_json::Value]) -> PoolFile {
     let placeholder = serde_json::json!({"host": "none", "boot_id": "", "tcp": "", "unix": "/none"});
     let members = if members.is_empty() { vec![placeholder] } else { members.to_vec() };
     let text = serde_json::json!({
-        "version": 1, "instance": instance, "secret": "ab".repeat(32), "mount": "/pool",
-        "chunk_size": 65536, "mode": "posix", "members": members,
+        "version": 2, "instance": instance, "secret": "ab".repeat(32), "mount": "/pool",
+        "layout": {"chunk_size": 65536}, "mode": "posix", "members": members,
     });
     PoolFile::parse(text.to_string().as_bytes()).unwrap()
 }

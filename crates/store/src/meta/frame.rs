@@ -7,7 +7,7 @@ use tidepool_wire::{Field, Reader};
 
 pub(super) const LOG_MAGIC: &[u8; 8] = b"TPMETLOG";
 pub(super) const SNAP_MAGIC: &[u8; 8] = b"TPMETSNP";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 pub(super) const HEADER_LEN: u64 = 16;
 /// Length and checksum before the payload of a record.
 pub(super) const PREFIX_LEN: usize = 8;

@@ -16,7 +16,7 @@ use tidepool_wire::record::{Dentry, DirPart, Inode, Mutation, Outcome};
 use tidepool_wire::{Field, Reader};
 
 /// Version of keys and values; kept under [`VERSION_KEY`] of the table of numbers.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const VERSION_KEY: &[u8] = b"version";
 const NEXT_COUNT_KEY: &[u8] = b"next_count";
 /// Names of the tables within the environment.

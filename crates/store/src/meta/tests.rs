@@ -29,7 +29,7 @@ pub(super) fn inode(ino: u64, size: u64) -> Inode {
         atime: time(1),
         mtime: time(2),
         ctime: time(3),
-        chunk_size: 4096,
+        layout: Some(tidepool_types::Layout::default()),
     };
     let xattrs = vec![(b"user.a".as_slice().into(), b"b".as_slice().into())];
     Inode { attr, parent: Ino::ROOT, target: Box::default(), xattrs }

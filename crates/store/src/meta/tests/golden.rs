@@ -9,8 +9,8 @@ const LOG0: &str = "meta-0000000000000000.log";
 const LOG1: &str = "meta-0000000000000001.log";
 const SNAP1: &str = "meta-0000000000000001.snap";
 
-const LOG_HEADER: &[u8] = b"TPMETLOG\x01\0\0\0\xae\x10\xf2\x51";
-const SNAP_HEADER: &[u8] = b"TPMETSNP\x01\0\0\0\x5c\xa3\x05\x56";
+const LOG_HEADER: &[u8] = b"TPMETLOG\x02\0\0\0\x97\x99\xd0\x33";
+const SNAP_HEADER: &[u8] = b"TPMETSNP\x02\0\0\0\x65\x2a\x27\x34";
 
 fn content(disk: &MemDisk, name: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -63,11 +63,11 @@ fn other_versions_and_files_are_refused() {
     let disk = MemDisk::new();
     drop(open_memlog(&disk));
     let mut newer = content(&disk, LOG0);
-    newer[8] = 2;
+    newer[8] = 3;
     replace(&disk, LOG0, &newer);
     let error = refused(&disk);
     assert_eq!(error.kind, StoreErrorKind::Version);
-    assert!(error.to_string().contains("format version is 2"), "{error}");
+    assert!(error.to_string().contains("format version is 3"), "{error}");
     assert!(error.to_string().contains(LOG0), "{error}");
 
     replace(&disk, LOG0, b"some other file of some other program");
