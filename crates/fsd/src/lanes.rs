@@ -28,6 +28,9 @@ struct Given {
     session: SessionId,
 }
 
+/// See [`Lanes::work`].
+type Deliver<'a> = &'a dyn Fn(u64, &[u8]) -> bool;
+
 /// The lanes of one daemon.
 pub struct Lanes {
     bell: Bell,
@@ -38,8 +41,8 @@ pub struct Lanes {
 
 /// What follows from serving a lane, for the connection it belongs to.
 pub enum After {
-    /// A reply that did not fit the lane.
-    Deliver { token: u64, frame: Vec<u8> },
+    /// It has a reply to send that did not fit the lane.
+    Serve { token: u64 },
     /// The client broke the rules.
     Close { token: u64 },
 }
@@ -88,8 +91,9 @@ impl Lanes {
         }
     }
 
-    /// One worker: serves lanes until [`Lanes::stop`].
-    pub fn work(&self, service: &Service, then: impl Fn(After)) {
+    /// One worker: serves lanes until [`Lanes::stop`]. `deliver` puts a reply behind those that a connection has to
+    /// send; false when that are too many.
+    pub fn work(&self, service: &Service, deliver: impl Fn(u64, &[u8]) -> bool, then: impl Fn(After)) {
         let mut spin = Spin::default();
         let mut out = Vec::new();
         let mut last = 0;
@@ -105,7 +109,7 @@ impl Lanes {
             last = number;
             let given = self.given.read().unwrap_or_else(PoisonError::into_inner).get(number).cloned();
             if let Some(given) = given.flatten()
-                && let Some(after) = self.turn(number, &given, service, &mut out)
+                && let Some(after) = self.turn(number, &given, service, &deliver, &mut out)
             {
                 then(after);
             }
@@ -114,10 +118,17 @@ impl Lanes {
     }
 
     /// Serves what waits in a lane, until others have their turn.
-    fn turn(&self, number: usize, given: &Given, service: &Service, out: &mut Vec<u8>) -> Option<After> {
+    fn turn(
+        &self,
+        number: usize,
+        given: &Given,
+        service: &Service,
+        deliver: Deliver<'_>,
+        out: &mut Vec<u8>,
+    ) -> Option<After> {
         let mut lane = given.lane.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..FRAMES_PER_TURN {
-            match self.serve(&mut lane, given, service, out) {
+            match self.serve(&mut lane, given, service, deliver, out) {
                 Served::Nothing => return None,
                 Served::One => {}
                 Served::After(after) => {
@@ -130,7 +141,14 @@ impl Lanes {
         None
     }
 
-    fn serve(&self, lane: &mut ServerLane, given: &Given, service: &Service, out: &mut Vec<u8>) -> Served {
+    fn serve(
+        &self,
+        lane: &mut ServerLane,
+        given: &Given,
+        service: &Service,
+        deliver: Deliver<'_>,
+        out: &mut Vec<u8>,
+    ) -> Served {
         let meta_len = |bytes: &[u8; HEADER_LEN]| Header::decode(bytes).map_or(0, |h| h.meta_len as usize);
         let Turn::Request { fields, area } = lane.take(meta_len) else { return Served::Nothing };
         let Ok(header) = Header::decode(&fields.header) else { return given.broken() };
@@ -149,11 +167,11 @@ impl Lanes {
         }
         match shared {
             Shared::NoReply => lane.no_answer(),
-            Shared::Reply { bulk_in_frame: true } => return given.elsewhere(lane, out),
+            Shared::Reply { bulk_in_frame: true } => return given.elsewhere(lane, deliver, out),
             Shared::Reply { bulk_in_frame: false } => {
                 let answered = out.split_first_chunk().map(|(head, meta)| lane.answer(head, meta));
                 if !matches!(answered, Some(Ok(()))) {
-                    return given.elsewhere(lane, out);
+                    return given.elsewhere(lane, deliver, out);
                 }
             }
         }
@@ -172,10 +190,13 @@ impl Given {
         Served::After(After::Close { token: self.token })
     }
 
-    fn elsewhere(&self, lane: &mut ServerLane, out: &mut Vec<u8>) -> Served {
+    /// The lane is ours until this is done: a worker that serves the next request must not overtake us, because
+    /// clients take replies in the order of their requests.
+    fn elsewhere(&self, lane: &mut ServerLane, deliver: Deliver<'_>, out: &[u8]) -> Served {
+        let token = self.token;
         // The client must know before bytes come: it takes any at its socket for our end.
         lane.elsewhere();
-        Served::After(After::Deliver { token: self.token, frame: std::mem::take(out) })
+        Served::After(if deliver(token, out) { After::Serve { token } } else { After::Close { token } })
     }
 }
 

@@ -241,14 +241,14 @@ impl Hub {
 
     /// One worker thread for lanes.
     fn work_lanes(&self) {
-        self.lanes.work(&self.service, |after| match after {
+        let deliver = |token, frame: &[u8]| {
+            let conn = self.conns.read().unwrap_or_else(PoisonError::into_inner).get(&token).cloned();
+            // What is not there any more needs no reply.
+            conn.is_none_or(|conn| conn.lock().unwrap_or_else(PoisonError::into_inner).deliver(frame))
+        };
+        self.lanes.work(&self.service, deliver, |after| match after {
             After::Close { token } => self.close(token),
-            After::Deliver { token, frame } => {
-                let conn = self.conns.read().unwrap_or_else(PoisonError::into_inner).get(&token).cloned();
-                let Some(conn) = conn else { return };
-                let queued = conn.lock().unwrap_or_else(PoisonError::into_inner).deliver(&frame);
-                if queued { self.serve(token) } else { self.close(token) }
-            }
+            After::Serve { token } => self.serve(token),
         });
     }
 

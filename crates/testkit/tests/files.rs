@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use tidepool_client::Client;
 use tidepool_fsd::Backend;
 use tidepool_testkit::{Cluster, Options, Rng, cred, eventually};
-use tidepool_types::{Attr, Errno, FileKind, Ino, SetAttr};
+use tidepool_types::{Attr, Errno, FileKind, Ino, Layout, SetAttr};
 use tidepool_wire::message::{Reply, Request};
 
 const RDWR_CREAT: i32 = libc::O_RDWR | libc::O_CREAT;
@@ -565,4 +565,34 @@ fn copies_within_the_pool_match_byte_vectors() {
 fn put(model: &mut Vec<u8>, at: usize, data: &[u8]) {
     model.resize(model.len().max(at + data.len()), 0);
     model[at..at + data.len()].copy_from_slice(data);
+/// Replies that do not fit a lane come over the socket, in the order of their requests although several workers
+/// of the daemon serve the lane.
+#[test]
+fn replies_too_large_for_a_lane_keep_their_order() {
+    const CHUNK: usize = 1 << 20;
+    let layout = Layout::wide(CHUNK as u64, 0).unwrap();
+    let cluster = Cluster::with(Options { daemons: 1, layout, ..Options::default() });
+    let writer = cluster.client();
+    let data: Vec<u8> = (0..8).flat_map(|chunk| vec![chunk as u8 + 1; CHUNK]).collect();
+    let files: Vec<Ino> = (0..8).map(|i| create(&writer, &format!("f{i}")).ino).collect();
+    for ino in &files {
+        assert_eq!(writer.write(*ino, 0, &data).unwrap(), data.len());
+    }
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut buf = vec![0; data.len()];
+                for _ in 0..6 {
+                    // A new client reads each file through the daemon a few times before it reads the daemon's own files.
+                    let client = cluster.client();
+                    (0..20).for_each(|_| drop(client.request(0, &Request::Ping {}).unwrap()));
+                    for ino in &files {
+                        buf.fill(0);
+                        assert_eq!(client.read(*ino, 0, &mut buf).unwrap(), data.len());
+                        assert!(buf == data);
+                    }
+                }
+            });
+        }
+    });
 }
