@@ -143,7 +143,7 @@ impl ClientLane {
         Posted::Yes
     }
 
-    /// Waits until a slot is free again, when all hold requests that want no reply.
+    /// Waits until the slot of the oldest request is free again, which wants no reply.
     pub fn wait_for_room(&mut self, limit: Duration, gone: impl FnMut() -> bool) -> Waited {
         let number = |slot: &usize| {
             let number = self.segment.word(page(*slot) + NUMBER_AT).load(Relaxed);
@@ -192,9 +192,10 @@ impl ClientLane {
         if state == Some(ELSEWHERE) { Waited::Elsewhere } else { Waited::Here }
     }
 
-    /// True while requests wait for their replies.
-    pub fn is_waiting(&self) -> bool {
-        !self.replies.is_empty()
+    /// True when a full lane gets room without a reply being fetched: a request that wants none is in it. That one is
+    /// older than those whose replies are waited for, because they are posted together and fetched before others come.
+    pub fn gets_room(&self) -> bool {
+        self.replies.len() < SLOTS
     }
 
     /// Header of the reply that [`ClientLane::wait`] found.

@@ -588,6 +588,8 @@ fn replies_too_large_for_a_lane_keep_their_order() {
                     (0..20).for_each(|_| drop(client.request(0, &Request::Ping {}).unwrap()));
                     for ino in &files {
                         buf.fill(0);
+                        // Requests that nobody waits for may still be in the lane when the reads get there.
+                        (0..3).for_each(|_| client.release(*ino));
                         assert_eq!(client.read(*ino, 0, &mut buf).unwrap(), data.len());
                         assert!(buf == data);
                     }

@@ -103,8 +103,9 @@ impl LocalLink {
         let one_way = header.flags & FLAG_ONE_WAY != 0;
         let bytes = header.encode();
         let mut posted = lane.client.post(&bytes, meta, bulk, one_way);
-        if posted == Posted::Full && !lane.client.is_waiting() {
-            // Requests that nobody waits for fill the slots, and perhaps nobody was woken for them.
+        if posted == Posted::Full && lane.client.gets_room() {
+            // Requests that nobody waits for hold slots, and perhaps nobody was woken for them. Over the socket this one
+            // could overtake those whose replies do not fit the lane.
             lane.bell.ring(lane.number);
             let socket = &self.socket;
             as_io(lane.client.wait_for_room(self.timeout, || socket.is_stale()))?;
