@@ -26,6 +26,8 @@ const READS_BEFORE: u32 = 4;
 const COUNTED_MAX: usize = 1024;
 /// Reads in a row that did not succeed before the files are given back.
 const MISSES_MAX: u32 = 16;
+/// Bytes read before their checksums are computed: what a core's cache still holds then.
+const STEP_BYTES: u64 = 128 << 10;
 /// Bytes of entries kept on the stack: for reads of up to 64 blocks.
 const STACK_SUMS: usize = 64 * ENTRY_LEN as usize;
 
@@ -167,6 +169,17 @@ impl Client {
 impl Files {
     /// `None` when not every byte is here and matches its checksum.
     fn read(&self, offset: u64, buf: &mut [u8]) -> Option<()> {
+        let (mut at, mut rest) = (offset, buf);
+        while !rest.is_empty() {
+            let len = rest.len().min((STEP_BYTES - at % STEP_BYTES) as usize);
+            let (part, tail) = rest.split_at_mut(len);
+            self.read_step(at, part)?;
+            (at, rest) = (at + len as u64, tail);
+        }
+        Some(())
+    }
+
+    fn read_step(&self, offset: u64, buf: &mut [u8]) -> Option<()> {
         let window = window(offset, buf.len());
         if window.before + window.behind > 0 {
             return self.read_unaligned(&window, buf);
