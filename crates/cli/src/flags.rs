@@ -176,7 +176,7 @@ fn size(text: &str) -> Result<u64, String> {
     parse_size(text).map_err(|e| e.to_string())
 }
 
-/// Bytes of a chunk, or to be chosen by the size of the pool.
+/// Bytes of a chunk, or those that suit most: `docs/decisions/0008-placement.md`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ChunkSize {
     Auto,
@@ -184,10 +184,9 @@ pub enum ChunkSize {
 }
 
 impl ChunkSize {
-    /// In a pool of so many daemons.
-    pub fn bytes(self, daemons: usize) -> u64 {
+    pub fn bytes(self) -> u64 {
         match self {
-            ChunkSize::Auto => tidepool_placement::usual_chunk_size(daemons),
+            ChunkSize::Auto => Layout::default().chunk_size(),
             ChunkSize::Bytes(bytes) => bytes,
         }
     }
@@ -208,7 +207,8 @@ pub struct LayoutShape {
     /// over all daemons by their weights (weighted)
     #[arg(long, value_name = "PLACEMENT", value_parser = placement)]
     pub placement: Option<Placement>,
-    /// Bytes of a chunk: a power of two, or auto, which goes by the number of daemons
+    /// Bytes of a chunk: a power of two, or auto: what was measured to suit own and shared files alike
+    /// [default for a pool: auto]
     #[arg(long, value_name = "SIZE", value_parser = chunk_size)]
     pub chunk_size: Option<ChunkSize>,
     /// Put the chunks of a file on N daemons in turn, instead of all; 0 for all. For wide
@@ -217,8 +217,8 @@ pub struct LayoutShape {
 }
 
 impl LayoutShape {
-    pub fn wanted(&self, daemons: usize) -> Wanted {
-        let chunk_size = self.chunk_size.map(|size| size.bytes(daemons));
+    pub fn wanted(&self) -> Wanted {
+        let chunk_size = self.chunk_size.map(ChunkSize::bytes);
         Wanted { placement: self.placement, chunk_size, stripe: self.stripe }
     }
 }

@@ -10,25 +10,25 @@ use tidepool_types::Placement;
 const BYTES_MAX: u64 = 1 << 20;
 const KEYS: [&str; 3] = ["placement", "chunk-size", "stripe"];
 
-/// Reads a hints file for a pool of so many daemons. An error names the line.
-pub fn read(path: &Path, daemons: usize) -> Result<Vec<Hint>> {
+/// Reads a hints file. An error names the line.
+pub fn read(path: &Path) -> Result<Vec<Hint>> {
     let place = || format!("--hints {}", path.display());
     let bytes = std::fs::metadata(path).context(Kind::Usage, place)?.len();
     if bytes > BYTES_MAX {
         return Err(Failure::new(Kind::Usage, format!("{}: larger than {BYTES_MAX} bytes", place())));
     }
     let text = std::fs::read_to_string(path).context(Kind::Usage, place)?;
-    parse(&text, daemons).map_err(|why| Failure::new(Kind::Usage, format!("{}, {why}", place())))
+    parse(&text).map_err(|why| Failure::new(Kind::Usage, format!("{}, {why}", place())))
 }
 
-fn parse(text: &str, daemons: usize) -> std::result::Result<Vec<Hint>, String> {
+fn parse(text: &str) -> std::result::Result<Vec<Hint>, String> {
     let mut hints = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let mut words = line.split_whitespace().peekable();
         if words.peek().is_none_or(|word| word.starts_with('#')) {
             continue;
         }
-        let hint = hint(words, daemons).map_err(|why| format!("line {number}: {why}"))?;
+        let hint = hint(words).map_err(|why| format!("line {number}: {why}"))?;
         hints.push(hint);
         if hints.len() > HINTS_MAX {
             return Err(format!("line {number}: more than {HINTS_MAX} hints"));
@@ -37,7 +37,7 @@ fn parse(text: &str, daemons: usize) -> std::result::Result<Vec<Hint>, String> {
     Ok(hints)
 }
 
-fn hint<'a>(mut words: impl Iterator<Item = &'a str>, daemons: usize) -> std::result::Result<Hint, String> {
+fn hint<'a>(mut words: impl Iterator<Item = &'a str>) -> std::result::Result<Hint, String> {
     let pattern = words.next().unwrap_or_default();
     let mut wanted = Wanted::default();
     let mut seen = Vec::new();
@@ -47,7 +47,7 @@ fn hint<'a>(mut words: impl Iterator<Item = &'a str>, daemons: usize) -> std::re
             return Err(format!("'{key}' is there twice"));
         }
         seen.push(key);
-        set(&mut wanted, key, value, daemons)?;
+        set(&mut wanted, key, value)?;
     }
     if seen.is_empty() {
         return Err(format!("pattern '{pattern}' has nothing to say; the keys are {}", KEYS.join(", ")));
@@ -55,14 +55,14 @@ fn hint<'a>(mut words: impl Iterator<Item = &'a str>, daemons: usize) -> std::re
     Hint::new(pattern, wanted)
 }
 
-fn set(wanted: &mut Wanted, key: &str, value: &str, daemons: usize) -> std::result::Result<(), String> {
+fn set(wanted: &mut Wanted, key: &str, value: &str) -> std::result::Result<(), String> {
     match key {
         "placement" => {
             let placement = Placement::parse(value);
             wanted.placement =
                 Some(placement.ok_or_else(|| format!("placement '{value}': write wide, local or weighted"))?);
         }
-        "chunk-size" => wanted.chunk_size = Some(chunk_size(value)?.bytes(daemons)),
+        "chunk-size" => wanted.chunk_size = Some(chunk_size(value)?.bytes()),
         "stripe" => {
             wanted.stripe =
                 Some(value.parse().map_err(|_| format!("stripe '{value}': write a number from 0 to 65535"))?);
@@ -90,8 +90,8 @@ mod tests {
     #[test]
     fn f32_hints_are_read() {
         let text = "# checkpoints\n\n  *.h5  chunk-size=4MiB stripe=8\nprocessor*/ placement=local # not a comment\n";
-        assert_eq!(parse(text, 4), Err("line 4: '#' is not KEY=VALUE".to_string()));
-        let hints = parse(&text.replace(" # not a comment", ""), 4).unwrap();
+        assert_eq!(parse(text), Err("line 4: '#' is not KEY=VALUE".to_string()));
+        let hints = parse(&text.replace(" # not a comment", "")).unwrap();
         let told: Vec<_> = hints.iter().map(|h| (h.pattern(), h.wanted)).collect();
         let striped = Wanted { chunk_size: Some(4 << 20), stripe: Some(8), ..Wanted::default() };
         let local = Wanted { placement: Some(Placement::Local), ..Wanted::default() };
@@ -113,17 +113,17 @@ mod tests {
             ("[ stripe=1", "pattern '['"),
             ("*.a placement=local stripe=2", "a stripe is for placement 'wide'"),
         ] {
-            let said = parse(text, 4).unwrap_err();
+            let said = parse(text).unwrap_err();
             assert!(said.contains(words), "{said}");
         }
-        assert!(parse(&"a stripe=1\n".repeat(HINTS_MAX + 1), 1).unwrap_err().contains("more than 256"));
+        assert!(parse(&"a stripe=1\n".repeat(HINTS_MAX + 1)).unwrap_err().contains("more than 256"));
     }
 
     proptest! {
         /// Whatever a file holds is read or refused.
         #[test]
         fn garbage_never_panics(text in "([*a-z\\[\\]/?#=0-9 \\-]|stripe=|chunk-size=|placement=|\\n|\\PC){0,60}") {
-            let _ = parse(&text, 3);
+            let _ = parse(&text);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::access::{own_cred, stat};
 use crate::exit::{Context, Failure, Kind, Result};
-use crate::flags::{ChunkSize, LayoutCommand, LayoutSetArgs, LayoutShowArgs, PoolShape};
+use crate::flags::{LayoutCommand, LayoutSetArgs, LayoutShowArgs, PoolShape};
 use crate::launch::Kept;
 use crate::{hints, instance};
 use serde_json::json;
@@ -28,15 +28,12 @@ impl Spread {
         let weights = weights(shape, kept)?;
         let placer = Placer::new(daemons, &weights).context(Kind::Usage, || "--weights".into())?;
         let hints = match &shape.hints {
-            Some(path) => hints::read(path, daemons)?,
+            Some(path) => hints::read(path)?,
             None => Vec::new(),
         };
-        let mut wanted = shape.layout.wanted(daemons);
+        let mut wanted = shape.layout.wanted();
         if wanted.placement.is_none() && wanted.stripe.is_none() && placer.is_weighted() {
             wanted.placement = Some(Placement::Weighted);
-        }
-        if wanted.placement != Some(Placement::Local) && wanted.chunk_size.is_none() {
-            wanted.chunk_size = Some(ChunkSize::Auto.bytes(daemons));
         }
         let layout = wanted.on(Layout::default()).context(Kind::Usage, || "layout".into())?;
         let says_weighted = |wanted: &Wanted| wanted.placement == Some(Placement::Weighted);
@@ -71,7 +68,7 @@ pub fn dispatch(command: &LayoutCommand) -> Result<ExitCode> {
 
 fn set(args: &LayoutSetArgs) -> Result<ExitCode> {
     let client = instance::find(&args.choice)?.client()?;
-    let wanted = args.shape.wanted(client.members());
+    let wanted = args.shape.wanted();
     if wanted == Wanted::default() && !args.as_pool {
         let text = "say what is to be set: --placement, --chunk-size, --stripe or --as-pool";
         return Err(Failure::new(Kind::Usage, text));

@@ -20,8 +20,10 @@ use tidepool_wire::message::{Reply, Request};
 
 /// Objects whose files are kept open. Each takes two descriptors of the program's limit.
 const OBJECTS_MAX: usize = 16;
-/// Reads through the daemon before its descriptors are asked for: most files are read once.
+/// Reads through the daemon before its descriptors are asked for: most files are read once, and are small.
 const READS_BEFORE: u32 = 4;
+/// A read counts once more for each of so many bytes: asking costs less than a copy of a few of them.
+const READ_UNIT: usize = 64 << 10;
 /// Objects whose reads are counted; the table is emptied when it is full.
 const COUNTED_MAX: usize = 1024;
 /// Reads in a row that did not succeed before the files are given back.
@@ -64,14 +66,14 @@ impl Direct {
         Some(files)
     }
 
-    /// Counts a read through the daemon; true when it is time to ask for the files.
-    fn is_worth_it(&self, key: Key) -> bool {
+    /// Counts a read of `len` bytes through the daemon; true when it is time to ask for the files.
+    fn is_worth_it(&self, key: Key, len: usize) -> bool {
         let mut reads = lock(&self.reads);
         if reads.len() >= COUNTED_MAX {
             reads.clear();
         }
         let count = reads.entry(key).or_default();
-        *count += 1;
+        *count += 1 + (len / READ_UNIT) as u32;
         let worth = *count > READS_BEFORE;
         if worth {
             // If the daemon declines, it is asked again after as many reads.
@@ -118,7 +120,7 @@ impl Client {
         let key = (daemon, ino);
         let files = match self.direct.files(&key) {
             Some(files) => files,
-            None if !self.direct.is_worth_it(key) => return false,
+            None if !self.direct.is_worth_it(key, buf.len()) => return false,
             None => match self.files_for_reading(daemon, ino) {
                 Some(files) => files,
                 None => return false,

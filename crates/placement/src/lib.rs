@@ -10,16 +10,10 @@
 
 use std::fmt;
 use std::iter;
-use tidepool_types::{CHUNK_SIZE_DEFAULT, DAEMONS_MAX, DaemonIndex, Ino, Layout, Placement};
+use tidepool_types::{DAEMONS_MAX, DaemonIndex, Ino, Layout, Placement};
 
 /// Largest weight of a daemon. Keeps the sum of all far below 2^31, which [`jump`] can tell apart.
 pub const WEIGHT_MAX: u32 = 1000;
-
-/// Bytes of a chunk that suit a pool of so many daemons when nobody says more; measured in
-/// `docs/decisions/0008-placement.md`.
-pub fn usual_chunk_size(_members: usize) -> u64 {
-    u64::from(CHUNK_SIZE_DEFAULT)
-}
 
 /// Owner of entry `name` of directory `parent` in a pool of `members` daemons (at least 1).
 pub fn entry_owner(parent: Ino, name: &[u8], members: usize) -> DaemonIndex {

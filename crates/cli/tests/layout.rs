@@ -1,0 +1,93 @@
+//! `tidepool layout`, and the flags that say how data lie.
+
+mod common;
+
+use common::{Sandbox, text};
+use std::fs;
+
+/// A pool's wish comes true from the flags to the file, through the door.
+#[test]
+fn layouts_are_set_shown_and_handed_down() {
+    let sandbox = Sandbox::new();
+    let hints = sandbox.path("hints");
+    fs::write(&hints, "# by name\n*.h5 chunk-size=1MiB stripe=2\nproc*/ placement=local\n").unwrap();
+    let hints = hints.to_str().unwrap();
+    let start = ["pool", "start", "--name", "lay", "--nodes", "3", "--client", "preload", "--hints", hints];
+    sandbox.ok(&[&start[..], &["--weights", "2,1,1"]].concat());
+    let layout = |args: &[&str]| sandbox.ok(&[&["layout"], args].concat());
+    let show = |path: &str| layout(&["show", "--pool", "lay", path]);
+    assert!(show("/").contains("as the pool says, weighted, chunks of 512KiB"), "{}", show("/"));
+
+    sandbox.ok(&["mkdir", "--pool", "lay", "/d", "/proc1"]);
+    layout(&["set", "--pool", "lay", "--placement", "wide", "--stripe", "2", "/d"]);
+    assert!(show("/d").contains("files made here: wide, chunks of 512KiB, over 2 daemons in turn"), "{}", show("/d"));
+    assert!(show("/proc1").contains("files made here: local"), "{}", show("/proc1"));
+    let make = "cd $TIDEPOOL_DIR && echo 1 > d/f && echo 2 > d/a.h5 && echo 3 > proc1/f && echo 4 > top";
+    sandbox.ok(&["exec", "--pool", "lay", "--client", "preload", "--", "bash", "-c", make]);
+    assert!(show("/d/f").contains("over 2 daemons in turn; daemons "), "{}", show("/d/f"));
+    assert!(show("/d/a.h5").contains("wide, chunks of 1MiB, over 2 daemons"), "{}", show("/d/a.h5"));
+    assert!(show("/proc1/f").contains("local; daemons "), "{}", show("/proc1/f"));
+    assert!(show("/top").contains("weighted"), "{}", show("/top"));
+    let json = layout(&["show", "--pool", "lay", "--json", "/d/a.h5"]);
+    for part in ["\"chunk_size\":1048576", "\"placement\":\"wide\"", "\"stripe\":2"] {
+        assert!(json.contains(part), "{json}");
+    }
+    layout(&["set", "--pool", "lay", "--as-pool", "/d"]);
+    assert!(show("/d").contains("as the pool says"), "{}", show("/d"));
+
+    for (args, code, words) in [
+        (&["set", "--pool", "lay", "--placement", "local", "/top"][..], 1, "a file keeps the layout"),
+        (&["set", "--pool", "lay", "/d"], 2, "say what is to be set"),
+        (&["set", "--pool", "lay", "--placement", "local", "--stripe", "2", "/d"], 2, "a stripe is for placement 'wide'"),
+        (&["set", "--pool", "lay", "--placement", "near", "/d"], 2, "write wide, local or weighted"),
+        (&["set", "--pool", "lay", "--chunk-size", "3MiB", "/d"], 2, "power of two"),
+    ] {
+        let output = sandbox.tidepool(&[&["layout"], args].concat()).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {}", text(&output));
+        assert!(text(&output).contains(words), "{args:?}: {}", text(&output));
+    }
+    sandbox.ok(&["check", "--pool", "lay"]);
+    sandbox.ok(&["pool", "stop", "--pool", "lay"]);
+    sandbox.assert_nothing_left("after the pool");
+}
+
+/// All of it is checked before anything is started.
+#[test]
+fn f32_wrong_spreads_are_refused_before_the_start() {
+    let sandbox = Sandbox::new();
+    let hints = sandbox.path("hints");
+    fs::write(&hints, "*.h5 chunksize=1MiB\n").unwrap();
+    for (args, words) in [
+        (&["--hints", hints.to_str().unwrap()][..], "line 1: there is no key 'chunksize'; did you mean 'chunk-size'?"),
+        (&["--hints", "/no/such/file"], "No such file"),
+        (&["--weights", "1"], "1 weights for 2 daemons"),
+        (&["--weights", "0,0"], "all weights are 0"),
+        (&["--weights", "1,2000"], "the largest is 1000"),
+        (&["--placement", "weighted"], "needs --weights"),
+        (&["--placement", "local", "--chunk-size", "1MiB"], "not cut into chunks"),
+    ] {
+        let output = sandbox.tidepool(&[&["pool", "start", "--nodes", "2"], args].concat()).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", text(&output));
+        assert!(text(&output).contains(words), "{args:?}: {}", text(&output));
+    }
+    sandbox.assert_nothing_left("after refusals");
+}
+
+/// The data of a kept pool lie by its weights: they come back, and others are refused.
+#[test]
+fn a_kept_pool_keeps_its_weights() {
+    let sandbox = Sandbox::new();
+    let start = ["pool", "start", "--name", "kept", "--nodes", "2", "--client", "preload", "--keep"];
+    sandbox.ok(&[&start[..], &["--weights", "1,3", "--chunk-size", "64KiB"]].concat());
+    let make = "cd $TIDEPOOL_DIR && seq 1 200000 > f && cksum f";
+    let exec = |line| sandbox.ok(&["exec", "--pool", "kept", "--client", "preload", "--", "bash", "-c", line]);
+    let sum = exec(make);
+    sandbox.ok(&["pool", "stop", "--pool", "kept", "--keep"]);
+    let output = sandbox.tidepool(&[&start[..], &["--weights", "1,1"]].concat()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+    assert!(text(&output).contains("first weights (1,3)"), "{}", text(&output));
+    sandbox.ok(&start);
+    assert_eq!(exec("cd $TIDEPOOL_DIR && cksum f"), sum);
+    sandbox.ok(&["pool", "stop", "--pool", "kept"]);
+    sandbox.assert_nothing_left("after the pool");
+}
