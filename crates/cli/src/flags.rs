@@ -258,6 +258,10 @@ pub struct PoolShape {
     /// File that says which layout files of which names get
     #[arg(long, value_name = "FILE")]
     pub hints: Option<PathBuf>,
+    /// Let a process tell later and together how far it has written: many small writes to shared files
+    /// are faster, but others see the file's size when the writer has closed or synced it
+    #[arg(long)]
+    pub size_cache: bool,
     /// Metadata store of the daemons
     #[arg(long, value_enum, default_value = "memlog")]
     pub backend: BackendFlag,

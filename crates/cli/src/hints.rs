@@ -101,7 +101,10 @@ mod tests {
     #[test]
     fn mistakes_are_named_with_their_line() {
         for (text, words) in [
-            ("*.a stripe=1\n*.b chunksize=1MiB", "line 2: there is no key 'chunksize'; did you mean 'chunk-size'?"),
+            (
+                "*.a stripe=1\n*.b chunksize=1MiB",
+                "line 2: there is no key 'chunksize'; did you mean 'chunk-size'?",
+            ),
             ("*.a colour=red", "there is no key 'colour'; the keys are placement, chunk-size, stripe"),
             ("*.a placement=near", "placement 'near': write wide, local or weighted"),
             ("*.a chunk-size=3MiB", "power of two"),

@@ -143,6 +143,7 @@ impl Starting {
             layout: spread.layout,
             weights: spread.weights,
             hints: spread.hints,
+            size_cache: shape.size_cache,
             mode: match shape.mode {
                 ModeFlag::Posix => PoolMode::Posix,
                 ModeFlag::Relaxed => PoolMode::Relaxed,

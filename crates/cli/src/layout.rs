@@ -52,7 +52,9 @@ fn weights(shape: &PoolShape, kept: Option<&Kept>) -> Result<Vec<u32>> {
         Some(kept) => {
             let had = kept.weights.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
             let had = if had.is_empty() { "none".to_string() } else { had };
-            let text = format!("--weights: the data of this pool lie by its first weights ({had}); leave the flag away");
+            let text = format!(
+                "--weights: the data of this pool lie by its first weights ({had}); leave the flag away"
+            );
             Err(Failure::new(Kind::Usage, text))
         }
         None => Ok(shape.weights.clone()),
@@ -82,7 +84,9 @@ fn set(args: &LayoutSetArgs) -> Result<ExitCode> {
                 Some(wanted.on(base).context(Kind::Usage, || path.display().to_string())?)
             }
         };
-        client.set_layout(attr.ino, layout, &own_cred()).context(Kind::Other, || path.display().to_string())?;
+        client
+            .set_layout(attr.ino, layout, &own_cred())
+            .context(Kind::Other, || path.display().to_string())?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -101,7 +105,9 @@ fn text_line(client: &Client, path: &Path, attr: &Attr) -> String {
     let what = match (attr.kind(), attr.layout) {
         (FileKind::Regular, Some(layout)) => format!("{layout}; {}", owners_text(client, attr, layout)),
         (FileKind::Directory, Some(layout)) => format!("files made here: {layout}"),
-        (FileKind::Directory, None) => format!("files made here: as the pool says, {}", client.layout_in(attr)),
+        (FileKind::Directory, None) => {
+            format!("files made here: as the pool says, {}", client.layout_in(attr))
+        }
         _ => "no data".to_string(),
     };
     format!("{}: {what}", path.display())

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Sandbox, text};
+use common::{Sandbox, doors, text};
 use std::fs;
 
 /// A pool's wish comes true from the flags to the file, through the door.
@@ -20,7 +20,11 @@ fn layouts_are_set_shown_and_handed_down() {
 
     sandbox.ok(&["mkdir", "--pool", "lay", "/d", "/proc1"]);
     layout(&["set", "--pool", "lay", "--placement", "wide", "--stripe", "2", "/d"]);
-    assert!(show("/d").contains("files made here: wide, chunks of 512KiB, over 2 daemons in turn"), "{}", show("/d"));
+    assert!(
+        show("/d").contains("files made here: wide, chunks of 512KiB, over 2 daemons in turn"),
+        "{}",
+        show("/d")
+    );
     assert!(show("/proc1").contains("files made here: local"), "{}", show("/proc1"));
     let make = "cd $TIDEPOOL_DIR && echo 1 > d/f && echo 2 > d/a.h5 && echo 3 > proc1/f && echo 4 > top";
     sandbox.ok(&["exec", "--pool", "lay", "--client", "preload", "--", "bash", "-c", make]);
@@ -38,7 +42,11 @@ fn layouts_are_set_shown_and_handed_down() {
     for (args, code, words) in [
         (&["set", "--pool", "lay", "--placement", "local", "/top"][..], 1, "a file keeps the layout"),
         (&["set", "--pool", "lay", "/d"], 2, "say what is to be set"),
-        (&["set", "--pool", "lay", "--placement", "local", "--stripe", "2", "/d"], 2, "a stripe is for placement 'wide'"),
+        (
+            &["set", "--pool", "lay", "--placement", "local", "--stripe", "2", "/d"],
+            2,
+            "a stripe is for placement 'wide'",
+        ),
         (&["set", "--pool", "lay", "--placement", "near", "/d"], 2, "write wide, local or weighted"),
         (&["set", "--pool", "lay", "--chunk-size", "3MiB", "/d"], 2, "power of two"),
     ] {
@@ -58,7 +66,10 @@ fn f32_wrong_spreads_are_refused_before_the_start() {
     let hints = sandbox.path("hints");
     fs::write(&hints, "*.h5 chunksize=1MiB\n").unwrap();
     for (args, words) in [
-        (&["--hints", hints.to_str().unwrap()][..], "line 1: there is no key 'chunksize'; did you mean 'chunk-size'?"),
+        (
+            &["--hints", hints.to_str().unwrap()][..],
+            "line 1: there is no key 'chunksize'; did you mean 'chunk-size'?",
+        ),
         (&["--hints", "/no/such/file"], "No such file"),
         (&["--weights", "1"], "1 weights for 2 daemons"),
         (&["--weights", "0,0"], "all weights are 0"),
@@ -80,7 +91,8 @@ fn a_kept_pool_keeps_its_weights() {
     let start = ["pool", "start", "--name", "kept", "--nodes", "2", "--client", "preload", "--keep"];
     sandbox.ok(&[&start[..], &["--weights", "1,3", "--chunk-size", "64KiB"]].concat());
     let make = "cd $TIDEPOOL_DIR && seq 1 200000 > f && cksum f";
-    let exec = |line| sandbox.ok(&["exec", "--pool", "kept", "--client", "preload", "--", "bash", "-c", line]);
+    let exec =
+        |line| sandbox.ok(&["exec", "--pool", "kept", "--client", "preload", "--", "bash", "-c", line]);
     let sum = exec(make);
     sandbox.ok(&["pool", "stop", "--pool", "kept", "--keep"]);
     let output = sandbox.tidepool(&[&start[..], &["--weights", "1,1"]].concat()).output().unwrap();
@@ -90,4 +102,24 @@ fn a_kept_pool_keeps_its_weights() {
     assert_eq!(exec("cd $TIDEPOOL_DIR && cksum f"), sum);
     sandbox.ok(&["pool", "stop", "--pool", "kept"]);
     sandbox.assert_nothing_left("after the pool");
+}
+
+/// F21: with the size cache a size is right when its writer has closed the file or ended, through both doors.
+#[test]
+fn f21_sizes_are_right_after_close_and_exit() {
+    let sandbox = Sandbox::new();
+    for door in doors() {
+        // The second writer leaves the file open until it ends, the third hands it to a program of its own.
+        let script = "cd $TIDEPOOL_DIR && dd if=/dev/zero of=a bs=9000 count=200 status=none && stat -c %s a && \
+                      bash -c 'exec 3>b; for i in 1 2 3; do printf %70000d 1 >&3; done; kill -0 $$' && stat -c %s b && \
+                      bash -c 'exec 3>c; printf %70000d 1 >&3; printf %70000d 1 >&3; exec cat a >&3' && stat -c %s c";
+        let args = ["run", "--nodes", "3", "--client", door, "--chunk-size", "64KiB", "--size-cache", "--"];
+        let said = sandbox.ok(&[&args[..], &["bash", "-c", script]].concat());
+        assert_eq!(said.lines().collect::<Vec<_>>(), ["1800000", "210000", "1940000"], "{door}");
+    }
+    sandbox.assert_nothing_left("after the runs");
+    let mut wrong =
+        sandbox.tidepool(&["run", "--client", "preload", "--", "bash", "-c", "echo > $TIDEPOOL_DIR/f"]);
+    let output = wrong.env("TIDEPOOL_SIZE_CACHE", "yes").output().unwrap();
+    assert!(text(&output).contains("set it to on or off"), "{}", text(&output));
 }

@@ -3,6 +3,7 @@
 use crate::direct::Direct;
 use crate::dirs::DirCache;
 use crate::loan::Loans;
+use crate::sizes::{SizeCache, wished};
 use crate::{FsError, PoolFile, PoolMode};
 use rustc_hash::FxHashMap;
 use std::collections::{HashMap, VecDeque};
@@ -65,6 +66,7 @@ pub struct Client {
     pub(crate) dirs: DirCache,
     pub(crate) direct: Direct,
     pub(crate) loans: Loans,
+    pub(crate) sizes: SizeCache,
     /// Questions answered by a look at a board.
     pub(crate) looks: AtomicU64,
     /// Handles held, to register them again with a restarted daemon.
@@ -119,7 +121,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Client {
     /// Reads the pool file; connections are made when they are first needed.
     pub fn from_pool_file(path: &Path) -> Result<Client, FsError> {
-        let pool = PoolFile::read(path).map_err(|e| FsError::new(Errno::ENOTCONN, e.to_string()))?;
+        let mut pool = PoolFile::read(path).map_err(|e| FsError::new(Errno::ENOTCONN, e.to_string()))?;
+        pool.size_cache = wished()?.unwrap_or(pool.size_cache);
         Ok(Client::new(pool))
     }
 
@@ -143,9 +146,11 @@ impl Client {
         };
         let here = |member: &&Member| !local.boot_id.is_empty() && member.boot_id == local.boot_id;
         let node_daemons = pool.members.iter().filter(here).map(|member| member.index).collect();
-        let placer = Placer::new(pool.members.len(), &pool.weights).expect("a pool file's weights are checked");
+        let placer =
+            Placer::new(pool.members.len(), &pool.weights).expect("a pool file's weights are checked");
         Client {
             slots: pool.members.iter().map(slot).collect(),
+            sizes: SizeCache::new(pool.size_cache),
             pool,
             identity,
             local,

@@ -69,8 +69,8 @@ impl Client {
             return Ok(buf.len());
         }
         let size = match size {
-            Some(size) => size,
-            None => self.home_attr(ino)?.size,
+            Some(size) if !self.is_unsettled(ino) => size,
+            _ => self.home_attr(ino)?.size,
         };
         for (start, got, len) in short {
             let start = start as usize;
@@ -183,11 +183,7 @@ impl Client {
         }
         if stored > 0 || blocks != 0 {
             let end = offset + stored as u64;
-            let reply = self.request(
-                ino.home(),
-                &Request::Extend { ino, end: if stored > 0 { end } else { 0 }, blocks },
-            )?;
-            expect_reply!(self, ino.home(), reply, Reply::Attributes { .. } => ())?;
+            self.grew(ino, if stored > 0 { end } else { 0 }, blocks)?;
         }
         match failure {
             Some(error) if stored == 0 => Err(error),
@@ -199,6 +195,7 @@ impl Client {
     /// data went and how much of it was stored. Appends of all clients are put one after the
     /// other by the object's home.
     pub fn append(&self, ino: Ino, buf: &[u8]) -> Result<(u64, usize), FsError> {
+        self.settle(ino)?;
         let len = buf.len() as u64;
         let reply = self.request(ino.home(), &Request::Reserve { ino, len })?;
         let offset = expect_reply!(self, ino.home(), reply, Reply::Offset { offset, .. } => offset)?;
@@ -269,6 +266,7 @@ impl Client {
 
     /// Everything in the pool survives a power failure of any node after this.
     pub fn sync_all(&self) -> Result<(), FsError> {
+        self.settle_all()?;
         self.tell_all(|| Request::SyncAll {})
     }
 

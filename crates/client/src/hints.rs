@@ -120,7 +120,10 @@ mod tests {
     fn contradictions_are_refused() {
         let base = Layout::default();
         let local = Some(Placement::Local);
-        assert_eq!(wanted(local, None, Some(2)).on(base), Err(LayoutError::StripeNeedsWide(Placement::Local)));
+        assert_eq!(
+            wanted(local, None, Some(2)).on(base),
+            Err(LayoutError::StripeNeedsWide(Placement::Local))
+        );
         assert_eq!(wanted(local, Some(1 << 20), None).on(base), Err(LayoutError::LocalIsNotCut));
         assert_eq!(wanted(None, Some(5000), None).on(base), Err(LayoutError::ChunkSize(5000)));
     }
@@ -133,8 +136,13 @@ mod tests {
         let dirs = hint("processor*/").unwrap();
         assert!(dirs.matches(b"processor12", true) && !dirs.matches(b"processor12", false));
         assert_eq!(dirs.pattern(), "processor*/");
-        assert!(hint("\u{fffd}*").unwrap().matches(b"\xffx", false), "bytes that are no text stand for themselves");
-        for (bad, words) in [("a/b", "names, not paths"), ("", "1 to 255"), ("/", "1 to 255"), ("[a", "pattern '[a'")] {
+        assert!(
+            hint("\u{fffd}*").unwrap().matches(b"\xffx", false),
+            "bytes that are no text stand for themselves"
+        );
+        for (bad, words) in
+            [("a/b", "names, not paths"), ("", "1 to 255"), ("/", "1 to 255"), ("[a", "pattern '[a'")]
+        {
             let said = hint(bad).unwrap_err();
             assert!(said.contains(words), "{said}");
         }

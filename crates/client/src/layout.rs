@@ -90,7 +90,13 @@ impl Client {
             // Without a daemon here there is no local: the data go where those of other files go.
             let elsewhere = Wanted { placement: Some(Placement::Wide), ..Wanted::default() };
             let layout = if home.is_some() { object.layout } else { elsewhere.on(self.pool().layout).ok() };
-            return self.create_at(generation, owner, (dir, name), NewObject { layout, ..object }, (excl, open));
+            return self.create_at(
+                generation,
+                owner,
+                (dir, name),
+                NewObject { layout, ..object },
+                (excl, open),
+            );
         };
         loop {
             match self.lookup_entry(generation, dir, name, open && !excl) {
@@ -143,14 +149,20 @@ impl Client {
     pub fn set_layout(&self, dir: Ino, layout: Option<Layout>, cred: &Cred) -> Result<Attr, FsError> {
         let old = self.home_attr(dir)?;
         if !old.is_dir() {
-            let text = "a file keeps the layout it was made with; set it for its directory, then copy the file";
+            let text =
+                "a file keeps the layout it was made with; set it for its directory, then copy the file";
             return Err(FsError::new(Errno::ENOTDIR, text));
         }
         if !self.relaxed() && !cred.is_root() && cred.uid != old.uid {
             return Err(Errno::EPERM.into());
         }
-        if layout.is_some_and(|layout| layout.placement() == Placement::Weighted) && !self.placer.is_weighted() {
-            return Err(FsError::new(Errno::EINVAL, "the daemons of this pool have no weights; start it with --weights"));
+        if layout.is_some_and(|layout| layout.placement() == Placement::Weighted)
+            && !self.placer.is_weighted()
+        {
+            return Err(FsError::new(
+                Errno::EINVAL,
+                "the daemons of this pool have no weights; start it with --weights",
+            ));
         }
         let reply = self.request(dir.home(), &Request::SetLayout { dir, layout })?;
         let attr = expect_reply!(self, dir.home(), reply, Reply::Attributes { attr } => attr)?;

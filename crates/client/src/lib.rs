@@ -24,6 +24,7 @@ mod perm;
 mod poolfile;
 mod rename;
 mod retry;
+mod sizes;
 mod space;
 mod walk;
 
@@ -34,6 +35,7 @@ pub use locks::{HeldLock, LockOwner, LockRange};
 pub use names::DirEntry;
 pub use perm::Cred;
 pub use poolfile::{PoolFile, PoolFileError, PoolMode};
+pub use sizes::SIZE_CACHE_VARIABLE;
 pub use tidepool_wire::message::{LockKind, LockMode};
 pub use walk::Walk;
 

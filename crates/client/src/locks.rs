@@ -39,6 +39,10 @@ impl Client {
         mode: LockMode,
         pid: u32,
     ) -> Result<(), FsError> {
+        if mode == LockMode::Unlock {
+            // Who gets the lock next is to see what was done under it.
+            self.settle(ino)?;
+        }
         let lock = LockRequest { owner: owner.0, kind, start: range.start, end: range.end, mode, pid };
         let reply = self.request(ino.home(), &Request::Lock { ino, lock })?;
         expect_reply!(self, ino.home(), reply, Reply::Done {} => ())

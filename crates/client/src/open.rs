@@ -167,7 +167,7 @@ impl Client {
         match &entry.attr {
             Some(attr) => {
                 self.note_handle(entry.ino);
-                Ok(attr.clone())
+                Ok(self.settled_attr(attr.clone())?)
             }
             None => self.reopen(entry.ino).map_err(|e| vanished(entry.ino, e)),
         }
@@ -225,6 +225,7 @@ impl Client {
 
     /// Registers a further handle on an object by its id.
     pub fn reopen(&self, ino: Ino) -> Result<Attr, FsError> {
+        self.settle(ino)?;
         let reply = self.request(ino.home(), &Request::Open { ino })?;
         let attr = expect_reply!(self, ino.home(), reply, Reply::Attributes { attr } => attr)?;
         self.note_handle(ino);
@@ -234,6 +235,8 @@ impl Client {
 
     /// Gives a handle back. The last one of a nameless object lets it go.
     pub fn release(&self, ino: Ino) {
+        // Who can tell somebody of a failure has settled the object before.
+        let _ = self.settle(ino);
         let mut handles = lock(&self.handles);
         if let Some(count) = handles.get_mut(&ino) {
             *count -= 1;

@@ -7,8 +7,8 @@ use std::fmt;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use tidepool_transport::Secret;
 use tidepool_placement::Placer;
+use tidepool_transport::Secret;
 use tidepool_types::{InstanceId, Layout, Placement};
 use tidepool_wire::message::Member;
 
@@ -49,6 +49,8 @@ pub struct PoolFile {
     /// Of the daemons, in their order; none when all count the same.
     pub weights: Vec<u32>,
     pub hints: Vec<Hint>,
+    /// Clients tell a file's home later and together what they wrote elsewhere.
+    pub size_cache: bool,
     pub mode: PoolMode,
     pub members: Vec<Member>,
 }
@@ -65,6 +67,8 @@ struct Raw {
     weights: Vec<u32>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     hints: Vec<RawHint>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    size_cache: bool,
     mode: PoolMode,
     members: Vec<RawMember>,
 }
@@ -180,6 +184,7 @@ impl PoolFile {
             layout,
             weights: raw.weights,
             hints,
+            size_cache: raw.size_cache,
             mode: raw.mode,
             members: members.collect(),
         })
@@ -192,8 +197,7 @@ impl PoolFile {
             tcp: m.tcp.clone(),
             unix: m.unix.clone(),
         });
-        let hint =
-            |hint: &Hint| RawHint { pattern: hint.pattern(), layout: RawWanted::of(&hint.wanted) };
+        let hint = |hint: &Hint| RawHint { pattern: hint.pattern(), layout: RawWanted::of(&hint.wanted) };
         let raw = Raw {
             version: VERSION,
             instance: self.instance.to_string(),
@@ -202,6 +206,7 @@ impl PoolFile {
             layout: RawWanted::of(&Wanted::from(self.layout)),
             weights: self.weights.clone(),
             hints: self.hints.iter().map(hint).collect(),
+            size_cache: self.size_cache,
             mode: self.mode,
             members: members.collect(),
         };
@@ -231,6 +236,7 @@ mod tests {
             layout: Layout::default(),
             weights: vec![3],
             hints: vec![Hint::new("*.h5", Wanted { stripe: Some(2), ..Wanted::default() }).unwrap()],
+            size_cache: true,
             mode: PoolMode::Posix,
             members: vec![Member {
                 index: 0,
@@ -245,7 +251,11 @@ mod tests {
     #[test]
     fn a_written_file_reads_back() {
         let again = PoolFile::parse(sample().to_json().as_bytes()).unwrap();
-        assert_eq!((again.layout, &again.weights, &again.hints), (sample().layout, &sample().weights, &sample().hints));
+        assert_eq!(
+            (again.layout, &again.weights, &again.hints),
+            (sample().layout, &sample().weights, &sample().hints)
+        );
+        assert!(again.size_cache);
         assert_eq!(again.members, sample().members);
         assert_eq!((again.instance, again.secret), (sample().instance, sample().secret));
     }
@@ -256,7 +266,8 @@ mod tests {
             let text = PoolFile { layout, ..sample() }.to_json();
             assert_eq!(PoolFile::parse(text.as_bytes()).unwrap().layout, layout);
         }
-        let unweighted = PoolFile { layout: Layout::weighted(1 << 20).unwrap(), weights: Vec::new(), ..sample() };
+        let unweighted =
+            PoolFile { layout: Layout::weighted(1 << 20).unwrap(), weights: Vec::new(), ..sample() };
         let error = PoolFile::parse(unweighted.to_json().as_bytes()).unwrap_err();
         assert!(error.contains("no weights"), "{error}");
     }

@@ -87,8 +87,7 @@ impl Client {
 
     /// Tells the home that a file was changed.
     fn note(&self, ino: Ino, end: u64, blocks: i64) -> Result<(), FsError> {
-        let reply = self.request(ino.home(), &Request::Extend { ino, end, blocks })?;
-        expect_reply!(self, ino.home(), reply, Reply::Attributes { .. } => ())
+        self.tell_home(ino, end, blocks)
     }
 
     /// Asks the daemons that may keep data of a range.

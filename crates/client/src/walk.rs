@@ -134,12 +134,13 @@ impl Client {
     /// Attributes of an entry's object: those that came with it, or asked for at its home.
     pub(crate) fn entry_attr(&self, entry: &Entry) -> Result<Attr, Stop> {
         match &entry.attr {
-            Some(attr) => Ok(attr.clone()),
+            Some(attr) => Ok(self.settled_attr(attr.clone())?),
             None => self.home_attr(entry.ino).map_err(|e| vanished(entry.ino, e)),
         }
     }
 
     pub(crate) fn home_attr(&self, ino: Ino) -> Result<Attr, FsError> {
+        self.settle(ino)?;
         if let Some(attr) = self.known_attr(ino) {
             return Ok(attr);
         }

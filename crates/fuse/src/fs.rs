@@ -309,7 +309,8 @@ impl Filesystem for TidepoolFs {
     }
 
     fn flush(&self, _req: &Request, number: INodeNo, _fh: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
-        self.empty(reply, self.0.locks.flushed(&self.0.client, ino(number), owner.0));
+        let settled = self.0.client.settle(ino(number));
+        self.empty(reply, settled.and(self.0.locks.flushed(&self.0.client, ino(number), owner.0)));
     }
 
     fn release(

@@ -54,7 +54,11 @@ fn spread_passes_chi_square() {
         let limit = chi_square_limit(members as f64 - 1.0);
         let even = vec![1.0; members];
         for (what, counts) in [("chunks", chunks), ("entries", entries)] {
-            assert!(chi_square(&counts, &even) < limit, "{what} over {members}: {}", chi_square(&counts, &even));
+            assert!(
+                chi_square(&counts, &even) < limit,
+                "{what} over {members}: {}",
+                chi_square(&counts, &even)
+            );
         }
     }
 }

@@ -161,14 +161,18 @@ pub fn close(fd: c_int) -> isize {
 fn close_simply(fd: i32) -> isize {
     let _inside = Inside::enter(Work::Looks);
     let last = fdtable::forget(fd);
-    let result = raw::close(fd);
+    let mut result = raw::close(fd);
     if let Some(entry) = last {
         dirs::forget(&entry);
         if entry.held() && pool::connected() {
-            pool::run_inside(|client| {
+            let settled = pool::run_inside(|client| {
+                let settled = pool::settle(client, entry.ino);
                 client.release(entry.ino);
-                Ok(0)
+                settled.map(|()| 0)
             });
+            if raw::is_err(settled) {
+                result = settled;
+            }
         }
     }
     result

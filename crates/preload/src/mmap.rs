@@ -353,11 +353,13 @@ pub fn flush(ino: Ino) {
     }
 }
 
-/// The same for every object: before the process forks, runs another program or ends.
+/// The same for every object, and for sizes that were not told yet: before the process forks, runs another program or
+/// ends.
 pub fn flush_all() {
     if any() && !inside() {
         pool::run(|client| SHARED.lock().iter_mut().try_for_each(|shared| shared.flush(client)).map(|()| 0));
     }
+    pool::settle_all();
 }
 
 /// Bytes of `ino` were changed by a call (inside the guard): mappings shall see them.

@@ -222,12 +222,27 @@ pub fn register(ino: Ino) {
     run(|client| client.reopen(ino).map(|_| 0).map_err(|error| error.errno()));
 }
 
+/// Before `ino` is closed: tells the pool how far this process has written, as far as it has not.
+pub fn settle(client: &Client, ino: Ino) -> Result<(), Errno> {
+    client.settle(ino).map_err(|error| report(&error))
+}
+
+/// The same for all files.
+pub fn settle_all() {
+    let known = CLIENT.load(Ordering::Acquire);
+    // SAFETY: leaked when stored; never freed.
+    if !known.is_null() && unsafe { !(*known).is_settled() } && !crate::inside::inside() {
+        run(|client| client.settle_all().map(|()| 0).map_err(|error| report(&error)));
+    }
+}
+
 /// The last descriptor of an open file description of this process is gone.
 pub fn release(ino: Ino) {
     if connected() {
         look(|client| {
+            let settled = settle(client, ino);
             client.release(ino);
-            Ok(0)
+            settled.map(|()| 0)
         });
     }
 }

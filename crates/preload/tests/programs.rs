@@ -33,6 +33,7 @@ impl Pool {
             layout: tidepool_types::Layout::wide(64 << 10, 0).unwrap(),
             weights: Vec::new(),
             hints: Vec::new(),
+            size_cache: false,
             mode: PoolMode::Posix,
             members,
         };

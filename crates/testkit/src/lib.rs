@@ -23,6 +23,7 @@ pub struct Options {
     pub layout: Layout,
     pub weights: Vec<u32>,
     pub hints: Vec<Hint>,
+    pub size_cache: bool,
     pub mode: PoolMode,
     pub backend: Backend,
     /// Listen on TCP only, so that the TCP transport is what is tested.
@@ -43,6 +44,7 @@ impl Default for Options {
             layout: Layout::wide(64 << 10, 0).expect("64 KiB are a chunk"),
             weights: Vec::new(),
             hints: Vec::new(),
+            size_cache: false,
             mode: PoolMode::Posix,
             backend: Backend::Memlog,
             tcp_only: false,
@@ -178,6 +180,7 @@ impl Cluster {
             layout: self.options.layout,
             weights: self.options.weights.clone(),
             hints: self.options.hints.clone(),
+            size_cache: self.options.size_cache,
             mode: self.options.mode,
             members: self.members.clone(),
         }

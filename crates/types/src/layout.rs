@@ -202,6 +202,9 @@ mod tests {
         }
         let layout = Layout::wide(65_536, 0).unwrap();
         assert_eq!((layout.chunk_at(65_535), layout.chunk_at(65_536)), (0, 1));
-        assert_eq!(Layout::wide(1 << 20, 4).unwrap().to_string(), "wide, chunks of 1MiB, over 4 daemons in turn");
+        assert_eq!(
+            Layout::wide(1 << 20, 4).unwrap().to_string(),
+            "wide, chunks of 1MiB, over 4 daemons in turn"
+        );
     }
 }

@@ -5,7 +5,9 @@
 
 use crate::record::{Dentry, DirPart, Hold, Inode};
 use crate::{DecodeError, Field, Reader, field_struct};
-use tidepool_types::{Attr, DaemonIndex, Errno, FileKind, Ino, InstanceId, Layout, SessionId, SetAttr, TxnId};
+use tidepool_types::{
+    Attr, DaemonIndex, Errno, FileKind, Ino, InstanceId, Layout, SessionId, SetAttr, TxnId,
+};
 
 /// Version of the messages; both sides must name the same one.
 pub const PROTOCOL_VERSION: u16 = 2;

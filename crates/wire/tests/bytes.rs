@@ -43,7 +43,14 @@ fn request_bytes_are_pinned() {
     let punch = Request::Punch { ino: Ino::new(1, 2), offset: 3, len: 4 };
     let punch_bytes = b"\x02\0\0\0\0\0\x01\0\x03\0\0\0\0\0\0\0\x04\0\0\0\0\0\0\0";
     assert_eq!((punch.kind(), encode(&punch)), (50, punch_bytes.to_vec()));
-    let object = NewObject { mode: 0o100644, uid: 3, gid: 4, rdev: 0, layout: Some(Layout::LOCAL), target: (*b"").into() };
+    let object = NewObject {
+        mode: 0o100644,
+        uid: 3,
+        gid: 4,
+        rdev: 0,
+        layout: Some(Layout::LOCAL),
+        target: (*b"").into(),
+    };
     let make = Request::MakeObject { object, open: true };
     let make_bytes = b"\xa4\x81\0\0\x03\0\0\0\x04\0\0\0\0\0\0\0\0\0\0\0\x02\x18\0\0\0\0\0\0\x01";
     assert_eq!((make.kind(), encode(&make)), (30, make_bytes.to_vec()));

@@ -138,6 +138,7 @@ fn head(bench: &str, shape: &BenchShape, harness: &Harness<'_>) -> Value {
         "daemons_on_this_node": harness.daemons_here(),
         "door": harness.door(),
         "layout": harness.layout().to_string(),
+        "size_cache": shape.pool.size_cache,
         "backend": format!("{:?}", shape.pool.backend).to_lowercase(),
         "mode": format!("{:?}", shape.pool.mode).to_lowercase(),
         "daemon_threads": shape.pool.daemon_threads,
