@@ -519,7 +519,7 @@ fn f9_compat_mode_has_no_rename_and_no_links() {
 fn copies_within_the_pool_match_byte_vectors() {
     let mut rng = Rng::from_env("copies_within_the_pool_match_byte_vectors");
     for daemons in [1, 3] {
-        let cluster = Cluster::with(Options { daemons, chunk_size: 64 << 10, ..Options::default() });
+        let cluster = Cluster::with(Options { daemons, layout: Layout::wide(64 << 10, 0).unwrap(), ..Options::default() });
         let (client, other) = (cluster.client(), cluster.client());
         let inos = ["a", "b"].map(|name| create(&client, name).ino);
         for ino in inos {
@@ -565,6 +565,8 @@ fn copies_within_the_pool_match_byte_vectors() {
 fn put(model: &mut Vec<u8>, at: usize, data: &[u8]) {
     model.resize(model.len().max(at + data.len()), 0);
     model[at..at + data.len()].copy_from_slice(data);
+}
+
 /// Replies that do not fit a lane come over the socket, in the order of their requests although several workers
 /// of the daemon serve the lane.
 #[test]
