@@ -359,7 +359,9 @@ impl Agent {
         for text in &node.daemons {
             let mut config = Config::parse(text).context(Kind::Start, || "the starter's plan".into())?;
             config.host = host.to_string();
-            config.advertise.clone_from(&address);
+            // Under another name than its address's nobody could reach the loopback for sure.
+            let loopback = config.tcp.filter(|at| at.ip().is_loopback());
+            config.advertise = loopback.map_or_else(|| address.clone(), |at| at.ip().to_string());
             let log = open_log(&self.instance)?;
             let mut child = Command::new(&program)
                 .stdin(Stdio::piped())

@@ -18,7 +18,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use tidepool_client::{Client, PoolFile, PoolMode};
 use tidepool_fsd::{Backend, Config, Ready};
-use tidepool_transport::{Secret, random_bytes};
+use tidepool_transport::{Secret, Transport, random_bytes};
 use tidepool_types::InstanceId;
 use tidepool_wire::message::{Member, Request};
 
@@ -80,6 +80,7 @@ pub struct Kept {
 pub fn start(shape: &PoolShape, name: &str, kept: Option<&Kept>, keep: bool) -> Result<RunningPool> {
     let layout = Layout::choose(shape)?;
     let spread = Spread::choose(shape, layout.daemons(), kept)?;
+    Transport::from_env().context(Kind::Usage, || "environment".into())?;
     let instance = match kept {
         Some(_) => Instance { name: name.into(), dir: crate::instance::base_dir()?.join(name) },
         None => Instance::create(name)?,
@@ -302,7 +303,10 @@ fn make_plan(
     };
     let mut nodes: Vec<NodePlan> = match &layout.place {
         Place::Local(count) => {
-            vec![node(&own_host, (0..*count).map(|i| config(i, &own_host, None)).collect())]
+            // Nobody else needs the port: it is for comparisons on this machine.
+            let loopback: SocketAddr = ([127, 0, 0, 1], 0).into();
+            let tcp = (Transport::from_env() == Ok(Transport::Tcp)).then_some(loopback);
+            vec![node(&own_host, (0..*count).map(|i| config(i, &own_host, tcp)).collect())]
         }
         Place::Ssh(hosts) => {
             let address = |host: &str| host.rsplit('@').next().unwrap_or(host).to_string();

@@ -136,7 +136,7 @@ impl Client {
         };
         let local = LocalNode::detect();
         let slot = |member: &Member| Slot {
-            near: local.shared_memory && !member.unix.is_empty() && member.boot_id == local.boot_id,
+            near: local.shares_memory() && !member.unix.is_empty() && member.boot_id == local.boot_id,
             member: member.clone(),
             idle: Mutex::new(Vec::new()),
             live: AtomicUsize::new(0),

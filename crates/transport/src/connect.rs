@@ -1,6 +1,7 @@
 //! Connecting a client to one daemon, nearest transport first.
 
 use crate::auth::{ClientAuth, Secret};
+use crate::choice::{TRANSPORT_VARIABLE, Transport, UnknownTransport};
 use crate::local::LocalLink;
 use crate::socket::{SocketLink, tune_tcp};
 use crate::{CONNECT_MS_MAX, Link, REPLY_MS_MAX};
@@ -22,24 +23,25 @@ pub struct Identity {
     pub secret: Secret,
 }
 
-/// The node this process runs on, to tell whether a Unix socket can be reached.
+/// The node this process runs on, to tell whether a Unix socket can be reached, and which ways it
+/// takes.
 #[derive(Clone, Debug)]
 pub struct LocalNode {
     pub boot_id: String,
-    /// Whether connections to daemons of this node may go through shared memory.
-    pub shared_memory: bool,
+    /// An error is one at the first connection: not every user of this can report it before.
+    pub transport: Result<Transport, UnknownTransport>,
 }
 
-/// Setting it to `socket` keeps requests to daemons of the same node on their sockets: for
-/// comparisons, and where shared memory must not be used.
-pub const TRANSPORT_VARIABLE: &str = "TIDEPOOL_TRANSPORT";
-
 impl LocalNode {
-    /// Reads the kernel's boot id, which all name spaces of a node share.
+    /// Reads the kernel's boot id, which all name spaces of a node share, and the environment.
     pub fn detect() -> LocalNode {
         let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        let shared_memory = std::env::var_os(TRANSPORT_VARIABLE).is_none_or(|value| value != "socket");
-        LocalNode { boot_id: text.trim().to_string(), shared_memory }
+        LocalNode { boot_id: text.trim().to_string(), transport: Transport::from_env() }
+    }
+
+    /// Whether daemons of this node may be reached through shared memory and their files read.
+    pub fn shares_memory(&self) -> bool {
+        self.transport == Ok(Transport::Auto)
     }
 }
 
@@ -88,13 +90,16 @@ pub fn connect(
     place: impl Fn(OwnedFd) -> OwnedFd,
 ) -> Result<Connected, ConnectError> {
     let fail = |what: &str, source| ConnectError { host: member.host.clone(), what: what.into(), source };
-    let mut link: Box<dyn Link> = match open_unix(member, local) {
+    let transport = local.transport.as_ref().map_err(|e| fail(&e.to_string(), None))?;
+    let unix = if *transport == Transport::Tcp { None } else { open_unix(member, local) };
+    let mut link: Box<dyn Link> = match unix {
         Some(stream) => {
             let stream = UnixStream::from(place(stream.into()));
-            Box::new(LocalLink::new(stream, local.shared_memory))
+            Box::new(LocalLink::new(stream, local.shares_memory()))
         }
         None => {
-            let stream = open_tcp(member).map_err(|e| fail("cannot connect to its daemon", Some(e)))?;
+            let stream = open_tcp(member, *transport);
+            let stream = stream.map_err(|e| fail("cannot connect to its daemon", Some(e)))?;
             Box::new(SocketLink::new(TcpStream::from(place(stream.into()))))
         }
     };
@@ -119,12 +124,15 @@ fn open_unix(member: &Member, local: &LocalNode) -> Option<UnixStream> {
     UnixStream::connect(&member.unix).ok()
 }
 
-fn open_tcp(member: &Member) -> io::Result<TcpStream> {
+fn open_tcp(member: &Member, transport: Transport) -> io::Result<TcpStream> {
     if member.tcp.is_empty() {
-        return Err(io::Error::new(
-            io::ErrorKind::NotConnected,
-            format!("nothing listens at {} (is the daemon running?)", member.unix),
-        ));
+        let why = match transport {
+            Transport::Tcp => format!(
+                "it does not listen on TCP; set {TRANSPORT_VARIABLE}=tcp also where the pool is started"
+            ),
+            _ => format!("nothing listens at {} (is the daemon running?)", member.unix),
+        };
+        return Err(io::Error::new(io::ErrorKind::NotConnected, why));
     }
     let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "the name has no address");
     for address in member.tcp.to_socket_addrs()? {

@@ -6,11 +6,13 @@
 #![forbid(unsafe_code)]
 
 mod auth;
+mod choice;
 mod connect;
 mod local;
 mod socket;
 
 pub use auth::{ClientAuth, Secret, ServerAuth, random_bytes};
+pub use choice::{TRANSPORT_VARIABLE, Transport, UnknownTransport};
 pub use connect::{ConnectError, Connected, Identity, LocalNode, connect};
 pub use local::LocalLink;
 pub use socket::{Received, SocketLink, tune_tcp};
