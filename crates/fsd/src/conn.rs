@@ -101,6 +101,8 @@ pub struct Conn {
     /// Received bytes are `input[..filled]`; the rest is room.
     input: Vec<u8>,
     filled: usize,
+    /// The last read took all that was there: asking again between two frames would be in vain.
+    drained: bool,
     output: Vec<u8>,
     sent: usize,
     /// Descriptors that go with the first byte of `output`.
@@ -117,6 +119,7 @@ impl Conn {
             since: Instant::now(),
             input: Vec::new(),
             filled: 0,
+            drained: false,
             output: Vec::new(),
             sent: 0,
             passing: Vec::new(),
@@ -205,6 +208,10 @@ impl Conn {
     /// Reads once, with room for the rest of the frame under way. Memory grows with what
     /// has arrived, not with what a header promises.
     fn fill(&mut self) -> io::Result<Filled> {
+        // In the middle of a frame the rest is on its way, and asking again costs less than waiting.
+        if std::mem::take(&mut self.drained) && self.filled == 0 {
+            return Ok(Filled::Dry);
+        }
         let frame = self.first_header()?.map_or(0, |h| HEADER_LEN + h.body_len());
         let room = frame.saturating_sub(self.filled).clamp(READ_STEP, GROW_STEP);
         if self.input.len() < self.filled + room {
@@ -214,6 +221,7 @@ impl Conn {
             Ok(0) => Ok(Filled::End),
             Ok(count) => {
                 self.filled += count;
+                self.drained = self.filled < self.input.len();
                 Ok(Filled::Some)
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Filled::Dry),

@@ -2,7 +2,7 @@
 
 use crate::{DEAD_PEER_MS_MAX, Link};
 use rustix::net::{RecvFlags, recv};
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -69,8 +69,7 @@ impl<S: Stream> Link for SocketLink<S> {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "more data than was asked for"));
         };
         self.meta.resize(header.meta_len as usize, 0);
-        self.stream.read_exact(&mut self.meta)?;
-        self.stream.read_exact(target)?;
+        read_all_vectored(&mut self.stream, [&mut self.meta, target])?;
         Ok(Received { header, meta: &self.meta })
     }
 
@@ -98,6 +97,22 @@ fn write_all_vectored<const N: usize>(stream: &mut impl Write, parts: [&[u8]; N]
         match stream.write_vectored(rest) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(sent) => IoSlice::advance_slices(&mut rest, sent),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Fills all parts, in as few system calls as the kernel allows: bulk data go straight to their place.
+fn read_all_vectored<const N: usize>(stream: &mut impl Read, parts: [&mut [u8]; N]) -> io::Result<()> {
+    let mut slices = parts.map(IoSliceMut::new);
+    let mut rest = &mut slices[..];
+    IoSliceMut::advance_slices(&mut rest, 0);
+    while !rest.is_empty() {
+        match stream.read_vectored(rest) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(got) => IoSliceMut::advance_slices(&mut rest, got),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
