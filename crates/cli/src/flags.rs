@@ -626,6 +626,9 @@ pub enum BenchCommand {
     /// What daemons take at rest, and their memory per file
     #[command(after_help = "Example:\n  tidepool bench footprint --files 100000 --seconds 5")]
     Footprint(BenchFootprintArgs),
+    /// Write and read files over TCP on the loopback, in turn with iperf3
+    #[command(after_help = "Example:\n  tidepool bench tcp --sizes 1MiB --file-size 256MiB")]
+    Tcp(BenchTcpArgs),
     /// One process of a benchmark; not for people
     #[command(hide = true)]
     Worker(BenchWorkerArgs),
@@ -724,6 +727,18 @@ pub struct BenchFootprintArgs {
     pub raw: Option<PathBuf>,
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Args)]
+pub struct BenchTcpArgs {
+    #[command(flatten)]
+    pub shape: BenchShape,
+    /// Transfer sizes, separated by commas
+    #[arg(long, value_delimiter = ',', default_value = "1MiB", value_parser = size)]
+    pub sizes: Vec<u64>,
+    /// Bytes each process writes and reads per measurement
+    #[arg(long, default_value = "256MiB", value_parser = size)]
+    pub file_size: u64,
 }
 
 #[derive(Args)]

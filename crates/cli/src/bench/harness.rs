@@ -227,7 +227,7 @@ fn pids_here(running: &RunningPool) -> Result<Vec<u32>> {
 }
 
 fn is_timed(phase: Phase) -> bool {
-    matches!(phase, Phase::Create | Phase::Stat | Phase::Remove | Phase::Write | Phase::Read)
+    matches!(phase, Phase::Create | Phase::Stat | Phase::Remove | Phase::Write | Phase::Rewrite | Phase::Read)
 }
 
 fn combine(phase: Phase, answers: &[Answer], mount_cpu: f64, daemon_cpu: f64) -> Measured {

@@ -24,13 +24,17 @@ pub fn bench(args: &BenchIoArgs) -> Result<ExitCode> {
     run("io", &args.shape, &cases, &PHASES)
 }
 
-fn case(file_size: u64, layout: LayoutFlag, order: OrderFlag, transfer: u64) -> Result<Case> {
+/// Whole transfers of `transfer` bytes, at least one, in a file of `file_size` bytes.
+pub fn work(file_size: u64, layout: Layout, order: Order, transfer: u64) -> Result<Work> {
     if transfer == 0 || transfer > TRANSFER_MAX || !transfer.is_multiple_of(STAMP_STEP as u64) {
         let text = format!("--sizes {transfer}: a transfer is a multiple of 4KiB, at most 1GiB");
         return Err(Failure::new(Kind::Usage, text));
     }
-    // Whole transfers only, and at least one.
     let bytes = (file_size / transfer).max(1) * transfer;
+    Ok(Work::Io { transfer, bytes, layout, order, seed: transfer })
+}
+
+fn case(file_size: u64, layout: LayoutFlag, order: OrderFlag, transfer: u64) -> Result<Case> {
     let (layout, where_) = match layout {
         LayoutFlag::Files => (Layout::PerProcess, "file per process"),
         LayoutFlag::Shared => (Layout::Shared, "shared file"),
@@ -40,7 +44,7 @@ fn case(file_size: u64, layout: LayoutFlag, order: OrderFlag, transfer: u64) -> 
         OrderFlag::Random => (Order::Random, "random"),
     };
     let name = format!("{where_}, {how}, {}", format_size(transfer));
-    Ok(Case { name, work: Work::Io { transfer, bytes, layout, order, seed: transfer } })
+    Ok(Case { name, work: work(file_size, layout, order, transfer)? })
 }
 
 #[cfg(test)]

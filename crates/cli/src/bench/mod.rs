@@ -9,6 +9,7 @@ mod io;
 mod md;
 mod report;
 mod start;
+mod tcp;
 mod worker;
 
 use crate::exit::Result;
@@ -26,6 +27,7 @@ pub fn dispatch(command: &BenchCommand) -> Result<ExitCode> {
         BenchCommand::Io(args) => io::bench(args),
         BenchCommand::Start(args) => start::bench(args),
         BenchCommand::Footprint(args) => footprint::bench(args),
+        BenchCommand::Tcp(args) => tcp::bench(args),
         BenchCommand::Worker(args) => worker::run(args),
     }
 }

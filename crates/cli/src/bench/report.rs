@@ -126,7 +126,7 @@ pub fn write_raw(dir: &Path, bench: &str, report: &Value) -> Result<PathBuf> {
 }
 
 /// All that somebody needs to know to repeat the run.
-fn head(bench: &str, shape: &BenchShape, harness: &Harness<'_>) -> Value {
+pub fn head(bench: &str, shape: &BenchShape, harness: &Harness<'_>) -> Value {
     let mut head = identity(bench);
     head["procs"] = json!(shape.procs);
     head["repeats"] = json!(shape.repeats);
@@ -212,7 +212,7 @@ fn rows(samples: &[Sample]) -> Vec<Row> {
 fn measures_of(measured: &Measured) -> Vec<Measure> {
     match measured.phase {
         Phase::Write => vec![Measure::Bytes(Phase::Write), Measure::Synced],
-        Phase::Read => vec![Measure::Bytes(Phase::Read)],
+        phase @ (Phase::Rewrite | Phase::Read) => vec![Measure::Bytes(phase)],
         phase => vec![Measure::Operations(phase)],
     }
 }

@@ -66,6 +66,8 @@ pub enum Phase {
     Stat,
     Remove,
     Write,
+    /// Of this process's data once more: the file has all its blocks.
+    Rewrite,
     /// Of the data that the next process wrote.
     Read,
     /// Compares all of the next process's data; not timed.
@@ -77,12 +79,13 @@ pub enum Phase {
 }
 
 impl Phase {
-    pub const ALL: [Phase; 9] = [
+    pub const ALL: [Phase; 10] = [
         Phase::Prepare,
         Phase::Create,
         Phase::Stat,
         Phase::Remove,
         Phase::Write,
+        Phase::Rewrite,
         Phase::Read,
         Phase::Verify,
         Phase::Clear,
@@ -96,6 +99,7 @@ impl Phase {
             Phase::Stat => "stat",
             Phase::Remove => "remove",
             Phase::Write => "write",
+            Phase::Rewrite => "rewrite",
             Phase::Read => "read",
             Phase::Verify => "verify",
             Phase::Clear => "clear",
@@ -230,7 +234,7 @@ impl Worker {
             Phase::Create => self.each_file(own, create),
             Phase::Stat => self.each_file(next, stat),
             Phase::Remove => self.each_file(own, |path| fs::remove_file(path).at("removing", path)),
-            Phase::Write => self.write(),
+            Phase::Write | Phase::Rewrite => self.write(),
             Phase::Read => self.read(next),
             Phase::Verify => self.verify(next),
             Phase::Clear => self.clear(),
