@@ -10,7 +10,7 @@ const FLOORS: &[&[&str]] = &[
     &["fuse", "preload", "stage", "fsd"],
     &["client", "store"],
     &["transport", "fs-state"],
-    &["blocks", "env", "placement", "shm", "wire"],
+    &["blocks", "env", "fabric", "placement", "shm", "wire"],
     &["types"],
 ];
 
