@@ -4,7 +4,7 @@
 CARGO ?= cargo
 PREFIX ?= /usr/local
 
-.PHONY: help build release test test-all demo lint bench install clean
+.PHONY: help build release test test-fabric test-all demo lint bench install clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -29,6 +29,16 @@ test: ## Set up and run all but the slow tests
 	$(MAKE) lint
 	$(CARGO) build --workspace --locked
 	$(CARGO) test --workspace --locked --no-fail-fast
+	$(MAKE) test-fabric
+
+# Another build of the same programs: what runs after this has libfabric until the next build of the workspace.
+FABRIC = -p tidepool-fabric -p tidepool-transport -p tidepool-fsd -p tidepool-cli -p tidepool-testkit --features libfabric --locked
+test-fabric: ## Build with libfabric and test what goes over it
+	if [ -e /usr/include/rdma/fabric.h ]; then \
+	  $(CARGO) clippy $(FABRIC) --all-targets -- -D warnings && $(CARGO) build $(FABRIC) && \
+	  $(CARGO) test -p tidepool-fabric -p tidepool-testkit -p tidepool-cli --features libfabric --locked --no-fail-fast \
+	    --lib --test fabric --test files; \
+	else echo "SKIPPED: tests of libfabric, because libfabric-dev is not installed"; fi
 
 test-all: test ## The slow suites as well
 	TIDEPOOL_KILLS=200 TIDEPOOL_FUZZ_SECONDS=600 TIDEPOOL_STOPS=50 TIDEPOOL_TORTURE=full TIDEPOOL_FSX_OPS=1000000 TIDEPOOL_HISTORIES=1000 \

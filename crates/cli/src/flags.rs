@@ -277,6 +277,9 @@ pub struct PoolShape {
     /// Threads of each daemon [default: cores + 2]
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub daemon_threads: usize,
+    /// Provider of libfabric (see 'fi_info -l') for messages between nodes, in builds with libfabric
+    #[arg(long, value_name = "PROVIDER")]
+    pub fabric: Option<String>,
     /// How programs see the pool
     #[arg(long, value_enum, default_value = "auto")]
     pub client: Door,

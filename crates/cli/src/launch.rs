@@ -151,6 +151,7 @@ impl Starting {
                 ModeFlag::Compat => PoolMode::Compat,
             },
             members: ready.into_iter().map(member).collect(),
+            fabric: shape.fabric.clone().unwrap_or_default(),
         };
         let computes = |r: &&Report| layout.compute.contains(&r.node);
         let compute = nodes.iter().filter(computes).map(|r| r.host.clone()).collect();
@@ -290,6 +291,7 @@ fn make_plan(
         lifeline: false,
         quota_bytes: shape.quota.div_ceil(layout.daemons() as u64),
         quota_objects: shape.quota_objects.div_ceil(layout.daemons() as u64),
+        fabric: shape.fabric.clone().unwrap_or_default(),
     };
     let any: SocketAddr = ([0, 0, 0, 0], 0).into();
     let node = |host: &str, configs: Vec<Config>| NodePlan {
@@ -305,7 +307,8 @@ fn make_plan(
         Place::Local(count) => {
             // Nobody else needs the port: it is for comparisons on this machine.
             let loopback: SocketAddr = ([127, 0, 0, 1], 0).into();
-            let tcp = (Transport::from_env() == Ok(Transport::Tcp)).then_some(loopback);
+            let wanted = shape.fabric.is_some() || Transport::from_env() == Ok(Transport::Tcp);
+            let tcp = wanted.then_some(loopback);
             vec![node(&own_host, (0..*count).map(|i| config(i, &own_host, tcp)).collect())]
         }
         Place::Ssh(hosts) => {

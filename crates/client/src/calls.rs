@@ -134,7 +134,10 @@ impl Client {
             session: SessionId(random_bytes()),
             secret: pool.secret.clone(),
         };
-        let local = LocalNode::detect();
+        let fabric = Some(pool.fabric.clone()).filter(|provider| !provider.is_empty());
+        let local = LocalNode { fabric, ..LocalNode::detect() };
+        // Where descriptors are in somebody's way, those of a fabric, which cannot be moved, are as well.
+        let local = if FD_PLACER.get().is_some() { local.without_fabric() } else { local };
         let slot = |member: &Member| Slot {
             near: local.shares_memory() && !member.unix.is_empty() && member.boot_id == local.boot_id,
             member: member.clone(),

@@ -53,6 +53,8 @@ pub struct PoolFile {
     pub size_cache: bool,
     pub mode: PoolMode,
     pub members: Vec<Member>,
+    /// Provider of libfabric that the daemons offer; none when empty.
+    pub fabric: String,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -71,6 +73,8 @@ struct Raw {
     size_cache: bool,
     mode: PoolMode,
     members: Vec<RawMember>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    fabric: String,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -187,6 +191,7 @@ impl PoolFile {
             size_cache: raw.size_cache,
             mode: raw.mode,
             members: members.collect(),
+            fabric: raw.fabric,
         })
     }
 
@@ -209,6 +214,7 @@ impl PoolFile {
             size_cache: self.size_cache,
             mode: self.mode,
             members: members.collect(),
+            fabric: self.fabric.clone(),
         };
         serde_json::to_string_pretty(&raw).expect("strings and numbers always serialize")
     }
@@ -245,6 +251,7 @@ mod tests {
                 tcp: String::new(),
                 unix: "/s".into(),
             }],
+            fabric: String::new(),
         }
     }
 
@@ -258,6 +265,9 @@ mod tests {
         assert!(again.size_cache);
         assert_eq!(again.members, sample().members);
         assert_eq!((again.instance, again.secret), (sample().instance, sample().secret));
+        assert!(!sample().to_json().contains("fabric"), "releases without it read the file");
+        let with = PoolFile { fabric: "net".into(), ..sample() };
+        assert_eq!(PoolFile::parse(with.to_json().as_bytes()).unwrap().fabric, "net");
     }
 
     #[test]

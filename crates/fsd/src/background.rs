@@ -75,7 +75,7 @@ impl Peers {
         let secret = service.secret().clone();
         Peers {
             identity: Identity { instance: service.instance(), session, secret },
-            local: LocalNode::detect(),
+            local: LocalNode::detect().without_fabric(),
             links: HashMap::new(),
             pause: HashMap::new(),
         }

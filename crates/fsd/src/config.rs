@@ -48,6 +48,8 @@ pub struct Config {
     /// Most bytes of data stored here, and most objects at home here; 0 for no limit.
     pub quota_bytes: u64,
     pub quota_objects: u64,
+    /// Provider of libfabric to offer clients of other nodes; none when empty.
+    pub fabric: String,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -78,6 +80,8 @@ struct Raw {
     quota_bytes: u64,
     #[serde(default)]
     quota_objects: u64,
+    #[serde(default)]
+    fabric: String,
 }
 
 /// What is wrong with a configuration.
@@ -106,6 +110,9 @@ impl Config {
         if raw.unix.is_none() && tcp.is_none() {
             return Err(fail("needs unix, tcp or both to listen on"));
         }
+        if !raw.fabric.is_empty() && tcp.is_none() {
+            return Err(fail("fabric needs tcp, over which clients prove themselves"));
+        }
         if raw.workers > WORKERS_MAX {
             return Err(ConfigError(format!("workers {} is more than {WORKERS_MAX}", raw.workers)));
         }
@@ -131,6 +138,7 @@ impl Config {
             lifeline: raw.lifeline,
             quota_bytes: raw.quota_bytes,
             quota_objects: raw.quota_objects,
+            fabric: raw.fabric,
         })
     }
 
@@ -152,6 +160,7 @@ impl Config {
             lifeline: self.lifeline,
             quota_bytes: self.quota_bytes,
             quota_objects: self.quota_objects,
+            fabric: self.fabric.clone(),
         };
         serde_json::to_string(&raw).expect("strings and numbers always serialize")
     }
@@ -208,6 +217,7 @@ mod tests {
             ("\"unix\":\"/s\"", "\"tcp\":\"here\"", "address:port"),
             (",\"unix\":\"/s\"", "", "listen"),
             ("\"host\"", "\"workers\":9999,\"host\"", "9999"),
+            ("\"host\"", "\"fabric\":\"net\",\"host\"", "fabric needs tcp"),
         ] {
             let error = Config::parse(&good().replace(from, to)).unwrap_err().to_string();
             assert!(error.contains(word), "{error}");

@@ -21,7 +21,7 @@ use tidepool_store::StoreError;
 use tidepool_transport::ServerAuth;
 use tidepool_types::{Errno, Ino, SessionId};
 use tidepool_wire::frame::{BULK_MAX, HEADER_LEN, Header, META_MAX};
-use tidepool_wire::message::{Handshake, PROTOCOL_VERSION, Reply, Request, brings_descriptors};
+use tidepool_wire::message::{Handshake, PROTOCOL_VERSION, Reply, Request, brings_descriptors, opens_fabric};
 
 /// Bytes asked of the kernel when no large frame is under way.
 const READ_STEP: usize = 4096;
@@ -96,6 +96,8 @@ pub struct Conn {
     token: u64,
     /// Number of its lane, once it has one.
     lane: Option<usize>,
+    /// What its messages over the fabric start with, once it sends any.
+    fabric: Option<[u8; 32]>,
     phase: Phase,
     since: Instant,
     /// Received bytes are `input[..filled]`; the rest is room.
@@ -115,6 +117,7 @@ impl Conn {
             socket,
             token,
             lane: None,
+            fabric: None,
             phase: Phase::Hello,
             since: Instant::now(),
             input: Vec::new(),
@@ -138,6 +141,11 @@ impl Conn {
     /// Number of its lane, if it has one.
     pub fn lane(&self) -> Option<usize> {
         self.lane
+    }
+
+    /// By what it is known at the fabric, if it is.
+    pub fn fabric(&self) -> Option<[u8; 32]> {
+        self.fabric
     }
 
     /// Queues a reply that did not fit the connection's lane; false when the client asks for more of them without taking
@@ -291,6 +299,26 @@ impl Conn {
         service.put_plain(header, &reply, &mut self.output);
     }
 
+    /// Lets the client send messages over the fabric; to be called when the daemon offers one.
+    fn open_fabric(&mut self, service: &Service, header: &Header, session: SessionId, request: Request) {
+        let admitted = match (request, service.fabric(), self.fabric) {
+            (Request::OpenFabric { name, replies }, Some(fabric), None) => {
+                fabric.admit(self.token, session, &name, replies)
+            }
+            _ => Err(io::Error::other(
+                "this connection has one, or the daemon none; start the pool with --fabric",
+            )),
+        };
+        let reply = match admitted {
+            Ok((token, reply)) => {
+                self.fabric = Some(token);
+                reply
+            }
+            Err(error) => Reply::Failed { errno: Errno::EOPNOTSUPP, detail: format!("no fabric: {error}") },
+        };
+        service.put_plain(header, &reply, &mut self.output);
+    }
+
     fn open_direct(&mut self, service: &Service, header: &Header, ino: Ino) {
         let reply = match service.chunks().open_read_only(ino) {
             Ok(Some(fds)) => {
@@ -331,6 +359,11 @@ impl Conn {
                     Ok(Request::Borrow { ino }) => return self.borrow(service, header, session, ino),
                     _ => {}
                 }
+            }
+            if opens_fabric(header.kind)
+                && let Ok(request) = Request::decode(header.kind, meta)
+            {
+                return self.open_fabric(service, header, session, request);
             }
             service.serve(session, header, meta, bulk, &mut self.output);
             return;

@@ -17,6 +17,8 @@ pub struct Counters {
     pub objects_dropped: AtomicU64,
     /// Borrowers that files were lent to.
     pub loans: AtomicU64,
+    /// Of the requests, those that came over the fabric.
+    pub fabric_requests: AtomicU64,
 }
 
 impl Counters {
@@ -36,6 +38,7 @@ impl Counters {
             ("refused", &self.refused),
             ("objects_dropped", &self.objects_dropped),
             ("loans", &self.loans),
+            ("fabric_requests", &self.fabric_requests),
         ];
         all.map(|(name, counter)| (name.to_string(), counter.load(Ordering::Relaxed))).to_vec()
     }

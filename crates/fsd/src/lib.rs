@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! epoll ──▶ worker threads ──▶ conn.rs (frames, handshake) ─┬▶ serve.rs ──▶ fs-state + metadata store
+//! fabric ─▶ worker threads ──▶ fabric.rs (libfabric) ───────┤
 //! bell ───▶ worker threads ──▶ lanes.rs (shared memory) ────┘      └──────▶ chunk store
 //! background.rs: drops chunks of removed objects here and on peers, time-outs, compaction
 //! ```
@@ -13,6 +14,11 @@ mod config;
 mod conn;
 mod copying;
 mod counters;
+#[cfg(feature = "libfabric")]
+mod fabric;
+#[cfg(not(feature = "libfabric"))]
+#[path = "no_fabric.rs"]
+mod fabric;
 mod lanes;
 mod loans;
 mod quota;

@@ -3,13 +3,14 @@
 use crate::config::Config;
 use crate::copying::{Copied, PeerLinks};
 use crate::counters::Counters;
+use crate::fabric::Fabric;
 use crate::loans::Loans;
 use crate::quota::Quota;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use tidepool_env::{Clock, RealDisk};
 use tidepool_fs_state::{Context, MetaStore, State};
 use tidepool_shm::{Board, Listed, part_key};
@@ -52,6 +53,8 @@ pub struct Service {
     board: Arc<Board>,
     /// For clients, to look at it only.
     board_fd: OwnedFd,
+    /// Set before anything is served, when there is one.
+    fabric: OnceLock<Fabric>,
     sessions: Mutex<HashMap<SessionId, usize>>,
     members: Mutex<Vec<Member>>,
     trouble: Mutex<String>,
@@ -93,6 +96,7 @@ impl Service {
             peer_links: PeerLinks::new(config.workers),
             board,
             board_fd,
+            fabric: OnceLock::new(),
             sessions: Mutex::default(),
             members: Mutex::default(),
             trouble: Mutex::default(),
@@ -110,6 +114,15 @@ impl Service {
 
     pub fn index(&self) -> DaemonIndex {
         self.index
+    }
+
+    pub fn fabric(&self) -> Option<&Fabric> {
+        self.fabric.get()
+    }
+
+    /// To be called once, before requests are served.
+    pub fn set_fabric(&self, fabric: Fabric) {
+        let _ = self.fabric.set(fabric);
     }
 
     pub fn secret(&self) -> &Secret {
@@ -365,6 +378,16 @@ impl Service {
             R::OpenLane {} | R::OpenDirect { .. } | R::Borrow { .. } => {
                 let detail = "descriptors are passed over Unix sockets only".to_string();
                 Reply::Failed { errno: Errno::EOPNOTSUPP, detail }
+            }
+            R::OpenFabric { .. } => {
+                let detail = "a fabric is opened over a socket".to_string();
+                Reply::Failed { errno: Errno::EOPNOTSUPP, detail }
+            }
+            R::Ring {} => {
+                if let Some(fabric) = self.fabric() {
+                    fabric.ring();
+                }
+                Reply::Done {}
             }
             R::Shutdown { wipe } => {
                 self.stop(Stop { wipe: *wipe });

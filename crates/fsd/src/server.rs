@@ -3,6 +3,7 @@
 use crate::config::{Backend, Config, Ready};
 use crate::conn::{Conn, Next, Socket};
 use crate::counters::Counters;
+use crate::fabric::Fabric;
 use crate::lanes::{After, Lanes};
 use crate::serve::{Service, Stop};
 use crate::storedir::{StoreDir, StoreDirError, Wanted};
@@ -26,12 +27,15 @@ use tidepool_fs_state::{MetaStore, State, StateConfig, Watched};
 use tidepool_shm::{Board, Listed, part_key};
 use tidepool_store::{ChunkStore, LmdbOptions, LmdbStore, MemLogStore};
 use tidepool_transport::{LocalNode, random_bytes, tune_tcp};
+use tidepool_wire::frame::Header;
+use tidepool_wire::message::Reply;
 use tidepool_wire::record::Mutation;
 
 /// Event tokens of the listeners and of the wake-up pipe; connections count from above.
 const TOKEN_UNIX: u64 = 0;
 const TOKEN_TCP: u64 = 1;
 const TOKEN_WAKE: u64 = 2;
+const TOKEN_FABRIC: u64 = 3;
 const TOKEN_FIRST: u64 = 16;
 
 /// Why a daemon did not start.
@@ -40,6 +44,7 @@ pub enum StartError {
     StoreDir(StoreDirError),
     Store(String),
     Listen { at: String, source: io::Error },
+    Fabric(String),
     System { what: &'static str, source: io::Error },
 }
 
@@ -49,6 +54,7 @@ impl fmt::Display for StartError {
             StartError::StoreDir(error) => error.fmt(f),
             StartError::Store(why) => write!(f, "cannot open the stores: {why}"),
             StartError::Listen { at, source } => write!(f, "cannot listen at {at}: {source}"),
+            StartError::Fabric(why) => write!(f, "cannot offer a fabric: {why}"),
             StartError::System { what, source } => write!(f, "{what}: {source}"),
         }
     }
@@ -95,6 +101,10 @@ impl Daemon {
             Wanted { instance: config.instance, index: config.index, keep: config.keep, wipe: config.wipe };
         let dir = StoreDir::claim(&config.dir, &wanted)?;
         let service = Arc::new(open_service(config, dir.path())?);
+        if !config.fabric.is_empty() {
+            let fabric = Fabric::open(&config.fabric, config.tcp, &config.advertise);
+            service.set_fabric(fabric.map_err(StartError::Fabric)?);
+        }
         let (hub, wake) = Hub::open(config, Arc::clone(&service))?;
         let ready = hub.ready(config)?;
         let hub = Arc::new(hub);
@@ -191,6 +201,11 @@ impl Hub {
             add(tcp, TOKEN_TCP)?;
         }
         add(&hub.wake, TOKEN_WAKE)?;
+        if let Some(fd) = hub.service.fabric().and_then(Fabric::wait_fd) {
+            let flags = EventFlags::IN | EventFlags::ONESHOT;
+            epoll::add(&hub.epoll, fd, EventData::new_u64(TOKEN_FABRIC), flags)
+                .map_err(system("cannot watch the fabric"))?;
+        }
         Ok((hub, keep))
     }
 
@@ -220,23 +235,57 @@ impl Hub {
     fn work(&self) {
         let mut events = [epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; 1];
         loop {
-            let count = match epoll::wait(&self.epoll, &mut events, Some(&timeout())) {
+            let tick = self.service.fabric().is_some_and(Fabric::needs_tick);
+            let count = match epoll::wait(&self.epoll, &mut events, Some(&timeout(tick))) {
                 Ok(count) => count,
                 Err(rustix::io::Errno::INTR) => continue,
                 // Without its epoll a worker can do nothing; the daemon must not linger half dead.
                 Err(_) => return self.service.stop(Stop { wipe: false }),
             };
             if count == 0 {
-                self.close_unproven();
+                if tick {
+                    self.serve_fabric();
+                } else {
+                    self.close_unproven();
+                }
                 continue;
             }
             match events[0].data.u64() {
                 TOKEN_WAKE => return,
                 TOKEN_UNIX => self.accept_unix(),
                 TOKEN_TCP => self.accept_tcp(),
+                TOKEN_FABRIC => self.serve_fabric(),
                 token => self.serve(token),
             }
         }
+    }
+
+    /// Takes what has come over the fabric and serves it.
+    fn serve_fabric(&self) {
+        let Some(fabric) = self.service.fabric() else { return };
+        let rearm = || {
+            let flags = EventFlags::IN | EventFlags::ONESHOT;
+            if let Some(fd) = fabric.wait_fd() {
+                // It was added when the daemon started, and stays until it ends.
+                let _ = epoll::modify(&self.epoll, fd, EventData::new_u64(TOKEN_FABRIC), flags);
+            }
+        };
+        fabric.turn(&self.service, rearm, |token, ring| {
+            if !ring {
+                return self.close(token);
+            }
+            let mut frame = Vec::new();
+            self.service.put_plain(&Header::default(), &Reply::Done {}, &mut frame);
+            self.deliver(token, &frame);
+        });
+    }
+
+    /// Puts a frame that no request on it asked for into a connection.
+    fn deliver(&self, token: u64, frame: &[u8]) {
+        let conn = self.conns.read().unwrap_or_else(PoisonError::into_inner).get(&token).cloned();
+        let Some(conn) = conn else { return };
+        let queued = conn.lock().unwrap_or_else(PoisonError::into_inner).deliver(frame);
+        if queued { self.serve(token) } else { self.close(token) }
     }
 
     /// One worker thread for lanes.
@@ -307,9 +356,13 @@ impl Hub {
             Next::Again => EventFlags::IN | EventFlags::OUT,
         };
         let flags = flags | EventFlags::ONESHOT;
-        if epoll::modify(&self.epoll, conn.socket(), EventData::new_u64(token), flags).is_err() {
-            drop(conn);
+        let lost = epoll::modify(&self.epoll, conn.socket(), EventData::new_u64(token), flags).is_err();
+        drop(conn);
+        if lost {
             self.close(token);
+        }
+        if self.service.fabric().is_some_and(Fabric::take_ring) {
+            self.serve_fabric();
         }
     }
 
@@ -320,6 +373,9 @@ impl Hub {
         let _ = epoll::delete(&self.epoll, conn.socket());
         if let Some(lane) = conn.lane() {
             self.lanes.close(lane);
+        }
+        if let (Some(token), Some(fabric)) = (conn.fabric(), self.service.fabric()) {
+            fabric.dismiss(token);
         }
         if let Some(session) = conn.session() {
             self.service.session_leaves(session);
@@ -347,9 +403,13 @@ impl Hub {
     }
 }
 
-/// How long a worker waits before it looks for late handshakes.
-fn timeout() -> rustix::event::Timespec {
-    rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 }
+/// How long a worker waits before it looks for late handshakes, or, with `tick`, at the fabric.
+fn timeout(tick: bool) -> rustix::event::Timespec {
+    if tick {
+        rustix::event::Timespec { tv_sec: 0, tv_nsec: 1_000_000 }
+    } else {
+        rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 }
+    }
 }
 
 fn listen_unix(path: &Path) -> Result<UnixListener, StartError> {

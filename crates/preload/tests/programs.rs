@@ -36,6 +36,7 @@ impl Pool {
             size_cache: false,
             mode: PoolMode::Posix,
             members,
+            fabric: String::new(),
         };
         file.write(&pool.root.join("pool.json")).unwrap();
         pool

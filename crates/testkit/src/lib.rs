@@ -35,6 +35,8 @@ pub struct Options {
     /// Limits of each daemon; 0 for none.
     pub quota_bytes: u64,
     pub quota_objects: u64,
+    /// Provider of libfabric; for pools with `tcp_only`.
+    pub fabric: String,
 }
 
 impl Default for Options {
@@ -52,6 +54,7 @@ impl Default for Options {
             stores: None,
             quota_bytes: 0,
             quota_objects: 0,
+            fabric: String::new(),
         }
     }
 }
@@ -129,6 +132,7 @@ impl Cluster {
             lifeline: false,
             quota_bytes: self.options.quota_bytes,
             quota_objects: self.options.quota_objects,
+            fabric: self.options.fabric.clone(),
         }
     }
 
@@ -183,6 +187,7 @@ impl Cluster {
             size_cache: self.options.size_cache,
             mode: self.options.mode,
             members: self.members.clone(),
+            fabric: self.options.fabric.clone(),
         }
     }
 

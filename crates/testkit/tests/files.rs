@@ -37,12 +37,17 @@ fn names(client: &Client, path: &str) -> Vec<String> {
 
 /// Runs a test on pools that differ in everything a client should not notice.
 fn on_all_pools(test: impl Fn(&Cluster)) {
-    for (name, options) in [
+    let mut pools = vec![
         ("one daemon", Options { daemons: 1, ..Options::default() }),
         ("three daemons", Options::default()),
         ("TCP", Options { tcp_only: true, ..Options::default() }),
         ("LMDB", Options { backend: Backend::Lmdb, daemons: 2, ..Options::default() }),
-    ] {
+    ];
+    if cfg!(feature = "libfabric") {
+        pools
+            .push(("fabric", Options { tcp_only: true, fabric: "tcp;ofi_rxm".into(), ..Options::default() }));
+    }
+    for (name, options) in pools {
         println!("pool: {name}");
         test(&Cluster::with(options));
     }

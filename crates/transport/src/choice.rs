@@ -9,17 +9,23 @@ pub const TRANSPORT_VARIABLE: &str = "TIDEPOOL_TRANSPORT";
 /// What [`TRANSPORT_VARIABLE`] may hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Transport {
-    /// Shared memory on one node, TCP between nodes.
+    /// Shared memory on one node; between nodes the pool's fabric if it has one, else TCP.
     #[default]
     Auto,
     /// The Unix socket on one node, TCP between nodes.
     Socket,
     /// TCP everywhere. A pool started with it has daemons on this machine listen at its loopback.
     Tcp,
+    /// The pool's fabric everywhere, also to daemons of the same node.
+    Fabric,
 }
 
-const NAMES: [(&str, Transport); 3] =
-    [("auto", Transport::Auto), ("socket", Transport::Socket), ("tcp", Transport::Tcp)];
+const NAMES: [(&str, Transport); 4] = [
+    ("auto", Transport::Auto),
+    ("socket", Transport::Socket),
+    ("tcp", Transport::Tcp),
+    ("fabric", Transport::Fabric),
+];
 
 /// A value of [`TRANSPORT_VARIABLE`] that is none.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,6 +49,11 @@ impl Transport {
     pub fn from_env() -> Result<Transport, UnknownTransport> {
         let value = std::env::var_os(TRANSPORT_VARIABLE).unwrap_or_default();
         Transport::parse(&value.to_string_lossy())
+    }
+
+    /// True for the Unix socket and shared memory.
+    pub fn is_near(self) -> bool {
+        matches!(self, Transport::Auto | Transport::Socket)
     }
 
     fn parse(text: &str) -> Result<Transport, UnknownTransport> {
@@ -85,6 +96,6 @@ mod tests {
             assert!(text.contains(meant) && text.contains(wrong), "{text}");
         }
         let text = Transport::parse("pigeon").unwrap_err().to_string();
-        assert!(text.contains("auto, socket, tcp") && !text.contains("mean"), "{text}");
+        assert!(text.contains("auto, socket, tcp, fabric") && !text.contains("mean"), "{text}");
     }
 }

@@ -2,9 +2,10 @@
 
 use crate::auth::{ClientAuth, Secret};
 use crate::choice::{TRANSPORT_VARIABLE, Transport, UnknownTransport};
+use crate::fabric::{self, Endpoints};
 use crate::local::LocalLink;
 use crate::socket::{SocketLink, tune_tcp};
-use crate::{CONNECT_MS_MAX, Link, REPLY_MS_MAX};
+use crate::{CONNECT_MS_MAX, FABRIC_BUILT, Link, REPLY_MS_MAX};
 use std::fmt;
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
@@ -30,13 +31,39 @@ pub struct LocalNode {
     pub boot_id: String,
     /// An error is one at the first connection: not every user of this can report it before.
     pub transport: Result<Transport, UnknownTransport>,
+    /// Provider of the pool's fabric, if it has one that this process may use.
+    pub fabric: Option<String>,
+    /// Of this process, for that fabric.
+    pub endpoints: Endpoints,
 }
 
 impl LocalNode {
     /// Reads the kernel's boot id, which all name spaces of a node share, and the environment.
     pub fn detect() -> LocalNode {
         let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        LocalNode { boot_id: text.trim().to_string(), transport: Transport::from_env() }
+        LocalNode {
+            boot_id: text.trim().to_string(),
+            transport: Transport::from_env(),
+            fabric: None,
+            endpoints: Endpoints::default(),
+        }
+    }
+
+    /// For processes that must not use a fabric: the preload library, whose programs' descriptors and threads are
+    /// their own, and the daemons, whose few words with each other need none.
+    pub fn without_fabric(self) -> LocalNode {
+        let transport = self.transport.map(|t| if t == Transport::Fabric { Transport::Tcp } else { t });
+        LocalNode { transport, fabric: None, ..self }
+    }
+
+    /// The provider of the fabric on which daemons of other nodes are to be reached.
+    fn provider(&self, transport: Transport) -> Result<Option<&str>, &'static str> {
+        match (transport, &self.fabric) {
+            (Transport::Fabric, None) => Err("the pool has no fabric; start it with --fabric PROVIDER"),
+            (Transport::Fabric, Some(provider)) => Ok(Some(provider)),
+            (Transport::Auto, Some(provider)) if FABRIC_BUILT => Ok(Some(provider)),
+            _ => Ok(None),
+        }
     }
 
     /// Whether daemons of this node may be reached through shared memory and their files read.
@@ -90,20 +117,37 @@ pub fn connect(
     place: impl Fn(OwnedFd) -> OwnedFd,
 ) -> Result<Connected, ConnectError> {
     let fail = |what: &str, source| ConnectError { host: member.host.clone(), what: what.into(), source };
-    let transport = local.transport.as_ref().map_err(|e| fail(&e.to_string(), None))?;
-    let unix = if *transport == Transport::Tcp { None } else { open_unix(member, local) };
-    let mut link: Box<dyn Link> = match unix {
+    let transport = *local.transport.as_ref().map_err(|e| fail(&e.to_string(), None))?;
+    let unix = if transport.is_near() { open_unix(member, local) } else { None };
+    let (link, done): (Box<dyn Link>, Done) = match unix {
         Some(stream) => {
             let stream = UnixStream::from(place(stream.into()));
-            Box::new(LocalLink::new(stream, local.shares_memory()))
+            let mut link = LocalLink::new(stream, local.shares_memory());
+            let done = greet(&mut link, member, identity)?;
+            (Box::new(link), done)
         }
         None => {
-            let stream = open_tcp(member, *transport);
+            let stream = open_tcp(member, transport);
             let stream = stream.map_err(|e| fail("cannot connect to its daemon", Some(e)))?;
-            Box::new(SocketLink::new(TcpStream::from(place(stream.into()))))
+            let mut link = SocketLink::new(TcpStream::from(place(stream.into())));
+            let done = greet(&mut link, member, identity)?;
+            match local.provider(transport).map_err(|why| fail(why, None))? {
+                Some(provider) => {
+                    let opened = fabric::open(link, provider, &local.endpoints);
+                    let advice = "cannot use the pool's fabric (TIDEPOOL_TRANSPORT=tcp does without)";
+                    (opened.map_err(|e| fail(advice, Some(e)))?, done)
+                }
+                None => (Box::new(link), done),
+            }
         }
     };
-    let done = handshake(link.as_mut(), identity).map_err(|e| match e {
+    Ok(Connected { link, epoch: done.epoch, index: done.index, configured: done.configured })
+}
+
+/// Proves both sides to each other, and sets how long requests may take.
+fn greet(link: &mut dyn Link, member: &Member, identity: &Identity) -> Result<Done, ConnectError> {
+    let fail = |what: &str, source| ConnectError { host: member.host.clone(), what: what.into(), source };
+    let done = handshake(link, identity).map_err(|e| match e {
         HandshakeError::Io(error) => fail("handshake failed", Some(error)),
         HandshakeError::Said(text) => fail(&text, None),
     })?;
@@ -112,7 +156,7 @@ pub fn connect(
     }
     let timeout = link.set_timeout(Duration::from_millis(REPLY_MS_MAX));
     timeout.map_err(|e| fail("cannot set a timeout", Some(e)))?;
-    Ok(Connected { link, epoch: done.epoch, index: done.index, configured: done.configured })
+    Ok(done)
 }
 
 /// The Unix socket, when the daemon is on this node and the socket can be reached (it
@@ -127,7 +171,7 @@ fn open_unix(member: &Member, local: &LocalNode) -> Option<UnixStream> {
 fn open_tcp(member: &Member, transport: Transport) -> io::Result<TcpStream> {
     if member.tcp.is_empty() {
         let why = match transport {
-            Transport::Tcp => format!(
+            Transport::Tcp | Transport::Fabric => format!(
                 "it does not listen on TCP; set {TRANSPORT_VARIABLE}=tcp also where the pool is started"
             ),
             _ => format!("nothing listens at {} (is the daemon running?)", member.unix),

@@ -1,19 +1,25 @@
 //! Connections between clients and daemons.
 //!
 //! [`Link`] is what a client needs of a connection. `socket.rs` provides it over stream sockets,
-//! `local.rs` over a lane in shared memory beside a Unix socket.
+//! `local.rs` over a lane in shared memory beside a Unix socket, `fabric.rs` over libfabric beside a TCP socket.
 
 #![forbid(unsafe_code)]
 
 mod auth;
 mod choice;
 mod connect;
+#[cfg(feature = "libfabric")]
+mod fabric;
+#[cfg(not(feature = "libfabric"))]
+#[path = "no_fabric.rs"]
+mod fabric;
 mod local;
 mod socket;
 
 pub use auth::{ClientAuth, Secret, ServerAuth, random_bytes};
 pub use choice::{TRANSPORT_VARIABLE, Transport, UnknownTransport};
 pub use connect::{ConnectError, Connected, Identity, LocalNode, connect};
+pub use fabric::FABRIC_BUILT;
 pub use local::LocalLink;
 pub use socket::{Received, SocketLink, tune_tcp};
 

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod codec;
+pub mod fabric;
 pub mod frame;
 pub mod message;
 pub mod record;

@@ -152,6 +152,11 @@ messages! {
         68 Borrow { ino: Ino }
         /// A borrower has no more use for an object's files.
         69 GiveBack { ino: Ino }
+        /// Asks for messages over the fabric beside this connection, see `docs/formats/08-fabric.md`: name of the client's
+        /// endpoint and first tag of its replies.
+        70 OpenFabric { name: Bytes, replies: u64 }
+        /// There is something at the daemon's endpoint: for providers that cannot wake anybody.
+        71 Ring {}
     }
 }
 
@@ -191,6 +196,8 @@ messages! {
         24 Direct {}
         /// Descriptors of data, checksums and the loan come with it.
         25 Borrowed { number: u32 }
+        /// Name of the daemon's endpoint, what the client's messages start with, and the first tag of its bodies.
+        30 Fabric { name: Bytes, token: FabricToken, bodies: u64 }
     }
 }
 
@@ -209,6 +216,11 @@ messages! {
 /// True for the kinds of requests whose replies bring descriptors.
 pub fn brings_descriptors(kind: u16) -> bool {
     matches!(kind, 66..=68)
+}
+
+/// True for the kind of [`Request::OpenFabric`], which a connection answers for itself.
+pub fn opens_fabric(kind: u16) -> bool {
+    kind == 70
 }
 
 /// What a new object starts with.
@@ -343,4 +355,8 @@ fixed_bytes!(
 fixed_bytes!(
     /// HMAC-SHA-256 under the instance's secret.
     Proof
+);
+fixed_bytes!(
+    /// What messages over a fabric start with: it says which connection, whose peer has proved itself, they belong to.
+    FabricToken
 );

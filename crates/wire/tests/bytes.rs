@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 use tidepool_types::{Attr, Errno, FileKind, Ino, InstanceId, Layout, SessionId, TimeSpec, TxnId};
-use tidepool_wire::message::{Handshake, NewObject, Nonce, Reply, Request};
+use tidepool_wire::fabric::RequestHead;
+use tidepool_wire::frame::Header;
+use tidepool_wire::message::{FabricToken, Handshake, NewObject, Nonce, Reply, Request};
 use tidepool_wire::record::{Dentry, DirPart, Hold, Inode, Mutation, Outcome};
 use tidepool_wire::{Field, Reader};
 
@@ -58,7 +60,11 @@ fn request_bytes_are_pinned() {
     assert_eq!((set.kind(), encode(&set)), (31, b"\x01\0\0\0\0\0\0\0\x03\x13\0\0".to_vec()));
     let follow = Request::SetLayout { dir: Ino::ROOT, layout: None };
     assert_eq!(encode(&follow), b"\x01\0\0\0\0\0\0\0\0\0\0\0");
-    for request in [lookup, write, list, punch, make, set, follow] {
+    let fabric = Request::OpenFabric { name: (*b"ep").into(), replies: 0x0102 };
+    assert_eq!((fabric.kind(), encode(&fabric)), (70, b"\x02\0\0\0ep\x02\x01\0\0\0\0\0\0".to_vec()));
+    let ring = Request::Ring {};
+    assert_eq!((ring.kind(), encode(&ring)), (71, Vec::new()));
+    for request in [lookup, write, list, punch, make, set, follow, fabric, ring] {
         assert_eq!(Request::decode(request.kind(), &encode(&request)), Ok(request));
     }
 }
@@ -74,6 +80,9 @@ fn reply_bytes_are_pinned() {
     let failed = Reply::Failed { errno: Errno::ENOENT, detail: "no".into() };
     assert_eq!(bytes(&failed), b"\x02\0\0\0\x02\0\0\0no");
     assert_eq!(bytes(&Reply::Attributes { attr: attr() }), ATTR_BYTES);
+    let fabric = Reply::Fabric { name: (*b"ep").into(), token: FabricToken([7; 32]), bodies: 3 };
+    assert_eq!(bytes(&fabric), [&b"\x02\0\0\0ep"[..], &[7; 32], b"\x03\0\0\0\0\0\0\0"].concat());
+    assert_eq!(fabric.kind(), 30);
     let held = Reply::Held { hold: hold() };
     assert_eq!(bytes(&held), HOLD_BYTES);
 }
@@ -180,8 +189,28 @@ proptest! {
             prop_assert_eq!(encode(&request), bytes.clone());
         }
         let _ = Reply::decode(kind, &bytes);
+        let _ = RequestHead::decode(&bytes);
         let _ = Handshake::decode(kind, &bytes);
         let _ = Mutation::get(&mut Reader::new(&bytes));
+    }
+
+    /// What decodes as a message of a fabric has its body whole or not at all.
+    #[test]
+    fn fabric_messages_are_whole_or_refused(cut in 0usize..200, meta in 0u32..100, bulk in 0u32..100) {
+        let header = Header { kind: 41, meta_len: meta, bulk_len: bulk, ..Header::default() };
+        let head = RequestHead { token: FabricToken([1; 32]), sequence: 5, header };
+        let mut message = head.encode().to_vec();
+        message.resize(RequestHead::LEN + (meta + bulk) as usize, 9);
+        let whole = message.len();
+        message.truncate(cut.min(whole));
+        match RequestHead::decode(&message) {
+            Ok((same, body)) => {
+                prop_assert_eq!(same, head);
+                prop_assert_eq!(body.is_some(), message.len() == whole);
+                prop_assert!(message.len() == whole || message.len() == RequestHead::LEN);
+            }
+            Err(_) => prop_assert!(message.len() != whole && message.len() != RequestHead::LEN),
+        }
     }
 
     /// A length that promises more than there is costs no memory.
