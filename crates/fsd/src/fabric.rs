@@ -1,4 +1,4 @@
-//! Requests and replies as messages over libfabric. Format: `docs/formats/08-fabric.md`.
+//! Requests and replies as messages over libfabric. Format: `docs/formats/09-fabric.md`.
 //!
 //! ```text
 //! request: NotAsked ──▶ Asked ──▶ Here ──▶ served, reply sent

@@ -1,5 +1,5 @@
 //! The connection to a daemon over libfabric: requests and replies as messages, beside the socket over which both
-//! sides proved themselves and whose end tells of a death at once. Format: `docs/formats/08-fabric.md`.
+//! sides proved themselves and whose end tells of a death at once. Format: `docs/formats/09-fabric.md`.
 
 use crate::socket::{Received, SocketLink};
 use crate::{Link, REPLY_MS_MAX};

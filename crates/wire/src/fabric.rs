@@ -1,4 +1,4 @@
-//! What goes over a fabric: the specification is `docs/formats/08-fabric.md`.
+//! What goes over a fabric: the specification is `docs/formats/09-fabric.md`.
 
 use crate::frame::{HEADER_LEN, Header};
 use crate::message::FabricToken;

@@ -152,7 +152,7 @@ messages! {
         68 Borrow { ino: Ino }
         /// A borrower has no more use for an object's files.
         69 GiveBack { ino: Ino }
-        /// Asks for messages over the fabric beside this connection, see `docs/formats/08-fabric.md`: name of the client's
+        /// Asks for messages over the fabric beside this connection, see `docs/formats/09-fabric.md`: name of the client's
         /// endpoint and first tag of its replies.
         70 OpenFabric { name: Bytes, replies: u64 }
         /// There is something at the daemon's endpoint: for providers that cannot wake anybody.
