@@ -81,7 +81,7 @@ impl Service {
             true => self.own_data(session, piece),
             false => match self.peers_data(piece) {
                 Ok(data) => Ok(data),
-                Err(reply) => return reply,
+                Err(reply) => return *reply,
             },
         };
         let stored = data.and_then(|data| self.put_copy(session, piece, &data));
@@ -97,8 +97,8 @@ impl Service {
         Ok(data)
     }
 
-    fn peers_data(&self, piece: &Copied) -> Result<Vec<u8>, Reply> {
-        let failed = |errno, detail: String| Reply::Failed { errno, detail };
+    fn peers_data(&self, piece: &Copied) -> Result<Vec<u8>, Box<Reply>> {
+        let failed = |errno, detail: String| Box::new(Reply::Failed { errno, detail });
         let Some(_permit) = self.peer_links().permit() else {
             return Err(failed(Errno::EAGAIN, "all others that fetch data are busy".into()));
         };
@@ -108,7 +108,7 @@ impl Service {
     }
 
     /// The outer error is one of the connection, the inner one the peer's answer.
-    fn fetch(&self, piece: &Copied) -> io::Result<Result<Vec<u8>, Reply>> {
+    fn fetch(&self, piece: &Copied) -> io::Result<Result<Vec<u8>, Box<Reply>>> {
         let mut link = match self.peer_links().take(piece.source) {
             Some(link) => link,
             None => self.connect_to(piece.source)?,
@@ -127,7 +127,7 @@ impl Service {
         data.truncate(count);
         Ok(match reply {
             Reply::Data { .. } => Ok(data),
-            other => Err(other),
+            other => Err(Box::new(other)),
         })
     }
 

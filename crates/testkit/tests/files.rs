@@ -524,7 +524,11 @@ fn f9_compat_mode_has_no_rename_and_no_links() {
 fn copies_within_the_pool_match_byte_vectors() {
     let mut rng = Rng::from_env("copies_within_the_pool_match_byte_vectors");
     for daemons in [1, 3] {
-        let cluster = Cluster::with(Options { daemons, layout: Layout::wide(64 << 10, 0).unwrap(), ..Options::default() });
+        let cluster = Cluster::with(Options {
+            daemons,
+            layout: Layout::wide(64 << 10, 0).unwrap(),
+            ..Options::default()
+        });
         let (client, other) = (cluster.client(), cluster.client());
         let inos = ["a", "b"].map(|name| create(&client, name).ino);
         for ino in inos {
