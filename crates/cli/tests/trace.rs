@@ -96,7 +96,7 @@ const PROGRAMS: &[(&str, &str, bool, bool)] = &[
         "copy-range",
         "open('f','w').write('xyz'); a=open('f'); b=open('g','w'); assert os.copy_file_range(a.fileno(),b.fileno(),3)==3",
         true,
-        false,
+        true,
     ),
     ("direct", "os.close(os.open('f',os.O_CREAT|os.O_RDWR|os.O_DIRECT))", true, true),
     ("special", "os.mkfifo('f'); os.open('f',os.O_RDWR)", true, false),

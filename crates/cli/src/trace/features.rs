@@ -80,7 +80,9 @@ pub const FEATURES: &[Feature] = &[
     feature("punch", "holes punched, ranges zeroed"),
     feature("seek-hole", "looking for holes (SEEK_HOLE, SEEK_DATA)"),
     Feature {
-        preload: But("refused (EXDEV); most programs then read and write"),
+        preload: But(
+            "splice is refused (EINVAL), copies to files outside the pool EXDEV; most programs then read and write",
+        ),
         ..feature("copy-range", "copying inside the kernel")
     },
     feature("direct", "O_DIRECT"),
