@@ -28,6 +28,8 @@ const STEP_MAX: Duration = Duration::from_secs(60);
 const STOP_MAX: Duration = Duration::from_secs(30);
 /// How long agents of a pool that does not come up may take to end by themselves.
 const ABANDON_MAX: Duration = Duration::from_secs(10);
+/// How long daemons may take that end one after the other.
+const ENDING_MAX: Duration = Duration::from_secs(3);
 
 /// A program of this installation, found beside the running one.
 pub fn tool_path(name: &str) -> Result<PathBuf> {
@@ -353,11 +355,24 @@ impl RunningPool {
     /// True when the pool has ended without being asked from here, and its data with it, as
     /// when the batch system ends a job.
     pub fn is_gone(&mut self) -> bool {
-        let client = self.client();
-        let answers = |daemon: u16| client.request(daemon, &Request::Ping {}).is_ok();
-        !(0..client.members() as u16).any(answers)
+        self.all_daemons_end()
             && wait_all(&mut self.agents, ABANDON_MAX) == 0
             && !NodeRecord::read(&self.instance).stores.iter().any(|s| tidepool_fsd::is_store(s))
+    }
+
+    /// True when no daemon answers. Where one does not, a batch system may just be ending them all: the others
+    /// get a moment.
+    fn all_daemons_end(&self) -> bool {
+        let began = Instant::now();
+        loop {
+            let client = self.client();
+            let answers = |daemon: &u16| client.request(*daemon, &Request::Ping {}).is_ok();
+            let there = (0..client.members() as u16).filter(answers).count();
+            if there == 0 || there == client.members() || began.elapsed() > ENDING_MAX {
+                return there == 0;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
     }
 
     /// Stops all daemons and returns when nothing of the pool is left on any node.
