@@ -417,17 +417,12 @@ unsafe extern "C" fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void {
         "push rdi",
         "push rsi",
         "sub rsp, 8",
-        "call {ours}",
+        "call {target}",
         "add rsp, 8",
         "pop rsi",
         "pop rdi",
-        "test al, al",
-        "jnz {copy}",
-        "mov rax, qword ptr [rip + {real}]",
         "jmp rax",
-        ours = sym misc::dlopen_is_ours,
-        copy = sym misc::dlopen_copy,
-        real = sym misc::REAL_DLOPEN,
+        target = sym misc::dlopen_target,
     )
 }
 

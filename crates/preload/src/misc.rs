@@ -8,7 +8,7 @@ use crate::inside::{Inside, Work, inside};
 use crate::paths::{self, Place};
 use crate::raw::{self, err, sys};
 use crate::{
-    attrs, cancel, config, cred, description, dirs, exec, keep, locks, mmap, pool, sharing, signals,
+    attrs, cancel, config, cred, description, dirs, exec, keep, locks, mmap, pool, real, sharing, signals,
 };
 use libc::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -542,19 +542,18 @@ pub extern "C" fn library_path(path: *const c_char, name: &mut [u8; 32]) -> c_in
     fd
 }
 
-pub static REAL_DLOPEN: AtomicUsize = AtomicUsize::new(0);
-
 /// `dlopen` of a library stored in the pool.
 ///
 /// # Safety
 /// The arguments of `dlopen`.
-pub unsafe extern "C" fn dlopen_copy(path: *const c_char, flags: c_int) -> *mut c_void {
+unsafe extern "C" fn dlopen_copy(path: *const c_char, flags: c_int) -> *mut c_void {
     type Real = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
+    let Some(real) = real::DLOPEN.address() else { return std::ptr::null_mut() };
     let mut name = [0u8; 32];
     let fd = library_path(path, &mut name);
-    // SAFETY: the address of libc's function of this type; checked to be known by the caller.
+    // SAFETY: the address of libc's function of this type.
     unsafe {
-        let real = std::mem::transmute::<usize, Real>(REAL_DLOPEN.load(Ordering::Relaxed));
+        let real = std::mem::transmute::<usize, Real>(real);
         let handle = real(if fd >= 0 { name.as_ptr().cast() } else { path }, flags);
         if fd >= 0 {
             raw::close(fd);
@@ -563,9 +562,14 @@ pub unsafe extern "C" fn dlopen_copy(path: *const c_char, flags: c_int) -> *mut 
     }
 }
 
-/// Does `dlopen(path)` concern the pool? Asked by the assembly door, which otherwise jumps to libc's own
-/// function, so that it still sees its true caller.
-pub extern "C" fn dlopen_is_ours(path: *const c_char) -> bool {
+/// Where `dlopen(path)` is to go on: to our copy, or to libc's own function, jumped to so that it still sees
+/// its true caller. Constructors of other libraries may call this before our own has run.
+pub extern "C" fn dlopen_target(path: *const c_char) -> usize {
+    let copy = dlopen_copy as *const () as usize;
+    if dlopen_is_ours(path) { copy } else { real::DLOPEN.address().unwrap_or(copy) }
+}
+
+fn dlopen_is_ours(path: *const c_char) -> bool {
     if path.is_null() || inside() || config::mount().is_none() {
         return false;
     }

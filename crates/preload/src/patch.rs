@@ -24,10 +24,8 @@ pub fn install(doors: &[Door]) {
         config::log(&[b"libc.so is not loaded: only exported symbols are intercepted"]);
         return;
     };
-    for (name, real) in [(c"recvmsg", &misc::REAL_RECVMSG), (c"dlopen", &misc::REAL_DLOPEN)] {
-        if let Some(function) = image.one(name) {
-            real.store(function.address, Ordering::Relaxed);
-        }
+    if let Some(function) = image.one(c"recvmsg") {
+        misc::REAL_RECVMSG.store(function.address, Ordering::Relaxed);
     }
     let (start, len) = pages(image.text);
     if !protect(start, len, libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC) {

@@ -181,6 +181,23 @@ fn a_program_without_a_pool_is_left_alone() {
     assert!(output.stderr.is_empty());
 }
 
+/// Libraries are opened also where there is no pool, and by constructors that run before our own.
+#[test]
+fn dlopen_works_from_the_first_moment() {
+    let pool = Pool::start("early");
+    let bin = pool.root.join("bin");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/early.c");
+    let compile = |arguments: &[&str]| {
+        let mut cc = Command::new("cc");
+        succeeded(&cc.current_dir(&bin).arg("-Wall").arg(&source).args(arguments).output().unwrap());
+    };
+    compile(&["-DLIBRARY", "-shared", "-fPIC", "-o", "libearly.so"]);
+    compile(&["-o", "early", "-L.", "-learly", "-Wl,-rpath,$ORIGIN"]);
+    let program = bin.join("early");
+    succeeded(&pool.command(&program).output().unwrap());
+    succeeded(&Command::new(&program).env("LD_PRELOAD", library()).output().unwrap());
+}
+
 #[test]
 fn a_missing_pool_is_told_once_and_plainly() {
     let output = Command::new("/bin/ls")
