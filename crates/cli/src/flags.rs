@@ -1,6 +1,7 @@
 //! The command line: one definition for the parser and the help.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
@@ -227,6 +228,27 @@ fn placement(word: &str) -> Result<Placement, String> {
     Placement::parse(word).ok_or_else(|| "write wide, local or weighted".to_string())
 }
 
+/// Cores of a node, in ascending order.
+#[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize)]
+pub struct CoreList(pub Vec<u16>);
+
+fn cores(text: &str) -> Result<CoreList, String> {
+    let number = |text: &str| match text.parse::<u16>() {
+        Ok(core) if core < tidepool_fsd::CORES_MAX => Ok(core),
+        _ => Err(format!("'{text}' is no core: write numbers below {} as 0-3,8", tidepool_fsd::CORES_MAX)),
+    };
+    let mut all = BTreeSet::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (number(first)?, number(last)?);
+        if first > last {
+            return Err(format!("'{part}' is no range of cores: {first} is more than {last}"));
+        }
+        all.extend(first..=last);
+    }
+    Ok(CoreList(all.into_iter().collect()))
+}
+
 /// What a new pool looks like.
 #[derive(Args, Clone)]
 pub struct PoolShape {
@@ -280,6 +302,9 @@ pub struct PoolShape {
     /// Provider of libfabric (see 'fi_info -l') for messages between nodes, in builds with libfabric
     #[arg(long, value_name = "PROVIDER")]
     pub fabric: Option<String>,
+    /// Cores of its node that a daemon may use, as 0-3,8 [default: all]
+    #[arg(long, value_name = "LIST", value_parser = cores)]
+    pub daemon_cores: Option<CoreList>,
     /// How programs see the pool
     #[arg(long, value_enum, default_value = "auto")]
     pub client: Door,
@@ -777,6 +802,14 @@ mod tests {
         }
         for bad in ["", "subset", "subset:0", "shared:1", "dedicated:x"] {
             assert!(deploy(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn cores_are_read_as_taskset_reads_them() {
+        assert_eq!(cores("8,0-2,1").unwrap(), CoreList(vec![0, 1, 2, 8]));
+        for bad in ["", "a", "3-1", "1024", "0-1024", "1-", ","] {
+            assert!(cores(bad).is_err(), "{bad}");
         }
     }
 }

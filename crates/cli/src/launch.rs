@@ -270,6 +270,7 @@ fn make_plan(
     let store = shape.store.clone().unwrap_or_else(default_store);
     let store = std::path::absolute(&store).unwrap_or(store);
     let own_host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let cores = shape.daemon_cores.clone().unwrap_or_default().0;
     let config = |index: usize, host: &str, tcp: Option<SocketAddr>| Config {
         instance: id,
         secret: secret.clone(),
@@ -285,11 +286,12 @@ fn make_plan(
         },
         keep,
         wipe: shape.wipe,
-        workers: if shape.daemon_threads == 0 {
-            tidepool_fsd::default_workers()
-        } else {
-            shape.daemon_threads
+        workers: match (shape.daemon_threads, cores.len()) {
+            (0, 0) => tidepool_fsd::default_workers(),
+            (0, cores) => tidepool_fsd::workers_for(cores),
+            (threads, _) => threads,
         },
+        cores: cores.clone(),
         lifeline: false,
         quota_bytes: shape.quota.div_ceil(layout.daemons() as u64),
         quota_objects: shape.quota_objects.div_ceil(layout.daemons() as u64),

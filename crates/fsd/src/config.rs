@@ -11,6 +11,9 @@ use tidepool_types::{DaemonIndex, InstanceId};
 /// Most worker threads.
 const WORKERS_MAX: usize = 256;
 
+/// Highest number of a core, plus one; the kernel's usual limit for one set of cores.
+pub const CORES_MAX: u16 = rustix::thread::CpuSet::MAX_CPU as u16;
+
 /// Which metadata store a daemon uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -43,6 +46,8 @@ pub struct Config {
     pub wipe: bool,
     /// Threads that serve requests.
     pub workers: usize,
+    /// Cores the daemon may use; empty for all.
+    pub cores: Vec<u16>,
     /// End, and clean up, when standard input ends.
     pub lifeline: bool,
     /// Most bytes of data stored here, and most objects at home here; 0 for no limit.
@@ -74,6 +79,8 @@ struct Raw {
     wipe: bool,
     #[serde(default)]
     workers: usize,
+    #[serde(default)]
+    cores: Vec<u16>,
     #[serde(default)]
     lifeline: bool,
     #[serde(default)]
@@ -116,6 +123,9 @@ impl Config {
         if raw.workers > WORKERS_MAX {
             return Err(ConfigError(format!("workers {} is more than {WORKERS_MAX}", raw.workers)));
         }
+        if let Some(core) = raw.cores.iter().find(|core| **core >= CORES_MAX) {
+            return Err(ConfigError(format!("cores: {core} is not below {CORES_MAX}")));
+        }
         if !raw.dir.is_absolute() {
             return Err(fail("dir must be an absolute path"));
         }
@@ -135,6 +145,7 @@ impl Config {
             keep: raw.keep,
             wipe: raw.wipe,
             workers: if raw.workers == 0 { default_workers() } else { raw.workers },
+            cores: raw.cores,
             lifeline: raw.lifeline,
             quota_bytes: raw.quota_bytes,
             quota_objects: raw.quota_objects,
@@ -157,6 +168,7 @@ impl Config {
             keep: self.keep,
             wipe: self.wipe,
             workers: self.workers,
+            cores: self.cores.clone(),
             lifeline: self.lifeline,
             quota_bytes: self.quota_bytes,
             quota_objects: self.quota_objects,
@@ -170,9 +182,13 @@ fn own_host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Two more threads than cores, so that a slow disk request does not stop all others.
 pub fn default_workers() -> usize {
-    std::thread::available_parallelism().map_or(2, usize::from) + 2
+    workers_for(std::thread::available_parallelism().map_or(2, usize::from))
+}
+
+/// Two more threads than cores, so that a slow disk request does not stop all others.
+pub fn workers_for(cores: usize) -> usize {
+    (cores + 2).min(WORKERS_MAX)
 }
 
 /// What a daemon prints, as one line of JSON, when it can be reached.
@@ -218,6 +234,7 @@ mod tests {
             (",\"unix\":\"/s\"", "", "listen"),
             ("\"host\"", "\"workers\":9999,\"host\"", "9999"),
             ("\"host\"", "\"fabric\":\"net\",\"host\"", "fabric needs tcp"),
+            ("\"host\"", "\"cores\":[0,1024],\"host\"", "1024"),
         ] {
             let error = Config::parse(&good().replace(from, to)).unwrap_err().to_string();
             assert!(error.contains(word), "{error}");

@@ -26,7 +26,7 @@ mod serve;
 mod server;
 mod storedir;
 
-pub use config::{Backend, Config, ConfigError, Ready, default_workers};
+pub use config::{Backend, CORES_MAX, Config, ConfigError, Ready, default_workers, workers_for};
 pub use server::{Daemon, StartError};
 pub use storedir::{StoreDirError, is_store};
 

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use rustix::thread::{CpuSet, sched_setaffinity};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::io::{BufRead, Read, Write};
 use std::process::ExitCode;
@@ -62,6 +63,8 @@ fn read_config() -> Result<Config, String> {
 }
 
 fn run(config: &Config) -> Result<(), String> {
+    // First of all: threads inherit it.
+    keep_to(&config.cores)?;
     let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT])
         .map_err(|e| format!("cannot handle signals: {e}"))?;
     let daemon = Daemon::start(config).map_err(|e| e.to_string())?;
@@ -81,6 +84,18 @@ fn run(config: &Config) -> Result<(), String> {
     }
     print_line(daemon.ready());
     daemon.run().map_err(|e| e.to_string())
+}
+
+/// Keeps this process to some cores; to all when none is named.
+fn keep_to(cores: &[u16]) -> Result<(), String> {
+    if cores.is_empty() {
+        return Ok(());
+    }
+    let mut set = CpuSet::new();
+    cores.iter().for_each(|core| set.set(usize::from(*core)));
+    sched_setaffinity(None, &set).map_err(|e| {
+        format!("cannot keep to cores {cores:?}: {e}; see --daemon-cores and what this node has")
+    })
 }
 
 /// Tells the starter, which reads standard output, and people, who read standard error.

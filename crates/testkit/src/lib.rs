@@ -131,6 +131,7 @@ impl Cluster {
             workers: 4,
             lifeline: false,
             quota_bytes: self.options.quota_bytes,
+            cores: Vec::new(),
             quota_objects: self.options.quota_objects,
             fabric: self.options.fabric.clone(),
         }

@@ -132,6 +132,7 @@ pub fn head(bench: &str, shape: &BenchShape, harness: &Harness<'_>) -> Value {
     head["repeats"] = json!(shape.repeats);
     head["caches"] = json!(if shape.cold { "cold" } else { "warm" });
     head["steps"] = json!(harness.steps);
+    head["process_cores"] = json!(facts::own_cores());
     head["machine"] = machine(harness.native_dir().parent().unwrap_or(Path::new("/")));
     head["pool"] = json!({
         "daemons": harness.daemons(),
@@ -142,6 +143,7 @@ pub fn head(bench: &str, shape: &BenchShape, harness: &Harness<'_>) -> Value {
         "backend": format!("{:?}", shape.pool.backend).to_lowercase(),
         "mode": format!("{:?}", shape.pool.mode).to_lowercase(),
         "daemon_threads": shape.pool.daemon_threads,
+        "daemon_cores": shape.pool.daemon_cores,
     });
     head
 }

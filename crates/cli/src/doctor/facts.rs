@@ -17,6 +17,14 @@ pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
+/// Numbers of the cores this process may use; none when the kernel does not tell.
+pub fn own_cores() -> Vec<usize> {
+    let set = rustix::thread::sched_getaffinity(None);
+    set.map_or(Vec::new(), |set| {
+        (0..rustix::thread::CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect()
+    })
+}
+
 /// Name of the processor, as the kernel tells it.
 pub fn processor() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
