@@ -1,0 +1,108 @@
+//! `experiments/run` works with this build: a few experiments run as `--quick` does, and what they
+//! leave is whole. The numbers prove nothing here.
+
+mod common;
+
+use common::Sandbox;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const PYTHON: &str = "/usr/bin/python3";
+const PNG_MAGIC: &[u8] = b"\x89PNG\r\n\x1a\n";
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments")
+}
+
+/// False, said loudly, when what the experiments need is not here.
+fn can_run() -> bool {
+    let library = Path::new(env!("CARGO_BIN_EXE_tidepool")).with_file_name("libtidepool_preload.so");
+    if !library.is_file() {
+        println!("SKIPPED: no preload library beside the command; run 'cargo build --workspace' first");
+        return false;
+    }
+    let found = Command::new(PYTHON).args(["-c", "import matplotlib"]).output();
+    let there = found.is_ok_and(|output| output.status.success());
+    if !there {
+        println!("SKIPPED: {PYTHON} has no matplotlib; install python3-matplotlib");
+    }
+    there
+}
+
+/// Runs an experiment and looks at its three files; the report.
+fn run(sandbox: &Sandbox, name: &str) -> serde_json::Value {
+    let out = sandbox.path(name);
+    let (memory, disk) = (sandbox.path("memory"), sandbox.path("disk"));
+    for dir in [&memory, &disk] {
+        std::fs::create_dir_all(dir).unwrap();
+    }
+    let mut command = Command::new(folder().join("run"));
+    command.args([name, "--quick", "--out"]).arg(&out).arg("--memory").arg(&memory).arg("--disk").arg(&disk);
+    command.arg("--tidepool").arg(env!("CARGO_BIN_EXE_tidepool")).env("TMPDIR", sandbox.dir.path());
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{name}: {}", common::text(&output));
+
+    let text = std::fs::read_to_string(out.join(format!("{name}.json"))).unwrap();
+    for private in [sandbox.dir.path().to_str().unwrap(), env!("CARGO_MANIFEST_DIR"), "\"host\""] {
+        assert!(!text.contains(private), "{name}.json tells {private}");
+    }
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(report["quick"], true);
+    let rows = report["rows"].as_array().unwrap();
+    for row in rows {
+        assert!(["measured", "modelled", "published"].contains(&row["kind"].as_str().unwrap()), "{row}");
+        assert!(row["n"].as_u64().unwrap() == row["values"].as_array().unwrap().len() as u64, "{row}");
+    }
+    let table = std::fs::read_to_string(out.join(format!("{name}.csv"))).unwrap();
+    assert_eq!(table.lines().count(), rows.len() + 1, "{table}");
+    let plot = std::fs::read(out.join(format!("{name}.png"))).unwrap();
+    assert!(plot.starts_with(PNG_MAGIC) && plot.len() > 10_000, "{name}.png has {} bytes", plot.len());
+    report
+}
+
+fn findings(report: &serde_json::Value) -> String {
+    report["findings"].as_array().unwrap().iter().filter_map(|f| f.as_str()).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn f19_idle_daemons_stay_within_their_limits() {
+    if !can_run() {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let told = findings(&run(&sandbox, "f19"));
+    assert!(told.contains("below the 1 % of a core") && !told.contains("NOT"), "{told}");
+    sandbox.assert_nothing_left("after f19");
+}
+
+#[test]
+fn f21_sizes_are_right_after_fsync_and_close() {
+    if !can_run() {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let told = findings(&run(&sandbox, "f21"));
+    assert!(told.contains("right in 41 looks") && !told.contains("WRONG"), "{told}");
+    sandbox.assert_nothing_left("after f21");
+}
+
+#[test]
+fn f27_the_protocol_is_carried_out() {
+    if !can_run() {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let told = findings(&run(&sandbox, "f27"));
+    // The experiment itself fails when what it sees is not what the protocol says.
+    assert!(told.contains("by the protocol: 12 daemons were seen"), "{told}");
+    sandbox.assert_nothing_left("after f27");
+}
+
+#[test]
+fn the_parts_without_a_pool_are_right() {
+    let output = Command::new(PYTHON).args(["-m", "unittest", "discover"]).arg(folder()).output();
+    match output {
+        Ok(output) => assert!(output.status.success(), "{}", common::text(&output)),
+        Err(error) => println!("SKIPPED: {PYTHON}: {error}"),
+    }
+}

@@ -1,0 +1,128 @@
+"""Tests of what needs no pool: python3 -m unittest discover experiments."""
+
+from __future__ import annotations
+
+import csv
+import json
+import tempfile
+import types
+import unittest
+from pathlib import Path
+
+import f22
+import f27
+import f28
+import harness
+import sizecache
+from harness import Failed, Result, Row, Sample
+
+
+def sample(case: str = "one shared directory", phase: str = "create", seconds: float = 2.0, **more) -> Sample:
+    values = {
+        "repeat": 0,
+        "synced_seconds": 4.0,
+        "operations": 100,
+        "bytes": 8 << 20,
+        "client_cpu": 0.001,
+        "daemon_cpu": 0.003,
+    }
+    return Sample(case=case, side="pool", phase=phase, seconds=seconds, **(values | more))
+
+
+class Numbers(unittest.TestCase):
+    def test_standard_deviation_is_that_of_a_sample_in_percent_of_the_mean(self):
+        self.assertAlmostEqual(harness.sd_percent([90.0, 100.0, 110.0]), 10.0)
+        self.assertIsNone(harness.sd_percent([5.0]))
+
+    def test_rates_and_bandwidths(self):
+        self.assertEqual((sample().rate(), sample().bandwidth()), (50.0, 2.0))
+
+    def test_a_row_has_a_kind_and_values(self):
+        for kind, values in (("guessed", [1.0]), ("measured", [])):
+            with self.assertRaises(ValueError):
+                Row("w", "s", kind, 1, "u", values)
+
+    def test_the_largest_deviation_is_named_and_models_do_not_count(self):
+        result = Result("x")
+        result.add("w", "steady", 1, "u", [1.0, 1.0])
+        result.add("w", "shaky", 2, "u", [1.0, 3.0])
+        result.add("w", "model", 3, "u", [1.0, 30.0], "modelled")
+        self.assertIn("largest 70.7 % (shaky, w, x = 2)", result.widest())
+
+
+class Cores(unittest.TestCase):
+    def test_lists_are_read_as_the_kernel_writes_them(self):
+        self.assertEqual(f27.as_list("0,1,2,5,7,8"), "0-2,5,7-8")
+
+    def test_one_core_cannot_be_split(self):
+        self.assertIsNone(harness.split_cores([0]))
+
+
+class Model(unittest.TestCase):
+    def test_it_is_labelled_and_is_what_it_says(self):
+        result = Result("x")
+        f22.model(None, result, [sample(phase=phase) for phase in f22.PHASES])
+        cores = harness.machine()["cores"]
+        row = next(r for r in result.rows if r.series == f22.SERIES_MODELLED and r.x == 512)
+        # 4 ms for 100 operations.
+        self.assertEqual((row.kind, row.what), ("modelled", "create"))
+        self.assertAlmostEqual(row.values[0], 512 * cores / 40e-6)
+        self.assertTrue(result.model)
+        self.assertEqual({r.kind for r in result.rows}, {"modelled", "published"})
+
+
+class Dips(unittest.TestCase):
+    def test_only_a_fall_beyond_the_noise_is_one(self):
+        result = Result("x")
+        for x, values in ((1, [100.0, 102.0]), (2, [99.0, 95.0]), (4, [50.0, 52.0])):
+            result.add("w", "pool, read", x, "MiB/s", values)
+        f28.dips(result, "w", "read", [1, 2, 4])
+        self.assertEqual(len(result.findings), 1)
+        self.assertIn("from 2 to 4 processes", result.findings[0])
+
+
+class SizeCache(unittest.TestCase):
+    def setting(self, help_text: str, value: str | None = None):
+        args = types.SimpleNamespace(size_cache=value)
+        return types.SimpleNamespace(help=lambda *_: help_text, args=args)
+
+    def test_a_build_without_it_says_so(self):
+        result = Result("x")
+        self.assertEqual(sizecache.variants(self.setting("  --store <DIR>"), result), {sizecache.WITHOUT: []})
+        self.assertIn("has no --size-cache", result.findings[0])
+
+    def test_with_and_without_a_value(self):
+        for text, value, wanted in (
+            ("      --size-cache\n", None, ["--size-cache"]),
+            ("      --size-cache <N>\n", None, ["--size-cache", "64"]),
+            ("      --size-cache <WINDOW>\n", "9", ["--size-cache", "9"]),
+        ):
+            found = sizecache.variants(self.setting(text, value), Result("x"))
+            self.assertEqual(found[sizecache.WITH], wanted)
+        with self.assertRaises(Failed):
+            sizecache.variants(self.setting("      --size-cache <WINDOW>\n"), Result("x"))
+
+
+class Files(unittest.TestCase):
+    def test_plots_get_back_what_was_measured(self):
+        rows = [Row("w", "a, b", "measured", 2, "u", [1.0, 3.0]), Row("w", "c", "modelled", 4, "u", [5.0])]
+        with tempfile.TemporaryDirectory() as name:
+            with (Path(name) / "f22.csv").open("w", newline="", encoding="utf-8") as file:
+                writer = csv.DictWriter(file, harness.COLUMNS)
+                writer.writeheader()
+                writer.writerows(row.summary() for row in rows)
+            (Path(name) / "f22.json").write_text(json.dumps({"title": "t"}))
+            report, found = harness.load(Path(name), "f22")
+        self.assertEqual(report, {"title": "t"})
+        self.assertEqual(
+            [(r["series"], r["x"], r["mean"], r["min"]) for r in found], [("a, b", 2, 2, 1), ("c", 4, 5, 5)]
+        )
+        self.assertIsNone(found[1]["sd_percent"])
+
+    def test_nothing_measured_is_an_error_that_says_so(self):
+        with tempfile.TemporaryDirectory() as name, self.assertRaisesRegex(Failed, "nothing has been measured"):
+            harness.load(Path(name), "f22")
+
+
+if __name__ == "__main__":
+    unittest.main()
