@@ -1,7 +1,7 @@
 """Runs on a pool for F21: is the size of a shared file right as soon as a writer has synced or closed it?
 
-Usage: size_check.py WRITES. Two processes write 100 bytes each in turn at rising offsets, and sync or close now
-and then; this process, which has no file open, asks for the size each time. Prints a line of JSON.
+Usage: size_check.py WRITES. Two processes write 8 KiB each in turn at rising offsets, over many chunks, and sync or close now and
+then; this process, which has no file open, asks for the size each time. Prints a line of JSON.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 
-PIECE = 100
+PIECE = 8192
 SYNC_EVERY = 50
 CLOSE_EVERY = 400
 

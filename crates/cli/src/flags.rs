@@ -672,7 +672,7 @@ pub struct BenchShape {
     /// Repeats of each measurement, alternating with the underlying file system
     #[arg(long, default_value_t = 3)]
     pub repeats: usize,
-    /// Restart the pool before each repeat; drop the caches before reads and stats, as root
+    /// Restart the pool before each repeat; drop the caches before all but removes, as root
     #[arg(long)]
     pub cold: bool,
     /// Directory for the raw results (JSON, one file per call)
