@@ -346,7 +346,7 @@ pub struct RunArgs {
 pub enum PoolCommand {
     /// Start a pool
     #[command(after_help = "Example:\n  tidepool pool start --name mine --nodes 2")]
-    Start(StartArgs),
+    Start(Box<StartArgs>),
     /// Stop a pool and remove everything it made
     #[command(
         after_help = "Examples:\n  tidepool pool stop --pool mine\n  tidepool pool stop --pool mine --keep     leave the data for a later start --keep"
