@@ -151,9 +151,9 @@ pub unsafe fn copy_file_range(
     if !source.readable() || !target.writable() || description::appends(to, &target) {
         return err(libc::EBADF);
     }
-    // SAFETY: the caller's promise.
     let place = |own: *mut i64, fd| match own.is_null() {
         true => files::lseek(fd, 0, libc::SEEK_CUR) as i64,
+        // SAFETY: the caller's promise.
         false => unsafe { *own },
     };
     let (start, end) = (place(at, from), place(offset, to));
