@@ -354,18 +354,20 @@ impl Service {
         }
     }
 
-    /// Puts what the files of a lent object say into a reply.
+    /// Puts what the files of a lent object say into a reply that was made while there were loans. One that has ended since
+    /// is in the state by now, but may not have been when the reply was made.
     pub fn after(&self, reply: &mut Reply) -> Result<(), StoreError> {
-        if self.loans().is_empty() {
-            return Ok(());
-        }
         let attr = match reply {
             Reply::Entry { attr: Some(attr), .. }
             | Reply::Attributes { attr }
             | Reply::Offset { attr, .. } => attr,
             _ => return Ok(()),
         };
-        if let Some(fresh) = self.look(attr.ino)? {
+        let fresh = match self.look(attr.ino)? {
+            Some(fresh) => Some(fresh),
+            None => self.state().attr_of(attr.ino),
+        };
+        if let Some(fresh) = fresh {
             *attr = fresh;
         }
         Ok(())

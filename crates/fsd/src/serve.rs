@@ -398,10 +398,15 @@ impl Service {
     }
 
     fn apply(&self, ctx: &Context, request: &Request) -> Reply {
+        // Asked before the state is: a loan that ends meanwhile has been recorded by the time it is gone.
+        let lent = !self.loans.is_empty();
         let mut reply = match self.before(ctx.session, request) {
             Ok(()) => self.apply_now(ctx, request),
             Err(error) => return self.failed(&error),
         };
+        if !lent {
+            return reply;
+        }
         match self.after(&mut reply) {
             Ok(()) => reply,
             Err(error) => self.failed(&error),
@@ -548,7 +553,12 @@ impl Service {
     /// The size of an object at home here. To be asked before its data are read: then bytes that
     /// are missing below it are a hole.
     fn size_here(&self, ino: Ino) -> Option<u64> {
-        (ino.home() == self.index).then(|| self.state().size_of(ino)).flatten()
+        if ino.home() != self.index {
+            return None;
+        }
+        // A failure shows when the data are read.
+        let _ = self.look(ino);
+        self.state().size_of(ino)
     }
 
     fn write(&self, ctx: &Context, ino: Ino, offset: u64, extend: bool, data: &[u8]) -> Reply {

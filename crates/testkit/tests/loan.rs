@@ -90,6 +90,46 @@ fn sizes_of_lent_files_are_seen_at_once() {
     }
 }
 
+/// The same while loans end: nobody is told what was true before.
+#[test]
+fn sizes_are_never_old_while_loans_end() {
+    const ROUNDS: u64 = 300;
+    let cluster = Cluster::start(1);
+    let writer = cluster.client();
+    let ino = open(&writer, b"f");
+    let (written, done) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for by_name in [false, true] {
+            let (cluster, written, done) = (&cluster, &written, &done);
+            scope.spawn(move || {
+                let client = cluster.client();
+                while !done.load(Ordering::Acquire) {
+                    let told = written.load(Ordering::Acquire);
+                    let size = match by_name {
+                        true => client.lookup(Ino::ROOT, b"f").unwrap().size,
+                        false => attr(&client, ino).size,
+                    };
+                    assert!(size >= told, "{size} bytes, when {told} were written");
+                }
+            });
+        }
+        for _ in 0..ROUNDS {
+            for _ in 0..12 {
+                let at = written.load(Ordering::Acquire);
+                writer.write(ino, at, &[1; 2000]).unwrap();
+                written.store(at + 2000, Ordering::Release);
+            }
+            // The last handle: the loan ends.
+            writer.reopen(ino).unwrap();
+            writer.release(ino);
+            writer.release(ino);
+            writer.reopen(ino).unwrap();
+        }
+        done.store(true, Ordering::Release);
+    });
+    assert!(writer.bytes_written_direct() > 0);
+}
+
 #[test]
 fn two_processes_write_one_file() {
     const SLOT: u64 = 12_000;
