@@ -37,8 +37,8 @@ type Key = (DaemonIndex, Ino);
 
 /// The open files of one object at one daemon.
 struct Files {
-    data: OwnedFd,
-    sums: OwnedFd,
+    data: Arc<OwnedFd>,
+    sums: Arc<OwnedFd>,
     /// Moves of the daemon's objects when the files were asked for: later ones may have left them behind.
     moves: u64,
     misses: AtomicU32,
@@ -82,7 +82,7 @@ impl Direct {
         worth
     }
 
-    fn keep(&self, key: Key, data: OwnedFd, sums: OwnedFd, moves: u64) -> Arc<Files> {
+    fn keep(&self, key: Key, [data, sums]: [Arc<OwnedFd>; 2], moves: u64) -> Arc<Files> {
         let used = self.clock.fetch_add(1, Ordering::Relaxed);
         let files =
             Arc::new(Files { data, sums, moves, misses: AtomicU32::new(0), used: AtomicU64::new(used) });
@@ -143,7 +143,7 @@ impl Client {
         let ([data, sums], Reply::Direct {}) = (<[OwnedFd; 2]>::try_from(fds).ok()?, reply) else {
             return None;
         };
-        Some(self.direct.keep((daemon, ino), data, sums, moves))
+        Some(self.direct.keep((daemon, ino), [data, sums].map(Arc::new), moves))
     }
 
     /// Keeps files that were borrowed to write to them for reading as well; `moves` was looked at before.
@@ -151,10 +151,10 @@ impl Client {
         &self,
         daemon: DaemonIndex,
         ino: Ino,
-        [data, sums]: [OwnedFd; 2],
+        files: [Arc<OwnedFd>; 2],
         moves: u64,
     ) {
-        self.direct.keep((daemon, ino), data, sums, moves);
+        self.direct.keep((daemon, ino), files, moves);
     }
 
     pub(crate) fn moves_of(&self, daemon: DaemonIndex) -> Option<u64> {

@@ -33,8 +33,8 @@ type Key = (DaemonIndex, Ino);
 
 /// The files of one object at one daemon.
 struct Borrowed {
-    data: OwnedFd,
-    sums: OwnedFd,
+    data: Arc<OwnedFd>,
+    sums: Arc<OwnedFd>,
     loan: Loan,
     /// Starts of the daemon when they were asked for: with the next one the loan is void.
     starts: u64,
@@ -172,9 +172,8 @@ impl Client {
         self.loans.asked(key, borrowed.is_some());
         let (borrowed, (_, moves)) = borrowed.zip(before)?;
         // What this process wrote it often reads again; by request it would end the loan.
-        if let (Ok(data), Ok(sums)) = (borrowed.data.try_clone(), borrowed.sums.try_clone()) {
-            self.keep_for_reading(daemon, ino, [data, sums], moves);
-        }
+        let files = [Arc::clone(&borrowed.data), Arc::clone(&borrowed.sums)];
+        self.keep_for_reading(daemon, ino, files, moves);
         if let Some((daemon, ino)) = self.loans.keep(key, Arc::clone(&borrowed)) {
             self.call_one_way(daemon, &Request::GiveBack { ino });
         }
@@ -186,7 +185,7 @@ impl Client {
         let Reply::Borrowed { number } = reply else { return None };
         let [data, sums, loan] = <[OwnedFd; 3]>::try_from(fds).ok()?;
         let loan = Loan::open(&loan, number).ok()?;
-        Some(Borrowed { data, sums, loan, starts, used: AtomicU64::new(0) })
+        Some(Borrowed { data: Arc::new(data), sums: Arc::new(sums), loan, starts, used: AtomicU64::new(0) })
     }
 
     /// Gives back what was borrowed of an object. Its home hears of it by the `Close` that follows.

@@ -35,6 +35,22 @@ static void changing_memory(void)
     close(fd);
 }
 
+/* Borrowed files take no number that the program would get. */
+static void numbers_stay(void)
+{
+    unsigned char data[BLOCK] = {1};
+    int fd = open("numbers", O_RDWR | O_CREAT, 0644);
+    CHECK(fd >= 0);
+    for (int round = 0; round < 64; round++) {
+        CHECK(pwrite(fd, data, BLOCK, (off_t)round * BLOCK) == BLOCK);
+        CHECK(pread(fd, data, BLOCK, (off_t)round * BLOCK) == BLOCK);
+        int next = open("/dev/null", O_RDONLY);
+        CHECK(next == fd + 1);
+        close(next);
+    }
+    close(fd);
+}
+
 static pid_t endless_writer(const char *name)
 {
     pid_t pid = fork();
@@ -105,6 +121,7 @@ static void killed_and_stopped(void)
 
 int main(void)
 {
+    numbers_stay();
     changing_memory();
     killed_and_stopped();
     return 0;
