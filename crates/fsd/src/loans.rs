@@ -151,8 +151,19 @@ impl Service {
         if number >= BORROWERS_MAX {
             return refused("it is lent to many");
         }
-        let [data, sums] = self.chunks().borrow(lent, borrower)?;
-        let fd = entry.fd.try_clone().map_err(|e| StoreError::refused(ino, &e.to_string()))?;
+        let borrowed = self.chunks().borrow(lent, borrower).and_then(|files| {
+            let fd = entry.fd.try_clone().map_err(|e| StoreError::refused(ino, &e.to_string()))?;
+            Ok((files, fd))
+        });
+        let ([data, sums], fd) = match borrowed {
+            Ok(borrowed) => borrowed,
+            Err(error) => {
+                let unused = inner.holders.is_empty();
+                drop(inner);
+                // Nobody would ever give it back.
+                return if unused { self.call_in(ino).and(Err(error)) } else { Err(error) };
+            }
+        };
         inner.holders.push(Holder { session, pidfd });
         Counters::add(&self.counters.loans, 1);
         Ok(Granted { number: number as u32, fds: [data, sums, fd] })
@@ -175,15 +186,15 @@ impl Service {
         } else {
             0
         };
-        // From here on answers look at the files, as soon as there is an entry: before anybody can write.
-        let made = self.chunks().lend(ino, elsewhere).and_then(|lent| {
-            let Some(lent) = lent else { return Ok(None) };
-            let standing = self.chunks().standing(&lent, u64::MAX)?;
-            let loan = Loan::create(standing.data_len, standing.sum_blocks);
-            let (loan, fd) = loan.map_err(|e| StoreError::refused(ino, &e.to_string()))?;
-            let inner = Inner { phase: Phase::Out(Box::new(lent)), holders: Vec::new(), left: false };
-            Ok(Some(Arc::new(Entry { loan, fd, inner: Mutex::new(inner) })))
-        });
+        // From here on answers look at the files, as soon as there is an entry: before anybody can write. What may fail
+        // comes first: an object that is lent without an entry could never be taken back.
+        let made =
+            Loan::create().map_err(|e| StoreError::refused(ino, &e.to_string())).and_then(|(loan, fd)| {
+                let Some((lent, standing)) = self.chunks().lend(ino, elsewhere)? else { return Ok(None) };
+                loan.grown_to(standing.data_len, standing.sum_blocks);
+                let inner = Inner { phase: Phase::Out(Box::new(lent)), holders: Vec::new(), left: false };
+                Ok(Some(Arc::new(Entry { loan, fd, inner: Mutex::new(inner) })))
+            });
         match &made {
             Ok(Some(entry)) => {
                 self.loans().count.fetch_add(1, Ordering::SeqCst);

@@ -59,11 +59,9 @@ pub struct Loan {
 }
 
 impl Loan {
-    /// A new loan of files of this length, and the descriptor for borrowers.
-    pub fn create(data_len: u64, sum_blocks: u64) -> io::Result<(Loan, OwnedFd)> {
+    /// A new loan of empty files, and the descriptor for borrowers.
+    pub fn create() -> io::Result<(Loan, OwnedFd)> {
         let (segment, fd) = Segment::create(BYTES)?;
-        segment.long(DATA_LEN_AT).store(data_len, Relaxed);
-        segment.long(SUM_BLOCKS_AT).store(sum_blocks, Relaxed);
         segment.long(0).store(MAGIC, Release);
         Ok((Loan { segment, number: 0 }, fd))
     }
@@ -191,7 +189,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     fn loan() -> (Loan, Loan, Loan) {
-        let (daemon, fd) = Loan::create(10, 1).unwrap();
+        let (daemon, fd) = Loan::create().unwrap();
         let (one, two) = (Loan::open(&fd, 0).unwrap(), Loan::open(&fd, 1).unwrap());
         (daemon, one, two)
     }
@@ -258,7 +256,8 @@ mod tests {
     /// Format 7 as it stands in memory.
     #[test]
     fn the_layout_is_as_specified() {
-        let (_, fd) = Loan::create(0x1122, 0x33).unwrap();
+        let (loan, fd) = Loan::create().unwrap();
+        loan.grown_to(0x1122, 0x33);
         let one = Loan::open(&fd, 5).unwrap();
         assert!(one.begin(65 * GRAIN));
         let mut bytes = [0; BYTES];

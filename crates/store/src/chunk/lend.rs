@@ -62,8 +62,8 @@ pub struct Standing {
 }
 
 impl ChunkStore<RealDisk> {
-    /// Lends an object; `None` when it is not here. `elsewhere`: blocks of it that other daemons keep.
-    pub fn lend(&self, ino: Ino, elsewhere: u64) -> Result<Option<Lent>, StoreError> {
+    /// Lends an object and tells how it stands; `None` when it is not here. `elsewhere`: blocks of it that other daemons keep.
+    pub fn lend(&self, ino: Ino, elsewhere: u64) -> Result<Option<(Lent, Standing)>, StoreError> {
         let Some(object) = self.get(ino)? else { return Ok(None) };
         let mut state = object.lock_lent();
         if object.is_gone() || state.is_lent() {
@@ -71,12 +71,15 @@ impl ChunkStore<RealDisk> {
         }
         let counted = AtomicU64::new(object.blocks(&state)?);
         let written = object.data_written().map_err(|e| lend_failed(ino, &e))?;
+        let lent = Lent { object: object.clone(), elsewhere, borrowers: 0, written, counted };
+        let standing = self.stand(&lent, &state, u64::MAX)?;
         self.write_note(ino, 0, &note_head(elsewhere)).map_err(|e| lend_failed(ino, &e))?;
+        // Nothing may fail from here on: only the one who has the loan can end it.
         state.set_lent(true);
         drop(state);
         // What is written from now on is not synced, whoever writes it.
         self.handles.mark_dirty(ino);
-        Ok(Some(Lent { object, elsewhere, borrowers: 0, written, counted }))
+        Ok(Some((lent, standing)))
     }
 
     /// Descriptors for a further borrower, for reading and writing: data and checksums.
@@ -260,7 +263,7 @@ mod tests {
         let (_dir, store) = store();
         assert!(store.lend(INO, 0).unwrap().is_none(), "not here");
         store.write(INO, 0, &[1; 5000]).unwrap();
-        let mut lent = store.lend(INO, 3).unwrap().unwrap();
+        let (mut lent, _) = store.lend(INO, 3).unwrap().unwrap();
         assert!(store.lend(INO, 3).unwrap().is_none(), "once");
         for refused in [
             store.write(INO, 0, b"x").map(|_| ()),
@@ -294,7 +297,7 @@ mod tests {
     fn notes_are_as_specified_and_survive() {
         let (dir, store) = store();
         store.write(INO, 0, &[1; 100]).unwrap();
-        let mut lent = store.lend(INO, 9).unwrap().unwrap();
+        let (mut lent, _) = store.lend(INO, 9).unwrap().unwrap();
         store.borrow(&mut lent, BORROWER).unwrap();
         let path = dir.path().join("data/34/0000000000001234.lent");
         let mut wanted = b"TPLENT01\x09\0\0\0\0\0\0\0\x0b\x0a\0\0\0\0\0\0".to_vec();
