@@ -388,7 +388,7 @@ impl Service {
     pub fn recover_loans(&self) -> Result<(), StoreError> {
         for loan in self.chunks().left_loans()? {
             // It has seen on the board by now that its loan is void, unless it is writing right now.
-            let left = loan.borrowers.iter().any(lives);
+            let left = loan.damaged || loan.borrowers.iter().any(lives);
             let standing = self.chunks().recover(&loan, left, || self.board().moved())?;
             if let Some(standing) = standing {
                 self.record_left(&loan, &standing)?;
