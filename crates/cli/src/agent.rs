@@ -8,6 +8,8 @@
 //! command → Plan            agent → Report (daemons reachable, or why not)
 //! command → Go              agent → Report (pool file written, peers told, mounted)
 //! ```
+//! An agent may start others, and hands all of this on ([`crate::relay`]).
+//!
 //! After that it needs nobody: it ends when its daemons do or, on a node without daemons,
 //! when no daemon of the pool answers any more. Agents of several nodes may share a machine
 //! and the instance's directory, as in a test cluster of many `slurmd`: the first one mounts,
@@ -17,6 +19,7 @@ use crate::exit::{Context, Failure, Kind, Result};
 use crate::flags::NodeArgs;
 use crate::instance::{self, Instance};
 use crate::launch::tool_path;
+use crate::relay::{Below, Tree};
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGTERM};
 use std::fs::{self, File, OpenOptions};
@@ -35,9 +38,9 @@ use tidepool_transport::LocalNode;
 use tidepool_wire::message::{Reply, Request};
 
 /// Longest line an agent reads: the plan of a large pool.
-const LINE_MAX: u64 = 256 << 20;
+pub const LINE_MAX: u64 = 256 << 20;
 /// How often daemons and signals are looked at.
-const POLL: Duration = Duration::from_millis(20);
+pub const POLL: Duration = Duration::from_millis(20);
 /// How often a node without daemons asks whether the pool is still there.
 const PING_EVERY: Duration = Duration::from_millis(800);
 /// Pause between rounds in which no daemon answered, and how many of them end the pool here.
@@ -47,6 +50,9 @@ const PING_ROUNDS: usize = 3;
 const WORDS_BYTES_MAX: usize = 2048;
 const WORDS_LINES_MAX: usize = 3;
 
+/// For a node whose daemons are to end at once.
+static ENDED: AtomicBool = AtomicBool::new(true);
+
 /// What all agents of a pool are told first.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -55,6 +61,8 @@ pub struct Plan {
     /// The instance's directory, the same path on every node.
     pub dir: PathBuf,
     pub nodes: Vec<NodePlan>,
+    /// Who starts whose agent.
+    pub tree: Tree,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -215,9 +223,26 @@ pub fn node(args: &NodeArgs) -> Result<ExitCode> {
         .context(Kind::Start, || "cannot handle signals".into())?;
     let number = node_number(args)?;
     let mut input = std::io::stdin().lock();
-    let plan: Plan = read_line(&mut input)?;
+    let line = read_line(&mut input)?;
+    let plan: Plan = parse_line(&line)?;
+    let own = std::env::current_exe().context(Kind::Start, || "finding this program".into())?;
+    let mut below = Below::start(&plan.tree, number, &own, &line);
+    drop(line);
+    let served = serve(&plan, number, &mut input, &mut below, &stop);
+    below.finish(&stop);
+    served.map(|()| ExitCode::SUCCESS)
+}
+
+/// Has this node's part of the pool up for as long as it lasts.
+fn serve(
+    plan: &Plan,
+    number: usize,
+    input: &mut impl BufRead,
+    below: &mut Below,
+    stop: &AtomicBool,
+) -> Result<()> {
     let host = plan.nodes.get(number).map(name_of).unwrap_or_default();
-    let mut agent = match Agent::start(&plan, number, &host) {
+    let mut agent = match Agent::start(plan, number, &host) {
         Ok(agent) => agent,
         Err(failure) => {
             report(number, &host, Vec::new(), &failure.to_string());
@@ -225,14 +250,12 @@ pub fn node(args: &NodeArgs) -> Result<ExitCode> {
         }
     };
     report(number, &host, agent.ready.clone(), "");
-    let up = read_line(&mut input).and_then(|go: Go| agent.go(&go));
+    let go = read_line(input).inspect(|line| below.tell(line));
+    let up = go.and_then(|line| parse_line(&line)).and_then(|go: Go| agent.go(&go));
     report(number, &host, Vec::new(), &up.as_ref().err().map(ToString::to_string).unwrap_or_default());
-    if up.is_err() {
-        stop.store(true, Ordering::Release);
-    }
-    agent.supervise(&stop);
+    agent.supervise(if up.is_ok() { stop } else { &ENDED });
     agent.finish()?;
-    up.map(|()| ExitCode::SUCCESS)
+    up
 }
 
 fn node_number(args: &NodeArgs) -> Result<usize> {
@@ -280,17 +303,24 @@ fn bracketed(address: &str) -> String {
     if address.contains(':') { format!("[{address}]") } else { address.to_string() }
 }
 
-fn read_line<T: for<'a> Deserialize<'a>>(input: &mut impl BufRead) -> Result<T> {
+/// A line without its end.
+fn read_line(input: &mut impl BufRead) -> Result<String> {
     let mut line = String::new();
     let mut limited = std::io::Read::take(input, LINE_MAX);
     limited.read_line(&mut line).context(Kind::Start, || "reading from the starter".into())?;
     if line.is_empty() {
         return Err(Failure::new(Kind::Start, "the starter is gone"));
     }
-    serde_json::from_str(&line).context(Kind::Start, || "the starter's line".into())
+    line.truncate(line.trim_end().len());
+    Ok(line)
 }
 
-fn report(node: usize, host: &str, daemons: Vec<Ready>, error: &str) {
+fn parse_line<T: for<'a> Deserialize<'a>>(line: &str) -> Result<T> {
+    serde_json::from_str(line).context(Kind::Start, || "the starter's line".into())
+}
+
+/// Tells the starter, by way of the agents above.
+pub fn report(node: usize, host: &str, daemons: Vec<Ready>, error: &str) {
     let (host, error) = (host.to_string(), error.to_string());
     let report = Report { node, pid: std::process::id(), host, daemons, error };
     let line = serde_json::to_string(&report).expect("a report always serializes");
@@ -334,7 +364,7 @@ impl Agent {
         };
         let started = agent.record().and_then(|()| agent.start_daemons(node, host));
         if started.is_err() {
-            agent.supervise(&AtomicBool::new(true));
+            agent.supervise(&ENDED);
             agent.finish()?;
         }
         started.map(|()| agent)

@@ -258,6 +258,10 @@ pub struct PoolShape {
     /// Hosts to use through ssh, separated by commas, or @FILE with one per line
     #[arg(long, value_name = "HOSTS", conflicts_with = "local")]
     pub hosts: Option<String>,
+    /// Hosts that one machine starts through ssh: with more, the first N each start N others, and so on. 0: this
+    /// machine starts all, for clusters whose nodes cannot reach each other by ssh
+    #[arg(long, value_name = "N", default_value_t = crate::relay::FAN_OUT)]
+    pub fan_out: usize,
     /// Use this machine only, also inside a Slurm allocation
     #[arg(long)]
     pub local: bool,

@@ -7,6 +7,7 @@ use crate::flags::{BackendFlag, Door, ModeFlag, PoolShape};
 use crate::instance::Instance;
 use crate::layout::Spread;
 use crate::place::{Layout, Place};
+use crate::relay::Tree;
 use crate::remote;
 use crate::side_by_side::each_daemon;
 use std::io::{BufRead, BufReader, Write};
@@ -111,7 +112,7 @@ struct Starting {
     streams: Vec<Stream>,
 }
 
-/// The way to the agent of one node, or, through srun, to those of many.
+/// The way to the agent of one node, or, through it or through srun, to those of many.
 struct Stream {
     /// Who is at the other end, for people.
     name: String,
@@ -134,8 +135,9 @@ impl Starting {
         let id = kept.map_or_else(|| InstanceId(random_bytes()), |k| k.instance);
         let secret = kept.map_or_else(Secret::random, |k| k.secret.clone());
         let mount = wants_mount(shape.client)?;
-        let plan = make_plan(shape, layout, instance, id, &secret, keep);
-        self.spawn_all(&layout.place, instance)?;
+        let tree = tree(shape, &layout.place)?;
+        let plan = Plan { tree, ..make_plan(shape, layout, instance, id, &secret, keep) };
+        self.spawn_all(&layout.place, &plan.tree, instance)?;
         let nodes = self.ask(0, &plan)?;
         let mut ready: Vec<Ready> = nodes.iter().flat_map(|r| r.daemons.clone()).collect();
         ready.sort_by_key(|r| r.index);
@@ -169,13 +171,15 @@ impl Starting {
         Ok((pool, mount))
     }
 
-    fn spawn_all(&mut self, place: &Place, instance: &Instance) -> Result<()> {
+    fn spawn_all(&mut self, place: &Place, tree: &Tree, instance: &Instance) -> Result<()> {
         let own = own_program()?;
         match place {
             Place::Local(_) => self.spawn_here(0, instance),
-            Place::Ssh(hosts) => hosts.iter().enumerate().try_for_each(|(number, host)| {
+            Place::Ssh(hosts) => tree.roots().try_for_each(|number| {
+                let host = &hosts[number];
                 let log = instance.log_path().with_file_name(format!("log-{host}"));
-                self.spawn(remote::ssh(host, &own, number), format!("host {host}"), 1, log)
+                let nodes = tree.reached_through(number);
+                self.spawn(tree.command(number, &own), format!("host {host}"), nodes, log)
             }),
             Place::Slurm(nodes) => {
                 let log = instance.log_path().with_file_name("log-srun");
@@ -219,14 +223,16 @@ impl Starting {
         let mut reports = Vec::new();
         for stream in streams {
             for _ in 0..stream.nodes {
-                reports.push(stream.report(deadline)?);
+                let report = stream.report(deadline)?;
+                if !report.error.is_empty() {
+                    let text = format!("node {}: {}", report.host, report.error);
+                    return Err(Failure::new(Kind::Start, text));
+                }
+                reports.push(report);
             }
         }
         reports.sort_by_key(|r| r.node);
-        match reports.iter().find(|r| !r.error.is_empty()) {
-            Some(bad) => Err(Failure::new(Kind::Start, format!("node {}: {}", bad.host, bad.error))),
-            None => Ok(reports),
-        }
+        Ok(reports)
     }
 
     /// Ends agents of a pool that did not come up. They clean their nodes when their input
@@ -323,7 +329,17 @@ fn make_plan(
     };
     // For this machine, if it turns out to be none of them.
     nodes.push(node(&own_host, Vec::new()));
-    Plan { name: instance.name.clone(), dir: instance.dir.clone(), nodes }
+    Plan { name: instance.name.clone(), dir: instance.dir.clone(), nodes, tree: Tree::default() }
+}
+
+/// Who starts whose agent. Only ssh needs it.
+fn tree(shape: &PoolShape, place: &Place) -> Result<Tree> {
+    match place {
+        Place::Ssh(hosts) => {
+            Ok(Tree { fan_out: shape.fan_out, hosts: hosts.clone(), ssh: remote::ssh_words()? })
+        }
+        Place::Local(_) | Place::Slurm(_) => Ok(Tree::default()),
+    }
 }
 
 fn member(ready: Ready) -> Member {

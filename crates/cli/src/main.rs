@@ -21,6 +21,7 @@ mod node_clean;
 mod output;
 mod place;
 mod pool;
+mod relay;
 mod remote;
 mod run;
 mod side_by_side;

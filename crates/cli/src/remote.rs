@@ -1,5 +1,6 @@
 //! The commands that start agents on other nodes: ssh and srun.
 
+use crate::exit::{Failure, Kind, Result};
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
@@ -46,28 +47,26 @@ pub fn srun(nodes: usize, agent: &Path) -> Command {
     command
 }
 
-/// The agent of one host. `$TIDEPOOL_SSH` names another program, with words of its own.
-pub fn ssh(host: &str, agent: &Path, node: usize) -> Command {
-    let words = std::env::var_os("TIDEPOOL_SSH").unwrap_or_default();
-    let mut words = split_words(words.as_bytes());
-    if words.is_empty() {
-        words.push("ssh".into());
+/// The words of `$TIDEPOOL_SSH`, which names another program than ssh, with words of its own.
+pub fn ssh_words() -> Result<Vec<String>> {
+    match std::env::var("TIDEPOOL_SSH") {
+        Ok(words) => Ok(words.split_ascii_whitespace().map(str::to_string).collect()),
+        Err(std::env::VarError::NotPresent) => Ok(Vec::new()),
+        Err(error) => Err(Failure::new(Kind::Usage, format!("TIDEPOOL_SSH: {error}"))),
     }
-    let mut command = Command::new(&words[0]);
-    command.args(&words[1..]);
-    if Path::new(&words[0]).file_name().is_some_and(|name| name == "ssh") {
+}
+
+/// The agent of one host; `words` as of [`ssh_words`].
+pub fn ssh(words: &[String], host: &str, agent: &Path, node: usize) -> Command {
+    let program = words.first().map_or("ssh", String::as_str);
+    let mut command = Command::new(program);
+    command.args(words.iter().skip(1));
+    if Path::new(program).file_name().is_some_and(|name| name == "ssh") {
         // Nobody is there to type a password, and no terminal is to hang up.
         command.args(["-o", "BatchMode=yes", "-o", CONNECT_S, "-T"]);
     }
     command.arg(host).arg(quote(agent)).args(["node", "--node", &node.to_string()]);
     command
-}
-
-fn split_words(text: &[u8]) -> Vec<OsString> {
-    text.split(u8::is_ascii_whitespace)
-        .filter(|w| !w.is_empty())
-        .map(|w| OsString::from_vec(w.to_vec()))
-        .collect()
 }
 
 /// Quotes a path for the shell that ssh runs on the other side.
@@ -93,8 +92,14 @@ mod tests {
     }
 
     #[test]
-    fn words_are_split_at_white_space_only() {
-        assert_eq!(split_words(b"  ssh -F  /a;b\t$x "), ["ssh", "-F", "/a;b", "$x"]);
-        assert!(split_words(b" ").is_empty());
+    fn another_program_gets_no_options_of_ssh() {
+        let words = ["/x/rsh".to_string(), "-F".into(), "/a;b".into()];
+        let command = ssh(&words, "h", Path::new("/t"), 3);
+        let args: Vec<_> = command.get_args().collect();
+        assert_eq!(
+            (command.get_program(), args.join(" ".as_ref())),
+            ("/x/rsh".as_ref(), "-F /a;b h '/t' node --node 3".into())
+        );
+        assert!(ssh(&[], "h", Path::new("/t"), 3).get_args().any(|a| a == "BatchMode=yes"));
     }
 }

@@ -46,7 +46,7 @@ impl Sshd {
         );
         fs::write(path("sshd_config"), server).unwrap();
         let client = format!(
-            "Host node-a node-b\n Port {port}\nHost node-off\n Port 1\nHost *\n HostName 127.0.0.1\n\
+            "Host node-a node-b node-c node-d node-e\n Port {port}\nHost node-off\n Port 1\nHost *\n HostName 127.0.0.1\n\
              HostKeyAlias here\n UserKnownHostsFile {}\n IdentityFile {}\n IdentitiesOnly yes\n",
             path("known"),
             path("user")
@@ -256,4 +256,72 @@ fn a16_a_host_without_daemons_ends_with_the_pool() {
     let refused = sandbox.tidepool(&["run", "--deploy", "subset:1", "--", "true"]).output().unwrap();
     assert_eq!(refused.status.code(), Some(2));
     assert!(text(&refused).contains("one machine cannot be divided"), "{}", text(&refused));
+}
+
+/// The parent of a process, by its name in `/proc`.
+fn parent_program(client: &str) -> String {
+    let read = |pid: &str, what: &str| fs::read_to_string(format!("/proc/{pid}/{what}")).unwrap_or_default();
+    let status = read(client.split(':').next().unwrap(), "status");
+    let parent =
+        status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap_or_default().trim().to_string();
+    read(&parent, "cmdline").replace('\0', " ")
+}
+
+const FIVE: [&str; 7] =
+    ["start", "--name", "mine", "--fan-out", "2", "--hosts", "node-a,node-b,node-c,node-d,node-e"];
+
+/// A8: with a fan-out of two the command reaches two of five hosts, and these reach the others. The pool outlives
+/// the agent in the middle.
+#[test]
+fn a8_hosts_start_hosts() {
+    let Some(sshd) = Sshd::start() else { return };
+    let sandbox = Sandbox::new();
+    sshd.ok(&sandbox, &[&["pool"], &FIVE[..]].concat());
+    // Those that agents started have the server's environment, not the sandbox's.
+    let clients: Vec<String> =
+        processes_of(sshd.dir.path()).into_iter().filter(|p| p.contains(": ssh -F")).collect();
+    assert_eq!(clients.len(), 5, "{clients:?}");
+    let by_agents = clients.iter().filter(|c| parent_program(c).contains("node --node")).count();
+    assert_eq!(by_agents, 3, "{clients:?}");
+    let status: serde_json::Value = serde_json::from_str(&sandbox.ok(&["pool", "status", "--json"])).unwrap();
+    for (number, host) in ["node-a", "node-b", "node-c", "node-d", "node-e"].iter().enumerate() {
+        assert_eq!(status["daemons"][number]["host"], *host, "{status}");
+        assert_eq!(status["daemons"][number]["reachable"], true, "{status}");
+    }
+    signal(pids(&sandbox, 0).0, Signal::KILL);
+    sandbox.ok(&["mkdir", "/still-there"]);
+    sandbox.ok(&["pool", "stop"]);
+    until("agents end", || processes_of(sandbox.dir.path()).is_empty());
+    sandbox.assert_nothing_left("after pool stop");
+}
+
+/// A host that another host cannot reach is named, and so are the two and what ssh said; all others are cleaned up.
+#[test]
+fn a8_a_host_lost_below_another_is_named() {
+    let Some(sshd) = Sshd::start() else { return };
+    let sandbox = Sandbox::new();
+    let args = ["pool", "start", "--fan-out", "2", "--hosts", "node-a,node-b,node-c,node-d,node-off,node-e"];
+    let done = sshd.tidepool(&sandbox, &args).output().unwrap();
+    assert_eq!(done.status.code(), Some(110), "{}", text(&done));
+    let said = text(&done);
+    for part in ["node-off", "reached from", "Connection refused", "--fan-out 0"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    until("agents end", || processes_of(sandbox.dir.path()).is_empty());
+    sandbox.assert_nothing_left("after a failed start");
+}
+
+/// A failure below another host is told with the host's name and the daemon's reason; so is the whole pool's end.
+#[test]
+fn a8_a_failure_below_another_is_told() {
+    let Some(sshd) = Sshd::start() else { return };
+    let sandbox = Sandbox::new();
+    let foreign = sandbox.store().join("tidepool-mine/d4");
+    fs::create_dir_all(&foreign).unwrap();
+    fs::write(foreign.join("thesis.tex"), "precious").unwrap();
+    let done = sshd.tidepool(&sandbox, &[&["pool"], &FIVE[..]].concat()).output().unwrap();
+    assert_eq!(done.status.code(), Some(110), "{}", text(&done));
+    assert!(text(&done).contains("node node-e") && text(&done).contains("left alone"), "{}", text(&done));
+    until("agents end", || processes_of(sandbox.dir.path()).is_empty());
+    assert_eq!(fs::read_to_string(foreign.join("thesis.tex")).unwrap(), "precious");
 }
