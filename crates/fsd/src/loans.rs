@@ -216,7 +216,7 @@ impl Service {
         self.owning_for(ino, Some(session), run)
     }
 
-    /// The same for who is no rival: one that writes may soon have the files as well, one that removes ends all wishes.
+    /// The same for one that writes: he is no rival, and may soon have the files as well.
     pub fn owning_quietly<T>(
         &self,
         ino: Ino,
@@ -252,8 +252,24 @@ impl Service {
         }
     }
 
+    /// Drops the chunks of an object that nobody wants any more. What a borrower who is stopped may still write goes into files
+    /// without a name.
+    pub fn drop_lent(&self, ino: Ino) -> Result<u64, StoreError> {
+        loop {
+            match self.chunks().drop_object(ino) {
+                Err(error) if error.kind == StoreErrorKind::Lent => self.end_loan(ino, false)?,
+                other => return other,
+            }
+        }
+    }
+
     /// Takes the loan of an object back, if there is one, and records what became of it.
     pub fn call_in(&self, ino: Ino) -> Result<(), StoreError> {
+        self.end_loan(ino, true)
+    }
+
+    /// With `keep` false the data need not outlast it.
+    fn end_loan(&self, ino: Ino, keep: bool) -> Result<(), StoreError> {
         let Some(entry) = self.loans().get(ino) else { return Ok(()) };
         let mut inner = lock(&entry.inner);
         let Inner { phase, holders, left } = &mut *inner;
@@ -263,7 +279,7 @@ impl Service {
             // After a failure it is still lent, and tried again.
             let before = lent.counted();
             let claimed = entry.loan.lengths().0;
-            let standing = self.chunks().take_back(lent, claimed, *left, || self.board().moved())?;
+            let standing = self.chunks().take_back(lent, claimed, keep && *left, || self.board().moved())?;
             self.record(ino, &standing, before)?;
             *phase = Phase::Back;
         }
@@ -384,18 +400,31 @@ impl Service {
         Ok(())
     }
 
-    /// Takes back what an earlier daemon in this store had lent. To be called before anybody is served.
+    /// Takes back what an earlier daemon in this store had lent. To be called before anybody is served. What cannot be taken back,
+    /// as on a full disk, is tried again whenever somebody wants it, and refused as long as it fails.
     pub fn recover_loans(&self) -> Result<(), StoreError> {
-        for loan in self.chunks().left_loans()? {
-            // It has seen on the board by now that its loan is void, unless it is writing right now.
-            let left = loan.damaged || loan.borrowers.iter().any(lives);
-            let standing = self.chunks().recover(&loan, left, || self.board().moved())?;
-            if let Some(standing) = standing {
-                self.record_left(&loan, &standing)?;
+        for left in self.chunks().left_loans()? {
+            if let Err(error) = self.adopt(&left).and_then(|()| self.call_in(left.ino)) {
+                self.note_trouble(&error);
             }
-            self.chunks().loan_is_over(loan.ino)?;
         }
         Ok(())
+    }
+
+    fn adopt(&self, left: &LeftLoan) -> Result<(), StoreError> {
+        let (loan, fd) = Loan::create().map_err(|e| StoreError::refused(left.ino, &e.to_string()))?;
+        let Some((lent, standing)) = self.chunks().adopt(left)? else {
+            return self.chunks().loan_is_over(left.ino);
+        };
+        loan.grown_to(standing.data_len, standing.sum_blocks);
+        // Borrowers have seen on the board by now that their loan is void, unless they are writing right now.
+        let stopped = left.damaged || left.borrowers.iter().any(lives);
+        let inner = Inner { phase: Phase::Out(Box::new(lent)), holders: Vec::new(), left: stopped };
+        let entry = Arc::new(Entry { loan, fd, inner: Mutex::new(inner) });
+        lock(&self.loans().out).insert(left.ino, entry);
+        self.loans().count.fetch_add(1, Ordering::SeqCst);
+        self.board().withhold(left.ino.0);
+        self.record_left(left, &standing)
     }
 
     fn record_left(&self, loan: &LeftLoan, standing: &Standing) -> Result<(), StoreError> {

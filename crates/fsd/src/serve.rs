@@ -475,7 +475,7 @@ impl Service {
     }
 
     fn drop_chunk(&self, ino: Ino) -> Result<(), StoreError> {
-        self.owning_quietly(ino, || self.chunks.drop_object(ino)).map(|_| ())
+        self.drop_lent(ino).map(|_| ())
     }
 
     pub fn note_trouble(&self, error: &StoreError) {

@@ -130,3 +130,45 @@ fn fill(client: &Client, written: &mut Vec<(Ino, usize, u8)>) -> Errno {
     }
     unreachable!("the loop ends by return")
 }
+
+/// After `kill -9` of the daemon a file that a living process had borrowed has to move to other files. Without room for that
+/// the daemon serves all else, says what is wrong, and moves it as soon as there is room.
+#[test]
+fn a_borrowed_file_that_cannot_move_is_refused_alone() {
+    const LEN: usize = 2_200_000;
+    const FILLER: usize = 3_500_000;
+    let dir = tempfile::TempDir::new().unwrap();
+    let Some(_disk) = SmallDisk::mount(&dir.path().join("store0"), BOARD + (6 << 20)) else { return };
+    let stores = Some(dir.path().to_path_buf());
+    let mut cluster = Cluster::with(Options { daemons: 1, stores, ..Options::default() });
+    let client = cluster.client();
+    let files = ["borrowed", "filler", "small"].map(|name| create(&client, name).unwrap());
+    let [borrowed, filler, small] = files;
+    for (ino, len) in [(borrowed, LEN), (filler, FILLER), (small, 100)] {
+        assert_eq!(client.write(ino, 0, &vec![7; len]).unwrap(), len);
+    }
+    for ino in [borrowed, filler].repeat(9) {
+        client.write(ino, 0, &[7; 4096]).unwrap();
+    }
+    assert!(client.bytes_written_direct() > 0, "the file is borrowed");
+    cluster.kill(0);
+    cluster.restart(0);
+    let other = cluster.client();
+    check_content(&other, small, 100, 7);
+    assert_eq!(other.get_attr(borrowed).unwrap().size, LEN as u64);
+    for _ in 0..2 {
+        let error = other.read(borrowed, 0, &mut [0; 100]).unwrap_err();
+        assert_eq!(error.errno(), Errno::ENOSPC, "{error}");
+    }
+    let Reply::Report { status } = other.request(0, &Request::Status {}).unwrap() else {
+        panic!("no report")
+    };
+    assert!(status.trouble.to_lowercase().contains("space"), "'{}'", status.trouble);
+    assert!(create(&other, "new").is_ok());
+    // The same is true of this one. It goes without moving first.
+    other.unlink(Ino::ROOT, b"filler", &cred()).unwrap();
+    drop(client);
+    eventually("room to move", || other.read(borrowed, 0, &mut [0; 100]).is_ok());
+    check_content(&other, borrowed, LEN, 7);
+    other.write(borrowed, 0, &[8; 10]).unwrap();
+}

@@ -163,21 +163,20 @@ impl ChunkStore<RealDisk> {
         Ok(found)
     }
 
-    /// Takes back what an earlier daemon lent; as [`ChunkStore::take_back`]. `None` when there is no such object any more.
-    pub fn recover(
-        &self,
-        loan: &LeftLoan,
-        left: bool,
-        moved: impl FnOnce(),
-    ) -> Result<Option<Standing>, StoreError> {
+    /// An object that an earlier daemon has lent, as a loan of this store's, and how it stands. `None` when there is no such
+    /// object any more.
+    pub fn adopt(&self, loan: &LeftLoan) -> Result<Option<(Lent, Standing)>, StoreError> {
         for name in Names::moved(loan.ino).files() {
             remove_file(&self.disk, loan.ino, name)?;
         }
         let Some(object) = self.get(loan.ino)? else { return Ok(None) };
-        let (written, counted) = (TimeSpec::default(), object.lock_read()?.map(|s| object.blocks(&s)));
-        let counted = AtomicU64::new(counted.transpose()?.unwrap_or_default());
-        let lent = Lent { object, elsewhere: loan.elsewhere, borrowers: 0, written, counted };
-        self.take_back(&lent, u64::MAX, left, moved).map(Some)
+        let mut state = object.lock_lent();
+        let counted = AtomicU64::new(object.blocks(&state)?);
+        let written = TimeSpec::default();
+        let lent = Lent { object: object.clone(), elsewhere: loan.elsewhere, borrowers: 0, written, counted };
+        let standing = self.stand(&lent, &state, u64::MAX)?;
+        state.set_lent(true);
+        Ok(Some((lent, standing)))
     }
 
     fn write_note(&self, ino: Ino, at: u64, bytes: &[u8]) -> io::Result<()> {
@@ -312,7 +311,10 @@ mod tests {
         assert_eq!(left, [LeftLoan { ino: INO, elsewhere: 9, borrowers: vec![BORROWER], damaged: false }]);
         let before = std::fs::File::open(dir.path().join("data/34/0000000000001234")).unwrap();
         let mut moved = false;
-        store.recover(&left[0], true, || moved = true).unwrap();
+        let (lent, standing) = store.adopt(&left[0]).unwrap().unwrap();
+        assert_eq!(store.read(INO, 0, 1, &mut Vec::new()).unwrap_err().kind, StoreErrorKind::Lent);
+        assert_eq!((standing.data_len, lent.elsewhere()), (100, 9));
+        store.take_back(&lent, standing.data_len, true, || moved = true).unwrap();
         store.loan_is_over(INO).unwrap();
         assert!(moved);
         // Who has the old file writes to nobody's.

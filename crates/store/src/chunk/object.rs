@@ -689,7 +689,7 @@ impl<F: DiskFile> Object<F> {
     }
 
     /// Moves the object to other files, because somebody else may write to these. `moved` is called before the
-    /// others are the object's. Afterwards the object has to be opened anew.
+    /// others are the object's. Afterwards the object has to be opened anew. After an error before that it is as it was.
     pub fn copy_to<D: Disk<File = F>>(
         &self,
         disk: &D,
@@ -697,6 +697,22 @@ impl<F: DiskFile> Object<F> {
         names: &Names,
         moved: impl FnOnce(),
     ) -> Result<(), StoreError> {
+        if let Err(error) = self.copy_all(disk, state, names) {
+            // What there is of the copy takes room; should it stay, the next attempt removes it.
+            names.files().iter().for_each(|name| drop(remove_file(disk, self.ino, name)));
+            return Err(error);
+        }
+        moved();
+        let own = Names::of(self.ino);
+        for (from, to) in names.files().into_iter().zip(own.files()).rev() {
+            disk.rename(from, to).map_err(|e| self.failed("move the data", &e).in_file(to))?;
+        }
+        self.gone.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn copy_all<D: Disk<File = F>>(&self, disk: &D, state: &State, names: &Names) -> Result<(), StoreError> {
+        names.files().iter().try_for_each(|name| remove_file(disk, self.ino, name))?;
         let copy = Object::create_as(disk, self.ino, names)?;
         let mut into = copy.lock_lent();
         for (offset, len) in self.extents(state, 0, usize::MAX)? {
@@ -708,12 +724,6 @@ impl<F: DiskFile> Object<F> {
         if into.data_len < state.data_len {
             copy.data.set_len(state.data_len).map_err(|e| self.failed("move the data", &e))?;
         }
-        moved();
-        let own = Names::of(self.ino);
-        for (from, to) in names.files().into_iter().zip(own.files()).rev() {
-            disk.rename(from, to).map_err(|e| self.failed("move the data", &e).in_file(to))?;
-        }
-        self.gone.store(true, Ordering::Release);
         Ok(())
     }
 
