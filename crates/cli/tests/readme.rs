@@ -1,56 +1,109 @@
-//! Every `tidepool` command of the README runs, in order, as a user would type it.
+//! Every `tidepool` command of the README and of the guide runs, in order, as a user would type it.
 
 mod common;
 
+use common::sshd::Sshd;
 use common::{Sandbox, text};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-/// Lines of fenced blocks that start with the command.
+/// Commands that need what a test machine does not have: page, part of the command, why.
+const ELSEWHERE: &[(&str, &str, &str)] = &[
+    ("slurm.md", "--deploy dedicated:1", "needs an allocation; slurm.rs runs the like in one"),
+    ("network.md", "--fabric", "needs an RDMA network; 'make test-fabric' uses other providers"),
+];
+
+/// Commands in code blocks, fenced or indented. Blocks marked as text show what a command says.
 fn commands(page: &str) -> Vec<String> {
-    let mut inside = false;
+    let (mut inside, mut marked) = (false, false);
     let mut found = Vec::new();
     for line in page.lines() {
-        if line.starts_with("```") {
+        let code = if inside { Some(line).filter(|_| !marked) } else { line.strip_prefix("    ") };
+        if let Some(mark) = line.strip_prefix("```") {
             inside = !inside;
-        } else if inside && line.starts_with("tidepool ") {
-            found.push(line.to_string());
+            marked = !mark.is_empty();
+        } else if let Some(code) = code
+            && ["tidepool ", "taskset "].iter().any(|start| code.starts_with(start))
+        {
+            found.push(code.to_string());
         }
     }
     found
 }
 
+/// Below the repository.
+fn page(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name)
+}
+
+/// Runs a line as a user's shell would.
+fn run(sandbox: &Sandbox, home: &Path, sshd: Option<&Sshd>, line: &str) {
+    let bin = Path::new(env!("CARGO_BIN_EXE_tidepool")).parent().unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let mut shell = Command::new("bash");
+    shell.args(["-c", line]).current_dir(home).env("PATH", &path);
+    for (name, value) in sandbox.tidepool(&[]).get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    if let Some(sshd) = sshd {
+        shell.env("TIDEPOOL_SSH", sshd.words());
+    }
+    let output = shell.output().unwrap();
+    let fits = output.status.success() || (line.contains("doctor") && output.status.code() == Some(115));
+    assert!(fits, "{line}: {}", text(&output));
+}
+
+fn put_solver(home: &Path, script: &str) {
+    let solver = home.join("solver");
+    fs::write(&solver, script).unwrap();
+    fs::set_permissions(&solver, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
 #[test]
 fn the_readmes_commands_work() {
-    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md")).unwrap();
-    let commands = commands(&readme);
+    let commands = commands(&fs::read_to_string(page("README.md")).unwrap());
     assert!(commands.len() >= 8, "the README shows {} commands", commands.len());
     let sandbox = Sandbox::new();
     // What the examples take for granted: some data and a solver.
     let home = sandbox.path("home");
     fs::create_dir_all(home.join("data")).unwrap();
     fs::write(home.join("data/field"), "1 2 3\n").unwrap();
-    let solver = home.join("solver");
-    fs::write(&solver, "#!/bin/sh\nset -e\nmkdir out\nwc -w < in/field > out/answer\n").unwrap();
-    fs::set_permissions(&solver, fs::Permissions::from_mode(0o755)).unwrap();
-    let bin = Path::new(env!("CARGO_BIN_EXE_tidepool")).parent().unwrap();
-    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
-    for line in &commands {
-        let mut command = sandbox.tidepool(&[]);
-        let mut shell = std::process::Command::new("bash");
-        shell.args(["-c", line]).current_dir(&home).env("PATH", &path);
-        for (name, value) in command.get_envs() {
-            match value {
-                Some(value) => shell.env(name, value),
-                None => shell.env_remove(name),
-            };
-        }
-        command.current_dir(&home);
-        let output = shell.output().unwrap();
-        let fits = output.status.success() || (line.contains("doctor") && output.status.code() == Some(115));
-        assert!(fits, "{line}: {}", text(&output));
-    }
+    put_solver(&home, "#!/bin/sh\nset -e\nmkdir out\nwc -w < in/field > out/answer\n");
+    commands.iter().for_each(|line| run(&sandbox, &home, None, line));
     assert_eq!(fs::read_to_string(home.join("results/answer")).unwrap().trim(), "3");
     sandbox.assert_nothing_left("after the README");
+}
+
+#[test]
+fn the_guides_commands_work() {
+    let mut count = 0;
+    for entry in fs::read_dir(page("docs/guide")).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        let sandbox = Sandbox::new();
+        let home = sandbox.path("home");
+        fs::create_dir_all(&home).unwrap();
+        put_solver(&home, "#!/bin/sh\ntouch result\n");
+        fs::write(home.join("hostfile"), "node1\nnode2\nnode3\n").unwrap();
+        for line in commands(&fs::read_to_string(entry.path()).unwrap()) {
+            let elsewhere = ELSEWHERE.iter().find(|(page, part, _)| *page == name && line.contains(part));
+            if let Some((_, _, why)) = elsewhere {
+                println!("SKIPPED: '{line}' of {name} {why}");
+                continue;
+            }
+            let sshd = if line.contains("--hosts") { Sshd::start() } else { None };
+            if line.contains("--hosts") && sshd.is_none() {
+                continue;
+            }
+            run(&sandbox, &home, sshd.as_ref(), &line);
+            count += 1;
+        }
+        sandbox.assert_nothing_left(&name);
+    }
+    assert!(count >= 15, "the guide shows {count} commands");
 }

@@ -3,6 +3,8 @@
 
 #![allow(dead_code)] // Each test file uses a part.
 
+pub mod sshd;
+
 use std::fs::{File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
