@@ -62,7 +62,7 @@ fn examine(client: &Client, pool: String) -> Result<Report> {
     let scan = Scan::new(client);
     scan.collect()?;
     let first = scan.tables().findings();
-    let findings = confirm::confirm(&scan, &first)?;
+    let findings = confirm::confirm(&scan, first)?;
     let tables = scan.tables();
     let show = |finding: Finding| Shown {
         host: client.host(finding.subject.daemon).to_string(),

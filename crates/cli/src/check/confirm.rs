@@ -1,4 +1,4 @@
-//! Looking a second time: programs may have changed the pool while it was read.
+//! Looking again: programs may have changed the pool while it was read.
 
 use super::finding::{Finding, Subject};
 use super::scan::Scan;
@@ -14,13 +14,24 @@ use tidepool_wire::record::Inode;
 /// What is under way when the check sees it is over after this: longer than a client waits
 /// before it ends a dead client's hold.
 const SETTLE: Duration = Duration::from_millis(2_000);
+/// Looks after the first one. A single one is not enough: a directory that was made while the first look went on may be
+/// removed during the second, and seem to be half there both times. By the third it is gone.
+const LOOKS: usize = 2;
 
-/// The findings that are still there; what is about objects in use is left out.
-pub fn confirm(scan: &Scan<'_>, first: &[Finding]) -> Result<Vec<Finding>> {
-    if first.is_empty() {
-        return Ok(Vec::new());
+/// The findings that are still there at each look; what is about objects in use is left out.
+pub fn confirm(scan: &Scan<'_>, first: Vec<Finding>) -> Result<Vec<Finding>> {
+    let mut found = first;
+    for _ in 0..LOOKS {
+        if found.is_empty() {
+            break;
+        }
+        std::thread::sleep(SETTLE);
+        found = look_again(scan, &found)?;
     }
-    std::thread::sleep(SETTLE);
+    Ok(found)
+}
+
+fn look_again(scan: &Scan<'_>, first: &[Finding]) -> Result<Vec<Finding>> {
     let again = Again { scan, wanted: wanted(&scan.tables(), first) };
     let before = again.records()?;
     again.replace(&before);
