@@ -3,6 +3,8 @@
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
+# Where cargo puts what it builds.
+BUILT = $(or $(CARGO_TARGET_DIR),target)
 
 .PHONY: help build release test test-fabric test-all demo lint bench install clean
 
@@ -51,12 +53,12 @@ demo: ## Run OpenFOAM with all its files on a pool of four daemons
 	python3 examples/openfoam/demo.py
 
 bench: release ## Measure a pool beside the file system below it
-	target/release/tidepool bench md --nodes 1
-	target/release/tidepool bench io --nodes 1
+	$(BUILT)/release/tidepool bench md --nodes 1
+	$(BUILT)/release/tidepool bench io --nodes 1
 
 install: release ## Install into PREFIX (default /usr/local)
 	install -d $(DESTDIR)$(PREFIX)/bin
-	install -m 755 target/release/tidepool target/release/tidepoold target/release/libtidepool_preload.so \
+	install -m 755 $(BUILT)/release/tidepool $(BUILT)/release/tidepoold $(BUILT)/release/libtidepool_preload.so \
 	  $(DESTDIR)$(PREFIX)/bin
 
 clean: ## Remove everything built

@@ -332,7 +332,9 @@ def find_command(wanted: Path | None) -> Path:
     if wanted:
         places = [wanted]
     else:
-        built = Path(__file__).resolve().parent.parent / "target" / "release" / "tidepool"
+        # Where cargo puts what it builds; a path that is not absolute counts from the repository.
+        target = Path(__file__).resolve().parent.parent / os.environ.get("CARGO_TARGET_DIR", "target")
+        built = target / "release" / "tidepool"
         found = shutil.which("tidepool")
         places = [built] + ([Path(found)] if found else [])
     for place in places:

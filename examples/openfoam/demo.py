@@ -36,8 +36,9 @@ RANKS = 2
 
 def main() -> int:
     args = parse_args()
-    root = HERE.parent.parent
-    command = root / "target" / args.profile / "tidepool"
+    # Where cargo puts what it builds; a path that is not absolute counts from the repository.
+    built = HERE.parent.parent / os.environ.get("CARGO_TARGET_DIR", "target")
+    command = built / args.profile / "tidepool"
     if not command.is_file():
         print(f"{command} is missing; run 'make release' first", file=sys.stderr)
         return 1
