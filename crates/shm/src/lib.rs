@@ -6,6 +6,7 @@
 //!   bell: the lane's bit, a wake-up when no worker is awake
 //! ```
 //! A [`Board`] tells clients whether what they remember still holds, a [`Loan`] who may write to an object's files.
+//! A [`Window`] is shared with nobody but a later process: the end of a log.
 //!
 //! A [`Segment`] is a sealed memfd: it can be neither cut nor grown, so that no peer can make
 //! the other one fault. A lane belongs to one connection; the bell to one daemon and all its clients on
@@ -25,6 +26,7 @@ mod loan;
 #[allow(unsafe_code)]
 mod segment;
 mod spin;
+mod window;
 
 pub use bell::{Bell, LANES_MAX};
 pub use board::{Board, FACT_WORDS, Facts, Found, Listed, NameTag, part_key};
@@ -34,3 +36,4 @@ pub use lane::{
 pub use loan::{BORROWERS_MAX, GRAIN, Loan, Recalled};
 pub use segment::Segment;
 pub use spin::Spin;
+pub use window::{WINDOW_ALIGN, Window};

@@ -45,11 +45,16 @@ impl Segment {
 
     /// Maps a file that nobody makes shorter: a sealed one, or a daemon's own whose blocks are allocated.
     pub(crate) fn map_file(fd: impl AsFd, len: usize, writable: bool) -> io::Result<Segment> {
+        Segment::map_file_at(fd, 0, len, writable)
+    }
+
+    /// The same from `offset` on, which is a multiple of the page size.
+    pub(crate) fn map_file_at(fd: impl AsFd, offset: u64, len: usize, writable: bool) -> io::Result<Segment> {
         let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         // SAFETY: a new mapping at an address the kernel chooses; its pages stay, see above. Where it
         // is not writable, this crate only loads from it.
         let base = unsafe {
-            rustix::mm::mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, fd.as_fd(), 0)?
+            rustix::mm::mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, fd.as_fd(), offset)?
         };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Segment { base, len })

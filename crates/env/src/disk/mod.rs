@@ -12,6 +12,7 @@ pub use mem::{ForgetfulDisk, MemDisk, MemFile};
 pub use real::{RealDisk, RealFile};
 
 use std::io;
+use std::os::fd::BorrowedFd;
 
 /// Whether [`Disk::open`] may make the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,6 +84,10 @@ pub trait DiskFile: Send + Sync + 'static {
     fn punch(&self, offset: u64, len: u64) -> io::Result<()>;
     /// Makes content and length (not the name) survive a power failure.
     fn sync(&self) -> io::Result<()>;
+    /// The file itself, for what this trait does not offer. `None`: there is none, or it shall not be reached past the disk.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
     /// First offset at or after `from` that may hold something else than a hole.
     fn next_data(&self, from: u64) -> io::Result<Option<u64>>;
 }

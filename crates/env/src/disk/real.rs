@@ -4,6 +4,7 @@ use super::{DirEntry, Disk, DiskFile, OpenMode, Space, os_error, parts, read_zer
 use rustix::fs::{FallocateFlags, SeekFrom};
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -185,6 +186,10 @@ impl DiskFile for RealFile {
 
     fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.file.as_fd())
     }
 
     fn next_data(&self, from: u64) -> io::Result<Option<u64>> {

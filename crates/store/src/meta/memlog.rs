@@ -3,6 +3,7 @@
 //! What stands on disk, and why a crash at any call leaves it readable:
 //! `docs/formats/02-metadata-log.md`. The numbers (§) in comments are its sections.
 
+use super::append::Ahead;
 use super::frame::{self, HEADER_LEN, LOG_MAGIC, PREFIX_LEN, Record, RecordReader, SNAP_MAGIC};
 use super::generation::{DIR, Found, log_name, snap_name, temp_name};
 use super::tables::{Tables, keys_after};
@@ -25,6 +26,7 @@ pub struct MemLogStore<D: Disk> {
     tables: Tables,
     generation: u64,
     log: D::File,
+    ahead: Ahead,
     /// Where the next record goes; everything before is valid.
     log_len: u64,
     snap_len: u64,
@@ -74,6 +76,7 @@ impl<D: Disk> MemLogStore<D> {
             tables,
             generation,
             log,
+            ahead: Ahead::default(),
             log_len,
             snap_len,
             compact_log_min: COMPACT_LOG_MIN,
@@ -101,7 +104,7 @@ impl<D: Disk> MemLogStore<D> {
         }
         self.scratch.clear();
         frame::put_record(batch, self.log_len, &mut self.scratch)?;
-        match self.log.write_at(&self.scratch, self.log_len) {
+        match self.ahead.append(&self.log, &self.scratch, self.log_len) {
             Ok(()) => {
                 self.log_len += self.scratch.len() as u64;
                 Ok(())
@@ -113,6 +116,7 @@ impl<D: Disk> MemLogStore<D> {
     /// Cuts off what a failed write may have left, lest it stand before the next record.
     fn undo_append(&mut self, error: StoreError) -> StoreError {
         let name = log_name(self.generation);
+        self.ahead.end();
         if let Err(cut) = self.log.set_len(self.log_len) {
             self.broken = Some(format!(
                 "appending to {name} failed ({}) and so did cutting it back to {} bytes ({cut})",
@@ -157,7 +161,7 @@ impl<D: Disk> MemLogStore<D> {
         self.publish(next)?;
         // From here on the next start reads the new generation, so this process must use it too.
         let old = std::mem::replace(&mut self.generation, next);
-        self.log = log;
+        (self.log, self.ahead) = (log, Ahead::default());
         (self.log_len, self.snap_len) = (HEADER_LEN, snap_len);
         (self.broken, self.sync_failed) = (None, false);
         self.names_unsynced = true;
@@ -181,6 +185,15 @@ impl<D: Disk> MemLogStore<D> {
                     Some(format!("nobody can tell whether {} took over: {unknown}", snap_name(next)));
                 Err(error)
             }
+        }
+    }
+}
+
+impl<D: Disk> Drop for MemLogStore<D> {
+    /// Gives back what was allocated in advance; the next start would do it otherwise.
+    fn drop(&mut self) {
+        if self.ahead.end() {
+            let _ = self.log.set_len(self.log_len);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Metadata stores: the tables of `tidepool_fs_state` on disk.
 
+mod append;
 mod frame;
 mod generation;
 mod lmdb;
