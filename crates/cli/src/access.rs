@@ -48,28 +48,51 @@ pub fn stat(client: &Client, path: &Path, follow: bool) -> Result<Attr> {
 pub fn ls(args: &LsArgs) -> Result<ExitCode> {
     let client = instance::find(&args.choice)?.client()?;
     let attr = stat(&client, &args.path, true)?;
-    let mut entries = if attr.is_dir() {
-        client.read_dir(attr.ino)?
-    } else {
+    let long = args.long || args.json;
+    let mut entries: Vec<(DirEntry, Option<Attr>)> = if !attr.is_dir() {
         let name = args.path.file_name().unwrap_or_default().as_bytes().to_vec();
-        vec![DirEntry { name, ino: attr.ino, kind: attr.kind() }]
+        vec![(DirEntry { name, ino: attr.ino, kind: attr.kind() }, Some(attr))]
+    } else if long {
+        look_closer(&client, attr.ino, client.read_dir_plus(attr.ino)?)?
+    } else {
+        client.read_dir(attr.ino)?.into_iter().map(|entry| (entry, None)).collect()
     };
-    entries.sort_by(|a, b| a.name.cmp(&b.name));
+    entries.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
     let mut out = std::io::stdout().lock();
-    for entry in &entries {
-        let line =
-            if args.long || args.json { long_line(&client, entry, args.json)? } else { entry.name.clone() };
+    for (entry, attr) in &entries {
+        let line = match attr {
+            Some(attr) if long => long_line(&client, &entry.name, attr, args.json)?,
+            _ => entry.name.clone(),
+        };
         let written = out.write_all(&line).and_then(|()| out.write_all(b"\n"));
         written.context(Kind::Other, || "writing".into())?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn long_line(client: &Client, entry: &DirEntry, as_json: bool) -> Result<Vec<u8>> {
-    let attr = client.get_attr(entry.ino)?;
+/// Looks names up again whose objects had gone: those that have gone as well are left out, the others are damaged or new.
+fn look_closer(
+    client: &Client,
+    dir: Ino,
+    listed: Vec<(DirEntry, Option<Attr>)>,
+) -> Result<Vec<(DirEntry, Option<Attr>)>> {
+    let mut entries = Vec::with_capacity(listed.len());
+    for (entry, attr) in listed {
+        match attr.map_or_else(|| client.lookup(dir, &entry.name), Ok) {
+            Ok(attr) => entries.push((entry, Some(attr))),
+            Err(error) if error.errno() == Errno::ENOENT => {}
+            Err(error) => {
+                return Err(error).context(Kind::Other, || String::from_utf8_lossy(&entry.name).into_owned());
+            }
+        }
+    }
+    Ok(entries)
+}
+
+fn long_line(client: &Client, name: &[u8], attr: &Attr, as_json: bool) -> Result<Vec<u8>> {
     if as_json {
         let value = json!({
-            "name": String::from_utf8_lossy(&entry.name), "ino": attr.ino.0, "mode": format!("{:o}", attr.mode),
+            "name": String::from_utf8_lossy(name), "ino": attr.ino.0, "mode": format!("{:o}", attr.mode),
             "nlink": attr.nlink, "uid": attr.uid, "gid": attr.gid, "size": attr.size,
             "mtime": attr.mtime.sec, "kind": format!("{:?}", attr.kind()),
         });
@@ -77,7 +100,7 @@ fn long_line(client: &Client, entry: &DirEntry, as_json: bool) -> Result<Vec<u8>
     }
     let mut line = format!(
         "{} {:>3} {:>6} {:>6} {:>12} {:>12} ",
-        mode_text(&attr),
+        mode_text(attr),
         attr.nlink,
         attr.uid,
         attr.gid,
@@ -85,7 +108,7 @@ fn long_line(client: &Client, entry: &DirEntry, as_json: bool) -> Result<Vec<u8>
         attr.mtime.sec
     )
     .into_bytes();
-    line.extend_from_slice(&entry.name);
+    line.extend_from_slice(name);
     if attr.kind() == FileKind::Symlink {
         line.extend_from_slice(b" -> ");
         line.extend_from_slice(&client.read_link(attr.ino)?);
@@ -217,27 +240,27 @@ pub fn rm(args: &RmArgs) -> Result<ExitCode> {
             let text = format!("{}: is a directory; remove it and all in it with -r", path.display());
             return Err(Failure::new(Kind::Usage, text));
         }
-        remove(&client, path, &attr, args.dry_run)?;
+        remove(&client, path, attr.ino, attr.kind(), args.dry_run)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn remove(client: &Client, path: &Path, attr: &Attr, dry_run: bool) -> Result<()> {
-    if attr.is_dir() {
-        for entry in client.read_dir(attr.ino)? {
+fn remove(client: &Client, path: &Path, ino: Ino, kind: FileKind, dry_run: bool) -> Result<()> {
+    let is_dir = kind == FileKind::Directory;
+    if is_dir {
+        for entry in client.read_dir(ino)? {
             let below = path.join(std::ffi::OsStr::from_bytes(&entry.name));
-            let attr = stat(client, &below, false)?;
-            remove(client, &below, &attr, dry_run)?;
+            remove(client, &below, entry.ino, entry.kind, dry_run)?;
         }
     }
     if dry_run {
         println!("would remove {}", path.display());
         return Ok(());
     }
-    if attr.ino == Ino::ROOT {
+    if ino == Ino::ROOT {
         return Ok(());
     }
-    let removed = if attr.is_dir() {
+    let removed = if is_dir {
         client.rmdir(Ino::ROOT, inside(path), &own_cred())
     } else {
         client.unlink(Ino::ROOT, inside(path), &own_cred())

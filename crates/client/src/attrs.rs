@@ -4,7 +4,7 @@ use crate::calls::{Bulk, Call, expect_reply};
 use crate::perm::{self, WRITE};
 use crate::{Client, Cred, FsError, FsStat, Walk};
 use std::collections::HashSet;
-use tidepool_types::{Attr, BLOCK_SIZE, DaemonIndex, Errno, Ino, SetAttr, TimeSpec};
+use tidepool_types::{Attr, BLOCK_SIZE, DaemonIndex, Errno, Ino, SetAttr};
 use tidepool_wire::message::{Reply, Request};
 use tidepool_wire::record::DirPart;
 
@@ -24,19 +24,8 @@ impl Client {
         if !attr.is_dir() {
             return Ok(attr);
         }
-        let dir = attr.ino;
-        let mut subdirs = 0;
-        let mut changed: Option<TimeSpec> = None;
-        for part in self.dir_parts(dir)? {
-            subdirs += part.subdirs;
-            changed = changed.max(part.changed);
-        }
-        attr.nlink = 2 + u32::try_from(subdirs).unwrap_or(u32::MAX - 2);
-        attr.size = DIR_SIZE;
-        if let Some(changed) = changed {
-            attr.mtime = attr.mtime.max(changed);
-            attr.ctime = attr.ctime.max(changed);
-        }
+        let parts = self.dir_parts(attr.ino)?;
+        put_together(&mut attr, &parts);
         Ok(attr)
     }
 
@@ -190,6 +179,17 @@ impl Client {
         }
         let block_size = u64::from(BLOCK_SIZE);
         Ok(FsStat { block_size, blocks: total / block_size, blocks_free: free / block_size, files })
+    }
+}
+
+/// Adds to a directory's own record what the daemons know of its entries.
+pub(crate) fn put_together(attr: &mut Attr, parts: &[DirPart]) {
+    let subdirs: u64 = parts.iter().map(|part| part.subdirs).sum();
+    attr.nlink = 2 + u32::try_from(subdirs).unwrap_or(u32::MAX - 2);
+    attr.size = DIR_SIZE;
+    if let Some(changed) = parts.iter().filter_map(|part| part.changed).max() {
+        attr.mtime = attr.mtime.max(changed);
+        attr.ctime = attr.ctime.max(changed);
     }
 }
 

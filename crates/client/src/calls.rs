@@ -582,8 +582,11 @@ fn is_idempotent(request: &Request) -> bool {
             | R::Lookup { open: false, .. }
             | R::GetAttr { .. }
             | R::GetInode { .. }
+            | R::GetAttrs { .. }
             | R::DirStat { .. }
+            | R::DirStats { .. }
             | R::List { .. }
+            | R::ListPlus { .. }
             | R::Read { .. }
             | R::Extents { .. }
             | R::StatFs {}

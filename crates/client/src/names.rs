@@ -9,17 +9,6 @@ use tidepool_placement::entry_owner;
 use tidepool_types::{Attr, Errno, FileKind, Ino, SYMLINK_MAX};
 use tidepool_wire::message::{Reply, Request};
 
-/// Entries asked for in one listing request.
-const LIST_PAGE: u32 = 2_000;
-
-/// One entry of a listing; `.` and `..` are not among them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DirEntry {
-    pub name: Vec<u8>,
-    pub ino: Ino,
-    pub kind: FileKind,
-}
-
 /// What distinguishes the objects that are made with a name.
 struct Making<'a> {
     /// Type and permission bits, reduced by the umask.
@@ -251,30 +240,6 @@ impl Client {
             }
         }
         named
-    }
-
-    /// All entries of a directory. Each daemon's share is a consistent snapshot per page;
-    /// entries made or removed meanwhile may or may not be among them.
-    pub fn read_dir(&self, dir: Ino) -> Result<Vec<DirEntry>, FsError> {
-        let mut entries = Vec::new();
-        for (daemon, first) in self.ask_all(|| Request::List { dir, after: None, max: LIST_PAGE }) {
-            let mut reply = first?;
-            loop {
-                let (page, more) =
-                    expect_reply!(self, daemon, reply, Reply::Entries { entries, more } => (entries, more))?;
-                let after = page.last().map(|(name, _)| name.clone());
-                entries.extend(page.into_iter().map(|(name, dentry)| DirEntry {
-                    name: name.into_vec(),
-                    ino: dentry.ino,
-                    kind: dentry.kind,
-                }));
-                if !more || after.is_none() {
-                    break;
-                }
-                reply = self.request(daemon, &Request::List { dir, after, max: LIST_PAGE })?;
-            }
-        }
-        Ok(entries)
     }
 
     /// Directory that holds the directory `dir`; the root holds itself.

@@ -33,3 +33,5 @@ pub const ORPHAN_GRACE_RESTART_MS: u64 = 30_000;
 pub const OUTCOME_KEEP_MS: u64 = 3_600_000;
 /// Most entries or records in one listing reply; keeps it below the frame's limit.
 pub const LIST_MAX: usize = 2_000;
+/// The same for entries with attributes, each of which is looked up while others wait.
+pub const LIST_PLUS_MAX: usize = 512;

@@ -2,9 +2,9 @@
 //! daemons (rename, rmdir).
 
 use crate::state::{Context, Fail, Outcome, State};
-use crate::{LIST_MAX, MetaStore};
+use crate::{LIST_MAX, LIST_PLUS_MAX, MetaStore};
 use tidepool_types::{Attr, Errno, FileKind, Ino, NAME_MAX, SYMLINK_MAX, TimeSpec, TxnId};
-use tidepool_wire::message::{NewObject, Reply, Request};
+use tidepool_wire::message::{EntryPlus, NewObject, Reply, Request};
 use tidepool_wire::record::{Dentry, DirPart, Hold, Inode, Mutation, Outcome as TxnOutcome};
 
 /// The type bits of `st_mode` (S_IFMT).
@@ -163,7 +163,19 @@ impl<S: MetaStore> State<S> {
     }
 
     pub(crate) fn list(&self, dir: Ino, after: Option<&[u8]>, max: u32) -> Reply {
-        let max = (max as usize).clamp(1, LIST_MAX);
+        let (entries, more) = self.page(dir, after, (max as usize).clamp(1, LIST_MAX));
+        Reply::Entries { entries, more }
+    }
+
+    pub(crate) fn list_plus(&self, dir: Ino, after: Option<&[u8]>, max: u32) -> Reply {
+        let (entries, more) = self.page(dir, after, (max as usize).clamp(1, LIST_PLUS_MAX));
+        let plus =
+            |(name, dentry): (_, Dentry)| EntryPlus { name, attr: self.attr_if_home(dentry.ino), dentry };
+        Reply::EntriesPlus { entries: entries.into_iter().map(plus).collect(), more }
+    }
+
+    /// Entries of one listing reply, and whether more follow.
+    fn page(&self, dir: Ino, after: Option<&[u8]>, max: usize) -> (Vec<(Box<[u8]>, Dentry)>, bool) {
         let mut entries = self.store.list(dir, after, max);
         let full = entries.len() == max;
         let mut bytes = 0;
@@ -174,7 +186,14 @@ impl<S: MetaStore> State<S> {
         let fitting = fitting.count();
         let cut = fitting < entries.len();
         entries.truncate(fitting);
-        Reply::Entries { entries, more: full || cut }
+        (entries, full || cut)
+    }
+
+    pub(crate) fn parts(&self, dirs: &[Ino]) -> Outcome {
+        if dirs.len() > LIST_MAX {
+            return Err(Errno::EINVAL.into());
+        }
+        Ok(Reply::Parts { parts: dirs.iter().map(|dir| self.part(*dir)).collect() })
     }
 
     pub(crate) fn reset_dir_times(&mut self, dir: Ino) -> Outcome {

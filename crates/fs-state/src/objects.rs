@@ -1,8 +1,8 @@
 //! Records of objects at home here: attributes, sizes, link counts, handles, attributes
 //! of the extended kind, locks.
 
-use crate::MetaStore;
 use crate::state::{Context, Fail, Outcome, State};
+use crate::{LIST_MAX, MetaStore};
 use std::io;
 use tidepool_types::{
     Attr, Errno, FILE_SIZE_MAX, FileKind, Ino, Layout, NAME_MAX, SetAttr, TimeSpec, XATTR_BYTES_MAX,
@@ -19,6 +19,13 @@ const CLOCK_LAG_NANOS: i128 = 1_000_000_000;
 impl<S: MetaStore> State<S> {
     pub(crate) fn get_attr(&self, ino: Ino) -> Outcome {
         Ok(Reply::Attributes { attr: self.inode(ino)?.attr })
+    }
+
+    pub(crate) fn get_attrs(&self, inos: &[Ino]) -> Outcome {
+        if inos.len() > LIST_MAX {
+            return Err(Errno::EINVAL.into());
+        }
+        Ok(Reply::AttributesOf { attrs: inos.iter().filter_map(|ino| self.attr_of(*ino)).collect() })
     }
 
     pub(crate) fn open_handle(&mut self, ctx: &Context, ino: Ino) -> Outcome {

@@ -132,7 +132,9 @@ impl<S: MetaStore> State<S> {
             R::PutDentry { parent, name, ino, kind } => self.put_dentry(ctx, *parent, name, *ino, *kind),
             R::Unlink { parent, name } => self.unlink(ctx, *parent, name),
             R::List { dir, after, max } => Ok(self.list(*dir, after.as_deref(), *max)),
+            R::ListPlus { dir, after, max } => Ok(self.list_plus(*dir, after.as_deref(), *max)),
             R::DirStat { dir } => Ok(Reply::Part { part: self.part(*dir) }),
+            R::DirStats { dirs } => self.parts(dirs),
             R::ResetDirTimes { dir } => self.reset_dir_times(*dir),
             R::Prepare { txn, decider, parent, name } => {
                 self.prepare(ctx, Hold { txn: *txn, decider: *decider, since: ctx.now }, *parent, name)
@@ -152,6 +154,7 @@ impl<S: MetaStore> State<S> {
             R::MakeObject { object, open } => self.make_object(ctx, object, *open),
             R::SetLayout { dir, layout } => self.set_layout(ctx, *dir, *layout),
             R::GetAttr { ino } => self.get_attr(*ino),
+            R::GetAttrs { inos } => self.get_attrs(inos),
             R::GetInode { ino } => Ok(Reply::Object { inode: self.inode(*ino)? }),
             R::Open { ino } => self.open_handle(ctx, *ino),
             R::Close { ino } => self.close_handle(ctx, *ino),

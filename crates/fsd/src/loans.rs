@@ -384,12 +384,19 @@ impl Service {
     /// Puts what the files of a lent object say into a reply that was made while there were loans. One that has ended since
     /// is in the state by now, but may not have been when the reply was made.
     pub fn after(&self, reply: &mut Reply) -> Result<(), StoreError> {
-        let attr = match reply {
+        match reply {
             Reply::Entry { attr: Some(attr), .. }
             | Reply::Attributes { attr }
-            | Reply::Offset { attr, .. } => attr,
-            _ => return Ok(()),
-        };
+            | Reply::Offset { attr, .. } => self.refresh(attr),
+            Reply::EntriesPlus { entries, .. } => {
+                entries.iter_mut().filter_map(|e| e.attr.as_mut()).try_for_each(|attr| self.refresh(attr))
+            }
+            Reply::AttributesOf { attrs } => attrs.iter_mut().try_for_each(|attr| self.refresh(attr)),
+            _ => Ok(()),
+        }
+    }
+
+    fn refresh(&self, attr: &mut Attr) -> Result<(), StoreError> {
         let fresh = match self.look(attr.ino)? {
             Some(fresh) => Some(fresh),
             None => self.state().attr_of(attr.ino),

@@ -19,10 +19,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 use tidepool_client::{FsError, HeldLock};
-use tidepool_types::{Attr, Errno as OurErrno, NAME_MAX, SetAttr};
+use tidepool_types::{Attr, Errno as OurErrno, Ino, NAME_MAX, SetAttr};
 
 /// Requests that the kernel may have under way without a program waiting, such as readahead.
 const BACKGROUND_MAX: u16 = 64;
+/// Attributes asked for at a time in a listing. A reply of a page has room for 25 entries, newer kernels take more.
+const READDIRPLUS_BATCH: usize = 64;
 /// Object ids are never given out twice.
 const GENERATION: Generation = Generation(0);
 /// Bits of a file handle; there is nothing else to remember of an open file.
@@ -362,17 +364,22 @@ impl Filesystem for TidepoolFs {
     ) {
         let dir = ino(number_);
         let entries = reply_or!(self, reply, self.0.list(fh.0, dir, offset));
-        for (next, entry) in listing::from_offset(&entries, offset) {
-            let found = if listing::is_dots(entry) {
-                self.0.get_attr(entry.ino)
-            } else {
-                self.0.lookup(dir, &entry.name)
-            };
-            // Removed since it was listed, or out of reach: the lookup of its name tells.
-            let Ok(attr) = found else { continue };
-            let name = OsStr::from_bytes(&entry.name);
-            if reply.add(number(attr.ino), next, name, &self.0.ttl, &self.0.shown(&attr), GENERATION) {
-                break;
+        let rest: Vec<_> = listing::from_offset(&entries, offset).collect();
+        // Names are as old as the listing; the kernel may keep them for the rest of their time.
+        let ttl = self.0.ttl.saturating_sub(self.0.dirs.get(fh.0).age());
+        'full: for batch in rest.chunks(READDIRPLUS_BATCH) {
+            let inos: Vec<Ino> = batch.iter().map(|(_, entry)| entry.ino).collect();
+            let known = reply_or!(self, reply, self.0.client.get_attrs(&inos));
+            for (next, entry) in batch {
+                // Removed since it was listed: the lookup of its name tells.
+                let Some(attr) = known.get(&entry.ino) else { continue };
+                if !listing::is_dots(entry) {
+                    self.0.ghosts.seen(dir, &entry.name, attr);
+                }
+                let name = OsStr::from_bytes(&entry.name);
+                if reply.add(number(attr.ino), *next, name, &ttl, &self.0.shown(attr), GENERATION) {
+                    break 'full;
+                }
             }
         }
         reply.ok();

@@ -3,13 +3,15 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use tidepool_client::{Client, DirEntry, FsError};
 use tidepool_types::{FileKind, Ino};
 
 /// One open directory.
 #[derive(Default)]
 pub struct OpenDir {
-    listing: Mutex<Option<Arc<[DirEntry]>>>,
+    /// With the moment it was begun.
+    listing: Mutex<Option<(Instant, Arc<[DirEntry]>)>>,
 }
 
 impl OpenDir {
@@ -21,12 +23,19 @@ impl OpenDir {
         list: impl FnOnce() -> Result<Vec<DirEntry>, FsError>,
     ) -> Result<Arc<[DirEntry]>, FsError> {
         let mut listing = self.listing.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = listing.as_ref().filter(|_| offset != 0) {
+        if let Some((_, known)) = listing.as_ref().filter(|_| offset != 0) {
             return Ok(known.clone());
         }
+        let begun = Instant::now();
         let fresh: Arc<[DirEntry]> = list()?.into();
-        *listing = Some(fresh.clone());
+        *listing = Some((begun, fresh.clone()));
         Ok(fresh)
+    }
+
+    /// How old the listing is by now.
+    pub fn age(&self) -> Duration {
+        let listing = self.listing.lock().unwrap_or_else(PoisonError::into_inner);
+        listing.as_ref().map_or(Duration::ZERO, |(begun, _)| begun.elapsed())
     }
 }
 

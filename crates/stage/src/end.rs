@@ -9,7 +9,6 @@ use crate::pool::PoolHandle;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use tidepool_client::DirEntry;
 use tidepool_types::{Errno, FileKind, Ino, TimeSpec};
 
 /// A failed operation of one end.
@@ -137,7 +136,7 @@ pub enum Cursor {
     /// The kernel's cookie of the next entry.
     Local(u64),
     /// A pool's listing, held until it is handed out.
-    Pool { entries: Arc<[DirEntry]>, at: usize },
+    Pool { entries: Arc<[Item]>, at: usize },
 }
 
 /// What the copier may do at an end.

@@ -2,7 +2,7 @@
 
 use crate::end::{At, Cursor, DirRef, End, EndError, EndResult, FileRef, Item, Meta, Rights, SetMeta, Xattr};
 use std::sync::Arc;
-use tidepool_client::{Client, Cred, FsError};
+use tidepool_client::{Client, Cred, DirEntry, FsError};
 use tidepool_types::{Attr, BLOCK_SIZE, Errno, FileKind, Ino, Layout, SetAttr};
 use tidepool_wire::message::{Reply, Request};
 
@@ -128,6 +128,14 @@ impl PoolEnd {
     }
 }
 
+fn item((entry, attr): (DirEntry, Option<Attr>)) -> Item {
+    Item {
+        name: entry.name,
+        kind: Some(entry.kind),
+        size: attr.filter(|a| a.kind() == FileKind::Regular).map(|a| a.size),
+    }
+}
+
 fn handle(file: &FileRef) -> EndResult<&PoolHandle> {
     match file {
         FileRef::Pool(handle) => Ok(handle),
@@ -157,7 +165,7 @@ impl End for PoolEnd {
     }
 
     fn open_dir(&self, dir: &DirRef, name: &[u8]) -> EndResult<DirRef> {
-        let attr = self.client.lookup(self.dir(dir)?, name).map_err(fail("open directory"))?;
+        let attr = self.client.lookup_home(self.dir(dir)?, name).map_err(fail("open directory"))?;
         if attr.is_dir() {
             Ok(DirRef::Pool(attr.ino))
         } else {
@@ -170,12 +178,13 @@ impl End for PoolEnd {
     fn list(&self, dir: &DirRef, from: &Cursor) -> EndResult<(Vec<Item>, Option<Cursor>)> {
         let (entries, start) = match from {
             Cursor::Pool { entries, at } => (entries.clone(), *at),
-            _ => (self.client.read_dir(self.dir(dir)?).map_err(fail("list"))?.into(), 0),
+            _ => {
+                let listed = self.client.read_dir_plus(self.dir(dir)?).map_err(fail("list"))?;
+                (listed.into_iter().map(item).collect(), 0)
+            }
         };
         let end = entries.len().min(start + LIST_PAGE);
-        let items =
-            entries[start..end].iter().map(|e| Item { name: e.name.clone(), kind: Some(e.kind), size: None });
-        let items = items.collect();
+        let items = entries[start..end].to_vec();
         let next = (end < entries.len()).then_some(Cursor::Pool { entries, at: end });
         Ok((items, next))
     }

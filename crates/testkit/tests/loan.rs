@@ -64,9 +64,11 @@ fn assert_sound(client: &Client, ino: Ino) {
 fn sizes_of_lent_files_are_seen_at_once() {
     let mut rng = Rng::from_env("sizes_of_lent_files_are_seen_at_once");
     for daemons in [1, 3] {
-        let cluster = Cluster::with(Options { daemons, ..Options::default() });
+        let cluster = Cluster::with(Options { daemons, tcp_too: true, ..Options::default() });
         let (writer, other) = (cluster.client(), cluster.client());
         let ino = open(&writer, b"f");
+        // The daemon of this number is none that has the file.
+        let over_tcp = cluster.client_on(daemons);
         warm(&writer, ino);
         let (mut size, mut mtime) = (4096, attr(&other, ino).mtime);
         let direct = writer.bytes_written_direct();
@@ -80,6 +82,8 @@ fn sizes_of_lent_files_are_seen_at_once() {
             mtime = attr.mtime;
             let found = other.lookup(Ino::ROOT, b"f").unwrap();
             assert_eq!((found.size, found.blocks > 0), (size, true));
+            assert_eq!(other.read_dir_plus(Ino::ROOT).unwrap()[0].1.as_ref().map(|a| a.size), Some(size));
+            assert_eq!(over_tcp.get_attrs(&[ino]).unwrap()[&ino].size, size);
         }
         assert!(writer.bytes_written_direct() > direct + (4 << 20), "most of it went directly");
         // An append starts where the other one's writes end.

@@ -157,6 +157,12 @@ messages! {
         70 OpenFabric { name: Bytes, replies: u64 }
         /// There is something at the daemon's endpoint: for providers that cannot wake anybody.
         71 Ring {}
+        /// Like `List`; with each entry come the attributes of its object, when it is at home here.
+        75 ListPlus { dir: Ino, after: Option<Bytes>, max: u32 }
+        /// Attributes of several objects at home here, at most `LIST_MAX` of `fs-state`.
+        76 GetAttrs { inos: Vec<Ino> }
+        /// This daemon's parts of several directories, as many at most.
+        77 DirStats { dirs: Vec<Ino> }
     }
 }
 
@@ -198,6 +204,11 @@ messages! {
         25 Borrowed { number: u32 }
         /// Name of the daemon's endpoint, what the client's messages start with, and the first tag of its bodies.
         30 Fabric { name: Bytes, token: FabricToken, bodies: u64 }
+        34 EntriesPlus { entries: Vec<EntryPlus>, more: bool }
+        /// Those that there are, in the order of the request.
+        35 AttributesOf { attrs: Vec<Attr> }
+        /// One for each directory asked for, in that order.
+        36 Parts { parts: Vec<DirPart> }
     }
 }
 
@@ -237,6 +248,16 @@ pub struct NewObject {
     pub target: Bytes,
 }
 field_struct!(NewObject { mode, uid, gid, rdev, layout, target });
+
+/// An entry of a listing with attributes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EntryPlus {
+    pub name: Bytes,
+    pub dentry: Dentry,
+    /// None when the object is at home elsewhere, or gone.
+    pub attr: Option<Attr>,
+}
+field_struct!(EntryPlus { name, dentry, attr });
 
 /// One daemon of the pool, as every party sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]

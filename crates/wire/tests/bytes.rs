@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use tidepool_types::{Attr, Errno, FileKind, Ino, InstanceId, Layout, SessionId, TimeSpec, TxnId};
 use tidepool_wire::fabric::RequestHead;
 use tidepool_wire::frame::Header;
-use tidepool_wire::message::{FabricToken, Handshake, NewObject, Nonce, Reply, Request};
+use tidepool_wire::message::{EntryPlus, FabricToken, Handshake, NewObject, Nonce, Reply, Request};
 use tidepool_wire::record::{Dentry, DirPart, Hold, Inode, Mutation, Outcome};
 use tidepool_wire::{Field, Reader};
 
@@ -64,7 +64,14 @@ fn request_bytes_are_pinned() {
     assert_eq!((fabric.kind(), encode(&fabric)), (70, b"\x02\0\0\0ep\x02\x01\0\0\0\0\0\0".to_vec()));
     let ring = Request::Ring {};
     assert_eq!((ring.kind(), encode(&ring)), (71, Vec::new()));
-    for request in [lookup, write, list, punch, make, set, follow, fabric, ring] {
+    let plus = Request::ListPlus { dir: Ino(9), after: None, max: 7 };
+    assert_eq!((plus.kind(), encode(&plus)), (75, b"\x09\0\0\0\0\0\0\0\0\x07\0\0\0".to_vec()));
+    let attrs = Request::GetAttrs { inos: vec![Ino(9), Ino::new(1, 2)] };
+    let two = b"\x02\0\0\0\x09\0\0\0\0\0\0\0\x02\0\0\0\0\0\x01\0";
+    assert_eq!((attrs.kind(), encode(&attrs)), (76, two.to_vec()));
+    let parts = Request::DirStats { dirs: vec![Ino(9), Ino::new(1, 2)] };
+    assert_eq!((parts.kind(), encode(&parts)), (77, two.to_vec()));
+    for request in [lookup, write, list, punch, make, set, follow, fabric, ring, plus, attrs, parts] {
         assert_eq!(Request::decode(request.kind(), &encode(&request)), Ok(request));
     }
 }
@@ -83,6 +90,16 @@ fn reply_bytes_are_pinned() {
     let fabric = Reply::Fabric { name: (*b"ep").into(), token: FabricToken([7; 32]), bodies: 3 };
     assert_eq!(bytes(&fabric), [&b"\x02\0\0\0ep"[..], &[7; 32], b"\x03\0\0\0\0\0\0\0"].concat());
     assert_eq!(fabric.kind(), 30);
+    let dentry = Dentry { ino: Ino::new(1, 2), kind: FileKind::Regular, hold: None };
+    let entry = EntryPlus { name: (*b"f").into(), dentry, attr: Some(attr()) };
+    let plus = Reply::EntriesPlus { entries: vec![entry], more: true };
+    let named: &[u8] = b"\x01\0\0\0\x01\0\0\0f\x02\0\0\0\0\0\x01\0\x08\0\x01";
+    assert_eq!((plus.kind(), bytes(&plus)), (34, [named, ATTR_BYTES, b"\x01"].concat()));
+    let attrs = Reply::AttributesOf { attrs: vec![attr()] };
+    assert_eq!((attrs.kind(), bytes(&attrs)), (35, [b"\x01\0\0\0", ATTR_BYTES].concat()));
+    let parts = Reply::Parts { parts: vec![DirPart { entries: 2, subdirs: 1, changed: None, hold: None }] };
+    assert_eq!(bytes(&parts), b"\x01\0\0\0\x02\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0\0");
+    assert_eq!(parts.kind(), 36);
     let held = Reply::Held { hold: hold() };
     assert_eq!(bytes(&held), HOLD_BYTES);
 }
