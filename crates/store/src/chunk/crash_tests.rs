@@ -6,11 +6,13 @@ use tidepool_env::{Fault, FaultyDisk, MemDisk, Tear};
 
 /// One step of a script.
 #[derive(Clone, Debug)]
-enum Step {
+pub(super) enum Step {
     Write(usize, Vec<u8>),
     Trim(usize),
     Punch(usize, usize),
     Sync,
+    Drop,
+    GiveFiles,
 }
 
 impl Step {
@@ -20,6 +22,8 @@ impl Step {
             Step::Trim(size) => store.trim(INO, *size as u64),
             Step::Punch(at, len) => store.punch(INO, *at as u64, *len as u64),
             Step::Sync => store.sync(INO).map(|()| 0),
+            Step::Drop => store.drop_object(INO).map(|blocks| -(blocks as i64)),
+            Step::GiveFiles => store.give_files(INO, true).map(|()| 0),
         }
     }
 
@@ -34,7 +38,8 @@ impl Step {
                 let end = (at + len).min(bytes.len());
                 bytes[(*at).min(end)..end].fill(0);
             }
-            Step::Sync => {}
+            Step::Sync | Step::GiveFiles => {}
+            Step::Drop => bytes.clear(),
         }
     }
 }
@@ -96,11 +101,11 @@ fn run_until_failure<D: Disk>(store: &ChunkStore<D>, steps: &[Step], bytes: &mut
     None
 }
 
-fn calls_of_the_script() -> u64 {
+fn calls_of(steps: &[Step]) -> u64 {
     let disk = FaultyDisk::new(MemDisk::new());
     let store = ChunkStore::open(disk.clone()).unwrap();
     disk.set_fault(None);
-    assert_eq!(run_until_failure(&store, &script(), &mut Vec::new()), None);
+    assert_eq!(run_until_failure(&store, steps, &mut Vec::new()), None);
     disk.calls()
 }
 
@@ -115,11 +120,15 @@ fn after(old: &[u8], step: &Step) -> Vec<u8> {
 /// in, also when the successor is killed in the same way at any call while it goes on.
 #[test]
 fn a_kill_at_any_call_leaves_every_block_valid() {
-    let (steps, total) = (script(), calls_of_the_script());
-    assert!(total > 30);
+    assert!(calls_of(&script()) > 30);
+    kill_at_any_call(&script());
+}
+
+pub(super) fn kill_at_any_call(steps: &[Step]) {
+    let total = calls_of(steps);
     for tear in [Tear::Nothing, Tear::Pages, Tear::All] {
         for first in 0..total {
-            let killed = kill_in(MemDisk::new(), &steps, &[], first, tear);
+            let killed = kill_in(MemDisk::new(), steps, &[], first, tear);
             for second in 0..12 {
                 let (disk, bytes, at) = &killed;
                 let again = kill_in(disk.deep_copy(), &steps[*at..], bytes, second, tear);
@@ -152,11 +161,15 @@ fn kill_in(inner: MemDisk, steps: &[Step], bytes: &[u8], at: u64, tear: Tear) ->
 /// stored blocks is right.
 #[test]
 fn one_failed_call_does_no_harm() {
-    let (steps, total) = (script(), calls_of_the_script());
+    fail_any_call(&script());
+}
+
+pub(super) fn fail_any_call(steps: &[Step]) {
+    let total = calls_of(steps);
     for tear in [Tear::Nothing, Tear::Pages, Tear::Bytes, Tear::All] {
         for errno in [libc::ENOSPC, libc::EIO] {
             for at in 0..total {
-                fail_once(&steps, Fault::once(at, errno).tearing(tear));
+                fail_once(steps, Fault::once(at, errno).tearing(tear));
             }
         }
     }
@@ -191,14 +204,18 @@ fn fail_once(steps: &[Step], fault: Fault) {
 /// process that met the failure.
 #[test]
 fn a_disk_that_stays_broken_can_still_be_read() {
-    let (steps, total) = (script(), calls_of_the_script());
+    break_at_any_call(&script());
+}
+
+pub(super) fn break_at_any_call(steps: &[Step]) {
+    let total = calls_of(steps);
     for tear in [Tear::Nothing, Tear::Pages, Tear::All] {
         for at in 0..total {
             let disk = FaultyDisk::new(MemDisk::new());
             let store = ChunkStore::open(disk.clone()).unwrap();
             disk.set_fault(Some(Fault::from(at, libc::EIO).tearing(tear)));
             let mut bytes = Vec::new();
-            if let Some(step) = run_until_failure(&store, &steps, &mut bytes) {
+            if let Some(step) = run_until_failure(&store, steps, &mut bytes) {
                 check(&store, &bytes, &after(&bytes, &steps[step]), &format!("{tear:?} at call {at}"));
             }
         }

@@ -7,6 +7,9 @@ mod crash_tests;
 mod handles;
 mod lend;
 mod object;
+mod small;
+#[cfg(test)]
+mod small_tests;
 mod sums;
 #[cfg(test)]
 mod tests;
@@ -14,17 +17,19 @@ mod tests;
 pub use handles::HANDLES_MAX;
 pub use lend::{Borrower, LeftLoan, Lent, Standing};
 pub use object::BadBlock;
+pub use small::{SLOTS_MAX, SMALL_MAX};
 
 use crate::error::{StoreError, StoreErrorKind};
 use handles::{Handle, Handles};
 use object::{Failed, Names, Object, dir_name, remove_file};
+use small::{Page, Shard, Slot, Small};
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use tidepool_env::{Disk, RealDisk, Space};
-use tidepool_types::Ino;
+use tidepool_types::{BLOCK_SIZE, Ino};
 
 const DATA_DIR: &str = "data";
 /// Blocks that are given back at once when an object is dropped: 1 MiB.
@@ -46,6 +51,8 @@ pub struct Usage {
 pub struct ChunkStore<D: Disk> {
     disk: D,
     handles: Handles<D>,
+    /// Objects that have no files. Lock order: a shard of these, then `handles`, then an object.
+    small: Small<D::File>,
     /// Stored blocks. Signed, because an error may leave it off by a few until the next start.
     blocks: AtomicI64,
     /// For each directory, whether its names changed since it was synced.
@@ -59,12 +66,25 @@ pub struct ChunkStore<D: Disk> {
     inherited: AtomicBool,
 }
 
+/// Where a write goes.
+enum Place<D: Disk> {
+    /// It is in a page, which took so many blocks.
+    Page(i64),
+    Files(Handle<D>),
+}
+
 impl<D: Disk> ChunkStore<D> {
     /// Opens the store below `data` on `disk`, or makes an empty one.
     pub fn open(disk: D) -> Result<ChunkStore<D>, StoreError> {
+        ChunkStore::with_slots(disk, SLOTS_MAX)
+    }
+
+    /// `slots_max`: objects that are kept without files at most.
+    fn with_slots(disk: D, slots_max: u32) -> Result<ChunkStore<D>, StoreError> {
         disk.create_dir_all(DATA_DIR)
             .map_err(|e| StoreError::io("open the chunk store", &e).in_file(DATA_DIR))?;
         let store = ChunkStore {
+            small: Small::open(&disk, slots_max)?,
             disk,
             handles: Handles::new(),
             blocks: AtomicI64::new(0),
@@ -79,7 +99,12 @@ impl<D: Disk> ChunkStore<D> {
 
     fn count_blocks(&self) -> Result<(), StoreError> {
         for dir in 0..=u8::MAX {
-            for ino in self.list_dir(dir)? {
+            for ino in self.list_files(dir)? {
+                if self.small.wins(ino) {
+                    // A move to files that was not finished.
+                    self.remove_files(ino)?;
+                    continue;
+                }
                 match Object::open(&self.disk, ino).and_then(|object| count_of(object.as_ref())) {
                     Ok(count) => self.add_blocks(count as i64),
                     // One damaged object must not keep all others from being served.
@@ -88,6 +113,7 @@ impl<D: Disk> ChunkStore<D> {
                 }
             }
         }
+        self.add_blocks(self.small.count() as i64);
         Ok(())
     }
 
@@ -109,12 +135,107 @@ impl<D: Disk> ChunkStore<D> {
 
     fn write_once(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<i64, StoreError> {
         let result = loop {
-            let object = self.get_or_create(ino)?;
+            let object = match self.place(ino, offset, data)? {
+                Place::Page(blocks) => return Ok(blocks),
+                Place::Files(object) => object,
+            };
             if let Some(mut state) = object.lock_write()? {
                 break object.write(&mut state, offset, data);
             }
         };
         self.changed(ino, result)
+    }
+
+    /// Stores small data in a page, or tells the files that they belong in.
+    fn place(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<Place<D>, StoreError> {
+        let mut shard = self.small.lock(ino);
+        let fits = offset + data.len() as u64 <= SMALL_MAX as u64;
+        match shard.get(ino) {
+            Some(slot) if fits => return self.change_page(ino, slot, offset as usize, data),
+            Some(slot) => self.move_to_files(&mut shard, ino, slot)?,
+            None if fits && self.get(ino)?.is_none() => {
+                let content = [&[0; SMALL_MAX][..offset as usize], data].concat();
+                let made = self.small.create(&mut shard, ino, &content);
+                // Where the failure could not be undone, it is there all the same.
+                let blocks = i64::from(shard.get(ino).is_some());
+                self.add_blocks(blocks);
+                if made? {
+                    return Ok(Place::Page(blocks));
+                }
+            }
+            None => {}
+        }
+        self.get_or_create(ino).map(Place::Files)
+    }
+
+    fn change_page(&self, ino: Ino, slot: Slot, offset: usize, data: &[u8]) -> Result<Place<D>, StoreError> {
+        // What is overwritten as a whole need not be whole: that heals it.
+        let old = if offset == 0 && data.len() == SMALL_MAX { None } else { Some(self.small.read(slot, ino)?) };
+        let mut content = old.as_ref().map_or_else(Vec::new, |page| page.content().to_vec());
+        content.resize(content.len().max(offset + data.len()), 0);
+        content[offset..offset + data.len()].copy_from_slice(data);
+        self.small.replace(slot, ino, old.as_ref(), &content).map(|()| Place::Page(0))
+    }
+
+    /// Gives an object files and takes its page away. Files first: until the page is gone it is the object.
+    fn move_to_files(&self, shard: &mut Shard, ino: Ino, slot: Slot) -> Result<(), StoreError> {
+        let page = self.small.read(slot, ino)?;
+        if !matches!(self.get(ino), Ok(None)) {
+            // An earlier attempt has left some.
+            self.remove_files(ino)?;
+        }
+        let moved = self.fill_files(ino, &page, slot.is_synced()).and_then(|()| {
+            self.small.leaves(ino);
+            self.small.remove(shard, ino, slot, Some(&page))
+        });
+        moved.inspect_err(|_| {
+            // Files that stay are removed before the next attempt or at the next start. Where the page is lost, they are all there is.
+            if self.small.read(slot, ino).is_ok() {
+                let _ = self.remove_files(ino);
+            }
+        })
+    }
+
+    fn fill_files(&self, ino: Ino, page: &Page, durably: bool) -> Result<(), StoreError> {
+        let object = self.get_or_create(ino)?;
+        let mut state = object.lock_lent();
+        object.write(&mut state, 0, page.content()).map_err(|failed| failed.error)?;
+        self.handles.mark_dirty(ino);
+        if durably {
+            object.sync()?;
+            self.sync_names(ino.0 as u8)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the files of an object that is in a page.
+    fn remove_files(&self, ino: Ino) -> Result<(), StoreError> {
+        if let Some(object) = self.handles.get(ino, || self.open_or_clear(ino))? {
+            let removed = object.remove(&self.disk, &mut object.lock_lent());
+            self.names_changed(ino);
+            self.handles.forget(ino);
+            removed?;
+        }
+        Ok(())
+    }
+
+    /// Sees to it that an object has files of its own, for others to use. `at_any_cost`: also when it has to be synced for that.
+    fn give_files(&self, ino: Ino, at_any_cost: bool) -> Result<(), StoreError> {
+        let mut shard = self.small.lock(ino);
+        match shard.get(ino) {
+            Some(slot) if at_any_cost || !slot.is_synced() => self.move_to_files(&mut shard, ino, slot),
+            _ => Ok(()),
+        }
+    }
+
+    /// The object, if it is in a page.
+    fn page(&self, ino: Ino) -> Result<Option<Page>, StoreError> {
+        let shard = self.small.look(ino);
+        shard.get(ino).map(|slot| self.small.read(slot, ino)).transpose()
+    }
+
+    fn is_small(&self, ino: Ino) -> bool {
+        self.small.look(ino).get(ino).is_some()
     }
 
     /// Gives back the space of objects that were dropped; true when there were any.
@@ -128,28 +249,40 @@ impl<D: Disk> ChunkStore<D> {
     ///
     /// An error leaves `out` as it was.
     pub fn read(&self, ino: Ino, offset: u64, len: usize, out: &mut Vec<u8>) -> Result<(), StoreError> {
+        if let Some(page) = self.page(ino)? {
+            out.extend_from_slice(part_of(page.content(), offset, len));
+            return Ok(());
+        }
         while let Some(object) = self.get(ino)? {
             if let Some(state) = object.lock_read()? {
                 return object.read(&state, offset, len, out);
             }
         }
-        Ok(())
+        self.small.check_lost(ino)
     }
 
     /// Fills `buf` with the data from `offset` on; how many bytes there were, as for [`ChunkStore::read`].
     /// After an error `buf` holds anything.
     pub fn read_into(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize, StoreError> {
+        if let Some(page) = self.page(ino)? {
+            let part = part_of(page.content(), offset, buf.len());
+            buf[..part.len()].copy_from_slice(part);
+            return Ok(part.len());
+        }
         while let Some(object) = self.get(ino)? {
             if let Some(state) = object.lock_read()? {
                 return object.read_into(&state, offset, buf);
             }
         }
-        Ok(0)
+        self.small.check_lost(ino).map(|()| 0)
     }
 
     /// Drops everything at and beyond `size`; returns the change in the number of stored
     /// blocks, never above 0. Never makes the data longer.
     pub fn trim(&self, ino: Ino, size: u64) -> Result<i64, StoreError> {
+        if let Some(delta) = self.trim_page(ino, size)? {
+            return Ok(delta);
+        }
         while let Some(object) = self.get(ino)? {
             if let Some(mut state) = object.lock_write()? {
                 let result = object.trim(&mut state, size);
@@ -160,10 +293,53 @@ impl<D: Disk> ChunkStore<D> {
         Ok(0)
     }
 
+    /// None when the object is in no page.
+    fn trim_page(&self, ino: Ino, size: u64) -> Result<Option<i64>, StoreError> {
+        let mut shard = self.small.lock(ino);
+        let Some(slot) = shard.get(ino) else { return Ok(None) };
+        if size == 0 {
+            return self.clear_page(&mut shard, ino, slot).map(Some);
+        }
+        let page = self.small.read(slot, ino)?;
+        if size < page.content().len() as u64 {
+            self.small.replace(slot, ino, Some(&page), &page.content()[..size as usize])?;
+        }
+        Ok(Some(0))
+    }
+
+    fn punch_page(&self, ino: Ino, offset: u64, len: u64) -> Result<Option<i64>, StoreError> {
+        let mut shard = self.small.lock(ino);
+        let Some(slot) = shard.get(ino) else { return Ok(None) };
+        let page = self.small.read(slot, ino)?;
+        let punched = part_of(page.content(), offset, len.min(SMALL_MAX as u64) as usize).len();
+        if punched == page.content().len() {
+            return self.clear_page(&mut shard, ino, slot).map(Some);
+        }
+        if punched > 0 {
+            let mut content = page.content().to_vec();
+            content[offset as usize..offset as usize + punched].fill(0);
+            self.small.replace(slot, ino, Some(&page), &content)?;
+        }
+        Ok(Some(0))
+    }
+
+    /// An object without any data has no page.
+    fn clear_page(&self, shard: &mut Shard, ino: Ino, slot: Slot) -> Result<i64, StoreError> {
+        // A damaged one may go.
+        let page = self.small.read(slot, ino).ok();
+        self.small.leaves(ino);
+        self.small.remove(shard, ino, slot, page.as_ref())?;
+        self.add_blocks(-1);
+        Ok(-1)
+    }
+
     /// Makes a range zeros and gives the room of whole blocks back; returns the change in the number of stored
     /// blocks, never above 0. Never makes the data longer or shorter.
     pub fn punch(&self, ino: Ino, offset: u64, len: u64) -> Result<i64, StoreError> {
         object::check_range(ino, offset, len)?;
+        if let Some(delta) = self.punch_page(ino, offset, len)? {
+            return Ok(delta);
+        }
         while let Some(object) = self.get(ino)? {
             if let Some(mut state) = object.lock_write()? {
                 let result = object.punch(&mut state, offset, len);
@@ -177,6 +353,13 @@ impl<D: Disk> ChunkStore<D> {
     /// Removes an object; returns how many blocks were stored. Nothing to remove is no error. The space of a large one
     /// is free after [`ChunkStore::bury`], which whoever needs space calls.
     pub fn drop_object(&self, ino: Ino) -> Result<u64, StoreError> {
+        let mut shard = self.small.lock(ino);
+        if let Some(slot) = shard.get(ino) {
+            self.small.remove(&mut shard, ino, slot, None)?;
+            self.add_blocks(-1);
+            return Ok(1);
+        }
+        drop(shard);
         let Some(object) = self.handles.get(ino, || self.open_or_clear(ino))? else { return Ok(0) };
         let blocks = match object.lock_write()? {
             None => 0,
@@ -216,12 +399,22 @@ impl<D: Disk> ChunkStore<D> {
 
     /// Returns when what was written to an object survives a power failure.
     pub fn sync(&self, ino: Ino) -> Result<(), StoreError> {
+        // Held: an object that moves to files meanwhile would be neither here nor there.
+        let mut shard = self.small.lock(ino);
+        if shard.get(ino).is_some() {
+            self.small.mark_synced(&mut shard, ino);
+            self.small.sync()?;
+            return self.sync_names_above();
+        }
+        drop(shard);
         let change = self.handles.dirty_change(ino);
         if let Some(object) = self.get(ino)? {
             object.sync()?;
         }
         self.handles.mark_clean(ino, change);
-        self.sync_names(ino.0 as u8)
+        self.sync_names(ino.0 as u8)?;
+        // Or its page would be back, and be the object.
+        self.small.sync_if_left(ino)
     }
 
     /// Returns when everything written survives a power failure.
@@ -229,6 +422,9 @@ impl<D: Disk> ChunkStore<D> {
         if self.inherited.load(Ordering::Acquire) {
             self.sync_inherited()?;
         }
+        // First: what moves to files from now on does so durably, what has moved is among those below.
+        self.small.mark_all_synced();
+        self.small.sync()?;
         for ino in self.handles.all_dirty() {
             self.sync(ino)?;
         }
@@ -237,7 +433,7 @@ impl<D: Disk> ChunkStore<D> {
 
     fn sync_inherited(&self) -> Result<(), StoreError> {
         for dir in 0..=u8::MAX {
-            for ino in self.list_dir(dir)? {
+            for ino in self.list_files(dir)? {
                 match self.sync(ino) {
                     Err(error) if error.kind == StoreErrorKind::Corrupt => {}
                     other => other?,
@@ -251,6 +447,10 @@ impl<D: Disk> ChunkStore<D> {
     /// Stored ranges (offset, length), whole blocks, ascending, from the block that holds
     /// `from`, at most `max`.
     pub fn extents(&self, ino: Ino, from: u64, max: usize) -> Result<Vec<(u64, u64)>, StoreError> {
+        let block = u64::from(BLOCK_SIZE);
+        if self.is_small(ino) {
+            return Ok(if from < block && max > 0 { vec![(0, block)] } else { Vec::new() });
+        }
         while let Some(object) = self.get(ino)? {
             if let Some(state) = object.lock_read()? {
                 return object.extents(&state, from, max);
@@ -262,6 +462,10 @@ impl<D: Disk> ChunkStore<D> {
     /// Blocks of a range that are not stored: what writing to it would add.
     pub fn missing_blocks(&self, ino: Ino, offset: u64, len: usize) -> Result<u64, StoreError> {
         object::check_range(ino, offset, len as u64)?;
+        if self.is_small(ino) {
+            let stored = u64::from(offset < u64::from(BLOCK_SIZE) && len > 0);
+            return Ok(object::blocks_touched(offset, len) - stored);
+        }
         while let Some(object) = self.get(ino)? {
             if let Some(state) = object.lock_read()? {
                 return object.missing_blocks(&state, offset, len);
@@ -277,6 +481,9 @@ impl<D: Disk> ChunkStore<D> {
 
     /// Stored blocks of an object.
     pub fn blocks(&self, ino: Ino) -> Result<u64, StoreError> {
+        if self.is_small(ino) {
+            return Ok(1);
+        }
         while let Some(object) = self.get(ino)? {
             if let Some(state) = object.lock_read()? {
                 return object.blocks(&state);
@@ -303,6 +510,9 @@ impl<D: Disk> ChunkStore<D> {
 
     /// Checks every block of an object. Others may use the object meanwhile.
     pub fn scrub(&self, ino: Ino) -> Result<Vec<BadBlock>, StoreError> {
+        if let Some(found) = self.scrub_page(ino)? {
+            return Ok(found);
+        }
         let mut bad = Vec::new();
         let mut from = 0;
         while let Some(object) = self.get(ino)? {
@@ -314,6 +524,13 @@ impl<D: Disk> ChunkStore<D> {
             }
         }
         Ok(bad)
+    }
+
+    fn scrub_page(&self, ino: Ino) -> Result<Option<Vec<BadBlock>>, StoreError> {
+        let shard = self.small.look(ino);
+        let Some(slot) = shard.get(ino) else { return Ok(None) };
+        let bad = self.small.scrub(slot, ino)?;
+        Ok(Some(bad.map(|(expected, found)| BadBlock { offset: 0, expected, found }).into_iter().collect()))
     }
 
     pub fn usage(&self) -> Result<Usage, StoreError> {
@@ -367,6 +584,11 @@ impl<D: Disk> ChunkStore<D> {
             self.sync_dir(&dir_name(dir))?;
             *dirty = false;
         }
+        drop(dirty);
+        self.sync_names_above()
+    }
+
+    fn sync_names_above(&self) -> Result<(), StoreError> {
         let mut dirty = self.dirs_dirty.lock().expect("no thread panics here");
         if *dirty {
             self.sync_dir(DATA_DIR)?;
@@ -384,8 +606,18 @@ impl<D: Disk> ChunkStore<D> {
         }
     }
 
-    /// Objects in one directory, ascending. Foreign names are left alone.
+    /// Objects with this last byte, ascending.
     fn list_dir(&self, dir: u8) -> Result<Vec<Ino>, StoreError> {
+        let mut all = self.list_files(dir)?;
+        all.extend(self.small.objects(dir));
+        all.sort_unstable();
+        // One that was just moving.
+        all.dedup();
+        Ok(all)
+    }
+
+    /// Objects with files in one directory, ascending. Foreign names are left alone.
+    fn list_files(&self, dir: u8) -> Result<Vec<Ino>, StoreError> {
         let name = dir_name(dir);
         let entries = match self.disk.list(&name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -402,6 +634,7 @@ impl ChunkStore<RealDisk> {
     /// reads both, the data first, and finds each block matching its entry has what [`ChunkStore::read`] would
     /// have given at that moment. The entries of an object that is dropped are cut off.
     pub fn open_read_only(&self, ino: Ino) -> Result<Option<[OwnedFd; 2]>, StoreError> {
+        self.give_files(ino, false)?;
         let Some(object) = self.get(ino)? else { return Ok(None) };
         // Held, so that both are of the same object.
         let _state = object.lock_lent();
@@ -415,6 +648,12 @@ impl ChunkStore<RealDisk> {
         };
         Ok(Some([open(&names.data)?, open(&names.sums)?]))
     }
+}
+
+/// What there is of a range.
+fn part_of(content: &[u8], offset: u64, len: usize) -> &[u8] {
+    let from = offset.min(content.len() as u64) as usize;
+    &content[from..content.len().min(from.saturating_add(len))]
 }
 
 fn count_of<F: tidepool_env::DiskFile>(object: Option<&Object<F>>) -> Result<u64, StoreError> {

@@ -137,7 +137,7 @@ fn files_have_the_specified_bytes() {
 #[test]
 fn files_of_other_versions_are_refused() {
     let disk = MemDisk::new();
-    let store = ChunkStore::open(disk.clone()).unwrap();
+    let store = ChunkStore::with_slots(disk.clone(), 0).unwrap();
     store.write(INO, 0, b"x").unwrap();
     drop(store);
     flip(&disk, SUMS, 8, 3);
@@ -149,7 +149,7 @@ fn files_of_other_versions_are_refused() {
 #[test]
 fn a_damaged_object_can_be_dropped() {
     let disk = MemDisk::new();
-    ChunkStore::open(disk.clone()).unwrap().write(INO, 0, b"x").unwrap();
+    ChunkStore::with_slots(disk.clone(), 0).unwrap().write(INO, 0, b"x").unwrap();
     disk.remove(SUMS).unwrap();
     let store = ChunkStore::open(disk.clone()).unwrap();
     assert_eq!(read_all(&store, INO).unwrap_err().kind, StoreErrorKind::Corrupt);
@@ -162,7 +162,7 @@ fn a_damaged_object_can_be_dropped() {
 #[test]
 fn objects_are_paged_once_each() {
     let disk = MemDisk::new();
-    let store = ChunkStore::open(disk.clone()).unwrap();
+    let store = ChunkStore::with_slots(disk.clone(), 300).unwrap();
     let inos: Vec<Ino> = (1..700).map(|n| Ino(n * 37)).collect();
     for ino in &inos {
         store.write(*ino, 0, b"x").unwrap();
@@ -328,7 +328,7 @@ fn drops_and_writes_may_meet() {
 fn what_was_synced_survives_a_power_failure() {
     for all in [false, true] {
         let disk = ForgetfulDisk::new();
-        let store = ChunkStore::open(disk.clone()).unwrap();
+        let store = ChunkStore::with_slots(disk.clone(), 0).unwrap();
         let data = pattern(3 * BLOCK + 9, 1);
         store.write(INO, 0, &data).unwrap();
         store.write(Ino(9), 0, b"not synced").unwrap();
@@ -358,12 +358,15 @@ enum Op {
     Trim(u64),
     Punch(u64, usize),
     Drop,
+    /// For others to write to.
+    GiveFiles,
+    Sync,
     Reopen,
     Check,
 }
 
 fn offset() -> impl Strategy<Value = u64> {
-    prop_oneof![0..20_000u64, (0..12u64).prop_map(|block| block * BLOCK as u64), 0..200_000u64]
+    prop_oneof![0..SMALL_MAX as u64, 0..20_000u64, (0..12u64).prop_map(|block| block * BLOCK as u64), 0..200_000u64]
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -373,7 +376,10 @@ fn op() -> impl Strategy<Value = Op> {
         4 => (offset(), len()).prop_map(|(at, len)| Op::Read(at, len)),
         3 => offset().prop_map(Op::Trim),
         3 => (offset(), len()).prop_map(|(at, len)| Op::Punch(at, len)),
+        1 => Just(Op::Trim(0)),
         1 => Just(Op::Drop),
+        1 => Just(Op::GiveFiles),
+        1 => Just(Op::Sync),
         2 => Just(Op::Reopen),
         2 => Just(Op::Check),
     ]
@@ -384,11 +390,14 @@ fn op() -> impl Strategy<Value = Op> {
 struct Oracle {
     bytes: Vec<u8>,
     stored: std::collections::BTreeSet<usize>,
+    /// Once it has files it keeps them until it is dropped.
+    files: bool,
 }
 
 impl Oracle {
     fn write(&mut self, at: usize, data: &[u8]) -> i64 {
         let before = self.stored.len() as i64;
+        self.files |= at + data.len() > SMALL_MAX;
         self.bytes.resize(self.bytes.len().max(at + data.len()), 0);
         self.bytes[at..at + data.len()].copy_from_slice(data);
         self.stored.extend(at / BLOCK..(at + data.len()).div_ceil(BLOCK));
@@ -409,6 +418,10 @@ impl Oracle {
             self.bytes[at..end].fill(0);
             let last = if end == self.bytes.len() { end.div_ceil(BLOCK) } else { end / BLOCK };
             self.stored.retain(|block| !(at.div_ceil(BLOCK)..last).contains(block));
+            if !self.files && self.stored.is_empty() {
+                // Nothing remembers how long it was.
+                self.bytes.clear();
+            }
         }
         self.stored.len() as i64 - before
     }
@@ -454,6 +467,11 @@ fn follow(ops: &[Op]) {
                 assert_eq!(store.drop_object(INO).unwrap(), oracle.stored.len() as u64);
                 oracle = Oracle::default();
             }
+            Op::GiveFiles => {
+                store.give_files(INO, true).unwrap();
+                oracle.files |= !oracle.stored.is_empty();
+            }
+            Op::Sync => store.sync(INO).unwrap(),
             Op::Reopen => {
                 drop(store);
                 store = ChunkStore::open(disk.clone()).unwrap();
