@@ -34,8 +34,19 @@ impl Client {
         }
         // Most reads lie in one chunk, and most of those are answered by a file of this node.
         let layout = self.layout(ino)?;
+        let asked = buf.len();
+        let whole = layout.chunk_at(offset) == layout.chunk_at(offset + (asked as u64 - 1));
+        let owner = self.chunk_owner(ino, layout, offset);
+        if whole && self.read_open(owner, ino, offset, buf) {
+            return Ok(buf.len());
+        }
+        let buf = match self.known_rest(ino, offset) {
+            Some(0) => return Ok(0),
+            Some(rest) => &mut buf[..usize::try_from(rest).unwrap_or(usize::MAX).min(asked)],
+            None => buf,
+        };
         let whole = layout.chunk_at(offset) == layout.chunk_at(offset + (buf.len() as u64 - 1));
-        if whole && self.read_direct(self.chunk_owner(ino, layout, offset), ino, offset, buf) {
+        if whole && self.read_direct(owner, ino, offset, buf) {
             return Ok(buf.len());
         }
         let mut pieces = self.pieces(ino, layout, offset, buf.len());
@@ -77,6 +88,14 @@ impl Client {
             buf[start + got..start + len].fill(0);
         }
         Ok(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX).min(buf.len()))
+    }
+
+    /// How much of a file follows `offset`, where its home's board tells: what is not there need not be asked for.
+    fn known_rest(&self, ino: Ino, offset: u64) -> Option<u64> {
+        if self.is_unsettled(ino) {
+            return None;
+        }
+        self.known_attr(ino).map(|attr| attr.size.saturating_sub(offset))
     }
 
     /// Writes all of `buf`, or the part before the first failure when there is one.

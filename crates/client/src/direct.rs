@@ -21,7 +21,9 @@ use tidepool_wire::message::{Reply, Request};
 /// Objects whose files are kept open. Each takes two descriptors of the program's limit.
 const OBJECTS_MAX: usize = 16;
 /// Reads through the daemon before its descriptors are asked for: most files are read once, and are small.
-const READS_BEFORE: u32 = 4;
+const READS_BEFORE: i64 = 4;
+/// So many more after a refusal.
+const READS_AFTER_REFUSAL: i64 = 60;
 /// A read counts once more for each of so many bytes: asking costs less than a copy of a few of them.
 const READ_UNIT: usize = 64 << 10;
 /// Objects whose reads are counted; the table is emptied when it is full.
@@ -49,7 +51,7 @@ struct Files {
 #[derive(Default)]
 pub(crate) struct Direct {
     open: RwLock<FxHashMap<Key, Arc<Files>>>,
-    reads: Mutex<FxHashMap<Key, u32>>,
+    reads: Mutex<FxHashMap<Key, i64>>,
     clock: AtomicU64,
     bytes: AtomicU64,
 }
@@ -73,13 +75,17 @@ impl Direct {
             reads.clear();
         }
         let count = reads.entry(key).or_default();
-        *count += 1 + (len / READ_UNIT) as u32;
+        *count += 1 + (len / READ_UNIT) as i64;
         let worth = *count > READS_BEFORE;
         if worth {
-            // If the daemon declines, it is asked again after as many reads.
             reads.remove(&key);
         }
         worth
+    }
+
+    /// The daemon has declined: small objects have no files.
+    fn refused(&self, key: Key) {
+        lock(&self.reads).insert(key, -READS_AFTER_REFUSAL);
     }
 
     fn keep(&self, key: Key, [data, sums]: [Arc<OwnedFd>; 2], moves: u64) -> Arc<Files> {
@@ -123,11 +129,24 @@ impl Client {
             None if !self.direct.is_worth_it(key, buf.len()) => return false,
             None => match self.files_for_reading(daemon, ino) {
                 Some(files) => files,
-                None => return false,
+                None => {
+                    self.direct.refused(key);
+                    return false;
+                }
             },
         };
+        self.read_files(&files, key, offset, buf)
+    }
+
+    /// The same, if the files are open already.
+    pub(crate) fn read_open(&self, daemon: DaemonIndex, ino: Ino, offset: u64, buf: &mut [u8]) -> bool {
+        let key = (daemon, ino);
+        self.direct.files(&key).is_some_and(|files| self.read_files(&files, key, offset, buf))
+    }
+
+    fn read_files(&self, files: &Files, key: Key, offset: u64, buf: &mut [u8]) -> bool {
         // In this order: what was read before an object moved is what it held.
-        let read = files.read(offset, buf).is_some() && self.moves_of(daemon) == Some(files.moves);
+        let read = files.read(offset, buf).is_some() && self.moves_of(key.0) == Some(files.moves);
         if read {
             files.misses.store(0, Ordering::Relaxed);
             self.direct.bytes.fetch_add(buf.len() as u64, Ordering::Relaxed);

@@ -41,22 +41,32 @@ fn tick(service: &Service) {
 /// Has all peers drop the chunks of removed objects; what fails is tried again later, also
 /// after a restart, because the list is in the metadata store.
 fn reap(service: &Service, peers: &mut Peers) {
+    // What was removed since the start is gone from here, unless that failed.
+    let undropped = service.take_undropped();
+    if !reap_all(service, peers, undropped) && undropped {
+        service.note_undropped();
+    }
+}
+
+/// True when nothing is left to do.
+fn reap_all(service: &Service, peers: &mut Peers, undropped: bool) -> bool {
     loop {
         let objects = service.state().reaps(REAP_MAX);
         if objects.is_empty() || service.stopping() {
-            return;
+            return true;
         }
         let members = service.members();
         if members.is_empty() {
-            return;
+            return false;
         }
-        // After a restart the chunks here may still be there as well.
-        service.drop_chunks(&objects);
+        if undropped {
+            service.drop_chunks(&objects);
+        }
         let others = members.iter().filter(|m| m.index != service.index());
         // Every peer is asked, also after one has failed.
         let failed = others.filter(|m| !peers.drop_on(m, &objects)).count();
         if failed > 0 || service.state().reaped(&objects).is_err() {
-            return;
+            return false;
         }
     }
 }

@@ -62,6 +62,8 @@ pub struct Service {
     stop_wanted: Condvar,
     work: (Mutex<bool>, Condvar),
     configured: AtomicBool,
+    /// Chunks of removed objects may still be here: at the start, and after a failure.
+    undropped: AtomicBool,
     /// The state's directory epoch, for replies; written while the state is locked.
     epoch: AtomicU64,
     pub counters: Counters,
@@ -104,6 +106,7 @@ impl Service {
             stop_wanted: Condvar::new(),
             work: (Mutex::new(false), Condvar::new()),
             configured: AtomicBool::new(false),
+            undropped: AtomicBool::new(true),
             counters: Counters::default(),
         }
     }
@@ -469,9 +472,19 @@ impl Service {
         for ino in objects {
             Counters::add(&self.counters.objects_dropped, 1);
             if let Err(error) = self.drop_chunk(*ino) {
+                self.note_undropped();
                 self.note_trouble(&error);
             }
         }
+    }
+
+    pub fn note_undropped(&self) {
+        self.undropped.store(true, Ordering::Release);
+    }
+
+    /// True when chunks of removed objects may still be here; false from then on.
+    pub fn take_undropped(&self) -> bool {
+        self.undropped.swap(false, Ordering::AcqRel)
     }
 
     fn drop_chunk(&self, ino: Ino) -> Result<(), StoreError> {

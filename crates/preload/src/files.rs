@@ -373,16 +373,9 @@ pub unsafe fn read_at(
 }
 
 fn read_fully(client: &Client, entry: &Entry, buf: &mut [u8], offset: u64) -> pool::Outcome {
-    let mut done = 0;
-    while done < buf.len() {
-        match client.read(entry.ino, offset + done as u64, &mut buf[done..]) {
-            Ok(0) => break,
-            Ok(n) => done += n,
-            Err(_) if done > 0 => break,
-            Err(error) => return Err(pool::report(&error)),
-        }
-    }
-    Ok(done as isize)
+    // Fewer bytes than wanted: the file ends there.
+    let read = client.read(entry.ino, offset, buf).map_err(|error| pool::report(&error))?;
+    Ok(read as isize)
 }
 
 /// Writes at the description's offset, or at the end where it appends.

@@ -108,6 +108,52 @@ fn fill(round: u64) -> u8 {
 /// Proves that a process killed while it overwrites a large range leaves every block valid:
 /// each holds the last acknowledged round or a later one.
 #[test]
+fn small_objects_survive_kill() {
+    const OBJECTS: u64 = 8;
+    if let Some(dir) = child_dir() {
+        let store = ChunkStore::open(RealDisk::new(dir).unwrap()).unwrap();
+        for round in 0.. {
+            let ino = Ino(round % OBJECTS + 1);
+            // They grow, move to files, and start anew.
+            match round / OBJECTS % 5 {
+                4 => {
+                    store.drop_object(ino).unwrap();
+                }
+                step => {
+                    let len = if step == 3 { 3 * BLOCK } else { 700 * (step as usize + 1) };
+                    store.write(ino, 0, &vec![step as u8 + 1; len]).unwrap();
+                }
+            }
+            acknowledge(round);
+        }
+    }
+    for acks in [1, 30, 77, 200, 500, 1501] {
+        let dir = tempfile::tempdir().unwrap();
+        let round = run_and_kill("kill_tests::small_objects_survive_kill", dir.path(), acks);
+        let store = ChunkStore::open(RealDisk::new(dir.path()).unwrap()).unwrap();
+        let mut blocks = 0;
+        for object in 0..OBJECTS {
+            let ino = Ino(object + 1);
+            assert_eq!(store.scrub(ino).unwrap(), []);
+            let mut data = Vec::new();
+            store.read(ino, 0, usize::MAX, &mut data).unwrap();
+            // Rounds of this object that were acknowledged, and the one that may have been under way.
+            let done = (round + OBJECTS - object) / OBJECTS;
+            let lens = [done, done + 1].map(|rounds| match rounds {
+                0 => 0,
+                _ => [700, 1400, 2100, 3 * BLOCK, 0][(rounds - 1) as usize % 5],
+            });
+            // A write of several blocks may be cut short behind any of them.
+            let cut = done % 5 == 3;
+            assert!(cut || lens.contains(&data.len()), "{object} after round {round}: {} bytes", data.len());
+            assert!(data.chunks(BLOCK).all(|block| block.iter().all(|byte| *byte == block[0])), "torn");
+            blocks += data.len().div_ceil(BLOCK) as u64;
+        }
+        assert_eq!(store.usage().unwrap().blocks, blocks);
+    }
+}
+
+#[test]
 fn chunks_survive_kill() {
     if let Some(dir) = child_dir() {
         let store = ChunkStore::open(RealDisk::new(dir).unwrap()).unwrap();

@@ -23,7 +23,7 @@ impl Step {
             Step::Punch(at, len) => store.punch(INO, *at as u64, *len as u64),
             Step::Sync => store.sync(INO).map(|()| 0),
             Step::Drop => store.drop_object(INO).map(|blocks| -(blocks as i64)),
-            Step::GiveFiles => store.give_files(INO, true).map(|()| 0),
+            Step::GiveFiles => store.give_files(INO).map(|()| 0),
         }
     }
 

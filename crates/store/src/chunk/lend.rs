@@ -66,7 +66,7 @@ pub struct Standing {
 impl ChunkStore<RealDisk> {
     /// Lends an object and tells how it stands; `None` when it is not here. `elsewhere`: blocks of it that other daemons keep.
     pub fn lend(&self, ino: Ino, elsewhere: u64) -> Result<Option<(Lent, Standing)>, StoreError> {
-        self.give_files(ino, true)?;
+        self.give_files(ino)?;
         let Some(object) = self.get(ino)? else { return Ok(None) };
         let mut state = object.lock_lent();
         if object.is_gone() || state.is_lent() {

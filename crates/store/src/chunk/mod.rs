@@ -7,6 +7,7 @@ mod crash_tests;
 mod handles;
 mod lend;
 mod object;
+mod paged;
 mod small;
 #[cfg(test)]
 mod small_tests;
@@ -17,12 +18,12 @@ mod tests;
 pub use handles::HANDLES_MAX;
 pub use lend::{Borrower, LeftLoan, Lent, Standing};
 pub use object::BadBlock;
-pub use small::{SLOTS_MAX, SMALL_MAX};
 
 use crate::error::{StoreError, StoreErrorKind};
 use handles::{Handle, Handles};
 use object::{Failed, Names, Object, dir_name, remove_file};
-use small::{Page, Shard, Slot, Small};
+use paged::{Place, part_of};
+use small::{SLOTS_MAX, Small};
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -64,13 +65,6 @@ pub struct ChunkStore<D: Disk> {
     graves: Mutex<Vec<Handle<D>>>,
     /// Objects that an earlier process left, which may have died before it synced them.
     inherited: AtomicBool,
-}
-
-/// Where a write goes.
-enum Place<D: Disk> {
-    /// It is in a page, which took so many blocks.
-    Page(i64),
-    Files(Handle<D>),
 }
 
 impl<D: Disk> ChunkStore<D> {
@@ -146,98 +140,6 @@ impl<D: Disk> ChunkStore<D> {
         self.changed(ino, result)
     }
 
-    /// Stores small data in a page, or tells the files that they belong in.
-    fn place(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<Place<D>, StoreError> {
-        let mut shard = self.small.lock(ino);
-        let fits = offset + data.len() as u64 <= SMALL_MAX as u64;
-        match shard.get(ino) {
-            Some(slot) if fits => return self.change_page(ino, slot, offset as usize, data),
-            Some(slot) => self.move_to_files(&mut shard, ino, slot)?,
-            None if fits && self.get(ino)?.is_none() => {
-                let content = [&[0; SMALL_MAX][..offset as usize], data].concat();
-                let made = self.small.create(&mut shard, ino, &content);
-                // Where the failure could not be undone, it is there all the same.
-                let blocks = i64::from(shard.get(ino).is_some());
-                self.add_blocks(blocks);
-                if made? {
-                    return Ok(Place::Page(blocks));
-                }
-            }
-            None => {}
-        }
-        self.get_or_create(ino).map(Place::Files)
-    }
-
-    fn change_page(&self, ino: Ino, slot: Slot, offset: usize, data: &[u8]) -> Result<Place<D>, StoreError> {
-        // What is overwritten as a whole need not be whole: that heals it.
-        let old = if offset == 0 && data.len() == SMALL_MAX { None } else { Some(self.small.read(slot, ino)?) };
-        let mut content = old.as_ref().map_or_else(Vec::new, |page| page.content().to_vec());
-        content.resize(content.len().max(offset + data.len()), 0);
-        content[offset..offset + data.len()].copy_from_slice(data);
-        self.small.replace(slot, ino, old.as_ref(), &content).map(|()| Place::Page(0))
-    }
-
-    /// Gives an object files and takes its page away. Files first: until the page is gone it is the object.
-    fn move_to_files(&self, shard: &mut Shard, ino: Ino, slot: Slot) -> Result<(), StoreError> {
-        let page = self.small.read(slot, ino)?;
-        if !matches!(self.get(ino), Ok(None)) {
-            // An earlier attempt has left some.
-            self.remove_files(ino)?;
-        }
-        let moved = self.fill_files(ino, &page, slot.is_synced()).and_then(|()| {
-            self.small.leaves(ino);
-            self.small.remove(shard, ino, slot, Some(&page))
-        });
-        moved.inspect_err(|_| {
-            // Files that stay are removed before the next attempt or at the next start. Where the page is lost, they are all there is.
-            if self.small.read(slot, ino).is_ok() {
-                let _ = self.remove_files(ino);
-            }
-        })
-    }
-
-    fn fill_files(&self, ino: Ino, page: &Page, durably: bool) -> Result<(), StoreError> {
-        let object = self.get_or_create(ino)?;
-        let mut state = object.lock_lent();
-        object.write(&mut state, 0, page.content()).map_err(|failed| failed.error)?;
-        self.handles.mark_dirty(ino);
-        if durably {
-            object.sync()?;
-            self.sync_names(ino.0 as u8)?;
-        }
-        Ok(())
-    }
-
-    /// Removes the files of an object that is in a page.
-    fn remove_files(&self, ino: Ino) -> Result<(), StoreError> {
-        if let Some(object) = self.handles.get(ino, || self.open_or_clear(ino))? {
-            let removed = object.remove(&self.disk, &mut object.lock_lent());
-            self.names_changed(ino);
-            self.handles.forget(ino);
-            removed?;
-        }
-        Ok(())
-    }
-
-    /// Sees to it that an object has files of its own, for others to use. `at_any_cost`: also when it has to be synced for that.
-    fn give_files(&self, ino: Ino, at_any_cost: bool) -> Result<(), StoreError> {
-        let mut shard = self.small.lock(ino);
-        match shard.get(ino) {
-            Some(slot) if at_any_cost || !slot.is_synced() => self.move_to_files(&mut shard, ino, slot),
-            _ => Ok(()),
-        }
-    }
-
-    /// The object, if it is in a page.
-    fn page(&self, ino: Ino) -> Result<Option<Page>, StoreError> {
-        let shard = self.small.look(ino);
-        shard.get(ino).map(|slot| self.small.read(slot, ino)).transpose()
-    }
-
-    fn is_small(&self, ino: Ino) -> bool {
-        self.small.look(ino).get(ino).is_some()
-    }
-
     /// Gives back the space of objects that were dropped; true when there were any.
     pub fn bury(&self) -> bool {
         let graves = std::mem::take(&mut *self.graves.lock().expect("no thread panics here"));
@@ -291,46 +193,6 @@ impl<D: Disk> ChunkStore<D> {
             }
         }
         Ok(0)
-    }
-
-    /// None when the object is in no page.
-    fn trim_page(&self, ino: Ino, size: u64) -> Result<Option<i64>, StoreError> {
-        let mut shard = self.small.lock(ino);
-        let Some(slot) = shard.get(ino) else { return Ok(None) };
-        if size == 0 {
-            return self.clear_page(&mut shard, ino, slot).map(Some);
-        }
-        let page = self.small.read(slot, ino)?;
-        if size < page.content().len() as u64 {
-            self.small.replace(slot, ino, Some(&page), &page.content()[..size as usize])?;
-        }
-        Ok(Some(0))
-    }
-
-    fn punch_page(&self, ino: Ino, offset: u64, len: u64) -> Result<Option<i64>, StoreError> {
-        let mut shard = self.small.lock(ino);
-        let Some(slot) = shard.get(ino) else { return Ok(None) };
-        let page = self.small.read(slot, ino)?;
-        let punched = part_of(page.content(), offset, len.min(SMALL_MAX as u64) as usize).len();
-        if punched == page.content().len() {
-            return self.clear_page(&mut shard, ino, slot).map(Some);
-        }
-        if punched > 0 {
-            let mut content = page.content().to_vec();
-            content[offset as usize..offset as usize + punched].fill(0);
-            self.small.replace(slot, ino, Some(&page), &content)?;
-        }
-        Ok(Some(0))
-    }
-
-    /// An object without any data has no page.
-    fn clear_page(&self, shard: &mut Shard, ino: Ino, slot: Slot) -> Result<i64, StoreError> {
-        // A damaged one may go.
-        let page = self.small.read(slot, ino).ok();
-        self.small.leaves(ino);
-        self.small.remove(shard, ino, slot, page.as_ref())?;
-        self.add_blocks(-1);
-        Ok(-1)
     }
 
     /// Makes a range zeros and gives the room of whole blocks back; returns the change in the number of stored
@@ -526,13 +388,6 @@ impl<D: Disk> ChunkStore<D> {
         Ok(bad)
     }
 
-    fn scrub_page(&self, ino: Ino) -> Result<Option<Vec<BadBlock>>, StoreError> {
-        let shard = self.small.look(ino);
-        let Some(slot) = shard.get(ino) else { return Ok(None) };
-        let bad = self.small.scrub(slot, ino)?;
-        Ok(Some(bad.map(|(expected, found)| BadBlock { offset: 0, expected, found }).into_iter().collect()))
-    }
-
     pub fn usage(&self) -> Result<Usage, StoreError> {
         self.bury();
         let Space { free, total } =
@@ -630,11 +485,13 @@ impl<D: Disk> ChunkStore<D> {
 }
 
 impl ChunkStore<RealDisk> {
-    /// Read-only descriptors of an object's data and checksums; `None` when it is not here. Who
+    /// Read-only descriptors of an object's data and checksums; `None` when it is not here, or has no files. Who
     /// reads both, the data first, and finds each block matching its entry has what [`ChunkStore::read`] would
     /// have given at that moment. The entries of an object that is dropped are cut off.
     pub fn open_read_only(&self, ino: Ino) -> Result<Option<[OwnedFd; 2]>, StoreError> {
-        self.give_files(ino, false)?;
+        if self.is_small(ino) {
+            return Ok(None);
+        }
         let Some(object) = self.get(ino)? else { return Ok(None) };
         // Held, so that both are of the same object.
         let _state = object.lock_lent();
@@ -648,12 +505,6 @@ impl ChunkStore<RealDisk> {
         };
         Ok(Some([open(&names.data)?, open(&names.sums)?]))
     }
-}
-
-/// What there is of a range.
-fn part_of(content: &[u8], offset: u64, len: usize) -> &[u8] {
-    let from = offset.min(content.len() as u64) as usize;
-    &content[from..content.len().min(from.saturating_add(len))]
 }
 
 fn count_of<F: tidepool_env::DiskFile>(object: Option<&Object<F>>) -> Result<u64, StoreError> {

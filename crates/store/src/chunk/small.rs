@@ -12,9 +12,9 @@ use tidepool_env::{Disk, DiskFile, OpenMode};
 use tidepool_types::Ino;
 
 /// Most bytes of an object that is kept in a page: what is left beside head and tail.
-pub const SMALL_MAX: usize = BLOCK - HEAD_LEN - TAIL_LEN;
+pub(super) const SMALL_MAX: usize = BLOCK - HEAD_LEN - TAIL_LEN;
 /// Pages of a daemon; objects beyond get files. All are read at the start: 4 GiB.
-pub const SLOTS_MAX: u32 = 1 << 20;
+pub(super) const SLOTS_MAX: u32 = 1 << 20;
 
 pub(super) const FILE: &str = "data/small";
 const MAGIC: &[u8; 8] = b"TPSMALL1";
@@ -246,7 +246,9 @@ impl<F: DiskFile> Small<F> {
     /// To be asked about objects that are nowhere: one of them may have been in a page that is lost.
     pub fn check_lost(&self, ino: Ino) -> Result<(), StoreError> {
         match self.lost {
-            true => Err(corrupt(ino, 0, "a page of small objects is so damaged that it may have been this one's")),
+            true => {
+                Err(corrupt(ino, 0, "a page of small objects is so damaged that it may have been this one's"))
+            }
             false => Ok(()),
         }
     }

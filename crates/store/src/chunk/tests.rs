@@ -1,5 +1,6 @@
 //! What a chunk store must do while the disk works, and what it must notice when bytes changed.
 
+use super::small::SMALL_MAX;
 use super::*;
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -366,7 +367,12 @@ enum Op {
 }
 
 fn offset() -> impl Strategy<Value = u64> {
-    prop_oneof![0..SMALL_MAX as u64, 0..20_000u64, (0..12u64).prop_map(|block| block * BLOCK as u64), 0..200_000u64]
+    prop_oneof![
+        0..SMALL_MAX as u64,
+        0..20_000u64,
+        (0..12u64).prop_map(|block| block * BLOCK as u64),
+        0..200_000u64
+    ]
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -468,7 +474,7 @@ fn follow(ops: &[Op]) {
                 oracle = Oracle::default();
             }
             Op::GiveFiles => {
-                store.give_files(INO, true).unwrap();
+                store.give_files(INO).unwrap();
                 oracle.files |= !oracle.stored.is_empty();
             }
             Op::Sync => store.sync(INO).unwrap(),
