@@ -12,6 +12,8 @@ const MODE_TYPE_BITS: u32 = 0o170_000;
 /// Largest share of a frame that a listing fills.
 const LIST_BYTES_MAX: usize = tidepool_wire::frame::META_MAX / 2;
 
+type Named = (Box<[u8]>, Dentry);
+
 /// How the entries of a directory change here.
 #[derive(Clone, Copy)]
 enum Change {
@@ -175,7 +177,7 @@ impl<S: MetaStore> State<S> {
     }
 
     /// Entries of one listing reply, and whether more follow.
-    fn page(&self, dir: Ino, after: Option<&[u8]>, max: usize) -> (Vec<(Box<[u8]>, Dentry)>, bool) {
+    fn page(&self, dir: Ino, after: Option<&[u8]>, max: usize) -> (Vec<Named>, bool) {
         let mut entries = self.store.list(dir, after, max);
         let full = entries.len() == max;
         let mut bytes = 0;

@@ -36,7 +36,9 @@ fn fill(client: &Client) -> Ino {
     }
     for i in 0..DIRS {
         mkdir(client, &format!("d/sub{i}"));
-        (0..i).for_each(|j| drop(mkdir(client, &format!("d/sub{i}/{j}"))));
+        for j in 0..i {
+            mkdir(client, &format!("d/sub{i}/{j}"));
+        }
     }
     client.symlink(b"target", Ino::ROOT, b"d/link", &cred()).unwrap();
     client.link(Ino::ROOT, b"d/f1", Ino::ROOT, b"d/hard", false, &cred()).unwrap();
