@@ -100,7 +100,7 @@ impl Peers {
             }
             self.pause.remove(&member.index);
         }
-        let dropped = self.link(member).is_some_and(|link| objects.iter().all(|ino| drop_object(link, *ino)));
+        let dropped = self.link(member).is_some_and(|link| drop_objects(link, objects));
         if !dropped {
             self.links.remove(&member.index);
             self.pause.insert(member.index, PEER_PAUSE_TICKS);
@@ -117,11 +117,11 @@ impl Peers {
     }
 }
 
-fn drop_object(link: &mut dyn Link, ino: Ino) -> bool {
-    let request = Request::Drop { ino };
+fn drop_objects(link: &mut dyn Link, objects: &[Ino]) -> bool {
+    let request = Request::Drop { inos: objects.to_vec() };
     let mut meta = Vec::new();
     request.encode(&mut meta);
-    let header = Header { kind: request.kind(), id: ino.0, meta_len: meta.len() as u32, ..Header::default() };
+    let header = Header { kind: request.kind(), meta_len: meta.len() as u32, ..Header::default() };
     if link.send(&header, &meta, &[]).is_err() {
         return false;
     }

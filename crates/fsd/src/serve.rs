@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use tidepool_env::{Clock, RealDisk};
-use tidepool_fs_state::{Context, MetaStore, State};
+use tidepool_fs_state::{Context, LIST_MAX, MetaStore, State};
 use tidepool_shm::{Board, Listed, part_key};
 use tidepool_store::{ChunkStore, StoreError, StoreErrorKind};
 use tidepool_transport::Secret;
@@ -365,7 +365,11 @@ impl Service {
             }
             R::Sync { ino } => self.sync(*ino),
             R::SyncAll {} => self.sync_all(),
-            R::Drop { ino } => self.done_reply(self.drop_chunk(*ino)),
+            R::Drop { inos } if inos.len() > LIST_MAX => {
+                let detail = format!("{} objects at once, at most {LIST_MAX}", inos.len());
+                Reply::Failed { errno: Errno::EINVAL, detail }
+            }
+            R::Drop { inos } => self.done_reply(inos.iter().try_for_each(|ino| self.drop_chunk(*ino))),
             R::Extents { ino, from, max } => self.extents(ctx.session, *ino, *from, *max),
             R::StatFs {} => match self.space() {
                 Ok(stat) => Reply::Space { stat },

@@ -1,7 +1,8 @@
 //! Placement by choice: where the data of files lie, counted at real daemons.
 
+use rustix::process::Signal;
 use tidepool_client::{Client, Hint, Wanted};
-use tidepool_testkit::{Cluster, Options, Rng, cred};
+use tidepool_testkit::{Cluster, Options, Rng, cred, eventually};
 use tidepool_types::{Attr, Errno, FileKind, Ino, Layout, Placement, SetAttr};
 use tidepool_wire::message::{Reply, Request};
 
@@ -331,4 +332,51 @@ fn a15_mixed_layouts_match_byte_vectors() {
     tidepool_testkit::eventually("all data to go", || {
         files.iter().all(|(ino, _)| stored(&clients[0], *ino).iter().sum::<u64>() == 0)
     });
+}
+
+/// Chunks of removed files at other daemons go by a request for many of them, and not before these can be reached.
+#[test]
+fn chunks_of_removed_files_are_dropped_together() {
+    const FILES: usize = 200;
+    let cluster = Cluster::start(2);
+    let client = cluster.client();
+    set_layout(&client, Ino::ROOT, wide(CHUNK, 0));
+    let mut names = Vec::new();
+    for number in 0.. {
+        let name = format!("f{number}");
+        let file = create(&client, &name);
+        // Its name and its record are at daemon 0, of its chunks some at daemon 1.
+        if file.ino.home() == 0 {
+            client.write(file.ino, 0, &[7; 6 * CHUNK as usize]).unwrap();
+            names.push(name);
+        }
+        client.release(file.ino);
+        if names.len() == FILES {
+            break;
+        }
+    }
+    let used = || {
+        let Ok(Reply::Space { stat }) = client.request(1, &Request::StatFs {}) else { panic!("no space") };
+        stat.used
+    };
+    let requests = || {
+        let Ok(Reply::Report { status }) = client.request(1, &Request::Status {}) else {
+            panic!("no report")
+        };
+        status.counters.iter().find(|(name, _)| name == "requests").unwrap().1
+    };
+    assert!(used() > 0);
+    let before = requests();
+    cluster.signal(1, Signal::STOP);
+    for name in &names {
+        client.unlink(Ino::ROOT, name.as_bytes(), &cred()).unwrap();
+    }
+    cluster.signal(1, Signal::CONT);
+    let mut asked = 0;
+    eventually("the chunks are dropped", || {
+        asked += 1;
+        used() == 0
+    });
+    let dropping = requests() - before - asked;
+    assert!(dropping < FILES as u64 / 4, "{dropping} requests for {FILES} files");
 }

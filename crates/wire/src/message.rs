@@ -124,8 +124,6 @@ messages! {
         /// Data and metadata of the object here survive a power failure after this.
         43 Sync { ino: Ino }
         44 SyncAll {}
-        /// Drops all stored data of the object.
-        45 Drop { ino: Ino }
         /// Stored ranges at and after `from`.
         46 Extents { ino: Ino, from: u64, max: u32 }
         47 StatFs {}
@@ -163,6 +161,8 @@ messages! {
         76 GetAttrs { inos: Vec<Ino> }
         /// This daemon's parts of several directories, as many at most.
         77 DirStats { dirs: Vec<Ino> }
+        /// Drops all stored data of objects that have been removed, as many at most.
+        78 Drop { inos: Vec<Ino> }
     }
 }
 

@@ -71,7 +71,9 @@ fn request_bytes_are_pinned() {
     assert_eq!((attrs.kind(), encode(&attrs)), (76, two.to_vec()));
     let parts = Request::DirStats { dirs: vec![Ino(9), Ino::new(1, 2)] };
     assert_eq!((parts.kind(), encode(&parts)), (77, two.to_vec()));
-    for request in [lookup, write, list, punch, make, set, follow, fabric, ring, plus, attrs, parts] {
+    let drop = Request::Drop { inos: vec![Ino(9), Ino::new(1, 2)] };
+    assert_eq!((drop.kind(), encode(&drop)), (78, two.to_vec()));
+    for request in [lookup, write, list, punch, make, set, follow, fabric, ring, plus, attrs, parts, drop] {
         assert_eq!(Request::decode(request.kind(), &encode(&request)), Ok(request));
     }
 }
