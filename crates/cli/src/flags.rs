@@ -456,9 +456,12 @@ pub struct MountArgs {
     pub choice: PoolChoice,
     /// Where to mount [default: the pool's own path]
     pub mountpoint: Option<PathBuf>,
-    /// Milliseconds for which the kernel may reuse attributes and entries; 0 is strict
+    /// Milliseconds for which the kernel may reuse attributes and entries, however old; 0 is strict
     #[arg(long, value_name = "MS", default_value_t = 0)]
     pub cache_ttl: u64,
+    /// Let the kernel keep nothing but open files' pages: for comparisons
+    #[arg(long)]
+    pub no_leases: bool,
     /// Let other users in
     #[arg(long)]
     pub allow_other: bool,

@@ -16,6 +16,7 @@ pub fn mount(args: &MountArgs) -> Result<ExitCode> {
     let path = std::fs::canonicalize(&path).context(Kind::Usage, || path.display().to_string())?;
     let options = MountOptions {
         cache_ttl_ms: args.cache_ttl,
+        leases: !args.no_leases,
         allow_other: args.allow_other,
         read_only: args.read_only,
         relaxed: !client.pool().mode.checks_permissions(),

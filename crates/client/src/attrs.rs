@@ -56,7 +56,7 @@ impl Client {
         daemons: Vec<DaemonIndex>,
         request: impl Fn() -> Request,
     ) -> impl Iterator<Item = (DaemonIndex, Result<Reply, FsError>)> {
-        let call = |daemon: &DaemonIndex| Call { daemon: *daemon, request: request(), bulk: Bulk::None };
+        let call = |daemon: &DaemonIndex| Call::new(*daemon, request(), Bulk::None);
         let mut calls: Vec<Call<'_>> = daemons.iter().map(call).collect();
         let answers = self.call_all(&mut calls);
         daemons.into_iter().zip(answers.into_iter().map(|a| a.map(|a| a.reply)))

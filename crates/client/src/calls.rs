@@ -2,6 +2,7 @@
 
 use crate::direct::Direct;
 use crate::dirs::DirCache;
+use crate::leases::GiveWay;
 use crate::loan::Loans;
 use crate::sizes::{SizeCache, wished};
 use crate::{FsError, PoolFile, PoolMode};
@@ -10,12 +11,12 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 use tidepool_placement::Placer;
 use tidepool_shm::Board;
-use tidepool_transport::{Identity, Link, LocalNode, connect, random_bytes};
+use tidepool_transport::{Identity, Link, LocalNode, Transport, connect, random_bytes};
 use tidepool_types::{DaemonIndex, Errno, Ino, InstanceId, Layout, SessionId};
 use tidepool_wire::frame::{FLAG_ONE_WAY, Header};
 use tidepool_wire::message::{Member, Reply, Request};
@@ -25,6 +26,9 @@ const IDLE_LINKS_MAX: usize = 16;
 /// Requests of a parallel call under way at one daemon: enough that it never waits for the next one, as many as a
 /// lane has room for.
 const PIPELINE: usize = 4;
+
+/// Times in a row that a request may meet a recall: some seconds, when a term lasts two.
+const RECALLED_MAX: u32 = 1_000;
 
 static FD_PLACER: OnceLock<fn(OwnedFd) -> OwnedFd> = OnceLock::new();
 
@@ -63,6 +67,9 @@ pub struct Client {
     local: LocalNode,
     slots: Vec<Slot>,
     next_id: AtomicU64,
+    /// Asks for leases where there may be some.
+    pub(crate) keeps: AtomicBool,
+    pub(crate) give_way: OnceLock<GiveWay>,
     pub(crate) dirs: DirCache,
     pub(crate) direct: Direct,
     pub(crate) loans: Loans,
@@ -88,6 +95,8 @@ pub(crate) enum Bulk<'a> {
 pub(crate) struct Answer {
     pub reply: Reply,
     pub bulk_len: usize,
+    /// Of the reply's header.
+    pub flags: u16,
 }
 
 /// One request of a parallel call.
@@ -95,6 +104,13 @@ pub(crate) struct Call<'a> {
     pub daemon: DaemonIndex,
     pub request: Request,
     pub bulk: Bulk<'a>,
+    pub flags: u16,
+}
+
+impl<'a> Call<'a> {
+    pub fn new(daemon: DaemonIndex, request: Request, bulk: Bulk<'a>) -> Call<'a> {
+        Call { daemon, request, bulk, flags: 0 }
+    }
 }
 
 /// The calls of one daemon in a parallel call.
@@ -158,6 +174,8 @@ impl Client {
             identity,
             local,
             next_id: AtomicU64::new(1),
+            keeps: AtomicBool::new(false),
+            give_way: OnceLock::new(),
             dirs: DirCache::default(),
             direct: Direct::default(),
             loans: Loans::default(),
@@ -243,27 +261,47 @@ impl Client {
         daemon: DaemonIndex,
         request: &Request,
         epoch: u64,
+        bulk: Bulk<'_>,
+    ) -> Result<Answer, FsError> {
+        self.call_with(daemon, request, (epoch, 0), bulk)
+    }
+
+    /// The same with flags. What others have to forget before it changes is asked for until they have.
+    pub(crate) fn call_with(
+        &self,
+        daemon: DaemonIndex,
+        request: &Request,
+        (epoch, flags): (u64, u16),
         mut bulk: Bulk<'_>,
     ) -> Result<Answer, FsError> {
         let slot = self.slot(daemon)?;
-        let result = self.attempt(slot, request, epoch, &mut bulk);
-        match result {
-            Err(Broken { retry: true, .. }) => {
-                self.attempt(slot, request, epoch, &mut bulk).map_err(|b| b.error)
+        for count in 0..RECALLED_MAX {
+            let mut result = self.attempt(slot, request, (epoch, flags), &mut bulk);
+            if let Err(Broken { retry: true, .. }) = result {
+                result = self.attempt(slot, request, (epoch, flags), &mut bulk);
             }
-            other => other.map_err(|b| b.error),
+            let answer = result.map_err(|b| b.error)?;
+            if answer.reply != (Reply::Recalled {}) {
+                return Ok(answer);
+            }
+            if self.gives_way(request) {
+                return Err(Errno::ESTALE.into());
+            }
+            std::thread::sleep(recall_pause(count));
         }
+        let text = format!("node {}: mounts keep taking what is to change", slot.member.host);
+        Err(FsError::new(Errno::EAGAIN, text))
     }
 
     fn attempt(
         &self,
         slot: &Slot,
         request: &Request,
-        epoch: u64,
+        (epoch, flags): (u64, u16),
         bulk: &mut Bulk<'_>,
     ) -> Result<Answer, Broken> {
         let mut link = self.checkout(slot).map_err(|error| Broken { error, retry: false })?;
-        let id = self.send(slot, link.as_mut(), request, epoch, bulk, 0)?;
+        let id = self.send(slot, link.as_mut(), request, epoch, bulk, flags)?;
         let answer = self.receive(slot, link.as_mut(), request, id, bulk)?;
         self.put_back(slot, link);
         Ok(answer)
@@ -302,7 +340,15 @@ impl Client {
             }
             lines.retain(|line| !(line.queue.is_empty() && line.under_way.is_empty()));
         }
-        results.into_iter().map(|r| r.expect("every call is in exactly one line")).collect()
+        let results = results.into_iter().map(|r| r.expect("every call is in exactly one line"));
+        let again = |(call, result): (&mut Call<'_>, Result<Answer, FsError>)| match result {
+            Ok(Answer { reply: Reply::Recalled {}, .. }) => {
+                let bulk = std::mem::replace(&mut call.bulk, Bulk::None);
+                self.call_with(call.daemon, &call.request, (0, call.flags), bulk)
+            }
+            other => other,
+        };
+        calls.iter_mut().zip(results).map(again).collect()
     }
 
     /// Sends what the line has room for.
@@ -320,7 +366,7 @@ impl Client {
                 }
             }
             let Some(link) = &mut line.link else { continue };
-            match self.send(line.slot, link.as_mut(), &calls[i].request, 0, &calls[i].bulk, 0) {
+            match self.send(line.slot, link.as_mut(), &calls[i].request, 0, &calls[i].bulk, calls[i].flags) {
                 Ok(id) => line.under_way.push_back((i, id)),
                 Err(broken) => {
                     results[i] = Some(Err(broken.error));
@@ -353,7 +399,9 @@ impl Client {
                 self.lose(line, calls, results);
                 let call = &mut calls[i];
                 results[i] = Some(match retry {
-                    true => self.attempt(line.slot, &call.request, 0, &mut call.bulk).map_err(|b| b.error),
+                    true => self
+                        .attempt(line.slot, &call.request, (0, call.flags), &mut call.bulk)
+                        .map_err(|b| b.error),
                     false => Err(error),
                 });
             }
@@ -430,6 +478,20 @@ impl Client {
                 None
             }
         }
+    }
+
+    /// A connection for one purpose, without a lane, that the caller keeps.
+    pub(crate) fn own_link(&self, daemon: DaemonIndex) -> Result<Box<dyn Link>, FsError> {
+        let slot = self.slot(daemon)?;
+        let transport = self.local.transport.clone();
+        let local = LocalNode {
+            transport: transport.map(|t| if t.is_near() { Transport::Socket } else { Transport::Tcp }),
+            fabric: None,
+            ..self.local.clone()
+        };
+        let connected = connect(&slot.member, &local, &self.identity, placed)
+            .map_err(|e| FsError::new(Errno::EIO, e.to_string()))?;
+        Ok(connected.link)
     }
 
     fn connect(&self, slot: &Slot) -> Result<Box<dyn Link>, FsError> {
@@ -518,7 +580,7 @@ impl Client {
             Err(error) => return Err(self.garbled(slot, &error.to_string())),
         };
         self.heard(slot, header.epoch);
-        Ok(Answer { reply, bulk_len: header.bulk_len as usize })
+        Ok(Answer { reply, bulk_len: header.bulk_len as usize, flags: header.flags })
     }
 
     fn broken(&self, slot: &Slot, request: &Request, error: io::Error, retry: bool) -> Broken {
@@ -599,6 +661,7 @@ fn is_idempotent(request: &Request) -> bool {
             | R::SyncAll {}
             | R::Resolve { .. }
             | R::Finish { .. }
+            | R::Released { .. }
             | R::Bump {}
     )
 }
@@ -628,6 +691,11 @@ impl Client {
             }
         }
     }
+}
+
+/// How long a recall is waited for, by attempt: a mount that lives needs a few hundred microseconds.
+fn recall_pause(attempt: u32) -> Duration {
+    Duration::from_micros(100 << attempt.min(7))
 }
 
 /// How long a caller waits before it asks a busy owner again, by attempt.

@@ -88,7 +88,7 @@ impl Client {
             .map(|p| {
                 let Piece { source, at, offset, len, .. } = *p;
                 let request = Request::Copy { from, at, source, to, offset, len };
-                Call { daemon: p.target, request, bulk: Bulk::None }
+                Call::new(p.target, request, Bulk::None)
             })
             .collect();
         let (mut copied, mut blocks, mut failure) = (0, 0, None);

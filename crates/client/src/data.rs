@@ -59,7 +59,7 @@ impl Client {
                 return false;
             }
             let request = Request::Read { ino, offset: piece.offset, len: piece.len as u32 };
-            calls.push(Call { daemon: piece.daemon, request, bulk: Bulk::In(part) });
+            calls.push(Call::new(piece.daemon, request, Bulk::In(part)));
             true
         });
         if calls.is_empty() {
@@ -180,7 +180,7 @@ impl Client {
                 let piece = &pieces[*n];
                 self.count_write(piece.daemon, ino, piece.len);
                 let request = Request::Write { ino, offset: piece.offset, extend: false };
-                Call { daemon: piece.daemon, request, bulk: Bulk::Out(part(piece)) }
+                Call::new(piece.daemon, request, Bulk::Out(part(piece)))
             })
             .collect();
         for (n, answer) in asked.iter().zip(self.call_all(&mut calls)) {

@@ -128,7 +128,7 @@ impl Client {
             .call_entry(generation, owner, dir, name, &put)
             .and_then(|reply| Ok(expect_reply!(self, owner, reply, Reply::Done {} => ())?));
         let Err(stop) = named else {
-            return Ok(Made::Entry(Entry { ino, kind, attr: Some(attr), created: true }));
+            return Ok(Made::Entry(Entry { ino, kind, attr: Some(attr), created: true, flags: 0 }));
         };
         if matches!(&stop, Stop::Fs(error) if error.outcome_unknown()) {
             // The name may be there: the object must stay.

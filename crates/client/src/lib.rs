@@ -16,6 +16,7 @@ mod error;
 mod hints;
 mod known;
 mod layout;
+mod leases;
 mod listing;
 mod loan;
 mod locks;
@@ -32,12 +33,13 @@ mod walk;
 pub use calls::{Client, set_fd_placer};
 pub use error::FsError;
 pub use hints::{HINTS_MAX, Hint, Wanted};
+pub use leases::{Kept, Watch, Word};
 pub use listing::DirEntry;
 pub use locks::{HeldLock, LockOwner, LockRange};
 pub use perm::Cred;
 pub use poolfile::{PoolFile, PoolFileError, PoolMode};
 pub use sizes::SIZE_CACHE_VARIABLE;
-pub use tidepool_wire::message::{LockKind, LockMode};
+pub use tidepool_wire::message::{LeaseKey, LockKind, LockMode, VERSION_MADE};
 pub use walk::Walk;
 
 /// Space of the whole pool, in blocks of `block_size` bytes.

@@ -141,5 +141,5 @@ impl Client {
 }
 
 fn call(daemon: DaemonIndex, request: Request) -> Call<'static> {
-    Call { daemon, request, bulk: Bulk::None }
+    Call::new(daemon, request, Bulk::None)
 }

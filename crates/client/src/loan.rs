@@ -9,7 +9,7 @@ use crate::calls::lock;
 use rustc_hash::FxHashMap;
 use rustix::io::{Errno, pread, pwrite};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tidepool_blocks::{BLOCK, ENTRY_LEN, Entry, Sums, covers, entry_at, padded_sum, prepare};
 use tidepool_shm::{GRAIN, Loan};
@@ -57,6 +57,8 @@ pub(crate) struct Loans {
     counts: Mutex<FxHashMap<Key, Count>>,
     clock: AtomicU64,
     bytes: AtomicU64,
+    /// Nobody changes what is handed over for writing while it is written.
+    stable: AtomicBool,
 }
 
 impl Loans {
@@ -131,7 +133,9 @@ impl Client {
         }
         let key = (daemon, ino);
         let write = |borrowed: &Borrowed| {
-            borrowed.write(offset, buf).filter(|_| self.starts_of(daemon) == Some(borrowed.starts))
+            borrowed
+                .write(offset, buf, self.loans.stable.load(Ordering::Relaxed))
+                .filter(|_| self.starts_of(daemon) == Some(borrowed.starts))
         };
         let mut written = None;
         if let Some(borrowed) = self.loans.get(&key) {
@@ -195,6 +199,12 @@ impl Client {
         }
     }
 
+    /// To be called when nobody changes memory that is handed over for writing until it is written, as with a kernel's requests: then it is
+    /// not summed up twice.
+    pub fn buffers_are_stable(&self) {
+        self.loans.stable.store(true, Ordering::Relaxed);
+    }
+
     /// Bytes this client has written without a daemon: straight from the caller's buffer into a file of a daemon
     /// on this node.
     pub fn bytes_written_direct(&self) -> u64 {
@@ -203,7 +213,7 @@ impl Client {
 }
 
 impl Borrowed {
-    fn write(&self, offset: u64, buf: &[u8]) -> Option<i64> {
+    fn write(&self, offset: u64, buf: &[u8], stable: bool) -> Option<i64> {
         let (mut at, mut rest, mut blocks) = (offset, buf, 0);
         while !rest.is_empty() {
             let room = (GRAIN - at % GRAIN).min(STEP).min(rest.len() as u64) as usize;
@@ -211,7 +221,7 @@ impl Borrowed {
             if !self.loan.begin(at) {
                 return None;
             }
-            let written = self.write_part(at, part);
+            let written = self.write_part(at, part, stable);
             if !self.loan.end(at) {
                 return None;
             }
@@ -222,7 +232,7 @@ impl Borrowed {
     }
 
     /// Within one grain, whose word is held.
-    fn write_part(&self, offset: u64, buf: &[u8]) -> Option<i64> {
+    fn write_part(&self, offset: u64, buf: &[u8], stable: bool) -> Option<i64> {
         let (data_len, sum_blocks) = self.loan.lengths();
         let first = offset / BLOCK as u64;
         let end = offset + buf.len() as u64;
@@ -242,7 +252,7 @@ impl Borrowed {
             self.settle_failed(&mut sums, offset, buf);
             return None;
         }
-        if !pieces.is_unchanged(&sums) {
+        if !stable && !pieces.is_unchanged(&sums) {
             self.rewrite(&mut sums, &pieces)?;
         }
         self.loan.grown_to(end, first + sums.blocks());

@@ -150,7 +150,7 @@ impl Client {
         let request = Request::Unlink { parent: dir, name: name.into() };
         let reply = self.call_entry(generation, daemon, dir, name, &request)?;
         Ok(
-            expect_reply!(self, daemon, reply, Reply::Unlinked { ino, kind, attr } => Entry { ino, kind, attr, created: false })?,
+            expect_reply!(self, daemon, reply, Reply::Unlinked { ino, kind, attr } => Entry { ino, kind, attr, created: false, flags: 0 })?,
         )
     }
 

@@ -153,9 +153,10 @@ impl Client {
         (excl, open): (bool, bool),
     ) -> Result<Entry, Stop> {
         let request = Request::Create { parent: dir, name: name.into(), object, excl, open };
-        let reply = self.call_entry(generation, daemon, dir, name, &request)?;
+        let answer = self.call_entry_with(generation, daemon, (dir, name), &request, self.keep_flag())?;
+        let (reply, flags) = (answer.reply, answer.flags);
         Ok(
-            expect_reply!(self, daemon, reply, Reply::Entry { ino, kind, attr, created } => Entry { ino, kind, attr, created })?,
+            expect_reply!(self, daemon, reply, Reply::Entry { ino, kind, attr, created } => Entry { ino, kind, attr, created, flags })?,
         )
     }
 
@@ -179,7 +180,7 @@ impl Client {
         }
     }
 
-    fn note_handle(&self, ino: Ino) {
+    pub(crate) fn note_handle(&self, ino: Ino) {
         *lock(&self.handles).entry(ino).or_default() += 1;
     }
 

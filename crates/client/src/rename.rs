@@ -295,7 +295,7 @@ impl Client {
 
     fn drop_replaced(&self, ino: Ino, kind: FileKind) -> Result<(), FsError> {
         if kind != FileKind::Directory {
-            return self.drop_link(Entry { ino, kind, attr: None, created: false });
+            return self.drop_link(Entry { ino, kind, attr: None, created: false, flags: 0 });
         }
         let reply = self.request(ino.home(), &Request::RemoveDir { dir: ino })?;
         expect_reply!(self, ino.home(), reply, Reply::Done {} => ())

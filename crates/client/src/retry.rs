@@ -1,6 +1,6 @@
 //! Repeating what met a directory change or another client's transaction.
 
-use crate::calls::{Bulk, backoff};
+use crate::calls::{Answer, Bulk, backoff};
 use crate::{Client, FsError};
 use std::time::{Duration, Instant};
 use tidepool_types::{DaemonIndex, Errno, Ino};
@@ -117,6 +117,18 @@ impl Client {
         name: &[u8],
         request: &Request,
     ) -> Result<Reply, Stop> {
+        self.call_entry_with(generation, daemon, (dir, name), request, 0).map(|answer| answer.reply)
+    }
+
+    /// The same with flags.
+    pub(crate) fn call_entry_with(
+        &self,
+        generation: u64,
+        daemon: DaemonIndex,
+        (dir, name): (Ino, &[u8]),
+        request: &Request,
+        flags: u16,
+    ) -> Result<Answer, Stop> {
         let epoch = self.epoch_of(daemon);
         if epoch == 0 {
             // Without this daemon's epoch it could not tell that our directories are old.
@@ -126,10 +138,11 @@ impl Client {
         if self.dirs.generation() != generation {
             return Err(Stop::Stale);
         }
-        match self.call(daemon, request, epoch, Bulk::None)?.reply {
+        let answer = self.call_with(daemon, request, (epoch, flags), Bulk::None)?;
+        match answer.reply {
             Reply::Stale {} => Err(Stop::Stale),
             Reply::Held { hold } => Err(Stop::Held(HeldAt { hold, daemon, dir, name: name.into() })),
-            reply => Ok(reply),
+            _ => Ok(answer),
         }
     }
 }

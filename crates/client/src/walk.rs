@@ -53,6 +53,8 @@ pub(crate) struct Entry {
     pub kind: FileKind,
     pub attr: Option<Attr>,
     pub created: bool,
+    /// Of the reply that told of it: what may be kept.
+    pub flags: u16,
 }
 
 /// Where a path ends: a name in a directory, or a directory itself (`/`, `.`, `..`).
@@ -120,14 +122,14 @@ impl Client {
             return match told {
                 Told::Absent => Err(Errno::ENOENT.into()),
                 Told::Attr(attr) => {
-                    Ok(Entry { ino: attr.ino, kind: attr.kind(), attr: Some(attr), created: false })
+                    Ok(Entry { ino: attr.ino, kind: attr.kind(), attr: Some(attr), created: false, flags: 0 })
                 }
             };
         }
         let request = Request::Lookup { parent: dir, name: name.into(), open };
         let reply = self.call_entry(generation, daemon, dir, name, &request)?;
         Ok(
-            expect_reply!(self, daemon, reply, Reply::Entry { ino, kind, attr, created } => Entry { ino, kind, attr, created })?,
+            expect_reply!(self, daemon, reply, Reply::Entry { ino, kind, attr, created } => Entry { ino, kind, attr, created, flags: 0 })?,
         )
     }
 

@@ -15,12 +15,14 @@
 #![forbid(unsafe_code)]
 
 mod handles;
+mod leases;
 mod locks;
 mod namespace;
 mod objects;
 mod state;
 mod tables;
 
+pub use leases::{Kept, Leases, Recall};
 pub use state::{Context, State, StateConfig};
 pub use tables::{MetaStore, MetaView, Watched};
 

@@ -101,7 +101,7 @@ impl<S: MetaStore> State<S> {
         let mut batch =
             vec![Mutation::PutInode(inode), Mutation::PutDentry { parent, name: name.into(), dentry }, part];
         batch.extend(lease);
-        self.store.commit(&batch)?;
+        self.commit(&batch)?;
         if open && kind == FileKind::Regular {
             self.handles.open(ctx.session, ino);
         }
@@ -118,7 +118,7 @@ impl<S: MetaStore> State<S> {
         let attr = inode.attr.clone();
         let mut batch = vec![Mutation::PutInode(inode)];
         batch.extend(lease);
-        self.store.commit(&batch)?;
+        self.commit(&batch)?;
         if open {
             self.handles.open(ctx.session, ino);
         }
@@ -143,7 +143,7 @@ impl<S: MetaStore> State<S> {
         }
         let part = self.changed_part(parent, Change::Add(kind), ctx.now)?;
         let dentry = Dentry { ino, kind, hold: None };
-        self.store.commit(&[Mutation::PutDentry { parent, name: name.into(), dentry }, part])?;
+        self.commit(&[Mutation::PutDentry { parent, name: name.into(), dentry }, part])?;
         Ok(Reply::Done {})
     }
 
@@ -160,7 +160,7 @@ impl<S: MetaStore> State<S> {
         ];
         let home = (dentry.ino.home() == self.me).then(|| self.store.inode(dentry.ino)).flatten();
         let attr = home.map(|inode| self.lower_nlink(inode, 1, ctx.now, &mut batch));
-        self.store.commit(&batch)?;
+        self.commit(&batch)?;
         Ok(Reply::Unlinked { ino: dentry.ino, kind: dentry.kind, attr })
     }
 
@@ -201,7 +201,7 @@ impl<S: MetaStore> State<S> {
     pub(crate) fn reset_dir_times(&mut self, dir: Ino) -> Outcome {
         let Some(mut part) = self.store.dir_part(dir) else { return Ok(Reply::Done {}) };
         if part.changed.take().is_some() {
-            self.store.commit(&[Mutation::PutDirPart { dir, part }])?;
+            self.commit(&[Mutation::PutDirPart { dir, part }])?;
         }
         Ok(Reply::Done {})
     }
@@ -212,7 +212,7 @@ impl<S: MetaStore> State<S> {
         let mut dentry = self.existing(parent, name)?;
         dentry.hold = Some(hold);
         let (ino, kind) = (dentry.ino, dentry.kind);
-        self.store.commit(&[Mutation::PutDentry { parent, name: name.into(), dentry }])?;
+        self.commit(&[Mutation::PutDentry { parent, name: name.into(), dentry }])?;
         Ok(Reply::Entry { ino, kind, attr: self.attr_if_home(ino), created: false })
     }
 
@@ -225,7 +225,7 @@ impl<S: MetaStore> State<S> {
         if part.entries > 0 {
             return Err(Errno::ENOTEMPTY.into());
         }
-        self.store.commit(&[Mutation::PutDirPart { dir, part }])?;
+        self.commit(&[Mutation::PutDirPart { dir, part }])?;
         Ok(Reply::Done {})
     }
 
@@ -262,7 +262,7 @@ impl<S: MetaStore> State<S> {
         };
         let dentry = Dentry { ino: *ino, kind: *kind, hold: None };
         let moved = (*kind == FileKind::Directory).then_some((*ino, *parent));
-        self.store.commit(&[
+        self.commit(&[
             Mutation::PutDentry { parent: *parent, name: name.clone(), dentry },
             self.changed_part(*parent, change, ctx.now)?,
             Mutation::PutOutcome { txn: *txn, outcome: TxnOutcome { committed: true, at: ctx.now, moved } },
@@ -284,7 +284,7 @@ impl<S: MetaStore> State<S> {
         if dentry.ino != dir {
             return Err(Errno::ESTALE.into());
         }
-        self.store.commit(&[
+        self.commit(&[
             Mutation::DelDentry { parent, name: name.into() },
             self.changed_part(parent, Change::Remove(FileKind::Directory), ctx.now)?,
             Mutation::PutOutcome { txn, outcome: TxnOutcome { committed: true, at: ctx.now, moved: None } },
@@ -306,13 +306,13 @@ impl<S: MetaStore> State<S> {
             return Ok(Reply::Done {});
         };
         if committed {
-            self.store.commit(&[
+            self.commit(&[
                 Mutation::DelDentry { parent, name: name.into() },
                 self.changed_part(parent, Change::Remove(dentry.kind), ctx.now)?,
             ])?;
         } else {
             dentry.hold = None;
-            self.store.commit(&[Mutation::PutDentry { parent, name: name.into(), dentry }])?;
+            self.commit(&[Mutation::PutDentry { parent, name: name.into(), dentry }])?;
         }
         Ok(Reply::Done {})
     }
@@ -327,7 +327,7 @@ impl<S: MetaStore> State<S> {
                 part.hold = None;
                 Mutation::PutDirPart { dir, part }
             };
-            self.store.commit(&[change])?;
+            self.commit(&[change])?;
         }
         if committed {
             self.bump();
@@ -340,7 +340,7 @@ impl<S: MetaStore> State<S> {
             Some(outcome) => outcome,
             None => {
                 let outcome = TxnOutcome { committed: false, at: ctx.now, moved: None };
-                self.store.commit(&[Mutation::PutOutcome { txn, outcome }])?;
+                self.commit(&[Mutation::PutOutcome { txn, outcome }])?;
                 outcome
             }
         };

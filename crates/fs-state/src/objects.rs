@@ -34,6 +34,14 @@ impl<S: MetaStore> State<S> {
         Ok(Reply::Attributes { attr })
     }
 
+    /// Like [`State::open_handle`], with the version of the content when its data may be kept.
+    pub(crate) fn open_kept(&mut self, ctx: &Context, ino: Ino) -> Outcome {
+        let attr = self.inode(ino)?.attr;
+        self.handles.open(ctx.session, ino);
+        let version = if ctx.keep { self.leases.grant_version(ino, ctx.session) } else { 0 };
+        Ok(Reply::Opened { attr, version })
+    }
+
     pub(crate) fn close_handle(&mut self, ctx: &Context, ino: Ino) -> Outcome {
         if self.handles.close(ctx.session, ino) {
             self.doom_if_orphan(ino, ctx.now);
@@ -43,7 +51,7 @@ impl<S: MetaStore> State<S> {
 
     fn put(&mut self, inode: Inode) -> Outcome {
         let attr = inode.attr.clone();
-        self.store.commit(&[Mutation::PutInode(inode)])?;
+        self.commit(&[Mutation::PutInode(inode)])?;
         Ok(Reply::Attributes { attr })
     }
 
@@ -114,6 +122,7 @@ impl<S: MetaStore> State<S> {
         }
         let attr = attr.clone();
         if attr != old {
+            // Who may keep something of a lent object is its borrower.
             self.store.commit(&[Mutation::PutInode(inode)])?;
         }
         Ok(Some(attr))
@@ -133,7 +142,7 @@ impl<S: MetaStore> State<S> {
         inode.attr.mtime = ctx.now;
         inode.attr.ctime = ctx.now;
         let attr = inode.attr.clone();
-        self.store.commit(&[Mutation::PutInode(inode)])?;
+        self.commit(&[Mutation::PutInode(inode)])?;
         Ok(Reply::Offset { offset, attr })
     }
 
@@ -154,7 +163,7 @@ impl<S: MetaStore> State<S> {
         if delta < 0 {
             let mut batch = Vec::new();
             let attr = self.lower_nlink(inode, delta.unsigned_abs(), ctx.now, &mut batch);
-            self.store.commit(&batch)?;
+            self.commit(&batch)?;
             return Ok(Reply::Attributes { attr });
         }
         if inode.attr.nlink == 0 {
@@ -197,7 +206,7 @@ impl<S: MetaStore> State<S> {
             Some(inode) if !inode.attr.is_dir() => Err(Errno::ENOTDIR.into()),
             Some(_) if dir == Ino::ROOT => Err(Errno::EBUSY.into()),
             Some(_) => {
-                self.store.commit(&[Mutation::DelInode(dir)])?;
+                self.commit(&[Mutation::DelInode(dir)])?;
                 Ok(Reply::Done {})
             }
             None => Ok(Reply::Done {}),

@@ -2,9 +2,11 @@
 
 use crate::MetaStore;
 use crate::handles::Handles;
+use crate::leases::{Kept, Leases};
 use crate::locks::LockTable;
 use crate::{ORPHAN_GRACE_MS, ORPHAN_GRACE_RESTART_MS, OUTCOME_KEEP_MS};
 use std::io;
+use std::time::Duration;
 use tidepool_types::{Attr, DaemonIndex, Errno, FileKind, Ino, SessionId, TimeSpec};
 use tidepool_wire::message::{Reply, Request};
 use tidepool_wire::record::{Hold, Inode, Mutation};
@@ -32,6 +34,10 @@ pub struct Context {
     pub session: SessionId,
     /// Directory epoch the sender relies on; 0 for none.
     pub epoch: u64,
+    /// The asker would keep what it is told.
+    pub keep: bool,
+    /// For leases: since an arbitrary start.
+    pub monotonic: Duration,
 }
 
 /// Why a request was not carried out.
@@ -39,6 +45,8 @@ pub(crate) enum Fail {
     Errno(Errno),
     Stale,
     Held(Hold),
+    /// Others keep what would change.
+    Recalled,
     Store(io::Error),
 }
 
@@ -62,6 +70,8 @@ pub struct State<S> {
     pub(crate) me: DaemonIndex,
     pub(crate) handles: Handles,
     pub(crate) locks: LockTable,
+    pub leases: Leases,
+    kept: Kept,
     epoch: u64,
     next_count: u64,
     leased_until: u64,
@@ -84,6 +94,8 @@ impl<S: MetaStore> State<S> {
             me: config.me,
             handles: Handles::default(),
             locks: LockTable::default(),
+            leases: Leases::new(config.epoch),
+            kept: Kept::default(),
             epoch: config.epoch.max(1),
             next_count,
             leased_until: next_count,
@@ -109,8 +121,26 @@ impl<S: MetaStore> State<S> {
 
     /// Carries out one metadata request. Data requests (40 to 46) are not for here.
     pub fn apply(&mut self, ctx: &Context, request: &Request) -> Reply {
-        match self.dispatch(ctx, request) {
-            Ok(reply) => reply,
+        self.leases.acting(ctx.session, ctx.monotonic);
+        self.kept = Kept::default();
+        let before = (self.next_count, self.leased_until, self.dropped.len());
+        let outcome = self.dispatch(ctx, request);
+        if outcome.is_err() {
+            // What was prepared for a batch that was not committed.
+            self.next_count = before.0;
+            self.leased_until = before.1;
+            self.dropped.truncate(before.2);
+        }
+        match outcome {
+            Ok(reply) => {
+                self.grant(ctx, request, &reply);
+                reply
+            }
+            Err(Fail::Errno(errno)) if errno == Errno::ENOENT && ctx.keep => {
+                self.grant_absence(ctx, request);
+                Reply::Failed { errno, detail: String::new() }
+            }
+            Err(Fail::Recalled) => Reply::Recalled {},
             Err(Fail::Errno(errno)) => Reply::Failed { errno, detail: String::new() },
             Err(Fail::Stale) => Reply::Stale {},
             Err(Fail::Held(hold)) => Reply::Held { hold },
@@ -157,6 +187,11 @@ impl<S: MetaStore> State<S> {
             R::GetAttrs { inos } => self.get_attrs(inos),
             R::GetInode { ino } => Ok(Reply::Object { inode: self.inode(*ino)? }),
             R::Open { ino } => self.open_handle(ctx, *ino),
+            R::OpenKept { ino } => self.open_kept(ctx, *ino),
+            R::Released { id } => {
+                self.leases.released(ctx.session, *id);
+                Ok(Reply::Done {})
+            }
             R::Close { ino } => self.close_handle(ctx, *ino),
             R::SetAttr { ino, set, blocks } => self.set_attr(ctx, *ino, set, *blocks),
             R::Extend { ino, end, blocks } => self.extend(ctx, *ino, *end, *blocks),
@@ -174,6 +209,52 @@ impl<S: MetaStore> State<S> {
             R::ScanInodes { after, max } => Ok(self.scan_inodes(*after, *max)),
             R::ScanDirs { after, max } => Ok(self.scan_dirs(*after, *max)),
             _ => Err(Fail::Errno(Errno::ENOSYS)),
+        }
+    }
+
+    /// Commits a batch, unless others keep what it would change.
+    pub(crate) fn commit(&mut self, batch: &[Mutation]) -> Result<(), Fail> {
+        if !self.leases.change(batch) {
+            return Err(Fail::Recalled);
+        }
+        self.store.commit(batch)?;
+        self.leases.changed(batch);
+        Ok(())
+    }
+
+    /// What the asker may keep of the last reply.
+    pub fn kept(&self) -> Kept {
+        self.kept
+    }
+
+    fn grant(&mut self, ctx: &Context, request: &Request, reply: &Reply) {
+        if !ctx.keep {
+            return;
+        }
+        self.kept = match (request, reply) {
+            (Request::Lookup { parent, name, .. }, Reply::Entry { .. }) => {
+                Kept { entry: self.leases.grant_entry(*parent, name, ctx.session), attr: false }
+            }
+            (Request::Create { parent, name, .. }, Reply::Entry { ino, created: true, .. }) => Kept {
+                entry: self.leases.grant_entry(*parent, name, ctx.session),
+                attr: self.leases.grant_object(*ino, ctx.session, true),
+            },
+            (Request::GetAttr { ino }, Reply::Attributes { .. }) => {
+                Kept { entry: false, attr: self.leases.grant_object(*ino, ctx.session, false) }
+            }
+            (Request::DirStat { dir }, Reply::Part { .. }) => {
+                Kept { entry: false, attr: self.leases.grant_part(*dir, ctx.session) }
+            }
+            (Request::OpenKept { .. }, Reply::Opened { version, .. }) => {
+                Kept { entry: false, attr: *version != 0 }
+            }
+            _ => return,
+        };
+    }
+
+    fn grant_absence(&mut self, ctx: &Context, request: &Request) {
+        if let Request::Lookup { parent, name, .. } = request {
+            self.kept.entry = self.leases.grant_absence(*parent, name, ctx.session);
         }
     }
 
@@ -216,6 +297,8 @@ impl<S: MetaStore> State<S> {
     pub fn session_ended(&mut self, session: SessionId, now: TimeSpec) {
         self.locks.release_session(session);
         for ino in self.handles.end_session(session) {
+            // It may have been writing to daemons that could not be told about any more.
+            self.leases.disturb(ino, session);
             self.doom_if_orphan(ino, now);
         }
     }

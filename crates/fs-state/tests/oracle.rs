@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
+use std::time::Duration;
 use tidepool_env::MemDisk;
 use tidepool_fs_state::{Context, ORPHAN_GRACE_MS, State, StateConfig};
 use tidepool_store::MemLogStore;
@@ -82,7 +83,13 @@ impl Bench {
 
     fn ask(&mut self, request: &Request) -> Reply {
         self.now += 1;
-        let ctx = Context { now: TimeSpec { sec: self.now, nsec: 0 }, session: SESSION, epoch: 0 };
+        let ctx = Context {
+            now: TimeSpec { sec: self.now, nsec: 0 },
+            session: SESSION,
+            epoch: 0,
+            keep: false,
+            monotonic: Duration::ZERO,
+        };
         self.state.apply(&ctx, request)
     }
 

@@ -21,7 +21,9 @@ use tidepool_store::StoreError;
 use tidepool_transport::ServerAuth;
 use tidepool_types::{Errno, Ino, SessionId};
 use tidepool_wire::frame::{BULK_MAX, HEADER_LEN, Header, META_MAX};
-use tidepool_wire::message::{Handshake, PROTOCOL_VERSION, Reply, Request, brings_descriptors, opens_fabric};
+use tidepool_wire::message::{
+    Handshake, PROTOCOL_VERSION, Reply, Request, brings_descriptors, opens_fabric, watches,
+};
 
 /// Bytes asked of the kernel when no large frame is under way.
 const READ_STEP: usize = 4096;
@@ -319,6 +321,13 @@ impl Conn {
         service.put_plain(header, &reply, &mut self.output);
     }
 
+    fn watch(&self, service: &Service, session: SessionId) -> Reply {
+        match service.watch(session, self.token) {
+            Ok(()) => Reply::Done {},
+            Err(error) => Reply::Failed { errno: Errno::EIO, detail: format!("no leases: {error}") },
+        }
+    }
+
     fn open_direct(&mut self, service: &Service, header: &Header, ino: Ino) {
         let reply = match service.chunks().open_read_only(ino) {
             Ok(Some(fds)) => {
@@ -364,6 +373,10 @@ impl Conn {
                 && let Ok(request) = Request::decode(header.kind, meta)
             {
                 return self.open_fabric(service, header, session, request);
+            }
+            if watches(header.kind) && Request::decode(header.kind, meta).is_ok() {
+                let reply = self.watch(service, session);
+                return service.put_plain(header, &reply, &mut self.output);
             }
             service.serve(session, header, meta, bulk, &mut self.output);
             return;

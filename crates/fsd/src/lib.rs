@@ -22,6 +22,7 @@ mod fabric;
 mod lanes;
 mod loans;
 mod quota;
+mod recalls;
 mod serve;
 mod server;
 mod storedir;

@@ -140,7 +140,7 @@ impl Service {
         }
         let entry = match self.loans().get(ino) {
             Some(entry) => entry,
-            None => match self.lend_first(ino)? {
+            None => match self.lend_first(session, ino)? {
                 Some(entry) => entry,
                 None => return refused("it cannot be lent now"),
             },
@@ -150,6 +150,10 @@ impl Service {
         let Phase::Out(lent) = &mut inner.phase else { return refused("it is being taken back") };
         if number >= BORROWERS_MAX {
             return refused("it is lent to many");
+        }
+        // The first one has asked before it was lent at all.
+        if number > 0 && ino.home() == self.index() && !self.may_lend(session, ino) {
+            return refused("others keep what they know of it");
         }
         let borrowed = self.chunks().borrow(lent, borrower).and_then(|files| {
             let fd = entry.fd.try_clone().map_err(|e| StoreError::refused(ino, &e.to_string()))?;
@@ -169,15 +173,19 @@ impl Service {
         Ok(Granted { number: number as u32, fds: [data, sums, fd] })
     }
 
-    fn lend_first(&self, ino: Ino) -> Result<Option<Arc<Entry>>, StoreError> {
+    fn lend_first(&self, session: SessionId, ino: Ino) -> Result<Option<Arc<Entry>>, StoreError> {
         let mut out = lock(&self.loans().out);
         if out.contains_key(&ino) || out.len() >= LOANS_MAX {
             return Ok(None);
         }
         let elsewhere = if ino.home() == self.index() {
-            let state = self.state();
+            if !self.may_lend(session, ino) {
+                return Ok(None);
+            }
+            let mut state = self.state();
             // One without size and blocks would be removed without a look for chunks.
             let Some(attr) = state.attr_of(ino).filter(|a| a.size > 0 || a.blocks > 0) else {
+                state.leases.lending_is_over(ino);
                 return Ok(None);
             };
             self.board().withhold(ino.0);
@@ -200,7 +208,10 @@ impl Service {
                 self.loans().count.fetch_add(1, Ordering::SeqCst);
                 out.insert(ino, Arc::clone(entry));
             }
-            _ => self.board().show(ino.0),
+            _ => {
+                self.state().leases.lending_is_over(ino);
+                self.board().show(ino.0);
+            }
         }
         made
     }
@@ -290,8 +301,9 @@ impl Service {
             if out.get(&ino).is_some_and(|listed| Arc::ptr_eq(listed, &entry)) {
                 out.remove(&ino);
                 self.loans().count.fetch_sub(1, Ordering::SeqCst);
-                drop(out);
-                let _state = self.state();
+                // Before it can be lent again.
+                let mut state = self.state();
+                state.leases.lending_is_over(ino);
                 self.board().show(ino.0);
             }
         }
@@ -387,6 +399,7 @@ impl Service {
         match reply {
             Reply::Entry { attr: Some(attr), .. }
             | Reply::Attributes { attr }
+            | Reply::Opened { attr, .. }
             | Reply::Offset { attr, .. } => self.refresh(attr),
             Reply::EntriesPlus { entries, .. } => {
                 entries.iter_mut().filter_map(|e| e.attr.as_mut()).try_for_each(|attr| self.refresh(attr))

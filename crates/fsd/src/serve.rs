@@ -6,19 +6,22 @@ use crate::counters::Counters;
 use crate::fabric::Fabric;
 use crate::loans::Loans;
 use crate::quota::Quota;
+use crate::recalls::{Recalling, Recalls};
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use tidepool_env::{Clock, RealDisk};
-use tidepool_fs_state::{Context, LIST_MAX, MetaStore, State};
+use tidepool_fs_state::{Context, Kept, LIST_MAX, MetaStore, State};
 use tidepool_shm::{Board, Listed, part_key};
 use tidepool_store::{ChunkStore, StoreError, StoreErrorKind};
 use tidepool_transport::Secret;
 use tidepool_types::{CHUNK_SIZE_MAX, DaemonIndex, Errno, Ino, InstanceId, SessionId, TimeSpec};
 use tidepool_wire::DecodeError;
-use tidepool_wire::frame::{FLAG_ONE_WAY, HEADER_LEN, Header};
+use tidepool_wire::frame::{FLAG_KEEP, FLAG_KEEP_ATTR, FLAG_ONE_WAY, HEADER_LEN, Header};
 use tidepool_wire::message::{DaemonStatus, Handshake, Member, Reply, Request, ScrubResult, SpaceStat};
 
 /// Objects verified in one scrub request.
@@ -49,6 +52,7 @@ pub struct Service {
     device: u64,
     quota: Quota,
     loans: Loans,
+    recalls: Recalls,
     peer_links: PeerLinks,
     board: Arc<Board>,
     /// For clients, to look at it only.
@@ -81,6 +85,7 @@ impl Service {
         chunks: ChunkStore<RealDisk>,
         device: u64,
         (board, board_fd): (Arc<Board>, OwnedFd),
+        lease_note: PathBuf,
     ) -> Service {
         let epoch = AtomicU64::new(state.epoch());
         board.set_epoch(state.epoch());
@@ -95,6 +100,7 @@ impl Service {
             device,
             quota: Quota::new(config.quota_bytes),
             loans: Loans::default(),
+            recalls: Recalls::new(lease_note),
             peer_links: PeerLinks::new(config.workers),
             board,
             board_fd,
@@ -148,6 +154,15 @@ impl Service {
         &self.loans
     }
 
+    pub fn recalls(&self) -> &Recalls {
+        &self.recalls
+    }
+
+    /// Time since an arbitrary start.
+    pub fn monotonic(&self) -> std::time::Duration {
+        self.clock.monotonic()
+    }
+
     pub fn peer_links(&self) -> &PeerLinks {
         &self.peer_links
     }
@@ -188,7 +203,9 @@ impl Service {
         drop(sessions);
         self.borrower_leaves(session, None);
         let now = self.now();
-        self.state().session_ended(session, now);
+        let mut state = self.state();
+        state.session_ended(session, now);
+        self.recalls.send(state.leases.take_recalls());
     }
 
     /// Asks the daemon to end.
@@ -251,6 +268,11 @@ impl Service {
         self.end_frame(request, start, &fields, None, out);
     }
 
+    /// Appends a frame that is no reply.
+    pub fn put_pushed(&self, pushed: &Reply, out: &mut Vec<u8>) {
+        self.put_plain(&Header::default(), pushed, out);
+    }
+
     /// Serves one request and appends its reply to `out`.
     pub fn serve(&self, session: SessionId, header: &Header, meta: &[u8], bulk: &[u8], out: &mut Vec<u8>) {
         let request = Request::decode(header.kind, meta);
@@ -260,7 +282,7 @@ impl Service {
             Ok(Request::Read { ino, offset, len }) if !is_one_way(header) => {
                 self.read(session, ino, offset, len, out)
             }
-            request => self.put_reply(&self.answer(session, header, request, bulk), out),
+            request => self.answer(session, header, request, bulk, out),
         };
         Counters::add(&self.counters.requests, 1);
         // Into the socket and out of it.
@@ -286,7 +308,7 @@ impl Service {
                 self.read_shared(session, ino, offset, &mut area[..len as usize], out)
             }
             Ok(Request::Read { ino, offset, len }) => (self.read(session, ino, offset, len, out), None),
-            request => (self.put_reply(&self.answer(session, header, request, &area[..bulk_len]), out), None),
+            request => (self.answer(session, header, request, &area[..bulk_len], out), None),
         };
         Counters::add(&self.counters.bytes_copied, (bulk_len + in_area.unwrap_or_default()) as u64);
         let bulk_in_frame = out.len() > start + HEADER_LEN + fields.len;
@@ -300,17 +322,22 @@ impl Service {
         header: &Header,
         request: Result<Request, DecodeError>,
         bulk: &[u8],
-    ) -> Reply {
-        match request {
+        out: &mut Vec<u8>,
+    ) -> Encoded {
+        let kept = Cell::new(Kept::default());
+        let reply = match request {
             Ok(request) => {
-                let ctx = Context { now: self.now(), session, epoch: header.epoch };
-                self.reply_to(&ctx, &request, bulk)
+                let keep = header.flags & FLAG_KEEP != 0;
+                let monotonic = self.clock.monotonic();
+                let ctx = Context { now: self.now(), session, epoch: header.epoch, keep, monotonic };
+                self.reply_to(&ctx, &request, bulk, &kept)
             }
             Err(error) => {
                 let detail = format!("request {}: {error}", header.kind);
                 Reply::Failed { errno: Errno::EPROTO, detail }
             }
-        }
+        };
+        Encoded { flags: flags_of(kept.get()), ..self.put_reply(&reply, out) }
     }
 
     /// Fills in the header of a reply, or takes the reply back when nobody wants it. `in_area`: bytes of data
@@ -330,7 +357,7 @@ impl Service {
         let behind = out.len() - start - HEADER_LEN - fields.len;
         let reply = Header {
             kind: fields.kind,
-            flags: 0,
+            flags: fields.flags,
             id: request.id,
             epoch: self.epoch.load(Ordering::Acquire),
             meta_len: fields.len as u32,
@@ -345,10 +372,10 @@ impl Service {
         }
         let before = out.len();
         reply.encode(out);
-        Encoded { kind: reply.kind(), len: out.len() - before }
+        Encoded { kind: reply.kind(), len: out.len() - before, flags: 0 }
     }
 
-    fn reply_to(&self, ctx: &Context, request: &Request, bulk: &[u8]) -> Reply {
+    fn reply_to(&self, ctx: &Context, request: &Request, bulk: &[u8], kept: &Cell<Kept>) -> Reply {
         use Request as R;
         match request {
             R::Write { ino, offset, extend } => self.write(ctx, *ino, *offset, *extend, bulk),
@@ -386,6 +413,10 @@ impl Service {
                 let detail = "descriptors are passed over Unix sockets only".to_string();
                 Reply::Failed { errno: Errno::EOPNOTSUPP, detail }
             }
+            R::Watch {} => {
+                let detail = "recalls are sent over a socket".to_string();
+                Reply::Failed { errno: Errno::EOPNOTSUPP, detail }
+            }
             R::OpenFabric { .. } => {
                 let detail = "a fabric is opened over a socket".to_string();
                 Reply::Failed { errno: Errno::EOPNOTSUPP, detail }
@@ -400,15 +431,15 @@ impl Service {
                 self.stop(Stop { wipe: *wipe });
                 Reply::Done {}
             }
-            metadata => self.apply(ctx, metadata),
+            metadata => self.apply(ctx, metadata, kept),
         }
     }
 
-    fn apply(&self, ctx: &Context, request: &Request) -> Reply {
+    fn apply(&self, ctx: &Context, request: &Request, kept: &Cell<Kept>) -> Reply {
         // Asked before the state is: a loan that ends meanwhile has been recorded by the time it is gone.
         let lent = !self.loans.is_empty();
         let mut reply = match self.before(ctx.session, request) {
-            Ok(()) => self.apply_now(ctx, request),
+            Ok(()) => self.apply_now(ctx, request, kept),
             Err(error) => return self.failed(&error),
         };
         if !lent {
@@ -420,9 +451,11 @@ impl Service {
         }
     }
 
-    fn apply_now(&self, ctx: &Context, request: &Request) -> Reply {
+    fn apply_now(&self, ctx: &Context, request: &Request, kept: &Cell<Kept>) -> Reply {
         let mut state = self.state();
         let reply = state.apply(ctx, request);
+        kept.set(state.kept());
+        self.recalls.send(state.leases.take_recalls());
         let dropped = state.take_dropped();
         if self.epoch.load(Ordering::Relaxed) != state.epoch() {
             self.epoch.store(state.epoch(), Ordering::Release);
@@ -583,6 +616,10 @@ impl Service {
         let Some(end) = end.filter(|end| *end <= tidepool_types::FILE_SIZE_MAX) else {
             return Reply::Failed { errno: Errno::EFBIG, detail: String::new() };
         };
+        let _writing = match extend.then(|| self.begin_write(ctx, ino)).transpose() {
+            Ok(writing) => writing,
+            Err(Recalling) => return Reply::Recalled {},
+        };
         let blocks = match self.owning_quietly(ino, || self.store(ino, offset, data)) {
             Ok(blocks) => blocks,
             Err(error) => return self.failed(&error),
@@ -591,7 +628,7 @@ impl Service {
         if !extend {
             return Reply::Written { blocks, attr: None };
         }
-        match self.apply(ctx, &Request::Extend { ino, end, blocks }) {
+        match self.apply(ctx, &Request::Extend { ino, end, blocks }, &Cell::default()) {
             Reply::Attributes { attr } => Reply::Written { blocks: 0, attr: Some(attr) },
             other => {
                 // The object went away meanwhile: its chunks must not stay.
@@ -725,6 +762,11 @@ impl Service {
 struct Encoded {
     kind: u16,
     len: usize,
+    flags: u16,
+}
+
+fn flags_of(kept: Kept) -> u16 {
+    (u16::from(kept.entry) * FLAG_KEEP) | (u16::from(kept.attr) * FLAG_KEEP_ATTR)
 }
 
 /// What became of a request that came through a lane.

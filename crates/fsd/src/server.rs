@@ -117,6 +117,8 @@ impl Daemon {
             let hub = Arc::clone(&hub);
             threads.push(spawn("lanes", move || hub.work_lanes())?);
         }
+        let recalls = Arc::clone(&hub);
+        threads.push(spawn("recalls", move || recalls.send_recalls())?);
         let background = Arc::clone(&hub);
         let nudge = move || background.lanes.nudge();
         let background_service = Arc::clone(&service);
@@ -142,6 +144,7 @@ impl Daemon {
         let stop = self.service.wait_for_stop();
         drop(self.wake);
         self.hub.lanes.stop();
+        self.service.recalls().end();
         for thread in self.threads {
             // A panicked worker has printed its message; the others still end in order.
             let _ = thread.join();
@@ -280,6 +283,14 @@ impl Hub {
         });
     }
 
+    fn send_recalls(&self) {
+        self.service.recalls().run(|token, recall| {
+            let mut frame = Vec::new();
+            self.service.put_pushed(recall, &mut frame);
+            self.deliver(token, &frame);
+        });
+    }
+
     /// Puts a frame that no request on it asked for into a connection.
     fn deliver(&self, token: u64, frame: &[u8]) {
         let conn = self.conns.read().unwrap_or_else(PoisonError::into_inner).get(&token).cloned();
@@ -374,10 +385,11 @@ impl Hub {
         if let Some(lane) = conn.lane() {
             self.lanes.close(lane);
         }
-        if let (Some(token), Some(fabric)) = (conn.fabric(), self.service.fabric()) {
-            fabric.dismiss(token);
+        if let (Some(known), Some(fabric)) = (conn.fabric(), self.service.fabric()) {
+            fabric.dismiss(known);
         }
         if let Some(session) = conn.session() {
+            self.service.watches_no_more(session, token);
             self.service.session_leaves(session);
         }
     }
@@ -463,11 +475,16 @@ fn open_service(config: &Config, dir: &Path) -> Result<Service, StartError> {
     let disk = RealDisk::new(&data_dir).map_err(|e| fail(&e))?;
     let chunks = ChunkStore::open(disk).map_err(|e| fail(&e))?;
     let device = fs::metadata(&data_dir).map_err(|e| fail(&e))?.dev();
-    let service = Service::new(config, Box::new(clock), state, chunks, device, (board, board_file.into()));
+    let note = dir.join(LEASES);
+    let service =
+        Service::new(config, Box::new(clock), state, chunks, device, (board, board_file.into()), note);
+    service.recover_leases().map_err(|e| fail(&format!("{LEASES}: {e}")))?;
     service.recover_loans().map_err(|e| fail(&e))?;
     Ok(service)
 }
 
+/// Name of an empty file in the store directory that says that there may be leases.
+const LEASES: &str = "leases";
 /// Name of the board in the store directory.
 const BOARD: &str = "board";
 

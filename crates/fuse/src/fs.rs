@@ -1,6 +1,7 @@
 //! The operations of the FUSE crate, converted to those of [`Core`].
 
 use crate::convert::{chosen_time, file_type, has_set_id, ino, no_entry, number};
+use crate::leases::Keeper;
 use crate::listing;
 use crate::locking::{self, Want};
 use crate::ops::{Core, gone};
@@ -17,7 +18,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use tidepool_client::{FsError, HeldLock};
 use tidepool_types::{Attr, Errno as OurErrno, Ino, NAME_MAX, SetAttr};
 
@@ -64,6 +65,27 @@ impl TidepoolFs {
     fn attr(&self, reply: ReplyAttr, result: Result<Attr, FsError>) {
         let attr = reply_or!(self, reply, result);
         reply.attr(&self.0.ttl, &self.0.shown(&attr));
+    }
+
+    fn lookup_kept(&self, keeper: &Keeper, dir: Ino, name: &[u8], reply: ReplyEntry) {
+        let note = keeper.note_name(dir, name);
+        let (attr, until) = reply_or!(self, reply, self.0.lookup_kept(dir, name));
+        if attr.is_none() && until.is_none() {
+            return reply.error(Errno::ENOENT);
+        }
+        let shown = attr.map_or_else(no_entry, |attr| self.0.shown(&attr));
+        // Attributes are kept only when they are asked for by number: with those of an object it had not known, the kernel does not
+        // notice that a recall came first.
+        keeper.hand_name((dir, name), &note, until, |ttl| {
+            reply.entry_with_ttls(&Duration::ZERO, &ttl, &shown, GENERATION);
+        });
+    }
+
+    fn get_attr_kept(&self, keeper: &Keeper, ino: Ino, reply: ReplyAttr) {
+        let note = keeper.note(ino);
+        let (attr, until) = reply_or!(self, reply, self.0.get_attr_kept(ino));
+        let shown = self.0.shown(&attr);
+        keeper.hand_attr(ino, &note, until, |ttl| reply.attr(&ttl, &shown));
     }
 
     fn empty(&self, reply: ReplyEmpty, result: Result<(), FsError>) {
@@ -137,10 +159,14 @@ impl Filesystem for TidepoolFs {
 
     fn destroy(&mut self) {
         self.0.locks.stop();
+        self.0.keeper.iter().for_each(|keeper| keeper.stop());
         self.0.client.disconnect();
     }
 
     fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        if let Some(keeper) = &self.0.keeper {
+            return self.lookup_kept(keeper, ino(parent), name.as_bytes(), reply);
+        }
         match self.0.lookup(ino(parent), name.as_bytes()) {
             Err(error) if error.errno() == OurErrno::ENOENT && !self.0.ttl.is_zero() => {
                 reply.entry(&self.0.ttl, &no_entry(), GENERATION);
@@ -151,10 +177,14 @@ impl Filesystem for TidepoolFs {
 
     fn forget(&self, _req: &Request, number: INodeNo, _nlookup: u64) {
         self.0.ghosts.forget(ino(number));
+        self.0.keeper.iter().for_each(|keeper| keeper.forgotten(ino(number)));
     }
 
     fn getattr(&self, _req: &Request, number: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        self.attr(reply, self.0.get_attr(ino(number)));
+        match &self.0.keeper {
+            Some(keeper) => self.get_attr_kept(keeper, ino(number), reply),
+            None => self.attr(reply, self.0.get_attr(ino(number))),
+        }
     }
 
     fn setattr(
@@ -240,8 +270,12 @@ impl Filesystem for TidepoolFs {
     }
 
     fn open(&self, req: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let attr = reply_or!(self, reply, self.0.open(ino(number), flags.0, self.0.caller(req)));
-        let (handle, open_flags) = self.opened(&attr, flags.0);
+        let opened = self.0.open(ino(number), flags.0, self.0.caller(req));
+        let (attr, pages_stay) = reply_or!(self, reply, opened);
+        let (handle, mut open_flags) = self.opened(&attr, flags.0);
+        if pages_stay {
+            open_flags |= FopenFlags::FOPEN_KEEP_CACHE;
+        }
         reply.opened(handle, open_flags);
     }
 
@@ -255,10 +289,15 @@ impl Filesystem for TidepoolFs {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let created = self.0.create(ino(parent), name.as_bytes(), flags, mode, self.0.caller(req));
-        let attr = reply_or!(self, reply, created);
+        let recalls = self.0.keeper.as_ref().map(|keeper| (keeper, keeper.note_any()));
+        let (dir, name) = (ino(parent), name.as_bytes());
+        let created = self.0.create(dir, name, flags, mode, self.0.caller(req));
+        let (attr, kept) = reply_or!(self, reply, created);
         let (handle, open_flags) = self.opened(&attr, flags);
-        reply.created(&self.0.ttl, &self.0.shown(&attr), GENERATION, handle, open_flags);
+        let answer = |ttl| reply.created(&ttl, &self.0.shown(&attr), GENERATION, handle, open_flags);
+        let Some((keeper, recalls)) = recalls else { return answer(self.0.ttl) };
+        let until = kept.entry.zip(kept.attr).map(|(entry, attr)| entry.min(attr));
+        keeper.hand_made(attr.ino, (dir, name), recalls, until, answer);
     }
 
     fn read(
@@ -426,7 +465,7 @@ impl Filesystem for TidepoolFs {
         if name.starts_with(ACL_PREFIX) {
             return reply.error(Errno::EOPNOTSUPP);
         }
-        self.empty(reply, self.0.client.set_xattr(ino(number), name, value, flags).map_err(gone));
+        self.empty(reply, self.0.set_xattr(ino(number), name, value, flags));
     }
 
     fn getxattr(&self, _req: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
@@ -452,7 +491,7 @@ impl Filesystem for TidepoolFs {
     }
 
     fn removexattr(&self, _req: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.empty(reply, self.0.client.remove_xattr(ino(number), name.as_bytes()));
+        self.empty(reply, self.0.remove_xattr(ino(number), name.as_bytes()));
     }
 
     /// Asked only of relaxed mounts, where all is allowed. "Not implemented" means that to the
@@ -559,7 +598,7 @@ impl Filesystem for TidepoolFs {
             return reply.error(Errno::EINVAL);
         }
         let (from, to) = (ino(ino_in), ino(ino_out));
-        let copied = self.0.client.copy_range(from, offset_in, to, offset_out, len);
+        let copied = self.0.copy((from, offset_in), (to, offset_out), len);
         let copied = reply_or!(self, reply, copied);
         // As after fallocate, the kernel leaves it to us to take set-ID bits away.
         if fh_out.0 & HANDLE_SET_ID != 0 && self.0.caller(req).uid != 0 {

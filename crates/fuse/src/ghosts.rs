@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, PoisonError};
-use tidepool_types::{Attr, Ino};
+use tidepool_types::{Attr, FileKind, Ino};
 
 /// Lookups remembered. The kernel looks a name up right before it removes it.
 const RECENT_MAX: usize = 1024;
@@ -43,6 +43,13 @@ impl Ghosts {
     pub fn seen(&self, dir: Ino, name: &[u8], attr: &Attr) {
         let seen = Seen { dir, name: name.into(), attr: attr.clone() };
         *self.slot(dir, name).lock().unwrap_or_else(PoisonError::into_inner) = Some(seen);
+    }
+
+    /// True when the name is known to be a regular file's, of which the daemons keep what is open.
+    pub fn needs_none(&self, dir: Ino, name: &[u8]) -> bool {
+        let slot = self.slot(dir, name).lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = slot.as_ref().filter(|s| s.dir == dir && *s.name == *name);
+        seen.is_some_and(|s| s.attr.kind() == FileKind::Regular)
     }
 
     /// Notes that a name was removed, or replaced by rename.

@@ -14,6 +14,7 @@ mod error;
 mod fs;
 mod ghosts;
 mod idmap;
+mod leases;
 mod listing;
 mod locking;
 mod mount;

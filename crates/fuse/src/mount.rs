@@ -44,6 +44,7 @@ pub fn mount(client: Arc<Client>, options: &MountOptions) -> Result<Mounted, Mou
     };
     let fail = |e: io::Error| MountError::Session(e.to_string());
     core.start_invalidator(session.notifier()).map_err(fail)?;
+    core.start_keeper(session.notifier()).map_err(fail)?;
     let session = session.spawn().map_err(fail)?;
     raise_readahead(&path);
     Ok(Mounted { path, foreign: options.passed_fd().is_some(), session: Some(session) })

@@ -1,9 +1,10 @@
 //! What the operations of a mount do. [`crate::fs`] only converts arguments and replies.
 
 use crate::caller;
-use crate::convert::{file_attr, without_set_id};
+use crate::convert::{file_attr, has_set_id, without_set_id};
 use crate::ghosts::Ghosts;
 use crate::idmap::IdMap;
+use crate::leases::{Changing, DAEMONS_MAX, Keeper};
 use crate::listing::{self, OpenDirs};
 use crate::locking::{Locks, Want};
 use crate::options::MountOptions;
@@ -11,8 +12,8 @@ use crate::report::Reporter;
 use fuser::{FileAttr, INodeNo, Notifier, ReplyEmpty, Request};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
-use tidepool_client::{Client, Cred, DirEntry, FsError, PoolFile, PoolMode};
+use std::time::{Duration, Instant};
+use tidepool_client::{Client, Cred, DirEntry, FsError, Kept, PoolFile, PoolMode};
 use tidepool_types::{Attr, Errno, Ino, SetAttr};
 
 /// Size shown for directories, when their home has no better one.
@@ -54,6 +55,8 @@ pub struct Core {
     pub locks: Locks,
     pub ghosts: Ghosts,
     pub dirs: OpenDirs,
+    /// What the kernel keeps by leases, when it may.
+    pub keeper: Option<Arc<Keeper>>,
     reporter: Reporter,
     invalidations: OnceLock<Sender<Invalidation>>,
 }
@@ -67,8 +70,14 @@ impl Core {
         } else {
             Arc::new(Client::new(PoolFile { mode: PoolMode::Relaxed, ..checker.pool().clone() }))
         };
+        // What the kernel hands over is in a buffer of the thread that serves it.
+        client.buffers_are_stable();
         let root = client.get_attr(Ino::ROOT)?;
+        // With the size cache homes do not know of every write.
+        let leases = options.leases && options.cache_ttl_ms == 0 && !client.pool().size_cache;
+        let leases = leases && client.members() <= DAEMONS_MAX;
         Ok(Core {
+            keeper: leases.then(|| Arc::new(Keeper::new(client.clone()))),
             ids: IdMap::detect(&root),
             client,
             checker,
@@ -116,11 +125,54 @@ impl Core {
         Ok(presentable(attr))
     }
 
-    pub fn get_attr(&self, ino: Ino) -> Result<Attr, FsError> {
-        self.client.get_attr(ino).or_else(|error| match error.errno() {
+    /// Like [`Core::lookup`]; `None` for a name that is not there. Until when the kernel may keep the name.
+    pub fn lookup_kept(&self, dir: Ino, name: &[u8]) -> Result<(Option<Attr>, Option<Instant>), FsError> {
+        let (attr, until) = self.client.lookup_kept(dir, name)?;
+        let attr = attr.inspect(|attr| self.ghosts.seen(dir, name, attr)).map(presentable);
+        Ok((attr, until))
+    }
+
+    /// Like [`Core::get_attr`]; until when the kernel may keep them.
+    pub fn get_attr_kept(&self, ino: Ino) -> Result<(Attr, Option<Instant>), FsError> {
+        match self.client.attr_kept(ino) {
+            Ok((attr, until)) => Ok((attr.clone(), keepable(&attr, until))),
+            Err(error) => self.ghost(ino, error).map(|attr| (attr, None)),
+        }
+    }
+
+    fn ghost(&self, ino: Ino, error: FsError) -> Result<Attr, FsError> {
+        match error.errno() {
             Errno::ENOENT | Errno::ESTALE => self.ghosts.get(ino).ok_or(Errno::ESTALE.into()),
             _ => Err(error),
-        })
+        }
+    }
+
+    /// This mount is about to change an object, or the entries of a directory.
+    fn changing(&self, ino: Ino) -> Option<Changing<'_>> {
+        self.keeper.as_ref().map(|keeper| keeper.changing(ino))
+    }
+
+    fn writing(&self, ino: Ino) -> Option<Changing<'_>> {
+        self.keeper.as_ref().map(|keeper| keeper.writing(ino))
+    }
+
+    /// Data are changed in a way that leaves the kernel's pages as they are.
+    fn pages_are_old(&self, ino: Ino) {
+        if let Some(keeper) = &self.keeper {
+            keeper.pages_are_old(ino);
+        }
+    }
+
+    /// With names kept the kernel does not look one up before it removes it.
+    fn see_before_removal(&self, dir: Ino, name: &[u8]) {
+        if self.keeper.is_some() && !self.ghosts.needs_none(dir, name) {
+            // If it is not there, the removal says so.
+            let _ = self.client.lookup_home(dir, name).map(|attr| self.ghosts.seen(dir, name, &attr));
+        }
+    }
+
+    pub fn get_attr(&self, ino: Ino) -> Result<Attr, FsError> {
+        self.client.get_attr(ino).or_else(|error| self.ghost(ino, error))
     }
 
     /// Changes attributes. Truncation by others and changes of owner take the set-ID bits
@@ -131,6 +183,7 @@ impl Core {
             gid: set.gid.map(|id| self.ids.group_to_pool(id)),
             ..set.clone()
         };
+        let _changing = self.changing(ino);
         let attr = self.client.set_attr(ino, set, &ROOT).map_err(gone)?;
         let chowned = set.uid.is_some() || set.gid.is_some();
         let truncated = set.size.is_some() && caller.uid != 0;
@@ -159,16 +212,19 @@ impl Core {
         rdev: u32,
         caller: Caller,
     ) -> Result<Attr, FsError> {
+        let _changing = self.changing(dir);
         let attr = self.client.mknod(dir, name, mode, rdev.into(), &caller.cred())?.inside()?;
         Ok(self.made(dir, name, attr))
     }
 
     pub fn mkdir(&self, dir: Ino, name: &[u8], mode: u32, caller: Caller) -> Result<Attr, FsError> {
+        let _changing = self.changing(dir);
         let attr = self.client.mkdir(dir, name, mode, &caller.cred())?.inside()?;
         Ok(self.made(dir, name, attr))
     }
 
     pub fn symlink(&self, dir: Ino, name: &[u8], target: &[u8], caller: Caller) -> Result<Attr, FsError> {
+        let _changing = self.changing(dir);
         let attr = self.client.symlink(target, dir, name, &caller.cred())?.inside()?;
         Ok(self.made(dir, name, attr))
     }
@@ -179,25 +235,36 @@ impl Core {
     }
 
     pub fn link(&self, ino: Ino, dir: Ino, name: &[u8]) -> Result<Attr, FsError> {
+        let _changing = (self.changing(dir), self.changing(ino));
         self.client.get_attr(ino).map_err(gone)?;
         self.client.link_ino(ino, dir, name, &ROOT)?.inside()?;
         self.client.get_attr(ino)
     }
 
     pub fn unlink(&self, dir: Ino, name: &[u8]) -> Result<(), FsError> {
+        let _changing = self.changing(dir);
+        self.see_before_removal(dir, name);
         self.client.unlink(dir, name, &ROOT)?.inside()?;
         self.ghosts.removed(dir, name);
         Ok(())
     }
 
     pub fn rmdir(&self, dir: Ino, name: &[u8]) -> Result<(), FsError> {
+        let _changing = self.changing(dir);
+        self.see_before_removal(dir, name);
         self.client.rmdir(dir, name, &ROOT)?.inside()?;
         self.ghosts.removed(dir, name);
         Ok(())
     }
 
     pub fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), flags: u32) -> Result<(), FsError> {
-        self.client.rename(from.0, from.1, to.0, to.1, flags, &ROOT)?.inside()?;
+        let _changing = (self.changing(from.0), self.changing(to.0));
+        self.see_before_removal(to.0, to.1);
+        let changing_any = || self.keeper.iter().for_each(|keeper| keeper.changing_any());
+        changing_any();
+        let renamed = self.client.rename(from.0, from.1, to.0, to.1, flags, &ROOT);
+        changing_any();
+        renamed?.inside()?;
         self.ghosts.removed(to.0, to.1);
         Ok(())
     }
@@ -211,7 +278,15 @@ impl Core {
         flags: i32,
         mode: u32,
         caller: Caller,
-    ) -> Result<Attr, FsError> {
+    ) -> Result<(Attr, Kept), FsError> {
+        let _changing = self.changing(dir);
+        if self.keeper.is_some() {
+            let made = self.create_kept(dir, name, mode, caller);
+            match made {
+                Err(error) if error.errno() == Errno::EEXIST && flags & libc::O_EXCL == 0 => {}
+                other => return other,
+            }
+        }
         let flags = flags | libc::O_CREAT | libc::O_NOFOLLOW;
         let make = |flags| self.client.open(dir, name, flags, mode, &caller.cred())?.inside();
         let attr = if self.relaxed || flags & libc::O_EXCL != 0 {
@@ -227,7 +302,20 @@ impl Core {
         };
         self.ghosts.seen(dir, name, &attr);
         self.locks.opened(attr.ino);
-        Ok(attr)
+        Ok((attr, Kept::default()))
+    }
+
+    /// Makes a file that is not there yet, and opens it.
+    fn create_kept(&self, dir: Ino, name: &[u8], mode: u32, caller: Caller) -> Result<(Attr, Kept), FsError> {
+        let mode = libc::S_IFREG | mode & 0o7777;
+        let (attr, kept) = self.client.make_kept(dir, name, (mode, 0, &[]), &caller.cred(), true)?;
+        self.ghosts.seen(dir, name, &attr);
+        self.locks.opened(attr.ino);
+        if let Some(keeper) = self.keeper.as_ref().filter(|_| kept.attr.is_some()) {
+            keeper.made(attr.ino);
+        }
+        let kept = Kept { attr: keepable(&attr, kept.attr), ..kept };
+        Ok((attr, kept))
     }
 
     fn check_access(&self, dir: Ino, name: &[u8], flags: i32, caller: Caller) -> Result<(), FsError> {
@@ -246,15 +334,21 @@ impl Core {
         Cred { groups: groups.collect(), ..caller.cred() }
     }
 
-    /// Opens a file by id; its attributes, after truncation if that was asked for.
-    pub fn open(&self, ino: Ino, flags: i32, caller: Caller) -> Result<Attr, FsError> {
-        let mut attr = self.client.reopen(ino).map_err(gone)?;
+    /// Opens a file by id; its attributes, after truncation if that was asked for, and whether the kernel's pages are those of the file.
+    pub fn open(&self, ino: Ino, flags: i32, caller: Caller) -> Result<(Attr, bool), FsError> {
+        let (mut attr, pages) = match &self.keeper {
+            Some(keeper) => {
+                let (attr, version) = self.client.reopen_kept(ino).map_err(gone)?;
+                (attr, keeper.opened(ino, version))
+            }
+            None => (self.client.reopen(ino).map_err(gone)?, false),
+        };
         if flags & libc::O_TRUNC != 0 {
             let empty = SetAttr { size: Some(0), ..SetAttr::default() };
             attr = self.set_attr(ino, &empty, caller).inspect_err(|_| self.client.release(ino))?;
         }
         self.locks.opened(ino);
-        Ok(attr)
+        Ok((attr, pages))
     }
 
     pub fn release(&self, ino: Ino, owner: Option<u64>) -> Result<(), FsError> {
@@ -265,12 +359,15 @@ impl Core {
 
     /// Writes where the kernel says.
     pub fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize, FsError> {
+        let _writing = self.writing(ino);
         self.client.write(ino, offset, data)
     }
 
     /// Writes at the end of file, which only the file's home knows. When the kernel keeps
     /// pages of the file it has put the data where it believed the end to be.
     pub fn append(&self, ino: Ino, believed: u64, data: &[u8], cached: bool) -> Result<usize, FsError> {
+        let _writing = self.writing(ino);
+        self.pages_are_old(ino);
         let (offset, stored) = self.client.append(ino, data)?;
         if cached && offset != believed {
             self.invalidate(ino, None);
@@ -294,8 +391,26 @@ impl Core {
         set_id: bool,
         caller: Caller,
     ) -> Result<(), FsError> {
+        let _changing = self.changing(ino);
         self.client.allocate(ino, mode, range.0, range.1)?;
         if set_id && caller.uid != 0 { self.written_by_other(ino, caller) } else { Ok(()) }
+    }
+
+    /// copy_file_range(2).
+    pub fn copy(&self, from: (Ino, u64), to: (Ino, u64), len: u64) -> Result<usize, FsError> {
+        let _changing = self.changing(to.0);
+        self.pages_are_old(to.0);
+        self.client.copy_range(from.0, from.1, to.0, to.1, len)
+    }
+
+    pub fn set_xattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: i32) -> Result<(), FsError> {
+        let _changing = self.changing(ino);
+        self.client.set_xattr(ino, name, value, flags).map_err(gone)
+    }
+
+    pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<(), FsError> {
+        let _changing = self.changing(ino);
+        self.client.remove_xattr(ino, name)
     }
 
     pub fn list(&self, handle: u64, dir: Ino, offset: u64) -> Result<Arc<[DirEntry]>, FsError> {
@@ -353,6 +468,11 @@ impl Core {
         }
     }
 
+    /// Starts what keeps leases, if there are to be any.
+    pub fn start_keeper(&self, notifier: Notifier) -> std::io::Result<()> {
+        self.keeper.as_ref().map_or(Ok(()), |keeper| keeper.start(notifier))
+    }
+
     /// Starts the thread that invalidates. It ends with the last user of this core.
     pub fn start_invalidator(&self, notifier: Notifier) -> std::io::Result<()> {
         let (queue, jobs) = channel();
@@ -381,6 +501,11 @@ fn run_invalidator(jobs: &Receiver<Invalidation>, notifier: &Notifier) {
 /// somebody replaces the file by rename between the kernel's lookup and its open.
 pub fn gone(error: FsError) -> FsError {
     if error.errno() == Errno::ENOENT { Errno::ESTALE.into() } else { error }
+}
+
+/// Attributes that the kernel may keep. Those with set-ID bits change when somebody else writes, as we do it, not the kernel.
+fn keepable(attr: &Attr, until: Option<Instant>) -> Option<Instant> {
+    until.filter(|_| attr.is_dir() || !has_set_id(attr.mode))
 }
 
 /// A directory's record at its home has no size and may have no link count.

@@ -27,6 +27,8 @@ pub struct MountOptions {
     pub read_only: bool,
     /// How long the kernel may use attributes and names without asking again; 0 asks always.
     pub cache_ttl_ms: u64,
+    /// Let the kernel keep names, attributes and pages that the daemons promise to call back. A `cache_ttl_ms` above 0 does without.
+    pub leases: bool,
     /// Bypass the page cache: reads see other nodes' writes at once, without reopening.
     pub direct_io: bool,
     /// Leave permissions unchecked. Implied by a pool in relaxed mode.
@@ -41,6 +43,7 @@ impl MountOptions {
             allow_other: false,
             read_only: false,
             cache_ttl_ms: 0,
+            leases: true,
             direct_io: false,
             relaxed: false,
         }

@@ -12,6 +12,11 @@ pub const META_MAX: usize = 1 << 20;
 pub const BULK_MAX: usize = tidepool_types::CHUNK_SIZE_MAX as usize;
 /// Flag: the sender wants no reply.
 pub const FLAG_ONE_WAY: u16 = 1;
+/// Flag: the sender would keep what it is told (format 10); in a reply, it may keep the entry.
+pub const FLAG_KEEP: u16 = 2;
+/// Flag of a reply: the attributes and the data may be kept.
+pub const FLAG_KEEP_ATTR: u16 = 4;
+const FLAGS: u16 = FLAG_ONE_WAY | FLAG_KEEP | FLAG_KEEP_ATTR;
 
 /// What precedes each message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -54,7 +59,7 @@ impl Header {
             meta_len: Field::get(&mut from)?,
             bulk_len: Field::get(&mut from)?,
         };
-        if header.flags & !FLAG_ONE_WAY != 0 {
+        if header.flags & !FLAGS != 0 {
             return Err(DecodeError::Invalid("frame flags"));
         }
         if header.meta_len as usize > META_MAX {
@@ -86,6 +91,13 @@ mod tests {
     }
 
     #[test]
+    fn flags_are_pinned() {
+        assert_eq!((FLAG_ONE_WAY, FLAG_KEEP, FLAG_KEEP_ATTR), (1, 2, 4));
+        let header = Header { kind: 1, flags: FLAG_KEEP | FLAG_KEEP_ATTR, ..Header::default() };
+        assert_eq!(Header::decode(&header.encode()), Ok(header));
+    }
+
+    #[test]
     fn bad_headers_are_refused() {
         let good = Header { kind: 1, ..Header::default() };
         let mut bytes = good.encode();
@@ -95,7 +107,7 @@ mod tests {
         assert_eq!(Header::decode(&long.encode()), Err(DecodeError::Invalid("message length")));
         let bulky = Header { bulk_len: BULK_MAX as u32 + 1, ..good };
         assert_eq!(Header::decode(&bulky.encode()), Err(DecodeError::Invalid("bulk length")));
-        let flagged = Header { flags: 2, ..good };
+        let flagged = Header { flags: 8, ..good };
         assert_eq!(Header::decode(&flagged.encode()), Err(DecodeError::Invalid("frame flags")));
     }
 }

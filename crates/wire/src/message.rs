@@ -155,6 +155,12 @@ messages! {
         70 OpenFabric { name: Bytes, replies: u64 }
         /// There is something at the daemon's endpoint: for providers that cannot wake anybody.
         71 Ring {}
+        /// On a socket only: recalls of what this session keeps are to be sent here (format 10).
+        72 Watch {}
+        /// What recall `id` was about is kept no more.
+        73 Released { id: u64 }
+        /// Like `Open`, for who keeps data: also asks for the version of the object's content.
+        74 OpenKept { ino: Ino }
         /// Like `List`; with each entry come the attributes of its object, when it is at home here.
         75 ListPlus { dir: Ino, after: Option<Bytes>, max: u32 }
         /// Attributes of several objects at home here, at most `LIST_MAX` of `fs-state`.
@@ -204,6 +210,12 @@ messages! {
         25 Borrowed { number: u32 }
         /// Name of the daemon's endpoint, what the client's messages start with, and the first tag of its bodies.
         30 Fabric { name: Bytes, token: FabricToken, bodies: u64 }
+        /// Others keep what the request would change; they have been told. Nothing was done: ask again.
+        31 Recalled {}
+        /// Not a reply: comes to who watches, with id 0.
+        32 Recall { id: u64, key: LeaseKey }
+        /// `version` is 0 when data must not be kept.
+        33 Opened { attr: Attr, version: u64 }
         34 EntriesPlus { entries: Vec<EntryPlus>, more: bool }
         /// Those that there are, in the order of the request.
         35 AttributesOf { attrs: Vec<Attr> }
@@ -233,6 +245,46 @@ pub fn brings_descriptors(kind: u16) -> bool {
 pub fn opens_fabric(kind: u16) -> bool {
     kind == 70
 }
+
+/// True for the kind of [`Request::Watch`], which a connection answers for itself.
+pub fn watches(kind: u16) -> bool {
+    kind == 72
+}
+
+/// What may be kept by who asks for it (format 10).
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum LeaseKey {
+    /// An object's attributes and data.
+    Object(Ino),
+    /// What a name leads to, or that it leads nowhere.
+    Entry(Ino, Bytes),
+    /// A daemon's part of a directory.
+    Part(Ino),
+}
+
+impl Field for LeaseKey {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            LeaseKey::Object(ino) => (1u8.put(out), ino.put(out)).1,
+            LeaseKey::Entry(dir, name) => (2u8.put(out), dir.put(out), name.put(out)).2,
+            LeaseKey::Part(dir) => (3u8.put(out), dir.put(out)).1,
+        }
+    }
+
+    fn get(from: &mut Reader<'_>) -> Result<LeaseKey, DecodeError> {
+        match u8::get(from)? {
+            1 => Ok(LeaseKey::Object(Field::get(from)?)),
+            2 => Ok(LeaseKey::Entry(Field::get(from)?, Field::get(from)?)),
+            3 => Ok(LeaseKey::Part(Field::get(from)?)),
+            _ => Err(DecodeError::Invalid("LeaseKey")),
+        }
+    }
+}
+
+/// How long what was told may be kept: by the asker from before he asks, by the daemon from when it answers.
+pub const LEASE_TERM_MS: u64 = 2_000;
+/// The version of an object's content as it was made.
+pub const VERSION_MADE: u64 = 1;
 
 /// What a new object starts with.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use tidepool_types::{Attr, Errno, FileKind, Ino, InstanceId, Layout, SessionId, TimeSpec, TxnId};
 use tidepool_wire::fabric::RequestHead;
 use tidepool_wire::frame::Header;
-use tidepool_wire::message::{EntryPlus, FabricToken, Handshake, NewObject, Nonce, Reply, Request};
+use tidepool_wire::message::{EntryPlus, FabricToken, Handshake, LeaseKey, NewObject, Nonce, Reply, Request};
 use tidepool_wire::record::{Dentry, DirPart, Hold, Inode, Mutation, Outcome};
 use tidepool_wire::{Field, Reader};
 
@@ -73,7 +73,15 @@ fn request_bytes_are_pinned() {
     assert_eq!((parts.kind(), encode(&parts)), (77, two.to_vec()));
     let drop = Request::Drop { inos: vec![Ino(9), Ino::new(1, 2)] };
     assert_eq!((drop.kind(), encode(&drop)), (78, two.to_vec()));
-    for request in [lookup, write, list, punch, make, set, follow, fabric, ring, plus, attrs, parts, drop] {
+    let watch = Request::Watch {};
+    assert_eq!((watch.kind(), encode(&watch)), (72, Vec::new()));
+    let released = Request::Released { id: 0x0102 };
+    assert_eq!((released.kind(), encode(&released)), (73, b"\x02\x01\0\0\0\0\0\0".to_vec()));
+    let open = Request::OpenKept { ino: Ino::new(1, 2) };
+    assert_eq!((open.kind(), encode(&open)), (74, b"\x02\0\0\0\0\0\x01\0".to_vec()));
+    let leases = [watch, released, open];
+    let others = [lookup, write, list, punch, make, set, follow, fabric, ring, plus, attrs, parts, drop];
+    for request in leases.into_iter().chain(others) {
         assert_eq!(Request::decode(request.kind(), &encode(&request)), Ok(request));
     }
 }
@@ -102,6 +110,16 @@ fn reply_bytes_are_pinned() {
     let parts = Reply::Parts { parts: vec![DirPart { entries: 2, subdirs: 1, changed: None, hold: None }] };
     assert_eq!(bytes(&parts), b"\x01\0\0\0\x02\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0\0");
     assert_eq!(parts.kind(), 36);
+    assert_eq!((Reply::Recalled {}.kind(), bytes(&Reply::Recalled {})), (31, Vec::new()));
+    let recall = |key| bytes(&Reply::Recall { id: 5, key });
+    let id = b"\x05\0\0\0\0\0\0\0";
+    assert_eq!(recall(LeaseKey::Object(Ino(9))), [&id[..], b"\x01\x09\0\0\0\0\0\0\0"].concat());
+    let entry = LeaseKey::Entry(Ino(9), (*b"ab").into());
+    assert_eq!(recall(entry), [&id[..], b"\x02\x09\0\0\0\0\0\0\0\x02\0\0\0ab"].concat());
+    assert_eq!(recall(LeaseKey::Part(Ino(9))), [&id[..], b"\x03\x09\0\0\0\0\0\0\0"].concat());
+    assert_eq!(Reply::Recall { id: 5, key: LeaseKey::Part(Ino(9)) }.kind(), 32);
+    let opened = Reply::Opened { attr: attr(), version: 6 };
+    assert_eq!((opened.kind(), bytes(&opened)), (33, [ATTR_BYTES, b"\x06\0\0\0\0\0\0\0"].concat()));
     let held = Reply::Held { hold: hold() };
     assert_eq!(bytes(&held), HOLD_BYTES);
 }
