@@ -12,7 +12,7 @@ use tidepool_testkit::{Cluster, Options, Rng, eventually};
 use tidepool_transport::{Identity, LocalNode};
 use tidepool_transport::{Secret, connect};
 use tidepool_types::{InstanceId, SessionId};
-use tidepool_wire::frame::{HEADER_LEN, Header};
+use tidepool_wire::frame::{FLAG_KEEP, HEADER_LEN, Header};
 use tidepool_wire::message::{Handshake, Nonce, Reply, Request};
 
 /// Memory a daemon may have after being fed garbage, in KiB (INVENTORY F19: 100 MB).
@@ -174,7 +174,7 @@ fn garbage_from_a_proven_peer() {
         let link = connect(&pool.members[0], &LocalNode::detect(), &identity, |fd| fd).unwrap();
         let mut link = link.link;
         for _ in 0..200 {
-            let kind = rng.below(70) as u16;
+            let kind = rng.below(76) as u16;
             // Asking a daemon to end is no garbage: it does.
             if kind == 65 {
                 continue;
@@ -189,7 +189,7 @@ fn garbage_from_a_proven_peer() {
             let bulk = rng.bytes(bulk_len);
             let header = Header {
                 kind,
-                flags: 0,
+                flags: [0, FLAG_KEEP][rng.below(2) as usize],
                 id: rng.next_u64(),
                 epoch: rng.below(2),
                 meta_len: meta.len() as u32,

@@ -220,6 +220,105 @@ fn f4_rename_over_a_name_is_one_step() {
     histories("rename", choose, act);
 }
 
+/// Who acts in a history: a client, or a program on a mount, whose kernel keeps names, attributes and pages.
+enum Actor {
+    Client(Box<Client>),
+    Mount(std::path::PathBuf),
+}
+
+/// Names, attributes and data through mounts and clients at the same time.
+#[test]
+fn f4_mounts_and_clients_see_one_order() {
+    let support = tidepool_fuse::probe();
+    if !support.usable() {
+        eprintln!("SKIPPED: f4_mounts_and_clients_see_one_order: FUSE is not usable here\n{support}");
+        return;
+    }
+    let next = AtomicU64::new(1);
+    let names = |rng: &mut Rng| match rng.below(5) {
+        0 => Op::Create,
+        1 => Op::Remove,
+        2 => Op::Truncate,
+        _ => Op::Stat,
+    };
+    let on_name = |actor: &Actor, op| match actor {
+        Actor::Client(client) => perform(client, op),
+        Actor::Mount(path) => on_mount(path, op),
+    };
+    mount_histories("mounts: names", false, names, on_name);
+    let on_data = |actor: &Actor, op| match actor {
+        Actor::Client(client) => act_on_data(client, op),
+        Actor::Mount(path) => on_mount(path, op),
+    };
+    mount_histories("mounts: data", true, choose_data(&next), on_data);
+}
+
+fn on_mount(root: &std::path::Path, op: Op) -> Answer {
+    use std::io::Error;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::FileExt;
+    let path = root.join(std::ffi::OsStr::from_bytes(NAME));
+    let writable = || std::fs::File::options().write(true).open(&path);
+    let result: Result<Answer, Error> = match op {
+        Op::Create => std::fs::File::create_new(&path).map(|_| Answer::Done),
+        Op::Remove => std::fs::remove_file(&path).map(|()| Answer::Done),
+        Op::Stat => std::fs::metadata(&path).map(|meta| Answer::Size(meta.len())),
+        Op::Truncate => writable().and_then(|file| file.set_len(0)).map(|()| Answer::Done),
+        Op::Write(value) => {
+            writable().and_then(|file| file.write_all_at(&value.to_le_bytes(), 0)).map(|()| Answer::Done)
+        }
+        Op::Read => std::fs::read(&path).map(|data| match data.first_chunk::<8>() {
+            Some(bytes) => Answer::Value(u64::from_le_bytes(*bytes)),
+            None => Answer::Size(data.len() as u64),
+        }),
+        Op::Replace(_) => return Answer::Failed(Errno::ENOSYS),
+    };
+    // A name that leads elsewhere between two questions of the kernel, twice in a row.
+    let errno = |error: Error| error.raw_os_error().filter(|e| *e != libc::ESTALE).unwrap_or(libc::ENOENT);
+    result.unwrap_or_else(|error| Answer::Failed(Errno(errno(error))))
+}
+
+fn mount_histories(
+    what: &str,
+    made: bool,
+    choose: impl Fn(&mut Rng) -> Op + Sync,
+    act: impl Fn(&Actor, Op) -> Answer + Sync,
+) {
+    let plan = Plan { what, rounds: rounds(40), made, borrowed: false, crashes: false };
+    let mut rng = Rng::from_env(what);
+    for daemons in [1, 3] {
+        let mut cluster = Cluster::with(Options { daemons, ..Options::default() });
+        let janitor = cluster.client();
+        let mounts: Vec<_> = ["a", "b"].map(|name| mount(&cluster, name)).into();
+        let mut actors: Vec<Actor> = mounts.iter().map(|m| Actor::Mount(m.path().to_path_buf())).collect();
+        actors.extend((0..2).map(|_| Actor::Client(Box::new(cluster.client()))));
+        for round in 0..plan.rounds.div_ceil(2) {
+            // What is contested is not kept for a while; then the histories begin with kernels that keep all of it.
+            let begin = |_| {
+                std::thread::sleep(Duration::from_millis(300));
+                for mount in &mounts {
+                    for _ in 0..6 {
+                        on_mount(mount.path(), Op::Stat);
+                        on_mount(mount.path(), Op::Read);
+                    }
+                }
+            };
+            let events = history(&plan, &mut cluster, (&janitor, &begin), &actors, &mut rng, &choose, &act);
+            assert!(
+                linearizable(&events),
+                "{what}, {daemons} daemons, round {round}: no order fits\n{events:#?}"
+            );
+        }
+    }
+}
+
+fn mount(cluster: &Cluster, name: &str) -> tidepool_fuse::Mounted {
+    let point = cluster.dir().join(name);
+    std::fs::create_dir(&point).unwrap();
+    let options = tidepool_fuse::MountOptions::new(point);
+    tidepool_fuse::mount(std::sync::Arc::new(cluster.client()), &options).unwrap()
+}
+
 /// What kind of histories to make.
 struct Plan<'a> {
     what: &'a str,
@@ -254,7 +353,9 @@ fn find_violation(
         let mut cluster = Cluster::with(Options { daemons, ..Options::default() });
         let clients: Vec<Client> = (0..CLIENTS).map(|_| cluster.client()).collect();
         for round in 0..plan.rounds.div_ceil(2) {
-            let events = history(plan, &mut cluster, &clients, &mut rng, &choose, &act);
+            let begin = |ino: Option<Ino>| ino.iter().for_each(|ino| borrow(&clients, *ino));
+            let events =
+                history(plan, &mut cluster, (&clients[0], &begin), &clients, &mut rng, &choose, &act);
             if !linearizable(&events) {
                 let what = plan.what;
                 return Err(format!("{what}, {daemons} daemons, round {round}: no order fits\n{events:#?}"));
@@ -264,28 +365,33 @@ fn find_violation(
     Ok(())
 }
 
-fn history(
+/// One history of `actors`; `janitor` prepares it.
+fn history<A: Sync>(
     plan: &Plan<'_>,
     cluster: &mut Cluster,
-    clients: &[Client],
+    (janitor, begin): (&Client, &dyn Fn(Option<Ino>)),
+    clients: &[A],
     rng: &mut Rng,
     choose: &(impl Fn(&mut Rng) -> Op + Sync),
-    act: &(impl Fn(&Client, Op) -> Answer + Sync),
+    act: &(impl Fn(&A, Op) -> Answer + Sync),
 ) -> Vec<Event> {
     const OPS: usize = 12;
-    let _ = clients[0].unlink(Ino::ROOT, NAME, &cred());
-    let _ = clients[0].unlink(Ino::ROOT, OTHER, &cred());
+    let _ = janitor.unlink(Ino::ROOT, NAME, &cred());
+    let _ = janitor.unlink(Ino::ROOT, OTHER, &cred());
     let mut events = Vec::new();
     if plan.made {
         // Values are written over each other; the object itself stays.
-        let ino = open(&clients[0], NAME, libc::O_CREAT | libc::O_RDWR).unwrap();
+        let ino = open(janitor, NAME, libc::O_CREAT | libc::O_RDWR).unwrap();
         events.push(Event { called: 0, returned: 0, op: Op::Create, answer: Answer::Done });
         if plan.borrowed {
-            borrow(clients, ino);
+            begin(Some(ino));
             events.push(Event { called: 1, returned: 1, op: Op::Write(FIRST), answer: Answer::Done });
         } else {
-            clients[0].release(ino);
+            janitor.release(ino);
+            begin(None);
         }
+    } else {
+        begin(None);
     }
     let clock = AtomicU64::new(2);
     let noted = Mutex::new(events);
