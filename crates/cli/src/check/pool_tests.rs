@@ -32,12 +32,13 @@ fn make_file(client: &Client, path: &[u8], bytes: usize) -> Ino {
     ino
 }
 
-/// `/d`, `/d/e`, `/d/f` with several chunks, `/d/g` hard-linked as `/h`, a symbolic link.
+/// `/d`, `/d/e`, `/d/f` with several chunks, `/d/g` hard-linked as `/h`, `/d/small` in a page, a symbolic link.
 fn populate(client: &Client) {
     make_dir(client, b"/d");
     make_dir(client, b"/d/e");
     make_file(client, b"/d/f", 300_000);
-    make_file(client, b"/d/g", 10);
+    make_file(client, b"/d/g", 5000);
+    make_file(client, b"/d/small", 10);
     found(client.link(Ino::ROOT, b"/d/g", Ino::ROOT, b"/h", false, &cred()));
     found(client.symlink(b"/d", Ino::ROOT, b"/s", &cred()));
 }
@@ -63,6 +64,23 @@ fn done(client: &Client, daemon: u16, request: &Request) {
     assert!(!matches!(reply, Reply::Failed { .. } | Reply::Held { .. }), "{reply:?}");
 }
 
+/// Flips a bit of the data of an object that is in a page (format 3, "Small objects").
+fn flip_in_page(cluster: &Cluster, ino: Ino) {
+    let mut files = vec![cluster.store(usize::from(ino.home()))];
+    while let Some(path) = files.pop() {
+        if path.is_dir() {
+            files.extend(fs::read_dir(path).unwrap().map(|e| e.unwrap().path()));
+        } else if path.ends_with("data/small") {
+            let mut bytes = fs::read(&path).unwrap();
+            let id = ino.0.to_le_bytes();
+            let page = (4096..bytes.len()).step_by(4096).find(|at| bytes[*at..].starts_with(&id)).unwrap();
+            bytes[page + 16] ^= 1;
+            return fs::write(path, bytes).unwrap();
+        }
+    }
+    panic!("no small objects")
+}
+
 /// The stored data of an object, on the daemon that is its home.
 fn data_file(cluster: &Cluster, ino: Ino) -> PathBuf {
     let name = format!("{:016x}", ino.0);
@@ -86,8 +104,8 @@ fn a_sound_pool_is_counted_and_has_no_findings() {
     populate(&client);
     let report = check(&client);
     assert!(report.findings.is_empty(), "{}", report.text());
-    // With the root; 300,000 bytes and 10 bytes are 74 and 1 blocks.
-    assert_eq!((report.objects, report.entries, report.blocks), (6, 6, 75));
+    // With the root; 300,000, 5,000 and 10 bytes are 74, 2 and 1 blocks.
+    assert_eq!((report.objects, report.entries, report.blocks), (7, 7, 77));
 }
 
 #[test]
@@ -146,10 +164,10 @@ fn leaks_are_found_and_are_no_damage() {
 
 /// Changes an object's data while its daemon is stopped, so that nothing it keeps open or
 /// in memory hides the change.
-fn while_stopped(cluster: &mut Cluster, ino: Ino, change: impl Fn(PathBuf)) {
+fn while_stopped(cluster: &mut Cluster, ino: Ino, change: impl Fn(&Cluster)) {
     let home = usize::from(ino.home());
     cluster.kill(home);
-    change(data_file(cluster, ino));
+    change(cluster);
     cluster.restart(home);
 }
 
@@ -158,20 +176,27 @@ fn a_flipped_bit_and_lost_data_are_found_with_their_paths() {
     let mut cluster = Cluster::start(DAEMONS);
     let client = cluster.client();
     populate(&client);
-    let (flipped, lost) = (ino_of(&client, b"/d/f"), ino_of(&client, b"/d/g"));
-    while_stopped(&mut cluster, flipped, |path| {
+    let [flipped, lost, small] = [b"/d/f".as_slice(), b"/d/g", b"/d/small"].map(|path| ino_of(&client, path));
+    while_stopped(&mut cluster, small, |cluster| flip_in_page(cluster, small));
+    while_stopped(&mut cluster, flipped, |cluster| {
+        let path = data_file(cluster, flipped);
         let mut bytes = fs::read(&path).unwrap();
         bytes[5000] ^= 1;
         fs::write(&path, bytes).unwrap();
     });
-    while_stopped(&mut cluster, lost, |path| {
+    while_stopped(&mut cluster, lost, |cluster| {
+        let path = data_file(cluster, lost);
         fs::remove_file(path.with_extension("sum")).unwrap();
         fs::remove_file(path).unwrap();
     });
     assert_finds(
         &cluster.client(),
         // `/h` is the name of `/d/g` in the directory with the lower id.
-        &[(What::BadChecksum, Some("/d/f")), (What::BlocksMissing, Some("/h"))],
+        &[
+            (What::BadChecksum, Some("/d/f")),
+            (What::BadChecksum, Some("/d/small")),
+            (What::BlocksMissing, Some("/h")),
+        ],
     );
 }
 
