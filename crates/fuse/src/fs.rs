@@ -231,29 +231,34 @@ impl Filesystem for TidepoolFs {
         rdev: u32,
         reply: ReplyEntry,
     ) {
+        let _naming = self.0.naming(req);
         self.entry(reply, self.0.mknod(ino(parent), name.as_bytes(), mode, rdev, self.0.caller(req)));
     }
 
     fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
+        let _naming = self.0.naming(req);
         self.entry(reply, self.0.mkdir(ino(parent), name.as_bytes(), mode, self.0.caller(req)));
     }
 
-    fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _naming = self.0.naming(req);
         self.empty(reply, self.0.unlink(ino(parent), name.as_bytes()));
     }
 
-    fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _naming = self.0.naming(req);
         self.empty(reply, self.0.rmdir(ino(parent), name.as_bytes()));
     }
 
     fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let _naming = self.0.naming(req);
         let target = target.as_os_str().as_bytes();
         self.entry(reply, self.0.symlink(ino(parent), name.as_bytes(), target, self.0.caller(req)));
     }
 
     fn rename(
         &self,
-        _req: &Request,
+        req: &Request,
         parent: INodeNo,
         name: &OsStr,
         newparent: INodeNo,
@@ -261,11 +266,13 @@ impl Filesystem for TidepoolFs {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
+        let _naming = self.0.naming(req);
         let (from, to) = ((ino(parent), name.as_bytes()), (ino(newparent), newname.as_bytes()));
         self.empty(reply, self.0.rename(from, to, flags.bits()));
     }
 
-    fn link(&self, _req: &Request, number: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
+    fn link(&self, req: &Request, number: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
+        let _naming = self.0.naming(req);
         self.entry(reply, self.0.link(ino(number), ino(newparent), newname.as_bytes()));
     }
 
@@ -289,6 +296,7 @@ impl Filesystem for TidepoolFs {
         flags: i32,
         reply: ReplyCreate,
     ) {
+        let _naming = self.0.naming(req);
         let recalls = self.0.keeper.as_ref().map(|keeper| (keeper, keeper.note_any()));
         let (dir, name) = (ino(parent), name.as_bytes());
         let created = self.0.create(dir, name, flags, mode, self.0.caller(req));

@@ -6,7 +6,8 @@
 //! is handed over for keeping only if there were none since, under a gate that each of them passes after it has counted itself.
 
 use fuser::{INodeNo, Notifier};
-use std::collections::{HashMap, VecDeque};
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::OsStr;
 use std::hash::{BuildHasher, RandomState};
 use std::os::unix::ffi::OsStrExt;
@@ -29,8 +30,8 @@ const FORGETTERS: usize = 3;
 const TAKEN_AFTER: Duration = Duration::from_millis(20);
 /// A reply that took longer may have given the kernel more time than was left.
 const LATE: Duration = Duration::from_millis(100);
-/// For how long nothing gives way in a directory again: the kernel tries only once more.
-const GIVE_WAY_PAUSE: Duration = Duration::from_millis(500);
+/// Threads of programs remembered whose change has given way; all are forgotten when there are more.
+const GIVEN_WAY_MAX: usize = 1024;
 /// How long a daemon that is gone is left alone.
 const WATCH_PAUSE: Duration = Duration::from_millis(250);
 
@@ -74,12 +75,30 @@ pub struct Keeper {
     /// Under which version of the content the kernel's pages were filled.
     versions: Mutex<HashMap<Ino, u64>>,
     made: Mutex<VecDeque<(Ino, Instant)>>,
-    /// Directories whose names are to be forgotten, how many, and when a change there last gave way.
-    waiting: Mutex<HashMap<Ino, (u32, Option<Instant>)>>,
+    /// Directories whose names are to be forgotten, and how many.
+    waiting: Mutex<HashMap<Ino, u32>>,
+    /// Threads whose change the kernel tries for the second and last time.
+    given_way: Mutex<HashSet<u32>>,
     notifier: OnceLock<Notifier>,
     /// `None` ends a forgetter.
     jobs: OnceLock<Sender<Option<Job>>>,
     ended: AtomicBool,
+}
+
+thread_local! {
+    /// The program's thread for which this one changes names, and whether that has given way. 0: none, or one that the kernel cannot name.
+    static CALLER: Cell<(u32, bool)> = const { Cell::new((0, false)) };
+}
+
+/// A change of names for a thread of a program; it ends when dropped.
+pub struct Naming<'k>(&'k Keeper);
+
+impl Drop for Naming<'_> {
+    fn drop(&mut self) {
+        if let (thread, false) = CALLER.take() {
+            lock(&self.0.given_way).remove(&thread);
+        }
+    }
 }
 
 /// A change this mount makes; it ends when dropped.
@@ -119,6 +138,7 @@ impl Keeper {
             versions: Mutex::default(),
             made: Mutex::default(),
             waiting: Mutex::default(),
+            given_way: Mutex::default(),
             notifier: OnceLock::new(),
             jobs: OnceLock::new(),
             ended: AtomicBool::new(false),
@@ -336,7 +356,7 @@ impl Keeper {
                 self.answer(answer);
             }
             LeaseKey::Entry(dir, _) => {
-                lock(&self.waiting).entry(dir).or_default().0 += 1;
+                *lock(&self.waiting).entry(dir).or_default() += 1;
                 self.queue(Job { key, answer: Some(answer), not_before: None });
             }
             LeaseKey::Object(ino) => self.recall_object(ino, slot, answer),
@@ -360,24 +380,38 @@ impl Keeper {
         }
     }
 
+    /// This thread changes names for `thread` of a program.
+    pub fn naming(&self, thread: u32) -> Naming<'_> {
+        CALLER.set((thread, false));
+        Naming(self)
+    }
+
     /// Whether a change in a directory that waits for another mount should fail and be tried again. The kernel has the directory locked
-    /// for it and cannot forget a name there, for which the other mount may be waiting in turn. It tries once more by itself.
+    /// for it and cannot forget a name there, for which the other mount may be waiting in turn. It tries once more by itself, and
+    /// only once: the second time the program would get the error.
     fn gives_way(&self, dir: Ino) -> bool {
-        let mut waiting = lock(&self.waiting);
-        let Some((count, last)) = waiting.get_mut(&dir).filter(|(count, _)| *count > 0) else { return false };
-        let gives_way = *count > 0 && last.is_none_or(|at| at.elapsed() > GIVE_WAY_PAUSE);
-        if gives_way {
-            *last = Some(Instant::now());
+        let (thread, _) = CALLER.get();
+        if thread == 0 || !lock(&self.waiting).contains_key(&dir) {
+            return false;
         }
+        let mut given_way = lock(&self.given_way);
+        if given_way.len() >= GIVEN_WAY_MAX {
+            // Some of their programs have been killed, and others may get the error.
+            given_way.clear();
+        }
+        let gives_way = given_way.insert(thread);
+        CALLER.set((thread, gives_way));
         gives_way
     }
 
     fn has_forgotten(&self, dir: Ino) {
         let mut waiting = lock(&self.waiting);
-        if let Some((count, _)) = waiting.get_mut(&dir) {
+        if let Some(count) = waiting.get_mut(&dir) {
             *count -= 1;
+            if *count == 0 {
+                waiting.remove(&dir);
+            }
         }
-        waiting.retain(|_, (count, last)| *count > 0 || last.is_some_and(|at| at.elapsed() < GIVE_WAY_PAUSE));
     }
 
     /// Starts the threads that watch the daemons and make the kernel forget. They end with the mount.

@@ -4,7 +4,7 @@ use crate::caller;
 use crate::convert::{file_attr, has_set_id, without_set_id};
 use crate::ghosts::Ghosts;
 use crate::idmap::IdMap;
-use crate::leases::{Changing, DAEMONS_MAX, Keeper};
+use crate::leases::{Changing, DAEMONS_MAX, Keeper, Naming};
 use crate::listing::{self, OpenDirs};
 use crate::locking::{Locks, Want};
 use crate::options::MountOptions;
@@ -98,6 +98,11 @@ impl Core {
             gid: self.ids.group_to_pool(request.gid()),
             thread: request.pid(),
         }
+    }
+
+    /// To be called before names are changed for a request, and kept until it is answered.
+    pub fn naming(&self, request: &Request) -> Option<Naming<'_>> {
+        self.keeper.as_ref().map(|keeper| keeper.naming(request.pid()))
     }
 
     /// Attributes as the kernel takes them.

@@ -273,8 +273,9 @@ fn on_mount(root: &std::path::Path, op: Op) -> Answer {
         }),
         Op::Replace(_) => return Answer::Failed(Errno::ENOSYS),
     };
-    // A name that leads elsewhere between two questions of the kernel, twice in a row.
-    let errno = |error: Error| error.raw_os_error().filter(|e| *e != libc::ESTALE).unwrap_or(libc::ENOENT);
+    // A name that leads elsewhere between two questions of the kernel, twice in a row. What makes a name asks none.
+    let elsewhere = |errno: &i32| *errno == libc::ESTALE && op != Op::Create;
+    let errno = |error: Error| error.raw_os_error().filter(|e| !elsewhere(e)).unwrap_or(libc::ENOENT);
     result.unwrap_or_else(|error| Answer::Failed(Errno(errno(error))))
 }
 
