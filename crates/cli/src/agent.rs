@@ -226,9 +226,9 @@ pub fn node(args: &NodeArgs) -> Result<ExitCode> {
     let line = read_line(&mut input)?;
     let plan: Plan = parse_line(&line)?;
     let own = std::env::current_exe().context(Kind::Start, || "finding this program".into())?;
-    let mut below = Below::start(&plan.tree, number, &own, &line);
+    let below = Below::start(&plan.tree, number, &own, &line);
     drop(line);
-    let served = serve(&plan, number, &mut input, &mut below, &stop);
+    let served = serve(&plan, number, &mut input, &below, &stop);
     below.finish(&stop);
     served.map(|()| ExitCode::SUCCESS)
 }
@@ -238,7 +238,7 @@ fn serve(
     plan: &Plan,
     number: usize,
     input: &mut impl BufRead,
-    below: &mut Below,
+    below: &Below,
     stop: &AtomicBool,
 ) -> Result<()> {
     let host = plan.nodes.get(number).map(name_of).unwrap_or_default();

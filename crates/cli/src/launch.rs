@@ -7,14 +7,14 @@ use crate::flags::{BackendFlag, Door, ModeFlag, PoolShape};
 use crate::instance::Instance;
 use crate::layout::Spread;
 use crate::place::{Layout, Place};
-use crate::relay::Tree;
+use crate::relay::{Teller, Tree};
 use crate::remote;
 use crate::side_by_side::each_daemon;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use tidepool_client::{Client, PoolFile, PoolMode};
@@ -117,7 +117,7 @@ struct Stream {
     /// Who is at the other end, for people.
     name: String,
     nodes: usize,
-    stdin: ChildStdin,
+    teller: Teller,
     lines: Receiver<String>,
     /// Where its standard error goes.
     log: PathBuf,
@@ -203,10 +203,10 @@ impl Starting {
             .stderr(agent::open_log_at(&log)?)
             .spawn()
             .context(Kind::Start, || format!("{name}: {}", command.get_program().to_string_lossy()))?;
-        let stdin = child.stdin.take().expect("stdin is piped");
+        let teller = Teller::new(child.stdin.take().expect("stdin is piped"));
         let lines = read_lines(child.stdout.take().expect("stdout is piped"));
         self.agents.push(child);
-        self.streams.push(Stream { name, nodes, stdin, lines, log });
+        self.streams.push(Stream { name, nodes, teller, lines, log });
         Ok(())
     }
 
@@ -215,10 +215,7 @@ impl Starting {
     fn ask(&mut self, first: usize, message: &impl serde::Serialize) -> Result<Vec<Report>> {
         let line = serde_json::to_string(message).expect("messages always serialize");
         let streams = &mut self.streams[first..];
-        for stream in streams.iter_mut() {
-            // An agent that is gone is reported with what it said last.
-            let _ = writeln!(stream.stdin, "{line}").and_then(|()| stream.stdin.flush());
-        }
+        streams.iter().for_each(|stream| stream.teller.tell(&line));
         let deadline = Instant::now() + STEP_MAX;
         let mut reports = Vec::new();
         for stream in streams {

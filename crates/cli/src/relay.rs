@@ -14,6 +14,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
 /// Agents that one machine starts through ssh, unless told otherwise.
@@ -63,6 +64,30 @@ impl Tree {
     }
 }
 
+/// Tells an agent lines. In a thread of its own: an ssh that does not reach its host reads nothing, and the others must not wait
+/// for it. The agent's input ends when this is dropped.
+pub struct Teller(Sender<String>);
+
+impl Teller {
+    pub fn new(mut stdin: ChildStdin) -> Teller {
+        let (sender, lines) = channel::<String>();
+        std::thread::spawn(move || {
+            for line in lines {
+                // An agent that is gone is reported with what it said last.
+                if writeln!(stdin, "{line}").and_then(|()| stdin.flush()).is_err() {
+                    return;
+                }
+            }
+        });
+        Teller(sender)
+    }
+
+    pub fn tell(&self, line: &str) {
+        // As above.
+        let _ = self.0.send(line.to_string());
+    }
+}
+
 /// The agents that this one has started.
 pub struct Below {
     children: Vec<Lower>,
@@ -71,7 +96,7 @@ pub struct Below {
 /// One of them.
 struct Lower {
     process: Child,
-    stdin: Option<ChildStdin>,
+    teller: Option<Teller>,
     /// Hands up what it says.
     voice: JoinHandle<()>,
 }
@@ -92,19 +117,14 @@ impl Below {
     }
 
     /// Hands a line down.
-    pub fn tell(&mut self, line: &str) {
-        for lower in &mut self.children {
-            // One that is gone is reported by its voice.
-            let told =
-                lower.stdin.as_mut().map(|stdin| writeln!(stdin, "{line}").and_then(|()| stdin.flush()));
-            drop(told);
-        }
+    pub fn tell(&self, line: &str) {
+        self.children.iter().filter_map(|lower| lower.teller.as_ref()).for_each(|teller| teller.tell(line));
     }
 
     /// Waits until they have ended, or `stop`: a node that is to be left does not wait for others. Agents of a pool
     /// that did not come up clean their nodes, for nobody speaks to them any more.
     pub fn finish(mut self, stop: &AtomicBool) {
-        self.children.iter_mut().for_each(|lower| drop(lower.stdin.take()));
+        self.children.iter_mut().for_each(|lower| drop(lower.teller.take()));
         while !self.children.is_empty() {
             if stop.load(Ordering::Acquire) {
                 return;
@@ -122,12 +142,12 @@ impl Lower {
         let mut command = tree.command(number, agent);
         let mut process =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-        let stdin = process.stdin.take();
+        let teller = process.stdin.take().map(Teller::new);
         let stdout = process.stdout.take().expect("stdout is piped");
         let stderr = process.stderr.take().expect("stderr is piped");
         let (host, nodes) = (tree.hosts[number].clone(), tree.reached_through(number));
         let voice = std::thread::spawn(move || hand_up(stdout, stderr, &host, number, nodes * REPORTS));
-        Ok(Lower { process, stdin, voice })
+        Ok(Lower { process, teller, voice })
     }
 }
 
