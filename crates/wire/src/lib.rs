@@ -1,7 +1,7 @@
 //! Message and disk codecs.
 //!
 //! `docs/formats/01-protocol.md` specifies the messages, `docs/formats/02-metadata-log.md`
-//! the records on disk. Everything is little-endian and encoded field by field. Decoding
+//! the records on disk, `docs/formats/11-stager.md` what a stager says. Everything is little-endian and encoded field by field. Decoding
 //! never panics and never allocates more than the input's length times a small constant.
 
 #![forbid(unsafe_code)]
@@ -11,5 +11,7 @@ pub mod fabric;
 pub mod frame;
 pub mod message;
 pub mod record;
+pub mod stager;
+mod table;
 
 pub use codec::{DecodeError, Field, Reader};

@@ -4,6 +4,7 @@
 //! reused; `docs/formats/01-protocol.md` is the specification.
 
 use crate::record::{Dentry, DirPart, Hold, Inode};
+use crate::table::{enum_field, messages};
 use crate::{DecodeError, Field, Reader, field_struct};
 use tidepool_types::{
     Attr, DaemonIndex, Errno, FileKind, Ino, InstanceId, Layout, SessionId, SetAttr, TxnId,
@@ -14,47 +15,6 @@ pub const PROTOCOL_VERSION: u16 = 2;
 
 /// A name or another short byte string.
 pub type Bytes = Box<[u8]>;
-
-macro_rules! messages {
-    ($(#[$doc:meta])* $enum:ident {
-        $($(#[$vdoc:meta])* $number:literal $variant:ident { $($field:ident: $type:ty),* $(,)? })*
-    }) => {
-        $(#[$doc])*
-        #[derive(Clone, PartialEq, Eq, Debug)]
-        pub enum $enum { $($(#[$vdoc])* $variant { $($field: $type),* }),* }
-
-        impl $enum {
-            /// Number of this message on the wire.
-            pub fn kind(&self) -> u16 {
-                match self { $($enum::$variant { .. } => $number),* }
-            }
-
-            /// Name of this message, for logs and counters.
-            pub fn name(&self) -> &'static str {
-                match self { $($enum::$variant { .. } => stringify!($variant)),* }
-            }
-
-            /// Appends the fields.
-            pub fn encode(&self, out: &mut Vec<u8>) {
-                match self { $($enum::$variant { $($field),* } => { $(Field::put($field, out);)* let _ = &out; }),* }
-            }
-
-            /// Reads the fields of a message of this `kind`; all bytes must be used.
-            pub fn decode(kind: u16, bytes: &[u8]) -> Result<$enum, DecodeError> {
-                let mut from = Reader::new(bytes);
-                let message = match kind {
-                    $($number => $enum::$variant { $($field: Field::get(&mut from)?),* },)*
-                    _ => return Err(DecodeError::Invalid("message kind")),
-                };
-                from.finish()?;
-                Ok(message)
-            }
-
-            /// Every (number, name), for the specification's test.
-            pub const KINDS: &'static [(u16, &'static str)] = &[$(($number, stringify!($variant))),*];
-        }
-    };
-}
 
 messages! {
     /// What a client (or a peer's reaper) asks of a daemon.
@@ -340,25 +300,6 @@ pub struct LockRequest {
     pub pid: u32,
 }
 field_struct!(LockRequest { owner, kind, start, end, mode, pid });
-
-macro_rules! enum_field {
-    ($(#[$doc:meta])* $name:ident { $($variant:ident = $number:literal),* $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-        pub enum $name { $($variant),* }
-        impl Field for $name {
-            fn put(&self, out: &mut Vec<u8>) {
-                out.push(match self { $($name::$variant => $number),* });
-            }
-            fn get(from: &mut Reader<'_>) -> Result<$name, DecodeError> {
-                match u8::get(from)? {
-                    $($number => Ok($name::$variant),)*
-                    _ => Err(DecodeError::Invalid(stringify!($name))),
-                }
-            }
-        }
-    };
-}
 
 enum_field!(
     /// Families of locks; locks of different families never conflict.
