@@ -1,9 +1,9 @@
 //! Comparing two trees entry by entry: for tests, and for whoever wants to be sure.
 
 use crate::end::{At, Cursor, DirRef, End, EndError, EndResult, FileRef, Item, Meta, Xattr};
-use crate::tree::show_bytes;
 use std::collections::HashMap;
 use tidepool_types::FileKind;
+use tidepool_types::show_bytes;
 
 /// Differences told; the comparison ends there.
 pub const DIFFERENCES_MAX: usize = 100;

@@ -64,7 +64,8 @@ pub use pool::{PoolEnd, PoolHandle};
 pub use progress::{Control, Phase, Progress};
 pub use report::{ERRORS_KEPT_MAX, Failure, Side, StageError, StageReport, StageWarning, WARNINGS_KEPT_MAX};
 pub use sched::FILES_QUEUED_MAX;
-pub use tree::{PathHash, show_bytes};
+pub use tidepool_types::show_bytes;
+pub use tree::PathHash;
 
 /// Bytes of one range of a large file: the unit of parallel work and of resuming. Part of the
 /// journal's format.

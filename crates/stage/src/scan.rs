@@ -5,9 +5,9 @@ use crate::job::bump;
 use crate::options::What;
 use crate::progress::{Control, Counters};
 use crate::report::{Failure, Findings, StageError, StageReport};
-use crate::tree::show_bytes;
 use std::time::Instant;
 use tidepool_types::FileKind;
+use tidepool_types::show_bytes;
 
 #[derive(Default)]
 struct Counts {

@@ -4,7 +4,7 @@ use crate::end::{DirRef, Meta};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use tidepool_types::FileKind;
+use tidepool_types::{FileKind, show_bytes};
 
 /// Bytes of a path shown in a message; of a longer one the end is shown.
 const PATH_SHOWN_MAX: usize = 2048;
@@ -119,20 +119,6 @@ impl DirNode {
     }
 }
 
-/// Bytes as text on one line: control characters and invalid UTF-8 are escaped.
-pub fn show_bytes(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len());
-    for chunk in bytes.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            if c.is_control() { text.extend(c.escape_default()) } else { text.push(c) }
-        }
-        for byte in chunk.invalid() {
-            text.push_str(&format!("\\x{byte:02x}"));
-        }
-    }
-    text
-}
-
 /// An entry to be copied.
 #[derive(Clone)]
 pub(crate) struct Entry {
@@ -163,11 +149,6 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn odd_names_are_shown_on_one_line() {
-        assert_eq!(show_bytes(b"a\nb\xff\xc3\xa9"), "a\\nb\\xffé");
-    }
 
     #[test]
     fn path_hashes_depend_on_the_levels() {

@@ -35,3 +35,27 @@ pub const FILE_SIZE_MAX: u64 = 1 << 60;
 pub const DAEMONS_MAX: usize = 1 << 16;
 /// Most extended attribute bytes (names and values) of one object.
 pub const XATTR_BYTES_MAX: usize = 64 * 1024;
+
+/// Bytes as text on one line: control characters and invalid UTF-8 are escaped.
+pub fn show_bytes(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c.is_control() { text.extend(c.escape_default()) } else { text.push(c) }
+        }
+        for byte in chunk.invalid() {
+            text.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::show_bytes;
+
+    #[test]
+    fn odd_names_are_shown_on_one_line() {
+        assert_eq!(show_bytes(b"a\nb\xff\xc3\xa9"), "a\\nb\\xffé");
+    }
+}

@@ -1,0 +1,245 @@
+//! In which order pending tasks start.
+//!
+//! Tasks are grouped by the pair of dataspaces they use (their *class*), because a dataspace at
+//! its limit of tasks blocks all of a class at once. Within a class they are grouped by *flow* (a
+//! job or a user under the fair policies, one flow for all under the others), and within a flow
+//! sorted. Every operation costs O(log n) in the number of tasks, and O(classes) to choose one.
+//!
+//! The fair policies are start-time fair queueing: the flow whose tasks have moved the fewest
+//! bytes so far goes first; one that was away does not get back what it did not use.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use tidepool_wire::stager::Policy;
+
+/// What a task costs its flow before anybody knows how much it moves.
+const COST_MIN: u64 = 64 << 10;
+
+/// Flows kept before those are forgotten that have nothing pending.
+const FLOWS_KEPT: usize = 4096;
+
+/// The two dataspaces a task uses, by the numbers that `spaces.rs` gives them; 0 for none.
+pub type Class = (u32, u32);
+
+/// A pending task, as far as its order is concerned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Queued {
+    pub id: u32,
+    pub priority: i32,
+    /// Rises with every submission.
+    pub seq: u64,
+    /// Bytes it is expected to move; 0 when unknown.
+    pub size: u64,
+    pub job: u32,
+    pub uid: u32,
+    pub class: Class,
+}
+
+impl Queued {
+    fn flow(&self, policy: Policy) -> u32 {
+        match policy {
+            Policy::FirstCome | Policy::ShortestFirst => 0,
+            Policy::FairByJob => self.job,
+            Policy::FairByUser => self.uid,
+        }
+    }
+
+    fn place(&self, policy: Policy) -> Place {
+        let size = match policy {
+            // Of unknown size is taken for large.
+            Policy::ShortestFirst if self.size == 0 => u64::MAX,
+            Policy::ShortestFirst => self.size,
+            _ => 0,
+        };
+        Place { priority: Reverse(self.priority), size, seq: self.seq }
+    }
+
+    fn cost(&self) -> u64 {
+        self.size.max(COST_MIN)
+    }
+}
+
+/// Order within a flow.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Place {
+    priority: Reverse<i32>,
+    size: u64,
+    seq: u64,
+}
+
+/// Order of flows within a class.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Turn {
+    priority: Reverse<i32>,
+    /// Bytes the flow has been served.
+    served: u64,
+    size: u64,
+    seq: u64,
+    flow: u32,
+}
+
+#[derive(Default)]
+struct ClassQueue {
+    flows: HashMap<u32, BTreeMap<Place, Queued>>,
+    turns: BTreeSet<Turn>,
+}
+
+impl ClassQueue {
+    fn turn(&self, flow: u32, served: u64) -> Option<Turn> {
+        let (place, _) = self.flows.get(&flow)?.first_key_value()?;
+        let Place { priority, size, seq } = *place;
+        Some(Turn { priority, served, size, seq, flow })
+    }
+
+    /// Changes a flow's tasks and puts its turn where it then belongs.
+    fn change<T>(
+        &mut self,
+        flow: u32,
+        served: u64,
+        change: impl FnOnce(&mut BTreeMap<Place, Queued>) -> T,
+    ) -> T {
+        if let Some(turn) = self.turn(flow, served) {
+            self.turns.remove(&turn);
+        }
+        let tasks = self.flows.entry(flow).or_default();
+        let result = change(tasks);
+        if tasks.is_empty() {
+            self.flows.remove(&flow);
+        } else if let Some(turn) = self.turn(flow, served) {
+            self.turns.insert(turn);
+        }
+        result
+    }
+}
+
+/// How a flow stands.
+#[derive(Clone, Copy, Default)]
+struct Flow {
+    /// Bytes it has been served.
+    served: u64,
+    pending: usize,
+}
+
+/// The pending tasks.
+pub struct Arbiter {
+    policy: Policy,
+    classes: HashMap<Class, ClassQueue>,
+    /// Of every pending task: where to find it.
+    known: HashMap<u32, Queued>,
+    flows: HashMap<u32, Flow>,
+    /// What the flow served last had been served before: where newcomers start.
+    now: u64,
+}
+
+impl Arbiter {
+    pub fn new(policy: Policy) -> Arbiter {
+        Arbiter { policy, classes: HashMap::new(), known: HashMap::new(), flows: HashMap::new(), now: 0 }
+    }
+
+    pub fn policy(&self) -> Policy {
+        self.policy
+    }
+
+    pub fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    /// Pending tasks, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &Queued> {
+        self.known.values()
+    }
+
+    /// Orders what is pending anew.
+    pub fn set_policy(&mut self, policy: Policy) {
+        let mut tasks: Vec<Queued> = self.known.values().copied().collect();
+        tasks.sort_by_key(|task| task.seq);
+        *self = Arbiter::new(policy);
+        tasks.into_iter().for_each(|task| self.push(task));
+    }
+
+    pub fn push(&mut self, task: Queued) {
+        let number = task.flow(self.policy);
+        if self.flows.len() >= FLOWS_KEPT {
+            self.forget_idle();
+        }
+        let flow = self.flows.entry(number).or_default();
+        if flow.pending == 0 {
+            flow.served = flow.served.max(self.now);
+        }
+        flow.pending += 1;
+        let served = flow.served;
+        let place = task.place(self.policy);
+        let class = self.classes.entry(task.class).or_default();
+        class.change(number, served, |tasks| tasks.insert(place, task));
+        self.known.insert(task.id, task);
+    }
+
+    /// Flows without tasks that have no lead over newcomers.
+    fn forget_idle(&mut self) {
+        let now = self.now;
+        self.flows.retain(|_, flow| flow.pending > 0 || flow.served > now);
+    }
+
+    /// Takes a pending task out.
+    pub fn remove(&mut self, id: u32) -> Option<Queued> {
+        let task = self.known.remove(&id)?;
+        let number = task.flow(self.policy);
+        let flow = self.flows.get_mut(&number)?;
+        flow.pending -= 1;
+        let served = flow.served;
+        let class = self.classes.get_mut(&task.class)?;
+        class.change(number, served, |tasks| tasks.remove(&task.place(self.policy)));
+        if class.flows.is_empty() {
+            self.classes.remove(&task.class);
+        }
+        Some(task)
+    }
+
+    /// Takes the task out whose turn it is, among the classes that have `room`.
+    pub fn pop(&mut self, room: impl Fn(Class) -> bool) -> Option<Queued> {
+        let best = self
+            .classes
+            .iter()
+            .filter(|(class, _)| room(**class))
+            .filter_map(|(class, queue)| Some((*queue.turns.first()?, *class)))
+            .min()?;
+        let (turn, class) = best;
+        let place = Place { priority: turn.priority, size: turn.size, seq: turn.seq };
+        let id = self.classes[&class].flows[&turn.flow][&place].id;
+        self.now = self.now.max(turn.served);
+        let task = self.remove(id)?;
+        self.charge(turn.flow, task.cost());
+        Some(task)
+    }
+
+    /// What a task really moved, once it has ended: its flow was charged an estimate.
+    pub fn settle(&mut self, task: &Queued, moved: u64) {
+        if moved > task.cost() {
+            self.charge(task.flow(self.policy), moved - task.cost());
+        }
+    }
+
+    fn charge(&mut self, number: u32, bytes: u64) {
+        if matches!(self.policy, Policy::FirstCome | Policy::ShortestFirst) {
+            return;
+        }
+        let flow = self.flows.entry(number).or_default();
+        let from = flow.served;
+        let to = from.max(self.now).saturating_add(bytes);
+        flow.served = to;
+        for class in self.classes.values_mut() {
+            if let Some(turn) = class.turn(number, from) {
+                class.turns.remove(&turn);
+                class.turns.insert(Turn { served: to, ..turn });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "arbiter_tests.rs"]
+mod tests;

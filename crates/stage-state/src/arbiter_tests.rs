@@ -1,0 +1,145 @@
+//! The arbiter against a slow oracle, and what each policy promises.
+
+use super::*;
+use proptest::prelude::*;
+
+fn task(id: u32) -> Queued {
+    Queued { id, priority: 0, seq: id.into(), size: 0, job: 0, uid: 0, class: (0, 0) }
+}
+
+fn drain(arbiter: &mut Arbiter) -> Vec<u32> {
+    std::iter::from_fn(|| arbiter.pop(|_| true)).map(|task| task.id).collect()
+}
+
+#[test]
+fn first_come_is_first_served_but_for_priorities() {
+    let mut arbiter = Arbiter::new(Policy::FirstCome);
+    [3, 1, 2].iter().for_each(|id| arbiter.push(task(*id)));
+    arbiter.push(Queued { priority: 1, ..task(9) });
+    assert_eq!(drain(&mut arbiter), [9, 1, 2, 3]);
+}
+
+#[test]
+fn the_shortest_goes_first_and_the_unknown_last() {
+    let mut arbiter = Arbiter::new(Policy::ShortestFirst);
+    for (id, size) in [(1, 500), (2, 0), (3, 5), (4, 500)] {
+        arbiter.push(Queued { size, ..task(id) });
+    }
+    assert_eq!(drain(&mut arbiter), [3, 1, 4, 2]);
+}
+
+#[test]
+fn a_job_with_few_tasks_does_not_wait_for_one_with_many() {
+    let mut arbiter = Arbiter::new(Policy::FairByJob);
+    (1..=100).for_each(|id| arbiter.push(Queued { job: 1, size: 1 << 20, ..task(id) }));
+    (101..=102).for_each(|id| arbiter.push(Queued { job: 2, size: 1 << 20, ..task(id) }));
+    let order = drain(&mut arbiter);
+    assert!(order[..4].contains(&101) && order[..5].contains(&102), "{order:?}");
+}
+
+#[test]
+fn what_a_task_really_moved_counts() {
+    let mut arbiter = Arbiter::new(Policy::FairByUser);
+    for id in 1..=20 {
+        arbiter.push(Queued { uid: 1 + id % 2, ..task(id) });
+    }
+    let first = arbiter.pop(|_| true).expect("20 are pending");
+    arbiter.settle(&first, 100 << 20);
+    let next: Vec<u32> = (0..5).map(|_| arbiter.pop(|_| true).expect("19 are pending").uid).collect();
+    assert!(next.iter().all(|uid| *uid != first.uid), "{next:?}");
+}
+
+#[test]
+fn who_was_away_gets_no_backlog_of_turns() {
+    let mut arbiter = Arbiter::new(Policy::FairByJob);
+    (1..=50).for_each(|id| arbiter.push(Queued { job: 1, size: 1 << 20, ..task(id) }));
+    (0..40).for_each(|_| assert!(arbiter.pop(|_| true).is_some()));
+    (51..=60).for_each(|id| arbiter.push(Queued { job: 2, size: 1 << 20, ..task(id) }));
+    let jobs: Vec<u32> = (0..8).map(|_| arbiter.pop(|_| true).expect("20 are pending").job).collect();
+    assert!(jobs.iter().filter(|job| **job == 1).count() >= 3, "{jobs:?}");
+}
+
+#[test]
+fn a_full_dataspace_blocks_its_tasks_only() {
+    let mut arbiter = Arbiter::new(Policy::FirstCome);
+    arbiter.push(Queued { class: (1, 2), ..task(1) });
+    arbiter.push(Queued { class: (3, 2), ..task(2) });
+    assert_eq!(arbiter.pop(|class| class.0 != 1).map(|t| t.id), Some(2));
+    assert_eq!(arbiter.pop(|class| class.0 != 1), None);
+    assert_eq!(arbiter.pop(|_| true).map(|t| t.id), Some(1));
+}
+
+/// All pending tasks in a list; the same rules by looking at each.
+#[derive(Default)]
+struct Oracle {
+    tasks: Vec<Queued>,
+    served: std::collections::HashMap<u32, u64>,
+    now: u64,
+}
+
+impl Oracle {
+    fn push(&mut self, policy: Policy, task: Queued) {
+        let flow = task.flow(policy);
+        if !self.tasks.iter().any(|t| t.flow(policy) == flow) {
+            let served = self.served.entry(flow).or_default();
+            *served = (*served).max(self.now);
+        }
+        self.tasks.push(task);
+    }
+
+    fn pop(&mut self, policy: Policy, blocked: u32) -> Option<u32> {
+        // The head of each flow and class, and of these the one served least.
+        let key = |t: &Queued| (Reverse(t.priority), t.place(policy).size, t.seq);
+        let heads = self.tasks.iter().filter(|t| t.class.0 != blocked).filter(|t| {
+            let same = |o: &&Queued| o.flow(policy) == t.flow(policy) && o.class == t.class;
+            self.tasks.iter().filter(same).all(|o| key(o) >= key(t))
+        });
+        let best = heads
+            .min_by_key(|t| {
+                let (priority, size, seq) = key(t);
+                (priority, self.served[&t.flow(policy)], size, seq)
+            })
+            .copied()?;
+        self.tasks.retain(|t| t.id != best.id);
+        let flow = best.flow(policy);
+        self.now = self.now.max(self.served[&flow]);
+        if matches!(policy, Policy::FairByJob | Policy::FairByUser) {
+            let served = self.served.entry(flow).or_default();
+            *served = (*served).max(self.now) + best.cost();
+        }
+        Some(best.id)
+    }
+}
+
+proptest! {
+    #[test]
+    fn it_chooses_as_the_oracle_does(
+        policy in prop::sample::select(vec![Policy::FirstCome, Policy::ShortestFirst, Policy::FairByJob, Policy::FairByUser]),
+        steps in prop::collection::vec((0u8..10, 0i32..3, 0u64..4, 0u32..4, 0u32..3), 1..200),
+    ) {
+        let (mut arbiter, mut oracle) = (Arbiter::new(policy), Oracle::default());
+        for (seq, (what, priority, size, flow, class)) in steps.into_iter().enumerate() {
+            match what {
+                0..6 => {
+                    let queued = Queued {
+                        priority, size: size << 20, job: flow, uid: flow + 10, class: (class, 0), ..task(seq as u32)
+                    };
+                    arbiter.push(queued);
+                    oracle.push(policy, queued);
+                }
+                6 => {
+                    let id = oracle.tasks.get(usize::from(what) % oracle.tasks.len().max(1)).map(|t| t.id);
+                    if let Some(id) = id {
+                        prop_assert!(arbiter.remove(id).is_some());
+                        oracle.tasks.retain(|t| t.id != id);
+                    }
+                }
+                _ => {
+                    let got = arbiter.pop(|c| c.0 != class).map(|t| t.id);
+                    prop_assert_eq!(got, oracle.pop(policy, class));
+                }
+            }
+            prop_assert_eq!(arbiter.len(), oracle.tasks.len());
+        }
+    }
+}

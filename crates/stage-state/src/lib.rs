@@ -1,0 +1,31 @@
+//! What a stager knows and decides, without I/O and without a clock: tasks and their order,
+//! jobs, processes, dataspaces and their limits, and how long transfers take.
+//!
+//! The daemon calls [`State`] with what happened and the time, appends the [`Record`]s of
+//! [`State::take_records`] to its journal before it answers anybody, and starts what
+//! [`State::start_next`] returns. After a restart the records are replayed. After Miranda et al.
+//! 2019 (NORNS), Section IV-B, Figure 3.
+
+#![forbid(unsafe_code)]
+
+mod arbiter;
+mod learn;
+mod persist;
+mod queries;
+mod record;
+mod rights;
+mod spaces;
+mod state;
+mod task;
+mod waits;
+
+pub use arbiter::{Arbiter, Queued};
+pub use learn::{Learned, Model};
+pub use record::{Record, ReplayError};
+pub use rights::{Caller, Opened, Side};
+pub use state::{Cancelled, Config, State};
+pub use task::{Ended, Identity, Live, Origin, Quota, Start};
+pub use waits::{Wait, Waits};
+
+/// Milliseconds since 1970.
+pub type Millis = u64;

@@ -1,0 +1,199 @@
+//! Locations that outlive their jobs: `persist store|delete|share|unshare` (paper, Listing 1),
+//! with owners and times of expiry.
+
+use crate::Millis;
+use crate::record::Record;
+use crate::rights::{Caller, Side, refuse};
+use crate::state::State;
+use crate::task::{Identity, Origin};
+use std::collections::BTreeMap;
+use tidepool_types::show_bytes;
+use tidepool_wire::stager::{Code, DataspaceKind, Op, PersistOp, Persisted, Refusal, Resource, TaskSpec};
+
+/// Users a location may be shared with.
+const SHARED_MAX: usize = 1024;
+
+/// A path without empty and `.` components. `..` stays, and nothing is under a location that has it.
+pub(crate) fn plain(path: &[u8]) -> Box<[u8]> {
+    let names: Vec<&[u8]> = path.split(|b| *b == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();
+    names.join(&b'/').into()
+}
+
+fn climbs(path: &[u8]) -> bool {
+    path.split(|b| *b == b'/').any(|name| name == b"..")
+}
+
+#[derive(Default)]
+pub(crate) struct Locations {
+    by_path: BTreeMap<(String, Box<[u8]>), Persisted>,
+}
+
+impl Locations {
+    pub fn put(&mut self, location: Persisted) {
+        self.by_path.insert((location.dataspace.clone(), location.path.clone()), location);
+    }
+
+    pub fn remove(&mut self, dataspace: &str, path: &[u8]) -> Option<Persisted> {
+        self.by_path.remove(&(dataspace.to_string(), path.into()))
+    }
+
+    pub fn get(&self, dataspace: &str, path: &[u8]) -> Option<&Persisted> {
+        self.by_path.get(&(dataspace.to_string(), path.into()))
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Persisted> {
+        self.by_path.values()
+    }
+
+    /// The location that a path is or lies under.
+    pub fn over(&self, dataspace: &str, path: &[u8]) -> Option<&Persisted> {
+        if climbs(path) {
+            return None;
+        }
+        let path = plain(path);
+        let mut end = path.len();
+        loop {
+            if let Some(found) = self.get(dataspace, &path[..end]) {
+                return Some(found);
+            }
+            end = path[..end].iter().rposition(|b| *b == b'/')?;
+        }
+    }
+
+    pub fn readable(&self, dataspace: &str, path: &[u8], uid: u32) -> bool {
+        self.over(dataspace, path).is_some_and(|l| l.owner == uid || l.shared.contains(&uid))
+    }
+}
+
+impl State {
+    /// Carries out a `persist` request. With `Delete` the number of the task that removes the data.
+    pub fn persist(
+        &mut self,
+        now: Millis,
+        caller: &Caller,
+        op: PersistOp,
+        location: (&str, &[u8]),
+        (user, expires): (u32, u64),
+    ) -> Result<Option<u32>, Refusal> {
+        let (dataspace, path) = (location.0, plain(location.1));
+        if path.is_empty() || climbs(&path) {
+            return refuse(Code::BAD_ARGS, "a location is a path below its dataspace, without '..'");
+        }
+        match op {
+            PersistOp::Store => self.store(caller, dataspace, path, (user, expires)).map(|()| None),
+            PersistOp::Delete => {
+                let owner = self.owned(caller, dataspace, &path)?.owner;
+                self.delete_location(now, dataspace, &path, Identity { uid: owner, gid: caller.gid, job: 0 })
+            }
+            PersistOp::Share | PersistOp::Unshare => {
+                let mut location = self.owned(caller, dataspace, &path)?.clone();
+                location.shared.retain(|uid| *uid != user);
+                if op == PersistOp::Share {
+                    if location.shared.len() >= SHARED_MAX {
+                        return refuse(
+                            Code::BAD_ARGS,
+                            format!("a location has at most {SHARED_MAX} readers"),
+                        );
+                    }
+                    location.shared.push(user);
+                }
+                self.put_location(location);
+                Ok(None)
+            }
+        }
+    }
+
+    fn put_location(&mut self, location: Persisted) {
+        self.note(&Record::Persisted { location: location.clone() });
+        self.persisted.put(location);
+    }
+
+    fn store(
+        &mut self,
+        caller: &Caller,
+        dataspace: &str,
+        path: Box<[u8]>,
+        (user, expires): (u32, u64),
+    ) -> Result<(), Refusal> {
+        let who = self.identity(caller, None)?;
+        self.may_use(who, dataspace, &path, Side::Target)?;
+        if self.demand_dataspace(dataspace)?.spec.kind != DataspaceKind::Local {
+            return refuse(
+                Code::NOT_SUPPORTED,
+                format!("dataspace '{dataspace}' is not storage of this node; only that is persisted"),
+            );
+        }
+        if let Some(there) = self.persisted.get(dataspace, &path).filter(|there| there.owner != who.uid) {
+            let text = format!("'{}' is persisted already, for user {}", show_bytes(&path), there.owner);
+            return refuse(Code::RESOURCE_EXISTS, text);
+        }
+        let shared = self.persisted.get(dataspace, &path).map(|l| l.shared.clone()).unwrap_or_default();
+        // Schedulers store in the name of users.
+        let owner = if caller.control && user != 0 { user } else { who.uid };
+        self.put_location(Persisted { dataspace: dataspace.to_string(), path, owner, shared, expires });
+        Ok(())
+    }
+
+    fn owned(&self, caller: &Caller, dataspace: &str, path: &[u8]) -> Result<&Persisted, Refusal> {
+        let found = self.persisted.get(dataspace, path);
+        let found =
+            found.filter(|l| caller.control || l.owner == caller.uid || l.shared.contains(&caller.uid));
+        match found {
+            None => refuse(
+                Code::NO_SUCH_RESOURCE,
+                format!("'{}' in '{dataspace}' is not persisted", show_bytes(path)),
+            ),
+            Some(l) if caller.control || l.owner == caller.uid => Ok(l),
+            Some(l) => refuse(
+                Code::NOT_PERMITTED,
+                format!("'{}' belongs to user {}; only he may change that", show_bytes(path), l.owner),
+            ),
+        }
+    }
+
+    fn delete_location(
+        &mut self,
+        now: Millis,
+        dataspace: &str,
+        path: &[u8],
+        owner: Identity,
+    ) -> Result<Option<u32>, Refusal> {
+        let spec = TaskSpec::new(Op::Remove, Resource::local(dataspace, path), None);
+        let task = self.submit_as(now, owner, Origin { pid: 0, started: 0 }, spec)?;
+        self.note(&Record::PersistedGone { dataspace: dataspace.to_string(), path: path.into() });
+        self.persisted.remove(dataspace, path);
+        Ok(Some(task))
+    }
+
+    /// Starts the removal of locations whose time is over; how many.
+    pub fn expire(&mut self, now: Millis) -> usize {
+        let over = |l: &&Persisted| l.expires != 0 && l.expires.saturating_mul(1000) <= now;
+        let expired: Vec<Persisted> = self.persisted.iter().filter(over).cloned().collect();
+        expired
+            .iter()
+            // What cannot be removed now (a pause) is tried again at the next look.
+            .filter(|l| {
+                let owner = Identity { uid: l.owner, gid: l.owner, job: 0 };
+                self.delete_location(now, &l.dataspace, &l.path, owner).is_ok()
+            })
+            .count()
+    }
+
+    /// Locations the caller owns or may read; all of them for administrators.
+    pub fn persisted(&self, caller: &Caller) -> Vec<Persisted> {
+        let visible =
+            |l: &&Persisted| caller.control || l.owner == caller.uid || l.shared.contains(&caller.uid);
+        self.persisted.iter().filter(visible).cloned().collect()
+    }
+
+    /// Whether a path is or lies under a location, so that it may stay when its job ends.
+    pub fn is_persisted(&self, dataspace: &str, path: &[u8]) -> bool {
+        self.persisted.over(dataspace, path).is_some()
+    }
+
+    /// Whose permissions decide about reading `path` for user `uid`: the owner's, where he has shared it.
+    pub fn reads_as(&self, dataspace: &str, path: &[u8], uid: u32) -> u32 {
+        let shared = self.persisted.over(dataspace, path).filter(|l| l.shared.contains(&uid));
+        shared.map_or(uid, |l| l.owner)
+    }
+}

@@ -1,0 +1,226 @@
+//! What a stager tells of itself, and the snapshot that a new journal starts with.
+
+use crate::Millis;
+use crate::record::Record;
+use crate::rights::{Caller, refuse};
+use crate::state::State;
+use crate::task::{Live, Origin, Task, place_of};
+use tidepool_wire::Field;
+use tidepool_wire::stager::{
+    Code, DataspaceInfo, JobReport, JobSpec, Policy, Refusal, StagerStatus, TaskSpec, TaskState, TaskStatus,
+};
+
+impl State {
+    /// How a task is; `live` tells of a running one.
+    pub fn status(
+        &self,
+        now: Millis,
+        caller: &Caller,
+        id: u32,
+        live: impl Fn(u32) -> Option<Live>,
+    ) -> Result<TaskStatus, Refusal> {
+        Ok(self.visible(caller, id)?.status(id, now, live(id)))
+    }
+
+    /// The tasks among `ids` that have not ended, each once. Fails when the caller may not see one.
+    pub fn unended(&self, caller: &Caller, ids: &[u32]) -> Result<Vec<u32>, Refusal> {
+        let mut unended = Vec::new();
+        for id in ids {
+            if self.visible(caller, *id)?.ended.is_none() {
+                unended.push(*id);
+            }
+        }
+        unended.sort_unstable();
+        unended.dedup();
+        Ok(unended)
+    }
+
+    /// Tasks after number `after`, at most `max`, and whether there are more.
+    pub fn list(
+        &self,
+        now: Millis,
+        caller: &Caller,
+        (job, only): (Option<u32>, Option<TaskState>),
+        (after, max): (u32, usize),
+        live: impl Fn(u32) -> Option<Live>,
+    ) -> (Vec<TaskStatus>, bool) {
+        let wanted = |id: &u32, task: &&Task| {
+            *id > after
+                && (caller.control || task.identity.uid == caller.uid)
+                && job.is_none_or(|job| task.identity.job == job)
+                && only.is_none_or(|only| task.state() == only)
+        };
+        let mut ids: Vec<u32> =
+            self.tasks.iter().filter(|(id, task)| wanted(id, task)).map(|(id, _)| *id).collect();
+        ids.sort_unstable();
+        let more = ids.len() > max;
+        ids.truncate(max);
+        let tasks = ids.iter().map(|id| self.tasks[id].status(*id, now, live(*id))).collect();
+        (tasks, more)
+    }
+
+    /// The numbers of running tasks.
+    pub fn running(&self) -> Vec<u32> {
+        self.running.iter().copied().collect()
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.running.is_empty() && self.queue.is_empty()
+    }
+
+    pub fn daemon_status(&self, live: impl Fn(u32) -> Option<Live>) -> StagerStatus {
+        let lives: Vec<Live> = self.running().into_iter().filter_map(live).collect();
+        StagerStatus {
+            node: self.config.node.clone(),
+            pending: self.queue.len() as u64,
+            running: self.running.len() as u64,
+            ended: self.ended.len() as u64,
+            eta_ms: self.eta(&lives),
+            bytes_done: lives.iter().map(|live| live.bytes_done).sum(),
+            rate: lives.iter().map(|live| live.rate).sum(),
+            paused: self.paused,
+            policy: self.queue.policy(),
+            workers: self.config.workers,
+            counters: Vec::new(),
+        }
+    }
+
+    /// Until nothing is left: the longest of the running tasks, and the pending ones shared among the
+    /// workers. None when one of them cannot be told.
+    fn eta(&self, lives: &[Live]) -> Option<u64> {
+        if lives.len() < self.running.len() {
+            return None;
+        }
+        let running = lives.iter().map(|live| live.eta_ms).collect::<Option<Vec<u64>>>()?;
+        let mut pending = 0.0;
+        for queued in self.queue.iter() {
+            let task = self.tasks.get(&queued.id)?;
+            pending += self.estimate(&task.spec, queued.size, 1).filter(|_| queued.size > 0)?;
+        }
+        let pending = (pending * 1000.0 / f64::from(self.config.workers.max(1))) as u64;
+        Some(running.into_iter().max().unwrap_or(0) + pending)
+    }
+
+    /// Seconds that so much takes between the ends of a task, as learned.
+    pub fn estimate(&self, spec: &TaskSpec, bytes: u64, files: u64) -> Option<f64> {
+        let (from, to) = (place_of(Some(&spec.src)), place_of(spec.dst.as_ref()));
+        self.learned.estimate(&from, &to, bytes, files)
+    }
+
+    /// Dataspaces the caller may use, with what he may still put there.
+    pub fn dataspaces(&self, caller: &Caller) -> Result<Vec<DataspaceInfo>, Refusal> {
+        let who = self.identity(caller, None)?;
+        let job = self.spaces.jobs.get(&who.job);
+        let info = |space: &crate::spaces::Dataspace| {
+            let quota = match job {
+                Some(job) => job.quota(&space.spec.name)?,
+                None => 0,
+            };
+            let used = job.map_or(space.used, |j| j.used.get(&space.spec.name).copied().unwrap_or(0));
+            Some(DataspaceInfo { dataspace: space.spec.clone(), quota, used })
+        };
+        Ok(self.spaces.dataspaces.values().filter_map(info).collect())
+    }
+
+    pub fn dataspace(&self, name: &str) -> Result<&tidepool_wire::stager::DataspaceSpec, Refusal> {
+        Ok(&self.demand_dataspace(name)?.spec)
+    }
+
+    /// Names of all dataspaces.
+    pub fn dataspace_names(&self) -> Vec<String> {
+        self.spaces.dataspaces.keys().cloned().collect()
+    }
+
+    pub fn jobs(&self, caller: &Caller) -> Result<Vec<JobSpec>, Refusal> {
+        self.demand_control(caller)?;
+        Ok(self.spaces.jobs.values().map(|job| job.spec.clone()).collect())
+    }
+
+    /// Limits of a job on a dataspace, and bytes per second that all its tasks together may take.
+    pub fn job(&self, job: u32) -> Option<&JobSpec> {
+        self.spaces.jobs.get(&job).map(|job| &job.spec)
+    }
+
+    pub fn report(&self, caller: &Caller, job: u32) -> Result<JobReport, Refusal> {
+        self.demand_job(job)?;
+        let own = self.spaces.job_of(caller.uid, &caller.ancestry) == Some(job);
+        if !caller.control && !own {
+            return refuse(Code::NOT_PERMITTED, format!("job {job} is not yours"));
+        }
+        Ok(self.spaces.jobs[&job].report.clone())
+    }
+
+    /// In whose name a caller's task would run, and that it may: for plans.
+    pub fn admit(&self, caller: &Caller, spec: &TaskSpec) -> Result<crate::task::Start, Refusal> {
+        let identity = self.identity(caller, spec.on_behalf)?;
+        self.check(identity, spec)?;
+        let quotas = crate::task::space_of(spec.dst.as_ref())
+            .map(|space| self.spaces.quotas(identity.job, space))
+            .unwrap_or_default();
+        let (spec, origin) = (spec.clone(), caller.origin());
+        Ok(crate::task::Start { id: 0, spec, identity, origin, copied: false, again: false, quotas })
+    }
+
+    /// Everything, as the records that bring a new state to where this one is.
+    pub fn snapshot(&self, out: &mut Vec<u8>) {
+        for space in self.spaces.dataspaces.values() {
+            Record::Dataspace { spec: space.spec.clone() }.put(out);
+        }
+        for job in self.spaces.jobs.values() {
+            Record::Job { spec: job.spec.clone() }.put(out);
+        }
+        for member in self.spaces.members.values().flatten() {
+            let (job, process, started) = (member.job, member.process, member.started);
+            Record::Process { job, process, started }.put(out);
+        }
+        for location in self.persisted.iter() {
+            Record::Persisted { location: location.clone() }.put(out);
+        }
+        let (policy, paused): (Policy, bool) = (self.queue.policy(), self.paused);
+        Record::Settings { policy, paused }.put(out);
+        self.put_tasks(out);
+        // After the tasks, whose ends count as well: these say how much it is in the end.
+        self.put_sums(out);
+    }
+
+    /// Ended tasks in the order of their ends, then the others as they were submitted.
+    fn put_tasks(&self, out: &mut Vec<u8>) {
+        let mut unended: Vec<&Task> = self.tasks.values().filter(|task| task.ended.is_none()).collect();
+        unended.sort_unstable_by_key(|task| task.queued.seq);
+        let ended = self.ended.values().filter_map(|id| self.tasks.get(id));
+        for task in ended.chain(unended) {
+            put_task(task, out);
+        }
+    }
+
+    fn put_sums(&self, out: &mut Vec<u8>) {
+        for (name, space) in &self.spaces.dataspaces {
+            Record::Used { job: 0, dataspace: name.clone(), bytes: space.used }.put(out);
+        }
+        for (id, job) in &self.spaces.jobs {
+            for (name, bytes) in &job.used {
+                Record::Used { job: *id, dataspace: name.clone(), bytes: *bytes }.put(out);
+            }
+            Record::Report { report: job.report.clone() }.put(out);
+        }
+        for ((from, to), model) in self.learned.iter() {
+            Record::Learned { from: from.clone(), to: to.clone(), model: *model }.put(out);
+        }
+        Record::LastTask { id: self.last_task }.put(out);
+    }
+}
+
+fn put_task(task: &Task, out: &mut Vec<u8>) {
+    let id = task.queued.id;
+    let (identity, origin, spec): (_, Origin, _) = (task.identity, task.origin, task.spec.clone());
+    Record::Submitted { id, at: task.submitted, identity, origin, spec }.put(out);
+    if task.again {
+        Record::Begun { id }.put(out);
+    }
+    if task.copied {
+        Record::Copied { id }.put(out);
+    }
+    if let Some((at, ended)) = task.ended.as_deref() {
+        Record::Ended { id, at: *at, ended: ended.clone() }.put(out);
+    }
+}

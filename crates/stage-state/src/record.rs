@@ -1,0 +1,137 @@
+//! What a stager writes down: `docs/formats/12-stager-journal.md`.
+
+use crate::Millis;
+use crate::learn::Model;
+use crate::task::{Ended, Identity, Origin};
+use std::fmt;
+use tidepool_wire::stager::{DataspaceSpec, JobReport, JobSpec, Persisted, Policy, ProcessSpec, TaskSpec};
+use tidepool_wire::{DecodeError, Field, Reader, field_struct};
+
+field_struct!(Identity { uid, gid, job });
+field_struct!(Origin { pid, started });
+field_struct!(Ended { state, refusal, bytes, files, moved, busy_ms });
+
+/// Why a journal cannot be replayed.
+#[derive(Debug, PartialEq, Eq)]
+pub enum ReplayError {
+    Decode(DecodeError),
+    /// A record speaks of a task that no earlier one has named.
+    UnknownTask(u32),
+}
+
+impl fmt::Display for ReplayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReplayError::Decode(error) => error.fmt(f),
+            ReplayError::UnknownTask(id) => write!(f, "a record names task {id}, which was never submitted"),
+        }
+    }
+}
+
+impl std::error::Error for ReplayError {}
+
+macro_rules! records {
+    ($($(#[$doc:meta])* $number:literal $variant:ident { $($field:ident: $type:ty),* $(,)? })*) => {
+        /// One fact. Their order is the order in which things happened.
+        #[derive(Clone, PartialEq, Debug)]
+        pub enum Record { $($(#[$doc])* $variant { $($field: $type),* }),* }
+
+        impl Field for Record {
+            fn put(&self, out: &mut Vec<u8>) {
+                match self { $(Record::$variant { $($field),* } => {
+                    let number: u8 = $number;
+                    number.put(out);
+                    $($field.put(out);)*
+                }),* }
+            }
+            fn get(from: &mut Reader<'_>) -> Result<Record, DecodeError> {
+                match u8::get(from)? {
+                    $($number => Ok(Record::$variant { $($field: Field::get(from)?),* }),)*
+                    _ => Err(DecodeError::Invalid("record kind")),
+                }
+            }
+        }
+
+        impl Record {
+            /// Every (number, name), for the specification's test.
+            pub const KINDS: &'static [(u8, &'static str)] = &[$(($number, stringify!($variant))),*];
+        }
+    };
+}
+
+records! {
+    1 Submitted { id: u32, at: Millis, identity: Identity, origin: Origin, spec: TaskSpec }
+    /// A task that takes something away has begun: its source may be gone already when it runs again.
+    2 Begun { id: u32 }
+    /// A move has copied and verified everything and begins to remove the source.
+    3 Copied { id: u32 }
+    4 Ended { id: u32, at: Millis, ended: Ended }
+    /// A failed or cancelled task is to run again.
+    5 Again { id: u32 }
+    6 Forgotten { id: u32 }
+    10 Dataspace { spec: DataspaceSpec }
+    11 DataspaceGone { name: String }
+    12 Job { spec: JobSpec }
+    13 JobGone { id: u32 }
+    14 Process { job: u32, process: ProcessSpec, started: u64 }
+    15 ProcessGone { job: u32, pid: i32 }
+    /// What ended tasks have put into a dataspace; job 0 for everybody's. In snapshots.
+    16 Used { job: u32, dataspace: String, bytes: u64 }
+    /// In snapshots.
+    17 Report { report: JobReport }
+    18 Persisted { location: Persisted }
+    19 PersistedGone { dataspace: String, path: Box<[u8]> }
+    20 Settings { policy: Policy, paused: bool }
+    /// In snapshots.
+    21 Learned { from: String, to: String, model: Model }
+    /// The last number given to a task. In snapshots.
+    22 LastTask { id: u32 }
+}
+
+/// Appends a [`Record::Submitted`] without taking the specification.
+pub(crate) fn put_submitted(
+    out: &mut Vec<u8>,
+    (id, at): (u32, Millis),
+    (identity, origin): (Identity, Origin),
+    spec: &TaskSpec,
+) {
+    1u8.put(out);
+    id.put(out);
+    at.put(out);
+    identity.put(out);
+    origin.put(out);
+    spec.put(out);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidepool_wire::stager::{Op, Resource};
+
+    fn submitted() -> Record {
+        let spec = TaskSpec::new(Op::Remove, Resource::local("n://", b"a"), None);
+        let identity = Identity { uid: 1, gid: 2, job: 3 };
+        Record::Submitted { id: 4, at: 5, identity, origin: Origin { pid: 6, started: 7 }, spec }
+    }
+
+    #[test]
+    fn the_bytes_of_a_submission_are_pinned() {
+        let mut out = Vec::new();
+        submitted().put(&mut out);
+        let bytes: &[u8] =
+            b"\x01\x04\0\0\0\x05\0\0\0\0\0\0\0\x01\0\0\0\x02\0\0\0\x03\0\0\0\x06\0\0\0\x07\0\0\0\0\0\0\0\
+            \x03\x02\x01\x04\0\0\0n://\0\x01\0\0\0a\0\0\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+        assert_eq!(out, bytes);
+        let mut by_parts = Vec::new();
+        let Record::Submitted { id, at, identity, origin, spec } = submitted() else { unreachable!() };
+        put_submitted(&mut by_parts, (id, at), (identity, origin), &spec);
+        assert_eq!(by_parts, out);
+        assert_eq!(Record::get(&mut Reader::new(&out)), Ok(submitted()));
+    }
+
+    #[test]
+    fn numbers_of_records_are_pinned() {
+        let numbers: Vec<u8> = Record::KINDS.iter().map(|(number, _)| *number).collect();
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22]);
+    }
+}

@@ -1,0 +1,214 @@
+//! Who may do what.
+//!
+//! Administration is for the control socket. Others submit as processes of a job, to the job's
+//! dataspaces (paper, Section IV-C), or, to a stager that a user runs for himself, as that user.
+//! What of a dataspace may be read or written, the file system decides: tasks run in the name of
+//! who submitted them.
+
+use crate::spaces::Spaces;
+use crate::state::State;
+use crate::task::{Identity, Origin, Quota};
+use tidepool_types::show_bytes;
+use tidepool_wire::stager::{
+    Access, Code, DATASPACE_NAME_MAX, DataspaceSpec, OnBehalf, Op, RESOURCE_PATH_MAX, Refusal, Resource,
+    TaskSpec,
+};
+
+/// Who asks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Caller {
+    pub uid: u32,
+    pub gid: u32,
+    /// Came over the control socket.
+    pub control: bool,
+    /// Its process and the ancestors of it, the process first.
+    pub ancestry: Vec<Origin>,
+}
+
+impl Caller {
+    pub fn origin(&self) -> Origin {
+        self.ancestry.first().copied().unwrap_or(Origin { pid: 0, started: 0 })
+    }
+}
+
+/// What a path is wanted for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    Source,
+    Target,
+}
+
+/// A dataspace that a peer's task may use.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Opened {
+    pub dataspace: DataspaceSpec,
+    pub quotas: Vec<Quota>,
+}
+
+pub(crate) fn refuse<T>(code: Code, detail: impl Into<String>) -> Result<T, Refusal> {
+    Err(Refusal::new(code, detail))
+}
+
+impl State {
+    pub(crate) fn demand_control(&self, caller: &Caller) -> Result<(), Refusal> {
+        if caller.control {
+            return Ok(());
+        }
+        refuse(
+            Code::NOT_PERMITTED,
+            format!("user {} may not administer this stager; use its control socket", caller.uid),
+        )
+    }
+
+    /// In whose name a task of this caller runs.
+    pub(crate) fn identity(&self, caller: &Caller, behalf: Option<OnBehalf>) -> Result<Identity, Refusal> {
+        if let Some(behalf) = behalf {
+            self.demand_control(caller)?;
+            if behalf.job != 0 {
+                self.demand_job(behalf.job)?;
+            }
+            return Ok(Identity { uid: behalf.uid, gid: behalf.gid, job: behalf.job });
+        }
+        let (uid, gid) = (caller.uid, caller.gid);
+        if let Some(job) = self.spaces.job_of(uid, &caller.ancestry) {
+            return Ok(Identity { uid, gid, job });
+        }
+        if caller.control || self.config.personal_uid == Some(uid) {
+            return Ok(Identity { uid, gid, job: 0 });
+        }
+        let pid = caller.origin().pid;
+        refuse(
+            Code::NOT_PERMITTED,
+            format!(
+                "process {pid} of user {uid} belongs to no job that this stager knows; submit from inside a job, or have the process added to one"
+            ),
+        )
+    }
+
+    pub(crate) fn demand_job(&self, job: u32) -> Result<(), Refusal> {
+        match self.spaces.jobs.contains_key(&job) {
+            true => Ok(()),
+            false => refuse(Code::NO_SUCH_JOB, format!("job {job} is not registered with this stager")),
+        }
+    }
+
+    /// Whether a task may use this dataspace of this node.
+    pub(crate) fn may_use(
+        &self,
+        who: Identity,
+        dataspace: &str,
+        path: &[u8],
+        side: Side,
+    ) -> Result<(), Refusal> {
+        if !self.spaces.dataspaces.contains_key(dataspace) {
+            return refuse(
+                Code::NO_SUCH_DATASPACE,
+                format!("there is no dataspace '{dataspace}' here{}", self.spaces.known_names()),
+            );
+        }
+        let Some(job) = self.spaces.jobs.get(&who.job) else { return Ok(()) };
+        let shared = side == Side::Source && self.persisted.readable(dataspace, path, who.uid);
+        if job.quota(dataspace).is_some() || shared {
+            return Ok(());
+        }
+        refuse(Code::NOT_PERMITTED, format!("job {} may not use dataspace '{dataspace}'", who.job))
+    }
+
+    /// What a task of another stager, in the name of `who`, may use here.
+    pub fn open_for_peer(
+        &self,
+        who: Identity,
+        dataspace: &str,
+        path: &[u8],
+        side: Side,
+    ) -> Result<Opened, Refusal> {
+        if who.job != 0 {
+            self.demand_job(who.job)?;
+        }
+        self.may_use(who, dataspace, path, side)?;
+        let spec = self.spaces.dataspaces[dataspace].spec.clone();
+        let quotas = match side {
+            Side::Source => Vec::new(),
+            Side::Target => self.spaces.quotas(who.job, dataspace),
+        };
+        Ok(Opened { dataspace: spec, quotas })
+    }
+
+    /// Everything that can be known of a task before it runs.
+    pub(crate) fn check(&self, who: Identity, spec: &TaskSpec) -> Result<(), Refusal> {
+        check_shape(spec)?;
+        for (resource, side) in [(Some(&spec.src), Side::Source), (spec.dst.as_ref(), Side::Target)] {
+            let Some(Resource::Path { access, dataspace, host, path }) = resource else { continue };
+            check_path(*access, dataspace, host.as_deref(), path)?;
+            if *access != Access::Remote {
+                self.may_use(who, dataspace, path, side)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Spaces {
+    /// For the message about an unknown one.
+    fn known_names(&self) -> String {
+        let names: Vec<&str> = self.dataspaces.keys().map(String::as_str).take(8).collect();
+        if names.is_empty() { String::new() } else { format!("; there are {}", names.join(", ")) }
+    }
+}
+
+/// Whether operation and resources fit.
+fn check_shape(spec: &TaskSpec) -> Result<(), Refusal> {
+    let memory = |r: &Resource| matches!(r, Resource::Memory { .. });
+    let empty = |r: &Resource| matches!(r, Resource::Memory { size: 0, .. });
+    match (spec.op, &spec.src, &spec.dst) {
+        (Op::Remove, src, None) if !memory(src) => match src {
+            Resource::Path { path, .. } if names_nothing(path) => {
+                refuse(Code::BAD_ARGS, "a task may not remove a dataspace as a whole; name an entry of it")
+            }
+            _ => Ok(()),
+        },
+        (Op::Remove, _, _) => refuse(Code::BAD_ARGS, "a removal takes one path, and no destination"),
+        (_, _, None) => refuse(Code::BAD_ARGS, "a copy and a move need a destination"),
+        (_, src, Some(dst)) if empty(src) || empty(dst) => {
+            refuse(Code::BAD_ARGS, "a memory region of 0 bytes")
+        }
+        (_, src, Some(dst)) if memory(src) && memory(dst) => {
+            refuse(Code::NOT_SUPPORTED, "from memory to memory: there is memcpy(3) for that")
+        }
+        (Op::Move, src, Some(dst)) if memory(src) || memory(dst) => {
+            refuse(Code::BAD_ARGS, "memory can be copied, not moved")
+        }
+        (_, src, Some(Resource::Path { path, .. })) if memory(src) && path.ends_with(b"/") => {
+            refuse(Code::BAD_ARGS, "memory goes to a file: its path must not end in '/'")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// True for a path that stays at the root of its dataspace.
+fn names_nothing(path: &[u8]) -> bool {
+    path.split(|b| *b == b'/').all(|name| matches!(name, b"" | b"."))
+}
+
+fn check_path(access: Access, dataspace: &str, host: Option<&str>, path: &[u8]) -> Result<(), Refusal> {
+    if dataspace.is_empty() || dataspace.len() > DATASPACE_NAME_MAX {
+        return refuse(Code::BAD_ARGS, format!("a dataspace's name has 1 to {DATASPACE_NAME_MAX} bytes"));
+    }
+    match (access, host) {
+        (Access::Remote, None | Some("")) => {
+            return refuse(Code::BAD_ARGS, "a remote path needs a host: address:port of its stager");
+        }
+        (Access::Local | Access::Shared, Some(_)) => {
+            return refuse(Code::BAD_ARGS, "only a remote path has a host");
+        }
+        _ => {}
+    }
+    if path.len() > RESOURCE_PATH_MAX || path.contains(&0) {
+        let shown = show_bytes(&path[..path.len().min(80)]);
+        return refuse(
+            Code::BAD_ARGS,
+            format!("path '{shown}' has a zero byte or more than {RESOURCE_PATH_MAX} bytes"),
+        );
+    }
+    Ok(())
+}

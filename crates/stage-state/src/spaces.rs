@@ -1,0 +1,147 @@
+//! Dataspaces, jobs, their processes and what they have used.
+
+use crate::task::{Origin, Quota};
+use std::collections::{BTreeMap, HashMap};
+use tidepool_wire::stager::{DataspaceSpec, JobReport, JobSpec, ProcessSpec};
+
+/// A dataspace.
+pub(crate) struct Dataspace {
+    pub spec: DataspaceSpec,
+    /// For classes of the arbiter; never 0 and never used again.
+    pub number: u32,
+    pub running: u32,
+    /// Tasks that use it and have not ended.
+    pub unended: u64,
+    /// Bytes that tasks have put there.
+    pub used: u64,
+}
+
+pub(crate) struct Job {
+    pub spec: JobSpec,
+    pub unended: u64,
+    /// By dataspace.
+    pub used: BTreeMap<String, u64>,
+    pub report: JobReport,
+}
+
+impl Job {
+    pub fn new(spec: JobSpec) -> Job {
+        let report = JobReport {
+            job: spec.id,
+            tasks: 0,
+            failed: 0,
+            bytes: 0,
+            files: 0,
+            busy_ms: 0,
+            pairs: Vec::new(),
+        };
+        Job { spec, unended: 0, used: BTreeMap::new(), report }
+    }
+
+    /// What it may put into a dataspace in all: none when it may not use it, 0 for no limit.
+    pub fn quota(&self, dataspace: &str) -> Option<u64> {
+        self.spec.limits.iter().find(|limit| limit.dataspace == dataspace).map(|limit| limit.quota)
+    }
+}
+
+/// A process of a job.
+#[derive(Clone, Copy)]
+pub(crate) struct Member {
+    pub job: u32,
+    pub process: ProcessSpec,
+    /// When it started; 0 when nobody could tell.
+    pub started: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Spaces {
+    pub dataspaces: BTreeMap<String, Dataspace>,
+    pub jobs: BTreeMap<u32, Job>,
+    pub members: HashMap<i32, Vec<Member>>,
+    last_number: u32,
+}
+
+impl Spaces {
+    pub fn set_dataspace(&mut self, spec: DataspaceSpec) {
+        match self.dataspaces.get_mut(&spec.name) {
+            Some(there) => there.spec = spec,
+            None => {
+                self.last_number += 1;
+                let number = self.last_number;
+                let name = spec.name.clone();
+                self.dataspaces.insert(name, Dataspace { spec, number, running: 0, unended: 0, used: 0 });
+            }
+        }
+    }
+
+    pub fn set_job(&mut self, spec: JobSpec) {
+        match self.jobs.get_mut(&spec.id) {
+            Some(there) => there.spec = spec,
+            None => drop(self.jobs.insert(spec.id, Job::new(spec))),
+        }
+    }
+
+    pub fn remove_job(&mut self, id: u32) {
+        self.jobs.remove(&id);
+        self.members.retain(|_, members| {
+            members.retain(|m| m.job != id);
+            !members.is_empty()
+        });
+    }
+
+    pub fn add_member(&mut self, member: Member) {
+        let members = self.members.entry(member.process.pid).or_default();
+        // A number that was used again means another process.
+        members.retain(|m| m.started == member.started && m.job != member.job);
+        members.push(member);
+    }
+
+    /// True when it was one.
+    pub fn remove_member(&mut self, job: u32, pid: i32) -> bool {
+        let Some(members) = self.members.get_mut(&pid) else { return false };
+        let before = members.len();
+        members.retain(|m| m.job != job);
+        let removed = members.len() < before;
+        if members.is_empty() {
+            self.members.remove(&pid);
+        }
+        removed
+    }
+
+    /// The job of a process of `uid`, or of the nearest of its ancestors that has one.
+    pub fn job_of(&self, uid: u32, ancestry: &[Origin]) -> Option<u32> {
+        let of = |origin: &Origin| {
+            let members = self.members.get(&origin.pid)?;
+            let same = |m: &&Member| m.process.uid == uid && (m.started == origin.started || m.started == 0);
+            members.iter().rfind(same).map(|m| m.job)
+        };
+        ancestry.iter().find_map(of)
+    }
+
+    /// The number of a dataspace, 0 for none.
+    pub fn number(&self, name: Option<&str>) -> u32 {
+        name.and_then(|name| self.dataspaces.get(name)).map_or(0, |space| space.number)
+    }
+
+    /// Limits on what tasks of `job` put into a dataspace.
+    pub fn quotas(&self, job: u32, dataspace: &str) -> Vec<Quota> {
+        let whole = self.dataspaces.get(dataspace).map(|space| (0, space.spec.capacity, space.used));
+        let own = self.jobs.get(&job).and_then(|j| {
+            let used = j.used.get(dataspace).copied().unwrap_or(0);
+            Some((job, j.quota(dataspace)?, used))
+        });
+        let quota = |(job, limit, used)| Quota { dataspace: dataspace.to_string(), job, limit, used };
+        whole.into_iter().chain(own).filter(|(_, limit, _)| *limit > 0).map(quota).collect()
+    }
+
+    /// Counts bytes that have come to or, when negative, have gone from a dataspace.
+    pub fn count(&mut self, job: u32, dataspace: &str, bytes: i64) {
+        let add = |used: &mut u64| *used = used.saturating_add_signed(bytes);
+        if let Some(space) = self.dataspaces.get_mut(dataspace) {
+            add(&mut space.used);
+        }
+        if let Some(job) = self.jobs.get_mut(&job) {
+            add(job.used.entry(dataspace.to_string()).or_default());
+        }
+    }
+}

@@ -1,0 +1,643 @@
+//! The state machine: what happens to tasks, jobs and dataspaces.
+//!
+//! ```text
+//!            submit                start_next               ended
+//!  (nothing) ──────▶ Pending ─────────────────▶ Running ──────────────▶ Finished
+//!                     │  ▲                        │ ended                 Failed
+//!                     │  └───── resume ───────────┼──────────────────── Cancelled
+//!                     └─────────── cancel ────────┴─ cancel, then ended ──▶ ▲
+//! ```
+//! After a restart what was running is pending again.
+
+use crate::Millis;
+use crate::arbiter::{Arbiter, Class, Queued};
+use crate::learn::Learned;
+use crate::persist::Locations;
+use crate::record::{Record, ReplayError, put_submitted};
+use crate::rights::{Caller, refuse};
+use crate::spaces::{Member, Spaces};
+use crate::task::{Ended, Identity, Origin, Start, Task, place_of, space_of};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use tidepool_wire::stager::{
+    Code, Command, DataspaceSpec, JobSpec, Op, PairReport, Policy, ProcessSpec, Refusal, TaskSpec, TaskState,
+};
+use tidepool_wire::{Field, Reader};
+
+/// Pairs of dataspaces that a job's report keeps apart.
+const PAIRS_MAX: usize = 1024;
+
+/// How a stager is set up.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Name of the node, for people.
+    pub node: String,
+    /// Tasks that run at a time.
+    pub workers: u32,
+    /// Unended tasks that are taken on.
+    pub tasks_max: usize,
+    /// Ended tasks that are remembered.
+    pub ended_max: usize,
+    pub policy: Policy,
+    /// The user that this stager serves without jobs, because he runs it for himself.
+    pub personal_uid: Option<u32>,
+}
+
+/// What cancelling did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cancelled {
+    /// It had not begun, and has ended.
+    AtOnce,
+    /// Its worker has to be told.
+    Tell,
+}
+
+/// Everything a stager knows.
+pub struct State {
+    pub(crate) config: Config,
+    pub(crate) spaces: Spaces,
+    pub(crate) tasks: HashMap<u32, Task>,
+    pub(crate) queue: Arbiter,
+    pub(crate) running: BTreeSet<u32>,
+    /// In the order of their ends.
+    pub(crate) ended: BTreeMap<u64, u32>,
+    pub(crate) learned: Learned,
+    pub(crate) persisted: Locations,
+    pub(crate) paused: bool,
+    pub(crate) last_task: u32,
+    last_seq: u64,
+    /// Encoded records that the journal has not got yet.
+    records: Vec<u8>,
+}
+
+impl State {
+    pub fn new(config: Config) -> State {
+        State {
+            queue: Arbiter::new(config.policy),
+            config,
+            spaces: Spaces::default(),
+            tasks: HashMap::new(),
+            running: BTreeSet::new(),
+            ended: BTreeMap::new(),
+            learned: Learned::default(),
+            persisted: Locations::default(),
+            paused: false,
+            last_task: 0,
+            last_seq: 0,
+            records: Vec::new(),
+        }
+    }
+
+    /// Moves the records of what has happened since the last call to the end of `out`. They must be
+    /// in the journal before anybody is told.
+    pub fn take_records(&mut self, out: &mut Vec<u8>) {
+        out.append(&mut self.records);
+    }
+
+    pub(crate) fn note(&mut self, record: &Record) {
+        record.put(&mut self.records);
+    }
+
+    // ----- tasks
+
+    /// Takes a task on; its number.
+    pub fn submit(&mut self, now: Millis, caller: &Caller, spec: TaskSpec) -> Result<u32, Refusal> {
+        let identity = self.identity(caller, spec.on_behalf)?;
+        self.submit_as(now, identity, caller.origin(), spec)
+    }
+
+    pub(crate) fn submit_as(
+        &mut self,
+        now: Millis,
+        identity: Identity,
+        origin: Origin,
+        spec: TaskSpec,
+    ) -> Result<u32, Refusal> {
+        if self.paused {
+            return refuse(Code::PAUSED, "this stager takes no new tasks at the moment");
+        }
+        if self.tasks.len() - self.ended.len() >= self.config.tasks_max {
+            return refuse(
+                Code::TOO_MANY_TASKS,
+                format!("{} tasks have not ended; wait for some of them", self.config.tasks_max),
+            );
+        }
+        self.check(identity, &spec)?;
+        let id = self.free_id();
+        put_submitted(&mut self.records, (id, now), (identity, origin), &spec);
+        self.insert(id, now, identity, origin, spec);
+        Ok(id)
+    }
+
+    /// A number that no task has that is still known; never 0.
+    fn free_id(&mut self) -> u32 {
+        loop {
+            self.last_task = self.last_task.wrapping_add(1).max(1);
+            if !self.tasks.contains_key(&self.last_task) {
+                return self.last_task;
+            }
+        }
+    }
+
+    fn insert(&mut self, id: u32, at: Millis, identity: Identity, origin: Origin, spec: TaskSpec) {
+        self.last_seq += 1;
+        let queued = Queued {
+            id,
+            priority: spec.priority,
+            seq: self.last_seq,
+            size: size_of_task(&spec),
+            job: identity.job,
+            uid: identity.uid,
+            class: self.class(&spec),
+        };
+        self.count_unended(&spec, identity.job, 1);
+        self.queue.push(queued);
+        let task = Task {
+            spec,
+            identity,
+            origin,
+            submitted: at,
+            queued,
+            copied: false,
+            again: false,
+            running: false,
+            cancelling: false,
+            ended: None,
+            ended_seq: 0,
+        };
+        self.tasks.insert(id, task);
+    }
+
+    fn class(&self, spec: &TaskSpec) -> Class {
+        let number = |resource| self.spaces.number(space_of(resource));
+        (number(Some(&spec.src)), number(spec.dst.as_ref()))
+    }
+
+    fn count_unended(&mut self, spec: &TaskSpec, job: u32, by: i64) {
+        for name in [space_of(Some(&spec.src)), space_of(spec.dst.as_ref())].into_iter().flatten() {
+            if let Some(space) = self.spaces.dataspaces.get_mut(name) {
+                space.unended = space.unended.saturating_add_signed(by);
+            }
+        }
+        if let Some(job) = self.spaces.jobs.get_mut(&job) {
+            job.unended = job.unended.saturating_add_signed(by);
+        }
+    }
+
+    /// The next task to be run, when there is a worker for it.
+    pub fn start_next(&mut self) -> Option<Start> {
+        if self.running.len() >= self.config.workers as usize {
+            return None;
+        }
+        let full: Vec<u32> = self.full_dataspaces();
+        let queued = self.queue.pop(|(a, b)| !full.contains(&a) && !full.contains(&b))?;
+        let task = self.tasks.get_mut(&queued.id)?;
+        task.running = true;
+        self.running.insert(queued.id);
+        let takes_away = task.spec.op != Op::Copy;
+        let quotas = space_of(task.spec.dst.as_ref())
+            .map(|space| self.spaces.quotas(task.identity.job, space))
+            .unwrap_or_default();
+        let start = Start {
+            id: queued.id,
+            spec: task.spec.clone(),
+            identity: task.identity,
+            origin: task.origin,
+            copied: task.copied,
+            again: task.again,
+            quotas,
+        };
+        if takes_away && !task.again {
+            task.again = true;
+            self.note(&Record::Begun { id: queued.id });
+        }
+        self.count_running(&start.spec, 1);
+        Some(start)
+    }
+
+    /// Dataspaces that have as many tasks as they may.
+    fn full_dataspaces(&self) -> Vec<u32> {
+        let full = |space: &&crate::spaces::Dataspace| {
+            space.spec.streams_max > 0 && space.running >= space.spec.streams_max
+        };
+        self.spaces.dataspaces.values().filter(full).map(|space| space.number).collect()
+    }
+
+    fn count_running(&mut self, spec: &TaskSpec, by: i32) {
+        let names = [space_of(Some(&spec.src)), space_of(spec.dst.as_ref())];
+        // Both ends in one dataspace: one task.
+        let second = names[1].filter(|name| Some(*name) != names[0]);
+        for name in [names[0], second].into_iter().flatten() {
+            if let Some(space) = self.spaces.dataspaces.get_mut(name) {
+                space.running = space.running.saturating_add_signed(by);
+            }
+        }
+    }
+
+    /// A running move has copied everything and begins to remove its source.
+    pub fn copied(&mut self, id: u32) {
+        if let Some(task) = self.tasks.get_mut(&id).filter(|task| task.running) {
+            task.copied = true;
+            self.note(&Record::Copied { id });
+        }
+    }
+
+    /// A running task has ended.
+    pub fn ended(&mut self, now: Millis, id: u32, ended: Ended) {
+        let Some(task) = self.tasks.get_mut(&id).filter(|task| task.running) else { return };
+        task.running = false;
+        self.running.remove(&id);
+        let (spec, queued) = (task.spec.clone(), task.queued);
+        self.count_running(&spec, -1);
+        self.queue.settle(&queued, ended.moved);
+        self.note(&Record::Ended { id, at: now, ended: ended.clone() });
+        self.apply_end(id, now, ended);
+        self.forget_oldest();
+    }
+
+    /// What an end changes, now or in replay.
+    fn apply_end(&mut self, id: u32, at: Millis, ended: Ended) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        let (spec, identity) = (task.spec.clone(), task.identity);
+        task.running = false;
+        task.cancelling = false;
+        let well = ended.state == TaskState::Finished;
+        task.ended = Some(Box::new((at, ended.clone())));
+        self.last_seq += 1;
+        task.ended_seq = self.last_seq;
+        self.ended.insert(task.ended_seq, id);
+        self.count_unended(&spec, identity.job, -1);
+        self.account(&spec, identity.job, &ended);
+        if well && ended.moved == ended.bytes && ended.busy_ms > 0 && spec.op != Op::Remove {
+            let pair = (place_of(Some(&spec.src)), place_of(spec.dst.as_ref()));
+            self.learned.add(pair, ended.bytes, ended.files, ended.busy_ms as f64 / 1000.0);
+        }
+    }
+
+    /// Forgets the oldest ended tasks beyond those that are remembered.
+    fn forget_oldest(&mut self) {
+        while self.ended.len() > self.config.ended_max {
+            let Some((_, id)) = self.ended.pop_first() else { return };
+            self.tasks.remove(&id);
+            self.note(&Record::Forgotten { id });
+        }
+    }
+
+    /// Adds what a task moved to its job and dataspaces.
+    fn account(&mut self, spec: &TaskSpec, job: u32, ended: &Ended) {
+        let moved = i64::try_from(ended.moved).unwrap_or(i64::MAX);
+        if let (Some(space), true) = (space_of(spec.dst.as_ref()), spec.op != Op::Remove) {
+            self.spaces.count(job, space, moved);
+        }
+        if let (Some(space), Op::Remove | Op::Move, true) =
+            (space_of(Some(&spec.src)), spec.op, ended.state == TaskState::Finished)
+        {
+            self.spaces.count(job, space, -i64::try_from(ended.bytes).unwrap_or(i64::MAX));
+        }
+        let Some(job) = self.spaces.jobs.get_mut(&job) else { return };
+        let report = &mut job.report;
+        report.tasks += 1;
+        report.failed += u64::from(ended.state != TaskState::Finished);
+        report.bytes += ended.moved;
+        report.files += ended.files;
+        report.busy_ms += ended.busy_ms;
+        let (from, to) = (place_of(Some(&spec.src)), place_of(spec.dst.as_ref()));
+        let place = report.pairs.iter().position(|pair| pair.from == from && pair.to == to);
+        let place = place.unwrap_or_else(|| {
+            // The last line of a full report gathers what has no line of its own.
+            if report.pairs.len() < PAIRS_MAX {
+                report.pairs.push(PairReport { from, to, bytes: 0, files: 0, busy_ms: 0 });
+            }
+            report.pairs.len() - 1
+        });
+        let pair = &mut report.pairs[place];
+        pair.bytes += ended.moved;
+        pair.files += ended.files;
+        pair.busy_ms += ended.busy_ms;
+    }
+
+    /// Stops a task.
+    pub fn cancel(&mut self, now: Millis, caller: &Caller, id: u32) -> Result<Cancelled, Refusal> {
+        let task = self.visible_mut(caller, id)?;
+        if task.ended.is_some() {
+            return refuse(Code::TASK_STATE, format!("task {id} has ended already"));
+        }
+        if task.running {
+            task.cancelling = true;
+            return Ok(Cancelled::Tell);
+        }
+        self.queue.remove(id);
+        let ended = Ended::cancelled();
+        self.note(&Record::Ended { id, at: now, ended: ended.clone() });
+        self.apply_end(id, now, ended);
+        self.forget_oldest();
+        Ok(Cancelled::AtOnce)
+    }
+
+    /// Lets a failed or cancelled task go on where it stopped.
+    pub fn resume(&mut self, caller: &Caller, id: u32) -> Result<(), Refusal> {
+        let task = self.visible_mut(caller, id)?;
+        match task.state() {
+            TaskState::Failed | TaskState::Cancelled => {}
+            TaskState::Finished => {
+                return refuse(Code::TASK_STATE, format!("task {id} is finished; nothing is left to resume"));
+            }
+            _ => return refuse(Code::TASK_STATE, format!("task {id} has not ended")),
+        }
+        if self.paused {
+            return refuse(Code::PAUSED, "this stager takes no new tasks at the moment");
+        }
+        self.note(&Record::Again { id });
+        self.apply_again(id);
+        Ok(())
+    }
+
+    fn apply_again(&mut self, id: u32) {
+        self.last_seq += 1;
+        let seq = self.last_seq;
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        self.ended.remove(&task.ended_seq);
+        task.ended = None;
+        task.again = true;
+        task.queued.seq = seq;
+        let (spec, job, queued) = (task.spec.clone(), task.identity.job, task.queued);
+        self.count_unended(&spec, job, 1);
+        let class = self.class(&spec);
+        self.queue.push(Queued { class, ..queued });
+    }
+
+    /// Forgets an ended task.
+    pub fn forget(&mut self, caller: &Caller, id: u32) -> Result<(), Refusal> {
+        if self.visible_mut(caller, id)?.ended.is_none() {
+            return refuse(Code::TASK_STATE, format!("task {id} has not ended; cancel it first"));
+        }
+        self.note(&Record::Forgotten { id });
+        self.apply_forget(id);
+        Ok(())
+    }
+
+    fn apply_forget(&mut self, id: u32) {
+        if let Some(task) = self.tasks.remove(&id) {
+            self.ended.remove(&task.ended_seq);
+        }
+    }
+
+    /// A task of the caller's, or any for administrators. Tasks of others are not even said to exist.
+    pub(crate) fn visible(&self, caller: &Caller, id: u32) -> Result<&Task, Refusal> {
+        let task = self.tasks.get(&id).filter(|t| caller.control || t.identity.uid == caller.uid);
+        task.ok_or_else(|| Refusal::new(Code::NO_SUCH_TASK, format!("there is no task {id} of yours")))
+    }
+
+    fn visible_mut(&mut self, caller: &Caller, id: u32) -> Result<&mut Task, Refusal> {
+        self.visible(caller, id)?;
+        Ok(self.tasks.get_mut(&id).expect("it was found a moment ago"))
+    }
+
+    // ----- administration
+
+    pub fn register_dataspace(&mut self, caller: &Caller, spec: DataspaceSpec) -> Result<(), Refusal> {
+        self.demand_control(caller)?;
+        check_dataspace(&spec)?;
+        if self.spaces.dataspaces.contains_key(&spec.name) {
+            return refuse(Code::DATASPACE_EXISTS, format!("dataspace '{}' exists already", spec.name));
+        }
+        self.note(&Record::Dataspace { spec: spec.clone() });
+        self.spaces.set_dataspace(spec);
+        Ok(())
+    }
+
+    /// Changes what is not its place: a dataspace in use stays where it is.
+    pub fn update_dataspace(&mut self, caller: &Caller, spec: DataspaceSpec) -> Result<(), Refusal> {
+        self.demand_control(caller)?;
+        check_dataspace(&spec)?;
+        let there = self.demand_dataspace(&spec.name)?;
+        let moves = there.spec.mount != spec.mount || there.spec.kind != spec.kind;
+        if moves && there.unended > 0 {
+            let text = format!(
+                "{} tasks use dataspace '{}': it cannot get another place now",
+                there.unended, spec.name
+            );
+            return refuse(Code::DATASPACE_BUSY, text);
+        }
+        self.note(&Record::Dataspace { spec: spec.clone() });
+        self.spaces.set_dataspace(spec);
+        Ok(())
+    }
+
+    pub fn unregister_dataspace(&mut self, caller: &Caller, name: &str) -> Result<(), Refusal> {
+        self.demand_control(caller)?;
+        let unended = self.demand_dataspace(name)?.unended;
+        if unended > 0 {
+            return refuse(Code::DATASPACE_BUSY, format!("{unended} unended tasks use dataspace '{name}'"));
+        }
+        self.note(&Record::DataspaceGone { name: name.to_string() });
+        self.spaces.dataspaces.remove(name);
+        Ok(())
+    }
+
+    pub(crate) fn demand_dataspace(&self, name: &str) -> Result<&crate::spaces::Dataspace, Refusal> {
+        self.spaces.dataspaces.get(name).ok_or_else(|| {
+            Refusal::new(Code::NO_SUCH_DATASPACE, format!("there is no dataspace '{name}' here"))
+        })
+    }
+
+    pub fn register_job(&mut self, caller: &Caller, spec: JobSpec) -> Result<(), Refusal> {
+        self.demand_control(caller)?;
+        if self.spaces.jobs.contains_key(&spec.id) {
+            return refuse(Code::JOB_EXISTS, format!("job {} is registered already", spec.id));
+        }
+        self.put_job(spec)
+    }
+
+    pub fn update_job(&mut self, caller: &Caller, spec: JobSpec) -> Result<(), Refusal> {
+        self.demand_control(caller)?;
+        self.demand_job(spec.id)?;
+        self.put_job(spec)
+    }
+
+    fn put_job(&mut self, spec: JobSpec) -> Result<(), Refusal> {
+        if spec.id == 0 {
+            return refuse(Code::BAD_ARGS, "0 is no number of a job");
+        }
+        for limit in &spec.limits {
+            self.demand_dataspace(&limit.dataspace)?;
+        }
+        self.note(&Record::Job { spec: spec.clone() });
+        self.spaces.set_job(spec);
+        Ok(())
+    }
+
+    pub fn unregister_job(&mut self, caller: &Caller, id: u32) -> Result<(), Refusal> {
+        self.demand_control(caller)?;
+        self.demand_job(id)?;
+        let unended = self.spaces.jobs[&id].unended;
+        if unended > 0 {
+            return refuse(
+                Code::JOB_BUSY,
+                format!("{unended} tasks of job {id} have not ended; wait for them or cancel them"),
+            );
+        }
+        self.note(&Record::JobGone { id });
+        self.spaces.remove_job(id);
+        Ok(())
+    }
+
+    /// `started`: when the process started, 0 when nobody can tell.
+    pub fn add_process(
+        &mut self,
+        caller: &Caller,
+        job: u32,
+        process: ProcessSpec,
+        started: u64,
+    ) -> Result<(), Refusal> {
+        self.demand_control(caller)?;
+        self.demand_job(job)?;
+        if process.pid <= 0 {
+            return refuse(Code::BAD_ARGS, format!("{} is no number of a process", process.pid));
+        }
+        self.note(&Record::Process { job, process, started });
+        self.spaces.add_member(Member { job, process, started });
+        Ok(())
+    }
+
+    pub fn remove_process(&mut self, caller: &Caller, job: u32, process: ProcessSpec) -> Result<(), Refusal> {
+        self.demand_control(caller)?;
+        self.demand_job(job)?;
+        if !self.spaces.remove_member(job, process.pid) {
+            let text = format!("process {} was not added to job {job}", process.pid);
+            return refuse(Code::NO_SUCH_PROCESS, text);
+        }
+        self.note(&Record::ProcessGone { job, pid: process.pid });
+        Ok(())
+    }
+
+    /// Pauses and resumes. A shutdown is only checked here: carrying it out is the daemon's.
+    pub fn command(&mut self, caller: &Caller, command: Command) -> Result<(), Refusal> {
+        if command == Command::Ping {
+            return Ok(());
+        }
+        self.demand_control(caller)?;
+        match command {
+            Command::Ping => {}
+            Command::Pause | Command::Resume => {
+                self.paused = command == Command::Pause;
+                self.note_settings();
+            }
+            Command::Shutdown if !self.running.is_empty() || !self.queue.is_empty() => {
+                let text = format!("{} tasks run and {} are pending", self.running.len(), self.queue.len());
+                return refuse(Code::TASKS_PENDING, text);
+            }
+            Command::Shutdown => {}
+        }
+        Ok(())
+    }
+
+    pub fn set_policy(&mut self, caller: &Caller, policy: Policy) -> Result<(), Refusal> {
+        self.demand_control(caller)?;
+        self.queue.set_policy(policy);
+        self.note_settings();
+        Ok(())
+    }
+
+    fn note_settings(&mut self) {
+        let (policy, paused) = (self.queue.policy(), self.paused);
+        self.note(&Record::Settings { policy, paused });
+    }
+
+    // ----- the journal
+
+    /// Does again what a journal's records say.
+    pub fn replay(&mut self, bytes: &[u8]) -> Result<(), ReplayError> {
+        let mut from = Reader::new(bytes);
+        while from.remaining() > 0 {
+            let record = Record::get(&mut from).map_err(ReplayError::Decode)?;
+            self.replay_one(record)?;
+        }
+        Ok(())
+    }
+
+    fn replay_one(&mut self, record: Record) -> Result<(), ReplayError> {
+        match record {
+            Record::Submitted { id, at, identity, origin, spec } => {
+                self.last_task = id;
+                self.insert(id, at, identity, origin, spec);
+            }
+            Record::Begun { id } => self.replayed(id)?.again = true,
+            Record::Copied { id } => self.replayed(id)?.copied = true,
+            Record::Ended { id, at, ended } => {
+                self.replayed(id)?;
+                self.queue.remove(id);
+                self.apply_end(id, at, ended);
+            }
+            Record::Again { id } => {
+                self.replayed(id)?;
+                self.apply_again(id);
+            }
+            Record::Forgotten { id } => self.apply_forget(id),
+            Record::Dataspace { spec } => self.spaces.set_dataspace(spec),
+            Record::DataspaceGone { name } => drop(self.spaces.dataspaces.remove(&name)),
+            Record::Job { spec } => self.spaces.set_job(spec),
+            Record::JobGone { id } => self.spaces.remove_job(id),
+            Record::Process { job, process, started } => {
+                self.spaces.add_member(Member { job, process, started });
+            }
+            Record::ProcessGone { job, pid } => drop(self.spaces.remove_member(job, pid)),
+            Record::Used { job, dataspace, bytes } => self.set_used(job, &dataspace, bytes),
+            Record::Report { report } => {
+                if let Some(job) = self.spaces.jobs.get_mut(&report.job) {
+                    job.report = report;
+                }
+            }
+            Record::Persisted { location } => self.persisted.put(location),
+            Record::PersistedGone { dataspace, path } => drop(self.persisted.remove(&dataspace, &path)),
+            Record::Settings { policy, paused } => {
+                self.queue.set_policy(policy);
+                self.paused = paused;
+            }
+            Record::Learned { from, to, model } => self.learned.set((from, to), model),
+            Record::LastTask { id } => self.last_task = id,
+        }
+        Ok(())
+    }
+
+    /// A task that may have been forgotten for its age is none that never was: the number tells.
+    fn replayed(&mut self, id: u32) -> Result<&mut Task, ReplayError> {
+        self.tasks.get_mut(&id).ok_or(ReplayError::UnknownTask(id))
+    }
+
+    fn set_used(&mut self, job: u32, dataspace: &str, bytes: u64) {
+        match job {
+            0 => {
+                if let Some(space) = self.spaces.dataspaces.get_mut(dataspace) {
+                    space.used = bytes;
+                }
+            }
+            _ => {
+                if let Some(job) = self.spaces.jobs.get_mut(&job) {
+                    job.used.insert(dataspace.to_string(), bytes);
+                }
+            }
+        }
+    }
+}
+
+/// Bytes a task is known to move before it runs.
+fn size_of_task(spec: &TaskSpec) -> u64 {
+    use tidepool_wire::stager::Resource::Memory;
+    match (&spec.src, &spec.dst) {
+        (Memory { size, .. }, _) | (_, Some(Memory { size, .. })) => *size,
+        _ => spec.size_hint,
+    }
+}
+
+fn check_dataspace(spec: &DataspaceSpec) -> Result<(), Refusal> {
+    use tidepool_wire::stager::DATASPACE_NAME_MAX;
+    if spec.name.is_empty() || spec.name.len() > DATASPACE_NAME_MAX || spec.name.contains(char::is_control) {
+        let text =
+            format!("a dataspace's name has 1 to {DATASPACE_NAME_MAX} bytes and no control characters");
+        return refuse(Code::BAD_ARGS, text);
+    }
+    if spec.mount.is_empty() {
+        return refuse(Code::BAD_ARGS, format!("dataspace '{}' needs a mount", spec.name));
+    }
+    Ok(())
+}

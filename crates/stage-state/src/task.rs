@@ -1,0 +1,192 @@
+//! One task.
+
+use crate::Millis;
+use crate::arbiter::Queued;
+use tidepool_types::show_bytes;
+use tidepool_wire::stager::{Access, Code, Refusal, Resource, TaskPhase, TaskSpec, TaskState, TaskStatus};
+
+/// In whose name a task runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Identity {
+    pub uid: u32,
+    pub gid: u32,
+    /// 0 for none.
+    pub job: u32,
+}
+
+/// The process that submitted a task, for the sake of its memory: its number and when it started,
+/// because numbers are used again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Origin {
+    pub pid: i32,
+    pub started: u64,
+}
+
+/// How a task ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ended {
+    pub state: TaskState,
+    /// `Code::SUCCESS` when it finished.
+    pub refusal: Refusal,
+    pub bytes: u64,
+    pub files: u64,
+    /// Of the bytes, those that were put there now; the others were there already.
+    pub moved: u64,
+    pub busy_ms: u64,
+}
+
+impl Ended {
+    pub fn well(bytes: u64, files: u64, moved: u64, busy_ms: u64) -> Ended {
+        let refusal = Refusal::new(Code::SUCCESS, "");
+        Ended { state: TaskState::Finished, refusal, bytes, files, moved, busy_ms }
+    }
+
+    pub fn badly(refusal: Refusal) -> Ended {
+        Ended { state: TaskState::Failed, refusal, bytes: 0, files: 0, moved: 0, busy_ms: 0 }
+    }
+
+    pub fn cancelled() -> Ended {
+        let refusal = Refusal::new(Code::CANCELLED, "");
+        Ended { state: TaskState::Cancelled, refusal, bytes: 0, files: 0, moved: 0, busy_ms: 0 }
+    }
+}
+
+/// What a worker is given.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Start {
+    pub id: u32,
+    pub spec: TaskSpec,
+    pub identity: Identity,
+    pub origin: Origin,
+    /// Everything was copied and verified before the daemon died; only the source is to be removed.
+    pub copied: bool,
+    /// It has run before, so what it is to do may be done already.
+    pub again: bool,
+    /// Limits on what it puts at its destination.
+    pub quotas: Vec<Quota>,
+}
+
+/// A limit on the bytes that lie somewhere.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Quota {
+    pub dataspace: String,
+    /// Whose tasks count; 0 for everybody's.
+    pub job: u32,
+    pub limit: u64,
+    /// What ended tasks have put there.
+    pub used: u64,
+}
+
+/// What a running task has done so far.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Live {
+    pub phase: TaskPhase,
+    pub bytes_done: u64,
+    pub bytes_total: u64,
+    pub files_done: u64,
+    pub files_total: u64,
+    pub total_known: bool,
+    pub rate: u64,
+    pub eta_ms: Option<u64>,
+}
+
+/// A task as the state keeps it.
+#[derive(Clone, Debug)]
+pub(crate) struct Task {
+    pub spec: TaskSpec,
+    pub identity: Identity,
+    pub origin: Origin,
+    pub submitted: Millis,
+    pub queued: Queued,
+    pub copied: bool,
+    pub again: bool,
+    pub running: bool,
+    /// Somebody wants it to stop.
+    pub cancelling: bool,
+    pub ended: Option<Box<(Millis, Ended)>>,
+    pub ended_seq: u64,
+}
+
+impl Task {
+    pub fn state(&self) -> TaskState {
+        match (&self.ended, self.running) {
+            (Some(ended), _) => ended.1.state,
+            (None, true) => TaskState::Running,
+            (None, false) => TaskState::Pending,
+        }
+    }
+
+    pub fn status(&self, id: u32, now: Millis, live: Option<Live>) -> TaskStatus {
+        let ended = self.ended.as_deref();
+        let live = live.unwrap_or_else(|| self.at_rest());
+        TaskStatus {
+            id,
+            op: self.spec.op,
+            state: self.state(),
+            phase: live.phase,
+            refusal: ended.map_or_else(|| Refusal::new(Code::SUCCESS, ""), |e| e.1.refusal.clone()),
+            job: self.identity.job,
+            uid: self.identity.uid,
+            src: show(&self.spec.src),
+            dst: self.spec.dst.as_ref().map(show).unwrap_or_default(),
+            bytes_done: live.bytes_done,
+            bytes_total: live.bytes_total,
+            files_done: live.files_done,
+            files_total: live.files_total,
+            total_known: live.total_known,
+            rate: live.rate,
+            eta_ms: live.eta_ms,
+            age_ms: ended.map_or(now, |e| e.0).saturating_sub(self.submitted),
+        }
+    }
+
+    /// What is shown of a task that no worker is at.
+    fn at_rest(&self) -> Live {
+        let done = self.ended.as_deref().map(|e| &e.1);
+        let phase = if done.is_some() { TaskPhase::Ended } else { TaskPhase::Queued };
+        let (bytes, files) = done.map_or((0, 0), |e| (e.bytes, e.files));
+        let whole = done.is_some_and(|e| e.state == TaskState::Finished);
+        Live {
+            phase,
+            bytes_done: bytes,
+            bytes_total: bytes.max(if whole { 0 } else { self.spec.size_hint }),
+            files_done: files,
+            files_total: files,
+            total_known: whole,
+            rate: 0,
+            eta_ms: whole.then_some(0),
+        }
+    }
+}
+
+/// Names of the dataspaces of both ends, for limits and for learning; empty for memory and where
+/// there is no end, and not those of other nodes.
+pub(crate) fn space_of(resource: Option<&Resource>) -> Option<&str> {
+    match resource? {
+        Resource::Path { dataspace, access, .. } if *access != Access::Remote => Some(dataspace),
+        _ => None,
+    }
+}
+
+/// What transfers are learned by: dataspace and node, `memory`, or nothing for a removal.
+pub(crate) fn place_of(resource: Option<&Resource>) -> String {
+    match resource {
+        None => String::new(),
+        Some(Resource::Memory { .. }) => "memory".into(),
+        Some(Resource::Path { dataspace, host, .. }) => match host {
+            Some(host) => format!("{dataspace}@{host}"),
+            None => dataspace.clone(),
+        },
+    }
+}
+
+/// A resource for people.
+pub(crate) fn show(resource: &Resource) -> String {
+    match resource {
+        Resource::Memory { address, size } => format!("memory {address:#x}, {size} bytes"),
+        Resource::Path { dataspace, host, path, .. } => {
+            let at = host.as_ref().map(|host| format!("@{host}")).unwrap_or_default();
+            format!("{dataspace}{}{at}", show_bytes(path))
+        }
+    }
+}

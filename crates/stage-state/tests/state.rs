@@ -1,0 +1,350 @@
+//! What a stager promises, on the state machine alone; and that a replayed journal, or a snapshot
+//! of it, says the same as the state that wrote it.
+
+use proptest::prelude::*;
+use tidepool_stage_state::{Caller, Cancelled, Config, Ended, Identity, Origin, Side, State};
+use tidepool_wire::stager::{
+    Code, Command, DataspaceKind, DataspaceSpec, JobLimit, JobSpec, OnBehalf, Op, PersistOp, Policy,
+    ProcessSpec, Refusal, Resource, TaskSpec, TaskState,
+};
+
+fn config() -> Config {
+    Config {
+        node: "n1".into(),
+        workers: 2,
+        tasks_max: 1000,
+        ended_max: 100,
+        policy: Policy::FirstCome,
+        personal_uid: None,
+    }
+}
+
+fn admin() -> Caller {
+    Caller { uid: 0, gid: 0, control: true, ancestry: vec![Origin { pid: 1, started: 1 }] }
+}
+
+fn user(uid: u32, pid: i32) -> Caller {
+    Caller { uid, gid: uid, control: false, ancestry: vec![Origin { pid, started: 7 }] }
+}
+
+fn space(name: &str) -> DataspaceSpec {
+    DataspaceSpec {
+        name: name.into(),
+        kind: DataspaceKind::Local,
+        mount: "/x".into(),
+        tracked: false,
+        capacity: 0,
+        streams_max: 0,
+        bandwidth: 0,
+    }
+}
+
+fn job(id: u32, spaces: &[(&str, u64)]) -> JobSpec {
+    let limit = |(name, quota): &(&str, u64)| JobLimit { dataspace: (*name).into(), quota: *quota };
+    JobSpec { id, hosts: vec!["n1".into()], limits: spaces.iter().map(limit).collect(), bandwidth: 0 }
+}
+
+fn copy(from: &str, to: &str) -> TaskSpec {
+    TaskSpec::new(Op::Copy, Resource::local(from, b"a"), Some(Resource::local(to, b"b")))
+}
+
+/// Dataspaces a:// and b://, job 5 of user 100 with process 50 that may use them, job 6 of 101 with a:// only.
+fn state() -> State {
+    let mut state = State::new(config());
+    for name in ["a://", "b://", "c://"] {
+        state.register_dataspace(&admin(), space(name)).unwrap();
+    }
+    state.register_job(&admin(), job(5, &[("a://", 0), ("b://", 1000)])).unwrap();
+    state.register_job(&admin(), job(6, &[("a://", 0)])).unwrap();
+    state.add_process(&admin(), 5, ProcessSpec { pid: 50, uid: 100, gid: 100 }, 7).unwrap();
+    state.add_process(&admin(), 6, ProcessSpec { pid: 60, uid: 101, gid: 101 }, 7).unwrap();
+    state
+}
+
+fn code<T: std::fmt::Debug>(result: Result<T, Refusal>) -> Code {
+    result.expect_err("it should be refused").code
+}
+
+#[test]
+fn processes_of_no_job_and_dataspaces_of_other_jobs_are_refused() {
+    let mut state = state();
+    assert_eq!(code(state.submit(1, &user(100, 51), copy("a://", "b://"))), Code::NOT_PERMITTED);
+    assert_eq!(code(state.submit(1, &user(101, 50), copy("a://", "b://"))), Code::NOT_PERMITTED);
+    assert_eq!(code(state.submit(1, &user(101, 60), copy("a://", "b://"))), Code::NOT_PERMITTED);
+    assert_eq!(code(state.submit(1, &user(100, 50), copy("a://", "c://"))), Code::NOT_PERMITTED);
+    assert_eq!(code(state.submit(1, &user(100, 50), copy("z://", "a://"))), Code::NO_SUCH_DATASPACE);
+    assert!(state.submit(1, &user(100, 50), copy("a://", "b://")).is_ok());
+    // A process number that was used again is another process.
+    let mut reused = user(100, 50);
+    reused.ancestry[0].started = 8;
+    assert_eq!(code(state.submit(1, &reused, copy("a://", "b://"))), Code::NOT_PERMITTED);
+    // Children of a job's process are of the job.
+    let mut child = user(100, 70);
+    child.ancestry.push(Origin { pid: 50, started: 7 });
+    assert!(state.submit(1, &child, copy("a://", "b://")).is_ok());
+}
+
+#[test]
+fn administration_is_for_the_control_socket() {
+    let mut state = state();
+    let user = user(0, 50);
+    assert_eq!(code(state.register_dataspace(&user, space("x"))), Code::NOT_PERMITTED);
+    assert_eq!(code(state.update_dataspace(&user, space("a://"))), Code::NOT_PERMITTED);
+    assert_eq!(code(state.unregister_dataspace(&user, "a://")), Code::NOT_PERMITTED);
+    assert_eq!(code(state.register_job(&user, job(9, &[]))), Code::NOT_PERMITTED);
+    assert_eq!(code(state.update_job(&user, job(5, &[]))), Code::NOT_PERMITTED);
+    assert_eq!(code(state.unregister_job(&user, 5)), Code::NOT_PERMITTED);
+    let process = ProcessSpec { pid: 9, uid: 0, gid: 0 };
+    assert_eq!(code(state.add_process(&user, 5, process, 0)), Code::NOT_PERMITTED);
+    assert_eq!(code(state.remove_process(&user, 5, process)), Code::NOT_PERMITTED);
+    assert_eq!(code(state.command(&user, Command::Shutdown)), Code::NOT_PERMITTED);
+    assert_eq!(code(state.set_policy(&user, Policy::FairByJob)), Code::NOT_PERMITTED);
+    let mut behalf = copy("a://", "b://");
+    behalf.on_behalf = Some(OnBehalf { uid: 0, gid: 0, job: 5 });
+    assert_eq!(code(state.submit(1, &user, behalf)), Code::NOT_PERMITTED);
+    assert!(state.command(&user, Command::Ping).is_ok());
+}
+
+#[test]
+fn shapes_that_make_no_sense_are_bad_arguments() {
+    let mut state = state();
+    let a = Resource::local("a://", b"x");
+    let memory = Resource::Memory { address: 4096, size: 10 };
+    let nothing = Resource::Memory { address: 4096, size: 0 };
+    let bad = [
+        (Op::Copy, a.clone(), None),
+        (Op::Remove, a.clone(), Some(a.clone())),
+        (Op::Remove, memory.clone(), None),
+        (Op::Remove, Resource::local("a://", b"./"), None),
+        (Op::Copy, nothing.clone(), Some(a.clone())),
+        (Op::Copy, a.clone(), Some(nothing)),
+        (Op::Move, memory.clone(), Some(a.clone())),
+        (Op::Copy, memory.clone(), Some(Resource::local("a://", b"dir/"))),
+        (Op::Copy, Resource::local("a://", b"a\0b"), Some(a.clone())),
+        (Op::Copy, Resource::local("", b"a"), Some(a.clone())),
+        (Op::Copy, Resource::remote("a://", "", b"a"), Some(a.clone())),
+        (Op::Copy, Resource::local("a://", &[b'x'; 5000]), Some(a.clone())),
+    ];
+    for (op, src, dst) in bad {
+        let spec = TaskSpec::new(op, src, dst);
+        assert_eq!(code(state.submit(1, &user(100, 50), spec.clone())), Code::BAD_ARGS, "{spec:?}");
+    }
+    let spec = TaskSpec::new(Op::Copy, memory.clone(), Some(memory));
+    assert_eq!(code(state.submit(1, &user(100, 50), spec)), Code::NOT_SUPPORTED);
+}
+
+#[test]
+fn a_task_lives_from_submission_to_its_end_and_again() {
+    let mut state = state();
+    let me = user(100, 50);
+    let id = state.submit(1, &me, copy("a://", "b://")).unwrap();
+    let status = |state: &State| state.status(5, &me, id, |_| None).unwrap();
+    assert_eq!(status(&state).state, TaskState::Pending);
+    let start = state.start_next().unwrap();
+    assert_eq!((start.id, start.identity), (id, Identity { uid: 100, gid: 100, job: 5 }));
+    assert_eq!((start.quotas.len(), start.quotas[0].limit), (1, 1000));
+    assert_eq!(status(&state).state, TaskState::Running);
+    assert_eq!(code(state.unregister_job(&admin(), 5)), Code::JOB_BUSY);
+    assert_eq!(code(state.unregister_dataspace(&admin(), "b://")), Code::DATASPACE_BUSY);
+    state.ended(9, id, Ended::badly(Refusal::new(Code::SYSTEM_ERROR, "disk full")));
+    assert_eq!(status(&state).refusal.detail, "disk full");
+    state.resume(&me, id).unwrap();
+    assert!(state.start_next().unwrap().again);
+    state.ended(20, id, Ended::well(600, 2, 600, 10));
+    assert_eq!((status(&state).state, status(&state).bytes_done), (TaskState::Finished, 600));
+    // Asked as often as one likes, also by others of the user.
+    assert_eq!(status(&state).state, TaskState::Finished);
+    assert_eq!(code(state.resume(&me, id)), Code::TASK_STATE);
+    assert_eq!(code(state.cancel(30, &me, id)), Code::TASK_STATE);
+    assert_eq!(code(state.status(5, &user(101, 60), id, |_| None)), Code::NO_SUCH_TASK);
+    let report = state.report(&me, 5).unwrap();
+    assert_eq!((report.bytes, report.tasks, report.failed), (600, 2, 1));
+    assert_eq!(state.dataspaces(&me).unwrap()[1].used, 600);
+    assert!(state.unregister_job(&admin(), 5).is_ok());
+}
+
+#[test]
+fn pending_tasks_are_cancelled_at_once_and_running_ones_through_their_worker() {
+    let mut state = state();
+    let me = user(100, 50);
+    let [first, second] = [0; 2].map(|_| state.submit(1, &me, copy("a://", "b://")).unwrap());
+    state.start_next().unwrap();
+    assert_eq!(state.cancel(2, &me, second), Ok(Cancelled::AtOnce));
+    assert_eq!(state.cancel(2, &me, first), Ok(Cancelled::Tell));
+    assert_eq!(code(state.cancel(2, &user(101, 60), first)), Code::NO_SUCH_TASK);
+    state.ended(3, first, Ended::cancelled());
+    for id in [first, second] {
+        assert_eq!(state.status(4, &me, id, |_| None).unwrap().state, TaskState::Cancelled);
+    }
+    assert!(state.is_idle() && state.command(&admin(), Command::Shutdown).is_ok());
+}
+
+#[test]
+fn a_dataspace_takes_no_more_tasks_than_it_may() {
+    let mut state = state();
+    state.update_dataspace(&admin(), DataspaceSpec { streams_max: 1, ..space("b://") }).unwrap();
+    let me = user(100, 50);
+    let first = state.submit(1, &me, copy("a://", "b://")).unwrap();
+    state.submit(1, &me, copy("a://", "b://")).unwrap();
+    let third = state.submit(1, &me, copy("a://", "a://")).unwrap();
+    assert_eq!(state.start_next().map(|s| s.id), Some(first));
+    assert_eq!(state.start_next().map(|s| s.id), Some(third));
+    assert_eq!(state.start_next(), None);
+}
+
+#[test]
+fn a_paused_stager_takes_nothing_and_a_full_one_says_so() {
+    let mut state = State::new(Config { tasks_max: 1, personal_uid: Some(100), ..config() });
+    state.register_dataspace(&admin(), space("a://")).unwrap();
+    state.command(&admin(), Command::Pause).unwrap();
+    assert_eq!(code(state.submit(1, &user(100, 1), copy("a://", "a://"))), Code::PAUSED);
+    state.command(&admin(), Command::Resume).unwrap();
+    assert!(state.submit(1, &user(100, 1), copy("a://", "a://")).is_ok());
+    assert_eq!(code(state.submit(1, &user(100, 1), copy("a://", "a://"))), Code::TOO_MANY_TASKS);
+    assert_eq!(code(state.command(&admin(), Command::Shutdown)), Code::TASKS_PENDING);
+}
+
+#[test]
+fn what_is_persisted_can_be_shared_and_taken_back() {
+    let mut state = state();
+    let (me, other) = (user(100, 50), user(101, 60));
+    let persist = |state: &mut State, who: &Caller, op, user| {
+        state.persist(1, who, op, ("b://", b"/out//run1"), (user, 0))
+    };
+    assert_eq!(code(persist(&mut state, &me, PersistOp::Delete, 0)), Code::NO_SUCH_RESOURCE);
+    assert_eq!(code(persist(&mut state, &other, PersistOp::Store, 0)), Code::NOT_PERMITTED);
+    assert_eq!(persist(&mut state, &me, PersistOp::Store, 0), Ok(None));
+    let of = |uid| Identity { uid, gid: uid, job: 6 };
+    let read = |state: &State| state.open_for_peer(of(101), "b://", b"out/run1/x", Side::Source);
+    assert_eq!(code(read(&state)), Code::NOT_PERMITTED);
+    assert_eq!(persist(&mut state, &me, PersistOp::Share, 101), Ok(None));
+    assert!(read(&state).is_ok());
+    assert_eq!(state.reads_as("b://", b"out/run1/x", 101), 100);
+    assert_eq!(
+        code(state.open_for_peer(of(101), "b://", b"out/run1/../x", Side::Source)),
+        Code::NOT_PERMITTED
+    );
+    assert_eq!(code(state.open_for_peer(of(101), "b://", b"out/run1/x", Side::Target)), Code::NOT_PERMITTED);
+    assert_eq!(code(persist(&mut state, &other, PersistOp::Delete, 0)), Code::NOT_PERMITTED);
+    assert_eq!(persist(&mut state, &me, PersistOp::Unshare, 101), Ok(None));
+    assert_eq!(code(read(&state)), Code::NOT_PERMITTED);
+    let removal = persist(&mut state, &me, PersistOp::Delete, 0).unwrap().unwrap();
+    assert_eq!(state.start_next().map(|s| s.id), Some(removal));
+    assert!(state.persisted(&admin()).is_empty());
+}
+
+#[test]
+fn locations_expire() {
+    let mut state = state();
+    state.persist(1, &user(100, 50), PersistOp::Store, ("b://", b"x"), (0, 10)).unwrap();
+    assert_eq!((state.expire(9_999), state.expire(10_000), state.expire(10_001)), (0, 1, 0));
+    assert_eq!(state.start_next().unwrap().identity.uid, 100);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Submit(u8),
+    Start,
+    Copied,
+    End(bool, u16),
+    Cancel(u8),
+    Resume(u8),
+    Forget(u8),
+    Pause(bool),
+    Persist(u8),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => any::<u8>().prop_map(Step::Submit),
+        3 => Just(Step::Start),
+        1 => Just(Step::Copied),
+        3 => any::<(bool, u16)>().prop_map(|(well, bytes)| Step::End(well, bytes)),
+        1 => any::<u8>().prop_map(Step::Cancel),
+        1 => any::<u8>().prop_map(Step::Resume),
+        1 => any::<u8>().prop_map(Step::Forget),
+        1 => any::<bool>().prop_map(Step::Pause),
+        1 => any::<u8>().prop_map(Step::Persist),
+    ]
+}
+
+fn walk(state: &mut State, steps: &[Step]) {
+    let me = user(100, 50);
+    for (at, step) in steps.iter().enumerate() {
+        let now = at as u64;
+        // Refusals are results like others here.
+        match step {
+            Step::Submit(kind) => {
+                let op = [Op::Copy, Op::Move][usize::from(*kind) % 2];
+                let spec = TaskSpec { op, priority: i32::from(*kind % 3), ..copy("a://", "b://") };
+                drop(state.submit(now, &me, spec));
+            }
+            Step::Start => drop(state.start_next()),
+            Step::Copied => state.running().iter().for_each(|id| state.copied(*id)),
+            Step::End(well, bytes) => {
+                if let Some(id) = state.running().into_iter().min() {
+                    let bytes = u64::from(*bytes);
+                    let end = if *well { Ended::well(bytes, 1, bytes, 5) } else { Ended::cancelled() };
+                    state.ended(now, id, end);
+                }
+            }
+            Step::Cancel(id) => drop(state.cancel(now, &me, (*id % 16).into())),
+            Step::Resume(id) => drop(state.resume(&me, (*id % 16).into())),
+            Step::Forget(id) => drop(state.forget(&me, (*id % 16).into())),
+            Step::Pause(on) => {
+                drop(state.command(&admin(), if *on { Command::Pause } else { Command::Resume }));
+            }
+            Step::Persist(n) => {
+                let op = [PersistOp::Store, PersistOp::Share, PersistOp::Delete][usize::from(*n) % 3];
+                drop(state.persist(now, &me, op, ("b://", b"p"), (101, 0)));
+            }
+        }
+    }
+}
+
+/// All that can be seen of a state, with what runs counted as pending, as after a restart.
+fn seen(state: &State) -> String {
+    let (tasks, _) = state.list(1_000_000, &admin(), (None, None), (0, usize::MAX), |_| None);
+    let tasks: Vec<String> =
+        tasks.into_iter().map(|t| format!("{t:?}\n").replace("Running", "Pending")).collect();
+    let reports = [5, 6].map(|job| state.report(&admin(), job));
+    let spaces = state.dataspaces(&admin());
+    let me = state.dataspaces(&user(100, 50));
+    format!("{tasks:?} {reports:?} {spaces:?} {me:?} {:?}", state.persisted(&admin()))
+}
+
+proptest! {
+    #[test]
+    fn a_replayed_journal_and_a_snapshot_of_it_say_the_same(
+        steps in prop::collection::vec(step(), 0..120), cut in 0usize..120,
+    ) {
+        let mut first = state();
+        let mut journal = Vec::new();
+        walk(&mut first, &steps);
+        first.take_records(&mut journal);
+        let mut second = State::new(config());
+        second.replay(&journal).unwrap();
+        prop_assert_eq!(seen(&first), seen(&second));
+        let mut snapshot = Vec::new();
+        second.snapshot(&mut snapshot);
+        let mut third = State::new(config());
+        third.replay(&snapshot).unwrap();
+        prop_assert_eq!(seen(&second), seen(&third));
+        // And both go on alike: what was pending starts in the same order.
+        let order = |state: &mut State| {
+            let mut ids = Vec::new();
+            while let Some(start) = state.start_next() {
+                ids.push((start.id, start.copied));
+                state.ended(0, start.id, Ended::cancelled());
+            }
+            ids
+        };
+        let _ = cut;
+        prop_assert_eq!(order(&mut second), order(&mut third));
+    }
+
+    #[test]
+    fn no_bytes_make_replay_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        drop(State::new(config()).replay(&bytes));
+    }
+}
