@@ -32,6 +32,7 @@
 #![forbid(unsafe_code)]
 
 mod attrs;
+mod beneath;
 mod compare;
 mod crc;
 mod data;

@@ -62,7 +62,7 @@ pub struct LocalEnd {
     rights: Rights,
 }
 
-fn fail(operation: &'static str) -> impl Fn(Sys) -> EndError {
+pub(crate) fn fail(operation: &'static str) -> impl Fn(Sys) -> EndError {
     move |errno| EndError::new(operation, Errno(errno.raw_os_error()))
 }
 
@@ -71,6 +71,12 @@ impl LocalEnd {
     pub fn open(path: &Path) -> EndResult<LocalEnd> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = fs::open(path, flags, Mode::empty()).map_err(fail("open directory"))?;
+        let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
+        LocalEnd::of_descriptor(fd, path)
+    }
+
+    /// The directory that `fd` is open on. `path` is what messages call it.
+    pub(crate) fn of_descriptor(fd: OwnedFd, path: PathBuf) -> EndResult<LocalEnd> {
         let stat = fs::fstat(&fd).map_err(fail("stat"))?;
         let root = LocalDir {
             parent: None,
@@ -79,12 +85,12 @@ impl LocalEnd {
             fd: Mutex::new(Some(Arc::new(fd))),
             used: AtomicBool::new(true),
         };
+        // The kernel's answers are about the calling thread, so they show whom it acts as.
         let rights = Rights {
             root: rustix::process::geteuid().is_root(),
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
         };
-        let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
         Ok(LocalEnd { path, root: Arc::new(root), open: Mutex::default(), rights })
     }
 
