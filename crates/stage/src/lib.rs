@@ -37,6 +37,7 @@ mod compare;
 mod crc;
 mod data;
 mod end;
+mod identity;
 mod job;
 mod journal;
 mod large;
@@ -57,6 +58,7 @@ mod walk;
 
 pub use compare::{CompareOptions, DIFFERENCES_MAX, compare};
 pub use end::{At, Cursor, DirRef, End, EndError, EndResult, FileRef, Item, Meta, Rights, SetMeta, Xattr};
+pub use identity::{ActAs, Identity};
 pub use job::stage;
 pub use journal::{Header as JournalHeader, JournalError, Past, PastLarge, Record, Version};
 pub use local::{LocalDir, LocalEnd};
