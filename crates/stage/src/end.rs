@@ -210,4 +210,19 @@ pub trait End: Send + Sync {
     fn unlink(&self, dir: &DirRef, name: &[u8]) -> EndResult<()>;
     fn set_meta(&self, at: At<'_>, set: &SetMeta) -> EndResult<()>;
     fn set_xattr(&self, at: At<'_>, name: &[u8], value: &[u8]) -> EndResult<()>;
+
+    /// Removes an empty directory.
+    fn remove_dir(&self, _dir: &DirRef, _name: &[u8]) -> EndResult<()> {
+        Err(EndError::new("remove directory", Errno::EOPNOTSUPP))
+    }
+    /// Something is mounted on this directory, be it of the same file system.
+    fn is_mount(&self, _dir: &DirRef) -> EndResult<bool> {
+        Ok(false)
+    }
+    /// Renames to a directory of this or another end of the same file system or pool. What is
+    /// there already is replaced or, without `replace`, the reason for EEXIST. EXDEV when one
+    /// end cannot reach the other.
+    fn move_entry(&self, _from: (&DirRef, &[u8]), _to: (&DirRef, &[u8]), _replace: bool) -> EndResult<()> {
+        Err(EndError::new("move", Errno::EXDEV))
+    }
 }

@@ -3,6 +3,7 @@
 use crate::end::{At, Cursor, End, EndError, Meta};
 use crate::journal::{Journal, Record};
 use crate::large::Claim;
+use crate::ledger::Ledger;
 use crate::limit::Bucket;
 use crate::links::{Key, Leader, Links};
 use crate::options::{StageOptions, What};
@@ -74,6 +75,8 @@ pub(crate) struct Job<'a> {
     limit: Option<Bucket>,
     /// End of the names of our temporary files.
     part_suffix: String,
+    /// Of a move: what is finished.
+    ledger: Option<&'a Ledger>,
 }
 
 /// What a worker keeps between steps.
@@ -104,20 +107,53 @@ pub fn stage(
     options: &StageOptions,
     control: &Control,
 ) -> StageReport {
-    let start = Instant::now();
-    control.inner.set_phase(Phase::Walking);
-    let mut report = if options.dry_run {
-        scan::dry_run(src, what, control)
+    let report = if options.dry_run {
+        control.inner.set_phase(Phase::Walking);
+        let start = Instant::now();
+        let counted = scan::dry_run(src, what, control);
+        ended(counted, control, start)
     } else {
-        match Job::prepare(src, dst, what, options, control) {
-            Ok(job) => job.run(what, start),
-            Err(error) => StageReport { errors: vec![*error], error_count: 1, ..StageReport::default() },
-        }
+        copy(src, dst, what, options, control, None)
     };
-    report.cancelled = control.is_cancelled() && !report.complete;
-    report.seconds_data = start.elapsed().as_secs_f64();
     control.inner.set_phase(if report.complete { Phase::Complete } else { Phase::Failed });
     report
+}
+
+/// The first half of a move: a copy that notes what it has finished.
+pub(crate) fn stage_noting(
+    src: &dyn End,
+    dst: &dyn End,
+    what: &What,
+    options: &StageOptions,
+    control: &Control,
+    ledger: &Ledger,
+) -> StageReport {
+    copy(src, dst, what, options, control, Some(ledger))
+}
+
+fn copy(
+    src: &dyn End,
+    dst: &dyn End,
+    what: &What,
+    options: &StageOptions,
+    control: &Control,
+    ledger: Option<&Ledger>,
+) -> StageReport {
+    let start = Instant::now();
+    control.inner.set_phase(Phase::Walking);
+    let report = match Job::prepare(src, dst, what, options, control, ledger) {
+        Ok(job) => job.run(what, start),
+        Err(error) => StageReport { errors: vec![*error], error_count: 1, ..StageReport::default() },
+    };
+    ended(report, control, start)
+}
+
+fn ended(report: StageReport, control: &Control, start: Instant) -> StageReport {
+    StageReport {
+        cancelled: control.is_cancelled() && !report.complete,
+        seconds_data: start.elapsed().as_secs_f64(),
+        ..report
+    }
 }
 
 impl<'a> Job<'a> {
@@ -127,6 +163,7 @@ impl<'a> Job<'a> {
         what: &What,
         options: &'a StageOptions,
         control: &'a Control,
+        ledger: Option<&'a Ledger>,
     ) -> Result<Job<'a>, Box<StageError>> {
         let fail = |failure| Box::new(StageError::new(".".into(), &failure));
         let src_root = src.stat(At::Dir(&src.root())).map_err(|e| fail(Failure::source(e)))?;
@@ -161,6 +198,7 @@ impl<'a> Job<'a> {
             dst_root: dst_root.key(),
             limit: options.bandwidth.map(|rate| Bucket::new(rate, Instant::now())),
             part_suffix: format!(".{hex}"),
+            ledger,
         })
     }
 
@@ -194,8 +232,7 @@ impl<'a> Job<'a> {
             What::Entry { from, to } => {
                 let dir = DirNode::new(NewDir { parent: None, name, src, dst, meta: None, fresh: false });
                 let (from, to) = (from.as_slice().into(), to.as_slice().into());
-                let entry =
-                    Entry { dir, from, to, kind: None, attempt: 0, deferred: false, seen: 0, credited: 0 };
+                let entry = Entry::new(dir, from, to, None);
                 self.seed_entry(entry);
             }
         }
@@ -301,6 +338,21 @@ impl<'a> Job<'a> {
         }
     }
 
+    /// Notes what the source of an entry is when its copy begins.
+    pub fn look(&self, entry: &mut Entry, meta: &Meta) {
+        if meta.kind == FileKind::Regular {
+            self.see(entry, meta.size);
+        }
+        entry.meta = self.ledger.map(|_| Arc::new(meta.clone()));
+    }
+
+    /// Notes that a directory is finished.
+    pub fn note_dir(&self, node: &DirNode) {
+        if let (Some(ledger), Some(meta)) = (self.ledger, &node.meta) {
+            ledger.add(node.hash, meta);
+        }
+    }
+
     /// An entry is finished: verified, under its name.
     pub fn finish(&self, entry: &Entry, key: Option<Key>, outcome: &Outcome) {
         let counters = &self.control.inner;
@@ -314,6 +366,11 @@ impl<'a> Job<'a> {
             Outcome::Link | Outcome::Symlink => bump(&self.totals.links, 1),
             Outcome::Special => bump(&self.totals.specials, 1),
             Outcome::LeftOut => {}
+        }
+        if let (Some(ledger), Some(meta), false) =
+            (self.ledger, &entry.meta, matches!(outcome, Outcome::LeftOut))
+        {
+            ledger.add(entry.hash(), meta);
         }
         if let Outcome::Skipped { size, .. } = outcome {
             bump(&self.totals.skipped, *size);
@@ -411,13 +468,13 @@ impl<'a> Job<'a> {
 
 fn check_names(what: &What) -> Result<(), Failure> {
     let What::Entry { from, to } = what else { return Ok(()) };
-    for name in [from, to] {
-        if matches!(name.as_slice(), b"" | b"." | b"..") || name.contains(&b'/') || name.contains(&0) {
-            return Err(Failure::Refused(format!(
-                "'{}' is not the name of an entry",
-                crate::show_bytes(name)
-            )));
-        }
+    check_name(from).and_then(|()| check_name(to))
+}
+
+pub(crate) fn check_name(name: &[u8]) -> Result<(), Failure> {
+    if matches!(name, b"" | b"." | b"..") || name.contains(&b'/') || name.contains(&0) {
+        let text = format!("'{}' is not the name of an entry", crate::show_bytes(name));
+        return Err(Failure::Refused(text));
     }
     Ok(())
 }

@@ -8,7 +8,8 @@
 use crate::end::{At, Cursor, DirRef, End, EndError, EndResult, FileRef, Item, Meta, Rights, SetMeta, Xattr};
 use crate::sync::lock;
 use rustix::fs::{
-    self, AtFlags, FileType, Gid, Mode, OFlags, RawDir, SeekFrom, Stat, Timespec, Timestamps, Uid, XattrFlags,
+    self, AtFlags, FileType, Gid, Mode, OFlags, RawDir, RenameFlags, SeekFrom, Stat, StatxAttributes,
+    StatxFlags, Timespec, Timestamps, Uid, XattrFlags,
 };
 use rustix::io::Errno as Sys;
 use std::collections::VecDeque;
@@ -541,5 +542,28 @@ impl End for LocalEnd {
             }
         }
         .map_err(fail("set attribute"))
+    }
+
+    fn remove_dir(&self, dir: &DirRef, name: &[u8]) -> EndResult<()> {
+        fs::unlinkat(&*self.dir_fd(dir)?, name, AtFlags::REMOVEDIR).map_err(fail("remove directory"))
+    }
+
+    fn is_mount(&self, dir: &DirRef) -> EndResult<bool> {
+        let fd = self.dir_fd(dir)?;
+        match fs::statx(&fd, "", AtFlags::EMPTY_PATH, StatxFlags::TYPE) {
+            Ok(found) => Ok(found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)),
+            // Before Linux 4.11; other file systems are told apart by their numbers.
+            Err(Sys::NOSYS) => Ok(false),
+            Err(errno) => Err(fail("stat")(errno)),
+        }
+    }
+
+    fn move_entry(&self, from: (&DirRef, &[u8]), to: (&DirRef, &[u8]), replace: bool) -> EndResult<()> {
+        if matches!(to.0, DirRef::Pool(_)) {
+            return Err(EndError::new("move", Errno::EXDEV));
+        }
+        let (old, new) = (self.dir_fd(from.0)?, self.dir_fd(to.0)?);
+        let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
+        fs::renameat_with(&*old, from.1, &*new, to.1, flags).map_err(fail("move"))
     }
 }

@@ -9,12 +9,12 @@ use tidepool_types::{Errno, FileKind};
 
 impl Job<'_> {
     /// Copies a symbolic link, FIFO or device node, or leaves it out with a warning.
-    pub fn other(&self, entry: &Entry, kind: FileKind) {
+    pub fn other(&self, mut entry: Entry, kind: FileKind) {
         let mut key = None;
-        match self.copy_other(entry, kind, &mut key) {
-            Ok(Some(outcome)) => self.finish(entry, key, &outcome),
+        match self.copy_other(&mut entry, kind, &mut key) {
+            Ok(Some(outcome)) => self.finish(&entry, key, &outcome),
             Ok(None) => {}
-            Err(failure) => self.give_up(entry.clone(), key, failure),
+            Err(failure) => self.give_up(entry, key, failure),
         }
     }
 
@@ -25,7 +25,7 @@ impl Job<'_> {
 
     fn copy_other(
         &self,
-        entry: &Entry,
+        entry: &mut Entry,
         kind: FileKind,
         key: &mut Option<Key>,
     ) -> Result<Option<Outcome>, Failure> {
@@ -40,6 +40,7 @@ impl Job<'_> {
         if meta.kind != kind {
             return Err(Failure::Changed);
         }
+        self.look(entry, &meta);
         if meta.nlink > 1 {
             match self.links.claim(meta.key(), entry) {
                 Claimed::Lead => *key = Some(meta.key()),

@@ -337,4 +337,16 @@ impl End for PoolEnd {
         let ino = self.ino(at, "set attribute")?;
         self.client.set_xattr(ino, name, value, 0).map_err(fail("set attribute"))
     }
+
+    fn remove_dir(&self, dir: &DirRef, name: &[u8]) -> EndResult<()> {
+        let removed = self.client.rmdir(self.dir(dir)?, name, &self.cred);
+        removed.and_then(|walk| walk.inside()).map_err(fail("remove directory"))
+    }
+
+    fn move_entry(&self, from: (&DirRef, &[u8]), to: (&DirRef, &[u8]), replace: bool) -> EndResult<()> {
+        let DirRef::Pool(new) = to.0 else { return Err(EndError::new("move", Errno::EXDEV)) };
+        let flags = if replace { 0 } else { libc::RENAME_NOREPLACE };
+        let renamed = self.client.rename(self.dir(from.0)?, from.1, *new, to.1, flags, &self.cred);
+        renamed.and_then(|walk| walk.inside()).map_err(fail("move"))
+    }
 }

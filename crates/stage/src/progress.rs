@@ -98,6 +98,11 @@ impl Control {
         self.inner.cancel.store(true, Ordering::Release);
     }
 
+    /// What a part of the same work is cancelled by.
+    pub(crate) fn cancel_flag(&self) -> Arc<AtomicBool> {
+        self.inner.cancel.clone()
+    }
+
     pub fn is_cancelled(&self) -> bool {
         self.inner.cancel.load(Ordering::Acquire)
     }

@@ -119,7 +119,22 @@ fn end_advice(side: Side, errno: Errno) -> &'static str {
     }
 }
 
-/// One entry that was not copied.
+fn removal_advice(errno: Errno) -> &'static str {
+    match errno {
+        Errno::EACCES | Errno::EPERM => {
+            "make the directory it is in writable for the user who removes it, then run again"
+        }
+        Errno::EROFS => "its file system is read-only",
+        Errno::EBUSY => "something is mounted on it or uses it; end that, then run again",
+        Errno::ENOTEMPTY | Errno::EEXIST => "stop what makes new entries in it, then run again",
+        Errno::EIO | Errno::ESTALE | Errno::ETIMEDOUT | Errno::ECONNREFUSED => {
+            "check its storage and nodes, then run again"
+        }
+        _ => "remove the cause, then run again",
+    }
+}
+
+/// One entry that was not copied or removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StageError {
     /// Below the root of the copy.
@@ -147,6 +162,22 @@ impl StageError {
             cause: failure.cause(),
             next_step: failure.next_step(),
         }
+    }
+
+    /// The same for what could not be removed.
+    pub(crate) fn of_removal(path: String, failure: &Failure) -> StageError {
+        let next_step = match failure {
+            Failure::End { error, .. } => removal_advice(error.errno),
+            _ => "look at it; remove it yourself, or run the command again",
+        };
+        let cause = match failure {
+            Failure::End { error, .. } => match &error.detail {
+                Some(detail) => format!("{}: {detail}", error.errno),
+                None => error.errno.to_string(),
+            },
+            other => other.cause(),
+        };
+        StageError { cause, next_step, ..StageError::new(path, failure) }
     }
 }
 

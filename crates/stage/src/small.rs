@@ -52,7 +52,7 @@ impl Job<'_> {
         if meta.kind != FileKind::Regular {
             return Err(Failure::Changed);
         }
-        self.see(entry, meta.size);
+        self.look(entry, &meta);
         if let Some(started) = self.claim_link(entry, &meta, key)? {
             return Ok(started);
         }

@@ -3,7 +3,7 @@
 use crate::end::{DirRef, Meta};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use tidepool_types::{FileKind, show_bytes};
 
 /// Bytes of a path shown in a message; of a longer one the end is shown.
@@ -40,6 +40,8 @@ pub(crate) struct DirNode {
     /// Made by this run, so nothing can be in it yet.
     pub fresh: bool,
     pub failed: AtomicBool,
+    /// Times it was listed again, when it is being removed.
+    pub listed: AtomicU32,
     /// Unfinished entries, and one for the listing.
     pending: AtomicUsize,
 }
@@ -76,6 +78,7 @@ impl DirNode {
             meta: new.meta,
             fresh: new.fresh,
             failed: AtomicBool::new(false),
+            listed: AtomicU32::new(0),
             pending: AtomicUsize::new(1),
         })
     }
@@ -134,9 +137,15 @@ pub(crate) struct Entry {
     pub seen: u64,
     /// Those of them counted as done.
     pub credited: u64,
+    /// What its source was when its copy began, when that matters later.
+    pub meta: Option<Arc<Meta>>,
 }
 
 impl Entry {
+    pub fn new(dir: Arc<DirNode>, from: Arc<[u8]>, to: Arc<[u8]>, kind: Option<FileKind>) -> Entry {
+        Entry { dir, from, to, kind, attempt: 0, deferred: false, seen: 0, credited: 0, meta: None }
+    }
+
     pub fn hash(&self) -> PathHash {
         self.dir.hash.child(&self.to)
     }

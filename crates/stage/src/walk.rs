@@ -87,16 +87,7 @@ impl Job<'_> {
 
     fn sort_item(&self, node: &Arc<DirNode>, item: Item) -> (Vec<DirTask>, Vec<Entry>) {
         let name: Arc<[u8]> = item.name.into();
-        let entry = Entry {
-            dir: node.clone(),
-            from: name.clone(),
-            to: name,
-            kind: item.kind,
-            attempt: 0,
-            deferred: false,
-            seen: 0,
-            credited: 0,
-        };
+        let entry = Entry::new(node.clone(), name.clone(), name, item.kind);
         self.sort_entry(entry, item.size.unwrap_or(0))
     }
 
@@ -126,7 +117,7 @@ impl Job<'_> {
                 bump(&self.control.inner.files_done, 1);
                 self.sched.add(vec![DirTask::Enter(entry)], Vec::new());
             }
-            Ok(kind) => self.other(&entry, kind),
+            Ok(kind) => self.other(entry, kind),
             Err(error) => self.give_up(entry, None, Failure::source(error)),
         }
     }
@@ -151,7 +142,11 @@ impl Job<'_> {
         }
         self.copy_attributes(&|| node.path(), At::Dir(&node.src), At::Dir(&node.dst), meta)?;
         let now = self.src.stat(At::Dir(&node.src)).map_err(Failure::source)?;
-        if meta.unchanged(&now) { Ok(()) } else { Err(Failure::Changed) }
+        if !meta.unchanged(&now) {
+            return Err(Failure::Changed);
+        }
+        self.note_dir(node);
+        Ok(())
     }
 
     /// Removes temporary files that an earlier run of this copy left for entries that the

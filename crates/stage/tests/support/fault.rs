@@ -38,13 +38,24 @@ pub struct FaultEnd<E> {
     writes: AtomicU64,
     full: AtomicBool,
     pub log: Mutex<Vec<&'static str>>,
+    /// Other files than temporary ones may be removed.
+    pub removes: bool,
 }
 
 impl<E: End> FaultEnd<E> {
     pub fn new(inner: E, fault: Fault, at: u64) -> FaultEnd<E> {
         let calls = AtomicU64::new(0);
         let writes = AtomicU64::new(0);
-        FaultEnd { inner, fault, at, calls, writes, full: AtomicBool::new(false), log: Mutex::default() }
+        FaultEnd {
+            inner,
+            fault,
+            at,
+            calls,
+            writes,
+            full: AtomicBool::new(false),
+            log: Mutex::default(),
+            removes: false,
+        }
     }
 
     pub fn calls(&self) -> u64 {
@@ -203,7 +214,8 @@ impl<E: End> End for FaultEnd<E> {
         self.inner.rename(dir, from, to)
     }
     fn unlink(&self, dir: &DirRef, name: &[u8]) -> EndResult<()> {
-        assert!(name.starts_with(tidepool_stage::PART_PREFIX), "removes a file that is not a temporary one");
+        let temporary = name.starts_with(tidepool_stage::PART_PREFIX);
+        assert!(temporary || self.removes, "removes a file that is not a temporary one");
         self.hit("remove", false)?;
         self.inner.unlink(dir, name)
     }
@@ -214,6 +226,18 @@ impl<E: End> End for FaultEnd<E> {
     fn set_xattr(&self, at: At<'_>, name: &[u8], value: &[u8]) -> EndResult<()> {
         self.hit("set attribute", false)?;
         self.inner.set_xattr(at, name, value)
+    }
+    fn remove_dir(&self, dir: &DirRef, name: &[u8]) -> EndResult<()> {
+        assert!(self.removes, "removes a directory");
+        self.hit("remove directory", false)?;
+        self.inner.remove_dir(dir, name)
+    }
+    fn is_mount(&self, dir: &DirRef) -> EndResult<bool> {
+        self.inner.is_mount(dir)
+    }
+    fn move_entry(&self, from: (&DirRef, &[u8]), to: (&DirRef, &[u8]), replace: bool) -> EndResult<()> {
+        self.hit("move", true)?;
+        self.inner.move_entry(from, to, replace)
     }
 }
 
