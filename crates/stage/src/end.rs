@@ -225,4 +225,8 @@ pub trait End: Send + Sync {
     fn move_entry(&self, _from: (&DirRef, &[u8]), _to: (&DirRef, &[u8]), _replace: bool) -> EndResult<()> {
         Err(EndError::new("move", Errno::EXDEV))
     }
+    /// Makes an empty file of this end share all blocks of another, local file.
+    fn clone_file(&self, _from: &FileRef, _to: &FileRef) -> EndResult<()> {
+        Err(EndError::new("clone", Errno::EOPNOTSUPP))
+    }
 }

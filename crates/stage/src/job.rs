@@ -14,8 +14,9 @@ use crate::small::Finished;
 use crate::tree::{DirNode, Entry, NewDir, first_16};
 use crate::{ATTEMPTS_MAX, BLOCK_BYTES, PART_PREFIX, scan};
 use sha2::{Digest, Sha256};
-use std::sync::Arc;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tidepool_types::{Errno, FileKind};
 
@@ -32,6 +33,7 @@ pub(crate) struct Totals {
     pub bytes: AtomicU64,
     pub skipped: AtomicU64,
     pub holes: AtomicU64,
+    pub cloned: AtomicU64,
 }
 
 pub(crate) fn bump(counter: &AtomicU64, by: u64) {
@@ -77,6 +79,8 @@ pub(crate) struct Job<'a> {
     part_suffix: String,
     /// Of a move: what is finished.
     ledger: Option<&'a Ledger>,
+    /// Pairs of file systems between which files cannot be cloned.
+    pub no_clones: Mutex<HashSet<(u64, u64)>>,
 }
 
 /// What a worker keeps between steps.
@@ -199,6 +203,7 @@ impl<'a> Job<'a> {
             limit: options.bandwidth.map(|rate| Bucket::new(rate, Instant::now())),
             part_suffix: format!(".{hex}"),
             ledger,
+            no_clones: Mutex::default(),
         })
     }
 
@@ -444,6 +449,7 @@ impl<'a> Job<'a> {
             bytes_copied: load(&self.control.inner.bytes_copied),
             bytes_skipped: load(&self.totals.skipped),
             holes: load(&self.totals.holes),
+            bytes_cloned: load(&self.totals.cloned),
             seconds_index: walked.duration_since(start).as_secs_f64(),
             ..StageReport::default()
         };

@@ -215,6 +215,14 @@ impl Job<'_> {
             Some(resumed) => resumed,
             None => {
                 let dst = self.over_leftover(&entry, &part, || self.dst.create(&entry.dir.dst, &part))?;
+                match self.clone_large(&entry, key, (&src, &dst), &part, &meta) {
+                    Ok(false) => {}
+                    Ok(true) => return Ok(()),
+                    Err(failure) => {
+                        let _ = self.dst.unlink(&entry.dir.dst, &part);
+                        return Err(failure);
+                    }
+                }
                 self.note(&Record::Begin { path: entry.hash(), version: Version::of(&meta) });
                 (dst, BTreeMap::new())
             }

@@ -50,6 +50,7 @@ mod options;
 mod other;
 mod pool;
 mod progress;
+mod reflink;
 mod remove;
 mod report;
 mod scan;

@@ -566,4 +566,8 @@ impl End for LocalEnd {
         let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
         fs::renameat_with(&*old, from.1, &*new, to.1, flags).map_err(fail("move"))
     }
+
+    fn clone_file(&self, from: &FileRef, to: &FileRef) -> EndResult<()> {
+        fs::ioctl_ficlone(file_fd(to)?, file_fd(from)?).map_err(fail("clone"))
+    }
 }

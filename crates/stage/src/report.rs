@@ -212,6 +212,8 @@ pub struct StageReport {
     pub bytes_skipped: u64,
     /// Logical bytes of holes, which were not written.
     pub holes: u64,
+    /// Logical bytes of files that share their blocks with the source: nothing was written.
+    pub bytes_cloned: u64,
     pub warnings: Vec<StageWarning>,
     pub warning_count: u64,
     pub errors: Vec<StageError>,

@@ -239,6 +239,10 @@ impl<E: End> End for FaultEnd<E> {
         self.hit("move", true)?;
         self.inner.move_entry(from, to, replace)
     }
+    fn clone_file(&self, from: &FileRef, to: &FileRef) -> EndResult<()> {
+        self.hit("clone", true)?;
+        self.inner.clone_file(from, to)
+    }
 }
 
 impl<E: End> FaultEnd<E> {
