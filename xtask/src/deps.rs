@@ -7,8 +7,9 @@ use std::path::Path;
 /// The floors of the house, top first. A crate may use crates of lower floors only.
 const FLOORS: &[&[&str]] = &[
     &["cli", "testkit"],
+    &["staged"],
     &["fuse", "preload", "stage", "fsd"],
-    &["client", "store"],
+    &["client", "stage-client", "store"],
     &["transport", "fs-state", "stage-state"],
     &["blocks", "env", "fabric", "placement", "shm", "wire"],
     &["types"],

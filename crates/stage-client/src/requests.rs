@@ -1,0 +1,318 @@
+//! One method for each request. Bytes are bytes, times are of the monotonic clock, ids are the stager's.
+
+use crate::error::StageError;
+use crate::stager::Stager;
+use std::fmt;
+use std::time::{Duration, Instant};
+use tidepool_wire::stager::{
+    Code, Command, DataspaceInfo, DataspaceSpec, JobReport, JobSpec, Leftover, PersistOp, Persisted, Plan,
+    Policy, ProcessSpec, Refusal, Reply, Request, Resource, StagerStatus, TASKS_AT_ONCE_MAX, TaskSpec,
+    TaskState, TaskStatus,
+};
+
+/// What became of many tasks submitted together.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Submitted {
+    /// One for each task in their order; 0 where it was refused.
+    pub ids: Vec<u32>,
+    /// Places of the refused tasks, and why.
+    pub refused: Vec<(u32, Refusal)>,
+}
+
+impl Submitted {
+    fn add(&mut self, ids: Vec<u32>, refused: Vec<(u32, Refusal)>) {
+        let before = self.ids.len() as u32;
+        self.ids.extend(ids);
+        self.refused.extend(refused.into_iter().map(|(place, why)| (before.saturating_add(place), why)));
+    }
+}
+
+/// Submitting many tasks ended before all of them were submitted.
+#[derive(Debug)]
+pub struct SubmitManyError {
+    /// The tasks before the one the error is about; they are with the stager.
+    pub done: Submitted,
+    pub error: StageError,
+}
+
+impl fmt::Display for SubmitManyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "after {} tasks: {}", self.done.ids.len(), self.error)
+    }
+}
+
+impl std::error::Error for SubmitManyError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+macro_rules! expect {
+    ($self:ident, $request:expr, $pattern:pat => $value:expr) => {
+        match $self.call(&$request)? {
+            $pattern => Ok($value),
+            other => Err($self.unexpected(&other)),
+        }
+    };
+}
+
+/// Tasks (Table I: task management).
+impl Stager {
+    /// Returns when the stager answers.
+    pub fn ping(&self) -> Result<(), StageError> {
+        self.done(&Request::Ping {})
+    }
+
+    /// Hands a task over and returns its id; it runs when its turn comes (Table I: `submit`). After an error with
+    /// [`StageError::may_be_done`] the stager may have it all the same.
+    pub fn submit(&self, task: &TaskSpec) -> Result<u32, StageError> {
+        self.before_submit(task);
+        expect!(self, Request::Submit { task: task.clone() }, Reply::Submitted { id } => id)
+    }
+
+    /// Hands many tasks over, in as few requests as limits allow. A refused task does not keep the others.
+    pub fn submit_many(&self, mut tasks: Vec<TaskSpec>) -> Result<Submitted, SubmitManyError> {
+        let mut done = Submitted::default();
+        let mut at_once = TASKS_AT_ONCE_MAX;
+        while !tasks.is_empty() {
+            let rest = tasks.split_off(at_once.min(tasks.len()));
+            match self.submit_some(tasks, &mut done) {
+                Ok(()) => tasks = rest,
+                // Long paths: fewer of them fit.
+                Err((mut same, StageError::TooLong { .. })) if at_once > 1 => {
+                    at_once = same.len().div_ceil(2).min(at_once - 1);
+                    same.extend(rest);
+                    tasks = same;
+                }
+                Err((_, error)) => return Err(SubmitManyError { done, error }),
+            }
+        }
+        Ok(done)
+    }
+
+    /// With an error the tasks come back.
+    fn submit_some(
+        &self,
+        tasks: Vec<TaskSpec>,
+        done: &mut Submitted,
+    ) -> Result<(), (Vec<TaskSpec>, StageError)> {
+        if let Some(task) = tasks.iter().find(|task| has_memory(task)) {
+            self.before_submit(task);
+        }
+        let count = tasks.len();
+        let request = Request::SubmitMany { tasks };
+        let error = match self.call(&request) {
+            Ok(Reply::SubmittedMany { ids, refused }) if ids.len() == count => {
+                done.add(ids, refused);
+                return Ok(());
+            }
+            Ok(other) => self.unexpected(&other),
+            Err(error) => error,
+        };
+        let Request::SubmitMany { tasks } = request else { return Err((Vec::new(), error)) };
+        Err((tasks, error))
+    }
+
+    fn before_submit(&self, task: &TaskSpec) {
+        if has_memory(task) {
+            self.allow_memory_access();
+        }
+    }
+
+    /// How a task is (Table I: `error`).
+    pub fn status(&self, id: u32) -> Result<TaskStatus, StageError> {
+        expect!(self, Request::Status { id }, Reply::Task { status } => status)
+    }
+
+    /// Waits until all the tasks have ended, or one of them with `any` (Table I: `wait`). Without a timeout it waits for
+    /// ever; with one, the refusal afterwards has [`Code::TIMEOUT`]. That a task has ended does not mean that it
+    /// succeeded: see the statuses, which are those of `ids` in their order, with `any` as they are at that moment.
+    pub fn wait(
+        &self,
+        ids: &[u32],
+        any: bool,
+        timeout: Option<Duration>,
+    ) -> Result<Vec<TaskStatus>, StageError> {
+        if any && ids.len() > TASKS_AT_ONCE_MAX {
+            let detail = format!("{} tasks to wait for any of; at most {TASKS_AT_ONCE_MAX}", ids.len());
+            return Err(StageError::Refused(Refusal::new(Code::BAD_ARGS, detail)));
+        }
+        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut ended = Vec::with_capacity(ids.len());
+        for some in ids.chunks(TASKS_AT_ONCE_MAX) {
+            ended.extend(self.wait_for_some(some, any, until)?);
+        }
+        Ok(ended)
+    }
+
+    fn wait_for_some(
+        &self,
+        ids: &[u32],
+        any: bool,
+        until: Option<Instant>,
+    ) -> Result<Vec<TaskStatus>, StageError> {
+        let timeout_ms = until.map(|until| {
+            // Rounded up: a wait never ends early.
+            let left = until.saturating_duration_since(Instant::now()).as_nanos().div_ceil(1_000_000);
+            u64::try_from(left).unwrap_or(u64::MAX)
+        });
+        let request = Request::Wait { ids: ids.to_vec(), any, timeout_ms };
+        expect!(self, request, Reply::Tasks { tasks, .. } => tasks)
+    }
+
+    /// Ends a task that has not ended. What it moved under final names stays.
+    pub fn cancel(&self, id: u32) -> Result<(), StageError> {
+        self.done(&Request::Cancel { id })
+    }
+
+    /// Starts a failed or cancelled task again where it stopped.
+    pub fn resume(&self, id: u32) -> Result<(), StageError> {
+        self.done(&Request::Resume { id })
+    }
+
+    /// All tasks the caller may see: of a job, or in a state, where these are given.
+    pub fn list(&self, job: Option<u32>, only: Option<TaskState>) -> Result<Vec<TaskStatus>, StageError> {
+        let mut all: Vec<TaskStatus> = Vec::new();
+        loop {
+            let after = all.last().map_or(0, |task| task.id);
+            let (tasks, more) = self.list_page(job, only, after, TASKS_AT_ONCE_MAX as u32)?;
+            let end = tasks.is_empty() || !more;
+            all.extend(tasks);
+            if end {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// At most `max` tasks with ids after `after`, and whether there are more.
+    pub fn list_page(
+        &self,
+        job: Option<u32>,
+        only: Option<TaskState>,
+        after: u32,
+        max: u32,
+    ) -> Result<(Vec<TaskStatus>, bool), StageError> {
+        expect!(self, Request::List { job, only, after, max }, Reply::Tasks { tasks, more } => (tasks, more))
+    }
+
+    /// What a task would do: checked and counted, nothing moved.
+    pub fn plan(&self, task: &TaskSpec) -> Result<Plan, StageError> {
+        expect!(self, Request::Plan { task: task.clone() }, Reply::Planned { plan } => plan)
+    }
+
+    /// Forgets an ended task.
+    pub fn forget(&self, id: u32) -> Result<(), StageError> {
+        self.done(&Request::Forget { id })
+    }
+
+    /// The stager as a whole (Table I: `status`).
+    pub fn daemon_status(&self) -> Result<StagerStatus, StageError> {
+        expect!(self, Request::DaemonStatus {}, Reply::Daemon { status } => status)
+    }
+
+    /// The dataspaces the caller may use (Table I: `get_dataspace_info`).
+    pub fn dataspaces(&self) -> Result<Vec<DataspaceInfo>, StageError> {
+        expect!(self, Request::Dataspaces {}, Reply::Dataspaces { dataspaces } => dataspaces)
+    }
+
+    /// What tasks of a job have moved so far: the caller's own job, or any for administrators.
+    pub fn job_report(&self, job: u32) -> Result<JobReport, StageError> {
+        expect!(self, Request::JobReport { job }, Reply::Report { report } => report)
+    }
+
+    /// Keeps a location beyond its job, or ends or shares that (Listing 1: `persist`). `user` is whom to share with;
+    /// `expires` is in seconds since 1970, 0 for never.
+    pub fn persist(
+        &self,
+        op: PersistOp,
+        dataspace: &str,
+        path: &[u8],
+        user: u32,
+        expires: u64,
+    ) -> Result<(), StageError> {
+        let (dataspace, path) = (dataspace.to_string(), path.into());
+        self.done(&Request::Persist { op, dataspace, path, user, expires })
+    }
+
+    /// The kept locations the caller may see.
+    pub fn persisted(&self) -> Result<Vec<Persisted>, StageError> {
+        expect!(self, Request::Persisted {}, Reply::Persisted { locations } => locations)
+    }
+
+    fn done(&self, request: &Request) -> Result<(), StageError> {
+        expect!(self, *request, Reply::Done {} => ())
+    }
+}
+
+/// Administration: on the control socket only (Table I: the control API).
+impl Stager {
+    /// Table I: `register_dataspace`.
+    pub fn register_dataspace(&self, dataspace: &DataspaceSpec) -> Result<(), StageError> {
+        self.done(&Request::RegisterDataspace { dataspace: dataspace.clone() })
+    }
+
+    /// Table I: `update_dataspace`.
+    pub fn update_dataspace(&self, dataspace: &DataspaceSpec) -> Result<(), StageError> {
+        self.done(&Request::UpdateDataspace { dataspace: dataspace.clone() })
+    }
+
+    /// Table I: `unregister_dataspace`.
+    pub fn unregister_dataspace(&self, name: &str) -> Result<(), StageError> {
+        self.done(&Request::UnregisterDataspace { name: name.to_string() })
+    }
+
+    /// Table I: `register_job`.
+    pub fn register_job(&self, job: &JobSpec) -> Result<(), StageError> {
+        self.done(&Request::RegisterJob { job: job.clone() })
+    }
+
+    /// Table I: `update_job`.
+    pub fn update_job(&self, job: &JobSpec) -> Result<(), StageError> {
+        self.done(&Request::UpdateJob { job: job.clone() })
+    }
+
+    /// Table I: `unregister_job`. Returns what tracked dataspaces still hold, and whether there is more of it.
+    pub fn unregister_job(&self, job: u32) -> Result<(Vec<Leftover>, bool), StageError> {
+        match self.call(&Request::UnregisterJob { job })? {
+            Reply::Leftovers { entries, more } => Ok((entries, more)),
+            Reply::Done {} => Ok((Vec::new(), false)),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Table I: `add_process`.
+    pub fn add_process(&self, job: u32, process: ProcessSpec) -> Result<(), StageError> {
+        self.done(&Request::AddProcess { job, process })
+    }
+
+    /// Table I: `remove_process`.
+    pub fn remove_process(&self, job: u32, process: ProcessSpec) -> Result<(), StageError> {
+        self.done(&Request::RemoveProcess { job, process })
+    }
+
+    /// Table I: `send_command`.
+    pub fn command(&self, command: Command) -> Result<(), StageError> {
+        self.done(&Request::Command { command })
+    }
+
+    /// All jobs.
+    pub fn jobs(&self) -> Result<Vec<JobSpec>, StageError> {
+        expect!(self, Request::Jobs {}, Reply::Jobs { jobs } => jobs)
+    }
+
+    /// At most `max` entries that lie in a dataspace and are not kept, and whether there are more.
+    pub fn leftovers(&self, dataspace: &str, max: u32) -> Result<(Vec<Leftover>, bool), StageError> {
+        let request = Request::Leftovers { dataspace: dataspace.to_string(), max };
+        expect!(self, request, Reply::Leftovers { entries, more } => (entries, more))
+    }
+
+    /// The order in which pending tasks start.
+    pub fn set_policy(&self, policy: Policy) -> Result<(), StageError> {
+        self.done(&Request::SetPolicy { policy })
+    }
+}
+
+fn has_memory(task: &TaskSpec) -> bool {
+    let is_memory = |resource: &Resource| matches!(resource, Resource::Memory { .. });
+    is_memory(&task.src) || task.dst.as_ref().is_some_and(is_memory)
+}

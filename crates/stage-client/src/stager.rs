@@ -1,0 +1,235 @@
+//! A stager as a caller has it: connecting, greeting, connecting again.
+
+use crate::connection::{Broken, CallError, Connection};
+use crate::error::StageError;
+use rustix::process::{PTracer, Pid, set_ptracer};
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tidepool_wire::stager::{Code, Reply, Request, STAGER_MAGIC, STAGER_VERSION};
+
+/// How long a stager may take to greet back. After that it may take as long as it lives.
+pub const HELLO_MS_MAX: u64 = 10_000;
+/// How long a stager that was there may take to come back before a request fails.
+pub const RECONNECT_MS_MAX: u64 = 2_000;
+/// Between two attempts.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(10);
+
+/// A stager. Its methods may be called from any number of threads at once.
+pub struct Stager {
+    path: PathBuf,
+    name: String,
+    current: Mutex<Arc<Greeted>>,
+}
+
+/// A connection on which both sides know each other.
+struct Greeted {
+    connection: Connection,
+    welcome: Welcome,
+}
+
+/// What a stager said of itself.
+#[derive(Clone, Debug)]
+struct Welcome {
+    node: String,
+    pid: u32,
+    control: bool,
+}
+
+impl Stager {
+    /// Connects to the stager that listens at `socket`. It will know the caller by the name of the program.
+    pub fn connect(socket: impl AsRef<Path>) -> Result<Stager, StageError> {
+        let program = std::env::args_os().next().unwrap_or_default();
+        let name = Path::new(&program).file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Stager::connect_as(socket, &name)
+    }
+
+    /// Connects under a name, which the stager shows to people and uses for nothing else.
+    pub fn connect_as(socket: impl AsRef<Path>, name: &str) -> Result<Stager, StageError> {
+        let (path, name) = (socket.as_ref().to_path_buf(), name.to_string());
+        let current = Mutex::new(Arc::new(greet(&path, &name)?));
+        Ok(Stager { path, name, current })
+    }
+
+    /// The socket.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The stager's node.
+    pub fn node(&self) -> String {
+        self.current().welcome.node.clone()
+    }
+
+    /// The stager's process id.
+    pub fn pid(&self) -> u32 {
+        self.current().welcome.pid
+    }
+
+    /// Whether administration is allowed on this connection.
+    pub fn is_control(&self) -> bool {
+        self.current().welcome.control
+    }
+
+    fn current(&self) -> Arc<Greeted> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Lets the stager read and write this process's memory where Yama keeps processes of one user
+    /// apart (`ptrace_scope` 1). Done before each submission of a task with memory; the kernel keeps one such process.
+    pub fn allow_memory_access(&self) {
+        // No Yama, or a stager of another process namespace: nothing that could be allowed.
+        let _ = Pid::from_raw(self.pid() as i32).map(|pid| set_ptracer(PTracer::ProcessID(pid)));
+    }
+
+    /// Asks and waits for the answer. A request that did not leave, or one that changes nothing, is repeated once
+    /// on a new connection when the stager went away under it.
+    pub(crate) fn call(&self, request: &Request) -> Result<Reply, StageError> {
+        let greeted = self.current();
+        let broken = match greeted.connection.call(request) {
+            Ok(reply) => return answer(reply),
+            Err(CallError::TooLong) => return Err(StageError::TooLong { request: request.name() }),
+            Err(CallError::NotSent(broken)) => broken,
+            Err(CallError::Sent(broken)) if !may_repeat(request) => {
+                return Err(self.lost(request, broken, true));
+            }
+            Err(CallError::Sent(broken)) => broken,
+        };
+        if let Broken::Protocol(what) = broken {
+            return Err(StageError::Protocol { path: self.path.clone(), what });
+        }
+        match self.again(&greeted)?.connection.call(request) {
+            Ok(reply) => answer(reply),
+            Err(CallError::TooLong) => Err(StageError::TooLong { request: request.name() }),
+            Err(CallError::NotSent(broken)) => Err(self.lost(request, broken, false)),
+            Err(CallError::Sent(broken)) => Err(self.lost(request, broken, true)),
+        }
+    }
+
+    /// A connection that is not `old`: one that another thread has made since, or a new one.
+    fn again(&self, old: &Arc<Greeted>) -> Result<Arc<Greeted>, StageError> {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if Arc::ptr_eq(&current, old) {
+            *current = Arc::new(greet_patiently(&self.path, &self.name)?);
+        }
+        Ok(current.clone())
+    }
+
+    fn lost(&self, request: &Request, broken: Broken, sent: bool) -> StageError {
+        let path = self.path.clone();
+        match broken {
+            Broken::Protocol(what) => StageError::Protocol { path, what },
+            Broken::Ended(kind, text) => {
+                StageError::Lost { path, request: request.name(), sent, source: io::Error::new(kind, text) }
+            }
+        }
+    }
+
+    /// For a reply that does not belong to the request.
+    pub(crate) fn unexpected(&self, reply: &Reply) -> StageError {
+        StageError::Protocol { path: self.path.clone(), what: format!("the answer {}", reply.name()) }
+    }
+}
+
+fn answer(reply: Reply) -> Result<Reply, StageError> {
+    match reply {
+        Reply::Failed { refusal } => Err(StageError::Refused(refusal)),
+        reply => Ok(reply),
+    }
+}
+
+/// Whether asking twice is the same as asking once. No catch-all: a new request has to be decided on.
+fn may_repeat(request: &Request) -> bool {
+    match request {
+        Request::Ping {}
+        | Request::Status { .. }
+        | Request::Wait { .. }
+        | Request::List { .. }
+        | Request::Plan { .. }
+        | Request::DaemonStatus {}
+        | Request::Dataspaces {}
+        | Request::JobReport { .. }
+        | Request::Persisted {}
+        | Request::Jobs {}
+        | Request::Leftovers { .. }
+        | Request::SetPolicy { .. } => true,
+        Request::Hello { .. }
+        | Request::Submit { .. }
+        | Request::SubmitMany { .. }
+        | Request::Cancel { .. }
+        | Request::Resume { .. }
+        | Request::Forget { .. }
+        | Request::Persist { .. }
+        | Request::RegisterDataspace { .. }
+        | Request::UpdateDataspace { .. }
+        | Request::UnregisterDataspace { .. }
+        | Request::RegisterJob { .. }
+        | Request::UpdateJob { .. }
+        | Request::UnregisterJob { .. }
+        | Request::AddProcess { .. }
+        | Request::RemoveProcess { .. }
+        | Request::Command { .. } => false,
+    }
+}
+
+/// Greets a stager that was there before and may be starting again.
+fn greet_patiently(path: &Path, name: &str) -> Result<Greeted, StageError> {
+    let give_up = Instant::now() + Duration::from_millis(RECONNECT_MS_MAX);
+    loop {
+        match greet(path, name) {
+            Err(StageError::Connect { .. } | StageError::Lost { .. }) if Instant::now() < give_up => {
+                std::thread::sleep(RECONNECT_PAUSE);
+            }
+            result => return result,
+        }
+    }
+}
+
+fn greet(path: &Path, name: &str) -> Result<Greeted, StageError> {
+    let failed = |source| StageError::Connect { path: path.to_path_buf(), source };
+    let stream = UnixStream::connect(path).map_err(failed)?;
+    stream.set_read_timeout(Some(Duration::from_millis(HELLO_MS_MAX))).map_err(failed)?;
+    let connection = Connection::new(stream);
+    let hello = Request::Hello { magic: STAGER_MAGIC, version: STAGER_VERSION, name: name.to_string() };
+    let welcome = read_welcome(path, connection.call(&hello))?;
+    connection.stream().set_read_timeout(None).map_err(failed)?;
+    Ok(Greeted { connection, welcome })
+}
+
+fn read_welcome(path: &Path, reply: Result<Reply, CallError>) -> Result<Welcome, StageError> {
+    let path = path.to_path_buf();
+    match reply {
+        Ok(Reply::Welcome { version: STAGER_VERSION, node, pid, uid: _, control }) => {
+            Ok(Welcome { node, pid, control })
+        }
+        Ok(Reply::Welcome { version, .. }) => Err(StageError::Version { path, theirs: version }),
+        Ok(Reply::Failed { refusal }) => Err(StageError::Refused(refusal)),
+        Ok(other) => {
+            Err(StageError::Protocol { path, what: format!("{} in answer to a greeting", other.name()) })
+        }
+        Err(CallError::Sent(Broken::Protocol(what)) | CallError::NotSent(Broken::Protocol(what))) => {
+            Err(StageError::Protocol { path, what })
+        }
+        Err(CallError::Sent(Broken::Ended(kind, text)) | CallError::NotSent(Broken::Ended(kind, text))) => {
+            Err(StageError::Lost { path, request: "Hello", sent: false, source: greeting_error(kind, text) })
+        }
+        Err(CallError::TooLong) => Err(StageError::Refused(refused_name())),
+    }
+}
+
+/// A read timeout reads as "would block" to people otherwise.
+fn greeting_error(kind: io::ErrorKind, text: String) -> io::Error {
+    match kind {
+        io::ErrorKind::WouldBlock => io::Error::new(
+            io::ErrorKind::TimedOut,
+            format!("no answer to a greeting within {HELLO_MS_MAX} ms"),
+        ),
+        _ => io::Error::new(kind, text),
+    }
+}
+
+fn refused_name() -> tidepool_wire::stager::Refusal {
+    tidepool_wire::stager::Refusal::new(Code::BAD_ARGS, "the name of the program is too long to greet with")
+}
