@@ -110,6 +110,10 @@ impl Learned {
         self.pairs.iter()
     }
 
+    pub fn model(&self, from: &str, to: &str) -> Option<Model> {
+        self.pairs.get(&(from.to_string(), to.to_string())).copied()
+    }
+
     /// Seconds that so much takes from `from` to `to`.
     pub fn estimate(&self, from: &str, to: &str, bytes: u64, files: u64) -> Option<f64> {
         // The map's keys are pairs of owned names; both are short.

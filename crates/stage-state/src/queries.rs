@@ -1,13 +1,15 @@
 //! What a stager tells of itself, and the snapshot that a new journal starts with.
 
 use crate::Millis;
+use crate::learn::Model;
 use crate::record::Record;
 use crate::rights::{Caller, refuse};
 use crate::state::State;
-use crate::task::{Live, Origin, Task, place_of};
+use crate::task::{Live, Origin, Start, Task, place_of, space_of};
 use tidepool_wire::Field;
 use tidepool_wire::stager::{
-    Code, DataspaceInfo, JobReport, JobSpec, Policy, Refusal, StagerStatus, TaskSpec, TaskState, TaskStatus,
+    Code, DataspaceInfo, DataspaceSpec, JobReport, JobSpec, Policy, Refusal, StagerStatus, TaskSpec,
+    TaskState, TaskStatus,
 };
 
 impl State {
@@ -57,6 +59,10 @@ impl State {
         ids.truncate(max);
         let tasks = ids.iter().map(|id| self.tasks[id].status(*id, now, live(*id))).collect();
         (tasks, more)
+    }
+
+    pub fn knows(&self, id: u32) -> bool {
+        self.tasks.contains_key(&id)
     }
 
     /// The numbers of running tasks.
@@ -122,7 +128,7 @@ impl State {
         Ok(self.spaces.dataspaces.values().filter_map(info).collect())
     }
 
-    pub fn dataspace(&self, name: &str) -> Result<&tidepool_wire::stager::DataspaceSpec, Refusal> {
+    pub fn dataspace(&self, name: &str) -> Result<&DataspaceSpec, Refusal> {
         Ok(&self.demand_dataspace(name)?.spec)
     }
 
@@ -151,14 +157,14 @@ impl State {
     }
 
     /// In whose name a caller's task would run, and that it may: for plans.
-    pub fn admit(&self, caller: &Caller, spec: &TaskSpec) -> Result<crate::task::Start, Refusal> {
+    pub fn admit(&self, caller: &Caller, spec: &TaskSpec) -> Result<Start, Refusal> {
         let identity = self.identity(caller, spec.on_behalf)?;
         self.check(identity, spec)?;
-        let quotas = crate::task::space_of(spec.dst.as_ref())
+        let quotas = space_of(spec.dst.as_ref())
             .map(|space| self.spaces.quotas(identity.job, space))
             .unwrap_or_default();
         let (spec, origin) = (spec.clone(), caller.origin());
-        Ok(crate::task::Start { id: 0, spec, identity, origin, copied: false, again: false, quotas })
+        Ok(Start { id: 0, spec, identity, origin, again: false, quotas })
     }
 
     /// Everything, as the records that bring a new state to where this one is.
@@ -217,10 +223,38 @@ fn put_task(task: &Task, out: &mut Vec<u8>) {
     if task.again {
         Record::Begun { id }.put(out);
     }
-    if task.copied {
-        Record::Copied { id }.put(out);
-    }
     if let Some((at, ended)) = task.ended.as_deref() {
         Record::Ended { id, at: *at, ended: ended.clone() }.put(out);
+    }
+}
+
+impl State {
+    /// What has been learned of transfers between the ends of a task.
+    pub fn model(&self, spec: &TaskSpec) -> Option<Model> {
+        self.learned.model(&place_of(Some(&spec.src)), &place_of(spec.dst.as_ref()))
+    }
+
+    /// Dataspaces in which something left behind is to be told of.
+    pub fn tracked(&self) -> Vec<DataspaceSpec> {
+        self.spaces
+            .dataspaces
+            .values()
+            .map(|space| &space.spec)
+            .filter(|spec| spec.tracked)
+            .cloned()
+            .collect()
+    }
+
+    /// The tracked dataspaces of a job that can be unregistered.
+    pub fn tracked_of_job(&self, caller: &Caller, job: u32) -> Result<Vec<DataspaceSpec>, Refusal> {
+        self.check_job_release(caller, job)?;
+        let job = &self.spaces.jobs[&job];
+        Ok(self.tracked().into_iter().filter(|spec| job.quota(&spec.name).is_some()).collect())
+    }
+
+    /// A dataspace whose content an administrator wants to see.
+    pub fn leftovers_of(&self, caller: &Caller, dataspace: &str) -> Result<DataspaceSpec, Refusal> {
+        self.demand_control(caller)?;
+        Ok(self.demand_dataspace(dataspace)?.spec.clone())
     }
 }

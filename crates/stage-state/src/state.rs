@@ -157,7 +157,6 @@ impl State {
             origin,
             submitted: at,
             queued,
-            copied: false,
             again: false,
             running: false,
             cancelling: false,
@@ -202,11 +201,11 @@ impl State {
             spec: task.spec.clone(),
             identity: task.identity,
             origin: task.origin,
-            copied: task.copied,
             again: task.again,
             quotas,
         };
         if takes_away && !task.again {
+            // For a restart only; this run is the first.
             task.again = true;
             self.note(&Record::Begun { id: queued.id });
         }
@@ -230,14 +229,6 @@ impl State {
             if let Some(space) = self.spaces.dataspaces.get_mut(name) {
                 space.running = space.running.saturating_add_signed(by);
             }
-        }
-    }
-
-    /// A running move has copied everything and begins to remove its source.
-    pub fn copied(&mut self, id: u32) {
-        if let Some(task) = self.tasks.get_mut(&id).filter(|task| task.running) {
-            task.copied = true;
-            self.note(&Record::Copied { id });
         }
     }
 
@@ -357,7 +348,8 @@ impl State {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         self.ended.remove(&task.ended_seq);
         task.ended = None;
-        task.again = true;
+        // It has told how far it came: what is gone now, it did not take away.
+        task.again = false;
         task.queued.seq = seq;
         let (spec, job, queued) = (task.spec.clone(), task.identity.job, task.queued);
         self.count_unended(&spec, job, 1);
@@ -467,6 +459,13 @@ impl State {
     }
 
     pub fn unregister_job(&mut self, caller: &Caller, id: u32) -> Result<(), Refusal> {
+        self.check_job_release(caller, id)?;
+        self.note(&Record::JobGone { id });
+        self.spaces.remove_job(id);
+        Ok(())
+    }
+
+    pub(crate) fn check_job_release(&self, caller: &Caller, id: u32) -> Result<(), Refusal> {
         self.demand_control(caller)?;
         self.demand_job(id)?;
         let unended = self.spaces.jobs[&id].unended;
@@ -476,8 +475,6 @@ impl State {
                 format!("{unended} tasks of job {id} have not ended; wait for them or cancel them"),
             );
         }
-        self.note(&Record::JobGone { id });
-        self.spaces.remove_job(id);
         Ok(())
     }
 
@@ -562,7 +559,6 @@ impl State {
                 self.insert(id, at, identity, origin, spec);
             }
             Record::Begun { id } => self.replayed(id)?.again = true,
-            Record::Copied { id } => self.replayed(id)?.copied = true,
             Record::Ended { id, at, ended } => {
                 self.replayed(id)?;
                 self.queue.remove(id);

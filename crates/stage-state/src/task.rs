@@ -58,9 +58,7 @@ pub struct Start {
     pub spec: TaskSpec,
     pub identity: Identity,
     pub origin: Origin,
-    /// Everything was copied and verified before the daemon died; only the source is to be removed.
-    pub copied: bool,
-    /// It has run before, so what it is to do may be done already.
+    /// It was running when the daemon died, so what it takes away may be gone already.
     pub again: bool,
     /// Limits on what it puts at its destination.
     pub quotas: Vec<Quota>,
@@ -98,7 +96,6 @@ pub(crate) struct Task {
     pub origin: Origin,
     pub submitted: Millis,
     pub queued: Queued,
-    pub copied: bool,
     pub again: bool,
     pub running: bool,
     /// Somebody wants it to stop.

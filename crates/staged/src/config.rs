@@ -1,0 +1,287 @@
+//! The configuration: validated whole before any of it applies.
+
+use clap::Parser;
+use serde::Deserialize;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use tidepool_types::parse_size;
+use tidepool_wire::stager::{DATASPACE_NAME_MAX, DataspaceKind, DataspaceSpec, Policy};
+
+/// Most tasks at a time.
+pub const WORKERS_MAX: u32 = 256;
+const WORKERS_DEFAULT: u32 = 4;
+/// Most threads that one task copies with.
+pub const TASK_THREADS_MAX: usize = 64;
+const TASKS_MAX_DEFAULT: usize = 2_000_000;
+const ENDED_MAX_DEFAULT: usize = 100_000;
+
+const EXAMPLES: &str = "\
+Examples:
+  tidepool-staged --dir /tmp/stager            a stager of one's own, sockets and journal in one directory
+  tidepool-staged --config /etc/tidepool/stager.toml
+  tidepool-staged --config stager.toml --check
+
+Exit codes: 0 ended as asked, 1 could not start or go on, 2 wrong usage or configuration.";
+
+/// Stages data for jobs, schedulers and applications on this node.
+#[derive(Parser, Clone, Debug, Default)]
+#[command(name = "tidepool-staged", version, after_help = EXAMPLES)]
+pub struct Args {
+    /// Configuration file (TOML), see docs/guide/stager.md
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Directory of sockets and journal, where the file does not say otherwise
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Only check the configuration
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// Why a configuration cannot be used.
+#[derive(Debug)]
+pub struct ConfigError {
+    file: Option<PathBuf>,
+    why: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.file {
+            Some(file) => write!(f, "{}: {}", file.display(), self.why),
+            None => f.write_str(&self.why),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// The file, as it is written.
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+struct File {
+    node: Option<String>,
+    state_dir: Option<PathBuf>,
+    control_socket: Option<PathBuf>,
+    control_mode: Option<String>,
+    control_group: Option<String>,
+    user_socket: Option<PathBuf>,
+    user_mode: Option<String>,
+    user_group: Option<String>,
+    workers: Option<u32>,
+    task_threads: Option<usize>,
+    tasks_max: Option<usize>,
+    ended_max: Option<usize>,
+    policy: Option<String>,
+    dataspace: Vec<FileDataspace>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct FileDataspace {
+    name: String,
+    kind: String,
+    mount: String,
+    #[serde(default)]
+    tracked: bool,
+    capacity: Option<String>,
+    #[serde(default)]
+    streams_max: u32,
+    bandwidth: Option<String>,
+}
+
+/// A socket's place and who may connect.
+#[derive(Clone, Debug)]
+pub struct Access {
+    pub mode: u32,
+    pub group: Option<String>,
+}
+
+/// How the daemon runs.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub node: String,
+    pub state_dir: PathBuf,
+    pub control_socket: PathBuf,
+    pub control: Access,
+    pub user_socket: PathBuf,
+    pub user: Access,
+    pub workers: u32,
+    /// Threads of one task; 0 for as many as seem good.
+    pub task_threads: usize,
+    pub tasks_max: usize,
+    pub ended_max: usize,
+    pub policy: Policy,
+    pub dataspaces: Vec<DataspaceSpec>,
+    /// Where peers connect; none without.
+    pub listen: Option<SocketAddr>,
+}
+
+impl Config {
+    pub fn load(args: &Args) -> Result<Config, ConfigError> {
+        let fail = |why| ConfigError { file: args.config.clone(), why };
+        let file = match &args.config {
+            None => File::default(),
+            Some(path) => read(path).map_err(fail)?,
+        };
+        validate(file, args.dir.as_deref()).map_err(fail)
+    }
+}
+
+fn read(path: &Path) -> Result<File, String> {
+    let text = std::fs::read_to_string(path).map_err(|e| format!("cannot be read: {e}"))?;
+    toml::from_str(&text).map_err(|e| e.to_string())
+}
+
+/// Where sockets and journal are when nobody says: those of the system for root, else the user's.
+fn places(dir: Option<&Path>) -> (PathBuf, PathBuf) {
+    if let Some(dir) = dir {
+        return (dir.into(), dir.into());
+    }
+    if rustix::process::geteuid().is_root() {
+        return ("/run/tidepool/stager".into(), "/var/lib/tidepool/stager".into());
+    }
+    let uid = rustix::process::getuid().as_raw();
+    let home = std::env::var_os("HOME").map_or_else(|| "/".into(), PathBuf::from);
+    let run = std::env::var_os("XDG_RUNTIME_DIR")
+        .map_or_else(|| format!("/tmp/tidepool-{uid}").into(), PathBuf::from);
+    let state = std::env::var_os("XDG_STATE_HOME").map_or_else(|| home.join(".local/state"), PathBuf::from);
+    (run.join("tidepool/stager"), state.join("tidepool/stager"))
+}
+
+fn validate(file: File, dir: Option<&Path>) -> Result<Config, String> {
+    let (sockets, state) = places(dir);
+    let between = |name: &str, value: u64, max: u64| match (1..=max).contains(&value) {
+        true => Ok(()),
+        false => Err(format!("{name} is {value}; it can be 1 to {max}")),
+    };
+    let workers = file.workers.unwrap_or(WORKERS_DEFAULT);
+    between("workers", workers.into(), WORKERS_MAX.into())?;
+    let task_threads = file.task_threads.unwrap_or(0);
+    if task_threads > TASK_THREADS_MAX {
+        return Err(format!("task-threads is {task_threads}; it can be 0 (chosen) to {TASK_THREADS_MAX}"));
+    }
+    let tasks_max = file.tasks_max.unwrap_or(TASKS_MAX_DEFAULT);
+    between("tasks-max", tasks_max as u64, u32::MAX as u64 / 2)?;
+    let dataspaces = file.dataspace.iter().map(dataspace).collect::<Result<Vec<_>, _>>()?;
+    check_unique(&dataspaces)?;
+    Ok(Config {
+        node: file.node.unwrap_or_else(host_name),
+        state_dir: file.state_dir.unwrap_or(state),
+        control_socket: file.control_socket.unwrap_or_else(|| sockets.join("control.socket")),
+        control: access(file.control_mode, file.control_group, 0o600)?,
+        user_socket: file.user_socket.unwrap_or_else(|| sockets.join("user.socket")),
+        user: access(file.user_mode, file.user_group, 0o666)?,
+        workers,
+        task_threads,
+        tasks_max,
+        ended_max: file.ended_max.unwrap_or(ENDED_MAX_DEFAULT),
+        policy: file.policy.as_deref().map_or(Ok(Policy::FirstCome), policy)?,
+        dataspaces,
+        listen: None,
+    })
+}
+
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+fn access(mode: Option<String>, group: Option<String>, default: u32) -> Result<Access, String> {
+    let mode = match mode {
+        None => default,
+        Some(text) => u32::from_str_radix(&text, 8).ok().filter(|mode| *mode <= 0o777).ok_or_else(|| {
+            format!("'{text}' is no mode of a socket; write octal digits, such as \"0660\"")
+        })?,
+    };
+    Ok(Access { mode, group })
+}
+
+/// The policy of a name.
+pub fn policy(name: &str) -> Result<Policy, String> {
+    match name {
+        "first-come" => Ok(Policy::FirstCome),
+        "shortest-first" => Ok(Policy::ShortestFirst),
+        "fair-by-job" => Ok(Policy::FairByJob),
+        "fair-by-user" => Ok(Policy::FairByUser),
+        _ => Err(format!(
+            "'{name}' is no policy; there are first-come, shortest-first, fair-by-job, fair-by-user"
+        )),
+    }
+}
+
+fn dataspace(file: &FileDataspace) -> Result<DataspaceSpec, String> {
+    let at = |why: String| format!("dataspace '{}': {why}", file.name);
+    if file.name.is_empty() || file.name.len() > DATASPACE_NAME_MAX {
+        return Err(format!("a dataspace's name has 1 to {DATASPACE_NAME_MAX} bytes"));
+    }
+    let kind = match file.kind.as_str() {
+        "local" => DataspaceKind::Local,
+        "shared" => DataspaceKind::Shared,
+        "pool" => DataspaceKind::Pool,
+        other => return Err(at(format!("kind '{other}' is unknown; there are local, shared, pool"))),
+    };
+    let size = |text: &Option<String>| match text {
+        None => Ok(0),
+        Some(text) => parse_size(text).map_err(|e| at(e.to_string())),
+    };
+    Ok(DataspaceSpec {
+        name: file.name.clone(),
+        kind,
+        mount: file.mount.clone(),
+        tracked: file.tracked,
+        capacity: size(&file.capacity)?,
+        streams_max: file.streams_max,
+        bandwidth: size(&file.bandwidth)?,
+    })
+}
+
+fn check_unique(dataspaces: &[DataspaceSpec]) -> Result<(), String> {
+    for (at, one) in dataspaces.iter().enumerate() {
+        if dataspaces[..at].iter().any(|other| other.name == one.name) {
+            return Err(format!("dataspace '{}' is there twice", one.name));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, String> {
+        validate(toml::from_str(text).map_err(|e: toml::de::Error| e.to_string())?, Some("/d".as_ref()))
+    }
+
+    #[test]
+    fn a_whole_configuration_is_read() {
+        let config = parse(
+            "workers = 2\npolicy = \"fair-by-job\"\nuser-mode = \"0660\"\nuser-group = \"norns-user\"\n\
+             [[dataspace]]\nname = \"nvme0://\"\nkind = \"local\"\nmount = \"/mnt\"\ncapacity = \"100GiB\"\n",
+        );
+        let config = config.unwrap();
+        assert_eq!((config.workers, config.policy, config.user.mode), (2, Policy::FairByJob, 0o660));
+        assert_eq!(config.dataspaces[0].capacity, 100 << 30);
+        assert_eq!(config.control_socket, Path::new("/d/control.socket"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_what_would_be_right() {
+        let wrong = [
+            ("worker = 2", "expected one of"),
+            ("workers = 0", "1 to 256"),
+            ("policy = \"fifo\"", "first-come"),
+            ("control-mode = \"rw\"", "octal"),
+            ("[[dataspace]]\nname = \"a\"\nkind = \"tape\"\nmount = \"/\"", "local, shared, pool"),
+            ("[[dataspace]]\nname = \"a\"\nkind = \"local\"\nmount = \"/\"\ncapacity = \"1.5GB\"", "1.5GB"),
+            (
+                "[[dataspace]]\nname = \"a\"\nkind = \"local\"\nmount = \"/\"\n[[dataspace]]\nname = \"a\"\nkind = \"local\"\nmount = \"/\"",
+                "twice",
+            ),
+        ];
+        for (text, expected) in wrong {
+            let error = parse(text).expect_err(text);
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! What takes time and is no task: plans, and looks at what lies in dataspaces.
+
+use crate::execute::{Failed, Setup, act_as, identity_of};
+use crate::places::{PlaceError, Places, Root, open_mount};
+use crate::tasks::{Answer, News};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstatvfs, openat, statat};
+use std::os::fd::{AsFd, OwnedFd};
+use tidepool_stage::{Control, EndError, StageOptions, What, stage};
+use tidepool_stage_state::Start;
+use tidepool_types::Errno;
+use tidepool_wire::stager::{
+    Code, DataspaceKind, DataspaceSpec, Leftover, Op, Plan, Refusal, Reply, TASKS_AT_ONCE_MAX,
+};
+
+/// Depth of directories that a look at a dataspace follows.
+const DEPTH_MAX: usize = 512;
+
+/// What becomes of the answer to a look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Then {
+    Show,
+    UnregisterJob(u32),
+    UnregisterDataspace(String),
+    Shutdown,
+}
+
+/// Something to be found out.
+pub enum Task {
+    Plan { start: Box<Start>, places: Places, estimate: Box<dyn Fn(u64, u64) -> Option<f64> + Send> },
+    Look { dataspaces: Vec<DataspaceSpec>, max: usize, then: Then },
+}
+
+pub struct Errand {
+    pub conn: u64,
+    pub request: u64,
+    pub task: Task,
+}
+
+impl Errand {
+    pub fn run(self, setup: &Setup) -> News {
+        let Errand { conn, request, task } = self;
+        let answer = match task {
+            Task::Plan { start, places, estimate } => {
+                Answer::Reply(reply(plan(setup, &start, &places, estimate)))
+            }
+            Task::Look { dataspaces, max, then } => look_at(&dataspaces, max.min(TASKS_AT_ONCE_MAX), then),
+        };
+        News::Answer { conn, request, answer }
+    }
+}
+
+fn reply(planned: Result<Plan, Failed>) -> Reply {
+    let refusal = match planned {
+        Ok(plan) => return Reply::Planned { plan },
+        Err(Failed::Refusal(refusal)) => refusal,
+        Err(Failed::Cancelled) => Refusal::new(Code::CANCELLED, ""),
+        Err(Failed::Place(PlaceError::NotSupported(text))) => Refusal::new(Code::NOT_SUPPORTED, text),
+        Err(Failed::Place(PlaceError::End(error))) => {
+            Refusal { code: Code::SYSTEM_ERROR, errno: error.errno.0, detail: error.to_string() }
+        }
+    };
+    Reply::Failed { refusal }
+}
+
+/// Counts what a task would move, with its user's rights, and looks for what speaks against it.
+fn plan(
+    _setup: &Setup,
+    start: &Start,
+    places: &Places,
+    estimate: impl Fn(u64, u64) -> Option<f64>,
+) -> Result<Plan, Failed> {
+    let source = Root::open(places, &start.spec.src)?;
+    let target = start.spec.dst.as_ref().map(|dst| Root::open(places, dst)).transpose()?;
+    let identity = identity_of(start.identity.uid, start.identity.gid);
+    let _as_user = act_as(&identity)?;
+    let (src, name) = source.source()?;
+    let what = name.map_or(What::Tree, |name| What::Entry { from: name.clone(), to: name });
+    let options = StageOptions { dry_run: true, ..StageOptions::default() };
+    let counted = stage(&src, &src, &what, &options, &Control::default());
+    let mut plan = Plan {
+        files: counted.files + counted.links + counted.specials,
+        dirs: counted.dirs,
+        bytes: counted.bytes_total,
+        free: target.as_ref().and_then(|target| free_of(target.fd())),
+        quota_left: start.quotas.iter().map(|q| q.limit.saturating_sub(q.used)).min(),
+        estimate_ms: None,
+        problems: counted.errors.iter().map(ToString::to_string).collect(),
+    };
+    plan.estimate_ms = estimate(plan.bytes, plan.files).map(|seconds| (seconds * 1000.0) as u64);
+    let limits = [("free at the destination", plan.free), ("left of the quota", plan.quota_left)];
+    for (what, limit) in limits.into_iter().filter(|_| start.spec.op != Op::Remove) {
+        if let Some(limit) = limit.filter(|limit| *limit < plan.bytes) {
+            plan.problems.push(format!("{} bytes are to be copied, and only {limit} are {what}", plan.bytes));
+        }
+    }
+    Ok(plan)
+}
+
+fn free_of(fd: &OwnedFd) -> Option<u64> {
+    let stat = fstatvfs(fd).ok()?;
+    Some(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+fn look_at(dataspaces: &[DataspaceSpec], max: usize, then: Then) -> Answer {
+    let mut found = Look { entries: Vec::new(), max, more: false };
+    for dataspace in dataspaces {
+        if !matches!(dataspace.kind, DataspaceKind::Local | DataspaceKind::Shared) {
+            continue;
+        }
+        if let Err(error) = found.dataspace(dataspace) {
+            let detail = format!("dataspace '{}': {error}", dataspace.name);
+            let refusal = Refusal { code: Code::SYSTEM_ERROR, errno: error.errno.0, detail };
+            return Answer::Reply(Reply::Failed { refusal });
+        }
+    }
+    Answer::Found { entries: found.entries, more: found.more, then }
+}
+
+/// Lists what is no directory, and empty directories.
+struct Look {
+    entries: Vec<Leftover>,
+    max: usize,
+    more: bool,
+}
+
+impl Look {
+    fn dataspace(&mut self, dataspace: &DataspaceSpec) -> Result<(), EndError> {
+        let root = open_mount(&dataspace.mount)?;
+        self.directory(&dataspace.name, &root, Vec::new(), 0).map(drop)
+    }
+
+    /// How many entries the directory has.
+    fn directory(
+        &mut self,
+        dataspace: &str,
+        fd: &OwnedFd,
+        path: Vec<u8>,
+        depth: usize,
+    ) -> Result<usize, EndError> {
+        let fail = |errno: rustix::io::Errno| EndError {
+            errno: Errno(errno.raw_os_error()),
+            operation: "list",
+            detail: Some(tidepool_stage::show_bytes(&path)),
+        };
+        let mut count = 0;
+        for entry in Dir::read_from(fd.as_fd()).map_err(fail)? {
+            let entry = entry.map_err(fail)?;
+            let name = entry.file_name().to_bytes();
+            if matches!(name, b"." | b"..") {
+                continue;
+            }
+            count += 1;
+            if self.entries.len() >= self.max || depth >= DEPTH_MAX {
+                self.more = true;
+                return Ok(count);
+            }
+            let own = if path.is_empty() { name.to_vec() } else { [&path[..], b"/", name].concat() };
+            self.entry(dataspace, fd, (name, own), depth)?;
+        }
+        Ok(count)
+    }
+
+    fn entry(
+        &mut self,
+        dataspace: &str,
+        dir: &OwnedFd,
+        (name, path): (&[u8], Vec<u8>),
+        depth: usize,
+    ) -> Result<(), EndError> {
+        // What is gone meanwhile is not left behind.
+        let Ok(stat) = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) else { return Ok(()) };
+        let directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+        if directory {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let Ok(fd) = openat(dir, name, flags, Mode::empty()) else { return Ok(()) };
+            if self.directory(dataspace, &fd, path.clone(), depth + 1)? > 0 {
+                return Ok(());
+            }
+        }
+        self.entries.push(Leftover {
+            dataspace: dataspace.to_string(),
+            path: path.into(),
+            directory,
+            size: if directory { 0 } else { stat.st_size as u64 },
+            uid: stat.st_uid,
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,275 @@
+//! Carrying out one task, on a worker's thread, in the name of its user.
+
+use crate::places::{PlaceError, Root, is_directory};
+use crate::tasks::Work;
+use nix::unistd::{Gid, Uid, User, getgrouplist};
+use std::ffi::CString;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use tidepool_stage::{
+    ActAs, Doomed, End, EndError, Identity, LocalEnd, RemoveReport, StageError, StageOptions, StageReport,
+    What, move_tree, remove, stage,
+};
+use tidepool_stage_state::Ended;
+use tidepool_types::Errno;
+use tidepool_wire::stager::{Code, Op, Refusal, TaskState};
+
+/// What all tasks share.
+pub struct Setup {
+    /// Directory below which each task keeps what it needs to be resumed.
+    pub tasks_dir: PathBuf,
+    pub node: String,
+    /// Threads of one task; 0 for as many as seem good.
+    pub threads: usize,
+}
+
+impl Setup {
+    pub fn task_dir(&self, id: u32) -> PathBuf {
+        self.tasks_dir.join(id.to_string())
+    }
+}
+
+/// Why a task failed, before it is told how much it had done.
+pub(crate) enum Failed {
+    Place(PlaceError),
+    Refusal(Refusal),
+    Cancelled,
+}
+
+impl From<EndError> for Failed {
+    fn from(error: EndError) -> Failed {
+        Failed::Place(PlaceError::End(error))
+    }
+}
+
+impl From<PlaceError> for Failed {
+    fn from(error: PlaceError) -> Failed {
+        Failed::Place(error)
+    }
+}
+
+/// What was done.
+#[derive(Default)]
+struct Done {
+    bytes: u64,
+    files: u64,
+    moved: u64,
+    /// First of the errors; none when all went well.
+    error: Option<StageError>,
+    error_count: u64,
+    cancelled: bool,
+    /// Everything is where it belongs, verified.
+    complete: bool,
+}
+
+impl Done {
+    /// It had been done before.
+    fn before() -> Done {
+        Done { complete: true, ..Done::default() }
+    }
+}
+
+/// Runs a task to its end, whatever that is.
+pub fn run(setup: &Setup, work: &Work) -> Ended {
+    let begun = Instant::now();
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| carry_out(setup, work)));
+    let result = result.unwrap_or_else(|_| {
+        Err(Failed::Refusal(Refusal::new(Code::INTERNAL, "the worker panicked; its message is in the log")))
+    });
+    let mut ended = match result {
+        Ok(done) => of_done(done, &setup.node),
+        Err(failed) => of_failure(failed, &setup.node),
+    };
+    ended.busy_ms = begun.elapsed().as_millis() as u64;
+    if ended.state == TaskState::Finished {
+        // Nothing is left to resume. What cannot be removed goes when the daemon starts.
+        let _ = std::fs::remove_dir_all(setup.task_dir(work.start.id));
+    }
+    ended
+}
+
+fn of_done(done: Done, node: &str) -> Ended {
+    let (state, refusal) = match (done.complete, done.cancelled, &done.error) {
+        (true, _, _) => (TaskState::Finished, Refusal::new(Code::SUCCESS, "")),
+        (false, true, _) => (TaskState::Cancelled, Refusal::new(Code::CANCELLED, "")),
+        (false, false, Some(error)) => (TaskState::Failed, of_error(error, done.error_count, node)),
+        (false, false, None) => {
+            (TaskState::Failed, Refusal::new(Code::INTERNAL, "not complete, and nobody said why"))
+        }
+    };
+    Ended { state, refusal, bytes: done.bytes, files: done.files, moved: done.moved, busy_ms: 0 }
+}
+
+fn of_error(error: &StageError, count: u64, node: &str) -> Refusal {
+    let others = if count > 1 { format!(" (and {} more errors)", count - 1) } else { String::new() };
+    let errno = error.errno.map_or(0, |errno| errno.0);
+    let code = if errno == 0 { Code::INTERNAL } else { Code::SYSTEM_ERROR };
+    Refusal { code, errno, detail: format!("on {node}: {error}{others}") }
+}
+
+fn of_failure(failed: Failed, node: &str) -> Ended {
+    match failed {
+        Failed::Cancelled => Ended::cancelled(),
+        Failed::Refusal(refusal) => Ended::badly(refusal),
+        Failed::Place(PlaceError::NotSupported(text)) => {
+            Ended::badly(Refusal::new(Code::NOT_SUPPORTED, text))
+        }
+        Failed::Place(PlaceError::End(error)) => {
+            let detail = format!("on {node}: {error}");
+            Ended::badly(Refusal { code: Code::SYSTEM_ERROR, errno: error.errno.0, detail })
+        }
+    }
+}
+
+fn carry_out(setup: &Setup, work: &Work) -> Result<Done, Failed> {
+    if work.run.is_cancelled() {
+        return Err(Failed::Cancelled);
+    }
+    let spec = &work.start.spec;
+    let source = Root::open(&work.places, &spec.src)?;
+    let target = spec.dst.as_ref().map(|dst| Root::open(&work.places, dst)).transpose()?;
+    let journal = task_dir(setup, work)?;
+    let identity = identity_of(work.start.identity.uid, work.start.identity.gid);
+    let _as_user = act_as(&identity)?;
+    let options = StageOptions {
+        workers: setup.threads,
+        verify: spec.verify,
+        journal_dir: Some(journal),
+        bandwidth: (spec.bandwidth > 0).then_some(spec.bandwidth),
+        count_ahead: true,
+        ..StageOptions::default()
+    };
+    match (spec.op, target) {
+        (Op::Remove, _) => remove_entry(work, &source, &options),
+        (_, None) => Err(Failed::Refusal(Refusal::new(Code::BAD_ARGS, "there is no destination"))),
+        (op, Some(target)) => transfer(work, op, &source, &target, &options),
+    }
+}
+
+/// The task's own directory, for its user: the engine writes its journal there in his name.
+fn task_dir(setup: &Setup, work: &Work) -> Result<PathBuf, EndError> {
+    let dir = setup.task_dir(work.start.id);
+    let fail = |error: std::io::Error| EndError {
+        errno: Errno::from(error),
+        operation: "make the task's directory",
+        detail: Some(dir.display().to_string()),
+    };
+    match std::fs::DirBuilder::new().mode(0o700).create(&dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(fail(error)),
+        _ => {}
+    }
+    let who = work.start.identity;
+    if who.uid != rustix::process::geteuid().as_raw() {
+        std::os::unix::fs::chown(&dir, Some(who.uid), Some(who.gid)).map_err(fail)?;
+    }
+    Ok(dir)
+}
+
+/// A user with all his groups. Nobody knows the groups of an unknown user but his own one.
+pub(crate) fn identity_of(uid: u32, gid: u32) -> Identity {
+    let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
+    let name = user.and_then(|user| CString::new(user.name).ok());
+    let groups = name.and_then(|name| getgrouplist(&name, Gid::from_raw(gid)).ok());
+    let groups = groups.map_or_else(|| vec![gid], |groups| groups.into_iter().map(Gid::as_raw).collect());
+    Identity { uid, gid, groups }
+}
+
+/// Acts as a user; nothing has to change for the daemon's own.
+pub(crate) fn act_as(identity: &Identity) -> Result<Option<ActAs>, EndError> {
+    if identity.uid == rustix::process::geteuid().as_raw() {
+        return Ok(None);
+    }
+    ActAs::new(identity).map(Some)
+}
+
+fn transfer(
+    work: &Work,
+    op: Op,
+    source: &Root,
+    target: &Root,
+    options: &StageOptions,
+) -> Result<Done, Failed> {
+    let (src, name) = match source.source() {
+        Ok(found) => found,
+        Err(error) if error.errno == Errno::ENOENT && was_moved(work, op, target) => {
+            return Ok(Done::before());
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let (dst, what) = target.target(name.as_deref(), source.name())?;
+    let control = work.run.control();
+    if op == Op::Copy {
+        return Ok(of_copy(stage(&src, &dst, &what, options, &control)));
+    }
+    let moved = move_tree(&src, &dst, &what, options, &control);
+    let removal = moved.removal.unwrap_or_default();
+    let mut done = Done { complete: moved.complete, ..of_copy(moved.copy) };
+    if done.error.is_none() && !removal.errors.is_empty() {
+        (done.error, done.error_count) = (removal.errors.into_iter().next(), removal.error_count);
+    }
+    if what == What::Tree && moved.complete {
+        remove_root(source);
+    }
+    Ok(done)
+}
+
+/// A move of a tree leaves the source's root directory, empty; a task's source goes as a whole.
+fn remove_root(source: &Root) {
+    if let Ok((end, name)) = source.entry() {
+        // Not empty means that somebody has put something there meanwhile: it stays.
+        let _ = end.remove_dir(&end.root(), &name);
+    }
+}
+
+/// A move whose source is gone is done, if the daemon died in the middle of it.
+fn was_moved(work: &Work, op: Op, target: &Root) -> bool {
+    let there = |(end, name): (LocalEnd, Vec<u8>)| is_directory(&end, &name).is_ok();
+    op == Op::Move && work.start.again && target.entry().is_ok_and(there)
+}
+
+fn of_copy(report: StageReport) -> Done {
+    Done {
+        bytes: report.bytes_total,
+        files: report.files + report.links + report.specials,
+        moved: report.bytes_copied,
+        error: report.errors.into_iter().next(),
+        error_count: report.error_count,
+        cancelled: report.cancelled,
+        complete: report.complete,
+    }
+}
+
+fn remove_entry(work: &Work, source: &Root, options: &StageOptions) -> Result<Done, Failed> {
+    work.run.removing();
+    let found = source.entry().and_then(|(end, name)| is_directory(&end, &name).map(|_| (end, name)));
+    let (end, name) = match found {
+        Ok(found) => found,
+        // Removed before the daemon died.
+        Err(error) if error.errno == Errno::ENOENT && work.start.again => return Ok(Done::before()),
+        Err(error) => return Err(error.into()),
+    };
+    let report: RemoveReport = remove(&end, &Doomed::Entry(name), options, &work.run.control());
+    Ok(Done {
+        bytes: report.bytes,
+        files: report.files,
+        moved: 0,
+        error: report.errors.into_iter().next(),
+        error_count: report.error_count,
+        cancelled: report.cancelled,
+        complete: report.complete,
+    })
+}
+
+/// Removes the directories of tasks that `known` does not know: they are forgotten, or finished just
+/// before the daemon died.
+pub fn sweep(dir: &Path, known: impl Fn(u32) -> bool) {
+    let Ok(entries) = std::fs::read_dir(dir) else { return };
+    for entry in entries.flatten() {
+        let id = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        if id.is_some_and(|id| !known(id)) {
+            // Best effort: it is only space.
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! `tidepool-staged`: the stager of one node, after the `urd` daemon of Miranda et al. 2019 (NORNS),
+//! Section IV-B, Figure 3.
+//!
+//! ```text
+//!  control socket ─┐                                  ┌─▶ worker ─▶ copy engine (crate stage)
+//!  user socket    ─┼─▶ event loop ─▶ stage-state ─────┼─▶ worker
+//!  NORNS socket   ─┘       │             │            └─▶ errands: plans, what is left behind
+//!                      journal ◀─────────┘
+//! ```
+//! One thread, the event loop (`server.rs`), owns the state machine and all connections. In each
+//! turn it reads requests, applies them, appends what changed to the journal with one write, and
+//! only then sends the replies and starts tasks.
+
+#![forbid(unsafe_code)]
+
+mod config;
+mod conn;
+mod errands;
+mod execute;
+mod journal;
+mod peer;
+mod places;
+mod serve;
+mod server;
+mod tasks;
+
+pub use config::{Args, Config, ConfigError};
+pub use server::{Daemon, StartError, Stopper};

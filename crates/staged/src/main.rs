@@ -1,0 +1,44 @@
+//! The program `tidepool-staged`.
+
+#![forbid(unsafe_code)]
+
+use clap::Parser;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::process::ExitCode;
+use tidepool_staged::{Args, Config, Daemon};
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let config = match Config::load(&args) {
+        Ok(config) => config,
+        Err(error) => {
+            eprintln!("tidepool-staged: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    if args.check {
+        println!("the configuration is valid: {} dataspaces", config.dataspaces.len());
+        return ExitCode::SUCCESS;
+    }
+    match run(&config) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("tidepool-staged: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(config: &Config) -> Result<(), Box<dyn std::error::Error>> {
+    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT])?;
+    let daemon = Daemon::start(config)?;
+    let stopper = daemon.stopper()?;
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        for _ in signals.forever() {
+            stopper.stop();
+        }
+    })?;
+    println!("tidepool-staged: ready on {}", config.control_socket.display());
+    daemon.run()?;
+    Ok(())
+}

@@ -1,0 +1,343 @@
+//! From requests to the state machine, and back to replies.
+
+use crate::errands::{Errand, Task, Then};
+use crate::peer;
+use crate::places::Places;
+use crate::server::Daemon;
+use tidepool_stage_state::{Caller, Cancelled, Live, Wait};
+use tidepool_wire::stager::{
+    Code, Command, Leftover, Refusal, Reply, Request, STAGER_MAGIC, STAGER_VERSION, TASKS_AT_ONCE_MAX,
+    TaskSpec,
+};
+
+/// Tasks of one [`Request::Wait`].
+const WAIT_IDS_MAX: usize = TASKS_AT_ONCE_MAX;
+/// Entries that are looked for before a dataspace is said to be not empty.
+const LOOK_MAX: usize = 1000;
+
+/// What is to be sent.
+pub enum Answer {
+    Now(Reply),
+    /// Comes later.
+    Later,
+}
+
+impl Answer {
+    fn of(result: Result<(), Refusal>) -> Answer {
+        Answer::Now(result.map_or_else(|refusal| Reply::Failed { refusal }, |()| Reply::Done {}))
+    }
+
+    fn reply(result: Result<Reply, Refusal>) -> Answer {
+        Answer::Now(result.unwrap_or_else(|refusal| Reply::Failed { refusal }))
+    }
+}
+
+impl Daemon {
+    /// Serves one request of a connection that has said hello.
+    pub(crate) fn serve(&mut self, conn: u64, request: u64, caller: &Caller, message: Request) -> Answer {
+        match message {
+            Request::Hello { .. } => refused(Code::BAD_REQUEST, "this connection has said hello already"),
+            Request::Ping {} => Answer::Now(Reply::Done {}),
+            Request::Submit { task } => self.submit(caller, task),
+            Request::SubmitMany { tasks } => self.submit_many(caller, tasks),
+            Request::Status { id } => {
+                let status = self.state.status(self.now, caller, id, |id| self.live(id));
+                Answer::reply(status.map(|status| Reply::Task { status }))
+            }
+            Request::Wait { ids, any, timeout_ms } => {
+                let deadline = timeout_ms.map(|ms| self.now.saturating_add(ms));
+                self.wait(caller, Wait { conn, request, ids, any, deadline })
+            }
+            Request::Cancel { id } => self.cancel(caller, id),
+            Request::Resume { id } => Answer::of(self.state.resume(caller, id)),
+            Request::Forget { id } => self.forget(caller, id),
+            Request::List { job, only, after, max } => {
+                let max = (max as usize).min(TASKS_AT_ONCE_MAX);
+                let live = |id| self.live(id);
+                let (tasks, more) = self.state.list(self.now, caller, (job, only), (after, max), live);
+                Answer::Now(Reply::Tasks { tasks, more })
+            }
+            Request::Plan { task } => self.plan(conn, request, caller, &task),
+            Request::DaemonStatus {} => {
+                let mut status = self.state.daemon_status(|id| self.live(id));
+                status.counters = self.counters();
+                Answer::Now(Reply::Daemon { status })
+            }
+            Request::Dataspaces {} => Answer::reply(
+                self.state.dataspaces(caller).map(|dataspaces| Reply::Dataspaces { dataspaces }),
+            ),
+            Request::JobReport { job } => {
+                Answer::reply(self.state.report(caller, job).map(|report| Reply::Report { report }))
+            }
+            Request::Persist { op, dataspace, path, user, expires } => {
+                let done = self.state.persist(self.now, caller, op, (&dataspace, &path), (user, expires));
+                Answer::reply(done.map(|task| task.map_or(Reply::Done {}, |id| Reply::Submitted { id })))
+            }
+            Request::Persisted {} => {
+                Answer::Now(Reply::Persisted { locations: self.state.persisted(caller) })
+            }
+            other => self.administer(conn, request, caller, other),
+        }
+    }
+
+    fn administer(&mut self, conn: u64, request: u64, caller: &Caller, message: Request) -> Answer {
+        match message {
+            Request::RegisterDataspace { dataspace } => {
+                let checked = check_mount(&dataspace);
+                Answer::of(checked.and_then(|()| self.state.register_dataspace(caller, dataspace)))
+            }
+            Request::UpdateDataspace { dataspace } => {
+                let checked = check_mount(&dataspace);
+                Answer::of(checked.and_then(|()| self.state.update_dataspace(caller, dataspace)))
+            }
+            Request::UnregisterDataspace { name } => self.unregister_dataspace(conn, request, caller, name),
+            Request::RegisterJob { job } => Answer::of(self.state.register_job(caller, job)),
+            Request::UpdateJob { job } => Answer::of(self.state.update_job(caller, job)),
+            Request::UnregisterJob { job } => self.unregister_job(conn, request, caller, job),
+            Request::AddProcess { job, process } => {
+                let started = peer::started(process.pid);
+                Answer::of(self.state.add_process(caller, job, process, started))
+            }
+            Request::RemoveProcess { job, process } => {
+                Answer::of(self.state.remove_process(caller, job, process))
+            }
+            Request::Command { command: Command::Shutdown } => self.shutdown(conn, request, caller),
+            Request::Command { command } => Answer::of(self.state.command(caller, command)),
+            Request::Jobs {} => Answer::reply(self.state.jobs(caller).map(|jobs| Reply::Jobs { jobs })),
+            Request::Leftovers { dataspace, max } => {
+                self.leftovers(conn, request, caller, &dataspace, max as usize)
+            }
+            Request::SetPolicy { policy } => Answer::of(self.state.set_policy(caller, policy)),
+            _ => refused(Code::BAD_REQUEST, "this stager does not know such a request"),
+        }
+    }
+
+    /// The first message of a connection: none other is served before it.
+    pub(crate) fn hello(&self, caller: &Caller, message: &Request) -> Result<Reply, Refusal> {
+        let refuse = |text: String| Err(Refusal::new(Code::BAD_REQUEST, text));
+        match message {
+            Request::Hello { magic, version, .. } if *magic == STAGER_MAGIC => {
+                if *version != STAGER_VERSION {
+                    return refuse(format!(
+                        "this stager speaks version {STAGER_VERSION} of its protocol, not {version}; update the older side"
+                    ));
+                }
+                Ok(Reply::Welcome {
+                    version: STAGER_VERSION,
+                    node: self.config.node.clone(),
+                    pid: std::process::id(),
+                    uid: caller.uid,
+                    control: caller.control,
+                })
+            }
+            _ => refuse("a connection starts with Hello".into()),
+        }
+    }
+
+    fn submit(&mut self, caller: &Caller, task: TaskSpec) -> Answer {
+        let submitted = self.state.submit(self.now, caller, task);
+        Answer::reply(submitted.map(|id| Reply::Submitted { id }))
+    }
+
+    fn submit_many(&mut self, caller: &Caller, tasks: Vec<TaskSpec>) -> Answer {
+        if tasks.len() > TASKS_AT_ONCE_MAX {
+            let text = format!("{} tasks at once; at most {TASKS_AT_ONCE_MAX} can be", tasks.len());
+            return refused(Code::BAD_ARGS, &text);
+        }
+        let mut ids = Vec::with_capacity(tasks.len());
+        let mut refusals = Vec::new();
+        for (at, task) in tasks.into_iter().enumerate() {
+            match self.state.submit(self.now, caller, task) {
+                Ok(id) => ids.push(id),
+                Err(refusal) => {
+                    ids.push(0);
+                    refusals.push((at as u32, refusal));
+                }
+            }
+        }
+        Answer::Now(Reply::SubmittedMany { ids, refused: refusals })
+    }
+
+    fn wait(&mut self, caller: &Caller, wait: Wait) -> Answer {
+        if wait.ids.is_empty() || wait.ids.len() > WAIT_IDS_MAX {
+            return refused(Code::BAD_ARGS, &format!("a wait is for 1 to {WAIT_IDS_MAX} tasks"));
+        }
+        let unended = match self.state.unended(caller, &wait.ids) {
+            Ok(unended) => unended,
+            Err(refusal) => return Answer::Now(Reply::Failed { refusal }),
+        };
+        let distinct = wait.ids.iter().collect::<std::collections::HashSet<_>>().len();
+        if unended.is_empty() || (wait.any && unended.len() < distinct) {
+            return Answer::Now(self.statuses(caller, &wait.ids));
+        }
+        if wait.deadline.is_some_and(|deadline| deadline <= self.now) {
+            return Answer::Now(timed_out());
+        }
+        self.waits.add(wait, &unended);
+        Answer::Later
+    }
+
+    /// How these tasks are: what a wait is answered with.
+    pub(crate) fn statuses(&self, caller: &Caller, ids: &[u32]) -> Reply {
+        let status = |id: &u32| self.state.status(self.now, caller, *id, |id| self.live(id));
+        match ids.iter().map(status).collect() {
+            Ok(tasks) => Reply::Tasks { tasks, more: false },
+            Err(refusal) => Reply::Failed { refusal },
+        }
+    }
+
+    pub(crate) fn live(&self, id: u32) -> Option<Live> {
+        self.runs.get(&id).map(|run| run.live())
+    }
+
+    fn cancel(&mut self, caller: &Caller, id: u32) -> Answer {
+        let cancelled = self.state.cancel(self.now, caller, id);
+        match cancelled {
+            Ok(Cancelled::AtOnce) => self.over.push(id),
+            Ok(Cancelled::Tell) => {
+                if let Some(run) = self.runs.get(&id) {
+                    run.cancel();
+                }
+            }
+            Err(_) => {}
+        }
+        Answer::of(cancelled.map(drop))
+    }
+
+    fn forget(&mut self, caller: &Caller, id: u32) -> Answer {
+        let forgotten = self.state.forget(caller, id);
+        if forgotten.is_ok() {
+            // Only space, and swept at the next start otherwise.
+            let _ = std::fs::remove_dir_all(self.setup.task_dir(id));
+        }
+        Answer::of(forgotten)
+    }
+
+    fn plan(&mut self, conn: u64, request: u64, caller: &Caller, task: &TaskSpec) -> Answer {
+        let start = match self.state.admit(caller, task) {
+            Ok(start) => start,
+            Err(refusal) => return Answer::Now(Reply::Failed { refusal }),
+        };
+        let model = self.state.model(task);
+        let places = self.places(task);
+        let estimate = Box::new(move |bytes, files| model.and_then(|m| m.estimate(bytes, files)));
+        self.errand(conn, request, Task::Plan { start: Box::new(start), places, estimate })
+    }
+
+    fn errand(&self, conn: u64, request: u64, task: Task) -> Answer {
+        self.crews.errand(Errand { conn, request, task });
+        Answer::Later
+    }
+
+    /// The dataspaces that a task uses here.
+    pub(crate) fn places(&self, task: &TaskSpec) -> Places {
+        let mut places = Places::default();
+        for resource in [Some(&task.src), task.dst.as_ref()].into_iter().flatten() {
+            if let tidepool_wire::stager::Resource::Path { dataspace, host: None, .. } = resource
+                && let Ok(spec) = self.state.dataspace(dataspace)
+            {
+                places.add(spec.clone());
+            }
+        }
+        places
+    }
+
+    // ----- what needs a look at dataspaces first
+
+    fn leftovers(&self, conn: u64, request: u64, caller: &Caller, dataspace: &str, max: usize) -> Answer {
+        let found = self.state.leftovers_of(caller, dataspace);
+        match found {
+            Ok(spec) => {
+                self.errand(conn, request, Task::Look { dataspaces: vec![spec], max, then: Then::Show })
+            }
+            Err(refusal) => Answer::Now(Reply::Failed { refusal }),
+        }
+    }
+
+    fn unregister_job(&self, conn: u64, request: u64, caller: &Caller, job: u32) -> Answer {
+        match self.state.tracked_of_job(caller, job) {
+            Ok(dataspaces) => {
+                let then = Then::UnregisterJob(job);
+                self.errand(conn, request, Task::Look { dataspaces, max: LOOK_MAX, then })
+            }
+            Err(refusal) => Answer::Now(Reply::Failed { refusal }),
+        }
+    }
+
+    fn unregister_dataspace(&mut self, conn: u64, request: u64, caller: &Caller, name: String) -> Answer {
+        match self.state.leftovers_of(caller, &name) {
+            Err(refusal) => Answer::Now(Reply::Failed { refusal }),
+            Ok(spec) if spec.tracked => {
+                let then = Then::UnregisterDataspace(name);
+                self.errand(conn, request, Task::Look { dataspaces: vec![spec], max: LOOK_MAX, then })
+            }
+            Ok(_) => Answer::of(self.state.unregister_dataspace(caller, &name)),
+        }
+    }
+
+    fn shutdown(&mut self, conn: u64, request: u64, caller: &Caller) -> Answer {
+        if let Err(refusal) = self.state.command(caller, Command::Shutdown) {
+            return Answer::Now(Reply::Failed { refusal });
+        }
+        let dataspaces = self.state.tracked();
+        self.errand(conn, request, Task::Look { dataspaces, max: LOOK_MAX, then: Then::Shutdown })
+    }
+
+    /// What is done when it is known what lies in the dataspaces.
+    pub(crate) fn found(&mut self, caller: &Caller, entries: Vec<Leftover>, more: bool, then: Then) -> Reply {
+        let mut entries = entries;
+        if then != Then::Show {
+            entries.retain(|entry| !self.state.is_persisted(&entry.dataspace, &entry.path));
+        }
+        let held = || {
+            let first = entries.first().map(|e| tidepool_stage::show_bytes(&e.path)).unwrap_or_default();
+            let text = format!(
+                "{}{} entries lie in tracked dataspaces, '{first}' first; list them with 'tidepool stage dataspace leftovers'",
+                entries.len(),
+                if more { " or more" } else { "" }
+            );
+            Reply::Failed { refusal: Refusal::new(Code::DATASPACE_NOT_EMPTY, text) }
+        };
+        let shown = Reply::Leftovers { entries: Vec::new(), more };
+        let (done, reply) = match then {
+            Then::Show => (Ok(()), shown),
+            Then::UnregisterJob(job) => (self.state.unregister_job(caller, job), shown),
+            Then::UnregisterDataspace(_) | Then::Shutdown if !entries.is_empty() => return held(),
+            Then::UnregisterDataspace(name) => {
+                (self.state.unregister_dataspace(caller, &name), Reply::Done {})
+            }
+            Then::Shutdown => {
+                let checked = self.state.command(caller, Command::Shutdown);
+                self.stopping |= checked.is_ok();
+                (checked, Reply::Done {})
+            }
+        };
+        match (done, reply) {
+            (Err(refusal), _) => Reply::Failed { refusal },
+            (Ok(()), Reply::Leftovers { more, .. }) => Reply::Leftovers { entries, more },
+            (Ok(()), reply) => reply,
+        }
+    }
+}
+
+pub(crate) fn timed_out() -> Reply {
+    Reply::Failed { refusal: Refusal::new(Code::TIMEOUT, "the tasks had not ended in time") }
+}
+
+fn refused(code: Code, detail: &str) -> Answer {
+    Answer::Now(Reply::Failed { refusal: Refusal::new(code, detail) })
+}
+
+/// A directory that does not exist is told at registration, not by the first task.
+fn check_mount(dataspace: &tidepool_wire::stager::DataspaceSpec) -> Result<(), Refusal> {
+    use tidepool_wire::stager::DataspaceKind::{Local, Pool, Shared};
+    let problem = match (dataspace.kind, std::fs::metadata(&dataspace.mount)) {
+        (Local | Shared, Ok(meta)) if meta.is_dir() => return Ok(()),
+        (Local | Shared, Ok(_)) => "is no directory".to_string(),
+        (Pool, Ok(_)) => return Ok(()),
+        (Local | Shared | Pool, Err(error)) => error.to_string(),
+        (_, _) => return Ok(()),
+    };
+    let text = format!("dataspace '{}': mount {}: {problem}", dataspace.name, dataspace.mount);
+    Err(Refusal::new(Code::BAD_ARGS, text))
+}

@@ -1,0 +1,583 @@
+//! The event loop: owns the state and the connections, waits, and keeps the order
+//! *apply, write down, answer, start*.
+
+use crate::config::{Access, Config};
+use crate::conn::{Conn, Over};
+use crate::execute::{self, Setup};
+use crate::journal::{Journal, JournalError, JournalOpen, SYNC_EVERY, Unsynced};
+use crate::peer;
+use crate::serve::{Answer, timed_out};
+use crate::tasks::{self, Crews, News, Run, Teller, Work};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tidepool_stage_state::{Millis, ReplayError, Start, State, Waits};
+use tidepool_wire::DecodeError;
+use tidepool_wire::stager::{Code, Refusal, Reply, Request};
+
+const TOKEN_WAKE: u64 = 0;
+const TOKEN_CONTROL: u64 = 1;
+const TOKEN_USER: u64 = 2;
+const TOKEN_FIRST: u64 = 16;
+/// Connections at a time.
+const CONNECTIONS_MAX: usize = 10_000;
+/// Events taken in one turn.
+const EVENTS_MAX: usize = 256;
+/// How often expired locations are looked for.
+const EXPIRE_EVERY_MS: u64 = 1_000;
+
+/// Why a stager did not start or go on.
+#[derive(Debug)]
+pub enum StartError {
+    Journal(JournalError),
+    Replay { dir: PathBuf, source: ReplayError },
+    Listen { path: PathBuf, source: io::Error },
+    Dataspace(Refusal),
+    System { what: &'static str, source: io::Error },
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Journal(error) => error.fmt(f),
+            StartError::Replay { dir, source } => {
+                write!(
+                    f,
+                    "the journal in {} cannot be used: {source}; move it away to start anew",
+                    dir.display()
+                )
+            }
+            StartError::Listen { path, source } => write!(f, "cannot listen on {}: {source}", path.display()),
+            StartError::Dataspace(refusal) => refusal.fmt(f),
+            StartError::System { what, source } => write!(f, "cannot {what}: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+fn system(what: &'static str) -> impl Fn(io::Error) -> StartError {
+    move |source| StartError::System { what, source }
+}
+
+/// A stager.
+pub struct Daemon {
+    pub(crate) config: Config,
+    pub(crate) state: State,
+    pub(crate) waits: Waits,
+    pub(crate) setup: Arc<Setup>,
+    pub(crate) runs: HashMap<u32, Arc<Run>>,
+    pub(crate) crews: Crews,
+    /// The time of this turn.
+    pub(crate) now: Millis,
+    /// Tasks that have ended in this turn.
+    pub(crate) over: Vec<u32>,
+    pub(crate) stopping: bool,
+    journal: Journal,
+    /// Records that the journal has not taken yet.
+    records: Vec<u8>,
+    trouble: bool,
+    starts: Vec<Start>,
+    conns: HashMap<u64, Conn>,
+    /// Connections with replies to send, and those with requests left to serve.
+    dirty: Vec<u64>,
+    ready: Vec<u64>,
+    next_token: u64,
+    epoll: OwnedFd,
+    control: UnixListener,
+    user: UnixListener,
+    wake: Arc<OwnedFd>,
+    stop: Arc<AtomicBool>,
+    news: Receiver<News>,
+    synced: Arc<Mutex<Option<Unsynced>>>,
+    expired_at: Millis,
+    served: u64,
+}
+
+/// Ends a daemon from another thread.
+pub struct Stopper {
+    wake: Arc<OwnedFd>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Stopper {
+    /// Running tasks stop where they are and go on when the daemon is started again.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        let _ = rustix::io::write(&*self.wake, &1u64.to_le_bytes());
+    }
+}
+
+fn now() -> Millis {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+impl Daemon {
+    /// Brings back what the journal says, listens, and starts the workers.
+    pub fn start(config: &Config) -> Result<Daemon, StartError> {
+        let (state, journal) = open_state(config)?;
+        let control = listen(&config.control_socket, &config.control)?;
+        let user = listen(&config.user_socket, &config.user)?;
+        let epoll =
+            epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| system("make an epoll")(e.into()))?;
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|e| system("make an eventfd")(e.into()))?;
+        let wake = Arc::new(wake);
+        for (fd, token) in
+            [(wake.as_fd(), TOKEN_WAKE), (control.as_fd(), TOKEN_CONTROL), (user.as_fd(), TOKEN_USER)]
+        {
+            epoll::add(&epoll, fd, EventData::new_u64(token), EventFlags::IN)
+                .map_err(|e| system("watch a socket")(e.into()))?;
+        }
+        let setup = Arc::new(Setup {
+            tasks_dir: config.state_dir.join("tasks"),
+            node: config.node.clone(),
+            threads: config.task_threads,
+        });
+        prepare_tasks_dir(&setup, &state)?;
+        let (tell, news) = mpsc::channel();
+        let teller = Teller::new(tell, Arc::clone(&wake));
+        let crews = Crews::start(config.workers, &setup, &teller).map_err(system("start a thread"))?;
+        let synced = Arc::new(Mutex::new(Some(journal.unsynced())));
+        start_syncer(&synced).map_err(system("start a thread"))?;
+        Ok(Daemon {
+            config: config.clone(),
+            state,
+            waits: Waits::default(),
+            setup,
+            runs: HashMap::new(),
+            crews,
+            now: now(),
+            over: Vec::new(),
+            stopping: false,
+            journal,
+            records: Vec::new(),
+            trouble: false,
+            starts: Vec::new(),
+            conns: HashMap::new(),
+            dirty: Vec::new(),
+            ready: Vec::new(),
+            next_token: TOKEN_FIRST,
+            epoll,
+            control,
+            user,
+            wake,
+            stop: Arc::default(),
+            news,
+            synced,
+            expired_at: 0,
+            served: 0,
+        })
+    }
+
+    pub fn stopper(&self) -> io::Result<Stopper> {
+        Ok(Stopper { wake: Arc::clone(&self.wake), stop: Arc::clone(&self.stop) })
+    }
+
+    /// Serves until asked to end.
+    pub fn run(mut self) -> Result<(), StartError> {
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        loop {
+            let timeout = self.timeout();
+            events.clear();
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(system("wait for events")(errno.into())),
+            }
+            self.now = now();
+            for event in &events {
+                self.event(event.data.u64(), event.flags);
+            }
+            self.turn();
+            if self.stopping || self.stop.load(Ordering::Acquire) {
+                break;
+            }
+        }
+        self.end()
+    }
+
+    /// What each turn does after its events.
+    fn turn(&mut self) {
+        for token in std::mem::take(&mut self.ready) {
+            self.serve_input(token);
+        }
+        self.hear_news();
+        self.tell_waiters();
+        if self.now >= self.expired_at + EXPIRE_EVERY_MS {
+            self.expired_at = self.now;
+            self.state.expire(self.now);
+        }
+        while let Some(start) = self.state.start_next() {
+            self.starts.push(start);
+        }
+        self.commit();
+    }
+
+    /// Writes down what has changed, then answers and starts.
+    fn commit(&mut self) {
+        self.state.take_records(&mut self.records);
+        if !self.records.is_empty() {
+            match self.journal.append(&self.records) {
+                Ok(()) => {
+                    self.records.clear();
+                    self.trouble = false;
+                }
+                Err(error) => return self.cannot_write(&error),
+            }
+        }
+        for token in std::mem::take(&mut self.dirty) {
+            self.flush(token);
+        }
+        for start in std::mem::take(&mut self.starts) {
+            self.launch(start);
+        }
+        if self.journal.wants_rewrite() {
+            let mut snapshot = Vec::new();
+            self.state.snapshot(&mut snapshot);
+            match self.journal.rewrite(snapshot) {
+                Ok(()) => *lock(&self.synced) = Some(self.journal.unsynced()),
+                // The old journal is whole and goes on.
+                Err(error) => eprintln!("tidepool-staged: {error}"),
+            }
+        }
+    }
+
+    /// Nobody is told of what is not written down: who waits for an answer of this turn loses the
+    /// connection, and nothing starts before the records are in the journal.
+    fn cannot_write(&mut self, error: &io::Error) {
+        if !self.trouble {
+            eprintln!(
+                "tidepool-staged: cannot write to the journal in {}: {error}; make room there, I go on trying",
+                self.config.state_dir.display()
+            );
+        }
+        self.trouble = true;
+        for token in std::mem::take(&mut self.dirty) {
+            self.close(token);
+        }
+    }
+
+    fn timeout(&self) -> Option<Timespec> {
+        let ms = if !self.ready.is_empty() {
+            0
+        } else {
+            let until = self.waits.next_deadline().map(|at| at.saturating_sub(self.now));
+            until.unwrap_or(EXPIRE_EVERY_MS).min(EXPIRE_EVERY_MS)
+        };
+        Some(Timespec { tv_sec: (ms / 1000) as i64, tv_nsec: (ms % 1000 * 1_000_000) as i64 })
+    }
+
+    fn event(&mut self, token: u64, flags: EventFlags) {
+        match token {
+            TOKEN_WAKE => {
+                let mut count = [0; 8];
+                // Only to make it quiet again; the news say what there is.
+                let _ = rustix::io::read(&*self.wake, &mut count);
+            }
+            TOKEN_CONTROL | TOKEN_USER => self.accept(token == TOKEN_CONTROL),
+            token => {
+                if flags.contains(EventFlags::OUT) {
+                    self.dirty.push(token);
+                }
+                if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
+                    self.read(token);
+                }
+            }
+        }
+    }
+
+    fn accept(&mut self, control: bool) {
+        let listener = if control { &self.control } else { &self.user };
+        // One at a time: the listener stays readable while there are more.
+        let Ok((stream, _)) = listener.accept() else { return };
+        if self.conns.len() < CONNECTIONS_MAX {
+            // A peer that is gone already is not missed.
+            let _ = self.admit(stream, control);
+        }
+    }
+
+    fn admit(&mut self, stream: UnixStream, control: bool) -> io::Result<()> {
+        stream.set_nonblocking(true)?;
+        let caller = peer::caller(&stream, control)?;
+        let token = self.next_token;
+        self.next_token += 1;
+        epoll::add(&self.epoll, &stream, EventData::new_u64(token), EventFlags::IN)?;
+        self.conns.insert(token, Conn::new(stream, caller));
+        Ok(())
+    }
+
+    fn read(&mut self, token: u64) {
+        let Some(conn) = self.conns.get_mut(&token) else { return };
+        if conn.is_choked() {
+            return;
+        }
+        match conn.fill() {
+            Ok(()) => self.serve_input(token),
+            Err(_) => self.close(token),
+        }
+    }
+
+    /// Serves the requests that have come, until the replies pile up.
+    fn serve_input(&mut self, token: u64) {
+        // The connection is out of the table while the state is at work for it.
+        let Some(mut conn) = self.conns.remove(&token) else { return };
+        let over = self.serve_conn(token, &mut conn);
+        self.conns.insert(token, conn);
+        self.dirty.push(token);
+        if over.is_err() {
+            self.close_after_flush(token);
+        }
+    }
+
+    fn serve_conn(&mut self, token: u64, conn: &mut Conn) -> Result<(), Over> {
+        while !conn.is_choked() {
+            let Some((head, body)) = conn.next()? else { return Ok(()) };
+            let message = Request::decode(head.kind, body);
+            conn.done(&head);
+            self.served += 1;
+            match message {
+                Err(error) => {
+                    conn.reply(head.id, &nonsense(&error));
+                    return Err(Over::Nonsense);
+                }
+                Ok(message) if !conn.greeted => match self.hello(&conn.caller, &message) {
+                    Ok(welcome) => {
+                        conn.greeted = true;
+                        conn.reply(head.id, &welcome);
+                    }
+                    Err(refusal) => {
+                        conn.reply(head.id, &Reply::Failed { refusal });
+                        return Err(Over::Nonsense);
+                    }
+                },
+                Ok(message) => {
+                    // Callers are small and shared by nothing else.
+                    let caller = std::mem::replace(&mut conn.caller, nobody());
+                    let answer = self.serve(token, head.id, &caller, message);
+                    conn.caller = caller;
+                    if let Answer::Now(reply) = answer {
+                        conn.reply(head.id, &reply);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self, token: u64) {
+        let Some(conn) = self.conns.get_mut(&token) else { return };
+        if conn.flush().is_err() {
+            return self.close(token);
+        }
+        if !conn.is_choked() && conn.has_message() {
+            // Requests that waited for the replies to go.
+            self.ready.push(token);
+        }
+        let wants = conn.wants();
+        if wants != conn.watched {
+            conn.watched = wants;
+            let flag = |on, flag| if on { flag } else { EventFlags::empty() };
+            let flags = flag(wants.input, EventFlags::IN) | flag(wants.output, EventFlags::OUT);
+            if epoll::modify(&self.epoll, conn.stream(), EventData::new_u64(token), flags).is_err() {
+                self.close(token);
+            }
+        }
+    }
+
+    /// Sends what can be sent at once, for the sake of the error message, and closes.
+    fn close_after_flush(&mut self, token: u64) {
+        if let Some(conn) = self.conns.get_mut(&token) {
+            let _ = conn.flush();
+        }
+        self.close(token);
+    }
+
+    fn close(&mut self, token: u64) {
+        if let Some(conn) = self.conns.remove(&token) {
+            let _ = epoll::delete(&self.epoll, conn.stream());
+            self.waits.closed(token);
+        }
+    }
+
+    fn hear_news(&mut self) {
+        while let Ok(news) = self.news.try_recv() {
+            match news {
+                News::Ended { id, ended } => {
+                    self.runs.remove(&id);
+                    self.state.ended(self.now, id, ended);
+                    self.over.push(id);
+                }
+                News::Answer { conn, request, answer } => self.answer(conn, request, answer),
+            }
+        }
+    }
+
+    fn answer(&mut self, token: u64, request: u64, answer: tasks::Answer) {
+        // Nobody is told, and nothing is done for, who is not there any more.
+        let Some(mut conn) = self.conns.remove(&token) else { return };
+        let reply = match answer {
+            tasks::Answer::Reply(reply) => reply,
+            tasks::Answer::Found { entries, more, then } => self.found(&conn.caller, entries, more, then),
+        };
+        conn.reply(request, &reply);
+        self.conns.insert(token, conn);
+        self.dirty.push(token);
+    }
+
+    fn tell_waiters(&mut self) {
+        let mut waits = Vec::new();
+        for id in std::mem::take(&mut self.over) {
+            waits.extend(self.waits.ended(id));
+        }
+        for wait in waits {
+            if let Some(conn) = self.conns.get(&wait.conn) {
+                let reply = self.statuses(&conn.caller, &wait.ids);
+                self.reply(wait.conn, wait.request, &reply);
+            }
+        }
+        for wait in self.waits.due(self.now) {
+            self.reply(wait.conn, wait.request, &timed_out());
+        }
+    }
+
+    fn reply(&mut self, token: u64, request: u64, reply: &Reply) {
+        if let Some(conn) = self.conns.get_mut(&token) {
+            conn.reply(request, reply);
+            self.dirty.push(token);
+        }
+    }
+
+    fn launch(&mut self, start: Start) {
+        let run = Arc::new(Run::default());
+        self.runs.insert(start.id, Arc::clone(&run));
+        let places = self.places(&start.spec);
+        self.crews.task(Work { start, places, run });
+    }
+
+    pub(crate) fn counters(&self) -> Vec<(String, u64)> {
+        vec![("requests".into(), self.served), ("connections".into(), self.conns.len() as u64)]
+    }
+
+    /// Ends in order: running tasks stop, and go on at the next start.
+    fn end(mut self) -> Result<(), StartError> {
+        for run in self.runs.values() {
+            run.cancel();
+        }
+        self.crews.stop();
+        for token in self.conns.keys().copied().collect::<Vec<_>>() {
+            self.flush(token);
+        }
+        for path in [&self.config.control_socket, &self.config.user_socket] {
+            let _ = std::fs::remove_file(path);
+        }
+        lock(&self.synced).take();
+        self.journal.sync().map_err(system("make the journal durable"))
+    }
+}
+
+fn nobody() -> tidepool_stage_state::Caller {
+    tidepool_stage_state::Caller { uid: u32::MAX, gid: u32::MAX, control: false, ancestry: Vec::new() }
+}
+
+fn nonsense(error: &DecodeError) -> Reply {
+    Reply::Failed { refusal: Refusal::new(Code::BAD_REQUEST, format!("this cannot be understood: {error}")) }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// The state that the journal and the configuration say.
+fn open_state(config: &Config) -> Result<(State, Journal), StartError> {
+    let own = rustix::process::geteuid();
+    let mut state = State::new(tidepool_stage_state::Config {
+        node: config.node.clone(),
+        workers: config.workers,
+        tasks_max: config.tasks_max,
+        ended_max: config.ended_max,
+        policy: config.policy,
+        personal_uid: (!own.is_root()).then_some(own.as_raw()),
+    });
+    let journal = Journal::open(&config.state_dir, |frames| {
+        state.replay(&frames.concat())?;
+        let mut snapshot = Vec::new();
+        state.snapshot(&mut snapshot);
+        Ok(snapshot)
+    });
+    let journal = journal.map_err(|error| match error {
+        JournalOpen::Journal(error) => StartError::Journal(error),
+        JournalOpen::Replay(source) => StartError::Replay { dir: config.state_dir.clone(), source },
+    })?;
+    let admin = tidepool_stage_state::Caller { control: true, ..nobody() };
+    for spec in &config.dataspaces {
+        let known = state.dataspace(&spec.name).is_ok();
+        let put = if known { State::update_dataspace } else { State::register_dataspace };
+        put(&mut state, &admin, spec.clone()).map_err(StartError::Dataspace)?;
+    }
+    Ok((state, journal))
+}
+
+fn prepare_tasks_dir(setup: &Setup, state: &State) -> Result<(), StartError> {
+    use std::os::unix::fs::DirBuilderExt;
+    let mut builder = std::fs::DirBuilder::new();
+    // Users pass through to their own tasks' directories, and see no others.
+    builder.recursive(true).mode(0o711);
+    builder.create(&setup.tasks_dir).map_err(system("make the directory of tasks"))?;
+    execute::sweep(&setup.tasks_dir, |id| state.knows(id));
+    Ok(())
+}
+
+/// Listens at `path`. A socket that nobody listens at any more is replaced; a live one is not.
+fn listen(path: &Path, access: &Access) -> Result<UnixListener, StartError> {
+    let fail = |source| StartError::Listen { path: path.into(), source };
+    if let Some(dir) = path.parent() {
+        std::fs::create_dir_all(dir).map_err(fail)?;
+    }
+    if UnixStream::connect(path).is_ok() {
+        return Err(fail(io::Error::new(io::ErrorKind::AddrInUse, "another stager listens there")));
+    }
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(fail(error)),
+        _ => {}
+    }
+    // Nobody gets in before its rights are set.
+    let old = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
+    let listener = UnixListener::bind(path).map_err(fail);
+    rustix::process::umask(old);
+    let listener = listener?;
+    if let Some(group) = &access.group {
+        let found = nix::unistd::Group::from_name(group).map_err(|errno| fail(errno.into()))?;
+        let group = found.ok_or_else(|| {
+            fail(io::Error::new(io::ErrorKind::NotFound, format!("there is no group '{group}'")))
+        })?;
+        std::os::unix::fs::chown(path, None, Some(group.gid.as_raw())).map_err(fail)?;
+    }
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(access.mode)).map_err(fail)?;
+    listener.set_nonblocking(true).map_err(fail)?;
+    Ok(listener)
+}
+
+/// The thread that makes the journal durable, until there is none any more.
+fn start_syncer(synced: &Arc<Mutex<Option<Unsynced>>>) -> io::Result<()> {
+    let synced = Arc::clone(synced);
+    let run = move || {
+        loop {
+            std::thread::sleep(SYNC_EVERY);
+            let Some(unsynced) = lock(&synced).clone() else { return };
+            if let Err(error) = unsynced.sync() {
+                eprintln!("tidepool-staged: the journal cannot be made durable: {error}");
+            }
+        }
+    };
+    std::thread::Builder::new().name("sync".into()).spawn(run).map(drop)
+}

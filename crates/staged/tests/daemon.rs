@@ -1,0 +1,168 @@
+//! The stager as a whole: the real program, real files, real kills.
+
+mod support;
+
+use std::os::unix::fs::symlink;
+use support::{Daemon, copy, done, local, resource, well, write};
+use tidepool_stage_client::{Code, Command, Op, Stager, TaskSpec, TaskState};
+
+#[test]
+fn a_file_and_a_tree_are_copied() {
+    let daemon = Daemon::start();
+    write(&daemon.path("a/file"), b"hello");
+    write(&daemon.path("a/tree/x/y"), &[7; 100_000]);
+    symlink("x/y", daemon.path("a/tree/link")).unwrap();
+    let stager = daemon.control();
+    let status = well(&stager, &copy("a://file", "b://new/name"));
+    assert_eq!((status.bytes_done, status.files_done, status.total_known), (5, 1, true));
+    assert_eq!(std::fs::read(daemon.path("b/new/name")).unwrap(), b"hello");
+    let status = well(&stager, &copy("a://tree", "b://out"));
+    assert_eq!((status.bytes_done, status.files_done), (100_000, 2));
+    assert_eq!(std::fs::read(daemon.path("b/out/x/y")).unwrap(), vec![7; 100_000]);
+    assert_eq!(std::fs::read_link(daemon.path("b/out/link")).unwrap().to_str(), Some("x/y"));
+    // Into a directory, under its own name.
+    well(&stager, &copy("a://tree", "b://into/"));
+    assert!(daemon.path("b/into/tree/x/y").exists());
+    well(&stager, &copy("a://file", "b://into/"));
+    assert!(daemon.path("b/into/file").exists());
+    // Nothing is left of finished tasks.
+    assert_eq!(std::fs::read_dir(daemon.path("run/tasks")).unwrap().count(), 0);
+}
+
+#[test]
+fn moves_and_removals_take_away_and_only_that() {
+    let daemon = Daemon::start();
+    write(&daemon.path("a/tree/x"), b"1");
+    write(&daemon.path("a/other"), b"2");
+    let stager = daemon.control();
+    well(&stager, &TaskSpec::new(Op::Move, resource("a://tree"), Some(resource("b://moved"))));
+    assert!(daemon.path("b/moved/x").exists() && !daemon.path("a/tree").exists());
+    well(&stager, &TaskSpec::new(Op::Remove, resource("b://moved"), None));
+    assert!(!daemon.path("b/moved").exists() && daemon.path("a/other").exists());
+    let status = done(&stager, &TaskSpec::new(Op::Remove, resource("b://moved"), None));
+    assert_eq!(
+        (status.state, status.refusal.code, status.refusal.errno),
+        (TaskState::Failed, Code::SYSTEM_ERROR, 2)
+    );
+}
+
+#[test]
+fn nothing_leads_out_of_a_dataspace() {
+    let daemon = Daemon::start();
+    write(&daemon.path("secret"), b"secret");
+    symlink(daemon.path("secret"), daemon.path("a/link")).unwrap();
+    symlink("..", daemon.path("a/up")).unwrap();
+    let stager = daemon.control();
+    for path in ["a://../secret", "a://up/secret", "a://up/"] {
+        let status = done(&stager, &copy(path, "b://out"));
+        assert_eq!(status.state, TaskState::Failed, "{path}: {status:?}");
+    }
+    for path in ["b://../out", "a://up/out"] {
+        let status = done(&stager, &copy("a://link", path));
+        assert_eq!(status.state, TaskState::Failed, "{path}: {status:?}");
+    }
+    assert!(!daemon.path("out").exists());
+    // A link itself is copied as what it is.
+    well(&stager, &copy("a://link", "b://link"));
+    assert!(std::fs::symlink_metadata(daemon.path("b/link")).unwrap().is_symlink());
+}
+
+#[test]
+fn failures_say_where_and_why() {
+    let daemon = Daemon::start();
+    let stager = daemon.control();
+    let status = done(&stager, &copy("a://missing", "b://x"));
+    assert_eq!(
+        (status.state, status.refusal.code, status.refusal.errno),
+        (TaskState::Failed, Code::SYSTEM_ERROR, 2)
+    );
+    assert!(status.refusal.detail.contains("on "), "{}", status.refusal.detail);
+    let refused = stager.submit(&copy("z://x", "b://x")).expect_err("there is no z://");
+    assert!(refused.to_string().contains("a://"), "{refused}");
+}
+
+#[test]
+fn tasks_survive_kills_and_are_done_once() {
+    let mut daemon = Daemon::with("workers = 1");
+    let big = vec![9; 40 << 20];
+    write(&daemon.path("a/big"), &big);
+    let stager = daemon.control();
+    let slow = TaskSpec { bandwidth: 20 << 20, ..copy("a://big", "b://big") };
+    let first = stager.submit(&slow).unwrap();
+    let others: Vec<u32> =
+        (0..5).map(|n| stager.submit(&copy("a://big", &format!("b://copy{n}"))).unwrap()).collect();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    drop(stager);
+    daemon.restart();
+    let stager = daemon.control();
+    let ids: Vec<u32> = std::iter::once(first).chain(others).collect();
+    let ended = stager.wait(&ids, false, None).unwrap();
+    assert!(ended.iter().all(|status| status.state == TaskState::Finished), "{ended:?}");
+    for name in ["big", "copy0", "copy1", "copy2", "copy3", "copy4"] {
+        assert!(std::fs::read(daemon.path("b").join(name)).unwrap() == big, "{name}");
+    }
+    let left: Vec<_> =
+        std::fs::read_dir(daemon.path("b")).unwrap().flatten().map(|e| e.file_name()).collect();
+    assert_eq!(left.len(), 6, "{left:?}");
+    drop(stager);
+    // Ended tasks are still known after another restart.
+    daemon.restart();
+    assert_eq!(daemon.control().status(first).unwrap().state, TaskState::Finished);
+}
+
+#[test]
+fn a_cancelled_task_stops_and_goes_on_where_it_stopped() {
+    let daemon = Daemon::start();
+    write(&daemon.path("a/big"), &vec![1; 64 << 20]);
+    let stager = daemon.control();
+    let id = stager.submit(&TaskSpec { bandwidth: 16 << 20, ..copy("a://big", "b://big") }).unwrap();
+    while stager.status(id).unwrap().bytes_total == 0 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    stager.cancel(id).unwrap();
+    let status = stager.wait(&[id], false, None).unwrap().remove(0);
+    assert_eq!((status.state, status.refusal.code), (TaskState::Cancelled, Code::CANCELLED));
+    assert!(!daemon.path("b/big").exists());
+    stager.resume(id).unwrap();
+    let status = stager.wait(&[id], false, None).unwrap().remove(0);
+    assert_eq!(status.state, TaskState::Finished);
+    assert!(std::fs::read(daemon.path("b/big")).unwrap() == vec![1; 64 << 20]);
+}
+
+#[test]
+fn waits_end_at_their_time_and_look_a_second_time() {
+    let daemon = Daemon::start();
+    write(&daemon.path("a/big"), &vec![1; 32 << 20]);
+    let stager = daemon.control();
+    let id = stager.submit(&TaskSpec { bandwidth: 16 << 20, ..copy("a://big", "b://big") }).unwrap();
+    let soon = std::time::Duration::from_millis(50);
+    let error = stager.wait(&[id], false, Some(soon)).expect_err("it takes two seconds");
+    assert_eq!(error.code(), Code::TIMEOUT);
+    let late = std::time::Duration::from_secs(600);
+    assert_eq!(stager.wait(&[id], false, Some(late)).unwrap()[0].state, TaskState::Finished);
+}
+
+#[test]
+fn a_paused_stager_takes_nothing_and_a_stopped_one_says_goodbye() {
+    let mut daemon = Daemon::start();
+    write(&daemon.path("a/x"), b"x");
+    let stager = daemon.control();
+    stager.command(Command::Pause).unwrap();
+    assert_eq!(stager.submit(&copy("a://x", "b://x")).expect_err("it is paused").code(), Code::PAUSED);
+    stager.command(Command::Resume).unwrap();
+    well(&stager, &copy("a://x", "b://x"));
+    stager
+        .register_dataspace(&tidepool_stage_client::DataspaceSpec {
+            tracked: true,
+            ..local("t://", &daemon.path("b"))
+        })
+        .unwrap();
+    let error = stager.command(Command::Shutdown).expect_err("x lies in a tracked dataspace");
+    assert_eq!(error.code(), Code::DATASPACE_NOT_EMPTY);
+    assert!(error.to_string().contains('x'), "{error}");
+    well(&stager, &TaskSpec::new(Op::Remove, resource("b://x"), None));
+    stager.command(Command::Shutdown).unwrap();
+    assert!(daemon.wait_gone().success());
+    assert!(!daemon.control_socket().exists());
+    assert!(Stager::connect(daemon.user_socket()).is_err());
+}

@@ -1,0 +1,151 @@
+//! A stager of its own for each test: the real program, in a directory of its own.
+
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use tempfile::TempDir;
+use tidepool_stage_client::{
+    DataspaceKind, DataspaceSpec, Op, Resource, Stager, TaskSpec, TaskState, TaskStatus,
+};
+
+pub struct Daemon {
+    pub dir: TempDir,
+    child: Option<Child>,
+    config: String,
+}
+
+impl Daemon {
+    /// A stager with dataspaces `a://` and `b://`, directories `a` and `b` below [`Daemon::path`].
+    pub fn start() -> Daemon {
+        Daemon::with("")
+    }
+
+    /// The same with more lines of configuration.
+    pub fn with(config: &str) -> Daemon {
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        use std::os::unix::fs::PermissionsExt;
+        // Other users pass through to what is theirs.
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        for name in ["a", "b"] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+            std::fs::set_permissions(dir.path().join(name), std::fs::Permissions::from_mode(0o777)).unwrap();
+        }
+        let mut daemon = Daemon { dir, child: None, config: config.to_string() };
+        daemon.launch();
+        daemon
+    }
+
+    pub fn path(&self, below: &str) -> PathBuf {
+        self.dir.path().join(below)
+    }
+
+    pub fn launch(&mut self) {
+        let space = |name: &str| {
+            let mount = self.path(name);
+            format!(
+                "[[dataspace]]\nname = \"{name}://\"\nkind = \"local\"\nmount = \"{}\"\n",
+                mount.display()
+            )
+        };
+        let text = format!("{}\n{}{}", self.config, space("a"), space("b"));
+        std::fs::write(self.path("stager.toml"), text).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tidepool-staged"))
+            .args(["--config".as_ref(), self.path("stager.toml").as_os_str()])
+            .args(["--dir".as_ref(), self.path("run").as_os_str()])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the stager's program is there");
+        let mut line = String::new();
+        let out = child.stdout.take().expect("it was piped");
+        BufReader::new(out).read_line(&mut line).unwrap();
+        assert!(line.contains("ready"), "the stager did not start: {line:?}");
+        self.child = Some(child);
+    }
+
+    /// kill -9.
+    pub fn kill(&mut self) {
+        let mut child = self.child.take().expect("it runs");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    pub fn restart(&mut self) {
+        self.kill();
+        self.launch();
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("it runs").id()
+    }
+
+    pub fn control_socket(&self) -> PathBuf {
+        self.path("run/control.socket")
+    }
+
+    pub fn user_socket(&self) -> PathBuf {
+        self.path("run/user.socket")
+    }
+
+    pub fn control(&self) -> Stager {
+        Stager::connect(self.control_socket()).expect("the control socket answers")
+    }
+
+    pub fn wait_gone(&mut self) -> std::process::ExitStatus {
+        self.child.take().expect("it runs").wait().unwrap()
+    }
+
+    pub fn signal(&self, signal: &str) {
+        let done = Command::new("kill").args([signal, &self.pid().to_string()]).status();
+        assert!(done.expect("kill is there").success());
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if self.child.is_some() {
+            self.kill();
+        }
+    }
+}
+
+pub fn copy(from: &str, to: &str) -> TaskSpec {
+    TaskSpec::new(Op::Copy, resource(from), Some(resource(to)))
+}
+
+/// `a://in/x` as a resource of this node.
+pub fn resource(text: &str) -> Resource {
+    let at = text.find("://").expect("a dataspace and a path") + 3;
+    Resource::local(&text[..at], text[at..].as_bytes())
+}
+
+/// Submits and waits.
+pub fn done(stager: &Stager, spec: &TaskSpec) -> TaskStatus {
+    let id = stager.submit(spec).expect("the task is taken");
+    stager.wait(&[id], false, None).expect("it ends").remove(0)
+}
+
+/// Submits, waits, and demands success.
+pub fn well(stager: &Stager, spec: &TaskSpec) -> TaskStatus {
+    let status = done(stager, spec);
+    assert_eq!(status.state, TaskState::Finished, "{status:?}");
+    status
+}
+
+pub fn write(path: &Path, bytes: &[u8]) {
+    std::fs::create_dir_all(path.parent().expect("it has one")).unwrap();
+    std::fs::write(path, bytes).unwrap();
+}
+
+pub fn local(name: &str, mount: &Path) -> DataspaceSpec {
+    DataspaceSpec {
+        name: name.into(),
+        kind: DataspaceKind::Local,
+        mount: mount.display().to_string(),
+        tracked: false,
+        capacity: 0,
+        streams_max: 0,
+        bandwidth: 0,
+    }
+}
