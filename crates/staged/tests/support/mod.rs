@@ -117,7 +117,7 @@ pub fn copy(from: &str, to: &str) -> TaskSpec {
 /// `a://in/x` as a resource of this node.
 pub fn resource(text: &str) -> Resource {
     let at = text.find("://").expect("a dataspace and a path") + 3;
-    Resource::local(&text[..at], text[at..].as_bytes())
+    Resource::local(&text[..at], &text.as_bytes()[at..])
 }
 
 /// Submits and waits.
