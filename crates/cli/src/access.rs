@@ -1,17 +1,15 @@
 //! Looking at and changing a pool without interception or mount.
 
 use crate::exit::{Context, Failure, Kind, Result};
-use crate::flags::{CatArgs, CpArgs, LsArgs, MkdirArgs, RmArgs};
-use crate::signals::Signals;
-use crate::{instance, staging};
+use crate::flags::{CatArgs, LsArgs, MkdirArgs, RmArgs};
+use crate::instance;
 use serde_json::json;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 use tidepool_client::{Client, Cred, DirEntry};
-use tidepool_types::{Attr, Errno, FileKind, Ino, format_size};
+use tidepool_types::{Attr, Errno, FileKind, Ino};
 
 /// Bytes read at a time.
 const READ_STEP: usize = 4 << 20;
@@ -160,48 +158,6 @@ fn copy_to_stdout(client: &Client, ino: Ino) -> std::result::Result<(), String> 
         out.write_all(&buf[..count]).map_err(|e| e.to_string())?;
         offset += count as u64;
     }
-}
-
-/// `tidepool cp`.
-pub fn cp(args: &CpArgs) -> Result<ExitCode> {
-    let instance = instance::find(&args.choice)?;
-    let client = Arc::new(instance.client()?);
-    let signals = Signals::watch()?;
-    let side = |text: &str| text.strip_prefix("pool:").map(str::to_string);
-    let (source, destination) = (side(&args.source), side(&args.destination));
-    if args.dry_run {
-        let measured = match &source {
-            Some(path) => staging::measure_pool(&client, path)?,
-            None => staging::measure_local(Path::new(&args.source))?,
-        };
-        println!(
-            "would copy {} files, {}, from {} to {}",
-            measured.files,
-            format_size(measured.bytes),
-            args.source,
-            args.destination
-        );
-        return Ok(ExitCode::SUCCESS);
-    }
-    let journal = instance.dir.join(staging::journal_name(&args.source, &args.destination));
-    let summary = match (&source, &destination) {
-        (None, Some(to)) => {
-            staging::stage_in(&client, Path::new(&args.source), to, &args.shape, &journal, &signals)?
-        }
-        (Some(from), None) => {
-            staging::stage_out(&client, from, Path::new(&args.destination), &args.shape, &journal, &signals)?
-        }
-        _ => {
-            let text = "one of source and destination must be in the pool (pool:/PATH), the other local";
-            return Err(Failure::new(Kind::Usage, text));
-        }
-    };
-    if args.json {
-        println!("{}", summary.json());
-    } else {
-        println!("{} files, {}, verified", summary.files, format_size(summary.bytes));
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 pub fn mkdir(args: &MkdirArgs) -> Result<ExitCode> {

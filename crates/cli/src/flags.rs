@@ -46,9 +46,9 @@ pub enum Command {
     /// Print files of a pool
     #[command(after_help = "Example:\n  tidepool cat --pool mine /out/log")]
     Cat(CatArgs),
-    /// Copy files and trees into or out of a pool, verified and resumable
+    /// Copy files and trees, here or into or out of a pool, verified and resumable
     #[command(
-        after_help = "Examples:\n  tidepool cp --pool mine data pool:/in\n  tidepool cp --pool mine pool:/out results\nPaths in the pool start with 'pool:'."
+        after_help = "Examples:\n  tidepool cp data /scratch\n  tidepool cp -T data /scratch/copy\n  tidepool cp --pool mine data pool:/in\n  tidepool cp --pool mine pool:/out results\nPaths in the pool start with 'pool:'. As with cp -a, a copy gets its source's name in a directory that exists.\nRun an interrupted copy again to go on with it."
     )]
     Cp(CpArgs),
     /// Remove files and, with -r, trees of a pool
@@ -513,14 +513,16 @@ pub struct CpArgs {
     pub choice: PoolChoice,
     #[command(flatten)]
     pub shape: StageShape,
+    /// The destination is the copy itself, also if it is a directory: what is the same there is not copied
+    #[arg(short = 'T', long)]
+    pub no_target_directory: bool,
     #[arg(long)]
     pub dry_run: bool,
     #[arg(long)]
     pub json: bool,
-    /// A local path, or pool:/PATH
-    pub source: String,
-    /// A local path, or pool:/PATH
-    pub destination: String,
+    /// Sources and, last, the destination: local paths, or pool:/PATH
+    #[arg(required = true, num_args = 2.., value_name = "SRC... DST")]
+    pub paths: Vec<OsString>,
 }
 
 #[derive(Args)]

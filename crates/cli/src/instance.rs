@@ -218,7 +218,8 @@ pub fn list() -> Vec<Instance> {
     let Ok(entries) = fs::read_dir(base_path()) else { return Vec::new() };
     let mut all: Vec<Instance> = entries
         .flatten()
-        .filter(|e| e.path().is_dir())
+        // What starts with a dot is no pool's: journals of copies without one.
+        .filter(|e| !e.file_name().as_encoded_bytes().starts_with(b".") && e.path().is_dir())
         .map(|e| Instance { name: e.file_name().to_string_lossy().into_owned(), dir: e.path() })
         .collect();
     all.sort_by(|a, b| a.name.cmp(&b.name));

@@ -7,6 +7,7 @@ mod agent;
 mod backend;
 mod bench;
 mod check;
+mod copy;
 mod doctor;
 mod drain;
 mod exec;
@@ -69,7 +70,7 @@ fn dispatch(cli: Cli) -> exit::Result<ExitCode> {
         Command::Mount(args) => mount::mount(&args),
         Command::Ls(args) => access::ls(&args),
         Command::Cat(args) => access::cat(&args),
-        Command::Cp(args) => access::cp(&args),
+        Command::Cp(args) => copy::cp(&args),
         Command::Rm(args) => access::rm(&args),
         Command::Mkdir(args) => access::mkdir(&args),
         Command::Layout(command) => layout::dispatch(&command),

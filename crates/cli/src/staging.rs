@@ -32,6 +32,7 @@ pub struct Summary {
     pub bytes: u64,
     pub bytes_copied: u64,
     pub bytes_skipped: u64,
+    pub bytes_cloned: u64,
     pub dirs: u64,
     pub links: u64,
     pub warnings: u64,
@@ -47,6 +48,7 @@ impl Summary {
             bytes: report.bytes_total,
             bytes_copied: report.bytes_copied,
             bytes_skipped: report.bytes_skipped,
+            bytes_cloned: report.bytes_cloned,
             dirs: report.dirs,
             links: report.links,
             warnings: report.warning_count,
@@ -56,13 +58,44 @@ impl Summary {
         }
     }
 
+    /// Counts another copy as well.
+    pub fn add(&mut self, other: &Summary) {
+        self.files += other.files;
+        self.bytes += other.bytes;
+        self.bytes_copied += other.bytes_copied;
+        self.bytes_skipped += other.bytes_skipped;
+        self.bytes_cloned += other.bytes_cloned;
+        self.dirs += other.dirs;
+        self.links += other.links;
+        self.warnings += other.warnings;
+        self.seconds += other.seconds;
+        self.seconds_index += other.seconds_index;
+    }
+
     pub fn json(&self) -> Value {
         json!({
             "files": self.files, "dirs": self.dirs, "links": self.links, "bytes": self.bytes,
             "bytes_copied": self.bytes_copied, "bytes_skipped": self.bytes_skipped,
+            "bytes_cloned": self.bytes_cloned,
             "warnings": self.warnings, "seconds": self.seconds, "seconds_index": self.seconds_index,
             "complete": self.complete,
         })
+    }
+}
+
+/// What a command names: a local path, or one in the pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    Local(PathBuf),
+    Pool(String),
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Place::Local(path) => write!(f, "{}", path.display()),
+            Place::Pool(path) => write!(f, "pool:{path}"),
+        }
     }
 }
 
@@ -139,14 +172,55 @@ fn copy_local(
     copy(&source, &target, shape, journal, signals, &label, kind)
 }
 
+/// Copies a file or tree to exactly the place named.
+pub fn copy_between(
+    client: Option<&Arc<Client>>,
+    (from, to): (&Place, &Place),
+    shape: &StageShape,
+    journal: &Path,
+    signals: &Signals,
+) -> Result<Summary> {
+    let (client, label) = (client.ok_or_else(no_pool), format!("{from} -> {to}"));
+    match (from, to) {
+        (Place::Local(from), Place::Local(to)) => {
+            let source = local_source(from)?;
+            let target = local_exact(to, source.name.as_deref())?;
+            copy(&source, &target, shape, journal, signals, &label, Kind::StageOut)
+        }
+        (Place::Local(from), Place::Pool(to)) => {
+            let source = local_source(from).map_err(|f| f.of_kind(Kind::StageIn))?;
+            let target = pool_exact(client?, Path::new(to), source.name.as_deref(), Kind::StageIn)?;
+            copy(&source, &target, shape, journal, signals, &label, Kind::StageIn)
+        }
+        (Place::Pool(from), Place::Local(to)) => {
+            let source = pool_source(client?, from)?;
+            let target = local_exact(to, source.name.as_deref())?;
+            copy(&source, &target, shape, journal, signals, &label, Kind::StageOut)
+        }
+        (Place::Pool(from), Place::Pool(to)) => {
+            let client = client?;
+            let source = pool_source(client, from)?;
+            let target = pool_exact(client, Path::new(to), source.name.as_deref(), Kind::StageOut)?;
+            copy(&source, &target, shape, journal, signals, &label, Kind::StageOut)
+        }
+    }
+}
+
+fn no_pool() -> Failure {
+    Failure::new(Kind::NoPool, "no pool to copy to or from")
+}
+
+/// Counts what a copy of a place would move.
+pub fn measure_place(client: Option<&Arc<Client>>, from: &Place) -> Result<Summary> {
+    match from {
+        Place::Local(from) => measure_local(from),
+        Place::Pool(from) => measure(&pool_source(client.ok_or_else(no_pool)?, from)?),
+    }
+}
+
 /// Counts what a copy of a local path would move.
 pub fn measure_local(from: &Path) -> Result<Summary> {
     measure(&local_source(from)?)
-}
-
-/// Counts what a copy out of the pool would move.
-pub fn measure_pool(client: &Arc<Client>, from: &str) -> Result<Summary> {
-    measure(&pool_source(client, from)?)
 }
 
 fn measure<E: End>(source: &Side<E>) -> Result<Summary> {
@@ -190,11 +264,19 @@ fn local_source(from: &Path) -> Result<Side<LocalEnd>> {
     Ok(Side { end: LocalEnd::open(&dir).map_err(|e| fail(&e))?, name: Some(name) })
 }
 
+/// The directory `to`, or the entry in it when a single one is copied to a directory.
 fn local_target(to: &Path, entry: Option<&[u8]>) -> Result<Side<LocalEnd>> {
+    match entry.filter(|_| to.is_dir()) {
+        Some(name) => local_exact(&to.join(std::ffi::OsStr::from_bytes(name)), entry),
+        None => local_exact(to, entry),
+    }
+}
+
+/// The directory `to` for a tree, the name `to` for a single entry.
+fn local_exact(to: &Path, entry: Option<&[u8]>) -> Result<Side<LocalEnd>> {
     let fail = |e: &dyn std::fmt::Display| Failure::new(Kind::StageOut, format!("{}: {e}", to.display()));
-    let into_dir = entry.is_none() || to.is_dir();
-    let (dir, name) = if into_dir {
-        (to.to_path_buf(), entry.map(<[u8]>::to_vec))
+    let (dir, name) = if entry.is_none() {
+        (to.to_path_buf(), None)
     } else {
         let (dir, name) = split(to).ok_or_else(|| fail(&"has no name"))?;
         (dir, Some(name))
@@ -229,8 +311,25 @@ fn pool_target(
         Err(error) if error.errno() == Errno::ENOENT => false,
         Err(error) => return Err(error.to_string()),
     };
-    let (dir, name) = if entry.is_none() || is_dir {
-        (to.to_path_buf(), entry.map(<[u8]>::to_vec))
+    let to = match entry.filter(|_| is_dir) {
+        Some(name) => &to.join(std::ffi::OsStr::from_bytes(name)),
+        None => to,
+    };
+    pool_place(client, to, entry)
+}
+
+fn pool_exact(client: &Arc<Client>, to: &Path, entry: Option<&[u8]>, kind: Kind) -> Result<Side<PoolEnd>> {
+    pool_place(client, to, entry).context(kind, || format!("{} in the pool", to.display()))
+}
+
+/// The directory `to` for a tree, the name `to` for a single entry; directories above are made.
+fn pool_place(
+    client: &Arc<Client>,
+    to: &Path,
+    entry: Option<&[u8]>,
+) -> std::result::Result<Side<PoolEnd>, String> {
+    let (dir, name) = if entry.is_none() {
+        (to.to_path_buf(), None)
     } else {
         let (dir, name) = split(to).ok_or("has no name")?;
         (dir, Some(name))

@@ -90,6 +90,8 @@ fn the_guides_commands_work() {
         fs::create_dir_all(&home).unwrap();
         put_solver(&home, "#!/bin/sh\ntouch result\n");
         fs::write(home.join("hostfile"), "node1\nnode2\nnode3\n").unwrap();
+        ["data", "scratch"].iter().for_each(|name| fs::create_dir(home.join(name)).unwrap());
+        ["data/field", "data/again"].iter().for_each(|name| fs::write(home.join(name), "1 2 3\n").unwrap());
         for line in commands(&fs::read_to_string(entry.path()).unwrap()) {
             let elsewhere = ELSEWHERE.iter().find(|(page, part, _)| *page == name && line.contains(part));
             if let Some((_, _, why)) = elsewhere {

@@ -146,7 +146,7 @@ fn cp_goes_both_ways_and_resumes() {
     let (from, to) = (sandbox.path("in"), sandbox.path("back"));
     sandbox.ok(&["cp", &from.to_string_lossy(), "pool:/x/y"]);
     let first = sandbox.ok(&["cp", "--json", "pool:/x/y", &to.to_string_lossy()]);
-    let second = sandbox.ok(&["cp", "--json", "pool:/x/y", &to.to_string_lossy()]);
+    let second = sandbox.ok(&["cp", "--json", "-T", "pool:/x/y", &to.to_string_lossy()]);
     let copied =
         |said: &str| serde_json::from_str::<serde_json::Value>(said).unwrap()["bytes_copied"].as_u64();
     assert!(copied(&first).unwrap() > 0);
