@@ -6,29 +6,14 @@
 //! always tried, `trusted.*` and `security.*` by root only, `security.selinux` never (the
 //! destination's policy labels its files). What the destination refuses is a warning.
 
-use crate::end::{At, EndError, Meta, SetMeta, Xattr};
+use crate::compound::is_refusal;
+use crate::end::{At, EndResult, Meta, Refused, SetMeta, Xattr};
 use crate::job::Job;
 use crate::report::Failure;
-use tidepool_types::{Errno, FileKind};
+use tidepool_types::FileKind;
 
 const SET_UID: u32 = 0o4000;
 const SET_GID: u32 = 0o2000;
-
-/// Refusals of an attribute that do not make a copy incomplete.
-const REFUSALS: [Errno; 8] = [
-    Errno::EPERM,
-    Errno::EACCES,
-    Errno::EOPNOTSUPP,
-    Errno::ENOSPC,
-    Errno::EDQUOT,
-    Errno::E2BIG,
-    Errno::ERANGE,
-    Errno::EINVAL,
-];
-
-fn is_refusal(error: &EndError) -> bool {
-    REFUSALS.contains(&error.errno)
-}
 
 fn is_wanted(name: &[u8], root: bool) -> bool {
     let privileged = name.starts_with(b"trusted.") || name.starts_with(b"security.");
@@ -62,33 +47,26 @@ impl Job<'_> {
         to: At<'_>,
         meta: &Meta,
     ) -> Result<(), Failure> {
-        let mut set = self.wanted_meta(meta);
-        let xattrs = self.wanted_xattrs(path, from, meta.kind)?;
-        if xattrs.iter().any(|(name, _)| name.starts_with(b"security."))
-            && let Some(owner) = set.owner.take()
-        {
-            // A change of owner drops capabilities, so it cannot wait.
-            let set = SetMeta { owner: Some(owner), ..SetMeta::default() };
-            self.dst.set_meta(to, &set).map_err(Failure::target)?;
-        }
-        for (name, value) in &xattrs {
-            self.set_xattr(path, to, name, value)?;
-        }
-        self.dst.set_meta(to, &set).map_err(Failure::target)
+        let xattrs = if self.wants_xattrs(meta.kind) { self.src.xattrs(from) } else { Ok(Vec::new()) };
+        let xattrs = self.wanted_xattrs(path, xattrs)?;
+        let refused = self.dst.dress(to, &self.wanted_meta(meta), &xattrs).map_err(Failure::target)?;
+        self.warn_refused(path, &refused);
+        Ok(())
     }
 
-    fn wanted_xattrs(
+    /// The kernel allows users' attributes on files and directories only.
+    fn wants_xattrs(&self, kind: FileKind) -> bool {
+        self.dst.rights().root || matches!(kind, FileKind::Regular | FileKind::Directory)
+    }
+
+    /// Those of an object's extended attributes that its copy gets.
+    pub fn wanted_xattrs(
         &self,
         path: &dyn Fn() -> String,
-        from: At<'_>,
-        kind: FileKind,
+        found: EndResult<Vec<Xattr>>,
     ) -> Result<Vec<Xattr>, Failure> {
         let root = self.dst.rights().root;
-        // The kernel allows users' attributes on files and directories only.
-        if !root && !matches!(kind, FileKind::Regular | FileKind::Directory) {
-            return Ok(Vec::new());
-        }
-        match self.src.xattrs(from) {
+        match found {
             Ok(mut xattrs) => {
                 xattrs.retain(|(name, _)| is_wanted(name, root));
                 Ok(xattrs)
@@ -101,20 +79,10 @@ impl Job<'_> {
         }
     }
 
-    fn set_xattr(
-        &self,
-        path: &dyn Fn() -> String,
-        to: At<'_>,
-        name: &[u8],
-        value: &[u8],
-    ) -> Result<(), Failure> {
-        match self.dst.set_xattr(to, name, value) {
-            Err(error) if is_refusal(&error) => {
-                let name = crate::show_bytes(name);
-                self.findings.warn(path(), format!("attribute {name} is not copied: destination: {error}"));
-                Ok(())
-            }
-            other => other.map_err(Failure::target),
+    pub fn warn_refused(&self, path: &dyn Fn() -> String, refused: &[Refused]) {
+        for (name, error) in refused {
+            let name = crate::show_bytes(name);
+            self.findings.warn(path(), format!("attribute {name} is not copied: destination: {error}"));
         }
     }
 }

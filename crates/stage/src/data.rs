@@ -1,10 +1,15 @@
 //! Moving and checking bytes of one range of a file.
 
+use crate::RANGE_BYTES;
+use crate::compound::stored;
 use crate::crc;
-use crate::end::{End, FileRef};
+use crate::end::{End, EndError, FileRef};
 use crate::job::{Job, bump};
 use crate::report::{Failure, Side};
 use std::ops::Range;
+
+/// Times a range is written that got lost on the way.
+const LOST_MAX: u32 = 16;
 
 /// A file of one end, to be read.
 #[derive(Clone, Copy)]
@@ -22,16 +27,16 @@ impl Input<'_> {
         if self.dense {
             return Ok(range);
         }
-        let fail = |error| Failure::End { side: self.side, error };
-        match self.end.next_data(self.file, range.start).map_err(fail)? {
-            Some(start) if start < range.end => {
-                let end = self.end.next_hole(self.file, start, range.end).map_err(fail)?;
-                // A hole where data was a moment ago: the file is being changed. Reading
-                // there is harmless, not moving on is not.
-                Ok(start..end.clamp(start + 1, range.end))
-            }
-            _ => Ok(range.end..range.end),
-        }
+        stored(self.end, self.file, range).map_err(|error| self.fail(error))
+    }
+
+    fn fail(&self, error: EndError) -> Failure {
+        Failure::End { side: self.side, error }
+    }
+
+    /// What it means that the file is shorter than it said.
+    fn short(&self) -> Failure {
+        if self.side == Side::Source { Failure::Changed } else { Failure::Mismatch }
     }
 }
 
@@ -58,18 +63,13 @@ impl Job<'_> {
             let data = input.data(at..range.end)?;
             crc = crc::append_zeros(crc, data.start - at);
             at = data.start;
+            let mut reader = input.end.reader(input.file, data.clone());
             while at < data.end {
                 self.check_cancel()?;
                 let want = buf.len().min(usize::try_from(data.end - at).unwrap_or(usize::MAX));
-                let count = input.end.read(input.file, at, &mut buf[..want]);
-                let count = count.map_err(|error| Failure::End { side: input.side, error })?;
+                let count = reader.read(&mut buf[..want]).map_err(|error| input.fail(error))?;
                 if count == 0 {
-                    // Shorter than it said.
-                    return Err(if input.side == Side::Source {
-                        Failure::Changed
-                    } else {
-                        Failure::Mismatch
-                    });
+                    return Err(input.short());
                 }
                 crc = crc::append(crc, &buf[..count]);
                 each(at, &buf[..count])?;
@@ -87,29 +87,49 @@ impl Job<'_> {
         range: Range<u64>,
         buf: &mut [u8],
     ) -> Result<u32, Failure> {
+        let mut lost = 0;
+        loop {
+            match self.try_copy_range(from, to, range.clone(), buf) {
+                Err(Failure::End { side: Side::Target, error }) if error.is_lost() && lost < LOST_MAX => {
+                    lost += 1;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn try_copy_range(
+        &self,
+        from: Input<'_>,
+        to: &FileRef,
+        range: Range<u64>,
+        buf: &mut [u8],
+    ) -> Result<u32, Failure> {
         let len = range.end - range.start;
         let mut stored = 0;
+        let mut writer = self.dst.writer(to);
         let crc = self.scan(from, range, buf, |at, data| {
-            self.write_all(to, at, data)?;
+            writer.write(at, data).map_err(Failure::target)?;
             stored += data.len() as u64;
             bump(&self.control.inner.bytes_copied, data.len() as u64);
             self.throttle(data.len() as u64)
         })?;
+        writer.finish().map_err(Failure::target)?;
         bump(&self.totals.holes, len - stored);
         Ok(crc)
     }
 
-    fn write_all(&self, to: &FileRef, mut at: u64, mut data: &[u8]) -> Result<(), Failure> {
-        while !data.is_empty() {
-            let count = self.dst.write(to, at, data).map_err(Failure::target)?;
-            if count == 0 || count > data.len() {
-                let error = crate::EndError::new("write", tidepool_types::Errno::EIO);
-                return Err(Failure::target(error));
-            }
-            at += count as u64;
-            data = &data[count..];
+    /// Has an end read a range and tell its checksum.
+    pub fn sum_range(&self, of: Input<'_>, range: Range<u64>, buf: &mut [u8]) -> Result<u32, Failure> {
+        let (mut crc, mut at) = (0, range.start);
+        while at < range.end {
+            self.check_cancel()?;
+            let end = range.end.min(at + RANGE_BYTES);
+            let sum = of.end.checksum(of.file, at..end, of.dense, buf).map_err(|error| of.fail(error))?;
+            crc = crc::join(crc, sum.ok_or_else(|| of.short())?, end - at);
+            at = end;
         }
-        Ok(())
+        Ok(crc)
     }
 
     /// Reads a range back from the destination; its checksum.
@@ -120,7 +140,6 @@ impl Job<'_> {
         dense: bool,
         buf: &mut [u8],
     ) -> Result<u32, Failure> {
-        self.dst.drop_cache(file, range.start, range.end - range.start);
-        self.scan(self.target(file, dense), range, buf, |_, _| Ok(()))
+        self.sum_range(self.target(file, dense), range, buf)
     }
 }

@@ -4,9 +4,11 @@
 //! of a tree matters. Handles are plain enums: a wrapper (the tests inject faults with one)
 //! passes them through without knowing what is inside.
 
+use crate::compound;
 use crate::local::LocalDir;
 use crate::pool::PoolHandle;
 use std::fmt;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use tidepool_types::{Errno, FileKind, Ino, TimeSpec};
@@ -24,6 +26,11 @@ pub struct EndError {
 impl EndError {
     pub fn new(operation: &'static str, errno: Errno) -> EndError {
         EndError { errno, operation, detail: None }
+    }
+
+    /// A connection broke in the middle of something that the caller can do again as a whole.
+    pub fn is_lost(&self) -> bool {
+        self.errno == Errno::ECONNRESET
     }
 
     /// Name of the node that failed, when the detail tells.
@@ -150,6 +157,105 @@ pub struct Rights {
 /// Name and value of an extended attribute.
 pub type Xattr = (Vec<u8>, Vec<u8>);
 
+/// A name in a directory.
+#[derive(Clone, Copy)]
+pub struct Name<'a> {
+    pub dir: &'a DirRef,
+    pub name: &'a [u8],
+}
+
+/// How much the operations on several files take at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PackLimits {
+    pub files: usize,
+    /// Bytes of one file.
+    pub file_bytes: u64,
+    /// Bytes of them all.
+    pub bytes: u64,
+}
+
+impl PackLimits {
+    /// Right for ends where a call costs next to nothing.
+    pub const NEAR: PackLimits = PackLimits { files: 32, file_bytes: 64 << 10, bytes: 1 << 20 };
+
+    /// What suits both.
+    pub fn or(self, other: PackLimits) -> PackLimits {
+        PackLimits {
+            files: self.files.max(other.files),
+            file_bytes: self.file_bytes.max(other.file_bytes),
+            bytes: self.bytes.max(other.bytes),
+        }
+    }
+}
+
+/// What [`End::get_files`] found under a name.
+pub struct Got {
+    pub meta: Meta,
+    /// `None` when it is no regular file, has holes, or is too large to be read whole.
+    pub content: Option<Content>,
+}
+
+/// A whole small file.
+pub struct Content {
+    /// Shorter than the attributes say when the file shrank meanwhile.
+    pub data: Vec<u8>,
+    pub xattrs: EndResult<Vec<Xattr>>,
+}
+
+/// A small file to be written under a temporary name.
+pub struct Put<'a> {
+    pub at: Name<'a>,
+    pub data: &'a [u8],
+    /// CRC32C of `data`.
+    pub crc: u32,
+    pub set: SetMeta,
+    pub xattrs: &'a [Xattr],
+}
+
+/// How [`End::put_files`] works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PutHow {
+    /// Read back and compare.
+    pub verify: bool,
+    /// Tell the identities of what was made.
+    pub keys: bool,
+}
+
+/// An extended attribute that was not set, and why that does not make the copy incomplete.
+pub type Refused = (Vec<u8>, EndError);
+
+/// A file that is durable under its temporary name.
+#[derive(Debug)]
+pub struct Written {
+    /// It came back as it was written; if not, it has been removed.
+    pub intact: bool,
+    pub key: Option<(u64, u64)>,
+    pub refused: Vec<Refused>,
+}
+
+/// A rename within a directory.
+pub struct Naming<'a> {
+    pub at: Name<'a>,
+    pub to: &'a [u8],
+    /// What is renamed, where that is known: tells a rename whose answer was lost from one
+    /// that cannot be done.
+    pub key: Option<(u64, u64)>,
+}
+
+/// Reads a range of a file from its start to its end.
+pub trait ReadRange {
+    /// 0 only at the end of the range or of the file.
+    fn read(&mut self, buf: &mut [u8]) -> EndResult<usize>;
+}
+
+/// Writes to a file, perhaps without waiting for each piece. After an error that
+/// [`EndError::is_lost`] all pieces have to be written again.
+pub trait WritePieces {
+    fn write(&mut self, offset: u64, data: &[u8]) -> EndResult<()>;
+    /// Waits until all pieces are at the end.
+    fn finish(&mut self) -> EndResult<()>;
+}
+
 /// One end of a copy. All methods may be called from any thread; at most one listing of a
 /// directory goes on at a time.
 pub trait End: Send + Sync {
@@ -228,5 +334,72 @@ pub trait End: Send + Sync {
     /// Makes an empty file of this end share all blocks of another, local file.
     fn clone_file(&self, _from: &FileRef, _to: &FileRef) -> EndResult<()> {
         Err(EndError::new("clone", Errno::EOPNOTSUPP))
+    }
+
+    // What follows is made of the operations above. An end that is far away does each in one
+    // exchange of messages.
+
+    fn pack_limits(&self) -> PackLimits {
+        PackLimits::NEAR
+    }
+    /// Workers that keep this end busy; 0 when processors are all that counts.
+    fn workers_wanted(&self) -> usize {
+        0
+    }
+    /// CRC32C of a range, as the storage gives it back, holes counting as zeros; `None` when
+    /// the file is shorter. `dense`: it has no holes; do not ask. `buf` is room to work in.
+    fn checksum(
+        &self,
+        file: &FileRef,
+        range: Range<u64>,
+        dense: bool,
+        buf: &mut [u8],
+    ) -> EndResult<Option<u32>> {
+        compound::checksum(self, file, range, dense, buf)
+    }
+    fn reader<'a>(&'a self, file: &'a FileRef, range: Range<u64>) -> Box<dyn ReadRange + 'a> {
+        Box::new(compound::PlainReader::new(self, file, range))
+    }
+    fn writer<'a>(&'a self, file: &'a FileRef) -> Box<dyn WritePieces + 'a> {
+        Box::new(compound::PlainWriter::new(self, file))
+    }
+    /// Attributes of several names; one result each, as in all operations on several files.
+    fn stat_files(&self, names: &[Name<'_>]) -> Vec<EndResult<Meta>> {
+        names.iter().map(|at| self.stat(At::Name(at.dir, at.name))).collect()
+    }
+    /// Whole small files, none larger than `limits` say.
+    fn get_files(&self, names: &[Name<'_>], limits: &PackLimits) -> Vec<EndResult<Got>> {
+        compound::get_files(self, names, limits)
+    }
+    /// Makes files under temporary names, over what a killed run left there; durable and, if
+    /// asked, read back. What fails leaves nothing behind.
+    fn put_files(&self, files: &[Put<'_>], how: PutHow) -> Vec<EndResult<Written>> {
+        compound::put_files(self, files, how)
+    }
+    fn name_files(&self, files: &[Naming<'_>]) -> Vec<EndResult<()>> {
+        files.iter().map(|file| self.rename(file.at.dir, file.at.name, file.to)).collect()
+    }
+    /// Opens a directory and looks at it.
+    fn enter_dir(&self, dir: &DirRef, name: &[u8]) -> EndResult<(DirRef, Meta)> {
+        let opened = self.open_dir(dir, name)?;
+        let meta = self.stat(At::Dir(&opened))?;
+        Ok((opened, meta))
+    }
+    /// Makes a directory, or opens the one there is so that things can be made in it; true
+    /// when it was made.
+    fn make_or_enter_dir(&self, dir: &DirRef, name: &[u8]) -> EndResult<(DirRef, bool)> {
+        compound::make_or_enter_dir(self, dir, name)
+    }
+    /// Attributes and extended attributes.
+    fn look(&self, at: At<'_>) -> EndResult<(Meta, EndResult<Vec<Xattr>>)> {
+        Ok((self.stat(at)?, self.xattrs(at)))
+    }
+    /// Sets extended attributes, then the others.
+    fn dress(&self, at: At<'_>, set: &SetMeta, xattrs: &[Xattr]) -> EndResult<Vec<Refused>> {
+        compound::dress(self, at, set, xattrs)
+    }
+    /// Last steps in a directory: attributes if any, durability, [`End::leave_dir`].
+    fn finish_dir(&self, dir: &DirRef, dress: Option<(&SetMeta, &[Xattr])>) -> EndResult<Vec<Refused>> {
+        compound::finish_dir(self, dir, dress)
     }
 }

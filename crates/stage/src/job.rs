@@ -1,6 +1,6 @@
 //! One copy: its state, its workers, its end.
 
-use crate::end::{At, Cursor, End, EndError, Meta};
+use crate::end::{At, Cursor, End, EndError, Meta, PackLimits};
 use crate::journal::{Journal, Record};
 use crate::large::Claim;
 use crate::ledger::Ledger;
@@ -75,6 +75,8 @@ pub(crate) struct Job<'a> {
     /// The destination's root, which must not be met in the source.
     pub dst_root: (u64, u64),
     limit: Option<Bucket>,
+    /// How many small files go together.
+    pub pack_limits: PackLimits,
     /// End of the names of our temporary files.
     part_suffix: String,
     /// Of a move: what is finished.
@@ -186,6 +188,8 @@ impl<'a> Job<'a> {
             Some(dir) => Journal::open(dir, job_id(src, dst, what))
                 .map_err(|e| fail(Failure::Refused(e.to_string())))?,
         };
+        let pack_limits = src.pack_limits().or(dst.pack_limits());
+        let workers = options.worker_count().max(options.wanted_by(src)).max(options.wanted_by(dst));
         let hex: String = journal.token.iter().map(|b| format!("{b:02x}")).collect();
         Ok(Job {
             src,
@@ -193,7 +197,8 @@ impl<'a> Job<'a> {
             options,
             control,
             journal,
-            sched: Sched::new(options.worker_count()),
+            sched: Sched::new(workers, pack_limits),
+            pack_limits,
             links: Links::default(),
             findings: Findings::default(),
             totals: Totals::default(),
@@ -213,7 +218,7 @@ impl<'a> Job<'a> {
             if self.options.count_ahead {
                 scope.spawn(|| scan::count_ahead(self.src, what, self.control, || self.sched.is_done()));
             }
-            for _ in 0..self.options.worker_count() {
+            for _ in 0..self.sched.workers() {
                 scope.spawn(|| self.work());
             }
         });
@@ -275,6 +280,10 @@ impl<'a> Job<'a> {
                 }
                 Next::File(entry) => {
                     self.entry(&mut worker, entry);
+                    self.sched.file_step_over();
+                }
+                Next::Pack(entries) => {
+                    self.pack(&mut worker, entries);
                     self.sched.file_step_over();
                 }
                 Next::Large(large, claim) => self.large_step(&mut worker, &large, claim),

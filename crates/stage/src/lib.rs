@@ -34,6 +34,7 @@
 mod attrs;
 mod beneath;
 mod compare;
+mod compound;
 mod crc;
 mod data;
 mod end;
@@ -48,6 +49,7 @@ mod local;
 mod moving;
 mod options;
 mod other;
+mod pack;
 mod pool;
 mod progress;
 mod reflink;
@@ -61,7 +63,10 @@ mod tree;
 mod walk;
 
 pub use compare::{CompareOptions, DIFFERENCES_MAX, compare};
-pub use end::{At, Cursor, DirRef, End, EndError, EndResult, FileRef, Item, Meta, Rights, SetMeta, Xattr};
+pub use end::{
+    At, Content, Cursor, DirRef, End, EndError, EndResult, FileRef, Got, Item, Meta, Name, Naming,
+    PackLimits, Put, PutHow, ReadRange, Refused, Rights, SetMeta, WritePieces, Written, Xattr,
+};
 pub use identity::{ActAs, Identity};
 pub use job::stage;
 pub use journal::{Header as JournalHeader, JournalError, Past, PastLarge, Record, Version};

@@ -1,5 +1,6 @@
 //! What to copy and how.
 
+use crate::end::End;
 use std::path::PathBuf;
 
 /// Most workers chosen without being asked for.
@@ -64,5 +65,10 @@ impl StageOptions {
             }
             count => count.min(WORKERS_MAX),
         }
+    }
+
+    /// Workers that an end asks for, where nobody else has said how many.
+    pub(crate) fn wanted_by(&self, end: &dyn End) -> usize {
+        if self.workers == 0 { end.workers_wanted().min(WORKERS_MAX) } else { 0 }
     }
 }

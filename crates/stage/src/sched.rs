@@ -5,7 +5,7 @@
 //! first and what is queued is bounded by the depth and one page per level, not by the size
 //! of the tree.
 
-use crate::end::Cursor;
+use crate::end::{Cursor, PackLimits};
 use crate::large::{Claim, Large};
 use crate::sync::lock;
 use crate::tree::{DirNode, Entry};
@@ -13,9 +13,12 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tidepool_types::FileKind;
 
 /// Files queued before listing pauses. One page more may be queued.
 pub const FILES_QUEUED_MAX: usize = 4096;
+/// Files that go together even when that leaves others without.
+const PACK_SHARE_MIN: usize = 8;
 /// How long an idle worker sleeps when nobody wakes it; bounds how late it sees a cancel.
 const IDLE_WAIT: Duration = Duration::from_millis(20);
 
@@ -30,6 +33,8 @@ pub(crate) enum DirTask {
 pub(crate) enum Next {
     Walk(DirTask),
     File(Entry),
+    /// Small regular files, to be copied together.
+    Pack(Vec<Entry>),
     Large(Arc<Large>, Claim),
     /// Nothing now, maybe later.
     Idle,
@@ -52,19 +57,25 @@ struct Queues {
 pub(crate) struct Sched {
     queues: Mutex<Queues>,
     changed: Condvar,
-    walkers_max: usize,
+    workers: usize,
+    pack: PackLimits,
     /// A worker panicked: the others must not wait for it.
     aborted: AtomicBool,
 }
 
 impl Sched {
-    pub fn new(workers: usize) -> Sched {
+    pub fn new(workers: usize, pack: PackLimits) -> Sched {
         Sched {
             queues: Mutex::default(),
             changed: Condvar::new(),
-            walkers_max: (workers / 2).max(1),
+            workers,
+            pack,
             aborted: AtomicBool::new(false),
         }
+    }
+
+    pub fn workers(&self) -> usize {
+        self.workers
     }
 
     pub fn abort(&self) {
@@ -163,16 +174,43 @@ impl Sched {
         if queues.done || self.is_aborted() {
             return Next::Done;
         }
-        let scarce = queues.files.len() < FILES_QUEUED_MAX && queues.walking < self.walkers_max;
+        let scarce = queues.files.len() < FILES_QUEUED_MAX && queues.walking < (self.workers / 2).max(1);
         if (scarce || queues.files.is_empty())
             && let Some(task) = queues.dirs.pop()
         {
             queues.walking += 1;
             return Next::Walk(task);
         }
+        let pack = self.take_pack(&mut queues.files);
+        if !pack.is_empty() {
+            queues.busy += 1;
+            return Next::Pack(pack);
+        }
         let file = queues.files.pop_front();
         queues.busy += usize::from(file.is_some());
         file.map_or(Next::Idle, Next::File)
+    }
+
+    /// Small files at the head of the queue, as many as go together; the other workers get
+    /// their share.
+    fn take_pack(&self, files: &mut VecDeque<Entry>) -> Vec<Entry> {
+        let share = (files.len() / self.workers).max(PACK_SHARE_MIN);
+        let (mut pack, mut bytes) = (Vec::new(), 0);
+        while pack.len() < self.pack.files.min(share) {
+            let fits = |file: &Entry| self.is_small(file) && bytes + file.seen <= self.pack.bytes;
+            if !files.front().is_some_and(fits) {
+                break;
+            }
+            let Some(file) = files.pop_front() else { break };
+            bytes += file.seen;
+            pack.push(file);
+        }
+        pack
+    }
+
+    fn is_small(&self, file: &Entry) -> bool {
+        let first = file.attempt == 0 && !file.deferred;
+        first && file.kind == Some(FileKind::Regular) && file.seen <= self.pack.file_bytes
     }
 
     /// Waits until there may be something to do.

@@ -24,7 +24,7 @@ pub(crate) struct Finished {
 }
 
 /// How far an entry got at once.
-enum Started {
+pub(crate) enum Started {
     Done(Outcome),
     /// Somebody else, or a later step, finishes it.
     Later,
@@ -73,7 +73,7 @@ impl Job<'_> {
     }
 
     /// Takes the lead for an object with several names, or makes this name a link.
-    fn claim_link(
+    pub fn claim_link(
         &self,
         entry: &Entry,
         meta: &Meta,

@@ -1,16 +1,13 @@
 //! Listing the source and making its directories.
 
-use crate::end::{At, Cursor, Item, Meta, SetMeta};
+use crate::end::{At, Cursor, Item, Meta, Xattr};
 use crate::job::{Job, Worker, bump};
 use crate::report::Failure;
 use crate::sched::DirTask;
 use crate::tree::{DirNode, Entry, NewDir};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tidepool_types::{Errno, FileKind};
-
-/// Permission bits that a directory needs while we work in it.
-const WORKABLE: u32 = 0o700;
+use tidepool_types::FileKind;
 
 impl Job<'_> {
     /// One step of the walk: opens a directory, or lists a page of it.
@@ -26,39 +23,15 @@ impl Job<'_> {
 
     fn enter(&self, entry: &Entry) -> Result<Arc<DirNode>, Failure> {
         let parent = &entry.dir;
-        let src = self.src.open_dir(&parent.src, &entry.from).map_err(Failure::source)?;
-        let meta = self.src.stat(At::Dir(&src)).map_err(Failure::source)?;
+        let (src, meta) = self.src.enter_dir(&parent.src, &entry.from).map_err(Failure::source)?;
         if meta.key() == self.dst_root {
             return Err(Failure::Refused("the destination lies inside the source".into()));
         }
-        let fresh = match self.dst.make_dir(&parent.dst, &entry.to) {
-            Ok(()) => true,
-            Err(error) if error.errno == Errno::EEXIST => false,
-            Err(error) => return Err(Failure::target(error)),
-        };
-        if !fresh {
-            self.make_workable(entry)?;
-        }
-        let dst = self.dst.open_dir(&parent.dst, &entry.to).map_err(Failure::target)?;
+        let made = self.dst.make_or_enter_dir(&parent.dst, &entry.to);
+        let (dst, fresh) = made.map_err(Failure::target)?;
         bump(&self.totals.dirs, 1);
         let (parent, name) = (Some(parent.clone()), entry.to.clone());
         Ok(DirNode::new(NewDir { parent, name, src, dst, meta: Some(meta), fresh }))
-    }
-
-    /// A directory that an earlier run finished may be read-only; its mode is set again when
-    /// it is finished again.
-    fn make_workable(&self, entry: &Entry) -> Result<(), Failure> {
-        let at = At::Name(&entry.dir.dst, &entry.to);
-        let there = self.dst.stat(at).map_err(Failure::target)?;
-        if there.kind != FileKind::Directory {
-            return Err(Failure::target(crate::EndError::new("make directory", Errno::ENOTDIR)));
-        }
-        let rights = self.dst.rights();
-        if rights.root || there.mode & WORKABLE == WORKABLE || there.uid != rights.uid {
-            return Ok(());
-        }
-        let set = SetMeta { mode: Some(there.mode | WORKABLE), ..SetMeta::default() };
-        self.dst.set_meta(at, &set).map_err(Failure::target)
     }
 
     fn list(&self, node: Arc<DirNode>, from: &Cursor) {
@@ -124,29 +97,33 @@ impl Job<'_> {
 
     /// Everything in a directory is finished: its own attributes come last.
     pub fn finish_dir(&self, node: &DirNode) {
-        if let Some(meta) = &node.meta
-            && let Err(failure) = self.settle_dir(node, meta)
-        {
-            self.report_error(node, node.path(), &failure);
-        }
-        if let Err(error) = self.dst.fsync_dir(&node.dst) {
-            self.report_error(node, node.path(), &Failure::target(error));
+        let attributes = node.meta.as_ref().and_then(|meta| match self.settle_dir(node, meta) {
+            Ok(xattrs) => Some((self.wanted_meta(meta), xattrs)),
+            Err(failure) => {
+                self.report_error(node, node.path(), &failure);
+                None
+            }
+        });
+        let attributes = attributes.as_ref().map(|(set, xattrs)| (set, xattrs.as_slice()));
+        match self.dst.finish_dir(&node.dst, attributes) {
+            Ok(refused) => self.warn_refused(&|| node.path(), &refused),
+            Err(error) => self.report_error(node, node.path(), &Failure::target(error)),
         }
         self.src.leave_dir(&node.src);
-        self.dst.leave_dir(&node.dst);
     }
 
-    fn settle_dir(&self, node: &DirNode, meta: &Meta) -> Result<(), Failure> {
+    /// The extended attributes that a finished directory gets.
+    fn settle_dir(&self, node: &DirNode, meta: &Meta) -> Result<Vec<Xattr>, Failure> {
         if self.journal.resumed && !node.fresh && !node.failed.load(Ordering::Acquire) {
             self.sweep(node)?;
         }
-        self.copy_attributes(&|| node.path(), At::Dir(&node.src), At::Dir(&node.dst), meta)?;
-        let now = self.src.stat(At::Dir(&node.src)).map_err(Failure::source)?;
-        if !meta.unchanged(&now) {
-            return Err(Failure::Changed);
+        let (now, xattrs) = self.src.look(At::Dir(&node.src)).map_err(Failure::source)?;
+        if meta.unchanged(&now) {
+            self.note_dir(node);
+        } else {
+            self.report_error(node, node.path(), &Failure::Changed);
         }
-        self.note_dir(node);
-        Ok(())
+        self.wanted_xattrs(&|| node.path(), xattrs)
     }
 
     /// Removes temporary files that an earlier run of this copy left for entries that the

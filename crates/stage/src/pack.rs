@@ -1,0 +1,241 @@
+//! Small regular files, several at a time: each step is one call of an end for all of them,
+//! which for an end that is far away is one exchange of messages.
+//!
+//! ```text
+//! get ──▶ put (temporary name, durable, read back) ──▶ source still the same? ──▶ final name
+//! ```
+//! What does not fit (holes, sizes, names taken at the destination) goes on one by one.
+
+use crate::crc;
+use crate::end::{EndResult, Got, Meta, Name, Naming, Put, PutHow, SetMeta, Written, Xattr};
+use crate::job::{Job, Outcome, Worker, bump};
+use crate::journal::Record;
+use crate::links::Key;
+use crate::report::Failure;
+use crate::small::Started;
+use crate::tree::Entry;
+use tidepool_types::{Errno, FileKind};
+
+/// A file that was read.
+struct Read {
+    entry: Entry,
+    key: Option<Key>,
+    part: Vec<u8>,
+    meta: Meta,
+    data: Vec<u8>,
+    crc: u32,
+    set: SetMeta,
+    xattrs: Vec<Xattr>,
+}
+
+impl Read {
+    fn part(&self) -> Name<'_> {
+        Name { dir: &self.entry.dir.dst, name: &self.part }
+    }
+}
+
+fn source_name(entry: &Entry) -> Name<'_> {
+    Name { dir: &entry.dir.src, name: &entry.from }
+}
+
+/// The result for each, one by one; an end that returns fewer has lost them.
+fn each<T>(results: Vec<EndResult<T>>) -> impl Iterator<Item = EndResult<T>> {
+    let none = || Err(crate::EndError::new("answer", Errno::EPROTO));
+    results.into_iter().chain(std::iter::repeat_with(none))
+}
+
+impl Job<'_> {
+    /// Copies small regular files.
+    pub fn pack(&self, worker: &mut Worker, entries: Vec<Entry>) {
+        let entries = self.new_ones(worker, entries);
+        let files = self.read_pack(worker, entries);
+        if files.is_empty() {
+            return;
+        }
+        let bytes = files.iter().map(|file| file.data.len() as u64).sum();
+        if self.throttle(bytes).is_err() {
+            return;
+        }
+        let written = self.write_pack(files);
+        let same = self.recheck_pack(written);
+        self.name_pack(same);
+    }
+
+    /// Those whose names are free at the destination; the others are dealt with.
+    fn new_ones(&self, worker: &mut Worker, entries: Vec<Entry>) -> Vec<Entry> {
+        let (mut new, old): (Vec<Entry>, Vec<Entry>) = entries.into_iter().partition(|e| e.dir.fresh);
+        if old.is_empty() {
+            return new;
+        }
+        let names: Vec<Name<'_>> = old.iter().map(|e| Name { dir: &e.dir.dst, name: &e.to }).collect();
+        let there = self.dst.stat_files(&names);
+        drop(names);
+        let mut taken = Vec::new();
+        for (entry, there) in old.into_iter().zip(each(there)) {
+            match there {
+                Ok(there) => taken.push((entry, there)),
+                Err(error) if error.errno == Errno::ENOENT => new.push(entry),
+                Err(error) => self.give_up(entry, None, Failure::target(error)),
+            }
+        }
+        self.take_known(worker, taken);
+        new
+    }
+
+    /// Skips what the journal knows to be finished; looks at the rest one by one.
+    fn take_known(&self, worker: &mut Worker, taken: Vec<(Entry, Meta)>) {
+        if !self.journal.resumed {
+            return taken.into_iter().for_each(|(entry, _)| self.regular(worker, entry));
+        }
+        let names: Vec<Name<'_>> = taken.iter().map(|(entry, _)| source_name(entry)).collect();
+        let metas = self.src.stat_files(&names);
+        drop(names);
+        for ((mut entry, there), meta) in taken.into_iter().zip(each(metas)) {
+            match meta {
+                Ok(meta) if self.is_finished(&entry, &meta, &there) => {
+                    self.look(&mut entry, &meta);
+                    self.finish(&entry, None, &Outcome::Skipped { size: meta.size, crc: 0 });
+                }
+                _ => self.regular(worker, entry),
+            }
+        }
+    }
+
+    /// An earlier run of this copy finished it, and nothing has changed since.
+    fn is_finished(&self, entry: &Entry, meta: &Meta, there: &Meta) -> bool {
+        let wanted = self.wanted_meta(meta);
+        let single = meta.nlink == 1 && there.nlink == 1;
+        let alike = |m: &Meta| (m.kind, m.size, m.mtime) == (FileKind::Regular, meta.size, meta.mtime);
+        single
+            && alike(meta)
+            && alike(there)
+            && self.journal.past.has_file(entry.hash(), meta.size, meta.mtime)
+            && wanted.owner.is_none_or(|owner| owner == (there.uid, there.gid))
+            && wanted.mode == Some(there.mode)
+    }
+
+    fn read_pack(&self, worker: &mut Worker, entries: Vec<Entry>) -> Vec<Read> {
+        if entries.is_empty() || self.check_cancel().is_err() {
+            return Vec::new();
+        }
+        let names: Vec<Name<'_>> = entries.iter().map(source_name).collect();
+        let got = self.src.get_files(&names, &self.pack_limits);
+        drop(names);
+        let mut files = Vec::with_capacity(entries.len());
+        for (entry, got) in entries.into_iter().zip(each(got)) {
+            let mut key = None;
+            match got.map_err(Failure::source).map(|got| self.take_got(worker, entry.clone(), got, &mut key))
+            {
+                Ok(Ok(file)) => files.extend(file),
+                Ok(Err(failure)) | Err(failure) => self.give_up(entry, key, failure),
+            }
+        }
+        files
+    }
+
+    /// What is to be written of a file that was read; `None` when it goes on elsewhere.
+    fn take_got(
+        &self,
+        worker: &mut Worker,
+        mut entry: Entry,
+        got: Got,
+        key: &mut Option<Key>,
+    ) -> Result<Option<Read>, Failure> {
+        let meta = got.meta;
+        if meta.kind != FileKind::Regular {
+            return Err(Failure::Changed);
+        }
+        let Some(content) = got.content else {
+            self.regular(worker, entry);
+            return Ok(None);
+        };
+        self.look(&mut entry, &meta);
+        match self.claim_link(&entry, &meta, key)? {
+            None => {}
+            Some(Started::Later) => return Ok(None),
+            Some(Started::Done(outcome)) => {
+                self.finish(&entry, None, &outcome);
+                return Ok(None);
+            }
+        }
+        if content.data.len() as u64 != meta.size {
+            return Err(Failure::Changed);
+        }
+        let xattrs = self.wanted_xattrs(&|| entry.path(), content.xattrs)?;
+        let (part, set) = (self.part_name(&entry), self.wanted_meta(&meta));
+        let crc = crc::append(0, &content.data);
+        Ok(Some(Read { entry, key: *key, part, meta, data: content.data, crc, set, xattrs }))
+    }
+
+    /// Writes files under temporary names; those that are there as they should be.
+    fn write_pack(&self, files: Vec<Read>) -> Vec<(Read, Written)> {
+        let puts: Vec<Put<'_>> = files
+            .iter()
+            .map(|f| Put { at: f.part(), data: &f.data, crc: f.crc, set: f.set, xattrs: &f.xattrs })
+            .collect();
+        let written = self.dst.put_files(&puts, PutHow { verify: self.options.verify, keys: false });
+        drop(puts);
+        let mut done = Vec::with_capacity(files.len());
+        for (mut file, written) in files.into_iter().zip(each(written)) {
+            bump(&self.control.inner.bytes_copied, file.data.len() as u64);
+            // Nobody needs it any more.
+            file.data = Vec::new();
+            match written {
+                Ok(written) if written.intact => {
+                    self.warn_refused(&|| file.entry.path(), &written.refused);
+                    done.push((file, written));
+                }
+                Ok(_) => self.give_up(file.entry, file.key, Failure::Mismatch),
+                Err(error) => self.give_up(file.entry, file.key, Failure::target(error)),
+            }
+        }
+        done
+    }
+
+    /// Those whose sources are still what was read.
+    fn recheck_pack(&self, files: Vec<(Read, Written)>) -> Vec<(Read, Written)> {
+        let names: Vec<Name<'_>> = files.iter().map(|(file, _)| source_name(&file.entry)).collect();
+        let now = self.src.stat_files(&names);
+        drop(names);
+        let mut same = Vec::with_capacity(files.len());
+        for ((file, written), now) in files.into_iter().zip(each(now)) {
+            let failure = match now {
+                Ok(now) if file.meta.unchanged(&now) => {
+                    same.push((file, written));
+                    continue;
+                }
+                // Gone or replaced: another try tells which.
+                Ok(_) => Failure::Changed,
+                Err(error) if error.errno == Errno::ENOENT => Failure::Changed,
+                Err(error) => Failure::source(error),
+            };
+            self.abandon_part(file, failure);
+        }
+        same
+    }
+
+    fn abandon_part(&self, file: Read, failure: Failure) {
+        // The first error is the one to tell; a rerun removes the file.
+        let _ = self.dst.unlink(&file.entry.dir.dst, &file.part);
+        self.give_up(file.entry, file.key, failure);
+    }
+
+    fn name_pack(&self, files: Vec<(Read, Written)>) {
+        let namings: Vec<Naming<'_>> = files
+            .iter()
+            .map(|(file, written)| Naming { at: file.part(), to: &file.entry.to, key: written.key })
+            .collect();
+        let named = self.dst.name_files(&namings);
+        drop(namings);
+        for ((file, _), named) in files.into_iter().zip(each(named)) {
+            match named {
+                Ok(()) => {
+                    let Read { entry, meta, crc, .. } = file;
+                    self.note(&Record::File { path: entry.hash(), size: meta.size, mtime: meta.mtime, crc });
+                    self.finish(&entry, file.key, &Outcome::Copied { size: meta.size, crc });
+                }
+                Err(error) => self.abandon_part(file, Failure::target(error)),
+            }
+        }
+    }
+}
