@@ -1,15 +1,15 @@
 //! Moving and checking bytes of one range of a file.
 
 use crate::RANGE_BYTES;
-use crate::compound::stored;
+use crate::compound::{PlainWriter, stored};
 use crate::crc;
-use crate::end::{End, EndError, FileRef};
+use crate::end::{End, EndError, FileRef, WritePieces};
 use crate::job::{Job, bump};
 use crate::report::{Failure, Side};
 use std::ops::Range;
 
 /// Times a range is written that got lost on the way.
-const LOST_MAX: u32 = 16;
+const LOST_MAX: u32 = 4;
 
 /// A file of one end, to be read.
 #[derive(Clone, Copy)]
@@ -89,7 +89,12 @@ impl Job<'_> {
     ) -> Result<u32, Failure> {
         let mut lost = 0;
         loop {
-            match self.try_copy_range(from, to, range.clone(), buf) {
+            // Once something was lost, piece by piece: each is then asked for until it is there.
+            let mut writer: Box<dyn WritePieces + '_> = match lost {
+                0 => self.dst.writer(to),
+                _ => Box::new(PlainWriter::new(self.dst, to)),
+            };
+            match self.try_copy_range(from, &mut *writer, range.clone(), buf) {
                 Err(Failure::End { side: Side::Target, error }) if error.is_lost() && lost < LOST_MAX => {
                     lost += 1;
                 }
@@ -101,13 +106,12 @@ impl Job<'_> {
     fn try_copy_range(
         &self,
         from: Input<'_>,
-        to: &FileRef,
+        writer: &mut dyn WritePieces,
         range: Range<u64>,
         buf: &mut [u8],
     ) -> Result<u32, Failure> {
         let len = range.end - range.start;
         let mut stored = 0;
-        let mut writer = self.dst.writer(to);
         let crc = self.scan(from, range, buf, |at, data| {
             writer.write(at, data).map_err(Failure::target)?;
             stored += data.len() as u64;

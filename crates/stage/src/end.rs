@@ -7,6 +7,7 @@
 use crate::compound;
 use crate::local::LocalDir;
 use crate::pool::PoolHandle;
+use crate::remote::{Place, RemoteDir, RemoteFile};
 use std::fmt;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -56,6 +57,7 @@ pub type EndResult<T> = Result<T, EndError>;
 pub enum DirRef {
     Local(Arc<LocalDir>),
     Pool(Ino),
+    Remote(Arc<RemoteDir>),
 }
 
 /// An open regular file of an end; closed when the last clone is dropped.
@@ -63,6 +65,7 @@ pub enum DirRef {
 pub enum FileRef {
     Local(Arc<OwnedFd>),
     Pool(Arc<PoolHandle>),
+    Remote(Arc<RemoteFile>),
 }
 
 /// What an operation on attributes is about. `Name` never follows a symbolic link.
@@ -144,6 +147,8 @@ pub enum Cursor {
     Local(u64),
     /// A pool's listing, held until it is handed out.
     Pool { entries: Arc<[Item]>, at: usize },
+    /// A listing at another node.
+    Remote(Place),
 }
 
 /// What the copier may do at an end.
@@ -225,7 +230,7 @@ pub struct PutHow {
 pub type Refused = (Vec<u8>, EndError);
 
 /// A file that is durable under its temporary name.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Written {
     /// It came back as it was written; if not, it has been removed.
     pub intact: bool,

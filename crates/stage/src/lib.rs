@@ -53,6 +53,7 @@ mod pack;
 mod pool;
 mod progress;
 mod reflink;
+pub mod remote;
 mod remove;
 mod report;
 mod scan;

@@ -104,7 +104,7 @@ impl LocalEnd {
     fn local<'a>(&self, dir: &'a DirRef) -> EndResult<&'a Arc<LocalDir>> {
         match dir {
             DirRef::Local(dir) => Ok(dir),
-            DirRef::Pool(_) => Err(EndError::new("use a directory of another end", Errno::EBADF)),
+            _ => Err(EndError::new("use a directory of another end", Errno::EBADF)),
         }
     }
 
@@ -187,7 +187,7 @@ impl LocalEnd {
 fn file_fd(file: &FileRef) -> EndResult<&OwnedFd> {
     match file {
         FileRef::Local(fd) => Ok(fd),
-        FileRef::Pool(_) => Err(EndError::new("use a file of another end", Errno::EBADF)),
+        _ => Err(EndError::new("use a file of another end", Errno::EBADF)),
     }
 }
 

@@ -66,7 +66,7 @@ impl PoolEnd {
     fn dir(&self, dir: &DirRef) -> EndResult<Ino> {
         match dir {
             DirRef::Pool(ino) => Ok(*ino),
-            DirRef::Local(_) => Err(EndError::new("use a directory of another end", Errno::EBADF)),
+            _ => Err(EndError::new("use a directory of another end", Errno::EBADF)),
         }
     }
 
@@ -139,7 +139,7 @@ fn item((entry, attr): (DirEntry, Option<Attr>)) -> Item {
 fn handle(file: &FileRef) -> EndResult<&PoolHandle> {
     match file {
         FileRef::Pool(handle) => Ok(handle),
-        FileRef::Local(_) => Err(EndError::new("use a file of another end", Errno::EBADF)),
+        _ => Err(EndError::new("use a file of another end", Errno::EBADF)),
     }
 }
 

@@ -21,7 +21,7 @@ pub use choice::{TRANSPORT_VARIABLE, Transport, UnknownTransport};
 pub use connect::{ConnectError, Connected, Identity, LocalNode, connect};
 pub use fabric::FABRIC_BUILT;
 pub use local::LocalLink;
-pub use socket::{Received, SocketLink, tune_tcp};
+pub use socket::{Received, SocketLink, tune_tcp, write_all_slices};
 
 use std::io;
 use std::os::fd::OwnedFd;

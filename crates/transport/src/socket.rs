@@ -90,8 +90,11 @@ impl<S: Stream> Link for SocketLink<S> {
 
 /// Writes all parts in as few system calls as the kernel allows.
 fn write_all_vectored<const N: usize>(stream: &mut impl Write, parts: [&[u8]; N]) -> io::Result<()> {
-    let mut slices = parts.map(IoSlice::new);
-    let mut rest = &mut slices[..];
+    write_all_slices(stream, &mut parts.map(IoSlice::new))
+}
+
+/// The same for any number of parts.
+pub fn write_all_slices(stream: &mut impl Write, mut rest: &mut [IoSlice<'_>]) -> io::Result<()> {
     IoSlice::advance_slices(&mut rest, 0);
     while !rest.is_empty() {
         match stream.write_vectored(rest) {

@@ -1,5 +1,7 @@
 //! Tables that become messages and enumerations: one line gives number, name and codec.
 
+/// An enum of messages with their numbers and their codec, from one table.
+#[macro_export]
 macro_rules! messages {
     ($(#[$doc:meta])* $enum:ident {
         $($(#[$vdoc:meta])* $number:literal $variant:ident { $($field:ident: $type:ty),* $(,)? })*

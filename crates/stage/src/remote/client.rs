@@ -1,0 +1,272 @@
+//! A directory at another node as an end of a copy: asking, and asking again.
+
+use super::handle::{RemoteDir, RemoteFile, unexpected};
+use super::lines::{Lease, Lines, Trouble};
+use super::message::{Answer, Ask, OpenHow, RootInfo, RootRequest, Spot};
+use crate::compound;
+use crate::crc;
+use crate::end::{At, DirRef, End, EndError, EndResult, FileRef, Name, Naming, SetMeta};
+use crate::sync::lock;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tidepool_transport::Secret;
+use tidepool_types::{Errno, FileKind};
+
+/// Parallel streams of data, when nobody says how many.
+pub const STREAMS_DEFAULT: usize = 4;
+/// Most of them.
+pub const STREAMS_MAX: usize = 16;
+/// How long a node may be away before requests fail.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Where a remote end is and how it is reached.
+#[derive(Clone, Debug)]
+pub struct RemoteOptions {
+    /// `host:port`.
+    pub address: String,
+    /// The node's name in messages; `:` ends it there.
+    pub node: String,
+    pub secret: Secret,
+    pub root: RootRequest,
+    /// Parallel streams of data, 1 to [`STREAMS_MAX`]; there is one connection more.
+    pub streams: usize,
+    /// How long a node may be away before requests fail.
+    pub patience: Duration,
+}
+
+impl RemoteOptions {
+    pub fn new(address: &str, secret: Secret, root: RootRequest) -> RemoteOptions {
+        let node = address.rsplit_once(':').map_or(address, |(host, _)| host).to_string();
+        let address = address.to_string();
+        RemoteOptions { address, node, secret, root, streams: STREAMS_DEFAULT, patience: PATIENCE }
+    }
+}
+
+/// A directory at another node, served there by an [`EndServer`](super::EndServer).
+pub struct RemoteEnd {
+    pub(super) lines: Lines,
+    pub(super) info: Arc<RootInfo>,
+    root: Arc<RemoteDir>,
+    /// What was made here under temporary names and how: tells a rename whose answer was lost
+    /// from one that cannot be done.
+    made: Mutex<HashMap<Box<[u8]>, (u64, u64)>>,
+}
+
+impl RemoteEnd {
+    /// Connects and opens the root.
+    pub fn open(mut options: RemoteOptions) -> EndResult<RemoteEnd> {
+        options.streams = options.streams.clamp(1, STREAMS_MAX);
+        let lines = Lines::new(options);
+        let info = exchange(&lines, |lease, _| {
+            lease.ask(&Ask::Ping {})?;
+            lines.info().ok_or_else(unexpected)
+        })?;
+        let root = Arc::new(RemoteDir::root(info.meta.key(), &lines.closing));
+        Ok(RemoteEnd { lines, info, root, made: Mutex::default() })
+    }
+
+    /// One request and its answer, for measuring.
+    pub fn ping(&self) -> EndResult<()> {
+        self.done(|_, _| Ok(Ask::Ping {}))
+    }
+
+    pub(super) fn root_dir(&self) -> &Arc<RemoteDir> {
+        &self.root
+    }
+
+    /// Asks what `ask` makes for a connection and takes what `take` finds in the answer.
+    /// `again`: the answer to the same request may have been lost before.
+    pub(super) fn ask<T>(
+        &self,
+        ask: impl Fn(&mut Lease<'_>, bool) -> Result<Ask, Trouble>,
+        take: impl Fn(Answer, u64) -> Option<T>,
+    ) -> EndResult<T> {
+        exchange(&self.lines, |lease, again| {
+            let ask = ask(lease, again)?;
+            let answer = lease.ask(&ask)?;
+            take(answer, lease.generation()).ok_or_else(unexpected)
+        })
+    }
+
+    /// A request whose answer is only that it was done.
+    pub(super) fn done(&self, ask: impl Fn(&mut Lease<'_>, bool) -> Result<Ask, Trouble>) -> EndResult<()> {
+        self.ask(ask, |answer, _| matches!(answer, Answer::Done {}).then_some(()))
+    }
+
+    /// Anything that takes a connection and may be done again.
+    pub(super) fn exchange<T>(
+        &self,
+        attempt: impl FnMut(&mut Lease<'_>, bool) -> Result<T, Trouble>,
+    ) -> EndResult<T> {
+        exchange(&self.lines, attempt)
+    }
+
+    pub(super) fn open_dir_with(
+        &self,
+        dir: &DirRef,
+        name: &[u8],
+        ask: impl Fn(u32, Box<[u8]>) -> Ask,
+    ) -> EndResult<(DirRef, crate::Meta, bool)> {
+        let parent = remote_dir(dir)?;
+        self.ask(
+            |lease, _| Ok(ask(parent.resolve(lease)?, name.into())),
+            |answer, generation| match answer {
+                Answer::Dir { dir, meta, fresh } => {
+                    let opened = RemoteDir::opened(parent, name, &meta, generation, dir);
+                    Some((DirRef::Remote(Arc::new(opened)), meta, fresh))
+                }
+                _ => None,
+            },
+        )
+    }
+
+    pub(super) fn open_file(&self, dir: &DirRef, name: &[u8], how: OpenHow) -> EndResult<FileRef> {
+        let dir = remote_dir(dir)?;
+        let (opened, key) = self.ask(
+            |lease, _| Ok(Ask::OpenFile { dir: dir.resolve(lease)?, name: name.into(), how }),
+            |answer, generation| match answer {
+                Answer::File { file, meta } => {
+                    let write = how != OpenHow::Read;
+                    let opened = RemoteFile::opened(dir, name, &meta, write, generation, file);
+                    Some((Arc::new(opened), meta.key()))
+                }
+                _ => None,
+            },
+        )?;
+        if how != OpenHow::Read {
+            self.remember(name, key);
+        }
+        Ok(FileRef::Remote(opened))
+    }
+
+    pub(super) fn remember(&self, name: &[u8], key: (u64, u64)) {
+        if name.starts_with(crate::PART_PREFIX) {
+            lock(&self.made).insert(name.into(), key);
+        }
+    }
+
+    pub(super) fn forget(&self, name: &[u8]) {
+        lock(&self.made).remove(name);
+    }
+
+    /// What was made under a temporary name.
+    pub(super) fn known(&self, naming: &Naming<'_>) -> Option<(u64, u64)> {
+        naming.key.or_else(|| lock(&self.made).get(naming.at.name).copied())
+    }
+
+    /// Writes a whole buffer to a file, under a temporary name until it is durable and verified.
+    pub fn write_file(&self, dir: &DirRef, name: &[u8], data: &[u8], mode: u32) -> EndResult<()> {
+        let random: [u8; 8] = tidepool_transport::random_bytes();
+        let mut part = crate::PART_PREFIX.to_vec();
+        part.extend(random.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()));
+        let file = self.create(dir, &part)?;
+        let filled = self.fill(&file, data, mode);
+        let named = filled.and_then(|()| self.rename(dir, &part, name));
+        if named.is_err() {
+            // The first error is the one to tell.
+            let _ = self.unlink(dir, &part);
+        }
+        named
+    }
+
+    fn fill(&self, file: &FileRef, data: &[u8], mode: u32) -> EndResult<()> {
+        let mut tries = 0;
+        loop {
+            let mut writer = self.writer(file);
+            match writer.write(0, data).and_then(|()| writer.finish()) {
+                Err(error) if error.is_lost() && tries < crate::ATTEMPTS_MAX => tries += 1,
+                other => break other?,
+            }
+        }
+        self.set_meta(At::File(file), &SetMeta { mode: Some(mode), ..SetMeta::default() })?;
+        self.fsync(file)?;
+        let step = crate::RANGE_BYTES as usize;
+        for (piece, start) in data.chunks(step).zip((0u64..).step_by(step)) {
+            let crc = self.checksum(file, start..start + piece.len() as u64, true, &mut [])?;
+            if crc != Some(crc::append(0, piece)) {
+                let detail = format!("node {}: gave back other bytes than were written", self.node());
+                return Err(EndError { errno: Errno::EIO, operation: "verify", detail: Some(detail) });
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a range of a file; the bytes there are, up to the end of the file.
+    pub fn read_file(&self, dir: &DirRef, name: &[u8], offset: u64, buf: &mut [u8]) -> EndResult<usize> {
+        let file = self.open_read(dir, name)?;
+        let meta = self.stat(At::File(&file))?;
+        if meta.kind != FileKind::Regular {
+            return Err(EndError::new("read", Errno::EINVAL));
+        }
+        let mut reader = self.reader(&file, offset..offset + buf.len() as u64);
+        let mut filled = 0;
+        while filled < buf.len() {
+            match reader.read(&mut buf[filled..])? {
+                0 => break,
+                count => filled += count,
+            }
+        }
+        Ok(filled)
+    }
+
+    /// The node's name, as messages have it.
+    pub fn node(&self) -> &str {
+        &self.lines.options().node
+    }
+
+    /// A plain writer, where no connection can be spared for a stream.
+    pub(super) fn write_plainly(&self, file: &FileRef, offset: u64, data: &[u8]) -> EndResult<()> {
+        compound::write_all(self, file, offset, data)
+    }
+}
+
+/// Asks until there is an answer or the node's time is over.
+fn exchange<T>(
+    lines: &Lines,
+    mut attempt: impl FnMut(&mut Lease<'_>, bool) -> Result<T, Trouble>,
+) -> EndResult<T> {
+    let mut backoff = lines.backoff();
+    let mut again = false;
+    loop {
+        let tried =
+            lines.lease().and_then(|mut lease| attempt(&mut lease, std::mem::replace(&mut again, true)));
+        match tried {
+            Ok(done) => return Ok(done),
+            Err(Trouble::Said(error)) => return Err(lines.named(error)),
+            Err(Trouble::Lost(error)) => {
+                if lines.is_given_up() || !backoff.wait() {
+                    return Err(lines.give_up(&error));
+                }
+            }
+        }
+    }
+}
+
+pub(super) fn remote_dir(dir: &DirRef) -> EndResult<&Arc<RemoteDir>> {
+    match dir {
+        DirRef::Remote(dir) => Ok(dir),
+        _ => Err(EndError::new("use a directory of another end", Errno::EBADF)),
+    }
+}
+
+pub(super) fn remote_file(file: &FileRef) -> EndResult<&Arc<RemoteFile>> {
+    match file {
+        FileRef::Remote(file) => Ok(file),
+        _ => Err(EndError::new("use a file of another end", Errno::EBADF)),
+    }
+}
+
+/// What `at` is called in the session of a connection.
+pub(super) fn spot(at: At<'_>, lease: &mut Lease<'_>) -> Result<Spot, Trouble> {
+    Ok(match at {
+        At::File(file) => Spot::File(remote_file(file)?.resolve(lease)?),
+        At::Dir(dir) => Spot::Dir(remote_dir(dir)?.resolve(lease)?),
+        At::Name(dir, name) => Spot::Name(remote_dir(dir)?.resolve(lease)?, name.into()),
+    })
+}
+
+/// What several names are called in the session of a connection.
+pub(super) fn places(names: &[Name<'_>], lease: &mut Lease<'_>) -> Result<Vec<(u32, Box<[u8]>)>, Trouble> {
+    names.iter().map(|at| Ok((remote_dir(at.dir)?.resolve(lease)?, at.name.into()))).collect()
+}

@@ -1,0 +1,454 @@
+//! The connections of a [`RemoteEnd`](super::RemoteEnd): made when needed, proved, and made
+//! again when they break.
+//!
+//! Requests that are asked and answered one by one wait for a free connection. Streams of
+//! data keep theirs for a while, so one connection is never given to them: whoever holds a
+//! stream can always ask something else meanwhile.
+
+use super::client::RemoteOptions;
+use super::frame::Channel;
+use super::message::{Answer, Ask, Greeting, REMOTE_VERSION, RootInfo};
+use super::server::PURPOSE;
+use crate::end::EndError;
+use crate::sync::lock;
+use std::io;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tidepool_transport::{CONNECT_MS_MAX, ClientAuth, REPLY_MS_MAX, tune_tcp};
+use tidepool_types::Errno;
+
+/// First and longest wait before connecting again.
+const BACKOFF_MIN: Duration = Duration::from_millis(5);
+const BACKOFF_MAX: Duration = Duration::from_millis(500);
+/// Once a node is given up, how often it is tried again; meanwhile requests fail at once.
+const GIVEN_UP_PAUSE: Duration = Duration::from_secs(1);
+
+/// Why a request was not answered as hoped.
+pub(super) enum Trouble {
+    /// The connection broke; the request may have been carried out.
+    Lost(io::Error),
+    /// The other side said so, or there is no use in asking again.
+    Said(EndError),
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Trouble {
+        Trouble::Lost(error)
+    }
+}
+
+impl From<EndError> for Trouble {
+    fn from(error: EndError) -> Trouble {
+        Trouble::Said(error)
+    }
+}
+
+/// Something closed here that the server does not know of yet.
+#[derive(Clone, Copy)]
+pub(super) enum Closed {
+    Dir(u32),
+    File(u32),
+}
+
+/// What is to be told to the server with the next request, with the session it belongs to.
+pub(super) type Closing = Arc<Mutex<Vec<(u64, Closed)>>>;
+
+struct Conn {
+    channel: Channel<TcpStream>,
+    /// Which session it belongs to, counted here.
+    generation: u64,
+    last_id: u32,
+}
+
+#[derive(Default)]
+struct Pool {
+    idle: Vec<Conn>,
+    /// Connections, idle and in use.
+    open: usize,
+    /// Those that streams have.
+    streaming: usize,
+    /// Counts losses: connections made before one are not trusted after it.
+    losses: u64,
+    /// When connecting was last tried in vain, after the node was given up.
+    given_up: Option<(Instant, EndError)>,
+}
+
+struct Current {
+    generation: u64,
+    info: Arc<RootInfo>,
+}
+
+pub(super) struct Lines {
+    options: RemoteOptions,
+    pool: Mutex<Pool>,
+    freed: Condvar,
+    /// Locked while a session is opened or joined.
+    session: Mutex<Option<Current>>,
+    pub closing: Closing,
+}
+
+/// A connection in use; back in the pool when dropped, unless it broke.
+pub(super) struct Lease<'a> {
+    lines: &'a Lines,
+    conn: Option<Conn>,
+    losses: u64,
+    stream: bool,
+    broken: bool,
+}
+
+impl Drop for Lease<'_> {
+    fn drop(&mut self) {
+        let mut pool = lock(&self.lines.pool);
+        pool.streaming -= usize::from(self.stream);
+        match self.conn.take() {
+            Some(conn) if !self.broken && pool.losses == self.losses => pool.idle.push(conn),
+            _ => pool.open -= 1,
+        }
+        drop(pool);
+        self.lines.freed.notify_one();
+    }
+}
+
+/// Waits that grow, as long as the node may be away.
+pub(super) struct Backoff {
+    until: Option<Instant>,
+    patience: Duration,
+    next: Duration,
+}
+
+impl Backoff {
+    /// Waits before another try; false when the time is over.
+    pub fn wait(&mut self) -> bool {
+        let now = Instant::now();
+        let until = *self.until.get_or_insert(now + self.patience);
+        if now >= until {
+            return false;
+        }
+        std::thread::sleep(self.next.min(until - now));
+        self.next = (self.next * 2).min(BACKOFF_MAX);
+        true
+    }
+}
+
+impl Lines {
+    pub fn new(options: RemoteOptions) -> Lines {
+        Lines {
+            options,
+            pool: Mutex::default(),
+            freed: Condvar::new(),
+            session: Mutex::default(),
+            closing: Closing::default(),
+        }
+    }
+
+    pub fn options(&self) -> &RemoteOptions {
+        &self.options
+    }
+
+    pub fn backoff(&self) -> Backoff {
+        Backoff { until: None, patience: self.options.patience, next: BACKOFF_MIN }
+    }
+
+    /// What the server told of the root, when it was opened last.
+    pub fn info(&self) -> Option<Arc<RootInfo>> {
+        lock(&self.session).as_ref().map(|current| current.info.clone())
+    }
+
+    /// A connection for one request after the other.
+    pub fn lease(&self) -> Result<Lease<'_>, Trouble> {
+        let mut pool = lock(&self.pool);
+        loop {
+            if let Some(lease) = self.idle(&mut pool, false) {
+                return Ok(lease);
+            }
+            if pool.open <= self.options.streams {
+                return self.another(pool, false);
+            }
+            pool = self.freed.wait(pool).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// A connection for a stream of data, if there is one to spare.
+    pub fn stream_lease(&self) -> Result<Option<Lease<'_>>, Trouble> {
+        let mut pool = lock(&self.pool);
+        if pool.streaming >= self.options.streams {
+            return Ok(None);
+        }
+        if let Some(lease) = self.idle(&mut pool, true) {
+            return Ok(Some(lease));
+        }
+        if pool.open > self.options.streams {
+            return Ok(None);
+        }
+        self.another(pool, true).map(Some)
+    }
+
+    fn idle(&self, pool: &mut Pool, stream: bool) -> Option<Lease<'_>> {
+        let conn = pool.idle.pop()?;
+        pool.streaming += usize::from(stream);
+        Some(Lease { lines: self, conn: Some(conn), losses: pool.losses, stream, broken: false })
+    }
+
+    /// Makes a further connection.
+    fn another(&self, mut pool: std::sync::MutexGuard<'_, Pool>, stream: bool) -> Result<Lease<'_>, Trouble> {
+        if let Some((tried, error)) = &mut pool.given_up {
+            if tried.elapsed() < GIVEN_UP_PAUSE {
+                return Err(Trouble::Said(error.clone()));
+            }
+            *tried = Instant::now();
+        }
+        pool.open += 1;
+        pool.streaming += usize::from(stream);
+        let mut lease = Lease { lines: self, conn: None, losses: pool.losses, stream, broken: false };
+        drop(pool);
+        lease.conn = Some(self.connect()?);
+        lock(&self.pool).given_up = None;
+        Ok(lease)
+    }
+
+    /// A connection broke: its idle siblings have likely, too.
+    fn lost(&self) {
+        let mut pool = lock(&self.pool);
+        pool.losses += 1;
+        pool.open -= pool.idle.len();
+        pool.idle.clear();
+    }
+
+    /// The node did not come back in time: the error for this and, for a while, all requests.
+    pub fn give_up(&self, error: &io::Error) -> EndError {
+        let errno = match error.kind() {
+            io::ErrorKind::ConnectionRefused => Errno::ECONNREFUSED,
+            io::ErrorKind::HostUnreachable => Errno::EHOSTUNREACH,
+            _ => Errno::ETIMEDOUT,
+        };
+        let patience = self.options.patience.as_secs_f64();
+        let detail = format!("node {}: {error} (tried for {patience:.1} s)", self.options.node);
+        let error = EndError { errno, operation: "reach the other node", detail: Some(detail) };
+        lock(&self.pool).given_up = Some((Instant::now(), error.clone()));
+        error
+    }
+
+    /// True when the node was given up and has not come back since.
+    pub fn is_given_up(&self) -> bool {
+        lock(&self.pool).given_up.is_some()
+    }
+
+    /// Says which node an error comes from.
+    pub fn named(&self, mut error: EndError) -> EndError {
+        if error.node().is_none() {
+            let what = error.detail.take().unwrap_or_else(|| error.errno.text().into());
+            error.detail = Some(format!("node {}: {what}", self.options.node));
+        }
+        // Only connections of this node break in a way that this node can mend.
+        if error.is_lost() {
+            error.errno = Errno::EIO;
+        }
+        error
+    }
+
+    fn connect(&self) -> Result<Conn, Trouble> {
+        let stream = self.dial()?;
+        tune_tcp(&stream)?;
+        let timeout = Some(Duration::from_millis(CONNECT_MS_MAX));
+        stream.set_read_timeout(timeout)?;
+        stream.set_write_timeout(timeout)?;
+        let mut conn = Conn { channel: Channel::new(stream), generation: 0, last_id: 0 };
+        self.greet(&mut conn.channel)?;
+        conn.channel.trust();
+        self.enter(&mut conn)?;
+        let timeout = Some(Duration::from_millis(REPLY_MS_MAX));
+        conn.channel.get_ref().set_read_timeout(timeout)?;
+        conn.channel.get_ref().set_write_timeout(timeout)?;
+        Ok(conn)
+    }
+
+    fn dial(&self) -> io::Result<TcpStream> {
+        let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "the name has no address");
+        for address in self.options.address.to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, Duration::from_millis(CONNECT_MS_MAX)) {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    fn refused(&self, errno: Errno, why: String) -> Trouble {
+        let error = EndError { errno, operation: "reach the other node", detail: Some(why) };
+        Trouble::Said(self.named(error))
+    }
+
+    fn greet(&self, channel: &mut Channel<TcpStream>) -> Result<(), Trouble> {
+        let auth = ClientAuth::new(&self.options.secret, PURPOSE);
+        say(channel, &Greeting::Hello { version: REMOTE_VERSION, nonce: auth.nonce() })?;
+        let (nonce, proof) = match self.hear(channel)? {
+            Greeting::Challenge { version: REMOTE_VERSION, nonce, proof } => (nonce, proof),
+            _ => return Err(self.refused(Errno::EPROTO, "speaks another version; use one release".into())),
+        };
+        let Some(proof) = auth.answer(&nonce, &proof) else {
+            return Err(self.refused(Errno::EACCES, "does not know the secret; it is not ours".into()));
+        };
+        say(channel, &Greeting::Answer { proof })?;
+        match self.hear(channel)? {
+            Greeting::Accepted {} => Ok(()),
+            _ => Err(self.refused(Errno::EPROTO, "unexpected answer in the greeting".into())),
+        }
+    }
+
+    fn hear(&self, channel: &mut Channel<TcpStream>) -> Result<Greeting, Trouble> {
+        let head = channel.receive()?;
+        channel.bulk(&head)?;
+        match Greeting::decode(head.kind, channel.meta()) {
+            Ok(Greeting::Refused { reason }) if reason.contains("try again") => {
+                Err(Trouble::Lost(io::Error::new(io::ErrorKind::ConnectionRefused, reason)))
+            }
+            Ok(Greeting::Refused { reason }) => {
+                Err(self.refused(Errno::EACCES, format!("refuses this node: {reason}")))
+            }
+            Ok(greeting) => Ok(greeting),
+            Err(error) => Err(Trouble::Lost(io::Error::new(io::ErrorKind::InvalidData, error))),
+        }
+    }
+
+    /// Joins the session, or opens one when there is none any more.
+    fn enter(&self, conn: &mut Conn) -> Result<(), Trouble> {
+        let mut session = lock(&self.session);
+        if let Some(current) = &*session {
+            match conn.ask(&Ask::JoinRoot { session: current.info.session }) {
+                Ok(_) => {
+                    conn.generation = current.generation;
+                    return Ok(());
+                }
+                Err(Trouble::Said(error)) if error.errno == Errno::ESTALE => {}
+                Err(trouble) => return Err(trouble),
+            }
+        }
+        let info = match conn.ask(&Ask::OpenRoot { root: self.options.root.clone() }) {
+            Ok(Answer::Root { info }) => info,
+            Ok(_) => return Err(self.refused(Errno::EPROTO, "unexpected answer to opening a root".into())),
+            Err(Trouble::Said(error)) => return Err(Trouble::Said(self.named(error))),
+            Err(trouble) => return Err(trouble),
+        };
+        if let Some(current) = &*session {
+            self.check_same(&current.info, &info)?;
+        }
+        let generation = session.as_ref().map_or(1, |current| current.generation + 1);
+        *session = Some(Current { generation, info: Arc::new(info) });
+        conn.generation = generation;
+        Ok(())
+    }
+
+    /// A root opened again has to be what it was, with all that was written to it.
+    fn check_same(&self, before: &RootInfo, now: &RootInfo) -> Result<(), Trouble> {
+        if before.meta.key() != now.meta.key() || before.identity != now.identity {
+            return Err(self.refused(Errno::ESTALE, "the directory was replaced by another one".into()));
+        }
+        if before.boot != now.boot {
+            let why = "was started anew; what was not synced may be lost".into();
+            return Err(self.refused(Errno::ESTALE, why));
+        }
+        Ok(())
+    }
+}
+
+fn say(channel: &mut Channel<TcpStream>, message: &Greeting) -> io::Result<()> {
+    channel.send(message.kind(), 0, |out| message.encode(out), &[])
+}
+
+impl Conn {
+    fn send(&mut self, ask: &Ask, bulk: &[&[u8]]) -> io::Result<u32> {
+        self.last_id = self.last_id.wrapping_add(1);
+        self.channel.send(ask.kind(), self.last_id, |out| ask.encode(out), bulk)?;
+        Ok(self.last_id)
+    }
+
+    fn ask(&mut self, ask: &Ask) -> Result<Answer, Trouble> {
+        let id = self.send(ask, &[])?;
+        let (answer, bulk_len) = self.receive(id, &mut [])?;
+        if bulk_len == 0 { Ok(answer) } else { Err(Trouble::Lost(io::ErrorKind::InvalidData.into())) }
+    }
+
+    /// Takes the answer to a request; its bulk data, which must fit, go to the start of `bulk`.
+    fn receive(&mut self, id: u32, bulk: &mut [u8]) -> Result<(Answer, usize), Trouble> {
+        let head = self.channel.receive()?;
+        let answer = Answer::decode(head.kind, self.channel.meta())
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        let Some(room) = bulk.get_mut(..head.bulk_len) else {
+            let why = "more data than was asked for";
+            return Err(Trouble::Lost(io::Error::new(io::ErrorKind::InvalidData, why)));
+        };
+        self.channel.take_bulk(&head, room)?;
+        if head.id != id {
+            let why = "an answer to another request";
+            return Err(Trouble::Lost(io::Error::new(io::ErrorKind::InvalidData, why)));
+        }
+        match answer {
+            Answer::Failed { error } => Err(Trouble::Said(error)),
+            answer => Ok((answer, head.bulk_len)),
+        }
+    }
+}
+
+impl Lease<'_> {
+    pub fn generation(&self) -> u64 {
+        self.conn.as_ref().map_or(0, |conn| conn.generation)
+    }
+
+    /// Notes that the connection cannot be used any more.
+    pub fn lost(&mut self) {
+        if !self.broken {
+            self.broken = true;
+            self.lines.lost();
+        }
+    }
+
+    fn noting<T>(&mut self, act: impl FnOnce(&mut Conn) -> Result<T, Trouble>) -> Result<T, Trouble> {
+        let conn = self.conn.as_mut().ok_or_else(|| Trouble::Lost(io::ErrorKind::NotConnected.into()))?;
+        let done = act(conn);
+        if matches!(done, Err(Trouble::Lost(_))) {
+            self.lost();
+        }
+        done
+    }
+
+    /// Sends a request; its number, which the answer has as well.
+    pub fn send(&mut self, ask: &Ask, bulk: &[&[u8]]) -> Result<u32, Trouble> {
+        let closing = std::mem::take(&mut *lock(&self.lines.closing));
+        self.noting(|conn| {
+            conn.tell_closed(&closing);
+            Ok(conn.send(ask, bulk)?)
+        })
+    }
+
+    pub fn receive(&mut self, id: u32, bulk: &mut [u8]) -> Result<(Answer, usize), Trouble> {
+        self.noting(|conn| conn.receive(id, bulk))
+    }
+
+    /// Asks and waits for the answer.
+    pub fn ask(&mut self, ask: &Ask) -> Result<Answer, Trouble> {
+        self.ask_with(ask, &[])
+    }
+
+    pub fn ask_with(&mut self, ask: &Ask, bulk: &[&[u8]]) -> Result<Answer, Trouble> {
+        let id = self.send(ask, bulk)?;
+        Ok(self.receive(id, &mut [])?.0)
+    }
+}
+
+impl Conn {
+    fn tell_closed(&mut self, closing: &[(u64, Closed)]) {
+        let (mut dirs, mut files) = (Vec::new(), Vec::new());
+        // What belongs to an earlier session went with it.
+        for (_, closed) in closing.iter().filter(|(generation, _)| *generation == self.generation) {
+            match closed {
+                Closed::Dir(dir) => dirs.push(*dir),
+                Closed::File(file) => files.push(*file),
+            }
+        }
+        if !dirs.is_empty() || !files.is_empty() {
+            let close = Ask::Close { dirs, files };
+            self.channel.queue(close.kind(), 0, |out| close.encode(out), &[]);
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! An end of a copy at another node.
+//!
+//! ```text
+//! stage ── RemoteEnd ── Lines (TCP connections of one session) ══▶ EndServer ── Session ── an end of that node
+//! ```
+//! [`RemoteEnd`] is an [`End`](crate::End) by messages to an [`EndServer`], so that the engine
+//! is the same for all copies. `docs/formats/13-remote-ends.md` specifies the messages.
+//!
+//! - Both sides prove that they know a secret; nothing else is read from a connection before.
+//! - A **session** is one root opened at the server, with a table of open directories and files.
+//!   All connections of a [`RemoteEnd`] share it. It ends with its last connection.
+//! - When connections break, the end connects again for a bounded time and asks again. If the
+//!   session is gone (the server was restarted), it opens another one, and directories and files
+//!   again from the root down, each checked to be the same object as before.
+//! - Every frame has checksums, so what is damaged on the way is a broken connection.
+
+mod client;
+mod end;
+mod fields;
+mod frame;
+mod handle;
+mod lines;
+mod message;
+mod serve;
+mod server;
+mod stream;
+mod table;
+
+pub use client::{RemoteEnd, RemoteOptions, STREAMS_DEFAULT, STREAMS_MAX};
+pub use frame::{BULK_MAX, GREETING_MAX, HEADER_LEN, META_MAX};
+pub use handle::{RemoteDir, RemoteFile};
+pub use message::{Answer, Ask, Greeting, Place, REMOTE_VERSION, RootRequest};
+pub use server::{CONNECTIONS_MAX, EndServer, OpenedRoot, Roots};
+pub use table::{DIRS_MAX, FILES_MAX};

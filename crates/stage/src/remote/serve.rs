@@ -1,0 +1,338 @@
+//! Answering what a client asks, with an end of this node.
+
+use super::frame::{BULK_MAX, Channel, META_MAX};
+use super::message::{Answer, Ask, Clothes, GotHead, NamingHead, Nothing, OpenHow, PutHead, Spot, Told};
+use super::server::Session;
+use crate::compound;
+use crate::end::{At, DirRef, EndError, EndResult, FileRef, Name, Naming, PackLimits, Put, PutHow, Written};
+use std::io;
+use std::net::TcpStream;
+use std::ops::Range;
+use tidepool_types::{Errno, FileKind};
+
+/// Bytes read at a time for a checksum.
+const SUM_STEP: usize = 512 << 10;
+/// Most bytes of attributes in one answer; what has more is asked for one by one.
+const XATTRS_PACKED_MAX: usize = 64 << 10;
+
+/// An answer and its bulk data.
+struct Reply {
+    answer: Answer,
+    bulk: Vec<Vec<u8>>,
+}
+
+impl From<Answer> for Reply {
+    fn from(answer: Answer) -> Reply {
+        Reply { answer, bulk: Vec::new() }
+    }
+}
+
+fn refuse(errno: Errno, why: &str) -> EndError {
+    EndError { errno, operation: "check the request", detail: Some(why.into()) }
+}
+
+/// A name of one entry and nothing else, whoever sends it.
+fn check_name(name: &[u8]) -> EndResult<&[u8]> {
+    let bad = matches!(name, b"" | b"." | b"..") || name.contains(&b'/') || name.contains(&0);
+    if bad { Err(refuse(Errno::EINVAL, "not the name of an entry")) } else { Ok(name) }
+}
+
+fn changes_something(ask: &Ask) -> bool {
+    !matches!(
+        ask,
+        Ask::Ping {}
+            | Ask::Close { .. }
+            | Ask::EnterDir { .. }
+            | Ask::List { .. }
+            | Ask::Stat { .. }
+            | Ask::Look { .. }
+            | Ask::ReadLink { .. }
+            | Ask::OpenFile { how: OpenHow::Read, .. }
+            | Ask::Read { .. }
+            | Ask::NextData { .. }
+            | Ask::NextHole { .. }
+            | Ask::Checksum { .. }
+            | Ask::StatFiles { .. }
+            | Ask::GetFiles { .. }
+    )
+}
+
+fn told<T>(results: Vec<EndResult<T>>) -> Vec<Told<T>> {
+    results.into_iter().map(Told).collect()
+}
+
+fn nothing(results: Vec<EndResult<()>>) -> Vec<Told<Nothing>> {
+    results.into_iter().map(|result| Told(result.map(|()| Nothing))).collect()
+}
+
+/// An entry's directory, opened, and its name.
+type Place = (DirRef, Box<[u8]>);
+
+fn names(places: &[Place]) -> Vec<Name<'_>> {
+    places.iter().map(|(dir, name)| Name { dir, name }).collect()
+}
+
+impl Session {
+    /// Answers until the client is gone.
+    pub fn serve(&self, channel: &mut Channel<TcpStream>) -> io::Result<()> {
+        loop {
+            let head = match channel.receive() {
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+                other => other?,
+            };
+            let ask = Ask::decode(head.kind, channel.meta());
+            let bulk = channel.bulk(&head)?;
+            let ask = ask.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            if let Ask::Close { dirs, files } = &ask {
+                let closed = self.table.close(dirs, files);
+                closed.iter().for_each(|dir| self.root.end.leave_dir(dir));
+                continue;
+            }
+            let reply = self.reply(ask, &bulk).unwrap_or_else(|error| Answer::Failed { error }.into());
+            self.send(channel, head.id, &reply)?;
+        }
+    }
+
+    fn send(&self, channel: &mut Channel<TcpStream>, id: u32, reply: &Reply) -> io::Result<()> {
+        let mut fields = Vec::new();
+        reply.answer.encode(&mut fields);
+        if fields.len() > META_MAX {
+            let error = EndError::new("answer", Errno::E2BIG);
+            let failed = Answer::Failed { error };
+            return channel.send(failed.kind(), id, |out| failed.encode(out), &[]);
+        }
+        let bulk: Vec<&[u8]> = reply.bulk.iter().map(Vec::as_slice).collect();
+        channel.send(reply.answer.kind(), id, |out| out.extend_from_slice(&fields), &bulk)
+    }
+
+    fn reply(&self, ask: Ask, bulk: &[u8]) -> EndResult<Reply> {
+        if !self.write && changes_something(&ask) {
+            return Err(refuse(Errno::EROFS, "the dataspace was opened for reading only"));
+        }
+        match ask {
+            Ask::Read { file, offset, len } => self.read(file, offset, len),
+            Ask::GetFiles { names, limits } => self.get_files(names, limits),
+            Ask::Write { file, offset } => self.write(file, offset, bulk).map(Reply::from),
+            Ask::PutFiles { files, verify } => self.put_files(files, bulk, verify).map(Reply::from),
+            ask => self.answer(ask).map(Reply::from),
+        }
+    }
+
+    fn answer(&self, ask: Ask) -> EndResult<Answer> {
+        let (end, table) = (&*self.root.end, &self.table);
+        Ok(match ask {
+            Ask::Ping {} => Answer::Done {},
+            Ask::EnterDir { dir, name } => {
+                let (opened, meta) = end.enter_dir(&table.dir(dir)?, check_name(&name)?)?;
+                Answer::Dir { dir: table.add_dir(opened)?, meta, fresh: false }
+            }
+            Ask::MakeOrEnterDir { dir, name } => {
+                let (opened, fresh) = end.make_or_enter_dir(&table.dir(dir)?, check_name(&name)?)?;
+                let meta = end.stat(At::Dir(&opened))?;
+                Answer::Dir { dir: table.add_dir(opened)?, meta, fresh }
+            }
+            Ask::FinishDir { dir, clothes } => {
+                let clothes = clothes.as_ref().map(|c| (&c.set, c.xattrs.as_slice()));
+                Answer::Dressed { refused: end.finish_dir(&table.dir(dir)?, clothes)? }
+            }
+            Ask::List { dir, from } => {
+                let (items, next) = end.list(&table.dir(dir)?, &table.cursor(dir, &from)?)?;
+                let next = next.map(|cursor| table.keep_place(dir, cursor)).transpose()?;
+                Answer::Listed { items, next }
+            }
+            Ask::Stat { at } => Answer::Attributes { meta: self.at(&at, |at| end.stat(at))? },
+            Ask::Look { at } => {
+                let (meta, xattrs) = self.at(&at, |at| end.look(at))?;
+                Answer::Looked { meta, xattrs: Told(xattrs) }
+            }
+            Ask::ReadLink { dir, name } => {
+                Answer::Target { target: end.read_link(&table.dir(dir)?, check_name(&name)?)?.into() }
+            }
+            Ask::Dress { at, clothes: Clothes { set, xattrs } } => {
+                Answer::Dressed { refused: self.at(&at, |at| end.dress(at, &set, &xattrs))? }
+            }
+            Ask::OpenFile { dir, name, how } => self.open_file(dir, &name, how)?,
+            Ask::NextData { file, offset } => {
+                Answer::Offset { at: end.next_data(&table.file(file)?, offset)? }
+            }
+            Ask::NextHole { file, offset, limit } => {
+                Answer::Offset { at: Some(end.next_hole(&table.file(file)?, offset, limit)?) }
+            }
+            Ask::Checksum { file, start, end, dense } => self.checksum(file, start..end, dense)?,
+            Ask::StatFiles { names: list } => {
+                let places = self.places(list)?;
+                Answer::Stats { results: told(end.stat_files(&names(&places))) }
+            }
+            Ask::NameFiles { files } => Answer::Results { results: nothing(self.name_files(&files)?) },
+            Ask::OpenRoot { .. }
+            | Ask::JoinRoot { .. }
+            | Ask::Close { .. }
+            | Ask::Read { .. }
+            | Ask::Write { .. }
+            | Ask::GetFiles { .. }
+            | Ask::PutFiles { .. } => return Err(refuse(Errno::EPROTO, "not here")),
+            ask => self.change(ask)?,
+        })
+    }
+
+    /// Single changes.
+    fn change(&self, ask: Ask) -> EndResult<Answer> {
+        let (end, table) = (&*self.root.end, &self.table);
+        match ask {
+            Ask::Truncate { file, size } => end.truncate(&table.file(file)?, size)?,
+            Ask::Sync { files } => {
+                let files = files.iter().map(|file| table.file(*file)).collect::<EndResult<Vec<_>>>()?;
+                let files: Vec<&FileRef> = files.iter().collect();
+                return Ok(Answer::Results { results: nothing(end.fsync_many(&files)) });
+            }
+            Ask::SyncDir { dir } => end.fsync_dir(&table.dir(dir)?)?,
+            Ask::SyncAll {} => end.fsync_all()?,
+            Ask::MakeDir { dir, name } => end.make_dir(&table.dir(dir)?, check_name(&name)?)?,
+            Ask::MakeSymlink { dir, name, target } => {
+                let dir = table.dir(dir)?;
+                end.make_symlink(&dir, check_name(&name)?, &target)?;
+                return self.made(&dir, &name);
+            }
+            Ask::MakeNode { dir, name, kind, rdev } => {
+                if matches!(kind, FileKind::Regular | FileKind::Directory | FileKind::Symlink) {
+                    return Err(refuse(Errno::EINVAL, "not a kind of node"));
+                }
+                let dir = table.dir(dir)?;
+                end.make_node(&dir, check_name(&name)?, kind, rdev)?;
+                return self.made(&dir, &name);
+            }
+            Ask::MakeLink { old_dir, old, dir, name } => {
+                let (old_dir, dir) = (table.dir(old_dir)?, table.dir(dir)?);
+                end.make_link((&old_dir, check_name(&old)?), (&dir, check_name(&name)?))?;
+                return self.made(&dir, &name);
+            }
+            Ask::Unlink { dir, name } => end.unlink(&table.dir(dir)?, check_name(&name)?)?,
+            _ => return Err(refuse(Errno::EPROTO, "unknown request")),
+        }
+        Ok(Answer::Done {})
+    }
+
+    fn made(&self, dir: &DirRef, name: &[u8]) -> EndResult<Answer> {
+        Ok(Answer::Made { key: self.root.end.stat(At::Name(dir, name))?.key() })
+    }
+
+    /// Does something with what a spot names.
+    fn at<T>(&self, spot: &Spot, act: impl FnOnce(At<'_>) -> EndResult<T>) -> EndResult<T> {
+        match spot {
+            Spot::File(file) => act(At::File(&self.table.file(*file)?)),
+            Spot::Dir(dir) => act(At::Dir(&self.table.dir(*dir)?)),
+            Spot::Name(dir, name) => act(At::Name(&self.table.dir(*dir)?, check_name(name)?)),
+        }
+    }
+
+    fn places(&self, list: Vec<(u32, Box<[u8]>)>) -> EndResult<Vec<Place>> {
+        let place = |(dir, name): (u32, Box<[u8]>)| {
+            check_name(&name)?;
+            Ok((self.table.dir(dir)?, name))
+        };
+        list.into_iter().map(place).collect()
+    }
+
+    fn open_file(&self, dir: u32, name: &[u8], how: OpenHow) -> EndResult<Answer> {
+        let (end, dir, name) = (&self.root.end, self.table.dir(dir)?, check_name(name)?);
+        let file = match how {
+            OpenHow::Read => end.open_read(&dir, name)?,
+            OpenHow::Write => end.open_write(&dir, name)?,
+            OpenHow::Create => end.create(&dir, name)?,
+        };
+        let meta = end.stat(At::File(&file))?;
+        Ok(Answer::File { file: self.table.add_file(file)?, meta })
+    }
+
+    fn read(&self, file: u32, offset: u64, len: u32) -> EndResult<Reply> {
+        let len = len as usize;
+        if len > BULK_MAX {
+            return Err(refuse(Errno::EINVAL, "more than one answer holds"));
+        }
+        let file = self.table.file(file)?;
+        let mut data = vec![0; len];
+        let count = self.root.end.read(&file, offset, &mut data)?;
+        data.truncate(count);
+        Ok(Reply { answer: Answer::Data { offset }, bulk: vec![data] })
+    }
+
+    fn write(&self, file: u32, offset: u64, data: &[u8]) -> EndResult<Answer> {
+        compound::write_all(&*self.root.end, &self.table.file(file)?, offset, data)?;
+        Ok(Answer::Count { count: data.len() as u32 })
+    }
+
+    fn checksum(&self, file: u32, range: Range<u64>, dense: bool) -> EndResult<Answer> {
+        let file = self.table.file(file)?;
+        let room = range.end.saturating_sub(range.start).min(SUM_STEP as u64) as usize;
+        let crc = self.root.end.checksum(&file, range, dense, &mut vec![0; room])?;
+        Ok(Answer::Sum { crc })
+    }
+
+    fn get_files(&self, list: Vec<(u32, Box<[u8]>)>, limits: PackLimits) -> EndResult<Reply> {
+        let places = self.places(list)?;
+        let limits = PackLimits { bytes: limits.bytes.min(BULK_MAX as u64), ..limits };
+        let mut bulk = Vec::new();
+        let mut packed = 0;
+        let got = self.root.end.get_files(&names(&places), &limits);
+        let results = got.into_iter().map(|got| {
+            Told(got.map(|got| {
+                let content = got.content.filter(|content| {
+                    let xattrs = content.xattrs.iter().flatten();
+                    packed += xattrs.map(|(name, value)| name.len() + value.len()).sum::<usize>();
+                    packed <= XATTRS_PACKED_MAX
+                });
+                let content = content.map(|content| {
+                    let len = content.data.len() as u32;
+                    bulk.push(content.data);
+                    (len, Told(content.xattrs))
+                });
+                GotHead { meta: got.meta, content }
+            }))
+        });
+        let results = results.collect();
+        Ok(Reply { answer: Answer::Gots { results }, bulk })
+    }
+
+    fn put_files(&self, heads: Vec<PutHead>, mut bulk: &[u8], verify: bool) -> EndResult<Answer> {
+        let dirs = heads.iter().map(|head| self.table.dir(head.dir)).collect::<EndResult<Vec<_>>>()?;
+        let mut puts = Vec::with_capacity(heads.len());
+        for (head, dir) in heads.iter().zip(&dirs) {
+            let (data, rest) = bulk
+                .split_at_checked(head.len as usize)
+                .ok_or_else(|| refuse(Errno::EINVAL, "less data than said"))?;
+            bulk = rest;
+            let at = Name { dir, name: check_name(&head.name)? };
+            let Clothes { set, xattrs } = &head.clothes;
+            puts.push(Put { at, data, crc: head.crc, set: *set, xattrs });
+        }
+        let results: Vec<EndResult<Written>> = self.root.end.put_files(&puts, PutHow { verify, keys: true });
+        Ok(Answer::Puts { results: told(results) })
+    }
+
+    fn name_files(&self, files: &[NamingHead]) -> EndResult<Vec<EndResult<()>>> {
+        let mut dirs = Vec::with_capacity(files.len());
+        for file in files {
+            check_name(&file.from)?;
+            check_name(&file.to)?;
+            dirs.push(self.table.dir(file.dir)?);
+        }
+        let namings: Vec<Naming<'_>> = files
+            .iter()
+            .zip(&dirs)
+            .map(|(f, dir)| Naming { at: Name { dir, name: &f.from }, to: &f.to, key: f.key })
+            .collect();
+        let mut results = self.root.end.name_files(&namings);
+        for (naming, result) in namings.iter().zip(&mut results) {
+            if matches!(result, Err(error) if error.errno == Errno::ENOENT) && self.is_named(naming) {
+                *result = Ok(());
+            }
+        }
+        Ok(results)
+    }
+
+    /// The rename has happened before: its answer was lost and it is asked for again.
+    fn is_named(&self, naming: &Naming<'_>) -> bool {
+        let there = self.root.end.stat(At::Name(naming.at.dir, naming.to));
+        naming.key.is_some_and(|key| there.is_ok_and(|meta| meta.key() == key))
+    }
+}

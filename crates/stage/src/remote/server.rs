@@ -1,0 +1,280 @@
+//! The serving side: connections, proof of the secret, sessions.
+
+use super::frame::Channel;
+use super::message::{Answer, Ask, Greeting, REMOTE_VERSION, ROOT, RootInfo, RootRequest};
+use super::table::Table;
+use crate::end::{At, End, EndError, EndResult};
+use crate::sync::lock;
+use std::any::Any;
+use std::collections::HashMap;
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tidepool_transport::{CONNECT_MS_MAX, Secret, ServerAuth, random_bytes, tune_tcp};
+use tidepool_types::{Errno, InstanceId, SessionId};
+
+/// Connections served at a time, each by a thread of its own.
+pub const CONNECTIONS_MAX: usize = 256;
+/// Keeps proofs of this protocol apart from those of others under the same secret.
+pub(super) const PURPOSE: InstanceId = InstanceId(*b"tidepool-remote1");
+/// How long the listener rests after an error (no descriptors left, for instance).
+const ACCEPT_REST: Duration = Duration::from_millis(50);
+
+/// A root opened for a client.
+pub struct OpenedRoot {
+    pub end: Box<dyn End>,
+    /// Kept as long as the session lives.
+    pub guard: Box<dyn Any + Send + Sync>,
+    /// Called once on every thread that serves the root, before anything else: where the
+    /// end acts as its thread's identity.
+    pub on_thread: Option<OnThread>,
+}
+
+/// Prepares a thread.
+pub type OnThread = Box<dyn Fn() -> EndResult<()> + Send + Sync>;
+
+/// Decides what clients may work on.
+pub trait Roots: Send + Sync {
+    fn open(&self, want: &RootRequest) -> EndResult<OpenedRoot>;
+}
+
+/// One root opened by a client, for all of its connections.
+pub(super) struct Session {
+    pub root: OpenedRoot,
+    pub table: Table,
+    pub write: bool,
+    info: RootInfo,
+}
+
+struct Shared {
+    secret: Secret,
+    roots: Arc<dyn Roots>,
+    boot: Box<[u8]>,
+    sessions: Mutex<HashMap<SessionId, Weak<Session>>>,
+    /// To close them when the server stops.
+    connections: Mutex<HashMap<u64, TcpStream>>,
+    last: AtomicU64,
+    stopping: AtomicBool,
+}
+
+/// Serves ends to [`RemoteEnd`](super::RemoteEnd)s until it is stopped or dropped.
+pub struct EndServer {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+impl EndServer {
+    pub fn start(listener: TcpListener, secret: Secret, roots: Arc<dyn Roots>) -> io::Result<EndServer> {
+        let address = listener.local_addr()?;
+        let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let shared = Arc::new(Shared {
+            secret,
+            roots,
+            boot: boot.trim_ascii_end().into(),
+            sessions: Mutex::default(),
+            connections: Mutex::default(),
+            last: AtomicU64::new(0),
+            stopping: AtomicBool::new(false),
+        });
+        let serving = shared.clone();
+        let thread = std::thread::Builder::new().name("remote-accept".into());
+        let acceptor = thread.spawn(move || accept(&serving, &listener))?;
+        Ok(EndServer { shared, address, acceptor: Some(acceptor) })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Connections being served.
+    pub fn connections(&self) -> usize {
+        lock(&self.shared.connections).len()
+    }
+
+    /// Takes no more connections and closes those there are.
+    pub fn stop(&mut self) {
+        let Some(acceptor) = self.acceptor.take() else { return };
+        self.shared.stopping.store(true, Ordering::Release);
+        // Wakes the listener; if even that fails there is nothing to wake.
+        let _ = TcpStream::connect_timeout(&self.address, Duration::from_millis(CONNECT_MS_MAX));
+        let _ = acceptor.join();
+        for stream in lock(&self.shared.connections).values() {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+impl Drop for EndServer {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
+    loop {
+        let accepted = listener.accept();
+        if shared.stopping.load(Ordering::Acquire) {
+            return;
+        }
+        match accepted {
+            Ok((stream, _)) => start(shared, stream),
+            Err(_) => std::thread::sleep(ACCEPT_REST),
+        }
+    }
+}
+
+/// Serves a connection on a thread of its own. A failure only closes the connection, which
+/// the client notices.
+fn start(shared: &Arc<Shared>, stream: TcpStream) {
+    let number = shared.last.fetch_add(1, Ordering::Relaxed);
+    let Ok(copy) = stream.try_clone() else { return };
+    let crowded = {
+        let mut connections = lock(&shared.connections);
+        let crowded = connections.len() >= CONNECTIONS_MAX;
+        if !crowded {
+            connections.insert(number, copy);
+        }
+        crowded
+    };
+    if crowded {
+        return refuse_at_once(stream);
+    }
+    let serving = Listed { shared: shared.clone(), number };
+    let thread = std::thread::Builder::new().name("remote-serve".into());
+    // Without a thread the closure is dropped, and with it the connection.
+    let _ = thread.spawn(move || {
+        // The client is told by its end of the connection.
+        let _ = serve(&serving.shared, stream);
+    });
+}
+
+/// Takes a connection off the list, also when its thread panics.
+struct Listed {
+    shared: Arc<Shared>,
+    number: u64,
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        lock(&self.shared.connections).remove(&self.number);
+    }
+}
+
+fn refuse_at_once(stream: TcpStream) {
+    let reason = format!("this node serves {CONNECTIONS_MAX} connections already; try again later");
+    let message = Greeting::Refused { reason };
+    let mut channel = Channel::new(stream);
+    // It is refused in any case.
+    let _ = channel.send(message.kind(), 0, |out| message.encode(out), &[]);
+}
+
+fn serve(shared: &Shared, stream: TcpStream) -> io::Result<()> {
+    tune_tcp(&stream)?;
+    stream.set_read_timeout(Some(Duration::from_millis(CONNECT_MS_MAX)))?;
+    stream.set_write_timeout(Some(Duration::from_millis(CONNECT_MS_MAX)))?;
+    let mut channel = Channel::new(stream);
+    if !greet(&shared.secret, &mut channel)? {
+        return Ok(());
+    }
+    channel.trust();
+    let Some(session) = find_session(shared, &mut channel)? else { return Ok(()) };
+    channel.get_ref().set_read_timeout(None)?;
+    channel.get_ref().set_write_timeout(None)?;
+    let served = session.serve(&mut channel);
+    drop(session);
+    lock(&shared.sessions).retain(|_, session| session.strong_count() > 0);
+    served
+}
+
+fn send(channel: &mut Channel<TcpStream>, message: &Greeting) -> io::Result<()> {
+    channel.send(message.kind(), 0, |out| message.encode(out), &[])
+}
+
+fn receive(channel: &mut Channel<TcpStream>) -> io::Result<Option<Greeting>> {
+    let head = channel.receive()?;
+    channel.bulk(&head)?;
+    Ok(Greeting::decode(head.kind, channel.meta()).ok())
+}
+
+fn refuse(channel: &mut Channel<TcpStream>, reason: &str) -> io::Result<bool> {
+    send(channel, &Greeting::Refused { reason: reason.into() })?;
+    Ok(false)
+}
+
+/// True when both sides have proved themselves.
+fn greet(secret: &Secret, channel: &mut Channel<TcpStream>) -> io::Result<bool> {
+    let nonce = match receive(channel)? {
+        Some(Greeting::Hello { version: REMOTE_VERSION, nonce }) => nonce,
+        Some(Greeting::Hello { version, .. }) => {
+            let reason = format!("this node speaks version {REMOTE_VERSION}, not {version}; use one release");
+            return refuse(channel, &reason);
+        }
+        _ => return refuse(channel, "not a greeting"),
+    };
+    let auth = ServerAuth::new(PURPOSE, nonce);
+    let (nonce, proof) = auth.challenge(secret);
+    send(channel, &Greeting::Challenge { version: REMOTE_VERSION, nonce, proof })?;
+    match receive(channel)? {
+        Some(Greeting::Answer { proof }) if auth.accepts(secret, &proof) => {
+            send(channel, &Greeting::Accepted {})?;
+            Ok(true)
+        }
+        _ => refuse(channel, "the secret is wrong"),
+    }
+}
+
+/// Waits for the client to open a root or to join a session.
+fn find_session(shared: &Shared, channel: &mut Channel<TcpStream>) -> io::Result<Option<Arc<Session>>> {
+    loop {
+        let head = channel.receive()?;
+        channel.bulk(&head)?;
+        let opened = match Ask::decode(head.kind, channel.meta()) {
+            Ok(Ask::OpenRoot { root }) => open_session(shared, &root),
+            Ok(Ask::JoinRoot { session }) => join_session(shared, session),
+            _ => Err(EndError::new("check the request", Errno::EPROTO)),
+        };
+        let ready = opened.and_then(|session| match &session.root.on_thread {
+            Some(prepare) => prepare().map(|()| session),
+            None => Ok(session),
+        });
+        let answer = match &ready {
+            Ok(session) => Answer::Root { info: session.info.clone() },
+            Err(error) => Answer::Failed { error: error.clone() },
+        };
+        channel.send(answer.kind(), head.id, |out| answer.encode(out), &[])?;
+        if let Ok(session) = ready {
+            return Ok(Some(session));
+        }
+    }
+}
+
+fn open_session(shared: &Shared, want: &RootRequest) -> EndResult<Arc<Session>> {
+    let root = shared.roots.open(want)?;
+    if let Some(prepare) = &root.on_thread {
+        prepare()?;
+    }
+    let end = &*root.end;
+    let info = RootInfo {
+        session: SessionId(random_bytes()),
+        boot: shared.boot.clone(),
+        describe: end.describe(),
+        identity: end.identity().into(),
+        rights: end.rights(),
+        reads_touch_atime: end.reads_touch_atime(),
+        meta: end.stat(At::Dir(&end.root()))?,
+    };
+    let (id, table) = (info.session, Table::new(end.root()));
+    debug_assert!(table.dir(ROOT).is_ok());
+    let session = Arc::new(Session { root, table, write: want.write, info });
+    lock(&shared.sessions).insert(id, Arc::downgrade(&session));
+    Ok(session)
+}
+
+fn join_session(shared: &Shared, id: SessionId) -> EndResult<Arc<Session>> {
+    let known = lock(&shared.sessions).get(&id).and_then(Weak::upgrade);
+    known.ok_or_else(|| EndError::new("open dataspace", Errno::ESTALE))
+}
