@@ -10,7 +10,7 @@ const FLOORS: &[&[&str]] = &[
     &["staged"],
     &["fuse", "preload", "stage", "fsd"],
     &["client", "stage-client", "store"],
-    &["transport", "fs-state", "stage-state"],
+    &["transport", "fs-state", "norns", "stage-state"],
     &["blocks", "env", "fabric", "placement", "shm", "wire"],
     &["types"],
 ];
@@ -23,6 +23,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("blocks", &["crc-fast"]),
     ("fs-state", &[]),
     ("stage-state", &[]),
+    ("norns", &["prost"]),
 ];
 
 pub fn check(root: &Path) -> Vec<Finding> {
