@@ -57,9 +57,13 @@ bench: release ## Measure a pool beside the file system below it
 	$(BUILT)/release/tidepool bench io --nodes 1
 
 install: release ## Install into PREFIX (default /usr/local)
-	install -d $(DESTDIR)$(PREFIX)/bin
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib include/norns)
 	install -m 755 $(BUILT)/release/tidepool $(BUILT)/release/tidepoold $(BUILT)/release/libtidepool_preload.so \
 	  $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(BUILT)/release/libnorns.so $(DESTDIR)$(PREFIX)/lib
+	ln -sf libnorns.so $(DESTDIR)$(PREFIX)/lib/libnornsctl.so
+	install -m 644 crates/capi/include/*.h $(DESTDIR)$(PREFIX)/include
+	install -m 644 crates/capi/include/norns/*.h $(DESTDIR)$(PREFIX)/include/norns
 
 clean: ## Remove everything built
 	$(CARGO) clean
