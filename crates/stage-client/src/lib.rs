@@ -21,11 +21,13 @@
 mod connection;
 mod error;
 mod locate;
+mod place;
 mod requests;
 mod stager;
 
 pub use error::StageError;
 pub use locate::{CONTROL_SOCKET_VARIABLE, USER_SOCKET_VARIABLE, control_socket, user_socket};
+pub use place::{PlaceError, parse_place, show_place};
 pub use requests::{SubmitManyError, Submitted};
 pub use stager::{HELLO_MS_MAX, RECONNECT_MS_MAX, Stager};
 pub use tidepool_wire::stager::{

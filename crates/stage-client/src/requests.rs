@@ -221,7 +221,7 @@ impl Stager {
     }
 
     /// Keeps a location beyond its job, or ends or shares that (Listing 1: `persist`). `user` is whom to share with;
-    /// `expires` is in seconds since 1970, 0 for never.
+    /// `expires` is in seconds since 1970, 0 for never. Deleting is a task: its id is returned.
     pub fn persist(
         &self,
         op: PersistOp,
@@ -229,9 +229,13 @@ impl Stager {
         path: &[u8],
         user: u32,
         expires: u64,
-    ) -> Result<(), StageError> {
+    ) -> Result<Option<u32>, StageError> {
         let (dataspace, path) = (dataspace.to_string(), path.into());
-        self.done(&Request::Persist { op, dataspace, path, user, expires })
+        match self.call(&Request::Persist { op, dataspace, path, user, expires })? {
+            Reply::Done {} => Ok(None),
+            Reply::Submitted { id } => Ok(Some(id)),
+            other => Err(self.unexpected(&other)),
+        }
     }
 
     /// The kept locations the caller may see.
@@ -241,6 +245,15 @@ impl Stager {
 
     fn done(&self, request: &Request) -> Result<(), StageError> {
         expect!(self, *request, Reply::Done {} => ())
+    }
+
+    /// For what the stager does after a look at what lies in tracked dataspaces, which it then tells.
+    fn done_after_a_look(&self, request: &Request) -> Result<(Vec<Leftover>, bool), StageError> {
+        match self.call(request)? {
+            Reply::Leftovers { entries, more } => Ok((entries, more)),
+            Reply::Done {} => Ok((Vec::new(), false)),
+            other => Err(self.unexpected(&other)),
+        }
     }
 }
 
@@ -256,9 +269,10 @@ impl Stager {
         self.done(&Request::UpdateDataspace { dataspace: dataspace.clone() })
     }
 
-    /// Table I: `unregister_dataspace`.
+    /// Table I: `unregister_dataspace`. Refused with [`Code::DATASPACE_NOT_EMPTY`] while it is tracked and holds
+    /// anything that is not persisted.
     pub fn unregister_dataspace(&self, name: &str) -> Result<(), StageError> {
-        self.done(&Request::UnregisterDataspace { name: name.to_string() })
+        self.done_after_a_look(&Request::UnregisterDataspace { name: name.to_string() }).map(drop)
     }
 
     /// Table I: `register_job`.
@@ -273,11 +287,7 @@ impl Stager {
 
     /// Table I: `unregister_job`. Returns what tracked dataspaces still hold, and whether there is more of it.
     pub fn unregister_job(&self, job: u32) -> Result<(Vec<Leftover>, bool), StageError> {
-        match self.call(&Request::UnregisterJob { job })? {
-            Reply::Leftovers { entries, more } => Ok((entries, more)),
-            Reply::Done {} => Ok((Vec::new(), false)),
-            other => Err(self.unexpected(&other)),
-        }
+        self.done_after_a_look(&Request::UnregisterJob { job })
     }
 
     /// Table I: `add_process`.
@@ -290,9 +300,9 @@ impl Stager {
         self.done(&Request::RemoveProcess { job, process })
     }
 
-    /// Table I: `send_command`.
+    /// Table I: `send_command`. Shutting down is refused with [`Code::TASKS_PENDING`] or [`Code::DATASPACE_NOT_EMPTY`].
     pub fn command(&self, command: Command) -> Result<(), StageError> {
-        self.done(&Request::Command { command })
+        self.done_after_a_look(&Request::Command { command }).map(drop)
     }
 
     /// All jobs.
