@@ -113,10 +113,11 @@ impl Job<'_> {
         let len = range.end - range.start;
         let mut stored = 0;
         let crc = self.scan(from, range, buf, |at, data| {
+            self.admit(data.len() as u64)?;
             writer.write(at, data).map_err(Failure::target)?;
             stored += data.len() as u64;
             bump(&self.control.inner.bytes_copied, data.len() as u64);
-            self.throttle(data.len() as u64)
+            Ok(())
         })?;
         writer.finish().map_err(Failure::target)?;
         bump(&self.totals.holes, len - stored);

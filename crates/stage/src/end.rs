@@ -58,6 +58,8 @@ pub enum DirRef {
     Local(Arc<LocalDir>),
     Pool(Ino),
     Remote(Arc<RemoteDir>),
+    /// Of an end outside this crate, by a number of its own.
+    Other(u64),
 }
 
 /// An open regular file of an end; closed when the last clone is dropped.
@@ -66,6 +68,8 @@ pub enum FileRef {
     Local(Arc<OwnedFd>),
     Pool(Arc<PoolHandle>),
     Remote(Arc<RemoteFile>),
+    /// Of an end outside this crate, by a number of its own.
+    Other(u64),
 }
 
 /// What an operation on attributes is about. `Name` never follows a symbolic link.

@@ -312,8 +312,20 @@ impl<'a> Job<'a> {
         if self.is_cancelled() { Err(Failure::Cancelled) } else { Ok(()) }
     }
 
-    /// Waits as long as the bandwidth limit demands after `bytes` were moved.
-    pub fn throttle(&self, bytes: u64) -> Result<(), Failure> {
+    /// Keeps to all limits before `bytes` are written to the destination.
+    pub fn admit(&self, bytes: u64) -> Result<(), Failure> {
+        self.charge(bytes)?;
+        self.throttle(bytes)
+    }
+
+    /// Keeps to the shared limits.
+    pub fn charge(&self, bytes: u64) -> Result<(), Failure> {
+        let charged = self.options.charge.as_ref();
+        charged.map_or(Ok(()), |limits| limits.0.charge(bytes).map_err(Failure::target))
+    }
+
+    /// Waits as long as the bandwidth limit demands for `bytes`.
+    fn throttle(&self, bytes: u64) -> Result<(), Failure> {
         let Some(limit) = &self.limit else { return Ok(()) };
         let until = Instant::now() + limit.take(bytes, Instant::now());
         loop {

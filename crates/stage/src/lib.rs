@@ -71,6 +71,7 @@ pub use end::{
 pub use identity::{ActAs, Identity};
 pub use job::stage;
 pub use journal::{Header as JournalHeader, JournalError, Past, PastLarge, Record, Version};
+pub use limit::{Bucket, Charge, Charged};
 pub use local::{LocalDir, LocalEnd};
 pub use moving::{MoveReport, move_tree};
 pub use options::{StageOptions, WORKERS_DEFAULT_MAX, WORKERS_MAX, What};

@@ -1,15 +1,34 @@
-//! A limit on bytes per second.
+//! Limits on bytes, and on bytes per second.
 
+use crate::end::EndResult;
 use crate::sync::lock;
-use std::sync::Mutex;
+use std::fmt;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Seconds of the rate that may be saved up while nothing is sent.
 const BURST_SECONDS: f64 = 0.1;
 
+/// Limits that several copies share, and that their caller keeps.
+pub trait Charge: Send + Sync {
+    /// Called before `bytes` are put at a destination. May wait, for the sake of a common rate. An
+    /// error (`EDQUOT`) keeps them away from there.
+    fn charge(&self, bytes: u64) -> EndResult<()>;
+}
+
+/// Shared limits as an option.
+#[derive(Clone)]
+pub struct Charged(pub Arc<dyn Charge>);
+
+impl fmt::Debug for Charged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Charged(..)")
+    }
+}
+
 /// A token bucket that may go into debt: whoever takes more than there is waits the debt
 /// off, so blocks larger than the bucket pass as well.
-pub(crate) struct Bucket {
+pub struct Bucket {
     rate: f64,
     state: Mutex<State>,
 }

@@ -1,6 +1,7 @@
 //! What to copy and how.
 
 use crate::end::End;
+use crate::limit::Charged;
 use std::path::PathBuf;
 
 /// Most workers chosen without being asked for.
@@ -32,6 +33,8 @@ pub struct StageOptions {
     pub journal_dir: Option<PathBuf>,
     /// Bytes per second over all workers.
     pub bandwidth: Option<u64>,
+    /// Limits shared with other copies.
+    pub charge: Option<Charged>,
     /// Remove temporary files when cancelled, instead of keeping them to resume.
     pub clean_on_cancel: bool,
     /// Only count.
@@ -49,6 +52,7 @@ impl Default for StageOptions {
             trust_mtime: false,
             journal_dir: None,
             bandwidth: None,
+            charge: None,
             clean_on_cancel: false,
             dry_run: false,
             count_ahead: false,

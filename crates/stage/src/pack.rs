@@ -48,17 +48,25 @@ impl Job<'_> {
     /// Copies small regular files.
     pub fn pack(&self, worker: &mut Worker, entries: Vec<Entry>) {
         let entries = self.new_ones(worker, entries);
-        let files = self.read_pack(worker, entries);
+        let files = self.admit_pack(self.read_pack(worker, entries));
         if files.is_empty() {
-            return;
-        }
-        let bytes = files.iter().map(|file| file.data.len() as u64).sum();
-        if self.throttle(bytes).is_err() {
             return;
         }
         let written = self.write_pack(files);
         let same = self.recheck_pack(written);
         self.name_pack(same);
+    }
+
+    /// Those that all limits leave room for.
+    fn admit_pack(&self, files: Vec<Read>) -> Vec<Read> {
+        let mut admitted = Vec::with_capacity(files.len());
+        for file in files {
+            match self.admit(file.data.len() as u64) {
+                Ok(()) => admitted.push(file),
+                Err(failure) => self.give_up(file.entry, file.key, failure),
+            }
+        }
+        admitted
     }
 
     /// Those whose names are free at the destination; the others are dealt with.

@@ -52,7 +52,8 @@ impl Job<'_> {
             return Ok(false);
         }
         match self.dst.clone_file(src, dst) {
-            Ok(()) => Ok(true),
+            // What turns out to be too much is removed with its temporary name.
+            Ok(()) => self.charge(meta.size).map(|()| true),
             Err(error) => {
                 if NEVER.contains(&error.errno) {
                     lock(&self.no_clones).insert(pair);

@@ -50,8 +50,13 @@ pub struct RemoteEnd {
     root: Arc<RemoteDir>,
     /// What was made here under temporary names and how: tells a rename whose answer was lost
     /// from one that cannot be done.
-    made: Mutex<HashMap<Box<[u8]>, (u64, u64)>>,
+    made: Mutex<HashMap<Box<[u8]>, Key>>,
 }
+
+/// Device and number of an object.
+type Key = (u64, u64);
+/// A name in a directory of a session.
+type PlaceOf = (u32, Box<[u8]>);
 
 impl RemoteEnd {
     /// Connects and opens the root.
@@ -267,6 +272,6 @@ pub(super) fn spot(at: At<'_>, lease: &mut Lease<'_>) -> Result<Spot, Trouble> {
 }
 
 /// What several names are called in the session of a connection.
-pub(super) fn places(names: &[Name<'_>], lease: &mut Lease<'_>) -> Result<Vec<(u32, Box<[u8]>)>, Trouble> {
+pub(super) fn places(names: &[Name<'_>], lease: &mut Lease<'_>) -> Result<Vec<PlaceOf>, Trouble> {
     names.iter().map(|at| Ok((remote_dir(at.dir)?.resolve(lease)?, at.name.into()))).collect()
 }

@@ -257,8 +257,13 @@ impl Session {
     }
 
     fn write(&self, file: u32, offset: u64, data: &[u8]) -> EndResult<Answer> {
+        self.charge(data.len() as u64)?;
         compound::write_all(&*self.root.end, &self.table.file(file)?, offset, data)?;
         Ok(Answer::Count { count: data.len() as u32 })
+    }
+
+    fn charge(&self, bytes: u64) -> EndResult<()> {
+        self.root.charge.as_ref().map_or(Ok(()), |limits| limits.charge(bytes))
     }
 
     fn checksum(&self, file: u32, range: Range<u64>, dense: bool) -> EndResult<Answer> {
@@ -304,6 +309,10 @@ impl Session {
             let at = Name { dir, name: check_name(&head.name)? };
             let Clothes { set, xattrs } = &head.clothes;
             puts.push(Put { at, data, crc: head.crc, set: *set, xattrs });
+        }
+        if let Err(error) = self.charge(puts.iter().map(|put| put.data.len() as u64).sum()) {
+            let results: Vec<EndResult<Written>> = puts.iter().map(|_| Err(error.clone())).collect();
+            return Ok(Answer::Puts { results: told(results) });
         }
         let results: Vec<EndResult<Written>> = self.root.end.put_files(&puts, PutHow { verify, keys: true });
         Ok(Answer::Puts { results: told(results) })

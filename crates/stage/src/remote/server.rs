@@ -4,6 +4,7 @@ use super::frame::Channel;
 use super::message::{Answer, Ask, Greeting, REMOTE_VERSION, ROOT, RootInfo, RootRequest};
 use super::table::Table;
 use crate::end::{At, End, EndError, EndResult};
+use crate::limit::Charge;
 use crate::sync::lock;
 use std::any::Any;
 use std::collections::HashMap;
@@ -31,6 +32,8 @@ pub struct OpenedRoot {
     /// Called once on every thread that serves the root, before anything else: where the
     /// end acts as its thread's identity.
     pub on_thread: Option<OnThread>,
+    /// Limits on what is put there.
+    pub charge: Option<Arc<dyn Charge>>,
 }
 
 /// Prepares a thread.

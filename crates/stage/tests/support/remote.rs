@@ -31,7 +31,7 @@ impl Roots for Dirs {
         let path = self.base.join(std::str::from_utf8(&want.path).unwrap());
         let end = if want.write { LocalEnd::create(&path)? } else { LocalEnd::open(&path)? };
         let end = FaultEnd::new(end, self.fault, self.at);
-        Ok(OpenedRoot { end: Box::new(end), guard: Box::new(()), on_thread: None })
+        Ok(OpenedRoot { end: Box::new(end), guard: Box::new(()), on_thread: None, charge: None })
     }
 }
 
@@ -42,7 +42,7 @@ impl Roots for Plain {
     fn open(&self, want: &RootRequest) -> EndResult<OpenedRoot> {
         let path = self.0.join(std::str::from_utf8(&want.path).unwrap());
         let end = if want.write { LocalEnd::create(&path)? } else { LocalEnd::open(&path)? };
-        Ok(OpenedRoot { end: Box::new(end), guard: Box::new(()), on_thread: None })
+        Ok(OpenedRoot { end: Box::new(end), guard: Box::new(()), on_thread: None, charge: None })
     }
 }
 
