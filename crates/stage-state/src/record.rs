@@ -73,7 +73,7 @@ records! {
     13 JobGone { id: u32 }
     14 Process { job: u32, process: ProcessSpec, started: u64 }
     15 ProcessGone { job: u32, pid: i32 }
-    /// What ended tasks have put into a dataspace; job 0 for everybody's. In snapshots.
+    /// What ended tasks have put into a dataspace; job 0 for everybody's.
     16 Used { job: u32, dataspace: String, bytes: u64 }
     /// In snapshots.
     17 Report { report: JobReport }

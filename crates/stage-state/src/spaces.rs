@@ -134,6 +134,13 @@ impl Spaces {
         whole.into_iter().chain(own).filter(|(_, limit, _)| *limit > 0).map(quota).collect()
     }
 
+    /// What is used of a dataspace: by all (as job 0), and by `job`.
+    pub fn used(&self, job: u32, dataspace: &str) -> Vec<(u32, u64)> {
+        let all = self.dataspaces.get(dataspace).map(|space| (0, space.used));
+        let own = self.jobs.get(&job).and_then(|j| Some((job, *j.used.get(dataspace)?)));
+        all.into_iter().chain(own).collect()
+    }
+
     /// Counts bytes that have come to or, when negative, have gone from a dataspace.
     pub fn count(&mut self, job: u32, dataspace: &str, bytes: i64) {
         let add = |used: &mut u64| *used = used.saturating_add_signed(bytes);

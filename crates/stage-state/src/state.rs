@@ -273,6 +273,14 @@ impl State {
         }
     }
 
+    /// Another stager's task has put `bytes` into a dataspace here, for `job`.
+    pub fn received(&mut self, job: u32, dataspace: &str, bytes: u64) {
+        self.spaces.count(job, dataspace, i64::try_from(bytes).unwrap_or(i64::MAX));
+        for (job, bytes) in self.spaces.used(job, dataspace) {
+            self.note(&Record::Used { job, dataspace: dataspace.to_string(), bytes });
+        }
+    }
+
     /// Adds what a task moved to its job and dataspaces.
     fn account(&mut self, spec: &TaskSpec, job: u32, ended: &Ended) {
         let moved = i64::try_from(ended.moved).unwrap_or(i64::MAX);

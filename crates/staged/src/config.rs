@@ -4,7 +4,9 @@ use clap::Parser;
 use serde::Deserialize;
 use std::fmt;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use tidepool_transport::Secret;
 use tidepool_types::parse_size;
 use tidepool_wire::stager::{DATASPACE_NAME_MAX, DataspaceKind, DataspaceSpec, Policy};
 
@@ -69,6 +71,9 @@ struct File {
     user_socket: Option<PathBuf>,
     user_mode: Option<String>,
     user_group: Option<String>,
+    norns_socket: Option<PathBuf>,
+    listen: Option<String>,
+    secret_file: Option<PathBuf>,
     workers: Option<u32>,
     task_threads: Option<usize>,
     tasks_max: Option<usize>,
@@ -107,6 +112,8 @@ pub struct Config {
     pub control: Access,
     pub user_socket: PathBuf,
     pub user: Access,
+    /// A socket for the published NORNS libraries, with the rights of the user socket.
+    pub norns_socket: Option<PathBuf>,
     pub workers: u32,
     /// Threads of one task; 0 for as many as seem good.
     pub task_threads: usize,
@@ -114,8 +121,10 @@ pub struct Config {
     pub ended_max: usize,
     pub policy: Policy,
     pub dataspaces: Vec<DataspaceSpec>,
-    /// Where peers connect; none without.
+    /// Where other stagers connect; none without.
     pub listen: Option<SocketAddr>,
+    /// What stagers prove to each other.
+    pub secret: Option<Secret>,
 }
 
 impl Config {
@@ -166,6 +175,11 @@ fn validate(file: File, dir: Option<&Path>) -> Result<Config, String> {
     between("tasks-max", tasks_max as u64, u32::MAX as u64 / 2)?;
     let dataspaces = file.dataspace.iter().map(dataspace).collect::<Result<Vec<_>, _>>()?;
     check_unique(&dataspaces)?;
+    let secret = file.secret_file.as_deref().map(read_secret).transpose()?;
+    let listen = file.listen.as_deref().map(listen_at).transpose()?;
+    if listen.is_some() && secret.is_none() {
+        return Err("listen needs secret-file: other stagers have to prove who they are".into());
+    }
     Ok(Config {
         node: file.node.unwrap_or_else(host_name),
         state_dir: file.state_dir.unwrap_or(state),
@@ -173,13 +187,32 @@ fn validate(file: File, dir: Option<&Path>) -> Result<Config, String> {
         control: access(file.control_mode, file.control_group, 0o600)?,
         user_socket: file.user_socket.unwrap_or_else(|| sockets.join("user.socket")),
         user: access(file.user_mode, file.user_group, 0o666)?,
+        norns_socket: file.norns_socket,
         workers,
         task_threads,
         tasks_max,
         ended_max: file.ended_max.unwrap_or(ENDED_MAX_DEFAULT),
         policy: file.policy.as_deref().map_or(Ok(Policy::FirstCome), policy)?,
         dataspaces,
-        listen: None,
+        listen,
+        secret,
+    })
+}
+
+fn listen_at(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| format!("listen is '{text}'; it has to be address:port, such as 10.0.0.7:42000"))
+}
+
+/// The secret of a file that nobody else can read: 64 hexadecimal digits.
+fn read_secret(path: &Path) -> Result<Secret, String> {
+    let at = |why: String| format!("secret-file {}: {why}", path.display());
+    let meta = std::fs::metadata(path).map_err(|e| at(e.to_string()))?;
+    if meta.permissions().mode() & 0o077 != 0 {
+        return Err(at("others can read it; chmod 600".into()));
+    }
+    let text = std::fs::read_to_string(path).map_err(|e| at(e.to_string()))?;
+    Secret::from_hex(text.trim()).ok_or_else(|| {
+        at("is no secret: it holds 64 hexadecimal digits, as 'openssl rand -hex 32' prints them".into())
     })
 }
 

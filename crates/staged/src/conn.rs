@@ -1,15 +1,37 @@
 //! One connection: bytes in, bytes out.
 
 use rustix::io::Errno as Sys;
+use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use tidepool_norns::{Kind, LENGTH_LEN, Response, body_len};
 use tidepool_stage_state::Caller;
-use tidepool_wire::stager::{HEAD_LEN, Head, Reply};
+use tidepool_wire::stager::{Code, HEAD_LEN, Head, Refusal, Reply, Request};
 
 /// Bytes read at a time.
 const READ_BYTES: usize = 64 << 10;
 /// Bytes of replies that may wait for a slow reader before its requests do.
 const OUT_MAX: usize = 16 << 20;
+
+/// What a connection speaks.
+pub enum Dialect {
+    Native,
+    /// The published NORNS protocol. Its requests have no numbers: they get some, and what they asked
+    /// is kept until they are answered.
+    Norns {
+        last: u64,
+        waiting: HashMap<u64, Kind>,
+    },
+}
+
+/// A request as it came.
+pub struct Incoming {
+    /// What the reply repeats.
+    pub id: u64,
+    pub request: Result<Request, Refusal>,
+    /// The connection cannot go on after the reply.
+    pub last: bool,
+}
 
 /// Why a connection ends.
 #[derive(Debug, PartialEq, Eq)]
@@ -23,8 +45,9 @@ pub enum Over {
 pub struct Conn {
     stream: UnixStream,
     pub caller: Caller,
-    /// The peer has said hello.
+    /// The peer has said hello, or need not.
     pub greeted: bool,
+    dialect: Dialect,
     /// Bytes `used..filled` have come and are not served yet.
     input: Vec<u8>,
     used: usize,
@@ -43,11 +66,12 @@ pub struct Watched {
 }
 
 impl Conn {
-    pub fn new(stream: UnixStream, caller: Caller) -> Conn {
+    pub fn new(stream: UnixStream, caller: Caller, dialect: Dialect) -> Conn {
         Conn {
             stream,
             caller,
-            greeted: false,
+            greeted: matches!(dialect, Dialect::Norns { .. }),
+            dialect,
             input: Vec::new(),
             used: 0,
             filled: 0,
@@ -88,18 +112,35 @@ impl Conn {
         }
     }
 
-    /// The next whole message; its body stays valid until [`Conn::done`].
-    pub fn next(&self) -> Result<Option<(Head, &[u8])>, Over> {
+    /// Length of the next whole message with its head; none when it has not all come.
+    fn next_len(&self) -> Result<Option<usize>, Over> {
         let rest = &self.input[self.used..self.filled];
-        let Some(head) = rest.first_chunk::<HEAD_LEN>() else { return Ok(None) };
-        let head = Head::decode(head).map_err(|_| Over::Nonsense)?;
-        let body = rest.get(HEAD_LEN..HEAD_LEN + head.len as usize);
-        Ok(body.map(|body| (head, body)))
+        let len = match self.dialect {
+            Dialect::Native => {
+                let Some(head) = rest.first_chunk::<HEAD_LEN>() else { return Ok(None) };
+                HEAD_LEN + Head::decode(head).map_err(|_| Over::Nonsense)?.len as usize
+            }
+            Dialect::Norns { .. } => {
+                let Some(len) = rest.first_chunk::<LENGTH_LEN>() else { return Ok(None) };
+                LENGTH_LEN + body_len(*len).map_err(|_| Over::Nonsense)?
+            }
+        };
+        Ok((rest.len() >= len).then_some(len))
     }
 
-    /// The message of [`Conn::next`] is done with.
-    pub fn done(&mut self, head: &Head) {
-        self.used += HEAD_LEN + head.len as usize;
+    /// Takes the next whole message.
+    pub fn take(&mut self) -> Result<Option<Incoming>, Over> {
+        let Some(len) = self.next_len()? else { return Ok(None) };
+        let message = &self.input[self.used..self.used + len];
+        let incoming = match &mut self.dialect {
+            Dialect::Native => native(message).ok_or(Over::Nonsense)?,
+            Dialect::Norns { last, waiting } => {
+                *last += 1;
+                norns(*last, &message[LENGTH_LEN..], waiting)
+            }
+        };
+        self.used += len;
+        Ok(Some(incoming))
     }
 
     /// Requests wait while the peer does not read its replies.
@@ -109,7 +150,7 @@ impl Conn {
 
     /// There is something to be served: a message, or what is none.
     pub fn has_message(&self) -> bool {
-        !matches!(self.next(), Ok(None))
+        !matches!(self.next_len(), Ok(None))
     }
 
     /// What it should be watched for now.
@@ -118,10 +159,18 @@ impl Conn {
     }
 
     pub fn reply(&mut self, id: u64, reply: &Reply) {
+        if let Dialect::Norns { waiting, .. } = &mut self.dialect {
+            let response = match (waiting.remove(&id), reply) {
+                (Some(kind), reply) => Response::answer(kind, reply),
+                (None, Reply::Failed { refusal }) => Response::refuse(None, refusal),
+                (None, _) => return,
+            };
+            return self.out.extend_from_slice(&response.frame());
+        }
         // What is too long to be sent is cut where it is made; this is for what was overlooked.
         if let Err(error) = reply.put_frame(id, &mut self.out) {
             let text = format!("the reply is too long: {error}; ask for less at a time");
-            let refusal = tidepool_wire::stager::Refusal::new(tidepool_wire::stager::Code::INTERNAL, text);
+            let refusal = Refusal::new(Code::INTERNAL, text);
             let _ = Reply::Failed { refusal }.put_frame(id, &mut self.out);
         }
     }
@@ -141,6 +190,23 @@ impl Conn {
         self.sent = 0;
         Ok(())
     }
+}
+
+fn native(message: &[u8]) -> Option<Incoming> {
+    let (head, body) = message.split_first_chunk::<HEAD_LEN>()?;
+    let head = Head::decode(head).ok()?;
+    let request = Request::decode(head.kind, body);
+    let last = request.is_err();
+    let refuse = |error| Refusal::new(Code::BAD_REQUEST, format!("this cannot be understood: {error}"));
+    Some(Incoming { id: head.id, request: request.map_err(refuse), last })
+}
+
+fn norns(id: u64, body: &[u8], waiting: &mut HashMap<u64, Kind>) -> Incoming {
+    let request = tidepool_norns::Request::read(body).and_then(|request| {
+        waiting.extend(request.kind().map(|kind| (id, kind)));
+        request.to_native()
+    });
+    Incoming { id, request, last: false }
 }
 
 fn is_temporary(error: &std::io::Error) -> bool {

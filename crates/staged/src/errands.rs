@@ -1,7 +1,7 @@
 //! What takes time and is no task: plans, and looks at what lies in dataspaces.
 
 use crate::execute::{Failed, Setup, act_as, identity_of};
-use crate::places::{PlaceError, Places, Root, open_mount};
+use crate::places::{Opener, PlaceError, Places, open_mount};
 use crate::tasks::{Answer, News};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstatvfs, openat, statat};
 use std::os::fd::{AsFd, OwnedFd};
@@ -64,24 +64,25 @@ fn reply(planned: Result<Plan, Failed>) -> Reply {
 
 /// Counts what a task would move, with its user's rights, and looks for what speaks against it.
 fn plan(
-    _setup: &Setup,
+    setup: &Setup,
     start: &Start,
     places: &Places,
     estimate: impl Fn(u64, u64) -> Option<f64>,
 ) -> Result<Plan, Failed> {
-    let source = Root::open(places, &start.spec.src)?;
-    let target = start.spec.dst.as_ref().map(|dst| Root::open(places, dst)).transpose()?;
     let identity = identity_of(start.identity.uid, start.identity.gid);
+    let opener = Opener { places, start, identity: &identity, secret: setup.secret.as_ref() };
+    let source = opener.open(&start.spec.src)?;
+    let target = start.spec.dst.as_ref().map(|dst| opener.open(dst)).transpose()?;
     let _as_user = act_as(&identity)?;
-    let (src, name) = source.source()?;
+    let (src, name) = source.source(false)?;
     let what = name.map_or(What::Tree, |name| What::Entry { from: name.clone(), to: name });
     let options = StageOptions { dry_run: true, ..StageOptions::default() };
-    let counted = stage(&src, &src, &what, &options, &Control::default());
+    let counted = stage(&*src, &*src, &what, &options, &Control::default());
     let mut plan = Plan {
         files: counted.files + counted.links + counted.specials,
         dirs: counted.dirs,
         bytes: counted.bytes_total,
-        free: target.as_ref().and_then(|target| free_of(target.fd())),
+        free: target.as_ref().and_then(|target| free_of(target.fd()?)),
         quota_left: start.quotas.iter().map(|q| q.limit.saturating_sub(q.used)).min(),
         estimate_ms: None,
         problems: counted.errors.iter().map(ToString::to_string).collect(),

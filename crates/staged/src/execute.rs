@@ -1,6 +1,7 @@
 //! Carrying out one task, on a worker's thread, in the name of its user.
 
-use crate::places::{PlaceError, Root, is_directory};
+use crate::limits::Limits;
+use crate::places::{Opener, Place, PlaceError, look};
 use crate::tasks::Work;
 use nix::unistd::{Gid, Uid, User, getgrouplist};
 use std::ffi::CString;
@@ -8,10 +9,11 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tidepool_stage::{
-    ActAs, Doomed, End, EndError, Identity, LocalEnd, RemoveReport, StageError, StageOptions, StageReport,
+    ActAs, Charge, Charged, Doomed, EndError, Identity, RemoveReport, StageError, StageOptions, StageReport,
     What, move_tree, remove, stage,
 };
 use tidepool_stage_state::Ended;
+use tidepool_transport::Secret;
 use tidepool_types::Errno;
 use tidepool_wire::stager::{Code, Op, Refusal, TaskState};
 
@@ -22,6 +24,8 @@ pub struct Setup {
     pub node: String,
     /// Threads of one task; 0 for as many as seem good.
     pub threads: usize,
+    /// What stagers prove to each other; none when this one is alone.
+    pub secret: Option<Secret>,
 }
 
 impl Setup {
@@ -127,16 +131,20 @@ fn carry_out(setup: &Setup, work: &Work) -> Result<Done, Failed> {
         return Err(Failed::Cancelled);
     }
     let spec = &work.start.spec;
-    let source = Root::open(&work.places, &spec.src)?;
-    let target = spec.dst.as_ref().map(|dst| Root::open(&work.places, dst)).transpose()?;
-    let journal = task_dir(setup, work)?;
     let identity = identity_of(work.start.identity.uid, work.start.identity.gid);
+    let secret = setup.secret.as_ref();
+    let opener = Opener { places: &work.places, start: &work.start, identity: &identity, secret };
+    let source = opener.open(&spec.src)?;
+    let target = spec.dst.as_ref().map(|dst| opener.open(dst)).transpose()?;
+    let journal = task_dir(setup, work)?;
     let _as_user = act_as(&identity)?;
+    let limits: std::sync::Arc<Limits> = std::sync::Arc::clone(&work.limits);
     let options = StageOptions {
         workers: setup.threads,
         verify: spec.verify,
         journal_dir: Some(journal),
         bandwidth: (spec.bandwidth > 0).then_some(spec.bandwidth),
+        charge: Some(Charged(limits as std::sync::Arc<dyn Charge>)),
         count_ahead: true,
         ..StageOptions::default()
     };
@@ -186,11 +194,11 @@ pub(crate) fn act_as(identity: &Identity) -> Result<Option<ActAs>, EndError> {
 fn transfer(
     work: &Work,
     op: Op,
-    source: &Root,
-    target: &Root,
+    source: &Place,
+    target: &Place,
     options: &StageOptions,
 ) -> Result<Done, Failed> {
-    let (src, name) = match source.source() {
+    let (src, name) = match source.source(op == Op::Move) {
         Ok(found) => found,
         Err(error) if error.errno == Errno::ENOENT && was_moved(work, op, target) => {
             return Ok(Done::before());
@@ -200,9 +208,9 @@ fn transfer(
     let (dst, what) = target.target(name.as_deref(), source.name())?;
     let control = work.run.control();
     if op == Op::Copy {
-        return Ok(of_copy(stage(&src, &dst, &what, options, &control)));
+        return Ok(of_copy(stage(&*src, &*dst, &what, options, &control)));
     }
-    let moved = move_tree(&src, &dst, &what, options, &control);
+    let moved = move_tree(&*src, &*dst, &what, options, &control);
     let removal = moved.removal.unwrap_or_default();
     let mut done = Done { complete: moved.complete, ..of_copy(moved.copy) };
     if done.error.is_none() && !removal.errors.is_empty() {
@@ -215,7 +223,7 @@ fn transfer(
 }
 
 /// A move of a tree leaves the source's root directory, empty; a task's source goes as a whole.
-fn remove_root(source: &Root) {
+fn remove_root(source: &Place) {
     if let Ok((end, name)) = source.entry() {
         // Not empty means that somebody has put something there meanwhile: it stays.
         let _ = end.remove_dir(&end.root(), &name);
@@ -223,9 +231,9 @@ fn remove_root(source: &Root) {
 }
 
 /// A move whose source is gone is done, if the daemon died in the middle of it.
-fn was_moved(work: &Work, op: Op, target: &Root) -> bool {
-    let there = |(end, name): (LocalEnd, Vec<u8>)| is_directory(&end, &name).is_ok();
-    op == Op::Move && work.start.again && target.entry().is_ok_and(there)
+fn was_moved(work: &Work, op: Op, target: &Place) -> bool {
+    let there = || target.entry().and_then(|(end, name)| look(&*end, &name));
+    op == Op::Move && work.start.again && there().is_ok()
 }
 
 fn of_copy(report: StageReport) -> Done {
@@ -240,16 +248,16 @@ fn of_copy(report: StageReport) -> Done {
     }
 }
 
-fn remove_entry(work: &Work, source: &Root, options: &StageOptions) -> Result<Done, Failed> {
+fn remove_entry(work: &Work, source: &Place, options: &StageOptions) -> Result<Done, Failed> {
     work.run.removing();
-    let found = source.entry().and_then(|(end, name)| is_directory(&end, &name).map(|_| (end, name)));
+    let found = source.entry().and_then(|(end, name)| look(&*end, &name).map(|()| (end, name)));
     let (end, name) = match found {
         Ok(found) => found,
         // Removed before the daemon died.
         Err(error) if error.errno == Errno::ENOENT && work.start.again => return Ok(Done::before()),
         Err(error) => return Err(error.into()),
     };
-    let report: RemoveReport = remove(&end, &Doomed::Entry(name), options, &work.run.control());
+    let report: RemoveReport = remove(&*end, &Doomed::Entry(name), options, &work.run.control());
     Ok(Done {
         bytes: report.bytes,
         files: report.files,

@@ -18,11 +18,16 @@ mod conn;
 mod errands;
 mod execute;
 mod journal;
+mod limits;
+mod memory;
 mod peer;
+mod peers;
 mod places;
 mod serve;
 mod server;
+mod start;
 mod tasks;
 
 pub use config::{Args, Config, ConfigError};
-pub use server::{Daemon, StartError, Stopper};
+pub use server::{Daemon, Stopper};
+pub use start::StartError;

@@ -3,11 +3,15 @@
 //! A dataspace's root is opened with the daemon's rights; everything below it with those of the
 //! task's user, and in one call of the kernel that nothing leads out of (`LocalEnd::open_beneath`).
 
+use crate::memory::{self, MemoryEnd};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use tidepool_stage::{At, End, EndError, LocalEnd, What};
-use tidepool_types::{Errno, FileKind};
+use tidepool_stage::remote::{RemoteEnd, RemoteOptions, RootRequest};
+use tidepool_stage::{At, End, EndError, Identity, LocalEnd, What};
+use tidepool_stage_state::Start;
+use tidepool_transport::Secret;
+use tidepool_types::Errno;
 use tidepool_wire::stager::{DataspaceKind, DataspaceSpec, Resource};
 
 /// The dataspaces of a task's resources on this node, as they were when it started.
@@ -38,23 +42,55 @@ impl Places {
     }
 }
 
-/// One side of a task, opened as far as the daemon's own rights are needed.
-pub struct Root {
-    fd: OwnedFd,
-    path: Vec<u8>,
+/// An end with what of it is meant: all of it, or one entry.
+pub type Found = (Box<dyn End>, Option<Vec<u8>>);
+
+/// One side of a task. Made with the daemon's rights, used with those of the task's user.
+pub enum Place {
+    Local { root: OwnedFd, path: Vec<u8> },
+    Remote(Remote),
+    Memory { address: u64, size: u64, start: Box<Start>, identity: Identity },
 }
 
-impl Root {
-    pub fn open(places: &Places, resource: &Resource) -> Result<Root, PlaceError> {
-        let Resource::Path { dataspace, host: None, path, .. } = resource else {
-            return Err(PlaceError::NotSupported(
-                "this stager cannot do that with memory or remote paths yet".into(),
-            ));
-        };
-        let spec = places.get(dataspace).ok_or_else(|| gone(dataspace))?;
+/// A path at another stager.
+pub struct Remote {
+    address: String,
+    secret: Secret,
+    dataspace: String,
+    path: Vec<u8>,
+    identity: Identity,
+    job: u32,
+}
+
+/// What opening places needs to know.
+pub struct Opener<'a> {
+    pub places: &'a Places,
+    pub start: &'a Start,
+    pub identity: &'a Identity,
+    pub secret: Option<&'a Secret>,
+}
+
+impl Opener<'_> {
+    pub fn open(&self, resource: &Resource) -> Result<Place, PlaceError> {
+        match resource {
+            Resource::Memory { address, size } => Ok(Place::Memory {
+                address: *address,
+                size: *size,
+                start: Box::new(self.start.clone()),
+                identity: self.identity.clone(),
+            }),
+            Resource::Path { dataspace, host: Some(host), path, .. } => {
+                self.remote(dataspace, host, path).map(Place::Remote)
+            }
+            Resource::Path { dataspace, host: None, path, .. } => self.local(dataspace, path),
+        }
+    }
+
+    fn local(&self, dataspace: &str, path: &[u8]) -> Result<Place, PlaceError> {
+        let spec = self.places.get(dataspace).ok_or_else(|| gone(dataspace))?;
         match spec.kind {
             DataspaceKind::Local | DataspaceKind::Shared => {
-                Ok(Root { fd: open_mount(&spec.mount)?, path: path.to_vec() })
+                Ok(Place::Local { root: open_mount(&spec.mount)?, path: path.to_vec() })
             }
             DataspaceKind::Pool | DataspaceKind::Object => Err(PlaceError::NotSupported(format!(
                 "dataspace '{dataspace}': this stager cannot use pools and object stores yet"
@@ -62,57 +98,184 @@ impl Root {
         }
     }
 
-    /// The source, and what of it is copied. A directory, or a link to one, is a tree.
-    pub fn source(&self) -> Result<(LocalEnd, Option<Vec<u8>>), EndError> {
-        match LocalEnd::open_beneath(&self.fd, &self.path) {
-            Ok(end) => return Ok((end, None)),
-            // No directory, or a link that leads out: a link is copied as what it is.
-            Err(error) if matches!(error.errno, Errno::ENOTDIR | Errno::EXDEV | Errno::ELOOP) => {}
-            Err(error) => return Err(error),
+    fn remote(&self, dataspace: &str, host: &str, path: &[u8]) -> Result<Remote, PlaceError> {
+        let secret = self.secret.ok_or_else(|| {
+            PlaceError::NotSupported(
+                "this stager has no secret to prove to others; give it secret-file in its configuration"
+                    .into(),
+            )
+        })?;
+        Ok(Remote {
+            address: host.to_string(),
+            secret: secret.clone(),
+            dataspace: dataspace.to_string(),
+            path: path.to_vec(),
+            identity: self.identity.clone(),
+            job: self.start.identity.job,
+        })
+    }
+}
+
+/// A path's directory and last name.
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    let end = path.iter().rposition(|b| *b != b'/').map_or(0, |at| at + 1);
+    let start = path[..end].iter().rposition(|b| *b == b'/').map_or(0, |at| at + 1);
+    (&path[..start], &path[start..end])
+}
+
+/// No directory, or a link that leads out: a link is copied as what it is.
+fn is_entry(error: &EndError) -> bool {
+    matches!(error.errno, Errno::ENOTDIR | Errno::EXDEV | Errno::ELOOP)
+}
+
+fn boxed((end, name): (LocalEnd, Vec<u8>)) -> (Box<dyn End>, Vec<u8>) {
+    (Box::new(end), name)
+}
+
+impl Place {
+    /// The source, and what of it is copied. A directory, or a link to one, is a tree. `write`: it is
+    /// going to be removed.
+    pub fn source(&self, write: bool) -> Result<Found, EndError> {
+        match self {
+            Place::Local { root, path } => match LocalEnd::open_beneath(root, path) {
+                Ok(end) => Ok((Box::new(end), None)),
+                Err(error) if is_entry(&error) => {
+                    let (end, name) = boxed(LocalEnd::parent_beneath(root, path)?);
+                    Ok((end, Some(name)))
+                }
+                Err(error) => Err(error),
+            },
+            Place::Remote(remote) => remote.source(write),
+            Place::Memory { .. } => Ok((Box::new(self.memory()?), Some(memory::NAME.to_vec()))),
         }
-        let (end, name) = LocalEnd::parent_beneath(&self.fd, &self.path)?;
-        Ok((end, Some(name)))
+    }
+
+    fn memory(&self) -> Result<MemoryEnd, EndError> {
+        match self {
+            Place::Memory { address, size, start, identity } => {
+                MemoryEnd::open(start.origin, *address, *size, identity)
+            }
+            _ => Err(EndError::new("use as memory", Errno::EINVAL)),
+        }
     }
 
     /// The destination of a tree, or of an entry called `from`. A path that ends in '/' (or the root)
     /// is the directory the source is put into; any other is the name it gets.
-    pub fn target(&self, from: Option<&[u8]>, own_name: &[u8]) -> Result<(LocalEnd, What), EndError> {
-        let into = self.path.is_empty() || self.path.ends_with(b"/");
+    pub fn target(&self, from: Option<&[u8]>, own_name: &[u8]) -> Result<(Box<dyn End>, What), EndError> {
+        let Some(path) = self.path() else { return self.memory_target(from) };
+        let into = path.is_empty() || path.ends_with(b"/");
+        let entry = |to: Vec<u8>| What::Entry { from: from.unwrap_or_default().to_vec(), to };
         match (from, into) {
-            (None, false) => Ok((LocalEnd::create_beneath(&self.fd, &self.path)?, What::Tree)),
-            (None, true) if self.path.is_empty() || own_name.is_empty() => {
-                Ok((LocalEnd::create_beneath(&self.fd, &self.path)?, What::Tree))
+            (None, true) if !path.is_empty() => {
+                Ok((self.make_directory(&[path, own_name].concat())?, What::Tree))
             }
-            (None, true) => {
-                let path = [&self.path[..], own_name].concat();
-                Ok((LocalEnd::create_beneath(&self.fd, &path)?, What::Tree))
-            }
-            (Some(from), true) => {
-                let end = LocalEnd::create_beneath(&self.fd, &self.path)?;
-                Ok((end, What::Entry { from: from.to_vec(), to: from.to_vec() }))
-            }
-            (Some(from), false) => {
-                let (end, to) = LocalEnd::create_parent_beneath(&self.fd, &self.path)?;
-                Ok((end, What::Entry { from: from.to_vec(), to }))
+            (None, _) => Ok((self.make_directory(path)?, What::Tree)),
+            (Some(from), true) => Ok((self.make_directory(path)?, entry(from.to_vec()))),
+            (Some(_), false) => {
+                let (dir, name) = split(path);
+                Ok((self.make_directory(dir)?, entry(name.to_vec())))
             }
         }
     }
 
-    /// The directory of an entry that is to be removed, and its name.
-    pub fn entry(&self) -> Result<(LocalEnd, Vec<u8>), EndError> {
-        LocalEnd::parent_beneath(&self.fd, &self.path)
+    /// Memory takes the content of one file.
+    fn memory_target(&self, from: Option<&[u8]>) -> Result<(Box<dyn End>, What), EndError> {
+        let from = from.ok_or_else(|| EndError {
+            errno: Errno::EISDIR,
+            operation: "copy to memory",
+            detail: Some("only a file can be copied to memory".into()),
+        })?;
+        let what = What::Entry { from: from.to_vec(), to: memory::NAME.to_vec() };
+        Ok((Box::new(self.memory()?), what))
     }
 
-    pub fn fd(&self) -> &OwnedFd {
-        &self.fd
+    fn path(&self) -> Option<&[u8]> {
+        match self {
+            Place::Local { path, .. } => Some(path),
+            Place::Remote(remote) => Some(&remote.path),
+            Place::Memory { .. } => None,
+        }
+    }
+
+    fn make_directory(&self, path: &[u8]) -> Result<Box<dyn End>, EndError> {
+        match self {
+            Place::Local { root, .. } => Ok(Box::new(LocalEnd::create_beneath(root, path)?)),
+            Place::Remote(remote) => remote.make_directory(path),
+            Place::Memory { .. } => Err(EndError::new("make directory", Errno::ENOTDIR)),
+        }
+    }
+
+    /// The directory of an entry that is to be removed, and its name.
+    pub fn entry(&self) -> Result<(Box<dyn End>, Vec<u8>), EndError> {
+        match self {
+            Place::Local { root, path } => Ok(boxed(LocalEnd::parent_beneath(root, path)?)),
+            Place::Remote(remote) => {
+                let (dir, name) = split(&remote.path);
+                Ok((Box::new(remote.open(dir, true)?), name.to_vec()))
+            }
+            Place::Memory { .. } => Err(EndError::new("name", Errno::EINVAL)),
+        }
     }
 
     /// Last name of the path.
     pub fn name(&self) -> &[u8] {
-        let path = self.path.trim_ascii_end();
-        let end = path.iter().rposition(|b| *b != b'/').map_or(0, |at| at + 1);
-        let start = path[..end].iter().rposition(|b| *b == b'/').map_or(0, |at| at + 1);
-        &path[start..end]
+        split(self.path().unwrap_or_default()).1
+    }
+
+    /// The root's descriptor, on this node.
+    pub fn fd(&self) -> Option<&OwnedFd> {
+        match self {
+            Place::Local { root, .. } => Some(root),
+            _ => None,
+        }
+    }
+}
+
+impl Remote {
+    fn open(&self, path: &[u8], write: bool) -> Result<RemoteEnd, EndError> {
+        let root = RootRequest {
+            dataspace: self.dataspace.clone(),
+            path: path.to_vec(),
+            write,
+            uid: self.identity.uid,
+            gid: self.identity.gid,
+            groups: self.identity.groups.clone(),
+            job: (self.job != 0).then_some(self.job),
+        };
+        RemoteEnd::open(RemoteOptions::new(&self.address, self.secret.clone(), root))
+    }
+
+    fn source(&self, write: bool) -> Result<Found, EndError> {
+        match self.open(&self.path, write) {
+            Ok(end) => Ok((Box::new(end), None)),
+            Err(error) if is_entry(&error) => {
+                let (dir, name) = split(&self.path);
+                Ok((Box::new(self.open(dir, write)?), Some(name.to_vec())))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens a directory for writing. What is missing of it is made first.
+    fn make_directory(&self, path: &[u8]) -> Result<Box<dyn End>, EndError> {
+        match self.open(path, true) {
+            Ok(end) => return Ok(Box::new(end)),
+            Err(error) if error.errno == Errno::ENOENT => {}
+            Err(error) => return Err(error),
+        }
+        let end = self.open(b"", true)?;
+        let mut dir = end.root();
+        for name in path.split(|b| *b == b'/').filter(|name| !matches!(*name, b"" | b".")) {
+            let (below, made) = end.make_or_enter_dir(&dir, name)?;
+            if made {
+                // As mkdir(2) with the usual umask would.
+                let set = tidepool_stage::SetMeta { mode: Some(0o755), ..Default::default() };
+                end.set_meta(At::Dir(&below), &set)?;
+            }
+            dir = below;
+        }
+        drop(end);
+        Ok(Box::new(self.open(path, true)?))
     }
 }
 
@@ -134,7 +297,7 @@ pub fn open_mount(mount: &str) -> Result<OwnedFd, EndError> {
     })
 }
 
-/// Whether an entry is a directory; links are not followed.
-pub fn is_directory(end: &LocalEnd, name: &[u8]) -> Result<bool, EndError> {
-    Ok(end.stat(At::Name(&end.root(), name))?.kind == FileKind::Directory)
+/// Fails when there is no such entry; links are not followed.
+pub fn look(end: &dyn End, name: &[u8]) -> Result<(), EndError> {
+    end.stat(At::Name(&end.root(), name)).map(drop)
 }

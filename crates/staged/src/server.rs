@@ -1,33 +1,36 @@
 //! The event loop: owns the state and the connections, waits, and keeps the order
 //! *apply, write down, answer, start*.
 
-use crate::config::{Access, Config};
-use crate::conn::{Conn, Over};
-use crate::execute::{self, Setup};
-use crate::journal::{Journal, JournalError, JournalOpen, SYNC_EVERY, Unsynced};
+use crate::config::Config;
+use crate::conn::{Conn, Dialect, Incoming, Over};
+use crate::execute::Setup;
+use crate::journal::{Journal, Unsynced};
+use crate::limits::{LimitTable, Shared};
 use crate::peer;
+use crate::peers::{Granted, Wanted};
 use crate::serve::{Answer, timed_out};
+use crate::start::{
+    StartError, listen, lock, open_state, prepare_tasks_dir, serve_peers, start_syncer, system,
+};
 use crate::tasks::{self, Crews, News, Run, Teller, Work};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use std::collections::HashMap;
-use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
-use tidepool_stage_state::{Millis, ReplayError, Start, State, Waits};
-use tidepool_wire::DecodeError;
-use tidepool_wire::stager::{Code, Refusal, Reply, Request};
+use tidepool_stage::remote::EndServer;
+use tidepool_stage_state::{Identity, Millis, Side, Start, State, Waits};
+use tidepool_wire::stager::{Reply, Resource};
 
 const TOKEN_WAKE: u64 = 0;
 const TOKEN_CONTROL: u64 = 1;
 const TOKEN_USER: u64 = 2;
+const TOKEN_NORNS: u64 = 3;
 const TOKEN_FIRST: u64 = 16;
 /// Connections at a time.
 const CONNECTIONS_MAX: usize = 10_000;
@@ -35,40 +38,6 @@ const CONNECTIONS_MAX: usize = 10_000;
 const EVENTS_MAX: usize = 256;
 /// How often expired locations are looked for.
 const EXPIRE_EVERY_MS: u64 = 1_000;
-
-/// Why a stager did not start or go on.
-#[derive(Debug)]
-pub enum StartError {
-    Journal(JournalError),
-    Replay { dir: PathBuf, source: ReplayError },
-    Listen { path: PathBuf, source: io::Error },
-    Dataspace(Refusal),
-    System { what: &'static str, source: io::Error },
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StartError::Journal(error) => error.fmt(f),
-            StartError::Replay { dir, source } => {
-                write!(
-                    f,
-                    "the journal in {} cannot be used: {source}; move it away to start anew",
-                    dir.display()
-                )
-            }
-            StartError::Listen { path, source } => write!(f, "cannot listen on {}: {source}", path.display()),
-            StartError::Dataspace(refusal) => refusal.fmt(f),
-            StartError::System { what, source } => write!(f, "cannot {what}: {source}"),
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
-
-fn system(what: &'static str) -> impl Fn(io::Error) -> StartError {
-    move |source| StartError::System { what, source }
-}
 
 /// A stager.
 pub struct Daemon {
@@ -96,12 +65,17 @@ pub struct Daemon {
     epoll: OwnedFd,
     control: UnixListener,
     user: UnixListener,
+    /// For the published client libraries.
+    norns: Option<UnixListener>,
     wake: Arc<OwnedFd>,
     stop: Arc<AtomicBool>,
     news: Receiver<News>,
     synced: Arc<Mutex<Option<Unsynced>>>,
     expired_at: Millis,
     served: u64,
+    limits: LimitTable,
+    /// Serves other stagers, when there can be some.
+    peers: Option<EndServer>,
 }
 
 /// Ends a daemon from another thread.
@@ -128,6 +102,7 @@ impl Daemon {
         let (state, journal) = open_state(config)?;
         let control = listen(&config.control_socket, &config.control)?;
         let user = listen(&config.user_socket, &config.user)?;
+        let norns = config.norns_socket.as_deref().map(|path| listen(path, &config.user)).transpose()?;
         let epoll =
             epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| system("make an epoll")(e.into()))?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
@@ -139,15 +114,21 @@ impl Daemon {
             epoll::add(&epoll, fd, EventData::new_u64(token), EventFlags::IN)
                 .map_err(|e| system("watch a socket")(e.into()))?;
         }
+        if let Some(norns) = &norns {
+            epoll::add(&epoll, norns, EventData::new_u64(TOKEN_NORNS), EventFlags::IN)
+                .map_err(|e| system("watch a socket")(e.into()))?;
+        }
         let setup = Arc::new(Setup {
             tasks_dir: config.state_dir.join("tasks"),
             node: config.node.clone(),
             threads: config.task_threads,
+            secret: config.secret.clone(),
         });
         prepare_tasks_dir(&setup, &state)?;
         let (tell, news) = mpsc::channel();
         let teller = Teller::new(tell, Arc::clone(&wake));
         let crews = Crews::start(config.workers, &setup, &teller).map_err(system("start a thread"))?;
+        let peers = config.listen.map(|at| serve_peers(at, config, &teller)).transpose()?;
         let synced = Arc::new(Mutex::new(Some(journal.unsynced())));
         start_syncer(&synced).map_err(system("start a thread"))?;
         Ok(Daemon {
@@ -171,12 +152,15 @@ impl Daemon {
             epoll,
             control,
             user,
+            norns,
             wake,
             stop: Arc::default(),
             news,
             synced,
             expired_at: 0,
             served: 0,
+            limits: LimitTable::default(),
+            peers,
         })
     }
 
@@ -284,7 +268,7 @@ impl Daemon {
                 // Only to make it quiet again; the news say what there is.
                 let _ = rustix::io::read(&*self.wake, &mut count);
             }
-            TOKEN_CONTROL | TOKEN_USER => self.accept(token == TOKEN_CONTROL),
+            TOKEN_CONTROL | TOKEN_USER | TOKEN_NORNS => self.accept(token),
             token => {
                 if flags.contains(EventFlags::OUT) {
                     self.dirty.push(token);
@@ -296,23 +280,36 @@ impl Daemon {
         }
     }
 
-    fn accept(&mut self, control: bool) {
-        let listener = if control { &self.control } else { &self.user };
+    fn accept(&mut self, token: u64) {
+        let listener = match token {
+            TOKEN_CONTROL => Some(&self.control),
+            TOKEN_USER => Some(&self.user),
+            _ => self.norns.as_ref(),
+        };
         // One at a time: the listener stays readable while there are more.
-        let Ok((stream, _)) = listener.accept() else { return };
+        let Some(Ok((stream, _))) = listener.map(UnixListener::accept) else { return };
         if self.conns.len() < CONNECTIONS_MAX {
             // A peer that is gone already is not missed.
-            let _ = self.admit(stream, control);
+            let _ = self.admit(stream, token);
         }
     }
 
-    fn admit(&mut self, stream: UnixStream, control: bool) -> io::Result<()> {
+    fn admit(&mut self, stream: UnixStream, listener: u64) -> io::Result<()> {
         stream.set_nonblocking(true)?;
-        let caller = peer::caller(&stream, control)?;
+        let mut caller = peer::caller(&stream, listener == TOKEN_CONTROL)?;
+        let dialect = match listener {
+            // The published libraries have one socket for everything: who may administer shows in who
+            // they are.
+            TOKEN_NORNS => {
+                caller.control = caller.uid == 0 || caller.uid == rustix::process::geteuid().as_raw();
+                Dialect::Norns { last: 0, waiting: HashMap::new() }
+            }
+            _ => Dialect::Native,
+        };
         let token = self.next_token;
         self.next_token += 1;
         epoll::add(&self.epoll, &stream, EventData::new_u64(token), EventFlags::IN)?;
-        self.conns.insert(token, Conn::new(stream, caller));
+        self.conns.insert(token, Conn::new(stream, caller, dialect));
         Ok(())
     }
 
@@ -341,32 +338,32 @@ impl Daemon {
 
     fn serve_conn(&mut self, token: u64, conn: &mut Conn) -> Result<(), Over> {
         while !conn.is_choked() {
-            let Some((head, body)) = conn.next()? else { return Ok(()) };
-            let message = Request::decode(head.kind, body);
-            conn.done(&head);
+            let Some(Incoming { id, request, last }) = conn.take()? else { return Ok(()) };
             self.served += 1;
-            match message {
-                Err(error) => {
-                    conn.reply(head.id, &nonsense(&error));
-                    return Err(Over::Nonsense);
+            match request {
+                Err(refusal) => {
+                    conn.reply(id, &Reply::Failed { refusal });
+                    if last {
+                        return Err(Over::Nonsense);
+                    }
                 }
                 Ok(message) if !conn.greeted => match self.hello(&conn.caller, &message) {
                     Ok(welcome) => {
                         conn.greeted = true;
-                        conn.reply(head.id, &welcome);
+                        conn.reply(id, &welcome);
                     }
                     Err(refusal) => {
-                        conn.reply(head.id, &Reply::Failed { refusal });
+                        conn.reply(id, &Reply::Failed { refusal });
                         return Err(Over::Nonsense);
                     }
                 },
                 Ok(message) => {
                     // Callers are small and shared by nothing else.
                     let caller = std::mem::replace(&mut conn.caller, nobody());
-                    let answer = self.serve(token, head.id, &caller, message);
+                    let answer = self.serve(token, id, &caller, message);
                     conn.caller = caller;
                     if let Answer::Now(reply) = answer {
-                        conn.reply(head.id, &reply);
+                        conn.reply(id, &reply);
                     }
                 }
             }
@@ -417,6 +414,8 @@ impl Daemon {
                     self.state.ended(self.now, id, ended);
                     self.over.push(id);
                 }
+                News::Peer(wanted) => self.admit_peer(wanted),
+                News::Received { job, dataspace, bytes } => self.state.received(job, &dataspace, bytes),
                 News::Answer { conn, request, answer } => self.answer(conn, request, answer),
             }
         }
@@ -461,7 +460,41 @@ impl Daemon {
         let run = Arc::new(Run::default());
         self.runs.insert(start.id, Arc::clone(&run));
         let places = self.places(&start.spec);
-        self.crews.task(Work { start, places, run });
+        let rates = self.rates(&start);
+        let limits = self.limits.of(&start.quotas, &rates, Some(Arc::clone(&run)));
+        self.crews.task(Work { start, places, limits, run });
+    }
+
+    /// Common rates that a task keeps to.
+    fn rates(&self, start: &Start) -> Vec<(Shared, u64)> {
+        let of = |resource: &Resource| match resource {
+            Resource::Path { dataspace, host: None, .. } => {
+                let rate = self.state.dataspace(dataspace).map_or(0, |spec| spec.bandwidth);
+                Some((Shared::Dataspace(dataspace.clone()), rate))
+            }
+            _ => None,
+        };
+        let spaces = [Some(&start.spec.src), start.spec.dst.as_ref()].into_iter().flatten().filter_map(of);
+        let job = start.identity.job;
+        let own = self.state.job(job).map(|spec| (Shared::Job(job), spec.bandwidth));
+        let mut rates: Vec<(Shared, u64)> = spaces.chain(own).filter(|(_, rate)| *rate > 0).collect();
+        rates.dedup();
+        rates
+    }
+
+    fn admit_peer(&mut self, wanted: Wanted) {
+        let want = &wanted.request;
+        let who = Identity { uid: want.uid, gid: want.gid, job: want.job.unwrap_or(0) };
+        let side = if want.write { Side::Target } else { Side::Source };
+        let opened = self.state.open_for_peer(who, &want.dataspace, &want.path, side);
+        let granted = opened.map(|opened| {
+            let rate = opened.dataspace.bandwidth;
+            let rates = (rate > 0).then(|| (Shared::Dataspace(opened.dataspace.name.clone()), rate));
+            let limits = self.limits.of(&opened.quotas, rates.as_slice(), None);
+            Granted { dataspace: opened.dataspace, limits }
+        });
+        // A peer that has gone meanwhile wants no answer.
+        let _ = wanted.answer.send(granted);
     }
 
     pub(crate) fn counters(&self) -> Vec<(String, u64)> {
@@ -474,10 +507,12 @@ impl Daemon {
             run.cancel();
         }
         self.crews.stop();
+        drop(self.peers.take());
         for token in self.conns.keys().copied().collect::<Vec<_>>() {
             self.flush(token);
         }
-        for path in [&self.config.control_socket, &self.config.user_socket] {
+        let sockets = [&self.config.control_socket, &self.config.user_socket];
+        for path in sockets.into_iter().chain(&self.config.norns_socket) {
             let _ = std::fs::remove_file(path);
         }
         lock(&self.synced).take();
@@ -485,99 +520,6 @@ impl Daemon {
     }
 }
 
-fn nobody() -> tidepool_stage_state::Caller {
+pub(crate) fn nobody() -> tidepool_stage_state::Caller {
     tidepool_stage_state::Caller { uid: u32::MAX, gid: u32::MAX, control: false, ancestry: Vec::new() }
-}
-
-fn nonsense(error: &DecodeError) -> Reply {
-    Reply::Failed { refusal: Refusal::new(Code::BAD_REQUEST, format!("this cannot be understood: {error}")) }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-/// The state that the journal and the configuration say.
-fn open_state(config: &Config) -> Result<(State, Journal), StartError> {
-    let own = rustix::process::geteuid();
-    let mut state = State::new(tidepool_stage_state::Config {
-        node: config.node.clone(),
-        workers: config.workers,
-        tasks_max: config.tasks_max,
-        ended_max: config.ended_max,
-        policy: config.policy,
-        personal_uid: (!own.is_root()).then_some(own.as_raw()),
-    });
-    let journal = Journal::open(&config.state_dir, |frames| {
-        state.replay(&frames.concat())?;
-        let mut snapshot = Vec::new();
-        state.snapshot(&mut snapshot);
-        Ok(snapshot)
-    });
-    let journal = journal.map_err(|error| match error {
-        JournalOpen::Journal(error) => StartError::Journal(error),
-        JournalOpen::Replay(source) => StartError::Replay { dir: config.state_dir.clone(), source },
-    })?;
-    let admin = tidepool_stage_state::Caller { control: true, ..nobody() };
-    for spec in &config.dataspaces {
-        let known = state.dataspace(&spec.name).is_ok();
-        let put = if known { State::update_dataspace } else { State::register_dataspace };
-        put(&mut state, &admin, spec.clone()).map_err(StartError::Dataspace)?;
-    }
-    Ok((state, journal))
-}
-
-fn prepare_tasks_dir(setup: &Setup, state: &State) -> Result<(), StartError> {
-    use std::os::unix::fs::DirBuilderExt;
-    let mut builder = std::fs::DirBuilder::new();
-    // Users pass through to their own tasks' directories, and see no others.
-    builder.recursive(true).mode(0o711);
-    builder.create(&setup.tasks_dir).map_err(system("make the directory of tasks"))?;
-    execute::sweep(&setup.tasks_dir, |id| state.knows(id));
-    Ok(())
-}
-
-/// Listens at `path`. A socket that nobody listens at any more is replaced; a live one is not.
-fn listen(path: &Path, access: &Access) -> Result<UnixListener, StartError> {
-    let fail = |source| StartError::Listen { path: path.into(), source };
-    if let Some(dir) = path.parent() {
-        std::fs::create_dir_all(dir).map_err(fail)?;
-    }
-    if UnixStream::connect(path).is_ok() {
-        return Err(fail(io::Error::new(io::ErrorKind::AddrInUse, "another stager listens there")));
-    }
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(fail(error)),
-        _ => {}
-    }
-    // Nobody gets in before its rights are set.
-    let old = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
-    let listener = UnixListener::bind(path).map_err(fail);
-    rustix::process::umask(old);
-    let listener = listener?;
-    if let Some(group) = &access.group {
-        let found = nix::unistd::Group::from_name(group).map_err(|errno| fail(errno.into()))?;
-        let group = found.ok_or_else(|| {
-            fail(io::Error::new(io::ErrorKind::NotFound, format!("there is no group '{group}'")))
-        })?;
-        std::os::unix::fs::chown(path, None, Some(group.gid.as_raw())).map_err(fail)?;
-    }
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(access.mode)).map_err(fail)?;
-    listener.set_nonblocking(true).map_err(fail)?;
-    Ok(listener)
-}
-
-/// The thread that makes the journal durable, until there is none any more.
-fn start_syncer(synced: &Arc<Mutex<Option<Unsynced>>>) -> io::Result<()> {
-    let synced = Arc::clone(synced);
-    let run = move || {
-        loop {
-            std::thread::sleep(SYNC_EVERY);
-            let Some(unsynced) = lock(&synced).clone() else { return };
-            if let Err(error) = unsynced.sync() {
-                eprintln!("tidepool-staged: the journal cannot be made durable: {error}");
-            }
-        }
-    };
-    std::thread::Builder::new().name("sync".into()).spawn(run).map(drop)
 }

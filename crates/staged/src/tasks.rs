@@ -2,6 +2,8 @@
 
 use crate::errands::Errand;
 use crate::execute;
+use crate::limits::Limits;
+use crate::peers::Wanted;
 use crate::places::Places;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -16,6 +18,7 @@ use tidepool_wire::stager::{Reply, TaskPhase};
 pub struct Work {
     pub start: Start,
     pub places: Places,
+    pub limits: Arc<Limits>,
     pub run: Arc<Run>,
 }
 
@@ -24,6 +27,14 @@ pub enum News {
     Ended {
         id: u32,
         ended: Ended,
+    },
+    /// Another stager wants to use a dataspace.
+    Peer(Wanted),
+    /// Another stager has put something into a dataspace.
+    Received {
+        job: u32,
+        dataspace: String,
+        bytes: u64,
     },
     /// An errand's reply.
     Answer {

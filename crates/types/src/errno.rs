@@ -25,7 +25,7 @@ macro_rules! errnos {
 }
 
 errnos! {
-    EPERM "operation not permitted", ENOENT "no such file or directory", EINTR "interrupted",
+    EPERM "operation not permitted", ENOENT "no such file or directory", ESRCH "no such process", EINTR "interrupted",
     EIO "input/output error", ENXIO "no such device or address", EBADF "bad file descriptor",
     EAGAIN "try again", ENOMEM "out of memory", EACCES "permission denied", EFAULT "bad address",
     EBUSY "busy", EEXIST "file exists", EXDEV "crosses file systems", ENODEV "no such device",

@@ -37,6 +37,16 @@ impl Daemon {
         daemon
     }
 
+    /// A stager that others reach at `address`; all of them know one secret.
+    pub fn with_peers(address: &str) -> Daemon {
+        use std::os::unix::fs::OpenOptionsExt;
+        let path = std::env::temp_dir().join(format!("stager-test-secret-{}", std::process::id()));
+        let mut options = std::fs::OpenOptions::new();
+        let file = options.write(true).create(true).truncate(false).mode(0o600).open(&path);
+        std::io::Write::write_all(&mut file.unwrap(), "5a".repeat(32).as_bytes()).unwrap();
+        Daemon::with(&format!("listen = \"{address}\"\nsecret-file = \"{}\"", path.display()))
+    }
+
     pub fn path(&self, below: &str) -> PathBuf {
         self.dir.path().join(below)
     }

@@ -1,0 +1,98 @@
+//! What stagers of other nodes ask of this one, and how this one asks them.
+
+use crate::execute::{act_as, identity_of};
+use crate::limits::Limits;
+use crate::places::open_mount;
+use crate::tasks::{News, Teller};
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use tidepool_stage::remote::{OpenedRoot, RootRequest, Roots};
+use tidepool_stage::{Charge, EndError, EndResult, LocalEnd};
+use tidepool_types::Errno;
+use tidepool_wire::stager::{DataspaceKind, DataspaceSpec, Refusal};
+
+/// What the event loop allows a peer.
+pub struct Granted {
+    pub dataspace: DataspaceSpec,
+    pub limits: Arc<Limits>,
+}
+
+/// A peer's request, waiting for the event loop.
+pub struct Wanted {
+    pub request: RootRequest,
+    pub answer: Sender<Result<Granted, Refusal>>,
+}
+
+/// Asks the event loop about each root that a peer wants.
+pub struct PeerRoots {
+    teller: Teller,
+}
+
+impl PeerRoots {
+    pub fn new(teller: Teller) -> PeerRoots {
+        PeerRoots { teller }
+    }
+
+    fn ask(&self, request: &RootRequest) -> EndResult<Granted> {
+        let (answer, answered) = channel();
+        self.teller.tell(News::Peer(Wanted { request: request.clone(), answer }));
+        let refused = |errno, detail| EndError { errno, operation: "open dataspace", detail: Some(detail) };
+        match answered.recv() {
+            Ok(Ok(granted)) => Ok(granted),
+            Ok(Err(refusal)) => Err(refused(Errno::EPERM, refusal.to_string())),
+            Err(_) => Err(refused(Errno::ECONNREFUSED, "the stager is ending".into())),
+        }
+    }
+}
+
+/// Tells the event loop what a peer has put here, when it has gone.
+struct Received {
+    teller: Teller,
+    dataspace: String,
+    job: u32,
+    limits: Arc<Limits>,
+}
+
+impl Drop for Received {
+    fn drop(&mut self) {
+        let bytes = self.limits.taken();
+        if bytes > 0 {
+            let (job, dataspace) = (self.job, std::mem::take(&mut self.dataspace));
+            self.teller.tell(News::Received { job, dataspace, bytes });
+        }
+    }
+}
+
+impl Roots for PeerRoots {
+    fn open(&self, want: &RootRequest) -> EndResult<OpenedRoot> {
+        let granted = self.ask(want)?;
+        if !matches!(granted.dataspace.kind, DataspaceKind::Local | DataspaceKind::Shared) {
+            let detail = "only directories are served to other nodes".to_string();
+            return Err(EndError {
+                errno: Errno::EOPNOTSUPP,
+                operation: "open dataspace",
+                detail: Some(detail),
+            });
+        }
+        let root = open_mount(&granted.dataspace.mount)?;
+        let identity = identity_of(want.uid, want.gid);
+        let as_user = act_as(&identity)?;
+        let end = LocalEnd::open_beneath(&root, &want.path)?;
+        drop(as_user);
+        let received = Received {
+            teller: self.teller.clone(),
+            dataspace: granted.dataspace.name,
+            job: want.job.unwrap_or(0),
+            limits: Arc::clone(&granted.limits),
+        };
+        Ok(OpenedRoot {
+            end: Box::new(end),
+            guard: Box::new(received),
+            on_thread: Some(Box::new(move || {
+                // The thread serves nothing but this root, and ends with it.
+                act_as(&identity).map(std::mem::forget)
+            })),
+            charge: Some(granted.limits as Arc<dyn Charge>),
+        })
+    }
+}

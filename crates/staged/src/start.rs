@@ -1,0 +1,152 @@
+//! Starting: the state from the journal and the configuration, sockets, directories.
+
+use crate::config::{Access, Config};
+use crate::execute::{self, Setup};
+use crate::journal::{Journal, JournalError, JournalOpen, SYNC_EVERY, Unsynced};
+use crate::peers::PeerRoots;
+use crate::server::nobody;
+use crate::tasks::Teller;
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use tidepool_stage::remote::EndServer;
+use tidepool_stage_state::{ReplayError, State};
+use tidepool_wire::stager::Refusal;
+
+/// Why a stager did not start or go on.
+#[derive(Debug)]
+pub enum StartError {
+    Journal(JournalError),
+    Replay { dir: PathBuf, source: ReplayError },
+    Listen { path: PathBuf, source: io::Error },
+    Dataspace(Refusal),
+    System { what: &'static str, source: io::Error },
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Journal(error) => error.fmt(f),
+            StartError::Replay { dir, source } => {
+                write!(
+                    f,
+                    "the journal in {} cannot be used: {source}; move it away to start anew",
+                    dir.display()
+                )
+            }
+            StartError::Listen { path, source } => write!(f, "cannot listen on {}: {source}", path.display()),
+            StartError::Dataspace(refusal) => refusal.fmt(f),
+            StartError::System { what, source } => write!(f, "cannot {what}: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+pub(crate) fn system(what: &'static str) -> impl Fn(io::Error) -> StartError {
+    move |source| StartError::System { what, source }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// The state that the journal and the configuration say.
+pub(crate) fn open_state(config: &Config) -> Result<(State, Journal), StartError> {
+    let own = rustix::process::geteuid();
+    let mut state = State::new(tidepool_stage_state::Config {
+        node: config.node.clone(),
+        workers: config.workers,
+        tasks_max: config.tasks_max,
+        ended_max: config.ended_max,
+        policy: config.policy,
+        personal_uid: (!own.is_root()).then_some(own.as_raw()),
+    });
+    let journal = Journal::open(&config.state_dir, |frames| {
+        state.replay(&frames.concat())?;
+        let mut snapshot = Vec::new();
+        state.snapshot(&mut snapshot);
+        Ok(snapshot)
+    });
+    let journal = journal.map_err(|error| match error {
+        JournalOpen::Journal(error) => StartError::Journal(error),
+        JournalOpen::Replay(source) => StartError::Replay { dir: config.state_dir.clone(), source },
+    })?;
+    let admin = tidepool_stage_state::Caller { control: true, ..nobody() };
+    for spec in &config.dataspaces {
+        let known = state.dataspace(&spec.name).is_ok();
+        let put = if known { State::update_dataspace } else { State::register_dataspace };
+        put(&mut state, &admin, spec.clone()).map_err(StartError::Dataspace)?;
+    }
+    Ok((state, journal))
+}
+
+pub(crate) fn serve_peers(at: SocketAddr, config: &Config, teller: &Teller) -> Result<EndServer, StartError> {
+    let listener =
+        TcpListener::bind(at).map_err(|source| StartError::Listen { path: at.to_string().into(), source })?;
+    // The configuration was refused without.
+    let secret = config.secret.clone().ok_or_else(|| {
+        system("listen to others")(io::Error::new(io::ErrorKind::InvalidInput, "there is no secret"))
+    })?;
+    let roots = Arc::new(PeerRoots::new(teller.clone()));
+    EndServer::start(listener, secret, roots).map_err(system("start a thread"))
+}
+
+pub(crate) fn prepare_tasks_dir(setup: &Setup, state: &State) -> Result<(), StartError> {
+    use std::os::unix::fs::DirBuilderExt;
+    let mut builder = std::fs::DirBuilder::new();
+    // Users pass through to their own tasks' directories, and see no others.
+    builder.recursive(true).mode(0o711);
+    builder.create(&setup.tasks_dir).map_err(system("make the directory of tasks"))?;
+    execute::sweep(&setup.tasks_dir, |id| state.knows(id));
+    Ok(())
+}
+
+/// Listens at `path`. A socket that nobody listens at any more is replaced; a live one is not.
+pub(crate) fn listen(path: &Path, access: &Access) -> Result<UnixListener, StartError> {
+    let fail = |source| StartError::Listen { path: path.into(), source };
+    if let Some(dir) = path.parent() {
+        std::fs::create_dir_all(dir).map_err(fail)?;
+    }
+    if UnixStream::connect(path).is_ok() {
+        return Err(fail(io::Error::new(io::ErrorKind::AddrInUse, "another stager listens there")));
+    }
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(fail(error)),
+        _ => {}
+    }
+    // Nobody gets in before its rights are set.
+    let old = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
+    let listener = UnixListener::bind(path).map_err(fail);
+    rustix::process::umask(old);
+    let listener = listener?;
+    if let Some(group) = &access.group {
+        let found = nix::unistd::Group::from_name(group).map_err(|errno| fail(errno.into()))?;
+        let group = found.ok_or_else(|| {
+            fail(io::Error::new(io::ErrorKind::NotFound, format!("there is no group '{group}'")))
+        })?;
+        std::os::unix::fs::chown(path, None, Some(group.gid.as_raw())).map_err(fail)?;
+    }
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(access.mode)).map_err(fail)?;
+    listener.set_nonblocking(true).map_err(fail)?;
+    Ok(listener)
+}
+
+/// The thread that makes the journal durable, until there is none any more.
+pub(crate) fn start_syncer(synced: &Arc<Mutex<Option<Unsynced>>>) -> io::Result<()> {
+    let synced = Arc::clone(synced);
+    let run = move || {
+        loop {
+            std::thread::sleep(SYNC_EVERY);
+            let Some(unsynced) = lock(&synced).clone() else { return };
+            if let Err(error) = unsynced.sync() {
+                eprintln!("tidepool-staged: the journal cannot be made durable: {error}");
+            }
+        }
+    };
+    std::thread::Builder::new().name("sync".into()).spawn(run).map(drop)
+}

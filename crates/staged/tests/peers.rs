@@ -1,0 +1,139 @@
+//! Two stagers on two nodes (two addresses of this one), and trees between them.
+
+mod support;
+
+use std::os::unix::fs::{MetadataExt, symlink};
+use support::{Daemon, done, resource, well, write};
+use tidepool_stage_client::{Code, JobLimit, JobSpec, OnBehalf, Op, Resource, TaskSpec, TaskState};
+
+/// Two stagers that know a common secret, and where they listen.
+fn pair() -> [(Daemon, String); 2] {
+    ["127.0.0.1", "127.0.0.2"].map(|address| {
+        // A port that was free a moment ago; the other tests of this program ask for their own.
+        let listener = std::net::TcpListener::bind((address, 0)).unwrap();
+        let at = listener.local_addr().unwrap().to_string();
+        drop(listener);
+        (Daemon::with_peers(&at), at)
+    })
+}
+
+fn remote(text: &str, host: &str) -> Resource {
+    let Resource::Path { dataspace, path, .. } = resource(text) else { unreachable!() };
+    Resource::remote(dataspace, host, &path)
+}
+
+fn tree(daemon: &Daemon, name: &str) {
+    for n in 0..300 {
+        write(&daemon.path(&format!("a/{name}/d{}/f{n}", n % 7)), format!("content {n}").as_bytes());
+    }
+    write(&daemon.path(&format!("a/{name}/big")), &vec![3; 40 << 20]);
+    write(&daemon.path(&format!("a/{name}/empty")), b"");
+    symlink("d1/f1", daemon.path(&format!("a/{name}/link"))).unwrap();
+    std::fs::hard_link(daemon.path(&format!("a/{name}/big")), daemon.path(&format!("a/{name}/same")))
+        .unwrap();
+}
+
+fn same(one: &std::path::Path, other: &std::path::Path) {
+    let diff =
+        std::process::Command::new("diff").args(["-r", "--no-dereference"]).arg(one).arg(other).output();
+    let diff = diff.expect("diff is there");
+    assert!(diff.status.success(), "{}", String::from_utf8_lossy(&diff.stdout));
+}
+
+#[test]
+fn trees_go_there_and_back() {
+    let [(here, _), (there, at)] = pair();
+    tree(&here, "tree");
+    let stager = here.control();
+    let push = TaskSpec::new(Op::Copy, resource("a://tree"), Some(remote("b://deep/er/tree", &at)));
+    let status = well(&stager, &push);
+    assert_eq!(status.files_done, 304, "{status:?}");
+    same(&here.path("a/tree"), &there.path("b/deep/er/tree"));
+    let inode = |name: &str| std::fs::metadata(there.path("b/deep/er/tree").join(name)).unwrap().ino();
+    assert_eq!(inode("big"), inode("same"));
+    let pull = TaskSpec::new(Op::Copy, remote("b://deep/er/tree", &at), Some(resource("b://back")));
+    well(&stager, &pull);
+    same(&here.path("a/tree"), &here.path("b/back"));
+    // One file each way, under a name of its own.
+    well(&stager, &TaskSpec::new(Op::Copy, resource("a://tree/big"), Some(remote("b://one", &at))));
+    well(&stager, &TaskSpec::new(Op::Copy, remote("b://one", &at), Some(resource("b://two"))));
+    assert!(std::fs::read(here.path("b/two")).unwrap() == vec![3; 40 << 20]);
+    // And from there to elsewhere there, through here.
+    well(&stager, &TaskSpec::new(Op::Copy, remote("b://deep", &at), Some(remote("a://again", &at))));
+    same(&here.path("a/tree"), &there.path("a/again/er/tree"));
+}
+
+#[test]
+fn moves_and_removals_reach_over() {
+    let [(here, _), (there, at)] = pair();
+    tree(&here, "tree");
+    let stager = here.control();
+    well(&stager, &TaskSpec::new(Op::Move, resource("a://tree"), Some(remote("a://tree", &at))));
+    assert!(!here.path("a/tree").exists() && there.path("a/tree/d1/f1").exists());
+    well(&stager, &TaskSpec::new(Op::Move, remote("a://tree", &at), Some(resource("b://home"))));
+    assert!(!there.path("a/tree").exists() && here.path("b/home/same").exists());
+    write(&there.path("a/x/y"), b"y");
+    well(&stager, &TaskSpec::new(Op::Remove, remote("a://x", &at), None));
+    assert!(!there.path("a/x").exists());
+}
+
+#[test]
+fn a_missing_dataspace_or_stager_is_no_success() {
+    let [(here, _), (there, at)] = pair();
+    write(&here.path("a/x"), b"x");
+    let stager = here.control();
+    let push = |to: &str, at: &str| TaskSpec::new(Op::Copy, resource("a://x"), Some(remote(to, at)));
+    let status = done(&stager, &push("nowhere://x", &at));
+    assert_eq!((status.state, status.refusal.code), (TaskState::Failed, Code::SYSTEM_ERROR));
+    assert!(status.refusal.detail.contains("nowhere://"), "{}", status.refusal.detail);
+    let status = done(&stager, &push("b://../../x", &at));
+    assert_eq!(status.state, TaskState::Failed);
+    assert!(!there.path("x").exists());
+    // A stager without the secret is no stager.
+    let alone = Daemon::start();
+    write(&alone.path("a/x"), b"x");
+    let status =
+        done(&alone.control(), &TaskSpec::new(Op::Copy, resource("a://x"), Some(remote("b://x", &at))));
+    assert_eq!((status.state, status.refusal.code), (TaskState::Failed, Code::NOT_SUPPORTED));
+}
+
+#[test]
+fn a_peer_keeps_jobs_to_their_dataspaces_and_quotas() {
+    let [(here, _), (there, at)] = pair();
+    write(&here.path("a/x"), &[1; 100_000]);
+    let limits = |quota| vec![JobLimit { dataspace: "a://".into(), quota }];
+    let job = |quota| JobSpec { id: 5, hosts: vec![], limits: limits(quota), bandwidth: 0 };
+    here.control().register_job(&job(0)).unwrap();
+    let push = |to: &str| TaskSpec {
+        on_behalf: Some(OnBehalf { uid: 0, gid: 0, job: 5 }),
+        ..TaskSpec::new(Op::Copy, resource("a://x"), Some(remote(to, &at)))
+    };
+    let status = done(&here.control(), &push("a://x"));
+    assert!(status.refusal.detail.contains("job 5"), "{status:?}");
+    there.control().register_job(&job(150_000)).unwrap();
+    let status = done(&here.control(), &push("b://x"));
+    assert!(status.refusal.detail.contains("may not use"), "{status:?}");
+    well(&here.control(), &push("a://x"));
+    let status = done(&here.control(), &push("a://y"));
+    assert_eq!((status.state, status.refusal.errno), (TaskState::Failed, 122), "{status:?}");
+    assert!(!there.path("a/y").exists());
+}
+
+#[test]
+fn a_copy_goes_on_when_the_other_side_dies_and_comes_back() {
+    let [(here, _), (mut there, at)] = pair();
+    tree(&here, "tree");
+    let stager = here.control();
+    let push = TaskSpec {
+        bandwidth: 16 << 20,
+        ..TaskSpec::new(Op::Copy, resource("a://tree"), Some(remote("b://tree", &at)))
+    };
+    let id = stager.submit(&push).unwrap();
+    for _ in 0..4 {
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        there.restart();
+    }
+    let status = stager.wait(&[id], false, None).unwrap().remove(0);
+    assert_eq!(status.state, TaskState::Finished, "{status:?}");
+    same(&here.path("a/tree"), &there.path("b/tree"));
+}
