@@ -17,8 +17,8 @@ use tidepool_types::FileKind;
 
 /// Files queued before listing pauses. One page more may be queued.
 pub const FILES_QUEUED_MAX: usize = 4096;
-/// Files that go together even when that leaves others without.
-const PACK_SHARE_MIN: usize = 8;
+/// The part of a full pack that goes together even when that leaves others without.
+const PACK_SHARE_MIN: usize = 4;
 /// How long an idle worker sleeps when nobody wakes it; bounds how late it sees a cancel.
 const IDLE_WAIT: Duration = Duration::from_millis(20);
 
@@ -174,12 +174,15 @@ impl Sched {
         if queues.done || self.is_aborted() {
             return Next::Done;
         }
-        let scarce = queues.files.len() < FILES_QUEUED_MAX && queues.walking < (self.workers / 2).max(1);
+        let scarce = queues.files.len() < FILES_QUEUED_MAX && queues.walking < self.walkers_max();
         if (scarce || queues.files.is_empty())
             && let Some(task) = queues.dirs.pop()
         {
             queues.walking += 1;
             return Next::Walk(task);
+        }
+        if self.pack_fills(&queues) {
+            return Next::Idle;
         }
         let pack = self.take_pack(&mut queues.files);
         if !pack.is_empty() {
@@ -191,10 +194,26 @@ impl Sched {
         file.map_or(Next::Idle, Next::File)
     }
 
+    /// Walks that may go on at a time while there are files to copy. For a far end they cost
+    /// nothing but waiting.
+    fn walkers_max(&self) -> usize {
+        if self.is_far() { self.workers } else { (self.workers / 2).max(1) }
+    }
+
+    fn is_far(&self) -> bool {
+        self.pack.files > PackLimits::NEAR.files
+    }
+
+    /// There will be more small files in a moment, and an exchange with few is not worth it.
+    fn pack_fills(&self, queues: &Queues) -> bool {
+        let few = queues.files.len() < self.pack.files && queues.files.iter().all(|file| self.is_small(file));
+        self.is_far() && queues.walking > 0 && few
+    }
+
     /// Small files at the head of the queue, as many as go together; the other workers get
     /// their share.
     fn take_pack(&self, files: &mut VecDeque<Entry>) -> Vec<Entry> {
-        let share = (files.len() / self.workers).max(PACK_SHARE_MIN);
+        let share = (files.len() / self.workers).max(self.pack.files / PACK_SHARE_MIN);
         let (mut pack, mut bytes) = (Vec::new(), 0);
         while pack.len() < self.pack.files.min(share) {
             let fits = |file: &Entry| self.is_small(file) && bytes + file.seen <= self.pack.bytes;
@@ -216,7 +235,8 @@ impl Sched {
     /// Waits until there may be something to do.
     pub fn wait(&self) {
         let queues = lock(&self.queues);
-        if queues.done || !queues.files.is_empty() || !queues.dirs.is_empty() {
+        let files = !queues.files.is_empty() && !self.pack_fills(&queues);
+        if queues.done || files || !queues.dirs.is_empty() {
             return;
         }
         let _ = self.changed.wait_timeout(queues, IDLE_WAIT).unwrap_or_else(PoisonError::into_inner);

@@ -14,7 +14,7 @@ use tidepool_transport::Secret;
 use tidepool_types::{Errno, FileKind};
 
 /// Parallel streams of data, when nobody says how many.
-pub const STREAMS_DEFAULT: usize = 4;
+pub const STREAMS_DEFAULT: usize = 8;
 /// Most of them.
 pub const STREAMS_MAX: usize = 16;
 /// How long a node may be away before requests fail.
@@ -117,8 +117,8 @@ impl RemoteEnd {
         self.ask(
             |lease, _| Ok(ask(parent.resolve(lease)?, name.into())),
             |answer, generation| match answer {
-                Answer::Dir { dir, meta, fresh } => {
-                    let opened = RemoteDir::opened(parent, name, &meta, generation, dir);
+                Answer::Dir { dir, meta, fresh, first } => {
+                    let opened = RemoteDir::opened(parent, name, &meta, (generation, dir), first);
                     Some((DirRef::Remote(Arc::new(opened)), meta, fresh))
                 }
                 _ => None,

@@ -162,7 +162,9 @@ impl End for RemoteEnd {
     }
 
     fn open_dir(&self, dir: &DirRef, name: &[u8]) -> EndResult<DirRef> {
-        Ok(self.enter_dir(dir, name)?.0)
+        let (opened, _, _) =
+            self.open_dir_with(dir, name, |dir, name| Ask::EnterDir { dir, name, list: false })?;
+        Ok(opened)
     }
 
     /// The server is told when the directory is closed.
@@ -172,7 +174,10 @@ impl End for RemoteEnd {
         let dir = remote_dir(dir)?;
         let from = match from {
             Cursor::Remote(place) => place.clone(),
-            _ => Place::Start,
+            _ => match dir.take_first() {
+                Some((items, next)) => return Ok((items, next.map(Cursor::Remote))),
+                None => Place::Start,
+            },
         };
         self.ask(
             |lease, _| Ok(Ask::List { dir: dir.resolve(lease)?, from: from.clone() }),
@@ -439,7 +444,8 @@ impl End for RemoteEnd {
     }
 
     fn enter_dir(&self, dir: &DirRef, name: &[u8]) -> EndResult<(DirRef, Meta)> {
-        let (opened, meta, _) = self.open_dir_with(dir, name, |dir, name| Ask::EnterDir { dir, name })?;
+        let (opened, meta, _) =
+            self.open_dir_with(dir, name, |dir, name| Ask::EnterDir { dir, name, list: true })?;
         Ok((opened, meta))
     }
 

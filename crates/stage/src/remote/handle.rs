@@ -1,7 +1,7 @@
 //! Directories and files of a remote end, opened again when the session is another one.
 
 use super::lines::{Closed, Closing, Lease, Trouble};
-use super::message::{Answer, Ask, OpenHow, ROOT};
+use super::message::{Answer, Ask, OpenHow, Page, ROOT};
 use crate::end::{EndError, Meta};
 use crate::sync::lock;
 use std::sync::{Arc, Mutex};
@@ -20,6 +20,8 @@ pub struct RemoteDir {
     name: Box<[u8]>,
     key: (u64, u64),
     slot: Mutex<Slot>,
+    /// The start of its listing, which came when it was opened.
+    first: Mutex<Option<Page>>,
     closing: Closing,
 }
 
@@ -75,6 +77,7 @@ impl RemoteDir {
             name: Box::default(),
             key,
             slot: Mutex::default(),
+            first: Mutex::default(),
             closing: closing.clone(),
         }
     }
@@ -84,16 +87,21 @@ impl RemoteDir {
         parent: &Arc<RemoteDir>,
         name: &[u8],
         meta: &Meta,
-        generation: u64,
-        number: u32,
+        (generation, number): (u64, u32),
+        first: Option<Page>,
     ) -> RemoteDir {
         RemoteDir {
             parent: Some(parent.clone()),
             name: name.into(),
             key: meta.key(),
             slot: Mutex::new(Slot { generation, number }),
+            first: Mutex::new(first),
             closing: parent.closing.clone(),
         }
+    }
+
+    pub(super) fn take_first(&self) -> Option<Page> {
+        lock(&self.first).take()
     }
 
     /// Its number in the session of a connection, if it is open there.
@@ -118,7 +126,7 @@ impl RemoteDir {
             at = at.parent.as_ref().ok_or_else(unexpected)?;
         };
         for step in closed.into_iter().rev() {
-            let ask = Ask::EnterDir { dir: number, name: step.name.clone() };
+            let ask = Ask::EnterDir { dir: number, name: step.name.clone(), list: false };
             let Answer::Dir { dir, meta, .. } = lease.ask(&ask)? else { return Err(unexpected()) };
             if meta.key() != step.key {
                 lock(&step.closing).push((generation, Closed::Dir(dir)));

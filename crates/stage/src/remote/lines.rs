@@ -74,9 +74,24 @@ struct Pool {
     given_up: Option<(Instant, EndError)>,
 }
 
+#[derive(Clone)]
 struct Current {
     generation: u64,
     info: Arc<RootInfo>,
+}
+
+impl Current {
+    /// False when the session is over.
+    fn join(&self, conn: &mut Conn) -> Result<bool, Trouble> {
+        match conn.ask(&Ask::JoinRoot { session: self.info.session }) {
+            Ok(_) => {
+                conn.generation = self.generation;
+                Ok(true)
+            }
+            Err(Trouble::Said(error)) if error.errno == Errno::ESTALE => Ok(false),
+            Err(trouble) => Err(trouble),
+        }
+    }
 }
 
 pub(super) struct Lines {
@@ -313,16 +328,18 @@ impl Lines {
 
     /// Joins the session, or opens one when there is none any more.
     fn enter(&self, conn: &mut Conn) -> Result<(), Trouble> {
+        let known = lock(&self.session).clone();
+        // Several connections may join at a time, but only one opens a session.
+        if let Some(known) = &known
+            && known.join(conn)?
+        {
+            return Ok(());
+        }
         let mut session = lock(&self.session);
-        if let Some(current) = &*session {
-            match conn.ask(&Ask::JoinRoot { session: current.info.session }) {
-                Ok(_) => {
-                    conn.generation = current.generation;
-                    return Ok(());
-                }
-                Err(Trouble::Said(error)) if error.errno == Errno::ESTALE => {}
-                Err(trouble) => return Err(trouble),
-            }
+        if let Some(newer) = session.as_ref().filter(|s| known.is_none_or(|k| k.generation != s.generation))
+            && newer.join(conn)?
+        {
+            return Ok(());
         }
         let info = match conn.ask(&Ask::OpenRoot { root: self.options.root.clone() }) {
             Ok(Answer::Root { info }) => info,

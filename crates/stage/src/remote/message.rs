@@ -41,6 +41,9 @@ pub enum Spot {
     Name(u32, Bytes),
 }
 
+/// Entries of a directory, and where the listing goes on.
+pub type Page = (Vec<Item>, Option<Place>);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenHow {
     Read,
@@ -148,7 +151,8 @@ tidepool_wire::messages! {
         18 Ping {}
         /// Has no answer.
         19 Close { dirs: Vec<u32>, files: Vec<u32> }
-        20 EnterDir { dir: u32, name: Bytes }
+        /// With `list`, the answer brings the first page of the listing, if that worked.
+        20 EnterDir { dir: u32, name: Bytes, list: bool }
         21 MakeOrEnterDir { dir: u32, name: Bytes }
         22 FinishDir { dir: u32, clothes: Option<Clothes> }
         23 List { dir: u32, from: Place }
@@ -186,7 +190,7 @@ tidepool_wire::messages! {
         100 Failed { error: EndError }
         101 Done {}
         102 Root { info: RootInfo }
-        103 Dir { dir: u32, meta: Meta, fresh: bool }
+        103 Dir { dir: u32, meta: Meta, fresh: bool, first: Option<Page> }
         104 Listed { items: Vec<Item>, next: Option<Place> }
         105 Attributes { meta: Meta }
         106 Looked { meta: Meta, xattrs: Told<Vec<Xattr>> }
@@ -206,3 +210,7 @@ tidepool_wire::messages! {
         118 Puts { results: Vec<Told<Written>> }
     }
 }
+
+#[cfg(test)]
+#[path = "message_tests.rs"]
+mod tests;

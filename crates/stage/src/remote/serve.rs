@@ -1,7 +1,9 @@
 //! Answering what a client asks, with an end of this node.
 
 use super::frame::{BULK_MAX, Channel, META_MAX};
-use super::message::{Answer, Ask, Clothes, GotHead, NamingHead, Nothing, OpenHow, PutHead, Spot, Told};
+use super::message::{
+    Answer, Ask, Clothes, GotHead, NamingHead, Nothing, OpenHow, Page, Place, PutHead, Spot, Told,
+};
 use super::server::Session;
 use crate::compound;
 use crate::end::{At, DirRef, EndError, EndResult, FileRef, Name, Naming, PackLimits, Put, PutHow, Written};
@@ -66,9 +68,9 @@ fn nothing(results: Vec<EndResult<()>>) -> Vec<Told<Nothing>> {
 }
 
 /// An entry's directory, opened, and its name.
-type Place = (DirRef, Box<[u8]>);
+type Named = (DirRef, Box<[u8]>);
 
-fn names(places: &[Place]) -> Vec<Name<'_>> {
+fn names(places: &[Named]) -> Vec<Name<'_>> {
     places.iter().map(|(dir, name)| Name { dir, name }).collect()
 }
 
@@ -122,22 +124,24 @@ impl Session {
         let (end, table) = (&*self.root.end, &self.table);
         Ok(match ask {
             Ask::Ping {} => Answer::Done {},
-            Ask::EnterDir { dir, name } => {
+            Ask::EnterDir { dir, name, list } => {
                 let (opened, meta) = end.enter_dir(&table.dir(dir)?, check_name(&name)?)?;
-                Answer::Dir { dir: table.add_dir(opened)?, meta, fresh: false }
+                let dir = table.add_dir(opened)?;
+                // Errors are told when the listing is asked for.
+                let first = if list { self.list(dir, &Place::Start).ok() } else { None };
+                Answer::Dir { dir, meta, fresh: false, first }
             }
             Ask::MakeOrEnterDir { dir, name } => {
                 let (opened, fresh) = end.make_or_enter_dir(&table.dir(dir)?, check_name(&name)?)?;
                 let meta = end.stat(At::Dir(&opened))?;
-                Answer::Dir { dir: table.add_dir(opened)?, meta, fresh }
+                Answer::Dir { dir: table.add_dir(opened)?, meta, fresh, first: None }
             }
             Ask::FinishDir { dir, clothes } => {
                 let clothes = clothes.as_ref().map(|c| (&c.set, c.xattrs.as_slice()));
                 Answer::Dressed { refused: end.finish_dir(&table.dir(dir)?, clothes)? }
             }
             Ask::List { dir, from } => {
-                let (items, next) = end.list(&table.dir(dir)?, &table.cursor(dir, &from)?)?;
-                let next = next.map(|cursor| table.keep_place(dir, cursor)).transpose()?;
+                let (items, next) = self.list(dir, &from)?;
                 Answer::Listed { items, next }
             }
             Ask::Stat { at } => Answer::Attributes { meta: self.at(&at, |at| end.stat(at))? },
@@ -173,6 +177,11 @@ impl Session {
             | Ask::PutFiles { .. } => return Err(refuse(Errno::EPROTO, "not here")),
             ask => self.change(ask)?,
         })
+    }
+
+    fn list(&self, dir: u32, from: &Place) -> EndResult<Page> {
+        let (items, next) = self.root.end.list(&self.table.dir(dir)?, &self.table.cursor(dir, from)?)?;
+        Ok((items, next.map(|cursor| self.table.keep_place(dir, cursor)).transpose()?))
     }
 
     /// Single changes.
@@ -225,7 +234,7 @@ impl Session {
         }
     }
 
-    fn places(&self, list: Vec<(u32, Box<[u8]>)>) -> EndResult<Vec<Place>> {
+    fn places(&self, list: Vec<(u32, Box<[u8]>)>) -> EndResult<Vec<Named>> {
         let place = |(dir, name): (u32, Box<[u8]>)| {
             check_name(&name)?;
             Ok((self.table.dir(dir)?, name))
