@@ -58,7 +58,8 @@ bench: release ## Measure a pool beside the file system below it
 
 install: release ## Install into PREFIX (default /usr/local)
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib include/norns)
-	install -m 755 $(BUILT)/release/tidepool $(BUILT)/release/tidepoold $(BUILT)/release/libtidepool_preload.so \
+	install -m 755 $(BUILT)/release/tidepool $(BUILT)/release/tidepoold $(BUILT)/release/nornsctl \
+	  $(BUILT)/release/libtidepool_preload.so \
 	  $(DESTDIR)$(PREFIX)/bin
 	install -m 755 $(BUILT)/release/libnorns.so $(DESTDIR)$(PREFIX)/lib
 	ln -sf libnorns.so $(DESTDIR)$(PREFIX)/lib/libnornsctl.so
