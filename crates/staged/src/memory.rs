@@ -134,10 +134,13 @@ fn serve(origin: Origin, who: &Identity, asked: &Receiver<Ask>, tell: &Sender<An
 }
 
 fn become_for_ever(who: &Identity) -> Result<(), Errno> {
-    if who.uid == rustix::process::geteuid().as_raw() {
+    let own = rustix::process::getuid();
+    if who.uid == own.as_raw() {
         return Ok(());
     }
     let errno = |e: rustix::io::Errno| Errno(e.raw_os_error());
+    // It was started by a thread that acts as the user, which is not enough and has no right to more.
+    set_thread_res_uid(None, own, None).map_err(errno)?;
     let groups: Vec<Gid> = who.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
     let (uid, gid) = (Uid::from_raw(who.uid), Gid::from_raw(who.gid));
     set_thread_groups(&groups).map_err(errno)?;

@@ -1,0 +1,310 @@
+//! Who may do what, with real users: uid 65534 against a stager that runs as root, processes of
+//! jobs, memory of processes. Needs root; says so and passes otherwise.
+
+mod support;
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use support::{Daemon, copy, local, write};
+use tidepool_stage_client::{
+    Code, DataspaceSpec, JobLimit, JobSpec, Op, PersistOp, ProcessSpec, Resource, Stager, TaskSpec, TaskState,
+};
+
+const NOBODY: u32 = 65534;
+/// Says which helper this program is when it starts itself.
+const HELPER: &str = "STAGER_TEST_HELPER";
+
+fn is_root() -> bool {
+    let root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
+    if !root {
+        println!("SKIPPED: needs root, to have another user's processes");
+    }
+    root
+}
+
+/// Starts this program again as another user, as one of the helpers below. It waits for a line.
+fn helper(name: &str, uid: u32, args: &[&str]) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "as_another_user", "--nocapture"])
+        .env(HELPER, format!("{name} {}", args.join(" ")));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.uid(uid).gid(uid);
+    command.spawn().expect("this program can start itself")
+}
+
+/// Lets a helper go on; what it said. It must end well.
+fn go(mut child: Child) -> String {
+    drop(child.stdin.take());
+    let out = child.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(out.status.success(), "{text}");
+    text
+}
+
+/// Not a test but what the tests start as another user.
+#[test]
+fn as_another_user() {
+    let Ok(what) = std::env::var(HELPER) else { return };
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    let words: Vec<&str> = what.split(' ').collect();
+    match words[..] {
+        ["administer", socket] => administer(socket),
+        ["submit", socket, from, to, expected] => submit(socket, from, to, expected),
+        ["memory", socket, to] => memory(socket, to),
+        ["connect", socket] => assert!(Stager::connect(socket).is_err(), "{socket} let me in"),
+        _ => panic!("no helper is called {what}"),
+    }
+}
+
+fn administer(socket: &str) {
+    let stager = Stager::connect(socket).expect("the user socket is for everybody");
+    let refused = [
+        stager.register_dataspace(&local("etc://", "/etc".as_ref())),
+        stager.update_dataspace(&local("a://", "/etc".as_ref())),
+        stager.unregister_dataspace("a://"),
+        stager.register_job(&JobSpec { id: 9, hosts: vec![], limits: vec![], bandwidth: 0 }),
+        stager.unregister_job(5).map(drop),
+        stager.add_process(5, ProcessSpec { pid: std::process::id() as i32, uid: NOBODY, gid: NOBODY }),
+        stager.command(tidepool_stage_client::Command::Shutdown),
+        stager.command(tidepool_stage_client::Command::Pause),
+        stager.leftovers("a://", 10).map(drop),
+        stager.jobs().map(drop),
+    ];
+    for (at, result) in refused.into_iter().enumerate() {
+        assert_eq!(result.expect_err("it should be refused").code(), Code::NOT_PERMITTED, "request {at}");
+    }
+}
+
+fn submit(socket: &str, from: &str, to: &str, expected: &str) {
+    let stager = Stager::connect(socket).unwrap();
+    let status = match stager.submit(&copy(from, to)) {
+        Err(error) => {
+            assert_eq!(error.code().0.to_string(), expected, "{error}");
+            return;
+        }
+        Ok(id) => stager.wait(&[id], false, None).unwrap().remove(0),
+    };
+    let got = match status.state {
+        TaskState::Finished => "finished".to_string(),
+        _ => format!("errno{}", status.refusal.errno),
+    };
+    assert_eq!(got, expected, "{status:?}");
+}
+
+fn memory(socket: &str, to: &str) {
+    let stager = Stager::connect(socket).unwrap();
+    stager.allow_memory_access();
+    let data: Vec<u8> = (0..5_000_000u32).map(|n| (n % 251) as u8).collect();
+    let source = Resource::Memory { address: data.as_ptr() as u64, size: data.len() as u64 };
+    let id = stager.submit(&TaskSpec::new(Op::Copy, source, Some(support::resource(to)))).unwrap();
+    let status = stager.wait(&[id], false, None).unwrap().remove(0);
+    assert_eq!((status.state, status.bytes_total), (TaskState::Finished, 5_000_000), "{status:?}");
+    // And back, to other memory.
+    let back = vec![0u8; data.len()];
+    let target = Resource::Memory { address: back.as_ptr() as u64, size: back.len() as u64 };
+    let id = stager.submit(&TaskSpec::new(Op::Copy, support::resource(to), Some(target))).unwrap();
+    let status = stager.wait(&[id], false, None).unwrap().remove(0);
+    assert_eq!(status.state, TaskState::Finished, "{status:?}");
+    // The stager wrote there, which the compiler knows nothing of.
+    assert!(std::hint::black_box(&back) == &data);
+    // A region that is not mapped, and one that is too small.
+    let nowhere = Resource::Memory { address: 4096, size: 100 };
+    let small = Resource::Memory { address: back.as_ptr() as u64, size: 1000 };
+    for (src, dst, errno) in [(nowhere, support::resource(to), 14), (support::resource(to), small, 27)] {
+        let id = stager.submit(&TaskSpec::new(Op::Copy, src, Some(dst))).unwrap();
+        let status = stager.wait(&[id], false, None).unwrap().remove(0);
+        assert_eq!((status.state, status.refusal.errno), (TaskState::Failed, errno), "{status:?}");
+    }
+}
+
+fn job(daemon: &Daemon, id: u32, quota: u64) {
+    let limits =
+        vec![JobLimit { dataspace: "a://".into(), quota }, JobLimit { dataspace: "b://".into(), quota }];
+    daemon.control().register_job(&JobSpec { id, hosts: vec![], limits, bandwidth: 0 }).unwrap();
+}
+
+fn add(daemon: &Daemon, job: u32, child: &Child, uid: u32) {
+    let process = ProcessSpec { pid: child.id() as i32, uid, gid: uid };
+    daemon.control().add_process(job, process).unwrap();
+}
+
+fn as_user(daemon: &Daemon, from: &str, to: &str, expected: &str) {
+    let socket = daemon.user_socket().display().to_string();
+    let child = helper("submit", NOBODY, &[&socket, from, to, expected]);
+    add(daemon, 5, &child, NOBODY);
+    go(child);
+}
+
+#[test]
+fn nobody_can_neither_administer_nor_reach_the_control_socket() {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::start();
+    job(&daemon, 5, 0);
+    go(helper("administer", NOBODY, &[&daemon.user_socket().display().to_string()]));
+    go(helper("connect", NOBODY, &[&daemon.control_socket().display().to_string()]));
+}
+
+#[test]
+fn a_task_can_read_and_write_what_its_user_can_and_nothing_else() {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::start();
+    job(&daemon, 5, 0);
+    write(&daemon.path("a/open"), b"for all");
+    write(&daemon.path("a/secret"), b"for root");
+    std::fs::set_permissions(daemon.path("a/secret"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    write(&daemon.path("a/closed/x"), b"x");
+    std::fs::set_permissions(daemon.path("a/closed"), std::fs::Permissions::from_mode(0o700)).unwrap();
+    symlink("/etc/shadow", daemon.path("a/shadow")).unwrap();
+    as_user(&daemon, "a://open", "b://mine", "finished");
+    assert_eq!(std::fs::metadata(daemon.path("b/mine")).unwrap().uid(), NOBODY);
+    as_user(&daemon, "a://secret", "b://stolen", "errno13");
+    as_user(&daemon, "a://closed/x", "b://stolen", "errno13");
+    as_user(&daemon, "a://closed", "b://stolen", "errno13");
+    as_user(&daemon, "a://open", "a://closed/mine", "errno13");
+    as_user(&daemon, "a://../run/stager.journal", "b://stolen", "errno18");
+    assert!(!daemon.path("b/stolen").exists());
+    // Of a link that leads out, the link is copied, not what it leads to.
+    as_user(&daemon, "a://shadow", "b://link", "finished");
+    assert!(std::fs::symlink_metadata(daemon.path("b/link")).unwrap().is_symlink());
+}
+
+#[test]
+fn processes_of_no_job_and_dataspaces_of_others_are_refused() {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::start();
+    write(&daemon.path("a/x"), b"x");
+    let socket = daemon.user_socket().display().to_string();
+    let not_permitted = Code::NOT_PERMITTED.0.to_string();
+    go(helper("submit", NOBODY, &[&socket, "a://x", "b://x", &not_permitted]));
+    let limits = vec![JobLimit { dataspace: "a://".into(), quota: 0 }];
+    daemon.control().register_job(&JobSpec { id: 5, hosts: vec![], limits, bandwidth: 0 }).unwrap();
+    as_user(&daemon, "a://x", "b://x", &not_permitted);
+    std::fs::set_permissions(daemon.path("a"), std::fs::Permissions::from_mode(0o777)).unwrap();
+    as_user(&daemon, "a://x", "a://y", "finished");
+}
+
+#[test]
+fn quotas_hold_to_the_byte() {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::start();
+    job(&daemon, 5, 1000);
+    write(&daemon.path("a/x"), &[1; 600]);
+    as_user(&daemon, "a://x", "b://one", "finished");
+    as_user(&daemon, "a://x", "b://two", "errno122");
+    assert!(!daemon.path("b/two").exists());
+    write(&daemon.path("a/y"), &[1; 400]);
+    as_user(&daemon, "a://y", "b://three", "finished");
+    as_user(&daemon, "a://y", "b://four", "errno122");
+    let report = daemon.control().job_report(5).unwrap();
+    assert_eq!((report.bytes, report.tasks, report.failed), (1000, 4, 2), "{report:?}");
+}
+
+#[test]
+fn memory_goes_to_files_and_back_in_the_name_of_its_user() {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::start();
+    job(&daemon, 5, 0);
+    for uid in [0, NOBODY] {
+        let socket = daemon.user_socket().display().to_string();
+        let child = helper("memory", uid, &[&socket, &format!("b://memory{uid}")]);
+        add(&daemon, 5, &child, uid);
+        go(child);
+        let meta = std::fs::metadata(daemon.path(&format!("b/memory{uid}"))).unwrap();
+        assert_eq!((meta.uid(), meta.len()), (uid, 5_000_000));
+    }
+}
+
+#[test]
+fn what_is_left_in_tracked_dataspaces_is_told_and_kept() {
+    let daemon = Daemon::start();
+    let control = daemon.control();
+    let tracked = DataspaceSpec { tracked: true, ..local("t://", &daemon.path("b")) };
+    control.register_dataspace(&tracked).unwrap();
+    let limits = vec![JobLimit { dataspace: "t://".into(), quota: 0 }];
+    control.register_job(&JobSpec { id: 7, hosts: vec![], limits, bandwidth: 0 }).unwrap();
+    write(&daemon.path("b/left/behind"), b"12345");
+    write(&daemon.path("b/kept/on"), b"purpose");
+    control.persist(PersistOp::Store, "t://", b"kept", 1000, 0).unwrap();
+    let (left, more) = control.unregister_job(7).unwrap();
+    let told: Vec<(&[u8], u64)> = left.iter().map(|l| (&*l.path, l.size)).collect();
+    assert_eq!((told, more), (vec![(&b"left/behind"[..], 5)], false));
+    assert!(daemon.path("b/left/behind").exists());
+    let error = control.unregister_dataspace("t://").expect_err("something lies there");
+    assert_eq!(error.code(), Code::DATASPACE_NOT_EMPTY);
+    std::fs::remove_dir_all(daemon.path("b/left")).unwrap();
+    control.unregister_dataspace("t://").unwrap();
+}
+
+#[test]
+fn a_fuzzed_socket_does_no_harm() {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+    let norns = tempfile::tempdir().unwrap();
+    let path = norns.path().join("norns.socket");
+    let daemon = Daemon::with(&format!("norns-socket = \"{}\"", path.display()));
+    let seed = std::env::var("TIDEPOOL_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(|| {
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64
+    });
+    println!("TIDEPOOL_SEED={seed} replays this");
+    let mut state = seed | 1;
+    let mut random = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    for round in 0..2000 {
+        let socket = [daemon.user_socket(), daemon.control_socket(), path.clone()][round % 3].clone();
+        let mut stream = UnixStream::connect(&socket).unwrap();
+        let mut bytes: Vec<u8> = (0..random() % 200).map(|_| random() as u8).collect();
+        if random() % 2 == 0 {
+            // A head that makes sense, so that the body is looked at.
+            let len = (bytes.len() as u32).to_le_bytes();
+            let kind = (random() % 60) as u16;
+            let mut frame = [&len[..], &kind.to_le_bytes(), &[0; 10]].concat();
+            if random() % 2 == 0 {
+                frame = greeting().into_iter().chain(frame).collect();
+            }
+            frame.append(&mut bytes);
+            bytes = frame;
+        }
+        // It may have closed the connection already.
+        let _ = stream.write_all(&bytes);
+    }
+    assert!(daemon.control().ping().is_ok());
+}
+
+fn greeting() -> Vec<u8> {
+    let body = [&b"TPSTAGER"[..], &1u16.to_le_bytes(), &4u32.to_le_bytes(), b"fuzz"].concat();
+    let head = [&(body.len() as u32).to_le_bytes()[..], &1u16.to_le_bytes(), &[0; 10]].concat();
+    [head, body].concat()
+}
+
+#[test]
+fn another_user_owns_what_is_copied_in_his_name() {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::start();
+    write(&daemon.path("a/x"), b"x");
+    chown(daemon.path("a/x"), Some(NOBODY), Some(NOBODY)).unwrap();
+    let spec = TaskSpec {
+        on_behalf: Some(tidepool_stage_client::OnBehalf { uid: NOBODY, gid: NOBODY, job: 0 }),
+        ..copy("a://x", "b://y")
+    };
+    support::well(&daemon.control(), &spec);
+    assert_eq!(std::fs::metadata(daemon.path("b/y")).unwrap().uid(), NOBODY);
+}
