@@ -1,6 +1,7 @@
 //! The command line: one definition for the parser and the help.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::Serialize;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt;
@@ -666,9 +667,15 @@ pub enum BenchCommand {
     /// Write and read files over TCP on the loopback, in turn with iperf3
     #[command(after_help = "Example:\n  tidepool bench tcp --sizes 1MiB --file-size 256MiB")]
     Tcp(BenchTcpArgs),
+    /// Send requests to a stager of its own
+    #[command(after_help = "Example:\n  tidepool bench stager --clients 1,8,32 --requests 20000")]
+    Stager(BenchStagerArgs),
     /// One process of a benchmark; not for people
     #[command(hide = true)]
     Worker(BenchWorkerArgs),
+    /// One client of a stager; not for people
+    #[command(hide = true)]
+    StagerClient(BenchStagerClientArgs),
 }
 
 #[derive(Args)]
@@ -776,6 +783,75 @@ pub struct BenchTcpArgs {
     /// Bytes each process writes and reads per measurement
     #[arg(long, default_value = "256MiB", value_parser = size)]
     pub file_size: u64,
+}
+
+/// What is asked of a stager.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StagerWork {
+    /// Requests that do nothing: what the socket costs
+    Ping,
+    /// Submissions of tasks that stay pending
+    Submit,
+    /// The same, many at once
+    Batch,
+    /// Submit a copy of 4 KiB and wait for its end
+    Copy,
+}
+
+impl StagerWork {
+    pub fn name(self) -> &'static str {
+        match self {
+            StagerWork::Ping => "ping",
+            StagerWork::Submit => "submit",
+            StagerWork::Batch => "batch",
+            StagerWork::Copy => "copy",
+        }
+    }
+}
+
+#[derive(Args)]
+pub struct BenchStagerArgs {
+    /// Client processes, separated by commas
+    #[arg(long, value_delimiter = ',', default_value = "1,8,32")]
+    pub clients: Vec<usize>,
+    /// Requests of each client (tasks for `batch`)
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub requests: u64,
+    /// Tasks of one submission of `batch`
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=16_384))]
+    pub batch: u64,
+    /// What to ask, separated by commas; they take turns
+    #[arg(long, value_delimiter = ',', default_value = "ping,submit,batch,copy")]
+    pub work: Vec<StagerWork>,
+    /// Repeats of each measurement
+    #[arg(long, default_value_t = 3)]
+    pub repeats: usize,
+    /// Where the stager keeps its journal and its files [default: a temporary directory]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Directory for the raw results (JSON, one file per call)
+    #[arg(long, value_name = "DIR")]
+    pub raw: Option<PathBuf>,
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct BenchStagerClientArgs {
+    #[arg(long)]
+    pub socket: PathBuf,
+    #[arg(long)]
+    pub work: StagerWork,
+    #[arg(long)]
+    pub requests: u64,
+    #[arg(long)]
+    pub batch: u64,
+    #[arg(long)]
+    pub rank: usize,
+    /// File for the nanoseconds of each request
+    #[arg(long)]
+    pub times: PathBuf,
 }
 
 #[derive(Args)]

@@ -8,6 +8,7 @@ mod harness;
 mod io;
 mod md;
 mod report;
+mod stager;
 mod start;
 mod tcp;
 mod worker;
@@ -28,7 +29,9 @@ pub fn dispatch(command: &BenchCommand) -> Result<ExitCode> {
         BenchCommand::Start(args) => start::bench(args),
         BenchCommand::Footprint(args) => footprint::bench(args),
         BenchCommand::Tcp(args) => tcp::bench(args),
+        BenchCommand::Stager(args) => stager::bench(args),
         BenchCommand::Worker(args) => worker::run(args),
+        BenchCommand::StagerClient(args) => stager::client(args),
     }
 }
 
