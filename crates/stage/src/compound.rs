@@ -101,7 +101,7 @@ pub(crate) fn write_all<E: End + ?Sized>(
 }
 
 /// Bytes at the start of a file, up to its end or `len`.
-fn read_whole<E: End + ?Sized>(end: &E, file: &FileRef, len: usize) -> EndResult<Vec<u8>> {
+pub(crate) fn read_whole<E: End + ?Sized>(end: &E, file: &FileRef, len: usize) -> EndResult<Vec<u8>> {
     let mut data = vec![0; len];
     let mut filled = 0;
     while filled < len {
@@ -163,7 +163,7 @@ fn get_file<E: End + ?Sized>(end: &E, at: &Name<'_>, max: u64, room: &mut u64) -
 }
 
 /// Removes a temporary name after a failure.
-fn drop_part<E: End + ?Sized>(end: &E, at: &Name<'_>) {
+pub(crate) fn drop_part<E: End + ?Sized>(end: &E, at: &Name<'_>) {
     // The first error is the one to tell; a rerun removes the file.
     let _ = end.unlink(at.dir, at.name);
 }
@@ -185,7 +185,7 @@ pub(crate) fn put_files<E: End + ?Sized>(end: &E, files: &[Put<'_>], how: PutHow
 }
 
 /// Makes and fills a temporary file.
-fn make_part<E: End + ?Sized>(end: &E, put: &Put<'_>) -> EndResult<(FileRef, Vec<Refused>)> {
+pub(crate) fn make_part<E: End + ?Sized>(end: &E, put: &Put<'_>) -> EndResult<(FileRef, Vec<Refused>)> {
     let Name { dir, name } = put.at;
     let file = match end.create(dir, name) {
         Err(error) if error.errno == Errno::EEXIST => {

@@ -47,6 +47,7 @@ mod limit;
 mod links;
 mod local;
 mod moving;
+mod nearby;
 mod options;
 mod other;
 mod pack;

@@ -5,7 +5,11 @@
 //! others are opened again step by step from the nearest open one, and each step is checked
 //! to lead to the same directory as before.
 
-use crate::end::{At, Cursor, DirRef, End, EndError, EndResult, FileRef, Item, Meta, Rights, SetMeta, Xattr};
+use crate::end::{
+    At, Cursor, DirRef, End, EndError, EndResult, FileRef, Got, Item, Meta, Name, PackLimits, Put, PutHow,
+    Rights, SetMeta, Written, Xattr,
+};
+use crate::nearby::Medium;
 use crate::sync::lock;
 use rustix::fs::{
     self, AtFlags, FileType, Gid, Mode, OFlags, RawDir, RenameFlags, SeekFrom, Stat, StatxAttributes,
@@ -61,6 +65,8 @@ pub struct LocalEnd {
     root: Arc<LocalDir>,
     open: Mutex<VecDeque<Weak<LocalDir>>>,
     rights: Rights,
+    /// Of the root's file system; others may be mounted below.
+    medium: Medium,
 }
 
 pub(crate) fn fail(operation: &'static str) -> impl Fn(Sys) -> EndError {
@@ -79,6 +85,8 @@ impl LocalEnd {
     /// The directory that `fd` is open on. `path` is what messages call it.
     pub(crate) fn of_descriptor(fd: OwnedFd, path: PathBuf) -> EndResult<LocalEnd> {
         let stat = fs::fstat(&fd).map_err(fail("stat"))?;
+        #[allow(clippy::unnecessary_cast, reason = "the type differs between architectures")]
+        let medium = fs::fstatfs(&fd).map_or(Medium::Other, |found| Medium::of(found.f_type as u64));
         let root = LocalDir {
             parent: None,
             name: Box::default(),
@@ -92,13 +100,32 @@ impl LocalEnd {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
         };
-        Ok(LocalEnd { path, root: Arc::new(root), open: Mutex::default(), rights })
+        Ok(LocalEnd { path, root: Arc::new(root), open: Mutex::default(), rights, medium })
     }
 
     /// A directory that is made, with its parents, when it is missing.
     pub fn create(path: &Path) -> EndResult<LocalEnd> {
         std::fs::create_dir_all(path).map_err(|e| EndError::new("make directory", Errno::from(e)))?;
         LocalEnd::open(path)
+    }
+
+    /// Of the root's file system.
+    pub(crate) fn root_medium(&self) -> Medium {
+        self.medium
+    }
+
+    /// The file lies on the root's file system.
+    pub(crate) fn is_beside_root(&self, file: &FileRef) -> bool {
+        let found = file_fd(file).map(fs::fstat);
+        found.is_ok_and(|stat| stat.is_ok_and(|stat| key_of(&stat).0 == self.root.key.0))
+    }
+
+    /// Of the file system that a directory lies in.
+    pub(crate) fn medium(&self, dir: &DirRef) -> Medium {
+        match dir {
+            DirRef::Local(dir) if dir.key.0 == self.root.key.0 => self.medium,
+            _ => Medium::Other,
+        }
     }
 
     fn local<'a>(&self, dir: &'a DirRef) -> EndResult<&'a Arc<LocalDir>> {
@@ -184,7 +211,7 @@ impl LocalEnd {
     }
 }
 
-fn file_fd(file: &FileRef) -> EndResult<&OwnedFd> {
+pub(crate) fn file_fd(file: &FileRef) -> EndResult<&OwnedFd> {
     match file {
         FileRef::Local(fd) => Ok(fd),
         _ => Err(EndError::new("use a file of another end", Errno::EBADF)),
@@ -482,6 +509,26 @@ impl End for LocalEnd {
 
     fn fsync(&self, file: &FileRef) -> EndResult<()> {
         fs::fsync(file_fd(file)?).map_err(fail("fsync"))
+    }
+
+    fn pack_limits(&self) -> PackLimits {
+        self.limits_nearby()
+    }
+
+    fn workers_wanted(&self) -> usize {
+        self.workers_nearby()
+    }
+
+    fn fsync_many(&self, files: &[&FileRef]) -> Vec<EndResult<()>> {
+        self.sync_together(files)
+    }
+
+    fn get_files(&self, names: &[Name<'_>], limits: &PackLimits) -> Vec<EndResult<Got>> {
+        self.get_nearby(names, limits)
+    }
+
+    fn put_files(&self, files: &[Put<'_>], how: PutHow) -> Vec<EndResult<Written>> {
+        self.put_nearby(files, how)
     }
 
     fn fsync_dir(&self, dir: &DirRef) -> EndResult<()> {

@@ -1,0 +1,186 @@
+//! Several small files of a local directory at once, with as few system calls as will do.
+//!
+//! What is known of a file system decides: one in memory has nothing to sync and nothing but its
+//! memory to read back; on a disk one sync of the file system makes many files durable, and reads
+//! that are announced together are done together.
+
+use crate::compound::{drop_part, get_files, make_part, put_files, read_whole};
+use crate::crc;
+use crate::end::{At, Content, End, EndError, EndResult, FileRef, Got, Name, PackLimits, Put, PutHow};
+use crate::end::{Meta, Refused, SetMeta, Written};
+use crate::local::{LocalEnd, fail, file_fd};
+use rustix::fs::{self, Advice};
+use std::num::NonZeroU64;
+use tidepool_types::{Errno, FileKind};
+
+/// Sources open at once per call.
+const OPEN_TOGETHER_MAX: usize = 32;
+/// Files made durable by one sync of a disk's file system. They are open until it is over: with
+/// eight workers there are about 500.
+const SYNC_TOGETHER_MAX: usize = 64;
+/// Workers for a disk: most wait for it.
+const DISK_WORKERS: usize = 8;
+
+/// What a file system is, as far as we know it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Medium {
+    Memory,
+    /// On a disk of this node.
+    Disk,
+    /// Nothing is taken for granted.
+    Other,
+}
+
+impl Medium {
+    /// By the magic numbers of statfs(2).
+    pub fn of(magic: u64) -> Medium {
+        match magic {
+            // tmpfs, ramfs
+            0x0102_1994 | 0x8584_58f6 => Medium::Memory,
+            // ext2 to ext4, XFS, Btrfs
+            0xef53 | 0x5846_5342 | 0x9123_683e => Medium::Disk,
+            _ => Medium::Other,
+        }
+    }
+}
+
+fn advise(file: &FileRef, len: u64, advice: Advice) {
+    if let (Ok(fd), Some(len)) = (file_fd(file), NonZeroU64::new(len)) {
+        // Advice only; what matters is read in any case.
+        let _ = fs::fadvise(fd, 0, Some(len), advice);
+    }
+}
+
+impl LocalEnd {
+    pub(crate) fn limits_nearby(&self) -> PackLimits {
+        let files =
+            if self.root_medium() == Medium::Disk { SYNC_TOGETHER_MAX } else { PackLimits::NEAR.files };
+        PackLimits { files, ..PackLimits::NEAR }
+    }
+
+    pub(crate) fn workers_nearby(&self) -> usize {
+        if self.root_medium() == Medium::Disk { DISK_WORKERS } else { 0 }
+    }
+
+    pub(crate) fn get_nearby(&self, names: &[Name<'_>], limits: &PackLimits) -> Vec<EndResult<Got>> {
+        if names.len() < 2 || names.iter().any(|at| self.medium(at.dir) != Medium::Disk) {
+            return get_files(self, names, limits);
+        }
+        let mut room = limits.bytes;
+        let groups = names.chunks(OPEN_TOGETHER_MAX);
+        groups.flat_map(|group| self.get_group(group, limits.file_bytes, &mut room)).collect()
+    }
+
+    /// Opens files, has the disk read all that fit, then takes what it has read.
+    fn get_group(&self, names: &[Name<'_>], file_max: u64, room: &mut u64) -> Vec<EndResult<Got>> {
+        let open = |at: &Name<'_>| {
+            let file = self.open_read(at.dir, at.name)?;
+            let meta = self.stat(At::File(&file))?;
+            let fits = meta.kind == FileKind::Regular && meta.size <= file_max.min(*room) && meta.is_dense();
+            if fits {
+                *room -= meta.size;
+                advise(&file, meta.size, Advice::WillNeed);
+            }
+            Ok((file, meta, fits))
+        };
+        let opened: Vec<EndResult<_>> = names.iter().map(open).collect();
+        let take = |(file, meta, fits): (FileRef, Meta, bool)| {
+            if !fits {
+                return Ok(Got { meta, content: None });
+            }
+            let len = usize::try_from(meta.size).map_err(|_| EndError::new("read", Errno::EFBIG))?;
+            let data = read_whole(self, &file, len)?;
+            let xattrs = self.xattrs(At::File(&file));
+            Ok(Got { meta, content: Some(Content { data, xattrs }) })
+        };
+        opened.into_iter().map(|opened| opened.and_then(take)).collect()
+    }
+
+    pub(crate) fn put_nearby(&self, files: &[Put<'_>], how: PutHow) -> Vec<EndResult<Written>> {
+        let all = |medium| files.iter().all(|put| self.medium(put.at.dir) == medium);
+        if all(Medium::Memory) {
+            let mut buf = Vec::new();
+            files.iter().map(|put| self.put_in_memory(put, how, &mut buf)).collect()
+        } else if all(Medium::Disk) {
+            self.put_on_disk(files, how)
+        } else {
+            put_files(self, files, how)
+        }
+    }
+
+    /// Nothing to sync, and no cache to drop. The times come last: reading changes one.
+    fn put_in_memory(&self, put: &Put<'_>, how: PutHow, buf: &mut Vec<u8>) -> EndResult<Written> {
+        let timeless = Put { set: SetMeta { times: None, ..put.set }, ..*put };
+        let (file, refused) = make_part(self, &timeless)?;
+        let settled = self.settle(put, &file, refused, how, buf);
+        if !settled.as_ref().is_ok_and(|written| written.intact) {
+            drop_part(self, &put.at);
+        }
+        settled
+    }
+
+    /// Reads back if asked, then sets the times.
+    fn settle(
+        &self,
+        put: &Put<'_>,
+        file: &FileRef,
+        refused: Vec<Refused>,
+        how: PutHow,
+        buf: &mut Vec<u8>,
+    ) -> EndResult<Written> {
+        if how.verify && !self.came_back(put, file, buf)? {
+            return Ok(Written { intact: false, key: None, refused });
+        }
+        let times = SetMeta { times: put.set.times, ..SetMeta::default() };
+        self.set_meta(At::File(file), &times)?;
+        let key = if how.keys { Some(self.stat(At::File(file))?.key()) } else { None };
+        Ok(Written { intact: true, key, refused })
+    }
+
+    fn came_back(&self, put: &Put<'_>, file: &FileRef, buf: &mut Vec<u8>) -> EndResult<bool> {
+        buf.resize(put.data.len().max(buf.len()), 0);
+        let back = &mut buf[..put.data.len()];
+        Ok(self.read(file, 0, back)? == put.data.len() && crc::append(0, back) == put.crc)
+    }
+
+    /// One sync for all; the reads of the verification are announced before the first waits.
+    fn put_on_disk(&self, files: &[Put<'_>], how: PutHow) -> Vec<EndResult<Written>> {
+        let made: Vec<EndResult<(FileRef, _)>> = files.iter().map(|put| make_part(self, put)).collect();
+        let open: Vec<&FileRef> = made.iter().flatten().map(|(file, _)| file).collect();
+        let mut synced = self.fsync_many(&open).into_iter();
+        if how.verify {
+            for advice in [Advice::DontNeed, Advice::WillNeed] {
+                let pairs = files.iter().zip(&made);
+                let open = pairs.filter_map(|(put, made)| made.as_ref().ok().map(|(file, _)| (put, file)));
+                open.for_each(|(put, file)| advise(file, put.data.len() as u64, advice));
+            }
+        }
+        let mut buf = Vec::new();
+        let mut settle = |put: &Put<'_>, (file, refused)| {
+            let synced = synced.next().unwrap_or_else(|| Err(EndError::new("fsync", Errno::EIO)));
+            let settled = synced.and_then(|()| self.settle(put, &file, refused, how, &mut buf));
+            if !settled.as_ref().is_ok_and(|written| written.intact) {
+                drop_part(self, &put.at);
+            }
+            settled
+        };
+        files.iter().zip(made).map(|(put, made)| made.and_then(|made| settle(put, made))).collect()
+    }
+
+    /// Makes files durable that lie on one disk, by one sync of its file system. The errors
+    /// that this reports are those since the first of the files was opened (Linux 5.8), so
+    /// none of any of them is missed.
+    pub(crate) fn sync_together(&self, files: &[&FileRef]) -> Vec<EndResult<()>> {
+        let each = || files.iter().map(|file| self.fsync(file)).collect();
+        let [first, _, ..] = files else { return each() };
+        let beside = |file: &&FileRef| self.is_beside_root(file);
+        if self.root_medium() != Medium::Disk || !files.iter().all(beside) {
+            return each();
+        }
+        match file_fd(first).and_then(|fd| fs::syncfs(fd).map_err(fail("fsync"))) {
+            Ok(()) => files.iter().map(|_| Ok(())).collect(),
+            // Each tells whether it was the one.
+            Err(_) => each(),
+        }
+    }
+}
