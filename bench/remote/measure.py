@@ -108,10 +108,15 @@ class Bench:
         return dict(word.split("=", 1) for word in out.split())
 
     def latency(self) -> None:
+        count = "20000" if self.link == "veth" else "400"
         for number in range(self.args.repeats):
-            seen = self.program("ping", f"{FAR}:{PORT}", "5000" if self.link == "veth" else "200")
-            for name in ("p50_us", "p99_us"):
-                self.add("ping", name, number, float(seen[name]), "us")
+            for inflight in (1, 16):
+                seen = self.program("ping", f"{FAR}:{PORT}", count, f"inflight={inflight}", "streams=16")
+                for name, unit in (("p50_us", "us"), ("p99_us", "us"), ("per_s", "1/s")):
+                    self.add(f"ping {name[:3]}", f"{inflight} in flight", number, float(seen[name]), unit)
+        rates = [self.median("ping per", f"{n} in flight") for n in (1, 16)]
+        p50 = self.median("ping p50", "1 in flight")
+        print(f"# {self.link}: one by one p50 {p50:.1f} us; requests/s: 1 in flight {rates[0]:.0f}, 16 {rates[1]:.0f}")
 
     def bandwidth(self, byte_count: int) -> None:
         address = f"{FAR}:{PORT}"

@@ -4,7 +4,7 @@
 //! ```text
 //! remote_end serve ADDRESS DIRECTORY
 //! remote_end copy SOURCE TARGET [workers=N] [streams=N] [verify=false]     tcp:HOST:PORT/SUBDIRECTORY is remote
-//! remote_end ping HOST:PORT COUNT
+//! remote_end ping HOST:PORT COUNT [inflight=N]
 //! remote_end push|pull HOST:PORT BYTES [inflight=N]    ranges of 16 MiB of memory to or from a file
 //! ```
 //! The secret is in the variable `TIDEPOOL_REMOTE_SECRET`, 64 hexadecimal digits. Results are
@@ -95,17 +95,29 @@ fn copy(source: &str, target: &str, args: &[String]) -> Result<(), Failure> {
     }
 }
 
+/// Round trips of one thread each; all their times.
+fn ping_times(end: &RemoteEnd, count: usize) -> EndResult<Vec<Duration>> {
+    let ping = |_| {
+        let start = Instant::now();
+        end.ping().map(|()| start.elapsed())
+    };
+    (0..count).map(ping).collect()
+}
+
 fn ping(address: &str, count: usize, args: &[String]) -> Result<(), Failure> {
     let end = remote(address, "", false, args)?;
-    let mut times: Vec<Duration> = Vec::with_capacity(count);
-    for _ in 0..count {
-        let start = Instant::now();
-        end.ping()?;
-        times.push(start.elapsed());
-    }
+    let inflight = option(args, "inflight", 1);
+    let start = Instant::now();
+    let times = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..inflight).map(|_| scope.spawn(|| ping_times(&end, count / inflight))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect::<EndResult<Vec<_>>>()
+    })?;
+    let rate = count as f64 / start.elapsed().as_secs_f64();
+    let mut times = times.concat();
     times.sort_unstable();
-    let at = |share: usize| times[(count * share / 100).min(count - 1)].as_secs_f64() * 1e6;
-    println!("p50_us={:.1} p90_us={:.1} p99_us={:.1}", at(50), at(90), at(99));
+    let at = |share: usize| times[(times.len() * share / 100).min(times.len() - 1)].as_secs_f64() * 1e6;
+    println!("per_s={rate:.0} p50_us={:.1} p90_us={:.1} p99_us={:.1}", at(50), at(90), at(99));
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use support::fault::Fault;
 use support::remote::{Dirs, Flipper, Plain, open, options, secret, serve, serve_roots};
 use support::{Place, memory_dir, noise};
-use tidepool_stage::remote::{CONNECTIONS_MAX, EndServer, RemoteEnd};
+use tidepool_stage::remote::{CONNECTIONS_MAX, EndServer, RemoteEnd, RemoteOptions};
 use tidepool_stage::{At, Control, End, LocalEnd, StageOptions, StageReport, What, stage};
 use tidepool_transport::Secret;
 use tidepool_types::Errno;
@@ -133,12 +133,17 @@ fn flipped_bits_on_the_way_are_found() {
         }
         let server = serve(place.dir.path());
         let proxy = Flipper::start(server.address(), every);
+        let brief = |path, write| {
+            // Where every piece is damaged there is no use in waiting.
+            let patience = if every > 1 << 20 { Duration::from_secs(20) } else { Duration::from_secs(1) };
+            RemoteEnd::open(RemoteOptions { patience, ..options(proxy.address, path, write) })
+        };
         let report = if back {
             let dst = LocalEnd::create(&place.dst()).unwrap();
-            RemoteEnd::open(options(proxy.address, "src", false))
+            brief("src", false)
                 .map(|src| copy(&src, &dst, &StageOptions { workers: 3, ..StageOptions::default() }))
         } else {
-            RemoteEnd::open(options(proxy.address, "dst", true)).map(|dst| {
+            brief("dst", true).map(|dst| {
                 copy(&local_src(&place), &dst, &StageOptions { workers: 3, ..StageOptions::default() })
             })
         };
@@ -315,6 +320,27 @@ fn a_node_that_stays_away_is_an_error_that_names_it() {
     let error = &report.errors[0];
     assert_eq!(error.node.as_deref(), Some("n7"), "{error}");
     assert!(error.to_string().contains("tried for 0.2 s"), "{error}");
+}
+
+/// A node that is there and never answers must not hold up who gives up on it.
+#[test]
+fn an_abandoned_end_waits_for_nobody() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = Place::new(memory_dir());
+    let mut server = serve(place.dir.path());
+    let end = open(server.address(), "src", false);
+    server.stop();
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| end.ping());
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!asking.is_finished());
+        end.abandon();
+        assert_eq!(asking.join().unwrap().unwrap_err().errno, Errno::ECANCELED);
+        assert_eq!(end.ping().unwrap_err().errno, Errno::ECANCELED);
+    });
+    let mut brief = options(silent.local_addr().unwrap(), "src", false);
+    brief.patience = Duration::from_millis(10);
+    assert_eq!(RemoteEnd::open(brief).err().unwrap().node(), Some("n7"));
 }
 
 /// Serves until it is killed; see [`a_killed_and_restarted_server_costs_nothing`].

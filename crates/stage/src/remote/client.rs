@@ -71,6 +71,12 @@ impl RemoteEnd {
         Ok(RemoteEnd { lines, info, root, made: Mutex::default() })
     }
 
+    /// Ends all connections: what is under way and all that follows fails at once. For a copy
+    /// that is cancelled while the other node does not answer.
+    pub fn abandon(&self) {
+        self.lines.abandon();
+    }
+
     /// One request and its answer, for measuring.
     pub fn ping(&self) -> EndResult<()> {
         self.done(|_, _| Ok(Ask::Ping {}))
@@ -240,7 +246,7 @@ fn exchange<T>(
             Ok(done) => return Ok(done),
             Err(Trouble::Said(error)) => return Err(lines.named(error)),
             Err(Trouble::Lost(error)) => {
-                if lines.is_given_up() || !backoff.wait() {
+                if !lines.wait(&mut backoff) {
                     return Err(lines.give_up(&error));
                 }
             }

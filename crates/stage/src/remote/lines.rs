@@ -12,15 +12,20 @@ use super::server::PURPOSE;
 use crate::end::EndError;
 use crate::sync::lock;
 use std::io;
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tidepool_transport::{CONNECT_MS_MAX, ClientAuth, REPLY_MS_MAX, tune_tcp};
+use tidepool_transport::{CONNECT_MS_MAX, ClientAuth, tune_tcp};
 use tidepool_types::Errno;
 
+/// How long an answer may take. A dead node is noticed long before by its connections; this
+/// is for syncing a large file to a slow disk.
+const ANSWER_MAX: Duration = Duration::from_secs(600);
 /// First and longest wait before connecting again.
 const BACKOFF_MIN: Duration = Duration::from_millis(5);
 const BACKOFF_MAX: Duration = Duration::from_millis(500);
+/// How often a wait looks whether it is of use.
+const LOOK_AROUND: Duration = Duration::from_millis(20);
 /// Once a node is given up, how often it is tried again; meanwhile requests fail at once.
 const GIVEN_UP_PAUSE: Duration = Duration::from_secs(1);
 
@@ -56,6 +61,7 @@ pub(super) type Closing = Arc<Mutex<Vec<(u64, Closed)>>>;
 
 struct Conn {
     channel: Channel<TcpStream>,
+    number: u64,
     /// Which session it belongs to, counted here.
     generation: u64,
     last_id: u32,
@@ -70,8 +76,34 @@ struct Pool {
     streaming: usize,
     /// Counts losses: connections made before one are not trusted after it.
     losses: u64,
+    /// Handles of the open connections, to end them from another thread.
+    streams: Vec<(u64, TcpStream)>,
+    /// Number of the connection made last.
+    last: u64,
+    abandoned: bool,
     /// When connecting was last tried in vain, after the node was given up.
     given_up: Option<(Instant, EndError)>,
+}
+
+impl Pool {
+    /// A connection is closed.
+    fn forget(&mut self, number: u64) {
+        self.open -= 1;
+        self.streams.retain(|(known, _)| *known != number);
+    }
+
+    /// The error for requests that are not even tried.
+    fn barred(&mut self) -> Option<EndError> {
+        if self.abandoned {
+            return Some(EndError::new("reach the other node", Errno::ECANCELED));
+        }
+        let (tried, error) = self.given_up.as_mut()?;
+        if tried.elapsed() < GIVEN_UP_PAUSE {
+            return Some(error.clone());
+        }
+        *tried = Instant::now();
+        None
+    }
 }
 
 #[derive(Clone)]
@@ -118,7 +150,8 @@ impl Drop for Lease<'_> {
         pool.streaming -= usize::from(self.stream);
         match self.conn.take() {
             Some(conn) if !self.broken && pool.losses == self.losses => pool.idle.push(conn),
-            _ => pool.open -= 1,
+            Some(conn) => pool.forget(conn.number),
+            None => pool.open -= 1,
         }
         drop(pool);
         self.lines.freed.notify_one();
@@ -129,20 +162,17 @@ impl Drop for Lease<'_> {
 pub(super) struct Backoff {
     until: Option<Instant>,
     patience: Duration,
-    next: Duration,
+    pause: Duration,
 }
 
 impl Backoff {
-    /// Waits before another try; false when the time is over.
-    pub fn wait(&mut self) -> bool {
+    /// The wait before another try; `None` when the time is over.
+    fn next(&mut self) -> Option<Duration> {
         let now = Instant::now();
         let until = *self.until.get_or_insert(now + self.patience);
-        if now >= until {
-            return false;
-        }
-        std::thread::sleep(self.next.min(until - now));
-        self.next = (self.next * 2).min(BACKOFF_MAX);
-        true
+        let pause = self.pause.min(until.checked_duration_since(now).filter(|left| !left.is_zero())?);
+        self.pause = (self.pause * 2).min(BACKOFF_MAX);
+        Some(pause)
     }
 }
 
@@ -162,7 +192,7 @@ impl Lines {
     }
 
     pub fn backoff(&self) -> Backoff {
-        Backoff { until: None, patience: self.options.patience, next: BACKOFF_MIN }
+        Backoff { until: None, patience: self.options.patience, pause: BACKOFF_MIN }
     }
 
     /// What the server told of the root, when it was opened last.
@@ -207,18 +237,22 @@ impl Lines {
 
     /// Makes a further connection.
     fn another(&self, mut pool: std::sync::MutexGuard<'_, Pool>, stream: bool) -> Result<Lease<'_>, Trouble> {
-        if let Some((tried, error)) = &mut pool.given_up {
-            if tried.elapsed() < GIVEN_UP_PAUSE {
-                return Err(Trouble::Said(error.clone()));
-            }
-            *tried = Instant::now();
+        if let Some(error) = pool.barred() {
+            return Err(Trouble::Said(error));
         }
         pool.open += 1;
         pool.streaming += usize::from(stream);
         let mut lease = Lease { lines: self, conn: None, losses: pool.losses, stream, broken: false };
         drop(pool);
-        lease.conn = Some(self.connect()?);
-        lock(&self.pool).given_up = None;
+        let mut conn = self.connect()?;
+        let stream = conn.channel.get_ref().try_clone()?;
+        let mut pool = lock(&self.pool);
+        pool.given_up = None;
+        pool.last += 1;
+        conn.number = pool.last;
+        pool.streams.push((conn.number, stream));
+        drop(pool);
+        lease.conn = Some(conn);
         Ok(lease)
     }
 
@@ -226,8 +260,21 @@ impl Lines {
     fn lost(&self) {
         let mut pool = lock(&self.pool);
         pool.losses += 1;
-        pool.open -= pool.idle.len();
-        pool.idle.clear();
+        for conn in std::mem::take(&mut pool.idle) {
+            pool.forget(conn.number);
+        }
+    }
+
+    /// Ends all connections and fails all requests from now on.
+    pub fn abandon(&self) {
+        let mut pool = lock(&self.pool);
+        pool.abandoned = true;
+        for (_, stream) in &pool.streams {
+            // It may be closed already.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        drop(pool);
+        self.freed.notify_all();
     }
 
     /// The node did not come back in time: the error for this and, for a while, all requests.
@@ -240,13 +287,32 @@ impl Lines {
         let patience = self.options.patience.as_secs_f64();
         let detail = format!("node {}: {error} (tried for {patience:.1} s)", self.options.node);
         let error = EndError { errno, operation: "reach the other node", detail: Some(detail) };
-        lock(&self.pool).given_up = Some((Instant::now(), error.clone()));
+        let mut pool = lock(&self.pool);
+        if pool.abandoned {
+            return EndError::new("reach the other node", Errno::ECANCELED);
+        }
+        pool.given_up = Some((Instant::now(), error.clone()));
         error
     }
 
-    /// True when the node was given up and has not come back since.
-    pub fn is_given_up(&self) -> bool {
-        lock(&self.pool).given_up.is_some()
+    /// There is no use in waiting for the node: it was given up, or the end was.
+    pub fn is_hopeless(&self) -> bool {
+        let pool = lock(&self.pool);
+        pool.abandoned || pool.given_up.is_some()
+    }
+
+    /// Waits before another try of something; false when that is of no use.
+    pub fn wait(&self, backoff: &mut Backoff) -> bool {
+        let Some(pause) = backoff.next() else { return false };
+        let until = Instant::now() + pause;
+        while !self.is_hopeless() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return true;
+            }
+            std::thread::sleep(left.min(LOOK_AROUND));
+        }
+        false
     }
 
     /// Says which node an error comes from.
@@ -268,11 +334,11 @@ impl Lines {
         let timeout = Some(Duration::from_millis(CONNECT_MS_MAX));
         stream.set_read_timeout(timeout)?;
         stream.set_write_timeout(timeout)?;
-        let mut conn = Conn { channel: Channel::new(stream), generation: 0, last_id: 0 };
+        let mut conn = Conn { channel: Channel::new(stream), number: 0, generation: 0, last_id: 0 };
         self.greet(&mut conn.channel)?;
         conn.channel.trust();
         self.enter(&mut conn)?;
-        let timeout = Some(Duration::from_millis(REPLY_MS_MAX));
+        let timeout = Some(ANSWER_MAX);
         conn.channel.get_ref().set_read_timeout(timeout)?;
         conn.channel.get_ref().set_write_timeout(timeout)?;
         Ok(conn)

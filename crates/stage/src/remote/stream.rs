@@ -32,7 +32,7 @@ impl RemoteEnd {
     fn pass(&self, trouble: Trouble, backoff: &mut Backoff) -> EndResult<()> {
         match trouble {
             Trouble::Said(error) => Err(self.lines.named(error)),
-            Trouble::Lost(_) if !self.lines.is_given_up() && backoff.wait() => Ok(()),
+            Trouble::Lost(_) if self.lines.wait(backoff) => Ok(()),
             Trouble::Lost(error) => Err(self.lines.give_up(&error)),
         }
     }
