@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use support::fault::Fault;
-use support::remote::{Dirs, Flipper, Plain, open, options, secret, serve, serve_roots};
+use support::remote::{Damage, Dirs, Flipper, Plain, open, options, secret, serve, serve_roots};
 use support::{Place, memory_dir, noise};
 use tidepool_stage::remote::{CONNECTIONS_MAX, EndServer, RemoteEnd, RemoteOptions};
 use tidepool_stage::{At, Control, End, LocalEnd, StageOptions, StageReport, What, stage};
@@ -224,6 +224,78 @@ fn a_wrong_bit_behind_the_server() {
 #[test]
 fn short_writes_behind_the_server() {
     faults_behind_the_server(Fault::ShortWrites);
+}
+
+/// One run of [`random_faults_give_no_wrong_success`]: something wrong at the end, something
+/// wrong on the way, in some direction.
+fn random_run(seed: u64) -> bool {
+    let word = |n: u64| {
+        let bytes = noise(8, seed.wrapping_mul(1000) + n);
+        u64::from_le_bytes(bytes.try_into().unwrap())
+    };
+    let kinds = [
+        Fault::None,
+        Fault::Once,
+        Fault::Dead,
+        Fault::NoSpace,
+        Fault::ShortWrites,
+        Fault::FlipOnce,
+        Fault::Restless,
+    ];
+    let fault = kinds[word(1) as usize % kinds.len()];
+    let (at, to_remote) = (word(2) % 150, word(3) % 2 == 0);
+    let far = |n: u64| if word(n) % 2 == 0 { u64::MAX } else { 200_000 + word(n + 1) % 4_000_000 };
+    let damage = Damage { flip: far(4), cut: far(6) };
+    let case = format!("seed {seed}: {fault:?} at {at}, to remote {to_remote}, {damage:?}");
+    let place = Place::new(memory_dir());
+    fs::create_dir(place.src().join("d")).unwrap();
+    for i in 0..40 {
+        let name = format!("{}f{i}", if i % 2 == 0 { "" } else { "d/" });
+        fs::write(place.src().join(name), noise((word(100 + i) % 9000) as usize, i)).unwrap();
+    }
+    fs::hard_link(place.src().join("f0"), place.src().join("d/linked")).unwrap();
+    std::os::unix::fs::symlink("f1", place.src().join("d/link")).unwrap();
+    fs::write(place.src().join("large"), noise(1_000_000, seed).repeat(18)).unwrap();
+    let server = serve_roots(Arc::new(Dirs { base: place.dir.path().into(), fault, at }));
+    let proxy = Flipper::with(server.address(), damage);
+    let run = |address, patience| {
+        let path = if to_remote { "dst" } else { "src" };
+        let remote = RemoteEnd::open(RemoteOptions { patience, ..options(address, path, to_remote) })?;
+        let staging = StageOptions { workers: 3, ..place.options() };
+        Ok::<_, tidepool_stage::EndError>(if to_remote {
+            copy(&local_src(&place), &remote, &staging)
+        } else {
+            copy(&remote, &LocalEnd::create(&place.dst())?, &staging)
+        })
+    };
+    let first = run(proxy.address, Duration::from_millis(200));
+    place.assert_no_partial_file();
+    let complete = first.as_ref().is_ok_and(|report| report.complete);
+    match first {
+        Ok(report) if report.complete => place.assert_same(),
+        Ok(report) => assert!(report.error_count > 0, "{case}: silent"),
+        Err(error) => assert!(error.node().is_some() || fault != Fault::None, "{case}: {error}"),
+    }
+    let server = serve(place.dir.path());
+    let second = run(server.address(), Duration::from_secs(20)).unwrap();
+    assert!(second.complete, "{case}: {second:#?}");
+    place.assert_same();
+    assert!(place.parts_left().is_empty(), "{case}: {:?}", place.parts_left());
+    complete
+}
+
+/// `TIDEPOOL_FAULT_RUNS` sets how many, `TIDEPOOL_SEED` where they start.
+#[test]
+fn random_faults_give_no_wrong_success() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let (runs, start) = (number("TIDEPOOL_FAULT_RUNS").unwrap_or(12), number("TIDEPOOL_SEED").unwrap_or(1));
+    let complete = (start..start + runs)
+        .filter(|seed| {
+            println!("TIDEPOOL_SEED={seed} TIDEPOOL_FAULT_RUNS=1");
+            random_run(*seed)
+        })
+        .count();
+    println!("{runs} random fault runs, {complete} of them complete at once");
 }
 
 #[test]

@@ -66,7 +66,16 @@ pub fn open(address: SocketAddr, path: &str, write: bool) -> RemoteEnd {
     RemoteEnd::open(options(address, path, write)).unwrap()
 }
 
-/// Passes bytes on in both directions and flips one bit of every `every`-th kilobyte or so.
+/// What a [`Flipper`] does to what passes.
+#[derive(Clone, Copy, Debug)]
+pub struct Damage {
+    /// Bytes between two flipped bits.
+    pub flip: u64,
+    /// Bytes between two cut connections.
+    pub cut: u64,
+}
+
+/// Passes bytes on in both directions, and damages them.
 pub struct Flipper {
     pub address: SocketAddr,
     pub flips: Arc<AtomicU64>,
@@ -76,7 +85,11 @@ pub struct Flipper {
 }
 
 impl Flipper {
-    pub fn start(server: SocketAddr, every: u64) -> Flipper {
+    pub fn start(server: SocketAddr, flip: u64) -> Flipper {
+        Flipper::with(server, Damage { flip, cut: u64::MAX })
+    }
+
+    pub fn with(server: SocketAddr, damage: Damage) -> Flipper {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (flips, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
@@ -92,7 +105,7 @@ impl Flipper {
                     [(&client, &server), (&server, &client)].map(|(a, b)| (a.try_clone(), b.try_clone()))
                 {
                     let (count, passed) = (count.clone(), counted.clone());
-                    std::thread::spawn(move || pass(from.unwrap(), to.unwrap(), every, &passed, &count));
+                    std::thread::spawn(move || pass(from.unwrap(), to.unwrap(), damage, &passed, &count));
                 }
             }
         });
@@ -107,14 +120,18 @@ impl Drop for Flipper {
     }
 }
 
-fn pass(mut from: TcpStream, mut to: TcpStream, every: u64, passed: &AtomicU64, flips: &AtomicU64) {
+fn pass(mut from: TcpStream, mut to: TcpStream, damage: Damage, passed: &AtomicU64, flips: &AtomicU64) {
     let mut buf = [0; 16 << 10];
     while let Ok(count) = from.read(&mut buf) {
         if count == 0 {
             break;
         }
         let before = passed.fetch_add(count as u64, Ordering::Relaxed);
-        if before / every != (before + count as u64) / every {
+        let crosses = |step: u64| before / step != (before + count as u64) / step;
+        if crosses(damage.cut) {
+            break;
+        }
+        if crosses(damage.flip) {
             let at = (before as usize).wrapping_mul(31) % count;
             buf[at] ^= 1 << (before % 8);
             flips.fetch_add(1, Ordering::Relaxed);
