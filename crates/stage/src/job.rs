@@ -175,7 +175,7 @@ impl<'a> Job<'a> {
         let src_root = src.stat(At::Dir(&src.root())).map_err(|e| fail(Failure::source(e)))?;
         let dst_root = dst.stat(At::Dir(&dst.root())).map_err(|e| fail(Failure::target(e)))?;
         check_names(what).map_err(fail)?;
-        let (there, _) = dst.list(&dst.root(), &Cursor::Start).map_err(|e| fail(Failure::target(e)))?;
+        let revisit = is_revisit(dst, what).map_err(|e| fail(Failure::target(e)))?;
         let same = match what {
             What::Tree => true,
             What::Entry { from, to } => from == to,
@@ -184,7 +184,7 @@ impl<'a> Job<'a> {
             return Err(fail(Failure::Refused("source and destination are the same".into())));
         }
         let journal = match &options.journal_dir {
-            None => Journal::none(),
+            None => Journal::none(options.token),
             Some(dir) => Journal::open(dir, job_id(src, dst, what))
                 .map_err(|e| fail(Failure::Refused(e.to_string())))?,
         };
@@ -203,7 +203,7 @@ impl<'a> Job<'a> {
             findings: Findings::default(),
             totals: Totals::default(),
             src_root,
-            revisit: !there.is_empty(),
+            revisit,
             dst_root: dst_root.key(),
             limit: options.bandwidth.map(|rate| Bucket::new(rate, Instant::now())),
             part_suffix: format!(".{hex}"),
@@ -214,6 +214,11 @@ impl<'a> Job<'a> {
 
     fn run(self, what: &What, start: Instant) -> StageReport {
         self.seed(what);
+        if self.sched.workers() == 1 && !self.options.count_ahead {
+            // A thread for one small file would cost more than the file.
+            self.work();
+            return self.finish_run(start);
+        }
         std::thread::scope(|scope| {
             if self.options.count_ahead {
                 scope.spawn(|| scan::count_ahead(self.src, what, self.control, || self.sched.is_done()));
@@ -222,6 +227,10 @@ impl<'a> Job<'a> {
                 scope.spawn(|| self.work());
             }
         });
+        self.finish_run(start)
+    }
+
+    fn finish_run(self, start: Instant) -> StageReport {
         if self.is_cancelled() {
             self.clean_large();
         }
@@ -490,6 +499,19 @@ impl<'a> Job<'a> {
 
     fn claim(&self, large: &Arc<crate::large::Large>) -> Option<Claim> {
         large.claim(self.src)
+    }
+}
+
+/// Whether something that is to be copied may be at the destination already.
+fn is_revisit(dst: &dyn End, what: &What) -> Result<bool, EndError> {
+    match what {
+        What::Tree => Ok(!dst.list(&dst.root(), &Cursor::Start)?.0.is_empty()),
+        // The directory it goes to may be huge, and is none of its business.
+        What::Entry { to, .. } => match dst.stat(At::Name(&dst.root(), to)) {
+            Ok(_) => Ok(true),
+            Err(error) if error.errno == Errno::ENOENT => Ok(false),
+            Err(error) => Err(error),
+        },
     }
 }
 

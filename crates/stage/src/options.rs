@@ -31,6 +31,9 @@ pub struct StageOptions {
     /// interrupted copy finds out by comparing contents what is finished, and large files
     /// start anew.
     pub journal_dir: Option<PathBuf>,
+    /// Part of the names of temporary files when there is no journal. Who gives the same one again
+    /// after a kill finds, and replaces, what was left; random if not given.
+    pub token: Option<[u8; 8]>,
     /// Bytes per second over all workers.
     pub bandwidth: Option<u64>,
     /// Limits shared with other copies.
@@ -51,6 +54,7 @@ impl Default for StageOptions {
             verify: true,
             trust_mtime: false,
             journal_dir: None,
+            token: None,
             bandwidth: None,
             charge: None,
             clean_on_cancel: false,

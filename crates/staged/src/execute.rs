@@ -5,16 +5,17 @@ use crate::places::{Opener, Place, PlaceError, look};
 use crate::tasks::Work;
 use nix::unistd::{Gid, Uid, User, getgrouplist};
 use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tidepool_stage::{
-    ActAs, Charge, Charged, Doomed, EndError, Identity, RemoveReport, StageError, StageOptions, StageReport,
-    What, move_tree, remove, stage,
+    ActAs, At, Charge, Charged, Doomed, End, EndError, Identity, LARGE_BYTES_MIN, RemoveReport, StageError,
+    StageOptions, StageReport, What, move_tree, remove, stage,
 };
 use tidepool_stage_state::Ended;
 use tidepool_transport::Secret;
-use tidepool_types::Errno;
+use tidepool_types::{Errno, FileKind};
 use tidepool_wire::stager::{Code, Op, Refusal, TaskState};
 
 /// What all tasks share.
@@ -29,6 +30,14 @@ pub struct Setup {
 }
 
 impl Setup {
+    /// Part of the names of a task's temporary files: the same after a restart, and another one at
+    /// every stager that works in the same directories (FNV-1a).
+    fn token(&self, id: u32) -> [u8; 8] {
+        let names = [self.node.as_bytes(), self.tasks_dir.as_os_str().as_bytes(), &id.to_le_bytes()].concat();
+        let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        names.iter().fold(0xcbf2_9ce4_8422_2325, step).to_le_bytes()
+    }
+
     pub fn task_dir(&self, id: u32) -> PathBuf {
         self.tasks_dir.join(id.to_string())
     }
@@ -74,6 +83,9 @@ impl Done {
     }
 }
 
+/// An end, the entry of it that is meant, and whether that is small.
+type Sought = (Box<dyn End>, Option<Vec<u8>>, bool);
+
 /// Runs a task to its end, whatever that is.
 pub fn run(setup: &Setup, work: &Work) -> Ended {
     let begun = Instant::now();
@@ -87,7 +99,7 @@ pub fn run(setup: &Setup, work: &Work) -> Ended {
     };
     ended.busy_ms = begun.elapsed().as_millis() as u64;
     if ended.state == TaskState::Finished {
-        // Nothing is left to resume. What cannot be removed goes when the daemon starts.
+        // Nothing is left to resume, if there ever was. What cannot be removed goes when the daemon starts.
         let _ = std::fs::remove_dir_all(setup.task_dir(work.start.id));
     }
     ended
@@ -136,22 +148,38 @@ fn carry_out(setup: &Setup, work: &Work) -> Result<Done, Failed> {
     let opener = Opener { places: &work.places, start: &work.start, identity: &identity, secret };
     let source = opener.open(&spec.src)?;
     let target = spec.dst.as_ref().map(|dst| opener.open(dst)).transpose()?;
-    let journal = task_dir(setup, work)?;
-    let _as_user = act_as(&identity)?;
     let limits: std::sync::Arc<Limits> = std::sync::Arc::clone(&work.limits);
     let options = StageOptions {
         workers: setup.threads,
         verify: spec.verify,
-        journal_dir: Some(journal),
+        token: Some(setup.token(work.start.id)),
         bandwidth: (spec.bandwidth > 0).then_some(spec.bandwidth),
         charge: Some(Charged(limits as std::sync::Arc<dyn Charge>)),
         count_ahead: true,
         ..StageOptions::default()
     };
     match (spec.op, target) {
-        (Op::Remove, _) => remove_entry(work, &source, &options),
+        (Op::Remove, _) => {
+            let _as_user = act_as(&identity)?;
+            remove_entry(work, &source, &options)
+        }
         (_, None) => Err(Failed::Refusal(Refusal::new(Code::BAD_ARGS, "there is no destination"))),
-        (op, Some(target)) => transfer(work, op, &source, &target, &options),
+        (op, Some(target)) => {
+            let found = {
+                let _as_user = act_as(&identity)?;
+                find(work, op, &source, &target)?
+            };
+            let Some((src, name, small)) = found else { return Ok(Done::before()) };
+            let options = if small {
+                // Nothing of it is worth being resumed, or counted ahead, or shared among threads.
+                StageOptions { workers: 1, count_ahead: false, ..options }
+            } else {
+                StageOptions { journal_dir: Some(task_dir(setup, work)?), ..options }
+            };
+            let _as_user = act_as(&identity)?;
+            let (dst, what) = target.target(name.as_deref(), source.name())?;
+            Ok(transfer(work, (op, &source), (&*src, &*dst, &what), &options))
+        }
     }
 }
 
@@ -191,35 +219,46 @@ pub(crate) fn act_as(identity: &Identity) -> Result<Option<ActAs>, EndError> {
     ActAs::new(identity).map(Some)
 }
 
+/// The source, what of it is copied, and whether that is one small entry; none when it was moved
+/// before the daemon died.
+fn find(work: &Work, op: Op, source: &Place, target: &Place) -> Result<Option<Sought>, EndError> {
+    match source.source(op == Op::Move) {
+        Ok((src, name)) => {
+            let small = is_small(&*src, name.as_deref())?;
+            Ok(Some((src, name, small)))
+        }
+        Err(error) if error.errno == Errno::ENOENT && was_moved(work, op, target) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 fn transfer(
     work: &Work,
-    op: Op,
-    source: &Place,
-    target: &Place,
+    (op, source): (Op, &Place),
+    (src, dst, what): (&dyn End, &dyn End, &What),
     options: &StageOptions,
-) -> Result<Done, Failed> {
-    let (src, name) = match source.source(op == Op::Move) {
-        Ok(found) => found,
-        Err(error) if error.errno == Errno::ENOENT && was_moved(work, op, target) => {
-            return Ok(Done::before());
-        }
-        Err(error) => return Err(error.into()),
-    };
-    let (dst, what) = target.target(name.as_deref(), source.name())?;
+) -> Done {
     let control = work.run.control();
     if op == Op::Copy {
-        return Ok(of_copy(stage(&*src, &*dst, &what, options, &control)));
+        return of_copy(stage(src, dst, what, options, &control));
     }
-    let moved = move_tree(&*src, &*dst, &what, options, &control);
+    let moved = move_tree(src, dst, what, options, &control);
     let removal = moved.removal.unwrap_or_default();
     let mut done = Done { complete: moved.complete, ..of_copy(moved.copy) };
     if done.error.is_none() && !removal.errors.is_empty() {
         (done.error, done.error_count) = (removal.errors.into_iter().next(), removal.error_count);
     }
-    if what == What::Tree && moved.complete {
+    if *what == What::Tree && moved.complete {
         remove_root(source);
     }
-    Ok(done)
+    done
+}
+
+/// One entry that is no directory and no large file.
+fn is_small(src: &dyn End, name: Option<&[u8]>) -> Result<bool, EndError> {
+    let Some(name) = name else { return Ok(false) };
+    let meta = src.stat(At::Name(&src.root(), name))?;
+    Ok(meta.kind != FileKind::Directory && meta.size < LARGE_BYTES_MIN)
 }
 
 /// A move of a tree leaves the source's root directory, empty; a task's source goes as a whole.

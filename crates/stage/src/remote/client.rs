@@ -105,6 +105,19 @@ impl RemoteEnd {
         self.ask(ask, |answer, _| matches!(answer, Answer::Done {}).then_some(()))
     }
 
+    /// A removal. When an answer was lost, the first request may have done it.
+    pub(super) fn removed(&self, ask: impl Fn(&mut Lease<'_>) -> Result<Ask, Trouble>) -> EndResult<()> {
+        let repeated = std::cell::Cell::new(false);
+        let removed = self.done(|lease, again| {
+            repeated.set(again);
+            ask(lease)
+        });
+        match removed {
+            Err(error) if error.errno == Errno::ENOENT && repeated.get() => Ok(()),
+            other => other,
+        }
+    }
+
     /// Anything that takes a connection and may be done again.
     pub(super) fn exchange<T>(
         &self,

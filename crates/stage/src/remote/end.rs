@@ -350,16 +350,23 @@ impl End for RemoteEnd {
     fn unlink(&self, dir: &DirRef, name: &[u8]) -> EndResult<()> {
         let at = remote_dir(dir)?;
         self.forget(name);
-        let repeated = std::cell::Cell::new(false);
-        let removed = self.done(|lease, again| {
-            repeated.set(again);
-            Ok(Ask::Unlink { dir: at.resolve(lease)?, name: name.into() })
-        });
-        match removed {
-            // The first request did it, and its answer was lost.
-            Err(error) if error.errno == Errno::ENOENT && repeated.get() => Ok(()),
-            other => other,
-        }
+        self.removed(|lease| Ok(Ask::Unlink { dir: at.resolve(lease)?, name: name.into() }))
+    }
+
+    fn remove_dir(&self, dir: &DirRef, name: &[u8]) -> EndResult<()> {
+        let at = remote_dir(dir)?;
+        self.removed(|lease| Ok(Ask::RemoveDir { dir: at.resolve(lease)?, name: name.into() }))
+    }
+
+    fn is_mount(&self, dir: &DirRef) -> EndResult<bool> {
+        let at = remote_dir(dir)?;
+        self.ask(
+            |lease, _| Ok(Ask::IsMount { dir: at.resolve(lease)? }),
+            |answer, _| match answer {
+                Answer::Count { count } => Some(count != 0),
+                _ => None,
+            },
+        )
     }
 
     fn set_meta(&self, at: At<'_>, set: &SetMeta) -> EndResult<()> {

@@ -177,6 +177,10 @@ tidepool_wire::messages! {
         42 MakeNode { dir: u32, name: Bytes, kind: FileKind, rdev: u64 }
         43 MakeLink { old_dir: u32, old: Bytes, dir: u32, name: Bytes }
         44 Unlink { dir: u32, name: Bytes }
+        /// An empty one.
+        45 RemoveDir { dir: u32, name: Bytes }
+        /// Whether something is mounted on it: the count is 1 or 0.
+        46 IsMount { dir: u32 }
         50 StatFiles { names: Vec<(u32, Bytes)> }
         51 GetFiles { names: Vec<(u32, Bytes)>, limits: PackLimits }
         52 PutFiles { files: Vec<PutHead>, verify: bool }

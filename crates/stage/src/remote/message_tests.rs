@@ -70,6 +70,8 @@ fn asks() -> Vec<Ask> {
         Ask::MakeNode { dir: 1, name: name.clone(), kind: FileKind::Fifo, rdev: 2 },
         Ask::MakeLink { old_dir: 1, old: name.clone(), dir: 2, name: name.clone() },
         Ask::Unlink { dir: 1, name: name.clone() },
+        Ask::RemoveDir { dir: 1, name: name.clone() },
+        Ask::IsMount { dir: 1 },
         Ask::StatFiles { names: vec![(1, name.clone())] },
         Ask::GetFiles { names: vec![(1, name.clone())], limits },
         Ask::PutFiles {

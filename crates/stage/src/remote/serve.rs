@@ -163,6 +163,7 @@ impl Session {
                 Answer::Offset { at: Some(end.next_hole(&table.file(file)?, offset, limit)?) }
             }
             Ask::Checksum { file, start, end, dense } => self.checksum(file, start..end, dense)?,
+            Ask::IsMount { dir } => Answer::Count { count: end.is_mount(&table.dir(dir)?)?.into() },
             Ask::StatFiles { names: list } => {
                 let places = self.places(list)?;
                 Answer::Stats { results: told(end.stat_files(&names(&places))) }
@@ -215,6 +216,7 @@ impl Session {
                 end.make_link((&old_dir, check_name(&old)?), (&dir, check_name(&name)?))?;
                 return self.made(&dir, &name);
             }
+            Ask::RemoveDir { dir, name } => end.remove_dir(&table.dir(dir)?, check_name(&name)?)?,
             Ask::Unlink { dir, name } => end.unlink(&table.dir(dir)?, check_name(&name)?)?,
             _ => return Err(refuse(Errno::EPROTO, "unknown request")),
         }
