@@ -23,6 +23,7 @@ mod memory;
 mod peer;
 mod peers;
 mod places;
+mod pools;
 mod serve;
 mod server;
 mod start;

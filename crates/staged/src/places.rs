@@ -4,6 +4,7 @@
 //! task's user, and in one call of the kernel that nothing leads out of (`LocalEnd::open_beneath`).
 
 use crate::memory::{self, MemoryEnd};
+use crate::pools::PoolPlace;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -49,6 +50,7 @@ pub type Found = (Box<dyn End>, Option<Vec<u8>>);
 pub enum Place {
     Local { root: OwnedFd, path: Vec<u8> },
     Remote(Remote),
+    Pool(PoolPlace),
     Memory { address: u64, size: u64, start: Box<Start>, identity: Identity },
 }
 
@@ -92,8 +94,13 @@ impl Opener<'_> {
             DataspaceKind::Local | DataspaceKind::Shared => {
                 Ok(Place::Local { root: open_mount(&spec.mount)?, path: path.to_vec() })
             }
-            DataspaceKind::Pool | DataspaceKind::Object => Err(PlaceError::NotSupported(format!(
-                "dataspace '{dataspace}': this stager cannot use pools and object stores yet"
+            DataspaceKind::Pool => Ok(Place::Pool(PoolPlace {
+                file: spec.mount.clone().into(),
+                path: path.to_vec(),
+                identity: self.identity.clone(),
+            })),
+            DataspaceKind::Object => Err(PlaceError::NotSupported(format!(
+                "dataspace '{dataspace}': this stager cannot use object stores"
             ))),
         }
     }
@@ -146,6 +153,14 @@ impl Place {
                 Err(error) => Err(error),
             },
             Place::Remote(remote) => remote.source(write),
+            Place::Pool(pool) => match pool.open(&pool.path, false) {
+                Ok(end) => Ok((Box::new(end), None)),
+                Err(error) if is_entry(&error) => {
+                    let (dir, name) = split(&pool.path);
+                    Ok((Box::new(pool.open(dir, false)?), Some(name.to_vec())))
+                }
+                Err(error) => Err(error),
+            },
             Place::Memory { .. } => Ok((Box::new(self.memory()?), Some(memory::NAME.to_vec()))),
         }
     }
@@ -193,6 +208,7 @@ impl Place {
         match self {
             Place::Local { path, .. } => Some(path),
             Place::Remote(remote) => Some(&remote.path),
+            Place::Pool(pool) => Some(&pool.path),
             Place::Memory { .. } => None,
         }
     }
@@ -201,6 +217,7 @@ impl Place {
         match self {
             Place::Local { root, .. } => Ok(Box::new(LocalEnd::create_beneath(root, path)?)),
             Place::Remote(remote) => remote.make_directory(path),
+            Place::Pool(pool) => Ok(Box::new(pool.open(path, true)?)),
             Place::Memory { .. } => Err(EndError::new("make directory", Errno::ENOTDIR)),
         }
     }
@@ -212,6 +229,10 @@ impl Place {
             Place::Remote(remote) => {
                 let (dir, name) = split(&remote.path);
                 Ok((Box::new(remote.open(dir, true)?), name.to_vec()))
+            }
+            Place::Pool(pool) => {
+                let (dir, name) = split(&pool.path);
+                Ok((Box::new(pool.open(dir, false)?), name.to_vec()))
             }
             Place::Memory { .. } => Err(EndError::new("name", Errno::EINVAL)),
         }

@@ -1,0 +1,38 @@
+//! A pool as a dataspace: real daemons, no mount.
+
+mod support;
+
+use support::{Daemon, copy, done, well, write};
+use tidepool_stage_client::{DataspaceKind, DataspaceSpec, Op, TaskSpec, TaskState};
+use tidepool_testkit::Cluster;
+
+#[test]
+fn trees_go_into_a_pool_and_out_again() {
+    let cluster = Cluster::start(2);
+    let daemon = Daemon::start();
+    let stager = daemon.control();
+    let file = daemon.path("pool.json");
+    cluster.pool_file().write(&file).unwrap();
+    let mount = file.display().to_string();
+    let pool = DataspaceSpec { kind: DataspaceKind::Pool, mount, ..support::local("pool://", "".as_ref()) };
+    stager.register_dataspace(&pool).unwrap();
+    write(&daemon.path("a/tree/deep/file"), &vec![5; 3 << 20]);
+    write(&daemon.path("a/tree/small"), b"small");
+    let status = well(&stager, &copy("a://tree", "pool://in/tree"));
+    assert_eq!((status.files_done, status.bytes_done), (2, (3 << 20) + 5));
+    well(&stager, &copy("pool://in/tree", "b://out"));
+    assert!(std::fs::read(daemon.path("b/out/deep/file")).unwrap() == vec![5; 3 << 20]);
+    well(&stager, &copy("pool://in/tree/small", "b://small"));
+    assert_eq!(std::fs::read(daemon.path("b/small")).unwrap(), b"small");
+    well(
+        &stager,
+        &TaskSpec::new(
+            Op::Move,
+            support::resource("pool://in/tree"),
+            Some(support::resource("pool://moved")),
+        ),
+    );
+    well(&stager, &TaskSpec::new(Op::Remove, support::resource("pool://moved"), None));
+    let status = done(&stager, &copy("pool://moved", "b://again"));
+    assert_eq!((status.state, status.refusal.errno), (TaskState::Failed, 2), "{status:?}");
+}
