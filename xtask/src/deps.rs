@@ -22,7 +22,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("placement", &[]),
     ("blocks", &["crc-fast"]),
     ("fs-state", &[]),
-    ("stage-state", &[]),
+    ("stage-state", &["rustc-hash"]),
     ("norns", &["prost"]),
 ];
 

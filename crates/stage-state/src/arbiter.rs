@@ -8,8 +8,9 @@
 //! The fair policies are start-time fair queueing: the flow whose tasks have moved the fewest
 //! bytes so far goes first; one that was away does not get back what it did not use.
 
+use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use tidepool_wire::stager::Policy;
 
 /// What a task costs its flow before anybody knows how much it moves.
@@ -80,7 +81,7 @@ struct Turn {
 
 #[derive(Default)]
 struct ClassQueue {
-    flows: HashMap<u32, BTreeMap<Place, Queued>>,
+    flows: FxHashMap<u32, BTreeMap<Place, u32>>,
     turns: BTreeSet<Turn>,
 }
 
@@ -96,7 +97,7 @@ impl ClassQueue {
         &mut self,
         flow: u32,
         served: u64,
-        change: impl FnOnce(&mut BTreeMap<Place, Queued>) -> T,
+        change: impl FnOnce(&mut BTreeMap<Place, u32>) -> T,
     ) -> T {
         if let Some(turn) = self.turn(flow, served) {
             self.turns.remove(&turn);
@@ -123,17 +124,23 @@ struct Flow {
 /// The pending tasks.
 pub struct Arbiter {
     policy: Policy,
-    classes: HashMap<Class, ClassQueue>,
+    classes: FxHashMap<Class, ClassQueue>,
     /// Of every pending task: where to find it.
-    known: HashMap<u32, Queued>,
-    flows: HashMap<u32, Flow>,
+    known: FxHashMap<u32, Queued>,
+    flows: FxHashMap<u32, Flow>,
     /// What the flow served last had been served before: where newcomers start.
     now: u64,
 }
 
 impl Arbiter {
     pub fn new(policy: Policy) -> Arbiter {
-        Arbiter { policy, classes: HashMap::new(), known: HashMap::new(), flows: HashMap::new(), now: 0 }
+        Arbiter {
+            policy,
+            classes: FxHashMap::default(),
+            known: FxHashMap::default(),
+            flows: FxHashMap::default(),
+            now: 0,
+        }
     }
 
     pub fn policy(&self) -> Policy {
@@ -174,7 +181,7 @@ impl Arbiter {
         let served = flow.served;
         let place = task.place(self.policy);
         let class = self.classes.entry(task.class).or_default();
-        class.change(number, served, |tasks| tasks.insert(place, task));
+        class.change(number, served, |tasks| tasks.insert(place, task.id));
         self.known.insert(task.id, task);
     }
 
@@ -209,7 +216,7 @@ impl Arbiter {
             .min()?;
         let (turn, class) = best;
         let place = Place { priority: turn.priority, size: turn.size, seq: turn.seq };
-        let id = self.classes[&class].flows[&turn.flow][&place].id;
+        let id = self.classes[&class].flows[&turn.flow][&place];
         self.now = self.now.max(turn.served);
         let task = self.remove(id)?;
         self.charge(turn.flow, task.cost());

@@ -46,7 +46,7 @@ impl State {
         (after, max): (u32, usize),
         live: impl Fn(u32) -> Option<Live>,
     ) -> (Vec<TaskStatus>, bool) {
-        let wanted = |id: &u32, task: &&Task| {
+        let wanted = |id: &u32, task: &Task| {
             *id > after
                 && (caller.control || task.identity.uid == caller.uid)
                 && job.is_none_or(|job| task.identity.job == job)
@@ -167,6 +167,12 @@ impl State {
         Ok(Start { id: 0, spec, identity, origin, again: false, quotas })
     }
 
+    /// About what [`State::snapshot`] takes, without making one.
+    pub fn snapshot_bytes(&self) -> u64 {
+        const TASK_BYTES: u64 = 160;
+        self.tasks.len() as u64 * TASK_BYTES
+    }
+
     /// Everything, as the records that bring a new state to where this one is.
     pub fn snapshot(&self, out: &mut Vec<u8>) {
         for space in self.spaces.dataspaces.values() {
@@ -191,9 +197,10 @@ impl State {
 
     /// Ended tasks in the order of their ends, then the others as they were submitted.
     fn put_tasks(&self, out: &mut Vec<u8>) {
-        let mut unended: Vec<&Task> = self.tasks.values().filter(|task| task.ended.is_none()).collect();
+        let mut unended: Vec<&Task> =
+            self.tasks.values().map(|task| &**task).filter(|task| task.ended.is_none()).collect();
         unended.sort_unstable_by_key(|task| task.queued.seq);
-        let ended = self.ended.values().filter_map(|id| self.tasks.get(id));
+        let ended = self.ended.values().filter_map(|id| self.tasks.get(id).map(|task| &**task));
         for task in ended.chain(unended) {
             put_task(task, out);
         }

@@ -17,7 +17,8 @@ use crate::record::{Record, ReplayError, put_submitted};
 use crate::rights::{Caller, refuse};
 use crate::spaces::{Member, Spaces};
 use crate::task::{Ended, Identity, Origin, Start, Task, place_of, space_of};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tidepool_wire::stager::{
     Code, Command, DataspaceSpec, JobSpec, Op, PairReport, Policy, ProcessSpec, Refusal, TaskSpec, TaskState,
 };
@@ -55,7 +56,7 @@ pub enum Cancelled {
 pub struct State {
     pub(crate) config: Config,
     pub(crate) spaces: Spaces,
-    pub(crate) tasks: HashMap<u32, Task>,
+    pub(crate) tasks: FxHashMap<u32, Box<Task>>,
     pub(crate) queue: Arbiter,
     pub(crate) running: BTreeSet<u32>,
     /// In the order of their ends.
@@ -75,7 +76,7 @@ impl State {
             queue: Arbiter::new(config.policy),
             config,
             spaces: Spaces::default(),
-            tasks: HashMap::new(),
+            tasks: FxHashMap::default(),
             running: BTreeSet::new(),
             ended: BTreeMap::new(),
             learned: Learned::default(),
@@ -163,7 +164,7 @@ impl State {
             ended: None,
             ended_seq: 0,
         };
-        self.tasks.insert(id, task);
+        self.tasks.insert(id, Box::new(task));
     }
 
     fn class(&self, spec: &TaskSpec) -> Class {
@@ -383,7 +384,11 @@ impl State {
 
     /// A task of the caller's, or any for administrators. Tasks of others are not even said to exist.
     pub(crate) fn visible(&self, caller: &Caller, id: u32) -> Result<&Task, Refusal> {
-        let task = self.tasks.get(&id).filter(|t| caller.control || t.identity.uid == caller.uid);
+        let task = self
+            .tasks
+            .get(&id)
+            .map(|task| &**task)
+            .filter(|t| caller.control || t.identity.uid == caller.uid);
         task.ok_or_else(|| Refusal::new(Code::NO_SUCH_TASK, format!("there is no task {id} of yours")))
     }
 
@@ -605,7 +610,7 @@ impl State {
 
     /// A task that may have been forgotten for its age is none that never was: the number tells.
     fn replayed(&mut self, id: u32) -> Result<&mut Task, ReplayError> {
-        self.tasks.get_mut(&id).ok_or(ReplayError::UnknownTask(id))
+        self.tasks.get_mut(&id).map(|task| &mut **task).ok_or(ReplayError::UnknownTask(id))
     }
 
     fn set_used(&mut self, job: u32, dataspace: &str, bytes: u64) {

@@ -1,7 +1,8 @@
 //! Who waits for the end of which tasks.
 
 use crate::Millis;
-use std::collections::{BTreeSet, HashMap};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
 
 /// One `Wait` request: which connection, which request of it, for what.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,9 +22,9 @@ struct Waiting {
 
 #[derive(Default)]
 pub struct Waits {
-    waiting: HashMap<u64, Waiting>,
-    by_task: HashMap<u32, Vec<u64>>,
-    by_conn: HashMap<u64, Vec<u64>>,
+    waiting: FxHashMap<u64, Waiting>,
+    by_task: FxHashMap<u32, Vec<u64>>,
+    by_conn: FxHashMap<u64, Vec<u64>>,
     deadlines: BTreeSet<(Millis, u64)>,
     last: u64,
 }
@@ -87,7 +88,7 @@ impl Waits {
     }
 }
 
-fn remove_from<K: std::hash::Hash + Eq>(map: &mut HashMap<K, Vec<u64>>, key: K, number: u64) {
+fn remove_from<K: std::hash::Hash + Eq>(map: &mut FxHashMap<K, Vec<u64>>, key: K, number: u64) {
     if let Some(numbers) = map.get_mut(&key) {
         numbers.retain(|n| *n != number);
         if numbers.is_empty() {

@@ -9,8 +9,7 @@ use crate::end::{EndError, EndResult};
 use crate::local::{LocalEnd, fail};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno as Sys;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use tidepool_types::Errno;
 
 /// Times a path is resolved again when a rename anywhere made the kernel give up.
@@ -129,8 +128,5 @@ fn check_directory(parent: &OwnedFd, name: &[u8]) -> EndResult<()> {
 }
 
 fn of_dir(dir: OwnedFd) -> EndResult<LocalEnd> {
-    let link = format!("/proc/self/fd/{}", dir.as_raw_fd());
-    // Only for messages and for the name of the journal.
-    let path = std::fs::read_link(&link).unwrap_or_else(|_| PathBuf::from(link));
-    LocalEnd::of_descriptor(dir, path)
+    LocalEnd::of_descriptor(dir, None)
 }

@@ -61,7 +61,8 @@ impl Drop for LocalDir {
 
 /// A local directory. Relative paths are resolved when it is opened.
 pub struct LocalEnd {
-    path: PathBuf,
+    /// None: asked of the kernel when somebody wants to know it.
+    path: Option<PathBuf>,
     root: Arc<LocalDir>,
     open: Mutex<VecDeque<Weak<LocalDir>>>,
     rights: Rights,
@@ -79,11 +80,11 @@ impl LocalEnd {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = fs::open(path, flags, Mode::empty()).map_err(fail("open directory"))?;
         let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
-        LocalEnd::of_descriptor(fd, path)
+        LocalEnd::of_descriptor(fd, Some(path))
     }
 
-    /// The directory that `fd` is open on. `path` is what messages call it.
-    pub(crate) fn of_descriptor(fd: OwnedFd, path: PathBuf) -> EndResult<LocalEnd> {
+    /// The directory that `fd` is open on. `path` is what messages call it, if that is known.
+    pub(crate) fn of_descriptor(fd: OwnedFd, path: Option<PathBuf>) -> EndResult<LocalEnd> {
         let stat = fs::fstat(&fd).map_err(fail("stat"))?;
         #[allow(clippy::unnecessary_cast, reason = "the type differs between architectures")]
         let medium = fs::fstatfs(&fd).map_or(Medium::Other, |found| Medium::of(found.f_type as u64));
@@ -101,6 +102,15 @@ impl LocalEnd {
             gid: rustix::process::getegid().as_raw(),
         };
         Ok(LocalEnd { path, root: Arc::new(root), open: Mutex::default(), rights, medium })
+    }
+
+    /// Only for messages and for the name of the journal.
+    fn shown_path(&self) -> PathBuf {
+        self.path.clone().unwrap_or_else(|| {
+            let fd = lock(&self.root.fd).as_ref().map_or(-1, |fd| fd.as_raw_fd());
+            let link = PathBuf::from(format!("/proc/self/fd/{fd}"));
+            std::fs::read_link(&link).unwrap_or(link)
+        })
     }
 
     /// A directory that is made, with its parents, when it is missing.
@@ -354,11 +364,11 @@ fn set_named(dir: &OwnedFd, name: &[u8], set: &SetMeta) -> EndResult<()> {
 
 impl End for LocalEnd {
     fn describe(&self) -> String {
-        self.path.display().to_string()
+        self.shown_path().display().to_string()
     }
 
     fn identity(&self) -> Vec<u8> {
-        [b"local:", self.path.as_os_str().as_bytes()].concat()
+        [b"local:", self.shown_path().as_os_str().as_bytes()].concat()
     }
 
     fn rights(&self) -> Rights {

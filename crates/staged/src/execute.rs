@@ -98,8 +98,8 @@ pub fn run(setup: &Setup, work: &Work) -> Ended {
         Err(failed) => of_failure(failed, &setup.node),
     };
     ended.busy_ms = begun.elapsed().as_millis() as u64;
-    if ended.state == TaskState::Finished {
-        // Nothing is left to resume, if there ever was. What cannot be removed goes when the daemon starts.
+    if ended.state == TaskState::Finished && work.run.has_dir() {
+        // Nothing is left to resume. What cannot be removed goes when the daemon starts.
         let _ = std::fs::remove_dir_all(setup.task_dir(work.start.id));
     }
     ended
@@ -185,6 +185,7 @@ fn carry_out(setup: &Setup, work: &Work) -> Result<Done, Failed> {
 
 /// The task's own directory, for its user: the engine writes its journal there in his name.
 fn task_dir(setup: &Setup, work: &Work) -> Result<PathBuf, EndError> {
+    work.run.note_dir();
     let dir = setup.task_dir(work.start.id);
     let fail = |error: std::io::Error| EndError {
         errno: Errno::from(error),
@@ -204,6 +205,10 @@ fn task_dir(setup: &Setup, work: &Work) -> Result<PathBuf, EndError> {
 
 /// A user with all his groups. Nobody knows the groups of an unknown user but his own one.
 pub(crate) fn identity_of(uid: u32, gid: u32) -> Identity {
+    if uid == rustix::process::geteuid().as_raw() {
+        // Nobody will become him, and asking the name service costs more than copying a small file.
+        return Identity { uid, gid, groups: vec![gid] };
+    }
     let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
     let name = user.and_then(|user| CString::new(user.name).ok());
     let groups = name.and_then(|name| getgrouplist(&name, Gid::from_raw(gid)).ok());

@@ -20,7 +20,7 @@ const FRAME_BYTES: usize = 8;
 /// Most bytes of records in one frame.
 pub const FRAME_MAX: usize = 64 << 20;
 /// A journal is written anew when it has grown to so many times what a snapshot takes,
-const GROWTH_MAX: u64 = 8;
+const GROWTH_MAX: u64 = 4;
 /// but not below this size.
 const REWRITE_MIN: u64 = 64 << 20;
 /// How often what was written is made durable.
@@ -134,13 +134,21 @@ impl Journal {
         })
     }
 
-    /// Appends records. After an error nothing of them is in the file.
-    pub fn append(&mut self, records: &[u8]) -> io::Result<()> {
-        let mut frame = Vec::with_capacity(FRAME_BYTES + records.len());
+    /// Room for records that are to be appended: they go behind what is there.
+    pub fn begin(frame: &mut Vec<u8>) {
+        frame.clear();
         frame.resize(FRAME_BYTES, 0);
-        frame.extend_from_slice(records);
-        seal(&mut frame);
-        if let Err(error) = (&*self.file).write_all(&frame) {
+    }
+
+    /// Whether there are records in a frame.
+    pub fn is_empty(frame: &[u8]) -> bool {
+        frame.len() <= FRAME_BYTES
+    }
+
+    /// Appends a frame. After an error nothing of it is in the file.
+    pub fn append(&mut self, frame: &mut [u8]) -> io::Result<()> {
+        seal(frame);
+        if let Err(error) = (&*self.file).write_all(frame) {
             // A part of a frame would hide all that follow it.
             self.file.set_len(self.len)?;
             return Err(error);
@@ -150,8 +158,9 @@ impl Journal {
         Ok(())
     }
 
-    pub fn wants_rewrite(&self) -> bool {
-        self.len > REWRITE_MIN.max(self.base * GROWTH_MAX)
+    /// `snapshot`: about what a snapshot would take.
+    pub fn wants_rewrite(&self, snapshot: u64) -> bool {
+        self.len > REWRITE_MIN.max(snapshot.max(self.base) * GROWTH_MAX)
     }
 
     /// Starts anew with a snapshot.
@@ -250,6 +259,13 @@ mod tests {
     use super::*;
     use std::convert::Infallible;
 
+    fn append(journal: &mut Journal, records: &[u8]) {
+        let mut frame = Vec::new();
+        Journal::begin(&mut frame);
+        frame.extend_from_slice(records);
+        journal.append(&mut frame).unwrap();
+    }
+
     fn open(dir: &Path) -> (Journal, Vec<u8>) {
         let mut said = Vec::new();
         let journal = Journal::open(dir, |frames| {
@@ -263,7 +279,7 @@ mod tests {
     fn the_bytes_are_pinned() {
         let dir = tempfile::tempdir().unwrap();
         let (mut journal, _) = open(dir.path());
-        journal.append(b"abc").unwrap();
+        append(&mut journal, b"abc");
         let bytes = std::fs::read(dir.path().join("stager.journal")).unwrap();
         assert_eq!(bytes, b"TPSTAGER\x01\0\0\0\0\0\0\0\x03\0\0\0\xb7\x3f\x4b\x36abc");
     }
@@ -273,8 +289,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (mut journal, said) = open(dir.path());
         assert!(said.is_empty());
-        journal.append(b"one").unwrap();
-        journal.append(b"two").unwrap();
+        append(&mut journal, b"one");
+        append(&mut journal, b"two");
         drop(journal);
         let path = dir.path().join("stager.journal");
         let whole = std::fs::read(&path).unwrap();

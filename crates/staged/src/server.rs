@@ -53,7 +53,7 @@ pub struct Daemon {
     pub(crate) over: Vec<u32>,
     pub(crate) stopping: bool,
     journal: Journal,
-    /// Records that the journal has not taken yet.
+    /// A frame of records that the journal has not taken yet.
     records: Vec<u8>,
     trouble: bool,
     starts: Vec<Start>,
@@ -129,6 +129,8 @@ impl Daemon {
         let teller = Teller::new(tell, Arc::clone(&wake));
         let crews = Crews::start(config.workers, &setup, &teller).map_err(system("start a thread"))?;
         let peers = config.listen.map(|at| serve_peers(at, config, &teller)).transpose()?;
+        let mut records = Vec::new();
+        Journal::begin(&mut records);
         let synced = Arc::new(Mutex::new(Some(journal.unsynced())));
         start_syncer(&synced).map_err(system("start a thread"))?;
         Ok(Daemon {
@@ -142,7 +144,7 @@ impl Daemon {
             over: Vec::new(),
             stopping: false,
             journal,
-            records: Vec::new(),
+            records,
             trouble: false,
             starts: Vec::new(),
             conns: HashMap::new(),
@@ -210,10 +212,10 @@ impl Daemon {
     /// Writes down what has changed, then answers and starts.
     fn commit(&mut self) {
         self.state.take_records(&mut self.records);
-        if !self.records.is_empty() {
-            match self.journal.append(&self.records) {
+        if !Journal::is_empty(&self.records) {
+            match self.journal.append(&mut self.records) {
                 Ok(()) => {
-                    self.records.clear();
+                    Journal::begin(&mut self.records);
                     self.trouble = false;
                 }
                 Err(error) => return self.cannot_write(&error),
@@ -225,7 +227,7 @@ impl Daemon {
         for start in std::mem::take(&mut self.starts) {
             self.launch(start);
         }
-        if self.journal.wants_rewrite() {
+        if self.journal.wants_rewrite(self.state.snapshot_bytes()) {
             let mut snapshot = Vec::new();
             self.state.snapshot(&mut snapshot);
             match self.journal.rewrite(snapshot) {

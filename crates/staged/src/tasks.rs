@@ -6,7 +6,7 @@ use crate::limits::Limits;
 use crate::peers::Wanted;
 use crate::places::Places;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -62,7 +62,8 @@ pub struct Run {
     cancelled: AtomicBool,
     /// Added up over the steps of a task.
     phase: AtomicU8,
-    bytes_before: AtomicU64,
+    /// It has a directory of its own.
+    dir: AtomicBool,
 }
 
 impl Run {
@@ -91,13 +92,21 @@ impl Run {
         self.phase.store(1, Ordering::Release);
     }
 
+    pub fn note_dir(&self) {
+        self.dir.store(true, Ordering::Release);
+    }
+
+    pub fn has_dir(&self) -> bool {
+        self.dir.load(Ordering::Acquire)
+    }
+
     pub fn live(&self) -> Live {
         let control = self.control.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let progress = control.progress();
         let removing = self.phase.load(Ordering::Acquire) == 1;
         Live {
             phase: if removing { TaskPhase::Removing } else { phase_of(progress.phase) },
-            bytes_done: self.bytes_before.load(Ordering::Acquire) + progress.bytes_done,
+            bytes_done: progress.bytes_done,
             bytes_total: progress.bytes_seen,
             files_done: progress.files_done,
             files_total: progress.files_seen,
