@@ -13,7 +13,7 @@ use support::fault::Fault;
 use support::remote::{Damage, Dirs, Flipper, Plain, open, options, secret, serve, serve_roots};
 use support::{Place, memory_dir, noise};
 use tidepool_stage::remote::{CONNECTIONS_MAX, EndServer, RemoteEnd, RemoteOptions};
-use tidepool_stage::{At, Control, End, LocalEnd, StageOptions, StageReport, What, stage};
+use tidepool_stage::{At, Control, End, LocalEnd, StageOptions, StageReport, What, move_tree, stage};
 use tidepool_transport::Secret;
 use tidepool_types::Errno;
 
@@ -55,6 +55,32 @@ fn the_torture_tree_survives_remote_to_remote() {
     place.assert_same();
     let again = copy(&src, &dst, &place.options());
     assert!(again.complete && again.bytes_copied == 0, "{again:#?}");
+}
+
+#[test]
+fn a_tree_is_moved_from_and_to_another_node() {
+    let place = Place::with_torture(memory_dir());
+    let server = serve(place.dir.path());
+    let options = StageOptions { journal_dir: None, ..place.options() };
+    let there = move_tree(
+        &local_src(&place),
+        &open(server.address(), "there", true),
+        &What::Tree,
+        &options,
+        &Control::default(),
+    );
+    assert!(there.complete && !there.renamed, "{there:#?}");
+    assert_eq!(fs::read_dir(place.src()).unwrap().count(), 0);
+    let back = move_tree(
+        &open(server.address(), "there", true),
+        &local_src(&place),
+        &What::Tree,
+        &options,
+        &Control::default(),
+    );
+    assert!(back.complete, "{back:#?}");
+    assert_eq!(fs::read_dir(place.dir.path().join("there")).unwrap().count(), 0);
+    assert_eq!(fs::read(place.src().join("a/b/page")).unwrap(), noise(4096, 1));
 }
 
 /// One stream, one worker, one connection beside it: nothing waits for itself.
