@@ -201,7 +201,7 @@ def main() -> None:
         if "delayed" in args.links:
             bench.open("1 Gbit/s 5 ms", 1000, 5)
             bench.latency()
-            bench.bandwidth(GIB // 2)
+            bench.bandwidth(GIB)
             for size in (0, 1024, 4096):
                 bench.small_files(args.files, size)
         print("#", bench.save().name)
