@@ -20,10 +20,13 @@
 
 mod connection;
 mod error;
+pub mod json;
 mod locate;
 mod place;
 mod requests;
+pub mod show;
 mod stager;
+pub mod words;
 
 pub use error::StageError;
 pub use locate::{CONTROL_SOCKET_VARIABLE, USER_SOCKET_VARIABLE, control_socket, user_socket};

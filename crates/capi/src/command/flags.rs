@@ -4,6 +4,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use tidepool_stage_client::words::{parse_ids, parse_limit};
 use tidepool_stage_client::{DataspaceKind, JobLimit, Op, Policy, Resource, TaskState, parse_place};
 use tidepool_types::parse_size;
 
@@ -186,17 +187,6 @@ pub struct JobArgs {
     pub bandwidth: Option<u64>,
 }
 
-fn parse_limit(text: &str) -> Result<JobLimit, String> {
-    let (name, quota) = match text.rsplit_once('=') {
-        None => (text, 0),
-        Some((name, size)) => (name, parse_size(size).map_err(|e| e.to_string())?),
-    };
-    if name.is_empty() {
-        return Err("a limit starts with the name of a namespace".into());
-    }
-    Ok(JobLimit { dataspace: name.into(), quota })
-}
-
 #[derive(Subcommand)]
 pub enum ProcessCommand {
     /// Let a process and its children submit tasks as part of a job
@@ -292,11 +282,6 @@ fn place() -> impl TypedValueParser<Value = Resource> {
     OsStringValueParser::new().try_map(|text| parse_place(text.as_bytes()))
 }
 
-fn parse_ids(text: &str) -> Result<(u32, u32), String> {
-    let ids = text.split_once(':').and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
-    ids.ok_or_else(|| "write a numeric user and group, such as 1000:1000".into())
-}
-
 #[derive(Args)]
 pub struct SubmitArgs {
     #[command(flatten)]
@@ -365,13 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_and_ids_are_read() {
-        let limit = |dataspace: &str, quota| Ok(JobLimit { dataspace: dataspace.into(), quota });
-        assert_eq!(parse_limit("nvme0://"), limit("nvme0://", 0));
-        assert_eq!(parse_limit("a=b://=2MiB"), limit("a=b://", 2 << 20));
-        assert!(parse_limit("a://=x").is_err() && parse_limit("=1").is_err());
-        assert_eq!(parse_ids("7:8"), Ok((7, 8)));
-        assert!(parse_ids("7").is_err() && parse_ids("root:root").is_err());
+    fn seconds_are_read() {
         assert!(parse_seconds("1.5").is_ok() && parse_seconds("-1").is_err() && parse_seconds("x").is_err());
     }
 }

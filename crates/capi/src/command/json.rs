@@ -1,73 +1,14 @@
-//! Results for programs. Sizes are bytes, times milliseconds; a name that is no UTF-8 text is shown as near as that can be.
+//! Results for programs in the words of NORNS; the rest is `tidepool_stage_client::json`.
 
 use crate::exit::Failure;
 use crate::show;
 use serde_json::{Value, json};
-use tidepool_stage_client::{
-    Code, DataspaceInfo, JobReport, JobSpec, Leftover, Plan, StagerStatus, TaskStatus,
-};
-
-/// `NORNS_ENOSUCHTASK`.
-fn code_name(code: Code) -> Option<String> {
-    let found = Code::ALL.iter().find(|(number, _, _)| *number == code.0);
-    found.map(|(_, name, _)| format!("NORNS_{name}"))
-}
+use tidepool_stage_client::json::code_name;
+use tidepool_stage_client::{DataspaceInfo, JobSpec, Leftover};
 
 pub fn failure(failure: &Failure) -> Value {
     let code = failure.code();
     json!({ "error": { "code": code.0, "name": code_name(code), "detail": failure.to_string() } })
-}
-
-pub fn daemon(status: &StagerStatus) -> Value {
-    let counters: serde_json::Map<String, Value> =
-        status.counters.iter().map(|(name, count)| (name.clone(), json!(count))).collect();
-    json!({
-        "node": status.node,
-        "pending": status.pending,
-        "running": status.running,
-        "ended": status.ended,
-        "eta_ms": status.eta_ms,
-        "bytes_done": status.bytes_done,
-        "rate": status.rate,
-        "paused": status.paused,
-        "policy": show::policy(status.policy),
-        "workers": status.workers,
-        "counters": counters,
-    })
-}
-
-pub fn task(status: &TaskStatus) -> Value {
-    let error = (status.refusal.code != Code::SUCCESS).then(|| {
-        json!({
-            "code": status.refusal.code.0,
-            "name": code_name(status.refusal.code),
-            "errno": status.refusal.errno,
-            "detail": status.refusal.to_string(),
-        })
-    });
-    json!({
-        "id": status.id,
-        "op": format!("{:?}", status.op).to_lowercase(),
-        "state": show::state(status.state),
-        "phase": format!("{:?}", status.phase).to_lowercase(),
-        "error": error,
-        "job": status.job,
-        "uid": status.uid,
-        "source": status.src,
-        "destination": status.dst,
-        "bytes_done": status.bytes_done,
-        "bytes_total": status.bytes_total,
-        "files_done": status.files_done,
-        "files_total": status.files_total,
-        "total_known": status.total_known,
-        "rate": status.rate,
-        "eta_ms": status.eta_ms,
-        "age_ms": status.age_ms,
-    })
-}
-
-pub fn tasks(all: &[TaskStatus]) -> Value {
-    json!({ "tasks": all.iter().map(task).collect::<Vec<_>>() })
 }
 
 pub fn dataspaces(all: &[DataspaceInfo]) -> Value {
@@ -107,35 +48,4 @@ pub fn jobs(jobs: &[JobSpec]) -> Value {
         json!({ "job": job.id, "hosts": job.hosts, "limits": limits, "bandwidth": job.bandwidth })
     };
     json!({ "jobs": jobs.iter().map(one).collect::<Vec<_>>() })
-}
-
-pub fn report(report: &JobReport) -> Value {
-    let pairs: Vec<Value> = report
-        .pairs
-        .iter()
-        .map(|pair| {
-            json!({ "from": pair.from, "to": pair.to, "bytes": pair.bytes, "files": pair.files, "busy_ms": pair.busy_ms })
-        })
-        .collect();
-    json!({
-        "job": report.job,
-        "tasks": report.tasks,
-        "failed": report.failed,
-        "bytes": report.bytes,
-        "files": report.files,
-        "busy_ms": report.busy_ms,
-        "pairs": pairs,
-    })
-}
-
-pub fn plan(plan: &Plan) -> Value {
-    json!({
-        "files": plan.files,
-        "dirs": plan.dirs,
-        "bytes": plan.bytes,
-        "free": plan.free,
-        "quota_left": plan.quota_left,
-        "estimate_ms": plan.estimate_ms,
-        "problems": plan.problems,
-    })
 }

@@ -5,13 +5,12 @@ use crate::flags::{
     Cli, Command, JobArgs, JobCommand, ListArgs, NamespaceArgs, NamespaceCommand, ProcessArgs,
     ProcessCommand, SpecArgs, SubmitArgs, TaskCommand, WaitArgs,
 };
-use crate::{json, show};
+use crate::{json as norns_json, show as norns_show};
 use serde_json::{Value, json};
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
 use tidepool_stage_client::{
     self as stage, DataspaceSpec, JobSpec, OnBehalf, Op, ProcessSpec, StageError, Stager, TaskSpec,
-    TaskState, TaskStatus,
+    TaskState, TaskStatus, json, show,
 };
 
 /// What is printed, both ways, and the exit code.
@@ -102,11 +101,11 @@ fn namespace(stager: &Stager, command: &NamespaceCommand) -> Result<Done> {
         NamespaceCommand::Unregister { nsid } => quiet(stager.unregister_dataspace(nsid)),
         NamespaceCommand::List => {
             let all = stager.dataspaces()?;
-            Ok(Done::new(show::dataspaces(&all), json::dataspaces(&all)))
+            Ok(Done::new(norns_show::dataspaces(&all), norns_json::dataspaces(&all)))
         }
         NamespaceCommand::Leftovers { nsid, max } => {
             let (entries, more) = stager.leftovers(nsid, *max)?;
-            Ok(Done::new(show::leftovers(&entries, more), json::leftovers(&entries, more)))
+            Ok(Done::new(show::leftovers(&entries, more), norns_json::leftovers(&entries, more)))
         }
     }
 }
@@ -129,11 +128,11 @@ fn job(stager: &Stager, command: &JobCommand) -> Result<Done> {
         JobCommand::Update(args) => quiet(stager.update_job(&job_spec(args))),
         JobCommand::Unregister { job } => {
             let (entries, more) = stager.unregister_job(*job)?;
-            Ok(Done::new(show::leftovers(&entries, more), json::leftovers(&entries, more)))
+            Ok(Done::new(show::leftovers(&entries, more), norns_json::leftovers(&entries, more)))
         }
         JobCommand::List => {
             let jobs = stager.jobs()?;
-            Ok(Done::new(show::jobs(&jobs), json::jobs(&jobs)))
+            Ok(Done::new(show::jobs(&jobs), norns_json::jobs(&jobs)))
         }
         JobCommand::Report { job } => {
             let report = stager.job_report(*job)?;
@@ -158,19 +157,8 @@ fn process(stager: &Stager, command: &ProcessCommand) -> Result<Done> {
     }
 }
 
-/// Who owns the process now, where the command line does not say.
 fn process_spec(args: &ProcessArgs) -> Result<ProcessSpec> {
-    if let (Some(uid), Some(gid)) = (args.uid, args.gid) {
-        return Ok(ProcessSpec { pid: args.pid, uid, gid });
-    }
-    let found = std::fs::metadata(format!("/proc/{}", args.pid)).map_err(|error| {
-        Failure::Other(format!(
-            "process {}: {error}; is it gone? name its user with --uid and --gid",
-            args.pid
-        ))
-    })?;
-    let (uid, gid) = (args.uid.unwrap_or(found.uid()), args.gid.unwrap_or(found.gid()));
-    Ok(ProcessSpec { pid: args.pid, uid, gid })
+    tidepool_stage_client::words::process_spec(args.pid, args.uid, args.gid).map_err(Failure::Other)
 }
 
 fn task(stager: &Stager, command: &TaskCommand) -> Result<Done> {
