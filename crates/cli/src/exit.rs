@@ -24,12 +24,52 @@ pub enum Kind {
     Unfit,
     /// 116: no such pool, or it does not answer.
     NoPool,
+    /// 117: a staging task failed.
+    TaskFailed,
+    /// 118: a staging task was cancelled.
+    TaskCancelled,
+    /// 119: staging tasks had not ended in time.
+    TaskTimeout,
+    /// 120: the stager refused.
+    Refused,
+    /// 121: no stager answers.
+    NoStager,
+    /// 122: the stager, or its socket, is not for the caller.
+    NotPermitted,
+    /// 123: a plan found what speaks against a task.
+    PlanProblems,
     /// 126: the program cannot be executed.
     NotExecutable,
     /// 127: the program was not found.
     NotFound,
     /// 130: stopped by Ctrl-C; 143: by SIGTERM.
     Signal(i32),
+}
+
+impl Kind {
+    pub fn code(self) -> u8 {
+        match self {
+            Kind::Other => 1,
+            Kind::Usage => 2,
+            Kind::Start => 110,
+            Kind::StageIn => 111,
+            Kind::StageOut => 112,
+            Kind::Cleanup => 113,
+            Kind::Damage => 114,
+            Kind::Unfit => 115,
+            Kind::NoPool => 116,
+            Kind::TaskFailed => 117,
+            Kind::TaskCancelled => 118,
+            Kind::TaskTimeout => 119,
+            Kind::Refused => 120,
+            Kind::NoStager => 121,
+            Kind::NotPermitted => 122,
+            Kind::PlanProblems => 123,
+            Kind::NotExecutable => 126,
+            Kind::NotFound => 127,
+            Kind::Signal(number) => 128 + number as u8,
+        }
+    }
 }
 
 /// An error for people, with its exit code.
@@ -47,20 +87,7 @@ impl Failure {
     }
 
     pub fn code(&self) -> u8 {
-        match self.kind {
-            Kind::Other => 1,
-            Kind::Usage => 2,
-            Kind::Start => 110,
-            Kind::StageIn => 111,
-            Kind::StageOut => 112,
-            Kind::Cleanup => 113,
-            Kind::Damage => 114,
-            Kind::Unfit => 115,
-            Kind::NoPool => 116,
-            Kind::NotExecutable => 126,
-            Kind::NotFound => 127,
-            Kind::Signal(number) => 128 + number as u8,
-        }
+        self.kind.code()
     }
 }
 

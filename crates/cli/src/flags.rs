@@ -1,5 +1,6 @@
 //! The command line: one definition for the parser and the help.
 
+use crate::stage::flags::{self as stage_flags, StageArgs};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -73,6 +74,9 @@ pub enum Command {
     /// Measure metadata or data speed, beside the underlying file system
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// Hand staging tasks to this node's stager, watch and administer them
+    #[command(after_help = stage_flags::HELP)]
+    Stage(Box<StageArgs>),
     /// Test whether this node can take part in a pool; for prologs of batch systems
     #[command(after_help = "Example:\n  tidepool node-check --store /local --min-free 10GiB")]
     NodeCheck(NodeCheckArgs),

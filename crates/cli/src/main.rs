@@ -27,6 +27,7 @@ mod remote;
 mod run;
 mod side_by_side;
 mod signals;
+mod stage;
 mod staging;
 mod trace;
 
@@ -79,6 +80,7 @@ fn dispatch(cli: Cli) -> exit::Result<ExitCode> {
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Trace(TraceCommand::Posix(args)) => trace::posix(&args),
         Command::Bench(command) => bench::dispatch(&command),
+        Command::Stage(args) => stage::dispatch(&args),
         Command::NodeCheck(args) => doctor::health::check(&args),
         Command::NodeClean(args) => node_clean::node_clean(&args),
         Command::Node(args) => agent::node(&args),

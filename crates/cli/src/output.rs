@@ -18,6 +18,10 @@ impl ProgressLine {
         ProgressLine { enabled: std::io::stderr().is_terminal(), drawn: None }
     }
 
+    pub fn is_enabled(&self) -> bool {
+        self.enabled
+    }
+
     pub fn draw(&mut self, text: &str) {
         if !self.enabled || self.drawn.is_some_and(|at| at.elapsed() < REDRAW) {
             return;

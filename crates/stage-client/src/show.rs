@@ -1,15 +1,21 @@
 //! Results for people: what the commands `tidepool stage` and `nornsctl` print.
 
 use crate::words::{KINDS, POLICIES, STATES, word};
-use tidepool_types::format_size;
+use tidepool_types::{format_size, show_bytes};
 use tidepool_wire::stager::{
     Code, DataspaceInfo, DataspaceKind, JobLimit, JobReport, JobSpec, Leftover, Op, PairReport, Persisted,
     Plan, Policy, StagerStatus, TaskPhase, TaskState, TaskStatus,
 };
 
+/// A name with control characters must not drive the reader's terminal.
+fn harmless(text: &str) -> String {
+    show_bytes(text.as_bytes())
+}
+
 /// Rows with columns as wide as their longest cell; the first row is the head.
 pub fn table<const N: usize>(head: [&str; N], rows: Vec<[String; N]>) -> String {
     let head = head.map(str::to_string);
+    let rows: Vec<[String; N]> = rows.into_iter().map(|row| row.map(|cell| harmless(&cell))).collect();
     let mut widths = [0; N];
     for row in std::iter::once(&head).chain(&rows) {
         for (width, cell) in widths.iter_mut().zip(row) {
@@ -26,8 +32,9 @@ pub fn table<const N: usize>(head: [&str; N], rows: Vec<[String; N]>) -> String 
 /// Names and values below each other.
 pub fn pairs(rows: &[(&str, String)]) -> String {
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    let line =
-        |(name, value): &(&str, String)| format!("{name:<width$}  {value}").trim_end().to_string() + "\n";
+    let line = |(name, value): &(&str, String)| {
+        format!("{name:<width$}  {}", harmless(value)).trim_end().to_string() + "\n"
+    };
     rows.iter().filter(|(_, value)| !value.is_empty()).map(line).collect()
 }
 
@@ -121,7 +128,7 @@ pub fn dataspaces(all: &[DataspaceInfo]) -> String {
 /// `today` in seconds since 1970.
 pub fn persisted(all: &[Persisted], today: u64) -> String {
     let row = |location: &Persisted| {
-        let place = format!("{}{}", location.dataspace, String::from_utf8_lossy(&location.path));
+        let place = format!("{}{}", location.dataspace, show_bytes(&location.path));
         let readers: Vec<String> = location.shared.iter().map(u32::to_string).collect();
         let expires = match location.expires {
             0 => "never".into(),
@@ -135,7 +142,7 @@ pub fn persisted(all: &[Persisted], today: u64) -> String {
 
 pub fn leftovers(entries: &[Leftover], more: bool) -> String {
     let line = |entry: &Leftover| {
-        let (path, slash) = (String::from_utf8_lossy(&entry.path), if entry.directory { "/" } else { "" });
+        let (path, slash) = (show_bytes(&entry.path), if entry.directory { "/" } else { "" });
         format!("{}{path}{slash}  {}\n", entry.dataspace, format_size(entry.size))
     };
     let mut text: String = entries.iter().map(line).collect();
@@ -240,6 +247,7 @@ mod tests {
     fn tables_and_pairs_line_up() {
         let rows = vec![["ccc".to_string(), "d".into()]];
         assert_eq!(table(["a", "bb"], rows), "a    bb\nccc  d\n");
+        assert_eq!(table(["a"], vec![["\x1b[2J".to_string()]]), "a\n\\u{1b}[2J\n");
         let some = [("a", "1".to_string()), ("bbb", "2".into()), ("none", String::new())];
         assert_eq!(pairs(&some), "a     1\nbbb   2\n");
         assert_eq!((duration(1500), duration(125_000)), ("1.5 s".into(), "2 min 05 s".into()));

@@ -43,7 +43,8 @@ impl Sandbox {
     pub fn tidepool(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidepool"));
         command.args(args).env("TIDEPOOL_RUNTIME", self.runtime()).env("TIDEPOOL_STORE", self.store());
-        for name in ["TIDEPOOL_POOL", "TIDEPOOL_DIR", "LD_PRELOAD", "SLURM_JOB_NUM_NODES"] {
+        for name in ["TIDEPOOL_POOL", "TIDEPOOL_DIR", "LD_PRELOAD", "SLURM_JOB_NUM_NODES", "XDG_RUNTIME_DIR"]
+        {
             command.env_remove(name);
         }
         command
@@ -69,6 +70,71 @@ impl Sandbox {
         }
         let processes = processes_of(root);
         assert!(processes.is_empty(), "{when}: processes are left: {processes:?}");
+    }
+}
+
+/// A stager of one's own, as `tidepool stage start` makes it, with dataspaces `a://` and `b://`.
+pub struct OwnStager {
+    pub sandbox: Sandbox,
+}
+
+impl OwnStager {
+    /// With more lines of configuration.
+    pub fn with(config: &str) -> OwnStager {
+        let sandbox = Sandbox::new();
+        let space = |name: &str| {
+            let mount = sandbox.path(name);
+            std::fs::create_dir(&mount).expect("a directory can be made");
+            let mount = mount.display();
+            format!("[[dataspace]]\nname = \"{name}://\"\nkind = \"local\"\nmount = \"{mount}\"\n")
+        };
+        let text = format!("{config}\n{}{}", space("a"), space("b"));
+        std::fs::write(sandbox.path("stager.toml"), text).expect("a file can be written");
+        let stager = OwnStager { sandbox };
+        stager.start();
+        stager
+    }
+
+    pub fn start(&self) -> String {
+        let (dir, config) = (self.dir(), self.sandbox.path("stager.toml"));
+        let program = Path::new(env!("CARGO_BIN_EXE_tidepool")).with_file_name("tidepool-staged");
+        assert!(program.is_file(), "there is no tidepool-staged; run 'cargo build --workspace' first");
+        let args = ["stage", "start", "--dir", &dir, "--config", &config.display().to_string()];
+        self.sandbox.ok(&args)
+    }
+
+    pub fn dir(&self) -> String {
+        self.sandbox.path("run").display().to_string()
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.sandbox.path("run/control.socket")
+    }
+
+    /// `tidepool stage` with this stager's control socket.
+    pub fn stage(&self, args: &[&str]) -> Command {
+        let mut command = self.sandbox.tidepool(&["stage"]);
+        command.args(args).current_dir(self.sandbox.dir.path());
+        command.env("TIDEPOOL_STAGER_SOCKET", self.socket()).env("TIDEPOOL_STAGER_CONTROL", self.socket());
+        command
+    }
+
+    /// Runs it and demands this exit code; what it said on standard output and standard error.
+    pub fn ends(&self, code: i32, args: &[&str]) -> (String, String) {
+        let output = self.stage(args).output().expect("tidepool runs");
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {}", text(&output));
+        let words = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (words(&output.stdout), words(&output.stderr))
+    }
+
+    pub fn ok(&self, args: &[&str]) -> String {
+        self.ends(0, args).0
+    }
+}
+
+impl Drop for OwnStager {
+    fn drop(&mut self) {
+        let _ = self.sandbox.tidepool(&["stage", "stop", "--now", "--dir", &self.dir()]).output();
     }
 }
 

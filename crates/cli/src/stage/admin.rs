@@ -1,0 +1,171 @@
+//! Dataspaces, jobs, kept locations, and the stager as a whole.
+
+use crate::exit::{Failure, Kind};
+use crate::stage::flags::{
+    DataspaceArgs, DataspaceCommand, JobArgs, JobCommand, PersistCommand, ProcessArgs,
+};
+use crate::stage::outcome::{Done, Result, Trouble};
+use serde_json::json;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tidepool_stage_client::words::process_spec;
+use tidepool_stage_client::{
+    Command, DataspaceSpec, JobSpec, Leftover, PersistOp, Policy, ProcessSpec, Resource, Stager, json, show,
+    show_place,
+};
+
+pub fn dataspace(stager: &Stager, command: &DataspaceCommand) -> Result<Done> {
+    match command {
+        DataspaceCommand::List => {
+            let all = stager.dataspaces()?;
+            Ok(Done::new(show::dataspaces(&all), json::dataspaces(&all)))
+        }
+        DataspaceCommand::Register(args) => {
+            stager.register_dataspace(&dataspace_spec(args))?;
+            Ok(Done::told(format!("dataspace {} is registered", args.name)))
+        }
+        DataspaceCommand::Update(args) => {
+            stager.update_dataspace(&dataspace_spec(args))?;
+            Ok(Done::told(format!("dataspace {} is changed", args.name)))
+        }
+        DataspaceCommand::Unregister { name } => {
+            stager.unregister_dataspace(name)?;
+            Ok(Done::told(format!("dataspace {name} is forgotten; what lies in it stays")))
+        }
+        DataspaceCommand::Leftovers { name, max } => {
+            let (entries, more) = stager.leftovers(name, *max)?;
+            Ok(leftovers(&entries, more))
+        }
+    }
+}
+
+fn dataspace_spec(args: &DataspaceArgs) -> DataspaceSpec {
+    DataspaceSpec {
+        name: args.name.clone(),
+        kind: args.kind,
+        mount: args.mount.clone(),
+        tracked: args.track,
+        capacity: args.capacity.unwrap_or(0),
+        streams_max: args.streams.unwrap_or(0),
+        bandwidth: args.bandwidth.unwrap_or(0),
+    }
+}
+
+fn leftovers(entries: &[Leftover], more: bool) -> Done {
+    let text = match entries {
+        [] => "nothing is left\n".into(),
+        entries => show::leftovers(entries, more),
+    };
+    Done::new(text, json::leftovers(entries, more))
+}
+
+pub fn job(stager: &Stager, command: &JobCommand) -> Result<Done> {
+    match command {
+        JobCommand::Register(args) => {
+            stager.register_job(&job_spec(args))?;
+            Ok(Done::told(format!("job {} is registered", args.job)))
+        }
+        JobCommand::Update(args) => {
+            stager.update_job(&job_spec(args))?;
+            Ok(Done::told(format!("job {} is changed", args.job)))
+        }
+        JobCommand::Unregister { job } => {
+            let (entries, more) = stager.unregister_job(*job)?;
+            Ok(leftovers(&entries, more))
+        }
+        JobCommand::List => {
+            let jobs = stager.jobs()?;
+            Ok(Done::new(show::jobs(&jobs), json::jobs(&jobs)))
+        }
+        JobCommand::Report { job } => {
+            let report = stager.job_report(*job)?;
+            Ok(Done::new(show::report(&report), json::report(&report)))
+        }
+        JobCommand::AddProcess(args) => {
+            stager.add_process(args.job, process(args)?)?;
+            Ok(Done::told(format!("process {} and its children belong to job {}", args.pid, args.job)))
+        }
+        JobCommand::RemoveProcess(args) => {
+            stager.remove_process(args.job, process(args)?)?;
+            Ok(Done::told(format!("process {} belongs to job {} no more", args.pid, args.job)))
+        }
+    }
+}
+
+fn job_spec(args: &JobArgs) -> JobSpec {
+    JobSpec {
+        id: args.job,
+        hosts: args.hosts.clone(),
+        limits: args.limits.clone(),
+        bandwidth: args.bandwidth.unwrap_or(0),
+    }
+}
+
+fn process(args: &ProcessArgs) -> Result<ProcessSpec> {
+    let found = process_spec(args.pid, args.uid, args.gid);
+    found.map_err(|why| Trouble::Own(Failure::new(Kind::Other, why)))
+}
+
+pub fn persist(stager: &Stager, command: &PersistCommand) -> Result<Done> {
+    let ask = |op, location: &Resource, user, expires| -> Result<(String, Option<u32>)> {
+        let (dataspace, path) = here(location)?;
+        Ok((show_place(location), stager.persist(op, dataspace, path, user, expires)?))
+    };
+    match command {
+        PersistCommand::Store { location, expires, owner } => {
+            let until = expires.map_or(Ok(0), from_now)?;
+            let (place, _) = ask(PersistOp::Store, location, owner.unwrap_or(0), until)?;
+            Ok(Done::told(format!("{place} is kept")))
+        }
+        PersistCommand::Delete { location } => {
+            let (_, id) = ask(PersistOp::Delete, location, 0, 0)?;
+            let text = id.map(|id| format!("{id}\n")).unwrap_or_default();
+            Ok(Done::new(text, json!({ "id": id })))
+        }
+        PersistCommand::Share { location, uid } => {
+            let (place, _) = ask(PersistOp::Share, location, *uid, 0)?;
+            Ok(Done::told(format!("user {uid} may read {place}")))
+        }
+        PersistCommand::Unshare { location, uid } => {
+            let (place, _) = ask(PersistOp::Unshare, location, *uid, 0)?;
+            Ok(Done::told(format!("user {uid} may read {place} no more")))
+        }
+        PersistCommand::List => {
+            let all = stager.persisted()?;
+            Ok(Done::new(show::persisted(&all, now().as_secs()), json::persisted(&all)))
+        }
+    }
+}
+
+/// A location is one of the stager that is asked.
+fn here(location: &Resource) -> Result<(&str, &[u8])> {
+    match location {
+        Resource::Path { dataspace, host: None, path, .. } => Ok((dataspace, path)),
+        other => {
+            let text = format!(
+                "{} is at another stager; ask that one, with --socket on its node",
+                show_place(other)
+            );
+            Err(Trouble::Own(Failure::new(Kind::Usage, text)))
+        }
+    }
+}
+
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// In seconds since 1970; 0, which means never, is not what somebody means who names a time.
+fn from_now(time: Duration) -> Result<u64> {
+    let too_long = || Trouble::Own(Failure::new(Kind::Usage, "--expires is too far away"));
+    Ok(now().checked_add(time).ok_or_else(too_long)?.as_secs().max(1))
+}
+
+pub fn policy(stager: &Stager, policy: Policy) -> Result<Done> {
+    stager.set_policy(policy)?;
+    Ok(Done::told(format!("pending tasks of {} start in order {}", stager.node(), show::policy(policy))))
+}
+
+pub fn command(stager: &Stager, command: Command, what: &str) -> Result<Done> {
+    stager.command(command)?;
+    Ok(Done::told(format!("the stager of {} {what}", stager.node())))
+}

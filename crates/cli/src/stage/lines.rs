@@ -1,0 +1,287 @@
+//! Task lists: one task a line, `docs/formats/15-task-lists.md`.
+
+use std::fmt;
+use std::io::{self, BufRead, Read};
+use tidepool_stage_client::{Op, Resource, TaskSpec, parse_place};
+use tidepool_types::parse_size;
+
+/// Two paths of full length in which every byte is written as `\xHH`, with room for the rest.
+pub const LINE_BYTES_MAX: usize = 64 << 10;
+/// Tasks of one list: as many as a stager holds unless it is told otherwise.
+pub const TASKS_MAX: usize = 2_000_000;
+
+/// What is wrong, and where. Columns count bytes, from 1.
+#[derive(Debug)]
+pub struct LineError {
+    pub line: usize,
+    pub column: usize,
+    pub what: String,
+}
+
+impl fmt::Display for LineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}, column {}: {}", self.line, self.column, self.what)
+    }
+}
+
+/// A task, and the line it is from.
+#[derive(Debug)]
+pub struct Line {
+    pub number: usize,
+    pub task: TaskSpec,
+}
+
+/// Why a list cannot be used: nothing of it is submitted.
+#[derive(Debug)]
+pub enum ListError {
+    Read(io::Error),
+    Line(LineError),
+}
+
+impl fmt::Display for ListError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ListError::Read(error) => write!(f, "cannot be read: {error}"),
+            ListError::Line(error) => error.fmt(f),
+        }
+    }
+}
+
+/// All tasks of a list; `usual` makes a task with the options of the command line.
+pub fn read(
+    from: &mut dyn BufRead,
+    usual: &dyn Fn(Op, Resource, Option<Resource>) -> TaskSpec,
+) -> Result<Vec<Line>, ListError> {
+    let mut all = Vec::new();
+    let mut line = Vec::new();
+    for number in 1.. {
+        line.clear();
+        let most = LINE_BYTES_MAX as u64 + 1;
+        let read = from.take(most).read_until(b'\n', &mut line).map_err(ListError::Read)?;
+        if read == 0 {
+            break;
+        }
+        let fail =
+            |(column, what): Wrong| ListError::Line(LineError { line: number, column: column + 1, what });
+        if line.len() > LINE_BYTES_MAX {
+            return Err(fail((LINE_BYTES_MAX, format!("a line has at most {LINE_BYTES_MAX} bytes"))));
+        }
+        let Some(task) = parse(&line, usual).map_err(fail)? else { continue };
+        if all.len() == TASKS_MAX {
+            return Err(fail((0, format!("a list has at most {TASKS_MAX} tasks; split it"))));
+        }
+        all.push(Line { number, task });
+    }
+    Ok(all)
+}
+
+/// Offset in the line, and what is wrong there.
+type Wrong = (usize, String);
+
+/// A word and where it starts.
+struct Word {
+    at: usize,
+    text: Vec<u8>,
+    /// `key=value` is an option, `"key=value"` a path.
+    quoted: bool,
+}
+
+fn parse(
+    line: &[u8],
+    usual: &dyn Fn(Op, Resource, Option<Resource>) -> TaskSpec,
+) -> Result<Option<TaskSpec>, Wrong> {
+    let mut words = words(line)?.into_iter().peekable();
+    let Some(first) = words.next() else { return Ok(None) };
+    let op = match first.text.as_slice() {
+        b"copy" => Op::Copy,
+        b"move" => Op::Move,
+        b"remove" => Op::Remove,
+        other => {
+            let other = String::from_utf8_lossy(other);
+            return Err((first.at, format!("'{other}' is none of copy, move, remove")));
+        }
+    };
+    let end = line.trim_ascii_end().len();
+    let mut place = |what: &str| {
+        let word =
+            words.next_if(|word| !is_option(word)).ok_or_else(|| (end, format!("{what} is missing")))?;
+        parse_place(&word.text).map_err(|error| (word.at, error.to_string()))
+    };
+    let source = place("the source")?;
+    let destination = if op == Op::Remove { None } else { Some(place("the destination")?) };
+    let mut task = usual(op, source, destination);
+    for word in words {
+        option(&mut task, &word).map_err(|what| (word.at, what))?;
+    }
+    Ok(Some(task))
+}
+
+fn is_option(word: &Word) -> bool {
+    let name = word.text.split(|b| *b == b'=').next().unwrap_or_default();
+    !word.quoted && name.len() < word.text.len() && name.iter().all(u8::is_ascii_lowercase)
+}
+
+fn option(task: &mut TaskSpec, word: &Word) -> Result<(), String> {
+    let text = String::from_utf8_lossy(&word.text);
+    let (name, value) = text.split_once('=').unwrap_or((&text, ""));
+    let size = || parse_size(value).map_err(|error| error.to_string());
+    match name {
+        "priority" => task.priority = value.parse().map_err(|_| format!("'{value}' is no priority"))?,
+        "bandwidth" => task.bandwidth = size()?,
+        "size" => task.size_hint = size()?,
+        "verify" => task.verify = parse_yes(value)?,
+        _ => return Err(format!("'{text}' is none of priority=N, bandwidth=SIZE, size=SIZE, verify=yes|no")),
+    }
+    Ok(())
+}
+
+fn parse_yes(value: &str) -> Result<bool, String> {
+    match value {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err(format!("'{value}' is neither yes nor no")),
+    }
+}
+
+/// Words between blanks. `"` starts and ends a quotation, in which `\` starts `\"`, `\\`, `\n`, `\t` and `\xHH`;
+/// `#` at the start of a word begins a comment.
+fn words(line: &[u8]) -> Result<Vec<Word>, Wrong> {
+    let mut words = Vec::new();
+    let mut at = 0;
+    while at < line.len() {
+        match line[at] {
+            blank if blank.is_ascii_whitespace() => at += 1,
+            b'#' => break,
+            _ => {
+                let (word, end) = word(line, at)?;
+                words.push(word);
+                at = end;
+            }
+        }
+    }
+    Ok(words)
+}
+
+fn word(line: &[u8], start: usize) -> Result<(Word, usize), Wrong> {
+    let (mut text, mut at) = (Vec::new(), start);
+    let mut quotation: Option<usize> = None;
+    let mut quoted = false;
+    while at < line.len() {
+        match (line[at], quotation) {
+            (b'"', None) => (quotation, quoted) = (Some(at), true),
+            (b'"', Some(_)) => quotation = None,
+            (b'\\', Some(_)) => {
+                let (byte, length) = escape(&line[at..]).ok_or_else(|| (at, ESCAPES.to_string()))?;
+                text.push(byte);
+                at += length - 1;
+            }
+            (b'\n', Some(_)) => break,
+            (0, _) => return Err((at, "a path has no zero bytes".into())),
+            (blank, None) if blank.is_ascii_whitespace() => break,
+            (byte, _) => text.push(byte),
+        }
+        at += 1;
+    }
+    match quotation {
+        Some(opened) => Err((opened, "this quotation does not end".into())),
+        None => Ok((Word { at: start, text, quoted }, at)),
+    }
+}
+
+const ESCAPES: &str = "after a backslash comes \", \\, n, t, or x and two hexadecimal digits other than 00";
+
+/// The byte that an escape stands for, and the escape's length.
+fn escape(from: &[u8]) -> Option<(u8, usize)> {
+    match from.get(1)? {
+        b'"' => Some((b'"', 2)),
+        b'\\' => Some((b'\\', 2)),
+        b'n' => Some((b'\n', 2)),
+        b't' => Some((b'\t', 2)),
+        b'x' => {
+            let digit = |at: usize| from.get(at).and_then(|digit| char::from(*digit).to_digit(16));
+            let byte = u8::try_from(digit(2)? * 16 + digit(3)?).ok().filter(|byte| *byte != 0)?;
+            Some((byte, 4))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn list(text: &[u8]) -> Result<Vec<Line>, String> {
+        read(&mut &text[..], &TaskSpec::new).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_list_is_read() {
+        let text = b"# what comes in\ncopy a://in b://in\n\n  move a://x  n1:42000/b://y priority=-5 verify=no # why\n\
+            remove \"a://with blank\\n\\x41\\\"\\\\\" size=4KiB bandwidth=1MiB\r\ncopy a://no b://newline";
+        let tasks = list(text).unwrap();
+        assert_eq!(tasks.iter().map(|line| line.number).collect::<Vec<_>>(), [2, 4, 5, 6]);
+        assert_eq!(tasks[0].task.dst, Some(Resource::local("b://", b"in")));
+        assert_eq!(tasks[1].task.dst, Some(Resource::remote("b://", "n1:42000", b"y")));
+        assert_eq!((tasks[1].task.priority, tasks[1].task.verify), (-5, false));
+        assert_eq!(tasks[2].task.src, Resource::local("a://", b"with blank\nA\"\\"));
+        assert_eq!((tasks[2].task.size_hint, tasks[2].task.bandwidth), (4096, 1 << 20));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_place() {
+        let long = [b"copy a://", vec![b'x'; LINE_BYTES_MAX].as_slice()].concat();
+        let cases: &[(&[u8], &str)] = &[
+            (b"\nlink a://x b://y", "line 2, column 1: 'link' is none of copy, move, remove"),
+            (b"copy a://x", "line 1, column 11: the destination is missing"),
+            (b"copy a://x priority=1", "line 1, column 22: the destination is missing"),
+            (b"copy here b://y", "line 1, column 6: 'here' is no place"),
+            (b"copy a://x b://y fast=1", "line 1, column 18: 'fast=1' is none of"),
+            (b"copy a://x b://y verify=maybe", "line 1, column 18: 'maybe' is neither"),
+            (b"remove a://x b://y", "line 1, column 14: 'b://y' is none of"),
+            (b"remove \"a://x", "line 1, column 8: this quotation does not end"),
+            (b"remove \"a://\\q\"", "line 1, column 13: after a backslash"),
+            (b"remove \"a://\\x00\"", "line 1, column 13: after a backslash"),
+            (b"remove a://\0", "line 1, column 12: a path has no zero"),
+            (&long, "line 1, column 65537: a line has at most 65536 bytes"),
+        ];
+        for (text, expected) in cases {
+            let error = list(text).expect_err(expected);
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+
+    /// As somebody would write a path of any bytes.
+    fn quote(path: &[u8]) -> Vec<u8> {
+        let each = |byte: &u8| match byte {
+            b'"' | b'\\' => vec![b'\\', *byte],
+            byte if byte.is_ascii_graphic() || *byte == b' ' => vec![*byte],
+            byte => format!("\\x{byte:02X}").into_bytes(),
+        };
+        [b"\"".to_vec(), path.iter().flat_map(each).collect(), b"\"".to_vec()].concat()
+    }
+
+    proptest! {
+        #[test]
+        fn any_path_can_be_written(path in proptest::collection::vec(1u8..=255, 0..200)) {
+            let place = [b"a://", path.as_slice()].concat();
+            let line = [b"remove ", quote(&place).as_slice()].concat();
+            let read = list(&line).unwrap();
+            prop_assert_eq!(&read[0].task.src, &Resource::local("a://", &path));
+        }
+
+        #[test]
+        fn any_bytes_are_a_list_or_an_error_with_a_place(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            if let Err(error) = list(&bytes) {
+                prop_assert!(error.starts_with("line "), "{}", error);
+            }
+        }
+
+        #[test]
+        fn nearly_right_lines_are_no_panic(
+            text in "(copy|move|remove)( \"?a://[a\\\\x\"= #]{0,6}\"?){0,3}( [a-z]{0,9}=[0-9a-z]{0,4}){0,3}",
+        ) {
+            let _ = list(text.as_bytes());
+        }
+    }
+}
