@@ -57,14 +57,17 @@ bench: release ## Measure a pool beside the file system below it
 	$(BUILT)/release/tidepool bench io --nodes 1
 
 install: release ## Install into PREFIX (default /usr/local)
-	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib include/norns)
-	install -m 755 $(BUILT)/release/tidepool $(BUILT)/release/tidepoold $(BUILT)/release/nornsctl \
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib include/norns share/man/man1)
+	install -m 755 $(addprefix $(BUILT)/release/,tidepool tidepoold tidepool-staged nornsctl) \
 	  $(BUILT)/release/libtidepool_preload.so \
 	  $(DESTDIR)$(PREFIX)/bin
 	install -m 755 $(BUILT)/release/libnorns.so $(DESTDIR)$(PREFIX)/lib
 	ln -sf libnorns.so $(DESTDIR)$(PREFIX)/lib/libnornsctl.so
 	install -m 644 crates/capi/include/*.h $(DESTDIR)$(PREFIX)/include
 	install -m 644 crates/capi/include/norns/*.h $(DESTDIR)$(PREFIX)/include/norns
+	$(BUILT)/release/tidepool man $(DESTDIR)$(PREFIX)/share/man/man1
+	$(BUILT)/release/nornsctl man $(DESTDIR)$(PREFIX)/share/man/man1
+	$(BUILT)/release/tidepool-staged --man $(DESTDIR)$(PREFIX)/share/man/man1
 
 clean: ## Remove everything built
 	$(CARGO) clean

@@ -12,7 +12,7 @@ const FLOORS: &[&[&str]] = &[
     &["client", "stage-client", "store"],
     &["transport", "fs-state", "norns", "stage-state"],
     &["blocks", "env", "fabric", "placement", "shm", "wire"],
-    &["types"],
+    &["man", "types"],
 ];
 
 /// Crates that must stay free of I/O, and the external crates they may use.

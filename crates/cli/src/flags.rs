@@ -86,6 +86,9 @@ pub enum Command {
     /// The agent that `tidepool` starts on each node; not for people
     #[command(hide = true)]
     Node(NodeArgs),
+    /// Write the manual pages of this program; `make install` does
+    #[command(hide = true)]
+    Man { dir: PathBuf },
 }
 
 /// How programs see the pool.

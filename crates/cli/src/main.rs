@@ -31,8 +31,10 @@ mod stage;
 mod staging;
 mod trace;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
+use exit::Context;
 use flags::{Cli, Command, TraceCommand};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// What a shell shows for a program that SIGPIPE ended.
@@ -63,6 +65,13 @@ fn end_quietly_on_a_closed_pipe() {
     }));
 }
 
+fn write_manual(dir: &Path) -> exit::Result<ExitCode> {
+    let written = tidepool_man::write_pages(Cli::command(), dir);
+    let count = written.context(exit::Kind::Other, || dir.display().to_string())?;
+    println!("{count} pages in {}", dir.display());
+    Ok(ExitCode::SUCCESS)
+}
+
 fn dispatch(cli: Cli) -> exit::Result<ExitCode> {
     match cli.command {
         Command::Run(args) => run::run(&args),
@@ -84,5 +93,6 @@ fn dispatch(cli: Cli) -> exit::Result<ExitCode> {
         Command::NodeCheck(args) => doctor::health::check(&args),
         Command::NodeClean(args) => node_clean::node_clean(&args),
         Command::Node(args) => agent::node(&args),
+        Command::Man { dir } => write_manual(&dir),
     }
 }

@@ -39,6 +39,9 @@ pub struct Args {
     /// Only check the configuration
     #[arg(long)]
     pub check: bool,
+    /// Write the manual page of this program; `make install` does
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub man: Option<PathBuf>,
 }
 
 /// Why a configuration cannot be used.

@@ -2,13 +2,17 @@
 
 #![forbid(unsafe_code)]
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use std::path::Path;
 use std::process::ExitCode;
 use tidepool_staged::{Args, Config, Daemon};
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    if let Some(dir) = &args.man {
+        return write_manual(dir);
+    }
     let config = match Config::load(&args) {
         Ok(config) => config,
         Err(error) => {
@@ -24,6 +28,16 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("tidepool-staged: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn write_manual(dir: &Path) -> ExitCode {
+    match tidepool_man::write_pages(Args::command(), dir) {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("tidepool-staged: {}: {error}", dir.display());
             ExitCode::FAILURE
         }
     }

@@ -63,6 +63,9 @@ pub enum Command {
     /// Tasks: copies, moves and removals
     #[command(subcommand)]
     Task(TaskCommand),
+    /// Write the manual pages of this program; `make install` does
+    #[command(hide = true)]
+    Man { dir: PathBuf },
 }
 
 #[derive(Clone, Copy, ValueEnum)]

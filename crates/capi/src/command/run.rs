@@ -6,8 +6,10 @@ use crate::flags::{
     ProcessCommand, SpecArgs, SubmitArgs, TaskCommand, WaitArgs,
 };
 use crate::{json as norns_json, show as norns_show};
+use clap::CommandFactory;
 use serde_json::{Value, json};
 use std::io::ErrorKind;
+use std::path::Path;
 use tidepool_stage_client::{
     self as stage, DataspaceSpec, JobSpec, OnBehalf, Op, ProcessSpec, StageError, Stager, TaskSpec,
     TaskState, TaskStatus, json, show,
@@ -31,8 +33,12 @@ impl Done {
 }
 
 pub fn run(cli: &Cli) -> Result<Done> {
+    if let Command::Man { dir } = &cli.command {
+        return write_manual(dir);
+    }
     let stager = connect(cli)?;
     match &cli.command {
+        Command::Man { dir } => write_manual(dir),
         Command::Ping => {
             stager.ping()?;
             let text = format!("{} answers\n", stager.node());
@@ -54,6 +60,12 @@ pub fn run(cli: &Cli) -> Result<Done> {
         Command::Process(command) => process(&stager, command),
         Command::Task(command) => task(&stager, command),
     }
+}
+
+fn write_manual(dir: &Path) -> Result<Done> {
+    let written = tidepool_man::write_pages(Cli::command(), dir);
+    let count = written.map_err(|error| Failure::Other(format!("{}: {error}", dir.display())))?;
+    Ok(Done::new(format!("{count} pages in {}\n", dir.display()), json!({ "pages": count })))
 }
 
 fn quiet(result: std::result::Result<(), StageError>) -> Result<Done> {
@@ -90,7 +102,8 @@ fn is_for_users(command: &Command) -> bool {
         | Command::Resume
         | Command::Shutdown
         | Command::Policy { .. }
-        | Command::Process(_) => false,
+        | Command::Process(_)
+        | Command::Man { .. } => false,
     }
 }
 
