@@ -6,7 +6,7 @@ use crate::tasks::{Answer, News};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstatvfs, openat, statat};
 use std::os::fd::{AsFd, OwnedFd};
 use tidepool_stage::{Control, EndError, StageOptions, What, stage};
-use tidepool_stage_state::Start;
+use tidepool_stage_state::{Model, Start};
 use tidepool_types::Errno;
 use tidepool_wire::stager::{
     Code, DataspaceKind, DataspaceSpec, Leftover, Op, Plan, Refusal, Reply, TASKS_AT_ONCE_MAX,
@@ -26,7 +26,7 @@ pub enum Then {
 
 /// Something to be found out.
 pub enum Task {
-    Plan { start: Box<Start>, places: Places, estimate: Box<dyn Fn(u64, u64) -> Option<f64> + Send> },
+    Plan { start: Box<Start>, places: Places, model: Option<Model> },
     Look { dataspaces: Vec<DataspaceSpec>, max: usize, then: Then },
 }
 
@@ -40,9 +40,7 @@ impl Errand {
     pub fn run(self, setup: &Setup) -> News {
         let Errand { conn, request, task } = self;
         let answer = match task {
-            Task::Plan { start, places, estimate } => {
-                Answer::Reply(reply(plan(setup, &start, &places, estimate)))
-            }
+            Task::Plan { start, places, model } => Answer::Reply(reply(plan(setup, &start, &places, model))),
             Task::Look { dataspaces, max, then } => look_at(&dataspaces, max.min(TASKS_AT_ONCE_MAX), then),
         };
         News::Answer { conn, request, answer }
@@ -63,12 +61,7 @@ fn reply(planned: Result<Plan, Failed>) -> Reply {
 }
 
 /// Counts what a task would move, with its user's rights, and looks for what speaks against it.
-fn plan(
-    setup: &Setup,
-    start: &Start,
-    places: &Places,
-    estimate: impl Fn(u64, u64) -> Option<f64>,
-) -> Result<Plan, Failed> {
+fn plan(setup: &Setup, start: &Start, places: &Places, model: Option<Model>) -> Result<Plan, Failed> {
     let identity = identity_of(start.identity.uid, start.identity.gid);
     let opener = Opener { places, start, identity: &identity, secret: setup.secret.as_ref() };
     let source = opener.open(&start.spec.src)?;
@@ -85,9 +78,12 @@ fn plan(
         free: target.as_ref().and_then(|target| free_of(target.fd()?)),
         quota_left: start.quotas.iter().map(|q| q.limit.saturating_sub(q.used)).min(),
         estimate_ms: None,
+        lead_ms: None,
         problems: counted.errors.iter().map(ToString::to_string).collect(),
     };
-    plan.estimate_ms = estimate(plan.bytes, plan.files).map(|seconds| (seconds * 1000.0) as u64);
+    let ms = |seconds: f64| (seconds * 1000.0) as u64;
+    plan.estimate_ms = model.and_then(|model| model.estimate(plan.bytes, plan.files)).map(ms);
+    plan.lead_ms = model.and_then(|model| model.lead(plan.bytes, plan.files)).map(ms);
     let limits = [("free at the destination", plan.free), ("left of the quota", plan.quota_left)];
     for (what, limit) in limits.into_iter().filter(|_| start.spec.op != Op::Remove) {
         if let Some(limit) = limit.filter(|limit| *limit < plan.bytes) {

@@ -220,8 +220,7 @@ impl Daemon {
         };
         let model = self.state.model(task);
         let places = self.places(task);
-        let estimate = Box::new(move |bytes, files| model.and_then(|m| m.estimate(bytes, files)));
-        self.errand(conn, request, Task::Plan { start: Box::new(start), places, estimate })
+        self.errand(conn, request, Task::Plan { start: Box::new(start), places, model })
     }
 
     fn errand(&self, conn: u64, request: u64, task: Task) -> Answer {

@@ -577,7 +577,9 @@ pub struct Plan {
     pub quota_left: Option<u64>,
     /// As learned from earlier tasks between the two dataspaces; none before the first.
     pub estimate_ms: Option<u64>,
+    /// How long before the data are needed it should start, so that few are late.
+    pub lead_ms: Option<u64>,
     /// What speaks against it; empty when nothing does.
     pub problems: Vec<String>,
 }
-field_struct!(Plan { files, dirs, bytes, free, quota_left, estimate_ms, problems });
+field_struct!(Plan { files, dirs, bytes, free, quota_left, estimate_ms, lead_ms, problems });
