@@ -25,7 +25,7 @@ fn commands(page: &str) -> Vec<String> {
             inside = !inside;
             marked = !mark.is_empty();
         } else if let Some(code) = code
-            && ["tidepool ", "taskset "].iter().any(|start| code.starts_with(start))
+            && ["tidepool ", "taskset ", "printf "].iter().any(|start| code.starts_with(start))
         {
             found.push(code.to_string());
         }
@@ -49,6 +49,10 @@ fn run(sandbox: &Sandbox, home: &Path, sshd: Option<&Sshd>, line: &str) {
             Some(value) => shell.env(name, value),
             None => shell.env_remove(name),
         };
+    }
+    // What the page about the stager tells to export.
+    for variable in ["TIDEPOOL_STAGER_SOCKET", "TIDEPOOL_STAGER_CONTROL"] {
+        shell.env(variable, home.join("stager/control.socket"));
     }
     if let Some(sshd) = sshd {
         shell.env("TIDEPOOL_SSH", sshd.words());

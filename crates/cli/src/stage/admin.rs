@@ -9,8 +9,8 @@ use serde_json::json;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidepool_stage_client::words::process_spec;
 use tidepool_stage_client::{
-    Command, DataspaceSpec, JobSpec, Leftover, PersistOp, Policy, ProcessSpec, Resource, Stager, json, show,
-    show_place,
+    Command, DataspaceKind, DataspaceSpec, JobSpec, Leftover, PersistOp, Policy, ProcessSpec, Resource,
+    Stager, json, show, show_place,
 };
 
 pub fn dataspace(stager: &Stager, command: &DataspaceCommand) -> Result<Done> {
@@ -20,11 +20,11 @@ pub fn dataspace(stager: &Stager, command: &DataspaceCommand) -> Result<Done> {
             Ok(Done::new(show::dataspaces(&all), json::dataspaces(&all)))
         }
         DataspaceCommand::Register(args) => {
-            stager.register_dataspace(&dataspace_spec(args))?;
+            stager.register_dataspace(&dataspace_spec(args)?)?;
             Ok(Done::told(format!("dataspace {} is registered", args.name)))
         }
         DataspaceCommand::Update(args) => {
-            stager.update_dataspace(&dataspace_spec(args))?;
+            stager.update_dataspace(&dataspace_spec(args)?)?;
             Ok(Done::told(format!("dataspace {} is changed", args.name)))
         }
         DataspaceCommand::Unregister { name } => {
@@ -38,16 +38,30 @@ pub fn dataspace(stager: &Stager, command: &DataspaceCommand) -> Result<Done> {
     }
 }
 
-fn dataspace_spec(args: &DataspaceArgs) -> DataspaceSpec {
-    DataspaceSpec {
+fn dataspace_spec(args: &DataspaceArgs) -> Result<DataspaceSpec> {
+    Ok(DataspaceSpec {
         name: args.name.clone(),
         kind: args.kind,
-        mount: args.mount.clone(),
+        mount: mount(args)?,
         tracked: args.track,
         capacity: args.capacity.unwrap_or(0),
         streams_max: args.streams.unwrap_or(0),
         bandwidth: args.bandwidth.unwrap_or(0),
+    })
+}
+
+/// As the stager finds it: its own directory is another one than the caller's.
+fn mount(args: &DataspaceArgs) -> Result<String> {
+    if args.kind == DataspaceKind::Object {
+        return Ok(args.mount.clone());
     }
+    let path = std::path::absolute(&args.mount);
+    let path =
+        path.map_err(|error| Failure::new(Kind::Usage, format!("--mount '{}': {error}", args.mount)))?;
+    let text = path.into_os_string().into_string();
+    text.map_err(|_| {
+        Failure::new(Kind::Usage, "a mount is UTF-8 text; that of the working directory is not").into()
+    })
 }
 
 fn leftovers(entries: &[Leftover], more: bool) -> Done {

@@ -129,7 +129,7 @@ fn word<T: Copy + Send + Sync + 'static>(
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum OpFlag {
-    /// Copy
+    /// Copy, and keep the source
     Copy,
     /// Copy, verify, and remove the source
     Move,
