@@ -439,3 +439,38 @@ fn every_command_has_help_with_an_example() {
         assert!(top.contains(&code.to_string()), "{top}");
     }
 }
+
+/// A configuration that the daemon reads; what it says about it.
+fn check(config: &std::path::Path) -> std::process::Output {
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_tidepool")).with_file_name("tidepool-staged");
+    std::process::Command::new(program).arg("--check").arg("--config").arg(config).output().unwrap()
+}
+
+#[test]
+fn the_guide_shows_every_key_of_the_configuration() {
+    let sandbox = common::Sandbox::new();
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/stager.md");
+    let page = fs::read_to_string(page).unwrap();
+    let shown = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let secret = sandbox.path("secret");
+    fs::write(&secret, "5a".repeat(32)).unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+    let config = sandbox.path("stager.toml");
+    fs::write(&config, shown.replace("/etc/tidepool/stager.secret", &secret.display().to_string())).unwrap();
+    let output = check(&config);
+    assert!(output.status.success(), "{}", common::text(&output));
+    // The error about an unknown key lists those there are.
+    for unknown in
+        ["nokey = 1\n", "[[dataspace]]\nname = \"a\"\nkind = \"local\"\nmount = \"/\"\nnokey = 1\n"]
+    {
+        fs::write(&config, unknown).unwrap();
+        let said = String::from_utf8(check(&config).stderr).unwrap();
+        let keys: Vec<&str> =
+            said.split("expected one of").nth(1).unwrap().split('`').skip(1).step_by(2).collect();
+        assert!(keys.len() >= 7, "{said}");
+        for key in keys {
+            let there = shown.contains(&format!("\n{key} = ")) || shown.starts_with(&format!("{key} = "));
+            assert!(there || shown.contains(&format!("[[{key}]]")), "the guide does not show {key}");
+        }
+    }
+}

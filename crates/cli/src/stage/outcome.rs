@@ -58,13 +58,18 @@ impl Trouble {
 
     pub fn json(&self, node: Option<&str>) -> Value {
         let (code, kind, detail) = match self {
-            Trouble::Own(failure) => (Code::BAD_ARGS, failure.kind, failure.to_string()),
+            Trouble::Own(failure) => (own_code(failure.kind), failure.kind, failure.to_string()),
             Trouble::Stage(error) => (error.code(), kind_of_error(error), error.to_string()),
         };
         json!({ "error": {
             "code": code.0, "name": code_name(code), "exit": kind.code(), "node": node, "detail": detail,
         } })
     }
+}
+
+/// For what never reached a stager.
+fn own_code(kind: Kind) -> Code {
+    if kind == Kind::Usage { Code::BAD_ARGS } else { Code::SYSTEM_ERROR }
 }
 
 /// The message of a refusal: where, what, and what to do.

@@ -12,8 +12,8 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tidepool_stage_client::{
-    Code, Op, Plan, Refusal, Resource, StageError, Stager, Submitted, TaskSpec, TaskStatus, json, show,
-    show_place,
+    Code, Op, Plan, Refusal, Resource, StageError, Stager, SubmitManyError, Submitted, TaskSpec, TaskStatus,
+    json, show, show_place,
 };
 
 /// How often who waits at a terminal is shown how far it is.
@@ -28,11 +28,7 @@ pub fn submit(stager: &Stager, args: &SubmitArgs) -> Result<Done> {
         [task] if args.spec.from.is_none() => {
             Submitted { ids: vec![stager.submit(task)?], refused: Vec::new() }
         }
-        _ => stager.submit_many(tasks).map_err(|error| {
-            let told: Vec<String> = error.done.ids.iter().map(u32::to_string).collect();
-            println!("{}", told.join("\n"));
-            Trouble::Stage(error.error)
-        })?,
+        _ => stager.submit_many(tasks).map_err(tell_of_those_before)?,
     };
     let taken: Vec<u32> = submitted.ids.iter().copied().filter(|id| *id != 0).collect();
     let failure = refusals(stager, &numbers, &submitted.refused);
@@ -45,6 +41,18 @@ pub fn submit(stager: &Stager, args: &SubmitArgs) -> Result<Done> {
     json["tasks"] = json!(ended.iter().map(json::task).collect::<Vec<_>>());
     let failure = failure.or_else(|| failure_of(&ended, &stager.node()));
     Ok(Done { text: show::tasks(&ended), json, failure })
+}
+
+/// Who submits many and is cut off has to know what the stager has already.
+fn tell_of_those_before(error: SubmitManyError) -> Trouble {
+    let ids = || error.done.ids.iter().copied().filter(|id| *id != 0);
+    if let (Some(first), Some(last)) = (ids().min(), ids().max()) {
+        let (count, lines) = (ids().count(), error.done.ids.len());
+        eprintln!(
+            "tidepool: {count} tasks, those of the first {lines} in the list, were submitted before; ids {first} to {last}"
+        );
+    }
+    Trouble::Stage(error.error)
 }
 
 /// The refused tasks of a list: told on standard error, the first with the exit code.
