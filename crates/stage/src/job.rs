@@ -359,7 +359,12 @@ impl<'a> Job<'a> {
     }
 
     pub fn note(&self, record: &Record) {
-        if let Err(error) = self.journal.append(record) {
+        self.note_all(std::slice::from_ref(record));
+    }
+
+    /// Notes several things with one write.
+    pub fn note_all(&self, records: &[Record]) {
+        if let Err(error) = self.journal.append(records) {
             self.findings
                 .warn(".".into(), format!("{error}; an interrupted copy will have to compare contents"));
         }

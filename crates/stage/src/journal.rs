@@ -358,15 +358,16 @@ impl Journal {
         })
     }
 
-    /// Appends a record. After a failure nothing more is written: a gap would be a lie, a
+    /// Appends records with one write. After a failure nothing more is written: a gap would be a lie, a
     /// short journal only costs work. The error is returned once.
-    pub fn append(&self, record: &Record) -> Result<(), JournalError> {
+    pub fn append(&self, records: &[Record]) -> Result<(), JournalError> {
         let Some(file) = &self.file else { return Ok(()) };
         let mut file = lock(file);
         if self.broken.load(Ordering::Acquire) {
             return Ok(());
         }
-        file.write_all(&record.encode()).map_err(|error| {
+        let bytes: Vec<u8> = records.iter().flat_map(|record| record.encode()).collect();
+        file.write_all(&bytes).map_err(|error| {
             self.broken.store(true, Ordering::Release);
             JournalError::Io { path: self.path.clone(), error }
         })

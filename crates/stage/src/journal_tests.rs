@@ -76,7 +76,7 @@ fn a_new_start_voids_the_ranges_before_it() {
 fn one_process_at_a_time_and_a_damaged_journal_starts_anew() {
     let dir = tempfile::tempdir().unwrap();
     let first = Journal::open(dir.path(), [1; 16]).unwrap();
-    first.append(&sample()[0]).unwrap();
+    first.append(&sample()[..1]).unwrap();
     assert!(matches!(Journal::open(dir.path(), [1; 16]), Err(JournalError::Busy(_))));
     let token = first.token;
     let path = first.path.clone();

@@ -235,15 +235,20 @@ impl Job<'_> {
             .collect();
         let named = self.dst.name_files(&namings);
         drop(namings);
+        let mut done = Vec::with_capacity(files.len());
         for ((file, _), named) in files.into_iter().zip(each(named)) {
             match named {
-                Ok(()) => {
-                    let Read { entry, meta, crc, .. } = file;
-                    self.note(&Record::File { path: entry.hash(), size: meta.size, mtime: meta.mtime, crc });
-                    self.finish(&entry, file.key, &Outcome::Copied { size: meta.size, crc });
-                }
+                Ok(()) => done.push(file),
                 Err(error) => self.abandon_part(file, Failure::target(error)),
             }
+        }
+        let record = |file: &Read| {
+            let Read { entry, meta, crc, .. } = file;
+            Record::File { path: entry.hash(), size: meta.size, mtime: meta.mtime, crc: *crc }
+        };
+        self.note_all(&done.iter().map(record).collect::<Vec<_>>());
+        for Read { entry, key, meta, crc, .. } in done {
+            self.finish(&entry, key, &Outcome::Copied { size: meta.size, crc });
         }
     }
 }
