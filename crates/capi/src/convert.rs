@@ -5,7 +5,7 @@ use crate::types::*;
 use std::ffi::{CStr, c_char};
 use std::time::Duration;
 use tidepool_norns::numbers::*;
-use tidepool_norns::{kind_of_backend, state_number, task_error};
+use tidepool_norns::{inside, kind_of_backend, state_number, task_error};
 use tidepool_stage_client::{
     Access, DataspaceInfo, DataspaceKind, DataspaceSpec, JobLimit, JobSpec, Op, Resource, StageError,
     TaskSpec, TaskStatus,
@@ -66,7 +66,7 @@ unsafe fn resource(from: &norns_resource_t) -> Result<Option<Resource>> {
     };
     // SAFETY: the caller's promise.
     let (dataspace, path) = unsafe { (string(path.p_nsid, "namespace")?, bytes(path.p_path, "path")?) };
-    Ok(Some(Resource::Path { access, dataspace, host, path: path.into() }))
+    Ok(Some(Resource::Path { access, dataspace, host, path: inside(path).into() }))
 }
 
 /// # Safety
@@ -86,7 +86,7 @@ pub unsafe fn task(from: &norns_iotask_t) -> Result<TaskSpec> {
     // SAFETY: the caller's promise.
     let dst = unsafe { resource(&from.t_dst)? }.ok_or_else(|| bad_args("the task needs a destination"))?;
     if let (Resource::Memory { .. }, Resource::Path { path, .. }) = (&src, &dst)
-        && path.ends_with(b"/")
+        && (path.is_empty() || path.ends_with(b"/"))
     {
         return Err(bad_args("memory cannot be copied to a directory: name a file"));
     }

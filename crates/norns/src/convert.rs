@@ -1,6 +1,7 @@
 //! What published requests ask of the stager, and what its replies are in published terms.
 
 use crate::numbers::*;
+use crate::paths::inside;
 use crate::{
     Backend, GlobalStats, Job, Kind, Limit, Namespace, Process, Request, Resource, Response, ResponseKind,
     Task, TaskStats,
@@ -127,7 +128,7 @@ fn resource(from: &Resource) -> Result<Option<stager::Resource>> {
         return Err(bad_args("a remote path needs a host, and no other may have one"));
     }
     let dataspace = need(&path.nsid, "nsid")?.clone();
-    let path = need(&path.datapath, "datapath")?.as_slice().into();
+    let path = inside(need(&path.datapath, "datapath")?).into();
     Ok(Some(stager::Resource::Path { access, dataspace, host, path }))
 }
 

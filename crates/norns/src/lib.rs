@@ -11,6 +11,7 @@ mod convert;
 mod frame;
 mod message;
 pub mod numbers;
+mod paths;
 
 pub use convert::{eta_seconds, kind_of_backend, state_number, task_error};
 pub use frame::{BODY_MAX, LENGTH_LEN, body_len};
@@ -18,3 +19,4 @@ pub use message::{
     Backend, CtlCommand, GlobalStats, Job, Kind, Limit, MemoryRegion, Namespace, PosixPath, Process, Request,
     Resource, Response, ResponseKind, Task, TaskStats,
 };
+pub use paths::inside;

@@ -43,7 +43,7 @@ fn paths_keep_their_places() {
     let path = |flags: &[u8], fields: &[u8]| [&[0x08], flags, &field(4, fields)[..]].concat();
     let local = path(b"\x90\x80\x80\x01", b"\x0a\x04a://\x1a\x03in\xff\x20\x00");
     let remote = path(b"\xa0\x80\x80\x01", b"\x0a\x04b://\x12\x08n1:42000\x1a\x03out\x20\x01");
-    let shared = path(b"\xc0\x80\x80\x01", b"\x0a\x04b://\x1a\x03out\x20\x00");
+    let shared = path(b"\xc0\x80\x80\x01", b"\x0a\x04b://\x1a\x04/out\x20\x00");
     let bare = path(b"\x80\x80\x80\x01", b"\x0a\x04b://\x1a\x03out\x20\x00");
     let submit = |op: u8, src: &[u8], dst: &[u8]| {
         let task = [&[0x08, 0, 0x10, op], &field(3, src)[..], &field(4, dst)].concat();
@@ -57,8 +57,8 @@ fn paths_keep_their_places() {
     let null = b"\x08\x80\x80\x80\x08";
     assert_eq!(submit(3, &local, null), spec(Op::Remove, from, None));
     let Ok(stager::Request::Submit { task }) = submit(1, &local, &shared) else { panic!() };
-    let Some(stager::Resource::Path { access, .. }) = task.dst else { panic!() };
-    assert_eq!(access, stager::Access::Shared);
+    let Some(stager::Resource::Path { access, path: at, .. }) = task.dst else { panic!() };
+    assert_eq!((access, &*at), (stager::Access::Shared, &b"out"[..]));
 
     let hostless = path(b"\xa0\x80\x80\x01", b"\x0a\x04b://\x1a\x03out\x20\x01");
     let hosted = path(b"\x90\x80\x80\x01", b"\x0a\x04b://\x12\x01n\x1a\x03out\x20\x01");

@@ -39,7 +39,7 @@ typedef struct {
 typedef struct {
     const char *p_nsid; /* "nvme0://" */
     const char *p_host; /* "address:port" of the other stager; NULL unless remote */
-    const char *p_path;
+    const char *p_path; /* from the namespace's root, with or without a slash; ".." leads not above it */
 } norns_posix_path_t;
 
 typedef struct {

@@ -5,7 +5,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use tidepool_stage_client::words::{parse_ids, parse_limit};
-use tidepool_stage_client::{DataspaceKind, JobLimit, Op, Policy, Resource, TaskState, parse_place};
+use tidepool_stage_client::{
+    DataspaceKind, JobLimit, Op, PlaceError, Policy, Resource, TaskState, parse_place,
+};
 use tidepool_types::parse_size;
 
 const HELP: &str = "\
@@ -280,9 +282,15 @@ pub struct SpecArgs {
     pub job: Option<u32>,
 }
 
-/// Paths may be any bytes.
+/// Paths may be any bytes; they are meant as in the C interfaces.
 fn place() -> impl TypedValueParser<Value = Resource> {
-    OsStringValueParser::new().try_map(|text| parse_place(text.as_bytes()))
+    OsStringValueParser::new().try_map(|text| {
+        let mut place = parse_place(text.as_bytes())?;
+        if let Resource::Path { path, .. } = &mut place {
+            *path = tidepool_norns::inside(path).into();
+        }
+        Ok::<_, PlaceError>(place)
+    })
 }
 
 #[derive(Args)]
