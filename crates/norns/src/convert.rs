@@ -208,7 +208,15 @@ impl Response {
     /// A refusal, of a request whose kind is known or not.
     pub fn refuse(kind: Option<Kind>, refusal: &Refusal) -> Response {
         let readable = kind.filter(|_| refusal.code != Code::BAD_REQUEST);
-        Response::of(readable, refusal.code)
+        let mut response = Response::of(readable, refusal.code);
+        // The published library looks for these before the code, and says "cannot receive" without them.
+        match readable {
+            Some(Kind::IotaskSubmit) => response.taskid = Some(0),
+            Some(Kind::IotaskStatus) => response.stats = Some(no_stats()),
+            Some(Kind::GlobalStatus) => response.gstats = Some(no_global_stats()),
+            _ => {}
+        }
+        response
     }
 
     fn of(kind: Option<Kind>, code: Code) -> Response {
@@ -251,6 +259,14 @@ fn task_stats(status: &TaskStatus) -> TaskStats {
         task_error: Some(wire_code(task_error(status))),
         sys_errnum: Some(status.refusal.errno as u32),
     }
+}
+
+fn no_stats() -> TaskStats {
+    TaskStats { status: Some(EUNDEFINED as u32), task_error: Some(0), sys_errnum: Some(0) }
+}
+
+fn no_global_stats() -> GlobalStats {
+    GlobalStats { running_tasks: Some(0), pending_tasks: Some(0), eta: Some(f64::NAN) }
 }
 
 /// Seconds until nothing is left: 0 for an idle stager, NAN when it cannot be told.

@@ -175,8 +175,13 @@ fn answers_have_the_published_bytes() {
     let body = |kind, reply: &Reply| Response::answer(kind, reply).frame().split_off(LENGTH_LEN);
     assert_eq!(body(Kind::IotaskSubmit, &Reply::Submitted { id: 300 }), b"\x08\x01\x10\x00\x18\xac\x02");
     assert_eq!(body(Kind::CtlCommand, &Reply::Done {}), b"\x08\xe9\x07\x10\x00");
-    let refusal = Refusal::new(Code::NO_SUCH_TASK, "no");
-    assert_eq!(body(Kind::IotaskStatus, &Reply::Failed { refusal }), b"\x08\x02\x10\xd7\xff\xff\xff\x0f");
+    // What the published library asks for in a refusal as well.
+    let refused = |kind, code| body(kind, &Reply::Failed { refusal: Refusal::new(code, "no") });
+    let no_stats = b"\x22\x0a\x08\x9c\xff\xff\xff\x0f\x10\x00\x18\x00";
+    let no_task = [&b"\x08\x02\x10\xd7\xff\xff\xff\x0f"[..], no_stats].concat();
+    assert_eq!(refused(Kind::IotaskStatus, Code::NO_SUCH_TASK), no_task);
+    assert_eq!(refused(Kind::IotaskSubmit, Code::PAUSED), b"\x08\x01\x10\xf7\xff\xff\xff\x0f\x18\x00");
+    assert!(Response::read(&refused(Kind::GlobalStatus, Code::INTERNAL)).unwrap().gstats.is_some());
     let failed = body(Kind::IotaskStatus, &status(TaskState::Failed, Code::SYSTEM_ERROR, 28));
     assert_eq!(failed, b"\x08\x02\x10\x00\x22\x0e\x08\x98\xff\xff\xff\x0f\x10\xb7\xfe\xff\xff\x0f\x18\x1c");
     let running = body(Kind::IotaskStatus, &status(TaskState::Running, Code::SUCCESS, 0));
