@@ -70,10 +70,13 @@ impl State {
             return Ok(Identity { uid: behalf.uid, gid: behalf.gid, job: behalf.job });
         }
         let (uid, gid) = (caller.uid, caller.gid);
+        if caller.control {
+            return Ok(Identity { uid, gid, job: 0 });
+        }
         if let Some(job) = self.spaces.job_of(uid, &caller.ancestry) {
             return Ok(Identity { uid, gid, job });
         }
-        if caller.control || self.config.personal_uid == Some(uid) {
+        if self.config.personal_uid == Some(uid) {
             return Ok(Identity { uid, gid, job: 0 });
         }
         let pid = caller.origin().pid;

@@ -463,9 +463,6 @@ impl State {
         if spec.id == 0 {
             return refuse(Code::BAD_ARGS, "0 is no number of a job");
         }
-        for limit in &spec.limits {
-            self.demand_dataspace(&limit.dataspace)?;
-        }
         self.note(&Record::Job { spec: spec.clone() });
         self.spaces.set_job(spec);
         Ok(())

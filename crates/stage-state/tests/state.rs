@@ -106,6 +106,18 @@ fn administration_is_for_the_control_socket() {
 }
 
 #[test]
+fn who_asks_is_told_of_the_dataspaces_he_may_use() {
+    let state = state();
+    let names = |caller: &Caller| -> Vec<String> {
+        state.dataspaces(caller).unwrap().into_iter().map(|info| info.dataspace.name).collect()
+    };
+    assert_eq!(names(&user(100, 50)), ["a://", "b://"]);
+    assert_eq!(names(&user(101, 60)), ["a://"]);
+    assert_eq!(names(&admin()), ["a://", "b://", "c://"]);
+    assert_eq!(code(state.dataspaces(&user(102, 70))), Code::NOT_PERMITTED);
+}
+
+#[test]
 fn shapes_that_make_no_sense_are_bad_arguments() {
     let mut state = state();
     let a = Resource::local("a://", b"x");

@@ -120,6 +120,8 @@ impl Conn {
                 let Some(head) = rest.first_chunk::<HEAD_LEN>() else { return Ok(None) };
                 HEAD_LEN + Head::decode(head).map_err(|_| Over::Nonsense)?.len as usize
             }
+            // Its replies have no numbers, so one request is served after the other.
+            Dialect::Norns { ref waiting, .. } if !waiting.is_empty() => return Ok(None),
             Dialect::Norns { .. } => {
                 let Some(len) = rest.first_chunk::<LENGTH_LEN>() else { return Ok(None) };
                 LENGTH_LEN + body_len(*len).map_err(|_| Over::Nonsense)?

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Sender, channel};
 use tidepool_stage::remote::{OpenedRoot, RootRequest, Roots};
 use tidepool_stage::{Charge, EndError, EndResult, LocalEnd};
 use tidepool_types::Errno;
-use tidepool_wire::stager::{DataspaceKind, DataspaceSpec, Refusal};
+use tidepool_wire::stager::{Code, DataspaceKind, DataspaceSpec, Refusal};
 
 /// What the event loop allows a peer.
 pub struct Granted {
@@ -39,9 +39,18 @@ impl PeerRoots {
         let refused = |errno, detail| EndError { errno, operation: "open dataspace", detail: Some(detail) };
         match answered.recv() {
             Ok(Ok(granted)) => Ok(granted),
-            Ok(Err(refusal)) => Err(refused(Errno::EPERM, refusal.to_string())),
+            Ok(Err(refusal)) => Err(refused(errno_of(refusal.code), refusal.to_string())),
             Err(_) => Err(refused(Errno::ECONNREFUSED, "the stager is ending".into())),
         }
+    }
+}
+
+/// What a refusal is to the engine of the peer.
+fn errno_of(code: Code) -> Errno {
+    match code {
+        Code::NO_SUCH_DATASPACE | Code::NO_SUCH_RESOURCE => Errno::ENOENT,
+        Code::NOT_PERMITTED | Code::NO_SUCH_JOB => Errno::EACCES,
+        _ => Errno::EPERM,
     }
 }
 

@@ -82,9 +82,9 @@ impl Opener<'_> {
                 identity: self.identity.clone(),
             }),
             Resource::Path { dataspace, host: Some(host), path, .. } => {
-                self.remote(dataspace, host, path).map(Place::Remote)
+                self.remote(dataspace, host, from_root(path)).map(Place::Remote)
             }
-            Resource::Path { dataspace, host: None, path, .. } => self.local(dataspace, path),
+            Resource::Path { dataspace, host: None, path, .. } => self.local(dataspace, from_root(path)),
         }
     }
 
@@ -121,6 +121,12 @@ impl Opener<'_> {
             job: self.start.identity.job,
         })
     }
+}
+
+/// A path starts at its dataspace's root, with or without a slash.
+fn from_root(path: &[u8]) -> &[u8] {
+    let start = path.iter().position(|b| *b != b'/').unwrap_or(path.len());
+    &path[start..]
 }
 
 /// A path's directory and last name.

@@ -20,6 +20,9 @@ fn a_file_and_a_tree_are_copied() {
     assert_eq!((status.bytes_done, status.files_done), (100_000, 2));
     assert_eq!(std::fs::read(daemon.path("b/out/x/y")).unwrap(), vec![7; 100_000]);
     assert_eq!(std::fs::read_link(daemon.path("b/out/link")).unwrap().to_str(), Some("x/y"));
+    // The root may be written as such.
+    well(&stager, &copy("a:///tree/x", "b:///root/"));
+    assert!(daemon.path("b/root/x/y").exists());
     // Into a directory, under its own name.
     well(&stager, &copy("a://tree", "b://into/"));
     assert!(daemon.path("b/into/tree/x/y").exists());
