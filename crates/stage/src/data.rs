@@ -117,6 +117,7 @@ impl Job<'_> {
             writer.write(at, data).map_err(Failure::target)?;
             stored += data.len() as u64;
             bump(&self.control.inner.bytes_copied, data.len() as u64);
+            self.control.inner.tick();
             Ok(())
         })?;
         writer.finish().map_err(Failure::target)?;

@@ -415,6 +415,7 @@ impl<'a> Job<'a> {
         if let Outcome::Skipped { size, .. } = outcome {
             bump(&self.totals.skipped, *size);
             bump(&counters.files_skipped, 1);
+            bump(&counters.bytes_skipped, *size);
         }
         bump(&counters.bytes_done, entry.seen.saturating_sub(entry.credited));
         bump(&counters.files_done, 1);

@@ -352,6 +352,7 @@ impl Job<'_> {
             let more = (verified - entry.credited).min(entry.seen - entry.credited);
             entry.credited += more;
             bump(&self.control.inner.bytes_done, more);
+            self.control.inner.tick();
         }
     }
 

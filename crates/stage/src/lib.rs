@@ -50,6 +50,7 @@ mod moving;
 mod nearby;
 mod options;
 mod other;
+mod pace;
 mod pack;
 mod pool;
 mod progress;

@@ -1,7 +1,9 @@
 //! Honest progress: counts that only rise, and a time left only when it can be known.
 
-use std::sync::Arc;
+use crate::pace::{Done, Pace};
+use crate::sync::lock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// What a copy is at.
@@ -33,7 +35,7 @@ pub struct Progress {
     pub bytes_seen: u64,
     /// `files_seen` and `bytes_seen` are all there is.
     pub walk_complete: bool,
-    /// Bytes per second copied so far, on average; what was skipped does not count.
+    /// Bytes per second copied lately; what was skipped does not count.
     pub rate: f64,
     /// `None` while the total or the rate is unknown.
     pub eta: Option<Duration>,
@@ -57,6 +59,7 @@ pub(crate) struct Counters {
     pub bytes_seen: AtomicU64,
     pub bytes_copied: AtomicU64,
     pub files_skipped: AtomicU64,
+    pub bytes_skipped: AtomicU64,
     /// Totals counted ahead; 0 while unknown.
     files_ahead: AtomicU64,
     bytes_ahead: AtomicU64,
@@ -64,6 +67,9 @@ pub(crate) struct Counters {
     walk_complete: AtomicBool,
     /// Highest share shown so far, in millionths.
     shown: AtomicU64,
+    pace: Mutex<Pace>,
+    /// When the pace wants to be told again, in microseconds since the start.
+    next_tell: AtomicU64,
 }
 
 impl Default for Counters {
@@ -78,11 +84,14 @@ impl Default for Counters {
             bytes_seen: AtomicU64::new(0),
             bytes_copied: AtomicU64::new(0),
             files_skipped: AtomicU64::new(0),
+            bytes_skipped: AtomicU64::new(0),
             files_ahead: AtomicU64::new(0),
             bytes_ahead: AtomicU64::new(0),
             ahead_known: AtomicBool::new(false),
             walk_complete: AtomicBool::new(false),
             shown: AtomicU64::new(0),
+            pace: Mutex::default(),
+            next_tell: AtomicU64::new(0),
         }
     }
 }
@@ -145,17 +154,23 @@ impl Counters {
         let load = |counter: &AtomicU64| counter.load(Ordering::Acquire);
         let phase = PHASES[usize::from(self.phase.load(Ordering::Acquire))];
         let (files_done, bytes_done) = (load(&self.files_done), load(&self.bytes_done));
-        let seconds = elapsed.as_secs_f64().max(1e-9);
         let totals = self.totals();
-        let rate = load(&self.bytes_copied) as f64 / seconds;
-        let file_rate = files_done.saturating_sub(load(&self.files_skipped)) as f64 / seconds;
+        let done = self.done();
+        let mut pace = lock(&self.pace);
+        pace.tell(elapsed.as_secs_f64(), done);
         let eta = match (phase, totals) {
             (Phase::Complete, _) => Some(Duration::ZERO),
             (Phase::Failed, _) | (_, None) => None,
-            (_, Some((files, bytes))) => time_left(
-                (files.saturating_sub(files_done), file_rate),
-                (bytes.saturating_sub(bytes_done), rate),
-            ),
+            (_, Some((files, bytes))) => {
+                let left = |total: u64, done: f64| (total as f64 - done).max(0.0);
+                let there = load(&self.bytes_skipped) as f64;
+                let left = Done {
+                    copied: left(bytes, (done.copied + there).max(bytes_done as f64)),
+                    verified: left(bytes, bytes_done as f64),
+                    files: left(files, files_done as f64),
+                };
+                pace.left(&left).and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+            }
         };
         Progress {
             phase,
@@ -164,9 +179,32 @@ impl Counters {
             bytes_done,
             bytes_seen: load(&self.bytes_seen),
             walk_complete: self.walk_complete.load(Ordering::Acquire),
-            rate,
+            rate: pace.rate(),
             eta,
             percent: totals.map(|totals| self.percent(phase, (files_done, bytes_done), totals)),
+        }
+    }
+
+    /// What has been done here and now; what was there already took no time worth learning from.
+    fn done(&self) -> Done {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Acquire) as f64;
+        Done {
+            copied: load(&self.bytes_copied),
+            verified: (load(&self.bytes_done) - load(&self.bytes_skipped)).max(0.0),
+            files: (load(&self.files_done) - load(&self.files_skipped)).max(0.0),
+        }
+    }
+
+    /// Something has been done: notes how it goes, from time to time.
+    pub fn tick(&self) {
+        let elapsed = self.started.elapsed();
+        if (elapsed.as_micros() as u64) < self.next_tell.load(Ordering::Relaxed) {
+            return;
+        }
+        // Whoever has it notes it.
+        if let Ok(mut pace) = self.pace.try_lock() {
+            pace.tell(elapsed.as_secs_f64(), self.done());
+            self.next_tell.store((pace.next() * 1e6) as u64, Ordering::Relaxed);
         }
     }
 
@@ -179,20 +217,6 @@ impl Counters {
         let millionths = (share * 1e6) as u64;
         self.shown.fetch_max(millionths, Ordering::AcqRel).max(millionths) as f64 / 1e4
     }
-}
-
-/// Both the files and the bytes have to get done, each at its rate; the slower decides.
-fn time_left(files: (u64, f64), bytes: (u64, f64)) -> Option<Duration> {
-    let mut longest = 0.0f64;
-    for (left, rate) in [files, bytes] {
-        if left > 0 {
-            if rate <= 0.0 {
-                return None;
-            }
-            longest = longest.max(left as f64 / rate);
-        }
-    }
-    Duration::try_from_secs_f64(longest).ok()
 }
 
 #[cfg(test)]
@@ -208,7 +232,8 @@ mod tests {
         assert_eq!((before.eta, before.percent), (None, None));
         counters.set_walk_complete();
         let after = counters.snapshot(Duration::from_secs(5));
-        assert_eq!(after.eta, Some(Duration::from_secs(5)));
+        let eta = after.eta.expect("half of it is done").as_secs_f64();
+        assert!((eta - 5.0).abs() < 0.01, "{eta}");
         assert_eq!(after.percent, Some(50.0));
     }
 
