@@ -63,8 +63,8 @@ pub fn statuses(stager: &Stager, ids: &[u32]) -> std::result::Result<Vec<TaskSta
 pub fn watch(stager: &Stager, ids: &[u32], as_json: bool) -> Result<Done> {
     let mut seen = Seen::default();
     let mut screen = (!as_json && stdout().is_terminal()).then(Screen::default);
+    let mut tasks = statuses(stager, ids)?;
     loop {
-        let tasks = statuses(stager, ids)?;
         match &mut screen {
             Some(screen) => screen.draw(&tasks, &mut seen),
             None => tell_changes(&tasks, &mut seen, as_json),
@@ -74,9 +74,15 @@ pub fn watch(stager: &Stager, ids: &[u32], as_json: bool) -> Result<Done> {
             let text = if ids.is_empty() { "no task is under way\n".into() } else { String::new() };
             return Ok(Done { text, json: json!({ "ended": tasks.len() }), failure });
         }
-        match stager.wait(ids, false, Some(LOOK)) {
+        let unended: Vec<u32> =
+            tasks.iter().filter(|task| !task.state.is_ended()).map(|task| task.id).collect();
+        match stager.wait(&unended, false, Some(LOOK)) {
             Err(StageError::Refused(refusal)) if refusal.code == Code::TIMEOUT => {}
             other => drop(other?),
+        }
+        // What has ended once is not asked about again, however many those are.
+        for task in tasks.iter_mut().filter(|task| !task.state.is_ended()) {
+            *task = stager.status(task.id)?;
         }
     }
 }
