@@ -328,6 +328,26 @@ fn dataspaces_are_administered() {
 }
 
 #[test]
+fn pools_are_dataspaces_by_name() {
+    let stager = OwnStager::with("");
+    put(&stager, "a/in/x", 100_000);
+    stager.sandbox.ok(&["pool", "start", "--name", "mine"]);
+    assert_eq!(
+        stager.ok(&["dataspace", "register", "p", "--pool", "mine"]),
+        "dataspace p:// is registered\n"
+    );
+    stager.ok(&["submit", "--wait", "copy", "a://in", "p://in"]);
+    stager.ok(&["submit", "--wait", "copy", "p://in/x", "b://x"]);
+    assert_eq!(fs::metadata(stager.sandbox.path("b/x")).unwrap().len(), 100_000);
+    stager.ok(&["dataspace", "unregister", "p"]);
+    stager.sandbox.ok(&["pool", "stop", "--pool", "mine"]);
+    stager.ends(2, &["dataspace", "register", "p", "--pool", "mine", "--mount", "a"]);
+    stager.ends(2, &["dataspace", "register", "p"]);
+    let (_, error) = stager.ends(116, &["dataspace", "register", "p", "--pool", "mine"]);
+    assert!(error.contains("mine"), "{error}");
+}
+
+#[test]
 fn jobs_are_administered() {
     let stager = OwnStager::with("");
     put(&stager, "a/x", 2000);

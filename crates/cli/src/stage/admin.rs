@@ -1,6 +1,8 @@
 //! Dataspaces, jobs, kept locations, and the stager as a whole.
 
 use crate::exit::{Failure, Kind};
+use crate::flags::PoolChoice;
+use crate::instance;
 use crate::stage::flags::{
     DataspaceArgs, DataspaceCommand, JobArgs, JobCommand, PersistCommand, ProcessArgs,
 };
@@ -41,7 +43,7 @@ pub fn dataspace(stager: &Stager, command: &DataspaceCommand) -> Result<Done> {
 fn dataspace_spec(args: &DataspaceArgs) -> Result<DataspaceSpec> {
     Ok(DataspaceSpec {
         name: args.name.clone(),
-        kind: args.kind,
+        kind: if args.pool.is_some() { DataspaceKind::Pool } else { args.kind },
         mount: mount(args)?,
         tracked: args.track,
         capacity: args.capacity.unwrap_or(0),
@@ -52,16 +54,17 @@ fn dataspace_spec(args: &DataspaceArgs) -> Result<DataspaceSpec> {
 
 /// As the stager finds it: its own directory is another one than the caller's.
 fn mount(args: &DataspaceArgs) -> Result<String> {
+    let given = args.mount.clone().unwrap_or_default();
     if args.kind == DataspaceKind::Object {
-        return Ok(args.mount.clone());
+        return Ok(given);
     }
-    let path = std::path::absolute(&args.mount);
-    let path =
-        path.map_err(|error| Failure::new(Kind::Usage, format!("--mount '{}': {error}", args.mount)))?;
-    let text = path.into_os_string().into_string();
-    text.map_err(|_| {
-        Failure::new(Kind::Usage, "a mount is UTF-8 text; that of the working directory is not").into()
-    })
+    let path = match &args.pool {
+        Some(_) => instance::find(&PoolChoice { pool: args.pool.clone() })?.pool_file(),
+        None => given.into(),
+    };
+    let fail = |why: &str| Failure::new(Kind::Usage, format!("--mount '{}': {why}", path.display()));
+    let whole = std::path::absolute(&path).map_err(|error| fail(&error.to_string()))?;
+    Ok(whole.to_str().ok_or_else(|| fail("is no UTF-8 text"))?.to_string())
 }
 
 fn leftovers(entries: &[Leftover], more: bool) -> Done {

@@ -241,7 +241,8 @@ pub enum DataspaceCommand {
     #[command(after_help = "\
 Examples:
   tidepool stage dataspace register nvme0:// --mount /mnt/nvme0 --track --capacity 500GiB
-  tidepool stage dataspace register lustre:// --kind shared --mount /lustre --bandwidth 2GiB --streams 8")]
+  tidepool stage dataspace register lustre:// --kind shared --mount /lustre --bandwidth 2GiB --streams 8
+  tidepool stage dataspace register mine:// --pool mine")]
     Register(DataspaceArgs),
     /// Replace what is known of a dataspace
     #[command(
@@ -271,11 +272,14 @@ pub struct DataspaceArgs {
     #[arg(value_parser = dataspace_name)]
     pub name: String,
     /// Directory; with --kind pool the pool file
-    #[arg(long)]
-    pub mount: String,
+    #[arg(long, required_unless_present = "pool")]
+    pub mount: Option<String>,
     /// Storage of this node, a mounted shared file system, a pool, or an object store
     #[arg(long, value_name = "KIND", default_value = "local", value_parser = word(&KINDS))]
     pub kind: DataspaceKind,
+    /// The running pool of this name on this node, in place of --mount and --kind
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["mount", "kind"])]
+    pub pool: Option<String>,
     /// Tell what is left in it when jobs or the stager end
     #[arg(long)]
     pub track: bool,
