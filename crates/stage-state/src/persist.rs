@@ -83,7 +83,8 @@ impl State {
             PersistOp::Store => self.store(caller, dataspace, path, (user, expires)).map(|()| None),
             PersistOp::Delete => {
                 let owner = self.owned(caller, dataspace, &path)?.owner;
-                self.delete_location(now, dataspace, &path, Identity { uid: owner, gid: caller.gid, job: 0 })
+                let gid = if owner == caller.uid { caller.gid } else { Identity::OWN_GROUP };
+                self.delete_location(now, dataspace, &path, Identity { uid: owner, gid, job: 0 })
             }
             PersistOp::Share | PersistOp::Unshare => {
                 let mut location = self.owned(caller, dataspace, &path)?.clone();
@@ -173,7 +174,7 @@ impl State {
             .iter()
             // What cannot be removed now (a pause) is tried again at the next look.
             .filter(|l| {
-                let owner = Identity { uid: l.owner, gid: l.owner, job: 0 };
+                let owner = Identity { uid: l.owner, gid: Identity::OWN_GROUP, job: 0 };
                 self.delete_location(now, &l.dataspace, &l.path, owner).is_ok()
             })
             .count()

@@ -14,6 +14,12 @@ pub struct Identity {
     pub job: u32,
 }
 
+impl Identity {
+    /// Stands for the user's own group, as the name service knows it: for what is done in the name of a user who
+    /// does not ask for it just then. No group has this number.
+    pub const OWN_GROUP: u32 = u32::MAX;
+}
+
 /// The process that submitted a task, for the sake of its memory: its number and when it started,
 /// because numbers are used again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -203,6 +203,9 @@ fn task_dir(setup: &Setup, work: &Work) -> Result<PathBuf, EndError> {
     Ok(dir)
 }
 
+/// The group that owns nothing, for users that the name service does not know.
+const NO_GROUP: u32 = 65_534;
+
 /// A user with all his groups. Nobody knows the groups of an unknown user but his own one.
 pub(crate) fn identity_of(uid: u32, gid: u32) -> Identity {
     if uid == rustix::process::geteuid().as_raw() {
@@ -210,6 +213,10 @@ pub(crate) fn identity_of(uid: u32, gid: u32) -> Identity {
         return Identity { uid, gid, groups: vec![gid] };
     }
     let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
+    let gid = match gid {
+        tidepool_stage_state::Identity::OWN_GROUP => user.as_ref().map_or(NO_GROUP, |user| user.gid.as_raw()),
+        gid => gid,
+    };
     let name = user.and_then(|user| CString::new(user.name).ok());
     let groups = name.and_then(|name| getgrouplist(&name, Gid::from_raw(gid)).ok());
     let groups = groups.map_or_else(|| vec![gid], |groups| groups.into_iter().map(Gid::as_raw).collect());

@@ -308,3 +308,38 @@ fn another_user_owns_what_is_copied_in_his_name() {
     support::well(&daemon.control(), &spec);
     assert_eq!(std::fs::metadata(daemon.path("b/y")).unwrap().uid(), NOBODY);
 }
+
+/// A user's number may also be that of a group he is not in.
+#[test]
+fn what_expires_is_removed_with_its_owners_groups_only() {
+    if !is_root() {
+        return;
+    }
+    const UNKNOWN: u32 = 54_321;
+    let daemon = Daemon::start();
+    for (dir, owner) in [("b/theirs", 0), ("b/own", UNKNOWN)] {
+        write(&daemon.path(dir).join("x"), b"x");
+        chown(daemon.path(dir), Some(owner), Some(UNKNOWN)).unwrap();
+        std::fs::set_permissions(daemon.path(dir), std::fs::Permissions::from_mode(0o770)).unwrap();
+    }
+    let control = daemon.control();
+    for path in ["theirs/x", "own/x"] {
+        control.persist(PersistOp::Store, "b://", path.as_bytes(), UNKNOWN, 1).unwrap();
+    }
+    while control.list(None, None).unwrap().len() < 2 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let ids: Vec<u32> = control.list(None, None).unwrap().iter().map(|task| task.id).collect();
+    for task in control.wait(&ids, false, None).unwrap() {
+        let theirs = task.src.contains("theirs");
+        assert_eq!(task.refusal.errno, if theirs { 13 } else { 0 }, "{task:?}");
+    }
+    assert!(daemon.path("b/theirs/x").exists() && !daemon.path("b/own/x").exists());
+    // Nor does an administrator lend his group to the owner whose location he deletes.
+    chown(daemon.path("b/theirs"), Some(0), Some(0)).unwrap();
+    control.persist(PersistOp::Store, "b://", b"theirs/x", UNKNOWN, 0).unwrap();
+    let id = control.persist(PersistOp::Delete, "b://", b"theirs/x", 0, 0).unwrap().expect("a task");
+    let task = control.wait(&[id], false, None).unwrap().remove(0);
+    assert_eq!((task.state, task.refusal.errno), (TaskState::Failed, 13), "{task:?}");
+    assert!(daemon.path("b/theirs/x").exists());
+}
