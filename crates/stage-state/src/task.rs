@@ -177,19 +177,32 @@ pub(crate) fn place_of(resource: Option<&Resource>) -> String {
         None => String::new(),
         Some(Resource::Memory { .. }) => "memory".into(),
         Some(Resource::Path { dataspace, host, .. }) => match host {
-            Some(host) => format!("{dataspace}@{host}"),
+            Some(host) => format!("{host}/{dataspace}"),
             None => dataspace.clone(),
         },
     }
 }
 
-/// A resource for people.
+/// A resource for people, as commands read it: `n1:42000/nvme0://in`.
 pub(crate) fn show(resource: &Resource) -> String {
     match resource {
         Resource::Memory { address, size } => format!("memory {address:#x}, {size} bytes"),
         Resource::Path { dataspace, host, path, .. } => {
-            let at = host.as_ref().map(|host| format!("@{host}")).unwrap_or_default();
-            format!("{dataspace}{}{at}", show_bytes(path))
+            let host = host.as_ref().map(|host| format!("{host}/")).unwrap_or_default();
+            format!("{host}{dataspace}{}", show_bytes(path))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_shown_as_commands_read_them() {
+        let remote = Resource::remote("b://", "n1:42000", b"in\n");
+        assert_eq!(show(&remote), "n1:42000/b://in\\n");
+        assert_eq!(show(&Resource::local("b://", b"in")), "b://in");
+        assert_eq!(place_of(Some(&remote)), "n1:42000/b://");
     }
 }
