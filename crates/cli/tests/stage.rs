@@ -347,6 +347,32 @@ fn pools_are_dataspaces_by_name() {
     assert!(error.contains("mine"), "{error}");
 }
 
+/// A port that was free just now.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn stagers_of_other_nodes_are_reached_by_host_and_port() {
+    let secret = tempfile::NamedTempFile::new().unwrap();
+    fs::write(secret.path(), "5a".repeat(32)).unwrap();
+    let secret = format!("secret-file = \"{}\"", secret.path().display());
+    let address = format!("127.0.0.1:{}", free_port());
+    let there = OwnStager::with(&format!("{secret}\nlisten = \"{address}\""));
+    let here = OwnStager::with(&secret);
+    put(&here, "a/tree/x", 3000);
+    let target = format!("{address}/b://in");
+    here.ok(&["submit", "--wait", "copy", "a://tree", &target]);
+    assert_eq!(fs::metadata(there.sandbox.path("b/in/x")).unwrap().len(), 3000);
+    let list = here.ok(&["list"]);
+    assert!(list.contains(&format!("copy a://tree -> {target}")), "{list}");
+    here.ok(&["submit", "--wait", "move", &format!("{target}/x"), "b://back"]);
+    assert!(here.sandbox.path("b/back").exists() && !there.sandbox.path("b/in/x").exists());
+    let missing = format!("{address}/z://x");
+    let (_, error) = here.ends(117, &["submit", "--wait", "copy", &missing, "b://x"]);
+    assert!(error.contains(&missing) && error.contains("no dataspace 'z://'"), "{error}");
+}
+
 #[test]
 fn jobs_are_administered() {
     let stager = OwnStager::with("");
