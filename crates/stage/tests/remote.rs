@@ -441,6 +441,29 @@ fn an_abandoned_end_waits_for_nobody() {
     assert_eq!(RemoteEnd::open(brief).err().unwrap().node(), Some("n7"));
 }
 
+/// Nor whoever waits for it to greet, or for the network to say that it is there.
+#[test]
+fn an_end_is_abandoned_while_it_opens() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    // Addresses for documentation, which nobody answers for (RFC 5737).
+    let nowhere = "192.0.2.1:9".parse().unwrap();
+    for address in [silent.local_addr().unwrap(), nowhere] {
+        let (tell, told) = std::sync::mpsc::channel();
+        let opening = std::thread::spawn(move || {
+            RemoteEnd::open_noting(options(address, "src", false), |handle| tell.send(handle).unwrap())
+        });
+        let handle = told.recv().unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        handle.abandon();
+        let abandoned = std::time::Instant::now();
+        let error = opening.join().unwrap().err().unwrap();
+        let took = abandoned.elapsed();
+        assert_eq!(error.errno, Errno::ECANCELED, "{error}");
+        // Without being abandoned it tries for 20 s.
+        assert!(took < Duration::from_secs(10), "{took:?}");
+    }
+}
+
 /// Serves until it is killed; see [`a_killed_and_restarted_server_costs_nothing`].
 #[test]
 #[ignore = "started by another test"]

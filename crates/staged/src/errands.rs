@@ -63,7 +63,8 @@ fn reply(planned: Result<Plan, Failed>) -> Reply {
 /// Counts what a task would move, with its user's rights, and looks for what speaks against it.
 fn plan(setup: &Setup, start: &Start, places: &Places, model: Option<Model>) -> Result<Plan, Failed> {
     let identity = identity_of(start.identity.uid, start.identity.gid);
-    let opener = Opener { places, start, identity: &identity, secret: setup.secret.as_ref() };
+    let run = std::sync::Arc::default();
+    let opener = Opener { places, start, identity: &identity, secret: setup.secret.as_ref(), run: &run };
     let source = opener.open(&start.spec.src)?;
     let target = start.spec.dst.as_ref().map(|dst| opener.open(dst)).transpose()?;
     let _as_user = act_as(&identity)?;

@@ -95,6 +95,8 @@ pub fn run(setup: &Setup, work: &Work) -> Ended {
     });
     let mut ended = match result {
         Ok(done) => of_done(done, &setup.node),
+        // What stopped it is what it was told to stop for.
+        Err(_) if work.run.is_cancelled() => Ended::cancelled(),
         Err(failed) => of_failure(failed, &setup.node),
     };
     ended.busy_ms = begun.elapsed().as_millis() as u64;
@@ -145,7 +147,8 @@ fn carry_out(setup: &Setup, work: &Work) -> Result<Done, Failed> {
     let spec = &work.start.spec;
     let identity = identity_of(work.start.identity.uid, work.start.identity.gid);
     let secret = setup.secret.as_ref();
-    let opener = Opener { places: &work.places, start: &work.start, identity: &identity, secret };
+    let opener =
+        Opener { places: &work.places, start: &work.start, identity: &identity, secret, run: &work.run };
     let source = opener.open(&spec.src)?;
     let target = spec.dst.as_ref().map(|dst| opener.open(dst)).transpose()?;
     let limits: std::sync::Arc<Limits> = std::sync::Arc::clone(&work.limits);

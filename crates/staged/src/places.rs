@@ -5,9 +5,11 @@
 
 use crate::memory::{self, MemoryEnd};
 use crate::pools::PoolPlace;
+use crate::tasks::Run;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use tidepool_stage::remote::{RemoteEnd, RemoteOptions, RootRequest};
 use tidepool_stage::{At, End, EndError, Identity, LocalEnd, What};
 use tidepool_stage_state::Start;
@@ -62,6 +64,7 @@ pub struct Remote {
     path: Vec<u8>,
     identity: Identity,
     job: u32,
+    run: Arc<Run>,
 }
 
 /// What opening places needs to know.
@@ -70,6 +73,8 @@ pub struct Opener<'a> {
     pub start: &'a Start,
     pub identity: &'a Identity,
     pub secret: Option<&'a Secret>,
+    /// Is told of ends at other nodes.
+    pub run: &'a Arc<Run>,
 }
 
 impl Opener<'_> {
@@ -119,6 +124,7 @@ impl Opener<'_> {
             path: path.to_vec(),
             identity: self.identity.clone(),
             job: self.start.identity.job,
+            run: Arc::clone(self.run),
         })
     }
 }
@@ -269,7 +275,8 @@ impl Remote {
             groups: self.identity.groups.clone(),
             job: (self.job != 0).then_some(self.job),
         };
-        RemoteEnd::open(RemoteOptions::new(&self.address, self.secret.clone(), root))
+        let options = RemoteOptions::new(&self.address, self.secret.clone(), root);
+        RemoteEnd::open_noting(options, |handle| self.run.note_end(handle))
     }
 
     fn source(&self, write: bool) -> Result<Found, EndError> {

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use tidepool_stage::remote::Abandoner;
 use tidepool_stage::{Control, Phase};
 use tidepool_stage_state::{Ended, Live, Start};
 use tidepool_wire::stager::{Reply, TaskPhase};
@@ -64,6 +65,8 @@ pub struct Run {
     phase: AtomicU8,
     /// It has a directory of its own.
     dir: AtomicBool,
+    /// Its ends at other nodes, which may not answer for a long time.
+    ends: Mutex<Vec<Abandoner>>,
 }
 
 impl Run {
@@ -71,6 +74,20 @@ impl Run {
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Release);
         self.control.lock().unwrap_or_else(PoisonError::into_inner).cancel();
+        for end in self.ends.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            end.abandon();
+        }
+    }
+
+    /// An end that a cancelled task does not wait for.
+    pub fn note_end(&self, end: Abandoner) {
+        let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
+        // Looked at under the lock: either this sees the cancel, or the cancel sees the end.
+        if self.is_cancelled() {
+            end.abandon();
+        } else {
+            ends.push(end);
+        }
     }
 
     pub fn is_cancelled(&self) -> bool {

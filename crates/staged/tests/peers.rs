@@ -137,3 +137,38 @@ fn a_copy_goes_on_when_the_other_side_dies_and_comes_back() {
     assert_eq!(status.state, TaskState::Finished, "{status:?}");
     same(&here.path("a/tree"), &there.path("b/tree"));
 }
+
+/// The other stager is stopped: it is there, takes connections, and answers nothing.
+#[test]
+fn a_cancelled_task_does_not_wait_for_a_peer_that_does_not_answer() {
+    let [(here, _), (there, at)] = pair();
+    tree(&here, "tree");
+    let stager = here.control();
+    let slow = |to: &str| TaskSpec {
+        bandwidth: 4 << 20,
+        ..TaskSpec::new(Op::Copy, resource("a://tree"), Some(remote(to, &at)))
+    };
+    let under_way = stager.submit(&slow("b://one")).unwrap();
+    while stager.status(under_way).unwrap().bytes_done == 0 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    there.signal("-STOP");
+    let opening = stager.submit(&slow("b://two")).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    for id in [under_way, opening] {
+        stager.cancel(id).unwrap();
+        let cancelled = std::time::Instant::now();
+        let status = stager.wait(&[id], false, None).unwrap().remove(0);
+        let took = cancelled.elapsed();
+        println!("ended {} ms after it was cancelled", took.as_millis());
+        assert_eq!((status.state, status.refusal.code), (TaskState::Cancelled, Code::CANCELLED));
+        // The peer would be waited for for 30 s and more.
+        assert!(took < std::time::Duration::from_secs(10), "{took:?}");
+    }
+    there.signal("-CONT");
+    for (id, name) in [(under_way, "b/one"), (opening, "b/two")] {
+        stager.resume(id).unwrap();
+        assert_eq!(stager.wait(&[id], false, None).unwrap()[0].state, TaskState::Finished);
+        same(&here.path("a/tree"), &there.path(name));
+    }
+}

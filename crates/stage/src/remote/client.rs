@@ -8,7 +8,7 @@ use crate::crc;
 use crate::end::{At, DirRef, End, EndError, EndResult, FileRef, Name, Naming, SetMeta};
 use crate::sync::lock;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tidepool_transport::Secret;
 use tidepool_types::{Errno, FileKind};
@@ -45,12 +45,27 @@ impl RemoteOptions {
 
 /// A directory at another node, served there by an [`EndServer`](super::EndServer).
 pub struct RemoteEnd {
-    pub(super) lines: Lines,
+    pub(super) lines: Arc<Lines>,
     pub(super) info: Arc<RootInfo>,
     root: Arc<RemoteDir>,
     /// What was made here under temporary names and how: tells a rename whose answer was lost
     /// from one that cannot be done.
     made: Mutex<HashMap<Box<[u8]>, Key>>,
+}
+
+/// Gives a [`RemoteEnd`] up from another thread.
+#[derive(Clone)]
+pub struct Abandoner {
+    lines: Weak<Lines>,
+}
+
+impl Abandoner {
+    /// As [`RemoteEnd::abandon`]; nothing when the end is gone.
+    pub fn abandon(&self) {
+        if let Some(lines) = self.lines.upgrade() {
+            lines.abandon();
+        }
+    }
 }
 
 /// Device and number of an object.
@@ -60,9 +75,15 @@ type PlaceOf = (u32, Box<[u8]>);
 
 impl RemoteEnd {
     /// Connects and opens the root.
-    pub fn open(mut options: RemoteOptions) -> EndResult<RemoteEnd> {
+    pub fn open(options: RemoteOptions) -> EndResult<RemoteEnd> {
+        RemoteEnd::open_noting(options, |_| ())
+    }
+
+    /// The same; `note` gets a handle that can give it up while it is still opening.
+    pub fn open_noting(mut options: RemoteOptions, note: impl FnOnce(Abandoner)) -> EndResult<RemoteEnd> {
         options.streams = options.streams.clamp(1, STREAMS_MAX);
-        let lines = Lines::new(options);
+        let lines = Arc::new(Lines::new(options));
+        note(Abandoner { lines: Arc::downgrade(&lines) });
         let info = exchange(&lines, |lease, _| {
             lease.ask(&Ask::Ping {})?;
             lines.info().ok_or_else(unexpected)

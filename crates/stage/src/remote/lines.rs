@@ -11,8 +11,13 @@ use super::message::{Answer, Ask, Greeting, REMOTE_VERSION, RootInfo};
 use super::server::PURPOSE;
 use crate::end::EndError;
 use crate::sync::lock;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno as SystemError;
+use rustix::net::sockopt::socket_error;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
 use std::io;
-use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tidepool_transport::{CONNECT_MS_MAX, ClientAuth, tune_tcp};
@@ -242,18 +247,29 @@ impl Lines {
         }
         pool.open += 1;
         pool.streaming += usize::from(stream);
-        let mut lease = Lease { lines: self, conn: None, losses: pool.losses, stream, broken: false };
+        // Nobody else gets it before it is proved.
+        let mut lease = Lease { lines: self, conn: None, losses: pool.losses, stream, broken: true };
         drop(pool);
-        let mut conn = self.connect()?;
-        let stream = conn.channel.get_ref().try_clone()?;
-        let mut pool = lock(&self.pool);
-        pool.given_up = None;
-        pool.last += 1;
-        conn.number = pool.last;
-        pool.streams.push((conn.number, stream));
-        drop(pool);
-        lease.conn = Some(conn);
+        let stream = self.dial()?;
+        let number = self.register(&stream)?;
+        let conn = Conn { channel: Channel::new(stream), number, generation: 0, last_id: 0 };
+        self.prove(lease.conn.insert(conn))?;
+        lease.broken = false;
+        lock(&self.pool).given_up = None;
         Ok(lease)
+    }
+
+    /// From here on [`Lines::abandon`] ends the connection.
+    fn register(&self, stream: &TcpStream) -> Result<u64, Trouble> {
+        let handle = stream.try_clone()?;
+        let mut pool = lock(&self.pool);
+        if let Some(error) = pool.barred().filter(|_| pool.abandoned) {
+            return Err(Trouble::Said(error));
+        }
+        pool.last += 1;
+        let number = pool.last;
+        pool.streams.push((number, handle));
+        Ok(number)
     }
 
     /// A connection broke: its idle siblings have likely, too.
@@ -328,31 +344,54 @@ impl Lines {
         error
     }
 
-    fn connect(&self) -> Result<Conn, Trouble> {
-        let stream = self.dial()?;
-        tune_tcp(&stream)?;
-        let timeout = Some(Duration::from_millis(CONNECT_MS_MAX));
-        stream.set_read_timeout(timeout)?;
-        stream.set_write_timeout(timeout)?;
-        let mut conn = Conn { channel: Channel::new(stream), number: 0, generation: 0, last_id: 0 };
+    /// Greets, and joins the session.
+    fn prove(&self, conn: &mut Conn) -> Result<(), Trouble> {
+        tune_tcp(conn.channel.get_ref())?;
+        conn.wait_at_most(Duration::from_millis(CONNECT_MS_MAX))?;
         self.greet(&mut conn.channel)?;
         conn.channel.trust();
-        self.enter(&mut conn)?;
-        let timeout = Some(ANSWER_MAX);
-        conn.channel.get_ref().set_read_timeout(timeout)?;
-        conn.channel.get_ref().set_write_timeout(timeout)?;
-        Ok(conn)
+        self.enter(conn)?;
+        Ok(conn.wait_at_most(ANSWER_MAX)?)
     }
 
     fn dial(&self) -> io::Result<TcpStream> {
         let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "the name has no address");
         for address in self.options.address.to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, Duration::from_millis(CONNECT_MS_MAX)) {
+            match self.dial_to(&address) {
                 Ok(stream) => return Ok(stream),
                 Err(error) => last = error,
             }
         }
         Err(last)
+    }
+
+    /// As `TcpStream::connect_timeout`, but ends when the lines are abandoned: a node behind a
+    /// dead link answers nothing at all.
+    fn dial_to(&self, address: &SocketAddr) -> io::Result<TcpStream> {
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+        match connect(&socket, address) {
+            Err(SystemError::INPROGRESS) => self.await_connected(&socket)?,
+            done => done?,
+        }
+        let stream = TcpStream::from(socket);
+        stream.set_nonblocking(false)?;
+        Ok(stream)
+    }
+
+    fn await_connected(&self, socket: &OwnedFd) -> io::Result<()> {
+        let until = Instant::now() + Duration::from_millis(CONNECT_MS_MAX);
+        let pause = Timespec::try_from(LOOK_AROUND).map_err(io::Error::other)?;
+        while Instant::now() < until && !lock(&self.pool).abandoned {
+            let mut watched = [PollFd::new(socket, PollFlags::OUT)];
+            match poll(&mut watched, Some(&pause)) {
+                Ok(0) | Err(SystemError::INTR) => {}
+                Ok(_) => return Ok(socket_error(socket)??),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Err(io::ErrorKind::TimedOut.into())
     }
 
     fn refused(&self, errno: Errno, why: String) -> Trouble {
@@ -440,6 +479,12 @@ fn say(channel: &mut Channel<TcpStream>, message: &Greeting) -> io::Result<()> {
 }
 
 impl Conn {
+    fn wait_at_most(&self, timeout: Duration) -> io::Result<()> {
+        let stream = self.channel.get_ref();
+        stream.set_read_timeout(Some(timeout))?;
+        stream.set_write_timeout(Some(timeout))
+    }
+
     fn send(&mut self, ask: &Ask, bulk: &[&[u8]]) -> io::Result<u32> {
         self.last_id = self.last_id.wrapping_add(1);
         self.channel.send(ask.kind(), self.last_id, |out| ask.encode(out), bulk)?;

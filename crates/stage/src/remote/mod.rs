@@ -26,7 +26,7 @@ mod server;
 mod stream;
 mod table;
 
-pub use client::{RemoteEnd, RemoteOptions, STREAMS_DEFAULT, STREAMS_MAX};
+pub use client::{Abandoner, RemoteEnd, RemoteOptions, STREAMS_DEFAULT, STREAMS_MAX};
 pub use frame::{BULK_MAX, GREETING_MAX, HEADER_LEN, META_MAX};
 pub use handle::{RemoteDir, RemoteFile};
 pub use message::{Answer, Ask, Greeting, Place, REMOTE_VERSION, RootRequest};
