@@ -3,8 +3,8 @@
 mod support;
 
 use std::os::unix::fs::{MetadataExt, symlink};
-use support::{Daemon, done, resource, well, write};
-use tidepool_stage_client::{Code, JobLimit, JobSpec, OnBehalf, Op, Resource, TaskSpec, TaskState};
+use support::{Daemon, done, remote, resource, well, write};
+use tidepool_stage_client::{Code, JobLimit, JobSpec, OnBehalf, Op, TaskSpec, TaskState};
 
 /// Two stagers that know a common secret, and where they listen.
 fn pair() -> [(Daemon, String); 2] {
@@ -15,11 +15,6 @@ fn pair() -> [(Daemon, String); 2] {
         drop(listener);
         (Daemon::with_peers(&at), at)
     })
-}
-
-fn remote(text: &str, host: &str) -> Resource {
-    let Resource::Path { dataspace, path, .. } = resource(text) else { unreachable!() };
-    Resource::remote(dataspace, host, &path)
 }
 
 fn tree(daemon: &Daemon, name: &str) {

@@ -2,6 +2,9 @@
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
+pub mod network;
+pub mod trees;
+
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -14,6 +17,8 @@ pub struct Daemon {
     pub dir: TempDir,
     child: Option<Child>,
     config: String,
+    /// What starts it: a name space's way in, or nothing.
+    prefix: Vec<String>,
 }
 
 impl Daemon {
@@ -24,6 +29,11 @@ impl Daemon {
 
     /// The same with more lines of configuration.
     pub fn with(config: &str) -> Daemon {
+        Daemon::made(|_| config.to_string(), &[])
+    }
+
+    /// `config` makes the configuration for the stager's directory; `prefix` is a command that starts another.
+    pub fn made(config: impl FnOnce(&Path) -> String, prefix: &[String]) -> Daemon {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
         use std::os::unix::fs::PermissionsExt;
         // Other users pass through to what is theirs.
@@ -32,19 +42,15 @@ impl Daemon {
             std::fs::create_dir(dir.path().join(name)).unwrap();
             std::fs::set_permissions(dir.path().join(name), std::fs::Permissions::from_mode(0o777)).unwrap();
         }
-        let mut daemon = Daemon { dir, child: None, config: config.to_string() };
+        let (config, prefix) = (config(dir.path()), prefix.to_vec());
+        let mut daemon = Daemon { dir, child: None, config, prefix };
         daemon.launch();
         daemon
     }
 
     /// A stager that others reach at `address`; all of them know one secret.
     pub fn with_peers(address: &str) -> Daemon {
-        use std::os::unix::fs::OpenOptionsExt;
-        let path = std::env::temp_dir().join(format!("stager-test-secret-{}", std::process::id()));
-        let mut options = std::fs::OpenOptions::new();
-        let file = options.write(true).create(true).truncate(false).mode(0o600).open(&path);
-        std::io::Write::write_all(&mut file.unwrap(), "5a".repeat(32).as_bytes()).unwrap();
-        Daemon::with(&format!("listen = \"{address}\"\nsecret-file = \"{}\"", path.display()))
+        Daemon::made(|dir| listening(dir, address), &[])
     }
 
     pub fn path(&self, below: &str) -> PathBuf {
@@ -61,7 +67,10 @@ impl Daemon {
         };
         let text = format!("{}\n{}{}", self.config, space("a"), space("b"));
         std::fs::write(self.path("stager.toml"), text).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_tidepool-staged"))
+        let program = env!("CARGO_BIN_EXE_tidepool-staged").to_string();
+        let words: Vec<&String> = self.prefix.iter().chain([&program]).collect();
+        let mut child = Command::new(words[0])
+            .args(&words[1..])
             .args(["--config".as_ref(), self.path("stager.toml").as_os_str()])
             .args(["--dir".as_ref(), self.path("run").as_os_str()])
             .stdout(Stdio::piped())
@@ -110,6 +119,20 @@ impl Daemon {
         let done = Command::new("kill").args([signal, &self.pid().to_string()]).status();
         assert!(done.expect("kill is there").success());
     }
+}
+
+/// Configuration of a stager that others reach; its secret is the one of all tests.
+pub fn listening(dir: &Path, address: &str) -> String {
+    use std::os::unix::fs::OpenOptionsExt;
+    let path = dir.join("secret");
+    let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+    std::io::Write::write_all(&mut file.unwrap(), "5a".repeat(32).as_bytes()).unwrap();
+    format!("listen = \"{address}\"\nsecret-file = \"{}\"\n", path.display())
+}
+
+pub fn remote(text: &str, host: &str) -> Resource {
+    let Resource::Path { dataspace, path, .. } = resource(text) else { unreachable!() };
+    Resource::remote(dataspace, host, &path)
 }
 
 impl Drop for Daemon {
