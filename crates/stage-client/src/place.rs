@@ -48,6 +48,18 @@ pub fn parse_place(text: &[u8]) -> Result<Resource, PlaceError> {
     }
 }
 
+/// The variable that a dataspace's directory is in for jobs: `NVME0` for `nvme0://` (Section IV-A of the
+/// paper). What no variable can have in its name becomes `_`.
+pub fn env_name(dataspace: &str) -> String {
+    let name = dataspace.strip_suffix("://").unwrap_or(dataspace);
+    let mut variable: String =
+        name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect();
+    if variable.is_empty() || variable.starts_with(|c: char| c.is_ascii_digit()) {
+        variable.insert(0, '_');
+    }
+    variable
+}
+
 fn is_address(text: &str) -> bool {
     text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
 }
@@ -66,6 +78,12 @@ pub fn show_place(place: &Resource) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dataspaces_have_variables() {
+        let names = ["nvme0://", "pmdk0://", "lustre://", "my-space.2://", "7://"].map(env_name);
+        assert_eq!(names, ["NVME0", "PMDK0", "LUSTRE", "MY_SPACE_2", "_7"]);
+    }
 
     #[test]
     fn places_are_read_and_shown() {

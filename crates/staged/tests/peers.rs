@@ -4,7 +4,9 @@ mod support;
 
 use std::os::unix::fs::{MetadataExt, symlink};
 use support::{Daemon, done, remote, resource, well, write};
-use tidepool_stage_client::{Code, JobLimit, JobSpec, OnBehalf, Op, TaskSpec, TaskState};
+use tidepool_stage_client::{
+    Code, JobLimit, JobSpec, Mapping, MappingNode, OnBehalf, Op, TaskSpec, TaskState,
+};
 
 /// Two stagers that know a common secret, and where they listen.
 fn pair() -> [(Daemon, String); 2] {
@@ -56,6 +58,34 @@ fn trees_go_there_and_back() {
     // And from there to elsewhere there, through here.
     well(&stager, &TaskSpec::new(Op::Copy, remote("b://deep", &at), Some(remote("a://again", &at))));
     same(&here.path("a/tree"), &there.path("a/again/er/tree"));
+}
+
+#[test]
+fn what_is_scattered_over_nodes_is_gathered_again() {
+    let [(here, _), (there, at)] = pair();
+    for rank in 0..12 {
+        write(&here.path(&format!("a/case/processor{rank}/U")), format!("velocity of {rank}").as_bytes());
+    }
+    let entries: Vec<String> = (0..12).map(|rank| format!("processor{rank}")).collect();
+    let node = |name: &str, address| MappingNode { name: name.into(), address };
+    let nodes = [node("here", None), node("there", Some(at))];
+    let stager = here.control();
+    let map = |mapping: &str, from: &str, to: &str| {
+        let mapping = Mapping::parse(mapping, |_| Err("no file".into())).unwrap();
+        for task in mapping.tasks(&resource(from), &resource(to), &nodes, &entries).unwrap() {
+            well(&stager, &task);
+        }
+    };
+    map("scatter:processor{rank}", "a://case", "b://case");
+    let names = |daemon: &Daemon| std::fs::read_dir(daemon.path("b/case")).unwrap().count();
+    assert_eq!((names(&here), names(&there)), (6, 6));
+    assert!(there.path("b/case/processor11/U").exists());
+    map("gather", "b://case", "a://again");
+    same(&here.path("a/case"), &here.path("a/again"));
+    map("replicate", "a://case", "b://all");
+    same(&here.path("a/case"), &there.path("b/all"));
+    map("gather:from-{node}", "b://all", "a://apart");
+    same(&here.path("a/case"), &here.path("a/apart/from-there"));
 }
 
 #[test]

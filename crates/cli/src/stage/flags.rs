@@ -38,6 +38,14 @@ Examples:
   tidepool stage status --watch 7       until it ends; redrawn on a terminal, else a line for each change
   tidepool stage status --watch         all tasks that have not ended";
 
+const MAP: &str = "\
+Mappings: replicate (every node gets all), scatter (entries in turn), scatter:PATTERN (by {rank} in their names),
+gather (all into one directory), gather:NAME (with {node} in NAME: a directory each), file:PATH (lines of ENTRY NODE [TARGET]).
+When data goes to nodes, DESTINATION is the place on each of them; when it comes from them, SOURCE is.
+Examples:
+  tidepool stage map scatter:processor{rank} lustre://case nvme0://case --node n1 --node n2=n2:42000
+  tidepool stage map gather nvme0://out lustre://out --node n1 --node n2=n2:42000 | tidepool stage submit --wait --from -";
+
 #[derive(Args)]
 pub struct StageArgs {
     /// The stager's socket, instead of the usual ones
@@ -81,6 +89,12 @@ pub enum StageCommand {
     /// Forget ended tasks and what is kept to resume them
     #[command(after_help = "Example:\n  tidepool stage forget 7 8")]
     Forget(TaskIds),
+    /// Print the tasks that lay data out over nodes, as a list that submit --from reads
+    #[command(after_help = MAP)]
+    Map(MapArgs),
+    /// Print the directories of dataspaces as variables for a shell
+    #[command(after_help = "Example:\n  eval \"$(tidepool stage env)\" && ls $NVME0")]
+    Env,
     /// Dataspaces: the storage that tasks move data between
     #[command(subcommand)]
     Dataspace(DataspaceCommand),
@@ -212,6 +226,39 @@ pub struct StatusArgs {
     /// Show changes until all of them have ended; with --json one object a line
     #[arg(long)]
     pub watch: bool,
+}
+
+#[derive(Args)]
+pub struct MapArgs {
+    pub mapping: String,
+    #[arg(value_parser = place())]
+    pub source: Resource,
+    #[arg(value_parser = place())]
+    pub destination: Resource,
+    /// A node: NAME=HOST:PORT of its stager, or NAME alone for the one the tasks are submitted on
+    #[arg(long, required = true, value_name = "NAME[=HOST:PORT]", value_parser = node_flag)]
+    pub node: Vec<NodeFlag>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeFlag {
+    pub name: String,
+    pub address: Option<String>,
+}
+
+fn node_flag(text: &str) -> Result<NodeFlag, String> {
+    let (name, address) = match text.split_once('=') {
+        None => (text, None),
+        Some((name, address)) => (name, Some(address)),
+    };
+    let port = |address: &str| {
+        address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+    };
+    match address {
+        _ if name.is_empty() => Err("a node has a name: NAME or NAME=HOST:PORT".into()),
+        Some(address) if !port(address) => Err(format!("'{address}' is no HOST:PORT")),
+        address => Ok(NodeFlag { name: name.into(), address: address.map(Into::into) }),
+    }
 }
 
 #[derive(Args)]

@@ -206,6 +206,25 @@ fn escape(from: &[u8]) -> Option<(u8, usize)> {
     }
 }
 
+/// A text as one word of a list.
+pub fn show_word(text: &str) -> String {
+    word_of(text.as_bytes())
+}
+
+/// As it is when it is plain, else in quotation marks.
+fn word_of(text: &[u8]) -> String {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/:._-@%+,".contains(byte);
+    if text.iter().all(plain) {
+        return String::from_utf8_lossy(text).into_owned();
+    }
+    let each = |byte: &u8| match byte {
+        b'"' | b'\\' => format!("\\{}", *byte as char),
+        0x20..=0x7e => (*byte as char).to_string(),
+        byte => format!("\\x{byte:02X}"),
+    };
+    format!("\"{}\"", text.iter().map(each).collect::<String>())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -251,21 +270,11 @@ mod tests {
         }
     }
 
-    /// As somebody would write a path of any bytes.
-    fn quote(path: &[u8]) -> Vec<u8> {
-        let each = |byte: &u8| match byte {
-            b'"' | b'\\' => vec![b'\\', *byte],
-            byte if byte.is_ascii_graphic() || *byte == b' ' => vec![*byte],
-            byte => format!("\\x{byte:02X}").into_bytes(),
-        };
-        [b"\"".to_vec(), path.iter().flat_map(each).collect(), b"\"".to_vec()].concat()
-    }
-
     proptest! {
         #[test]
         fn any_path_can_be_written(path in proptest::collection::vec(1u8..=255, 0..200)) {
             let place = [b"a://", path.as_slice()].concat();
-            let line = [b"remove ", quote(&place).as_slice()].concat();
+            let line = [b"remove ", word_of(&place).as_bytes()].concat();
             let read = list(&line).unwrap();
             prop_assert_eq!(&read[0].task.src, &Resource::local("a://", &path));
         }

@@ -3,6 +3,7 @@
 mod admin;
 pub mod flags;
 mod lines;
+mod map;
 mod outcome;
 mod own;
 mod tasks;
@@ -70,6 +71,8 @@ fn needs_control(command: &StageCommand) -> bool {
         | StageCommand::Cancel(_)
         | StageCommand::Resume(_)
         | StageCommand::Forget(_)
+        | StageCommand::Map(_)
+        | StageCommand::Env
         | StageCommand::Start(_)
         | StageCommand::Stop(_) => false,
     }
@@ -85,6 +88,8 @@ fn carry_out(stager: &Stager, args: &StageArgs) -> Result<Done> {
         StageCommand::Cancel(ids) => tasks::each(stager, &ids.tasks, "is told to end", Stager::cancel),
         StageCommand::Resume(ids) => tasks::each(stager, &ids.tasks, "goes on", Stager::resume),
         StageCommand::Forget(ids) => tasks::each(stager, &ids.tasks, "is forgotten", Stager::forget),
+        StageCommand::Map(args) => map::map(stager, args),
+        StageCommand::Env => map::env(stager),
         StageCommand::Dataspace(command) => admin::dataspace(stager, command),
         StageCommand::Job(command) => admin::job(stager, command),
         StageCommand::Persist(command) => admin::persist(stager, command),

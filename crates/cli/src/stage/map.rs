@@ -1,0 +1,94 @@
+//! `tidepool stage map`: how data is laid out over nodes, as a list of tasks; and `env`: dataspaces as
+//! variables for shells (Miranda et al. 2019, Sections III and IV-A).
+
+use super::flags::{MapArgs, NodeFlag};
+use super::lines::show_word;
+use super::outcome::{Done, Result};
+use crate::exit::{Context, Failure, Kind};
+use serde_json::json;
+use std::path::Path;
+use tidepool_stage_client::{
+    DataspaceKind, Mapping, MappingNode, Resource, Stager, TaskSpec, env_name, show_place,
+};
+
+/// Bytes of a mapping file.
+const FILE_BYTES_MAX: u64 = 256 << 20;
+
+pub fn map(stager: &Stager, args: &MapArgs) -> Result<Done> {
+    let usage = |error: &dyn std::fmt::Display| Failure::new(Kind::Usage, error.to_string());
+    let mapping = Mapping::parse(&args.mapping, read).map_err(|e| usage(&e))?;
+    let entries = match mapping.needs_entries() {
+        true => entries(stager, &args.source)?,
+        false => Vec::new(),
+    };
+    let nodes: Vec<MappingNode> = args.node.iter().map(node).collect();
+    let tasks = mapping.tasks(&args.source, &args.destination, &nodes, &entries).map_err(|e| usage(&e))?;
+    let text: String = tasks.iter().map(line).collect();
+    let list: Vec<_> = tasks
+        .iter()
+        .map(|task| json!({ "src": show_place(&task.src), "dst": task.dst.as_ref().map(show_place) }))
+        .collect();
+    Ok(Done::new(text, json!({ "tasks": list })))
+}
+
+fn node(flag: &NodeFlag) -> MappingNode {
+    MappingNode { name: flag.name.clone(), address: flag.address.clone() }
+}
+
+fn read(path: &str) -> std::result::Result<String, String> {
+    let meta = std::fs::metadata(path).map_err(|e| format!("{path}: {e}"))?;
+    if meta.len() > FILE_BYTES_MAX {
+        return Err(format!("{path} has more than {FILE_BYTES_MAX} bytes"));
+    }
+    std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))
+}
+
+/// Names in the source directory, seen where the dataspace is mounted.
+fn entries(stager: &Stager, source: &Resource) -> Result<Vec<String>> {
+    let none = |why: String| Failure::new(Kind::Usage, why);
+    let Resource::Path { dataspace, host: None, path, .. } = source else {
+        return Err(none("the source of a scatter has to be in a dataspace of this node".into()).into());
+    };
+    let spaces = stager.dataspaces()?;
+    let found = spaces.iter().map(|info| &info.dataspace).find(|spec| spec.name == *dataspace);
+    let spec = found.ok_or_else(|| none(format!("there is no dataspace '{dataspace}' here")))?;
+    if !matches!(spec.kind, DataspaceKind::Local | DataspaceKind::Shared) {
+        return Err(
+            none(format!("'{dataspace}' is no directory, so it cannot be listed; use file:PATH")).into()
+        );
+    }
+    let below = std::str::from_utf8(path).map_err(|_| none("the source is no UTF-8 text".into()))?;
+    let dir = Path::new(&spec.mount).join(below.trim_start_matches('/'));
+    let shown = || dir.display().to_string();
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(&dir).context(Kind::Other, shown)? {
+        let name = entry.context(Kind::Other, shown)?.file_name();
+        let name = name
+            .into_string()
+            .map_err(|name| none(format!("'{}' is no UTF-8 text; use file:PATH", name.to_string_lossy())))?;
+        names.push(name);
+    }
+    Ok(names)
+}
+
+/// A task as a line of a task list (format 15).
+fn line(task: &TaskSpec) -> String {
+    let dst = task.dst.as_ref().map(|dst| show_word(&show_place(dst))).unwrap_or_default();
+    format!("copy {} {dst}\n", show_word(&show_place(&task.src)))
+}
+
+/// `NVME0=/mnt/nvme0` for each directory that the caller may use.
+pub fn env(stager: &Stager) -> Result<Done> {
+    let spaces = stager.dataspaces()?;
+    let directories = spaces
+        .iter()
+        .map(|info| &info.dataspace)
+        .filter(|spec| matches!(spec.kind, DataspaceKind::Local | DataspaceKind::Shared));
+    let variables: Vec<(String, String)> =
+        directories.map(|spec| (env_name(&spec.name), spec.mount.clone())).collect();
+    let text =
+        variables.iter().map(|(name, mount)| format!("export {name}='{}'\n", mount.replace('\'', "'\\''")));
+    let map: serde_json::Map<_, _> =
+        variables.iter().map(|(name, mount)| (name.clone(), json!(mount))).collect();
+    Ok(Done::new(text.collect(), json!(map)))
+}
