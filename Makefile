@@ -6,7 +6,7 @@ PREFIX ?= /usr/local
 # Where cargo puts what it builds.
 BUILT = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help build release test test-fabric test-all demo lint bench install clean
+.PHONY: help build release test test-python test-fabric test-all demo lint bench install clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -31,7 +31,12 @@ test: ## Set up and run all but the slow tests
 	$(MAKE) lint
 	$(CARGO) build --workspace --locked
 	$(CARGO) test --workspace --locked --no-fail-fast
+	scripts/test-python
 	$(MAKE) test-fabric
+
+test-python: ## Build the Python package and test it
+	$(CARGO) build --locked -p tidepool-staged
+	scripts/test-python
 
 # Another build of the same programs: what runs after this has libfabric until the next build of the workspace.
 FABRIC = -p tidepool-fabric -p tidepool-transport -p tidepool-fsd -p tidepool-cli -p tidepool-testkit --features libfabric --locked

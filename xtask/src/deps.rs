@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// The floors of the house, top first. A crate may use crates of lower floors only.
 const FLOORS: &[&[&str]] = &[
-    &["capi", "cli", "testkit"],
+    &["capi", "cli", "py", "testkit"],
     &["staged"],
     &["fuse", "preload", "stage", "fsd"],
     &["client", "stage-client", "store"],
