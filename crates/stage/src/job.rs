@@ -386,6 +386,11 @@ impl<'a> Job<'a> {
         entry.meta = self.ledger.map(|_| Arc::new(meta.clone()));
     }
 
+    /// What is finished is going to be removed from the source.
+    pub fn is_move(&self) -> bool {
+        self.ledger.is_some()
+    }
+
     /// Notes that a directory is finished.
     pub fn note_dir(&self, node: &DirNode) {
         if let (Some(ledger), Some(meta)) = (self.ledger, &node.meta) {

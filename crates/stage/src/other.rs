@@ -98,8 +98,7 @@ impl Job<'_> {
         there: &Meta,
         target: Option<&[u8]>,
     ) -> Result<bool, Failure> {
-        let shared = there.nlink > 1 && meta.nlink == 1;
-        if there.kind != meta.kind || shared {
+        if there.kind != meta.kind || self.is_wrongly_shared(meta, there) {
             return Ok(false);
         }
         match target {

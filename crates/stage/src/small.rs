@@ -171,9 +171,7 @@ impl Job<'_> {
     ) -> Result<Option<u32>, Failure> {
         let Some(there) = self.there(entry)? else { return Ok(None) };
         let alike = there.kind == FileKind::Regular && there.size == meta.size && there.mtime == meta.mtime;
-        // A name that the destination shares with a file the source keeps apart is made anew.
-        let shared = there.nlink > 1 && meta.nlink == 1;
-        if !alike || shared {
+        if !alike || self.is_wrongly_shared(meta, &there) {
             return Ok(None);
         }
         let known = self.journal.past.has_file(entry.hash(), meta.size, meta.mtime);
@@ -189,6 +187,12 @@ impl Job<'_> {
             self.note(&Record::File { path: entry.hash(), size: meta.size, mtime: meta.mtime, crc });
         }
         Ok(Some(crc))
+    }
+
+    /// A name that the destination shares with a file the source keeps apart is made anew. Not by a
+    /// move: a run of it that was killed may have removed the other names of the source already.
+    pub fn is_wrongly_shared(&self, meta: &Meta, there: &Meta) -> bool {
+        there.nlink > 1 && meta.nlink == 1 && !self.is_move()
     }
 
     fn same_content(

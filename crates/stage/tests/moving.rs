@@ -225,6 +225,39 @@ fn a_failure_anywhere_loses_nothing() {
     assert!(at > 10);
 }
 
+/// Wherever a move is killed, doing it again ends well; names of one file stay names of one file,
+/// although the source may have lost some of them meanwhile.
+#[test]
+fn a_move_that_was_killed_anywhere_keeps_hard_links() {
+    let mut at = 0;
+    loop {
+        let place = Place::new(memory_dir());
+        let far = tempfile::tempdir().unwrap();
+        fs::create_dir(place.src().join("d")).unwrap();
+        fs::write(place.src().join("d/file"), noise(5000, 7)).unwrap();
+        fs::hard_link(place.src().join("d/file"), place.src().join("name")).unwrap();
+        symlink("d", place.src().join("link")).unwrap();
+        fs::hard_link(place.src().join("link"), place.src().join("link too")).unwrap();
+        let mut src = FaultEnd::new(local(place.dir.path()), Fault::Dead, at);
+        src.removes = true;
+        let killed = moved(&src, &local(far.path()), &entry("src", "dst"));
+        if killed.complete {
+            break;
+        }
+        if place.src().exists() {
+            let again = moved(&local(place.dir.path()), &local(far.path()), &entry("src", "dst"));
+            assert!(again.complete && !place.src().exists(), "{at}: {again:#?}");
+        }
+        let inode = |name: &str| fs::symlink_metadata(far.path().join("dst").join(name)).unwrap().ino();
+        assert_eq!(inode("d/file"), inode("name"), "{at}");
+        assert_eq!(inode("link"), inode("link too"), "{at}");
+        assert!(fs::read(far.path().join("dst/name")).unwrap() == noise(5000, 7));
+        at += 1;
+    }
+    println!("{at} places to be killed at");
+    assert!(at > 10);
+}
+
 /// Does something when all is written and made durable: between the copy and the removal.
 struct After<'a> {
     inner: LocalEnd,
