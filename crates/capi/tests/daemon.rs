@@ -99,7 +99,8 @@ fn nornsctl_does_what_it_says() {
     let plan = ok_json(&["task", "plan", "copy", "a://in", "c://out"]);
     assert_eq!((&plan["bytes"], &plan["files"]), (&Value::from(5), &Value::from(1)));
     assert!(!running.path("c/out").exists());
-    let id = ok(&["task", "submit", "copy", "a://in", "c://out"]).trim().to_string();
+    let id = ok(&["task", "submit", "--as", "0:0", "--job", "7", "copy", "a://in", "c://out"]);
+    let id = id.trim().to_string();
     let waited = ok_json(&["task", "wait", "--timeout", "600", &id]);
     assert_eq!(waited["tasks"][0]["state"], "finished");
     assert_eq!(std::fs::read(running.path("c/out")).unwrap(), b"12345");

@@ -24,7 +24,7 @@ pub use learn::{Learned, Model};
 pub use record::{Record, ReplayError};
 pub use rights::{Caller, Opened, Side};
 pub use state::{Cancelled, Config, State};
-pub use task::{Ended, Identity, Live, Origin, Quota, Start};
+pub use task::{Ended, Identity, Live, Origin, Quota, Start, show_resource};
 pub use waits::{Wait, Waits};
 
 /// Milliseconds since 1970.

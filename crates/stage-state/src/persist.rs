@@ -191,10 +191,4 @@ impl State {
     pub fn is_persisted(&self, dataspace: &str, path: &[u8]) -> bool {
         self.persisted.over(dataspace, path).is_some()
     }
-
-    /// Whose permissions decide about reading `path` for user `uid`: the owner's, where he has shared it.
-    pub fn reads_as(&self, dataspace: &str, path: &[u8], uid: u32) -> u32 {
-        let shared = self.persisted.over(dataspace, path).filter(|l| l.shared.contains(&uid));
-        shared.map_or(uid, |l| l.owner)
-    }
 }

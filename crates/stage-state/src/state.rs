@@ -20,7 +20,8 @@ use crate::task::{Ended, Identity, Origin, Start, Task, place_of, space_of};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use tidepool_wire::stager::{
-    Code, Command, DataspaceSpec, JobSpec, Op, PairReport, Policy, ProcessSpec, Refusal, TaskSpec, TaskState,
+    Code, Command, DataspaceSpec, JobSpec, Op, PairReport, Policy, ProcessSpec, Refusal, Resource, TaskSpec,
+    TaskState,
 };
 use tidepool_wire::{Field, Reader};
 
@@ -336,6 +337,12 @@ impl State {
     /// Lets a failed or cancelled task go on where it stopped.
     pub fn resume(&mut self, caller: &Caller, id: u32) -> Result<(), Refusal> {
         let task = self.visible_mut(caller, id)?;
+        if uses_memory(&task.spec) && task.origin != caller.origin() {
+            // Nobody else knows whether it still holds what it held.
+            let text =
+                format!("task {id} is about memory of process {}; only that can resume it", task.origin.pid);
+            return refuse(Code::NOT_PERMITTED, text);
+        }
         match task.state() {
             TaskState::Failed | TaskState::Cancelled => {}
             TaskState::Finished => {
@@ -624,6 +631,11 @@ impl State {
             }
         }
     }
+}
+
+fn uses_memory(spec: &TaskSpec) -> bool {
+    let memory = |resource: &Resource| matches!(resource, Resource::Memory { .. });
+    memory(&spec.src) || spec.dst.as_ref().is_some_and(memory)
 }
 
 /// Bytes a task is known to move before it runs.

@@ -130,8 +130,8 @@ impl Task {
             refusal: ended.map_or_else(|| Refusal::new(Code::SUCCESS, ""), |e| e.1.refusal.clone()),
             job: self.identity.job,
             uid: self.identity.uid,
-            src: show(&self.spec.src),
-            dst: self.spec.dst.as_ref().map(show).unwrap_or_default(),
+            src: show_resource(&self.spec.src),
+            dst: self.spec.dst.as_ref().map(show_resource).unwrap_or_default(),
             bytes_done: live.bytes_done,
             bytes_total: live.bytes_total,
             files_done: live.files_done,
@@ -184,7 +184,7 @@ pub(crate) fn place_of(resource: Option<&Resource>) -> String {
 }
 
 /// A resource for people, as commands read it: `n1:42000/nvme0://in`.
-pub(crate) fn show(resource: &Resource) -> String {
+pub fn show_resource(resource: &Resource) -> String {
     match resource {
         Resource::Memory { address, size } => format!("memory {address:#x}, {size} bytes"),
         Resource::Path { dataspace, host, path, .. } => {
@@ -201,8 +201,8 @@ mod tests {
     #[test]
     fn places_are_shown_as_commands_read_them() {
         let remote = Resource::remote("b://", "n1:42000", b"in\n");
-        assert_eq!(show(&remote), "n1:42000/b://in\\n");
-        assert_eq!(show(&Resource::local("b://", b"in")), "b://in");
+        assert_eq!(show_resource(&remote), "n1:42000/b://in\\n");
+        assert_eq!(show_resource(&Resource::local("b://", b"in")), "b://in");
         assert_eq!(place_of(Some(&remote)), "n1:42000/b://");
     }
 }

@@ -181,7 +181,7 @@ impl Counters {
             walk_complete: self.walk_complete.load(Ordering::Acquire),
             rate: pace.rate(),
             eta,
-            percent: totals.map(|totals| self.percent(phase, (files_done, bytes_done), totals)),
+            percent: totals.map(|totals| self.percent(phase, files_done, totals)),
         }
     }
 
@@ -208,12 +208,19 @@ impl Counters {
         }
     }
 
-    fn percent(&self, phase: Phase, done: (u64, u64), total: (u64, u64)) -> f64 {
+    /// Share of the whole. Bytes count when they are copied and when they are verified, half each, and
+    /// a file as much as a small block, so that neither one large file nor many empty ones stand still.
+    fn percent(&self, phase: Phase, files_done: u64, (files, bytes): (u64, u64)) -> f64 {
+        const FILE_WEIGHT: f64 = 4096.0;
         if phase == Phase::Complete {
             return 100.0;
         }
-        let part = |done: u64, total: u64| if total == 0 { 1.0 } else { done as f64 / total as f64 };
-        let share = part(done.0, total.0).min(part(done.1, total.1)).min(0.999);
+        let load = |counter: &AtomicU64| counter.load(Ordering::Acquire) as f64;
+        let verified = load(&self.bytes_done);
+        let copied = (load(&self.bytes_copied) + load(&self.bytes_skipped)).max(verified).min(bytes as f64);
+        let done = (copied + verified) / 2.0 + FILE_WEIGHT * files_done as f64;
+        let whole = bytes as f64 + FILE_WEIGHT * files as f64;
+        let share = if whole > 0.0 { (done / whole).min(0.999) } else { 0.999 };
         let millionths = (share * 1e6) as u64;
         self.shown.fetch_max(millionths, Ordering::AcqRel).max(millionths) as f64 / 1e4
     }

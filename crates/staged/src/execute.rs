@@ -13,10 +13,10 @@ use tidepool_stage::{
     ActAs, At, Charge, Charged, Doomed, End, EndError, Identity, LARGE_BYTES_MIN, RemoveReport, StageError,
     StageOptions, StageReport, What, move_tree, remove, stage,
 };
-use tidepool_stage_state::Ended;
+use tidepool_stage_state::{Ended, show_resource};
 use tidepool_transport::Secret;
 use tidepool_types::{Errno, FileKind};
-use tidepool_wire::stager::{Code, Op, Refusal, TaskState};
+use tidepool_wire::stager::{Code, Op, Refusal, Resource, TaskState};
 
 /// What all tasks share.
 pub struct Setup {
@@ -170,7 +170,7 @@ fn carry_out(setup: &Setup, work: &Work) -> Result<Done, Failed> {
         (op, Some(target)) => {
             let found = {
                 let _as_user = act_as(&identity)?;
-                find(work, op, &source, &target)?
+                find(work, op, &source, &target).map_err(|error| named("source", &spec.src, error))?
             };
             let Some((src, name, small)) = found else { return Ok(Done::before()) };
             let options = if small {
@@ -180,7 +180,11 @@ fn carry_out(setup: &Setup, work: &Work) -> Result<Done, Failed> {
                 StageOptions { journal_dir: Some(task_dir(setup, work)?), ..options }
             };
             let _as_user = act_as(&identity)?;
-            let (dst, what) = target.target(name.as_deref(), source.name())?;
+            let opened = target.target(name.as_deref(), source.name());
+            let (dst, what) = opened.map_err(|error| match &spec.dst {
+                Some(dst) => named("destination", dst, error),
+                None => error,
+            })?;
             Ok(transfer(work, (op, &source), (&*src, &*dst, &what), &options))
         }
     }
@@ -232,6 +236,15 @@ pub(crate) fn act_as(identity: &Identity) -> Result<Option<ActAs>, EndError> {
         return Ok(None);
     }
     ActAs::new(identity).map(Some)
+}
+
+/// Says which of a task's places an error is about, and what to do.
+fn named(side: &str, place: &Resource, error: EndError) -> EndError {
+    let more = error.detail.map(|detail| format!(": {detail}")).unwrap_or_default();
+    let place = show_resource(place);
+    let detail =
+        format!("{side} {place}{more}; check that it is there and who may use it, then resume the task");
+    EndError { detail: Some(detail), ..error }
 }
 
 /// The source, what of it is copied, and whether that is one small entry; none when it was moved
@@ -309,7 +322,7 @@ fn remove_entry(work: &Work, source: &Place, options: &StageOptions) -> Result<D
         Ok(found) => found,
         // Removed before the daemon died.
         Err(error) if error.errno == Errno::ENOENT && work.start.again => return Ok(Done::before()),
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(named("path", &work.start.spec.src, error).into()),
     };
     let report: RemoveReport = remove(&*end, &Doomed::Entry(name), options, &work.run.control());
     Ok(Done {
