@@ -8,6 +8,7 @@ use crate::compound;
 use crate::local::LocalDir;
 use crate::pool::PoolHandle;
 use crate::remote::{Place, RemoteDir, RemoteFile};
+use std::any::Any;
 use std::fmt;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -60,6 +61,8 @@ pub enum DirRef {
     Remote(Arc<RemoteDir>),
     /// Of an end outside this crate, by a number of its own.
     Other(u64),
+    /// Of an end outside this crate, which knows what it is.
+    Held(Arc<dyn Any + Send + Sync>),
 }
 
 /// An open regular file of an end; closed when the last clone is dropped.
@@ -70,6 +73,19 @@ pub enum FileRef {
     Remote(Arc<RemoteFile>),
     /// Of an end outside this crate, by a number of its own.
     Other(u64),
+    /// Of an end outside this crate, which knows what it is.
+    Held(Arc<dyn Any + Send + Sync>),
+}
+
+/// How an end that is no file system differs from one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Nature {
+    /// Attributes of a large file have to be known before its data.
+    pub attributes_first: bool,
+    /// [`End::make_link`] makes a copy, which is worth a warning.
+    pub links_are_copies: bool,
+    /// Holes cannot be kept; their zeros are written in order with everything else.
+    pub no_holes: bool,
 }
 
 /// What an operation on attributes is about. `Name` never follows a symbolic link.
@@ -273,6 +289,9 @@ pub trait End: Send + Sync {
     /// The same for the same place in a later run; names the journal.
     fn identity(&self) -> Vec<u8>;
     fn rights(&self) -> Rights;
+    fn nature(&self) -> Nature {
+        Nature::default()
+    }
     /// Reading a file changes its access time, which then has to be set again.
     fn reads_touch_atime(&self) -> bool;
     fn root(&self) -> DirRef;

@@ -228,6 +228,9 @@ impl Job<'_> {
             }
         };
         self.dst.truncate(&dst, meta.size).map_err(Failure::target)?;
+        if self.dst.nature().attributes_first {
+            self.copy_attributes(&|| entry.path(), At::File(&src), At::File(&dst), &meta)?;
+        }
         let state = State {
             phase: Phase::Copy,
             busy: 0,
@@ -299,8 +302,10 @@ impl Job<'_> {
 
     /// All ranges are written: attributes, durability, then verification by all.
     fn settle(&self, large: &Arc<Large>) -> Result<(), Failure> {
-        let path = || lock(&large.state).entry.path();
-        self.copy_attributes(&path, At::File(&large.src), At::File(&large.dst), &large.meta)?;
+        if !self.dst.nature().attributes_first {
+            let path = || lock(&large.state).entry.path();
+            self.copy_attributes(&path, At::File(&large.src), At::File(&large.dst), &large.meta)?;
+        }
         self.dst.fsync(&large.dst).map_err(Failure::target)?;
         bump(&self.totals.holes, large.gaps());
         let ranges = {

@@ -67,7 +67,7 @@ mod walk;
 
 pub use compare::{CompareOptions, DIFFERENCES_MAX, compare};
 pub use end::{
-    At, Content, Cursor, DirRef, End, EndError, EndResult, FileRef, Got, Item, Meta, Name, Naming,
+    At, Content, Cursor, DirRef, End, EndError, EndResult, FileRef, Got, Item, Meta, Name, Naming, Nature,
     PackLimits, Put, PutHow, ReadRange, Refused, Rights, SetMeta, WritePieces, Written, Xattr,
 };
 pub use identity::{ActAs, Identity};

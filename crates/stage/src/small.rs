@@ -48,9 +48,12 @@ impl Job<'_> {
         key: &mut Option<Key>,
     ) -> Result<Started, Failure> {
         let src = self.src.open_read(&entry.dir.src, &entry.from).map_err(Failure::source)?;
-        let meta = self.src.stat(At::File(&src)).map_err(Failure::source)?;
+        let mut meta = self.src.stat(At::File(&src)).map_err(Failure::source)?;
         if meta.kind != FileKind::Regular {
             return Err(Failure::Changed);
+        }
+        if self.dst.nature().no_holes {
+            meta.stored = meta.stored.max(meta.size);
         }
         self.look(entry, &meta);
         if let Some(started) = self.claim_link(entry, &meta, key)? {
@@ -112,6 +115,9 @@ impl Job<'_> {
     /// Makes an entry a further name of what was copied under another one.
     pub fn link_to(&self, entry: &Entry, leader: &Leader) -> Result<(), Failure> {
         let dir = &entry.dir.dst;
+        if self.dst.nature().links_are_copies {
+            self.findings.warn(entry.path(), "the destination has no hard links; the name got a copy".into());
+        }
         if !entry.dir.fresh {
             let first = self.dst.stat(At::Name(&leader.dir.dst, &leader.name)).map_err(Failure::target)?;
             // rename(2) between two names of one object does nothing, not even remove one.
