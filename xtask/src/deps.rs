@@ -8,6 +8,7 @@ use std::path::Path;
 const FLOORS: &[&[&str]] = &[
     &["capi", "cli", "py", "testkit"],
     &["staged"],
+    &["object"],
     &["fuse", "preload", "stage", "fsd"],
     &["client", "stage-client", "store"],
     &["transport", "fs-state", "norns", "stage-state"],
