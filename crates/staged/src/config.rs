@@ -255,8 +255,13 @@ fn dataspace(file: &FileDataspace) -> Result<DataspaceSpec, String> {
         "local" => DataspaceKind::Local,
         "shared" => DataspaceKind::Shared,
         "pool" => DataspaceKind::Pool,
-        other => return Err(at(format!("kind '{other}' is unknown; there are local, shared, pool"))),
+        "object" => DataspaceKind::Object,
+        other => return Err(at(format!("kind '{other}' is unknown; there are local, shared, pool, object"))),
     };
+    if kind == DataspaceKind::Object {
+        let url: Result<tidepool_object::ObjectUrl, _> = file.mount.parse();
+        url.map_err(|error| at(error.to_string()))?;
+    }
     let size = |text: &Option<String>| match text {
         None => Ok(0),
         Some(text) => parse_size(text).map_err(|e| at(e.to_string())),
@@ -310,6 +315,7 @@ mod tests {
             ("control-mode = \"rw\"", "octal"),
             ("[[dataspace]]\nname = \"a\"\nkind = \"tape\"\nmount = \"/\"", "local, shared, pool"),
             ("[[dataspace]]\nname = \"a\"\nkind = \"local\"\nmount = \"/\"\ncapacity = \"1.5GB\"", "1.5GB"),
+            ("[[dataspace]]\nname = \"a\"\nkind = \"object\"\nmount = \"s3://data?regoin=x\"", "'region'"),
             (
                 "[[dataspace]]\nname = \"a\"\nkind = \"local\"\nmount = \"/\"\n[[dataspace]]\nname = \"a\"\nkind = \"local\"\nmount = \"/\"",
                 "twice",

@@ -20,6 +20,7 @@ mod execute;
 mod journal;
 mod limits;
 mod memory;
+mod objects;
 mod peer;
 mod peers;
 mod places;

@@ -4,6 +4,7 @@
 //! task's user, and in one call of the kernel that nothing leads out of (`LocalEnd::open_beneath`).
 
 use crate::memory::{self, MemoryEnd};
+use crate::objects::ObjectPlace;
 use crate::pools::PoolPlace;
 use crate::tasks::Run;
 use rustix::fs::{CWD, Mode, OFlags, openat};
@@ -53,6 +54,7 @@ pub enum Place {
     Local { root: OwnedFd, path: Vec<u8> },
     Remote(Remote),
     Pool(PoolPlace),
+    Object(ObjectPlace),
     Memory { address: u64, size: u64, start: Box<Start>, identity: Identity },
 }
 
@@ -104,9 +106,11 @@ impl Opener<'_> {
                 path: path.to_vec(),
                 identity: self.identity.clone(),
             })),
-            DataspaceKind::Object => Err(PlaceError::NotSupported(format!(
-                "dataspace '{dataspace}': this stager cannot use object stores"
-            ))),
+            DataspaceKind::Object => Ok(Place::Object(ObjectPlace {
+                url: spec.mount.clone(),
+                path: path.to_vec(),
+                identity: self.identity.clone(),
+            })),
         }
     }
 
@@ -173,6 +177,14 @@ impl Place {
                 }
                 Err(error) => Err(error),
             },
+            Place::Object(object) => match object.open(&object.path, false) {
+                Ok(end) => Ok((Box::new(end), None)),
+                Err(error) if error.errno == Errno::ENOTDIR => {
+                    let (dir, name) = split(&object.path);
+                    Ok((Box::new(object.open(dir, false)?), Some(name.to_vec())))
+                }
+                Err(error) => Err(error),
+            },
             Place::Memory { .. } => Ok((Box::new(self.memory()?), Some(memory::NAME.to_vec()))),
         }
     }
@@ -221,6 +233,7 @@ impl Place {
             Place::Local { path, .. } => Some(path),
             Place::Remote(remote) => Some(&remote.path),
             Place::Pool(pool) => Some(&pool.path),
+            Place::Object(object) => Some(&object.path),
             Place::Memory { .. } => None,
         }
     }
@@ -230,6 +243,7 @@ impl Place {
             Place::Local { root, .. } => Ok(Box::new(LocalEnd::create_beneath(root, path)?)),
             Place::Remote(remote) => remote.make_directory(path),
             Place::Pool(pool) => Ok(Box::new(pool.open(path, true)?)),
+            Place::Object(object) => Ok(Box::new(object.open(path, true)?)),
             Place::Memory { .. } => Err(EndError::new("make directory", Errno::ENOTDIR)),
         }
     }
@@ -245,6 +259,10 @@ impl Place {
             Place::Pool(pool) => {
                 let (dir, name) = split(&pool.path);
                 Ok((Box::new(pool.open(dir, false)?), name.to_vec()))
+            }
+            Place::Object(object) => {
+                let (dir, name) = split(&object.path);
+                Ok((Box::new(object.open(dir, false)?), name.to_vec()))
             }
             Place::Memory { .. } => Err(EndError::new("name", Errno::EINVAL)),
         }

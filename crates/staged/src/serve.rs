@@ -329,7 +329,12 @@ fn refused(code: Code, detail: &str) -> Answer {
 
 /// A directory that does not exist is told at registration, not by the first task.
 fn check_mount(dataspace: &tidepool_wire::stager::DataspaceSpec) -> Result<(), Refusal> {
-    use tidepool_wire::stager::DataspaceKind::{Local, Pool, Shared};
+    use tidepool_wire::stager::DataspaceKind::{Local, Object, Pool, Shared};
+    if dataspace.kind == Object {
+        let url: Result<tidepool_object::ObjectUrl, _> = dataspace.mount.parse();
+        let refuse = |error| Refusal::new(Code::BAD_ARGS, format!("dataspace '{}': {error}", dataspace.name));
+        return url.map(drop).map_err(refuse);
+    }
     let problem = match (dataspace.kind, std::fs::metadata(&dataspace.mount)) {
         (Local | Shared, Ok(meta)) if meta.is_dir() => return Ok(()),
         (Local | Shared, Ok(_)) => "is no directory".to_string(),

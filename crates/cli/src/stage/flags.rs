@@ -318,7 +318,7 @@ pub struct DataspaceArgs {
     /// Its name, such as nvme0://
     #[arg(value_parser = dataspace_name)]
     pub name: String,
-    /// Directory; with --kind pool the pool file
+    /// Directory; with --kind pool the pool file, with --kind object s3://BUCKET/PREFIX?OPTIONS
     #[arg(long, required_unless_present = "pool")]
     pub mount: Option<String>,
     /// Storage of this node, a mounted shared file system, a pool, or an object store

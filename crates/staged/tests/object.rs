@@ -1,0 +1,50 @@
+//! A bucket as a dataspace.
+
+mod support;
+
+#[path = "../../object/tests/support/mod.rs"]
+mod bucket;
+
+use bucket::Server;
+use support::{Daemon, copy, done, resource, well, write};
+use tidepool_stage_client::{DataspaceKind, DataspaceSpec, Op, TaskSpec, TaskState};
+
+fn space(url: String) -> DataspaceSpec {
+    DataspaceSpec { kind: DataspaceKind::Object, mount: url, ..support::local("s3://", "".as_ref()) }
+}
+
+#[test]
+fn trees_and_files_go_into_a_bucket_and_out_again() {
+    let (server, daemon) = (Server::start(), Daemon::start());
+    let stager = daemon.control();
+    let text = server.text(daemon.dir.path(), "data", "top", bucket::SECRET);
+    stager.register_dataspace(&space(text)).unwrap();
+    write(&daemon.path("a/tree/deep/file"), &vec![5; 20 << 20]);
+    write(&daemon.path("a/tree/small"), b"small");
+    let status = well(&stager, &copy("a://tree", "s3://in/tree"));
+    assert_eq!((status.files_done, status.bytes_done), (2, (20 << 20) + 5));
+    assert_eq!(server.bucket.objects()["top/in/tree/small"].data, b"small");
+    well(&stager, &copy("s3://in/tree", "b://out"));
+    assert!(std::fs::read(daemon.path("b/out/deep/file")).unwrap() == vec![5; 20 << 20]);
+    well(&stager, &copy("s3://in/tree/small", "b://small"));
+    assert_eq!(std::fs::read(daemon.path("b/small")).unwrap(), b"small");
+    well(&stager, &TaskSpec::new(Op::Move, resource("s3://in/tree"), Some(resource("s3://moved"))));
+    well(&stager, &TaskSpec::new(Op::Remove, resource("s3://moved"), None));
+    let left = server.bucket.objects();
+    assert!(left.is_empty(), "{:?}", left.keys());
+    let status = done(&stager, &copy("s3://moved", "b://again"));
+    assert_eq!((status.state, status.refusal.errno), (TaskState::Failed, 2), "{status:?}");
+}
+
+#[test]
+fn a_wrong_url_is_told_at_registration_and_wrong_keys_by_the_first_task() {
+    let (server, daemon) = (Server::start(), Daemon::start());
+    let stager = daemon.control();
+    let refused = stager.register_dataspace(&space("s3://data?endpont=x".into())).unwrap_err();
+    assert!(refused.to_string().contains("did you mean 'endpoint'"), "{refused}");
+    let text = server.text(daemon.dir.path(), "data", "top", "wrong");
+    stager.register_dataspace(&space(text)).unwrap();
+    write(&daemon.path("a/x"), b"x");
+    let status = done(&stager, &copy("a://x", "s3://x"));
+    assert_eq!((status.state, status.refusal.errno), (TaskState::Failed, 13), "{status:?}");
+}
