@@ -2,6 +2,7 @@
 
 mod support;
 
+use rustix::fs::{CWD, FileType, Mode, XattrFlags};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
@@ -62,6 +63,12 @@ fn tree(root: &Path) {
     }
     symlink("small", root.join("a/link")).unwrap();
     symlink("/nonexistent/\u{e9}", root.join("dangling")).unwrap();
+    let mode = Mode::from_raw_mode(0o640);
+    rustix::fs::mknodat(CWD, root.join("fifo"), FileType::Fifo, mode, 0).unwrap();
+    // Not every file system has them; the comparison below then compares none.
+    for (name, attribute) in [("a/small", "user.note"), ("a/b", "user.dir")] {
+        let _ = rustix::fs::setxattr(root.join(name), attribute, b"\0v\xff=&", XattrFlags::empty());
+    }
     set_mode(&root.join("a/small"), 0o4755);
     set_mode(&root.join("empty dir"), 0o1777);
     set_mode(&root.join("a/b/c"), 0o555);

@@ -7,7 +7,7 @@ mod bucket;
 
 use bucket::Server;
 use support::{Daemon, copy, done, resource, well, write};
-use tidepool_stage_client::{DataspaceKind, DataspaceSpec, Op, TaskSpec, TaskState};
+use tidepool_stage_client::{DataspaceKind, DataspaceSpec, OnBehalf, Op, TaskSpec, TaskState};
 
 fn space(url: String) -> DataspaceSpec {
     DataspaceSpec { kind: DataspaceKind::Object, mount: url, ..support::local("s3://", "".as_ref()) }
@@ -34,6 +34,36 @@ fn trees_and_files_go_into_a_bucket_and_out_again() {
     assert!(left.is_empty(), "{:?}", left.keys());
     let status = done(&stager, &copy("s3://moved", "b://again"));
     assert_eq!((status.state, status.refusal.errno), (TaskState::Failed, 2), "{status:?}");
+}
+
+/// Whose keys they are decides, not who the stager is.
+#[test]
+fn keys_are_read_in_the_name_of_the_tasks_user() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+    if std::fs::metadata("/proc/self").unwrap().uid() != 0 {
+        return println!("SKIPPED: needs root, to have another user's tasks");
+    }
+    const NOBODY: u32 = 65534;
+    let (server, daemon) = (Server::start(), Daemon::start());
+    let stager = daemon.control();
+    let text = server.text(daemon.dir.path(), "data", "top", bucket::SECRET);
+    let keys = daemon.path(&format!("keys-{}", bucket::SECRET));
+    std::fs::set_permissions(&keys, std::fs::Permissions::from_mode(0o600)).unwrap();
+    stager.register_dataspace(&space(text.clone())).unwrap();
+    let (own, _) = text.split_once("&credentials").unwrap();
+    stager.register_dataspace(&DataspaceSpec { name: "env://".into(), ..space(own.into()) }).unwrap();
+    write(&daemon.path("a/x"), b"x");
+    let nobody = |to| {
+        let on_behalf = Some(OnBehalf { uid: NOBODY, gid: NOBODY, job: 0 });
+        done(&stager, &TaskSpec { on_behalf, ..copy("a://x", to) })
+    };
+    let refused = nobody("s3://x");
+    assert_eq!((refused.state, refused.refusal.errno), (TaskState::Failed, 13), "{refused:?}");
+    chown(&keys, Some(NOBODY), Some(NOBODY)).unwrap();
+    assert_eq!(nobody("s3://x").state, TaskState::Finished);
+    assert_eq!(server.bucket.objects()["top/x"].data, b"x");
+    let lent = nobody("env://x");
+    assert!(lent.refusal.detail.contains("for its own user"), "{lent:?}");
 }
 
 #[test]
