@@ -44,6 +44,8 @@ pub struct LocalDir {
     name: Box<[u8]>,
     key: (u64, u64),
     fd: Mutex<Option<Arc<OwnedFd>>>,
+    /// Held while a page is listed: the kernel keeps one place for all who read from a descriptor.
+    listing: Mutex<()>,
     /// Used since the cache last looked.
     used: AtomicBool,
 }
@@ -93,6 +95,7 @@ impl LocalEnd {
             name: Box::default(),
             key: key_of(&stat),
             fd: Mutex::new(Some(Arc::new(fd))),
+            listing: Mutex::default(),
             used: AtomicBool::new(true),
         };
         // The kernel's answers are about the calling thread, so they show whom it acts as.
@@ -393,6 +396,7 @@ impl End for LocalEnd {
             name: name.into(),
             key: key_of(&stat),
             fd: Mutex::new(None),
+            listing: Mutex::default(),
             used: AtomicBool::new(true),
         });
         self.keep(&child, opened);
@@ -413,11 +417,14 @@ impl End for LocalEnd {
     }
 
     fn list(&self, dir: &DirRef, from: &Cursor) -> EndResult<(Vec<Item>, Option<Cursor>)> {
-        let fd = self.dir_fd(dir)?;
+        let dir = self.local(dir)?;
+        let fd = self.fd_of(dir)?;
         let cookie = match from {
             Cursor::Local(cookie) => *cookie,
             _ => 0,
         };
+        // Another one that is listing it, such as who counts ahead, would take entries away from this one.
+        let _alone = lock(&dir.listing);
         fs::seek(&fd, SeekFrom::Start(cookie)).map_err(fail("list"))?;
         let (items, next) = list_page(&fd).map_err(fail("list"))?;
         Ok((items, next.map(Cursor::Local)))

@@ -425,3 +425,25 @@ fn killed_at_any_moment() {
     assert_eq!((place.journals(), place.parts_left().len()), (0, 0));
     assert_eq!(fs::metadata(place.dst().join("large sparse")).unwrap().len(), LARGE);
 }
+
+/// Whoever counts ahead lists the same directories at the same time: nobody may miss an entry.
+#[test]
+fn listings_at_the_same_time_are_all_whole() {
+    use tidepool_stage::{Cursor, End};
+    let dir = tempfile::tempdir().unwrap();
+    for n in 0..300 {
+        fs::write(dir.path().join(format!("file{n}")), b"x").unwrap();
+    }
+    let end = tidepool_stage::LocalEnd::open(dir.path()).unwrap();
+    let list = || {
+        for _ in 0..300 {
+            let (mut count, mut next) = (0, Some(Cursor::Start));
+            while let Some(from) = next {
+                let (items, more) = end.list(&end.root(), &from).unwrap();
+                (count, next) = (count + items.len(), more);
+            }
+            assert_eq!(count, 300);
+        }
+    };
+    std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(list))));
+}
