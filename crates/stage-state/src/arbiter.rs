@@ -155,11 +155,6 @@ impl Arbiter {
         self.known.is_empty()
     }
 
-    /// Pending tasks, in no order.
-    pub fn iter(&self) -> impl Iterator<Item = &Queued> {
-        self.known.values()
-    }
-
     /// Orders what is pending anew.
     pub fn set_policy(&mut self, policy: Policy) {
         let mut tasks: Vec<Queued> = self.known.values().copied().collect();

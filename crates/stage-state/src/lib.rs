@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod arbiter;
+mod backlog;
 mod learn;
 mod persist;
 mod queries;

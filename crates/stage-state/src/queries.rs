@@ -6,6 +6,7 @@ use crate::record::Record;
 use crate::rights::{Caller, refuse};
 use crate::state::State;
 use crate::task::{Live, Origin, Start, Task, place_of, space_of};
+use std::ops::Bound;
 use tidepool_wire::Field;
 use tidepool_wire::stager::{
     Code, DataspaceInfo, DataspaceSpec, JobReport, JobSpec, Policy, Refusal, StagerStatus, TaskSpec,
@@ -46,18 +47,15 @@ impl State {
         (after, max): (u32, usize),
         live: impl Fn(u32) -> Option<Live>,
     ) -> (Vec<TaskStatus>, bool) {
-        let wanted = |id: &u32, task: &Task| {
-            *id > after
-                && (caller.control || task.identity.uid == caller.uid)
+        let wanted = |task: &Task| {
+            (caller.control || task.identity.uid == caller.uid)
                 && job.is_none_or(|job| task.identity.job == job)
                 && only.is_none_or(|only| task.state() == only)
         };
-        let mut ids: Vec<u32> =
-            self.tasks.iter().filter(|(id, task)| wanted(id, task)).map(|(id, _)| *id).collect();
-        ids.sort_unstable();
-        let more = ids.len() > max;
-        ids.truncate(max);
-        let tasks = ids.iter().map(|id| self.tasks[id].status(*id, now, live(*id))).collect();
+        let later = self.tasks.range((Bound::Excluded(after), Bound::Unbounded));
+        let mut found = later.filter(|(_, task)| wanted(task));
+        let tasks = found.by_ref().take(max).map(|(id, task)| task.status(*id, now, live(*id))).collect();
+        let more = found.next().is_some();
         (tasks, more)
     }
 
@@ -98,11 +96,7 @@ impl State {
             return None;
         }
         let running = lives.iter().map(|live| live.eta_ms).collect::<Option<Vec<u64>>>()?;
-        let mut pending = 0.0;
-        for queued in self.queue.iter() {
-            let task = self.tasks.get(&queued.id)?;
-            pending += self.estimate(&task.spec, queued.size, 1).filter(|_| queued.size > 0)?;
-        }
+        let pending = self.backlog.seconds(&self.learned)?;
         let pending = (pending * 1000.0 / f64::from(self.config.workers.max(1))) as u64;
         Some(running.into_iter().max().unwrap_or(0) + pending)
     }

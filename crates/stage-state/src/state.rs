@@ -11,13 +11,13 @@
 
 use crate::Millis;
 use crate::arbiter::{Arbiter, Class, Queued};
+use crate::backlog::Backlog;
 use crate::learn::Learned;
 use crate::persist::Locations;
 use crate::record::{Record, ReplayError, put_submitted};
 use crate::rights::{Caller, refuse};
 use crate::spaces::{Member, Spaces};
 use crate::task::{Ended, Identity, Origin, Start, Task, place_of, space_of};
-use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use tidepool_wire::stager::{
     Code, Command, DataspaceSpec, JobSpec, Op, PairReport, Policy, ProcessSpec, Refusal, Resource, TaskSpec,
@@ -57,8 +57,10 @@ pub enum Cancelled {
 pub struct State {
     pub(crate) config: Config,
     pub(crate) spaces: Spaces,
-    pub(crate) tasks: FxHashMap<u32, Box<Task>>,
+    pub(crate) tasks: BTreeMap<u32, Box<Task>>,
     pub(crate) queue: Arbiter,
+    /// Of what is in the queue.
+    pub(crate) backlog: Backlog,
     pub(crate) running: BTreeSet<u32>,
     /// In the order of their ends.
     pub(crate) ended: BTreeMap<u64, u32>,
@@ -77,7 +79,8 @@ impl State {
             queue: Arbiter::new(config.policy),
             config,
             spaces: Spaces::default(),
-            tasks: FxHashMap::default(),
+            tasks: BTreeMap::new(),
+            backlog: Backlog::default(),
             running: BTreeSet::new(),
             ended: BTreeMap::new(),
             learned: Learned::default(),
@@ -153,6 +156,7 @@ impl State {
         };
         self.count_unended(&spec, identity.job, 1);
         self.queue.push(queued);
+        self.backlog.add(&spec, queued.size);
         let task = Task {
             spec,
             identity,
@@ -192,6 +196,7 @@ impl State {
         let full: Vec<u32> = self.full_dataspaces();
         let queued = self.queue.pop(|(a, b)| !full.contains(&a) && !full.contains(&b))?;
         let task = self.tasks.get_mut(&queued.id)?;
+        self.backlog.take(&task.spec, queued.size);
         task.running = true;
         self.running.insert(queued.id);
         let takes_away = task.spec.op != Op::Copy;
@@ -213,6 +218,13 @@ impl State {
         }
         self.count_running(&start.spec, 1);
         Some(start)
+    }
+
+    /// Takes a task out of the queue, if it is there.
+    fn unqueue(&mut self, id: u32) {
+        if let (Some(queued), Some(task)) = (self.queue.remove(id), self.tasks.get(&id)) {
+            self.backlog.take(&task.spec, queued.size);
+        }
     }
 
     /// Dataspaces that have as many tasks as they may.
@@ -326,7 +338,7 @@ impl State {
             task.cancelling = true;
             return Ok(Cancelled::Tell);
         }
-        self.queue.remove(id);
+        self.unqueue(id);
         let ended = Ended::cancelled();
         self.note(&Record::Ended { id, at: now, ended: ended.clone() });
         self.apply_end(id, now, ended);
@@ -370,6 +382,7 @@ impl State {
         let (spec, job, queued) = (task.spec.clone(), task.identity.job, task.queued);
         self.count_unended(&spec, job, 1);
         let class = self.class(&spec);
+        self.backlog.add(&spec, queued.size);
         self.queue.push(Queued { class, ..queued });
     }
 
@@ -578,7 +591,7 @@ impl State {
             Record::Begun { id } => self.replayed(id)?.again = true,
             Record::Ended { id, at, ended } => {
                 self.replayed(id)?;
-                self.queue.remove(id);
+                self.unqueue(id);
                 self.apply_end(id, at, ended);
             }
             Record::Again { id } => {
