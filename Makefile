@@ -49,6 +49,7 @@ test-fabric: ## Build with libfabric and test what goes over it
 
 test-all: test ## The slow suites as well
 	TIDEPOOL_KILLS=200 TIDEPOOL_FUZZ_SECONDS=600 TIDEPOOL_STOPS=50 TIDEPOOL_TORTURE=full TIDEPOOL_FSX_OPS=1000000 TIDEPOOL_HISTORIES=1000 \
+	  TIDEPOOL_CHAOS=full TIDEPOOL_FAULT_RUNS=1000 \
 	  $(CARGO) test --workspace --locked --no-fail-fast
 
 demo: ## Run OpenFOAM with all its files on a pool of four daemons
