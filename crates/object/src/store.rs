@@ -14,6 +14,7 @@ use opendal::raw::{
 };
 use opendal::{Buffer, Capability, ErrorKind, Metadata, Operator, services};
 use std::collections::HashMap;
+use std::error::Error;
 use std::future::Future;
 use std::ops::Range;
 use std::time::{Duration, SystemTime};
@@ -94,8 +95,15 @@ fn choose_cryptography() {
 }
 
 fn failed(operation: &'static str, key: &str, error: &opendal::Error) -> EndError {
-    let words: String = error.to_string().chars().filter(|c| !c.is_control()).take(DETAIL_MAX).collect();
-    EndError { errno: errno(error.kind()), operation, detail: Some(format!("'{key}': {words}")) }
+    let plain = |text: String| text.chars().filter(|c| !c.is_control()).take(DETAIL_MAX).collect::<String>();
+    // The first cause says most: a refused connection, an unknown certificate.
+    let mut first: Option<&(dyn Error + 'static)> = error.source();
+    while let Some(before) = first.and_then(Error::source) {
+        first = Some(before);
+    }
+    let cause = first.map(|cause| format!(": {}", plain(cause.to_string()))).unwrap_or_default();
+    let words = plain(error.to_string());
+    EndError { errno: errno(error.kind()), operation, detail: Some(format!("'{key}': {words}{cause}")) }
 }
 
 /// The file service and the root of a bucket name their root so.
