@@ -244,8 +244,8 @@ impl Chaos {
         let mut known: HashMap<usize, (usize, u32)> = HashMap::new();
         for node in 0..self.world.stagers.len() {
             for status in self.world.ask(node, |stager| stager.list(None, None)).unwrap() {
-                let number =
-                    status.dst.strip_prefix("b://t").and_then(|rest| rest.split('@').next()?.parse().ok());
+                // A host comes before it, if it is shown.
+                let number = status.dst.split_once("b://t").and_then(|(_, number)| number.parse().ok());
                 let number: usize = number.unwrap_or_else(|| panic!("whose task is {status:?}?"));
                 let twice = known.insert(number, (node, status.id));
                 assert!(twice.is_none(), "task {number} is there twice: {twice:?}, {status:?}");
