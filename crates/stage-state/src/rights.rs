@@ -50,7 +50,8 @@ pub(crate) fn refuse<T>(code: Code, detail: impl Into<String>) -> Result<T, Refu
 }
 
 impl State {
-    pub(crate) fn demand_control(&self, caller: &Caller) -> Result<(), Refusal> {
+    /// Administration is refused to others before anything of their request is looked at.
+    pub fn demand_control(&self, caller: &Caller) -> Result<(), Refusal> {
         if caller.control {
             return Ok(());
         }

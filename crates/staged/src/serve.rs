@@ -81,6 +81,12 @@ impl Daemon {
     }
 
     fn administer(&mut self, conn: u64, request: u64, caller: &Caller, message: Request) -> Answer {
+        // Before anything is looked at: even whether a path exists is not for everybody.
+        if !matches!(message, Request::Command { command: Command::Ping })
+            && let Err(refusal) = self.state.demand_control(caller)
+        {
+            return Answer::Now(Reply::Failed { refusal });
+        }
         match message {
             Request::RegisterDataspace { dataspace } => {
                 let checked = check_mount(&dataspace);

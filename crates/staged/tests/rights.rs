@@ -63,6 +63,7 @@ fn administer(socket: &str) {
     let stager = Stager::connect(socket).expect("the user socket is for everybody");
     let refused = [
         stager.register_dataspace(&local("etc://", "/etc".as_ref())),
+        stager.register_dataspace(&local("x://", "/root/is-there-such-a-file".as_ref())),
         stager.update_dataspace(&local("a://", "/etc".as_ref())),
         stager.unregister_dataspace("a://"),
         stager.register_job(&JobSpec { id: 9, hosts: vec![], limits: vec![], bandwidth: 0 }),
