@@ -98,6 +98,11 @@ impl State {
         out.append(&mut self.records);
     }
 
+    /// Bytes of records that have not been taken yet.
+    pub fn untaken(&self) -> usize {
+        self.records.len()
+    }
+
     pub(crate) fn note(&mut self, record: &Record) {
         record.put(&mut self.records);
     }

@@ -71,6 +71,8 @@ pub struct Journal {
     /// What a snapshot took when the file was made.
     base: u64,
     dirty: Arc<AtomicBool>,
+    /// A part of a frame may stand at the end.
+    torn: bool,
     _lock: File,
 }
 
@@ -130,6 +132,7 @@ impl Journal {
             len,
             base: len,
             dirty: Arc::default(),
+            torn: false,
             _lock: lock,
         })
     }
@@ -145,16 +148,28 @@ impl Journal {
         frame.len() <= FRAME_BYTES
     }
 
-    /// Appends a frame. After an error nothing of it is in the file.
+    /// Appends a frame. After an error nothing of it is in the file that a reader would take for one.
     pub fn append(&mut self, frame: &mut [u8]) -> io::Result<()> {
-        seal(frame);
-        if let Err(error) = (&*self.file).write_all(frame) {
-            // A part of a frame would hide all that follow it.
-            self.file.set_len(self.len)?;
-            return Err(error);
+        if frame.len() > FRAME_BYTES + FRAME_MAX {
+            // No reader would take it.
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "more records than a frame holds"));
         }
+        self.mend()?;
+        seal(frame);
+        self.torn = true;
+        (&*self.file).write_all(frame)?;
+        self.torn = false;
         self.len += frame.len() as u64;
         self.dirty.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Removes what a failed write has left: a part of a frame would hide all that follow it.
+    fn mend(&mut self) -> io::Result<()> {
+        if self.torn {
+            self.file.set_len(self.len)?;
+            self.torn = false;
+        }
         Ok(())
     }
 
@@ -169,6 +184,7 @@ impl Journal {
         self.file = Arc::new(file);
         self.len = len;
         self.base = len;
+        self.torn = false;
         Ok(())
     }
 
@@ -297,6 +313,29 @@ mod tests {
         std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
         assert_eq!(open(dir.path()).1, b"one");
         assert_eq!(open(dir.path()).1, b"one");
+    }
+
+    #[test]
+    fn a_frame_that_no_reader_would_take_is_not_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut journal, _) = open(dir.path());
+        append(&mut journal, b"one");
+        assert!(journal.append(&mut vec![0; FRAME_BYTES + FRAME_MAX + 1]).is_err());
+        append(&mut journal, b"two");
+        drop(journal);
+        assert_eq!(open(dir.path()).1, b"onetwo");
+    }
+
+    #[test]
+    fn what_a_failed_write_left_is_removed_before_the_next() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut journal, _) = open(dir.path());
+        append(&mut journal, b"one");
+        (&*journal.file).write_all(b"a part of a frame").unwrap();
+        journal.torn = true;
+        append(&mut journal, b"two");
+        drop(journal);
+        assert_eq!(open(dir.path()).1, b"onetwo");
     }
 
     #[test]

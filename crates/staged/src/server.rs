@@ -39,6 +39,10 @@ const EVENTS_MAX: usize = 256;
 /// How often expired locations are looked for.
 const EXPIRE_EVERY_MS: u64 = 1_000;
 
+/// Bytes of records after which a turn serves no further request: with one more, which the protocol
+/// bounds, they still fit into one frame of the journal.
+const TURN_RECORDS_MAX: usize = 16 << 20;
+
 /// A stager.
 pub struct Daemon {
     pub(crate) config: Config,
@@ -61,6 +65,8 @@ pub struct Daemon {
     /// Connections with replies to send, and those with requests left to serve.
     dirty: Vec<u64>,
     ready: Vec<u64>,
+    /// Connections that end when their last replies are sent.
+    leaving: Vec<u64>,
     next_token: u64,
     epoll: OwnedFd,
     control: UnixListener,
@@ -150,6 +156,7 @@ impl Daemon {
             conns: HashMap::new(),
             dirty: Vec::new(),
             ready: Vec::new(),
+            leaving: Vec::new(),
             next_token: TOKEN_FIRST,
             epoll,
             control,
@@ -223,6 +230,9 @@ impl Daemon {
         }
         for token in std::mem::take(&mut self.dirty) {
             self.flush(token);
+        }
+        for token in std::mem::take(&mut self.leaving) {
+            self.close(token);
         }
         for start in std::mem::take(&mut self.starts) {
             self.launch(start);
@@ -334,12 +344,12 @@ impl Daemon {
         self.conns.insert(token, conn);
         self.dirty.push(token);
         if over.is_err() {
-            self.close_after_flush(token);
+            self.leaving.push(token);
         }
     }
 
     fn serve_conn(&mut self, token: u64, conn: &mut Conn) -> Result<(), Over> {
-        while !conn.is_choked() {
+        while !conn.is_choked() && self.state.untaken() + self.records.len() < TURN_RECORDS_MAX {
             let Some(Incoming { id, request, last }) = conn.take()? else { return Ok(()) };
             self.served += 1;
             match request {
@@ -379,7 +389,7 @@ impl Daemon {
             return self.close(token);
         }
         if !conn.is_choked() && conn.has_message() {
-            // Requests that waited for the replies to go.
+            // Requests that waited for the replies to go, or for the journal.
             self.ready.push(token);
         }
         let wants = conn.wants();
@@ -391,14 +401,6 @@ impl Daemon {
                 self.close(token);
             }
         }
-    }
-
-    /// Sends what can be sent at once, for the sake of the error message, and closes.
-    fn close_after_flush(&mut self, token: u64) {
-        if let Some(conn) = self.conns.get_mut(&token) {
-            let _ = conn.flush();
-        }
-        self.close(token);
     }
 
     fn close(&mut self, token: u64) {
