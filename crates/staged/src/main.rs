@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use clap::{CommandFactory, Parser};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::path::Path;
 use std::process::ExitCode;
@@ -43,7 +44,16 @@ fn write_manual(dir: &Path) -> ExitCode {
     }
 }
 
+/// Each connection takes a descriptor, each file being copied two; the usual limit of 1024 is for
+/// programs that use select(2).
+fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    // Nothing is wrong if it stays as it is.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}
+
 fn run(config: &Config) -> Result<(), Box<dyn std::error::Error>> {
+    raise_descriptors();
     let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT])?;
     let daemon = Daemon::start(config)?;
     let stopper = daemon.stopper()?;

@@ -171,3 +171,23 @@ fn a_paused_stager_takes_nothing_and_a_stopped_one_says_goodbye() {
     assert!(!daemon.control_socket().exists());
     assert!(Stager::connect(daemon.user_socket()).is_err());
 }
+
+#[test]
+fn more_clients_than_the_usual_limit_of_descriptors_are_served() {
+    use std::io::{BufRead, BufReader};
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = std::process::Command::new("sh")
+        .args(["-c", "ulimit -Sn 128 && exec \"$0\" --dir \"$1\"", env!("CARGO_BIN_EXE_tidepool-staged")])
+        .arg(dir.path())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let socket = dir.path().join("user.socket");
+    let stagers: Vec<_> = (0..300).map(|_| Stager::connect(&socket)).collect();
+    let refused = stagers.iter().filter(|stager| stager.is_err()).count();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(refused, 0, "{line}");
+}
