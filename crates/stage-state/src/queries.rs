@@ -224,6 +224,9 @@ fn put_task(task: &Task, out: &mut Vec<u8>) {
     if task.again {
         Record::Begun { id }.put(out);
     }
+    if task.cancelling {
+        Record::Cancelling { id }.put(out);
+    }
     if let Some((at, ended)) = task.ended.as_deref() {
         Record::Ended { id, at: *at, ended: ended.clone() }.put(out);
     }

@@ -67,6 +67,8 @@ records! {
     /// A failed or cancelled task is to run again.
     5 Again { id: u32 }
     6 Forgotten { id: u32 }
+    /// A running task was told to end: it does not run again after a restart.
+    7 Cancelling { id: u32 }
     10 Dataspace { spec: DataspaceSpec }
     11 DataspaceGone { name: String }
     12 Job { spec: JobSpec }
@@ -130,6 +132,6 @@ mod tests {
     #[test]
     fn numbers_of_records_are_pinned() {
         let numbers: Vec<u8> = Record::KINDS.iter().map(|(number, _)| *number).collect();
-        assert_eq!(numbers, [1, 2, 4, 5, 6, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22]);
+        assert_eq!(numbers, [1, 2, 4, 5, 6, 7, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22]);
     }
 }

@@ -341,14 +341,26 @@ impl State {
         }
         if task.running {
             task.cancelling = true;
+            self.note(&Record::Cancelling { id });
             return Ok(Cancelled::Tell);
         }
+        self.end_pending(now, id);
+        Ok(Cancelled::AtOnce)
+    }
+
+    fn end_pending(&mut self, now: Millis, id: u32) {
         self.unqueue(id);
         let ended = Ended::cancelled();
         self.note(&Record::Ended { id, at: now, ended: ended.clone() });
         self.apply_end(id, now, ended);
         self.forget_oldest();
-        Ok(Cancelled::AtOnce)
+    }
+
+    /// After a restart: tasks that had been told to end, and had not when the daemon died, have ended.
+    pub fn end_cancelled(&mut self, now: Millis) {
+        let told = |task: &Task| task.cancelling && task.ended.is_none();
+        let ids: Vec<u32> = self.tasks.iter().filter(|(_, task)| told(task)).map(|(id, _)| *id).collect();
+        ids.into_iter().for_each(|id| self.end_pending(now, id));
     }
 
     /// Lets a failed or cancelled task go on where it stopped.
@@ -604,6 +616,7 @@ impl State {
                 self.apply_again(id);
             }
             Record::Forgotten { id } => self.apply_forget(id),
+            Record::Cancelling { id } => self.replayed(id)?.cancelling = true,
             Record::Dataspace { spec } => self.spaces.set_dataspace(spec),
             Record::DataspaceGone { name } => drop(self.spaces.dataspaces.remove(&name)),
             Record::Job { spec } => self.spaces.set_job(spec),

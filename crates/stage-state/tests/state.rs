@@ -211,6 +211,31 @@ fn pending_tasks_are_cancelled_at_once_and_running_ones_through_their_worker() {
 }
 
 #[test]
+fn a_task_that_was_told_to_end_does_not_run_again_after_a_restart() {
+    let mut first = state();
+    let me = user(100, 50);
+    let [told, other] = [0; 2].map(|_| first.submit(1, &me, copy("a://", "b://")).unwrap());
+    first.start_next().unwrap();
+    first.start_next().unwrap();
+    assert_eq!(first.cancel(2, &me, told), Ok(Cancelled::Tell));
+    let mut journal = Vec::new();
+    first.take_records(&mut journal);
+    // Killed here, and once more right after the restart.
+    for _ in 0..2 {
+        let mut again = State::new(config());
+        again.replay(&journal).unwrap();
+        journal.clear();
+        again.snapshot(&mut journal);
+        again.end_cancelled(3);
+        again.take_records(&mut journal);
+        assert_eq!(again.status(4, &me, told, |_| None).unwrap().state, TaskState::Cancelled);
+        assert_eq!(again.start_next().map(|start| start.id), Some(other));
+        assert_eq!(again.start_next(), None);
+        assert_eq!(again.report(&me, 5).unwrap().tasks, 1);
+    }
+}
+
+#[test]
 fn a_dataspace_takes_no_more_tasks_than_it_may() {
     let mut state = state();
     state.update_dataspace(&admin(), DataspaceSpec { streams_max: 1, ..space("b://") }).unwrap();

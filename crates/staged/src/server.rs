@@ -98,7 +98,7 @@ impl Stopper {
     }
 }
 
-fn now() -> Millis {
+pub(crate) fn now() -> Millis {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 

@@ -4,7 +4,7 @@ use crate::config::{Access, Config};
 use crate::execute::{self, Setup};
 use crate::journal::{Journal, JournalError, JournalOpen, SYNC_EVERY, Unsynced};
 use crate::peers::PeerRoots;
-use crate::server::nobody;
+use crate::server::{nobody, now};
 use crate::tasks::Teller;
 use std::fmt;
 use std::io;
@@ -76,6 +76,8 @@ pub(crate) fn open_state(config: &Config) -> Result<(State, Journal), StartError
         JournalOpen::Journal(error) => StartError::Journal(error),
         JournalOpen::Replay(source) => StartError::Replay { dir: config.state_dir.clone(), source },
     })?;
+    // Into the new journal: its snapshot says only that they were told to.
+    state.end_cancelled(now());
     let admin = tidepool_stage_state::Caller { control: true, ..nobody() };
     for spec in &config.dataspaces {
         let known = state.dataspace(&spec.name).is_ok();
