@@ -8,22 +8,47 @@
 
 use std::time::{Duration, Instant};
 
-/// Looks without a yield: for an answer that is just coming from another core.
-const PAUSES: u32 = 32;
-/// Longest wait awake.
-const AWAKE_MAX: Duration = Duration::from_micros(50);
-const AWAKE_MIN: Duration = Duration::from_micros(3);
 /// Every so many waits in vain the longest is tried again.
 const TRY_AGAIN: u32 = 16;
-/// A yield that took longer went to somebody who computes.
-const CROWDED: Duration = Duration::from_micros(150);
+/// Shorter waits are not worth a look at the clock.
+const STEP: Duration = Duration::from_micros(3);
 /// Waits that go to sleep at once after that; doubled each time in a row.
 const CROWDED_WAITS: u32 = 64;
 const CROWDED_WAITS_MAX: u32 = 8192;
 
+/// How a waiter looks for what it waits for.
+#[derive(Debug, PartialEq, Eq)]
+struct Habit {
+    /// Looks without a yield: for an answer that is just coming from another core.
+    pauses: u32,
+    /// Longest and shortest wait awake.
+    awake_max: Duration,
+    awake_min: Duration,
+    /// A yield that took longer went to somebody who computes.
+    crowded: Duration,
+}
+
+/// Looks at a word of memory.
+const MEMORY: Habit = Habit {
+    pauses: 32,
+    awake_max: Duration::from_micros(50),
+    awake_min: Duration::from_micros(3),
+    crowded: Duration::from_micros(150),
+};
+
+/// Looks by a system call, and a wake-up costs the other side one more: many clients of one daemon that only
+/// yield to each other get more done than if each slept, so they wait longer, and a yield to all of them in turn is no crowd.
+const CALLS: Habit = Habit {
+    pauses: 0,
+    awake_max: Duration::from_micros(400),
+    awake_min: Duration::ZERO,
+    crowded: Duration::from_millis(1),
+};
+
 /// What one waiter has learned about waiting.
 #[derive(Debug)]
 pub struct Spin {
+    habit: &'static Habit,
     awake: Duration,
     in_vain: u32,
     /// Waits left that do not try.
@@ -33,18 +58,27 @@ pub struct Spin {
 
 impl Default for Spin {
     fn default() -> Spin {
-        Spin { awake: AWAKE_MAX, in_vain: 0, asleep: 0, penalty: CROWDED_WAITS }
+        Spin::with(&MEMORY)
     }
 }
 
 impl Spin {
+    /// For looks that are system calls.
+    pub fn of_calls() -> Spin {
+        Spin::with(&CALLS)
+    }
+
+    fn with(habit: &'static Habit) -> Spin {
+        Spin { habit, awake: habit.awake_max, in_vain: 0, asleep: 0, penalty: CROWDED_WAITS }
+    }
+
     /// Asks `done` again and again for a while; its answer, or `None` when it is time to sleep.
     pub fn until<T>(&mut self, mut done: impl FnMut() -> Option<T>) -> Option<T> {
         if self.asleep > 0 {
             self.asleep -= 1;
             return done();
         }
-        for _ in 0..PAUSES {
+        for _ in 0..self.habit.pauses {
             if let Some(value) = done() {
                 return Some(value);
             }
@@ -54,13 +88,20 @@ impl Spin {
     }
 
     fn yielding<T>(&mut self, mut done: impl FnMut() -> Option<T>) -> Option<T> {
+        if self.awake.is_zero() {
+            let found = done();
+            if found.is_none() {
+                self.vain();
+            }
+            return found;
+        }
         let start = Instant::now();
         let mut before = start;
         loop {
             std::thread::yield_now();
             let found = done();
             let now = Instant::now();
-            if now - before > CROWDED {
+            if now - before > self.habit.crowded {
                 self.crowded();
                 return found;
             }
@@ -77,7 +118,7 @@ impl Spin {
     }
 
     fn paid_off(&mut self) {
-        self.awake = (self.awake * 2).min(AWAKE_MAX);
+        self.awake = (self.awake * 2).clamp(STEP, self.habit.awake_max);
         self.in_vain = 0;
         self.penalty = CROWDED_WAITS;
     }
@@ -85,7 +126,8 @@ impl Spin {
     fn vain(&mut self) {
         self.in_vain += 1;
         let again = self.in_vain.is_multiple_of(TRY_AGAIN);
-        self.awake = if again { AWAKE_MAX } else { (self.awake / 2).max(AWAKE_MIN) };
+        let shorter = if self.awake > STEP { self.awake / 2 } else { Duration::ZERO };
+        self.awake = if again { self.habit.awake_max } else { shorter.max(self.habit.awake_min) };
     }
 
     fn crowded(&mut self) {
@@ -110,16 +152,16 @@ mod tests {
 
     #[test]
     fn a_wait_in_vain_shortens_the_next_ones_and_is_tried_again() {
-        let mut spin = Spin { awake: AWAKE_MAX, ..Spin::default() };
+        let mut spin = Spin::default();
         for _ in 0..8 {
             spin.vain();
         }
-        assert_eq!(spin.awake, AWAKE_MIN);
+        assert_eq!(spin.awake, MEMORY.awake_min);
         for _ in 8..TRY_AGAIN {
             spin.vain();
         }
-        assert_eq!(spin.awake, AWAKE_MAX);
-        assert!(looks(&mut spin) > PAUSES, "it yields after the pauses");
+        assert_eq!(spin.awake, MEMORY.awake_max);
+        assert!(looks(&mut spin) > MEMORY.pauses, "it yields after the pauses");
         assert_eq!(spin.until(|| Some(1)), Some(1));
     }
 
@@ -136,5 +178,22 @@ mod tests {
         spin.asleep = 0;
         spin.paid_off();
         assert_eq!(spin.penalty, CROWDED_WAITS);
+    }
+
+    #[test]
+    fn calls_that_wait_in_vain_end_with_one_look_and_then_a_long_one() {
+        let mut spin = Spin::of_calls();
+        for _ in 0..10 {
+            spin.vain();
+        }
+        assert!(spin.awake.is_zero());
+        assert_eq!(looks(&mut spin), 1, "no look is for nothing");
+        for _ in spin.in_vain..TRY_AGAIN {
+            spin.vain();
+        }
+        assert_eq!(spin.awake, CALLS.awake_max);
+        spin.awake = Duration::ZERO;
+        spin.paid_off();
+        assert_eq!(spin.awake, STEP, "it grows again from nothing");
     }
 }

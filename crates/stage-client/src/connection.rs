@@ -3,13 +3,15 @@
 //! Requests carry numbers and replies repeat them. Of the threads that wait for replies one reads
 //! for all; when it has its own reply, it hands reading on to another that waits.
 
-use rustix::net::{SendFlags, send};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::io::{self, Read};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
+use tidepool_shm::Spin;
 use tidepool_wire::stager::{HEAD_LEN, Head, Reply, Request};
 
 /// Read at once when nothing larger is expected: many small replies.
@@ -111,7 +113,7 @@ impl Connection {
         while sent < frame.len() {
             match send(&self.stream, &frame[sent..], SendFlags::NOSIGNAL) {
                 Ok(count) => sent += count,
-                Err(rustix::io::Errno::INTR) => {}
+                Err(Errno::INTR) => {}
                 Err(error) => {
                     let broken = Broken::io(&error.into());
                     self.fail(broken.clone());
@@ -228,11 +230,17 @@ impl Replies {
 }
 
 /// Bytes received and not yet used.
-#[derive(Default)]
 struct Inbox {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
+    spin: Spin,
+}
+
+impl Default for Inbox {
+    fn default() -> Inbox {
+        Inbox { bytes: Vec::new(), start: 0, end: 0, spin: Spin::of_calls() }
+    }
 }
 
 impl Inbox {
@@ -248,14 +256,14 @@ impl Inbox {
     }
 
     /// The first `len` unused bytes.
-    fn fill(&mut self, len: usize, mut stream: &UnixStream) -> Result<&[u8], Broken> {
+    fn fill(&mut self, len: usize, stream: &UnixStream) -> Result<&[u8], Broken> {
         if self.start + len > self.bytes.len() {
             self.bytes.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
             self.bytes.resize(len.max(READ_LEN), 0);
         }
         while self.end - self.start < len {
-            match stream.read(&mut self.bytes[self.end..]) {
+            match self.read_some(stream) {
                 Ok(0) => return Err(Broken::io(&io::Error::other("it closed the connection"))),
                 Ok(count) => self.end += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -263,5 +271,18 @@ impl Inbox {
             }
         }
         Ok(&self.bytes[self.start..self.start + len])
+    }
+
+    /// Waits awake for a moment first: the stager mostly answers before a sleep would have begun.
+    fn read_some(&mut self, mut stream: &UnixStream) -> io::Result<usize> {
+        let room = &mut self.bytes[self.end..];
+        let found = self.spin.until(|| match recv(stream, &mut *room, RecvFlags::DONTWAIT) {
+            Err(Errno::AGAIN) => None,
+            got => Some(got),
+        });
+        match found {
+            Some(got) => Ok(got?.0),
+            None => stream.read(room),
+        }
     }
 }

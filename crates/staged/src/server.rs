@@ -15,6 +15,7 @@ use crate::start::{
 use crate::tasks::{self, Crews, News, Run, Teller, Work};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,10 +24,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
+use tidepool_shm::Spin;
 use tidepool_stage::remote::EndServer;
 use tidepool_stage_state::{Identity, Millis, Side, Start, State, Waits};
 use tidepool_wire::stager::{Reply, Resource};
 
+const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 const TOKEN_WAKE: u64 = 0;
 const TOKEN_CONTROL: u64 = 1;
 const TOKEN_USER: u64 = 2;
@@ -34,8 +37,9 @@ const TOKEN_NORNS: u64 = 3;
 const TOKEN_FIRST: u64 = 16;
 /// Connections at a time.
 const CONNECTIONS_MAX: usize = 10_000;
-/// Events taken in one turn.
-const EVENTS_MAX: usize = 256;
+/// Events taken in one turn: enough that many requests share a write to the journal, and few enough
+/// that the first clients work again while the last ones are served.
+const EVENTS_MAX: usize = 32;
 /// How often expired locations are looked for.
 const EXPIRE_EVERY_MS: u64 = 1_000;
 
@@ -180,13 +184,10 @@ impl Daemon {
     /// Serves until asked to end.
     pub fn run(mut self) -> Result<(), StartError> {
         let mut events = Vec::with_capacity(EVENTS_MAX);
+        let mut spin = Spin::of_calls();
         loop {
-            let timeout = self.timeout();
-            events.clear();
-            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(errno) => return Err(system("wait for events")(errno.into())),
-            }
+            self.next_events(&mut events, &mut spin)
+                .map_err(|errno| system("wait for events")(errno.into()))?;
             self.now = now();
             for event in &events {
                 self.event(event.data.u64(), event.flags);
@@ -197,6 +198,22 @@ impl Daemon {
             }
         }
         self.end()
+    }
+
+    /// Waits for events, awake for a moment and then asleep.
+    fn next_events(&self, events: &mut Vec<epoll::Event>, spin: &mut Spin) -> Result<(), Errno> {
+        let timeout = self.timeout();
+        events.clear();
+        let mut look = |timeout: &Timespec| match epoll::wait(
+            &self.epoll,
+            rustix::buffer::spare_capacity(events),
+            Some(timeout),
+        ) {
+            Ok(0) | Err(Errno::INTR) => None,
+            found => Some(found.map(drop)),
+        };
+        let early = if timeout == AT_ONCE { None } else { spin.until(|| look(&AT_ONCE)) };
+        early.or_else(|| look(&timeout)).unwrap_or(Ok(()))
     }
 
     /// What each turn does after its events.
@@ -263,14 +280,14 @@ impl Daemon {
         }
     }
 
-    fn timeout(&self) -> Option<Timespec> {
+    fn timeout(&self) -> Timespec {
         let ms = if !self.ready.is_empty() {
             0
         } else {
             let until = self.waits.next_deadline().map(|at| at.saturating_sub(self.now));
             until.unwrap_or(EXPIRE_EVERY_MS).min(EXPIRE_EVERY_MS)
         };
-        Some(Timespec { tv_sec: (ms / 1000) as i64, tv_nsec: (ms % 1000 * 1_000_000) as i64 })
+        Timespec { tv_sec: (ms / 1000) as i64, tv_nsec: (ms % 1000 * 1_000_000) as i64 }
     }
 
     fn event(&mut self, token: u64, flags: EventFlags) {
