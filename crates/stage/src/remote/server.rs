@@ -17,8 +17,9 @@ use std::time::Duration;
 use tidepool_transport::{CONNECT_MS_MAX, Secret, ServerAuth, random_bytes, tune_tcp};
 use tidepool_types::{Errno, InstanceId, SessionId};
 
-/// Connections served at a time, each by a thread of its own.
-pub const CONNECTIONS_MAX: usize = 256;
+/// Connections served at a time, each by a thread of its own: enough for 32 nodes with all the streams
+/// that they may have (17 connections each).
+pub const CONNECTIONS_MAX: usize = 1024;
 /// Keeps proofs of this protocol apart from those of others under the same secret.
 pub(super) const PURPOSE: InstanceId = InstanceId(*b"tidepool-remote1");
 /// How long the listener rests after an error (no descriptors left, for instance).
