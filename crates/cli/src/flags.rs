@@ -683,6 +683,12 @@ pub enum BenchCommand {
     /// One client of a stager; not for people
     #[command(hide = true)]
     StagerClient(BenchStagerClientArgs),
+    /// One client of a stager at another node; not for people
+    #[command(hide = true)]
+    RemoteClient(BenchRemoteArgs),
+    /// Send back what comes; not for people
+    #[command(hide = true)]
+    Echo(BenchEchoArgs),
 }
 
 #[derive(Args)]
@@ -859,6 +865,51 @@ pub struct BenchStagerClientArgs {
     /// File for the nanoseconds of each request
     #[arg(long)]
     pub times: PathBuf,
+}
+
+/// What is asked of a stager at another node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum RemoteWork {
+    /// Messages that come back from `bench echo`: what the network costs
+    Plain,
+    /// Requests that do nothing
+    Ping,
+    /// How a file is
+    Look,
+    /// Bytes from memory into a file
+    Push,
+    /// Bytes of a file into memory
+    Pull,
+}
+
+#[derive(Args)]
+pub struct BenchRemoteArgs {
+    #[arg(long)]
+    pub address: String,
+    #[arg(long)]
+    pub work: RemoteWork,
+    /// Requests, or bytes for `push` and `pull`
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: u64,
+    /// Requests at a time, 1 to 16
+    #[arg(long, default_value_t = 1)]
+    pub in_flight: usize,
+    #[arg(long, default_value_t = 0)]
+    pub rank: usize,
+    /// The stager's secret; not for `plain`
+    #[arg(long, value_name = "FILE")]
+    pub secret: Option<PathBuf>,
+    #[arg(long, default_value = "b://")]
+    pub dataspace: String,
+    /// File for the nanoseconds of each request
+    #[arg(long)]
+    pub times: PathBuf,
+}
+
+#[derive(Args)]
+pub struct BenchEchoArgs {
+    #[arg(long)]
+    pub listen: std::net::SocketAddr,
 }
 
 #[derive(Args)]

@@ -7,6 +7,7 @@ mod footprint;
 mod harness;
 mod io;
 mod md;
+mod remote;
 mod report;
 mod stager;
 mod start;
@@ -32,6 +33,8 @@ pub fn dispatch(command: &BenchCommand) -> Result<ExitCode> {
         BenchCommand::Stager(args) => stager::bench(args),
         BenchCommand::Worker(args) => worker::run(args),
         BenchCommand::StagerClient(args) => stager::client(args),
+        BenchCommand::RemoteClient(args) => remote::client(args),
+        BenchCommand::Echo(args) => remote::echo(args),
     }
 }
 

@@ -40,10 +40,10 @@ struct Sample {
 
 /// What one client says when it is done.
 #[derive(Serialize, Deserialize)]
-struct Told {
+pub(super) struct Told {
     /// Nanoseconds of the monotonic clock.
-    began: u64,
-    ended: u64,
+    pub began: u64,
+    pub ended: u64,
 }
 
 /// A stager in a directory of its own, ended with this.
@@ -319,8 +319,7 @@ pub fn client(args: &BenchStagerClientArgs) -> Result<ExitCode> {
         times.push(before.elapsed().as_nanos() as u64);
     }
     let ended = base + began.elapsed().as_nanos() as u64;
-    let bytes: Vec<u8> = times.iter().flat_map(|time| time.to_le_bytes()).collect();
-    std::fs::write(&args.times, bytes).context(Kind::Other, || args.times.display().to_string())?;
+    write_times(&args.times, &times)?;
     println!("{}", serde_json::to_string(&Told { began: base, ended }).expect("numbers always serialize"));
     Ok(ExitCode::SUCCESS)
 }
@@ -329,8 +328,13 @@ fn name(args: &BenchStagerClientArgs, number: u64) -> String {
     format!("{}/{number}", args.rank)
 }
 
+pub(super) fn write_times(path: &Path, times: &[u64]) -> Result<()> {
+    let bytes: Vec<u8> = times.iter().flat_map(|time| time.to_le_bytes()).collect();
+    std::fs::write(path, bytes).context(Kind::Other, || path.display().to_string())
+}
+
 /// Nanoseconds of a clock that all processes of the node share.
-fn monotonic() -> u64 {
+pub(super) fn monotonic() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
