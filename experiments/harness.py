@@ -380,6 +380,19 @@ def machine() -> dict[str, object]:
     }
 
 
+def commit_of(command: Path) -> str:
+    """Commit of the sources that the command lies in, or else this folder; empty when unknown."""
+    for place in (command.parent, Path(__file__).resolve().parent):
+        git = ["git", "-C", str(place), "describe", "--always", "--dirty", "--abbrev=40"]
+        try:
+            done = subprocess.run(git, capture_output=True, text=True, check=False)
+        except FileNotFoundError:
+            return ""
+        if done.returncode == 0:
+            return done.stdout.strip()
+    return ""
+
+
 def save(out: Path, name: str, title: str, setting: Setting, result: Result) -> None:
     """Writes NAME.csv, for the plot, and NAME.json, for the record."""
     out.mkdir(parents=True, exist_ok=True)
@@ -393,7 +406,7 @@ def save(out: Path, name: str, title: str, setting: Setting, result: Result) -> 
         "title": title,
         "quick": setting.quick,
         "version": version,
-        "commit": setting.commit or None,
+        "commit": setting.commit or commit_of(setting.command) or None,
         "time": int(time.time()),
         "machine": machine(),
         "stores": {store.label: store.type for store in setting.stores()},

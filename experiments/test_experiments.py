@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
 import tempfile
 import types
 import unittest
@@ -13,6 +14,9 @@ import f22
 import f27
 import f28
 import harness
+import j3
+import j5
+import stagers
 import sizecache
 from harness import Failed, Result, Row, Sample
 
@@ -101,6 +105,37 @@ class SizeCache(unittest.TestCase):
             self.assertEqual(found[sizecache.WITH], wanted)
         with self.assertRaises(Failed):
             sizecache.variants(self.setting("      --size-cache <WINDOW>\n"), Result("x"))
+
+
+class Stagers(unittest.TestCase):
+    def test_rates_are_told_beside_null_requests_and_norns(self):
+        result = Result("x")
+        rates = {j3.OURS: 100.0, j3.OUR_C: 60.0, j3.PEER: 20.0}
+        for series, rate in rates.items():
+            for n in (1, 4):
+                for work in j3.WORKS:
+                    factor = 2 if work == "ping" else 1
+                    result.add(f"{j3.NAMES[work]}: rate", series, n, "requests/s", [factor * rate])
+                    result.add(f"{j3.NAMES[work]}: latency", series, n, "us, p50", [1e6 / rate])
+        j3.conclude(result, list(rates), [1, 4])
+        told = "\n".join(result.findings)
+        self.assertIn("tidepool, Rust, 4 processes: 100 submissions/s, 0.50 of the null", told)
+        self.assertIn("submit: tidepool, libnorns / NORNS, libnorns, by processes: 3.0, 3.0", told)
+
+    def test_bandwidth_is_told_beside_the_links_own(self):
+        result = Result("x")
+        for what in j5.WORKS:
+            for n in (1, 2):
+                for in_flight in stagers.IN_FLIGHT:
+                    result.add(what, f"tidepool, {in_flight} in flight", n, "MiB/s", [90.0 * in_flight])
+                result.add(what, j5.LINK, n, "MiB/s", [100.0])
+        j5.conclude(result, [1, 2], True)
+        self.assertIn("by clients (1, 2): 90, 90 MiB/s; of iperf3: 0.90, 0.90", result.findings[0])
+
+    def test_a_client_that_does_not_start_is_an_error(self):
+        child = subprocess.Popen(["true"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        with child, self.assertRaisesRegex(Failed, "did not start"):
+            stagers.begin_together([child])
 
 
 class Files(unittest.TestCase):

@@ -98,6 +98,54 @@ fn f27_the_protocol_is_carried_out() {
     sandbox.assert_nothing_left("after f27");
 }
 
+/// False, said loudly, when there is no stager to measure.
+fn can_stage() -> bool {
+    let there = Path::new(env!("CARGO_BIN_EXE_tidepool")).with_file_name("tidepool-staged").is_file();
+    if !there {
+        println!("SKIPPED: no tidepool-staged beside the command; run 'cargo build --workspace' first");
+    }
+    there && can_run()
+}
+
+fn left_behind(sandbox: &Sandbox, when: &str) {
+    sandbox.assert_nothing_left(when);
+    let stores: Vec<_> = std::fs::read_dir(sandbox.path("memory")).unwrap().flatten().collect();
+    assert!(stores.is_empty(), "{when}: {stores:?}");
+}
+
+#[test]
+fn j3_local_requests_are_measured_beside_null_requests() {
+    if !can_stage() {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let told = findings(&run(&sandbox, "j3"));
+    assert!(told.contains("tidepool, Rust, 4 processes") && told.contains("published: 700,000"), "{told}");
+    left_behind(&sandbox, "after j3");
+}
+
+#[test]
+fn j4_requests_to_other_nodes_are_measured_beside_plain_messages() {
+    if !can_stage() {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let told = findings(&run(&sandbox, "j4"));
+    assert!(told.contains("look at a file, 2 node(s)") && told.contains("published: 45,000"), "{told}");
+    left_behind(&sandbox, "after j4");
+}
+
+#[test]
+fn j5_bandwidth_to_another_node_is_measured() {
+    if !can_stage() {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let told = findings(&run(&sandbox, "j5"));
+    assert!(told.contains("reads, all clients, 16 in flight, by clients (1, 2)"), "{told}");
+    left_behind(&sandbox, "after j5");
+}
+
 #[test]
 fn the_parts_without_a_pool_are_right() {
     let output = Command::new(PYTHON).args(["-m", "unittest", "discover"]).arg(folder()).output();
