@@ -1,5 +1,6 @@
 //! A directory at another node as an end of a copy: asking, and asking again.
 
+use super::fabric::Fabric;
 use super::handle::{RemoteDir, RemoteFile, unexpected};
 use super::lines::{Lease, Lines, Trouble};
 use super::message::{Answer, Ask, OpenHow, RootInfo, RootRequest, Spot};
@@ -33,13 +34,16 @@ pub struct RemoteOptions {
     pub streams: usize,
     /// How long a node may be away before requests fail.
     pub patience: Duration,
+    /// For large data, where the other node has the same.
+    pub fabric: Option<Fabric>,
 }
 
 impl RemoteOptions {
     pub fn new(address: &str, secret: Secret, root: RootRequest) -> RemoteOptions {
         let node = address.rsplit_once(':').map_or(address, |(host, _)| host).to_string();
         let address = address.to_string();
-        RemoteOptions { address, node, secret, root, streams: STREAMS_DEFAULT, patience: PATIENCE }
+        let (streams, patience, fabric) = (STREAMS_DEFAULT, PATIENCE, None);
+        RemoteOptions { address, node, secret, root, streams, patience, fabric }
     }
 }
 

@@ -21,6 +21,10 @@ pub const GREETING_MAX: usize = 256;
 const READ_AHEAD: usize = 16 << 10;
 /// Parts written with one system call; the kernel's limit is 1024.
 const PARTS_MAX: usize = 1000;
+/// Bulk data of at least so many bytes go aside, where there is such a way.
+pub const ASIDE_MIN: usize = 16 << 10;
+/// Flag of a frame whose bulk data come aside.
+const FLAG_ASIDE: u16 = 1;
 /// Buffers above this are given back after use.
 const KEEP_MAX: usize = 1 << 20;
 
@@ -32,6 +36,8 @@ pub(crate) struct Head {
     pub id: u32,
     pub meta_len: usize,
     pub bulk_len: usize,
+    /// The bulk data do not follow, but come as one message by the other way.
+    aside: bool,
     meta_crc: u32,
     bulk_crc: u32,
 }
@@ -43,6 +49,14 @@ pub(crate) struct Limits {
     pub bulk: usize,
 }
 
+/// A second way for bulk data, beside the connection.
+pub(crate) trait Aside: Send {
+    /// Sends the parts as one message, which is on its way when this returns.
+    fn send(&mut self, parts: &[&[u8]]) -> io::Result<()>;
+    /// Takes the next message, which has to fill `into`.
+    fn receive(&mut self, into: &mut [u8]) -> io::Result<()>;
+}
+
 pub(crate) const GREETING: Limits = Limits { meta: GREETING_MAX, bulk: 0 };
 pub(crate) const FULL: Limits = Limits { meta: META_MAX, bulk: BULK_MAX };
 
@@ -50,7 +64,7 @@ impl Head {
     fn encode(&self, out: &mut Vec<u8>) {
         MAGIC.put(out);
         self.kind.put(out);
-        0u16.put(out);
+        (if self.aside { FLAG_ASIDE } else { 0 }).put(out);
         self.id.put(out);
         (self.meta_len as u32).put(out);
         (self.bulk_len as u32).put(out);
@@ -65,9 +79,11 @@ impl Head {
             return Err(DecodeError::Invalid("frame magic"));
         }
         let kind = u16::get(&mut from)?;
-        if u16::get(&mut from)? != 0 {
+        let flags = u16::get(&mut from)?;
+        if flags & !FLAG_ASIDE != 0 {
             return Err(DecodeError::Invalid("frame flags"));
         }
+        let aside = flags == FLAG_ASIDE;
         let id = u32::get(&mut from)?;
         let (meta_len, bulk_len) = (u32::get(&mut from)? as usize, u32::get(&mut from)? as usize);
         if meta_len > limits.meta {
@@ -77,7 +93,7 @@ impl Head {
             return Err(DecodeError::Invalid("bulk length"));
         }
         let (meta_crc, bulk_crc) = (u32::get(&mut from)?, u32::get(&mut from)?);
-        Ok(Head { kind, id, meta_len, bulk_len, meta_crc, bulk_crc })
+        Ok(Head { kind, id, meta_len, bulk_len, aside, meta_crc, bulk_crc })
     }
 }
 
@@ -92,18 +108,24 @@ pub(crate) struct Channel<S> {
     /// Frames that go out together with the next one.
     queued: Vec<u8>,
     meta: Vec<u8>,
+    aside: Option<Box<dyn Aside>>,
 }
 
 impl<S: Read + Write> Channel<S> {
     /// Takes nothing but greetings until [`Channel::trust`].
     pub fn new(stream: S) -> Channel<S> {
         let stream = BufReader::with_capacity(READ_AHEAD, stream);
-        Channel { stream, limits: GREETING, queued: Vec::new(), meta: Vec::new() }
+        Channel { stream, limits: GREETING, queued: Vec::new(), meta: Vec::new(), aside: None }
     }
 
     /// The other side has proved itself.
     pub fn trust(&mut self) {
         self.limits = FULL;
+    }
+
+    /// From now on large bulk data go by another way.
+    pub fn go_aside(&mut self, way: Box<dyn Aside>) {
+        self.aside = Some(way);
     }
 
     pub fn get_ref(&self) -> &S {
@@ -112,13 +134,24 @@ impl<S: Read + Write> Channel<S> {
 
     /// Puts a frame before the next one that is sent.
     pub fn queue(&mut self, kind: u16, id: u32, fields: impl FnOnce(&mut Vec<u8>), bulk: &[&[u8]]) {
+        self.queue_with(kind, id, fields, bulk, false);
+    }
+
+    fn queue_with(
+        &mut self,
+        kind: u16,
+        id: u32,
+        fields: impl FnOnce(&mut Vec<u8>),
+        bulk: &[&[u8]],
+        aside: bool,
+    ) {
         let start = self.queued.len();
         self.queued.resize(start + HEADER_LEN, 0);
         fields(&mut self.queued);
         let meta_len = self.queued.len() - start - HEADER_LEN;
         let bulk_len = bulk.iter().map(|part| part.len()).sum();
         let bulk_crc = bulk.iter().fold(0, |sum, part| crc::append(sum, part));
-        let mut head = Head { kind, id, meta_len, bulk_len, meta_crc: 0, bulk_crc };
+        let mut head = Head { kind, id, meta_len, bulk_len, aside, meta_crc: 0, bulk_crc };
         let mut bytes = Vec::with_capacity(HEADER_LEN);
         head.encode(&mut bytes);
         head.meta_crc = crc::append(crc::append(0, &bytes[..COVERED]), &self.queued[start + HEADER_LEN..]);
@@ -135,7 +168,13 @@ impl<S: Read + Write> Channel<S> {
         fields: impl FnOnce(&mut Vec<u8>),
         bulk: &[&[u8]],
     ) -> io::Result<()> {
-        self.queue(kind, id, fields, bulk);
+        let len: usize = bulk.iter().map(|part| part.len()).sum();
+        let aside = match self.aside.as_mut().filter(|_| len >= ASIDE_MIN) {
+            Some(way) => way.send(bulk).map(|()| true)?,
+            None => false,
+        };
+        self.queue_with(kind, id, fields, bulk, aside);
+        let bulk = if aside { &[] } else { bulk };
         let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(bulk.len() + 1);
         slices.push(IoSlice::new(&self.queued));
         slices.extend(bulk.iter().filter(|part| !part.is_empty()).map(|part| IoSlice::new(part)));
@@ -152,6 +191,9 @@ impl<S: Read + Write> Channel<S> {
         let mut bytes = [0; HEADER_LEN];
         self.stream.read_exact(&mut bytes)?;
         let head = Head::decode(&bytes, self.limits).map_err(invalid)?;
+        if head.aside && self.aside.is_none() {
+            return Err(invalid(DecodeError::Invalid("frame flags")));
+        }
         self.meta.clear();
         self.meta.shrink_to(KEEP_MAX);
         self.meta.resize(head.meta_len, 0);
@@ -169,7 +211,10 @@ impl<S: Read + Write> Channel<S> {
 
     /// Takes the bulk data of the frame received last.
     pub fn take_bulk(&mut self, head: &Head, into: &mut [u8]) -> io::Result<()> {
-        self.stream.read_exact(into)?;
+        match &mut self.aside {
+            Some(way) if head.aside => way.receive(into)?,
+            _ => self.stream.read_exact(into)?,
+        }
         if crc::append(0, into) != head.bulk_crc {
             return Err(invalid(DecodeError::Invalid("checksum of data")));
         }
@@ -224,6 +269,64 @@ mod tests {
             bad[bit / 8] ^= 1 << (bit % 8);
             assert!(parse(&bad).is_err(), "bit {bit}");
         }
+    }
+
+    /// Messages by a second socket.
+    struct Socket(UnixStream);
+
+    impl Aside for Socket {
+        fn send(&mut self, parts: &[&[u8]]) -> io::Result<()> {
+            self.0.write_all(&parts.concat())
+        }
+        fn receive(&mut self, into: &mut [u8]) -> io::Result<()> {
+            self.0.read_exact(into)
+        }
+    }
+
+    #[test]
+    fn large_data_go_aside_and_small_do_not() {
+        let ((a, mut b), (way_a, way_b)) = (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
+        let mut sender = Channel::new(a);
+        sender.go_aside(Box::new(Socket(way_a)));
+        let large = vec![5; ASIDE_MIN];
+        sender.send(3, 9, |out| out.extend_from_slice(b"fields"), &[&large[1..], &large[..1]]).unwrap();
+        sender.send(4, 10, |_| (), &[b"small"]).unwrap();
+        drop(sender);
+        let mut bytes = Vec::new();
+        b.read_to_end(&mut bytes).unwrap();
+        assert_eq!(bytes.len(), 2 * HEADER_LEN + b"fieldssmall".len());
+        assert_eq!(&bytes[4..8], b"\x03\0\x01\0");
+        // Who has agreed to no such way does not take it.
+        assert!(parse(&bytes).unwrap_err().to_string().contains("frame flags"));
+
+        let (mut a, b) = UnixStream::pair().unwrap();
+        a.write_all(&bytes).unwrap();
+        let mut receiver = Channel::new(b);
+        receiver.trust();
+        receiver.go_aside(Box::new(Socket(way_b)));
+        let head = receiver.receive().unwrap();
+        assert_eq!(receiver.meta(), b"fields");
+        assert_eq!(receiver.bulk(&head).unwrap(), large);
+        let head = receiver.receive().unwrap();
+        assert_eq!(receiver.bulk(&head).unwrap(), b"small");
+    }
+
+    #[test]
+    fn what_comes_aside_is_checked() {
+        let ((a, b), (way_a, mut way_b)) = (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
+        let mut sender = Channel::new(a);
+        sender.go_aside(Box::new(Socket(way_a)));
+        sender.send(3, 9, |_| (), &[&vec![5; ASIDE_MIN]]).unwrap();
+        let mut sent = vec![0; ASIDE_MIN];
+        way_b.read_exact(&mut sent).unwrap();
+        sent[77] ^= 1;
+        let (mut damager, way) = UnixStream::pair().unwrap();
+        damager.write_all(&sent).unwrap();
+        let mut receiver = Channel::new(b);
+        receiver.trust();
+        receiver.go_aside(Box::new(Socket(way)));
+        let head = receiver.receive().unwrap();
+        assert!(receiver.bulk(&head).unwrap_err().to_string().contains("checksum of data"));
     }
 
     #[test]

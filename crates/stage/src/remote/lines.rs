@@ -20,7 +20,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tidepool_transport::{CONNECT_MS_MAX, ClientAuth, tune_tcp};
+use tidepool_transport::{CONNECT_MS_MAX, ClientAuth, random_bytes, tune_tcp};
 use tidepool_types::Errno;
 
 /// How long an answer may take. A dead node is noticed long before by its connections; this
@@ -350,8 +350,26 @@ impl Lines {
         conn.wait_at_most(Duration::from_millis(CONNECT_MS_MAX))?;
         self.greet(&mut conn.channel)?;
         conn.channel.trust();
+        self.offer_fabric(conn)?;
         self.enter(conn)?;
         Ok(conn.wait_at_most(ANSWER_MAX)?)
+    }
+
+    /// Asks for large data by the fabric. A node that has none, or another, goes on without.
+    fn offer_fabric(&self, conn: &mut Conn) -> Result<(), Trouble> {
+        let Some(fabric) = &self.options.fabric else { return Ok(()) };
+        let here = u64::from_le_bytes(random_bytes());
+        let (provider, name) = (fabric.provider().to_string(), fabric.name().into());
+        match conn.ask(&Ask::OpenFabric { provider, name, tag: here }) {
+            Ok(Answer::Fabric { name, tag }) => {
+                let way = fabric.way(conn.channel.get_ref(), &name, here, tag)?;
+                conn.channel.go_aside(way);
+                Ok(())
+            }
+            Ok(_) => Err(self.refused(Errno::EPROTO, "unexpected answer to opening a fabric".into())),
+            Err(Trouble::Said(_)) => Ok(()),
+            Err(trouble) => Err(trouble),
+        }
     }
 
     fn dial(&self) -> io::Result<TcpStream> {

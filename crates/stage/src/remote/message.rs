@@ -181,6 +181,8 @@ tidepool_wire::messages! {
         45 RemoveDir { dir: u32, name: Bytes }
         /// Whether something is mounted on it: the count is 1 or 0.
         46 IsMount { dir: u32 }
+        /// Large bulk data from now on by messages of a fabric, whose tags count from `tag`.
+        47 OpenFabric { provider: String, name: Bytes, tag: u64 }
         50 StatFiles { names: Vec<(u32, Bytes)> }
         51 GetFiles { names: Vec<(u32, Bytes)>, limits: PackLimits }
         52 PutFiles { files: Vec<PutHead>, verify: bool }
@@ -212,6 +214,7 @@ tidepool_wire::messages! {
         116 Stats { results: Vec<Told<Meta>> }
         117 Gots { results: Vec<Told<GotHead>> }
         118 Puts { results: Vec<Told<Written>> }
+        119 Fabric { name: Bytes, tag: u64 }
     }
 }
 

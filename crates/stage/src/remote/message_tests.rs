@@ -72,6 +72,7 @@ fn asks() -> Vec<Ask> {
         Ask::Unlink { dir: 1, name: name.clone() },
         Ask::RemoveDir { dir: 1, name: name.clone() },
         Ask::IsMount { dir: 1 },
+        Ask::OpenFabric { provider: "p".into(), name: name.clone(), tag: 4 },
         Ask::StatFiles { names: vec![(1, name.clone())] },
         Ask::GetFiles { names: vec![(1, name.clone())], limits },
         Ask::PutFiles {
@@ -121,6 +122,7 @@ fn answers() -> Vec<Answer> {
         Answer::Stats { results: vec![Told(Ok(meta()))] },
         Answer::Gots { results: vec![Told(Ok(got)), Told(Err(error()))] },
         Answer::Puts { results: vec![Told(Ok(written))] },
+        Answer::Fabric { name: (*b"n").into(), tag: 4 },
     ]
 }
 
@@ -147,7 +149,7 @@ fn every_message_survives_and_every_cut_is_noticed() {
         let whole = |cut: usize| Answer::decode(answer.kind(), &bytes[..cut]).is_ok();
         (0..bytes.len()).for_each(|cut| assert!(!whole(cut), "{answer:?}"));
     }
-    assert_eq!(answers().iter().map(Answer::kind).collect::<Vec<_>>(), (100..=118).collect::<Vec<_>>());
+    assert_eq!(answers().iter().map(Answer::kind).collect::<Vec<_>>(), (100..=119).collect::<Vec<_>>());
 }
 
 #[test]
@@ -168,6 +170,16 @@ fn bytes_are_pinned() {
     let ask = Ask::PutFiles { files: vec![head], verify: true };
     let expected = b"\x01\0\0\0\x03\0\0\0\x02\0\0\0ab\x04\0\0\0\x05\0\0\0\x01\x01\0\0\0\x02\0\0\0\0\0\x01\0\0\0\x01\0\0\0k\x01\0\0\0v\x01";
     assert_eq!((ask.kind(), bytes_of(|out| ask.encode(out))), (52, expected.to_vec()));
+    let ask = Ask::OpenFabric { provider: "p".into(), name: (*b"ab").into(), tag: 5 };
+    assert_eq!(
+        (ask.kind(), bytes_of(|out| ask.encode(out))),
+        (47, b"\x01\0\0\0p\x02\0\0\0ab\x05\0\0\0\0\0\0\0".to_vec())
+    );
+    let answer = Answer::Fabric { name: (*b"ab").into(), tag: 5 };
+    assert_eq!(
+        (answer.kind(), bytes_of(|out| answer.encode(out))),
+        (119, b"\x02\0\0\0ab\x05\0\0\0\0\0\0\0".to_vec())
+    );
     let answer = Answer::Failed { error: EndError { errno: Errno(28), operation: "write", detail: None } };
     assert_eq!(
         (answer.kind(), bytes_of(|out| answer.encode(out))),

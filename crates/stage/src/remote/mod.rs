@@ -12,10 +12,16 @@
 //! - When connections break, the end connects again for a bounded time and asks again. If the
 //!   session is gone (the server was restarted), it opens another one, and directories and files
 //!   again from the root down, each checked to be the same object as before.
+//! - Large data may go over libfabric instead of the connection (`fabric.rs`, decision 15), where both sides have it.
 //! - Every frame has checksums, so what is damaged on the way is a broken connection.
 
 mod client;
 mod end;
+#[cfg(feature = "libfabric")]
+mod fabric;
+#[cfg(not(feature = "libfabric"))]
+#[path = "no_fabric.rs"]
+mod fabric;
 mod fields;
 mod frame;
 mod handle;
@@ -27,6 +33,7 @@ mod stream;
 mod table;
 
 pub use client::{Abandoner, RemoteEnd, RemoteOptions, STREAMS_DEFAULT, STREAMS_MAX};
+pub use fabric::Fabric;
 pub use frame::{BULK_MAX, GREETING_MAX, HEADER_LEN, META_MAX};
 pub use handle::{RemoteDir, RemoteFile};
 pub use message::{Answer, Ask, Greeting, Place, REMOTE_VERSION, RootRequest};

@@ -171,6 +171,7 @@ impl Session {
             Ask::NameFiles { files } => Answer::Results { results: nothing(self.name_files(&files)?) },
             Ask::OpenRoot { .. }
             | Ask::JoinRoot { .. }
+            | Ask::OpenFabric { .. }
             | Ask::Close { .. }
             | Ask::Read { .. }
             | Ask::Write { .. }

@@ -1,6 +1,7 @@
 //! The serving side: connections, proof of the secret, sessions.
 
-use super::frame::Channel;
+use super::fabric::Fabric;
+use super::frame::{Aside, Channel};
 use super::message::{Answer, Ask, Greeting, REMOTE_VERSION, ROOT, RootInfo, RootRequest};
 use super::table::Table;
 use crate::end::{At, End, EndError, EndResult};
@@ -57,6 +58,8 @@ struct Shared {
     secret: Secret,
     roots: Arc<dyn Roots>,
     boot: Box<[u8]>,
+    /// Offered to clients that have the same.
+    fabric: Option<Fabric>,
     sessions: Mutex<HashMap<SessionId, Weak<Session>>>,
     /// To close them when the server stops.
     connections: Mutex<HashMap<u64, TcpStream>>,
@@ -73,12 +76,23 @@ pub struct EndServer {
 
 impl EndServer {
     pub fn start(listener: TcpListener, secret: Secret, roots: Arc<dyn Roots>) -> io::Result<EndServer> {
+        EndServer::start_with(listener, secret, roots, None)
+    }
+
+    /// The same; large data go by `fabric` from and to clients that have it, too.
+    pub fn start_with(
+        listener: TcpListener,
+        secret: Secret,
+        roots: Arc<dyn Roots>,
+        fabric: Option<Fabric>,
+    ) -> io::Result<EndServer> {
         let address = listener.local_addr()?;
         let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let shared = Arc::new(Shared {
             secret,
             roots,
             boot: boot.trim_ascii_end().into(),
+            fabric,
             sessions: Mutex::default(),
             connections: Mutex::default(),
             last: AtomicU64::new(0),
@@ -231,6 +245,42 @@ fn greet(secret: &Secret, channel: &mut Channel<TcpStream>) -> io::Result<bool> 
     }
 }
 
+/// A way for large data, and the answer that tells the client of it.
+fn open_fabric(
+    shared: &Shared,
+    stream: &TcpStream,
+    (provider, name, there): (&str, &[u8], u64),
+) -> EndResult<(Box<dyn Aside>, Answer)> {
+    let refuse = |why: String| EndError {
+        errno: Errno::EOPNOTSUPP,
+        operation: "check the request",
+        detail: Some(why),
+    };
+    let fabric = shared.fabric.as_ref().filter(|fabric| fabric.provider() == provider);
+    let fabric = fabric.ok_or_else(|| refuse(format!("no fabric '{provider}' here")))?;
+    let here = u64::from_le_bytes(random_bytes());
+    let way = fabric.way(stream, name, here, there).map_err(|error| refuse(error.to_string()))?;
+    Ok((way, Answer::Fabric { name: fabric.name().into(), tag: here }))
+}
+
+/// Answers a client that offers a fabric; large data go that way from the next frame on.
+fn answer_fabric(
+    shared: &Shared,
+    channel: &mut Channel<TcpStream>,
+    id: u32,
+    theirs: (&str, &[u8], u64),
+) -> io::Result<()> {
+    let (way, answer) = match open_fabric(shared, channel.get_ref(), theirs) {
+        Ok((way, answer)) => (Some(way), answer),
+        Err(error) => (None, Answer::Failed { error }),
+    };
+    channel.send(answer.kind(), id, |out| answer.encode(out), &[])?;
+    if let Some(way) = way {
+        channel.go_aside(way);
+    }
+    Ok(())
+}
+
 /// Waits for the client to open a root or to join a session.
 fn find_session(shared: &Shared, channel: &mut Channel<TcpStream>) -> io::Result<Option<Arc<Session>>> {
     loop {
@@ -239,6 +289,10 @@ fn find_session(shared: &Shared, channel: &mut Channel<TcpStream>) -> io::Result
         let opened = match Ask::decode(head.kind, channel.meta()) {
             Ok(Ask::OpenRoot { root }) => open_session(shared, &root),
             Ok(Ask::JoinRoot { session }) => join_session(shared, session),
+            Ok(Ask::OpenFabric { provider, name, tag }) => {
+                answer_fabric(shared, channel, head.id, (&provider, &name, tag))?;
+                continue;
+            }
             _ => Err(EndError::new("check the request", Errno::EPROTO)),
         };
         let ready = opened.and_then(|session| match &session.root.on_thread {
