@@ -39,11 +39,12 @@ test-python: ## Build the Python package and test it
 	scripts/test-python
 
 # Another build of the same programs: what runs after this has libfabric until the next build of the workspace.
-FABRIC = -p tidepool-fabric -p tidepool-transport -p tidepool-fsd -p tidepool-cli -p tidepool-testkit --features libfabric --locked
+FABRIC = -p tidepool-fabric -p tidepool-transport -p tidepool-fsd -p tidepool-cli -p tidepool-testkit -p tidepool-stage \
+  -p tidepool-staged --features libfabric --locked
 test-fabric: ## Build with libfabric and test what goes over it
 	if [ -e /usr/include/rdma/fabric.h ]; then \
 	  $(CARGO) clippy $(FABRIC) --all-targets -- -D warnings && $(CARGO) build $(FABRIC) && \
-	  $(CARGO) test -p tidepool-fabric -p tidepool-testkit -p tidepool-cli --features libfabric --locked --no-fail-fast \
+	  $(CARGO) test -p tidepool-fabric -p tidepool-testkit -p tidepool-cli -p tidepool-stage -p tidepool-staged --features libfabric --locked --no-fail-fast \
 	    --lib --test fabric --test files; \
 	else echo "SKIPPED: tests of libfabric, because libfabric-dev is not installed"; fi
 

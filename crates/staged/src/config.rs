@@ -77,6 +77,7 @@ struct File {
     norns_socket: Option<PathBuf>,
     listen: Option<String>,
     secret_file: Option<PathBuf>,
+    fabric: Option<String>,
     workers: Option<u32>,
     task_threads: Option<usize>,
     tasks_max: Option<usize>,
@@ -128,6 +129,8 @@ pub struct Config {
     pub listen: Option<SocketAddr>,
     /// What stagers prove to each other.
     pub secret: Option<Secret>,
+    /// Provider of libfabric for large data between stagers; TCP without.
+    pub fabric: Option<String>,
 }
 
 impl Config {
@@ -183,6 +186,7 @@ fn validate(file: File, dir: Option<&Path>) -> Result<Config, String> {
     if listen.is_some() && secret.is_none() {
         return Err("listen needs secret-file: other stagers have to prove who they are".into());
     }
+    check_fabric(file.fabric.as_deref(), secret.is_some())?;
     Ok(Config {
         node: file.node.unwrap_or_else(host_name),
         state_dir: file.state_dir.unwrap_or(state),
@@ -199,7 +203,25 @@ fn validate(file: File, dir: Option<&Path>) -> Result<Config, String> {
         dataspaces,
         listen,
         secret,
+        fabric: file.fabric,
     })
+}
+
+fn check_fabric(provider: Option<&str>, secret: bool) -> Result<(), String> {
+    let Some(provider) = provider else { return Ok(()) };
+    if !cfg!(feature = "libfabric") {
+        return Err(format!(
+            "this tidepool-staged was built without libfabric, which fabric = \"{provider}\" needs \
+             (cargo build --features libfabric)"
+        ));
+    }
+    match secret {
+        true => Ok(()),
+        false => {
+            Err("fabric needs secret-file: it is for data between stagers, which have to prove who they are"
+                .into())
+        }
+    }
 }
 
 fn listen_at(text: &str) -> Result<SocketAddr, String> {
@@ -304,6 +326,14 @@ mod tests {
         assert_eq!((config.workers, config.policy, config.user.mode), (2, Policy::FairByJob, 0o660));
         assert_eq!(config.dataspaces[0].capacity, 100 << 30);
         assert_eq!(config.control_socket, Path::new("/d/control.socket"));
+    }
+
+    #[test]
+    fn a_fabric_needs_a_build_with_it_and_others_to_talk_to() {
+        let error = parse("fabric = \"tcp;ofi_rxm\"").unwrap_err();
+        let expected =
+            if cfg!(feature = "libfabric") { "fabric needs secret-file" } else { "built without libfabric" };
+        assert!(error.contains(expected), "{error}");
     }
 
     #[test]

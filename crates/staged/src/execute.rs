@@ -1,7 +1,7 @@
 //! Carrying out one task, on a worker's thread, in the name of its user.
 
 use crate::limits::Limits;
-use crate::places::{Opener, Place, PlaceError, look};
+use crate::places::{Opener, Peers, Place, PlaceError, look};
 use crate::tasks::Work;
 use nix::unistd::{Gid, Uid, User, getgrouplist};
 use std::ffi::CString;
@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+use tidepool_stage::remote::Fabric;
 use tidepool_stage::{
     ActAs, At, Charge, Charged, Doomed, End, EndError, Identity, LARGE_BYTES_MIN, RemoveReport, StageError,
     StageOptions, StageReport, What, move_tree, remove, stage,
@@ -27,6 +28,8 @@ pub struct Setup {
     pub threads: usize,
     /// What stagers prove to each other; none when this one is alone.
     pub secret: Option<Secret>,
+    /// For large data from and to stagers that have it, too.
+    pub fabric: Option<Fabric>,
 }
 
 impl Setup {
@@ -36,6 +39,11 @@ impl Setup {
         let names = [self.node.as_bytes(), self.tasks_dir.as_os_str().as_bytes(), &id.to_le_bytes()].concat();
         let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         names.iter().fold(0xcbf2_9ce4_8422_2325, step).to_le_bytes()
+    }
+
+    /// How other stagers are reached.
+    pub fn peers(&self) -> Peers<'_> {
+        Peers { secret: self.secret.as_ref(), fabric: self.fabric.as_ref() }
     }
 
     pub fn task_dir(&self, id: u32) -> PathBuf {
@@ -146,9 +154,9 @@ fn carry_out(setup: &Setup, work: &Work) -> Result<Done, Failed> {
     }
     let spec = &work.start.spec;
     let identity = identity_of(work.start.identity.uid, work.start.identity.gid);
-    let secret = setup.secret.as_ref();
+    let peers = setup.peers();
     let opener =
-        Opener { places: &work.places, start: &work.start, identity: &identity, secret, run: &work.run };
+        Opener { places: &work.places, start: &work.start, identity: &identity, peers, run: &work.run };
     let source = opener.open(&spec.src)?;
     let target = spec.dst.as_ref().map(|dst| opener.open(dst)).transpose()?;
     let limits: std::sync::Arc<Limits> = std::sync::Arc::clone(&work.limits);

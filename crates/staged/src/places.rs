@@ -11,7 +11,7 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use tidepool_stage::remote::{RemoteEnd, RemoteOptions, RootRequest};
+use tidepool_stage::remote::{Fabric, RemoteEnd, RemoteOptions, RootRequest};
 use tidepool_stage::{At, End, EndError, Identity, LocalEnd, What};
 use tidepool_stage_state::Start;
 use tidepool_transport::Secret;
@@ -62,6 +62,7 @@ pub enum Place {
 pub struct Remote {
     address: String,
     secret: Secret,
+    fabric: Option<Fabric>,
     dataspace: String,
     path: Vec<u8>,
     identity: Identity,
@@ -69,12 +70,19 @@ pub struct Remote {
     run: Arc<Run>,
 }
 
+/// How other stagers are reached.
+#[derive(Clone, Copy)]
+pub struct Peers<'a> {
+    pub secret: Option<&'a Secret>,
+    pub fabric: Option<&'a Fabric>,
+}
+
 /// What opening places needs to know.
 pub struct Opener<'a> {
     pub places: &'a Places,
     pub start: &'a Start,
     pub identity: &'a Identity,
-    pub secret: Option<&'a Secret>,
+    pub peers: Peers<'a>,
     /// Is told of ends at other nodes.
     pub run: &'a Arc<Run>,
 }
@@ -115,7 +123,7 @@ impl Opener<'_> {
     }
 
     fn remote(&self, dataspace: &str, host: &str, path: &[u8]) -> Result<Remote, PlaceError> {
-        let secret = self.secret.ok_or_else(|| {
+        let secret = self.peers.secret.ok_or_else(|| {
             PlaceError::NotSupported(
                 "this stager has no secret to prove to others; give it secret-file in its configuration"
                     .into(),
@@ -124,6 +132,7 @@ impl Opener<'_> {
         Ok(Remote {
             address: host.to_string(),
             secret: secret.clone(),
+            fabric: self.peers.fabric.cloned(),
             dataspace: dataspace.to_string(),
             path: path.to_vec(),
             identity: self.identity.clone(),
@@ -293,7 +302,8 @@ impl Remote {
             groups: self.identity.groups.clone(),
             job: (self.job != 0).then_some(self.job),
         };
-        let options = RemoteOptions::new(&self.address, self.secret.clone(), root);
+        let mut options = RemoteOptions::new(&self.address, self.secret.clone(), root);
+        options.fabric.clone_from(&self.fabric);
         RemoteEnd::open_noting(options, |handle| self.run.note_end(handle))
     }
 

@@ -10,7 +10,7 @@ use crate::peer;
 use crate::peers::{Granted, Wanted};
 use crate::serve::{Answer, timed_out};
 use crate::start::{
-    StartError, listen, lock, open_state, prepare_tasks_dir, serve_peers, start_syncer, system,
+    StartError, listen, lock, open_fabric, open_state, prepare_tasks_dir, serve_peers, start_syncer, system,
 };
 use crate::tasks::{self, Crews, News, Run, Teller, Work};
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -133,12 +133,13 @@ impl Daemon {
             node: config.node.clone(),
             threads: config.task_threads,
             secret: config.secret.clone(),
+            fabric: open_fabric(config)?,
         });
         prepare_tasks_dir(&setup, &state)?;
         let (tell, news) = mpsc::channel();
         let teller = Teller::new(tell, Arc::clone(&wake));
         let crews = Crews::start(config.workers, &setup, &teller).map_err(system("start a thread"))?;
-        let peers = config.listen.map(|at| serve_peers(at, config, &teller)).transpose()?;
+        let peers = config.listen.map(|at| serve_peers(at, &setup, &teller)).transpose()?;
         let mut records = Vec::new();
         Journal::begin(&mut records);
         let synced = Arc::new(Mutex::new(Some(journal.unsynced())));

@@ -13,7 +13,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use tidepool_stage::remote::EndServer;
+use tidepool_stage::remote::{EndServer, Fabric};
 use tidepool_stage_state::{ReplayError, State};
 use tidepool_wire::stager::Refusal;
 
@@ -24,6 +24,7 @@ pub enum StartError {
     Replay { dir: PathBuf, source: ReplayError },
     Listen { path: PathBuf, source: io::Error },
     Dataspace(Refusal),
+    Fabric(String),
     System { what: &'static str, source: io::Error },
 }
 
@@ -40,6 +41,7 @@ impl fmt::Display for StartError {
             }
             StartError::Listen { path, source } => write!(f, "cannot listen on {}: {source}", path.display()),
             StartError::Dataspace(refusal) => refusal.fmt(f),
+            StartError::Fabric(why) => f.write_str(why),
             StartError::System { what, source } => write!(f, "cannot {what}: {source}"),
         }
     }
@@ -87,15 +89,22 @@ pub(crate) fn open_state(config: &Config) -> Result<(State, Journal), StartError
     Ok((state, journal))
 }
 
-pub(crate) fn serve_peers(at: SocketAddr, config: &Config, teller: &Teller) -> Result<EndServer, StartError> {
+/// The endpoint for data from and to other stagers, at the address where they connect.
+pub(crate) fn open_fabric(config: &Config) -> Result<Option<Fabric>, StartError> {
+    let at = config.listen.map(|at| at.ip()).filter(|ip| !ip.is_unspecified()).map(|ip| ip.to_string());
+    let open = |provider: &String| Fabric::open(provider, at.as_deref()).map_err(StartError::Fabric);
+    config.fabric.as_ref().map(open).transpose()
+}
+
+pub(crate) fn serve_peers(at: SocketAddr, setup: &Setup, teller: &Teller) -> Result<EndServer, StartError> {
     let listener =
         TcpListener::bind(at).map_err(|source| StartError::Listen { path: at.to_string().into(), source })?;
     // The configuration was refused without.
-    let secret = config.secret.clone().ok_or_else(|| {
+    let secret = setup.secret.clone().ok_or_else(|| {
         system("listen to others")(io::Error::new(io::ErrorKind::InvalidInput, "there is no secret"))
     })?;
     let roots = Arc::new(PeerRoots::new(teller.clone()));
-    EndServer::start(listener, secret, roots).map_err(system("start a thread"))
+    EndServer::start_with(listener, secret, roots, setup.fabric.clone()).map_err(system("start a thread"))
 }
 
 pub(crate) fn prepare_tasks_dir(setup: &Setup, state: &State) -> Result<(), StartError> {
