@@ -510,6 +510,9 @@ pub struct StageShape {
     /// Do not read files back after writing them
     #[arg(long)]
     pub no_verify: bool,
+    /// Read local files back from the disk, not from the kernel's memory
+    #[arg(long, conflicts_with = "no_verify")]
+    pub verify_disk: bool,
     /// Take files of equal size and modification time for the same without reading them
     #[arg(long)]
     pub trust_mtime: bool,

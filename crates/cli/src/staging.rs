@@ -23,7 +23,7 @@ const SHOWN_MAX: usize = 10;
 
 /// How `run` stages.
 pub const USUAL: StageShape =
-    StageShape { threads: None, bwlimit: None, no_verify: false, trust_mtime: false };
+    StageShape { threads: None, bwlimit: None, no_verify: false, verify_disk: false, trust_mtime: false };
 
 /// What a stage did, or would do.
 #[derive(Clone, Debug, Default)]
@@ -105,6 +105,12 @@ struct Side<E> {
     name: Option<Vec<u8>>,
 }
 
+impl Side<LocalEnd> {
+    fn verified_as(self, shape: &StageShape) -> Side<LocalEnd> {
+        if shape.verify_disk { Side { end: self.end.verified_from_disk(), ..self } } else { self }
+    }
+}
+
 /// Copies a local file or tree to `to` in the pool.
 pub fn stage_in(
     client: &Arc<Client>,
@@ -131,7 +137,7 @@ pub fn stage_out(
     signals: &Signals,
 ) -> Result<Summary> {
     let source = pool_source(client, from)?;
-    let target = local_target(to, source.name.as_deref())?;
+    let target = local_target(to, source.name.as_deref())?.verified_as(shape);
     let label = format!("pool:{from} -> {}", to.display());
     copy(&source, &target, shape, journal, signals, &label, Kind::StageOut)
 }
@@ -167,7 +173,7 @@ fn copy_local(
     kind: Kind,
 ) -> Result<Summary> {
     let source = local_source(from).map_err(|f| f.of_kind(kind))?;
-    let target = local_target(to, source.name.as_deref()).map_err(|f| f.of_kind(kind))?;
+    let target = local_target(to, source.name.as_deref()).map_err(|f| f.of_kind(kind))?.verified_as(shape);
     let label = format!("{} -> {}", from.display(), to.display());
     copy(&source, &target, shape, journal, signals, &label, kind)
 }
@@ -184,7 +190,7 @@ pub fn copy_between(
     match (from, to) {
         (Place::Local(from), Place::Local(to)) => {
             let source = local_source(from)?;
-            let target = local_exact(to, source.name.as_deref())?;
+            let target = local_exact(to, source.name.as_deref())?.verified_as(shape);
             copy(&source, &target, shape, journal, signals, &label, Kind::StageOut)
         }
         (Place::Local(from), Place::Pool(to)) => {
@@ -194,7 +200,7 @@ pub fn copy_between(
         }
         (Place::Pool(from), Place::Local(to)) => {
             let source = pool_source(client?, from)?;
-            let target = local_exact(to, source.name.as_deref())?;
+            let target = local_exact(to, source.name.as_deref())?.verified_as(shape);
             copy(&source, &target, shape, journal, signals, &label, Kind::StageOut)
         }
         (Place::Pool(from), Place::Pool(to)) => {

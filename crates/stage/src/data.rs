@@ -6,10 +6,26 @@ use crate::crc;
 use crate::end::{End, EndError, FileRef, WritePieces};
 use crate::job::{Job, bump};
 use crate::report::{Failure, Side};
+use crate::sync::lock;
 use std::ops::Range;
+use std::sync::Mutex;
 
 /// Times a range is written that got lost on the way.
 const LOST_MAX: u32 = 4;
+
+/// Times a range is written again that came back otherwise.
+const WRONG_MAX: u32 = 1;
+
+/// A file of the destination, to be written.
+#[derive(Clone, Copy)]
+pub(crate) struct Output<'a> {
+    pub file: &'a FileRef,
+    /// Read back each block when it is written.
+    pub check: bool,
+    /// Held while a block is written, where the file system lets one write at a time: whoever waits
+    /// here sleeps, whoever waits there spins.
+    pub turn: Option<&'a Mutex<()>>,
+}
 
 /// A file of one end, to be read.
 #[derive(Clone, Copy)]
@@ -49,13 +65,13 @@ impl Job<'_> {
         Input { end: self.dst, file, side: Side::Target, dense }
     }
 
-    /// Checksum of a range, holes counting as zeros. `each` gets the stored bytes.
+    /// Checksum of a range, holes counting as zeros. `each` gets the stored bytes with theirs.
     pub fn scan(
         &self,
         input: Input<'_>,
         range: Range<u64>,
         buf: &mut [u8],
-        mut each: impl FnMut(u64, &[u8]) -> Result<(), Failure>,
+        mut each: impl FnMut(u64, &[u8], u32) -> Result<(), Failure>,
     ) -> Result<u32, Failure> {
         let mut crc = 0;
         let mut at = range.start;
@@ -71,30 +87,34 @@ impl Job<'_> {
                 if count == 0 {
                     return Err(input.short());
                 }
-                crc = crc::append(crc, &buf[..count]);
-                each(at, &buf[..count])?;
+                let sum = crc::append(0, &buf[..count]);
+                crc = crc::join(crc, sum, count as u64);
+                each(at, &buf[..count], sum)?;
                 at += count as u64;
             }
         }
         Ok(crc)
     }
 
-    /// Copies the stored bytes of a range; the checksum of the range as it was read.
+    /// Copies the stored bytes of a range; the checksum of the range as it was read. What does not
+    /// come back as it was written, if that can be seen at once, is written a second time.
     pub fn copy_range(
         &self,
         from: Input<'_>,
-        to: &FileRef,
+        to: Output<'_>,
         range: Range<u64>,
         buf: &mut [u8],
     ) -> Result<u32, Failure> {
         let mut lost = 0;
+        let mut wrong = 0;
         loop {
             // Once something was lost, piece by piece: each is then asked for until it is there.
             let mut writer: Box<dyn WritePieces + '_> = match lost {
-                0 => self.dst.writer(to),
-                _ => Box::new(PlainWriter::new(self.dst, to)),
+                0 => self.dst.writer(to.file),
+                _ => Box::new(PlainWriter::new(self.dst, to.file)),
             };
-            match self.try_copy_range(from, &mut *writer, range.clone(), buf) {
+            match self.try_copy_range(from, to, &mut *writer, range.clone(), buf) {
+                Err(Failure::Mismatch) if wrong < WRONG_MAX => wrong += 1,
                 Err(Failure::End { side: Side::Target, error }) if error.is_lost() && lost < LOST_MAX => {
                     lost += 1;
                 }
@@ -106,15 +126,22 @@ impl Job<'_> {
     fn try_copy_range(
         &self,
         from: Input<'_>,
+        to: Output<'_>,
         writer: &mut dyn WritePieces,
         range: Range<u64>,
         buf: &mut [u8],
     ) -> Result<u32, Failure> {
         let len = range.end - range.start;
         let mut stored = 0;
-        let crc = self.scan(from, range, buf, |at, data| {
+        let (buf, back) = if to.check { buf.split_at_mut(buf.len() / 2) } else { (buf, &mut [][..]) };
+        let crc = self.scan(from, range, buf, |at, data, sum| {
             self.admit(data.len() as u64)?;
+            let turn = to.turn.map(lock);
             writer.write(at, data).map_err(Failure::target)?;
+            drop(turn);
+            if to.check {
+                self.check_written(to.file, at, &mut back[..data.len()], sum)?;
+            }
             stored += data.len() as u64;
             bump(&self.control.inner.bytes_copied, data.len() as u64);
             self.control.inner.tick();
@@ -123,6 +150,20 @@ impl Job<'_> {
         writer.finish().map_err(Failure::target)?;
         bump(&self.totals.holes, len - stored);
         Ok(crc)
+    }
+
+    /// Reads back what was written a moment ago.
+    fn check_written(&self, file: &FileRef, at: u64, back: &mut [u8], sum: u32) -> Result<(), Failure> {
+        let mut filled = 0;
+        while filled < back.len() {
+            let count =
+                self.dst.read(file, at + filled as u64, &mut back[filled..]).map_err(Failure::target)?;
+            if count == 0 {
+                return Err(Failure::Mismatch);
+            }
+            filled += count;
+        }
+        if crc::append(0, back) == sum { Ok(()) } else { Err(Failure::Mismatch) }
     }
 
     /// Has an end read a range and tell its checksum.

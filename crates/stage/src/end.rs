@@ -4,6 +4,7 @@
 //! of a tree matters. Handles are plain enums: a wrapper (the tests inject faults with one)
 //! passes them through without knowing what is inside.
 
+use crate::BLOCK_BYTES;
 use crate::compound;
 use crate::local::LocalDir;
 use crate::pool::PoolHandle;
@@ -314,6 +315,8 @@ pub trait End: Send + Sync {
     fn next_hole(&self, file: &FileRef, offset: u64, limit: u64) -> EndResult<u64>;
     /// Asks that the next read of this range comes from the storage below, if possible.
     fn drop_cache(&self, file: &FileRef, offset: u64, len: u64);
+    /// Tells that a range is about to be read.
+    fn will_read(&self, _file: &FileRef, _offset: u64, _len: u64) {}
 
     /// Makes a file of mode 0600 that must not exist yet, open for reading and writing.
     fn create(&self, dir: &DirRef, name: &[u8]) -> EndResult<FileRef>;
@@ -322,6 +325,13 @@ pub trait End: Send + Sync {
     /// May write less than all; never 0 of a non-empty buffer without an error.
     fn write(&self, file: &FileRef, offset: u64, data: &[u8]) -> EndResult<usize>;
     fn truncate(&self, file: &FileRef, size: u64) -> EndResult<()>;
+    /// What is read back of a file in this directory is what a sync stores, be it read before
+    /// the sync or after it.
+    fn reads_back_at_once(&self, _dir: &DirRef) -> bool {
+        false
+    }
+    /// Asks that a written range be on its way to the storage before it is synced.
+    fn begin_sync(&self, _file: &FileRef, _offset: u64, _len: u64) {}
     fn fsync(&self, file: &FileRef) -> EndResult<()>;
     /// Makes several files durable; one result each.
     fn fsync_many(&self, files: &[&FileRef]) -> Vec<EndResult<()>> {
@@ -373,6 +383,14 @@ pub trait End: Send + Sync {
     /// Workers that keep this end busy; 0 when processors are all that counts.
     fn workers_wanted(&self) -> usize {
         0
+    }
+    /// Workers that can write one file without being in each other's way.
+    fn writers_per_file(&self) -> usize {
+        usize::MAX
+    }
+    /// Room that a worker needs for reading and writing.
+    fn buffer_bytes(&self) -> usize {
+        BLOCK_BYTES
     }
     /// CRC32C of a range, as the storage gives it back, holes counting as zeros; `None` when
     /// the file is shorter. `dense`: it has no holes; do not ask. `buf` is room to work in.

@@ -12,7 +12,7 @@ use crate::report::{Failure, Findings, StageError, StageReport};
 use crate::sched::{DirTask, Next, Sched};
 use crate::small::Finished;
 use crate::tree::{DirNode, Entry, NewDir, first_16};
-use crate::{ATTEMPTS_MAX, BLOCK_BYTES, PART_PREFIX, scan};
+use crate::{ATTEMPTS_MAX, PART_PREFIX, scan};
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -274,7 +274,11 @@ impl<'a> Job<'a> {
 
     fn work(&self) {
         let _guard = PanicGuard(&self.sched);
-        let mut worker = Worker { buf: vec![0; BLOCK_BYTES], batch: Vec::new(), batch_bytes: 0 };
+        let mut worker = Worker {
+            buf: vec![0; self.src.buffer_bytes().max(self.dst.buffer_bytes())],
+            batch: Vec::new(),
+            batch_bytes: 0,
+        };
         loop {
             if self.is_cancelled() {
                 self.discard(&mut worker);
@@ -301,6 +305,16 @@ impl<'a> Job<'a> {
                 Next::Done => return,
             }
         }
+    }
+
+    /// Files in this directory of the destination are read back while they are written.
+    pub fn checks_at_once(&self, dir: &DirNode) -> bool {
+        self.options.verify && self.dst.reads_back_at_once(&dir.dst)
+    }
+
+    /// Files in this directory of the destination are read back when they are durable.
+    pub fn checks_later(&self, dir: &DirNode) -> bool {
+        self.options.verify && !self.dst.reads_back_at_once(&dir.dst)
     }
 
     /// Nothing to do: the names that waited for others of their objects are next, if any.
@@ -509,7 +523,7 @@ impl<'a> Job<'a> {
     }
 
     fn claim(&self, large: &Arc<crate::large::Large>) -> Option<Claim> {
-        large.claim(self.src)
+        large.claim(self.src, self.dst.writers_per_file())
     }
 }
 

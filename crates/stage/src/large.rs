@@ -6,12 +6,14 @@
 //!   └────────────────────────────┴─── any failure ───┴────────────────────────┘──▶ Ended
 //! ```
 //!
-//! The worker that finishes the last range of a phase does the step between the phases.
+//! Where what is read back does not depend on the sync, each block is read back when it is written, and
+//! there is nothing to do between Settle and Seal. The worker that finishes the last range of a phase does the step between the phases.
 //! After a failure the others finish what they hold, and the last of them ends the file.
 //! The temporary file stays when the failure is not the file's own, so that a rerun can go on.
 
 use crate::RANGE_BYTES;
 use crate::crc;
+use crate::data::Output;
 use crate::end::{At, End, FileRef, Meta};
 use crate::job::{Job, Outcome, Worker, bump};
 use crate::journal::{Record, Version};
@@ -75,6 +77,10 @@ pub(crate) struct Large {
     dst: FileRef,
     part: Vec<u8>,
     meta: Meta,
+    /// Its ranges are read back while they are written, so none is left to verify afterwards.
+    checked: bool,
+    /// Of the workers that write.
+    turn: Mutex<()>,
     state: Mutex<State>,
 }
 
@@ -85,7 +91,7 @@ impl Large {
     }
 
     /// The next piece of work, if there is one now.
-    pub fn claim(&self, src: &dyn End) -> Option<Claim> {
+    pub fn claim(&self, src: &dyn End, writers_max: usize) -> Option<Claim> {
         let mut state = lock(&self.state);
         if state.failure.is_some() && state.phase != Phase::Ended {
             return (state.busy == 0).then(|| {
@@ -94,6 +100,7 @@ impl Large {
             });
         }
         let claim = match state.phase {
+            Phase::Copy if state.busy >= writers_max => None,
             Phase::Copy => self.claim_copy(&mut state, src),
             Phase::Verify => {
                 let sum = state.sums.get(state.next_verify).copied();
@@ -156,10 +163,9 @@ impl Large {
     }
 
     /// Notes a verified range; true when all are.
-    fn verified(&self, bytes: u64) -> bool {
+    fn verified(&self) -> bool {
         let mut state = lock(&self.state);
         state.busy -= 1;
-        state.verified += bytes;
         state.busy == 0
             && state.next_verify == state.sums.len()
             && state.phase == Phase::Verify
@@ -231,6 +237,7 @@ impl Job<'_> {
         if self.dst.nature().attributes_first {
             self.copy_attributes(&|| entry.path(), At::File(&src), At::File(&dst), &meta)?;
         }
+        let checked = self.checks_at_once(&entry.dir);
         let state = State {
             phase: Phase::Copy,
             busy: 0,
@@ -243,7 +250,17 @@ impl Job<'_> {
             entry,
             verified: 0,
         };
-        self.sched.add_large(Arc::new(Large { key, src, dst, part, meta, state: Mutex::new(state) }));
+        let state = Mutex::new(state);
+        self.sched.add_large(Arc::new(Large {
+            key,
+            src,
+            dst,
+            part,
+            meta,
+            checked,
+            turn: Mutex::default(),
+            state,
+        }));
         Ok(())
     }
 
@@ -276,12 +293,21 @@ impl Job<'_> {
     }
 
     fn after(&self, large: &Arc<Large>, sum: Sum) -> Result<(), Failure> {
+        if large.checked {
+            let range = large.range(sum.index);
+            self.credit(large, range.end - range.start);
+        }
         if large.written(sum) { self.settle(large) } else { Ok(()) }
     }
 
     fn copy_large_range(&self, worker: &mut Worker, large: &Large, index: u64) -> Result<Sum, Failure> {
-        let input = self.source(&large.src, large.meta.is_dense());
-        let crc = self.copy_range(input, &large.dst, large.range(index), &mut worker.buf)?;
+        let (input, range) = (self.source(&large.src, large.meta.is_dense()), large.range(index));
+        // The next range may be the same worker's: the storage gets to it meanwhile.
+        self.src.will_read(&large.src, range.start, range.end - range.start + RANGE_BYTES);
+        let in_turn = self.dst.writers_per_file() < self.sched.workers();
+        let to = Output { file: &large.dst, check: large.checked, turn: in_turn.then_some(&large.turn) };
+        let crc = self.copy_range(input, to, range.clone(), &mut worker.buf)?;
+        self.dst.begin_sync(&large.dst, range.start, range.end - range.start);
         let path = lock(&large.state).entry.hash();
         self.note(&Record::Range { path, index, crc });
         Ok(Sum { index, crc })
@@ -313,7 +339,7 @@ impl Job<'_> {
             state.phase = Phase::Verify;
             state.sums.len()
         };
-        if !self.options.verify || ranges == 0 {
+        if !self.options.verify || large.checked || ranges == 0 {
             return self.seal_large(large);
         }
         lock(&large.state).busy -= 1;
@@ -329,7 +355,7 @@ impl Job<'_> {
             self.mend(worker, large, sum)?;
         }
         self.credit(large, len);
-        if large.verified(len) {
+        if large.verified() {
             lock(&large.state).busy += 1;
             return self.seal_large(large);
         }
@@ -351,7 +377,8 @@ impl Job<'_> {
     /// Counts verified bytes as done, but never the same ones twice over several attempts.
     fn credit(&self, large: &Large, len: u64) {
         let mut state = lock(&large.state);
-        let verified = state.verified + len;
+        state.verified += len;
+        let verified = state.verified;
         let entry = &mut state.entry;
         if verified > entry.credited {
             let more = (verified - entry.credited).min(entry.seen - entry.credited);

@@ -92,6 +92,9 @@ pub const RANGE_BYTES: u64 = 8 << 20;
 pub const LARGE_BYTES_MIN: u64 = 2 * RANGE_BYTES;
 /// Bytes read and written at a time: several chunks, so that several daemons work at once.
 pub const BLOCK_BYTES: usize = 2 << 20;
+/// The same between local places, for what is read and for reading it back: both stay in a core's
+/// cache between these steps.
+pub const NEAR_BLOCK_BYTES: usize = 512 << 10;
 /// Times an entry is tried whose source changes meanwhile: once, and three times again.
 pub const ATTEMPTS_MAX: u32 = 4;
 /// Small files that a worker makes durable together.

@@ -5,6 +5,7 @@
 //! others are opened again step by step from the nearest open one, and each step is checked
 //! to lead to the same directory as before.
 
+use crate::NEAR_BLOCK_BYTES;
 use crate::end::{
     At, Cursor, DirRef, End, EndError, EndResult, FileRef, Got, Item, Meta, Name, PackLimits, Put, PutHow,
     Rights, SetMeta, Written, Xattr,
@@ -12,7 +13,7 @@ use crate::end::{
 use crate::nearby::Medium;
 use crate::sync::lock;
 use rustix::fs::{
-    self, AtFlags, FileType, Gid, Mode, OFlags, RawDir, RenameFlags, SeekFrom, Stat, StatxAttributes,
+    self, Advice, AtFlags, FileType, Gid, Mode, OFlags, RawDir, RenameFlags, SeekFrom, Stat, StatxAttributes,
     StatxFlags, Timespec, Timestamps, Uid, XattrFlags,
 };
 use rustix::io::Errno as Sys;
@@ -32,6 +33,8 @@ const OPEN_DIRS_MAX: usize = 192;
 const LIST_BYTES: usize = 32 * 1024;
 /// Entries after which a page may end.
 const LIST_PAGE_MIN: usize = 128;
+/// The kernel lets one write at a time; the other reads and computes meanwhile.
+const DISK_WRITERS_PER_FILE: usize = 2;
 /// Largest list of attribute names, and largest value, that the kernel hands out.
 const XATTR_BUFFER: usize = 64 * 1024;
 
@@ -70,6 +73,8 @@ pub struct LocalEnd {
     rights: Rights,
     /// Of the root's file system; others may be mounted below.
     medium: Medium,
+    /// Files are read back from the disk, not from the kernel's memory of it.
+    from_disk: bool,
 }
 
 pub(crate) fn fail(operation: &'static str) -> impl Fn(Sys) -> EndError {
@@ -104,7 +109,14 @@ impl LocalEnd {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
         };
-        Ok(LocalEnd { path, root: Arc::new(root), open: Mutex::default(), rights, medium })
+        Ok(LocalEnd { path, root: Arc::new(root), open: Mutex::default(), rights, medium, from_disk: false })
+    }
+
+    /// Has what is verified here read from the disk: after it is synced, and with the kernel asked to
+    /// forget it before.
+    #[must_use]
+    pub fn verified_from_disk(self) -> LocalEnd {
+        LocalEnd { from_disk: true, ..self }
     }
 
     /// Only for messages and for the name of the journal.
@@ -120,6 +132,11 @@ impl LocalEnd {
     pub fn create(path: &Path) -> EndResult<LocalEnd> {
         std::fs::create_dir_all(path).map_err(|e| EndError::new("make directory", Errno::from(e)))?;
         LocalEnd::open(path)
+    }
+
+    /// Files are read back from the disk.
+    pub(crate) fn reads_disk(&self) -> bool {
+        self.from_disk
     }
 
     /// Of the root's file system.
@@ -228,6 +245,12 @@ pub(crate) fn file_fd(file: &FileRef) -> EndResult<&OwnedFd> {
     match file {
         FileRef::Local(fd) => Ok(fd),
         _ => Err(EndError::new("use a file of another end", Errno::EBADF)),
+    }
+}
+
+pub(crate) fn advise(file: &FileRef, offset: u64, len: u64, advice: Advice) {
+    if let (Ok(fd), Some(len)) = (file_fd(file), NonZeroU64::new(len)) {
+        let _ = fs::fadvise(fd, offset, Some(len), advice);
     }
 }
 
@@ -496,10 +519,33 @@ impl End for LocalEnd {
     }
 
     fn drop_cache(&self, file: &FileRef, offset: u64, len: u64) {
-        if let (Ok(fd), Some(len)) = (file_fd(file), NonZeroU64::new(len)) {
-            // Advice only; the verification reads in any case.
-            let _ = fs::fadvise(fd, offset, Some(len), fs::Advice::DontNeed);
+        // Advice only; the verification reads in any case.
+        advise(file, offset, len, Advice::DontNeed);
+    }
+
+    fn will_read(&self, file: &FileRef, offset: u64, len: u64) {
+        if self.medium == Medium::Disk {
+            advise(file, offset, len, Advice::WillNeed);
         }
+    }
+
+    fn reads_back_at_once(&self, dir: &DirRef) -> bool {
+        !self.from_disk && self.medium(dir) != Medium::Other
+    }
+
+    fn begin_sync(&self, file: &FileRef, offset: u64, len: u64) {
+        if self.medium == Medium::Disk {
+            // To forget pages that are not written yet, the kernel starts to write them. It keeps those.
+            advise(file, offset, len, Advice::DontNeed);
+        }
+    }
+
+    fn writers_per_file(&self) -> usize {
+        if self.medium == Medium::Disk { DISK_WRITERS_PER_FILE } else { usize::MAX }
+    }
+
+    fn buffer_bytes(&self) -> usize {
+        NEAR_BLOCK_BYTES
     }
 
     fn create(&self, dir: &DirRef, name: &[u8]) -> EndResult<FileRef> {

@@ -8,9 +8,8 @@ use crate::compound::{drop_part, get_files, make_part, put_files, read_whole};
 use crate::crc;
 use crate::end::{At, Content, End, EndError, EndResult, FileRef, Got, Name, PackLimits, Put, PutHow};
 use crate::end::{Meta, Refused, SetMeta, Written};
-use crate::local::{LocalEnd, fail, file_fd};
+use crate::local::{LocalEnd, advise, fail, file_fd};
 use rustix::fs::{self, Advice};
-use std::num::NonZeroU64;
 use tidepool_types::{Errno, FileKind};
 
 /// Sources open at once per call.
@@ -44,13 +43,6 @@ impl Medium {
     }
 }
 
-fn advise(file: &FileRef, len: u64, advice: Advice) {
-    if let (Ok(fd), Some(len)) = (file_fd(file), NonZeroU64::new(len)) {
-        // Advice only; what matters is read in any case.
-        let _ = fs::fadvise(fd, 0, Some(len), advice);
-    }
-}
-
 impl LocalEnd {
     pub(crate) fn limits_nearby(&self) -> PackLimits {
         let files =
@@ -79,7 +71,7 @@ impl LocalEnd {
             let fits = meta.kind == FileKind::Regular && meta.size <= file_max.min(*room) && meta.is_dense();
             if fits {
                 *room -= meta.size;
-                advise(&file, meta.size, Advice::WillNeed);
+                advise(&file, 0, meta.size, Advice::WillNeed);
             }
             Ok((file, meta, fits))
         };
@@ -100,23 +92,42 @@ impl LocalEnd {
         let all = |medium| files.iter().all(|put| self.medium(put.at.dir) == medium);
         if all(Medium::Memory) {
             let mut buf = Vec::new();
-            files.iter().map(|put| self.put_in_memory(put, how, &mut buf)).collect()
-        } else if all(Medium::Disk) {
+            files.iter().map(|put| self.put_checked(put, how, &mut buf).map(|(_, written)| written)).collect()
+        } else if all(Medium::Disk) && self.reads_disk() {
             self.put_on_disk(files, how)
+        } else if all(Medium::Disk) {
+            self.put_and_sync(files, how)
         } else {
             put_files(self, files, how)
         }
     }
 
-    /// Nothing to sync, and no cache to drop. The times come last: reading changes one.
-    fn put_in_memory(&self, put: &Put<'_>, how: PutHow, buf: &mut Vec<u8>) -> EndResult<Written> {
+    /// Read back from memory, if at all. The times come last: reading changes one.
+    fn put_checked(&self, put: &Put<'_>, how: PutHow, buf: &mut Vec<u8>) -> EndResult<(FileRef, Written)> {
         let timeless = Put { set: SetMeta { times: None, ..put.set }, ..*put };
         let (file, refused) = make_part(self, &timeless)?;
         let settled = self.settle(put, &file, refused, how, buf);
         if !settled.as_ref().is_ok_and(|written| written.intact) {
             drop_part(self, &put.at);
         }
-        settled
+        settled.map(|written| (file, written))
+    }
+
+    /// One sync for all that came back from memory as they should.
+    fn put_and_sync(&self, files: &[Put<'_>], how: PutHow) -> Vec<EndResult<Written>> {
+        let mut buf = Vec::new();
+        let made: Vec<EndResult<(FileRef, Written)>> =
+            files.iter().map(|put| self.put_checked(put, how, &mut buf)).collect();
+        let open = || made.iter().flatten().filter(|(_, written)| written.intact).map(|(file, _)| file);
+        let mut synced = self.fsync_many(&open().collect::<Vec<_>>()).into_iter();
+        let mut settle = |put: &Put<'_>, (_, written): (FileRef, Written)| {
+            if !written.intact {
+                return Ok(written);
+            }
+            let synced = synced.next().unwrap_or_else(|| Err(EndError::new("fsync", Errno::EIO)));
+            synced.inspect_err(|_| drop_part(self, &put.at)).map(|()| written)
+        };
+        files.iter().zip(made).map(|(put, made)| made.and_then(|made| settle(put, made))).collect()
     }
 
     /// Reads back if asked, then sets the times.
@@ -143,7 +154,7 @@ impl LocalEnd {
         Ok(self.read(file, 0, back)? == put.data.len() && crc::append(0, back) == put.crc)
     }
 
-    /// One sync for all; the reads of the verification are announced before the first waits.
+    /// Read back from the disk: one sync for all; the reads are announced before the first waits.
     fn put_on_disk(&self, files: &[Put<'_>], how: PutHow) -> Vec<EndResult<Written>> {
         let made: Vec<EndResult<(FileRef, _)>> = files.iter().map(|put| make_part(self, put)).collect();
         let open: Vec<&FileRef> = made.iter().flatten().map(|(file, _)| file).collect();
@@ -152,7 +163,7 @@ impl LocalEnd {
             for advice in [Advice::DontNeed, Advice::WillNeed] {
                 let pairs = files.iter().zip(&made);
                 let open = pairs.filter_map(|(put, made)| made.as_ref().ok().map(|(file, _)| (put, file)));
-                open.for_each(|(put, file)| advise(file, put.data.len() as u64, advice));
+                open.for_each(|(put, file)| advise(file, 0, put.data.len() as u64, advice));
             }
         }
         let mut buf = Vec::new();

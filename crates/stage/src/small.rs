@@ -3,6 +3,7 @@
 //! A worker collects small files it has written and makes them durable, verifies and
 //! renames them together, because one sync of a pool costs as much as one of a file.
 
+use crate::data::Output;
 use crate::end::{At, EndError, FileRef, Meta, SetMeta};
 use crate::job::{Job, Outcome, Worker};
 use crate::journal::Record;
@@ -217,7 +218,7 @@ impl Job<'_> {
             Err(_) => return Ok(None),
         };
         let ours =
-            self.scan(self.source(src, meta.is_dense()), 0..meta.size, &mut worker.buf, |_, _| Ok(()))?;
+            self.scan(self.source(src, meta.is_dense()), 0..meta.size, &mut worker.buf, |_, _, _| Ok(()))?;
         self.check_source(src, meta)?;
         Ok((ours == theirs).then_some(ours))
     }
@@ -270,7 +271,8 @@ impl Job<'_> {
             self.dst.truncate(dst, meta.size).map_err(Failure::target)?;
         }
         let input = self.source(src, meta.is_dense());
-        let crc = self.copy_range(input, dst, 0..meta.size, &mut worker.buf)?;
+        let to = Output { file: dst, check: self.checks_at_once(&entry.dir), turn: None };
+        let crc = self.copy_range(input, to, 0..meta.size, &mut worker.buf)?;
         self.copy_attributes(&|| entry.path(), At::File(src), At::File(dst), meta)?;
         Ok(crc)
     }
@@ -296,7 +298,7 @@ impl Job<'_> {
 
     fn commit_one(&self, worker: &mut Worker, file: &Finished) -> Result<Outcome, Failure> {
         let meta = &file.meta;
-        if self.options.verify {
+        if self.checks_later(&file.entry.dir) {
             let crc = self.read_back(&file.dst, 0..meta.size, meta.is_dense(), &mut worker.buf)?;
             if crc != file.crc {
                 return Err(Failure::Mismatch);
@@ -322,7 +324,7 @@ impl Job<'_> {
         part: &[u8],
         meta: &Meta,
     ) -> Result<(), Failure> {
-        if self.options.verify && self.dst.reads_touch_atime() {
+        if self.checks_later(&entry.dir) && self.dst.reads_touch_atime() {
             let times = SetMeta { times: Some((meta.atime, meta.mtime)), ..SetMeta::default() };
             self.dst.set_meta(At::File(dst), &times).map_err(Failure::target)?;
         }

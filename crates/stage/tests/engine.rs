@@ -58,6 +58,21 @@ fn one_worker_without_journal_and_verification_does_the_same() {
     place.assert_same();
 }
 
+/// On a disk, as far as the machine's temporary directory lies on one: read back at once, and after the sync.
+#[test]
+fn a_disk_gets_the_same_however_it_is_read_back() {
+    for from_disk in [false, true] {
+        let place = Place::with_torture(tempfile::tempdir().unwrap());
+        fs::write(place.src().join("dense"), noise(40 << 20, 8)).unwrap();
+        let (src, dst) = place.ends();
+        let dst = if from_disk { dst.verified_from_disk() } else { dst };
+        let report = stage(&src, &dst, &What::Tree, &place.options(), &Control::default());
+        assert!(report.complete, "{report:#?}");
+        place.assert_same();
+        assert_eq!((place.journals(), place.parts_left().len()), (0, 0));
+    }
+}
+
 #[test]
 fn sockets_are_left_out_with_a_warning() {
     let place = Place::new(memory_dir());

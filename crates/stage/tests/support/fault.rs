@@ -114,6 +114,18 @@ impl<E: End> End for FaultEnd<E> {
     fn drop_cache(&self, file: &FileRef, offset: u64, len: u64) {
         self.inner.drop_cache(file, offset, len)
     }
+    fn reads_back_at_once(&self, dir: &DirRef) -> bool {
+        self.inner.reads_back_at_once(dir)
+    }
+    fn begin_sync(&self, file: &FileRef, offset: u64, len: u64) {
+        self.inner.begin_sync(file, offset, len)
+    }
+    fn writers_per_file(&self) -> usize {
+        self.inner.writers_per_file()
+    }
+    fn buffer_bytes(&self) -> usize {
+        self.inner.buffer_bytes()
+    }
     fn open_dir(&self, dir: &DirRef, name: &[u8]) -> EndResult<DirRef> {
         self.hit("open directory", false)?;
         self.readable(name, "open directory")?;
