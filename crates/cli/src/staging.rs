@@ -264,7 +264,10 @@ fn local_source(from: &Path) -> Result<Side<LocalEnd>> {
     let fail = |e: &dyn std::fmt::Display| Failure::new(Kind::Other, format!("{}: {e}", from.display()));
     let meta = std::fs::metadata(from).or_else(|_| std::fs::symlink_metadata(from)).map_err(|e| fail(&e))?;
     if meta.is_dir() {
-        return Ok(Side { end: LocalEnd::open(from).map_err(|e| fail(&e))?, name: None });
+        let end = LocalEnd::open(from).map_err(|e| fail(&e))?;
+        // Nobody is told how much there is to do.
+        let end = if is_progress_shown() { end } else { end.without_sizes() };
+        return Ok(Side { end, name: None });
     }
     let (dir, name) = split(from).ok_or_else(|| fail(&"has no name"))?;
     Ok(Side { end: LocalEnd::open(&dir).map_err(|e| fail(&e))?, name: Some(name) })
@@ -369,9 +372,10 @@ fn copy<A: End, B: End>(
     let what = what(source.name.as_deref(), target.name.as_deref());
     let ended = AtomicBool::new(false);
     let report = std::thread::scope(|scope| {
-        scope.spawn(|| show_progress(&control, label, &ended));
+        let shown = is_progress_shown().then(|| scope.spawn(|| show_progress(&control, label, &ended)));
         let report = stage(&source.end, &target.end, &what, &options, &control);
         ended.store(true, Ordering::Release);
+        shown.inspect(|shown| shown.thread().unpark());
         report
     });
     for warning in report.warnings.iter().take(SHOWN_MAX) {
@@ -397,6 +401,10 @@ fn incomplete(report: &StageReport, label: &str, kind: Kind, signals: &Signals) 
     Failure::new(kind, text)
 }
 
+fn is_progress_shown() -> bool {
+    ProgressLine::new().is_enabled()
+}
+
 fn show_progress(control: &Control, label: &str, ended: &AtomicBool) {
     let mut line = ProgressLine::new();
     while !ended.load(Ordering::Acquire) {
@@ -410,7 +418,8 @@ fn show_progress(control: &Control, label: &str, ended: &AtomicBool) {
             text.push_str(&format!(", {} left", duration(eta.as_secs_f64())));
         }
         line.draw(&text);
-        std::thread::sleep(LOOK);
+        // Until the next look, or the end.
+        std::thread::park_timeout(LOOK);
     }
     line.clear();
 }

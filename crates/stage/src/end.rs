@@ -417,6 +417,19 @@ pub trait End: Send + Sync {
     fn get_files(&self, names: &[Name<'_>], limits: &PackLimits) -> Vec<EndResult<Got>> {
         compound::get_files(self, names, limits)
     }
+    /// [`End::get_files`] gives no content of a file that changed while it was read.
+    fn gets_rechecked(&self) -> bool {
+        false
+    }
+    /// [`End::put_named`] works in this directory.
+    fn names_at_once(&self, _dir: &DirRef) -> bool {
+        false
+    }
+    /// Makes files under their final names (`at`), which appear whole and, if asked, read back; EEXIST
+    /// where there is something already. What fails leaves nothing behind.
+    fn put_named(&self, files: &[Put<'_>], _how: PutHow) -> Vec<EndResult<Written>> {
+        files.iter().map(|_| Err(EndError::new("make unnamed file", Errno::EOPNOTSUPP))).collect()
+    }
     /// Makes files under temporary names, over what a killed run left there; durable and, if
     /// asked, read back. What fails leaves nothing behind.
     fn put_files(&self, files: &[Put<'_>], how: PutHow) -> Vec<EndResult<Written>> {

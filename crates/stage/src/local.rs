@@ -37,6 +37,8 @@ const LIST_PAGE_MIN: usize = 128;
 const DISK_WRITERS_PER_FILE: usize = 2;
 /// Largest list of attribute names, and largest value, that the kernel hands out.
 const XATTR_BUFFER: usize = 64 * 1024;
+/// Bytes of the attribute names that most files have at most.
+const XATTR_NAMES_FEW: usize = 256;
 
 const DIR_FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -75,6 +77,10 @@ pub struct LocalEnd {
     medium: Medium,
     /// Files are read back from the disk, not from the kernel's memory of it.
     from_disk: bool,
+    /// Listings tell the sizes of files.
+    sizes: bool,
+    /// Files can be made without a name, and get one later.
+    pub(crate) unnamed: AtomicBool,
 }
 
 pub(crate) fn fail(operation: &'static str) -> impl Fn(Sys) -> EndError {
@@ -109,7 +115,16 @@ impl LocalEnd {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
         };
-        Ok(LocalEnd { path, root: Arc::new(root), open: Mutex::default(), rights, medium, from_disk: false })
+        Ok(LocalEnd {
+            path,
+            root: Arc::new(root),
+            open: Mutex::default(),
+            rights,
+            medium,
+            from_disk: false,
+            sizes: true,
+            unnamed: AtomicBool::new(true),
+        })
     }
 
     /// Has what is verified here read from the disk: after it is synced, and with the kernel asked to
@@ -132,6 +147,13 @@ impl LocalEnd {
     pub fn create(path: &Path) -> EndResult<LocalEnd> {
         std::fs::create_dir_all(path).map_err(|e| EndError::new("make directory", Errno::from(e)))?;
         LocalEnd::open(path)
+    }
+
+    /// Lists without looking at each file for its size: less work, where nobody wants to know how much there
+    /// is to do before it is done.
+    #[must_use]
+    pub fn without_sizes(self) -> LocalEnd {
+        LocalEnd { sizes: false, ..self }
     }
 
     /// Files are read back from the disk.
@@ -165,7 +187,7 @@ impl LocalEnd {
         }
     }
 
-    fn dir_fd(&self, dir: &DirRef) -> EndResult<Arc<OwnedFd>> {
+    pub(crate) fn dir_fd(&self, dir: &DirRef) -> EndResult<Arc<OwnedFd>> {
         self.fd_of(self.local(dir)?)
     }
 
@@ -296,9 +318,9 @@ fn kind_of(file_type: FileType) -> Option<FileKind> {
 
 /// Kind and size of a listed entry. Sizes are asked for here, while the directory is hot:
 /// progress needs them long before the file is opened.
-fn item_of(dir: &OwnedFd, name: &[u8], kind: Option<FileKind>) -> Item {
+fn item_of(dir: &OwnedFd, name: &[u8], kind: Option<FileKind>, sizes: bool) -> Item {
     let mut item = Item { name: name.into(), kind, size: None };
-    if matches!(kind, None | Some(FileKind::Regular))
+    if (kind.is_none() || (sizes && kind == Some(FileKind::Regular)))
         && let Ok(meta) =
             fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map_err(fail("stat")).and_then(|s| meta_of(&s))
     {
@@ -308,7 +330,7 @@ fn item_of(dir: &OwnedFd, name: &[u8], kind: Option<FileKind>) -> Item {
     item
 }
 
-fn list_page(dir: &OwnedFd) -> Result<(Vec<Item>, Option<u64>), Sys> {
+fn list_page(dir: &OwnedFd, sizes: bool) -> Result<(Vec<Item>, Option<u64>), Sys> {
     let mut buffer = Vec::with_capacity(LIST_BYTES);
     let mut raw = RawDir::new(dir, buffer.spare_capacity_mut());
     let mut items = Vec::new();
@@ -317,7 +339,7 @@ fn list_page(dir: &OwnedFd) -> Result<(Vec<Item>, Option<u64>), Sys> {
         let name = entry.file_name().to_bytes();
         let next = entry.next_entry_cookie();
         if !matches!(name, b"." | b"..") {
-            items.push(item_of(dir, name, kind_of(entry.file_type())));
+            items.push(item_of(dir, name, kind_of(entry.file_type()), sizes));
         }
         if raw.is_buffer_empty() && items.len() >= LIST_PAGE_MIN {
             return Ok((items, Some(next)));
@@ -328,13 +350,24 @@ fn list_page(dir: &OwnedFd) -> Result<(Vec<Item>, Option<u64>), Sys> {
     Ok((items, None))
 }
 
-fn xattr_names(at: At<'_>, end: &LocalEnd) -> EndResult<Vec<u8>> {
-    let mut names = Vec::with_capacity(XATTR_BUFFER);
-    let buffer = rustix::buffer::spare_capacity(&mut names);
-    let listed = match at {
+fn list_xattrs(at: At<'_>, end: &LocalEnd, buffer: &mut [u8]) -> EndResult<Result<usize, Sys>> {
+    Ok(match at {
         At::File(file) => fs::flistxattr(file_fd(file)?, buffer),
         At::Dir(dir) => fs::flistxattr(&*end.dir_fd(dir)?, buffer),
         At::Name(dir, name) => fs::llistxattr(LocalEnd::proc_path(&*end.dir_fd(dir)?, name), buffer),
+    })
+}
+
+fn xattr_names(at: At<'_>, end: &LocalEnd) -> EndResult<Vec<u8>> {
+    // The kernel takes as much memory as it is offered, which costs more than the list of most files.
+    let mut few = [0; XATTR_NAMES_FEW];
+    let mut names = Vec::new();
+    let listed = match list_xattrs(at, end, &mut few)? {
+        Err(Sys::RANGE) => {
+            names.resize(XATTR_BUFFER, 0);
+            list_xattrs(at, end, &mut names)?.inspect(|len| names.truncate(*len))
+        }
+        listed => listed.inspect(|len| names.extend_from_slice(&few[..*len])),
     };
     match listed {
         Ok(_) => Ok(names),
@@ -449,7 +482,7 @@ impl End for LocalEnd {
         // Another one that is listing it, such as who counts ahead, would take entries away from this one.
         let _alone = lock(&dir.listing);
         fs::seek(&fd, SeekFrom::Start(cookie)).map_err(fail("list"))?;
-        let (items, next) = list_page(&fd).map_err(fail("list"))?;
+        let (items, next) = list_page(&fd, self.sizes).map_err(fail("list"))?;
         Ok((items, next.map(Cursor::Local)))
     }
 
@@ -584,6 +617,19 @@ impl End for LocalEnd {
 
     fn fsync_many(&self, files: &[&FileRef]) -> Vec<EndResult<()>> {
         self.sync_together(files)
+    }
+
+    fn gets_rechecked(&self) -> bool {
+        self.medium != Medium::Other
+    }
+
+    fn names_at_once(&self, dir: &DirRef) -> bool {
+        self.names_nearby(dir)
+    }
+
+    fn put_named(&self, files: &[Put<'_>], how: PutHow) -> Vec<EndResult<Written>> {
+        let mut buf = Vec::new();
+        files.iter().map(|put| self.put_linked(put, how, &mut buf)).collect()
     }
 
     fn get_files(&self, names: &[Name<'_>], limits: &PackLimits) -> Vec<EndResult<Got>> {

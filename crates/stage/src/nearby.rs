@@ -4,12 +4,17 @@
 //! memory to read back; on a disk one sync of the file system makes many files durable, and reads
 //! that are announced together are done together.
 
-use crate::compound::{drop_part, get_files, make_part, put_files, read_whole};
+use crate::compound::{drop_part, make_part, put_files, read_whole, write_all};
 use crate::crc;
-use crate::end::{At, Content, End, EndError, EndResult, FileRef, Got, Name, PackLimits, Put, PutHow};
-use crate::end::{Meta, Refused, SetMeta, Written};
+use crate::end::{
+    At, Content, DirRef, End, EndError, EndResult, FileRef, Got, Name, PackLimits, Put, PutHow,
+};
+use crate::end::{Meta, Refused, SetMeta, Written, Xattr};
 use crate::local::{LocalEnd, advise, fail, file_fd};
-use rustix::fs::{self, Advice};
+use rustix::fs::{self, Advice, AtFlags, Mode, OFlags};
+use rustix::io::Errno as Sys;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tidepool_types::{Errno, FileKind};
 
 /// Sources open at once per call.
@@ -19,6 +24,18 @@ const OPEN_TOGETHER_MAX: usize = 32;
 const SYNC_TOGETHER_MAX: usize = 64;
 /// Workers for a disk: most wait for it.
 const DISK_WORKERS: usize = 8;
+
+/// Says that files cannot be made without a name, or that they cannot get one later.
+const UNNAMED_NOT: [Sys; 4] = [Sys::OPNOTSUPP, Sys::ISDIR, Sys::INVAL, Sys::NOENT];
+
+/// Takes the room that a file needs, if it can be taken whole.
+fn fits(meta: &Meta, file_max: u64, room: &mut u64) -> bool {
+    let fits = meta.kind == FileKind::Regular && meta.size <= file_max.min(*room) && meta.is_dense();
+    if fits {
+        *room -= meta.size;
+    }
+    fits
+}
 
 /// What a file system is, as far as we know it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,10 +72,15 @@ impl LocalEnd {
     }
 
     pub(crate) fn get_nearby(&self, names: &[Name<'_>], limits: &PackLimits) -> Vec<EndResult<Got>> {
-        if names.len() < 2 || names.iter().any(|at| self.medium(at.dir) != Medium::Disk) {
-            return get_files(self, names, limits);
-        }
         let mut room = limits.bytes;
+        if names.len() < 2 || names.iter().any(|at| self.medium(at.dir) != Medium::Disk) {
+            let one = |at: &Name<'_>| {
+                let (file, meta) = self.open_and_look(at)?;
+                let fits = fits(&meta, limits.file_bytes, &mut room);
+                self.take(&file, meta, fits)
+            };
+            return names.iter().map(one).collect();
+        }
         let groups = names.chunks(OPEN_TOGETHER_MAX);
         groups.flat_map(|group| self.get_group(group, limits.file_bytes, &mut room)).collect()
     }
@@ -66,26 +88,92 @@ impl LocalEnd {
     /// Opens files, has the disk read all that fit, then takes what it has read.
     fn get_group(&self, names: &[Name<'_>], file_max: u64, room: &mut u64) -> Vec<EndResult<Got>> {
         let open = |at: &Name<'_>| {
-            let file = self.open_read(at.dir, at.name)?;
-            let meta = self.stat(At::File(&file))?;
-            let fits = meta.kind == FileKind::Regular && meta.size <= file_max.min(*room) && meta.is_dense();
+            let (file, meta) = self.open_and_look(at)?;
+            let fits = fits(&meta, file_max, room);
             if fits {
-                *room -= meta.size;
                 advise(&file, 0, meta.size, Advice::WillNeed);
             }
             Ok((file, meta, fits))
         };
         let opened: Vec<EndResult<_>> = names.iter().map(open).collect();
-        let take = |(file, meta, fits): (FileRef, Meta, bool)| {
-            if !fits {
-                return Ok(Got { meta, content: None });
-            }
-            let len = usize::try_from(meta.size).map_err(|_| EndError::new("read", Errno::EFBIG))?;
-            let data = read_whole(self, &file, len)?;
-            let xattrs = self.xattrs(At::File(&file));
-            Ok(Got { meta, content: Some(Content { data, xattrs }) })
-        };
+        let take = |(file, meta, fits): (FileRef, Meta, bool)| self.take(&file, meta, fits);
         opened.into_iter().map(|opened| opened.and_then(take)).collect()
+    }
+
+    fn open_and_look(&self, at: &Name<'_>) -> EndResult<(FileRef, Meta)> {
+        let file = self.open_read(at.dir, at.name)?;
+        let meta = self.stat(At::File(&file))?;
+        Ok((file, meta))
+    }
+
+    /// The content, unless it changed while it was read.
+    fn take(&self, file: &FileRef, meta: Meta, fits: bool) -> EndResult<Got> {
+        if !fits {
+            return Ok(Got { meta, content: None });
+        }
+        let len = usize::try_from(meta.size).map_err(|_| EndError::new("read", Errno::EFBIG))?;
+        let data = read_whole(self, file, len)?;
+        let xattrs = self.xattrs(At::File(file));
+        let same = meta.unchanged(&self.stat(At::File(file))?);
+        Ok(Got { meta, content: same.then_some(Content { data, xattrs }) })
+    }
+
+    /// Files in this directory get their names when they are whole, by a link.
+    pub(crate) fn names_nearby(&self, dir: &DirRef) -> bool {
+        self.medium(dir) == Medium::Memory && self.unnamed.load(Ordering::Relaxed)
+    }
+
+    /// Makes a file without a name, and gives it one when it has come back as it should.
+    pub(crate) fn put_linked(&self, put: &Put<'_>, how: PutHow, buf: &mut Vec<u8>) -> EndResult<Written> {
+        let file = self.make_unnamed(put)?;
+        write_all(self, &file, 0, put.data)?;
+        let timeless = SetMeta { times: None, ..put.set };
+        let refused = self.dress_new(&file, &timeless, put.xattrs)?;
+        let written = self.settle(put, &file, refused, how, buf)?;
+        if written.intact {
+            self.link_unnamed(&file, &put.at)?;
+        }
+        Ok(written)
+    }
+
+    fn make_unnamed(&self, put: &Put<'_>) -> EndResult<FileRef> {
+        let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+        let dir = self.dir_fd(put.at.dir)?;
+        let opened = fs::openat(&dir, ".", flags, self.first_mode(&put.set));
+        opened.map(|fd| FileRef::Local(Arc::new(fd))).map_err(|errno| self.no_unnamed(errno))
+    }
+
+    fn link_unnamed(&self, file: &FileRef, at: &Name<'_>) -> EndResult<()> {
+        let dir = self.dir_fd(at.dir)?;
+        fs::linkat(file_fd(file)?, "", &*dir, at.name, AtFlags::EMPTY_PATH)
+            .map_err(|errno| self.no_unnamed(errno))
+    }
+
+    /// Where it does not work once (an old kernel wants a privilege for it), it is not tried again.
+    fn no_unnamed(&self, errno: Sys) -> EndError {
+        if UNNAMED_NOT.contains(&errno) {
+            self.unnamed.store(false, Ordering::Relaxed);
+        }
+        fail("make unnamed file")(errno)
+    }
+
+    /// The mode to make a file with: what it gets in the end if it is ours, and nobody else's business if not.
+    fn first_mode(&self, set: &SetMeta) -> Mode {
+        let rights = self.rights();
+        let ours = set.owner.is_none_or(|owner| owner == (rights.uid, rights.gid));
+        Mode::from_raw_mode(set.mode.filter(|_| ours).unwrap_or(0o600) & 0o777)
+    }
+
+    /// Sets what a new file does not have already.
+    fn dress_new(&self, file: &FileRef, set: &SetMeta, xattrs: &[Xattr]) -> EndResult<Vec<Refused>> {
+        if !xattrs.is_empty() {
+            return self.dress(At::File(file), set, xattrs);
+        }
+        let is = self.stat(At::File(file))?;
+        let owner = set.owner.filter(|owner| *owner != (is.uid, is.gid));
+        let mode = set.mode.filter(|mode| owner.is_some() || *mode != is.mode);
+        self.set_meta(At::File(file), &SetMeta { owner, mode, times: set.times })?;
+        Ok(Vec::new())
     }
 
     pub(crate) fn put_nearby(&self, files: &[Put<'_>], how: PutHow) -> Vec<EndResult<Written>> {

@@ -16,6 +16,10 @@ use crate::small::Started;
 use crate::tree::Entry;
 use tidepool_types::{Errno, FileKind};
 
+/// Reasons to copy a file under a temporary name that was to get its own at once.
+const ONE_BY_ONE: [Errno; 5] =
+    [Errno::EEXIST, Errno::EOPNOTSUPP, Errno::EISDIR, Errno::EINVAL, Errno::ENOENT];
+
 /// A file that was read.
 struct Read {
     entry: Entry,
@@ -31,6 +35,10 @@ struct Read {
 impl Read {
     fn part(&self) -> Name<'_> {
         Name { dir: &self.entry.dir.dst, name: &self.part }
+    }
+
+    fn target(&self) -> Name<'_> {
+        Name { dir: &self.entry.dir.dst, name: &self.entry.to }
     }
 }
 
@@ -52,9 +60,40 @@ impl Job<'_> {
         if files.is_empty() {
             return;
         }
+        let at_once = |file: &Read| file.entry.dir.fresh && self.dst.names_at_once(&file.entry.dir.dst);
+        if self.src.gets_rechecked() && files.iter().all(at_once) {
+            return self.write_named(files);
+        }
         let written = self.write_pack(files);
-        let same = self.recheck_pack(written);
+        let same = if self.src.gets_rechecked() { written } else { self.recheck_pack(written) };
         self.name_pack(same);
+    }
+
+    /// Writes files that appear under their names when they are whole.
+    fn write_named(&self, files: Vec<Read>) {
+        let puts: Vec<Put<'_>> = files
+            .iter()
+            .map(|f| Put { at: f.target(), data: &f.data, crc: f.crc, set: f.set, xattrs: &f.xattrs })
+            .collect();
+        let written = self.dst.put_named(&puts, PutHow { verify: self.options.verify, keys: false });
+        drop(puts);
+        let mut done = Vec::with_capacity(files.len());
+        for (file, written) in files.into_iter().zip(each(written)) {
+            match written {
+                Ok(written) if written.intact => {
+                    bump(&self.control.inner.bytes_copied, file.data.len() as u64);
+                    self.warn_refused(&|| file.entry.path(), &written.refused);
+                    done.push(file);
+                }
+                Ok(_) => self.give_up(file.entry, file.key, Failure::Mismatch),
+                // The name is taken, or files have to have one: the next try is the usual way.
+                Err(error) if ONE_BY_ONE.contains(&error.errno) => {
+                    self.give_up(file.entry, file.key, Failure::Changed);
+                }
+                Err(error) => self.give_up(file.entry, file.key, Failure::target(error)),
+            }
+        }
+        self.finish_pack(done);
     }
 
     /// Those that all limits leave room for.
@@ -154,7 +193,13 @@ impl Job<'_> {
             return Err(Failure::Changed);
         }
         let Some(content) = got.content else {
-            self.regular(worker, entry);
+            self.see(&mut entry, meta.size);
+            if meta.size > self.pack_limits.file_bytes {
+                // Not known when it was listed; the other workers get their share.
+                self.sched.again(vec![entry]);
+            } else {
+                self.regular(worker, entry);
+            }
             return Ok(None);
         };
         self.look(&mut entry, &meta);
@@ -242,6 +287,11 @@ impl Job<'_> {
                 Err(error) => self.abandon_part(file, Failure::target(error)),
             }
         }
+        self.finish_pack(done);
+    }
+
+    /// Notes files that are under their names.
+    fn finish_pack(&self, done: Vec<Read>) {
         let record = |file: &Read| {
             let Read { entry, meta, crc, .. } = file;
             Record::File { path: entry.hash(), size: meta.size, mtime: meta.mtime, crc: *crc }
