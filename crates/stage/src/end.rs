@@ -417,6 +417,19 @@ pub trait End: Send + Sync {
     fn get_files(&self, names: &[Name<'_>], limits: &PackLimits) -> Vec<EndResult<Got>> {
         compound::get_files(self, names, limits)
     }
+    /// What is made in this directory can be made durable by [`End::sync_written`], all at once.
+    fn syncs_together(&self, _dir: &DirRef) -> bool {
+        false
+    }
+    /// As [`End::put_files`], but durable only after [`End::sync_written`].
+    fn put_unsynced(&self, files: &[Put<'_>], how: PutHow) -> Vec<EndResult<Written>> {
+        self.put_files(files, how)
+    }
+    /// Makes everything durable that was made before, in directories where this works. After an error
+    /// it never succeeds again.
+    fn sync_written(&self) -> EndResult<()> {
+        self.fsync_all()
+    }
     /// [`End::get_files`] gives no content of a file that changed while it was read.
     fn gets_rechecked(&self) -> bool {
         false

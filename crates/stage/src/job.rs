@@ -1,6 +1,7 @@
 //! One copy: its state, its workers, its end.
 
 use crate::end::{At, Cursor, End, EndError, Meta, PackLimits};
+use crate::group::Group;
 use crate::journal::{Journal, Record};
 use crate::large::Claim;
 use crate::ledger::Ledger;
@@ -15,7 +16,7 @@ use crate::tree::{DirNode, Entry, NewDir, first_16};
 use crate::{ATTEMPTS_MAX, PART_PREFIX, scan};
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tidepool_types::{Errno, FileKind};
@@ -83,6 +84,12 @@ pub(crate) struct Job<'a> {
     ledger: Option<&'a Ledger>,
     /// Pairs of file systems between which files cannot be cloned.
     pub no_clones: Mutex<HashSet<(u64, u64)>>,
+    /// Small files that wait for a sync.
+    pub group: Mutex<Group>,
+    /// There is a directory to be copied, so there may be many files.
+    tree: AtomicBool,
+    /// Directories were finished that are made durable at the end.
+    pub dirs_left: AtomicBool,
 }
 
 /// What a worker keeps between steps.
@@ -209,6 +216,9 @@ impl<'a> Job<'a> {
             part_suffix: format!(".{hex}"),
             ledger,
             no_clones: Mutex::default(),
+            group: Mutex::default(),
+            tree: AtomicBool::new(matches!(what, What::Tree)),
+            dirs_left: AtomicBool::new(false),
         })
     }
 
@@ -233,6 +243,7 @@ impl<'a> Job<'a> {
     fn finish_run(self, start: Instant) -> StageReport {
         if self.is_cancelled() {
             self.clean_large();
+            self.discard_group();
         }
         self.report(start)
     }
@@ -317,14 +328,25 @@ impl<'a> Job<'a> {
         self.options.verify && !self.dst.reads_back_at_once(&dir.dst)
     }
 
-    /// Nothing to do: the names that waited for others of their objects are next, if any.
+    /// Nothing to do: what waits for a sync is next, then the names that waited for others of their objects.
     fn idle(&self) {
+        if self.sched.is_drained() && self.sync_waiting() {
+            return;
+        }
         let deferred = if self.sched.is_quiet() { self.links.take_deferred() } else { Vec::new() };
         if deferred.is_empty() {
             self.sched.wait();
         } else {
             self.sched.again(deferred);
         }
+    }
+
+    pub fn is_tree(&self) -> bool {
+        self.tree.load(Ordering::Relaxed)
+    }
+
+    pub fn set_tree(&self) {
+        self.tree.store(true, Ordering::Relaxed);
     }
 
     pub fn is_cancelled(&self) -> bool {
@@ -486,7 +508,9 @@ impl<'a> Job<'a> {
         let cancelled = self.is_cancelled();
         let walked_all = self.sched.is_done();
         self.control.inner.set_phase(Phase::Finishing);
-        if !cancelled && let Err(error) = self.dst.fsync_all() {
+        let left = self.dirs_left.load(Ordering::Acquire);
+        let sync = || if left { self.dst.sync_written() } else { Ok(()) };
+        if !cancelled && let Err(error) = sync().and_then(|()| self.dst.fsync_all()) {
             self.findings.error(StageError::new(".".into(), &Failure::target(error)));
         }
         if self.sched.is_aborted() {

@@ -38,6 +38,7 @@ mod compound;
 mod crc;
 mod data;
 mod end;
+mod group;
 mod identity;
 mod job;
 mod journal;

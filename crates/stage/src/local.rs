@@ -81,6 +81,8 @@ pub struct LocalEnd {
     sizes: bool,
     /// Files can be made without a name, and get one later.
     pub(crate) unnamed: AtomicBool,
+    /// Something that was written did not get to the disk.
+    sync_failed: Mutex<Option<EndError>>,
 }
 
 pub(crate) fn fail(operation: &'static str) -> impl Fn(Sys) -> EndError {
@@ -124,6 +126,7 @@ impl LocalEnd {
             from_disk: false,
             sizes: true,
             unnamed: AtomicBool::new(true),
+            sync_failed: Mutex::default(),
         })
     }
 
@@ -617,6 +620,29 @@ impl End for LocalEnd {
 
     fn fsync_many(&self, files: &[&FileRef]) -> Vec<EndResult<()>> {
         self.sync_together(files)
+    }
+
+    fn syncs_together(&self, dir: &DirRef) -> bool {
+        self.medium(dir) == Medium::Disk && !self.from_disk
+    }
+
+    fn put_unsynced(&self, files: &[Put<'_>], how: PutHow) -> Vec<EndResult<Written>> {
+        if files.iter().any(|put| !self.syncs_together(put.at.dir)) {
+            return self.put_files(files, how);
+        }
+        let mut buf = Vec::new();
+        files.iter().map(|put| self.put_checked(put, how, &mut buf).map(|(_, written)| written)).collect()
+    }
+
+    fn sync_written(&self) -> EndResult<()> {
+        let mut failed = lock(&self.sync_failed);
+        if let Some(error) = &*failed {
+            return Err(error.clone());
+        }
+        // The kernel tells an error once to each who has the file system open (Linux 5.8), whosever
+        // file it was. The lock keeps another one from taking the next sync for its own's success.
+        let synced = fs::syncfs(&*self.fd_of(&self.root)?).map_err(fail("sync file system"));
+        synced.inspect_err(|error| *failed = Some(error.clone()))
     }
 
     fn gets_rechecked(&self) -> bool {

@@ -157,6 +157,26 @@ impl LocalEnd {
         fail("make unnamed file")(errno)
     }
 
+    /// Makes and fills a temporary file, over what a killed run left there.
+    fn make_named(&self, put: &Put<'_>) -> EndResult<(FileRef, Vec<Refused>)> {
+        let Name { dir, name } = put.at;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = self.dir_fd(dir)?;
+        let make = || fs::openat(&fd, name, flags, self.first_mode(&put.set));
+        let made = match make() {
+            Err(Sys::EXIST) => {
+                self.unlink(dir, name)?;
+                make()
+            }
+            made => made,
+        };
+        let file = FileRef::Local(Arc::new(made.map_err(fail("create"))?));
+        let filled = write_all(self, &file, 0, put.data);
+        let dressed = filled.and_then(|()| self.dress_new(&file, &put.set, put.xattrs));
+        let refused = dressed.inspect_err(|_| drop_part(self, &put.at))?;
+        Ok((file, refused))
+    }
+
     /// The mode to make a file with: what it gets in the end if it is ours, and nobody else's business if not.
     fn first_mode(&self, set: &SetMeta) -> Mode {
         let rights = self.rights();
@@ -191,9 +211,14 @@ impl LocalEnd {
     }
 
     /// Read back from memory, if at all. The times come last: reading changes one.
-    fn put_checked(&self, put: &Put<'_>, how: PutHow, buf: &mut Vec<u8>) -> EndResult<(FileRef, Written)> {
+    pub(crate) fn put_checked(
+        &self,
+        put: &Put<'_>,
+        how: PutHow,
+        buf: &mut Vec<u8>,
+    ) -> EndResult<(FileRef, Written)> {
         let timeless = Put { set: SetMeta { times: None, ..put.set }, ..*put };
-        let (file, refused) = make_part(self, &timeless)?;
+        let (file, refused) = self.make_named(&timeless)?;
         let settled = self.settle(put, &file, refused, how, buf);
         if !settled.as_ref().is_ok_and(|written| written.intact) {
             drop_part(self, &put.at);

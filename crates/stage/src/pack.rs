@@ -7,7 +7,7 @@
 //! What does not fit (holes, sizes, names taken at the destination) goes on one by one.
 
 use crate::crc;
-use crate::end::{EndResult, Got, Meta, Name, Naming, Put, PutHow, SetMeta, Written, Xattr};
+use crate::end::{End, EndResult, Got, Meta, Name, Naming, Put, PutHow, SetMeta, Xattr};
 use crate::job::{Job, Outcome, Worker, bump};
 use crate::journal::Record;
 use crate::links::Key;
@@ -21,7 +21,7 @@ const ONE_BY_ONE: [Errno; 5] =
     [Errno::EEXIST, Errno::EOPNOTSUPP, Errno::EISDIR, Errno::EINVAL, Errno::ENOENT];
 
 /// A file that was read.
-struct Read {
+pub(crate) struct Read {
     entry: Entry,
     key: Option<Key>,
     part: Vec<u8>,
@@ -30,11 +30,19 @@ struct Read {
     crc: u32,
     set: SetMeta,
     xattrs: Vec<Xattr>,
+    /// Identity of what was made of it, if the destination told.
+    made: Option<(u64, u64)>,
 }
 
 impl Read {
     fn part(&self) -> Name<'_> {
         Name { dir: &self.entry.dir.dst, name: &self.part }
+    }
+
+    /// Removes the temporary file after a failure.
+    pub fn drop_part(&self, dst: &dyn End) {
+        // The first error is the one to tell; a rerun removes the file.
+        let _ = dst.unlink(&self.entry.dir.dst, &self.part);
     }
 
     fn target(&self) -> Name<'_> {
@@ -64,9 +72,11 @@ impl Job<'_> {
         if self.src.gets_rechecked() && files.iter().all(at_once) {
             return self.write_named(files);
         }
-        let written = self.write_pack(files);
+        let waits = |file: &Read| self.dst.syncs_together(&file.entry.dir.dst);
+        let together = self.is_tree() && files.iter().all(waits);
+        let written = self.write_pack(files, together);
         let same = if self.src.gets_rechecked() { written } else { self.recheck_pack(written) };
-        self.name_pack(same);
+        if together { self.hold(same) } else { self.name_pack(same) }
     }
 
     /// Writes files that appear under their names when they are whole.
@@ -217,16 +227,18 @@ impl Job<'_> {
         let xattrs = self.wanted_xattrs(&|| entry.path(), content.xattrs)?;
         let (part, set) = (self.part_name(&entry), self.wanted_meta(&meta));
         let crc = crc::append(0, &content.data);
-        Ok(Some(Read { entry, key: *key, part, meta, data: content.data, crc, set, xattrs }))
+        Ok(Some(Read { entry, key: *key, part, meta, data: content.data, crc, set, xattrs, made: None }))
     }
 
     /// Writes files under temporary names; those that are there as they should be.
-    fn write_pack(&self, files: Vec<Read>) -> Vec<(Read, Written)> {
+    fn write_pack(&self, files: Vec<Read>, unsynced: bool) -> Vec<Read> {
         let puts: Vec<Put<'_>> = files
             .iter()
             .map(|f| Put { at: f.part(), data: &f.data, crc: f.crc, set: f.set, xattrs: &f.xattrs })
             .collect();
-        let written = self.dst.put_files(&puts, PutHow { verify: self.options.verify, keys: false });
+        let how = PutHow { verify: self.options.verify, keys: false };
+        let written =
+            if unsynced { self.dst.put_unsynced(&puts, how) } else { self.dst.put_files(&puts, how) };
         drop(puts);
         let mut done = Vec::with_capacity(files.len());
         for (mut file, written) in files.into_iter().zip(each(written)) {
@@ -236,7 +248,8 @@ impl Job<'_> {
             match written {
                 Ok(written) if written.intact => {
                     self.warn_refused(&|| file.entry.path(), &written.refused);
-                    done.push((file, written));
+                    file.made = written.key;
+                    done.push(file);
                 }
                 Ok(_) => self.give_up(file.entry, file.key, Failure::Mismatch),
                 Err(error) => self.give_up(file.entry, file.key, Failure::target(error)),
@@ -246,15 +259,15 @@ impl Job<'_> {
     }
 
     /// Those whose sources are still what was read.
-    fn recheck_pack(&self, files: Vec<(Read, Written)>) -> Vec<(Read, Written)> {
-        let names: Vec<Name<'_>> = files.iter().map(|(file, _)| source_name(&file.entry)).collect();
+    fn recheck_pack(&self, files: Vec<Read>) -> Vec<Read> {
+        let names: Vec<Name<'_>> = files.iter().map(|file| source_name(&file.entry)).collect();
         let now = self.src.stat_files(&names);
         drop(names);
         let mut same = Vec::with_capacity(files.len());
-        for ((file, written), now) in files.into_iter().zip(each(now)) {
+        for (file, now) in files.into_iter().zip(each(now)) {
             let failure = match now {
                 Ok(now) if file.meta.unchanged(&now) => {
-                    same.push((file, written));
+                    same.push(file);
                     continue;
                 }
                 // Gone or replaced: another try tells which.
@@ -267,21 +280,19 @@ impl Job<'_> {
         same
     }
 
-    fn abandon_part(&self, file: Read, failure: Failure) {
-        // The first error is the one to tell; a rerun removes the file.
-        let _ = self.dst.unlink(&file.entry.dir.dst, &file.part);
+    pub fn abandon_part(&self, file: Read, failure: Failure) {
+        file.drop_part(self.dst);
         self.give_up(file.entry, file.key, failure);
     }
 
-    fn name_pack(&self, files: Vec<(Read, Written)>) {
-        let namings: Vec<Naming<'_>> = files
-            .iter()
-            .map(|(file, written)| Naming { at: file.part(), to: &file.entry.to, key: written.key })
-            .collect();
+    /// Gives durable files their final names.
+    pub fn name_pack(&self, files: Vec<Read>) {
+        let namings: Vec<Naming<'_>> =
+            files.iter().map(|file| Naming { at: file.part(), to: &file.entry.to, key: file.made }).collect();
         let named = self.dst.name_files(&namings);
         drop(namings);
         let mut done = Vec::with_capacity(files.len());
-        for ((file, _), named) in files.into_iter().zip(each(named)) {
+        for (file, named) in files.into_iter().zip(each(named)) {
             match named {
                 Ok(()) => done.push(file),
                 Err(error) => self.abandon_part(file, Failure::target(error)),

@@ -1,6 +1,6 @@
 //! Listing the source and making its directories.
 
-use crate::end::{At, Cursor, Item, Meta, Xattr};
+use crate::end::{At, Cursor, EndResult, Item, Meta, Refused, SetMeta, Xattr};
 use crate::job::{Job, Worker, bump};
 use crate::report::Failure;
 use crate::sched::DirTask;
@@ -30,6 +30,7 @@ impl Job<'_> {
         let made = self.dst.make_or_enter_dir(&parent.dst, &entry.to);
         let (dst, fresh) = made.map_err(Failure::target)?;
         bump(&self.totals.dirs, 1);
+        self.set_tree();
         let (parent, name) = (Some(parent.clone()), entry.to.clone());
         Ok(DirNode::new(NewDir { parent, name, src, dst, meta: Some(meta), fresh }))
     }
@@ -105,11 +106,23 @@ impl Job<'_> {
             }
         });
         let attributes = attributes.as_ref().map(|(set, xattrs)| (set, xattrs.as_slice()));
-        match self.dst.finish_dir(&node.dst, attributes) {
+        match self.end_dir(node, attributes) {
             Ok(refused) => self.warn_refused(&|| node.path(), &refused),
             Err(error) => self.report_error(node, node.path(), &Failure::target(error)),
         }
         self.src.leave_dir(&node.src);
+    }
+
+    /// A directory made by this run needs no sync of its own where one at the end makes all durable: nothing
+    /// in it was there before that a rerun after a power failure could take for what this run made.
+    fn end_dir(&self, node: &DirNode, attributes: Option<(&SetMeta, &[Xattr])>) -> EndResult<Vec<Refused>> {
+        if !(node.fresh && self.dst.syncs_together(&node.dst)) {
+            return self.dst.finish_dir(&node.dst, attributes);
+        }
+        self.dirs_left.store(true, Ordering::Release);
+        let dressed = attributes.map(|(set, xattrs)| self.dst.dress(At::Dir(&node.dst), set, xattrs));
+        self.dst.leave_dir(&node.dst);
+        dressed.unwrap_or_else(|| Ok(Vec::new()))
     }
 
     /// The extended attributes that a finished directory gets.

@@ -415,7 +415,16 @@ fn child_copies() {
 /// of one copy, each time going on from what the one before left.
 #[test]
 fn killed_at_any_moment() {
-    let place = Place::with_torture(memory_dir());
+    survives_kills(Place::with_torture(memory_dir()));
+}
+
+/// The same where files wait for a common sync, if the temporary directory lies on a disk.
+#[test]
+fn killed_at_any_moment_on_a_disk() {
+    survives_kills(Place::with_torture(tempfile::tempdir().unwrap()));
+}
+
+fn survives_kills(place: Place) {
     fs::write(place.src().join("dense"), noise(48 << 20, 8)).unwrap();
     for i in 0..300 {
         fs::write(place.src().join(format!("f{i}")), noise(20_000, i)).unwrap();

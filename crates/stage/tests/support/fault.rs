@@ -114,6 +114,14 @@ impl<E: End> End for FaultEnd<E> {
     fn drop_cache(&self, file: &FileRef, offset: u64, len: u64) {
         self.inner.drop_cache(file, offset, len)
     }
+    /// So that what follows from it is tested wherever the tests run.
+    fn syncs_together(&self, _: &DirRef) -> bool {
+        true
+    }
+    fn sync_written(&self) -> EndResult<()> {
+        self.hit("sync file system", true)?;
+        self.inner.sync_written()
+    }
     fn reads_back_at_once(&self, dir: &DirRef) -> bool {
         self.inner.reads_back_at_once(dir)
     }
