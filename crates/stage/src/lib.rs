@@ -81,7 +81,9 @@ pub use options::{StageOptions, WORKERS_DEFAULT_MAX, WORKERS_MAX, What};
 pub use pool::{PoolEnd, PoolHandle};
 pub use progress::{Control, Phase, Progress};
 pub use remove::{Doomed, LISTINGS_MAX, RemoveReport, remove};
-pub use report::{ERRORS_KEPT_MAX, Failure, Side, StageError, StageReport, StageWarning, WARNINGS_KEPT_MAX};
+pub use report::{
+    ERRORS_KEPT_MAX, Failure, FailureKind, Side, StageError, StageReport, StageWarning, WARNINGS_KEPT_MAX,
+};
 pub use sched::FILES_QUEUED_MAX;
 pub use tidepool_types::show_bytes;
 pub use tree::PathHash;

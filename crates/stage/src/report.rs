@@ -18,6 +18,20 @@ pub enum Side {
     Target,
 }
 
+/// What kind of thing went wrong, for programs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FailureKind {
+    /// An end reported an error number.
+    System,
+    /// The source was not the same after the copy as before.
+    Changed,
+    /// The destination gave back other bytes than were written.
+    Mismatch,
+    Cancelled,
+    /// It makes no sense, such as a copy of a directory into itself.
+    Refused,
+}
+
 /// Why an entry was not copied.
 #[derive(Clone, Debug)]
 pub enum Failure {
@@ -66,6 +80,16 @@ impl Failure {
             Failure::Mismatch => "the destination returned other bytes than were written".into(),
             Failure::Cancelled => "cancelled".into(),
             Failure::Refused(why) => why.clone(),
+        }
+    }
+
+    fn kind(&self) -> FailureKind {
+        match self {
+            Failure::End { .. } => FailureKind::System,
+            Failure::Changed => FailureKind::Changed,
+            Failure::Mismatch => FailureKind::Mismatch,
+            Failure::Cancelled => FailureKind::Cancelled,
+            Failure::Refused(_) => FailureKind::Refused,
         }
     }
 
@@ -141,6 +165,7 @@ pub struct StageError {
     pub path: String,
     /// Node that failed, when known.
     pub node: Option<String>,
+    pub kind: FailureKind,
     pub operation: &'static str,
     /// `None` for what no system call reported.
     pub errno: Option<Errno>,
@@ -157,6 +182,7 @@ impl StageError {
         StageError {
             path,
             node,
+            kind: failure.kind(),
             operation: failure.operation(),
             errno: failure.errno(),
             cause: failure.cause(),

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tidepool_stage::remote::Fabric;
 use tidepool_stage::{
-    ActAs, At, Charge, Charged, Doomed, End, EndError, Identity, LARGE_BYTES_MIN, RemoveReport, StageError,
-    StageOptions, StageReport, What, move_tree, remove, stage,
+    ActAs, At, Charge, Charged, Doomed, End, EndError, FailureKind, Identity, LARGE_BYTES_MIN, RemoveReport,
+    StageError, StageOptions, StageReport, What, move_tree, remove, stage,
 };
 use tidepool_stage_state::{Ended, show_resource};
 use tidepool_transport::Secret;
@@ -129,9 +129,14 @@ fn of_done(done: Done, node: &str) -> Ended {
 
 fn of_error(error: &StageError, count: u64, node: &str) -> Refusal {
     let others = if count > 1 { format!(" (and {} more errors)", count - 1) } else { String::new() };
-    let errno = error.errno.map_or(0, |errno| errno.0);
-    let code = if errno == 0 { Code::INTERNAL } else { Code::SYSTEM_ERROR };
-    Refusal { code, errno, detail: format!("on {node}: {error}{others}") }
+    let (code, errno) = match error.kind {
+        FailureKind::System => (Code::SYSTEM_ERROR, error.errno.unwrap_or(Errno::EIO)),
+        FailureKind::Changed => (Code::SYSTEM_ERROR, Errno::EBUSY),
+        FailureKind::Mismatch => (Code::SYSTEM_ERROR, Errno::EIO),
+        FailureKind::Cancelled => (Code::CANCELLED, Errno(0)),
+        FailureKind::Refused => (Code::BAD_ARGS, Errno(0)),
+    };
+    Refusal { code, errno: errno.0, detail: format!("on {node}: {error}{others}") }
 }
 
 fn of_failure(failed: Failed, node: &str) -> Ended {

@@ -7,6 +7,18 @@ use support::{Daemon, copy, done, local, resource, well, write};
 use tidepool_stage_client::{Code, Command, Op, Stager, TaskSpec, TaskState};
 
 #[test]
+fn what_makes_no_sense_is_no_internal_error() {
+    let daemon = Daemon::start();
+    let stager = daemon.control();
+    write(&daemon.path("a/dir/x"), b"x");
+    for (from, to) in [("a://dir/x", "a://dir/x"), ("a://dir", "a://dir/in/it"), ("a://dir", "a://dir")] {
+        let status = done(&stager, &copy(from, to));
+        assert_eq!(status.state, TaskState::Failed, "{from} {to}: {status:?}");
+        assert_eq!((status.refusal.code, status.refusal.errno), (Code::BAD_ARGS, 0), "{status:?}");
+    }
+}
+
+#[test]
 fn a_file_and_a_tree_are_copied() {
     let daemon = Daemon::start();
     write(&daemon.path("a/file"), b"hello");
