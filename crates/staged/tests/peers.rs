@@ -61,6 +61,20 @@ fn trees_go_there_and_back() {
 }
 
 #[test]
+fn a_stager_that_is_not_there_is_told_soon_with_its_address_and_what_to_do() {
+    let [(here, _), (there, at)] = pair();
+    drop(there);
+    write(&here.path("a/x"), b"x");
+    let push = TaskSpec::new(Op::Copy, resource("a://x"), Some(remote("b://x", &at)));
+    let status = done(&here.control(), &push);
+    assert_eq!((status.state, status.refusal.code), (TaskState::Failed, Code::SYSTEM_ERROR));
+    assert_eq!(status.refusal.errno, 111, "ECONNREFUSED: {status:?}");
+    for part in [&at, "for 4.0 s", "efused", "does a stager listen there", "resume"] {
+        assert!(status.refusal.detail.contains(part), "{part}: {}", status.refusal.detail);
+    }
+}
+
+#[test]
 fn what_is_scattered_over_nodes_is_gathered_again() {
     let [(here, _), (there, at)] = pair();
     for rank in 0..12 {

@@ -20,6 +20,9 @@ pub const STREAMS_DEFAULT: usize = 8;
 pub const STREAMS_MAX: usize = 16;
 /// How long a node may be away before requests fail.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// The same for a node that has never answered: a stager that starts again takes less, and a wrong address
+/// should be told while whoever typed it still looks.
+const FIRST_PATIENCE: Duration = Duration::from_secs(4);
 
 /// Where a remote end is and how it is reached.
 #[derive(Clone, Debug)]
@@ -34,6 +37,8 @@ pub struct RemoteOptions {
     pub streams: usize,
     /// How long a node may be away before requests fail.
     pub patience: Duration,
+    /// At most so long when it has never answered.
+    pub first_patience: Duration,
     /// For large data, where the other node has the same.
     pub fabric: Option<Fabric>,
 }
@@ -42,8 +47,16 @@ impl RemoteOptions {
     pub fn new(address: &str, secret: Secret, root: RootRequest) -> RemoteOptions {
         let node = address.rsplit_once(':').map_or(address, |(host, _)| host).to_string();
         let address = address.to_string();
-        let (streams, patience, fabric) = (STREAMS_DEFAULT, PATIENCE, None);
-        RemoteOptions { address, node, secret, root, streams, patience, fabric }
+        RemoteOptions {
+            address,
+            node,
+            secret,
+            root,
+            streams: STREAMS_DEFAULT,
+            patience: PATIENCE,
+            first_patience: FIRST_PATIENCE,
+            fabric: None,
+        }
     }
 }
 

@@ -197,7 +197,17 @@ impl Lines {
     }
 
     pub fn backoff(&self) -> Backoff {
-        Backoff { until: None, patience: self.options.patience, pause: BACKOFF_MIN }
+        let patience = self.patience();
+        // A node that has never answered is not worth a long wait for each connection either.
+        let until = self.info().is_none().then(|| Instant::now() + patience);
+        Backoff { until, patience, pause: BACKOFF_MIN }
+    }
+
+    fn patience(&self) -> Duration {
+        match self.info() {
+            Some(_) => self.options.patience,
+            None => self.options.patience.min(self.options.first_patience),
+        }
     }
 
     /// What the server told of the root, when it was opened last.
@@ -300,8 +310,11 @@ impl Lines {
             io::ErrorKind::HostUnreachable => Errno::EHOSTUNREACH,
             _ => Errno::ETIMEDOUT,
         };
-        let patience = self.options.patience.as_secs_f64();
-        let detail = format!("node {}: {error} (tried for {patience:.1} s)", self.options.node);
+        let (patience, address) = (self.patience().as_secs_f64(), &self.options.address);
+        let detail = format!(
+            "node {}: {error} (tried {address} for {patience:.1} s; does a stager listen there, and can it be reached from here?)",
+            self.options.node
+        );
         let error = EndError { errno, operation: "reach the other node", detail: Some(detail) };
         let mut pool = lock(&self.pool);
         if pool.abandoned {
