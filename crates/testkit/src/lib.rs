@@ -5,6 +5,10 @@
 
 #![forbid(unsafe_code)]
 
+mod leash;
+
+pub use leash::Leash;
+
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

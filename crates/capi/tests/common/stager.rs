@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use tempfile::TempDir;
 use tidepool_stage_client::{DataspaceKind, DataspaceSpec, JobLimit, JobSpec, ProcessSpec, Stager};
+use tidepool_testkit::Leash;
 
 /// The job that the test and its children belong to.
 pub const JOB: u32 = 42;
@@ -24,6 +25,7 @@ pub fn program(name: &str) -> PathBuf {
 pub struct Running {
     pub dir: TempDir,
     child: Child,
+    leash: Leash,
 }
 
 impl Running {
@@ -41,7 +43,8 @@ impl Running {
         }
         std::fs::write(dir.path().join("stager.toml"), more).unwrap();
         let child = spawn(dir.path());
-        let running = Running { dir, child };
+        let leash = Leash::on(child.id());
+        let running = Running { dir, child, leash };
         let control = running.control();
         for name in ["a", "b"] {
             control.register_dataspace(&running.dataspace(name)).unwrap();
@@ -137,6 +140,7 @@ impl Running {
     pub fn restart(&mut self) {
         self.kill();
         self.child = spawn(self.dir.path());
+        self.leash = Leash::on(self.child.id());
     }
 
     pub fn kill(&mut self) {

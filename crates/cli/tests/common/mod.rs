@@ -5,12 +5,14 @@
 
 pub mod sshd;
 
+use std::cell::RefCell;
 use std::fs::{File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use tidepool_testkit::Leash;
 
 pub struct Sandbox {
     pub dir: TempDir,
@@ -76,6 +78,8 @@ impl Sandbox {
 /// A stager of one's own, as `tidepool stage start` makes it, with dataspaces `a://` and `b://`.
 pub struct OwnStager {
     pub sandbox: Sandbox,
+    /// On the stager that was started last, so that a test that is killed leaves none.
+    leash: RefCell<Option<Leash>>,
 }
 
 impl OwnStager {
@@ -90,7 +94,7 @@ impl OwnStager {
         };
         let text = format!("{config}\n{}{}", space("a"), space("b"));
         std::fs::write(sandbox.path("stager.toml"), text).expect("a file can be written");
-        let stager = OwnStager { sandbox };
+        let stager = OwnStager { sandbox, leash: RefCell::default() };
         stager.start();
         stager
     }
@@ -100,7 +104,11 @@ impl OwnStager {
         let program = Path::new(env!("CARGO_BIN_EXE_tidepool")).with_file_name("tidepool-staged");
         assert!(program.is_file(), "there is no tidepool-staged; run 'cargo build --workspace' first");
         let args = ["stage", "start", "--dir", &dir, "--config", &config.display().to_string()];
-        self.sandbox.ok(&args)
+        let said = self.sandbox.ok(&args);
+        let pid = said.split("process ").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
+        // The leash of a stager before this one is let go: its number may be another process's.
+        *self.leash.borrow_mut() = Some(Leash::on(pid.expect("it tells its number")));
+        said
     }
 
     pub fn dir(&self) -> String {

@@ -12,11 +12,14 @@ use tempfile::TempDir;
 use tidepool_stage_client::{
     DataspaceKind, DataspaceSpec, Op, Resource, Stager, TaskSpec, TaskState, TaskStatus,
 };
+use tidepool_testkit::Leash;
 
 pub struct Daemon {
     pub dir: TempDir,
     child: Option<Child>,
-    config: String,
+    leash: Option<Leash>,
+    /// What the configuration says besides its two dataspaces; for the next launch.
+    pub config: String,
     /// What starts it: a name space's way in, or nothing.
     prefix: Vec<String>,
 }
@@ -43,7 +46,7 @@ impl Daemon {
             std::fs::set_permissions(dir.path().join(name), std::fs::Permissions::from_mode(0o777)).unwrap();
         }
         let (config, prefix) = (config(dir.path()), prefix.to_vec());
-        let mut daemon = Daemon { dir, child: None, config, prefix };
+        let mut daemon = Daemon { dir, child: None, leash: None, config, prefix };
         daemon.launch();
         daemon
     }
@@ -76,6 +79,7 @@ impl Daemon {
             .stdout(Stdio::piped())
             .spawn()
             .expect("the stager's program is there");
+        self.leash = Some(Leash::on(child.id()));
         let mut line = String::new();
         let out = child.stdout.take().expect("it was piped");
         BufReader::new(out).read_line(&mut line).unwrap();
@@ -86,6 +90,7 @@ impl Daemon {
     /// kill -9.
     pub fn kill(&mut self) {
         let mut child = self.child.take().expect("it runs");
+        self.leash = None;
         child.kill().unwrap();
         child.wait().unwrap();
     }
@@ -112,7 +117,9 @@ impl Daemon {
     }
 
     pub fn wait_gone(&mut self) -> std::process::ExitStatus {
-        self.child.take().expect("it runs").wait().unwrap()
+        let ended = self.child.take().expect("it runs").wait().unwrap();
+        self.leash = None;
+        ended
     }
 
     pub fn signal(&self, signal: &str) {
