@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use std::{fs, thread};
@@ -13,6 +14,17 @@ use tidepool_stage::{
 /// Times the server is asked whether it is there.
 const TRIES_MAX: usize = 600;
 
+/// A Python that has it: that of `scripts/install-tools`, or the system's.
+fn python() -> Option<PathBuf> {
+    let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/moto/bin/python3");
+    let has_it = |python: &PathBuf| {
+        let asked =
+            Command::new(python).args(["-c", "import moto.server, flask"]).stderr(Stdio::null()).status();
+        asked.is_ok_and(|status| status.success())
+    };
+    [tools, "python3".into()].into_iter().find(has_it)
+}
+
 struct Moto {
     child: Child,
     port: u16,
@@ -21,14 +33,12 @@ struct Moto {
 impl Moto {
     /// None where it is not installed.
     fn start() -> Option<Moto> {
-        let installed =
-            Command::new("python3").args(["-c", "import moto.server, flask"]).stderr(Stdio::null()).status();
-        if !installed.is_ok_and(|status| status.success()) {
-            println!("SKIPPED: needs the Python package moto[server]");
+        let Some(python) = python() else {
+            println!("SKIPPED: needs the Python package moto[server]; run 'scripts/install-tools'");
             return None;
-        }
+        };
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let child = Command::new("python3")
+        let child = Command::new(python)
             .args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &port.to_string()])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
