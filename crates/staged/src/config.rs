@@ -4,7 +4,7 @@ use clap::Parser;
 use serde::Deserialize;
 use std::fmt;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use tidepool_transport::Secret;
 use tidepool_types::parse_size;
@@ -123,7 +123,8 @@ pub struct Config {
     pub task_threads: usize,
     pub tasks_max: usize,
     pub ended_max: usize,
-    pub policy: Policy,
+    /// None: as it was set last.
+    pub policy: Option<Policy>,
     pub dataspaces: Vec<DataspaceSpec>,
     /// Where other stagers connect; none without.
     pub listen: Option<SocketAddr>,
@@ -179,6 +180,8 @@ fn validate(file: File, dir: Option<&Path>) -> Result<Config, String> {
     }
     let tasks_max = file.tasks_max.unwrap_or(TASKS_MAX_DEFAULT);
     between("tasks-max", tasks_max as u64, u32::MAX as u64 / 2)?;
+    let ended_max = file.ended_max.unwrap_or(ENDED_MAX_DEFAULT);
+    between("ended-max", ended_max as u64, u32::MAX as u64 / 2)?;
     let dataspaces = file.dataspace.iter().map(dataspace).collect::<Result<Vec<_>, _>>()?;
     check_unique(&dataspaces)?;
     let secret = file.secret_file.as_deref().map(read_secret).transpose()?;
@@ -198,8 +201,8 @@ fn validate(file: File, dir: Option<&Path>) -> Result<Config, String> {
         workers,
         task_threads,
         tasks_max,
-        ended_max: file.ended_max.unwrap_or(ENDED_MAX_DEFAULT),
-        policy: file.policy.as_deref().map_or(Ok(Policy::FirstCome), policy)?,
+        ended_max,
+        policy: file.policy.as_deref().map(policy).transpose()?,
         dataspaces,
         listen,
         secret,
@@ -234,6 +237,13 @@ fn read_secret(path: &Path) -> Result<Secret, String> {
     let meta = std::fs::metadata(path).map_err(|e| at(e.to_string()))?;
     if meta.permissions().mode() & 0o077 != 0 {
         return Err(at("others can read it; chmod 600".into()));
+    }
+    let own = rustix::process::geteuid().as_raw();
+    if meta.uid() != own && meta.uid() != 0 {
+        return Err(at(format!(
+            "it belongs to user {}, who can read it; chown it to user {own}",
+            meta.uid()
+        )));
     }
     let text = std::fs::read_to_string(path).map_err(|e| at(e.to_string()))?;
     Secret::from_hex(text.trim()).ok_or_else(|| {
@@ -323,7 +333,7 @@ mod tests {
              [[dataspace]]\nname = \"nvme0://\"\nkind = \"local\"\nmount = \"/mnt\"\ncapacity = \"100GiB\"\n",
         );
         let config = config.unwrap();
-        assert_eq!((config.workers, config.policy, config.user.mode), (2, Policy::FairByJob, 0o660));
+        assert_eq!((config.workers, config.policy, config.user.mode), (2, Some(Policy::FairByJob), 0o660));
         assert_eq!(config.dataspaces[0].capacity, 100 << 30);
         assert_eq!(config.control_socket, Path::new("/d/control.socket"));
     }
@@ -342,6 +352,7 @@ mod tests {
             ("worker = 2", "expected one of"),
             ("workers = 0", "1 to 256"),
             ("policy = \"fifo\"", "first-come"),
+            ("ended-max = 0", "1 to "),
             ("control-mode = \"rw\"", "octal"),
             ("[[dataspace]]\nname = \"a\"\nkind = \"tape\"\nmount = \"/\"", "local, shared, pool"),
             ("[[dataspace]]\nname = \"a\"\nkind = \"local\"\nmount = \"/\"\ncapacity = \"1.5GB\"", "1.5GB"),
@@ -355,5 +366,19 @@ mod tests {
             let error = parse(text).expect_err(text);
             assert!(error.contains(expected), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn a_secret_of_another_user_is_none() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "5a".repeat(32)).unwrap();
+        assert!(read_secret(file.path()).is_ok());
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIPPED: needs root, to give a file away");
+            return;
+        }
+        std::os::unix::fs::chown(file.path(), Some(65_534), None).unwrap();
+        let error = read_secret(file.path()).map(drop).expect_err("user 65534 knows it");
+        assert!(error.contains("belongs to user 65534"), "{error}");
     }
 }

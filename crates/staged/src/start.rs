@@ -15,17 +15,27 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use tidepool_stage::remote::{EndServer, Fabric};
 use tidepool_stage_state::{ReplayError, State};
-use tidepool_wire::stager::Refusal;
+use tidepool_wire::stager::{Code, DataspaceSpec, Policy, Refusal};
 
 /// Why a stager did not start or go on.
 #[derive(Debug)]
 pub enum StartError {
     Journal(JournalError),
-    Replay { dir: PathBuf, source: ReplayError },
-    Listen { path: PathBuf, source: io::Error },
-    Dataspace(Refusal),
+    Replay {
+        dir: PathBuf,
+        source: ReplayError,
+    },
+    Listen {
+        path: PathBuf,
+        source: io::Error,
+    },
+    /// Something of the configuration.
+    Configured(Refusal),
     Fabric(String),
-    System { what: &'static str, source: io::Error },
+    System {
+        what: &'static str,
+        source: io::Error,
+    },
 }
 
 impl fmt::Display for StartError {
@@ -40,7 +50,7 @@ impl fmt::Display for StartError {
                 )
             }
             StartError::Listen { path, source } => write!(f, "cannot listen on {}: {source}", path.display()),
-            StartError::Dataspace(refusal) => refusal.fmt(f),
+            StartError::Configured(refusal) => refusal.fmt(f),
             StartError::Fabric(why) => f.write_str(why),
             StartError::System { what, source } => write!(f, "cannot {what}: {source}"),
         }
@@ -65,7 +75,7 @@ pub(crate) fn open_state(config: &Config) -> Result<(State, Journal), StartError
         workers: config.workers,
         tasks_max: config.tasks_max,
         ended_max: config.ended_max,
-        policy: config.policy,
+        policy: config.policy.unwrap_or(Policy::FirstCome),
         personal_uid: (!own.is_root()).then_some(own.as_raw()),
     });
     let journal = Journal::open(&config.state_dir, |frames| {
@@ -81,10 +91,12 @@ pub(crate) fn open_state(config: &Config) -> Result<(State, Journal), StartError
     // Into the new journal: its snapshot says only that they were told to.
     state.end_cancelled(now());
     let admin = tidepool_stage_state::Caller { control: true, ..nobody() };
+    if let Some(policy) = config.policy {
+        // What the journal says is what was set before the file was changed.
+        state.set_policy(&admin, policy).map_err(StartError::Configured)?;
+    }
     for spec in &config.dataspaces {
-        let known = state.dataspace(&spec.name).is_ok();
-        let put = if known { State::update_dataspace } else { State::register_dataspace };
-        put(&mut state, &admin, spec.clone()).map_err(StartError::Dataspace)?;
+        put_dataspace(&mut state, &admin, spec)?;
     }
     Ok((state, journal))
 }
@@ -94,6 +106,27 @@ pub(crate) fn open_fabric(config: &Config) -> Result<Option<Fabric>, StartError>
     let at = config.listen.map(|at| at.ip()).filter(|ip| !ip.is_unspecified()).map(|ip| ip.to_string());
     let open = |provider: &String| Fabric::open(provider, at.as_deref()).map_err(StartError::Fabric);
     config.fabric.as_ref().map(open).transpose()
+}
+
+/// A dataspace of the configuration takes the place of a registered one. While tasks use that, it stays where it is: they
+/// are about what lies there.
+fn put_dataspace(
+    state: &mut State,
+    admin: &tidepool_stage_state::Caller,
+    spec: &DataspaceSpec,
+) -> Result<(), StartError> {
+    if state.dataspace(&spec.name).is_err() {
+        return state.register_dataspace(admin, spec.clone()).map_err(StartError::Configured);
+    }
+    match state.update_dataspace(admin, spec.clone()) {
+        Err(refusal) if refusal.code == Code::DATASPACE_BUSY => {
+            eprintln!(
+                "tidepool-staged: {refusal}; it stays where it was, as 'tidepool stage dataspace list' shows; when they have ended, start this stager again"
+            );
+            Ok(())
+        }
+        updated => updated.map_err(StartError::Configured),
+    }
 }
 
 pub(crate) fn serve_peers(at: SocketAddr, setup: &Setup, teller: &Teller) -> Result<EndServer, StartError> {
@@ -126,10 +159,7 @@ pub(crate) fn listen(path: &Path, access: &Access) -> Result<UnixListener, Start
     if UnixStream::connect(path).is_ok() {
         return Err(fail(io::Error::new(io::ErrorKind::AddrInUse, "another stager listens there")));
     }
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(fail(error)),
-        _ => {}
-    }
+    remove_socket(path).map_err(fail)?;
     // Nobody gets in before its rights are set.
     let old = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
     let listener = UnixListener::bind(path).map_err(fail);
@@ -145,6 +175,20 @@ pub(crate) fn listen(path: &Path, access: &Access) -> Result<UnixListener, Start
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(access.mode)).map_err(fail)?;
     listener.set_nonblocking(true).map_err(fail)?;
     Ok(listener)
+}
+
+/// Removes what a stager that was killed has left: a wrong path in the configuration must not cost anybody a file.
+fn remove_socket(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::FileTypeExt;
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+        Ok(there) if there.file_type().is_socket() => std::fs::remove_file(path),
+        Ok(_) => {
+            let text = "something that is no socket is there; move it away, or give another path";
+            Err(io::Error::new(io::ErrorKind::AlreadyExists, text))
+        }
+    }
 }
 
 /// The thread that makes the journal durable, until there is none any more.
