@@ -43,6 +43,9 @@ const EVENTS_MAX: usize = 32;
 /// How often expired locations are looked for.
 const EXPIRE_EVERY_MS: u64 = 1_000;
 
+/// How long nobody is let in when there is no descriptor for another connection.
+const ACCEPT_PAUSE_MS: u64 = 100;
+
 /// Bytes of records after which a turn serves no further request: with one more, which the protocol
 /// bounds, they still fit into one frame of the journal.
 const TURN_RECORDS_MAX: usize = 16 << 20;
@@ -82,6 +85,10 @@ pub struct Daemon {
     news: Receiver<News>,
     synced: Arc<Mutex<Option<Unsynced>>>,
     expired_at: Millis,
+    /// When connections are accepted again, while there was no descriptor for one.
+    accepts_at: Option<Millis>,
+    /// That has been told, and nobody has been let in since.
+    crowded: bool,
     served: u64,
     limits: LimitTable,
     /// Serves other stagers, when there can be some.
@@ -172,6 +179,8 @@ impl Daemon {
             news,
             synced,
             expired_at: 0,
+            accepts_at: None,
+            crowded: false,
             served: 0,
             limits: LimitTable::default(),
             peers,
@@ -222,6 +231,7 @@ impl Daemon {
         for token in std::mem::take(&mut self.ready) {
             self.serve_input(token);
         }
+        self.accept_again();
         self.hear_news();
         self.tell_waiters();
         if self.now >= self.expired_at + EXPIRE_EVERY_MS {
@@ -286,7 +296,8 @@ impl Daemon {
             0
         } else {
             let until = self.waits.next_deadline().map(|at| at.saturating_sub(self.now));
-            until.unwrap_or(EXPIRE_EVERY_MS).min(EXPIRE_EVERY_MS)
+            let accepts = self.accepts_at.map(|at| at.saturating_sub(self.now));
+            until.into_iter().chain(accepts).min().unwrap_or(EXPIRE_EVERY_MS).min(EXPIRE_EVERY_MS)
         };
         Timespec { tv_sec: (ms / 1000) as i64, tv_nsec: (ms % 1000 * 1_000_000) as i64 }
     }
@@ -317,10 +328,48 @@ impl Daemon {
             _ => self.norns.as_ref(),
         };
         // One at a time: the listener stays readable while there are more.
-        let Some(Ok((stream, _))) = listener.map(UnixListener::accept) else { return };
+        let stream = match listener.map(UnixListener::accept) {
+            Some(Ok((stream, _))) => stream,
+            Some(Err(error)) if is_exhausted(&error) => return self.pause_accepting(&error),
+            _ => return,
+        };
         if self.conns.len() < CONNECTIONS_MAX {
+            self.crowded = false;
             // A peer that is gone already is not missed.
             let _ = self.admit(stream, token);
+        }
+    }
+
+    /// Without a descriptor to be had, the listeners would stay readable and the loop would do nothing but look. Who
+    /// wants to connect waits until the next look.
+    fn pause_accepting(&mut self, error: &io::Error) {
+        if !std::mem::replace(&mut self.crowded, true) {
+            eprintln!(
+                "tidepool-staged: no more connections for the moment: {error}; raise the limit of open files (ulimit -n)"
+            );
+        }
+        self.watch_listeners(EventFlags::empty());
+        self.accepts_at = Some(self.now + ACCEPT_PAUSE_MS);
+    }
+
+    fn accept_again(&mut self) {
+        if self.accepts_at.is_some_and(|at| at <= self.now) {
+            self.accepts_at = None;
+            self.watch_listeners(EventFlags::IN);
+        }
+    }
+
+    fn watch_listeners(&self, flags: EventFlags) {
+        let all = [
+            (Some(&self.control), TOKEN_CONTROL),
+            (Some(&self.user), TOKEN_USER),
+            (self.norns.as_ref(), TOKEN_NORNS),
+        ];
+        for (listener, token) in all {
+            if let Some(listener) = listener {
+                // It was added at the start, so there is nothing that could fail but memory.
+                let _ = epoll::modify(&self.epoll, listener, EventData::new_u64(token), flags);
+            }
         }
     }
 
@@ -540,6 +589,15 @@ impl Daemon {
         lock(&self.synced).take();
         self.journal.sync().map_err(system("make the journal durable"))
     }
+}
+
+/// No descriptor is to be had, in this process or in the system.
+fn is_exhausted(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    matches!(
+        error.raw_os_error().map(Errno::from_raw_os_error),
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
+    )
 }
 
 pub(crate) fn nobody() -> tidepool_stage_state::Caller {
