@@ -7,11 +7,14 @@ use crate::rights::{Caller, Side, refuse};
 use crate::state::State;
 use crate::task::{Identity, Origin};
 use std::collections::BTreeMap;
-use tidepool_types::show_bytes;
+use tidepool_types::{Errno, show_bytes};
 use tidepool_wire::stager::{Code, DataspaceKind, Op, PersistOp, Persisted, Refusal, Resource, TaskSpec};
 
 /// Users a location may be shared with.
 const SHARED_MAX: usize = 1024;
+
+/// Locations that a user may keep.
+const LOCATIONS_MAX: usize = 10_000;
 
 /// A path without empty and `.` components. `..` stays, and nothing is under a location that has it.
 pub(crate) fn plain(path: &[u8]) -> Box<[u8]> {
@@ -128,6 +131,10 @@ impl State {
             let text = format!("'{}' is persisted already, for user {}", show_bytes(&path), there.owner);
             return refuse(Code::RESOURCE_EXISTS, text);
         }
+        let own = || self.persisted.iter().filter(|l| l.owner == who.uid).count();
+        if !caller.control && self.persisted.get(dataspace, &path).is_none() && own() >= LOCATIONS_MAX {
+            return refuse(Code::BAD_ARGS, format!("a user keeps at most {LOCATIONS_MAX} locations"));
+        }
         let shared = self.persisted.get(dataspace, &path).map(|l| l.shared.clone()).unwrap_or_default();
         // Schedulers store in the name of users.
         let owner = if caller.control && user != 0 { user } else { who.uid };
@@ -185,6 +192,26 @@ impl State {
         let visible =
             |l: &&Persisted| caller.control || l.owner == caller.uid || l.shared.contains(&caller.uid);
         self.persisted.iter().filter(visible).cloned().collect()
+    }
+
+    /// What a reader of a shared location is told when the permissions of its files keep him out: sharing makes the location his
+    /// to name, and does not change what its owner lets him read.
+    pub(crate) fn advice_on_sharing(
+        &self,
+        who: Identity,
+        spec: &TaskSpec,
+        refusal: &Refusal,
+    ) -> Option<String> {
+        let Resource::Path { dataspace, host: None, path, .. } = &spec.src else { return None };
+        let kept_out = [Errno::EACCES.0, Errno::EPERM.0].contains(&refusal.errno);
+        let location = self.persisted.over(dataspace, path).filter(|_| kept_out)?;
+        let mount = &self.spaces.dataspaces.get(dataspace)?.spec.mount;
+        let (uid, owner, path) = (who.uid, location.owner, show_bytes(&location.path));
+        (owner != uid && location.shared.contains(&uid)).then(|| {
+            format!(
+                "; user {owner} shares '{dataspace}{path}' with user {uid}, but the permissions of its files do not let him in: user {owner} allows that with 'setfacl -R -m u:{uid}:rX {mount}/{path}', and user {uid} needs x on the directories above it"
+            )
+        })
     }
 
     /// Whether a path is or lies under a location, so that it may stay when its job ends.

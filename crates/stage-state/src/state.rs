@@ -28,6 +28,9 @@ use tidepool_wire::{Field, Reader};
 /// Pairs of dataspaces that a job's report keeps apart.
 const PAIRS_MAX: usize = 1024;
 
+/// A user who is no administrator has at most this part of the tasks that a stager takes.
+const USER_SHARE: usize = 2;
+
 /// How a stager is set up.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -69,6 +72,8 @@ pub struct State {
     pub(crate) paused: bool,
     pub(crate) last_task: u32,
     last_seq: u64,
+    /// Tasks that have not ended, by user.
+    unended_of: BTreeMap<u32, u64>,
     /// Encoded records that the journal has not got yet.
     records: Vec<u8>,
 }
@@ -88,6 +93,7 @@ impl State {
             paused: false,
             last_task: 0,
             last_seq: 0,
+            unended_of: BTreeMap::new(),
             records: Vec::new(),
         }
     }
@@ -112,7 +118,19 @@ impl State {
     /// Takes a task on; its number.
     pub fn submit(&mut self, now: Millis, caller: &Caller, spec: TaskSpec) -> Result<u32, Refusal> {
         let identity = self.identity(caller, spec.on_behalf)?;
+        self.check_share(caller)?;
         self.submit_as(now, identity, caller.origin(), spec)
+    }
+
+    /// One user does not take all the room for tasks: there is some for others, and for administrators.
+    fn check_share(&self, caller: &Caller) -> Result<(), Refusal> {
+        let most = (self.config.tasks_max / USER_SHARE).max(1) as u64;
+        let free = caller.control || caller.uid == 0 || self.config.personal_uid == Some(caller.uid);
+        if free || self.unended_of.get(&caller.uid).is_none_or(|unended| *unended < most) {
+            return Ok(());
+        }
+        let text = format!("{most} tasks of user {} have not ended; wait for some of them", caller.uid);
+        refuse(Code::TOO_MANY_TASKS, text)
     }
 
     pub(crate) fn submit_as(
@@ -159,7 +177,7 @@ impl State {
             uid: identity.uid,
             class: self.class(&spec),
         };
-        self.count_unended(&spec, identity.job, 1);
+        self.count_unended(&spec, identity, 1);
         self.queue.push(queued);
         self.backlog.add(&spec, queued.size);
         let task = Task {
@@ -182,13 +200,18 @@ impl State {
         (number(Some(&spec.src)), number(spec.dst.as_ref()))
     }
 
-    fn count_unended(&mut self, spec: &TaskSpec, job: u32, by: i64) {
+    fn count_unended(&mut self, spec: &TaskSpec, who: Identity, by: i64) {
+        let own = self.unended_of.entry(who.uid).or_default();
+        *own = own.saturating_add_signed(by);
+        if *own == 0 {
+            self.unended_of.remove(&who.uid);
+        }
         for name in [space_of(Some(&spec.src)), space_of(spec.dst.as_ref())].into_iter().flatten() {
             if let Some(space) = self.spaces.dataspaces.get_mut(name) {
                 space.unended = space.unended.saturating_add_signed(by);
             }
         }
-        if let Some(job) = self.spaces.jobs.get_mut(&job) {
+        if let Some(job) = self.spaces.jobs.get_mut(&who.job) {
             job.unended = job.unended.saturating_add_signed(by);
         }
     }
@@ -252,13 +275,16 @@ impl State {
     }
 
     /// A running task has ended.
-    pub fn ended(&mut self, now: Millis, id: u32, ended: Ended) {
+    pub fn ended(&mut self, now: Millis, id: u32, mut ended: Ended) {
         let Some(task) = self.tasks.get_mut(&id).filter(|task| task.running) else { return };
         task.running = false;
         self.running.remove(&id);
-        let (spec, queued) = (task.spec.clone(), task.queued);
+        let (spec, queued, identity) = (task.spec.clone(), task.queued, task.identity);
         self.count_running(&spec, -1);
         self.queue.settle(&queued, ended.moved);
+        if let Some(advice) = self.advice_on_sharing(identity, &spec, &ended.refusal) {
+            ended.refusal.detail.push_str(&advice);
+        }
         self.note(&Record::Ended { id, at: now, ended: ended.clone() });
         self.apply_end(id, now, ended);
         self.forget_oldest();
@@ -275,7 +301,7 @@ impl State {
         self.last_seq += 1;
         task.ended_seq = self.last_seq;
         self.ended.insert(task.ended_seq, id);
-        self.count_unended(&spec, identity.job, -1);
+        self.count_unended(&spec, identity, -1);
         self.account(&spec, identity.job, &ended);
         if well && ended.moved == ended.bytes && ended.busy_ms > 0 && spec.op != Op::Remove {
             let pair = (place_of(Some(&spec.src)), place_of(spec.dst.as_ref()));
@@ -396,8 +422,8 @@ impl State {
         // It has told how far it came: what is gone now, it did not take away.
         task.again = false;
         task.queued.seq = seq;
-        let (spec, job, queued) = (task.spec.clone(), task.identity.job, task.queued);
-        self.count_unended(&spec, job, 1);
+        let (spec, identity, queued) = (task.spec.clone(), task.identity, task.queued);
+        self.count_unended(&spec, identity, 1);
         let class = self.class(&spec);
         self.backlog.add(&spec, queued.size);
         self.queue.push(Queued { class, ..queued });

@@ -140,7 +140,7 @@ pub fn persist(stager: &Stager, command: &PersistCommand) -> Result<Done> {
         }
         PersistCommand::Share { location, uid } => {
             let (place, _) = ask(PersistOp::Share, location, *uid, 0)?;
-            Ok(Done::told(format!("user {uid} may read {place}")))
+            Ok(Done::told(format!("user {uid} may read {place}{}", how_to_let_in(stager, location, *uid)?)))
         }
         PersistCommand::Unshare { location, uid } => {
             let (place, _) = ask(PersistOp::Unshare, location, *uid, 0)?;
@@ -151,6 +151,18 @@ pub fn persist(stager: &Stager, command: &PersistCommand) -> Result<Done> {
             Ok(Done::new(show::persisted(&all, now().as_secs()), json::persisted(&all)))
         }
     }
+}
+
+/// Sharing does not change the permissions of files: how their owner does that.
+fn how_to_let_in(stager: &Stager, location: &Resource, uid: u32) -> Result<String> {
+    let Resource::Path { dataspace, path, .. } = location else { return Ok(String::new()) };
+    let all = stager.dataspaces()?;
+    let mount =
+        all.iter().map(|info| &info.dataspace).find(|spec| spec.name == *dataspace).map(|spec| &spec.mount);
+    let (Some(mount), path) = (mount, tidepool_types::show_bytes(path)) else { return Ok(String::new()) };
+    Ok(format!(
+        " as far as the permissions of its files allow; 'setfacl -R -m u:{uid}:rX {mount}/{path}' lets him read all of it"
+    ))
 }
 
 /// A location is one of the stager that is asked.
