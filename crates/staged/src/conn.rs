@@ -13,6 +13,24 @@ const READ_BYTES: usize = 64 << 10;
 /// Bytes of replies that may wait for a slow reader before its requests do.
 const OUT_MAX: usize = 16 << 20;
 
+/// What the unanswered requests of one connection may weigh: memory that a peer could take without end otherwise.
+pub const WAITING_MAX: usize = 256 << 10;
+/// What a request weighs that takes a look or a count first. A wait weighs as much as it has tasks.
+pub const ERRAND_WEIGHT: usize = 1024;
+
+/// What it takes to answer a request later; 0 for those that are answered at once.
+pub fn weight(request: &Request) -> usize {
+    match request {
+        Request::Wait { ids, .. } => ids.len(),
+        Request::Plan { .. }
+        | Request::Leftovers { .. }
+        | Request::UnregisterJob { .. }
+        | Request::UnregisterDataspace { .. }
+        | Request::Command { .. } => ERRAND_WEIGHT,
+        _ => 0,
+    }
+}
+
 /// What a connection speaks.
 pub enum Dialect {
     Native,
@@ -56,6 +74,8 @@ pub struct Conn {
     sent: usize,
     /// What the event loop looks for.
     pub watched: Watched,
+    /// What requests that are answered later weigh.
+    pub waiting: usize,
 }
 
 /// What a connection is watched for.
@@ -78,6 +98,7 @@ impl Conn {
             out: Vec::new(),
             sent: 0,
             watched: Watched { input: true, output: false },
+            waiting: 0,
         }
     }
 

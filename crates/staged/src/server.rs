@@ -2,7 +2,7 @@
 //! *apply, write down, answer, start*.
 
 use crate::config::Config;
-use crate::conn::{Conn, Dialect, Incoming, Over};
+use crate::conn::{Conn, Dialect, ERRAND_WEIGHT, Incoming, Over, WAITING_MAX, weight};
 use crate::execute::Setup;
 use crate::journal::{Journal, Unsynced};
 use crate::limits::{LimitTable, Shared};
@@ -26,8 +26,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tidepool_shm::Spin;
 use tidepool_stage::remote::EndServer;
-use tidepool_stage_state::{Identity, Millis, Side, Start, State, Waits};
-use tidepool_wire::stager::{Reply, Resource};
+use tidepool_stage_state::{Identity, Millis, Side, Start, State, Wait, Waits};
+use tidepool_wire::stager::{Code, Refusal, Reply, Resource};
 
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 const TOKEN_WAKE: u64 = 0;
@@ -436,13 +436,19 @@ impl Daemon {
                         return Err(Over::Nonsense);
                     }
                 },
+                Ok(message) if conn.waiting + weight(&message) > WAITING_MAX && weight(&message) > 0 => {
+                    let text = "too many requests of this connection wait for answers; wait for some of them";
+                    conn.reply(id, &Reply::Failed { refusal: Refusal::new(Code::TOO_MANY_TASKS, text) });
+                }
                 Ok(message) => {
+                    let weight = weight(&message);
                     // Callers are small and shared by nothing else.
                     let caller = std::mem::replace(&mut conn.caller, nobody());
                     let answer = self.serve(token, id, &caller, message);
                     conn.caller = caller;
-                    if let Answer::Now(reply) = answer {
-                        conn.reply(id, &reply);
+                    match answer {
+                        Answer::Now(reply) => conn.reply(id, &reply),
+                        Answer::Later => conn.waiting += weight,
                     }
                 }
             }
@@ -500,6 +506,7 @@ impl Daemon {
             tasks::Answer::Found { entries, more, then } => self.found(&conn.caller, entries, more, then),
         };
         conn.reply(request, &reply);
+        conn.waiting = conn.waiting.saturating_sub(ERRAND_WEIGHT);
         self.conns.insert(token, conn);
         self.dirty.push(token);
     }
@@ -512,18 +519,19 @@ impl Daemon {
         for wait in waits {
             if let Some(conn) = self.conns.get(&wait.conn) {
                 let reply = self.statuses(&conn.caller, &wait.ids);
-                self.reply(wait.conn, wait.request, &reply);
+                self.end_wait(&wait, &reply);
             }
         }
         for wait in self.waits.due(self.now) {
-            self.reply(wait.conn, wait.request, &timed_out());
+            self.end_wait(&wait, &timed_out());
         }
     }
 
-    fn reply(&mut self, token: u64, request: u64, reply: &Reply) {
-        if let Some(conn) = self.conns.get_mut(&token) {
-            conn.reply(request, reply);
-            self.dirty.push(token);
+    fn end_wait(&mut self, wait: &Wait, reply: &Reply) {
+        if let Some(conn) = self.conns.get_mut(&wait.conn) {
+            conn.reply(wait.request, reply);
+            conn.waiting = conn.waiting.saturating_sub(wait.ids.len());
+            self.dirty.push(wait.conn);
         }
     }
 

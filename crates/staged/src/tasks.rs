@@ -1,6 +1,6 @@
 //! The workers, and what is seen of their tasks while they run.
 
-use crate::errands::Errand;
+use crate::errands::{self, Errand};
 use crate::execute;
 use crate::limits::Limits;
 use crate::peers::Wanted;
@@ -206,17 +206,22 @@ impl Teller {
 /// All threads but the event loop.
 pub struct Crews {
     tasks: Arc<Crew<Work>>,
-    errands: Arc<Crew<Errand>>,
+    /// Plans: as many as users like, and as large.
+    plans: Arc<Crew<Errand>>,
+    /// What administrators wait for is not held up by those.
+    looks: Arc<Crew<Errand>>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Threads for errands: plans and looks at what lies in dataspaces.
-const ERRAND_THREADS: u32 = 2;
+/// Threads for plans.
+const PLAN_THREADS: u32 = 2;
+/// Threads for looks at what lies in dataspaces.
+const LOOK_THREADS: u32 = 1;
 
 impl Crews {
     pub fn start(workers: u32, setup: &Arc<execute::Setup>, teller: &Teller) -> std::io::Result<Crews> {
-        let (tasks, errands) = (Crew::new(), Crew::new());
-        let mut crews = Crews { tasks, errands, threads: Vec::new() };
+        let (tasks, plans, looks) = (Crew::new(), Crew::new(), Crew::new());
+        let mut crews = Crews { tasks, plans, looks, threads: Vec::new() };
         for _ in 0..workers {
             let (crew, setup, teller) = (Arc::clone(&crews.tasks), Arc::clone(setup), teller.clone());
             crews.spawn("task", move || {
@@ -227,13 +232,17 @@ impl Crews {
                 }
             })?;
         }
-        for _ in 0..ERRAND_THREADS {
-            let (crew, setup, teller) = (Arc::clone(&crews.errands), Arc::clone(setup), teller.clone());
-            crews.spawn("errand", move || {
-                while let Some(errand) = crew.next() {
-                    teller.tell(errand.run(&setup));
-                }
-            })?;
+        for (crew, threads) in
+            [(Arc::clone(&crews.plans), PLAN_THREADS), (Arc::clone(&crews.looks), LOOK_THREADS)]
+        {
+            for _ in 0..threads {
+                let (crew, setup, teller) = (Arc::clone(&crew), Arc::clone(setup), teller.clone());
+                crews.spawn("errand", move || {
+                    while let Some(errand) = crew.next() {
+                        teller.tell(errand.run(&setup));
+                    }
+                })?;
+            }
         }
         Ok(crews)
     }
@@ -248,13 +257,17 @@ impl Crews {
     }
 
     pub fn errand(&self, errand: Errand) {
-        self.errands.push(errand);
+        match &errand.task {
+            errands::Task::Plan { .. } => self.plans.push(errand),
+            errands::Task::Look { .. } => self.looks.push(errand),
+        }
     }
 
     /// Ends the threads when they have finished what they are at.
     pub fn stop(&mut self) {
         self.tasks.close();
-        self.errands.close();
+        self.plans.close();
+        self.looks.close();
         for thread in self.threads.drain(..) {
             // A worker that panicked has printed why.
             let _ = thread.join();

@@ -1,0 +1,195 @@
+//! What would be a stager's end, or that of others' patience, if it were not looked after: descriptors that run out,
+//! configurations that change or are wrong, and callers who ask for more than can be answered.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use support::{Daemon, copy, done, remote, resource, well, write};
+use tidepool_stage_client::{Code, Op, Policy, StageError, Stager, TaskSpec, TaskState};
+use tidepool_wire::stager::{HEAD_LEN, Head, Reply, Request, STAGER_MAGIC};
+
+/// Processor time of a process so far, in the kernel's ticks of 10 ms.
+fn ticks(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+#[test]
+fn a_stager_without_descriptors_waits_for_some_without_work() {
+    let daemon = Daemon::made(|_| String::new(), &["prlimit".into(), "--nofile=48:48".into()]);
+    let known = daemon.control();
+    let crowd: Vec<UnixStream> =
+        (0..64).map(|_| UnixStream::connect(daemon.user_socket()).unwrap()).collect();
+    known.ping().unwrap();
+    let (before, begun) = (ticks(daemon.pid()), Instant::now());
+    std::thread::sleep(Duration::from_secs(2));
+    let (spent, elapsed) = (ticks(daemon.pid()) - before, begun.elapsed().as_millis() / 10);
+    // One that looks again and again takes all the time there is, even of a machine with much to do.
+    assert!(u128::from(spent) * 10 < elapsed, "{spent} of {elapsed} ticks");
+    known.ping().unwrap();
+    drop(crowd);
+    daemon.control().ping().unwrap();
+}
+
+#[test]
+fn a_wrong_path_of_a_socket_costs_no_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let precious = dir.path().join("thesis");
+    std::fs::write(&precious, "years").unwrap();
+    let config = dir.path().join("stager.toml");
+    std::fs::write(&config, format!("control-socket = \"{}\"\n", precious.display())).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_tidepool-staged"))
+        .arg("--config")
+        .arg(&config)
+        .arg("--dir")
+        .arg(dir.path().join("run"))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("thesis") && said.contains("no socket"), "{said}");
+    assert_eq!(std::fs::read_to_string(&precious).unwrap(), "years");
+}
+
+#[test]
+fn the_order_in_the_configuration_counts_at_each_start() {
+    let mut daemon = Daemon::start();
+    daemon.control().set_policy(Policy::FairByJob).unwrap();
+    daemon.restart();
+    let policy = |daemon: &Daemon| daemon.control().daemon_status().unwrap().policy;
+    assert_eq!(policy(&daemon), Policy::FairByJob, "the file says nothing");
+    daemon.config = "policy = \"shortest-first\"".into();
+    daemon.restart();
+    assert_eq!(policy(&daemon), Policy::ShortestFirst);
+}
+
+#[test]
+fn a_dataspace_that_moves_in_the_configuration_stays_while_tasks_are_about_it() {
+    let mut daemon = Daemon::start();
+    let space = |daemon: &Daemon, name: &str| {
+        let mount = daemon.path(name);
+        std::fs::create_dir_all(&mount).unwrap();
+        format!("[[dataspace]]\nname = \"c://\"\nkind = \"local\"\nmount = \"{}\"\n", mount.display())
+    };
+    daemon.config = space(&daemon, "old");
+    daemon.restart();
+    write(&daemon.path("a/x"), &[1; 4 << 20]);
+    let slow = TaskSpec { bandwidth: 2 << 20, ..copy("a://x", "c://x") };
+    let id = daemon.control().submit(&slow).unwrap();
+    daemon.config = space(&daemon, "new");
+    daemon.restart();
+    let stager = daemon.control();
+    let ended = stager.wait(&[id], false, None).unwrap().remove(0);
+    assert_eq!(ended.state, TaskState::Finished, "{ended:?}");
+    assert!(daemon.path("old/x").exists() && !daemon.path("new/x").exists());
+    daemon.restart();
+    well(&daemon.control(), &copy("a://x", "c://y"));
+    assert!(daemon.path("new/y").exists());
+}
+
+/// Says hello on a connection of its own, to send what the library does not.
+fn greet(daemon: &Daemon) -> UnixStream {
+    let mut stream = UnixStream::connect(daemon.control_socket()).unwrap();
+    send(&mut stream, 1, &Request::Hello { magic: STAGER_MAGIC, version: 1, name: "test".into() });
+    assert!(matches!(receive(&mut stream), (1, Reply::Welcome { .. })));
+    stream
+}
+
+fn send(stream: &mut UnixStream, id: u64, request: &Request) {
+    let mut frame = Vec::new();
+    request.put_frame(id, &mut frame).unwrap();
+    stream.write_all(&frame).unwrap();
+}
+
+fn receive(stream: &mut UnixStream) -> (u64, Reply) {
+    let mut head = [0; HEAD_LEN];
+    stream.read_exact(&mut head).unwrap();
+    let head = Head::decode(&head).unwrap();
+    let mut body = vec![0; head.len as usize];
+    stream.read_exact(&mut body).unwrap();
+    (head.id, Reply::decode(head.kind, &body).unwrap())
+}
+
+#[test]
+fn a_connection_does_not_wait_for_more_than_it_may() {
+    let daemon = Daemon::start();
+    write(&daemon.path("a/x"), &[1; 1 << 20]);
+    let slow = TaskSpec { bandwidth: 1 << 10, ..copy("a://x", "b://x") };
+    let id = daemon.control().submit(&slow).unwrap();
+    let mut stream = greet(&daemon);
+    let wait = Request::Wait { ids: vec![id; 16_384], any: false, timeout_ms: None };
+    for number in 100..117 {
+        send(&mut stream, number, &wait);
+    }
+    let (refused, reply) = receive(&mut stream);
+    let Reply::Failed { refusal } = reply else { panic!("{reply:?}") };
+    assert_eq!((refused, refusal.code), (116, Code::TOO_MANY_TASKS));
+    // Everything else is served, and the others are answered.
+    send(&mut stream, 200, &Request::Cancel { id });
+    let mut answered: Vec<u64> = (0..17).map(|_| receive(&mut stream).0).collect();
+    answered.sort_unstable();
+    assert_eq!(answered, (100..116).chain([200]).collect::<Vec<_>>());
+    send(&mut stream, 300, &wait);
+    assert!(matches!(receive(&mut stream), (300, Reply::Tasks { .. })));
+}
+
+#[test]
+fn plans_that_take_for_ever_hold_up_no_administrator() {
+    // Takes connections, and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let mut daemon = Daemon::with_peers("127.0.0.1:0");
+    let endless = TaskSpec::new(Op::Copy, remote("a://x", &address), Some(resource("b://x")));
+    let planning: Vec<_> = (0..4)
+        .map(|_| {
+            let (stager, task) = (daemon.control(), endless.clone());
+            std::thread::spawn(move || stager.plan(&task))
+        })
+        .collect();
+    while silent.accept().is_err() {}
+    write(&daemon.path("b/left"), b"x");
+    let (left, _) = daemon.control().leftovers("b://", 10).unwrap();
+    assert_eq!(left.len(), 1);
+    assert!(planning.iter().all(|plan| !plan.is_finished()));
+    daemon.kill();
+    for plan in planning {
+        assert!(matches!(plan.join().unwrap(), Err(StageError::Lost { .. } | StageError::Connect { .. })));
+    }
+}
+
+#[test]
+fn what_is_shared_and_cannot_be_read_says_what_its_owner_has_to_do() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: needs root, to act as other users");
+        return;
+    }
+    let daemon = Daemon::start();
+    let stager: Stager = daemon.control();
+    write(&daemon.path("a/mesh/x"), b"x");
+    for name in ["a/mesh", "a/mesh/x"] {
+        std::os::unix::fs::chown(daemon.path(name), Some(1000), Some(1000)).unwrap();
+    }
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(daemon.path("a/mesh"), std::fs::Permissions::from_mode(0o700)).unwrap();
+    let persist = |op, user| stager.persist(op, "a://", b"mesh", user, 0).unwrap();
+    persist(tidepool_stage_client::PersistOp::Store, 1000);
+    persist(tidepool_stage_client::PersistOp::Share, 1001);
+    let behalf = tidepool_stage_client::OnBehalf { uid: 1001, gid: 1001, job: 0 };
+    let read = TaskSpec { on_behalf: Some(behalf), ..copy("a://mesh", "b://mesh") };
+    let status = done(&stager, &read);
+    assert_eq!((status.state, status.refusal.errno), (TaskState::Failed, 13), "{status:?}");
+    let advice = format!("setfacl -R -m u:1001:rX {}/mesh", daemon.path("a").display());
+    assert!(status.refusal.detail.contains(&advice), "{}", status.refusal.detail);
+    // That it is enough, where the tools are there and the file system knows how.
+    let words: Vec<&str> = advice.split(' ').collect();
+    if !Command::new(words[0]).args(&words[1..]).status().is_ok_and(|status| status.success()) {
+        println!("SKIPPED: no setfacl, or no lists of access here");
+        return;
+    }
+    well(&stager, &read);
+}
