@@ -162,6 +162,8 @@ class TaskStatus:
     """Milliseconds to its end; None when it cannot be told."""
     age_ms: int
     """Milliseconds since it was submitted, or from then to its end."""
+    percent: int | None
+    """Share of the whole while it runs, once the whole is known: bytes count half copied, half verified."""
 
     def check(self) -> TaskStatus:
         """Itself, or the exception that says why the task failed or was cancelled."""

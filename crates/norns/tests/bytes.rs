@@ -166,6 +166,7 @@ fn status(state: TaskState, code: Code, errno: i32) -> Reply {
         rate: 0,
         eta_ms: None,
         age_ms: 0,
+        percent: None,
     };
     Reply::Task { status }
 }

@@ -80,7 +80,7 @@ macro_rules! structures {
 structures! {
     TaskStatus {
         id, op, state, phase, refusal, job, uid, src, dst, bytes_done, bytes_total, files_done, files_total,
-        total_known, rate, eta_ms, age_ms,
+        total_known, rate, eta_ms, age_ms, percent,
     }
     StagerStatus { node, pending, running, ended, eta_ms, bytes_done, rate, paused, policy, workers, counters }
     DataspaceSpec { name, kind, mount, tracked, capacity, streams_max, bandwidth }

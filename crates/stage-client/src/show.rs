@@ -86,11 +86,13 @@ pub fn phase(phase: TaskPhase) -> &'static str {
     }
 }
 
-/// Of the bytes, or of the files where there are no bytes. None until all are known; 100 for what has finished only.
+/// As the stager says while the task runs, so that it moves while bytes are copied as well as while they are verified; else of
+/// the bytes, or of the files where there are no bytes. None until all are known; 100 for what has finished only.
 pub fn percent(status: &TaskStatus) -> Option<u8> {
     let of = |done: u64, total: u64| (u128::from(done) * 100 / u128::from(total)).min(99) as u8;
     match status {
         TaskStatus { state: TaskState::Finished, .. } => Some(100),
+        TaskStatus { percent: Some(percent), .. } => Some((*percent).min(99)),
         TaskStatus { total_known: false, .. } => None,
         TaskStatus { bytes_total: 1.., .. } => Some(of(status.bytes_done, status.bytes_total)),
         TaskStatus { files_total: 1.., .. } => Some(of(status.files_done, status.files_total)),

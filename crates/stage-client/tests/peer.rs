@@ -101,6 +101,7 @@ fn status(id: u32) -> TaskStatus {
         rate: 0,
         eta_ms: None,
         age_ms: 1,
+        percent: None,
     }
 }
 

@@ -92,6 +92,8 @@ pub struct Live {
     pub total_known: bool,
     pub rate: u64,
     pub eta_ms: Option<u64>,
+    /// Share of the whole, when that is known.
+    pub percent: Option<u8>,
 }
 
 /// A task as the state keeps it.
@@ -140,6 +142,7 @@ impl Task {
             rate: live.rate,
             eta_ms: live.eta_ms,
             age_ms: ended.map_or(now, |e| e.0).saturating_sub(self.submitted),
+            percent: live.percent,
         }
     }
 
@@ -158,6 +161,7 @@ impl Task {
             total_known: whole,
             rate: 0,
             eta_ms: whole.then_some(0),
+            percent: None,
         }
     }
 }

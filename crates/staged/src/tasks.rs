@@ -130,6 +130,8 @@ impl Run {
             total_known: progress.walk_complete,
             rate: progress.rate as u64,
             eta_ms: progress.eta.map(|eta| eta.as_millis() as u64),
+            // 100 is for what has ended.
+            percent: progress.percent.map(|percent| (percent as u8).min(99)),
         }
     }
 }

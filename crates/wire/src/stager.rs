@@ -409,6 +409,9 @@ pub struct TaskStatus {
     pub eta_ms: Option<u64>,
     /// Milliseconds since it was submitted, or from then to its end.
     pub age_ms: u64,
+    /// Share of the whole, while it runs and the whole is known: bytes count half when they are copied, and half when they
+    /// are verified.
+    pub percent: Option<u8>,
 }
 field_struct!(TaskStatus {
     id,
@@ -428,6 +431,7 @@ field_struct!(TaskStatus {
     rate,
     eta_ms,
     age_ms,
+    percent,
 });
 
 /// The whole daemon.

@@ -201,6 +201,7 @@ mod tests {
             rate: 0,
             eta_ms: None,
             age_ms: 0,
+            percent: None,
         }
     }
 
@@ -211,6 +212,8 @@ mod tests {
         assert_eq!(seen.percent(&task(60, 100, true)), Some(60));
         assert_eq!(seen.percent(&task(10, 100, true)), Some(60), "counted anew after a kill");
         assert_eq!(seen.percent(&task(10, 100, false)), Some(60));
+        // As the stager tells it: nothing is verified yet, and much is copied.
+        assert_eq!(seen.percent(&TaskStatus { percent: Some(70), ..task(0, 100, true) }), Some(70));
         assert_eq!(seen.percent(&task(100, 100, true)), Some(99));
         let ended = TaskStatus { state: TaskState::Finished, ..task(100, 100, true) };
         assert_eq!(seen.percent(&ended), Some(100));
