@@ -36,7 +36,7 @@ pub use place::{PlaceError, env_name, parse_place, show_place};
 pub use requests::{SubmitManyError, Submitted};
 pub use stager::{HELLO_MS_MAX, RECONNECT_MS_MAX, Stager};
 pub use tidepool_wire::stager::{
-    Access, Code, Command, DataspaceInfo, DataspaceKind, DataspaceSpec, JobLimit, JobReport, JobSpec,
-    Leftover, OnBehalf, Op, PairReport, PersistOp, Persisted, Plan, Policy, ProcessSpec, Refusal, Resource,
-    StagerStatus, TaskPhase, TaskSpec, TaskState, TaskStatus,
+    Access, Cleaning, Code, Command, DataspaceInfo, DataspaceKind, DataspaceSpec, Fate, JobLimit, JobReport,
+    JobSpec, Leftover, OnBehalf, Op, PairReport, PersistOp, Persisted, Plan, Policy, ProcessSpec, Refusal,
+    Resource, StagerStatus, TaskPhase, TaskSpec, TaskState, TaskStatus,
 };

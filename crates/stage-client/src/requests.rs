@@ -5,9 +5,9 @@ use crate::stager::Stager;
 use std::fmt;
 use std::time::{Duration, Instant};
 use tidepool_wire::stager::{
-    Code, Command, DataspaceInfo, DataspaceSpec, JobReport, JobSpec, Leftover, PersistOp, Persisted, Plan,
-    Policy, ProcessSpec, Refusal, Reply, Request, Resource, StagerStatus, TASKS_AT_ONCE_MAX, TaskSpec,
-    TaskState, TaskStatus,
+    Cleaning, Code, Command, DataspaceInfo, DataspaceSpec, JobReport, JobSpec, Leftover, PersistOp,
+    Persisted, Plan, Policy, ProcessSpec, Refusal, Reply, Request, Resource, StagerStatus, TASKS_AT_ONCE_MAX,
+    TaskSpec, TaskState, TaskStatus,
 };
 
 /// What became of many tasks submitted together.
@@ -314,6 +314,22 @@ impl Stager {
     pub fn leftovers(&self, dataspace: &str, max: u32) -> Result<(Vec<Leftover>, bool), StageError> {
         let request = Request::Leftovers { dataspace: dataspace.to_string(), max };
         expect!(self, request, Reply::Leftovers { entries, more } => (entries, more))
+    }
+
+    /// Starts the removal of what the copies of a job have put where there was nothing before; with `dry_run` it is
+    /// only told. Refused with [`Code::JOB_BUSY`] while some have not ended.
+    pub fn clean_job(&self, job: u32, dry_run: bool) -> Result<Vec<Cleaning>, StageError> {
+        let mut all: Vec<Cleaning> = Vec::new();
+        loop {
+            let after = all.last().map_or(0, |place| place.task);
+            let request = Request::CleanJob { job, after, dry_run };
+            let (places, more) = expect!(self, request, Reply::Cleaned { places, more } => (places, more))?;
+            let end = places.is_empty() || !more;
+            all.extend(places);
+            if end {
+                return Ok(all);
+            }
+        }
     }
 
     /// The order in which pending tasks start.

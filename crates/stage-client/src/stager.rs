@@ -154,7 +154,9 @@ fn may_repeat(request: &Request) -> bool {
         | Request::Persisted {}
         | Request::Jobs {}
         | Request::Leftovers { .. }
-        | Request::SetPolicy { .. } => true,
+        | Request::SetPolicy { .. }
+        // What is being removed already is told again.
+        | Request::CleanJob { .. } => true,
         Request::Hello { .. }
         | Request::Submit { .. }
         | Request::SubmitMany { .. }

@@ -10,6 +10,7 @@
 
 mod arbiter;
 mod backlog;
+mod clean;
 mod learn;
 mod persist;
 mod queries;
@@ -25,7 +26,7 @@ pub use learn::{Learned, Model};
 pub use record::{Record, ReplayError};
 pub use rights::{Caller, Opened, Side};
 pub use state::{Cancelled, Config, State};
-pub use task::{Ended, Identity, Live, Origin, Quota, Start, show_resource};
+pub use task::{Ended, Identity, Live, Made, Origin, Quota, Start, show_resource};
 pub use waits::{Wait, Waits};
 
 /// Milliseconds since 1970.

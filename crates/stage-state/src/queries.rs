@@ -158,7 +158,7 @@ impl State {
             .map(|space| self.spaces.quotas(identity.job, space))
             .unwrap_or_default();
         let (spec, origin) = (spec.clone(), caller.origin());
-        Ok(Start { id: 0, spec, identity, origin, again: false, quotas })
+        Ok(Start { id: 0, spec, identity, origin, again: false, quotas, made: None })
     }
 
     /// About what [`State::snapshot`] takes, without making one.
@@ -223,6 +223,9 @@ fn put_task(task: &Task, out: &mut Vec<u8>) {
     Record::Submitted { id, at: task.submitted, identity, origin, spec }.put(out);
     if task.again {
         Record::Begun { id }.put(out);
+    }
+    if let Some(made) = task.made.as_deref().cloned() {
+        Record::Makes { id, place: made.place, top: made.top, of: made.of }.put(out);
     }
     if task.cancelling {
         Record::Cancelling { id }.put(out);

@@ -69,6 +69,8 @@ records! {
     6 Forgotten { id: u32 }
     /// A running task was told to end: it does not run again after a restart.
     7 Cancelling { id: u32 }
+    /// What a job's copy is about to make. Of a removal that cleans up after one: what that had made.
+    8 Makes { id: u32, place: Box<[u8]>, top: Box<[u8]>, of: u32 }
     10 Dataspace { spec: DataspaceSpec }
     11 DataspaceGone { name: String }
     12 Job { spec: JobSpec }
@@ -130,8 +132,17 @@ mod tests {
     }
 
     #[test]
+    fn the_bytes_of_what_is_made_are_pinned() {
+        let made = Record::Makes { id: 4, place: (*b"in/x").into(), top: (*b"in").into(), of: 5 };
+        let mut out = Vec::new();
+        made.put(&mut out);
+        assert_eq!(out, b"\x08\x04\0\0\0\x04\0\0\0in/x\x02\0\0\0in\x05\0\0\0");
+        assert_eq!(Record::get(&mut Reader::new(&out)), Ok(made));
+    }
+
+    #[test]
     fn numbers_of_records_are_pinned() {
         let numbers: Vec<u8> = Record::KINDS.iter().map(|(number, _)| *number).collect();
-        assert_eq!(numbers, [1, 2, 4, 5, 6, 7, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22]);
+        assert_eq!(numbers, [1, 2, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22]);
     }
 }

@@ -17,7 +17,7 @@ use crate::persist::Locations;
 use crate::record::{Record, ReplayError, put_submitted};
 use crate::rights::{Caller, refuse};
 use crate::spaces::{Member, Spaces};
-use crate::task::{Ended, Identity, Origin, Start, Task, place_of, space_of};
+use crate::task::{Ended, Identity, Made, Origin, Start, Task, place_of, space_of};
 use std::collections::{BTreeMap, BTreeSet};
 use tidepool_wire::stager::{
     Code, Command, DataspaceSpec, JobSpec, Op, PairReport, Policy, ProcessSpec, Refusal, Resource, TaskSpec,
@@ -189,6 +189,7 @@ impl State {
             again: false,
             running: false,
             cancelling: false,
+            made: None,
             ended: None,
             ended_seq: 0,
         };
@@ -238,6 +239,7 @@ impl State {
             origin: task.origin,
             again: task.again,
             quotas,
+            made: task.made.as_deref().cloned(),
         };
         if takes_away && !task.again {
             // For a restart only; this run is the first.
@@ -643,6 +645,9 @@ impl State {
             }
             Record::Forgotten { id } => self.apply_forget(id),
             Record::Cancelling { id } => self.replayed(id)?.cancelling = true,
+            Record::Makes { id, place, top, of } => {
+                self.replayed(id)?.made = Some(Box::new(Made { place, top, of }));
+            }
             Record::Dataspace { spec } => self.spaces.set_dataspace(spec),
             Record::DataspaceGone { name } => drop(self.spaces.dataspaces.remove(&name)),
             Record::Job { spec } => self.spaces.set_job(spec),

@@ -57,6 +57,18 @@ impl Ended {
     }
 }
 
+/// What a copy makes at its destination, so that it can be taken back.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Made {
+    /// Path of what is copied there, without empty and `.` components.
+    pub place: Box<[u8]>,
+    /// What of `place` was missing before, from its start on: `in` of `in/mesh` when there was not even `in`.
+    /// Empty when all of it was there.
+    pub top: Box<[u8]>,
+    /// Of a removal: the copy it cleans up after. 0 for a copy itself.
+    pub of: u32,
+}
+
 /// What a worker is given.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Start {
@@ -68,6 +80,8 @@ pub struct Start {
     pub again: bool,
     /// Limits on what it puts at its destination.
     pub quotas: Vec<Quota>,
+    /// As it was noted.
+    pub made: Option<Made>,
 }
 
 /// A limit on the bytes that lie somewhere.
@@ -108,6 +122,7 @@ pub(crate) struct Task {
     pub running: bool,
     /// Somebody wants it to stop.
     pub cancelling: bool,
+    pub made: Option<Box<Made>>,
     pub ended: Option<Box<(Millis, Ended)>>,
     pub ended_seq: u64,
 }

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use tidepool_stage_state::{Caller, Cancelled, Config, Ended, Identity, Origin, Side, State};
 use tidepool_wire::stager::{
-    Code, Command, DataspaceKind, DataspaceSpec, JobLimit, JobSpec, OnBehalf, Op, PersistOp, Policy,
+    Code, Command, DataspaceKind, DataspaceSpec, Fate, JobLimit, JobSpec, OnBehalf, Op, PersistOp, Policy,
     ProcessSpec, Refusal, Resource, TaskSpec, TaskState,
 };
 
@@ -59,6 +59,18 @@ fn state() -> State {
     state.add_process(&admin(), 5, ProcessSpec { pid: 50, uid: 100, gid: 100 }, 7).unwrap();
     state.add_process(&admin(), 6, ProcessSpec { pid: 60, uid: 101, gid: 101 }, 7).unwrap();
     state
+}
+
+/// The state that a journal of what has happened, and then a snapshot of it, say.
+fn again(state: &mut State) -> State {
+    let (mut records, mut snapshot) = (Vec::new(), Vec::new());
+    state.take_records(&mut records);
+    let mut replayed = State::new(config());
+    replayed.replay(&records).unwrap();
+    replayed.snapshot(&mut snapshot);
+    let mut restarted = State::new(config());
+    restarted.replay(&snapshot).unwrap();
+    restarted
 }
 
 fn code<T: std::fmt::Debug>(result: Result<T, Refusal>) -> Code {
@@ -233,6 +245,89 @@ fn a_task_that_was_told_to_end_does_not_run_again_after_a_restart() {
         assert_eq!(again.start_next(), None);
         assert_eq!(again.report(&me, 5).unwrap().tasks, 1);
     }
+}
+
+#[test]
+fn one_user_does_not_take_all_the_room() {
+    let mut state = state();
+    let mut taken = 0;
+    let refusal = loop {
+        match state.submit(1, &user(100, 50), copy("a://", "b://")) {
+            Ok(_) => taken += 1,
+            Err(refusal) => break refusal,
+        }
+    };
+    assert_eq!((taken, refusal.code), (500, Code::TOO_MANY_TASKS));
+    assert!(refusal.detail.contains("user 100"), "{refusal}");
+    let mut own = copy("a://", "a://");
+    own.dst = Some(Resource::local("a://", b"c"));
+    assert!(state.submit(1, &user(101, 60), own).is_ok());
+    assert!(state.submit(1, &admin(), copy("a://", "b://")).is_ok());
+    let mut state = again(&mut state);
+    assert_eq!(code(state.submit(1, &user(100, 50), copy("a://", "b://"))), Code::TOO_MANY_TASKS);
+    state.cancel(1, &admin(), 1).unwrap();
+    assert!(state.submit(1, &user(100, 50), copy("a://", "b://")).is_ok());
+}
+
+#[test]
+fn who_cannot_read_what_is_shared_is_told_what_its_owner_has_to_do() {
+    let mut state = state();
+    state.persist(1, &admin(), PersistOp::Store, ("b://", b"mesh"), (100, 0)).unwrap();
+    state.persist(1, &admin(), PersistOp::Share, ("b://", b"mesh"), (101, 0)).unwrap();
+    let mut read = copy("b://", "a://");
+    read.src = Resource::local("b://", b"mesh/x");
+    let id = state.submit(1, &user(101, 60), read).unwrap();
+    state.start_next().unwrap();
+    let refusal = Refusal { code: Code::SYSTEM_ERROR, errno: 13, detail: "no".into() };
+    state.ended(2, id, Ended::badly(refusal));
+    let status = state.status(3, &admin(), id, |_| None).unwrap();
+    let expected = "setfacl -R -m u:101:rX /x/mesh";
+    assert!(status.refusal.detail.contains(expected), "{}", status.refusal.detail);
+}
+
+/// Runs a task of job 5 whose destination is noted; its number.
+fn makes(state: &mut State, spec: TaskSpec, top: &[u8]) -> u32 {
+    let id = state.submit(1, &user(100, 50), spec).unwrap();
+    let start = state.start_next().expect("there is a worker");
+    assert_eq!((start.id, &start.made), (id, &None));
+    state.makes(id, b"b", top);
+    state.ended(2, id, Ended::well(9, 1, 9, 1));
+    id
+}
+
+#[test]
+fn cleaning_up_removes_what_copies_have_made_and_is_done_once() {
+    let mut state = state();
+    let made = makes(&mut state, copy("a://", "b://"), b"b");
+    let there = makes(&mut state, copy("a://", "a://"), b"");
+    let moved = makes(&mut state, TaskSpec { op: Op::Move, ..copy("a://", "b://") }, b"b");
+    let waiting = state.submit(1, &user(100, 50), copy("a://", "b://")).unwrap();
+    assert_eq!(code(state.clean_job(3, &user(100, 50), (5, 0), true)), Code::NOT_PERMITTED);
+    assert_eq!(code(state.clean_job(3, &admin(), (7, 0), true)), Code::NO_SUCH_JOB);
+    assert_eq!(code(state.clean_job(3, &admin(), (5, 0), false)), Code::JOB_BUSY);
+    state.cancel(3, &admin(), waiting).unwrap();
+    // As a restart would know it.
+    let mut state = again(&mut state);
+    let told = |state: &mut State, dry_run| {
+        let (places, more) = state.clean_job(4, &admin(), (5, 0), dry_run).unwrap();
+        assert!(!more);
+        places.iter().map(|place| (place.task, place.fate, place.removal)).collect::<Vec<_>>()
+    };
+    let stays = [(there, Fate::WasThere, 0), (moved, Fate::OnlyCopy, 0), (waiting, Fate::Nothing, 0)];
+    assert_eq!(told(&mut state, true), [&[(made, Fate::Removed, 0)], &stays[..]].concat());
+    let removal = waiting + 1;
+    let expected = [&[(made, Fate::Removed, removal)], &stays[..]].concat();
+    assert_eq!(told(&mut state, false), expected);
+    let start = state.start_next().unwrap();
+    assert_eq!((start.id, start.identity.uid, start.spec.op), (removal, 100, Op::Remove));
+    assert_eq!(start.spec.src, Resource::local("b://", b"b"));
+    assert_eq!(start.made.map(|made| (made.top, made.of)), Some(((*b"b").into(), made)));
+    // It is not started twice, but again when it has failed.
+    state.ended(5, removal, Ended::badly(Refusal::new(Code::SYSTEM_ERROR, "no")));
+    assert_eq!(told(&mut state, true), expected);
+    assert!(state.start_next().is_none());
+    assert_eq!(told(&mut state, false), expected);
+    assert_eq!(state.start_next().map(|start| start.id), Some(removal));
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Carrying out one task, on a worker's thread, in the name of its user.
 
 use crate::limits::Limits;
+use crate::made;
 use crate::places::{Opener, Peers, Place, PlaceError, look};
-use crate::tasks::Work;
+use crate::tasks::{Teller, Work};
 use nix::unistd::{Gid, Uid, User, getgrouplist};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -95,9 +96,9 @@ impl Done {
 type Sought = (Box<dyn End>, Option<Vec<u8>>, bool);
 
 /// Runs a task to its end, whatever that is.
-pub fn run(setup: &Setup, work: &Work) -> Ended {
+pub fn run(setup: &Setup, work: &Work, teller: &Teller) -> Ended {
     let begun = Instant::now();
-    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| carry_out(setup, work)));
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| carry_out(setup, work, teller)));
     let result = result.unwrap_or_else(|_| {
         Err(Failed::Refusal(Refusal::new(Code::INTERNAL, "the worker panicked; its message is in the log")))
     });
@@ -153,7 +154,7 @@ fn of_failure(failed: Failed, node: &str) -> Ended {
     }
 }
 
-fn carry_out(setup: &Setup, work: &Work) -> Result<Done, Failed> {
+fn carry_out(setup: &Setup, work: &Work, teller: &Teller) -> Result<Done, Failed> {
     if work.run.is_cancelled() {
         return Err(Failed::Cancelled);
     }
@@ -193,6 +194,7 @@ fn carry_out(setup: &Setup, work: &Work) -> Result<Done, Failed> {
                 StageOptions { journal_dir: Some(task_dir(setup, work)?), ..options }
             };
             let _as_user = act_as(&identity)?;
+            made::note(work, teller, &target, name.as_deref(), source.name())?;
             let opened = target.target(name.as_deref(), source.name());
             let (dst, what) = opened.map_err(|error| match &spec.dst {
                 Some(dst) => named("destination", dst, error),
@@ -330,14 +332,21 @@ fn of_copy(report: StageReport) -> Done {
 
 fn remove_entry(work: &Work, source: &Place, options: &StageOptions) -> Result<Done, Failed> {
     work.run.removing();
+    let made = work.start.made.as_ref();
     let found = source.entry().and_then(|(end, name)| look(&*end, &name).map(|()| (end, name)));
     let (end, name) = match found {
         Ok(found) => found,
-        // Removed before the daemon died.
-        Err(error) if error.errno == Errno::ENOENT && work.start.again => return Ok(Done::before()),
+        // Removed before the daemon died, or never made.
+        Err(error) if error.errno == Errno::ENOENT && (work.start.again || made.is_some()) => {
+            made.map_or(Ok(()), |made| made::tidy(source, made))?;
+            return Ok(Done::before());
+        }
         Err(error) => return Err(named("path", &work.start.spec.src, error).into()),
     };
     let report: RemoveReport = remove(&*end, &Doomed::Entry(name), options, &work.run.control());
+    if let Some(made) = made.filter(|_| report.complete) {
+        made::tidy(source, made)?;
+    }
     Ok(Done {
         bytes: report.bytes,
         files: report.files,

@@ -19,6 +19,7 @@ mod errands;
 mod execute;
 mod journal;
 mod limits;
+mod made;
 mod memory;
 mod objects;
 mod peer;

@@ -226,6 +226,27 @@ impl Place {
         }
     }
 
+    /// Path of what [`Place::target`] is going to be; none for memory.
+    pub fn place(&self, from: Option<&[u8]>, own_name: &[u8]) -> Option<Vec<u8>> {
+        let path = self.path()?;
+        Some(match from {
+            _ if !path.is_empty() && !path.ends_with(b"/") => path.to_vec(),
+            None if path.is_empty() => Vec::new(),
+            None => [path, own_name].concat(),
+            Some(from) => [path, from].concat(),
+        })
+    }
+
+    /// The dataspace's root, to look at and to remove below; none where there are no directories.
+    pub fn root_end(&self) -> Result<Option<Box<dyn End>>, EndError> {
+        Ok(match self {
+            Place::Local { root, .. } => Some(Box::new(LocalEnd::open_beneath(root, b"")?)),
+            Place::Remote(remote) => Some(Box::new(remote.open(b"", true)?)),
+            Place::Pool(pool) => Some(Box::new(pool.open(b"", false)?)),
+            Place::Object(_) | Place::Memory { .. } => None,
+        })
+    }
+
     /// Memory takes the content of one file.
     fn memory_target(&self, from: Option<&[u8]>) -> Result<(Box<dyn End>, What), EndError> {
         let from = from.ok_or_else(|| EndError {

@@ -113,6 +113,10 @@ impl Daemon {
             Request::Leftovers { dataspace, max } => {
                 self.leftovers(conn, request, caller, &dataspace, max as usize)
             }
+            Request::CleanJob { job, after, dry_run } => {
+                let cleaned = self.state.clean_job(self.now, caller, (job, after), dry_run);
+                Answer::reply(cleaned.map(|(places, more)| Reply::Cleaned { places, more }))
+            }
             Request::SetPolicy { policy } => Answer::of(self.state.set_policy(caller, policy)),
             _ => refused(Code::BAD_REQUEST, "this stager does not know such a request"),
         }

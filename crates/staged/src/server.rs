@@ -68,6 +68,8 @@ pub struct Daemon {
     records: Vec<u8>,
     trouble: bool,
     starts: Vec<Start>,
+    /// Who waits for what they told to be in the journal.
+    noted: Vec<mpsc::Sender<()>>,
     conns: HashMap<u64, Conn>,
     /// Connections with replies to send, and those with requests left to serve.
     dirty: Vec<u64>,
@@ -165,6 +167,7 @@ impl Daemon {
             records,
             trouble: false,
             starts: Vec::new(),
+            noted: Vec::new(),
             conns: HashMap::new(),
             dirty: Vec::new(),
             ready: Vec::new(),
@@ -255,6 +258,10 @@ impl Daemon {
                 }
                 Err(error) => return self.cannot_write(&error),
             }
+        }
+        for noted in self.noted.drain(..) {
+            // Who was cancelled meanwhile does not wait any more.
+            let _ = noted.send(());
         }
         for token in std::mem::take(&mut self.dirty) {
             self.flush(token);
@@ -490,6 +497,10 @@ impl Daemon {
                     self.runs.remove(&id);
                     self.state.ended(self.now, id, ended);
                     self.over.push(id);
+                }
+                News::Makes { id, place, top, noted } => {
+                    self.state.makes(id, &place, &top);
+                    self.noted.push(noted);
                 }
                 News::Peer(wanted) => self.admit_peer(wanted),
                 News::Received { job, dataspace, bytes } => self.state.received(job, &dataspace, bytes),

@@ -29,6 +29,13 @@ pub enum News {
         id: u32,
         ended: Ended,
     },
+    /// A task is about to make something, and waits until that is in the journal.
+    Makes {
+        id: u32,
+        place: Vec<u8>,
+        top: Vec<u8>,
+        noted: Sender<()>,
+    },
     /// Another stager wants to use a dataspace.
     Peer(Wanted),
     /// Another stager has put something into a dataspace.
@@ -229,7 +236,7 @@ impl Crews {
             crews.spawn("task", move || {
                 while let Some(work) = crew.next() {
                     let id = work.start.id;
-                    let ended = execute::run(&setup, &work);
+                    let ended = execute::run(&setup, &work, &teller);
                     teller.tell(News::Ended { id, ended });
                 }
             })?;

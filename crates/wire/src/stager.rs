@@ -16,6 +16,8 @@ pub const HEAD_LEN: usize = 16;
 pub const BODY_MAX: usize = 8 << 20;
 /// Most tasks of one [`Request::SubmitMany`], and of one reply that lists tasks.
 pub const TASKS_AT_ONCE_MAX: usize = 16_384;
+/// Most places of one reply that says what is cleaned up: with the longest paths it still fits.
+pub const CLEANED_AT_ONCE_MAX: usize = 256;
 /// Longest name of a dataspace in bytes.
 pub const DATASPACE_NAME_MAX: usize = 255;
 /// Longest path of a resource in bytes.
@@ -119,6 +121,9 @@ messages! {
         /// What lies in a dataspace and is not persisted.
         50 Leftovers { dataspace: String, max: u32 }
         51 SetPolicy { policy: Policy }
+        /// Starts the removal of what copies of a job have put where there was nothing before, from the task after `after` on.
+        /// Refused while copies of the job have not ended, but for `dry_run`, which only tells.
+        52 CleanJob { job: u32, after: u32, dry_run: bool }
     }
 }
 
@@ -141,6 +146,7 @@ messages! {
         12 Leftovers { entries: Vec<Leftover>, more: bool }
         13 Persisted { locations: Vec<Persisted> }
         14 Planned { plan: Plan }
+        15 Cleaned { places: Vec<Cleaning>, more: bool }
     }
 }
 
@@ -286,6 +292,22 @@ enum_field!(
         Pool = 3,
         /// An object store: `mount` is its URL.
         Object = 4,
+    }
+);
+
+enum_field!(
+    /// What becomes of a staged place when its job is cleaned up after.
+    Fate {
+        /// It was made by the copy, and goes.
+        Removed = 1,
+        /// The copy has made nothing.
+        Nothing = 2,
+        /// Something was there before the copy: all of it stays.
+        WasThere = 3,
+        /// It was moved there, so nothing else may hold it.
+        OnlyCopy = 4,
+        /// It is, lies under or holds a kept location.
+        Kept = 5,
     }
 );
 
@@ -568,6 +590,18 @@ pub struct Persisted {
     pub expires: u64,
 }
 field_struct!(Persisted { dataspace, path, owner, shared, expires });
+
+/// What becomes of what a task has put somewhere.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cleaning {
+    pub task: u32,
+    /// `n1:42000/nvme0://in`, for people.
+    pub place: String,
+    pub fate: Fate,
+    /// The task that removes it; 0 for none.
+    pub removal: u32,
+}
+field_struct!(Cleaning { task, place, fate, removal });
 
 /// What a task would do.
 #[derive(Clone, PartialEq, Eq, Debug)]

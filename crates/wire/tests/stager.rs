@@ -3,7 +3,8 @@
 
 use proptest::prelude::*;
 use tidepool_wire::stager::{
-    BODY_MAX, Code, HEAD_LEN, Head, Op, Refusal, Reply, Request, Resource, STAGER_MAGIC, TaskSpec,
+    BODY_MAX, Cleaning, Code, Fate, HEAD_LEN, Head, Op, Refusal, Reply, Request, Resource, STAGER_MAGIC,
+    TaskSpec,
 };
 
 fn request(request: &Request) -> Vec<u8> {
@@ -45,6 +46,8 @@ fn request_bytes_are_pinned() {
         request(&wait),
         b"\x16\0\0\0\x0d\0\0\0\x07\0\0\0\0\0\0\0\x02\0\0\0\x01\0\0\0\x02\0\0\0\x01\x01\x09\0\0\0\0\0\0\0"
     );
+    let clean = Request::CleanJob { job: 42, after: 3, dry_run: true };
+    assert_eq!(request(&clean), b"\x09\0\0\0\x34\0\0\0\x07\0\0\0\0\0\0\0\x2a\0\0\0\x03\0\0\0\x01");
 }
 
 #[test]
@@ -54,6 +57,11 @@ fn reply_bytes_are_pinned() {
     assert_eq!(
         reply(&Reply::Failed { refusal }),
         b"\x0e\0\0\0\x01\0\0\0\x07\0\0\0\0\0\0\0\x37\xff\xff\xff\x02\0\0\0\x02\0\0\0no"
+    );
+    let place = Cleaning { task: 1, place: "n://x".into(), fate: Fate::Removed, removal: 2 };
+    assert_eq!(
+        reply(&Reply::Cleaned { places: vec![place], more: false }),
+        b"\x17\0\0\0\x0f\0\0\0\x07\0\0\0\0\0\0\0\x01\0\0\0\x01\0\0\0\x05\0\0\0n://x\x01\x02\0\0\0\0"
     );
 }
 

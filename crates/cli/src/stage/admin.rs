@@ -7,6 +7,7 @@ use crate::stage::flags::{
     DataspaceArgs, DataspaceCommand, JobArgs, JobCommand, PersistCommand, ProcessArgs,
 };
 use crate::stage::outcome::{Done, Result, Trouble};
+use crate::stage::ready;
 use serde_json::json;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidepool_stage_client::words::process_spec;
@@ -97,6 +98,9 @@ pub fn job(stager: &Stager, command: &JobCommand) -> Result<Done> {
             let report = stager.job_report(*job)?;
             Ok(Done::new(show::report(&report), json::report(&report)))
         }
+        // Several stagers may have tasks of a job.
+        JobCommand::Ready(args) => ready::ready(stager, args),
+        JobCommand::Retry(args) => ready::retry(stager, args),
         JobCommand::AddProcess(args) => {
             stager.add_process(args.job, process(args)?)?;
             Ok(Done::told(format!("process {} and its children belong to job {}", args.pid, args.job)))

@@ -46,6 +46,32 @@ Examples:
   tidepool stage map scatter:processor{rank} lustre://case nvme0://case --node n1 --node n2=n2:42000
   tidepool stage map gather nvme0://out lustre://out --node n1 --node n2=n2:42000 | tidepool stage submit --wait --from -";
 
+const READY: &str = "\
+All copies and moves of the job so far are what it waits for: ask before the job starts. With --clean, which is for
+administrators, a job whose data did not come leaves nothing: copies are removed from where they made something new. What was
+there before, what was moved (nothing else may hold it) and kept locations stay, and are told.
+Exit codes: 0 the data are there; 117 a task failed, or what it staged is gone; 118 one was cancelled; 119 not in time; 113 with
+--clean: something is left, as told; 120 the job is not known.
+Examples:
+  tidepool stage job ready 42 --timeout 10m --clean
+  tidepool stage job ready 42 --clean --dry-run";
+
+const RETRY: &str = "\
+Data stay where they are until a task has brought them over and verified them: mend what the errors say, then retry.
+Exit codes: as of wait; 0 also when nothing had failed.
+Examples:
+  tidepool stage job retry 42 --wait
+  tidepool stage job retry 42 --cancelled";
+
+const WHERE: &str = "\
+Places are counted, not compared: a node holds as much as it has files and bytes there, and the node that holds most has all of it.
+A copy compares, and moves what differs.
+Exit codes: 0; 123 no node holds any of it.
+Examples:
+  tidepool stage where nvme0://mesh --node n1 --node n2=n2:42000
+  sbatch --nodelist \"$(tidepool stage where nvme0://mesh --best 2 --node n1 --node n2=n2:42000 --node n3=n3:42000)\" next.sh
+  tidepool stage where nvme0://mesh --node n1 --node n2=n2:42000 --bring-to n1 | tidepool stage submit --wait --from -";
+
 #[derive(Args)]
 pub struct StageArgs {
     /// The stager's socket, instead of the usual ones
@@ -92,6 +118,9 @@ pub enum StageCommand {
     /// Print the tasks that lay data out over nodes, as a list that submit --from reads
     #[command(after_help = MAP)]
     Map(MapArgs),
+    /// Show which nodes hold data already, and what would have to be moved to each
+    #[command(after_help = WHERE)]
+    Where(WhereArgs),
     /// Print the directories of dataspaces as variables for a shell
     #[command(after_help = "Example:\n  eval \"$(tidepool stage env)\" && ls $NVME0")]
     Env,
@@ -360,6 +389,12 @@ pub enum JobCommand {
     /// Show what the tasks of a job have moved
     #[command(after_help = "Example:\n  tidepool stage job report 42")]
     Report { job: u32 },
+    /// Wait until the data of a job are there, before it starts; 0 only when all are
+    #[command(after_help = READY)]
+    Ready(ReadyArgs),
+    /// Let failed tasks of a job go on where they stopped
+    #[command(after_help = RETRY)]
+    Retry(RetryArgs),
     /// Let a process and its children submit tasks as part of a job
     #[command(after_help = "Example:\n  tidepool stage job add-process 42 31337")]
     AddProcess(ProcessArgs),
@@ -380,6 +415,56 @@ pub struct JobArgs {
     /// Bytes per second of all its tasks together; no limit without
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub bandwidth: Option<u64>,
+}
+
+#[derive(Args)]
+pub struct ReadyArgs {
+    pub job: u32,
+    /// How long at most, such as 30s or 2h [default: until all of them have ended]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub timeout: Option<Duration>,
+    /// Unless the data are there: end what is under way, and remove what was staged, on all nodes
+    #[arg(long)]
+    pub clean: bool,
+    /// Only show what --clean would remove now; waits for nothing
+    #[arg(long, requires = "clean")]
+    pub dry_run: bool,
+    /// Do not look whether what was staged still lies there
+    #[arg(long)]
+    pub no_look: bool,
+    /// Control socket of one more stager that has tasks of the job; may be repeated
+    #[arg(long = "stager", value_name = "PATH")]
+    pub stagers: Vec<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct RetryArgs {
+    pub job: u32,
+    /// Those that were cancelled, too
+    #[arg(long)]
+    pub cancelled: bool,
+    /// Wait until they have ended, and show how
+    #[arg(long)]
+    pub wait: bool,
+    /// Socket of one more stager that has tasks of the job; may be repeated
+    #[arg(long = "stager", value_name = "PATH")]
+    pub stagers: Vec<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct WhereArgs {
+    /// A dataspace, or what lies in one, on the nodes
+    #[arg(required = true, value_name = "PLACE", value_parser = place())]
+    pub places: Vec<Resource>,
+    /// A node: NAME=HOST:PORT of its stager, or NAME alone for the one that is asked
+    #[arg(long, required = true, value_name = "NAME[=HOST:PORT]", value_parser = node_flag)]
+    pub node: Vec<NodeFlag>,
+    /// Print the names of the so many best nodes only, with commas between them
+    #[arg(long, value_name = "COUNT", conflicts_with = "bring_to")]
+    pub best: Option<usize>,
+    /// Print the tasks that bring to this node what it lacks, as a list that submit --from reads
+    #[arg(long, value_name = "NAME")]
+    pub bring_to: Option<String>,
 }
 
 #[derive(Args)]

@@ -6,8 +6,10 @@ mod lines;
 mod map;
 mod outcome;
 mod own;
+mod ready;
 mod tasks;
 mod watch;
+mod whereabouts;
 
 use crate::exit;
 use flags::{DataspaceCommand, JobCommand, PersistCommand, StageArgs, StageCommand};
@@ -57,7 +59,7 @@ fn needs_control(command: &StageCommand) -> bool {
         StageCommand::Submit(args) => args.spec.on_behalf.is_some(),
         StageCommand::Plan(spec) => spec.on_behalf.is_some(),
         StageCommand::Dataspace(command) => !matches!(command, DataspaceCommand::List),
-        StageCommand::Job(command) => !matches!(command, JobCommand::Report { .. }),
+        StageCommand::Job(command) => !matches!(command, JobCommand::Report { .. } | JobCommand::Retry(_)),
         StageCommand::Persist(command) => {
             matches!(command, PersistCommand::Store { owner: Some(_), .. })
         }
@@ -72,6 +74,7 @@ fn needs_control(command: &StageCommand) -> bool {
         | StageCommand::Resume(_)
         | StageCommand::Forget(_)
         | StageCommand::Map(_)
+        | StageCommand::Where(_)
         | StageCommand::Env
         | StageCommand::Start(_)
         | StageCommand::Stop(_) => false,
@@ -89,6 +92,7 @@ fn carry_out(stager: &Stager, args: &StageArgs) -> Result<Done> {
         StageCommand::Resume(ids) => tasks::each(stager, &ids.tasks, "goes on", Stager::resume),
         StageCommand::Forget(ids) => tasks::each(stager, &ids.tasks, "is forgotten", Stager::forget),
         StageCommand::Map(args) => map::map(stager, args),
+        StageCommand::Where(args) => whereabouts::find(stager, args),
         StageCommand::Env => map::env(stager),
         StageCommand::Dataspace(command) => admin::dataspace(stager, command),
         StageCommand::Job(command) => admin::job(stager, command),
