@@ -77,6 +77,8 @@ struct Done {
     bytes: u64,
     files: u64,
     moved: u64,
+    /// Of the bytes, those that share their blocks with the source: they cost no time, and take quota.
+    cloned: u64,
     /// First of the errors; none when all went well.
     error: Option<StageError>,
     error_count: u64,
@@ -103,7 +105,10 @@ pub fn run(setup: &Setup, work: &Work, teller: &Teller) -> Ended {
         Err(Failed::Refusal(Refusal::new(Code::INTERNAL, "the worker panicked; its message is in the log")))
     });
     let mut ended = match result {
-        Ok(done) => of_done(done, &setup.node),
+        Ok(done) => {
+            count_clones(work, teller, done.cloned);
+            of_done(done, &setup.node)
+        }
         // What stopped it is what it was told to stop for.
         Err(_) if work.run.is_cancelled() => Ended::cancelled(),
         Err(failed) => of_failure(failed, &setup.node),
@@ -114,6 +119,14 @@ pub fn run(setup: &Setup, work: &Work, teller: &Teller) -> Ended {
         let _ = std::fs::remove_dir_all(setup.task_dir(work.start.id));
     }
     ended
+}
+
+/// What is cloned is not moved, but lies there and counts as what a peer puts there does.
+fn count_clones(work: &Work, teller: &Teller, bytes: u64) {
+    let Some(Resource::Path { dataspace, host: None, .. }) = work.start.spec.dst.clone() else { return };
+    if bytes > 0 {
+        teller.tell(crate::tasks::News::Received { job: work.start.identity.job, dataspace, bytes });
+    }
 }
 
 fn of_done(done: Done, node: &str) -> Ended {
@@ -323,6 +336,7 @@ fn of_copy(report: StageReport) -> Done {
         bytes: report.bytes_total,
         files: report.files + report.links + report.specials,
         moved: report.bytes_copied,
+        cloned: report.bytes_cloned,
         error: report.errors.into_iter().next(),
         error_count: report.error_count,
         cancelled: report.cancelled,
@@ -351,6 +365,7 @@ fn remove_entry(work: &Work, source: &Place, options: &StageOptions) -> Result<D
         bytes: report.bytes,
         files: report.files,
         moved: 0,
+        cloned: 0,
         error: report.errors.into_iter().next(),
         error_count: report.error_count,
         cancelled: report.cancelled,
