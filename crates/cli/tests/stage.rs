@@ -340,6 +340,15 @@ fn pools_are_dataspaces_by_name() {
     stager.ok(&["submit", "--wait", "copy", "p://in/x", "b://x"]);
     assert_eq!(fs::metadata(stager.sandbox.path("b/x")).unwrap().len(), 100_000);
     stager.ok(&["dataspace", "unregister", "p"]);
+    // The same task by the same name, on another tier.
+    let tier = ["submit", "--wait", "copy", "a://in/x", "tier://swapped"];
+    stager.ok(&["dataspace", "register", "tier", "--mount", "b"]);
+    stager.ok(&tier);
+    stager.ok(&["dataspace", "update", "tier", "--pool", "mine"]);
+    stager.ok(&tier);
+    assert!(stager.sandbox.path("b/swapped").exists());
+    assert!(stager.sandbox.ok(&["ls", "--pool", "mine", "/"]).contains("swapped"));
+    stager.ok(&["dataspace", "unregister", "tier"]);
     stager.sandbox.ok(&["pool", "stop", "--pool", "mine"]);
     stager.ends(2, &["dataspace", "register", "p", "--pool", "mine", "--mount", "a"]);
     stager.ends(2, &["dataspace", "register", "p"]);

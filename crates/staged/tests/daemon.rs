@@ -128,6 +128,49 @@ fn tasks_survive_kills_and_are_done_once() {
 }
 
 #[test]
+fn a_shared_file_system_is_touched_by_no_more_tasks_at_a_time_than_it_may_be() {
+    let mut daemon = Daemon::made(
+        |dir| {
+            let pfs = dir.join("pfs");
+            std::fs::create_dir(&pfs).unwrap();
+            let mount = pfs.display();
+            format!(
+                "workers = 8\n[[dataspace]]\nname = \"pfs://\"\nkind = \"shared\"\nmount = \"{mount}\"\nstreams-max = 2\n"
+            )
+        },
+        &[],
+    );
+    write(&daemon.path("pfs/in"), &[1; 1 << 20]);
+    write(&daemon.path("a/out"), &[2; 1 << 20]);
+    let slow = |spec| TaskSpec { bandwidth: 1 << 20, ..spec };
+    let mut ids = Vec::new();
+    for n in 0..4 {
+        // Staged in and out: both count.
+        ids.push(daemon.control().submit(&slow(copy("pfs://in", &format!("b://{n}")))).unwrap());
+        ids.push(daemon.control().submit(&slow(copy("a://out", &format!("pfs://{n}")))).unwrap());
+    }
+    // Who leaves the shared file system alone does not wait for those who use it.
+    well(&daemon.control(), &copy("a://out", "b://local"));
+    let mut most = 0;
+    for restarted in [false, true] {
+        if restarted {
+            daemon.restart();
+        }
+        let stager = daemon.control();
+        let until = if restarted { ids.len() } else { 2 };
+        loop {
+            let tasks: Vec<_> = ids.iter().map(|id| stager.status(*id).unwrap().state).collect();
+            let count = |state| tasks.iter().filter(|task| **task == state).count();
+            most = most.max(count(TaskState::Running));
+            if count(TaskState::Finished) >= until {
+                break;
+            }
+        }
+    }
+    assert_eq!(most, 2, "tasks at a time");
+}
+
+#[test]
 fn a_cancelled_task_stops_and_goes_on_where_it_stopped() {
     let daemon = Daemon::start();
     write(&daemon.path("a/big"), &vec![1; 64 << 20]);
