@@ -45,6 +45,9 @@ const CALLS: Habit = Habit {
     crowded: Duration::from_millis(1),
 };
 
+/// The same for what others have to work on first. They need the cores more than who waits.
+const WORK: Habit = Habit { awake_max: Duration::from_micros(50), ..CALLS };
+
 /// What one waiter has learned about waiting.
 #[derive(Debug)]
 pub struct Spin {
@@ -66,6 +69,11 @@ impl Spin {
     /// For looks that are system calls.
     pub fn of_calls() -> Spin {
         Spin::with(&CALLS)
+    }
+
+    /// For looks that are system calls, at what takes work.
+    pub fn of_work() -> Spin {
+        Spin::with(&WORK)
     }
 
     fn with(habit: &'static Habit) -> Spin {

@@ -92,7 +92,8 @@ impl Connection {
             lock(&self.replies).remove(id);
             return Err(error);
         }
-        self.receive(id).map_err(CallError::Sent)
+        let expected = if matches!(request, Request::Wait { .. }) { Expected::Later } else { Expected::Soon };
+        self.receive(id, expected).map_err(CallError::Sent)
     }
 
     /// Before the request leaves, so that whoever reads its reply knows whose it is.
@@ -125,7 +126,7 @@ impl Connection {
         Ok(())
     }
 
-    fn receive(&self, id: u64) -> Result<Reply, Broken> {
+    fn receive(&self, id: u64, expected: Expected) -> Result<Reply, Broken> {
         loop {
             let mut replies = lock(&self.replies);
             if let Some(reply) = replies.take_reply(id) {
@@ -137,7 +138,7 @@ impl Connection {
             }
             if let Some(inbox) = replies.inbox.take() {
                 drop(replies);
-                return self.read_for_all(id, inbox);
+                return self.read_for_all(id, inbox, expected);
             }
             replies.park(id);
             drop(replies);
@@ -146,9 +147,9 @@ impl Connection {
     }
 
     /// Reads until the reply to `id` is there. The others' go to those who wait for them.
-    fn read_for_all(&self, id: u64, mut inbox: Inbox) -> Result<Reply, Broken> {
+    fn read_for_all(&self, id: u64, mut inbox: Inbox, expected: Expected) -> Result<Reply, Broken> {
         loop {
-            let message = inbox.next(&self.stream);
+            let message = inbox.next(&self.stream, expected);
             let mut replies = lock(&self.replies);
             match message {
                 Ok((got, reply)) if got == id => {
@@ -229,41 +230,51 @@ impl Replies {
     }
 }
 
+/// When the reply that the reader waits for will come.
+#[derive(Clone, Copy)]
+enum Expected {
+    Soon,
+    /// When tasks have ended.
+    Later,
+}
+
 /// Bytes received and not yet used.
 struct Inbox {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
-    spin: Spin,
+    /// What has been learned about waiting for either.
+    soon: Spin,
+    later: Spin,
 }
 
 impl Default for Inbox {
     fn default() -> Inbox {
-        Inbox { bytes: Vec::new(), start: 0, end: 0, spin: Spin::of_calls() }
+        Inbox { bytes: Vec::new(), start: 0, end: 0, soon: Spin::of_calls(), later: Spin::of_work() }
     }
 }
 
 impl Inbox {
-    fn next(&mut self, stream: &UnixStream) -> Result<(u64, Reply), Broken> {
+    fn next(&mut self, stream: &UnixStream, expected: Expected) -> Result<(u64, Reply), Broken> {
         let wrong = |error: tidepool_wire::DecodeError| Broken::Protocol(error.to_string());
-        let bytes = self.fill(HEAD_LEN, stream)?;
+        let bytes = self.fill(HEAD_LEN, stream, expected)?;
         let head = Head::decode(bytes.try_into().expect("filled to this length")).map_err(wrong)?;
         let whole = HEAD_LEN + head.len as usize;
-        let bytes = self.fill(whole, stream)?;
+        let bytes = self.fill(whole, stream, expected)?;
         let reply = Reply::decode(head.kind, &bytes[HEAD_LEN..]).map_err(wrong)?;
         self.start += whole;
         Ok((head.id, reply))
     }
 
     /// The first `len` unused bytes.
-    fn fill(&mut self, len: usize, stream: &UnixStream) -> Result<&[u8], Broken> {
+    fn fill(&mut self, len: usize, stream: &UnixStream, expected: Expected) -> Result<&[u8], Broken> {
         if self.start + len > self.bytes.len() {
             self.bytes.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
             self.bytes.resize(len.max(READ_LEN), 0);
         }
         while self.end - self.start < len {
-            match self.read_some(stream) {
+            match self.read_some(stream, expected) {
                 Ok(0) => return Err(Broken::io(&io::Error::other("it closed the connection"))),
                 Ok(count) => self.end += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -274,9 +285,13 @@ impl Inbox {
     }
 
     /// Waits awake for a moment first: the stager mostly answers before a sleep would have begun.
-    fn read_some(&mut self, mut stream: &UnixStream) -> io::Result<usize> {
+    fn read_some(&mut self, mut stream: &UnixStream, expected: Expected) -> io::Result<usize> {
         let room = &mut self.bytes[self.end..];
-        let found = self.spin.until(|| match recv(stream, &mut *room, RecvFlags::DONTWAIT) {
+        let spin = match expected {
+            Expected::Soon => &mut self.soon,
+            Expected::Later => &mut self.later,
+        };
+        let found = spin.until(|| match recv(stream, &mut *room, RecvFlags::DONTWAIT) {
             Err(Errno::AGAIN) => None,
             got => Some(got),
         });

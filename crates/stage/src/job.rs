@@ -94,10 +94,21 @@ pub(crate) struct Job<'a> {
 
 /// What a worker keeps between steps.
 pub(crate) struct Worker {
-    pub buf: Vec<u8>,
+    buf: Vec<u8>,
+    buf_len: usize,
     /// Written small files that are not durable and verified yet.
     pub batch: Vec<Finished>,
     pub batch_bytes: u64,
+}
+
+impl Worker {
+    /// Memory for data. Small files that go together do without, so it is made when it is needed.
+    pub fn buffer(&mut self) -> &mut Vec<u8> {
+        if self.buf.is_empty() {
+            self.buf = vec![0; self.buf_len];
+        }
+        &mut self.buf
+    }
 }
 
 /// Stops the other workers when one panics.
@@ -285,11 +296,8 @@ impl<'a> Job<'a> {
 
     fn work(&self) {
         let _guard = PanicGuard(&self.sched);
-        let mut worker = Worker {
-            buf: vec![0; self.src.buffer_bytes().max(self.dst.buffer_bytes())],
-            batch: Vec::new(),
-            batch_bytes: 0,
-        };
+        let buf_len = self.src.buffer_bytes().max(self.dst.buffer_bytes());
+        let mut worker = Worker { buf: Vec::new(), buf_len, batch: Vec::new(), batch_bytes: 0 };
         loop {
             if self.is_cancelled() {
                 self.discard(&mut worker);

@@ -306,7 +306,7 @@ impl Job<'_> {
         self.src.will_read(&large.src, range.start, range.end - range.start + RANGE_BYTES);
         let in_turn = self.dst.writers_per_file() < self.sched.workers();
         let to = Output { file: &large.dst, check: large.checked, turn: in_turn.then_some(&large.turn) };
-        let crc = self.copy_range(input, to, range.clone(), &mut worker.buf)?;
+        let crc = self.copy_range(input, to, range.clone(), worker.buffer())?;
         self.dst.begin_sync(&large.dst, range.start, range.end - range.start);
         let path = lock(&large.state).entry.hash();
         self.note(&Record::Range { path, index, crc });
@@ -316,7 +316,7 @@ impl Job<'_> {
     fn recheck(&self, worker: &mut Worker, large: &Large, sum: Sum) -> Result<Sum, Failure> {
         let range = large.range(sum.index);
         let len = range.end - range.start;
-        match self.sum_range(self.target(&large.dst, false), range, &mut worker.buf) {
+        match self.sum_range(self.target(&large.dst, false), range, worker.buffer()) {
             Ok(crc) if crc == sum.crc => {
                 bump(&self.totals.skipped, len);
                 Ok(sum)
@@ -351,7 +351,7 @@ impl Job<'_> {
         let range = large.range(sum.index);
         let len = range.end - range.start;
         let dense = large.meta.is_dense();
-        if self.read_back(&large.dst, range.clone(), dense, &mut worker.buf)? != sum.crc {
+        if self.read_back(&large.dst, range.clone(), dense, worker.buffer())? != sum.crc {
             self.mend(worker, large, sum)?;
         }
         self.credit(large, len);
@@ -370,7 +370,7 @@ impl Job<'_> {
         }
         self.dst.fsync(&large.dst).map_err(Failure::target)?;
         let dense = large.meta.is_dense();
-        let crc = self.read_back(&large.dst, large.range(sum.index), dense, &mut worker.buf)?;
+        let crc = self.read_back(&large.dst, large.range(sum.index), dense, worker.buffer())?;
         if crc == sum.crc { Ok(()) } else { Err(Failure::Mismatch) }
     }
 

@@ -212,13 +212,13 @@ impl Job<'_> {
     ) -> Result<Option<u32>, Failure> {
         // What cannot be read there is no copy; writing it anew will tell if that fails, too.
         let Ok(dst) = self.dst.open_read(&entry.dir.dst, &entry.to) else { return Ok(None) };
-        let theirs = match self.read_back(&dst, 0..meta.size, dense, &mut worker.buf) {
+        let theirs = match self.read_back(&dst, 0..meta.size, dense, worker.buffer()) {
             Ok(crc) => crc,
             Err(Failure::Cancelled) => return Err(Failure::Cancelled),
             Err(_) => return Ok(None),
         };
         let ours =
-            self.scan(self.source(src, meta.is_dense()), 0..meta.size, &mut worker.buf, |_, _, _| Ok(()))?;
+            self.scan(self.source(src, meta.is_dense()), 0..meta.size, worker.buffer(), |_, _, _| Ok(()))?;
         self.check_source(src, meta)?;
         Ok((ours == theirs).then_some(ours))
     }
@@ -272,7 +272,7 @@ impl Job<'_> {
         }
         let input = self.source(src, meta.is_dense());
         let to = Output { file: dst, check: self.checks_at_once(&entry.dir), turn: None };
-        let crc = self.copy_range(input, to, 0..meta.size, &mut worker.buf)?;
+        let crc = self.copy_range(input, to, 0..meta.size, worker.buffer())?;
         self.copy_attributes(&|| entry.path(), At::File(src), At::File(dst), meta)?;
         Ok(crc)
     }
@@ -299,7 +299,7 @@ impl Job<'_> {
     fn commit_one(&self, worker: &mut Worker, file: &Finished) -> Result<Outcome, Failure> {
         let meta = &file.meta;
         if self.checks_later(&file.entry.dir) {
-            let crc = self.read_back(&file.dst, 0..meta.size, meta.is_dense(), &mut worker.buf)?;
+            let crc = self.read_back(&file.dst, 0..meta.size, meta.is_dense(), worker.buffer())?;
             if crc != file.crc {
                 return Err(Failure::Mismatch);
             }
