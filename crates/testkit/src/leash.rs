@@ -2,9 +2,6 @@
 
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-/// What a leash does: waits until its input ends, then kills.
-const WATCH: &str = "read -r _; kill -9 \"$1\" 2>/dev/null";
-
 /// Kills a process when the one that holds the leash ends without dropping it: by `kill -9`, a panic while it
 /// unwinds, or Ctrl-C. A signal at the parent's death would not do: it comes at the end of the thread that started the
 /// process, and a daemon that goes into the background has another parent.
@@ -16,13 +13,14 @@ pub struct Leash {
 
 impl Leash {
     pub fn on(pid: u32) -> Leash {
-        let mut watcher = Command::new("sh")
-            .args(["-c", WATCH, "sh", &pid.to_string()])
+        // It waits for the end of its input, and runs the command once when that was empty.
+        let mut watcher = Command::new("xargs")
+            .args(["kill", "-9", &pid.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .expect("there is a shell");
+            .expect("there is xargs");
         let held = watcher.stdin.take();
         Leash { watcher, _held: held }
     }

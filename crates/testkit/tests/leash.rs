@@ -17,7 +17,7 @@ fn holder() {
     if std::env::var_os(ROLE).is_none() {
         return;
     }
-    let out = Command::new("sh").args(["-c", "sleep 1000 >/dev/null & echo $!"]).output().unwrap();
+    let out = Command::new("sh").args(["-c", "sleep 1000 >/dev/null 2>&1 & echo $!"]).output().unwrap();
     let pid = String::from_utf8(out.stdout).unwrap().trim().to_string();
     let _leash = Leash::on(pid.parse().unwrap());
     println!("\nPID {pid}");
