@@ -159,8 +159,10 @@ fn a_shared_file_system_is_touched_by_no_more_tasks_at_a_time_than_it_may_be() {
         let stager = daemon.control();
         let until = if restarted { ids.len() } else { 2 };
         loop {
-            let tasks: Vec<_> = ids.iter().map(|id| stager.status(*id).unwrap().state).collect();
-            let count = |state| tasks.iter().filter(|task| **task == state).count();
+            // One request: how all of them are at one moment.
+            let tasks = stager.list(None, None).unwrap();
+            let count =
+                |state| tasks.iter().filter(|task| ids.contains(&task.id) && task.state == state).count();
             most = most.max(count(TaskState::Running));
             if count(TaskState::Finished) >= until {
                 break;
