@@ -8,8 +8,9 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use support::{Daemon, copy, done, remote, resource, well, write};
-use tidepool_stage_client::{Code, Op, Policy, StageError, Stager, TaskSpec, TaskState};
+use support::network::Mount;
+use support::{Daemon, copy, done, local, remote, resource, well, write};
+use tidepool_stage_client::{Code, DataspaceSpec, Op, Policy, StageError, Stager, TaskSpec, TaskState};
 use tidepool_wire::stager::{HEAD_LEN, Head, Reply, Request, STAGER_MAGIC};
 
 /// Processor time of a process so far, in the kernel's ticks of 10 ms.
@@ -160,6 +161,39 @@ fn plans_that_take_for_ever_hold_up_no_administrator() {
     for plan in planning {
         assert!(matches!(plan.join().unwrap(), Err(StageError::Lost { .. } | StageError::Connect { .. })));
     }
+}
+
+#[test]
+fn what_is_cloned_takes_quota_as_what_is_copied_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    std::fs::File::create(&image).unwrap().set_len(512 << 20).unwrap();
+    let made = Command::new("mkfs.xfs").args(["-q", "-m", "reflink=1"]).arg(&image).status();
+    let words = ["-t", "xfs", "-o", "loop", image.to_str().unwrap()];
+    let there = dir.path().join("xfs");
+    let mount = made.is_ok_and(|made| made.success()).then(|| Mount::new(&words, &there)).flatten();
+    let Some(_mount) = mount else {
+        println!("SKIPPED: needs root, loop devices and XFS");
+        return;
+    };
+    write(&there.join("in/x"), &[1; 16 << 20]);
+    std::fs::create_dir(there.join("out")).unwrap();
+    let daemon = Daemon::start();
+    let stager = daemon.control();
+    stager.register_dataspace(&local("in://", &there.join("in"))).unwrap();
+    let out = DataspaceSpec { capacity: 40 << 20, ..local("out://", &there.join("out")) };
+    stager.register_dataspace(&out).unwrap();
+    let free = || rustix::fs::statvfs(&there).unwrap().f_bfree;
+    let before = free();
+    well(&stager, &copy("in://x", "out://1"));
+    well(&stager, &copy("in://x", "out://2"));
+    // Allocated late, what was written before may be given back meanwhile.
+    let taken = before.saturating_sub(free()) * rustix::fs::statvfs(&there).unwrap().f_bsize;
+    assert!(taken < 8 << 20, "{taken} bytes were written: they were not cloned");
+    let used = |info: &tidepool_stage_client::DataspaceInfo| info.dataspace.name == "out://";
+    assert_eq!(stager.dataspaces().unwrap().into_iter().find(used).unwrap().used, 32 << 20);
+    let third = done(&stager, &copy("in://x", "out://3"));
+    assert_eq!((third.state, third.refusal.errno), (TaskState::Failed, 122), "{third:?}");
 }
 
 #[test]
