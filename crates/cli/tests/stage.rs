@@ -511,7 +511,10 @@ fn the_guide_shows_every_key_of_the_configuration() {
     fs::write(&secret, "5a".repeat(32)).unwrap();
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
     let config = sandbox.path("stager.toml");
-    fs::write(&config, shown.replace("/etc/tidepool/stager.secret", &secret.display().to_string())).unwrap();
+    // A daemon without libfabric refuses to be told of a fabric.
+    let usual: String =
+        shown.lines().filter(|line| !line.starts_with("fabric = ")).map(|line| format!("{line}\n")).collect();
+    fs::write(&config, usual.replace("/etc/tidepool/stager.secret", &secret.display().to_string())).unwrap();
     let output = check(&config);
     assert!(output.status.success(), "{}", common::text(&output));
     // The error about an unknown key lists those there are.
