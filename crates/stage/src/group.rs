@@ -21,6 +21,8 @@ const GROUP_AGE_MAX: Duration = Duration::from_millis(250);
 pub(crate) struct Group {
     files: Vec<Read>,
     since: Option<Instant>,
+    /// Syncs under way.
+    syncs: usize,
 }
 
 impl Group {
@@ -29,8 +31,17 @@ impl Group {
         self.files.extend(files);
     }
 
+    /// Syncs are done one after another: while one is under way, the next group grows.
     fn is_due(&self, now: Instant) -> bool {
-        self.files.len() >= GROUP_FILES_MAX || self.since.is_some_and(|since| now - since >= GROUP_AGE_MAX)
+        let old = || self.since.is_some_and(|since| now - since >= GROUP_AGE_MAX);
+        self.files.len() >= GROUP_FILES_MAX || (self.syncs == 0 && old())
+    }
+
+    /// What is to be synced now.
+    fn start(&mut self) -> Vec<Read> {
+        self.since = None;
+        self.syncs += usize::from(!self.files.is_empty());
+        std::mem::take(&mut self.files)
     }
 }
 
@@ -40,36 +51,37 @@ impl Job<'_> {
         let due = {
             let mut group = lock(&self.group);
             group.add(files, Instant::now());
-            if group.is_due(Instant::now()) { std::mem::take(&mut *group) } else { Group::default() }
+            if group.is_due(Instant::now()) { group.start() } else { Vec::new() }
         };
         self.sync_group(due);
     }
 
     /// Nothing else is left to do: syncs what waits. False when nothing did.
     pub fn sync_waiting(&self) -> bool {
-        let group = std::mem::take(&mut *lock(&self.group));
-        let any = !group.files.is_empty();
-        self.sync_group(group);
+        let due = lock(&self.group).start();
+        let any = !due.is_empty();
+        self.sync_group(due);
         any
     }
 
-    fn sync_group(&self, group: Group) {
-        if group.files.is_empty() {
+    fn sync_group(&self, files: Vec<Read>) {
+        if files.is_empty() {
             return;
         }
-        match self.dst.sync_written() {
-            Ok(()) => self.name_pack(group.files),
+        let synced = self.dst.sync_written();
+        lock(&self.group).syncs -= 1;
+        match synced {
+            Ok(()) => self.name_pack(files),
             // Nobody knows which of them it was.
-            Err(error) => group
-                .files
-                .into_iter()
-                .for_each(|file| self.abandon_part(file, Failure::target(error.clone()))),
+            Err(error) => {
+                files.into_iter().for_each(|file| self.abandon_part(file, Failure::target(error.clone())));
+            }
         }
     }
 
     /// After a cancel, when the workers have ended: a rerun copies small files anew.
     pub fn discard_group(&self) {
-        for file in std::mem::take(&mut *lock(&self.group)).files {
+        for file in lock(&self.group).start() {
             file.drop_part(self.dst);
         }
     }

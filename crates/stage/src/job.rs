@@ -338,7 +338,7 @@ impl<'a> Job<'a> {
 
     /// Nothing to do: what waits for a sync is next, then the names that waited for others of their objects.
     fn idle(&self) {
-        if self.sched.is_drained() && self.sync_waiting() {
+        if self.sched.is_quiet() && self.sync_waiting() {
             return;
         }
         let deferred = if self.sched.is_quiet() { self.links.take_deferred() } else { Vec::new() };

@@ -33,8 +33,9 @@ const OPEN_DIRS_MAX: usize = 192;
 const LIST_BYTES: usize = 32 * 1024;
 /// Entries after which a page may end.
 const LIST_PAGE_MIN: usize = 128;
-/// The kernel lets one write at a time; the other reads and computes meanwhile.
-const DISK_WRITERS_PER_FILE: usize = 2;
+/// Of file systems in memory and on disks, which let one write at a time; the other reads and computes
+/// meanwhile.
+const WRITERS_PER_FILE: usize = 2;
 /// Largest list of attribute names, and largest value, that the kernel hands out.
 const XATTR_BUFFER: usize = 64 * 1024;
 /// Bytes of the attribute names that most files have at most.
@@ -577,7 +578,7 @@ impl End for LocalEnd {
     }
 
     fn writers_per_file(&self) -> usize {
-        if self.medium == Medium::Disk { DISK_WRITERS_PER_FILE } else { usize::MAX }
+        if self.medium == Medium::Other { usize::MAX } else { WRITERS_PER_FILE }
     }
 
     fn buffer_bytes(&self) -> usize {

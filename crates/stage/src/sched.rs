@@ -148,12 +148,6 @@ impl Sched {
         queues.busy == 0 && queues.walking == 0 && queues.dirs.is_empty() && queues.files.is_empty()
     }
 
-    /// Nothing is queued, though those who are busy may find more.
-    pub fn is_drained(&self) -> bool {
-        let queues = lock(&self.queues);
-        queues.walking == 0 && queues.dirs.is_empty() && queues.files.is_empty()
-    }
-
     pub fn set_done(&self) {
         lock(&self.queues).done = true;
         self.changed.notify_all();
