@@ -25,7 +25,7 @@ macro_rules! plain {
         }
     )* };
 }
-plain!(bool, i32, u32, u64, String);
+plain!(bool, u8, i32, u32, u64, String);
 
 macro_rules! numbered {
     ($($type:ty),*) => { $(

@@ -59,6 +59,11 @@ impl State {
         (tasks, more)
     }
 
+    /// Some job has processes.
+    pub fn has_processes(&self) -> bool {
+        self.spaces.has_members()
+    }
+
     pub fn knows(&self, id: u32) -> bool {
         self.tasks.contains_key(&id)
     }

@@ -108,6 +108,10 @@ impl Spaces {
         removed
     }
 
+    pub fn has_members(&self) -> bool {
+        !self.members.is_empty()
+    }
+
     /// The job of a process of `uid`, or of the nearest of its ancestors that has one.
     pub fn job_of(&self, uid: u32, ancestry: &[Origin]) -> Option<u32> {
         let of = |origin: &Origin| {

@@ -63,6 +63,8 @@ pub enum Over {
 pub struct Conn {
     stream: UnixStream,
     pub caller: Caller,
+    /// The caller's ancestors are known.
+    pub traced: bool,
     /// The peer has said hello, or need not.
     pub greeted: bool,
     dialect: Dialect,
@@ -90,6 +92,7 @@ impl Conn {
         Conn {
             stream,
             caller,
+            traced: false,
             greeted: matches!(dialect, Dialect::Norns { .. }),
             dialect,
             input: Vec::new(),

@@ -1,18 +1,33 @@
 //! Who is at the other end of a local socket.
 
 use rustix::net::sockopt::socket_peercred;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 use tidepool_stage_state::{Caller, Origin};
 
 /// Ancestors looked at.
 const ANCESTORS_MAX: usize = 64;
 
-/// The caller behind a connection. Its ancestors are those of now: jobs' processes are found by them.
+/// Bytes of a stat file; the longest has about 400.
+const STAT_BYTES: usize = 1024;
+
+/// The caller behind a connection, without ancestors.
 pub fn caller(stream: &UnixStream, control: bool) -> io::Result<Caller> {
     let peer = socket_peercred(stream)?;
     let (uid, gid) = (peer.uid.as_raw(), peer.gid.as_raw());
-    Ok(Caller { uid, gid, control, ancestry: ancestry(peer.pid.as_raw_nonzero().get()) })
+    let pid = peer.pid.as_raw_nonzero().get();
+    Ok(Caller { uid, gid, control, ancestry: vec![Origin { pid, started: started(pid) }] })
+}
+
+/// Adds a caller's ancestors, by whom processes of jobs are found: those of now. A process that has taken a caller's number
+/// since it connected has none to lend.
+pub fn add_ancestors(caller: &mut Caller) {
+    let Some(own) = caller.ancestry.first().copied() else { return };
+    let found = ancestry(own.pid);
+    if found.first() == Some(&own) {
+        caller.ancestry = found;
+    }
 }
 
 fn ancestry(pid: i32) -> Vec<Origin> {
@@ -36,7 +51,10 @@ pub fn started(pid: i32) -> u64 {
 }
 
 fn parent_and_start(pid: i32) -> Option<(i32, u64)> {
-    parse_stat(&std::fs::read(format!("/proc/{pid}/stat")).ok()?)
+    let mut stat = [0; STAT_BYTES];
+    // The kernel gives all of it at once.
+    let len = File::open(format!("/proc/{pid}/stat")).ok()?.read(&mut stat).ok()?;
+    parse_stat(&stat[..len])
 }
 
 /// Fields 4 and 22 of proc(5)'s stat. The name before them may hold anything, brackets too.
@@ -57,6 +75,19 @@ mod tests {
         let stat = b"77 (a) S 1 (b) c) R 42 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 4711 23";
         assert_eq!(parse_stat(stat), Some((42, 4711)));
         assert_eq!(parse_stat(b"77 (a"), None);
+    }
+
+    #[test]
+    fn ancestors_are_those_of_the_process_that_connected() {
+        let (pid, started) = (std::process::id() as i32, started(std::process::id() as i32));
+        let with = |started| {
+            let ancestry = vec![Origin { pid, started }];
+            let mut caller = Caller { uid: 0, gid: 0, control: false, ancestry };
+            add_ancestors(&mut caller);
+            caller.ancestry.len()
+        };
+        assert!(with(started) > 1);
+        assert_eq!(with(started + 1), 1, "another process has this number now");
     }
 
     #[test]

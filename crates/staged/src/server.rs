@@ -449,6 +449,7 @@ impl Daemon {
                 }
                 Ok(message) => {
                     let weight = weight(&message);
+                    self.trace(conn);
                     // Callers are small and shared by nothing else.
                     let caller = std::mem::replace(&mut conn.caller, nobody());
                     let answer = self.serve(token, id, &caller, message);
@@ -461,6 +462,14 @@ impl Daemon {
             }
         }
         Ok(())
+    }
+
+    /// Looks for a caller's ancestors once, when jobs have processes: it takes longer than many a request.
+    fn trace(&self, conn: &mut Conn) {
+        if !conn.traced && self.state.has_processes() {
+            peer::add_ancestors(&mut conn.caller);
+            conn.traced = true;
+        }
     }
 
     fn flush(&mut self, token: u64) {
