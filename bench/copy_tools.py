@@ -136,6 +136,9 @@ def measure(args: argparse.Namespace, work: Path) -> dict[str, list[dict[str, fl
     expected = count(src)
     lines = commands(src, dst, args.tidepool)
     wanted = [name for name in args.tools.split(",") if name] or list(lines)
+    unknown = [name for name in wanted if name not in lines]
+    if unknown:
+        sys.exit(f"no such tool: {', '.join(unknown)}; there are {', '.join(lines)}")
     wanted = [name for name in wanted if installed(name, lines[name])]
     results: dict[str, list[dict[str, float]]] = {name: [] for name in wanted}
     for round_number in range(args.rounds):

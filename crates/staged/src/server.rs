@@ -13,6 +13,7 @@ use crate::start::{
     StartError, listen, lock, open_fabric, open_state, prepare_tasks_dir, serve_peers, start_syncer, system,
 };
 use crate::tasks::{self, Crews, News, Run, Teller, Work};
+use rustc_hash::FxHashMap;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
@@ -70,7 +71,7 @@ pub struct Daemon {
     starts: Vec<Start>,
     /// Who waits for what they told to be in the journal.
     noted: Vec<mpsc::Sender<()>>,
-    conns: HashMap<u64, Conn>,
+    conns: FxHashMap<u64, Box<Conn>>,
     /// Connections with replies to send, and those with requests left to serve.
     dirty: Vec<u64>,
     ready: Vec<u64>,
@@ -168,7 +169,7 @@ impl Daemon {
             trouble: false,
             starts: Vec::new(),
             noted: Vec::new(),
-            conns: HashMap::new(),
+            conns: FxHashMap::default(),
             dirty: Vec::new(),
             ready: Vec::new(),
             leaving: Vec::new(),
@@ -395,7 +396,7 @@ impl Daemon {
         let token = self.next_token;
         self.next_token += 1;
         epoll::add(&self.epoll, &stream, EventData::new_u64(token), EventFlags::IN)?;
-        self.conns.insert(token, Conn::new(stream, caller, dialect));
+        self.conns.insert(token, Box::new(Conn::new(stream, caller, dialect)));
         Ok(())
     }
 
