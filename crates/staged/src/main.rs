@@ -5,9 +5,15 @@
 use clap::{CommandFactory, Parser};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag::register_conditional_shutdown;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use tidepool_staged::{Args, Config, Daemon};
+
+/// Exit status after a second signal.
+const STOPPED_AT_ONCE: i32 = 130;
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -55,6 +61,12 @@ fn raise_descriptors() {
 fn run(config: &Config) -> Result<(), Box<dyn std::error::Error>> {
     raise_descriptors();
     let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT])?;
+    // A second signal ends it at once, like kill -9: a worker may hang in a file system that does not answer.
+    let asked = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        register_conditional_shutdown(signal, STOPPED_AT_ONCE, Arc::clone(&asked))?;
+        signal_hook::flag::register(signal, Arc::clone(&asked))?;
+    }
     let daemon = Daemon::start(config)?;
     let stopper = daemon.stopper()?;
     std::thread::Builder::new().name("signals".into()).spawn(move || {

@@ -164,6 +164,25 @@ fn plans_that_take_for_ever_hold_up_no_administrator() {
 }
 
 #[test]
+fn a_second_signal_ends_a_stager_whose_threads_hang() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let mut daemon = Daemon::with_peers("127.0.0.1:0");
+    let endless = TaskSpec::new(Op::Copy, remote("a://x", &address), Some(resource("b://x")));
+    let stager = daemon.control();
+    let planning = std::thread::spawn(move || stager.plan(&endless));
+    while silent.accept().is_err() {}
+    daemon.signal("-TERM");
+    // Signals that nobody has taken yet count once.
+    std::thread::sleep(Duration::from_millis(500));
+    daemon.signal("-TERM");
+    assert_eq!(daemon.wait_gone().code(), Some(130));
+    planning.join().unwrap().unwrap_err();
+    daemon.launch();
+    daemon.control().ping().unwrap();
+}
+
+#[test]
 fn what_is_cloned_takes_quota_as_what_is_copied_does() {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("image");

@@ -25,12 +25,16 @@ fn is_root() -> bool {
 
 /// Starts this program again as another user, as one of the helpers below. It waits for a line.
 fn helper(name: &str, uid: u32, args: &[&str]) -> Child {
+    helper_in(name, (uid, uid), args)
+}
+
+fn helper_in(name: &str, (uid, gid): (u32, u32), args: &[&str]) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
         .args(["--exact", "as_another_user", "--nocapture"])
         .env(HELPER, format!("{name} {}", args.join(" ")));
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    command.uid(uid).gid(uid);
+    command.uid(uid).gid(gid);
     command.spawn().expect("this program can start itself")
 }
 
@@ -55,6 +59,11 @@ fn as_another_user() {
         ["submit", socket, from, to, expected] => submit(socket, from, to, expected),
         ["memory", socket, to] => memory(socket, to),
         ["connect", socket] => assert!(Stager::connect(socket).is_err(), "{socket} let me in"),
+        ["enter", socket] => Stager::connect(socket).and_then(|s| s.ping()).expect("the group may enter"),
+        ["locked-out", socket] => {
+            let error = Stager::connect(socket).map(drop).expect_err("the wrong group got in").to_string();
+            assert!(error.contains("ermission denied"), "{error}");
+        }
         _ => panic!("no helper is called {what}"),
     }
 }
@@ -148,6 +157,32 @@ fn nobody_can_neither_administer_nor_reach_the_control_socket() {
     job(&daemon, 5, 0);
     go(helper("administer", NOBODY, &[&daemon.user_socket().display().to_string()]));
     go(helper("connect", NOBODY, &[&daemon.control_socket().display().to_string()]));
+}
+
+/// The sockets' groups are what the paper calls `norns` and `norns-user` (section IV-B).
+#[test]
+fn each_socket_is_for_its_own_group() {
+    if !is_root() {
+        return;
+    }
+    // Groups that every Debian has, by the numbers that it gives them.
+    let (administrators, users) = (("adm", 4), ("daemon", 1));
+    let daemon = Daemon::with(&format!(
+        "control-mode = \"0660\"\ncontrol-group = \"{}\"\nuser-mode = \"0660\"\nuser-group = \"{}\"\n",
+        administrators.0, users.0
+    ));
+    let (control, user) = (daemon.control_socket(), daemon.user_socket());
+    let (control, user) = (control.display().to_string(), user.display().to_string());
+    for (gid, socket, expected) in [
+        (administrators.1, &control, "enter"),
+        (users.1, &user, "enter"),
+        (users.1, &control, "locked-out"),
+        (administrators.1, &user, "locked-out"),
+        (NOBODY, &control, "locked-out"),
+        (NOBODY, &user, "locked-out"),
+    ] {
+        go(helper_in(expected, (NOBODY, gid), &[socket]));
+    }
 }
 
 #[test]
