@@ -13,8 +13,8 @@ use crate::end::{Meta, Refused, SetMeta, Written, Xattr};
 use crate::local::{LocalEnd, advise, fail, file_fd};
 use rustix::fs::{self, Advice, AtFlags, Mode, OFlags};
 use rustix::io::Errno as Sys;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use tidepool_types::{Errno, FileKind};
 
 /// Sources open at once per call.
@@ -47,10 +47,30 @@ pub(crate) enum Medium {
     Other,
 }
 
+/// The first kernel whose syncfs(2) tells that something could not be written.
+const SYNCS_TELL_ERRORS: (u32, u32) = (5, 8);
+
+fn syncs_tell_errors() -> bool {
+    static TELL: OnceLock<bool> = OnceLock::new();
+    *TELL.get_or_init(|| {
+        let name = rustix::system::uname();
+        name.release().to_str().is_ok_and(|release| is_since(release, SYNCS_TELL_ERRORS))
+    })
+}
+
+/// Whether a kernel's release (`6.1.0-13-amd64`) is this version or a later one.
+fn is_since(release: &str, version: (u32, u32)) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().ok());
+    let (major, minor) = (numbers.next().flatten(), numbers.next().flatten());
+    major.zip(minor).is_some_and(|found| found >= version)
+}
+
 impl Medium {
-    /// By the magic numbers of statfs(2).
+    /// By the magic numbers of statfs(2). Nothing is taken for granted of a disk below a kernel whose common syncs may fail in
+    /// silence.
     pub fn of(magic: u64) -> Medium {
         match magic {
+            0xef53 | 0x5846_5342 | 0x9123_683e if !syncs_tell_errors() => Medium::Other,
             // tmpfs, ramfs
             0x0102_1994 | 0x8584_58f6 => Medium::Memory,
             // ext2 to ext4, XFS, Btrfs
@@ -306,5 +326,17 @@ impl LocalEnd {
             // Each tells whether it was the one.
             Err(_) => each(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_are_told_apart_by_number() {
+        let since = |release| is_since(release, SYNCS_TELL_ERRORS);
+        assert!(since("5.8.0") && since("5.10.0-28-amd64") && since("6.1.0") && since("10.0"));
+        assert!(!since("5.7.19") && !since("4.18.0-553.el8_10.x86_64") && !since("") && !since("five.eight"));
     }
 }
