@@ -237,6 +237,34 @@ fn what_passes_on_ext4_passes_on_a_mount() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
+/// open(2) for reading with O_TRUNC fails like every other way to change a program that runs, and changes nothing.
+#[test]
+fn a_program_that_runs_is_not_truncated() {
+    if !can_mount() {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    sandbox.ok(&["pool", "start", "--name", "p", "--client", "fuse"]);
+    for options in [&[][..], &["--cache-ttl", "1000"]] {
+        let mount = Mount::of(&sandbox, "p", "mount", options);
+        let program = mount.path.join("program");
+        std::fs::copy("/bin/sleep", &program).unwrap();
+        let length = std::fs::metadata(&program).unwrap().len();
+        let mut running = Command::new(&program).arg("600").spawn().unwrap();
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::TRUNC;
+        let opened = rustix::fs::open(&program, flags, rustix::fs::Mode::empty());
+        assert_eq!(opened.map(drop).unwrap_err(), rustix::io::Errno::TXTBSY);
+        assert_eq!(std::fs::metadata(&program).unwrap().len(), length);
+        assert!(running.try_wait().unwrap().is_none(), "it runs on");
+        running.kill().unwrap();
+        running.wait().unwrap();
+        drop(rustix::fs::open(&program, flags, rustix::fs::Mode::empty()).unwrap());
+        assert_eq!(std::fs::metadata(&program).unwrap().len(), 0, "nobody runs it any more");
+        std::fs::remove_file(&program).unwrap();
+    }
+    sandbox.ok(&["pool", "stop"]);
+}
+
 /// Lines that the same calls give on two file systems and that differ, and what is excluded for nothing.
 fn differences(reference: &str, ours: &str, excluded: &[(&str, &str)]) -> Vec<String> {
     let (reference, ours): (Vec<&str>, Vec<&str>) = (reference.lines().collect(), ours.lines().collect());

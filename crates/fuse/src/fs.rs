@@ -133,8 +133,8 @@ impl TidepoolFs {
 
 impl Filesystem for TidepoolFs {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // Not FUSE_ATOMIC_O_TRUNC: with it the kernel has a file truncated before it looks whether that runs as a program.
         let mut wanted = vec![
-            InitFlags::FUSE_ATOMIC_O_TRUNC,
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_POSIX_LOCKS,
             InitFlags::FUSE_FLOCK_LOCKS,
@@ -276,8 +276,8 @@ impl Filesystem for TidepoolFs {
         self.entry(reply, self.0.link(ino(number), ino(newparent), newname.as_bytes()));
     }
 
-    fn open(&self, req: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let opened = self.0.open(ino(number), flags.0, self.0.caller(req));
+    fn open(&self, _req: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let opened = self.0.open(ino(number));
         let (attr, pages_stay) = reply_or!(self, reply, opened);
         let (handle, mut open_flags) = self.opened(&attr, flags.0);
         if pages_stay {

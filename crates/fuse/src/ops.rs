@@ -339,19 +339,16 @@ impl Core {
         Cred { groups: groups.collect(), ..caller.cred() }
     }
 
-    /// Opens a file by id; its attributes, after truncation if that was asked for, and whether the kernel's pages are those of the file.
-    pub fn open(&self, ino: Ino, flags: i32, caller: Caller) -> Result<(Attr, bool), FsError> {
-        let (mut attr, pages) = match &self.keeper {
+    /// Opens a file by id; its attributes, and whether the kernel's pages are those of the file. If it is to be truncated,
+    /// the kernel says so in a request of its own.
+    pub fn open(&self, ino: Ino) -> Result<(Attr, bool), FsError> {
+        let (attr, pages) = match &self.keeper {
             Some(keeper) => {
                 let (attr, version) = self.client.reopen_kept(ino).map_err(gone)?;
                 (attr, keeper.opened(ino, version))
             }
             None => (self.client.reopen(ino).map_err(gone)?, false),
         };
-        if flags & libc::O_TRUNC != 0 {
-            let empty = SetAttr { size: Some(0), ..SetAttr::default() };
-            attr = self.set_attr(ino, &empty, caller).inspect_err(|_| self.client.release(ino))?;
-        }
         self.locks.opened(ino);
         Ok((attr, pages))
     }
