@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn blocks_of_one_length_and_of_others_join_as_if_read_at_once() {
-        let data: Vec<u8> = (0..40_000u32).map(|i| (i * i >> 3) as u8).collect();
+        let data: Vec<u8> = (0..40_000u32).map(|i| ((i * i) >> 3) as u8).collect();
         for lengths in [[4096, 4096, 4096, 4096], [1, 4096, 1, 4096], [7, 7, 9, 9], [10_000, 1, 1, 1]] {
             let (mut sum, mut at) = (0, 0);
             for len in lengths {
