@@ -132,6 +132,29 @@ fn many_files_and_large_ones_go_both_ways() {
 }
 
 /// The data is read back at the other node, not sent back.
+/// A pack of all files is ten times as long as any connection lives.
+#[test]
+fn small_files_come_through_connections_that_do_not_last() {
+    let damage = Damage { flip: u64::MAX, cut: 20_000 };
+    for back in [false, true] {
+        let place = Place::new(memory_dir());
+        for i in 0..250u64 {
+            fs::write(place.src().join(format!("f{i}")), noise(700, i)).unwrap();
+        }
+        let server = serve(place.dir.path());
+        let proxy = Flipper::with(server.address(), damage);
+        let report = if back {
+            let dst = LocalEnd::create(&place.dst()).unwrap();
+            copy(&open(proxy.address, "src", false), &dst, &StageOptions::default())
+        } else {
+            copy(&local_src(&place), &open(proxy.address, "dst", true), &StageOptions::default())
+        };
+        assert!(report.complete, "back {back}: {report:#?}");
+        place.assert_same();
+        assert!(proxy.passed.load(Ordering::Relaxed) > 250 * 700, "the data went another way");
+    }
+}
+
 #[test]
 fn verification_moves_no_data() {
     let place = Place::new(memory_dir());

@@ -164,6 +164,39 @@ impl RemoteEnd {
         exchange(&self.lines, attempt)
     }
 
+    /// Asks about several things at once, and about fewer at once after a connection broke over them: where
+    /// connections do not last, small messages come through.
+    pub(super) fn exchange_many<I, T>(
+        &self,
+        items: &[I],
+        mut attempt: impl FnMut(&[I], &mut Lease<'_>) -> Result<Vec<EndResult<T>>, Trouble>,
+    ) -> Vec<EndResult<T>> {
+        let mut backoff = self.lines.backoff();
+        let mut done = Vec::with_capacity(items.len());
+        let mut at_once = items.len();
+        while done.len() < items.len() {
+            let rest = &items[done.len()..];
+            let some = &rest[..at_once.min(rest.len())];
+            let mut sent = false;
+            let tried = self.lines.lease().and_then(|mut lease| {
+                sent = true;
+                attempt(some, &mut lease).and_then(|results| one_for_each(some.len(), results))
+            });
+            match tried {
+                Ok(results) => {
+                    done.extend(results);
+                    backoff = self.lines.backoff();
+                }
+                Err(Trouble::Said(error)) => done.extend(same_for(some.len(), self.lines.named(error))),
+                Err(Trouble::Lost(_)) if self.lines.wait(&mut backoff) => {
+                    at_once = if sent { some.len().div_ceil(2) } else { at_once };
+                }
+                Err(Trouble::Lost(error)) => done.extend(same_for(rest.len(), self.lines.give_up(&error))),
+            }
+        }
+        done
+    }
+
     pub(super) fn open_dir_with(
         &self,
         dir: &DirRef,
@@ -303,6 +336,14 @@ fn exchange<T>(
             }
         }
     }
+}
+
+fn one_for_each<T>(count: usize, results: Vec<EndResult<T>>) -> Result<Vec<EndResult<T>>, Trouble> {
+    if results.len() == count { Ok(results) } else { Err(unexpected()) }
+}
+
+fn same_for<T>(count: usize, error: EndError) -> impl Iterator<Item = EndResult<T>> {
+    std::iter::repeat_n(error, count).map(Err)
 }
 
 pub(super) fn remote_dir(dir: &DirRef) -> EndResult<&Arc<RemoteDir>> {

@@ -3,7 +3,8 @@
 use super::client::{RemoteEnd, places, remote_dir, remote_file, spot};
 use super::frame::{BULK_MAX, META_MAX};
 use super::handle::unexpected;
-use super::message::{Answer, Ask, Clothes, NamingHead, OpenHow, Place, PutHead};
+use super::lines::{Lease, Trouble};
+use super::message::{Answer, Ask, Clothes, GotHead, NamingHead, OpenHow, Place, PutHead};
 use super::stream::{BLOCK, Reader, Writer};
 use crate::compound::PlainReader;
 use crate::end::{
@@ -38,15 +39,10 @@ fn results<T>(told: Vec<super::message::Told<T>>, end: &RemoteEnd) -> Vec<EndRes
     told.into_iter().map(|told| told.0.map_err(|error| end.lines.named(error))).collect()
 }
 
-/// The same result for each.
-fn all<T>(count: usize, result: EndResult<Vec<EndResult<T>>>) -> Vec<EndResult<T>> {
-    result.unwrap_or_else(|error| (0..count).map(|_| Err(error.clone())).collect())
-}
-
 impl RemoteEnd {
-    fn put_some(&self, files: &[Put<'_>], how: PutHow) -> EndResult<Vec<EndResult<Written>>> {
-        let bulk: Vec<&[u8]> = files.iter().map(|put| put.data).collect();
-        let puts = self.exchange(|lease, _| {
+    fn put_some(&self, files: &[Put<'_>], how: PutHow) -> Vec<EndResult<Written>> {
+        self.exchange_many(files, |files, lease| {
+            let bulk: Vec<&[u8]> = files.iter().map(|put| put.data).collect();
             let mut heads = Vec::with_capacity(files.len());
             for put in files {
                 heads.push(PutHead {
@@ -58,25 +54,26 @@ impl RemoteEnd {
                 });
             }
             match lease.ask_with(&Ask::PutFiles { files: heads, verify: how.verify }, &bulk)? {
-                Answer::Puts { results } => Ok(results),
+                Answer::Puts { results: puts } => Ok(results(puts, self)),
                 _ => Err(unexpected()),
             }
-        })?;
-        Ok(results(puts, self))
+        })
     }
 
-    fn get_some(&self, names: &[Name<'_>], limits: &PackLimits) -> EndResult<Vec<EndResult<Got>>> {
+    fn get_some(
+        &self,
+        names: &[Name<'_>],
+        limits: &PackLimits,
+        lease: &mut Lease<'_>,
+    ) -> Result<Vec<EndResult<Got>>, Trouble> {
         let mut bulk = vec![0; usize::try_from(limits.bytes).unwrap_or(BULK_MAX).min(BULK_MAX)];
-        let gots = self.exchange(|lease, _| {
-            let ask = Ask::GetFiles { names: places(names, lease)?, limits: *limits };
-            let id = lease.send(&ask, &[])?;
-            match lease.receive(id, &mut bulk)?.0 {
-                Answer::Gots { results } => Ok(results),
-                _ => Err(unexpected()),
-            }
-        })?;
+        let names = places(names, lease)?;
+        let id = lease.send(&Ask::GetFiles { names, limits: *limits }, &[])?;
+        let Answer::Gots { results: gots } = lease.receive(id, &mut bulk)?.0 else {
+            return Err(unexpected());
+        };
         let mut rest = &bulk[..];
-        let mut unpack = |head: super::message::GotHead| {
+        let mut unpack = |head: GotHead| {
             let Some((len, xattrs)) = head.content else { return Ok(Got { meta: head.meta, content: None }) };
             let (data, after) =
                 rest.split_at_checked(len as usize).ok_or_else(|| EndError::new("answer", Errno::EPROTO))?;
@@ -85,29 +82,6 @@ impl RemoteEnd {
             Ok(Got { meta: head.meta, content: Some(Content { data: data.to_vec(), xattrs }) })
         };
         Ok(results(gots, self).into_iter().map(|got| got.and_then(&mut unpack)).collect())
-    }
-
-    fn name_some(&self, files: &[Naming<'_>]) -> EndResult<Vec<EndResult<()>>> {
-        let named = self.ask(
-            |lease, _| {
-                let mut heads = Vec::with_capacity(files.len());
-                for file in files {
-                    heads.push(NamingHead {
-                        dir: remote_dir(file.at.dir)?.resolve(lease)?,
-                        from: file.at.name.into(),
-                        to: file.to.into(),
-                        key: self.known(file),
-                    });
-                }
-                Ok(Ask::NameFiles { files: heads })
-            },
-            |answer, _| match answer {
-                Answer::Results { results } => Some(results),
-                _ => None,
-            },
-        )?;
-        files.iter().for_each(|file| self.forget(file.at.name));
-        Ok(results(named, self).into_iter().map(|named| named.map(|_| ())).collect())
     }
 
     fn dressed(&self, at: At<'_>, set: &SetMeta, xattrs: &[Xattr]) -> EndResult<Vec<Refused>> {
@@ -286,21 +260,15 @@ impl End for RemoteEnd {
     }
 
     fn fsync_many(&self, files: &[&FileRef]) -> Vec<EndResult<()>> {
-        if files.is_empty() {
-            return Vec::new();
-        }
-        let synced = self.ask(
-            |lease, _| {
-                let number = |file: &&FileRef| remote_file(file)?.resolve(lease);
-                Ok(Ask::Sync { files: files.iter().map(number).collect::<Result<_, _>>()? })
-            },
-            |answer, _| match answer {
-                Answer::Results { results } => Some(results),
-                _ => None,
-            },
-        );
-        let synced = synced.map(|told| results(told, self));
-        all(files.len(), synced).into_iter().map(|synced| synced.map(|_| ())).collect()
+        let synced = self.exchange_many(files, |files, lease| {
+            let mut number = |file: &&FileRef| remote_file(file)?.resolve(lease);
+            let files = files.iter().map(&mut number).collect::<Result<_, _>>()?;
+            match lease.ask(&Ask::Sync { files })? {
+                Answer::Results { results: synced } => Ok(results(synced, self)),
+                _ => Err(unexpected()),
+            }
+        });
+        synced.into_iter().map(|synced| synced.map(|_| ())).collect()
     }
 
     fn fsync_dir(&self, dir: &DirRef) -> EndResult<()> {
@@ -344,7 +312,7 @@ impl End for RemoteEnd {
     fn rename(&self, dir: &DirRef, from: &[u8], to: &[u8]) -> EndResult<()> {
         let naming = Naming { at: Name { dir, name: from }, to, key: None };
         let answer = || Err(EndError::new("answer", Errno::EPROTO));
-        self.name_some(&[naming])?.pop().unwrap_or_else(answer)
+        self.name_files(&[naming]).pop().unwrap_or_else(answer)
     }
 
     fn unlink(&self, dir: &DirRef, name: &[u8]) -> EndResult<()> {
@@ -416,38 +384,47 @@ impl End for RemoteEnd {
     }
 
     fn stat_files(&self, names: &[Name<'_>]) -> Vec<EndResult<Meta>> {
-        if names.is_empty() {
-            return Vec::new();
-        }
-        let stats = self.ask(
-            |lease, _| Ok(Ask::StatFiles { names: places(names, lease)? }),
-            |answer, _| match answer {
-                Answer::Stats { results } => Some(results),
-                _ => None,
-            },
-        );
-        all(names.len(), stats.map(|told| results(told, self)))
+        self.exchange_many(names, |names, lease| {
+            let names = places(names, lease)?;
+            match lease.ask(&Ask::StatFiles { names })? {
+                Answer::Stats { results: stats } => Ok(results(stats, self)),
+                _ => Err(unexpected()),
+            }
+        })
     }
 
     fn get_files(&self, names: &[Name<'_>], limits: &PackLimits) -> Vec<EndResult<Got>> {
-        all(names.len(), self.get_some(names, limits))
+        self.exchange_many(names, |names, lease| self.get_some(names, limits, lease))
     }
 
     fn put_files(&self, mut files: &[Put<'_>], how: PutHow) -> Vec<EndResult<Written>> {
         let mut written = Vec::with_capacity(files.len());
         while !files.is_empty() {
             let (some, rest) = files.split_at(fitting(files));
-            written.extend(all(some.len(), self.put_some(some, how)));
+            written.extend(self.put_some(some, how));
             files = rest;
         }
         written
     }
 
     fn name_files(&self, files: &[Naming<'_>]) -> Vec<EndResult<()>> {
-        if files.is_empty() {
-            return Vec::new();
-        }
-        all(files.len(), self.name_some(files))
+        let named = self.exchange_many(files, |files, lease| {
+            let mut heads = Vec::with_capacity(files.len());
+            for file in files {
+                heads.push(NamingHead {
+                    dir: remote_dir(file.at.dir)?.resolve(lease)?,
+                    from: file.at.name.into(),
+                    to: file.to.into(),
+                    key: self.known(file),
+                });
+            }
+            match lease.ask(&Ask::NameFiles { files: heads })? {
+                Answer::Results { results: named } => Ok(results(named, self)),
+                _ => Err(unexpected()),
+            }
+        });
+        let forget = |(file, named): (&Naming<'_>, EndResult<_>)| named.map(|_| self.forget(file.at.name));
+        files.iter().zip(named).map(forget).collect()
     }
 
     fn enter_dir(&self, dir: &DirRef, name: &[u8]) -> EndResult<(DirRef, Meta)> {
