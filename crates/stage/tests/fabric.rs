@@ -131,7 +131,7 @@ fn broken_connections_cost_no_data() {
         let place = Place::new(memory_dir());
         let bytes = fill(&place);
         let server = serve(place.dir.path(), Some(there.clone()));
-        let proxy = Flipper::with(server.address(), Damage { flip: u64::MAX, cut: 40_000 });
+        let proxy = Flipper::with(server.address(), Damage { flip: u64::MAX, cut: 9_000 });
         let report = if back {
             let dst = LocalEnd::create(&place.dst()).unwrap();
             copy(&open(proxy.address, "src", false, &here), &dst, &StageOptions::default())

@@ -22,7 +22,7 @@ const READ_AHEAD: usize = 16 << 10;
 /// Parts written with one system call; the kernel's limit is 1024.
 const PARTS_MAX: usize = 1000;
 /// Bulk data of at least so many bytes go aside, where there is such a way.
-pub const ASIDE_MIN: usize = 16 << 10;
+pub const ASIDE_MIN: usize = 4 << 10;
 /// Flag of a frame whose bulk data come aside.
 const FLAG_ASIDE: u16 = 1;
 /// Buffers above this are given back after use.
