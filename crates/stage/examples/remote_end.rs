@@ -124,19 +124,12 @@ fn ping(address: &str, count: usize, args: &[String]) -> Result<(), Failure> {
 /// One range of a file of the other side, from or to memory.
 fn move_range(end: &RemoteEnd, file: &FileRef, push: bool, offset: u64, buf: &mut [u8]) -> EndResult<()> {
     if push {
-        let mut writer = end.writer(file);
-        writer.write(offset, buf)?;
-        return writer.finish();
+        return end.write_range(file, offset, buf);
     }
-    let mut reader = end.reader(file, offset..offset + buf.len() as u64);
-    let mut filled = 0;
-    while filled < buf.len() {
-        match reader.read(&mut buf[filled..])? {
-            0 => return Err(EndError::new("read", Errno::EIO)),
-            count => filled += count,
-        }
+    match end.read_range(file, offset, buf)? {
+        count if count == buf.len() => Ok(()),
+        _ => Err(EndError::new("read", Errno::EIO)),
     }
-    Ok(())
 }
 
 fn bandwidth(push: bool, address: &str, bytes: u64, args: &[String]) -> Result<(), Failure> {

@@ -51,6 +51,16 @@ fn fill(place: &Place) -> u64 {
     fs::read_dir(place.src()).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len()).sum()
 }
 
+/// Copies the tree to the node behind the proxy, or back from there.
+fn copy_through(proxy: &Flipper, place: &Place, here: &Fabric, back: bool) -> StageReport {
+    if back {
+        let dst = LocalEnd::create(&place.dst()).unwrap();
+        return copy(&open(proxy.address, "src", false, here), &dst, &StageOptions::default());
+    }
+    let src = LocalEnd::open(&place.src()).unwrap();
+    copy(&src, &open(proxy.address, "dst", true, here), &StageOptions::default())
+}
+
 #[test]
 fn the_torture_tree_survives_there_and_back() {
     let (Some(here), Some(there)) = (fabric(), fabric()) else { return };
@@ -83,13 +93,7 @@ fn large_data_do_not_go_over_the_connection() {
         let server = serve(place.dir.path(), Some(there.clone()));
         let proxy = Flipper::start(server.address(), u64::MAX);
         let before = (here.moved(), there.moved());
-        let report = if back {
-            let dst = LocalEnd::create(&place.dst()).unwrap();
-            copy(&open(proxy.address, "src", false, &here), &dst, &StageOptions::default())
-        } else {
-            let src = LocalEnd::open(&place.src()).unwrap();
-            copy(&src, &open(proxy.address, "dst", true, &here), &StageOptions::default())
-        };
+        let report = copy_through(&proxy, &place, &here, back);
         assert!(report.complete, "{report:#?}");
         place.assert_same();
         let passed = proxy.passed.load(Ordering::Relaxed);
@@ -132,13 +136,7 @@ fn broken_connections_cost_no_data() {
         let bytes = fill(&place);
         let server = serve(place.dir.path(), Some(there.clone()));
         let proxy = Flipper::with(server.address(), Damage { flip: u64::MAX, cut: 9_000 });
-        let report = if back {
-            let dst = LocalEnd::create(&place.dst()).unwrap();
-            copy(&open(proxy.address, "src", false, &here), &dst, &StageOptions::default())
-        } else {
-            let src = LocalEnd::open(&place.src()).unwrap();
-            copy(&src, &open(proxy.address, "dst", true, &here), &StageOptions::default())
-        };
+        let report = copy_through(&proxy, &place, &here, back);
         place.assert_no_partial_file();
         assert!(report.complete, "back {back}: {report:#?}");
         place.assert_same();

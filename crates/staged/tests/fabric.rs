@@ -28,7 +28,7 @@ mod with_libfabric {
     use std::net::{TcpListener, TcpStream};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
-    use support::{Daemon, listening, remote, resource, well, write};
+    use support::{Daemon, listening, remote, resource, same, well, write};
     use tidepool_stage_client::{Op, TaskSpec, TaskState};
 
     const PROVIDER: &str = "tcp;ofi_rxm";
@@ -54,12 +54,6 @@ mod with_libfabric {
             write(&daemon.path(&format!("a/tree/d{}/f{n}", n % 7)), &vec![n as u8; n * 300]);
         }
         write(&daemon.path("a/tree/big"), &vec![3; BIG]);
-    }
-
-    fn same(one: &std::path::Path, other: &std::path::Path) {
-        let diff = Command::new("diff").args(["-r", "--no-dereference"]).arg(one).arg(other).output();
-        let diff = diff.expect("diff is there");
-        assert!(diff.status.success(), "{}", String::from_utf8_lossy(&diff.stdout));
     }
 
     /// Passes connections on to `to` for as long as the test runs; how many bytes went either way.

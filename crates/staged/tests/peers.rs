@@ -3,7 +3,7 @@
 mod support;
 
 use std::os::unix::fs::{MetadataExt, symlink};
-use support::{Daemon, done, remote, resource, well, write};
+use support::{Daemon, done, remote, resource, same, well, write};
 use tidepool_stage_client::{
     Code, JobLimit, JobSpec, Mapping, MappingNode, OnBehalf, Op, TaskSpec, TaskState,
 };
@@ -28,13 +28,6 @@ fn tree(daemon: &Daemon, name: &str) {
     symlink("d1/f1", daemon.path(&format!("a/{name}/link"))).unwrap();
     std::fs::hard_link(daemon.path(&format!("a/{name}/big")), daemon.path(&format!("a/{name}/same")))
         .unwrap();
-}
-
-fn same(one: &std::path::Path, other: &std::path::Path) {
-    let diff =
-        std::process::Command::new("diff").args(["-r", "--no-dereference"]).arg(one).arg(other).output();
-    let diff = diff.expect("diff is there");
-    assert!(diff.status.success(), "{}", String::from_utf8_lossy(&diff.stdout));
 }
 
 #[test]

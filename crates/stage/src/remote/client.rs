@@ -268,8 +268,7 @@ impl RemoteEnd {
     fn fill(&self, file: &FileRef, data: &[u8], mode: u32) -> EndResult<()> {
         let mut tries = 0;
         loop {
-            let mut writer = self.writer(file);
-            match writer.write(0, data).and_then(|()| writer.finish()) {
+            match self.write_range(file, 0, data) {
                 Err(error) if error.is_lost() && tries < crate::ATTEMPTS_MAX => tries += 1,
                 other => break other?,
             }
@@ -294,7 +293,12 @@ impl RemoteEnd {
         if meta.kind != FileKind::Regular {
             return Err(EndError::new("read", Errno::EINVAL));
         }
-        let mut reader = self.reader(&file, offset..offset + buf.len() as u64);
+        self.read_range(&file, offset, buf)
+    }
+
+    /// The same of an open file.
+    pub fn read_range(&self, file: &FileRef, offset: u64, buf: &mut [u8]) -> EndResult<usize> {
+        let mut reader = self.reader(file, offset..offset + buf.len() as u64);
         let mut filled = 0;
         while filled < buf.len() {
             match reader.read(&mut buf[filled..])? {
@@ -303,6 +307,13 @@ impl RemoteEnd {
             }
         }
         Ok(filled)
+    }
+
+    /// Writes a range of an open file; durable after [`End::fsync`].
+    pub fn write_range(&self, file: &FileRef, offset: u64, data: &[u8]) -> EndResult<()> {
+        let mut writer = self.writer(file);
+        writer.write(offset, data)?;
+        writer.finish()
     }
 
     /// The node's name, as messages have it.

@@ -189,3 +189,10 @@ pub fn local(name: &str, mount: &Path) -> DataspaceSpec {
         bandwidth: 0,
     }
 }
+
+/// Two trees have the same names and contents.
+pub fn same(one: &Path, other: &Path) {
+    let diff = Command::new("diff").args(["-r", "--no-dereference"]).arg(one).arg(other).output();
+    let diff = diff.expect("diff is there");
+    assert!(diff.status.success(), "{}", String::from_utf8_lossy(&diff.stdout));
+}
