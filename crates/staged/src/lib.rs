@@ -15,6 +15,7 @@
 
 mod config;
 mod conn;
+mod crowd;
 mod errands;
 mod execute;
 mod journal;

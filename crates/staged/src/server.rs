@@ -3,6 +3,7 @@
 
 use crate::config::Config;
 use crate::conn::{Conn, Dialect, ERRAND_WEIGHT, Incoming, Over, WAITING_MAX, weight};
+use crate::crowd::Crowd;
 use crate::execute::Setup;
 use crate::journal::{Journal, Unsynced};
 use crate::limits::{LimitTable, Shared};
@@ -72,6 +73,7 @@ pub struct Daemon {
     /// Who waits for what they told to be in the journal.
     noted: Vec<mpsc::Sender<()>>,
     conns: FxHashMap<u64, Box<Conn>>,
+    crowd: Crowd,
     /// Connections with replies to send, and those with requests left to serve.
     dirty: Vec<u64>,
     ready: Vec<u64>,
@@ -170,6 +172,7 @@ impl Daemon {
             starts: Vec::new(),
             noted: Vec::new(),
             conns: FxHashMap::default(),
+            crowd: Crowd::new(rustix::process::getrlimit(rustix::process::Resource::Nofile).current),
             dirty: Vec::new(),
             ready: Vec::new(),
             leaving: Vec::new(),
@@ -393,9 +396,22 @@ impl Daemon {
             }
             _ => Dialect::Native,
         };
+        let free = caller.control || caller.uid == 0;
+        if let Err(crowded) = self.crowd.come(caller.uid, free) {
+            if crowded.first {
+                let (uid, most) = (caller.uid, crowded.most);
+                eprintln!(
+                    "tidepool-staged: user {uid} has {most} connections, the most one may have: more are closed"
+                );
+            }
+            return Ok(());
+        }
         let token = self.next_token;
         self.next_token += 1;
-        epoll::add(&self.epoll, &stream, EventData::new_u64(token), EventFlags::IN)?;
+        if let Err(error) = epoll::add(&self.epoll, &stream, EventData::new_u64(token), EventFlags::IN) {
+            self.crowd.leave(caller.uid);
+            return Err(error.into());
+        }
         self.conns.insert(token, Box::new(Conn::new(stream, caller, dialect)));
         Ok(())
     }
@@ -496,6 +512,7 @@ impl Daemon {
     fn close(&mut self, token: u64) {
         if let Some(conn) = self.conns.remove(&token) {
             let _ = epoll::delete(&self.epoll, conn.stream());
+            self.crowd.leave(conn.caller.uid);
             self.waits.closed(token);
         }
     }

@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -64,8 +65,37 @@ fn as_another_user() {
             let error = Stager::connect(socket).map(drop).expect_err("the wrong group got in").to_string();
             assert!(error.contains("ermission denied"), "{error}");
         }
+        ["crowd", socket, expected] => crowd(socket, expected.parse().unwrap()),
         _ => panic!("no helper is called {what}"),
     }
+}
+
+/// Connects until it is not let in any more, and says so while it still has all its connections.
+fn crowd(socket: &str, expected: usize) {
+    let connected = (0..2 * expected).map_while(|_| Stager::connect(socket).ok()).collect::<Vec<_>>();
+    assert_eq!(connected.len(), expected);
+    println!("crowded");
+    std::io::stdout().flush().unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(3600));
+}
+
+#[test]
+fn the_connections_of_one_user_leave_others_theirs() {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::made(|_| String::new(), &["prlimit".into(), "--nofile=80:80".into()]);
+    let socket = daemon.user_socket();
+    let mut greedy = helper("crowd", NOBODY, &[socket.to_str().unwrap(), "20"]);
+    drop(greedy.stdin.take());
+    let mut said = BufReader::new(greedy.stdout.take().unwrap()).lines();
+    assert!(said.any(|line| line.unwrap().ends_with("crowded")));
+    // Somebody else, and root.
+    go(helper("enter", NOBODY - 1, &[socket.to_str().unwrap()]));
+    Stager::connect(&socket).unwrap().ping().unwrap();
+    greedy.kill().unwrap();
+    greedy.wait().unwrap();
+    go(helper("enter", NOBODY, &[socket.to_str().unwrap()]));
 }
 
 fn administer(socket: &str) {
