@@ -22,6 +22,13 @@ SLOW = 64 << 10
 """Bytes per second of a task that is to run while a test looks at it."""
 
 
+def leash(pid: int) -> subprocess.Popen[str]:
+    """Kills a process when this one ends, whatever ends it: its input ends then."""
+    return subprocess.Popen(
+        ["xargs", "kill", "-9", str(pid)], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+
+
 class Daemon:
     """A stager with dataspaces `a://` and `b://`, directories of these names below `dir`."""
 
@@ -45,11 +52,15 @@ class Daemon:
             self.dir / "run",
         ]
         self.process = subprocess.Popen(program, stdout=subprocess.PIPE, text=True)
+        self.leash = leash(self.process.pid)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert "ready" in line, f"the stager did not start: {line!r}"
 
     def kill(self) -> None:
+        # First: the number may soon be another process's.
+        self.leash.kill()
+        self.leash.communicate()
         self.process.kill()
         self.process.wait()
         assert self.process.stdout is not None
