@@ -1,74 +1,76 @@
 //! CRC32C of data with holes, without reading the holes.
 
 use crc_fast::crc32_iscsi;
-use crc32c::{crc32c, crc32c_combine};
 use std::cell::Cell;
-use std::sync::OnceLock;
 
-/// Checksums of 2^i zero bytes.
-static ZEROS: OnceLock<[u32; 63]> = OnceLock::new();
+/// The polynomial of CRC32C, its highest power left out; bit 31 is the constant term.
+const POLYNOMIAL: u32 = 0x82f6_3b78;
+/// The polynomial 1.
+const ONE: u32 = 1 << 31;
 
-fn zero_powers() -> &'static [u32; 63] {
-    ZEROS.get_or_init(|| {
-        let mut powers = [crc32c(&[0]); 63];
-        for i in 1..powers.len() {
-            powers[i] = crc32c_combine(powers[i - 1], powers[i - 1], 1 << (i - 1));
+/// The product of two polynomials modulo that of the checksum.
+const fn times(a: u32, mut b: u32) -> u32 {
+    let (mut product, mut bit) = (0, ONE);
+    while bit != 0 {
+        if a & bit != 0 {
+            product ^= b;
         }
-        powers
-    })
+        b = if b & 1 == 1 { b >> 1 ^ POLYNOMIAL } else { b >> 1 };
+        bit >>= 1;
+    }
+    product
 }
+
+/// x to the power of 8 * 2^i: what a checksum is multiplied by when 2^i bytes follow.
+const POWERS: [u32; 64] = {
+    // x^8
+    let mut powers = [ONE >> 8; 64];
+    let mut i = 1;
+    while i < powers.len() {
+        powers[i] = times(powers[i - 1], powers[i - 1]);
+        i += 1;
+    }
+    powers
+};
 
 /// `crc` continued over `data`.
 pub(crate) fn append(crc: u32, data: &[u8]) -> u32 {
-    // The faster crate has no cheap way to go on.
+    // The crate has no cheap way to go on.
     if crc == 0 { crc32_iscsi(data) } else { join(crc, crc32_iscsi(data), data.len() as u64) }
 }
 
 /// `crc` continued over `count` zero bytes.
-pub(crate) fn append_zeros(mut crc: u32, count: u64) -> u32 {
-    for (power, zeros) in zero_powers().iter().enumerate() {
-        if count >> power & 1 == 1 {
-            crc = crc32c_combine(crc, *zeros, 1 << power);
-        }
-    }
-    crc
+pub(crate) fn append_zeros(crc: u32, count: u64) -> u32 {
+    // The checksum proper is the complement of what it is told as, before and after.
+    if count == 0 { crc } else { !times(!crc, pushing(count)) }
 }
 
 /// The checksum of two neighbours from theirs.
 pub(crate) fn join(first: u32, second: u32, second_len: u64) -> u32 {
-    if second_len == 0 { first } else { pushed(first, second_len) ^ second }
-}
-
-/// What becomes of each bit of a checksum when so many bytes follow: it is the exclusive or of its bits' results.
-#[derive(Clone, Copy)]
-struct Pushed {
-    len: u64,
-    /// Made when a length comes for the second time: 32 times the work of a single one.
-    bits: Option<[u32; 32]>,
+    if second_len == 0 { first } else { times(first, pushing(second_len)) ^ second }
 }
 
 thread_local! {
-    /// Of the length that was asked for last. Most blocks are of one length.
-    static LAST: Cell<Pushed> = const { Cell::new(Pushed { len: 0, bits: None }) };
+    /// The length that was asked for last, and its power. Most blocks are of one length.
+    static LAST: Cell<(u64, u32)> = const { Cell::new((0, ONE)) };
 }
 
-/// A checksum's part in that of `len` more bytes.
-fn pushed(crc: u32, len: u64) -> u32 {
-    let one = |crc| crc32c_combine(crc, 0, len as usize);
-    let last = LAST.get();
-    if last.len != len {
-        LAST.set(Pushed { len, bits: None });
-        return one(crc);
+/// What a checksum is multiplied by when `len` bytes follow.
+fn pushing(len: u64) -> u32 {
+    let (last, power) = LAST.get();
+    if last == len {
+        return power;
     }
-    let bits = last.bits.unwrap_or_else(|| std::array::from_fn(|bit| one(1 << bit)));
-    LAST.set(Pushed { len, bits: Some(bits) });
-    (0..32).filter(|bit| crc >> bit & 1 == 1).fold(0, |sum, bit| sum ^ bits[bit])
+    let bits = (0..u64::BITS).filter(|bit| len >> bit & 1 == 1);
+    let power = bits.fold(ONE, |power, bit| times(power, POWERS[bit as usize]));
+    LAST.set((len, power));
+    power
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crc32c::crc32c_append;
+    use crc32c::{crc32c, crc32c_append, crc32c_combine};
 
     #[test]
     fn blocks_of_one_length_and_of_others_join_as_if_read_at_once() {
@@ -95,6 +97,13 @@ mod tests {
             let data: Vec<u8> = (0..len).map(|i| (i * 31) as u8).collect();
             assert_eq!(append(0, &data), crc32c(&data), "{len}");
             assert_eq!(append(head, &data), crc32c_append(head, &data), "{len}");
+        }
+        for len in [1u64 << 20, (1 << 32) - 1, 1 << 32, (1 << 40) + 4097] {
+            assert_eq!(
+                join(head, 0x1234_5678, len),
+                crc32c_combine(head, 0x1234_5678, len as usize),
+                "{len}"
+            );
         }
     }
 }
