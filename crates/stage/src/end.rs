@@ -392,6 +392,10 @@ pub trait End: Send + Sync {
     fn buffer_bytes(&self) -> usize {
         BLOCK_BYTES
     }
+    /// The part of it that does best for files below [`crate::LARGE_BYTES_MIN`].
+    fn small_buffer_bytes(&self) -> usize {
+        self.buffer_bytes()
+    }
     /// CRC32C of a range, as the storage gives it back, holes counting as zeros; `None` when
     /// the file is shorter. `dense`: it has no holes; do not ask. `buf` is room to work in.
     fn checksum(

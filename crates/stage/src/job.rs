@@ -96,6 +96,7 @@ pub(crate) struct Job<'a> {
 pub(crate) struct Worker {
     buf: Vec<u8>,
     buf_len: usize,
+    small_len: usize,
     /// Written small files that are not durable and verified yet.
     pub batch: Vec<Finished>,
     pub batch_bytes: u64,
@@ -108,6 +109,12 @@ impl Worker {
             self.buf = vec![0; self.buf_len];
         }
         &mut self.buf
+    }
+
+    /// The part of it for a file that this worker copies alone.
+    pub fn small_buffer(&mut self) -> &mut [u8] {
+        let len = self.small_len.min(self.buf_len);
+        &mut self.buffer()[..len]
     }
 }
 
@@ -297,7 +304,8 @@ impl<'a> Job<'a> {
     fn work(&self) {
         let _guard = PanicGuard(&self.sched);
         let buf_len = self.src.buffer_bytes().max(self.dst.buffer_bytes());
-        let mut worker = Worker { buf: Vec::new(), buf_len, batch: Vec::new(), batch_bytes: 0 };
+        let small_len = self.src.small_buffer_bytes().max(self.dst.small_buffer_bytes());
+        let mut worker = Worker { buf: Vec::new(), buf_len, small_len, batch: Vec::new(), batch_bytes: 0 };
         loop {
             if self.is_cancelled() {
                 self.discard(&mut worker);

@@ -5,12 +5,12 @@
 //! others are opened again step by step from the nearest open one, and each step is checked
 //! to lead to the same directory as before.
 
-use crate::NEAR_BLOCK_BYTES;
 use crate::end::{
     At, Cursor, DirRef, End, EndError, EndResult, FileRef, Got, Item, Meta, Name, PackLimits, Put, PutHow,
     Rights, SetMeta, Written, Xattr,
 };
 use crate::nearby::Medium;
+use crate::passing::Passing;
 use crate::sync::lock;
 use rustix::fs::{
     self, Advice, AtFlags, FileType, Gid, Mode, OFlags, RawDir, RenameFlags, SeekFrom, Stat, StatxAttributes,
@@ -82,6 +82,8 @@ pub struct LocalEnd {
     sizes: bool,
     /// Files can be made without a name, and get one later.
     pub(crate) unnamed: AtomicBool,
+    /// Data can be moved past the kernel's cache.
+    passing: Passing,
     /// Something that was written did not get to the disk.
     sync_failed: Mutex<Option<EndError>>,
 }
@@ -127,6 +129,7 @@ impl LocalEnd {
             from_disk: false,
             sizes: true,
             unnamed: AtomicBool::new(true),
+            passing: Passing::new(medium),
             sync_failed: Mutex::default(),
         })
     }
@@ -527,7 +530,7 @@ impl End for LocalEnd {
         let fd = file_fd(file)?;
         let mut done = 0;
         while done < buf.len() {
-            match rustix::io::pread(fd, &mut buf[done..], offset + done as u64) {
+            match self.passing.read(fd, offset + done as u64, &mut buf[done..]) {
                 Ok(0) => break,
                 Ok(count) => done += count,
                 Err(Sys::INTR) => {}
@@ -561,7 +564,8 @@ impl End for LocalEnd {
     }
 
     fn will_read(&self, file: &FileRef, offset: u64, len: u64) {
-        if self.medium == Medium::Disk {
+        // What is announced, the kernel keeps.
+        if self.medium == Medium::Disk && !self.passing.works() {
             advise(file, offset, len, Advice::WillNeed);
         }
     }
@@ -571,7 +575,7 @@ impl End for LocalEnd {
     }
 
     fn begin_sync(&self, file: &FileRef, offset: u64, len: u64) {
-        if self.medium == Medium::Disk {
+        if self.medium == Medium::Disk && !self.passing.works() {
             // To forget pages that are not written yet, the kernel starts to write them. It keeps those.
             advise(file, offset, len, Advice::DontNeed);
         }
@@ -582,7 +586,11 @@ impl End for LocalEnd {
     }
 
     fn buffer_bytes(&self) -> usize {
-        NEAR_BLOCK_BYTES
+        self.medium.block_bytes()
+    }
+
+    fn small_buffer_bytes(&self) -> usize {
+        self.medium.small_block_bytes()
     }
 
     fn create(&self, dir: &DirRef, name: &[u8]) -> EndResult<FileRef> {
@@ -596,7 +604,7 @@ impl End for LocalEnd {
     fn write(&self, file: &FileRef, offset: u64, data: &[u8]) -> EndResult<usize> {
         let fd = file_fd(file)?;
         loop {
-            match rustix::io::pwrite(fd, data, offset) {
+            match self.passing.write(fd, offset, data) {
                 Err(Sys::INTR) => {}
                 other => return other.map_err(fail("write")),
             }

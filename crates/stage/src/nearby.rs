@@ -11,6 +11,7 @@ use crate::end::{
 };
 use crate::end::{Meta, Refused, SetMeta, Written, Xattr};
 use crate::local::{LocalEnd, advise, fail, file_fd};
+use crate::{DISK_BLOCK_BYTES, NEAR_BLOCK_BYTES};
 use rustix::fs::{self, Advice, AtFlags, Mode, OFlags};
 use rustix::io::Errno as Sys;
 use std::sync::atomic::Ordering;
@@ -77,6 +78,18 @@ impl Medium {
             0xef53 | 0x5846_5342 | 0x9123_683e => Medium::Disk,
             _ => Medium::Other,
         }
+    }
+
+    /// Room for a block that is read and for the same block when it is read back, of a file that one worker
+    /// copies alone.
+    pub fn small_block_bytes(self) -> usize {
+        NEAR_BLOCK_BYTES
+    }
+
+    /// The same for ranges of a large file. Of those only few are under way, so a disk that is asked for more at a
+    /// time has more to do.
+    pub fn block_bytes(self) -> usize {
+        if self == Medium::Disk { DISK_BLOCK_BYTES } else { self.small_block_bytes() }
     }
 }
 

@@ -272,7 +272,7 @@ impl Job<'_> {
         }
         let input = self.source(src, meta.is_dense());
         let to = Output { file: dst, check: self.checks_at_once(&entry.dir), turn: None };
-        let crc = self.copy_range(input, to, 0..meta.size, worker.buffer())?;
+        let crc = self.copy_range(input, to, 0..meta.size, worker.small_buffer())?;
         self.copy_attributes(&|| entry.path(), At::File(src), At::File(dst), meta)?;
         Ok(crc)
     }
