@@ -99,6 +99,8 @@ pub const BLOCK_BYTES: usize = 2 << 20;
 /// The same between local places, for what is read and for reading it back: both stay in a core's
 /// cache between these steps.
 pub const NEAR_BLOCK_BYTES: usize = 512 << 10;
+/// The same within memory, for files of one worker: what is read back is still in the nearest cache then.
+pub const MEMORY_BLOCK_BYTES: usize = 128 << 10;
 /// The same for large files on disks.
 pub const DISK_BLOCK_BYTES: usize = 4 << 20;
 /// Times an entry is tried whose source changes meanwhile: once, and three times again.

@@ -11,7 +11,7 @@ use crate::end::{
 };
 use crate::end::{Meta, Refused, SetMeta, Written, Xattr};
 use crate::local::{LocalEnd, advise, fail, file_fd};
-use crate::{DISK_BLOCK_BYTES, NEAR_BLOCK_BYTES};
+use crate::{BLOCK_BYTES, DISK_BLOCK_BYTES, MEMORY_BLOCK_BYTES, NEAR_BLOCK_BYTES};
 use rustix::fs::{self, Advice, AtFlags, Mode, OFlags};
 use rustix::io::Errno as Sys;
 use std::sync::atomic::Ordering;
@@ -83,13 +83,17 @@ impl Medium {
     /// Room for a block that is read and for the same block when it is read back, of a file that one worker
     /// copies alone.
     pub fn small_block_bytes(self) -> usize {
-        NEAR_BLOCK_BYTES
+        if self == Medium::Memory { MEMORY_BLOCK_BYTES } else { NEAR_BLOCK_BYTES }
     }
 
-    /// The same for ranges of a large file. Of those only few are under way, so a disk that is asked for more at a
-    /// time has more to do.
+    /// The same for ranges of a large file. In memory two workers write one in turns, and each turn wakes the
+    /// other one; on a disk few ranges are under way, and one that is asked for more at a time has more to do.
     pub fn block_bytes(self) -> usize {
-        if self == Medium::Disk { DISK_BLOCK_BYTES } else { self.small_block_bytes() }
+        match self {
+            Medium::Memory => BLOCK_BYTES,
+            Medium::Disk => DISK_BLOCK_BYTES,
+            Medium::Other => NEAR_BLOCK_BYTES,
+        }
     }
 }
 
