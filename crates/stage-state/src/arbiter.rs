@@ -68,6 +68,14 @@ struct Place {
     seq: u64,
 }
 
+impl Place {
+    /// The turn of a flow whose first task has this place.
+    fn turn(self, served: u64, flow: u32) -> Turn {
+        let Place { priority, size, seq } = self;
+        Turn { priority, served, size, seq, flow }
+    }
+}
+
 /// Order of flows within a class.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Turn {
@@ -88,28 +96,32 @@ struct ClassQueue {
 impl ClassQueue {
     fn turn(&self, flow: u32, served: u64) -> Option<Turn> {
         let (place, _) = self.flows.get(&flow)?.first_key_value()?;
-        let Place { priority, size, seq } = *place;
-        Some(Turn { priority, served, size, seq, flow })
+        Some(place.turn(served, flow))
     }
 
-    /// Changes a flow's tasks and puts its turn where it then belongs.
-    fn change<T>(
-        &mut self,
-        flow: u32,
-        served: u64,
-        change: impl FnOnce(&mut BTreeMap<Place, u32>) -> T,
-    ) -> T {
-        if let Some(turn) = self.turn(flow, served) {
-            self.turns.remove(&turn);
-        }
+    /// Adds a task to a flow. Only one that comes first there changes the flow's turn.
+    fn add(&mut self, flow: u32, served: u64, place: Place, id: u32) {
         let tasks = self.flows.entry(flow).or_default();
-        let result = change(tasks);
+        let first = tasks.first_key_value().map(|(first, _)| *first);
+        tasks.insert(place, id);
+        if first.is_none_or(|first| place < first) {
+            first.map(|first| self.turns.remove(&first.turn(served, flow)));
+            self.turns.insert(place.turn(served, flow));
+        }
+    }
+
+    /// Takes a task out of a flow, and puts the flow's turn where it then belongs.
+    fn take(&mut self, flow: u32, served: u64, place: Place) {
+        let Some(tasks) = self.flows.get_mut(&flow) else { return };
+        let first = tasks.first_key_value().is_some_and(|(first, _)| *first == place);
+        tasks.remove(&place);
+        if first {
+            self.turns.remove(&place.turn(served, flow));
+            self.turns.extend(tasks.first_key_value().map(|(next, _)| next.turn(served, flow)));
+        }
         if tasks.is_empty() {
             self.flows.remove(&flow);
-        } else if let Some(turn) = self.turn(flow, served) {
-            self.turns.insert(turn);
         }
-        result
     }
 }
 
@@ -126,7 +138,7 @@ pub struct Arbiter {
     policy: Policy,
     classes: FxHashMap<Class, ClassQueue>,
     /// Of every pending task: where to find it.
-    known: FxHashMap<u32, Queued>,
+    known: BTreeMap<u32, Queued>,
     flows: FxHashMap<u32, Flow>,
     /// What the flow served last had been served before: where newcomers start.
     now: u64,
@@ -137,7 +149,7 @@ impl Arbiter {
         Arbiter {
             policy,
             classes: FxHashMap::default(),
-            known: FxHashMap::default(),
+            known: BTreeMap::new(),
             flows: FxHashMap::default(),
             now: 0,
         }
@@ -176,7 +188,7 @@ impl Arbiter {
         let served = flow.served;
         let place = task.place(self.policy);
         let class = self.classes.entry(task.class).or_default();
-        class.change(number, served, |tasks| tasks.insert(place, task.id));
+        class.add(number, served, place, task.id);
         self.known.insert(task.id, task);
     }
 
@@ -194,7 +206,7 @@ impl Arbiter {
         flow.pending -= 1;
         let served = flow.served;
         let class = self.classes.get_mut(&task.class)?;
-        class.change(number, served, |tasks| tasks.remove(&task.place(self.policy)));
+        class.take(number, served, task.place(self.policy));
         if class.flows.is_empty() {
             self.classes.remove(&task.class);
         }

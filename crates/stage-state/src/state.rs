@@ -160,7 +160,9 @@ impl State {
     fn free_id(&mut self) -> u32 {
         loop {
             self.last_task = self.last_task.wrapping_add(1).max(1);
-            if !self.tasks.contains_key(&self.last_task) {
+            // Mostly no number is as high, which is less to ask than for a certain one.
+            let higher = self.tasks.last_key_value().is_none_or(|(last, _)| *last < self.last_task);
+            if higher || !self.tasks.contains_key(&self.last_task) {
                 return self.last_task;
             }
         }
