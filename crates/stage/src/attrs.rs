@@ -7,7 +7,7 @@
 //! destination's policy labels its files). What the destination refuses is a warning.
 
 use crate::compound::is_refusal;
-use crate::end::{At, EndResult, Meta, Refused, SetMeta, Xattr};
+use crate::end::{At, EndResult, Meta, Refused, Rights, SetMeta, Xattr};
 use crate::job::Job;
 use crate::report::Failure;
 use tidepool_types::FileKind;
@@ -15,28 +15,33 @@ use tidepool_types::FileKind;
 const SET_UID: u32 = 0o4000;
 const SET_GID: u32 = 0o2000;
 
-fn is_wanted(name: &[u8], root: bool) -> bool {
+/// Whether a copy gets an extended attribute of this name.
+pub(crate) fn is_wanted(name: &[u8], root: bool) -> bool {
     let privileged = name.starts_with(b"trusted.") || name.starts_with(b"security.");
     name.starts_with(b"user.")
         || name.starts_with(b"system.posix_acl_")
         || (root && privileged && name != b"security.selinux")
 }
 
+/// Owner, mode and times that a copy gets which is made with these rights.
+pub(crate) fn wanted(meta: &Meta, rights: Rights) -> SetMeta {
+    let mut mode = meta.mode;
+    if !rights.root && meta.kind != FileKind::Directory {
+        let (other_user, other_group) = (meta.uid != rights.uid, meta.gid != rights.gid);
+        mode &= !(if other_user { SET_UID } else { 0 } | if other_group { SET_GID } else { 0 });
+    }
+    SetMeta {
+        owner: rights.root.then_some((meta.uid, meta.gid)),
+        // The mode of a symbolic link means nothing and cannot be set.
+        mode: (meta.kind != FileKind::Symlink).then_some(mode),
+        times: Some((meta.atime, meta.mtime)),
+    }
+}
+
 impl Job<'_> {
-    /// Owner and mode that the copy of an object gets.
+    /// Owner, mode and times that the copy of an object gets.
     pub fn wanted_meta(&self, meta: &Meta) -> SetMeta {
-        let rights = self.dst.rights();
-        let mut mode = meta.mode;
-        if !rights.root && meta.kind != FileKind::Directory {
-            let (other_user, other_group) = (meta.uid != rights.uid, meta.gid != rights.gid);
-            mode &= !(if other_user { SET_UID } else { 0 } | if other_group { SET_GID } else { 0 });
-        }
-        SetMeta {
-            owner: rights.root.then_some((meta.uid, meta.gid)),
-            // The mode of a symbolic link means nothing and cannot be set.
-            mode: (meta.kind != FileKind::Symlink).then_some(mode),
-            times: Some((meta.atime, meta.mtime)),
-        }
+        wanted(meta, self.dst.rights())
     }
 
     /// Gives `to` the attributes of `from`; times last. `path` is asked for only to warn.

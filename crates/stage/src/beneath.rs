@@ -5,11 +5,12 @@
 //! followed; absolute paths, `..` above the root, links that lead out and those of `/proc`
 //! are refused. The caller's rights are those of the calling thread.
 
-use crate::end::{EndError, EndResult};
+use crate::end::{EndError, EndResult, Rights};
 use crate::local::{LocalEnd, fail};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno as Sys;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use tidepool_types::Errno;
 
 /// Times a path is resolved again when a rename anywhere made the kernel give up.
@@ -50,10 +51,20 @@ impl LocalEnd {
         LocalEnd::create_beneath(root.as_fd(), dir)?;
         LocalEnd::parent_beneath(root, path)
     }
+
+    /// The directory `path` below `root`, to reach names in it and for nothing else: it is not opened for
+    /// reading.
+    pub(crate) fn passage_beneath(root: &Arc<OwnedFd>, path: &[u8], rights: Rights) -> EndResult<LocalEnd> {
+        let dir = match path {
+            b"" => Arc::clone(root),
+            path => Arc::new(resolve_dir(root.as_fd(), path, OFlags::PATH)?),
+        };
+        LocalEnd::of_shared(dir, None, rights)
+    }
 }
 
 /// A path as directory, last name, and whether a slash follows.
-fn split(path: &[u8]) -> EndResult<(&[u8], &[u8], bool)> {
+pub(crate) fn split(path: &[u8]) -> EndResult<(&[u8], &[u8], bool)> {
     let end = path.iter().rposition(|b| *b != b'/').map_or(0, |at| at + 1);
     let start = path[..end].iter().rposition(|b| *b == b'/').map_or(0, |at| at + 1);
     let name = &path[start..end];
@@ -65,8 +76,11 @@ fn split(path: &[u8]) -> EndResult<(&[u8], &[u8], bool)> {
 }
 
 fn open_dir(root: BorrowedFd<'_>, path: &[u8]) -> EndResult<OwnedFd> {
-    let path = if path.is_empty() { HERE } else { path };
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    resolve_dir(root, if path.is_empty() { HERE } else { path }, OFlags::RDONLY)
+}
+
+fn resolve_dir(root: BorrowedFd<'_>, path: &[u8], how: OFlags) -> EndResult<OwnedFd> {
+    let flags = how | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     for _ in 0..RESOLVE_TRIES_MAX {
         match fs::openat2(root, path, flags, Mode::empty(), resolve) {

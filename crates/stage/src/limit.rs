@@ -14,6 +14,11 @@ pub trait Charge: Send + Sync {
     /// Called before `bytes` are put at a destination. May wait, for the sake of a common rate. An
     /// error (`EDQUOT`) keeps them away from there.
     fn charge(&self, bytes: u64) -> EndResult<()>;
+
+    /// There is something that charging counts: what is charged twice is a mistake.
+    fn counts(&self) -> bool {
+        true
+    }
 }
 
 /// Shared limits as an option.

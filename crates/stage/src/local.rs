@@ -92,6 +92,14 @@ pub(crate) fn fail(operation: &'static str) -> impl Fn(Sys) -> EndError {
     move |errno| EndError::new(operation, Errno(errno.raw_os_error()))
 }
 
+impl Rights {
+    /// The kernel's answers are about the calling thread, so they show whom it acts as.
+    pub(crate) fn of_thread() -> Rights {
+        let uid = rustix::process::geteuid();
+        Rights { root: uid.is_root(), uid: uid.as_raw(), gid: rustix::process::getegid().as_raw() }
+    }
+}
+
 impl LocalEnd {
     /// An existing directory.
     pub fn open(path: &Path) -> EndResult<LocalEnd> {
@@ -103,6 +111,11 @@ impl LocalEnd {
 
     /// The directory that `fd` is open on. `path` is what messages call it, if that is known.
     pub(crate) fn of_descriptor(fd: OwnedFd, path: Option<PathBuf>) -> EndResult<LocalEnd> {
+        LocalEnd::of_shared(Arc::new(fd), path, Rights::of_thread())
+    }
+
+    /// The same for who has looked at whom the thread acts as.
+    pub(crate) fn of_shared(fd: Arc<OwnedFd>, path: Option<PathBuf>, rights: Rights) -> EndResult<LocalEnd> {
         let stat = fs::fstat(&fd).map_err(fail("stat"))?;
         #[allow(clippy::unnecessary_cast, reason = "the type differs between architectures")]
         let medium = fs::fstatfs(&fd).map_or(Medium::Other, |found| Medium::of(found.f_type as u64));
@@ -110,15 +123,9 @@ impl LocalEnd {
             parent: None,
             name: Box::default(),
             key: key_of(&stat),
-            fd: Mutex::new(Some(Arc::new(fd))),
+            fd: Mutex::new(Some(fd)),
             listing: Mutex::default(),
             used: AtomicBool::new(true),
-        };
-        // The kernel's answers are about the calling thread, so they show whom it acts as.
-        let rights = Rights {
-            root: rustix::process::geteuid().is_root(),
-            uid: rustix::process::geteuid().as_raw(),
-            gid: rustix::process::getegid().as_raw(),
         };
         Ok(LocalEnd {
             path,

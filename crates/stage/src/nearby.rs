@@ -14,7 +14,7 @@ use crate::local::{LocalEnd, advise, fail, file_fd};
 use crate::{BLOCK_BYTES, DISK_BLOCK_BYTES, MEMORY_BLOCK_BYTES, NEAR_BLOCK_BYTES};
 use rustix::fs::{self, Advice, AtFlags, Mode, OFlags};
 use rustix::io::Errno as Sys;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use tidepool_types::{Errno, FileKind};
 
@@ -28,6 +28,9 @@ const DISK_WORKERS: usize = 8;
 
 /// Says that files cannot be made without a name, or that they cannot get one later.
 const UNNAMED_NOT: [Sys; 4] = [Sys::OPNOTSUPP, Sys::ISDIR, Sys::INVAL, Sys::NOENT];
+
+/// Threads without privileges can give files names that have none: Linux 6.10.
+static ANYBODY_LINKS: AtomicBool = AtomicBool::new(true);
 
 /// Takes the room that a file needs, if it can be taken whole.
 fn fits(meta: &Meta, file_max: u64, room: &mut u64) -> bool {
@@ -157,7 +160,9 @@ impl LocalEnd {
 
     /// Files in this directory get their names when they are whole, by a link.
     pub(crate) fn names_nearby(&self, dir: &DirRef) -> bool {
-        self.medium(dir) == Medium::Memory && self.unnamed.load(Ordering::Relaxed)
+        self.medium(dir) == Medium::Memory
+            && self.unnamed.load(Ordering::Relaxed)
+            && (self.rights().root || ANYBODY_LINKS.load(Ordering::Relaxed))
     }
 
     /// Makes a file without a name, and gives it one when it has come back as it should.
@@ -182,8 +187,13 @@ impl LocalEnd {
 
     fn link_unnamed(&self, file: &FileRef, at: &Name<'_>) -> EndResult<()> {
         let dir = self.dir_fd(at.dir)?;
-        fs::linkat(file_fd(file)?, "", &*dir, at.name, AtFlags::EMPTY_PATH)
-            .map_err(|errno| self.no_unnamed(errno))
+        fs::linkat(file_fd(file)?, "", &*dir, at.name, AtFlags::EMPTY_PATH).map_err(|errno| {
+            // A directory that is gone would be another reason.
+            if errno == Sys::NOENT && fs::fstat(&dir).is_ok_and(|stat| stat.st_nlink > 0) {
+                ANYBODY_LINKS.store(false, Ordering::Relaxed);
+            }
+            self.no_unnamed(errno)
+        })
     }
 
     /// Where it does not work once (an old kernel wants a privilege for it), it is not tried again.

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tidepool_stage::remote::Fabric;
 use tidepool_stage::{
-    ActAs, At, Charge, Charged, Doomed, End, EndError, FailureKind, Identity, LARGE_BYTES_MIN, RemoveReport,
-    StageError, StageOptions, StageReport, What, move_tree, remove, stage,
+    ActAs, At, Charge, Charged, Doomed, End, EndError, FailureKind, Identity, LARGE_BYTES_MIN, Lone,
+    RemoveReport, StageError, StageOptions, StageReport, What, move_tree, remove, stage,
 };
 use tidepool_stage_state::{Ended, show_resource};
 use tidepool_transport::Secret;
@@ -195,6 +195,9 @@ fn carry_out(setup: &Setup, work: &Work, teller: &Teller) -> Result<Done, Failed
         }
         (_, None) => Err(Failed::Refusal(Refusal::new(Code::BAD_ARGS, "there is no destination"))),
         (op, Some(target)) => {
+            if let Some(done) = copy_lone(work, teller, (&source, &target), &identity, &options)? {
+                return Ok(done);
+            }
             let found = {
                 let _as_user = act_as(&identity)?;
                 find(work, op, &source, &target).map_err(|error| named("source", &spec.src, error))?
@@ -216,6 +219,25 @@ fn carry_out(setup: &Setup, work: &Work, teller: &Teller) -> Result<Done, Failed
             Ok(transfer(work, (op, &source), (&*src, &*dst, &what), &options))
         }
     }
+}
+
+/// A copy of one small file, if it is plain enough to do without the engine. None: nothing was done.
+fn copy_lone(
+    work: &Work,
+    teller: &Teller,
+    (source, target): (&Place, &Place),
+    identity: &Identity,
+    options: &StageOptions,
+) -> Result<Option<Done>, Failed> {
+    let (Op::Copy, Some((from, path)), Some((to, place))) =
+        (work.start.spec.op, source.local(), target.local())
+    else {
+        return Ok(None);
+    };
+    let _as_user = act_as(identity)?;
+    let Some(file) = Lone::read(from, path) else { return Ok(None) };
+    made::note(work, teller, target, Some(file.name()), source.name())?;
+    Ok(file.put(to, place, options, &work.run.control()).map(of_copy))
 }
 
 /// The task's own directory, for its user: the engine writes its journal there in his name.

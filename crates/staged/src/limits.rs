@@ -84,6 +84,10 @@ impl Charge for Limits {
         self.wait(bytes);
         Ok(())
     }
+
+    fn counts(&self) -> bool {
+        !self.budgets.is_empty() || !self.rates.is_empty()
+    }
 }
 
 /// A rate that all tasks of a job, or of a dataspace, share.

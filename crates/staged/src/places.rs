@@ -51,7 +51,7 @@ pub type Found = (Box<dyn End>, Option<Vec<u8>>);
 
 /// One side of a task. Made with the daemon's rights, used with those of the task's user.
 pub enum Place {
-    Local { root: OwnedFd, path: Vec<u8> },
+    Local { root: Arc<OwnedFd>, path: Vec<u8> },
     Remote(Remote),
     Pool(PoolPlace),
     Object(ObjectPlace),
@@ -107,7 +107,7 @@ impl Opener<'_> {
         let spec = self.places.get(dataspace).ok_or_else(|| gone(dataspace))?;
         match spec.kind {
             DataspaceKind::Local | DataspaceKind::Shared => {
-                Ok(Place::Local { root: open_mount(&spec.mount)?, path: path.to_vec() })
+                Ok(Place::Local { root: Arc::new(reach_mount(&spec.mount)?), path: path.to_vec() })
             }
             DataspaceKind::Pool => Ok(Place::Pool(PoolPlace {
                 file: spec.mount.clone().into(),
@@ -169,10 +169,10 @@ impl Place {
     /// going to be removed.
     pub fn source(&self, write: bool) -> Result<Found, EndError> {
         match self {
-            Place::Local { root, path } => match LocalEnd::open_beneath(root, path) {
+            Place::Local { root, path } => match LocalEnd::open_beneath(&**root, path) {
                 Ok(end) => Ok((Box::new(end), None)),
                 Err(error) if is_entry(&error) => {
-                    let (end, name) = boxed(LocalEnd::parent_beneath(root, path)?);
+                    let (end, name) = boxed(LocalEnd::parent_beneath(&**root, path)?);
                     Ok((end, Some(name)))
                 }
                 Err(error) => Err(error),
@@ -240,7 +240,7 @@ impl Place {
     /// The dataspace's root, to look at and to remove below; none where there are no directories.
     pub fn root_end(&self) -> Result<Option<Box<dyn End>>, EndError> {
         Ok(match self {
-            Place::Local { root, .. } => Some(Box::new(LocalEnd::open_beneath(root, b"")?)),
+            Place::Local { root, .. } => Some(Box::new(LocalEnd::open_beneath(&**root, b"")?)),
             Place::Remote(remote) => Some(Box::new(remote.open(b"", true)?)),
             Place::Pool(pool) => Some(Box::new(pool.open(b"", false)?)),
             Place::Object(_) | Place::Memory { .. } => None,
@@ -270,7 +270,7 @@ impl Place {
 
     fn make_directory(&self, path: &[u8]) -> Result<Box<dyn End>, EndError> {
         match self {
-            Place::Local { root, .. } => Ok(Box::new(LocalEnd::create_beneath(root, path)?)),
+            Place::Local { root, .. } => Ok(Box::new(LocalEnd::create_beneath(&**root, path)?)),
             Place::Remote(remote) => remote.make_directory(path),
             Place::Pool(pool) => Ok(Box::new(pool.open(path, true)?)),
             Place::Object(object) => Ok(Box::new(object.open(path, true)?)),
@@ -281,7 +281,7 @@ impl Place {
     /// The directory of an entry that is to be removed, and its name.
     pub fn entry(&self) -> Result<(Box<dyn End>, Vec<u8>), EndError> {
         match self {
-            Place::Local { root, path } => Ok(boxed(LocalEnd::parent_beneath(root, path)?)),
+            Place::Local { root, path } => Ok(boxed(LocalEnd::parent_beneath(&**root, path)?)),
             Place::Remote(remote) => {
                 let (dir, name) = split(&remote.path);
                 Ok((Box::new(remote.open(dir, true)?), name.to_vec()))
@@ -303,10 +303,18 @@ impl Place {
         split(self.path().unwrap_or_default()).1
     }
 
+    /// The dataspace's root and the path below it, where both are of this node's file systems.
+    pub fn local(&self) -> Option<(&Arc<OwnedFd>, &[u8])> {
+        match self {
+            Place::Local { root, path } => Some((root, path)),
+            _ => None,
+        }
+    }
+
     /// The root's descriptor, on this node.
     pub fn fd(&self) -> Option<&OwnedFd> {
         match self {
-            Place::Local { root, .. } => Some(root),
+            Place::Local { root, .. } => Some(&**root),
             _ => None,
         }
     }
@@ -372,7 +380,16 @@ fn gone(dataspace: &str) -> PlaceError {
 
 /// The directory of a dataspace.
 pub fn open_mount(mount: &str) -> Result<OwnedFd, EndError> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    open(mount, OFlags::RDONLY)
+}
+
+/// The same as a place to start from only: what is below is opened in the name of somebody else.
+fn reach_mount(mount: &str) -> Result<OwnedFd, EndError> {
+    open(mount, OFlags::PATH)
+}
+
+fn open(mount: &str, how: OFlags) -> Result<OwnedFd, EndError> {
+    let flags = how | OFlags::DIRECTORY | OFlags::CLOEXEC;
     openat(CWD, mount, flags, Mode::empty()).map_err(|errno| EndError {
         errno: Errno(errno.raw_os_error()),
         operation: "open dataspace",

@@ -241,6 +241,62 @@ fn a_task_can_read_and_write_what_its_user_can_and_nothing_else() {
     assert!(std::fs::symlink_metadata(daemon.path("b/link")).unwrap().is_symlink());
 }
 
+/// Small files in memory are copied in a shorter way than all others. What a task finds and may do there is a matter of its
+/// own moment and user, whatever was copied before it.
+#[test]
+fn small_files_in_memory_are_looked_for_anew_by_each_task() {
+    if !is_root() || !std::path::Path::new("/dev/shm").is_dir() {
+        return;
+    }
+    let daemon = Daemon::start();
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let at = |below: &str| memory.path().join(below);
+    let allow =
+        |path: &str, mode| std::fs::set_permissions(at(path), PermissionsExt::from_mode(mode)).unwrap();
+    allow("", 0o755);
+    write(&at("in/x"), b"old");
+    write(&at("in/secret"), b"for root");
+    allow("in/secret", 0o600);
+    std::fs::create_dir(at("out")).unwrap();
+    allow("out", 0o777);
+    let control = daemon.control();
+    let mut limits = Vec::new();
+    for name in ["in", "out"] {
+        control.register_dataspace(&local(&format!("{name}://"), &at(name))).unwrap();
+        limits.push(JobLimit { dataspace: format!("{name}://"), quota: 0 });
+    }
+    control.register_job(&JobSpec { id: 5, hosts: vec![], limits, bandwidth: 0 }).unwrap();
+    let as_root = |from: &str, to: &str| drop(support::well(&control, &copy(from, to)));
+    // Root's own tasks come first each time: nothing of theirs is left to anybody else.
+    as_root("in://secret", "out://secret");
+    as_user(&daemon, "in://secret", "out://stolen", "errno13");
+    as_root("in://x", "out://root");
+    as_user(&daemon, "in://x", "out://mine", "finished");
+    let made = std::fs::metadata(at("out/mine")).unwrap();
+    assert_eq!((made.uid(), made.gid()), (NOBODY, NOBODY));
+    // The roots' own rights.
+    allow("in", 0o700);
+    as_root("in://x", "out://root2");
+    as_user(&daemon, "in://x", "out://closed", "errno13");
+    allow("in", 0o755);
+    allow("out", 0o755);
+    as_root("in://x", "out://root3");
+    as_user(&daemon, "in://x", "out://closed", "errno13");
+    allow("out", 0o777);
+    as_user(&daemon, "in://x", "out://open", "finished");
+    assert!(!at("out/closed").exists() && !at("out/stolen").exists());
+    // Another directory in the root's place.
+    std::fs::rename(at("in"), at("was-in")).unwrap();
+    write(&at("in/x"), b"new");
+    as_root("in://x", "out://again");
+    assert_eq!(std::fs::read(at("out/again")).unwrap(), b"new");
+    // And another dataspace of the same name.
+    control.unregister_dataspace("in://").unwrap();
+    control.register_dataspace(&local("in://", &at("was-in"))).unwrap();
+    as_root("in://x", "out://last");
+    assert_eq!(std::fs::read(at("out/last")).unwrap(), b"old");
+}
+
 #[test]
 fn processes_of_no_job_and_dataspaces_of_others_are_refused() {
     if !is_root() {

@@ -1,0 +1,122 @@
+//! One small file between directories of this node, without what the engine keeps for trees: queues, links, workers
+//! and their journal cost several times what such a file does.
+//!
+//! Whatever is not plain (another kind, a size, attributes, a name that is taken, anything that fails) is the engine's,
+//! which starts from the beginning and says what is wrong. Only file systems in memory are written to: nothing has to be
+//! made durable there, and a file without a name leaves nothing behind if it does not come to its end.
+
+use crate::attrs::{is_wanted, wanted};
+use crate::beneath::split;
+use crate::crc;
+use crate::end::{At, End, Meta, Name, PackLimits, Put, PutHow, Rights};
+use crate::job::bump;
+use crate::local::LocalEnd;
+use crate::nearby::Medium;
+use crate::options::StageOptions;
+use crate::progress::{Control, Phase};
+use crate::report::StageReport;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+use tidepool_types::{Errno, FileKind};
+
+/// A small regular file that was read whole, and did not change meanwhile.
+pub struct Lone {
+    name: Vec<u8>,
+    meta: Meta,
+    data: Vec<u8>,
+    /// Of the user who read it, and who is to write it.
+    rights: Rights,
+    begun: Instant,
+}
+
+impl Lone {
+    /// The file that `path` below `root` names, if it is one for this. The caller's rights are those of the calling
+    /// thread.
+    pub fn read(root: &Arc<OwnedFd>, path: &[u8]) -> Option<Lone> {
+        let begun = Instant::now();
+        let (dir, name, slash) = split(path).ok()?;
+        let rights = Rights::of_thread();
+        let end = LocalEnd::passage_beneath(root, dir, rights).ok()?;
+        if slash || end.root_medium() == Medium::Other {
+            return None;
+        }
+        let dir = end.root();
+        // Opening a device can be more than a look, so it is asked for before.
+        let seen = end.stat(At::Name(&dir, name)).ok()?;
+        if seen.kind != FileKind::Regular || seen.size > PackLimits::NEAR.file_bytes {
+            return None;
+        }
+        let got = end.get_files(&[Name { dir: &dir, name }], &PackLimits::NEAR).pop()?.ok()?;
+        let content = got.content.filter(|content| content.data.len() as u64 == got.meta.size)?;
+        let plain = !content.xattrs.ok()?.iter().any(|(name, _)| is_wanted(name, rights.root));
+        plain.then(|| Lone { name: name.to_vec(), meta: got.meta, data: content.data, rights, begun })
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// Makes a copy of it that `path` below `root` names: in this directory if the path is empty or ends in '/', as this
+    /// entry if not. In the name of the user who read it. `None`: nothing was made.
+    pub fn put(
+        &self,
+        root: &Arc<OwnedFd>,
+        path: &[u8],
+        options: &StageOptions,
+        control: &Control,
+    ) -> Option<StageReport> {
+        let into = path.is_empty() || path.ends_with(b"/");
+        let (dir, name) =
+            if into { (path, &*self.name) } else { split(path).ok().map(|(dir, name, _)| (dir, name))? };
+        let end = LocalEnd::passage_beneath(root, dir, self.rights).ok()?;
+        let dir = end.root();
+        let at = Name { dir: &dir, name };
+        if options.bandwidth.is_some() || !end.names_at_once(&dir) || !may_try(options, &end, &at) {
+            return None;
+        }
+        self.announce(control);
+        if control.is_cancelled() || !may_put(options, self.meta.size) {
+            return None;
+        }
+        let (set, crc) = (wanted(&self.meta, self.rights), crc::append(0, &self.data));
+        let put = Put { at, data: &self.data, crc, set, xattrs: &[] };
+        let how = PutHow { verify: options.verify, keys: false };
+        let written = end.put_named(&[put], how).pop()?.ok()?;
+        written.intact.then(|| self.report(control))
+    }
+
+    /// What is going to be done.
+    fn announce(&self, control: &Control) {
+        bump(&control.inner.files_seen, 1);
+        bump(&control.inner.bytes_seen, self.meta.size);
+        control.inner.set_walk_complete();
+    }
+
+    fn report(&self, control: &Control) -> StageReport {
+        bump(&control.inner.bytes_copied, self.meta.size);
+        bump(&control.inner.bytes_done, self.meta.size);
+        bump(&control.inner.files_done, 1);
+        control.inner.set_phase(Phase::Complete);
+        StageReport {
+            files: 1,
+            bytes_total: self.meta.size,
+            bytes_copied: self.meta.size,
+            seconds_data: self.begun.elapsed().as_secs_f64(),
+            complete: true,
+            ..StageReport::default()
+        }
+    }
+}
+
+/// The engine will charge for what is left to it, so a name that is taken has to be known before. Where nothing is
+/// counted, naming the file tells.
+fn may_try(options: &StageOptions, end: &LocalEnd, at: &Name<'_>) -> bool {
+    let is_free = || end.stat(At::Name(at.dir, at.name)).is_err_and(|error| error.errno == Errno::ENOENT);
+    options.charge.as_ref().is_none_or(|limits| !limits.0.counts()) || is_free()
+}
+
+fn may_put(options: &StageOptions, bytes: u64) -> bool {
+    options.charge.as_ref().is_none_or(|limits| limits.0.charge(bytes).is_ok())
+}
