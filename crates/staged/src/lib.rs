@@ -31,6 +31,7 @@ mod serve;
 mod server;
 mod start;
 mod tasks;
+mod wake;
 
 pub use config::{Args, Config, ConfigError};
 pub use server::{Daemon, Stopper};

@@ -14,9 +14,10 @@ use crate::start::{
     StartError, listen, lock, open_fabric, open_state, prepare_tasks_dir, serve_peers, start_syncer, system,
 };
 use crate::tasks::{self, Crews, News, Run, Teller, Work};
+use crate::wake::Wake;
 use rustc_hash::FxHashMap;
+use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::io;
@@ -25,7 +26,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidepool_shm::Spin;
 use tidepool_stage::remote::EndServer;
 use tidepool_stage_state::{Identity, Millis, Side, Start, State, Wait, Waits};
@@ -85,7 +86,7 @@ pub struct Daemon {
     user: UnixListener,
     /// For the published client libraries.
     norns: Option<UnixListener>,
-    wake: Arc<OwnedFd>,
+    wake: Arc<Wake>,
     stop: Arc<AtomicBool>,
     news: Receiver<News>,
     synced: Arc<Mutex<Option<Unsynced>>>,
@@ -102,7 +103,7 @@ pub struct Daemon {
 
 /// Ends a daemon from another thread.
 pub struct Stopper {
-    wake: Arc<OwnedFd>,
+    wake: Arc<Wake>,
     stop: Arc<AtomicBool>,
 }
 
@@ -110,7 +111,7 @@ impl Stopper {
     /// Running tasks stop where they are and go on when the daemon is started again.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
-        let _ = rustix::io::write(&*self.wake, &1u64.to_le_bytes());
+        self.wake.ring();
     }
 }
 
@@ -127,9 +128,7 @@ impl Daemon {
         let norns = config.norns_socket.as_deref().map(|path| listen(path, &config.user)).transpose()?;
         let epoll =
             epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| system("make an epoll")(e.into()))?;
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|e| system("make an eventfd")(e.into()))?;
-        let wake = Arc::new(wake);
+        let wake = Arc::new(Wake::new().map_err(|e| system("make an eventfd")(e.into()))?);
         for (fd, token) in
             [(wake.as_fd(), TOKEN_WAKE), (control.as_fd(), TOKEN_CONTROL), (user.as_fd(), TOKEN_USER)]
         {
@@ -229,8 +228,14 @@ impl Daemon {
             Ok(0) | Err(Errno::INTR) => None,
             found => Some(found.map(drop)),
         };
-        let early = if timeout == AT_ONCE { None } else { spin.until(|| look(&AT_ONCE)) };
-        early.or_else(|| look(&timeout)).unwrap_or(Ok(()))
+        if timeout == AT_ONCE || self.wake.take_news() {
+            return look(&AT_ONCE).unwrap_or(Ok(()));
+        }
+        let early = spin.until(|| {
+            self.crews.look();
+            if self.wake.take_news() { Some(Ok(())) } else { look(&AT_ONCE) }
+        });
+        early.or_else(|| self.wake.sleep(|| look(&self.timeout()))?).unwrap_or(Ok(()))
     }
 
     /// What each turn does after its events.
@@ -303,22 +308,22 @@ impl Daemon {
     }
 
     fn timeout(&self) -> Timespec {
-        let ms = if !self.ready.is_empty() {
-            0
-        } else {
-            let until = self.waits.next_deadline().map(|at| at.saturating_sub(self.now));
-            let accepts = self.accepts_at.map(|at| at.saturating_sub(self.now));
-            until.into_iter().chain(accepts).min().unwrap_or(EXPIRE_EVERY_MS).min(EXPIRE_EVERY_MS)
-        };
-        Timespec { tv_sec: (ms / 1000) as i64, tv_nsec: (ms % 1000 * 1_000_000) as i64 }
+        if !self.ready.is_empty() {
+            return AT_ONCE;
+        }
+        let until = self.waits.next_deadline().map(|at| at.saturating_sub(self.now));
+        let accepts = self.accepts_at.map(|at| at.saturating_sub(self.now));
+        let ms = until.into_iter().chain(accepts).min().unwrap_or(EXPIRE_EVERY_MS).min(EXPIRE_EVERY_MS);
+        let next = Duration::from_millis(ms);
+        let next = self.crews.look().map_or(next, |look| look.min(next));
+        Timespec { tv_sec: next.as_secs() as i64, tv_nsec: next.subsec_nanos().into() }
     }
 
     fn event(&mut self, token: u64, flags: EventFlags) {
         match token {
             TOKEN_WAKE => {
-                let mut count = [0; 8];
-                // Only to make it quiet again; the news say what there is.
-                let _ = rustix::io::read(&*self.wake, &mut count);
+                // The news say what there is.
+                self.wake.hush();
             }
             TOKEN_CONTROL | TOKEN_USER | TOKEN_NORNS => self.accept(token),
             token => {

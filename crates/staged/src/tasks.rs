@@ -5,11 +5,14 @@ use crate::execute;
 use crate::limits::Limits;
 use crate::peers::Wanted;
 use crate::places::Places;
+use crate::wake::Wake;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tidepool_shm::Spin;
 use tidepool_stage::remote::Abandoner;
 use tidepool_stage::{Control, Phase};
 use tidepool_stage_state::{Ended, Live, Start};
@@ -152,43 +155,115 @@ fn phase_of(phase: Phase) -> TaskPhase {
 }
 
 struct Queue<T> {
-    waiting: VecDeque<T>,
+    /// With the time since when it waits.
+    waiting: VecDeque<(Instant, T)>,
     closed: bool,
+    /// Threads that look for work awake, those that are at work, and those that have to be woken.
+    awake: usize,
+    busy: usize,
+    asleep: usize,
+    /// Of those asleep, those that have been woken.
+    coming: usize,
+    /// When one was woken last for what had waited for too long.
+    woken: Option<Instant>,
 }
+
+/// Threads of a crew that look for work awake at a time: more would only take turns at it.
+const AWAKE_MAX: usize = 1;
+/// How long a task is left to workers that are up before one more is woken: waking one takes longer than a small file does.
+const PATIENCE: Duration = Duration::from_micros(100);
 
 /// Threads that take one job after the other.
 struct Crew<T> {
     queue: Mutex<Queue<T>>,
     changed: Condvar,
+    /// Work waits for so long for those who are up.
+    patience: Duration,
 }
 
 impl<T> Crew<T> {
-    fn new() -> Arc<Crew<T>> {
-        let queue = Mutex::new(Queue { waiting: VecDeque::new(), closed: false });
-        Arc::new(Crew { queue, changed: Condvar::new() })
+    fn new(patience: Duration) -> Arc<Crew<T>> {
+        let (waiting, closed, woken) = (VecDeque::new(), false, None);
+        let queue = Queue { waiting, closed, awake: 0, busy: 0, asleep: 0, coming: 0, woken };
+        Arc::new(Crew { queue: Mutex::new(queue), changed: Condvar::new(), patience })
     }
 
+    fn queue(&self) -> MutexGuard<'_, Queue<T>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes somebody, unless somebody is up who may take it soon.
     fn push(&self, work: T) {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).waiting.push_back(work);
+        let mut queue = self.queue();
+        queue.waiting.push_back((Instant::now(), work));
+        let nobody = queue.awake + queue.busy + queue.coming == 0;
+        if (nobody || self.patience.is_zero()) && queue.coming < queue.asleep {
+            self.wake(queue);
+        }
+    }
+
+    fn wake(&self, mut queue: MutexGuard<'_, Queue<T>>) {
+        queue.coming += 1;
+        drop(queue);
         self.changed.notify_one();
     }
 
+    /// Wakes one more for what those who are up have not taken for too long. How long it may be until the next look, if
+    /// there is something to be looked at.
+    fn look(&self) -> Option<Duration> {
+        let mut queue = self.queue();
+        let since = queue.waiting.front()?.0.max(queue.woken.unwrap_or(queue.waiting.front()?.0));
+        if queue.asleep == queue.coming {
+            return None;
+        }
+        let left = self.patience.saturating_sub(since.elapsed());
+        if left.is_zero() {
+            queue.woken = Some(Instant::now());
+            self.wake(queue);
+            return Some(self.patience);
+        }
+        Some(left)
+    }
+
     fn close(&self) {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
+        self.queue().closed = true;
         self.changed.notify_all();
     }
 
-    fn next(&self) -> Option<T> {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The next work, or none when there will be none any more. Waits awake for a moment and then asleep.
+    fn next(&self, spin: &mut Spin) -> Option<T> {
+        let mut queue = self.queue();
+        if queue.waiting.is_empty() && queue.awake < AWAKE_MAX {
+            queue.awake += 1;
+            drop(queue);
+            spin.until(|| self.has_news().then_some(()));
+            queue = self.queue();
+            queue.awake -= 1;
+        }
         loop {
-            if let Some(work) = queue.waiting.pop_front() {
+            if let Some((_, work)) = queue.waiting.pop_front() {
+                queue.busy += 1;
                 return Some(work);
             }
             if queue.closed {
                 return None;
             }
+            queue.asleep += 1;
             queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue.asleep -= 1;
+            // Who wakes up for no reason takes another's place: that one will be woken again if it is needed.
+            queue.coming = queue.coming.saturating_sub(1);
         }
+    }
+
+    /// What [`Crew::next`] gave is done.
+    fn done(&self) {
+        self.queue().busy -= 1;
+    }
+
+    fn has_news(&self) -> bool {
+        let queue = self.queue();
+        !queue.waiting.is_empty() || queue.closed
     }
 }
 
@@ -196,18 +271,18 @@ impl<T> Crew<T> {
 #[derive(Clone)]
 pub struct Teller {
     news: Sender<News>,
-    wake: Arc<rustix::fd::OwnedFd>,
+    wake: Arc<Wake>,
 }
 
 impl Teller {
-    pub fn new(news: Sender<News>, wake: Arc<rustix::fd::OwnedFd>) -> Teller {
+    pub fn new(news: Sender<News>, wake: Arc<Wake>) -> Teller {
         Teller { news, wake }
     }
 
     pub fn tell(&self, news: News) {
         // A loop that has ended wants no news.
         if self.news.send(news).is_ok() {
-            let _ = rustix::io::write(&*self.wake, &1u64.to_le_bytes());
+            self.wake.ring();
         }
     }
 }
@@ -229,14 +304,17 @@ const LOOK_THREADS: u32 = 1;
 
 impl Crews {
     pub fn start(workers: u32, setup: &Arc<execute::Setup>, teller: &Teller) -> std::io::Result<Crews> {
-        let (tasks, plans, looks) = (Crew::new(), Crew::new(), Crew::new());
+        let (tasks, plans, looks) =
+            (Crew::new(PATIENCE), Crew::new(Duration::ZERO), Crew::new(Duration::ZERO));
         let mut crews = Crews { tasks, plans, looks, threads: Vec::new() };
         for _ in 0..workers {
             let (crew, setup, teller) = (Arc::clone(&crews.tasks), Arc::clone(setup), teller.clone());
             crews.spawn("task", move || {
-                while let Some(work) = crew.next() {
+                let mut spin = Spin::of_work();
+                while let Some(work) = crew.next(&mut spin) {
                     let id = work.start.id;
                     let ended = execute::run(&setup, &work, &teller);
+                    crew.done();
                     teller.tell(News::Ended { id, ended });
                 }
             })?;
@@ -247,8 +325,11 @@ impl Crews {
             for _ in 0..threads {
                 let (crew, setup, teller) = (Arc::clone(&crew), Arc::clone(setup), teller.clone());
                 crews.spawn("errand", move || {
-                    while let Some(errand) = crew.next() {
-                        teller.tell(errand.run(&setup));
+                    let mut spin = Spin::of_work();
+                    while let Some(errand) = crew.next(&mut spin) {
+                        let news = errand.run(&setup);
+                        crew.done();
+                        teller.tell(news);
                     }
                 })?;
             }
@@ -272,6 +353,11 @@ impl Crews {
         }
     }
 
+    /// Sees to it that no task waits for long while a worker sleeps; how long it may be until the next look.
+    pub fn look(&self) -> Option<Duration> {
+        self.tasks.look()
+    }
+
     /// Ends the threads when they have finished what they are at.
     pub fn stop(&mut self) {
         self.tasks.close();
@@ -281,5 +367,102 @@ impl Crews {
             // A worker that panicked has printed why.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{Receiver, channel};
+
+    /// A crew of threads that do what they are given, with the loop that looks after it.
+    struct Threads {
+        crew: Arc<Crew<Box<dyn FnOnce() + Send>>>,
+        joins: Vec<JoinHandle<()>>,
+    }
+
+    impl Threads {
+        fn new(count: usize) -> Threads {
+            let crew = Crew::new(PATIENCE);
+            let run = |crew: Arc<Crew<Box<dyn FnOnce() + Send>>>| {
+                move || {
+                    let mut spin = Spin::of_work();
+                    while let Some(work) = crew.next(&mut spin) {
+                        work();
+                        crew.done();
+                    }
+                }
+            };
+            let joins = (0..count).map(|_| std::thread::spawn(run(Arc::clone(&crew)))).collect();
+            Threads { crew, joins }
+        }
+
+        /// Looks as the event loop does until something is heard.
+        fn hear<T>(&self, from: &Receiver<T>) -> T {
+            loop {
+                let left = self.crew.look().unwrap_or(Duration::from_millis(1));
+                if let Ok(heard) = from.recv_timeout(left) {
+                    return heard;
+                }
+            }
+        }
+
+        fn end(self) {
+            self.crew.close();
+            self.joins.into_iter().for_each(|join| join.join().expect("no thread panicked"));
+        }
+    }
+
+    /// Each task waits for the one behind it in the queue: all have to be taken, by a thread each.
+    #[test]
+    fn work_that_takes_long_holds_up_nothing_behind_it() {
+        const TASKS: usize = 6;
+        let threads = Threads::new(TASKS);
+        for round in 0..50 {
+            let (tell, heard) = channel();
+            let mut before: Option<std::sync::mpsc::Sender<()>> = None;
+            for at in 0..TASKS {
+                let (release, released) = channel::<()>();
+                let (tell, first) = (tell.clone(), before.replace(release));
+                threads.crew.push(Box::new(move || {
+                    if at < TASKS - 1 {
+                        released.recv().expect("the next one lets this go on");
+                    }
+                    if let Some(first) = first {
+                        first.send(()).expect("the one before waits");
+                    }
+                    tell.send(at).expect("the test listens");
+                }));
+            }
+            drop(before);
+            let mut ended: Vec<usize> = (0..TASKS).map(|_| threads.hear(&heard)).collect();
+            ended.sort_unstable();
+            assert_eq!(ended, [0, 1, 2, 3, 4, 5], "round {round}");
+        }
+        threads.end();
+    }
+
+    #[test]
+    fn all_work_is_done_once_however_it_comes() {
+        let threads = Threads::new(3);
+        let (tell, heard) = channel();
+        let mut expected = 0;
+        for round in 0..2000u64 {
+            for _ in 0..round % 4 {
+                let tell = tell.clone();
+                threads.crew.push(Box::new(move || tell.send(()).expect("the test listens")));
+                expected += 1;
+            }
+            if round % 3 == 0 {
+                // The threads fall asleep from time to time.
+                (0..expected).for_each(|_| threads.hear(&heard));
+                expected = 0;
+                std::thread::sleep(Duration::from_micros(round % 7 * 20));
+            }
+        }
+        (0..expected).for_each(|_| threads.hear(&heard));
+        threads.end();
+        drop(tell);
+        assert!(heard.recv().is_err(), "nothing was done twice");
     }
 }
