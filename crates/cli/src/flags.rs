@@ -813,6 +813,8 @@ pub enum StagerWork {
     Batch,
     /// Submit a copy of 4 KiB and wait for its end
     Copy,
+    /// The same with one request
+    Both,
 }
 
 impl StagerWork {
@@ -822,6 +824,7 @@ impl StagerWork {
             StagerWork::Submit => "submit",
             StagerWork::Batch => "batch",
             StagerWork::Copy => "copy",
+            StagerWork::Both => "both",
         }
     }
 }
@@ -838,7 +841,7 @@ pub struct BenchStagerArgs {
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=16_384))]
     pub batch: u64,
     /// What to ask, separated by commas; they take turns
-    #[arg(long, value_delimiter = ',', default_value = "ping,submit,batch,copy")]
+    #[arg(long, value_delimiter = ',', default_value = "ping,submit,batch,copy,both")]
     pub work: Vec<StagerWork>,
     /// Repeats of each measurement
     #[arg(long, default_value_t = 3)]

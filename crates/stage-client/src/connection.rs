@@ -92,8 +92,7 @@ impl Connection {
             lock(&self.replies).remove(id);
             return Err(error);
         }
-        let expected = if matches!(request, Request::Wait { .. }) { Expected::Later } else { Expected::Soon };
-        self.receive(id, expected).map_err(CallError::Sent)
+        self.receive(id, Expected::of(request)).map_err(CallError::Sent)
     }
 
     /// Before the request leaves, so that whoever reads its reply knows whose it is.
@@ -236,6 +235,15 @@ enum Expected {
     Soon,
     /// When tasks have ended.
     Later,
+}
+
+impl Expected {
+    fn of(request: &Request) -> Expected {
+        match request {
+            Request::Wait { .. } | Request::SubmitAndWait { .. } => Expected::Later,
+            _ => Expected::Soon,
+        }
+    }
 }
 
 /// Bytes received and not yet used.

@@ -124,6 +124,19 @@ impl Stager {
         expect!(self, Request::Status { id }, Reply::Task { status } => status)
     }
 
+    /// Submits a task and waits for its end with one request. The task has no number that could be cancelled or asked about
+    /// meanwhile; where that is wanted, or a time limit, [`Stager::submit`] and [`Stager::wait`] do the same in two steps. As there,
+    /// that the task has ended does not mean that it succeeded.
+    pub fn submit_and_wait(&self, task: &TaskSpec) -> Result<TaskStatus, StageError> {
+        self.before_submit(task);
+        let request = Request::SubmitAndWait { task: task.clone() };
+        let mut ended = expect!(self, request, Reply::Tasks { tasks, .. } => tasks)?;
+        ended.pop().ok_or_else(|| StageError::Protocol {
+            path: self.path().to_path_buf(),
+            what: "an answer that tells of no task".into(),
+        })
+    }
+
     /// Waits until all the tasks have ended, or one of them with `any` (Table I: `wait`). Without a timeout it waits for
     /// ever; with one, the refusal afterwards has [`Code::TIMEOUT`]. That a task has ended does not mean that it
     /// succeeded: see the statuses, which are those of `ids` in their order, with `any` as they are at that moment.

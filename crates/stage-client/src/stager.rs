@@ -160,6 +160,7 @@ fn may_repeat(request: &Request) -> bool {
         Request::Hello { .. }
         | Request::Submit { .. }
         | Request::SubmitMany { .. }
+        | Request::SubmitAndWait { .. }
         | Request::Cancel { .. }
         | Request::Resume { .. }
         | Request::Forget { .. }

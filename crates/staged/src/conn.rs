@@ -22,6 +22,7 @@ pub const ERRAND_WEIGHT: usize = 1024;
 pub fn weight(request: &Request) -> usize {
     match request {
         Request::Wait { ids, .. } => ids.len(),
+        Request::SubmitAndWait { .. } => 1,
         Request::Plan { .. }
         | Request::Leftovers { .. }
         | Request::UnregisterJob { .. }

@@ -48,6 +48,12 @@ impl Daemon {
                 let deadline = timeout_ms.map(|ms| self.now.saturating_add(ms));
                 self.wait(caller, Wait { conn, request, ids, any, deadline })
             }
+            Request::SubmitAndWait { task } => match self.state.submit(self.now, caller, task) {
+                Ok(id) => {
+                    self.wait(caller, Wait { conn, request, ids: vec![id], any: false, deadline: None })
+                }
+                Err(refusal) => Answer::Now(Reply::Failed { refusal }),
+            },
             Request::Cancel { id } => self.cancel(caller, id),
             Request::Resume { id } => Answer::of(self.state.resume(caller, id)),
             Request::Forget { id } => self.forget(caller, id),

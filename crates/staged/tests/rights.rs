@@ -58,6 +58,16 @@ fn as_another_user() {
     match words[..] {
         ["administer", socket] => administer(socket),
         ["submit", socket, from, to, expected] => submit(socket, from, to, expected),
+        ["both", socket, from, to] => {
+            // The number of this request lies behind those of administration, and it is none.
+            let stager = Stager::connect(socket).unwrap();
+            let status = stager.submit_and_wait(&copy(from, to)).expect("it is for everybody");
+            assert_eq!((status.state, status.uid), (TaskState::Finished, NOBODY), "{status:?}");
+            let missing = stager.submit_and_wait(&copy("a://is-not-there", to)).expect("it is taken");
+            assert_eq!((missing.state, missing.refusal.errno), (TaskState::Failed, 2), "{missing:?}");
+            let other = stager.submit_and_wait(&copy("other://x", to)).expect_err("it is not taken");
+            assert_eq!(other.code(), Code::NO_SUCH_DATASPACE, "{other}");
+        }
         ["memory", socket, to] => memory(socket, to),
         ["connect", socket] => assert!(Stager::connect(socket).is_err(), "{socket} let me in"),
         ["enter", socket] => Stager::connect(socket).and_then(|s| s.ping()).expect("the group may enter"),
@@ -295,6 +305,20 @@ fn small_files_in_memory_are_looked_for_anew_by_each_task() {
     control.register_dataspace(&local("in://", &at("was-in"))).unwrap();
     as_root("in://x", "out://last");
     assert_eq!(std::fs::read(at("out/last")).unwrap(), b"old");
+}
+
+#[test]
+fn everybody_may_submit_and_wait_with_one_request() {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::start();
+    job(&daemon, 5, 0);
+    write(&daemon.path("a/x"), b"x");
+    let child = helper("both", NOBODY, &[&daemon.user_socket().display().to_string(), "a://x", "b://y"]);
+    add(&daemon, 5, &child, NOBODY);
+    go(child);
+    assert_eq!(std::fs::metadata(daemon.path("b/y")).unwrap().uid(), NOBODY);
 }
 
 #[test]

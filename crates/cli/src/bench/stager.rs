@@ -1,7 +1,7 @@
 //! `tidepool bench stager`: what requests to a stager cost (Miranda et al. 2019, Figure 4).
 //!
 //! A stager of its own, whose only worker is kept busy by one very slow task, so that submissions are
-//! measured and not the copies they ask for; the kind `copy` has free workers and measures those.
+//! measured and not the copies they ask for; the kinds `copy` and `both` have free workers and measure those.
 //! The kinds take turns within each repeat.
 
 use super::report::write_raw;
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use tidepool_stage_client::{Op, Resource, Stager, TaskSpec, TaskState};
+use tidepool_stage_client::{Op, Resource, Stager, TaskSpec, TaskState, TaskStatus};
 
 /// Bytes of the file that `copy` copies.
 const FILE_BYTES: usize = 4096;
@@ -64,7 +64,7 @@ impl Bench {
             std::fs::create_dir(dir.path().join(name)).context(Kind::Other, fail)?;
         }
         std::fs::write(dir.path().join("a/file"), [7; FILE_BYTES]).context(Kind::Other, fail)?;
-        let workers = if work == StagerWork::Copy { WORKERS } else { 1 };
+        let workers = if copies(work) { WORKERS } else { 1 };
         let mut config = format!("workers = {workers}\ntasks-max = 100000000\n");
         for name in ["a", "b"] {
             let mount = dir.path().join(name);
@@ -76,7 +76,7 @@ impl Bench {
         std::fs::write(dir.path().join("stager.toml"), config).context(Kind::Other, fail)?;
         let daemon = launch(dir.path())?;
         let bench = Bench { dir, daemon };
-        if work != StagerWork::Copy {
+        if !copies(work) {
             bench.keep_busy()?;
         }
         Ok(bench)
@@ -279,6 +279,11 @@ fn text(args: &BenchStagerArgs, samples: &[Sample]) -> String {
     table(&rows)
 }
 
+/// The tasks are carried out.
+fn copies(work: StagerWork) -> bool {
+    matches!(work, StagerWork::Copy | StagerWork::Both)
+}
+
 fn copy(to: &str) -> TaskSpec {
     let (from, to) = (Resource::local("a://", b"file"), Resource::local("b://", to.as_bytes()));
     TaskSpec::new(Op::Copy, from, Some(to))
@@ -304,9 +309,11 @@ pub fn client(args: &BenchStagerClientArgs) -> Result<ExitCode> {
             StagerWork::Copy => {
                 let id = stager.submit(&copy(&name(args, done))).context(Kind::Other, failed)?;
                 let ended = stager.wait(&[id], false, None).context(Kind::Other, failed)?;
-                if ended[0].state != TaskState::Finished {
-                    return Err(Failure::new(Kind::Other, format!("a copy failed: {}", ended[0].refusal)));
-                }
+                demand_success(&ended[0])?;
+            }
+            StagerWork::Both => {
+                let task = copy(&name(args, done));
+                demand_success(&stager.submit_and_wait(&task).context(Kind::Other, failed)?)?;
             }
             StagerWork::Batch => {
                 let count = left.min(args.batch);
@@ -322,6 +329,13 @@ pub fn client(args: &BenchStagerClientArgs) -> Result<ExitCode> {
     write_times(&args.times, &times)?;
     println!("{}", serde_json::to_string(&Told { began: base, ended }).expect("numbers always serialize"));
     Ok(ExitCode::SUCCESS)
+}
+
+fn demand_success(ended: &TaskStatus) -> Result<()> {
+    match ended.state {
+        TaskState::Finished => Ok(()),
+        _ => Err(Failure::new(Kind::Other, format!("a copy failed: {}", ended.refusal))),
+    }
 }
 
 fn name(args: &BenchStagerClientArgs, number: u64) -> String {
