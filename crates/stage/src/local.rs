@@ -117,8 +117,7 @@ impl LocalEnd {
     /// The same for who has looked at whom the thread acts as.
     pub(crate) fn of_shared(fd: Arc<OwnedFd>, path: Option<PathBuf>, rights: Rights) -> EndResult<LocalEnd> {
         let stat = fs::fstat(&fd).map_err(fail("stat"))?;
-        #[allow(clippy::unnecessary_cast, reason = "the type differs between architectures")]
-        let medium = fs::fstatfs(&fd).map_or(Medium::Other, |found| Medium::of(found.f_type as u64));
+        let medium = LocalEnd::medium_of(&fd);
         let root = LocalDir {
             parent: None,
             name: Box::default(),
@@ -139,6 +138,11 @@ impl LocalEnd {
             passing: Passing::new(medium),
             sync_failed: Mutex::default(),
         })
+    }
+
+    #[allow(clippy::unnecessary_cast, reason = "the type differs between architectures")]
+    pub(crate) fn medium_of(fd: &OwnedFd) -> Medium {
+        fs::fstatfs(fd).map_or(Medium::Other, |found| Medium::of(found.f_type as u64))
     }
 
     /// Has what is verified here read from the disk: after it is synced, and with the kernel asked to

@@ -31,6 +31,11 @@ pub struct Lone {
 }
 
 impl Lone {
+    /// Whether anything below this root is for this: a look at no more than its file system, before a file is read.
+    pub fn is_for(root: &OwnedFd) -> bool {
+        LocalEnd::medium_of(root) == Medium::Memory
+    }
+
     /// The file that `path` below `root` names, if it is one for this. The caller's rights are those of the calling
     /// thread.
     pub fn read(root: &Arc<OwnedFd>, path: &[u8]) -> Option<Lone> {

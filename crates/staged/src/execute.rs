@@ -234,6 +234,9 @@ fn copy_lone(
     else {
         return Ok(None);
     };
+    if !Lone::is_for(to) {
+        return Ok(None);
+    }
     let _as_user = act_as(identity)?;
     let Some(file) = Lone::read(from, path) else { return Ok(None) };
     made::note(work, teller, target, Some(file.name()), source.name())?;
