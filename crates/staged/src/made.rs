@@ -77,11 +77,11 @@ pub fn tidy(source: &Place, made: &Made) -> EndResult<()> {
         }
     }
     if dirs.len() == names.len() {
-        remove_parts(&*end, &dirs[dirs.len() - 1], name)?;
+        gone_is_done(remove_parts(&*end, &dirs[dirs.len() - 1], name))?;
     }
     let kept = self::names(&made.top).count().max(1) - 1;
     for at in (kept..dirs.len() - 1).rev() {
-        match end.remove_dir(&dirs[at], names[at]) {
+        match gone_is_done(end.remove_dir(&dirs[at], names[at])) {
             Ok(()) => {}
             // Somebody else has put something there.
             Err(error) if matches!(error.errno, Errno::ENOTEMPTY | Errno::EEXIST) => break,
@@ -89,6 +89,14 @@ pub fn tidy(source: &Place, made: &Made) -> EndResult<()> {
         }
     }
     Ok(())
+}
+
+/// The removal of a place above may take away what this one is about to.
+fn gone_is_done(result: EndResult<()>) -> EndResult<()> {
+    match result {
+        Err(error) if error.errno == Errno::ENOENT => Ok(()),
+        other => other,
+    }
 }
 
 /// Temporary files of an entry are called by its name's hash, whichever task made them.
