@@ -12,7 +12,7 @@ const FLOORS: &[&[&str]] = &[
     &["fuse", "preload", "stage", "fsd"],
     &["client", "stage-client", "store"],
     &["transport", "fs-state", "norns", "stage-state"],
-    &["blocks", "env", "fabric", "placement", "shm", "wire"],
+    &["blocks", "env", "fabric", "placement", "shm", "sysmap", "wire"],
     &["man", "types"],
 ];
 

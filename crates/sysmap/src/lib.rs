@@ -1,0 +1,13 @@
+//! What the nodes of a machine are made of (paper: ADA-FS, "GekkoFS", section 4: resource and topology detection).
+//!
+//! An [`Extractor`] is the abstract part: what is told, in which form. Its [`Source`]s are the specialised parts: each
+//! reads the same from another place. The first that this node has is taken.
+
+mod extract;
+mod hwloc;
+mod record;
+mod system;
+
+pub use extract::{Extractor, Source, all, collect, collect_with};
+pub use record::{Class, Missing, Record};
+pub use system::{FILE_MAX, OUTPUT_MAX, System};
