@@ -44,10 +44,9 @@ struct Loaded<'lib> {
 
 impl Drop for Loaded<'_> {
     fn drop(&mut self) {
+        type Destroy = unsafe extern "C" fn(Topology);
         // SAFETY: the type is that of hwloc.h.
-        if let Ok(destroy) =
-            unsafe { function::<unsafe extern "C" fn(Topology)>(self.library, "hwloc_topology_destroy") }
-        {
+        if let Ok(destroy) = unsafe { function::<Destroy>(self.library, "hwloc_topology_destroy") } {
             // SAFETY: it was initialised, and nobody has it any more.
             unsafe { destroy(self.topology) }
         }

@@ -4,10 +4,11 @@
 //! reads the same from another place. The first that this node has is taken.
 
 mod extract;
+pub mod hostlist;
 mod hwloc;
 mod record;
 mod system;
 
-pub use extract::{Extractor, Source, all, collect, collect_with};
+pub use extract::{Extractor, Fabric, Link, Port, Source, Switch, all, collect, collect_with};
 pub use record::{Class, Missing, Record};
 pub use system::{FILE_MAX, OUTPUT_MAX, System};

@@ -4,6 +4,7 @@
 
 mod cpu;
 mod disks;
+mod fabric;
 mod filesystems;
 mod gpus;
 mod load;
@@ -12,6 +13,8 @@ mod modules;
 mod mounts;
 mod network;
 mod pci;
+
+pub use fabric::{Fabric, Link, Port, Switch};
 
 pub(crate) use cpu::{Cache, Cpu, NumaNode, count};
 
@@ -56,6 +59,7 @@ pub fn all() -> &'static [Extractor] {
         network::NETWORK,
         pci::PCI,
         gpus::GPUS,
+        fabric::FABRIC,
         filesystems::SPACE,
         memory::USE,
         load::LOAD,
