@@ -3,6 +3,7 @@
 //! An [`Extractor`] is the abstract part: what is told, in which form. Its [`Source`]s are the specialised parts: each
 //! reads the same from another place. The first that this node has is taken.
 
+pub mod db;
 mod extract;
 pub mod hostlist;
 mod hwloc;
