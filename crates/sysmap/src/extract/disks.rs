@@ -77,6 +77,32 @@ fn kind(name: &str, rotational: bool) -> &'static str {
     }
 }
 
+/// The disk that a device is, or a partition of; for one that is made of others, the first of these.
+pub(super) fn disk_of(system: &System, device: &str) -> Option<(String, &'static str)> {
+    const LAYERS_MAX: usize = 8;
+    let link = system.link(&format!("/sys/dev/block/{device}"))?;
+    let mut names = link.iter().map(|name| name.to_string_lossy());
+    let mut disk = names.by_ref().skip_while(|name| name != "block").nth(1)?.into_owned();
+    for _ in 0..LAYERS_MAX {
+        match system.names(&format!("{BLOCK}/{disk}/slaves")).ok().and_then(|names| names.into_iter().next())
+        {
+            Some(below) => disk = parent(system, below),
+            None => break,
+        }
+    }
+    let rotational = system.number::<u8>(&format!("{BLOCK}/{disk}/queue/rotational")).ok()? == 1;
+    let kind = if is_storage(&disk) { kind(&disk, rotational) } else { "virtual" };
+    Some((disk, kind))
+}
+
+/// The disk of a partition; a disk itself.
+fn parent(system: &System, name: String) -> String {
+    let above =
+        system.link(&format!("/sys/class/block/{name}")).filter(|_| !system.has(&format!("{BLOCK}/{name}")));
+    let above = above.and_then(|link| Some(link.parent()?.file_name()?.to_string_lossy().into_owned()));
+    above.unwrap_or(name)
+}
+
 fn by_sysfs(system: &System, gaps: &mut Gaps) -> Found<Disks> {
     let names = system.names(BLOCK)?;
     let names = names.iter().filter(|name| is_storage(name));

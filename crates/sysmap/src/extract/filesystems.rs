@@ -1,5 +1,6 @@
 //! File systems: which the kernel knows, and what is free on those mounted.
 
+use super::disks::disk_of;
 use super::mounts;
 use super::{Extractor, Found, Gaps, Source, told};
 use crate::record::{Class, Missing};
@@ -66,6 +67,9 @@ struct Filesystem {
     kind: String,
     source: String,
     device: String,
+    /// The disk it is on, and this one's kind as `disks` tells it; `memory` for tmpfs.
+    disk: Option<String>,
+    disk_kind: Option<String>,
     read_only: bool,
     total_bytes: u64,
     /// For users; root may have more.
@@ -115,7 +119,7 @@ fn space(system: &System, gaps: &mut Gaps) -> Found<Space> {
             continue;
         }
         match rustix::fs::statvfs(mount.target.as_str()) {
-            Ok(stat) if stat.f_blocks > 0 => filesystems.push(filesystem(mount, &stat)),
+            Ok(stat) if stat.f_blocks > 0 => filesystems.push(filesystem(system, mount, &stat)),
             Ok(_) => {}
             Err(error) => gaps.push(Missing::new(mount.target, error)),
         }
@@ -124,13 +128,18 @@ fn space(system: &System, gaps: &mut Gaps) -> Found<Space> {
     Ok(Space { filesystems })
 }
 
-fn filesystem(mount: mounts::Mount, stat: &rustix::fs::StatVfs) -> Filesystem {
+fn filesystem(system: &System, mount: mounts::Mount, stat: &rustix::fs::StatVfs) -> Filesystem {
     let mounts::Mount { target, kind, source, device, read_only } = mount;
+    let disk = disk_of(system, &device);
+    let in_memory = matches!(kind.as_str(), "tmpfs" | "ramfs").then_some("memory");
+    let disk_kind = disk.as_ref().map(|(_, kind)| *kind).or(in_memory).map(String::from);
     Filesystem {
         target,
         kind,
         source,
         device,
+        disk: disk.map(|(name, _)| name),
+        disk_kind,
         read_only,
         total_bytes: stat.f_blocks.saturating_mul(stat.f_frsize),
         available_bytes: stat.f_bavail.saturating_mul(stat.f_frsize),
