@@ -7,6 +7,7 @@ pub mod db;
 mod extract;
 pub mod hostlist;
 mod hwloc;
+pub mod output;
 pub mod query;
 mod record;
 mod system;

@@ -197,8 +197,11 @@ fn reader(pipe: Option<impl Read + Send + 'static>, most: u64) -> std::thread::J
 
 /// The start of a text that somebody else has written, for messages.
 pub(crate) fn clip(text: &str) -> String {
-    const SHOWN_MAX: usize = 80;
-    text.chars().take(SHOWN_MAX).map(|c| if c.is_control() { '?' } else { c }).collect()
+    shown(text, 80)
+}
+
+pub(crate) fn shown(text: &str, chars_max: usize) -> String {
+    text.chars().take(chars_max).map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 #[cfg(test)]
