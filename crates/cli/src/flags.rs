@@ -1,6 +1,7 @@
 //! The command line: one definition for the parser and the help.
 
 use crate::stage::flags::{self as stage_flags, StageArgs};
+use crate::sysmap::flags::{self as sysmap_flags, QueryArgs, SysmapCommand};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -77,6 +78,12 @@ pub enum Command {
     /// Hand staging tasks to this node's stager, watch and administer them
     #[command(after_help = stage_flags::HELP)]
     Stage(Box<StageArgs>),
+    /// Tell what nodes are made of, and keep it in a database
+    #[command(subcommand)]
+    Sysmap(SysmapCommand),
+    /// Ask the resource database
+    #[command(after_help = sysmap_flags::QUERY)]
+    Sysquery(Box<QueryArgs>),
     /// Test whether this node can take part in a pool; for prologs of batch systems
     #[command(after_help = "Example:\n  tidepool node-check --store /local --min-free 10GiB")]
     NodeCheck(NodeCheckArgs),

@@ -29,6 +29,7 @@ mod side_by_side;
 mod signals;
 mod stage;
 mod staging;
+mod sysmap;
 mod trace;
 
 use clap::{CommandFactory, Parser};
@@ -90,6 +91,8 @@ fn dispatch(cli: Cli) -> exit::Result<ExitCode> {
         Command::Trace(TraceCommand::Posix(args)) => trace::posix(&args),
         Command::Bench(command) => bench::dispatch(&command),
         Command::Stage(args) => stage::dispatch(&args),
+        Command::Sysmap(command) => sysmap::dispatch(&command),
+        Command::Sysquery(args) => sysmap::sysquery(&args),
         Command::NodeCheck(args) => doctor::health::check(&args),
         Command::NodeClean(args) => node_clean::node_clean(&args),
         Command::Node(args) => agent::node(&args),

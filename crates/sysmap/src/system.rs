@@ -1,6 +1,7 @@
 //! A node as extractors see it: files below a root, and programs. Nothing of it is trusted.
 
 use crate::record::Missing;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -26,6 +27,8 @@ const LOOK_AROUND: Duration = Duration::from_millis(2);
 pub struct System {
     root: PathBuf,
     programs: Vec<PathBuf>,
+    /// Files that lie elsewhere.
+    files: BTreeMap<String, PathBuf>,
     patience: Duration,
 }
 
@@ -35,19 +38,25 @@ impl Default for System {
         let path = std::env::var_os("PATH").unwrap_or_default();
         // `ibnetdiscover` and `lsmod` are in places that users' paths often lack.
         let programs = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]).collect();
-        System { root: "/".into(), programs, patience: PROGRAM_MAX }
+        System::at("/", programs)
     }
 }
 
 impl System {
     /// A node whose files lie below `root`, and whose programs in `programs`.
     pub fn at(root: impl Into<PathBuf>, programs: Vec<PathBuf>) -> System {
-        System { root: root.into(), programs, patience: PROGRAM_MAX }
+        System { root: root.into(), programs, files: BTreeMap::new(), patience: PROGRAM_MAX }
     }
 
     /// How long a program may take.
     pub fn with_patience(self, patience: Duration) -> System {
         System { patience, ..self }
+    }
+
+    /// What is looked for at `place` is the file `path`.
+    pub fn with_file(mut self, place: &str, path: PathBuf) -> System {
+        self.files.insert(place.to_string(), path);
+        self
     }
 
     /// Whether it is the node that this program runs on.
@@ -56,7 +65,8 @@ impl System {
     }
 
     pub fn path(&self, path: &str) -> PathBuf {
-        self.root.join(path.trim_start_matches('/'))
+        let elsewhere = self.files.get(path).cloned();
+        elsewhere.unwrap_or_else(|| self.root.join(path.trim_start_matches('/')))
     }
 
     pub fn has(&self, path: &str) -> bool {

@@ -1,0 +1,182 @@
+//! The command lines of `tidepool sysmap` and `tidepool sysquery`.
+
+use clap::{Args, Subcommand, ValueEnum};
+use std::path::PathBuf;
+use std::time::Duration;
+use tidepool_stage_client::words::parse_duration;
+use tidepool_sysmap::output::Format;
+
+const COLLECT: &str = "\
+Examples:
+  tidepool sysmap collect                                   this node, for people
+  tidepool sysmap collect --json --only disks,filesystems
+  tidepool sysmap collect --db /shared/resources.db         into a database; any number of nodes at a time
+  srun --ntasks-per-node=1 tidepool sysmap collect --db /shared/resources.db
+  tidepool sysmap collect --only disks --source disks=lsblk
+Needs no root. What a node does not have, or what could not be read, is told with the reason.";
+
+pub const QUERY: &str = "\
+Examples:
+  tidepool sysquery --host n1 --extractor disks
+  tidepool sysquery 'hosts with >= 500GB free on nvme'
+  tidepool sysquery '>= 32 cores and not network[kind = infiniband]'
+  tidepool sysquery 'fabric.hosts.switch = leaf1' --extractor memory,cpu
+Questions: docs/guide/sysmap.md. With a question and without --extractor the hosts' names are printed.";
+
+#[derive(Subcommand)]
+pub enum SysmapCommand {
+    /// Tell what this node is made of, and keep it in a database
+    #[command(after_help = COLLECT)]
+    Collect(CollectArgs),
+    /// List what can be collected, and from where
+    Extractors(ExtractorsArgs),
+    /// Add records that `export` or `collect --format jsonl` wrote to a database
+    #[command(
+        after_help = "Example:\n  ssh n1 tidepool sysmap collect --format jsonl | tidepool sysmap import -"
+    )]
+    Import(ImportArgs),
+    /// Write the records of a database, one a line
+    #[command(after_help = "Example:\n  tidepool sysmap export --history > resources.jsonl")]
+    Export(ExportArgs),
+    /// Forget hosts
+    #[command(after_help = "Example:\n  tidepool sysmap forget --dry-run n17")]
+    Forget(ForgetArgs),
+}
+
+#[derive(Args)]
+pub struct DatabaseFlag {
+    /// The resource database [default: $TIDEPOOL_RESOURCES, or resources.db in $XDG_STATE_HOME/tidepool]
+    #[arg(long, value_name = "FILE")]
+    pub db: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct CollectArgs {
+    /// Extractors, with commas; all without
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// Where an extractor reads, instead of the first place that tells anything; repeatable
+    #[arg(long, value_name = "EXTRACTOR=SOURCE", value_parser = parse_source)]
+    pub source: Vec<(String, String)>,
+    /// Put the records into this database instead of printing them
+    #[arg(long, value_name = "FILE")]
+    pub db: Option<PathBuf>,
+    /// Keep earlier records in the database, too
+    #[arg(long, requires = "db")]
+    pub history: bool,
+    /// The host's name
+    #[arg(long, value_name = "NAME")]
+    pub host: Option<String>,
+    /// The network's switches are described in this file [default: /etc/tidepool/topology.toml]
+    #[arg(long, value_name = "FILE")]
+    pub topology: Option<PathBuf>,
+    /// Switches are described in this file of Slurm [default: /etc/slurm/topology.conf]
+    #[arg(long, value_name = "FILE")]
+    pub slurm_topology: Option<PathBuf>,
+    /// How long each program that is asked may take
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "60s")]
+    pub patience: Duration,
+    #[command(flatten)]
+    pub form: FormFlags,
+}
+
+#[derive(Args)]
+pub struct FormFlags {
+    /// How records are printed
+    #[arg(long, value_name = "FORM", default_value = "table", conflicts_with = "json")]
+    pub format: FormatFlag,
+    /// As --format json
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum FormatFlag {
+    /// For people
+    Table,
+    /// One list of records
+    Json,
+    /// A record a line; can be imported
+    Jsonl,
+    Yaml,
+    /// A value a line
+    Csv,
+}
+
+impl FormFlags {
+    pub fn format(&self) -> Format {
+        match self.format {
+            _ if self.json => Format::Json,
+            FormatFlag::Table => Format::Table,
+            FormatFlag::Json => Format::Json,
+            FormatFlag::Jsonl => Format::JsonLines,
+            FormatFlag::Yaml => Format::Yaml,
+            FormatFlag::Csv => Format::Csv,
+        }
+    }
+}
+
+#[derive(Args)]
+pub struct ExtractorsArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct ImportArgs {
+    /// Files with a record a line; '-' is standard input
+    #[arg(required = true)]
+    pub files: Vec<PathBuf>,
+    /// Keep earlier records, too
+    #[arg(long)]
+    pub history: bool,
+    #[command(flatten)]
+    pub database: DatabaseFlag,
+}
+
+#[derive(Args)]
+pub struct ExportArgs {
+    /// Earlier records, too
+    #[arg(long)]
+    pub history: bool,
+    #[command(flatten)]
+    pub database: DatabaseFlag,
+}
+
+#[derive(Args)]
+pub struct ForgetArgs {
+    /// Names, or lists such as node[01-16]
+    #[arg(required = true)]
+    pub hosts: Vec<String>,
+    /// Only tell what would be forgotten
+    #[arg(long)]
+    pub dry_run: bool,
+    #[command(flatten)]
+    pub database: DatabaseFlag,
+}
+
+#[derive(Args)]
+pub struct QueryArgs {
+    /// Which hosts: 'hosts with >= 500GB free on nvme'
+    pub question: Option<String>,
+    /// Hosts, also as lists such as node[01-16]; repeatable
+    #[arg(long, value_name = "HOSTS")]
+    pub host: Vec<String>,
+    /// Extractors, with commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub extractor: Vec<String>,
+    /// Earlier records, too
+    #[arg(long)]
+    pub history: bool,
+    #[command(flatten)]
+    pub database: DatabaseFlag,
+    /// How the answer is printed
+    #[arg(long, value_name = "FORM", default_value = "json")]
+    pub format: FormatFlag,
+}
+
+fn parse_source(text: &str) -> Result<(String, String), String> {
+    let (extractor, source) = text.split_once('=').ok_or("expected EXTRACTOR=SOURCE, as disks=lsblk")?;
+    Ok((extractor.into(), source.into()))
+}

@@ -1,0 +1,271 @@
+//! `tidepool sysmap` and `tidepool sysquery`: what nodes are made of.
+
+pub mod flags;
+
+use crate::doctor::facts::hostname;
+use crate::exit::{Context, Failure, Kind, Result};
+use crate::output::table;
+use flags::{
+    CollectArgs, DatabaseFlag, ExportArgs, ExtractorsArgs, ForgetArgs, ImportArgs, QueryArgs, SysmapCommand,
+};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+use tidepool_sysmap::db::{Database, DbError, HostRecord, Keep, Wanted};
+use tidepool_sysmap::output::{self, Format};
+use tidepool_sysmap::{Extractor, Record, System, all, collect, collect_with, hostlist, query};
+
+/// Most bytes of an import.
+const IMPORT_MAX: u64 = 1 << 30;
+
+pub fn dispatch(command: &SysmapCommand) -> Result<ExitCode> {
+    match command {
+        SysmapCommand::Collect(args) => collect_here(args),
+        SysmapCommand::Extractors(args) => extractors(args),
+        SysmapCommand::Import(args) => import(args),
+        SysmapCommand::Export(args) => export(args),
+        SysmapCommand::Forget(args) => forget(args),
+    }
+}
+
+fn usage(text: impl Into<String>) -> Failure {
+    Failure::new(Kind::Usage, text)
+}
+
+fn failed(error: DbError) -> Failure {
+    Failure::new(Kind::Other, error.to_string())
+}
+
+fn default_path() -> Result<PathBuf> {
+    let own = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if let Some(path) = own("TIDEPOOL_RESOURCES") {
+        return Ok(path);
+    }
+    let state = own("XDG_STATE_HOME").or_else(|| own("HOME").map(|home| home.join(".local/state")));
+    let state = state.ok_or_else(|| usage("there is no $HOME: say --db FILE"))?;
+    Ok(state.join("tidepool/resources.db"))
+}
+
+impl DatabaseFlag {
+    fn path(&self) -> Result<PathBuf> {
+        self.db.clone().map_or_else(default_path, Ok)
+    }
+
+    fn open(&self) -> Result<Database> {
+        open(&self.path()?)
+    }
+
+    fn open_read(&self) -> Result<Database> {
+        let path = self.path()?;
+        if !path.exists() {
+            let text = format!(
+                "{}: there is no resource database; `tidepool sysmap collect --db FILE` makes one",
+                path.display()
+            );
+            return Err(Failure::new(Kind::Other, text));
+        }
+        Database::open_read(&path).map_err(failed)
+    }
+}
+
+fn open(path: &Path) -> Result<Database> {
+    if let Some(dir) = path.parent() {
+        std::fs::create_dir_all(dir).context(Kind::Other, || dir.display().to_string())?;
+    }
+    Database::open(path).map_err(failed)
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The extractor of this name; the error proposes one that is written alike.
+fn extractor(name: &str) -> Result<&'static Extractor> {
+    let known = all().iter().find(|extractor| extractor.name == name);
+    let names = || all().iter().map(|extractor| extractor.name);
+    known.ok_or_else(|| usage(format!("there is no extractor '{name}'{}", alike(name, names()))))
+}
+
+fn alike<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
+    const ALIKE_MIN: f64 = 0.7;
+    let close = known.map(|name| (strsim::jaro_winkler(word, name), name));
+    let best = close.filter(|(score, _)| *score >= ALIKE_MIN).max_by(|a, b| a.0.total_cmp(&b.0));
+    best.map_or_else(
+        || "; see `tidepool sysmap extractors`".into(),
+        |(_, name)| format!("; did you mean '{name}'?"),
+    )
+}
+
+/// What each chosen extractor is to be read from, all checked; `None` for the first that tells anything.
+fn chosen(args: &CollectArgs) -> Result<Vec<(&'static Extractor, Option<&str>)>> {
+    let mut sources = BTreeMap::new();
+    for (name, source) in &args.source {
+        let extractor = extractor(name)?;
+        let known = || extractor.sources.iter().map(|source| source.name);
+        if !known().any(|known| known == source) {
+            let text = format!("extractor '{name}' has no source '{source}'{}", alike(source, known()));
+            return Err(usage(text));
+        }
+        sources.insert(extractor.name, source.as_str());
+    }
+    let wanted = match args.only.is_empty() {
+        true => all().iter().collect(),
+        false => args.only.iter().map(|name| extractor(name)).collect::<Result<Vec<_>>>()?,
+    };
+    Ok(wanted.into_iter().map(|extractor| (extractor, sources.get(extractor.name).copied())).collect())
+}
+
+fn collect_here(args: &CollectArgs) -> Result<ExitCode> {
+    let chosen = chosen(args)?;
+    let mut system = System::default().with_patience(args.patience);
+    for (place, file) in
+        [("/etc/tidepool/topology.toml", &args.topology), ("/etc/slurm/topology.conf", &args.slurm_topology)]
+    {
+        if let Some(file) = file {
+            system = system.with_file(place, file.clone());
+        }
+    }
+    let host = args.host.clone().unwrap_or_else(hostname);
+    let read = |(extractor, source): (&'static Extractor, Option<&str>)| {
+        source
+            .and_then(|source| collect_with(extractor, source, &system, now_ms()))
+            .unwrap_or_else(|| collect(extractor, &system, now_ms()))
+    };
+    let records: Vec<Record> = chosen.into_iter().map(read).collect();
+    if let Some(path) = &args.db {
+        let keep = if args.history { Keep::History } else { Keep::Latest };
+        open(path)?.store(&host, &records, keep).map_err(failed)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let records: Vec<HostRecord> =
+        records.into_iter().map(|record| HostRecord { host: host.clone(), record }).collect();
+    print(&records, args.form.format())
+}
+
+fn print(records: &[HostRecord], format: Format) -> Result<ExitCode> {
+    let mut out = std::io::stdout().lock();
+    output::write(records, format, &mut out).context(Kind::Other, || "standard output".into())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn extractors(args: &ExtractorsArgs) -> Result<ExitCode> {
+    if args.json {
+        let list = all().iter().map(|e| {
+            let sources = e.sources.iter().map(|s| json!({"name": s.name, "reads": s.about})).collect::<Vec<_>>();
+            json!({"name": e.name, "about": e.about, "class": e.class, "version": e.version, "sources": sources})
+        });
+        println!("{:#}", json!(list.collect::<Vec<_>>()));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut rows = vec![["EXTRACTOR", "CLASS", "SOURCE", "TELLS"].map(String::from).to_vec()];
+    for extractor in all() {
+        let class = format!("{:?}", extractor.class).to_lowercase();
+        for (at, source) in extractor.sources.iter().enumerate() {
+            let first = |text: &str| if at == 0 { text.to_string() } else { String::new() };
+            let source = format!("{}: {}", source.name, source.about);
+            rows.push(vec![first(extractor.name), first(&class), source, first(extractor.about)]);
+        }
+    }
+    print!("{}", table(&rows));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn import(args: &ImportArgs) -> Result<ExitCode> {
+    let mut records = Vec::new();
+    for file in &args.files {
+        let what = || file.display().to_string();
+        let text = text_of(file).context(Kind::Other, what)?;
+        records.extend(output::read(&text).context(Kind::Other, what)?);
+    }
+    let mut by_host: BTreeMap<String, Vec<Record>> = BTreeMap::new();
+    let count = records.len();
+    for HostRecord { host, record } in records {
+        by_host.entry(host).or_default().push(record);
+    }
+    let keep = if args.history { Keep::History } else { Keep::Latest };
+    let hosts = by_host.iter().map(|(host, records)| (host.as_str(), records.as_slice()));
+    args.database.open()?.store_all(hosts, keep).map_err(failed)?;
+    println!("{count} records of {} hosts", by_host.len());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text_of(file: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    let mut take = |from: &mut dyn Read| from.take(IMPORT_MAX + 1).read_to_string(&mut text);
+    let len = match file == Path::new("-") {
+        true => take(&mut std::io::stdin().lock())?,
+        false => take(&mut std::fs::File::open(file)?)?,
+    };
+    if len as u64 > IMPORT_MAX {
+        return Err(std::io::Error::other(format!("longer than {IMPORT_MAX} bytes")));
+    }
+    Ok(text)
+}
+
+fn export(args: &ExportArgs) -> Result<ExitCode> {
+    let wanted = Wanted { history: args.history, ..Wanted::default() };
+    print(&args.database.open_read()?.records(&wanted).map_err(failed)?, Format::JsonLines)
+}
+
+fn expand(lists: &[String]) -> Result<Vec<String>> {
+    let expanded = lists.iter().map(|list| hostlist::expand(list).map_err(|error| usage(error.to_string())));
+    Ok(expanded.collect::<Result<Vec<_>>>()?.concat())
+}
+
+fn forget(args: &ForgetArgs) -> Result<ExitCode> {
+    let mut database = args.database.open()?;
+    let known = database.hosts().map_err(failed)?;
+    let mut code = ExitCode::SUCCESS;
+    for host in expand(&args.hosts)? {
+        let there = match args.dry_run {
+            true => known.contains(&host),
+            false => database.forget(&host).map_err(failed)?,
+        };
+        match (there, args.dry_run) {
+            (true, true) => println!("{host} would be forgotten"),
+            (true, false) => println!("{host} is forgotten"),
+            (false, _) => {
+                eprintln!("tidepool: there is no host '{host}'");
+                code = ExitCode::from(Kind::Other.code());
+            }
+        }
+    }
+    Ok(code)
+}
+
+pub fn sysquery(args: &QueryArgs) -> Result<ExitCode> {
+    let question = args.question.as_deref().map(query::parse).transpose();
+    let question = question.map_err(|error| usage(format!("the question: {error}")))?;
+    let mut hosts = expand(&args.host)?;
+    let database = args.database.open_read()?;
+    if let Some(question) = &question {
+        let met = question.hosts(&database).map_err(failed)?;
+        hosts = match hosts.is_empty() {
+            true => met,
+            false => met.into_iter().filter(|host| hosts.contains(host)).collect(),
+        };
+        if args.extractor.is_empty() {
+            return names(&hosts, args.format);
+        }
+    }
+    let none = question.is_some() && hosts.is_empty();
+    let wanted = Wanted { hosts, extractors: args.extractor.clone(), history: args.history };
+    let records = if none { Vec::new() } else { database.records(&wanted).map_err(failed)? };
+    print(&records, flags::FormFlags { format: args.format, json: false }.format())
+}
+
+/// Names alone: a list as JSON or YAML, else one a line.
+fn names(hosts: &[String], format: flags::FormatFlag) -> Result<ExitCode> {
+    use flags::FormatFlag;
+    match format {
+        FormatFlag::Json => println!("{:#}", json!(hosts)),
+        FormatFlag::Yaml => hosts.iter().for_each(|host| println!("- {}", json!(host))),
+        FormatFlag::Jsonl => hosts.iter().for_each(|host| println!("{}", json!(host))),
+        FormatFlag::Table | FormatFlag::Csv => hosts.iter().for_each(|host| println!("{host}")),
+    }
+    Ok(ExitCode::SUCCESS)
+}
