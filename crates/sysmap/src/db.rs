@@ -6,11 +6,12 @@
 //! all writers share, so elsewhere the journal is a file that is removed after each transaction.
 
 use crate::record::{Class, Missing, Record};
-use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// `PRAGMA user_version` of a database in the form described here.
 pub const FORMAT: i32 = 1;
@@ -18,10 +19,14 @@ pub const FORMAT: i32 = 1;
 pub const APPLICATION: i32 = 0x5450_5244;
 /// How long a writer waits for its turn.
 const TURN_MAX: Duration = Duration::from_secs(120);
+/// Between two tries where SQLite does not wait.
+const TURN_PAUSE: Duration = Duration::from_millis(5);
 /// Most bytes of a host's name.
 const HOST_MAX: usize = 255;
 /// Most bytes of a record's data as JSON.
 pub const DATA_MAX: usize = 64 << 20;
+
+const READ: OpenFlags = OpenFlags::SQLITE_OPEN_READ_ONLY.union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
 
 const TABLES: &str = "
 CREATE TABLE HostTable(HostID INTEGER PRIMARY KEY, Host TEXT NOT NULL UNIQUE);
@@ -112,19 +117,36 @@ impl Database {
     pub fn open(path: &Path) -> Result<Database, DbError> {
         let database = Database::connect(path, Connection::open(path))?;
         database.try_(|connection| connection.pragma_update(None, "foreign_keys", true))?;
-        database.prepare()?;
-        database.try_(|connection| set_journal(connection, is_own(path)))?;
+        patiently(|| database.prepare())?;
+        patiently(|| database.try_(|connection| set_journal(connection, is_own(path))))?;
         Ok(database)
     }
 
     /// Opens one that is there, to read.
     pub fn open_read(path: &Path) -> Result<Database, DbError> {
-        let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY | rusqlite::OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let database = Database::connect(path, Connection::open_with_flags(path, flags))?;
-        match database.form()? {
-            (APPLICATION, FORMAT) => Ok(database),
-            form => Err(database.foreign(form)),
-        }
+        let (database, form) = Database::open_shared(path).or_else(|error| match error {
+            // A log needs files beside the database that not everybody may make. Where there are none, nobody writes now.
+            DbError::Sqlite { source, .. } if is_closed_to(&source) => Database::open_still(path),
+            other => Err(other),
+        })?;
+        if form == (APPLICATION, FORMAT) { Ok(database) } else { Err(database.foreign(form)) }
+    }
+
+    /// To read while others may write.
+    fn open_shared(path: &Path) -> Result<(Database, (i32, i32)), DbError> {
+        let database = Database::connect(path, Connection::open_with_flags(path, READ))?;
+        let form = database.form()?;
+        Ok((database, form))
+    }
+
+    /// To read what nobody writes.
+    fn open_still(path: &Path) -> Result<(Database, (i32, i32)), DbError> {
+        let escaped: String = path.as_os_str().as_bytes().iter().map(|byte| format!("%{byte:02X}")).collect();
+        let flags = READ | OpenFlags::SQLITE_OPEN_URI;
+        let opened = Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags);
+        let database = Database::connect(path, opened)?;
+        let form = database.form()?;
+        Ok((database, form))
     }
 
     fn connect(path: &Path, opened: rusqlite::Result<Connection>) -> Result<Database, DbError> {
@@ -299,6 +321,28 @@ impl Database {
         let data = self.json(&data)?;
         Ok(HostRecord { host, record: Record { extractor, version, class, source, taken_ms, data, missing } })
     }
+}
+
+/// Tries again while others keep the file for themselves. SQLite waits for them by itself, but not where the kind of the
+/// journal changes, nor where two that wait would wait for each other.
+fn patiently<T>(mut act: impl FnMut() -> Result<T, DbError>) -> Result<T, DbError> {
+    let until = Instant::now() + TURN_MAX;
+    loop {
+        match act() {
+            Err(DbError::Sqlite { source, .. }) if is_busy(&source) && Instant::now() < until => {
+                std::thread::sleep(TURN_PAUSE);
+            }
+            other => return other,
+        }
+    }
+}
+
+fn is_closed_to(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(rusqlite::ErrorCode::CannotOpen | rusqlite::ErrorCode::ReadOnly))
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy)
 }
 
 /// Whether only this machine reads and writes what a path's file system keeps. One that is not known is taken for shared.

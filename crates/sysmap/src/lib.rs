@@ -3,9 +3,12 @@
 //! An [`Extractor`] is the abstract part: what is told, in which form. Its [`Source`]s are the specialised parts: each
 //! reads the same from another place. The first that this node has is taken.
 
+#![deny(unsafe_code)]
+
 pub mod db;
 mod extract;
 pub mod hostlist;
+#[allow(unsafe_code)]
 mod hwloc;
 pub mod output;
 pub mod query;

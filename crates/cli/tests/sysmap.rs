@@ -1,0 +1,177 @@
+//! `tidepool sysmap` and `tidepool sysquery`.
+
+mod common;
+
+use common::{Sandbox, text};
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+#[test]
+fn a_node_is_collected_kept_and_asked_for() {
+    let sandbox = Sandbox::new();
+    let db = sandbox.path("deep/resources.db");
+    let db = db.to_str().unwrap();
+    assert_eq!(sandbox.ok(&["sysmap", "collect", "--db", db, "--host", "n1"]), "");
+    let records = json(&sandbox.ok(&["sysquery", "--db", db, "--host", "n1", "--extractor", "disks,cpu"]));
+    let names: Vec<&str> =
+        records.as_array().unwrap().iter().map(|r| r["extractor"].as_str().unwrap()).collect();
+    assert_eq!(names, ["cpu", "disks"]);
+    assert!(
+        records[0]["data"]["threads"].as_u64().unwrap() > 0 && records[0]["taken_ms"].as_u64().unwrap() > 0
+    );
+    assert_eq!(
+        json(&sandbox.ok(&["sysquery", "--db", db, "1 threads and 1KiB memory"])),
+        serde_json::json!(["n1"])
+    );
+    assert_eq!(json(&sandbox.ok(&["sysquery", "--db", db, "not 1 threads"])), serde_json::json!([]));
+    assert_eq!(json(&sandbox.ok(&["sysquery", "--db", db, "--host", "n2"])), serde_json::json!([]));
+    assert_eq!(sandbox.ok(&["sysmap", "forget", "--db", db, "--dry-run", "n1"]), "n1 would be forgotten\n");
+    assert_eq!(sandbox.ok(&["sysmap", "forget", "--db", db, "n1"]), "n1 is forgotten\n");
+    let again = sandbox.tidepool(&["sysmap", "forget", "--db", db, "n1"]).output().unwrap();
+    assert_eq!(again.status.code(), Some(1), "{}", text(&again));
+}
+
+#[test]
+fn what_is_exported_can_be_imported() {
+    let sandbox = Sandbox::new();
+    let (one, other) = (sandbox.path("one.db"), sandbox.path("other.db"));
+    let (one, other) = (one.to_str().unwrap(), other.to_str().unwrap());
+    for _ in 0..2 {
+        sandbox.ok(&["sysmap", "collect", "--db", one, "--only", "memory-use,load", "--history"]);
+    }
+    let exported = sandbox.ok(&["sysmap", "export", "--db", one, "--history"]);
+    assert_eq!(exported.lines().count(), 4);
+    let file = sandbox.path("records");
+    fs::write(&file, &exported).unwrap();
+    let said = sandbox.ok(&["sysmap", "import", "--db", other, "--history", file.to_str().unwrap()]);
+    assert_eq!(said, "4 records of 1 hosts\n");
+    assert_eq!(sandbox.ok(&["sysmap", "export", "--db", other, "--history"]), exported);
+    assert_eq!(sandbox.ok(&["sysmap", "export", "--db", other]).lines().count(), 2);
+    fs::write(&file, format!("{exported}{{\"host\": 1}}\n")).unwrap();
+    let bad =
+        sandbox.tidepool(&["sysmap", "import", "--db", other, file.to_str().unwrap()]).output().unwrap();
+    assert!(bad.status.code() == Some(1) && text(&bad).contains("line 5"), "{}", text(&bad));
+}
+
+#[test]
+fn all_forms_tell_the_same() {
+    let sandbox = Sandbox::new();
+    let collect = |form: &str| sandbox.ok(&["sysmap", "collect", "--only", "memory", "--format", form]);
+    let total = json(&collect("json"))[0]["data"]["total_bytes"].to_string();
+    for form in ["jsonl", "yaml", "csv", "table"] {
+        assert!(collect(form).contains(&total), "{form}: {}", collect(form));
+    }
+    assert!(collect("csv").starts_with("host,extractor,taken_ms,place,value\n"));
+}
+
+#[test]
+fn what_is_wrong_is_said_before_anything_is_done() {
+    let sandbox = Sandbox::new();
+    let db = sandbox.path("resources.db");
+    let db = db.to_str().unwrap();
+    for (args, code, words) in [
+        (&["sysmap", "collect", "--db", db, "--only", "disk"][..], 2, "did you mean 'disks'?"),
+        (&["sysmap", "collect", "--db", db, "--source", "disks=lsblc"], 2, "did you mean 'lsblk'?"),
+        (&["sysmap", "collect", "--db", db, "--source", "disks"], 2, "EXTRACTOR=SOURCE"),
+        (&["sysquery", "--db", db], 1, "there is no resource database"),
+        (&["sysquery", "--db", db, ">= 5 apples"], 2, "at byte 5: free, memory, cores"),
+        (&["sysquery", "--db", db, "--host", "n[1"], 2, "no list of hosts"),
+    ] {
+        let output = sandbox.tidepool(args).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {}", text(&output));
+        assert!(text(&output).contains(words), "{args:?}: {}", text(&output));
+    }
+    assert!(!sandbox.path("resources.db").exists());
+}
+
+/// A user who may do nothing: most is told all the same, and the rest is said to be missing.
+#[test]
+fn nobody_can_collect_and_ask() {
+    let sandbox = Sandbox::new();
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: needs root, to become somebody else");
+        return;
+    }
+    sandbox.let_others_in();
+    let open = sandbox.path("open");
+    fs::create_dir(&open).unwrap();
+    std::os::unix::fs::chown(&open, Some(65534), Some(65534)).unwrap();
+    let program = open.join("tidepool");
+    fs::copy(env!("CARGO_BIN_EXE_tidepool"), &program).unwrap();
+    let nobody = |args: &[&str]| {
+        use std::os::unix::process::CommandExt;
+        let mut command = Command::new(&program);
+        command.args(args).uid(65534).gid(65534).env("HOME", &open).current_dir("/");
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", text(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let db = open.join("resources.db");
+    nobody(&["sysmap", "collect", "--db", db.to_str().unwrap(), "--host", "n1"]);
+    assert_eq!(
+        json(&nobody(&["sysquery", "--db", db.to_str().unwrap(), "1 cores"])),
+        serde_json::json!(["n1"])
+    );
+}
+
+/// The real `ibnetdiscover` on a simulated network of InfiniBand.
+#[test]
+fn a_simulated_network_is_discovered() {
+    let sandbox = Sandbox::new();
+    let net = sandbox.path("net");
+    fs::write(
+        &net,
+        "Switch\t8 \"leaf1\"\n[1]\t\"n1\"[1]\n[2]\t\"n2\"[1]\n[8]\t\"core\"[1]\n\n\
+         Switch\t8 \"leaf2\"\n[1]\t\"n3\"[1]\n[8]\t\"core\"[2]\n\nSwitch\t8 \"core\"\n[1]\t\"leaf1\"[8]\n[2]\t\"leaf2\"[8]\n\n\
+         Hca\t1 \"n1\"\n[1]\t\"leaf1\"[1]\n\nHca\t1 \"n2\"\n[1]\t\"leaf1\"[2]\n\nHca\t1 \"n3\"\n[1]\t\"leaf2\"[1]\n",
+    )
+    .unwrap();
+    let socket = format!("sysmap-test-{}", std::process::id());
+    let mut simulator = Command::new("ibsim");
+    simulator.args(["-s", "-n", net.to_str().unwrap()]).env("IBSIM_SOCKNAME", &socket);
+    let simulator = simulator.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let discovers = Path::new("/usr/sbin/ibnetdiscover").exists();
+    let (Ok(mut simulator), true) = (simulator, discovers) else {
+        println!("SKIPPED: needs ibsim-utils and infiniband-diags");
+        return;
+    };
+    // What is asked gets no environment of others: the simulation has to be entered by the program itself.
+    let bin = sandbox.path("bin");
+    fs::create_dir(&bin).unwrap();
+    let program = bin.join("ibnetdiscover");
+    let script =
+        format!("#!/bin/sh\nIBSIM_SOCKNAME={socket} exec ibsim-run /usr/sbin/ibnetdiscover \"$@\"\n");
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let collect = || {
+        let args = ["sysmap", "collect", "--json", "--only", "fabric", "--source", "fabric=ibnetdiscover"];
+        let output = sandbox.tidepool(&args).env("PATH", &path).output().unwrap();
+        json(&String::from_utf8(output.stdout).unwrap())[0].clone()
+    };
+    // Asked until it listens.
+    let mut tries = 0;
+    let mut record = collect();
+    while record["data"].is_null() && tries < 100 {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        record = collect();
+        tries += 1;
+    }
+    simulator.kill().unwrap();
+    simulator.wait().unwrap();
+    let hosts: Vec<(&str, &str)> = record["data"]["hosts"]
+        .as_array()
+        .unwrap_or_else(|| panic!("{record}"))
+        .iter()
+        .map(|port| (port["host"].as_str().unwrap(), port["switch"].as_str().unwrap()))
+        .collect();
+    assert_eq!(hosts, [("n1", "leaf1"), ("n2", "leaf1"), ("n3", "leaf2")]);
+    assert_eq!(record["data"]["links"].as_array().unwrap().len(), 2);
+}
