@@ -9,7 +9,6 @@ use crate::record::{Class, Missing, Record};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -25,8 +24,6 @@ const TURN_PAUSE: Duration = Duration::from_millis(5);
 const HOST_MAX: usize = 255;
 /// Most bytes of a record's data as JSON.
 pub const DATA_MAX: usize = 64 << 20;
-
-const READ: OpenFlags = OpenFlags::SQLITE_OPEN_READ_ONLY.union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
 
 const TABLES: &str = "
 CREATE TABLE HostTable(HostID INTEGER PRIMARY KEY, Host TEXT NOT NULL UNIQUE);
@@ -122,31 +119,14 @@ impl Database {
         Ok(database)
     }
 
-    /// Opens one that is there, to read.
+    /// Opens one that is there, to read. Who may not write to its directory reads it all the same.
     pub fn open_read(path: &Path) -> Result<Database, DbError> {
-        let (database, form) = Database::open_shared(path).or_else(|error| match error {
-            // A log needs files beside the database that not everybody may make. Where there are none, nobody writes now.
-            DbError::Sqlite { source, .. } if is_closed_to(&source) => Database::open_still(path),
-            other => Err(other),
-        })?;
-        if form == (APPLICATION, FORMAT) { Ok(database) } else { Err(database.foreign(form)) }
-    }
-
-    /// To read while others may write.
-    fn open_shared(path: &Path) -> Result<(Database, (i32, i32)), DbError> {
-        let database = Database::connect(path, Connection::open_with_flags(path, READ))?;
-        let form = database.form()?;
-        Ok((database, form))
-    }
-
-    /// To read what nobody writes.
-    fn open_still(path: &Path) -> Result<(Database, (i32, i32)), DbError> {
-        let escaped: String = path.as_os_str().as_bytes().iter().map(|byte| format!("%{byte:02X}")).collect();
-        let flags = READ | OpenFlags::SQLITE_OPEN_URI;
-        let opened = Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags);
-        let database = Database::connect(path, opened)?;
-        let form = database.form()?;
-        Ok((database, form))
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let database = Database::connect(path, Connection::open_with_flags(path, flags))?;
+        match database.form()? {
+            (APPLICATION, FORMAT) => Ok(database),
+            form => Err(database.foreign(form)),
+        }
     }
 
     fn connect(path: &Path, opened: rusqlite::Result<Connection>) -> Result<Database, DbError> {
@@ -335,10 +315,6 @@ fn patiently<T>(mut act: impl FnMut() -> Result<T, DbError>) -> Result<T, DbErro
             other => return other,
         }
     }
-}
-
-fn is_closed_to(error: &rusqlite::Error) -> bool {
-    matches!(error.sqlite_error_code(), Some(rusqlite::ErrorCode::CannotOpen | rusqlite::ErrorCode::ReadOnly))
 }
 
 fn is_busy(error: &rusqlite::Error) -> bool {

@@ -188,3 +188,30 @@ fn the_header_is_pinned() {
     assert_eq!(&bytes[68..72], b"TPRD");
     assert_eq!(&bytes[60..64], [0, 0, 0, 1]);
 }
+
+/// A question over 1,000 hosts, 100 of them different: how long it takes is printed, what it says is checked.
+#[test]
+fn a_question_finds_all_hosts_it_is_about() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut database = open(dir.path());
+    let hosts: Vec<(String, Vec<Record>)> = (0..1000u64)
+        .map(|n| {
+            let space = json!({"filesystems": [
+                {"target": "/", "disk_kind": "ssd", "available_bytes": 1, "read_only": false},
+                {"target": "/local", "disk_kind": "nvme", "available_bytes": n % 100 * 10_000_000_000, "read_only": false},
+            ]});
+            (format!("n{n:04}"), vec![record("cpu", 1, json!({"cores": n % 100})), record("filesystems", 1, space)])
+        })
+        .collect();
+    database
+        .store_all(hosts.iter().map(|(host, records)| (host.as_str(), records.as_slice())), Keep::Latest)
+        .unwrap();
+    let question =
+        tidepool_sysmap::query::parse("hosts with >= 500GB free on nvme and not 70 cores").unwrap();
+    let begun = std::time::Instant::now();
+    let found = question.hosts(&database).unwrap();
+    println!("{:?} for a question over 1,000 hosts", begun.elapsed());
+    let expected: Vec<&str> =
+        (0..1000).filter(|n| (50..70).contains(&(n % 100))).map(|n| hosts[n].0.as_str()).collect();
+    assert_eq!(found, expected);
+}
