@@ -40,8 +40,16 @@ fn first_words(text: &str) -> impl Iterator<Item = String> {
 }
 
 fn by_proc(system: &System, gaps: &mut Gaps) -> Found<Kernel> {
-    let text = system.text(MODULES_FILE)?;
-    Ok(kernel(system, gaps, first_words(&text).collect()))
+    let modules = match system.text(MODULES_FILE) {
+        Ok(text) => first_words(&text).collect(),
+        // A kernel that was built without modules has no list of them.
+        Err(missing) if !system.has(MODULES_FILE) && system.has(RELEASE) => {
+            gaps.push(missing);
+            Vec::new()
+        }
+        Err(missing) => return Err(missing),
+    };
+    Ok(kernel(system, gaps, modules))
 }
 
 fn by_lsmod(system: &System, gaps: &mut Gaps) -> Found<Kernel> {
