@@ -266,6 +266,15 @@ impl Database {
         })
     }
 
+    /// Names of the extractors that any host has data of.
+    pub fn extractors(&self) -> Result<Vec<String>, DbError> {
+        self.try_(|connection| {
+            let mut statement =
+                connection.prepare("SELECT DISTINCT Extractor FROM ExtractorTable ORDER BY 1")?;
+            statement.query_map([], |row| row.get(0))?.collect()
+        })
+    }
+
     pub fn counts(&self) -> Result<Counts, DbError> {
         self.try_(|connection| {
             let count = |table: &str| {

@@ -133,6 +133,15 @@ impl Inner {
 }
 
 impl Query {
+    /// The extractors it is about.
+    pub fn extractors(&self) -> Vec<&str> {
+        match self {
+            Query::All(parts) | Query::Any(parts) => parts.iter().flat_map(Query::extractors).collect(),
+            Query::Not(part) => part.extractors(),
+            Query::Data { extractor, .. } => vec![extractor],
+        }
+    }
+
     /// Names of the hosts of which it holds, in order.
     pub fn hosts(&self, database: &Database) -> Result<Vec<String>, DbError> {
         let all: BTreeSet<String> = database.hosts()?.into_iter().collect();

@@ -9,6 +9,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 /// Most bytes of a file that are read.
@@ -19,6 +22,8 @@ pub const OUTPUT_MAX: u64 = 128 << 20;
 const ENTRIES_MAX: usize = 100_000;
 /// How long a program may take; `ibnetdiscover` asks each switch of a machine.
 const PROGRAM_MAX: Duration = Duration::from_secs(60);
+/// How long the rest of a program's output may take after its end, at least.
+const OUTPUT_PATIENCE_MIN: Duration = Duration::from_secs(1);
 /// How often it is looked whether a program has ended.
 const LOOK_AROUND: Duration = Duration::from_millis(2);
 
@@ -30,6 +35,8 @@ pub struct System {
     /// Files that lie elsewhere.
     files: BTreeMap<String, PathBuf>,
     patience: Duration,
+    /// Set when nobody wants to know any more.
+    cancelled: Arc<AtomicBool>,
 }
 
 impl Default for System {
@@ -45,7 +52,13 @@ impl Default for System {
 impl System {
     /// A node whose files lie below `root`, and whose programs in `programs`.
     pub fn at(root: impl Into<PathBuf>, programs: Vec<PathBuf>) -> System {
-        System { root: root.into(), programs, files: BTreeMap::new(), patience: PROGRAM_MAX }
+        System {
+            root: root.into(),
+            programs,
+            files: BTreeMap::new(),
+            patience: PROGRAM_MAX,
+            cancelled: Arc::default(),
+        }
     }
 
     /// How long a program may take.
@@ -57,6 +70,11 @@ impl System {
     pub fn with_file(mut self, place: &str, path: PathBuf) -> System {
         self.files.insert(place.to_string(), path);
         self
+    }
+
+    /// Ends programs that are asked once `cancelled` is set.
+    pub fn with_cancel(self, cancelled: Arc<AtomicBool>) -> System {
+        System { cancelled, ..self }
     }
 
     /// Whether it is the node that this program runs on.
@@ -144,14 +162,16 @@ impl System {
         // A group of its own: what it has started ends with it.
         command.process_group(0);
         let mut child = command.spawn().map_err(|error| error.to_string())?;
+        let until = Instant::now() + self.patience;
         let out = reader(child.stdout.take(), OUTPUT_MAX);
         let err = reader(child.stderr.take(), FILE_MAX);
-        let ended = self.wait(&mut child);
+        let ended = self.wait(&mut child, until);
         end_group(&child);
-        let (out, err) = (out.join().unwrap_or_default(), err.join().unwrap_or_default());
         let status = ended?;
+        let out = self.heard(&out, until)?;
         if !status.success() {
-            let said = String::from_utf8_lossy(&err);
+            let said = self.heard(&err, until)?;
+            let said = String::from_utf8_lossy(&said);
             let said = said.lines().next().unwrap_or_default();
             return Err(format!("it ended with {status}: {}", clip(said)));
         }
@@ -161,21 +181,33 @@ impl System {
         Ok(String::from_utf8_lossy(&out).into_owned())
     }
 
+    /// What a program has printed. Something that it has started may keep its output open, even out of its group.
+    fn heard(&self, reader: &Receiver<Vec<u8>>, until: Instant) -> Result<Vec<u8>, String> {
+        let left = until.saturating_duration_since(Instant::now()).max(OUTPUT_PATIENCE_MIN);
+        reader.recv_timeout(left).map_err(|_| "it has ended, but its output is still open".to_string())
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Acquire)
+    }
+
     fn search_path(&self) -> std::ffi::OsString {
         let own = self.programs.iter().map(|path| path.as_os_str().as_bytes());
         let all: Vec<&[u8]> = own.chain([&b"/usr/bin"[..], b"/bin"]).collect();
         std::ffi::OsStr::from_bytes(&all.join(&b':')).to_os_string()
     }
 
-    fn wait(&self, child: &mut Child) -> Result<std::process::ExitStatus, String> {
-        let until = Instant::now() + self.patience;
+    fn wait(&self, child: &mut Child, until: Instant) -> Result<std::process::ExitStatus, String> {
         loop {
             match child.try_wait() {
                 Ok(Some(status)) => return Ok(status),
-                Ok(None) if Instant::now() < until => std::thread::sleep(LOOK_AROUND),
+                Ok(None) if Instant::now() < until && !self.is_cancelled() => std::thread::sleep(LOOK_AROUND),
                 Ok(None) => {
                     let _ = child.kill();
                     let _ = child.wait();
+                    if self.is_cancelled() {
+                        return Err("stopped".into());
+                    }
                     return Err(format!("it had not ended after {:?}", self.patience));
                 }
                 Err(error) => return Err(error.to_string()),
@@ -193,7 +225,8 @@ fn end_group(child: &Child) {
 }
 
 /// Takes what comes, up to one byte more than `most`: who prints more is told apart from who does not.
-fn reader(pipe: Option<impl Read + Send + 'static>, most: u64) -> std::thread::JoinHandle<Vec<u8>> {
+fn reader(pipe: Option<impl Read + Send + 'static>, most: u64) -> Receiver<Vec<u8>> {
+    let (send, receive) = channel();
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut pipe) = pipe {
@@ -201,8 +234,10 @@ fn reader(pipe: Option<impl Read + Send + 'static>, most: u64) -> std::thread::J
             let _ = (&mut pipe).take(most + 1).read_to_end(&mut bytes);
             let _ = std::io::copy(&mut pipe, &mut std::io::sink());
         }
-        bytes
-    })
+        // Nobody waits any more when it took too long.
+        let _ = send.send(bytes);
+    });
+    receive
 }
 
 /// The start of a text that somebody else has written, for messages.
@@ -263,6 +298,7 @@ mod tests {
             ("bin/fails", "#!/bin/sh\necho why >&2\nexit 3\n"),
             ("bin/leaves", "#!/bin/sh\nsleep 1000 &\necho done\n"),
             ("bin/hangs", "#!/bin/sh\nsleep 1000\n"),
+            ("bin/escapes", "#!/bin/sh\nsetsid sleep 20 &\nsleep 0.3\necho done\n"),
         ]);
         assert_eq!(system.output("echoes", &["$HOME; true"]), Ok("$HOME; true\n".into()));
         assert!(system.output("fails", &[]).unwrap_err().why.ends_with("exit status: 3: why"));
@@ -270,5 +306,8 @@ mod tests {
         assert_eq!(system.output("leaves", &[]), Ok("done\n".into()));
         let hasty = system.with_patience(Duration::from_millis(50));
         assert!(hasty.output("hangs", &[]).unwrap_err().why.contains("had not ended"));
+        let brisk = hasty.with_patience(Duration::from_secs(2));
+        let escaped = brisk.output("escapes", &[]).unwrap_err();
+        assert!(escaped.why.contains("output is still open"), "{escaped:?}");
     }
 }

@@ -31,23 +31,9 @@ const NO_STORAGE: &[&str] = &[
     "tracefs",
 ];
 /// Kinds at other machines: one that is gone would hold up who asks for its space.
-pub(super) const REMOTE: &[&str] = &[
-    "9p",
-    "afs",
-    "beegfs",
-    "ceph",
-    "cifs",
-    "fuse.sshfs",
-    "gfs2",
-    "gpfs",
-    "lustre",
-    "nfs",
-    "nfs4",
-    "ocfs2",
-    "orangefs",
-    "smb3",
-    "virtiofs",
-    "wekafs",
+const REMOTE: &[&str] = &[
+    "9p", "afs", "beegfs", "ceph", "cifs", "gfs2", "gpfs", "lustre", "nfs", "nfs4", "ocfs2", "orangefs",
+    "smb3", "virtiofs", "wekafs",
 ];
 
 #[derive(Serialize, Debug, PartialEq)]
@@ -114,8 +100,15 @@ fn space(system: &System, gaps: &mut Gaps) -> Found<Space> {
     let (mut filesystems, mut seen) = (Vec::new(), BTreeSet::new());
     // Of several at one place the last is what programs see.
     for mount in mounts.into_iter().rev() {
-        let has_space = !NO_STORAGE.contains(&mount.kind.as_str()) && !REMOTE.contains(&mount.kind.as_str());
-        if !seen.insert(mount.target.clone()) || !has_space {
+        if !seen.insert(mount.target.clone()) || NO_STORAGE.contains(&mount.kind.as_str()) {
+            continue;
+        }
+        if is_kept_elsewhere(&mount.kind) {
+            let why = format!(
+                "not asked: {} is another machine's or a program's, which may not answer",
+                mount.kind
+            );
+            gaps.push(Missing::new(mount.target, why));
             continue;
         }
         match rustix::fs::statvfs(mount.target.as_str()) {
@@ -126,6 +119,11 @@ fn space(system: &System, gaps: &mut Gaps) -> Found<Space> {
     }
     filesystems.sort_by(|a, b| a.target.cmp(&b.target));
     Ok(Space { filesystems })
+}
+
+/// FUSE file systems are programs; those on a disk of this node have a kind of their own.
+fn is_kept_elsewhere(kind: &str) -> bool {
+    REMOTE.contains(&kind) || kind == "fuse" || kind.starts_with("fuse.")
 }
 
 fn filesystem(system: &System, mount: mounts::Mount, stat: &rustix::fs::StatVfs) -> Filesystem {
