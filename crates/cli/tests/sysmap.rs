@@ -81,6 +81,7 @@ fn what_is_wrong_is_said_before_anything_is_done() {
         (&["sysmap", "collect", "--db", db, "--source", "disks=lsblc"], 2, "did you mean 'lsblk'?"),
         (&["sysmap", "collect", "--db", db, "--source", "disks"], 2, "EXTRACTOR=SOURCE"),
         (&["sysquery", "--db", db], 1, "there is no resource database"),
+        (&["sysmap", "forget", "--db", db, "--dry-run", "n1"], 1, "there is no resource database"),
         (&["sysquery", "--db", db, ">= 5 apples"], 2, "at byte 5: free, memory, cores"),
         (&["sysquery", "--db", db, "--host", "n[1"], 2, "no list of hosts"),
     ] {
@@ -89,6 +90,11 @@ fn what_is_wrong_is_said_before_anything_is_done() {
         assert!(text(&output).contains(words), "{args:?}: {}", text(&output));
     }
     assert!(!sandbox.path("resources.db").exists());
+    sandbox.ok(&["sysmap", "collect", "--db", db, "--only", "memory"]);
+    for args in [&["--extractor", "disk"][..], &["disk.bytes > 1"]] {
+        let output = sandbox.tidepool(&[&["sysquery", "--db", db], args].concat()).output().unwrap();
+        assert!(output.status.code() == Some(2) && text(&output).contains("'disks'?"), "{}", text(&output));
+    }
 }
 
 /// A user who may do nothing: most is told all the same, and the rest is said to be missing.
@@ -174,4 +180,31 @@ fn a_simulated_network_is_discovered() {
         .collect();
     assert_eq!(hosts, [("n1", "leaf1"), ("n2", "leaf1"), ("n3", "leaf2")]);
     assert_eq!(record["data"]["links"].as_array().unwrap().len(), 2);
+}
+
+/// A program that is asked hangs, and the user presses Ctrl-C: nothing goes on, and nothing is stored.
+#[test]
+fn a_stopped_collection_leaves_nothing_running() {
+    let sandbox = Sandbox::new();
+    let bin = sandbox.path("bin");
+    fs::create_dir(&bin).unwrap();
+    let (program, begun) = (bin.join("ibnetdiscover"), sandbox.path("begun"));
+    fs::write(&program, format!("#!/bin/sh\necho $$ > {}\nsleep 1000\n", begun.display())).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let db = sandbox.path("resources.db");
+    let mut command =
+        sandbox.tidepool(&["sysmap", "collect", "--only", "fabric", "--db", db.to_str().unwrap()]);
+    command.env("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()));
+    let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+    let pid = loop {
+        match fs::read_to_string(&begun).ok().and_then(|text| text.trim().parse::<i32>().ok()) {
+            Some(pid) => break pid,
+            None => std::thread::sleep(std::time::Duration::from_millis(10)),
+        }
+    };
+    let signal = |pid: u32| rustix::process::Pid::from_raw(pid as i32).unwrap();
+    rustix::process::kill_process(signal(child.id()), rustix::process::Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(!Path::new(&format!("/proc/{pid}")).exists(), "the program still runs");
+    assert!(!db.exists());
 }

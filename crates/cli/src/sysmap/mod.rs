@@ -5,6 +5,7 @@ pub mod flags;
 use crate::doctor::facts::hostname;
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::output::table;
+use crate::signals::Signals;
 use flags::{
     CollectArgs, DatabaseFlag, ExportArgs, ExtractorsArgs, ForgetArgs, ImportArgs, QueryArgs, SysmapCommand,
 };
@@ -121,7 +122,8 @@ fn chosen(args: &CollectArgs) -> Result<Vec<(&'static Extractor, Option<&str>)>>
 
 fn collect_here(args: &CollectArgs) -> Result<ExitCode> {
     let chosen = chosen(args)?;
-    let mut system = System::default().with_patience(args.patience);
+    let signals = Signals::watch()?;
+    let mut system = System::default().with_patience(args.patience).with_cancel(signals.cancelled.clone());
     for (place, file) in
         [("/etc/tidepool/topology.toml", &args.topology), ("/etc/slurm/topology.conf", &args.slurm_topology)]
     {
@@ -130,12 +132,12 @@ fn collect_here(args: &CollectArgs) -> Result<ExitCode> {
         }
     }
     let host = args.host.clone().unwrap_or_else(hostname);
-    let read = |(extractor, source): (&'static Extractor, Option<&str>)| {
-        source
-            .and_then(|source| collect_with(extractor, source, &system, now_ms()))
-            .unwrap_or_else(|| collect(extractor, &system, now_ms()))
-    };
-    let records: Vec<Record> = chosen.into_iter().map(read).collect();
+    let mut records = Vec::with_capacity(chosen.len());
+    for (extractor, source) in chosen {
+        let by_source = source.and_then(|source| collect_with(extractor, source, &system, now_ms()));
+        records.push(by_source.unwrap_or_else(|| collect(extractor, &system, now_ms())));
+        signals.check()?;
+    }
     if let Some(path) = &args.db {
         let keep = if args.history { Keep::History } else { Keep::Latest };
         open(path)?.store(&host, &records, keep).map_err(failed)?;
@@ -217,13 +219,13 @@ fn expand(lists: &[String]) -> Result<Vec<String>> {
 }
 
 fn forget(args: &ForgetArgs) -> Result<ExitCode> {
-    let mut database = args.database.open()?;
-    let known = database.hosts().map_err(failed)?;
+    // Before anything is opened to write: what is not there is not made either.
+    let known = args.database.open_read()?.hosts().map_err(failed)?;
     let mut code = ExitCode::SUCCESS;
     for host in expand(&args.hosts)? {
         let there = match args.dry_run {
             true => known.contains(&host),
-            false => database.forget(&host).map_err(failed)?,
+            false => args.database.open()?.forget(&host).map_err(failed)?,
         };
         match (there, args.dry_run) {
             (true, true) => println!("{host} would be forgotten"),
@@ -237,11 +239,22 @@ fn forget(args: &ForgetArgs) -> Result<ExitCode> {
     Ok(code)
 }
 
+/// A name that no release and no host knows is a slip: it would be answered with nothing.
+fn check_known<'a>(database: &Database, mut asked: impl Iterator<Item = &'a str>) -> Result<()> {
+    let mut known: Vec<String> = all().iter().map(|extractor| extractor.name.to_string()).collect();
+    known.extend(database.extractors().map_err(failed)?);
+    let known = || known.iter().map(String::as_str);
+    let slip = asked.find(|name| !known().any(|known| known == *name));
+    slip.map_or(Ok(()), |name| Err(usage(format!("there is no extractor '{name}'{}", alike(name, known())))))
+}
+
 pub fn sysquery(args: &QueryArgs) -> Result<ExitCode> {
     let question = args.question.as_deref().map(query::parse).transpose();
     let question = question.map_err(|error| usage(format!("the question: {error}")))?;
     let mut hosts = expand(&args.host)?;
     let database = args.database.open_read()?;
+    let asked = question.iter().flat_map(|question| question.extractors());
+    check_known(&database, asked.chain(args.extractor.iter().map(String::as_str)))?;
     if let Some(question) = &question {
         let met = question.hosts(&database).map_err(failed)?;
         hosts = match hosts.is_empty() {
