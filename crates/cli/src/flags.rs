@@ -220,7 +220,7 @@ pub fn chunk_size(text: &str) -> Result<ChunkSize, String> {
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct LayoutShape {
     /// Where a file's data go: over all daemons (wide), to the node where the file is made (local),
-    /// over all daemons by their weights (weighted)
+    /// over all daemons by their weights (weighted), over the daemons of one group (group)
     #[arg(long, value_name = "PLACEMENT", value_parser = placement)]
     pub placement: Option<Placement>,
     /// Bytes of a chunk: a power of two, or auto: what was measured to suit own and shared files alike
@@ -235,12 +235,12 @@ pub struct LayoutShape {
 impl LayoutShape {
     pub fn wanted(&self) -> Wanted {
         let chunk_size = self.chunk_size.map(ChunkSize::bytes);
-        Wanted { placement: self.placement, chunk_size, stripe: self.stripe }
+        Wanted { placement: self.placement, chunk_size, stripe: self.stripe, group: None }
     }
 }
 
 fn placement(word: &str) -> Result<Placement, String> {
-    Placement::parse(word).ok_or_else(|| "write wide, local or weighted".to_string())
+    Placement::parse(word).ok_or_else(|| "write wide, local, weighted or group".to_string())
 }
 
 /// Cores of a node, in ascending order.
@@ -296,6 +296,10 @@ pub struct PoolShape {
     /// daemons: for devices of different speed or size. Placement is then weighted unless it is named
     #[arg(long, value_name = "W,W,...", value_delimiter = ',')]
     pub weights: Vec<u32>,
+    /// The name of each daemon's group, in the order of the daemons. Placement is then group unless it is named:
+    /// a file's data stay on the group of the node where it is made
+    #[arg(long, value_name = "NAME,NAME,...", value_delimiter = ',')]
+    pub groups: Vec<String>,
     /// File that says which layout files of which names get
     #[arg(long, value_name = "FILE")]
     pub hints: Option<PathBuf>,
@@ -586,8 +590,11 @@ pub struct LayoutSetArgs {
     pub choice: PoolChoice,
     #[command(flatten)]
     pub shape: LayoutShape,
+    /// Put the data on the daemons of this group, wherever files are made; implies placement group
+    #[arg(long, value_name = "NAME", conflicts_with = "stripe")]
+    pub group: Option<String>,
     /// Follow the pool again
-    #[arg(long, conflicts_with_all = ["placement", "chunk_size", "stripe"])]
+    #[arg(long, conflicts_with_all = ["placement", "chunk_size", "stripe", "group"])]
     pub as_pool: bool,
     #[arg(required = true, value_name = "DIR")]
     pub paths: Vec<PathBuf>,

@@ -59,8 +59,10 @@ fn set(wanted: &mut Wanted, key: &str, value: &str) -> std::result::Result<(), S
     match key {
         "placement" => {
             let placement = Placement::parse(value);
-            wanted.placement =
-                Some(placement.ok_or_else(|| format!("placement '{value}': write wide, local or weighted"))?);
+            wanted.placement = Some(
+                placement
+                    .ok_or_else(|| format!("placement '{value}': write wide, local, weighted or group"))?,
+            );
         }
         "chunk-size" => wanted.chunk_size = Some(chunk_size(value)?.bytes()),
         "stripe" => {
@@ -106,7 +108,7 @@ mod tests {
                 "line 2: there is no key 'chunksize'; did you mean 'chunk-size'?",
             ),
             ("*.a colour=red", "there is no key 'colour'; the keys are placement, chunk-size, stripe"),
-            ("*.a placement=near", "placement 'near': write wide, local or weighted"),
+            ("*.a placement=near", "placement 'near': write wide, local, weighted or group"),
             ("*.a chunk-size=3MiB", "power of two"),
             ("*.a chunk-size=big", "or auto"),
             ("*.a stripe=-1", "0 to 65535"),

@@ -77,6 +77,7 @@ pub struct Kept {
     pub secret: Secret,
     pub daemons: usize,
     pub weights: Vec<u32>,
+    pub groups: Vec<String>,
 }
 
 /// Starts a pool and returns when every daemon answers.
@@ -147,6 +148,7 @@ impl Starting {
             mount: instance.mount_path(),
             layout: spread.layout,
             weights: spread.weights,
+            groups: spread.groups,
             hints: spread.hints,
             size_cache: shape.size_cache,
             mode: match shape.mode {

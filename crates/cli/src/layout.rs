@@ -8,8 +8,7 @@ use crate::{hints, instance};
 use serde_json::json;
 use std::path::Path;
 use std::process::ExitCode;
-use tidepool_client::{Client, Hint, Wanted};
-use tidepool_placement::Placer;
+use tidepool_client::{Client, Hint, Wanted, group_names, placer, possible};
 use tidepool_types::{Attr, FileKind, Layout, Placement};
 
 /// Daemons of a file that are named; more are counted.
@@ -19,45 +18,53 @@ const OWNERS_SHOWN: usize = 16;
 pub struct Spread {
     pub layout: Layout,
     pub weights: Vec<u32>,
+    pub groups: Vec<String>,
     pub hints: Vec<Hint>,
 }
 
 impl Spread {
     /// From the flags, all checked, for a pool of so many daemons.
     pub fn choose(shape: &PoolShape, daemons: usize, kept: Option<&Kept>) -> Result<Spread> {
-        let weights = weights(shape, kept)?;
-        let placer = Placer::new(daemons, &weights).context(Kind::Usage, || "--weights".into())?;
+        let weights = as_kept("--weights", &shape.weights, kept.map(|k| &k.weights))?;
+        let groups = as_kept("--groups", &shape.groups, kept.map(|k| &k.groups))?;
+        let usage = |why: String| Failure::new(Kind::Usage, format!("--{why}"));
+        let placer = placer(daemons, &weights, &groups).map_err(usage)?;
         let hints = match &shape.hints {
             Some(path) => hints::read(path)?,
             None => Vec::new(),
         };
         let mut wanted = shape.layout.wanted();
-        if wanted.placement.is_none() && wanted.stripe.is_none() && placer.is_weighted() {
-            wanted.placement = Some(Placement::Weighted);
+        if wanted.placement.is_none() && wanted.stripe.is_none() {
+            wanted.placement = match (placer.is_grouped(), placer.is_weighted()) {
+                (true, _) => Some(Placement::Group),
+                (false, true) => Some(Placement::Weighted),
+                _ => None,
+            };
         }
         let layout = wanted.on(Layout::default()).context(Kind::Usage, || "layout".into())?;
-        let says_weighted = |wanted: &Wanted| wanted.placement == Some(Placement::Weighted);
-        if !placer.is_weighted() && hints.iter().map(|h| &h.wanted).chain([&wanted]).any(says_weighted) {
-            let text = "placement 'weighted' needs --weights, one number for each daemon";
-            return Err(Failure::new(Kind::Usage, text));
+        for wanted in hints.iter().map(|hint| &hint.wanted).chain([&wanted]) {
+            possible(wanted, &placer).map_err(|why| {
+                let text = format!("{why}; give --weights or --groups, one for each daemon");
+                Failure::new(Kind::Usage, text)
+            })?;
         }
-        Ok(Spread { layout, weights, hints })
+        Ok(Spread { layout, weights, groups, hints })
     }
 }
 
-/// The data of a kept pool lie by the weights it had.
-fn weights(shape: &PoolShape, kept: Option<&Kept>) -> Result<Vec<u32>> {
+/// The data of a kept pool lie by the weights and groups it had.
+fn as_kept<T: Clone + PartialEq + ToString>(flag: &str, said: &[T], kept: Option<&Vec<T>>) -> Result<Vec<T>> {
     match kept {
-        Some(kept) if shape.weights.is_empty() || shape.weights == kept.weights => Ok(kept.weights.clone()),
+        Some(kept) if said.is_empty() || said == kept => Ok(kept.clone()),
         Some(kept) => {
-            let had = kept.weights.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+            let had = kept.iter().map(T::to_string).collect::<Vec<_>>().join(",");
             let had = if had.is_empty() { "none".to_string() } else { had };
-            let text = format!(
-                "--weights: the data of this pool lie by its first weights ({had}); leave the flag away"
-            );
+            let what = flag.trim_start_matches('-');
+            let text =
+                format!("{flag}: the data of this pool lie by its first {what} ({had}); leave the flag away");
             Err(Failure::new(Kind::Usage, text))
         }
-        None => Ok(shape.weights.clone()),
+        None => Ok(said.to_vec()),
     }
 }
 
@@ -70,9 +77,10 @@ pub fn dispatch(command: &LayoutCommand) -> Result<ExitCode> {
 
 fn set(args: &LayoutSetArgs) -> Result<ExitCode> {
     let client = instance::find(&args.choice)?.client()?;
-    let wanted = args.shape.wanted();
+    let group = args.group.as_deref().map(|name| group_number(&client, name)).transpose()?;
+    let wanted = Wanted { group, ..args.shape.wanted() };
     if wanted == Wanted::default() && !args.as_pool {
-        let text = "say what is to be set: --placement, --chunk-size, --stripe or --as-pool";
+        let text = "say what is to be set: --placement, --chunk-size, --stripe, --group or --as-pool";
         return Err(Failure::new(Kind::Usage, text));
     }
     for path in &args.paths {
@@ -91,6 +99,14 @@ fn set(args: &LayoutSetArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn group_number(client: &Client, name: &str) -> Result<u16> {
+    client.pool().group_number(name).ok_or_else(|| {
+        let names = group_names(&client.pool().groups).join(", ");
+        let known = if names.is_empty() { "it has none".to_string() } else { format!("it has {names}") };
+        Failure::new(Kind::Usage, format!("--group {name}: this pool has no such group; {known}"))
+    })
+}
+
 fn show(args: &LayoutShowArgs) -> Result<ExitCode> {
     let client = instance::find(&args.choice)?.client()?;
     for path in &args.paths {
@@ -103,14 +119,29 @@ fn show(args: &LayoutShowArgs) -> Result<ExitCode> {
 
 fn text_line(client: &Client, path: &Path, attr: &Attr) -> String {
     let what = match (attr.kind(), attr.layout) {
-        (FileKind::Regular, Some(layout)) => format!("{layout}; {}", owners_text(client, attr, layout)),
-        (FileKind::Directory, Some(layout)) => format!("files made here: {layout}"),
+        (FileKind::Regular, Some(layout)) => {
+            format!("{layout}{}; {}", group_text(client, attr), owners_text(client, attr, layout))
+        }
+        (FileKind::Directory, Some(layout)) => {
+            format!("files made here: {layout}{}", group_text(client, attr))
+        }
         (FileKind::Directory, None) => {
             format!("files made here: as the pool says, {}", client.layout_in(attr))
         }
         _ => "no data".to_string(),
     };
     format!("{}: {what}", path.display())
+}
+
+fn group_text(client: &Client, attr: &Attr) -> String {
+    group_of(client, attr, attr.layout).map(|name| format!(" ({name})")).unwrap_or_default()
+}
+
+/// The name of the group that a file's data lie on, or that a directory names for its files.
+fn group_of(client: &Client, attr: &Attr, layout: Option<Layout>) -> Option<String> {
+    let layout = layout.filter(|layout| layout.placement() == Placement::Group)?;
+    let number = if attr.is_dir() { layout.named_group() } else { client.placer().group_of(attr.ino.home()) };
+    Some((*group_names(&client.pool().groups).get(usize::from(number?))?).to_string())
 }
 
 fn owners_text(client: &Client, attr: &Attr, layout: Layout) -> String {
@@ -129,6 +160,7 @@ fn json_line(client: &Client, path: &Path, attr: &Attr) -> String {
         "placement": layout.map(|l| l.placement().word()),
         "chunk_size": layout.filter(|l| l.placement() != Placement::Local).map(Layout::chunk_size),
         "stripe": layout.map(Layout::stripe),
+        "group": group_of(client, attr, layout),
         "daemons": layout.filter(|_| is_file).map(|l| client.placer().chunk_owners(attr.ino, l)),
     })
     .to_string()

@@ -88,7 +88,8 @@ fn find_kept(name: &str) -> Result<Option<Kept>> {
     // What its last run left on this node (mounts, an agent) would be in the way.
     launch::clean_here(&instance, false)?;
     let daemons = pool.members.len();
-    Ok(Some(Kept { instance: pool.instance, secret: pool.secret, daemons, weights: pool.weights }))
+    let PoolFile { instance, secret, weights, groups, .. } = pool;
+    Ok(Some(Kept { instance, secret, daemons, weights, groups }))
 }
 
 fn any_alive(client: &Client) -> bool {
@@ -188,7 +189,8 @@ fn status_json(instance: &Instance, client: &Client, daemons: &Statuses) -> Valu
     let pool = client.pool();
     json!({
         "name": instance.name, "instance": pool.instance.to_string(), "mount": pool.mount,
-        "mounted": crate::exec::is_mounted(instance), "layout": pool.layout.to_string(), "weights": pool.weights, "daemons": daemons,
+        "mounted": crate::exec::is_mounted(instance), "layout": pool.layout.to_string(), "weights": pool.weights,
+        "groups": pool.groups, "daemons": daemons,
     })
 }
 
@@ -219,6 +221,10 @@ fn status_text(instance: &Instance, client: &Client, daemons: &Statuses) -> Stri
         });
     }
     let pool = client.pool();
+    if !pool.groups.is_empty() {
+        let names = std::iter::once("group").chain(pool.groups.iter().map(String::as_str));
+        rows.iter_mut().zip(names).for_each(|(row, name)| row.insert(2, name.into()));
+    }
     format!("pool '{}' at {}, files {}\n{}", instance.name, pool.mount.display(), pool.layout, table(&rows))
 }
 

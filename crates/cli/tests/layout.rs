@@ -47,7 +47,7 @@ fn layouts_are_set_shown_and_handed_down() {
             2,
             "a stripe is for placement 'wide'",
         ),
-        (&["set", "--pool", "lay", "--placement", "near", "/d"], 2, "write wide, local or weighted"),
+        (&["set", "--pool", "lay", "--placement", "near", "/d"], 2, "write wide, local, weighted or group"),
         (&["set", "--pool", "lay", "--chunk-size", "3MiB", "/d"], 2, "power of two"),
     ] {
         let output = sandbox.tidepool(&[&["layout"], args].concat()).output().unwrap();
@@ -74,7 +74,11 @@ fn f32_wrong_spreads_are_refused_before_the_start() {
         (&["--weights", "1"], "1 weights for 2 daemons"),
         (&["--weights", "0,0"], "all weights are 0"),
         (&["--weights", "1,2000"], "the largest is 1000"),
-        (&["--placement", "weighted"], "needs --weights"),
+        (&["--placement", "weighted"], "no weights; give --weights"),
+        (&["--placement", "group"], "no groups; give --weights or --groups"),
+        (&["--groups", "leaf1"], "1 groups for 2 daemons"),
+        (&["--groups", "leaf1,"], "is no name"),
+        (&["--groups", "a,b", "--stripe", "2", "--placement", "group"], "a stripe is for placement 'wide'"),
         (&["--placement", "local", "--chunk-size", "1MiB"], "not cut into chunks"),
     ] {
         let output = sandbox.tidepool(&[&["pool", "start", "--nodes", "2"], args].concat()).output().unwrap();
@@ -98,9 +102,43 @@ fn a_kept_pool_keeps_its_weights() {
     let output = sandbox.tidepool(&[&start[..], &["--weights", "1,1"]].concat()).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", text(&output));
     assert!(text(&output).contains("first weights (1,3)"), "{}", text(&output));
+    let output = sandbox.tidepool(&[&start[..], &["--groups", "a,b"]].concat()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+    assert!(text(&output).contains("first groups (none)"), "{}", text(&output));
     sandbox.ok(&start);
     assert_eq!(exec("cd $TIDEPOOL_DIR && cksum f"), sum);
     sandbox.ok(&["pool", "stop", "--pool", "kept"]);
+    sandbox.assert_nothing_left("after the pool");
+}
+
+/// A12: files lie on one group, that of their maker or the one their directory names; commands tell which.
+#[test]
+fn a12_groups_are_set_and_shown() {
+    let sandbox = Sandbox::new();
+    let start = ["pool", "start", "--name", "grp", "--nodes", "4", "--client", "preload"];
+    sandbox.ok(&[&start[..], &["--groups", "leaf1,leaf1,leaf2,leaf2", "--chunk-size", "64KiB"]].concat());
+    let show = |path: &str| sandbox.ok(&["layout", "show", "--pool", "grp", path]);
+    assert!(show("/").contains("as the pool says, group, chunks of 64KiB"), "{}", show("/"));
+    assert!(sandbox.ok(&["pool", "status", "--pool", "grp"]).contains("leaf2"));
+    sandbox.ok(&["mkdir", "--pool", "grp", "/two"]);
+    sandbox.ok(&["layout", "set", "--pool", "grp", "--group", "leaf2", "/two"]);
+    assert!(show("/two").contains("(leaf2)"), "{}", show("/two"));
+    let make = "cd $TIDEPOOL_DIR/two && for i in 1 2 3 4 5 6 7 8; do seq 1 100000 > f$i; done && cksum f*";
+    let exec = |line| sandbox.ok(&["exec", "--pool", "grp", "--client", "preload", "--", "bash", "-c", line]);
+    let sums = exec(make);
+    for number in 1..=8 {
+        let shown = show(&format!("/two/f{number}"));
+        assert!(shown.contains("(leaf2); daemons 2 3") || shown.contains("(leaf2); daemons 3 2"), "{shown}");
+    }
+    let json = sandbox.ok(&["layout", "show", "--pool", "grp", "--json", "/two/f1"]);
+    assert!(json.contains("\"group\":\"leaf2\""), "{json}");
+    let output = sandbox.tidepool(&["layout", "set", "--pool", "grp", "--group", "leaf9", "/two"]).output();
+    let output = output.unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output).contains("it has leaf1, leaf2"), "{}", text(&output));
+    assert_eq!(exec("cd $TIDEPOOL_DIR/two && cksum f*"), sums);
+    sandbox.ok(&["check", "--pool", "grp"]);
+    sandbox.ok(&["pool", "stop", "--pool", "grp"]);
     sandbox.assert_nothing_left("after the pool");
 }
 

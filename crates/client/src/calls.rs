@@ -143,7 +143,7 @@ impl Client {
     }
 
     /// # Panics
-    /// When the pool has no daemon, or weights that [`PoolFile::parse`] refuses.
+    /// When the pool has no daemon, or weights or groups that [`PoolFile::parse`] refuses.
     pub fn new(pool: PoolFile) -> Client {
         let identity = Identity {
             instance: pool.instance,
@@ -165,8 +165,7 @@ impl Client {
         };
         let here = |member: &&Member| !local.boot_id.is_empty() && member.boot_id == local.boot_id;
         let node_daemons = pool.members.iter().filter(here).map(|member| member.index).collect();
-        let placer =
-            Placer::new(pool.members.len(), &pool.weights).expect("a pool file's weights are checked");
+        let placer = pool.placer().expect("a pool file's weights and groups are checked");
         Client {
             slots: pool.members.iter().map(slot).collect(),
             sizes: SizeCache::new(pool.size_cache),

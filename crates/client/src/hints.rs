@@ -15,17 +15,24 @@ pub struct Wanted {
     /// Bytes.
     pub chunk_size: Option<u64>,
     pub stripe: Option<u16>,
+    /// Number of a group of daemons.
+    pub group: Option<u16>,
 }
 
 impl Wanted {
-    /// The layout that `base` becomes. A stripe alone asks for "wide"; the chunks of a local file are not told.
+    /// The layout that `base` becomes. A stripe alone asks for "wide", a group alone for "group"; the chunks of a local
+    /// file are not told. Placement "group" without a group is that of the file's maker.
     pub fn on(&self, base: Layout) -> Result<Layout, LayoutError> {
-        let implied = match (self.stripe, self.chunk_size, base.placement()) {
-            (Some(_), _, _) => Placement::Wide,
-            (None, Some(_), Placement::Local) => Placement::Wide,
-            (None, _, placement) => placement,
+        let implied = match (self.group, self.stripe, self.chunk_size, base.placement()) {
+            (Some(_), ..) => Placement::Group,
+            (_, Some(_), ..) => Placement::Wide,
+            (_, _, Some(_), Placement::Local) => Placement::Wide,
+            (.., placement) => placement,
         };
         let placement = self.placement.unwrap_or(implied);
+        if placement != Placement::Group && self.group.is_some() {
+            return Err(LayoutError::GroupNeedsGroup(placement));
+        }
         if placement != Placement::Wide && self.stripe.is_some_and(|stripe| stripe > 0) {
             return Err(LayoutError::StripeNeedsWide(placement));
         }
@@ -36,6 +43,10 @@ impl Wanted {
             Placement::Local => Ok(Layout::LOCAL),
             Placement::Weighted => Layout::weighted(chunk_size),
             Placement::Wide => Layout::wide(chunk_size, self.stripe.unwrap_or(usual.stripe())),
+            Placement::Group => {
+                let as_before = if self.placement.is_none() { usual.named_group() } else { None };
+                Layout::group(chunk_size, self.group.or(as_before))
+            }
         }
     }
 }
@@ -47,6 +58,7 @@ impl From<Layout> for Wanted {
             placement: Some(placement),
             chunk_size: (placement != Placement::Local).then(|| layout.chunk_size()),
             stripe: (placement == Placement::Wide).then(|| layout.stripe()),
+            group: layout.named_group(),
         }
     }
 }
@@ -100,7 +112,7 @@ mod tests {
     use super::*;
 
     fn wanted(placement: Option<Placement>, chunk_size: Option<u64>, stripe: Option<u16>) -> Wanted {
-        Wanted { placement, chunk_size, stripe }
+        Wanted { placement, chunk_size, stripe, group: None }
     }
 
     #[test]

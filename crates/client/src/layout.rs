@@ -66,6 +66,20 @@ impl Client {
         }
     }
 
+    /// Where an object with placement "local" or "group" gets its home; none when it shall be local and no daemon is here.
+    fn home_for(
+        &self,
+        layout: Option<Layout>,
+        owner: DaemonIndex,
+        dir: Ino,
+        name: &[u8],
+    ) -> Option<DaemonIndex> {
+        match layout.filter(|layout| layout.placement() == Placement::Group) {
+            Some(layout) => Some(self.placer.home_in_group(layout, owner, &self.node_daemons, (dir, name))),
+            None => self.near_daemon(owner, dir, name),
+        }
+    }
+
     /// A daemon of this node for the data of a local file: the entry's owner when it is here.
     fn near_daemon(&self, owner: DaemonIndex, dir: Ino, name: &[u8]) -> Option<DaemonIndex> {
         if self.node_daemons.contains(&owner) {
@@ -75,9 +89,9 @@ impl Client {
         (count > 0).then(|| self.node_daemons[usize::from(tidepool_placement::entry_owner(dir, name, count))])
     }
 
-    /// Makes a file that shall lie on this node, or opens the one that has the name. The object comes first and then
+    /// Makes a file that shall lie on this node or in a group, or opens the one that has the name. The object comes first and then
     /// the entry: who dies in between leaves an object without a name, which wastes space.
-    pub(crate) fn create_local(
+    pub(crate) fn create_at_home(
         &self,
         generation: u64,
         owner: DaemonIndex,
@@ -85,7 +99,7 @@ impl Client {
         object: NewObject,
         (excl, open): (bool, bool),
     ) -> Result<Entry, Stop> {
-        let home = self.near_daemon(owner, dir, name);
+        let home = self.home_for(object.layout, owner, dir, name);
         let Some(home) = home.filter(|home| *home != owner) else {
             // Without a daemon here there is no local: the data go where those of other files go.
             let elsewhere = Wanted { placement: Some(Placement::Wide), ..Wanted::default() };
@@ -164,11 +178,27 @@ impl Client {
                 "the daemons of this pool have no weights; start it with --weights",
             ));
         }
+        if let Some(layout) = layout.filter(|layout| layout.placement() == Placement::Group) {
+            self.check_group(layout)?;
+        }
         let reply = self.request(dir.home(), &Request::SetLayout { dir, layout })?;
         let attr = expect_reply!(self, dir.home(), reply, Reply::Attributes { attr } => attr)?;
         // Clients keep directories with their layouts; as after a change of permissions, none may go on with the old one.
         self.tell_all(|| Request::Bump {})?;
         self.complete_attr(attr)
+    }
+
+    fn check_group(&self, layout: Layout) -> Result<(), FsError> {
+        let text = match layout.named_group() {
+            _ if !self.placer.is_grouped() => {
+                "the daemons of this pool have no groups; start it with --groups".into()
+            }
+            Some(number) if self.placer.group(number).is_empty() => {
+                format!("this pool has no group {number}; 'tidepool pool status' names them")
+            }
+            _ => return Ok(()),
+        };
+        Err(FsError::new(Errno::EINVAL, text))
     }
 
     /// What files made in a directory get, without hints.

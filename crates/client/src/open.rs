@@ -6,7 +6,7 @@ use crate::retry::Stop;
 use crate::walk::{Entry, Spot, vanished};
 use crate::{Client, Cred, FsError, Walk};
 use tidepool_placement::entry_owner;
-use tidepool_types::{Attr, DaemonIndex, Errno, FileKind, Ino, Layout, NAME_MAX, SetAttr};
+use tidepool_types::{Attr, DaemonIndex, Errno, FileKind, Ino, Layout, NAME_MAX, Placement, SetAttr};
 use tidepool_wire::message::{NewObject, Reply, Request};
 
 /// What became of one try to open the last component.
@@ -137,8 +137,10 @@ impl Client {
             return Err(Errno::ENAMETOOLONG.into());
         }
         let daemon = entry_owner(dir, name, self.members());
-        if object.layout == Some(Layout::LOCAL) && object.mode & libc::S_IFMT == libc::S_IFREG {
-            return self.create_local(generation, daemon, (dir, name), object, (excl, open));
+        let placement = object.layout.map(Layout::placement);
+        let chooses_home = matches!(placement, Some(Placement::Local | Placement::Group));
+        if chooses_home && object.mode & libc::S_IFMT == libc::S_IFREG {
+            return self.create_at_home(generation, daemon, (dir, name), object, (excl, open));
         }
         self.create_at(generation, daemon, (dir, name), object, (excl, open))
     }

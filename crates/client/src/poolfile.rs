@@ -3,6 +3,7 @@
 
 use crate::{HINTS_MAX, Hint, Wanted};
 use serde::{Deserialize, Serialize};
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -48,6 +49,8 @@ pub struct PoolFile {
     pub layout: Layout,
     /// Of the daemons, in their order; none when all count the same.
     pub weights: Vec<u32>,
+    /// The name of each daemon's group, such as its leaf switch; none without groups.
+    pub groups: Vec<String>,
     pub hints: Vec<Hint>,
     /// Clients tell a file's home later and together what they wrote elsewhere.
     pub size_cache: bool,
@@ -67,6 +70,8 @@ struct Raw {
     layout: RawWanted,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     weights: Vec<u32>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    groups: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     hints: Vec<RawHint>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -95,6 +100,8 @@ struct RawWanted {
     chunk_size: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     stripe: Option<u16>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    group: Option<u16>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -110,6 +117,7 @@ impl RawWanted {
             placement: wanted.placement.map(|p| p.word().into()),
             chunk_size: wanted.chunk_size,
             stripe: wanted.stripe,
+            group: wanted.group,
         }
     }
 
@@ -118,7 +126,7 @@ impl RawWanted {
             Some(word) => Some(Placement::parse(&word).ok_or(format!("placement '{word}' is not known"))?),
             None => None,
         };
-        Ok(Wanted { placement, chunk_size: self.chunk_size, stripe: self.stripe })
+        Ok(Wanted { placement, chunk_size: self.chunk_size, stripe: self.stripe, group: self.group })
     }
 }
 
@@ -169,11 +177,8 @@ impl PoolFile {
         if raw.members.is_empty() || raw.members.len() > tidepool_types::DAEMONS_MAX {
             return Err("members must name 1 to 65536 daemons".into());
         }
-        let placer = Placer::new(raw.members.len(), &raw.weights).map_err(|e| format!("weights: {e}"))?;
-        let weighted = |wanted: &Wanted| wanted.placement == Some(Placement::Weighted);
-        if !placer.is_weighted() && hints.iter().map(|hint| &hint.wanted).chain([&wanted]).any(weighted) {
-            return Err("a placement is 'weighted', but the daemons have no weights".into());
-        }
+        let placer = placer(raw.members.len(), &raw.weights, &raw.groups)?;
+        hints.iter().map(|hint| &hint.wanted).chain([&wanted]).try_for_each(|w| possible(w, &placer))?;
         let members = raw.members.into_iter().enumerate().map(|(index, m)| Member {
             index: index as u16,
             host: m.host,
@@ -187,6 +192,7 @@ impl PoolFile {
             mount: raw.mount,
             layout,
             weights: raw.weights,
+            groups: raw.groups,
             hints,
             size_cache: raw.size_cache,
             mode: raw.mode,
@@ -210,6 +216,7 @@ impl PoolFile {
             mount: self.mount.clone(),
             layout: RawWanted::of(&Wanted::from(self.layout)),
             weights: self.weights.clone(),
+            groups: self.groups.clone(),
             hints: self.hints.iter().map(hint).collect(),
             size_cache: self.size_cache,
             mode: self.mode,
@@ -217,6 +224,16 @@ impl PoolFile {
             fabric: self.fabric.clone(),
         };
         serde_json::to_string_pretty(&raw).expect("strings and numbers always serialize")
+    }
+
+    /// Who owns what.
+    pub(crate) fn placer(&self) -> Result<Placer, String> {
+        placer(self.members.len(), &self.weights, &self.groups)
+    }
+
+    /// The number of the group of this name.
+    pub fn group_number(&self, name: &str) -> Option<u16> {
+        group_names(&self.groups).iter().position(|known| *known == name).map(|at| at as u16)
     }
 
     /// Writes the file with mode 0600 under a temporary name and renames it.
@@ -227,6 +244,47 @@ impl PoolFile {
             std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
         file.write_all(self.to_json().as_bytes())?;
         std::fs::rename(&temporary, path)
+    }
+}
+
+/// Longest name of a group, in bytes.
+const GROUP_NAME_MAX: usize = 255;
+
+/// The names of groups, each once, in the order of their numbers: that of their first daemons.
+pub fn group_names(groups: &[String]) -> Vec<&str> {
+    let mut seen = HashSet::new();
+    groups.iter().map(String::as_str).filter(|name| seen.insert(*name)).collect()
+}
+
+/// Who owns what in a pool of `members` daemons with these weights and names of groups, checked.
+pub fn placer(members: usize, weights: &[u32], groups: &[String]) -> Result<Placer, String> {
+    let nameless =
+        |name: &&String| name.is_empty() || name.len() > GROUP_NAME_MAX || name.contains(char::is_control);
+    if let Some(name) = groups.iter().find(nameless) {
+        return Err(format!("groups: {name:?} is no name; write 1 to {GROUP_NAME_MAX} printable characters"));
+    }
+    let numbers: HashMap<&str, usize> =
+        group_names(groups).into_iter().enumerate().map(|(number, name)| (name, number)).collect();
+    let number = |name: &String| u16::try_from(numbers[name.as_str()]).unwrap_or(u16::MAX);
+    let group_of: Vec<u16> = groups.iter().map(number).collect();
+    let placer = Placer::new(members, weights).map_err(|e| format!("weights: {e}"))?;
+    placer.grouped(&group_of).map_err(|e| format!("groups: {e}"))
+}
+
+/// Whether a pool can give what is wanted of its daemons.
+pub fn possible(wanted: &Wanted, placer: &Placer) -> Result<(), String> {
+    let grouped = wanted.placement == Some(Placement::Group) || wanted.group.is_some();
+    match wanted.group {
+        _ if wanted.placement == Some(Placement::Weighted) && !placer.is_weighted() => {
+            Err("a placement is 'weighted', but the daemons have no weights".into())
+        }
+        _ if grouped && !placer.is_grouped() => {
+            Err("a placement is 'group', but the daemons have no groups".into())
+        }
+        Some(number) if placer.group(number).is_empty() => {
+            Err(format!("there is no group {number}, which a layout names"))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -241,6 +299,7 @@ mod tests {
             mount: "/tmp/pool".into(),
             layout: Layout::default(),
             weights: vec![3],
+            groups: vec!["leaf1".into()],
             hints: vec![Hint::new("*.h5", Wanted { stripe: Some(2), ..Wanted::default() }).unwrap()],
             size_cache: true,
             mode: PoolMode::Posix,
@@ -272,7 +331,9 @@ mod tests {
 
     #[test]
     fn every_layout_is_written_and_read() {
-        for layout in [Layout::LOCAL, Layout::weighted(1 << 20).unwrap(), Layout::wide(4096, 9).unwrap()] {
+        let groups = [None, Some(0)].map(|number| Layout::group(1 << 20, number).unwrap());
+        let others = [Layout::LOCAL, Layout::weighted(1 << 20).unwrap(), Layout::wide(4096, 9).unwrap()];
+        for layout in groups.into_iter().chain(others) {
             let text = PoolFile { layout, ..sample() }.to_json();
             assert_eq!(PoolFile::parse(text.as_bytes()).unwrap().layout, layout);
         }
@@ -280,6 +341,20 @@ mod tests {
             PoolFile { layout: Layout::weighted(1 << 20).unwrap(), weights: Vec::new(), ..sample() };
         let error = PoolFile::parse(unweighted.to_json().as_bytes()).unwrap_err();
         assert!(error.contains("no weights"), "{error}");
+        let ungrouped =
+            PoolFile { layout: Layout::group(1 << 20, None).unwrap(), groups: Vec::new(), ..sample() };
+        let error = PoolFile::parse(ungrouped.to_json().as_bytes()).unwrap_err();
+        assert!(error.contains("no groups"), "{error}");
+    }
+
+    #[test]
+    fn groups_are_numbered_by_their_first_daemons() {
+        let groups = ["b", "a", "b", "c"].map(String::from);
+        assert_eq!(group_names(&groups), ["b", "a", "c"]);
+        let placer = placer(4, &[], &groups).unwrap();
+        assert_eq!((0..4).map(|d| placer.group_of(d)).collect::<Vec<_>>(), [0, 1, 0, 2].map(Some));
+        let file = PoolFile { groups: groups.to_vec(), ..sample() };
+        assert_eq!((file.group_number("c"), file.group_number("d")), (Some(2), None));
     }
 
     #[test]
@@ -293,6 +368,13 @@ mod tests {
             ("*.h5", "a/b", "not paths"),
             ("3\n  ]", "0\n  ]", "all weights are 0"),
             ("3\n  ]", "3, 3\n  ]", "2 weights for 1 daemons"),
+            ("\"leaf1\"", "\"\"", "is no name"),
+            ("\"leaf1\"", "\"leaf1\", \"leaf1\"", "2 groups for 1 daemons"),
+            (
+                "\"wide\",\n    \"chunk_size\": 524288,\n    \"stripe\": 0",
+                "\"group\", \"group\": 1",
+                "no group 1",
+            ),
             ("\"mode\"", "\"modes\"", "modes"),
         ] {
             let text = good.replacen(from, to, 1);

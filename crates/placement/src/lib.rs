@@ -10,7 +10,7 @@
 
 use std::fmt;
 use std::iter;
-use tidepool_types::{DAEMONS_MAX, DaemonIndex, Ino, Layout, Placement};
+use tidepool_types::{DAEMONS_MAX, DaemonIndex, GROUP_MAX, Ino, Layout, Placement};
 
 /// Largest weight of a daemon. Keeps the sum of all far below 2^31, which [`jump`] can tell apart.
 pub const WEIGHT_MAX: u32 = 1000;
@@ -31,7 +31,31 @@ pub struct Placer {
     members: usize,
     /// Sums of the weights of the daemons up to each one; empty when all count the same.
     sums: Vec<u32>,
+    /// The daemons of each group, in order; empty when there are no groups.
+    groups: Vec<Vec<DaemonIndex>>,
+    /// The group of each daemon.
+    group_of: Vec<u16>,
 }
+
+/// Why groups cannot be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GroupError {
+    Count { groups: usize, members: usize },
+    TooLarge(u16),
+}
+
+impl fmt::Display for GroupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GroupError::Count { groups, members } => {
+                write!(f, "{groups} groups for {members} daemons; name one for each, in their order")
+            }
+            GroupError::TooLarge(number) => write!(f, "group {number}: the largest is {GROUP_MAX}"),
+        }
+    }
+}
+
+impl std::error::Error for GroupError {}
 
 /// Why weights cannot be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,7 +87,7 @@ impl Placer {
     pub fn new(members: usize, weights: &[u32]) -> Result<Placer, WeightError> {
         assert!((1..=DAEMONS_MAX).contains(&members), "a pool has 1 to 65536 daemons");
         if weights.is_empty() {
-            return Ok(Placer { members, sums: Vec::new() });
+            return Ok(Placer { members, sums: Vec::new(), groups: Vec::new(), group_of: Vec::new() });
         }
         if weights.len() != members {
             return Err(WeightError::Count { weights: weights.len(), members });
@@ -76,7 +100,26 @@ impl Placer {
             Some(*sum)
         };
         let sums: Vec<u32> = weights.iter().scan(0, running).collect();
-        if sums.last() == Some(&0) { Err(WeightError::AllZero) } else { Ok(Placer { members, sums }) }
+        match sums.last() {
+            Some(0) => Err(WeightError::AllZero),
+            _ => Ok(Placer { members, sums, groups: Vec::new(), group_of: Vec::new() }),
+        }
+    }
+
+    /// With the group of each daemon; the numbers start at 0. None: no groups.
+    pub fn grouped(self, group_of: &[u16]) -> Result<Placer, GroupError> {
+        if !group_of.is_empty() && group_of.len() != self.members {
+            return Err(GroupError::Count { groups: group_of.len(), members: self.members });
+        }
+        let largest = group_of.iter().copied().max();
+        if let Some(number) = largest.filter(|number| *number > GROUP_MAX) {
+            return Err(GroupError::TooLarge(number));
+        }
+        let mut groups = vec![Vec::new(); largest.map_or(0, |number| usize::from(number) + 1)];
+        for (daemon, group) in group_of.iter().enumerate() {
+            groups[usize::from(*group)].push(daemon as DaemonIndex);
+        }
+        Ok(Placer { groups, group_of: group_of.to_vec(), ..self })
     }
 
     pub fn members(&self) -> usize {
@@ -86,6 +129,42 @@ impl Placer {
     /// True when the daemons have weights, so that the placement "weighted" means something.
     pub fn is_weighted(&self) -> bool {
         !self.sums.is_empty()
+    }
+
+    /// True when the daemons have groups, so that the placement "group" means something.
+    pub fn is_grouped(&self) -> bool {
+        !self.groups.is_empty()
+    }
+
+    /// The group of a daemon; none in a pool without groups.
+    pub fn group_of(&self, daemon: DaemonIndex) -> Option<u16> {
+        self.group_of.get(usize::from(daemon)).copied()
+    }
+
+    /// The daemons of a group, in order; none when there is no such group.
+    pub fn group(&self, number: u16) -> &[DaemonIndex] {
+        self.groups.get(usize::from(number)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Where a file with placement "group" gets its home, and so all its data: on the group that the layout names, else on
+    /// one of the groups of `near` (the daemons on the maker's node), else on any. `owner` keeps the file's entry, and is
+    /// taken where it may be, which saves a request.
+    pub fn home_in_group(
+        &self,
+        layout: Layout,
+        owner: DaemonIndex,
+        near: &[DaemonIndex],
+        (parent, name): (Ino, &[u8]),
+    ) -> DaemonIndex {
+        let pick = |among: &[DaemonIndex]| match among {
+            [] => owner,
+            _ if among.contains(&owner) => owner,
+            _ => among[usize::from(entry_owner(parent, name, among.len()))],
+        };
+        match layout.named_group().or_else(|| self.group_of(pick(near))) {
+            Some(number) => pick(self.group(number)),
+            None => owner,
+        }
     }
 
     /// Owner of entry `name` of directory `parent`.
@@ -102,6 +181,10 @@ impl Placer {
         match layout.placement() {
             Placement::Local => ino.home(),
             Placement::Weighted => self.weighted(chunk_key(ino, index)),
+            Placement::Group => match self.home_group(ino) {
+                [] => jump(chunk_key(ino, index), self.members),
+                group => group[usize::from(jump(chunk_key(ino, index), group.len()))],
+            },
             Placement::Wide => match self.stripe(layout) {
                 Some(stripe) => self.in_stripe(ino, index % stripe),
                 None => jump(chunk_key(ino, index), self.members),
@@ -119,11 +202,20 @@ impl Placer {
         match layout.placement() {
             Placement::Local => vec![home],
             Placement::Weighted => others(&|daemon| self.weight(daemon) > 0),
+            Placement::Group => match self.home_group(ino) {
+                [] => others(&|_| true),
+                group => iter::once(home).chain(group.iter().copied().filter(|d| *d != home)).collect(),
+            },
             Placement::Wide => match self.stripe(layout) {
                 Some(stripe) => (0..stripe).map(|slot| self.in_stripe(ino, slot)).collect(),
                 None => others(&|_| true),
             },
         }
+    }
+
+    /// The daemons of the group that an object's home belongs to.
+    fn home_group(&self, ino: Ino) -> &[DaemonIndex] {
+        self.group_of(ino.home()).map_or(&[], |number| self.group(number))
     }
 
     /// Daemons of the layout's stripe; never more than there are.

@@ -29,6 +29,10 @@ fn weighted() -> Layout {
     Layout::weighted(CHUNK).unwrap()
 }
 
+fn group(number: Option<u16>) -> Layout {
+    Layout::group(CHUNK, number).unwrap()
+}
+
 /// Chunks 1 to 1000 of 200 objects, by owner.
 fn count_chunks(placer: &Placer, layout: Layout) -> Vec<u64> {
     let mut counts = vec![0u64; placer.members()];
@@ -105,6 +109,10 @@ fn owners_are_pinned() {
     assert_eq!(owners(&placer(1000), wide(7)), [3, 276, 549, 276]);
     let weights: Vec<u32> = (1..=1000).collect();
     assert_eq!(owners(&Placer::new(1000, &weights).unwrap(), weighted()), [3, 757, 156, 886]);
+    let thirds: Vec<u16> = (0..1000).map(|d| d % 3).collect();
+    let grouped = placer(1000).grouped(&thirds).unwrap();
+    assert_eq!(owners(&grouped, group(None)), [3, 525, 252, 813]);
+    assert_eq!(owners(&grouped, group(Some(1))), owners(&grouped, group(None)), "the home's group counts");
 }
 
 #[test]
@@ -118,14 +126,58 @@ fn wrong_weights_are_refused() {
     }
 }
 
+#[test]
+fn wrong_groups_are_refused() {
+    assert_eq!(placer(2).grouped(&[0]), Err(GroupError::Count { groups: 1, members: 2 }));
+    assert_eq!(placer(2).grouped(&[0, u16::MAX]), Err(GroupError::TooLarge(u16::MAX)));
+    assert_eq!(placer(2).grouped(&[]), Ok(placer(2)));
+}
+
+/// A12: the chunks of a file spread evenly over the daemons of its home's group, and lie nowhere else.
+#[test]
+fn a12_chunks_stay_in_their_group() {
+    let group_of: Vec<u16> = (0..24).map(|daemon| daemon % 3).collect();
+    let placer = placer(24).grouped(&group_of).unwrap();
+    for home in 0..24 {
+        let mut counts = [0u64; 24];
+        for index in 1..8001 {
+            let owner = placer.chunk_owner(Ino::new(home, 77), group(None), index);
+            assert_eq!(placer.group_of(owner), placer.group_of(home));
+            counts[usize::from(owner)] += 1;
+        }
+        let there = counts.map(|c| (c > 0).then_some(c)).into_iter().flatten().collect::<Vec<_>>();
+        assert_eq!(there.len(), 8);
+        assert!(chi_square(&there, &[1.0; 8]) < chi_square_limit(7.0), "{counts:?}");
+    }
+}
+
+/// A file's home lies on the group that its directory names, else on a group of its maker's node, else on any.
+#[test]
+fn homes_are_where_layouts_say() {
+    let placer = placer(6).grouped(&[0, 0, 1, 1, 2, 2]).unwrap();
+    let name = (Ino::ROOT, &b"f"[..]);
+    for owner in 0..6 {
+        let home = |layout, near: &[DaemonIndex]| placer.home_in_group(layout, owner, near, name);
+        assert_eq!(placer.group_of(home(group(Some(2)), &[0])), Some(2));
+        assert_eq!(placer.group_of(home(group(None), &[3])), Some(1));
+        assert_eq!(home(group(None), &[]), owner);
+        assert_eq!(home(group(Some(9)), &[0]), owner, "a group that is not there");
+        let own = placer.group_of(owner);
+        assert_eq!(home(group(own), &[]), owner, "where the entry lies, if that may be");
+    }
+}
+
 fn any_layout() -> impl Strategy<Value = Layout> {
-    prop_oneof![(0u16..70).prop_map(wide), Just(Layout::LOCAL), Just(weighted())]
+    let named = (0u16..5).prop_map(|number| group(number.checked_sub(1)));
+    prop_oneof![(0u16..70).prop_map(wide), Just(Layout::LOCAL), Just(weighted()), named]
 }
 
 fn any_placer() -> impl Strategy<Value = Placer> {
     let weights = proptest::collection::vec(0u32..=WEIGHT_MAX, 1..40)
         .prop_filter_map("weights of zeros", |weights| Placer::new(weights.len(), &weights).ok());
-    prop_oneof![(1usize..100).prop_map(placer), weights]
+    let grouped = proptest::collection::vec(0u16..5, 1..40)
+        .prop_map(|group_of| placer(group_of.len()).grouped(&group_of).unwrap());
+    prop_oneof![(1usize..100).prop_map(placer), weights, grouped]
 }
 
 proptest! {

@@ -32,6 +32,7 @@ impl Pool {
             mount: pool.mount(),
             layout: tidepool_types::Layout::wide(64 << 10, 0).unwrap(),
             weights: Vec::new(),
+            groups: Vec::new(),
             hints: Vec::new(),
             size_cache: false,
             mode: PoolMode::Posix,

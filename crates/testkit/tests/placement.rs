@@ -193,6 +193,39 @@ fn local_without_a_daemon_here_is_wide() {
     assert_eq!(create(&client, "f").layout, Some(Layout::default()));
 }
 
+/// A12: all chunks of a file lie on the daemons of one group, counted where they are stored: the maker's, or the one that
+/// the directory names. The names of files spread over all daemons as ever.
+#[test]
+fn a12_chunks_stay_on_their_groups_daemons() {
+    let groups = ["leaf1", "leaf1", "leaf2", "leaf2"].map(String::from).to_vec();
+    let layout = Layout::group(CHUNK, None).unwrap();
+    let cluster =
+        Cluster::with(Options { daemons: DAEMONS, tcp_too: true, layout, groups, ..Options::default() });
+    let mut homes = [0; DAEMONS];
+    for node in 0..DAEMONS {
+        let client = cluster.client_on(node);
+        for number in 0..8 {
+            let file = create(&client, &format!("from{node}.{number}"));
+            let counts = fill(&client, &file, 60);
+            let own = if node < 2 { 0..2 } else { 2..4 };
+            assert!((0..DAEMONS).all(|d| (counts[d] > 0) == own.contains(&d)), "node {node}: {counts:?}");
+            homes[usize::from(file.ino.home())] += 1;
+        }
+    }
+    assert!(homes.iter().all(|count| *count > 0), "first chunks spread within groups: {homes:?}");
+    let client = cluster.client_on(0);
+    let dir = mkdir(&client, "named");
+    set_layout(&client, dir.ino, Layout::group(CHUNK, Some(1)).unwrap());
+    let file = create(&client, "named/f");
+    let counts = fill(&client, &file, 60);
+    assert!(counts[0] == 0 && counts[1] == 0 && counts[2] > 0 && counts[3] > 0, "{counts:?}");
+    let mut back = vec![0; 60 * CHUNK as usize];
+    assert_eq!(cluster.client_on(3).read(file.ino, 0, &mut back).unwrap(), back.len());
+    assert!(back.iter().all(|b| *b == 7));
+    let none = client.set_layout(dir.ino, Some(Layout::group(CHUNK, Some(2)).unwrap()), &cred()).unwrap_err();
+    assert!(none.to_string().contains("no group 2"), "{none}");
+}
+
 #[test]
 fn directories_hand_their_layout_down() {
     let cluster = Cluster::with(Options { daemons: DAEMONS, ..Options::default() });
@@ -235,6 +268,8 @@ fn layouts_that_cannot_be_are_refused() {
     assert_eq!(set(file.ino, Layout::LOCAL, &cred()).errno(), Errno::ENOTDIR);
     let weighted = set(Ino::ROOT, Layout::weighted(CHUNK).unwrap(), &cred());
     assert!(weighted.to_string().contains("--weights"), "{weighted}");
+    let group = set(Ino::ROOT, Layout::group(CHUNK, None).unwrap(), &cred());
+    assert!(group.to_string().contains("--groups"), "{group}");
     let stranger = tidepool_client::Cred { uid: 4242, gid: 4242, groups: Vec::new(), umask: 0 };
     assert_eq!(set(Ino::ROOT, Layout::LOCAL, &stranger).errno(), Errno::EPERM);
 }
@@ -264,8 +299,12 @@ fn f32_hints_choose_by_name() {
 #[test]
 fn a15_mixed_layouts_match_byte_vectors() {
     let mut rng = Rng::from_env("a15_mixed_layouts_match_byte_vectors");
-    let cluster =
-        Cluster::with(Options { daemons: DAEMONS, weights: vec![1, 0, 5, 2], ..Options::default() });
+    let cluster = Cluster::with(Options {
+        daemons: DAEMONS,
+        weights: vec![1, 0, 5, 2],
+        groups: ["a", "b", "a", "b"].map(String::from).to_vec(),
+        ..Options::default()
+    });
     let clients = [cluster.client(), cluster.client()];
     let layouts = [
         wide(4096, 0),
@@ -274,6 +313,8 @@ fn a15_mixed_layouts_match_byte_vectors() {
         Layout::LOCAL,
         Layout::weighted(16 << 10).unwrap(),
         wide(16 << 20, 0),
+        Layout::group(8192, None).unwrap(),
+        Layout::group(4096, Some(1)).unwrap(),
     ];
     let mut files: Vec<(Ino, Vec<u8>)> = Vec::new();
     for (i, layout) in layouts.into_iter().enumerate() {

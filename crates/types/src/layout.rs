@@ -13,10 +13,12 @@ pub enum Placement {
     Local = 2,
     /// Over all daemons, to each as its weight says.
     Weighted = 3,
+    /// Over the daemons of one group, such as those on one leaf switch.
+    Group = 4,
 }
 
 impl Placement {
-    const ALL: [Placement; 3] = [Placement::Wide, Placement::Local, Placement::Weighted];
+    const ALL: [Placement; 4] = [Placement::Wide, Placement::Local, Placement::Weighted, Placement::Group];
 
     /// The word that people write and read.
     pub fn word(self) -> &'static str {
@@ -24,6 +26,7 @@ impl Placement {
             Placement::Wide => "wide",
             Placement::Local => "local",
             Placement::Weighted => "weighted",
+            Placement::Group => "group",
         }
     }
 
@@ -32,12 +35,16 @@ impl Placement {
     }
 }
 
+/// Largest number of a group of daemons.
+pub const GROUP_MAX: u16 = u16::MAX - 1;
+
 /// The layout of a file's data. Fixed when the file is made; every party computes from it where a chunk is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Layout {
     placement: Placement,
     chunk_log2: u8,
-    stripe: u16,
+    /// Of "wide": the stripe. Of "group": the group's number and 1, or 0 for the maker's group.
+    detail: u16,
 }
 
 /// What is wrong with a layout, and what to do about it.
@@ -46,6 +53,8 @@ pub enum LayoutError {
     ChunkSize(u64),
     StripeNeedsWide(Placement),
     LocalIsNotCut,
+    GroupNeedsGroup(Placement),
+    GroupNumber(u16),
 }
 
 impl fmt::Display for LayoutError {
@@ -62,6 +71,14 @@ impl fmt::Display for LayoutError {
             LayoutError::LocalIsNotCut => {
                 f.write_str("files with placement 'local' are not cut into chunks; leave the chunk size away")
             }
+            LayoutError::GroupNeedsGroup(placement) => write!(
+                f,
+                "a group is for placement 'group', not '{}'; leave one of the two away",
+                placement.word()
+            ),
+            LayoutError::GroupNumber(number) => {
+                write!(f, "group {number}: the largest number of a group is {GROUP_MAX}")
+            }
         }
     }
 }
@@ -70,23 +87,33 @@ impl std::error::Error for LayoutError {}
 
 impl Default for Layout {
     fn default() -> Layout {
-        Layout { placement: Placement::Wide, chunk_log2: CHUNK_SIZE_DEFAULT.ilog2() as u8, stripe: 0 }
+        Layout { placement: Placement::Wide, chunk_log2: CHUNK_SIZE_DEFAULT.ilog2() as u8, detail: 0 }
     }
 }
 
 impl Layout {
     /// All data with the record. One request carries at most [`CHUNK_SIZE_MAX`], and that is what such a file is cut at.
     pub const LOCAL: Layout =
-        Layout { placement: Placement::Local, chunk_log2: CHUNK_SIZE_MAX.ilog2() as u8, stripe: 0 };
+        Layout { placement: Placement::Local, chunk_log2: CHUNK_SIZE_MAX.ilog2() as u8, detail: 0 };
 
     /// Chunks of `chunk_size` bytes over all daemons, or, unless `stripe` is 0, over that many in turn.
     pub fn wide(chunk_size: u64, stripe: u16) -> Result<Layout, LayoutError> {
-        Ok(Layout { placement: Placement::Wide, chunk_log2: log2(chunk_size)?, stripe })
+        Ok(Layout { placement: Placement::Wide, chunk_log2: log2(chunk_size)?, detail: stripe })
     }
 
     /// Chunks of `chunk_size` bytes over all daemons, as their weights say.
     pub fn weighted(chunk_size: u64) -> Result<Layout, LayoutError> {
-        Ok(Layout { placement: Placement::Weighted, chunk_log2: log2(chunk_size)?, stripe: 0 })
+        Ok(Layout { placement: Placement::Weighted, chunk_log2: log2(chunk_size)?, detail: 0 })
+    }
+
+    /// Chunks of `chunk_size` bytes over the daemons of this group, or, without one, of the group of the node where a
+    /// file is made.
+    pub fn group(chunk_size: u64, group: Option<u16>) -> Result<Layout, LayoutError> {
+        if let Some(number) = group.filter(|number| *number > GROUP_MAX) {
+            return Err(LayoutError::GroupNumber(number));
+        }
+        let detail = group.map_or(0, |number| number + 1);
+        Ok(Layout { placement: Placement::Group, chunk_log2: log2(chunk_size)?, detail })
     }
 
     pub fn placement(self) -> Placement {
@@ -116,7 +143,12 @@ impl Layout {
 
     /// Daemons that chunks go to in turn; 0 for all of them, by hashing.
     pub fn stripe(self) -> u16 {
-        self.stripe
+        if self.placement == Placement::Wide { self.detail } else { 0 }
+    }
+
+    /// The group that placement "group" names. A file lies on its home's group in any case.
+    pub fn named_group(self) -> Option<u16> {
+        if self.placement == Placement::Group { self.detail.checked_sub(1) } else { None }
     }
 
     /// What a record holds: a layout's word, or 0 for none.
@@ -129,7 +161,7 @@ impl Layout {
 
     /// As four bytes, the number 0 being free for "none".
     pub fn to_word(self) -> u32 {
-        u32::from_le_bytes([self.placement as u8, self.chunk_log2, 0, 0]) | u32::from(self.stripe) << 16
+        u32::from_le_bytes([self.placement as u8, self.chunk_log2, 0, 0]) | u32::from(self.detail) << 16
     }
 
     /// The reverse of [`Layout::to_word`]; every layout has one word only.
@@ -141,6 +173,7 @@ impl Layout {
             Placement::Wide => Layout::wide(chunk_size, (word >> 16) as u16).ok()?,
             Placement::Local => Layout::LOCAL,
             Placement::Weighted => Layout::weighted(chunk_size).ok()?,
+            Placement::Group => Layout::group(chunk_size, ((word >> 16) as u16).checked_sub(1)).ok()?,
         };
         (layout.to_word() == word).then_some(layout)
     }
@@ -161,8 +194,11 @@ impl fmt::Display for Layout {
         if self.placement != Placement::Local {
             write!(f, ", chunks of {}", self.chunk_words())?;
         }
-        if self.stripe > 0 {
-            write!(f, ", over {} daemons in turn", self.stripe)?;
+        if self.stripe() > 0 {
+            write!(f, ", over {} daemons in turn", self.stripe())?;
+        }
+        if let Some(number) = self.named_group() {
+            write!(f, ", on group {number}")?;
         }
         Ok(())
     }
@@ -179,6 +215,9 @@ mod tests {
             (Layout::wide(4096, 0x0203).unwrap(), [1, 12, 3, 2]),
             (Layout::LOCAL, [2, 24, 0, 0]),
             (Layout::weighted(16 << 20).unwrap(), [3, 24, 0, 0]),
+            (Layout::group(4096, None).unwrap(), [4, 12, 0, 0]),
+            (Layout::group(4096, Some(0)).unwrap(), [4, 12, 1, 0]),
+            (Layout::group(4096, Some(GROUP_MAX)).unwrap(), [4, 12, 255, 255]),
         ] {
             assert_eq!(layout.to_word().to_le_bytes(), bytes, "{layout}");
             assert_eq!(Layout::from_word(layout.to_word()), Some(layout));
@@ -187,7 +226,7 @@ mod tests {
 
     #[test]
     fn other_words_are_refused() {
-        let bad = [0, 524_288, 1, 1 | 11 << 8, 1 | 25 << 8, 1 | 255 << 8, 4 | 19 << 8];
+        let bad = [0, 524_288, 1, 1 | 11 << 8, 1 | 25 << 8, 1 | 255 << 8, 5 | 19 << 8];
         let never_both = [2 | 19 << 8, 2 | 24 << 8 | 1 << 16, 3 | 19 << 8 | 1 << 16];
         for word in bad.into_iter().chain(never_both) {
             assert_eq!(Layout::from_word(word), None, "{word:#x}");
@@ -199,7 +238,9 @@ mod tests {
         for bad in [0, 1, 2048, 12_288, 32 << 20, u64::MAX] {
             assert_eq!(Layout::wide(bad, 0), Err(LayoutError::ChunkSize(bad)));
             assert_eq!(Layout::weighted(bad), Err(LayoutError::ChunkSize(bad)));
+            assert_eq!(Layout::group(bad, None), Err(LayoutError::ChunkSize(bad)));
         }
+        assert_eq!(Layout::group(4096, Some(u16::MAX)), Err(LayoutError::GroupNumber(u16::MAX)));
         let layout = Layout::wide(65_536, 0).unwrap();
         assert_eq!((layout.chunk_at(65_535), layout.chunk_at(65_536)), (0, 1));
         assert_eq!(

@@ -13,7 +13,7 @@ mod size;
 pub use attr::{ATTR_WORDS, Attr, FileKind, SetAttr, TimeSpec};
 pub use errno::Errno;
 pub use ids::{DaemonIndex, Ino, InstanceId, SessionId, TxnId};
-pub use layout::{Layout, LayoutError, Placement};
+pub use layout::{GROUP_MAX, Layout, LayoutError, Placement};
 pub use size::{SizeError, format_size, parse_size};
 
 /// Default bytes of a chunk (S2 §2.2.3: 512 KiB).
