@@ -14,7 +14,9 @@ pub mod output;
 pub mod query;
 mod record;
 mod system;
+pub mod topology;
 
-pub use extract::{Extractor, Fabric, Link, Port, Source, Switch, all, collect, collect_with};
+pub use extract::{Extractor, Fabric, Link, Port, Rack, Source, Switch, all, collect, collect_with};
 pub use record::{Class, Missing, Record};
 pub use system::{FILE_MAX, OUTPUT_MAX, System};
+pub use topology::{Topology, TopologyError};

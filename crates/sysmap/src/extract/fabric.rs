@@ -6,6 +6,7 @@ use crate::record::{Class, Missing};
 use crate::system::{System, clip};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::Path;
 
 /// Where an administrator writes down a network that nothing tells of (`docs/formats/17-topology.md`).
 pub const TOPOLOGY: &str = "/etc/tidepool/topology.toml";
@@ -19,6 +20,9 @@ pub struct Fabric {
     pub hosts: Vec<Port>,
     /// Between switches.
     pub links: Vec<Link>,
+    /// Records of version 1 have none.
+    #[serde(default)]
+    pub racks: Vec<Rack>,
 }
 
 #[derive(Serialize, Deserialize, Debug, PartialEq, Clone)]
@@ -47,11 +51,32 @@ pub struct Link {
     pub gigabits_per_second: Option<f64>,
 }
 
+/// Hosts that stand together.
+#[derive(Serialize, Deserialize, Debug, PartialEq, Clone)]
+pub struct Rack {
+    pub name: String,
+    pub hosts: Vec<String>,
+}
+
+impl Fabric {
+    /// Reads a topology file (`docs/formats/17-topology.md`), wherever it lies.
+    pub fn read(path: &Path) -> Result<Fabric, Missing> {
+        let system = System::default().with_file(TOPOLOGY, path.into());
+        by_file(&system).map_err(|missing| Missing::new(path.display().to_string(), missing.why))
+    }
+
+    /// Reads Slurm's `topology.conf`, wherever it lies.
+    pub fn read_slurm(path: &Path) -> Result<Fabric, Missing> {
+        let system = System::default().with_file(SLURM, path.into());
+        by_slurm(&system).map_err(|missing| Missing::new(path.display().to_string(), missing.why))
+    }
+}
+
 pub const FABRIC: Extractor = Extractor {
     name: "fabric",
     about: "switches of the machine's network, and the switch of each host",
     class: Class::Static,
-    version: 1,
+    version: 2,
     sources: &[
         Source { name: "file", about: TOPOLOGY, read: |system, _| told(by_file(system)) },
         Source {
@@ -69,6 +94,7 @@ struct Net {
     switches: BTreeSet<String>,
     hosts: BTreeMap<(String, String), (u32, Option<f64>)>,
     links: BTreeMap<(String, String), (u32, Option<f64>)>,
+    racks: Vec<Rack>,
 }
 
 impl Net {
@@ -84,9 +110,12 @@ impl Net {
     }
 
     fn end(self) -> Fabric {
-        let levels = self.levels();
-        let switch =
-            |name: &String| Switch { name: name.clone(), level: levels.get(name).copied().unwrap_or(1) };
+        let leaves = self.hosts.keys().map(|(_, leaf)| leaf.as_str());
+        let levels = levels(leaves, self.links.keys().map(|(a, b)| (a.as_str(), b.as_str())));
+        let switch = |name: &String| Switch {
+            name: name.clone(),
+            level: levels.get(name.as_str()).copied().unwrap_or(1),
+        };
         Fabric {
             switches: self.switches.iter().map(switch).collect(),
             hosts: self
@@ -104,30 +133,33 @@ impl Net {
                 .into_iter()
                 .map(|((a, b), (count, speed))| Link { a, b, count, gigabits_per_second: speed })
                 .collect(),
+            racks: self.racks,
         }
     }
+}
 
-    /// One more than the number of links to the nearest leaf.
-    fn levels(&self) -> BTreeMap<String, u32> {
-        let mut next: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for (a, b) in self.links.keys() {
-            next.entry(a).or_default().push(b);
-            next.entry(b).or_default().push(a);
-        }
-        let mut levels: BTreeMap<String, u32> =
-            self.hosts.keys().map(|(_, leaf)| (leaf.clone(), 1)).collect();
-        let mut queue: VecDeque<String> = levels.keys().cloned().collect();
-        while let Some(switch) = queue.pop_front() {
-            let level = levels[&switch] + 1;
-            for above in next.get(switch.as_str()).into_iter().flatten() {
-                if !levels.contains_key(*above) {
-                    levels.insert((*above).into(), level);
-                    queue.push_back((*above).into());
-                }
+/// Levels of switches: one more than the number of links to the nearest leaf. Those that no leaf reaches have none.
+pub(crate) fn levels<'a>(
+    leaves: impl Iterator<Item = &'a str>,
+    links: impl Iterator<Item = (&'a str, &'a str)>,
+) -> BTreeMap<&'a str, u32> {
+    let mut next: BTreeMap<&str, Vec<&'a str>> = BTreeMap::new();
+    for (a, b) in links {
+        next.entry(a).or_default().push(b);
+        next.entry(b).or_default().push(a);
+    }
+    let mut levels: BTreeMap<&str, u32> = leaves.map(|leaf| (leaf, 1)).collect();
+    let mut queue: VecDeque<&str> = levels.keys().copied().collect();
+    while let Some(switch) = queue.pop_front() {
+        let level = levels[switch] + 1;
+        for above in next.get(switch).into_iter().flatten() {
+            if !levels.contains_key(above) {
+                levels.insert(above, level);
+                queue.push_back(above);
             }
         }
-        levels
     }
+    levels
 }
 
 fn by_ibnetdiscover(system: &System, gaps: &mut Gaps) -> Found<Fabric> {
@@ -226,6 +258,15 @@ fn speed(word: &str) -> Option<f64> {
 struct Written {
     #[serde(default)]
     switch: Vec<WrittenSwitch>,
+    #[serde(default)]
+    rack: Vec<WrittenRack>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenRack {
+    name: String,
+    hosts: String,
 }
 
 #[derive(Deserialize)]
@@ -256,7 +297,34 @@ fn by_file(system: &System) -> Found<Fabric> {
         }
         add(&mut net, TOPOLOGY, (&switch.name, &switch.hosts, &switch.switches), (count, speed))?;
     }
+    net.racks = racks(written.rack)?;
     whole(net, TOPOLOGY)
+}
+
+/// Racks by name; a host stands in one.
+fn racks(written: Vec<WrittenRack>) -> Found<Vec<Rack>> {
+    let (mut racks, mut stands) = (BTreeMap::new(), BTreeMap::<String, String>::new());
+    for WrittenRack { name, hosts } in written {
+        let wrong = |why: String| Missing::new(TOPOLOGY, format!("rack '{}': {why}", clip(&name)));
+        let hosts = hosts_of(&hosts).map_err(|error| wrong(error.to_string()))?;
+        if let Some(host) = hosts.iter().find(|host| stands.contains_key(*host)) {
+            let other = clip(&stands[host]);
+            return Err(wrong(format!("host '{}' stands in rack '{other}', too", clip(host))));
+        }
+        stands.extend(hosts.iter().map(|host| (host.clone(), name.clone())));
+        if name.is_empty() || racks.insert(name.clone(), hosts).is_some() {
+            return Err(wrong("it has no name, or is there twice".into()));
+        }
+    }
+    Ok(racks.into_iter().map(|(name, hosts)| Rack { name, hosts }).collect())
+}
+
+/// Each host of a list once, in order.
+fn hosts_of(list: &str) -> Result<Vec<String>, hostlist::BadList> {
+    let mut hosts = hostlist::expand(list)?;
+    hosts.sort_unstable();
+    hosts.dedup();
+    Ok(hosts)
 }
 
 /// Adds a switch with what hangs on it.
@@ -384,11 +452,42 @@ mod tests {
             ("switch = [{ name = \"a\" }, { name = \"a\" }]", "is there twice"),
             ("switch = [{ name = \"a\", switches = \"b\" }]", "switch 'b' is named, but not described"),
             ("switch = [{ name = \"a\", gigabits-per-second = -1.0 }]", "more than 0"),
+            ("rack = [{ name = \"r\", hosts = \"a\", switch = \"b\" }]", "unknown field `switch`"),
+            ("rack = [{ name = \"r\", hosts = \"a[\" }]", "rack 'r': 'a['"),
+            ("rack = [{ name = \"r\", hosts = \"a\" }, { name = \"r\", hosts = \"b\" }]", "is there twice"),
+            (
+                "rack = [{ name = \"r\", hosts = \"a\" }, { name = \"s\", hosts = \"b,a\" }]",
+                "in rack 'r', too",
+            ),
             ("", "describes no switch"),
         ] {
             let (_dir, system) = node(TOPOLOGY, text);
             let missing = by_file(&system).unwrap_err();
             assert!(missing.why.contains(why), "{text}: {missing:?}");
+        }
+    }
+
+    #[test]
+    fn racks_are_read_and_records_without_them_too() {
+        let text = "switch = [{ name = \"s\", hosts = \"n[1-3]\" }]\n\
+                    rack = [{ name = \"r2\", hosts = \"n3\" }, { name = \"r1\", hosts = \"n[1-2],n1\" }]";
+        let (_dir, system) = node(TOPOLOGY, text);
+        let fabric = by_file(&system).unwrap();
+        let rack = |name: &str, hosts: &[&str]| Rack {
+            name: name.into(),
+            hosts: hosts.iter().map(|host| host.to_string()).collect(),
+        };
+        assert_eq!(fabric.racks, [rack("r1", &["n1", "n2"]), rack("r2", &["n3"])]);
+        let before = serde_json::json!({"switches": [], "hosts": [], "links": []});
+        assert_eq!(serde_json::from_value::<Fabric>(before).unwrap(), Fabric::default());
+    }
+
+    #[test]
+    fn what_is_wrong_in_a_file_elsewhere_is_said_with_its_name() {
+        let (dir, _) = node("/mine", "nonsense");
+        let path = dir.path().join("mine");
+        for missing in [Fabric::read(&path).unwrap_err(), Fabric::read_slurm(&path).unwrap_err()] {
+            assert_eq!(missing.what, path.display().to_string());
         }
     }
 

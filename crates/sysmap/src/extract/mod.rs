@@ -14,9 +14,10 @@ mod mounts;
 mod network;
 mod pci;
 
-pub use fabric::{Fabric, Link, Port, Switch};
+pub use fabric::{Fabric, Link, Port, Rack, Switch};
 
 pub(crate) use cpu::{Cache, Cpu, NumaNode, count};
+pub(crate) use fabric::levels;
 
 use crate::record::{Class, Missing, Record};
 use crate::system::System;
