@@ -2,6 +2,7 @@
 
 use crate::stage::flags::{self as stage_flags, StageArgs};
 use crate::sysmap::flags::{self as sysmap_flags, QueryArgs, SysmapCommand};
+use crate::topology::flags::TopologyCommand;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -84,6 +85,9 @@ pub enum Command {
     /// Ask the resource database
     #[command(after_help = sysmap_flags::QUERY)]
     Sysquery(Box<QueryArgs>),
+    /// Show the network of the machine: leaf switches, islands, racks
+    #[command(subcommand)]
+    Topology(TopologyCommand),
     /// Test whether this node can take part in a pool; for prologs of batch systems
     #[command(after_help = "Example:\n  tidepool node-check --store /local --min-free 10GiB")]
     NodeCheck(NodeCheckArgs),

@@ -30,6 +30,7 @@ mod signals;
 mod stage;
 mod staging;
 mod sysmap;
+mod topology;
 mod trace;
 
 use clap::{CommandFactory, Parser};
@@ -93,6 +94,7 @@ fn dispatch(cli: Cli) -> exit::Result<ExitCode> {
         Command::Stage(args) => stage::dispatch(&args),
         Command::Sysmap(command) => sysmap::dispatch(&command),
         Command::Sysquery(args) => sysmap::sysquery(&args),
+        Command::Topology(command) => topology::dispatch(&command),
         Command::NodeCheck(args) => doctor::health::check(&args),
         Command::NodeClean(args) => node_clean::node_clean(&args),
         Command::Node(args) => agent::node(&args),

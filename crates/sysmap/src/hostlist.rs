@@ -103,6 +103,40 @@ fn numbers(ranges: &str, word: &str, room: usize) -> Result<Vec<String>, BadList
     Ok(all)
 }
 
+/// A list of hosts, in their order, as short as numbers at the ends of names make it: `login,node[01-03]`.
+pub fn compress(hosts: &[impl AsRef<str>]) -> String {
+    let mut words: Vec<String> = Vec::new();
+    let mut rest = hosts;
+    while let Some(first) = rest.first() {
+        let (stem, digits) = ending(first.as_ref());
+        let count = 1 + rest[1..]
+            .iter()
+            .zip(1..)
+            .take_while(|(host, n)| is_next(host.as_ref(), stem, digits, *n))
+            .count();
+        match count {
+            1 => words.push(first.as_ref().into()),
+            _ => words.push(format!("{stem}[{digits}-{}]", ending(rest[count - 1].as_ref()).1)),
+        }
+        rest = &rest[count..];
+    }
+    words.join(",")
+}
+
+/// A name and the number at its end.
+fn ending(host: &str) -> (&str, &str) {
+    host.split_at(host.trim_end_matches(|c: char| c.is_ascii_digit()).len())
+}
+
+/// Whether a host is the one `n` after that of `stem` and `digits`.
+fn is_next(host: &str, stem: &str, digits: &str, n: u64) -> bool {
+    let Some(number) = digits.parse::<u64>().ok().and_then(|number| number.checked_add(n)) else {
+        return false;
+    };
+    let width = digits.len();
+    ending(host) == (stem, &format!("{number:0width$}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,7 +166,27 @@ mod tests {
         assert_eq!(hosts("n[0-65535]").len(), HOSTS_MAX);
     }
 
+    #[test]
+    fn lists_are_written_short() {
+        for (list, short) in [
+            ("", ""),
+            ("a", "a"),
+            ("n08,n09,n10,n12,login", "n[08-10],n12,login"),
+            ("n9,n10,n11", "n[9-11]"),
+            ("n9,n010,n1,n1", "n9,n010,n1,n1"),
+            ("r1n1,r1n2,r2n1,17,18", "r1n[1-2],r2n1,[17-18]"),
+            ("n18446744073709551615,n18446744073709551616", "n18446744073709551615,n18446744073709551616"),
+        ] {
+            assert_eq!(compress(&hosts(list)), short);
+        }
+    }
+
     proptest! {
+        #[test]
+        fn what_is_written_is_read(names in prop::collection::vec("[ab]?0?[0-9]{1,2}x?", 0..30)) {
+            prop_assert_eq!(hosts(&compress(&names)), names);
+        }
+
         #[test]
         fn any_text_ends_in_hosts_or_an_error(list in "[a-c0-9,\\[\\]-]{0,40}") {
             if let Ok(hosts) = expand(&list) {

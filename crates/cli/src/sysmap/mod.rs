@@ -36,7 +36,7 @@ fn usage(text: impl Into<String>) -> Failure {
     Failure::new(Kind::Usage, text)
 }
 
-fn failed(error: DbError) -> Failure {
+pub fn failed(error: DbError) -> Failure {
     Failure::new(Kind::Other, error.to_string())
 }
 
@@ -48,6 +48,15 @@ fn default_path() -> Result<PathBuf> {
     let state = own("XDG_STATE_HOME").or_else(|| own("HOME").map(|home| home.join(".local/state")));
     let state = state.ok_or_else(|| usage("there is no $HOME: say --db FILE"))?;
     Ok(state.join("tidepool/resources.db"))
+}
+
+/// The database at `path`, or the one that is used without; none when there is none and nobody has named it.
+pub fn open_read_if_there(path: Option<&Path>) -> Result<Option<Database>> {
+    let flag = DatabaseFlag { db: path.map(PathBuf::from) };
+    match flag.path() {
+        Ok(place) if path.is_some() || place.exists() => flag.open_read().map(Some),
+        _ => Ok(None),
+    }
 }
 
 impl DatabaseFlag {
