@@ -12,7 +12,7 @@ const FLOORS: &[&[&str]] = &[
     &["fuse", "preload", "stage", "fsd"],
     &["client", "stage-client", "store"],
     &["transport", "fs-state", "norns", "stage-state"],
-    &["blocks", "env", "fabric", "placement", "shm", "sysmap", "wire"],
+    &["blocks", "env", "fabric", "placement", "plan", "shm", "sysmap", "wire"],
     &["man", "types"],
 ];
 
@@ -21,6 +21,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("types", &["libc"]),
     ("wire", &[]),
     ("placement", &[]),
+    ("plan", &["serde", "serde_json"]),
     ("blocks", &["crc-fast"]),
     ("fs-state", &[]),
     ("stage-state", &["rustc-hash"]),
