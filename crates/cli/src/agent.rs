@@ -20,11 +20,13 @@ use crate::flags::NodeArgs;
 use crate::instance::{self, Instance};
 use crate::launch::tool_path;
 use crate::relay::{Below, Tree};
+use nix::ifaddrs::getifaddrs;
+use nix::sys::socket::SockaddrStorage;
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGTERM};
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
-use std::net::{ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -74,6 +76,8 @@ pub struct NodePlan {
     pub daemons: Vec<String>,
     /// Where the daemons' stores are.
     pub stores: Vec<PathBuf>,
+    /// The network interface that others are to reach the daemons by; empty: whatever the node's name leads to.
+    pub nic: String,
 }
 
 /// What they are told when all daemons are known.
@@ -114,6 +118,9 @@ pub struct NodeRecord {
     pub agent: u32,
     pub daemons: Vec<u32>,
     pub stores: Vec<PathBuf>,
+    /// Of the starter's record: the directory on every node in which the stores are.
+    #[serde(default)]
+    pub store: PathBuf,
 }
 
 impl NodeRecord {
@@ -152,6 +159,7 @@ impl NodeRecord {
             daemons: here().flat_map(|r| r.daemons.clone()).collect(),
             stores: all.iter().flat_map(|r| r.stores.clone()).collect(),
             job: here().map(|r| r.job.clone()).next().unwrap_or_default(),
+            store: PathBuf::new(),
             boot_id,
         }
     }
@@ -167,8 +175,9 @@ impl NodeRecord {
 
     /// Notes that this process starts the pool: until there are agents nobody else knows
     /// what its directory is for.
-    pub fn note_starter(instance: &Instance) -> Result<()> {
-        NodeRecord::new().write(&NodeRecord::starter_path(instance))
+    pub fn note_starter(instance: &Instance, store: &Path) -> Result<()> {
+        let record = NodeRecord { store: store.to_path_buf(), ..NodeRecord::new() };
+        record.write(&NodeRecord::starter_path(instance))
     }
 
     /// Notes a directory of this process's, on a node that has no agent.
@@ -286,6 +295,32 @@ fn address_of(host: &str) -> String {
     candidates.into_iter().flatten().find(resolves).unwrap_or_else(own_address)
 }
 
+/// The address of a network interface of this node; one of IPv4 rather than of IPv6.
+fn address_at(nic: &str) -> Result<String> {
+    let fail = |why: String| Failure::new(Kind::Start, format!("--nic {nic}: {why}"));
+    let all: Vec<_> = getifaddrs().map_err(|error| fail(error.to_string()))?.collect();
+    let mut addresses: Vec<IpAddr> =
+        all.iter().filter(|i| i.interface_name == nic).filter_map(|i| ip(i.address.as_ref()?)).collect();
+    addresses.sort_by_key(IpAddr::is_ipv6);
+    let Some(first) = addresses.first() else {
+        let mut names: Vec<&str> = all.iter().map(|i| i.interface_name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        return Err(fail(format!(
+            "no interface of this node with an address; there are {}",
+            names.join(", ")
+        )));
+    };
+    Ok(bracketed(&first.to_string()))
+}
+
+/// Addresses that other nodes can use.
+fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
+    let v4 = address.as_sockaddr_in().map(|at| IpAddr::V4(at.ip()));
+    let v6 = address.as_sockaddr_in6().map(|at| at.ip()).filter(|ip| !ip.is_unicast_link_local());
+    v4.or(v6.map(IpAddr::V6))
+}
+
 /// The address from which this node would talk to others: for nodes whose own name nobody can
 /// resolve. Connecting a datagram socket sends nothing.
 fn own_address() -> String {
@@ -385,7 +420,10 @@ impl Agent {
             return Ok(());
         }
         let program = tool_path("tidepoold")?;
-        let address = address_of(host);
+        let address = match node.nic.as_str() {
+            "" => address_of(host),
+            nic => address_at(nic)?,
+        };
         for text in &node.daemons {
             let mut config = Config::parse(text).context(Kind::Start, || "the starter's plan".into())?;
             config.host = host.to_string();

@@ -1,8 +1,9 @@
 //! The command line: one definition for the parser and the help.
 
+use crate::plan::flags::{self as plan_flags, JobFlags, PlanArgs};
 use crate::stage::flags::{self as stage_flags, StageArgs};
 use crate::sysmap::flags::{self as sysmap_flags, QueryArgs, SysmapCommand};
-use crate::topology::flags::TopologyCommand;
+use crate::topology::flags::{TopologyCommand, TopologyFlags};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -10,6 +11,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 use tidepool_client::Wanted;
+use tidepool_plan::Deploy;
 use tidepool_types::{Layout, Placement, parse_size};
 
 const RUN_EXAMPLES: &str = "\
@@ -38,6 +40,9 @@ pub enum Command {
     /// Start, list, show or stop pools that outlive one command
     #[command(subcommand)]
     Pool(PoolCommand),
+    /// Tell how a pool would be made for a job, why, and what it would cost
+    #[command(after_help = plan_flags::PLAN)]
+    Plan(Box<PlanArgs>),
     /// Run a program on a running pool
     #[command(after_help = "Example:\n  tidepool exec --pool mine -- sh -c 'cd $TIDEPOOL_DIR && make'")]
     Exec(ExecArgs),
@@ -131,24 +136,6 @@ pub enum ModeFlag {
     Compat,
 }
 
-/// Which nodes get daemons, and which are for programs; see `place.rs`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Deploy {
-    Shared,
-    Subset(usize),
-    Dedicated(usize),
-}
-
-impl fmt::Display for Deploy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Deploy::Shared => f.write_str("shared"),
-            Deploy::Subset(n) => write!(f, "subset:{n}"),
-            Deploy::Dedicated(n) => write!(f, "dedicated:{n}"),
-        }
-    }
-}
-
 fn deploy(text: &str) -> Result<Deploy, String> {
     let advice = || "write shared, subset:N or dedicated:N, with N nodes for daemons".to_string();
     let count = |n: &str| n.parse().ok().filter(|n| *n > 0).ok_or_else(advice);
@@ -192,7 +179,7 @@ fn user(text: &str) -> Result<(u32, u32), String> {
     ids.ok_or_else(|| "write UID:GID, two numbers".to_string())
 }
 
-fn size(text: &str) -> Result<u64, String> {
+pub fn size(text: &str) -> Result<u64, String> {
     parse_size(text).map_err(|e| e.to_string())
 }
 
@@ -286,9 +273,10 @@ pub struct PoolShape {
     pub local: bool,
     /// Which nodes get daemons: all (shared), the first N (subset:N), or the first N, which
     /// programs then are to leave alone (dedicated:N); see $TIDEPOOL_NODES, $TIDEPOOL_HOSTFILE
-    #[arg(long, value_name = "MODE", default_value = "shared", value_parser = deploy)]
-    pub deploy: Deploy,
-    /// Node-local directory for the pool's data [default: $TIDEPOOL_STORE, $TMPDIR or /tmp]
+    /// [default: shared]
+    #[arg(long, value_name = "MODE", value_parser = deploy)]
+    pub deploy: Option<Deploy>,
+    /// Node-local directory for the pool's data [default: $TIDEPOOL_STORE, $TMPDIR, or what 'tidepool plan' tells]
     #[arg(long, value_name = "DIR")]
     pub store: Option<PathBuf>,
     /// Remove the data of another pool found in the store directory
@@ -329,7 +317,11 @@ pub struct PoolShape {
     /// Provider of libfabric (see 'fi_info -l') for messages between nodes, in builds with libfabric
     #[arg(long, value_name = "PROVIDER")]
     pub fabric: Option<String>,
-    /// Cores of its node that a daemon may use, as 0-3,8 [default: all]
+    /// Network interface by which daemons on other nodes are reached, as ib0 [default: what 'tidepool plan' tells]
+    #[arg(long, value_name = "NAME")]
+    pub nic: Option<String>,
+    /// Cores of its node that a daemon may use, as 0-3,8 [default: what 'tidepool plan' tells: all, or those near the
+    /// store's disk]
     #[arg(long, value_name = "LIST", value_parser = cores)]
     pub daemon_cores: Option<CoreList>,
     /// How programs see the pool
@@ -339,6 +331,10 @@ pub struct PoolShape {
     /// and much faster where all programs use the same mount
     #[arg(long, value_name = "MS", default_value_t = 0)]
     pub cache_ttl: u64,
+    #[command(flatten)]
+    pub job: JobFlags,
+    #[command(flatten)]
+    pub network: TopologyFlags,
 }
 
 #[derive(Args)]

@@ -5,8 +5,8 @@ use crate::backend;
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::flags::{BackendFlag, Door, ModeFlag, PoolShape};
 use crate::instance::Instance;
-use crate::layout::Spread;
-use crate::place::{Layout, Place};
+use crate::place::Place;
+use crate::plan::Setup;
 use crate::relay::{Teller, Tree};
 use crate::remote;
 use crate::side_by_side::each_daemon;
@@ -43,12 +43,25 @@ pub fn tool_path(name: &str) -> Result<PathBuf> {
     Err(Failure::new(Kind::Start, text))
 }
 
-/// Directory for a pool's data when none is named.
+/// Variables that name the directory for pools' data, and how that is told.
+const STORE_VARIABLES: [(&str, &str); 2] =
+    [("TIDEPOOL_STORE", "$TIDEPOOL_STORE says so"), ("TMPDIR", "$TMPDIR says so")];
+
+fn store_by_environment() -> Option<(PathBuf, &'static str)> {
+    STORE_VARIABLES.into_iter().find_map(|(name, who)| {
+        let path = std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute())?;
+        Some((path, who))
+    })
+}
+
+/// The directory for a pool's data that somebody has named, and who.
+pub fn named_store(shape: &PoolShape) -> Option<(PathBuf, &'static str)> {
+    shape.store.clone().map(|path| (path, "asked for")).or_else(store_by_environment)
+}
+
+/// Directory for data of a node that nothing is planned for.
 pub fn default_store() -> PathBuf {
-    ["TIDEPOOL_STORE", "TMPDIR"]
-        .iter()
-        .find_map(|name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute()))
-        .unwrap_or_else(|| "/tmp".into())
+    store_by_environment().map_or_else(|| "/tmp".into(), |(path, _)| path)
 }
 
 /// True when programs will see the pool through FUSE.
@@ -78,23 +91,29 @@ pub struct Kept {
     pub daemons: usize,
     pub weights: Vec<u32>,
     pub groups: Vec<String>,
+    /// Where its data are on every node.
+    pub store: Option<PathBuf>,
 }
 
 /// Starts a pool and returns when every daemon answers.
-pub fn start(shape: &PoolShape, name: &str, kept: Option<&Kept>, keep: bool) -> Result<RunningPool> {
-    let layout = Layout::choose(shape)?;
-    let spread = Spread::choose(shape, layout.daemons(), kept)?;
+pub fn start(
+    shape: &PoolShape,
+    setup: Setup,
+    name: &str,
+    kept: Option<&Kept>,
+    keep: bool,
+) -> Result<RunningPool> {
     Transport::from_env().context(Kind::Usage, || "environment".into())?;
     let instance = match kept {
         Some(_) => Instance { name: name.into(), dir: crate::instance::base_dir()?.join(name) },
         None => Instance::create(name)?,
     };
-    agent::NodeRecord::note_starter(&instance)?;
+    agent::NodeRecord::note_starter(&instance, &setup.store)?;
     let mut starting = Starting { agents: Vec::new(), streams: Vec::new() };
-    let started = starting.start(shape, (&layout, spread), &instance, kept, keep);
+    let remote = !matches!(setup.layout.place, Place::Local(_));
+    let started = starting.start(shape, setup, &instance, kept, keep);
     match started {
         Ok((pool, mounted)) => {
-            let remote = !matches!(layout.place, Place::Local(_));
             Ok(RunningPool { instance, pool, mounted, agents: starting.agents, remote, stopped: false })
         }
         Err(failure) => {
@@ -128,7 +147,7 @@ impl Starting {
     fn start(
         &mut self,
         shape: &PoolShape,
-        (layout, spread): (&Layout, Spread),
+        setup: Setup,
         instance: &Instance,
         kept: Option<&Kept>,
         keep: bool,
@@ -136,8 +155,9 @@ impl Starting {
         let id = kept.map_or_else(|| InstanceId(random_bytes()), |k| k.instance);
         let secret = kept.map_or_else(Secret::random, |k| k.secret.clone());
         let mount = wants_mount(shape.client)?;
-        let tree = tree(shape, &layout.place)?;
-        let plan = Plan { tree, ..make_plan(shape, layout, instance, id, &secret, keep) };
+        let tree = tree(shape, &setup.layout.place)?;
+        let plan = Plan { tree, ..make_plan(shape, &setup, instance, id, &secret, keep) };
+        let Setup { layout, spread, .. } = setup;
         self.spawn_all(&layout.place, &plan.tree, instance)?;
         let nodes = self.ask(0, &plan)?;
         let mut ready: Vec<Ready> = nodes.iter().flat_map(|r| r.daemons.clone()).collect();
@@ -266,22 +286,21 @@ fn own_program() -> Result<PathBuf> {
 
 fn make_plan(
     shape: &PoolShape,
-    layout: &Layout,
+    setup: &Setup,
     instance: &Instance,
     id: InstanceId,
     secret: &Secret,
     keep: bool,
 ) -> Plan {
-    let store = shape.store.clone().unwrap_or_else(default_store);
-    let store = std::path::absolute(&store).unwrap_or(store);
+    let Setup { layout, store, .. } = setup;
     let own_host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let cores = shape.daemon_cores.clone().unwrap_or_default().0;
-    let config = |index: usize, host: &str, tcp: Option<SocketAddr>| Config {
+    let cores_of = |node: usize| setup.cores.get(node).cloned().unwrap_or_default();
+    let config = |index: usize, cores: Vec<u16>, host: &str, tcp: Option<SocketAddr>| Config {
         instance: id,
         secret: secret.clone(),
         index: index as u16,
         host: host.to_string(),
-        dir: instance.store_dir(&store, index),
+        dir: instance.store_dir(store, index),
         unix: Some(instance.socket(index)),
         tcp,
         advertise: host.to_string(),
@@ -296,7 +315,7 @@ fn make_plan(
             (0, cores) => tidepool_fsd::workers_for(cores),
             (threads, _) => threads,
         },
-        cores: cores.clone(),
+        cores,
         lifeline: false,
         quota_bytes: shape.quota.div_ceil(layout.daemons() as u64),
         quota_objects: shape.quota_objects.div_ceil(layout.daemons() as u64),
@@ -307,10 +326,12 @@ fn make_plan(
         host: host.to_string(),
         stores: configs.iter().map(|c| c.dir.clone()).collect(),
         daemons: configs.iter().map(Config::to_json).collect(),
+        nic: setup.nic.clone().unwrap_or_default(),
     };
     let remote = |number: usize, host: &str| {
         let wanted = number < layout.daemon_nodes;
-        node(host, wanted.then(|| config(number, host, Some(any))).into_iter().collect())
+        let config = || config(number, cores_of(number), host, Some(any));
+        node(host, wanted.then(config).into_iter().collect())
     };
     let mut nodes: Vec<NodePlan> = match &layout.place {
         Place::Local(count) => {
@@ -318,7 +339,7 @@ fn make_plan(
             let loopback: SocketAddr = ([127, 0, 0, 1], 0).into();
             let wanted = shape.fabric.is_some() || Transport::from_env() == Ok(Transport::Tcp);
             let tcp = wanted.then_some(loopback);
-            vec![node(&own_host, (0..*count).map(|i| config(i, &own_host, tcp)).collect())]
+            vec![node(&own_host, (0..*count).map(|i| config(i, cores_of(0), &own_host, tcp)).collect())]
         }
         Place::Ssh(hosts) => {
             let address = |host: &str| host.rsplit('@').next().unwrap_or(host).to_string();

@@ -3,12 +3,12 @@
 use crate::access::{own_cred, stat};
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::flags::{LayoutCommand, LayoutSetArgs, LayoutShowArgs, PoolShape};
-use crate::launch::Kept;
 use crate::{hints, instance};
 use serde_json::json;
 use std::path::Path;
 use std::process::ExitCode;
 use tidepool_client::{Client, Hint, Wanted, group_names, placer, possible};
+use tidepool_plan::Plan;
 use tidepool_types::{Attr, FileKind, Layout, Placement};
 
 /// Daemons of a file that are named; more are counted.
@@ -23,25 +23,17 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// From the flags, all checked, for a pool of so many daemons.
-    pub fn choose(shape: &PoolShape, daemons: usize, kept: Option<&Kept>) -> Result<Spread> {
-        let weights = as_kept("--weights", &shape.weights, kept.map(|k| &k.weights))?;
-        let groups = as_kept("--groups", &shape.groups, kept.map(|k| &k.groups))?;
+    /// From a plan and the flags, all checked, for a pool of so many daemons.
+    pub fn choose(shape: &PoolShape, plan: &Plan, daemons: usize) -> Result<Spread> {
+        let (weights, groups) = (plan.weights.value.clone(), plan.groups.value.clone());
         let usage = |why: String| Failure::new(Kind::Usage, format!("--{why}"));
         let placer = placer(daemons, &weights, &groups).map_err(usage)?;
         let hints = match &shape.hints {
             Some(path) => hints::read(path)?,
             None => Vec::new(),
         };
-        let mut wanted = shape.layout.wanted();
-        if wanted.placement.is_none() && wanted.stripe.is_none() {
-            wanted.placement = match (placer.is_grouped(), placer.is_weighted()) {
-                (true, _) => Some(Placement::Group),
-                (false, true) => Some(Placement::Weighted),
-                _ => None,
-            };
-        }
-        let layout = wanted.on(Layout::default()).context(Kind::Usage, || "layout".into())?;
+        let layout = plan.layout().context(Kind::Usage, || "layout".into())?;
+        let wanted = Wanted::from(layout);
         for wanted in hints.iter().map(|hint| &hint.wanted).chain([&wanted]) {
             possible(wanted, &placer).map_err(|why| {
                 let text = format!("{why}; give --weights or --groups, one for each daemon");
@@ -53,7 +45,11 @@ impl Spread {
 }
 
 /// The data of a kept pool lie by the weights and groups it had.
-fn as_kept<T: Clone + PartialEq + ToString>(flag: &str, said: &[T], kept: Option<&Vec<T>>) -> Result<Vec<T>> {
+pub fn as_kept<T: Clone + PartialEq + ToString>(
+    flag: &str,
+    said: &[T],
+    kept: Option<&Vec<T>>,
+) -> Result<Vec<T>> {
     match kept {
         Some(kept) if said.is_empty() || said == kept => Ok(kept.clone()),
         Some(kept) => {

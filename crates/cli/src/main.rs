@@ -21,6 +21,7 @@ mod mount;
 mod node_clean;
 mod output;
 mod place;
+mod plan;
 mod pool;
 mod relay;
 mod remote;
@@ -78,6 +79,7 @@ fn dispatch(cli: Cli) -> exit::Result<ExitCode> {
     match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Pool(command) => pool::dispatch(&command),
+        Command::Plan(args) => plan::plan(&args),
         Command::Exec(args) => exec::exec(&args),
         Command::Mount(args) => mount::mount(&args),
         Command::Ls(args) => access::ls(&args),

@@ -8,9 +8,10 @@
 //! ```
 
 use crate::exit::{Context, Failure, Kind, Result};
-use crate::flags::{Deploy, PoolShape};
+use crate::flags::PoolShape;
 use std::ops::Range;
 use std::process::Command;
+use tidepool_plan::Deploy;
 
 /// Where a pool's nodes are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +36,7 @@ pub struct Layout {
 
 impl Place {
     /// Decides from the flags and the environment.
-    fn choose(shape: &PoolShape) -> Result<Place> {
+    pub fn choose(shape: &PoolShape) -> Result<Place> {
         if let Some(hosts) = &shape.hosts {
             return Ok(Place::Ssh(parse_hosts(hosts)?));
         }
@@ -78,11 +79,12 @@ impl Place {
 }
 
 impl Layout {
-    pub fn choose(shape: &PoolShape) -> Result<Layout> {
-        Layout::new(Place::choose(shape)?, shape.deploy)
+    /// As the flags say, without a plan.
+    pub fn asked(shape: &PoolShape) -> Result<Layout> {
+        Layout::new(Place::choose(shape)?, shape.deploy.unwrap_or(Deploy::Shared))
     }
 
-    fn new(place: Place, deploy: Deploy) -> Result<Layout> {
+    pub fn new(place: Place, deploy: Deploy) -> Result<Layout> {
         let refuse = |why: String| Err(Failure::new(Kind::Usage, format!("--deploy {deploy}: {why}")));
         let nodes = match &place {
             Place::Local(_) => 1,

@@ -5,9 +5,8 @@ use crate::exit::{Failure, Kind, Result};
 use crate::flags::{ListArgs, PoolCommand, StartArgs, StatusArgs, StopArgs};
 use crate::instance::{self, Instance};
 use crate::launch::{self, Kept};
-use crate::layout::Spread;
 use crate::output::table;
-use crate::place::Layout;
+use crate::plan::{Setup, Staged};
 use crate::side_by_side::each_daemon;
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -38,7 +37,8 @@ pub fn fresh_name(prefix: &str) -> String {
 fn start(args: &StartArgs) -> Result<ExitCode> {
     let name = args.name.clone().unwrap_or_else(|| fresh_name("pool"));
     let kept = if args.keep { find_kept(&name)? } else { None };
-    let layout = Layout::choose(&args.shape)?;
+    let setup = Setup::choose(&args.shape, Staged::default(), kept.as_ref())?;
+    let layout = &setup.layout;
     if let Some(kept) = &kept
         && kept.daemons != layout.daemons()
     {
@@ -46,13 +46,13 @@ fn start(args: &StartArgs) -> Result<ExitCode> {
             format!("pool '{name}' has {} daemons; start it with --nodes {0} to find its data", kept.daemons);
         return Err(Failure::new(Kind::Usage, text));
     }
-    Spread::choose(&args.shape, layout.daemons(), kept.as_ref())?;
+    setup.check_room()?;
     if args.dry_run {
-        println!("would start pool '{name}': {}", layout.describe());
+        println!("would start pool '{name}': {}, data in {}", layout.describe(), setup.store.display());
         return Ok(ExitCode::SUCCESS);
     }
     let began = Instant::now();
-    let running = launch::start(&args.shape, &name, kept.as_ref(), args.keep)?;
+    let running = launch::start(&args.shape, setup, &name, kept.as_ref(), args.keep)?;
     let (pool, mounted) = (running.pool.clone(), running.mounted);
     let instance = running.detach();
     let seconds = began.elapsed().as_secs_f64();
@@ -88,8 +88,9 @@ fn find_kept(name: &str) -> Result<Option<Kept>> {
     // What its last run left on this node (mounts, an agent) would be in the way.
     launch::clean_here(&instance, false)?;
     let daemons = pool.members.len();
+    let store = NodeRecord::starter(&instance).map(|r| r.store).filter(|path| path.is_absolute());
     let PoolFile { instance, secret, weights, groups, .. } = pool;
-    Ok(Some(Kept { instance, secret, daemons, weights, groups }))
+    Ok(Some(Kept { instance, secret, daemons, weights, groups, store }))
 }
 
 fn any_alive(client: &Client) -> bool {

@@ -14,7 +14,7 @@ use crate::exit::{Context, Failure, Kind, Result};
 use crate::flags::RunArgs;
 use crate::instance::OutRecord;
 use crate::output::{duration, rate};
-use crate::place::Layout;
+use crate::plan::{Setup, Staged};
 use crate::signals::Signals;
 use crate::staging::{self, Summary};
 use serde_json::{Value, json};
@@ -157,8 +157,9 @@ fn parse_out(text: &str) -> Result<OutRecord> {
 }
 
 fn dry_run(args: &RunArgs, ins: &[In], outs: &[OutRecord]) -> Result<ExitCode> {
-    let layout = Layout::choose(&args.shape)?;
-    println!("would start {}: {}", args.fs, layout.describe());
+    let setup = Setup::choose(&args.shape, Staged::default(), None)?;
+    let place = setup.layout.describe();
+    println!("would start {}: {place}, data in {}", args.fs, setup.store.display());
     for job in ins {
         let summary = staging::measure_local(&job.source)?;
         println!(

@@ -57,7 +57,8 @@ impl Room {
         Some(self.needed? <= self.available?)
     }
 
-    pub(crate) fn warning(&self) -> Option<String> {
+    /// Why the data do not fit, and what to do, if that is known.
+    pub fn warning(&self) -> Option<String> {
         match (self.needed, self.available) {
             (Some(needed), Some(available)) if needed > available => Some(format!(
                 "{} do not fit: there is room for {} ({} is full first); take more nodes, another --store, or less data",

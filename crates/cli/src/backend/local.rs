@@ -36,7 +36,7 @@ pub fn is_local(dir: &Path) -> bool {
 
 impl Local {
     pub fn start(shape: &PoolShape, name: &str) -> Result<Local> {
-        if Layout::choose(shape)?.nodes() > 1 {
+        if Layout::asked(shape)?.nodes() > 1 {
             let text =
                 "--fs local is a directory of one node; use --local, or --fs tidepool for several nodes";
             return Err(Failure::new(Kind::Usage, text));

@@ -34,7 +34,7 @@ pub struct Script {
 impl Script {
     pub fn start(shape: &PoolShape, name: &str, program: &Path) -> Result<Script> {
         super::refuse_quota(shape, "--fs script")?;
-        let nodes = Layout::choose(shape)?.place.names()?;
+        let nodes = Layout::asked(shape)?.place.names()?;
         let instance = Instance::create(name)?;
         let mut script = Script {
             program: std::path::absolute(program).context(Kind::Usage, || program.display().to_string())?,
@@ -43,7 +43,7 @@ impl Script {
             path: PathBuf::new(),
             over: false,
         };
-        crate::agent::NodeRecord::note_starter(&script.instance)?;
+        crate::agent::NodeRecord::note_starter(&script.instance, Path::new(""))?;
         script.instance.write_hostfile(&nodes)?;
         script.call("start", Kind::Start)?;
         script.path = PathBuf::from(script.call("path", Kind::Start)?.trim_end_matches('\n'));

@@ -2,16 +2,18 @@
 
 use super::FileSystem;
 use crate::exec;
-use crate::exit::{Failure, Kind, Result};
+use crate::exit::{Context, Failure, Kind, Result};
 use crate::flags::{Door, PoolShape};
 use crate::instance::{Instance, OutRecord};
 use crate::launch::{self, RunningPool};
+use crate::plan::{Setup, Staged};
 use crate::signals::Signals;
 use crate::staging::{self, Summary};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidepool_client::Client;
+use tidepool_types::format_size;
 use tidepool_wire::message::Request;
 
 pub struct Pool {
@@ -21,11 +23,29 @@ pub struct Pool {
 }
 
 impl Pool {
-    pub fn start(shape: &PoolShape, name: &str) -> Result<Pool> {
-        let running = launch::start(shape, name, None, false)?;
+    pub fn start(shape: &PoolShape, staged: Staged, name: &str) -> Result<Pool> {
+        let setup = Setup::choose(shape, staged, None)?;
+        setup.check_room()?;
+        let running = launch::start(shape, setup, name, None, false)?;
         let client = Arc::new(running.client());
+        check_room(&client, shape.job.expect_size)?;
         Ok(Pool { running, client, door: shape.client })
     }
+}
+
+/// Asks the daemons themselves whether the job's data have room: facts may be old, or not known.
+fn check_room(client: &Client, expected: Option<u64>) -> Result<()> {
+    let Some(expected) = expected else { return Ok(()) };
+    let space = client.stat_fs().context(Kind::Start, || "asking for free space".into())?;
+    let free = space.blocks_free * space.block_size;
+    if expected > free {
+        let (expected, free) = (format_size(expected), format_size(free));
+        let text = format!(
+            "--expect-size: {expected} do not fit: the pool has room for {free}; take more nodes, another --store, or less data"
+        );
+        return Err(Failure::new(Kind::Start, text));
+    }
+    Ok(())
 }
 
 impl FileSystem for Pool {

@@ -5,6 +5,7 @@ use crate::exit::{Context, Failure, Kind, Result};
 use crate::flags::{BenchFootprintArgs, Door, PoolShape};
 use crate::launch::{default_store, start};
 use crate::output::{ProgressLine, table};
+use crate::plan::{Setup, Staged};
 use crate::pool::fresh_name;
 use crate::signals::Signals;
 use serde::Serialize;
@@ -44,8 +45,10 @@ pub fn bench(args: &BenchFootprintArgs) -> Result<ExitCode> {
         return Err(Failure::new(Kind::Usage, "--seconds is at least 1"));
     }
     let signals = Signals::watch()?;
-    let shape = PoolShape { client: Door::Preload, ..args.pool.clone() };
-    let pool = start(&shape, &fresh_name("bench-footprint"), None, false)?;
+    let store = Some(args.pool.store.clone().unwrap_or_else(default_store));
+    let shape = PoolShape { client: Door::Preload, store, ..args.pool.clone() };
+    let setup = Setup::choose(&shape, Staged::default(), None)?;
+    let pool = start(&shape, setup, &fresh_name("bench-footprint"), None, false)?;
     let client = pool.client();
     let mut progress = ProgressLine::new();
     progress.draw(&format!("{} s of rest", args.seconds));

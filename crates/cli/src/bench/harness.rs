@@ -5,8 +5,9 @@ use crate::agent::NodeRecord;
 use crate::doctor::facts;
 use crate::exec;
 use crate::exit::{Context, Failure, Kind, Result};
-use crate::flags::BenchShape;
+use crate::flags::{BenchShape, PoolShape};
 use crate::launch::{self, RunningPool, default_store};
+use crate::plan::{Setup, Staged};
 use crate::pool::fresh_name;
 use crate::signals::Signals;
 use serde::Serialize;
@@ -200,7 +201,11 @@ impl<'a> Harness<'a> {
 
 impl Bed {
     fn make(shape: &BenchShape) -> Result<Bed> {
-        let running = launch::start(&shape.pool, &fresh_name("bench"), None, false)?;
+        // Where the comparison writes, too.
+        let store = shape.pool.store.clone().unwrap_or_else(default_store);
+        let pool = PoolShape { store: Some(store), ..shape.pool.clone() };
+        let setup = Setup::choose(&pool, Staged::default(), None)?;
+        let running = launch::start(&pool, setup, &fresh_name("bench"), None, false)?;
         let preload = exec::uses_preload(&running.instance, shape.pool.client)?;
         let daemons = pids_here(&running)?;
         let agent = NodeRecord::read(&running.instance).agent;

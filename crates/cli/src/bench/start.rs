@@ -5,6 +5,7 @@ use crate::exit::{Context, Failure, Kind, Result};
 use crate::flags::{BenchStartArgs, Door, PoolShape};
 use crate::launch::{default_store, start};
 use crate::output::{ProgressLine, table};
+use crate::plan::{Setup, Staged};
 use crate::pool::fresh_name;
 use crate::signals::Signals;
 use serde::Serialize;
@@ -79,12 +80,14 @@ fn measure(args: &BenchStartArgs, daemons: usize) -> Result<Sample> {
         nodes: Some(daemons),
         hosts: None,
         local: true,
+        store: Some(args.pool.store.clone().unwrap_or_else(default_store)),
         // A mount is one more process, whatever the number of daemons.
         client: Door::Preload,
         ..args.pool.clone()
     };
     let began = Instant::now();
-    let pool = start(&shape, &fresh_name("bench-start"), None, false)?;
+    let setup = Setup::choose(&shape, Staged::default(), None)?;
+    let pool = start(&shape, setup, &fresh_name("bench-start"), None, false)?;
     let client = pool.client();
     for daemon in 0..client.members() as u16 {
         let answer = client.request(daemon, &Request::Ping {});

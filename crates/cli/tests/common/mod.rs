@@ -45,6 +45,8 @@ impl Sandbox {
     pub fn tidepool(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidepool"));
         command.args(args).env("TIDEPOOL_RUNTIME", self.runtime()).env("TIDEPOOL_STORE", self.store());
+        // Nobody's resource database but the test's.
+        command.env("XDG_STATE_HOME", self.path("state")).env_remove("TIDEPOOL_RESOURCES");
         for name in ["TIDEPOOL_POOL", "TIDEPOOL_DIR", "LD_PRELOAD", "SLURM_JOB_NUM_NODES", "XDG_RUNTIME_DIR"]
         {
             command.env_remove(name);

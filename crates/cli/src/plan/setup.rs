@@ -1,0 +1,92 @@
+//! How a pool is going to be started: what was asked for, and for the rest what the planner chooses.
+
+use super::gather;
+use crate::exit::{Context, Failure, Kind, Result};
+use crate::flags::PoolShape;
+use crate::launch::{Kept, named_store};
+use crate::layout::{Spread, as_kept};
+use crate::place::{Layout, Place};
+use std::path::PathBuf;
+use std::time::Duration;
+use tidepool_plan::{Asked, Job, Plan};
+
+/// Bytes to be staged, as far as they are known.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Staged {
+    pub stage_in: Option<u64>,
+    pub stage_out: Option<u64>,
+}
+
+/// All that has to be known to start a pool.
+pub struct Setup {
+    pub layout: Layout,
+    pub spread: Spread,
+    pub store: PathBuf,
+    /// Of each node with a daemon; none: all.
+    pub cores: Vec<Vec<u16>>,
+    pub nic: Option<String>,
+    pub plan: Plan,
+}
+
+impl Setup {
+    /// From flags, all checked, and facts. Nothing is started.
+    pub fn choose(shape: &PoolShape, staged: Staged, kept: Option<&Kept>) -> Result<Setup> {
+        let place = Place::choose(shape)?;
+        let asked = asked(shape, kept)?;
+        let machine = gather::machine(shape, &place)?;
+        let plan =
+            Plan::make(&machine, &job(shape, staged), &asked).context(Kind::Usage, || "layout".into())?;
+        let layout = Layout::new(place, plan.deploy.value)?;
+        let spread = Spread::choose(shape, &plan, layout.daemons())?;
+        let store = PathBuf::from(&plan.store.value);
+        let (cores, nic) = (plan.cores.value.clone(), plan.nic.value.clone());
+        Ok(Setup { layout, spread, store, cores, nic, plan })
+    }
+
+    /// Refuses a pool that the job's data will not fit in.
+    pub fn check_room(&self) -> Result<()> {
+        match self.plan.room.warning() {
+            Some(text) => Err(Failure::new(Kind::Start, format!("--expect-size: {text}"))),
+            None => Ok(()),
+        }
+    }
+}
+
+fn asked(shape: &PoolShape, kept: Option<&Kept>) -> Result<Asked> {
+    let wanted = shape.layout.wanted();
+    let store = match (named_store(shape), kept.and_then(|kept| kept.store.clone())) {
+        (None, Some(kept)) => Some((kept, "its data are there")),
+        (named, _) => named,
+    };
+    let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
+    Ok(Asked {
+        store: store.map(|(path, who)| (absolute(path).to_string_lossy().into_owned(), who)),
+        placement: wanted.placement,
+        chunk_size: wanted.chunk_size,
+        stripe: wanted.stripe,
+        weights: as_kept("--weights", &shape.weights, kept.map(|kept| &kept.weights))?,
+        groups: as_kept("--groups", &shape.groups, kept.map(|kept| &kept.groups))?,
+        cores: shape.daemon_cores.clone().map(|cores| cores.0),
+        nic: shape.nic.clone(),
+        fabric: shape.fabric.clone(),
+        deploy: shape.deploy,
+        quota: Some(shape.quota),
+    })
+}
+
+fn job(shape: &PoolShape, staged: Staged) -> Job {
+    Job {
+        bytes: shape.job.expect_size,
+        stage_in: staged.stage_in,
+        stage_out: staged.stage_out,
+        pattern: shape.job.pattern.unwrap_or_default(),
+        walltime: shape.job.walltime.or_else(slurm_walltime),
+        program_nodes: shape.job.program_nodes,
+    }
+}
+
+/// The time limit of the Slurm job that this runs in.
+fn slurm_walltime() -> Option<Duration> {
+    let seconds = |name| std::env::var(name).ok()?.parse::<u64>().ok();
+    seconds("SLURM_JOB_END_TIME")?.checked_sub(seconds("SLURM_JOB_START_TIME")?).map(Duration::from_secs)
+}
