@@ -122,6 +122,73 @@ fn what_hosts_have_told_a_database_is_one_network() {
     assert!(said.contains(words), "{said}");
 }
 
+/// 12 leaves with 20 nodes each, 6 cores.
+fn island() -> String {
+    let mut text = String::new();
+    for leaf in 0..12 {
+        let hosts = format!("n[{}-{}]", leaf * 20 + 1, leaf * 20 + 20);
+        text +=
+            &format!("[[switch]]\nname = \"leaf{leaf}\"\nhosts = \"{hosts}\"\ngigabits-per-second = 56\n");
+    }
+    for core in 1..=6 {
+        text += &format!(
+            "[[switch]]\nname = \"core{core}\"\nswitches = \"leaf[0-11]\"\ngigabits-per-second = 56\n"
+        );
+    }
+    text
+}
+
+/// INVENTORY A13 and A18.
+#[test]
+fn r_a13_throughput_with_fewer_cores_is_told_with_its_bottleneck() {
+    let sandbox = Sandbox::new();
+    let file = put(&sandbox, "island.toml", &island());
+    let flow = |more: &[&str]| {
+        let args = ["topology", "flow", "--topology", &file, "--device-write", "2GB", "--json"];
+        serde_json::from_str::<Value>(&sandbox.ok(&[&args[..], more].concat())).unwrap()
+    };
+    let total = |told: &Value| told["total_bytes_per_second"].as_f64().unwrap();
+    let full = flow(&[]);
+    assert_eq!((&full["label"], &full["bottleneck"]), (&"model, not measured".into(), &"device".into()));
+    let (three, one) = (flow(&["--off", "core[1-3]"]), flow(&["--off", "core[2-6]"]));
+    assert_eq!((&three["bottleneck"], &one["bottleneck"]), (&"core".into(), &"core".into()));
+    assert!(
+        (total(&three) / total(&one) - 3.0).abs() < 1e-6 && total(&three) < 0.6 * total(&full),
+        "{three}"
+    );
+    for off in ["core[1-3]", "core[2-6]"] {
+        assert!(total(&flow(&["--off", off, "--pools", "leaf"])) >= 0.95 * total(&full));
+    }
+}
+
+#[test]
+fn all_forms_of_a_model_say_that_it_is_one() {
+    let sandbox = Sandbox::new();
+    let file = put(&sandbox, "topology.toml", TWO_LEAVES);
+    let flow = |more: &[&str]| sandbox.ok(&[&["topology", "flow", "--topology", &file][..], more].concat());
+    let shown = flow(&["--writers", "n1", "--stripe", "2", "--routing", "hashed"]);
+    assert!(shown.starts_with("model, not measured: 1 writers, 6 nodes keep data\n"), "{shown}");
+    assert!(shown.contains("total       1.0 GB/s (33.3 % of what the devices take)\n"), "{shown}");
+    assert!(shown.contains("bottleneck  device (holds 1 of 1 writers back)\n"), "{shown}");
+    let csv = flow(&["--csv", "--pools", "leaf", "--off", "core1"]);
+    let (names, values) = csv.trim_end().split_once('\n').unwrap();
+    assert!(
+        names.starts_with("label,nodes,writers,off,pools,stripe,device_write_bytes_per_second,total_"),
+        "{csv}"
+    );
+    let expected = "\"model, not measured\",6,6,\"core1\",leaf,,500000000,3000000000,1.0000,500000000,";
+    assert!(values.starts_with(expected) && values.ends_with(",0.0000,0.0000"), "{csv}");
+    for (args, code, words) in [
+        (&["--off", "core1"][..], 1, "no way leads from switch 'leaf1' to switch 'leaf2'"),
+        (&["--off", "core["], 2, "--off: 'core['"),
+        (&["--stripe", "0"], 1, "the stripe has to be more than 0"),
+        (&["--device-write", "x"], 2, "does not start with a digit"),
+    ] {
+        let said = ends(&sandbox, code, &[&["flow", "--topology", &file][..], args].concat());
+        assert!(said.contains(words), "{args:?}: {said}");
+    }
+}
+
 #[test]
 fn what_is_missing_or_wrong_is_said() {
     let sandbox = Sandbox::new();

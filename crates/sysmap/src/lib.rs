@@ -7,6 +7,7 @@
 
 pub mod db;
 mod extract;
+pub mod flow;
 pub mod hostlist;
 #[allow(unsafe_code)]
 mod hwloc;

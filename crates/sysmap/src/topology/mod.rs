@@ -195,6 +195,13 @@ impl Topology {
         &self.ports
     }
 
+    /// Connections of one host, by switch.
+    pub fn ports_of(&self, host: &str) -> &[Port] {
+        let first = self.ports.partition_point(|port| by_name(&port.host, host).is_lt());
+        let count = self.ports[first..].iter().take_while(|port| port.host == host).count();
+        &self.ports[first..first + count]
+    }
+
     /// Connections of switches.
     pub fn links(&self) -> &[Link] {
         &self.links

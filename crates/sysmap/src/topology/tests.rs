@@ -105,6 +105,8 @@ fn a_host_on_several_leaves_belongs_to_the_first() {
     assert_eq!(net.leaf_of("n"), Some("rail9"));
     assert_eq!((net.hosts_of("rail9"), net.hosts_of("rail10")), (&["n".into()][..], &["m".into()][..]));
     assert_eq!(net.ports().len(), 3);
+    let switches: Vec<&str> = net.ports_of("n").iter().map(|port| port.switch.as_str()).collect();
+    assert_eq!((switches, net.ports_of("o").len()), (vec!["rail9", "rail10"], 0));
 }
 
 #[test]
