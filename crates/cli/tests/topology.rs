@@ -181,12 +181,67 @@ fn all_forms_of_a_model_say_that_it_is_one() {
     for (args, code, words) in [
         (&["--off", "core1"][..], 1, "no way leads from switch 'leaf1' to switch 'leaf2'"),
         (&["--off", "core["], 2, "--off: 'core['"),
-        (&["--stripe", "0"], 1, "the stripe has to be more than 0"),
+        (&["--stripe", "0"], 2, "zero"),
         (&["--device-write", "x"], 2, "does not start with a digit"),
     ] {
         let said = ends(&sandbox, code, &[&["flow", "--topology", &file][..], args].concat());
         assert!(said.contains(words), "{args:?}: {said}");
     }
+}
+
+/// INVENTORY A14: from what hosts have told the database.
+#[test]
+fn r_a14_an_island_is_drawn_from_the_database() {
+    let sandbox = Sandbox::new();
+    let (file, db, svg) =
+        (put(&sandbox, "island.toml", &island()), sandbox.path("r.db"), sandbox.path("i.svg"));
+    let (db, svg) = (db.to_str().unwrap(), svg.to_str().unwrap());
+    sandbox.ok(&["sysmap", "collect", "--db", db, "--only", "fabric", "--host", "n1", "--topology", &file]);
+    sandbox.ok(&["topology", "draw", "--db", db, "-o", svg]);
+    let drawn = fs::read_to_string(svg).unwrap();
+    assert_eq!((drawn.matches("<path ").count(), drawn.matches("<g><title>n").count()), (72, 240));
+    assert_eq!(sandbox.ok(&["topology", "draw", "--topology", &file, "-o", "-"]), drawn);
+    let said = ends(&sandbox, 1, &["draw", "--topology", &file, "-o", "/nowhere/i.svg"]);
+    assert!(said.contains("/nowhere/i.svg: No such file"), "{said}");
+}
+
+#[test]
+fn a_pool_and_a_files_chunks_are_drawn() {
+    let sandbox = Sandbox::new();
+    let start = ["pool", "start", "--name", "drawn", "--nodes", "2", "--client", "preload"];
+    sandbox.ok(&start);
+    let status: Value =
+        serde_json::from_str(&sandbox.ok(&["pool", "status", "--pool", "drawn", "--json"])).unwrap();
+    let host = status["daemons"][0]["host"].as_str().unwrap();
+    // This node and another one, which has no daemons.
+    let network = format!("switch = [{{ name = \"leaf\", hosts = \"{host},{host}-too\" }}]");
+    let file = put(&sandbox, "topology.toml", &network);
+    let draw =
+        |more: &[&str]| sandbox.ok(&[&["topology", "draw", "--topology", &file, "-o", "-"], more].concat());
+    let daemons = format!("<title>{host}, leaf, daemons: 2</title>");
+    let drawn = draw(&["--pool", "drawn"]);
+    assert!(
+        drawn.contains(&daemons) && drawn.contains(&format!("<title>{host}-too, leaf</title>")),
+        "{drawn}"
+    );
+    assert!(drawn.contains("<title>pool &#39;drawn&#39;</title>") && drawn.contains(">x2</text>"), "{drawn}");
+    let big = sandbox.path("big");
+    fs::File::create(&big).unwrap().set_len((4 << 20) + 1).unwrap();
+    sandbox.ok(&["cp", "--pool", "drawn", big.to_str().unwrap(), "pool:/big"]);
+    // The only pool is meant.
+    let drawn = draw(&["--path", "/big"]);
+    assert!(drawn.contains("daemons: 2, chunks: 9</title>") && drawn.contains(">9</text>"), "{drawn}");
+    assert!(drawn.contains("Numbers: 9 chunks of /big (4.0 MiB; "), "{drawn}");
+    for (args, code, words) in [
+        (&["--path", "/"][..], 1, "/: it is no file, and has no chunks"),
+        (&["--path", "/none"], 1, "/none: "),
+        (&["--pool", "other"], 116, "no pool 'other'"),
+    ] {
+        let said = ends(&sandbox, code, &[&["draw", "--topology", &file, "-o", "-"], args].concat());
+        assert!(said.contains(words), "{said}");
+    }
+    sandbox.ok(&["pool", "stop", "--pool", "drawn"]);
+    sandbox.assert_nothing_left("after the pool");
 }
 
 #[test]

@@ -6,6 +6,7 @@
 #![deny(unsafe_code)]
 
 pub mod db;
+pub mod draw;
 mod extract;
 pub mod flow;
 pub mod hostlist;

@@ -1,6 +1,7 @@
 //! The command lines of `tidepool topology`.
 
 use clap::{Args, Subcommand, ValueEnum};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 const SHOW: &str = "\
@@ -18,6 +19,12 @@ Examples:
 Each writer is one flow at its max-min fair rate; its data go to its pool's nodes in equal shares, by the shortest ways.
 Nothing is measured, and protocols, metadata and processors are left out. Rates are bytes a second.";
 
+const DRAW: &str = "\
+Examples:
+  tidepool topology draw --topology switches.toml -o network.svg
+  tidepool topology draw --pool mine -o pool.svg
+  tidepool topology draw --pool mine --path /out/field -o file.svg     the file's chunks on each node";
+
 #[derive(Subcommand)]
 pub enum TopologyCommand {
     /// List leaf switches with their hosts, islands, racks and links
@@ -26,6 +33,9 @@ pub enum TopologyCommand {
     /// Model how fast nodes write to each other over the network, with switches off, with pools at leaf switches
     #[command(after_help = FLOW)]
     Flow(FlowArgs),
+    /// Draw it as SVG, with the nodes of a pool and where a file lies
+    #[command(after_help = DRAW)]
+    Draw(DrawArgs),
 }
 
 /// Where the network is described; the first that is given is taken.
@@ -52,6 +62,21 @@ pub struct ShowArgs {
 }
 
 #[derive(Args)]
+pub struct DrawArgs {
+    #[command(flatten)]
+    pub network: TopologyFlags,
+    /// Where to; '-' is standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Mark the nodes that have daemons of this pool
+    #[arg(long, value_name = "NAME")]
+    pub pool: Option<String>,
+    /// Write on each node how many chunks of this file of the pool lie there [default pool: $TIDEPOOL_POOL, or the only one]
+    #[arg(long, value_name = "PATH")]
+    pub path: Option<PathBuf>,
+}
+
+#[derive(Args)]
 pub struct FlowArgs {
     #[command(flatten)]
     pub network: TopologyFlags,
@@ -69,7 +94,7 @@ pub struct FlowArgs {
     pub pools: PoolsFlag,
     /// To so many nodes of its pool each writer's data go, in turn; to all without
     #[arg(long, value_name = "N")]
-    pub stripe: Option<usize>,
+    pub stripe: Option<NonZeroUsize>,
     /// What a node's storage takes in a second
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "500MB")]
     pub device_write: u64,

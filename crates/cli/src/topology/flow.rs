@@ -3,6 +3,7 @@
 use super::flags::{FlowArgs, PoolsFlag, RoutingFlag};
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::output::table;
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use tidepool_sysmap::flow::{self, Bottleneck, FlowError, Outcome, Pools, Range, Routing, Scenario};
 use tidepool_sysmap::hostlist;
@@ -44,7 +45,7 @@ fn scenario(args: &FlowArgs) -> Result<Scenario> {
         writers: list("--writers", &args.writers)?,
         off: list("--off", &args.off)?,
         pools,
-        stripe: args.stripe,
+        stripe: args.stripe.map(NonZeroUsize::get),
         device_write: args.device_write as f64,
         gigabits_per_second: args.gigabits_per_second,
         routing,

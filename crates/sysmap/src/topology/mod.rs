@@ -11,11 +11,10 @@
 mod merge;
 mod names;
 
-pub use names::by_name;
+pub use names::{by_name, short};
 
 use crate::extract::{Fabric, Link, Port, Rack, Switch};
 use merge::Merge;
-use names::short;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// With fewer levels there is nothing but the highest one between leaves.
