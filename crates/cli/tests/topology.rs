@@ -115,6 +115,11 @@ fn what_hosts_have_told_a_database_is_one_network() {
     assert_eq!(leaves(show_json(&sandbox, &["--db", db])), ["s1", "s2"]);
     // A file goes before the database.
     assert_eq!(leaves(show_json(&sandbox, &["--db", db, "--topology", &one])), ["s1"]);
+    // As releases before racks wrote it.
+    let before = r#"{"host":"c1","extractor":"fabric","version":1,"class":"static","source":"file","taken_ms":1,"data":{"switches":[{"name":"s0","level":1}],"hosts":[{"host":"c1","switch":"s0","count":1,"gigabits_per_second":null}],"links":[]}}"#;
+    let before = put(&sandbox, "before.jsonl", before);
+    sandbox.ok(&["sysmap", "import", "--db", db, &before]);
+    assert_eq!(leaves(show_json(&sandbox, &["--db", db])), ["s0", "s1", "s2"]);
     let moved = put(&sandbox, "moved.toml", "switch = [{ name = \"s3\", hosts = \"a[1-2]\" }]");
     tell("b2", &moved);
     let said = ends(&sandbox, 1, &["show", "--db", db]);
