@@ -200,8 +200,9 @@ fn who_knows_no_widths_contradicts_nobody() {
     let mut slurm = two_levels();
     slurm.hosts.iter_mut().for_each(|port| (port.count, port.gigabits_per_second) = (1, None));
     slurm.links.iter_mut().for_each(|link| (link.count, link.gigabits_per_second) = (1, None));
-    let merged = Topology::merged([slurm, two_levels()].into_iter()).unwrap();
-    assert_eq!(merged, topology(&two_levels()));
+    for order in [[slurm.clone(), two_levels()], [two_levels(), slurm]] {
+        assert_eq!(Topology::merged(order.into_iter()).unwrap(), topology(&two_levels()));
+    }
 }
 
 /// A network of up to three levels, with racks, and for each of its parts the number of a record that tells it.
