@@ -115,11 +115,138 @@ fn what_hosts_have_told_a_database_is_one_network() {
     assert_eq!(leaves(show_json(&sandbox, &["--db", db])), ["s1", "s2"]);
     // A file goes before the database.
     assert_eq!(leaves(show_json(&sandbox, &["--db", db, "--topology", &one])), ["s1"]);
+    // As releases before racks wrote it.
+    let before = r#"{"host":"c1","extractor":"fabric","version":1,"class":"static","source":"file","taken_ms":1,"data":{"switches":[{"name":"s0","level":1}],"hosts":[{"host":"c1","switch":"s0","count":1,"gigabits_per_second":null}],"links":[]}}"#;
+    let before = put(&sandbox, "before.jsonl", before);
+    sandbox.ok(&["sysmap", "import", "--db", db, &before]);
+    assert_eq!(leaves(show_json(&sandbox, &["--db", db])), ["s0", "s1", "s2"]);
     let moved = put(&sandbox, "moved.toml", "switch = [{ name = \"s3\", hosts = \"a[1-2]\" }]");
     tell("b2", &moved);
     let said = ends(&sandbox, 1, &["show", "--db", db]);
     let words = "host 'a1': a1, a2 told switch 's1', b2 told switch 's3'; collect `fabric` there again";
     assert!(said.contains(words), "{said}");
+}
+
+/// 12 leaves with 20 nodes each, 6 cores.
+fn island() -> String {
+    let mut text = String::new();
+    for leaf in 0..12 {
+        let hosts = format!("n[{}-{}]", leaf * 20 + 1, leaf * 20 + 20);
+        text +=
+            &format!("[[switch]]\nname = \"leaf{leaf}\"\nhosts = \"{hosts}\"\ngigabits-per-second = 56\n");
+    }
+    for core in 1..=6 {
+        text += &format!(
+            "[[switch]]\nname = \"core{core}\"\nswitches = \"leaf[0-11]\"\ngigabits-per-second = 56\n"
+        );
+    }
+    text
+}
+
+/// INVENTORY A13 and A18.
+#[test]
+fn r_a13_throughput_with_fewer_cores_is_told_with_its_bottleneck() {
+    let sandbox = Sandbox::new();
+    let file = put(&sandbox, "island.toml", &island());
+    let flow = |more: &[&str]| {
+        let args = ["topology", "flow", "--topology", &file, "--device-write", "2GB", "--json"];
+        serde_json::from_str::<Value>(&sandbox.ok(&[&args[..], more].concat())).unwrap()
+    };
+    let total = |told: &Value| told["total_bytes_per_second"].as_f64().unwrap();
+    let full = flow(&[]);
+    assert_eq!((&full["label"], &full["bottleneck"]), (&"model, not measured".into(), &"device".into()));
+    let (three, one) = (flow(&["--off", "core[1-3]"]), flow(&["--off", "core[2-6]"]));
+    assert_eq!((&three["bottleneck"], &one["bottleneck"]), (&"core".into(), &"core".into()));
+    assert!(
+        (total(&three) / total(&one) - 3.0).abs() < 1e-6 && total(&three) < 0.6 * total(&full),
+        "{three}"
+    );
+    for off in ["core[1-3]", "core[2-6]"] {
+        assert!(total(&flow(&["--off", off, "--pools", "leaf"])) >= 0.95 * total(&full));
+    }
+}
+
+#[test]
+fn all_forms_of_a_model_say_that_it_is_one() {
+    let sandbox = Sandbox::new();
+    let file = put(&sandbox, "topology.toml", TWO_LEAVES);
+    let flow = |more: &[&str]| sandbox.ok(&[&["topology", "flow", "--topology", &file][..], more].concat());
+    let shown = flow(&["--writers", "n1", "--stripe", "2", "--routing", "hashed"]);
+    assert!(shown.starts_with("model, not measured: 1 writers, 6 nodes keep data\n"), "{shown}");
+    assert!(shown.contains("total       1.0 GB/s (33.3 % of what the devices take)\n"), "{shown}");
+    assert!(shown.contains("bottleneck  device (holds 1 of 1 writers back)\n"), "{shown}");
+    let csv = flow(&["--csv", "--pools", "leaf", "--off", "core1"]);
+    let (names, values) = csv.trim_end().split_once('\n').unwrap();
+    assert!(
+        names.starts_with("label,nodes,writers,off,pools,stripe,device_write_bytes_per_second,total_"),
+        "{csv}"
+    );
+    let expected = "\"model, not measured\",6,6,\"core1\",leaf,,500000000,3000000000,1.0000,500000000,";
+    assert!(values.starts_with(expected) && values.ends_with(",0.0000,0.0000"), "{csv}");
+    for (args, code, words) in [
+        (&["--off", "core1"][..], 1, "no way leads from switch 'leaf1' to switch 'leaf2'"),
+        (&["--off", "core["], 2, "--off: 'core['"),
+        (&["--stripe", "0"], 2, "zero"),
+        (&["--device-write", "x"], 2, "does not start with a digit"),
+    ] {
+        let said = ends(&sandbox, code, &[&["flow", "--topology", &file][..], args].concat());
+        assert!(said.contains(words), "{args:?}: {said}");
+    }
+}
+
+/// INVENTORY A14: from what hosts have told the database.
+#[test]
+fn r_a14_an_island_is_drawn_from_the_database() {
+    let sandbox = Sandbox::new();
+    let (file, db, svg) =
+        (put(&sandbox, "island.toml", &island()), sandbox.path("r.db"), sandbox.path("i.svg"));
+    let (db, svg) = (db.to_str().unwrap(), svg.to_str().unwrap());
+    sandbox.ok(&["sysmap", "collect", "--db", db, "--only", "fabric", "--host", "n1", "--topology", &file]);
+    sandbox.ok(&["topology", "draw", "--db", db, "-o", svg]);
+    let drawn = fs::read_to_string(svg).unwrap();
+    assert_eq!((drawn.matches("<path ").count(), drawn.matches("<g><title>n").count()), (72, 240));
+    assert_eq!(sandbox.ok(&["topology", "draw", "--topology", &file, "-o", "-"]), drawn);
+    let said = ends(&sandbox, 1, &["draw", "--topology", &file, "-o", "/nowhere/i.svg"]);
+    assert!(said.contains("/nowhere/i.svg: No such file"), "{said}");
+}
+
+#[test]
+fn a_pool_and_a_files_chunks_are_drawn() {
+    let sandbox = Sandbox::new();
+    let start = ["pool", "start", "--name", "drawn", "--nodes", "2", "--client", "preload"];
+    sandbox.ok(&start);
+    let status: Value =
+        serde_json::from_str(&sandbox.ok(&["pool", "status", "--pool", "drawn", "--json"])).unwrap();
+    let host = status["daemons"][0]["host"].as_str().unwrap();
+    // This node and another one, which has no daemons.
+    let network = format!("switch = [{{ name = \"leaf\", hosts = \"{host},{host}-too\" }}]");
+    let file = put(&sandbox, "topology.toml", &network);
+    let draw =
+        |more: &[&str]| sandbox.ok(&[&["topology", "draw", "--topology", &file, "-o", "-"], more].concat());
+    let daemons = format!("<title>{host}, leaf, daemons: 2</title>");
+    let drawn = draw(&["--pool", "drawn"]);
+    assert!(
+        drawn.contains(&daemons) && drawn.contains(&format!("<title>{host}-too, leaf</title>")),
+        "{drawn}"
+    );
+    assert!(drawn.contains("<title>pool &#39;drawn&#39;</title>") && drawn.contains(">x2</text>"), "{drawn}");
+    let big = sandbox.path("big");
+    fs::File::create(&big).unwrap().set_len((4 << 20) + 1).unwrap();
+    sandbox.ok(&["cp", "--pool", "drawn", big.to_str().unwrap(), "pool:/big"]);
+    // The only pool is meant.
+    let drawn = draw(&["--path", "/big"]);
+    assert!(drawn.contains("daemons: 2, chunks: 9</title>") && drawn.contains(">9</text>"), "{drawn}");
+    assert!(drawn.contains("Numbers: 9 chunks of /big (4.0 MiB; "), "{drawn}");
+    for (args, code, words) in [
+        (&["--path", "/"][..], 1, "/: it is no file, and has no chunks"),
+        (&["--path", "/none"], 1, "/none: "),
+        (&["--pool", "other"], 116, "no pool 'other'"),
+    ] {
+        let said = ends(&sandbox, code, &[&["draw", "--topology", &file, "-o", "-"], args].concat());
+        assert!(said.contains(words), "{said}");
+    }
+    sandbox.ok(&["pool", "stop", "--pool", "drawn"]);
+    sandbox.assert_nothing_left("after the pool");
 }
 
 #[test]

@@ -6,7 +6,9 @@
 #![deny(unsafe_code)]
 
 pub mod db;
+pub mod draw;
 mod extract;
+pub mod flow;
 pub mod hostlist;
 #[allow(unsafe_code)]
 mod hwloc;

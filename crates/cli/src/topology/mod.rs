@@ -1,6 +1,8 @@
 //! `tidepool topology`: the network of the machine; and where other commands find it.
 
+mod draw;
 pub mod flags;
+mod flow;
 mod show;
 
 use crate::exit::{Context, Failure, Kind, Result};
@@ -16,6 +18,8 @@ const HOSTS_SHOWN: usize = 3;
 
 pub fn dispatch(command: &TopologyCommand) -> Result<ExitCode> {
     match command {
+        TopologyCommand::Flow(args) => flow::flow(args),
+        TopologyCommand::Draw(args) => draw::draw(args),
         TopologyCommand::Show(args) => show::show(args),
     }
 }

@@ -11,11 +11,10 @@
 mod merge;
 mod names;
 
-pub use names::by_name;
+pub use names::{by_name, short};
 
 use crate::extract::{Fabric, Link, Port, Rack, Switch};
 use merge::Merge;
-use names::short;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// With fewer levels there is nothing but the highest one between leaves.
@@ -193,6 +192,13 @@ impl Topology {
     /// Connections of hosts, by host and switch.
     pub fn ports(&self) -> &[Port] {
         &self.ports
+    }
+
+    /// Connections of one host, by switch.
+    pub fn ports_of(&self, host: &str) -> &[Port] {
+        let first = self.ports.partition_point(|port| by_name(&port.host, host).is_lt());
+        let count = self.ports[first..].iter().take_while(|port| port.host == host).count();
+        &self.ports[first..first + count]
     }
 
     /// Connections of switches.

@@ -105,6 +105,8 @@ fn a_host_on_several_leaves_belongs_to_the_first() {
     assert_eq!(net.leaf_of("n"), Some("rail9"));
     assert_eq!((net.hosts_of("rail9"), net.hosts_of("rail10")), (&["n".into()][..], &["m".into()][..]));
     assert_eq!(net.ports().len(), 3);
+    let switches: Vec<&str> = net.ports_of("n").iter().map(|port| port.switch.as_str()).collect();
+    assert_eq!((switches, net.ports_of("o").len()), (vec!["rail9", "rail10"], 0));
 }
 
 #[test]
@@ -198,8 +200,9 @@ fn who_knows_no_widths_contradicts_nobody() {
     let mut slurm = two_levels();
     slurm.hosts.iter_mut().for_each(|port| (port.count, port.gigabits_per_second) = (1, None));
     slurm.links.iter_mut().for_each(|link| (link.count, link.gigabits_per_second) = (1, None));
-    let merged = Topology::merged([slurm, two_levels()].into_iter()).unwrap();
-    assert_eq!(merged, topology(&two_levels()));
+    for order in [[slurm.clone(), two_levels()], [two_levels(), slurm]] {
+        assert_eq!(Topology::merged(order.into_iter()).unwrap(), topology(&two_levels()));
+    }
 }
 
 /// A network of up to three levels, with racks, and for each of its parts the number of a record that tells it.
