@@ -23,7 +23,9 @@ PATTERNS = {
     "shared file, random, 8 KiB": ("shared", "random", SMALL),
 }
 CHUNKS = [64 * KIB, 256 * KIB, 512 * KIB, 1024 * KIB, 4096 * KIB]
-STRIPES = [1, 2, 3]
+# Daemons that a file's chunks go to; 0 for all.
+STRIPES = [0, 1, 2]
+LOCAL = ("--placement", "local")
 PHASES = ("write", "read")
 AUTO, AGAIN = "automatic", "automatic, again"
 # The bar: what is chosen is within this share of the best.
@@ -31,21 +33,25 @@ BAR = 0.9
 WORDS = {"files": "own", "shared": "shared"}
 
 
-def chosen(setting: Setting, layout: str, order: str, size: int) -> tuple[int, int]:
-    """What the planner takes for this pattern: chunk size and stripe."""
+def wide(chunk: int, stripe: int) -> tuple[str, ...]:
+    return ("--placement", "wide", "--chunk-size", str(chunk), "--stripe", str(stripe))
+
+
+def chosen(setting: Setting, layout: str, order: str, size: int) -> tuple[str, ...]:
+    """What the planner takes for this pattern, as flags."""
     pattern = f"{WORDS[layout]},{order},{size}"
     command = [str(setting.command), "plan", "--local", "--nodes", str(DAEMONS), "--pattern", pattern, "--json"]
     setting.note(command)
     plan = json.loads(setting.capture(command))
-    return plan["chunk_size"]["value"], plan["stripe"]["value"]
+    if plan["placement"]["value"] == "local":
+        return LOCAL
+    return wide(plan["chunk_size"]["value"], plan["stripe"]["value"])
 
 
-def candidates(auto: tuple[int, int]) -> dict[str, tuple[int, int]]:
+def candidates(auto: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     """What is tried, by name. The choice is there twice: how much the two differ is what a difference means here."""
-    tried = {AUTO: auto, AGAIN: auto}
-    tried |= {f"{size // KIB} KiB, all": (size, 0) for size in CHUNKS if (size, 0) != auto}
-    tried |= {f"{auto[0] // KIB} KiB, {n} daemons": (auto[0], n) for n in STRIPES if (auto[0], n) != auto}
-    return tried
+    tried = {f"{size // KIB} KiB, {n or 'all'}": wide(size, n) for size, n in product(CHUNKS, STRIPES)} | {"local": LOCAL}
+    return {AUTO: auto, AGAIN: auto} | {name: flags for name, flags in tried.items() if flags != auto}
 
 
 def measure(setting: Setting) -> Result:
@@ -61,11 +67,9 @@ def measure(setting: Setting) -> Result:
             # In turn, and each time from another one on, so that what else happens on the machine meets all alike.
             order_now = list(tried)[turn % len(tried) :] + list(tried)[: turn % len(tried)]
             for label in order_now:
-                chunk, stripe = tried[label]
-                shape = ("--chunk-size", f"{chunk}", "--stripe", str(stripe))
                 work = ("--layouts", layout, "--orders", order, "--sizes", f"{size}", "--procs", str(procs))
                 samples = setting.bench(
-                    "io", setting.memory, DAEMONS, *shape, *work, "--file-size", f"{megabytes}MiB", repeats=1
+                    "io", setting.memory, DAEMONS, *tried[label], *work, "--file-size", f"{megabytes}MiB", repeats=1
                 )
                 for phase in PHASES:
                     for sample in pick(samples, side="pool", phase=phase):

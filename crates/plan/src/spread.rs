@@ -52,7 +52,7 @@ pub(crate) fn choose(
     Ok(Layouted { placement, chunk_size, stripe, weights, groups })
 }
 
-/// `docs/decisions/0008-placement.md` and `0022` have the sweeps.
+/// `docs/decisions/0008-placement.md` and `0022-planning.md` have the sweeps.
 const CHUNK: &str =
     "within 10 % of the best size for small and large, own and shared, sequential and random transfers";
 
@@ -81,7 +81,7 @@ impl Decision<'_> {
             };
             return (placement, weights(&asked.weights), groups);
         }
-        if let Some(local) = self.local() {
+        if let Some(local) = self.one_machine(asked).or_else(|| self.local()) {
             return (local, no_weights(), no_groups());
         }
         if let Some((placement, groups)) = self.grouped() {
@@ -108,6 +108,18 @@ impl Decision<'_> {
 
     fn own_files(&self) -> bool {
         self.job.pattern.sharing == Some(Sharing::Own)
+    }
+
+    /// On one machine cutting files gains nothing: all daemons share its disks and cores. A quota is divided among them, so
+    /// that a file on one of them would be full too early; and who asks for a chunk size wants files to be cut.
+    fn one_machine(&self, asked: &Asked) -> Option<Choice<Placement>> {
+        let several = self.place.nodes.len() == 1 && self.place.daemons_each > 1;
+        let limited = asked.quota.is_some_and(|quota| quota > 0);
+        if !several || limited || asked.chunk_size.is_some() {
+            return None;
+        }
+        let why = "all daemons are on this machine: a file on one of them needs no messages to others";
+        Some(Choice::new(Placement::Local, Basis::Usual, why))
     }
 
     /// Files that only their makers use lie best where these are, unless one node would get them all, or too many.

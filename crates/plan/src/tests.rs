@@ -123,6 +123,19 @@ fn a12_files_of_single_processes_stay_on_their_node_or_their_switch() {
 }
 
 #[test]
+fn a15_on_one_machine_files_are_not_cut() {
+    let here = |daemons| Machine { daemons_here: Some(daemons), ..alike(1, &facts(500 * GB, None)) };
+    let placement =
+        |daemons, asked| Plan::make(&here(daemons), &Job::default(), &asked).unwrap().placement.value;
+    assert_eq!(placement(4, Asked::default()), Placement::Local);
+    assert_eq!(placement(1, Asked::default()), Placement::Wide);
+    assert_eq!(placement(4, Asked { quota: Some(GB), ..Asked::default() }), Placement::Wide);
+    assert_eq!(placement(4, Asked { quota: Some(0), ..Asked::default() }), Placement::Local);
+    assert_eq!(placement(4, Asked { chunk_size: Some(4096), ..Asked::default() }), Placement::Wide);
+    assert_eq!(placement(4, Asked { stripe: Some(0), ..Asked::default() }), Placement::Wide);
+}
+
+#[test]
 fn g10_uneven_nodes_get_weights() {
     let of = |write: f64| with_records(&facts(500 * GB, None), &[rates("/tmp", write, write)]);
     let uneven = machine(vec![node(0, Some(of(4e8))), node(1, Some(of(1e8))), node(2, Some(of(2e8)))]);

@@ -5,7 +5,7 @@ use crate::agent::NodeRecord;
 use crate::doctor::facts;
 use crate::exec;
 use crate::exit::{Context, Failure, Kind, Result};
-use crate::flags::{BenchShape, PoolShape};
+use crate::flags::{BenchShape, LayoutShape, PoolShape};
 use crate::launch::{self, RunningPool, default_store};
 use crate::plan::{Setup, Staged};
 use crate::pool::fresh_name;
@@ -17,6 +17,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use tidepool_types::Placement;
 use tidepool_wire::message::{Reply, Request};
 
 /// What is measured.
@@ -203,7 +204,7 @@ impl Bed {
     fn make(shape: &BenchShape) -> Result<Bed> {
         // Where the comparison writes, too.
         let store = shape.pool.store.clone().unwrap_or_else(default_store);
-        let pool = PoolShape { store: Some(store), ..shape.pool.clone() };
+        let pool = PoolShape { store: Some(store), layout: spread_out(&shape.pool), ..shape.pool.clone() };
         let setup = Setup::choose(&pool, Staged::default(), None)?;
         let running = launch::start(&pool, setup, &fresh_name("bench"), None, false)?;
         let preload = exec::uses_preload(&running.instance, shape.pool.client)?;
@@ -219,6 +220,13 @@ impl Bed {
 }
 
 /// Processes of the daemons on this node.
+/// Over all daemons unless something else was asked for, as the papers' pools are: for one machine a plan would not
+/// spread files.
+fn spread_out(pool: &PoolShape) -> LayoutShape {
+    let said = pool.layout.placement.is_some() || !pool.weights.is_empty() || !pool.groups.is_empty();
+    LayoutShape { placement: if said { pool.layout.placement } else { Some(Placement::Wide) }, ..pool.layout }
+}
+
 fn pids_here(running: &RunningPool) -> Result<Vec<u32>> {
     let client = running.client();
     let here = tidepool_transport::LocalNode::detect().boot_id;
