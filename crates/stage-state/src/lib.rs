@@ -27,7 +27,7 @@ pub use record::{Record, ReplayError};
 pub use rights::{Caller, Opened, Side};
 pub use state::{Cancelled, Config, State};
 pub use task::{Ended, Identity, Live, Made, Origin, Quota, Start, show_resource};
-pub use waits::{Wait, Waits};
+pub use waits::{Late, Wait, Waits};
 
 /// Milliseconds since 1970.
 pub type Millis = u64;

@@ -9,7 +9,7 @@ use crate::journal::{Journal, Unsynced};
 use crate::limits::{LimitTable, Shared};
 use crate::peer;
 use crate::peers::{Granted, Wanted};
-use crate::serve::{Answer, timed_out};
+use crate::serve::Answer;
 use crate::start::{
     StartError, listen, lock, open_fabric, open_state, prepare_tasks_dir, serve_peers, start_syncer, system,
 };
@@ -566,7 +566,10 @@ impl Daemon {
             }
         }
         for wait in self.waits.due(self.now) {
-            self.end_wait(&wait, &timed_out());
+            if let Some(conn) = self.conns.get(&wait.conn) {
+                let reply = self.too_late(&conn.caller, &wait);
+                self.end_wait(&wait, &reply);
+            }
         }
     }
 

@@ -67,6 +67,11 @@ fn as_another_user() {
             assert_eq!((missing.state, missing.refusal.errno), (TaskState::Failed, 2), "{missing:?}");
             let other = stager.submit_and_wait(&copy("other://x", to)).expect_err("it is not taken");
             assert_eq!(other.code(), Code::NO_SUCH_DATASPACE, "{other}");
+            let at_once =
+                stager.submit_and_wait_for(&copy(from, to), std::time::Duration::ZERO).expect("it is taken");
+            assert!(!at_once.state.is_ended(), "{at_once:?}");
+            let ended = stager.wait(&[at_once.id], false, None).expect("it has a number");
+            assert_eq!(ended[0].state, TaskState::Finished, "{ended:?}");
         }
         ["memory", socket, to] => memory(socket, to),
         ["connect", socket] => assert!(Stager::connect(socket).is_err(), "{socket} let me in"),

@@ -124,8 +124,9 @@ messages! {
         /// Starts the removal of what copies of a job have put where there was nothing before, from the task after `after` on.
         /// Refused while copies of the job have not ended, but for `dry_run`, which only tells.
         52 CleanJob { job: u32, after: u32, dry_run: bool }
-        /// Submit and Wait as one, of every caller. Answered with Tasks when the task has ended; a task that is not taken, with Failed.
-        53 SubmitAndWait { task: TaskSpec }
+        /// Submit and Wait as one, of every caller. Answered with Tasks when the task has ended, or after `timeout_ms` with how it is
+        /// then; a task that is not taken, with Failed. Was 53, without the time.
+        54 SubmitAndWait { task: TaskSpec, timeout_ms: u64 }
     }
 }
 

@@ -194,11 +194,12 @@ fn task(stager: &Stager, command: &TaskCommand) -> Result<Done> {
 }
 
 fn submit(stager: &Stager, args: &SubmitArgs) -> Result<Done> {
-    let id = stager.submit(&task_spec(&args.spec)?)?;
+    let task = task_spec(&args.spec)?;
     if !args.wait {
+        let id = stager.submit(&task)?;
         return Ok(Done::new(format!("{id}\n"), json!({ "id": id })));
     }
-    let tasks = stager.wait(&[id], false, None)?;
+    let tasks = [stager.submit_and_wait(&task)?];
     Ok(Done { exit: exit_of(&tasks), text: show::tasks(&tasks), json: json::tasks(&tasks) })
 }
 
