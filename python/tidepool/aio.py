@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         Submitted,
         TaskState,
         TaskStatus,
+        Verify,
     )
 
 __all__ = ["AsyncStager"]
@@ -122,7 +123,7 @@ class AsyncStager:
         dst: End | None = None,
         *,
         priority: int = 0,
-        verify: bool = True,
+        verify: Verify | bool = True,
         bandwidth: int = 0,
         size_hint: int = 0,
         on_behalf: OnBehalf | None = None,
@@ -152,7 +153,7 @@ class AsyncStager:
         dst: End | None = None,
         *,
         priority: int = 0,
-        verify: bool = True,
+        verify: Verify | bool = True,
         bandwidth: int = 0,
         size_hint: int = 0,
         on_behalf: OnBehalf | None = None,

@@ -45,6 +45,7 @@ from tidepool._types import (
     TaskSpec,
     TaskState,
     TaskStatus,
+    Verify,
 )
 from tidepool.errors import NoSuchTaskError, TidepoolError, WaitTimeoutError
 
@@ -81,6 +82,7 @@ __all__ = [
     "TaskSpec",
     "TaskState",
     "TaskStatus",
+    "Verify",
     "control_socket",
     "user_socket",
 ]
@@ -176,7 +178,7 @@ class Stager:
         dst: End | None = None,
         *,
         priority: int = 0,
-        verify: bool = True,
+        verify: Verify | bool = True,
         bandwidth: int = 0,
         size_hint: int = 0,
         on_behalf: OnBehalf | None = None,
@@ -223,7 +225,7 @@ class Stager:
         dst: End | None = None,
         *,
         priority: int = 0,
-        verify: bool = True,
+        verify: Verify | bool = True,
         bandwidth: int = 0,
         size_hint: int = 0,
         on_behalf: OnBehalf | None = None,

@@ -110,7 +110,7 @@ fn a_short_task_is_submitted_and_waited_for_with_one_request() {
         requests(&stager) - before
     };
     let nothing = asked(&["list", "--state", "failed"]);
-    assert_eq!(asked(&["submit", "--wait", "copy", "a://x", "b://y"]), nothing);
+    assert_eq!(asked(&["submit", "--wait", "--verify-disk", "copy", "a://x", "b://y"]), nothing);
     assert_eq!(fs::read(stager.sandbox.path("b/y")).unwrap(), b"xxxxx");
 }
 
@@ -176,6 +176,7 @@ fn what_goes_wrong_before_a_task_has_exit_codes_too() {
     stager.ends(2, &["submit", "remove", "a://x", "b://x"]);
     stager.ends(2, &["submit", "copy", "here", "b://x"]);
     stager.ends(2, &["submit"]);
+    stager.ends(2, &["submit", "--verify-disk", "--no-verify", "copy", "a://x", "b://x"]);
     stager.ok(&["pause"]);
     let (_, error) = stager.ends(120, &["submit", "copy", "a://x", "b://x"]);
     assert!(error.contains("unpause"), "{error}");

@@ -38,5 +38,5 @@ pub use stager::{HELLO_MS_MAX, RECONNECT_MS_MAX, Stager};
 pub use tidepool_wire::stager::{
     Access, Cleaning, Code, Command, DataspaceInfo, DataspaceKind, DataspaceSpec, Fate, JobLimit, JobReport,
     JobSpec, Leftover, OnBehalf, Op, PairReport, PersistOp, Persisted, Plan, Policy, ProcessSpec, Refusal,
-    Resource, StagerStatus, TaskPhase, TaskSpec, TaskState, TaskStatus,
+    Resource, StagerStatus, TaskPhase, TaskSpec, TaskState, TaskStatus, Verify,
 };

@@ -18,7 +18,7 @@ use tidepool_stage::{
 use tidepool_stage_state::{Ended, show_resource};
 use tidepool_transport::Secret;
 use tidepool_types::{Errno, FileKind};
-use tidepool_wire::stager::{Code, Op, Refusal, Resource, TaskState};
+use tidepool_wire::stager::{Code, Op, Refusal, Resource, TaskState, Verify};
 
 /// What all tasks share.
 pub struct Setup {
@@ -31,6 +31,8 @@ pub struct Setup {
     pub secret: Option<Secret>,
     /// For large data from and to stagers that have it, too.
     pub fabric: Option<Fabric>,
+    /// What is verified is read back from disks.
+    pub verify_disk: bool,
 }
 
 impl Setup {
@@ -173,15 +175,20 @@ fn carry_out(setup: &Setup, work: &Work, teller: &Teller) -> Result<Done, Failed
     }
     let spec = &work.start.spec;
     let identity = identity_of(work.start.identity.uid, work.start.identity.gid);
-    let peers = setup.peers();
-    let opener =
-        Opener { places: &work.places, start: &work.start, identity: &identity, peers, run: &work.run };
+    let opener = Opener {
+        places: &work.places,
+        start: &work.start,
+        identity: &identity,
+        peers: setup.peers(),
+        run: &work.run,
+        verify_disk: setup.verify_disk,
+    };
     let source = opener.open(&spec.src)?;
     let target = spec.dst.as_ref().map(|dst| opener.open(dst)).transpose()?;
     let limits: std::sync::Arc<Limits> = std::sync::Arc::clone(&work.limits);
     let options = StageOptions {
         workers: setup.threads,
-        verify: spec.verify,
+        verify: spec.verify != Verify::No,
         token: Some(setup.token(work.start.id)),
         bandwidth: (spec.bandwidth > 0).then_some(spec.bandwidth),
         charge: Some(Charged(limits as std::sync::Arc<dyn Charge>)),

@@ -26,11 +26,13 @@ pub struct Wanted {
 /// Asks the event loop about each root that a peer wants.
 pub struct PeerRoots {
     teller: Teller,
+    /// What peers put here and have verified is read back from disks.
+    verify_disk: bool,
 }
 
 impl PeerRoots {
-    pub fn new(teller: Teller) -> PeerRoots {
-        PeerRoots { teller }
+    pub fn new(teller: Teller, verify_disk: bool) -> PeerRoots {
+        PeerRoots { teller, verify_disk }
     }
 
     fn ask(&self, request: &RootRequest) -> EndResult<Granted> {
@@ -87,6 +89,7 @@ impl Roots for PeerRoots {
         let identity = identity_of(want.uid, want.gid);
         let as_user = act_as(&identity)?;
         let end = LocalEnd::open_beneath(&root, &want.path)?;
+        let end = if self.verify_disk { end.verified_from_disk() } else { end };
         drop(as_user);
         let received = Received {
             teller: self.teller.clone(),

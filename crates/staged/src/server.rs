@@ -145,6 +145,7 @@ impl Daemon {
             threads: config.task_threads,
             secret: config.secret.clone(),
             fabric: open_fabric(config)?,
+            verify_disk: config.verify_disk,
         });
         prepare_tasks_dir(&setup, &state)?;
         let (tell, news) = mpsc::channel();

@@ -12,7 +12,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use tidepool_stage_client::{
     self as stage, DataspaceSpec, JobSpec, OnBehalf, Op, ProcessSpec, StageError, Stager, TaskSpec,
-    TaskState, TaskStatus, json, show,
+    TaskState, TaskStatus, Verify, json, show,
 };
 
 /// What is printed, both ways, and the exit code.
@@ -212,7 +212,11 @@ fn task_spec(args: &SpecArgs) -> Result<TaskSpec> {
     }
     let mut task = TaskSpec::new(op, args.source.clone(), dst);
     task.priority = args.priority;
-    task.verify = !args.no_verify;
+    task.verify = match (args.no_verify, args.verify_disk) {
+        (true, _) => Verify::No,
+        (false, true) => Verify::Disk,
+        (false, false) => Verify::Yes,
+    };
     task.bandwidth = args.bandwidth.unwrap_or(0);
     task.on_behalf = args.owner.map(|(uid, gid)| OnBehalf { uid, gid, job: args.job.unwrap_or(0) });
     Ok(task)

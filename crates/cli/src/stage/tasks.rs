@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tidepool_stage_client::{
     Code, FIRST_WAIT, Op, Plan, Refusal, Resource, StageError, Stager, SubmitManyError, Submitted, TaskSpec,
-    TaskStatus, json, show, show_place,
+    TaskStatus, Verify, json, show, show_place,
 };
 
 /// How often who waits at a terminal is shown how far it is.
@@ -95,7 +95,7 @@ fn refused_json(numbers: &[usize], refusals: &[(u32, Refusal)]) -> Vec<Value> {
 fn specs(args: &SpecArgs) -> Result<(Vec<usize>, Vec<TaskSpec>)> {
     let usual = |op, source, destination| TaskSpec {
         priority: args.priority,
-        verify: !args.no_verify,
+        verify: verify(args),
         bandwidth: args.bandwidth.unwrap_or(0),
         size_hint: args.size_hint.unwrap_or(0),
         on_behalf: args.on_behalf,
@@ -117,6 +117,14 @@ fn specs(args: &SpecArgs) -> Result<(Vec<usize>, Vec<TaskSpec>)> {
         _ => return Err(usage("name an operation and its places, or a list with --from")),
     };
     Ok(lines.into_iter().map(|line| (line.number, line.task)).unzip())
+}
+
+fn verify(args: &SpecArgs) -> Verify {
+    match (args.no_verify, args.verify_disk) {
+        (true, _) => Verify::No,
+        (false, true) => Verify::Disk,
+        (false, false) => Verify::Yes,
+    }
 }
 
 fn read_list(from: &Path, usual: &dyn Fn(Op, Resource, Option<Resource>) -> TaskSpec) -> Result<Vec<Line>> {
