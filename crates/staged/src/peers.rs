@@ -60,6 +60,8 @@ fn errno_of(code: Code) -> Errno {
 struct Received {
     teller: Teller,
     dataspace: String,
+    /// The directory it was put into.
+    place: Vec<u8>,
     job: u32,
     limits: Arc<Limits>,
 }
@@ -68,8 +70,8 @@ impl Drop for Received {
     fn drop(&mut self) {
         let bytes = self.limits.taken();
         if bytes > 0 {
-            let (job, dataspace) = (self.job, std::mem::take(&mut self.dataspace));
-            self.teller.tell(News::Received { job, dataspace, bytes });
+            let (dataspace, place) = (std::mem::take(&mut self.dataspace), self.limits.place(&self.place));
+            self.teller.tell(News::Received { job: self.job, dataspace, place, bytes });
         }
     }
 }
@@ -94,6 +96,7 @@ impl Roots for PeerRoots {
         let received = Received {
             teller: self.teller.clone(),
             dataspace: granted.dataspace.name,
+            place: want.path.clone(),
             job: want.job.unwrap_or(0),
             limits: Arc::clone(&granted.limits),
         };

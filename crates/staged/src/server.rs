@@ -536,7 +536,9 @@ impl Daemon {
                     self.noted.push(noted);
                 }
                 News::Peer(wanted) => self.admit_peer(wanted),
-                News::Received { job, dataspace, bytes } => self.state.received(job, &dataspace, bytes),
+                News::Received { job, dataspace, place, bytes } => {
+                    self.state.received(job, (&dataspace, &place), bytes);
+                }
                 News::Answer { conn, request, answer } => self.answer(conn, request, answer),
             }
         }

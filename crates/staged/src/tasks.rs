@@ -45,6 +45,7 @@ pub enum News {
     Received {
         job: u32,
         dataspace: String,
+        place: Vec<u8>,
         bytes: u64,
     },
     /// An errand's reply.
