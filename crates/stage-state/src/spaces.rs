@@ -10,6 +10,7 @@ pub(crate) struct Dataspace {
     pub spec: DataspaceSpec,
     /// For classes of the arbiter; never 0 and never used again.
     pub number: u32,
+    /// Tasks that run, and copies of other stagers that are under way.
     pub running: u32,
     /// Tasks that use it and have not ended.
     pub unended: u64,

@@ -279,6 +279,22 @@ impl State {
         }
     }
 
+    /// A copy of another stager reads from a dataspace here, or writes to it: as a task it takes one of its streams, but it does
+    /// not wait for one, because it may have another open already. Which dataspace it is, for [`State::peer_left`].
+    pub fn peer_came(&mut self, dataspace: &str) -> u32 {
+        let Some(space) = self.spaces.dataspaces.get_mut(dataspace) else { return 0 };
+        space.running += 1;
+        space.number
+    }
+
+    /// It is over. A dataspace that was registered anew meanwhile knows nothing of it.
+    pub fn peer_left(&mut self, number: u32) {
+        let space = self.spaces.dataspaces.values_mut().find(|space| space.number == number);
+        if let Some(space) = space {
+            space.running = space.running.saturating_sub(1);
+        }
+    }
+
     /// A running task has ended.
     pub fn ended(&mut self, now: Millis, id: u32, mut ended: Ended) {
         let Some(task) = self.tasks.get_mut(&id).filter(|task| task.running) else { return };

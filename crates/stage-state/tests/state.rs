@@ -407,6 +407,31 @@ fn a_dataspace_takes_no_more_tasks_than_it_may() {
 }
 
 #[test]
+fn copies_of_other_stagers_count_among_those_of_a_dataspace() {
+    let mut state = state();
+    state.update_dataspace(&admin(), DataspaceSpec { streams_max: 2, ..space("b://") }).unwrap();
+    let [first, second] = [0; 2].map(|_| state.submit(1, &user(100, 50), copy("a://", "b://")).unwrap());
+    let visits = [0; 2].map(|_| state.peer_came("b://"));
+    assert_eq!((state.start_next(), state.peer_came("nowhere://")), (None, 0));
+    state.peer_left(visits[0]);
+    assert_eq!(state.start_next().map(|s| s.id), Some(first));
+    assert_eq!(state.start_next(), None);
+    // They are never kept waiting, but those of a dataspace that is gone do not count for the next one of its name.
+    let third = state.peer_came("b://");
+    for id in [first, second] {
+        state.cancel(2, &admin(), id).unwrap();
+    }
+    state.ended(2, first, Ended::cancelled());
+    state.unregister_dataspace(&admin(), "b://").unwrap();
+    state.register_dataspace(&admin(), DataspaceSpec { streams_max: 1, ..space("b://") }).unwrap();
+    let last = state.submit(3, &user(100, 50), copy("a://", "b://")).unwrap();
+    assert_eq!(state.start_next().map(|s| s.id), Some(last));
+    state.submit(3, &user(100, 50), copy("a://", "b://")).unwrap();
+    state.peer_left(third);
+    assert_eq!(state.start_next(), None);
+}
+
+#[test]
 fn a_paused_stager_takes_nothing_and_a_full_one_says_so() {
     let mut state = State::new(Config { tasks_max: 1, personal_uid: Some(100), ..config() });
     state.register_dataspace(&admin(), space("a://")).unwrap();

@@ -539,6 +539,7 @@ impl Daemon {
                 News::Received { job, dataspace, place, bytes } => {
                     self.state.received(job, (&dataspace, &place), bytes);
                 }
+                News::PeerLeft(number) => self.state.peer_left(number),
                 News::Answer { conn, request, answer } => self.answer(conn, request, answer),
             }
         }
@@ -619,10 +620,13 @@ impl Daemon {
             let rate = opened.dataspace.bandwidth;
             let rates = (rate > 0).then(|| (Shared::Dataspace(opened.dataspace.name.clone()), rate));
             let limits = self.limits.of(&opened.quotas, rates.as_slice(), None);
-            Granted { dataspace: opened.dataspace, limits }
+            let number = self.state.peer_came(&opened.dataspace.name);
+            Granted { dataspace: opened.dataspace, limits, number }
         });
         // A peer that has gone meanwhile wants no answer.
-        let _ = wanted.answer.send(granted);
+        if let Err(mpsc::SendError(Ok(granted))) = wanted.answer.send(granted) {
+            self.state.peer_left(granted.number);
+        }
     }
 
     pub(crate) fn counters(&self) -> Vec<(String, u64)> {
