@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -9,7 +10,7 @@ import pytest
 
 from conftest import SLOW, Daemon
 from tidepool.aio import WAIT_THREADS, AsyncStager
-from tidepool.errors import ConnectionFailedError, NoSuchTaskError, WaitTimeoutError
+from tidepool.errors import ConnectionFailedError, NoSuchTaskError, TaskStateError, WaitTimeoutError
 from tidepool.stage import Op, Stager, TaskSpec, TaskState
 
 if TYPE_CHECKING:
@@ -41,6 +42,30 @@ def test_both_apis_have_the_same_methods() -> None:
         }
 
     assert methods(AsyncStager) == methods(Stager)
+
+
+def test_submitting_and_waiting_at_once(daemon: Daemon) -> None:
+    async def work() -> None:
+        (daemon.dir / "a" / "x").write_bytes(b"hello")
+        (daemon.dir / "a" / "slow").write_bytes(bytes(60 * SLOW))
+        async with AsyncStager(daemon.control) as stager:
+            status = (await stager.submit_and_wait(Op.COPY, "a://x", "b://x")).check()
+            assert status.state is TaskState.FINISHED
+            assert (daemon.dir / "b" / "x").read_bytes() == b"hello"
+            # More of those that take long than there are threads.
+            slow = [TaskSpec(Op.COPY, "a://slow", f"b://{n}", bandwidth=SLOW) for n in range(2 * WAIT_THREADS)]
+            long = [asyncio.ensure_future(stager.submit_task_and_wait(task)) for task in slow]
+            with pytest.raises(WaitTimeoutError) as late:
+                await stager.submit_and_wait(Op.COPY, "a://slow", "b://late", bandwidth=SLOW, timeout=0.1)
+            assert late.value.task is not None
+            while len(await stager.list(only=TaskState.CANCELLED)) < len(long) + 1:
+                for task in await stager.list():
+                    # Those that were told before may end meanwhile.
+                    with contextlib.suppress(TaskStateError):
+                        await stager.cancel(task.id)
+            assert {status.state for status in await asyncio.gather(*long)} == {TaskState.CANCELLED}
+
+    run(work())
 
 
 def test_a_copy(daemon: Daemon) -> None:

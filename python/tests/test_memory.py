@@ -22,6 +22,7 @@ from tidepool.errors import (
     ReceiveFailedError,
     TaskStateError,
     TidepoolError,
+    WaitTimeoutError,
 )
 from tidepool.stage import Op, Stager, Submitted, TaskSpec, TaskState
 
@@ -50,6 +51,30 @@ def test_memory_to_file_and_back(daemon: Daemon, stager: Stager) -> None:
     back = bytearray(len(data))
     stager.wait(stager.submit(Op.COPY, "a://x", back)).check()
     assert back == data
+    assert kept(stager) == 0
+
+
+def test_memory_is_kept_as_long_as_a_task_may_use_it(daemon: Daemon, stager: Stager) -> None:
+    data = content(300_001)
+    stager.submit_and_wait(Op.COPY, data, "a://x").check()
+    assert (daemon.dir / "a" / "x").read_bytes() == data
+    assert kept(stager) == 0
+    with pytest.raises(NoSuchDataspaceError):
+        stager.submit_and_wait(Op.COPY, data, "nowhere://x")
+    assert kept(stager) == 0
+    # It can be resumed.
+    failed = stager.submit_and_wait(Op.COPY, data, "a://x/below")
+    assert failed.state is TaskState.FAILED
+    assert kept(stager) == 1
+    stager.forget(failed.id)
+    assert kept(stager) == 0
+    with pytest.raises(WaitTimeoutError) as late:
+        stager.submit_and_wait(Op.COPY, bytearray(60 * SLOW), "a://slow", bandwidth=SLOW, timeout=0.1)
+    assert kept(stager) == 1
+    assert late.value.task is not None
+    stager.cancel(late.value.task)
+    stager.wait(late.value.task)
+    stager.forget(late.value.task)
     assert kept(stager) == 0
 
 

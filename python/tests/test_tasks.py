@@ -18,7 +18,7 @@ from tidepool.errors import (
     TidepoolError,
     WaitTimeoutError,
 )
-from tidepool.stage import Op, Stager, TaskPhase, TaskSpec, TaskState
+from tidepool.stage import Op, Stager, TaskPhase, TaskSpec, TaskState, Verify
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,6 +41,34 @@ def test_a_copy(daemon: Daemon, stager: Stager) -> None:
     assert status.uid == os.getuid()
     assert (daemon.dir / "b" / "y").read_bytes() == b"hello"
     assert stager.status(id) == status
+
+
+def asked(stager: Stager) -> int:
+    """Requests the stager has had, without this one."""
+    return stager.daemon_status().counters["requests"] - 1
+
+
+def test_submitting_and_waiting_at_once(daemon: Daemon, stager: Stager) -> None:
+    (daemon.dir / "a" / "x").write_bytes(b"hello")
+    before = asked(stager)
+    status = stager.submit_and_wait(Op.COPY, "a://x", "b://y", verify=Verify.DISK).check()
+    assert asked(stager) == before + 2, "one for the task, one for the first look"
+    assert (daemon.dir / "b" / "y").read_bytes() == b"hello"
+    assert stager.status(status.id) == status
+    failed = stager.submit_task_and_wait(TaskSpec(Op.COPY, "a://missing", "b://z"))
+    assert failed.state is TaskState.FAILED
+    with pytest.raises(ValueError, match="7 is no Verify"):
+        stager.submit(Op.COPY, "a://x", "b://y", verify=7)  # type: ignore[arg-type]
+    with pytest.raises(NoSuchDataspaceError) as refused:
+        stager.submit_and_wait(Op.COPY, "nowhere://x", "b://y")
+    assert refused.value.task is None
+    (daemon.dir / "a" / "slow").write_bytes(bytes(60 * SLOW))
+    for timeout in (0.0, 0.02, 0.3):
+        with pytest.raises(WaitTimeoutError) as late:
+            stager.submit_and_wait(Op.COPY, "a://slow", "b://slow", bandwidth=SLOW, timeout=timeout)
+        assert late.value.task is not None
+        stager.cancel(late.value.task)
+        assert stager.wait(late.value.task).state is TaskState.CANCELLED
 
 
 def test_moving_and_removing(daemon: Daemon, stager: Stager) -> None:

@@ -91,6 +91,16 @@ class DataspaceKind(IntEnum):
     """An object store: the mount is its URL."""
 
 
+class Verify(IntEnum):
+    """What is read back and compared before final names appear."""
+
+    NO = 0
+    YES = 1
+    """What the kernel holds of it, unless the stager reads from disks."""
+    DISK = 2
+    """What the disk gives back, where the destination is on the stager's node."""
+
+
 @dataclass(frozen=True)
 class OnBehalf:
     """In whose name an administrator submits a task."""
@@ -112,8 +122,8 @@ class TaskSpec:
     """As `src`; memory must be writable. None for `Op.REMOVE`."""
     priority: int = 0
     """Higher first."""
-    verify: bool = True
-    """Read back and compare before final names appear."""
+    verify: Verify | bool = True
+    """What is read back and compared before final names appear; True is `Verify.YES`."""
     bandwidth: int = 0
     """Bytes per second; 0 for no limit of its own."""
     size_hint: int = 0

@@ -20,8 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Callable, TypeVar
 
-from tidepool.errors import WaitTimeoutError
-from tidepool.stage import WAIT_SLICE_S, Stager
+from tidepool.errors import TidepoolError, WaitTimeoutError
+from tidepool.stage import FIRST_WAIT_S, WAIT_SLICE_S, Stager, TaskSpec
 
 if TYPE_CHECKING:
     import builtins
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
         ProcessSpec,
         StagerStatus,
         Submitted,
-        TaskSpec,
         TaskState,
         TaskStatus,
+        Verify,
     )
 
 __all__ = ["AsyncStager"]
@@ -123,7 +123,7 @@ class AsyncStager:
         dst: End | None = None,
         *,
         priority: int = 0,
-        verify: bool = True,
+        verify: Verify | bool = True,
         bandwidth: int = 0,
         size_hint: int = 0,
         on_behalf: OnBehalf | None = None,
@@ -145,6 +145,36 @@ class AsyncStager:
     async def submit_task(self, task: TaskSpec) -> int:
         """See `Stager.submit_task`."""
         return await self._request(lambda stager: stager.submit_task(task))
+
+    async def submit_and_wait(
+        self,
+        op: Op,
+        src: End,
+        dst: End | None = None,
+        *,
+        priority: int = 0,
+        verify: Verify | bool = True,
+        bandwidth: int = 0,
+        size_hint: int = 0,
+        on_behalf: OnBehalf | None = None,
+        timeout: float | None = None,
+    ) -> TaskStatus:
+        """See `Stager.submit_and_wait`. When it is cancelled, the stager may have the task and goes on with it."""
+        task = TaskSpec(op, src, dst, priority, verify, bandwidth, size_hint, on_behalf)
+        return await self.submit_task_and_wait(task, timeout=timeout)
+
+    async def submit_task_and_wait(self, task: TaskSpec, timeout: float | None = None) -> TaskStatus:
+        """See `Stager.submit_task_and_wait`, and `submit_and_wait` here."""
+        until = None if timeout is None else time.monotonic() + timeout
+        first = FIRST_WAIT_S if timeout is None else timeout
+        status = await self._run(self._waits, lambda stager: stager._submit_and_look(task, first))
+        if status.state.ended:
+            return status
+        try:
+            return await self.wait(status.id, None if until is None else max(until - time.monotonic(), 0.0))
+        except TidepoolError as error:
+            error.task = status.id
+            raise
 
     async def submit_many(self, tasks: Iterable[TaskSpec]) -> Submitted:
         """See `Stager.submit_many`."""

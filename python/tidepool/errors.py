@@ -25,6 +25,8 @@ class TidepoolError(Exception):
     """The stager may have carried the request out although nobody can tell: look before asking again."""
     submitted: Submitted | None
     """For `submit_many`: the tasks before the one the error is about, which are with the stager."""
+    task: int | None
+    """For `submit_and_wait`: the number of the task that had not ended in time, or that could not be waited for."""
 
     def __init__(self, code: int, errno: int = 0, detail: str = "", may_be_done: bool = False) -> None:
         super().__init__(code, errno, detail, may_be_done)
@@ -33,6 +35,7 @@ class TidepoolError(Exception):
         self.detail = detail
         self.may_be_done = may_be_done
         self.submitted = None
+        self.task = None
 
     def __str__(self) -> str:
         return self.detail

@@ -17,7 +17,7 @@ import sys
 import time
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Callable, TypeVar, cast
 
 from tidepool import _memory, _native, _types
 from tidepool._types import (
@@ -45,6 +45,7 @@ from tidepool._types import (
     TaskSpec,
     TaskState,
     TaskStatus,
+    Verify,
 )
 from tidepool.errors import NoSuchTaskError, TidepoolError, WaitTimeoutError
 
@@ -81,10 +82,15 @@ __all__ = [
     "TaskSpec",
     "TaskState",
     "TaskStatus",
+    "Verify",
     "control_socket",
     "user_socket",
 ]
 
+T = TypeVar("T")
+
+FIRST_WAIT_S = 0.05
+"""How long a submission that waits does so before it waits by the task's number: such a wait outlives the stager."""
 WAIT_SLICE_S = 0.25
 """Longest single question of a wait: how long a signal (Ctrl-C) or a cancelled coroutine waits for its thread."""
 
@@ -172,7 +178,7 @@ class Stager:
         dst: End | None = None,
         *,
         priority: int = 0,
-        verify: bool = True,
+        verify: Verify | bool = True,
         bandwidth: int = 0,
         size_hint: int = 0,
         on_behalf: OnBehalf | None = None,
@@ -192,21 +198,65 @@ class Stager:
 
     def submit_task(self, task: TaskSpec) -> int:
         """Does what `submit` does, with the same errors."""
+        return self._hand_over(task, lambda live, bound: live.submit(bound), lambda id: id)
+
+    def _hand_over(self, task: TaskSpec, ask: Callable[[_native.Stager, TaskSpec], T], number: Callable[[T], int]) -> T:
+        """Asks with the task, and keeps its memory under the number that the answer has."""
         bound, buffers = _bind(task)
         if not buffers:
-            return self._live.submit(bound)
+            return ask(self._live, bound)
         self._sweep()
         self._kept.hold(buffers)
         try:
-            id = self._live.submit(bound)
+            answer = ask(self._live, bound)
         except TidepoolError as error:
             self._not_submitted(buffers, error.may_be_done)
             raise
         except (ValueError, TypeError, OverflowError):
             self._kept.drop(buffers)
             raise
-        self._kept.keep(id, buffers)
-        return id
+        self._kept.keep(number(answer), buffers)
+        return answer
+
+    def submit_and_wait(
+        self,
+        op: Op,
+        src: End,
+        dst: End | None = None,
+        *,
+        priority: int = 0,
+        verify: Verify | bool = True,
+        bandwidth: int = 0,
+        size_hint: int = 0,
+        on_behalf: OnBehalf | None = None,
+        timeout: float | None = None,
+    ) -> TaskStatus:
+        """Does what `submit` and `wait` do, with the same errors; asks once for what ends within a moment.
+
+        When the task is with the stager and has not ended, as after `timeout` seconds (`WaitTimeoutError`), the
+        attribute `task` of the error is its id.
+        """
+        task = TaskSpec(op, src, dst, priority, verify, bandwidth, size_hint, on_behalf)
+        return self.submit_task_and_wait(task, timeout=timeout)
+
+    def submit_task_and_wait(self, task: TaskSpec, timeout: float | None = None) -> TaskStatus:
+        """Does what `submit_and_wait` does, with the same errors."""
+        until = None if timeout is None else time.monotonic() + timeout
+        status = self._submit_and_look(task, FIRST_WAIT_S if timeout is None else timeout)
+        if status.state.ended:
+            return status
+        try:
+            return self.wait(status.id, None if until is None else max(until - time.monotonic(), 0.0))
+        except TidepoolError as error:
+            error.task = status.id
+            raise
+
+    def _submit_and_look(self, task: TaskSpec, seconds: float) -> TaskStatus:
+        limit = timedelta(seconds=min(max(seconds, 0.0), FIRST_WAIT_S))
+        fields = self._hand_over(
+            task, lambda live, bound: live.submit_and_wait_for(bound, limit), lambda fields: cast("int", fields["id"])
+        )
+        return self._seen(fields)
 
     def submit_many(self, tasks: Iterable[TaskSpec]) -> Submitted:
         """Hands many tasks over in as few requests as limits allow. A refused task does not keep the others.

@@ -189,6 +189,15 @@ pub unsafe extern "C" fn nornsctl_wait(
 }
 
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn nornsctl_submit_wait(
+    task: *mut norns_iotask_t,
+    timeout: *const libc::timespec,
+) -> norns_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { tasks::submit_wait(Door::Control, task, timeout) })
+}
+
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn nornsctl_error(
     task: *mut norns_iotask_t,
     stats: *mut norns_stat_t,

@@ -4,12 +4,24 @@ use crate::convert;
 use crate::door::Door;
 use crate::guard::{Result, bad_args};
 use crate::types::*;
+use std::time::Duration;
 use tidepool_norns::numbers::{EFINISHED, EFINISHEDWERROR};
-use tidepool_stage_client::{Code, StageError, TaskStatus};
+use tidepool_stage_client::{Code, FIRST_WAIT, StageError, TaskSpec, TaskStatus};
 
 /// # Safety
 /// NULL, or valid for the call with everything it points to.
 pub unsafe fn submit(door: Door, task: *mut norns_iotask_t) -> Result<()> {
+    // SAFETY: the caller's promise.
+    let (task, spec) = unsafe { fresh(task)? };
+    task.t_id = door.stager()?.submit(&spec)?;
+    Ok(())
+}
+
+/// A task that can be submitted.
+///
+/// # Safety
+/// As for [`submit`].
+unsafe fn fresh<'a>(task: *mut norns_iotask_t) -> Result<(&'a mut norns_iotask_t, TaskSpec)> {
     // SAFETY: the caller's promise.
     let task = unsafe { task.as_mut() }.ok_or_else(|| bad_args("the task is NULL"))?;
     if task.t_id != 0 {
@@ -17,7 +29,30 @@ pub unsafe fn submit(door: Door, task: *mut norns_iotask_t) -> Result<()> {
     }
     // SAFETY: the caller's promise.
     let spec = unsafe { convert::task(task)? };
-    task.t_id = door.stager()?.submit(&spec)?;
+    Ok((task, spec))
+}
+
+/// Submits and waits: one request for what ends soon.
+///
+/// # Safety
+/// Both are NULL or valid for the call, the task with everything it points to.
+pub unsafe fn submit_wait(
+    door: Door,
+    task: *mut norns_iotask_t,
+    timeout: *const libc::timespec,
+) -> Result<()> {
+    // SAFETY: the caller's promise.
+    let timeout = convert::timeout(unsafe { timeout.as_ref() })?;
+    // SAFETY: the caller's promise.
+    let (task, spec) = unsafe { fresh(task)? };
+    let first = timeout.map_or(FIRST_WAIT, |timeout| timeout.min(FIRST_WAIT));
+    let status = door.stager()?.submit_and_wait_for(&spec, first)?;
+    task.t_id = status.id;
+    let status = match ended(status) {
+        Some(status) => status,
+        None => wait_for(door, task.t_id, timeout.map(|timeout| timeout - first))?,
+    };
+    task.__t_status = convert::stat(&status);
     Ok(())
 }
 
@@ -37,19 +72,19 @@ pub unsafe fn wait(door: Door, task: *mut norns_iotask_t, timeout: *const libc::
     // SAFETY: the caller's promise.
     let (task, timeout) = unsafe { (task.as_mut(), timeout.as_ref()) };
     let task = submitted(task)?;
-    let timeout = convert::timeout(timeout)?;
-    let stager = door.stager()?;
-    let status = match stager.wait(&[task.t_id], false, timeout) {
-        Ok(mut statuses) => match statuses.pop() {
-            Some(status) => status,
-            None => stager.status(task.t_id)?,
-        },
-        // It may have ended while the answer was on its way.
-        Err(late) if late.code() == Code::TIMEOUT => ended(stager.status(task.t_id)?).ok_or(late)?,
-        Err(error) => return Err(error),
-    };
+    let status = wait_for(door, task.t_id, convert::timeout(timeout)?)?;
     task.__t_status = convert::stat(&status);
     Ok(())
+}
+
+fn wait_for(door: Door, id: u32, timeout: Option<Duration>) -> Result<TaskStatus> {
+    let stager = door.stager()?;
+    match stager.wait(&[id], false, timeout) {
+        Ok(mut statuses) => statuses.pop().map_or_else(|| stager.status(id), Ok),
+        // It may have ended while the answer was on its way.
+        Err(late) if late.code() == Code::TIMEOUT => ended(stager.status(id)?).ok_or(late),
+        Err(error) => Err(error),
+    }
 }
 
 fn ended(status: TaskStatus) -> Option<TaskStatus> {

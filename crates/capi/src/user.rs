@@ -23,6 +23,15 @@ pub unsafe extern "C" fn norns_wait(
 }
 
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn norns_submit_wait(
+    task: *mut norns_iotask_t,
+    timeout: *const libc::timespec,
+) -> norns_error_t {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { tasks::submit_wait(Door::User, task, timeout) })
+}
+
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn norns_error(task: *mut norns_iotask_t, stats: *mut norns_stat_t) -> norns_error_t {
     // SAFETY: the caller's promise.
     guard(|| unsafe { tasks::error(Door::User, task, stats) })

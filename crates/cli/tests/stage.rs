@@ -84,6 +84,59 @@ fn tasks_are_submitted_looked_at_and_forgotten() {
     assert!(stager.ok(&["status"]).contains("first-come"));
 }
 
+/// `kill -9`. The next stager can start when this returns: the last of its threads has let go of its lock.
+fn kill(stager: &OwnStager) {
+    let started = stager.sandbox.ok(&["stage", "--json", "start", "--dir", &stager.dir()]);
+    let pid = json(&started)["pid"].to_string();
+    assert!(std::process::Command::new("kill").args(["-9", &pid]).status().unwrap().success());
+    let lock = fs::File::open(stager.sandbox.path("run/lock")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+}
+
+/// What the stager has been asked so far, without this question.
+fn requests(stager: &OwnStager) -> u64 {
+    let status = json(&stager.ok(&["status", "--json"]));
+    let counters = &status["counters"];
+    counters["requests"].as_u64().unwrap_or_else(|| panic!("{status}"))
+}
+
+#[test]
+fn a_short_task_is_submitted_and_waited_for_with_one_request() {
+    let stager = OwnStager::with("");
+    put(&stager, "a/x", 5);
+    let asked = |args: &[&str]| {
+        let before = requests(&stager);
+        stager.ok(args);
+        requests(&stager) - before
+    };
+    let nothing = asked(&["list", "--state", "failed"]);
+    assert_eq!(asked(&["submit", "--wait", "--verify-disk", "copy", "a://x", "b://y"]), nothing);
+    assert_eq!(fs::read(stager.sandbox.path("b/y")).unwrap(), b"xxxxx");
+}
+
+#[test]
+fn a_submission_that_waits_outlives_a_killed_stager() {
+    let stager = OwnStager::with("");
+    put(&stager, "a/slow", 16 * MIB);
+    let submit = ["--json", "submit", "--wait", "--bandwidth", "4MiB", "copy", "a://slow", "b://slow"];
+    let waiting = stager.stage(&submit).stdout(Stdio::piped()).spawn().unwrap();
+    let moved = || {
+        let tasks = json(&stager.ok(&["--json", "list", "--state", "running"]));
+        tasks["tasks"][0]["bytes_done"].as_u64()
+    };
+    // It has waited with its first request, and asks for the task by its number.
+    while moved().is_none_or(|bytes| bytes < 4 * MIB as u64) {
+        std::thread::yield_now();
+    }
+    kill(&stager);
+    stager.start();
+    let output = waiting.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", common::text(&output));
+    let told = json(&String::from_utf8_lossy(&output.stdout));
+    assert_eq!((&told["ids"][0], &told["tasks"][0]["state"]), (&1.into(), &"finished".into()));
+    assert_eq!(fs::metadata(stager.sandbox.path("b/slow")).unwrap().len(), 16 * MIB as u64);
+}
+
 #[test]
 fn ends_of_tasks_have_exit_codes_of_their_own() {
     let stager = OwnStager::with("");
@@ -123,6 +176,7 @@ fn what_goes_wrong_before_a_task_has_exit_codes_too() {
     stager.ends(2, &["submit", "remove", "a://x", "b://x"]);
     stager.ends(2, &["submit", "copy", "here", "b://x"]);
     stager.ends(2, &["submit"]);
+    stager.ends(2, &["submit", "--verify-disk", "--no-verify", "copy", "a://x", "b://x"]);
     stager.ok(&["pause"]);
     let (_, error) = stager.ends(120, &["submit", "copy", "a://x", "b://x"]);
     assert!(error.contains("unpause"), "{error}");
@@ -253,9 +307,7 @@ fn who_watches_sees_a_killed_stager_come_back() {
     let mut watcher =
         stager.stage(&["--json", "status", "--watch", &id]).stdout(Stdio::piped()).spawn().unwrap();
     std::thread::sleep(std::time::Duration::from_millis(1500));
-    let pid =
-        json(&stager.sandbox.ok(&["stage", "--json", "start", "--dir", &stager.dir()]))["pid"].to_string();
-    assert!(std::process::Command::new("kill").args(["-9", &pid]).status().unwrap().success());
+    kill(&stager);
     stager.start();
     let output = {
         let mut said = String::new();

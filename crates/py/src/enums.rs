@@ -4,7 +4,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use tidepool_stage_client::{Command, DataspaceKind, Op, PersistOp, Policy, TaskPhase, TaskState};
+use tidepool_stage_client::{Command, DataspaceKind, Op, PersistOp, Policy, TaskPhase, TaskState, Verify};
 use tidepool_wire::{Field, Reader};
 
 pub fn number(value: &impl Field) -> u8 {
@@ -33,6 +33,7 @@ pub fn enums() -> BTreeMap<&'static str, BTreeMap<String, u8>> {
         ("Op", members::<Op>()),
         ("TaskState", members::<TaskState>()),
         ("TaskPhase", members::<TaskPhase>()),
+        ("Verify", members::<Verify>()),
         ("PersistOp", members::<PersistOp>()),
         ("Command", members::<Command>()),
         ("Policy", members::<Policy>()),

@@ -65,6 +65,11 @@ impl Stager {
         self.ask(py, |stager| stager.submit(&task))
     }
 
+    fn submit_and_wait_for<'py>(&self, py: Python<'py>, task: Task<'py>, limit: Duration) -> Answer<'py> {
+        let task = task.read()?;
+        self.tell(py, |stager| stager.submit_and_wait_for(&task, limit))
+    }
+
     fn submit_many<'py>(&self, py: Python<'py>, tasks: Vec<Task<'py>>) -> Answer<'py> {
         let tasks = tasks.into_iter().map(Task::read).collect::<PyResult<Vec<_>>>()?;
         let submitted = py.detach(|| self.inner.submit_many(tasks));

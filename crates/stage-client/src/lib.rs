@@ -33,10 +33,10 @@ pub use error::StageError;
 pub use locate::{CONTROL_SOCKET_VARIABLE, USER_SOCKET_VARIABLE, control_socket, user_socket};
 pub use mapping::{Line as MappingLine, Mapping, MappingError, Node as MappingNode};
 pub use place::{PlaceError, env_name, parse_place, show_place};
-pub use requests::{SubmitManyError, Submitted};
+pub use requests::{FIRST_WAIT, SubmitManyError, Submitted};
 pub use stager::{HELLO_MS_MAX, RECONNECT_MS_MAX, Stager};
 pub use tidepool_wire::stager::{
     Access, Cleaning, Code, Command, DataspaceInfo, DataspaceKind, DataspaceSpec, Fate, JobLimit, JobReport,
     JobSpec, Leftover, OnBehalf, Op, PairReport, PersistOp, Persisted, Plan, Policy, ProcessSpec, Refusal,
-    Resource, StagerStatus, TaskPhase, TaskSpec, TaskState, TaskStatus,
+    Resource, StagerStatus, TaskPhase, TaskSpec, TaskState, TaskStatus, Verify,
 };

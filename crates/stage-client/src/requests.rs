@@ -10,6 +10,9 @@ use tidepool_wire::stager::{
     TaskSpec, TaskState, TaskStatus,
 };
 
+/// How long [`Stager::submit_and_wait`] waits before it waits by the task's number, which a restart of the stager does not end.
+pub const FIRST_WAIT: Duration = Duration::from_millis(100);
+
 /// What became of many tasks submitted together.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Submitted {
@@ -124,14 +127,26 @@ impl Stager {
         expect!(self, Request::Status { id }, Reply::Task { status } => status)
     }
 
-    /// Submits a task and waits for its end with one request. The task has no number that could be cancelled or asked about
-    /// meanwhile; where that is wanted, or a time limit, [`Stager::submit`] and [`Stager::wait`] do the same in two steps. As there,
-    /// that the task has ended does not mean that it succeeded.
+    /// Submits a task and waits for its end: with one request when it ends soon, and else as [`Stager::submit`] and
+    /// [`Stager::wait`] do. As there, that the task has ended does not mean that it succeeded.
     pub fn submit_and_wait(&self, task: &TaskSpec) -> Result<TaskStatus, StageError> {
+        let status = self.submit_and_wait_for(task, FIRST_WAIT)?;
+        if status.state.is_ended() {
+            return Ok(status);
+        }
+        self.only_one(self.wait(&[status.id], false, None)?)
+    }
+
+    /// With one request, submits a task and waits for its end, but no longer than `limit`: how it is then, ended or not.
+    /// When the stager goes away meanwhile, nobody knows the task's number: where that may take long, wait by its number.
+    pub fn submit_and_wait_for(&self, task: &TaskSpec, limit: Duration) -> Result<TaskStatus, StageError> {
         self.before_submit(task);
-        let request = Request::SubmitAndWait { task: task.clone() };
-        let mut ended = expect!(self, request, Reply::Tasks { tasks, .. } => tasks)?;
-        ended.pop().ok_or_else(|| StageError::Protocol {
+        let request = Request::SubmitAndWait { task: task.clone(), timeout_ms: millis(limit) };
+        self.only_one(expect!(self, request, Reply::Tasks { tasks, .. } => tasks)?)
+    }
+
+    fn only_one(&self, mut tasks: Vec<TaskStatus>) -> Result<TaskStatus, StageError> {
+        tasks.pop().ok_or_else(|| StageError::Protocol {
             path: self.path().to_path_buf(),
             what: "an answer that tells of no task".into(),
         })
@@ -164,11 +179,7 @@ impl Stager {
         any: bool,
         until: Option<Instant>,
     ) -> Result<Vec<TaskStatus>, StageError> {
-        let timeout_ms = until.map(|until| {
-            // Rounded up: a wait never ends early.
-            let left = until.saturating_duration_since(Instant::now()).as_nanos().div_ceil(1_000_000);
-            u64::try_from(left).unwrap_or(u64::MAX)
-        });
+        let timeout_ms = until.map(|until| millis(until.saturating_duration_since(Instant::now())));
         let request = Request::Wait { ids: ids.to_vec(), any, timeout_ms };
         expect!(self, request, Reply::Tasks { tasks, .. } => tasks)
     }
@@ -349,6 +360,11 @@ impl Stager {
     pub fn set_policy(&self, policy: Policy) -> Result<(), StageError> {
         self.done(&Request::SetPolicy { policy })
     }
+}
+
+/// Rounded up: a wait never ends early.
+fn millis(limit: Duration) -> u64 {
+    u64::try_from(limit.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 fn has_memory(task: &TaskSpec) -> bool {

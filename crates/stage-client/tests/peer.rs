@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tempfile::TempDir;
 use tidepool_stage_client::{
-    Code, Op, Refusal, Resource, StageError, Stager, TaskPhase, TaskSpec, TaskState, TaskStatus,
+    Code, FIRST_WAIT, Op, Refusal, Resource, StageError, Stager, TaskPhase, TaskSpec, TaskState, TaskStatus,
 };
 use tidepool_wire::stager::{
     HEAD_LEN, Head, Reply, Request, STAGER_MAGIC, STAGER_VERSION, TASKS_AT_ONCE_MAX,
@@ -391,6 +391,32 @@ fn timeouts_are_rounded_up_and_told() {
     });
     let error = peer.connect().wait(&[1], true, Some(Duration::from_nanos(1_000_000))).unwrap_err();
     assert_eq!(error.code(), Code::TIMEOUT);
+    peer.finish();
+}
+
+#[test]
+fn what_does_not_end_soon_is_waited_for_by_its_number() {
+    let peer = Scripted::new(|accept| {
+        let mut first = accept();
+        first.greet();
+        let timeout_ms = FIRST_WAIT.as_millis() as u64;
+        let both = |path| Request::SubmitAndWait { task: task(path), timeout_ms };
+        assert_eq!(first.answer(&done(7)), both(b"short"));
+        let running = TaskStatus { state: TaskState::Running, ..status(8) };
+        assert_eq!(first.answer(&Reply::Tasks { tasks: vec![running], more: false }), both(b"long"));
+        first.next();
+        drop(first);
+        let mut second = accept();
+        second.greet();
+        let wait = Request::Wait { ids: vec![8], any: false, timeout_ms: None };
+        assert_eq!(second.answer(&done(8)), wait, "again after the restart");
+        second.next();
+    });
+    let stager = peer.connect();
+    assert_eq!(stager.submit_and_wait(&task(b"short")).unwrap(), status(7));
+    assert_eq!(stager.submit_and_wait(&task(b"long")).unwrap(), status(8));
+    // What left without an answer is not submitted twice.
+    assert!(stager.submit_and_wait(&task(b"x")).unwrap_err().may_be_done());
     peer.finish();
 }
 

@@ -13,6 +13,7 @@ mod backlog;
 mod clean;
 mod learn;
 mod persist;
+mod placed;
 mod queries;
 mod record;
 mod rights;
@@ -26,8 +27,8 @@ pub use learn::{Learned, Model};
 pub use record::{Record, ReplayError};
 pub use rights::{Caller, Opened, Side};
 pub use state::{Cancelled, Config, State};
-pub use task::{Ended, Identity, Live, Made, Origin, Quota, Start, show_resource};
-pub use waits::{Wait, Waits};
+pub use task::{Ended, Identity, Live, Made, Origin, Quota, Start, put_at, show_resource};
+pub use waits::{Late, Wait, Waits};
 
 /// Milliseconds since 1970.
 pub type Millis = u64;

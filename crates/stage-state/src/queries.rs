@@ -208,6 +208,10 @@ impl State {
     fn put_sums(&self, out: &mut Vec<u8>) {
         for (name, space) in &self.spaces.dataspaces {
             Record::Used { job: 0, dataspace: name.clone(), bytes: space.used }.put(out);
+            Record::Unplaced { dataspace: name.clone() }.put(out);
+            for (place, job, bytes) in space.placed.iter() {
+                Record::Placed { dataspace: name.clone(), place: place.into(), job, bytes }.put(out);
+            }
         }
         for (id, job) in &self.spaces.jobs {
             for (name, bytes) in &job.used {

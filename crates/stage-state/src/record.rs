@@ -71,6 +71,8 @@ records! {
     7 Cancelling { id: u32 }
     /// What a job's copy is about to make. Of a removal that cleans up after one: what that had made.
     8 Makes { id: u32, place: Box<[u8]>, top: Box<[u8]>, of: u32 }
+    /// What a task has put at a place of a dataspace: one of another stager, a clone; and, in snapshots, all that is known.
+    9 Placed { dataspace: String, place: Box<[u8]>, job: u32, bytes: u64 }
     10 Dataspace { spec: DataspaceSpec }
     11 DataspaceGone { name: String }
     12 Job { spec: JobSpec }
@@ -88,6 +90,8 @@ records! {
     21 Learned { from: String, to: String, model: Model }
     /// The last number given to a task. In snapshots.
     22 LastTask { id: u32 }
+    /// What is known to lie in a dataspace is what follows. In snapshots.
+    23 Unplaced { dataspace: String }
 }
 
 /// Appends a [`Record::Submitted`] without taking the specification.
@@ -141,8 +145,18 @@ mod tests {
     }
 
     #[test]
+    fn the_bytes_of_what_was_put_somewhere_are_pinned() {
+        let placed = Record::Placed { dataspace: "n://".into(), place: (*b"in").into(), job: 5, bytes: 6 };
+        let mut out = Vec::new();
+        placed.put(&mut out);
+        Record::Unplaced { dataspace: "n".into() }.put(&mut out);
+        assert_eq!(out, b"\x09\x04\0\0\0n://\x02\0\0\0in\x05\0\0\0\x06\0\0\0\0\0\0\0\x17\x01\0\0\0n");
+        assert_eq!(Record::get(&mut Reader::new(&out)), Ok(placed));
+    }
+
+    #[test]
     fn numbers_of_records_are_pinned() {
         let numbers: Vec<u8> = Record::KINDS.iter().map(|(number, _)| *number).collect();
-        assert_eq!(numbers, [1, 2, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22]);
+        assert_eq!(numbers, [1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23]);
     }
 }

@@ -1,5 +1,6 @@
 //! Dataspaces, jobs, their processes and what they have used.
 
+use crate::placed::Placed;
 use crate::task::{Origin, Quota};
 use std::collections::{BTreeMap, HashMap};
 use tidepool_wire::stager::{DataspaceSpec, JobReport, JobSpec, ProcessSpec};
@@ -9,11 +10,14 @@ pub(crate) struct Dataspace {
     pub spec: DataspaceSpec,
     /// For classes of the arbiter; never 0 and never used again.
     pub number: u32,
+    /// Tasks that run, and copies of other stagers that are under way.
     pub running: u32,
     /// Tasks that use it and have not ended.
     pub unended: u64,
     /// Bytes that tasks have put there.
     pub used: u64,
+    /// Where; what `used` is lowered by when it goes.
+    pub placed: Placed,
 }
 
 pub(crate) struct Job {
@@ -68,8 +72,9 @@ impl Spaces {
             None => {
                 self.last_number += 1;
                 let number = self.last_number;
-                let name = spec.name.clone();
-                self.dataspaces.insert(name, Dataspace { spec, number, running: 0, unended: 0, used: 0 });
+                let (name, placed) = (spec.name.clone(), Placed::default());
+                self.dataspaces
+                    .insert(name, Dataspace { spec, number, running: 0, unended: 0, used: 0, placed });
             }
         }
     }
@@ -83,6 +88,7 @@ impl Spaces {
 
     pub fn remove_job(&mut self, id: u32) {
         self.jobs.remove(&id);
+        self.dataspaces.values_mut().for_each(|space| space.placed.forget_job(id));
         self.members.retain(|_, members| {
             members.retain(|m| m.job != id);
             !members.is_empty()
@@ -145,14 +151,35 @@ impl Spaces {
         all.into_iter().chain(own).collect()
     }
 
-    /// Counts bytes that have come to or, when negative, have gone from a dataspace.
-    pub fn count(&mut self, job: u32, dataspace: &str, bytes: i64) {
-        let add = |used: &mut u64| *used = used.saturating_add_signed(bytes);
+    /// Counts bytes that a task has put at a place of a dataspace.
+    pub fn put(&mut self, job: u32, (dataspace, place): (&str, &[u8]), bytes: u64) {
+        self.placed(job, (dataspace, place), bytes);
         if let Some(space) = self.dataspaces.get_mut(dataspace) {
-            add(&mut space.used);
+            space.used = space.used.saturating_add(bytes);
         }
         if let Some(job) = self.jobs.get_mut(&job) {
-            add(job.used.entry(dataspace.to_string()).or_default());
+            let used = job.used.entry(dataspace.to_string()).or_default();
+            *used = used.saturating_add(bytes);
+        }
+    }
+
+    /// Notes where bytes lie that are counted elsewhere.
+    pub fn placed(&mut self, job: u32, (dataspace, place): (&str, &[u8]), bytes: u64) {
+        // What a job that is not there has put anywhere is nobody's.
+        let job = if self.jobs.contains_key(&job) { job } else { 0 };
+        if let Some(space) = self.dataspaces.get_mut(dataspace).filter(|_| bytes > 0) {
+            space.placed.add(place, job, bytes);
+        }
+    }
+
+    /// A place of a dataspace is gone with all below it: what tasks had put there is used no more, whoever has removed it.
+    pub fn gone(&mut self, dataspace: &str, place: &[u8]) {
+        let Some(space) = self.dataspaces.get_mut(dataspace) else { return };
+        for (job, bytes) in space.placed.take(place) {
+            space.used = space.used.saturating_sub(bytes);
+            if let Some(used) = self.jobs.get_mut(&job).and_then(|job| job.used.get_mut(dataspace)) {
+                *used = used.saturating_sub(bytes);
+            }
         }
     }
 }

@@ -14,10 +14,11 @@ use crate::arbiter::{Arbiter, Class, Queued};
 use crate::backlog::Backlog;
 use crate::learn::Learned;
 use crate::persist::Locations;
+use crate::placed::Placed;
 use crate::record::{Record, ReplayError, put_submitted};
 use crate::rights::{Caller, refuse};
 use crate::spaces::{Member, Spaces};
-use crate::task::{Ended, Identity, Made, Origin, Start, Task, place_of, space_of};
+use crate::task::{Ended, Identity, Made, Origin, Start, Task, place_of, put_at, space_of};
 use std::collections::{BTreeMap, BTreeSet};
 use tidepool_wire::stager::{
     Code, Command, DataspaceSpec, JobSpec, Op, PairReport, Policy, ProcessSpec, Refusal, Resource, TaskSpec,
@@ -278,6 +279,22 @@ impl State {
         }
     }
 
+    /// A copy of another stager reads from a dataspace here, or writes to it: as a task it takes one of its streams, but it does
+    /// not wait for one, because it may have another open already. Which dataspace it is, for [`State::peer_left`].
+    pub fn peer_came(&mut self, dataspace: &str) -> u32 {
+        let Some(space) = self.spaces.dataspaces.get_mut(dataspace) else { return 0 };
+        space.running += 1;
+        space.number
+    }
+
+    /// It is over. A dataspace that was registered anew meanwhile knows nothing of it.
+    pub fn peer_left(&mut self, number: u32) {
+        let space = self.spaces.dataspaces.values_mut().find(|space| space.number == number);
+        if let Some(space) = space {
+            space.running = space.running.saturating_sub(1);
+        }
+    }
+
     /// A running task has ended.
     pub fn ended(&mut self, now: Millis, id: u32, mut ended: Ended) {
         let Some(task) = self.tasks.get_mut(&id).filter(|task| task.running) else { return };
@@ -323,8 +340,10 @@ impl State {
     }
 
     /// Another stager's task has put `bytes` into a dataspace here, for `job`.
-    pub fn received(&mut self, job: u32, dataspace: &str, bytes: u64) {
-        self.spaces.count(job, dataspace, i64::try_from(bytes).unwrap_or(i64::MAX));
+    pub fn received(&mut self, job: u32, (dataspace, place): (&str, &[u8]), bytes: u64) {
+        self.spaces.put(job, (dataspace, place), bytes);
+        let record = Record::Placed { dataspace: dataspace.to_string(), place: place.into(), job, bytes };
+        self.note(&record);
         for (job, bytes) in self.spaces.used(job, dataspace) {
             self.note(&Record::Used { job, dataspace: dataspace.to_string(), bytes });
         }
@@ -332,14 +351,13 @@ impl State {
 
     /// Adds what a task moved to its job and dataspaces.
     fn account(&mut self, spec: &TaskSpec, job: u32, ended: &Ended) {
-        let moved = i64::try_from(ended.moved).unwrap_or(i64::MAX);
         if let (Some(space), true) = (space_of(spec.dst.as_ref()), spec.op != Op::Remove) {
-            self.spaces.count(job, space, moved);
+            self.spaces.put(job, (space, &put_at(spec, ended.files)), ended.moved);
         }
-        if let (Some(space), Op::Remove | Op::Move, true) =
-            (space_of(Some(&spec.src)), spec.op, ended.state == TaskState::Finished)
+        if let (Some(space), Resource::Path { path, .. }, Op::Remove | Op::Move, true) =
+            (space_of(Some(&spec.src)), &spec.src, spec.op, ended.state == TaskState::Finished)
         {
-            self.spaces.count(job, space, -i64::try_from(ended.bytes).unwrap_or(i64::MAX));
+            self.spaces.gone(space, path);
         }
         let Some(job) = self.spaces.jobs.get_mut(&job) else { return };
         let report = &mut job.report;
@@ -672,6 +690,14 @@ impl State {
             }
             Record::Learned { from, to, model } => self.learned.set((from, to), model),
             Record::LastTask { id } => self.last_task = id,
+            Record::Placed { dataspace, place, job, bytes } => {
+                self.spaces.placed(job, (&dataspace, &place), bytes);
+            }
+            Record::Unplaced { dataspace } => {
+                if let Some(space) = self.spaces.dataspaces.get_mut(&dataspace) {
+                    space.placed = Placed::default();
+                }
+            }
         }
         Ok(())
     }

@@ -190,6 +190,24 @@ pub(crate) fn space_of(resource: Option<&Resource>) -> Option<&str> {
     }
 }
 
+/// Path of what a task has put at its destination, which is a path. As it ends in `/` or not, the source's last name comes after
+/// it; but what has gone into the root itself is one file, or the content of a tree.
+pub fn put_at(spec: &TaskSpec, files: u64) -> Vec<u8> {
+    let Some(Resource::Path { path, .. }) = &spec.dst else { return Vec::new() };
+    let is_root = path.iter().all(|b| *b == b'/');
+    if !is_root && !path.ends_with(b"/") {
+        return path.to_vec();
+    }
+    let name = match &spec.src {
+        Resource::Path { path, .. } => path.split(|b| *b == b'/').rfind(|name| !name.is_empty()),
+        Resource::Memory { .. } => None,
+    };
+    match name {
+        Some(name) if !is_root || files == 1 => [path, name].concat(),
+        _ => path.to_vec(),
+    }
+}
+
 /// What transfers are learned by: dataspace and node, `memory`, or nothing for a removal.
 pub(crate) fn place_of(resource: Option<&Resource>) -> String {
     match resource {

@@ -13,6 +13,16 @@ pub struct Wait {
     /// The first end is enough.
     pub any: bool,
     pub deadline: Option<Millis>,
+    pub late: Late,
+}
+
+/// What is answered at the deadline.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Late {
+    /// That it was too long.
+    Refuse,
+    /// How the tasks are then: who asks does not know their numbers yet.
+    Tell,
 }
 
 struct Waiting {
@@ -102,7 +112,7 @@ mod tests {
     use super::*;
 
     fn wait(request: u64, ids: &[u32], any: bool, deadline: Option<Millis>) -> Wait {
-        Wait { conn: 7, request, ids: ids.to_vec(), any, deadline }
+        Wait { conn: 7, request, ids: ids.to_vec(), any, deadline, late: Late::Refuse }
     }
 
     fn requests(waits: Vec<Wait>) -> Vec<u64> {

@@ -187,6 +187,69 @@ fn a_task_lives_from_submission_to_its_end_and_again() {
     assert!(state.unregister_job(&admin(), 5).is_ok());
 }
 
+fn removal(space: &str, path: &[u8]) -> TaskSpec {
+    TaskSpec::new(Op::Remove, Resource::local(space, path), None)
+}
+
+/// Runs a task of job 5 to a good end.
+fn well(state: &mut State, spec: TaskSpec, bytes: u64, moved: u64) {
+    let id = state.submit(1, &user(100, 50), spec).unwrap();
+    assert_eq!(state.start_next().map(|start| start.id), Some(id));
+    state.ended(2, id, Ended::well(bytes, 1, moved, 1));
+}
+
+/// What is used of b://: by all, and by job 5.
+fn used(state: &State) -> (u64, u64) {
+    let of = |caller: &Caller| state.dataspaces(caller).unwrap()[1].used;
+    (of(&admin()), of(&user(100, 50)))
+}
+
+#[test]
+fn only_what_tasks_have_put_somewhere_is_given_back_when_it_goes() {
+    let mut state = state();
+    let to = |path: &[u8]| TaskSpec { dst: Some(Resource::local("b://", path)), ..copy("a://", "b://") };
+    well(&mut state, to(b"in"), 600, 600);
+    well(&mut state, to(b"dir/"), 20, 20);
+    well(&mut state, to(b""), 3, 3);
+    state.received(5, ("b://", b"from/peer"), 100);
+    state.received(0, ("b://", b"others"), 1);
+    assert_eq!(used(&state), (724, 723));
+    // Put there by somebody else: it was never counted, however much it is.
+    well(&mut state, removal("b://", b"output"), 10_000, 0);
+    let moved =
+        |from: &[u8]| TaskSpec { op: Op::Move, src: Resource::local("b://", from), ..copy("b://", "a://") };
+    well(&mut state, moved(b"free"), 10_000, 10_000);
+    // A part of what a task has put there, and what somebody may have put beside it, cannot be told apart.
+    well(&mut state, removal("b://", b"in/x"), 600, 0);
+    assert_eq!(used(&state), (724, 723));
+    let mut state = again(&mut state);
+    assert_eq!(used(&state), (724, 723));
+    well(&mut state, removal("b://", b"/from/"), 100, 0);
+    assert_eq!(used(&state), (624, 623));
+    well(&mut state, moved(b"in"), 600, 600);
+    assert_eq!(used(&state), (24, 23));
+    // Of the name its source has, in a directory and in the root.
+    well(&mut state, removal("b://", b"dir/a"), 20, 0);
+    well(&mut state, removal("b://", b"a"), 3, 0);
+    assert_eq!(used(&state), (1, 0));
+    well(&mut state, removal("b://", b"in"), 600, 0);
+    well(&mut state, removal("b://", b"others"), 1, 0);
+    assert_eq!(used(&state), (0, 0), "once, and whoever removes it");
+}
+
+#[test]
+fn what_an_ended_job_has_put_somewhere_is_no_other_jobs() {
+    let mut state = state();
+    state.received(5, ("b://", b"old"), 100);
+    state.unregister_job(&admin(), 5).unwrap();
+    state.register_job(&admin(), job(5, &[("a://", 0), ("b://", 1000)])).unwrap();
+    state.add_process(&admin(), 5, ProcessSpec { pid: 50, uid: 100, gid: 100 }, 7).unwrap();
+    let mut state = again(&mut state);
+    state.received(5, ("b://", b"new"), 10);
+    well(&mut state, removal("b://", b"old"), 100, 0);
+    assert_eq!(used(&state), (10, 10));
+}
+
 #[test]
 fn memory_is_copied_again_for_its_own_process_only() {
     let mut state = state();
@@ -344,6 +407,31 @@ fn a_dataspace_takes_no_more_tasks_than_it_may() {
 }
 
 #[test]
+fn copies_of_other_stagers_count_among_those_of_a_dataspace() {
+    let mut state = state();
+    state.update_dataspace(&admin(), DataspaceSpec { streams_max: 2, ..space("b://") }).unwrap();
+    let [first, second] = [0; 2].map(|_| state.submit(1, &user(100, 50), copy("a://", "b://")).unwrap());
+    let visits = [0; 2].map(|_| state.peer_came("b://"));
+    assert_eq!((state.start_next(), state.peer_came("nowhere://")), (None, 0));
+    state.peer_left(visits[0]);
+    assert_eq!(state.start_next().map(|s| s.id), Some(first));
+    assert_eq!(state.start_next(), None);
+    // They are never kept waiting, but those of a dataspace that is gone do not count for the next one of its name.
+    let third = state.peer_came("b://");
+    for id in [first, second] {
+        state.cancel(2, &admin(), id).unwrap();
+    }
+    state.ended(2, first, Ended::cancelled());
+    state.unregister_dataspace(&admin(), "b://").unwrap();
+    state.register_dataspace(&admin(), DataspaceSpec { streams_max: 1, ..space("b://") }).unwrap();
+    let last = state.submit(3, &user(100, 50), copy("a://", "b://")).unwrap();
+    assert_eq!(state.start_next().map(|s| s.id), Some(last));
+    state.submit(3, &user(100, 50), copy("a://", "b://")).unwrap();
+    state.peer_left(third);
+    assert_eq!(state.start_next(), None);
+}
+
+#[test]
 fn a_paused_stager_takes_nothing_and_a_full_one_says_so() {
     let mut state = State::new(Config { tasks_max: 1, personal_uid: Some(100), ..config() });
     state.register_dataspace(&admin(), space("a://")).unwrap();
@@ -401,6 +489,7 @@ enum Step {
     Forget(u8),
     Pause(bool),
     Persist(u8),
+    Receive(u8),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -413,6 +502,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<u8>().prop_map(Step::Forget),
         1 => any::<bool>().prop_map(Step::Pause),
         1 => any::<u8>().prop_map(Step::Persist),
+        1 => any::<u8>().prop_map(Step::Receive),
     ]
 }
 
@@ -423,11 +513,15 @@ fn walk(state: &mut State, steps: &[Step]) {
         // Refusals are results like others here.
         match step {
             Step::Submit(kind) => {
-                let op = [Op::Copy, Op::Move][usize::from(*kind) % 2];
-                let spec = TaskSpec { op, priority: i32::from(*kind % 3), ..copy("a://", "b://") };
+                let op = [Op::Copy, Op::Move, Op::Remove][usize::from(*kind) % 3];
+                let spec = match op {
+                    Op::Remove => removal("b://", [&b"b"[..], b"x", b"b/c"][usize::from(*kind / 3) % 3]),
+                    op => TaskSpec { op, priority: i32::from(*kind % 5), ..copy("a://", "b://") },
+                };
                 drop(state.submit(now, &me, spec));
             }
             Step::Start => drop(state.start_next()),
+            Step::Receive(bytes) => state.received(5, ("b://", b"x"), u64::from(*bytes)),
             Step::End(well, bytes) => {
                 if let Some(id) = state.running().into_iter().min() {
                     let bytes = u64::from(*bytes);
@@ -487,6 +581,13 @@ proptest! {
             ids
         };
         prop_assert_eq!(order(&mut second), order(&mut third));
+        for state in [&mut second, &mut third] {
+            drop(state.command(&admin(), Command::Resume));
+            let id = state.submit(0, &admin(), removal("b://", b"b")).unwrap();
+            prop_assert_eq!(state.start_next().map(|start| start.id), Some(id));
+            state.ended(0, id, Ended::well(1, 1, 0, 0));
+        }
+        prop_assert_eq!(seen(&second), seen(&third), "the same is given back");
     }
 
     #[test]

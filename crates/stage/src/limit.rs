@@ -15,6 +15,10 @@ pub trait Charge: Send + Sync {
     /// error (`EDQUOT`) keeps them away from there.
     fn charge(&self, bytes: u64) -> EndResult<()>;
 
+    /// A file has got its final name: in the root of the end it was put at, or somewhere below. Told by who serves an
+    /// end to other nodes.
+    fn named(&self, _in_root: Option<&[u8]>) {}
+
     /// There is something that charging counts: what is charged twice is a mistake.
     fn counts(&self) -> bool {
         true

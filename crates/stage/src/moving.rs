@@ -96,8 +96,13 @@ fn rename(src: &dyn End, dst: &dyn End, what: &What) -> Result<Option<MoveReport
     }
     let synced = dst.fsync_dir(&new).and_then(|()| src.fsync_dir(&old)).and_then(|()| dst.fsync_all());
     synced.map_err(Failure::target)?;
+    let is_file = meta.kind == FileKind::Regular;
+    // As a clone: it lies at the destination now, and no data were moved.
+    let bytes = if is_file { meta.size } else { 0 };
     let copy = StageReport {
-        files: (meta.kind == FileKind::Regular).into(),
+        files: is_file.into(),
+        bytes_total: bytes,
+        bytes_cloned: bytes,
         dirs: is_dir.into(),
         seconds_data: start.elapsed().as_secs_f64(),
         complete: true,

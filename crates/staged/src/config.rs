@@ -36,6 +36,9 @@ pub struct Args {
     /// Directory of sockets and journal, where the file does not say otherwise
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
+    /// Read back from disks themselves what is verified, and not what the kernel holds of it
+    #[arg(long)]
+    pub verify_disk: bool,
     /// Only check the configuration
     #[arg(long)]
     pub check: bool,
@@ -83,6 +86,7 @@ struct File {
     tasks_max: Option<usize>,
     ended_max: Option<usize>,
     policy: Option<String>,
+    verify_disk: bool,
     dataspace: Vec<FileDataspace>,
 }
 
@@ -125,6 +129,8 @@ pub struct Config {
     pub ended_max: usize,
     /// None: as it was set last.
     pub policy: Option<Policy>,
+    /// Whatever is verified is read back from disks.
+    pub verify_disk: bool,
     pub dataspaces: Vec<DataspaceSpec>,
     /// Where other stagers connect; none without.
     pub listen: Option<SocketAddr>,
@@ -141,7 +147,8 @@ impl Config {
             None => File::default(),
             Some(path) => read(path).map_err(fail)?,
         };
-        validate(file, args.dir.as_deref()).map_err(fail)
+        let config = validate(file, args.dir.as_deref()).map_err(fail)?;
+        Ok(Config { verify_disk: config.verify_disk || args.verify_disk, ..config })
     }
 }
 
@@ -203,6 +210,7 @@ fn validate(file: File, dir: Option<&Path>) -> Result<Config, String> {
         tasks_max,
         ended_max,
         policy: file.policy.as_deref().map(policy).transpose()?,
+        verify_disk: file.verify_disk,
         dataspaces,
         listen,
         secret,

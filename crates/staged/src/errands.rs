@@ -64,7 +64,8 @@ fn reply(planned: Result<Plan, Failed>) -> Reply {
 fn plan(setup: &Setup, start: &Start, places: &Places, model: Option<Model>) -> Result<Plan, Failed> {
     let identity = identity_of(start.identity.uid, start.identity.gid);
     let run = std::sync::Arc::default();
-    let opener = Opener { places, start, identity: &identity, peers: setup.peers(), run: &run };
+    let (peers, verify_disk) = (setup.peers(), setup.verify_disk);
+    let opener = Opener { places, start, identity: &identity, peers, run: &run, verify_disk };
     let source = opener.open(&start.spec.src)?;
     let target = start.spec.dst.as_ref().map(|dst| opener.open(dst)).transpose()?;
     let _as_user = act_as(&identity)?;

@@ -15,10 +15,10 @@ use tidepool_stage::{
     ActAs, At, Charge, Charged, Doomed, End, EndError, FailureKind, Identity, LARGE_BYTES_MIN, Lone,
     RemoveReport, StageError, StageOptions, StageReport, What, move_tree, remove, stage,
 };
-use tidepool_stage_state::{Ended, show_resource};
+use tidepool_stage_state::{Ended, put_at, show_resource};
 use tidepool_transport::Secret;
 use tidepool_types::{Errno, FileKind};
-use tidepool_wire::stager::{Code, Op, Refusal, Resource, TaskState};
+use tidepool_wire::stager::{Code, Op, Refusal, Resource, TaskState, Verify};
 
 /// What all tasks share.
 pub struct Setup {
@@ -31,6 +31,8 @@ pub struct Setup {
     pub secret: Option<Secret>,
     /// For large data from and to stagers that have it, too.
     pub fabric: Option<Fabric>,
+    /// What is verified is read back from disks.
+    pub verify_disk: bool,
 }
 
 impl Setup {
@@ -94,8 +96,13 @@ impl Done {
     }
 }
 
-/// An end, the entry of it that is meant, and whether that is small.
-type Sought = (Box<dyn End>, Option<Vec<u8>>, bool);
+/// What is to be copied.
+enum Found {
+    /// An end, the entry of it that is meant, and whether that is small.
+    There(Box<dyn End>, Option<Vec<u8>>, bool),
+    /// It was moved before the daemon died, which nobody has counted.
+    Moved { bytes: u64 },
+}
 
 /// Runs a task to its end, whatever that is.
 pub fn run(setup: &Setup, work: &Work, teller: &Teller) -> Ended {
@@ -106,7 +113,7 @@ pub fn run(setup: &Setup, work: &Work, teller: &Teller) -> Ended {
     });
     let mut ended = match result {
         Ok(done) => {
-            count_clones(work, teller, done.cloned);
+            count_clones(work, teller, &done);
             of_done(done, &setup.node)
         }
         // What stopped it is what it was told to stop for.
@@ -122,10 +129,12 @@ pub fn run(setup: &Setup, work: &Work, teller: &Teller) -> Ended {
 }
 
 /// What is cloned is not moved, but lies there and counts as what a peer puts there does.
-fn count_clones(work: &Work, teller: &Teller, bytes: u64) {
-    let Some(Resource::Path { dataspace, host: None, .. }) = work.start.spec.dst.clone() else { return };
+fn count_clones(work: &Work, teller: &Teller, done: &Done) {
+    let (start, bytes) = (&work.start, done.cloned);
+    let Some(Resource::Path { dataspace, host: None, .. }) = start.spec.dst.clone() else { return };
     if bytes > 0 {
-        teller.tell(crate::tasks::News::Received { job: work.start.identity.job, dataspace, bytes });
+        let (job, place) = (start.identity.job, put_at(&start.spec, done.files));
+        teller.tell(crate::tasks::News::Received { job, dataspace, place, bytes });
     }
 }
 
@@ -173,15 +182,20 @@ fn carry_out(setup: &Setup, work: &Work, teller: &Teller) -> Result<Done, Failed
     }
     let spec = &work.start.spec;
     let identity = identity_of(work.start.identity.uid, work.start.identity.gid);
-    let peers = setup.peers();
-    let opener =
-        Opener { places: &work.places, start: &work.start, identity: &identity, peers, run: &work.run };
+    let opener = Opener {
+        places: &work.places,
+        start: &work.start,
+        identity: &identity,
+        peers: setup.peers(),
+        run: &work.run,
+        verify_disk: setup.verify_disk,
+    };
     let source = opener.open(&spec.src)?;
     let target = spec.dst.as_ref().map(|dst| opener.open(dst)).transpose()?;
     let limits: std::sync::Arc<Limits> = std::sync::Arc::clone(&work.limits);
     let options = StageOptions {
         workers: setup.threads,
-        verify: spec.verify,
+        verify: spec.verify != Verify::No,
         token: Some(setup.token(work.start.id)),
         bandwidth: (spec.bandwidth > 0).then_some(spec.bandwidth),
         charge: Some(Charged(limits as std::sync::Arc<dyn Charge>)),
@@ -202,7 +216,10 @@ fn carry_out(setup: &Setup, work: &Work, teller: &Teller) -> Result<Done, Failed
                 let _as_user = act_as(&identity)?;
                 find(work, op, &source, &target).map_err(|error| named("source", &spec.src, error))?
             };
-            let Some((src, name, small)) = found else { return Ok(Done::before()) };
+            let (src, name, small) = match found {
+                Found::There(src, name, small) => (src, name, small),
+                Found::Moved { bytes } => return Ok(Done { cloned: bytes, ..Done::before() }),
+            };
             let options = if small {
                 // Nothing of it is worth being resumed, or counted ahead, or shared among threads.
                 StageOptions { workers: 1, count_ahead: false, ..options }
@@ -300,15 +317,15 @@ fn named(side: &str, place: &Resource, error: EndError) -> EndError {
     EndError { detail: Some(detail), ..error }
 }
 
-/// The source, what of it is copied, and whether that is one small entry; none when it was moved
-/// before the daemon died.
-fn find(work: &Work, op: Op, source: &Place, target: &Place) -> Result<Option<Sought>, EndError> {
+fn find(work: &Work, op: Op, source: &Place, target: &Place) -> Result<Found, EndError> {
     match source.source(op == Op::Move) {
         Ok((src, name)) => {
             let small = is_small(&*src, name.as_deref())?;
-            Ok(Some((src, name, small)))
+            Ok(Found::There(src, name, small))
         }
-        Err(error) if error.errno == Errno::ENOENT && was_moved(work, op, target) => Ok(None),
+        Err(error) if error.errno == Errno::ENOENT => {
+            was_moved(work, op, target).map(|bytes| Found::Moved { bytes }).ok_or(error)
+        }
         Err(error) => Err(error),
     }
 }
@@ -350,10 +367,14 @@ fn remove_root(source: &Place) {
     }
 }
 
-/// A move whose source is gone is done, if the daemon died in the middle of it.
-fn was_moved(work: &Work, op: Op, target: &Place) -> bool {
-    let there = || target.entry().and_then(|(end, name)| look(&*end, &name));
-    op == Op::Move && work.start.again && there().is_ok()
+/// A move whose source is gone is done, if the daemon died in the middle of it. The bytes of a file at its destination.
+fn was_moved(work: &Work, op: Op, target: &Place) -> Option<u64> {
+    if op != Op::Move || !work.start.again {
+        return None;
+    }
+    let (end, name) = target.entry().ok()?;
+    let meta = end.stat(At::Name(&end.root(), &name)).ok()?;
+    Some(if meta.kind == FileKind::Regular { meta.size } else { 0 })
 }
 
 fn of_copy(report: StageReport) -> Done {

@@ -2,8 +2,8 @@
 
 use crate::tasks::Run;
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tidepool_stage::{Bucket, Charge, EndError, EndResult};
 use tidepool_stage_state::Quota;
@@ -49,12 +49,31 @@ pub struct Limits {
     rates: Vec<Arc<Bucket>>,
     run: Option<Arc<Run>>,
     taken: AtomicU64,
+    named: Mutex<Named>,
+}
+
+/// What has got a final name.
+#[derive(Default)]
+enum Named {
+    #[default]
+    Nothing,
+    /// Nothing but this entry of the root.
+    One(Vec<u8>),
+    More,
 }
 
 impl Limits {
     /// Bytes that were let through.
     pub fn taken(&self) -> u64 {
         self.taken.load(Ordering::Acquire)
+    }
+
+    /// The one entry of `dir` that was put there, or else the directory.
+    pub fn place(&self, dir: &[u8]) -> Vec<u8> {
+        match &*self.named.lock().unwrap_or_else(PoisonError::into_inner) {
+            Named::One(name) => [dir, b"/", name].concat(),
+            Named::Nothing | Named::More => dir.to_vec(),
+        }
     }
 
     fn wait(&self, bytes: u64) {
@@ -85,6 +104,15 @@ impl Charge for Limits {
         Ok(())
     }
 
+    fn named(&self, in_root: Option<&[u8]>) {
+        let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        *named = match (&*named, in_root) {
+            (Named::Nothing, Some(name)) => Named::One(name.to_vec()),
+            (Named::One(one), Some(name)) if one == name => return,
+            _ => Named::More,
+        };
+    }
+
     fn counts(&self) -> bool {
         !self.budgets.is_empty() || !self.rates.is_empty()
     }
@@ -112,7 +140,7 @@ impl LimitTable {
         self.rates.retain(|_, (_, rate)| Arc::strong_count(rate) > 1);
         let budgets = quotas.iter().map(|quota| self.budget(quota)).collect();
         let rates = rates.iter().map(|(shared, rate)| self.rate(shared, *rate)).collect();
-        Arc::new(Limits { budgets, rates, run, taken: AtomicU64::new(0) })
+        Arc::new(Limits { budgets, rates, run, ..Limits::default() })
     }
 
     fn budget(&mut self, quota: &Quota) -> Arc<Budget> {

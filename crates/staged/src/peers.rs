@@ -15,6 +15,8 @@ use tidepool_wire::stager::{Code, DataspaceKind, DataspaceSpec, Refusal};
 pub struct Granted {
     pub dataspace: DataspaceSpec,
     pub limits: Arc<Limits>,
+    /// What the state knows the dataspace by.
+    pub number: u32,
 }
 
 /// A peer's request, waiting for the event loop.
@@ -26,11 +28,13 @@ pub struct Wanted {
 /// Asks the event loop about each root that a peer wants.
 pub struct PeerRoots {
     teller: Teller,
+    /// What peers put here and have verified is read back from disks.
+    verify_disk: bool,
 }
 
 impl PeerRoots {
-    pub fn new(teller: Teller) -> PeerRoots {
-        PeerRoots { teller }
+    pub fn new(teller: Teller, verify_disk: bool) -> PeerRoots {
+        PeerRoots { teller, verify_disk }
     }
 
     fn ask(&self, request: &RootRequest) -> EndResult<Granted> {
@@ -54,27 +58,39 @@ fn errno_of(code: Code) -> Errno {
     }
 }
 
-/// Tells the event loop what a peer has put here, when it has gone.
-struct Received {
+/// Tells the event loop when a peer has gone, and what it has put here.
+struct Visit {
     teller: Teller,
+    number: u32,
     dataspace: String,
+    /// The directory it was put into.
+    place: Vec<u8>,
     job: u32,
     limits: Arc<Limits>,
 }
 
-impl Drop for Received {
+impl Drop for Visit {
     fn drop(&mut self) {
         let bytes = self.limits.taken();
         if bytes > 0 {
-            let (job, dataspace) = (self.job, std::mem::take(&mut self.dataspace));
-            self.teller.tell(News::Received { job, dataspace, bytes });
+            let (dataspace, place) = (std::mem::take(&mut self.dataspace), self.limits.place(&self.place));
+            self.teller.tell(News::Received { job: self.job, dataspace, place, bytes });
         }
+        self.teller.tell(News::PeerLeft(self.number));
     }
 }
 
 impl Roots for PeerRoots {
     fn open(&self, want: &RootRequest) -> EndResult<OpenedRoot> {
         let granted = self.ask(want)?;
+        let visit = Visit {
+            teller: self.teller.clone(),
+            number: granted.number,
+            dataspace: granted.dataspace.name.clone(),
+            place: want.path.clone(),
+            job: want.job.unwrap_or(0),
+            limits: Arc::clone(&granted.limits),
+        };
         if !matches!(granted.dataspace.kind, DataspaceKind::Local | DataspaceKind::Shared) {
             let detail = "only directories are served to other nodes".to_string();
             return Err(EndError {
@@ -87,16 +103,11 @@ impl Roots for PeerRoots {
         let identity = identity_of(want.uid, want.gid);
         let as_user = act_as(&identity)?;
         let end = LocalEnd::open_beneath(&root, &want.path)?;
+        let end = if self.verify_disk { end.verified_from_disk() } else { end };
         drop(as_user);
-        let received = Received {
-            teller: self.teller.clone(),
-            dataspace: granted.dataspace.name,
-            job: want.job.unwrap_or(0),
-            limits: Arc::clone(&granted.limits),
-        };
         Ok(OpenedRoot {
             end: Box::new(end),
-            guard: Box::new(received),
+            guard: Box::new(visit),
             on_thread: Some(Box::new(move || {
                 // The thread serves nothing but this root, and ends with it.
                 act_as(&identity).map(std::mem::forget)

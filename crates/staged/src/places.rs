@@ -16,7 +16,7 @@ use tidepool_stage::{At, End, EndError, Identity, LocalEnd, What};
 use tidepool_stage_state::Start;
 use tidepool_transport::Secret;
 use tidepool_types::Errno;
-use tidepool_wire::stager::{DataspaceKind, DataspaceSpec, Resource};
+use tidepool_wire::stager::{DataspaceKind, DataspaceSpec, Resource, Verify};
 
 /// The dataspaces of a task's resources on this node, as they were when it started.
 #[derive(Clone, Default)]
@@ -51,11 +51,21 @@ pub type Found = (Box<dyn End>, Option<Vec<u8>>);
 
 /// One side of a task. Made with the daemon's rights, used with those of the task's user.
 pub enum Place {
-    Local { root: Arc<OwnedFd>, path: Vec<u8> },
+    /// `from_disk`: what is verified there is read back from the disk.
+    Local {
+        root: Arc<OwnedFd>,
+        path: Vec<u8>,
+        from_disk: bool,
+    },
     Remote(Remote),
     Pool(PoolPlace),
     Object(ObjectPlace),
-    Memory { address: u64, size: u64, start: Box<Start>, identity: Identity },
+    Memory {
+        address: u64,
+        size: u64,
+        start: Box<Start>,
+        identity: Identity,
+    },
 }
 
 /// A path at another stager.
@@ -85,6 +95,8 @@ pub struct Opener<'a> {
     pub peers: Peers<'a>,
     /// Is told of ends at other nodes.
     pub run: &'a Arc<Run>,
+    /// As the stager is set; tasks may ask for it, too.
+    pub verify_disk: bool,
 }
 
 impl Opener<'_> {
@@ -107,7 +119,9 @@ impl Opener<'_> {
         let spec = self.places.get(dataspace).ok_or_else(|| gone(dataspace))?;
         match spec.kind {
             DataspaceKind::Local | DataspaceKind::Shared => {
-                Ok(Place::Local { root: Arc::new(reach_mount(&spec.mount)?), path: path.to_vec() })
+                let (root, path) = (Arc::new(reach_mount(&spec.mount)?), path.to_vec());
+                let from_disk = self.verify_disk || self.start.spec.verify == Verify::Disk;
+                Ok(Place::Local { root, path, from_disk })
             }
             DataspaceKind::Pool => Ok(Place::Pool(PoolPlace {
                 file: spec.mount.clone().into(),
@@ -169,7 +183,7 @@ impl Place {
     /// going to be removed.
     pub fn source(&self, write: bool) -> Result<Found, EndError> {
         match self {
-            Place::Local { root, path } => match LocalEnd::open_beneath(&**root, path) {
+            Place::Local { root, path, .. } => match LocalEnd::open_beneath(&**root, path) {
                 Ok(end) => Ok((Box::new(end), None)),
                 Err(error) if is_entry(&error) => {
                     let (end, name) = boxed(LocalEnd::parent_beneath(&**root, path)?);
@@ -270,7 +284,10 @@ impl Place {
 
     fn make_directory(&self, path: &[u8]) -> Result<Box<dyn End>, EndError> {
         match self {
-            Place::Local { root, .. } => Ok(Box::new(LocalEnd::create_beneath(&**root, path)?)),
+            Place::Local { root, from_disk, .. } => {
+                let end = LocalEnd::create_beneath(&**root, path)?;
+                Ok(if *from_disk { Box::new(end.verified_from_disk()) } else { Box::new(end) })
+            }
             Place::Remote(remote) => remote.make_directory(path),
             Place::Pool(pool) => Ok(Box::new(pool.open(path, true)?)),
             Place::Object(object) => Ok(Box::new(object.open(path, true)?)),
@@ -281,7 +298,7 @@ impl Place {
     /// The directory of an entry that is to be removed, and its name.
     pub fn entry(&self) -> Result<(Box<dyn End>, Vec<u8>), EndError> {
         match self {
-            Place::Local { root, path } => Ok(boxed(LocalEnd::parent_beneath(&**root, path)?)),
+            Place::Local { root, path, .. } => Ok(boxed(LocalEnd::parent_beneath(&**root, path)?)),
             Place::Remote(remote) => {
                 let (dir, name) = split(&remote.path);
                 Ok((Box::new(remote.open(dir, true)?), name.to_vec()))
@@ -306,7 +323,7 @@ impl Place {
     /// The dataspace's root and the path below it, where both are of this node's file systems.
     pub fn local(&self) -> Option<(&Arc<OwnedFd>, &[u8])> {
         match self {
-            Place::Local { root, path } => Some((root, path)),
+            Place::Local { root, path, .. } => Some((root, path)),
             _ => None,
         }
     }
@@ -400,4 +417,44 @@ fn open(mount: &str, how: OFlags) -> Result<OwnedFd, EndError> {
 /// Fails when there is no such entry; links are not followed.
 pub fn look(end: &dyn End, name: &[u8]) -> Result<(), EndError> {
     end.stat(At::Name(&end.root(), name)).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidepool_stage_state::Origin;
+    use tidepool_wire::stager::{Op, TaskSpec};
+
+    /// Where the kernel's memory of a file and the file are told apart, the end says what it would read back.
+    #[test]
+    fn tasks_and_the_stager_can_ask_for_the_disk() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let mount = root.path().display().to_string();
+        let mut places = Places::default();
+        places.add(DataspaceSpec {
+            name: "a://".into(),
+            kind: DataspaceKind::Local,
+            mount,
+            tracked: false,
+            capacity: 0,
+            streams_max: 0,
+            bandwidth: 0,
+        });
+        let (run, identity) = (Arc::default(), Identity { uid: 0, gid: 0, groups: Vec::new() });
+        let peers = Peers { secret: None, fabric: None };
+        for (verify_disk, verify, disk) in
+            [(false, Verify::Yes, false), (false, Verify::Disk, true), (true, Verify::Yes, true)]
+        {
+            let place = Resource::local("a://", b"in/x");
+            let spec = TaskSpec { verify, ..TaskSpec::new(Op::Copy, place.clone(), Some(place.clone())) };
+            let who = tidepool_stage_state::Identity { uid: 0, gid: 0, job: 0 };
+            let (origin, quotas) = (Origin { pid: 1, started: 0 }, Vec::new());
+            let start = Start { id: 1, spec, identity: who, origin, again: false, quotas, made: None };
+            let opener =
+                Opener { places: &places, start: &start, identity: &identity, peers, run: &run, verify_disk };
+            let Ok(target) = opener.open(&place) else { panic!("the dataspace is there") };
+            let (end, _) = target.target(Some(b"x"), b"x").unwrap();
+            assert_eq!(end.reads_back_at_once(&end.root()), !disk, "{verify_disk} {verify:?}");
+        }
+    }
 }

@@ -4,7 +4,7 @@ use crate::errands::{Errand, Task, Then};
 use crate::peer;
 use crate::places::Places;
 use crate::server::Daemon;
-use tidepool_stage_state::{Caller, Cancelled, Live, Wait};
+use tidepool_stage_state::{Caller, Cancelled, Late, Live, Wait};
 use tidepool_wire::stager::{
     Code, Command, Leftover, Refusal, Reply, Request, STAGER_MAGIC, STAGER_VERSION, TASKS_AT_ONCE_MAX,
     TaskSpec,
@@ -46,11 +46,12 @@ impl Daemon {
             }
             Request::Wait { ids, any, timeout_ms } => {
                 let deadline = timeout_ms.map(|ms| self.now.saturating_add(ms));
-                self.wait(caller, Wait { conn, request, ids, any, deadline })
+                self.wait(caller, Wait { conn, request, ids, any, deadline, late: Late::Refuse })
             }
-            Request::SubmitAndWait { task } => match self.state.submit(self.now, caller, task) {
+            Request::SubmitAndWait { task, timeout_ms } => match self.state.submit(self.now, caller, task) {
                 Ok(id) => {
-                    self.wait(caller, Wait { conn, request, ids: vec![id], any: false, deadline: None })
+                    let (ids, deadline) = (vec![id], Some(self.now.saturating_add(timeout_ms)));
+                    self.wait(caller, Wait { conn, request, ids, any: false, deadline, late: Late::Tell })
                 }
                 Err(refusal) => Answer::Now(Reply::Failed { refusal }),
             },
@@ -187,7 +188,7 @@ impl Daemon {
             return Answer::Now(self.statuses(caller, &wait.ids));
         }
         if wait.deadline.is_some_and(|deadline| deadline <= self.now) {
-            return Answer::Now(timed_out());
+            return Answer::Now(self.too_late(caller, &wait));
         }
         self.waits.add(wait, &unended);
         Answer::Later
@@ -199,6 +200,14 @@ impl Daemon {
         match ids.iter().map(status).collect() {
             Ok(tasks) => Reply::Tasks { tasks, more: false },
             Err(refusal) => Reply::Failed { refusal },
+        }
+    }
+
+    /// What a wait is answered with whose time is over.
+    pub(crate) fn too_late(&self, caller: &Caller, wait: &Wait) -> Reply {
+        match wait.late {
+            Late::Refuse => timed_out(),
+            Late::Tell => self.statuses(caller, &wait.ids),
         }
     }
 
@@ -335,7 +344,7 @@ impl Daemon {
     }
 }
 
-pub(crate) fn timed_out() -> Reply {
+fn timed_out() -> Reply {
     Reply::Failed { refusal: Refusal::new(Code::TIMEOUT, "the tasks had not ended in time") }
 }
 

@@ -9,7 +9,7 @@ use crate::journal::{Journal, Unsynced};
 use crate::limits::{LimitTable, Shared};
 use crate::peer;
 use crate::peers::{Granted, Wanted};
-use crate::serve::{Answer, timed_out};
+use crate::serve::Answer;
 use crate::start::{
     StartError, listen, lock, open_fabric, open_state, prepare_tasks_dir, serve_peers, start_syncer, system,
 };
@@ -145,6 +145,7 @@ impl Daemon {
             threads: config.task_threads,
             secret: config.secret.clone(),
             fabric: open_fabric(config)?,
+            verify_disk: config.verify_disk,
         });
         prepare_tasks_dir(&setup, &state)?;
         let (tell, news) = mpsc::channel();
@@ -535,7 +536,10 @@ impl Daemon {
                     self.noted.push(noted);
                 }
                 News::Peer(wanted) => self.admit_peer(wanted),
-                News::Received { job, dataspace, bytes } => self.state.received(job, &dataspace, bytes),
+                News::Received { job, dataspace, place, bytes } => {
+                    self.state.received(job, (&dataspace, &place), bytes);
+                }
+                News::PeerLeft(number) => self.state.peer_left(number),
                 News::Answer { conn, request, answer } => self.answer(conn, request, answer),
             }
         }
@@ -566,7 +570,10 @@ impl Daemon {
             }
         }
         for wait in self.waits.due(self.now) {
-            self.end_wait(&wait, &timed_out());
+            if let Some(conn) = self.conns.get(&wait.conn) {
+                let reply = self.too_late(&conn.caller, &wait);
+                self.end_wait(&wait, &reply);
+            }
         }
     }
 
@@ -613,10 +620,13 @@ impl Daemon {
             let rate = opened.dataspace.bandwidth;
             let rates = (rate > 0).then(|| (Shared::Dataspace(opened.dataspace.name.clone()), rate));
             let limits = self.limits.of(&opened.quotas, rates.as_slice(), None);
-            Granted { dataspace: opened.dataspace, limits }
+            let number = self.state.peer_came(&opened.dataspace.name);
+            Granted { dataspace: opened.dataspace, limits, number }
         });
         // A peer that has gone meanwhile wants no answer.
-        let _ = wanted.answer.send(granted);
+        if let Err(mpsc::SendError(Ok(granted))) = wanted.answer.send(granted) {
+            self.state.peer_left(granted.number);
+        }
     }
 
     pub(crate) fn counters(&self) -> Vec<(String, u64)> {

@@ -136,7 +136,7 @@ pub(crate) fn serve_peers(at: SocketAddr, setup: &Setup, teller: &Teller) -> Res
     let secret = setup.secret.clone().ok_or_else(|| {
         system("listen to others")(io::Error::new(io::ErrorKind::InvalidInput, "there is no secret"))
     })?;
-    let roots = Arc::new(PeerRoots::new(teller.clone()));
+    let roots = Arc::new(PeerRoots::new(teller.clone(), setup.verify_disk));
     EndServer::start_with(listener, secret, roots, setup.fabric.clone()).map_err(system("start a thread"))
 }
 

@@ -45,8 +45,11 @@ pub enum News {
     Received {
         job: u32,
         dataspace: String,
+        place: Vec<u8>,
         bytes: u64,
     },
+    /// Another stager has closed what it had opened in a dataspace of this number.
+    PeerLeft(u32),
     /// An errand's reply.
     Answer {
         conn: u64,

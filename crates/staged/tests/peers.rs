@@ -152,6 +152,70 @@ fn a_peer_keeps_jobs_to_their_dataspaces_and_quotas() {
 }
 
 #[test]
+fn room_comes_back_when_what_a_peer_has_put_here_is_removed() {
+    let [(here, _), (there, at)] = pair();
+    write(&here.path("a/x"), &[1; 1000]);
+    write(&here.path("a/tree/x"), &[1; 500]);
+    let used = || there.control().dataspaces().unwrap()[1].used;
+    let push = |from: &str, to: &str| {
+        well(&here.control(), &TaskSpec::new(Op::Copy, resource(from), Some(remote(to, &at))));
+    };
+    let remove = |place: &str| well(&there.control(), &TaskSpec::new(Op::Remove, resource(place), None));
+    // It is told when the peer has gone, which this one may not have seen yet.
+    let becomes = |bytes: u64| {
+        while used() != bytes {
+            std::thread::yield_now();
+        }
+    };
+    push("a://x", "b://one");
+    push("a://x", "b://dir/two");
+    push("a://tree", "b://tree");
+    becomes(2500);
+    write(&there.path("b/own"), &[1; 2500]);
+    remove("b://own");
+    assert_eq!(used(), 2500);
+    remove("b://one");
+    assert_eq!(used(), 1500);
+    remove("b://dir/two");
+    assert_eq!(used(), 500);
+    remove("b://tree");
+    assert_eq!(used(), 0);
+}
+
+#[test]
+fn what_a_peer_fetches_takes_a_stream_of_the_dataspace() {
+    let [(here, _), (there, at)] = pair();
+    let (puller, owner) = (here.control(), there.control());
+    let mut space = owner.dataspaces().unwrap().remove(0).dataspace;
+    space.streams_max = 1;
+    owner.update_dataspace(&space).unwrap();
+    write(&there.path("a/in"), &vec![1; 64 << 20]);
+    let slow = |spec| TaskSpec { bandwidth: 16 << 20, ..spec };
+    let pull = slow(TaskSpec::new(Op::Copy, remote("a://in", &at), Some(resource("b://out"))));
+    let pull = puller.submit(&pull).unwrap();
+    let moved = || puller.status(pull).unwrap().bytes_done;
+    while moved() == 0 {
+        std::thread::yield_now();
+    }
+    let own = owner.submit(&TaskSpec::new(Op::Copy, resource("a://in"), Some(resource("b://in")))).unwrap();
+    let mut looks = 0;
+    loop {
+        let state = owner.status(own).unwrap().state;
+        // Under way after the look, so also at its time.
+        if moved() >= 40 << 20 {
+            break;
+        }
+        assert_eq!(state, TaskState::Pending, "after {looks} looks");
+        looks += 1;
+    }
+    assert!(looks > 0, "it was over too soon");
+    for (stager, id) in [(&puller, pull), (&owner, own)] {
+        let ended = stager.wait(&[id], false, None).unwrap();
+        assert_eq!(ended[0].state, TaskState::Finished, "{ended:?}");
+    }
+}
+
+#[test]
 fn a_copy_goes_on_when_the_other_side_dies_and_comes_back() {
     let [(here, _), (mut there, at)] = pair();
     tree(&here, "tree");

@@ -9,7 +9,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use support::{Daemon, copy, local, write};
 use tidepool_stage_client::{
-    Code, DataspaceSpec, JobLimit, JobSpec, Op, PersistOp, ProcessSpec, Resource, Stager, TaskSpec, TaskState,
+    Code, DataspaceSpec, JobLimit, JobSpec, OnBehalf, Op, PersistOp, ProcessSpec, Resource, Stager, TaskSpec,
+    TaskState, parse_place,
 };
 
 const NOBODY: u32 = 65534;
@@ -67,6 +68,11 @@ fn as_another_user() {
             assert_eq!((missing.state, missing.refusal.errno), (TaskState::Failed, 2), "{missing:?}");
             let other = stager.submit_and_wait(&copy("other://x", to)).expect_err("it is not taken");
             assert_eq!(other.code(), Code::NO_SUCH_DATASPACE, "{other}");
+            let at_once =
+                stager.submit_and_wait_for(&copy(from, to), std::time::Duration::ZERO).expect("it is taken");
+            assert!(!at_once.state.is_ended(), "{at_once:?}");
+            let ended = stager.wait(&[at_once.id], false, None).expect("it has a number");
+            assert_eq!(ended[0].state, TaskState::Finished, "{ended:?}");
         }
         ["memory", socket, to] => memory(socket, to),
         ["connect", socket] => assert!(Stager::connect(socket).is_err(), "{socket} let me in"),
@@ -354,6 +360,30 @@ fn quotas_hold_to_the_byte() {
     as_user(&daemon, "a://y", "b://four", "errno122");
     let report = daemon.control().job_report(5).unwrap();
     assert_eq!((report.bytes, report.tasks, report.failed), (1000, 4, 2), "{report:?}");
+    // What no task has put there makes no room, however large it is; nor does another name.
+    let stager = daemon.control();
+    let done = |op, from: &str, to: Option<&str>| {
+        let place = |text: &str| parse_place(text.as_bytes()).unwrap();
+        let on_behalf = Some(OnBehalf { uid: 0, gid: 0, job: 5 });
+        let task = TaskSpec { on_behalf, ..TaskSpec::new(op, place(from), to.map(place)) };
+        let status = stager.submit_and_wait(&task).unwrap();
+        assert_eq!(status.state, TaskState::Finished, "{status:?}");
+    };
+    std::fs::File::create(daemon.path("b/own")).unwrap().set_len(1 << 40).unwrap();
+    done(Op::Remove, "b://own", None);
+    done(Op::Move, "b://one", Some("b://uno"));
+    as_user(&daemon, "a://y", "b://four", "errno122");
+    let used =
+        || stager.dataspaces().unwrap().into_iter().find(|info| info.dataspace.name == "b://").unwrap().used;
+    assert_eq!(used(), 1000);
+    // And what a user has moved there counts.
+    write(&daemon.path("a/z"), &[1; 50]);
+    done(Op::Move, "a://z", Some("b://z"));
+    assert_eq!(used(), 1050);
+    done(Op::Remove, "b://uno", None);
+    assert_eq!(used(), 450);
+    as_user(&daemon, "a://y", "b://four", "finished");
+    as_user(&daemon, "a://y", "b://five", "errno122");
 }
 
 #[test]

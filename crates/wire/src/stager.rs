@@ -124,8 +124,9 @@ messages! {
         /// Starts the removal of what copies of a job have put where there was nothing before, from the task after `after` on.
         /// Refused while copies of the job have not ended, but for `dry_run`, which only tells.
         52 CleanJob { job: u32, after: u32, dry_run: bool }
-        /// Submit and Wait as one, of every caller. Answered with Tasks when the task has ended; a task that is not taken, with Failed.
-        53 SubmitAndWait { task: TaskSpec }
+        /// Submit and Wait as one, of every caller. Answered with Tasks when the task has ended, or after `timeout_ms` with how it is
+        /// then; a task that is not taken, with Failed. Was 53, without the time.
+        54 SubmitAndWait { task: TaskSpec, timeout_ms: u64 }
     }
 }
 
@@ -277,6 +278,16 @@ enum_field!(
     /// What a running task is at.
     TaskPhase { Queued = 1, Walking = 2, Copying = 3, Finishing = 4, Removing = 5, Ended = 6 }
 );
+enum_field!(
+    /// What is read back and compared before final names appear.
+    Verify {
+        No = 0,
+        /// What the kernel holds of it, unless the stager reads from disks.
+        Yes = 1,
+        /// What the disk gives back, once it is synced and the kernel was asked to forget it.
+        Disk = 2,
+    }
+);
 enum_field!(PersistOp { Store = 1, Delete = 2, Share = 3, Unshare = 4 });
 enum_field!(Command { Ping = 1, Pause = 2, Resume = 3, Shutdown = 4 });
 enum_field!(
@@ -391,8 +402,7 @@ pub struct TaskSpec {
     pub dst: Option<Resource>,
     /// Higher first.
     pub priority: i32,
-    /// Read back and compare before final names appear.
-    pub verify: bool,
+    pub verify: Verify,
     /// Bytes per second; 0 for no limit of its own.
     pub bandwidth: u64,
     /// Bytes it will move as far as the submitter knows; 0 when not.
@@ -404,7 +414,16 @@ field_struct!(TaskSpec { op, src, dst, priority, verify, bandwidth, size_hint, o
 impl TaskSpec {
     /// A verified task with nothing special.
     pub fn new(op: Op, src: Resource, dst: Option<Resource>) -> TaskSpec {
-        TaskSpec { op, src, dst, priority: 0, verify: true, bandwidth: 0, size_hint: 0, on_behalf: None }
+        TaskSpec {
+            op,
+            src,
+            dst,
+            priority: 0,
+            verify: Verify::Yes,
+            bandwidth: 0,
+            size_hint: 0,
+            on_behalf: None,
+        }
     }
 }
 

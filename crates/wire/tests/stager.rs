@@ -48,12 +48,13 @@ fn request_bytes_are_pinned() {
     );
     let task = TaskSpec::new(Op::Remove, Resource::local("n://", b"p"), None);
     assert_eq!(
-        request(&Request::SubmitAndWait { task }),
-        b"\x28\0\0\0\x35\0\0\0\x07\0\0\0\0\0\0\0\
+        request(&Request::SubmitAndWait { task, timeout_ms: 9 }),
+        b"\x30\0\0\0\x36\0\0\0\x07\0\0\0\0\0\0\0\
           \x03\
           \x02\x01\x04\0\0\0n://\0\x01\0\0\0p\
           \0\
-          \0\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
+          \0\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\
+          \x09\0\0\0\0\0\0\0"
     );
     let clean = Request::CleanJob { job: 42, after: 3, dry_run: true };
     assert_eq!(request(&clean), b"\x09\0\0\0\x34\0\0\0\x07\0\0\0\0\0\0\0\x2a\0\0\0\x03\0\0\0\x01");

@@ -46,6 +46,11 @@ norns_error_t norns_submit(norns_iotask_t *task);
  * ended does not mean that it worked: see norns_error. */
 norns_error_t norns_wait(norns_iotask_t *task, const struct timespec *timeout);
 
+/* Ours: norns_submit and norns_wait as one; a task that ends within a moment costs one exchange with the stager instead of two. With
+ * NORNS_SUCCESS the task has ended, which does not mean that it worked: see norns_error. Other codes are those of the two. The task is
+ * with the stager if t_id is set, so after NORNS_ETIMEOUT always: wait again or cancel it. A timeout of zero submits and looks. */
+norns_error_t norns_submit_wait(norns_iotask_t *task, const struct timespec *timeout);
+
 /* How the task is, as often as wanted, from any process of its user that knows its t_id. After a wait
  * that saw the end this is what the wait saw. */
 norns_error_t norns_error(norns_iotask_t *task, norns_stat_t *stats);

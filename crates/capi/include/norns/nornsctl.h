@@ -87,6 +87,7 @@ static inline void nornsctl_resource_init(norns_resource_t *resource, norns_flag
 
 norns_error_t nornsctl_submit(norns_iotask_t *task);
 norns_error_t nornsctl_wait(norns_iotask_t *task, const struct timespec *timeout);
+norns_error_t nornsctl_submit_wait(norns_iotask_t *task, const struct timespec *timeout); /* Ours. */
 norns_error_t nornsctl_error(norns_iotask_t *task, norns_stat_t *stats);
 norns_error_t nornsctl_cancel(norns_iotask_t *task);
 

@@ -12,7 +12,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use tidepool_stage_client::{
     self as stage, DataspaceSpec, JobSpec, OnBehalf, Op, ProcessSpec, StageError, Stager, TaskSpec,
-    TaskState, TaskStatus, json, show,
+    TaskState, TaskStatus, Verify, json, show,
 };
 
 /// What is printed, both ways, and the exit code.
@@ -194,11 +194,12 @@ fn task(stager: &Stager, command: &TaskCommand) -> Result<Done> {
 }
 
 fn submit(stager: &Stager, args: &SubmitArgs) -> Result<Done> {
-    let id = stager.submit(&task_spec(&args.spec)?)?;
+    let task = task_spec(&args.spec)?;
     if !args.wait {
+        let id = stager.submit(&task)?;
         return Ok(Done::new(format!("{id}\n"), json!({ "id": id })));
     }
-    let tasks = stager.wait(&[id], false, None)?;
+    let tasks = [stager.submit_and_wait(&task)?];
     Ok(Done { exit: exit_of(&tasks), text: show::tasks(&tasks), json: json::tasks(&tasks) })
 }
 
@@ -211,7 +212,11 @@ fn task_spec(args: &SpecArgs) -> Result<TaskSpec> {
     }
     let mut task = TaskSpec::new(op, args.source.clone(), dst);
     task.priority = args.priority;
-    task.verify = !args.no_verify;
+    task.verify = match (args.no_verify, args.verify_disk) {
+        (true, _) => Verify::No,
+        (false, true) => Verify::Disk,
+        (false, false) => Verify::Yes,
+    };
     task.bandwidth = args.bandwidth.unwrap_or(0);
     task.on_behalf = args.owner.map(|(uid, gid)| OnBehalf { uid, gid, job: args.job.unwrap_or(0) });
     Ok(task)

@@ -40,6 +40,37 @@ static void copies(void) {
     free(bytes);
 }
 
+/* Submitting and waiting at once: the same ends and the same errors as one after the other. */
+static void at_once(void) {
+    norns_stat_t stats;
+    norns_resource_t in = NORNS_LOCAL_PATH("a://", "in"), out = NORNS_LOCAL_PATH("b://", "once");
+    norns_iotask_t task = NORNS_IOTASK(NORNS_IOTASK_COPY, in, out);
+    CHECK(norns_submit_wait(&task, NULL) == NORNS_SUCCESS && task.t_id != 0 && there(at("B", "once")));
+    CHECK(norns_error(&task, &stats) == NORNS_SUCCESS && stats.st_status == NORNS_EFINISHED && stats.st_total == 100000);
+    CHECK(norns_submit_wait(&task, NULL) == NORNS_EBADARGS && norns_submit_wait(NULL, NULL) == NORNS_EBADARGS);
+
+    task = NORNSCTL_IOTASK(NORNS_IOTASK_COPY, NORNS_LOCAL_PATH("a://", "absent"), out);
+    const struct timespec minute = {60, 0}, wrong = {0, -1};
+    CHECK(nornsctl_submit_wait(&task, &wrong) == NORNS_EBADARGS && task.t_id == 0);
+    CHECK(nornsctl_submit_wait(&task, &minute) == NORNS_SUCCESS && nornsctl_error(&task, &stats) == NORNS_SUCCESS);
+    CHECK(stats.st_status == NORNS_ETASKERROR && stats.st_sys_errno == ENOENT);
+
+    task = NORNS_IOTASK(NORNS_IOTASK_COPY, NORNS_LOCAL_PATH("nowhere://", "in"), out);
+    CHECK(norns_submit_wait(&task, NULL) == NORNS_ENOSUCHNAMESPACE && task.t_id == 0);
+
+    /* What takes longer has its number nevertheless. */
+    char *bytes = pattern(8 << 20);
+    put(at("A", "long"), bytes, 8 << 20);
+    free(bytes);
+    norns_resource_t from = NORNS_LOCAL_PATH("a://", "long"), to = NORNS_LOCAL_PATH("slow://", "long");
+    const struct timespec timeouts[] = {{0, 0}, {0, 30000000}, {0, 200000000}};
+    for (int i = 0; i < 3; i++) {
+        task = NORNS_IOTASK(NORNS_IOTASK_COPY, from, to);
+        CHECK(norns_submit_wait(&task, &timeouts[i]) == NORNS_ETIMEOUT && task.t_id != 0);
+        CHECK(norns_cancel(&task) == NORNS_SUCCESS && norns_wait(&task, NULL) == NORNS_SUCCESS);
+    }
+}
+
 /* A task that has not ended cannot be told from one that has by a second process, a copy of the
  * descriptor, or the number of questions. */
 static void questions(void) {
@@ -159,6 +190,7 @@ int main(void) {
     CHECK(nornsctl_send_command(NORNSCTL_CMD_PING, NULL) == NORNS_SUCCESS);
     copies();
     questions();
+    at_once();
     jobs();
     dataspaces();
     slow();

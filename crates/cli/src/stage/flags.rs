@@ -218,6 +218,9 @@ pub struct SpecArgs {
     /// Do not read back and compare before final names appear
     #[arg(long)]
     pub no_verify: bool,
+    /// Read back from the disk itself, where the destination is on the stager's node: after the sync, and past the kernel's memory
+    #[arg(long, conflicts_with = "no_verify")]
+    pub verify_disk: bool,
     /// Bytes it will move, where known: for shortest-first order
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub size_hint: Option<u64>,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::{self, BufRead, Read};
-use tidepool_stage_client::{Op, Resource, TaskSpec, parse_place};
+use tidepool_stage_client::{Op, Resource, TaskSpec, Verify, parse_place};
 use tidepool_types::parse_size;
 
 /// Two paths of full length in which every byte is written as `\xHH`, with room for the rest.
@@ -129,17 +129,22 @@ fn option(task: &mut TaskSpec, word: &Word) -> Result<(), String> {
         "priority" => task.priority = value.parse().map_err(|_| format!("'{value}' is no priority"))?,
         "bandwidth" => task.bandwidth = size()?,
         "size" => task.size_hint = size()?,
-        "verify" => task.verify = parse_yes(value)?,
-        _ => return Err(format!("'{text}' is none of priority=N, bandwidth=SIZE, size=SIZE, verify=yes|no")),
+        "verify" => task.verify = parse_verify(value)?,
+        _ => {
+            return Err(format!(
+                "'{text}' is none of priority=N, bandwidth=SIZE, size=SIZE, verify=yes|no|disk"
+            ));
+        }
     }
     Ok(())
 }
 
-fn parse_yes(value: &str) -> Result<bool, String> {
+fn parse_verify(value: &str) -> Result<Verify, String> {
     match value {
-        "yes" => Ok(true),
-        "no" => Ok(false),
-        _ => Err(format!("'{value}' is neither yes nor no")),
+        "yes" => Ok(Verify::Yes),
+        "no" => Ok(Verify::No),
+        "disk" => Ok(Verify::Disk),
+        _ => Err(format!("'{value}' is none of yes, no, disk")),
     }
 }
 
@@ -237,13 +242,14 @@ mod tests {
     #[test]
     fn a_list_is_read() {
         let text = b"# what comes in\ncopy a://in b://in\n\n  move a://x  n1:42000/b://y priority=-5 verify=no # why\n\
-            remove \"a://with blank\\n\\x41\\\"\\\\\" size=4KiB bandwidth=1MiB\r\ncopy a://no b://newline";
+            remove \"a://with blank\\n\\x41\\\"\\\\\" size=4KiB bandwidth=1MiB\r\ncopy a://no b://newline verify=disk";
         let tasks = list(text).unwrap();
         assert_eq!(tasks.iter().map(|line| line.number).collect::<Vec<_>>(), [2, 4, 5, 6]);
         assert_eq!(tasks[0].task.dst, Some(Resource::local("b://", b"in")));
         assert_eq!(tasks[1].task.dst, Some(Resource::remote("b://", "n1:42000", b"y")));
-        assert_eq!((tasks[1].task.priority, tasks[1].task.verify), (-5, false));
+        assert_eq!((tasks[1].task.priority, tasks[1].task.verify), (-5, Verify::No));
         assert_eq!(tasks[2].task.src, Resource::local("a://", b"with blank\nA\"\\"));
+        assert_eq!(tasks[3].task.verify, Verify::Disk);
         assert_eq!((tasks[2].task.size_hint, tasks[2].task.bandwidth), (4096, 1 << 20));
     }
 
@@ -256,7 +262,7 @@ mod tests {
             (b"copy a://x priority=1", "line 1, column 22: the destination is missing"),
             (b"copy here b://y", "line 1, column 6: 'here' is no place"),
             (b"copy a://x b://y fast=1", "line 1, column 18: 'fast=1' is none of"),
-            (b"copy a://x b://y verify=maybe", "line 1, column 18: 'maybe' is neither"),
+            (b"copy a://x b://y verify=maybe", "line 1, column 18: 'maybe' is none"),
             (b"remove a://x b://y", "line 1, column 14: 'b://y' is none of"),
             (b"remove \"a://x", "line 1, column 8: this quotation does not end"),
             (b"remove \"a://\\q\"", "line 1, column 13: after a backslash"),

@@ -12,8 +12,8 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tidepool_stage_client::{
-    Code, Op, Plan, Refusal, Resource, StageError, Stager, SubmitManyError, Submitted, TaskSpec, TaskStatus,
-    json, show, show_place,
+    Code, FIRST_WAIT, Op, Plan, Refusal, Resource, StageError, Stager, SubmitManyError, Submitted, TaskSpec,
+    TaskStatus, Verify, json, show, show_place,
 };
 
 /// How often who waits at a terminal is shown how far it is.
@@ -23,6 +23,9 @@ const SHOWN_MAX: usize = 10;
 
 pub fn submit(stager: &Stager, args: &SubmitArgs) -> Result<Done> {
     let (numbers, tasks) = specs(&args.spec)?;
+    if let ([task], true, None) = (&tasks[..], args.wait, &args.spec.from) {
+        return submit_and_wait(stager, task);
+    }
     // One task gets a request of its own: its refusal is the result.
     let submitted = match &tasks[..] {
         [task] if args.spec.from.is_none() => {
@@ -41,6 +44,19 @@ pub fn submit(stager: &Stager, args: &SubmitArgs) -> Result<Done> {
     json["tasks"] = json!(ended.iter().map(json::task).collect::<Vec<_>>());
     let failure = failure.or_else(|| failure_of(&ended, &stager.node()));
     Ok(Done { text: show::tasks(&ended), json, failure })
+}
+
+/// One task, which costs one request when it ends soon.
+fn submit_and_wait(stager: &Stager, task: &TaskSpec) -> Result<Done> {
+    let status = stager.submit_and_wait_for(task, FIRST_WAIT)?;
+    let ended = match status.state.is_ended() {
+        true => vec![status],
+        false => wait_showing(stager, &[status.id], false, None)?,
+    };
+    let ids: Vec<u32> = ended.iter().map(|task| task.id).collect();
+    let tasks: Vec<Value> = ended.iter().map(json::task).collect();
+    let json = json!({ "ids": ids, "refused": [], "tasks": tasks });
+    Ok(Done { text: show::tasks(&ended), json, failure: failure_of(&ended, &stager.node()) })
 }
 
 /// Who submits many and is cut off has to know what the stager has already.
@@ -79,7 +95,7 @@ fn refused_json(numbers: &[usize], refusals: &[(u32, Refusal)]) -> Vec<Value> {
 fn specs(args: &SpecArgs) -> Result<(Vec<usize>, Vec<TaskSpec>)> {
     let usual = |op, source, destination| TaskSpec {
         priority: args.priority,
-        verify: !args.no_verify,
+        verify: verify(args),
         bandwidth: args.bandwidth.unwrap_or(0),
         size_hint: args.size_hint.unwrap_or(0),
         on_behalf: args.on_behalf,
@@ -101,6 +117,14 @@ fn specs(args: &SpecArgs) -> Result<(Vec<usize>, Vec<TaskSpec>)> {
         _ => return Err(usage("name an operation and its places, or a list with --from")),
     };
     Ok(lines.into_iter().map(|line| (line.number, line.task)).unzip())
+}
+
+fn verify(args: &SpecArgs) -> Verify {
+    match (args.no_verify, args.verify_disk) {
+        (true, _) => Verify::No,
+        (false, true) => Verify::Disk,
+        (false, false) => Verify::Yes,
+    }
 }
 
 fn read_list(from: &Path, usual: &dyn Fn(Op, Resource, Option<Resource>) -> TaskSpec) -> Result<Vec<Line>> {

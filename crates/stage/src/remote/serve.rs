@@ -2,7 +2,7 @@
 
 use super::frame::{BULK_MAX, Channel, META_MAX};
 use super::message::{
-    Answer, Ask, Clothes, GotHead, NamingHead, Nothing, OpenHow, Page, Place, PutHead, Spot, Told,
+    Answer, Ask, Clothes, GotHead, NamingHead, Nothing, OpenHow, Page, Place, PutHead, ROOT, Spot, Told,
 };
 use super::server::Session;
 use crate::compound;
@@ -347,6 +347,10 @@ impl Session {
             if matches!(result, Err(error) if error.errno == Errno::ENOENT) && self.is_named(naming) {
                 *result = Ok(());
             }
+        }
+        if let Some(limits) = &self.root.charge {
+            let named = files.iter().zip(&results).filter(|(_, result)| result.is_ok());
+            named.for_each(|(file, _)| limits.named((file.dir == ROOT).then_some(&*file.to)));
         }
         Ok(results)
     }
