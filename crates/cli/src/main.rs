@@ -17,6 +17,7 @@ mod hints;
 mod instance;
 mod launch;
 mod layout;
+mod meters;
 mod mount;
 mod node_clean;
 mod output;

@@ -13,6 +13,7 @@ use crate::exec;
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::flags::RunArgs;
 use crate::instance::OutRecord;
+use crate::meters::{Reading, Use};
 use crate::output::{duration, rate};
 use crate::plan::{Setup, Staged};
 use crate::signals::Signals;
@@ -41,6 +42,27 @@ struct Phase {
     name: &'static str,
     seconds: f64,
     staged: Option<Summary>,
+    /// What the file system's nodes did meanwhile.
+    usage: Option<Use>,
+}
+
+/// The beginning of a phase.
+struct Watch {
+    began: Instant,
+    meters: Option<Reading>,
+}
+
+impl Watch {
+    fn start(fs: &dyn FileSystem) -> Watch {
+        Watch { meters: fs.meters(), began: Instant::now() }
+    }
+
+    /// Seconds since, and what happened.
+    fn stop(self, fs: &dyn FileSystem) -> (f64, Option<Use>) {
+        let seconds = self.began.elapsed().as_secs_f64();
+        let usage = self.meters.and_then(|before| Some(before.until(&fs.meters()?)));
+        (seconds, usage)
+    }
 }
 
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
@@ -70,7 +92,7 @@ fn with_fs(
 ) -> Result<()> {
     let began = Instant::now();
     let fs = backend::start(args)?;
-    story.note("start", began, None, &fs.describe());
+    story.note("start", (began.elapsed().as_secs_f64(), None), None, &fs.describe());
     let worked = use_fs(args, ins, outs, signals, fs.as_ref(), story);
     let began = Instant::now();
     let stopped = match &worked {
@@ -78,7 +100,7 @@ fn with_fs(
         Err(failure) if failure.kind == Kind::StageOut => fs.leave(),
         _ => fs.stop(),
     };
-    story.note("stop", began, None, "");
+    story.note("stop", (began.elapsed().as_secs_f64(), None), None, "");
     worked.and(stopped)
 }
 
@@ -94,26 +116,26 @@ fn use_fs(
     signals.check()?;
     let journals = &fs.instance().dir;
     for (number, job) in ins.iter().enumerate() {
-        let began = Instant::now();
+        let watch = Watch::start(fs);
         let journal = journals.join(format!("in-{number}.journal"));
         let summary = fs.stage_in(&job.source, &job.destination, &journal, signals);
         signals.check()?;
         let summary = summary?;
-        story.note("stage-in", began, Some(summary), &job.source.display().to_string());
+        story.note("stage-in", watch.stop(fs), Some(summary), &job.source.display().to_string());
     }
-    let began = Instant::now();
+    let watch = Watch::start(fs);
     let child = fs.spawn(&args.program)?;
     let status = exec::wait(child, signals, args.kill_grace)?;
     story.program_code = Some(exec::exit_byte(status));
-    story.note("program", began, None, &describe(status));
+    story.note("program", watch.stop(fs), None, &describe(status));
     // A signal ended the program; its output is wanted all the same. A second one ends that, too.
     let stopped_by = signals.seen();
     signals.reset();
     for (number, out) in outs.iter().enumerate() {
-        let began = Instant::now();
+        let watch = Watch::start(fs);
         let journal = journals.join(format!("out-{number}.journal"));
         let summary = fs.stage_out(out, &journal, signals)?;
-        story.note("stage-out", began, Some(summary), &out.destination.display().to_string());
+        story.note("stage-out", watch.stop(fs), Some(summary), &out.destination.display().to_string());
     }
     match stopped_by {
         Some(number) => Err(Failure::new(Kind::Signal(number), format!("stopped by signal {number}"))),
@@ -181,8 +203,13 @@ fn dry_run(args: &RunArgs, ins: &[In], outs: &[OutRecord]) -> Result<ExitCode> {
 
 impl Story {
     /// Notes a phase's end and tells it on standard error.
-    fn note(&mut self, name: &'static str, began: Instant, staged: Option<Summary>, what: &str) {
-        let seconds = began.elapsed().as_secs_f64();
+    fn note(
+        &mut self,
+        name: &'static str,
+        (seconds, usage): (f64, Option<Use>),
+        staged: Option<Summary>,
+        what: &str,
+    ) {
         let mut line = format!("tidepool: {name:<9} {:>9}", duration(seconds));
         if let Some(s) = &staged {
             let speed = rate(s.bytes_copied, seconds);
@@ -191,20 +218,26 @@ impl Story {
         if !what.is_empty() {
             line.push_str(&format!("  {what}"));
         }
+        if let Some(words) = usage.as_ref().and_then(Use::words) {
+            line.push_str(&format!("; {words}"));
+        }
         eprintln!("{line}");
-        self.phases.push(Phase { name, seconds, staged });
+        self.phases.push(Phase { name, seconds, staged, usage });
     }
 
     fn json(&self, result: &Result<()>) -> Value {
         let phases: Vec<Value> = self
             .phases
             .iter()
-            .map(|p| match &p.staged {
-                None => json!({"phase": p.name, "seconds": p.seconds}),
-                Some(s) => json!({
-                    "phase": p.name, "seconds": p.seconds, "files": s.files, "bytes": s.bytes,
-                    "bytes_copied": s.bytes_copied, "complete": s.complete,
-                }),
+            .map(|p| {
+                let usage = p.usage.as_ref().map(Use::json);
+                match &p.staged {
+                    None => json!({"phase": p.name, "seconds": p.seconds, "use": usage}),
+                    Some(s) => json!({
+                        "phase": p.name, "seconds": p.seconds, "files": s.files, "bytes": s.bytes,
+                        "bytes_copied": s.bytes_copied, "complete": s.complete, "use": usage,
+                    }),
+                }
             })
             .collect();
         json!({

@@ -325,3 +325,28 @@ fn a_quota_is_seen_and_kept() {
         sandbox.assert_nothing_left(door);
     }
 }
+
+/// A18: each phase says how busy devices, network and daemons were.
+#[test]
+fn a18_a_run_tells_what_its_nodes_did() {
+    let sandbox = Sandbox::new();
+    let program = "i=0; while [ $i -lt 40 ]; do dd if=/dev/zero of=f$i bs=64k count=4 conv=fsync 2>/dev/null; i=$((i+1)); done; sleep 0.2";
+    for (store, has_device) in [(None, None), (Some("/dev/shm"), Some(false))] {
+        let store: Vec<&str> = store.map_or(vec![], |dir| vec!["--store", dir]);
+        let args = [&["run", "--json"][..], &store, &["--", "sh", "-c", program]].concat();
+        let said = sandbox.ok(&args);
+        let report: serde_json::Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+        let phases = report["phases"].as_array().unwrap();
+        let of_program = &phases.iter().find(|phase| phase["phase"] == "program").unwrap()["use"];
+        assert!(of_program["requests"].as_u64().unwrap() >= 40, "a file takes a request at least: {report}");
+        let share = of_program["daemons"]["share"].as_f64().unwrap();
+        assert!((0.0..=1.01).contains(&share), "{report}");
+        let device = &of_program["device"];
+        assert!(device.is_null() || device["share"].as_f64().unwrap() >= 0.0, "{report}");
+        if has_device == Some(false) {
+            assert!(device.is_null(), "memory is no device: {report}");
+        }
+        assert!(phases.iter().find(|phase| phase["phase"] == "start").unwrap()["use"].is_null());
+    }
+    sandbox.assert_nothing_left("after the runs");
+}

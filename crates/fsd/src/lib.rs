@@ -21,6 +21,7 @@ mod fabric;
 mod fabric;
 mod lanes;
 mod loans;
+mod meters;
 mod quota;
 mod recalls;
 mod serve;

@@ -5,6 +5,7 @@ use crate::copying::{Copied, PeerLinks};
 use crate::counters::Counters;
 use crate::fabric::Fabric;
 use crate::loans::Loans;
+use crate::meters;
 use crate::quota::Quota;
 use crate::recalls::{Recalling, Recalls};
 use std::cell::Cell;
@@ -719,7 +720,7 @@ impl Service {
             space: space.unwrap_or_default(),
             sessions: lock(&self.sessions).len() as u64,
             open_handles: state.handle_count(),
-            counters: self.counters.list(),
+            counters: [self.counters.list(), meters::read(self.device)].concat(),
             trouble,
         }
     }

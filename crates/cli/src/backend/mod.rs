@@ -12,6 +12,7 @@ use crate::exec;
 use crate::exit::{Failure, Kind, Result};
 use crate::flags::{FsKind, PoolShape, RunArgs};
 use crate::instance::{Instance, OutRecord, RunRecord};
+use crate::meters::Reading;
 use crate::plan::Staged;
 use crate::signals::Signals;
 use crate::staging::{self, Summary};
@@ -35,6 +36,10 @@ pub trait FileSystem {
     fn stage_in(&self, from: &Path, to: &str, journal: &Path, signals: &Signals) -> Result<Summary>;
     /// Copies a file or tree out of it.
     fn stage_out(&self, out: &OutRecord, journal: &Path, signals: &Signals) -> Result<Summary>;
+    /// What its nodes have done so far; none where nobody counts.
+    fn meters(&self) -> Option<Reading> {
+        None
+    }
     /// Removes all of it.
     fn stop(self: Box<Self>) -> Result<()>;
     /// Leaves the results where they are when they could not be staged out; tells people how

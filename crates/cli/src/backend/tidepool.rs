@@ -6,6 +6,7 @@ use crate::exit::{Context, Failure, Kind, Result};
 use crate::flags::{Door, PoolShape};
 use crate::instance::{Instance, OutRecord};
 use crate::launch::{self, RunningPool};
+use crate::meters::Reading;
 use crate::plan::{Setup, Staged};
 use crate::signals::Signals;
 use crate::staging::{self, Summary};
@@ -77,6 +78,10 @@ impl FileSystem for Pool {
 
     fn stage_out(&self, out: &OutRecord, journal: &Path, signals: &Signals) -> Result<Summary> {
         staging::stage_out(&self.client, &out.source, &out.destination, &staging::USUAL, journal, signals)
+    }
+
+    fn meters(&self) -> Option<Reading> {
+        Some(Reading::take(&self.client))
     }
 
     fn stop(self: Box<Self>) -> Result<()> {
