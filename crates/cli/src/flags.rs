@@ -716,7 +716,7 @@ pub struct BenchShape {
     #[arg(long, default_value_t = 2)]
     pub procs: usize,
     /// Repeats of each measurement, alternating with the underlying file system
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 5)]
     pub repeats: usize,
     /// Restart the pool before each repeat; drop the caches before all but removes, as root
     #[arg(long)]
@@ -777,7 +777,7 @@ pub struct BenchStartArgs {
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "8,16,32,64")]
     pub counts: Vec<usize>,
     /// Repeats of each measurement
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 5)]
     pub repeats: usize,
     /// Directory for the raw results (JSON, one file per call)
     #[arg(long, value_name = "DIR")]
@@ -858,7 +858,7 @@ pub struct BenchStagerArgs {
     #[arg(long, value_delimiter = ',', default_value = "ping,submit,batch,copy,both")]
     pub work: Vec<StagerWork>,
     /// Repeats of each measurement
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 5)]
     pub repeats: usize,
     /// Where the stager keeps its journal and its files [default: a temporary directory]
     #[arg(long, value_name = "DIR")]

@@ -6,6 +6,7 @@ mod common;
 use common::{Sandbox, doors, text};
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -349,4 +350,69 @@ fn a18_a_run_tells_what_its_nodes_did() {
         assert!(phases.iter().find(|phase| phase["phase"] == "start").unwrap()["use"].is_null());
     }
     sandbox.assert_nothing_left("after the runs");
+}
+
+/// Opens of files below a directory, counted by the kernel.
+struct Opens(std::os::fd::OwnedFd);
+
+impl Opens {
+    fn watch(dirs: &[&Path]) -> Opens {
+        use rustix::fs::inotify;
+        let watcher = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
+        for dir in dirs {
+            inotify::add_watch(&watcher, *dir, inotify::WatchFlags::OPEN).unwrap();
+        }
+        Opens(watcher)
+    }
+
+    /// Of files, not of directories, since the last call.
+    fn count(&self) -> usize {
+        use rustix::fs::inotify;
+        let mut space = [std::mem::MaybeUninit::uninit(); 4096];
+        let mut reader = inotify::Reader::new(&self.0, &mut space);
+        let mut count = 0;
+        while let Ok(event) = reader.next() {
+            assert!(!event.events().contains(inotify::ReadFlags::QUEUE_OVERFLOW), "too many to count");
+            count += usize::from(!event.events().contains(inotify::ReadFlags::ISDIR));
+        }
+        count
+    }
+}
+
+/// A19: while its program runs, a job asks nothing of the shared file system: what is opened there is what staging opens,
+/// however often the program opens its files.
+#[test]
+fn a19_the_shared_file_system_is_left_alone_by_programs() {
+    const FILES: usize = 20;
+    const ROUNDS: usize = 30;
+    let sandbox = Sandbox::new();
+    let (shared, results) = (sandbox.path("pfs/data"), sandbox.path("pfs/results"));
+    for dir in [&shared, &results] {
+        fs::create_dir_all(dir).unwrap();
+    }
+    for number in 0..FILES {
+        fs::write(shared.join(format!("f{number}")), "data\n").unwrap();
+    }
+    let opens = Opens::watch(&[&shared, &results]);
+    let work = |input: &str, output: &str| {
+        format!(
+            "for i in $(seq {ROUNDS}); do for f in {input}/f*; do read line < $f; done; echo $i > {output}/o; done"
+        )
+    };
+    let (input, output) = (format!("{}:/in", shared.display()), format!("/out:{}", results.display()));
+    let staged = |program: &str| {
+        let args = ["run", "--in", &input, "--out", &output, "--", "sh", "-c", program];
+        sandbox.ok(&args);
+        opens.count()
+    };
+    let make = "mkdir $TIDEPOOL_DIR/out";
+    let idle = staged(&format!("{make}; echo 0 > $TIDEPOOL_DIR/out/o"));
+    let busy = staged(&format!("{make}; {}", work("$TIDEPOOL_DIR/in", "$TIDEPOOL_DIR/out")));
+    let plain = work(&shared.display().to_string(), &results.display().to_string());
+    assert!(std::process::Command::new("sh").args(["-c", &plain]).status().unwrap().success());
+    let direct = opens.count();
+    println!("opens of the shared files: {direct} without a pool, {busy} with one, {idle} by staging alone");
+    assert!(direct >= ROUNDS * FILES, "{direct}");
+    assert!(busy <= idle + 2, "{busy} opens, of which staging makes {idle}");
+    assert!(idle < direct / 5, "{idle} of {direct}");
 }

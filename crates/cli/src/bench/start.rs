@@ -132,7 +132,7 @@ fn rows(args: &BenchStartArgs, samples: &[Sample]) -> Vec<Row> {
     if let (Some(start), Some(stop)) = (line(|r| r.start.median), line(|r| r.stop.median)) {
         let at = |line: Line, n: usize| {
             let median = line.fixed + line.each * n as f64;
-            Spread { median, min: median, max: median }
+            Spread { median, min: median, max: median, stdev: None }
         };
         let modelled = MODELLED.iter().filter(|n| !counts.contains(n)).map(|&n| Row {
             daemons: n,
@@ -176,7 +176,7 @@ fn text(rows: &[Row]) -> String {
         ["daemons", "start s", "(min-max)", "stop s", "doubling", "BeeOND start", "stop", "GekkoFS start"];
     let mut lines = vec![head.map(String::from).to_vec()];
     for (i, row) in rows.iter().enumerate() {
-        let Spread { median, min, max } = row.start;
+        let Spread { median, min, max, .. } = row.start;
         let before = i.checked_sub(1).map(|i| &rows[i]).filter(|b| b.daemons * 2 == row.daemons);
         let growth = before.map_or(String::new(), |b| format!("{:.2}", median / b.start.median));
         let beeond = BEEOND.iter().find(|(n, ..)| *n == row.daemons);
