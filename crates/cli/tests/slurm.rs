@@ -446,3 +446,29 @@ fn a2_the_shape_of_the_jobs_tasks_does_not_matter() {
         cluster.assert_nothing_left(shape);
     }
 }
+
+/// G10: in a job `plan` is about the job's nodes and its time limit, and knows its leaf switches from Slurm's own file.
+#[test]
+fn g10_plans_are_for_the_allocation() {
+    let Some(cluster) = Cluster::start(2) else { return };
+    let topology = cluster.sandbox.path("topology.conf");
+    let nodes = cluster.said("sinfo", &["-h", "-N", "-o", "%N"]);
+    let (first, second) = nodes.split_once('\n').unwrap();
+    let text = format!(
+        "SwitchName=leaf1 Nodes={first}\nSwitchName=leaf2 Nodes={second}\nSwitchName=core Switches=leaf[1-2]\n"
+    );
+    fs::write(&topology, text).unwrap();
+    let args = ["plan", "--json", "--placement", "group", "--slurm-topology", topology.to_str().unwrap()];
+    let job = cluster.submit(&["-N2", "--time=10"], &args);
+    cluster.wait_for(&job);
+    let told: serde_json::Value = serde_json::from_str(&cluster.log()).unwrap_or_else(|error| {
+        panic!("{error}: {}", cluster.log());
+    });
+    assert_eq!(told["nodes"], serde_json::json!([first, second]), "{told}");
+    assert_eq!(told["groups"]["value"], serde_json::json!(["leaf1", "leaf2"]), "{told}");
+    // The job may run for ten minutes.
+    let share = told["costs"]["share"].as_f64().expect("the time limit is known");
+    let seconds = told["seconds"].as_f64().unwrap();
+    assert!((share - seconds / 600.0).abs() < 1e-3, "{told}");
+    cluster.assert_nothing_left("after a plan");
+}

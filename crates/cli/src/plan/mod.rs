@@ -3,6 +3,7 @@
 pub mod flags;
 mod gather;
 mod setup;
+mod slurm;
 
 pub use setup::{Setup, Staged};
 
@@ -18,7 +19,9 @@ use tidepool_types::format_size;
 pub fn plan(args: &PlanArgs) -> Result<ExitCode> {
     let staged =
         Staged { stage_in: bytes(args.stage_in.as_ref())?, stage_out: bytes(args.stage_out.as_ref())? };
-    let setup = Setup::choose(&args.shape, staged, None)?;
+    let mut shape = args.shape.clone();
+    shape.job.walltime = shape.job.walltime.or_else(slurm::time_limit);
+    let setup = Setup::choose(&shape, staged, None)?;
     if args.json {
         let mut told = setup.plan.json();
         told["nodes"] = json!(setup.layout.place.names().unwrap_or_default());

@@ -7,7 +7,6 @@ use crate::launch::{Kept, named_store};
 use crate::layout::{Spread, as_kept};
 use crate::place::{Layout, Place};
 use std::path::PathBuf;
-use std::time::Duration;
 use tidepool_plan::{Asked, Job, Plan};
 
 /// Bytes to be staged, as far as they are known.
@@ -80,13 +79,7 @@ fn job(shape: &PoolShape, staged: Staged) -> Job {
         stage_in: staged.stage_in,
         stage_out: staged.stage_out,
         pattern: shape.job.pattern.unwrap_or_default(),
-        walltime: shape.job.walltime.or_else(slurm_walltime),
+        walltime: shape.job.walltime,
         program_nodes: shape.job.program_nodes,
     }
-}
-
-/// The time limit of the Slurm job that this runs in.
-fn slurm_walltime() -> Option<Duration> {
-    let seconds = |name| std::env::var(name).ok()?.parse::<u64>().ok();
-    seconds("SLURM_JOB_END_TIME")?.checked_sub(seconds("SLURM_JOB_START_TIME")?).map(Duration::from_secs)
 }
