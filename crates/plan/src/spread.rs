@@ -115,11 +115,17 @@ impl Decision<'_> {
     fn one_machine(&self, asked: &Asked) -> Option<Choice<Placement>> {
         let several = self.place.nodes.len() == 1 && self.place.daemons_each > 1;
         let limited = asked.quota.is_some_and(|quota| quota > 0);
-        if !several || limited || asked.chunk_size.is_some() {
+        if !several || limited || asked.chunk_size.is_some() || self.large_and_shared() {
             return None;
         }
         let why = "all daemons are on this machine: a file on one of them needs no messages to others";
         Some(Choice::new(Placement::Local, Basis::Usual, why))
+    }
+
+    /// Writers of one large file wait less for each other when it is several files below.
+    fn large_and_shared(&self) -> bool {
+        let large = |bytes| bytes >= Layout::default().chunk_size();
+        self.job.pattern.sharing == Some(Sharing::Shared) && self.job.pattern.transfer.is_some_and(large)
     }
 
     /// Files that only their makers use lie best where these are, unless one node would get them all, or too many.

@@ -133,6 +133,13 @@ fn a15_on_one_machine_files_are_not_cut() {
     assert_eq!(placement(4, Asked { quota: Some(0), ..Asked::default() }), Placement::Local);
     assert_eq!(placement(4, Asked { chunk_size: Some(4096), ..Asked::default() }), Placement::Wide);
     assert_eq!(placement(4, Asked { stripe: Some(0), ..Asked::default() }), Placement::Wide);
+    let of = |sharing, transfer| {
+        let pattern = Pattern { transfer: Some(transfer), ..pattern(sharing) };
+        plan(&here(4), &Job { pattern, ..Job::default() }).placement.value
+    };
+    assert_eq!(of(Sharing::Shared, 1 << 20), Placement::Wide);
+    assert_eq!(of(Sharing::Shared, 8192), Placement::Local);
+    assert_eq!(of(Sharing::Own, 1 << 20), Placement::Local);
 }
 
 #[test]
