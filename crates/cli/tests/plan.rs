@@ -167,6 +167,22 @@ fn plans_are_for_people_too() {
     }
 }
 
+/// A database that nobody has named is no reason not to start.
+#[test]
+fn a_broken_database_is_in_nobodys_way() {
+    let sandbox = Sandbox::new();
+    let broken = sandbox.path("state/tidepool/resources.db");
+    fs::create_dir_all(broken.parent().unwrap()).unwrap();
+    fs::write(&broken, "this is no database, and it is long enough to be looked at as if it were one")
+        .unwrap();
+    let output = sandbox.tidepool(&["run", "--", "true"]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(text(&output).contains("planned without it"), "{}", text(&output));
+    let output = sandbox.tidepool(&["run", "--db", broken.to_str().unwrap(), "--", "true"]).output().unwrap();
+    assert!(!output.status.success(), "{}", text(&output));
+    sandbox.assert_nothing_left("after both");
+}
+
 /// WANTS 18: what does not fit is refused before anything is started.
 #[test]
 fn w18_pools_that_are_too_small_are_not_started() {

@@ -27,11 +27,7 @@ type Records = BTreeMap<String, Value>;
 /// The nodes of a pool, and what is known of them.
 pub fn machine(shape: &PoolShape, place: &Place) -> Result<Machine> {
     let names = names(place);
-    let known = sysmap::open_read_if_there(shape.network.db.as_deref())?;
-    let mut told = match &known {
-        Some(database) => of_hosts(database, &names)?,
-        None => HashMap::new(),
-    };
+    let mut told = or_without(shape.network.db.is_some(), told(shape, &names))?;
     let topology = topology(shape, place)?;
     let own = own_name();
     let mut nodes = Vec::with_capacity(names.len());
@@ -57,6 +53,25 @@ pub fn machine(shape: &PoolShape, place: &Place) -> Result<Machine> {
         },
         launch_seconds: None,
     })
+}
+
+/// What the database tells of the nodes, if there is one.
+fn told(shape: &PoolShape, names: &[String]) -> Result<HashMap<String, Records>> {
+    match sysmap::open_read_if_there(shape.network.db.as_deref())? {
+        Some(database) => of_hosts(&database, names),
+        None => Ok(HashMap::new()),
+    }
+}
+
+/// Something that helps to plan. If nobody has named it, a pool is planned without it where it is broken.
+fn or_without<T: Default>(named: bool, found: Result<T>) -> Result<T> {
+    match found {
+        Err(failure) if !named => {
+            eprintln!("tidepool: warning: {failure}; planned without it");
+            Ok(T::default())
+        }
+        found => found,
+    }
 }
 
 /// Names of the nodes. An allocation that does not tell them has nodes of which nothing is known.
@@ -134,13 +149,7 @@ fn topology(shape: &PoolShape, place: &Place) -> Result<Option<Topology>> {
     }
     let flags = &shape.network;
     let named = flags.topology.is_some() || flags.slurm_topology.is_some() || flags.db.is_some();
-    match topology::find(flags) {
-        Err(failure) if !named => {
-            eprintln!("tidepool: warning: {failure}; planned without it");
-            Ok(None)
-        }
-        found => found,
-    }
+    or_without(named, topology::find(flags))
 }
 
 /// Of the leaf switches that are used; none when one is not known.
