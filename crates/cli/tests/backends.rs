@@ -133,6 +133,7 @@ fn a6_what_a_kind_cannot_do_is_refused() {
     for (args, words) in [
         (vec!["--fs", "local", "--hosts", "a,b"], "one node"),
         (vec!["--fs", "local", "--quota", "1GiB"], "no quotas"),
+        (vec!["--fs", "local", "--expect-size", "1GiB"], "is not planned"),
         (vec!["--fs", "script:/bin/true", "--quota-objects", "7"], "no quotas"),
         (vec!["--fs", "lustre"], "script:PROGRAM"),
         (vec!["--fs", "script:"], "script:PROGRAM"),

@@ -41,7 +41,7 @@ impl Local {
                 "--fs local is a directory of one node; use --local, or --fs tidepool for several nodes";
             return Err(Failure::new(Kind::Usage, text));
         }
-        super::refuse_quota(shape, "--fs local")?;
+        super::refuse_limits(shape, "--fs local")?;
         let store = shape.store.clone().unwrap_or_else(default_store);
         let store = std::path::absolute(&store).unwrap_or(store);
         let instance = Instance::create(name)?;

@@ -85,8 +85,12 @@ fn stage_out_at(root: &Path, out: &OutRecord, journal: &Path, signals: &Signals)
     staging::stage_out_at(&from, &out.destination, &staging::USUAL, journal, signals)
 }
 
-/// Only daemons keep count.
-fn refuse_quota(shape: &PoolShape, kind: &str) -> Result<()> {
+/// Only daemons keep count, and only pools are planned.
+fn refuse_limits(shape: &PoolShape, kind: &str) -> Result<()> {
+    if shape.job.expect_size.is_some() {
+        let text = format!("{kind} is not planned; use --fs tidepool, or leave --expect-size away");
+        return Err(Failure::new(Kind::Usage, text));
+    }
     if shape.quota == 0 && shape.quota_objects == 0 {
         return Ok(());
     }

@@ -33,7 +33,7 @@ pub struct Script {
 
 impl Script {
     pub fn start(shape: &PoolShape, name: &str, program: &Path) -> Result<Script> {
-        super::refuse_quota(shape, "--fs script")?;
+        super::refuse_limits(shape, "--fs script")?;
         let nodes = Layout::asked(shape)?.place.names()?;
         let instance = Instance::create(name)?;
         let mut script = Script {

@@ -57,9 +57,8 @@ fn asked(shape: &PoolShape, kept: Option<&Kept>) -> Result<Asked> {
         (None, Some(kept)) => Some((kept, "its data are there")),
         (named, _) => named,
     };
-    let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
     Ok(Asked {
-        store: store.map(|(path, who)| (absolute(path).to_string_lossy().into_owned(), who)),
+        store: store.map(|(path, who)| Ok::<_, Failure>((absolute(path)?, who))).transpose()?,
         placement: wanted.placement,
         chunk_size: wanted.chunk_size,
         stripe: wanted.stripe,
@@ -70,6 +69,14 @@ fn asked(shape: &PoolShape, kept: Option<&Kept>) -> Result<Asked> {
         fabric: shape.fabric.clone(),
         deploy: shape.deploy,
         quota: Some(shape.quota),
+    })
+}
+
+/// A store's path for plans, which are text.
+fn absolute(path: PathBuf) -> Result<String> {
+    let path = std::path::absolute(&path).unwrap_or(path);
+    path.into_os_string().into_string().map_err(|path| {
+        Failure::new(Kind::Usage, format!("--store {}: not UTF-8; take another name", path.to_string_lossy()))
     })
 }
 
