@@ -47,8 +47,8 @@ fn node(host: &str, write: f64, gigabits: u64) -> String {
         ("disks", json!({"disks": [{"name": "sda", "numa_node": 0}, {"name": "nvme0n1", "numa_node": 1}]})),
         ("cpu", json!({"numa": [{"node": 0, "cpus": "0-3", "memory_bytes": 1}, {"node": 1, "cpus": "4-7", "memory_bytes": 1}]})),
         ("network", json!({"interfaces": [nic("eth0", 1), nic("ib0", gigabits)]})),
-        ("storage-rates", json!({"stores": [{"path": "/local", "write": spread(write), "read": spread(write)},
-                                            {"path": "/tmp", "write": spread(1e8), "read": spread(1e8)}]})),
+        ("storage-rates", json!({"stores": [{"path": "/local", "public": true, "write": spread(write), "read": spread(write)},
+                                            {"path": "/tmp", "public": true, "write": spread(1e8), "read": spread(1e8)}]})),
     ]
     .iter()
     .map(|(extractor, data)| record(host, extractor, data))

@@ -75,8 +75,21 @@ pub struct Spread {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct StoreRate {
     pub path: String,
+    /// Everybody may write there, as to `/tmp`.
+    #[serde(default)]
+    pub public: bool,
+    /// The user who measured, and so may write there.
+    #[serde(default)]
+    pub uid: Option<u32>,
     pub write: Spread,
     pub read: Spread,
+}
+
+impl StoreRate {
+    /// True when `user` may write there.
+    pub fn is_open_to(&self, user: u32) -> bool {
+        self.public || self.uid == Some(user)
+    }
 }
 
 /// What was measured between this node and another one, in bytes per second.

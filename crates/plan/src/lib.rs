@@ -40,6 +40,8 @@ pub struct Node {
 #[derive(Clone, Debug)]
 pub struct Machine {
     pub nodes: Vec<Node>,
+    /// Whose job it is, as a number.
+    pub user: u32,
     /// Daemons when all run on one machine.
     pub daemons_here: Option<usize>,
     pub launcher: Launcher,
@@ -291,6 +293,7 @@ pub(crate) struct Place<'a> {
     nodes: &'a [Node],
     /// On each of them.
     daemons_each: usize,
+    user: u32,
     /// Programs run on the same nodes, and on no other.
     programs_beside: bool,
     oversubscription: Option<f64>,
@@ -306,6 +309,7 @@ impl Place<'_> {
         Place {
             nodes: &machine.nodes[..daemons],
             daemons_each: machine.daemons_here.unwrap_or(1).max(1),
+            user: machine.user,
             programs_beside: daemons == all,
             oversubscription: machine.oversubscription,
         }

@@ -81,7 +81,7 @@ fn candidate(place: &Place, path: &str) -> Option<Candidate> {
     let usable = place.of_all(|node, facts| {
         let known = PUBLIC.contains(&path)
             || node.writable.iter().any(|dir| dir == path)
-            || facts.rates.iter().any(|rate| rate.path == path);
+            || facts.rates.iter().any(|rate| rate.path == path && rate.is_open_to(place.user));
         let fs = facts.filesystem_of(path).filter(|fs| known && !fs.read_only && !fs.in_memory())?;
         let kind = fs.disk_kind.as_deref();
         let kind = KINDS.iter().position(|known| Some(*known) == kind).unwrap_or(KINDS.len());

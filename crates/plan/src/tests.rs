@@ -20,6 +20,7 @@ fn node(number: usize, facts: Option<Facts>) -> Node {
 fn machine(nodes: Vec<Node>) -> Machine {
     Machine {
         nodes,
+        user: 1000,
         daemons_here: None,
         launcher: Launcher::Ssh { fan_out: 8 },
         oversubscription: None,
@@ -40,7 +41,10 @@ fn with_records(facts: &Facts, records: &[(&str, Value)]) -> Facts {
 
 fn rates(path: &str, write: f64, read: f64) -> (&'static str, Value) {
     let spread = |median: f64| json!({"median": median, "min": median, "max": median});
-    ("storage-rates", json!({"stores": [{"path": path, "write": spread(write), "read": spread(read)}]}))
+    (
+        "storage-rates",
+        json!({"stores": [{"path": path, "public": true, "write": spread(write), "read": spread(read)}]}),
+    )
 }
 
 fn plan(machine: &Machine, job: &Job) -> Plan {
@@ -88,6 +92,16 @@ fn measured_rates_count_more_than_kinds() {
     let store = plan(&alike(2, &measured(9e8, 3e8)), &Job::default()).store;
     assert_eq!((store.value.as_str(), store.basis), ("/tmp", Basis::Measured), "{}", store.why);
     assert_eq!(plan(&alike(2, &measured(3e8, 9e8)), &Job::default()).store.value, "/local");
+    // Measured by somebody who may write there, where the job's owner may not.
+    let measured_by = |uid: u32| {
+        let mut facts = measured(3e8, 9e8);
+        let local = facts.rates.iter_mut().find(|rate| rate.path == "/local").unwrap();
+        (local.public, local.uid) = (false, Some(uid));
+        let mut two = alike(2, &facts);
+        two.nodes.iter_mut().for_each(|node| node.writable.clear());
+        plan(&two, &Job::default()).store.value
+    };
+    assert_eq!((measured_by(0).as_str(), measured_by(1000).as_str()), ("/tmp", "/local"));
     // Not measured everywhere: kinds count.
     let mut partly = alike(2, &measured(9e8, 3e8));
     partly.nodes[1].facts = Some(both);

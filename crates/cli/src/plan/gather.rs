@@ -45,6 +45,7 @@ pub fn machine(shape: &PoolShape, place: &Place) -> Result<Machine> {
     Ok(Machine {
         oversubscription: topology.as_ref().and_then(|topology| worst(topology, &nodes)),
         nodes,
+        user: rustix::process::geteuid().as_raw(),
         daemons_here: if let Place::Local(count) = place { Some(*count) } else { None },
         launcher: match place {
             Place::Local(_) => Launcher::Here,
