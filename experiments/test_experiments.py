@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import json
 import subprocess
 import tempfile
@@ -10,14 +11,19 @@ import types
 import unittest
 from pathlib import Path
 
+import a7
+import a10
+import a13
 import f22
 import f27
 import f28
+import figures
 import harness
 import j3
 import j5
 import stagers
 import sizecache
+import switches
 from harness import Failed, Result, Row, Sample
 
 
@@ -136,6 +142,98 @@ class Stagers(unittest.TestCase):
         child = subprocess.Popen(["true"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         with child, self.assertRaisesRegex(Failed, "did not start"):
             stagers.begin_together([child])
+
+
+def drawn(experiment, result: Result) -> bytes:
+    """The plot of what a result's CSV holds."""
+    with tempfile.TemporaryDirectory() as name:
+        out = Path(name)
+        with (out / "x.csv").open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, harness.COLUMNS)
+            writer.writeheader()
+            writer.writerows(row.summary() for row in result.rows)
+        told = {"experiment": "x", "title": "t", "quick": True, "commit": None, "client": "preload", "caches": "warm"}
+        (out / "x.json").write_text(json.dumps(told | {"x_label": result.x_label, "machine": harness.machine()}))
+        figures.write(out / "x.png", experiment, *harness.load(out, "x"))
+        return (out / "x.png").read_bytes()
+
+
+@unittest.skipUnless(importlib.util.find_spec("matplotlib"), "no matplotlib here")
+class Redrawn(unittest.TestCase):
+    def assert_drawn(self, experiment, result: Result):
+        self.assertTrue(drawn(experiment, result).startswith(b"\x89PNG"))
+
+    def test_a7_with_all_kinds(self):
+        result = Result("nodes")
+        for series, x, kind in ((a7.HERE, 1, "measured"), (a7.LINE, 512, "modelled"), ("BeeOND", 8, "published")):
+            for what in (a7.START, a7.STOP):
+                result.add(what, series, x, "s", [0.1 * x], kind)
+        self.assert_drawn(a7, result)
+
+    def test_a10_with_and_without_devices_of_the_nodes_own(self):
+        for hows in ((a10.SHARED,), (a10.OWN, a10.SHARED)):
+            result = Result("nodes")
+            for how in hows:
+                a10.add(result, how, {(phase, a10.HASHED, n): [n * 9.0, n * 11.0] for phase in a10.PHASES for n in (1, 2)})
+            a10.extrapolate(with_devices(), result, [1, 2], {"write": 25.0, "read": 43.75})
+            self.assert_drawn(a10, result)
+
+    def test_a13_without_what_was_measured(self):
+        self.assert_drawn(a13, modelled_island())
+
+
+def with_devices():
+    return types.SimpleNamespace(args=types.SimpleNamespace(device_read=3500.0, device_write=2000.0))
+
+
+def modelled_island() -> Result:
+    result = Result("core switches")
+    for called in a13.ISLAND_DEVICES:
+        for series in a13.PLACEMENTS:
+            for cores in a13.CORES:
+                rate = 100.0 if series == a13.POOLS else 20.0 * min(cores, 5)
+                result.add(a13.ISLAND_CALLED.format(called), f"{series}, model", cores, "MB/s", [rate], "modelled")
+    return result
+
+
+class Nodes(unittest.TestCase):
+    def test_growth_in_proportion_has_power_one(self):
+        self.assertAlmostEqual(a7.power({n: 3.0 * n for n in (8, 16, 32)}), 1.0)
+        self.assertAlmostEqual(a7.power({n: 2.0 for n in (8, 16, 32)}), 0.0)
+
+    def test_nvme_is_nodes_times_the_device_and_what_was_reached(self):
+        result = Result("nodes")
+        a10.add(result, a10.OWN, {(phase, a10.HASHED, 2): [40.0] for phase in a10.PHASES})
+        a10.extrapolate(with_devices(), result, [1, 2], {"write": 25.0, "read": 40.0})
+        write, read = (a10.NVME.format(phase) for phase in a10.PHASES)
+        self.assertAlmostEqual(result.mean(write, a10.SUM, 512), 1024.0)
+        self.assertAlmostEqual(result.mean(read, a10.SUM, 512), 1792.0)
+        self.assertAlmostEqual(result.mean(write, a10.REACHED, 512), 0.8 * 1024)
+        far = [r for r in result.rows if r.what in (write, read) and r.kind != "published"]
+        self.assertEqual({r.kind for r in far}, {"modelled"})
+
+    def test_a_nodes_share_is_told_with_the_bar(self):
+        for rate, words in ((18.0, "differs by 10 % from that of one alone: within 15 %"), (16.0, "NOT within 15 %")):
+            result = Result("nodes")
+            rates = {(phase, a10.HASHED, n): [n * (20.0 if n == 1 else rate)] for phase in a10.PHASES for n in (1, 2)}
+            a10.add(result, a10.OWN, rates)
+            a10.told(result, a10.OWN, a10.HASHED, [1, 2], {"write": 20.0, "read": 20.0})
+            self.assertIn(words, result.findings[0])
+
+    def test_pools_have_a_bar_and_missing_measurements_are_said(self):
+        result = modelled_island()
+        a13.conclude(result, False)
+        text = "\n".join(result.findings)
+        self.assertIn("nothing was measured", text)
+        self.assertIn("without pools, model (modelled): 100 MB/s with 6 core switches, of that 0.60 with 3, 0.20 with 1", text)
+        self.assertIn("of that 1.00 with 3, 1.00 with 1; within 5 %", text)
+        self.assertIn("gives no numbers", text)
+
+    def test_the_island_is_the_topology_that_the_small_fabric_has_as_well(self):
+        text = a13.ISLAND.read_text()
+        self.assertTrue(text.endswith("\n" + switches.topology(12, 20, 6, 56, 56)))
+        self.assertEqual(a13.off(6), "")
+        self.assertEqual(a13.off(1), "core[2-6]")
 
 
 class Files(unittest.TestCase):

@@ -65,6 +65,48 @@ fn findings(report: &serde_json::Value) -> String {
 }
 
 #[test]
+fn a7_starts_are_measured_modelled_and_beside_published_ones() {
+    if !can_run() {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let report = run(&sandbox, "a7");
+    let told = findings(&report);
+    assert!(told.contains("measured: 1 to 4 daemons") && told.contains("512 nodes: modelled"), "{told}");
+    for kind in ["measured", "modelled", "published"] {
+        assert!(report["rows"].as_array().unwrap().iter().any(|row| row["kind"] == kind), "no row is {kind}");
+    }
+    left_behind(&sandbox, "after a7");
+}
+
+/// Without root there is less to see, and the findings say so.
+#[test]
+fn a10_a_nodes_share_is_told() {
+    if !can_run() {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let told = findings(&run(&sandbox, "a10"));
+    let own = told.contains("of the devices' 25.0 MB/s each") || told.contains("need root");
+    assert!(own && told.contains("1,792 GB/s"), "{told}");
+    left_behind(&sandbox, "after a10");
+}
+
+#[test]
+fn a13_pools_at_leaf_switches_do_without_the_core() {
+    if !can_run() {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let told = findings(&run(&sandbox, "a13"));
+    let island = "480,000 MB/s with 6 core switches, of that 1.00 with 3, 1.00 with 1; within 5 %";
+    assert!(told.contains(island), "{told}");
+    let measured = told.contains("% of the data went between leaves") || told.contains("need root");
+    assert!(measured, "{told}");
+    left_behind(&sandbox, "after a13");
+}
+
+#[test]
 fn f19_idle_daemons_stay_within_their_limits() {
     if !can_run() {
         return;
