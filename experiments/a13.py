@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from pathlib import Path
 
 import figures
@@ -31,7 +30,7 @@ ISLAND_CALLED = "240 nodes at 12 leaf switches, {}"
 # With pools the rate may be so much below that with all core switches.
 BAR = 0.95
 MODEL = (
-    "tidepool topology flow: each writer is one flow at its max-min fair rate, to all nodes or to those at its leaf in equal "
+    "flows: tidepool topology flow: each writer is one flow at its max-min fair rate, to all nodes or to those at its leaf in equal "
     "shares, over all core switches evenly; no protocols, metadata or processors"
 )
 
@@ -52,8 +51,8 @@ def measure(setting: Setting) -> Result:
     for called, rate in ISLAND_DEVICES.items():
         for series in PLACEMENTS:
             for cores in CORES:
-                total = flow(setting, ISLAND, rate, off(cores), series == POOLS)["total_bytes_per_second"] / 1e6
-                result.add(ISLAND_CALLED.format(called), f"{series}, model", cores, "MB/s", [total], "modelled")
+                total = flow(setting, ISLAND, rate, off(cores), series == POOLS)["total_bytes_per_second"] / 1e9
+                result.add(ISLAND_CALLED.format(called), f"{series}, flows", cores, "GB/s", [total], "modelled")
     conclude(result, measured)
     return result
 
@@ -81,14 +80,14 @@ def in_small(setting: Setting, result: Result) -> None:
             result.add(MEASURED, series, cores, "MB/s", values)
             result.add(CROSSED, series, cores, "%", crossed[series, cores])
             total = flow(setting, small, DEVICE_MBIT / 8 * 1e6, off(cores), series == POOLS)["total_bytes_per_second"]
-            result.add(MEASURED, f"{series}, model", cores, "MB/s", [total / 1e6], "modelled")
+            result.add(MEASURED, f"{series}, flows", cores, "MB/s", [total / 1e6], "modelled")
 
 
 def conclude(result: Result, measured: bool) -> None:
     if measured:
         for series in PLACEMENTS:
-            result.findings.append(told(result, MEASURED, series, "measured"))
-            result.findings.append(told(result, MEASURED, f"{series}, model", "modelled"))
+            result.findings.append(told(result, MEASURED, series))
+            result.findings.append(told(result, MEASURED, f"{series}, flows"))
             shares = [result.mean(CROSSED, series, cores) for cores in CORES]
             share = f"{min(shares):.2f} to {max(shares):.2f}"
             result.findings.append(f"{series}: {share} % of the data went between leaves, by the links' byte counters")
@@ -97,21 +96,22 @@ def conclude(result: Result, measured: bool) -> None:
         result.findings.append("nothing was measured: network name spaces need root")
     for called in ISLAND_DEVICES:
         for series in PLACEMENTS:
-            result.findings.append(told(result, ISLAND_CALLED.format(called), f"{series}, model", "modelled"))
+            result.findings.append(told(result, ISLAND_CALLED.format(called), f"{series}, flows"))
     result.findings.append(
         "published: the text of Figure 2b gives no numbers, only that throughput drops with fewer core switches and does not with pools"
     )
 
 
-def told(result: Result, what: str, series: str, kind: str) -> str:
-    full = statistics.fmean([result.mean(what, series, FULL)])
+def told(result: Result, what: str, series: str) -> str:
+    row = next(r for r in result.rows if (r.what, r.series) == (what, series))
+    full = result.mean(what, series, FULL)
     shares = {cores: result.mean(what, series, cores) / full for cores in CORES[1:]}
     text = ", ".join(f"{share:.2f} with {cores}" for cores, share in shares.items())
     verdict = ""
     if series.startswith(POOLS):
         kept = all(share >= BAR for share in shares.values())
         verdict = "; within 5 %" if kept else "; NOT within 5 %"
-    return f"{what}, {series} ({kind}): {full:,.0f} MB/s with {FULL} core switches, of that {text}{verdict}"
+    return f"{what}, {series} ({row.kind}): {full:,.0f} {row.unit} with {FULL} core switches, of that {text}{verdict}"
 
 
 def draw(report: dict, rows: list[dict]):

@@ -192,7 +192,7 @@ def modelled_island() -> Result:
         for series in a13.PLACEMENTS:
             for cores in a13.CORES:
                 rate = 100.0 if series == a13.POOLS else 20.0 * min(cores, 5)
-                result.add(a13.ISLAND_CALLED.format(called), f"{series}, model", cores, "MB/s", [rate], "modelled")
+                result.add(a13.ISLAND_CALLED.format(called), f"{series}, flows", cores, "GB/s", [rate], "modelled")
     return result
 
 
@@ -225,7 +225,7 @@ class Nodes(unittest.TestCase):
         a13.conclude(result, False)
         text = "\n".join(result.findings)
         self.assertIn("nothing was measured", text)
-        self.assertIn("without pools, model (modelled): 100 MB/s with 6 core switches, of that 0.60 with 3, 0.20 with 1", text)
+        self.assertIn("without pools, flows (modelled): 100 GB/s with 6 core switches, of that 0.60 with 3, 0.20 with 1", text)
         self.assertIn("of that 1.00 with 3, 1.00 with 1; within 5 %", text)
         self.assertIn("gives no numbers", text)
 

@@ -99,7 +99,7 @@ fn a13_pools_at_leaf_switches_do_without_the_core() {
     }
     let sandbox = Sandbox::new();
     let told = findings(&run(&sandbox, "a13"));
-    let island = "480,000 MB/s with 6 core switches, of that 1.00 with 3, 1.00 with 1; within 5 %";
+    let island = "480 GB/s with 6 core switches, of that 1.00 with 3, 1.00 with 1; within 5 %";
     assert!(told.contains(island), "{told}");
     let measured = told.contains("% of the data went between leaves") || told.contains("need root");
     assert!(measured, "{told}");
