@@ -63,7 +63,8 @@ class Fabric:
         self.dir = setting.memory.path / f"tidepool-experiment-{os.getpid()}"
         setting.steps.add(
             "nodes are network name spaces of this machine, two for each: its daemon behind a link that stands for its "
-            "device (tc tbf), and its programs, which use TCP; stores in memory"
+            "device (tc tbf), and its programs, which use TCP; a new pool on empty stores in memory for each measurement, no "
+            "caches to be dropped"
         )
 
     def __enter__(self) -> Fabric:
