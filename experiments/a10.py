@@ -31,7 +31,7 @@ NVME = "{}, NVMe devices"
 PUBLISHED = [(8, 2.79), (16, 6.74), (32, 10.83), (64, 28.37), (128, 54.06), (256, 129.95)]
 MODEL = (
     "nodes times the speed of a device (the paper's dotted line), and times the share of the devices' speed that the most nodes "
-    "here reached as well; that nothing else becomes narrow on the way to 512 nodes is assumed"
+    "here reached as well, with chunks by hashing; that nothing else becomes narrow on the way to 512 nodes is assumed"
 )
 
 
@@ -145,6 +145,6 @@ def draw(report: dict, rows: list[dict]):
     figure, axes = figures.panels(len(whats) + len(modelled), columns=2, width=5.2, height=3.6)
     for one, what in zip(axes, whats + modelled):
         far = what in modelled
-        figures.lines(one, rows, what, report["x_label"], log_x=True, log_y=far)
+        figures.lines(one, rows, what, report["x_label"], log_x=far, log_y=far)
     figures.legend_below(figure, axes)
     return figure
