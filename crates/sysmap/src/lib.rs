@@ -13,6 +13,7 @@ pub mod hostlist;
 #[allow(unsafe_code)]
 mod hwloc;
 pub mod output;
+pub mod probe;
 pub mod query;
 mod record;
 mod system;
