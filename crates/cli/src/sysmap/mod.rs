@@ -1,6 +1,7 @@
 //! `tidepool sysmap` and `tidepool sysquery`: what nodes are made of.
 
 pub mod flags;
+mod probe;
 
 use crate::doctor::facts::hostname;
 use crate::exit::{Context, Failure, Kind, Result};
@@ -17,14 +18,18 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tidepool_sysmap::db::{Database, DbError, HostRecord, Keep, Wanted};
 use tidepool_sysmap::output::{self, Format};
-use tidepool_sysmap::{Extractor, Record, System, all, collect, collect_with, hostlist, query};
+use tidepool_sysmap::probe::{MEASURED, SOURCE};
+use tidepool_sysmap::{Class, Extractor, Record, System, all, collect, collect_with, hostlist, query};
 
+/// Where measured extractors are from.
+const ONLY_BY_PROBE: &str = "only by `tidepool sysmap probe`";
 /// Most bytes of an import.
 const IMPORT_MAX: u64 = 1 << 30;
 
 pub fn dispatch(command: &SysmapCommand) -> Result<ExitCode> {
     match command {
         SysmapCommand::Collect(args) => collect_here(args),
+        SysmapCommand::Probe(args) => probe::run(args),
         SysmapCommand::Extractors(args) => extractors(args),
         SysmapCommand::Import(args) => import(args),
         SysmapCommand::Export(args) => export(args),
@@ -96,6 +101,9 @@ fn now_ms() -> u64 {
 /// The extractor of this name; the error proposes one that is written alike.
 fn extractor(name: &str) -> Result<&'static Extractor> {
     let known = all().iter().find(|extractor| extractor.name == name);
+    if MEASURED.iter().any(|measured| measured.name == name) {
+        return Err(usage(format!("'{name}' is measured: see `tidepool sysmap probe --help`")));
+    }
     let names = || all().iter().map(|extractor| extractor.name);
     known.ok_or_else(|| usage(format!("there is no extractor '{name}'{}", alike(name, names()))))
 }
@@ -169,7 +177,12 @@ fn extractors(args: &ExtractorsArgs) -> Result<ExitCode> {
             let sources = e.sources.iter().map(|s| json!({"name": s.name, "reads": s.about})).collect::<Vec<_>>();
             json!({"name": e.name, "about": e.about, "class": e.class, "version": e.version, "sources": sources})
         });
-        println!("{:#}", json!(list.collect::<Vec<_>>()));
+        let measured = MEASURED.iter().map(|m| {
+            let sources = [json!({"name": SOURCE, "reads": ONLY_BY_PROBE})];
+            json!({"name": m.name, "about": m.about, "class": Class::Dynamic, "version": m.version, "sources": sources,
+                   "measured": true})
+        });
+        println!("{:#}", json!(list.chain(measured).collect::<Vec<_>>()));
         return Ok(ExitCode::SUCCESS);
     }
     let mut rows = vec![["EXTRACTOR", "CLASS", "SOURCE", "TELLS"].map(String::from).to_vec()];
@@ -180,6 +193,10 @@ fn extractors(args: &ExtractorsArgs) -> Result<ExitCode> {
             let source = format!("{}: {}", source.name, source.about);
             rows.push(vec![first(extractor.name), first(&class), source, first(extractor.about)]);
         }
+    }
+    for measured in MEASURED {
+        let source = format!("{SOURCE}: {ONLY_BY_PROBE}");
+        rows.push(vec![measured.name.into(), "dynamic".into(), source, measured.about.into()]);
     }
     print!("{}", table(&rows));
     Ok(ExitCode::SUCCESS)
@@ -251,6 +268,7 @@ fn forget(args: &ForgetArgs) -> Result<ExitCode> {
 /// A name that no release and no host knows is a slip: it would be answered with nothing.
 fn check_known<'a>(database: &Database, mut asked: impl Iterator<Item = &'a str>) -> Result<()> {
     let mut known: Vec<String> = all().iter().map(|extractor| extractor.name.to_string()).collect();
+    known.extend(MEASURED.iter().map(|measured| measured.name.to_string()));
     known.extend(database.extractors().map_err(failed)?);
     let known = || known.iter().map(String::as_str);
     let slip = asked.find(|name| !known().any(|known| known == *name));
