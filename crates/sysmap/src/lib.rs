@@ -16,6 +16,7 @@ pub mod output;
 pub mod probe;
 pub mod query;
 mod record;
+pub mod site;
 mod system;
 pub mod topology;
 
