@@ -90,6 +90,9 @@ pub struct CollectArgs {
     /// Switches are described in this file of Slurm [default: /etc/slurm/topology.conf]
     #[arg(long, value_name = "FILE")]
     pub slurm_topology: Option<PathBuf>,
+    /// Directory with the site's own extractors [default: /etc/tidepool/extractors.d]
+    #[arg(long, value_name = "DIR")]
+    pub extractors: Option<PathBuf>,
     /// How long each program that is asked may take
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "60s")]
     pub patience: Duration,
@@ -180,6 +183,9 @@ impl FormFlags {
 
 #[derive(Args)]
 pub struct ExtractorsArgs {
+    /// Directory with the site's own extractors [default: /etc/tidepool/extractors.d]
+    #[arg(long, value_name = "DIR")]
+    pub extractors: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
