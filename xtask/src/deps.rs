@@ -10,9 +10,9 @@ const FLOORS: &[&[&str]] = &[
     &["staged"],
     &["object"],
     &["fuse", "preload", "stage", "fsd"],
-    &["client", "stage-client", "store"],
+    &["client", "stage-client", "store", "sysmap"],
     &["transport", "fs-state", "norns", "stage-state"],
-    &["blocks", "env", "fabric", "placement", "plan", "shm", "sysmap", "wire"],
+    &["blocks", "env", "fabric", "placement", "plan", "shm", "wire"],
     &["man", "types"],
 ];
 

@@ -97,6 +97,101 @@ fn what_is_wrong_is_said_before_anything_is_done() {
     }
 }
 
+/// A directory of programs, each with this script.
+fn extractors(sandbox: &Sandbox, programs: &[(&str, &str)]) -> String {
+    let dir = sandbox.path("extractors.d");
+    fs::create_dir(&dir).unwrap();
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
+    for (name, script) in programs {
+        let program = dir.join(name);
+        fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    dir.to_str().unwrap().to_string()
+}
+
+/// INVENTORY G5: a new extractor is a file in a directory.
+#[test]
+fn g5_a_site_adds_extractors() {
+    let sandbox = Sandbox::new();
+    let coolant =
+        r#"echo '{"version": 3, "class": "dynamic", "data": {"loops": [{"litres": 40}, {"litres": 7}]}}'"#;
+    let same = r#"printf '{"version":3,"class":"dynamic","data":{"loops":[]}}'"#;
+    let programs = [
+        ("coolant", "exit 1"),
+        ("coolant.redfish", coolant),
+        ("coolant.serial", same),
+        ("broken", "echo ?"),
+        ("README", ""),
+    ];
+    let dir = extractors(&sandbox, &programs);
+    let db = sandbox.path("r.db");
+    let db = db.to_str().unwrap();
+    sandbox.ok(&["sysmap", "collect", "--extractors", &dir, "--db", db, "--host", "n1"]);
+    assert_eq!(
+        json(&sandbox.ok(&["sysquery", "--db", db, "coolant.loops[litres >= 10] >= 1 and 1 cores"])),
+        serde_json::json!(["n1"])
+    );
+    let records = json(&sandbox.ok(&["sysquery", "--db", db, "--extractor", "coolant,broken,cpu"]));
+    let of = |name: &str| records.as_array().unwrap().iter().find(|r| r["extractor"] == name).unwrap();
+    assert_eq!((&of("coolant")["version"], &of("coolant")["source"]), (&3.into(), &"redfish".into()));
+    assert_eq!(of("coolant")["class"], "dynamic");
+    assert!(of("coolant")["missing"][0]["why"].as_str().unwrap().contains("exit status: 1"), "{records}");
+    assert_eq!((&of("broken")["version"], &of("broken")["data"]), (&0.into(), &Value::Null));
+    assert!(of("broken")["missing"][0]["why"].as_str().unwrap().contains("no record"), "{records}");
+
+    let collect = |args: &[&str]| {
+        let args = [&["sysmap", "collect", "--extractors", &dir], args].concat();
+        sandbox.tidepool(&args).output().unwrap()
+    };
+    for form in ["json", "yaml", "csv", "table", "jsonl"] {
+        let output = collect(&["--only", "coolant", "--format", form]);
+        assert!(output.status.success() && text(&output).contains("loops"), "{form}: {}", text(&output));
+    }
+    let other = collect(&["--only", "coolant", "--source", "coolant=serial", "--json"]);
+    let other = json(std::str::from_utf8(&other.stdout).unwrap());
+    assert_eq!((&other[0]["source"], &other[0]["data"]["loops"]), (&"serial".into(), &serde_json::json!([])));
+    for (args, words) in [
+        (&["--only", "colant"][..], "'coolant'?"),
+        (&["--source", "coolant=refdish"], "did you mean 'redfish'?"),
+    ] {
+        let output = collect(args);
+        assert!(output.status.code() == Some(2) && text(&output).contains(words), "{}", text(&output));
+        assert!(
+            text(&output).contains("not taken: ") && text(&output).contains("README"),
+            "{}",
+            text(&output)
+        );
+    }
+    let listed = sandbox.ok(&["sysmap", "extractors", "--extractors", &dir]);
+    assert!(listed.contains("redfish: ") && listed.contains("an extractor of this site"), "{listed}");
+    let listed = json(&sandbox.ok(&["sysmap", "extractors", "--json", "--extractors", &dir]));
+    let listed = listed.as_array().unwrap().iter().find(|one| one["name"] == "coolant").unwrap();
+    assert_eq!((&listed["site"], listed["sources"].as_array().unwrap().len()), (&true.into(), 3));
+}
+
+#[test]
+fn a_sites_directory_has_to_be_its_own() {
+    let sandbox = Sandbox::new();
+    let dir = extractors(&sandbox, &[("mine", "exit 0")]);
+    fs::set_permissions(Path::new(&dir).join("mine"), fs::Permissions::from_mode(0o757)).unwrap();
+    let collect = |dir: &str| {
+        let args = ["sysmap", "collect", "--json", "--only", "mine", "--extractors", dir];
+        sandbox.tidepool(&args).output().unwrap()
+    };
+    let record = json(std::str::from_utf8(&collect(&dir).stdout).unwrap())[0].clone();
+    assert!(record["missing"][0]["what"].as_str().unwrap().ends_with("extractors.d/mine"), "{record}");
+    assert_eq!(record["missing"][0]["why"], "others may write to it; chmod go-w");
+    let listed = sandbox.ok(&["sysmap", "extractors", "--extractors", &dir]);
+    assert!(listed.contains("(not run: others may write to it"), "{listed}");
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).unwrap();
+    for (dir, words) in [(dir.as_str(), "chmod go-w"), ("/no/such", "there is no such directory")] {
+        let output = collect(dir);
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+        assert!(text(&output).contains(dir) && text(&output).contains(words), "{}", text(&output));
+    }
+}
+
 /// A user who may do nothing: most is told all the same, and the rest is said to be missing.
 #[test]
 fn nobody_can_collect_and_ask() {

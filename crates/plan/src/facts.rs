@@ -9,6 +9,8 @@ use serde_json::Value;
 
 /// Kinds of file systems that keep their data in memory.
 const IN_MEMORY: [&str; 2] = ["tmpfs", "ramfs"];
+/// The name under which a node records what it has measured with itself, which is no network.
+const LOOPBACK: &str = "loopback";
 
 /// A node, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -153,7 +155,10 @@ impl Facts {
             "network" => self.interfaces = read::<Network>(data)?.interfaces,
             "cpu" => self.numa = read::<Cpu>(data)?.numa,
             "storage-rates" => self.rates = plausible(read::<StoreRates>(data)?.stores)?,
-            "network-rates" => self.peers = read::<PeerRates>(data)?.peers,
+            "network-rates" => {
+                self.peers = read::<PeerRates>(data)?.peers;
+                self.peers.retain(|peer| peer.host != LOOPBACK);
+            }
             _ => {}
         }
         Some(())
@@ -222,6 +227,17 @@ mod tests {
         let facts =
             Facts::of([("cpu", &json!({"numa": 3})), ("disks", &Value::Null), ("storage-rates", &rates)]);
         assert_eq!(facts.strange, ["cpu", "storage-rates"]);
+    }
+
+    #[test]
+    fn a_nodes_own_loopback_is_no_network() {
+        let rate = json!({"median": 1e9, "min": 1e9, "max": 1e9});
+        let peer = |host: &str| json!({"host": host, "send": rate, "receive": rate});
+        let hosts = ["loopback", "n2", "loopback2"];
+        let data = json!({"peers": hosts.map(peer)});
+        let facts = Facts::of([("network-rates", &data)]);
+        let left: Vec<&str> = facts.peers.iter().map(|peer| peer.host.as_str()).collect();
+        assert_eq!(left, ["n2", "loopback2"]);
     }
 
     fn any_json() -> impl Strategy<Value = Value> {

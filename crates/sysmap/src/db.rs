@@ -207,6 +207,31 @@ impl Database {
         store().map_err(|source| DbError::Sqlite { path, source })
     }
 
+    /// Stores what `make` makes of a host's record of an extractor, the data that are there now given. Nobody writes
+    /// between. It is never older than that record.
+    pub fn revise(
+        &mut self,
+        host: &str,
+        extractor: &str,
+        keep: Keep,
+        make: impl FnOnce(Option<&Value>) -> Record,
+    ) -> Result<(), DbError> {
+        check_host(host)?;
+        let path = self.path.clone();
+        let wrong = |source| DbError::Sqlite { path: path.clone(), source };
+        let change =
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(wrong)?;
+        let id = host_id(&change, host).map_err(wrong)?;
+        let before = current(&change, id, extractor).map_err(wrong)?;
+        let data = before.as_ref().map(|before| data_of(&change, before.data)).transpose().map_err(wrong)?;
+        // What is damaged is replaced.
+        let data: Option<Value> = data.and_then(|text| serde_json::from_str(&text).ok());
+        let mut record = make(data.as_ref());
+        record.taken_ms = record.taken_ms.max(before.map_or(0, |before| before.taken.unsigned_abs()));
+        put(&change, id, &Checked::new(&record)?, keep).map_err(wrong)?;
+        change.commit().map_err(wrong)
+    }
+
     /// Forgets a host. False when it is not known.
     pub fn forget(&mut self, host: &str) -> Result<bool, DbError> {
         let path = self.path.clone();
@@ -440,6 +465,10 @@ fn data_id(change: &Transaction<'_>, extractor: i64, data: &str) -> rusqlite::Re
     change
         .prepare_cached("SELECT DataID FROM DataTable WHERE ExtractorID = ?1 AND Data = ?2")?
         .query_row(params![extractor, data], |row| row.get(0))
+}
+
+fn data_of(change: &Transaction<'_>, data: i64) -> rusqlite::Result<String> {
+    change.prepare_cached("SELECT Data FROM DataTable WHERE DataID = ?1")?.query_row([data], |row| row.get(0))
 }
 
 /// The current row of a host and an extractor.

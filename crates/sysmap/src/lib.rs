@@ -13,8 +13,10 @@ pub mod hostlist;
 #[allow(unsafe_code)]
 mod hwloc;
 pub mod output;
+pub mod probe;
 pub mod query;
 mod record;
+pub mod site;
 mod system;
 pub mod topology;
 

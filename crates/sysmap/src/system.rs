@@ -156,6 +156,11 @@ impl System {
 
     /// The same of a program with a path.
     pub fn output_of(&self, program: &Path, args: &[&str]) -> Result<String, String> {
+        self.output_up_to(program, args, OUTPUT_MAX)
+    }
+
+    /// The same of one that may print so many bytes.
+    pub fn output_up_to(&self, program: &Path, args: &[&str], most: u64) -> Result<String, String> {
         let mut command = Command::new(program);
         command.args(args).env_clear().env("LC_ALL", "C").env("PATH", self.search_path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -163,7 +168,7 @@ impl System {
         command.process_group(0);
         let mut child = command.spawn().map_err(|error| error.to_string())?;
         let until = Instant::now() + self.patience;
-        let out = reader(child.stdout.take(), OUTPUT_MAX);
+        let out = reader(child.stdout.take(), most);
         let err = reader(child.stderr.take(), FILE_MAX);
         let ended = self.wait(&mut child, until);
         end_group(&child);
@@ -175,8 +180,8 @@ impl System {
             let said = said.lines().next().unwrap_or_default();
             return Err(format!("it ended with {status}: {}", clip(said)));
         }
-        if out.len() as u64 > OUTPUT_MAX {
-            return Err(format!("it printed more than {OUTPUT_MAX} bytes"));
+        if out.len() as u64 > most {
+            return Err(format!("it printed more than {most} bytes"));
         }
         Ok(String::from_utf8_lossy(&out).into_owned())
     }

@@ -82,6 +82,31 @@ fn the_newest_counts_and_history_is_kept_on_request() {
     assert_eq!(seen(all(&database, false)), [(30, 3)]);
 }
 
+/// Ten at a time add to one record, some with clocks that are behind.
+#[test]
+fn revisions_of_one_record_lose_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    std::thread::scope(|scope| {
+        for n in 0..10u64 {
+            let dir = dir.path();
+            scope.spawn(move || {
+                let add = |before: Option<&serde_json::Value>| {
+                    let mut list = before.map_or(vec![], |data| data.as_array().unwrap().clone());
+                    list.push(json!(n));
+                    record("rates", 100 - n, json!(list))
+                };
+                open(dir).revise("n1", "rates", Keep::Latest, add).unwrap();
+            });
+        }
+    });
+    let records = all(&open(dir.path()), true);
+    let mut list: Vec<u64> = serde_json::from_value(records[0].record.data.clone()).unwrap();
+    list.sort_unstable();
+    assert_eq!((records.len(), list), (1, (0..10).collect()));
+    assert_eq!(records[0].record.taken_ms, 100);
+    assert_eq!(open(dir.path()).counts().unwrap().data, 1, "data that nobody has go");
+}
+
 #[test]
 fn a_new_version_of_a_form_is_another_row() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,14 +1,11 @@
 //! `tidepool sysmap` and `tidepool sysquery`: what nodes are made of.
 
+mod collect;
 pub mod flags;
+mod probe;
 
-use crate::doctor::facts::hostname;
 use crate::exit::{Context, Failure, Kind, Result};
-use crate::output::table;
-use crate::signals::Signals;
-use flags::{
-    CollectArgs, DatabaseFlag, ExportArgs, ExtractorsArgs, ForgetArgs, ImportArgs, QueryArgs, SysmapCommand,
-};
+use flags::{DatabaseFlag, ExportArgs, ForgetArgs, ImportArgs, QueryArgs, SysmapCommand};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -17,15 +14,17 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tidepool_sysmap::db::{Database, DbError, HostRecord, Keep, Wanted};
 use tidepool_sysmap::output::{self, Format};
-use tidepool_sysmap::{Extractor, Record, System, all, collect, collect_with, hostlist, query};
+use tidepool_sysmap::probe::MEASURED;
+use tidepool_sysmap::{Record, all, hostlist, query};
 
 /// Most bytes of an import.
 const IMPORT_MAX: u64 = 1 << 30;
 
 pub fn dispatch(command: &SysmapCommand) -> Result<ExitCode> {
     match command {
-        SysmapCommand::Collect(args) => collect_here(args),
-        SysmapCommand::Extractors(args) => extractors(args),
+        SysmapCommand::Collect(args) => collect::collect_here(args),
+        SysmapCommand::Probe(args) => probe::run(args),
+        SysmapCommand::Extractors(args) => collect::extractors(args),
         SysmapCommand::Import(args) => import(args),
         SysmapCommand::Export(args) => export(args),
         SysmapCommand::Forget(args) => forget(args),
@@ -93,13 +92,6 @@ fn now_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The extractor of this name; the error proposes one that is written alike.
-fn extractor(name: &str) -> Result<&'static Extractor> {
-    let known = all().iter().find(|extractor| extractor.name == name);
-    let names = || all().iter().map(|extractor| extractor.name);
-    known.ok_or_else(|| usage(format!("there is no extractor '{name}'{}", alike(name, names()))))
-}
-
 fn alike<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
     const ALIKE_MIN: f64 = 0.7;
     let close = known.map(|name| (strsim::jaro_winkler(word, name), name));
@@ -110,78 +102,9 @@ fn alike<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
     )
 }
 
-/// What each chosen extractor is to be read from, all checked; `None` for the first that tells anything.
-fn chosen(args: &CollectArgs) -> Result<Vec<(&'static Extractor, Option<&str>)>> {
-    let mut sources = BTreeMap::new();
-    for (name, source) in &args.source {
-        let extractor = extractor(name)?;
-        let known = || extractor.sources.iter().map(|source| source.name);
-        if !known().any(|known| known == source) {
-            let text = format!("extractor '{name}' has no source '{source}'{}", alike(source, known()));
-            return Err(usage(text));
-        }
-        sources.insert(extractor.name, source.as_str());
-    }
-    let wanted = match args.only.is_empty() {
-        true => all().iter().collect(),
-        false => args.only.iter().map(|name| extractor(name)).collect::<Result<Vec<_>>>()?,
-    };
-    Ok(wanted.into_iter().map(|extractor| (extractor, sources.get(extractor.name).copied())).collect())
-}
-
-fn collect_here(args: &CollectArgs) -> Result<ExitCode> {
-    let chosen = chosen(args)?;
-    let signals = Signals::watch()?;
-    let mut system = System::default().with_patience(args.patience).with_cancel(signals.cancelled.clone());
-    for (place, file) in
-        [("/etc/tidepool/topology.toml", &args.topology), ("/etc/slurm/topology.conf", &args.slurm_topology)]
-    {
-        if let Some(file) = file {
-            system = system.with_file(place, file.clone());
-        }
-    }
-    let host = args.host.clone().unwrap_or_else(hostname);
-    let mut records = Vec::with_capacity(chosen.len());
-    for (extractor, source) in chosen {
-        let by_source = source.and_then(|source| collect_with(extractor, source, &system, now_ms()));
-        records.push(by_source.unwrap_or_else(|| collect(extractor, &system, now_ms())));
-        signals.check()?;
-    }
-    if let Some(path) = &args.db {
-        let keep = if args.history { Keep::History } else { Keep::Latest };
-        open(path)?.store(&host, &records, keep).map_err(failed)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let records: Vec<HostRecord> =
-        records.into_iter().map(|record| HostRecord { host: host.clone(), record }).collect();
-    print(&records, args.form.format())
-}
-
 fn print(records: &[HostRecord], format: Format) -> Result<ExitCode> {
     let mut out = std::io::stdout().lock();
     output::write(records, format, &mut out).context(Kind::Other, || "standard output".into())?;
-    Ok(ExitCode::SUCCESS)
-}
-
-fn extractors(args: &ExtractorsArgs) -> Result<ExitCode> {
-    if args.json {
-        let list = all().iter().map(|e| {
-            let sources = e.sources.iter().map(|s| json!({"name": s.name, "reads": s.about})).collect::<Vec<_>>();
-            json!({"name": e.name, "about": e.about, "class": e.class, "version": e.version, "sources": sources})
-        });
-        println!("{:#}", json!(list.collect::<Vec<_>>()));
-        return Ok(ExitCode::SUCCESS);
-    }
-    let mut rows = vec![["EXTRACTOR", "CLASS", "SOURCE", "TELLS"].map(String::from).to_vec()];
-    for extractor in all() {
-        let class = format!("{:?}", extractor.class).to_lowercase();
-        for (at, source) in extractor.sources.iter().enumerate() {
-            let first = |text: &str| if at == 0 { text.to_string() } else { String::new() };
-            let source = format!("{}: {}", source.name, source.about);
-            rows.push(vec![first(extractor.name), first(&class), source, first(extractor.about)]);
-        }
-    }
-    print!("{}", table(&rows));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -251,6 +174,7 @@ fn forget(args: &ForgetArgs) -> Result<ExitCode> {
 /// A name that no release and no host knows is a slip: it would be answered with nothing.
 fn check_known<'a>(database: &Database, mut asked: impl Iterator<Item = &'a str>) -> Result<()> {
     let mut known: Vec<String> = all().iter().map(|extractor| extractor.name.to_string()).collect();
+    known.extend(MEASURED.iter().map(|measured| measured.name.to_string()));
     known.extend(database.extractors().map_err(failed)?);
     let known = || known.iter().map(String::as_str);
     let slip = asked.find(|name| !known().any(|known| known == *name));
