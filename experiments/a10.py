@@ -20,7 +20,7 @@ PHASES = ("write", "read")
 # By phase, series and number of nodes.
 Rates = dict[tuple[str, str, int], list[float]]
 OWN, SHARED = "a device of its own for each node", "all daemons on one disk"
-HASHED, IN_TURN = "chunks by hashing (default)", "chunks in turn (--stripe)"
+HASHED, IN_TURN = "chunks by hashing (--stripe 0)", "chunks in turn (default)"
 PER_NODE = "{}, {}, for each node"
 # How far a node's share may be from that of one node alone.
 BAR = 0.15
@@ -31,7 +31,7 @@ NVME = "{}, NVMe devices"
 PUBLISHED = [(8, 2.79), (16, 6.74), (32, 10.83), (64, 28.37), (128, 54.06), (256, 129.95)]
 MODEL = (
     "nodes times the speed of a device (the paper's dotted line), and times the share of the devices' speed that the most nodes "
-    "here reached as well, with chunks by hashing; that nothing else becomes narrow on the way to 512 nodes is assumed"
+    "here reached as well, with chunks in turn; that nothing else becomes narrow on the way to 512 nodes is assumed"
 )
 
 
@@ -71,7 +71,7 @@ def with_own_devices(setting: Setting, result: Result, counts: list[int], device
         for _ in range(setting.repeats):
             # All numbers of nodes in each repeat, so that what else happens on the machine meets all alike.
             for count in counts:
-                for series, switches in ((HASHED, []), (IN_TURN, ["--stripe", str(count)])):
+                for series, switches in ((HASHED, ["--stripe", "0"]), (IN_TURN, [])):
                     with SwitchedPool(fabric, list(fabric.nodes)[:count], "wide", *switches) as pool:
                         for phase in PHASES:
                             rates.setdefault((phase, series, count), []).append(pool.move(phase, size).rate)
@@ -121,7 +121,7 @@ def told(result: Result, how: str, series: str, counts: list[int], devices: dict
 def extrapolate(setting: Setting, result: Result, counts: list[int], devices: dict[str, float]) -> None:
     for phase, speed in speeds(setting).items():
         what = NVME.format(phase)
-        wanted = (PER_NODE.format(phase, OWN), HASHED, counts[-1])
+        wanted = (PER_NODE.format(phase, OWN), IN_TURN, counts[-1])
         here = [r for r in result.rows if (r.what, r.series, r.x) == wanted]
         reached = [statistics.fmean(row.values) / devices[phase] for row in here]
         for count in MODELLED_COUNTS:

@@ -203,7 +203,7 @@ class Nodes(unittest.TestCase):
 
     def test_nvme_is_nodes_times_the_device_and_what_was_reached(self):
         result = Result("nodes")
-        a10.add(result, a10.OWN, {(phase, a10.HASHED, 2): [40.0] for phase in a10.PHASES})
+        a10.add(result, a10.OWN, {(phase, a10.IN_TURN, 2): [40.0] for phase in a10.PHASES})
         a10.extrapolate(with_devices(), result, [1, 2], {"write": 25.0, "read": 40.0})
         write, read = (a10.NVME.format(phase) for phase in a10.PHASES)
         self.assertAlmostEqual(result.mean(write, a10.SUM, 512), 1024.0)

@@ -213,7 +213,8 @@ fn r_a14_an_island_is_drawn_from_the_database() {
 #[test]
 fn a_pool_and_a_files_chunks_are_drawn() {
     let sandbox = Sandbox::new();
-    let start = ["pool", "start", "--name", "drawn", "--nodes", "2", "--client", "preload"];
+    let start =
+        ["pool", "start", "--name", "drawn", "--nodes", "2", "--client", "preload", "--placement", "wide"];
     sandbox.ok(&start);
     let status: Value =
         serde_json::from_str(&sandbox.ok(&["pool", "status", "--pool", "drawn", "--json"])).unwrap();

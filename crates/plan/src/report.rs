@@ -19,9 +19,10 @@ impl Plan {
     pub fn rows(&self) -> Vec<Row> {
         let cut = self.placement.value != Placement::Local;
         let chunk = if cut { format_size(self.chunk_size.value) } else { "whole files".into() };
-        let stripe = match self.stripe.value {
-            0 => "all daemons".to_string(),
-            n => format!("{n} daemons"),
+        let stripe = match (self.placement.value, self.stripe.value) {
+            (Placement::Wide, 0) => "all daemons".to_string(),
+            (Placement::Wide, n) => format!("{n} daemons"),
+            _ => "none".to_string(),
         };
         vec![
             row("nodes", "--deploy", &self.deploy, self.deploy.value.to_string()),

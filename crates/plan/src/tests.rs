@@ -137,6 +137,18 @@ fn a12_files_of_single_processes_stay_on_their_node_or_their_switch() {
 }
 
 #[test]
+fn a10_nodes_get_chunks_in_turn() {
+    let stripe = |machine: &Machine| plan(machine, &Job::default()).stripe.value;
+    assert_eq!(stripe(&alike(4, &facts(500 * GB, None))), 4);
+    assert_eq!(stripe(&alike(1, &facts(500 * GB, None))), 0);
+    let four = alike(4, &facts(500 * GB, None));
+    let with = |asked: Asked| Plan::make(&four, &Job::default(), &asked).unwrap().stripe.value;
+    assert_eq!(with(Asked { stripe: Some(0), ..Asked::default() }), 0);
+    assert_eq!(with(Asked { placement: Some(Placement::Wide), ..Asked::default() }), 4);
+    assert_eq!(with(Asked { weights: vec![1, 2, 3, 4], ..Asked::default() }), 0);
+}
+
+#[test]
 fn a15_on_one_machine_files_are_not_cut() {
     let here = |daemons| Machine { daemons_here: Some(daemons), ..alike(1, &facts(500 * GB, None)) };
     let placement =

@@ -4,7 +4,6 @@ use clap::Parser;
 use serde::Deserialize;
 use std::fmt;
 use std::net::SocketAddr;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use tidepool_transport::Secret;
 use tidepool_types::parse_size;
@@ -239,24 +238,8 @@ fn listen_at(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| format!("listen is '{text}'; it has to be address:port, such as 10.0.0.7:42000"))
 }
 
-/// The secret of a file that nobody else can read: 64 hexadecimal digits.
 fn read_secret(path: &Path) -> Result<Secret, String> {
-    let at = |why: String| format!("secret-file {}: {why}", path.display());
-    let meta = std::fs::metadata(path).map_err(|e| at(e.to_string()))?;
-    if meta.permissions().mode() & 0o077 != 0 {
-        return Err(at("others can read it; chmod 600".into()));
-    }
-    let own = rustix::process::geteuid().as_raw();
-    if meta.uid() != own && meta.uid() != 0 {
-        return Err(at(format!(
-            "it belongs to user {}, who can read it; chown it to user {own}",
-            meta.uid()
-        )));
-    }
-    let text = std::fs::read_to_string(path).map_err(|e| at(e.to_string()))?;
-    Secret::from_hex(text.trim()).ok_or_else(|| {
-        at("is no secret: it holds 64 hexadecimal digits, as 'openssl rand -hex 32' prints them".into())
-    })
+    Secret::read(path).map_err(|why| format!("secret-file {}: {why}", path.display()))
 }
 
 fn host_name() -> String {

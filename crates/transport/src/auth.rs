@@ -9,8 +9,13 @@
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::fmt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
 use tidepool_types::InstanceId;
 use tidepool_wire::message::{Nonce, Proof};
+
+/// What others may do with a file.
+const OTHERS_MODE: u32 = 0o077;
 
 /// The shared secret of one pool instance.
 #[derive(Clone, PartialEq, Eq)]
@@ -40,6 +45,23 @@ impl Secret {
     /// 64 hexadecimal digits, for the pool file (mode 0600) and a daemon's standard input.
     pub fn to_hex(&self) -> String {
         self.0.iter().map(|b| format!("{b:02x}")).collect()
+    }
+
+    /// Of a file that nobody else can read, with 64 hexadecimal digits. The error says what is wrong with it.
+    pub fn read(path: &Path) -> Result<Secret, String> {
+        let meta = std::fs::metadata(path).map_err(|error| error.to_string())?;
+        if meta.permissions().mode() & OTHERS_MODE != 0 {
+            return Err("others can read it; chmod 600".into());
+        }
+        let own = rustix::process::geteuid().as_raw();
+        if meta.uid() != own && meta.uid() != 0 {
+            let owner = meta.uid();
+            return Err(format!("it belongs to user {owner}, who can read it; chown it to user {own}"));
+        }
+        let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+        Secret::from_hex(text.trim()).ok_or_else(|| {
+            "is no secret: it holds 64 hexadecimal digits, as 'openssl rand -hex 32' prints them".into()
+        })
     }
 
     pub fn from_hex(text: &str) -> Option<Secret> {

@@ -7,8 +7,6 @@ use crate::exit::{Failure, Kind, Result};
 use crate::output::duration;
 use crate::signals::Signals;
 use serde::Serialize;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
 use std::process::ExitCode;
 use tidepool_sysmap::db::{HostRecord, Keep};
 use tidepool_sysmap::probe::{
@@ -20,8 +18,6 @@ use tidepool_transport::Secret;
 
 /// Has the secret where no file is named.
 const SECRET_VARIABLE: &str = "TIDEPOOL_PROBE_SECRET";
-/// What others may do with a file.
-const OTHERS_MODE: u32 = 0o077;
 
 pub fn run(args: &ProbeArgs) -> Result<ExitCode> {
     // Before anything is measured.
@@ -133,29 +129,12 @@ fn keep(args: &ProbeArgs, records: Vec<(&'static Measured, Record)>) -> Result<(
 /// From a file or the environment: arguments are seen by everybody on the node.
 fn secret(args: &ProbeArgs) -> Result<Secret> {
     const FORM: &str = "64 hexadecimal digits, as `openssl rand -hex 32` prints them";
-    let text = match (&args.secret_file, std::env::var(SECRET_VARIABLE)) {
-        (Some(file), _) => secret_of(file)?,
-        (None, Ok(text)) => text,
-        (None, Err(_)) => {
-            let text = format!("both nodes need a secret: --secret-file FILE or ${SECRET_VARIABLE}, {FORM}");
-            return Err(usage(text));
-        }
-    };
-    let place =
-        args.secret_file.as_deref().map_or(format!("${SECRET_VARIABLE}"), |f| f.display().to_string());
-    Secret::from_hex(text.trim()).ok_or_else(|| usage(format!("{place}: this is no secret: {FORM}")))
-}
-
-/// What a file holds that nobody else can read.
-fn secret_of(file: &Path) -> Result<String> {
-    let at = |why: String| usage(format!("{}: {why}", file.display()));
-    let meta = std::fs::metadata(file).map_err(|error| at(error.to_string()))?;
-    if meta.permissions().mode() & OTHERS_MODE != 0 {
-        return Err(at("others can read the secret; chmod 600".into()));
+    if let Some(file) = &args.secret_file {
+        return Secret::read(file).map_err(|why| usage(format!("{}: {why}", file.display())));
     }
-    let own = rustix::process::geteuid().as_raw();
-    if meta.uid() != own && meta.uid() != 0 {
-        return Err(at(format!("the secret belongs to user {}, who can read it", meta.uid())));
-    }
-    std::fs::read_to_string(file).map_err(|error| at(error.to_string()))
+    let text = std::env::var(SECRET_VARIABLE).map_err(|_| {
+        usage(format!("both nodes need a secret: --secret-file FILE or ${SECRET_VARIABLE}, {FORM}"))
+    })?;
+    Secret::from_hex(text.trim())
+        .ok_or_else(|| usage(format!("${SECRET_VARIABLE}: this is no secret: it holds {FORM}")))
 }

@@ -6,9 +6,9 @@ use super::{How, ProbeError, SIZE_DEFAULT, Spread, Stop};
 use rustix::fs::{Advice, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use serde::Serialize;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -28,10 +28,17 @@ const STAMPS_OF_RUN: u64 = 1 << 40;
 /// Names that are tried for a scratch file where it needs one.
 const NAMES_MAX: u32 = 16;
 
+const MODE_BITS: u32 = 0o7777;
+const PUBLIC_MODE: u32 = 0o1777;
+
 /// What was measured of one directory.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Store {
     pub path: String,
+    /// Everybody may write there and nobody may clear it, as `/tmp`.
+    pub public: bool,
+    /// The user who measured.
+    pub uid: u32,
     /// Bytes per second, what it takes until they are on the disk included.
     pub write: Spread,
     /// Bytes per second.
@@ -75,7 +82,9 @@ pub fn measure(dir: &Path, how: &How, now_ms: u64, stop: &Stop) -> Result<Store,
         spreads.ok_or_else(|| scratch.failed("measuring it", io::Error::other("no run was asked for")))?;
     let Scratch { path, direct, .. } = scratch;
     let path = path.to_string_lossy().into_owned();
-    Ok(Store { path, write, read, sync_seconds, direct, bytes, taken_ms: now_ms })
+    let public = fs::metadata(&path).is_ok_and(|meta| meta.mode() & MODE_BITS == PUBLIC_MODE);
+    let uid = rustix::process::geteuid().as_raw();
+    Ok(Store { path, public, uid, write, read, sync_seconds, direct, bytes, taken_ms: now_ms })
 }
 
 /// What one run took.
