@@ -50,6 +50,12 @@ fn near_cores(facts: Option<&Facts>, store: &str) -> Option<Vec<u16>> {
     cores_in(&facts.numa.iter().find(|numa| numa.node == node)?.cpus)
 }
 
+/// Hardware threads of a node; none when they are not known.
+pub(crate) fn cores_of(facts: &Facts) -> Option<usize> {
+    let of_nodes = facts.numa.iter().map(|numa| cores_in(&numa.cpus).map(|cores| cores.len()));
+    of_nodes.sum::<Option<usize>>().filter(|count| *count > 0)
+}
+
 /// Most cores of a NUMA node that are believed.
 const CORES_MAX: usize = 4096;
 

@@ -1,11 +1,13 @@
 //! How the data lie on the daemons: placement, chunk size, stripe, weights, groups.
 
-use crate::{Asked, Basis, Choice, Job, Place, Sharing};
+use crate::{Asked, Basis, Choice, Job, Place, Sharing, node};
 use std::collections::BTreeSet;
 use tidepool_types::{Layout, LayoutError, Placement, format_size};
 
 /// How many times as fast as the slowest store the fastest one has to be for weights to be worth it.
 const UNEVEN: f64 = 1.25;
+/// Largest chunk that is chosen: longer transfers may as well go to several daemons.
+const CHUNK_LARGEST: u64 = 4 << 20;
 /// The weight of the daemon that takes most.
 const WEIGHT_TOP: f64 = 100.0;
 
@@ -34,19 +36,30 @@ pub(crate) fn choose(
     job: &Job,
     asked: &Asked,
 ) -> Result<Layouted, LayoutError> {
-    let decided = Decision { place, rooms, store, job }.decide(asked);
-    let (placement, weights, groups) = decided;
+    let decision = Decision { place, rooms, store, job };
+    let (placement, weights, groups) = decision.decide(asked);
+    let large = decision.large_on_one_machine(&placement);
     let chunk_size = match asked.chunk_size {
         Some(_) if placement.value == Placement::Local => return Err(LayoutError::LocalIsNotCut),
         Some(bytes) => Choice::asked(bytes),
         None if placement.value == Placement::Local => {
             Choice::new(Layout::LOCAL.chunk_size(), Basis::Usual, "local files are not cut")
         }
-        None => Choice::new(Layout::default().chunk_size(), Basis::Usual, CHUNK),
+        None => match &large {
+            Some((bytes, _)) => Choice::new(*bytes, Basis::Usual, "a transfer each: it goes to one daemon"),
+            None => Choice::new(Layout::default().chunk_size(), Basis::Usual, CHUNK),
+        },
     };
     let stripe = match asked.stripe {
         Some(stripe) => Choice::asked(stripe),
-        None => stripe(place, placement.value),
+        None => match large {
+            Some((_, daemons)) => Choice::new(
+                daemons,
+                Basis::Usual,
+                "as many as there are cores: writers of one file wait less",
+            ),
+            None => stripe(place, placement.value),
+        },
     };
     layout(placement.value, chunk_size.value, stripe.value)?;
     Ok(Layouted { placement, chunk_size, stripe, weights, groups })
@@ -139,6 +152,19 @@ impl Decision<'_> {
     fn large_and_shared(&self) -> bool {
         let large = |bytes| bytes >= Layout::default().chunk_size();
         self.job.pattern.sharing == Some(Sharing::Shared) && self.job.pattern.transfer.is_some_and(large)
+    }
+
+    /// Bytes of a chunk, and daemons, for such files where all daemons share this machine's cores.
+    fn large_on_one_machine(&self, placement: &Choice<Placement>) -> Option<(u64, u16)> {
+        let several = self.place.nodes.len() == 1 && self.place.daemons_each > 1;
+        let wide = placement.value == Placement::Wide && placement.basis == Basis::Usual;
+        if !several || !wide || !self.large_and_shared() {
+            return None;
+        }
+        let transfer = self.job.pattern.transfer?.clamp(Layout::default().chunk_size(), CHUNK_LARGEST);
+        let cores = node::cores_of(self.place.nodes[0].facts.as_ref()?)?;
+        let daemons = u16::try_from(self.place.daemons_each.min(cores)).ok()?;
+        Some((1 << transfer.ilog2(), daemons))
     }
 
     /// Files that only their makers use lie best where these are, unless one node would get them all, or too many.

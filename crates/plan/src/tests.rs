@@ -164,6 +164,16 @@ fn a15_on_one_machine_files_are_not_cut() {
         plan(&here(4), &Job { pattern, ..Job::default() }).placement.value
     };
     assert_eq!(of(Sharing::Shared, 1 << 20), Placement::Wide);
+    let cpu = json!({"numa": [{"node": 0, "cpus": "0-1"}]});
+    let two_cores = with_records(&facts(500 * GB, None), &[("cpu", cpu)]);
+    let here_too = Machine { daemons_here: Some(4), ..alike(1, &two_cores) };
+    let large = |transfer| {
+        let pattern = Pattern { transfer: Some(transfer), ..pattern(Sharing::Shared) };
+        let plan = plan(&here_too, &Job { pattern, ..Job::default() });
+        (plan.chunk_size.value, plan.stripe.value)
+    };
+    assert_eq!(large(1 << 20), (1 << 20, 2));
+    assert_eq!((large(3 << 19), large(64 << 20)), ((1 << 20, 2), (4 << 20, 2)));
     assert_eq!(of(Sharing::Shared, 8192), Placement::Local);
     assert_eq!(of(Sharing::Own, 1 << 20), Placement::Local);
 }
