@@ -704,6 +704,8 @@ impl Service {
     }
 
     fn status(&self) -> DaemonStatus {
+        // Before the state is locked: it reads files.
+        let counters = [self.counters.list(), meters::read(self.device)].concat();
         let space = self.space();
         let state = self.state();
         let mut trouble = lock(&self.trouble).clone();
@@ -720,7 +722,7 @@ impl Service {
             space: space.unwrap_or_default(),
             sessions: lock(&self.sessions).len() as u64,
             open_handles: state.handle_count(),
-            counters: [self.counters.list(), meters::read(self.device)].concat(),
+            counters,
             trouble,
         }
     }
