@@ -46,7 +46,7 @@ fn start(args: &StartArgs) -> Result<ExitCode> {
             format!("pool '{name}' has {} daemons; start it with --nodes {0} to find its data", kept.daemons);
         return Err(Failure::new(Kind::Usage, text));
     }
-    setup.check_room()?;
+    setup.accept(&args.shape)?;
     if args.dry_run {
         println!("would start pool '{name}': {}, data in {}", layout.describe(), setup.store.display());
         return Ok(ExitCode::SUCCESS);

@@ -199,6 +199,12 @@ fn w18_pools_that_are_too_small_are_not_started() {
         sandbox.assert_nothing_left("after a refusal");
     }
     sandbox.ok(&["run", "--store", &store, "--expect-size", "1MiB", "--", "true"]);
+    // Starting takes some hundredths of a second.
+    for (walltime, warned) in [("100ms", true), ("1h", false)] {
+        let output = sandbox.tidepool(&["run", "--walltime", walltime, "--", "true"]).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output));
+        assert_eq!(text(&output).contains("may not be worth it"), warned, "{walltime}: {}", text(&output));
+    }
     sandbox.assert_nothing_left("after a run that fits");
 }
 

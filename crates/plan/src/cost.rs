@@ -109,13 +109,11 @@ impl Costs {
 fn start(place: &Place, machine: &Machine) -> Cost {
     let levels = machine.launcher.levels(machine.nodes.len());
     let on_a_node = 2.0 * (POOL_SECONDS + DAEMON_SECONDS * place.daemons_each as f64);
-    let launch = machine.launch_seconds.unwrap_or(LAUNCH_SECONDS) * f64::from(levels);
-    let (basis, why) = match (levels, machine.launch_seconds) {
-        (0, _) => (Basis::Usual, format!("{} daemons on this machine", place.daemons())),
-        (1, Some(_)) => (Basis::Measured, "all nodes at a time".to_string()),
-        (1, None) => (Basis::Assumed, format!("all nodes at a time, {LAUNCH_SECONDS} s")),
-        (n, Some(_)) => (Basis::Measured, format!("{n} levels of ssh")),
-        (n, None) => (Basis::Assumed, format!("{n} levels of ssh, {LAUNCH_SECONDS} s each")),
+    let launch = LAUNCH_SECONDS * f64::from(levels);
+    let (basis, why) = match levels {
+        0 => (Basis::Usual, format!("{} daemons on this machine", place.daemons())),
+        1 => (Basis::Assumed, format!("all nodes at a time, {LAUNCH_SECONDS} s")),
+        n => (Basis::Assumed, format!("{n} levels of ssh, {LAUNCH_SECONDS} s each")),
     };
     Cost { seconds: Some(on_a_node + launch), why, basis }
 }

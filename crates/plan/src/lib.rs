@@ -47,8 +47,6 @@ pub struct Machine {
     pub launcher: Launcher,
     /// How many times as much the hosts of a leaf switch can send as it can send on: of the worst one used.
     pub oversubscription: Option<f64>,
-    /// Seconds on one level of a tree of ssh, or of one srun, when that was measured.
-    pub launch_seconds: Option<f64>,
 }
 
 /// Whether several processes use a file.

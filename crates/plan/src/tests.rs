@@ -24,7 +24,6 @@ fn machine(nodes: Vec<Node>) -> Machine {
         daemons_here: None,
         launcher: Launcher::Ssh { fan_out: 8 },
         oversubscription: None,
-        launch_seconds: None,
     }
 }
 

@@ -26,7 +26,7 @@ pub struct Pool {
 impl Pool {
     pub fn start(shape: &PoolShape, staged: Staged, name: &str) -> Result<Pool> {
         let setup = Setup::choose(shape, staged, None)?;
-        setup.check_room()?;
+        setup.accept(shape)?;
         let running = launch::start(shape, setup, name, None, false)?;
         let client = Arc::new(running.client());
         check_room(&client, shape.job.expect_size)?;

@@ -22,11 +22,12 @@ pub struct JobFlags {
     /// Most bytes that the job will have in the pool at a time: more than there is room for is refused before the start
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub expect_size: Option<u64>,
-    /// How programs use files, in words with commas: own or shared (files), sequential or random, and the size of
-    /// one read or write, as own,random,8KiB
+    /// How programs use files, in words with commas: own or shared (files), sequential or random (both get the same: no
+    /// size of chunks was measured to be better for one of them), and the size of one read or write, as own,random,8KiB
     #[arg(long, value_name = "WORDS", value_parser = pattern)]
     pub pattern: Option<Pattern>,
-    /// The job's time limit [default: that of the Slurm job]
+    /// The job's time limit, to be told what share of it starting and staging take [default for 'plan': that of the Slurm
+    /// job]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub walltime: Option<Duration>,
     /// Nodes that the programs need: the others keep data only

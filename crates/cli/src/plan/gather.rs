@@ -52,7 +52,6 @@ pub fn machine(shape: &PoolShape, place: &Place) -> Result<Machine> {
             Place::Ssh(_) => Launcher::Ssh { fan_out: shape.fan_out },
             Place::Slurm(_) => Launcher::Slurm,
         },
-        launch_seconds: None,
     })
 }
 

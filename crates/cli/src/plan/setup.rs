@@ -1,5 +1,6 @@
 //! How a pool is going to be started: what was asked for, and for the rest what the planner chooses.
 
+use super::flags::JobFlags;
 use super::gather;
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::flags::PoolShape;
@@ -42,12 +43,16 @@ impl Setup {
         Ok(Setup { layout, spread, store, cores, nic, plan })
     }
 
-    /// Refuses a pool that the job's data will not fit in.
-    pub fn check_room(&self) -> Result<()> {
-        match self.plan.room.warning() {
-            Some(text) => Err(Failure::new(Kind::Start, format!("--expect-size: {text}"))),
-            None => Ok(()),
+    /// Refuses a pool that the job's data will not fit in. Who has said something of the job is warned of the rest.
+    pub fn accept(&self, shape: &PoolShape) -> Result<()> {
+        if let Some(text) = self.plan.room.warning() {
+            return Err(Failure::new(Kind::Start, format!("--expect-size: {text}")));
         }
+        let JobFlags { expect_size, pattern, walltime, program_nodes } = &shape.job;
+        if expect_size.is_some() || pattern.is_some() || walltime.is_some() || program_nodes.is_some() {
+            self.plan.warnings.iter().for_each(|warning| eprintln!("tidepool: warning: {warning}"));
+        }
+        Ok(())
     }
 }
 
