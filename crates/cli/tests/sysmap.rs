@@ -140,6 +140,15 @@ fn g5_a_site_adds_extractors() {
     assert_eq!((&of("broken")["version"], &of("broken")["data"]), (&0.into(), &Value::Null));
     assert!(of("broken")["missing"][0]["why"].as_str().unwrap().contains("no record"), "{records}");
 
+    // A program that changes its class and not its version is refused; what else is found is kept.
+    let elsewhere = Sandbox::new();
+    let changed = extractors(&elsewhere, &[("coolant", &coolant.replace("dynamic", "static"))]);
+    let args = ["sysmap", "collect", "--extractors", &changed, "--db", db, "--host", "n2"];
+    let output = sandbox.tidepool(&args).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert!(text(&output).contains("'coolant': version 3 has the other class"), "{}", text(&output));
+    assert_eq!(json(&sandbox.ok(&["sysquery", "--db", db, "1 cores"])), serde_json::json!(["n1", "n2"]));
+
     let collect = |args: &[&str]| {
         let args = [&["sysmap", "collect", "--extractors", &dir], args].concat();
         sandbox.tidepool(&args).output().unwrap()

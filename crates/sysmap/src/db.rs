@@ -196,15 +196,15 @@ impl Database {
             checked.push((host, rows));
         }
         let path = self.path.clone();
-        let mut store = || {
+        let mut store = || -> Result<(), NotPut> {
             let change = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             for (host, rows) in &checked {
                 let host = host_id(&change, host)?;
                 rows.iter().try_for_each(|row| put(&change, host, row, keep))?;
             }
-            change.commit()
+            Ok(change.commit()?)
         };
-        store().map_err(|source| DbError::Sqlite { path, source })
+        store().map_err(|error| error.at(&path))
     }
 
     /// Stores what `make` makes of a host's record of an extractor, the data that are there now given. Nobody writes
@@ -228,7 +228,7 @@ impl Database {
         let data: Option<Value> = data.and_then(|text| serde_json::from_str(&text).ok());
         let mut record = make(data.as_ref());
         record.taken_ms = record.taken_ms.max(before.map_or(0, |before| before.taken.unsigned_abs()));
-        put(&change, id, &Checked::new(&record)?, keep).map_err(wrong)?;
+        put(&change, id, &Checked::new(&record)?, keep).map_err(|error| error.at(&path))?;
         change.commit().map_err(wrong)
     }
 
@@ -443,7 +443,8 @@ fn host_id(change: &Transaction<'_>, host: &str) -> rusqlite::Result<i64> {
     change.prepare_cached("SELECT HostID FROM HostTable WHERE Host = ?1")?.query_row([host], |row| row.get(0))
 }
 
-fn extractor_id(change: &Transaction<'_>, record: &Record) -> rusqlite::Result<i64> {
+/// None when the extractor's version is known with the other class.
+fn extractor_id(change: &Transaction<'_>, record: &Record) -> rusqlite::Result<Option<i64>> {
     let class = match record.class {
         Class::Static => "static",
         Class::Dynamic => "dynamic",
@@ -454,8 +455,11 @@ fn extractor_id(change: &Transaction<'_>, record: &Record) -> rusqlite::Result<i
         )?
         .execute(params![record.extractor, record.version, class])?;
     change
-        .prepare_cached("SELECT ExtractorID FROM ExtractorTable WHERE Extractor = ?1 AND Version = ?2")?
-        .query_row(params![record.extractor, record.version], |row| row.get(0))
+        .prepare_cached(
+            "SELECT ExtractorID FROM ExtractorTable WHERE Extractor = ?1 AND Version = ?2 AND Class = ?3",
+        )?
+        .query_row(params![record.extractor, record.version, class], |row| row.get(0))
+        .optional()
 }
 
 fn data_id(change: &Transaction<'_>, extractor: i64, data: &str) -> rusqlite::Result<i64> {
@@ -469,6 +473,35 @@ fn data_id(change: &Transaction<'_>, extractor: i64, data: &str) -> rusqlite::Re
 
 fn data_of(change: &Transaction<'_>, data: i64) -> rusqlite::Result<String> {
     change.prepare_cached("SELECT Data FROM DataTable WHERE DataID = ?1")?.query_row([data], |row| row.get(0))
+}
+
+/// Why a row was not put.
+enum NotPut {
+    Sqlite(rusqlite::Error),
+    /// The extractor's version has the other class here.
+    Class {
+        extractor: String,
+        version: u32,
+    },
+}
+
+impl From<rusqlite::Error> for NotPut {
+    fn from(error: rusqlite::Error) -> NotPut {
+        NotPut::Sqlite(error)
+    }
+}
+
+impl NotPut {
+    fn at(self, path: &Path) -> DbError {
+        match self {
+            NotPut::Sqlite(source) => DbError::Sqlite { path: path.into(), source },
+            NotPut::Class { extractor, version } => DbError::BadRecord(format!(
+                "record '{}': version {version} has the other class in {}; another class is another version",
+                crate::system::clip(&extractor),
+                path.display()
+            )),
+        }
+    }
 }
 
 /// The current row of a host and an extractor.
@@ -489,7 +522,7 @@ fn current(change: &Transaction<'_>, host: i64, extractor: &str) -> rusqlite::Re
         .optional()
 }
 
-fn put(change: &Transaction<'_>, host: i64, row: &Checked<'_>, keep: Keep) -> rusqlite::Result<()> {
+fn put(change: &Transaction<'_>, host: i64, row: &Checked<'_>, keep: Keep) -> Result<(), NotPut> {
     let record = row.record;
     let taken = i64::try_from(record.taken_ms).unwrap_or(i64::MAX);
     let before = current(change, host, &record.extractor)?;
@@ -497,7 +530,10 @@ fn put(change: &Transaction<'_>, host: i64, row: &Checked<'_>, keep: Keep) -> ru
     if !newest && keep == Keep::Latest {
         return Ok(());
     }
-    let data = data_id(change, extractor_id(change, record)?, &row.data)?;
+    let Some(extractor) = extractor_id(change, record)? else {
+        return Err(NotPut::Class { extractor: record.extractor.clone(), version: record.version });
+    };
+    let data = data_id(change, extractor, &row.data)?;
     if let (Some(before), true) = (before, newest) {
         retire(change, &before, data, keep)?;
     }

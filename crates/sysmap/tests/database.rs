@@ -33,6 +33,24 @@ fn equal_data_of_a_hundred_hosts_are_stored_once() {
     assert_eq!((contents.len(), contents[0].1.len()), (1, 100));
 }
 
+/// A version of an extractor is of one class: another one under its number is refused, with all that comes with it.
+#[test]
+fn another_class_is_another_version() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut database = open(dir.path());
+    database.store("n1", &[record("coolers", 1, json!(1))], Keep::Latest).unwrap();
+    let other = Record { class: Class::Dynamic, ..record("coolers", 2, json!(2)) };
+    let both = [record("cpu", 2, json!(2)), other.clone()];
+    let said = database.store("n1", &both, Keep::Latest).unwrap_err().to_string();
+    assert!(said.contains("'coolers': version 1 has the other class"), "{said}");
+    let left = all(&database, true);
+    assert_eq!((left.len(), left[0].record.class), (1, Class::Static), "{left:?}");
+    let said = database.revise("n1", "coolers", Keep::Latest, |_| other.clone()).unwrap_err().to_string();
+    assert!(said.contains("other class"), "{said}");
+    database.store("n1", &[Record { version: 2, ..other }], Keep::Latest).unwrap();
+    assert_eq!(all(&database, false)[0].record.class, Class::Dynamic);
+}
+
 #[test]
 fn what_was_stored_comes_back() {
     let dir = tempfile::tempdir().unwrap();

@@ -14,6 +14,8 @@ use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tidepool_types::format_size;
 
+pub use tidepool_sysmap::probe::Spread;
+
 /// One timed phase of one repeat.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sample {
@@ -21,16 +23,6 @@ pub struct Sample {
     pub case: String,
     pub side: Side,
     pub measured: Measured,
-}
-
-/// Median, limits and standard deviation of some samples.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub struct Spread {
-    pub median: f64,
-    pub min: f64,
-    pub max: f64,
-    /// Of a sample; none for one value (INVENTORY A20).
-    pub stdev: Option<f64>,
 }
 
 /// What a row counts per second.
@@ -276,27 +268,6 @@ impl Measure {
     }
 }
 
-impl Spread {
-    /// `None` without values.
-    pub fn of(mut values: Vec<f64>) -> Option<Spread> {
-        values.sort_by(f64::total_cmp);
-        let (min, max) = (*values.first()?, *values.last()?);
-        let middle = values.len() / 2;
-        let median =
-            if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 };
-        Some(Spread { median, min, max, stdev: stdev(&values) })
-    }
-}
-
-fn stdev(values: &[f64]) -> Option<f64> {
-    if values.len() < 2 {
-        return None;
-    }
-    let mean = values.iter().sum::<f64>() / values.len() as f64;
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    Some((squares / (values.len() - 1) as f64).sqrt())
-}
-
 impl Row {
     fn ratio(&self) -> f64 {
         self.pool.median / self.native.median.max(1e-9)
@@ -349,18 +320,6 @@ mod tests {
             daemon_cpu_seconds: 0.002,
         };
         Sample { repeat: 0, case: "c".into(), side, measured }
-    }
-
-    #[test]
-    fn medians_of_odd_and_even_counts() {
-        let spread = |values: &[f64]| Spread::of(values.to_vec()).unwrap();
-        let three = spread(&[3.0, 1.0, 2.0]);
-        assert_eq!(three, Spread { median: 2.0, min: 1.0, max: 3.0, stdev: Some(1.0) });
-        let two = spread(&[4.0, 1.0]);
-        assert_eq!((two.median, two.min, two.max), (2.5, 1.0, 4.0));
-        assert!((two.stdev.unwrap() - 4.5f64.sqrt()).abs() < 1e-12);
-        assert_eq!(spread(&[7.0]).stdev, None);
-        assert_eq!(Spread::of(Vec::new()), None);
     }
 
     #[test]

@@ -132,7 +132,7 @@ fn rows(args: &BenchStartArgs, samples: &[Sample]) -> Vec<Row> {
     if let (Some(start), Some(stop)) = (line(|r| r.start.median), line(|r| r.stop.median)) {
         let at = |line: Line, n: usize| {
             let median = line.fixed + line.each * n as f64;
-            Spread { median, min: median, max: median, stdev: None }
+            Spread { median, min: median, max: median, stdev: 0.0, runs: 0 }
         };
         let modelled = MODELLED.iter().filter(|n| !counts.contains(n)).map(|&n| Row {
             daemons: n,

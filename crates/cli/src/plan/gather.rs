@@ -8,18 +8,16 @@ use crate::{sysmap, topology};
 use rustix::fs::{Access, access};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
-use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
-use tidepool_plan::{Facts, Launcher, Machine, Node};
+use tidepool_plan::{Facts, Filesystem, Launcher, Machine, Node};
 use tidepool_sysmap::db::{Database, HostRecord, Wanted};
+use tidepool_sysmap::probe::is_public;
 use tidepool_sysmap::{System, Topology, all, collect, collect_with};
 
 /// What is looked at here, and by which source: those that ask no program. Free space comes first: it is what changes.
 const LOOKED_AT: [(&str, &str); 4] =
     [("filesystems", "statvfs"), ("disks", "sysfs"), ("network", "sysfs"), ("cpu", "sysfs")];
-/// Mode of directories that everybody may write to and nobody may clear, as `/tmp` has it.
-const PUBLIC_MODE: u32 = 0o1777;
-const MODE_BITS: u32 = 0o7777;
 
 /// Records of one host by their extractors.
 type Records = BTreeMap<String, Value>;
@@ -133,13 +131,11 @@ fn of_here() -> Records {
 
 /// Where file systems of this node are mounted that everybody may write to, as to `/tmp`.
 fn writable(facts: &Facts) -> Vec<String> {
-    let public = |target: &str| {
-        let meta = std::fs::metadata(target).ok()?;
-        let open = meta.mode() & MODE_BITS == PUBLIC_MODE && access(target, Access::WRITE_OK).is_ok();
-        open.then(|| target.to_string())
+    let open = |fs: &&Filesystem| {
+        let own = !fs.read_only && !fs.in_memory();
+        own && is_public(Path::new(&fs.target)) && access(&fs.target, Access::WRITE_OK).is_ok()
     };
-    let own = facts.filesystems.iter().filter(|fs| !fs.read_only && !fs.in_memory());
-    own.filter_map(|fs| public(&fs.target)).collect()
+    facts.filesystems.iter().filter(open).map(|fs| fs.target.clone()).collect()
 }
 
 /// The network, for pools of several nodes. One that cannot be understood is an error only if it was named.

@@ -1,8 +1,7 @@
 //! `tidepool sysmap collect` and `tidepool sysmap extractors`: tidepool's own extractors and those of the site.
 
-use super::flags::{CollectArgs, ExtractorsArgs};
+use super::flags::{CollectArgs, ExtractorsArgs, GoalFlags};
 use super::{alike, failed, now_ms, open, print, usage};
-use crate::doctor::facts::hostname;
 use crate::exit::Result;
 use crate::output::table;
 use crate::signals::Signals;
@@ -10,7 +9,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
-use tidepool_sysmap::db::{HostRecord, Keep};
+use tidepool_sysmap::db::{Database, HostRecord};
 use tidepool_sysmap::probe::{MEASURED, SOURCE};
 use tidepool_sysmap::site::{self, EXTRACTORS_DIR, Site, SiteExtractor};
 use tidepool_sysmap::{Class, Extractor, Missing, Record, System, all, collect, collect_with};
@@ -118,20 +117,34 @@ pub fn collect_here(args: &CollectArgs) -> Result<ExitCode> {
     let system = with_site(system, args.extractors.as_deref());
     let site = site_of(&system, args.extractors.as_deref())?;
     let chosen = chosen(args, &site)?;
-    let host = args.host.clone().unwrap_or_else(hostname);
-    let mut records = Vec::with_capacity(chosen.len());
+    let host = args.goal.host();
+    let (mut own, mut of_site) = (Vec::new(), Vec::new());
     for (known, source) in chosen {
+        let records = if matches!(known, Known::OfSite(_)) { &mut of_site } else { &mut own };
         records.push(known.collect(source, &system));
         signals.check()?;
     }
-    if let Some(path) = &args.db {
-        let keep = if args.history { Keep::History } else { Keep::Latest };
-        open(path)?.store(&host, &records, keep).map_err(failed)?;
-        return Ok(ExitCode::SUCCESS);
+    if let Some(path) = &args.goal.db {
+        return store(&mut open(path)?, &args.goal, &own, &of_site);
     }
     let records: Vec<HostRecord> =
-        records.into_iter().map(|record| HostRecord { host: host.clone(), record }).collect();
+        own.into_iter().chain(of_site).map(|record| HostRecord { host: host.clone(), record }).collect();
     print(&records, args.form.format())
+}
+
+/// What a site's program tells may break a rule: that is no reason to lose what else was found.
+fn store(database: &mut Database, goal: &GoalFlags, own: &[Record], of_site: &[Record]) -> Result<ExitCode> {
+    let (host, keep) = (goal.host(), goal.keep());
+    database.store(&host, own, keep).map_err(failed)?;
+    let mut code = ExitCode::SUCCESS;
+    for record in of_site {
+        if let Err(error) = database.store(&host, std::slice::from_ref(record), keep) {
+            let failure = failed(error);
+            eprintln!("tidepool: {failure}");
+            code = ExitCode::from(failure.code());
+        }
+    }
+    Ok(code)
 }
 
 pub fn extractors(args: &ExtractorsArgs) -> Result<ExitCode> {

@@ -1,10 +1,12 @@
 //! The command lines of `tidepool sysmap` and `tidepool sysquery`.
 
+use crate::doctor::facts::hostname;
 use crate::flags::size;
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
 use tidepool_stage_client::words::parse_duration;
+use tidepool_sysmap::db::Keep;
 use tidepool_sysmap::output::Format;
 use tidepool_sysmap::probe;
 use tidepool_types::format_size;
@@ -75,15 +77,8 @@ pub struct CollectArgs {
     /// Where an extractor reads, instead of the first place that tells anything; repeatable
     #[arg(long, value_name = "EXTRACTOR=SOURCE", value_parser = parse_source)]
     pub source: Vec<(String, String)>,
-    /// Put the records into this database instead of printing them
-    #[arg(long, value_name = "FILE")]
-    pub db: Option<PathBuf>,
-    /// Keep earlier records in the database, too
-    #[arg(long, requires = "db")]
-    pub history: bool,
-    /// The host's name
-    #[arg(long, value_name = "NAME")]
-    pub host: Option<String>,
+    #[command(flatten)]
+    pub goal: GoalFlags,
     /// The network's switches are described in this file [default: /etc/tidepool/topology.toml]
     #[arg(long, value_name = "FILE")]
     pub topology: Option<PathBuf>,
@@ -132,7 +127,16 @@ pub struct ProbeArgs {
     /// How long each directory or peer may take; runs get shorter to keep to it
     #[arg(long, value_name = "DURATION", value_parser = probe_limit, default_value = "60s")]
     pub limit: Duration,
-    /// Put the records into this database instead of printing them; what it has of other directories and peers stays
+    #[command(flatten)]
+    pub goal: GoalFlags,
+    #[command(flatten)]
+    pub form: FormFlags,
+}
+
+/// Where records of this host go.
+#[derive(Args)]
+pub struct GoalFlags {
+    /// Put the records into this database instead of printing them; what was measured of other directories and peers stays
     #[arg(long, value_name = "FILE")]
     pub db: Option<PathBuf>,
     /// Keep earlier records in the database, too
@@ -141,8 +145,16 @@ pub struct ProbeArgs {
     /// This host's name
     #[arg(long, value_name = "NAME")]
     pub host: Option<String>,
-    #[command(flatten)]
-    pub form: FormFlags,
+}
+
+impl GoalFlags {
+    pub fn host(&self) -> String {
+        self.host.clone().unwrap_or_else(hostname)
+    }
+
+    pub fn keep(&self) -> Keep {
+        if self.history { Keep::History } else { Keep::Latest }
+    }
 }
 
 #[derive(Args)]

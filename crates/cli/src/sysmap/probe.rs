@@ -2,13 +2,12 @@
 
 use super::flags::ProbeArgs;
 use super::{failed, now_ms, open, print, usage};
-use crate::doctor::facts::hostname;
 use crate::exit::{Failure, Kind, Result};
 use crate::output::duration;
 use crate::signals::Signals;
 use serde::Serialize;
 use std::process::ExitCode;
-use tidepool_sysmap::db::{HostRecord, Keep};
+use tidepool_sysmap::db::HostRecord;
 use tidepool_sysmap::probe::{
     How, LOOPBACK, Listener, Measured, NETWORK_RATES, ProbeError, STORAGE_RATES, Stop, measure_loopback,
     measure_peer, measure_store,
@@ -52,7 +51,7 @@ fn listen(address: &str, args: &ProbeArgs, secret: &Secret, stop: &Stop) -> Resu
 
 fn measure(args: &ProbeArgs, secret: Option<&Secret>, stop: &Stop) -> Result<ExitCode> {
     // Not after minutes: what is no database is said now. One that is not there is made when there is something to keep.
-    if let Some(path) = args.db.as_ref().filter(|path| path.exists()) {
+    if let Some(path) = args.goal.db.as_ref().filter(|path| path.exists()) {
         open(path)?;
     }
     let how = How { size: args.size, runs: args.runs.into(), limit: args.limit };
@@ -112,13 +111,13 @@ impl<T: Serialize> Findings<T> {
 }
 
 fn keep(args: &ProbeArgs, records: Vec<(&'static Measured, Record)>) -> Result<()> {
-    let host = args.host.clone().unwrap_or_else(hostname);
-    let Some(path) = &args.db else {
+    let host = args.goal.host();
+    let Some(path) = &args.goal.db else {
         let records: Vec<HostRecord> =
             records.into_iter().map(|(_, record)| HostRecord { host: host.clone(), record }).collect();
         return if records.is_empty() { Ok(()) } else { print(&records, args.form.format()).map(drop) };
     };
-    let keep = if args.history { Keep::History } else { Keep::Latest };
+    let keep = args.goal.keep();
     for (of, record) in records {
         let merge = |before: Option<&_>| of.merged(record, before);
         open(path)?.revise(&host, of.name, keep, merge).map_err(failed)?;

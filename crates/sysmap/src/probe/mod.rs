@@ -10,7 +10,7 @@ mod storage;
 pub use network::{
     COUNT_MAX, LOOPBACK, Listener, PORT, Peer, loopback as measure_loopback, peer as measure_peer,
 };
-pub use storage::{SIZE_MIN, Store, measure as measure_store};
+pub use storage::{SIZE_MIN, Store, is_public, measure as measure_store};
 
 use crate::record::{Class, Missing, Record};
 use serde::Serialize;

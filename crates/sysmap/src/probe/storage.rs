@@ -29,7 +29,13 @@ const STAMPS_OF_RUN: u64 = 1 << 40;
 const NAMES_MAX: u32 = 16;
 
 const MODE_BITS: u32 = 0o7777;
+/// Mode of directories that everybody may write to and nobody may clear.
 const PUBLIC_MODE: u32 = 0o1777;
+
+/// True for a directory that everybody may write to, as `/tmp`.
+pub fn is_public(dir: &Path) -> bool {
+    fs::metadata(dir).is_ok_and(|meta| meta.is_dir() && meta.mode() & MODE_BITS == PUBLIC_MODE)
+}
 
 /// What was measured of one directory.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -62,14 +68,14 @@ pub fn measure(dir: &Path, how: &How, now_ms: u64, stop: &Stop) -> Result<Store,
     let mut blocks: Vec<Block> = (0..STREAMS).map(|n| Block::new(BLOCK as usize, now_ms ^ n << 48)).collect();
     let (mut writes, mut reads, mut bytes) = (Vec::new(), Vec::new(), size);
     for run in 0..how.runs as u64 {
-        let stamps = run * STAMPS_OF_RUN;
-        let written = scratch.write(&mut blocks, size, stamps, slice, stop)?;
+        let round = Round { bytes: size, stamps: run * STAMPS_OF_RUN, most: slice, stop };
+        let written = scratch.write(&mut blocks, &round)?;
         // The kernel takes faster than it writes down: where its cache is used, the sync may have taken long.
         if written.seconds > slice.as_secs_f64() {
             let share = slice.as_secs_f64() / written.seconds;
             size = (((size as f64 * share) as u64) / BLOCK * BLOCK).max(SIZE_MIN);
         }
-        let read = scratch.read(&mut blocks, written.bytes, stamps, slice, stop)?;
+        let read = scratch.read(&mut blocks, &Round { bytes: written.bytes, ..round })?;
         bytes = bytes.min(written.bytes);
         writes.push(written.rate());
         reads.push(read.rate());
@@ -82,9 +88,19 @@ pub fn measure(dir: &Path, how: &How, now_ms: u64, stop: &Stop) -> Result<Store,
         spreads.ok_or_else(|| scratch.failed("measuring it", io::Error::other("no run was asked for")))?;
     let Scratch { path, direct, .. } = scratch;
     let path = path.to_string_lossy().into_owned();
-    let public = fs::metadata(&path).is_ok_and(|meta| meta.mode() & MODE_BITS == PUBLIC_MODE);
+    let public = is_public(Path::new(&path));
     let uid = rustix::process::geteuid().as_raw();
     Ok(Store { path, public, uid, write, read, sync_seconds, direct, bytes, taken_ms: now_ms })
+}
+
+/// What one run is to do.
+struct Round<'a> {
+    bytes: u64,
+    /// The first block's stamp: no other run has such ones.
+    stamps: u64,
+    /// How long it may take.
+    most: Duration,
+    stop: &'a Stop,
 }
 
 /// What one run took.
@@ -152,50 +168,36 @@ impl Scratch {
         })
     }
 
-    fn write(
-        &self,
-        blocks: &mut [Block],
-        bytes: u64,
-        stamps: u64,
-        most: Duration,
-        stop: &Stop,
-    ) -> Result<Pass, ProbeError> {
+    fn write(&self, blocks: &mut [Block], round: &Round<'_>) -> Result<Pass, ProbeError> {
         // Room is taken anew each time, as a pool does for each file.
         self.file.set_len(0).map_err(|error| self.failed("emptying the scratch file", error))?;
         let begun = Instant::now();
-        let done = in_streams(blocks, bytes, most, stop, |block, at| {
-            block.stamp(stamps + at);
+        let done = in_streams(blocks, round, |block, at| {
+            block.stamp(round.stamps + at);
             self.file.write_all_at(block.bytes(), at)
         });
         let bytes = done.map_err(|error| self.failed("writing", error))?;
-        stop.check()?;
+        round.stop.check()?;
         self.file.sync_data().map_err(|error| self.failed("syncing", error))?;
         Ok(Pass { bytes, seconds: begun.elapsed().as_secs_f64() })
     }
 
-    fn read(
-        &self,
-        blocks: &mut [Block],
-        bytes: u64,
-        stamps: u64,
-        most: Duration,
-        stop: &Stop,
-    ) -> Result<Pass, ProbeError> {
+    fn read(&self, blocks: &mut [Block], round: &Round<'_>) -> Result<Pass, ProbeError> {
         if !self.direct {
             let forgotten = rustix::fs::fadvise(&self.file, 0, None, Advice::DontNeed);
             forgotten.map_err(|error| self.failed("making the kernel forget it", error.into()))?;
         }
         let begun = Instant::now();
-        let done = in_streams(blocks, bytes, most, stop, |block, at| {
+        let done = in_streams(blocks, round, |block, at| {
             self.file.read_exact_at(block.bytes(), at)?;
-            match block.has_stamp(stamps + at) {
+            match block.has_stamp(round.stamps + at) {
                 true => Ok(()),
                 false => Err(io::Error::other("what came back is not what was written")),
             }
         });
         let pass = done.map(|bytes| Pass { bytes, seconds: begun.elapsed().as_secs_f64() });
         let pass = pass.map_err(|error| self.failed("reading", error))?;
-        stop.check().map(|()| pass)
+        round.stop.check().map(|()| pass)
     }
 
     /// Seconds of small writes, each with what it takes until it is on the disk.
@@ -224,11 +226,10 @@ impl Scratch {
 /// bytes that were: all up to there.
 fn in_streams(
     blocks: &mut [Block],
-    bytes: u64,
-    most: Duration,
-    stop: &Stop,
+    round: &Round<'_>,
     act: impl Fn(&mut Block, u64) -> io::Result<()> + Sync,
 ) -> io::Result<u64> {
+    let Round { bytes, most, stop, .. } = *round;
     let (begun, next) = (Instant::now(), AtomicU64::new(0));
     // What is taken is done: nothing is left out before the last block.
     let take = || match begun.elapsed() < most && stop.check().is_ok() {
@@ -369,6 +370,10 @@ mod tests {
         assert_eq!(file.metadata().unwrap().len(), 1);
     }
 
+    fn round(most: Duration, stop: &Stop) -> Round<'_> {
+        Round { bytes: 1 << 40, stamps: 0, most, stop }
+    }
+
     /// A run ends when its time is over, and what was done until then counts.
     #[test]
     fn a_slow_disk_is_measured_with_less() {
@@ -378,12 +383,12 @@ mod tests {
             Ok(())
         };
         let done =
-            in_streams(&mut blocks, 1 << 40, Duration::from_millis(50), &Stop::default(), slow).unwrap();
+            in_streams(&mut blocks, &round(Duration::from_millis(50), &Stop::default()), slow).unwrap();
         assert!((BLOCK..1 << 30).contains(&done), "{done}");
         let stop = Stop::default();
         stop.0.store(true, Ordering::Release);
         assert_eq!(
-            in_streams(&mut blocks, 1 << 40, Duration::from_secs(60), &stop, |_, _| Ok(())).unwrap(),
+            in_streams(&mut blocks, &round(Duration::from_secs(60), &stop), |_, _| Ok(())).unwrap(),
             0
         );
     }
