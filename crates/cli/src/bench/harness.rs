@@ -219,7 +219,6 @@ impl Bed {
     }
 }
 
-/// Processes of the daemons on this node.
 /// Over all daemons unless something else was asked for, as the papers' pools are: for one machine a plan would not
 /// spread files.
 fn spread_out(pool: &PoolShape) -> LayoutShape {
@@ -227,6 +226,7 @@ fn spread_out(pool: &PoolShape) -> LayoutShape {
     LayoutShape { placement: if said { pool.layout.placement } else { Some(Placement::Wide) }, ..pool.layout }
 }
 
+/// Processes of the daemons on this node.
 fn pids_here(running: &RunningPool) -> Result<Vec<u32>> {
     let client = running.client();
     let here = tidepool_transport::LocalNode::detect().boot_id;

@@ -47,7 +47,8 @@ pub struct TopologyFlags {
     /// A file of Slurm that does, topology.conf
     #[arg(long, value_name = "FILE")]
     pub slurm_topology: Option<PathBuf>,
-    /// The resource database that does, without either [default: $TIDEPOOL_RESOURCES, or resources.db in $XDG_STATE_HOME/tidepool]
+    /// The resource database; it tells of the network where no file does [default: $TIDEPOOL_RESOURCES, or resources.db in
+    /// $XDG_STATE_HOME/tidepool]
     #[arg(long, value_name = "FILE")]
     pub db: Option<PathBuf>,
 }
