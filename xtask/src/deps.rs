@@ -11,7 +11,7 @@ const FLOORS: &[&[&str]] = &[
     &["object"],
     &["fuse", "preload", "stage", "fsd"],
     &["batch", "client", "stage-client", "store", "sysmap"],
-    &["transport", "fs-state", "norns", "stage-state"],
+    &["transport", "fs-state", "norns", "stage-state", "directives"],
     &["blocks", "env", "fabric", "placement", "plan", "shm", "wire"],
     &["man", "types"],
 ];
@@ -25,6 +25,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("blocks", &["crc-fast"]),
     ("fs-state", &[]),
     ("stage-state", &["rustc-hash"]),
+    ("directives", &["serde", "strsim"]),
     ("norns", &["prost"]),
 ];
 

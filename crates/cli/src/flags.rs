@@ -10,9 +10,10 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 use tidepool_client::Wanted;
 use tidepool_plan::Deploy;
-use tidepool_types::{Layout, Placement, parse_size};
+use tidepool_types::{ChunkSize, Placement, parse_size};
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -136,17 +137,6 @@ pub enum ModeFlag {
     Compat,
 }
 
-fn deploy(text: &str) -> Result<Deploy, String> {
-    let advice = || "write shared, subset:N or dedicated:N, with N nodes for daemons".to_string();
-    let count = |n: &str| n.parse().ok().filter(|n| *n > 0).ok_or_else(advice);
-    match text.split_once(':') {
-        None if text == "shared" => Ok(Deploy::Shared),
-        Some(("subset", n)) => Ok(Deploy::Subset(count(n)?)),
-        Some(("dedicated", n)) => Ok(Deploy::Dedicated(count(n)?)),
-        _ => Err(advice()),
-    }
-}
-
 /// What kind of file system `run` makes; see `backend/mod.rs`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FsKind {
@@ -183,30 +173,6 @@ pub fn size(text: &str) -> Result<u64, String> {
     parse_size(text).map_err(|e| e.to_string())
 }
 
-/// Bytes of a chunk, or those that suit most: `docs/decisions/0008-placement.md`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ChunkSize {
-    Auto,
-    Bytes(u64),
-}
-
-impl ChunkSize {
-    pub fn bytes(self) -> u64 {
-        match self {
-            ChunkSize::Auto => Layout::default().chunk_size(),
-            ChunkSize::Bytes(bytes) => bytes,
-        }
-    }
-}
-
-pub fn chunk_size(text: &str) -> Result<ChunkSize, String> {
-    if text == "auto" {
-        return Ok(ChunkSize::Auto);
-    }
-    let bytes = size(text).map_err(|e| format!("{e}, or auto"))?;
-    Layout::wide(bytes, 0).map(|_| ChunkSize::Bytes(bytes)).map_err(|e| e.to_string())
-}
-
 /// How the data of files lie on the daemons. What is not said stays as it is.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct LayoutShape {
@@ -216,7 +182,7 @@ pub struct LayoutShape {
     pub placement: Option<Placement>,
     /// Bytes of a chunk: a power of two, or auto: what was measured to suit own and shared files alike
     /// [default for a pool: auto]
-    #[arg(long, value_name = "SIZE", value_parser = chunk_size)]
+    #[arg(long, value_name = "SIZE", value_parser = ChunkSize::from_str)]
     pub chunk_size: Option<ChunkSize>,
     /// Put the chunks of a file on N daemons in turn, instead of all; 0 for all. For wide
     #[arg(long, value_name = "N")]
@@ -274,7 +240,7 @@ pub struct PoolShape {
     /// Which nodes get daemons: all (shared), the first N (subset:N), or the first N, which
     /// programs then are to leave alone (dedicated:N); see $TIDEPOOL_NODES, $TIDEPOOL_HOSTFILE
     /// [default: shared]
-    #[arg(long, value_name = "MODE", value_parser = deploy)]
+    #[arg(long, value_name = "MODE", value_parser = Deploy::from_str)]
     pub deploy: Option<Deploy>,
     /// Node-local directory for the pool's data [default: $TIDEPOOL_STORE, $TMPDIR, or what 'tidepool plan' tells]
     #[arg(long, value_name = "DIR")]
@@ -948,25 +914,6 @@ pub struct NodeArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn chunk_sizes_are_read_or_chosen() {
-        assert_eq!(chunk_size("auto"), Ok(ChunkSize::Auto));
-        assert_eq!(chunk_size("1MiB"), Ok(ChunkSize::Bytes(1 << 20)));
-        for bad in ["12KiB", "32MiB", "2KiB", "Auto", ""] {
-            assert!(chunk_size(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn deployments_are_read_as_they_are_written() {
-        for text in ["shared", "subset:2", "dedicated:1"] {
-            assert_eq!(deploy(text).unwrap().to_string(), text);
-        }
-        for bad in ["", "subset", "subset:0", "shared:1", "dedicated:x"] {
-            assert!(deploy(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn cores_are_read_as_taskset_reads_them() {

@@ -1,10 +1,9 @@
 //! Hints files: which layout files of which names get. Format: `docs/formats/08-hints.md`.
 
 use crate::exit::{Context, Failure, Kind, Result};
-use crate::flags::chunk_size;
 use std::path::Path;
 use tidepool_client::{HINTS_MAX, Hint, Wanted};
-use tidepool_types::Placement;
+use tidepool_types::{ChunkSize, Placement};
 
 /// Largest hints file: 256 lines of about 4 KiB.
 const BYTES_MAX: u64 = 1 << 20;
@@ -64,7 +63,7 @@ fn set(wanted: &mut Wanted, key: &str, value: &str) -> std::result::Result<(), S
                     .ok_or_else(|| format!("placement '{value}': write wide, local, weighted or group"))?,
             );
         }
-        "chunk-size" => wanted.chunk_size = Some(chunk_size(value)?.bytes()),
+        "chunk-size" => wanted.chunk_size = Some(value.parse::<ChunkSize>()?.bytes()),
         "stripe" => {
             wanted.stripe =
                 Some(value.parse().map_err(|_| format!("stripe '{value}': write a number from 0 to 65535"))?);

@@ -24,9 +24,6 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use tidepool_client::{Client, PoolFile};
 
-/// Longest pool name: the sockets' paths must fit `sun_path` (108 bytes).
-const NAME_MAX: usize = 40;
-
 /// A pool on this node, running or not.
 #[derive(Clone, Debug)]
 pub struct Instance {
@@ -166,15 +163,7 @@ impl Instance {
 }
 
 fn check_name(name: &str) -> Result<()> {
-    let ok = !name.is_empty()
-        && name.len() <= NAME_MAX
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
-        && !name.starts_with(['.', '-']);
-    if ok {
-        return Ok(());
-    }
-    let text = format!("'{name}' is no pool name: use up to {NAME_MAX} letters, digits, '-', '_' and '.'");
-    Err(Failure::new(Kind::Usage, text))
+    tidepool_types::check_pool_name(name).map_err(|text| Failure::new(Kind::Usage, text))
 }
 
 /// The directory of all instances, made if missing and refused if it is not ours alone.

@@ -19,6 +19,7 @@ pub use room::Room;
 
 use serde::Serialize;
 use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 use tidepool_types::{Layout, LayoutError, Placement};
 
@@ -106,6 +107,21 @@ impl fmt::Display for Deploy {
             Deploy::Shared => f.write_str("shared"),
             Deploy::Subset(n) => write!(f, "subset:{n}"),
             Deploy::Dedicated(n) => write!(f, "dedicated:{n}"),
+        }
+    }
+}
+
+impl FromStr for Deploy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Deploy, String> {
+        let advice = || "write shared, subset:N or dedicated:N, with N nodes for daemons".to_string();
+        let count = |n: &str| n.parse().ok().filter(|n| *n > 0).ok_or_else(advice);
+        match text.split_once(':') {
+            None if text == "shared" => Ok(Deploy::Shared),
+            Some(("subset", n)) => Ok(Deploy::Subset(count(n)?)),
+            Some(("dedicated", n)) => Ok(Deploy::Dedicated(count(n)?)),
+            _ => Err(advice()),
         }
     }
 }

@@ -394,3 +394,13 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn deployments_are_read_as_they_are_written() {
+    for text in ["shared", "subset:2", "dedicated:1"] {
+        assert_eq!(text.parse::<Deploy>().unwrap().to_string(), text);
+    }
+    for bad in ["", "subset", "subset:0", "shared:1", "dedicated:x"] {
+        assert!(bad.parse::<Deploy>().is_err(), "{bad}");
+    }
+}

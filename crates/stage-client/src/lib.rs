@@ -22,8 +22,6 @@ mod connection;
 mod error;
 pub mod json;
 mod locate;
-mod mapping;
-mod place;
 mod requests;
 pub mod show;
 mod stager;
@@ -31,10 +29,11 @@ pub mod words;
 
 pub use error::StageError;
 pub use locate::{CONTROL_SOCKET_VARIABLE, USER_SOCKET_VARIABLE, control_socket, user_socket};
-pub use mapping::{Line as MappingLine, Mapping, MappingError, Node as MappingNode};
-pub use place::{PlaceError, env_name, parse_place, show_place};
 pub use requests::{FIRST_WAIT, SubmitManyError, Submitted};
 pub use stager::{HELLO_MS_MAX, RECONNECT_MS_MAX, Stager};
+pub use tidepool_directives::{
+    Mapping, MappingError, MappingLine, MappingNode, PlaceError, env_name, parse_place, show_place,
+};
 pub use tidepool_wire::stager::{
     Access, Cleaning, Code, Command, DataspaceInfo, DataspaceKind, DataspaceSpec, Fate, JobLimit, JobReport,
     JobSpec, Leftover, OnBehalf, Op, PairReport, PersistOp, Persisted, Plan, Policy, ProcessSpec, Refusal,

@@ -1,7 +1,8 @@
 //! How the data of a file lie on the daemons: `docs/decisions/0008-placement.md`.
 
-use crate::{CHUNK_SIZE_DEFAULT, CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, Errno};
+use crate::{CHUNK_SIZE_DEFAULT, CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, Errno, parse_size};
 use std::fmt;
+use std::str::FromStr;
 
 /// By which rule the chunks of a file get their daemons. The numbers are those of the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -32,6 +33,34 @@ impl Placement {
 
     pub fn parse(word: &str) -> Option<Placement> {
         Placement::ALL.into_iter().find(|p| p.word() == word)
+    }
+}
+
+/// Bytes of a chunk, or those that suit most: `docs/decisions/0008-placement.md`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ChunkSize {
+    Auto,
+    Bytes(u64),
+}
+
+impl ChunkSize {
+    pub fn bytes(self) -> u64 {
+        match self {
+            ChunkSize::Auto => Layout::default().chunk_size(),
+            ChunkSize::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+impl FromStr for ChunkSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ChunkSize, String> {
+        if text == "auto" {
+            return Ok(ChunkSize::Auto);
+        }
+        let bytes = parse_size(text).map_err(|e| format!("{e}, or auto"))?;
+        Layout::wide(bytes, 0).map(|_| ChunkSize::Bytes(bytes)).map_err(|e| e.to_string())
     }
 }
 
@@ -207,6 +236,15 @@ impl fmt::Display for Layout {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn chunk_sizes_are_read_or_chosen() {
+        assert_eq!("auto".parse(), Ok(ChunkSize::Auto));
+        assert_eq!("1MiB".parse(), Ok(ChunkSize::Bytes(1 << 20)));
+        for bad in ["12KiB", "32MiB", "2KiB", "Auto", ""] {
+            assert!(bad.parse::<ChunkSize>().is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn words_are_pinned() {

@@ -8,12 +8,14 @@ mod attr;
 mod errno;
 mod ids;
 mod layout;
+mod name;
 mod size;
 
 pub use attr::{ATTR_WORDS, Attr, FileKind, SetAttr, TimeSpec};
 pub use errno::Errno;
 pub use ids::{DaemonIndex, Ino, InstanceId, SessionId, TxnId};
-pub use layout::{GROUP_MAX, Layout, LayoutError, Placement};
+pub use layout::{ChunkSize, GROUP_MAX, Layout, LayoutError, Placement};
+pub use name::{POOL_NAME_MAX, check_pool_name};
 pub use size::{SizeError, format_size, parse_size};
 
 /// Default bytes of a chunk (S2 §2.2.3: 512 KiB).

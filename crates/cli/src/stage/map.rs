@@ -2,11 +2,11 @@
 //! variables for shells (Miranda et al. 2019, Sections III and IV-A).
 
 use super::flags::{MapArgs, NodeFlag};
-use super::lines::show_word;
 use super::outcome::{Done, Result};
 use crate::exit::{Context, Failure, Kind};
 use serde_json::json;
 use std::path::Path;
+use tidepool_directives::show_word;
 use tidepool_stage_client::{
     DataspaceKind, Mapping, MappingNode, Resource, Stager, TaskSpec, env_name, show_place,
 };
@@ -73,8 +73,8 @@ fn entries(stager: &Stager, source: &Resource) -> Result<Vec<String>> {
 
 /// A task as a line of a task list (format 15).
 fn line(task: &TaskSpec) -> String {
-    let dst = task.dst.as_ref().map(|dst| show_word(&show_place(dst))).unwrap_or_default();
-    format!("copy {} {dst}\n", show_word(&show_place(&task.src)))
+    let dst = task.dst.as_ref().map(|dst| show_word(show_place(dst).as_bytes())).unwrap_or_default();
+    format!("copy {} {dst}\n", show_word(show_place(&task.src).as_bytes()))
 }
 
 /// `NVME0=/mnt/nvme0` for each directory that the caller may use.

@@ -2,10 +2,10 @@
 //! cannot (Miranda et al. 2019, Sections I and III).
 
 use super::flags::{NodeFlag, WhereArgs};
-use super::lines::show_word;
 use super::outcome::{Done, Result};
 use crate::exit::{Failure, Kind};
 use serde_json::json;
+use tidepool_directives::show_word;
 use tidepool_stage_client::{Op, Resource, StageError, Stager, TaskSpec, show, show_place};
 use tidepool_types::{Errno, format_size};
 
@@ -142,7 +142,7 @@ fn tasks(nodes: &[Node<'_>], args: &WhereArgs, all: &[Held], name: &str) -> Resu
     for (place, (resource, all)) in args.places.iter().zip(all).enumerate() {
         let holder = nodes.iter().find(|node| node.error.is_none() && node.held[place] == *all);
         let Some(from) = holder.filter(|_| to.held[place] < *all) else { continue };
-        let word = |node: &Node<'_>| show_word(&show_place(&at(node.flag, resource)));
+        let word = |node: &Node<'_>| show_word(show_place(&at(node.flag, resource)).as_bytes());
         text.push_str(&format!("copy {} {}\n", word(from), word(to)));
     }
     Ok(text)

@@ -10,10 +10,11 @@
 //! | `gather:NAME` | each node's goes into a directory of its own, with `{node}` in `NAME` |
 //! | `file:PATH` | lines of `ENTRY NODE [TARGET]`; the caller reads the file |
 //!
-//! Pure: the caller lists the source and knows the nodes.
+//! Pure: the caller lists the source and knows the nodes. [`MappingText`] is what is said before anybody reads a file.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::str::FromStr;
 use tidepool_wire::stager::{Access, Op, Resource, TaskSpec};
 
 /// Nodes of one mapping.
@@ -40,8 +41,9 @@ pub struct Line {
     pub target: Option<String>,
 }
 
+/// `F` is what is known of a mapping file: its lines, or, in [`MappingText`], its path.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Mapping {
+pub enum Mapping<F = Vec<Line>> {
     Replicate,
     Scatter,
     /// What stands before and after the rank in an entry's name.
@@ -53,8 +55,11 @@ pub enum Mapping {
     GatherApart {
         name: String,
     },
-    File(Vec<Line>),
+    File(F),
 }
+
+/// A mapping whose file, if it has one, is not read yet.
+pub type MappingText = Mapping<String>;
 
 /// Why a mapping cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -109,12 +114,10 @@ impl fmt::Display for MappingError {
 
 impl std::error::Error for MappingError {}
 
-impl Mapping {
-    /// Reads a mapping's text. For `file:PATH` the caller gives the content of the file.
-    pub fn parse(
-        text: &str,
-        read: impl FnOnce(&str) -> Result<String, String>,
-    ) -> Result<Mapping, MappingError> {
+impl FromStr for MappingText {
+    type Err = MappingError;
+
+    fn from_str(text: &str) -> Result<MappingText, MappingError> {
         let fail = |why| Err(MappingError::Text { text: text.to_string(), why });
         match text.split_once(':') {
             None if text == "replicate" => Ok(Mapping::Replicate),
@@ -132,12 +135,49 @@ impl Mapping {
                 Ok(Mapping::GatherApart { name: name.into() })
             }
             Some(("gather", _)) => fail("its name has no {node}, or a slash"),
-            Some(("file", path)) => {
-                let text = read(path).map_err(|why| MappingError::Line { number: 0, why })?;
-                lines(&text).map(Mapping::File)
-            }
+            Some(("file", path)) => Ok(Mapping::File(path.into())),
             _ => fail("it is not known"),
         }
+    }
+}
+
+impl fmt::Display for MappingText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Mapping::Replicate => f.write_str("replicate"),
+            Mapping::Scatter => f.write_str("scatter"),
+            Mapping::ScatterByRank { before, after } => write!(f, "scatter:{before}{RANK}{after}"),
+            Mapping::Gather => f.write_str("gather"),
+            Mapping::GatherApart { name } => write!(f, "gather:{name}"),
+            Mapping::File(path) => write!(f, "file:{path}"),
+        }
+    }
+}
+
+impl MappingText {
+    /// With the content of its file, if it has one.
+    pub fn read(self, read: impl FnOnce(&str) -> Result<String, String>) -> Result<Mapping, MappingError> {
+        Ok(match self {
+            Mapping::Replicate => Mapping::Replicate,
+            Mapping::Scatter => Mapping::Scatter,
+            Mapping::ScatterByRank { before, after } => Mapping::ScatterByRank { before, after },
+            Mapping::Gather => Mapping::Gather,
+            Mapping::GatherApart { name } => Mapping::GatherApart { name },
+            Mapping::File(path) => {
+                let text = read(&path).map_err(|why| MappingError::Line { number: 0, why })?;
+                Mapping::File(lines(&text)?)
+            }
+        })
+    }
+}
+
+impl Mapping {
+    /// Reads a mapping's text. For `file:PATH` the caller gives the content of the file.
+    pub fn parse(
+        text: &str,
+        read: impl FnOnce(&str) -> Result<String, String>,
+    ) -> Result<Mapping, MappingError> {
+        text.parse::<MappingText>()?.read(read)
     }
 
     /// True when the entries of the source have to be known.
@@ -301,6 +341,7 @@ mod tests {
     fn tasks(mapping: &str, src: &str, dst: &str, entries: &[&str]) -> Vec<String> {
         let entries: Vec<String> = entries.iter().map(|e| (*e).to_string()).collect();
         let place = |text: &str| parse_place(text.as_bytes()).unwrap();
+        assert_eq!(mapping.parse::<MappingText>().unwrap().to_string(), mapping);
         let made = parse(mapping).unwrap().tasks(&place(src), &place(dst), &nodes(), &entries).unwrap();
         made.iter()
             .map(|t| format!("{} > {}", show_place(&t.src), show_place(t.dst.as_ref().unwrap())))
@@ -385,6 +426,7 @@ mod tests {
             let entries: Vec<String> = (0..count).map(|n| format!("p{n}")).collect();
             for mapping in ["scatter", "scatter:p{rank}"] {
                 let place = Resource::local("a://", b"");
+                assert_eq!(mapping.parse::<MappingText>().unwrap().to_string(), mapping);
                 let made = parse(mapping).unwrap().tasks(&place, &place, &nodes(), &entries).unwrap();
                 let mut names: Vec<String> = made.iter().map(|t| show_place(&t.src)).collect();
                 names.sort();

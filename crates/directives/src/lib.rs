@@ -1,0 +1,40 @@
+//! What job scripts say to Tidepool: `#NORNS` and `#TIDEPOOL` lines (`docs/formats/21-directives.md`), after the extensions of
+//! Slurm that Miranda et al. 2019 propose in Section III.
+//!
+//! ```
+//! use tidepool_directives::Directives;
+//! let script = b"#!/bin/sh\n#NORNS stage_inn lustre://in nvme0://in\n./solver\n";
+//! let problems = Directives::parse(script).expect_err("there is no such directive");
+//! assert_eq!(problems[0].to_string(), "line 2, column 8: unknown directive 'stage_inn'; did you mean 'stage_in'?");
+//! ```
+//!
+//! Pure: scripts and what a site has come in, directives, problems and warnings go out.
+
+#![forbid(unsafe_code)]
+
+mod mapping;
+mod model;
+mod near;
+mod parse;
+mod place;
+mod pool;
+mod rules;
+mod script;
+mod show;
+mod told;
+mod values;
+mod words;
+
+pub use mapping::{Line as MappingLine, Mapping, MappingError, MappingText, Node as MappingNode};
+pub use model::{
+    Client, Directives, Fs, Lifetime, Mode, POOL, Persist, PoolRequest, SlurmBuffer, Stage, Timeouts,
+    Workflow,
+};
+pub use near::near;
+pub use parse::{DEPENDENCIES_MAX, Reading};
+pub use place::{NoPlace, Place, PlaceError, env_name, parse_place, show_place};
+pub use pool::NODES_MAX;
+pub use script::{DIRECTIVES_MAX, KEYWORDS, LINE_BYTES_MAX, SCRIPT_BYTES_MAX};
+pub use told::{At, PROBLEMS_MAX, Problem, Said, Warning};
+pub use values::{TIME_MAX, USER_BYTES_MAX};
+pub use words::{Word, Wrong, show_word, words};

@@ -1,0 +1,212 @@
+//! What a job asks for.
+
+use crate::mapping::MappingText;
+use crate::place::Place;
+use crate::told::Said;
+use serde::{Serialize, Serializer};
+use std::fmt;
+use std::time::Duration;
+use tidepool_plan::Deploy;
+use tidepool_types::{ChunkSize, Placement};
+use tidepool_wire::stager::PersistOp;
+
+/// Everything that the directives of one job say, in their order.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Directives {
+    pub stage_in: Vec<Said<Stage>>,
+    pub stage_out: Vec<Said<Stage>>,
+    pub persist: Vec<Said<Persist>>,
+    pub workflow: Workflow,
+    pub pools: Vec<Said<PoolRequest>>,
+    /// Stage in before the job starts, on nodes that a reservation fixes.
+    pub reserve: bool,
+    pub timeouts: Timeouts,
+    /// The job whose stage-out this one finishes.
+    pub resume: Option<Said<u32>>,
+    /// Slurm's own words for its burst-buffer pools: kept, and used by Slurm alone.
+    pub slurm: Vec<Said<SlurmBuffer>>,
+}
+
+/// One copy before or after the job.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Stage {
+    pub origin: Said<Place>,
+    pub destination: Said<Place>,
+    #[serde(serialize_with = "option_as_text")]
+    pub mapping: Option<Said<MappingText>>,
+}
+
+/// What is to be done with a location that outlives its job.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Persist {
+    #[serde(serialize_with = "persist_word")]
+    pub op: PersistOp,
+    pub location: Said<Place>,
+    /// Whom `share` and `unshare` are about; of the others whose location it is, the job's owner's without.
+    pub user: Option<Said<String>>,
+}
+
+/// The job's place among others.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Workflow {
+    pub start: bool,
+    pub name: Option<String>,
+    /// Jobs that have to end well before this one starts.
+    pub prior: Vec<Said<u32>>,
+    pub end: bool,
+    pub same_nodes: bool,
+}
+
+impl Workflow {
+    /// True when the job belongs to one.
+    pub fn is_any(&self) -> bool {
+        self.start || !self.prior.is_empty() || self.end
+    }
+}
+
+/// A file system for the job. What is not said is chosen when it is made.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct PoolRequest {
+    pub name: Option<Said<String>>,
+    /// Bytes.
+    pub size: Option<Said<u64>>,
+    pub nodes: Option<usize>,
+    #[serde(serialize_with = "option_as_text")]
+    pub deploy: Option<Deploy>,
+    pub mode: Option<Mode>,
+    #[serde(serialize_with = "chunk_size")]
+    pub chunk_size: Option<ChunkSize>,
+    #[serde(serialize_with = "placement")]
+    pub placement: Option<Placement>,
+    pub stripe: Option<u16>,
+    pub client: Option<Client>,
+    pub lifetime: Option<Lifetime>,
+    #[serde(serialize_with = "option_as_text")]
+    pub fs: Option<Fs>,
+}
+
+/// Name of the only pool of a job that has none of its own.
+pub const POOL: &str = "pool";
+
+impl PoolRequest {
+    /// Under which it is used: `pool://`, or `NAME://`.
+    pub fn dataspace(&self) -> String {
+        format!("{}://", self.name.as_ref().map_or(POOL, |name| &name.value))
+    }
+}
+
+/// How strictly POSIX is followed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    Posix,
+    Relaxed,
+    Compat,
+}
+
+/// How programs see the pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Client {
+    Auto,
+    Fuse,
+    Preload,
+}
+
+/// When the pool ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Lifetime {
+    /// With the job.
+    Job,
+    /// With the last job of the job's workflow.
+    Workflow,
+    /// When somebody stops it.
+    Campaign,
+}
+
+pub(crate) const MODES: [(&str, Mode); 3] =
+    [("posix", Mode::Posix), ("relaxed", Mode::Relaxed), ("compat", Mode::Compat)];
+pub(crate) const CLIENTS: [(&str, Client); 3] =
+    [("auto", Client::Auto), ("fuse", Client::Fuse), ("preload", Client::Preload)];
+pub(crate) const LIFETIMES: [(&str, Lifetime); 3] =
+    [("job", Lifetime::Job), ("workflow", Lifetime::Workflow), ("campaign", Lifetime::Campaign)];
+pub(crate) const PERSIST_OPS: [(&str, PersistOp); 4] = [
+    ("store", PersistOp::Store),
+    ("delete", PersistOp::Delete),
+    ("share", PersistOp::Share),
+    ("unshare", PersistOp::Unshare),
+];
+
+/// The word of a value in one of the tables above; each value has one.
+pub(crate) fn word<T: Copy + PartialEq>(table: &[(&'static str, T)], value: T) -> &'static str {
+    table.iter().find(|(_, of)| *of == value).map_or("unknown", |(word, _)| word)
+}
+
+/// The kind of file system.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fs {
+    /// A pool of daemons.
+    Tidepool,
+    /// A plain directory of one node's store.
+    Local,
+    /// What a program of the site makes.
+    Script(String),
+}
+
+impl fmt::Display for Fs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fs::Tidepool => f.write_str("tidepool"),
+            Fs::Local => f.write_str("local"),
+            Fs::Script(program) => write!(f, "script:{program}"),
+        }
+    }
+}
+
+/// How long staging may take before the job ends, or its data stay where they are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Timeouts {
+    #[serde(serialize_with = "seconds")]
+    pub stage_in: Option<Duration>,
+    #[serde(serialize_with = "seconds")]
+    pub stage_out: Option<Duration>,
+}
+
+/// `capacity=... pool=...`, as Slurm takes it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct SlurmBuffer {
+    pub capacity: String,
+    pub pool: String,
+}
+
+fn option_as_text<T: fmt::Display, S: Serializer>(value: &Option<T>, to: S) -> Result<S::Ok, S::Error> {
+    match value {
+        None => to.serialize_none(),
+        Some(value) => to.collect_str(value),
+    }
+}
+
+fn persist_word<S: Serializer>(op: &PersistOp, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(word(&PERSIST_OPS, *op))
+}
+
+/// Bytes, or `auto`.
+fn chunk_size<S: Serializer>(size: &Option<ChunkSize>, to: S) -> Result<S::Ok, S::Error> {
+    match size {
+        None => to.serialize_none(),
+        Some(ChunkSize::Auto) => to.serialize_str("auto"),
+        Some(ChunkSize::Bytes(bytes)) => to.serialize_u64(*bytes),
+    }
+}
+
+fn placement<S: Serializer>(placement: &Option<Placement>, to: S) -> Result<S::Ok, S::Error> {
+    match placement {
+        None => to.serialize_none(),
+        Some(placement) => to.serialize_str(placement.word()),
+    }
+}
+
+fn seconds<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+    time.map(|time| time.as_secs()).serialize(to)
+}
