@@ -2,6 +2,7 @@
 //!
 //! [`Link`] is what a client needs of a connection. `socket.rs` provides it over stream sockets,
 //! `local.rs` over a lane in shared memory beside a Unix socket, `fabric.rs` over libfabric beside a TCP socket.
+//! [`remote`] is for connections between stagers, and to them.
 
 #![forbid(unsafe_code)]
 
@@ -14,6 +15,7 @@ mod fabric;
 #[path = "no_fabric.rs"]
 mod fabric;
 mod local;
+pub mod remote;
 mod socket;
 
 pub use auth::{ClientAuth, Secret, ServerAuth, random_bytes};

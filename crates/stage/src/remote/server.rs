@@ -1,8 +1,7 @@
 //! The serving side: connections, proof of the secret, sessions.
 
 use super::fabric::Fabric;
-use super::frame::{Aside, Channel};
-use super::message::{Answer, Ask, Greeting, REMOTE_VERSION, ROOT, RootInfo, RootRequest};
+use super::message::{Answer, Ask, ROOT, RootInfo, RootRequest};
 use super::table::Table;
 use crate::end::{At, End, EndError, EndResult};
 use crate::limit::Charge;
@@ -15,14 +14,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tidepool_transport::{CONNECT_MS_MAX, Secret, ServerAuth, random_bytes, tune_tcp};
-use tidepool_types::{Errno, InstanceId, SessionId};
+use tidepool_transport::remote::{Aside, Channel, admit, refuse};
+use tidepool_transport::{CONNECT_MS_MAX, Secret, random_bytes, tune_tcp};
+use tidepool_types::{Errno, SessionId};
 
 /// Connections served at a time, each by a thread of its own: enough for 32 nodes with all the streams
 /// that they may have (17 connections each).
 pub const CONNECTIONS_MAX: usize = 1024;
-/// Keeps proofs of this protocol apart from those of others under the same secret.
-pub(super) const PURPOSE: InstanceId = InstanceId(*b"tidepool-remote1");
 /// How long the listener rests after an error (no descriptors left, for instance).
 const ACCEPT_REST: Duration = Duration::from_millis(50);
 
@@ -184,10 +182,8 @@ impl Drop for Listed {
 
 fn refuse_at_once(stream: TcpStream) {
     let reason = format!("this node serves {CONNECTIONS_MAX} connections already; try again later");
-    let message = Greeting::Refused { reason };
-    let mut channel = Channel::new(stream);
     // It is refused in any case.
-    let _ = channel.send(message.kind(), 0, |out| message.encode(out), &[]);
+    let _ = refuse(&mut Channel::new(stream), &reason);
 }
 
 fn serve(shared: &Shared, stream: TcpStream) -> io::Result<()> {
@@ -195,10 +191,9 @@ fn serve(shared: &Shared, stream: TcpStream) -> io::Result<()> {
     stream.set_read_timeout(Some(Duration::from_millis(CONNECT_MS_MAX)))?;
     stream.set_write_timeout(Some(Duration::from_millis(CONNECT_MS_MAX)))?;
     let mut channel = Channel::new(stream);
-    if !greet(&shared.secret, &mut channel)? {
+    if !admit(&shared.secret, &mut channel)? {
         return Ok(());
     }
-    channel.trust();
     let Some(session) = find_session(shared, &mut channel)? else { return Ok(()) };
     channel.get_ref().set_read_timeout(None)?;
     channel.get_ref().set_write_timeout(None)?;
@@ -206,43 +201,6 @@ fn serve(shared: &Shared, stream: TcpStream) -> io::Result<()> {
     drop(session);
     lock(&shared.sessions).retain(|_, session| session.strong_count() > 0);
     served
-}
-
-fn send(channel: &mut Channel<TcpStream>, message: &Greeting) -> io::Result<()> {
-    channel.send(message.kind(), 0, |out| message.encode(out), &[])
-}
-
-fn receive(channel: &mut Channel<TcpStream>) -> io::Result<Option<Greeting>> {
-    let head = channel.receive()?;
-    channel.bulk(&head)?;
-    Ok(Greeting::decode(head.kind, channel.meta()).ok())
-}
-
-fn refuse(channel: &mut Channel<TcpStream>, reason: &str) -> io::Result<bool> {
-    send(channel, &Greeting::Refused { reason: reason.into() })?;
-    Ok(false)
-}
-
-/// True when both sides have proved themselves.
-fn greet(secret: &Secret, channel: &mut Channel<TcpStream>) -> io::Result<bool> {
-    let nonce = match receive(channel)? {
-        Some(Greeting::Hello { version: REMOTE_VERSION, nonce }) => nonce,
-        Some(Greeting::Hello { version, .. }) => {
-            let reason = format!("this node speaks version {REMOTE_VERSION}, not {version}; use one release");
-            return refuse(channel, &reason);
-        }
-        _ => return refuse(channel, "not a greeting"),
-    };
-    let auth = ServerAuth::new(PURPOSE, nonce);
-    let (nonce, proof) = auth.challenge(secret);
-    send(channel, &Greeting::Challenge { version: REMOTE_VERSION, nonce, proof })?;
-    match receive(channel)? {
-        Some(Greeting::Answer { proof }) if auth.accepts(secret, &proof) => {
-            send(channel, &Greeting::Accepted {})?;
-            Ok(true)
-        }
-        _ => refuse(channel, "the secret is wrong"),
-    }
 }
 
 /// A way for large data, and the answer that tells the client of it.

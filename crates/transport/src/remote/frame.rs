@@ -1,8 +1,8 @@
 //! Frames: a fixed header, the message's fields, then bulk data; both checksummed.
 
-use crate::crc;
+use crate::write_all_slices;
 use std::io::{self, BufReader, IoSlice, Read, Write};
-use tidepool_transport::write_all_slices;
+use tidepool_blocks::crc;
 use tidepool_wire::{DecodeError, Field, Reader};
 
 /// Bytes of a header.
@@ -30,7 +30,7 @@ const KEEP_MAX: usize = 1 << 20;
 
 /// What precedes each message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Head {
+pub struct Head {
     pub kind: u16,
     /// Chosen by the asking side, repeated in the answer.
     pub id: u32,
@@ -44,21 +44,21 @@ pub(crate) struct Head {
 
 /// What the other side may send.
 #[derive(Clone, Copy)]
-pub(crate) struct Limits {
+pub struct Limits {
     pub meta: usize,
     pub bulk: usize,
 }
 
 /// A second way for bulk data, beside the connection.
-pub(crate) trait Aside: Send {
+pub trait Aside: Send {
     /// Sends the parts as one message, which is on its way when this returns.
     fn send(&mut self, parts: &[&[u8]]) -> io::Result<()>;
     /// Takes the next message, which has to fill `into`.
     fn receive(&mut self, into: &mut [u8]) -> io::Result<()>;
 }
 
-pub(crate) const GREETING: Limits = Limits { meta: GREETING_MAX, bulk: 0 };
-pub(crate) const FULL: Limits = Limits { meta: META_MAX, bulk: BULK_MAX };
+pub const GREETING: Limits = Limits { meta: GREETING_MAX, bulk: 0 };
+pub const FULL: Limits = Limits { meta: META_MAX, bulk: BULK_MAX };
 
 impl Head {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -102,7 +102,7 @@ fn invalid(error: DecodeError) -> io::Error {
 }
 
 /// One side of a connection that carries frames.
-pub(crate) struct Channel<S> {
+pub struct Channel<S> {
     stream: BufReader<S>,
     limits: Limits,
     /// Frames that go out together with the next one.
