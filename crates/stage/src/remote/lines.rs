@@ -361,6 +361,7 @@ impl Lines {
         tune_tcp(conn.channel.get_ref())?;
         conn.wait_at_most(Duration::from_millis(CONNECT_MS_MAX))?;
         self.greet(&mut conn.channel)?;
+        conn.channel.read_ahead();
         self.offer_fabric(conn)?;
         self.enter(conn)?;
         Ok(conn.wait_at_most(ANSWER_MAX)?)

@@ -2,7 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
-use tidepool_transport::remote::Greeting;
+use tidepool_transport::remote::{Door, Greeting};
 use tidepool_types::{Errno, TimeSpec};
 
 fn meta() -> Meta {
@@ -193,7 +193,7 @@ fn bytes_are_pinned() {
 #[test]
 fn the_specification_lists_every_message() {
     let text = include_str!("../../../../docs/formats/13-remote-ends.md");
-    for (number, name) in Greeting::KINDS.iter().chain(Ask::KINDS).chain(Answer::KINDS) {
+    for (number, name) in Greeting::KINDS.iter().chain(Ask::KINDS).chain(Door::KINDS).chain(Answer::KINDS) {
         assert!(text.contains(&format!("| {number} | {name} |")), "{number} {name}");
     }
 }
@@ -218,7 +218,7 @@ proptest! {
             let again = bytes_of(|out| answer.encode(out));
             prop_assert_eq!(Answer::decode(kind, &again), Ok(answer));
         }
-        let _ = Greeting::decode(kind, &bytes);
+        let _ = (Greeting::decode(kind, &bytes), Door::decode(kind, &bytes));
     }
 
     /// One changed byte of a good message is an error or another message, never a panic.
