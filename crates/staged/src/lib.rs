@@ -6,6 +6,7 @@
 //!  user socket    ─┼─▶ event loop ─▶ stage-state ─────┼─▶ worker
 //!  NORNS socket   ─┘       │             │            └─▶ errands: plans, what is left behind
 //!                      journal ◀─────────┘
+//!  other stagers ──▶ threads: directories (`peers.rs`), and the control socket from afar (`doors.rs`)
 //! ```
 //! One thread, the event loop (`server.rs`), owns the state machine and all connections. In each
 //! turn it reads requests, applies them, appends what changed to the journal with one write, and
@@ -16,6 +17,7 @@
 mod config;
 mod conn;
 mod crowd;
+mod doors;
 mod errands;
 mod execute;
 mod journal;

@@ -1,6 +1,7 @@
 //! Starting: the state from the journal and the configuration, sockets, directories.
 
 use crate::config::{Access, Config};
+use crate::doors::Bridges;
 use crate::execute::{self, Setup};
 use crate::journal::{Journal, JournalError, JournalOpen, SYNC_EVERY, Unsynced};
 use crate::peers::PeerRoots;
@@ -129,14 +130,19 @@ fn put_dataspace(
     }
 }
 
-pub(crate) fn serve_peers(at: SocketAddr, setup: &Setup, teller: &Teller) -> Result<EndServer, StartError> {
+pub(crate) fn serve_peers(
+    at: SocketAddr,
+    setup: &Setup,
+    teller: &Teller,
+    bridges: &Bridges,
+) -> Result<EndServer, StartError> {
     let listener =
         TcpListener::bind(at).map_err(|source| StartError::Listen { path: at.to_string().into(), source })?;
     // The configuration was refused without.
     let secret = setup.secret.clone().ok_or_else(|| {
         system("listen to others")(io::Error::new(io::ErrorKind::InvalidInput, "there is no secret"))
     })?;
-    let roots = Arc::new(PeerRoots::new(teller.clone(), setup.verify_disk));
+    let roots = Arc::new(PeerRoots::new(teller.clone(), setup.verify_disk, bridges.clone()));
     EndServer::start_with(listener, secret, roots, setup.fabric.clone()).map_err(system("start a thread"))
 }
 
