@@ -15,12 +15,14 @@
 mod mapping;
 mod model;
 mod near;
+mod options;
 mod parse;
 mod place;
 mod pool;
 mod rules;
 mod script;
 mod show;
+mod site;
 mod told;
 mod values;
 mod words;
@@ -31,10 +33,16 @@ pub use model::{
     Workflow,
 };
 pub use near::near;
+pub use options::{OPTIONS, lines_of_options, with_lines};
 pub use parse::{DEPENDENCIES_MAX, Reading};
 pub use place::{NoPlace, Place, PlaceError, env_name, parse_place, show_place};
 pub use pool::NODES_MAX;
 pub use script::{DIRECTIVES_MAX, KEYWORDS, LINE_BYTES_MAX, SCRIPT_BYTES_MAX};
+pub use site::{Site, SiteDataspace, check};
 pub use told::{At, PROBLEMS_MAX, Problem, Said, Warning};
 pub use values::{TIME_MAX, USER_BYTES_MAX};
 pub use words::{Word, Wrong, show_word, words};
+// What directives are made of elsewhere.
+pub use tidepool_plan::Deploy;
+pub use tidepool_types::{ChunkSize, Placement};
+pub use tidepool_wire::stager::{DataspaceKind, PersistOp};

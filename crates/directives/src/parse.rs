@@ -276,6 +276,9 @@ impl Reader {
 
     fn timeout(&mut self, at: &At, args: &mut Args<'_>) {
         self.once("timeout", at);
+        if args.words.as_slice().is_empty() {
+            self.fail(Problem::new(args.end, "stage_in=TIME or stage_out=TIME is missing"));
+        }
         let mut pairs = Pairs::new(&TIMEOUT_KEYS);
         for word in args.words.by_ref() {
             let Some((key, value)) = self.pair(&mut pairs, word) else { continue };
@@ -284,9 +287,6 @@ impl Reader {
                 "stage_in" => self.found.timeouts.stage_in = Some(time.value),
                 _ => self.found.timeouts.stage_out = Some(time.value),
             }
-        }
-        if pairs.is_empty() {
-            self.fail(Problem::new(args.end, "stage_in=TIME or stage_out=TIME is missing"));
         }
     }
 

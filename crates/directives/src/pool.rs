@@ -57,10 +57,6 @@ impl Pairs {
         Pairs { known, seen: BTreeMap::new() }
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.seen.is_empty()
-    }
-
     pub fn is_whole(&self) -> bool {
         self.seen.len() == self.known.len()
     }

@@ -45,6 +45,10 @@ pub(crate) struct Line {
 }
 
 impl Line {
+    pub fn new(keyword: &'static str, at: At, words: Vec<Spoken>, end: At) -> Line {
+        Line { keyword, at, words, end, bytes: 0, bad: false }
+    }
+
     fn and(mut self, next: Line) -> Line {
         self.words.extend(next.words);
         Line {
@@ -164,7 +168,7 @@ impl Script {
                 part
             }
             Ok(found) => {
-                let mut column = Columns { text, offset: 0, column: 1 };
+                let mut column = Columns::new(text);
                 part.words = found
                     .into_iter()
                     .map(|word| Spoken {
@@ -276,19 +280,23 @@ impl Script {
 }
 
 /// The column of an offset in a line, in characters. What is no text counts as it is shown, as U+FFFD.
-fn columns(line: &[u8], offset: usize) -> usize {
+pub(crate) fn columns(line: &[u8], offset: usize) -> usize {
     String::from_utf8_lossy(&line[..offset]).chars().count() + 1
 }
 
 /// The same for offsets that grow, so that all of them together take one pass.
-struct Columns<'a> {
+pub(crate) struct Columns<'a> {
     text: &'a [u8],
     offset: usize,
     column: usize,
 }
 
-impl Columns<'_> {
-    fn of(&mut self, offset: usize) -> usize {
+impl<'a> Columns<'a> {
+    pub fn new(text: &'a [u8]) -> Columns<'a> {
+        Columns { text, offset: 0, column: 1 }
+    }
+
+    pub fn of(&mut self, offset: usize) -> usize {
         self.column += columns(&self.text[self.offset..], offset - self.offset) - 1;
         self.offset = offset;
         self.column
