@@ -15,6 +15,8 @@ tidepool_wire::messages! {
     Door {
         /// The stager's own protocol (format 11), as on its control socket.
         60 Control {}
+        /// Input and output of the agent of a pool's node, started as this user, for this job.
+        61 Agent { uid: u32, gid: u32, groups: Vec<u32>, job: u32, node: u32 }
     }
 }
 
@@ -218,5 +220,11 @@ mod tests {
         let mut bytes = Vec::new();
         Door::Control {}.encode(&mut bytes);
         assert_eq!((Door::Control {}.kind(), bytes), (60, Vec::new()));
+        let agent = Door::Agent { uid: 1, gid: 2, groups: vec![3, 4], job: 5, node: 6 };
+        let mut bytes = Vec::new();
+        agent.encode(&mut bytes);
+        let expected = b"\x01\0\0\0\x02\0\0\0\x02\0\0\0\x03\0\0\0\x04\0\0\0\x05\0\0\0\x06\0\0\0".to_vec();
+        assert_eq!((agent.kind(), &bytes), (61, &expected));
+        assert_eq!(Door::decode(61, &bytes), Ok(agent));
     }
 }
