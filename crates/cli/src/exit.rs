@@ -36,7 +36,7 @@ pub enum Kind {
     NoStager,
     /// 122: the stager, or its socket, is not for the caller.
     NotPermitted,
-    /// 123: a plan found what speaks against a task.
+    /// 123: a plan found what speaks against a task, or `slurm lint` against a script.
     PlanProblems,
     /// 126: the program cannot be executed.
     NotExecutable,

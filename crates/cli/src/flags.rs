@@ -1,6 +1,7 @@
 //! The command line: one definition for the parser and the help.
 
 use crate::plan::flags::{self as plan_flags, JobFlags, PlanArgs};
+use crate::slurm::flags::SlurmCommand;
 use crate::stage::flags::{self as stage_flags, StageArgs};
 use crate::sysmap::flags::{self as sysmap_flags, QueryArgs, SysmapCommand};
 use crate::topology::flags::{TopologyCommand, TopologyFlags};
@@ -94,6 +95,9 @@ pub enum Command {
     /// Show the network of the machine: leaf switches, islands, racks
     #[command(subcommand)]
     Topology(TopologyCommand),
+    /// Check job scripts: what their #NORNS and #TIDEPOOL lines ask for
+    #[command(subcommand)]
+    Slurm(SlurmCommand),
     /// Test whether this node can take part in a pool; for prologs of batch systems
     #[command(after_help = "Example:\n  tidepool node-check --store /local --min-free 10GiB")]
     NodeCheck(NodeCheckArgs),

@@ -29,6 +29,7 @@ mod remote;
 mod run;
 mod side_by_side;
 mod signals;
+mod slurm;
 mod stage;
 mod staging;
 mod sysmap;
@@ -98,6 +99,7 @@ fn dispatch(cli: Cli) -> exit::Result<ExitCode> {
         Command::Sysmap(command) => sysmap::dispatch(&command),
         Command::Sysquery(args) => sysmap::sysquery(&args),
         Command::Topology(command) => topology::dispatch(&command),
+        Command::Slurm(command) => slurm::dispatch(&command),
         Command::NodeCheck(args) => doctor::health::check(&args),
         Command::NodeClean(args) => node_clean::node_clean(&args),
         Command::Node(args) => agent::node(&args),

@@ -143,6 +143,17 @@ pub(crate) fn word<T: Copy + PartialEq>(table: &[(&'static str, T)], value: T) -
     table.iter().find(|(_, of)| *of == value).map_or("unknown", |(word, _)| word)
 }
 
+macro_rules! shown_as_words {
+    ($($kind:ty: $table:ident),*) => {$(
+        impl fmt::Display for $kind {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(word(&$table, *self))
+            }
+        }
+    )*};
+}
+shown_as_words!(Mode: MODES, Client: CLIENTS, Lifetime: LIFETIMES);
+
 /// The kind of file system.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fs {

@@ -1,8 +1,6 @@
 //! Directives as lines of a script.
 
-use crate::model::{
-    CLIENTS, Directives, LIFETIMES, MODES, PERSIST_OPS, Persist, PoolRequest, Stage, Timeouts, Workflow, word,
-};
+use crate::model::{Directives, PERSIST_OPS, Persist, PoolRequest, Stage, Timeouts, Workflow, word};
 use crate::parse::SLURM_CAPACITY;
 use crate::values::{show_size, show_time};
 use crate::words::show_word;
@@ -69,12 +67,12 @@ fn pool_line(pool: &PoolRequest) -> String {
         ("size", pool.size.as_ref().map(|size| show_size(size.value))),
         ("nodes", pool.nodes.map(|nodes| nodes.to_string())),
         ("deploy", pool.deploy.map(|deploy| deploy.to_string())),
-        ("mode", pool.mode.map(|mode| word(&MODES, mode).into())),
+        ("mode", pool.mode.map(|mode| mode.to_string())),
         ("chunk-size", pool.chunk_size.map(chunk_size)),
         ("placement", pool.placement.map(|placement| placement.word().into())),
         ("stripe", pool.stripe.map(|stripe| stripe.to_string())),
-        ("client", pool.client.map(|client| word(&CLIENTS, client).into())),
-        ("lifetime", pool.lifetime.map(|lifetime| word(&LIFETIMES, lifetime).into())),
+        ("client", pool.client.map(|client| client.to_string())),
+        ("lifetime", pool.lifetime.map(|lifetime| lifetime.to_string())),
         ("fs", pool.fs.as_ref().map(|fs| show_word(fs.to_string().as_bytes()))),
     ];
     let said = pairs.into_iter().filter_map(|(key, value)| Some(format!(" {key}={}", value?)));

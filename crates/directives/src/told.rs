@@ -3,6 +3,7 @@
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::ops::Deref;
+use tidepool_types::show_bytes;
 
 /// Problems that are told at once; the last one then says that there are more. The same holds for warnings.
 pub const PROBLEMS_MAX: usize = 100;
@@ -87,12 +88,14 @@ pub struct Problem {
 pub type Warning = Problem;
 
 impl Problem {
-    pub fn new(at: &At, message: impl Into<String>) -> Problem {
-        Problem { at: at.clone(), message: message.into(), suggestion: None }
+    /// Scripts may hold anything, and what is told of them goes to terminals and logs: control characters are escaped.
+    pub fn new(at: &At, message: impl AsRef<str>) -> Problem {
+        Problem { at: at.clone(), message: show_bytes(message.as_ref().as_bytes()), suggestion: None }
     }
 
-    pub fn meant(self, suggestion: Option<impl Into<String>>) -> Problem {
-        Problem { suggestion: suggestion.map(Into::into), ..self }
+    pub fn meant(self, suggestion: Option<impl AsRef<str>>) -> Problem {
+        let suggestion = suggestion.map(|text| show_bytes(text.as_ref().as_bytes()));
+        Problem { suggestion, ..self }
     }
 
     /// Without the place.

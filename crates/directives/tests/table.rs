@@ -354,6 +354,7 @@ const BAD: &[(&str, &str)] = &[
         "#NORNS stage_in \"a://é\\q\" b://x",
         "2, 23: after a backslash comes \", \\, n, t, or x and two hexadecimal digits other than 00",
     ),
+    ("#TIDEPOOL pool mode=\u{1b}[31m", "2, 16: '\\u{1b}[31m' is none of posix, relaxed, compat"),
     ("#NORNS stage_in a://\0 b://x", "2, 21: a word has no zero bytes"),
     (
         "#NORNS stage_in a://é \\\n#NORNS   b://y here",

@@ -1,0 +1,258 @@
+//! What the site has, `/etc/tidepool/slurm.toml`:
+//!
+//! ```toml
+//! pool-size-max = "10TiB"
+//!
+//! [[dataspace]]
+//! name = "nvme0://"
+//! kind = "local"        # local, shared, object
+//! mount = "/mnt/nvme0"
+//! ```
+//!
+//! The file is checked whole: all that is wrong is told at once.
+
+use crate::exit::{Context, Failure, Kind, Result};
+use nix::unistd::User;
+use serde::Deserialize;
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use tidepool_directives::{
+    DataspaceKind, Directives, POOL, Place, Problem, Site as Given, SiteDataspace, check, near,
+};
+use tidepool_types::parse_size;
+
+/// Where it is when nobody says.
+const SITE_FILE: &str = "/etc/tidepool/slurm.toml";
+const BYTES_MAX: u64 = 1 << 20;
+
+const KEYS: [&str; 2] = ["pool-size-max", "dataspace"];
+const DATASPACE_KEYS: [&str; 3] = ["name", "kind", "mount"];
+const KINDS: [(&str, DataspaceKind); 3] =
+    [("local", DataspaceKind::Local), ("shared", DataspaceKind::Shared), ("object", DataspaceKind::Object)];
+
+#[derive(Debug, PartialEq)]
+pub struct Site {
+    pub file: PathBuf,
+    pub dataspaces: Vec<SiteDataspace>,
+    /// Bytes.
+    pub pool_size_max: Option<u64>,
+}
+
+/// As it is written.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Written {
+    pool_size_max: Option<String>,
+    #[serde(default)]
+    dataspace: Vec<WrittenDataspace>,
+    #[serde(flatten)]
+    others: BTreeMap<String, toml::Value>,
+}
+
+#[derive(Deserialize)]
+struct WrittenDataspace {
+    name: Option<String>,
+    kind: Option<String>,
+    mount: Option<String>,
+    #[serde(flatten)]
+    others: BTreeMap<String, toml::Value>,
+}
+
+impl Site {
+    /// The named file, or the usual one if it is there.
+    pub fn load(named: Option<&Path>) -> Result<Option<Site>> {
+        let file = named.unwrap_or(Path::new(SITE_FILE));
+        let is_there = named.is_some() || file.try_exists().context(Kind::Usage, || SITE_FILE.into())?;
+        if !is_there {
+            return Ok(None);
+        }
+        let text = read(file).context(Kind::Usage, || file.display().to_string())?;
+        match parse(&text) {
+            Ok((dataspaces, pool_size_max)) => {
+                Ok(Some(Site { file: file.into(), dataspaces, pool_size_max }))
+            }
+            Err(wrong) => {
+                let lines = wrong.iter().map(|what| format!("{}: {what}", file.display()));
+                Err(Failure::new(Kind::Usage, lines.collect::<Vec<_>>().join("\ntidepool: ")))
+            }
+        }
+    }
+
+    /// What speaks here against directives, by users of this machine.
+    pub fn check(&self, directives: &Directives) -> Result<Vec<Problem>> {
+        let failed = RefCell::new(None);
+        let has_user = |name: &str| match User::from_name(name) {
+            Ok(user) => user.is_some(),
+            Err(error) => {
+                failed.replace(Some(format!("cannot look for user '{name}': {error}")));
+                true
+            }
+        };
+        let given = Given {
+            dataspaces: Cow::Borrowed(&self.dataspaces),
+            has_user: &has_user,
+            pool_size_max: self.pool_size_max,
+            job: None,
+        };
+        let problems = check(directives, &given);
+        match failed.take() {
+            None => Ok(problems),
+            Some(text) => Err(Failure::new(Kind::Other, text)),
+        }
+    }
+}
+
+fn read(file: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    let length = std::fs::File::open(file)?.take(BYTES_MAX + 1).read_to_string(&mut text)?;
+    match length as u64 > BYTES_MAX {
+        true => Err(std::io::Error::other(format!("longer than {BYTES_MAX} bytes"))),
+        false => Ok(text),
+    }
+}
+
+/// Dataspaces, and the largest pool in bytes.
+type Checked = (Vec<SiteDataspace>, Option<u64>);
+
+fn parse(text: &str) -> std::result::Result<Checked, Vec<String>> {
+    let written: Written = toml::from_str(text).map_err(|error| vec![error.to_string()])?;
+    let mut wrong: Vec<String> = written.others.keys().map(|key| unknown(key, &KEYS)).collect();
+    let size = written.pool_size_max.map(|text| parse_size(&text));
+    let pool_size_max =
+        size.and_then(|size| size.map_err(|e| wrong.push(format!("pool-size-max: {e}"))).ok());
+    let mut dataspaces: Vec<SiteDataspace> = Vec::new();
+    for (number, written) in (1..).zip(&written.dataspace) {
+        let title = match &written.name {
+            Some(name) => format!("dataspace '{name}'"),
+            None => format!("dataspace {number}"),
+        };
+        match dataspace(written) {
+            Ok(dataspace) if dataspaces.iter().any(|other| other.name == dataspace.name) => {
+                wrong.push(format!("{title} is there twice"));
+            }
+            Ok(dataspace) => dataspaces.push(dataspace),
+            Err(all) => wrong.extend(all.iter().map(|what| format!("{title}: {what}"))),
+        }
+    }
+    if wrong.is_empty() { Ok((dataspaces, pool_size_max)) } else { Err(wrong) }
+}
+
+fn dataspace(written: &WrittenDataspace) -> std::result::Result<SiteDataspace, Vec<String>> {
+    let mut wrong: Vec<String> = written.others.keys().map(|key| unknown(key, &DATASPACE_KEYS)).collect();
+    let mut need = |key: &str, value: &Option<String>| match value {
+        Some(value) => Some(value.clone()),
+        None => {
+            wrong.push(format!("{key} is missing"));
+            None
+        }
+    };
+    let name = need("name", &written.name);
+    let kind = need("kind", &written.kind);
+    let mount = need("mount", &written.mount);
+    let name = name.and_then(|name| check_name(name).map_err(|why| wrong.push(why)).ok());
+    let kind = kind.and_then(|kind| check_kind(&kind).map_err(|why| wrong.push(why)).ok());
+    if let (Some(kind), Some(mount)) = (kind, &mount) {
+        wrong.extend(check_mount(kind, mount).err());
+    }
+    match (name, kind, mount) {
+        (Some(name), Some(kind), Some(mount)) if wrong.is_empty() => Ok(SiteDataspace { name, kind, mount }),
+        _ => Err(wrong),
+    }
+}
+
+/// A name is what scripts can write.
+fn check_name(name: String) -> std::result::Result<String, String> {
+    if name == format!("{POOL}://") {
+        return Err("this name is that of a job's own pool".into());
+    }
+    match Place::parse(name.as_bytes()) {
+        Ok(Place::Dataspace { name: whole, path }) if path.is_empty() => Ok(whole),
+        _ => Err("write the name as nvme0://".into()),
+    }
+}
+
+fn check_kind(kind: &str) -> std::result::Result<DataspaceKind, String> {
+    let names = || KINDS.iter().map(|(name, _)| *name);
+    let known = KINDS.iter().find(|(name, _)| *name == kind).map(|(_, kind)| *kind);
+    known.ok_or_else(|| match near(kind, names()) {
+        Some(meant) => format!("there is no kind '{kind}'; did you mean '{meant}'?"),
+        None => format!("there is no kind '{kind}'; there are {}", names().collect::<Vec<_>>().join(", ")),
+    })
+}
+
+fn check_mount(kind: DataspaceKind, mount: &str) -> std::result::Result<(), String> {
+    match kind {
+        DataspaceKind::Object if mount.contains("://") => Ok(()),
+        DataspaceKind::Object => {
+            Err(format!("mount is '{mount}'; write the store's address, as s3://bucket"))
+        }
+        _ if mount.starts_with('/') => Ok(()),
+        _ => Err(format!("mount is '{mount}'; write a directory, from '/' on")),
+    }
+}
+
+fn unknown(key: &str, known: &[&str]) -> String {
+    match near(key, known.iter().copied()) {
+        Some(meant) => format!("there is no key '{key}'; did you mean '{meant}'?"),
+        None => format!("there is no key '{key}'; the keys are {}", known.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHOLE: &str = "pool-size-max = \"10TiB\"\n\
+        [[dataspace]]\nname = \"nvme0://\"\nkind = \"local\"\nmount = \"/mnt/nvme0\"\n\
+        [[dataspace]]\nname = \"s3://\"\nkind = \"object\"\nmount = \"s3://data\"\n";
+
+    #[test]
+    fn a_site_is_read() {
+        let (dataspaces, most) = parse(WHOLE).unwrap();
+        assert_eq!(most, Some(10 << 40));
+        let local =
+            SiteDataspace { name: "nvme0://".into(), kind: DataspaceKind::Local, mount: "/mnt/nvme0".into() };
+        assert_eq!((&dataspaces[0], dataspaces.len()), (&local, 2));
+        assert_eq!(parse(""), Ok((Vec::new(), None)));
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_told_at_once() {
+        let text = "pool-size-mx = 1\npool-size-max = \"1.5TiB\"\ncolour = \"red\"\n\
+            [[dataspace]]\nnam = \"a://\"\nkind = \"locl\"\nmount = \"mnt\"\n\
+            [[dataspace]]\nname = \"b\"\nkind = \"tape\"\n\
+            [[dataspace]]\nname = \"c://\"\nkind = \"shared\"\nmount = \"c\"\n\
+            [[dataspace]]\nname = \"pool://\"\nkind = \"object\"\nmount = \"bucket\"\n\
+            [[dataspace]]\nname = \"d://\"\nkind = \"local\"\nmount = \"/d\"\n\
+            [[dataspace]]\nname = \"d://\"\nkind = \"local\"\nmount = \"/e\"\n";
+        assert_eq!(
+            parse(text).unwrap_err(),
+            [
+                "there is no key 'colour'; the keys are pool-size-max, dataspace",
+                "there is no key 'pool-size-mx'; did you mean 'pool-size-max'?",
+                "pool-size-max: '1.5TiB' is not a size: fractions are not accepted; write a whole number with an optional unit, such as 4096, 512KiB or 1GB",
+                "dataspace 1: there is no key 'nam'; did you mean 'name'?",
+                "dataspace 1: name is missing",
+                "dataspace 1: there is no kind 'locl'; did you mean 'local'?",
+                "dataspace 'b': mount is missing",
+                "dataspace 'b': write the name as nvme0://",
+                "dataspace 'b': there is no kind 'tape'; there are local, shared, object",
+                "dataspace 'c://': mount is 'c'; write a directory, from '/' on",
+                "dataspace 'pool://': this name is that of a job's own pool",
+                "dataspace 'pool://': mount is 'bucket'; write the store's address, as s3://bucket",
+                "dataspace 'd://' is there twice",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_no_toml_is_told_with_its_line() {
+        for text in ["dataspace = 1", "[[dataspace]]\nname = 1", "pool-size-max = 3", "[[dataspace"] {
+            let told = parse(text).unwrap_err();
+            assert!(told[0].contains("line "), "{text}: {told:?}");
+        }
+    }
+}
