@@ -5,7 +5,7 @@ use crate::stager::Stager;
 use std::fmt;
 use std::time::{Duration, Instant};
 use tidepool_wire::stager::{
-    Cleaning, Code, Command, DataspaceInfo, DataspaceSpec, JobReport, JobSpec, Leftover, PersistOp,
+    Cleaning, Code, Command, DataspaceInfo, DataspaceSpec, JobReport, JobSpec, Leftover, OnBehalf, PersistOp,
     Persisted, Plan, Policy, ProcessSpec, Refusal, Reply, Request, Resource, StagerStatus, TASKS_AT_ONCE_MAX,
     TaskSpec, TaskState, TaskStatus,
 };
@@ -222,6 +222,26 @@ impl Stager {
     /// What a task would do: checked and counted, nothing moved.
     pub fn plan(&self, task: &TaskSpec) -> Result<Plan, StageError> {
         expect!(self, Request::Plan { task: task.clone() }, Reply::Planned { plan } => plan)
+    }
+
+    /// Names in a directory of a dataspace, in the order of their bytes; for administrators as `on_behalf` sees it.
+    pub fn entries(
+        &self,
+        place: &Resource,
+        on_behalf: Option<OnBehalf>,
+    ) -> Result<Vec<Box<[u8]>>, StageError> {
+        let mut all: Vec<Box<[u8]>> = Vec::new();
+        loop {
+            let after = all.last().cloned().unwrap_or_default();
+            let request =
+                Request::Entries { place: place.clone(), on_behalf, after, max: TASKS_AT_ONCE_MAX as u32 };
+            let (names, more) = expect!(self, request, Reply::Entries { names, more } => (names, more))?;
+            let end = names.is_empty() || !more;
+            all.extend(names);
+            if end {
+                return Ok(all);
+            }
+        }
     }
 
     /// Forgets an ended task.

@@ -184,6 +184,7 @@ fn may_repeat(request: &Request) -> bool {
         | Request::Wait { .. }
         | Request::List { .. }
         | Request::Plan { .. }
+        | Request::Entries { .. }
         | Request::DaemonStatus {}
         | Request::Dataspaces {}
         | Request::JobReport { .. }

@@ -141,6 +141,11 @@ impl State {
         Ok(self.spaces.jobs.values().map(|job| job.spec.clone()).collect())
     }
 
+    /// Numbers of all registered jobs.
+    pub fn job_ids(&self) -> Vec<u32> {
+        self.spaces.jobs.keys().copied().collect()
+    }
+
     /// Limits of a job on a dataspace, and bytes per second that all its tasks together may take.
     pub fn job(&self, job: u32) -> Option<&JobSpec> {
         self.spaces.jobs.get(&job).map(|job| &job.spec)

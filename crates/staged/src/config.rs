@@ -91,6 +91,7 @@ struct File {
     ended_max: Option<usize>,
     policy: Option<String>,
     verify_disk: bool,
+    jobs_dir: Option<PathBuf>,
     dataspace: Vec<FileDataspace>,
 }
 
@@ -144,6 +145,8 @@ pub struct Config {
     pub fabric: Option<String>,
     /// Starts agents of users' pools for those who know the secret.
     pub agents: bool,
+    /// Has a file for each registered job, for shells to look at; none without.
+    pub jobs_dir: Option<PathBuf>,
 }
 
 impl Config {
@@ -202,6 +205,9 @@ fn validate(file: File, dir: Option<&Path>) -> Result<Config, String> {
     if listen.is_some() && secret.is_none() {
         return Err("listen needs secret-file: other stagers have to prove who they are".into());
     }
+    if let Some(dir) = file.jobs_dir.as_ref().filter(|dir| !dir.is_absolute()) {
+        return Err(format!("jobs-dir is '{}'; write a path from '/' on", dir.display()));
+    }
     check_fabric(file.fabric.as_deref(), secret.is_some())?;
     if file.agents && listen.is_none() {
         return Err("agents needs listen: they are started for controllers on other nodes".into());
@@ -225,6 +231,7 @@ fn validate(file: File, dir: Option<&Path>) -> Result<Config, String> {
         secret,
         fabric: file.fabric,
         agents: file.agents,
+        jobs_dir: file.jobs_dir,
     })
 }
 

@@ -24,6 +24,7 @@ pub fn weight(request: &Request) -> usize {
         Request::Wait { ids, .. } => ids.len(),
         Request::SubmitAndWait { .. } => 1,
         Request::Plan { .. }
+        | Request::Entries { .. }
         | Request::Leftovers { .. }
         | Request::UnregisterJob { .. }
         | Request::UnregisterDataspace { .. }

@@ -4,8 +4,9 @@ use crate::execute::{Failed, Setup, act_as, identity_of};
 use crate::places::{Opener, PlaceError, Places, open_mount};
 use crate::tasks::{Answer, News};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstatvfs, openat, statat};
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
-use tidepool_stage::{Control, EndError, StageOptions, What, stage};
+use tidepool_stage::{Control, Cursor, EndError, StageOptions, What, stage};
 use tidepool_stage_state::{Model, Start};
 use tidepool_types::Errno;
 use tidepool_wire::stager::{
@@ -28,6 +29,7 @@ pub enum Then {
 pub enum Task {
     Plan { start: Box<Start>, places: Places, model: Option<Model> },
     Look { dataspaces: Vec<DataspaceSpec>, max: usize, then: Then },
+    Entries { start: Box<Start>, places: Places, after: Box<[u8]>, max: usize },
 }
 
 pub struct Errand {
@@ -41,6 +43,10 @@ impl Errand {
         let Errand { conn, request, task } = self;
         let answer = match task {
             Task::Plan { start, places, model } => Answer::Reply(reply(plan(setup, &start, &places, model))),
+            Task::Entries { start, places, after, max } => {
+                let listed = entries(setup, &start, &places, &after, max.min(TASKS_AT_ONCE_MAX));
+                Answer::Reply(listed.unwrap_or_else(refusal))
+            }
             Task::Look { dataspaces, max, then } => look_at(&dataspaces, max.min(TASKS_AT_ONCE_MAX), then),
         };
         News::Answer { conn, request, answer }
@@ -48,12 +54,15 @@ impl Errand {
 }
 
 fn reply(planned: Result<Plan, Failed>) -> Reply {
-    let refusal = match planned {
-        Ok(plan) => return Reply::Planned { plan },
-        Err(Failed::Refusal(refusal)) => refusal,
-        Err(Failed::Cancelled) => Refusal::new(Code::CANCELLED, ""),
-        Err(Failed::Place(PlaceError::NotSupported(text))) => Refusal::new(Code::NOT_SUPPORTED, text),
-        Err(Failed::Place(PlaceError::End(error))) => {
+    planned.map_or_else(refusal, |plan| Reply::Planned { plan })
+}
+
+fn refusal(failed: Failed) -> Reply {
+    let refusal = match failed {
+        Failed::Refusal(refusal) => refusal,
+        Failed::Cancelled => Refusal::new(Code::CANCELLED, ""),
+        Failed::Place(PlaceError::NotSupported(text)) => Refusal::new(Code::NOT_SUPPORTED, text),
+        Failed::Place(PlaceError::End(error)) => {
             Refusal { code: Code::SYSTEM_ERROR, errno: error.errno.0, detail: error.to_string() }
         }
     };
@@ -93,6 +102,38 @@ fn plan(setup: &Setup, start: &Start, places: &Places, model: Option<Model>) -> 
         }
     }
     Ok(plan)
+}
+
+/// Names in the directory that a task would copy, with its user's rights.
+fn entries(setup: &Setup, start: &Start, places: &Places, after: &[u8], max: usize) -> Result<Reply, Failed> {
+    let identity = identity_of(start.identity.uid, start.identity.gid);
+    let run = std::sync::Arc::default();
+    let (peers, verify_disk) = (setup.peers(), setup.verify_disk);
+    let opener = Opener { places, start, identity: &identity, peers, run: &run, verify_disk };
+    let source = opener.open(&start.spec.src)?;
+    let _as_user = act_as(&identity)?;
+    let (end, name) = source.source(false)?;
+    if name.is_some() {
+        let detail = Some(format!("in {}", end.describe()));
+        let error = EndError { errno: Errno::ENOTDIR, operation: "list", detail };
+        return Err(Failed::Place(PlaceError::End(error)));
+    }
+    let (root, mut cursor) = (end.root(), Some(Cursor::Start));
+    // The smallest names of all: each listing goes through the whole directory.
+    let mut names: BTreeSet<Box<[u8]>> = BTreeSet::new();
+    let mut more = false;
+    while let Some(from) = cursor {
+        let (items, next) = end.list(&root, &from)?;
+        names.extend(
+            items.into_iter().map(|item| item.name.into_boxed_slice()).filter(|name| **name > *after),
+        );
+        while names.len() > max {
+            names.pop_last();
+            more = true;
+        }
+        cursor = next;
+    }
+    Ok(Reply::Entries { names: names.into_iter().collect(), more })
 }
 
 fn free_of(fd: &OwnedFd) -> Option<u64> {

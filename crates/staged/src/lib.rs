@@ -24,6 +24,7 @@ mod execute;
 mod journal;
 mod limits;
 mod made;
+mod marks;
 mod memory;
 mod objects;
 mod peer;

@@ -6,7 +6,7 @@ use crate::places::Places;
 use crate::server::Daemon;
 use tidepool_stage_state::{Caller, Cancelled, Late, Live, Wait};
 use tidepool_wire::stager::{
-    Code, Command, Leftover, Refusal, Reply, Request, STAGER_MAGIC, STAGER_VERSION, TASKS_AT_ONCE_MAX,
+    Code, Command, Leftover, Op, Refusal, Reply, Request, STAGER_MAGIC, STAGER_VERSION, TASKS_AT_ONCE_MAX,
     TaskSpec,
 };
 
@@ -65,6 +65,10 @@ impl Daemon {
                 Answer::Now(Reply::Tasks { tasks, more })
             }
             Request::Plan { task } => self.plan(conn, request, caller, &task),
+            Request::Entries { place, on_behalf, after, max } => {
+                let task = TaskSpec { on_behalf, ..TaskSpec::new(Op::Copy, place.clone(), Some(place)) };
+                self.entries(conn, request, caller, &task, after, max as usize)
+            }
             Request::DaemonStatus {} => {
                 let mut status = self.state.daemon_status(|id| self.live(id));
                 status.counters = self.counters();
@@ -104,7 +108,15 @@ impl Daemon {
                 Answer::of(checked.and_then(|()| self.state.update_dataspace(caller, dataspace)))
             }
             Request::UnregisterDataspace { name } => self.unregister_dataspace(conn, request, caller, name),
-            Request::RegisterJob { job } => Answer::of(self.state.register_job(caller, job)),
+            Request::RegisterJob { job } => {
+                // First: a hook must not miss a job that is registered.
+                let id = job.id;
+                let registered = self.marks.put(id).and_then(|()| self.state.register_job(caller, job));
+                if registered.is_err() && self.state.job(id).is_none() {
+                    self.marks.take(id);
+                }
+                Answer::of(registered)
+            }
             Request::UpdateJob { job } => Answer::of(self.state.update_job(caller, job)),
             Request::UnregisterJob { job } => self.unregister_job(conn, request, caller, job),
             Request::AddProcess { job, process } => {
@@ -248,6 +260,24 @@ impl Daemon {
         self.errand(conn, request, Task::Plan { start: Box::new(start), places, model })
     }
 
+    fn entries(
+        &mut self,
+        conn: u64,
+        request: u64,
+        caller: &Caller,
+        task: &TaskSpec,
+        after: Box<[u8]>,
+        max: usize,
+    ) -> Answer {
+        match self.state.admit(caller, task) {
+            Ok(start) => {
+                let (start, places) = (Box::new(start), self.places(task));
+                self.errand(conn, request, Task::Entries { start, places, after, max })
+            }
+            Err(refusal) => Answer::Now(Reply::Failed { refusal }),
+        }
+    }
+
     fn errand(&self, conn: u64, request: u64, task: Task) -> Answer {
         self.crews.errand(Errand { conn, request, task });
         Answer::Later
@@ -325,7 +355,10 @@ impl Daemon {
         let shown = Reply::Leftovers { entries: Vec::new(), more };
         let (done, reply) = match then {
             Then::Show => (Ok(()), shown),
-            Then::UnregisterJob(job) => (self.state.unregister_job(caller, job), shown),
+            Then::UnregisterJob(job) => {
+                let done = self.state.unregister_job(caller, job);
+                (done.inspect(|()| self.marks.take(job)), shown)
+            }
             Then::UnregisterDataspace(_) | Then::Shutdown if !entries.is_empty() => return held(),
             Then::UnregisterDataspace(name) => {
                 (self.state.unregister_dataspace(caller, &name), Reply::Done {})

@@ -8,6 +8,7 @@ use crate::doors::Bridges;
 use crate::execute::Setup;
 use crate::journal::{Journal, Unsynced};
 use crate::limits::{LimitTable, Shared};
+use crate::marks::Marks;
 use crate::peer;
 use crate::peers::{Granted, Wanted};
 use crate::serve::Answer;
@@ -76,6 +77,7 @@ pub struct Daemon {
     noted: Vec<mpsc::Sender<()>>,
     conns: FxHashMap<u64, Box<Conn>>,
     crowd: Crowd,
+    pub(crate) marks: Marks,
     /// Connections with replies to send, and those with requests left to serve.
     dirty: Vec<u64>,
     ready: Vec<u64>,
@@ -151,6 +153,8 @@ impl Daemon {
             verify_disk: config.verify_disk,
         });
         prepare_tasks_dir(&setup, &state)?;
+        let marks = Marks::open(config.jobs_dir.as_deref(), &state.job_ids())
+            .map_err(system("put jobs-dir in order"))?;
         let (tell, news) = mpsc::channel();
         let teller = Teller::new(tell, Arc::clone(&wake));
         let crews = Crews::start(config.workers, &setup, &teller).map_err(system("start a thread"))?;
@@ -177,6 +181,7 @@ impl Daemon {
             noted: Vec::new(),
             conns: FxHashMap::default(),
             crowd: Crowd::new(rustix::process::getrlimit(rustix::process::Resource::Nofile).current),
+            marks,
             dirty: Vec::new(),
             ready: Vec::new(),
             leaving: Vec::new(),

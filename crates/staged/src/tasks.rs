@@ -351,7 +351,7 @@ impl Crews {
 
     pub fn errand(&self, errand: Errand) {
         match &errand.task {
-            errands::Task::Plan { .. } => self.plans.push(errand),
+            errands::Task::Plan { .. } | errands::Task::Entries { .. } => self.plans.push(errand),
             errands::Task::Look { .. } => self.looks.push(errand),
         }
     }

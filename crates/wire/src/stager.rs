@@ -127,6 +127,9 @@ messages! {
         /// Submit and Wait as one, of every caller. Answered with Tasks when the task has ended, or after `timeout_ms` with how it is
         /// then; a task that is not taken, with Failed. Was 53, without the time.
         54 SubmitAndWait { task: TaskSpec, timeout_ms: u64 }
+        /// Names in a directory, seen with the rights of the caller or, for administrators, of `on_behalf`; those after `after`, in
+        /// the order of their bytes.
+        57 Entries { place: Resource, on_behalf: Option<OnBehalf>, after: Bytes, max: u32 }
     }
 }
 
@@ -150,6 +153,7 @@ messages! {
         13 Persisted { locations: Vec<Persisted> }
         14 Planned { plan: Plan }
         15 Cleaned { places: Vec<Cleaning>, more: bool }
+        16 Entries { names: Vec<Bytes>, more: bool }
     }
 }
 

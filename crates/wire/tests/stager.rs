@@ -3,8 +3,8 @@
 
 use proptest::prelude::*;
 use tidepool_wire::stager::{
-    BODY_MAX, Cleaning, Code, Fate, HEAD_LEN, Head, Op, Refusal, Reply, Request, Resource, STAGER_MAGIC,
-    TaskSpec,
+    BODY_MAX, Cleaning, Code, Fate, HEAD_LEN, Head, OnBehalf, Op, Refusal, Reply, Request, Resource,
+    STAGER_MAGIC, TaskSpec,
 };
 
 fn request(request: &Request) -> Vec<u8> {
@@ -56,6 +56,19 @@ fn request_bytes_are_pinned() {
           \0\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\
           \x09\0\0\0\0\0\0\0"
     );
+    let entries = Request::Entries {
+        place: Resource::local("n://", b"in"),
+        on_behalf: Some(OnBehalf { uid: 1, gid: 2, job: 3 }),
+        after: b"a".as_slice().into(),
+        max: 9,
+    };
+    assert_eq!(
+        request(&entries),
+        b"\x27\0\0\0\x39\0\0\0\x07\0\0\0\0\0\0\0\
+          \x02\x01\x04\0\0\0n://\0\x02\0\0\0in\
+          \x01\x01\0\0\0\x02\0\0\0\x03\0\0\0\
+          \x01\0\0\0a\x09\0\0\0"
+    );
     let clean = Request::CleanJob { job: 42, after: 3, dry_run: true };
     assert_eq!(request(&clean), b"\x09\0\0\0\x34\0\0\0\x07\0\0\0\0\0\0\0\x2a\0\0\0\x03\0\0\0\x01");
 }
@@ -69,6 +82,10 @@ fn reply_bytes_are_pinned() {
         b"\x0e\0\0\0\x01\0\0\0\x07\0\0\0\0\0\0\0\x37\xff\xff\xff\x02\0\0\0\x02\0\0\0no"
     );
     let place = Cleaning { task: 1, place: "n://x".into(), fate: Fate::Removed, removal: 2 };
+    assert_eq!(
+        reply(&Reply::Entries { names: vec![b"a".as_slice().into()], more: true }),
+        b"\x0a\0\0\0\x10\0\0\0\x07\0\0\0\0\0\0\0\x01\0\0\0\x01\0\0\0a\x01"
+    );
     assert_eq!(
         reply(&Reply::Cleaned { places: vec![place], more: false }),
         b"\x17\0\0\0\x0f\0\0\0\x07\0\0\0\0\0\0\0\x01\0\0\0\x01\0\0\0\x05\0\0\0n://x\x01\x02\0\0\0\0"

@@ -3,9 +3,8 @@
 
 use super::flags::{MapArgs, NodeFlag};
 use super::outcome::{Done, Result};
-use crate::exit::{Context, Failure, Kind};
+use crate::exit::{Failure, Kind};
 use serde_json::json;
-use std::path::Path;
 use tidepool_directives::show_word;
 use tidepool_stage_client::{
     DataspaceKind, Mapping, MappingNode, Resource, Stager, TaskSpec, env_name, show_place,
@@ -43,32 +42,15 @@ fn read(path: &str) -> std::result::Result<String, String> {
     std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))
 }
 
-/// Names in the source directory, seen where the dataspace is mounted.
+/// Names in the source directory, as the stager sees them.
 fn entries(stager: &Stager, source: &Resource) -> Result<Vec<String>> {
-    let none = |why: String| Failure::new(Kind::Usage, why);
-    let Resource::Path { dataspace, host: None, path, .. } = source else {
-        return Err(none("the source of a scatter has to be in a dataspace of this node".into()).into());
+    let text = |name: Box<[u8]>| {
+        String::from_utf8(name.into_vec()).map_err(|error| {
+            let name = String::from_utf8_lossy(error.as_bytes()).into_owned();
+            Failure::new(Kind::Usage, format!("'{name}' is no UTF-8 text; use file:PATH")).into()
+        })
     };
-    let spaces = stager.dataspaces()?;
-    let found = spaces.iter().map(|info| &info.dataspace).find(|spec| spec.name == *dataspace);
-    let spec = found.ok_or_else(|| none(format!("there is no dataspace '{dataspace}' here")))?;
-    if !matches!(spec.kind, DataspaceKind::Local | DataspaceKind::Shared) {
-        return Err(
-            none(format!("'{dataspace}' is no directory, so it cannot be listed; use file:PATH")).into()
-        );
-    }
-    let below = std::str::from_utf8(path).map_err(|_| none("the source is no UTF-8 text".into()))?;
-    let dir = Path::new(&spec.mount).join(below.trim_start_matches('/'));
-    let shown = || dir.display().to_string();
-    let mut names = Vec::new();
-    for entry in std::fs::read_dir(&dir).context(Kind::Other, shown)? {
-        let name = entry.context(Kind::Other, shown)?.file_name();
-        let name = name
-            .into_string()
-            .map_err(|name| none(format!("'{}' is no UTF-8 text; use file:PATH", name.to_string_lossy())))?;
-        names.push(name);
-    }
-    Ok(names)
+    stager.entries(source, None)?.into_iter().map(text).collect()
 }
 
 /// A task as a line of a task list (format 15).
