@@ -1,5 +1,6 @@
 //! What stagers of other nodes ask of this one, and how this one asks them.
 
+use crate::agents::{AgentOf, Agents};
 use crate::doors::Bridges;
 use crate::execute::{act_as, identity_of};
 use crate::limits::Limits;
@@ -34,11 +35,12 @@ pub struct PeerRoots {
     /// What peers put here and have verified is read back from disks.
     verify_disk: bool,
     bridges: Bridges,
+    agents: Agents,
 }
 
 impl PeerRoots {
-    pub fn new(teller: Teller, verify_disk: bool, bridges: Bridges) -> PeerRoots {
-        PeerRoots { teller, verify_disk, bridges }
+    pub fn new(teller: Teller, verify_disk: bool, bridges: Bridges, agents: Agents) -> PeerRoots {
+        PeerRoots { teller, verify_disk, bridges, agents }
     }
 
     fn ask(&self, request: &RootRequest) -> EndResult<Granted> {
@@ -123,6 +125,9 @@ impl Roots for PeerRoots {
     fn enter(&self, door: Door, guest: Guest) -> io::Result<()> {
         match door {
             Door::Control {} => self.bridges.carry(guest),
+            Door::Agent { uid, gid, groups, job, node } => {
+                self.agents.serve(&AgentOf { uid, gid, groups, node }, job, guest)
+            }
         }
     }
 }

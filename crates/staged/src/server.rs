@@ -155,7 +155,7 @@ impl Daemon {
         let teller = Teller::new(tell, Arc::clone(&wake));
         let crews = Crews::start(config.workers, &setup, &teller).map_err(system("start a thread"))?;
         let bridges = Bridges::new(&config.control_socket);
-        let peers = config.listen.map(|at| serve_peers(at, &setup, &teller, &bridges)).transpose()?;
+        let peers = serve_peers(config, &setup, &teller, &bridges)?;
         let mut records = Vec::new();
         Journal::begin(&mut records);
         let synced = Arc::new(Mutex::new(Some(journal.unsynced())));

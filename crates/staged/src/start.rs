@@ -1,5 +1,6 @@
 //! Starting: the state from the journal and the configuration, sockets, directories.
 
+use crate::agents::Agents;
 use crate::config::{Access, Config};
 use crate::doors::Bridges;
 use crate::execute::{self, Setup};
@@ -9,7 +10,7 @@ use crate::server::{nobody, now};
 use crate::tasks::Teller;
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -130,20 +131,24 @@ fn put_dataspace(
     }
 }
 
+/// Serves stagers and controllers of other nodes, when there can be some.
 pub(crate) fn serve_peers(
-    at: SocketAddr,
+    config: &Config,
     setup: &Setup,
     teller: &Teller,
     bridges: &Bridges,
-) -> Result<EndServer, StartError> {
+) -> Result<Option<EndServer>, StartError> {
+    let Some(at) = config.listen else { return Ok(None) };
     let listener =
         TcpListener::bind(at).map_err(|source| StartError::Listen { path: at.to_string().into(), source })?;
     // The configuration was refused without.
     let secret = setup.secret.clone().ok_or_else(|| {
         system("listen to others")(io::Error::new(io::ErrorKind::InvalidInput, "there is no secret"))
     })?;
-    let roots = Arc::new(PeerRoots::new(teller.clone(), setup.verify_disk, bridges.clone()));
-    EndServer::start_with(listener, secret, roots, setup.fabric.clone()).map_err(system("start a thread"))
+    let agents = Agents::new(config.agents, &config.node).map_err(system("find this program"))?;
+    let roots = Arc::new(PeerRoots::new(teller.clone(), setup.verify_disk, bridges.clone(), agents));
+    let server = EndServer::start_with(listener, secret, roots, setup.fabric.clone());
+    server.map(Some).map_err(system("start a thread"))
 }
 
 pub(crate) fn prepare_tasks_dir(setup: &Setup, state: &State) -> Result<(), StartError> {

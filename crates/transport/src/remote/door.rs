@@ -15,6 +15,8 @@ tidepool_wire::messages! {
     Door {
         /// The stager's own protocol (format 11), as on its control socket.
         60 Control {}
+        /// Input and output of the agent of a pool's node, started as this user, for this job.
+        61 Agent { uid: u32, gid: u32, groups: Vec<u32>, job: u32, node: u32 }
     }
 }
 
@@ -132,11 +134,6 @@ impl Guest {
         Guest { channel, id }
     }
 
-    /// The connection, to be handed to somebody. Nothing of what the guest may send has been read yet.
-    pub fn stream(&self) -> &TcpStream {
-        self.channel.get_ref()
-    }
-
     /// Says that it is done; the connection is the other side's from here on.
     pub fn let_in(mut self) -> io::Result<TcpStream> {
         // Before the answer: what follows it has no time limit.
@@ -218,5 +215,11 @@ mod tests {
         let mut bytes = Vec::new();
         Door::Control {}.encode(&mut bytes);
         assert_eq!((Door::Control {}.kind(), bytes), (60, Vec::new()));
+        let agent = Door::Agent { uid: 1, gid: 2, groups: vec![3, 4], job: 5, node: 6 };
+        let mut bytes = Vec::new();
+        agent.encode(&mut bytes);
+        let expected = b"\x01\0\0\0\x02\0\0\0\x02\0\0\0\x03\0\0\0\x04\0\0\0\x05\0\0\0\x06\0\0\0".to_vec();
+        assert_eq!((agent.kind(), &bytes), (61, &expected));
+        assert_eq!(Door::decode(61, &bytes), Ok(agent));
     }
 }
