@@ -1,7 +1,7 @@
 //! The agent of one node: starts the node's daemons, keeps its mount, and cleans up when
 //! the daemons have ended.
 //!
-//! It speaks lines of JSON with the command that started it, directly, through ssh, or
+//! It speaks lines of JSON with the command that started it, directly, through ssh, through a stager, or
 //! through srun, which hands the same input to the agents of all nodes:
 //!
 //! ```text
@@ -22,11 +22,12 @@ use crate::launch::tool_path;
 use crate::relay::{Below, Tree};
 use nix::ifaddrs::getifaddrs;
 use nix::sys::socket::SockaddrStorage;
+use rustix::net::getsockname;
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGTERM};
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
-use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -65,6 +66,17 @@ pub struct Plan {
     pub nodes: Vec<NodePlan>,
     /// Who starts whose agent.
     pub tree: Tree,
+    /// The pool's identity, where its starter is on none of the nodes, so that the directory is made, and the log begun, by the
+    /// agents; empty elsewhere.
+    pub alone: String,
+    /// The directory on every node in which the stores are.
+    pub store: PathBuf,
+}
+
+impl Plan {
+    pub fn instance(&self) -> Instance {
+        Instance { name: self.name.clone(), dir: self.dir.clone() }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -103,6 +115,8 @@ pub struct Report {
     /// Name of the node.
     pub host: String,
     pub daemons: Vec<Ready>,
+    /// A mount would work there; told where the starter is on none of the nodes.
+    pub fuse: bool,
     /// Empty when all is well.
     pub error: String,
 }
@@ -121,6 +135,9 @@ pub struct NodeRecord {
     /// Of the starter's record: the directory on every node in which the stores are.
     #[serde(default)]
     pub store: PathBuf,
+    /// Of a record in the place of the starter's: the identity of the pool.
+    #[serde(default)]
+    pub pool: String,
 }
 
 impl NodeRecord {
@@ -160,6 +177,7 @@ impl NodeRecord {
             stores: all.iter().flat_map(|r| r.stores.clone()).collect(),
             job: here().map(|r| r.job.clone()).next().unwrap_or_default(),
             store: PathBuf::new(),
+            pool: String::new(),
             boot_id,
         }
     }
@@ -178,6 +196,22 @@ impl NodeRecord {
     pub fn note_starter(instance: &Instance, store: &Path) -> Result<()> {
         let record = NodeRecord { store: store.to_path_buf(), ..NodeRecord::new() };
         record.write(&NodeRecord::starter_path(instance))
+    }
+
+    /// The first agent of a pool on this machine notes what a starter would; those after it find that. Another pool's
+    /// directory is left alone.
+    fn note_alone(instance: &Instance, plan: &Plan) -> Result<()> {
+        let shown = || instance.dir.display().to_string();
+        let _lock = instance.lock().context(Kind::Start, shown)?;
+        match NodeRecord::starter(instance) {
+            Some(record) if record.pool == plan.alone => Ok(()),
+            None if !instance.pool_file().exists() && NodeRecord::all(instance).is_empty() => {
+                let (store, pool) = (plan.store.clone(), plan.alone.clone());
+                let record = NodeRecord { store, pool, ..NodeRecord::new() };
+                record.write(&NodeRecord::starter_path(instance))
+            }
+            _ => Err(instance.exists_already()),
+        }
     }
 
     /// Notes a directory of this process's, on a node that has no agent.
@@ -254,14 +288,18 @@ fn serve(
     let mut agent = match Agent::start(plan, number, &host) {
         Ok(agent) => agent,
         Err(failure) => {
-            report(number, &host, Vec::new(), &failure.to_string());
+            report(Report::failed(number, &host, &failure.to_string()));
             return Err(failure);
         }
     };
-    report(number, &host, agent.ready.clone(), "");
+    let fuse = !plan.alone.is_empty() && tidepool_fuse::probe().usable();
+    report(Report { daemons: agent.ready.clone(), fuse, ..Report::well(number, &host) });
     let go = read_line(input).inspect(|line| below.tell(line));
     let up = go.and_then(|line| parse_line(&line)).and_then(|go: Go| agent.go(&go));
-    report(number, &host, Vec::new(), &up.as_ref().err().map(ToString::to_string).unwrap_or_default());
+    report(match &up {
+        Ok(()) => Report::well(number, &host),
+        Err(failure) => Report::failed(number, &host, &failure.to_string()),
+    });
     agent.supervise(if up.is_ok() { stop } else { &ENDED });
     agent.finish()?;
     up
@@ -291,8 +329,15 @@ fn address_of(host: &str) -> String {
         |name: &String| (name.as_str(), 0).to_socket_addrs().is_ok_and(|mut all| all.next().is_some());
     // "client port server port": the address under which the starter found us.
     let by_ssh = std::env::var("SSH_CONNECTION").ok().and_then(|t| t.split(' ').nth(2).map(bracketed));
-    let candidates = [Some(host.to_string()), by_ssh, Some(own_name())];
+    let candidates = [Some(host.to_string()), by_ssh, by_connection(), Some(own_name())];
     candidates.into_iter().flatten().find(resolves).unwrap_or_else(own_address)
+}
+
+/// The address at which the starter has reached this node, when its connection is our input. Nobody else could use
+/// one of the loopback interface.
+fn by_connection() -> Option<String> {
+    let address = SocketAddr::try_from(getsockname(rustix::stdio::stdin()).ok()?).ok()?;
+    Some(address.ip()).filter(|ip| !ip.is_loopback()).map(|ip| bracketed(&ip.to_string()))
 }
 
 /// The address of a network interface of this node; one of IPv4 rather than of IPv6.
@@ -354,10 +399,19 @@ fn parse_line<T: for<'a> Deserialize<'a>>(line: &str) -> Result<T> {
     serde_json::from_str(line).context(Kind::Start, || "the starter's line".into())
 }
 
+impl Report {
+    pub fn well(node: usize, host: &str) -> Report {
+        let (host, error) = (host.to_string(), String::new());
+        Report { node, pid: std::process::id(), host, daemons: Vec::new(), fuse: false, error }
+    }
+
+    pub fn failed(node: usize, host: &str, error: &str) -> Report {
+        Report { error: error.to_string(), ..Report::well(node, host) }
+    }
+}
+
 /// Tells the starter, by way of the agents above.
-pub fn report(node: usize, host: &str, daemons: Vec<Ready>, error: &str) {
-    let (host, error) = (host.to_string(), error.to_string());
-    let report = Report { node, pid: std::process::id(), host, daemons, error };
+pub fn report(report: Report) {
     let line = serde_json::to_string(&report).expect("a report always serializes");
     // A starter that is gone learns nothing; the pool file tells whoever comes next.
     let _ = writeln!(std::io::stdout(), "{line}");
@@ -386,8 +440,12 @@ impl Agent {
             .nodes
             .get(number)
             .ok_or_else(|| Failure::new(Kind::Start, format!("the plan has no node {number}")))?;
-        let instance = Instance { name: plan.name.clone(), dir: plan.dir.clone() };
+        let instance = plan.instance();
         make_dirs(&instance)?;
+        if !plan.alone.is_empty() {
+            NodeRecord::note_alone(&instance, plan)?;
+            speak_to(&open_log(&instance)?)?;
+        }
         let mut agent = Agent {
             instance,
             number,
@@ -612,6 +670,11 @@ fn make_dirs(instance: &Instance) -> Result<()> {
             .context(Kind::Start, || dir.display().to_string())?;
     }
     Ok(())
+}
+
+/// From here on standard error is this file.
+fn speak_to(log: &File) -> Result<()> {
+    rustix::stdio::dup2_stderr(log).context(Kind::Start, || "the pool's log".into())
 }
 
 fn open_log(instance: &Instance) -> Result<File> {

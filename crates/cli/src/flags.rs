@@ -1,5 +1,6 @@
 //! The command line: one definition for the parser and the help.
 
+use crate::place::NodeAt;
 use crate::plan::flags::{self as plan_flags, JobFlags, PlanArgs};
 use crate::slurm::flags::SlurmCommand;
 use crate::stage::flags::{self as stage_flags, StageArgs};
@@ -335,10 +336,16 @@ pub struct RunArgs {
     pub program: Vec<OsString>,
 }
 
+const START: &str = "\
+Examples:
+  tidepool pool start --name mine --nodes 2
+  tidepool pool start --name job-42 --stagers n1=n1:42000,n2=n2:42000 --secret-file /etc/tidepool/stager.secret \\
+    --as 1000:1000 --job 42                    root, for a user, on nodes whose stagers start agents";
+
 #[derive(Subcommand)]
 pub enum PoolCommand {
     /// Start a pool
-    #[command(after_help = "Example:\n  tidepool pool start --name mine --nodes 2")]
+    #[command(after_help = START)]
     Start(Box<StartArgs>),
     /// Stop a pool and remove everything it made
     #[command(
@@ -358,6 +365,8 @@ pub struct StartArgs {
     pub name: Option<String>,
     #[command(flatten)]
     pub shape: PoolShape,
+    #[command(flatten)]
+    pub through: ThroughFlags,
     /// Reopen the data of a pool of this name that was stopped with --keep
     #[arg(long, requires = "name")]
     pub keep: bool,
@@ -365,6 +374,25 @@ pub struct StartArgs {
     pub dry_run: bool,
     #[arg(long)]
     pub json: bool,
+}
+
+/// A user's pool on nodes that this machine is none of: for batch systems.
+#[derive(Args, Clone)]
+pub struct ThroughFlags {
+    /// Start another user's pool on these nodes, through their stagers. Nothing of it is on this machine: the user finds and
+    /// stops it on its nodes. The store is --store, $TIDEPOOL_STORE, or what the resource database tells of the nodes, else /tmp
+    #[arg(long, value_name = "NAME=HOST:PORT,...", value_delimiter = ',', hide_short_help = true,
+          requires_all = ["secret_file", "as_user"], conflicts_with_all = ["keep", "hosts", "nodes", "local"])]
+    pub stagers: Vec<NodeAt>,
+    /// With --stagers: their secret, as their configuration names it
+    #[arg(long, value_name = "FILE", requires = "stagers", hide_short_help = true)]
+    pub secret_file: Option<PathBuf>,
+    /// With --stagers: whose pool it is, with the groups that this machine knows of the user
+    #[arg(long = "as", value_name = "UID:GID", value_parser = user, requires = "stagers", hide_short_help = true)]
+    pub as_user: Option<(u32, u32)>,
+    /// With --stagers: the job it is for, by which 'tidepool node-clean --job' finds it; 0 for none
+    #[arg(long, value_name = "ID", default_value_t = 0, requires = "stagers", hide_short_help = true)]
+    pub job: u32,
 }
 
 /// Which pool is meant.

@@ -7,7 +7,7 @@
 //!   NAME/mnt/                the pool's path for programs
 //!   NAME/dN.sock             sockets of the daemons here
 //!   NAME/node-K.json         processes and stores of node K, when it is on this machine
-//!   NAME/starter.json        the process that started the pool, and its job
+//!   NAME/starter.json        the process that started the pool, and its job; where that was on another machine, the first agent here
 //!   NAME/hostfile            the nodes for computing, one per line
 //!   NAME/lock                held while agents of several nodes change these files
 //!   NAME/log                 what agents and daemons say
@@ -126,13 +126,7 @@ impl Instance {
         match fs::DirBuilder::new().mode(0o700).create(&dir) {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                return Err(Failure::new(
-                    Kind::Start,
-                    format!(
-                        "pool '{name}' exists already ({}); stop it first, or choose another name",
-                        dir.display()
-                    ),
-                ));
+                return Err(Instance { name: name.into(), dir }.exists_already());
             }
             Err(error) => return Err(Failure::new(Kind::Start, format!("{}: {error}", dir.display()))),
         }
@@ -140,6 +134,25 @@ impl Instance {
         fs::create_dir(instance.mount_path())
             .context(Kind::Start, || instance.mount_path().display().to_string())?;
         Ok(instance)
+    }
+
+    pub fn exists_already(&self) -> Failure {
+        let (name, dir) = (&self.name, self.dir.display());
+        let text = format!("pool '{name}' exists already ({dir}); stop it first, or choose another name");
+        Failure::new(Kind::Start, text)
+    }
+
+    /// A pool of this user's on other nodes: nothing is made here.
+    pub fn elsewhere(name: &str, uid: u32) -> Result<Instance> {
+        check_name(name)?;
+        let dir = base_path_of(uid).join(name);
+        match dir.is_absolute() {
+            true => Ok(Instance { name: name.into(), dir }),
+            false => {
+                let text = "$TIDEPOOL_RUNTIME is no absolute path, so it means nothing on other nodes";
+                Err(Failure::new(Kind::Usage, text))
+            }
+        }
     }
 
     /// Removes the instance's directory; its mount must be gone.
@@ -196,9 +209,13 @@ pub fn private_dir(dir: &Path) -> Result<()> {
 /// Not `$XDG_RUNTIME_DIR`: it exists only where the user has logged in, which is not so on
 /// the nodes of a job.
 fn base_path() -> PathBuf {
+    base_path_of(rustix::process::geteuid().as_raw())
+}
+
+fn base_path_of(uid: u32) -> PathBuf {
     match std::env::var_os("TIDEPOOL_RUNTIME") {
         Some(dir) => dir.into(),
-        None => PathBuf::from(format!("/tmp/tidepool-{}", rustix::process::geteuid().as_raw())),
+        None => PathBuf::from(format!("/tmp/tidepool-{uid}")),
     }
 }
 

@@ -5,17 +5,17 @@ use crate::backend;
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::flags::{BackendFlag, Door, ModeFlag, PoolShape};
 use crate::instance::Instance;
+use crate::layout::Spread;
 use crate::place::Place;
 use crate::plan::Setup;
-use crate::relay::{Teller, Tree};
+use crate::relay::Tree;
 use crate::remote;
 use crate::side_by_side::each_daemon;
-use std::io::{BufRead, BufReader};
+use crate::streams::Streams;
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use tidepool_client::{Client, PoolFile, PoolMode};
 use tidepool_fsd::{Backend, Config, Ready};
@@ -23,12 +23,10 @@ use tidepool_transport::{Secret, Transport, random_bytes};
 use tidepool_types::InstanceId;
 use tidepool_wire::message::{Member, Request};
 
-/// How long all agents may take for one step.
-const STEP_MAX: Duration = Duration::from_secs(60);
 /// How long daemons and agents may take to end.
 const STOP_MAX: Duration = Duration::from_secs(30);
 /// How long agents of a pool that does not come up may take to end by themselves.
-const ABANDON_MAX: Duration = Duration::from_secs(10);
+pub const ABANDON_MAX: Duration = Duration::from_secs(10);
 /// How long daemons may take that end one after the other.
 const ENDING_MAX: Duration = Duration::from_secs(3);
 
@@ -47,21 +45,26 @@ pub fn tool_path(name: &str) -> Result<PathBuf> {
 const STORE_VARIABLES: [(&str, &str); 2] =
     [("TIDEPOOL_STORE", "$TIDEPOOL_STORE says so"), ("TMPDIR", "$TMPDIR says so")];
 
-fn store_by_environment() -> Option<(PathBuf, &'static str)> {
-    STORE_VARIABLES.into_iter().find_map(|(name, who)| {
+fn store_by(variables: &[(&str, &'static str)]) -> Option<(PathBuf, &'static str)> {
+    variables.iter().find_map(|(name, who)| {
         let path = std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute())?;
-        Some((path, who))
+        Some((path, *who))
     })
 }
 
-/// The directory for a pool's data that somebody has named, and who.
-pub fn named_store(shape: &PoolShape) -> Option<(PathBuf, &'static str)> {
-    shape.store.clone().map(|path| (path, "asked for")).or_else(store_by_environment)
+/// The directory for a pool's data that somebody has named, and who. Of this machine's temporary directory nothing follows
+/// for nodes that it is none of.
+pub fn named_store(shape: &PoolShape, place: &Place) -> Option<(PathBuf, &'static str)> {
+    let variables = match place {
+        Place::Stagers(_) => &STORE_VARIABLES[..1],
+        Place::Local(_) | Place::Ssh(_) | Place::Slurm(_) => &STORE_VARIABLES[..],
+    };
+    shape.store.clone().map(|path| (path, "asked for")).or_else(|| store_by(variables))
 }
 
 /// Directory for data of a node that nothing is planned for.
 pub fn default_store() -> PathBuf {
-    store_by_environment().map_or_else(|| "/tmp".into(), |(path, _)| path)
+    store_by(&STORE_VARIABLES).map_or_else(|| "/tmp".into(), |(path, _)| path)
 }
 
 /// True when programs will see the pool through FUSE.
@@ -109,7 +112,7 @@ pub fn start(
         None => Instance::create(name)?,
     };
     agent::NodeRecord::note_starter(&instance, &setup.store)?;
-    let mut starting = Starting { agents: Vec::new(), streams: Vec::new() };
+    let mut starting = Starting { agents: Vec::new(), streams: Streams::default() };
     let remote = !matches!(setup.layout.place, Place::Local(_));
     let started = starting.start(shape, setup, &instance, kept, keep);
     match started {
@@ -129,18 +132,7 @@ pub fn start(
 /// Agents on their way up.
 struct Starting {
     agents: Vec<Child>,
-    streams: Vec<Stream>,
-}
-
-/// The way to the agent of one node, or, through it or through srun, to those of many.
-struct Stream {
-    /// Who is at the other end, for people.
-    name: String,
-    nodes: usize,
-    teller: Teller,
-    lines: Receiver<String>,
-    /// Where its standard error goes.
-    log: PathBuf,
+    streams: Streams,
 }
 
 impl Starting {
@@ -156,39 +148,15 @@ impl Starting {
         let secret = kept.map_or_else(Secret::random, |k| k.secret.clone());
         let mount = wants_mount(shape.client)?;
         let tree = tree(shape, &setup.layout.place)?;
-        let plan = Plan { tree, ..make_plan(shape, &setup, instance, id, &secret, keep) };
-        let Setup { layout, spread, .. } = setup;
-        self.spawn_all(&layout.place, &plan.tree, instance)?;
-        let nodes = self.ask(0, &plan)?;
-        let mut ready: Vec<Ready> = nodes.iter().flat_map(|r| r.daemons.clone()).collect();
-        ready.sort_by_key(|r| r.index);
-        let pool = PoolFile {
-            instance: id,
-            secret,
-            mount: instance.mount_path(),
-            layout: spread.layout,
-            weights: spread.weights,
-            groups: spread.groups,
-            hints: spread.hints,
-            size_cache: shape.size_cache,
-            mode: match shape.mode {
-                ModeFlag::Posix => PoolMode::Posix,
-                ModeFlag::Relaxed => PoolMode::Relaxed,
-                ModeFlag::Compat => PoolMode::Compat,
-            },
-            members: ready.into_iter().map(member).collect(),
-            fabric: shape.fabric.clone().unwrap_or_default(),
-        };
-        let computes = |r: &&Report| layout.compute.contains(&r.node);
-        let compute = nodes.iter().filter(computes).map(|r| r.host.clone()).collect();
-        let go = Go { pool: pool.to_json(), mount, cache_ttl_ms: shape.cache_ttl, compute };
-        self.ask(0, &go)?;
+        let plan = Plan { tree, ..make_plan(shape, &setup, instance, (id, &secret), keep) };
+        self.spawn_all(&setup.layout.place, &plan.tree, instance)?;
+        let (pool, go) = agree(&self.streams, shape, &setup, &plan, (id, secret), |_| mount)?;
         if instance.read_pool_file().map_or(true, |there| there.to_json() != go.pool) {
             // This machine is no node of the pool, but programs of this command run here.
             let streams = self.streams.len();
-            self.spawn_here(layout.nodes(), instance)?;
-            self.ask(streams, &plan)?;
-            self.ask(streams, &go)?;
+            self.spawn_here(setup.layout.nodes(), instance)?;
+            self.streams.ask(streams, &plan)?;
+            self.streams.ask(streams, &go)?;
         }
         Ok((pool, mount))
     }
@@ -206,6 +174,9 @@ impl Starting {
             Place::Slurm(nodes) => {
                 let log = instance.log_path().with_file_name("log-srun");
                 self.spawn(remote::srun(*nodes, &own), "srun".into(), *nodes, log)
+            }
+            Place::Stagers(_) => {
+                Err(Failure::new(Kind::Start, "these nodes are reached through stagers, by no process here"))
             }
         }
     }
@@ -225,33 +196,10 @@ impl Starting {
             .stderr(agent::open_log_at(&log)?)
             .spawn()
             .context(Kind::Start, || format!("{name}: {}", command.get_program().to_string_lossy()))?;
-        let teller = Teller::new(child.stdin.take().expect("stdin is piped"));
-        let lines = read_lines(child.stdout.take().expect("stdout is piped"));
+        let (input, output) = (child.stdin.take().expect("stdin is piped"), child.stdout.take());
         self.agents.push(child);
-        self.streams.push(Stream { name, nodes, teller, lines, log });
+        self.streams.add((name, nodes), input, output.expect("stdout is piped"), Some(log));
         Ok(())
-    }
-
-    /// Tells something to the agents from stream `first` on; one report of every node. Any
-    /// error among them is the result.
-    fn ask(&mut self, first: usize, message: &impl serde::Serialize) -> Result<Vec<Report>> {
-        let line = serde_json::to_string(message).expect("messages always serialize");
-        let streams = &mut self.streams[first..];
-        streams.iter().for_each(|stream| stream.teller.tell(&line));
-        let deadline = Instant::now() + STEP_MAX;
-        let mut reports = Vec::new();
-        for stream in streams {
-            for _ in 0..stream.nodes {
-                let report = stream.report(deadline)?;
-                if !report.error.is_empty() {
-                    let text = format!("node {}: {}", report.host, report.error);
-                    return Err(Failure::new(Kind::Start, text));
-                }
-                reports.push(report);
-            }
-        }
-        reports.sort_by_key(|r| r.node);
-        Ok(reports)
     }
 
     /// Ends agents of a pool that did not come up. They clean their nodes when their input
@@ -265,31 +213,54 @@ impl Starting {
     }
 }
 
-impl Stream {
-    fn report(&self, deadline: Instant) -> Result<Report> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let line = self.lines.recv_timeout(left).map_err(|error| {
-            let why = match error {
-                RecvTimeoutError::Timeout => "did not answer in time",
-                RecvTimeoutError::Disconnected => "ended before the pool was up",
-            };
-            let said = agent::last_words(&self.log);
-            Failure::new(Kind::Start, format!("{} {why}{said}", self.name))
-        })?;
-        serde_json::from_str(&line).context(Kind::Start, || format!("{} said '{line}'", self.name))
-    }
+/// Tells the agents the plan and, when their daemons can be reached, the pool; that, and what it was told with. `mount`
+/// decides by the reports whether it is mounted.
+pub fn agree(
+    streams: &Streams,
+    shape: &PoolShape,
+    setup: &Setup,
+    plan: &Plan,
+    (id, secret): (InstanceId, Secret),
+    mount: impl FnOnce(&[Report]) -> bool,
+) -> Result<(PoolFile, Go)> {
+    let nodes = streams.ask(0, plan)?;
+    let mut ready: Vec<Ready> = nodes.iter().flat_map(|r| r.daemons.clone()).collect();
+    ready.sort_by_key(|r| r.index);
+    let Spread { layout, weights, groups, hints } = setup.spread.clone();
+    let pool = PoolFile {
+        instance: id,
+        secret,
+        mount: plan.instance().mount_path(),
+        layout,
+        weights,
+        groups,
+        hints,
+        size_cache: shape.size_cache,
+        mode: match shape.mode {
+            ModeFlag::Posix => PoolMode::Posix,
+            ModeFlag::Relaxed => PoolMode::Relaxed,
+            ModeFlag::Compat => PoolMode::Compat,
+        },
+        members: ready.into_iter().map(member).collect(),
+        fabric: shape.fabric.clone().unwrap_or_default(),
+    };
+    let computes = |r: &&Report| setup.layout.compute.contains(&r.node);
+    let compute = nodes.iter().filter(computes).map(|r| r.host.clone()).collect();
+    let go = Go { pool: pool.to_json(), mount: mount(&nodes), cache_ttl_ms: shape.cache_ttl, compute };
+    streams.ask(0, &go)?;
+    Ok((pool, go))
 }
 
 fn own_program() -> Result<PathBuf> {
     std::env::current_exe().context(Kind::Start, || "finding this program".into())
 }
 
-fn make_plan(
+/// What each node of a pool is to do.
+pub fn make_plan(
     shape: &PoolShape,
     setup: &Setup,
     instance: &Instance,
-    id: InstanceId,
-    secret: &Secret,
+    (id, secret): (InstanceId, &Secret),
     keep: bool,
 ) -> Plan {
     let Setup { layout, store, .. } = setup;
@@ -311,6 +282,8 @@ fn make_plan(
         keep,
         wipe: shape.wipe,
         workers: match (shape.daemon_threads, cores.len()) {
+            // It is chosen where the daemon is.
+            (0, 0) if matches!(layout.place, Place::Stagers(_)) => 0,
             (0, 0) => tidepool_fsd::default_workers(),
             (0, cores) => tidepool_fsd::workers_for(cores),
             (threads, _) => threads,
@@ -346,10 +319,18 @@ fn make_plan(
             hosts.iter().enumerate().map(|(i, host)| remote(i, &address(host))).collect()
         }
         Place::Slurm(count) => (0..*count).map(|i| remote(i, "")).collect(),
+        Place::Stagers(all) => all.iter().enumerate().map(|(i, at)| remote(i, &at.name)).collect(),
     };
-    // For this machine, if it turns out to be none of them.
-    nodes.push(node(&own_host, Vec::new()));
-    Plan { name: instance.name.clone(), dir: instance.dir.clone(), nodes, tree: Tree::default() }
+    let alone = match &layout.place {
+        Place::Stagers(_) => id.to_string(),
+        _ => {
+            // For this machine, if it turns out to be none of them.
+            nodes.push(node(&own_host, Vec::new()));
+            String::new()
+        }
+    };
+    let (name, dir) = (instance.name.clone(), instance.dir.clone());
+    Plan { name, dir, nodes, tree: Tree::default(), alone, store: store.clone() }
 }
 
 /// Who starts whose agent. Only ssh needs it.
@@ -358,25 +339,12 @@ fn tree(shape: &PoolShape, place: &Place) -> Result<Tree> {
         Place::Ssh(hosts) => {
             Ok(Tree { fan_out: shape.fan_out, hosts: hosts.clone(), ssh: remote::ssh_words()? })
         }
-        Place::Local(_) | Place::Slurm(_) => Ok(Tree::default()),
+        Place::Local(_) | Place::Slurm(_) | Place::Stagers(_) => Ok(Tree::default()),
     }
 }
 
 fn member(ready: Ready) -> Member {
     Member { index: ready.index, host: ready.host, boot_id: ready.boot_id, tcp: ready.tcp, unix: ready.unix }
-}
-
-fn read_lines(stdout: std::process::ChildStdout) -> Receiver<String> {
-    let (sender, receiver) = channel();
-    std::thread::spawn(move || {
-        for line in BufReader::new(stdout).lines() {
-            let Ok(line) = line else { return };
-            if sender.send(line).is_err() {
-                return;
-            }
-        }
-    });
-    receiver
 }
 
 impl RunningPool {

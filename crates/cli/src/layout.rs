@@ -15,6 +15,7 @@ use tidepool_types::{Attr, FileKind, Layout, Placement};
 const OWNERS_SHOWN: usize = 16;
 
 /// What a pool file says of the spreading of data.
+#[derive(Clone)]
 pub struct Spread {
     pub layout: Layout,
     pub weights: Vec<u32>,

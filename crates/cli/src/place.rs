@@ -22,6 +22,29 @@ pub enum Place {
     Ssh(Vec<String>),
     /// That many nodes of the allocation.
     Slurm(usize),
+    /// Nodes that this machine is none of, through their stagers (`stagers.rs`).
+    Stagers(Vec<NodeAt>),
+}
+
+/// A node, and where its stager listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeAt {
+    pub name: String,
+    /// `host:port`
+    pub address: String,
+}
+
+impl std::str::FromStr for NodeAt {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<NodeAt, String> {
+        let (name, address) = text.split_once('=').ok_or(format!("'{text}' is no NAME=HOST:PORT"))?;
+        // Names go into lists of hosts, and people see them.
+        if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b)) {
+            return Err(format!("'{name}' is no name of a node"));
+        }
+        Ok(NodeAt { name: name.into(), address: crate::stage::flags::address(address)? })
+    }
 }
 
 /// What each node is for.
@@ -66,6 +89,7 @@ impl Place {
             Place::Local(_) => Ok(vec![crate::agent::own_name()]),
             Place::Ssh(hosts) => Ok(hosts.clone()),
             Place::Slurm(nodes) => Ok(slurm_names()?.into_iter().take(*nodes).collect()),
+            Place::Stagers(nodes) => Ok(nodes.iter().map(|node| node.name.clone()).collect()),
         }
     }
 
@@ -74,6 +98,10 @@ impl Place {
             Place::Local(n) => format!("{n} daemon(s) on this machine"),
             Place::Ssh(hosts) => format!("{} host(s) through ssh: {}", hosts.len(), hosts.join(", ")),
             Place::Slurm(n) => format!("{n} node(s) of the Slurm allocation through srun"),
+            Place::Stagers(nodes) => {
+                let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+                format!("{} node(s) through their stagers: {}", names.len(), names.join(", "))
+            }
         }
     }
 }
@@ -90,6 +118,7 @@ impl Layout {
             Place::Local(_) => 1,
             Place::Ssh(hosts) => hosts.len(),
             Place::Slurm(nodes) => *nodes,
+            Place::Stagers(nodes) => nodes.len(),
         };
         if matches!(place, Place::Local(_)) && deploy != Deploy::Shared {
             return refuse("one machine cannot be divided; use --hosts or a Slurm allocation".into());
@@ -168,6 +197,15 @@ mod tests {
         assert_eq!(parse_hosts("a, b,c").unwrap(), ["a", "b", "c"]);
         for bad in ["", "-oProxyCommand=x", "a,a", "../a", "@/no/such/file"] {
             assert!(parse_hosts(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn nodes_with_stagers_have_names_and_addresses() {
+        let node = NodeAt { name: "n1".into(), address: "10.0.0.1:42000".into() };
+        assert_eq!("n1=10.0.0.1:42000".parse(), Ok(node));
+        for bad in ["n1", "=h:1", "n1=h", "n1=:1", "n 1=h:1", "n/1=h:1", "n1=h:x"] {
+            assert!(bad.parse::<NodeAt>().is_err(), "{bad}");
         }
     }
 

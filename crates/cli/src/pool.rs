@@ -8,6 +8,7 @@ use crate::launch::{self, Kept};
 use crate::output::table;
 use crate::plan::{Setup, Staged};
 use crate::side_by_side::each_daemon;
+use crate::stagers::{Started, Through};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -36,6 +37,9 @@ pub fn fresh_name(prefix: &str) -> String {
 
 fn start(args: &StartArgs) -> Result<ExitCode> {
     let name = args.name.clone().unwrap_or_else(|| fresh_name("pool"));
+    if let Some(through) = Through::asked(&args.through)? {
+        return start_through(args, &through, &name);
+    }
     let kept = if args.keep { find_kept(&name)? } else { None };
     let setup = Setup::choose(&args.shape, Staged::default(), kept.as_ref())?;
     let layout = &setup.layout;
@@ -55,15 +59,33 @@ fn start(args: &StartArgs) -> Result<ExitCode> {
     let running = launch::start(&args.shape, setup, &name, kept.as_ref(), args.keep)?;
     let (pool, mounted) = (running.pool.clone(), running.mounted);
     let instance = running.detach();
-    let seconds = began.elapsed().as_secs_f64();
+    tell_started(args, &instance, &pool, mounted, began);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn start_through(args: &StartArgs, through: &Through, name: &str) -> Result<ExitCode> {
+    let setup = through.choose(&args.shape, Staged::default())?;
+    setup.accept(&args.shape)?;
+    if args.dry_run {
+        let (place, store) = (setup.layout.describe(), setup.store.display());
+        println!("would start pool '{name}' of user {}: {place}, data in {store}", through.user.uid);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let began = Instant::now();
+    let Started { instance, pool, mounted } = through.start(&args.shape, &setup, name)?;
+    tell_started(args, &instance, &pool, mounted, began);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tell_started(args: &StartArgs, instance: &Instance, pool: &PoolFile, mounted: bool, began: Instant) {
+    let (name, seconds) = (&instance.name, began.elapsed().as_secs_f64());
     if args.json {
-        println!("{}", start_json(&instance, &pool, mounted, seconds));
+        println!("{}", start_json(instance, pool, mounted, seconds));
     } else {
         println!("pool '{name}' is up: {} daemon(s), {seconds:.2} s", pool.members.len());
         println!("path for programs: {}", pool.mount.display());
         println!("run a program on it: tidepool exec --pool {name} -- PROGRAM");
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn start_json(instance: &Instance, pool: &PoolFile, mounted: bool, seconds: f64) -> Value {

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::ops::Range;
 use std::path::Path;
-use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
@@ -69,12 +69,12 @@ impl Tree {
 pub struct Teller(Sender<String>);
 
 impl Teller {
-    pub fn new(mut stdin: ChildStdin) -> Teller {
+    pub fn new(mut input: impl Write + Send + 'static) -> Teller {
         let (sender, lines) = channel::<String>();
         std::thread::spawn(move || {
             for line in lines {
                 // An agent that is gone is reported with what it said last.
-                if writeln!(stdin, "{line}").and_then(|()| stdin.flush()).is_err() {
+                if writeln!(input, "{line}").and_then(|()| input.flush()).is_err() {
                     return;
                 }
             }
@@ -194,7 +194,7 @@ fn report_lost(host: &str, number: usize, why: &str) {
         "host {host}, reached from {}: {why}; where nodes cannot reach each other by ssh, use --fan-out 0",
         crate::agent::own_name()
     );
-    crate::agent::report(number, host, Vec::new(), &error);
+    crate::agent::report(Report::failed(number, host, &error));
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Asking every daemon of a pool at the same time, so that a few dead nodes cost one wait and not one each.
+//! Asking every daemon of a pool, or every node, at the same time, so that a few dead ones cost one wait and not one each.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -6,30 +6,34 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tidepool_client::Client;
 use tidepool_types::DaemonIndex;
 
-/// Daemons asked at once. A thread that waits for a dead node needs little else than its stack.
+/// Those asked at once. A thread that waits for a dead node needs little else than its stack.
 const THREADS_MAX: usize = 64;
 
 /// What `ask` says of each daemon, in their order.
 pub fn each_daemon<T: Send>(client: &Client, ask: impl Fn(DaemonIndex) -> T + Sync) -> Vec<T> {
-    let members = client.members();
+    each(client.members(), |daemon| ask(daemon as DaemonIndex))
+}
+
+/// What `ask` says of each of `count` numbers, in their order.
+pub fn each<T: Send>(count: usize, ask: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let next = AtomicUsize::new(0);
-    let answers: Mutex<Vec<(usize, T)>> = Mutex::new(Vec::with_capacity(members));
+    let answers: Mutex<Vec<(usize, T)>> = Mutex::new(Vec::with_capacity(count));
     std::thread::scope(|scope| {
-        for _ in 0..members.min(THREADS_MAX) {
+        for _ in 0..count.min(THREADS_MAX) {
             scope.spawn(|| {
                 loop {
-                    let daemon = next.fetch_add(1, Ordering::Relaxed);
-                    if daemon >= members {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= count {
                         return;
                     }
-                    let answer = ask(daemon as DaemonIndex);
-                    answers.lock().unwrap_or_else(PoisonError::into_inner).push((daemon, answer));
+                    let answer = ask(number);
+                    answers.lock().unwrap_or_else(PoisonError::into_inner).push((number, answer));
                 }
             });
         }
     });
     let mut answers = answers.into_inner().unwrap_or_else(PoisonError::into_inner);
-    answers.sort_by_key(|(daemon, _)| *daemon);
+    answers.sort_by_key(|(number, _)| *number);
     answers.into_iter().map(|(_, answer)| answer).collect()
 }
 

@@ -27,6 +27,8 @@ pub enum Launcher {
         fan_out: usize,
     },
     Slurm,
+    /// Through the stagers of the nodes, all from here.
+    Stagers,
 }
 
 impl Launcher {
@@ -34,7 +36,7 @@ impl Launcher {
     fn levels(self, nodes: usize) -> u32 {
         match self {
             Launcher::Here => 0,
-            Launcher::Slurm | Launcher::Ssh { fan_out: 0 } => 1,
+            Launcher::Slurm | Launcher::Stagers | Launcher::Ssh { fan_out: 0 } => 1,
             Launcher::Ssh { fan_out } => {
                 let (mut reached, mut of_level, mut levels) = (0usize, 1usize, 0);
                 while reached < nodes {
@@ -188,6 +190,7 @@ mod tests {
         for (launcher, nodes, levels) in [
             (Launcher::Here, 1, 0),
             (Launcher::Slurm, 512, 1),
+            (Launcher::Stagers, 512, 1),
             (tree(0), 512, 1),
             (tree(8), 8, 1),
             (tree(8), 9, 2),

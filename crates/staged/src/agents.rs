@@ -13,6 +13,7 @@ use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use std::convert::Infallible;
 use std::fmt;
 use std::io;
+use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -127,44 +128,45 @@ impl Agents {
 
     /// Starts an agent whose input and output are the guest's connection, and stays until it has ended.
     pub fn serve(&self, of: &AgentOf, job: u32, guest: Guest) -> io::Result<()> {
-        let mut agent = match self.start(of, job, &guest) {
-            Ok(agent) => agent,
-            Err(why) => return guest.turn_away(&why),
-        };
-        // From here on only the agent has the connection.
-        let told = guest.let_in().map(drop);
+        if let Err(why) = self.check(of) {
+            return guest.turn_away(&why);
+        }
+        // Before the agent is there, which may speak at once.
+        let connection = guest.let_in()?;
+        let whose = || format!("of user {} for job {job}", of.uid);
+        let mut agent = self.start(of, job, connection).inspect_err(|error| {
+            eprintln!("tidepool-staged: an agent {} cannot be started: {error}", whose());
+        })?;
         let status = agent.wait()?;
         if !status.success() {
-            let (pid, uid) = (agent.id(), of.uid);
-            eprintln!(
-                "tidepool-staged: the agent of user {uid} for job {job} (process {pid}) ended: {status}"
-            );
+            eprintln!("tidepool-staged: the agent {} (process {}) ended: {status}", whose(), agent.id());
         }
-        told
+        Ok(())
     }
 
-    fn start(&self, of: &AgentOf, job: u32, guest: &Guest) -> Result<Child, String> {
+    fn check(&self, of: &AgentOf) -> Result<(), String> {
         if !self.allowed {
-            return Err(
-                "this stager starts no agents of pools; 'agents = true' in its configuration lets it".into(),
-            );
+            let why = "this stager starts no agents of pools; 'agents = true' in its configuration lets it";
+            return Err(why.into());
         }
         of.check()?;
         let program = tidepool(&self.staged);
-        if !program.is_file() {
-            return Err(format!("{} is missing; install it beside tidepool-staged", program.display()));
+        match program.is_file() {
+            true => Ok(()),
+            false => Err(format!("{} is missing; install it beside tidepool-staged", program.display())),
         }
-        let fail = |error: io::Error| format!("an agent cannot be started: {error}");
+    }
+
+    /// From here on only the agent has the connection.
+    fn start(&self, of: &AgentOf, job: u32, connection: TcpStream) -> io::Result<Child> {
         let mut command = Command::new(&self.staged);
         command.arg("--agent").arg(of.to_string()).current_dir("/").env_clear();
         command.env("PATH", AGENT_PATH).env("HOME", "/").env("SLURMD_NODENAME", &self.node);
         if job != 0 {
             command.env("SLURM_JOB_ID", job.to_string());
         }
-        for set in [Command::stdin, Command::stdout] {
-            set(&mut command, Stdio::from(OwnedFd::from(guest.stream().try_clone().map_err(fail)?)));
-        }
-        command.spawn().map_err(fail)
+        command.stdout(OwnedFd::from(connection.try_clone()?)).stdin(OwnedFd::from(connection));
+        command.spawn()
     }
 }
 

@@ -22,8 +22,8 @@ const LOOKED_AT: [(&str, &str); 4] =
 /// Records of one host by their extractors.
 type Records = BTreeMap<String, Value>;
 
-/// The nodes of a pool, and what is known of them.
-pub fn machine(shape: &PoolShape, place: &Place) -> Result<Machine> {
+/// The nodes of a pool for a job of `user`, and what is known of them.
+pub fn machine(shape: &PoolShape, place: &Place, user: u32) -> Result<Machine> {
     let names = names(place);
     let mut told = or_without(shape.network.db.is_some(), told(shape, &names))?;
     let topology = topology(shape, place)?;
@@ -31,7 +31,8 @@ pub fn machine(shape: &PoolShape, place: &Place) -> Result<Machine> {
     let mut nodes = Vec::with_capacity(names.len());
     for name in names {
         let mut records = told.remove(&name).unwrap_or_default();
-        let here = name == own;
+        // Where nodes are reached through stagers, this machine is none of them, whatever it is called.
+        let here = name == own && !matches!(place, Place::Stagers(_));
         if here {
             records.extend(of_here());
         }
@@ -43,12 +44,13 @@ pub fn machine(shape: &PoolShape, place: &Place) -> Result<Machine> {
     Ok(Machine {
         oversubscription: topology.as_ref().and_then(|topology| worst(topology, &nodes)),
         nodes,
-        user: rustix::process::geteuid().as_raw(),
+        user,
         daemons_here: if let Place::Local(count) = place { Some(*count) } else { None },
         launcher: match place {
             Place::Local(_) => Launcher::Here,
             Place::Ssh(_) => Launcher::Ssh { fan_out: shape.fan_out },
             Place::Slurm(_) => Launcher::Slurm,
+            Place::Stagers(_) => Launcher::Stagers,
         },
     })
 }

@@ -31,9 +31,20 @@ pub struct Setup {
 impl Setup {
     /// From flags, all checked, and facts. Nothing is started.
     pub fn choose(shape: &PoolShape, staged: Staged, kept: Option<&Kept>) -> Result<Setup> {
-        let place = Place::choose(shape)?;
-        let asked = asked(shape, kept)?;
-        let machine = gather::machine(shape, &place)?;
+        let user = rustix::process::geteuid().as_raw();
+        Setup::choose_at(Place::choose(shape)?, user, shape, staged, kept)
+    }
+
+    /// The same at a certain place, for a user's job.
+    pub fn choose_at(
+        place: Place,
+        user: u32,
+        shape: &PoolShape,
+        staged: Staged,
+        kept: Option<&Kept>,
+    ) -> Result<Setup> {
+        let asked = asked(shape, &place, kept)?;
+        let machine = gather::machine(shape, &place, user)?;
         let plan =
             Plan::make(&machine, &job(shape, staged), &asked).context(Kind::Usage, || "layout".into())?;
         let layout = Layout::new(place, plan.deploy.value)?;
@@ -56,9 +67,9 @@ impl Setup {
     }
 }
 
-fn asked(shape: &PoolShape, kept: Option<&Kept>) -> Result<Asked> {
+fn asked(shape: &PoolShape, place: &Place, kept: Option<&Kept>) -> Result<Asked> {
     let wanted = shape.layout.wanted();
-    let store = match (named_store(shape), kept.and_then(|kept| kept.store.clone())) {
+    let store = match (named_store(shape, place), kept.and_then(|kept| kept.store.clone())) {
         (None, Some(kept)) => Some((kept, "its data are there")),
         (named, _) => named,
     };

@@ -134,11 +134,6 @@ impl Guest {
         Guest { channel, id }
     }
 
-    /// The connection, to be handed to somebody. Nothing of what the guest may send has been read yet.
-    pub fn stream(&self) -> &TcpStream {
-        self.channel.get_ref()
-    }
-
     /// Says that it is done; the connection is the other side's from here on.
     pub fn let_in(mut self) -> io::Result<TcpStream> {
         // Before the answer: what follows it has no time limit.
