@@ -10,7 +10,7 @@ const FLOORS: &[&[&str]] = &[
     &["staged"],
     &["object"],
     &["fuse", "preload", "stage", "fsd"],
-    &["client", "stage-client", "store", "sysmap"],
+    &["batch", "client", "stage-client", "store", "sysmap"],
     &["transport", "fs-state", "norns", "stage-state", "directives"],
     &["blocks", "env", "fabric", "placement", "plan", "shm", "wire"],
     &["man", "types"],

@@ -1,11 +1,13 @@
 //! Checksums of blocks and the entries that hold them: `docs/formats/03-chunk-store.md`.
 //!
 //! Shared by the chunk store, which keeps them, and by clients that read a store's files themselves.
+//! `crc` sums data of any length, for copies and for what stagers send each other.
 
 #![forbid(unsafe_code)]
 
 mod change;
 mod check;
+pub mod crc;
 
 pub use change::{Cover, Unfit, covers, prepare};
 pub use check::{Window, window};

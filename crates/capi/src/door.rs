@@ -88,7 +88,7 @@ impl Door {
         };
         let text = std::fs::read_to_string(&file).map_err(|error| {
             let source = io::Error::other(format!("{} names it: {error}", config::CONFIG_VARIABLE));
-            StageError::Connect { path: file.into(), source }
+            StageError::Connect { at: PathBuf::from(file).into(), source }
         })?;
         Ok(config::value(&text, key).unwrap_or_else(default))
     }

@@ -48,7 +48,7 @@ impl Cluster {
             fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
         }
         let mut command = Command::new(integration("test-cluster"));
-        command.arg("start").arg(cluster.dir.path().join("slurm")).arg(nodes.to_string());
+        command.args(["start", "--one-host"]).arg(cluster.dir.path().join("slurm")).arg(nodes.to_string());
         if let Some(conf) = conf {
             cluster.install();
             let (sandbox, file) =

@@ -584,3 +584,54 @@ fn the_guide_shows_every_key_of_the_configuration() {
         }
     }
 }
+
+/// A stager that listens to others, and the flags that lead to it from another node.
+fn listening() -> (OwnStager, tempfile::TempDir, [String; 4]) {
+    let dir = tempfile::tempdir().unwrap();
+    let secret = dir.path().join("secret");
+    fs::write(&secret, "5a".repeat(32)).unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+    // Free a moment ago; the other tests of this program ask for their own.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let stager = OwnStager::with(&format!("listen = \"{free}\"\nsecret-file = \"{}\"", secret.display()));
+    let flags = ["--at".into(), free.to_string(), "--secret-file".into(), secret.display().to_string()];
+    (stager, dir, flags)
+}
+
+#[test]
+fn a_stager_of_another_node_is_asked_with_the_secret() {
+    let (stager, _dir, [at, address, file, secret]) = listening();
+    let afar = [at.as_str(), &address, &file, &secret];
+    let with = |args: &[&'static str]| [&afar[..], args].concat();
+    put(&stager, "a/x", 5);
+    stager.ok(&with(&["submit", "--wait", "copy", "a://x", "b://y"]));
+    assert!(stager.sandbox.path("b/y").exists());
+    // Administration, without --control.
+    stager.ok(&with(&["job", "register", "42", "--host", "n0", "--limit", "a://"]));
+    assert!(stager.ok(&["job", "list"]).contains("42"));
+    stager.ok(&with(&["job", "ready", "42"]));
+    let own = stager.socket().display().to_string();
+    stager.ok(&["--socket", &own, "--secret-file", &secret, "job", "ready", "42", "--stager", &address]);
+    // What goes wrong names the address, and has the codes of other stagers.
+    let (_, said) = stager.ends(2, &["--at", &address, "status"]);
+    assert!(said.contains("--secret-file"), "{said}");
+    let (_, said) = stager.ends(2, &["job", "ready", "42", "--stager", &address]);
+    assert!(said.contains(&address) && said.contains("--secret-file"), "{said}");
+    stager.ends(2, &with(&["--socket", "/s", "status"]));
+    let (_, said) = stager.ends(2, &with(&["stop", "--dir", "/no/such"]));
+    assert!(said.contains("its own node"), "{said}");
+    stager.ends(2, &["--at", "nowhere", "--secret-file", &secret, "status"]);
+    let other = stager.sandbox.path("other");
+    fs::write(&other, "5b".repeat(32)).unwrap();
+    let open = other.display().to_string();
+    let (_, said) = stager.ends(2, &["--at", &address, "--secret-file", &open, "status"]);
+    assert!(said.contains("chmod 600"), "{said}");
+    fs::set_permissions(&other, fs::Permissions::from_mode(0o600)).unwrap();
+    let (_, said) = stager.ends(122, &["--at", &address, "--secret-file", &open, "status"]);
+    assert!(said.contains(&address), "{said}");
+    stager.ok(&["shutdown"]);
+    let (out, _) = stager.ends(121, &with(&["--json", "status"]));
+    let error = &json(&out)["error"];
+    assert_eq!(error["exit"], 121);
+    assert!(error["detail"].as_str().unwrap().contains(&address), "{error}");
+}

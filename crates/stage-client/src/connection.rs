@@ -4,13 +4,14 @@
 //! for all; when it has its own reply, it hands reading on to another that waits.
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
-use std::io::{self, Read};
-use std::net::Shutdown;
-use std::os::unix::net::UnixStream;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
+use std::time::Duration;
 use tidepool_shm::Spin;
 use tidepool_wire::stager::{HEAD_LEN, Head, Reply, Request};
 
@@ -40,7 +41,8 @@ pub(crate) enum CallError {
 }
 
 pub(crate) struct Connection {
-    stream: UnixStream,
+    /// A connected stream socket of any kind.
+    stream: OwnedFd,
     next_id: AtomicU64,
     /// Held while a frame is written, so that frames do not mix. The buffer is used again.
     outgoing: Mutex<Vec<u8>>,
@@ -70,7 +72,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Connection {
-    pub(crate) fn new(stream: UnixStream) -> Connection {
+    pub(crate) fn new(stream: OwnedFd) -> Connection {
         let replies = Replies { inbox: Some(Inbox::default()), waiting: Vec::new(), broken: None };
         Connection {
             stream,
@@ -80,8 +82,9 @@ impl Connection {
         }
     }
 
-    pub(crate) fn stream(&self) -> &UnixStream {
-        &self.stream
+    /// How long a reply may take from now on.
+    pub(crate) fn wait_at_most(&self, timeout: Option<Duration>) -> io::Result<()> {
+        Ok(set_socket_timeout(&self.stream, Timeout::Recv, timeout)?)
     }
 
     /// Sends a request and waits for its reply.
@@ -178,7 +181,7 @@ impl Connection {
     fn fail(&self, broken: Broken) {
         let mut replies = lock(&self.replies);
         replies.broken.get_or_insert(broken);
-        let _ = self.stream.shutdown(Shutdown::Both);
+        let _ = shutdown(&self.stream, Shutdown::Both);
         for waiting in &replies.waiting {
             waiting.thread.unpark();
         }
@@ -263,7 +266,7 @@ impl Default for Inbox {
 }
 
 impl Inbox {
-    fn next(&mut self, stream: &UnixStream, expected: Expected) -> Result<(u64, Reply), Broken> {
+    fn next(&mut self, stream: &OwnedFd, expected: Expected) -> Result<(u64, Reply), Broken> {
         let wrong = |error: tidepool_wire::DecodeError| Broken::Protocol(error.to_string());
         let bytes = self.fill(HEAD_LEN, stream, expected)?;
         let head = Head::decode(bytes.try_into().expect("filled to this length")).map_err(wrong)?;
@@ -275,7 +278,7 @@ impl Inbox {
     }
 
     /// The first `len` unused bytes.
-    fn fill(&mut self, len: usize, stream: &UnixStream, expected: Expected) -> Result<&[u8], Broken> {
+    fn fill(&mut self, len: usize, stream: &OwnedFd, expected: Expected) -> Result<&[u8], Broken> {
         if self.start + len > self.bytes.len() {
             self.bytes.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
@@ -293,7 +296,7 @@ impl Inbox {
     }
 
     /// Waits awake for a moment first: the stager mostly answers before a sleep would have begun.
-    fn read_some(&mut self, mut stream: &UnixStream, expected: Expected) -> io::Result<usize> {
+    fn read_some(&mut self, stream: &OwnedFd, expected: Expected) -> io::Result<usize> {
         let room = &mut self.bytes[self.end..];
         let spin = match expected {
             Expected::Soon => &mut self.soon,
@@ -305,7 +308,7 @@ impl Inbox {
         });
         match found {
             Some(got) => Ok(got?.0),
-            None => stream.read(room),
+            None => Ok(recv(stream, room, RecvFlags::empty())?.0),
         }
     }
 }

@@ -1,21 +1,21 @@
 //! What can go wrong between a caller and its stager.
 
+use crate::at::StagerAt;
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
 use tidepool_wire::stager::{Code, Refusal, STAGER_VERSION};
 
 /// Why a request has no result. Match on the variant or on [`StageError::code`], never on the text.
 #[derive(Debug)]
 pub enum StageError {
     /// No connection could be made: nothing was asked.
-    Connect { path: PathBuf, source: io::Error },
+    Connect { at: StagerAt, source: io::Error },
     /// Who listens speaks another version: nothing was asked.
-    Version { path: PathBuf, theirs: u16 },
+    Version { at: StagerAt, theirs: u16 },
     /// The other side sent what no stager sends.
-    Protocol { path: PathBuf, what: String },
+    Protocol { at: StagerAt, what: String },
     /// The connection ended under a request. With `sent`, the stager may or may not have carried it out.
-    Lost { path: PathBuf, request: &'static str, sent: bool, source: io::Error },
+    Lost { at: StagerAt, request: &'static str, sent: bool, source: io::Error },
     /// The request is larger than any stager accepts: nothing was asked.
     TooLong { request: &'static str },
     /// The stager's answer is no.
@@ -43,20 +43,19 @@ impl StageError {
 impl fmt::Display for StageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            StageError::Connect { path, source } => {
-                write!(f, "no connection to the stager at {}: {source}{}", path.display(), advice(source))
+            StageError::Connect { at, source } => {
+                write!(f, "no connection to the stager at {at}: {source}{}", advice(at, source))
             }
-            StageError::Version { path, theirs } => write!(
+            StageError::Version { at, theirs } => write!(
                 f,
-                "the stager at {} speaks version {theirs} of the protocol, this program version {STAGER_VERSION}: install the same release of both",
-                path.display()
+                "the stager at {at} speaks version {theirs} of the protocol, this program version {STAGER_VERSION}: install the same release of both"
             ),
-            StageError::Protocol { path, what } => {
-                write!(f, "{} sent what no stager sends: {what}; is it a stager's socket?", path.display())
+            StageError::Protocol { at, what } => {
+                write!(f, "{at} sent what no stager sends: {what}; does a stager listen there?")
             }
-            StageError::Lost { path, request, sent, source } => {
-                let (what, path) = (if *sent { SENT } else { NOT_SENT }, path.display());
-                write!(f, "the stager at {path} went away under a {request} request ({source}): {what}")
+            StageError::Lost { at, request, sent, source } => {
+                let what = if *sent { SENT } else { NOT_SENT };
+                write!(f, "the stager at {at} went away under a {request} request ({source}): {what}")
             }
             StageError::TooLong { request } => {
                 write!(
@@ -73,16 +72,22 @@ const SENT: &str = "it may or may not have been carried out; look at the list of
 const NOT_SENT: &str = "it was not sent; ask again";
 
 /// What to do about a connection that cannot be made.
-fn advice(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::NotFound => {
+fn advice(at: &StagerAt, error: &io::Error) -> &'static str {
+    match (at, error.kind()) {
+        (StagerAt::Socket(_), io::ErrorKind::NotFound) => {
             "; is tidepool-staged running on this node, and does TIDEPOOL_STAGER_SOCKET (or ..._CONTROL) name its socket?"
         }
-        io::ErrorKind::ConnectionRefused => {
+        (StagerAt::Socket(_), io::ErrorKind::ConnectionRefused) => {
             "; the socket is there but tidepool-staged has ended: start it again"
         }
-        io::ErrorKind::PermissionDenied => {
+        (StagerAt::Socket(_), io::ErrorKind::PermissionDenied) => {
             "; the socket's owner or group must let you in: administration is for the control socket's group only"
+        }
+        (StagerAt::Address(_), io::ErrorKind::PermissionDenied) => {
+            "; the secret file has to be the one that its configuration names"
+        }
+        (StagerAt::Address(_), io::ErrorKind::ConnectionRefused | io::ErrorKind::TimedOut) => {
+            "; is tidepool-staged running there, with this address as 'listen' in its configuration?"
         }
         _ => "",
     }

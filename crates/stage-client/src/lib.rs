@@ -1,5 +1,5 @@
 //! The Rust API of the stager (Miranda et al. 2019, section IV-C): submit, watch and administer
-//! staging tasks over the stager's native socket (`docs/formats/11-stager.md`).
+//! staging tasks over the stager's native socket (`docs/formats/11-stager.md`), or from another node.
 //!
 //! ```no_run
 //! use tidepool_stage_client::{Op, Resource, Stager, TaskSpec};
@@ -18,6 +18,7 @@
 
 #![forbid(unsafe_code)]
 
+mod at;
 mod connection;
 mod error;
 pub mod json;
@@ -27,6 +28,7 @@ pub mod show;
 mod stager;
 pub mod words;
 
+pub use at::StagerAt;
 pub use error::StageError;
 pub use locate::{CONTROL_SOCKET_VARIABLE, USER_SOCKET_VARIABLE, control_socket, user_socket};
 pub use requests::{FIRST_WAIT, SubmitManyError, Submitted};
@@ -34,6 +36,7 @@ pub use stager::{HELLO_MS_MAX, RECONNECT_MS_MAX, Stager};
 pub use tidepool_directives::{
     Mapping, MappingError, MappingLine, MappingNode, PlaceError, env_name, parse_place, show_place,
 };
+pub use tidepool_transport::Secret;
 pub use tidepool_wire::stager::{
     Access, Cleaning, Code, Command, DataspaceInfo, DataspaceKind, DataspaceSpec, Fate, JobLimit, JobReport,
     JobSpec, Leftover, OnBehalf, Op, PairReport, PersistOp, Persisted, Plan, Policy, ProcessSpec, Refusal,

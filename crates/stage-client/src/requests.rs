@@ -147,7 +147,7 @@ impl Stager {
 
     fn only_one(&self, mut tasks: Vec<TaskStatus>) -> Result<TaskStatus, StageError> {
         tasks.pop().ok_or_else(|| StageError::Protocol {
-            path: self.path().to_path_buf(),
+            at: self.at().clone(),
             what: "an answer that tells of no task".into(),
         })
     }

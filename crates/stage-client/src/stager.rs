@@ -1,13 +1,17 @@
 //! A stager as a caller has it: connecting, greeting, connecting again.
 
+use crate::at::StagerAt;
 use crate::connection::{Broken, CallError, Connection};
 use crate::error::StageError;
 use rustix::process::{PTracer, Pid, set_ptracer};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tidepool_transport::Secret;
+use tidepool_transport::remote::{Door, open_door};
 use tidepool_wire::stager::{Code, Reply, Request, STAGER_MAGIC, STAGER_VERSION};
 
 /// How long a stager may take to greet back. After that it may take as long as it lives.
@@ -19,9 +23,30 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(10);
 
 /// A stager. Its methods may be called from any number of threads at once.
 pub struct Stager {
-    path: PathBuf,
+    way: Way,
     name: String,
     current: Mutex<Arc<Greeted>>,
+}
+
+/// How a stager is reached, at first and when it was lost.
+struct Way {
+    at: StagerAt,
+    /// For an address.
+    secret: Option<Secret>,
+}
+
+impl Way {
+    fn connect(&self) -> io::Result<OwnedFd> {
+        match (&self.at, &self.secret) {
+            (StagerAt::Address(address), Some(secret)) => {
+                Ok(open_door(address, secret, &Door::Control {})?.into())
+            }
+            (StagerAt::Address(_), None) => {
+                Err(io::Error::new(io::ErrorKind::PermissionDenied, "no secret to prove"))
+            }
+            (StagerAt::Socket(path), _) => Ok(UnixStream::connect(path)?.into()),
+        }
+    }
 }
 
 /// A connection on which both sides know each other.
@@ -41,21 +66,29 @@ struct Welcome {
 impl Stager {
     /// Connects to the stager that listens at `socket`. It will know the caller by the name of the program.
     pub fn connect(socket: impl AsRef<Path>) -> Result<Stager, StageError> {
-        let program = std::env::args_os().next().unwrap_or_default();
-        let name = Path::new(&program).file_name().unwrap_or_default().to_string_lossy().into_owned();
-        Stager::connect_as(socket, &name)
+        Stager::connect_as(socket, &own_name())
     }
 
     /// Connects under a name, which the stager shows to people and uses for nothing else.
     pub fn connect_as(socket: impl AsRef<Path>, name: &str) -> Result<Stager, StageError> {
-        let (path, name) = (socket.as_ref().to_path_buf(), name.to_string());
-        let current = Mutex::new(Arc::new(greet(&path, &name)?));
-        Ok(Stager { path, name, current })
+        Stager::by(Way { at: StagerAt::Socket(socket.as_ref().to_path_buf()), secret: None }, name)
     }
 
-    /// The socket.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// Connects to the stager of another node, which listens at `address` (`host:port`) to those who know the stagers' secret.
+    /// They administer it, as on its control socket; tasks about memory are refused, which would be that of another node.
+    pub fn connect_at(address: &str, secret: &Secret) -> Result<Stager, StageError> {
+        let way = Way { at: StagerAt::Address(address.to_string()), secret: Some(secret.clone()) };
+        Stager::by(way, &own_name())
+    }
+
+    fn by(way: Way, name: &str) -> Result<Stager, StageError> {
+        let current = Mutex::new(Arc::new(greet(&way, name)?));
+        Ok(Stager { way, name: name.to_string(), current })
+    }
+
+    /// Where it is asked.
+    pub fn at(&self) -> &StagerAt {
+        &self.way.at
     }
 
     /// The stager's node.
@@ -80,6 +113,9 @@ impl Stager {
     /// Lets the stager read and write this process's memory where Yama keeps processes of one user
     /// apart (`ptrace_scope` 1). Done before each submission of a task with memory; the kernel keeps one such process.
     pub fn allow_memory_access(&self) {
+        if !matches!(self.way.at, StagerAt::Socket(_)) {
+            return;
+        }
         // No Yama, or a stager of another process namespace: nothing that could be allowed.
         let _ = Pid::from_raw(self.pid() as i32).map(|pid| set_ptracer(PTracer::ProcessID(pid)));
     }
@@ -98,7 +134,7 @@ impl Stager {
             Err(CallError::Sent(broken)) => broken,
         };
         if let Broken::Protocol(what) = broken {
-            return Err(StageError::Protocol { path: self.path.clone(), what });
+            return Err(StageError::Protocol { at: self.way.at.clone(), what });
         }
         match self.again(&greeted)?.connection.call(request) {
             Ok(reply) => answer(reply),
@@ -112,24 +148,24 @@ impl Stager {
     fn again(&self, old: &Arc<Greeted>) -> Result<Arc<Greeted>, StageError> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if Arc::ptr_eq(&current, old) {
-            *current = Arc::new(greet_patiently(&self.path, &self.name)?);
+            *current = Arc::new(greet_patiently(&self.way, &self.name)?);
         }
         Ok(current.clone())
     }
 
     fn lost(&self, request: &Request, broken: Broken, sent: bool) -> StageError {
-        let path = self.path.clone();
+        let at = self.way.at.clone();
         match broken {
-            Broken::Protocol(what) => StageError::Protocol { path, what },
+            Broken::Protocol(what) => StageError::Protocol { at, what },
             Broken::Ended(kind, text) => {
-                StageError::Lost { path, request: request.name(), sent, source: io::Error::new(kind, text) }
+                StageError::Lost { at, request: request.name(), sent, source: io::Error::new(kind, text) }
             }
         }
     }
 
     /// For a reply that does not belong to the request.
     pub(crate) fn unexpected(&self, reply: &Reply) -> StageError {
-        StageError::Protocol { path: self.path.clone(), what: format!("the answer {}", reply.name()) }
+        StageError::Protocol { at: self.way.at.clone(), what: format!("the answer {}", reply.name()) }
     }
 }
 
@@ -177,11 +213,17 @@ fn may_repeat(request: &Request) -> bool {
     }
 }
 
+/// The name of this program.
+fn own_name() -> String {
+    let program = std::env::args_os().next().unwrap_or_default();
+    Path::new(&program).file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
 /// Greets a stager that was there before and may be starting again.
-fn greet_patiently(path: &Path, name: &str) -> Result<Greeted, StageError> {
+fn greet_patiently(way: &Way, name: &str) -> Result<Greeted, StageError> {
     let give_up = Instant::now() + Duration::from_millis(RECONNECT_MS_MAX);
     loop {
-        match greet(path, name) {
+        match greet(way, name) {
             Err(StageError::Connect { .. } | StageError::Lost { .. }) if Instant::now() < give_up => {
                 std::thread::sleep(RECONNECT_PAUSE);
             }
@@ -190,33 +232,32 @@ fn greet_patiently(path: &Path, name: &str) -> Result<Greeted, StageError> {
     }
 }
 
-fn greet(path: &Path, name: &str) -> Result<Greeted, StageError> {
-    let failed = |source| StageError::Connect { path: path.to_path_buf(), source };
-    let stream = UnixStream::connect(path).map_err(failed)?;
-    stream.set_read_timeout(Some(Duration::from_millis(HELLO_MS_MAX))).map_err(failed)?;
-    let connection = Connection::new(stream);
+fn greet(way: &Way, name: &str) -> Result<Greeted, StageError> {
+    let failed = |source| StageError::Connect { at: way.at.clone(), source };
+    let connection = Connection::new(way.connect().map_err(failed)?);
+    connection.wait_at_most(Some(Duration::from_millis(HELLO_MS_MAX))).map_err(failed)?;
     let hello = Request::Hello { magic: STAGER_MAGIC, version: STAGER_VERSION, name: name.to_string() };
-    let welcome = read_welcome(path, connection.call(&hello))?;
-    connection.stream().set_read_timeout(None).map_err(failed)?;
+    let welcome = read_welcome(&way.at, connection.call(&hello))?;
+    connection.wait_at_most(None).map_err(failed)?;
     Ok(Greeted { connection, welcome })
 }
 
-fn read_welcome(path: &Path, reply: Result<Reply, CallError>) -> Result<Welcome, StageError> {
-    let path = path.to_path_buf();
+fn read_welcome(at: &StagerAt, reply: Result<Reply, CallError>) -> Result<Welcome, StageError> {
+    let at = at.clone();
     match reply {
         Ok(Reply::Welcome { version: STAGER_VERSION, node, pid, uid: _, control }) => {
             Ok(Welcome { node, pid, control })
         }
-        Ok(Reply::Welcome { version, .. }) => Err(StageError::Version { path, theirs: version }),
+        Ok(Reply::Welcome { version, .. }) => Err(StageError::Version { at, theirs: version }),
         Ok(Reply::Failed { refusal }) => Err(StageError::Refused(refusal)),
         Ok(other) => {
-            Err(StageError::Protocol { path, what: format!("{} in answer to a greeting", other.name()) })
+            Err(StageError::Protocol { at, what: format!("{} in answer to a greeting", other.name()) })
         }
         Err(CallError::Sent(Broken::Protocol(what)) | CallError::NotSent(Broken::Protocol(what))) => {
-            Err(StageError::Protocol { path, what })
+            Err(StageError::Protocol { at, what })
         }
         Err(CallError::Sent(Broken::Ended(kind, text)) | CallError::NotSent(Broken::Ended(kind, text))) => {
-            Err(StageError::Lost { path, request: "Hello", sent: false, source: greeting_error(kind, text) })
+            Err(StageError::Lost { at, request: "Hello", sent: false, source: greeting_error(kind, text) })
         }
         Err(CallError::TooLong) => Err(StageError::Refused(refused_name())),
     }

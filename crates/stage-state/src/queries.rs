@@ -4,7 +4,7 @@ use crate::Millis;
 use crate::learn::Model;
 use crate::record::Record;
 use crate::rights::{Caller, refuse};
-use crate::state::State;
+use crate::state::{State, check_memory};
 use crate::task::{Live, Origin, Start, Task, place_of, space_of};
 use std::ops::Bound;
 use tidepool_wire::Field;
@@ -158,6 +158,7 @@ impl State {
     /// In whose name a caller's task would run, and that it may: for plans.
     pub fn admit(&self, caller: &Caller, spec: &TaskSpec) -> Result<Start, Refusal> {
         let identity = self.identity(caller, spec.on_behalf)?;
+        check_memory(caller, spec)?;
         self.check(identity, spec)?;
         let quotas = space_of(spec.dst.as_ref())
             .map(|space| self.spaces.quotas(identity.job, space))

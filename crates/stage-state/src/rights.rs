@@ -21,7 +21,7 @@ pub struct Caller {
     pub gid: u32,
     /// Came over the control socket.
     pub control: bool,
-    /// Its process and the ancestors of it, the process first.
+    /// Its process and the ancestors of it, the process first. Empty: it is one of another node.
     pub ancestry: Vec<Origin>,
 }
 

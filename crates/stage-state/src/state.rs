@@ -119,6 +119,7 @@ impl State {
     /// Takes a task on; its number.
     pub fn submit(&mut self, now: Millis, caller: &Caller, spec: TaskSpec) -> Result<u32, Refusal> {
         let identity = self.identity(caller, spec.on_behalf)?;
+        check_memory(caller, &spec)?;
         self.check_share(caller)?;
         self.submit_as(now, identity, caller.origin(), spec)
     }
@@ -721,6 +722,14 @@ impl State {
             }
         }
     }
+}
+
+/// Memory is that of the process that asks, which has to be one of this node.
+pub(crate) fn check_memory(caller: &Caller, spec: &TaskSpec) -> Result<(), Refusal> {
+    if caller.ancestry.is_empty() && uses_memory(spec) {
+        return refuse(Code::BAD_ARGS, "memory of a process of another node cannot be reached; submit there");
+    }
+    Ok(())
 }
 
 fn uses_memory(spec: &TaskSpec) -> bool {

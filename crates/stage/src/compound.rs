@@ -1,11 +1,11 @@
 //! What the operations of an end that are made of others do where nothing better is known.
 
-use crate::crc;
 use crate::end::{
     At, Content, DirRef, End, EndError, EndResult, FileRef, Got, Meta, Name, PackLimits, Put, PutHow,
     ReadRange, Refused, SetMeta, WritePieces, Written, Xattr,
 };
 use std::ops::Range;
+use tidepool_blocks::crc;
 use tidepool_types::{Errno, FileKind};
 
 /// Permission bits that a directory needs while we work in it.

@@ -2,13 +2,13 @@
 
 use crate::RANGE_BYTES;
 use crate::compound::{PlainWriter, stored};
-use crate::crc;
 use crate::end::{End, EndError, FileRef, WritePieces};
 use crate::job::{Job, bump};
 use crate::report::{Failure, Side};
 use crate::sync::lock;
 use std::ops::Range;
 use std::sync::Mutex;
+use tidepool_blocks::crc;
 
 /// Times a range is written that got lost on the way.
 const LOST_MAX: u32 = 4;

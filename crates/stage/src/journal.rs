@@ -5,7 +5,6 @@
 //! the journal is opened. A record is a hint where to save work, never a proof: ranges are
 //! verified against their checksums, and files against size and time at the destination.
 
-use crate::crc;
 use crate::end::Meta;
 use crate::tree::{PathHash, first_16};
 use sha2::{Digest, Sha256};
@@ -16,6 +15,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tidepool_blocks::crc;
 use tidepool_types::TimeSpec;
 
 use crate::sync::lock;

@@ -12,7 +12,6 @@
 //! The temporary file stays when the failure is not the file's own, so that a rerun can go on.
 
 use crate::RANGE_BYTES;
-use crate::crc;
 use crate::data::Output;
 use crate::end::{At, End, FileRef, Meta};
 use crate::job::{Job, Outcome, Worker, bump};
@@ -24,6 +23,7 @@ use crate::tree::Entry;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
+use tidepool_blocks::crc;
 
 /// A written range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -35,7 +35,6 @@ mod attrs;
 mod beneath;
 mod compare;
 mod compound;
-mod crc;
 mod data;
 mod end;
 mod group;

@@ -7,7 +7,6 @@
 
 use crate::attrs::{is_wanted, wanted};
 use crate::beneath::split;
-use crate::crc;
 use crate::end::{At, End, Meta, Name, PackLimits, Put, PutHow, Rights};
 use crate::job::bump;
 use crate::local::LocalEnd;
@@ -18,6 +17,7 @@ use crate::report::StageReport;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
+use tidepool_blocks::crc;
 use tidepool_types::{Errno, FileKind};
 
 /// A small regular file that was read whole, and did not change meanwhile.

@@ -5,7 +5,6 @@
 //! that are announced together are done together.
 
 use crate::compound::{drop_part, make_part, put_files, read_whole, write_all};
-use crate::crc;
 use crate::end::{
     At, Content, DirRef, End, EndError, EndResult, FileRef, Got, Name, PackLimits, Put, PutHow,
 };
@@ -16,6 +15,7 @@ use rustix::fs::{self, Advice, AtFlags, Mode, OFlags};
 use rustix::io::Errno as Sys;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use tidepool_blocks::crc;
 use tidepool_types::{Errno, FileKind};
 
 /// Sources open at once per call.

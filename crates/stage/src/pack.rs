@@ -6,7 +6,6 @@
 //! ```
 //! What does not fit (holes, sizes, names taken at the destination) goes on one by one.
 
-use crate::crc;
 use crate::end::{End, EndResult, Got, Meta, Name, Naming, Put, PutHow, SetMeta, Xattr};
 use crate::job::{Job, Outcome, Worker, bump};
 use crate::journal::Record;
@@ -14,6 +13,7 @@ use crate::links::Key;
 use crate::report::Failure;
 use crate::small::Started;
 use crate::tree::Entry;
+use tidepool_blocks::crc;
 use tidepool_types::{Errno, FileKind};
 
 /// Reasons to copy a file under a temporary name that was to get its own at once.

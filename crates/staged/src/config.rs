@@ -1,5 +1,6 @@
 //! The configuration: validated whole before any of it applies.
 
+use crate::agents::AgentOf;
 use clap::Parser;
 use serde::Deserialize;
 use std::fmt;
@@ -44,6 +45,9 @@ pub struct Args {
     /// Write the manual page of this program; `make install` does
     #[arg(long, value_name = "DIR", hide = true)]
     pub man: Option<PathBuf>,
+    /// Become the agent of a node of a user's pool; stagers do, in a process of its own
+    #[arg(long, value_name = "UID:GID:GROUPS:NODE", hide = true)]
+    pub agent: Option<AgentOf>,
 }
 
 /// Why a configuration cannot be used.
@@ -80,6 +84,7 @@ struct File {
     listen: Option<String>,
     secret_file: Option<PathBuf>,
     fabric: Option<String>,
+    agents: bool,
     workers: Option<u32>,
     task_threads: Option<usize>,
     tasks_max: Option<usize>,
@@ -137,6 +142,8 @@ pub struct Config {
     pub secret: Option<Secret>,
     /// Provider of libfabric for large data between stagers; TCP without.
     pub fabric: Option<String>,
+    /// Starts agents of users' pools for those who know the secret.
+    pub agents: bool,
 }
 
 impl Config {
@@ -196,6 +203,9 @@ fn validate(file: File, dir: Option<&Path>) -> Result<Config, String> {
         return Err("listen needs secret-file: other stagers have to prove who they are".into());
     }
     check_fabric(file.fabric.as_deref(), secret.is_some())?;
+    if file.agents && listen.is_none() {
+        return Err("agents needs listen: they are started for controllers on other nodes".into());
+    }
     Ok(Config {
         node: file.node.unwrap_or_else(host_name),
         state_dir: file.state_dir.unwrap_or(state),
@@ -214,6 +224,7 @@ fn validate(file: File, dir: Option<&Path>) -> Result<Config, String> {
         listen,
         secret,
         fabric: file.fabric,
+        agents: file.agents,
     })
 }
 
@@ -344,6 +355,7 @@ mod tests {
             ("workers = 0", "1 to 256"),
             ("policy = \"fifo\"", "first-come"),
             ("ended-max = 0", "1 to "),
+            ("agents = true", "needs listen"),
             ("control-mode = \"rw\"", "octal"),
             ("[[dataspace]]\nname = \"a\"\nkind = \"tape\"\nmount = \"/\"", "local, shared, pool"),
             ("[[dataspace]]\nname = \"a\"\nkind = \"local\"\nmount = \"/\"\ncapacity = \"1.5GB\"", "1.5GB"),

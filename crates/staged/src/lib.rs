@@ -6,6 +6,7 @@
 //!  user socket    ─┼─▶ event loop ─▶ stage-state ─────┼─▶ worker
 //!  NORNS socket   ─┘       │             │            └─▶ errands: plans, what is left behind
 //!                      journal ◀─────────┘
+//!  other stagers ──▶ threads: directories (`peers.rs`), the control socket from afar (`doors.rs`), agents (`agents.rs`)
 //! ```
 //! One thread, the event loop (`server.rs`), owns the state machine and all connections. In each
 //! turn it reads requests, applies them, appends what changed to the journal with one write, and
@@ -13,9 +14,11 @@
 
 #![forbid(unsafe_code)]
 
+mod agents;
 mod config;
 mod conn;
 mod crowd;
+mod doors;
 mod errands;
 mod execute;
 mod journal;
@@ -33,6 +36,7 @@ mod start;
 mod tasks;
 mod wake;
 
+pub use agents::AgentOf;
 pub use config::{Args, Config, ConfigError};
 pub use server::{Daemon, Stopper};
 pub use start::StartError;

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use tidepool_staged::{Args, Config, Daemon};
+use tidepool_staged::{AgentOf, Args, Config, Daemon};
 
 /// Exit status after a second signal.
 const STOPPED_AT_ONCE: i32 = 130;
@@ -19,6 +19,9 @@ fn main() -> ExitCode {
     let args = Args::parse();
     if let Some(dir) = &args.man {
         return write_manual(dir);
+    }
+    if let Some(agent) = &args.agent {
+        return become_agent(agent);
     }
     let config = match Config::load(&args) {
         Ok(config) => config,
@@ -38,6 +41,13 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Returns only when that does not work. Nothing has started a thread yet.
+fn become_agent(agent: &AgentOf) -> ExitCode {
+    let Err(error) = agent.run();
+    eprintln!("tidepool-staged: no agent of user {}: {error}", agent.uid);
+    ExitCode::FAILURE
 }
 
 fn write_manual(dir: &Path) -> ExitCode {

@@ -12,12 +12,14 @@ const ANCESTORS_MAX: usize = 64;
 /// Bytes of a stat file; the longest has about 400.
 const STAT_BYTES: usize = 1024;
 
-/// The caller behind a connection, without ancestors.
+/// The caller behind a connection, without ancestors. One that comes through this process is one of another node
+/// (`doors.rs`): no process here is its own.
 pub fn caller(stream: &UnixStream, control: bool) -> io::Result<Caller> {
     let peer = socket_peercred(stream)?;
     let (uid, gid) = (peer.uid.as_raw(), peer.gid.as_raw());
     let pid = peer.pid.as_raw_nonzero().get();
-    Ok(Caller { uid, gid, control, ancestry: vec![Origin { pid, started: started(pid) }] })
+    let here = (pid != std::process::id() as i32).then(|| Origin { pid, started: started(pid) });
+    Ok(Caller { uid, gid, control, ancestry: here.into_iter().collect() })
 }
 
 /// Adds a caller's ancestors, by whom processes of jobs are found: those of now. A process that has taken a caller's number

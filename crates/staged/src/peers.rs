@@ -1,13 +1,17 @@
 //! What stagers of other nodes ask of this one, and how this one asks them.
 
+use crate::agents::{AgentOf, Agents};
+use crate::doors::Bridges;
 use crate::execute::{act_as, identity_of};
 use crate::limits::Limits;
 use crate::places::open_mount;
 use crate::tasks::{News, Teller};
+use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use tidepool_stage::remote::{OpenedRoot, RootRequest, Roots};
 use tidepool_stage::{Charge, EndError, EndResult, LocalEnd};
+use tidepool_transport::remote::{Door, Guest};
 use tidepool_types::Errno;
 use tidepool_wire::stager::{Code, DataspaceKind, DataspaceSpec, Refusal};
 
@@ -30,11 +34,13 @@ pub struct PeerRoots {
     teller: Teller,
     /// What peers put here and have verified is read back from disks.
     verify_disk: bool,
+    bridges: Bridges,
+    agents: Agents,
 }
 
 impl PeerRoots {
-    pub fn new(teller: Teller, verify_disk: bool) -> PeerRoots {
-        PeerRoots { teller, verify_disk }
+    pub fn new(teller: Teller, verify_disk: bool, bridges: Bridges, agents: Agents) -> PeerRoots {
+        PeerRoots { teller, verify_disk, bridges, agents }
     }
 
     fn ask(&self, request: &RootRequest) -> EndResult<Granted> {
@@ -114,5 +120,14 @@ impl Roots for PeerRoots {
             })),
             charge: Some(granted.limits as Arc<dyn Charge>),
         })
+    }
+
+    fn enter(&self, door: Door, guest: Guest) -> io::Result<()> {
+        match door {
+            Door::Control {} => self.bridges.carry(guest),
+            Door::Agent { uid, gid, groups, job, node } => {
+                self.agents.serve(&AgentOf { uid, gid, groups, node }, job, guest)
+            }
+        }
     }
 }

@@ -4,6 +4,7 @@
 use crate::config::Config;
 use crate::conn::{Conn, Dialect, ERRAND_WEIGHT, Incoming, Over, WAITING_MAX, weight};
 use crate::crowd::Crowd;
+use crate::doors::Bridges;
 use crate::execute::Setup;
 use crate::journal::{Journal, Unsynced};
 use crate::limits::{LimitTable, Shared};
@@ -99,6 +100,8 @@ pub struct Daemon {
     limits: LimitTable,
     /// Serves other stagers, when there can be some.
     peers: Option<EndServer>,
+    /// Who of other nodes is at the control socket.
+    bridges: Bridges,
 }
 
 /// Ends a daemon from another thread.
@@ -151,7 +154,8 @@ impl Daemon {
         let (tell, news) = mpsc::channel();
         let teller = Teller::new(tell, Arc::clone(&wake));
         let crews = Crews::start(config.workers, &setup, &teller).map_err(system("start a thread"))?;
-        let peers = config.listen.map(|at| serve_peers(at, &setup, &teller)).transpose()?;
+        let bridges = Bridges::new(&config.control_socket);
+        let peers = serve_peers(config, &setup, &teller, &bridges)?;
         let mut records = Vec::new();
         Journal::begin(&mut records);
         let synced = Arc::new(Mutex::new(Some(journal.unsynced())));
@@ -191,6 +195,7 @@ impl Daemon {
             served: 0,
             limits: LimitTable::default(),
             peers,
+            bridges,
         })
     }
 
@@ -643,6 +648,8 @@ impl Daemon {
         for token in self.conns.keys().copied().collect::<Vec<_>>() {
             self.flush(token);
         }
+        self.conns.clear();
+        self.bridges.let_leave();
         let sockets = [&self.config.control_socket, &self.config.user_socket];
         for path in sockets.into_iter().chain(&self.config.norns_socket) {
             let _ = std::fs::remove_file(path);

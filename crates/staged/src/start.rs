@@ -1,6 +1,8 @@
 //! Starting: the state from the journal and the configuration, sockets, directories.
 
+use crate::agents::Agents;
 use crate::config::{Access, Config};
+use crate::doors::Bridges;
 use crate::execute::{self, Setup};
 use crate::journal::{Journal, JournalError, JournalOpen, SYNC_EVERY, Unsynced};
 use crate::peers::PeerRoots;
@@ -8,7 +10,7 @@ use crate::server::{nobody, now};
 use crate::tasks::Teller;
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -129,15 +131,24 @@ fn put_dataspace(
     }
 }
 
-pub(crate) fn serve_peers(at: SocketAddr, setup: &Setup, teller: &Teller) -> Result<EndServer, StartError> {
+/// Serves stagers and controllers of other nodes, when there can be some.
+pub(crate) fn serve_peers(
+    config: &Config,
+    setup: &Setup,
+    teller: &Teller,
+    bridges: &Bridges,
+) -> Result<Option<EndServer>, StartError> {
+    let Some(at) = config.listen else { return Ok(None) };
     let listener =
         TcpListener::bind(at).map_err(|source| StartError::Listen { path: at.to_string().into(), source })?;
     // The configuration was refused without.
     let secret = setup.secret.clone().ok_or_else(|| {
         system("listen to others")(io::Error::new(io::ErrorKind::InvalidInput, "there is no secret"))
     })?;
-    let roots = Arc::new(PeerRoots::new(teller.clone(), setup.verify_disk));
-    EndServer::start_with(listener, secret, roots, setup.fabric.clone()).map_err(system("start a thread"))
+    let agents = Agents::new(config.agents, &config.node).map_err(system("find this program"))?;
+    let roots = Arc::new(PeerRoots::new(teller.clone(), setup.verify_disk, bridges.clone(), agents));
+    let server = EndServer::start_with(listener, secret, roots, setup.fabric.clone());
+    server.map(Some).map_err(system("start a thread"))
 }
 
 pub(crate) fn prepare_tasks_dir(setup: &Setup, state: &State) -> Result<(), StartError> {

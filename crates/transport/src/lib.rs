@@ -2,6 +2,7 @@
 //!
 //! [`Link`] is what a client needs of a connection. `socket.rs` provides it over stream sockets,
 //! `local.rs` over a lane in shared memory beside a Unix socket, `fabric.rs` over libfabric beside a TCP socket.
+//! [`remote`] is for connections between stagers, and to them.
 
 #![forbid(unsafe_code)]
 
@@ -14,6 +15,7 @@ mod fabric;
 #[path = "no_fabric.rs"]
 mod fabric;
 mod local;
+pub mod remote;
 mod socket;
 
 pub use auth::{ClientAuth, Secret, ServerAuth, random_bytes};
@@ -21,7 +23,7 @@ pub use choice::{TRANSPORT_VARIABLE, Transport, UnknownTransport};
 pub use connect::{ConnectError, Connected, Identity, LocalNode, connect};
 pub use fabric::FABRIC_BUILT;
 pub use local::LocalLink;
-pub use socket::{Received, SocketLink, tune_tcp, write_all_slices};
+pub use socket::{Received, SocketLink, tune_tcp, watch_tcp, write_all_slices};
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -33,6 +35,8 @@ use tidepool_wire::message::{Reply, Request};
 
 /// How long a dead node may go unnoticed: TCP gives up unacknowledged data after this.
 pub const DEAD_PEER_MS_MAX: u64 = 4_000;
+/// The same of a connection on which nothing may happen for long, and that is one of many: few probes are enough.
+pub const WATCH_MS_MAX: u64 = 30_000;
 /// How long connecting and the handshake may take.
 pub const CONNECT_MS_MAX: u64 = 4_000;
 /// How long a daemon may take for one request. A slow disk is not a dead node, so this is

@@ -10,6 +10,9 @@ use std::time::Duration;
 use tidepool_wire::frame::{HEADER_LEN, Header};
 use tidepool_wire::message::{Reply, Request};
 
+/// Probes without an answer after which a node is dead.
+const PROBES: u32 = 3;
+
 /// A received frame without its bulk data.
 #[derive(Debug)]
 pub struct Received<'a> {
@@ -126,11 +129,18 @@ fn read_all_vectored<const N: usize>(stream: &mut impl Read, parts: [&mut [u8]; 
 /// No delay for small frames, and a dead node is noticed within [`DEAD_PEER_MS_MAX`].
 pub fn tune_tcp(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
+    watch_tcp(stream, Duration::from_millis(DEAD_PEER_MS_MAX))
+}
+
+/// A dead node is noticed within about `time`: what is sent is acknowledged by then, and of a connection on which
+/// nothing happens probes are.
+pub fn watch_tcp(stream: &TcpStream, time: Duration) -> io::Result<()> {
     let socket = socket2::SockRef::from(stream);
-    socket.set_tcp_user_timeout(Some(Duration::from_millis(DEAD_PEER_MS_MAX)))?;
-    let probes =
-        socket2::TcpKeepalive::new().with_time(Duration::from_secs(1)).with_interval(Duration::from_secs(1));
-    socket.set_tcp_keepalive(&probes.with_retries(3))
+    socket.set_tcp_user_timeout(Some(time))?;
+    // The kernel counts whole seconds.
+    let step = Duration::from_secs((time / (1 + PROBES)).as_secs().max(1));
+    let probes = socket2::TcpKeepalive::new().with_time(step).with_interval(step);
+    socket.set_tcp_keepalive(&probes.with_retries(PROBES))
 }
 
 #[cfg(test)]
@@ -153,6 +163,24 @@ mod tests {
         });
         drop(a);
         assert!(b.is_stale());
+    }
+
+    #[test]
+    fn probes_are_over_within_the_time() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let probed = |stream: &TcpStream| {
+            let socket = socket2::SockRef::from(stream);
+            let (idle, step) =
+                (socket.tcp_keepalive_time().unwrap(), socket.tcp_keepalive_interval().unwrap());
+            let dead = idle + step * socket.tcp_keepalive_retries().unwrap();
+            (socket.keepalive().unwrap(), dead, socket.tcp_user_timeout().unwrap())
+        };
+        let seconds = Duration::from_secs;
+        tune_tcp(&stream).unwrap();
+        assert_eq!(probed(&stream), (true, seconds(4), Some(seconds(4))));
+        watch_tcp(&stream, seconds(30)).unwrap();
+        assert_eq!(probed(&stream), (true, seconds(28), Some(seconds(30))));
     }
 
     #[test]

@@ -11,8 +11,9 @@ use std::net::{TcpListener, TcpStream};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
-use tidepool_stage::remote::{HEADER_LEN, RemoteEnd, RemoteOptions, RootRequest};
+use tidepool_stage::remote::{RemoteEnd, RemoteOptions, RootRequest};
 use tidepool_stage::{At, End, EndError, EndResult, FileRef};
+use tidepool_transport::remote::HEADER_LEN;
 use tidepool_transport::{Secret, tune_tcp};
 use tidepool_types::Errno;
 

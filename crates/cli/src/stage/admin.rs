@@ -9,6 +9,7 @@ use crate::stage::flags::{
 use crate::stage::outcome::{Done, Result, Trouble};
 use crate::stage::ready;
 use serde_json::json;
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidepool_stage_client::words::process_spec;
 use tidepool_stage_client::{
@@ -76,7 +77,7 @@ fn leftovers(entries: &[Leftover], more: bool) -> Done {
     Done::new(text, json::leftovers(entries, more))
 }
 
-pub fn job(stager: &Stager, command: &JobCommand) -> Result<Done> {
+pub fn job(stager: &Stager, command: &JobCommand, secret_file: Option<&Path>) -> Result<Done> {
     match command {
         JobCommand::Register(args) => {
             stager.register_job(&job_spec(args))?;
@@ -99,8 +100,8 @@ pub fn job(stager: &Stager, command: &JobCommand) -> Result<Done> {
             Ok(Done::new(show::report(&report), json::report(&report)))
         }
         // Several stagers may have tasks of a job.
-        JobCommand::Ready(args) => ready::ready(stager, args),
-        JobCommand::Retry(args) => ready::retry(stager, args),
+        JobCommand::Ready(args) => ready::ready(stager, args, secret_file),
+        JobCommand::Retry(args) => ready::retry(stager, args, secret_file),
         JobCommand::AddProcess(args) => {
             stager.add_process(args.job, process(args)?)?;
             Ok(Done::told(format!("process {} and its children belong to job {}", args.pid, args.job)))
@@ -175,7 +176,7 @@ fn here(location: &Resource) -> Result<(&str, &[u8])> {
         Resource::Path { dataspace, host: None, path, .. } => Ok((dataspace, path)),
         other => {
             let text = format!(
-                "{} is at another stager; ask that one, with --socket on its node",
+                "{} is at another stager; ask that one, with --at or with --socket on its node",
                 show_place(other)
             );
             Err(Trouble::Own(Failure::new(Kind::Usage, text)))

@@ -9,12 +9,13 @@ use tidepool_stage_client::words::{
     KINDS, POLICIES, STATES, dataspace_name, parse_duration, parse_limit, parse_on_behalf, parse_word,
 };
 use tidepool_stage_client::{
-    DataspaceKind, JobLimit, OnBehalf, Op, Policy, Resource, TaskState, parse_place,
+    DataspaceKind, JobLimit, OnBehalf, Op, Policy, Resource, StagerAt, TaskState, parse_place,
 };
 use tidepool_types::parse_size;
 
 pub const HELP: &str = "\
 Places: DATASPACE://PATH, or HOST:PORT/DATASPACE://PATH at the stager that listens there.
+Another node's stager: --at HOST:PORT with the stagers' secret, as on its control socket.
 Sockets: tasks go to the user socket ($TIDEPOOL_STAGER_SOCKET, or the usual place); administration, and anything
 with --control or --on-behalf, to the control socket ($TIDEPOOL_STAGER_CONTROL).
 Exit codes: 0 done; 1 anything else failed; 2 wrong usage; 117 a task failed; 118 a task was cancelled; 119 not
@@ -80,6 +81,13 @@ pub struct StageArgs {
     /// Use the control socket: for administrators
     #[arg(long, global = true)]
     pub control: bool,
+    /// The stager of another node, where it listens to others; who has their secret administers it
+    #[arg(long, global = true, value_name = "HOST:PORT", value_parser = address, conflicts_with = "socket",
+          requires = "secret_file")]
+    pub at: Option<String>,
+    /// The stagers' secret, as their configuration names it
+    #[arg(long, global = true, value_name = "FILE")]
+    pub secret_file: Option<PathBuf>,
     /// Print JSON
     #[arg(long, global = true)]
     pub json: bool,
@@ -279,18 +287,31 @@ pub struct NodeFlag {
 }
 
 fn node_flag(text: &str) -> Result<NodeFlag, String> {
-    let (name, address) = match text.split_once('=') {
+    let (name, text_address) = match text.split_once('=') {
         None => (text, None),
         Some((name, address)) => (name, Some(address)),
     };
-    let port = |address: &str| {
-        address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
-    };
-    match address {
+    match text_address {
         _ if name.is_empty() => Err("a node has a name: NAME or NAME=HOST:PORT".into()),
-        Some(address) if !port(address) => Err(format!("'{address}' is no HOST:PORT")),
-        address => Ok(NodeFlag { name: name.into(), address: address.map(Into::into) }),
+        None => Ok(NodeFlag { name: name.into(), address: None }),
+        Some(text) => Ok(NodeFlag { name: name.into(), address: Some(address(text)?) }),
     }
+}
+
+/// Where a stager listens to others.
+pub fn address(text: &str) -> Result<String, String> {
+    match text.rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(text.into()),
+        _ => Err(format!("'{text}' is no HOST:PORT")),
+    }
+}
+
+/// A socket, or where a stager of another node listens.
+fn stager_at(text: &str) -> Result<StagerAt, String> {
+    Ok(match address(text) {
+        Ok(address) if !text.contains('/') => StagerAt::Address(address),
+        _ => StagerAt::Socket(text.into()),
+    })
 }
 
 #[derive(Args)]
@@ -435,9 +456,9 @@ pub struct ReadyArgs {
     /// Do not look whether what was staged still lies there
     #[arg(long)]
     pub no_look: bool,
-    /// Control socket of one more stager that has tasks of the job; may be repeated
-    #[arg(long = "stager", value_name = "PATH")]
-    pub stagers: Vec<PathBuf>,
+    /// Control socket of one more stager that has tasks of the job, or, with --secret-file, where it listens; may be repeated
+    #[arg(long = "stager", value_name = "PATH|HOST:PORT", value_parser = stager_at)]
+    pub stagers: Vec<StagerAt>,
 }
 
 #[derive(Args)]
@@ -449,9 +470,9 @@ pub struct RetryArgs {
     /// Wait until they have ended, and show how
     #[arg(long)]
     pub wait: bool,
-    /// Socket of one more stager that has tasks of the job; may be repeated
-    #[arg(long = "stager", value_name = "PATH")]
-    pub stagers: Vec<PathBuf>,
+    /// Socket of one more stager that has tasks of the job, or, with --secret-file, where it listens; may be repeated
+    #[arg(long = "stager", value_name = "PATH|HOST:PORT", value_parser = stager_at)]
+    pub stagers: Vec<StagerAt>,
 }
 
 #[derive(Args)]

@@ -11,16 +11,17 @@ mod tasks;
 mod watch;
 mod whereabouts;
 
-use crate::exit;
+use crate::exit::{self, Failure, Kind};
 use flags::{DataspaceCommand, JobCommand, PersistCommand, StageArgs, StageCommand};
 use outcome::{Done, Result};
+use std::path::Path;
 use std::process::ExitCode;
-use tidepool_stage_client::{Command, Stager, control_socket, user_socket};
+use tidepool_stage_client::{Command, Secret, Stager, StagerAt, control_socket, user_socket};
 
 pub fn dispatch(args: &StageArgs) -> exit::Result<ExitCode> {
     let (node, outcome) = match &args.command {
-        StageCommand::Start(start) => (None, own::start(start)),
-        StageCommand::Stop(stop) => (None, own::stop(stop)),
+        StageCommand::Start(start) => (None, demand_here(args).and_then(|()| own::start(start))),
+        StageCommand::Stop(stop) => (None, demand_here(args).and_then(|()| own::stop(stop))),
         _ => match connect(args) {
             Ok(stager) => (Some(stager.node()), carry_out(&stager, args)),
             Err(trouble) => (None, Err(trouble)),
@@ -45,12 +46,42 @@ pub fn dispatch(args: &StageArgs) -> exit::Result<ExitCode> {
 }
 
 fn connect(args: &StageArgs) -> Result<Stager> {
-    let socket = match &args.socket {
-        Some(socket) => socket.clone(),
-        None if args.control || needs_control(&args.command) => control_socket(),
-        None => user_socket(),
+    let at = match (&args.at, &args.socket) {
+        (Some(address), _) => StagerAt::Address(address.clone()),
+        (None, Some(socket)) => StagerAt::Socket(socket.clone()),
+        (None, None) if args.control || needs_control(&args.command) => control_socket().into(),
+        (None, None) => user_socket().into(),
     };
-    Ok(Stager::connect(socket)?)
+    connect_to(&at, args.secret_file.as_deref())
+}
+
+/// Connects to a stager of this node, or, with the stagers' secret, to one of another.
+fn connect_to(at: &StagerAt, secret_file: Option<&Path>) -> Result<Stager> {
+    match (at, secret_file) {
+        (StagerAt::Socket(socket), _) => Ok(Stager::connect(socket)?),
+        (StagerAt::Address(address), Some(file)) => Ok(Stager::connect_at(address, &read_secret(file)?)?),
+        (StagerAt::Address(address), None) => {
+            let text =
+                format!("{address} is another node's stager: give the stagers' secret with --secret-file");
+            Err(Failure::new(Kind::Usage, text).into())
+        }
+    }
+}
+
+/// The stagers' secret.
+pub fn read_secret(file: &Path) -> exit::Result<Secret> {
+    let fail = |why| Failure::new(Kind::Usage, format!("--secret-file {}: {why}", file.display()));
+    Secret::read(file).map_err(fail)
+}
+
+/// Stagers of one's own are started and stopped where they are.
+fn demand_here(args: &StageArgs) -> Result<()> {
+    match &args.at {
+        None => Ok(()),
+        Some(_) => {
+            Err(Failure::new(Kind::Usage, "--at: a stager is started and stopped on its own node").into())
+        }
+    }
 }
 
 /// What is for administrators only.
@@ -95,7 +126,7 @@ fn carry_out(stager: &Stager, args: &StageArgs) -> Result<Done> {
         StageCommand::Where(args) => whereabouts::find(stager, args),
         StageCommand::Env => map::env(stager),
         StageCommand::Dataspace(command) => admin::dataspace(stager, command),
-        StageCommand::Job(command) => admin::job(stager, command),
+        StageCommand::Job(command) => admin::job(stager, command, args.secret_file.as_deref()),
         StageCommand::Persist(command) => admin::persist(stager, command),
         StageCommand::Policy { policy } => admin::policy(stager, *policy),
         StageCommand::Pause => admin::command(stager, Command::Pause, "takes no new tasks"),

@@ -139,11 +139,13 @@ pub fn failure_of(tasks: &[TaskStatus], node: &str) -> Option<Failure> {
 mod tests {
     use super::*;
     use std::io;
+    use tidepool_stage_client::StagerAt;
 
     #[test]
     fn every_kind_of_trouble_has_a_code_of_its_own() {
         let refusal = |code| StageError::Refused(Refusal::new(code, "no"));
-        let connect = |kind: io::ErrorKind| StageError::Connect { path: "/s".into(), source: kind.into() };
+        let at = || StagerAt::Socket("/s".into());
+        let connect = |kind: io::ErrorKind| StageError::Connect { at: at(), source: kind.into() };
         let cases = [
             (refusal(Code::NO_SUCH_TASK), 120),
             (refusal(Code::NOT_PERMITTED), 122),
@@ -151,7 +153,7 @@ mod tests {
             (StageError::TooLong { request: "Submit" }, 120),
             (connect(io::ErrorKind::NotFound), 121),
             (connect(io::ErrorKind::PermissionDenied), 122),
-            (StageError::Version { path: "/s".into(), theirs: 9 }, 121),
+            (StageError::Version { at: at(), theirs: 9 }, 121),
         ];
         for (error, code) in cases {
             let trouble = Trouble::Stage(error);

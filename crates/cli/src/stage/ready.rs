@@ -6,10 +6,10 @@ use super::outcome::{Done, Result, failure_of};
 use crate::exit::{Failure, Kind};
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::{Duration, Instant};
 use tidepool_stage_client::{
-    Cleaning, Code, Fate, Op, StageError, Stager, TaskSpec, TaskState, TaskStatus, json as shapes,
+    Cleaning, Code, Fate, Op, StageError, Stager, StagerAt, TaskSpec, TaskState, TaskStatus, json as shapes,
     parse_place, show,
 };
 
@@ -29,8 +29,8 @@ fn sites<'a>(first: &'a Stager, others: &'a [Stager]) -> Vec<Site<'a>> {
     std::iter::once(first).chain(others).map(|stager| Site { stager, node: stager.node() }).collect()
 }
 
-fn connect(paths: &[PathBuf]) -> Result<Vec<Stager>> {
-    Ok(paths.iter().map(Stager::connect).collect::<std::result::Result<_, _>>()?)
+fn connect(stagers: &[StagerAt], secret_file: Option<&Path>) -> Result<Vec<Stager>> {
+    stagers.iter().map(|at| super::connect_to(at, secret_file)).collect()
 }
 
 impl Site<'_> {
@@ -77,8 +77,8 @@ fn ends_within(stager: &Stager, ids: &[u32], time: Duration) -> Result<bool> {
     }
 }
 
-pub fn ready(first: &Stager, args: &ReadyArgs) -> Result<Done> {
-    let others = connect(&args.stagers)?;
+pub fn ready(first: &Stager, args: &ReadyArgs, secret_file: Option<&Path>) -> Result<Done> {
+    let others = connect(&args.stagers, secret_file)?;
     let sites = sites(first, &others);
     for site in &sites {
         // A job that nobody knows has no data that could be there.
@@ -306,8 +306,8 @@ impl Told {
     }
 }
 
-pub fn retry(first: &Stager, args: &RetryArgs) -> Result<Done> {
-    let others = connect(&args.stagers)?;
+pub fn retry(first: &Stager, args: &RetryArgs, secret_file: Option<&Path>) -> Result<Done> {
+    let others = connect(&args.stagers, secret_file)?;
     let (mut text, mut resumed, mut ended) = (String::new(), Vec::new(), Vec::new());
     let mut failure = None;
     for site in sites(first, &others) {

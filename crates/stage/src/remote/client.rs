@@ -5,12 +5,12 @@ use super::handle::{RemoteDir, RemoteFile, unexpected};
 use super::lines::{Lease, Lines, Trouble};
 use super::message::{Answer, Ask, OpenHow, RootInfo, RootRequest, Spot};
 use crate::compound;
-use crate::crc;
 use crate::end::{At, DirRef, End, EndError, EndResult, FileRef, Name, Naming, SetMeta};
 use crate::sync::lock;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
+use tidepool_blocks::crc;
 use tidepool_transport::Secret;
 use tidepool_types::{Errno, FileKind};
 

@@ -1,7 +1,6 @@
 //! A remote end as the engine sees it.
 
 use super::client::{RemoteEnd, places, remote_dir, remote_file, spot};
-use super::frame::{BULK_MAX, META_MAX};
 use super::handle::unexpected;
 use super::lines::{Lease, Trouble};
 use super::message::{Answer, Ask, Clothes, GotHead, NamingHead, OpenHow, Place, PutHead};
@@ -12,6 +11,7 @@ use crate::end::{
     PackLimits, Put, PutHow, ReadRange, Refused, Rights, SetMeta, WritePieces, Written, Xattr,
 };
 use std::ops::Range;
+use tidepool_transport::remote::{BULK_MAX, META_MAX};
 use tidepool_types::{Errno, FileKind};
 
 /// What goes in one exchange: enough that a long way costs little, and little enough that

@@ -3,7 +3,6 @@
 //!
 //! One thread takes what has completed for all connections of the process and wakes who waits for it.
 
-use super::frame::Aside;
 use crate::sync::lock;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::fmt;
@@ -15,6 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tidepool_fabric::{Buffer, Completion, Endpoint, FabricError, Peer};
+use tidepool_transport::remote::Aside;
 
 /// Pause while something is under way: for providers that cannot wake anybody.
 const TICK: Duration = Duration::from_millis(1);

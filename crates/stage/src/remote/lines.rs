@@ -6,9 +6,7 @@
 //! stream can always ask something else meanwhile.
 
 use super::client::RemoteOptions;
-use super::frame::Channel;
-use super::message::{Answer, Ask, Greeting, REMOTE_VERSION, RootInfo};
-use super::server::PURPOSE;
+use super::message::{Answer, Ask, RootInfo};
 use crate::end::EndError;
 use crate::sync::lock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -20,7 +18,8 @@ use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tidepool_transport::{CONNECT_MS_MAX, ClientAuth, random_bytes, tune_tcp};
+use tidepool_transport::remote::{Channel, GreetError, greet};
+use tidepool_transport::{CONNECT_MS_MAX, random_bytes, tune_tcp};
 use tidepool_types::Errno;
 
 /// How long an answer may take. A dead node is noticed long before by its connections; this
@@ -362,7 +361,7 @@ impl Lines {
         tune_tcp(conn.channel.get_ref())?;
         conn.wait_at_most(Duration::from_millis(CONNECT_MS_MAX))?;
         self.greet(&mut conn.channel)?;
-        conn.channel.trust();
+        conn.channel.read_ahead();
         self.offer_fabric(conn)?;
         self.enter(conn)?;
         Ok(conn.wait_at_most(ANSWER_MAX)?)
@@ -431,35 +430,16 @@ impl Lines {
     }
 
     fn greet(&self, channel: &mut Channel<TcpStream>) -> Result<(), Trouble> {
-        let auth = ClientAuth::new(&self.options.secret, PURPOSE);
-        say(channel, &Greeting::Hello { version: REMOTE_VERSION, nonce: auth.nonce() })?;
-        let (nonce, proof) = match self.hear(channel)? {
-            Greeting::Challenge { version: REMOTE_VERSION, nonce, proof } => (nonce, proof),
-            _ => return Err(self.refused(Errno::EPROTO, "speaks another version; use one release".into())),
-        };
-        let Some(proof) = auth.answer(&nonce, &proof) else {
-            return Err(self.refused(Errno::EACCES, "does not know the secret; it is not ours".into()));
-        };
-        say(channel, &Greeting::Answer { proof })?;
-        match self.hear(channel)? {
-            Greeting::Accepted {} => Ok(()),
-            _ => Err(self.refused(Errno::EPROTO, "unexpected answer in the greeting".into())),
-        }
-    }
-
-    fn hear(&self, channel: &mut Channel<TcpStream>) -> Result<Greeting, Trouble> {
-        let head = channel.receive()?;
-        channel.bulk(&head)?;
-        match Greeting::decode(head.kind, channel.meta()) {
-            Ok(Greeting::Refused { reason }) if reason.contains("try again") => {
-                Err(Trouble::Lost(io::Error::new(io::ErrorKind::ConnectionRefused, reason)))
+        greet(&self.options.secret, channel).map_err(|error| match error {
+            GreetError::Lost(error) => Trouble::Lost(error),
+            GreetError::Later(reason) => {
+                Trouble::Lost(io::Error::new(io::ErrorKind::ConnectionRefused, reason))
             }
-            Ok(Greeting::Refused { reason }) => {
-                Err(self.refused(Errno::EACCES, format!("refuses this node: {reason}")))
+            GreetError::Refused(_) | GreetError::Stranger => self.refused(Errno::EACCES, error.to_string()),
+            GreetError::OtherVersion | GreetError::Unexpected => {
+                self.refused(Errno::EPROTO, error.to_string())
             }
-            Ok(greeting) => Ok(greeting),
-            Err(error) => Err(Trouble::Lost(io::Error::new(io::ErrorKind::InvalidData, error))),
-        }
+        })
     }
 
     /// Joins the session, or opens one when there is none any more.
@@ -503,10 +483,6 @@ impl Lines {
         }
         Ok(())
     }
-}
-
-fn say(channel: &mut Channel<TcpStream>, message: &Greeting) -> io::Result<()> {
-    channel.send(message.kind(), 0, |out| message.encode(out), &[])
 }
 
 impl Conn {

@@ -2,10 +2,8 @@
 
 use crate::end::{EndError, EndResult, Item, Meta, PackLimits, Refused, Rights, SetMeta, Written, Xattr};
 use tidepool_types::{FileKind, SessionId};
-use tidepool_wire::message::{Bytes, Nonce, Proof};
+use tidepool_wire::message::Bytes;
 
-/// Version of the messages; both sides must name the same one.
-pub const REMOTE_VERSION: u16 = 1;
 /// Number of the root in every table of directories.
 pub(crate) const ROOT: u32 = 0;
 
@@ -130,17 +128,6 @@ equal_as_encoded!(
     Told<Written>,
     Told<Vec<Xattr>>
 );
-
-tidepool_wire::messages! {
-    /// Proof of the secret, before anything else.
-    Greeting {
-        1 Hello { version: u16, nonce: Nonce }
-        2 Challenge { version: u16, nonce: Nonce, proof: Proof }
-        3 Answer { proof: Proof }
-        4 Accepted {}
-        5 Refused { reason: String }
-    }
-}
 
 tidepool_wire::messages! {
     /// What a client asks of a server. `dir` and `file` are numbers that the server gave.

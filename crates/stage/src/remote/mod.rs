@@ -6,7 +6,7 @@
 //! [`RemoteEnd`] is an [`End`](crate::End) by messages to an [`EndServer`], so that the engine
 //! is the same for all copies. `docs/formats/13-remote-ends.md` specifies the messages.
 //!
-//! - Both sides prove that they know a secret; nothing else is read from a connection before.
+//! - Both sides prove that they know a secret; nothing else is read from a connection before (`tidepool_transport::remote`).
 //! - A **session** is one root opened at the server, with a table of open directories and files.
 //!   All connections of a [`RemoteEnd`] share it. It ends with its last connection.
 //! - When connections break, the end connects again for a bounded time and asks again. If the
@@ -23,7 +23,6 @@ mod fabric;
 #[path = "no_fabric.rs"]
 mod fabric;
 mod fields;
-mod frame;
 mod handle;
 mod lines;
 mod message;
@@ -34,8 +33,7 @@ mod table;
 
 pub use client::{Abandoner, RemoteEnd, RemoteOptions, STREAMS_DEFAULT, STREAMS_MAX};
 pub use fabric::Fabric;
-pub use frame::{BULK_MAX, GREETING_MAX, HEADER_LEN, META_MAX};
 pub use handle::{RemoteDir, RemoteFile};
-pub use message::{Answer, Ask, Greeting, Place, REMOTE_VERSION, RootRequest};
+pub use message::{Answer, Ask, Place, RootRequest};
 pub use server::{CONNECTIONS_MAX, EndServer, OpenedRoot, Roots};
 pub use table::{DIRS_MAX, FILES_MAX};

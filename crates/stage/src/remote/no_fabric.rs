@@ -1,8 +1,8 @@
 //! In place of `fabric.rs` in builds without libfabric: there is no such thing as a [`Fabric`].
 
-use super::frame::Aside;
 use std::io;
 use std::net::TcpStream;
+use tidepool_transport::remote::Aside;
 
 #[derive(Clone, Debug)]
 pub enum Fabric {}

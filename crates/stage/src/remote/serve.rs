@@ -1,6 +1,5 @@
 //! Answering what a client asks, with an end of this node.
 
-use super::frame::{BULK_MAX, Channel, META_MAX};
 use super::message::{
     Answer, Ask, Clothes, GotHead, NamingHead, Nothing, OpenHow, Page, Place, PutHead, ROOT, Spot, Told,
 };
@@ -10,6 +9,7 @@ use crate::end::{At, DirRef, EndError, EndResult, FileRef, Name, Naming, PackLim
 use std::io;
 use std::net::TcpStream;
 use std::ops::Range;
+use tidepool_transport::remote::{BULK_MAX, Channel, META_MAX};
 use tidepool_types::{Errno, FileKind};
 
 /// Bytes read at a time for a checksum.

@@ -1,8 +1,7 @@
 //! The serving side: connections, proof of the secret, sessions.
 
 use super::fabric::Fabric;
-use super::frame::{Aside, Channel};
-use super::message::{Answer, Ask, Greeting, REMOTE_VERSION, ROOT, RootInfo, RootRequest};
+use super::message::{Answer, Ask, ROOT, RootInfo, RootRequest};
 use super::table::Table;
 use crate::end::{At, End, EndError, EndResult};
 use crate::limit::Charge;
@@ -15,14 +14,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tidepool_transport::{CONNECT_MS_MAX, Secret, ServerAuth, random_bytes, tune_tcp};
-use tidepool_types::{Errno, InstanceId, SessionId};
+use tidepool_transport::remote::{Aside, Channel, Door, Guest, admit, refuse};
+use tidepool_transport::{CONNECT_MS_MAX, Secret, random_bytes, tune_tcp};
+use tidepool_types::{Errno, SessionId};
 
 /// Connections served at a time, each by a thread of its own: enough for 32 nodes with all the streams
 /// that they may have (17 connections each).
 pub const CONNECTIONS_MAX: usize = 1024;
-/// Keeps proofs of this protocol apart from those of others under the same secret.
-pub(super) const PURPOSE: InstanceId = InstanceId(*b"tidepool-remote1");
 /// How long the listener rests after an error (no descriptors left, for instance).
 const ACCEPT_REST: Duration = Duration::from_millis(50);
 
@@ -44,6 +42,11 @@ pub type OnThread = Box<dyn Fn() -> EndResult<()> + Send + Sync>;
 /// Decides what clients may work on.
 pub trait Roots: Send + Sync {
     fn open(&self, want: &RootRequest) -> EndResult<OpenedRoot>;
+
+    /// Serves who wants something else than a directory, on a thread of its own.
+    fn enter(&self, _door: Door, guest: Guest) -> io::Result<()> {
+        guest.turn_away("only directories are served here")
+    }
 }
 
 /// One root opened by a client, for all of its connections.
@@ -61,8 +64,8 @@ struct Shared {
     /// Offered to clients that have the same.
     fabric: Option<Fabric>,
     sessions: Mutex<HashMap<SessionId, Weak<Session>>>,
-    /// To close them when the server stops.
-    connections: Mutex<HashMap<u64, TcpStream>>,
+    /// To close them when the server stops; none of those that are somebody else's.
+    connections: Mutex<HashMap<u64, Option<TcpStream>>>,
     last: AtomicU64,
     stopping: AtomicBool,
 }
@@ -120,7 +123,7 @@ impl EndServer {
         // Wakes the listener; if even that fails there is nothing to wake.
         let _ = TcpStream::connect_timeout(&self.address, Duration::from_millis(CONNECT_MS_MAX));
         let _ = acceptor.join();
-        for stream in lock(&self.shared.connections).values() {
+        for stream in lock(&self.shared.connections).values().flatten() {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
@@ -154,7 +157,7 @@ fn start(shared: &Arc<Shared>, stream: TcpStream) {
         let mut connections = lock(&shared.connections);
         let crowded = connections.len() >= CONNECTIONS_MAX;
         if !crowded {
-            connections.insert(number, copy);
+            connections.insert(number, Some(copy));
         }
         crowded
     };
@@ -166,7 +169,7 @@ fn start(shared: &Arc<Shared>, stream: TcpStream) {
     // Without a thread the closure is dropped, and with it the connection.
     let _ = thread.spawn(move || {
         // The client is told by its end of the connection.
-        let _ = serve(&serving.shared, stream);
+        let _ = serve(&serving, stream);
     });
 }
 
@@ -174,6 +177,13 @@ fn start(shared: &Arc<Shared>, stream: TcpStream) {
 struct Listed {
     shared: Arc<Shared>,
     number: u64,
+}
+
+impl Listed {
+    /// The connection is somebody else's, who may have it longer than this server lives.
+    fn hand_over(&self) {
+        lock(&self.shared.connections).insert(self.number, None);
+    }
 }
 
 impl Drop for Listed {
@@ -184,65 +194,33 @@ impl Drop for Listed {
 
 fn refuse_at_once(stream: TcpStream) {
     let reason = format!("this node serves {CONNECTIONS_MAX} connections already; try again later");
-    let message = Greeting::Refused { reason };
-    let mut channel = Channel::new(stream);
     // It is refused in any case.
-    let _ = channel.send(message.kind(), 0, |out| message.encode(out), &[]);
+    let _ = refuse(&mut Channel::new(stream), &reason);
 }
 
-fn serve(shared: &Shared, stream: TcpStream) -> io::Result<()> {
+fn serve(listed: &Listed, stream: TcpStream) -> io::Result<()> {
+    let shared = &listed.shared;
     tune_tcp(&stream)?;
     stream.set_read_timeout(Some(Duration::from_millis(CONNECT_MS_MAX)))?;
     stream.set_write_timeout(Some(Duration::from_millis(CONNECT_MS_MAX)))?;
     let mut channel = Channel::new(stream);
-    if !greet(&shared.secret, &mut channel)? {
+    if !admit(&shared.secret, &mut channel)? {
         return Ok(());
     }
-    channel.trust();
-    let Some(session) = find_session(shared, &mut channel)? else { return Ok(()) };
+    let session = match find_wanted(shared, &mut channel)? {
+        Wanted::Session(session) => session,
+        Wanted::Door(door, id) => {
+            listed.hand_over();
+            return shared.roots.enter(door, Guest::new(channel, id));
+        }
+    };
+    channel.read_ahead();
     channel.get_ref().set_read_timeout(None)?;
     channel.get_ref().set_write_timeout(None)?;
     let served = session.serve(&mut channel);
     drop(session);
     lock(&shared.sessions).retain(|_, session| session.strong_count() > 0);
     served
-}
-
-fn send(channel: &mut Channel<TcpStream>, message: &Greeting) -> io::Result<()> {
-    channel.send(message.kind(), 0, |out| message.encode(out), &[])
-}
-
-fn receive(channel: &mut Channel<TcpStream>) -> io::Result<Option<Greeting>> {
-    let head = channel.receive()?;
-    channel.bulk(&head)?;
-    Ok(Greeting::decode(head.kind, channel.meta()).ok())
-}
-
-fn refuse(channel: &mut Channel<TcpStream>, reason: &str) -> io::Result<bool> {
-    send(channel, &Greeting::Refused { reason: reason.into() })?;
-    Ok(false)
-}
-
-/// True when both sides have proved themselves.
-fn greet(secret: &Secret, channel: &mut Channel<TcpStream>) -> io::Result<bool> {
-    let nonce = match receive(channel)? {
-        Some(Greeting::Hello { version: REMOTE_VERSION, nonce }) => nonce,
-        Some(Greeting::Hello { version, .. }) => {
-            let reason = format!("this node speaks version {REMOTE_VERSION}, not {version}; use one release");
-            return refuse(channel, &reason);
-        }
-        _ => return refuse(channel, "not a greeting"),
-    };
-    let auth = ServerAuth::new(PURPOSE, nonce);
-    let (nonce, proof) = auth.challenge(secret);
-    send(channel, &Greeting::Challenge { version: REMOTE_VERSION, nonce, proof })?;
-    match receive(channel)? {
-        Some(Greeting::Answer { proof }) if auth.accepts(secret, &proof) => {
-            send(channel, &Greeting::Accepted {})?;
-            Ok(true)
-        }
-        _ => refuse(channel, "the secret is wrong"),
-    }
 }
 
 /// A way for large data, and the answer that tells the client of it.
@@ -281,11 +259,21 @@ fn answer_fabric(
     Ok(())
 }
 
-/// Waits for the client to open a root or to join a session.
-fn find_session(shared: &Shared, channel: &mut Channel<TcpStream>) -> io::Result<Option<Arc<Session>>> {
+/// What a connection is for.
+enum Wanted {
+    Session(Arc<Session>),
+    /// With the number of the request.
+    Door(Door, u32),
+}
+
+/// Waits for the client to open a root, to join a session, or to want something else.
+fn find_wanted(shared: &Shared, channel: &mut Channel<TcpStream>) -> io::Result<Wanted> {
     loop {
         let head = channel.receive()?;
         channel.bulk(&head)?;
+        if let Ok(door) = Door::decode(head.kind, channel.meta()) {
+            return Ok(Wanted::Door(door, head.id));
+        }
         let opened = match Ask::decode(head.kind, channel.meta()) {
             Ok(Ask::OpenRoot { root }) => open_session(shared, &root),
             Ok(Ask::JoinRoot { session }) => join_session(shared, session),
@@ -305,7 +293,7 @@ fn find_session(shared: &Shared, channel: &mut Channel<TcpStream>) -> io::Result
         };
         channel.send(answer.kind(), head.id, |out| answer.encode(out), &[])?;
         if let Ok(session) = ready {
-            return Ok(Some(session));
+            return Ok(Wanted::Session(session));
         }
     }
 }

@@ -5,6 +5,7 @@
 pub mod network;
 pub mod trees;
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -22,6 +23,7 @@ pub struct Daemon {
     pub config: String,
     /// What starts it: a name space's way in, or nothing.
     prefix: Vec<String>,
+    program: PathBuf,
 }
 
 impl Daemon {
@@ -37,6 +39,11 @@ impl Daemon {
 
     /// `config` makes the configuration for the stager's directory; `prefix` is a command that starts another.
     pub fn made(config: impl FnOnce(&Path) -> String, prefix: &[String]) -> Daemon {
+        Daemon::of(env!("CARGO_BIN_EXE_tidepool-staged").as_ref(), config, prefix)
+    }
+
+    /// The same of another copy of the program.
+    pub fn of(program: &Path, config: impl FnOnce(&Path) -> String, prefix: &[String]) -> Daemon {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
         use std::os::unix::fs::PermissionsExt;
         // Other users pass through to what is theirs.
@@ -46,7 +53,8 @@ impl Daemon {
             std::fs::set_permissions(dir.path().join(name), std::fs::Permissions::from_mode(0o777)).unwrap();
         }
         let (config, prefix) = (config(dir.path()), prefix.to_vec());
-        let mut daemon = Daemon { dir, child: None, leash: None, config, prefix };
+        let program = program.to_path_buf();
+        let mut daemon = Daemon { dir, child: None, leash: None, config, prefix, program };
         daemon.launch();
         daemon
     }
@@ -70,8 +78,8 @@ impl Daemon {
         };
         let text = format!("{}\n{}{}", self.config, space("a"), space("b"));
         std::fs::write(self.path("stager.toml"), text).unwrap();
-        let program = env!("CARGO_BIN_EXE_tidepool-staged").to_string();
-        let words: Vec<&String> = self.prefix.iter().chain([&program]).collect();
+        let words: Vec<&OsStr> =
+            self.prefix.iter().map(AsRef::as_ref).chain([self.program.as_os_str()]).collect();
         let mut child = Command::new(words[0])
             .args(&words[1..])
             .args(["--config".as_ref(), self.path("stager.toml").as_os_str()])

@@ -34,19 +34,19 @@ const POWERS: [u32; 64] = {
 };
 
 /// `crc` continued over `data`.
-pub(crate) fn append(crc: u32, data: &[u8]) -> u32 {
+pub fn append(crc: u32, data: &[u8]) -> u32 {
     // The crate has no cheap way to go on.
     if crc == 0 { crc32_iscsi(data) } else { join(crc, crc32_iscsi(data), data.len() as u64) }
 }
 
 /// `crc` continued over `count` zero bytes.
-pub(crate) fn append_zeros(crc: u32, count: u64) -> u32 {
+pub fn append_zeros(crc: u32, count: u64) -> u32 {
     // The checksum proper is the complement of what it is told as, before and after.
     if count == 0 { crc } else { !times(!crc, pushing(count)) }
 }
 
 /// The checksum of two neighbours from theirs.
-pub(crate) fn join(first: u32, second: u32, second_len: u64) -> u32 {
+pub fn join(first: u32, second: u32, second_len: u64) -> u32 {
     if second_len == 0 { first } else { times(first, pushing(second_len)) ^ second }
 }
 

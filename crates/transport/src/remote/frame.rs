@@ -1,8 +1,8 @@
 //! Frames: a fixed header, the message's fields, then bulk data; both checksummed.
 
-use crate::crc;
+use crate::write_all_slices;
 use std::io::{self, BufReader, IoSlice, Read, Write};
-use tidepool_transport::write_all_slices;
+use tidepool_blocks::crc;
 use tidepool_wire::{DecodeError, Field, Reader};
 
 /// Bytes of a header.
@@ -30,7 +30,7 @@ const KEEP_MAX: usize = 1 << 20;
 
 /// What precedes each message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Head {
+pub struct Head {
     pub kind: u16,
     /// Chosen by the asking side, repeated in the answer.
     pub id: u32,
@@ -44,21 +44,21 @@ pub(crate) struct Head {
 
 /// What the other side may send.
 #[derive(Clone, Copy)]
-pub(crate) struct Limits {
+pub struct Limits {
     pub meta: usize,
     pub bulk: usize,
 }
 
 /// A second way for bulk data, beside the connection.
-pub(crate) trait Aside: Send {
+pub trait Aside: Send {
     /// Sends the parts as one message, which is on its way when this returns.
     fn send(&mut self, parts: &[&[u8]]) -> io::Result<()>;
     /// Takes the next message, which has to fill `into`.
     fn receive(&mut self, into: &mut [u8]) -> io::Result<()>;
 }
 
-pub(crate) const GREETING: Limits = Limits { meta: GREETING_MAX, bulk: 0 };
-pub(crate) const FULL: Limits = Limits { meta: META_MAX, bulk: BULK_MAX };
+pub const GREETING: Limits = Limits { meta: GREETING_MAX, bulk: 0 };
+pub const FULL: Limits = Limits { meta: META_MAX, bulk: BULK_MAX };
 
 impl Head {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -102,8 +102,10 @@ fn invalid(error: DecodeError) -> io::Error {
 }
 
 /// One side of a connection that carries frames.
-pub(crate) struct Channel<S> {
+pub struct Channel<S> {
     stream: BufReader<S>,
+    /// More may be read than what is asked for.
+    ahead: bool,
     limits: Limits,
     /// Frames that go out together with the next one.
     queued: Vec<u8>,
@@ -115,12 +117,23 @@ impl<S: Read + Write> Channel<S> {
     /// Takes nothing but greetings until [`Channel::trust`].
     pub fn new(stream: S) -> Channel<S> {
         let stream = BufReader::with_capacity(READ_AHEAD, stream);
-        Channel { stream, limits: GREETING, queued: Vec::new(), meta: Vec::new(), aside: None }
+        Channel { stream, ahead: false, limits: GREETING, queued: Vec::new(), meta: Vec::new(), aside: None }
     }
 
     /// The other side has proved itself.
     pub fn trust(&mut self) {
         self.limits = FULL;
+    }
+
+    /// From now on a small frame takes one system call, and the stream is the channel's for good.
+    pub fn read_ahead(&mut self) {
+        self.ahead = true;
+    }
+
+    /// The stream as it is after the last frame: of a channel that has not read ahead.
+    pub fn into_stream(self) -> S {
+        debug_assert!(!self.ahead, "what was read ahead would be lost");
+        self.stream.into_inner()
     }
 
     /// From now on large bulk data go by another way.
@@ -189,7 +202,7 @@ impl<S: Read + Write> Channel<S> {
     /// Receives a frame up to its bulk data, which have to be taken next.
     pub fn receive(&mut self) -> io::Result<Head> {
         let mut bytes = [0; HEADER_LEN];
-        self.stream.read_exact(&mut bytes)?;
+        read_exact(&mut self.stream, self.ahead, &mut bytes)?;
         let head = Head::decode(&bytes, self.limits).map_err(invalid)?;
         if head.aside && self.aside.is_none() {
             return Err(invalid(DecodeError::Invalid("frame flags")));
@@ -197,7 +210,7 @@ impl<S: Read + Write> Channel<S> {
         self.meta.clear();
         self.meta.shrink_to(KEEP_MAX);
         self.meta.resize(head.meta_len, 0);
-        self.stream.read_exact(&mut self.meta)?;
+        read_exact(&mut self.stream, self.ahead, &mut self.meta)?;
         if crc::append(crc::append(0, &bytes[..COVERED]), &self.meta) != head.meta_crc {
             return Err(invalid(DecodeError::Invalid("checksum of a message")));
         }
@@ -213,7 +226,7 @@ impl<S: Read + Write> Channel<S> {
     pub fn take_bulk(&mut self, head: &Head, into: &mut [u8]) -> io::Result<()> {
         match &mut self.aside {
             Some(way) if head.aside => way.receive(into)?,
-            _ => self.stream.read_exact(into)?,
+            _ => read_exact(&mut self.stream, self.ahead, into)?,
         }
         if crc::append(0, into) != head.bulk_crc {
             return Err(invalid(DecodeError::Invalid("checksum of data")));
@@ -226,6 +239,11 @@ impl<S: Read + Write> Channel<S> {
         self.take_bulk(head, &mut bulk)?;
         Ok(bulk)
     }
+}
+
+/// Past the buffer, which is empty, when nothing may be read ahead.
+fn read_exact<S: Read>(stream: &mut BufReader<S>, ahead: bool, into: &mut [u8]) -> io::Result<()> {
+    if ahead { stream.read_exact(into) } else { stream.get_mut().read_exact(into) }
 }
 
 #[cfg(test)]
@@ -337,6 +355,18 @@ mod tests {
         let mut bytes = frame(3, 9, b"", &[]);
         bytes[16..20].copy_from_slice(&(BULK_MAX as u32 + 1).to_le_bytes());
         assert!(parse(&bytes).unwrap_err().to_string().contains("bulk length"));
+    }
+
+    #[test]
+    fn what_follows_a_frame_stays_in_the_stream() {
+        let (mut a, b) = UnixStream::pair().unwrap();
+        a.write_all(&[frame(3, 9, b"fields", &[]), b"something else".to_vec()].concat()).unwrap();
+        drop(a);
+        let mut channel = Channel::new(b);
+        channel.receive().unwrap();
+        let mut rest = String::new();
+        channel.into_stream().read_to_string(&mut rest).unwrap();
+        assert_eq!(rest, "something else");
     }
 
     #[test]

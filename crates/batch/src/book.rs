@@ -1,0 +1,599 @@
+//! All jobs with directives, in a database on the controller (`docs/formats/22-job-book.md`).
+//!
+//! Hooks are processes of their own, and those of different jobs run side by side; each change is one transaction. A
+//! controller that is killed and starts again finds every job as its last hook left it.
+
+use crate::phase::Phase;
+use crate::workflow::{Step, Workflow};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, Transaction, TransactionBehavior, params};
+use serde::Serialize;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// `PRAGMA user_version` of a book in the form described here.
+pub const FORMAT: i32 = 1;
+/// `PRAGMA application_id`: `TPJB`.
+pub const APPLICATION: i32 = 0x5450_4a42;
+/// How long a hook waits for its turn.
+const TURN_MAX: Duration = Duration::from_secs(30);
+/// Bytes of a reason; more is cut.
+const REASON_MAX: usize = 2000;
+
+const TABLES: &str = "
+CREATE TABLE Job(
+  Job INTEGER PRIMARY KEY, Uid INTEGER NOT NULL, Gid INTEGER, Script TEXT NOT NULL, Phase TEXT NOT NULL,
+  Reason TEXT NOT NULL DEFAULT '', Workflow INTEGER, IsEnd INTEGER NOT NULL DEFAULT 0, Attempt INTEGER NOT NULL DEFAULT 1,
+  Nodes TEXT NOT NULL DEFAULT '', Reservation TEXT NOT NULL DEFAULT '', Estimate INTEGER, Submitted INTEGER NOT NULL,
+  Changed INTEGER NOT NULL);
+CREATE INDEX JobsOfWorkflow ON Job(Workflow) WHERE Workflow IS NOT NULL;
+CREATE TABLE After(Job INTEGER NOT NULL, Prior INTEGER NOT NULL, PRIMARY KEY(Job, Prior)) WITHOUT ROWID;
+CREATE TABLE Workflow(Workflow INTEGER PRIMARY KEY, Uid INTEGER NOT NULL, Name TEXT NOT NULL);
+CREATE TABLE Event(Job INTEGER NOT NULL, At INTEGER NOT NULL, Text TEXT NOT NULL);
+CREATE INDEX EventsOfJob ON Event(Job);
+CREATE TABLE Transfer(
+  Job INTEGER NOT NULL, Node TEXT NOT NULL, Task INTEGER NOT NULL, Way TEXT NOT NULL, State TEXT NOT NULL, Source TEXT NOT NULL,
+  Destination TEXT NOT NULL, Bytes INTEGER NOT NULL, Files INTEGER NOT NULL, Millis INTEGER NOT NULL, Error TEXT NOT NULL,
+  PRIMARY KEY(Job, Node, Task)) WITHOUT ROWID;
+CREATE TABLE Location(
+  Place TEXT NOT NULL, Node TEXT NOT NULL, Uid INTEGER NOT NULL, Job INTEGER NOT NULL, PRIMARY KEY(Place, Node)) WITHOUT ROWID;
+";
+
+/// Why the book could not be used.
+#[derive(Debug)]
+pub enum BookError {
+    /// It is none, or one of a later release.
+    Foreign { path: PathBuf, what: String },
+    Sqlite { path: PathBuf, source: rusqlite::Error },
+    Unknown(u32),
+    /// A job cannot go from its phase to that one.
+    Phase { job: u32, from: Phase, to: Phase },
+}
+
+impl fmt::Display for BookError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BookError::Foreign { path, what } => write!(f, "{}: {what}", path.display()),
+            BookError::Sqlite { path, source } => write!(f, "{}: {source}", path.display()),
+            BookError::Unknown(job) => write!(f, "job {job} has no directives, or is not known any more"),
+            BookError::Phase { job, from, to } => write!(f, "job {job} is {from} and cannot become {to}"),
+        }
+    }
+}
+
+impl std::error::Error for BookError {}
+
+type Result<T> = std::result::Result<T, BookError>;
+
+/// A job that has just been submitted.
+#[derive(Clone, Debug, Default)]
+pub struct NewJob {
+    pub job: u32,
+    pub uid: u32,
+    pub script: String,
+    /// The workflow it starts, with its name.
+    pub starts: Option<String>,
+    /// Jobs of a workflow that it comes after.
+    pub after: Vec<u32>,
+    pub is_end: bool,
+}
+
+/// A job as it stands. Times are seconds since 1970.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Job {
+    pub job: u32,
+    pub uid: u32,
+    pub gid: Option<u32>,
+    #[serde(skip)]
+    pub script: String,
+    pub phase: Phase,
+    /// Why it is in this phase, in plain words; empty where nothing is to be said.
+    pub reason: String,
+    pub workflow: Option<u32>,
+    pub is_end: bool,
+    /// How often it has been queued.
+    pub attempt: u32,
+    pub nodes: Vec<String>,
+    /// Of nodes that are held for it; empty without.
+    pub reservation: String,
+    /// Milliseconds that its stage-in will take, as far as is known.
+    pub estimate_ms: Option<u64>,
+    pub submitted: u64,
+    pub changed: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Event {
+    pub at: u64,
+    pub text: String,
+}
+
+/// What a staging task of a job has come to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Transfer {
+    pub node: String,
+    pub task: u32,
+    /// `in`, `out` or `clean`.
+    pub way: String,
+    pub state: String,
+    pub source: String,
+    pub destination: String,
+    pub bytes: u64,
+    pub files: u64,
+    pub ms: u64,
+    pub error: String,
+}
+
+/// A kept place of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Location {
+    pub place: String,
+    pub node: String,
+    pub uid: u32,
+    pub job: u32,
+}
+
+/// The open book.
+pub struct Book {
+    path: PathBuf,
+    connection: Connection,
+}
+
+impl Book {
+    /// Opens the book to write; makes one where there is none.
+    pub fn open(path: &Path) -> Result<Book> {
+        let book = Book::connect(path, Connection::open(path))?;
+        book.try_(|c| c.pragma_update(None, "journal_mode", "wal"))?;
+        // Each hook's change survives a crash of the machine.
+        book.try_(|c| c.pragma_update(None, "synchronous", "full"))?;
+        match book.form()? {
+            (APPLICATION, FORMAT) => return Ok(book),
+            (0, 0) => {}
+            form => return Err(book.foreign(form)),
+        }
+        book.change(|t| {
+            let made: i32 = t.pragma_query_value(None, "user_version", |row| row.get(0))?;
+            if made == 0 {
+                t.execute_batch(TABLES)?;
+                t.pragma_update(None, "application_id", APPLICATION)?;
+                t.pragma_update(None, "user_version", FORMAT)?;
+            }
+            Ok(())
+        })?;
+        Ok(book)
+    }
+
+    /// Opens one that is there, to read.
+    pub fn open_read(path: &Path) -> Result<Book> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let book = Book::connect(path, Connection::open_with_flags(path, flags))?;
+        match book.form()? {
+            (APPLICATION, FORMAT) => Ok(book),
+            form => Err(book.foreign(form)),
+        }
+    }
+
+    fn connect(path: &Path, opened: rusqlite::Result<Connection>) -> Result<Book> {
+        let wrong = |source| BookError::Sqlite { path: path.into(), source };
+        let connection = opened.map_err(wrong)?;
+        connection.busy_timeout(TURN_MAX).map_err(wrong)?;
+        Ok(Book { path: path.into(), connection })
+    }
+
+    fn form(&self) -> Result<(i32, i32)> {
+        let value = |name| self.try_(|c| c.pragma_query_value(None, name, |row| row.get(0)));
+        Ok((value("application_id")?, value("user_version")?))
+    }
+
+    fn foreign(&self, (application, version): (i32, i32)) -> BookError {
+        let what = match application {
+            APPLICATION => format!("a job book of form {version}; this program knows {FORMAT}: use a newer one"),
+            _ => "no job book of Tidepool's: name another file".into(),
+        };
+        BookError::Foreign { path: self.path.clone(), what }
+    }
+
+    fn try_<T>(&self, act: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
+        act(&self.connection).map_err(|source| BookError::Sqlite { path: self.path.clone(), source })
+    }
+
+    /// One transaction that is certain of its turn before it looks.
+    fn change<T>(&self, act: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>) -> Result<T> {
+        self.try_(|c| {
+            let transaction = Transaction::new_unchecked(c, TransactionBehavior::Immediate)?;
+            let result = act(&transaction)?;
+            transaction.commit()?;
+            Ok(result)
+        })
+    }
+
+    /// A job that was submitted at `now`. A number that Slurm gives out anew takes the place of the old job.
+    pub fn add(&self, new: &NewJob, now: u64) -> Result<()> {
+        self.change(|t| {
+            for table in ["Job", "After", "Event", "Transfer"] {
+                t.execute(&format!("DELETE FROM {table} WHERE Job = ?1"), [new.job])?;
+            }
+            let workflow = match (&new.starts, new.after.first()) {
+                (Some(name), _) => {
+                    t.execute(
+                        "INSERT OR REPLACE INTO Workflow VALUES(?1, ?2, ?3)",
+                        params![new.job, new.uid, name],
+                    )?;
+                    Some(new.job)
+                }
+                (None, Some(prior)) => {
+                    let of = "SELECT Workflow FROM Job WHERE Job = ?1";
+                    t.query_row(of, [prior], |row| row.get(0)).optional()?.flatten()
+                }
+                (None, None) => None,
+            };
+            t.execute(
+                "INSERT INTO Job(Job, Uid, Script, Phase, Workflow, IsEnd, Submitted, Changed) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7)",
+                params![new.job, new.uid, new.script, Phase::Submitted.word(), workflow, new.is_end, now as i64],
+            )?;
+            for prior in &new.after {
+                t.execute("INSERT OR IGNORE INTO After VALUES(?1, ?2)", params![new.job, prior])?;
+            }
+            note(t, new.job, now, "submitted")
+        })
+    }
+
+    pub fn job(&self, job: u32) -> Result<Job> {
+        let found =
+            self.try_(|c| c.query_row(&format!("{JOB} WHERE Job = ?1"), [job], job_of).optional())?;
+        found.ok_or(BookError::Unknown(job))
+    }
+
+    /// Jobs in the order of their numbers; those that have ended only with `all`.
+    pub fn jobs(&self, all: bool) -> Result<Vec<Job>> {
+        let ends = "('done', 'failed', 'cancelled', 'stage-out-failed')";
+        let only = if all { String::new() } else { format!("WHERE Phase NOT IN {ends}") };
+        self.many(&format!("{JOB} {only} ORDER BY Job"), [], job_of)
+    }
+
+    /// Moves a job to a phase. False when it has ended otherwise meanwhile: a hook that comes late changes nothing.
+    pub fn become_(&self, job: u32, phase: Phase, reason: &str, now: u64) -> Result<()> {
+        let from = self.change(|t| {
+            let from: Option<String> =
+                t.query_row("SELECT Phase FROM Job WHERE Job = ?1", [job], |row| row.get(0)).optional()?;
+            let from = from.map(|word| Phase::parse(&word).unwrap_or(Phase::Failed));
+            if from.is_some_and(|from| from.may_become(phase)) {
+                let reason = cut(reason);
+                t.execute(
+                    "UPDATE Job SET Phase = ?2, Reason = ?3, Changed = ?4, Attempt = Attempt + ?5 WHERE Job = ?1",
+                    params![job, phase.word(), reason, now as i64, i64::from(phase == Phase::Submitted)],
+                )?;
+                let colon = if reason.is_empty() { "" } else { ": " };
+                note(t, job, now, &format!("{phase}{colon}{reason}"))?;
+            }
+            Ok(from)
+        })?;
+        match from {
+            None => Err(BookError::Unknown(job)),
+            Some(from) if from.may_become(phase) => Ok(()),
+            Some(from) => Err(BookError::Phase { job, from, to: phase }),
+        }
+    }
+
+    pub fn set_gid(&self, job: u32, gid: u32) -> Result<()> {
+        self.set(job, "Gid", gid)
+    }
+
+    pub fn set_nodes(&self, job: u32, nodes: &[String]) -> Result<()> {
+        self.set(job, "Nodes", nodes.join(","))
+    }
+
+    pub fn set_reservation(&self, job: u32, name: &str) -> Result<()> {
+        self.set(job, "Reservation", name)
+    }
+
+    pub fn set_estimate(&self, job: u32, ms: Option<u64>) -> Result<()> {
+        self.set(job, "Estimate", ms.map(|ms| ms as i64))
+    }
+
+    fn set(&self, job: u32, column: &'static str, value: impl rusqlite::ToSql) -> Result<()> {
+        self.change(|t| {
+            t.execute(&format!("UPDATE Job SET {column} = ?2 WHERE Job = ?1"), params![job, value])
+        })?;
+        Ok(())
+    }
+
+    pub fn note(&self, job: u32, text: &str, now: u64) -> Result<()> {
+        self.change(|t| note(t, job, now, &cut(text)))
+    }
+
+    pub fn events(&self, job: u32) -> Result<Vec<Event>> {
+        let event = |row: &Row<'_>| Ok(Event { at: row.get::<_, i64>(0)? as u64, text: row.get(1)? });
+        self.many("SELECT At, Text FROM Event WHERE Job = ?1 ORDER BY rowid", [job], event)
+    }
+
+    /// Takes the place of what was noted of the same task before.
+    pub fn put_transfers(&self, job: u32, transfers: &[Transfer]) -> Result<()> {
+        self.change(|t| {
+            let mut put =
+                t.prepare("INSERT OR REPLACE INTO Transfer VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)")?;
+            for x in transfers {
+                put.execute(params![
+                    job, x.node, x.task, x.way, x.state, x.source, x.destination, x.bytes as i64, x.files as i64,
+                    x.ms as i64, cut(&x.error)
+                ])?;
+            }
+            Ok(())
+        })
+    }
+
+    pub fn transfers(&self, job: u32) -> Result<Vec<Transfer>> {
+        let transfer = |row: &Row<'_>| {
+            let number = |at: usize| Ok::<_, rusqlite::Error>(row.get::<_, i64>(at)? as u64);
+            Ok(Transfer {
+                node: row.get(0)?,
+                task: row.get(1)?,
+                way: row.get(2)?,
+                state: row.get(3)?,
+                source: row.get(4)?,
+                destination: row.get(5)?,
+                bytes: number(6)?,
+                files: number(7)?,
+                ms: number(8)?,
+                error: row.get(9)?,
+            })
+        };
+        let sql = "SELECT Node, Task, Way, State, Source, Destination, Bytes, Files, Millis, Error FROM Transfer WHERE Job = ?1 ORDER BY Node, Task";
+        self.many(sql, [job], transfer)
+    }
+
+    /// The workflow that a job is part of.
+    pub fn workflow_of(&self, job: u32) -> Result<Option<Workflow>> {
+        match self.job(job)?.workflow {
+            Some(id) => self.workflow(id),
+            None => Ok(None),
+        }
+    }
+
+    /// A workflow by its number, which is that of its first job.
+    pub fn workflow(&self, id: u32) -> Result<Option<Workflow>> {
+        let head = |row: &Row<'_>| Ok((row.get::<_, u32>(0)?, row.get::<_, String>(1)?));
+        let found = self.try_(|c| {
+            c.query_row("SELECT Uid, Name FROM Workflow WHERE Workflow = ?1", [id], head).optional()
+        })?;
+        let Some((owner, name)) = found else { return Ok(None) };
+        let step = |row: &Row<'_>| {
+            Ok(Step {
+                job: row.get(0)?,
+                phase: phase_of(&row.get::<_, String>(1)?),
+                after: Vec::new(),
+                is_end: row.get(2)?,
+            })
+        };
+        let mut steps =
+            self.many("SELECT Job, Phase, IsEnd FROM Job WHERE Workflow = ?1 ORDER BY Job", [id], step)?;
+        for step in &mut steps {
+            step.after =
+                self.many("SELECT Prior FROM After WHERE Job = ?1 ORDER BY Prior", [step.job], |row| row.get(0))?;
+        }
+        Ok(Some(Workflow { id, name, owner, steps }))
+    }
+
+    /// Numbers of all workflows, the newest last.
+    pub fn workflows(&self) -> Result<Vec<u32>> {
+        self.many("SELECT Workflow FROM Workflow ORDER BY Workflow", [], |row| row.get(0))
+    }
+
+    /// Notes that a place of a node is kept beyond its job.
+    pub fn keep(&self, location: &Location) -> Result<()> {
+        let Location { place, node, uid, job } = location;
+        self.change(|t| {
+            t.execute("INSERT OR REPLACE INTO Location VALUES(?1, ?2, ?3, ?4)", params![place, node, uid, job])
+        })?;
+        Ok(())
+    }
+
+    pub fn drop_location(&self, place: &str, node: &str) -> Result<()> {
+        self.change(|t| t.execute("DELETE FROM Location WHERE Place = ?1 AND Node = ?2", [place, node]))?;
+        Ok(())
+    }
+
+    pub fn locations(&self) -> Result<Vec<Location>> {
+        let location = |row: &Row<'_>| {
+            Ok(Location { place: row.get(0)?, node: row.get(1)?, uid: row.get(2)?, job: row.get(3)? })
+        };
+        self.many("SELECT Place, Node, Uid, Job FROM Location ORDER BY Place, Node", [], location)
+    }
+
+    /// Forgets jobs that ended before `before`, when nothing of theirs is left to be done and their workflow is over;
+    /// how many.
+    pub fn forget(&self, before: u64) -> Result<usize> {
+        let over = "Phase IN ('done', 'failed', 'cancelled') AND Changed < ?1 AND (Workflow IS NULL OR NOT EXISTS(
+            SELECT 1 FROM Job AS Other WHERE Other.Workflow = Job.Workflow AND
+            (Other.Changed >= ?1 OR Other.Phase NOT IN ('done', 'failed', 'cancelled'))))";
+        self.change(|t| {
+            let jobs: Vec<u32> = t
+                .prepare(&format!("SELECT Job FROM Job WHERE {over}"))?
+                .query_map([before as i64], |row| row.get(0))?
+                .collect::<rusqlite::Result<_>>()?;
+            for job in &jobs {
+                for table in ["Job", "After", "Event", "Transfer"] {
+                    t.execute(&format!("DELETE FROM {table} WHERE Job = ?1"), [job])?;
+                }
+            }
+            t.execute(
+                "DELETE FROM Workflow WHERE NOT EXISTS(SELECT 1 FROM Job WHERE Job.Workflow = Workflow.Workflow)",
+                [],
+            )?;
+            Ok(jobs.len())
+        })
+    }
+
+    fn many<T>(
+        &self,
+        sql: &str,
+        values: impl rusqlite::Params,
+        read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Vec<T>> {
+        self.try_(|c| c.prepare(sql)?.query_map(values, read)?.collect())
+    }
+}
+
+const JOB: &str = "SELECT Job, Uid, Gid, Script, Phase, Reason, Workflow, IsEnd, Attempt, Nodes, Reservation, Estimate, Submitted, Changed FROM Job";
+
+fn phase_of(word: &str) -> Phase {
+    Phase::parse(word).unwrap_or(Phase::Failed)
+}
+
+fn job_of(row: &Row<'_>) -> rusqlite::Result<Job> {
+    let nodes: String = row.get(9)?;
+    let number = |at: usize| Ok::<_, rusqlite::Error>(row.get::<_, i64>(at)? as u64);
+    Ok(Job {
+        job: row.get(0)?,
+        uid: row.get(1)?,
+        gid: row.get(2)?,
+        script: row.get(3)?,
+        phase: phase_of(&row.get::<_, String>(4)?),
+        reason: row.get(5)?,
+        workflow: row.get(6)?,
+        is_end: row.get(7)?,
+        attempt: row.get(8)?,
+        nodes: nodes.split(',').filter(|name| !name.is_empty()).map(String::from).collect(),
+        reservation: row.get(10)?,
+        estimate_ms: row.get::<_, Option<i64>>(11)?.map(|ms| ms as u64),
+        submitted: number(12)?,
+        changed: number(13)?,
+    })
+}
+
+fn note(t: &Transaction<'_>, job: u32, now: u64, text: &str) -> rusqlite::Result<()> {
+    t.execute("INSERT INTO Event VALUES(?1, ?2, ?3)", params![job, now as i64, text]).map(drop)
+}
+
+/// At most [`REASON_MAX`] bytes, whole characters.
+fn cut(text: &str) -> String {
+    let end = (0..=text.len().min(REASON_MAX)).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    text[..end].to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workflow::State;
+
+    fn book() -> (tempfile::TempDir, Book) {
+        let dir = tempfile::tempdir().unwrap();
+        let book = Book::open(&dir.path().join("jobs.db")).unwrap();
+        (dir, book)
+    }
+
+    fn new(job: u32, after: &[u32]) -> NewJob {
+        let starts = after.is_empty().then(|| "w".to_string());
+        NewJob { job, uid: 7, script: "#!/bin/sh".into(), starts, after: after.into(), is_end: false }
+    }
+
+    #[test]
+    fn what_is_written_is_there_after_opening_again() {
+        let (dir, book) = book();
+        book.add(&new(5, &[]), 100).unwrap();
+        book.become_(5, Phase::StagingIn, "", 101).unwrap();
+        book.set_nodes(5, &["n1".into(), "n2".into()]).unwrap();
+        book.set_gid(5, 8).unwrap();
+        book.set_estimate(5, Some(1500)).unwrap();
+        book.set_reservation(5, "tidepool-5").unwrap();
+        let transfer = Transfer {
+            node: "n1".into(),
+            task: 3,
+            way: "in".into(),
+            state: "finished".into(),
+            source: "lustre://a".into(),
+            destination: "nvme0://a".into(),
+            bytes: 1 << 40,
+            files: 2,
+            ms: 5,
+            error: String::new(),
+        };
+        book.put_transfers(5, std::slice::from_ref(&transfer)).unwrap();
+        drop(book);
+        let book = Book::open(&dir.path().join("jobs.db")).unwrap();
+        let job = book.job(5).unwrap();
+        assert_eq!((job.phase, job.gid, job.attempt), (Phase::StagingIn, Some(8), 1));
+        assert_eq!((job.nodes, job.estimate_ms), (vec!["n1".to_string(), "n2".into()], Some(1500)));
+        assert_eq!((job.submitted, job.changed, job.workflow), (100, 101, Some(5)));
+        assert_eq!(book.transfers(5).unwrap(), [transfer]);
+        let texts: Vec<String> = book.events(5).unwrap().into_iter().map(|event| event.text).collect();
+        assert_eq!(texts, ["submitted", "staging-in"]);
+    }
+
+    #[test]
+    fn a_late_hook_changes_no_end() {
+        let (_dir, book) = book();
+        book.add(&new(5, &[]), 1).unwrap();
+        book.become_(5, Phase::Cancelled, "by its owner", 2).unwrap();
+        let late = book.become_(5, Phase::Running, "", 3).unwrap_err();
+        assert!(matches!(late, BookError::Phase { from: Phase::Cancelled, .. }), "{late}");
+        assert_eq!(book.job(5).unwrap().reason, "by its owner");
+        assert!(matches!(book.become_(6, Phase::Done, "", 3), Err(BookError::Unknown(6))));
+    }
+
+    #[test]
+    fn h2_a_workflow_is_its_jobs() {
+        let (_dir, book) = book();
+        book.add(&new(5, &[]), 1).unwrap();
+        book.add(&new(6, &[5]), 2).unwrap();
+        book.add(&NewJob { is_end: true, ..new(7, &[5, 6]) }, 3).unwrap();
+        let whole = book.workflow_of(7).unwrap().unwrap();
+        assert_eq!((whole.id, whole.owner, whole.state()), (5, 7, State::Active));
+        assert_eq!(whole.step(7).unwrap().after, [5, 6]);
+        for job in 5..8 {
+            book.become_(job, Phase::StagingOut, "", 4).unwrap();
+            book.become_(job, Phase::Done, "", 4).unwrap();
+        }
+        assert_eq!(book.workflow(5).unwrap().unwrap().state(), State::Completed);
+        assert_eq!(book.workflow(6).unwrap(), None);
+        assert_eq!(book.forget(4).unwrap(), 0);
+        assert_eq!(book.forget(5).unwrap(), 3);
+        assert_eq!(book.workflows().unwrap(), []);
+    }
+
+    #[test]
+    fn a_number_that_comes_again_is_another_job() {
+        let (_dir, book) = book();
+        book.add(&new(5, &[]), 1).unwrap();
+        book.become_(5, Phase::Failed, "x", 2).unwrap();
+        book.add(&new(5, &[]), 3).unwrap();
+        assert_eq!(book.job(5).unwrap().phase, Phase::Submitted);
+        assert_eq!(book.events(5).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn hooks_side_by_side_lose_nothing() {
+        let (dir, book) = book();
+        let path = dir.path().join("jobs.db");
+        std::thread::scope(|scope| {
+            for part in 0..4u32 {
+                let path = &path;
+                scope.spawn(move || {
+                    let book = Book::open(path).unwrap();
+                    for job in 0..25 {
+                        book.add(&new(part * 100 + job, &[]), 1).unwrap();
+                        book.become_(part * 100 + job, Phase::Running, "", 2).unwrap();
+                    }
+                });
+            }
+        });
+        let jobs = book.jobs(false).unwrap();
+        assert_eq!(jobs.len(), 100);
+        assert!(jobs.iter().all(|job| job.phase == Phase::Running));
+    }
+
+    #[test]
+    fn another_programs_database_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.db");
+        Connection::open(&path).unwrap().execute_batch("PRAGMA user_version = 3; CREATE TABLE T(A)").unwrap();
+        assert!(matches!(Book::open(&path), Err(BookError::Foreign { .. })));
+    }
+
+    #[test]
+    fn long_reasons_are_cut_between_characters() {
+        let text = "ä".repeat(REASON_MAX);
+        assert_eq!(cut(&text).len(), REASON_MAX);
+        assert_eq!(cut(&format!("x{text}")).len(), REASON_MAX - 1);
+    }
+}

@@ -1,0 +1,19 @@
+//! What Tidepool's part of a batch system knows of jobs.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`phase`] | how a job with directives comes and goes, as a table |
+//! | [`workflow`] | jobs that belong together: what may follow what, and how the whole fares (Miranda et al. 2019, Section III) |
+//! | [`book`] | all of it in a database on the controller, for hooks that are processes of their own |
+//! | [`nodes`] | the nodes of a job, as different batch systems tell them |
+
+#![forbid(unsafe_code)]
+
+pub mod book;
+pub mod nodes;
+pub mod phase;
+pub mod workflow;
+
+pub use book::{Book, BookError, Event, Job, Location, NewJob, Transfer};
+pub use phase::Phase;
+pub use workflow::{Refused, State, Workflow};

@@ -1,0 +1,82 @@
+//! Connections of other nodes that want something else than a directory: the control socket, from afar.
+
+use std::io;
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+use tidepool_transport::remote::Guest;
+
+/// How long replies may take to leave when the stager ends.
+const LEAVE_MAX: Duration = Duration::from_secs(1);
+
+/// Connections that lead to the control socket. They come to it like those of this node, so nothing of its protocol is known here.
+#[derive(Clone)]
+pub struct Bridges {
+    control: PathBuf,
+    open: Arc<Open>,
+}
+
+#[derive(Default)]
+struct Open {
+    count: Mutex<usize>,
+    fewer: Condvar,
+}
+
+/// One of them.
+struct Counted(Arc<Open>);
+
+impl Counted {
+    fn new(open: &Arc<Open>) -> Counted {
+        *open.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        Counted(Arc::clone(open))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        *self.0.count.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.0.fewer.notify_all();
+    }
+}
+
+impl Bridges {
+    pub fn new(control: &Path) -> Bridges {
+        Bridges { control: control.to_path_buf(), open: Arc::default() }
+    }
+
+    /// Carries bytes both ways until either side ends.
+    pub fn carry(&self, guest: Guest) -> io::Result<()> {
+        let counted = Counted::new(&self.open);
+        let own = match UnixStream::connect(&self.control) {
+            Ok(own) => own,
+            Err(error) => return guest.turn_away(&format!("the stager cannot reach itself: {error}")),
+        };
+        let peer = guest.let_in()?;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // How it ends is seen by both sides.
+                let _ = io::copy(&mut &peer, &mut &own);
+                let _ = own.shutdown(Shutdown::Write);
+            });
+            let _ = io::copy(&mut &own, &mut &peer);
+            // What was said before goes out first.
+            end(&peer, &own);
+        });
+        drop(counted);
+        Ok(())
+    }
+
+    /// Waits until what the event loop has said has been handed on. It has closed its side of all connections.
+    pub fn let_leave(&self) {
+        let count = self.open.count.lock().unwrap_or_else(PoisonError::into_inner);
+        // Who does not take its replies does without.
+        let _ = self.open.fewer.wait_timeout_while(count, LEAVE_MAX, |count| *count > 0);
+    }
+}
+
+fn end(peer: &TcpStream, own: &UnixStream) {
+    let _ = peer.shutdown(Shutdown::Both);
+    let _ = own.shutdown(Shutdown::Both);
+}
