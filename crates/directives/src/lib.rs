@@ -37,9 +37,9 @@ pub use options::{OPTIONS, lines_of_options, with_lines};
 pub use parse::{DEPENDENCIES_MAX, Reading};
 pub use place::{NoPlace, Place, PlaceError, env_name, parse_place, show_place};
 pub use pool::NODES_MAX;
-pub use script::{DIRECTIVES_MAX, KEYWORDS, LINE_BYTES_MAX, SCRIPT_BYTES_MAX};
+pub use script::{DIRECTIVES_MAX, KEYWORDS, LINE_BYTES_MAX, SCRIPT_BYTES_MAX, WORDS_MAX};
 pub use site::{Site, SiteDataspace, check};
-pub use told::{At, PROBLEMS_MAX, Problem, Said, Warning};
+pub use told::{At, MESSAGE_MAX, PROBLEMS_MAX, Problem, Said, Warning};
 pub use values::{TIME_MAX, USER_BYTES_MAX};
 pub use words::{Word, Wrong, show_word, words};
 // What directives are made of elsewhere.

@@ -6,7 +6,7 @@ use crate::near::near;
 use crate::place::Place;
 use crate::pool::{self, Pairs};
 use crate::rules;
-use crate::script::{self, Line, Script, Spoken};
+use crate::script::{self, Line, Spoken};
 use crate::told::{At, Problem, Said, Told, Warning};
 use crate::values::{Refused, job, of_table, refuse, time, user};
 use std::collections::BTreeMap;
@@ -61,9 +61,8 @@ impl Directives {
 
 impl Reading {
     pub fn of(script: &[u8]) -> Reading {
-        let Script { lines, problems, warnings, incomplete, .. } = script::read(script);
-        let mut reader = Reader { problems, warnings, incomplete, ..Reader::default() };
-        lines.iter().for_each(|line| reader.line(line));
+        let mut reader = Reader::default();
+        script::read(script, &mut reader);
         rules::check(&mut reader);
         reader.end()
     }
@@ -105,6 +104,9 @@ impl Reader {
     }
 
     pub fn line(&mut self, line: &Line) {
+        if self.problems.is_full() {
+            return;
+        }
         let Some((name, words)) = line.words.split_first() else {
             let text =
                 format!("no directive follows '#{}'; there are {}", line.keyword, DIRECTIVES.join(", "));
@@ -261,13 +263,19 @@ impl Reader {
     fn prior(&mut self, at: &At, args: &mut Args<'_>) {
         self.first.entry("workflow-prior-dependency").or_insert_with(|| at.clone());
         let mut any = false;
-        for word in args.words.by_ref() {
-            for part in word.text.split(|b| *b == b',').filter(|part| !part.is_empty()) {
-                any = true;
-                let part = Spoken { text: part.to_vec(), ..word.clone() };
-                let known = self.value(&part, job);
-                self.found.workflow.prior.extend(known);
+        let parts = args.words.by_ref().flat_map(|word| {
+            let parts = word.text.split(|b| *b == b',').filter(|part| !part.is_empty());
+            parts.map(|part| Spoken { text: part.to_vec(), ..word.clone() })
+        });
+        for part in parts {
+            any = true;
+            // One too many is told by the rules; what is told already is enough.
+            if self.found.workflow.prior.len() > DEPENDENCIES_MAX || self.problems.is_full() {
+                args.words = [].iter();
+                return;
             }
+            let known = self.value(&part, job);
+            self.found.workflow.prior.extend(known);
         }
         if !any {
             self.fail(Problem::new(args.end, "the number of a job is missing"));

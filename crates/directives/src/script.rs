@@ -4,8 +4,8 @@
 //! is neither empty nor starts with `#`, and a directive that ends with `\` goes on in the next line, behind its keyword.
 
 use crate::near::near;
-use crate::parse::{DIRECTIVES, is_key};
-use crate::told::{At, Problem, Told};
+use crate::parse::{DIRECTIVES, Reader, is_key};
+use crate::told::{At, Problem};
 use crate::words::words;
 use std::collections::BTreeMap;
 
@@ -14,8 +14,12 @@ pub const SCRIPT_BYTES_MAX: usize = 64 << 20;
 /// Bytes of a directive, with all the lines that it is written in: two paths of full length in which every byte is written as
 /// `\xHH`, with room for the rest.
 pub const LINE_BYTES_MAX: usize = 64 << 10;
+/// Words of a directive.
+pub const WORDS_MAX: usize = 2000;
 /// Directives of one script.
 pub const DIRECTIVES_MAX: usize = 1000;
+/// Comments that are looked at, in case they were meant to be directives.
+const COMMENTS_MAX: usize = 10_000;
 /// Words that end here-documents, of one script. Behind more of them directives are found in the documents as well.
 const HERE_DOCUMENTS_MAX: usize = 1000;
 
@@ -61,23 +65,21 @@ impl Line {
     }
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct Script {
-    pub lines: Vec<Line>,
-    pub problems: Told,
-    pub warnings: Told,
-    /// Some of the script's directives are not in `lines`.
-    pub incomplete: bool,
+struct Script<'a> {
+    /// Gets each directive, and what is wrong with others.
+    reader: &'a mut Reader,
+    directives: usize,
+    comments: usize,
     /// A directive that goes on, and where its `\` is.
     open: Option<(Line, At)>,
 }
 
-pub(crate) fn read(script: &[u8]) -> Script {
-    let mut all = Script::default();
+/// Hands the directives of a script to the reader.
+pub(crate) fn read(script: &[u8], reader: &mut Reader) {
+    let mut all = Script { reader, directives: 0, comments: 0, open: None };
     if script.len() > SCRIPT_BYTES_MAX {
         let text = format!("a script has at most {SCRIPT_BYTES_MAX} bytes");
-        all.problems.add(Problem::new(&At::Line { line: 1, column: 1 }, text));
-        return all;
+        return all.reader.fail(Problem::new(&At::Line { line: 1, column: 1 }, text));
     }
     let mut lines =
         (1..).zip(script.split(|b| *b == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line)));
@@ -91,7 +93,6 @@ pub(crate) fn read(script: &[u8]) -> Script {
     }
     all.end_open();
     all.carriage_return(script);
-    all
 }
 
 /// The keyword of a line that is a directive, and where the rest of the line starts.
@@ -104,7 +105,7 @@ fn directive(line: &[u8]) -> Option<(&'static str, usize)> {
     Some((keyword, 1 + keyword.len()))
 }
 
-impl Script {
+impl Script<'_> {
     fn header_line(&mut self, number: usize, line: &[u8]) {
         match directive(line) {
             Some((keyword, rest)) => self.directive(number, line, keyword, rest),
@@ -125,9 +126,15 @@ impl Script {
                 part
             }
         };
-        if whole.bytes > LINE_BYTES_MAX && !std::mem::replace(&mut whole.bad, true) {
-            let text = format!("a directive has at most {LINE_BYTES_MAX} bytes");
-            self.problems.add(Problem::new(&whole.at, text));
+        for (is, most, what) in
+            [(whole.bytes, LINE_BYTES_MAX, "bytes"), (whole.words.len(), WORDS_MAX, "words")]
+        {
+            if is > most && !std::mem::replace(&mut whole.bad, true) {
+                self.reader.fail(Problem::new(&whole.at, format!("a directive has at most {most} {what}")));
+            }
+        }
+        if whole.bad {
+            whole.words.clear();
         }
         if text.len() < line.len() {
             let joint = At::Line { line: number, column: columns(line, line.len() - 1) };
@@ -154,17 +161,17 @@ impl Script {
         let trimmed = text.trim_ascii_end();
         if trimmed.len() < text.len() && trimmed.ends_with(b"\\") {
             let what = "this '\\' joins nothing: blanks follow it; remove them";
-            self.problems.add(Problem::new(&at(columns(text, trimmed.len() - 1)), what));
+            self.reader.fail(Problem::new(&at(columns(text, trimmed.len() - 1)), what));
             return part;
         }
         if let Err(error) = std::str::from_utf8(text) {
             let place = at(columns(text, error.valid_up_to()));
-            self.problems.add(Problem::new(&place, "here is something that is no UTF-8 text"));
+            self.reader.fail(Problem::new(&place, "here is something that is no UTF-8 text"));
             return part;
         }
         match words(&text[rest..]) {
             Err((offset, what)) => {
-                self.problems.add(Problem::new(&at(columns(text, rest + offset)), what));
+                self.reader.fail(Problem::new(&at(columns(text, rest + offset)), what));
                 part
             }
             Ok(found) => {
@@ -185,12 +192,16 @@ impl Script {
 
     fn close(&mut self, line: Line) {
         if line.bad {
-            self.incomplete = true;
-        } else if self.lines.len() < DIRECTIVES_MAX {
-            self.lines.push(line);
-        } else if !std::mem::replace(&mut self.incomplete, true) {
-            let text = format!("a script has at most {DIRECTIVES_MAX} directives");
-            self.problems.add(Problem::new(&line.at, text));
+            return;
+        }
+        self.directives += 1;
+        match self.directives {
+            ..=DIRECTIVES_MAX => self.reader.line(&line),
+            n if n == DIRECTIVES_MAX + 1 => {
+                let text = format!("a script has at most {DIRECTIVES_MAX} directives");
+                self.reader.fail(Problem::new(&line.at, text));
+            }
+            _ => {}
         }
     }
 
@@ -199,8 +210,7 @@ impl Script {
         let Some((line, joint)) = self.open.take() else { return };
         let text =
             format!("the next line has to start with '#{}' as well, because of this '\\'", line.keyword);
-        self.problems.add(Problem::new(&joint, text));
-        self.incomplete = true;
+        self.reader.fail(Problem::new(&joint, text));
     }
 
     fn end_of_header(&mut self, number: usize, line: &[u8]) {
@@ -209,15 +219,18 @@ impl Script {
         if let Some((keyword, _)) = directive(text) {
             let at = At::Line { line: number, column: columns(line, line.len() - text.len()) };
             let what = format!("'#{keyword}' is read in the first column only: blanks stand before it");
-            self.warnings.add(Problem::new(&at, what));
+            self.reader.warnings.add(Problem::new(&at, what));
         }
     }
 
     /// A comment that was probably meant to be a directive.
     fn near_miss(&mut self, number: usize, line: &[u8]) {
-        let Some(comment) = line.strip_prefix(b"#").and_then(|text| std::str::from_utf8(text).ok()) else {
+        let Some(comment) = line.strip_prefix(b"#") else { return };
+        self.comments += 1;
+        if self.comments > COMMENTS_MAX || self.reader.warnings.is_full() {
             return;
-        };
+        }
+        let Ok(comment) = std::str::from_utf8(comment) else { return };
         let mut words = comment.split_whitespace();
         let first = words.next().unwrap_or_default();
         let attached = comment.starts_with(first);
@@ -226,7 +239,7 @@ impl Script {
         let Some(meant) = meant else { return };
         let at = At::Line { line: number, column: 1 };
         let what = format!("this is a comment, not a directive: '#{}'", cut(comment));
-        self.warnings.add(Problem::new(&at, what).meant(Some(meant)));
+        self.reader.warnings.add(Problem::new(&at, what).meant(Some(meant)));
     }
 
     /// Directives in the `body`, which starts with the line `first`, except in here-documents, which are other scripts.
@@ -259,7 +272,7 @@ impl Script {
                         let what = format!(
                             "this '#{keyword}' would be ignored: Slurm reads directives above line {first} only, {kind}; move it up"
                         );
-                        self.problems.add(Problem::new(&At::Line { line: number, column: 1 }, what));
+                        self.reader.fail(Problem::new(&At::Line { line: number, column: 1 }, what));
                     }
                     document =
                         here_document(line).filter(|word| ends.get(word).is_some_and(|end| *end > number));
@@ -275,7 +288,7 @@ impl Script {
         let line = before.iter().filter(|b| **b == b'\n').count() + 1;
         let at = At::Line { line, column: columns(&before[start..], offset - start) };
         let what = "this line ends with a carriage return, and sbatch refuses scripts with such lines; dos2unix converts it";
-        self.problems.add(Problem::new(&at, what));
+        self.reader.fail(Problem::new(&at, what));
     }
 }
 
@@ -313,6 +326,13 @@ fn cut(text: &str) -> String {
 /// What a comment was meant to be, if it looks like a directive: `#norns ...`, `# NORNS stage_in`, `#NORN pool`,
 /// `#NORNSstage_in`. People also write sentences about Norns and pools.
 fn meant(keyword: &str, first: &str, second: Option<&str>, attached: bool) -> Option<String> {
+    let upper = first.to_ascii_uppercase();
+    let is_same = upper == keyword;
+    let rest = upper.strip_prefix(keyword).map(|_| &first[keyword.len()..]);
+    let is_near = upper.len() <= keyword.len() + 1 && strsim::damerau_levenshtein(&upper, keyword) == 1;
+    if rest.is_none() && !is_near {
+        return None;
+    }
     let is_directive = |word: &str| match word.split_once('=') {
         Some((key, _)) => is_key(key),
         None => near(word, DIRECTIVES).is_some(),
@@ -324,17 +344,14 @@ fn meant(keyword: &str, first: &str, second: Option<&str>, attached: bool) -> Op
         None => format!("#{keyword}"),
         Some(word) => format!("#{keyword} {word}"),
     };
-    let upper = first.to_ascii_uppercase();
-    if upper == keyword {
+    if is_same {
         return (attached || then.is_some()).then(|| with(then));
     }
-    if then.is_some() && upper.len() <= keyword.len() + 1 && strsim::damerau_levenshtein(&upper, keyword) == 1
-    {
+    if is_near && then.is_some() {
         return Some(with(then));
     }
     // Without a blank between them.
-    let rest = upper.starts_with(keyword).then(|| &first[keyword.len()..])?;
-    let rest = rest.trim_start_matches([':', '-', '_', '.']);
+    let rest = rest?.trim_start_matches([':', '-', '_', '.']);
     (!rest.is_empty() && is_directive(rest)).then(|| with(Some(rest)))
 }
 

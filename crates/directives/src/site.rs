@@ -22,6 +22,12 @@ pub struct SiteDataspace {
     pub mount: String,
 }
 
+impl SiteDataspace {
+    fn is_directory(&self) -> bool {
+        matches!(self.kind, DataspaceKind::Local | DataspaceKind::Shared)
+    }
+}
+
 /// What directives are held against.
 pub struct Site<'a> {
     pub dataspaces: Cow<'a, [SiteDataspace]>,
@@ -63,9 +69,14 @@ impl Site<'_> {
             Place::Dataspace { name, .. } => name,
             Place::Path(path) => {
                 let found = self.resolve(path).map(|(dataspace, _)| Found::Here(dataspace));
-                let known = self.known(|dataspace| format!("{} ({})", dataspace.mount, dataspace.name));
-                let text = format!("'{place}' is in no dataspace of this site; there are {known}");
-                return found.ok_or_else(|| Problem::new(&place.at, text));
+                return found.ok_or_else(|| {
+                    let directories = self.dataspaces.iter().filter(|dataspace| dataspace.is_directory());
+                    let known = listed(directories.map(|d| format!("{} ({})", d.mount, d.name)));
+                    Problem::new(
+                        &place.at,
+                        format!("'{place}' is in no directory of a dataspace; there are {known}"),
+                    )
+                });
             }
         };
         if directives.pools.iter().any(|pool| pool.dataspace() == *name) {
@@ -84,20 +95,19 @@ impl Site<'_> {
                 problem.meant(Some(meant))
             }
             None => {
-                let known = self.known(|dataspace| dataspace.name.clone());
+                let known = listed(self.dataspaces.iter().map(|dataspace| dataspace.name.clone()));
                 Problem::new(&place.at, format!("{}; there are {known}", problem.message))
             }
         }
     }
+}
 
-    fn known(&self, show: impl Fn(&SiteDataspace) -> String) -> String {
-        let shown: Vec<String> = self.dataspaces.iter().take(NAMES_SHOWN_MAX).map(show).collect();
-        match self.dataspaces.len() {
-            0 => "none".into(),
-            n if n > NAMES_SHOWN_MAX => format!("{}, ...", shown.join(", ")),
-            _ => shown.join(", "),
-        }
+fn listed(names: impl Iterator<Item = String>) -> String {
+    let mut names: Vec<String> = names.take(NAMES_SHOWN_MAX + 1).collect();
+    if names.len() > NAMES_SHOWN_MAX {
+        names[NAMES_SHOWN_MAX] = "...".into();
     }
+    if names.is_empty() { "none".into() } else { names.join(", ") }
 }
 
 fn plain(path: &[u8]) -> impl Iterator<Item = &[u8]> {

@@ -8,6 +8,9 @@ use tidepool_types::show_bytes;
 /// Problems that are told at once; the last one then says that there are more. The same holds for warnings.
 pub const PROBLEMS_MAX: usize = 100;
 
+/// Characters of a message: a word of a script can be longer.
+pub const MESSAGE_MAX: usize = 1000;
+
 /// Where something is written. Lines and columns count from 1, columns in characters.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(untagged)]
@@ -88,13 +91,20 @@ pub struct Problem {
 pub type Warning = Problem;
 
 impl Problem {
-    /// Scripts may hold anything, and what is told of them goes to terminals and logs: control characters are escaped.
+    /// Scripts may hold anything, and what is told of them goes to terminals and logs: control characters are escaped, and
+    /// long words cut.
     pub fn new(at: &At, message: impl AsRef<str>) -> Problem {
-        Problem { at: at.clone(), message: show_bytes(message.as_ref().as_bytes()), suggestion: None }
+        let message = show_bytes(message.as_ref().as_bytes());
+        let message = match message.char_indices().nth(MESSAGE_MAX) {
+            Some((end, _)) => format!("{}...", &message[..end]),
+            None => message,
+        };
+        Problem { at: at.clone(), message, suggestion: None }
     }
 
     pub fn meant(self, suggestion: Option<impl AsRef<str>>) -> Problem {
         let suggestion = suggestion.map(|text| show_bytes(text.as_ref().as_bytes()));
+        let suggestion = suggestion.filter(|text| text.len() <= MESSAGE_MAX);
         Problem { suggestion, ..self }
     }
 
@@ -132,6 +142,11 @@ impl Told {
         }
     }
 
+    /// Nothing more is told.
+    pub fn is_full(&self) -> bool {
+        self.more.is_some()
+    }
+
     /// In the order of the script.
     pub fn in_order(mut self) -> Vec<Problem> {
         let place = |problem: &Problem| match &problem.at {
@@ -148,6 +163,13 @@ impl Told {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn messages_end() {
+        let long = "\u{e9}".repeat(MESSAGE_MAX + 1);
+        let problem = Problem::new(&At::Line { line: 1, column: 1 }, &long).meant(Some(&long));
+        assert_eq!((problem.message.chars().count(), problem.suggestion), (MESSAGE_MAX + 3, None));
+    }
 
     #[test]
     fn problems_come_in_order_and_end() {

@@ -68,7 +68,7 @@ fn what_a_site_has_not_is_told() {
         ),
         (
             "#NORNS stage_in /scratches/in nvme0://in",
-            "line 1, column 17: '/scratches/in' is in no dataspace of this site; there are /mnt/nvme0 (nvme0://), /scratch/ (lustre://), /scratch/home (home://), s3://bucket (s3://)",
+            "line 1, column 17: '/scratches/in' is in no directory of a dataspace; there are /mnt/nvme0 (nvme0://), /scratch/ (lustre://), /scratch/home (home://)",
         ),
         (
             "#NORNS stage_in nvme0://in lustre://in scatter",
@@ -118,9 +118,24 @@ fn a_site_without_dataspaces_says_so() {
         told,
         [
             "line 1, column 17: there is no dataspace 'a://'; there are none",
-            "line 1, column 23: '/b' is in no dataspace of this site; there are none"
+            "line 1, column 23: '/b' is in no directory of a dataspace; there are none"
         ]
     );
+}
+
+#[test]
+fn a_message_names_a_few_of_many_dataspaces() {
+    let many: Vec<SiteDataspace> = (0..10)
+        .map(|n| SiteDataspace {
+            name: format!("{n}://"),
+            kind: DataspaceKind::Shared,
+            mount: format!("/{n}"),
+        })
+        .collect();
+    let (directives, _) = Directives::parse(b"#NORNS stage_in lustre://x 1://x\n").unwrap();
+    let told: Vec<String> = check(&directives, &site(&many)).iter().map(ToString::to_string).collect();
+    let names = "0://, 1://, 2://, 3://, 4://, 5://, 6://, 7://, ...";
+    assert_eq!(told, [format!("line 1, column 17: there is no dataspace 'lustre://'; there are {names}")]);
 }
 
 #[test]

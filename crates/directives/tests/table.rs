@@ -3,7 +3,7 @@
 use std::time::Duration;
 use tidepool_directives::{
     ChunkSize, Client, DEPENDENCIES_MAX, DIRECTIVES_MAX, Deploy, Directives, Fs, LINE_BYTES_MAX, Lifetime,
-    Mapping, Mode, PROBLEMS_MAX, PersistOp, Place, Placement, Reading, SCRIPT_BYTES_MAX,
+    Mapping, Mode, PROBLEMS_MAX, PersistOp, Place, Placement, Reading, SCRIPT_BYTES_MAX, WORDS_MAX,
 };
 
 /// What is told of a script whose first line is `#!/bin/sh`.
@@ -440,6 +440,8 @@ fn long_directives_are_refused() {
             "line 4, column 8: unknown directive 'pol'; did you mean 'pool'?"
         ]
     );
+    let many = format!("#NORNS stage_in{}", " a://x".repeat(WORDS_MAX));
+    assert_eq!(problems(many.as_bytes()), ["line 2, column 1: a directive has at most 2000 words"]);
     let joints = "\\\n#NORNS             ".repeat(LINE_BYTES_MAX / 18);
     let joined = format!("#NORNS stage_in {joints}\n#NORNS x");
     assert_eq!(
@@ -491,6 +493,9 @@ fn comments_that_look_like_directives_are_told() {
         indented,
         ["line 2, column 3: '#NORNS' is read in the first column only: blanks stand before it"]
     );
+    let comments = "#\n".repeat(9_998);
+    assert_eq!(warnings(&format!("{comments}#norns")).len(), 1);
+    assert_eq!(warnings(&format!("{comments}#\n#norns")), NONE);
     for plain in [
         "# The Norns decide what stage we are in",
         "# Tidepool pool of four nodes",
