@@ -3,8 +3,8 @@
 
 use proptest::prelude::*;
 use tidepool_wire::stager::{
-    BODY_MAX, Cleaning, Code, Fate, HEAD_LEN, Head, Op, Refusal, Reply, Request, Resource, STAGER_MAGIC,
-    TaskSpec,
+    BODY_MAX, Cleaning, Code, Fate, HEAD_LEN, Head, OnBehalf, Op, Refusal, Reply, Request, Resource,
+    STAGER_MAGIC, TaskSpec,
 };
 
 fn request(request: &Request) -> Vec<u8> {
@@ -56,6 +56,20 @@ fn request_bytes_are_pinned() {
           \0\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\
           \x09\0\0\0\0\0\0\0"
     );
+    let task = TaskSpec {
+        on_behalf: Some(OnBehalf { uid: 1, gid: 2, job: 3 }),
+        ..TaskSpec::new(Op::Remove, Resource::local("n://", b"p"), None)
+    };
+    assert_eq!(
+        request(&Request::SubmitHeld { tasks: vec![task] }),
+        b"\x38\0\0\0\x37\0\0\0\x07\0\0\0\0\0\0\0\x01\0\0\0\
+          \x03\
+          \x02\x01\x04\0\0\0n://\0\x01\0\0\0p\
+          \0\
+          \0\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\x01\0\0\0\x02\0\0\0\x03\0\0\0"
+    );
+    let release = Request::ReleaseJob { job: 42 };
+    assert_eq!(request(&release), b"\x04\0\0\0\x38\0\0\0\x07\0\0\0\0\0\0\0\x2a\0\0\0");
     let clean = Request::CleanJob { job: 42, after: 3, dry_run: true };
     assert_eq!(request(&clean), b"\x09\0\0\0\x34\0\0\0\x07\0\0\0\0\0\0\0\x2a\0\0\0\x03\0\0\0\x01");
 }
@@ -63,6 +77,10 @@ fn request_bytes_are_pinned() {
 #[test]
 fn reply_bytes_are_pinned() {
     assert_eq!(reply(&Reply::Submitted { id: 5 }), b"\x04\0\0\0\x04\0\0\0\x07\0\0\0\0\0\0\0\x05\0\0\0");
+    assert_eq!(
+        reply(&Reply::Released { tasks: 5, more: true }),
+        b"\x05\0\0\0\x10\0\0\0\x07\0\0\0\0\0\0\0\x05\0\0\0\x01"
+    );
     let refusal = Refusal { code: Code::SYSTEM_ERROR, errno: 2, detail: "no".into() };
     assert_eq!(
         reply(&Reply::Failed { refusal }),
