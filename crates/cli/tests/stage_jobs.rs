@@ -300,3 +300,43 @@ fn the_next_phase_runs_where_its_data_are_or_they_go_from_node_to_node() {
     assert!(error.contains("b://nothing"), "{error}");
     first.ends(2, &["where", "b://mesh", "--node", "n0", "--bring-to", "n7"]);
 }
+
+#[test]
+fn held_tasks_wait_for_the_release_of_their_job() {
+    let stager = OwnStager::with("");
+    fs::write(stager.sandbox.path("a/x"), "12345").unwrap();
+    let own = format!("{}:{}:42", rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    stager.ok(&["job", "register", "42", "--host", "n0", "--limit", "a://", "--limit", "b://"]);
+    let hold = |from: &str, to: &str| {
+        let id = stager.ok(&["submit", "--on-behalf", &own, "--held", "copy", from, to]);
+        id.trim().to_string()
+    };
+    let (good, bad) = (hold("a://x", "b://out/x"), hold("gone://x", "b://y"));
+    let shown = json(&stager.ok(&["--json", "status", &good, &bad]));
+    for task in shown["tasks"].as_array().unwrap() {
+        assert_eq!((&task["state"], &task["phase"]), (&"pending".into(), &"held".into()), "{task}");
+    }
+    assert!(stager.ok(&["list", "--state", "pending"]).contains("held"));
+    assert!(stager.ok(&["status", &good]).contains("held"));
+    // Nothing waits for them, and they keep the job.
+    let ready = json(&stager.ok(&["--json", "job", "ready", "42"]));
+    assert_eq!((&ready["state"], &ready["stagers"][0]["tasks"]), (&"ready".into(), &0.into()));
+    stager.ok(&["job", "ready", "42", "--clean", "--dry-run"]);
+    assert!(stager.ok(&["status", "--watch", "--job", "42"]).contains("no task"));
+    for args in [&["job", "unregister", "42"][..], &["shutdown"]] {
+        let (_, said) = stager.ends(120, args);
+        assert!(said.contains("2 are held"), "{said}");
+    }
+    let (said, error) = stager.ends(117, &["job", "release", "42", "--wait"]);
+    assert!(said.starts_with("2 held task(s) of job 42 may start\n"), "{said}");
+    assert!(error.contains(&format!("task {bad}")) && error.contains("gone://"), "{error}");
+    assert_eq!(fs::read_to_string(stager.sandbox.path("b/out/x")).unwrap(), "12345");
+    let again = json(&stager.ok(&["--json", "job", "release", "42", "--wait"]));
+    assert_eq!(again["released"], 0);
+    stager.ok(&["job", "unregister", "42"]);
+    // What makes no sense.
+    stager.ends(2, &["submit", "--held", "copy", "a://x", "b://z"]);
+    stager.ends(2, &["submit", "--on-behalf", &own, "--held", "--wait", "copy", "a://x", "b://z"]);
+    stager.ends(120, &["job", "release", "42"]);
+    stager.ends(120, &["submit", "--on-behalf", &own, "--held", "copy", "a://x", "b://z"]);
+}

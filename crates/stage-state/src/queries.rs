@@ -74,14 +74,14 @@ impl State {
     }
 
     pub fn is_idle(&self) -> bool {
-        self.running.is_empty() && self.queue.is_empty()
+        self.running.is_empty() && self.queue.is_empty() && self.held() == 0
     }
 
     pub fn daemon_status(&self, live: impl Fn(u32) -> Option<Live>) -> StagerStatus {
         let lives: Vec<Live> = self.running().into_iter().filter_map(live).collect();
         StagerStatus {
             node: self.config.node.clone(),
-            pending: self.queue.len() as u64,
+            pending: (self.queue.len() + self.held()) as u64,
             running: self.running.len() as u64,
             ended: self.ended.len() as u64,
             eta_ms: self.eta(&lives),
@@ -94,7 +94,7 @@ impl State {
         }
     }
 
-    /// Until nothing is left: the longest of the running tasks, and the pending ones shared among the
+    /// Until nothing is left but what is held: the longest of the running tasks, and the pending ones shared among the
     /// workers. None when one of them cannot be told.
     fn eta(&self, lives: &[Live]) -> Option<u64> {
         if lives.len() < self.running.len() {
@@ -235,7 +235,11 @@ impl State {
 fn put_task(task: &Task, out: &mut Vec<u8>) {
     let id = task.queued.id;
     let (identity, origin, spec): (_, Origin, _) = (task.identity, task.origin, task.spec.clone());
-    Record::Submitted { id, at: task.submitted, identity, origin, spec }.put(out);
+    let at = task.submitted;
+    match task.held {
+        true => Record::Held { id, at, identity, origin, spec }.put(out),
+        false => Record::Submitted { id, at, identity, origin, spec }.put(out),
+    }
     if task.again {
         Record::Begun { id }.put(out);
     }

@@ -140,16 +140,26 @@ impl State {
 
     /// Everything that can be known of a task before it runs.
     pub(crate) fn check(&self, who: Identity, spec: &TaskSpec) -> Result<(), Refusal> {
-        check_shape(spec)?;
+        check_form(spec)?;
         for (resource, side) in [(Some(&spec.src), Side::Source), (spec.dst.as_ref(), Side::Target)] {
-            let Some(Resource::Path { access, dataspace, host, path }) = resource else { continue };
-            check_path(*access, dataspace, host.as_deref(), path)?;
+            let Some(Resource::Path { access, dataspace, path, .. }) = resource else { continue };
             if *access != Access::Remote {
                 self.may_use(who, dataspace, path, side)?;
             }
         }
         Ok(())
     }
+}
+
+/// What can be known of a task whatever dataspaces there are.
+pub(crate) fn check_form(spec: &TaskSpec) -> Result<(), Refusal> {
+    check_shape(spec)?;
+    for resource in [Some(&spec.src), spec.dst.as_ref()] {
+        if let Some(Resource::Path { access, dataspace, host, path }) = resource {
+            check_path(*access, dataspace, host.as_deref(), path)?;
+        }
+    }
+    Ok(())
 }
 
 impl Spaces {

@@ -4,7 +4,7 @@ use crate::errands::{Errand, Task, Then};
 use crate::peer;
 use crate::places::Places;
 use crate::server::Daemon;
-use tidepool_stage_state::{Caller, Cancelled, Late, Live, Wait};
+use tidepool_stage_state::{Caller, Cancelled, Late, Live, Release, Wait, check_one_job};
 use tidepool_wire::stager::{
     Code, Command, Leftover, Op, Refusal, Reply, Request, STAGER_MAGIC, STAGER_VERSION, TASKS_AT_ONCE_MAX,
     TaskSpec,
@@ -39,7 +39,9 @@ impl Daemon {
             Request::Hello { .. } => refused(Code::BAD_REQUEST, "this connection has said hello already"),
             Request::Ping {} => Answer::Now(Reply::Done {}),
             Request::Submit { task } => self.submit(caller, task),
-            Request::SubmitMany { tasks } => self.submit_many(caller, tasks),
+            Request::SubmitMany { tasks } => {
+                self.submit_many(tasks, |daemon, task| daemon.state.submit(daemon.now, caller, task))
+            }
             Request::Status { id } => {
                 let status = self.state.status(self.now, caller, id, |id| self.live(id));
                 Answer::reply(status.map(|status| Reply::Task { status }))
@@ -137,6 +139,13 @@ impl Daemon {
                 Answer::reply(cleaned.map(|(places, more)| Reply::Cleaned { places, more }))
             }
             Request::SetPolicy { policy } => Answer::of(self.state.set_policy(caller, policy)),
+            Request::SubmitHeld { tasks } => match check_one_job(&tasks) {
+                Ok(()) => {
+                    self.submit_many(tasks, |daemon, task| daemon.state.submit_held(daemon.now, caller, task))
+                }
+                Err(refusal) => Answer::Now(Reply::Failed { refusal }),
+            },
+            Request::ReleaseJob { job } => self.release_job(caller, job),
             _ => refused(Code::BAD_REQUEST, "this stager does not know such a request"),
         }
     }
@@ -168,7 +177,11 @@ impl Daemon {
         Answer::reply(submitted.map(|id| Reply::Submitted { id }))
     }
 
-    fn submit_many(&mut self, caller: &Caller, tasks: Vec<TaskSpec>) -> Answer {
+    fn submit_many(
+        &mut self,
+        tasks: Vec<TaskSpec>,
+        mut submit: impl FnMut(&mut Daemon, TaskSpec) -> Result<u32, Refusal>,
+    ) -> Answer {
         if tasks.len() > TASKS_AT_ONCE_MAX {
             let text = format!("{} tasks at once; at most {TASKS_AT_ONCE_MAX} can be", tasks.len());
             return refused(Code::BAD_ARGS, &text);
@@ -176,7 +189,7 @@ impl Daemon {
         let mut ids = Vec::with_capacity(tasks.len());
         let mut refusals = Vec::new();
         for (at, task) in tasks.into_iter().enumerate() {
-            match self.state.submit(self.now, caller, task) {
+            match submit(self, task) {
                 Ok(id) => ids.push(id),
                 Err(refusal) => {
                     ids.push(0);
@@ -185,6 +198,14 @@ impl Daemon {
             }
         }
         Answer::Now(Reply::SubmittedMany { ids, refused: refusals })
+    }
+
+    fn release_job(&mut self, caller: &Caller, job: u32) -> Answer {
+        let released = self.state.release_job(self.now, caller, job);
+        Answer::reply(released.map(|Release { tasks, more, failed }| {
+            self.over.extend(failed);
+            Reply::Released { tasks, more }
+        }))
     }
 
     fn wait(&mut self, caller: &Caller, wait: Wait) -> Answer {
