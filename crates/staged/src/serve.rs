@@ -361,9 +361,7 @@ impl Daemon {
     /// What is done when it is known what lies in the dataspaces.
     pub(crate) fn found(&mut self, caller: &Caller, entries: Vec<Leftover>, more: bool, then: Then) -> Reply {
         let mut entries = entries;
-        if then != Then::Show {
-            entries.retain(|entry| !self.state.is_persisted(&entry.dataspace, &entry.path));
-        }
+        entries.retain(|entry| !self.state.is_persisted(&entry.dataspace, &entry.path));
         let held = || {
             let first = entries.first().map(|e| tidepool_stage::show_bytes(&e.path)).unwrap_or_default();
             let text = format!(
