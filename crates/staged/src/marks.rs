@@ -1,6 +1,6 @@
 //! A file for each registered job, named by its number: hooks of batch systems look there before they start anything.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use tidepool_types::Errno;
@@ -23,7 +23,8 @@ impl Marks {
             }
         }
         for job in jobs {
-            File::create(dir.join(job.to_string()))?;
+            // What a hook has written into it stays.
+            OpenOptions::new().create(true).append(true).open(dir.join(job.to_string()))?;
         }
         Ok(Marks(Some(dir.into())))
     }
@@ -69,8 +70,10 @@ mod tests {
         assert_eq!(names(), ["7", "8", "note"]);
         marks.take(8);
         marks.take(9);
-        Marks::open(Some(&path), &[3]).unwrap();
-        assert_eq!(names(), ["3", "note"]);
+        fs::write(path.join("7"), "over").unwrap();
+        Marks::open(Some(&path), &[3, 7]).unwrap();
+        assert_eq!(names(), ["3", "7", "note"]);
+        assert_eq!(fs::read_to_string(path.join("7")).unwrap(), "over");
         fs::remove_dir_all(&path).unwrap();
         assert_eq!(marks.put(1).unwrap_err().errno, Errno::ENOENT.0);
         Marks::open(None, &[1]).unwrap().put(1).unwrap();

@@ -6,8 +6,9 @@
 
 use super::flags::EpilogArgs;
 use crate::agent::NodeRecord;
-use crate::exit::{Failure, Kind, Result};
+use crate::exit::{Context, Failure, Kind, Result};
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -43,6 +44,7 @@ pub fn epilog(args: &EpilogArgs) -> Result<ExitCode> {
             task.dst,
             show::reason(task)
         );
+        is_last(args, KEPT).context(Kind::Cleanup, || args.jobs_dir.display().to_string())?;
         return Err(Failure::new(Kind::StageOut, text));
     }
     clean(&stager, args)?;
@@ -80,15 +82,40 @@ fn wait_for_pool(args: &EpilogArgs, deadline: Instant) {
     }
 }
 
+/// What the file of a job in the stager's jobs-dir says when its program has ended here: another job may then tidy up after
+/// it, unless its results are still here.
+const OVER: &str = "over";
+const KEPT: &str = "kept";
+
+/// Notes how the job has ended on this node; true when no other job here is going on or has left its results.
+fn is_last(args: &EpilogArgs, how: &str) -> std::io::Result<bool> {
+    let directory = File::open(&args.jobs_dir)?;
+    directory.lock()?;
+    let own = args.job.to_string();
+    std::fs::write(args.jobs_dir.join(&own), how)?;
+    for entry in std::fs::read_dir(&args.jobs_dir)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let is_job = name != own && name.parse::<u32>().is_ok();
+        // One that is taken away meanwhile is over.
+        let is_over = || std::fs::read_to_string(entry.path()).map_or(true, |how| how == OVER);
+        if is_job && !is_over() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// Removes what the user has left in tracked dataspaces, when no other job uses this node: the stager knows which job put
-/// what, but not what programs have written.
+/// what, but not what programs have written. The last of several jobs tidies up after all.
 fn clean(stager: &Stager, args: &EpilogArgs) -> Result<()> {
     let fail = |error: StageError| Failure::new(Kind::Cleanup, error.to_string());
-    let others = stager.jobs().map_err(fail)?.iter().any(|job| job.id != args.job);
-    if others {
+    let last = is_last(args, OVER).context(Kind::Cleanup, || args.jobs_dir.display().to_string())?;
+    if !last {
         return Ok(());
     }
-    let owner = OnBehalf { uid: args.user.0, gid: args.user.1, job: args.job };
+    // For no job: the registration may end meanwhile.
+    let owner = OnBehalf { uid: args.user.0, gid: args.user.1, job: 0 };
     let spaces = stager.dataspaces().map_err(fail)?;
     let kept = stager.persisted().map_err(fail)?;
     for space in spaces.iter().map(|info| &info.dataspace).filter(|space| space.tracked) {

@@ -155,6 +155,9 @@ pub struct EpilogArgs {
     pub job: u32,
     #[arg(long, value_name = "UID:GID", value_parser = user)]
     pub user: (u32, u32),
+    /// 'jobs-dir' of the node's stager
+    #[arg(long, value_name = "DIR", default_value = "/run/tidepool/jobs")]
+    pub jobs_dir: PathBuf,
     /// How long the node is held at most
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "4h")]
     pub limit: Duration,

@@ -24,6 +24,11 @@ pub struct JobFacts {
 }
 
 impl JobFacts {
+    /// It waits to be started, perhaps once more.
+    pub fn is_queued(&self) -> bool {
+        ["PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED"].contains(&self.state.as_str())
+    }
+
     /// Its program has ended badly, as far as can be told while Slurm calls it COMPLETING or STAGE_OUT.
     pub fn failed(&self) -> bool {
         const BAD: [&str; 8] = [

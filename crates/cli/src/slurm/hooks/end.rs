@@ -14,16 +14,21 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tidepool_batch::{Location, Phase, Transfer};
 use tidepool_stage_client::{
-    Code, OnBehalf, Op, PersistOp, Resource, StageError, Stager, TaskPhase, TaskSpec, TaskState, TaskStatus,
+    Code, OnBehalf, Op, PersistOp, Resource, StageError, Stager, TaskSpec, TaskState, TaskStatus,
     show,
 };
 use tidepool_types::Errno;
 
 /// How long the removal of kept data may take.
 const REMOVE_MAX: Duration = Duration::from_secs(600);
-const LOOK: Duration = Duration::from_millis(100);
-/// How often a node that does not answer is asked again.
-const ASK_AGAIN: Duration = Duration::from_secs(2);
+/// Between looks at tasks: short ones end soon, long ones need no haste.
+const LOOK_MIN: Duration = Duration::from_millis(10);
+const LOOK_MAX: Duration = Duration::from_secs(1);
+/// How often it is noted how far they are.
+const TELL_EVERY: Duration = Duration::from_secs(30);
+/// How long the epilogs of nodes are waited for when all tasks have ended.
+const EPILOG_MAX: Duration = Duration::from_secs(600);
+const EPILOG_LOOK: Duration = Duration::from_millis(100);
 
 /// What the end of a job has come to.
 enum End {
@@ -52,7 +57,11 @@ impl Desk {
         if case.job.phase.is_final() {
             return Ok(String::new());
         }
-        let end = if case.needs_nodes() { self.out(&case)? } else { End::AllOut };
+        let end = match case.needs_nodes() {
+            // Whatever hinders it: what is not known to be out is still there.
+            true => self.out(&case).unwrap_or_else(|failure| End::Kept(failure.to_string())),
+            false => End::AllOut,
+        };
         match end {
             End::Kept(why) => {
                 self.keep_pools(&case);
@@ -63,6 +72,7 @@ impl Desk {
                 Err(Failure::new(Kind::StageOut, text))
             }
             End::AllOut => {
+                self.become_(job, Phase::StagedOut, "")?;
                 if scontrol::job(job)?.is_some_and(|facts| facts.failed()) {
                     self.cancel_followers(&case)?;
                 }
@@ -73,9 +83,7 @@ impl Desk {
 
     fn out(&self, case: &Case) -> Result<End> {
         let limit = case.asks.timeouts.stage_out.unwrap_or(self.site.stage_out_timeout);
-        let deadline = Instant::now() + limit;
-        let (fleet, missing) = self.reach_in_time(&case.job.nodes, deadline)?;
-        let standing = self.wait_for_tasks(case, &fleet, deadline)?;
+        let (standing, missing) = self.wait_for_tasks(case, &case.job.nodes, Instant::now() + limit)?;
         self.record_out(case, &standing)?;
         if let Some((node, failure)) = missing.first() {
             return Ok(End::Kept(format!("node {node} does not answer ({failure})")));
@@ -86,48 +94,46 @@ impl Desk {
         if let Some(why) = self.stop_pools(case) {
             return Ok(End::Kept(why));
         }
-        self.settle_kept(case, &fleet)?;
+        self.settle_kept(case, &self.fleet(&case.job.nodes)?)?;
         Ok(End::AllOut)
     }
 
-    /// Nodes may be starting again.
-    fn reach_in_time(&self, nodes: &[String], deadline: Instant) -> Result<(Fleet, Vec<(String, Failure)>)> {
-        let ways = Ways::of(&self.site)?;
-        loop {
-            let (fleet, missing) = Fleet::reach(&ways, nodes);
-            if missing.is_empty() || Instant::now() > deadline {
-                return Ok((fleet, missing));
-            }
-            std::thread::sleep(ASK_AGAIN);
-        }
-    }
-
-    /// All tasks of the job that move results, as they stand in the end or when time is over.
-    pub fn wait_for_tasks(&self, case: &Case, fleet: &Fleet, deadline: Instant) -> Result<Standing> {
+    /// All tasks of the job, as they stand in the end or when time is over, and nodes that do not answer then. Stagers and
+    /// nodes may start again meanwhile: each look connects anew.
+    pub fn wait_for_tasks(
+        &self,
+        case: &Case,
+        nodes: &[String],
+        deadline: Instant,
+    ) -> Result<(Standing, Vec<(String, Failure)>)> {
         let job = case.id();
-        let mut told = Instant::now();
+        let ways = Ways::of(&self.site)?;
+        let (mut told, mut pause) = (Instant::now(), LOOK_MIN);
         loop {
+            let (fleet, mut missing) = Fleet::reach(&ways, nodes);
             // A node whose part is over does not know the job any more.
             let one = |_: &str, stager: &Stager| match stager.release_job(job) {
                 Err(StageError::Refused(refusal)) if refusal.code == Code::NO_SUCH_JOB => Ok(Vec::new()),
                 other => other.and_then(|_| stager.list(Some(job), None)),
             };
-            let all = fleet.all(Kind::StageOut, one)?;
-            let tasks: Vec<(String, TaskStatus)> = all
-                .into_iter()
-                .flat_map(|(node, tasks)| tasks.into_iter().map(move |task| (node.clone(), task)))
-                .collect();
-            let standing = Standing { tasks };
-            if standing.ended() || Instant::now() > deadline {
-                return Ok(standing);
+            let mut standing = Standing::default();
+            for (node, tasks) in fleet.each(one) {
+                match tasks {
+                    Ok(tasks) => standing.tasks.extend(tasks.into_iter().map(|task| (node.clone(), task))),
+                    Err(error) => missing.push((node, Failure::new(Kind::NoStager, error.to_string()))),
+                }
             }
-            if told.elapsed() > Duration::from_secs(5) {
+            if missing.is_empty() && standing.ended() || Instant::now() > deadline {
+                return Ok((standing, missing));
+            }
+            if told.elapsed() > TELL_EVERY {
                 told = Instant::now();
                 let left = standing.tasks.iter().filter_map(|(_, task)| task.eta_ms).max();
                 let left = left.map(|ms| format!(", {} left", show::duration(ms))).unwrap_or_default();
-                scontrol::comment(job, &format!("tidepool: staging out{left}"));
+                self.note(job, &format!("staging out{left}"));
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(LOOK_MAX);
         }
     }
 
@@ -245,7 +251,16 @@ impl Desk {
         if !case.job.reservation.is_empty() {
             scontrol::release(&case.job.reservation)?;
         }
+        let mut case = case;
+        if case.job.phase == Phase::StagingOut && !hurry {
+            // The hook before this one was killed: its work is still to be done.
+            let _ = self.data_out(job);
+            case = self.case(job)?;
+        }
         let needs = case.needs_nodes() && !case.job.nodes.is_empty();
+        if needs && case.job.phase.has_run() {
+            wait_for_epilogs(job)?;
+        }
         let left = match (case.job.phase.has_run(), hurry) {
             _ if !needs => Vec::new(),
             (true, false) => self.forget_at_nodes(&case),
@@ -256,7 +271,7 @@ impl Desk {
                 [pools, self.take_all_back(job, &case.job.nodes)].concat()
             }
         };
-        self.finish(&case, hurry)?;
+        self.finish(&case)?;
         match left.first() {
             None => Ok(String::new()),
             Some(first) => {
@@ -290,7 +305,10 @@ impl Desk {
             true => Vec::new(),
             false => missing.into_iter().map(|(_, failure)| failure.to_string()).collect(),
         };
-        let one = |_: &str, stager: &Stager| match kept && has_unfinished(stager, case.id()) {
+        // Whoever resumes the job finds its tasks.
+        let rows = self.book.transfers(case.id()).unwrap_or_default();
+        let has_results = |node: &str| rows.iter().any(|row| row.way == "out" && row.node == node);
+        let one = |node: &str, stager: &Stager| match kept && has_results(node) {
             true => Ok(()),
             false => forget(stager, case.id()),
         };
@@ -301,10 +319,10 @@ impl Desk {
     }
 
     /// The phase that the job is in from now on.
-    fn finish(&self, case: &Case, hurry: bool) -> Result<()> {
+    fn finish(&self, case: &Case) -> Result<()> {
         let job = case.id();
         match self.noted(self.book.job(job))?.phase {
-            Phase::StagingOut if !hurry => {
+            Phase::StagedOut => {
                 match scontrol::job(job)?.is_some_and(|facts| facts.failed()) {
                     true => self.become_(
                         job,
@@ -316,18 +334,27 @@ impl Desk {
                 self.finish_workflow(case)
             }
             phase if phase.is_final() => self.finish_workflow(case),
-            // Slurm has taken it back into the queue.
+            // Slurm has taken it back into the queue, as it does where a node has died.
             Phase::Submitted => Ok(()),
+            phase if scontrol::job(job)?.is_some_and(|facts| facts.is_queued()) => {
+                self.become_(job, Phase::Submitted, &format!("queued again while it was {phase}"))
+            }
             _ => {
-                let cancelled = scontrol::job(job)?.is_none_or(|facts| facts.state == "CANCELLED");
-                if cancelled {
-                    self.become_(job, Phase::Cancelled, "ended by its owner or an administrator")?;
-                    self.cancel_followers(case)?;
-                }
+                self.become_(job, Phase::Cancelled, "ended by its owner or an administrator")?;
+                self.cancel_followers(case)?;
                 self.finish_workflow(case)
             }
         }
     }
+}
+
+/// Epilogs tidy up the nodes, for which the stagers have to know the job.
+fn wait_for_epilogs(job: u32) -> Result<()> {
+    let began = Instant::now();
+    while began.elapsed() < EPILOG_MAX && scontrol::job(job)?.is_some_and(|facts| facts.state == "COMPLETING") {
+        std::thread::sleep(EPILOG_LOOK);
+    }
+    Ok(())
 }
 
 /// One stager lacks what others have.
@@ -342,13 +369,6 @@ fn trouble(node: &str, task: &TaskStatus) -> String {
         _ => "has not ended".into(),
     };
     format!("node {node}: {} to {}: {what}", task.src, task.dst)
-}
-
-fn has_unfinished(stager: &Stager, job: u32) -> bool {
-    let tasks = stager.list(Some(job), None).unwrap_or_default();
-    tasks
-        .iter()
-        .any(|task| task.state != TaskState::Finished && task.phase != TaskPhase::Queued && !is_absent(task))
 }
 
 fn holds(stager: &Stager, place: &Resource, owner: OnBehalf) -> bool {

@@ -35,7 +35,10 @@ impl Desk {
         let again = |_: &str, stager: &Stager| again(stager, of);
         fleet.all(Kind::StageOut, again)?;
         let limit = case.asks.timeouts.stage_out.unwrap_or(self.site.stage_out_timeout);
-        let standing = self.wait_for_tasks(&other, fleet, Instant::now() + limit)?;
+        let (standing, missing) = self.wait_for_tasks(&other, &other.job.nodes, Instant::now() + limit)?;
+        if let Some((node, failure)) = missing.into_iter().next() {
+            return Err(Failure::new(Kind::StageOut, format!("node {node} does not answer ({failure})")));
+        }
         self.record_out(&other, &standing)?;
         self.judge(&other, fleet, &standing, limit)
     }
