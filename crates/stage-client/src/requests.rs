@@ -13,6 +13,9 @@ use tidepool_wire::stager::{
 /// How long [`Stager::submit_and_wait`] waits before it waits by the task's number, which a restart of the stager does not end.
 pub const FIRST_WAIT: Duration = Duration::from_millis(100);
 
+/// A name in a directory.
+pub type Name = Box<[u8]>;
+
 /// What became of many tasks submitted together.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Submitted {
@@ -232,23 +235,29 @@ impl Stager {
     }
 
     /// Names in a directory of a dataspace, in the order of their bytes; for administrators as `on_behalf` sees it.
-    pub fn entries(
-        &self,
-        place: &Resource,
-        on_behalf: Option<OnBehalf>,
-    ) -> Result<Vec<Box<[u8]>>, StageError> {
-        let mut all: Vec<Box<[u8]>> = Vec::new();
+    pub fn entries(&self, place: &Resource, on_behalf: Option<OnBehalf>) -> Result<Vec<Name>, StageError> {
+        let mut all: Vec<Name> = Vec::new();
         loop {
             let after = all.last().cloned().unwrap_or_default();
-            let request =
-                Request::Entries { place: place.clone(), on_behalf, after, max: TASKS_AT_ONCE_MAX as u32 };
-            let (names, more) = expect!(self, request, Reply::Entries { names, more } => (names, more))?;
+            let (names, more) = self.entries_page(place, on_behalf, &after, TASKS_AT_ONCE_MAX as u32)?;
             let end = names.is_empty() || !more;
             all.extend(names);
             if end {
                 return Ok(all);
             }
         }
+    }
+
+    /// At most `max` of them after `after`, and whether there are more.
+    pub fn entries_page(
+        &self,
+        place: &Resource,
+        on_behalf: Option<OnBehalf>,
+        after: &[u8],
+        max: u32,
+    ) -> Result<(Vec<Name>, bool), StageError> {
+        let request = Request::Entries { place: place.clone(), on_behalf, after: after.into(), max };
+        expect!(self, request, Reply::Entries { names, more } => (names, more))
     }
 
     /// Forgets an ended task.

@@ -3,14 +3,14 @@
 use crate::Millis;
 use crate::learn::Model;
 use crate::record::Record;
-use crate::rights::{Caller, refuse};
+use crate::rights::{Caller, Side, check_path, refuse};
 use crate::state::{State, check_memory};
 use crate::task::{Live, Origin, Start, Task, place_of, space_of};
 use std::ops::Bound;
 use tidepool_wire::Field;
 use tidepool_wire::stager::{
-    Code, DataspaceInfo, DataspaceSpec, JobReport, JobSpec, Policy, Refusal, StagerStatus, TaskSpec,
-    TaskState, TaskStatus,
+    Code, DataspaceInfo, DataspaceSpec, JobReport, JobSpec, OnBehalf, Op, Policy, Refusal, Resource,
+    StagerStatus, TaskSpec, TaskState, TaskStatus,
 };
 
 impl State {
@@ -170,6 +170,32 @@ impl State {
             .unwrap_or_default();
         let (spec, origin) = (spec.clone(), caller.origin());
         Ok(Start { id: 0, spec, identity, origin, again: false, quotas, made: None })
+    }
+
+    /// The same for a look at what lies somewhere in a dataspace here.
+    pub fn admit_look(
+        &self,
+        caller: &Caller,
+        place: Resource,
+        behalf: Option<OnBehalf>,
+    ) -> Result<Start, Refusal> {
+        let identity = self.identity(caller, behalf)?;
+        match &place {
+            Resource::Path { host: None, dataspace, path, .. } => {
+                check_path(&place)?;
+                // Who may read it may see it: what is shared with him, too.
+                self.may_use(identity, dataspace, path, Side::Source)?;
+            }
+            Resource::Path { host: Some(host), .. } => {
+                let text = format!("what lies at another stager, that one tells: ask {host}");
+                return refuse(Code::BAD_ARGS, text);
+            }
+            Resource::Memory { .. } => return refuse(Code::BAD_ARGS, "memory has no entries"),
+        }
+        // Only the source counts: nobody copies anything.
+        let spec = TaskSpec::new(Op::Copy, place, None);
+        let origin = caller.origin();
+        Ok(Start { id: 0, spec, identity, origin, again: false, quotas: Vec::new(), made: None })
     }
 
     /// About what [`State::snapshot`] takes, without making one.

@@ -155,9 +155,7 @@ impl State {
 pub(crate) fn check_form(spec: &TaskSpec) -> Result<(), Refusal> {
     check_shape(spec)?;
     for resource in [Some(&spec.src), spec.dst.as_ref()] {
-        if let Some(Resource::Path { access, dataspace, host, path }) = resource {
-            check_path(*access, dataspace, host.as_deref(), path)?;
-        }
+        resource.map_or(Ok(()), check_path)?;
     }
     Ok(())
 }
@@ -204,11 +202,12 @@ fn names_nothing(path: &[u8]) -> bool {
     path.split(|b| *b == b'/').all(|name| matches!(name, b"" | b"."))
 }
 
-fn check_path(access: Access, dataspace: &str, host: Option<&str>, path: &[u8]) -> Result<(), Refusal> {
+pub(crate) fn check_path(resource: &Resource) -> Result<(), Refusal> {
+    let Resource::Path { access, dataspace, host, path } = resource else { return Ok(()) };
     if dataspace.is_empty() || dataspace.len() > DATASPACE_NAME_MAX {
         return refuse(Code::BAD_ARGS, format!("a dataspace's name has 1 to {DATASPACE_NAME_MAX} bytes"));
     }
-    match (access, host) {
+    match (access, host.as_deref()) {
         (Access::Remote, None | Some("")) => {
             return refuse(Code::BAD_ARGS, "a remote path needs a host: address:port of its stager");
         }

@@ -4,9 +4,9 @@ use crate::errands::{Errand, Task, Then};
 use crate::peer;
 use crate::places::Places;
 use crate::server::Daemon;
-use tidepool_stage_state::{Caller, Cancelled, Late, Live, Release, Wait, check_one_job};
+use tidepool_stage_state::{Caller, Cancelled, Late, Live, Release, Start, Wait, check_one_job};
 use tidepool_wire::stager::{
-    Code, Command, Leftover, Op, Refusal, Reply, Request, STAGER_MAGIC, STAGER_VERSION, TASKS_AT_ONCE_MAX,
+    Code, Command, Leftover, Refusal, Reply, Request, STAGER_MAGIC, STAGER_VERSION, TASKS_AT_ONCE_MAX,
     TaskSpec,
 };
 
@@ -68,8 +68,8 @@ impl Daemon {
             }
             Request::Plan { task } => self.plan(conn, request, caller, &task),
             Request::Entries { place, on_behalf, after, max } => {
-                let task = TaskSpec { on_behalf, ..TaskSpec::new(Op::Copy, place.clone(), Some(place)) };
-                self.entries(conn, request, caller, &task, after, max as usize)
+                let admitted = self.state.admit_look(caller, place, on_behalf);
+                self.entries(conn, request, admitted, after, max as usize)
             }
             Request::DaemonStatus {} => {
                 let mut status = self.state.daemon_status(|id| self.live(id));
@@ -285,15 +285,14 @@ impl Daemon {
         &mut self,
         conn: u64,
         request: u64,
-        caller: &Caller,
-        task: &TaskSpec,
+        admitted: Result<Start, Refusal>,
         after: Box<[u8]>,
         max: usize,
     ) -> Answer {
-        match self.state.admit(caller, task) {
+        match admitted {
             Ok(start) => {
-                let (start, places) = (Box::new(start), self.places(task));
-                self.errand(conn, request, Task::Entries { start, places, after, max })
+                let places = self.places(&start.spec);
+                self.errand(conn, request, Task::Entries { start: Box::new(start), places, after, max })
             }
             Err(refusal) => Answer::Now(Reply::Failed { refusal }),
         }

@@ -36,6 +36,13 @@ Examples:
   tidepool slurm resume 42
   tidepool slurm resume 42 --wait")]
     Resume(ResumeArgs),
+    /// Tidy up after jobs that Slurm does not know any more; Slurm's hooks do it by themselves
+    #[command(after_help = "\
+Looks at jobs that have not changed for a minute. Their staged data and pools are removed, results that were on their way out stay.
+Examples:
+  tidepool slurm sweep --dry-run
+  tidepool slurm sweep --json")]
+    Sweep(SweepArgs),
     /// Put Tidepool's parts beside Slurm's configuration, or check what is there
     #[command(after_help = "\
 Exit codes: 0 done, or all is well; 115 --check has found something; 120 a file there is not Tidepool's.
@@ -103,6 +110,17 @@ pub struct ResumeArgs {
     #[arg(long)]
     pub wait: bool,
     /// Say what would be submitted
+    #[arg(long)]
+    pub dry_run: bool,
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub site: SiteArg,
+}
+
+#[derive(Args)]
+pub struct SweepArgs {
+    /// Say which jobs they are
     #[arg(long)]
     pub dry_run: bool,
     #[arg(long)]

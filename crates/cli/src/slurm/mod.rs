@@ -29,6 +29,7 @@ pub fn dispatch(command: &SlurmCommand) -> Result<ExitCode> {
         }
         SlurmCommand::Report(args) => report(args),
         SlurmCommand::Resume(args) => resume::resume(args),
+        SlurmCommand::Sweep(args) => hooks::sweep(args),
         SlurmCommand::Install(args) => install::install(args),
         SlurmCommand::Epilog(args) => epilog::epilog(args),
         SlurmCommand::Hook(args) => hooks::hook(args),

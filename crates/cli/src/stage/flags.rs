@@ -44,6 +44,7 @@ const MAP: &str = "\
 Mappings: replicate (every node gets all), scatter (entries in turn), scatter:PATTERN (by {rank} in their names),
 gather (all into one directory), gather:NAME (with {node} in NAME: a directory each), file:PATH (lines of ENTRY NODE [TARGET]).
 When data goes to nodes, DESTINATION is the place on each of them; when it comes from them, SOURCE is.
+What is scattered is listed by the stager that it is at; of a SOURCE at HOST:PORT, --secret-file lets that be asked.
 Examples:
   tidepool stage map scatter:processor{rank} lustre://case nvme0://case --node n1 --node n2=n2:42000
   tidepool stage map gather nvme0://out lustre://out --node n1 --node n2=n2:42000 | tidepool stage submit --wait --from -";
@@ -289,6 +290,9 @@ pub struct MapArgs {
     /// A node: NAME=HOST:PORT of its stager, or NAME alone for the one the tasks are submitted on
     #[arg(long, required = true, value_name = "NAME[=HOST:PORT]", value_parser = node_flag)]
     pub node: Vec<NodeFlag>,
+    /// In whose name the source is looked at: administrators only
+    #[arg(long, value_name = "UID:GID[:JOB]", value_parser = parse_on_behalf)]
+    pub on_behalf: Option<OnBehalf>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,8 +14,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tidepool_batch::{Location, Phase, Transfer};
 use tidepool_stage_client::{
-    Code, OnBehalf, Op, PersistOp, Resource, StageError, Stager, TaskSpec, TaskState, TaskStatus,
-    show,
+    Code, OnBehalf, Op, PersistOp, Resource, StageError, Stager, TaskSpec, TaskState, TaskStatus, show,
 };
 use tidepool_types::Errno;
 
@@ -351,7 +350,8 @@ impl Desk {
 /// Epilogs tidy up the nodes, for which the stagers have to know the job.
 fn wait_for_epilogs(job: u32) -> Result<()> {
     let began = Instant::now();
-    while began.elapsed() < EPILOG_MAX && scontrol::job(job)?.is_some_and(|facts| facts.state == "COMPLETING") {
+    while began.elapsed() < EPILOG_MAX && scontrol::job(job)?.is_some_and(|facts| facts.state == "COMPLETING")
+    {
         std::thread::sleep(EPILOG_LOOK);
     }
     Ok(())

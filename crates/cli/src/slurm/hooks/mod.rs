@@ -15,8 +15,11 @@ mod resume;
 mod start;
 mod status;
 mod submit;
+mod sweep;
 mod workflow;
 mod world;
+
+pub use sweep::sweep;
 
 use super::flags::{HookArgs, HookName};
 use super::scontrol;
