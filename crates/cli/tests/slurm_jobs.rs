@@ -346,3 +346,49 @@ fn one_scancel_is_enough_in_each_state() {
     assert_eq!(fs::read(cluster.pfs("alice/out")).unwrap(), fs::read(cluster.pfs("alice/in")).unwrap());
     cluster.assert_nothing_left("after a job that was cancelled while it ran");
 }
+
+/// The commands of both guides, as they stand there: `$ ` is a user's, `# ` an administrator's; files are those that the
+/// guide shows under their names.
+#[test]
+fn the_guides_commands_work() {
+    let Some(cluster) = Cluster::start(2) else { return };
+    cluster.input("alice", "input", 1000);
+    let path = format!("PATH={}:/usr/sbin:/usr/bin:/sbin:/bin", cluster.path("bin").display());
+    let dir = cluster.dir().display().to_string();
+    let mut count = 0;
+    for guide in ["slurm-user.md", "slurm-admin.md"] {
+        let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide").join(guide);
+        let text = fs::read_to_string(page).unwrap();
+        for block in text.split("```").skip(1).step_by(2) {
+            let (head, body) = block.split_once('\n').unwrap();
+            if let Some(name) = head.strip_prefix("bash ") {
+                fs::write(cluster.home("alice").join(name), body).unwrap();
+                continue;
+            }
+            for line in body.lines().filter(|_| head == "text") {
+                let (who, command) = match line.split_at_checked(2) {
+                    Some(("$ ", command)) => ("alice", command),
+                    Some(("# ", command)) => ("root", command),
+                    _ => continue,
+                };
+                // Its output is shown, and what it shows is wrong on purpose.
+                if command == "tidepool slurm lint job.sh" {
+                    continue;
+                }
+                let command = command
+                    .replace("/etc/slurm", &dir)
+                    .replace("/etc/tidepool", &format!("{dir}/etc"))
+                    .replace("/usr/local/libexec/tidepool", &format!("{dir}/libexec"));
+                let home = cluster.home("alice").display().to_string();
+                let script = format!("cd {home} && {command}");
+                let words = ["env", &path, "sh", "-c", &script];
+                let done = if who == "root" { cluster.on("ctl", &words) } else { cluster.by(who, &words) };
+                assert!(done.status.success(), "{guide}: {line}: {}", common::text(&done));
+                count += 1;
+            }
+        }
+    }
+    assert!(count >= 15, "the guides show {count} commands");
+    assert!(cluster.home("alice").join("report.html").exists());
+    cluster.assert_nothing_left("after the guides");
+}
