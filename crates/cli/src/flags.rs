@@ -273,12 +273,12 @@ pub struct PoolShape {
     /// Metadata store of the daemons
     #[arg(long, value_enum, default_value = "memlog")]
     pub backend: BackendFlag,
-    /// How strictly POSIX is followed
-    #[arg(long, value_enum, default_value = "posix")]
-    pub mode: ModeFlag,
-    /// Most bytes of data in the pool; each daemon gets an equal share
-    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "0")]
-    pub quota: u64,
+    /// How strictly POSIX is followed [default: posix]
+    #[arg(long, value_enum)]
+    pub mode: Option<ModeFlag>,
+    /// Most bytes of data in the pool; each daemon gets an equal share [default: 0: no limit]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub quota: Option<u64>,
     /// Most files, directories and links in the pool; each daemon gets an equal share
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub quota_objects: u64,
@@ -295,9 +295,9 @@ pub struct PoolShape {
     /// store's disk]
     #[arg(long, value_name = "LIST", value_parser = cores)]
     pub daemon_cores: Option<CoreList>,
-    /// How programs see the pool
-    #[arg(long, value_enum, default_value = "auto")]
-    pub client: Door,
+    /// How programs see the pool [default: auto]
+    #[arg(long, value_enum)]
+    pub client: Option<Door>,
     /// Milliseconds for which a FUSE mount may reuse names and attributes; 0 is strict. Safe
     /// and much faster where all programs use the same mount
     #[arg(long, value_name = "MS", default_value_t = 0)]
@@ -306,6 +306,21 @@ pub struct PoolShape {
     pub job: JobFlags,
     #[command(flatten)]
     pub network: TopologyFlags,
+}
+
+impl PoolShape {
+    pub fn mode(&self) -> ModeFlag {
+        self.mode.unwrap_or(ModeFlag::Posix)
+    }
+
+    /// Bytes; 0: no limit.
+    pub fn quota(&self) -> u64 {
+        self.quota.unwrap_or(0)
+    }
+
+    pub fn door(&self) -> Door {
+        self.client.unwrap_or(Door::Auto)
+    }
 }
 
 #[derive(Args)]

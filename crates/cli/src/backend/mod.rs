@@ -91,7 +91,7 @@ fn refuse_limits(shape: &PoolShape, kind: &str) -> Result<()> {
         let text = format!("{kind} is not planned; use --fs tidepool, or leave --expect-size away");
         return Err(Failure::new(Kind::Usage, text));
     }
-    if shape.quota == 0 && shape.quota_objects == 0 {
+    if shape.quota() == 0 && shape.quota_objects == 0 {
         return Ok(());
     }
     Err(Failure::new(Kind::Usage, format!("{kind} has no quotas; use --fs tidepool, or leave --quota away")))
