@@ -43,11 +43,21 @@ CREATE TABLE Location(
 #[derive(Debug)]
 pub enum BookError {
     /// It is none, or one of a later release.
-    Foreign { path: PathBuf, what: String },
-    Sqlite { path: PathBuf, source: rusqlite::Error },
+    Foreign {
+        path: PathBuf,
+        what: String,
+    },
+    Sqlite {
+        path: PathBuf,
+        source: rusqlite::Error,
+    },
     Unknown(u32),
     /// A job cannot go from its phase to that one.
-    Phase { job: u32, from: Phase, to: Phase },
+    Phase {
+        job: u32,
+        from: Phase,
+        to: Phase,
+    },
 }
 
 impl fmt::Display for BookError {
@@ -187,7 +197,9 @@ impl Book {
 
     fn foreign(&self, (application, version): (i32, i32)) -> BookError {
         let what = match application {
-            APPLICATION => format!("a job book of form {version}; this program knows {FORMAT}: use a newer one"),
+            APPLICATION => {
+                format!("a job book of form {version}; this program knows {FORMAT}: use a newer one")
+            }
             _ => "no job book of Tidepool's: name another file".into(),
         };
         BookError::Foreign { path: self.path.clone(), what }
@@ -239,8 +251,7 @@ impl Book {
     }
 
     pub fn job(&self, job: u32) -> Result<Job> {
-        let found =
-            self.try_(|c| c.query_row(&format!("{JOB} WHERE Job = ?1"), [job], job_of).optional())?;
+        let found = self.try_(|c| c.query_row(&format!("{JOB} WHERE Job = ?1"), [job], job_of).optional())?;
         found.ok_or(BookError::Unknown(job))
     }
 
@@ -310,12 +321,22 @@ impl Book {
     /// Takes the place of what was noted of the same task before.
     pub fn put_transfers(&self, job: u32, transfers: &[Transfer]) -> Result<()> {
         self.change(|t| {
-            let mut put =
-                t.prepare("INSERT OR REPLACE INTO Transfer VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)")?;
+            let mut put = t.prepare(
+                "INSERT OR REPLACE INTO Transfer VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+            )?;
             for x in transfers {
                 put.execute(params![
-                    job, x.node, x.task, x.way, x.state, x.source, x.destination, x.bytes as i64, x.files as i64,
-                    x.ms as i64, cut(&x.error)
+                    job,
+                    x.node,
+                    x.task,
+                    x.way,
+                    x.state,
+                    x.source,
+                    x.destination,
+                    x.bytes as i64,
+                    x.files as i64,
+                    x.ms as i64,
+                    cut(&x.error)
                 ])?;
             }
             Ok(())
@@ -369,7 +390,9 @@ impl Book {
             self.many("SELECT Job, Phase, IsEnd FROM Job WHERE Workflow = ?1 ORDER BY Job", [id], step)?;
         for step in &mut steps {
             step.after =
-                self.many("SELECT Prior FROM After WHERE Job = ?1 ORDER BY Prior", [step.job], |row| row.get(0))?;
+                self.many("SELECT Prior FROM After WHERE Job = ?1 ORDER BY Prior", [step.job], |row| {
+                    row.get(0)
+                })?;
         }
         Ok(Some(Workflow { id, name, owner, steps }))
     }
@@ -383,7 +406,10 @@ impl Book {
     pub fn keep(&self, location: &Location) -> Result<()> {
         let Location { place, node, uid, job } = location;
         self.change(|t| {
-            t.execute("INSERT OR REPLACE INTO Location VALUES(?1, ?2, ?3, ?4)", params![place, node, uid, job])
+            t.execute(
+                "INSERT OR REPLACE INTO Location VALUES(?1, ?2, ?3, ?4)",
+                params![place, node, uid, job],
+            )
         })?;
         Ok(())
     }
@@ -403,7 +429,8 @@ impl Book {
     /// Forgets jobs that ended before `before`, when nothing of theirs is left to be done and their workflow is over;
     /// how many.
     pub fn forget(&self, before: u64) -> Result<usize> {
-        let over = "Phase IN ('done', 'failed', 'cancelled') AND Changed < ?1 AND (Workflow IS NULL OR NOT EXISTS(
+        let over =
+            "Phase IN ('done', 'failed', 'cancelled') AND Changed < ?1 AND (Workflow IS NULL OR NOT EXISTS(
             SELECT 1 FROM Job AS Other WHERE Other.Workflow = Job.Workflow AND
             (Other.Changed >= ?1 OR Other.Phase NOT IN ('done', 'failed', 'cancelled'))))";
         self.change(|t| {

@@ -54,7 +54,10 @@ fn expand_one(word: &str, depth: usize, names: &mut Vec<String>) -> Result<(), S
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let number = |text: &str| {
             let digits = !text.is_empty() && text.len() <= 9 && text.bytes().all(|b| b.is_ascii_digit());
-            digits.then(|| text.parse::<usize>().ok()).flatten().ok_or(format!("'{range}' is no range of numbers"))
+            digits
+                .then(|| text.parse::<usize>().ok())
+                .flatten()
+                .ok_or(format!("'{range}' is no range of numbers"))
         };
         let (from, to) = (number(first)?, number(last)?);
         if from > to || to - from >= NODES_MAX {
@@ -119,7 +122,8 @@ mod tests {
 
     #[test]
     fn what_is_no_list_is_refused() {
-        for bad in ["n[1-", "n]1", "n[a-b]", "n[3-1]", "n[1-999999999]", "n[[1]]", "n[]", "n[1,,2]", "n[-1]"] {
+        for bad in ["n[1-", "n]1", "n[a-b]", "n[3-1]", "n[1-999999999]", "n[[1]]", "n[]", "n[1,,2]", "n[-1]"]
+        {
             assert!(expand(bad).is_err(), "{bad}");
         }
         assert!(expand(&"n[0-9]".repeat(9)).is_err());

@@ -54,11 +54,18 @@ pub enum Refused {
     /// The jobs it names are of different workflows.
     Mixed(u32, u32),
     /// The last job of the workflow has been submitted.
-    Ended { workflow: u32, last: u32 },
+    Ended {
+        workflow: u32,
+        last: u32,
+    },
     /// All of the workflow is over.
     Finished(u32),
     /// A job of the workflow has failed.
-    Failed { workflow: u32, job: u32, phase: Phase },
+    Failed {
+        workflow: u32,
+        job: u32,
+        phase: Phase,
+    },
     /// It would come after itself.
     Circular(Vec<u32>),
     TooMany(u32),
@@ -74,7 +81,10 @@ impl fmt::Display for Refused {
             Refused::Foreign(job) => write!(f, "job {job} belongs to another user's workflow"),
             Refused::Mixed(one, other) => write!(f, "jobs {one} and {other} are of different workflows"),
             Refused::Ended { workflow, last } => {
-                write!(f, "workflow {workflow} has its last job already (workflow-end in job {last}); start another one")
+                write!(
+                    f,
+                    "workflow {workflow} has its last job already (workflow-end in job {last}); start another one"
+                )
             }
             Refused::Finished(workflow) => write!(f, "workflow {workflow} is finished; start another one"),
             Refused::Failed { workflow, job, phase } => write!(

@@ -22,6 +22,7 @@ Examples:
   tidepool run -- ls -la                                  a pool of one daemon, for one command
   tidepool run --nodes 4 --in data:/in --out /out:results -- ./solver
   tidepool run --hosts n1,n2 --store /local -- mpirun ./app
+  tidepool run --job job.sh 100                           what the script's directives say, without Slurm
 Inside a Slurm allocation its nodes are used through srun. The program starts in the pool
 and finds its path in $TIDEPOOL_DIR. Output is staged out also when the program fails.
 Exit code: the program's own; 110 pool did not start, 111 stage-in failed, 112 output is
@@ -337,6 +338,13 @@ pub struct RunArgs {
     /// Copy /SRC of the pool to DST when the program has ended
     #[arg(long = "out", value_name = "/SRC:DST")]
     pub stage_out: Vec<String>,
+    /// Run a batch script, here and without a batch system: its #NORNS and #TIDEPOOL lines say what is started and staged.
+    /// Flags win over what its pools say
+    #[arg(long, value_name = "SCRIPT", conflicts_with_all = ["fs", "stage_in", "stage_out"])]
+    pub job: Option<PathBuf>,
+    /// The site's dataspaces, for --job [default: /etc/tidepool/slurm.toml, if it is there]
+    #[arg(long, value_name = "FILE", requires = "job")]
+    pub site: Option<PathBuf>,
     /// Say what would be done, with sizes, and do nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -346,8 +354,11 @@ pub struct RunArgs {
     /// Seconds between SIGTERM and SIGKILL for the program when the run is stopped
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub kill_grace: u64,
+    /// Arguments of the script that --job names; those that start with '-' come behind '--'
+    #[arg(value_name = "ARGS")]
+    pub args: Vec<OsString>,
     /// The program and its arguments
-    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    #[arg(last = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,
 }
 

@@ -10,7 +10,7 @@ pub use local::{is_local, remove as remove_local};
 
 use crate::exec;
 use crate::exit::{Failure, Kind, Result};
-use crate::flags::{FsKind, PoolShape, RunArgs};
+use crate::flags::{FsKind, PoolShape};
 use crate::instance::{Instance, OutRecord, RunRecord};
 use crate::meters::Reading;
 use crate::plan::Staged;
@@ -57,19 +57,13 @@ pub trait FileSystem {
     }
 }
 
-/// What is known without looking at the data: whether there are any.
-fn staged(args: &RunArgs) -> Staged {
-    let nothing = |list: &[String]| list.is_empty().then_some(0);
-    Staged { stage_in: nothing(&args.stage_in), stage_out: nothing(&args.stage_out) }
-}
-
 /// Starts the kind of file system that was asked for. It is usable when this returns.
-pub fn start(args: &RunArgs) -> Result<Box<dyn FileSystem>> {
+pub fn start(kind: &FsKind, shape: &PoolShape, staged: Staged) -> Result<Box<dyn FileSystem>> {
     let name = crate::pool::fresh_name("run");
-    let started: Box<dyn FileSystem> = match &args.fs {
-        FsKind::Tidepool => Box::new(tidepool::Pool::start(&args.shape, staged(args), &name)?),
-        FsKind::Local => Box::new(local::Local::start(&args.shape, &name)?),
-        FsKind::Script(program) => Box::new(script::Script::start(&args.shape, &name, program)?),
+    let started: Box<dyn FileSystem> = match kind {
+        FsKind::Tidepool => Box::new(tidepool::Pool::start(shape, staged, &name)?),
+        FsKind::Local => Box::new(local::Local::start(shape, &name)?),
+        FsKind::Script(program) => Box::new(script::Script::start(shape, &name, program)?),
     };
     started.health()?;
     Ok(started)

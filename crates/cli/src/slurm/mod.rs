@@ -1,8 +1,8 @@
 //! `tidepool slurm`: what the batch system, and people who write scripts for it, ask of tidepool.
 
 pub mod flags;
-mod lint;
-mod site;
+pub mod lint;
+pub mod site;
 
 use crate::exit::Result;
 use flags::SlurmCommand;
