@@ -114,7 +114,7 @@ impl Session {
             let instance = instance::find(&args.choice)?;
             (Some(Arc::new(instance.client()?)), instance.dir)
         } else {
-            (None, instance::base_dir().map_err(|f| f.of_kind(Kind::Other))?.join(JOURNALS))
+            (None, journals().map_err(|f| f.of_kind(Kind::Other))?)
         };
         Ok(Session { client, journals, signals: Signals::watch()? })
     }
@@ -191,10 +191,22 @@ impl Session {
 
     /// Removes the directory of journals that no copy needs any more.
     fn clean_up(&self) {
-        if self.client.is_none() && std::fs::remove_dir(&self.journals).is_ok() {
-            // Fails, as it should, while there are pools.
-            let _ = self.journals.parent().map(std::fs::remove_dir);
+        if self.client.is_none() {
+            remove_journals(&self.journals);
         }
+    }
+}
+
+/// The directory for journals of copies without a pool.
+pub fn journals() -> Result<PathBuf> {
+    Ok(instance::base_dir()?.join(JOURNALS))
+}
+
+/// Removes that directory when nothing is in it.
+pub fn remove_journals(journals: &Path) {
+    if std::fs::remove_dir(journals).is_ok() {
+        // Fails, as it should, while there are pools.
+        let _ = journals.parent().map(std::fs::remove_dir);
     }
 }
 

@@ -120,3 +120,14 @@ impl Failure {
         Failure { kind, ..self }
     }
 }
+
+/// The first of two failures; the other one is told at once.
+pub fn first(before: Result<()>, after: Result<()>) -> Result<()> {
+    match (before, after) {
+        (Err(before), Err(after)) => {
+            eprintln!("tidepool: {after}");
+            Err(before)
+        }
+        (before, after) => before.and(after),
+    }
+}

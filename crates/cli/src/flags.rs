@@ -22,6 +22,7 @@ Examples:
   tidepool run -- ls -la                                  a pool of one daemon, for one command
   tidepool run --nodes 4 --in data:/in --out /out:results -- ./solver
   tidepool run --hosts n1,n2 --store /local -- mpirun ./app
+  tidepool run --job job.sh 100                           what the script's directives say, without Slurm
 Inside a Slurm allocation its nodes are used through srun. The program starts in the pool
 and finds its path in $TIDEPOOL_DIR. Output is staged out also when the program fails.
 Exit code: the program's own; 110 pool did not start, 111 stage-in failed, 112 output is
@@ -276,12 +277,12 @@ pub struct PoolShape {
     /// Metadata store of the daemons
     #[arg(long, value_enum, default_value = "memlog")]
     pub backend: BackendFlag,
-    /// How strictly POSIX is followed
-    #[arg(long, value_enum, default_value = "posix")]
-    pub mode: ModeFlag,
-    /// Most bytes of data in the pool; each daemon gets an equal share
-    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "0")]
-    pub quota: u64,
+    /// How strictly POSIX is followed [default: posix]
+    #[arg(long, value_enum)]
+    pub mode: Option<ModeFlag>,
+    /// Most bytes of data in the pool; each daemon gets an equal share [default: 0: no limit]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub quota: Option<u64>,
     /// Most files, directories and links in the pool; each daemon gets an equal share
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub quota_objects: u64,
@@ -298,9 +299,9 @@ pub struct PoolShape {
     /// store's disk]
     #[arg(long, value_name = "LIST", value_parser = cores)]
     pub daemon_cores: Option<CoreList>,
-    /// How programs see the pool
-    #[arg(long, value_enum, default_value = "auto")]
-    pub client: Door,
+    /// How programs see the pool [default: auto]
+    #[arg(long, value_enum)]
+    pub client: Option<Door>,
     /// Milliseconds for which a FUSE mount may reuse names and attributes; 0 is strict. Safe
     /// and much faster where all programs use the same mount
     #[arg(long, value_name = "MS", default_value_t = 0)]
@@ -309,6 +310,21 @@ pub struct PoolShape {
     pub job: JobFlags,
     #[command(flatten)]
     pub network: TopologyFlags,
+}
+
+impl PoolShape {
+    pub fn mode(&self) -> ModeFlag {
+        self.mode.unwrap_or(ModeFlag::Posix)
+    }
+
+    /// Bytes; 0: no limit.
+    pub fn quota(&self) -> u64 {
+        self.quota.unwrap_or(0)
+    }
+
+    pub fn door(&self) -> Door {
+        self.client.unwrap_or(Door::Auto)
+    }
 }
 
 #[derive(Args)]
@@ -325,6 +341,13 @@ pub struct RunArgs {
     /// Copy /SRC of the pool to DST when the program has ended
     #[arg(long = "out", value_name = "/SRC:DST")]
     pub stage_out: Vec<String>,
+    /// Run a batch script, here and without a batch system: its #NORNS and #TIDEPOOL lines say what is started and staged.
+    /// Flags win over what its pools say
+    #[arg(long, value_name = "SCRIPT", conflicts_with_all = ["fs", "stage_in", "stage_out"])]
+    pub job: Option<PathBuf>,
+    /// The site's dataspaces, for --job [default: /etc/tidepool/slurm.toml, if it is there]
+    #[arg(long, value_name = "FILE", requires = "job")]
+    pub site: Option<PathBuf>,
     /// Say what would be done, with sizes, and do nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -334,8 +357,11 @@ pub struct RunArgs {
     /// Seconds between SIGTERM and SIGKILL for the program when the run is stopped
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub kill_grace: u64,
+    /// Arguments of the script that --job names; those that start with '-' come behind '--'
+    #[arg(value_name = "ARGS")]
+    pub args: Vec<OsString>,
     /// The program and its arguments
-    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    #[arg(last = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,
 }
 

@@ -146,7 +146,7 @@ impl Starting {
     ) -> Result<(PoolFile, bool)> {
         let id = kept.map_or_else(|| InstanceId(random_bytes()), |k| k.instance);
         let secret = kept.map_or_else(Secret::random, |k| k.secret.clone());
-        let mount = wants_mount(shape.client)?;
+        let mount = wants_mount(shape.door())?;
         let tree = tree(shape, &setup.layout.place)?;
         let plan = Plan { tree, ..make_plan(shape, &setup, instance, (id, &secret), keep) };
         self.spawn_all(&setup.layout.place, &plan.tree, instance)?;
@@ -236,7 +236,7 @@ pub fn agree(
         groups,
         hints,
         size_cache: shape.size_cache,
-        mode: match shape.mode {
+        mode: match shape.mode() {
             ModeFlag::Posix => PoolMode::Posix,
             ModeFlag::Relaxed => PoolMode::Relaxed,
             ModeFlag::Compat => PoolMode::Compat,
@@ -290,7 +290,7 @@ pub fn make_plan(
         },
         cores,
         lifeline: false,
-        quota_bytes: shape.quota.div_ceil(layout.daemons() as u64),
+        quota_bytes: shape.quota().div_ceil(layout.daemons() as u64),
         quota_objects: shape.quota_objects.div_ceil(layout.daemons() as u64),
         fabric: shape.fabric.clone().unwrap_or_default(),
     };

@@ -16,6 +16,7 @@ mod exit;
 mod flags;
 mod hints;
 mod instance;
+mod jobscript;
 mod launch;
 mod layout;
 mod meters;

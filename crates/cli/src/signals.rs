@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 /// Signals that have arrived since [`Signals::watch`].
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Signals {
     last: Arc<AtomicI32>,
     /// Set with the first signal; handed to long work as its cancel flag.
@@ -16,7 +16,7 @@ pub struct Signals {
 impl Signals {
     /// Starts noting SIGINT, SIGTERM and SIGHUP instead of dying of them.
     pub fn watch() -> Result<Signals> {
-        let signals = Signals { last: Arc::default(), cancelled: Arc::default() };
+        let signals = Signals::default();
         let mut incoming = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])
             .map_err(|e| Failure::new(Kind::Other, format!("cannot handle signals: {e}")))?;
         let noted = signals.clone();

@@ -96,7 +96,7 @@ impl Through {
         let (id, secret) = kept.unwrap_or_else(|| (InstanceId(random_bytes()), Secret::random()));
         let plan = make_plan(shape, setup, &instance, (id, &secret), keep);
         let mut streams = self.connect()?;
-        let agreed = agree(&streams, shape, setup, &plan, (id, secret), |reports| match shape.client {
+        let agreed = agree(&streams, shape, setup, &plan, (id, secret), |reports| match shape.door() {
             Entrance::Preload => false,
             Entrance::Fuse => true,
             // Of this machine's nothing follows for the nodes'.

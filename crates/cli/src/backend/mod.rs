@@ -11,7 +11,7 @@ pub use tidepool::check_room;
 
 use crate::exec;
 use crate::exit::{Failure, Kind, Result};
-use crate::flags::{FsKind, PoolShape, RunArgs};
+use crate::flags::{FsKind, PoolShape};
 use crate::instance::{Instance, OutRecord, RunRecord};
 use crate::meters::Reading;
 use crate::plan::Staged;
@@ -58,19 +58,13 @@ pub trait FileSystem {
     }
 }
 
-/// What is known without looking at the data: whether there are any.
-fn staged(args: &RunArgs) -> Staged {
-    let nothing = |list: &[String]| list.is_empty().then_some(0);
-    Staged { stage_in: nothing(&args.stage_in), stage_out: nothing(&args.stage_out) }
-}
-
 /// Starts the kind of file system that was asked for. It is usable when this returns.
-pub fn start(args: &RunArgs) -> Result<Box<dyn FileSystem>> {
+pub fn start(kind: &FsKind, shape: &PoolShape, staged: Staged) -> Result<Box<dyn FileSystem>> {
     let name = crate::pool::fresh_name("run");
-    let started: Box<dyn FileSystem> = match &args.fs {
-        FsKind::Tidepool => Box::new(tidepool::Pool::start(&args.shape, staged(args), &name)?),
-        FsKind::Local => Box::new(local::Local::start(&args.shape, &name)?),
-        FsKind::Script(program) => Box::new(script::Script::start(&args.shape, &name, program)?),
+    let started: Box<dyn FileSystem> = match kind {
+        FsKind::Tidepool => Box::new(tidepool::Pool::start(shape, staged, &name)?),
+        FsKind::Local => Box::new(local::Local::start(shape, &name)?),
+        FsKind::Script(program) => Box::new(script::Script::start(shape, &name, program)?),
     };
     started.health()?;
     Ok(started)
@@ -92,7 +86,7 @@ fn refuse_limits(shape: &PoolShape, kind: &str) -> Result<()> {
         let text = format!("{kind} is not planned; use --fs tidepool, or leave --expect-size away");
         return Err(Failure::new(Kind::Usage, text));
     }
-    if shape.quota == 0 && shape.quota_objects == 0 {
+    if shape.quota() == 0 && shape.quota_objects == 0 {
         return Ok(());
     }
     Err(Failure::new(Kind::Usage, format!("{kind} has no quotas; use --fs tidepool, or leave --quota away")))

@@ -30,7 +30,7 @@ impl Pool {
         let running = launch::start(shape, setup, name, None, false)?;
         let client = Arc::new(running.client());
         check_room(&client, shape.job.expect_size)?;
-        Ok(Pool { running, client, door: shape.client })
+        Ok(Pool { running, client, door: shape.door() })
     }
 }
 

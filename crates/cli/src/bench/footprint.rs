@@ -46,7 +46,7 @@ pub fn bench(args: &BenchFootprintArgs) -> Result<ExitCode> {
     }
     let signals = Signals::watch()?;
     let store = Some(args.pool.store.clone().unwrap_or_else(default_store));
-    let shape = PoolShape { client: Door::Preload, store, ..args.pool.clone() };
+    let shape = PoolShape { client: Some(Door::Preload), store, ..args.pool.clone() };
     let setup = Setup::choose(&shape, Staged::default(), None)?;
     let pool = start(&shape, setup, &fresh_name("bench-footprint"), None, false)?;
     let client = pool.client();

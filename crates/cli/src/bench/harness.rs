@@ -207,7 +207,7 @@ impl Bed {
         let pool = PoolShape { store: Some(store), layout: spread_out(&shape.pool), ..shape.pool.clone() };
         let setup = Setup::choose(&pool, Staged::default(), None)?;
         let running = launch::start(&pool, setup, &fresh_name("bench"), None, false)?;
-        let preload = exec::uses_preload(&running.instance, shape.pool.client)?;
+        let preload = exec::uses_preload(&running.instance, shape.pool.door())?;
         let daemons = pids_here(&running)?;
         let agent = NodeRecord::read(&running.instance).agent;
         let mounter = (!preload && agent != 0).then_some(agent);

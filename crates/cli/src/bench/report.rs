@@ -135,7 +135,7 @@ pub fn head(bench: &str, shape: &BenchShape, harness: &Harness<'_>) -> Value {
         "layout": harness.layout().to_string(),
         "size_cache": shape.pool.size_cache,
         "backend": format!("{:?}", shape.pool.backend).to_lowercase(),
-        "mode": format!("{:?}", shape.pool.mode).to_lowercase(),
+        "mode": format!("{:?}", shape.pool.mode()).to_lowercase(),
         "daemon_threads": shape.pool.daemon_threads,
         "daemon_cores": shape.pool.daemon_cores,
     });

@@ -82,7 +82,7 @@ fn measure(args: &BenchStartArgs, daemons: usize) -> Result<Sample> {
         local: true,
         store: Some(args.pool.store.clone().unwrap_or_else(default_store)),
         // A mount is one more process, whatever the number of daemons.
-        client: Door::Preload,
+        client: Some(Door::Preload),
         ..args.pool.clone()
     };
     let began = Instant::now();

@@ -99,7 +99,7 @@ fn shape(asked: &BenchShape) -> BenchShape {
     let pool = PoolShape {
         nodes: asked.pool.nodes.or(Some(DAEMONS)),
         // A FUSE mount would be measured along with the network.
-        client: if asked.pool.client == Door::Auto { Door::Preload } else { asked.pool.client },
+        client: Some(if asked.pool.door() == Door::Auto { Door::Preload } else { asked.pool.door() }),
         local: asked.pool.hosts.is_none(),
         ..asked.pool.clone()
     };

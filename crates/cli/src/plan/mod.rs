@@ -3,7 +3,7 @@
 pub mod flags;
 mod gather;
 mod setup;
-mod slurm;
+pub mod slurm;
 
 pub use setup::{Setup, Staged};
 

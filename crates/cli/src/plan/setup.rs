@@ -84,7 +84,7 @@ fn asked(shape: &PoolShape, place: &Place, kept: Option<&Kept>) -> Result<Asked>
         nic: shape.nic.clone(),
         fabric: shape.fabric.clone(),
         deploy: shape.deploy,
-        quota: Some(shape.quota),
+        quota: Some(shape.quota()),
     })
 }
 

@@ -31,7 +31,8 @@ pub fn lint(args: &LintArgs) -> Result<ExitCode> {
     Ok(if fits { ExitCode::SUCCESS } else { ExitCode::from(Kind::PlanProblems.code()) })
 }
 
-fn read(script: &Path) -> std::io::Result<Vec<u8>> {
+/// A script's text; `-` is standard input.
+pub fn read(script: &Path) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     // One byte more than a script may have, so that the parser tells of it.
     let most = SCRIPT_BYTES_MAX as u64 + 1;
@@ -42,7 +43,16 @@ fn read(script: &Path) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn place(problem: &Problem) -> (usize, usize) {
+/// Problems or warnings as editors read them.
+pub fn lines(script: &str, kind: &str, told: &[Problem]) -> String {
+    let line = |problem: &Problem| {
+        let (line, column) = place(problem);
+        format!("{script}:{line}:{column}: {kind}: {}\n", problem.what())
+    };
+    told.iter().map(line).collect()
+}
+
+pub fn place(problem: &Problem) -> (usize, usize) {
     match problem.at {
         At::Line { line, column } => (line, column),
         At::Option { column, .. } => (0, column),
@@ -60,13 +70,7 @@ fn as_json(script: &str, reading: &Reading, site: Option<&Site>) -> serde_json::
 }
 
 fn as_text(script: &str, reading: &Reading, site: Option<&Site>) -> String {
-    let mut text = String::new();
-    for (kind, told) in [("error", &reading.problems), ("warning", &reading.warnings)] {
-        for problem in told {
-            let (line, column) = place(problem);
-            text.push_str(&format!("{script}:{line}:{column}: {kind}: {}\n", problem.what()));
-        }
-    }
+    let mut text = lines(script, "error", &reading.problems) + &lines(script, "warning", &reading.warnings);
     if !reading.problems.is_empty() {
         return text;
     }

@@ -5,12 +5,12 @@ mod epilog;
 pub mod flags;
 mod hooks;
 mod install;
-mod lint;
+pub mod lint;
 mod orders;
 mod resume;
 mod scontrol;
 mod show;
-mod site;
+pub mod site;
 mod stagers;
 
 use crate::exit::{Context, Kind, Result};

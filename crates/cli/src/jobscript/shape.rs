@@ -1,0 +1,133 @@
+//! Pools of a script, as the flags that stand for the same.
+
+use crate::flags::{Door, FsKind, ModeFlag, PoolShape};
+use tidepool_directives::{Client, Fs, Lifetime, Mode, PoolRequest, Problem, Said};
+use tidepool_plan::Deploy;
+
+pub fn fs_of(pool: &PoolRequest) -> FsKind {
+    match &pool.fs {
+        None | Some(Fs::Tidepool) => FsKind::Tidepool,
+        Some(Fs::Local) => FsKind::Local,
+        Some(Fs::Script(program)) => FsKind::Script(program.into()),
+    }
+}
+
+/// The flags of a pool. What stands on the command line wins, as options of `sbatch` win over `#SBATCH` lines. `nodes` is
+/// how many there are; on one machine, which is none of several, nothing is divided.
+pub fn shape_of(
+    pool: &Said<PoolRequest>,
+    flags: &PoolShape,
+    nodes: Option<usize>,
+) -> Result<PoolShape, Problem> {
+    let size = pool.size.as_ref().map(|size| size.value);
+    let mut shape = flags.clone();
+    shape.layout.placement = flags.layout.placement.or(pool.placement);
+    shape.layout.chunk_size = flags.layout.chunk_size.or(pool.chunk_size);
+    shape.layout.stripe = flags.layout.stripe.or(pool.stripe);
+    shape.mode = flags.mode.or(pool.mode.map(mode));
+    shape.client = flags.client.or(pool.client.map(door));
+    shape.quota = flags.quota.or(size);
+    shape.job.expect_size = flags.job.expect_size.or(size);
+    if let Some(nodes) = nodes.filter(|_| flags.deploy.is_none() && flags.job.program_nodes.is_none()) {
+        shape.deploy = deploy(pool, nodes)?;
+    }
+    Ok(shape)
+}
+
+fn mode(mode: Mode) -> ModeFlag {
+    match mode {
+        Mode::Posix => ModeFlag::Posix,
+        Mode::Relaxed => ModeFlag::Relaxed,
+        Mode::Compat => ModeFlag::Compat,
+    }
+}
+
+fn door(client: Client) -> Door {
+    match client {
+        Client::Auto => Door::Auto,
+        Client::Fuse => Door::Fuse,
+        Client::Preload => Door::Preload,
+    }
+}
+
+fn deploy(pool: &Said<PoolRequest>, nodes: usize) -> Result<Option<Deploy>, Problem> {
+    let refuse = |what: String| Err(Problem::new(&pool.at, format!("{what}: the job has {nodes} nodes")));
+    match (pool.deploy, pool.nodes) {
+        (_, Some(wanted)) if wanted > nodes => refuse(format!("nodes={wanted}")),
+        (Some(deploy @ Deploy::Subset(n)), _) if n > nodes => refuse(format!("deploy={deploy}")),
+        (Some(deploy @ Deploy::Dedicated(n)), _) if n >= nodes => refuse(format!("deploy={deploy}")),
+        (Some(deploy), _) => Ok(Some(deploy)),
+        (None, wanted) => Ok(wanted.filter(|wanted| *wanted < nodes).map(Deploy::Subset)),
+    }
+}
+
+/// Why a pool cannot be had: it would have to be there when its job is over.
+pub fn outlives(pool: &Said<PoolRequest>) -> Option<Problem> {
+    let lifetime = pool.lifetime.filter(|lifetime| *lifetime != Lifetime::Job)?;
+    let text = format!(
+        "lifetime={lifetime}: without a batch system a pool ends with its script; leave it away, or start one with 'tidepool pool start'"
+    );
+    Some(Problem::new(&pool.at, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags::{Cli, Command};
+    use clap::Parser;
+    use tidepool_directives::Directives;
+    use tidepool_types::{ChunkSize, Placement};
+
+    fn shape(line: &str, flags: &[&str], nodes: Option<usize>) -> Result<PoolShape, String> {
+        let (directives, _) = Directives::parse(format!("#TIDEPOOL pool {line}\n").as_bytes()).unwrap();
+        let words = [&["tidepool", "run", "--job", "x"], flags].concat();
+        let Command::Run(args) = Cli::try_parse_from(words).unwrap().command else { panic!("it is 'run'") };
+        shape_of(&directives.pools[0], &args.shape, nodes).map_err(|problem| problem.to_string())
+    }
+
+    #[test]
+    fn keys_are_flags_and_flags_win() {
+        let whole = "size=10GiB mode=relaxed chunk-size=1MiB placement=wide stripe=2 client=preload";
+        let said = shape(whole, &[], None).unwrap();
+        assert_eq!((said.quota(), said.job.expect_size), (10 << 30, Some(10 << 30)));
+        assert_eq!((said.mode(), said.door()), (ModeFlag::Relaxed, Door::Preload));
+        assert_eq!(said.layout.chunk_size, Some(ChunkSize::Bytes(1 << 20)));
+        assert_eq!((said.layout.placement, said.layout.stripe), (Some(Placement::Wide), Some(2)));
+        let flags =
+            ["--quota", "0", "--mode", "posix", "--client", "auto", "--chunk-size", "2MiB", "--stripe", "0"];
+        let won = shape(whole, &flags, None).unwrap();
+        assert_eq!((won.quota(), won.mode(), won.door()), (0, ModeFlag::Posix, Door::Auto));
+        assert_eq!((won.layout.chunk_size, won.layout.stripe), (Some(ChunkSize::Bytes(2 << 20)), Some(0)));
+    }
+
+    #[test]
+    fn nodes_are_divided_where_there_are_several() {
+        let deploy = |line: &str, flags: &[&str], nodes| shape(line, flags, nodes).map(|shape| shape.deploy);
+        assert_eq!(deploy("nodes=2 deploy=dedicated:1", &[], None), Ok(None));
+        assert_eq!(deploy("", &[], Some(4)), Ok(None));
+        assert_eq!(deploy("nodes=4", &[], Some(4)), Ok(None));
+        assert_eq!(deploy("nodes=2", &[], Some(4)), Ok(Some(Deploy::Subset(2))));
+        assert_eq!(deploy("nodes=4 deploy=dedicated:1", &[], Some(4)), Ok(Some(Deploy::Dedicated(1))));
+        assert_eq!(deploy("nodes=9", &["--deploy", "shared"], Some(4)), Ok(Some(Deploy::Shared)));
+        for (line, words) in [
+            ("nodes=5", "nodes=5: the job has 4 nodes"),
+            ("deploy=subset:5", "deploy=subset:5: the job has 4 nodes"),
+            ("deploy=dedicated:4", "deploy=dedicated:4: the job has 4 nodes"),
+        ] {
+            let told = deploy(line, &[], Some(4)).unwrap_err();
+            assert!(told.starts_with("line 1, column 11: ") && told.contains(words), "{told}");
+        }
+    }
+
+    #[test]
+    fn pools_that_outlive_their_script_are_told() {
+        let outlives = |line: &str| {
+            let (directives, _) =
+                Directives::parse(format!("#NORNS workflow-start\n#TIDEPOOL pool {line}\n").as_bytes())
+                    .unwrap();
+            super::outlives(&directives.pools[0]).is_some()
+        };
+        assert!(!outlives("") && !outlives("lifetime=job"));
+        assert!(outlives("lifetime=workflow") && outlives("lifetime=campaign"));
+    }
+}

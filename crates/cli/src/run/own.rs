@@ -1,0 +1,120 @@
+//! The directory of a job script's run: beside the pools, whose names start with no dot.
+//!
+//! ```text
+//! BASE/.job-NAME/run.json    whose it is, and which places on the node's own storage it fills
+//! BASE/.job-NAME/script/     the script as it was when the run began
+//! BASE/.job-NAME/in-N        progress of copies
+//! ```
+
+use crate::agent::own_name;
+use crate::exit::{Context, Failure, Kind, Result};
+use crate::{instance, launch};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+const START: &str = ".job-";
+const RECORD: &str = "run.json";
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Record {
+    host: String,
+    pid: u32,
+    script: String,
+    /// On the node's own storage.
+    places: Vec<PathBuf>,
+}
+
+pub struct OwnDir {
+    pub path: PathBuf,
+}
+
+impl OwnDir {
+    /// Refuses to share places with a run that is going on: whoever ends first would take them from the other.
+    pub fn make(script: &str, places: Vec<PathBuf>) -> Result<OwnDir> {
+        let base = instance::base_dir()?;
+        let path = base.join(crate::pool::fresh_name(START.trim_end_matches('-')));
+        let shown = path.display().to_string();
+        fs::DirBuilder::new().mode(0o700).create(&path).context(Kind::Start, || shown.clone())?;
+        let own = OwnDir { path };
+        let record = Record { host: own_name(), pid: std::process::id(), script: script.into(), places };
+        let text = serde_json::to_vec(&record).context(Kind::Start, || shown.clone())?;
+        // Under its name it is whole.
+        let temporary = own.path.join("run.json.tmp");
+        fs::write(&temporary, text)
+            .and_then(|()| fs::rename(&temporary, own.path.join(RECORD)))
+            .context(Kind::Start, || shown)?;
+        own.look_at_others(&base, &record)?;
+        Ok(own)
+    }
+
+    /// Own record first: of two that start at the same time, at least one sees the other.
+    fn look_at_others(&self, base: &Path, own: &Record) -> Result<()> {
+        for entry in fs::read_dir(base).context(Kind::Start, || base.display().to_string())?.flatten() {
+            let path = entry.path();
+            let is_job = entry.file_name().to_string_lossy().starts_with(START);
+            if !is_job || path == self.path {
+                continue;
+            }
+            let record = fs::read(path.join(RECORD)).ok();
+            let record = record.and_then(|text| serde_json::from_slice::<Record>(&text).ok());
+            // Those of other nodes, and of other releases, are left alone.
+            let Some(other) = record.filter(|other| other.host == own.host) else { continue };
+            if !launch::is_ours(other.pid) || other.pid == own.pid {
+                // Its run was killed. What it had staged stays: nobody knows what is in it by now.
+                let _ = fs::remove_dir_all(&path);
+                continue;
+            }
+            if let Some(place) = own.places.iter().find(|place| other.places.iter().any(|p| meet(p, place))) {
+                let text = format!(
+                    "{} belongs to {}, which process {} runs; wait for its end, or stage to another place",
+                    place.display(),
+                    other.script,
+                    other.pid
+                );
+                return Err(Failure::new(Kind::StageIn, text));
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the script there, under its own name.
+    pub fn put_script(&self, name: &Path, text: &[u8]) -> Result<PathBuf> {
+        let dir = self.path.join("script");
+        let path = dir.join(name.file_name().unwrap_or("script".as_ref()));
+        let write = || {
+            fs::create_dir(&dir)?;
+            fs::OpenOptions::new().write(true).create_new(true).mode(0o700).open(&path)?.write_all(text)
+        };
+        write().context(Kind::Start, || path.display().to_string())?;
+        Ok(path)
+    }
+}
+
+impl Drop for OwnDir {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.path) {
+            eprintln!("tidepool: {}: {error}", self.path.display());
+        }
+    }
+}
+
+/// One is the other, or in it.
+fn meet(a: &Path, b: &Path) -> bool {
+    a.starts_with(b) || b.starts_with(a)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_meet_in_each_other() {
+        let meet = |a: &str, b: &str| meet(Path::new(a), Path::new(b));
+        assert!(meet("/n/a", "/n/a") && meet("/n/a", "/n/a/b") && meet("/n/a/b", "/n/a"));
+        assert!(!meet("/n/a", "/n/ab") && !meet("/n/a", "/n/b"));
+    }
+}
