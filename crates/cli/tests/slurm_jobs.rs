@@ -264,6 +264,41 @@ fn h8_h16_kept_data_are_used_in_place() {
     cluster.assert_nothing_left("after the data were deleted");
 }
 
+/// M2: with workflow-same-nodes the next job waits for the nodes of the one before it.
+#[test]
+fn m2_the_same_nodes_when_that_is_asked_for() {
+    let Some(cluster) = Cluster::start(3) else { return };
+    let first = cluster.sbatch(&["-N1", "-wnode3", "--workflow-start"], "true\n");
+    assert_eq!(cluster.wait(first).state(), "COMPLETED");
+    let prior = format!("--workflow-prior-dependency={first}");
+    let second = cluster.sbatch(&["-N1", &prior, "--workflow-same-nodes"], "hostname\n");
+    assert_eq!(cluster.wait(second).state(), "COMPLETED", "{}", cluster.overview());
+    assert_eq!(cluster.log("alice", second), "node3\n");
+    let alone = cluster.try_sbatch("alice", &["--workflow-same-nodes"], "true\n").unwrap_err();
+    assert!(alone.contains("the nodes of which job?"), "{alone}");
+}
+
+/// H10: entries go to nodes by the ranks in their names, and come back into one directory, the same as before.
+#[test]
+fn h10_scattered_by_rank_and_gathered_again() {
+    let Some(cluster) = Cluster::start(3) else { return };
+    let data: Vec<Vec<u8>> =
+        (0..6).map(|rank| cluster.input("alice", &format!("case/processor{rank}/U"), 1000 + rank)).collect();
+    let job = cluster.sbatch(
+        &["-N3"],
+        "#NORNS stage_in lustre://alice/case nvme0://case scatter:processor{rank}\n\
+         #NORNS stage_out nvme0://case lustre://alice/back gather\n\
+         srun sh -c 'echo $SLURMD_NODENAME $(ls $NVME0/case)' | sort\n",
+    );
+    assert_eq!(cluster.wait(job).state(), "COMPLETED", "{}", cluster.overview());
+    let expected = "node1 processor0 processor1\nnode2 processor2 processor3\nnode3 processor4 processor5\n";
+    assert_eq!(cluster.log("alice", job), expected);
+    for (rank, data) in data.iter().enumerate() {
+        assert_eq!(fs::read(cluster.pfs("alice/back").join(format!("processor{rank}/U"))).unwrap(), *data);
+    }
+    cluster.assert_nothing_left("after the round trip");
+}
+
 /// H16: where the nodes are busy, data move from node to node and not over the shared file system.
 #[test]
 fn h16_data_move_from_node_to_node_when_they_have_to() {

@@ -62,6 +62,9 @@ impl Desk {
     pub fn pre_run(&self, job: u32) -> Result<String> {
         let case = self.case(job)?;
         if !case.needs_nodes() {
+            // Who comes after it may want the same.
+            let nodes = scontrol::job(job)?.map(|facts| facts.nodes).unwrap_or_default();
+            self.noted(self.book.set_nodes(job, &nodes))?;
             self.become_(job, Phase::Running, "")?;
             return Ok(String::new());
         }
