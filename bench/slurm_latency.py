@@ -76,8 +76,8 @@ def main():
                 },
                 args.jobs,
             )
-            empty = ["sbatch", "--wait", "-N4", "-o", "/dev/null", "--workflow-start", "--wrap", "true"]
-            pool = ["sbatch", "--wait", "-N4", "-o", "/dev/null", "--tidepool=client=fuse", "--wrap", "true"]
+            empty = ["srun", "-Q", "-N4", "--workflow-start", "true"]
+            pool = ["srun", "-Q", "-N4", "--tidepool=client=fuse", "true"]
             pools = in_turn(
                 {
                     "burst buffer with nothing in it": lambda: seconds(with_, empty),
