@@ -6,7 +6,7 @@ PREFIX ?= /usr/local
 # Where cargo puts what it builds.
 BUILT = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help build release test test-python test-fabric test-all demo lint bench install clean
+.PHONY: help build release test test-python test-fabric test-slurm test-all demo lint bench install clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -48,9 +48,15 @@ test-fabric: ## Build with libfabric and test what goes over it
 	    --lib --test fabric --test files; \
 	else echo "SKIPPED: tests of libfabric, because libfabric-dev is not installed"; fi
 
+test-slurm: ## Test jobs on a real Slurm cluster, the slow tests as well
+	-scripts/install-packages slurm
+	$(CARGO) build --workspace --locked
+	TIDEPOOL_SLURM=full $(CARGO) test -p tidepool-cli --locked --no-fail-fast \
+	  --test slurm --test slurm_jobs --test slurm_pools --test slurm_faults
+
 test-all: test ## The slow suites as well
 	TIDEPOOL_KILLS=200 TIDEPOOL_FUZZ_SECONDS=600 TIDEPOOL_STOPS=50 TIDEPOOL_TORTURE=full TIDEPOOL_FSX_OPS=1000000 TIDEPOOL_HISTORIES=1000 \
-	  TIDEPOOL_CHAOS=full TIDEPOOL_FAULT_RUNS=1000 \
+	  TIDEPOOL_CHAOS=full TIDEPOOL_FAULT_RUNS=1000 TIDEPOOL_SLURM=full \
 	  $(CARGO) test --workspace --locked --no-fail-fast
 
 demo: ## Run OpenFOAM with all its files on a pool of four daemons

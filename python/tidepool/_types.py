@@ -41,7 +41,7 @@ class TaskState(IntEnum):
 
 
 class TaskPhase(IntEnum):
-    """What a running task is at."""
+    """What a task is at; a held one is pending until its job is released."""
 
     QUEUED = 1
     WALKING = 2
@@ -49,6 +49,7 @@ class TaskPhase(IntEnum):
     FINISHING = 4
     REMOVING = 5
     ENDED = 6
+    HELD = 7
 
 
 class PersistOp(IntEnum):

@@ -569,6 +569,7 @@ mod tests {
         assert_eq!(whole.step(7).unwrap().after, [5, 6]);
         for job in 5..8 {
             book.become_(job, Phase::StagingOut, "", 4).unwrap();
+            book.become_(job, Phase::StagedOut, "", 4).unwrap();
             book.become_(job, Phase::Done, "", 4).unwrap();
         }
         assert_eq!(book.workflow(5).unwrap().unwrap().state(), State::Completed);

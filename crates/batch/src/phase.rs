@@ -1,7 +1,7 @@
 //! How a job with directives comes and goes.
 //!
 //! ```text
-//! submitted ─▶ checked ─▶ staging-in ─▶ ready ─▶ starting ─▶ running ─▶ staging-out ─▶ done
+//! submitted ─▶ checked ─▶ staging-in ─▶ ready ─▶ starting ─▶ running ─▶ staging-out ─▶ staged-out ─▶ done
 //!     │           │           │           │         │                        │
 //!     │           │           │           │         │                        └─▶ stage-out-failed ─▶ done
 //!     └───────────┴───────────┴───────────┴─────────┴────────▶ failed, cancelled
@@ -28,6 +28,8 @@ pub enum Phase {
     Running,
     /// Its program has ended, its results are on their way.
     StagingOut,
+    /// They have arrived, and its nodes are tidied up.
+    StagedOut,
     /// All is where it was to be.
     Done,
     /// Results are still on its nodes: `tidepool slurm resume`.
@@ -39,7 +41,7 @@ pub enum Phase {
 }
 
 /// Every phase with its word.
-pub const PHASES: [(&str, Phase); 11] = [
+pub const PHASES: [(&str, Phase); 12] = [
     ("submitted", Phase::Submitted),
     ("checked", Phase::Checked),
     ("staging-in", Phase::StagingIn),
@@ -47,6 +49,7 @@ pub const PHASES: [(&str, Phase); 11] = [
     ("starting", Phase::Starting),
     ("running", Phase::Running),
     ("staging-out", Phase::StagingOut),
+    ("staged-out", Phase::StagedOut),
     ("done", Phase::Done),
     ("stage-out-failed", Phase::StageOutFailed),
     ("failed", Phase::Failed),
@@ -74,7 +77,8 @@ impl Phase {
 
     /// Its program may have started.
     pub fn has_run(self) -> bool {
-        matches!(self, Phase::Running | Phase::StagingOut | Phase::Done | Phase::StageOutFailed)
+        use Phase::*;
+        matches!(self, Running | StagingOut | StagedOut | Done | StageOutFailed)
     }
 
     /// Whether a job may go from one phase to the other. Hooks are called again after a restart of the controller, so
@@ -89,7 +93,7 @@ impl Phase {
             StageOutFailed => next == Done,
             Done | Failed | Cancelled => false,
             _ if matches!(next, Failed | Cancelled | Submitted) => true,
-            StagingOut => matches!(next, Done | StageOutFailed),
+            StagingOut => matches!(next, StagedOut | StageOutFailed),
             _ => next > self,
         }
     }
@@ -116,7 +120,7 @@ mod tests {
     #[test]
     fn a_job_goes_forward_or_ends_or_begins_again() {
         use Phase::*;
-        let ways = [Submitted, Checked, StagingIn, Ready, Starting, Running, StagingOut, Done];
+        let ways = [Submitted, Checked, StagingIn, Ready, Starting, Running, StagingOut, StagedOut, Done];
         for pair in ways.windows(2) {
             assert!(pair[0].may_become(pair[1]), "{pair:?}");
             assert!(pair[0] == Submitted || pair[0].may_become(Submitted), "{pair:?}");

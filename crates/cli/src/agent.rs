@@ -182,6 +182,17 @@ impl NodeRecord {
         }
     }
 
+    /// Whether an agent of a job's pools lives on this machine. `base` is where the user's pools are.
+    pub fn any_of_job(base: &Path, job: &str) -> bool {
+        let Ok(entries) = fs::read_dir(base) else { return false };
+        entries.flatten().any(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let instance = Instance { name, dir: entry.path() };
+            NodeRecord::all(&instance).iter().any(|record| record.job == job)
+                && !NodeRecord::agents(&instance).is_empty()
+        })
+    }
+
     fn starter_path(instance: &Instance) -> PathBuf {
         instance.dir.join("starter.json")
     }

@@ -2,7 +2,7 @@
 
 use crate::place::NodeAt;
 use crate::plan::flags::{self as plan_flags, JobFlags, PlanArgs};
-use crate::slurm::flags::SlurmCommand;
+use crate::slurm::flags::{SlurmCommand, WorkflowCommand};
 use crate::stage::flags::{self as stage_flags, StageArgs};
 use crate::sysmap::flags::{self as sysmap_flags, QueryArgs, SysmapCommand};
 use crate::topology::flags::{TopologyCommand, TopologyFlags};
@@ -97,7 +97,7 @@ pub enum Command {
     /// Show the network of the machine: leaf switches, islands, racks
     #[command(subcommand)]
     Topology(TopologyCommand),
-    /// Check job scripts: what their #NORNS and #TIDEPOOL lines ask for
+    /// Jobs with directives in Slurm: scripts checked, jobs told of, stage-outs finished, Slurm configured
     #[command(subcommand)]
     Slurm(SlurmCommand),
     /// Test whether this node can take part in a pool; for prologs of batch systems
@@ -106,6 +106,9 @@ pub enum Command {
     /// Remove what dead pools left on this node; for epilogs of batch systems
     #[command(after_help = "Example:\n  tidepool node-clean --dry-run")]
     NodeClean(NodeCleanArgs),
+    /// Jobs that belong together
+    #[command(subcommand)]
+    Workflow(WorkflowCommand),
     /// The agent that `tidepool` starts on each node; not for people
     #[command(hide = true)]
     Node(NodeArgs),

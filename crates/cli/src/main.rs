@@ -4,6 +4,7 @@
 
 mod access;
 mod agent;
+mod allocation;
 mod backend;
 mod bench;
 mod check;
@@ -102,9 +103,10 @@ fn dispatch(cli: Cli) -> exit::Result<ExitCode> {
         Command::Sysmap(command) => sysmap::dispatch(&command),
         Command::Sysquery(args) => sysmap::sysquery(&args),
         Command::Topology(command) => topology::dispatch(&command),
-        Command::Slurm(command) => slurm::dispatch(&command),
         Command::NodeCheck(args) => doctor::health::check(&args),
         Command::NodeClean(args) => node_clean::node_clean(&args),
+        Command::Slurm(command) => slurm::dispatch(&command),
+        Command::Workflow(command) => slurm::workflow(&command),
         Command::Node(args) => agent::node(&args),
         Command::Man { dir } => write_manual(&dir),
     }

@@ -7,6 +7,7 @@
 //! dedicated:N     daemon             programs
 //! ```
 
+use crate::allocation::{self, Allocation};
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::flags::PoolShape;
 use std::ops::Range;
@@ -63,17 +64,20 @@ impl Place {
         if let Some(hosts) = &shape.hosts {
             return Ok(Place::Ssh(parse_hosts(hosts)?));
         }
-        let allocated = std::env::var("SLURM_JOB_NUM_NODES").ok().and_then(|n| n.parse().ok());
-        match allocated {
-            Some(nodes) if !shape.local => {
-                let wanted = shape.nodes.unwrap_or(nodes);
-                if wanted == 0 || wanted > nodes {
-                    let text = format!("--nodes {wanted}: the allocation has {nodes} nodes");
-                    return Err(Failure::new(Kind::Usage, text));
-                }
+        let allocated = if shape.local { None } else { allocation::find(&allocation::Here)? };
+        match (allocated, shape.nodes) {
+            (Some(Allocation::Slurm(nodes)), wanted) => {
+                let wanted = wanted.unwrap_or(nodes);
+                within(wanted, nodes)?;
                 Ok(Place::Slurm(wanted))
             }
-            _ => match shape.nodes.unwrap_or(1) {
+            (Some(Allocation::Hosts(mut hosts, _)), wanted) => {
+                let wanted = wanted.unwrap_or(hosts.len());
+                within(wanted, hosts.len())?;
+                hosts.truncate(wanted);
+                Ok(Place::Ssh(checked(hosts)?))
+            }
+            (None, wanted) => match wanted.unwrap_or(1) {
                 0 => Err(Failure::new(Kind::Usage, "--nodes 0: a pool has at least one daemon")),
                 n if n > tidepool_types::DAEMONS_MAX => {
                     Err(Failure::new(Kind::Usage, format!("--nodes {n}: a pool has at most 65536 daemons")))
@@ -151,6 +155,15 @@ impl Layout {
     }
 }
 
+/// So many nodes of so many.
+fn within(wanted: usize, nodes: usize) -> Result<()> {
+    if wanted == 0 || wanted > nodes {
+        let text = format!("--nodes {wanted}: the allocation has {nodes} nodes");
+        return Err(Failure::new(Kind::Usage, text));
+    }
+    Ok(())
+}
+
 /// Nodes of the allocation, in its order.
 fn slurm_names() -> Result<Vec<String>> {
     let what = || "scontrol show hostnames".to_string();
@@ -175,6 +188,11 @@ fn parse_hosts(text: &str) -> Result<Vec<String>> {
         .map(|line| line.split('#').next().unwrap_or_default().trim().to_string())
         .filter(|host| !host.is_empty())
         .collect();
+    checked(hosts)
+}
+
+/// Names that can be used, each of them once.
+fn checked(hosts: Vec<String>) -> Result<Vec<String>> {
     // ssh would take a leading dash for an option; hosts also name log files.
     let bad = |h: &&String| h.starts_with('-') || h.contains(char::is_whitespace) || h.contains('/');
     if let Some(bad) = hosts.iter().find(bad) {

@@ -72,7 +72,7 @@ fn start_through(args: &StartArgs, through: &Through, name: &str) -> Result<Exit
         return Ok(ExitCode::SUCCESS);
     }
     let began = Instant::now();
-    let Started { instance, pool, mounted } = through.start(&args.shape, &setup, name)?;
+    let Started { instance, pool, mounted } = through.start(&args.shape, &setup, name, None)?;
     tell_started(args, &instance, &pool, mounted, began);
     Ok(ExitCode::SUCCESS)
 }

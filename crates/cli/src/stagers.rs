@@ -83,11 +83,18 @@ impl Through {
         Setup::choose_at(Place::Stagers(self.nodes.clone()), self.user.uid, shape, staged, None)
     }
 
-    /// Starts the pool and returns when every daemon answers.
-    pub fn start(&self, shape: &PoolShape, setup: &Setup, name: &str) -> Result<Started> {
+    /// Starts the pool and returns when every daemon answers. With `kept`, one whose data are still on these nodes.
+    pub fn start(
+        &self,
+        shape: &PoolShape,
+        setup: &Setup,
+        name: &str,
+        kept: Option<(InstanceId, Secret)>,
+    ) -> Result<Started> {
         let instance = Instance::elsewhere(name, self.user.uid)?;
-        let (id, secret) = (InstanceId(random_bytes()), Secret::random());
-        let plan = make_plan(shape, setup, &instance, (id, &secret), false);
+        let keep = kept.is_some();
+        let (id, secret) = kept.unwrap_or_else(|| (InstanceId(random_bytes()), Secret::random()));
+        let plan = make_plan(shape, setup, &instance, (id, &secret), keep);
         let mut streams = self.connect()?;
         let agreed = agree(&streams, shape, setup, &plan, (id, secret), |reports| match shape.door() {
             Entrance::Preload => false,

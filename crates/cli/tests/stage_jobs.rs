@@ -20,7 +20,7 @@ fn json(text: &str) -> Value {
 struct Cluster {
     nodes: Vec<OwnStager>,
     addresses: Vec<String>,
-    _secret: tempfile::NamedTempFile,
+    secret: tempfile::NamedTempFile,
 }
 
 impl Cluster {
@@ -37,7 +37,7 @@ impl Cluster {
         for node in &nodes {
             node.ok(&["job", "register", "42", "--host", "n0", "--limit", "a", "--limit", "b"]);
         }
-        Cluster { nodes, addresses, _secret: secret }
+        Cluster { nodes, addresses, secret }
     }
 
     fn put(&self, node: usize, name: &str, bytes: usize) {
@@ -299,4 +299,80 @@ fn the_next_phase_runs_where_its_data_are_or_they_go_from_node_to_node() {
     let (_, error) = first.ends(123, &["where", "b://nothing", "--node", "n0"]);
     assert!(error.contains("b://nothing"), "{error}");
     first.ends(2, &["where", "b://mesh", "--node", "n0", "--bring-to", "n7"]);
+}
+
+#[test]
+fn held_tasks_wait_for_the_release_of_their_job() {
+    let stager = OwnStager::with("");
+    fs::write(stager.sandbox.path("a/x"), "12345").unwrap();
+    let own = format!("{}:{}:42", rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    stager.ok(&["job", "register", "42", "--host", "n0", "--limit", "a://", "--limit", "b://"]);
+    let hold = |from: &str, to: &str| {
+        let id = stager.ok(&["submit", "--on-behalf", &own, "--held", "copy", from, to]);
+        id.trim().to_string()
+    };
+    let (good, bad) = (hold("a://x", "b://out/x"), hold("gone://x", "b://y"));
+    let shown = json(&stager.ok(&["--json", "status", &good, &bad]));
+    for task in shown["tasks"].as_array().unwrap() {
+        assert_eq!((&task["state"], &task["phase"]), (&"pending".into(), &"held".into()), "{task}");
+    }
+    assert!(stager.ok(&["list", "--state", "pending"]).contains("held"));
+    assert!(stager.ok(&["status", &good]).contains("held"));
+    // Nothing waits for them, and they keep the job.
+    let ready = json(&stager.ok(&["--json", "job", "ready", "42"]));
+    assert_eq!((&ready["state"], &ready["stagers"][0]["tasks"]), (&"ready".into(), &0.into()));
+    stager.ok(&["job", "ready", "42", "--clean", "--dry-run"]);
+    assert!(stager.ok(&["status", "--watch", "--job", "42"]).contains("no task"));
+    for args in [&["job", "unregister", "42"][..], &["shutdown"]] {
+        let (_, said) = stager.ends(120, args);
+        assert!(said.contains("2 are held"), "{said}");
+    }
+    let (said, error) = stager.ends(117, &["job", "release", "42", "--wait"]);
+    assert!(said.starts_with("2 held task(s) of job 42 may start\n"), "{said}");
+    assert!(error.contains(&format!("task {bad}")) && error.contains("gone://"), "{error}");
+    assert_eq!(fs::read_to_string(stager.sandbox.path("b/out/x")).unwrap(), "12345");
+    let again = json(&stager.ok(&["--json", "job", "release", "42", "--wait"]));
+    assert_eq!(again["released"], 0);
+    stager.ok(&["job", "unregister", "42"]);
+    // What makes no sense.
+    stager.ends(2, &["submit", "--held", "copy", "a://x", "b://z"]);
+    stager.ends(2, &["submit", "--on-behalf", &own, "--held", "--wait", "copy", "a://x", "b://z"]);
+    stager.ends(120, &["job", "release", "42"]);
+    stager.ends(120, &["submit", "--on-behalf", &own, "--held", "copy", "a://x", "b://z"]);
+}
+
+/// What is scattered is seen by its stager, and by nobody else.
+#[test]
+fn the_names_of_a_scatter_are_asked_where_they_are() {
+    let cluster = Cluster::of(2);
+    let first = &cluster.nodes[0];
+    for name in ["processor0", "processor1", "processor2"] {
+        cluster.put(0, &format!("a/case/{name}/field"), 10);
+        cluster.put(1, &format!("b/case/{name}/field"), 10);
+    }
+    let node = format!("n1={}", cluster.addresses[1]);
+    let map = |source: &str, more: &[&str]| {
+        let words = ["map", "scatter:processor{rank}", source, "a://mine", "--node", "n0", "--node", &node];
+        [&words[..], more].concat().into_iter().map(String::from).collect::<Vec<_>>()
+    };
+    let run =
+        |code: i32, args: &[String]| first.ends(code, &args.iter().map(String::as_str).collect::<Vec<_>>());
+    let here = run(0, &map("a://case", &[])).0;
+    assert_eq!(here.lines().count(), 3);
+    assert!(here.contains("copy a://case/processor0 a://mine/processor0\n"), "{here}");
+    // At another stager: with the secret.
+    let there = cluster.at(1, "b://case");
+    let said = run(2, &map(&there, &[])).1;
+    assert!(said.contains("--secret-file") && said.contains(&cluster.addresses[1]), "{said}");
+    let secret = cluster.secret.path().display().to_string();
+    let list = run(0, &map(&there, &["--secret-file", &secret])).0;
+    assert!(list.contains(&format!("copy {there}/processor0 a://mine/processor0\n")), "{list}");
+    fs::write(first.sandbox.path("tasks.txt"), &list).unwrap();
+    let own = format!("{}:{}:42", rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    first.ok(&["submit", "--wait", "--on-behalf", &own, "--from", "tasks.txt"]);
+    assert_eq!(cluster.names(0, "a/mine").len() + cluster.names(1, "a/mine").len(), 6);
+    // In a user's name.
+    assert_eq!(run(0, &map("a://case", &["--on-behalf", &own])).0, here);
+    let said = run(120, &map("a://nowhere", &[])).1;
+    assert!(said.contains("no such file"), "{said}");
 }

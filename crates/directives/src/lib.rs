@@ -34,7 +34,7 @@ pub use model::{
 };
 pub use near::near;
 pub use options::{OPTIONS, lines_of_options, with_lines};
-pub use parse::{DEPENDENCIES_MAX, Reading};
+pub use parse::{DEPENDENCIES_MAX, MARK, Reading};
 pub use place::{NoPlace, Place, PlaceError, env_name, parse_place, show_place};
 pub use pool::NODES_MAX;
 pub use script::{DIRECTIVES_MAX, KEYWORDS, LINE_BYTES_MAX, SCRIPT_BYTES_MAX, WORDS_MAX};

@@ -34,6 +34,9 @@ const SLURM_KEYS: [&str; 2] = ["capacity", "pool"];
 /// What Slurm looks for in the lines of its burst-buffer directive, wherever in them it is.
 pub(crate) const SLURM_CAPACITY: &str = "capacity=";
 
+/// The directive of a line that only shows Slurm that there are directives.
+pub const MARK: &str = "tidepool";
+
 /// True for what can stand before `=`.
 pub(crate) fn is_key(word: &str) -> bool {
     [&pool::KEYS[..], &TIMEOUT_KEYS, &SLURM_KEYS].concat().contains(&word)
@@ -113,6 +116,10 @@ impl Reader {
             return self.fail(Problem::new(&line.at, text));
         };
         let mut args = Args { words: words.iter(), end: &line.end, short: false };
+        // The submission marks scripts by it; it says nothing.
+        if name.text == MARK.as_bytes() && words.is_empty() {
+            return;
+        }
         if name.key().is_some_and(|key| SLURM_KEYS.contains(&key)) {
             return self.slurm(line);
         }

@@ -19,13 +19,14 @@ pub(crate) fn check(reader: &mut Reader) {
     }
 }
 
-/// Each destination once, and not the origin itself.
+/// Each destination once. What goes out goes elsewhere; what comes in may be on the job's nodes already, kept there by an
+/// earlier job.
 fn destinations(reader: &mut Reader) {
     let mut found = Vec::new();
-    for stages in [&reader.found.stage_in, &reader.found.stage_out] {
+    for (out, stages) in [(false, &reader.found.stage_in), (true, &reader.found.stage_out)] {
         let mut taken: BTreeMap<(Option<&str>, Vec<&[u8]>), &At> = BTreeMap::new();
         for Stage { origin, destination, .. } in stages.iter().map(|stage| &stage.value) {
-            if origin.is_same(destination) {
+            if out && origin.is_same(destination) {
                 found.push(Problem::new(&destination.at, format!("'{destination}' is also the origin")));
             }
             let key = (destination.dataspace(), destination.names().collect());

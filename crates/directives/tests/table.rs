@@ -198,7 +198,7 @@ const BAD: &[(&str, &str)] = &[
         "2, 29: 'file:map' is no mapping here: the file's path has to start with '/'",
     ),
     ("#NORNS stage_in a://x b://y scatter now", "2, 37: 'now' is one word too many"),
-    ("#NORNS stage_in a://x a:///x/", "2, 23: 'a:///x/' is also the origin"),
+    ("#NORNS stage_out a://x a:///x/", "2, 24: 'a:///x/' is also the origin"),
     (
         "#NORNS stage_in a://x b://y\n#NORNS stage_in c://x b:///./y",
         "3, 23: 'b:///./y' is the destination of two copies; the other is in line 2, column 23",

@@ -31,7 +31,7 @@ pub mod words;
 pub use at::StagerAt;
 pub use error::StageError;
 pub use locate::{CONTROL_SOCKET_VARIABLE, USER_SOCKET_VARIABLE, control_socket, user_socket};
-pub use requests::{FIRST_WAIT, SubmitManyError, Submitted};
+pub use requests::{FIRST_WAIT, Name, SubmitManyError, Submitted};
 pub use stager::{HELLO_MS_MAX, RECONNECT_MS_MAX, Stager};
 pub use tidepool_directives::{
     Mapping, MappingError, MappingLine, MappingNode, PlaceError, env_name, parse_place, show_place,

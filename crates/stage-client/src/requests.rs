@@ -13,6 +13,9 @@ use tidepool_wire::stager::{
 /// How long [`Stager::submit_and_wait`] waits before it waits by the task's number, which a restart of the stager does not end.
 pub const FIRST_WAIT: Duration = Duration::from_millis(100);
 
+/// A name in a directory.
+pub type Name = Box<[u8]>;
+
 /// What became of many tasks submitted together.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Submitted {
@@ -74,12 +77,16 @@ impl Stager {
     }
 
     /// Hands many tasks over, in as few requests as limits allow. A refused task does not keep the others.
-    pub fn submit_many(&self, mut tasks: Vec<TaskSpec>) -> Result<Submitted, SubmitManyError> {
+    pub fn submit_many(&self, tasks: Vec<TaskSpec>) -> Result<Submitted, SubmitManyError> {
+        self.submit_by(tasks, false)
+    }
+
+    fn submit_by(&self, mut tasks: Vec<TaskSpec>, held: bool) -> Result<Submitted, SubmitManyError> {
         let mut done = Submitted::default();
         let mut at_once = TASKS_AT_ONCE_MAX;
         while !tasks.is_empty() {
             let rest = tasks.split_off(at_once.min(tasks.len()));
-            match self.submit_some(tasks, &mut done) {
+            match self.submit_some(tasks, held, &mut done) {
                 Ok(()) => tasks = rest,
                 // Long paths: fewer of them fit.
                 Err((mut same, StageError::TooLong { .. })) if at_once > 1 => {
@@ -97,13 +104,14 @@ impl Stager {
     fn submit_some(
         &self,
         tasks: Vec<TaskSpec>,
+        held: bool,
         done: &mut Submitted,
     ) -> Result<(), (Vec<TaskSpec>, StageError)> {
         if let Some(task) = tasks.iter().find(|task| has_memory(task)) {
             self.before_submit(task);
         }
         let count = tasks.len();
-        let request = Request::SubmitMany { tasks };
+        let request = if held { Request::SubmitHeld { tasks } } else { Request::SubmitMany { tasks } };
         let error = match self.call(&request) {
             Ok(Reply::SubmittedMany { ids, refused }) if ids.len() == count => {
                 done.add(ids, refused);
@@ -112,8 +120,10 @@ impl Stager {
             Ok(other) => self.unexpected(&other),
             Err(error) => error,
         };
-        let Request::SubmitMany { tasks } = request else { return Err((Vec::new(), error)) };
-        Err((tasks, error))
+        match request {
+            Request::SubmitMany { tasks } | Request::SubmitHeld { tasks } => Err((tasks, error)),
+            _ => Err((Vec::new(), error)),
+        }
     }
 
     fn before_submit(&self, task: &TaskSpec) {
@@ -225,23 +235,29 @@ impl Stager {
     }
 
     /// Names in a directory of a dataspace, in the order of their bytes; for administrators as `on_behalf` sees it.
-    pub fn entries(
-        &self,
-        place: &Resource,
-        on_behalf: Option<OnBehalf>,
-    ) -> Result<Vec<Box<[u8]>>, StageError> {
-        let mut all: Vec<Box<[u8]>> = Vec::new();
+    pub fn entries(&self, place: &Resource, on_behalf: Option<OnBehalf>) -> Result<Vec<Name>, StageError> {
+        let mut all: Vec<Name> = Vec::new();
         loop {
             let after = all.last().cloned().unwrap_or_default();
-            let request =
-                Request::Entries { place: place.clone(), on_behalf, after, max: TASKS_AT_ONCE_MAX as u32 };
-            let (names, more) = expect!(self, request, Reply::Entries { names, more } => (names, more))?;
+            let (names, more) = self.entries_page(place, on_behalf, &after, TASKS_AT_ONCE_MAX as u32)?;
             let end = names.is_empty() || !more;
             all.extend(names);
             if end {
                 return Ok(all);
             }
         }
+    }
+
+    /// At most `max` of them after `after`, and whether there are more.
+    pub fn entries_page(
+        &self,
+        place: &Resource,
+        on_behalf: Option<OnBehalf>,
+        after: &[u8],
+        max: u32,
+    ) -> Result<(Vec<Name>, bool), StageError> {
+        let request = Request::Entries { place: place.clone(), on_behalf, after: after.into(), max };
+        expect!(self, request, Reply::Entries { names, more } => (names, more))
     }
 
     /// Forgets an ended task.
@@ -372,6 +388,26 @@ impl Stager {
             all.extend(places);
             if end {
                 return Ok(all);
+            }
+        }
+    }
+
+    /// Hands over tasks that do not start before [`Stager::release_job`], all in the name of one job (`on_behalf`). Their
+    /// dataspaces need not be there yet. Otherwise as [`Stager::submit_many`].
+    pub fn submit_held(&self, tasks: Vec<TaskSpec>) -> Result<Submitted, SubmitManyError> {
+        self.submit_by(tasks, true)
+    }
+
+    /// Makes the held tasks of a job pending, in the order they came; how many. Those whose dataspaces are missing, or not for
+    /// the job, have failed with that.
+    pub fn release_job(&self, job: u32) -> Result<u64, StageError> {
+        let mut released = 0;
+        loop {
+            let request = Request::ReleaseJob { job };
+            let (tasks, more) = expect!(self, request, Reply::Released { tasks, more } => (tasks, more))?;
+            released += u64::from(tasks);
+            if !more {
+                return Ok(released);
             }
         }
     }

@@ -59,6 +59,16 @@ pub fn state(state: TaskState) -> &'static str {
     word(&STATES, state)
 }
 
+/// The state, but of a pending task that is held just that.
+pub fn standing(status: &TaskStatus) -> &'static str {
+    if is_held(status) { phase(TaskPhase::Held) } else { state(status.state) }
+}
+
+/// It waits for the release of its job.
+pub fn is_held(status: &TaskStatus) -> bool {
+    status.phase == TaskPhase::Held
+}
+
 pub fn policy(policy: Policy) -> &'static str {
     word(&POLICIES, policy)
 }
@@ -83,6 +93,7 @@ pub fn phase(phase: TaskPhase) -> &'static str {
         TaskPhase::Finishing => "finishing",
         TaskPhase::Removing => "removing",
         TaskPhase::Ended => "ended",
+        TaskPhase::Held => "held",
     }
 }
 
@@ -204,7 +215,7 @@ pub fn task(status: &TaskStatus) -> String {
         ("operation", op(status.op).into()),
         ("source", status.src.clone()),
         ("destination", status.dst.clone()),
-        ("phase", if running { phase(status.phase).into() } else { String::new() }),
+        ("phase", if running || is_held(status) { phase(status.phase).into() } else { String::new() }),
         ("bytes", moved(status)),
         ("files", files),
         ("rate", if running { per_second(status.rate) } else { String::new() }),
@@ -219,7 +230,7 @@ pub fn task(status: &TaskStatus) -> String {
 pub fn tasks(all: &[TaskStatus]) -> String {
     let row = |status: &TaskStatus| {
         let (id, state, op) =
-            (status.id.to_string(), state(status.state).to_string(), op(status.op).to_string());
+            (status.id.to_string(), standing(status).to_string(), op(status.op).to_string());
         [id, state, op, status.src.clone(), status.dst.clone(), moved(status), reason(status)]
     };
     let head = ["TASK", "STATE", "OPERATION", "SOURCE", "DESTINATION", "BYTES", "ERROR"];

@@ -193,10 +193,13 @@ fn may_repeat(request: &Request) -> bool {
         | Request::Leftovers { .. }
         | Request::SetPolicy { .. }
         // What is being removed already is told again.
-        | Request::CleanJob { .. } => true,
+        | Request::CleanJob { .. }
+        // What was released is not held any more; only the count may be that of the rest.
+        | Request::ReleaseJob { .. } => true,
         Request::Hello { .. }
         | Request::Submit { .. }
         | Request::SubmitMany { .. }
+        | Request::SubmitHeld { .. }
         | Request::SubmitAndWait { .. }
         | Request::Cancel { .. }
         | Request::Resume { .. }

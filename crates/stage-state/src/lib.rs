@@ -11,6 +11,7 @@
 mod arbiter;
 mod backlog;
 mod clean;
+mod held;
 mod learn;
 mod persist;
 mod placed;
@@ -23,6 +24,7 @@ mod task;
 mod waits;
 
 pub use arbiter::{Arbiter, Queued};
+pub use held::{Release, check_one_job};
 pub use learn::{Learned, Model};
 pub use record::{Record, ReplayError};
 pub use rights::{Caller, Opened, Side};

@@ -3,14 +3,14 @@
 use crate::Millis;
 use crate::learn::Model;
 use crate::record::Record;
-use crate::rights::{Caller, refuse};
+use crate::rights::{Caller, Side, check_path, refuse};
 use crate::state::{State, check_memory};
 use crate::task::{Live, Origin, Start, Task, place_of, space_of};
 use std::ops::Bound;
 use tidepool_wire::Field;
 use tidepool_wire::stager::{
-    Code, DataspaceInfo, DataspaceSpec, JobReport, JobSpec, Policy, Refusal, StagerStatus, TaskSpec,
-    TaskState, TaskStatus,
+    Code, DataspaceInfo, DataspaceSpec, JobReport, JobSpec, OnBehalf, Op, Policy, Refusal, Resource,
+    StagerStatus, TaskSpec, TaskState, TaskStatus,
 };
 
 impl State {
@@ -74,14 +74,14 @@ impl State {
     }
 
     pub fn is_idle(&self) -> bool {
-        self.running.is_empty() && self.queue.is_empty()
+        self.running.is_empty() && self.queue.is_empty() && self.held() == 0
     }
 
     pub fn daemon_status(&self, live: impl Fn(u32) -> Option<Live>) -> StagerStatus {
         let lives: Vec<Live> = self.running().into_iter().filter_map(live).collect();
         StagerStatus {
             node: self.config.node.clone(),
-            pending: self.queue.len() as u64,
+            pending: (self.queue.len() + self.held()) as u64,
             running: self.running.len() as u64,
             ended: self.ended.len() as u64,
             eta_ms: self.eta(&lives),
@@ -94,7 +94,7 @@ impl State {
         }
     }
 
-    /// Until nothing is left: the longest of the running tasks, and the pending ones shared among the
+    /// Until nothing is left but what is held: the longest of the running tasks, and the pending ones shared among the
     /// workers. None when one of them cannot be told.
     fn eta(&self, lives: &[Live]) -> Option<u64> {
         if lives.len() < self.running.len() {
@@ -172,6 +172,32 @@ impl State {
         Ok(Start { id: 0, spec, identity, origin, again: false, quotas, made: None })
     }
 
+    /// The same for a look at what lies somewhere in a dataspace here.
+    pub fn admit_look(
+        &self,
+        caller: &Caller,
+        place: Resource,
+        behalf: Option<OnBehalf>,
+    ) -> Result<Start, Refusal> {
+        let identity = self.identity(caller, behalf)?;
+        match &place {
+            Resource::Path { host: None, dataspace, path, .. } => {
+                check_path(&place)?;
+                // Who may read it may see it: what is shared with him, too.
+                self.may_use(identity, dataspace, path, Side::Source)?;
+            }
+            Resource::Path { host: Some(host), .. } => {
+                let text = format!("what lies at another stager, that one tells: ask {host}");
+                return refuse(Code::BAD_ARGS, text);
+            }
+            Resource::Memory { .. } => return refuse(Code::BAD_ARGS, "memory has no entries"),
+        }
+        // Only the source counts: nobody copies anything.
+        let spec = TaskSpec::new(Op::Copy, place, None);
+        let origin = caller.origin();
+        Ok(Start { id: 0, spec, identity, origin, again: false, quotas: Vec::new(), made: None })
+    }
+
     /// About what [`State::snapshot`] takes, without making one.
     pub fn snapshot_bytes(&self) -> u64 {
         const TASK_BYTES: u64 = 160;
@@ -235,7 +261,11 @@ impl State {
 fn put_task(task: &Task, out: &mut Vec<u8>) {
     let id = task.queued.id;
     let (identity, origin, spec): (_, Origin, _) = (task.identity, task.origin, task.spec.clone());
-    Record::Submitted { id, at: task.submitted, identity, origin, spec }.put(out);
+    let at = task.submitted;
+    match task.held {
+        true => Record::Held { id, at, identity, origin, spec }.put(out),
+        false => Record::Submitted { id, at, identity, origin, spec }.put(out),
+    }
     if task.again {
         Record::Begun { id }.put(out);
     }

@@ -92,16 +92,22 @@ records! {
     22 LastTask { id: u32 }
     /// What is known to lie in a dataspace is what follows. In snapshots.
     23 Unplaced { dataspace: String }
+    /// As Submitted: a task that is not pending before it is released.
+    24 Held { id: u32, at: Millis, identity: Identity, origin: Origin, spec: TaskSpec }
+    /// A held task is pending from here on.
+    25 Released { id: u32 }
 }
 
-/// Appends a [`Record::Submitted`] without taking the specification.
+/// Appends a [`Record::Submitted`], or a [`Record::Held`], without taking the specification.
 pub(crate) fn put_submitted(
     out: &mut Vec<u8>,
     (id, at): (u32, Millis),
     (identity, origin): (Identity, Origin),
     spec: &TaskSpec,
+    held: bool,
 ) {
-    1u8.put(out);
+    let number: u8 = if held { 24 } else { 1 };
+    number.put(out);
     id.put(out);
     at.put(out);
     identity.put(out);
@@ -130,8 +136,13 @@ mod tests {
         assert_eq!(out, bytes);
         let mut by_parts = Vec::new();
         let Record::Submitted { id, at, identity, origin, spec } = submitted() else { unreachable!() };
-        put_submitted(&mut by_parts, (id, at), (identity, origin), &spec);
+        put_submitted(&mut by_parts, (id, at), (identity, origin), &spec, false);
         assert_eq!(by_parts, out);
+        by_parts.clear();
+        put_submitted(&mut by_parts, (id, at), (identity, origin), &spec, true);
+        let held = Record::Held { id, at, identity, origin, spec };
+        assert_eq!(by_parts, [b"\x18", &out[1..]].concat());
+        assert_eq!(Record::get(&mut Reader::new(&by_parts)), Ok(held));
         assert_eq!(Record::get(&mut Reader::new(&out)), Ok(submitted()));
     }
 
@@ -155,8 +166,18 @@ mod tests {
     }
 
     #[test]
+    fn the_bytes_of_a_release_are_pinned() {
+        let mut out = Vec::new();
+        Record::Released { id: 4 }.put(&mut out);
+        assert_eq!(out, b"\x19\x04\0\0\0");
+    }
+
+    #[test]
     fn numbers_of_records_are_pinned() {
         let numbers: Vec<u8> = Record::KINDS.iter().map(|(number, _)| *number).collect();
-        assert_eq!(numbers, [1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23]);
+        assert_eq!(
+            numbers,
+            [1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25]
+        );
     }
 }

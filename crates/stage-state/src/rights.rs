@@ -140,16 +140,24 @@ impl State {
 
     /// Everything that can be known of a task before it runs.
     pub(crate) fn check(&self, who: Identity, spec: &TaskSpec) -> Result<(), Refusal> {
-        check_shape(spec)?;
+        check_form(spec)?;
         for (resource, side) in [(Some(&spec.src), Side::Source), (spec.dst.as_ref(), Side::Target)] {
-            let Some(Resource::Path { access, dataspace, host, path }) = resource else { continue };
-            check_path(*access, dataspace, host.as_deref(), path)?;
+            let Some(Resource::Path { access, dataspace, path, .. }) = resource else { continue };
             if *access != Access::Remote {
                 self.may_use(who, dataspace, path, side)?;
             }
         }
         Ok(())
     }
+}
+
+/// What can be known of a task whatever dataspaces there are.
+pub(crate) fn check_form(spec: &TaskSpec) -> Result<(), Refusal> {
+    check_shape(spec)?;
+    for resource in [Some(&spec.src), spec.dst.as_ref()] {
+        resource.map_or(Ok(()), check_path)?;
+    }
+    Ok(())
 }
 
 impl Spaces {
@@ -194,11 +202,12 @@ fn names_nothing(path: &[u8]) -> bool {
     path.split(|b| *b == b'/').all(|name| matches!(name, b"" | b"."))
 }
 
-fn check_path(access: Access, dataspace: &str, host: Option<&str>, path: &[u8]) -> Result<(), Refusal> {
+pub(crate) fn check_path(resource: &Resource) -> Result<(), Refusal> {
+    let Resource::Path { access, dataspace, host, path } = resource else { return Ok(()) };
     if dataspace.is_empty() || dataspace.len() > DATASPACE_NAME_MAX {
         return refuse(Code::BAD_ARGS, format!("a dataspace's name has 1 to {DATASPACE_NAME_MAX} bytes"));
     }
-    match (access, host) {
+    match (access, host.as_deref()) {
         (Access::Remote, None | Some("")) => {
             return refuse(Code::BAD_ARGS, "a remote path needs a host: address:port of its stager");
         }

@@ -1,9 +1,9 @@
 //! Dataspaces, jobs, their processes and what they have used.
 
 use crate::placed::Placed;
-use crate::task::{Origin, Quota};
+use crate::task::{Origin, Quota, space_of};
 use std::collections::{BTreeMap, HashMap};
-use tidepool_wire::stager::{DataspaceSpec, JobReport, JobSpec, ProcessSpec};
+use tidepool_wire::stager::{DataspaceSpec, JobReport, JobSpec, ProcessSpec, TaskSpec};
 
 /// A dataspace.
 pub(crate) struct Dataspace {
@@ -12,7 +12,7 @@ pub(crate) struct Dataspace {
     pub number: u32,
     /// Tasks that run, and copies of other stagers that are under way.
     pub running: u32,
-    /// Tasks that use it and have not ended.
+    /// Tasks that use it and have not ended, without those that are held.
     pub unended: u64,
     /// Bytes that tasks have put there.
     pub used: u64,
@@ -131,6 +131,15 @@ impl Spaces {
     /// The number of a dataspace, 0 for none.
     pub fn number(&self, name: Option<&str>) -> u32 {
         name.and_then(|name| self.dataspaces.get(name)).map_or(0, |space| space.number)
+    }
+
+    /// A task that uses dataspaces has begun to wait for its turn, or has ended.
+    pub fn count_unended(&mut self, spec: &TaskSpec, by: i64) {
+        for name in [space_of(Some(&spec.src)), space_of(spec.dst.as_ref())].into_iter().flatten() {
+            if let Some(space) = self.dataspaces.get_mut(name) {
+                space.unended = space.unended.saturating_add_signed(by);
+            }
+        }
     }
 
     /// Limits on what tasks of `job` put into a dataspace.

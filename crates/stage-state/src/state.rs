@@ -7,11 +7,12 @@
 //!                     │  └───── resume ───────────┼──────────────────── Cancelled
 //!                     └─────────── cancel ────────┴─ cancel, then ended ──▶ ▲
 //! ```
-//! After a restart what was running is pending again.
+//! After a restart what was running is pending again. Tasks may be held before they are pending: `held.rs`.
 
 use crate::Millis;
-use crate::arbiter::{Arbiter, Class, Queued};
+use crate::arbiter::{Arbiter, Queued};
 use crate::backlog::Backlog;
+use crate::held::Held;
 use crate::learn::Learned;
 use crate::persist::Locations;
 use crate::placed::Placed;
@@ -65,6 +66,8 @@ pub struct State {
     pub(crate) queue: Arbiter,
     /// Of what is in the queue.
     pub(crate) backlog: Backlog,
+    /// What is not in the queue because its job is not released.
+    pub(crate) held: Held,
     pub(crate) running: BTreeSet<u32>,
     /// In the order of their ends.
     pub(crate) ended: BTreeMap<u64, u32>,
@@ -87,6 +90,7 @@ impl State {
             spaces: Spaces::default(),
             tasks: BTreeMap::new(),
             backlog: Backlog::default(),
+            held: Held::default(),
             running: BTreeSet::new(),
             ended: BTreeMap::new(),
             learned: Learned::default(),
@@ -112,6 +116,10 @@ impl State {
 
     pub(crate) fn note(&mut self, record: &Record) {
         record.put(&mut self.records);
+    }
+
+    pub(crate) fn records(&mut self) -> &mut Vec<u8> {
+        &mut self.records
     }
 
     // ----- tasks
@@ -142,6 +150,16 @@ impl State {
         origin: Origin,
         spec: TaskSpec,
     ) -> Result<u32, Refusal> {
+        self.check_room()?;
+        self.check(identity, &spec)?;
+        let id = self.free_id();
+        put_submitted(&mut self.records, (id, now), (identity, origin), &spec, false);
+        self.insert(id, now, (identity, origin), spec, false);
+        Ok(id)
+    }
+
+    /// Whether a task more is taken.
+    pub(crate) fn check_room(&self) -> Result<(), Refusal> {
         if self.paused {
             return refuse(Code::PAUSED, "this stager takes no new tasks at the moment");
         }
@@ -151,15 +169,11 @@ impl State {
                 format!("{} tasks have not ended; wait for some of them", self.config.tasks_max),
             );
         }
-        self.check(identity, &spec)?;
-        let id = self.free_id();
-        put_submitted(&mut self.records, (id, now), (identity, origin), &spec);
-        self.insert(id, now, identity, origin, spec);
-        Ok(id)
+        Ok(())
     }
 
     /// A number that no task has that is still known; never 0.
-    fn free_id(&mut self) -> u32 {
+    pub(crate) fn free_id(&mut self) -> u32 {
         loop {
             self.last_task = self.last_task.wrapping_add(1).max(1);
             // Mostly no number is as high, which is less to ask than for a certain one.
@@ -170,20 +184,24 @@ impl State {
         }
     }
 
-    fn insert(&mut self, id: u32, at: Millis, identity: Identity, origin: Origin, spec: TaskSpec) {
-        self.last_seq += 1;
+    pub(crate) fn insert(
+        &mut self,
+        id: u32,
+        at: Millis,
+        (identity, origin): (Identity, Origin),
+        spec: TaskSpec,
+        held: bool,
+    ) {
         let queued = Queued {
             id,
             priority: spec.priority,
-            seq: self.last_seq,
+            seq: 0,
             size: size_of_task(&spec),
             job: identity.job,
             uid: identity.uid,
-            class: self.class(&spec),
+            class: (0, 0),
         };
-        self.count_unended(&spec, identity, 1);
-        self.queue.push(queued);
-        self.backlog.add(&spec, queued.size);
+        self.count_unended(identity, 1);
         let task = Task {
             spec,
             identity,
@@ -191,6 +209,7 @@ impl State {
             submitted: at,
             queued,
             again: false,
+            held,
             running: false,
             cancelling: false,
             made: None,
@@ -198,23 +217,29 @@ impl State {
             ended_seq: 0,
         };
         self.tasks.insert(id, Box::new(task));
+        self.enqueue(id);
     }
 
-    fn class(&self, spec: &TaskSpec) -> Class {
+    /// A task waits for its turn, or, held, for the release of its job.
+    pub(crate) fn enqueue(&mut self, id: u32) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        self.last_seq += 1;
+        task.queued.seq = self.last_seq;
+        if task.held {
+            return self.held.add(task.identity.job, self.last_seq, id);
+        }
         let number = |resource| self.spaces.number(space_of(resource));
-        (number(Some(&spec.src)), number(spec.dst.as_ref()))
+        task.queued.class = (number(Some(&task.spec.src)), number(task.spec.dst.as_ref()));
+        self.spaces.count_unended(&task.spec, 1);
+        self.queue.push(task.queued);
+        self.backlog.add(&task.spec, task.queued.size);
     }
 
-    fn count_unended(&mut self, spec: &TaskSpec, who: Identity, by: i64) {
+    fn count_unended(&mut self, who: Identity, by: i64) {
         let own = self.unended_of.entry(who.uid).or_default();
         *own = own.saturating_add_signed(by);
         if *own == 0 {
             self.unended_of.remove(&who.uid);
-        }
-        for name in [space_of(Some(&spec.src)), space_of(spec.dst.as_ref())].into_iter().flatten() {
-            if let Some(space) = self.spaces.dataspaces.get_mut(name) {
-                space.unended = space.unended.saturating_add_signed(by);
-            }
         }
         if let Some(job) = self.spaces.jobs.get_mut(&who.job) {
             job.unended = job.unended.saturating_add_signed(by);
@@ -255,7 +280,7 @@ impl State {
     }
 
     /// Takes a task out of the queue, if it is there.
-    fn unqueue(&mut self, id: u32) {
+    pub(crate) fn unqueue(&mut self, id: u32) {
         if let (Some(queued), Some(task)) = (self.queue.remove(id), self.tasks.get(&id)) {
             self.backlog.take(&task.spec, queued.size);
         }
@@ -313,9 +338,14 @@ impl State {
     }
 
     /// What an end changes, now or in replay.
-    fn apply_end(&mut self, id: u32, at: Millis, ended: Ended) {
+    pub(crate) fn apply_end(&mut self, id: u32, at: Millis, ended: Ended) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let (spec, identity) = (task.spec.clone(), task.identity);
+        // Dataspaces know nothing of held ones.
+        match task.held {
+            true => self.held.remove(identity.job, task.queued.seq),
+            false => self.spaces.count_unended(&spec, -1),
+        }
         task.running = false;
         task.cancelling = false;
         let well = ended.state == TaskState::Finished;
@@ -323,7 +353,7 @@ impl State {
         self.last_seq += 1;
         task.ended_seq = self.last_seq;
         self.ended.insert(task.ended_seq, id);
-        self.count_unended(&spec, identity, -1);
+        self.count_unended(identity, -1);
         self.account(&spec, identity.job, &ended);
         if well && ended.moved == ended.bytes && ended.busy_ms > 0 && spec.op != Op::Remove {
             let pair = (place_of(Some(&spec.src)), place_of(spec.dst.as_ref()));
@@ -332,7 +362,7 @@ impl State {
     }
 
     /// Forgets the oldest ended tasks beyond those that are remembered.
-    fn forget_oldest(&mut self) {
+    pub(crate) fn forget_oldest(&mut self) {
         while self.ended.len() > self.config.ended_max {
             let Some((_, id)) = self.ended.pop_first() else { return };
             self.tasks.remove(&id);
@@ -437,19 +467,14 @@ impl State {
     }
 
     fn apply_again(&mut self, id: u32) {
-        self.last_seq += 1;
-        let seq = self.last_seq;
         let Some(task) = self.tasks.get_mut(&id) else { return };
         self.ended.remove(&task.ended_seq);
         task.ended = None;
         // It has told how far it came: what is gone now, it did not take away.
         task.again = false;
-        task.queued.seq = seq;
-        let (spec, identity, queued) = (task.spec.clone(), task.identity, task.queued);
-        self.count_unended(&spec, identity, 1);
-        let class = self.class(&spec);
-        self.backlog.add(&spec, queued.size);
-        self.queue.push(Queued { class, ..queued });
+        let identity = task.identity;
+        self.count_unended(identity, 1);
+        self.enqueue(id);
     }
 
     /// Forgets an ended task.
@@ -564,14 +589,15 @@ impl State {
     pub(crate) fn check_job_release(&self, caller: &Caller, id: u32) -> Result<(), Refusal> {
         self.demand_control(caller)?;
         self.demand_job(id)?;
-        let unended = self.spaces.jobs[&id].unended;
-        if unended > 0 {
-            return refuse(
-                Code::JOB_BUSY,
-                format!("{unended} tasks of job {id} have not ended; wait for them or cancel them"),
-            );
-        }
-        Ok(())
+        let (unended, held) = (self.spaces.jobs[&id].unended, self.held.of(id).count());
+        let text = match (unended, held) {
+            (0, _) => return Ok(()),
+            (_, 0) => format!("{unended} tasks of job {id} have not ended; wait for them or cancel them"),
+            _ => format!(
+                "{unended} tasks of job {id} have not ended, of which {held} are held until it is released; release or cancel those"
+            ),
+        };
+        refuse(Code::JOB_BUSY, text)
     }
 
     /// `started`: when the process started, 0 when nobody can tell.
@@ -615,8 +641,10 @@ impl State {
                 self.paused = command == Command::Pause;
                 self.note_settings();
             }
-            Command::Shutdown if !self.running.is_empty() || !self.queue.is_empty() => {
-                let text = format!("{} tasks run and {} are pending", self.running.len(), self.queue.len());
+            Command::Shutdown if !self.is_idle() => {
+                let (running, pending, held) = (self.running.len(), self.queue.len(), self.held.len());
+                let held = if held > 0 { format!(", {held} are held for their jobs") } else { String::new() };
+                let text = format!("{running} tasks run and {pending} are pending{held}");
                 return refuse(Code::TASKS_PENDING, text);
             }
             Command::Shutdown => {}
@@ -652,7 +680,15 @@ impl State {
         match record {
             Record::Submitted { id, at, identity, origin, spec } => {
                 self.last_task = id;
-                self.insert(id, at, identity, origin, spec);
+                self.insert(id, at, (identity, origin), spec, false);
+            }
+            Record::Held { id, at, identity, origin, spec } => {
+                self.last_task = id;
+                self.insert(id, at, (identity, origin), spec, true);
+            }
+            Record::Released { id } => {
+                self.replayed(id)?;
+                self.apply_release(id);
             }
             Record::Begun { id } => self.replayed(id)?.again = true,
             Record::Ended { id, at, ended } => {
@@ -732,7 +768,7 @@ pub(crate) fn check_memory(caller: &Caller, spec: &TaskSpec) -> Result<(), Refus
     Ok(())
 }
 
-fn uses_memory(spec: &TaskSpec) -> bool {
+pub(crate) fn uses_memory(spec: &TaskSpec) -> bool {
     let memory = |resource: &Resource| matches!(resource, Resource::Memory { .. });
     memory(&spec.src) || spec.dst.as_ref().is_some_and(memory)
 }

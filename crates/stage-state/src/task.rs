@@ -119,6 +119,8 @@ pub(crate) struct Task {
     pub submitted: Millis,
     pub queued: Queued,
     pub again: bool,
+    /// It waits for the release of its job, or did when it was cancelled.
+    pub held: bool,
     pub running: bool,
     /// Somebody wants it to stop.
     pub cancelling: bool,
@@ -164,7 +166,11 @@ impl Task {
     /// What is shown of a task that no worker is at.
     fn at_rest(&self) -> Live {
         let done = self.ended.as_deref().map(|e| &e.1);
-        let phase = if done.is_some() { TaskPhase::Ended } else { TaskPhase::Queued };
+        let phase = match (done, self.held) {
+            (Some(_), _) => TaskPhase::Ended,
+            (None, true) => TaskPhase::Held,
+            (None, false) => TaskPhase::Queued,
+        };
         let (bytes, files) = done.map_or((0, 0), |e| (e.bytes, e.files));
         let whole = done.is_some_and(|e| e.state == TaskState::Finished);
         Live {

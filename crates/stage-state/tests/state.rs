@@ -2,10 +2,12 @@
 //! of it, says the same as the state that wrote it.
 
 use proptest::prelude::*;
-use tidepool_stage_state::{Caller, Cancelled, Config, Ended, Identity, Origin, Side, State};
+use tidepool_stage_state::{
+    Caller, Cancelled, Config, Ended, Identity, Origin, Release, Side, State, check_one_job,
+};
 use tidepool_wire::stager::{
     Code, Command, DataspaceKind, DataspaceSpec, Fate, JobLimit, JobSpec, OnBehalf, Op, PersistOp, Policy,
-    ProcessSpec, Refusal, Resource, TaskSpec, TaskState,
+    ProcessSpec, RELEASED_AT_ONCE_MAX, Refusal, Resource, TaskPhase, TaskSpec, TaskState,
 };
 
 fn config() -> Config {
@@ -54,7 +56,7 @@ fn state() -> State {
     for name in ["a://", "b://", "c://"] {
         state.register_dataspace(&admin(), space(name)).unwrap();
     }
-    state.register_job(&admin(), job(5, &[("a://", 0), ("b://", 1000)])).unwrap();
+    state.register_job(&admin(), job(5, &[("a://", 0), ("b://", 1000), ("later://", 0)])).unwrap();
     state.register_job(&admin(), job(6, &[("a://", 0)])).unwrap();
     state.add_process(&admin(), 5, ProcessSpec { pid: 50, uid: 100, gid: 100 }, 7).unwrap();
     state.add_process(&admin(), 6, ProcessSpec { pid: 60, uid: 101, gid: 101 }, 7).unwrap();
@@ -479,9 +481,163 @@ fn locations_expire() {
     assert_eq!(state.start_next().unwrap().identity.uid, 100);
 }
 
+/// In the name of job 5.
+fn of_job(from: &str, to: &str) -> TaskSpec {
+    TaskSpec { on_behalf: Some(OnBehalf { uid: 100, gid: 100, job: 5 }), ..copy(from, to) }
+}
+
+fn hold(state: &mut State, spec: TaskSpec) -> u32 {
+    state.submit_held(1, &admin(), spec).unwrap()
+}
+
+fn phase(state: &State, id: u32) -> (TaskState, TaskPhase) {
+    let status = state.status(1, &admin(), id, |_| None).unwrap();
+    (status.state, status.phase)
+}
+
+#[test]
+fn held_tasks_start_when_their_job_is_released() {
+    let mut state = state();
+    // Neither is there yet: the pool, and the job's right to use it.
+    let held = [of_job("a://", "b://"), of_job("pool://", "a://"), of_job("a://", "b://")]
+        .map(|spec| hold(&mut state, spec));
+    let other = state.submit(1, &user(100, 50), copy("a://", "b://")).unwrap();
+    assert_eq!(phase(&state, held[0]), (TaskState::Pending, TaskPhase::Held));
+    assert_eq!((state.held(), state.daemon_status(|_| None).pending), (3, 4));
+    assert_eq!(state.start_next().map(|start| start.id), Some(other));
+    assert_eq!(state.start_next(), None);
+    state.ended(2, other, Ended::well(0, 0, 0, 0));
+    let mut state = again(&mut state);
+    assert_eq!((state.held(), state.start_next()), (3, None));
+    state.register_dataspace(&admin(), space("pool://")).unwrap();
+    state.update_job(&admin(), job(5, &[("a://", 0), ("b://", 0), ("pool://", 0)])).unwrap();
+    let release = state.release_job(3, &admin(), 5).unwrap();
+    assert_eq!(release, Release { tasks: 3, more: false, failed: Vec::new() });
+    assert_eq!(phase(&state, held[0]), (TaskState::Pending, TaskPhase::Queued));
+    assert_eq!(
+        state.unregister_dataspace(&admin(), "pool://").map_err(|r| r.code),
+        Err(Code::DATASPACE_BUSY)
+    );
+    for id in held {
+        assert_eq!(state.start_next().map(|start| start.id), Some(id));
+        state.ended(4, id, Ended::well(0, 0, 0, 0));
+    }
+    state.unregister_dataspace(&admin(), "pool://").unwrap();
+    assert_eq!(state.release_job(3, &admin(), 5).map(|release| release.tasks), Ok(0));
+}
+
+#[test]
+fn a_release_fails_what_cannot_run_and_says_why() {
+    let mut state = state();
+    let missing = hold(&mut state, of_job("a://", "gone://"));
+    let foreign = hold(&mut state, of_job("a://", "c://"));
+    let good = hold(&mut state, of_job("a://", "b://"));
+    let release = state.release_job(3, &admin(), 5).unwrap();
+    assert_eq!((release.tasks, release.failed), (3, vec![missing, foreign]));
+    for (id, code, words) in
+        [(missing, Code::NO_SUCH_DATASPACE, "gone://"), (foreign, Code::NOT_PERMITTED, "c://")]
+    {
+        let status = state.status(1, &admin(), id, |_| None).unwrap();
+        assert_eq!((status.state, status.refusal.code), (TaskState::Failed, code));
+        assert!(status.refusal.detail.contains(words), "{status:?}");
+    }
+    let mut state = again(&mut state);
+    assert_eq!(state.start_next().map(|start| start.id), Some(good));
+    assert_eq!(state.start_next(), None);
+    state.ended(4, good, Ended::well(0, 0, 0, 0));
+    // Counted as ended, whatever they were.
+    assert_eq!(state.report(&admin(), 5).unwrap().failed, 2);
+    state.unregister_job(&admin(), 5).unwrap();
+    for name in ["a://", "b://", "c://"] {
+        state.unregister_dataspace(&admin(), name).unwrap();
+    }
+}
+
+#[test]
+fn what_is_held_is_cancelled_and_resumed_as_such() {
+    let mut state = state();
+    let id = hold(&mut state, of_job("a://", "b://"));
+    let mine = user(100, 50);
+    assert_eq!(state.cancel(2, &mine, id), Ok(Cancelled::AtOnce));
+    assert_eq!((phase(&state, id).0, state.held()), (TaskState::Cancelled, 0));
+    state.resume(&mine, id).unwrap();
+    let mut state = again(&mut state);
+    assert_eq!((phase(&state, id).1, state.held(), state.start_next()), (TaskPhase::Held, 1, None));
+    // Cancelled when its job is released, it starts at once when it is resumed.
+    state.cancel(2, &mine, id).unwrap();
+    state.release_job(3, &admin(), 5).unwrap();
+    assert_eq!(phase(&state, id).0, TaskState::Cancelled);
+    state.resume(&mine, id).unwrap();
+    assert_eq!(state.start_next().map(|start| start.id), Some(id));
+}
+
+#[test]
+fn jobs_and_stagers_do_not_end_while_something_is_held() {
+    let mut state = state();
+    let id = hold(&mut state, of_job("a://", "b://"));
+    let refusal = state.unregister_job(&admin(), 5).unwrap_err();
+    assert!(refusal.code == Code::JOB_BUSY && refusal.detail.contains("1 are held"), "{refusal}");
+    let refusal = state.command(&admin(), Command::Shutdown).unwrap_err();
+    assert!(refusal.code == Code::TASKS_PENDING && refusal.detail.contains("1 are held"), "{refusal}");
+    assert!(!state.is_idle());
+    // Its dataspace may go, and cleaning up after the job does not wait for it.
+    state.unregister_dataspace(&admin(), "b://").unwrap();
+    assert_eq!(state.clean_job(2, &admin(), (5, 0), false).unwrap(), (Vec::new(), false));
+    state.cancel(2, &admin(), id).unwrap();
+    assert!(state.command(&admin(), Command::Shutdown).is_ok());
+    state.unregister_job(&admin(), 5).unwrap();
+}
+
+#[test]
+fn only_administrators_hold_and_what_makes_no_sense_is_refused_at_once() {
+    let mut state = state();
+    let mine = user(100, 50);
+    assert_eq!(code(state.submit_held(1, &mine, of_job("a://", "b://"))), Code::NOT_PERMITTED);
+    assert_eq!(code(state.release_job(1, &mine, 5)), Code::NOT_PERMITTED);
+    assert_eq!(code(state.release_job(1, &admin(), 9)), Code::NO_SUCH_JOB);
+    let none = copy("a://", "b://");
+    let no_job = TaskSpec { on_behalf: Some(OnBehalf { uid: 1, gid: 1, job: 0 }), ..none.clone() };
+    let no_destination = TaskSpec { dst: None, ..of_job("a://", "b://") };
+    let whole = TaskSpec { op: Op::Remove, src: Resource::local("a://", b"/"), ..no_destination.clone() };
+    let memory = TaskSpec { src: Resource::Memory { address: 1, size: 1 }, ..of_job("a://", "b://") };
+    for spec in [none.clone(), no_job, no_destination, whole, memory] {
+        assert_eq!(code(state.submit_held(1, &admin(), spec.clone())), Code::BAD_ARGS, "{spec:?}");
+    }
+    let unknown = TaskSpec { on_behalf: Some(OnBehalf { uid: 1, gid: 1, job: 9 }), ..none };
+    assert_eq!(code(state.submit_held(1, &admin(), unknown.clone())), Code::NO_SUCH_JOB);
+    assert_eq!(code(check_one_job(&[of_job("a://", "b://"), unknown])), Code::BAD_ARGS);
+    assert!(check_one_job(&[of_job("a://", "b://"), of_job("b://", "a://")]).is_ok());
+    state.command(&admin(), Command::Pause).unwrap();
+    assert_eq!(code(state.submit_held(1, &admin(), of_job("a://", "b://"))), Code::PAUSED);
+    assert_eq!(state.held(), 0);
+}
+
+#[test]
+fn many_are_released_in_portions_and_in_order() {
+    let mut state = State::new(Config { tasks_max: 100_000, workers: 1, ..config() });
+    state.register_dataspace(&admin(), space("a://")).unwrap();
+    state.register_dataspace(&admin(), space("b://")).unwrap();
+    state.register_job(&admin(), job(5, &[("a://", 0), ("b://", 0)])).unwrap();
+    let ids: Vec<u32> =
+        (0..RELEASED_AT_ONCE_MAX + 7).map(|_| hold(&mut state, of_job("a://", "b://"))).collect();
+    let first = state.release_job(1, &admin(), 5).unwrap();
+    assert_eq!((first.tasks as usize, first.more), (RELEASED_AT_ONCE_MAX, true));
+    assert_eq!(state.held(), 7);
+    let rest = state.release_job(1, &admin(), 5).unwrap();
+    assert_eq!((rest.tasks, rest.more), (7, false));
+    for id in ids {
+        assert_eq!(state.start_next().map(|start| start.id), Some(id));
+        state.ended(4, id, Ended::well(0, 0, 0, 0));
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Submit(u8),
+    Hold(u8),
+    Release,
+    /// A dataspace comes or goes.
+    Later(bool),
     Start,
     End(bool, u16),
     Cancel(u8),
@@ -495,6 +651,9 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => any::<u8>().prop_map(Step::Submit),
+        3 => any::<u8>().prop_map(Step::Hold),
+        1 => Just(Step::Release),
+        1 => any::<bool>().prop_map(Step::Later),
         3 => Just(Step::Start),
         3 => any::<(bool, u16)>().prop_map(|(well, bytes)| Step::End(well, bytes)),
         1 => any::<u8>().prop_map(Step::Cancel),
@@ -520,6 +679,13 @@ fn walk(state: &mut State, steps: &[Step]) {
                 };
                 drop(state.submit(now, &me, spec));
             }
+            Step::Hold(kind) => {
+                let to = ["b://", "later://"][usize::from(*kind) % 2];
+                drop(state.submit_held(now, &admin(), of_job("a://", to)));
+            }
+            Step::Release => drop(state.release_job(now, &admin(), 5)),
+            Step::Later(true) => drop(state.register_dataspace(&admin(), space("later://"))),
+            Step::Later(false) => drop(state.unregister_dataspace(&admin(), "later://")),
             Step::Start => drop(state.start_next()),
             Step::Receive(bytes) => state.received(5, ("b://", b"x"), u64::from(*bytes)),
             Step::End(well, bytes) => {
@@ -551,7 +717,7 @@ fn seen(state: &State) -> String {
     let reports = [5, 6].map(|job| state.report(&admin(), job));
     let spaces = state.dataspaces(&admin());
     let me = state.dataspaces(&user(100, 50));
-    format!("{tasks:?} {reports:?} {spaces:?} {me:?} {:?}", state.persisted(&admin()))
+    format!("{tasks:?} {reports:?} {spaces:?} {me:?} {:?} {}", state.persisted(&admin()), state.held())
 }
 
 proptest! {
@@ -588,6 +754,17 @@ proptest! {
             state.ended(0, id, Ended::well(1, 1, 0, 0));
         }
         prop_assert_eq!(seen(&second), seen(&third), "the same is given back");
+        for state in [&mut second, &mut third] {
+            state.release_job(0, &admin(), 5).unwrap();
+        }
+        prop_assert_eq!(order(&mut second), order(&mut third));
+        prop_assert_eq!(seen(&second), seen(&third), "the same is released");
+        // Nothing is counted twice or not at all: nobody uses anything any more.
+        prop_assert!(second.is_idle());
+        second.unregister_job(&admin(), 5).unwrap();
+        for name in second.dataspace_names() {
+            second.unregister_dataspace(&admin(), &name).unwrap();
+        }
     }
 
     #[test]

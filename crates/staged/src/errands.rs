@@ -10,11 +10,15 @@ use tidepool_stage::{Control, Cursor, EndError, StageOptions, What, stage};
 use tidepool_stage_state::{Model, Start};
 use tidepool_types::Errno;
 use tidepool_wire::stager::{
-    Code, DataspaceKind, DataspaceSpec, Leftover, Op, Plan, Refusal, Reply, TASKS_AT_ONCE_MAX,
+    BODY_MAX, Code, DataspaceKind, DataspaceSpec, Leftover, Op, Plan, Refusal, Reply, TASKS_AT_ONCE_MAX,
 };
 
 /// Depth of directories that a look at a dataspace follows.
 const DEPTH_MAX: usize = 512;
+
+/// Bytes of names in one reply, and what each takes besides.
+const ENTRIES_BYTES_MAX: usize = BODY_MAX / 2;
+const NAME_BYTES: usize = 4;
 
 /// What becomes of the answer to a look.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +48,7 @@ impl Errand {
         let answer = match task {
             Task::Plan { start, places, model } => Answer::Reply(reply(plan(setup, &start, &places, model))),
             Task::Entries { start, places, after, max } => {
-                let listed = entries(setup, &start, &places, &after, max.min(TASKS_AT_ONCE_MAX));
+                let listed = entries(setup, &start, &places, &after, max.clamp(1, TASKS_AT_ONCE_MAX));
                 Answer::Reply(listed.unwrap_or_else(refusal))
             }
             Task::Look { dataspaces, max, then } => look_at(&dataspaces, max.min(TASKS_AT_ONCE_MAX), then),
@@ -104,7 +108,8 @@ fn plan(setup: &Setup, start: &Start, places: &Places, model: Option<Model>) -> 
     Ok(plan)
 }
 
-/// Names in the directory that a task would copy, with its user's rights.
+/// Names in the directory that a task would copy, with its user's rights. They are looked for in the whole directory each time,
+/// which nobody keeps open between two pages.
 fn entries(setup: &Setup, start: &Start, places: &Places, after: &[u8], max: usize) -> Result<Reply, Failed> {
     let identity = identity_of(start.identity.uid, start.identity.gid);
     let run = std::sync::Arc::default();
@@ -119,21 +124,45 @@ fn entries(setup: &Setup, start: &Start, places: &Places, after: &[u8], max: usi
         return Err(Failed::Place(PlaceError::End(error)));
     }
     let (root, mut cursor) = (end.root(), Some(Cursor::Start));
-    // The smallest names of all: each listing goes through the whole directory.
-    let mut names: BTreeSet<Box<[u8]>> = BTreeSet::new();
-    let mut more = false;
+    let mut page = Page { after, max, names: BTreeSet::new() };
     while let Some(from) = cursor {
         let (items, next) = end.list(&root, &from)?;
-        names.extend(
-            items.into_iter().map(|item| item.name.into_boxed_slice()).filter(|name| **name > *after),
-        );
-        while names.len() > max {
-            names.pop_last();
-            more = true;
-        }
+        items.into_iter().for_each(|item| page.add(item.name));
         cursor = next;
     }
-    Ok(Reply::Entries { names: names.into_iter().collect(), more })
+    Ok(page.reply())
+}
+
+/// The smallest so many of all names that are shown to it.
+struct Page<'a> {
+    after: &'a [u8],
+    max: usize,
+    names: BTreeSet<Vec<u8>>,
+}
+
+impl Page<'_> {
+    fn add(&mut self, name: Vec<u8>) {
+        if name.as_slice() > self.after {
+            self.names.insert(name);
+        }
+        // One more tells that there are more.
+        if self.names.len() > self.max + 1 {
+            self.names.pop_last();
+        }
+    }
+
+    /// As many as fit: some stores have long names.
+    fn reply(self) -> Reply {
+        let (all, mut bytes) = (self.names.len(), 0);
+        let fits = |name: &Vec<u8>| {
+            bytes += name.len() + NAME_BYTES;
+            bytes <= ENTRIES_BYTES_MAX
+        };
+        let names: Vec<Box<[u8]>> =
+            self.names.into_iter().take(self.max).take_while(fits).map(Into::into).collect();
+        let more = names.len() < all;
+        Reply::Entries { names, more }
+    }
 }
 
 fn free_of(fd: &OwnedFd) -> Option<u64> {
@@ -225,5 +254,41 @@ impl Look {
             uid: stat.st_uid,
         });
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(all: &[&[u8]], after: &[u8], max: usize) -> (Vec<Box<[u8]>>, bool) {
+        let mut page = Page { after, max, names: BTreeSet::new() };
+        all.iter().for_each(|name| page.add(name.to_vec()));
+        match page.reply() {
+            Reply::Entries { names, more } => (names, more),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn pages_follow_each_other_in_order() {
+        let all: [&[u8]; 5] = [b"e", b"a", b"\xff", b"b", b"aa"];
+        let names = |names: &[&[u8]]| names.iter().map(|name| Box::from(*name)).collect::<Vec<_>>();
+        assert_eq!(page(&all, b"", 2), (names(&[b"a", b"aa"]), true));
+        assert_eq!(page(&all, b"aa", 2), (names(&[b"b", b"e"]), true));
+        assert_eq!(page(&all, b"e", 2), (names(&[b"\xff"]), false));
+        assert!(!page(&all, b"", 5).1);
+        assert_eq!(page(&[], b"", 5), (Vec::new(), false));
+    }
+
+    #[test]
+    fn a_page_fits_into_a_reply() {
+        let long: Vec<Vec<u8>> =
+            (0..6000u32).map(|n| [&n.to_be_bytes()[..], &[b'x'; 1000]].concat()).collect();
+        let all: Vec<&[u8]> = long.iter().map(Vec::as_slice).collect();
+        let (names, more) = page(&all, b"", 10_000);
+        assert!(more && names.len() > 4000, "{}", names.len());
+        let mut frame = Vec::new();
+        Reply::Entries { names, more }.put_frame(1, &mut frame).unwrap();
     }
 }

@@ -1,6 +1,6 @@
 //! A file for each registered job, named by its number: hooks of batch systems look there before they start anything.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use tidepool_types::Errno;
@@ -17,13 +17,16 @@ impl Marks {
         fs::create_dir_all(dir)?;
         for entry in fs::read_dir(dir)? {
             let entry = entry?;
-            let job = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
+            let name = entry.file_name();
+            let job =
+                name.to_str().and_then(|name| name.parse::<u32>().ok().filter(|job| job.to_string() == name));
             if job.is_some_and(|job| !jobs.contains(&job)) {
                 fs::remove_file(entry.path())?;
             }
         }
         for job in jobs {
-            File::create(dir.join(job.to_string()))?;
+            // What a hook has written into it stays.
+            OpenOptions::new().create(true).append(true).open(dir.join(job.to_string()))?;
         }
         Ok(Marks(Some(dir.into())))
     }
@@ -65,12 +68,15 @@ mod tests {
         };
         let marks = Marks::open(Some(&path), &[7]).unwrap();
         marks.put(8).unwrap();
-        fs::write(path.join("note"), "").unwrap();
-        assert_eq!(names(), ["7", "8", "note"]);
+        // As no job is written: not ours.
+        ["note", "09"].iter().for_each(|name| fs::write(path.join(name), "").unwrap());
+        assert_eq!(names(), ["09", "7", "8", "note"]);
         marks.take(8);
         marks.take(9);
-        Marks::open(Some(&path), &[3]).unwrap();
-        assert_eq!(names(), ["3", "note"]);
+        fs::write(path.join("7"), "over").unwrap();
+        Marks::open(Some(&path), &[3, 7]).unwrap();
+        assert_eq!(names(), ["09", "3", "7", "note"]);
+        assert_eq!(fs::read_to_string(path.join("7")).unwrap(), "over");
         fs::remove_dir_all(&path).unwrap();
         assert_eq!(marks.put(1).unwrap_err().errno, Errno::ENOENT.0);
         Marks::open(None, &[1]).unwrap().put(1).unwrap();

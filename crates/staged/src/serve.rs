@@ -4,9 +4,9 @@ use crate::errands::{Errand, Task, Then};
 use crate::peer;
 use crate::places::Places;
 use crate::server::Daemon;
-use tidepool_stage_state::{Caller, Cancelled, Late, Live, Wait};
+use tidepool_stage_state::{Caller, Cancelled, Late, Live, Release, Start, Wait, check_one_job};
 use tidepool_wire::stager::{
-    Code, Command, Leftover, Op, Refusal, Reply, Request, STAGER_MAGIC, STAGER_VERSION, TASKS_AT_ONCE_MAX,
+    Code, Command, Leftover, Refusal, Reply, Request, STAGER_MAGIC, STAGER_VERSION, TASKS_AT_ONCE_MAX,
     TaskSpec,
 };
 
@@ -39,7 +39,9 @@ impl Daemon {
             Request::Hello { .. } => refused(Code::BAD_REQUEST, "this connection has said hello already"),
             Request::Ping {} => Answer::Now(Reply::Done {}),
             Request::Submit { task } => self.submit(caller, task),
-            Request::SubmitMany { tasks } => self.submit_many(caller, tasks),
+            Request::SubmitMany { tasks } => {
+                self.submit_many(tasks, |daemon, task| daemon.state.submit(daemon.now, caller, task))
+            }
             Request::Status { id } => {
                 let status = self.state.status(self.now, caller, id, |id| self.live(id));
                 Answer::reply(status.map(|status| Reply::Task { status }))
@@ -66,8 +68,8 @@ impl Daemon {
             }
             Request::Plan { task } => self.plan(conn, request, caller, &task),
             Request::Entries { place, on_behalf, after, max } => {
-                let task = TaskSpec { on_behalf, ..TaskSpec::new(Op::Copy, place.clone(), Some(place)) };
-                self.entries(conn, request, caller, &task, after, max as usize)
+                let admitted = self.state.admit_look(caller, place, on_behalf);
+                self.entries(conn, request, admitted, after, max as usize)
             }
             Request::DaemonStatus {} => {
                 let mut status = self.state.daemon_status(|id| self.live(id));
@@ -137,6 +139,13 @@ impl Daemon {
                 Answer::reply(cleaned.map(|(places, more)| Reply::Cleaned { places, more }))
             }
             Request::SetPolicy { policy } => Answer::of(self.state.set_policy(caller, policy)),
+            Request::SubmitHeld { tasks } => match check_one_job(&tasks) {
+                Ok(()) => {
+                    self.submit_many(tasks, |daemon, task| daemon.state.submit_held(daemon.now, caller, task))
+                }
+                Err(refusal) => Answer::Now(Reply::Failed { refusal }),
+            },
+            Request::ReleaseJob { job } => self.release_job(caller, job),
             _ => refused(Code::BAD_REQUEST, "this stager does not know such a request"),
         }
     }
@@ -168,7 +177,11 @@ impl Daemon {
         Answer::reply(submitted.map(|id| Reply::Submitted { id }))
     }
 
-    fn submit_many(&mut self, caller: &Caller, tasks: Vec<TaskSpec>) -> Answer {
+    fn submit_many(
+        &mut self,
+        tasks: Vec<TaskSpec>,
+        mut submit: impl FnMut(&mut Daemon, TaskSpec) -> Result<u32, Refusal>,
+    ) -> Answer {
         if tasks.len() > TASKS_AT_ONCE_MAX {
             let text = format!("{} tasks at once; at most {TASKS_AT_ONCE_MAX} can be", tasks.len());
             return refused(Code::BAD_ARGS, &text);
@@ -176,7 +189,7 @@ impl Daemon {
         let mut ids = Vec::with_capacity(tasks.len());
         let mut refusals = Vec::new();
         for (at, task) in tasks.into_iter().enumerate() {
-            match self.state.submit(self.now, caller, task) {
+            match submit(self, task) {
                 Ok(id) => ids.push(id),
                 Err(refusal) => {
                     ids.push(0);
@@ -185,6 +198,14 @@ impl Daemon {
             }
         }
         Answer::Now(Reply::SubmittedMany { ids, refused: refusals })
+    }
+
+    fn release_job(&mut self, caller: &Caller, job: u32) -> Answer {
+        let released = self.state.release_job(self.now, caller, job);
+        Answer::reply(released.map(|Release { tasks, more, failed }| {
+            self.over.extend(failed);
+            Reply::Released { tasks, more }
+        }))
     }
 
     fn wait(&mut self, caller: &Caller, wait: Wait) -> Answer {
@@ -264,15 +285,14 @@ impl Daemon {
         &mut self,
         conn: u64,
         request: u64,
-        caller: &Caller,
-        task: &TaskSpec,
+        admitted: Result<Start, Refusal>,
         after: Box<[u8]>,
         max: usize,
     ) -> Answer {
-        match self.state.admit(caller, task) {
+        match admitted {
             Ok(start) => {
-                let (start, places) = (Box::new(start), self.places(task));
-                self.errand(conn, request, Task::Entries { start, places, after, max })
+                let places = self.places(&start.spec);
+                self.errand(conn, request, Task::Entries { start: Box::new(start), places, after, max })
             }
             Err(refusal) => Answer::Now(Reply::Failed { refusal }),
         }
@@ -340,9 +360,7 @@ impl Daemon {
     /// What is done when it is known what lies in the dataspaces.
     pub(crate) fn found(&mut self, caller: &Caller, entries: Vec<Leftover>, more: bool, then: Then) -> Reply {
         let mut entries = entries;
-        if then != Then::Show {
-            entries.retain(|entry| !self.state.is_persisted(&entry.dataspace, &entry.path));
-        }
+        entries.retain(|entry| !self.state.is_persisted(&entry.dataspace, &entry.path));
         let held = || {
             let first = entries.first().map(|e| tidepool_stage::show_bytes(&e.path)).unwrap_or_default();
             let text = format!(

@@ -640,7 +640,12 @@ impl Daemon {
     }
 
     pub(crate) fn counters(&self) -> Vec<(String, u64)> {
-        vec![("requests".into(), self.served), ("connections".into(), self.conns.len() as u64)]
+        let held = self.state.held() as u64;
+        vec![
+            ("requests".into(), self.served),
+            ("connections".into(), self.conns.len() as u64),
+            ("held".into(), held),
+        ]
     }
 
     /// Ends in order: running tasks stop, and go on at the next start.

@@ -4,7 +4,7 @@ mod support;
 
 use std::os::unix::fs::symlink;
 use support::{Daemon, copy, done, local, resource, well, write};
-use tidepool_stage_client::{Code, Command, Op, Stager, TaskSpec, TaskState};
+use tidepool_stage_client::{Code, Command, JobSpec, Op, Stager, TaskSpec, TaskState};
 
 #[test]
 fn what_makes_no_sense_is_no_internal_error() {
@@ -247,4 +247,44 @@ fn more_clients_than_the_usual_limit_of_descriptors_are_served() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!(refused, 0, "{line}");
+}
+
+/// Hooks look for a job's file instead of asking.
+#[test]
+fn each_registered_job_has_a_file() {
+    let config = |dir: &std::path::Path| format!("jobs-dir = \"{}\"", dir.join("jobs").display());
+    let mut daemon = Daemon::made(config, &[]);
+    let dir = daemon.path("jobs");
+    let names = || {
+        let entries = std::fs::read_dir(&dir).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let job = |id| JobSpec { id, hosts: vec!["n0".into()], limits: Vec::new(), bandwidth: 0 };
+    let stager = daemon.control();
+    for id in [42, 7] {
+        stager.register_job(&job(id)).unwrap();
+        assert!(dir.join(id.to_string()).exists());
+    }
+    assert_eq!(stager.register_job(&job(42)).unwrap_err().code(), Code::JOB_EXISTS);
+    assert_eq!(stager.register_job(&job(0)).unwrap_err().code(), Code::BAD_ARGS);
+    assert_eq!(names(), ["42", "7"]);
+    stager.unregister_job(7).unwrap();
+    assert_eq!(names(), ["42"]);
+    // What happened to the files while it was away is put in order.
+    daemon.kill();
+    std::fs::remove_file(dir.join("42")).unwrap();
+    std::fs::write(dir.join("9"), "").unwrap();
+    daemon.launch();
+    assert_eq!(names(), ["42"]);
+    // A job without its file would be overlooked: it is not registered.
+    std::fs::create_dir(dir.join("8")).unwrap();
+    let error = stager.register_job(&job(8)).unwrap_err();
+    assert!(error.code() == Code::SYSTEM_ERROR && error.to_string().contains("jobs/8"), "{error}");
+    std::fs::remove_dir(dir.join("8")).unwrap();
+    stager.register_job(&job(8)).unwrap();
+    let ids: Vec<u32> = stager.jobs().unwrap().iter().map(|job| job.id).collect();
+    assert_eq!(ids, [8, 42]);
 }

@@ -16,6 +16,8 @@ pub const HEAD_LEN: usize = 16;
 pub const BODY_MAX: usize = 8 << 20;
 /// Most tasks of one [`Request::SubmitMany`], and of one reply that lists tasks.
 pub const TASKS_AT_ONCE_MAX: usize = 16_384;
+/// Most tasks that one [`Request::ReleaseJob`] releases: what some of them fail with at once still fits into one frame of the journal.
+pub const RELEASED_AT_ONCE_MAX: usize = 4096;
 /// Most places of one reply that says what is cleaned up: with the longest paths it still fits.
 pub const CLEANED_AT_ONCE_MAX: usize = 256;
 /// Longest name of a dataspace in bytes.
@@ -127,6 +129,10 @@ messages! {
         /// Submit and Wait as one, of every caller. Answered with Tasks when the task has ended, or after `timeout_ms` with how it is
         /// then; a task that is not taken, with Failed. Was 53, without the time.
         54 SubmitAndWait { task: TaskSpec, timeout_ms: u64 }
+        /// Administration: tasks in the name of one job's user that start when the job is released, and need their dataspaces only then.
+        55 SubmitHeld { tasks: Vec<TaskSpec> }
+        /// The job's held tasks become pending, in the order they came; at most 4,096 at once.
+        56 ReleaseJob { job: u32 }
         /// Names in a directory, seen with the rights of the caller or, for administrators, of `on_behalf`; those after `after`, in
         /// the order of their bytes.
         57 Entries { place: Resource, on_behalf: Option<OnBehalf>, after: Bytes, max: u32 }
@@ -153,7 +159,9 @@ messages! {
         13 Persisted { locations: Vec<Persisted> }
         14 Planned { plan: Plan }
         15 Cleaned { places: Vec<Cleaning>, more: bool }
-        16 Entries { names: Vec<Bytes>, more: bool }
+        /// How many are held no more; `more`: ask again.
+        16 Released { tasks: u32, more: bool }
+        17 Entries { names: Vec<Bytes>, more: bool }
     }
 }
 
@@ -279,8 +287,17 @@ enum_field!(
     TaskState { Pending = 1, Running = 2, Finished = 3, Failed = 4, Cancelled = 5 }
 );
 enum_field!(
-    /// What a running task is at.
-    TaskPhase { Queued = 1, Walking = 2, Copying = 3, Finishing = 4, Removing = 5, Ended = 6 }
+    /// What a task is at.
+    TaskPhase {
+        Queued = 1,
+        Walking = 2,
+        Copying = 3,
+        Finishing = 4,
+        Removing = 5,
+        Ended = 6,
+        /// Of a pending task: it starts when its job is released.
+        Held = 7,
+    }
 );
 enum_field!(
     /// What is read back and compared before final names appear.

@@ -56,6 +56,20 @@ fn request_bytes_are_pinned() {
           \0\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\
           \x09\0\0\0\0\0\0\0"
     );
+    let task = TaskSpec {
+        on_behalf: Some(OnBehalf { uid: 1, gid: 2, job: 3 }),
+        ..TaskSpec::new(Op::Remove, Resource::local("n://", b"p"), None)
+    };
+    assert_eq!(
+        request(&Request::SubmitHeld { tasks: vec![task] }),
+        b"\x38\0\0\0\x37\0\0\0\x07\0\0\0\0\0\0\0\x01\0\0\0\
+          \x03\
+          \x02\x01\x04\0\0\0n://\0\x01\0\0\0p\
+          \0\
+          \0\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\x01\0\0\0\x02\0\0\0\x03\0\0\0"
+    );
+    let release = Request::ReleaseJob { job: 42 };
+    assert_eq!(request(&release), b"\x04\0\0\0\x38\0\0\0\x07\0\0\0\0\0\0\0\x2a\0\0\0");
     let entries = Request::Entries {
         place: Resource::local("n://", b"in"),
         on_behalf: Some(OnBehalf { uid: 1, gid: 2, job: 3 }),
@@ -76,6 +90,10 @@ fn request_bytes_are_pinned() {
 #[test]
 fn reply_bytes_are_pinned() {
     assert_eq!(reply(&Reply::Submitted { id: 5 }), b"\x04\0\0\0\x04\0\0\0\x07\0\0\0\0\0\0\0\x05\0\0\0");
+    assert_eq!(
+        reply(&Reply::Released { tasks: 5, more: true }),
+        b"\x05\0\0\0\x10\0\0\0\x07\0\0\0\0\0\0\0\x05\0\0\0\x01"
+    );
     let refusal = Refusal { code: Code::SYSTEM_ERROR, errno: 2, detail: "no".into() };
     assert_eq!(
         reply(&Reply::Failed { refusal }),
@@ -84,7 +102,7 @@ fn reply_bytes_are_pinned() {
     let place = Cleaning { task: 1, place: "n://x".into(), fate: Fate::Removed, removal: 2 };
     assert_eq!(
         reply(&Reply::Entries { names: vec![b"a".as_slice().into()], more: true }),
-        b"\x0a\0\0\0\x10\0\0\0\x07\0\0\0\0\0\0\0\x01\0\0\0\x01\0\0\0a\x01"
+        b"\x0a\0\0\0\x11\0\0\0\x07\0\0\0\0\0\0\0\x01\0\0\0\x01\0\0\0a\x01"
     );
     assert_eq!(
         reply(&Reply::Cleaned { places: vec![place], more: false }),

@@ -58,7 +58,10 @@ function slurm_bb_paths(job, script, path_file)
 	return quietly("paths", tostring(job), path_file)
 end
 
+-- Called every half a minute or so: jobs that slurmctld has lost, by being killed before it had saved them, are swept up
+-- in the background.
 function slurm_bb_pools()
+	os.execute(quoted(TIDEPOOL) .. " slurm sweep --site " .. quoted(SITE) .. " </dev/null >/dev/null 2>&1 &")
 	return slurm.SUCCESS
 end
 

@@ -44,33 +44,53 @@ local function written(text)
 	return name
 end
 
--- Lines of what the hook says: "add LINE", "dependency TEXT", "nodes LIST", "say TEXT".
-local function apply(job, said)
-	local added = {}
+-- The whole of a file.
+local function read(name)
+	local file = io.open(name, "r")
+	if file == nil then
+		return nil
+	end
+	local text = file:read("*a")
+	file:close()
+	return text
+end
+
+-- Does what the hook's lines say: "dependency TEXT", "script rewritten", "say TEXT".
+local function apply(job, said, script)
 	for key, value in string.gmatch(said, "(%a+) ([^\n]*)") do
-		if key == "add" then
-			added[#added + 1] = value
-		elseif key == "dependency" then
+		if key == "dependency" then
 			job.dependency = value
-		elseif key == "nodes" then
-			job.req_nodes = value
 		elseif key == "say" then
 			slurm.log_user("tidepool: %s", value)
+		elseif key == "script" then
+			if job.script ~= nil then
+				job.script = read(script)
+			else
+				job.burst_buffer = read(script)
+			end
+			-- By this word the prolog knows that it has to test the nodes.
+			if job.comment == nil or job.comment == "" then
+				job.comment = "tidepool"
+			elseif string.find("," .. job.comment .. ",", "[^%w_-]tidepool[^%w_-]") == nil then
+				job.comment = job.comment .. ",tidepool"
+			end
 		end
 	end
-	if #added == 0 then
+end
+
+-- Who waits for a job to end well waits for its results, too: by itself Slurm takes the end of the program for it.
+local function wait_for_results(job)
+	local wanted = job.dependency
+	if wanted == nil or string.find(wanted, "?", 1, true) or string.find(wanted, "afterburstbuffer", 1, true) then
 		return
 	end
-	local lines = table.concat(added, "\n")
-	if job.script ~= nil then
-		local first, rest = string.match(job.script, "^([^\n]*\n)(.*)$")
-		job.script = (first or job.script .. "\n") .. lines .. "\n" .. (rest or "")
-	else
-		job.burst_buffer = (job.burst_buffer ~= nil and job.burst_buffer .. "\n" or "") .. lines
+	for jobs in string.gmatch(wanted, "afterok:([%d:]+)") do
+		job.dependency = job.dependency .. ",afterburstbuffer:" .. jobs
 	end
 end
 
 function slurm_job_submit(job, partitions, uid)
+	wait_for_results(job)
 	local options = options_of(job)
 	local text = job.script or job.burst_buffer
 	if #options == 0 and not has_directive(text) then
@@ -99,12 +119,13 @@ function slurm_job_submit(job, partitions, uid)
 		pipe:close()
 	end
 	os.remove(asked)
-	os.remove(script)
 	local lines, verdict = string.match(said, "^(.-)hook: (%a+)%s*$")
 	if verdict == "done" then
-		apply(job, lines)
+		apply(job, lines, script)
+		os.remove(script)
 		return slurm.SUCCESS
 	end
+	os.remove(script)
 	for line in string.gmatch(lines or said, "[^\n]+") do
 		slurm.log_user("tidepool: %s", (string.gsub(line, "^say ", "")))
 	end

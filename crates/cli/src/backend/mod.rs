@@ -7,6 +7,7 @@ mod script;
 mod tidepool;
 
 pub use local::{is_local, remove as remove_local};
+pub use tidepool::check_room;
 
 use crate::exec;
 use crate::exit::{Failure, Kind, Result};

@@ -35,7 +35,7 @@ impl Pool {
 }
 
 /// Asks the daemons themselves whether the job's data have room: facts may be old, or not known.
-fn check_room(client: &Client, expected: Option<u64>) -> Result<()> {
+pub fn check_room(client: &Client, expected: Option<u64>) -> Result<()> {
     let Some(expected) = expected else { return Ok(()) };
     let space = client.stat_fs().context(Kind::Start, || "asking for free space".into())?;
     let free = space.blocks_free * space.block_size;

@@ -1,7 +1,10 @@
-//! The command lines of `tidepool slurm`.
+//! The command line of `tidepool slurm` and `tidepool workflow`: one definition for parser, help and man pages.
 
+use super::site::SITE_FILE;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
+use std::time::Duration;
+use tidepool_stage_client::words::parse_duration;
 
 const LINT: &str = "\
 Examples:
@@ -16,6 +19,51 @@ pub enum SlurmCommand {
     /// Tell what a job script asks for in its #NORNS and #TIDEPOOL lines, and what is wrong with them
     #[command(after_help = LINT)]
     Lint(LintArgs),
+    /// Show jobs with directives: what they are at, where, and why
+    #[command(after_help = "Examples:\n  tidepool slurm jobs\n  tidepool slurm jobs --all --json")]
+    Jobs(JobsArgs),
+    /// Tell what staging a job has moved, how long it took, and what went wrong
+    #[command(after_help = "\
+Examples:
+  tidepool slurm report 42
+  tidepool slurm report 42 --html report.html")]
+    Report(ReportArgs),
+    /// Finish the stage-out of a job whose results are still on its nodes
+    #[command(after_help = "\
+Submits a job that runs on the same nodes and does nothing else.
+Exit codes: 0 submitted, with --wait finished; 112 --wait: it has failed again; 120 nothing of the job waits to be staged out.
+Examples:
+  tidepool slurm resume 42
+  tidepool slurm resume 42 --wait")]
+    Resume(ResumeArgs),
+    /// Tidy up after jobs that Slurm does not know any more; Slurm's hooks do it by themselves
+    #[command(after_help = "\
+Looks at jobs that have not changed for a minute. Their staged data and pools are removed, results that were on their way out stay.
+Examples:
+  tidepool slurm sweep --dry-run
+  tidepool slurm sweep --json")]
+    Sweep(SweepArgs),
+    /// Put Tidepool's parts beside Slurm's configuration, or check what is there
+    #[command(after_help = "\
+Exit codes: 0 done, or all is well; 115 --check has found something; 120 a file there is not Tidepool's.
+Examples:
+  tidepool slurm install --dry-run
+  tidepool slurm install --spank /usr/local/lib/tidepool/spank_tidepool.so
+  tidepool slurm install --check")]
+    Install(InstallArgs),
+    /// What the epilog of a node does for a job with directives; not for people
+    #[command(hide = true)]
+    Epilog(EpilogArgs),
+    /// What Slurm's hooks call; not for people
+    #[command(hide = true)]
+    Hook(HookArgs),
+}
+
+#[derive(Args)]
+pub struct SiteArg {
+    /// The site's configuration
+    #[arg(long, value_name = "FILE", default_value = SITE_FILE)]
+    pub site: PathBuf,
 }
 
 #[derive(Args)]
@@ -30,4 +78,162 @@ pub struct LintArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Args)]
+pub struct JobsArgs {
+    /// Also those that have ended
+    #[arg(long)]
+    pub all: bool,
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub site: SiteArg,
+}
+
+#[derive(Args)]
+pub struct ReportArgs {
+    pub job: u32,
+    #[arg(long, conflicts_with = "html")]
+    pub json: bool,
+    /// Write the report as a page
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    #[command(flatten)]
+    pub site: SiteArg,
+}
+
+#[derive(Args)]
+pub struct ResumeArgs {
+    pub job: u32,
+    /// Wait until it has ended
+    #[arg(long)]
+    pub wait: bool,
+    /// Say what would be submitted
+    #[arg(long)]
+    pub dry_run: bool,
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub site: SiteArg,
+}
+
+#[derive(Args)]
+pub struct SweepArgs {
+    /// Say which jobs they are
+    #[arg(long)]
+    pub dry_run: bool,
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub site: SiteArg,
+}
+
+#[derive(Args)]
+pub struct InstallArgs {
+    /// Directory of slurm.conf
+    #[arg(long, value_name = "DIR", default_value = "/etc/slurm")]
+    pub conf_dir: PathBuf,
+    /// Where prolog and epilog go
+    #[arg(long, value_name = "DIR", default_value = "/usr/local/libexec/tidepool")]
+    pub libexec: PathBuf,
+    /// The command that hooks run [default: this one]
+    #[arg(long, value_name = "PROGRAM")]
+    pub program: Option<PathBuf>,
+    /// The SPANK plug-in, built by 'make -C integrations/slurm/spank'
+    #[arg(long, value_name = "FILE")]
+    pub spank: Option<PathBuf>,
+    /// 'jobs-dir' of the nodes' stagers
+    #[arg(long, value_name = "DIR", default_value = "/run/tidepool/jobs")]
+    pub jobs_dir: PathBuf,
+    /// The site's configuration
+    #[arg(long, value_name = "FILE", default_value = SITE_FILE)]
+    pub site: PathBuf,
+    /// Check what is installed, the settings of slurm.conf, and the nodes' stagers
+    #[arg(long)]
+    pub check: bool,
+    /// Print the lines that slurm.conf needs
+    #[arg(long, conflicts_with = "check")]
+    pub print: bool,
+    /// Say what would be written
+    #[arg(long)]
+    pub dry_run: bool,
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn user(text: &str) -> Result<(u32, u32), String> {
+    let ids = text.split_once(':').and_then(|(u, g)| Some((u.parse().ok()?, g.parse().ok()?)));
+    ids.ok_or_else(|| "write UID:GID, two numbers".to_string())
+}
+
+#[derive(Args)]
+pub struct EpilogArgs {
+    #[arg(long)]
+    pub job: u32,
+    #[arg(long, value_name = "UID:GID", value_parser = user)]
+    pub user: (u32, u32),
+    /// 'jobs-dir' of the node's stager
+    #[arg(long, value_name = "DIR", default_value = "/run/tidepool/jobs")]
+    pub jobs_dir: PathBuf,
+    /// How long the node is held at most
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "4h")]
+    pub limit: Duration,
+    /// Directory of the user's pools [default: $TIDEPOOL_RUNTIME, or /tmp/tidepool-UID]
+    #[arg(long, value_name = "DIR")]
+    pub runtime: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct HookArgs {
+    #[arg(long, value_name = "FILE", default_value = SITE_FILE)]
+    pub site: PathBuf,
+    #[command(subcommand)]
+    pub hook: HookName,
+}
+
+#[derive(Subcommand)]
+pub enum HookName {
+    Submit { request: PathBuf, script: PathBuf },
+    JobProcess { script: PathBuf },
+    Paths { job: u32, file: PathBuf },
+    Setup { job: u32, uid: u32, gid: u32 },
+    DataIn { job: u32 },
+    PreRun { job: u32 },
+    PostRun { job: u32 },
+    DataOut { job: u32 },
+    Teardown { job: u32, hurry: String },
+    Status { words: Vec<String> },
+}
+
+#[derive(Subcommand)]
+pub enum WorkflowCommand {
+    /// Show a workflow: its jobs as a tree, what they are at, and where data are kept
+    #[command(after_help = "\
+ID is the number of the workflow's first job, or of any of its jobs.
+Exit codes: 0; 117 the workflow has failed; 120 there is none.
+Examples:
+  tidepool workflow status 42
+  tidepool workflow status 42 --json")]
+    Status(WorkflowArgs),
+    /// List workflows
+    #[command(after_help = "Example:\n  tidepool workflow list")]
+    List(WorkflowListArgs),
+}
+
+#[derive(Args)]
+pub struct WorkflowArgs {
+    pub id: u32,
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub site: SiteArg,
+}
+
+#[derive(Args)]
+pub struct WorkflowListArgs {
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub site: SiteArg,
 }

@@ -1,6 +1,12 @@
 //! What the site has, `/etc/tidepool/slurm.toml`:
 //!
 //! ```toml
+//! state-dir = "/var/lib/tidepool/slurm"            # of the job book, on the controller
+//! stager-port = 42000                              # 'listen' of the nodes' stagers
+//! secret-file = "/etc/tidepool/stager.secret"      # theirs, too
+//! stage-in-timeout = "1h"
+//! stage-out-timeout = "4h"
+//! pool-store = "/tmp"                              # directory of each node for the data of jobs' pools
 //! pool-size-max = "10TiB"
 //!
 //! [[dataspace]]
@@ -19,32 +25,57 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tidepool_directives::{
     DataspaceKind, Directives, POOL, Place, Problem, Site as Given, SiteDataspace, check, near,
 };
+use tidepool_stage_client::words::parse_duration;
 use tidepool_types::parse_size;
 
 /// Where it is when nobody says.
-const SITE_FILE: &str = "/etc/tidepool/slurm.toml";
+pub const SITE_FILE: &str = "/etc/tidepool/slurm.toml";
 const BYTES_MAX: u64 = 1 << 20;
 
-const KEYS: [&str; 2] = ["pool-size-max", "dataspace"];
+const KEYS: [&str; 8] = [
+    "state-dir",
+    "stager-port",
+    "secret-file",
+    "stage-in-timeout",
+    "stage-out-timeout",
+    "pool-store",
+    "pool-size-max",
+    "dataspace",
+];
 const DATASPACE_KEYS: [&str; 3] = ["name", "kind", "mount"];
 const KINDS: [(&str, DataspaceKind); 3] =
     [("local", DataspaceKind::Local), ("shared", DataspaceKind::Shared), ("object", DataspaceKind::Object)];
 
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Site {
     pub file: PathBuf,
     pub dataspaces: Vec<SiteDataspace>,
     /// Bytes.
     pub pool_size_max: Option<u64>,
+    /// Of the job book.
+    pub state_dir: PathBuf,
+    pub stager_port: u16,
+    pub secret_file: PathBuf,
+    pub stage_in_timeout: Duration,
+    pub stage_out_timeout: Duration,
+    /// Directory of every node for the data of pools.
+    pub pool_store: PathBuf,
 }
 
 /// As it is written.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct Written {
+    state_dir: Option<PathBuf>,
+    stager_port: Option<u16>,
+    secret_file: Option<PathBuf>,
+    stage_in_timeout: Option<String>,
+    stage_out_timeout: Option<String>,
+    pool_store: Option<PathBuf>,
     pool_size_max: Option<String>,
     #[serde(default)]
     dataspace: Vec<WrittenDataspace>,
@@ -70,15 +101,52 @@ impl Site {
             return Ok(None);
         }
         let text = read(file).context(Kind::Usage, || file.display().to_string())?;
-        match parse(&text) {
-            Ok((dataspaces, pool_size_max)) => {
-                Ok(Some(Site { file: file.into(), dataspaces, pool_size_max }))
-            }
+        match parse(file, &text) {
+            Ok(site) => Ok(Some(site)),
             Err(wrong) => {
                 let lines = wrong.iter().map(|what| format!("{}: {what}", file.display()));
                 Err(Failure::new(Kind::Usage, lines.collect::<Vec<_>>().join("\ntidepool: ")))
             }
         }
+    }
+
+    /// The named file, which hooks cannot do without.
+    pub fn read(file: &Path) -> Result<Site> {
+        let missing = || Failure::new(Kind::Usage, format!("{} is missing", file.display()));
+        Site::load(Some(file))?.ok_or_else(missing)
+    }
+
+    pub fn book(&self) -> PathBuf {
+        self.state_dir.join("jobs.db")
+    }
+
+    /// The dataspace that a place is in, and its path there.
+    pub fn resolve(&self, place: &Place) -> std::result::Result<(&SiteDataspace, Vec<u8>), String> {
+        let named = |name: &str| self.dataspaces.iter().find(|dataspace| dataspace.name == name);
+        let (name, path) = match place {
+            Place::Dataspace { name, path } => (name.clone(), path.clone()),
+            Place::Path(path) => {
+                let given = Given {
+                    dataspaces: Cow::Borrowed(&self.dataspaces),
+                    has_user: &|_| false,
+                    pool_size_max: None,
+                    job: None,
+                };
+                let found = given.resolve(path).map(|(found, path)| (found.name.clone(), path));
+                found.ok_or_else(|| format!("{place} is in no dataspace"))?
+            }
+        };
+        let found = named(&name).ok_or_else(|| format!("there is no dataspace {name}"))?;
+        Ok((found, path))
+    }
+
+    pub fn dataspace_names(&self) -> Vec<String> {
+        self.dataspaces.iter().map(|dataspace| dataspace.name.clone()).collect()
+    }
+
+    /// Dataspaces that programs see as directories.
+    pub fn directories(&self) -> impl Iterator<Item = &SiteDataspace> {
+        self.dataspaces.iter().filter(|d| matches!(d.kind, DataspaceKind::Local | DataspaceKind::Shared))
     }
 
     /// What speaks here against directives, by users of this machine.
@@ -114,15 +182,29 @@ fn read(file: &Path) -> std::io::Result<String> {
     }
 }
 
-/// Dataspaces, and the largest pool in bytes.
-type Checked = (Vec<SiteDataspace>, Option<u64>);
-
-fn parse(text: &str) -> std::result::Result<Checked, Vec<String>> {
+fn parse(file: &Path, text: &str) -> std::result::Result<Site, Vec<String>> {
     let written: Written = toml::from_str(text).map_err(|error| vec![error.to_string()])?;
     let mut wrong: Vec<String> = written.others.keys().map(|key| unknown(key, &KEYS)).collect();
-    let size = written.pool_size_max.map(|text| parse_size(&text));
+    let size = written.pool_size_max.as_ref().map(|text| parse_size(text));
     let pool_size_max =
         size.and_then(|size| size.map_err(|e| wrong.push(format!("pool-size-max: {e}"))).ok());
+    let mut time = |key: &str, value: &Option<String>, usual: u64| {
+        let parsed = value.as_ref().map(|text| parse_duration(text));
+        let time = parsed.and_then(|time| time.map_err(|e| wrong.push(format!("{key}: {e}"))).ok());
+        time.unwrap_or(Duration::from_secs(usual))
+    };
+    let stage_in_timeout = time("stage-in-timeout", &written.stage_in_timeout, 3600);
+    let stage_out_timeout = time("stage-out-timeout", &written.stage_out_timeout, 4 * 3600);
+    let mut path = |key: &str, value: &Option<PathBuf>, usual: &str| {
+        let path = value.clone().unwrap_or_else(|| usual.into());
+        if !path.is_absolute() {
+            wrong.push(format!("{key} is '{}'; write a path from '/' on", path.display()));
+        }
+        path
+    };
+    let state_dir = path("state-dir", &written.state_dir, "/var/lib/tidepool/slurm");
+    let secret_file = path("secret-file", &written.secret_file, "/etc/tidepool/stager.secret");
+    let pool_store = path("pool-store", &written.pool_store, "/tmp");
     let mut dataspaces: Vec<SiteDataspace> = Vec::new();
     for (number, written) in (1..).zip(&written.dataspace) {
         let title = match &written.name {
@@ -137,7 +219,20 @@ fn parse(text: &str) -> std::result::Result<Checked, Vec<String>> {
             Err(all) => wrong.extend(all.iter().map(|what| format!("{title}: {what}"))),
         }
     }
-    if wrong.is_empty() { Ok((dataspaces, pool_size_max)) } else { Err(wrong) }
+    if !wrong.is_empty() {
+        return Err(wrong);
+    }
+    Ok(Site {
+        file: file.into(),
+        dataspaces,
+        pool_size_max,
+        state_dir,
+        stager_port: written.stager_port.unwrap_or(42000),
+        secret_file,
+        stage_in_timeout,
+        stage_out_timeout,
+        pool_store,
+    })
 }
 
 fn dataspace(written: &WrittenDataspace) -> std::result::Result<SiteDataspace, Vec<String>> {
@@ -211,17 +306,20 @@ mod tests {
 
     #[test]
     fn a_site_is_read() {
-        let (dataspaces, most) = parse(WHOLE).unwrap();
-        assert_eq!(most, Some(10 << 40));
+        let site = parse(Path::new("f"), WHOLE).unwrap();
+        assert_eq!((site.pool_size_max, site.stage_in_timeout.as_secs()), (Some(10 << 40), 3600));
         let local =
             SiteDataspace { name: "nvme0://".into(), kind: DataspaceKind::Local, mount: "/mnt/nvme0".into() };
-        assert_eq!((&dataspaces[0], dataspaces.len()), (&local, 2));
-        assert_eq!(parse(""), Ok((Vec::new(), None)));
+        assert_eq!((&site.dataspaces[0], site.dataspaces.len()), (&local, 2));
+        let (dataspace, path) = site.resolve(&Place::parse(b"/mnt/nvme0/a/b").unwrap()).unwrap();
+        assert_eq!((dataspace, path), (&local, b"a/b".to_vec()));
+        assert!(parse(Path::new("f"), "").unwrap().dataspaces.is_empty());
     }
 
     #[test]
     fn all_that_is_wrong_is_told_at_once() {
         let text = "pool-size-mx = 1\npool-size-max = \"1.5TiB\"\ncolour = \"red\"\n\
+            state-dir = \"x\"\nstage-in-timeout = \"soon\"\n\
             [[dataspace]]\nnam = \"a://\"\nkind = \"locl\"\nmount = \"mnt\"\n\
             [[dataspace]]\nname = \"b\"\nkind = \"tape\"\n\
             [[dataspace]]\nname = \"c://\"\nkind = \"shared\"\nmount = \"c\"\n\
@@ -229,9 +327,9 @@ mod tests {
             [[dataspace]]\nname = \"d://\"\nkind = \"local\"\nmount = \"/d\"\n\
             [[dataspace]]\nname = \"d://\"\nkind = \"local\"\nmount = \"/e\"\n";
         assert_eq!(
-            parse(text).unwrap_err(),
+            parse(Path::new("f"), text).unwrap_err(),
             [
-                "there is no key 'colour'; the keys are pool-size-max, dataspace",
+                "there is no key 'colour'; the keys are state-dir, stager-port, secret-file, stage-in-timeout, stage-out-timeout, pool-store, pool-size-max, dataspace",
                 "there is no key 'pool-size-mx'; did you mean 'pool-size-max'?",
                 "pool-size-max: '1.5TiB' is not a size: fractions are not accepted; write a whole number with an optional unit, such as 4096, 512KiB or 1GB",
                 "dataspace 1: there is no key 'nam'; did you mean 'name'?",
@@ -251,7 +349,7 @@ mod tests {
     #[test]
     fn what_is_no_toml_is_told_with_its_line() {
         for text in ["dataspace = 1", "[[dataspace]]\nname = 1", "pool-size-max = 3", "[[dataspace"] {
-            let told = parse(text).unwrap_err();
+            let told = parse(Path::new("f"), text).unwrap_err();
             assert!(told[0].contains("line "), "{text}: {told:?}");
         }
     }

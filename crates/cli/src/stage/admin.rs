@@ -4,9 +4,9 @@ use crate::exit::{Failure, Kind};
 use crate::flags::PoolChoice;
 use crate::instance;
 use crate::stage::flags::{
-    DataspaceArgs, DataspaceCommand, JobArgs, JobCommand, PersistCommand, ProcessArgs,
+    DataspaceArgs, DataspaceCommand, JobArgs, JobCommand, PersistCommand, ProcessArgs, ReleaseArgs,
 };
-use crate::stage::outcome::{Done, Result, Trouble};
+use crate::stage::outcome::{Done, Result, Trouble, failure_of};
 use crate::stage::ready;
 use serde_json::json;
 use std::path::Path;
@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidepool_stage_client::words::process_spec;
 use tidepool_stage_client::{
     Command, DataspaceKind, DataspaceSpec, JobSpec, Leftover, PersistOp, Policy, ProcessSpec, Resource,
-    Stager, json, show, show_place,
+    Stager, TaskState, json, show, show_place,
 };
 
 pub fn dataspace(stager: &Stager, command: &DataspaceCommand) -> Result<Done> {
@@ -101,6 +101,7 @@ pub fn job(stager: &Stager, command: &JobCommand, secret_file: Option<&Path>) ->
         }
         // Several stagers may have tasks of a job.
         JobCommand::Ready(args) => ready::ready(stager, args, secret_file),
+        JobCommand::Release(args) => release(stager, args),
         JobCommand::Retry(args) => ready::retry(stager, args, secret_file),
         JobCommand::AddProcess(args) => {
             stager.add_process(args.job, process(args)?)?;
@@ -111,6 +112,24 @@ pub fn job(stager: &Stager, command: &JobCommand, secret_file: Option<&Path>) ->
             Ok(Done::told(format!("process {} belongs to job {} no more", args.pid, args.job)))
         }
     }
+}
+
+fn release(stager: &Stager, args: &ReleaseArgs) -> Result<Done> {
+    let job = args.job;
+    // Before, because some may fail at once.
+    let mut held = if args.wait { stager.list(Some(job), Some(TaskState::Pending))? } else { Vec::new() };
+    held.retain(show::is_held);
+    let count = stager.release_job(job)?;
+    let text = format!("{count} held task(s) of job {job} may start\n");
+    if held.is_empty() {
+        return Ok(Done::new(text, json!({ "job": job, "released": count, "tasks": [] })));
+    }
+    let ids: Vec<u32> = held.iter().map(|task| task.id).collect();
+    let ended = stager.wait(&ids, false, None)?;
+    let tasks: Vec<_> = ended.iter().map(json::task).collect();
+    let failure = failure_of(&ended, &stager.node());
+    let json = json!({ "job": job, "released": count, "tasks": tasks });
+    Ok(Done { text: text + &show::tasks(&ended), json, failure })
 }
 
 fn job_spec(args: &JobArgs) -> JobSpec {

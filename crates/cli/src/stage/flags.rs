@@ -27,6 +27,7 @@ Examples:
   tidepool stage submit move nvme0://out n1:42000/nvme0://out
   tidepool stage submit --bandwidth 200MiB --priority 5 copy nvme0://out lustre://out
   tidepool stage submit --on-behalf 1000:1000:42 remove nvme0://mesh
+  tidepool stage submit --on-behalf 1000:1000:42 --held copy nvme0://out lustre://out     starts at 'job release 42'
   tidepool stage submit --from tasks.txt
 A destination that ends in '/' is a directory to copy into. A line of a task list (docs/formats/15-task-lists.md):
   copy lustre://in \"nvme0://with blank\" priority=5 bandwidth=200MiB size=4GiB verify=no";
@@ -43,12 +44,13 @@ const MAP: &str = "\
 Mappings: replicate (every node gets all), scatter (entries in turn), scatter:PATTERN (by {rank} in their names),
 gather (all into one directory), gather:NAME (with {node} in NAME: a directory each), file:PATH (lines of ENTRY NODE [TARGET]).
 When data goes to nodes, DESTINATION is the place on each of them; when it comes from them, SOURCE is.
+What is scattered is listed by the stager that it is at; of a SOURCE at HOST:PORT, --secret-file lets that be asked.
 Examples:
   tidepool stage map scatter:processor{rank} lustre://case nvme0://case --node n1 --node n2=n2:42000
   tidepool stage map gather nvme0://out lustre://out --node n1 --node n2=n2:42000 | tidepool stage submit --wait --from -";
 
 const READY: &str = "\
-All copies and moves of the job so far are what it waits for: ask before the job starts. With --clean, which is for
+All copies and moves of the job so far are what it waits for, without those that are held: ask before the job starts. With --clean, which is for
 administrators, a job whose data did not come leaves nothing: copies are removed from where they made something new. What was
 there before, what was moved (nothing else may hold it) and kept locations stay, and are told.
 Exit codes: 0 the data are there; 117 a task failed, or what it staged is gone; 118 one was cancelled; 119 not in time; 113 with
@@ -63,6 +65,13 @@ Exit codes: as of wait; 0 also when nothing had failed.
 Examples:
   tidepool stage job retry 42 --wait
   tidepool stage job retry 42 --cancelled";
+
+const RELEASE: &str = "\
+Tasks submitted with --held become pending in the order they came. One whose dataspace is not there, or not for the job, fails.
+Exit codes: 0; with --wait as of wait; 120 the job is not known.
+Examples:
+  tidepool stage job release 42
+  tidepool stage job release 42 --wait";
 
 const WHERE: &str = "\
 Places are counted, not compared: a node holds as much as it has files and bytes there, and the node that holds most has all of it.
@@ -244,6 +253,9 @@ pub struct SubmitArgs {
     /// Wait until they have ended, and show how
     #[arg(long)]
     pub wait: bool,
+    /// Start them when the job they are for is released ('job release'), not before; until then its dataspaces need not be there
+    #[arg(long, requires = "on_behalf", conflicts_with = "wait")]
+    pub held: bool,
 }
 
 /// Which tasks.
@@ -278,6 +290,9 @@ pub struct MapArgs {
     /// A node: NAME=HOST:PORT of its stager, or NAME alone for the one the tasks are submitted on
     #[arg(long, required = true, value_name = "NAME[=HOST:PORT]", value_parser = node_flag)]
     pub node: Vec<NodeFlag>,
+    /// In whose name the source is looked at: administrators only
+    #[arg(long, value_name = "UID:GID[:JOB]", value_parser = parse_on_behalf)]
+    pub on_behalf: Option<OnBehalf>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -416,6 +431,9 @@ pub enum JobCommand {
     /// Wait until the data of a job are there, before it starts; 0 only when all are
     #[command(after_help = READY)]
     Ready(ReadyArgs),
+    /// Let the held tasks of a job start
+    #[command(after_help = RELEASE)]
+    Release(ReleaseArgs),
     /// Let failed tasks of a job go on where they stopped
     #[command(after_help = RETRY)]
     Retry(RetryArgs),
@@ -473,6 +491,14 @@ pub struct RetryArgs {
     /// Socket of one more stager that has tasks of the job, or, with --secret-file, where it listens; may be repeated
     #[arg(long = "stager", value_name = "PATH|HOST:PORT", value_parser = stager_at)]
     pub stagers: Vec<StagerAt>,
+}
+
+#[derive(Args)]
+pub struct ReleaseArgs {
+    pub job: u32,
+    /// Wait until they have ended, and show how
+    #[arg(long)]
+    pub wait: bool,
 }
 
 #[derive(Args)]

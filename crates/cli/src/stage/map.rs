@@ -1,23 +1,25 @@
 //! `tidepool stage map`: how data is laid out over nodes, as a list of tasks; and `env`: dataspaces as
 //! variables for shells (Miranda et al. 2019, Sections III and IV-A).
 
+use super::connect_to;
 use super::flags::{MapArgs, NodeFlag};
-use super::outcome::{Done, Result};
+use super::outcome::{Done, Result, Trouble};
 use crate::exit::{Failure, Kind};
 use serde_json::json;
+use std::path::Path;
 use tidepool_directives::show_word;
 use tidepool_stage_client::{
-    DataspaceKind, Mapping, MappingNode, Resource, Stager, TaskSpec, env_name, show_place,
+    DataspaceKind, Mapping, MappingNode, Name, Resource, Stager, StagerAt, TaskSpec, env_name, show_place,
 };
 
 /// Bytes of a mapping file.
 const FILE_BYTES_MAX: u64 = 256 << 20;
 
-pub fn map(stager: &Stager, args: &MapArgs) -> Result<Done> {
+pub fn map(stager: &Stager, args: &MapArgs, secret_file: Option<&Path>) -> Result<Done> {
     let usage = |error: &dyn std::fmt::Display| Failure::new(Kind::Usage, error.to_string());
     let mapping = Mapping::parse(&args.mapping, read).map_err(|e| usage(&e))?;
     let entries = match mapping.needs_entries() {
-        true => entries(stager, &args.source)?,
+        true => entries(stager, args, secret_file)?,
         false => Vec::new(),
     };
     let nodes: Vec<MappingNode> = args.node.iter().map(node).collect();
@@ -42,15 +44,30 @@ fn read(path: &str) -> std::result::Result<String, String> {
     std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))
 }
 
-/// Names in the source directory, as the stager sees them.
-fn entries(stager: &Stager, source: &Resource) -> Result<Vec<String>> {
-    let text = |name: Box<[u8]>| {
+/// Names in the source directory, as the stager that it is at sees them.
+fn entries(stager: &Stager, args: &MapArgs, secret_file: Option<&Path>) -> Result<Vec<String>> {
+    let usage = |why: String| Trouble::Own(Failure::new(Kind::Usage, why));
+    let names = match &args.source {
+        Resource::Path { dataspace, host: Some(host), path, .. } => {
+            if secret_file.is_none() {
+                let place = show_place(&args.source);
+                let why = format!(
+                    "the names in {place} are asked at {host}: give the stagers' secret with --secret-file"
+                );
+                return Err(usage(why));
+            }
+            let there = connect_to(&StagerAt::Address(host.clone()), secret_file)?;
+            there.entries(&Resource::local(dataspace, path), args.on_behalf)?
+        }
+        here => stager.entries(here, args.on_behalf)?,
+    };
+    let text = |name: Name| {
         String::from_utf8(name.into_vec()).map_err(|error| {
             let name = String::from_utf8_lossy(error.as_bytes()).into_owned();
-            Failure::new(Kind::Usage, format!("'{name}' is no UTF-8 text; use file:PATH")).into()
+            usage(format!("'{name}' is no UTF-8 text; use file:PATH"))
         })
     };
-    stager.entries(source, None)?.into_iter().map(text).collect()
+    names.into_iter().map(text).collect()
 }
 
 /// A task as a line of a task list (format 15).

@@ -89,6 +89,7 @@ fn needs_control(command: &StageCommand) -> bool {
     match command {
         StageCommand::Submit(args) => args.spec.on_behalf.is_some(),
         StageCommand::Plan(spec) => spec.on_behalf.is_some(),
+        StageCommand::Map(args) => args.on_behalf.is_some(),
         StageCommand::Dataspace(command) => !matches!(command, DataspaceCommand::List),
         StageCommand::Job(command) => !matches!(command, JobCommand::Report { .. } | JobCommand::Retry(_)),
         StageCommand::Persist(command) => {
@@ -104,7 +105,6 @@ fn needs_control(command: &StageCommand) -> bool {
         | StageCommand::Cancel(_)
         | StageCommand::Resume(_)
         | StageCommand::Forget(_)
-        | StageCommand::Map(_)
         | StageCommand::Where(_)
         | StageCommand::Env
         | StageCommand::Start(_)
@@ -122,7 +122,7 @@ fn carry_out(stager: &Stager, args: &StageArgs) -> Result<Done> {
         StageCommand::Cancel(ids) => tasks::each(stager, &ids.tasks, "is told to end", Stager::cancel),
         StageCommand::Resume(ids) => tasks::each(stager, &ids.tasks, "goes on", Stager::resume),
         StageCommand::Forget(ids) => tasks::each(stager, &ids.tasks, "is forgotten", Stager::forget),
-        StageCommand::Map(args) => map::map(stager, args),
+        StageCommand::Map(map) => map::map(stager, map, args.secret_file.as_deref()),
         StageCommand::Where(args) => whereabouts::find(stager, args),
         StageCommand::Env => map::env(stager),
         StageCommand::Dataspace(command) => admin::dataspace(stager, command),

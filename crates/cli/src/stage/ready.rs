@@ -34,10 +34,10 @@ fn connect(stagers: &[StagerAt], secret_file: Option<&Path>) -> Result<Vec<Stage
 }
 
 impl Site<'_> {
-    /// What puts something somewhere for the job.
+    /// What puts something somewhere for the job. What is held is for later.
     fn tasks(&self, job: u32, only: Option<TaskState>) -> Result<Vec<TaskStatus>> {
         let mut tasks = self.stager.list(Some(job), only)?;
-        tasks.retain(|task| task.op != Op::Remove);
+        tasks.retain(|task| task.op != Op::Remove && !show::is_held(task));
         Ok(tasks)
     }
 

@@ -28,9 +28,10 @@ pub fn submit(stager: &Stager, args: &SubmitArgs) -> Result<Done> {
     }
     // One task gets a request of its own: its refusal is the result.
     let submitted = match &tasks[..] {
-        [task] if args.spec.from.is_none() => {
+        [task] if args.spec.from.is_none() && !args.held => {
             Submitted { ids: vec![stager.submit(task)?], refused: Vec::new() }
         }
+        _ if args.held => stager.submit_held(tasks).map_err(tell_of_those_before)?,
         _ => stager.submit_many(tasks).map_err(tell_of_those_before)?,
     };
     let taken: Vec<u32> = submitted.ids.iter().copied().filter(|id| *id != 0).collect();
@@ -203,7 +204,9 @@ pub fn status(stager: &Stager, args: &StatusArgs, as_json: bool) -> Result<Done>
 
 fn unended(stager: &Stager, selection: &Selection) -> Result<Vec<u32>> {
     let tasks = stager.list(selection.job, selection.state)?;
-    Ok(tasks.iter().filter(|task| !task.state.is_ended()).map(|task| task.id).collect())
+    // Nobody knows when a held one goes on.
+    let under_way = |task: &&TaskStatus| !task.state.is_ended() && !show::is_held(task);
+    Ok(tasks.iter().filter(under_way).map(|task| task.id).collect())
 }
 
 pub fn list(stager: &Stager, selection: &Selection) -> Result<Done> {

@@ -110,7 +110,7 @@ fn with_percent(task: &TaskStatus, percent: Option<u8>) -> Value {
 fn line(task: &TaskStatus, percent: Option<u8>) -> String {
     let how = match task.state {
         TaskState::Running => show::phase(task.phase),
-        state => show::state(state),
+        _ => show::standing(task),
     };
     let mut text = format!("task {}: {how}", task.id);
     if let Some(percent) = percent {
@@ -140,7 +140,7 @@ fn rows(tasks: &[TaskStatus], seen: &mut Seen) -> String {
         let left = task.eta_ms.filter(|_| running).map(show::duration).unwrap_or_default();
         let arrow = if task.dst.is_empty() { "" } else { " -> " };
         let what = format!("{} {}{arrow}{}", show::op(task.op), task.src, task.dst);
-        let (id, state) = (task.id.to_string(), show::state(task.state).to_string());
+        let (id, state) = (task.id.to_string(), show::standing(task).to_string());
         [id, state, percent, show::moved(task), rate, left, what, show::reason(task)]
     };
     let head = ["TASK", "STATE", "DONE", "BYTES", "RATE", "LEFT", "WHAT", "ERROR"];

@@ -1,0 +1,378 @@
+//! When a job's program has ended: results go out, then everything of the job goes.
+//!
+//! The epilogs of the nodes do the same from their side and hold the nodes until their part is over, also while slurmctld
+//! is away; both may release the held tasks, once is enough.
+
+use super::nodes::{Standing, Way, forget, transfer};
+use super::world::know;
+use super::{Case, Desk};
+use crate::exit::{Failure, Kind, Result};
+use crate::slurm::orders::Known;
+use crate::slurm::scontrol;
+use crate::slurm::stagers::{Fleet, Ways};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use tidepool_batch::{Location, Phase, Transfer};
+use tidepool_stage_client::{
+    Code, OnBehalf, Op, PersistOp, Resource, StageError, Stager, TaskSpec, TaskState, TaskStatus, show,
+};
+use tidepool_types::Errno;
+
+/// How long the removal of kept data may take.
+const REMOVE_MAX: Duration = Duration::from_secs(600);
+/// Between looks at tasks: short ones end soon, long ones need no haste.
+const LOOK_MIN: Duration = Duration::from_millis(10);
+const LOOK_MAX: Duration = Duration::from_secs(1);
+/// How often it is noted how far they are.
+const TELL_EVERY: Duration = Duration::from_secs(30);
+/// How long the epilogs of nodes are waited for when all tasks have ended.
+const EPILOG_MAX: Duration = Duration::from_secs(600);
+const EPILOG_LOOK: Duration = Duration::from_millis(100);
+
+/// What the end of a job has come to.
+enum End {
+    AllOut,
+    /// Some data are still on nodes, and why.
+    Kept(String),
+}
+
+impl Desk {
+    pub fn post_run(&self, job: u32) -> Result<String> {
+        let case = self.case(job)?;
+        if !case.job.phase.is_final() {
+            self.become_(job, Phase::StagingOut, "")?;
+        }
+        if case.needs_nodes() {
+            let (fleet, _) = Fleet::reach(&Ways::of(&self.site)?, &case.job.nodes);
+            fleet.each(|_, stager| stager.release_job(job));
+        }
+        Ok(String::new())
+    }
+
+    /// Returns when the results are out, or it is clear that some are not. Then data and nodes are told, and what comes
+    /// after the job does not start.
+    pub fn data_out(&self, job: u32) -> Result<String> {
+        let case = self.case(job)?;
+        if case.job.phase.is_final() {
+            return Ok(String::new());
+        }
+        let end = match case.needs_nodes() {
+            // Whatever hinders it: what is not known to be out is still there.
+            true => self.out(&case).unwrap_or_else(|failure| End::Kept(failure.to_string())),
+            false => End::AllOut,
+        };
+        match end {
+            End::Kept(why) => {
+                self.keep_pools(&case);
+                let text = format!("{why}; the data are kept: 'tidepool slurm resume {job}' finishes it");
+                self.become_(job, Phase::StageOutFailed, &text)?;
+                scontrol::comment(job, &format!("tidepool: stage-out failed: {text}"));
+                self.cancel_followers(&case)?;
+                Err(Failure::new(Kind::StageOut, text))
+            }
+            End::AllOut => {
+                self.become_(job, Phase::StagedOut, "")?;
+                if scontrol::job(job)?.is_some_and(|facts| facts.failed()) {
+                    self.cancel_followers(&case)?;
+                }
+                Ok(String::new())
+            }
+        }
+    }
+
+    fn out(&self, case: &Case) -> Result<End> {
+        let limit = case.asks.timeouts.stage_out.unwrap_or(self.site.stage_out_timeout);
+        let (standing, missing) = self.wait_for_tasks(case, &case.job.nodes, Instant::now() + limit)?;
+        self.record_out(case, &standing)?;
+        if let Some((node, failure)) = missing.first() {
+            return Ok(End::Kept(format!("node {node} does not answer ({failure})")));
+        }
+        if let Some(why) = self.verdict(case, &standing, limit)? {
+            return Ok(End::Kept(why));
+        }
+        if let Some(why) = self.stop_pools(case) {
+            return Ok(End::Kept(why));
+        }
+        self.settle_kept(case, &self.fleet(&case.job.nodes)?)?;
+        Ok(End::AllOut)
+    }
+
+    /// All tasks of the job, as they stand in the end or when time is over, and nodes that do not answer then. Stagers and
+    /// nodes may start again meanwhile: each look connects anew.
+    pub fn wait_for_tasks(
+        &self,
+        case: &Case,
+        nodes: &[String],
+        deadline: Instant,
+    ) -> Result<(Standing, Vec<(String, Failure)>)> {
+        let job = case.id();
+        let ways = Ways::of(&self.site)?;
+        let (mut told, mut pause) = (Instant::now(), LOOK_MIN);
+        loop {
+            let (fleet, mut missing) = Fleet::reach(&ways, nodes);
+            // A node whose part is over does not know the job any more.
+            let one = |_: &str, stager: &Stager| match stager.release_job(job) {
+                Err(StageError::Refused(refusal)) if refusal.code == Code::NO_SUCH_JOB => Ok(Vec::new()),
+                other => other.and_then(|_| stager.list(Some(job), None)),
+            };
+            let mut standing = Standing::default();
+            for (node, tasks) in fleet.each(one) {
+                match tasks {
+                    Ok(tasks) => standing.tasks.extend(tasks.into_iter().map(|task| (node.clone(), task))),
+                    Err(error) => missing.push((node, Failure::new(Kind::NoStager, error.to_string()))),
+                }
+            }
+            if missing.is_empty() && standing.ended() || Instant::now() > deadline {
+                return Ok((standing, missing));
+            }
+            if told.elapsed() > TELL_EVERY {
+                told = Instant::now();
+                let left = standing.tasks.iter().filter_map(|(_, task)| task.eta_ms).max();
+                let left = left.map(|ms| format!(", {} left", show::duration(ms))).unwrap_or_default();
+                self.note(job, &format!("staging out{left}"));
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(LOOK_MAX);
+        }
+    }
+
+    /// The held tasks' rows get what they have come to; where they went stays as the user has written it.
+    pub fn record_out(&self, case: &Case, standing: &Standing) -> Result<()> {
+        let held = self.noted(self.book.transfers(case.id()))?;
+        let is_out = |node: &str, task: u32| {
+            held.iter().any(|row| row.way == "out" && row.node == node && row.task == task)
+        };
+        let rows: Vec<Transfer> = standing
+            .tasks
+            .iter()
+            .filter(|(node, task)| is_out(node, task.id))
+            .map(|(node, task)| transfer(node, task, Way::Out))
+            .collect();
+        self.noted(self.book.put_transfers(case.id(), &rows))
+    }
+
+    /// Why the results are not all out; none when they are. A node that has none of what all were to bring is no trouble,
+    /// as long as one has.
+    pub fn verdict(&self, case: &Case, standing: &Standing, limit: Duration) -> Result<Option<String>> {
+        if !standing.ended() {
+            return Ok(Some(format!("stage-out had not ended after {} s", limit.as_secs())));
+        }
+        let rows = self.noted(self.book.transfers(case.id()))?;
+        let by_id: BTreeMap<(&str, u32), &TaskStatus> =
+            standing.tasks.iter().map(|(node, task)| ((node.as_str(), task.id), task)).collect();
+        // Copies to one destination are one stage-out.
+        let mut brought: BTreeMap<&str, (usize, Option<String>)> = BTreeMap::new();
+        for row in rows.iter().filter(|row| row.way == "out") {
+            let entry = brought.entry(row.source.as_str()).or_default();
+            match by_id.get(&(row.node.as_str(), row.task)) {
+                Some(task) if task.state == TaskState::Finished => entry.0 += 1,
+                Some(task) if is_absent(task) => {
+                    let text = format!("node {}: {} is not there", row.node, row.source);
+                    entry.1.get_or_insert(text);
+                }
+                Some(task) => return Ok(Some(trouble(&row.node, task))),
+                None => {
+                    let text =
+                        format!("node {}: its stager has lost the stage-out of {}", row.node, row.source);
+                    return Ok(Some(text));
+                }
+            }
+        }
+        Ok(brought.into_values().find(|(count, _)| *count == 0).and_then(|(_, absent)| absent))
+    }
+
+    /// What `persist` says of the job's end, and which nodes really keep what.
+    fn settle_kept(&self, case: &Case, fleet: &Fleet) -> Result<()> {
+        let owner = case.owner()?;
+        for persist in &case.asks.persist {
+            let place = know(self, case, &persist.location)?;
+            let user = match &persist.user {
+                Some(name) => super::world::user_id(name)?,
+                None => case.job.uid,
+            };
+            match persist.op {
+                PersistOp::Store => {
+                    let here = Resource::local(place.dataspace.clone(), &place.path);
+                    for (node, held) in fleet.each(|_, stager| holds(stager, &here, owner)) {
+                        if !held {
+                            self.noted(self.book.drop_location(&place.shown(), &node))?;
+                        }
+                    }
+                    self.mark_nodes(case.id())?;
+                }
+                op => self.change_kept(case, op, &place, user)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Shares, or deletes, what the user has kept, on all nodes that keep it. The stagers take root's word for whose it is:
+    /// the book knows.
+    fn change_kept(&self, case: &Case, op: PersistOp, place: &Known, user: u32) -> Result<()> {
+        let shown = place.shown();
+        let is_own = |kept: &Location| kept.place == shown && kept.uid == case.job.uid;
+        let own: Vec<Location> = self.noted(self.book.locations())?.into_iter().filter(is_own).collect();
+        if own.is_empty() {
+            self.note(case.id(), &format!("persist {shown}: nothing of this user's is kept there"));
+        }
+        let nodes: Vec<String> = own.iter().map(|kept| kept.node.clone()).collect();
+        let (fleet, missing) = Fleet::reach(&Ways::of(&self.site)?, &nodes);
+        for (node, failure) in missing {
+            self.note(case.id(), &format!("node {node}: persist {shown}: {failure}"));
+        }
+        let ask = |_: &str, stager: &Stager| stager.persist(op, &place.dataspace, &place.path, user, 0);
+        for (node, result) in fleet.each(ask) {
+            match result {
+                Ok(removal) if op == PersistOp::Delete => {
+                    let ended = removal.map(|id| (fleet.get(&node), id));
+                    if let Some((Some(stager), id)) = ended {
+                        // What it removes is to be gone when the job is.
+                        let _ = stager.wait(&[id], false, Some(REMOVE_MAX));
+                    }
+                    self.noted(self.book.drop_location(&shown, &node))?;
+                }
+                Ok(_) => {}
+                Err(why) => self.note(case.id(), &format!("node {node}: persist {shown}: {why}")),
+            }
+        }
+        let mut jobs: Vec<u32> = own.iter().map(|kept| kept.job).collect();
+        jobs.dedup();
+        jobs.into_iter().try_for_each(|job| self.mark_nodes(job))
+    }
+
+    /// The last hook of all: nothing of the job is left but what has to stay.
+    pub fn teardown(&self, job: u32, hurry: bool) -> Result<String> {
+        let case = match self.case(job) {
+            Ok(case) => case,
+            // It was refused at submission.
+            Err(_) => return Ok(String::new()),
+        };
+        if !case.job.reservation.is_empty() {
+            scontrol::release(&case.job.reservation)?;
+        }
+        let mut case = case;
+        if case.job.phase == Phase::StagingOut && !hurry {
+            // The hook before this one was killed: its work is still to be done.
+            let _ = self.data_out(job);
+            case = self.case(job)?;
+        }
+        let needs = case.needs_nodes() && !case.job.nodes.is_empty();
+        if needs && case.job.phase.has_run() {
+            wait_for_epilogs(job)?;
+        }
+        let left = match (case.job.phase.has_run(), hurry) {
+            _ if !needs => Vec::new(),
+            (true, false) => self.forget_at_nodes(&case),
+            // What it staged out already stays: it is the user's.
+            (true, true) => self.stop_pools(&case).into_iter().chain(self.abandon(&case)).collect(),
+            (false, _) => {
+                let pools: Vec<String> = self.stop_pools(&case).into_iter().collect();
+                [pools, self.take_all_back(job, &case.job.nodes)].concat()
+            }
+        };
+        self.finish(&case)?;
+        match left.first() {
+            None => Ok(String::new()),
+            Some(first) => {
+                self.note(job, &format!("left behind: {}", left.join("; ")));
+                Err(Failure::new(Kind::Cleanup, format!("left behind: {first}")))
+            }
+        }
+    }
+
+    /// Ends what is under way, and removes nothing.
+    fn abandon(&self, case: &Case) -> Vec<String> {
+        let Ok(ways) = Ways::of(&self.site) else { return Vec::new() };
+        let (fleet, missing) = Fleet::reach(&ways, &case.job.nodes);
+        let one = |_: &str, stager: &Stager| super::nodes::abandon(stager, case.id());
+        let failed = fleet
+            .each(one)
+            .into_iter()
+            .filter_map(|(node, result)| Some(format!("node {node}: {}", result.err()?)));
+        missing.into_iter().map(|(_, failure)| failure.to_string()).chain(failed).collect()
+    }
+
+    fn forget_at_nodes(&self, case: &Case) -> Vec<String> {
+        if !case.needs_nodes() {
+            return Vec::new();
+        }
+        let Ok(ways) = Ways::of(&self.site) else { return Vec::new() };
+        let (fleet, missing) = Fleet::reach(&ways, &case.job.nodes);
+        let kept = case.job.phase == Phase::StageOutFailed;
+        let mut left: Vec<String> = match kept {
+            // It is known that data are there.
+            true => Vec::new(),
+            false => missing.into_iter().map(|(_, failure)| failure.to_string()).collect(),
+        };
+        // Whoever resumes the job finds its tasks.
+        let rows = self.book.transfers(case.id()).unwrap_or_default();
+        let has_results = |node: &str| rows.iter().any(|row| row.way == "out" && row.node == node);
+        let one = |node: &str, stager: &Stager| match kept && has_results(node) {
+            true => Ok(()),
+            false => forget(stager, case.id()),
+        };
+        for (node, result) in fleet.each(one) {
+            left.extend(result.err().map(|error| format!("node {node}: {error}")));
+        }
+        left
+    }
+
+    /// The phase that the job is in from now on.
+    fn finish(&self, case: &Case) -> Result<()> {
+        let job = case.id();
+        match self.noted(self.book.job(job))?.phase {
+            Phase::StagedOut => {
+                match scontrol::job(job)?.is_some_and(|facts| facts.failed()) {
+                    true => self.become_(
+                        job,
+                        Phase::Failed,
+                        "its program failed or was ended; what it had written is staged out",
+                    )?,
+                    false => self.become_(job, Phase::Done, "")?,
+                }
+                self.finish_workflow(case)
+            }
+            phase if phase.is_final() => self.finish_workflow(case),
+            // Slurm has taken it back into the queue, as it does where a node has died.
+            Phase::Submitted => Ok(()),
+            phase if scontrol::job(job)?.is_some_and(|facts| facts.is_queued()) => {
+                self.become_(job, Phase::Submitted, &format!("queued again while it was {phase}"))
+            }
+            _ => {
+                self.become_(job, Phase::Cancelled, "ended by its owner or an administrator")?;
+                self.cancel_followers(case)?;
+                self.finish_workflow(case)
+            }
+        }
+    }
+}
+
+/// Epilogs tidy up the nodes, for which the stagers have to know the job.
+fn wait_for_epilogs(job: u32) -> Result<()> {
+    let began = Instant::now();
+    while began.elapsed() < EPILOG_MAX && scontrol::job(job)?.is_some_and(|facts| facts.state == "COMPLETING")
+    {
+        std::thread::sleep(EPILOG_LOOK);
+    }
+    Ok(())
+}
+
+/// One stager lacks what others have.
+fn is_absent(task: &TaskStatus) -> bool {
+    task.state == TaskState::Failed && task.refusal.errno == Errno::ENOENT.0 && task.bytes_done == 0
+}
+
+fn trouble(node: &str, task: &TaskStatus) -> String {
+    let what = match task.state {
+        TaskState::Failed => show::reason(task),
+        TaskState::Cancelled => "was cancelled".into(),
+        _ => "has not ended".into(),
+    };
+    format!("node {node}: {} to {}: {what}", task.src, task.dst)
+}
+
+fn holds(stager: &Stager, place: &Resource, owner: OnBehalf) -> bool {
+    let look =
+        TaskSpec { on_behalf: Some(owner), ..TaskSpec::new(Op::Copy, place.clone(), Some(place.clone())) };
+    stager.plan(&look).is_ok()
+}

@@ -1,0 +1,167 @@
+//! What Slurm's hooks do (`integrations/slurm/lua`): one short process each.
+//!
+//! ```text
+//!   sbatch ─▶ submit ─▶ job-process │ setup ─▶ data-in │ paths ─▶ pre-run │ program │ post-run ─▶ data-out ─▶ teardown
+//!             slurmctld waits        job is PENDING      waits    CONFIGURING         epilogs on nodes
+//! ```
+//! Every hook may be called again after a restart of slurmctld, and may be killed at any moment: what it has done is in
+//! the book and at the stagers, and the next one goes on from there.
+
+mod end;
+mod nodes;
+mod pools;
+mod prepare;
+mod resume;
+mod start;
+mod status;
+mod submit;
+mod sweep;
+mod workflow;
+mod world;
+
+pub use sweep::sweep;
+
+use super::flags::{HookArgs, HookName};
+use super::scontrol;
+use super::site::Site;
+use super::stagers::{Fleet, Ways};
+use crate::exit::{Context, Failure, Kind, Result};
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+use tidepool_batch::{Book, Job, Phase};
+use tidepool_directives::Directives;
+use tidepool_stage_client::OnBehalf;
+
+/// How often a job is queued again before it ends: nodes may be at fault.
+const ATTEMPTS_MAX: u32 = 3;
+
+/// Runs a hook. What it says goes to standard output, with its verdict as the last line: whether it was killed cannot be
+/// told otherwise.
+pub fn hook(args: &HookArgs) -> Result<ExitCode> {
+    match serve(args) {
+        Ok(said) => {
+            println!("{said}{}hook: done", if said.is_empty() || said.ends_with('\n') { "" } else { "\n" })
+        }
+        Err(failure) => println!("{failure}\nhook: failed"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn serve(args: &HookArgs) -> Result<String> {
+    let site = Site::read(&args.site)?;
+    match &args.hook {
+        HookName::Submit { request, script } => submit::submit(&site, request, script),
+        HookName::JobProcess { script } => Desk::open(site)?.job_process(script),
+        HookName::Paths { job, file } => Desk::open(site)?.paths(*job, file),
+        HookName::Setup { job, uid, gid } => Desk::open(site)?.setup(*job, *uid, *gid),
+        HookName::DataIn { job } => Desk::open(site)?.data_in(*job),
+        HookName::PreRun { job } => Desk::open(site)?.pre_run(*job),
+        HookName::PostRun { job } => Desk::open(site)?.post_run(*job),
+        HookName::DataOut { job } => Desk::open(site)?.data_out(*job),
+        HookName::Teardown { job, hurry } => Desk::open(site)?.teardown(*job, hurry == "true"),
+        HookName::Status { words } => status::status(&Desk::open(site)?, words),
+    }
+}
+
+/// Where hooks work: the site's settings, and the book.
+pub struct Desk {
+    pub site: Site,
+    pub book: Book,
+}
+
+/// A job with what it asks for.
+pub struct Case {
+    pub job: Job,
+    pub asks: Directives,
+}
+
+pub fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// Reads what the submission hook has accepted.
+pub fn directives(script: &[u8]) -> Result<Directives> {
+    Directives::parse(script).map(|(directives, _)| directives).map_err(|problems| {
+        let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        Failure::new(Kind::Usage, all.join("\n"))
+    })
+}
+
+impl Desk {
+    pub fn open(site: Site) -> Result<Desk> {
+        let dir = &site.state_dir;
+        std::fs::create_dir_all(dir).context(Kind::Other, || dir.display().to_string())?;
+        let path = site.book();
+        let book = Book::open(&path).map_err(|error| Failure::new(Kind::Other, error.to_string()))?;
+        Ok(Desk { site, book })
+    }
+
+    fn case(&self, job: u32) -> Result<Case> {
+        let job = self.noted(self.book.job(job))?;
+        let asks = directives(job.script.as_bytes())?;
+        Ok(Case { job, asks })
+    }
+
+    /// The result of something with the book.
+    fn noted<T>(&self, result: std::result::Result<T, tidepool_batch::BookError>) -> Result<T> {
+        result.map_err(|error| Failure::new(Kind::Other, error.to_string()))
+    }
+
+    fn become_(&self, job: u32, phase: Phase, reason: &str) -> Result<()> {
+        self.noted(self.book.become_(job, phase, reason, now()))
+    }
+
+    fn note(&self, job: u32, text: &str) {
+        // What happened is told to whoever asks later; that it cannot be noted keeps nothing from happening.
+        let _ = self.book.note(job, text, now());
+    }
+
+    /// Ends a job that cannot start, with the reason where its user looks.
+    fn end(&self, job: u32, failure: Failure) -> Failure {
+        let reason = failure.to_string();
+        let _ = self.book.become_(job, Phase::Failed, &reason, now());
+        scontrol::comment(job, &format!("tidepool: {reason}"));
+        if let Err(error) = scontrol::cancel_from_hook(job) {
+            self.note(job, &error.to_string());
+        }
+        failure
+    }
+
+    /// Keeps other hooks from changing the same thing meanwhile.
+    fn lock(&self, what: &str) -> Result<std::fs::File> {
+        let path = self.site.state_dir.join(format!("{what}.lock"));
+        let shown = || path.display().to_string();
+        let file = std::fs::File::create(&path).context(Kind::Other, shown)?;
+        file.lock().context(Kind::Other, shown)?;
+        Ok(file)
+    }
+
+    fn fleet(&self, nodes: &[String]) -> Result<Fleet> {
+        Fleet::connect(&Ways::of(&self.site)?, nodes)
+    }
+}
+
+impl Case {
+    fn id(&self) -> u32 {
+        self.job.job
+    }
+
+    /// In whose name its data are moved.
+    fn owner(&self) -> Result<OnBehalf> {
+        let gid = self
+            .job
+            .gid
+            .ok_or_else(|| Failure::new(Kind::Other, "Slurm has not said the job's group yet"))?;
+        Ok(OnBehalf { uid: self.job.uid, gid, job: self.job.job })
+    }
+
+    /// Something is to be done on its nodes.
+    fn needs_nodes(&self) -> bool {
+        let asks = &self.asks;
+        asks.resume.is_some()
+            || !(asks.stage_in.is_empty()
+                && asks.stage_out.is_empty()
+                && asks.persist.is_empty()
+                && asks.pools.is_empty())
+    }
+}

@@ -1,0 +1,216 @@
+//! Before a job has nodes: what it reads is looked at, and, if it asks for that, brought to nodes that a reservation
+//! holds for it (ADA-FS, FORHLR Section 4.2; INVENTORY D4).
+
+use super::nodes::Way;
+use super::world::{Around, know};
+use super::{ATTEMPTS_MAX, Case, Desk};
+use crate::exit::{Failure, Kind, Result};
+use crate::slurm::orders::{For, Kind as Storage};
+use crate::slurm::scontrol;
+use crate::slurm::stagers::Ways;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tidepool_batch::Phase;
+use tidepool_stage_client::{Op, Resource, Stager, TaskSpec};
+
+/// Nodes that are asked before it is given up that any stager answers.
+const ASKED_MAX: usize = 8;
+/// Pause between attempts to get a reservation while nodes are busy.
+const RESERVE_AGAIN: Duration = Duration::from_secs(2);
+/// Added to what staging is expected to take, so that few jobs wait for their data.
+const MARGIN: Duration = Duration::from_secs(30);
+/// Longest time for which nodes are reserved; the teardown ends it.
+const RESERVED_MINUTES: u64 = 7 * 24 * 60;
+
+impl Desk {
+    /// Looks at what the job reads: it is there, may be read, and how long it will take.
+    pub fn setup(&self, job: u32, uid: u32, gid: u32) -> Result<String> {
+        self.noted(self.book.set_gid(job, gid))?;
+        let case = self.case(job)?;
+        if case.job.uid != uid {
+            let text = format!("the job belongs to user {uid}, and was submitted as user {}'s", case.job.uid);
+            return Err(self.end(job, Failure::new(Kind::Other, text)));
+        }
+        if case.job.phase != Phase::Submitted {
+            // Slurm has queued it again.
+            self.become_(job, Phase::Submitted, &format!("queued again: {}", case.job.reason))?;
+            if case.job.attempt >= ATTEMPTS_MAX {
+                let text = format!("given up after {ATTEMPTS_MAX} attempts: {}", case.job.reason);
+                return Err(self.end(job, Failure::new(Kind::Other, text)));
+            }
+        }
+        self.look(&case).map_err(|failure| self.end(job, failure))?;
+        self.become_(job, Phase::Checked, "")?;
+        Ok(String::new())
+    }
+
+    fn look(&self, case: &Case) -> Result<()> {
+        let mut sources = Vec::new();
+        for stage in &case.asks.stage_in {
+            let from = know(self, case, &stage.origin)?;
+            // What nodes keep is looked for when the job has nodes.
+            if from.kind == Storage::Shared {
+                sources.push((from, know(self, case, &stage.destination)?));
+            }
+        }
+        if sources.is_empty() {
+            return Ok(());
+        }
+        let stager = self.any_stager()?;
+        let owner = case.owner()?;
+        let mut estimate = Some(0u64);
+        for (from, to) in sources {
+            let source = Resource::local(from.dataspace.clone(), &from.path);
+            // The destination only says which pair of dataspaces it is; a pool's is not known yet.
+            let destination = match to.kind {
+                Storage::Pool => source.clone(),
+                _ => Resource::local(to.dataspace.clone(), &to.path),
+            };
+            let task = TaskSpec {
+                on_behalf: Some(tidepool_stage_client::OnBehalf { job: 0, ..owner }),
+                ..TaskSpec::new(Op::Copy, source, Some(destination))
+            };
+            let plan = stager.plan(&task).map_err(|error| {
+                Failure::new(Kind::StageIn, format!("stage_in {}: {error}", from.shown()))
+            })?;
+            estimate = estimate.zip(plan.estimate_ms).map(|(sum, ms)| sum + ms);
+        }
+        self.noted(self.book.set_estimate(case.id(), estimate))
+    }
+
+    /// A stager of some node: all see the shared file systems.
+    fn any_stager(&self) -> Result<Stager> {
+        let ways = Ways::of(&self.site)?;
+        let mut last = Failure::new(Kind::NoStager, "no node of the cluster is up");
+        for node in scontrol::live_nodes()?.iter().take(ASKED_MAX) {
+            match ways.connect(node) {
+                Ok(stager) => return Ok(stager),
+                Err(failure) => last = failure,
+            }
+        }
+        Err(last)
+    }
+
+    /// Where the job's predecessors are over: its nodes are chosen by what lies where, and reserved if it asks for that.
+    pub fn data_in(&self, job: u32) -> Result<String> {
+        let case = self.case(job)?;
+        self.place(&case).map_err(|failure| self.end(job, failure))?;
+        if !case.asks.reserve || case.asks.stage_in.is_empty() {
+            return Ok(String::new());
+        }
+        self.stage_ahead(&case).map_err(|failure| self.end(job, failure))?;
+        Ok(String::new())
+    }
+
+    /// Nodes of the jobs that this one comes after: required, or preferred.
+    fn place(&self, case: &Case) -> Result<()> {
+        let mut nodes: Vec<String> = Vec::new();
+        for prior in &case.asks.workflow.prior {
+            let Ok(prior) = self.book.job(prior.value) else { continue };
+            nodes.extend(prior.nodes.into_iter().filter(|node| !nodes.contains(node)).collect::<Vec<_>>());
+        }
+        if nodes.is_empty() {
+            return Ok(());
+        }
+        if case.asks.workflow.same_nodes {
+            self.note(case.id(), &format!("has to run on {}", nodes.join(",")));
+            return scontrol::update_job(case.id(), &[("ReqNodeList", &nodes.join(","))]);
+        }
+        self.prefer(case)
+    }
+
+    /// Soft: nodes that hold what this job reads are preferred, by a feature that they have as long as they hold it.
+    fn prefer(&self, case: &Case) -> Result<()> {
+        let mut features = Vec::new();
+        for location in self.noted(self.book.locations())? {
+            let feature = super::world::feature(location.job);
+            let prior = case.asks.workflow.prior.iter().any(|prior| prior.value == location.job);
+            if prior && !features.contains(&feature) {
+                features.push(feature);
+            }
+        }
+        if features.is_empty() {
+            return Ok(());
+        }
+        let wanted = features.join("|");
+        if let Err(failure) = scontrol::update_job(case.id(), &[("Prefer", &wanted)]) {
+            // A wish only: the job runs anywhere, and data move.
+            self.note(case.id(), &format!("cannot prefer nodes with {wanted}: {failure}"));
+        }
+        Ok(())
+    }
+
+    fn stage_ahead(&self, case: &Case) -> Result<()> {
+        let limit = case.asks.timeouts.stage_in.unwrap_or(self.site.stage_in_timeout);
+        let deadline = Instant::now() + limit;
+        self.wait_for_the_time(case);
+        self.become_(case.id(), Phase::StagingIn, "")?;
+        let nodes = self.reserve(case, deadline)?;
+        self.noted(self.book.set_nodes(case.id(), &nodes))?;
+        let fleet = self.fleet(&nodes)?;
+        self.register(case, &fleet)?;
+        let around = Around::new(self, case, &fleet)?;
+        let target = For { owner: around.owner, nodes: &nodes, world: &around };
+        let stages: Vec<_> = case.asks.stage_in.iter().map(|stage| &stage.value).collect();
+        let orders = target.stage_in(stages.into_iter().filter(|stage| !self.is_for_pool(case, stage)))?;
+        let sources = self.register_sources(case, &fleet, &orders)?;
+        let given = self.give(&fleet, &orders, false)?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        let standing = self.settle(case, &fleet, &given, "staging in", left)?;
+        self.record(case.id(), &standing, Way::In);
+        sources.each(|_, stager| super::nodes::forget(stager, case.id()));
+        super::start::arrived(&standing, limit)?;
+        let name = super::world::reservation(case.id());
+        scontrol::update_job(case.id(), &[("ReservationName", &name), ("ReqNodeList", &nodes.join(","))])?;
+        self.become_(case.id(), Phase::Ready, "")
+    }
+
+    /// H11: staging starts so early that it is done when Slurm expects the job to start, and not much earlier: nodes that
+    /// are held do nothing else.
+    fn wait_for_the_time(&self, case: &Case) {
+        let takes = Duration::from_millis(case.job.estimate_ms.unwrap_or(0)) + MARGIN;
+        let mut told = false;
+        loop {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let Some(start) = scontrol::expected_start(case.id()).map(Duration::from_secs) else { return };
+            let Some(early) = start.checked_sub(now + takes) else { return };
+            if !told {
+                told = true;
+                let (takes, early) = (takes.as_secs(), early.as_secs());
+                let text = format!("staging begins {takes} s before the job's expected start, in {early} s");
+                self.note(case.id(), &text);
+                scontrol::comment(case.id(), &format!("tidepool: {text}"));
+            }
+            std::thread::sleep(early.min(RESERVE_AGAIN));
+        }
+    }
+
+    fn reserve(&self, case: &Case, deadline: Instant) -> Result<Vec<String>> {
+        let job = case.id();
+        let name = super::world::reservation(job);
+        let facts = scontrol::job(job)?
+            .ok_or_else(|| Failure::new(Kind::Other, "Slurm does not know the job any more"))?;
+        let user = super::world::user_name(case.job.uid)?;
+        // One of an attempt that was killed would be in the way.
+        scontrol::release(&name)?;
+        self.noted(self.book.set_reservation(job, &name))?;
+        loop {
+            match scontrol::reserve(&name, facts.node_count, &facts.partition, &user, RESERVED_MINUTES) {
+                Ok(()) => return scontrol::nodes_of_reservation(&name),
+                Err(why) if !why.contains("busy") && !why.contains("not available") => {
+                    return Err(Failure::new(Kind::Start, format!("reserving nodes: {why}")));
+                }
+                Err(why) if Instant::now() > deadline => {
+                    let text =
+                        format!("no {} nodes became free in time to be reserved: {why}", facts.node_count);
+                    return Err(Failure::new(Kind::Start, text));
+                }
+                Err(_) => std::thread::sleep(RESERVE_AGAIN),
+            }
+        }
+    }
+
+    /// True for a copy into the job's pool, which does not exist before the job has its nodes.
+    pub fn is_for_pool(&self, case: &Case, stage: &tidepool_directives::Stage) -> bool {
+        know(self, case, &stage.destination).is_ok_and(|known| known.kind == Storage::Pool)
+    }
+}

@@ -1,0 +1,68 @@
+//! Jobs that the book has and Slurm has not: slurmctld was killed before it had saved them, or forgot them while its hooks
+//! could not run. Nobody else would ever tidy up after them.
+
+use super::{Desk, now};
+use crate::exit::{Failure, Kind, Result};
+use crate::slurm::flags::SweepArgs;
+use crate::slurm::scontrol;
+use crate::slurm::site::Site;
+use serde_json::json;
+use std::process::ExitCode;
+use tidepool_batch::Phase;
+
+/// Jobs that have changed later are left alone: Slurm may not have told of them yet.
+const SETTLED_S: u64 = 60;
+
+pub fn sweep(args: &SweepArgs) -> Result<ExitCode> {
+    let desk = Desk::open(Site::read(&args.site.site)?)?;
+    let lost = desk.lost()?;
+    if args.dry_run {
+        match args.json {
+            true => println!("{}", json!({"lost": lost})),
+            false => lost
+                .iter()
+                .for_each(|job| println!("would tidy up after job {job}, which Slurm does not know")),
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    // Two at once would do everything twice.
+    let Ok(_lock) = desk.try_lock("sweep") else { return Ok(ExitCode::SUCCESS) };
+    let mut left = Vec::new();
+    for job in &lost {
+        desk.note(*job, "Slurm does not know the job any more");
+        if let Err(failure) = desk.teardown(*job, true) {
+            left.push(format!("job {job}: {failure}"));
+        }
+    }
+    match args.json {
+        true => println!("{}", json!({"lost": lost, "left": left})),
+        false => lost.iter().for_each(|job| println!("tidied up after job {job}, which Slurm does not know")),
+    }
+    match left.into_iter().next() {
+        None => Ok(ExitCode::SUCCESS),
+        Some(first) => Err(Failure::new(Kind::Cleanup, first)),
+    }
+}
+
+impl Desk {
+    /// Jobs under way that Slurm does not know.
+    fn lost(&self) -> Result<Vec<u32>> {
+        let mut lost = Vec::new();
+        for job in self.noted(self.book.jobs(false))? {
+            let settled = job.changed + SETTLED_S < now() && job.phase != Phase::StageOutFailed;
+            if settled && scontrol::job(job.job)?.is_none() {
+                lost.push(job.job);
+            }
+        }
+        Ok(lost)
+    }
+
+    fn try_lock(&self, what: &str) -> Result<std::fs::File> {
+        let path = self.site.state_dir.join(format!("{what}.lock"));
+        let fail =
+            |error: &dyn std::fmt::Display| Failure::new(Kind::Other, format!("{}: {error}", path.display()));
+        let file = std::fs::File::create(&path).map_err(|error| fail(&error))?;
+        file.try_lock().map_err(|error| fail(&error))?;
+        Ok(file)
+    }
+}

@@ -1,0 +1,385 @@
+//! `tidepool slurm install`: puts Tidepool's parts beside Slurm's configuration, or checks what is there.
+//!
+//! Files that are not ours are never changed: what has to be written into them is printed.
+
+use super::flags::InstallArgs;
+use super::site::Site;
+use super::stagers::Ways;
+use crate::exit::{Context, Failure, Kind, Result};
+use crate::output::table;
+use serde_json::json;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const BURST_BUFFER: &str = include_str!("../../../../integrations/slurm/lua/burst_buffer.lua");
+const JOB_SUBMIT: &str = include_str!("../../../../integrations/slurm/lua/job_submit.lua");
+const PROLOG: &str = include_str!("../../../../integrations/slurm/prolog");
+const EPILOG: &str = include_str!("../../../../integrations/slurm/epilog");
+/// By which our files are known.
+const OURS: &str = "Written by `tidepool slurm install`";
+
+/// Slurm's own limits for hooks: ours are shorter and say why.
+const BURST_BUFFER_CONF: &str = "\
+# Written by `tidepool slurm install`
+Directive=NORNS
+Flags=TeardownFailure
+StageInTimeout=604800
+StageOutTimeout=604800
+OtherTimeout=604800
+";
+
+/// A file of ours.
+struct Part {
+    path: PathBuf,
+    text: String,
+    executable: bool,
+}
+
+/// A line that slurm.conf needs: the value as it is, or as one of several separated by commas.
+struct Setting {
+    key: &'static str,
+    value: String,
+    one_of_several: bool,
+    why: &'static str,
+}
+
+fn settings(args: &InstallArgs) -> Vec<Setting> {
+    let one = |key, value: String, why| Setting { key, value, one_of_several: false, why };
+    let several = |key, value: &str, why| Setting { key, value: value.into(), one_of_several: true, why };
+    let hook = |name: &str| args.libexec.join(name).display().to_string();
+    vec![
+        one("BurstBufferType", "burst_buffer/lua".into(), "staging before and after jobs"),
+        several("JobSubmitPlugins", "lua", "directives are checked at submission"),
+        several("DependencyParameters", "kill_invalid_depend", "jobs end that come after one that failed"),
+        several("PrologFlags", "Alloc", "nodes are tested before the first step"),
+        one("Prolog", hook("prolog"), "nodes are tested for jobs that ask for Tidepool"),
+        one("Epilog", hook("epilog"), "nodes stay with the job until its results are out"),
+    ]
+}
+
+fn parts(args: &InstallArgs) -> Result<Vec<Part>> {
+    let program = match &args.program {
+        Some(program) => program.clone(),
+        None => std::env::current_exe().context(Kind::Other, || "finding this program".into())?,
+    };
+    for path in [&program, &args.site] {
+        // They are written into quoted text of other languages.
+        let plain = path.to_str().is_some_and(|text| !text.contains(['"', '\\', '\'', '\n', ' ']));
+        if !plain {
+            let text =
+                format!("{}: a path with blanks, quotes or backslashes cannot be used here", path.display());
+            return Err(Failure::new(Kind::Usage, text));
+        }
+    }
+    let (program, site) = (program.display().to_string(), args.site.display().to_string());
+    let filled = |text: &str| text.replace("@TIDEPOOL@", &program).replace("@SITE@", &site);
+    let conf = |name: &str, text: String| Part { path: args.conf_dir.join(name), text, executable: false };
+    let hook =
+        |name: &str, text: &str| Part { path: args.libexec.join(name), text: filled(text), executable: true };
+    Ok(vec![
+        conf("burst_buffer.lua", filled(BURST_BUFFER)),
+        conf("job_submit.lua", filled(JOB_SUBMIT)),
+        conf("burst_buffer.conf", BURST_BUFFER_CONF.into()),
+        hook("prolog", PROLOG),
+        hook("epilog", EPILOG),
+    ])
+}
+
+fn plugstack_line(args: &InstallArgs, program: &str) -> Option<String> {
+    let plugin = args.spank.as_ref()?;
+    Some(format!("optional {} tidepool={program} jobs={}", plugin.display(), args.jobs_dir.display()))
+}
+
+pub fn install(args: &InstallArgs) -> Result<ExitCode> {
+    if args.print {
+        settings(args).iter().for_each(|setting| println!("{}={}", setting.key, setting.value));
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.check { check(args) } else { put(args) }
+}
+
+fn put(args: &InstallArgs) -> Result<ExitCode> {
+    let parts = parts(args)?;
+    if let Some(foreign) = parts.iter().find(|part| is_foreign(&part.path)) {
+        let text = format!(
+            "{} is not Tidepool's, and is left alone; move it away, or call what it does from a file of your own",
+            foreign.path.display()
+        );
+        return Err(Failure::new(Kind::Refused, text));
+    }
+    for part in &parts {
+        if args.dry_run {
+            println!("would write {}", part.path.display());
+            continue;
+        }
+        write(part)?;
+        println!("wrote {}", part.path.display());
+    }
+    if let Some(line) = plugstack_line(args, &program(args)?) {
+        let path = args.conf_dir.join("plugstack.conf");
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        if text.lines().any(|there| there.trim() == line) {
+        } else if path.exists() {
+            println!("add to {}:\n  {line}", path.display());
+        } else if args.dry_run {
+            println!("would write {}", path.display());
+        } else {
+            write(&Part { path: path.clone(), text: format!("{line}\n"), executable: false })?;
+            println!("wrote {}", path.display());
+        }
+    }
+    println!("slurm.conf needs, where it does not have them:");
+    settings(args).iter().for_each(|setting| println!("  {}={}", setting.key, setting.value));
+    println!(
+        "then: scontrol reconfigure, or a restart of slurmctld when BurstBufferType is new;\nand: tidepool slurm install --check"
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+fn program(args: &InstallArgs) -> Result<String> {
+    let own = || std::env::current_exe().context(Kind::Other, || "finding this program".into());
+    Ok(args.program.clone().map_or_else(own, Ok)?.display().to_string())
+}
+
+fn is_foreign(path: &Path) -> bool {
+    fs::read_to_string(path).is_ok_and(|text| !text.contains(OURS))
+}
+
+fn write(part: &Part) -> Result<()> {
+    let shown = || part.path.display().to_string();
+    if let Some(dir) = part.path.parent() {
+        fs::create_dir_all(dir).context(Kind::Other, shown)?;
+    }
+    let mode = if part.executable { 0o755 } else { 0o644 };
+    // Slurm reads these files whenever it likes.
+    let temporary = part.path.with_extension("tidepool-new");
+    fs::write(&temporary, &part.text)
+        .and_then(|()| fs::set_permissions(&temporary, fs::Permissions::from_mode(mode)))
+        .and_then(|()| fs::rename(&temporary, &part.path))
+        .context(Kind::Other, shown)
+}
+
+/// One thing that was looked at.
+struct Finding {
+    what: String,
+    /// Empty when it is well.
+    trouble: String,
+    advice: String,
+}
+
+impl Finding {
+    fn well(what: impl Into<String>) -> Finding {
+        Finding { what: what.into(), trouble: String::new(), advice: String::new() }
+    }
+
+    fn bad(what: impl Into<String>, trouble: impl Into<String>, advice: impl Into<String>) -> Finding {
+        Finding { what: what.into(), trouble: trouble.into(), advice: advice.into() }
+    }
+}
+
+fn check(args: &InstallArgs) -> Result<ExitCode> {
+    let mut findings = Vec::new();
+    for part in parts(args)? {
+        findings.push(part_finding(&part));
+    }
+    findings.extend(conf_findings(args));
+    findings.push(plugin_finding(args));
+    findings.extend(site_findings(args));
+    let bad = findings.iter().filter(|finding| !finding.trouble.is_empty()).count();
+    if args.json {
+        let list: Vec<_> = findings
+            .iter()
+            .map(|f| json!({"what": f.what, "well": f.trouble.is_empty(), "trouble": f.trouble, "advice": f.advice}))
+            .collect();
+        println!("{}", json!({"well": bad == 0, "findings": list}));
+    } else {
+        let head = ["", "WHAT", "TROUBLE", "TO DO"].map(String::from).to_vec();
+        let row = |f: &Finding| {
+            let mark = if f.trouble.is_empty() { "ok" } else { "!!" };
+            vec![mark.into(), f.what.clone(), f.trouble.clone(), f.advice.clone()]
+        };
+        let rows: Vec<Vec<String>> = std::iter::once(head).chain(findings.iter().map(row)).collect();
+        print!("{}", table(&rows));
+    }
+    match bad {
+        0 => Ok(ExitCode::SUCCESS),
+        1 => Err(Failure::new(Kind::Unfit, "one thing is not as it has to be")),
+        n => Err(Failure::new(Kind::Unfit, format!("{n} things are not as they have to be"))),
+    }
+}
+
+fn part_finding(part: &Part) -> Finding {
+    let what = part.path.display().to_string();
+    match fs::read_to_string(&part.path) {
+        Err(error) => Finding::bad(what, error.to_string(), "tidepool slurm install"),
+        Ok(text) if text == part.text => Finding::well(what),
+        Ok(text) if text.contains(OURS) => {
+            Finding::bad(what, "is of another release, or changed", "tidepool slurm install")
+        }
+        Ok(_) => Finding::bad(what, "is not Tidepool's", "move it away; tidepool slurm install"),
+    }
+}
+
+/// Settings of slurm.conf, keys in lower case. Lines that include other files are followed one step.
+fn read_conf(dir: &Path) -> std::result::Result<Vec<(String, String)>, String> {
+    let path = dir.join("slurm.conf");
+    let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let mut all = String::new();
+    for line in text.lines() {
+        match line.trim().split_once(char::is_whitespace) {
+            Some((word, file)) if word.eq_ignore_ascii_case("include") => {
+                let file = dir.join(file.trim());
+                all.push_str(
+                    &fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?,
+                );
+            }
+            _ => all.push_str(line),
+        }
+        all.push('\n');
+    }
+    let setting = |line: &str| {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        let (key, value) = line.split_once('=')?;
+        Some((key.trim().to_lowercase(), value.trim().to_string()))
+    };
+    Ok(all.lines().filter_map(setting).collect())
+}
+
+fn conf_findings(args: &InstallArgs) -> Vec<Finding> {
+    let conf = match read_conf(&args.conf_dir) {
+        Ok(conf) => conf,
+        Err(why) => return vec![Finding::bad("slurm.conf", why, "name its directory with --conf-dir")],
+    };
+    let finding = |setting: Setting| {
+        let what = format!("slurm.conf: {} ({})", setting.key, setting.why);
+        let key = setting.key.to_lowercase();
+        let found = conf.iter().rev().find(|(known, _)| *known == key).map(|(_, value)| value.as_str());
+        let Setting { key, value, one_of_several, .. } = setting;
+        match found {
+            Some(there) if there == value => Finding::well(what),
+            Some(there)
+                if one_of_several && there.split(',').any(|one| one.trim().eq_ignore_ascii_case(&value)) =>
+            {
+                Finding::well(what)
+            }
+            Some(there) if one_of_several => {
+                Finding::bad(what, format!("is {there}"), format!("{key}={there},{value}"))
+            }
+            // A site's own hook may call ours.
+            Some(there) if matches!(key, "Prolog" | "Epilog") && calls(there, &value) => Finding::well(what),
+            Some(there) => {
+                Finding::bad(what, format!("is {there}"), format!("{key}={value}, or have it call that"))
+            }
+            None => Finding::bad(what, "is not set", format!("{key}={value}")),
+        }
+    };
+    settings(args).into_iter().map(finding).collect()
+}
+
+fn calls(script: &str, hook: &str) -> bool {
+    fs::read_to_string(script).is_ok_and(|text| text.contains(hook))
+}
+
+fn plugin_finding(args: &InstallArgs) -> Finding {
+    let what = "plugstack.conf: options of sbatch, tasks that stage themselves";
+    let path = args.conf_dir.join("plugstack.conf");
+    let text = fs::read_to_string(&path).unwrap_or_default();
+    let Some(line) =
+        text.lines().find(|line| !line.trim_start().starts_with('#') && line.contains("spank_tidepool.so"))
+    else {
+        return Finding::bad(
+            what,
+            "has no line for it",
+            "make -C integrations/slurm/spank; tidepool slurm install --spank FILE",
+        );
+    };
+    let words: Vec<&str> = line.split_whitespace().collect();
+    match words[..] {
+        ["optional", plugin, ..] if Path::new(plugin).is_file() => Finding::well(what),
+        ["optional", plugin, ..] => Finding::bad(what, format!("{plugin} is missing"), "install it there"),
+        _ => Finding::bad(
+            what,
+            "is not 'optional': a missing file would keep every job from starting",
+            "write optional",
+        ),
+    }
+}
+
+fn site_findings(args: &InstallArgs) -> Vec<Finding> {
+    let what = args.site.display().to_string();
+    let site = match Site::read(&args.site) {
+        Ok(site) => site,
+        Err(failure) => {
+            return vec![Finding::bad(what, failure.to_string(), "see docs/guide/slurm-admin.md")];
+        }
+    };
+    let mut findings = vec![Finding::well(what)];
+    let secret = site.secret_file.display().to_string();
+    let ways = match Ways::of(&site) {
+        Ok(ways) => ways,
+        Err(failure) => {
+            findings.push(Finding::bad(
+                secret,
+                failure.to_string(),
+                "the same file as the stagers', mode 0600",
+            ));
+            return findings;
+        }
+    };
+    findings.push(Finding::well(secret));
+    match super::scontrol::live_nodes() {
+        Err(failure) => findings.push(Finding::bad("nodes", failure.to_string(), "is slurmctld up?")),
+        Ok(nodes) => {
+            for node in nodes {
+                let what = format!("stager of {node}");
+                findings.push(match ways.connect(&node) {
+                    Ok(stager) => match stager.dataspaces() {
+                        Ok(there) => {
+                            let known = |name: &String| there.iter().any(|info| info.dataspace.name == *name);
+                            match site.dataspace_names().iter().find(|name| !known(name)) {
+                                None => Finding::well(what),
+                                Some(name) => Finding::bad(
+                                    what,
+                                    format!("does not know {name}"),
+                                    "name it in its configuration, too",
+                                ),
+                            }
+                        }
+                        Err(error) => Finding::bad(what, error.to_string(), "see its log"),
+                    },
+                    Err(failure) => Finding::bad(
+                        what,
+                        failure.to_string(),
+                        "start tidepool-staged there, with 'listen' and the same secret",
+                    ),
+                });
+            }
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_read_as_slurm_reads_them() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("more.conf"), "prologflags = Alloc,X11 # x\n").unwrap();
+        fs::write(dir.path().join("slurm.conf"), "Include more.conf\n#Epilog=/no\nEpilog=/a\n").unwrap();
+        let conf = read_conf(dir.path()).unwrap();
+        let expected =
+            [("prologflags", "Alloc,X11"), ("epilog", "/a")].map(|(k, v)| (k.to_string(), v.to_string()));
+        assert_eq!(conf, expected);
+    }
+
+    #[test]
+    fn our_files_say_so_and_are_filled() {
+        for text in [BURST_BUFFER, JOB_SUBMIT, BURST_BUFFER_CONF, PROLOG, EPILOG] {
+            assert!(text.contains(OURS), "{text}");
+        }
+    }
+}

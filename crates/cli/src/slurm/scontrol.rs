@@ -1,0 +1,295 @@
+//! Slurm's own commands, as far as hooks need them. Never called from a hook that slurmctld waits for: it would answer
+//! neither.
+
+use crate::exit::{Context, Failure, Kind, Result};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long slurmctld may take to answer: it may be starting again.
+const ANSWER_MAX: Duration = Duration::from_secs(60);
+const ASK_AGAIN: Duration = Duration::from_millis(500);
+/// Between the fields that `squeue` prints. No name of a node, partition or state has it.
+const FIELD: char = '|';
+
+/// What Slurm says of a job. Only fields that no user can write into.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobFacts {
+    pub state: String,
+    pub node_count: usize,
+    /// Empty before it has any.
+    pub nodes: Vec<String>,
+    pub partition: String,
+    /// As `wait(2)` tells it; 0 while it is not known.
+    pub exit: u32,
+}
+
+impl JobFacts {
+    /// It waits to be started, perhaps once more.
+    pub fn is_queued(&self) -> bool {
+        ["PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED"].contains(&self.state.as_str())
+    }
+
+    /// Its program has ended badly, as far as can be told while Slurm calls it COMPLETING or STAGE_OUT.
+    pub fn failed(&self) -> bool {
+        const BAD: [&str; 8] = [
+            "FAILED",
+            "TIMEOUT",
+            "CANCELLED",
+            "NODE_FAIL",
+            "OUT_OF_MEMORY",
+            "BOOT_FAIL",
+            "DEADLINE",
+            "PREEMPTED",
+        ];
+        self.exit != 0 || BAD.contains(&self.state.as_str())
+    }
+}
+
+/// One run of a command of Slurm's.
+fn once(program: &str, args: &[&str]) -> std::result::Result<String, String> {
+    let said = Command::new(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("{program}: {error}"))?;
+    if said.status.success() {
+        return Ok(String::from_utf8_lossy(&said.stdout).into_owned());
+    }
+    let why = String::from_utf8_lossy(&said.stderr).trim().to_string();
+    Err(format!(
+        "{program} {}: {}",
+        args.first().unwrap_or(&""),
+        if why.is_empty() { said.status.to_string() } else { why }
+    ))
+}
+
+/// True for what goes away when slurmctld is there again.
+fn is_passing(why: &str) -> bool {
+    const WORDS: [&str; 5] =
+        ["Unable to contact", "Connection refused", "timed out", "Socket timed out", "temporarily unable"];
+    WORDS.iter().any(|word| why.contains(word))
+}
+
+/// Asks again while slurmctld is away.
+fn run(program: &str, args: &[&str]) -> Result<String> {
+    let deadline = Instant::now() + ANSWER_MAX;
+    loop {
+        match once(program, args) {
+            Err(why) if is_passing(&why) && Instant::now() < deadline => std::thread::sleep(ASK_AGAIN),
+            other => return other.map_err(|why| Failure::new(Kind::Other, why)),
+        }
+    }
+}
+
+/// What Slurm says of a job; none when it does not know it (any more).
+pub fn job(id: u32) -> Result<Option<JobFacts>> {
+    let id = id.to_string();
+    // Widths are chosen so that nothing is cut: 16 KiB of node list are thousands of nodes.
+    let format = "state:32,numnodes:16,nodelist:16384,partition:256,exit_code:16";
+    let format = format.split(',').map(|field| format!("{field}{FIELD}"));
+    let format: String = format.collect::<Vec<_>>().join(",");
+    let said = run("squeue", &["--noheader", "--states=all", "--jobs", &id, "--Format", &format]);
+    match said {
+        Ok(text) => text.lines().next().map(facts).transpose(),
+        Err(failure) if failure.to_string().contains("Invalid job id") => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+fn facts(line: &str) -> Result<JobFacts> {
+    let fields: Vec<&str> = line.split(FIELD).map(str::trim).collect();
+    let strange = || Failure::new(Kind::Other, format!("squeue said '{line}'"));
+    let [state, count, nodes, partition, exit, ..] = fields[..] else { return Err(strange()) };
+    let nodes = if nodes == "(null)" { "" } else { nodes };
+    Ok(JobFacts {
+        state: state.into(),
+        node_count: count.split('-').next().unwrap_or(count).parse().map_err(|_| strange())?,
+        nodes: tidepool_batch::nodes::expand(nodes).map_err(|why| Failure::new(Kind::Other, why))?,
+        partition: partition.into(),
+        exit: exit.parse().unwrap_or(0),
+    })
+}
+
+/// Sets fields of a job, as `ReqNodeList`.
+pub fn update_job(id: u32, fields: &[(&str, &str)]) -> Result<()> {
+    let id = format!("JobId={id}");
+    let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let args: Vec<&str> =
+        ["update", id.as_str()].into_iter().chain(fields.iter().map(String::as_str)).collect();
+    run("scontrol", &args).map(drop)
+}
+
+/// Puts a line where `squeue -O admin_comment` and `scontrol show job` have it. That it cannot be put fails nothing.
+pub fn comment(id: u32, text: &str) {
+    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(400).collect();
+    let field = format!("AdminComment={line}");
+    let _ = once("scontrol", &["update", &format!("JobId={id}"), &field]);
+}
+
+/// Ends a job. Slurm ends the hooks of a job that is cancelled, this very process among them: so in a group of its own,
+/// and nobody waits for it.
+pub fn cancel_from_hook(id: u32) -> Result<()> {
+    use std::os::unix::process::CommandExt;
+    Command::new("scancel")
+        .arg(id.to_string())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .map(drop)
+        .context(Kind::Other, || "scancel".into())
+}
+
+pub fn cancel(id: u32) -> Result<()> {
+    run("scancel", &[&id.to_string()]).map(drop)
+}
+
+/// When Slurm expects a pending job to start, in seconds since 1970; none when it does not say.
+pub fn expected_start(id: u32) -> Option<u64> {
+    let said = once_with_unix_times("squeue", &["--noheader", "--jobs", &id.to_string(), "--format", "%S"])?;
+    said.trim().parse().ok()
+}
+
+fn once_with_unix_times(program: &str, args: &[&str]) -> Option<String> {
+    let said =
+        Command::new(program).args(args).env("SLURM_TIME_FORMAT", "%s").stdin(Stdio::null()).output().ok()?;
+    said.status.success().then(|| String::from_utf8_lossy(&said.stdout).into_owned())
+}
+
+/// Names of all nodes that are not down.
+pub fn live_nodes() -> Result<Vec<String>> {
+    let said = run("sinfo", &["--noheader", "--Node", "--responding", "--format", "%N"])?;
+    let mut names: Vec<String> = said.lines().map(|line| line.trim().to_string()).collect();
+    names.sort();
+    names.dedup();
+    Ok(names)
+}
+
+/// Nodes of a reservation that keeps everybody else off.
+pub fn reserve(
+    name: &str,
+    nodes: usize,
+    partition: &str,
+    user: &str,
+    minutes: u64,
+) -> std::result::Result<(), String> {
+    let words = [
+        "create".to_string(),
+        "reservation".into(),
+        format!("ReservationName={name}"),
+        "StartTime=now".into(),
+        format!("Duration={minutes}"),
+        format!("NodeCnt={nodes}"),
+        format!("PartitionName={partition}"),
+        format!("Users={user},root"),
+    ];
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    once("scontrol", &words).map(drop)
+}
+
+pub fn nodes_of_reservation(name: &str) -> Result<Vec<String>> {
+    let said = run("scontrol", &["--oneliner", "show", "reservation", name])?;
+    let list = said.split_whitespace().find_map(|word| word.strip_prefix("Nodes=")).unwrap_or_default();
+    tidepool_batch::nodes::expand(list).map_err(|why| Failure::new(Kind::Other, why))
+}
+
+/// Ends a reservation; one that is gone already is no trouble.
+pub fn release(name: &str) -> Result<()> {
+    match run("scontrol", &["delete", &format!("ReservationName={name}")]) {
+        Err(failure)
+            if failure.to_string().contains("not found") || failure.to_string().contains("invalid") =>
+        {
+            Ok(())
+        }
+        other => other.map(drop),
+    }
+}
+
+/// A node's features.
+pub struct NodeFeatures {
+    pub name: String,
+    pub features: Vec<String>,
+}
+
+pub fn features() -> Result<Vec<NodeFeatures>> {
+    let said = run("sinfo", &["--noheader", "--Node", "--format", &format!("%N{FIELD}%f")])?;
+    let mut nodes: Vec<NodeFeatures> = Vec::new();
+    for line in said.lines() {
+        let Some((name, features)) = line.trim().split_once(FIELD) else { continue };
+        // A node of several partitions has a line for each.
+        if nodes.iter().any(|node| node.name == name) {
+            continue;
+        }
+        let features = features.split(',').filter(|feature| !feature.is_empty() && *feature != "(null)");
+        nodes.push(NodeFeatures { name: name.into(), features: features.map(String::from).collect() });
+    }
+    Ok(nodes)
+}
+
+pub fn set_features(node: &str, features: &[String]) -> Result<()> {
+    let features = features.join(",");
+    let words = [
+        "update".to_string(),
+        format!("NodeName={node}"),
+        format!("AvailableFeatures={features}"),
+        format!("ActiveFeatures={features}"),
+    ];
+    run("scontrol", &words.iter().map(String::as_str).collect::<Vec<_>>()).map(drop)
+}
+
+/// Pending jobs that start only when this one has ended well.
+pub fn waiting_for(id: u32) -> Result<Vec<u32>> {
+    let said = run("squeue", &["--noheader", "--states=PENDING", "--format", &format!("%i{FIELD}%E")])?;
+    Ok(said
+        .lines()
+        .filter_map(|line| line.trim().split_once(FIELD))
+        .filter(|(_, on)| depends(on, id))
+        .filter_map(|(job, _)| job.parse().ok())
+        .collect())
+}
+
+/// `afterok:12(unfulfilled),afterburstbuffer:12(unfulfilled)` names the job as one that has to end well.
+fn depends(text: &str, id: u32) -> bool {
+    text.split([',', '?']).any(|one| {
+        let mut parts = one.split(':');
+        let kind = parts.next().unwrap_or_default();
+        let jobs = parts.map(|job| job.split(['(', '_']).next().unwrap_or_default());
+        matches!(kind, "afterok" | "afterburstbuffer") && jobs.into_iter().any(|job| job.parse() == Ok(id))
+    })
+}
+
+/// `scontrol show bbstat WORDS`: what the controller's own hook says.
+pub fn bbstat(words: &[&str]) -> Result<String> {
+    run("scontrol", &[&["show", "bbstat"], words].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_squeue_says_is_read() {
+        let line = "CONFIGURING      |2               |node[1-2]   |test  |768             |";
+        let job = facts(line).unwrap();
+        assert_eq!((job.state.as_str(), job.node_count, job.exit), ("CONFIGURING", 2, 768));
+        assert_eq!((job.nodes.join(" ").as_str(), job.partition.as_str()), ("node1 node2", "test"));
+        assert!(job.failed());
+        let job = facts("PENDING|1-3||test|0|").unwrap();
+        assert!(job.nodes.is_empty() && !job.failed() && job.node_count == 1);
+        assert!(facts("nonsense").is_err() && facts("A|b|c|d|0|").is_err());
+    }
+
+    #[test]
+    fn who_waits_for_whom_is_known() {
+        assert!(depends("afterok:12(unfulfilled),afterburstbuffer:12(unfulfilled)", 12));
+        assert!(depends("afterok:3:12(unfulfilled)", 12) && !depends("afterany:12(unfulfilled)", 12));
+        assert!(!depends("afterok:123(unfulfilled)", 12) && !depends("(null)", 12));
+    }
+
+    #[test]
+    fn what_passes_is_known() {
+        assert!(is_passing("slurm_load_jobs error: Unable to contact slurm controller (connect failure)"));
+        assert!(!is_passing("Invalid job id specified"));
+    }
+}

@@ -1,0 +1,224 @@
+//! What goes wrong on real clusters, brought about on one: daemons die, time runs out, everybody comes at once. After each,
+//! every job is over with a reason, no node is drained, nothing is left, and no byte is lost before its verified copy exists.
+
+mod common;
+
+use common::cluster::{Cluster, Options};
+use std::fs;
+use std::time::Duration;
+
+const MIB: usize = 1 << 20;
+
+/// A stager that dies while data come in, and starts again, goes on where it was; the job waits for it.
+#[test]
+fn a_stager_that_dies_while_data_come_in() {
+    let Some(cluster) = Cluster::start(2) else { return };
+    let data = cluster.input("alice", "in", 6 * MIB);
+    cluster.slow_down("1MiB");
+    let job = cluster.sbatch(
+        &["-N2"],
+        "#NORNS stage_in lustre://alice/in nvme0://in\nsrun cmp $NVME0/in $LUSTRE/alice/in && echo same\n",
+    );
+    cluster.until("data come in", || cluster.phase(job) == "starting");
+    cluster.control(&["stager", "kill", "node2"]);
+    cluster.control(&["stager", "start", "node2"]);
+    // It goes on, or Slurm queues the job again: either way it runs with its data.
+    assert_eq!(cluster.wait(job).state(), "COMPLETED", "{}", cluster.overview());
+    assert_eq!(cluster.log("alice", job), "same\n");
+    assert_eq!(data.len(), 6 * MIB);
+    cluster.assert_nothing_left("after the death of a stager");
+}
+
+/// A stager that dies while results go out, and starts again, brings them out.
+#[test]
+fn a_stager_that_dies_while_results_go_out() {
+    let Some(cluster) = Cluster::start(2) else { return };
+    cluster.slow_down("1MiB");
+    let job = cluster.sbatch(
+        &["-N2"],
+        "#NORNS stage_out nvme0://out lustre://alice/out\n\
+         srun sh -c 'mkdir $NVME0/out; head -c 4000000 /dev/urandom > $NVME0/out/$SLURMD_NODENAME; cksum < $NVME0/out/$SLURMD_NODENAME'\n",
+    );
+    cluster.until("results go out", || cluster.phase(job) == "staging-out");
+    cluster.control(&["stager", "kill", "node1"]);
+    cluster.control(&["stager", "start", "node1"]);
+    assert_eq!(cluster.wait(job).state(), "COMPLETED", "{}", cluster.overview());
+    assert_eq!(cluster.phase(job), "done", "{}", cluster.reason(job));
+    for node in ["node1", "node2"] {
+        assert_eq!(fs::metadata(cluster.pfs("alice/out").join(node)).unwrap().len(), 4_000_000);
+    }
+    cluster.assert_nothing_left("after the death of a stager");
+}
+
+/// Slow tests, which wait for Slurm's own pauses, run with `TIDEPOOL_SLURM=full`, as `make test-all` does.
+fn is_full() -> bool {
+    std::env::var("TIDEPOOL_SLURM").is_ok_and(|value| value == "full")
+}
+
+/// slurmctld may be killed and started again whatever a job is at; the quick part kills it while the program runs.
+#[test]
+fn slurmctld_may_die_in_each_state() {
+    let Some(cluster) = Cluster::start(2) else { return };
+    cluster.input("alice", "in", 12 * MIB);
+    cluster.slow_down(if is_full() { "1MiB" } else { "1GiB" });
+    let body = |reserve: &str, out: &str| {
+        format!(
+            "{reserve}#NORNS stage_in lustre://alice/in nvme0://in\n#NORNS stage_out nvme0://in lustre://alice/{out}\n\
+             srun cmp $NVME0/in $LUSTRE/alice/in && echo same; sleep 12\n"
+        )
+    };
+    let all = [("running", ""), ("staging-in", "#TIDEPOOL reserve\n"), ("starting", ""), ("staging-out", "")];
+    for (phase, reserve) in all.into_iter().take(if is_full() { 4 } else { 1 }) {
+        let out = format!("out-{phase}");
+        let job = cluster.sbatch(&["-N2", "--requeue"], &body(reserve, &out));
+        cluster.until(&format!("the job is {phase}"), || cluster.phase(job) == phase);
+        // Slurm itself loses a job that it has not saved yet, which may take it five seconds.
+        std::thread::sleep(Duration::from_secs(6));
+        cluster.control(&["slurmctld", "kill"]);
+        cluster.control(&["slurmctld", "start"]);
+        let shown = cluster.wait(job);
+        assert_eq!(shown.state(), "COMPLETED", "killed while {phase}: {}", cluster.overview());
+        assert_eq!(cluster.log("alice", job), "same\n", "killed while {phase}");
+        let (is, was) = (cluster.pfs("alice").join(&out), cluster.pfs("alice/in"));
+        assert_eq!(fs::read(is).unwrap(), fs::read(was).unwrap(), "killed while {phase}");
+        cluster.assert_nothing_left(&format!("killed while {phase}"));
+    }
+}
+
+/// A job that slurmctld loses, since it is killed before it has saved it, leaves nothing either.
+#[test]
+fn a_job_that_slurmctld_loses_is_swept_up() {
+    if !is_full() {
+        println!("SKIPPED: takes a minute and a half; TIDEPOOL_SLURM=full, or make test-all");
+        return;
+    }
+    let Some(cluster) = Cluster::start(2) else { return };
+    cluster.input("alice", "in", 12 * MIB);
+    cluster.slow_down("1MiB");
+    let job = cluster.sbatch(&["-N2"], "#NORNS stage_in lustre://alice/in nvme0://in\necho never\n");
+    cluster.until("data come in", || cluster.phase(job) == "starting");
+    cluster.control(&["slurmctld", "kill"]);
+    // As if nothing had been saved: what the file system has of it may be of any time.
+    for entry in fs::read_dir(cluster.dir().join("state")).unwrap().flatten() {
+        if entry.file_name().to_string_lossy().starts_with("job_state") {
+            fs::remove_file(entry.path()).unwrap();
+        }
+    }
+    cluster.control(&["slurmctld", "start"]);
+    cluster.until("it is swept up", || cluster.phase(job) == "cancelled");
+    cluster.until("the nodes are back", || cluster.said(&["sinfo", "-h", "-t", "idle", "-o", "%D"]) == "2");
+    cluster.assert_nothing_left("after a job that was lost");
+}
+
+/// A node that goes while results go out keeps them; the job says which node it is, and one command finishes it when the
+/// node is back.
+#[test]
+fn a_node_that_goes_while_results_go_out() {
+    let Some(cluster) = Cluster::start(2) else { return };
+    cluster.slow_down("1MiB");
+    let job = cluster.sbatch(
+        &["-N2"],
+        "#TIDEPOOL timeout stage_out=15s\n#NORNS stage_out nvme0://out lustre://alice/out\n\
+         srun sh -c 'mkdir $NVME0/out; head -c 6000000 /dev/urandom > $NVME0/out/$SLURMD_NODENAME'\n",
+    );
+    cluster.until("results go out", || cluster.phase(job) == "staging-out");
+    cluster.control(&["node", "stop", "node2"]);
+    cluster.until("it is told", || cluster.phase(job) == "stage-out-failed");
+    assert!(
+        cluster.reason(job).contains("node2") && cluster.reason(job).contains("resume"),
+        "{}",
+        cluster.reason(job)
+    );
+    cluster.control(&["node", "start", "node2"]);
+    cluster.until("the node is back", || cluster.said(&["sinfo", "-h", "-t", "idle", "-o", "%D"]) == "2");
+    let done = cluster.by("alice", &[&cluster.tidepool(), "slurm", "resume", &job.to_string(), "--wait"]);
+    assert!(done.status.success(), "{}\n{}", common::text(&done), cluster.overview());
+    for node in ["node1", "node2"] {
+        assert_eq!(fs::metadata(cluster.pfs("alice/out").join(node)).unwrap().len(), 6_000_000);
+    }
+    cluster.assert_nothing_left("after the node has come back");
+}
+
+/// H12: results that are not out in time stay where they are, and can be brought out later.
+#[test]
+fn a_timeout_of_the_stage_out_loses_nothing() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    cluster.slow_down("1MiB");
+    let job = cluster.sbatch(
+        &["-N1"],
+        "#TIDEPOOL timeout stage_out=2s\n#NORNS stage_out nvme0://out lustre://alice/out\nhead -c 9000000 /dev/urandom > $NVME0/out\n",
+    );
+    cluster.until("it is told", || cluster.phase(job) == "stage-out-failed");
+    assert!(cluster.reason(job).contains("had not ended after 2 s"), "{}", cluster.reason(job));
+    cluster.wait(job);
+    let done = cluster.by("alice", &[&cluster.tidepool(), "slurm", "resume", &job.to_string(), "--wait"]);
+    assert!(done.status.success(), "{}\n{}", common::text(&done), cluster.overview());
+    assert_eq!(fs::metadata(cluster.pfs("alice/out")).unwrap().len(), 9_000_000);
+    cluster.assert_nothing_left("after a stage-out that took longer");
+}
+
+/// No nodes in time for a reservation: the job ends, and says so.
+#[test]
+fn a_reservation_that_is_not_had_in_time() {
+    let conf = "PartitionName=short Nodes=node[1-2] MaxTime=1 DefaultTime=1\n";
+    let Some(cluster) = Cluster::with(Options { nodes: 2, conf, ..Options::default() }) else { return };
+    cluster.input("alice", "in", 100);
+    // Its end is expected within a minute, so staging begins, and finds no nodes.
+    let blocker = cluster.sbatch(&["-N2", "--exclusive", "-pshort"], "sleep 300\n");
+    cluster.wait_for(blocker, &["RUNNING"]);
+    let job = cluster.sbatch(
+        &["-N2"],
+        "#TIDEPOOL reserve\n#TIDEPOOL timeout stage_in=3s\n#NORNS stage_in lustre://alice/in nvme0://in\necho never\n",
+    );
+    let shown = cluster.wait(job);
+    assert_eq!(shown.state(), "CANCELLED", "{}", cluster.overview());
+    assert!(cluster.reason(job).contains("no 2 nodes became free in time"), "{}", cluster.reason(job));
+    cluster.said(&["scancel", &blocker.to_string()]);
+    cluster.wait(blocker);
+    cluster.assert_nothing_left("after a reservation that was not had");
+}
+
+/// CAST#1003: two jobs that stage the same output leave one of the two, whole.
+#[test]
+fn the_same_output_staged_twice_is_one_of_both() {
+    let Some(cluster) = Cluster::start(2) else { return };
+    let body = |letter: char| {
+        format!(
+            "#NORNS stage_out nvme0://out lustre://alice/out\nhead -c 3000000 /dev/zero | tr '\\0' {letter} > $NVME0/out\n"
+        )
+    };
+    let jobs = [cluster.sbatch(&["-N1"], &body('a')), cluster.sbatch(&["-N1"], &body('b'))];
+    for job in jobs {
+        cluster.wait(job);
+        let phase = cluster.phase(job);
+        assert!(phase == "done" || phase == "stage-out-failed", "{phase}: {}", cluster.reason(job));
+    }
+    let out = fs::read(cluster.pfs("alice/out")).unwrap();
+    assert_eq!(out.len(), 3_000_000);
+    assert!(out.iter().all(|byte| *byte == out[0]), "a mixture");
+    assert!(jobs.iter().any(|job| cluster.phase(*job) == "done"));
+}
+
+/// flux-coral2#466: a hundred jobs at once, more than the cluster can hold.
+#[test]
+fn a_hundred_jobs_at_once() {
+    let Some(cluster) = Cluster::start(4) else { return };
+    let data = cluster.input("alice", "in", 1000);
+    let jobs: Vec<u32> = (0..100)
+        .map(|number| {
+            let body = format!(
+                "#NORNS stage_in lustre://alice/in nvme0://in-{number}\n#NORNS stage_out nvme0://in-{number} lustre://alice/out-{number}\ntrue\n"
+            );
+            cluster.sbatch(&["-N1", "-n1"], &body)
+        })
+        .collect();
+    for job in &jobs {
+        cluster.wait(*job);
+    }
+    for (number, job) in jobs.iter().enumerate() {
+        assert_eq!(cluster.phase(*job), "done", "job {job}: {}", cluster.reason(*job));
+        let out = cluster.pfs("alice").join(format!("out-{number}"));
+        assert_eq!(fs::read(out).unwrap(), data, "job {job}");
+    }
+    cluster.assert_nothing_left("after a hundred jobs");
+}

@@ -1,0 +1,429 @@
+//! Jobs with directives on a real cluster: stock Slurm, four nodes with networks and stores of their own, jobs of ordinary
+//! users. What a test waits for, it waits for in Slurm's own words.
+
+mod common;
+
+use common::cluster::{Cluster, Options};
+use common::text;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+const MIB: usize = 1 << 20;
+
+/// H6, H7, H15, D2, D3, D5: data are on all nodes when the program starts, results on the shared file system when Slurm
+/// has ended the job, and nothing anywhere else.
+#[test]
+fn h6_h7_data_come_in_and_results_go_out() {
+    let Some(cluster) = Cluster::start(4) else { return };
+    let data = cluster.input("alice", "in/mesh", 3 * MIB + 17);
+    let job = cluster.sbatch(
+        &["-N3"],
+        "#NORNS stage_in lustre://alice/in nvme0://case\n\
+         #NORNS stage_out nvme0://out lustre://alice/out gather\n\
+         cmp $NVME0/case/mesh $LUSTRE/alice/in/mesh && echo complete\n\
+         srun -N3 sh -c 'mkdir $NVME0/out; cp $NVME0/case/mesh $NVME0/out/$SLURMD_NODENAME'\n\
+         echo scratch > $NVME0/forgotten\n",
+    );
+    let shown = cluster.wait(job);
+    assert_eq!(shown.state(), "COMPLETED", "{}", cluster.overview());
+    assert_eq!(cluster.log("alice", job), "complete\n");
+    for node in ["node1", "node2", "node3"] {
+        let path = cluster.pfs("alice/out").join(node);
+        assert_eq!(fs::read(&path).unwrap(), data, "{node}");
+        assert_eq!(fs::metadata(&path).unwrap().uid(), common::cluster::ALICE);
+    }
+    assert_eq!(cluster.phase(job), "done");
+    assert_eq!(
+        (cluster.moved(job, "in"), cluster.moved(job, "out")),
+        (3 * data.len() as u64, 3 * data.len() as u64)
+    );
+    let page = cluster.path("report.html");
+    let site = cluster.dir().join("etc/slurm.toml").display().to_string();
+    let told = cluster.on(
+        "ctl",
+        &[
+            &cluster.tidepool(),
+            "slurm",
+            "report",
+            &job.to_string(),
+            "--site",
+            &site,
+            "--html",
+            &page.display().to_string(),
+        ],
+    );
+    assert!(told.status.success(), "{}", text(&told));
+    assert!(fs::read_to_string(page).unwrap().contains("lustre://alice/in"));
+    cluster.assert_nothing_left("after the job");
+}
+
+/// H9, D2: what cannot be done is refused at submission, with line and column and what was probably meant.
+#[test]
+fn h9_bad_directives_are_refused_at_submission() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    cluster.input("alice", "in", 10);
+    for (body, said) in [
+        (
+            "#NORNS stage_inn lustre://a nvme0://a\n",
+            "line 2, column 8: unknown directive 'stage_inn'; did you mean 'stage_in'?",
+        ),
+        ("#NORNS stage_in lustr://a nvme0://a\n", "did you mean 'lustre://a'?"),
+        ("#SBATCH -N1\n#TIDEPOOL pool size=1.5GB\n", "line 3, column 16"),
+        ("#NORNS persist store lustre://a\n", "not on the nodes' own storage"),
+        ("#NORNS persist share nvme0://a nobody-of-that-name\n", "nobody-of-that-name"),
+        ("echo hello\n#NORNS stage_in lustre://a nvme0://a\n", "line 3"),
+        ("#NORNS workflow-start\n#NORNS workflow-prior-dependency 5\n", "workflow"),
+    ] {
+        let refused = cluster.try_sbatch("alice", &[], body).expect_err(body);
+        assert!(refused.contains(said), "{body}: {refused}");
+    }
+    let refused = cluster.try_sbatch("alice", &["--tidepool=sise=1G"], "true\n").unwrap_err();
+    assert!(refused.contains("did you mean 'size'?") && refused.contains("--tidepool"), "{refused}");
+    let refused = cluster.try_sbatch("alice", &["--array=1-3"], "#NORNS workflow-start\ntrue\n").unwrap_err();
+    assert!(refused.contains("job arrays"), "{refused}");
+    let forged = "# Submitted to Tidepool by user 20002\n#NORNS workflow-start\ntrue\n";
+    let refused = cluster.try_sbatch("alice", &[], forged).unwrap_err();
+    assert!(refused.contains("take it out"), "{refused}");
+    assert_eq!(cluster.said(&["squeue", "-h", "-a"]), "");
+}
+
+/// H1, H2, H4, M2: a workflow's jobs run in order; strange numbers are refused, each with its reason.
+#[test]
+fn h1_h2_h4_workflows() {
+    let Some(cluster) = Cluster::start(2) else { return };
+    let note = format!("echo $SLURM_JOB_ID >> {}\n", cluster.home("alice").join("order").display());
+    let first = cluster.sbatch(&["-N1", "--workflow-start=three"], &format!("sleep 2\n{note}"));
+    let prior = format!("--workflow-prior-dependency={first}");
+    let second = cluster.sbatch(&["-N1", &prior], &note);
+    let third = cluster.sbatch(
+        &["-N1"],
+        &format!("#NORNS workflow-prior-dependency {first},{second}\n#NORNS workflow-end\n{note}"),
+    );
+    let foreign = cluster.try_sbatch("bob", &[&prior], "true\n").unwrap_err();
+    assert!(foreign.contains("another user's workflow"), "{foreign}");
+    let late = cluster.try_sbatch("alice", &[&prior], "true\n").unwrap_err();
+    assert!(late.contains("has its last job already"), "{late}");
+    let unknown = cluster.try_sbatch("alice", &["--workflow-prior-dependency=4711"], "true\n").unwrap_err();
+    assert!(unknown.contains("part of no workflow"), "{unknown}");
+    for job in [first, second, third] {
+        assert_eq!(cluster.wait(job).state(), "COMPLETED", "{}", cluster.overview());
+    }
+    let order = fs::read_to_string(cluster.home("alice").join("order")).unwrap();
+    assert_eq!(order, format!("{first}\n{second}\n{third}\n"));
+    let told = cluster.by("alice", &[&cluster.tidepool(), "workflow", "status", &third.to_string()]);
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert!(told.starts_with(&format!("workflow {first} (three): completed\n")), "{told}");
+    let finished = cluster.try_sbatch("alice", &[&prior], "true\n").unwrap_err();
+    assert!(finished.contains("is finished"), "{finished}");
+    cluster.assert_nothing_left("after the workflow");
+}
+
+/// H5: when a job fails, those after it do not run, its data stay, and the user learns why.
+#[test]
+fn h5_a_failure_ends_what_follows_and_keeps_the_data() {
+    let Some(cluster) = Cluster::start(2) else { return };
+    let body = "#NORNS workflow-start\n#NORNS persist store nvme0://kept\nmkdir $NVME0/kept; echo precious > $NVME0/kept/f; sleep 2; exit 3\n";
+    let first = cluster.sbatch(&["-N1"], body);
+    let second = cluster.sbatch(&["-N1"], &format!("#NORNS workflow-prior-dependency {first}\necho never\n"));
+    let third = cluster.sbatch(&["-N1"], &format!("#NORNS workflow-prior-dependency {second}\necho never\n"));
+    assert_eq!(cluster.wait(first).state(), "FAILED");
+    for job in [second, third] {
+        assert_eq!(cluster.wait(job).state(), "CANCELLED", "{}", cluster.overview());
+        assert_eq!(cluster.log("alice", job), "");
+        assert_eq!(cluster.phase(job), "cancelled");
+    }
+    let told = cluster.by("alice", &[&cluster.tidepool(), "workflow", "status", &first.to_string()]);
+    assert_eq!(told.status.code(), Some(117));
+    assert!(text(&told).contains("nvme0://kept is kept on node1"), "{}", text(&told));
+    assert_eq!(cluster.left_on("node1").lines().next(), Some("/mnt/nvme0/kept"));
+    let late = format!("#NORNS workflow-prior-dependency {first}\ntrue\n");
+    assert!(cluster.try_sbatch("alice", &[], &late).unwrap_err().contains("has failed"));
+    let clean = cluster.sbatch(&["-N1", "-wnode1"], "#NORNS persist delete nvme0://kept\ntrue\n");
+    assert_eq!(cluster.wait(clean).state(), "COMPLETED");
+    cluster.assert_nothing_left("after the data were deleted");
+}
+
+/// H13, fault matrix: a source that is missing ends the job, with the reason in plain words, and nothing is left.
+#[test]
+fn h13_a_missing_source_ends_the_job() {
+    let Some(cluster) = Cluster::start(2) else { return };
+    let job = cluster.sbatch(&["-N2"], "#NORNS stage_in lustre://alice/nothing nvme0://in\necho never\n");
+    let shown = cluster.wait(job);
+    assert_eq!(shown.state(), "CANCELLED", "{}", cluster.overview());
+    for said in [shown.get("AdminComment"), cluster.reason(job)] {
+        assert!(said.contains("lustre://alice/nothing") && said.contains("no such file"), "{said}");
+    }
+    assert_eq!(cluster.log("alice", job), "");
+    cluster.assert_nothing_left("after a missing source");
+}
+
+/// The user's rights count, not those of the hooks.
+#[test]
+fn what_a_user_may_not_read_is_not_staged() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    cluster.input("bob", "secret", 10);
+    fs::set_permissions(cluster.pfs("bob"), std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    for body in [
+        "#NORNS stage_in lustre://bob/secret nvme0://in\necho never\n".to_string(),
+        format!(
+            "#NORNS stage_in lustre://alice/in nvme0://in file:{}/secret\necho never\n",
+            cluster.pfs("bob").display()
+        ),
+    ] {
+        cluster.input("alice", "in/x", 10);
+        let job = cluster.sbatch(&["-N1"], &body);
+        assert_eq!(cluster.wait(job).state(), "CANCELLED", "{body}");
+        assert!(cluster.reason(job).to_lowercase().contains("permission denied"), "{}", cluster.reason(job));
+    }
+    cluster.assert_nothing_left("after what was not permitted");
+}
+
+/// H13, fault matrix: no room on one node. All nodes are clean afterwards, and the next job gets them.
+#[test]
+fn h13_a_full_disk_ends_the_job_and_leaves_nothing() {
+    let Some(cluster) = Cluster::with(Options { nodes: 2, nvme: Some("8M"), ..Options::default() }) else {
+        return;
+    };
+    cluster.input("alice", "big", 12 * MIB);
+    cluster.input("alice", "small", MIB);
+    let body = "#NORNS stage_in lustre://alice/small nvme0://small\n#NORNS stage_in lustre://alice/big nvme0://big\necho never\n";
+    let job = cluster.sbatch(&["-N2"], body);
+    assert_eq!(cluster.wait(job).state(), "CANCELLED", "{}", cluster.overview());
+    let why = cluster.reason(job);
+    assert!(why.contains("node") && why.contains("nvme0://big") && why.contains("ENOSPC"), "{why}");
+    cluster.assert_nothing_left("after a full disk");
+    let next = cluster.sbatch(&["-N2"], "#NORNS stage_in lustre://alice/small nvme0://small\ntrue\n");
+    assert_eq!(cluster.wait(next).state(), "COMPLETED");
+}
+
+/// H12: data that are not there when the time is over end the job, on all nodes.
+#[test]
+fn h12_a_timeout_of_the_stage_in_ends_the_job() {
+    let Some(cluster) = Cluster::start(2) else { return };
+    cluster.input("alice", "in", 64 * MIB);
+    let body = "#TIDEPOOL timeout stage_in=3s\n#NORNS stage_in lustre://alice/in nvme0://in\necho never\n";
+    cluster.slow_down("1MiB");
+    let job = cluster.sbatch(&["-N2"], body);
+    assert_eq!(cluster.wait(job).state(), "CANCELLED", "{}", cluster.overview());
+    assert!(cluster.reason(job).contains("staging in had not ended after 3 s"), "{}", cluster.reason(job));
+    assert_eq!(cluster.log("alice", job), "");
+    cluster.assert_nothing_left("after a timeout");
+}
+
+/// H14: what cannot go out stays on the nodes; the job says so, nobody who waits for it starts, and one command finishes
+/// it.
+#[test]
+fn h14_a_failed_stage_out_keeps_the_data_and_is_resumed() {
+    let Some(cluster) = Cluster::start(2) else { return };
+    let out = cluster.pfs("alice/out");
+    fs::create_dir(&out).unwrap();
+    let body = "#NORNS workflow-start\n#NORNS stage_out nvme0://out lustre://alice/out/deep\nsleep 2; mkdir $NVME0/out; echo precious > $NVME0/out/f\n";
+    let job = cluster.sbatch(&["-N1"], body);
+    let next = cluster.sbatch(&["-N1"], &format!("#NORNS workflow-prior-dependency {job}\necho never\n"));
+    let plain = cluster.sbatch(&["-N1", &format!("--dependency=afterok:{job}")], "echo never\n");
+    let shown = cluster.wait(job);
+    for said in [shown.get("SystemComment"), cluster.reason(job)] {
+        assert!(said.contains("lustre://alice/out/deep") && said.contains("resume"), "{said}");
+    }
+    assert_eq!(cluster.phase(job), "stage-out-failed");
+    for waiting in [next, plain] {
+        assert_eq!(cluster.wait(waiting).state(), "CANCELLED", "{}", cluster.overview());
+        assert_eq!(cluster.log("alice", waiting), "");
+    }
+    assert!(cluster.left_on("node1").contains("/mnt/nvme0/out/f"), "{}", cluster.left_on("node1"));
+    // What was wrong is mended.
+    std::os::unix::fs::chown(&out, Some(common::cluster::ALICE), Some(common::cluster::ALICE)).unwrap();
+    let done = cluster.by("alice", &[&cluster.tidepool(), "slurm", "resume", &job.to_string(), "--wait"]);
+    assert!(done.status.success(), "{}\n{}", text(&done), cluster.overview());
+    assert_eq!(fs::read_to_string(out.join("deep/f")).unwrap(), "precious\n");
+    assert_eq!(cluster.phase(job), "done");
+    cluster.assert_nothing_left("after the resumed stage-out");
+}
+
+/// H8, H16: what is kept outlives its job; the next job runs where it is, and nothing moves. Another user reads it when it
+/// is shared, and not before or after.
+#[test]
+fn h8_h16_kept_data_are_used_in_place() {
+    let Some(cluster) = Cluster::start(4) else { return };
+    let body = "#NORNS workflow-start\n#NORNS persist store nvme0://case\n\
+                srun sh -c 'mkdir $NVME0/case; head -c 1000000 /dev/urandom > $NVME0/case/$SLURMD_NODENAME'\n";
+    let first = cluster.sbatch(&["-N2", "-wnode[3-4]"], body);
+    let second = cluster.sbatch(
+        &["-N2"],
+        &format!(
+            "#NORNS workflow-prior-dependency {first}\n#NORNS stage_in nvme0://case nvme0://case\n\
+             #NORNS persist delete nvme0://case\n#NORNS workflow-end\nsrun sh -c 'hostname; ls $NVME0/case'\n"
+        ),
+    );
+    assert_eq!(cluster.wait(first).state(), "COMPLETED");
+    assert_eq!(cluster.wait(second).state(), "COMPLETED", "{}", cluster.overview());
+    let mut lines: Vec<String> = cluster.log("alice", second).lines().map(String::from).collect();
+    lines.sort();
+    assert_eq!(lines, ["node3", "node3", "node4", "node4"]);
+    assert_eq!(cluster.moved(second, "in"), 0);
+    cluster.assert_nothing_left("after the data were deleted");
+}
+
+/// M2: with workflow-same-nodes the next job waits for the nodes of the one before it.
+#[test]
+fn m2_the_same_nodes_when_that_is_asked_for() {
+    let Some(cluster) = Cluster::start(3) else { return };
+    let first = cluster.sbatch(&["-N1", "-wnode3", "--workflow-start"], "true\n");
+    assert_eq!(cluster.wait(first).state(), "COMPLETED");
+    let prior = format!("--workflow-prior-dependency={first}");
+    let second = cluster.sbatch(&["-N1", &prior, "--workflow-same-nodes"], "hostname\n");
+    assert_eq!(cluster.wait(second).state(), "COMPLETED", "{}", cluster.overview());
+    assert_eq!(cluster.log("alice", second), "node3\n");
+    let alone = cluster.try_sbatch("alice", &["--workflow-same-nodes"], "true\n").unwrap_err();
+    assert!(alone.contains("the nodes of which job?"), "{alone}");
+}
+
+/// H10: entries go to nodes by the ranks in their names, and come back into one directory, the same as before.
+#[test]
+fn h10_scattered_by_rank_and_gathered_again() {
+    let Some(cluster) = Cluster::start(3) else { return };
+    let data: Vec<Vec<u8>> =
+        (0..6).map(|rank| cluster.input("alice", &format!("case/processor{rank}/U"), 1000 + rank)).collect();
+    let job = cluster.sbatch(
+        &["-N3"],
+        "#NORNS stage_in lustre://alice/case nvme0://case scatter:processor{rank}\n\
+         #NORNS stage_out nvme0://case lustre://alice/back gather\n\
+         srun sh -c 'echo $SLURMD_NODENAME $(ls $NVME0/case)' | sort\n",
+    );
+    assert_eq!(cluster.wait(job).state(), "COMPLETED", "{}", cluster.overview());
+    let expected = "node1 processor0 processor1\nnode2 processor2 processor3\nnode3 processor4 processor5\n";
+    assert_eq!(cluster.log("alice", job), expected);
+    for (rank, data) in data.iter().enumerate() {
+        assert_eq!(fs::read(cluster.pfs("alice/back").join(format!("processor{rank}/U"))).unwrap(), *data);
+    }
+    cluster.assert_nothing_left("after the round trip");
+}
+
+/// H16: where the nodes are busy, data move from node to node and not over the shared file system.
+#[test]
+fn h16_data_move_from_node_to_node_when_they_have_to() {
+    let Some(cluster) = Cluster::start(4) else { return };
+    let body = "#NORNS workflow-start\n#NORNS persist store nvme0://case\n\
+                srun sh -c 'mkdir $NVME0/case; head -c 1000000 /dev/urandom > $NVME0/case/$SLURMD_NODENAME'\n";
+    let first = cluster.sbatch(&["-N2", "-wnode[1-2]"], body);
+    assert_eq!(cluster.wait(first).state(), "COMPLETED");
+    let blocker = cluster.sbatch(&["-N2", "-wnode[1-2]", "--exclusive"], "sleep 60\n");
+    cluster.wait_for(blocker, &["RUNNING"]);
+    let second = cluster.sbatch(
+        &["-N2"],
+        &format!(
+            "#NORNS workflow-prior-dependency {first}\n#NORNS stage_in nvme0://case nvme0://case\n\
+             #NORNS stage_out nvme0://case lustre://alice/result\n#NORNS persist delete nvme0://case\n#NORNS workflow-end\n\
+             srun sh -c 'hostname; ls $NVME0/case'\n"
+        ),
+    );
+    assert_eq!(cluster.wait(second).state(), "COMPLETED", "{}", cluster.overview());
+    let mut lines: Vec<String> = cluster.log("alice", second).lines().map(String::from).collect();
+    lines.sort();
+    assert_eq!(lines, ["node1", "node2", "node3", "node4"]);
+    assert_eq!(cluster.moved(second, "in"), 2_000_000);
+    assert_eq!(fs::read_dir(cluster.pfs("alice/result")).unwrap().count(), 2);
+    cluster.said(&["scancel", &blocker.to_string()]);
+    cluster.wait(blocker);
+}
+
+/// D4: nodes are fixed by a reservation, and data are there before the job is given to them.
+#[test]
+fn d4_data_are_staged_to_reserved_nodes_before_the_job_starts() {
+    let Some(cluster) = Cluster::start(3) else { return };
+    let data = cluster.input("alice", "in", MIB);
+    let job = cluster.sbatch(
+        &["-N2"],
+        "#TIDEPOOL reserve\n#NORNS stage_in lustre://alice/in nvme0://in\nsrun cmp $NVME0/in $LUSTRE/alice/in && echo complete\n",
+    );
+    let shown = cluster.wait(job);
+    assert_eq!(shown.state(), "COMPLETED", "{}", cluster.overview());
+    assert_eq!(cluster.log("alice", job), "complete\n");
+    let events = cluster.events(job);
+    let at = |what: &str| events.iter().position(|event| event == what);
+    assert!(
+        at("staging-in").is_some() && at("staging-in") < at("ready") && at("ready") < at("starting"),
+        "{events:?}"
+    );
+    assert_eq!(cluster.moved(job, "in"), 2 * data.len() as u64);
+    cluster.assert_nothing_left("after the job on reserved nodes");
+}
+
+/// Fault matrix: a user may end a job at any time, with one command, and nothing is left.
+#[test]
+fn one_scancel_is_enough_in_each_state() {
+    let Some(cluster) = Cluster::start(2) else { return };
+    cluster.input("alice", "in", MIB);
+    let staging =
+        "#NORNS stage_in lustre://alice/in nvme0://in\n#NORNS stage_out nvme0://in lustre://alice/out\n";
+    let blocker = cluster.sbatch(&["-N2", "--exclusive"], "sleep 300\n");
+    cluster.wait_for(blocker, &["RUNNING"]);
+    let pending = cluster.sbatch(&["-N2"], &format!("{staging}echo never\n"));
+    cluster.until("it is looked at", || cluster.phase(pending) == "checked");
+    cluster.said(&["scancel", &pending.to_string()]);
+    assert_eq!(cluster.wait(pending).state(), "CANCELLED");
+    assert_eq!(cluster.phase(pending), "cancelled");
+    let reserving = cluster.sbatch(&["-N2"], &format!("#TIDEPOOL reserve\n{staging}echo never\n"));
+    // Slurm expects the blocker to end in an hour: staging would begin a little earlier.
+    cluster.until("it waits for its time", || {
+        cluster.events(reserving).iter().any(|e| e.contains("expected start"))
+    });
+    cluster.said(&["scancel", &reserving.to_string()]);
+    assert_eq!(cluster.wait(reserving).state(), "CANCELLED", "{}", cluster.overview());
+    cluster.said(&["scancel", &blocker.to_string()]);
+    cluster.wait(blocker);
+    cluster.assert_nothing_left("after jobs that were cancelled before they started");
+    let running = cluster.sbatch(&["-N2"], &format!("{staging}echo up; sleep 300\n"));
+    cluster.until("it runs", || cluster.log("alice", running) == "up\n");
+    cluster.said(&["scancel", &running.to_string()]);
+    assert_eq!(cluster.wait(running).state(), "CANCELLED");
+    // What it had is staged out all the same.
+    assert_eq!(fs::read(cluster.pfs("alice/out")).unwrap(), fs::read(cluster.pfs("alice/in")).unwrap());
+    cluster.assert_nothing_left("after a job that was cancelled while it ran");
+}
+
+/// The commands of both guides, as they stand there: `$ ` is a user's, `# ` an administrator's; files are those that the
+/// guide shows under their names.
+#[test]
+fn the_guides_commands_work() {
+    let Some(cluster) = Cluster::start(2) else { return };
+    cluster.input("alice", "input", 1000);
+    let path = format!("PATH={}:/usr/sbin:/usr/bin:/sbin:/bin", cluster.path("bin").display());
+    let dir = cluster.dir().display().to_string();
+    let mut count = 0;
+    for guide in ["slurm-user.md", "slurm-admin.md"] {
+        let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide").join(guide);
+        let text = fs::read_to_string(page).unwrap();
+        for block in text.split("```").skip(1).step_by(2) {
+            let (head, body) = block.split_once('\n').unwrap();
+            if let Some(name) = head.strip_prefix("bash ") {
+                fs::write(cluster.home("alice").join(name), body).unwrap();
+                continue;
+            }
+            for line in body.lines().filter(|_| head == "text") {
+                let (who, command) = match line.split_at_checked(2) {
+                    Some(("$ ", command)) => ("alice", command),
+                    Some(("# ", command)) => ("root", command),
+                    _ => continue,
+                };
+                // Its output is shown, and what it shows is wrong on purpose.
+                if command == "tidepool slurm lint job.sh" {
+                    continue;
+                }
+                let command = command
+                    .replace("/etc/slurm", &dir)
+                    .replace("/etc/tidepool", &format!("{dir}/etc"))
+                    .replace("/usr/local/libexec/tidepool", &format!("{dir}/libexec"));
+                let home = cluster.home("alice").display().to_string();
+                let script = format!("cd {home} && {command}");
+                let words = ["env", &path, "sh", "-c", &script];
+                let done = if who == "root" { cluster.on("ctl", &words) } else { cluster.by(who, &words) };
+                assert!(done.status.success(), "{guide}: {line}: {}", common::text(&done));
+                count += 1;
+            }
+        }
+    }
+    assert!(count >= 15, "the guides show {count} commands");
+    assert!(cluster.home("alice").join("report.html").exists());
+    cluster.assert_nothing_left("after the guides");
+}

@@ -1,0 +1,168 @@
+//! Pools that jobs ask for, on a real cluster (INVENTORY A1, A2, A4).
+
+mod common;
+
+use common::cluster::{ALICE, Cluster, Options};
+use common::text;
+use std::fs;
+use std::time::Instant;
+
+const MIB: usize = 1 << 20;
+
+/// A1, A2, D5: the pool is there on all nodes when the program starts, filled with its data, through a mount and through
+/// the preload library; its results are staged out when the program has ended, and nothing of it is left.
+#[test]
+fn a1_a2_a_job_asks_for_a_pool_with_a_flag() {
+    let Some(cluster) = Cluster::start(4) else { return };
+    let data = cluster.input("alice", "in/mesh", 2 * MIB + 3);
+    for (client, nodes) in [("fuse", 4), ("preload", 2)] {
+        let out = format!("out-{client}");
+        let option = format!("--tidepool=size=100MiB client={client}");
+        let job = cluster.sbatch(
+            &[&format!("-N{nodes}"), &option],
+            &format!(
+                "#NORNS stage_in lustre://alice/in pool://case\n#NORNS stage_out pool://out lustre://alice/{out}\n\
+                 mkdir $TIDEPOOL_DIR/out\n\
+                 srun sh -c 'cmp $TIDEPOOL_DIR/case/mesh $LUSTRE/alice/in/mesh && cp $TIDEPOOL_DIR/case/mesh $TIDEPOOL_DIR/out/$SLURMD_NODENAME'\n\
+                 mount | grep -c tidepool-20001 || true\n"
+            ),
+        );
+        assert_eq!(cluster.wait(job).state(), "COMPLETED", "{}", cluster.overview());
+        let mounted = if client == "fuse" { "1\n" } else { "0\n" };
+        assert_eq!(cluster.log("alice", job), mounted, "{client}");
+        for node in 1..=nodes {
+            assert_eq!(
+                fs::read(cluster.pfs("alice").join(&out).join(format!("node{node}"))).unwrap(),
+                data,
+                "{client}"
+            );
+        }
+        assert_eq!(cluster.phase(job), "done");
+        cluster.assert_nothing_left(client);
+    }
+}
+
+/// A1: the same script without the flag starts no process of ours on any node.
+#[test]
+fn a1_without_the_flag_nothing_is_started() {
+    let Some(cluster) = Cluster::start(2) else { return };
+    // Whatever the hooks would start here would be found by its name.
+    let body = "srun sh -c 'ls /run/tidepool/jobs; ls -d /tmp/tidepool-* 2>/dev/null; env | grep TIDEPOOL; echo done'\n";
+    let job = cluster.sbatch(&["-N2"], body);
+    assert_eq!(cluster.wait(job).state(), "COMPLETED");
+    assert_eq!(cluster.log("alice", job), "done\ndone\n");
+    assert_eq!(cluster.report("jobs-all"), serde_json::json!([]));
+    cluster.assert_nothing_left("after a job without directives");
+}
+
+/// WANTS 18: a pool that cannot hold what it is asked for ends the job before it starts; so does one that is refused here.
+#[test]
+fn pools_that_cannot_be_had_end_the_job_with_a_reason() {
+    let Some(cluster) = Cluster::with(Options { nodes: 2, nvme: Some("64M"), ..Options::default() }) else {
+        return;
+    };
+    let job = cluster.sbatch(&["-N2"], "#TIDEPOOL pool size=10TiB\necho never\n");
+    assert_eq!(cluster.wait(job).state(), "CANCELLED", "{}", cluster.overview());
+    assert!(cluster.reason(job).contains("10.0 TiB"), "{}", cluster.reason(job));
+    assert_eq!(cluster.log("alice", job), "");
+    for (line, said) in [("lifetime=campaign", "cannot be had yet"), ("fs=local", "tidepool run --fs")] {
+        let refused =
+            cluster.try_sbatch("alice", &[], &format!("#TIDEPOOL pool {line}\ntrue\n")).unwrap_err();
+        assert!(refused.contains(said), "{refused}");
+    }
+    cluster.assert_nothing_left("after pools that could not be had");
+}
+
+/// Fault matrix: a pool that is full gives the program EDQUOT, its results go out, and nothing is left.
+#[test]
+fn a_full_pool_is_the_programs_trouble() {
+    let Some(cluster) = Cluster::start(2) else { return };
+    let job = cluster.sbatch(
+        &["-N2"],
+        "#TIDEPOOL pool size=8MiB client=fuse\n#NORNS stage_out pool://kept lustre://alice/kept\n\
+         echo precious > $TIDEPOOL_DIR/kept\nhead -c 20000000 /dev/zero > $TIDEPOOL_DIR/big\n",
+    );
+    assert_eq!(cluster.wait(job).state(), "FAILED", "{}", cluster.overview());
+    assert!(cluster.log("alice", job).contains("quota exceeded"), "{}", cluster.log("alice", job));
+    assert_eq!(fs::read_to_string(cluster.pfs("alice/kept")).unwrap(), "precious\n");
+    assert_eq!(cluster.phase(job), "failed");
+    cluster.assert_nothing_left("after a full pool");
+}
+
+/// WANTS 11: a job that is cancelled or hits its limit loses no result.
+#[test]
+fn results_of_a_cancelled_job_are_staged_out_of_its_pool() {
+    let Some(cluster) = Cluster::start(2) else { return };
+    let job = cluster.sbatch(
+        &["-N2"],
+        "#TIDEPOOL pool client=fuse\n#NORNS stage_out pool://f lustre://alice/f\necho precious > $TIDEPOOL_DIR/f; echo up; sleep 300\n",
+    );
+    cluster.until("it runs", || cluster.log("alice", job) == "up\n");
+    cluster.said(&["scancel", &job.to_string()]);
+    assert_eq!(cluster.wait(job).state(), "CANCELLED", "{}", cluster.overview());
+    assert_eq!(fs::read_to_string(cluster.pfs("alice/f")).unwrap(), "precious\n");
+    cluster.assert_nothing_left("after a cancelled job with a pool");
+}
+
+/// Fault matrix, WANTS 6: a daemon dies while the program runs. What cannot be staged out is told, and no mount and no process
+/// of the pool keeps a node from the next job; the data are there when they are asked for.
+#[test]
+fn a_dead_daemon_strands_no_node() {
+    let Some(cluster) = Cluster::start(2) else { return };
+    let job = cluster.sbatch(
+        &["-N2"],
+        "#TIDEPOOL pool client=fuse placement=wide\n#NORNS stage_out pool://f lustre://alice/f\n\
+         head -c 4000000 /dev/urandom > $TIDEPOOL_DIR/f; echo up; sleep 300\n",
+    );
+    cluster.until("it runs", || cluster.log("alice", job) == "up\n");
+    let kill = r#"kill -9 $(sed 's/.*"daemons":\[\([0-9]*\).*/\1/' /tmp/tidepool-20001/job-*/node-*.json)"#;
+    let killed = cluster.on("node2", &["sh", "-c", kill]);
+    assert!(killed.status.success(), "{}", text(&killed));
+    cluster.said(&["scancel", &job.to_string()]);
+    cluster.wait(job);
+    assert_eq!(cluster.phase(job), "stage-out-failed", "{}", cluster.overview());
+    assert_eq!(cluster.said(&["sinfo", "-h", "-t", "idle", "-o", "%D"]), "2");
+    let processes = cluster
+        .on("node1", &["sh", "-c", "ls -d /proc/[0-9]*/exe >/dev/null; mount | grep -c tidepool-20001"]);
+    assert_eq!(String::from_utf8_lossy(&processes.stdout), "0\n");
+    // The daemon's files outlive it.
+    let done = cluster.by("alice", &[&cluster.tidepool(), "slurm", "resume", &job.to_string(), "--wait"]);
+    assert!(done.status.success(), "{}\n{}", text(&done), cluster.overview());
+    assert_eq!(fs::metadata(cluster.pfs("alice/f")).unwrap().len(), 4_000_000);
+    cluster.assert_nothing_left("after the resumed stage-out");
+    let next = cluster.sbatch(&["-N2"], "#TIDEPOOL pool client=fuse\ndate > $TIDEPOOL_DIR/f && echo fine\n");
+    assert_eq!(cluster.wait(next).state(), "COMPLETED", "{}", cluster.overview());
+    assert_eq!(cluster.log("alice", next), "fine\n");
+}
+
+/// A4: a pool on four nodes costs less than 2 s beyond what Slurm itself takes for a job with a burst buffer.
+#[test]
+fn a4_what_a_pool_costs_is_told() {
+    let Some(cluster) = Cluster::start(4) else { return };
+    let run = |directives: &str| {
+        let began = Instant::now();
+        let job = cluster.sbatch(&["-N4"], &format!("{directives}true\n"));
+        cluster.wait(job);
+        let report = cluster.report(&format!("job {job}"));
+        (began.elapsed().as_secs_f64(), report)
+    };
+    let mut seconds = (Vec::new(), Vec::new());
+    for _ in 0..5 {
+        seconds.0.push(run("#NORNS workflow-start\n").0);
+        seconds.1.push(run("#TIDEPOOL pool client=fuse\n").0);
+    }
+    let median = |mut all: Vec<f64>| {
+        all.sort_by(f64::total_cmp);
+        all[all.len() / 2]
+    };
+    let (without, with) = (median(seconds.0), median(seconds.1));
+    println!(
+        "a job on 4 nodes: {without:.2} s with an empty burst buffer, {with:.2} s with a pool: {:.2} s more",
+        with - without
+    );
+    assert_eq!(
+        fs::metadata(cluster.home("alice")).map(|meta| std::os::unix::fs::MetadataExt::uid(&meta)).unwrap(),
+        ALICE
+    );
+    cluster.assert_nothing_left("after pools in turn");
+}

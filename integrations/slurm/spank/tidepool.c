@@ -1,0 +1,182 @@
+/*
+ * Slurm SPANK plug-in: the options of sbatch, srun and salloc for Tidepool, and what tasks of a job need of it.
+ *
+ *   plugstack.conf:  optional /usr/local/lib/tidepool/spank_tidepool.so tidepool=/usr/local/bin/tidepool jobs=/run/tidepool/jobs
+ *
+ * The options are only taken up here. Slurm puts them into the job's environment, where the job_submit hook finds, checks
+ * and turns them into directives, so that there is one grammar (docs/formats/21-directives.md).
+ *
+ * Of a job that the node's stager knows (a file in `jobs` named by its number, docs/formats/11-stager.md) each task becomes
+ * a process that may talk to the stager for the job. Where a job's pool is not mounted, each task gets the preload library. Other jobs
+ * cost one access(2) per task. Nothing that goes wrong here fails a job.
+ *
+ * All names are static: sbatch has globals of its own, and a plug-in's would be taken for them.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <sys/vfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <slurm/spank.h>
+
+SPANK_PLUGIN(tidepool, 1)
+
+#define WORDS_MAX 4096
+#define PRELOAD_MAX 16384
+#ifndef FUSE_SUPER_MAGIC
+#define FUSE_SUPER_MAGIC 0x65735546
+#endif
+
+static const char *program = "/usr/local/bin/tidepool";
+static const char *jobs = "/run/tidepool/jobs";
+
+/* Refuses what would not survive the way through an environment variable; all else is the grammar's business. */
+static int taken(int value, const char *words, int remote)
+{
+	(void)value;
+	if (remote || words == NULL)
+		return ESPANK_SUCCESS;
+	if (strlen(words) > WORDS_MAX || strpbrk(words, "\n\r") != NULL) {
+		slurm_error("tidepool: the value of an option is longer than %d bytes, or has more than one line", WORDS_MAX);
+		return ESPANK_BAD_ARG;
+	}
+	return ESPANK_SUCCESS;
+}
+
+static struct spank_option options[] = {
+	{ "tidepool", "WORDS", "a file system of the job's own nodes, as in '#TIDEPOOL pool WORDS': size=10GiB nodes=2 ...", 2, 0, taken },
+	{ "workflow-start", "NAME", "start a workflow; it has the number of this job", 2, 0, taken },
+	{ "workflow-prior-dependency", "JOBS", "run after these jobs of a workflow, as 12,13", 1, 0, taken },
+	{ "workflow-end", NULL, "this is the last job of its workflow", 0, 0, taken },
+	{ "workflow-same-nodes", NULL, "run on the nodes of the jobs that it comes after", 0, 0, taken },
+	SPANK_OPTIONS_TABLE_END
+};
+
+/* `key=value` words of plugstack.conf. The arrays live as long as the plug-in. */
+static void read_words(int count, char **words)
+{
+	for (int i = 0; i < count; i++) {
+		if (strncmp(words[i], "tidepool=", 9) == 0)
+			program = words[i] + 9;
+		else if (strncmp(words[i], "jobs=", 5) == 0)
+			jobs = words[i] + 5;
+		else
+			slurm_error("tidepool: plugstack.conf: '%s' is neither tidepool=PROGRAM nor jobs=DIRECTORY", words[i]);
+	}
+}
+
+int slurm_spank_init(spank_t spank, int count, char **words)
+{
+	read_words(count, words);
+	spank_context_t context = spank_context();
+	if (context != S_CTX_LOCAL && context != S_CTX_ALLOCATOR && context != S_CTX_REMOTE)
+		return ESPANK_SUCCESS;
+	for (int i = 0; options[i].name != NULL; i++) {
+		spank_err_t result = spank_option_register(spank, &options[i]);
+		if (result != ESPANK_SUCCESS)
+			slurm_error("tidepool: option --%s: %s", options[i].name, spank_strerror(result));
+	}
+	return ESPANK_SUCCESS;
+}
+
+/* True when the stager of this node knows the job. */
+static int is_known(uint32_t job)
+{
+	char path[PATH_MAX];
+	int length = snprintf(path, sizeof path, "%s/%u", jobs, job);
+	return length > 0 && (size_t)length < sizeof path && access(path, F_OK) == 0;
+}
+
+/* Runs `tidepool stage job add-process JOB PID` for this process; 0 when the stager has it. */
+static int add_process(uint32_t job, uid_t uid, gid_t gid)
+{
+	char id[16], pid[16], user[16], group[16];
+	snprintf(id, sizeof id, "%u", job);
+	snprintf(pid, sizeof pid, "%d", (int)getpid());
+	snprintf(user, sizeof user, "%u", (unsigned)uid);
+	snprintf(group, sizeof group, "%u", (unsigned)gid);
+	pid_t child = fork();
+	if (child < 0)
+		return -1;
+	if (child == 0) {
+		char *const words[] = { (char *)program, "stage", "job", "add-process", id, pid, "--uid", user, "--gid", group, NULL };
+		char *const nothing[] = { "PATH=/usr/bin:/bin", NULL };
+		int null = open("/dev/null", O_RDWR);
+		if (null >= 0) {
+			dup2(null, 0);
+			dup2(null, 1);
+			dup2(null, 2);
+		}
+		execve(program, words, nothing);
+		_exit(127);
+	}
+	int status;
+	while (waitpid(child, &status, 0) < 0) {
+		if (errno != EINTR)
+			return -1;
+	}
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* As root, in what becomes the task. */
+int slurm_spank_task_init_privileged(spank_t spank, int count, char **words)
+{
+	(void)count;
+	(void)words;
+	uint32_t job;
+	uid_t uid;
+	gid_t gid;
+	if (spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS || !is_known(job))
+		return ESPANK_SUCCESS;
+	if (spank_get_item(spank, S_JOB_UID, &uid) != ESPANK_SUCCESS || spank_get_item(spank, S_JOB_GID, &gid) != ESPANK_SUCCESS)
+		return ESPANK_SUCCESS;
+	int result = add_process(job, uid, gid);
+	if (result != 0)
+		slurm_error("tidepool: this task cannot stage data itself: %s stage job add-process ended with %d", program, result);
+	return ESPANK_SUCCESS;
+}
+
+/* True where the job's pool is mounted. */
+static int is_mounted(spank_t spank)
+{
+	char dir[PATH_MAX];
+	struct statfs at;
+	if (spank_getenv(spank, "TIDEPOOL_DIR", dir, sizeof dir) != ESPANK_SUCCESS)
+		return 0;
+	return statfs(dir, &at) == 0 && (unsigned long)at.f_type == FUSE_SUPER_MAGIC;
+}
+
+/* As the user, in what becomes the task: where the pool is not mounted, the preload library of the job's pool, before others. */
+int slurm_spank_task_init(spank_t spank, int count, char **words)
+{
+	(void)count;
+	(void)words;
+	char library[PATH_MAX], others[PRELOAD_MAX], all[PATH_MAX + PRELOAD_MAX + 2];
+	if (spank_getenv(spank, "TIDEPOOL_PRELOAD", library, sizeof library) != ESPANK_SUCCESS || library[0] == '\0')
+		return ESPANK_SUCCESS;
+	if (is_mounted(spank))
+		return ESPANK_SUCCESS;
+	spank_err_t result = spank_getenv(spank, "LD_PRELOAD", others, sizeof others);
+	if (result == ESPANK_NOSPACE) {
+		slurm_error("tidepool: LD_PRELOAD is too long; this task does not see the pool");
+		return ESPANK_SUCCESS;
+	}
+	if (result != ESPANK_SUCCESS || others[0] == '\0')
+		snprintf(all, sizeof all, "%s", library);
+	else if (strstr(others, library) != NULL)
+		return ESPANK_SUCCESS;
+	else
+		snprintf(all, sizeof all, "%s:%s", library, others);
+	result = spank_setenv(spank, "LD_PRELOAD", all, 1);
+	if (result != ESPANK_SUCCESS)
+		slurm_error("tidepool: LD_PRELOAD: %s; this task does not see the pool", spank_strerror(result));
+	return ESPANK_SUCCESS;
+}
