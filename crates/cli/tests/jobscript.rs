@@ -559,3 +559,189 @@ fn hosts_are_for_the_pool() {
     let (_, told) = site.ends(2, &["--hosts", "node-a,node-b"], &[]);
     assert!(told.contains("job.sh:3:11: error: nodes=3: the job has 2 nodes"), "{told}");
 }
+
+/// What the plan of the script is, as JSON, and the exit code.
+fn plan(site: &Site, flags: &[&str]) -> (Value, Option<i32>) {
+    let args = [&["plan", "--site", "site.toml", "--json", "job.sh"], flags].concat();
+    let output = site.sandbox.tidepool(&args).current_dir(site.path("")).output().unwrap();
+    let told = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", text(&output)));
+    (told, output.status.code())
+}
+
+/// A database of nodes with a disk for everything, whose speed and room are given.
+fn database(site: &Site, nodes: &[(&str, f64, u64)]) -> String {
+    let (db, lines) = (site.path("r.db").display().to_string(), site.path("records.jsonl"));
+    let mut text = String::new();
+    for (host, rate, room) in nodes {
+        let disk = json!({"target": "/", "kind": "xfs", "source": "sda", "device": "8:1", "disk": "sda", "disk_kind": "nvme",
+            "read_only": false, "total_bytes": room, "available_bytes": room, "files": 1, "files_free": 1});
+        let spread = json!({"median": rate, "min": rate, "max": rate});
+        let rates = |path: &Path| json!({"path": path, "public": true, "write": spread, "read": spread});
+        let stores = [rates(&site.path("nvme0")), rates(Path::new("/tmp"))];
+        for (extractor, data) in
+            [("filesystems", json!({"filesystems": [disk]})), ("storage-rates", json!({"stores": stores}))]
+        {
+            let line = json!({"host": host, "extractor": extractor, "version": 1, "class": "dynamic", "source": "test",
+                "taken_ms": 1, "data": data});
+            text.push_str(&format!("{line}\n"));
+        }
+    }
+    fs::write(&lines, text).unwrap();
+    site.sandbox.ok(&["sysmap", "import", "--db", &db, lines.to_str().unwrap()]);
+    db
+}
+
+fn steps(told: &Value) -> Vec<(String, String, String)> {
+    let word = |value: &Value| value.as_str().unwrap_or("-").to_string();
+    let of = |step: &Value| (word(&step["step"]), word(&step["from"]), word(&step["to"]));
+    told["steps"].as_array().unwrap_or_else(|| panic!("{told}")).iter().map(of).collect()
+}
+
+/// WANTS 23: what a script would do, in order, with sizes and times from what is known of the nodes.
+#[test]
+fn w23_a_script_is_planned_step_by_step() {
+    let site = Site::new();
+    site.put("lustre/case/a", &"x".repeat(60_000));
+    site.put("lustre/case/b", &"x".repeat(40_000));
+    site.put("lustre/tables", &"x".repeat(50_000));
+    site.script(
+        "#SBATCH --nodes=2 --time=1:00\n#TIDEPOOL pool size=1GiB deploy=subset:1 chunk-size=1MiB\n\
+         #NORNS stage_in lustre://case pool://case\n#NORNS stage_in lustre://tables nvme0://kept/t\n\
+         #NORNS stage_in lustre://case nvme0://case scatter\n#NORNS stage_in nvme0://kept/t nvme0://more\n\
+         #NORNS stage_out pool://out lustre://out\n#NORNS stage_out nvme0://log lustre://log\n#NORNS persist store nvme0://kept\n\
+         #NORNS persist delete nvme0://old",
+        "srun ./solver",
+    );
+    let db = database(&site, &[("n1", 1e6, 10 << 30), ("n2", 1e5, 10 << 30)]);
+    let (told, code) = plan(&site, &["--db", &db, "--hosts", "n1,n2"]);
+    assert_eq!(code, Some(0), "{told}");
+    let step = |what: &str, from: &str, to: &str| (what.into(), from.into(), to.into());
+    assert_eq!(
+        steps(&told),
+        [
+            step("pool", "-", "pool://"),
+            step("stage in", "lustre://case", "pool://case"),
+            step("stage in", "lustre://tables", "nvme0://kept/t"),
+            step("stage in", "lustre://case", "nvme0://case"),
+            step("stage in", "nvme0://kept/t", "nvme0://more"),
+            step("program", "-", "-"),
+            step("stage out", "pool://out", "lustre://out"),
+            step("stage out", "nvme0://log", "lustre://log"),
+            step("stays", "-", "nvme0://kept"),
+            step("goes", "-", "nvme0://old"),
+            step("goes", "-", "pool://"),
+            step("goes", "-", "nvme0://case"),
+            step("goes", "-", "nvme0://more"),
+        ]
+    );
+    let of = |number: usize, key: &str| told["steps"][number][key].clone();
+    assert_eq!((of(1, "files"), of(1, "bytes"), of(1, "seconds")), (json!(2), json!(100_000), json!(0.1)));
+    // Every node gets all of it, the slow one too; of what is scattered, half.
+    assert_eq!((of(2, "bytes_each"), of(2, "seconds")), (json!(50_000), json!(0.5)));
+    assert_eq!(
+        (of(3, "bytes_each"), of(3, "seconds"), of(3, "basis")),
+        (json!(50_000), json!(0.5), json!("measured"))
+    );
+    // What an earlier line brings is as large as its origin.
+    assert_eq!((of(4, "bytes"), of(6, "bytes")), (json!(50_000), Value::Null));
+    assert_eq!((&told["nodes"], &told["walltime_seconds"]), (&json!(2), &json!(60.0)));
+    assert_eq!((&told["partial"], &told["problems"]), (&json!(true), &json!([])));
+    let pool = &told["pools"][0];
+    assert_eq!((&pool["dataspace"], &pool["daemons"]), (&json!("pool://"), &json!(1)));
+    assert_eq!(
+        (&pool["deploy"]["value"], &pool["chunk_size"]["value"]),
+        (&json!("subset:1"), &json!(1 << 20))
+    );
+    assert_eq!(pool["room"]["needed_bytes"], json!(1 << 30));
+    assert!(pool["costs"]["share"].as_f64().unwrap() > 0.0, "{pool}");
+
+    // Flags win, as sbatch's do; a number of nodes that nobody has named is one of nodes nobody knows.
+    let (told, _) =
+        plan(&site, &["--chunk-size", "2MiB", "--walltime", "2h", "--nodes", "3", "--stage-out", "1MB"]);
+    assert_eq!((&told["nodes"], &told["walltime_seconds"]), (&json!(3), &json!(7200.0)));
+    assert_eq!(told["pools"][0]["chunk_size"]["value"], json!(2 << 20));
+    assert_eq!(told["steps"][6]["bytes"], json!(1_000_000));
+    assert!(told["notes"].to_string().contains("asks for 2 nodes, and this is planned on 3"), "{told}");
+    assert!(told["pools"][0]["warnings"].to_string().contains("nothing is known of node 1"), "{told}");
+    let (told, code) = plan(&site, &["--local"]);
+    assert_eq!((&told["nodes"], code), (&json!(1), Some(0)), "{told}");
+
+    let output =
+        site.sandbox.tidepool(&["plan", "--site", "site.toml", "job.sh"]).current_dir(site.path("")).output();
+    let said = text(&output.unwrap());
+    for part in [
+        "job.sh: 2 node(s), for at most 1 min 00 s",
+        "every node gets all of it",
+        "97.7 KiB, 48.8 KiB on a node, 2 files",
+        "pools and staging: at least",
+        "pool://: 2 node(s), whichever they will be",
+        "--chunk-size",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    site.assert_nothing_left("after plans");
+}
+
+/// Exit code 123 when something speaks against a script, with the place where it is said.
+#[test]
+fn w23_what_speaks_against_a_script_is_told() {
+    let site = Site::new();
+    site.put("lustre/case/a", &"x".repeat(100_000));
+    let db = database(&site, &[("n1", 1e4, 10 << 30), ("n2", 1e4, 100_000)]);
+    let nodes = ["--db", &db, "--hosts", "n1,n2"];
+    for (script, line, words) in [
+        ("#NORNS stage_inn lustre://case nvme0://case", 3, "unknown directive 'stage_inn'"),
+        ("#NORNS stage_in lustr://case nvme0://case", 3, "there is no dataspace 'lustr://'"),
+        ("#TIDEPOOL pool nodes=3", 3, "nodes=3: the job has 2 nodes"),
+        ("#NORNS stage_in lustre://missing nvme0://x", 3, "'lustre://missing' cannot be staged in"),
+        ("#NORNS stage_in lustre://case nvme0://case", 3, "n2 has room for 87.9 KiB"),
+        (
+            "#TIDEPOOL timeout stage_in=1s\n#NORNS stage_in lustre://case nvme0://case scatter",
+            4,
+            "its timeout is 1.0 s",
+        ),
+        ("#SBATCH --nodes=two", 3, "'two' is no number of nodes"),
+    ] {
+        site.script(script, "");
+        let (told, code) = plan(&site, &nodes);
+        assert_eq!(code, Some(123), "{script}: {told}");
+        let [problem] = told["problems"].as_array().unwrap().as_slice() else { panic!("{script}: {told}") };
+        assert!(problem.to_string().contains(words), "{script}: {problem}");
+        assert_eq!(problem["line"], json!(line), "{script}: {problem}");
+    }
+    site.script("#TIDEPOOL pool size=900TiB", "");
+    let (told, code) = plan(&site, &nodes);
+    assert_eq!((code, &told["pools"][0]["room"]["fits"]), (Some(123), &json!(false)), "{told}");
+    // As lint prints it.
+    site.script("#NORNS stage_inn lustre://case nvme0://case", "");
+    let script = site.path("job.sh").display().to_string();
+    let site_file = site.path("site.toml").display().to_string();
+    let say = |words: &[&str]| {
+        let output =
+            site.sandbox.tidepool(&[words, &["--site", &site_file, &script]].concat()).output().unwrap();
+        assert_eq!(output.status.code(), Some(123), "{}", text(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(say(&["plan"]), say(&["slurm", "lint"]));
+    // What is not mounted here, and what an object store has, nobody can look at.
+    fs::rename(site.path("lustre"), site.path("away")).unwrap();
+    site.script(
+        "#TIDEPOOL pool fs=local\n#NORNS stage_in lustre://case pool://a\n#NORNS stage_in s3://b pool://b",
+        "",
+    );
+    let (told, code) = plan(&site, &[]);
+    assert_eq!(
+        (code, &told["steps"][1]["bytes"], &told["pools"][0]["room"]),
+        (Some(0), &Value::Null, &Value::Null)
+    );
+    site.put("job.sh", "#!/bin/sh\n");
+    for (args, words) in [
+        (&["--stage-in", "1MB"][..], "--stage-in is for scripts with one pool"),
+        (&["--nodes", "0"], "at least one node"),
+    ] {
+        let args = [&["plan", "job.sh"], args].concat();
+        let output = site.sandbox.tidepool(&args).current_dir(site.path("")).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+        assert!(text(&output).contains(words), "{}", text(&output));
+    }
+}

@@ -141,6 +141,24 @@ fn staged(bytes: Option<u64>, limit: Option<Limit>) -> Cost {
     }
 }
 
+impl Machine {
+    /// To copy so many bytes on each node to a directory of its own storage, or from there, all nodes at a time.
+    pub fn own_copy(&self, dir: &str, bytes_each: Option<u64>, writes: bool) -> Cost {
+        let rates = self.nodes.iter().map(|node| device(node.facts.as_ref()?, dir, writes));
+        let rates: Option<Vec<(f64, Basis)>> = rates.collect();
+        let slowest = rates.and_then(|rates| rates.into_iter().min_by(|a, b| a.0.total_cmp(&b.0)));
+        let limit = |(bytes_per_second, basis)| Limit { by: Bottleneck::Device, bytes_per_second, basis };
+        staged(bytes_each, slowest.map(limit))
+    }
+
+    /// Bytes that a directory of each node's own storage has room for, and the node where it is least; none when it is not
+    /// known of every node.
+    pub fn own_room(&self, dir: &str) -> Option<(u64, &str)> {
+        let rooms = self.nodes.iter().map(|node| Some((crate::room::usable(node, dir)?, node.name.as_str())));
+        rooms.collect::<Option<Vec<_>>>()?.into_iter().min()
+    }
+}
+
 /// What the slower of stores and network allows; with one of the two unknown, the other.
 fn limit(place: &Place, store: &str, nic: Option<&str>, writes: bool) -> Option<Limit> {
     let devices = place.of_all(|_, facts| device(facts, store, writes)).map(|rates| {

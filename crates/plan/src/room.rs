@@ -1,7 +1,7 @@
 //! Whether the data have room, said before the job and not in it (WANTS 18).
 
 use crate::spread::Layouted;
-use crate::{Asked, Job, Place};
+use crate::{Asked, Job, Node, Place};
 use tidepool_types::{Placement, format_size};
 
 /// Share of what is free that a pool counts on: file systems get slow when they are full, and others write there, too.
@@ -20,8 +20,12 @@ pub struct Room {
 
 /// Bytes that each node can give, if known.
 pub(crate) fn rooms(place: &Place, store: &str) -> Vec<Option<u64>> {
-    let free = |node: &crate::Node| Some(node.facts.as_ref()?.filesystem_of(store)?.available_bytes);
-    place.nodes.iter().map(|node| free(node).map(|bytes| (bytes as f64 * USABLE) as u64)).collect()
+    place.nodes.iter().map(|node| usable(node, store)).collect()
+}
+
+pub(crate) fn usable(node: &Node, dir: &str) -> Option<u64> {
+    let free = node.facts.as_ref()?.filesystem_of(dir)?.available_bytes;
+    Some((free as f64 * USABLE) as u64)
 }
 
 impl Room {

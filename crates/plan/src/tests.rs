@@ -265,6 +265,20 @@ fn a16_nodes_that_programs_do_not_need_keep_data() {
 }
 
 #[test]
+fn copies_to_each_nodes_own_storage_are_as_fast_as_the_slowest() {
+    let fast = with_records(&facts(500 * GB, Some(("nvme", 1000 * GB))), &[rates("/local", 2e9, 4e9)]);
+    let slow = with_records(&facts(500 * GB, Some(("ssd", 100 * GB))), &[rates("/local", 1e9, 2e9)]);
+    let both = machine(vec![node(0, Some(fast.clone())), node(1, Some(slow))]);
+    let copied = both.own_copy("/local/case", Some(10 * GB), true);
+    assert_eq!((copied.seconds, copied.basis), (Some(10.0), Basis::Measured), "{}", copied.why);
+    assert_eq!(both.own_copy("/local", Some(10 * GB), false).seconds, Some(5.0));
+    assert_eq!(both.own_room("/local/case"), Some((90 * GB, "n1")));
+    let half = machine(vec![node(0, Some(fast)), node(1, None)]);
+    assert_eq!((half.own_copy("/local", Some(GB), true).seconds, half.own_room("/local")), (None, None));
+    assert_eq!(both.own_copy("/local", None, true).seconds, None);
+}
+
+#[test]
 fn a17_costs_are_a_share_of_the_wall_time() {
     let nvme = facts(0, Some(("nvme", 1000 * GB)));
     let network = json!({"interfaces": [{"name": "eth0", "kind": "ethernet", "megabits_per_second": 100_000, "up": true, "driver": "x", "numa_node": null}]});

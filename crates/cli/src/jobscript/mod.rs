@@ -4,10 +4,13 @@
 //! |---|---|
 //! | `steps.rs` | its copies, with the directories and pools that its places mean |
 //! | `shape.rs` | its pools, as the flags that stand for the same |
+//! | `header.rs` | what its `#SBATCH` lines say of nodes and time |
 
+mod header;
 mod shape;
 mod steps;
 
+pub use header::{Header, header};
 pub use shape::{fs_of, outlives, shape_of};
 pub use steps::{Spot, Step, Storage};
 

@@ -13,8 +13,11 @@ Examples:
   tidepool plan --expect-size 200GB --walltime 2h                 this machine
   tidepool plan --hosts n1,n2,n3,n4 --db resources.db --pattern own,sequential --stage-in ./data
   tidepool plan --expect-size 2TB --json                          inside a Slurm allocation: its nodes
+  tidepool plan job.sh                                            what a job script would do
+  tidepool plan job.sh --hosts n1,n2,n3,n4 --db resources.db      the same on these nodes
 Nothing is started. `tidepool run` and `tidepool pool start` choose the same by themselves; each flag
-named in the table asks for something else. Exit code 123: the data do not fit.";
+named in the table asks for something else; with a script, --nodes is the job's number of nodes.
+Exit code 123: the data do not fit, or something else speaks against the script.";
 
 /// What a job says of its I/O.
 #[derive(Args, Clone, Debug, Default)]
@@ -37,6 +40,11 @@ pub struct JobFlags {
 
 #[derive(Args)]
 pub struct PlanArgs {
+    /// A job script: what its directives and its #SBATCH lines for nodes and time say is planned, and told step by step
+    pub script: Option<PathBuf>,
+    /// The site's dataspaces, for a script [default: /etc/tidepool/slurm.toml, if it is there]
+    #[arg(long, value_name = "FILE", requires = "script")]
+    pub site: Option<PathBuf>,
     #[command(flatten)]
     pub shape: PoolShape,
     /// What is staged in: bytes, or a file or tree whose bytes are counted

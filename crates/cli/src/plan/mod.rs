@@ -2,6 +2,7 @@
 
 pub mod flags;
 mod gather;
+mod script;
 mod setup;
 pub mod slurm;
 
@@ -11,27 +12,34 @@ use crate::exit::{Kind, Result};
 use crate::output::{duration, table};
 use crate::staging;
 use flags::{Amount, PlanArgs};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::process::ExitCode;
 use tidepool_plan::{Cost, Plan};
 use tidepool_types::format_size;
 
 pub fn plan(args: &PlanArgs) -> Result<ExitCode> {
+    if let Some(script) = &args.script {
+        return script::plan(args, script);
+    }
     let staged =
         Staged { stage_in: bytes(args.stage_in.as_ref())?, stage_out: bytes(args.stage_out.as_ref())? };
     let mut shape = args.shape.clone();
     shape.job.walltime = shape.job.walltime.or_else(slurm::time_limit);
     let setup = Setup::choose(&shape, staged, None)?;
     if args.json {
-        let mut told = setup.plan.json();
-        told["nodes"] = json!(setup.layout.place.names().unwrap_or_default());
-        told["daemons"] = json!(setup.layout.daemons());
-        println!("{told:#}");
+        println!("{:#}", as_json(&setup));
     } else {
         print!("{}", text(&setup));
     }
     let fits = setup.plan.room.fits() != Some(false);
     Ok(if fits { ExitCode::SUCCESS } else { ExitCode::from(Kind::PlanProblems.code()) })
+}
+
+fn as_json(setup: &Setup) -> Value {
+    let mut told = setup.plan.json();
+    told["nodes"] = json!(setup.layout.place.names().unwrap_or_default());
+    told["daemons"] = json!(setup.layout.daemons());
+    told
 }
 
 fn bytes(amount: Option<&Amount>) -> Result<Option<u64>> {
@@ -43,13 +51,18 @@ fn bytes(amount: Option<&Amount>) -> Result<Option<u64>> {
 }
 
 fn text(setup: &Setup) -> String {
+    format!("{}\n\n{}", setup.layout.describe(), choices(setup))
+}
+
+/// What was chosen, and what it costs.
+fn choices(setup: &Setup) -> String {
     let plan = &setup.plan;
     let mut rows = vec![["choice", "value", "otherwise", "rests on", "because"].map(String::from).to_vec()];
     for row in plan.rows() {
         let basis = format!("{:?}", row.basis).to_lowercase();
         rows.push(vec![row.what.into(), row.value, row.flag.into(), basis, row.why]);
     }
-    let mut text = format!("{}\n\n{}\n{}", setup.layout.describe(), table(&rows), room(plan));
+    let mut text = format!("{}\n{}", table(&rows), room(plan));
     for (what, cost) in [
         ("start and stop", &plan.costs.start),
         ("stage-in", &plan.costs.stage_in),

@@ -134,7 +134,7 @@ fn stage_words(stage: &Stage) -> String {
     format!("{} to {}{}", stage.origin, stage.destination, how.unwrap_or_default())
 }
 
-fn mapping_words(mapping: &MappingText) -> String {
+pub fn mapping_words(mapping: &MappingText) -> String {
     match mapping {
         Mapping::Replicate => "every node gets all of it".into(),
         Mapping::Scatter => "its entries go to the nodes in turn".into(),
