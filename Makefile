@@ -27,6 +27,7 @@ lint: ## Formatting, lints and the rules of xtask tidy
 test: ## Set up and run all but the slow tests
 	-scripts/install-packages test
 	-scripts/install-packages slurm
+	-scripts/install-packages demo
 	-scripts/install-tools
 	$(MAKE) lint
 	$(CARGO) build --workspace --locked
@@ -50,9 +51,10 @@ test-fabric: ## Build with libfabric and test what goes over it
 
 test-slurm: ## Test jobs on a real Slurm cluster, the slow tests as well
 	-scripts/install-packages slurm
+	-scripts/install-packages demo
 	$(CARGO) build --workspace --locked
 	TIDEPOOL_SLURM=full $(CARGO) test -p tidepool-cli --locked --no-fail-fast \
-	  --test slurm --test slurm_jobs --test slurm_pools --test slurm_faults
+	  --test slurm --test slurm_jobs --test slurm_pools --test slurm_faults --test slurm_openfoam
 
 test-all: test ## The slow suites as well
 	TIDEPOOL_KILLS=200 TIDEPOOL_FUZZ_SECONDS=600 TIDEPOOL_STOPS=50 TIDEPOOL_TORTURE=full TIDEPOOL_FSX_OPS=1000000 TIDEPOOL_HISTORIES=1000 \

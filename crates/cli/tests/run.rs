@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::opens::Opens;
 use common::{Sandbox, doors, text};
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -350,33 +351,6 @@ fn a18_a_run_tells_what_its_nodes_did() {
         assert!(phases.iter().find(|phase| phase["phase"] == "start").unwrap()["use"].is_null());
     }
     sandbox.assert_nothing_left("after the runs");
-}
-
-/// Opens of files below a directory, counted by the kernel.
-struct Opens(std::os::fd::OwnedFd);
-
-impl Opens {
-    fn watch(dirs: &[&Path]) -> Opens {
-        use rustix::fs::inotify;
-        let watcher = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
-        for dir in dirs {
-            inotify::add_watch(&watcher, *dir, inotify::WatchFlags::OPEN).unwrap();
-        }
-        Opens(watcher)
-    }
-
-    /// Of files, not of directories, since the last call.
-    fn count(&self) -> usize {
-        use rustix::fs::inotify;
-        let mut space = [std::mem::MaybeUninit::uninit(); 4096];
-        let mut reader = inotify::Reader::new(&self.0, &mut space);
-        let mut count = 0;
-        while let Ok(event) = reader.next() {
-            assert!(!event.events().contains(inotify::ReadFlags::QUEUE_OVERFLOW), "too many to count");
-            count += usize::from(!event.events().contains(inotify::ReadFlags::ISDIR));
-        }
-        count
-    }
 }
 
 /// A19: while its program runs, a job asks nothing of the shared file system: what is opened there is what staging opens,

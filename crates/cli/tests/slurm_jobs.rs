@@ -26,6 +26,8 @@ fn h6_h7_data_come_in_and_results_go_out() {
     );
     let shown = cluster.wait(job);
     assert_eq!(shown.state(), "COMPLETED", "{}", cluster.overview());
+    // A3: by this word the prolog knows that it has to test the nodes.
+    assert_eq!(shown.word("Comment"), "tidepool");
     assert_eq!(cluster.log("alice", job), "complete\n");
     for node in ["node1", "node2", "node3"] {
         let path = cluster.pfs("alice/out").join(node);

@@ -4,6 +4,7 @@
 #![allow(dead_code)] // Each test file uses a part.
 
 pub mod cluster;
+pub mod opens;
 pub mod sshd;
 
 use rustix::process::{Pid, Signal, kill_process};
