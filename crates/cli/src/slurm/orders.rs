@@ -354,3 +354,157 @@ fn without_host(resource: Resource) -> Resource {
         memory => memory,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidepool_directives::Directives;
+
+    /// Nodes `n1`, `n2`, ...; `lustre://` is shared, `nvme0://` on each node, `pool://` the job's own.
+    #[derive(Default)]
+    struct Paper {
+        /// Names in directories, by node (empty: as all see it) and place.
+        entries: BTreeMap<(&'static str, &'static str), Vec<&'static str>>,
+        holders: Vec<&'static str>,
+    }
+
+    impl World for Paper {
+        fn know(&self, place: &Place) -> Result<Known> {
+            let Place::Dataspace { name, path } = place else { return wrong(format!("{place}")) };
+            let kind = match name.as_str() {
+                "nvme0://" => Kind::Local,
+                "lustre://" => Kind::Shared,
+                _ => Kind::Pool,
+            };
+            Ok(Known { dataspace: name.clone(), path: path.clone(), kind })
+        }
+
+        fn entries(&self, node: Option<&str>, place: &Known) -> Result<Vec<String>> {
+            let found =
+                self.entries.iter().find(|((of, at), _)| *of == node.unwrap_or("") && *at == place.shown());
+            Ok(found.map(|(_, names)| names.iter().map(ToString::to_string).collect()).unwrap_or_default())
+        }
+
+        fn holders(&self, _place: &Known) -> Result<Vec<String>> {
+            Ok(self.holders.iter().map(ToString::to_string).collect())
+        }
+
+        fn file(&self, path: &str) -> Result<String> {
+            Ok(format!("# {path}\na n2\nb n1\n"))
+        }
+
+        fn address(&self, node: &str) -> String {
+            format!("{node}:1")
+        }
+    }
+
+    /// `NODE: SOURCE > DESTINATION` for each order, sorted; or the refusal.
+    fn told(world: &Paper, nodes: &[&str], line: &str) -> Vec<String> {
+        let pool = if line.contains("pool://") { "#TIDEPOOL pool\n" } else { "" };
+        let script = format!("#!/bin/sh\n{pool}{line}\n");
+        let (asks, _) = Directives::parse(script.as_bytes()).unwrap();
+        let nodes: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+        let target = For { owner: OnBehalf { uid: 1, gid: 2, job: 3 }, nodes: &nodes, world };
+        let orders = match asks.stage_in.is_empty() {
+            false => target.stage_in(asks.stage_in.iter().map(|stage| &stage.value)),
+            true => target.stage_out(asks.stage_out.iter().map(|stage| &stage.value)),
+        };
+        let show = |order: Order| {
+            assert_eq!(order.task.on_behalf, Some(target.owner));
+            let place = tidepool_stage_client::show_place;
+            format!("{}: {} > {}", order.node, place(&order.task.src), place(&order.task.dst.unwrap()))
+        };
+        let mut told: Vec<String> = match orders {
+            Ok(orders) => orders.into_iter().map(show).collect(),
+            Err(failure) => vec![format!("! {failure}")],
+        };
+        told.sort();
+        told
+    }
+
+    #[test]
+    fn h6_each_node_brings_what_it_needs() {
+        let world = Paper {
+            entries: [(("", "lustre://case"), vec!["p0", "p1", "p2"]), (("", "lustre://ab"), vec!["a", "b"])]
+                .into(),
+            ..Paper::default()
+        };
+        let of = |line: &str| told(&world, &["n1", "n2"], line);
+        assert_eq!(
+            of("#NORNS stage_in lustre://in nvme0://in"),
+            ["n1: lustre://in > nvme0://in", "n2: lustre://in > nvme0://in"]
+        );
+        assert_eq!(
+            of("#NORNS stage_in lustre://case nvme0://case scatter:p{rank}"),
+            [
+                "n1: lustre://case/p0 > nvme0://case/p0",
+                "n1: lustre://case/p1 > nvme0://case/p1",
+                "n2: lustre://case/p2 > nvme0://case/p2"
+            ]
+        );
+        assert_eq!(
+            of("#NORNS stage_in lustre://ab nvme0://ab file:/map"),
+            ["n1: lustre://ab/b > nvme0://ab/b", "n2: lustre://ab/a > nvme0://ab/a"]
+        );
+        assert_eq!(of("#NORNS stage_in lustre://in pool://in"), ["n1: lustre://in > pool://in"]);
+        assert!(of("#NORNS stage_in lustre://in pool://in replicate")[0].starts_with("! "));
+        assert!(of("#NORNS stage_in pool://a nvme0://a")[0].contains("a pool is empty before the job"));
+    }
+
+    #[test]
+    fn h7_each_node_brings_out_what_it_has() {
+        let of = |line: &str| told(&Paper::default(), &["n1", "n2"], line);
+        assert_eq!(
+            of("#NORNS stage_out nvme0://out lustre://out"),
+            ["n1: nvme0://out > lustre://out", "n2: nvme0://out > lustre://out"]
+        );
+        assert_eq!(
+            of("#NORNS stage_out nvme0://out lustre://out gather:of-{node}"),
+            ["n1: nvme0://out > lustre://out/of-n1", "n2: nvme0://out > lustre://out/of-n2"]
+        );
+        assert_eq!(of("#NORNS stage_out pool://out lustre://out"), ["n1: pool://out > lustre://out"]);
+        assert!(of("#NORNS stage_out lustre://out pool://out")[0].contains("ends with the job"));
+    }
+
+    #[test]
+    fn h16_what_is_in_its_place_is_not_moved() {
+        let line = "#NORNS stage_in nvme0://case nvme0://case";
+        let world = Paper { holders: vec!["n1", "n2"], ..Paper::default() };
+        assert_eq!(told(&world, &["n1", "n2"], line), Vec::<String>::new());
+        assert_eq!(told(&world, &["n1", "n3"], line), ["n3: n2:1/nvme0://case > nvme0://case"]);
+        assert_eq!(
+            told(&world, &["n3", "n4", "n5"], line),
+            ["n3: n1:1/nvme0://case > nvme0://case", "n4: n2:1/nvme0://case > nvme0://case"]
+        );
+        let few = told(&world, &["n3"], line);
+        assert!(few[0].contains("lies on 2 nodes (n1, n2), more than the job has"), "{few:?}");
+        let none = told(&Paper::default(), &["n3"], line);
+        assert!(none[0].contains("no node keeps nvme0://case"), "{none:?}");
+    }
+
+    #[test]
+    fn h16_pieces_go_where_their_ranks_run() {
+        let world = Paper {
+            holders: vec!["n1", "n2"],
+            entries: [
+                (("n1", "nvme0://parts"), vec!["p0", "p3"]),
+                (("n2", "nvme0://parts"), vec!["p1", "p2"]),
+            ]
+            .into(),
+        };
+        assert_eq!(
+            told(&world, &["n1", "n2"], "#NORNS stage_in nvme0://parts nvme0://parts scatter:p{rank}"),
+            ["n1: n2:1/nvme0://parts/p1 > nvme0://parts/p1", "n2: n1:1/nvme0://parts/p3 > nvme0://parts/p3"]
+        );
+        assert_eq!(
+            told(&world, &["n2"], "#NORNS stage_in nvme0://parts nvme0://all gather"),
+            ["n2: n1:1/nvme0://parts > nvme0://all", "n2: nvme0://parts > nvme0://all"]
+        );
+        let twice = Paper {
+            entries: [(("n1", "nvme0://parts"), vec!["p0"]), (("n2", "nvme0://parts"), vec!["p0"])].into(),
+            ..world
+        };
+        let told = told(&twice, &["n1"], "#NORNS stage_in nvme0://parts nvme0://parts scatter:p{rank}");
+        assert!(told[0].contains("which one is meant?"), "{told:?}");
+    }
+}

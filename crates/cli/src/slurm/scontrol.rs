@@ -2,6 +2,7 @@
 //! neither.
 
 use crate::exit::{Context, Failure, Kind, Result};
+use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -108,6 +109,12 @@ fn facts(line: &str) -> Result<JobFacts> {
         partition: partition.into(),
         exit: exit.parse().unwrap_or(0),
     })
+}
+
+/// Numbers of all jobs that Slurm knows.
+pub fn all_jobs() -> Result<BTreeSet<u32>> {
+    let said = run("squeue", &["--noheader", "--states=all", "--format", "%A"])?;
+    Ok(said.lines().filter_map(|line| line.trim().parse().ok()).collect())
 }
 
 /// Sets fields of a job, as `ReqNodeList`.

@@ -332,6 +332,8 @@ mod tests {
                 "there is no key 'colour'; the keys are state-dir, stager-port, secret-file, stage-in-timeout, stage-out-timeout, pool-store, pool-size-max, dataspace",
                 "there is no key 'pool-size-mx'; did you mean 'pool-size-max'?",
                 "pool-size-max: '1.5TiB' is not a size: fractions are not accepted; write a whole number with an optional unit, such as 4096, 512KiB or 1GB",
+                "stage-in-timeout: 'soon' is no time; write a number and s, m, h, d or w, such as 30s or 6w",
+                "state-dir is 'x'; write a path from '/' on",
                 "dataspace 1: there is no key 'nam'; did you mean 'name'?",
                 "dataspace 1: name is missing",
                 "dataspace 1: there is no kind 'locl'; did you mean 'local'?",

@@ -8,7 +8,7 @@ use crate::slurm::scontrol;
 use crate::slurm::site::Site;
 use serde_json::json;
 use std::process::ExitCode;
-use tidepool_batch::Phase;
+use tidepool_batch::Job;
 
 /// Jobs that have changed later are left alone: Slurm may not have told of them yet.
 const SETTLED_S: u64 = 60;
@@ -47,14 +47,13 @@ pub fn sweep(args: &SweepArgs) -> Result<ExitCode> {
 impl Desk {
     /// Jobs under way that Slurm does not know.
     fn lost(&self) -> Result<Vec<u32>> {
-        let mut lost = Vec::new();
-        for job in self.noted(self.book.jobs(false))? {
-            let settled = job.changed + SETTLED_S < now() && job.phase != Phase::StageOutFailed;
-            if settled && scontrol::job(job.job)?.is_none() {
-                lost.push(job.job);
-            }
+        let settled = |job: &Job| job.changed + SETTLED_S < now();
+        let jobs: Vec<Job> = self.noted(self.book.jobs(false))?.into_iter().filter(settled).collect();
+        if jobs.is_empty() {
+            return Ok(Vec::new());
         }
-        Ok(lost)
+        let known = scontrol::all_jobs()?;
+        Ok(jobs.into_iter().map(|job| job.job).filter(|job| !known.contains(job)).collect())
     }
 
     fn try_lock(&self, what: &str) -> Result<std::fs::File> {
