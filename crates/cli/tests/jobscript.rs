@@ -194,6 +194,17 @@ fn persist_says_what_stays() {
     assert_eq!(site.names("nvme0/shared"), ["theirs"]);
     assert_eq!(site.names("nvme0/theirs"), ["file"]);
     site.sandbox.assert_nothing_left("after persist");
+
+    // The next job of a workflow uses it where it is, and is the last that does.
+    let next = "#NORNS stage_in nvme0://ana/case nvme0://ana/case\n#NORNS persist delete nvme0://ana/case";
+    site.script(next, "cat $NVME0/ana/case/mesh/new");
+    let (out, told) = site.ends(0, &["--json"], &[]);
+    assert!(out.starts_with("new\n"), "{out}");
+    let staged = &said(&out)["phases"][0];
+    assert_eq!((&staged["files"], &staged["bytes_copied"]), (&json!(2), &json!(0)), "{told}");
+    assert_eq!(site.names("nvme0/ana"), [""; 0]);
+    let (_, told) = site.ends(111, &[], &[]);
+    assert!(told.contains("nvme0://ana/case does not exist"), "{told}");
 }
 
 #[test]

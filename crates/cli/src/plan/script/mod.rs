@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use tidepool_directives::{Lifetime, Persist, PersistOp, PoolRequest, Problem, Said, Stage};
-use tidepool_plan::{Cost, Machine};
+use tidepool_plan::{Basis, Cost, Machine};
 use tidepool_types::format_size;
 
 pub fn plan(args: &PlanArgs, script: &Path) -> Result<ExitCode> {
@@ -264,6 +264,10 @@ impl<'a> Outlook<'a> {
         let mut row = Row::new(What::StageIn, &origin.to_string(), &destination.to_string(), &how(step));
         (row.files, row.bytes) = (size.map(|size| size.files), size.map(|size| size.bytes));
         match &step.to {
+            _ if step.is_in_place() => {
+                let why = "it is there already, on the nodes that have kept it".into();
+                row.cost = Some(Cost { seconds: Some(0.0), why, basis: Basis::Assumed });
+            }
             Spot::Dir { path, storage: Storage::OfNode } => {
                 row.bytes_each = row.bytes.and_then(|bytes| each(bytes, mapping.as_ref(), self.nodes));
                 row.cost = Some(self.machine.own_copy(&path.display().to_string(), row.bytes_each, true));
@@ -363,7 +367,7 @@ impl<'a> Outlook<'a> {
             };
             self.rows.push(Row::new(what, "", &pool.dataspace(), how));
         }
-        for step in steps {
+        for step in steps.iter().filter(|step| !step.is_in_place()) {
             let Spot::Dir { path, storage: Storage::OfNode } = &step.to else { continue };
             let stays = kept(PersistOp::Store).any(|persist| {
                 matches!(self.script.spot(&persist.location), Some(Spot::Dir { path: kept, .. }) if path.starts_with(&kept))
