@@ -66,18 +66,15 @@ def main():
         cluster("start", "--bin", programs, with_, 4)
         try:
             srun = ["srun", "-N4", "true"]
-            wait = ["sbatch", "--wait", "-N4", "-o", "/dev/null", "--wrap", "true"]
             plain = in_turn(
                 {
                     "srun, without": lambda: seconds(without, srun),
                     "srun, with": lambda: seconds(with_, srun),
-                    "sbatch, without": lambda: seconds(without, wait),
-                    "sbatch, with": lambda: seconds(with_, wait),
                 },
                 args.jobs,
             )
-            empty = ["sbatch", "--wait", "-N4", "-o", "/dev/null", "--workflow-start", "--wrap", "true"]
-            pool = ["sbatch", "--wait", "-N4", "-o", "/dev/null", "--tidepool=client=fuse", "--wrap", "true"]
+            empty = ["srun", "-Q", "-N4", "--workflow-start", "true"]
+            pool = ["srun", "-Q", "-N4", "--tidepool=client=fuse", "true"]
             pools = in_turn(
                 {
                     "burst buffer with nothing in it": lambda: seconds(with_, empty),
@@ -91,9 +88,8 @@ def main():
     result = {name: told(times) for name, times in {**plain, **pools}.items()}
     for name, of in result.items():
         print(f"{name:32} median {of['median']:.3f} s, quartiles {of['quartiles'][0]:.3f} to {of['quartiles'][1]:.3f} s")
-    for name in ["srun", "sbatch"]:
-        ratio = result[f"{name}, with"]["median"] / result[f"{name}, without"]["median"]
-        print(f"{name}: {ratio:.3f} times as long with Tidepool's parts")
+    ratio = result["srun, with"]["median"] / result["srun, without"]["median"]
+    print(f"a job without directives takes {ratio:.3f} times as long with Tidepool's parts")
     more = result["pool on four nodes"]["median"] - result["burst buffer with nothing in it"]["median"]
     print(f"a pool on four nodes adds {more:.3f} s")
     if args.out:

@@ -42,6 +42,27 @@ fn a1_a2_a_job_asks_for_a_pool_with_a_flag() {
     }
 }
 
+/// A1: srun and salloc take the flag as sbatch does, and refuse what is wrong in it.
+#[test]
+fn a1_srun_and_salloc_take_the_flag_too() {
+    let Some(cluster) = Cluster::start(2) else { return };
+    let show = "echo $SLURMD_NODENAME > $TIDEPOOL_DIR/$SLURMD_NODENAME; sleep 1; ls $TIDEPOOL_DIR | wc -l";
+    for words in [
+        &["srun", "-Q", "-N2", "--tidepool=client=fuse", "--workflow-start", "sh", "-c", show][..],
+        &["salloc", "-Q", "-N2", "--tidepool=client=preload", "srun", "sh", "-c", show],
+    ] {
+        let done = cluster.by("alice", words);
+        assert!(done.status.success(), "{words:?}: {}", text(&done));
+        assert_eq!(String::from_utf8_lossy(&done.stdout), "2\n2\n", "{words:?}: {}", text(&done));
+        cluster.until("the job is over", || cluster.report("jobs") == serde_json::json!([]));
+        cluster.assert_nothing_left(words[0]);
+    }
+    let refused = cluster.by("alice", &["srun", "-N1", "--tidepool=sise=1G", "true"]);
+    assert!(text(&refused).contains("did you mean 'size'?"), "{}", text(&refused));
+    let refused = cluster.by("alice", &["srun", "-N1", "--bb=#NORNS stage_inn a b", "true"]);
+    assert!(text(&refused).contains("did you mean 'stage_in'?"), "{}", text(&refused));
+}
+
 /// A1: the same script without the flag starts no process of ours on any node.
 #[test]
 fn a1_without_the_flag_nothing_is_started() {

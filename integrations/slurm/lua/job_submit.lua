@@ -17,15 +17,29 @@ local function has_directive(text)
 		and (string.find(text, "#NORNS", 1, true) ~= nil or string.find(text, "#TIDEPOOL", 1, true) ~= nil)
 end
 
+-- What was said of an option: sbatch has it in the job's environment, srun and salloc in what is for prologs only.
+local function value_of(job, name)
+	local variable = "_SLURM_SPANK_OPTION_tidepool_" .. string.gsub(name, "-", "_")
+	if job.environment ~= nil and job.environment[variable] ~= nil then
+		return job.environment[variable]
+	end
+	for _, one in pairs(type(job.spank_job_env) == "table" and job.spank_job_env or {}) do
+		local key, value = string.match(tostring(one), "^([^=]*)=(.*)$")
+		if key == variable or key == "SPANK_" .. variable then
+			return value
+		end
+	end
+	return nil
+end
+
 -- The options that are set, as lines "option NAME VALUE".
 local function options_of(job)
 	local lines = {}
-	if job.environment == nil then
-		return lines
-	end
 	for _, name in ipairs(OPTIONS) do
-		local value = job.environment["_SLURM_SPANK_OPTION_tidepool_" .. string.gsub(name, "-", "_")]
+		local value = value_of(job, name)
 		if value ~= nil then
+			-- As C prints what was not given.
+			value = value == "(null)" and "" or value
 			lines[#lines + 1] = "option " .. name .. " " .. string.gsub(value, "\n", " ")
 		end
 	end
