@@ -275,7 +275,7 @@ fn directives_that_cannot_be_carried_out_are_refused() {
             "#TIDEPOOL pool\n#NORNS stage_in pool://a nvme0://a",
             "job.sh:4:17: error: 'pool://a' is empty before the job",
         ),
-        ("#TIDEPOOL pool lifetime=campaign", "lifetime=campaign: without a batch system"),
+        ("#TIDEPOOL pool lifetime=campaign", "lifetime=campaign: a pool ends with its job"),
         ("#NORNS stage_in lustre://a nvme0://a file:/no/such", "job.sh:3:38: error: 'file:/no/such': "),
         (several, "job.sh:3:11: error: several pools have to be mounted: client=preload"),
     ] {
@@ -566,6 +566,15 @@ fn hosts_are_for_the_pool() {
     assert!(told.contains("1 daemon(s)"), "{told}");
     assert!(told.contains("the 2 hosts are for the pool only"), "{told}");
     site.assert_nothing_left("after hosts");
+    // The same in a job of PBS, whose nodes nobody has to name.
+    site.put("nodes", "node-a\nnode-a\nnode-b\n");
+    fs::remove_dir_all(site.path("lustre/b")).unwrap();
+    let mut command = site.command(&[], &[]);
+    command.env("PBS_NODEFILE", site.path("nodes")).env("TIDEPOOL_SSH", sshd.words());
+    let done = command.output().unwrap();
+    assert!(done.status.success(), "{}\nsshd: {}", text(&done), sshd.log());
+    assert_eq!(site.read("lustre/b/nodes"), "node-a,node-b\n");
+    site.assert_nothing_left("after a job of PBS");
     site.script("#TIDEPOOL pool nodes=3", "");
     let (_, told) = site.ends(2, &["--hosts", "node-a,node-b"], &[]);
     assert!(told.contains("job.sh:3:11: error: nodes=3: the job has 2 nodes"), "{told}");
@@ -711,6 +720,7 @@ fn w23_what_speaks_against_a_script_is_told() {
             4,
             "its timeout is 1.0 s",
         ),
+        ("#TIDEPOOL pool lifetime=campaign", 3, "a pool ends with its job"),
         ("#SBATCH --nodes=two", 3, "'two' is no number of nodes"),
     ] {
         site.script(script, "");
@@ -745,6 +755,16 @@ fn w23_what_speaks_against_a_script_is_told() {
         (code, &told["steps"][1]["bytes"], &told["pools"][0]["room"]),
         (Some(0), &Value::Null, &Value::Null)
     );
+    assert!(told["notes"].to_string().contains("fs=local is made by 'tidepool run --job'"), "{told}");
+    // In Slurm pools are where the site says.
+    let more = format!("pool-store = \"/pools\"\n{}", site.read("site.toml"));
+    site.put("site.toml", &more);
+    site.script("#TIDEPOOL pool", "");
+    for (flags, store) in
+        [(&["--nodes", "2"][..], "/pools"), (&["--nodes", "2", "--store", "/mine"], "/mine")]
+    {
+        assert_eq!(plan(&site, flags).0["pools"][0]["store"]["value"], json!(store));
+    }
     site.put("job.sh", "#!/bin/sh\n");
     for (args, words) in [
         (&["--stage-in", "1MB"][..], "--stage-in is for scripts with one pool"),
