@@ -194,6 +194,17 @@ fn persist_says_what_stays() {
     assert_eq!(site.names("nvme0/shared"), ["theirs"]);
     assert_eq!(site.names("nvme0/theirs"), ["file"]);
     site.sandbox.assert_nothing_left("after persist");
+
+    // The next job of a workflow uses it where it is, and is the last that does.
+    let next = "#NORNS stage_in nvme0://ana/case nvme0://ana/case\n#NORNS persist delete nvme0://ana/case";
+    site.script(next, "cat $NVME0/ana/case/mesh/new");
+    let (out, told) = site.ends(0, &["--json"], &[]);
+    assert!(out.starts_with("new\n"), "{out}");
+    let staged = &said(&out)["phases"][0];
+    assert_eq!((&staged["files"], &staged["bytes_copied"]), (&json!(2), &json!(0)), "{told}");
+    assert_eq!(site.names("nvme0/ana"), [""; 0]);
+    let (_, told) = site.ends(111, &[], &[]);
+    assert!(told.contains("nvme0://ana/case does not exist"), "{told}");
 }
 
 #[test]
@@ -264,7 +275,7 @@ fn directives_that_cannot_be_carried_out_are_refused() {
             "#TIDEPOOL pool\n#NORNS stage_in pool://a nvme0://a",
             "job.sh:4:17: error: 'pool://a' is empty before the job",
         ),
-        ("#TIDEPOOL pool lifetime=campaign", "lifetime=campaign: without a batch system"),
+        ("#TIDEPOOL pool lifetime=campaign", "lifetime=campaign: a pool ends with its job"),
         ("#NORNS stage_in lustre://a nvme0://a file:/no/such", "job.sh:3:38: error: 'file:/no/such': "),
         (several, "job.sh:3:11: error: several pools have to be mounted: client=preload"),
     ] {
@@ -555,6 +566,15 @@ fn hosts_are_for_the_pool() {
     assert!(told.contains("1 daemon(s)"), "{told}");
     assert!(told.contains("the 2 hosts are for the pool only"), "{told}");
     site.assert_nothing_left("after hosts");
+    // The same in a job of PBS, whose nodes nobody has to name.
+    site.put("nodes", "node-a\nnode-a\nnode-b\n");
+    fs::remove_dir_all(site.path("lustre/b")).unwrap();
+    let mut command = site.command(&[], &[]);
+    command.env("PBS_NODEFILE", site.path("nodes")).env("TIDEPOOL_SSH", sshd.words());
+    let done = command.output().unwrap();
+    assert!(done.status.success(), "{}\nsshd: {}", text(&done), sshd.log());
+    assert_eq!(site.read("lustre/b/nodes"), "node-a,node-b\n");
+    site.assert_nothing_left("after a job of PBS");
     site.script("#TIDEPOOL pool nodes=3", "");
     let (_, told) = site.ends(2, &["--hosts", "node-a,node-b"], &[]);
     assert!(told.contains("job.sh:3:11: error: nodes=3: the job has 2 nodes"), "{told}");
@@ -700,6 +720,7 @@ fn w23_what_speaks_against_a_script_is_told() {
             4,
             "its timeout is 1.0 s",
         ),
+        ("#TIDEPOOL pool lifetime=campaign", 3, "a pool ends with its job"),
         ("#SBATCH --nodes=two", 3, "'two' is no number of nodes"),
     ] {
         site.script(script, "");
@@ -734,6 +755,16 @@ fn w23_what_speaks_against_a_script_is_told() {
         (code, &told["steps"][1]["bytes"], &told["pools"][0]["room"]),
         (Some(0), &Value::Null, &Value::Null)
     );
+    assert!(told["notes"].to_string().contains("fs=local is made by 'tidepool run --job'"), "{told}");
+    // In Slurm pools are where the site says.
+    let more = format!("pool-store = \"/pools\"\n{}", site.read("site.toml"));
+    site.put("site.toml", &more);
+    site.script("#TIDEPOOL pool", "");
+    for (flags, store) in
+        [(&["--nodes", "2"][..], "/pools"), (&["--nodes", "2", "--store", "/mine"], "/mine")]
+    {
+        assert_eq!(plan(&site, flags).0["pools"][0]["store"]["value"], json!(store));
+    }
     site.put("job.sh", "#!/bin/sh\n");
     for (args, words) in [
         (&["--stage-in", "1MB"][..], "--stage-in is for scripts with one pool"),

@@ -65,7 +65,7 @@ fn deploy(pool: &Said<PoolRequest>, nodes: usize) -> Result<Option<Deploy>, Prob
 pub fn outlives(pool: &Said<PoolRequest>) -> Option<Problem> {
     let lifetime = pool.lifetime.filter(|lifetime| *lifetime != Lifetime::Job)?;
     let text = format!(
-        "lifetime={lifetime}: without a batch system a pool ends with its script; leave it away, or start one with 'tidepool pool start'"
+        "lifetime={lifetime}: a pool ends with its job; leave it away, or start one with 'tidepool pool start'"
     );
     Some(Problem::new(&pool.at, text))
 }

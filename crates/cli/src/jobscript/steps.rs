@@ -37,6 +37,14 @@ pub struct Step<'a> {
     pub to: Spot,
 }
 
+impl Step<'_> {
+    /// What an earlier job has kept on the node's own storage is used where it is.
+    pub fn is_in_place(&self) -> bool {
+        let is_own = |spot: &Spot| matches!(spot, Spot::Dir { storage: Storage::OfNode, .. });
+        self.way == Way::In && is_own(&self.to) && self.from == self.to
+    }
+}
+
 impl JobScript {
     /// Copies whose places are known, in their order.
     pub fn steps(&self, way: Way) -> Vec<Step<'_>> {
@@ -102,6 +110,9 @@ impl JobScript {
 }
 
 fn wrong(step: Step<'_>) -> Option<Problem> {
+    if step.is_in_place() {
+        return None;
+    }
     let Stage { origin, destination, mapping } = &step.stage.value;
     let (place, text) = match (step.way, &step.from, &step.to) {
         (Way::In, Spot::Pool { .. }, _) => {
@@ -190,17 +201,26 @@ mod tests {
     }
 
     #[test]
+    fn what_nodes_have_kept_is_used_in_its_place() {
+        let script = load("#NORNS stage_in nvme0://a nvme0:///a/\n#NORNS stage_in nvme0://a nvme0://b\n");
+        assert_eq!(script.problems, []);
+        let places: Vec<bool> = script.steps(Way::In).iter().map(Step::is_in_place).collect();
+        assert_eq!(places, [true, false]);
+        assert_eq!(told("#NORNS stage_out nvme0://a /mnt/nvme0/a").len(), 1);
+    }
+
+    #[test]
     fn copies_that_make_no_sense_are_told() {
         assert_eq!(
             told(
                 "#TIDEPOOL pool\n#NORNS stage_in pool://a nvme0://c\n#NORNS stage_out nvme0://a pool://b\n\
-                 #NORNS stage_in /mnt/nvme0/a nvme0://a/\n#NORNS stage_in lustre://a /scratch/a/b\n\
+                 #NORNS stage_in /scratch/a lustre://a/\n#NORNS stage_in lustre://a /scratch/a/b\n\
                  #NORNS stage_in nvme0://x pool://x file:/map\n#NORNS stage_in lustre://\"\\xFF\" pool://y\n"
             ),
             [
                 "line 2, column 17: 'pool://a' is empty before the job: nothing can be staged in from there",
                 "line 3, column 28: 'pool://b' ends with the job: nothing can be staged out to there",
-                "line 4, column 30: 'nvme0://a/' is also the origin",
+                "line 4, column 28: 'lustre://a/' is also the origin",
                 "line 5, column 28: '/scratch/a/b' is in 'lustre://a': a copy would copy itself",
                 "line 6, column 36: 'file:/map' is for nodes' own storage; a pool is one place for all of them",
                 "line 7, column 17: 'lustre://\\xff' is no UTF-8 text; give it another name",

@@ -190,6 +190,12 @@ impl Stand<'_> {
         let mut all = Summary { complete: true, ..Summary::default() };
         for (from, to) in here.spread.pairs(&here.from, &here.to).map_err(fail)? {
             let to = exact(&from, to);
+            if from == to {
+                // Kept by an earlier run.
+                let there = staging::measure_local(&from).map_err(|failure| failure.of_kind(way.failed()))?;
+                all.add(&there);
+                continue;
+            }
             let summary = match (way, &self.own) {
                 (Way::In, Some(own)) => {
                     if here.passing {

@@ -178,7 +178,7 @@ impl Build<'_> {
                 return Ok(None);
             }
         }
-        let passing = step.way == Way::In && is_of_node(&step.to);
+        let passing = step.way == Way::In && is_of_node(&step.to) && !step.is_in_place();
         let route = match (step.from, step.to) {
             (Spot::Dir { path, .. }, Spot::Pool { number, path: to }) => {
                 Route::Into { pool: number, from: path, to }

@@ -6,7 +6,7 @@ use super::flags::PlanArgs;
 use super::{Setup, Staged, as_json, bytes, choices, gather, slurm};
 use crate::exit::{Failure, Kind, Result};
 use crate::flags::FsKind;
-use crate::jobscript::{Header, JobScript, Spot, Step, Storage, fs_of, header, shape_of};
+use crate::jobscript::{Header, JobScript, Spot, Step, Storage, fs_of, header, outlives, shape_of};
 use crate::output::{duration, table};
 use crate::place::Place;
 use crate::run::Way;
@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
-use tidepool_directives::{Lifetime, Persist, PersistOp, PoolRequest, Problem, Said, Stage};
-use tidepool_plan::{Cost, Machine};
+use tidepool_directives::{Persist, PersistOp, PoolRequest, Problem, Said, Stage};
+use tidepool_plan::{Basis, Cost, Machine};
 use tidepool_types::format_size;
 
 pub fn plan(args: &PlanArgs, script: &Path) -> Result<ExitCode> {
@@ -211,10 +211,16 @@ impl<'a> Outlook<'a> {
                 stage_in: bytes(self.args.stage_in.as_ref())?.or(into_pool(number, steps, sizes)),
                 stage_out: bytes(self.args.stage_out.as_ref())?.or((!outs.iter().any(is_out)).then_some(0)),
             };
+            self.against.extend(outlives(pool));
             let fs = fs_of(pool);
-            let setup = match fs {
-                FsKind::Tidepool => self.setup(pool, staged)?,
-                FsKind::Local | FsKind::Script(_) => None,
+            let setup = match (&fs, &pool.fs) {
+                (FsKind::Tidepool, _) => self.setup(pool, staged)?,
+                (_, Some(fs)) => {
+                    self.warnings
+                        .push(format!("fs={fs} is made by 'tidepool run --job', and not by Slurm's hooks"));
+                    None
+                }
+                (_, None) => None,
             };
             self.pools.push(Planned { dataspace: pool.dataspace(), fs, setup });
         }
@@ -233,6 +239,10 @@ impl<'a> Outlook<'a> {
         };
         if matches!(self.place, Place::Local(_)) {
             shape.deploy = self.args.shape.deploy;
+        }
+        if let (Place::Slurm(_) | Place::Ssh(_), Some(site)) = (&self.place, &self.script.site) {
+            // There the hooks start it.
+            shape.store = shape.store.or_else(|| Some(site.pool_store.clone()));
         }
         shape.job.walltime = self.walltime;
         let user = rustix::process::geteuid().as_raw();
@@ -264,6 +274,10 @@ impl<'a> Outlook<'a> {
         let mut row = Row::new(What::StageIn, &origin.to_string(), &destination.to_string(), &how(step));
         (row.files, row.bytes) = (size.map(|size| size.files), size.map(|size| size.bytes));
         match &step.to {
+            _ if step.is_in_place() => {
+                let why = "it is there already, on the nodes that have kept it".into();
+                row.cost = Some(Cost { seconds: Some(0.0), why, basis: Basis::Assumed });
+            }
             Spot::Dir { path, storage: Storage::OfNode } => {
                 row.bytes_each = row.bytes.and_then(|bytes| each(bytes, mapping.as_ref(), self.nodes));
                 row.cost = Some(self.machine.own_copy(&path.display().to_string(), row.bytes_each, true));
@@ -355,15 +369,9 @@ impl<'a> Outlook<'a> {
             };
             self.rows.push(Row::new(what, "", &location.to_string(), &how));
         }
-        for pool in &directives.pools {
-            let (what, how) = match pool.lifetime {
-                None | Some(Lifetime::Job) => (What::Goes, "with all that is in it"),
-                Some(Lifetime::Workflow) => (What::Stays, "until the workflow ends"),
-                Some(Lifetime::Campaign) => (What::Stays, "until somebody stops it"),
-            };
-            self.rows.push(Row::new(what, "", &pool.dataspace(), how));
-        }
-        for step in steps {
+        let pools = directives.pools.iter().map(|pool| pool.dataspace());
+        self.rows.extend(pools.map(|name| Row::new(What::Goes, "", &name, "with all that is in it")));
+        for step in steps.iter().filter(|step| !step.is_in_place()) {
             let Spot::Dir { path, storage: Storage::OfNode } = &step.to else { continue };
             let stays = kept(PersistOp::Store).any(|persist| {
                 matches!(self.script.spot(&persist.location), Some(Spot::Dir { path: kept, .. }) if path.starts_with(&kept))
