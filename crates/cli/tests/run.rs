@@ -7,7 +7,6 @@ use common::opens::Opens;
 use common::{Sandbox, doors, text};
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
