@@ -266,6 +266,30 @@ fn h8_h16_kept_data_are_used_in_place() {
     cluster.assert_nothing_left("after the data were deleted");
 }
 
+/// H8: what is kept and shared is read by the other user's job, and deleted by its owner's only.
+#[test]
+fn h8_shared_with_another_user_who_cannot_delete_it() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    let keep = "#NORNS persist store nvme0://mesh\n#NORNS persist share nvme0://mesh bob\n\
+                mkdir $NVME0/mesh; chmod 755 $NVME0/mesh; echo precious > $NVME0/mesh/f\n";
+    let first = cluster.sbatch(&["-N1"], keep);
+    assert_eq!(cluster.wait(first).state(), "COMPLETED", "{}", cluster.overview());
+    let listed =
+        cluster.on("node1", &[&cluster.tidepool(), "stage", "--control", "--json", "persist", "list"]);
+    assert!(String::from_utf8_lossy(&listed.stdout).contains("20002"), "{}", text(&listed));
+    let steal =
+        "#NORNS stage_in nvme0://mesh nvme0://mine\n#NORNS persist delete nvme0://mesh\ncat $NVME0/mine/f\n";
+    let bobs = cluster.try_sbatch("bob", &["-N1"], steal).unwrap();
+    assert_eq!(cluster.wait(bobs).state(), "COMPLETED", "{}", cluster.overview());
+    assert_eq!(cluster.log("bob", bobs), "precious\n");
+    assert!(cluster.events(bobs).iter().any(|e| e.contains("nothing of this user's is kept there")));
+    assert!(cluster.left_on("node1").contains("/mnt/nvme0/mesh/f"), "{}", cluster.left_on("node1"));
+    let end = "#NORNS persist unshare nvme0://mesh bob\n#NORNS persist delete nvme0://mesh\ntrue\n";
+    let last = cluster.sbatch(&["-N1"], end);
+    assert_eq!(cluster.wait(last).state(), "COMPLETED", "{}", cluster.overview());
+    cluster.assert_nothing_left("after the owner's delete");
+}
+
 /// M2: with workflow-same-nodes the next job waits for the nodes of the one before it.
 #[test]
 fn m2_the_same_nodes_when_that_is_asked_for() {

@@ -39,7 +39,7 @@ enum End {
 impl Desk {
     pub fn post_run(&self, job: u32) -> Result<String> {
         let case = self.case(job)?;
-        if !case.job.phase.is_final() {
+        if matches!(case.job.phase, Phase::Running | Phase::StagingOut) {
             self.become_(job, Phase::StagingOut, "")?;
         }
         if case.needs_nodes() {
@@ -242,15 +242,10 @@ impl Desk {
 
     /// The last hook of all: nothing of the job is left but what has to stay.
     pub fn teardown(&self, job: u32, hurry: bool) -> Result<String> {
-        let case = match self.case(job) {
-            Ok(case) => case,
-            // It was refused at submission.
-            Err(_) => return Ok(String::new()),
-        };
-        if !case.job.reservation.is_empty() {
-            scontrol::release(&case.job.reservation)?;
-        }
-        let mut case = case;
+        // What is not in the book was refused at submission.
+        let Ok(mut case) = self.case(job) else { return Ok(String::new()) };
+        let held = case.job.reservation.clone();
+        let released = if held.is_empty() { Ok(()) } else { scontrol::release(&held) };
         if case.job.phase == Phase::StagingOut && !hurry {
             // The hook before this one was killed: its work is still to be done.
             let _ = self.data_out(job);
@@ -260,7 +255,7 @@ impl Desk {
         if needs && case.job.phase.has_run() {
             wait_for_epilogs(job)?;
         }
-        let left = match (case.job.phase.has_run(), hurry) {
+        let mut left = match (case.job.phase.has_run(), hurry) {
             _ if !needs => Vec::new(),
             (true, false) => self.forget_at_nodes(&case),
             // What it staged out already stays: it is the user's.
@@ -270,6 +265,7 @@ impl Desk {
                 [pools, self.take_all_back(job, &case.job.nodes)].concat()
             }
         };
+        left.extend(released.err().map(|failure| failure.to_string()));
         self.finish(&case)?;
         match left.first() {
             None => Ok(String::new()),

@@ -30,7 +30,7 @@ pub fn sweep(args: &SweepArgs) -> Result<ExitCode> {
     let mut left = Vec::new();
     for job in &lost {
         desk.note(*job, "Slurm does not know the job any more");
-        if let Err(failure) = desk.teardown(*job, true) {
+        if let Err(failure) = desk.bury(*job) {
             left.push(format!("job {job}: {failure}"));
         }
     }
@@ -54,6 +54,15 @@ impl Desk {
         }
         let known = scontrol::all_jobs()?;
         Ok(jobs.into_iter().map(|job| job.job).filter(|job| !known.contains(job)).collect())
+    }
+
+    /// What a job that has run had written goes out first.
+    fn bury(&self, job: u32) -> Result<()> {
+        let has_run = self.case(job)?.job.phase.has_run();
+        if has_run {
+            self.post_run(job)?;
+        }
+        self.teardown(job, !has_run).map(drop)
     }
 
     fn try_lock(&self, what: &str) -> Result<std::fs::File> {
