@@ -57,6 +57,8 @@ test-slurm: ## Test jobs on a real Slurm cluster, the slow tests as well
 	  --test slurm --test slurm_jobs --test slurm_pools --test slurm_faults --test slurm_openfoam
 
 test-all: test ## The slow suites as well
+	-scripts/install-packages newer-slurm
+	integrations/slurm/test-newer $(BUILT)/debug
 	TIDEPOOL_KILLS=200 TIDEPOOL_FUZZ_SECONDS=600 TIDEPOOL_STOPS=50 TIDEPOOL_TORTURE=full TIDEPOOL_FSX_OPS=1000000 TIDEPOOL_HISTORIES=1000 \
 	  TIDEPOOL_CHAOS=full TIDEPOOL_FAULT_RUNS=1000 TIDEPOOL_SLURM=full \
 	  $(CARGO) test --workspace --locked --no-fail-fast

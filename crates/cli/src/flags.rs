@@ -233,7 +233,7 @@ fn cores(text: &str) -> Result<CoreList, String> {
 /// What a new pool looks like.
 #[derive(Args, Clone)]
 pub struct PoolShape {
-    /// Daemons of a pool on this machine, or nodes of the Slurm allocation to use
+    /// Daemons of a pool on this machine, or nodes to use of what the batch system has given
     #[arg(short = 'n', long, value_name = "N")]
     pub nodes: Option<usize>,
     /// Hosts to use through ssh, separated by commas, or @FILE with one per line
@@ -243,7 +243,7 @@ pub struct PoolShape {
     /// machine starts all, for clusters whose nodes cannot reach each other by ssh
     #[arg(long, value_name = "N", default_value_t = crate::relay::FAN_OUT)]
     pub fan_out: usize,
-    /// Use this machine only, also inside a Slurm allocation
+    /// Use this machine only, also inside a job of a batch system
     #[arg(long)]
     pub local: bool,
     /// Which nodes get daemons: all (shared), the first N (subset:N), or the first N, which

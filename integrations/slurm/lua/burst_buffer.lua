@@ -8,6 +8,9 @@
 local TIDEPOOL = "@TIDEPOOL@"
 local SITE = "@SITE@"
 
+-- Lua 5.2 and later have it elsewhere.
+local unpack = unpack or table.unpack
+
 local function quoted(word)
 	return "'" .. string.gsub(word, "'", "'\\''") .. "'"
 end
@@ -104,12 +107,18 @@ end
 
 -- `scontrol show bbstat WORDS`: what `tidepool slurm` and `tidepool workflow` ask where the controller's book is not.
 function slurm_bb_get_status(...)
+	local words = {}
 	for _, word in ipairs({ ... }) do
-		if not plain(word) then
+		-- Slurm 23.02 and later say first who asks, in numbers; no question of ours begins with one.
+		local who = #words == 0 and tonumber(word) ~= nil
+		if not who and not plain(word) then
 			return slurm.ERROR, "words of letters and digits are known only"
 		end
+		if not who then
+			words[#words + 1] = word
+		end
 	end
-	return hook("status", ...)
+	return hook("status", unpack(words))
 end
 
 return slurm.SUCCESS

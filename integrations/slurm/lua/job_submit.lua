@@ -20,8 +20,8 @@ end
 -- What was said of an option: sbatch has it in the job's environment, srun and salloc in what is for prologs only.
 local function value_of(job, name)
 	local variable = "_SLURM_SPANK_OPTION_tidepool_" .. string.gsub(name, "-", "_")
-	if job.environment ~= nil and job.environment[variable] ~= nil then
-		return job.environment[variable]
+	if job.script ~= nil then
+		return job.environment ~= nil and job.environment[variable] or nil
 	end
 	for _, one in pairs(type(job.spank_job_env) == "table" and job.spank_job_env or {}) do
 		local key, value = string.match(tostring(one), "^([^=]*)=(.*)$")
