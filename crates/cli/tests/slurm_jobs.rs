@@ -212,6 +212,26 @@ fn h12_a_timeout_of_the_stage_in_ends_the_job() {
     cluster.assert_nothing_left("after a timeout");
 }
 
+/// H11, WANTS 9: how far staging is, and how long it will still take, stands where users look; what was learned of one job
+/// tells how long the next one's takes.
+#[test]
+fn h11_progress_and_estimates_are_shown() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    cluster.input("alice", "in", 9 * MIB);
+    cluster.slow_down("1MiB");
+    let body = "#NORNS stage_in lustre://alice/in nvme0://in\ntrue\n";
+    let first = cluster.sbatch(&["-N1"], body);
+    let id = first.to_string();
+    let shown = || cluster.said(&["squeue", "-h", "-j", &id, "-O", "admin_comment:200"]);
+    cluster.until("squeue shows it", || shown().contains("staging in: ") && shown().contains("left"));
+    assert_eq!(cluster.wait(first).state(), "COMPLETED");
+    let second = cluster.sbatch(&["-N1"], body);
+    cluster.wait(second);
+    let report = cluster.report(&format!("job {second}"));
+    let estimate = report["job"]["estimate_ms"].as_u64().expect("an estimate after the first job");
+    assert!((4_000..20_000).contains(&estimate), "{estimate} ms for what took nine seconds");
+}
+
 /// H14: what cannot go out stays on the nodes; the job says so, nobody who waits for it starts, and one command finishes
 /// it.
 #[test]
