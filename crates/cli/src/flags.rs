@@ -173,7 +173,8 @@ fn fs_kind(text: &str) -> Result<FsKind, String> {
     }
 }
 
-fn user(text: &str) -> Result<(u32, u32), String> {
+/// `UID:GID`.
+pub fn user(text: &str) -> Result<(u32, u32), String> {
     let ids = text.split_once(':').and_then(|(u, g)| Some((u.parse().ok()?, g.parse().ok()?)));
     ids.ok_or_else(|| "write UID:GID, two numbers".to_string())
 }

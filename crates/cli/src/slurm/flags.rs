@@ -1,6 +1,7 @@
 //! The command line of `tidepool slurm` and `tidepool workflow`: one definition for parser, help and man pages.
 
 use super::site::SITE_FILE;
+use crate::flags::user;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -160,11 +161,6 @@ pub struct InstallArgs {
     pub dry_run: bool,
     #[arg(long)]
     pub json: bool,
-}
-
-fn user(text: &str) -> Result<(u32, u32), String> {
-    let ids = text.split_once(':').and_then(|(u, g)| Some((u.parse().ok()?, g.parse().ok()?)));
-    ids.ok_or_else(|| "write UID:GID, two numbers".to_string())
 }
 
 #[derive(Args)]
