@@ -57,6 +57,11 @@ fn once(program: &str, args: &[&str]) -> std::result::Result<String, String> {
         return Ok(String::from_utf8_lossy(&said.stdout).into_owned());
     }
     let why = String::from_utf8_lossy(&said.stderr).trim().to_string();
+    if why.contains("Could not establish a configuration source") {
+        return Err(format!(
+            "{program}: this machine has no Slurm configuration; ask on a machine of the cluster"
+        ));
+    }
     Err(format!(
         "{program} {}: {}",
         args.first().unwrap_or(&""),
