@@ -238,7 +238,9 @@ fn a_full_service_is_a_failure_and_a_rerun_finishes() {
     let dst = case.object("t");
     *case.server.bucket.faults.refuse.lock().unwrap() = Some(507);
     let full = copy(&case.local(), &dst, &options(case.dir.path()));
-    assert!(!full.complete && full.errors[0].to_string().contains("no space left"), "{full:?}");
+    // A long name may leave no room for the service's own words, and any file may be the first.
+    let says_why = full.errors.iter().any(|error| error.to_string().contains("no space left"));
+    assert!(!full.complete && says_why, "{full:?}");
     assert!(case.server.bucket.objects().is_empty());
     *case.server.bucket.faults.refuse.lock().unwrap() = None;
     let rest = copy(&case.local(), &dst, &options(case.dir.path()));
