@@ -281,7 +281,7 @@ impl Stager {
     }
 
     /// Keeps a location beyond its job, or ends or shares that (Listing 1: `persist`). `user` is whom to share with;
-    /// `expires` is in seconds since 1970, 0 for never. Deleting is a task: its id is returned.
+    /// `expires` is in seconds since 1970, 0 for never. What is done to the files is a task: its id is returned.
     pub fn persist(
         &self,
         op: PersistOp,
@@ -296,6 +296,12 @@ impl Stager {
             Reply::Submitted { id } => Ok(Some(id)),
             other => Err(self.unexpected(&other)),
         }
+    }
+
+    /// Ends that a location of `user`'s is kept, and leaves what lies there; for administrators.
+    pub fn unkeep(&self, dataspace: &str, path: &[u8], user: u32) -> Result<(), StageError> {
+        let (dataspace, path) = (dataspace.to_string(), path.into());
+        self.done(&Request::Unkeep { dataspace, path, user })
     }
 
     /// The kept locations the caller may see.

@@ -82,6 +82,7 @@ pub fn op(op: Op) -> &'static str {
         Op::Copy => "copy",
         Op::Move => "move",
         Op::Remove => "remove",
+        Op::Permit => "permit",
     }
 }
 

@@ -195,7 +195,8 @@ fn may_repeat(request: &Request) -> bool {
         // What is being removed already is told again.
         | Request::CleanJob { .. }
         // What was released is not held any more; only the count may be that of the rest.
-        | Request::ReleaseJob { .. } => true,
+        | Request::ReleaseJob { .. }
+        | Request::Unkeep { .. } => true,
         Request::Hello { .. }
         | Request::Submit { .. }
         | Request::SubmitMany { .. }

@@ -13,6 +13,7 @@ mod backlog;
 mod clean;
 mod held;
 mod learn;
+mod permit;
 mod persist;
 mod placed;
 mod queries;
@@ -29,7 +30,7 @@ pub use learn::{Learned, Model};
 pub use record::{Record, ReplayError};
 pub use rights::{Caller, Opened, Side};
 pub use state::{Cancelled, Config, State};
-pub use task::{Ended, Identity, Live, Made, Origin, Quota, Start, put_at, show_resource};
+pub use task::{Ended, Identity, Live, Made, Origin, Permit, Quota, Start, put_at, show_resource};
 pub use waits::{Late, Wait, Waits};
 
 /// Milliseconds since 1970.

@@ -68,8 +68,14 @@ impl Locations {
     }
 }
 
+/// The user whose files these are, with his own groups: an administrator does not lend him his.
+fn in_name_of(owner: u32, caller: &Caller) -> Identity {
+    let gid = if owner == caller.uid { caller.gid } else { Identity::OWN_GROUP };
+    Identity { uid: owner, gid, job: 0 }
+}
+
 impl State {
-    /// Carries out a `persist` request. With `Delete` the number of the task that removes the data.
+    /// Carries out a `persist` request: the number of the task that does to the files what it says.
     pub fn persist(
         &mut self,
         now: Millis,
@@ -77,20 +83,24 @@ impl State {
         op: PersistOp,
         location: (&str, &[u8]),
         (user, expires): (u32, u64),
-    ) -> Result<Option<u32>, Refusal> {
+    ) -> Result<u32, Refusal> {
         let (dataspace, path) = (location.0, plain(location.1));
         if path.is_empty() || climbs(&path) {
             return refuse(Code::BAD_ARGS, "a location is a path below its dataspace, without '..'");
         }
         match op {
-            PersistOp::Store => self.store(caller, dataspace, path, (user, expires)).map(|()| None),
+            PersistOp::Store => {
+                self.check_share(caller)?;
+                let location = self.to_store(caller, dataspace, path, (user, expires))?;
+                self.settle_readers(now, caller, location, None)
+            }
             PersistOp::Delete => {
                 let owner = self.owned(caller, dataspace, &path)?.owner;
-                let gid = if owner == caller.uid { caller.gid } else { Identity::OWN_GROUP };
-                self.delete_location(now, dataspace, &path, Identity { uid: owner, gid, job: 0 })
+                self.delete_location(now, dataspace, &path, in_name_of(owner, caller))
             }
             PersistOp::Share | PersistOp::Unshare => {
                 let mut location = self.owned(caller, dataspace, &path)?.clone();
+                self.check_share(caller)?;
                 location.shared.retain(|uid| *uid != user);
                 if op == PersistOp::Share {
                     if location.shared.len() >= SHARED_MAX {
@@ -101,10 +111,23 @@ impl State {
                     }
                     location.shared.push(user);
                 }
-                self.put_location(location);
-                Ok(None)
+                self.settle_readers(now, caller, location, Some(user))
             }
         }
+    }
+
+    /// The location is as it says from now on, for the stager at once and for the file system when the task has ended.
+    fn settle_readers(
+        &mut self,
+        now: Millis,
+        caller: &Caller,
+        location: Persisted,
+        user: Option<u32>,
+    ) -> Result<u32, Refusal> {
+        let owner = in_name_of(location.owner, caller);
+        let task = self.permit(now, owner, (&location.dataspace, &location.path), user)?;
+        self.put_location(location);
+        Ok(task)
     }
 
     fn put_location(&mut self, location: Persisted) {
@@ -112,13 +135,14 @@ impl State {
         self.persisted.put(location);
     }
 
-    fn store(
-        &mut self,
+    /// The location that `store` makes, or changes.
+    fn to_store(
+        &self,
         caller: &Caller,
         dataspace: &str,
         path: Box<[u8]>,
         (user, expires): (u32, u64),
-    ) -> Result<(), Refusal> {
+    ) -> Result<Persisted, Refusal> {
         let who = self.identity(caller, None)?;
         self.may_use(who, dataspace, &path, Side::Target)?;
         if self.demand_dataspace(dataspace)?.spec.kind != DataspaceKind::Local {
@@ -127,7 +151,9 @@ impl State {
                 format!("dataspace '{dataspace}' is not storage of this node; only that is persisted"),
             );
         }
-        if let Some(there) = self.persisted.get(dataspace, &path).filter(|there| there.owner != who.uid) {
+        // Schedulers store in the name of users.
+        let owner = if caller.control && user != 0 { user } else { who.uid };
+        if let Some(there) = self.persisted.get(dataspace, &path).filter(|there| there.owner != owner) {
             let text = format!("'{}' is persisted already, for user {}", show_bytes(&path), there.owner);
             return refuse(Code::RESOURCE_EXISTS, text);
         }
@@ -136,10 +162,7 @@ impl State {
             return refuse(Code::BAD_ARGS, format!("a user keeps at most {LOCATIONS_MAX} locations"));
         }
         let shared = self.persisted.get(dataspace, &path).map(|l| l.shared.clone()).unwrap_or_default();
-        // Schedulers store in the name of users.
-        let owner = if caller.control && user != 0 { user } else { who.uid };
-        self.put_location(Persisted { dataspace: dataspace.to_string(), path, owner, shared, expires });
-        Ok(())
+        Ok(Persisted { dataspace: dataspace.to_string(), path, owner, shared, expires })
     }
 
     fn owned(&self, caller: &Caller, dataspace: &str, path: &[u8]) -> Result<&Persisted, Refusal> {
@@ -165,12 +188,34 @@ impl State {
         dataspace: &str,
         path: &[u8],
         owner: Identity,
-    ) -> Result<Option<u32>, Refusal> {
+    ) -> Result<u32, Refusal> {
         let spec = TaskSpec::new(Op::Remove, Resource::local(dataspace, path), None);
         let task = self.submit_as(now, owner, Origin { pid: 0, started: 0 }, spec)?;
+        self.drop_mark(dataspace, path);
+        Ok(task)
+    }
+
+    fn drop_mark(&mut self, dataspace: &str, path: &[u8]) {
         self.note(&Record::PersistedGone { dataspace: dataspace.to_string(), path: path.into() });
         self.persisted.remove(dataspace, path);
-        Ok(Some(task))
+    }
+
+    /// A location of `user`'s is not kept any more; what lies there stays.
+    pub fn unkeep(&mut self, caller: &Caller, location: (&str, &[u8]), user: u32) -> Result<(), Refusal> {
+        self.demand_control(caller)?;
+        let (dataspace, path) = (location.0, plain(location.1));
+        match self.persisted.get(dataspace, &path) {
+            None => Ok(()),
+            Some(there) if there.owner == user => {
+                self.drop_mark(dataspace, &path);
+                Ok(())
+            }
+            Some(there) => {
+                let text =
+                    format!("'{}' is kept for user {}, not for user {user}", show_bytes(&path), there.owner);
+                refuse(Code::NOT_PERMITTED, text)
+            }
+        }
     }
 
     /// Starts the removal of locations whose time is over; how many.
@@ -194,8 +239,8 @@ impl State {
         self.persisted.iter().filter(visible).cloned().collect()
     }
 
-    /// What a reader of a shared location is told when the permissions of its files keep him out: sharing makes the location his
-    /// to name, and does not change what its owner lets him read.
+    /// What a reader of a shared location is told when the permissions of its files keep him out all the same: they have
+    /// come to be, or were changed, after it was shared.
     pub(crate) fn advice_on_sharing(
         &self,
         who: Identity,
@@ -205,11 +250,10 @@ impl State {
         let Resource::Path { dataspace, host: None, path, .. } = &spec.src else { return None };
         let kept_out = [Errno::EACCES.0, Errno::EPERM.0].contains(&refusal.errno);
         let location = self.persisted.over(dataspace, path).filter(|_| kept_out)?;
-        let mount = &self.spaces.dataspaces.get(dataspace)?.spec.mount;
         let (uid, owner, path) = (who.uid, location.owner, show_bytes(&location.path));
         (owner != uid && location.shared.contains(&uid)).then(|| {
             format!(
-                "; user {owner} shares '{dataspace}{path}' with user {uid}, but the permissions of its files do not let him in: user {owner} allows that with 'setfacl -R -m u:{uid}:rX {mount}/{path}', and user {uid} needs x on the directories above it"
+                "; user {owner} shares '{dataspace}{path}' with user {uid}, but the permissions of this entry keep him out: when user {owner} shares it again, they are set anew ('tidepool stage persist share {dataspace}{path} {uid}')"
             )
         })
     }

@@ -169,7 +169,7 @@ impl State {
             .map(|space| self.spaces.quotas(identity.job, space))
             .unwrap_or_default();
         let (spec, origin) = (spec.clone(), caller.origin());
-        Ok(Start { id: 0, spec, identity, origin, again: false, quotas, made: None })
+        Ok(Start { id: 0, spec, identity, origin, again: false, quotas, made: None, permit: None })
     }
 
     /// The same for a look at what lies somewhere in a dataspace here.
@@ -195,7 +195,7 @@ impl State {
         // Only the source counts: nobody copies anything.
         let spec = TaskSpec::new(Op::Copy, place, None);
         let origin = caller.origin();
-        Ok(Start { id: 0, spec, identity, origin, again: false, quotas: Vec::new(), made: None })
+        Ok(Start { id: 0, spec, identity, origin, again: false, quotas: Vec::new(), made: None, permit: None })
     }
 
     /// About what [`State::snapshot`] takes, without making one.
@@ -265,6 +265,9 @@ fn put_task(task: &Task, out: &mut Vec<u8>) {
     match task.held {
         true => Record::Held { id, at, identity, origin, spec }.put(out),
         false => Record::Submitted { id, at, identity, origin, spec }.put(out),
+    }
+    if task.spec.op == Op::Permit {
+        Record::Permit { id, user: task.permit_for }.put(out);
     }
     if task.again {
         Record::Begun { id }.put(out);

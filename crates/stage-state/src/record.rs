@@ -96,6 +96,8 @@ records! {
     24 Held { id: u32, at: Millis, identity: Identity, origin: Origin, spec: TaskSpec }
     /// A held task is pending from here on.
     25 Released { id: u32 }
+    /// The task makes who may read its location what the location says: at its top and, with `user`, for that user in all of it.
+    26 Permit { id: u32, user: Option<u32> }
 }
 
 /// Appends a [`Record::Submitted`], or a [`Record::Held`], without taking the specification.
@@ -173,11 +175,19 @@ mod tests {
     }
 
     #[test]
+    fn the_bytes_of_a_permit_are_pinned() {
+        let mut out = Vec::new();
+        Record::Permit { id: 4, user: Some(20002) }.put(&mut out);
+        Record::Permit { id: 5, user: None }.put(&mut out);
+        assert_eq!(out, b"\x1a\x04\0\0\0\x01\x22\x4e\0\0\x1a\x05\0\0\0\0");
+    }
+
+    #[test]
     fn numbers_of_records_are_pinned() {
         let numbers: Vec<u8> = Record::KINDS.iter().map(|(number, _)| *number).collect();
         assert_eq!(
             numbers,
-            [1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25]
+            [1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26]
         );
     }
 }

@@ -14,6 +14,7 @@ use crate::arbiter::{Arbiter, Queued};
 use crate::backlog::Backlog;
 use crate::held::Held;
 use crate::learn::Learned;
+use crate::permit::Lines;
 use crate::persist::Locations;
 use crate::placed::Placed;
 use crate::record::{Record, ReplayError, put_submitted};
@@ -73,6 +74,7 @@ pub struct State {
     pub(crate) ended: BTreeMap<u64, u32>,
     pub(crate) learned: Learned,
     pub(crate) persisted: Locations,
+    pub(crate) permits: Lines,
     pub(crate) paused: bool,
     pub(crate) last_task: u32,
     last_seq: u64,
@@ -95,6 +97,7 @@ impl State {
             ended: BTreeMap::new(),
             learned: Learned::default(),
             persisted: Locations::default(),
+            permits: Lines::default(),
             paused: false,
             last_task: 0,
             last_seq: 0,
@@ -133,7 +136,7 @@ impl State {
     }
 
     /// One user does not take all the room for tasks: there is some for others, and for administrators.
-    fn check_share(&self, caller: &Caller) -> Result<(), Refusal> {
+    pub(crate) fn check_share(&self, caller: &Caller) -> Result<(), Refusal> {
         let most = (self.config.tasks_max / USER_SHARE).max(1) as u64;
         let free = caller.control || caller.uid == 0 || self.config.personal_uid == Some(caller.uid);
         if free || self.unended_of.get(&caller.uid).is_none_or(|unended| *unended < most) {
@@ -213,6 +216,7 @@ impl State {
             running: false,
             cancelling: false,
             made: None,
+            permit_for: None,
             ended: None,
             ended_seq: 0,
         };
@@ -233,6 +237,7 @@ impl State {
         self.spaces.count_unended(&task.spec, 1);
         self.queue.push(task.queued);
         self.backlog.add(&task.spec, task.queued.size);
+        self.line_up(id);
     }
 
     fn count_unended(&mut self, who: Identity, by: i64) {
@@ -257,7 +262,7 @@ impl State {
         self.backlog.take(&task.spec, queued.size);
         task.running = true;
         self.running.insert(queued.id);
-        let takes_away = task.spec.op != Op::Copy;
+        let takes_away = matches!(task.spec.op, Op::Move | Op::Remove);
         let quotas = space_of(task.spec.dst.as_ref())
             .map(|space| self.spaces.quotas(task.identity.job, space))
             .unwrap_or_default();
@@ -269,6 +274,7 @@ impl State {
             again: task.again,
             quotas,
             made: task.made.as_deref().cloned(),
+            permit: None,
         };
         if takes_away && !task.again {
             // For a restart only; this run is the first.
@@ -276,7 +282,8 @@ impl State {
             self.note(&Record::Begun { id: queued.id });
         }
         self.count_running(&start.spec, 1);
-        Some(start)
+        let permit = self.tasks.get(&start.id).and_then(|task| self.permit_now(task));
+        Some(Start { permit, ..start })
     }
 
     /// Takes a task out of the queue, if it is there.
@@ -355,7 +362,9 @@ impl State {
         self.ended.insert(task.ended_seq, id);
         self.count_unended(identity, -1);
         self.account(&spec, identity.job, &ended);
-        if well && ended.moved == ended.bytes && ended.busy_ms > 0 && spec.op != Op::Remove {
+        self.leave_line(id, &spec);
+        let moves = matches!(spec.op, Op::Copy | Op::Move);
+        if well && ended.moved == ended.bytes && ended.busy_ms > 0 && moves {
             let pair = (place_of(Some(&spec.src)), place_of(spec.dst.as_ref()));
             self.learned.add(pair, ended.bytes, ended.files, ended.busy_ms as f64 / 1000.0);
         }
@@ -702,6 +711,10 @@ impl State {
             }
             Record::Forgotten { id } => self.apply_forget(id),
             Record::Cancelling { id } => self.replayed(id)?.cancelling = true,
+            Record::Permit { id, user } => {
+                self.replayed(id)?;
+                self.apply_permit(id, user);
+            }
             Record::Makes { id, place, top, of } => {
                 self.replayed(id)?.made = Some(Box::new(Made { place, top, of }));
             }

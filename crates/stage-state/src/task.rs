@@ -82,6 +82,17 @@ pub struct Start {
     pub quotas: Vec<Quota>,
     /// As it was noted.
     pub made: Option<Made>,
+    /// For [`Op::Permit`](tidepool_wire::stager::Op::Permit); none when there is nothing to be done any more.
+    pub permit: Option<Permit>,
+}
+
+/// Who may read a kept location, as a task finds it when it starts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Permit {
+    /// All that the location is shared with.
+    pub readers: Vec<u32>,
+    /// Who has become one of them, or is none any more; none when only the top is to be made as it should be.
+    pub user: Option<u32>,
 }
 
 /// A limit on the bytes that lie somewhere.
@@ -125,6 +136,8 @@ pub(crate) struct Task {
     /// Somebody wants it to stop.
     pub cancelling: bool,
     pub made: Option<Box<Made>>,
+    /// Whose right to read a permit is about.
+    pub permit_for: Option<u32>,
     pub ended: Option<Box<(Millis, Ended)>>,
     pub ended_seq: u64,
 }

@@ -2,6 +2,7 @@
 
 use crate::limits::Limits;
 use crate::made;
+use crate::permit;
 use crate::places::{Opener, Peers, Place, PlaceError, look};
 use crate::tasks::{Teller, Work};
 use nix::unistd::{Gid, Uid, User, getgrouplist};
@@ -15,7 +16,7 @@ use tidepool_stage::{
     ActAs, At, Charge, Charged, Doomed, End, EndError, FailureKind, Identity, LARGE_BYTES_MIN, Lone,
     RemoveReport, StageError, StageOptions, StageReport, What, move_tree, remove, stage,
 };
-use tidepool_stage_state::{Ended, put_at, show_resource};
+use tidepool_stage_state::{Ended, Start, put_at, show_resource};
 use tidepool_transport::Secret;
 use tidepool_types::{Errno, FileKind};
 use tidepool_wire::stager::{Code, Op, Refusal, Resource, TaskState, Verify};
@@ -203,6 +204,7 @@ fn carry_out(setup: &Setup, work: &Work, teller: &Teller) -> Result<Done, Failed
         ..StageOptions::default()
     };
     match (spec.op, target) {
+        (Op::Permit, _) => settle_readers(setup, work, &source, &identity),
         (Op::Remove, _) => {
             let _as_user = act_as(&identity)?;
             remove_entry(work, &source, &options)
@@ -388,6 +390,19 @@ fn of_copy(report: StageReport) -> Done {
         cancelled: report.cancelled,
         complete: report.complete,
     }
+}
+
+fn settle_readers(setup: &Setup, work: &Work, source: &Place, owner: &Identity) -> Result<Done, Failed> {
+    let Start { spec, permit, .. } = &work.start;
+    // A location that is not kept any more has no readers of its own.
+    let Some(permit) = permit else { return Ok(Done::before()) };
+    let Some((root, path)) = source.local() else {
+        let text = format!("{} is not storage of this node", show_resource(&spec.src));
+        return Err(Failed::Refusal(Refusal::new(Code::NOT_SUPPORTED, text)));
+    };
+    let wanted = permit::Wanted { root, path, place: &spec.src, owner, permit, run: &work.run };
+    let files = permit::permit(&wanted, &setup.node)?;
+    Ok(Done { files, ..Done::before() })
 }
 
 fn remove_entry(work: &Work, source: &Place, options: &StageOptions) -> Result<Done, Failed> {

@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+mod acl;
 mod agents;
 mod config;
 mod conn;
@@ -29,6 +30,7 @@ mod memory;
 mod objects;
 mod peer;
 mod peers;
+mod permit;
 mod places;
 mod pools;
 mod serve;

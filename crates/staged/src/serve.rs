@@ -84,7 +84,7 @@ impl Daemon {
             }
             Request::Persist { op, dataspace, path, user, expires } => {
                 let done = self.state.persist(self.now, caller, op, (&dataspace, &path), (user, expires));
-                Answer::reply(done.map(|task| task.map_or(Reply::Done {}, |id| Reply::Submitted { id })))
+                Answer::reply(done.map(|id| Reply::Submitted { id }))
             }
             Request::Persisted {} => {
                 Answer::Now(Reply::Persisted { locations: self.state.persisted(caller) })
@@ -146,6 +146,9 @@ impl Daemon {
                 Err(refusal) => Answer::Now(Reply::Failed { refusal }),
             },
             Request::ReleaseJob { job } => self.release_job(caller, job),
+            Request::Unkeep { dataspace, path, user } => {
+                Answer::of(self.state.unkeep(caller, (&dataspace, &path), user))
+            }
             _ => refused(Code::BAD_REQUEST, "this stager does not know such a request"),
         }
     }

@@ -105,7 +105,8 @@ messages! {
         20 Forget { id: u32 }
         /// What tasks of a job have moved so far: of the caller's own job, or any for administrators.
         21 JobReport { job: u32 }
-        /// Locations kept beyond their jobs: `store`, `delete`, `share`, `unshare` (Listing 1 of the paper).
+        /// Locations kept beyond their jobs: `store`, `delete`, `share`, `unshare` (Listing 1 of the paper). Each is answered with
+        /// the number of the task that does to the files what it says.
         22 Persist { op: PersistOp, dataspace: String, path: Bytes, user: u32, expires: u64 }
         23 Persisted {}
         /// Administration: on the control socket.
@@ -136,6 +137,9 @@ messages! {
         /// Names in a directory, seen with the rights of the caller or, for administrators, of `on_behalf`; those after `after`, in
         /// the order of their bytes.
         57 Entries { place: Resource, on_behalf: Option<OnBehalf>, after: Bytes, max: u32 }
+        /// Administration: a location of `user`'s is not kept any more; what lies there stays, and nothing is changed where none is
+        /// kept.
+        58 Unkeep { dataspace: String, path: Bytes, user: u32 }
     }
 }
 
@@ -276,7 +280,13 @@ impl std::error::Error for Refusal {}
 
 enum_field!(
     /// What a task does.
-    Op { Copy = 1, Move = 2, Remove = 3 }
+    Op {
+        Copy = 1,
+        Move = 2,
+        Remove = 3,
+        /// Changes who may read a kept location. Comes from `persist` only, and cannot be submitted.
+        Permit = 4,
+    }
 );
 enum_field!(
     /// Where a path is, as the submitter sees it.
@@ -419,7 +429,7 @@ field_struct!(OnBehalf { uid, gid, job });
 pub struct TaskSpec {
     pub op: Op,
     pub src: Resource,
-    /// None for [`Op::Remove`].
+    /// None for [`Op::Remove`] and [`Op::Permit`].
     pub dst: Option<Resource>,
     /// Higher first.
     pub priority: i32,
