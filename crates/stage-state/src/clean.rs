@@ -128,7 +128,9 @@ impl State {
     /// Tasks of a job that put something somewhere, and have not been cleaned up after. Held ones have made nothing, and
     /// wait for something else.
     fn copies_of(&self, job: u32, after: u32) -> impl Iterator<Item = (u32, &Task)> {
-        let of_job = move |task: &Task| task.identity.job == job && matches!(task.spec.op, Op::Copy | Op::Move) && !task.held;
+        let of_job = move |task: &Task| {
+            task.identity.job == job && matches!(task.spec.op, Op::Copy | Op::Move) && !task.held
+        };
         let later = self.tasks.range((Bound::Excluded(after), Bound::Unbounded));
         later.filter(move |(_, task)| of_job(task)).map(|(id, task)| (*id, &**task))
     }

@@ -66,7 +66,8 @@ impl State {
     ) -> Result<u32, Refusal> {
         let place = (dataspace.to_string(), path.into());
         let same = |task: &Task| !task.running && task.permit_for == user && task.identity == owner;
-        if let Some(id) = self.permits.of(&place).find(|id| self.tasks.get(id).is_some_and(|task| same(task))) {
+        if let Some(id) = self.permits.of(&place).find(|id| self.tasks.get(id).is_some_and(|task| same(task)))
+        {
             return Ok(id);
         }
         self.check_room()?;

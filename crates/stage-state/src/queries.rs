@@ -195,7 +195,16 @@ impl State {
         // Only the source counts: nobody copies anything.
         let spec = TaskSpec::new(Op::Copy, place, None);
         let origin = caller.origin();
-        Ok(Start { id: 0, spec, identity, origin, again: false, quotas: Vec::new(), made: None, permit: None })
+        Ok(Start {
+            id: 0,
+            spec,
+            identity,
+            origin,
+            again: false,
+            quotas: Vec::new(),
+            made: None,
+            permit: None,
+        })
     }
 
     /// About what [`State::snapshot`] takes, without making one.

@@ -173,7 +173,9 @@ fn check_shape(spec: &TaskSpec) -> Result<(), Refusal> {
     let memory = |r: &Resource| matches!(r, Resource::Memory { .. });
     let empty = |r: &Resource| matches!(r, Resource::Memory { size: 0, .. });
     match (spec.op, &spec.src, &spec.dst) {
-        (Op::Permit, ..) => refuse(Code::BAD_ARGS, "who may read what is changed with persist, not with a task"),
+        (Op::Permit, ..) => {
+            refuse(Code::BAD_ARGS, "who may read what is changed with persist, not with a task")
+        }
         (Op::Remove, src, None) if !memory(src) => match src {
             Resource::Path { path, .. } if names_nothing(path) => {
                 refuse(Code::BAD_ARGS, "a task may not remove a dataspace as a whole; name an entry of it")

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use tidepool_stage_state::{
-    Caller, Cancelled, Config, Ended, Identity, Origin, Release, Side, State, check_one_job,
+    Caller, Cancelled, Config, Ended, Identity, Origin, Permit, Release, Side, Start, State, check_one_job,
 };
 use tidepool_wire::stager::{
     Code, Command, DataspaceKind, DataspaceSpec, Fate, JobLimit, JobSpec, OnBehalf, Op, PersistOp, Policy,
@@ -339,6 +339,7 @@ fn who_cannot_read_what_is_shared_is_told_what_its_owner_has_to_do() {
     let mut state = state();
     state.persist(1, &admin(), PersistOp::Store, ("b://", b"mesh"), (100, 0)).unwrap();
     state.persist(1, &admin(), PersistOp::Share, ("b://", b"mesh"), (101, 0)).unwrap();
+    end_all(&mut state);
     let mut read = copy("b://", "a://");
     read.src = Resource::local("b://", b"mesh/x");
     let id = state.submit(1, &user(101, 60), read).unwrap();
@@ -346,7 +347,7 @@ fn who_cannot_read_what_is_shared_is_told_what_its_owner_has_to_do() {
     let refusal = Refusal { code: Code::SYSTEM_ERROR, errno: 13, detail: "no".into() };
     state.ended(2, id, Ended::badly(refusal));
     let status = state.status(3, &admin(), id, |_| None).unwrap();
-    let expected = "setfacl -R -m u:101:rX /x/mesh";
+    let expected = "tidepool stage persist share b://mesh 101";
     assert!(status.refusal.detail.contains(expected), "{}", status.refusal.detail);
 }
 
@@ -445,6 +446,16 @@ fn a_paused_stager_takes_nothing_and_a_full_one_says_so() {
     assert_eq!(code(state.command(&admin(), Command::Shutdown)), Code::TASKS_PENDING);
 }
 
+/// Runs all that there is to run; what it was.
+fn end_all(state: &mut State) -> Vec<Start> {
+    let mut all = Vec::new();
+    while let Some(start) = state.start_next() {
+        state.ended(1, start.id, Ended::well(0, 1, 0, 1));
+        all.push(start);
+    }
+    all
+}
+
 #[test]
 fn what_is_persisted_can_be_shared_and_taken_back() {
     let mut state = state();
@@ -454,11 +465,11 @@ fn what_is_persisted_can_be_shared_and_taken_back() {
     };
     assert_eq!(code(persist(&mut state, &me, PersistOp::Delete, 0)), Code::NO_SUCH_RESOURCE);
     assert_eq!(code(persist(&mut state, &other, PersistOp::Store, 0)), Code::NOT_PERMITTED);
-    assert_eq!(persist(&mut state, &me, PersistOp::Store, 0), Ok(None));
+    persist(&mut state, &me, PersistOp::Store, 0).unwrap();
     let of = |uid| Identity { uid, gid: uid, job: 6 };
     let read = |state: &State| state.open_for_peer(of(101), "b://", b"out/run1/x", Side::Source);
     assert_eq!(code(read(&state)), Code::NOT_PERMITTED);
-    assert_eq!(persist(&mut state, &me, PersistOp::Share, 101), Ok(None));
+    persist(&mut state, &me, PersistOp::Share, 101).unwrap();
     assert!(read(&state).is_ok());
     assert_eq!(
         code(state.open_for_peer(of(101), "b://", b"out/run1/../x", Side::Source)),
@@ -466,17 +477,91 @@ fn what_is_persisted_can_be_shared_and_taken_back() {
     );
     assert_eq!(code(state.open_for_peer(of(101), "b://", b"out/run1/x", Side::Target)), Code::NOT_PERMITTED);
     assert_eq!(code(persist(&mut state, &other, PersistOp::Delete, 0)), Code::NOT_PERMITTED);
-    assert_eq!(persist(&mut state, &me, PersistOp::Unshare, 101), Ok(None));
+    persist(&mut state, &me, PersistOp::Unshare, 101).unwrap();
     assert_eq!(code(read(&state)), Code::NOT_PERMITTED);
-    let removal = persist(&mut state, &me, PersistOp::Delete, 0).unwrap().unwrap();
+    end_all(&mut state);
+    let removal = persist(&mut state, &me, PersistOp::Delete, 0).unwrap();
     assert_eq!(state.start_next().map(|s| s.id), Some(removal));
     assert!(state.persisted(&admin()).is_empty());
+}
+
+fn permits(start: &Start) -> (u32, &[u32], Option<u32>) {
+    let Permit { readers, user } = start.permit.as_ref().expect("the location is kept");
+    assert_eq!((start.spec.op, start.identity.uid), (Op::Permit, 100));
+    (start.id, readers, *user)
+}
+
+/// What is done to files is what was asked for last, one task after the other.
+#[test]
+fn h8_readers_change_in_the_order_that_was_asked_for() {
+    let mut state = state();
+    let me = user(100, 50);
+    let persist =
+        |state: &mut State, op, user| state.persist(1, &me, op, ("b://", b"mesh"), (user, 0)).unwrap();
+    let stored = persist(&mut state, PersistOp::Store, 0);
+    assert_eq!(persist(&mut state, PersistOp::Store, 0), stored, "it has not begun yet");
+    let start = state.start_next().unwrap();
+    assert_eq!(permits(&start), (stored, &[][..], None));
+    // While one is at it the next ones wait, though there is a worker more.
+    let (shared, other) =
+        (persist(&mut state, PersistOp::Share, 101), persist(&mut state, PersistOp::Share, 102));
+    assert_eq!(state.start_next(), None);
+    // And what another location needs does not wait for them.
+    let far = state.persist(1, &me, PersistOp::Store, ("b://", b"far"), (0, 0)).unwrap();
+    assert_eq!(state.start_next().map(|start| start.id), Some(far));
+    state.ended(1, far, Ended::well(0, 1, 0, 1));
+    state.ended(1, stored, Ended::well(0, 1, 0, 1));
+    let start = state.start_next().unwrap();
+    assert_eq!(permits(&start), (shared, &[101, 102][..], Some(101)));
+    let gone = persist(&mut state, PersistOp::Unshare, 101);
+    assert!(gone != shared, "that runs already");
+    let mut restarted = again(&mut state);
+    for state in [&mut state, &mut restarted] {
+        if state.running().is_empty() {
+            // It begins again, and finds what is wanted now.
+            let start = state.start_next().unwrap();
+            assert_eq!(permits(&start), (shared, &[102][..], Some(101)));
+        }
+        assert_eq!(state.start_next(), None);
+        state.ended(1, shared, Ended::cancelled());
+        let all = end_all(state);
+        let all: Vec<_> = all.iter().map(permits).collect();
+        assert_eq!(all, [(other, &[102][..], Some(102)), (gone, &[102][..], Some(101))]);
+        // The older task, resumed, does not bring back what was taken since.
+        state.resume(&me, shared).unwrap();
+        assert_eq!(permits(&state.start_next().unwrap()), (shared, &[102][..], Some(101)));
+        assert_eq!(
+            code(state.submit(1, &me, TaskSpec { op: Op::Permit, ..copy("a://", "b://") })),
+            Code::BAD_ARGS
+        );
+    }
+}
+
+#[test]
+fn what_is_kept_again_keeps_its_readers_and_its_owner() {
+    let mut state = state();
+    let store =
+        |state: &mut State, user| state.persist(1, &admin(), PersistOp::Store, ("b://", b"x"), (user, 0));
+    store(&mut state, 100).unwrap();
+    state.persist(1, &admin(), PersistOp::Share, ("b://", b"x"), (101, 0)).unwrap();
+    store(&mut state, 100).unwrap();
+    assert_eq!(code(store(&mut state, 101)), Code::RESOURCE_EXISTS);
+    assert_eq!(state.persisted(&admin())[0].shared, [101]);
+    // Its data stay, and tasks that have not begun have nothing to do any more.
+    assert_eq!(code(state.unkeep(&user(100, 50), ("b://", b"x"), 100)), Code::NOT_PERMITTED);
+    assert_eq!(code(state.unkeep(&admin(), ("b://", b"x"), 101)), Code::NOT_PERMITTED);
+    for _ in 0..2 {
+        state.unkeep(&admin(), ("b://", b"/x/"), 100).unwrap();
+    }
+    assert!(again(&mut state).persisted(&admin()).is_empty());
+    assert!(end_all(&mut state).iter().all(|start| start.spec.op == Op::Permit && start.permit.is_none()));
 }
 
 #[test]
 fn locations_expire() {
     let mut state = state();
     state.persist(1, &user(100, 50), PersistOp::Store, ("b://", b"x"), (0, 10)).unwrap();
+    end_all(&mut state);
     assert_eq!((state.expire(9_999), state.expire(10_000), state.expire(10_001)), (0, 1, 0));
     assert_eq!(state.start_next().unwrap().identity.uid, 100);
 }
@@ -702,8 +787,13 @@ fn walk(state: &mut State, steps: &[Step]) {
                 drop(state.command(&admin(), if *on { Command::Pause } else { Command::Resume }));
             }
             Step::Persist(n) => {
-                let op = [PersistOp::Store, PersistOp::Share, PersistOp::Delete][usize::from(*n) % 3];
-                drop(state.persist(now, &me, op, ("b://", b"p"), (101, 0)));
+                use PersistOp::{Delete, Share, Store, Unshare};
+                match [Some(Store), Some(Share), Some(Unshare), Some(Delete), None][usize::from(*n) % 5] {
+                    Some(op) => {
+                        drop(state.persist(now, &me, op, ("b://", b"p"), (101 + u32::from(n % 2), 0)))
+                    }
+                    None => drop(state.unkeep(&admin(), ("b://", b"p"), 100)),
+                }
             }
         }
     }

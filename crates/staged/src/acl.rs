@@ -221,7 +221,8 @@ mod tests {
         acl.allow(BOB);
         assert_eq!(acl.encode(), SHARED);
         assert_eq!(Acl::decode(SHARED), Ok(acl));
-        let plain = b"\x02\0\0\0\x01\0\x07\0\xff\xff\xff\xff\x04\0\x05\0\xff\xff\xff\xff\x20\0\x01\0\xff\xff\xff\xff";
+        let plain =
+            b"\x02\0\0\0\x01\0\x07\0\xff\xff\xff\xff\x04\0\x05\0\xff\xff\xff\xff\x20\0\x01\0\xff\xff\xff\xff";
         assert_eq!(Acl::of_mode(0o751).encode(), plain);
     }
 
@@ -258,11 +259,7 @@ mod tests {
     #[test]
     fn a_mask_goes_on_to_hold_back_whom_it_held_back() {
         // user 7 has rwx and the group rw, but the mask is r.
-        let held = Acl {
-            users: BTreeMap::from([(7, 7)]),
-            mask: Some(READ),
-            ..Acl::of_mode(0o760)
-        };
+        let held = Acl { users: BTreeMap::from([(7, 7)]), mask: Some(READ), ..Acl::of_mode(0o760) };
         let mut shared = held.clone();
         shared.allow(BOB);
         assert_eq!((shared.users[&7], shared.group, shared.mask), (READ, READ, Some(READ | EXECUTE)));

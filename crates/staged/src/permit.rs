@@ -180,8 +180,11 @@ impl Object {
     /// Only the owner and these readers come in.
     fn close(&self, readers: &[u32]) -> Tried<()> {
         let old = match self.access() {
-            // Without readers, permissions are enough.
-            Err(Trouble::NoLists) if readers.is_empty() => Acl::of_mode(self.mode),
+            Err(Trouble::NoLists) => {
+                // Permissions are enough for what is shared with nobody.
+                self.change_mode()?;
+                return if readers.is_empty() { Ok(()) } else { Err(Trouble::NoLists) };
+            }
             other => other?,
         };
         let new = old.closed(readers);
@@ -189,11 +192,15 @@ impl Object {
             return Ok(());
         }
         if new.is_plain() && old.is_plain() {
-            let mode = Mode::from_raw_mode(self.mode & 0o7700);
-            return chmodat(CWD, &self.link, mode, AtFlags::empty())
-                .map_err(system("change its permissions"));
+            return self.change_mode();
         }
         self.set_list(ACCESS, &new)
+    }
+
+    /// Takes the permissions of group and others.
+    fn change_mode(&self) -> Tried<()> {
+        let mode = Mode::from_raw_mode(self.mode & 0o7700);
+        chmodat(CWD, &self.link, mode, AtFlags::empty()).map_err(system("change its permissions"))
     }
 
     /// Lets a user read it, or no more; and what is made in it later, if it is a directory.
@@ -234,7 +241,8 @@ impl Object {
         self.check_owner(owner)?;
         if !allow && new == access.base() {
             // It was made for readers, of whom there are none any more.
-            return removexattr(&self.link, DEFAULT).map_err(system("remove its default access control list"));
+            return removexattr(&self.link, DEFAULT)
+                .map_err(system("remove its default access control list"));
         }
         if old.as_ref() == Some(&new) { Ok(()) } else { self.set_list(DEFAULT, &new) }
     }
@@ -281,14 +289,21 @@ impl<'a> Walk<'a> {
         }
         top.check_owner(self.owner)?;
         let others: Vec<u32> = readers.iter().copied().filter(|reader| Some(*reader) != *user).collect();
-        top.close(&others)?;
+        match top.close(&others) {
+            // Nobody has an entry there who could lose it.
+            Err(Trouble::NoLists) if user.is_some() && !self.lets_in() => return Ok(()),
+            other => other?,
+        }
         // With its permissions as they are now.
         top = Object::of(top.fd)?;
         self.seen += 1;
         let Some(user) = *user else { return Ok(()) };
         if top.kind == FileType::Directory {
-            let (allow, access) = (self.lets_in(), top.access()?);
-            top.change_default(self.owner, user, (allow, &access))?;
+            let allow = self.lets_in();
+            match top.access() {
+                Err(Trouble::NoLists) if !allow => return Ok(()),
+                access => top.change_default(self.owner, user, (allow, &access?))?,
+            }
             self.tree(&top, user)?;
         }
         if self.lets_in() { top.close(readers) } else { Ok(()) }

@@ -449,7 +449,8 @@ mod tests {
             let spec = TaskSpec { verify, ..TaskSpec::new(Op::Copy, place.clone(), Some(place.clone())) };
             let who = tidepool_stage_state::Identity { uid: 0, gid: 0, job: 0 };
             let (origin, quotas) = (Origin { pid: 1, started: 0 }, Vec::new());
-            let start = Start { id: 1, spec, identity: who, origin, again: false, quotas, made: None, permit: None };
+            let start =
+                Start { id: 1, spec, identity: who, origin, again: false, quotas, made: None, permit: None };
             let opener =
                 Opener { places: &places, start: &start, identity: &identity, peers, run: &run, verify_disk };
             let Ok(target) = opener.open(&place) else { panic!("the dataspace is there") };

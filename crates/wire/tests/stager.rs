@@ -56,6 +56,11 @@ fn request_bytes_are_pinned() {
           \0\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\
           \x09\0\0\0\0\0\0\0"
     );
+    let unkeep = Request::Unkeep { dataspace: "n://".into(), path: (*b"p").into(), user: 9 };
+    assert_eq!(
+        request(&unkeep),
+        b"\x11\0\0\0\x3a\0\0\0\x07\0\0\0\0\0\0\0\x04\0\0\0n://\x01\0\0\0p\x09\0\0\0"
+    );
     let task = TaskSpec {
         on_behalf: Some(OnBehalf { uid: 1, gid: 2, job: 3 }),
         ..TaskSpec::new(Op::Remove, Resource::local("n://", b"p"), None)
