@@ -100,8 +100,15 @@ def test_on_behalf_of_a_user(daemon: Daemon, stager: Stager) -> None:
 def test_persisting(daemon: Daemon, stager: Stager) -> None:
     (daemon.dir / "a" / "x").write_bytes(b"1")
     expires = int(time.time()) + 3600
-    assert stager.persist(PersistOp.STORE, "a://", "x", expires=expires) is None
-    assert stager.persist(PersistOp.SHARE, "a://", "x", user=4711) is None
+    id = stager.persist(PersistOp.STORE, "a://", "x", expires=expires)
+    assert id is not None
+    assert stager.wait(id).check().op == Op.PERMIT
+    assert (daemon.dir / "a" / "x").stat().st_mode & 0o077 == 0
+    id = stager.persist(PersistOp.SHARE, "a://", "x", user=4711)
+    assert id is not None
+    stager.wait(id).check()
+    # The mask of its list shows as the group's permissions.
+    assert (daemon.dir / "a" / "x").stat().st_mode & 0o077 == 0o040
     (kept,) = stager.persisted()
     assert (kept.dataspace, kept.path.strip("/"), kept.owner, kept.shared, kept.expires) == (
         "a://",

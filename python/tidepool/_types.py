@@ -23,6 +23,8 @@ class Op(IntEnum):
     MOVE = 2
     """The source is removed after the copy has been verified."""
     REMOVE = 3
+    PERMIT = 4
+    """Changes who may read a kept location; comes from `Stager.persist`, and cannot be submitted."""
 
 
 class TaskState(IntEnum):

@@ -7,7 +7,7 @@ use crate::stage::flags::{
     DataspaceArgs, DataspaceCommand, JobArgs, JobCommand, PersistCommand, ProcessArgs, ReleaseArgs,
 };
 use crate::stage::outcome::{Done, Result, Trouble, failure_of};
-use crate::stage::ready;
+use crate::stage::{ready, tasks};
 use serde_json::json;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -154,8 +154,8 @@ pub fn persist(stager: &Stager, command: &PersistCommand) -> Result<Done> {
     match command {
         PersistCommand::Store { location, expires, owner } => {
             let until = expires.map_or(Ok(0), from_now)?;
-            let (place, _) = ask(PersistOp::Store, location, owner.unwrap_or(0), until)?;
-            Ok(Done::told(format!("{place} is kept")))
+            let (place, id) = ask(PersistOp::Store, location, owner.unwrap_or(0), until)?;
+            settled(stager, id, format!("{place} is kept"))
         }
         PersistCommand::Delete { location } => {
             let (_, id) = ask(PersistOp::Delete, location, 0, 0)?;
@@ -163,12 +163,12 @@ pub fn persist(stager: &Stager, command: &PersistCommand) -> Result<Done> {
             Ok(Done::new(text, json!({ "id": id })))
         }
         PersistCommand::Share { location, uid } => {
-            let (place, _) = ask(PersistOp::Share, location, *uid, 0)?;
-            Ok(Done::told(format!("user {uid} may read {place}{}", how_to_let_in(stager, location, *uid)?)))
+            let (place, id) = ask(PersistOp::Share, location, *uid, 0)?;
+            settled(stager, id, format!("user {uid} may read {place}"))
         }
         PersistCommand::Unshare { location, uid } => {
-            let (place, _) = ask(PersistOp::Unshare, location, *uid, 0)?;
-            Ok(Done::told(format!("user {uid} may read {place} no more")))
+            let (place, id) = ask(PersistOp::Unshare, location, *uid, 0)?;
+            settled(stager, id, format!("user {uid} may read {place} no more"))
         }
         PersistCommand::List => {
             let all = stager.persisted()?;
@@ -177,16 +177,14 @@ pub fn persist(stager: &Stager, command: &PersistCommand) -> Result<Done> {
     }
 }
 
-/// Sharing does not change the permissions of files: how their owner does that.
-fn how_to_let_in(stager: &Stager, location: &Resource, uid: u32) -> Result<String> {
-    let Resource::Path { dataspace, path, .. } = location else { return Ok(String::new()) };
-    let all = stager.dataspaces()?;
-    let mount =
-        all.iter().map(|info| &info.dataspace).find(|spec| spec.name == *dataspace).map(|spec| &spec.mount);
-    let (Some(mount), path) = (mount, tidepool_types::show_bytes(path)) else { return Ok(String::new()) };
-    Ok(format!(
-        " as far as the permissions of its files allow; 'setfacl -R -m u:{uid}:rX {mount}/{path}' lets him read all of it"
-    ))
+/// Says so when what is to be done to the files is done. Stagers of before give no task for it.
+fn settled(stager: &Stager, task: Option<u32>, text: String) -> Result<Done> {
+    let Some(id) = task else { return Ok(Done::told(text)) };
+    let tasks = tasks::wait_showing(stager, &[id], false, None)?;
+    match failure_of(&tasks, &stager.node()) {
+        None => Ok(Done { json: json!({ "done": true, "id": id }), ..Done::told(text) }),
+        failure => Ok(Done { text: String::new(), json: json::tasks(&tasks), failure }),
+    }
 }
 
 /// A location is one of the stager that is asked.

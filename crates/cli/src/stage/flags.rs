@@ -531,7 +531,9 @@ pub struct ProcessArgs {
 
 #[derive(Subcommand)]
 pub enum PersistCommand {
-    /// Keep a location beyond its job
+    /// Keep a location beyond its job, for its owner alone
+    ///
+    /// What is there already loses the permissions of group and others at its top.
     #[command(after_help = "Example:\n  tidepool stage persist store nvme0://mesh --expires 6w")]
     Store {
         #[arg(value_parser = place())]
@@ -549,14 +551,16 @@ pub enum PersistCommand {
         #[arg(value_parser = place())]
         location: Resource,
     },
-    /// Let another user read a kept location
+    /// Let another user read a kept location: all files below it, and those made there later
+    ///
+    /// By access control lists. Files of other owners are left, and told of. Waits until it is done.
     #[command(after_help = "Example:\n  tidepool stage persist share nvme0://mesh 1001")]
     Share {
         #[arg(value_parser = place())]
         location: Resource,
         uid: u32,
     },
-    /// Take that back
+    /// Take that back, and wait until it is done
     #[command(after_help = "Example:\n  tidepool stage persist unshare nvme0://mesh 1001")]
     Unshare {
         #[arg(value_parser = place())]

@@ -221,7 +221,7 @@ pub fn wait(stager: &Stager, args: &WaitArgs) -> Result<Done> {
 }
 
 /// Waits, and at a terminal shows how far they are meanwhile.
-fn wait_showing(
+pub fn wait_showing(
     stager: &Stager,
     ids: &[u32],
     any: bool,
