@@ -402,12 +402,22 @@ impl Book {
         self.many("SELECT Workflow FROM Workflow ORDER BY Workflow", [], |row| row.get(0))
     }
 
-    /// Notes that a place of a node is kept beyond its job.
+    /// Notes that a place of a node is to be kept beyond its job. Where an earlier job keeps it already, it stays that one's
+    /// until this one has ended: it may still come to nothing.
     pub fn keep(&self, location: &Location) -> Result<()> {
+        self.put_location("IGNORE", location)
+    }
+
+    /// The same of a job that has ended: it is the last one that keeps it.
+    pub fn keep_for(&self, location: &Location) -> Result<()> {
+        self.put_location("REPLACE", location)
+    }
+
+    fn put_location(&self, or: &'static str, location: &Location) -> Result<()> {
         let Location { place, node, uid, job } = location;
         self.change(|t| {
             t.execute(
-                "INSERT OR REPLACE INTO Location VALUES(?1, ?2, ?3, ?4)",
+                &format!("INSERT OR {or} INTO Location VALUES(?1, ?2, ?3, ?4)"),
                 params![place, node, uid, job],
             )
         })?;
@@ -616,6 +626,19 @@ mod tests {
         let path = dir.path().join("x.db");
         Connection::open(&path).unwrap().execute_batch("PRAGMA user_version = 3; CREATE TABLE T(A)").unwrap();
         assert!(matches!(Book::open(&path), Err(BookError::Foreign { .. })));
+    }
+
+    #[test]
+    fn what_an_earlier_job_keeps_is_its_own_until_a_later_one_has_ended() {
+        let (_dir, book) = book();
+        let of = |job| Location { place: "nvme0://x".into(), node: "n1".into(), uid: 7, job };
+        book.keep(&of(5)).unwrap();
+        book.keep(&of(6)).unwrap();
+        assert_eq!(book.locations().unwrap(), [of(5)]);
+        book.keep_for(&of(6)).unwrap();
+        assert_eq!(book.locations().unwrap(), [of(6)]);
+        book.drop_location("nvme0://x", "n1").unwrap();
+        assert_eq!(book.locations().unwrap(), []);
     }
 
     #[test]

@@ -3,23 +3,18 @@
 //! The epilogs of the nodes do the same from their side and hold the nodes until their part is over, also while slurmctld
 //! is away; both may release the held tasks, once is enough.
 
+use super::kept::Settle;
 use super::nodes::{Standing, Way, forget, transfer};
-use super::world::know;
 use super::{Case, Desk};
 use crate::exit::{Failure, Kind, Result};
-use crate::slurm::orders::Known;
 use crate::slurm::scontrol;
 use crate::slurm::stagers::{Fleet, Ways};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use tidepool_batch::{Location, Phase, Transfer};
-use tidepool_stage_client::{
-    Code, OnBehalf, Op, PersistOp, Resource, StageError, Stager, TaskSpec, TaskState, TaskStatus, show,
-};
+use tidepool_batch::{Phase, Transfer};
+use tidepool_stage_client::{Code, StageError, Stager, TaskState, TaskStatus, show};
 use tidepool_types::Errno;
 
-/// How long the removal of kept data may take.
-const REMOVE_MAX: Duration = Duration::from_secs(600);
 /// Between looks at tasks: short ones end soon, long ones need no haste.
 const LOOK_MIN: Duration = Duration::from_millis(10);
 const LOOK_MAX: Duration = Duration::from_secs(1);
@@ -64,6 +59,7 @@ impl Desk {
         match end {
             End::Kept(why) => {
                 self.keep_pools(&case);
+                self.settle_what_can_be(&case);
                 let text = format!("{why}; the data are kept: 'tidepool slurm resume {job}' finishes it");
                 self.become_(job, Phase::StageOutFailed, &text)?;
                 scontrol::comment(job, &format!("tidepool: stage-out failed: {text}"));
@@ -93,7 +89,7 @@ impl Desk {
         if let Some(why) = self.stop_pools(case) {
             return Ok(End::Kept(why));
         }
-        self.settle_kept(case, &self.fleet(&case.job.nodes)?)?;
+        self.settle_kept(case, Settle::All)?;
         Ok(End::AllOut)
     }
 
@@ -181,65 +177,6 @@ impl Desk {
         Ok(brought.into_values().find(|(count, _)| *count == 0).and_then(|(_, absent)| absent))
     }
 
-    /// What `persist` says of the job's end, and which nodes really keep what.
-    fn settle_kept(&self, case: &Case, fleet: &Fleet) -> Result<()> {
-        let owner = case.owner()?;
-        for persist in &case.asks.persist {
-            let place = know(self, case, &persist.location)?;
-            let user = match &persist.user {
-                Some(name) => super::world::user_id(name)?,
-                None => case.job.uid,
-            };
-            match persist.op {
-                PersistOp::Store => {
-                    let here = Resource::local(place.dataspace.clone(), &place.path);
-                    for (node, held) in fleet.each(|_, stager| holds(stager, &here, owner)) {
-                        if !held {
-                            self.noted(self.book.drop_location(&place.shown(), &node))?;
-                        }
-                    }
-                    self.mark_nodes(case.id())?;
-                }
-                op => self.change_kept(case, op, &place, user)?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Shares, or deletes, what the user has kept, on all nodes that keep it. The stagers take root's word for whose it is:
-    /// the book knows.
-    fn change_kept(&self, case: &Case, op: PersistOp, place: &Known, user: u32) -> Result<()> {
-        let shown = place.shown();
-        let is_own = |kept: &Location| kept.place == shown && kept.uid == case.job.uid;
-        let own: Vec<Location> = self.noted(self.book.locations())?.into_iter().filter(is_own).collect();
-        if own.is_empty() {
-            self.note(case.id(), &format!("persist {shown}: nothing of this user's is kept there"));
-        }
-        let nodes: Vec<String> = own.iter().map(|kept| kept.node.clone()).collect();
-        let (fleet, missing) = Fleet::reach(&Ways::of(&self.site)?, &nodes);
-        for (node, failure) in missing {
-            self.note(case.id(), &format!("node {node}: persist {shown}: {failure}"));
-        }
-        let ask = |_: &str, stager: &Stager| stager.persist(op, &place.dataspace, &place.path, user, 0);
-        for (node, result) in fleet.each(ask) {
-            match result {
-                Ok(removal) if op == PersistOp::Delete => {
-                    let ended = removal.map(|id| (fleet.get(&node), id));
-                    if let Some((Some(stager), id)) = ended {
-                        // What it removes is to be gone when the job is.
-                        let _ = stager.wait(&[id], false, Some(REMOVE_MAX));
-                    }
-                    self.noted(self.book.drop_location(&shown, &node))?;
-                }
-                Ok(_) => {}
-                Err(why) => self.note(case.id(), &format!("node {node}: persist {shown}: {why}")),
-            }
-        }
-        let mut jobs: Vec<u32> = own.iter().map(|kept| kept.job).collect();
-        jobs.dedup();
-        jobs.into_iter().try_for_each(|job| self.mark_nodes(job))
-    }
-
     /// The last hook of all: nothing of the job is left but what has to stay.
     pub fn teardown(&self, job: u32, hurry: bool) -> Result<String> {
         // What is not in the book was refused at submission.
@@ -259,10 +196,13 @@ impl Desk {
             _ if !needs => Vec::new(),
             (true, false) => self.forget_at_nodes(&case),
             // What it staged out already stays: it is the user's.
-            (true, true) => self.stop_pools(&case).into_iter().chain(self.abandon(&case)).collect(),
+            (true, true) => {
+                self.settle_what_can_be(&case);
+                self.stop_pools(&case).into_iter().chain(self.abandon(&case)).collect()
+            }
             (false, _) => {
                 let pools: Vec<String> = self.stop_pools(&case).into_iter().collect();
-                [pools, self.take_all_back(job, &case.job.nodes)].concat()
+                [pools, self.unkeep(&case), self.take_all_back(job, &case.job.nodes)].concat()
             }
         };
         left.extend(released.err().map(|failure| failure.to_string()));
@@ -365,10 +305,4 @@ fn trouble(node: &str, task: &TaskStatus) -> String {
         _ => "has not ended".into(),
     };
     format!("node {node}: {} to {}: {what}", task.src, task.dst)
-}
-
-fn holds(stager: &Stager, place: &Resource, owner: OnBehalf) -> bool {
-    let look =
-        TaskSpec { on_behalf: Some(owner), ..TaskSpec::new(Op::Copy, place.clone(), Some(place.clone())) };
-    stager.plan(&look).is_ok()
 }

@@ -8,6 +8,7 @@
 //! the book and at the stagers, and the next one goes on from there.
 
 mod end;
+mod kept;
 mod nodes;
 mod pools;
 mod prepare;

@@ -1,5 +1,6 @@
 //! A job that finishes the stage-out of another one (INVENTORY H14): it runs on that job's nodes, where the data still are.
 
+use super::kept::Settle;
 use super::nodes::{Standing, forget};
 use super::{Case, Desk};
 use crate::exit::{Failure, Kind, Result};
@@ -58,6 +59,9 @@ impl Desk {
         }
         if let Some(why) = self.stop_pools(other) {
             self.note(of, &why);
+        }
+        if let Err(failure) = self.settle_kept(other, Settle::All) {
+            self.note(of, &format!("persist: {failure}"));
         }
         fleet.all(Kind::Cleanup, |_, stager| forget(stager, of))?;
         self.become_(of, Phase::Done, "finished later")?;
