@@ -286,14 +286,35 @@ fn h8_h16_kept_data_are_used_in_place() {
     cluster.assert_nothing_left("after the data were deleted");
 }
 
-/// H8: what is kept and shared is read by the other user's job, and deleted by its owner's only.
+/// What a program of bob's on the only node says that reads a file which alice keeps there.
+fn bobs_cat(cluster: &Cluster, name: &str) -> String {
+    let job = cluster.try_sbatch("bob", &["-N1"], &format!("cat /mnt/nvme0/mesh/{name} 2>&1\n")).unwrap();
+    let shown = cluster.wait(job);
+    let said = cluster.log("bob", job);
+    assert_eq!(shown.state() == "COMPLETED", !said.contains("Permission denied"), "{said}");
+    said
+}
+
+/// H8: what is kept is its owner's alone. Shared, it is read by the other user's programs and jobs, with what comes later; not
+/// shared any more, it is not. Nobody but its owner deletes it.
 #[test]
 fn h8_shared_with_another_user_who_cannot_delete_it() {
     let Some(cluster) = Cluster::start(1) else { return };
-    let keep = "#NORNS persist store nvme0://mesh\n#NORNS persist share nvme0://mesh bob\n\
-                mkdir $NVME0/mesh; chmod 755 $NVME0/mesh; echo precious > $NVME0/mesh/f\n";
-    let first = cluster.sbatch(&["-N1"], keep);
-    assert_eq!(cluster.wait(first).state(), "COMPLETED", "{}", cluster.overview());
+    let alices = |body: &str| {
+        let job = cluster.sbatch(&["-N1"], body);
+        assert_eq!(cluster.wait(job).state(), "COMPLETED", "{}", cluster.overview());
+        job
+    };
+    alices(
+        "#NORNS persist store nvme0://mesh\n\
+         umask 022; mkdir -p $NVME0/mesh/deep; echo precious > $NVME0/mesh/f; cp $NVME0/mesh/f $NVME0/mesh/deep\n",
+    );
+    assert!(bobs_cat(&cluster, "f").contains("Permission denied"));
+    alices("#NORNS persist share nvme0://mesh bob\ntrue\n");
+    assert_eq!(bobs_cat(&cluster, "f"), "precious\n");
+    assert_eq!(bobs_cat(&cluster, "deep/f"), "precious\n");
+    alices("echo more > /mnt/nvme0/mesh/deep/later\n");
+    assert_eq!(bobs_cat(&cluster, "deep/later"), "more\n");
     let listed =
         cluster.on("node1", &[&cluster.tidepool(), "stage", "--control", "--json", "persist", "list"]);
     assert!(String::from_utf8_lossy(&listed.stdout).contains("20002"), "{}", text(&listed));
@@ -304,10 +325,61 @@ fn h8_shared_with_another_user_who_cannot_delete_it() {
     assert_eq!(cluster.log("bob", bobs), "precious\n");
     assert!(cluster.events(bobs).iter().any(|e| e.contains("nothing of this user's is kept there")));
     assert!(cluster.left_on("node1").contains("/mnt/nvme0/mesh/f"), "{}", cluster.left_on("node1"));
-    let end = "#NORNS persist unshare nvme0://mesh bob\n#NORNS persist delete nvme0://mesh\ntrue\n";
-    let last = cluster.sbatch(&["-N1"], end);
-    assert_eq!(cluster.wait(last).state(), "COMPLETED", "{}", cluster.overview());
+    // Kept once more, it stays shared; what cannot be shared is told where its owner looks.
+    cluster.on("node1", &["sh", "-c", "echo x > /mnt/nvme0/mesh/roots; chmod 600 /mnt/nvme0/mesh/roots"]);
+    let told = alices("#NORNS persist share nvme0://mesh bob\n#NORNS persist store nvme0://mesh\ntrue\n");
+    let why = "node node1: persist nvme0://mesh: on node1: cannot share nvme0://mesh with user 20002: 'roots': it belongs to user 0";
+    assert!(cluster.events(told).iter().any(|e| e.contains(why)), "{:?}", cluster.events(told));
+    let report = cluster.said(&[
+        &cluster.tidepool(),
+        "slurm",
+        "report",
+        &told.to_string(),
+        "--site",
+        &cluster.dir().join("etc/slurm.toml").display().to_string(),
+    ]);
+    assert!(report.contains(why), "{report}");
+    assert_eq!(bobs_cat(&cluster, "f"), "precious\n");
+    alices("#NORNS persist unshare nvme0://mesh bob\ntrue\n");
+    for name in ["f", "deep/f", "deep/later"] {
+        assert!(bobs_cat(&cluster, name).contains("Permission denied"), "{name}");
+    }
+    alices("#NORNS persist delete nvme0://mesh\ntrue\n");
     cluster.assert_nothing_left("after the owner's delete");
+}
+
+/// H8: a job that ends before its program starts keeps nothing, and leaves to earlier jobs what those keep.
+#[test]
+fn h8_a_job_that_never_ran_keeps_nothing() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    cluster.input("alice", "in/mesh", 1000);
+    let kept = || {
+        let book = tidepool_batch::Book::open(&cluster.dir().join("tidepool/jobs.db")).unwrap();
+        let of = |kept: tidepool_batch::Location| (kept.place, kept.job);
+        book.locations().unwrap().into_iter().map(of).collect::<Vec<_>>()
+    };
+    // The marks are there when the mapping turns out to be missing.
+    let fails = |job: u32| {
+        assert_eq!(cluster.wait(job).state(), "CANCELLED", "{}", cluster.overview());
+        assert!(cluster.reason(job).contains("no-such-mapping"), "{}", cluster.reason(job));
+    };
+    let body = "#NORNS stage_in lustre://alice/in nvme0://new/in\n#NORNS persist store nvme0://new\n\
+                #NORNS persist store nvme0://old\n#NORNS stage_out nvme0://new lustre://alice/out file:/no-such-mapping\ntrue\n";
+    fails(cluster.sbatch(&["-N1"], body));
+    cluster.assert_nothing_left("after a job that failed before it started");
+    assert_eq!(kept(), []);
+    let first = cluster
+        .sbatch(&["-N1"], "#NORNS persist store nvme0://old\nmkdir $NVME0/old; echo x > $NVME0/old/x\n");
+    assert_eq!(cluster.wait(first).state(), "COMPLETED", "{}", cluster.overview());
+    fails(cluster.sbatch(&["-N1"], body));
+    assert_eq!(kept(), [("nvme0://old".to_string(), first)]);
+    assert_eq!(cluster.left_on("node1"), "/mnt/nvme0/old\n/mnt/nvme0/old/x\n");
+    // Nor does one keep anything that has made nothing.
+    let none = cluster
+        .sbatch(&["-N1"], "#NORNS persist store nvme0://new\n#NORNS persist delete nvme0://old\ntrue\n");
+    assert_eq!(cluster.wait(none).state(), "COMPLETED", "{}", cluster.overview());
+    assert_eq!(kept(), []);
+    cluster.assert_nothing_left("after what was kept was deleted");
 }
 
 /// M2: with workflow-same-nodes the next job waits for the nodes of the one before it.

@@ -287,6 +287,11 @@ impl Cluster {
     pub fn assert_nothing_left(&self, when: &str) {
         for node in self.names() {
             assert_eq!(self.left_on(&node), "", "{when}: {node}\n{}", self.overview());
+            let words = [&self.tidepool(), "stage", "--control", "--json", "persist", "list"];
+            let kept = String::from_utf8_lossy(&self.on(&node, &words).stdout).into_owned();
+            let kept: serde_json::Value =
+                serde_json::from_str(&kept).expect("the stager tells what it keeps");
+            assert_eq!(kept["locations"], serde_json::json!([]), "{when}: {node}");
         }
         assert_eq!(self.said(&["sinfo", "-h", "-t", "drain,down,fail", "-o", "%N"]), "", "{when}");
         let reservations = self.on("ctl", &["scontrol", "show", "reservation"]);

@@ -7,7 +7,6 @@ use super::world::{know, user_id};
 use super::{Case, Desk};
 use crate::exit::Result;
 use crate::slurm::orders::Known;
-use crate::slurm::scontrol;
 use crate::slurm::stagers::{Fleet, Ways};
 use std::time::Duration;
 use tidepool_batch::Location;
@@ -116,11 +115,9 @@ impl Desk {
         jobs.into_iter().try_for_each(|job| self.mark_nodes(job))
     }
 
-    /// For the report, and where its owner looks first.
+    /// For the job's report: Slurm takes no comment on a job that has ended.
     fn persist_failed(&self, case: &Case, node: &str, place: &str, why: &str) {
-        let text = format!("node {node}: persist {place}: {why}");
-        self.note(case.id(), &text);
-        scontrol::comment(case.id(), &format!("tidepool: {text}"));
+        self.note(case.id(), &format!("node {node}: persist {place}: {why}"));
     }
 
     /// Takes the marks back of a job that has not run; what earlier jobs keep there stays kept. Before its copies are taken
