@@ -407,8 +407,9 @@ class Stager:
     def persist(self, op: PersistOp, dataspace: str, path: str, *, user: int = 0, expires: int = 0) -> int | None:
         """Keeps a location beyond its job, or ends or shares that.
 
-        `user` is whom to share with, `expires` seconds since 1970, 0 for never. What is done to the files is a task: its id is
-        returned; older stagers have one for `PersistOp.DELETE` only. Raises `NoSuchDataspaceError`, `NoSuchResourceError`, `NotPermittedError`.
+        `user` is whom to share with, `expires` seconds since 1970, 0 for never. What is done to the files is a task:
+        its id is returned; older stagers have one for `PersistOp.DELETE` only. Raises `NoSuchDataspaceError`,
+        `NoSuchResourceError`, `NotPermittedError`.
         """
         return self._live.persist(op, dataspace, path, user, expires)
 
