@@ -51,13 +51,15 @@ test-fabric: ## Build with libfabric and test what goes over it
 
 test-slurm: ## Test jobs on a real Slurm cluster, the slow tests as well
 	-scripts/install-packages slurm
+	-scripts/install-packages slurm-accounting
 	-scripts/install-packages demo
 	$(CARGO) build --workspace --locked
 	TIDEPOOL_SLURM=full $(CARGO) test -p tidepool-cli --locked --no-fail-fast \
-	  --test slurm --test slurm_jobs --test slurm_pools --test slurm_faults --test slurm_openfoam
+	  --test slurm --test slurm_jobs --test slurm_pools --test slurm_faults --test slurm_accounting --test slurm_openfoam
 
 test-all: test ## The slow suites as well
 	-scripts/install-packages newer-slurm
+	-scripts/install-packages slurm-accounting
 	integrations/slurm/test-newer $(BUILT)/debug
 	TIDEPOOL_KILLS=200 TIDEPOOL_FUZZ_SECONDS=600 TIDEPOOL_STOPS=50 TIDEPOOL_TORTURE=full TIDEPOOL_FSX_OPS=1000000 TIDEPOOL_HISTORIES=1000 \
 	  TIDEPOOL_CHAOS=full TIDEPOOL_FAULT_RUNS=1000 TIDEPOOL_SLURM=full \

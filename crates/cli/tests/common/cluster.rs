@@ -28,6 +28,8 @@ pub struct Options {
     pub burst_buffer: &'static str,
     /// Size of each node's store.
     pub nvme: Option<&'static str>,
+    /// With slurmdbd.
+    pub accounting: bool,
 }
 
 pub struct Cluster {
@@ -78,6 +80,9 @@ impl Cluster {
             let file = cluster.path(&flag[2..]);
             fs::write(&file, lines).unwrap();
             command.arg(flag).arg(file);
+        }
+        if options.accounting {
+            command.arg("--accounting");
         }
         if let Some(size) = options.nvme {
             command.env("TIDEPOOL_TEST_NVME", size);
