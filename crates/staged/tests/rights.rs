@@ -502,10 +502,14 @@ fn what_expires_is_removed_with_its_owners_groups_only() {
     for path in ["theirs/x", "own/x"] {
         control.persist(PersistOp::Store, "b://", path.as_bytes(), UNKNOWN, 1).unwrap();
     }
-    while control.list(None, None).unwrap().len() < 2 {
+    let removals = || -> Vec<u32> {
+        let all = control.list(None, None).unwrap();
+        all.iter().filter(|task| task.op == Op::Remove).map(|task| task.id).collect()
+    };
+    while removals().len() < 2 {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
-    let ids: Vec<u32> = control.list(None, None).unwrap().iter().map(|task| task.id).collect();
+    let ids = removals();
     for task in control.wait(&ids, false, None).unwrap() {
         let theirs = task.src.contains("theirs");
         assert_eq!(task.refusal.errno, if theirs { 13 } else { 0 }, "{task:?}");
