@@ -154,6 +154,8 @@ fn a_timeout_of_the_stage_out_loses_nothing() {
     let done = cluster.by("alice", &[&cluster.tidepool(), "slurm", "resume", &job.to_string(), "--wait"]);
     assert!(done.status.success(), "{}\n{}", common::text(&done), cluster.overview());
     assert_eq!(fs::metadata(cluster.pfs("alice/out")).unwrap().len(), 9_000_000);
+    // Of the one that finished it, too: its own teardown comes after its end.
+    cluster.wait(job + 1);
     cluster.assert_nothing_left("after a stage-out that took longer");
 }
 

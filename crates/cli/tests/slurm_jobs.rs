@@ -262,8 +262,7 @@ fn h14_a_failed_stage_out_keeps_the_data_and_is_resumed() {
     cluster.assert_nothing_left("after the resumed stage-out");
 }
 
-/// H8, H16: what is kept outlives its job; the next job runs where it is, and nothing moves. Another user reads it when it
-/// is shared, and not before or after.
+/// H8, H16: what is kept outlives its job; the next job runs where it is, and nothing moves.
 #[test]
 fn h8_h16_kept_data_are_used_in_place() {
     let Some(cluster) = Cluster::start(4) else { return };
