@@ -473,3 +473,25 @@ fn the_guides_commands_work() {
     assert!(cluster.home("alice").join("report.html").exists());
     cluster.assert_nothing_left("after the guides");
 }
+
+/// A job that has ended runs once more when its owner queues it again, with all its staging.
+#[test]
+fn a_job_may_be_queued_again_when_it_has_ended() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    let data = cluster.input("alice", "in", 1000);
+    let body = "#NORNS stage_in lustre://alice/in nvme0://in\n#NORNS stage_out nvme0://out lustre://alice/out\n\
+        cp $NVME0/in $NVME0/out; echo run\n";
+    let job = cluster.sbatch(&["-N1", "--requeue", "--open-mode=append"], body);
+    cluster.wait(job);
+    assert_eq!(cluster.phase(job), "done");
+    fs::remove_file(cluster.pfs("alice/out")).unwrap();
+    let id = job.to_string();
+    let done = cluster.by("alice", &["scontrol", "requeue", &id]);
+    assert!(done.status.success(), "{}", common::text(&done));
+    cluster.said(&["scontrol", "update", &format!("JobId={id}"), "StartTime=now"]);
+    cluster.until("it has run again", || cluster.log("alice", job) == "run\nrun\n");
+    assert_eq!(cluster.wait(job).state(), "COMPLETED", "{}", cluster.overview());
+    assert_eq!(cluster.phase(job), "done", "{}", cluster.reason(job));
+    assert_eq!(fs::read(cluster.pfs("alice/out")).unwrap(), data);
+    cluster.assert_nothing_left("after a job that ran twice");
+}
