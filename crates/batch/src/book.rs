@@ -262,6 +262,12 @@ impl Book {
         self.many(&format!("{JOB} {only} ORDER BY Job"), [], job_of)
     }
 
+    /// Jobs that have, or wait for, nodes, or have results on them, in the order of their numbers.
+    pub fn with_nodes(&self) -> Result<Vec<Job>> {
+        let over = "('done', 'failed', 'cancelled')";
+        self.many(&format!("{JOB} WHERE Nodes <> '' AND Phase NOT IN {over} ORDER BY Job"), [], job_of)
+    }
+
     /// Moves a job to a phase. False when it has ended otherwise meanwhile: a hook that comes late changes nothing.
     pub fn become_(&self, job: u32, phase: Phase, reason: &str, now: u64) -> Result<()> {
         let from = self.change(|t| {
@@ -284,6 +290,15 @@ impl Book {
             Some(from) if from.may_become(phase) => Ok(()),
             Some(from) => Err(BookError::Phase { job, from, to: phase }),
         }
+    }
+
+    /// A job that has ended is queued once more, by its owner or an administrator: it begins anew.
+    pub fn revive(&self, job: u32, now: u64) -> Result<()> {
+        self.change(|t| {
+            let sql = "UPDATE Job SET Phase = ?2, Reason = '', Attempt = 1, Changed = ?3 WHERE Job = ?1";
+            t.execute(sql, params![job, Phase::Submitted.word(), now as i64])?;
+            note(t, job, now, "submitted once more")
+        })
     }
 
     pub fn set_gid(&self, job: u32, gid: u32) -> Result<()> {

@@ -544,3 +544,69 @@ fn the_guides_commands_work() {
     assert!(cluster.home("alice").join("report.html").exists());
     cluster.assert_nothing_left("after the guides");
 }
+
+/// A job that has ended runs once more when its owner queues it again, with all its staging.
+#[test]
+fn a_job_may_be_queued_again_when_it_has_ended() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    let data = cluster.input("alice", "in", 1000);
+    let body = "#NORNS stage_in lustre://alice/in nvme0://in\n#NORNS stage_out nvme0://out lustre://alice/out\n\
+        cp $NVME0/in $NVME0/out; echo run\n";
+    let job = cluster.sbatch(&["-N1", "--requeue", "--open-mode=append"], body);
+    cluster.wait(job);
+    assert_eq!(cluster.phase(job), "done");
+    fs::remove_file(cluster.pfs("alice/out")).unwrap();
+    let id = job.to_string();
+    let done = cluster.by("alice", &["scontrol", "requeue", &id]);
+    assert!(done.status.success(), "{}", common::text(&done));
+    cluster.said(&["scontrol", "update", &format!("JobId={id}"), "StartTime=now"]);
+    cluster.until("it has run again", || cluster.log("alice", job) == "run\nrun\n");
+    assert_eq!(cluster.wait(job).state(), "COMPLETED", "{}", cluster.overview());
+    assert_eq!(cluster.phase(job), "done", "{}", cluster.reason(job));
+    assert_eq!(fs::read(cluster.pfs("alice/out")).unwrap(), data);
+    cluster.assert_nothing_left("after a job that ran twice");
+}
+
+/// A3: a node that fails the test is drained, with the reason, before the job's program starts there; the job runs on
+/// another one. Jobs that did not ask for Tidepool are not tested.
+#[test]
+fn a3_an_unfit_node_is_drained_and_the_job_goes_elsewhere() {
+    let Some(cluster) = Cluster::start(2) else { return };
+    cluster.input("alice", "in", 1000);
+    let done = cluster.on("node1", &["mount", "-o", "remount,ro", "/tmp"]);
+    assert!(done.status.success(), "{}", common::text(&done));
+    let plain = cluster.sbatch(&["-N1", "-w", "node1"], "echo fine\n");
+    assert_eq!(cluster.wait(plain).state(), "COMPLETED", "{}", cluster.overview());
+    let body = "#NORNS stage_in lustre://alice/in nvme0://in\ntest -s $NVME0/in && hostname\n";
+    let job = cluster.sbatch(&["-N1", "--requeue"], body);
+    cluster.until("the node is drained", || {
+        cluster.said(&["sinfo", "-h", "-t", "drain", "-o", "%N"]) == "node1"
+    });
+    let reason = cluster.said(&["sinfo", "-h", "-R", "-o", "%200E"]);
+    assert!(reason.contains("/tmp") && reason.contains("Read-only"), "{reason}");
+    // Slurm lets two minutes go by before it starts a job again.
+    cluster.until("it is queued again", || cluster.show(job).word("Restarts") == "1");
+    cluster.said(&["scontrol", "update", &format!("JobId={job}"), "StartTime=now"]);
+    assert_eq!(cluster.wait(job).state(), "COMPLETED", "{}", cluster.overview());
+    assert_eq!(cluster.log("alice", job), "node2\n");
+    let done = cluster.on("node1", &["mount", "-o", "remount,rw", "/tmp"]);
+    assert!(done.status.success(), "{}", common::text(&done));
+    cluster.said(&["scontrol", "update", "NodeName=node1", "State=RESUME"]);
+    cluster.assert_nothing_left("after an unfit node");
+}
+
+/// The first component of a heterogeneous job has directives; in others they are refused.
+#[test]
+fn the_first_component_of_a_heterogeneous_job_has_directives() {
+    let Some(cluster) = Cluster::start(3) else { return };
+    cluster.input("alice", "in", 1000);
+    let first = "#SBATCH -N1 --exclusive\n#NORNS stage_in lustre://alice/in nvme0://in\n#SBATCH hetjob\n#SBATCH -N2 --exclusive\n";
+    let body = "srun --het-group=0,1 sh -c 'echo $SLURMD_NODENAME $(ls $NVME0)' | sort\n";
+    let job = cluster.sbatch(&[], &format!("{first}{body}"));
+    assert_eq!(cluster.wait(job).state(), "COMPLETED", "{}", cluster.overview());
+    assert_eq!(cluster.log("alice", job), "node1 in\nnode2\nnode3\n");
+    let wrong = format!("{first}#NORNS stage_in lustre://alice/in nvme0://in\n{body}");
+    let said = cluster.try_sbatch("alice", &[], &wrong).unwrap_err();
+    assert!(said.contains("only the first component of a job may have directives"), "{said}");
+    cluster.assert_nothing_left("after a heterogeneous job");
+}

@@ -187,3 +187,35 @@ fn a4_what_a_pool_costs_is_told() {
     );
     cluster.assert_nothing_left("after pools in turn");
 }
+
+/// flux-coral2#466: a hundred jobs at once whose pools want more than the nodes have for them. Each gets what it was
+/// promised, in its turn.
+#[test]
+fn a_hundred_pools_where_few_have_room() {
+    let site = "pool-capacity = \"64MiB\"\n";
+    let Some(cluster) = Cluster::with(Options { nodes: 4, site, ..Options::default() }) else { return };
+    let body = "#TIDEPOOL pool size=30MiB client=preload\nhead -c 25000000 /dev/zero > $TIDEPOOL_DIR/f && echo fine\n";
+    let jobs: Vec<u32> = (0..100).map(|_| cluster.sbatch(&["-N1", "-n1"], body)).collect();
+    let mut waited = 0;
+    for job in &jobs {
+        assert_eq!(
+            cluster.wait(*job).state(),
+            "COMPLETED",
+            "{}: {}",
+            cluster.reason(*job),
+            cluster.overview()
+        );
+        assert_eq!(cluster.log("alice", *job), "fine\n");
+        waited +=
+            usize::from(cluster.events(*job).iter().any(|event| event.contains("the job's pools want")));
+    }
+    // Four processors and room for two pools on each node.
+    assert!(waited > 10, "only {waited} jobs had to wait");
+    // What no node ever has is told at once, and where it would do.
+    let one = cluster.sbatch(&["-N1"], "#TIDEPOOL pool size=100MiB\ntrue\n");
+    assert_eq!(cluster.wait(one).state(), "CANCELLED");
+    assert!(cluster.reason(one).contains("ask for more nodes, or less"), "{}", cluster.reason(one));
+    let two = cluster.sbatch(&["-N2"], "#TIDEPOOL pool size=100MiB\ntrue\n");
+    assert_eq!(cluster.wait(two).state(), "COMPLETED", "{}", cluster.reason(two));
+    cluster.assert_nothing_left("after a hundred pools");
+}

@@ -3,7 +3,7 @@
 use crate::near::near;
 use crate::parse::Reader;
 use crate::rules;
-use crate::script::{Columns, KEYWORDS, LINE_BYTES_MAX, Line, Spoken, columns};
+use crate::script::{Columns, KEYWORDS, LINE_BYTES_MAX, Line, Spoken, columns, is_separator};
 use crate::told::{At, Problem};
 use crate::words::words;
 
@@ -60,12 +60,16 @@ fn line(option: &str, value: &str) -> Result<Line, Problem> {
     Ok(Line::new(KEYWORDS[1], at(1), words, at(column(value.trim_end().len()))))
 }
 
-/// The script with more directives, at the end of its header: what stands in it already keeps its line.
+/// The script with more directives, at the end of its header, or of the part of its first component: what stands in it
+/// already keeps its line.
 pub fn with_lines(script: &[u8], lines: &[String]) -> Vec<u8> {
     if lines.is_empty() {
         return script.to_vec();
     }
-    let is_header = |line: &&[u8]| line.starts_with(b"#") || [&b"\n"[..], b"\r\n"].contains(line);
+    let is_header = |line: &&[u8]| {
+        (line.starts_with(b"#") || [&b"\n"[..], b"\r\n"].contains(line))
+            && !is_separator(line.trim_ascii_end())
+    };
     let header = script.split_inclusive(|b| *b == b'\n').take_while(is_header).map(<[u8]>::len).sum();
     let (header, body) = script.split_at(header);
     let mut whole = header.to_vec();

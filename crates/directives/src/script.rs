@@ -89,10 +89,26 @@ pub(crate) fn read(script: &[u8], reader: &mut Reader) {
             all.late(std::iter::once((number, line)).chain(lines), number, line.trim_ascii().is_empty());
             break;
         }
+        if is_separator(line) {
+            all.end_open();
+            all.other_components(number, lines);
+            break;
+        }
         all.header_line(number, line);
     }
     all.end_open();
     all.carriage_return(script);
+}
+
+/// True where the part of another component of a heterogeneous job begins.
+pub(crate) fn is_separator(line: &[u8]) -> bool {
+    let Some(rest) = line.strip_prefix(b"#SBATCH") else { return false };
+    let mut words = rest.split(|b| b" \t".contains(b)).filter(|word| !word.is_empty());
+    // Without a blank before it the first word is none.
+    rest.first().is_some_and(|b| b" \t".contains(b))
+        && words.next().is_some_and(|word| {
+            [&b"hetjob"[..], b"packjob"].iter().any(|name| word.eq_ignore_ascii_case(name))
+        })
 }
 
 /// The keyword of a line that is a directive, and where the rest of the line starts.
@@ -220,6 +236,18 @@ impl Script<'_> {
             let at = At::Line { line: number, column: columns(line, line.len() - text.len()) };
             let what = format!("'#{keyword}' is read in the first column only: blanks stand before it");
             self.reader.warnings.add(Problem::new(&at, what));
+        }
+    }
+
+    /// Slurm hands the parts of other components over without asking the hook that checks them.
+    fn other_components<'a>(&mut self, first: usize, lines: impl Iterator<Item = (usize, &'a [u8])>) {
+        for (number, line) in lines.take_while(|(_, line)| line.first().is_none_or(|b| *b == b'#')) {
+            if let Some((keyword, _)) = directive(line) {
+                let what = format!(
+                    "this '#{keyword}' stands below '#SBATCH hetjob' in line {first}: only the first component of a job may have directives; move it up"
+                );
+                self.reader.fail(Problem::new(&At::Line { line: number, column: 1 }, what));
+            }
         }
     }
 

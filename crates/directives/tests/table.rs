@@ -4,6 +4,7 @@ use std::time::Duration;
 use tidepool_directives::{
     ChunkSize, Client, DEPENDENCIES_MAX, DIRECTIVES_MAX, Deploy, Directives, Fs, LINE_BYTES_MAX, Lifetime,
     Mapping, Mode, PROBLEMS_MAX, PersistOp, Place, Placement, Reading, SCRIPT_BYTES_MAX, WORDS_MAX,
+    with_lines,
 };
 
 /// What is told of a script whose first line is `#!/bin/sh`.
@@ -545,5 +546,23 @@ fn scripts_without_directives_ask_for_nothing() {
         ["", "\n", "#!/bin/sh", "echo", "\\", "#\\\n", "#!/bin/sh\n\n# x\nsrun a\n# NORNS was here\n"]
     {
         assert_eq!(parse(script), Directives::default(), "{script}");
+    }
+}
+
+#[test]
+fn only_the_first_component_of_a_heterogeneous_job_has_directives() {
+    let script = "#!/bin/sh\n#NORNS workflow-start\n#SBATCH hetjob\n#SBATCH --nodes=2\n";
+    assert!(parse(script).workflow.start);
+    let more = with_lines(format!("{script}true\n").as_bytes(), &["#TIDEPOOL reserve".into()]);
+    let more = String::from_utf8(more).unwrap();
+    assert!(parse(&more).reserve && more.find("reserve") < more.find("hetjob"), "{more}");
+    assert_eq!(
+        problems(b"#NORNS workflow-start\n#SBATCH  PackJob\n\n#TIDEPOOL pool\ntrue\n"),
+        [
+            "line 5, column 1: this '#TIDEPOOL' stands below '#SBATCH hetjob' in line 3: only the first component of a job may have directives; move it up"
+        ]
+    );
+    for other in ["#SBATCH --comment=hetjob", "#SBATCHhetjob", "# SBATCH hetjob", "#SBATCH hetjobs"] {
+        assert_eq!(problems(format!("{other}\n#TIDEPOOL pool\n").as_bytes()), NONE, "{other}");
     }
 }

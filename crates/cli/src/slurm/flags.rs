@@ -37,7 +37,7 @@ Examples:
   tidepool slurm resume 42
   tidepool slurm resume 42 --wait")]
     Resume(ResumeArgs),
-    /// Tidy up after jobs that Slurm does not know any more; Slurm's hooks do it by themselves
+    /// Tidy up after jobs that Slurm does not know any more, and go on with those that it has lost track of; its hooks do it by themselves
     #[command(after_help = "\
 Looks at jobs that have not changed for a minute. Their staged data and pools are removed, results that were on their way out stay.
 Examples:

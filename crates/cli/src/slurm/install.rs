@@ -54,6 +54,7 @@ fn settings(args: &InstallArgs) -> Vec<Setting> {
         several("JobSubmitPlugins", "lua", "directives are checked at submission"),
         several("DependencyParameters", "kill_invalid_depend", "jobs end that come after one that failed"),
         several("PrologFlags", "Alloc", "nodes are tested before the first step"),
+        several("SchedulerParameters", "nohold_on_prolog_fail", "a job whose node is unfit runs on another"),
         one("Prolog", hook("prolog"), "nodes are tested for jobs that ask for Tidepool"),
         one("Epilog", hook("epilog"), "nodes stay with the job until its results are out"),
     ]

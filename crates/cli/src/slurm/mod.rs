@@ -1,6 +1,7 @@
 //! Tidepool in Slurm: directives of job scripts, hooks, workflows (Miranda et al. 2019, Section III; ADA-FS, FORHLR
 //! Section 4.2).
 
+mod claims;
 mod epilog;
 pub mod flags;
 mod hooks;

@@ -2,7 +2,7 @@
 //! neither.
 
 use crate::exit::{Context, Failure, Kind, Result};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -116,10 +116,56 @@ fn facts(line: &str) -> Result<JobFacts> {
     })
 }
 
-/// Numbers of all jobs that Slurm knows.
-pub fn all_jobs() -> Result<BTreeSet<u32>> {
-    let said = run("squeue", &["--noheader", "--states=all", "--format", "%A"])?;
-    Ok(said.lines().filter_map(|line| line.trim().parse().ok()).collect())
+/// Nodes that a queued job insists on, and those that it refuses.
+pub fn wishes(id: u32) -> Result<(Vec<String>, Vec<String>)> {
+    let format = format!("reqnodes:16384{FIELD},exc_nodes:16384{FIELD}");
+    let said = run("squeue", &["--noheader", "--jobs", &id.to_string(), "--Format", &format])?;
+    let strange = || Failure::new(Kind::Other, format!("squeue said '{said}'"));
+    let [wanted, refused, ..] = said.trim().split(FIELD).collect::<Vec<_>>()[..] else {
+        return Err(strange());
+    };
+    let list = |text: &str| match text.trim() {
+        "" | "(null)" => Ok(Vec::new()),
+        nodes => tidepool_batch::nodes::expand(nodes).map_err(|why| Failure::new(Kind::Other, why)),
+    };
+    Ok((list(wanted)?, list(refused)?))
+}
+
+/// When slurmctld was started, in seconds since 1970.
+pub fn started_at() -> Result<u64> {
+    let said = once_with_unix_times("scontrol", &["show", "config"]).unwrap_or_default();
+    let line = said.lines().find(|line| line.starts_with("BOOT_TIME")).unwrap_or_default();
+    let value = line.split('=').nth(1).unwrap_or_default().trim();
+    value
+        .parse()
+        .map_err(|_| Failure::new(Kind::Other, format!("scontrol show config: BOOT_TIME is '{line}'")))
+}
+
+/// What a job is at, and why it waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stand {
+    pub state: String,
+    pub reason: String,
+}
+
+/// All jobs that Slurm knows.
+pub fn stands() -> Result<BTreeMap<u32, Stand>> {
+    let format = format!("jobid:32{FIELD},state:32{FIELD},reason:64{FIELD}");
+    let said = run("squeue", &["--noheader", "--states=all", "--Format", &format])?;
+    let line = |line: &str| {
+        let [job, state, reason, ..] = line.split(FIELD).map(str::trim).collect::<Vec<_>>()[..] else {
+            return None;
+        };
+        Some((job.parse().ok()?, Stand { state: state.into(), reason: reason.into() }))
+    };
+    Ok(said.lines().filter_map(line).collect())
+}
+
+/// Puts a job that has ended back into the queue, under its number.
+pub fn requeue(id: u32) -> Result<()> {
+    run("scontrol", &["requeue", &id.to_string()])?;
+    // Otherwise Slurm lets two minutes go by.
+    update_job(id, &[("StartTime", "now")])
 }
 
 /// Sets fields of a job, as `ReqNodeList`.
@@ -155,6 +201,11 @@ pub fn cancel_from_hook(id: u32) -> Result<()> {
 
 pub fn cancel(id: u32) -> Result<()> {
     run("scancel", &[&id.to_string()]).map(drop)
+}
+
+/// Ends a job together with whatever is still done for it.
+pub fn cancel_in_a_hurry(id: u32) -> Result<()> {
+    run("scancel", &["--hurry", &id.to_string()]).map(drop)
 }
 
 /// When Slurm expects a pending job to start, in seconds since 1970; none when it does not say.

@@ -7,7 +7,8 @@
 //! stage-in-timeout = "1h"
 //! stage-out-timeout = "4h"
 //! pool-store = "/tmp"                              # directory of each node for the data of jobs' pools
-//! pool-size-max = "10TiB"
+//! pool-size-max = "10TiB"                          # of one pool
+//! pool-capacity = "3TiB"                           # of one node, for the pools of all jobs that it has
 //!
 //! [[dataspace]]
 //! name = "nvme0://"
@@ -36,7 +37,7 @@ use tidepool_types::parse_size;
 pub const SITE_FILE: &str = "/etc/tidepool/slurm.toml";
 const BYTES_MAX: u64 = 1 << 20;
 
-const KEYS: [&str; 8] = [
+const KEYS: [&str; 9] = [
     "state-dir",
     "stager-port",
     "secret-file",
@@ -44,6 +45,7 @@ const KEYS: [&str; 8] = [
     "stage-out-timeout",
     "pool-store",
     "pool-size-max",
+    "pool-capacity",
     "dataspace",
 ];
 const DATASPACE_KEYS: [&str; 3] = ["name", "kind", "mount"];
@@ -56,6 +58,8 @@ pub struct Site {
     pub dataspaces: Vec<SiteDataspace>,
     /// Bytes.
     pub pool_size_max: Option<u64>,
+    /// Bytes that a node has for pools; none where nobody counts.
+    pub pool_capacity: Option<u64>,
     /// Of the job book.
     pub state_dir: PathBuf,
     pub stager_port: u16,
@@ -77,6 +81,7 @@ struct Written {
     stage_out_timeout: Option<String>,
     pool_store: Option<PathBuf>,
     pool_size_max: Option<String>,
+    pool_capacity: Option<String>,
     #[serde(default)]
     dataspace: Vec<WrittenDataspace>,
     #[serde(flatten)]
@@ -185,9 +190,12 @@ fn read(file: &Path) -> std::io::Result<String> {
 fn parse(file: &Path, text: &str) -> std::result::Result<Site, Vec<String>> {
     let written: Written = toml::from_str(text).map_err(|error| vec![error.to_string()])?;
     let mut wrong: Vec<String> = written.others.keys().map(|key| unknown(key, &KEYS)).collect();
-    let size = written.pool_size_max.as_ref().map(|text| parse_size(text));
-    let pool_size_max =
-        size.and_then(|size| size.map_err(|e| wrong.push(format!("pool-size-max: {e}"))).ok());
+    let mut size = |key: &str, value: &Option<String>| {
+        let size = value.as_ref().map(|text| parse_size(text));
+        size.and_then(|size| size.map_err(|e| wrong.push(format!("{key}: {e}"))).ok())
+    };
+    let pool_size_max = size("pool-size-max", &written.pool_size_max);
+    let pool_capacity = size("pool-capacity", &written.pool_capacity);
     let mut time = |key: &str, value: &Option<String>, usual: u64| {
         let parsed = value.as_ref().map(|text| parse_duration(text));
         let time = parsed.and_then(|time| time.map_err(|e| wrong.push(format!("{key}: {e}"))).ok());
@@ -226,6 +234,7 @@ fn parse(file: &Path, text: &str) -> std::result::Result<Site, Vec<String>> {
         file: file.into(),
         dataspaces,
         pool_size_max,
+        pool_capacity,
         state_dir,
         stager_port: written.stager_port.unwrap_or(42000),
         secret_file,
@@ -329,7 +338,7 @@ mod tests {
         assert_eq!(
             parse(Path::new("f"), text).unwrap_err(),
             [
-                "there is no key 'colour'; the keys are state-dir, stager-port, secret-file, stage-in-timeout, stage-out-timeout, pool-store, pool-size-max, dataspace",
+                "there is no key 'colour'; the keys are state-dir, stager-port, secret-file, stage-in-timeout, stage-out-timeout, pool-store, pool-size-max, pool-capacity, dataspace",
                 "there is no key 'pool-size-mx'; did you mean 'pool-size-max'?",
                 "pool-size-max: '1.5TiB' is not a size: fractions are not accepted; write a whole number with an optional unit, such as 4096, 512KiB or 1GB",
                 "stage-in-timeout: 'soon' is no time; write a number and s, m, h, d or w, such as 30s or 6w",

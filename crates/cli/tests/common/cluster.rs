@@ -9,8 +9,8 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How long Slurm may take for what a test waits for, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// How long Slurm may take for what a test waits for, on a busy machine, and after a start that it has to recover from.
+const PATIENCE: Duration = Duration::from_secs(240);
 pub const ALICE: u32 = 20001;
 pub const BOB: u32 = 20002;
 

@@ -3,7 +3,7 @@
 
 use super::nodes::Way;
 use super::world::{Around, know};
-use super::{ATTEMPTS_MAX, Case, Desk};
+use super::{ATTEMPTS_MAX, Case, Desk, now};
 use crate::exit::{Failure, Kind, Result};
 use crate::slurm::orders::{For, Kind as Storage};
 use crate::slurm::scontrol;
@@ -30,17 +30,32 @@ impl Desk {
             let text = format!("the job belongs to user {uid}, and was submitted as user {}'s", case.job.uid);
             return Err(self.end(job, Failure::new(Kind::Other, text)));
         }
-        if case.job.phase != Phase::Submitted {
-            // Slurm has queued it again.
-            self.become_(job, Phase::Submitted, &format!("queued again: {}", case.job.reason))?;
-            if case.job.attempt >= ATTEMPTS_MAX {
-                let text = format!("given up after {ATTEMPTS_MAX} attempts: {}", case.job.reason);
-                return Err(self.end(job, Failure::new(Kind::Other, text)));
-            }
-        }
+        self.queued_again(&case)?;
         self.look(&case).map_err(|failure| self.end(job, failure))?;
         self.become_(job, Phase::Checked, "")?;
         Ok(String::new())
+    }
+
+    /// What Slurm, its owner or an administrator has queued once more.
+    fn queued_again(&self, case: &Case) -> Result<()> {
+        let job = case.id();
+        match case.job.phase {
+            Phase::Submitted => {}
+            Phase::StageOutFailed => {
+                let text =
+                    format!("results of its last run are still on its nodes: 'tidepool slurm resume {job}'");
+                return Err(self.end(job, Failure::new(Kind::Usage, text)));
+            }
+            phase if phase.is_final() => self.noted(self.book.revive(job, now()))?,
+            _ => {
+                self.become_(job, Phase::Submitted, &format!("queued again: {}", case.job.reason))?;
+                if case.job.attempt >= ATTEMPTS_MAX {
+                    let text = format!("given up after {ATTEMPTS_MAX} attempts: {}", case.job.reason);
+                    return Err(self.end(job, Failure::new(Kind::Other, text)));
+                }
+            }
+        }
+        self.noted(self.book.set_nodes(job, &[]))
     }
 
     fn look(&self, case: &Case) -> Result<()> {
@@ -93,12 +108,32 @@ impl Desk {
     /// Where the job's predecessors are over: its nodes are chosen by what lies where, and reserved if it asks for that.
     pub fn data_in(&self, job: u32) -> Result<String> {
         let case = self.case(job)?;
+        self.avoid(&case).map_err(|failure| self.end(job, failure))?;
         self.place(&case).map_err(|failure| self.end(job, failure))?;
         if !case.asks.reserve || case.asks.stage_in.is_empty() {
             return Ok(String::new());
         }
         self.stage_ahead(&case).map_err(|failure| self.end(job, failure))?;
         Ok(String::new())
+    }
+
+    /// Nodes where results of others still lie in this job's way are left out; its own wishes stay.
+    fn avoid(&self, case: &Case) -> Result<()> {
+        let avoid = self.nodes_to_avoid(case)?;
+        let Some(first) = avoid.first() else { return Ok(()) };
+        let (wanted, mut refused) = scontrol::wishes(case.id())?;
+        if let Some(met) = avoid.iter().find(|met| wanted.iter().any(|node| node == met.node())) {
+            return Err(Failure::new(Kind::Start, met.to_string()));
+        }
+        for met in &avoid {
+            if !refused.iter().any(|node| node == met.node()) {
+                refused.push(met.node().to_string());
+            }
+        }
+        let text = format!("not on {}: {first}", refused.join(","));
+        self.note(case.id(), &text);
+        scontrol::comment(case.id(), &format!("tidepool: {text}"));
+        scontrol::update_job(case.id(), &[("ExcNodeList", &refused.join(","))])
     }
 
     /// Nodes of the jobs that this one comes after: required, or preferred.
@@ -195,7 +230,15 @@ impl Desk {
         self.noted(self.book.set_reservation(job, &name))?;
         loop {
             match scontrol::reserve(&name, facts.node_count, &facts.partition, &user, RESERVED_MINUTES) {
-                Ok(()) => return scontrol::nodes_of_reservation(&name),
+                Ok(()) => {
+                    let nodes = scontrol::nodes_of_reservation(&name)?;
+                    let Some(met) = self.in_the_way(case, &nodes)? else { return Ok(nodes) };
+                    scontrol::release(&name)?;
+                    if met.stays() || Instant::now() > deadline {
+                        return Err(Failure::new(Kind::Start, met.to_string()));
+                    }
+                    std::thread::sleep(RESERVE_AGAIN);
+                }
                 Err(why) if !why.contains("busy") && !why.contains("not available") => {
                     return Err(Failure::new(Kind::Start, format!("reserving nodes: {why}")));
                 }

@@ -85,8 +85,7 @@ impl Desk {
         let facts = scontrol::job(job)?
             .ok_or_else(|| Failure::new(Kind::Other, "Slurm does not know the job any more"))?;
         let staged = case.job.phase == Phase::Ready && case.job.nodes == facts.nodes;
-        self.noted(self.book.set_nodes(job, &facts.nodes))?;
-        self.become_(job, Phase::Starting, "")?;
+        self.take_nodes(case, &facts.nodes)?;
         let fleet = self.fleet(&facts.nodes)?;
         if !staged {
             self.register(case, &fleet)?;

@@ -1,42 +1,91 @@
-//! Jobs that the book has and Slurm has not: slurmctld was killed before it had saved them, or forgot them while its hooks
-//! could not run. Nobody else would ever tidy up after them.
+//! Jobs for which Slurm calls no hook any more, so that nobody else would ever tidy up after them, or go on with them:
+//!
+//! - those that it does not know: slurmctld was killed before it had saved them, or forgot them while its hooks could not
+//!   run;
+//! - those that it believes to be staged. slurmctld saves what its burst buffers are at every thirty seconds only, and what
+//!   its jobs are at more often. After a death in between it waits for the end of staging that nobody does.
 
 use super::{Desk, now};
 use crate::exit::{Failure, Kind, Result};
 use crate::slurm::flags::SweepArgs;
-use crate::slurm::scontrol;
+use crate::slurm::scontrol::{self, Stand};
 use crate::slurm::site::Site;
+use serde::Serialize;
 use serde_json::json;
+use std::fmt;
 use std::process::ExitCode;
-use tidepool_batch::Job;
+use std::time::{Duration, Instant};
+use tidepool_batch::{Job, Phase};
 
-/// Jobs that have changed later are left alone: Slurm may not have told of them yet.
+/// Jobs that have changed later are left alone: Slurm may not have told of them yet. After a start it takes care of its
+/// jobs within this time.
 const SETTLED_S: u64 = 60;
+/// How long a cancelled job may take to be over.
+const OVER_MAX: Duration = Duration::from_secs(60);
+const OVER_LOOK: Duration = Duration::from_millis(100);
+
+/// What is the matter with a job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Trouble {
+    Lost,
+    StuckBefore,
+    StuckAfter,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+struct Found {
+    job: u32,
+    trouble: Trouble,
+}
+
+impl Trouble {
+    fn done(self) -> &'static str {
+        match self {
+            Trouble::Lost => "tidied up after",
+            Trouble::StuckBefore => "queued again",
+            Trouble::StuckAfter => "finished",
+        }
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Trouble::Lost => "Slurm does not know it any more",
+            Trouble::StuckBefore => "slurmctld has lost track of its stage-in",
+            Trouble::StuckAfter => "slurmctld has lost track of its stage-out",
+        })
+    }
+}
 
 pub fn sweep(args: &SweepArgs) -> Result<ExitCode> {
     let desk = Desk::open(Site::read(&args.site.site)?)?;
-    let lost = desk.lost()?;
     if args.dry_run {
+        let found = desk.found()?;
         match args.json {
-            true => println!("{}", json!({"lost": lost})),
-            false => lost
-                .iter()
-                .for_each(|job| println!("would tidy up after job {job}, which Slurm does not know")),
+            true => println!("{}", json!({"found": found})),
+            false => {
+                found.iter().for_each(|one| println!("would look after job {}: {}", one.job, one.trouble))
+            }
         }
         return Ok(ExitCode::SUCCESS);
     }
     // Two at once would do everything twice.
     let Ok(_lock) = desk.try_lock("sweep") else { return Ok(ExitCode::SUCCESS) };
+    let found = desk.found()?;
     let mut left = Vec::new();
-    for job in &lost {
-        desk.note(*job, "Slurm does not know the job any more");
-        if let Err(failure) = desk.bury(*job) {
-            left.push(format!("job {job}: {failure}"));
+    for one in &found {
+        desk.note(one.job, &one.trouble.to_string());
+        if let Err(failure) = desk.look_after(one) {
+            left.push(format!("job {}: {failure}", one.job));
         }
     }
     match args.json {
-        true => println!("{}", json!({"lost": lost, "left": left})),
-        false => lost.iter().for_each(|job| println!("tidied up after job {job}, which Slurm does not know")),
+        true => println!("{}", json!({"found": found, "left": left})),
+        false => {
+            found.iter().for_each(|one| println!("{} job {}: {}", one.trouble.done(), one.job, one.trouble))
+        }
     }
     match left.into_iter().next() {
         None => Ok(ExitCode::SUCCESS),
@@ -44,16 +93,47 @@ pub fn sweep(args: &SweepArgs) -> Result<ExitCode> {
     }
 }
 
+/// What is the matter with a job that is under way, if anything. `booted` is when slurmctld was started.
+fn diagnose(job: &Job, stand: Option<&Stand>, booted: u64, now: u64) -> Option<Trouble> {
+    if job.changed + SETTLED_S >= now {
+        return None;
+    }
+    let Some(stand) = stand else { return Some(Trouble::Lost) };
+    // A hook since then would have changed it.
+    if job.changed >= booted || booted + SETTLED_S >= now {
+        return None;
+    }
+    match (stand.state.as_str(), stand.reason.as_str()) {
+        ("PENDING", "BurstBufferStageIn") => Some(Trouble::StuckBefore),
+        ("STAGE_OUT", _) => Some(Trouble::StuckAfter),
+        _ => None,
+    }
+}
+
 impl Desk {
-    /// Jobs under way that Slurm does not know.
-    fn lost(&self) -> Result<Vec<u32>> {
+    fn found(&self) -> Result<Vec<Found>> {
         let settled = |job: &Job| job.changed + SETTLED_S < now();
         let jobs: Vec<Job> = self.noted(self.book.jobs(false))?.into_iter().filter(settled).collect();
         if jobs.is_empty() {
             return Ok(Vec::new());
         }
-        let known = scontrol::all_jobs()?;
-        Ok(jobs.into_iter().map(|job| job.job).filter(|job| !known.contains(job)).collect())
+        let (known, booted) = (scontrol::stands()?, scontrol::started_at()?);
+        let found = |job: Job| {
+            let trouble = diagnose(&job, known.get(&job.job), booted, now())?;
+            Some(Found { job: job.job, trouble })
+        };
+        Ok(jobs.into_iter().filter_map(found).collect())
+    }
+
+    fn look_after(&self, found: &Found) -> Result<()> {
+        match found.trouble {
+            Trouble::Lost => self.bury(found.job),
+            Trouble::StuckBefore => self.begin_again(found.job),
+            Trouble::StuckAfter => {
+                self.bury(found.job)?;
+                scontrol::cancel_in_a_hurry(found.job)
+            }
+        }
     }
 
     /// What a job that has run had written goes out first.
@@ -65,6 +145,25 @@ impl Desk {
         self.teardown(job, !has_run).map(drop)
     }
 
+    /// Slurm stages a waiting job in once more only when it has been cancelled and queued again.
+    fn begin_again(&self, job: u32) -> Result<()> {
+        // So that its end is not taken for one: what comes after it waits on.
+        self.become_(job, Phase::Submitted, "queued again: slurmctld had lost track of its stage-in")?;
+        self.teardown(job, true)?;
+        scontrol::cancel(job)?;
+        let began = Instant::now();
+        loop {
+            match scontrol::requeue(job) {
+                Err(failure) if began.elapsed() > OVER_MAX => {
+                    let text = format!("could not be queued again, submit it once more: {failure}");
+                    return Err(self.end(job, Failure::new(Kind::Start, text)));
+                }
+                Err(_) => std::thread::sleep(OVER_LOOK),
+                Ok(()) => return Ok(()),
+            }
+        }
+    }
+
     fn try_lock(&self, what: &str) -> Result<std::fs::File> {
         let path = self.site.state_dir.join(format!("{what}.lock"));
         let fail =
@@ -72,5 +171,44 @@ impl Desk {
         let file = std::fs::File::create(&path).map_err(|error| fail(&error))?;
         file.try_lock().map_err(|error| fail(&error))?;
         Ok(file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(changed: u64) -> Job {
+        Job {
+            job: 7,
+            uid: 1,
+            gid: None,
+            script: String::new(),
+            phase: Phase::StagingIn,
+            reason: String::new(),
+            workflow: None,
+            is_end: false,
+            attempt: 1,
+            nodes: Vec::new(),
+            reservation: String::new(),
+            estimate_ms: None,
+            submitted: 0,
+            changed,
+        }
+    }
+
+    #[test]
+    fn jobs_without_hooks_are_found() {
+        let stand = |state: &str, reason: &str| Stand { state: state.into(), reason: reason.into() };
+        let staging = stand("PENDING", "BurstBufferStageIn");
+        let look = |changed: u64, stand: Option<&Stand>| diagnose(&job(changed), stand, 1000, 1100);
+        assert_eq!(look(1030, None), Some(Trouble::Lost));
+        assert_eq!(look(1050, None), None, "Slurm may not have told of it yet");
+        assert_eq!(look(990, Some(&staging)), Some(Trouble::StuckBefore));
+        assert_eq!(look(1000, Some(&staging)), None, "a hook has run since the start");
+        assert_eq!(diagnose(&job(990), Some(&staging), 1000, 1055), None, "Slurm may still go on with it");
+        assert_eq!(look(990, Some(&stand("STAGE_OUT", "None"))), Some(Trouble::StuckAfter));
+        assert_eq!(look(990, Some(&stand("PENDING", "Priority"))), None);
+        assert_eq!(look(990, Some(&stand("RUNNING", "None"))), None);
     }
 }

@@ -1,0 +1,134 @@
+//! A job has its nodes when nothing on them is in another one's way (`slurm::claims`).
+
+use super::world::know;
+use super::{Case, Desk};
+use crate::exit::{Failure, Kind, Result};
+use crate::slurm::claims::{Claim, Clash, clash, uses};
+use crate::slurm::scontrol;
+use std::time::{Duration, Instant};
+use tidepool_batch::{Job, Phase};
+use tidepool_directives::PoolRequest;
+
+/// Between looks at whether those in the way have ended.
+const LOOK_MIN: Duration = Duration::from_millis(50);
+const LOOK_MAX: Duration = Duration::from_secs(1);
+/// How often what the job waits for is told anew: it changes as others come and go.
+const TELL_EVERY: Duration = Duration::from_secs(30);
+
+/// Its nodes are the job's, with all it has there; or it waits for them, and came before `own`. So whoever wants many nodes
+/// is not overtaken for ever.
+fn holds(job: &Job, own: u32) -> bool {
+    match job.phase {
+        Phase::Checked => job.job < own,
+        Phase::Submitted => false,
+        _ => job.job != own,
+    }
+}
+
+/// Bytes that a pool may take of each node. One without a size may take all there is.
+fn room(pool: &PoolRequest, nodes: usize, capacity: Option<u64>) -> u64 {
+    let nodes = pool.nodes.unwrap_or(nodes).clamp(1, nodes.max(1)) as u64;
+    match (&pool.size, capacity) {
+        (Some(size), _) => size.value.div_ceil(nodes),
+        (None, capacity) => capacity.unwrap_or(0),
+    }
+}
+
+impl Desk {
+    /// From here on the nodes are the job's. Waits as long as others are in the way, and at most as long as for data.
+    pub fn take_nodes(&self, case: &Case, nodes: &[String]) -> Result<()> {
+        let limit = case.asks.timeouts.stage_in.unwrap_or(self.site.stage_in_timeout);
+        let began = Instant::now();
+        let (mut told, mut pause) = (None, LOOK_MIN);
+        while let Some(met) = self.try_to_take(case, nodes)? {
+            if met.stays() {
+                return Err(lasting(&met));
+            }
+            if began.elapsed() >= limit {
+                let text = format!("{met}; waited for {} s", limit.as_secs());
+                return Err(Failure::new(Kind::TaskTimeout, text));
+            }
+            if told.is_none_or(|at: Instant| at.elapsed() > TELL_EVERY) {
+                told = Some(Instant::now());
+                self.note(case.id(), &format!("waits: {met}"));
+                scontrol::comment(case.id(), &format!("tidepool: waits: {met}"));
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(LOOK_MAX);
+            // Its owner may have ended it meanwhile.
+            let phase = self.noted(self.book.job(case.id()))?.phase;
+            if phase.is_final() {
+                return Err(Failure::new(Kind::Other, format!("the job is {phase}")));
+            }
+        }
+        Ok(())
+    }
+
+    fn try_to_take(&self, case: &Case, nodes: &[String]) -> Result<Option<Clash>> {
+        // Look and take as one: jobs start side by side.
+        let _lock = self.lock("nodes")?;
+        self.noted(self.book.set_nodes(case.id(), nodes))?;
+        let met = self.in_the_way(case, nodes)?;
+        if met.is_none() {
+            self.become_(case.id(), Phase::Starting, "")?;
+        }
+        Ok(met)
+    }
+
+    /// What keeps the job from these nodes.
+    pub fn in_the_way(&self, case: &Case, nodes: &[String]) -> Result<Option<Clash>> {
+        let own = self.claim(case, nodes)?;
+        if own.uses.is_empty() && own.room == 0 {
+            return Ok(None);
+        }
+        let near = |job: &Job| holds(job, case.id()) && job.nodes.iter().any(|node| nodes.contains(node));
+        let others = self.claims(near)?;
+        Ok(clash(&own, &others, self.site.pool_capacity))
+    }
+
+    /// Nodes that still have results where the job would write, and why: it has to run on others.
+    pub fn nodes_to_avoid(&self, case: &Case) -> Result<Vec<Clash>> {
+        let own = self.claim(case, &[])?;
+        let mut avoid: Vec<Clash> = Vec::new();
+        for other in self.claims(|job| job.phase == Phase::StageOutFailed)? {
+            for node in &other.nodes {
+                let here = Claim { nodes: vec![node.clone()], ..own.clone() };
+                avoid.extend(clash(&here, std::slice::from_ref(&other), None));
+            }
+        }
+        Ok(avoid)
+    }
+
+    fn claims(&self, which: impl Fn(&Job) -> bool) -> Result<Vec<Claim>> {
+        let jobs = self.noted(self.book.with_nodes())?;
+        jobs.into_iter()
+            .filter(which)
+            .map(|job| {
+                let asks = super::directives(job.script.as_bytes())?;
+                let nodes = job.nodes.clone();
+                self.claim(&Case { job, asks }, &nodes)
+            })
+            .collect()
+    }
+
+    fn claim(&self, case: &Case, nodes: &[String]) -> Result<Claim> {
+        let capacity = self.site.pool_capacity;
+        let has_results = case.job.phase == Phase::StageOutFailed;
+        Ok(Claim {
+            job: case.id(),
+            nodes: nodes.to_vec(),
+            uses: uses(&case.asks, |place| know(self, case, place))?,
+            room: case.asks.pools.iter().map(|pool| room(pool, nodes.len(), capacity)).sum(),
+            has_results,
+        })
+    }
+}
+
+/// On other nodes nothing may be in the way; where a node's room is too small, all are.
+fn lasting(met: &Clash) -> Failure {
+    let kind = match met {
+        Clash::Place { .. } => Kind::NoStager,
+        Clash::Room { .. } => Kind::Start,
+    };
+    Failure::new(kind, met.to_string())
+}
