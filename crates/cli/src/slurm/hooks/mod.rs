@@ -8,6 +8,7 @@
 //! the book and at the stagers, and the next one goes on from there.
 
 mod end;
+mod lasting;
 mod nodes;
 mod pools;
 mod prepare;
@@ -19,7 +20,7 @@ mod sweep;
 mod workflow;
 mod world;
 
-pub use sweep::sweep;
+pub use sweep::{end_pool, sweep};
 
 use super::flags::{HookArgs, HookName};
 use super::scontrol;
@@ -159,6 +160,7 @@ impl Case {
     fn needs_nodes(&self) -> bool {
         let asks = &self.asks;
         asks.resume.is_some()
+            || asks.end_pool.is_some()
             || !(asks.stage_in.is_empty()
                 && asks.stage_out.is_empty()
                 && asks.persist.is_empty()

@@ -1,6 +1,7 @@
 //! Jobs that the book has and Slurm has not: slurmctld was killed before it had saved them, or forgot them while its hooks
-//! could not run. Nobody else would ever tidy up after them.
+//! could not run. Nobody else would ever tidy up after them. And pools that outlive their jobs, where nobody looks after them.
 
+use super::lasting::Stray;
 use super::{Desk, now};
 use crate::exit::{Failure, Kind, Result};
 use crate::slurm::flags::SweepArgs;
@@ -8,7 +9,7 @@ use crate::slurm::scontrol;
 use crate::slurm::site::Site;
 use serde_json::json;
 use std::process::ExitCode;
-use tidepool_batch::Job;
+use tidepool_batch::{Job, LastingPool};
 
 /// Jobs that have changed later are left alone: Slurm may not have told of them yet.
 const SETTLED_S: u64 = 60;
@@ -17,11 +18,14 @@ pub fn sweep(args: &SweepArgs) -> Result<ExitCode> {
     let desk = Desk::open(Site::read(&args.site.site)?)?;
     let lost = desk.lost()?;
     if args.dry_run {
+        let pools = desk.stray_pools()?;
         match args.json {
-            true => println!("{}", json!({"lost": lost})),
-            false => lost
-                .iter()
-                .for_each(|job| println!("would tidy up after job {job}, which Slurm does not know")),
+            true => println!("{}", json!({"lost": lost, "pools": numbers(&pools)})),
+            false => {
+                lost.iter()
+                    .for_each(|job| println!("would tidy up after job {job}, which Slurm does not know"));
+                pools.iter().for_each(|(pool, what)| println!("pool {}: {}", pool.pool, what.words()));
+            }
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -34,14 +38,32 @@ pub fn sweep(args: &SweepArgs) -> Result<ExitCode> {
             left.push(format!("job {job}: {failure}"));
         }
     }
+    let pools = desk.stray_pools()?;
+    for (pool, what) in &pools {
+        left.extend(desk.look_after(pool, *what).err().map(|failure| failure.to_string()));
+    }
     match args.json {
-        true => println!("{}", json!({"lost": lost, "left": left})),
-        false => lost.iter().for_each(|job| println!("tidied up after job {job}, which Slurm does not know")),
+        true => println!("{}", json!({"lost": lost, "pools": numbers(&pools), "left": left})),
+        false => {
+            lost.iter().for_each(|job| println!("tidied up after job {job}, which Slurm does not know"));
+            pools.iter().for_each(|(pool, what)| println!("pool {}: {}", pool.pool, what.words()));
+        }
     }
     match left.into_iter().next() {
         None => Ok(ExitCode::SUCCESS),
         Some(first) => Err(Failure::new(Kind::Cleanup, first)),
     }
+}
+
+/// Ends a pool that outlives its jobs, for an administrator.
+pub fn end_pool(site: Site, number: u32) -> Result<()> {
+    let desk = Desk::open(site)?;
+    super::lasting::admit_end(&desk.book, number, 0)?;
+    desk.end_lasting(number)
+}
+
+fn numbers(pools: &[(LastingPool, Stray)]) -> Vec<u32> {
+    pools.iter().map(|(pool, _)| pool.pool).collect()
 }
 
 impl Desk {
