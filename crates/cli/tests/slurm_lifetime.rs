@@ -256,10 +256,15 @@ fn a_pool_that_never_was_leaves_nothing() {
         return;
     };
     let pool = "#TIDEPOOL pool name=a lifetime=campaign";
-    let pending = cluster.sbatch(&["-N2", "--hold"], &format!("{pool}\ntrue\n"));
+    let blocker = cluster.sbatch(&["-N2", "--exclusive"], "sleep 300\n");
+    cluster.wait_for(blocker, &["RUNNING"]);
+    let pending = cluster.sbatch(&["-N2"], &format!("{pool}\ntrue\n"));
+    cluster.until("it is looked at", || cluster.phase(pending) == "checked");
     assert_eq!(state(&cluster), "new");
     cluster.said(&["scancel", &pending.to_string()]);
     cluster.until("it is cancelled", || cluster.phase(pending) == "cancelled");
+    cluster.said(&["scancel", &blocker.to_string()]);
+    cluster.wait(blocker);
     cluster.said(&[&cluster.tidepool(), "slurm", "sweep", "--site", &site(&cluster)]);
     assert_eq!(state(&cluster), "");
     let large = cluster.sbatch(&["-N2"], &format!("{pool} size=10TiB\necho never\n"));

@@ -47,8 +47,8 @@ Examples:
     Pools(PoolsArgs),
     /// Remove a pool that outlives its jobs, with all data in it
     #[command(after_help = "\
-Submits a small job that does it, on any node; root on the controller does it at once. Refused while a job uses the pool or waits
-for it.
+Submits a small job that does it, on any node; root on the controller does it at once. Refused while a job uses the pool;
+one that waits for it is ended with the reason.
 Exit codes: 0 submitted, with --wait removed; 113 --wait: something of it is left, and is tried again; 120 there is no such pool, or it
 is not yours.
 Examples:

@@ -2,7 +2,7 @@
 //! neither.
 
 use crate::exit::{Context, Failure, Kind, Result};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -116,10 +116,14 @@ fn facts(line: &str) -> Result<JobFacts> {
     })
 }
 
-/// Numbers of all jobs that Slurm knows.
-pub fn all_jobs() -> Result<BTreeSet<u32>> {
-    let said = run("squeue", &["--noheader", "--states=all", "--format", "%A"])?;
-    Ok(said.lines().filter_map(|line| line.trim().parse().ok()).collect())
+/// All jobs that Slurm knows, with their states.
+pub fn all_jobs() -> Result<BTreeMap<u32, String>> {
+    let said = run("squeue", &["--noheader", "--states=all", "--format", "%A %T"])?;
+    let job = |line: &str| {
+        let (id, state) = line.trim().split_once(' ')?;
+        Some((id.parse().ok()?, state.to_string()))
+    };
+    Ok(said.lines().filter_map(job).collect())
 }
 
 /// Sets fields of a job, as `ReqNodeList`.

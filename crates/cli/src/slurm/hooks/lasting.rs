@@ -80,11 +80,11 @@ pub fn admit_end(book: &Book, pool: u32, uid: u32) -> Result<LastingPool> {
         return Err(refuse("it is another user's".into()));
     }
     let users = book.pool_users(pool).map_err(|error| refuse(error.to_string()))?;
-    match users.first() {
+    // One that waits for it is told when it starts.
+    match users.iter().find(|user| user.is_active()) {
         None => Ok(found),
         Some(user) => {
-            let what = if user.is_active() { "uses" } else { "waits for" };
-            Err(refuse(format!("job {} {what} it; cancel the job first, or wait for its end", user.job)))
+            Err(refuse(format!("job {} uses it; cancel the job first, or wait for its end", user.job)))
         }
     }
 }

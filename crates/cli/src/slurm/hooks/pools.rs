@@ -118,7 +118,11 @@ impl Desk {
         for pool in &case.asks.pools {
             match pool.outlives_job() {
                 true => self.open_lasting(case, fleet.names(), pool, case.id())?,
-                false => self.start_pool(case, fleet, pool, Begin::Once)?,
+                false => {
+                    // One of an earlier attempt, whose end slurmctld has missed.
+                    self.stop_pool(case, pool)?;
+                    self.start_pool(case, fleet, pool, Begin::Once)?;
+                }
             }
             self.announce(case, fleet, pool)?;
         }
@@ -175,7 +179,15 @@ impl Desk {
             streams_max: 0,
             bandwidth: 0,
         };
-        head.register_dataspace(&dataspace).map_err(|error| Failure::new(Kind::Start, error.to_string()))
+        let fail = |error: StageError| Failure::new(Kind::Start, error.to_string());
+        match head.register_dataspace(&dataspace) {
+            // Of an earlier attempt of the job's, whose end slurmctld has missed.
+            Err(StageError::Refused(refusal)) if refusal.code == Code::DATASPACE_EXISTS => {
+                head.unregister_dataspace(&dataspace.name).map_err(fail)?;
+                head.register_dataspace(&dataspace).map_err(fail)
+            }
+            other => other.map_err(fail),
+        }
     }
 
     pub fn secret(&self) -> Result<Secret> {

@@ -9,7 +9,7 @@ use crate::slurm::scontrol;
 use crate::slurm::site::Site;
 use serde_json::json;
 use std::process::ExitCode;
-use tidepool_batch::{Job, LastingPool};
+use tidepool_batch::{Job, LastingPool, Phase};
 
 /// Jobs that have changed later are left alone: Slurm may not have told of them yet.
 const SETTLED_S: u64 = 60;
@@ -23,7 +23,7 @@ pub fn sweep(args: &SweepArgs) -> Result<ExitCode> {
             true => println!("{}", json!({"lost": lost, "pools": numbers(&pools)})),
             false => {
                 lost.iter()
-                    .for_each(|job| println!("would tidy up after job {job}, which Slurm does not know"));
+                    .for_each(|job| println!("would tidy up after job {job}, which is over for Slurm"));
                 pools.iter().for_each(|(pool, what)| println!("pool {}: {}", pool.pool, what.words()));
             }
         }
@@ -33,7 +33,7 @@ pub fn sweep(args: &SweepArgs) -> Result<ExitCode> {
     let Ok(_lock) = desk.try_lock("sweep") else { return Ok(ExitCode::SUCCESS) };
     let mut left = Vec::new();
     for job in &lost {
-        desk.note(*job, "Slurm does not know the job any more");
+        desk.note(*job, "Slurm does not know the job any more, or has ended it in the queue");
         if let Err(failure) = desk.bury(*job) {
             left.push(format!("job {job}: {failure}"));
         }
@@ -45,7 +45,7 @@ pub fn sweep(args: &SweepArgs) -> Result<ExitCode> {
     match args.json {
         true => println!("{}", json!({"lost": lost, "pools": numbers(&pools), "left": left})),
         false => {
-            lost.iter().for_each(|job| println!("tidied up after job {job}, which Slurm does not know"));
+            lost.iter().for_each(|job| println!("tidied up after job {job}, which is over for Slurm"));
             pools.iter().for_each(|(pool, what)| println!("pool {}: {}", pool.pool, what.words()));
         }
     }
@@ -67,7 +67,7 @@ fn numbers(pools: &[(LastingPool, Stray)]) -> Vec<u32> {
 }
 
 impl Desk {
-    /// Jobs under way that Slurm does not know.
+    /// Jobs under way that Slurm does not know, and those that it has ended in its queue, of which it tells no hook.
     fn lost(&self) -> Result<Vec<u32>> {
         let settled = |job: &Job| job.changed + SETTLED_S < now();
         let jobs: Vec<Job> = self.noted(self.book.jobs(false))?.into_iter().filter(settled).collect();
@@ -75,7 +75,11 @@ impl Desk {
             return Ok(Vec::new());
         }
         let known = scontrol::all_jobs()?;
-        Ok(jobs.into_iter().map(|job| job.job).filter(|job| !known.contains(job)).collect())
+        let is_over = |job: &Job| match known.get(&job.job) {
+            None => true,
+            Some(state) => job.phase == Phase::Submitted && state == "CANCELLED",
+        };
+        Ok(jobs.into_iter().filter(is_over).map(|job| job.job).collect())
     }
 
     /// What a job that has run had written goes out first.
@@ -84,7 +88,14 @@ impl Desk {
         if has_run {
             self.post_run(job)?;
         }
-        self.teardown(job, !has_run).map(drop)
+        self.teardown(job, !has_run)?;
+        let case = self.case(job)?;
+        if case.job.phase == Phase::Submitted {
+            // The hook leaves alone what Slurm may take up again; this is not that.
+            self.become_(job, Phase::Cancelled, "ended before it started")?;
+            self.cancel_followers(&case)?;
+        }
+        Ok(())
     }
 
     fn try_lock(&self, what: &str) -> Result<std::fs::File> {
