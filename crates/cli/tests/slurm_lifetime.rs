@@ -279,12 +279,16 @@ fn a_pool_that_never_was_leaves_nothing() {
 #[test]
 fn an_idle_campaign_ends() {
     let site_conf = "campaign-idle-max = \"20s\"\n";
-    let Some(cluster) = Cluster::with(Options { nodes: 2, site: site_conf, ..Options::default() }) else {
+    let Some(cluster) = Cluster::with(Options { nodes: 3, site: site_conf, ..Options::default() }) else {
         return;
     };
     let pool = "#TIDEPOOL pool name=a lifetime=campaign client=fuse\n";
-    let job = cluster.sbatch(&["-N2"], &format!("{pool}echo x > $TIDEPOOL_DIR/x\n"));
+    let job = cluster.sbatch(&["-N1", "-wnode3"], &format!("{pool}echo x > $TIDEPOOL_DIR/x\n"));
     assert_eq!(cluster.wait(job).state(), "COMPLETED", "{}", cluster.overview());
+    // The nodes with its data are preferred.
+    let next = cluster.sbatch(&["-N1"], &format!("{pool}hostname; cat $TIDEPOOL_DIR/x\n"));
+    assert_eq!(cluster.wait(next).state(), "COMPLETED", "{}", cluster.overview());
+    assert_eq!(cluster.log("alice", next), "node3\nx\n");
     let told = cluster.said(&[
         &cluster.tidepool(),
         "slurm",
@@ -344,8 +348,8 @@ fn a_killed_daemon_loses_no_data_of_a_campaign() {
     cluster.assert_nothing_left("after a lost pool");
 }
 
-/// Fault matrix: a node of the pool is down when the next job starts. The job ends with a reason that names pool, node and
-/// way out; when the node is back, so are the data.
+/// Fault matrix: a node of the pool is down when the next job starts. The job waits, with a reason that names pool, node and
+/// way out; when the node is back, it runs and has the data.
 #[test]
 fn a_stopped_node_is_named_and_its_data_are_there_when_it_is_back() {
     let Some(cluster) = Cluster::start(3) else { return };
@@ -353,21 +357,22 @@ fn a_stopped_node_is_named_and_its_data_are_there_when_it_is_back() {
     let job = cluster.sbatch(&["-N2", "-wnode[1-2]"], &format!("{pool}seq 500000 > $TIDEPOOL_DIR/f\n"));
     assert_eq!(cluster.wait(job).state(), "COMPLETED", "{}", cluster.overview());
     cluster.control(&["node", "stop", "node2"]);
-    let next = cluster.sbatch(&["-N1", "-wnode3"], &format!("{pool}echo never\n"));
+    let next = cluster
+        .sbatch(&["-N1", "-wnode3"], &format!("{pool}seq 500000 | cmp - $TIDEPOOL_DIR/f && echo same\n"));
     cluster.until("it is told", || cluster.events(next).iter().any(|event| event.contains("node2")));
     let events = cluster.events(next).join("\n");
     for part in ["pool 'a' (number 1)", "node node2", "tidepool slurm end-pool 1"] {
         assert!(events.contains(part), "{part}: {events}");
     }
-    cluster.said(&["scancel", &next.to_string()]);
-    cluster.wait(next);
-    // A removal that a node keeps from ending is finished when it is back.
+    assert_eq!(cluster.log("alice", next), "");
+    // Slurm takes the job up again, in case the node is back: by itself after two minutes.
     cluster.control(&["node", "start", "node2"]);
     cluster.until("the node is back", || cluster.said(&["sinfo", "-h", "-t", "idle", "-o", "%D"]) == "3");
-    let last = cluster
-        .sbatch(&["-N1", "-wnode3"], &format!("{pool}seq 500000 | cmp - $TIDEPOOL_DIR/f && echo same\n"));
-    assert_eq!(cluster.wait(last).state(), "COMPLETED", "{}", cluster.overview());
-    assert_eq!(cluster.log("alice", last), "same\n");
+    cluster.wait_for(next, &["PENDING"]);
+    cluster.said(&["scontrol", "update", &format!("JobId={next}"), "StartTime=now"]);
+    assert_eq!(cluster.wait(next).state(), "COMPLETED", "{}", cluster.overview());
+    assert_eq!(cluster.log("alice", next), "same\n");
+    // A removal that a node keeps from ending is finished when it is back.
     cluster.control(&["node", "stop", "node2"]);
     let (said, code) = tidepool(&cluster, "alice", &["slurm", "end-pool", "a", "--wait"]);
     assert!(said.contains("node2") && code == Some(113), "{said}");
@@ -403,4 +408,31 @@ fn slurmctld_may_die_between_jobs() {
     assert_eq!(cluster.wait(second).state(), "COMPLETED", "{}", cluster.overview());
     cluster.until("the workflow's end has removed it", || pools(&cluster).is_empty());
     cluster.assert_nothing_left("after slurmctld has died twice");
+}
+
+/// WANTS 11: results that could not go out are still in the workflow's pool; when they are out, the workflow is completed,
+/// and the pool goes.
+#[test]
+fn results_in_a_workflows_pool_are_finished_later() {
+    let Some(cluster) = Cluster::start(2) else { return };
+    let first = cluster.sbatch(
+        &["-N1", "-wnode1"],
+        &format!("#NORNS workflow-start\n{SCRATCH}seq 100000 > $TIDEPOOL_DIR/f\n"),
+    );
+    assert_eq!(cluster.wait(first).state(), "COMPLETED", "{}", cluster.overview());
+    let last = cluster.sbatch(
+        &["-N1", "-wnode2"],
+        &format!("#NORNS workflow-prior-dependency {first}\n#NORNS workflow-end\n{SCRATCH}#NORNS stage_out scratch://f lustre://bob/f\ntrue\n"),
+    );
+    cluster.wait(last);
+    assert_eq!(cluster.phase(last), "stage-out-failed", "{}", cluster.overview());
+    assert_at_rest(&cluster, "after a stage-out that has failed");
+    fs::set_permissions(cluster.pfs("bob"), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let (said, code) = tidepool(&cluster, "alice", &["slurm", "resume", &last.to_string(), "--wait"]);
+    assert_eq!(code, Some(0), "{said}\n{}", cluster.overview());
+    assert_eq!(fs::metadata(cluster.pfs("bob/f")).unwrap().len(), 588_895);
+    cluster.until("the workflow's end has removed it", || pools(&cluster).is_empty());
+    let (tree, code) = tidepool(&cluster, "alice", &["workflow", "status", &first.to_string()]);
+    assert!(tree.contains("completed") && code == Some(0), "{tree}");
+    cluster.assert_nothing_left("after a stage-out that was finished later");
 }

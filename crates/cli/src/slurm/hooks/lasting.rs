@@ -4,7 +4,7 @@
 //! starts, ends or removes something of a pool holds its lock, and notes in the book what he is about to do.
 
 use super::pools::shape;
-use super::{Case, Desk, now};
+use super::{ATTEMPTS_MAX, Case, Desk, now};
 use crate::agent::Order;
 use crate::backend::check_room;
 use crate::exit::{Failure, Kind, Result};
@@ -273,7 +273,7 @@ impl Desk {
             None => Ok(()),
             Some((_, failure)) => {
                 let text = format!(
-                    "{}: some of its data are on a node that does not answer: {failure}; when it is back, submit the job again, or give the data up with 'tidepool slurm end-pool {}'",
+                    "{}: some of its data are on a node that does not answer: {failure}; the job is tried again, {ATTEMPTS_MAX} times in all; 'tidepool slurm end-pool {}' gives the data up",
                     shown(pool),
                     pool.pool
                 );
