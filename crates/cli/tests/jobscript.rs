@@ -733,7 +733,7 @@ fn w23_what_speaks_against_a_script_is_told() {
     // What Slurm's hooks can do is nothing that speaks against it.
     site.script("#TIDEPOOL pool name=a lifetime=campaign", "");
     let (told, code) = plan(&site, &nodes);
-    assert!(code == Some(0) && told["warnings"].to_string().contains("for Slurm's hooks"), "{told}");
+    assert!(code == Some(0) && told["notes"].to_string().contains("for Slurm's hooks"), "{told}");
     site.script("#TIDEPOOL pool size=900TiB", "");
     let (told, code) = plan(&site, &nodes);
     assert_eq!((code, &told["pools"][0]["room"]["fits"]), (Some(123), &json!(false)), "{told}");
