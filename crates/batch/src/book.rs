@@ -3,6 +3,7 @@
 //! Hooks are processes of their own, and those of different jobs run side by side; each change is one transaction. A
 //! controller that is killed and starts again finds every job as its last hook left it.
 
+use crate::lasting;
 use crate::phase::Phase;
 use crate::workflow::{Step, Workflow};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, Transaction, TransactionBehavior, params};
@@ -12,7 +13,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// `PRAGMA user_version` of a book in the form described here.
-pub const FORMAT: i32 = 1;
+pub const FORMAT: i32 = 2;
+/// The form before there were pools that outlive their jobs.
+const FORMAT_WITHOUT_POOLS: i32 = 1;
 /// `PRAGMA application_id`: `TPJB`.
 pub const APPLICATION: i32 = 0x5450_4a42;
 /// How long a hook waits for its turn.
@@ -38,6 +41,9 @@ CREATE TABLE Transfer(
 CREATE TABLE Location(
   Place TEXT NOT NULL, Node TEXT NOT NULL, Uid INTEGER NOT NULL, Job INTEGER NOT NULL, PRIMARY KEY(Place, Node)) WITHOUT ROWID;
 ";
+
+/// Phases after which nothing comes by itself.
+pub(crate) const ENDED: &str = "('done', 'failed', 'cancelled', 'stage-out-failed')";
 
 /// Why the book could not be used.
 #[derive(Debug)]
@@ -86,6 +92,8 @@ pub struct NewJob {
     /// Jobs of a workflow that it comes after.
     pub after: Vec<u32>,
     pub is_end: bool,
+    /// Those that outlive it.
+    pub pools: Vec<lasting::NewPool>,
 }
 
 /// A job as it stands. Times are seconds since 1970.
@@ -158,19 +166,26 @@ impl Book {
         book.try_(|c| c.pragma_update(None, "synchronous", "full"))?;
         match book.form()? {
             (APPLICATION, FORMAT) => return Ok(book),
-            (0, 0) => {}
+            (0, 0) | (APPLICATION, FORMAT_WITHOUT_POOLS) => book.bring_up_to_date()?,
             form => return Err(book.foreign(form)),
         }
-        book.change(|t| {
-            let made: i32 = t.pragma_query_value(None, "user_version", |row| row.get(0))?;
-            if made == 0 {
+        Ok(book)
+    }
+
+    /// Makes the tables that are missing. Another process may do so at the same time.
+    fn bring_up_to_date(&self) -> Result<()> {
+        self.change(|t| {
+            let form: i32 = t.pragma_query_value(None, "user_version", |row| row.get(0))?;
+            if form == 0 {
                 t.execute_batch(TABLES)?;
                 t.pragma_update(None, "application_id", APPLICATION)?;
+            }
+            if form < FORMAT {
+                t.execute_batch(lasting::TABLES)?;
                 t.pragma_update(None, "user_version", FORMAT)?;
             }
             Ok(())
-        })?;
-        Ok(book)
+        })
     }
 
     /// Opens one that is there, to read.
@@ -179,6 +194,8 @@ impl Book {
         let book = Book::connect(path, Connection::open_with_flags(path, flags))?;
         match book.form()? {
             (APPLICATION, FORMAT) => Ok(book),
+            // The first look after an upgrade of the programs may be one at submission.
+            (APPLICATION, FORMAT_WITHOUT_POOLS) => book.bring_up_to_date().map(|()| book),
             form => Err(book.foreign(form)),
         }
     }
@@ -210,7 +227,7 @@ impl Book {
     }
 
     /// One transaction that is certain of its turn before it looks.
-    fn change<T>(&self, act: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>) -> Result<T> {
+    pub(crate) fn change<T>(&self, act: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>) -> Result<T> {
         self.try_(|c| {
             let transaction = Transaction::new_unchecked(c, TransactionBehavior::Immediate)?;
             let result = act(&transaction)?;
@@ -227,6 +244,7 @@ impl Book {
             }
             let workflow = match (&new.starts, new.after.first()) {
                 (Some(name), _) => {
+                    lasting::disown(t, new.job)?;
                     t.execute(
                         "INSERT OR REPLACE INTO Workflow VALUES(?1, ?2, ?3)",
                         params![new.job, new.uid, name],
@@ -246,6 +264,7 @@ impl Book {
             for prior in &new.after {
                 t.execute("INSERT OR IGNORE INTO After VALUES(?1, ?2)", params![new.job, prior])?;
             }
+            lasting::add(t, (new.job, new.uid, workflow), &new.pools, now)?;
             note(t, new.job, now, "submitted")
         })
     }
@@ -257,8 +276,7 @@ impl Book {
 
     /// Jobs in the order of their numbers; those that have ended only with `all`.
     pub fn jobs(&self, all: bool) -> Result<Vec<Job>> {
-        let ends = "('done', 'failed', 'cancelled', 'stage-out-failed')";
-        let only = if all { String::new() } else { format!("WHERE Phase NOT IN {ends}") };
+        let only = if all { String::new() } else { format!("WHERE Phase NOT IN {ENDED}") };
         self.many(&format!("{JOB} {only} ORDER BY Job"), [], job_of)
     }
 
@@ -456,6 +474,7 @@ impl Book {
     pub fn forget(&self, before: u64) -> Result<usize> {
         let over =
             "Phase IN ('done', 'failed', 'cancelled') AND Changed < ?1 AND (Workflow IS NULL OR NOT EXISTS(
+            SELECT 1 FROM Pool WHERE Pool.Workflow = Job.Workflow) AND NOT EXISTS(
             SELECT 1 FROM Job AS Other WHERE Other.Workflow = Job.Workflow AND
             (Other.Changed >= ?1 OR Other.Phase NOT IN ('done', 'failed', 'cancelled'))))";
         self.change(|t| {
@@ -464,7 +483,7 @@ impl Book {
                 .query_map([before as i64], |row| row.get(0))?
                 .collect::<rusqlite::Result<_>>()?;
             for job in &jobs {
-                for table in ["Job", "After", "Event", "Transfer"] {
+                for table in ["Job", "After", "Event", "Transfer", "PoolUser"] {
                     t.execute(&format!("DELETE FROM {table} WHERE Job = ?1"), [job])?;
                 }
             }
@@ -476,7 +495,7 @@ impl Book {
         })
     }
 
-    fn many<T>(
+    pub(crate) fn many<T>(
         &self,
         sql: &str,
         values: impl rusqlite::Params,
@@ -518,7 +537,7 @@ fn note(t: &Transaction<'_>, job: u32, now: u64, text: &str) -> rusqlite::Result
 }
 
 /// At most [`REASON_MAX`] bytes, whole characters.
-fn cut(text: &str) -> String {
+pub(crate) fn cut(text: &str) -> String {
     let end = (0..=text.len().min(REASON_MAX)).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     text[..end].to_string()
 }
@@ -536,7 +555,15 @@ mod tests {
 
     fn new(job: u32, after: &[u32]) -> NewJob {
         let starts = after.is_empty().then(|| "w".to_string());
-        NewJob { job, uid: 7, script: "#!/bin/sh".into(), starts, after: after.into(), is_end: false }
+        NewJob {
+            job,
+            uid: 7,
+            script: "#!/bin/sh".into(),
+            starts,
+            after: after.into(),
+            is_end: false,
+            pools: Vec::new(),
+        }
     }
 
     #[test]
@@ -641,6 +668,30 @@ mod tests {
         let path = dir.path().join("x.db");
         Connection::open(&path).unwrap().execute_batch("PRAGMA user_version = 3; CREATE TABLE T(A)").unwrap();
         assert!(matches!(Book::open(&path), Err(BookError::Foreign { .. })));
+    }
+
+    /// A book as the release before has written it, with its jobs and what is in it afterwards.
+    #[test]
+    fn a_book_of_form_1_is_brought_up_to_date() {
+        for open in [Book::open, Book::open_read] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("jobs.db");
+            let old = Connection::open(&path).unwrap();
+            old.execute_batch(TABLES).unwrap();
+            old.pragma_update(None, "application_id", APPLICATION).unwrap();
+            old.pragma_update(None, "user_version", 1).unwrap();
+            let row = "INSERT INTO Job(Job, Uid, Script, Phase, Submitted, Changed) VALUES(5, 7, '', 'running', 1, 2)";
+            old.execute(row, []).unwrap();
+            drop(old);
+            let book = open(&path).unwrap();
+            assert_eq!(
+                (book.form().unwrap(), book.job(5).unwrap().phase),
+                ((APPLICATION, 2), Phase::Running)
+            );
+            assert_eq!(book.pools().unwrap(), []);
+            drop(book);
+            assert_eq!(open(&path).unwrap().jobs(true).unwrap().len(), 1);
+        }
     }
 
     #[test]

@@ -8,6 +8,8 @@
 //! command → Plan            agent → Report (daemons reachable, or why not)
 //! command → Go              agent → Report (pool file written, peers told, mounted)
 //! ```
+//! A plan may also order to end what the pool has on the node, or to remove it with all data; after the one report the agent ends.
+//!
 //! An agent may start others, and hands all of this on ([`crate::relay`]).
 //!
 //! After that it needs nobody: it ends when its daemons do or, on a node without daemons,
@@ -71,6 +73,20 @@ pub struct Plan {
     pub alone: String,
     /// The directory on every node in which the stores are.
     pub store: PathBuf,
+    #[serde(default)]
+    pub order: Order,
+}
+
+/// What is to be done with the pool on a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    #[default]
+    Start,
+    /// End what runs and is mounted there; the data stay.
+    Rest,
+    /// The same, and remove the data.
+    Remove,
 }
 
 impl Plan {
@@ -117,6 +133,9 @@ pub struct Report {
     pub daemons: Vec<Ready>,
     /// A mount would work there; told where the starter is on none of the nodes.
     pub fuse: bool,
+    /// Of a node that was to have its part ended: stores of the plan that are there now.
+    #[serde(default)]
+    pub stores: usize,
     /// Empty when all is well.
     pub error: String,
 }
@@ -279,12 +298,41 @@ pub fn node(args: &NodeArgs) -> Result<ExitCode> {
     let mut input = std::io::stdin().lock();
     let line = read_line(&mut input)?;
     let plan: Plan = parse_line(&line)?;
+    if plan.order != Order::Start {
+        return tidy(&plan, number).map(|()| ExitCode::SUCCESS);
+    }
     let own = std::env::current_exe().context(Kind::Start, || "finding this program".into())?;
     let below = Below::start(&plan.tree, number, &own, &line);
     drop(line);
     let served = serve(&plan, number, &mut input, &below, &stop);
     below.finish(&stop);
     served.map(|()| ExitCode::SUCCESS)
+}
+
+/// Ends this node's part of a pool, and tells which of its data are there.
+fn tidy(plan: &Plan, number: usize) -> Result<()> {
+    let host = plan.nodes.get(number).map(name_of).unwrap_or_default();
+    let stores: &[PathBuf] = plan.nodes.get(number).map_or(&[], |node| &node.stores);
+    let tidied = tidy_here(plan, stores);
+    let there = stores.iter().filter(|dir| tidepool_fsd::is_store(dir)).count();
+    report(match &tidied {
+        Ok(()) => Report { stores: there, ..Report::well(number, &host) },
+        Err(failure) => Report::failed(number, &host, &failure.to_string()),
+    });
+    tidied
+}
+
+fn tidy_here(plan: &Plan, stores: &[PathBuf]) -> Result<()> {
+    let wipe = plan.order == Order::Remove;
+    crate::launch::clean_here(&plan.instance(), wipe)?;
+    // The records of what was here may be gone, as after a restart of the node.
+    for store in stores.iter().filter(|dir| wipe && tidepool_fsd::is_store(dir)) {
+        fs::remove_dir_all(store).context(Kind::Cleanup, || store.display().to_string())?;
+    }
+    if wipe {
+        remove_empty_parents(stores);
+    }
+    Ok(())
 }
 
 /// Has this node's part of the pool up for as long as it lasts.
@@ -413,7 +461,7 @@ fn parse_line<T: for<'a> Deserialize<'a>>(line: &str) -> Result<T> {
 impl Report {
     pub fn well(node: usize, host: &str) -> Report {
         let (host, error) = (host.to_string(), String::new());
-        Report { node, pid: std::process::id(), host, daemons: Vec::new(), fuse: false, error }
+        Report { node, pid: std::process::id(), host, daemons: Vec::new(), fuse: false, stores: 0, error }
     }
 
     pub fn failed(node: usize, host: &str, error: &str) -> Report {

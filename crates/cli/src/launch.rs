@@ -1,6 +1,6 @@
 //! Starting and stopping a pool's agents: here, through ssh, or through srun.
 
-use crate::agent::{self, Go, NodePlan, NodeRecord, Plan, Report};
+use crate::agent::{self, Go, NodePlan, NodeRecord, Order, Plan, Report};
 use crate::backend;
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::flags::{BackendFlag, Door, ModeFlag, PoolShape};
@@ -330,7 +330,7 @@ pub fn make_plan(
         }
     };
     let (name, dir) = (instance.name.clone(), instance.dir.clone());
-    Plan { name, dir, nodes, tree: Tree::default(), alone, store: store.clone() }
+    Plan { name, dir, nodes, tree: Tree::default(), alone, store: store.clone(), order: Order::Start }
 }
 
 /// Who starts whose agent. Only ssh needs it.

@@ -8,7 +8,7 @@ use crate::launch::{self, Kept};
 use crate::output::table;
 use crate::plan::{Setup, Staged};
 use crate::side_by_side::each_daemon;
-use crate::stagers::{Started, Through};
+use crate::stagers::{Begin, Started, Through};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -72,7 +72,7 @@ fn start_through(args: &StartArgs, through: &Through, name: &str) -> Result<Exit
         return Ok(ExitCode::SUCCESS);
     }
     let began = Instant::now();
-    let Started { instance, pool, mounted } = through.start(&args.shape, &setup, name, None)?;
+    let Started { instance, pool, mounted } = through.start(&args.shape, &setup, name, Begin::Once)?;
     tell_started(args, &instance, &pool, mounted, began);
     Ok(ExitCode::SUCCESS)
 }

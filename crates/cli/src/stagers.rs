@@ -1,25 +1,30 @@
 //! Starting a user's pool on nodes that this machine is none of, through their stagers: what a batch system's controller does.
 //! Nothing of the pool is on this machine, neither meanwhile nor afterwards; the user stops it on any of its nodes.
 
-use crate::agent::Go;
-use crate::exit::{Failure, Kind, Result};
+use crate::agent::{Go, NodePlan, Order, Plan, Report};
+use crate::exit::{Context, Failure, Kind, Result};
 use crate::flags::{Door as Entrance, PoolShape, ThroughFlags};
 use crate::instance::Instance;
 use crate::launch::{ABANDON_MAX, agree, make_plan};
 use crate::place::{NodeAt, Place};
 use crate::plan::{Setup, Staged};
+use crate::relay::Tree;
 use crate::side_by_side::each;
 use crate::stage::read_secret;
 use crate::streams::Streams;
 use nix::unistd::{Gid, Uid, getgrouplist};
 use std::collections::HashSet;
 use std::ffi::CString;
-use std::io::{self, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::path::{Path, PathBuf};
 use tidepool_client::PoolFile;
 use tidepool_transport::remote::{Door, open_door};
 use tidepool_transport::{Secret, random_bytes};
-use tidepool_types::InstanceId;
+use tidepool_types::{InstanceId, show_bytes};
+
+/// Longest report. Agents are another user's.
+const REPORT_BYTES_MAX: u64 = 1 << 20;
 
 /// Whose pool.
 #[derive(Clone, Debug)]
@@ -38,6 +43,16 @@ pub struct Through {
     pub user: User,
     /// Its number in the batch system; 0 for none.
     pub job: u32,
+}
+
+/// Whether a pool's data are to stay when its daemons end, and whether they are there.
+pub enum Begin {
+    /// Its data end with its daemons.
+    Once,
+    /// They stay.
+    ToStay,
+    /// They are on these nodes: those of the pool of this identity.
+    Again(InstanceId, Secret),
 }
 
 /// A pool that runs, without anybody here.
@@ -83,25 +98,18 @@ impl Through {
         Setup::choose_at(Place::Stagers(self.nodes.clone()), self.user.uid, shape, staged, None)
     }
 
-    /// Starts the pool and returns when every daemon answers. With `kept`, one whose data are still on these nodes.
-    pub fn start(
-        &self,
-        shape: &PoolShape,
-        setup: &Setup,
-        name: &str,
-        kept: Option<(InstanceId, Secret)>,
-    ) -> Result<Started> {
+    /// Starts the pool and returns when every daemon answers.
+    pub fn start(&self, shape: &PoolShape, setup: &Setup, name: &str, begin: Begin) -> Result<Started> {
         let instance = Instance::elsewhere(name, self.user.uid)?;
-        let keep = kept.is_some();
-        let (id, secret) = kept.unwrap_or_else(|| (InstanceId(random_bytes()), Secret::random()));
+        let keep = !matches!(begin, Begin::Once);
+        let (id, secret) = match begin {
+            Begin::Again(id, secret) => (id, secret),
+            Begin::Once | Begin::ToStay => (InstanceId(random_bytes()), Secret::random()),
+        };
         let plan = make_plan(shape, setup, &instance, (id, &secret), keep);
         let mut streams = self.connect()?;
-        let agreed = agree(&streams, shape, setup, &plan, (id, secret), |reports| match shape.door() {
-            Entrance::Preload => false,
-            Entrance::Fuse => true,
-            // Of this machine's nothing follows for the nodes'.
-            Entrance::Auto => reports.iter().all(|report| report.fuse),
-        });
+        let agreed =
+            agree(&streams, shape, setup, &plan, (id, secret), |reports| mounts(shape.door(), reports));
         match agreed {
             Ok((pool, go)) => {
                 let Go { mount: mounted, .. } = go;
@@ -115,17 +123,91 @@ impl Through {
         }
     }
 
+    /// Opens a pool that runs elsewhere on these nodes, which get no daemons.
+    pub fn join(&self, shape: &PoolShape, name: &str, pool: &PoolFile) -> Result<()> {
+        let instance = Instance::elsewhere(name, self.user.uid)?;
+        let node = |at: &NodeAt| bare_node(at, Vec::new());
+        // Numbers of the pool's own nodes are taken.
+        let own = pool.members.iter().map(|member| NodePlan { host: member.host.clone(), ..no_node() });
+        let plan = Plan {
+            alone: pool.instance.to_string(),
+            ..bare_plan(&instance, own.chain(self.nodes.iter().map(node)).collect())
+        };
+        let mut streams = self.connect_from(pool.members.len())?;
+        let opened = streams.ask(0, &plan).and_then(|reports| {
+            let compute = reports.iter().map(|report| report.host.clone()).collect();
+            let mount = mounts(shape.door(), &reports);
+            let go = Go { pool: pool.to_json(), mount, cache_ttl_ms: shape.cache_ttl, compute };
+            streams.ask(0, &go).map(drop)
+        });
+        if opened.is_err() {
+            streams.end(ABANDON_MAX);
+        }
+        opened
+    }
+
+    /// Ends what a pool has on these nodes, the first `daemons` of which have stores of it. Of each node: how many
+    /// stores are there afterwards, or what hindered it.
+    pub fn tidy(
+        &self,
+        order: Order,
+        name: &str,
+        store: &Path,
+        daemons: usize,
+    ) -> Result<Vec<(String, Result<usize>)>> {
+        let instance = Instance::elsewhere(name, self.user.uid)?;
+        let node = |(number, at): (usize, &NodeAt)| match number < daemons {
+            true => bare_node(at, vec![instance.store_dir(store, number)]),
+            false => bare_node(at, Vec::new()),
+        };
+        let nodes = self.nodes.iter().enumerate().map(node).collect();
+        let plan = Plan { order, store: store.into(), ..bare_plan(&instance, nodes) };
+        let line = serde_json::to_string(&plan).expect("a plan always serializes");
+        let told = each(self.nodes.len(), |number| self.tell(number, &line));
+        Ok(self.nodes.iter().map(|node| node.name.clone()).zip(told).collect())
+    }
+
+    /// Tells one agent one thing; its stores. It may have much to remove, so it is waited for as long as its node lives.
+    fn tell(&self, number: usize, line: &str) -> Result<usize> {
+        let node = &self.nodes[number];
+        let (mut input, output) =
+            self.agent(number).map_err(|error| self.unreached(number, &error).of_kind(Kind::NoStager))?;
+        let mut said = String::new();
+        let shown = || format!("node {}", node.name);
+        writeln!(input, "{line}").context(Kind::Cleanup, shown)?;
+        let mut output = BufReader::new(output).take(REPORT_BYTES_MAX);
+        output.read_line(&mut said).context(Kind::Cleanup, shown)?;
+        let report: Report = serde_json::from_str(&said).context(Kind::Cleanup, shown)?;
+        match report.error.is_empty() {
+            true => Ok(report.stores),
+            false => {
+                let why = show_bytes(report.error.as_bytes());
+                Err(Failure::new(Kind::Cleanup, format!("node {}: {why}", node.name)))
+            }
+        }
+    }
+
+    fn unreached(&self, number: usize, error: &io::Error) -> Failure {
+        let node = &self.nodes[number];
+        Failure::new(Kind::Start, format!("node {}: its stager at {}: {error}", node.name, node.address))
+    }
+
     /// An agent on each node.
     fn connect(&self) -> Result<Streams> {
-        let connected = each(self.nodes.len(), |number| self.agent(number));
+        self.connect_from(0)
+    }
+
+    /// The same, with numbers from `first` on.
+    fn connect_from(&self, first: usize) -> Result<Streams> {
+        let connected = each(self.nodes.len(), |number| self.agent_as(number, first + number));
         let mut streams = Streams::default();
         let mut failed = None;
-        for (node, connected) in self.nodes.iter().zip(connected) {
+        for (number, connected) in connected.into_iter().enumerate() {
+            let name = format!("node {}", self.nodes[number].name);
             match connected {
-                Ok((input, output)) => streams.add((format!("node {}", node.name), 1), input, output, None),
+                Ok((input, output)) => streams.add((name, 1), input, output, None),
                 Err(error) => {
-                    let text = format!("node {}: its stager at {}: {error}", node.name, node.address);
-                    failed.get_or_insert(Failure::new(Kind::Start, text));
+                    failed.get_or_insert_with(|| self.unreached(number, &error));
                 }
             }
         }
@@ -139,11 +221,42 @@ impl Through {
     }
 
     fn agent(&self, number: usize) -> io::Result<(Input, TcpStream)> {
+        self.agent_as(number, number)
+    }
+
+    /// The agent of a node, under another number.
+    fn agent_as(&self, number: usize, node: usize) -> io::Result<(Input, TcpStream)> {
         let User { uid, gid, groups } = self.user.clone();
-        let door = Door::Agent { uid, gid, groups, job: self.job, node: number as u32 };
+        let door = Door::Agent { uid, gid, groups, job: self.job, node: node as u32 };
         let output = open_door(&self.nodes[number].address, &self.secret, &door)?;
         Ok((Input(output.try_clone()?), output))
     }
+}
+
+/// Whether nodes that report so are to mount a pool.
+fn mounts(door: Entrance, reports: &[Report]) -> bool {
+    match door {
+        Entrance::Preload => false,
+        Entrance::Fuse => true,
+        // Of this machine's nothing follows for the nodes'.
+        Entrance::Auto => reports.iter().all(|report| report.fuse),
+    }
+}
+
+fn no_node() -> NodePlan {
+    NodePlan { host: String::new(), daemons: Vec::new(), stores: Vec::new(), nic: String::new() }
+}
+
+/// A node without daemons.
+fn bare_node(at: &NodeAt, stores: Vec<PathBuf>) -> NodePlan {
+    NodePlan { host: at.name.clone(), stores, ..no_node() }
+}
+
+/// A plan that starts no daemons.
+fn bare_plan(instance: &Instance, nodes: Vec<NodePlan>) -> Plan {
+    let (name, dir) = (instance.name.clone(), instance.dir.clone());
+    let (tree, alone, store) = (Tree::default(), String::new(), PathBuf::new());
+    Plan { name, dir, nodes, tree, alone, store, order: Order::Start }
 }
 
 /// An agent's input, which ends with it. Its output does not.

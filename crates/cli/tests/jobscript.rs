@@ -275,7 +275,7 @@ fn directives_that_cannot_be_carried_out_are_refused() {
             "#TIDEPOOL pool\n#NORNS stage_in pool://a nvme0://a",
             "job.sh:4:17: error: 'pool://a' is empty before the job",
         ),
-        ("#TIDEPOOL pool lifetime=campaign", "lifetime=campaign: a pool ends with its job"),
+        ("#TIDEPOOL pool name=a lifetime=campaign", "lifetime=campaign: a pool ends with its job"),
         ("#NORNS stage_in lustre://a nvme0://a file:/no/such", "job.sh:3:38: error: 'file:/no/such': "),
         (several, "job.sh:3:11: error: several pools have to be mounted: client=preload"),
     ] {
@@ -720,7 +720,7 @@ fn w23_what_speaks_against_a_script_is_told() {
             4,
             "its timeout is 1.0 s",
         ),
-        ("#TIDEPOOL pool lifetime=campaign", 3, "a pool ends with its job"),
+        ("#TIDEPOOL pool lifetime=campaign", 3, "needs a name"),
         ("#SBATCH --nodes=two", 3, "'two' is no number of nodes"),
     ] {
         site.script(script, "");
@@ -730,6 +730,10 @@ fn w23_what_speaks_against_a_script_is_told() {
         assert!(problem.to_string().contains(words), "{script}: {problem}");
         assert_eq!(problem["line"], json!(line), "{script}: {problem}");
     }
+    // What Slurm's hooks can do is nothing that speaks against it.
+    site.script("#TIDEPOOL pool name=a lifetime=campaign", "");
+    let (told, code) = plan(&site, &nodes);
+    assert!(code == Some(0) && told["notes"].to_string().contains("for Slurm's hooks"), "{told}");
     site.script("#TIDEPOOL pool size=900TiB", "");
     let (told, code) = plan(&site, &nodes);
     assert_eq!((code, &told["pools"][0]["room"]["fits"]), (Some(123), &json!(false)), "{told}");

@@ -45,7 +45,7 @@ fn a_right_script_is_told_in_plain_words() {
     let script = "\
 #!/bin/bash
 #SBATCH -N 4
-#TIDEPOOL pool size=10GiB nodes=4 mode=relaxed lifetime=workflow
+#TIDEPOOL pool size=10GiB nodes=4 mode=relaxed name=pool lifetime=workflow
 #TIDEPOOL reserve
 #TIDEPOOL timeout stage_in=10m
 #NORNS stage_in lustre://case nvme0://case scatter:processor{rank}

@@ -86,7 +86,10 @@ fn pools_that_cannot_be_had_end_the_job_with_a_reason() {
     assert_eq!(cluster.wait(job).state(), "CANCELLED", "{}", cluster.overview());
     assert!(cluster.reason(job).contains("10.0 TiB"), "{}", cluster.reason(job));
     assert_eq!(cluster.log("alice", job), "");
-    for (line, said) in [("lifetime=campaign", "cannot be had yet"), ("fs=local", "tidepool run --fs")] {
+    for (line, said) in [
+        ("fs=local", "tidepool run --fs"),
+        ("name=a-name-with-more-than-25-letters", "has at most 25 characters"),
+    ] {
         let refused =
             cluster.try_sbatch("alice", &[], &format!("#TIDEPOOL pool {line}\ntrue\n")).unwrap_err();
         assert!(refused.contains(said), "{refused}");

@@ -23,6 +23,8 @@ pub struct Directives {
     pub timeouts: Timeouts,
     /// The job whose stage-out this one finishes.
     pub resume: Option<Said<u32>>,
+    /// The pool that this job removes, by its number.
+    pub end_pool: Option<Said<u32>>,
     /// Slurm's own words for its burst-buffer pools: kept, and used by Slurm alone.
     pub slurm: Vec<Said<SlurmBuffer>>,
 }
@@ -93,6 +95,11 @@ impl PoolRequest {
     pub fn dataspace(&self) -> String {
         format!("{}://", self.name.as_ref().map_or(POOL, |name| &name.value))
     }
+
+    /// Other jobs find it with its data.
+    pub fn outlives_job(&self) -> bool {
+        matches!(self.lifetime, Some(Lifetime::Workflow | Lifetime::Campaign))
+    }
 }
 
 /// How strictly POSIX is followed.
@@ -121,7 +128,7 @@ pub enum Lifetime {
     Job,
     /// With the last job of the job's workflow.
     Workflow,
-    /// When somebody stops it.
+    /// When its owner ends it, or nobody has used it for long.
     Campaign,
 }
 

@@ -8,7 +8,7 @@ use crate::pool::{self, Pairs};
 use crate::rules;
 use crate::script::{self, Line, Spoken};
 use crate::told::{At, Problem, Said, Told, Warning};
-use crate::values::{Refused, job, of_table, refuse, time, user};
+use crate::values::{Refused, job, of_table, pool_number, refuse, time, user};
 use std::collections::BTreeMap;
 use tidepool_types::{POOL_NAME_MAX, check_pool_name, show_bytes};
 use tidepool_wire::stager::PersistOp;
@@ -16,7 +16,7 @@ use tidepool_wire::stager::PersistOp;
 /// Jobs that one job can depend on.
 pub const DEPENDENCIES_MAX: usize = 1000;
 
-pub(crate) const DIRECTIVES: [&str; 11] = [
+pub(crate) const DIRECTIVES: [&str; 12] = [
     "stage_in",
     "stage_out",
     "persist",
@@ -28,6 +28,7 @@ pub(crate) const DIRECTIVES: [&str; 11] = [
     "reserve",
     "timeout",
     "resume",
+    "end-pool",
 ];
 const TIMEOUT_KEYS: [&str; 2] = ["stage_in", "stage_out"];
 const SLURM_KEYS: [&str; 2] = ["capacity", "pool"];
@@ -162,6 +163,7 @@ impl Reader {
             b"reserve" => self.found.reserve = self.once("reserve", at),
             b"timeout" => self.timeout(at, args),
             b"resume" => self.resume(at, args),
+            b"end-pool" => self.end_pool(at, args),
             _ => return false,
         }
         true
@@ -310,6 +312,13 @@ impl Reader {
         let word = self.need(args, "the number of a job");
         let job = word.and_then(|word| self.value(word, job));
         self.found.resume = self.found.resume.take().or(job);
+    }
+
+    fn end_pool(&mut self, at: &At, args: &mut Args<'_>) {
+        self.once("end-pool", at);
+        let word = self.need(args, "the number of a pool");
+        let pool = word.and_then(|word| self.value(word, pool_number));
+        self.found.end_pool = self.found.end_pool.take().or(pool);
     }
 
     /// `capacity=10GB pool=nvme`: Slurm takes what stands behind each `=` up to a blank, and nothing without both.

@@ -45,8 +45,14 @@ fn pools(reader: &mut Reader) {
     let pools = &reader.found.pools;
     let mut found = Vec::new();
     let mut names: BTreeMap<String, &At> = BTreeMap::new();
+    for pool in pools.iter().filter(|pool| pool.outlives_job() && pool.name.is_none()) {
+        let text = "a pool that outlives its job needs a name, by which other jobs find it: name=NAME";
+        found.push(Problem::new(&pool.at, text));
+    }
     for pool in pools.iter().filter(|_| pools.len() > 1) {
         match &pool.name {
+            // It has been told.
+            None if pool.outlives_job() => {}
             None => found.push(Problem::new(&pool.at, "each of several pools needs a name: name=NAME")),
             Some(name) => {
                 if let Some(first) = names.insert(pool.dataspace(), &name.at) {

@@ -57,6 +57,13 @@ pub(crate) fn job(text: &str) -> Result<u32, Refused> {
         .map_err(|_| (format!("'{text}' is no number of a job"), None))
 }
 
+/// The number of a pool that outlives its jobs.
+pub(crate) fn pool_number(text: &str) -> Result<u32, Refused> {
+    count(text, i32::MAX as usize)
+        .map(|number| number as u32)
+        .map_err(|_| (format!("'{text}' is no number of a pool; 'tidepool slurm pools' tells them"), None))
+}
+
 /// The value of a word.
 pub(crate) fn of_table<T: Copy>(table: &[(&str, T)], text: &str) -> Result<T, Refused> {
     let names = || table.iter().map(|(name, _)| *name);

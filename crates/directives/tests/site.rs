@@ -168,8 +168,11 @@ fn options_are_directives() {
     assert_eq!(lines(&[("tidepool", "")]).unwrap(), ["#TIDEPOOL pool"]);
     assert_eq!(lines(&[("--workflow-start", "run-7")]).unwrap(), ["#NORNS workflow-start run-7"]);
     // The script may say what they miss.
-    let alone = [("workflow-same-nodes", ""), ("tidepool", "lifetime=workflow")];
-    assert_eq!(lines(&alone).unwrap(), ["#TIDEPOOL pool lifetime=workflow", "#NORNS workflow-same-nodes"]);
+    let alone = [("workflow-same-nodes", ""), ("tidepool", "name=a lifetime=workflow")];
+    assert_eq!(
+        lines(&alone).unwrap(),
+        ["#TIDEPOOL pool name=a lifetime=workflow", "#NORNS workflow-same-nodes"]
+    );
     for option in OPTIONS {
         let value = if option == "workflow-prior-dependency" { "1" } else { "" };
         assert_eq!(lines(&[(option, value)]).map(|lines| lines.len()), Ok(1), "{option}");

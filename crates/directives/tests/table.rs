@@ -50,6 +50,7 @@ const WHOLE: &str = "\
 #TIDEPOOL reserve
 #TIDEPOOL timeout stage_in=30s stage_out=2h
 #TIDEPOOL resume 11
+#TIDEPOOL end-pool 3
 srun ./solver
 ";
 
@@ -95,6 +96,7 @@ fn the_rest_is_read() {
     assert_eq!(all.timeouts.stage_in, Some(Duration::from_secs(30)));
     assert_eq!(all.timeouts.stage_out, Some(Duration::from_secs(7200)));
     assert_eq!(all.resume.as_ref().unwrap().value, 11);
+    assert_eq!(all.end_pool.as_ref().unwrap().value, 3);
     assert_eq!((all.slurm[0].capacity.as_str(), all.slurm[0].pool.as_str()), ("10GB", "nvme"));
 }
 
@@ -119,6 +121,7 @@ fn the_canonical_lines_are_pinned() {
             "#TIDEPOOL reserve",
             "#TIDEPOOL timeout stage_in=30s stage_out=2h",
             "#TIDEPOOL resume 11",
+            "#TIDEPOOL end-pool 3",
         ]
     );
     assert_eq!(parse(&lines.join("\n")), parse(WHOLE));
@@ -139,7 +142,7 @@ fn what_programs_get_is_pinned() {
         r#""workflow":{"start":true,"name":"w","prior":[],"end":false,"same_nodes":false},"#,
         r#""pools":[{"name":null,"size":1024,"nodes":null,"deploy":"subset:2","mode":null,"chunk_size":"auto","#,
         r#""placement":"wide","stripe":null,"client":null,"lifetime":null,"fs":"tidepool"}],"#,
-        r#""reserve":false,"timeouts":{"stage_in":120,"stage_out":null},"resume":null,"slurm":[]}"#,
+        r#""reserve":false,"timeouts":{"stage_in":120,"stage_out":null},"resume":null,"end_pool":null,"slurm":[]}"#,
     ];
     assert_eq!(serde_json::to_string(&parse(text)).unwrap(), expected.concat());
     let problem = &Reading::of(b"#NORNS pol").problems[0];
@@ -148,7 +151,7 @@ fn what_programs_get_is_pinned() {
 }
 
 const DIRECTIVES: &str = "stage_in, stage_out, persist, workflow-start, workflow-prior-dependency, workflow-end, \
-    workflow-same-nodes, pool, reserve, timeout, resume";
+    workflow-same-nodes, pool, reserve, timeout, resume, end-pool";
 const KEYS: &str = "size, nodes, deploy, mode, chunk-size, placement, stripe, client, lifetime, name, fs";
 const MAPPINGS: &str =
     "replicate, scatter, scatter:PATTERN with {rank}, gather, gather:NAME with {node}, file:PATH";
@@ -311,8 +314,12 @@ const BAD: &[(&str, &str)] = &[
     ),
     ("#TIDEPOOL pool nodes=2 fs=local", "2, 16: fs=local is a directory of one node"),
     (
-        "#TIDEPOOL pool lifetime=workflow",
+        "#TIDEPOOL pool name=a lifetime=workflow",
         "2, 11: lifetime=workflow is for jobs of a workflow: use 'workflow-start', or 'workflow-prior-dependency'",
+    ),
+    (
+        "#TIDEPOOL pool lifetime=campaign\n#TIDEPOOL pool name=b",
+        "2, 11: a pool that outlives its job needs a name, by which other jobs find it: name=NAME",
     ),
     ("#TIDEPOOL pool name=a\n#TIDEPOOL pool", "3, 11: each of several pools needs a name: name=NAME"),
     (
@@ -345,6 +352,15 @@ const BAD: &[(&str, &str)] = &[
     ("#TIDEPOOL timeout stage_in=25d", "2, 19: '25d' is longer than 24d"),
     ("#TIDEPOOL resume", "2, 17: the number of a job is missing"),
     ("#TIDEPOOL resume 1 2", "2, 20: '2' is one word too many"),
+    ("#TIDEPOOL end-pool", "2, 19: the number of a pool is missing"),
+    (
+        "#TIDEPOOL end-pool scratch",
+        "2, 20: 'scratch' is no number of a pool; 'tidepool slurm pools' tells them",
+    ),
+    (
+        "#TIDEPOOL end-pool 1\n#TIDEPOOL end-pool 2",
+        "3, 11: 'end-pool' is there twice; the first is in line 2, column 11",
+    ),
     ("#NORNS capacity=10GB", "2, 21: Slurm needs pool= as well"),
     ("#NORNS pool=nvme", "2, 17: Slurm needs capacity= as well"),
     ("#NORNS capacity=1 pool=\"a b\"", "2, 19: this is for Slurm, which knows no quotation marks"),

@@ -128,6 +128,6 @@ mod tests {
             super::outlives(&directives.pools[0]).is_some()
         };
         assert!(!outlives("") && !outlives("lifetime=job"));
-        assert!(outlives("lifetime=workflow") && outlives("lifetime=campaign"));
+        assert!(outlives("name=a lifetime=workflow") && outlives("name=a lifetime=campaign"));
     }
 }

@@ -19,7 +19,8 @@ pub struct Use {
 /// What a job has, or wants, on each of its nodes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Claim {
-    pub job: u32,
+    /// A job, or a pool that outlives its jobs: `job 17`.
+    pub holder: String,
     pub nodes: Vec<String>,
     pub uses: Vec<Use>,
     /// Bytes of its pools on each node.
@@ -31,8 +32,19 @@ pub struct Claim {
 /// Why two jobs cannot be on one node now.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Clash {
-    Place { node: String, place: String, job: u32, has_results: bool },
-    Room { node: String, wanted: u64, free: u64, jobs: Vec<u32> },
+    Place {
+        node: String,
+        place: String,
+        holder: String,
+        has_results: bool,
+    },
+    /// `holders` have the rest; none when there is not so much at all.
+    Room {
+        node: String,
+        wanted: u64,
+        free: u64,
+        holders: Vec<String>,
+    },
 }
 
 impl Clash {
@@ -46,7 +58,7 @@ impl Clash {
     pub fn stays(&self) -> bool {
         match self {
             Clash::Place { has_results, .. } => *has_results,
-            Clash::Room { jobs, .. } => jobs.is_empty(),
+            Clash::Room { holders, .. } => holders.is_empty(),
         }
     }
 }
@@ -54,30 +66,27 @@ impl Clash {
 impl std::fmt::Display for Clash {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Clash::Place { node, place, job, has_results: true } => write!(
+            Clash::Place { node, place, holder, has_results: true } => write!(
                 f,
-                "node {node}: {place} still has results of job {job}; 'tidepool slurm resume {job}' brings them out"
+                "node {node}: {place} still has results of {holder}; 'tidepool slurm resume' brings them out"
             ),
-            Clash::Place { node, place, job, .. } => write!(
+            Clash::Place { node, place, holder, .. } => write!(
                 f,
-                "node {node}: {place} is in use by job {job}; give each job a place of its own, or whole nodes (--exclusive)"
+                "node {node}: {place} is in use by {holder}; give each job a place of its own, or whole nodes (--exclusive)"
             ),
-            Clash::Room { node, wanted, free, jobs } if jobs.is_empty() => write!(
+            Clash::Room { node, wanted, free, holders } if holders.is_empty() => write!(
                 f,
                 "node {node}: the job's pools want {}, and a node has {} for pools: ask for more nodes, or less",
                 format_size(*wanted),
                 format_size(*free)
             ),
-            Clash::Room { node, wanted, free, jobs } => {
-                let jobs: Vec<String> = jobs.iter().map(u32::to_string).collect();
-                write!(
-                    f,
-                    "node {node}: the job's pools want {} and have {}; pools of job {} have the rest",
-                    format_size(*wanted),
-                    format_size(*free),
-                    jobs.join(", ")
-                )
-            }
+            Clash::Room { node, wanted, free, holders } => write!(
+                f,
+                "node {node}: the job's pools want {} and have {}; {} have the rest",
+                format_size(*wanted),
+                format_size(*free),
+                holders.join(", ")
+            ),
         }
     }
 }
@@ -119,7 +128,7 @@ pub fn clash(own: &Claim, others: &[Claim], capacity: Option<u64>) -> Option<Cla
                 Some(Clash::Place {
                     node: node.clone(),
                     place: mine.place.shown(),
-                    job: other.job,
+                    holder: other.holder.clone(),
                     has_results: other.has_results,
                 })
             },
@@ -138,7 +147,10 @@ fn no_room(own: &Claim, others: &[Claim], node: &String, capacity: u64) -> Optio
         wanted: own.room,
         free,
         // Those that are in the way: alone it might not fit either.
-        jobs: if own.room > capacity { Vec::new() } else { here.iter().map(|other| other.job).collect() },
+        holders: match own.room > capacity {
+            true => Vec::new(),
+            false => here.iter().map(|other| other.holder.clone()).collect(),
+        },
     })
 }
 
@@ -164,7 +176,12 @@ mod tests {
 
     fn claim(job: u32, nodes: &[&str], uses: &[(&str, bool)]) -> Claim {
         let uses = uses.iter().map(|(path, writes)| Use { place: local(path), writes: *writes }).collect();
-        Claim { job, nodes: nodes.iter().map(|n| n.to_string()).collect(), uses, ..Claim::default() }
+        Claim {
+            holder: format!("job {job}"),
+            nodes: nodes.iter().map(|n| n.to_string()).collect(),
+            uses,
+            ..Claim::default()
+        }
     }
 
     #[test]
@@ -189,7 +206,7 @@ mod tests {
         assert!(met.stays());
         assert_eq!(
             met.to_string(),
-            "node n1: nvme0://out still has results of job 1; 'tidepool slurm resume 1' brings them out"
+            "node n1: nvme0://out still has results of job 1; 'tidepool slurm resume' brings them out"
         );
     }
 
@@ -199,7 +216,10 @@ mod tests {
         let others = [pool(1, "n1", 60), pool(2, "n2", 90)];
         assert_eq!(clash(&pool(3, "n1", 40), &others, Some(100)), None);
         let met = clash(&pool(3, "n1", 41), &others, Some(100)).unwrap();
-        assert_eq!(met, Clash::Room { node: "n1".into(), wanted: 41, free: 40, jobs: vec![1] });
+        assert_eq!(
+            met,
+            Clash::Room { node: "n1".into(), wanted: 41, free: 40, holders: vec!["job 1".into()] }
+        );
         assert!(!met.stays());
         assert!(clash(&pool(3, "n1", 101), &[], Some(100)).unwrap().stays());
         assert_eq!(clash(&pool(3, "n1", u64::MAX), &others, None), None);

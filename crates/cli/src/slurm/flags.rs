@@ -37,9 +37,29 @@ Examples:
   tidepool slurm resume 42
   tidepool slurm resume 42 --wait")]
     Resume(ResumeArgs),
+    /// List pools that outlive their jobs: where they are, who uses them, how much is in them
+    #[command(after_help = "\
+STATE: new, no job has made it yet; starting; up, jobs use it; rest, its data are on its nodes and nothing runs; lost, data of it
+are not there any more; ending, it is being removed. USED is what was in it when it was last put to rest.
+Examples:
+  tidepool slurm pools
+  tidepool slurm pools --json")]
+    Pools(PoolsArgs),
+    /// Remove a pool that outlives its jobs, with all data in it
+    #[command(after_help = "\
+Submits a small job that does it, on any node; root on the controller does it at once. Refused while a job uses the pool;
+one that waits for it is ended with the reason.
+Exit codes: 0 submitted, with --wait removed; 113 --wait: something of it is left, and is tried again; 120 there is no such pool, or it
+is not yours.
+Examples:
+  tidepool slurm end-pool scratch --wait
+  tidepool slurm end-pool 3 --dry-run")]
+    EndPool(EndPoolArgs),
     /// Tidy up after jobs that Slurm does not know any more, and go on with those that it has lost track of; its hooks do it by themselves
     #[command(after_help = "\
 Looks at jobs that have not changed for a minute. Their staged data and pools are removed, results that were on their way out stay.
+Of pools that outlive their jobs it removes those that no job has used for longer than the site allows (campaign-idle-max), and goes on
+with removals that nodes kept from ending.
 Examples:
   tidepool slurm sweep --dry-run
   tidepool slurm sweep --json")]
@@ -120,8 +140,32 @@ pub struct ResumeArgs {
 }
 
 #[derive(Args)]
+pub struct PoolsArgs {
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub site: SiteArg,
+}
+
+#[derive(Args)]
+pub struct EndPoolArgs {
+    /// Its number, or, if you have one of that name only, its name
+    pub pool: String,
+    /// Wait until it is removed
+    #[arg(long)]
+    pub wait: bool,
+    /// Say what would be submitted
+    #[arg(long)]
+    pub dry_run: bool,
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub site: SiteArg,
+}
+
+#[derive(Args)]
 pub struct SweepArgs {
-    /// Say which jobs they are
+    /// Say which jobs and pools they are
     #[arg(long)]
     pub dry_run: bool,
     #[arg(long)]

@@ -9,7 +9,7 @@ use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
 use tidepool_directives::{
-    At, Directives, Mapping, MappingText, Persist, PersistOp, PoolRequest, Problem, Reading,
+    At, Directives, Lifetime, Mapping, MappingText, Persist, PersistOp, PoolRequest, Problem, Reading,
     SCRIPT_BYTES_MAX, Stage, Workflow,
 };
 use tidepool_types::format_size;
@@ -105,6 +105,7 @@ fn rows(all: &Directives) -> Vec<Vec<String>> {
         row("workflow", workflow_words(&all.workflow));
     }
     all.resume.iter().for_each(|job| row("resume", format!("finish the stage-out of job {job}")));
+    all.end_pool.iter().for_each(|pool| row("end", format!("pool {pool}, with all that is in it")));
     for buffer in &all.slurm {
         row("Slurm", format!("{} of its burst-buffer pool '{}'", buffer.capacity, buffer.pool));
     }
@@ -117,7 +118,7 @@ fn pool_words(pool: &PoolRequest) -> String {
         Some(pool.dataspace()),
         pool.size.as_ref().map(|size| format!("of {}", format_size(size.value))),
         pool.nodes.map(|nodes| format!("on {nodes} nodes")),
-        pool.lifetime.map(|lifetime| format!("until the end of the {lifetime}")),
+        pool.lifetime.map(lifetime_words),
         said("fs", pool.fs.as_ref().map(ToString::to_string)),
         said("deploy", pool.deploy.map(|deploy| deploy.to_string())),
         said("mode", pool.mode.map(|mode| mode.to_string())),
@@ -127,6 +128,13 @@ fn pool_words(pool: &PoolRequest) -> String {
         said("client", pool.client.map(|client| client.to_string())),
     ];
     words.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+fn lifetime_words(lifetime: Lifetime) -> String {
+    match lifetime {
+        Lifetime::Job | Lifetime::Workflow => format!("until the end of the {lifetime}"),
+        Lifetime::Campaign => "until you end it".into(),
+    }
 }
 
 fn stage_words(stage: &Stage) -> String {

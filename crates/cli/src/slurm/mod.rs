@@ -8,6 +8,7 @@ mod hooks;
 mod install;
 pub mod lint;
 mod orders;
+mod pools;
 mod resume;
 mod scontrol;
 mod show;
@@ -30,6 +31,8 @@ pub fn dispatch(command: &SlurmCommand) -> Result<ExitCode> {
         }
         SlurmCommand::Report(args) => report(args),
         SlurmCommand::Resume(args) => resume::resume(args),
+        SlurmCommand::Pools(args) => pools::pools(args),
+        SlurmCommand::EndPool(args) => pools::end_pool(args),
         SlurmCommand::Sweep(args) => hooks::sweep(args),
         SlurmCommand::Install(args) => install::install(args),
         SlurmCommand::Epilog(args) => epilog::epilog(args),

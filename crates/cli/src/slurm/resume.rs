@@ -28,7 +28,7 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode> {
         println!("would submit: sbatch {} with '#TIDEPOOL resume {}'", words.join(" "), args.job);
         return Ok(ExitCode::SUCCESS);
     }
-    let number = submit(&words, args)?;
+    let number = submit(&words, &format!("resume {}", args.job), args.wait)?;
     if !args.wait {
         match args.json {
             true => println!("{}", json!({"job": args.job, "by": number})),
@@ -49,11 +49,11 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode> {
     Err(Failure::new(Kind::StageOut, format!("the stage-out of job {} is not finished: {why}", args.job)))
 }
 
-/// The number of the submitted job; with `--wait` when it has ended.
-fn submit(words: &[String], args: &ResumeArgs) -> Result<u32> {
+/// Submits a job that does nothing but what a directive says; its number. With `wait` when it has ended.
+pub fn submit(words: &[String], directive: &str, wait: bool) -> Result<u32> {
     let mut command = Command::new("sbatch");
     command.args(words);
-    if args.wait {
+    if wait {
         command.arg("--wait");
     }
     let mut child = command
@@ -62,7 +62,7 @@ fn submit(words: &[String], args: &ResumeArgs) -> Result<u32> {
         .stderr(Stdio::piped())
         .spawn()
         .context(Kind::Other, || "sbatch".into())?;
-    let script = format!("#!/bin/sh\n#TIDEPOOL resume {}\ntrue\n", args.job);
+    let script = format!("#!/bin/sh\n#TIDEPOOL {directive}\ntrue\n");
     let mut input = child.stdin.take().expect("it is piped");
     input.write_all(script.as_bytes()).context(Kind::Other, || "sbatch".into())?;
     drop(input);

@@ -6,7 +6,7 @@ use super::site::Site;
 use crate::exit::{Failure, Kind, Result};
 use crate::output::{rate, table};
 use serde_json::{Value, json};
-use tidepool_batch::{Book, BookError, State};
+use tidepool_batch::{Book, BookError, LastingPool, State};
 use tidepool_types::format_size;
 
 /// Answers a question in JSON, from the book.
@@ -23,13 +23,30 @@ pub fn answer(book: &Book, words: &[&str]) -> Result<Value> {
                 "transfers": book.transfers(id).map_err(fail)?,
             }))
         }
+        ["pools"] => {
+            let all = book.pools().map_err(fail)?;
+            all.iter().map(|found| pool(book, found)).collect::<Result<Vec<Value>>>().map(Value::from)
+        }
         ["workflow", id] => workflow(book, number(id)?),
         ["workflows"] => {
             let ids = book.workflows().map_err(fail)?;
             ids.into_iter().map(|id| workflow(book, id)).collect::<Result<Vec<Value>>>().map(Value::from)
         }
-        _ => Err(Failure::new(Kind::Usage, "known are: jobs, jobs-all, job ID, workflow ID, workflows")),
+        _ => {
+            Err(Failure::new(Kind::Usage, "known are: jobs, jobs-all, job ID, pools, workflow ID, workflows"))
+        }
     }
+}
+
+/// A pool that outlives its jobs, with those that use it or will.
+fn pool(book: &Book, pool: &LastingPool) -> Result<Value> {
+    let fail = |error: BookError| Failure::new(Kind::Refused, error.to_string());
+    let mut told = json!(pool);
+    let users = book.pool_users(pool.pool).map_err(fail)?;
+    told["lifetime"] = json!(if pool.workflow.is_some() { "workflow" } else { "campaign" });
+    told["jobs"] = json!(users.iter().map(|user| user.job).collect::<Vec<_>>());
+    told["in_use"] = json!(users.iter().any(|user| user.is_active()));
+    Ok(told)
 }
 
 fn number(word: &str) -> Result<u32> {
@@ -57,9 +74,15 @@ fn workflow(book: &Book, id: u32) -> Result<Value> {
     let of_these = |job: u32| whole.steps.iter().any(|step| step.job == job);
     let locations: Vec<_> =
         book.locations().map_err(fail)?.into_iter().filter(|location| of_these(location.job)).collect();
+    let pools = book.pools().map_err(fail)?;
+    let pools: Vec<Value> = pools
+        .iter()
+        .filter(|pool| pool.workflow == Some(whole.id))
+        .map(|found| pool(book, found))
+        .collect::<Result<_>>()?;
     Ok(json!({
         "workflow": whole.id, "name": whole.name, "owner": whole.owner, "state": whole.state(), "jobs": jobs,
-        "data": locations,
+        "data": locations, "pools": pools,
     }))
 }
 
@@ -149,6 +172,15 @@ pub fn workflow_tree(whole: &Value) -> String {
             text(place, "node"),
             place["job"]
         ));
+    }
+    for pool in whole["pools"].as_array().into_iter().flatten() {
+        let nodes = names(&pool["nodes"]);
+        let on = if nodes.is_empty() { String::new() } else { format!(" on {nodes}") };
+        let end = match whole["state"] == json!(State::Failed) {
+            true => format!("; 'tidepool slurm end-pool {}' removes it", pool["pool"]),
+            false => String::new(),
+        };
+        out.push_str(&format!("  pool '{}' is {}{on}{end}\n", text(pool, "name"), text(pool, "state")));
     }
     out
 }
@@ -266,8 +298,8 @@ mod tests {
     fn trees_show_who_comes_after_whom() {
         let job = |id: u32, after: &[u32]| json!({"job": id, "phase": "done", "after": after, "nodes": ["n1"], "bytes_in": 1024, "reason": ""});
         let whole = json!({"workflow": 1, "name": "x", "state": "active", "jobs": [job(1, &[]), job(2, &[1]), job(3, &[1, 2])],
-            "data": [{"place": "nvme0://a", "node": "n1", "job": 1}]});
-        let expected = "workflow 1 (x): active\n  job 1 done on n1, 1.0 KiB in\n    job 2 done on n1, after 1, 1.0 KiB in\n      job 3 done on n1, after 1, 2, 1.0 KiB in\n  nvme0://a is kept on n1 (job 1)\n";
+            "data": [{"place": "nvme0://a", "node": "n1", "job": 1}], "pools": [{"pool": 2, "name": "b", "state": "rest", "nodes": ["n1"]}]});
+        let expected = "workflow 1 (x): active\n  job 1 done on n1, 1.0 KiB in\n    job 2 done on n1, after 1, 1.0 KiB in\n      job 3 done on n1, after 1, 2, 1.0 KiB in\n  nvme0://a is kept on n1 (job 1)\n  pool 'b' is rest on n1\n";
         assert_eq!(workflow_tree(&whole), expected);
         assert!(workflow_failure(&whole).is_none());
     }

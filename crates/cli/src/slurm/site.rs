@@ -9,6 +9,7 @@
 //! pool-store = "/tmp"                              # directory of each node for the data of jobs' pools
 //! pool-size-max = "10TiB"                          # of one pool
 //! pool-capacity = "3TiB"                           # of one node, for the pools of all jobs that it has
+//! campaign-idle-max = "30d"                        # after so long without a job, pools with lifetime=campaign are removed
 //!
 //! [[dataspace]]
 //! name = "nvme0://"
@@ -37,7 +38,7 @@ use tidepool_types::parse_size;
 pub const SITE_FILE: &str = "/etc/tidepool/slurm.toml";
 const BYTES_MAX: u64 = 1 << 20;
 
-const KEYS: [&str; 9] = [
+const KEYS: [&str; 10] = [
     "state-dir",
     "stager-port",
     "secret-file",
@@ -46,6 +47,7 @@ const KEYS: [&str; 9] = [
     "pool-store",
     "pool-size-max",
     "pool-capacity",
+    "campaign-idle-max",
     "dataspace",
 ];
 const DATASPACE_KEYS: [&str; 3] = ["name", "kind", "mount"];
@@ -68,6 +70,8 @@ pub struct Site {
     pub stage_out_timeout: Duration,
     /// Directory of every node for the data of pools.
     pub pool_store: PathBuf,
+    /// How long a campaign's pool stays that no job uses; without it, until somebody ends it.
+    pub campaign_idle_max: Option<Duration>,
 }
 
 /// As it is written.
@@ -82,6 +86,7 @@ struct Written {
     pool_store: Option<PathBuf>,
     pool_size_max: Option<String>,
     pool_capacity: Option<String>,
+    campaign_idle_max: Option<String>,
     #[serde(default)]
     dataspace: Vec<WrittenDataspace>,
     #[serde(flatten)]
@@ -203,6 +208,8 @@ fn parse(file: &Path, text: &str) -> std::result::Result<Site, Vec<String>> {
     };
     let stage_in_timeout = time("stage-in-timeout", &written.stage_in_timeout, 3600);
     let stage_out_timeout = time("stage-out-timeout", &written.stage_out_timeout, 4 * 3600);
+    let campaign_idle_max =
+        written.campaign_idle_max.is_some().then(|| time("campaign-idle-max", &written.campaign_idle_max, 0));
     let mut path = |key: &str, value: &Option<PathBuf>, usual: &str| {
         let path = value.clone().unwrap_or_else(|| usual.into());
         if !path.is_absolute() {
@@ -241,6 +248,7 @@ fn parse(file: &Path, text: &str) -> std::result::Result<Site, Vec<String>> {
         stage_in_timeout,
         stage_out_timeout,
         pool_store,
+        campaign_idle_max,
     })
 }
 
@@ -338,7 +346,7 @@ mod tests {
         assert_eq!(
             parse(Path::new("f"), text).unwrap_err(),
             [
-                "there is no key 'colour'; the keys are state-dir, stager-port, secret-file, stage-in-timeout, stage-out-timeout, pool-store, pool-size-max, pool-capacity, dataspace",
+                "there is no key 'colour'; the keys are state-dir, stager-port, secret-file, stage-in-timeout, stage-out-timeout, pool-store, pool-size-max, pool-capacity, campaign-idle-max, dataspace",
                 "there is no key 'pool-size-mx'; did you mean 'pool-size-max'?",
                 "pool-size-max: '1.5TiB' is not a size: fractions are not accepted; write a whole number with an optional unit, such as 4096, 512KiB or 1GB",
                 "stage-in-timeout: 'soon' is no time; write a number and s, m, h, d or w, such as 30s or 6w",

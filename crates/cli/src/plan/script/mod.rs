@@ -6,7 +6,7 @@ use super::flags::PlanArgs;
 use super::{Setup, Staged, as_json, bytes, choices, gather, slurm};
 use crate::exit::{Failure, Kind, Result};
 use crate::flags::FsKind;
-use crate::jobscript::{Header, JobScript, Spot, Step, Storage, fs_of, header, outlives, shape_of};
+use crate::jobscript::{Header, JobScript, Spot, Step, Storage, fs_of, header, shape_of};
 use crate::output::{duration, table};
 use crate::place::Place;
 use crate::run::Way;
@@ -211,7 +211,11 @@ impl<'a> Outlook<'a> {
                 stage_in: bytes(self.args.stage_in.as_ref())?.or(into_pool(number, steps, sizes)),
                 stage_out: bytes(self.args.stage_out.as_ref())?.or((!outs.iter().any(is_out)).then_some(0)),
             };
-            self.against.extend(outlives(pool));
+            if let Some(lifetime) = pool.lifetime.filter(|_| pool.outlives_job()) {
+                self.warnings.push(format!(
+                    "lifetime={lifetime} is for Slurm's hooks, not for 'tidepool run --job'; the plan is that of the first job: later ones find the pool on its nodes"
+                ));
+            }
             let fs = fs_of(pool);
             let setup = match (&fs, &pool.fs) {
                 (FsKind::Tidepool, _) => self.setup(pool, staged)?,
@@ -369,8 +373,13 @@ impl<'a> Outlook<'a> {
             };
             self.rows.push(Row::new(what, "", &location.to_string(), &how));
         }
-        let pools = directives.pools.iter().map(|pool| pool.dataspace());
-        self.rows.extend(pools.map(|name| Row::new(What::Goes, "", &name, "with all that is in it")));
+        for pool in &directives.pools {
+            let (what, how) = match pool.outlives_job() {
+                true => (What::Stays, "for later jobs that say the same"),
+                false => (What::Goes, "with all that is in it"),
+            };
+            self.rows.push(Row::new(what, "", &pool.dataspace(), how));
+        }
         for step in steps.iter().filter(|step| !step.is_in_place()) {
             let Spot::Dir { path, storage: Storage::OfNode } = &step.to else { continue };
             let stays = kept(PersistOp::Store).any(|persist| {

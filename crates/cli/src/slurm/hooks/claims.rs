@@ -82,7 +82,7 @@ impl Desk {
             return Ok(None);
         }
         let near = |job: &Job| holds(job, case.id()) && job.nodes.iter().any(|node| nodes.contains(node));
-        let others = self.claims(near)?;
+        let others = [self.claims(near)?, self.claims_of_pools()?].concat();
         Ok(clash(&own, &others, self.site.pool_capacity))
     }
 
@@ -112,15 +112,38 @@ impl Desk {
     }
 
     fn claim(&self, case: &Case, nodes: &[String]) -> Result<Claim> {
-        let capacity = self.site.pool_capacity;
-        let has_results = case.job.phase == Phase::StageOutFailed;
+        let mut own_room = 0;
+        for pool in &case.asks.pools {
+            // One that is there already has its room.
+            let is_there = pool.outlives_job() && self.is_placed(case, pool)?;
+            own_room += if is_there { 0 } else { room(pool, nodes.len(), self.site.pool_capacity) };
+        }
         Ok(Claim {
-            job: case.id(),
+            holder: format!("job {}", case.id()),
             nodes: nodes.to_vec(),
             uses: uses(&case.asks, |place| know(self, case, place))?,
-            room: case.asks.pools.iter().map(|pool| room(pool, nodes.len(), capacity)).sum(),
-            has_results,
+            room: own_room,
+            has_results: case.job.phase == Phase::StageOutFailed,
         })
+    }
+
+    fn is_placed(&self, case: &Case, pool: &PoolRequest) -> Result<bool> {
+        let name = pool.name.as_ref().map(|name| name.value.as_str()).unwrap_or_default();
+        let there = self.noted(self.book.pool_of_job(case.id(), name))?;
+        Ok(there.is_some_and(|pool| !pool.nodes.is_empty()))
+    }
+
+    /// Pools that outlive their jobs have their room also when nobody uses them.
+    fn claims_of_pools(&self) -> Result<Vec<Claim>> {
+        let mut claims = Vec::new();
+        for pool in self.noted(self.book.pools())?.into_iter().filter(|pool| !pool.nodes.is_empty()) {
+            let asks = super::directives(format!("#!/bin/sh\n{}\n", pool.request).as_bytes())?;
+            let room =
+                asks.pools.iter().map(|said| room(said, pool.nodes.len(), self.site.pool_capacity)).sum();
+            let holder = format!("pool {} ({})", pool.pool, pool.name);
+            claims.push(Claim { holder, nodes: pool.nodes, room, ..Claim::default() });
+        }
+        Ok(claims)
     }
 }
 

@@ -10,6 +10,7 @@
 mod claims;
 mod end;
 mod kept;
+mod lasting;
 mod nodes;
 mod pools;
 mod prepare;
@@ -21,7 +22,7 @@ mod sweep;
 mod workflow;
 mod world;
 
-pub use sweep::sweep;
+pub use sweep::{end_pool, sweep};
 
 use super::flags::{HookArgs, HookName};
 use super::scontrol;
@@ -161,6 +162,7 @@ impl Case {
     fn needs_nodes(&self) -> bool {
         let asks = &self.asks;
         asks.resume.is_some()
+            || asks.end_pool.is_some()
             || !(asks.stage_in.is_empty()
                 && asks.stage_out.is_empty()
                 && asks.persist.is_empty()

@@ -1,6 +1,7 @@
 //! Pools of jobs: started on the job's nodes through their stagers, and ended when the results are out.
 //!
-//! The controller keeps the pool file as long as the pool lives, so that it can end the daemons itself.
+//! The controller keeps the pool file as long as the pool lives, so that it can end the daemons itself. Pools that outlive
+//! their jobs are in `lasting.rs`; here they are told apart, and made known to the stagers as the others are.
 
 use super::world::pool_dataspace;
 use super::{Case, Desk};
@@ -12,39 +13,42 @@ use crate::launch::tell_daemons;
 use crate::place::NodeAt;
 use crate::plan::Staged;
 use crate::slurm::stagers::{Fleet, Ways};
-use crate::stagers::{Through, User};
+use crate::stagers::{Begin, Through, User};
 use clap::Parser;
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tidepool_client::{Client, PoolFile};
-use tidepool_directives::{Client as Door, Fs, Lifetime, PoolRequest};
+use tidepool_directives::{Client as Door, Fs, PoolRequest, Said};
 use tidepool_stage_client::{Code, DataspaceKind, DataspaceSpec, StageError};
 use tidepool_transport::Secret;
-use tidepool_types::InstanceId;
+use tidepool_types::POOL_NAME_MAX;
 use tidepool_wire::message::Request;
 
 /// How long daemons may take to end.
 const STOP_MAX: Duration = Duration::from_secs(30);
 
+/// Characters of the name of a job's pool: on nodes the job's number stands before it.
+const NAME_MAX: usize = POOL_NAME_MAX - "job-4294967295-".len();
+
 /// What of a pool cannot be done in a job, at submission.
 pub fn check(pool: &PoolRequest) -> std::result::Result<(), String> {
-    match (&pool.fs, pool.lifetime) {
+    match (&pool.fs, &pool.name) {
         (Some(Fs::Local | Fs::Script(_)), _) => Err(
             "in a directive only fs=tidepool can be had; 'tidepool run --fs' in the script has the others"
                 .into(),
         ),
-        (_, Some(Lifetime::Workflow | Lifetime::Campaign)) => Err(
-            "pools that outlive their job cannot be had yet; keep data on nodes with '#NORNS persist store'"
-                .into(),
-        ),
+        (_, Some(name)) if name.len() > NAME_MAX && !pool.outlives_job() => Err(format!(
+            "the name of a job's pool has at most {NAME_MAX} characters; '{name}' has {}",
+            name.len()
+        )),
         _ => Ok(()),
     }
 }
 
 /// The pool's flags, as words of the command line: so they are checked in one place.
-fn shape(pool: &PoolRequest, store: &std::path::Path) -> Result<PoolShape> {
+pub fn shape(pool: &PoolRequest, store: &std::path::Path) -> Result<PoolShape> {
     let mut words: Vec<String> = ["tidepool", "pool", "start", "--store"].map(String::from).to_vec();
     words.push(store.display().to_string());
     let mut say = |flag: &str, value: Option<String>| {
@@ -72,54 +76,76 @@ fn shape(pool: &PoolRequest, store: &std::path::Path) -> Result<PoolShape> {
     }
 }
 
-/// The name of a job's pool, on its nodes and here.
-pub fn name_of(job: u32, pool: &PoolRequest) -> String {
-    match &pool.name {
-        Some(name) => format!("job-{job}-{}", name.value),
-        None => format!("job-{job}"),
-    }
-}
-
-/// The pool as its nodes see it.
-pub fn instance_of(case: &Case, pool: &PoolRequest) -> Result<Instance> {
-    Instance::elsewhere(&name_of(case.id(), pool), case.job.uid)
-}
-
 /// Programs may have to find the pool by the preload library: where it is mounted, tasks do without.
 pub fn may_preload(pool: &PoolRequest) -> bool {
     pool.client != Some(Door::Fuse)
 }
 
+/// Returns when none of a pool's daemons answers any more.
+pub fn wait_for_silence(client: &Client, pool: impl std::fmt::Display) -> Result<()> {
+    let deadline = Instant::now() + STOP_MAX;
+    while (0..client.members() as u16).any(|daemon| client.request(daemon, &Request::Ping {}).is_ok()) {
+        if Instant::now() > deadline {
+            return Err(Failure::new(Kind::Cleanup, format!("pool {pool} does not end")));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
 impl Desk {
-    fn file(&self, case: &Case, pool: &PoolRequest) -> PathBuf {
-        self.site.state_dir.join("pools").join(format!("{}.json", name_of(case.id(), pool)))
+    /// The name of a job's pool, on its nodes and here.
+    fn name_of(&self, case: &Case, pool: &PoolRequest) -> Result<String> {
+        match &pool.name {
+            _ if pool.outlives_job() => self.lasting_name(case, pool),
+            Some(name) => Ok(format!("job-{}-{}", case.id(), name.value)),
+            None => Ok(format!("job-{}", case.id())),
+        }
+    }
+
+    /// The pool as its nodes see it.
+    pub fn instance_of(&self, case: &Case, pool: &PoolRequest) -> Result<Instance> {
+        Instance::elsewhere(&self.name_of(case, pool)?, case.job.uid)
+    }
+
+    /// The pool file of a pool that has this name on its nodes.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.site.state_dir.join("pools").join(format!("{name}.json"))
     }
 
     /// Starts the job's pools, and makes them known to the stager that fills them.
     pub fn start_pools(&self, case: &Case, fleet: &Fleet) -> Result<()> {
         for pool in &case.asks.pools {
-            self.start_pool(case, fleet, pool, None)?;
+            match pool.outlives_job() {
+                true => self.open_lasting(case, fleet.names(), pool, case.id())?,
+                false => {
+                    // One of an earlier attempt, whose end slurmctld has missed.
+                    self.stop_pool(case, pool)?;
+                    self.start_pool(case, fleet, pool, Begin::Once)?;
+                }
+            }
+            self.announce(case, fleet, pool)?;
         }
         Ok(())
     }
 
-    /// Starts pools again whose data are still on the nodes of a job.
-    pub fn reopen_pools(&self, case: &Case, fleet: &Fleet) -> Result<()> {
+    /// Starts pools again whose data are still on the nodes of a job. `by` is the job that uses them now.
+    pub fn reopen_pools(&self, case: &Case, fleet: &Fleet, by: u32) -> Result<()> {
         for pool in &case.asks.pools {
-            let path = self.file(case, pool);
-            let file = PoolFile::read(&path).map_err(|error| Failure::new(Kind::Start, error.to_string()))?;
-            self.start_pool(case, fleet, pool, Some((file.instance, file.secret)))?;
+            if pool.outlives_job() {
+                self.open_lasting(case, fleet.names(), pool, by)?;
+            } else {
+                let path = self.file(&self.name_of(case, pool)?);
+                let file =
+                    PoolFile::read(&path).map_err(|error| Failure::new(Kind::Start, error.to_string()))?;
+                self.start_pool(case, fleet, pool, Begin::Again(file.instance, file.secret))?;
+            }
+            self.announce(case, fleet, pool)?;
         }
         Ok(())
     }
 
-    fn start_pool(
-        &self,
-        case: &Case,
-        fleet: &Fleet,
-        pool: &PoolRequest,
-        kept: Option<(InstanceId, Secret)>,
-    ) -> Result<()> {
+    fn start_pool(&self, case: &Case, fleet: &Fleet, pool: &Said<PoolRequest>, begin: Begin) -> Result<()> {
         let owner = case.owner()?;
         let ways = Ways::of(&self.site)?;
         let node = |name: &String| NodeAt { name: name.clone(), address: ways.address(name) };
@@ -133,33 +159,44 @@ impl Desk {
         let setup = through.choose(&shape, Staged::default())?;
         setup.accept(&shape)?;
         let began = Instant::now();
-        let started = through.start(&shape, &setup, &name_of(case.id(), pool), kept)?;
-        self.note(
-            case.id(),
-            &format!("pool {} is up after {:.2} s", started.instance.name, began.elapsed().as_secs_f64()),
-        );
-        self.remember(case, pool, &started.pool)?;
-        check_room(&Client::new(started.pool.clone()), shape.job.expect_size)?;
+        let name = self.name_of(case, pool)?;
+        let started = through.start(&shape, &setup, &name, begin)?;
+        let seconds = began.elapsed().as_secs_f64();
+        self.note(case.id(), &format!("pool {name} is up after {seconds:.2} s"));
+        self.remember(&name, &started.pool)?;
+        check_room(&Client::new(started.pool), shape.job.expect_size)
+    }
+
+    /// Tells the stager of the job's first node, which fills and empties the pool.
+    fn announce(&self, case: &Case, fleet: &Fleet, pool: &Said<PoolRequest>) -> Result<()> {
         let (_, head) = fleet.head().ok_or_else(|| Failure::new(Kind::Start, "the job has no nodes"))?;
         let dataspace = DataspaceSpec {
             name: pool_dataspace(case.id(), &pool.dataspace()),
             kind: DataspaceKind::Pool,
-            mount: started.instance.pool_file().display().to_string(),
+            mount: self.instance_of(case, pool)?.pool_file().display().to_string(),
             tracked: false,
             capacity: 0,
             streams_max: 0,
             bandwidth: 0,
         };
-        head.register_dataspace(&dataspace).map_err(|error| Failure::new(Kind::Start, error.to_string()))
+        let fail = |error: StageError| Failure::new(Kind::Start, error.to_string());
+        match head.register_dataspace(&dataspace) {
+            // Of an earlier attempt of the job's, whose end slurmctld has missed.
+            Err(StageError::Refused(refusal)) if refusal.code == Code::DATASPACE_EXISTS => {
+                head.unregister_dataspace(&dataspace.name).map_err(fail)?;
+                head.register_dataspace(&dataspace).map_err(fail)
+            }
+            other => other.map_err(fail),
+        }
     }
 
-    fn secret(&self) -> Result<Secret> {
+    pub fn secret(&self) -> Result<Secret> {
         let file = &self.site.secret_file;
         Secret::read(file).context(Kind::Usage, || file.display().to_string())
     }
 
-    fn remember(&self, case: &Case, pool: &PoolRequest, file: &PoolFile) -> Result<()> {
-        let path = self.file(case, pool);
+    pub fn remember(&self, name: &str, file: &PoolFile) -> Result<()> {
+        let path = self.file(name);
         let shown = || path.display().to_string();
         let dir = path.parent().expect("it is in the state directory");
         fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).context(Kind::Start, shown)?;
@@ -174,33 +211,51 @@ impl Desk {
         std::io::Write::write_all(&mut out, file.to_json().as_bytes()).context(Kind::Start, shown)
     }
 
-    /// Ends the job's pools with all their data; why not, where one stays.
+    pub fn forget_file(&self, name: &str) -> Result<()> {
+        let path = self.file(name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(Failure::new(Kind::Cleanup, format!("{}: {error}", path.display())))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends the job's pools with all their data; why not, where one stays. Those that outlive it are left by it.
     pub fn stop_pools(&self, case: &Case) -> Option<String> {
-        case.asks
-            .pools
-            .iter()
-            .filter_map(|pool| self.stop_pool(case, pool).err())
-            .map(|failure| failure.to_string())
-            .next()
+        self.leave_pools(case, case.id());
+        let own = case.asks.pools.iter().filter(|pool| !pool.outlives_job());
+        own.filter_map(|pool| self.stop_pool(case, pool).err()).map(|failure| failure.to_string()).next()
     }
 
     /// Ends the daemons of the job's pools, and leaves the data where they are.
     pub fn keep_pools(&self, case: &Case) {
-        for pool in &case.asks.pools {
+        self.leave_pools(case, case.id());
+        for pool in case.asks.pools.iter().filter(|pool| !pool.outlives_job()) {
             self.forget_dataspace(case, pool);
-            if let Ok(file) = PoolFile::read(&self.file(case, pool)) {
+            let Ok(name) = self.name_of(case, pool) else { continue };
+            if let Ok(file) = PoolFile::read(&self.file(&name)) {
                 for missing in tell_daemons(&Client::new(file), false) {
-                    self.note(
-                        case.id(),
-                        &format!("pool {}: not reached: {missing}", name_of(case.id(), pool)),
-                    );
+                    self.note(case.id(), &format!("pool {name}: not reached: {missing}"));
                 }
             }
         }
     }
 
-    fn stop_pool(&self, case: &Case, pool: &PoolRequest) -> Result<()> {
-        let path = self.file(case, pool);
+    /// `by` does not use the job's lasting pools any more. Nothing of the job hangs on how their daemons end.
+    pub fn leave_pools(&self, case: &Case, by: u32) {
+        for pool in case.asks.pools.iter().filter(|pool| pool.outlives_job()) {
+            self.forget_dataspace(case, pool);
+            let left = self.lasting(case, pool).and_then(|lasting| self.close_lasting(lasting.pool, by));
+            if let Err(failure) = left {
+                self.note(by, &failure.to_string());
+            }
+        }
+    }
+
+    fn stop_pool(&self, case: &Case, pool: &Said<PoolRequest>) -> Result<()> {
+        let name = self.name_of(case, pool)?;
+        let path = self.file(&name);
         // It never came up, or is stopped already.
         if !path.exists() {
             return Ok(());
@@ -209,23 +264,14 @@ impl Desk {
         self.forget_dataspace(case, pool);
         let client = Client::new(file);
         let missing = tell_daemons(&client, true);
-        let deadline = Instant::now() + STOP_MAX;
-        while (0..client.members() as u16).any(|daemon| client.request(daemon, &Request::Ping {}).is_ok()) {
-            if Instant::now() > deadline {
-                return Err(Failure::new(
-                    Kind::Cleanup,
-                    format!("pool {} does not end", name_of(case.id(), pool)),
-                ));
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        wait_for_silence(&client, &name)?;
         if let Some(first) = missing.first() {
-            self.note(case.id(), &format!("pool {}: not reached: {first}", name_of(case.id(), pool)));
+            self.note(case.id(), &format!("pool {name}: not reached: {first}"));
         }
-        fs::remove_file(&path).context(Kind::Cleanup, || path.display().to_string())
+        self.forget_file(&name)
     }
 
-    fn forget_dataspace(&self, case: &Case, pool: &PoolRequest) {
+    fn forget_dataspace(&self, case: &Case, pool: &Said<PoolRequest>) {
         let Some(head) = case.job.nodes.first() else { return };
         let name = pool_dataspace(case.id(), &pool.dataspace());
         let forget = || -> std::result::Result<(), String> {

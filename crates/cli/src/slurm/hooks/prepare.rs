@@ -143,10 +143,7 @@ impl Desk {
             let Ok(prior) = self.book.job(prior.value) else { continue };
             nodes.extend(prior.nodes.into_iter().filter(|node| !nodes.contains(node)).collect::<Vec<_>>());
         }
-        if nodes.is_empty() {
-            return Ok(());
-        }
-        if case.asks.workflow.same_nodes {
+        if case.asks.workflow.same_nodes && !nodes.is_empty() {
             self.note(case.id(), &format!("has to run on {}", nodes.join(",")));
             return scontrol::update_job(case.id(), &[("ReqNodeList", &nodes.join(","))]);
         }
@@ -162,6 +159,11 @@ impl Desk {
             if prior && !features.contains(&feature) {
                 features.push(feature);
             }
+        }
+        for pool in case.asks.pools.iter().filter(|pool| pool.outlives_job()) {
+            // One that is not there yet is preferred nowhere.
+            let there = self.lasting(case, pool)?;
+            features.extend((!there.nodes.is_empty()).then(|| super::lasting::feature(there.pool)));
         }
         if features.is_empty() {
             return Ok(());

@@ -32,16 +32,25 @@ impl Desk {
             return Err(Failure::new(Kind::Usage, text));
         }
         self.note(of, &format!("job {} goes on with its stage-out", case.id()));
-        self.reopen_pools(&other, fleet)?;
+        let brought = self.bring(case, &other, fleet);
+        self.leave_pools(&other, case.id());
+        brought?;
+        // It may have been the last of its workflow.
+        self.finish_workflow(&other)
+    }
+
+    fn bring(&self, case: &Case, other: &Case, fleet: &Fleet) -> Result<()> {
+        let of = other.id();
+        self.reopen_pools(other, fleet, case.id())?;
         let again = |_: &str, stager: &Stager| again(stager, of);
         fleet.all(Kind::StageOut, again)?;
         let limit = case.asks.timeouts.stage_out.unwrap_or(self.site.stage_out_timeout);
-        let (standing, missing) = self.wait_for_tasks(&other, &other.job.nodes, Instant::now() + limit)?;
+        let (standing, missing) = self.wait_for_tasks(other, &other.job.nodes, Instant::now() + limit)?;
         if let Some((node, failure)) = missing.into_iter().next() {
             return Err(Failure::new(Kind::StageOut, format!("node {node} does not answer ({failure})")));
         }
-        self.record_out(&other, &standing)?;
-        self.judge(&other, fleet, &standing, limit)
+        self.record_out(other, &standing)?;
+        self.judge(other, fleet, &standing, limit)
     }
 
     fn judge(

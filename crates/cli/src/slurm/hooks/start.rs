@@ -34,7 +34,7 @@ impl Desk {
             text.push_str(&format!("{}={}\n", env_name(&dataspace.name), dataspace.mount));
         }
         for pool in &case.asks.pools {
-            let place = super::pools::instance_of(&case, pool)?;
+            let place = self.instance_of(&case, pool)?;
             let (mount, file) = (place.mount_path(), place.pool_file());
             if case.asks.pools.len() == 1 {
                 text.push_str(&format!(
@@ -92,6 +92,10 @@ impl Desk {
         }
         if let Some(of) = &case.asks.resume {
             self.resume(case, &fleet, of.value)?;
+            return self.become_(job, Phase::Running, "");
+        }
+        if let Some(pool) = &case.asks.end_pool {
+            self.end_pool_by(case, pool.value)?;
             return self.become_(job, Phase::Running, "");
         }
         let limit = case.asks.timeouts.stage_in.unwrap_or(self.site.stage_in_timeout);

@@ -89,8 +89,14 @@ pub fn submit(site: &Site, request: &Path, script: &Path) -> Result<String> {
     for pool in &asks.pools {
         problems.extend(super::pools::check(pool).err().map(|why| Problem::new(&pool.at, why)));
     }
+    problems.extend(super::lasting::admit(site, &asks, request.uid)?);
     if !problems.is_empty() {
         return Err(refused(&problems));
+    }
+    if let Some(pool) = &asks.end_pool {
+        let book =
+            Book::open_read(&site.book()).map_err(|error| Failure::new(Kind::Usage, error.to_string()))?;
+        super::lasting::admit_end(&book, pool.value, request.uid)?;
     }
     if let Some(of) = &asks.resume {
         let book =
@@ -168,6 +174,7 @@ impl Desk {
             starts: asks.workflow.start.then_some(name),
             after: asks.workflow.prior.iter().map(|job| job.value).collect(),
             is_end: asks.workflow.end,
+            pools: super::lasting::said(&asks),
         };
         self.noted(self.book.add(&new, now()))?;
         Ok(String::new())

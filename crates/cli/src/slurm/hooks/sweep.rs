@@ -4,7 +4,10 @@
 //!   run;
 //! - those that it believes to be staged. slurmctld saves what its burst buffers are at every thirty seconds only, and what
 //!   its jobs are at more often. After a death in between it waits for the end of staging that nobody does.
+//!
+//! And pools that outlive their jobs, where nobody looks after them.
 
+use super::lasting::Stray;
 use super::{Desk, now};
 use crate::exit::{Failure, Kind, Result};
 use crate::slurm::flags::SweepArgs;
@@ -15,7 +18,7 @@ use serde_json::json;
 use std::fmt;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use tidepool_batch::{Job, Phase};
+use tidepool_batch::{Job, LastingPool, Phase};
 
 /// Jobs that have changed later are left alone: Slurm may not have told of them yet. After a start it takes care of its
 /// jobs within this time.
@@ -52,7 +55,7 @@ impl Trouble {
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Trouble::Lost => "Slurm does not know it any more",
+            Trouble::Lost => "Slurm does not know it any more, or has ended it in the queue",
             Trouble::StuckBefore => "slurmctld has lost track of its stage-in",
             Trouble::StuckAfter => "slurmctld has lost track of its stage-out",
         })
@@ -62,11 +65,12 @@ impl fmt::Display for Trouble {
 pub fn sweep(args: &SweepArgs) -> Result<ExitCode> {
     let desk = Desk::open(Site::read(&args.site.site)?)?;
     if args.dry_run {
-        let found = desk.found()?;
+        let (found, pools) = (desk.found()?, desk.stray_pools()?);
         match args.json {
-            true => println!("{}", json!({"found": found})),
+            true => println!("{}", json!({"found": found, "pools": numbers(&pools)})),
             false => {
-                found.iter().for_each(|one| println!("would look after job {}: {}", one.job, one.trouble))
+                found.iter().for_each(|one| println!("would look after job {}: {}", one.job, one.trouble));
+                pools.iter().for_each(|(pool, what)| println!("pool {}: {}", pool.pool, what.words()));
             }
         }
         return Ok(ExitCode::SUCCESS);
@@ -77,14 +81,19 @@ pub fn sweep(args: &SweepArgs) -> Result<ExitCode> {
     let mut left = Vec::new();
     for one in &found {
         desk.note(one.job, &one.trouble.to_string());
-        if let Err(failure) = desk.look_after(one) {
+        if let Err(failure) = desk.go_on_with(one) {
             left.push(format!("job {}: {failure}", one.job));
         }
     }
+    let pools = desk.stray_pools()?;
+    for (pool, what) in &pools {
+        left.extend(desk.look_after(pool, *what).err().map(|failure| failure.to_string()));
+    }
     match args.json {
-        true => println!("{}", json!({"found": found, "left": left})),
+        true => println!("{}", json!({"found": found, "pools": numbers(&pools), "left": left})),
         false => {
-            found.iter().for_each(|one| println!("{} job {}: {}", one.trouble.done(), one.job, one.trouble))
+            found.iter().for_each(|one| println!("{} job {}: {}", one.trouble.done(), one.job, one.trouble));
+            pools.iter().for_each(|(pool, what)| println!("pool {}: {}", pool.pool, what.words()));
         }
     }
     match left.into_iter().next() {
@@ -99,6 +108,10 @@ fn diagnose(job: &Job, stand: Option<&Stand>, booted: u64, now: u64) -> Option<T
         return None;
     }
     let Some(stand) = stand else { return Some(Trouble::Lost) };
+    // Of a job that is ended in the queue Slurm tells no hook.
+    if job.phase == Phase::Submitted && stand.state == "CANCELLED" {
+        return Some(Trouble::Lost);
+    }
     // A hook since then would have changed it.
     if job.changed >= booted || booted + SETTLED_S >= now {
         return None;
@@ -108,6 +121,17 @@ fn diagnose(job: &Job, stand: Option<&Stand>, booted: u64, now: u64) -> Option<T
         ("STAGE_OUT", _) => Some(Trouble::StuckAfter),
         _ => None,
     }
+}
+
+/// Ends a pool that outlives its jobs, for an administrator.
+pub fn end_pool(site: Site, number: u32) -> Result<()> {
+    let desk = Desk::open(site)?;
+    super::lasting::admit_end(&desk.book, number, 0)?;
+    desk.end_lasting(number)
+}
+
+fn numbers(pools: &[(LastingPool, Stray)]) -> Vec<u32> {
+    pools.iter().map(|(pool, _)| pool.pool).collect()
 }
 
 impl Desk {
@@ -125,7 +149,7 @@ impl Desk {
         Ok(jobs.into_iter().filter_map(found).collect())
     }
 
-    fn look_after(&self, found: &Found) -> Result<()> {
+    fn go_on_with(&self, found: &Found) -> Result<()> {
         match found.trouble {
             Trouble::Lost => self.bury(found.job),
             Trouble::StuckBefore => self.begin_again(found.job),
@@ -142,7 +166,14 @@ impl Desk {
         if has_run {
             self.post_run(job)?;
         }
-        self.teardown(job, !has_run).map(drop)
+        self.teardown(job, !has_run)?;
+        let case = self.case(job)?;
+        if case.job.phase == Phase::Submitted {
+            // The hook leaves alone what Slurm may take up again; this is not that.
+            self.become_(job, Phase::Cancelled, "ended before it started")?;
+            self.cancel_followers(&case)?;
+        }
+        Ok(())
     }
 
     /// Slurm stages a waiting job in once more only when it has been cancelled and queued again.
@@ -210,5 +241,7 @@ mod tests {
         assert_eq!(look(990, Some(&stand("STAGE_OUT", "None"))), Some(Trouble::StuckAfter));
         assert_eq!(look(990, Some(&stand("PENDING", "Priority"))), None);
         assert_eq!(look(990, Some(&stand("RUNNING", "None"))), None);
+        let queued = Job { phase: Phase::Submitted, ..job(1030) };
+        assert_eq!(diagnose(&queued, Some(&stand("CANCELLED", "None")), 1000, 1100), Some(Trouble::Lost));
     }
 }

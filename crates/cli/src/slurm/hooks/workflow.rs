@@ -34,18 +34,22 @@ impl Desk {
             .filter(|location| location.job == job)
             .map(|location| location.node)
             .collect();
-        let name = feature(job);
+        self.mark(&feature(job), &keep)
+    }
+
+    /// Gives these nodes a feature, and no others.
+    pub fn mark(&self, name: &str, keep: &BTreeSet<String>) -> Result<()> {
         // Read, change, write: hooks of other jobs must not come between.
         let _lock = self.lock("features")?;
         for node in scontrol::features()? {
-            let has = node.features.contains(&name);
+            let has = node.features.iter().any(|feature| feature == name);
             if has == keep.contains(&node.name) {
                 continue;
             }
             let mut features = node.features;
             match has {
-                true => features.retain(|feature| *feature != name),
-                false => features.push(name.clone()),
+                true => features.retain(|feature| feature != name),
+                false => features.push(name.to_string()),
             }
             scontrol::set_features(&node.name, &features)?;
         }
@@ -57,7 +61,10 @@ impl Desk {
         let Some(whole) = self.noted(self.book.workflow_of(case.id()))? else { return Ok(()) };
         match whole.state() {
             State::Active => {}
-            State::Completed => self.note(case.id(), &format!("workflow {} is completed", whole.id)),
+            State::Completed => {
+                self.note(case.id(), &format!("workflow {} is completed", whole.id));
+                self.end_pools_of(whole.id, case.id());
+            }
             State::Failed => self
                 .note(case.id(), &format!("workflow {} has failed; what nodes keep for it stays", whole.id)),
         }
