@@ -23,6 +23,10 @@ const POLL: Duration = Duration::from_millis(20);
 /// Readahead asked of the kernel. Its own, 128 KiB, is a quarter of a chunk.
 const READAHEAD_KIB: u32 = 2048;
 
+/// How often, and after which pause, a new mount's root is looked at that this process may not read.
+const ROOT_LOOKS_MAX: usize = 50;
+const ROOT_PAUSE: Duration = Duration::from_millis(1);
+
 /// A live mount. Dropping it unmounts.
 #[derive(Debug)]
 pub struct Mounted {
@@ -47,6 +51,7 @@ pub fn mount(client: Arc<Client>, options: &MountOptions) -> Result<Mounted, Mou
     core.start_keeper(session.notifier()).map_err(fail)?;
     let session = session.spawn().map_err(fail)?;
     raise_readahead(&path);
+    settle_root(&path);
     Ok(Mounted { path, foreign: options.passed_fd().is_some(), session: Some(session) })
 }
 
@@ -178,6 +183,19 @@ fn raise_readahead(path: &Path) {
     if let Some(entry) = entry {
         let setting = format!("/sys/class/bdi/{}/read_ahead_kb", entry.device);
         let _ = std::fs::write(setting, READAHEAD_KIB.to_string());
+    }
+}
+
+/// To the kernel the root of a new mount has no permissions until its attributes have been told, and it drops an answer that
+/// a recall has overtaken: where other nodes change the root meanwhile, the first program to come would be refused. So this
+/// process comes first. Who is refused for good is refused a few times.
+fn settle_root(path: &Path) {
+    let is_refused = || File::open(path).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
+    for _ in 0..ROOT_LOOKS_MAX {
+        if !is_refused() {
+            return;
+        }
+        std::thread::sleep(ROOT_PAUSE);
     }
 }
 
