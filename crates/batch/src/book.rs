@@ -45,6 +45,9 @@ CREATE TABLE Location(
 /// Phases after which nothing comes by itself.
 pub(crate) const ENDED: &str = "('done', 'failed', 'cancelled', 'stage-out-failed')";
 
+const TABLES_OF_FORM_2: &str =
+    "CREATE TABLE Avoided(Job INTEGER NOT NULL, Node TEXT NOT NULL, PRIMARY KEY(Job, Node)) WITHOUT ROWID;";
+
 /// Why the book could not be used.
 #[derive(Debug)]
 pub enum BookError {
@@ -182,6 +185,7 @@ impl Book {
             }
             if form < FORMAT {
                 t.execute_batch(lasting::TABLES)?;
+                t.execute_batch(TABLES_OF_FORM_2)?;
                 t.pragma_update(None, "user_version", FORMAT)?;
             }
             Ok(())
@@ -239,7 +243,7 @@ impl Book {
     /// A job that was submitted at `now`. A number that Slurm gives out anew takes the place of the old job.
     pub fn add(&self, new: &NewJob, now: u64) -> Result<()> {
         self.change(|t| {
-            for table in ["Job", "After", "Event", "Transfer"] {
+            for table in ["Job", "After", "Event", "Transfer", "Avoided"] {
                 t.execute(&format!("DELETE FROM {table} WHERE Job = ?1"), [new.job])?;
             }
             let workflow = match (&new.starts, new.after.first()) {
@@ -317,6 +321,35 @@ impl Book {
             t.execute(sql, params![job, Phase::Submitted.word(), now as i64])?;
             note(t, job, now, "submitted once more")
         })
+    }
+
+    /// Its owner gives up what a job could not stage out.
+    pub fn give_up(&self, job: u32, reason: &str, now: u64) -> Result<()> {
+        self.change(|t| {
+            let sql =
+                "UPDATE Job SET Phase = ?2, Reason = ?3, Changed = ?4 WHERE Job = ?1 AND Phase = 'stage-out-failed'";
+            t.execute(sql, params![job, Phase::Failed.word(), cut(reason), now as i64])?;
+            note(t, job, now, &cut(reason))
+        })
+    }
+
+    /// Nodes that a job is kept from, beyond its own wishes.
+    pub fn set_avoided(&self, job: u32, nodes: &[String]) -> Result<()> {
+        self.change(|t| {
+            t.execute("DELETE FROM Avoided WHERE Job = ?1", [job])?;
+            nodes.iter().try_for_each(|node| {
+                t.execute("INSERT INTO Avoided VALUES(?1, ?2)", params![job, node]).map(drop)
+            })
+        })
+    }
+
+    pub fn avoided(&self, job: u32) -> Result<Vec<String>> {
+        self.many("SELECT Node FROM Avoided WHERE Job = ?1 ORDER BY Node", [job], |row| row.get(0))
+    }
+
+    /// Jobs that are kept from a node.
+    pub fn kept_from(&self, node: &str) -> Result<Vec<u32>> {
+        self.many("SELECT Job FROM Avoided WHERE Node = ?1 ORDER BY Job", [node], |row| row.get(0))
     }
 
     pub fn set_gid(&self, job: u32, gid: u32) -> Result<()> {
@@ -483,7 +516,7 @@ impl Book {
                 .query_map([before as i64], |row| row.get(0))?
                 .collect::<rusqlite::Result<_>>()?;
             for job in &jobs {
-                for table in ["Job", "After", "Event", "Transfer", "PoolUser"] {
+                for table in ["Job", "After", "Event", "Transfer", "PoolUser", "Avoided"] {
                     t.execute(&format!("DELETE FROM {table} WHERE Job = ?1"), [job])?;
                 }
             }

@@ -281,6 +281,61 @@ fn results_that_wait_are_not_written_over() {
     cluster.assert_nothing_left("after results that waited");
 }
 
+/// Results that nobody wants any more are removed by their owner, and who was kept from their nodes runs there; where a node
+/// does not come back, an administrator gives them up.
+#[test]
+fn results_that_nobody_wants_are_discarded() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    let body = |limit: &str, letter: char| {
+        format!(
+            "{limit}#NORNS stage_out nvme0://out lustre://alice/out\nhead -c 6000000 /dev/zero | tr '\\0' {letter} > $NVME0/out\n"
+        )
+    };
+    let fail = |letter: char| {
+        cluster.slow_down("1MiB");
+        let job = cluster.sbatch(&["-N1"], &body("#TIDEPOOL timeout stage_out=2s\n", letter));
+        cluster.until("it is told", || cluster.phase(job) == "stage-out-failed");
+        cluster.wait(job);
+        cluster.slow_down("1GiB");
+        job
+    };
+    let first = fail('a');
+    let second = cluster.sbatch(&["-N1"], &body("", 'b'));
+    cluster.until("it is kept away", || {
+        cluster.events(second).iter().any(|event| event.starts_with("not on node1"))
+    });
+    let tidepool = cluster.tidepool();
+    let words = [tidepool.as_str(), "slurm", "discard", &first.to_string()].map(String::from);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let foreign = cluster.by("bob", &[&words[..], &["--wait"]].concat());
+    assert_eq!(foreign.status.code(), Some(120), "{}", common::text(&foreign));
+    let would = cluster.by("alice", &[&words[..], &["--dry-run"]].concat());
+    assert!(common::text(&would).contains("would submit: sbatch"), "{}", common::text(&would));
+    assert_eq!(cluster.phase(first), "stage-out-failed");
+    let done = cluster.by("alice", &[&words[..], &["--wait"]].concat());
+    assert!(done.status.success(), "{}\n{}", common::text(&done), cluster.overview());
+    assert_eq!(cluster.phase(first), "failed");
+    assert_eq!(cluster.wait(second).state(), "COMPLETED", "{}", cluster.overview());
+    assert!(fs::read(cluster.pfs("alice/out")).unwrap().iter().all(|byte| *byte == b'b'));
+    cluster.assert_nothing_left("after results that nobody wanted");
+
+    let third = fail('c');
+    cluster.control(&["node", "stop", "node1"]);
+    let site = cluster.dir().join("etc/slurm.toml").display().to_string();
+    let words =
+        [tidepool.as_str(), "slurm", "discard", &third.to_string(), "--site", &site].map(String::from);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let refused = cluster.on("ctl", &words);
+    assert!(
+        refused.status.code() == Some(113) && common::text(&refused).contains("--lost"),
+        "{}",
+        common::text(&refused)
+    );
+    let done = cluster.on("ctl", &[&words[..], &["--lost"]].concat());
+    assert!(done.status.success(), "{}", common::text(&done));
+    assert!(cluster.reason(third).contains("given up on node1"), "{}", cluster.reason(third));
+}
+
 /// A job that waits too long for a place that another one has ends, with the reason.
 #[test]
 fn a_place_that_stays_in_use() {

@@ -298,7 +298,7 @@ fn an_idle_campaign_ends() {
         "--site",
         &site(&cluster),
     ]);
-    assert_eq!(told, r#"{"lost":[],"pools":[]}"#);
+    assert_eq!(told, r#"{"found":[],"pools":[]}"#);
     cluster.until("it has been idle for too long", || {
         cluster.said(&[&cluster.tidepool(), "slurm", "sweep", "--site", &site(&cluster)]);
         pools(&cluster).is_empty()

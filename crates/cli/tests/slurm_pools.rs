@@ -220,5 +220,18 @@ fn a_hundred_pools_where_few_have_room() {
     assert!(cluster.reason(one).contains("ask for more nodes, or less"), "{}", cluster.reason(one));
     let two = cluster.sbatch(&["-N2"], "#TIDEPOOL pool size=100MiB\ntrue\n");
     assert_eq!(cluster.wait(two).state(), "COMPLETED", "{}", cluster.reason(two));
+    // Pools that outlive their jobs have their room also while nobody uses them.
+    let campaign = "#TIDEPOOL pool name=mesh lifetime=campaign size=50MiB\ntrue\n";
+    assert_eq!(cluster.wait(cluster.sbatch(&["-N1", "-wnode1"], campaign)).state(), "COMPLETED");
+    assert_eq!(cluster.wait(cluster.sbatch(&["-N1", "-wnode1"], campaign)).state(), "COMPLETED");
+    let third = format!("#TIDEPOOL timeout stage_in=1s\n{body}").replace("pool size", "pool name=x size");
+    let third =
+        third.replacen("#TIDEPOOL timeout", "#NORNS stage_in lustre://alice/in x://in\n#TIDEPOOL timeout", 1);
+    cluster.input("alice", "in", 10);
+    let third = cluster.sbatch(&["-N1", "-wnode1"], &third);
+    assert_eq!(cluster.wait(third).state(), "CANCELLED", "{}", cluster.overview());
+    assert!(cluster.reason(third).contains("pool 1 (mesh) have the rest"), "{}", cluster.reason(third));
+    let ended = cluster.by("alice", &[&cluster.tidepool(), "slurm", "end-pool", "mesh", "--wait"]);
+    assert!(ended.status.success(), "{}", text(&ended));
     cluster.assert_nothing_left("after a hundred pools");
 }

@@ -23,6 +23,8 @@ pub struct Directives {
     pub timeouts: Timeouts,
     /// The job whose stage-out this one finishes.
     pub resume: Option<Said<u32>>,
+    /// The job whose results, which could not be staged out, this one removes.
+    pub discard: Option<Said<u32>>,
     /// The pool that this job removes, by its number.
     pub end_pool: Option<Said<u32>>,
     /// Slurm's own words for its burst-buffer pools: kept, and used by Slurm alone.

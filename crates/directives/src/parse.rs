@@ -16,7 +16,7 @@ use tidepool_wire::stager::PersistOp;
 /// Jobs that one job can depend on.
 pub const DEPENDENCIES_MAX: usize = 1000;
 
-pub(crate) const DIRECTIVES: [&str; 12] = [
+pub(crate) const DIRECTIVES: [&str; 13] = [
     "stage_in",
     "stage_out",
     "persist",
@@ -28,6 +28,7 @@ pub(crate) const DIRECTIVES: [&str; 12] = [
     "reserve",
     "timeout",
     "resume",
+    "discard",
     "end-pool",
 ];
 const TIMEOUT_KEYS: [&str; 2] = ["stage_in", "stage_out"];
@@ -163,6 +164,7 @@ impl Reader {
             b"reserve" => self.found.reserve = self.once("reserve", at),
             b"timeout" => self.timeout(at, args),
             b"resume" => self.resume(at, args),
+            b"discard" => self.discard(at, args),
             b"end-pool" => self.end_pool(at, args),
             _ => return false,
         }
@@ -312,6 +314,13 @@ impl Reader {
         let word = self.need(args, "the number of a job");
         let job = word.and_then(|word| self.value(word, job));
         self.found.resume = self.found.resume.take().or(job);
+    }
+
+    fn discard(&mut self, at: &At, args: &mut Args<'_>) {
+        self.once("discard", at);
+        let word = self.need(args, "the number of a job");
+        let job = word.and_then(|word| self.value(word, job));
+        self.found.discard = self.found.discard.take().or(job);
     }
 
     fn end_pool(&mut self, at: &At, args: &mut Args<'_>) {

@@ -20,6 +20,7 @@ impl Directives {
         lines.extend(self.reserve.then(|| "#TIDEPOOL reserve".to_string()));
         lines.extend(timeout_line(&self.timeouts));
         lines.extend(self.resume.iter().map(|job| format!("#TIDEPOOL resume {job}")));
+        lines.extend(self.discard.iter().map(|job| format!("#TIDEPOOL discard {job}")));
         lines.extend(self.end_pool.iter().map(|pool| format!("#TIDEPOOL end-pool {pool}")));
         lines
     }

@@ -122,7 +122,7 @@ pub fn check(directives: &Directives, site: &Site<'_>) -> Vec<Problem> {
     }
     directives.persist.iter().for_each(|persist| self::persist(directives, site, persist, &mut told));
     directives.pools.iter().for_each(|pool| self::pool(site, pool, &mut told));
-    let others = directives.workflow.prior.iter().chain(&directives.resume);
+    let others = directives.workflow.prior.iter().chain(&directives.resume).chain(&directives.discard);
     for job in others.filter(|job| site.job == Some(job.value)) {
         told.add(Problem::new(&job.at, format!("job {job} is this job itself")));
     }

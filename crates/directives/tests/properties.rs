@@ -126,10 +126,10 @@ fn workflow() -> impl Strategy<Value = Workflow> {
 fn directives() -> impl Strategy<Value = Directives> {
     let time = || of((1u64..=2_073_600).prop_map(Duration::from_secs));
     let slurm = vec(("[a-zA-Z0-9.]{1,6}", "[a-z=#]{0,3}[a-z]"), 0..2);
-    let rest = (any::<bool>(), time(), time(), (of(1u32..), of(1u32..=i32::MAX as u32)), slurm);
+    let rest = (any::<bool>(), time(), time(), (of(1u32..), of(1u32..), of(1u32..=i32::MAX as u32)), slurm);
     let items = (stages(), stages(), vec(persist(), 0..4), workflow(), pools());
     (items, rest).prop_map(|((stage_in, stage_out, persist, workflow, pools), rest)| {
-        let (reserve, in_time, out_time, (resume, end_pool), slurm) = rest;
+        let (reserve, in_time, out_time, (resume, discard, end_pool), slurm) = rest;
         let slurm = slurm.into_iter().map(|(capacity, pool)| said(SlurmBuffer { capacity, pool }));
         Directives {
             stage_in,
@@ -140,6 +140,7 @@ fn directives() -> impl Strategy<Value = Directives> {
             reserve,
             timeouts: Timeouts { stage_in: in_time, stage_out: out_time },
             resume: resume.map(said),
+            discard: discard.map(said),
             end_pool: end_pool.map(said),
             slurm: slurm.collect(),
         }
@@ -191,6 +192,7 @@ fn near_script() -> impl Strategy<Value = Vec<u8>> {
         "stage_in=",
         "2h ",
         "resume ",
+        "discard ",
         "end-pool ",
         "7 ",
         "workflow-start ",

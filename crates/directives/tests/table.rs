@@ -142,7 +142,7 @@ fn what_programs_get_is_pinned() {
         r#""workflow":{"start":true,"name":"w","prior":[],"end":false,"same_nodes":false},"#,
         r#""pools":[{"name":null,"size":1024,"nodes":null,"deploy":"subset:2","mode":null,"chunk_size":"auto","#,
         r#""placement":"wide","stripe":null,"client":null,"lifetime":null,"fs":"tidepool"}],"#,
-        r#""reserve":false,"timeouts":{"stage_in":120,"stage_out":null},"resume":null,"end_pool":null,"slurm":[]}"#,
+        r#""reserve":false,"timeouts":{"stage_in":120,"stage_out":null},"resume":null,"discard":null,"end_pool":null,"slurm":[]}"#,
     ];
     assert_eq!(serde_json::to_string(&parse(text)).unwrap(), expected.concat());
     let problem = &Reading::of(b"#NORNS pol").problems[0];
@@ -151,7 +151,7 @@ fn what_programs_get_is_pinned() {
 }
 
 const DIRECTIVES: &str = "stage_in, stage_out, persist, workflow-start, workflow-prior-dependency, workflow-end, \
-    workflow-same-nodes, pool, reserve, timeout, resume, end-pool";
+    workflow-same-nodes, pool, reserve, timeout, resume, discard, end-pool";
 const KEYS: &str = "size, nodes, deploy, mode, chunk-size, placement, stripe, client, lifetime, name, fs";
 const MAPPINGS: &str =
     "replicate, scatter, scatter:PATTERN with {rank}, gather, gather:NAME with {node}, file:PATH";
@@ -351,6 +351,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     ("#TIDEPOOL timeout stage_in=25d", "2, 19: '25d' is longer than 24d"),
     ("#TIDEPOOL resume", "2, 17: the number of a job is missing"),
+    ("#TIDEPOOL discard", "2, 18: the number of a job is missing"),
     ("#TIDEPOOL resume 1 2", "2, 20: '2' is one word too many"),
     ("#TIDEPOOL end-pool", "2, 19: the number of a pool is missing"),
     (

@@ -37,6 +37,14 @@ Examples:
   tidepool slurm resume 42
   tidepool slurm resume 42 --wait")]
     Resume(ResumeArgs),
+    /// Remove what a job could not stage out and still has on its nodes
+    #[command(after_help = "\
+Submits a job that runs on the same nodes and does nothing else; root on the controller does it at once.
+Exit codes: 0 submitted, with --wait removed; 113 something could not be removed; 120 nothing of the job waits to be staged out.
+Examples:
+  tidepool slurm discard 42 --dry-run
+  tidepool slurm discard 42 --wait")]
+    Discard(DiscardArgs),
     /// List pools that outlive their jobs: where they are, who uses them, how much is in them
     #[command(after_help = "\
 STATE: new, no job has made it yet; starting; up, jobs use it; rest, its data are on its nodes and nothing runs; lost, data of it
@@ -122,6 +130,15 @@ pub struct ReportArgs {
     pub html: Option<PathBuf>,
     #[command(flatten)]
     pub site: SiteArg,
+}
+
+#[derive(Args)]
+pub struct DiscardArgs {
+    #[command(flatten)]
+    pub errand: ResumeArgs,
+    /// Give up what is on nodes that do not answer; root only
+    #[arg(long)]
+    pub lost: bool,
 }
 
 #[derive(Args)]

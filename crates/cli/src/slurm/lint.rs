@@ -105,6 +105,9 @@ fn rows(all: &Directives) -> Vec<Vec<String>> {
         row("workflow", workflow_words(&all.workflow));
     }
     all.resume.iter().for_each(|job| row("resume", format!("finish the stage-out of job {job}")));
+    all.discard
+        .iter()
+        .for_each(|job| row("discard", format!("results of job {job} that are not staged out")));
     all.end_pool.iter().for_each(|pool| row("end", format!("pool {pool}, with all that is in it")));
     for buffer in &all.slurm {
         row("Slurm", format!("{} of its burst-buffer pool '{}'", buffer.capacity, buffer.pool));

@@ -31,6 +31,7 @@ pub fn dispatch(command: &SlurmCommand) -> Result<ExitCode> {
         }
         SlurmCommand::Report(args) => report(args),
         SlurmCommand::Resume(args) => resume::resume(args),
+        SlurmCommand::Discard(args) => resume::discard(args),
         SlurmCommand::Pools(args) => pools::pools(args),
         SlurmCommand::EndPool(args) => pools::end_pool(args),
         SlurmCommand::Sweep(args) => hooks::sweep(args),

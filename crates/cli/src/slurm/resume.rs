@@ -1,52 +1,102 @@
-//! `tidepool slurm resume`: a job of the user's that does nothing but finish a stage-out (INVENTORY H14). So the nodes are
-//! the scheduler's to give, and root's part is the hooks'.
+//! `tidepool slurm resume` and `discard`: a job of the user's that does nothing but finish a stage-out (INVENTORY H14), or
+//! give it up. So the nodes are the scheduler's to give, and root's part is the hooks'.
 
-use super::flags::ResumeArgs;
+use super::flags::{DiscardArgs, ResumeArgs};
+use super::hooks;
+use super::site::Site;
 use crate::exit::{Context, Failure, Kind, Result};
 use serde_json::json;
 use std::io::Write;
 use std::process::{Command, ExitCode, Stdio};
 
+/// What such a job does to another one.
+struct Errand {
+    directive: &'static str,
+    doing: &'static str,
+    /// The phase of the other job when it is done.
+    done: &'static str,
+    failed: Kind,
+}
+
+const RESUME: Errand =
+    Errand { directive: "resume", doing: "finishes the stage-out of", done: "done", failed: Kind::StageOut };
+const DISCARD: Errand =
+    Errand { directive: "discard", doing: "removes the results of", done: "failed", failed: Kind::Cleanup };
+
 pub fn resume(args: &ResumeArgs) -> Result<ExitCode> {
-    let told = super::ask(&args.site, &["job", &args.job.to_string()])?;
-    let job = &told["job"];
-    let nodes: Vec<&str> =
-        job["nodes"].as_array().into_iter().flatten().filter_map(serde_json::Value::as_str).collect();
-    if job["phase"] != "stage-out-failed" || nodes.is_empty() {
-        let phase = job["phase"].as_str().unwrap_or("not known");
-        let text = format!("job {} is {phase}: nothing of it waits to be staged out", args.job);
-        return Err(Failure::new(Kind::Refused, text));
-    }
-    let words = [
-        "--parsable".to_string(),
-        format!("--nodes={}", nodes.len()),
-        format!("--nodelist={}", nodes.join(",")),
-        format!("--job-name=tidepool-resume-{}", args.job),
-        "--output=/dev/null".into(),
-    ];
-    if args.dry_run {
-        println!("would submit: sbatch {} with '#TIDEPOOL resume {}'", words.join(" "), args.job);
-        return Ok(ExitCode::SUCCESS);
-    }
-    let number = submit(&words, &format!("resume {}", args.job), args.wait)?;
-    if !args.wait {
-        match args.json {
-            true => println!("{}", json!({"job": args.job, "by": number})),
-            false => println!("job {number} finishes the stage-out of job {}", args.job),
+    RESUME.run(args)
+}
+
+pub fn discard(args: &DiscardArgs) -> Result<ExitCode> {
+    let site = &args.errand.site.site;
+    // Burst buffers are not for root's jobs; where the book is, he needs none.
+    if !(rustix::process::geteuid().is_root() && site.exists()) {
+        if args.lost {
+            let text = "--lost is for root on the controller: only an administrator gives up nodes";
+            return Err(Failure::new(Kind::Usage, text));
         }
+        return DISCARD.run(&args.errand);
+    }
+    let job = args.errand.job;
+    if args.errand.dry_run {
+        println!("would remove the results of job {job} that are still on its nodes");
         return Ok(ExitCode::SUCCESS);
     }
-    let after = super::ask(&args.site, &["job", &args.job.to_string()])?;
-    let done = after["job"]["phase"] == "done";
-    if args.json {
-        println!("{}", json!({"job": args.job, "by": number, "done": done}));
+    hooks::discard_here(Site::read(site)?, job, args.lost)?;
+    if args.errand.json {
+        println!("{}", json!({"job": job, "done": true}));
     }
-    if done {
-        return Ok(ExitCode::SUCCESS);
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Errand {
+    fn run(&self, args: &ResumeArgs) -> Result<ExitCode> {
+        let Errand { directive, doing, .. } = self;
+        let told = super::ask(&args.site, &["job", &args.job.to_string()])?;
+        let job = &told["job"];
+        let nodes: Vec<&str> =
+            job["nodes"].as_array().into_iter().flatten().filter_map(serde_json::Value::as_str).collect();
+        if job["phase"] != "stage-out-failed" || nodes.is_empty() {
+            let phase = job["phase"].as_str().unwrap_or("not known");
+            let text = format!("job {} is {phase}: nothing of it waits to be staged out", args.job);
+            return Err(Failure::new(Kind::Refused, text));
+        }
+        let words = [
+            "--parsable".to_string(),
+            format!("--nodes={}", nodes.len()),
+            format!("--nodelist={}", nodes.join(",")),
+            format!("--job-name=tidepool-{directive}-{}", args.job),
+            "--output=/dev/null".into(),
+        ];
+        if args.dry_run {
+            println!("would submit: sbatch {} with '#TIDEPOOL {directive} {}'", words.join(" "), args.job);
+            return Ok(ExitCode::SUCCESS);
+        }
+        let number = submit(&words, &format!("{directive} {}", args.job), args.wait)?;
+        if !args.wait {
+            match args.json {
+                true => println!("{}", json!({"job": args.job, "by": number})),
+                false => println!("job {number} {doing} job {}", args.job),
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        self.judge(args, number)
     }
-    let by = super::ask(&args.site, &["job", &number.to_string()])?;
-    let why = by["job"]["reason"].as_str().unwrap_or_default().to_string();
-    Err(Failure::new(Kind::StageOut, format!("the stage-out of job {} is not finished: {why}", args.job)))
+
+    fn judge(&self, args: &ResumeArgs, number: u32) -> Result<ExitCode> {
+        let after = super::ask(&args.site, &["job", &args.job.to_string()])?;
+        let done = after["job"]["phase"] == self.done;
+        if args.json {
+            println!("{}", json!({"job": args.job, "by": number, "done": done}));
+        }
+        if done {
+            return Ok(ExitCode::SUCCESS);
+        }
+        let by = super::ask(&args.site, &["job", &number.to_string()])?;
+        let why = by["job"]["reason"].as_str().unwrap_or_default();
+        let text = format!("job {number}, which {} job {}, has not succeeded: {why}", self.doing, args.job);
+        Err(Failure::new(self.failed, text))
+    }
 }
 
 /// Submits a job that does nothing but what a directive says; its number. With `wait` when it has ended.

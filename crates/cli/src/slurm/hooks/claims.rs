@@ -99,6 +99,49 @@ impl Desk {
         Ok(avoid)
     }
 
+    /// Nodes where results of others still lie in this job's way are left out; its own wishes stay.
+    pub fn avoid(&self, case: &Case) -> Result<()> {
+        let job = case.id();
+        let (met, before) = (self.nodes_to_avoid(case)?, self.noted(self.book.avoided(job))?);
+        if met.is_empty() && before.is_empty() {
+            return Ok(());
+        }
+        let (wanted, refused) = scontrol::wishes(job)?;
+        if let Some(met) = met.iter().find(|met| wanted.iter().any(|node| node == met.node())) {
+            return Err(Failure::new(Kind::Start, met.to_string()));
+        }
+        let mut all: Vec<String> = refused.into_iter().filter(|node| !before.contains(node)).collect();
+        let mut added = Vec::new();
+        for node in met.iter().map(|met| met.node().to_string()) {
+            if !all.contains(&node) {
+                all.push(node.clone());
+                added.push(node);
+            }
+        }
+        self.noted(self.book.set_avoided(job, &added))?;
+        let text = match met.first() {
+            Some(first) => format!("not on {}: {first}", added.join(",")),
+            None => "may run on all nodes again".into(),
+        };
+        self.note(job, &text);
+        scontrol::comment(job, &format!("tidepool: {text}"));
+        scontrol::update_job(job, &[("ExcNodeList", &all.join(","))])
+    }
+
+    /// A job's results are not on its nodes any more: who was kept from them may run there.
+    pub fn let_in(&self, of: u32) -> Result<()> {
+        for node in self.noted(self.book.job(of))?.nodes {
+            for job in self.noted(self.book.kept_from(&node))? {
+                let case = self.case(job)?;
+                let waits = scontrol::job(job)?.is_some_and(|facts| facts.is_queued());
+                if let Err(failure) = if waits { self.avoid(&case) } else { Ok(()) } {
+                    self.note(job, &failure.to_string());
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn claims(&self, which: impl Fn(&Job) -> bool) -> Result<Vec<Claim>> {
         let jobs = self.noted(self.book.with_nodes())?;
         jobs.into_iter()

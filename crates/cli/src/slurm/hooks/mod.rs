@@ -8,6 +8,7 @@
 //! the book and at the stagers, and the next one goes on from there.
 
 mod claims;
+mod discard;
 mod end;
 mod kept;
 mod lasting;
@@ -22,6 +23,7 @@ mod sweep;
 mod workflow;
 mod world;
 
+pub use discard::discard_here;
 pub use sweep::{end_pool, sweep};
 
 use super::flags::{HookArgs, HookName};
@@ -162,6 +164,7 @@ impl Case {
     fn needs_nodes(&self) -> bool {
         let asks = &self.asks;
         asks.resume.is_some()
+            || asks.discard.is_some()
             || asks.end_pool.is_some()
             || !(asks.stage_in.is_empty()
                 && asks.stage_out.is_empty()

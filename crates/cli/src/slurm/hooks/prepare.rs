@@ -44,7 +44,10 @@ impl Desk {
             Phase::StageOutFailed => {
                 let text =
                     format!("results of its last run are still on its nodes: 'tidepool slurm resume {job}'");
-                return Err(self.end(job, Failure::new(Kind::Usage, text)));
+                // Not by `end`: those results are still to be brought out.
+                scontrol::comment(job, &format!("tidepool: {text}"));
+                scontrol::cancel_from_hook(job)?;
+                return Err(Failure::new(Kind::Usage, text));
             }
             phase if phase.is_final() => self.noted(self.book.revive(job, now()))?,
             _ => {
@@ -115,25 +118,6 @@ impl Desk {
         }
         self.stage_ahead(&case).map_err(|failure| self.end(job, failure))?;
         Ok(String::new())
-    }
-
-    /// Nodes where results of others still lie in this job's way are left out; its own wishes stay.
-    fn avoid(&self, case: &Case) -> Result<()> {
-        let avoid = self.nodes_to_avoid(case)?;
-        let Some(first) = avoid.first() else { return Ok(()) };
-        let (wanted, mut refused) = scontrol::wishes(case.id())?;
-        if let Some(met) = avoid.iter().find(|met| wanted.iter().any(|node| node == met.node())) {
-            return Err(Failure::new(Kind::Start, met.to_string()));
-        }
-        for met in &avoid {
-            if !refused.iter().any(|node| node == met.node()) {
-                refused.push(met.node().to_string());
-            }
-        }
-        let text = format!("not on {}: {first}", refused.join(","));
-        self.note(case.id(), &text);
-        scontrol::comment(case.id(), &format!("tidepool: {text}"));
-        scontrol::update_job(case.id(), &[("ExcNodeList", &refused.join(","))])
     }
 
     /// Nodes of the jobs that this one comes after: required, or preferred.

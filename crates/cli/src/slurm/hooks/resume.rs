@@ -10,9 +10,9 @@ use std::time::Instant;
 use tidepool_batch::Phase;
 use tidepool_stage_client::{Code, StageError, Stager, TaskState};
 
-/// Whether `uid` may finish the stage-out of that job, at submission: only the book is asked.
-pub fn admit(book: &tidepool_batch::Book, of: u32, uid: u32) -> Result<()> {
-    let refuse = |why: String| Failure::new(Kind::Usage, format!("resume {of}: {why}"));
+/// Whether `uid` may finish, or give up, the stage-out of that job, at submission: only the book is asked.
+pub fn admit(book: &tidepool_batch::Book, what: &str, of: u32, uid: u32) -> Result<()> {
+    let refuse = |why: String| Failure::new(Kind::Usage, format!("{what} {of}: {why}"));
     let job = book.job(of).map_err(|error| refuse(error.to_string()))?;
     if job.uid != uid && uid != 0 {
         return Err(refuse("it is another user's job".into()));
@@ -74,6 +74,7 @@ impl Desk {
         }
         fleet.all(Kind::Cleanup, |_, stager| forget(stager, of))?;
         self.become_(of, Phase::Done, "finished later")?;
+        self.let_in(of)?;
         scontrol::comment(of, "tidepool: stage-out finished later");
         Ok(())
     }

@@ -94,6 +94,10 @@ impl Desk {
             self.resume(case, &fleet, of.value)?;
             return self.become_(job, Phase::Running, "");
         }
+        if let Some(of) = &case.asks.discard {
+            self.discard_by(case, of.value)?;
+            return self.become_(job, Phase::Running, "");
+        }
         if let Some(pool) = &case.asks.end_pool {
             self.end_pool_by(case, pool.value)?;
             return self.become_(job, Phase::Running, "");

@@ -98,10 +98,11 @@ pub fn submit(site: &Site, request: &Path, script: &Path) -> Result<String> {
             Book::open_read(&site.book()).map_err(|error| Failure::new(Kind::Usage, error.to_string()))?;
         super::lasting::admit_end(&book, pool.value, request.uid)?;
     }
-    if let Some(of) = &asks.resume {
+    for (what, of) in [("resume", &asks.resume), ("discard", &asks.discard)] {
+        let Some(of) = of else { continue };
         let book =
             Book::open_read(&site.book()).map_err(|error| Failure::new(Kind::Usage, error.to_string()))?;
-        super::resume::admit(&book, of.value, request.uid)?;
+        super::resume::admit(&book, what, of.value, request.uid)?;
     }
     let dependency = dependency(site, &asks, &request)?;
     added.push(MARK.into());
