@@ -45,8 +45,10 @@ CREATE TABLE Location(
 /// Phases after which nothing comes by itself.
 pub(crate) const ENDED: &str = "('done', 'failed', 'cancelled', 'stage-out-failed')";
 
-const TABLES_OF_FORM_2: &str =
-    "CREATE TABLE Avoided(Job INTEGER NOT NULL, Node TEXT NOT NULL, PRIMARY KEY(Job, Node)) WITHOUT ROWID;";
+const TABLES_OF_FORM_2: &str = "
+CREATE TABLE Avoided(Job INTEGER NOT NULL, Node TEXT NOT NULL, PRIMARY KEY(Job, Node)) WITHOUT ROWID;
+CREATE TABLE Untidy(Job INTEGER PRIMARY KEY, Tried INTEGER NOT NULL);
+";
 
 /// Why the book could not be used.
 #[derive(Debug)]
@@ -265,6 +267,7 @@ impl Book {
                 "INSERT INTO Job(Job, Uid, Script, Phase, Workflow, IsEnd, Submitted, Changed) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7)",
                 params![new.job, new.uid, new.script, Phase::Submitted.word(), workflow, new.is_end, now as i64],
             )?;
+            untidy(t, new.job, now)?;
             for prior in &new.after {
                 t.execute("INSERT OR IGNORE INTO After VALUES(?1, ?2)", params![new.job, prior])?;
             }
@@ -319,6 +322,7 @@ impl Book {
         self.change(|t| {
             let sql = "UPDATE Job SET Phase = ?2, Reason = '', Attempt = 1, Changed = ?3 WHERE Job = ?1";
             t.execute(sql, params![job, Phase::Submitted.word(), now as i64])?;
+            untidy(t, job, now)?;
             note(t, job, now, "submitted once more")
         })
     }
@@ -331,6 +335,23 @@ impl Book {
             t.execute(sql, params![job, Phase::Failed.word(), cut(reason), now as i64])?;
             note(t, job, now, &cut(reason))
         })
+    }
+
+    /// Jobs after which nobody has tidied up to the end, and when that was tried last.
+    pub fn untidy(&self) -> Result<Vec<(u32, u64)>> {
+        let one = |row: &Row<'_>| Ok((row.get(0)?, row.get::<_, i64>(1)? as u64));
+        self.many("SELECT Job, Tried FROM Untidy ORDER BY Job", [], one)
+    }
+
+    /// It is tried now.
+    pub fn try_to_tidy(&self, job: u32, now: u64) -> Result<()> {
+        let set = "UPDATE Untidy SET Tried = ?2 WHERE Job = ?1";
+        self.change(|t| t.execute(set, params![job, now as i64])).map(drop)
+    }
+
+    /// Nothing of the job is left but what has to stay.
+    pub fn is_tidy(&self, job: u32) -> Result<()> {
+        self.change(|t| t.execute("DELETE FROM Untidy WHERE Job = ?1", [job])).map(drop)
     }
 
     /// Nodes that a job is kept from, beyond its own wishes.
@@ -516,7 +537,7 @@ impl Book {
                 .query_map([before as i64], |row| row.get(0))?
                 .collect::<rusqlite::Result<_>>()?;
             for job in &jobs {
-                for table in ["Job", "After", "Event", "Transfer", "PoolUser", "Avoided"] {
+                for table in ["Job", "After", "Event", "Transfer", "PoolUser", "Avoided", "Untidy"] {
                     t.execute(&format!("DELETE FROM {table} WHERE Job = ?1"), [job])?;
                 }
             }
@@ -536,6 +557,10 @@ impl Book {
     ) -> Result<Vec<T>> {
         self.try_(|c| c.prepare(sql)?.query_map(values, read)?.collect())
     }
+}
+
+fn untidy(t: &Transaction<'_>, job: u32, now: u64) -> rusqlite::Result<()> {
+    t.execute("INSERT OR REPLACE INTO Untidy VALUES(?1, ?2)", params![job, now as i64]).map(drop)
 }
 
 const JOB: &str = "SELECT Job, Uid, Gid, Script, Phase, Reason, Workflow, IsEnd, Attempt, Nodes, Reservation, Estimate, Submitted, Changed FROM Job";

@@ -152,6 +152,32 @@ fn slurmctld_may_lose_track_of_staging() {
     cluster.assert_nothing_left("after slurmctld has lost track");
 }
 
+/// A job is cancelled while one of its nodes is away: what it has there goes when the node is back.
+#[test]
+fn what_a_node_has_goes_when_it_is_back() {
+    if !is_full() {
+        println!("SKIPPED: takes two minutes; TIDEPOOL_SLURM=full, or make test-all");
+        return;
+    }
+    let Some(cluster) = Cluster::start(2) else { return };
+    cluster.input("alice", "in", 12 * MIB);
+    cluster.slow_down("1MiB");
+    let job = cluster
+        .sbatch(&["-N2", "--no-requeue"], "#NORNS stage_in lustre://alice/in nvme0://in\necho never\n");
+    cluster.until("data come in", || !cluster.left_on("node2").is_empty());
+    cluster.control(&["node", "stop", "node2"]);
+    cluster.said(&["scancel", &job.to_string()]);
+    cluster.until("it is told", || cluster.events(job).iter().any(|event| event.contains("left behind")));
+    assert_eq!(cluster.phase(job), "cancelled");
+    cluster.control(&["node", "start", "node2"]);
+    // It is tried again after ten minutes, and after a start of slurmctld.
+    cluster.control(&["slurmctld", "kill"]);
+    cluster.control(&["slurmctld", "start"]);
+    cluster.until("the nodes are back", || cluster.said(&["sinfo", "-h", "-t", "idle", "-o", "%D"]) == "2");
+    cluster.until("nothing is left", || cluster.left_on("node2").is_empty());
+    cluster.assert_nothing_left("after a node was away");
+}
+
 /// A node that goes while results go out keeps them; the job says which node it is, and one command finishes it when the
 /// node is back.
 #[test]

@@ -251,16 +251,45 @@ pub struct HookArgs {
 
 #[derive(Subcommand)]
 pub enum HookName {
-    Submit { request: PathBuf, script: PathBuf },
-    JobProcess { script: PathBuf },
-    Paths { job: u32, file: PathBuf },
-    Setup { job: u32, uid: u32, gid: u32 },
-    DataIn { job: u32 },
-    PreRun { job: u32 },
-    PostRun { job: u32 },
-    DataOut { job: u32 },
-    Teardown { job: u32, hurry: String },
-    Status { words: Vec<String> },
+    Submit {
+        request: PathBuf,
+        script: PathBuf,
+    },
+    JobProcess {
+        script: PathBuf,
+    },
+    Paths {
+        job: u32,
+        file: PathBuf,
+    },
+    Setup {
+        job: u32,
+        uid: u32,
+        gid: u32,
+    },
+    DataIn {
+        job: u32,
+    },
+    PreRun {
+        job: u32,
+    },
+    PostRun {
+        job: u32,
+    },
+    DataOut {
+        job: u32,
+    },
+    Teardown {
+        job: u32,
+        hurry: String,
+    },
+    Status {
+        words: Vec<String>,
+    },
+    /// Cancels a job when Slurm has done with its hooks.
+    Cancel {
+        job: u32,
+    },
 }
 
 #[derive(Subcommand)]

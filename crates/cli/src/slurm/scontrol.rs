@@ -3,12 +3,17 @@
 
 use crate::exit::{Context, Failure, Kind, Result};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long slurmctld may take to answer: it may be starting again.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 const ASK_AGAIN: Duration = Duration::from_millis(500);
+/// How long the teardown of a job that cannot start is waited for, before it is cancelled: Slurm starts it again after two
+/// minutes.
+const TEARDOWN_MAX: Duration = Duration::from_secs(90);
+const TEARDOWN_LOOK: Duration = Duration::from_millis(100);
 /// Between the fields that `squeue` prints. No name of a node, partition or state has it.
 const FIELD: char = '|';
 
@@ -184,19 +189,42 @@ pub fn comment(id: u32, text: &str) {
     let _ = once("scontrol", &["update", &format!("JobId={id}"), &field]);
 }
 
-/// Ends a job. Slurm ends the hooks of a job that is cancelled, this very process among them: so in a group of its own,
-/// and nobody waits for it.
-pub fn cancel_from_hook(id: u32) -> Result<()> {
+/// Ends a job whose hook fails, after it. Slurm calls the teardown for what the hook says, and once more when the job is
+/// cancelled; the second call ends the first, and at times both. So a process of its own waits for the first one's end.
+pub fn cancel_from_hook(id: u32, site: &Path) -> Result<()> {
     use std::os::unix::process::CommandExt;
-    Command::new("scancel")
-        .arg(id.to_string())
+    let program = std::env::current_exe().context(Kind::Other, || "finding this program".into())?;
+    Command::new(program)
+        .args(["slurm", "hook", "--site"])
+        .arg(site)
+        .args(["cancel", &id.to_string()])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
+        // Slurm ends the hooks of a job that is cancelled with their groups.
         .process_group(0)
         .spawn()
         .map(drop)
-        .context(Kind::Other, || "scancel".into())
+        .context(Kind::Other, || "starting another process".into())
+}
+
+/// See [`cancel_from_hook`]. Where the teardown takes long the job is cancelled all the same: Slurm would start it again.
+pub fn cancel_when_torn_down(id: u32) -> Result<()> {
+    let began = Instant::now();
+    while began.elapsed() < TEARDOWN_MAX {
+        std::thread::sleep(TEARDOWN_LOOK);
+        match once("scontrol", &["show", "job", &id.to_string()]) {
+            Ok(said) if burst_buffer_state(&said).is_none_or(|state| state == "complete") => break,
+            Err(why) if why.contains("Invalid job id") => return Ok(()),
+            _ => {}
+        }
+    }
+    cancel(id)
+}
+
+/// What Slurm's burst buffers are at. No line of a user's begins like that.
+fn burst_buffer_state(said: &str) -> Option<&str> {
+    said.lines().find_map(|line| line.strip_prefix("   BurstBufferState="))
 }
 
 pub fn cancel(id: u32) -> Result<()> {

@@ -180,7 +180,20 @@ impl Desk {
     /// The last hook of all: nothing of the job is left but what has to stay.
     pub fn teardown(&self, job: u32, hurry: bool) -> Result<String> {
         // What is not in the book was refused at submission.
-        let Ok(mut case) = self.case(job) else { return Ok(String::new()) };
+        let Ok(case) = self.case(job) else { return Ok(String::new()) };
+        // The sweep would take it for one that was killed.
+        let _lock = self.lock(&tidying(job))?;
+        self.noted(self.book.try_to_tidy(job, super::now()))?;
+        self.tear_down(case, hurry)?;
+        if self.noted(self.book.job(job))?.phase.is_final() {
+            self.noted(self.book.is_tidy(job))?;
+            let _ = std::fs::remove_file(self.lock_file(&tidying(job)));
+        }
+        Ok(String::new())
+    }
+
+    fn tear_down(&self, mut case: Case, hurry: bool) -> Result<()> {
+        let job = case.id();
         let held = case.job.reservation.clone();
         let released = if held.is_empty() { Ok(()) } else { scontrol::release(&held) };
         if case.job.phase == Phase::StagingOut && !hurry {
@@ -208,7 +221,7 @@ impl Desk {
         left.extend(released.err().map(|failure| failure.to_string()));
         self.finish(&case)?;
         match left.first() {
-            None => Ok(String::new()),
+            None => Ok(()),
             Some(first) => {
                 self.note(job, &format!("left behind: {}", left.join("; ")));
                 Err(Failure::new(Kind::Cleanup, format!("left behind: {first}")))
@@ -281,6 +294,11 @@ impl Desk {
             }
         }
     }
+}
+
+/// The lock of whoever tidies up after a job.
+pub fn tidying(job: u32) -> String {
+    format!("job-{job}")
 }
 
 /// Epilogs tidy up the nodes, for which the stagers have to know the job.

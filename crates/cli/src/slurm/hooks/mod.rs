@@ -64,6 +64,7 @@ fn serve(args: &HookArgs) -> Result<String> {
         HookName::PostRun { job } => Desk::open(site)?.post_run(*job),
         HookName::DataOut { job } => Desk::open(site)?.data_out(*job),
         HookName::Teardown { job, hurry } => Desk::open(site)?.teardown(*job, hurry == "true"),
+        HookName::Cancel { job } => scontrol::cancel_when_torn_down(*job).map(|()| String::new()),
         HookName::Status { words } => status::status(&Desk::open(site)?, words),
     }
 }
@@ -126,7 +127,7 @@ impl Desk {
         let reason = failure.to_string();
         let _ = self.book.become_(job, Phase::Failed, &reason, now());
         scontrol::comment(job, &format!("tidepool: {reason}"));
-        if let Err(error) = scontrol::cancel_from_hook(job) {
+        if let Err(error) = scontrol::cancel_from_hook(job, &self.site.file) {
             self.note(job, &error.to_string());
         }
         failure
@@ -134,11 +135,15 @@ impl Desk {
 
     /// Keeps other hooks from changing the same thing meanwhile.
     fn lock(&self, what: &str) -> Result<std::fs::File> {
-        let path = self.site.state_dir.join(format!("{what}.lock"));
+        let path = self.lock_file(what);
         let shown = || path.display().to_string();
         let file = std::fs::File::create(&path).context(Kind::Other, shown)?;
         file.lock().context(Kind::Other, shown)?;
         Ok(file)
+    }
+
+    fn lock_file(&self, what: &str) -> std::path::PathBuf {
+        self.site.state_dir.join(format!("{what}.lock"))
     }
 
     fn fleet(&self, nodes: &[String]) -> Result<Fleet> {

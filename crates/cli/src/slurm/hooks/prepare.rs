@@ -46,7 +46,7 @@ impl Desk {
                     format!("results of its last run are still on its nodes: 'tidepool slurm resume {job}'");
                 // Not by `end`: those results are still to be brought out.
                 scontrol::comment(job, &format!("tidepool: {text}"));
-                scontrol::cancel_from_hook(job)?;
+                scontrol::cancel_from_hook(job, &self.site.file)?;
                 return Err(Failure::new(Kind::Usage, text));
             }
             phase if phase.is_final() => self.noted(self.book.revive(job, now()))?,

@@ -3,10 +3,12 @@
 //! - those that it does not know: slurmctld was killed before it had saved them, or forgot them while its hooks could not
 //!   run;
 //! - those that it believes to be staged. slurmctld saves what its burst buffers are at every thirty seconds only, and what
-//!   its jobs are at more often. After a death in between it waits for the end of staging that nobody does.
+//!   its jobs are at more often. After a death in between it waits for the end of staging that nobody does;
+//! - those that are over, and whose teardown was killed, or left something behind on nodes that were away.
 //!
 //! And pools that outlive their jobs, where nobody looks after them.
 
+use super::end::tidying;
 use super::lasting::Stray;
 use super::{Desk, now};
 use crate::exit::{Failure, Kind, Result};
@@ -15,6 +17,7 @@ use crate::slurm::scontrol::{self, Stand};
 use crate::slurm::site::Site;
 use serde::Serialize;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -23,6 +26,20 @@ use tidepool_batch::{Job, LastingPool, Phase};
 /// Jobs that have changed later are left alone: Slurm may not have told of them yet. After a start it takes care of its
 /// jobs within this time.
 const SETTLED_S: u64 = 60;
+/// Between attempts to tidy up after a job.
+const TRY_AGAIN_S: u64 = 600;
+/// States of jobs for which Slurm calls no hook any more.
+const OVER: [&str; 9] = [
+    "COMPLETED",
+    "FAILED",
+    "TIMEOUT",
+    "CANCELLED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "BOOT_FAIL",
+    "DEADLINE",
+    "PREEMPTED",
+];
 /// How long a cancelled job may take to be over.
 const OVER_MAX: Duration = Duration::from_secs(60);
 const OVER_LOOK: Duration = Duration::from_millis(100);
@@ -34,6 +51,7 @@ enum Trouble {
     Lost,
     StuckBefore,
     StuckAfter,
+    Untidy,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -45,7 +63,7 @@ struct Found {
 impl Trouble {
     fn done(self) -> &'static str {
         match self {
-            Trouble::Lost => "tidied up after",
+            Trouble::Lost | Trouble::Untidy => "tidied up after",
             Trouble::StuckBefore => "queued again",
             Trouble::StuckAfter => "finished",
         }
@@ -58,6 +76,7 @@ impl fmt::Display for Trouble {
             Trouble::Lost => "Slurm does not know it any more, or has ended it in the queue",
             Trouble::StuckBefore => "slurmctld has lost track of its stage-in",
             Trouble::StuckAfter => "slurmctld has lost track of its stage-out",
+            Trouble::Untidy => "it is over, and something of it is left",
         })
     }
 }
@@ -102,18 +121,27 @@ pub fn sweep(args: &SweepArgs) -> Result<ExitCode> {
     }
 }
 
-/// What is the matter with a job that is under way, if anything. `booted` is when slurmctld was started.
-fn diagnose(job: &Job, stand: Option<&Stand>, booted: u64, now: u64) -> Option<Trouble> {
+/// What is the matter with a job, if anything. `booted` is when slurmctld was started; `tried` when its teardown was begun
+/// last, unless that has come to its end.
+fn diagnose(job: &Job, stand: Option<&Stand>, booted: u64, tried: Option<u64>, now: u64) -> Option<Trouble> {
     if job.changed + SETTLED_S >= now {
         return None;
     }
-    let Some(stand) = stand else { return Some(Trouble::Lost) };
+    let stand = match stand {
+        None if !job.phase.is_final() => return Some(Trouble::Lost),
+        stand => stand,
+    };
     // Of a job that is ended in the queue Slurm tells no hook.
-    if job.phase == Phase::Submitted && stand.state == "CANCELLED" {
+    if job.phase == Phase::Submitted && stand.is_some_and(|stand| stand.state == "CANCELLED") {
         return Some(Trouble::Lost);
     }
+    if stand.is_none_or(|stand| OVER.contains(&stand.state.as_str())) {
+        let due = tried.is_some_and(|tried| tried + TRY_AGAIN_S < now || tried < booted);
+        return (due && (job.phase.is_final() || stand.is_some())).then_some(Trouble::Untidy);
+    }
+    let stand = stand?;
     // A hook since then would have changed it.
-    if job.changed >= booted || booted + SETTLED_S >= now {
+    if job.phase.is_final() || job.changed >= booted || booted + SETTLED_S >= now {
         return None;
     }
     match (stand.state.as_str(), stand.reason.as_str()) {
@@ -136,14 +164,21 @@ fn numbers(pools: &[(LastingPool, Stray)]) -> Vec<u32> {
 
 impl Desk {
     fn found(&self) -> Result<Vec<Found>> {
-        let settled = |job: &Job| job.changed + SETTLED_S < now();
-        let jobs: Vec<Job> = self.noted(self.book.jobs(false))?.into_iter().filter(settled).collect();
+        let untidy: BTreeMap<u32, u64> = self.noted(self.book.untidy())?.into_iter().collect();
+        let mut jobs = self.noted(self.book.jobs(false))?;
+        for job in untidy.keys() {
+            if !jobs.iter().any(|known| known.job == *job) {
+                jobs.push(self.noted(self.book.job(*job))?);
+            }
+        }
+        jobs.retain(|job| job.changed + SETTLED_S < now());
         if jobs.is_empty() {
             return Ok(Vec::new());
         }
         let (known, booted) = (scontrol::stands()?, scontrol::started_at()?);
         let found = |job: Job| {
-            let trouble = diagnose(&job, known.get(&job.job), booted, now())?;
+            let tried = untidy.get(&job.job).copied();
+            let trouble = diagnose(&job, known.get(&job.job), booted, tried, now())?;
             Some(Found { job: job.job, trouble })
         };
         Ok(jobs.into_iter().filter_map(found).collect())
@@ -152,6 +187,14 @@ impl Desk {
     fn go_on_with(&self, found: &Found) -> Result<()> {
         match found.trouble {
             Trouble::Lost => self.bury(found.job),
+            // A teardown that goes on is no trouble.
+            Trouble::Untidy => match self.try_lock(&tidying(found.job)) {
+                Ok(lock) => {
+                    drop(lock);
+                    self.bury(found.job)
+                }
+                Err(_) => Ok(()),
+            },
             Trouble::StuckBefore => self.begin_again(found.job),
             Trouble::StuckAfter => {
                 self.bury(found.job)?;
@@ -196,7 +239,7 @@ impl Desk {
     }
 
     fn try_lock(&self, what: &str) -> Result<std::fs::File> {
-        let path = self.site.state_dir.join(format!("{what}.lock"));
+        let path = self.lock_file(what);
         let fail =
             |error: &dyn std::fmt::Display| Failure::new(Kind::Other, format!("{}: {error}", path.display()));
         let file = std::fs::File::create(&path).map_err(|error| fail(&error))?;
@@ -232,16 +275,36 @@ mod tests {
     fn jobs_without_hooks_are_found() {
         let stand = |state: &str, reason: &str| Stand { state: state.into(), reason: reason.into() };
         let staging = stand("PENDING", "BurstBufferStageIn");
-        let look = |changed: u64, stand: Option<&Stand>| diagnose(&job(changed), stand, 1000, 1100);
+        let look = |changed: u64, stand: Option<&Stand>| diagnose(&job(changed), stand, 1000, None, 1100);
         assert_eq!(look(1030, None), Some(Trouble::Lost));
         assert_eq!(look(1050, None), None, "Slurm may not have told of it yet");
         assert_eq!(look(990, Some(&staging)), Some(Trouble::StuckBefore));
         assert_eq!(look(1000, Some(&staging)), None, "a hook has run since the start");
-        assert_eq!(diagnose(&job(990), Some(&staging), 1000, 1055), None, "Slurm may still go on with it");
+        assert_eq!(
+            diagnose(&job(990), Some(&staging), 1000, None, 1055),
+            None,
+            "Slurm may still go on with it"
+        );
         assert_eq!(look(990, Some(&stand("STAGE_OUT", "None"))), Some(Trouble::StuckAfter));
         assert_eq!(look(990, Some(&stand("PENDING", "Priority"))), None);
         assert_eq!(look(990, Some(&stand("RUNNING", "None"))), None);
-        let queued = Job { phase: Phase::Submitted, ..job(1030) };
-        assert_eq!(diagnose(&queued, Some(&stand("CANCELLED", "None")), 1000, 1100), Some(Trouble::Lost));
+    }
+
+    #[test]
+    fn jobs_whose_teardown_did_not_end_are_found() {
+        let over = Stand { state: "CANCELLED".into(), reason: "None".into() };
+        let ended = Job { phase: Phase::Failed, ..job(1500) };
+        let look = |job: &Job, stand: Option<&Stand>, tried| diagnose(job, stand, 1000, tried, 2000);
+        assert_eq!(look(&ended, Some(&over), None), None, "it has ended");
+        assert_eq!(look(&ended, Some(&over), Some(1399)), Some(Trouble::Untidy));
+        assert_eq!(look(&ended, None, Some(1399)), Some(Trouble::Untidy));
+        assert_eq!(look(&ended, Some(&over), Some(1400)), None, "it may be at it");
+        assert_eq!(
+            look(&ended, Some(&over), Some(999)),
+            Some(Trouble::Untidy),
+            "slurmctld was killed meanwhile"
+        );
+        let queued = Job { phase: Phase::Submitted, ..job(1500) };
+        assert_eq!(look(&queued, Some(&over), Some(1490)), Some(Trouble::Lost));
     }
 }
