@@ -22,7 +22,12 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tidepool_client::{Client, PoolFile};
+
+/// How often the removal of an instance's directory is tried while something is put into it.
+const REMOVE_TRIES: u32 = 40;
+const REMOVE_PAUSE: Duration = Duration::from_millis(25);
 
 /// A pool on this node, running or not.
 #[derive(Clone, Debug)]
@@ -168,9 +173,17 @@ impl Instance {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        match fs::remove_dir_all(&self.dir) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
+        let mut tries_left = REMOVE_TRIES;
+        loop {
+            match fs::remove_dir_all(&self.dir) {
+                // An agent that is about to end takes the lock, which makes its file.
+                Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty && tries_left > 0 => {
+                    tries_left -= 1;
+                    std::thread::sleep(REMOVE_PAUSE);
+                }
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                _ => return Ok(()),
+            }
         }
     }
 }

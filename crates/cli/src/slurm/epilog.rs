@@ -9,6 +9,7 @@ use crate::agent::NodeRecord;
 use crate::exit::{Context, Failure, Kind, Result};
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -92,7 +93,12 @@ fn is_last(args: &EpilogArgs, how: &str) -> std::io::Result<bool> {
     let directory = File::open(&args.jobs_dir)?;
     directory.lock()?;
     let own = args.job.to_string();
-    std::fs::write(args.jobs_dir.join(&own), how)?;
+    // Not made anew where the stager has forgotten the job meanwhile: nobody would remove it.
+    match File::options().write(true).truncate(true).open(args.jobs_dir.join(&own)) {
+        Ok(mut mark) => mark.write_all(how.as_bytes())?,
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
     for entry in std::fs::read_dir(&args.jobs_dir)? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();

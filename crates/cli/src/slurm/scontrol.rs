@@ -210,6 +210,7 @@ pub fn cancel_from_hook(id: u32, site: &Path) -> Result<()> {
 
 /// See [`cancel_from_hook`]. Where the teardown takes long the job is cancelled all the same: Slurm would start it again.
 pub fn cancel_when_torn_down(id: u32) -> Result<()> {
+    close_inherited()?;
     let began = Instant::now();
     while began.elapsed() < TEARDOWN_MAX {
         std::thread::sleep(TEARDOWN_LOOK);
@@ -220,6 +221,20 @@ pub fn cancel_when_torn_down(id: u32) -> Result<()> {
         }
     }
     cancel(id)
+}
+
+/// Slurm takes a hook for running as long as anybody has the pipe that it is listened to by. Called before this process has
+/// opened anything.
+fn close_inherited() -> Result<()> {
+    const DIR: &str = "/proc/self/fd";
+    let entries = std::fs::read_dir(DIR).context(Kind::Other, || DIR.into())?;
+    let numbers: Vec<i32> =
+        entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    for number in numbers.into_iter().filter(|number| *number > 2) {
+        // That of the listing is closed already.
+        let _ = nix::unistd::close(number);
+    }
+    Ok(())
 }
 
 /// What Slurm's burst buffers are at. No line of a user's begins like that.
