@@ -75,9 +75,16 @@ fn once(program: &str, args: &[&str]) -> std::result::Result<String, String> {
 }
 
 /// True for what goes away when slurmctld is there again.
-fn is_passing(why: &str) -> bool {
-    const WORDS: [&str; 5] =
-        ["Unable to contact", "Connection refused", "timed out", "Socket timed out", "temporarily unable"];
+pub fn is_passing(why: &str) -> bool {
+    const WORDS: [&str; 7] = [
+        "Unable to contact",
+        "Connection refused",
+        "timed out",
+        "Socket timed out",
+        "temporarily unable",
+        "Unexpected message received",
+        "Zero Bytes were transmitted",
+    ];
     WORDS.iter().any(|word| why.contains(word))
 }
 

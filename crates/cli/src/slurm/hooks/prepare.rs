@@ -225,6 +225,11 @@ impl Desk {
                     }
                     std::thread::sleep(RESERVE_AGAIN);
                 }
+                // It may have been made all the same.
+                Err(why) if scontrol::is_passing(&why) && Instant::now() < deadline => {
+                    std::thread::sleep(RESERVE_AGAIN);
+                    scontrol::release(&name)?;
+                }
                 Err(why) if !why.contains("busy") && !why.contains("not available") => {
                     return Err(Failure::new(Kind::Start, format!("reserving nodes: {why}")));
                 }
