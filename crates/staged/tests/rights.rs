@@ -413,7 +413,8 @@ fn what_is_left_in_tracked_dataspaces_is_told_and_kept() {
     control.register_job(&JobSpec { id: 7, hosts: vec![], limits, bandwidth: 0 }).unwrap();
     write(&daemon.path("b/left/behind"), b"12345");
     write(&daemon.path("b/kept/on"), b"purpose");
-    control.persist(PersistOp::Store, "t://", b"kept", 1000, 0).unwrap();
+    let closes = control.persist(PersistOp::Store, "t://", b"kept", 1000, 0).unwrap().unwrap();
+    control.wait(&[closes], false, None).unwrap();
     let (left, more) = control.unregister_job(7).unwrap();
     let told: Vec<(&[u8], u64)> = left.iter().map(|l| (&*l.path, l.size)).collect();
     assert_eq!((told, more), (vec![(&b"left/behind"[..], 5)], false));
