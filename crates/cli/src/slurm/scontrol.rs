@@ -17,6 +17,10 @@ const TEARDOWN_LOOK: Duration = Duration::from_millis(100);
 /// Between the fields that `squeue` prints. No name of a node, partition or state has it.
 const FIELD: char = '|';
 
+/// States of jobs whose program has ended badly, or never began.
+const BAD: [&str; 8] =
+    ["FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE", "PREEMPTED"];
+
 /// What Slurm says of a job. Only fields that no user can write into.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobFacts {
@@ -37,16 +41,6 @@ impl JobFacts {
 
     /// Its program has ended badly, as far as can be told while Slurm calls it COMPLETING or STAGE_OUT.
     pub fn failed(&self) -> bool {
-        const BAD: [&str; 8] = [
-            "FAILED",
-            "TIMEOUT",
-            "CANCELLED",
-            "NODE_FAIL",
-            "OUT_OF_MEMORY",
-            "BOOT_FAIL",
-            "DEADLINE",
-            "PREEMPTED",
-        ];
         self.exit != 0 || BAD.contains(&self.state.as_str())
     }
 }
@@ -160,6 +154,13 @@ pub struct Stand {
     pub reason: String,
 }
 
+impl Stand {
+    /// Slurm calls no hook for the job any more.
+    pub fn is_over(&self) -> bool {
+        self.state == "COMPLETED" || BAD.contains(&self.state.as_str())
+    }
+}
+
 /// All jobs that Slurm knows.
 pub fn stands() -> Result<BTreeMap<u32, Stand>> {
     let format = format!("jobid:32{FIELD},state:32{FIELD},reason:64{FIELD}");
@@ -176,8 +177,9 @@ pub fn stands() -> Result<BTreeMap<u32, Stand>> {
 /// Puts a job that has ended back into the queue, under its number.
 pub fn requeue(id: u32) -> Result<()> {
     run("scontrol", &["requeue", &id.to_string()])?;
-    // Otherwise Slurm lets two minutes go by.
-    update_job(id, &[("StartTime", "now")])
+    // Otherwise Slurm lets two minutes go by, which harms nothing: it is queued already.
+    let _ = update_job(id, &[("StartTime", "now")]);
+    Ok(())
 }
 
 /// Sets fields of a job, as `ReqNodeList`.

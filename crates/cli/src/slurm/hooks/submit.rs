@@ -82,7 +82,7 @@ pub fn submit(site: &Site, request: &Path, script: &Path) -> Result<String> {
         return Ok(said);
     }
     if request.array {
-        let text = "job arrays cannot have directives: Slurm has no burst buffers for them; submit jobs of their own";
+        let text = "job arrays cannot have directives: their tasks get numbers of their own later, which no hook is told; submit single jobs";
         return Err(Failure::new(Kind::Usage, text));
     }
     let mut problems = site.check(&asks)?;

@@ -28,18 +28,6 @@ use tidepool_batch::{Job, LastingPool, Phase};
 const SETTLED_S: u64 = 60;
 /// Between attempts to tidy up after a job.
 const TRY_AGAIN_S: u64 = 600;
-/// States of jobs for which Slurm calls no hook any more.
-const OVER: [&str; 9] = [
-    "COMPLETED",
-    "FAILED",
-    "TIMEOUT",
-    "CANCELLED",
-    "NODE_FAIL",
-    "OUT_OF_MEMORY",
-    "BOOT_FAIL",
-    "DEADLINE",
-    "PREEMPTED",
-];
 /// How long a cancelled job may take to be over.
 const OVER_MAX: Duration = Duration::from_secs(60);
 const OVER_LOOK: Duration = Duration::from_millis(100);
@@ -135,7 +123,7 @@ fn diagnose(job: &Job, stand: Option<&Stand>, booted: u64, tried: Option<u64>, n
     if job.phase == Phase::Submitted && stand.is_some_and(|stand| stand.state == "CANCELLED") {
         return Some(Trouble::Lost);
     }
-    if stand.is_none_or(|stand| OVER.contains(&stand.state.as_str())) {
+    if stand.is_none_or(Stand::is_over) {
         let due = tried.is_some_and(|tried| tried + TRY_AGAIN_S < now || tried < booted);
         return (due && (job.phase.is_final() || stand.is_some())).then_some(Trouble::Untidy);
     }
