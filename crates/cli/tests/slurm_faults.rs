@@ -408,3 +408,41 @@ fn a_hundred_jobs_at_once() {
     }
     cluster.assert_nothing_left("after a hundred jobs");
 }
+
+/// Before 24.11, slurmscriptd hands a hook's pipe on to those that it forks at the same moment, and takes the one for
+/// unfinished as long as the others are. A hook that waits, here for another job's place, holds up no other job, and not
+/// slurmctld itself, which waits for the answer that it shows users.
+#[test]
+fn a_hook_that_waits_holds_up_no_other() {
+    let Some(cluster) = Cluster::with(Options { nodes: 4, slow_forks: true, ..Options::default() }) else {
+        return;
+    };
+    cluster.input("alice", "in", 1000);
+    let body =
+        |place: &str, then: &str| format!("#NORNS stage_in lustre://alice/in nvme0://{place}\n{then}\n");
+    let go = cluster.pfs("alice/go");
+    let until = format!("until [ -e {} ]; do sleep 0.1; done", go.display());
+    let one = &["-N1", "-n1", "-wnode1"];
+    let first = cluster.sbatch(one, &body("same", &until));
+    cluster.wait_for(first, &["RUNNING"]);
+    let held = |options: &[&str], body: &str| cluster.sbatch(&[options, &["--hold"]].concat(), body);
+    let second = held(one, &body("same", "true"));
+    let others: Vec<u32> =
+        (0..12).map(|n| held(&["-N1", "-n1"], &body(&format!("own-{n}"), "true"))).collect();
+    let all: Vec<String> = [&[second], &others[..]].concat().iter().map(u32::to_string).collect();
+    cluster.said(&["scontrol", "release", &all.join(",")]);
+    for job in &others {
+        cluster.until(&format!("job {job} ends"), || {
+            let asked = cluster.by("alice", &[&cluster.tidepool(), "slurm", "jobs"]);
+            assert!(asked.status.success(), "{}", common::text(&asked));
+            cluster.show(*job).state() == "COMPLETED"
+        });
+    }
+    assert_eq!(cluster.show(first).state(), "RUNNING");
+    assert_eq!(cluster.show(second).state(), "CONFIGURING", "{}", cluster.overview());
+    fs::write(go, "").unwrap();
+    for job in [&[first, second], &others[..]].concat() {
+        assert_eq!(cluster.wait(job).state(), "COMPLETED", "{}", cluster.reason(job));
+    }
+    cluster.assert_nothing_left("after hooks side by side");
+}

@@ -195,12 +195,6 @@ fn a4_what_a_pool_costs_is_told() {
 /// promised, in its turn.
 #[test]
 fn a_hundred_pools_where_few_have_room() {
-    if !std::env::var("TIDEPOOL_SLURM").is_ok_and(|value| value == "full") {
-        println!(
-            "SKIPPED: Slurm before 24.11 may let its hooks wait for each other; TIDEPOOL_SLURM=full, or make test-all"
-        );
-        return;
-    }
     let site = "pool-capacity = \"64MiB\"\n";
     let Some(cluster) = Cluster::with(Options { nodes: 4, site, ..Options::default() }) else { return };
     let body = "#TIDEPOOL pool size=30MiB client=preload\nhead -c 25000000 /dev/zero > $TIDEPOOL_DIR/f && echo fine\n";

@@ -7,6 +7,7 @@
 
 local TIDEPOOL = "@TIDEPOOL@"
 local SITE = "@SITE@"
+local PIPES = "@PIPES@"
 
 -- Lua 5.2 and later have it elsewhere.
 local unpack = unpack or table.unpack
@@ -17,6 +18,16 @@ end
 
 local function plain(word)
 	return type(word) == "string" and string.find(word, "^[%w_%.-]+$") ~= nil
+end
+
+-- Other hooks' pipes, which slurmscriptd may have handed on to this process: Slurm waits for whoever has them.
+local function let_go()
+	local close, why = package.loadlib(PIPES, "tidepool_let_go")
+	if close == nil then
+		slurm.log_error("tidepool: jobs may have to wait for each other's hooks: %s", tostring(why))
+	else
+		close()
+	end
 end
 
 -- Runs a hook; the result for Slurm, and the text.
@@ -52,7 +63,13 @@ local function quietly(name, ...)
 	return result, said
 end
 
--- These two are called while slurmctld waits: they look at files only.
+-- The same in a process that slurmscriptd has forked for it.
+local function apart(name, ...)
+	let_go()
+	return quietly(name, ...)
+end
+
+-- These two are called while slurmctld waits, in slurmctld itself: they look at files only.
 function slurm_bb_job_process(script)
 	return quietly("job-process", script)
 end
@@ -69,11 +86,11 @@ function slurm_bb_pools()
 end
 
 function slurm_bb_setup(job, uid, gid)
-	return quietly("setup", tostring(job), tostring(uid), tostring(gid))
+	return apart("setup", tostring(job), tostring(uid), tostring(gid))
 end
 
 function slurm_bb_data_in(job)
-	return quietly("data-in", tostring(job))
+	return apart("data-in", tostring(job))
 end
 
 -- Slurm 24.11 and later ask whether a data_in or data_out that left something to the background is done. Ours do not.
@@ -90,19 +107,19 @@ function slurm_bb_real_size()
 end
 
 function slurm_bb_pre_run(job)
-	return quietly("pre-run", tostring(job))
+	return apart("pre-run", tostring(job))
 end
 
 function slurm_bb_post_run(job)
-	return quietly("post-run", tostring(job))
+	return apart("post-run", tostring(job))
 end
 
 function slurm_bb_data_out(job)
-	return quietly("data-out", tostring(job))
+	return apart("data-out", tostring(job))
 end
 
 function slurm_bb_job_teardown(job, script, hurry)
-	return quietly("teardown", tostring(job), tostring(hurry))
+	return apart("teardown", tostring(job), tostring(hurry))
 end
 
 -- `scontrol show bbstat WORDS`: what `tidepool slurm` and `tidepool workflow` ask where the controller's book is not.
@@ -118,6 +135,7 @@ function slurm_bb_get_status(...)
 			words[#words + 1] = word
 		end
 	end
+	let_go()
 	return hook("status", unpack(words))
 end
 

@@ -54,14 +54,6 @@ impl Clash {
         }
     }
 
-    /// Who is in the way.
-    pub fn holders(&self) -> impl Iterator<Item = &String> {
-        match self {
-            Clash::Place { holder, .. } => std::slice::from_ref(holder).iter(),
-            Clash::Room { holders, .. } => holders.iter(),
-        }
-    }
-
     /// It does not go away by waiting.
     pub fn stays(&self) -> bool {
         match self {

@@ -77,7 +77,7 @@ Examples:
 Exit codes: 0 done, or all is well; 115 --check has found something; 120 a file there is not Tidepool's.
 Examples:
   tidepool slurm install --dry-run
-  tidepool slurm install --spank /usr/local/lib/tidepool/spank_tidepool.so
+  tidepool slurm install --spank /usr/local/libexec/tidepool/spank_tidepool.so
   tidepool slurm install --check")]
     Install(InstallArgs),
     /// What the epilog of a node does for a job with directives; not for people
@@ -196,13 +196,13 @@ pub struct InstallArgs {
     /// Directory of slurm.conf
     #[arg(long, value_name = "DIR", default_value = "/etc/slurm")]
     pub conf_dir: PathBuf,
-    /// Where prolog and epilog go
+    /// Where prolog and epilog go, and the parts in C are built into
     #[arg(long, value_name = "DIR", default_value = "/usr/local/libexec/tidepool")]
     pub libexec: PathBuf,
     /// The command that hooks run [default: this one]
     #[arg(long, value_name = "PROGRAM")]
     pub program: Option<PathBuf>,
-    /// The SPANK plug-in, built by 'make -C integrations/slurm/spank'
+    /// The SPANK plug-in, built by 'make -C integrations/slurm/plugins'
     #[arg(long, value_name = "FILE")]
     pub spank: Option<PathBuf>,
     /// 'jobs-dir' of the nodes' stagers

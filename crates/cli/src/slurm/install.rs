@@ -65,7 +65,7 @@ fn parts(args: &InstallArgs) -> Result<Vec<Part>> {
         Some(program) => program.clone(),
         None => std::env::current_exe().context(Kind::Other, || "finding this program".into())?,
     };
-    for path in [&program, &args.site] {
+    for path in [&program, &args.site, &args.libexec] {
         // They are written into quoted text of other languages.
         let plain = path.to_str().is_some_and(|text| !text.contains(['"', '\\', '\'', '\n', ' ']));
         if !plain {
@@ -74,8 +74,12 @@ fn parts(args: &InstallArgs) -> Result<Vec<Part>> {
             return Err(Failure::new(Kind::Usage, text));
         }
     }
-    let (program, site) = (program.display().to_string(), args.site.display().to_string());
-    let filled = |text: &str| text.replace("@TIDEPOOL@", &program).replace("@SITE@", &site);
+    let words = [
+        ("@TIDEPOOL@", program.display().to_string()),
+        ("@SITE@", args.site.display().to_string()),
+        ("@PIPES@", pipes(args).display().to_string()),
+    ];
+    let filled = |text: &str| words.iter().fold(text.to_string(), |text, (word, is)| text.replace(word, is));
     let conf = |name: &str, text: String| Part { path: args.conf_dir.join(name), text, executable: false };
     let hook =
         |name: &str, text: &str| Part { path: args.libexec.join(name), text: filled(text), executable: true };
@@ -86,6 +90,15 @@ fn parts(args: &InstallArgs) -> Result<Vec<Part>> {
         hook("prolog", PROLOG),
         hook("epilog", EPILOG),
     ])
+}
+
+/// What burst_buffer.lua needs of C.
+fn pipes(args: &InstallArgs) -> PathBuf {
+    args.libexec.join("tidepool_pipes.so")
+}
+
+fn how_to_build(args: &InstallArgs) -> String {
+    format!("make -C integrations/slurm/plugins OUT={}", args.libexec.display())
 }
 
 fn plugstack_line(args: &InstallArgs, program: &str) -> Option<String> {
@@ -130,6 +143,9 @@ fn put(args: &InstallArgs) -> Result<ExitCode> {
             write(&Part { path: path.clone(), text: format!("{line}\n"), executable: false })?;
             println!("wrote {}", path.display());
         }
+    }
+    if !pipes(args).exists() {
+        println!("{} is missing:\n  {}", pipes(args).display(), how_to_build(args));
     }
     println!("slurm.conf needs, where it does not have them:");
     settings(args).iter().for_each(|setting| println!("  {}={}", setting.key, setting.value));
@@ -185,6 +201,7 @@ fn check(args: &InstallArgs) -> Result<ExitCode> {
     for part in parts(args)? {
         findings.push(part_finding(&part));
     }
+    findings.push(pipes_finding(args));
     findings.extend(conf_findings(args));
     findings.push(plugin_finding(args));
     findings.extend(site_findings(args));
@@ -220,6 +237,14 @@ fn part_finding(part: &Part) -> Finding {
             Finding::bad(what, "is of another release, or changed", "tidepool slurm install")
         }
         Ok(_) => Finding::bad(what, "is not Tidepool's", "move it away; tidepool slurm install"),
+    }
+}
+
+fn pipes_finding(args: &InstallArgs) -> Finding {
+    let what = format!("{} (no job waits for another one's hooks)", pipes(args).display());
+    match pipes(args).is_file() {
+        true => Finding::well(what),
+        false => Finding::bad(what, "is missing", how_to_build(args)),
     }
 }
 
@@ -293,7 +318,7 @@ fn plugin_finding(args: &InstallArgs) -> Finding {
         return Finding::bad(
             what,
             "has no line for it",
-            "make -C integrations/slurm/spank; tidepool slurm install --spank FILE",
+            format!("{}; tidepool slurm install --spank FILE", how_to_build(args)),
         );
     };
     let words: Vec<&str> = line.split_whitespace().collect();

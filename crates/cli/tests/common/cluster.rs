@@ -30,6 +30,8 @@ pub struct Options {
     pub nvme: Option<&'static str>,
     /// With slurmdbd.
     pub accounting: bool,
+    /// slurmctld's forks take long (`slow_fork.c`).
+    pub slow_forks: bool,
 }
 
 pub struct Cluster {
@@ -87,6 +89,9 @@ impl Cluster {
         if let Some(size) = options.nvme {
             command.env("TIDEPOOL_TEST_NVME", size);
         }
+        if options.slow_forks {
+            command.env("TIDEPOOL_TEST_SLURMCTLD", cluster.slow_forks());
+        }
         let done = command.arg(cluster.dir()).arg(options.nodes.to_string()).output().unwrap();
         assert!(done.status.success(), "{}", text(&done));
         for (user, id) in [("alice", ALICE), ("bob", BOB)] {
@@ -107,6 +112,16 @@ impl Cluster {
                 fs::copy(from.join(name), to.join(name)).unwrap();
             }
         }
+    }
+
+    /// A library that makes forks slow.
+    fn slow_forks(&self) -> PathBuf {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/slow_fork.c");
+        let library = self.path("slow_fork.so");
+        let built =
+            Command::new("gcc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).output().unwrap();
+        assert!(built.status.success(), "{}", text(&built));
+        library
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

@@ -12,8 +12,6 @@ use tidepool_directives::PoolRequest;
 /// Between looks at whether those in the way have ended.
 const LOOK_MIN: Duration = Duration::from_millis(50);
 const LOOK_MAX: Duration = Duration::from_secs(1);
-/// After so long it is looked whether the job in the way is kept from starting.
-const STUCK: Duration = Duration::from_secs(20);
 /// How often what the job waits for is told anew: it changes as others come and go.
 const TELL_EVERY: Duration = Duration::from_secs(30);
 
@@ -55,10 +53,6 @@ impl Desk {
                 self.note(case.id(), &format!("waits: {met}"));
                 scontrol::comment(case.id(), &format!("tidepool: waits: {met}"));
             }
-            if began.elapsed() > STUCK && self.is_kept_from_starting(&met)? {
-                let text = format!("{met}; Slurm does not start that one while this one waits");
-                return Err(Failure::new(Kind::NoStager, text));
-            }
             std::thread::sleep(pause);
             pause = (pause * 2).min(LOOK_MAX);
             // Its owner may have ended it meanwhile.
@@ -68,18 +62,6 @@ impl Desk {
             }
         }
         Ok(())
-    }
-
-    /// The one in the way is ready, and Slurm does not start it: slurmscriptd may have handed its pipe on to this hook
-    /// (decision 23), which then has to end first.
-    fn is_kept_from_starting(&self, met: &Clash) -> Result<bool> {
-        for job in met.holders().filter_map(|holder| holder.strip_prefix("job ")?.parse().ok()) {
-            let is_ready = self.noted(self.book.job(job))?.phase == Phase::Running;
-            if is_ready && scontrol::job(job)?.is_some_and(|facts| facts.state == "CONFIGURING") {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 
     fn try_to_take(&self, case: &Case, nodes: &[String]) -> Result<Option<Clash>> {
