@@ -12,6 +12,7 @@ mod discard;
 mod end;
 mod kept;
 mod lasting;
+mod lock;
 mod nodes;
 mod pools;
 mod prepare;
@@ -136,10 +137,7 @@ impl Desk {
     /// Keeps other hooks from changing the same thing meanwhile.
     fn lock(&self, what: &str) -> Result<std::fs::File> {
         let path = self.lock_file(what);
-        let shown = || path.display().to_string();
-        let file = std::fs::File::create(&path).context(Kind::Other, shown)?;
-        file.lock().context(Kind::Other, shown)?;
-        Ok(file)
+        lock::take(&path).context(Kind::Other, || path.display().to_string())
     }
 
     fn lock_file(&self, what: &str) -> std::path::PathBuf {

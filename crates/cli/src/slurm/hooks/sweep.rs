@@ -11,7 +11,7 @@
 use super::end::tidying;
 use super::lasting::Stray;
 use super::{Desk, now};
-use crate::exit::{Failure, Kind, Result};
+use crate::exit::{Context, Failure, Kind, Result};
 use crate::slurm::flags::SweepArgs;
 use crate::slurm::scontrol::{self, Stand};
 use crate::slurm::site::Site;
@@ -228,11 +228,7 @@ impl Desk {
 
     fn try_lock(&self, what: &str) -> Result<std::fs::File> {
         let path = self.lock_file(what);
-        let fail =
-            |error: &dyn std::fmt::Display| Failure::new(Kind::Other, format!("{}: {error}", path.display()));
-        let file = std::fs::File::create(&path).map_err(|error| fail(&error))?;
-        file.try_lock().map_err(|error| fail(&error))?;
-        Ok(file)
+        super::lock::try_take(&path).context(Kind::Other, || path.display().to_string())
     }
 }
 
