@@ -171,9 +171,12 @@ impl Cluster {
             command.args(["-u", user]);
         }
         command.arg(self.dir()).args(words).current_dir("/").stdin(Stdio::null());
-        for name in
-            ["TIDEPOOL_POOL", "TIDEPOOL_DIR", "TIDEPOOL_RUNTIME", "TIDEPOOL_STORE", "LD_PRELOAD", "TMPDIR"]
-        {
+        // Programs in the cluster see none of what this test was started with.
+        let own = std::env::vars_os().map(|(name, _)| name);
+        for name in own.filter(|name| name.as_encoded_bytes().starts_with(b"TIDEPOOL_")) {
+            command.env_remove(name);
+        }
+        for name in ["LD_PRELOAD", "TMPDIR"] {
             command.env_remove(name);
         }
         command
