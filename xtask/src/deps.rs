@@ -12,7 +12,7 @@ const FLOORS: &[&[&str]] = &[
     &["fuse", "preload", "stage", "fsd"],
     &["batch", "client", "stage-client", "store", "sysmap"],
     &["transport", "fs-state", "norns", "stage-state", "directives"],
-    &["blocks", "env", "fabric", "placement", "plan", "shm", "wire"],
+    &["blocks", "env", "fabric", "placement", "plan", "shm", "wire", "workload"],
     &["man", "types"],
 ];
 
@@ -27,6 +27,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("stage-state", &["rustc-hash"]),
     ("directives", &["serde", "strsim"]),
     ("norns", &["prost"]),
+    ("workload", &["serde", "strsim", "toml"]),
 ];
 
 pub fn check(root: &Path) -> Vec<Finding> {
