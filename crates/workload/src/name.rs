@@ -55,6 +55,35 @@ impl Name {
     }
 }
 
+impl Name {
+    /// The file that has this path, if it is one of ours.
+    pub fn parse(path: &str) -> Option<Name> {
+        let name = match path.rsplit_once('/') {
+            Some((directory, field)) => {
+                let Directory::Step { process, step } = Directory::parse(directory)? else { return None };
+                let number = field.strip_prefix("field")?.parse().ok()?;
+                Name { set: Set::Field { step, number }, part: Part::Process(process) }
+            }
+            None => {
+                let (stem, part) = path.split_once('.').unwrap_or((path, ""));
+                let set = match stem {
+                    "input" => Set::Input,
+                    "output" => Set::Output,
+                    _ => Set::Step(stem.strip_prefix("step")?.parse().ok()?),
+                };
+                let part = match part {
+                    "" => Part::Whole,
+                    "unfinished" => Part::Unfinished,
+                    _ => Part::Process(part.strip_prefix('p')?.parse().ok()?),
+                };
+                Name { set, part }
+            }
+        };
+        // Numbers can be written in several ways; names are written in one.
+        (name.path() == path).then_some(name)
+    }
+}
+
 /// As OpenFOAM: a directory for each process, in it one for each time step.
 fn field(part: Part, step: u64, number: u32) -> String {
     let directory = match part {
@@ -66,6 +95,18 @@ fn field(part: Part, step: u64, number: u32) -> String {
 }
 
 impl Directory {
+    /// The directory that has this path, if it is one of ours.
+    pub fn parse(path: &str) -> Option<Directory> {
+        let below = path.strip_prefix("processor")?;
+        let directory = match below.split_once('/') {
+            None => Directory::Process(below.parse().ok()?),
+            Some((process, step)) => {
+                Directory::Step { process: process.parse().ok()?, step: step.parse().ok()? }
+            }
+        };
+        (directory.path() == path).then_some(directory)
+    }
+
     pub fn path(&self) -> String {
         match self {
             Directory::Process(process) => format!("processor{process}"),

@@ -255,23 +255,38 @@ impl Application {
         })
     }
 
-    /// Files that are there only until the application has ended.
-    pub fn passing_files(&self) -> impl Iterator<Item = Name> + '_ {
+    /// Whether it makes this file at any time. For what is found in a directory: going through all that a run may make
+    /// takes long where it has made little.
+    pub fn makes(&self, name: Name) -> bool {
+        let (set, layout) = match (&self.kind, name.set) {
+            (Kind::OpenFoam(of), Set::Field { step, number }) if number < of.files => {
+                (self.is_written(step), Layout::PerProcess)
+            }
+            (Kind::Wrf(of), Set::Input | Set::Output) => (true, of.layout),
+            (Kind::Wrf(of), Set::Step(step)) => (self.is_written(step), of.layout),
+            (Kind::Phases(of), Set::Step(step)) => (self.is_written(step), of.layout),
+            (Kind::Nastja(_), Set::Step(step)) => (self.is_written(step), Layout::PerProcess),
+            (Kind::Sph(of), Set::Step(step)) => (self.is_written(step), of.layout()),
+            _ => return false,
+        };
         let gathers = self.last_stage() == Some(Stage::Gather);
-        let steps = (1..=self.written_steps()).filter(move |_| gathers).map(|number| number * self.every);
-        steps.map(|step| Name { set: Set::Step(step), part: Part::Unfinished })
+        set && match name.part {
+            Part::Process(rank) => layout == Layout::PerProcess && rank < self.processes,
+            Part::Whole => layout == Layout::Shared || gathers,
+            Part::Unfinished => gathers,
+        }
     }
 
-    /// Directories, those in others first: the order in which they can be removed.
-    pub fn directories(&self) -> Box<dyn Iterator<Item = Directory> + '_> {
-        if !matches!(self.kind, Kind::OpenFoam(_)) {
-            return Box::new(std::iter::empty());
-        }
-        let steps = move || (1..=self.written_steps()).map(|number| number * self.every);
-        Box::new((0..self.processes).flat_map(move |process| {
-            let of_steps = steps().map(move |step| Directory::Step { process, step });
-            of_steps.chain([Directory::Process(process)])
-        }))
+    pub fn makes_directory(&self, directory: Directory) -> bool {
+        let (process, step) = match directory {
+            Directory::Process(process) => (process, true),
+            Directory::Step { process, step } => (process, self.is_written(step)),
+        };
+        matches!(self.kind, Kind::OpenFoam(_)) && process < self.processes && step
+    }
+
+    fn is_written(&self, step: u64) -> bool {
+        (1..=self.steps).contains(&step) && step.is_multiple_of(self.every)
     }
 }
 

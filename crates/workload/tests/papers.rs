@@ -1,6 +1,8 @@
 //! The kinds' numbers against the papers', by hand.
 
-use tidepool_workload::{Application, Kind, Layout, Operation, Pattern, SphMode, Stage, Tally};
+use tidepool_workload::{
+    Application, Directory, Kind, Layout, Name, Operation, Part, Pattern, Set, SphMode, Stage, Tally,
+};
 
 fn of_stage(all: &Application, stage: Stage, does_io: bool) -> (Tally, u64) {
     let (phase, count) = all
@@ -124,10 +126,58 @@ fn names_are_pinned() {
     let names: Vec<String> = names.iter().map(first).collect();
     assert_eq!(names, ["step0000001.p00000", "input", "processor0/0000010/field00", "step0000020.p00000"]);
     let sph = Application::sph();
-    let passing: Vec<String> = sph.passing_files().map(|name| name.path()).take(2).collect();
-    assert_eq!(passing, ["step0000001.unfinished", "step0000002.unfinished"]);
-    let foam = Application { processes: 2, ..Application::openfoam() };
-    let directories: Vec<String> = foam.directories().map(|directory| directory.path()).collect();
-    let of = |process| ["/0000010", "/0000020", ""].map(|step| format!("processor{process}{step}"));
-    assert_eq!(directories, [of(0), of(1)].concat());
+    assert_eq!(Name { set: Set::Step(3), part: Part::Unfinished }.path(), "step0000003.unfinished");
+    assert_eq!(sph.files().nth(5120).unwrap().name.path(), "step0000001");
+    let directory = Directory::Step { process: 1, step: 20 };
+    assert_eq!(
+        (directory.path().as_str(), Directory::Process(7).path().as_str()),
+        ("processor1/0000020", "processor7")
+    );
+}
+
+#[test]
+fn only_an_applications_own_names_are_its_own() {
+    let (sph, foam) = (Application::sph(), Application { processes: 2, ..Application::openfoam() });
+    let file = |all: &Application, path: &str| Name::parse(path).is_some_and(|name| all.makes(name));
+    for path in ["step0000001.p00000", "step0000010.p05119", "step0000010", "step0000001.unfinished"] {
+        assert!(file(&sph, path), "{path}");
+    }
+    for path in [
+        "step0000011",
+        "step0000000",
+        "step1",
+        "step00000001",
+        "step0000001.p5",
+        "step0000001.p05120",
+        "step0000001.bak",
+        "step0000001.",
+        "input",
+        "output",
+        "",
+        ".",
+        "..",
+        "../step0000001",
+        "/step0000001",
+        "step+000001",
+        "step0000001.p+0001",
+        "processor0/0000010/field00",
+    ] {
+        assert!(!file(&sph, path), "{path}");
+    }
+    assert!(file(&foam, "processor1/0000020/field94") && !file(&foam, "processor1/0000020/field95"));
+    for path in [
+        "processor2/0000020/field00",
+        "processor1/0000015/field00",
+        "processor1/0000020/field0",
+        "step0000010",
+    ] {
+        assert!(!file(&foam, path), "{path}");
+    }
+    let directory = |path: &str| Directory::parse(path).is_some_and(|one| foam.makes_directory(one));
+    assert!(directory("processor1") && directory("processor0/0000010"));
+    assert!(
+        ["processor2", "processor01", "processor1/0000011", "processor1/10", "processor1/", "processor", "0"]
+            .iter()
+            .all(|path| !directory(path))
+    );
 }
