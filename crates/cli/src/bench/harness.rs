@@ -2,6 +2,7 @@
 
 use super::worker::{Answer, Job, Phase, Work};
 use crate::agent::NodeRecord;
+use crate::crew::Member;
 use crate::doctor::facts;
 use crate::exec;
 use crate::exit::{Context, Failure, Kind, Result};
@@ -14,9 +15,7 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use tidepool_types::Placement;
 use tidepool_wire::message::{Reply, Request};
 
@@ -266,47 +265,30 @@ fn combine(phase: Phase, answers: &[Answer], mount_cpu: f64, daemon_cpu: f64) ->
 
 /// Worker processes that go through the same phases together.
 struct Group {
-    workers: Vec<Worker>,
-}
-
-struct Worker {
-    child: Child,
-    /// `None` once it has been told to end.
-    input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
+    workers: Vec<Member>,
 }
 
 impl Group {
     fn spawn(procs: usize, dir: &Path, work: &Work, environment: &[(OsString, OsString)]) -> Result<Group> {
-        let own = std::env::current_exe().context(Kind::Other, || "finding this program".into())?;
         let mut group = Group { workers: Vec::new() };
         for rank in 0..procs as u64 {
             let job = Job { dir: dir.into(), rank, procs: procs as u64, work: work.clone() };
             let job = serde_json::to_string(&job).expect("a job always serializes");
-            let mut child = Command::new(&own)
-                .args(["bench", "worker", &job])
-                .envs(environment.iter().map(|(k, v)| (k, v)))
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .spawn()
-                .context(Kind::Other, || "starting a bench worker".into())?;
-            let input = child.stdin.take();
-            let output = BufReader::new(child.stdout.take().expect("stdout is piped"));
-            group.workers.push(Worker { child, input, output });
+            group.workers.push(Member::start(
+                "a bench worker",
+                &["bench", "worker", &job],
+                environment,
+                false,
+            )?);
         }
-        for worker in &mut group.workers {
-            let line = worker.line()?;
-            if line != "ready" {
-                return Err(Failure::new(Kind::Other, format!("a bench worker said '{line}'")));
-            }
-        }
+        group.workers.iter_mut().try_for_each(Member::is_ready)?;
         Ok(group)
     }
 
     /// All processes do one phase; it ends when the last one is done.
     fn perform(&mut self, phase: Phase) -> Result<Vec<Answer>> {
         for worker in &mut self.workers {
-            worker.tell(phase)?;
+            worker.tell(phase.name())?;
         }
         let mut answers = Vec::new();
         for (rank, worker) in self.workers.iter_mut().enumerate() {
@@ -322,43 +304,7 @@ impl Group {
     }
 
     fn end(mut self) -> Result<()> {
-        for worker in &mut self.workers {
-            worker.input = None;
-            let status = worker.child.wait().context(Kind::Other, || "waiting for a bench worker".into())?;
-            if !status.success() {
-                return Err(Failure::new(Kind::Other, format!("a bench worker ended with {status}")));
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        for worker in &mut self.workers {
-            worker.input = None;
-            // It has ended already, except after a failure.
-            let _ = worker.child.kill();
-            let _ = worker.child.wait();
-        }
-    }
-}
-
-impl Worker {
-    fn tell(&mut self, phase: Phase) -> Result<()> {
-        let input = self.input.as_mut().expect("only `end` closes it");
-        writeln!(input, "{}", phase.name())
-            .and_then(|()| input.flush())
-            .context(Kind::Other, || "a bench worker has ended early".into())
-    }
-
-    fn line(&mut self) -> Result<String> {
-        let mut line = String::new();
-        match self.output.read_line(&mut line) {
-            Ok(0) => Err(Failure::new(Kind::Other, "a bench worker has ended early; see its message above")),
-            Ok(_) => Ok(line.trim_end().to_string()),
-            Err(error) => Err(Failure::new(Kind::Other, format!("listening to a bench worker: {error}"))),
-        }
+        self.workers.iter_mut().try_for_each(Member::end)
     }
 }
 

@@ -1,11 +1,12 @@
 //! `tidepool bench io`: write and read files, as IOR does.
 
-use super::worker::{Layout, Order, Phase, STAMP_STEP, Work};
+use super::worker::{Layout, Order, Phase, Work};
 use super::{Case, run};
 use crate::exit::{Failure, Kind, Result};
 use crate::flags::{BenchIoArgs, LayoutFlag, OrderFlag};
 use std::process::ExitCode;
 use tidepool_types::format_size;
+use tidepool_workload::data::STAMP_STEP;
 
 const PHASES: [Phase; 6] =
     [Phase::Prepare, Phase::Write, Phase::Read, Phase::Verify, Phase::Clear, Phase::Finish];

@@ -8,7 +8,7 @@ mod harness;
 mod io;
 mod md;
 mod remote;
-mod report;
+pub mod report;
 mod stager;
 mod start;
 mod tcp;

@@ -15,9 +15,8 @@ use std::io::{self, BufRead, Write};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use tidepool_workload::data::{fill, mix, stamp, wrong_stamp};
 
-/// Bytes between two stamps in test data; also the step of transfer sizes.
-pub const STAMP_STEP: usize = 4096;
 /// Bytes read at once when all data is compared.
 const VERIFY_BYTES: usize = 1 << 20;
 
@@ -397,40 +396,12 @@ impl Io {
     }
 }
 
-/// The finalizer of SplitMix64.
-fn mix(value: u64) -> u64 {
-    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
-}
-
 /// Fisher-Yates; the same seed gives the same order.
 fn shuffle(items: &mut [u64], seed: u64) {
     for last in (1..items.len()).rev() {
         let chosen = mix(seed.wrapping_add(mix(last as u64))) % (last as u64 + 1);
         items.swap(last, chosen as usize);
     }
-}
-
-/// The bytes between stamps: the same in every block.
-fn fill(buf: &mut [u8]) {
-    for (at, byte) in buf.iter_mut().enumerate() {
-        *byte = ((at % STAMP_STEP) * 31 + 7) as u8;
-    }
-}
-
-/// Puts at the start of each block what only this place of this file holds.
-fn stamp(buf: &mut [u8], key: u64, offset: u64) {
-    for (block, at) in buf.chunks_mut(STAMP_STEP).zip((offset..).step_by(STAMP_STEP)) {
-        block[..8].copy_from_slice(&mix(key ^ at).to_le_bytes());
-    }
-}
-
-/// Offset of the first block with another stamp.
-fn wrong_stamp(buf: &[u8], key: u64, offset: u64) -> Option<u64> {
-    let mut blocks = buf.chunks(STAMP_STEP).zip((offset..).step_by(STAMP_STEP));
-    blocks.find(|(block, at)| block[..8] != mix(key ^ at).to_le_bytes()).map(|(_, at)| at)
 }
 
 #[cfg(test)]

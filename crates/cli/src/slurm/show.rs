@@ -5,6 +5,7 @@ use super::scontrol;
 use super::site::Site;
 use crate::exit::{Failure, Kind, Result};
 use crate::output::{rate, table};
+use crate::page::{escape, page};
 use serde_json::{Value, json};
 use tidepool_batch::{Book, BookError, LastingPool, State};
 use tidepool_types::format_size;
@@ -258,29 +259,19 @@ pub fn report_html(report: &Value) -> String {
         let since = event["at"].as_u64().unwrap_or(first).saturating_sub(first);
         events.push_str(&format!("<tr><td>{since} s</td><td>{}</td></tr>\n", escape(text(event, "text"))));
     }
-    format!(
-        "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'><title>Staging of job {id}</title><style>{STYLE}</style></head><body>\n\
-         <h1>Staging of job {id}: {phase}</h1>\n<p>{reason}</p>\n<p>Nodes: {nodes}</p>\n\
+    let id = &job["job"];
+    let body = format!(
+        "<h1>Staging of job {id}: {phase}</h1>\n<p>{reason}</p>\n<p>Nodes: {nodes}</p>\n\
          <h2>Data</h2>\n<table><tr><th>way</th><th>node</th><th>from</th><th>to</th><th>state</th><th>bytes</th><th>error</th></tr>\n{bars}</table>\n\
-         <h2>What happened</h2>\n<table>{events}</table>\n</body></html>\n",
-        id = job["job"],
+         <h2>What happened</h2>\n<table>{events}</table>\n",
         phase = escape(text(job, "phase")),
         reason = escape(text(job, "reason")),
         nodes = escape(&names(&job["nodes"])),
-    )
+    );
+    page(&format!("Staging of job {id}"), STYLE, &body)
 }
 
-const STYLE: &str = "body{font:15px sans-serif;margin:2em;max-width:70em}table{border-collapse:collapse;width:100%}\
-td,th{text-align:left;padding:.2em .6em;border-bottom:1px solid #ddd}.bar{height:.6em;background:#3a7}.bar.in{background:#37a}.bar.bad{background:#b33}";
-
-/// Text of users, among them paths, in a page.
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('\'', "&#39;")
-        .replace('"', "&quot;")
-}
+const STYLE: &str = ".bar{height:.6em;background:#3a7}.bar.in{background:#37a}.bar.bad{background:#b33}";
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,106 @@
+//! Child processes of this program that are told lines and answer each with one.
+
+use crate::exit::{Context, Failure, Kind, Result};
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// One process; it is killed when this is dropped, except when it has ended.
+pub struct Member {
+    /// As in "a bench worker".
+    who: &'static str,
+    child: Leash,
+    /// `None` once it has been told to end.
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+/// Ends a process while somebody else waits for its answer.
+#[derive(Clone)]
+pub struct Leash(Arc<Mutex<Child>>);
+
+impl Member {
+    pub fn start(
+        who: &'static str,
+        words: &[&str],
+        environment: &[(OsString, OsString)],
+        own_group: bool,
+    ) -> Result<Member> {
+        let own = std::env::current_exe().context(Kind::Other, || "finding this program".into())?;
+        let mut command = Command::new(own);
+        command.args(words).envs(environment.iter().map(|(k, v)| (k, v)));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        if own_group {
+            // Ctrl-C is for the one who starts it.
+            command.process_group(0);
+        }
+        let mut child = command.spawn().context(Kind::Other, || format!("starting {who}"))?;
+        let input = child.stdin.take();
+        let output = BufReader::new(child.stdout.take().expect("stdout is piped"));
+        Ok(Member { who, child: Leash(Arc::new(Mutex::new(child))), input, output })
+    }
+
+    pub fn leash(&self) -> Leash {
+        self.child.clone()
+    }
+
+    pub fn tell(&mut self, line: &str) -> Result<()> {
+        let who = self.who;
+        let input = self.input.as_mut().expect("only `end` closes it");
+        writeln!(input, "{line}")
+            .and_then(|()| input.flush())
+            .context(Kind::Other, || format!("{who} has ended early"))
+    }
+
+    pub fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        let who = self.who;
+        match self.output.read_line(&mut line) {
+            Ok(0) => Err(Failure::new(Kind::Other, format!("{who} has ended early; see its message above"))),
+            Ok(_) => Ok(line.trim_end().to_string()),
+            Err(error) => Err(Failure::new(Kind::Other, format!("listening to {who}: {error}"))),
+        }
+    }
+
+    /// Demands a first line that says that it has started.
+    pub fn is_ready(&mut self) -> Result<()> {
+        let line = self.line()?;
+        match line.as_str() {
+            "ready" => Ok(()),
+            _ => Err(Failure::new(Kind::Other, format!("{} said '{line}'", self.who))),
+        }
+    }
+
+    /// Tells it to end, and waits until it has.
+    pub fn end(&mut self) -> Result<()> {
+        self.input = None;
+        let status = self.child.lock().wait().context(Kind::Other, || format!("waiting for {}", self.who))?;
+        match status.success() {
+            true => Ok(()),
+            false => Err(Failure::new(Kind::Other, format!("{} ended with {status}", self.who))),
+        }
+    }
+}
+
+impl Leash {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Child> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nothing, when it has ended.
+    pub fn kill(&self) {
+        let mut child = self.lock();
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.input = None;
+        // It has ended already, except after a failure.
+        self.child.kill();
+    }
+}
