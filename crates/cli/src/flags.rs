@@ -6,6 +6,7 @@ use crate::slurm::flags::{SlurmCommand, WorkflowCommand};
 use crate::stage::flags::{self as stage_flags, StageArgs};
 use crate::sysmap::flags::{self as sysmap_flags, QueryArgs, SysmapCommand};
 use crate::topology::flags::{TopologyCommand, TopologyFlags};
+use crate::workload::flags::WorkloadCommand;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -85,6 +86,9 @@ pub enum Command {
     /// Measure metadata or data speed, beside the underlying file system
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// Do I/O of the kind programs make, alone or several at once, and measure it
+    #[command(subcommand)]
+    Workload(WorkloadCommand),
     /// Hand staging tasks to this node's stager, watch and administer them
     #[command(after_help = stage_flags::HELP)]
     Stage(Box<StageArgs>),

@@ -41,6 +41,7 @@ mod streams;
 mod sysmap;
 mod topology;
 mod trace;
+mod workload;
 
 use clap::{CommandFactory, Parser};
 use exit::Context;
@@ -101,6 +102,7 @@ fn dispatch(cli: Cli) -> exit::Result<ExitCode> {
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Trace(TraceCommand::Posix(args)) => trace::posix(&args),
         Command::Bench(command) => bench::dispatch(&command),
+        Command::Workload(command) => workload::dispatch(&command),
         Command::Stage(args) => stage::dispatch(&args),
         Command::Sysmap(command) => sysmap::dispatch(&command),
         Command::Sysquery(args) => sysmap::sysquery(&args),
