@@ -1,6 +1,7 @@
 //! Pictures of a run, as SVG within a page.
 
 use super::measure::{Course, Measured};
+use super::report::seconds;
 use crate::page::escape;
 use std::fmt::Write;
 use tidepool_workload::Stage;
@@ -13,6 +14,8 @@ const BOTTOM: f64 = 28.0;
 const TOP: f64 = 10.0;
 /// Height of an application in the time line.
 const LANE: f64 = 34.0;
+/// Letters of an application's name beside its lane.
+const NAME_MAX: usize = 11;
 /// Most points or bars of an application: a picture of more is not seen, and large. Steps are then put together.
 const MARKS_MAX: usize = 600;
 /// Of computing, writing, and reading.
@@ -38,12 +41,12 @@ pub fn steps(course: &Course) -> String {
     let (first, last) = (points.first().map_or(1, |p| p.step), points.last().map_or(1, |p| p.step));
     let span = (last - first).max(1) as f64;
     let x = |step: u64| LEFT + 10.0 + (step - first) as f64 / span * (WIDTH - LEFT - 30.0);
-    let y = |seconds: f64| TOP + (HEIGHT - TOP - BOTTOM) * (1.0 - seconds / most);
+    let y = |time: f64| TOP + (HEIGHT - TOP - BOTTOM) * (1.0 - time / most);
     let mut out = frame(HEIGHT, "I/O time of each step");
     for share in [0.0, 0.5, 1.0] {
         let at = y(most * share);
         let _ = writeln!(out, "<path d=\"M{LEFT} {at:.1}H{WIDTH}\" stroke=\"#dddddd\"/>");
-        let label = format!("{:.3} s", most * share);
+        let label = seconds(most * share);
         let _ = writeln!(
             out,
             "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>",
@@ -102,12 +105,14 @@ pub fn time_line(courses: &[Course]) -> String {
     let end = courses.iter().filter_map(|course| course.phases.last()).map(Measured::ended);
     let end = end.fold(f64::MIN_POSITIVE, f64::max);
     let height = TOP + LANE * courses.len() as f64 + BOTTOM;
-    let x = |seconds: f64| LEFT + seconds / end * (WIDTH - LEFT - 10.0);
+    let x = |time: f64| LEFT + time / end * (WIDTH - LEFT - 10.0);
     let mut out = frame(height, "Time line of the applications");
     for (course, lane) in courses.iter().zip(0..) {
         let y = TOP + LANE * f64::from(lane);
         let name = escape(&course.application.name);
-        let _ = writeln!(out, "<text x=\"2\" y=\"{:.1}\">{name}</text>", y + LANE / 2.0 + 4.0);
+        let short = escape(&cut(&course.application.name));
+        let at = y + LANE / 2.0 + 4.0;
+        let _ = writeln!(out, "<text x=\"2\" y=\"{at:.1}\">{short}<title>{name}</title></text>");
         for (began, ended, colour, what) in bars(course) {
             let width = (x(ended) - x(began)).max(0.3);
             let _ = writeln!(
@@ -119,12 +124,23 @@ pub fn time_line(courses: &[Course]) -> String {
             );
         }
     }
-    for (seconds, anchor) in [(0.0, "start"), (end, "end")] {
-        let (at, y) = (x(seconds), height - 8.0);
-        let _ =
-            writeln!(out, "<text x=\"{at:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{seconds:.3} s</text>");
+    for (time, anchor) in [(0.0, "start"), (end, "end")] {
+        let (at, y) = (x(time), height - 8.0);
+        let _ = writeln!(
+            out,
+            "<text x=\"{at:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{}</text>",
+            seconds(time)
+        );
     }
     out + "</svg>\n<p>Grey: computing. Brown: writing. Blue: reading. From the first process that begins to the last that ends.</p>\n"
+}
+
+/// The beginning of a long name.
+fn cut(name: &str) -> String {
+    match name.chars().count() > NAME_MAX {
+        true => name.chars().take(NAME_MAX - 1).chain(['\u{2026}']).collect(),
+        false => name.into(),
+    }
 }
 
 type Bar = (f64, f64, &'static str, String);
@@ -213,7 +229,9 @@ mod tests {
     fn the_time_line_has_a_lane_for_each() {
         let drawn = time_line(&[course("a", 2), course("b<", 2)]);
         assert_eq!(drawn.matches("<rect").count(), 8);
-        assert!(drawn.contains(">b&lt;</text>") && !drawn.contains("b<<"), "{drawn}");
+        assert!(drawn.contains(">b&lt;<title>b&lt;</title>") && !drawn.contains("b<<"), "{drawn}");
+        let long = time_line(&[course("a-name-that-has-no-room", 2)]);
+        assert!(long.contains(">a-name-tha\u{2026}<title>a-name-that-has-no-room</title>"), "{long}");
     }
 
     #[test]

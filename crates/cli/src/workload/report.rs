@@ -59,7 +59,7 @@ fn compared_value(compared: &Kept) -> Value {
     json!({ "files": files, "bytes": bytes, "differences": differences, "differences_untold": differences_untold })
 }
 
-fn seconds(value: f64) -> String {
+pub fn seconds(value: f64) -> String {
     if value < 0.1 { format!("{:.3} ms", value * 1e3) } else { format!("{value:.3} s") }
 }
 
