@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a busy machine may take for what a test waits for.
@@ -284,6 +284,21 @@ fn start(sandbox: &Sandbox, line: &str) -> Child {
     let mut command = sandbox.tidepool(&["workload"]);
     command.args(words(line)).current_dir(sandbox.dir.path());
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("tidepool starts")
+}
+
+/// Shells allow 1,024 open files at first, and each process takes two of the command.
+#[test]
+fn many_processes_run_where_few_open_files_are_allowed() {
+    let sandbox = Sandbox::new();
+    let own = sandbox.tidepool(&[]);
+    let mut command = Command::new("prlimit");
+    command.arg("--nofile=64:4096").arg(own.get_program()).arg("workload");
+    command
+        .args(words("run nastja --processes 60 --steps 20 --compute 0 --block-bytes 1000 --json --verify w"));
+    let output = command.current_dir(sandbox.dir.path()).output().expect("prlimit runs");
+    assert!(output.status.success(), "{}", text(&output));
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(told["compared"]["files"], 60);
 }
 
 /// Whatever ends a run, no file and no process of it is left.

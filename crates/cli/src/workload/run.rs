@@ -13,6 +13,7 @@ use crate::crew::{Leash, Member};
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::output::ProgressLine;
 use crate::signals::Signals;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,6 +48,7 @@ pub struct Outcome {
 /// Runs everything; files are removed unless they are to be kept, whatever happens.
 pub fn run(settings: &Settings) -> Result<Outcome> {
     let signals = Signals::watch()?;
+    allow_pipes()?;
     let mut keeper = Keeper::start(settings, None)?;
     // Not given up in the middle: it is short, and only the one who does it knows what it has made.
     let made = match keeper.answer("make") {
@@ -68,6 +70,13 @@ pub fn run(settings: &Settings) -> Result<Outcome> {
         }
         (result, cleared) => result.and_then(|outcome| cleared.map(|()| outcome)),
     }
+}
+
+/// Two pipes for each process are more than many shells allow at first.
+fn allow_pipes() -> Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })
+        .context(Kind::Other, || "allowing more open files".into())
 }
 
 fn measured(settings: &Settings, signals: &Signals) -> Result<Vec<Course>> {
