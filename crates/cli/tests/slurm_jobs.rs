@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::cluster::Cluster;
+use common::cluster::{Cluster, Options};
 use common::text;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -464,6 +464,24 @@ fn d4_data_are_staged_to_reserved_nodes_before_the_job_starts() {
     );
     assert_eq!(cluster.moved(job, "in"), 2 * data.len() as u64);
     cluster.assert_nothing_left("after the job on reserved nodes");
+}
+
+/// H3: with what the administrators' guide proposes, later phases grow older while they wait for earlier ones.
+#[test]
+fn h3_later_phases_age_from_their_submission() {
+    let conf = "PriorityType=priority/multifactor\nPriorityFlags=ACCRUE_ALWAYS\nPriorityWeightAge=1000\n";
+    let Some(cluster) = Cluster::with(Options { nodes: 1, conf, ..Options::default() }) else { return };
+    let first = cluster.sbatch(&["-N1"], "#NORNS workflow-start\nsleep 4\n");
+    let next = format!("#NORNS workflow-prior-dependency {first}\ntrue\n");
+    let second = cluster.sbatch(&["-N1"], &next);
+    let third = cluster.sbatch(&["-N1"], &next.replace(&first.to_string(), &second.to_string()));
+    assert_eq!(cluster.wait(third).state(), "COMPLETED", "{}", cluster.overview());
+    for job in [second, third] {
+        let shown = cluster.show(job);
+        assert_eq!(shown.word("AccrueTime"), shown.word("SubmitTime"), "{}", cluster.overview());
+        assert!(shown.word("EligibleTime") > shown.word("SubmitTime"), "{}", cluster.overview());
+    }
+    cluster.assert_nothing_left("after phases that waited");
 }
 
 /// H11, D4: where all nodes are busy, data come to those that Slurm plans for the job while others still run there, and
