@@ -16,6 +16,7 @@ pub mod fluid;
 pub mod model;
 pub mod registry;
 mod rules;
+mod share;
 pub mod strategies;
 pub mod strategy;
 #[cfg(test)]

@@ -65,6 +65,8 @@ pub struct App {
     pub phase: Option<Phase>,
     /// Earlier phases, oldest first; at most [`PAST_MAX`].
     pub past: Vec<PastPhase>,
+    /// What the links of its nodes carry to shared tiers, where that is known.
+    pub link_bytes_per_s: Option<u64>,
     /// Node-local memory of its nodes; none where they have none.
     pub local: Option<Local>,
 }
@@ -191,7 +193,7 @@ impl fmt::Display for ViewError {
             ViewError::Future(job) => write!(f, "a phase of job {} begins after now", job.0),
             ViewError::TooFree(what) => write!(f, "more free bytes than capacity: {what}"),
             ViewError::NoBandwidth(job) => {
-                write!(f, "job {} has node-local memory of 0 bytes/s; leave it out", job.0)
+                write!(f, "job {} has links or node-local memory of 0 bytes/s; leave them out", job.0)
             }
             ViewError::DirtyTwice(job, tier) => {
                 write!(f, "unflushed data of job {} on {} are there twice; add them up", job.0, tier.name())
@@ -309,6 +311,9 @@ fn check_app(now_ns: u64, app: &App) -> Result<(), ViewError> {
     }
     if begins.into_iter().any(|begin| begin > now_ns) {
         return Err(ViewError::Future(app.job));
+    }
+    if app.link_bytes_per_s == Some(0) {
+        return Err(ViewError::NoBandwidth(app.job));
     }
     match app.local {
         Some(local) if local.free_bytes > local.capacity_bytes => {

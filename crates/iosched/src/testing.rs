@@ -10,7 +10,15 @@ pub const GB: u64 = 1_000 * MB;
 pub const S: u64 = 1_000_000_000;
 
 pub fn app(job: u64, processes: u32) -> App {
-    App { job: JobId(job), processes, weight: 1, phase: None, past: Vec::new(), local: None }
+    App {
+        job: JobId(job),
+        processes,
+        weight: 1,
+        phase: None,
+        past: Vec::new(),
+        link_bytes_per_s: None,
+        local: None,
+    }
 }
 
 /// In a phase of 32 GB since `begin_ns`, of which nothing is written.

@@ -15,8 +15,8 @@
 //! Bytes are counted in billionths, so that a rate in bytes/s times a time in nanoseconds is exact and nothing is lost in
 //! rounding.
 
+pub mod paper;
 mod plan;
-mod rates;
 mod report;
 mod run;
 mod state;

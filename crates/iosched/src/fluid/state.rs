@@ -1,9 +1,9 @@
 //! What is where at one moment of a run, and how it moves.
 
 use super::plan::{Testbed, Workload};
-use super::rates::{self, Sharer};
 use crate::curve::{Curve, Curves};
 use crate::model::{App, Dirty, Local, PAST_MAX, PastPhase, Pattern, Phase, Shared, Tier, View};
+use crate::share::{self, Sharer};
 use std::sync::Arc;
 
 /// Billionths of a byte in one.
@@ -122,6 +122,7 @@ impl Running {
             weight: self.plan.weight,
             phase,
             past: self.past.clone(),
+            link_bytes_per_s: self.plan.link_bytes_per_s,
             local,
         }
     }
@@ -292,7 +293,7 @@ impl State {
     fn share(&self, curves: &Curves, rates: &mut [u64], here: impl Fn(&Flow) -> bool) {
         let flows: Vec<usize> = (0..self.flows.len()).filter(|at| here(&self.flows[*at])).collect();
         let sharers: Vec<Sharer> = flows.iter().map(|at| self.flows[*at].sharer).collect();
-        for (at, rate) in flows.into_iter().zip(rates::share(curves, &sharers)) {
+        for (at, rate) in flows.into_iter().zip(share::share(curves, &sharers)) {
             rates[at] = rates[at].min(rate);
         }
     }

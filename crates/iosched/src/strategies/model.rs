@@ -1,9 +1,9 @@
 //! `model`: the placement of the active phases that makes the sum of their I/O times least, by the measured curves.
 //!
 //! A placement says for each phase which tier it writes to, or that it waits. What it costs is found by playing it
-//! forward ([`Forward`]): processes share a tier's bandwidth, which the curve gives for their number and pattern; the shortest of
-//! those that wait, or write to the PFS, goes on at the burst buffer when that falls idle, and the shortest that waits at the
-//! PFS. Flush traffic that the tiers report takes its part. The cost is the sum over phases of weight times time until its
+//! forward ([`Forward`]): processes share a tier's bandwidth, which the curve gives for their number and pattern, within what
+//! their nodes' links carry; when a phase ends, the shortest that waits comes in its place; and the shortest on the PFS goes
+//! on at the burst buffer when that falls idle. Flush traffic that the tiers report takes its part. The cost is the sum over phases of weight times time until its
 //! end. From what is now, single phases are moved or two exchanged as long as that lowers the cost by a hundredth
 //! ([`GAIN_PART`]): less is within what curves are known to, and each move costs something.
 //!
@@ -19,11 +19,12 @@
 //! [`PHASES_MAX`] phases, turns are taken as in `fcfs`.
 
 use crate::curve::Curves;
-use crate::model::{App, Shared, Tier, View};
+use crate::model::{App, Pattern, Shared, Tier, View};
 use crate::rules::{
     FLUSH_WEIGHT, Flushes, Phases, When, first_with_room, flush_to_pfs, has_room, is_load_known,
     tiers_by_rank, unmanaged,
 };
+use crate::share::{Sharer, share};
 use crate::strategies::fcfs;
 use crate::strategy::{Strategy, Verdict};
 
@@ -75,9 +76,9 @@ fn without_load(view: &View) -> Phases {
 fn searched(view: &View, burst: &Curves, pfs: &Curves) -> Phases {
     let all = view.active().into_iter().map(|(app, _)| Flow::new(view, app, burst, pfs));
     let (flows, stuck): (Vec<Flow>, Vec<Flow>) = all.partition(|flow| flow.room.contains(&true));
-    let shared = [Others::on(view.burst()), Others::on(view.pfs())];
+    let tiers = [Used::new(view.burst(), burst), Used::new(view.pfs(), pfs)];
     let start = flows.iter().map(Flow::start).collect();
-    let places = search(&flows, shared, start);
+    let places = search(&flows, tiers, start);
     let verdict = |(flow, place): (&Flow, Option<Tier>)| {
         let verdict = match place {
             Some(tier) => Verdict::Go { tier, weight: unmanaged(flow.app) },
@@ -91,8 +92,8 @@ fn searched(view: &View, burst: &Curves, pfs: &Curves) -> Phases {
 
 /// Moves single phases, or exchanges two, as long as that helps. The result is what is played at its first moment, so that
 /// nobody waits for an idle tier.
-fn search(flows: &[Flow], others: [Others; 2], start: Vec<Option<Tier>>) -> Vec<Option<Tier>> {
-    let (mut best, mut cost) = play(flows, others, start);
+fn search(flows: &[Flow], tiers: [Used; 2], start: Vec<Option<Tier>>) -> Vec<Option<Tier>> {
+    let (mut best, mut cost) = play(flows, tiers, start);
     for _ in 0..PASSES_MAX {
         let before = cost;
         for at in 0..flows.len() {
@@ -101,7 +102,7 @@ fn search(flows: &[Flow], others: [Others; 2], start: Vec<Option<Tier>>) -> Vec<
                 if other == best || !flows.iter().zip(&other).all(|(flow, place)| flow.allows(*place)) {
                     continue;
                 }
-                let (other, other_cost) = play(flows, others, other);
+                let (other, other_cost) = play(flows, tiers, other);
                 if other_cost < cost - cost / GAIN_PART {
                     (best, cost) = (other, other_cost);
                 }
@@ -144,8 +145,8 @@ struct Flow<'a> {
     now: Option<Tier>,
     left_bytes: u64,
     processes: u32,
-    burst: &'a crate::Curve,
-    pfs: &'a crate::Curve,
+    pattern: Pattern,
+    link_bytes_per_s: Option<u64>,
     local_bytes_per_s: u64,
     /// Room on node-local memory, the burst buffer, the PFS.
     room: [bool; 3],
@@ -157,17 +158,19 @@ impl<'a> Flow<'a> {
         let phase = app.phase.expect("only active applications are placed");
         let left_bytes = app.remaining_bytes().unwrap_or(1);
         let (burst, pfs) = (burst.of(phase.pattern), pfs.of(phase.pattern));
+        let best = burst.at(app.processes).max(pfs.at(app.processes));
+        let best = app.link_bytes_per_s.unwrap_or(u64::MAX).min(best).max(1);
         let room = Tier::ALL.map(|tier| has_room(view, app, tier));
         let all = u128::from(phase.written_bytes) + u128::from(left_bytes);
-        let alone = all * NS / u128::from(burst.at(app.processes).max(pfs.at(app.processes)).max(1));
+        let alone = all * NS / u128::from(best);
         let lasted = u128::from(view.now_ns() - phase.begin_ns);
         Flow {
             app,
             now: phase.tier,
             left_bytes,
             processes: app.processes,
-            burst,
-            pfs,
+            pattern: phase.pattern,
+            link_bytes_per_s: app.link_bytes_per_s,
             local_bytes_per_s: app.local.map_or(0, |local| local.bytes_per_s),
             room,
             may_wait: lasted < PATIENCE * alone,
@@ -181,22 +184,36 @@ impl<'a> Flow<'a> {
         stay.or(any.filter(|_| !self.may_wait))
     }
 
+    fn sharer(&self) -> Sharer {
+        let (processes, pattern) = (self.processes, self.pattern);
+        Sharer { weight: unmanaged(self.app), processes, pattern, most: self.link_bytes_per_s }
+    }
+
     fn allows(&self, place: Option<Tier>) -> bool {
         place.map_or(self.may_wait, |tier| self.room[tier as usize])
     }
 }
 
-/// What else uses a shared tier: applications that the view does not list, and flushing.
+/// A shared tier, and what else uses it: applications that the view does not list, and flushing.
 #[derive(Clone, Copy)]
-struct Others {
+struct Used<'a> {
+    curves: &'a Curves,
     foreign: u32,
     flushing: u32,
 }
 
-impl Others {
-    fn on(shared: &Shared) -> Others {
+impl<'a> Used<'a> {
+    fn new(shared: &Shared, curves: &'a Curves) -> Used<'a> {
         let flushing = shared.flush_in_bytes_per_s.max(shared.flush_out_bytes_per_s) > 0;
-        Others { foreign: shared.foreign_processes, flushing: if flushing { FLUSH_WEIGHT } else { 0 } }
+        let flushing = if flushing { FLUSH_WEIGHT } else { 0 };
+        Used { curves, foreign: shared.foreign_processes, flushing }
+    }
+
+    /// The part that is not the view's, as one that writes in sequence.
+    fn others(&self) -> Option<Sharer> {
+        let processes = self.foreign.saturating_add(self.flushing);
+        let pattern = Pattern::Sequential;
+        (processes > 0).then_some(Sharer { weight: processes, processes, pattern, most: None })
     }
 }
 
@@ -207,40 +224,53 @@ const NEVER: u128 = u128::MAX >> 8;
 /// A placement that is played forward until all phases have ended.
 struct Forward<'a> {
     flows: &'a [Flow<'a>],
-    /// On the burst buffer, on the PFS.
-    others: [Others; 2],
+    /// The burst buffer, the PFS.
+    tiers: [Used<'a>; 2],
+    /// How many phases write to each at once.
+    slots: [usize; 2],
     places: Vec<Option<Tier>>,
     left: Vec<u128>,
 }
 
 /// The placement after those that wait have gone to idle tiers, and its cost in weighted nanoseconds.
-fn play(flows: &[Flow], others: [Others; 2], places: Vec<Option<Tier>>) -> (Vec<Option<Tier>>, u128) {
+fn play(flows: &[Flow], tiers: [Used; 2], places: Vec<Option<Tier>>) -> (Vec<Option<Tier>>, u128) {
     let left = flows.iter().map(|flow| u128::from(flow.left_bytes)).collect();
-    let mut forward = Forward { flows, others, places, left };
-    forward.fill_idle();
+    let mut forward = Forward { flows, tiers, slots: [0; 2], places, left };
+    // A tier that others use is none that could be idle: who goes there is sent there.
+    let least = |used: &Used| usize::from(used.foreign == 0);
+    forward.slots = [
+        forward.on(Tier::Burst).count().max(least(&tiers[0])),
+        forward.on(Tier::Pfs).count().max(least(&tiers[1])),
+    ];
+    forward.fill();
     let first = forward.places.clone();
-    let mut cost = 0;
+    let mut cost = 0u128;
     // Each step ends one phase at least.
     for _ in 0..flows.len() {
-        cost += forward.step();
-        forward.fill_idle();
+        cost = cost.saturating_add(forward.step());
+        forward.fill();
     }
     (first, cost)
 }
 
 impl Forward<'_> {
-    fn fill_idle(&mut self) {
-        let tiers = [(Tier::Burst, self.others[0], Some(Tier::Pfs)), (Tier::Pfs, self.others[1], None)];
-        for (tier, others, from) in tiers {
-            let used = (0..self.flows.len()).any(|at| self.left[at] > 0 && self.places[at] == Some(tier));
-            if used || others.foreign > 0 {
-                continue;
-            }
-            let comes = |at: &usize| {
-                let place = self.places[*at];
-                self.left[*at] > 0 && (place.is_none() || place == from) && self.flows[*at].allows(Some(tier))
-            };
-            if let Some(at) = (0..self.flows.len()).filter(comes).min_by_key(|at| self.left[*at]) {
+    fn on(&self, tier: Tier) -> impl Iterator<Item = usize> + '_ {
+        (0..self.flows.len()).filter(move |at| self.left[*at] > 0 && self.places[*at] == Some(tier))
+    }
+
+    /// Gives free places to the shortest that wait, and an idle burst buffer to the shortest on the PFS.
+    fn fill(&mut self) {
+        for (tier, slots) in [(Tier::Burst, self.slots[0]), (Tier::Pfs, self.slots[1])] {
+            for _ in self.on(tier).count()..slots {
+                let idle = tier == Tier::Burst && self.on(tier).next().is_none();
+                let comes = |at: &usize| {
+                    let place = self.places[*at];
+                    let free = place.is_none() || (idle && place == Some(Tier::Pfs));
+                    self.left[*at] > 0 && free && self.flows[*at].allows(Some(tier))
+                };
+                let Some(at) = (0..self.flows.len()).filter(comes).min_by_key(|at| self.left[*at]) else {
+                    break;
+                };
                 self.places[at] = Some(tier);
             }
         }
@@ -248,42 +278,42 @@ impl Forward<'_> {
 
     /// Until the next phase ends; gives the time times the weights of all that have not ended before.
     fn step(&mut self) -> u128 {
-        let weight = |at: &usize| u128::from(self.flows[*at].app.weight);
         let open: Vec<usize> = (0..self.flows.len()).filter(|at| self.left[*at] > 0).collect();
-        let rates: Vec<u128> = open.iter().map(|at| self.rate(*at)).collect();
-        let until_end =
-            |(at, rate): (&usize, &u128)| (*rate > 0).then(|| (self.left[*at] * NS).div_ceil(*rate));
-        let Some(ns) = open.iter().zip(&rates).filter_map(until_end).min() else {
+        let rates = self.rates();
+        let until_end = |at: &usize| (rates[*at] > 0).then(|| (self.left[*at] * NS).div_ceil(rates[*at]));
+        let Some(ns) = open.iter().filter_map(until_end).min() else {
             // All that are left wait, and no tier will fall idle for them: worse than any placement that ends.
             return if open.is_empty() { 0 } else { NEVER };
         };
-        let cost = ns * open.iter().map(weight).sum::<u128>();
-        for (at, rate) in open.iter().zip(rates) {
-            self.left[*at] = self.left[*at].saturating_sub(rate * ns / NS);
+        let weights: u128 = open.iter().map(|at| u128::from(self.flows[*at].app.weight)).sum();
+        for at in open {
+            self.left[at] = self.left[at].saturating_sub(rates[at] * ns / NS);
         }
-        cost
+        ns.saturating_mul(weights)
     }
 
-    /// In bytes/s.
-    fn rate(&self, at: usize) -> u128 {
-        let flow = &self.flows[at];
-        let (curve, others) = match self.places[at] {
-            None => return 0,
-            Some(Tier::Local) => return u128::from(flow.local_bytes_per_s),
-            Some(Tier::Burst) => (flow.burst, self.others[0]),
-            Some(Tier::Pfs) => (flow.pfs, self.others[1]),
-        };
-        let here = |other: &usize| self.left[*other] > 0 && self.places[*other] == self.places[at];
-        let known: u32 = (0..self.flows.len()).filter(here).map(|other| self.flows[other].processes).sum();
-        let all = known.saturating_add(others.foreign).saturating_add(others.flushing);
-        u128::from(curve.at(all)) * u128::from(flow.processes) / u128::from(all.max(1))
+    /// Of each flow, in bytes/s; 0 for those that wait.
+    fn rates(&self) -> Vec<u128> {
+        let mut rates = vec![0; self.flows.len()];
+        for at in self.on(Tier::Local) {
+            rates[at] = u128::from(self.flows[at].local_bytes_per_s);
+        }
+        for (tier, used) in [Tier::Burst, Tier::Pfs].into_iter().zip(&self.tiers) {
+            let here: Vec<usize> = self.on(tier).collect();
+            let sharers: Vec<Sharer> =
+                here.iter().map(|at| self.flows[*at].sharer()).chain(used.others()).collect();
+            for (at, rate) in here.iter().zip(share(used.curves, &sharers)) {
+                rates[*at] = u128::from(rate);
+            }
+        }
+        rates
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Local, Pattern};
+    use crate::model::Local;
     use crate::testing::*;
     use crate::{Curve, PastPhase};
     use std::sync::Arc;
@@ -310,8 +340,8 @@ mod tests {
         let (b, p) = (burst.curves.clone().unwrap(), pfs.curves.clone().unwrap());
         let flows: Vec<Flow> =
             view.active().into_iter().map(|(app, _)| Flow::new(&view, app, &b, &p)).collect();
-        let others = [Others::on(&burst), Others::on(&pfs)];
-        let cost = |places| play(&flows, others, places).1;
+        let tiers = [Used::new(&burst, &b), Used::new(&pfs, &p)];
+        let cost = |places| play(&flows, tiers, places).1;
         assert_eq!(cost(vec![PFS, BURST]), 13_500_000_000);
         assert_eq!(cost(vec![None, None]), 13_500_000_000, "idle tiers are filled, the shortest first");
         // The longer first: 10 s, then nothing of the other is left, which ended on the PFS after 8 s.

@@ -1,4 +1,4 @@
-//! Who gets how much of a tier.
+//! Who gets how much of a shared tier: the one rule that [`crate::fluid`] runs by and `model` reckons with.
 
 use crate::curve::Curves;
 use crate::model::Pattern;
@@ -25,7 +25,7 @@ pub fn share(curves: &Curves, sharers: &[Sharer]) -> Vec<u64> {
 }
 
 /// Divides a tier's time by weights; who needs less than its part for its most, gets only that, and the others the rest.
-pub fn divide(sharers: &[Sharer], bandwidths: &[u64]) -> Vec<u64> {
+fn divide(sharers: &[Sharer], bandwidths: &[u64]) -> Vec<u64> {
     let mut rates: Vec<Option<u64>> = vec![None; sharers.len()];
     let mut left = WHOLE;
     loop {
