@@ -8,7 +8,7 @@ use crate::strategy::{FlushVerdict, Strategy, Verdict, decide};
 use std::collections::VecDeque;
 
 /// Changes of one run.
-const EVENTS_MAX: u64 = 5_000_000;
+const EVENTS_MAX: u64 = 20_000;
 
 /// Runs the applications until all their data are on the PFS.
 pub fn run(testbed: &Testbed, strategy: &dyn Strategy, apps: &[Workload]) -> Result<Report, FluidError> {

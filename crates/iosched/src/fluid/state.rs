@@ -308,7 +308,7 @@ impl State {
         let starts = starts.map(|start| u128::from(start - self.now_ns));
         let flows = self.flows.iter().flat_map(|flow| self.flow_changes(flow)).flatten();
         let fills = (0..self.apps.len()).flat_map(|app| Tier::ALL.map(|tier| self.fills(tier, app)));
-        computing.chain(starts).chain(flows).chain(fills.flatten()).min().map(|ns| ns.max(1) as u64)
+        computing.chain(starts).chain(flows).chain(fills.flatten()).min().map(|ns| ns as u64)
     }
 
     fn flow_changes(&self, flow: &Flow) -> [Option<u128>; 2] {

@@ -33,7 +33,7 @@ pub const PHASES_MAX: usize = 16;
 /// A move must save this part of the cost.
 pub const GAIN_PART: u128 = 100;
 /// A phase waits until it has lasted this many times what it would take alone.
-pub const PATIENCE: u128 = 16;
+pub const PATIENCE: u128 = 8;
 /// Passes over all phases in search of a better place for one.
 const PASSES_MAX: usize = 4;
 
