@@ -247,6 +247,8 @@ fn nonsense_is_refused() {
     assert_eq!(refused(&plain, &[idle]).to_string(), "job 3: 1 to 100000 steps");
     let none = Testbed { schedulers: 0, ..plain };
     assert_eq!(refused(&none, &[one_gb(1)]).to_string(), "testbed: one scheduler at least");
+    let slow = Workload { link_bytes_per_s: Some(1), bytes_per_process: 10 * GB, ..one_gb(1) };
+    assert!(matches!(refused(&testbed(GB), &[slow]), FluidError::TooLong { at_ns: 0 }));
     let huge = Workload { bytes_per_process: u64::MAX, processes: 1 << 20, ..one_gb(1) };
     assert!(matches!(refused(&testbed(GB), &[huge]), FluidError::TooMuch(_)));
 }

@@ -38,7 +38,7 @@ prop_compose! {
 prop_compose! {
     fn testbed()(
         (burst, pfs) in (curves(), curves()),
-        capacity_mb in prop_oneof![Just(0u64), 1..500u64, 500..50_000u64],
+        capacity_mb in prop_oneof![Just(0u64), 68..500u64, 500..50_000u64],
         flush_streams in 1..9u32,
         lump_mb in 1..2000u64,
         schedulers in 1..4u32,
@@ -65,7 +65,7 @@ prop_compose! {
         compute_ns in prop_oneof![Just(0), 0..20 * S],
         start_ns in prop_oneof![Just(0), 0..20 * S],
         link_mb in prop::option::of(1..500u64),
-        local in prop::option::of((0..20_000u64, 1..1000u64)),
+        local in prop::option::of((68..20_000u64, 1..1000u64)),
     ) -> Workload {
         Workload {
             job: JobId(job),

@@ -7,10 +7,15 @@ use std::sync::Arc;
 
 /// I/O phases of one application.
 pub const STEPS_MAX: u32 = 100_000;
-/// Bytes of one run, of all applications: keeps billionths of bytes far from the end of `u128`, and times within `u64`.
+/// Bytes of one run, of all applications: keeps billionths of bytes far from the end of `u128`.
 pub const BYTES_MAX: u128 = 1 << 70;
 
-/// A shared tier.
+/// How late news can be: a day.
+pub const DELAY_MAX_NS: u64 = 86_400_000_000_000;
+/// A tier that is there holds this at least. Smaller ones would be filled and emptied in pieces that are no model of anything.
+pub const CAPACITY_MIN: u64 = 64 << 20;
+
+/// A shared tier; one of 0 bytes is none.
 #[derive(Clone, Debug)]
 pub struct SharedTier {
     pub capacity_bytes: u64,
@@ -72,6 +77,10 @@ pub enum FluidError {
         full: Option<Tier>,
     },
     TooManyEvents(u64),
+    /// It would take longer than the clock counts, 292 years.
+    TooLong {
+        at_ns: u64,
+    },
 }
 
 impl fmt::Display for FluidError {
@@ -88,6 +97,9 @@ impl fmt::Display for FluidError {
             }
             FluidError::Stuck { at_ns, full: None } => {
                 write!(f, "nothing moves after {at_ns} ns; the strategy lets all wait")
+            }
+            FluidError::TooLong { at_ns } => {
+                write!(f, "what moves after {at_ns} ns would take centuries; is a bandwidth in bytes/s?")
             }
             FluidError::TooManyEvents(max) => write!(f, "no end after {max} events; run fewer steps"),
         }
@@ -122,14 +134,22 @@ pub(super) fn check(testbed: &Testbed, apps: &[Workload]) -> Result<(), FluidErr
 fn check_testbed(testbed: &Testbed) -> Result<(), FluidError> {
     let wrong = if testbed.schedulers == 0 {
         "one scheduler at least"
+    } else if testbed.delay_ns > DELAY_MAX_NS {
+        "news are late by a day at most"
     } else if !(1..=1024).contains(&testbed.flush_streams) {
         "a flush has 1 to 1024 streams"
-    } else if testbed.lump_bytes == 0 {
-        "lumps of 1 byte at least"
+    } else if testbed.lump_bytes < 1_000_000 {
+        "lumps of 1 MB at least"
+    } else if [&testbed.burst, &testbed.pfs].iter().any(|tier| !is_capacity(tier.capacity_bytes)) {
+        "tiers of 64 MiB at least, or 0 bytes for none"
     } else {
         return Ok(());
     };
     Err(FluidError::Testbed(wrong))
+}
+
+fn is_capacity(bytes: u64) -> bool {
+    bytes == 0 || bytes >= CAPACITY_MIN
 }
 
 fn check_app(app: &Workload) -> Result<(), &'static str> {
@@ -144,6 +164,9 @@ fn check_app(app: &Workload) -> Result<(), &'static str> {
     }
     if app.bytes_per_process == 0 {
         return Err("1 byte per process and step at least");
+    }
+    if app.local.is_some_and(|(capacity, _)| !is_capacity(capacity)) {
+        return Err("local memory of 64 MiB at least, or 0 bytes for none");
     }
     if app.link_bytes_per_s == Some(0) || app.local.is_some_and(|(_, rate)| rate == 0) {
         return Err("links and local memory of 1 byte/s at least");

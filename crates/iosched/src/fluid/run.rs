@@ -7,8 +7,10 @@ use crate::model::{App, Dirty, Shared, Tier, View};
 use crate::strategy::{FlushVerdict, Strategy, Verdict, decide};
 use std::collections::VecDeque;
 
+/// The last moment of a run.
+const END_NS: u64 = u64::MAX >> 1;
 /// Changes of one run.
-const EVENTS_MAX: u64 = 20_000;
+const EVENTS_MAX: u64 = 1_000_000;
 
 /// Runs the applications until all their data are on the PFS.
 pub fn run(testbed: &Testbed, strategy: &dyn Strategy, apps: &[Workload]) -> Result<Report, FluidError> {
@@ -27,7 +29,8 @@ pub fn run(testbed: &Testbed, strategy: &dyn Strategy, apps: &[Workload]) -> Res
         }
         let changes = [state.until_change(), news.until_next(&state)];
         match changes.into_iter().flatten().min() {
-            Some(ns) => state.advance(ns),
+            Some(ns) if ns <= u128::from(END_NS - state.now_ns) => state.advance(ns as u64),
+            Some(_) => return Err(FluidError::TooLong { at_ns: state.now_ns }),
             None => return Err(FluidError::Stuck { at_ns: state.now_ns, full: full_tier(&state) }),
         }
     }
@@ -89,9 +92,9 @@ impl News {
     }
 
     /// Time until other news arrive.
-    fn until_next(&self, state: &State) -> Option<u64> {
+    fn until_next(&self, state: &State) -> Option<u128> {
         let arrivals = self.sent.iter().map(|(at, _)| at + state.testbed.delay_ns);
-        arrivals.filter(|at| *at > state.now_ns).min().map(|at| at - state.now_ns)
+        arrivals.filter(|at| *at > state.now_ns).min().map(|at| u128::from(at - state.now_ns))
     }
 }
 

@@ -299,7 +299,7 @@ impl State {
     }
 
     /// Time until something ends, fills or can be flushed; none when nothing moves.
-    pub fn until_change(&self) -> Option<u64> {
+    pub fn until_change(&self) -> Option<u128> {
         let computing = self.apps.iter().filter_map(|app| match app.stage {
             Stage::Computing { until_ns } => Some(u128::from(until_ns - self.now_ns)),
             _ => None,
@@ -308,7 +308,7 @@ impl State {
         let starts = starts.map(|start| u128::from(start - self.now_ns));
         let flows = self.flows.iter().flat_map(|flow| self.flow_changes(flow)).flatten();
         let fills = (0..self.apps.len()).flat_map(|app| Tier::ALL.map(|tier| self.fills(tier, app)));
-        computing.chain(starts).chain(flows).chain(fills.flatten()).min().map(|ns| ns as u64)
+        computing.chain(starts).chain(flows).chain(fills.flatten()).min()
     }
 
     fn flow_changes(&self, flow: &Flow) -> [Option<u128>; 2] {
@@ -323,9 +323,7 @@ impl State {
             }
         }
     }
-}
 
-impl State {
     /// Time until a tier, or an application's node-local memory, is full.
     fn fills(&self, tier: Tier, app: usize) -> Option<u128> {
         let ours = |flow: &&Flow| tier != Tier::Local || flow.app == app;
