@@ -81,7 +81,7 @@ fn late_news() {
     for (at, workload) in (0..).zip(&mut workloads) {
         workload.start_ns = at * 30 * S;
     }
-    for delay_s in [0, 1, 2, 5, 6, 30] {
+    for delay_s in [0, 1, 5, 10, 15, 20, 30, 60] {
         let testbed = Testbed { schedulers: 2, delay_ns: delay_s * S, ..PLAIN.testbed() };
         print_point(["late", "plain", &delay_s.to_string()], &testbed, &workloads);
     }

@@ -14,9 +14,12 @@ pub const PAST_MAX: usize = 32;
 pub const WEIGHT_MAX: u32 = 1000;
 /// Processes of an application.
 pub const PROCESSES_MAX: u32 = crate::curve::PROCESSES_MAX;
-/// Knowledge that is older is late: what it says of the load has probably changed since. A phase of interest lasts
-/// several times as long; reports come every second.
+/// Knowledge that is older is late, unless phases are long ([`LATE_PART`]): what it says of the load has probably changed
+/// since. Reports come every second.
 pub const LATE_AFTER_NS: u64 = 5_000_000_000;
+/// Knowledge is not late before this part of what phases usually last. In the fluid model, acting on old news became worse than
+/// acting on none when they were half a phase (`ia`, `fcfs`) to a whole one (`model`) old.
+pub const LATE_PART: u64 = 4;
 
 /// Where data can be written to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -87,6 +90,7 @@ pub struct Phase {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PastPhase {
     pub begin_ns: u64,
+    pub end_ns: u64,
     pub bytes: u64,
 }
 
@@ -121,24 +125,10 @@ pub struct Shared {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Knowledge {
     Fresh,
-    /// Older than [`LATE_AFTER_NS`].
+    /// Older than [`View::late_after_ns`].
     Late,
     /// Nothing was ever heard.
     Missing,
-}
-
-impl Shared {
-    pub fn knowledge(&self) -> Knowledge {
-        match self.age_ns {
-            None => Knowledge::Missing,
-            Some(age) if age > LATE_AFTER_NS => Knowledge::Late,
-            Some(_) => Knowledge::Fresh,
-        }
-    }
-
-    pub fn is_fresh(&self) -> bool {
-        self.knowledge() == Knowledge::Fresh
-    }
 }
 
 /// Data of an application that lie on a tier above the PFS and have not been flushed.
@@ -172,6 +162,7 @@ pub enum ViewError {
     Weight(JobId, u32),
     TooMuchPast(JobId, usize),
     Future(JobId),
+    Backwards(JobId),
     TooFree(&'static str),
     NoBandwidth(JobId),
     DirtyTwice(JobId, Tier),
@@ -190,7 +181,8 @@ impl fmt::Display for ViewError {
             ViewError::TooMuchPast(job, n) => {
                 write!(f, "job {} with {n} earlier phases; keep the last {PAST_MAX}", job.0)
             }
-            ViewError::Future(job) => write!(f, "a phase of job {} begins after now", job.0),
+            ViewError::Future(job) => write!(f, "a phase of job {} begins or ended after now", job.0),
+            ViewError::Backwards(job) => write!(f, "a phase of job {} ended before it began", job.0),
             ViewError::TooFree(what) => write!(f, "more free bytes than capacity: {what}"),
             ViewError::NoBandwidth(job) => {
                 write!(f, "job {} has links or node-local memory of 0 bytes/s; leave them out", job.0)
@@ -257,6 +249,28 @@ impl View {
         &self.pfs
     }
 
+    /// Knowledge that is older than this is late.
+    pub fn late_after_ns(&self) -> u64 {
+        let past = || self.apps.iter().flat_map(|app| &app.past);
+        let lasted: u128 = past().map(|past| u128::from(past.end_ns - past.begin_ns)).sum();
+        let mean = lasted.checked_div(past().count() as u128).unwrap_or(0) as u64;
+        LATE_AFTER_NS.max(mean / LATE_PART)
+    }
+
+    /// How far what is known of a tier can be relied on; node-local memory is the application's own.
+    pub fn knowledge(&self, tier: Tier) -> Knowledge {
+        let age_ns = match tier {
+            Tier::Local => Some(0),
+            Tier::Burst => self.burst.age_ns,
+            Tier::Pfs => self.pfs.age_ns,
+        };
+        match age_ns {
+            None => Knowledge::Missing,
+            Some(age) if age > self.late_after_ns() => Knowledge::Late,
+            Some(_) => Knowledge::Fresh,
+        }
+    }
+
     /// Applications in a phase, in the order in which their phases began; of several at once, the lower job first.
     pub fn active(&self) -> Vec<(&App, &Phase)> {
         let mut active: Vec<_> =
@@ -298,8 +312,7 @@ fn check_apps(now_ns: u64, apps: &[App]) -> Result<(), ViewError> {
 }
 
 fn check_app(now_ns: u64, app: &App) -> Result<(), ViewError> {
-    let begins =
-        app.past.iter().map(|past| past.begin_ns).chain(app.phase.iter().map(|phase| phase.begin_ns));
+    let moments = app.past.iter().map(|past| past.end_ns).chain(app.phase.iter().map(|phase| phase.begin_ns));
     if !(1..=PROCESSES_MAX).contains(&app.processes) {
         return Err(ViewError::Processes(app.job, app.processes));
     }
@@ -309,8 +322,11 @@ fn check_app(now_ns: u64, app: &App) -> Result<(), ViewError> {
     if app.past.len() > PAST_MAX {
         return Err(ViewError::TooMuchPast(app.job, app.past.len()));
     }
-    if begins.into_iter().any(|begin| begin > now_ns) {
+    if moments.into_iter().any(|moment| moment > now_ns) {
         return Err(ViewError::Future(app.job));
+    }
+    if app.past.iter().any(|past| past.begin_ns > past.end_ns) {
+        return Err(ViewError::Backwards(app.job));
     }
     if app.link_bytes_per_s == Some(0) {
         return Err(ViewError::NoBandwidth(app.job));
@@ -360,7 +376,7 @@ impl App {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{app, shared, writing};
+    use crate::testing::{S, app, shared, writing};
 
     fn view(apps: Vec<App>, dirty: Vec<Dirty>) -> Result<View, ViewError> {
         View::new(100, apps, shared(1000, 1000), shared(1000, 1000), dirty)
@@ -369,7 +385,8 @@ mod tests {
     #[test]
     fn nonsense_is_refused() {
         let lump = |job, tier| Dirty { job: JobId(job), tier, bytes: 1, since_ns: 0 };
-        let future = App { past: vec![PastPhase { begin_ns: 101, bytes: 1 }], ..app(1, 1) };
+        let future = App { past: vec![PastPhase { begin_ns: 100, end_ns: 101, bytes: 1 }], ..app(1, 1) };
+        let backwards = App { past: vec![PastPhase { begin_ns: 9, end_ns: 8, bytes: 1 }], ..app(1, 1) };
         let full =
             App { local: Some(Local { capacity_bytes: 1, free_bytes: 2, bytes_per_s: 1 }), ..app(1, 1) };
         let refused = [
@@ -377,6 +394,7 @@ mod tests {
             (view(vec![app(1, 0)], vec![]), ViewError::Processes(JobId(1), 0)),
             (view(vec![App { weight: 0, ..app(1, 1) }], vec![]), ViewError::Weight(JobId(1), 0)),
             (view(vec![future], vec![]), ViewError::Future(JobId(1))),
+            (view(vec![backwards], vec![]), ViewError::Backwards(JobId(1))),
             (view(vec![full], vec![]), ViewError::TooFree("node-local memory")),
             (view(vec![], vec![lump(1, Tier::Pfs)]), ViewError::DirtyOnPfs(JobId(1))),
             (
@@ -402,7 +420,10 @@ mod tests {
     /// Begins at 0, 40 and 100: two periods, 50 in the mean. Sizes 10 and 30: 20 is expected, of which 5 are written.
     #[test]
     fn periods_and_sizes_come_from_earlier_phases() {
-        let past = vec![PastPhase { begin_ns: 0, bytes: 10 }, PastPhase { begin_ns: 40, bytes: 30 }];
+        let past = vec![
+            PastPhase { begin_ns: 0, end_ns: 9, bytes: 10 },
+            PastPhase { begin_ns: 40, end_ns: 50, bytes: 30 },
+        ];
         let mut one = App { past, ..writing(1, 1, 100, None) };
         one.phase.as_mut().unwrap().expected_bytes = None;
         one.phase.as_mut().unwrap().written_bytes = 5;
@@ -417,11 +438,24 @@ mod tests {
         assert_eq!(app(1, 1).remaining_bytes(), None);
     }
 
+    /// Phases of 20 s and 60 s: 40 s in the mean, of which a quarter is 10 s.
     #[test]
     fn knowledge_is_late_after_the_limit() {
-        let aged = |age_ns| Shared { age_ns, ..shared(1, 1) }.knowledge();
-        assert_eq!(aged(Some(LATE_AFTER_NS)), Knowledge::Fresh);
-        assert_eq!(aged(Some(LATE_AFTER_NS + 1)), Knowledge::Late);
-        assert_eq!(aged(None), Knowledge::Missing);
+        let known = |age_ns, lasted: &[u64]| {
+            let past = lasted.iter().map(|s| PastPhase { begin_ns: 0, end_ns: s * S, bytes: 1 }).collect();
+            let burst = Shared { age_ns, ..shared(1, 1) };
+            let apps = vec![App { past, ..app(1, 1) }, app(2, 1)];
+            View::new(100 * S, apps, burst, shared(1, 1), vec![]).unwrap().knowledge(Tier::Burst)
+        };
+        assert_eq!(known(Some(LATE_AFTER_NS), &[]), Knowledge::Fresh);
+        assert_eq!(known(Some(LATE_AFTER_NS + 1), &[]), Knowledge::Late);
+        assert_eq!(
+            known(Some(LATE_AFTER_NS + 1), &[1, 3]),
+            Knowledge::Late,
+            "short phases do not shorten it"
+        );
+        assert_eq!(known(Some(10 * S), &[20, 60]), Knowledge::Fresh);
+        assert_eq!(known(Some(10 * S + 1), &[20, 60]), Knowledge::Late);
+        assert_eq!(known(None, &[20, 60]), Knowledge::Missing);
     }
 }

@@ -41,7 +41,7 @@ pub fn unmanaged(app: &App) -> u32 {
 /// the applications (rounded up).
 pub fn tiers_by_rank(view: &View, app: &App) -> [Tier; 3] {
     let rank = view.apps().partition_point(|other| other.job < app.job);
-    if view.burst().knowledge() != Knowledge::Missing && 2 * rank < view.apps().len() {
+    if view.knowledge(Tier::Burst) != Knowledge::Missing && 2 * rank < view.apps().len() {
         [Tier::Burst, Tier::Pfs, Tier::Local]
     } else {
         [Tier::Pfs, Tier::Local, Tier::Burst]
@@ -50,7 +50,7 @@ pub fn tiers_by_rank(view: &View, app: &App) -> [Tier; 3] {
 
 /// True when both shared tiers are known well enough to let somebody wait for them.
 pub fn is_load_known(view: &View) -> bool {
-    view.burst().is_fresh() && view.pfs().is_fresh()
+    [Tier::Burst, Tier::Pfs].into_iter().all(|tier| view.knowledge(tier) == Knowledge::Fresh)
 }
 
 /// The verdicts of a strategy that knows nothing of the load: nobody waits, nobody is moved without need.
@@ -122,7 +122,7 @@ pub fn flush_one(view: &View, phases: &Phases, lump: &Dirty, when: When) -> Flus
     };
     if when == When::Always || is_urgent(view, lump) {
         FlushVerdict::Go { to: Tier::Pfs, weight: FLUSH_WEIGHT }
-    } else if !view.pfs().is_fresh() {
+    } else if view.knowledge(Tier::Pfs) != Knowledge::Fresh {
         FlushVerdict::Go { to: Tier::Pfs, weight: 1 }
     } else if free {
         FlushVerdict::Go { to: Tier::Pfs, weight: FLUSH_WEIGHT }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tidepool_iosched::fluid::{Report, SharedTier, Testbed, Workload, run};
 use tidepool_iosched::registry::STRATEGIES;
 use tidepool_iosched::{
-    App, Curve, Curves, Dirty, JobId, Local, PastPhase, Pattern, Phase, Shared, Strategy as IoStrategy, Tier,
-    Verdict, View, decide,
+    App, Curve, Curves, Dirty, JobId, Knowledge, Local, PastPhase, Pattern, Phase, Shared,
+    Strategy as IoStrategy, Tier, Verdict, View, decide,
 };
 
 const MB: u64 = 1_000_000;
@@ -40,7 +40,7 @@ prop_compose! {
         (burst, pfs) in (curves(), curves()),
         capacity_mb in prop_oneof![Just(0u64), 68..500u64, 500..50_000u64],
         flush_streams in 1..9u32,
-        lump_mb in 1..2000u64,
+        lump_mb in 50..2000u64,
         schedulers in 1..4u32,
         delay_ns in prop_oneof![Just(0), 1..S, 1..20 * S],
     ) -> Testbed {
@@ -60,7 +60,7 @@ prop_compose! {
         processes in 1..100u32,
         weight in 1..10u32,
         pattern in patterns(),
-        bytes_per_process in 1..200 * MB,
+        bytes_per_process in 1..40 * MB,
         steps in 1..5u32,
         compute_ns in prop_oneof![Just(0), 0..20 * S],
         start_ns in prop_oneof![Just(0), 0..20 * S],
@@ -145,7 +145,10 @@ fn app(job: u64) -> impl Strategy<Value = App> {
             processes,
             weight,
             phase,
-            past: past.into_iter().map(|(begin_ns, bytes)| PastPhase { begin_ns, bytes }).collect(),
+            past: past
+                .into_iter()
+                .map(|(begin_ns, bytes)| PastPhase { begin_ns, end_ns: begin_ns.midpoint(NOW), bytes })
+                .collect(),
             link_bytes_per_s,
             local: local.map(|(free, bytes_per_s)| Local {
                 capacity_bytes: 1000 * GB,
@@ -204,8 +207,8 @@ proptest! {
     fn somebody_always_writes((apps, burst, pfs, _) in parts(), strategy in strategies()) {
         let empty = |shared: Shared| Shared { free_bytes: shared.capacity_bytes, ..shared };
         let (burst, pfs) = (empty(burst), empty(pfs));
-        let fresh = burst.is_fresh() && pfs.is_fresh();
-        let view = View::new(NOW, apps, burst, pfs, vec![]).unwrap();
+                let view = View::new(NOW, apps, burst, pfs, vec![]).unwrap();
+        let fresh = [Tier::Burst, Tier::Pfs].map(|tier| view.knowledge(tier)) == [Knowledge::Fresh; 2];
         let phases = decide(strategy, &view).phases;
         let waiting = phases.values().filter(|verdict| **verdict == Verdict::Wait).count();
         prop_assert!(phases.is_empty() || waiting < phases.len(), "all wait under {}", strategy.name());

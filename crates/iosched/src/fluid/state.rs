@@ -156,7 +156,7 @@ impl Running {
         if self.past.len() == PAST_MAX {
             self.past.remove(0);
         }
-        self.past.push(PastPhase { begin_ns, bytes: self.plan.step_bytes() });
+        self.past.push(PastPhase { begin_ns, end_ns: now_ns, bytes: self.plan.step_bytes() });
         self.step += 1;
         self.stage = if self.step == self.plan.steps {
             self.end_ns = now_ns;

@@ -48,7 +48,7 @@ impl Strategy for Fair {
             && active.iter().any(|(a, _)| is_over(a))
             && !active.iter().all(|(a, _)| is_over(a));
         let verdict = |app: &App| {
-            let tiers: &[Tier] = match view.burst().knowledge() {
+            let tiers: &[Tier] = match view.knowledge(Tier::Burst) {
                 Knowledge::Missing => &[Tier::Pfs],
                 _ if protect && is_over(app) && has_room(view, app, Tier::Pfs) => &[Tier::Pfs],
                 _ => &[Tier::Burst, Tier::Pfs],
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn what_was_written_long_ago_is_forgotten() {
         let past = |begin_ns| {
-            let past = vec![crate::PastPhase { begin_ns, bytes: 9 * GB }];
+            let past = vec![crate::PastPhase { begin_ns, end_ns: 200 * S, bytes: 9 * GB }];
             let one = App { past, ..writing(1, 8, 700 * S, None) };
             let two = having_written(GB, writing(2, 8, 700 * S, None));
             verdicts(&view(700 * S, vec![one, two]))

@@ -38,7 +38,7 @@ impl Strategy for HighPriority {
 
 fn takes_new(view: &View) -> bool {
     let coming: u128 = view.apps().iter().filter_map(App::remaining_bytes).map(u128::from).sum();
-    match view.burst().knowledge() {
+    match view.knowledge(Tier::Burst) {
         Knowledge::Fresh => true,
         Knowledge::Late => u128::from(view.burst().free_bytes) >= coming,
         Knowledge::Missing => false,

@@ -443,7 +443,7 @@ mod tests {
 
     #[test]
     fn a_past_without_sizes_does_not_stop_it() {
-        let past = vec![PastPhase { begin_ns: 0, bytes: 0 }];
+        let past = vec![PastPhase { begin_ns: 0, end_ns: 0, bytes: 0 }];
         let mut odd = App { past, ..writing(1, 1, 0, None) };
         odd.phase.as_mut().unwrap().expected_bytes = None;
         assert_eq!(sent(&Model, &view(0, vec![odd])), [BURST]);

@@ -58,7 +58,7 @@ impl Strategy for Set10 {
 }
 
 fn tiers(view: &View) -> &'static [Tier] {
-    match view.burst().knowledge() {
+    match view.knowledge(Tier::Burst) {
         Knowledge::Missing => &[Tier::Pfs],
         _ => &[Tier::Burst, Tier::Pfs],
     }
@@ -101,7 +101,7 @@ mod tests {
             pattern: Pattern::Sequential,
             tier: None,
         };
-        let past = vec![PastPhase { begin_ns: now - period_ns, bytes: GB }];
+        let past = vec![PastPhase { begin_ns: now - period_ns, end_ns: now - period_ns, bytes: GB }];
         App { phase: Some(phase), past, ..app(job, 8) }
     }
 
