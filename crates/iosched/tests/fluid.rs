@@ -104,15 +104,13 @@ fn model_keeps_the_flush_out_of_the_way() {
     assert_eq!(report.drained_ns / 1_000_000, 22_500);
 }
 
-/// Two take turns on the burst buffer, and those that wait move up: 5 s; 5 s on the PFS and 2.5 s; the third waits for
-/// 5 s, writes 250 MB to the PFS in 2.5 s, and 750 MB in 3.75 s, when flushing does not begin because somebody is on the PFS
-/// or the last is alone with the flush.
+/// The first has the burst buffer for 5 s, the second the PFS for 5 s and then the burst buffer for 2.5 s; the third waits for
+/// 5 s and writes 250 MB to the PFS in 2.5 s. Its other 750 MB go to the burst buffer beside the flushes of the first two's
+/// data, which together have the PFS's 100 MB/s and leave it 100 MB/s: 7.5 s.
 #[test]
 fn fcfs_serves_in_the_order_of_arrival() {
     let apps: Vec<Workload> = (1..=3).map(one_gb).collect();
     let report = under("fcfs", &testbed(10 * GB), &apps);
-    // From 7.5 s on the third shares the burst buffer with the flush of two applications' data, each of which weighs as
-    // much as it: 66.7 MB/s for it, 50 for each flush behind the PFS, so it has 100 MB/s: 7.5 s.
     assert_eq!(first_ms(&report), [5_000, 7_500, 15_000]);
 }
 
