@@ -4,7 +4,9 @@
 Two clusters of integrations/slurm/test-cluster run side by side, one with Tidepool's plug-ins, prolog and epilog, one without.
 Jobs of an ordinary user go to them in turn. Needs root and scripts/install-packages slurm.
 
-  bench/slurm_latency.py --bin target/release [--jobs 50] [--pools 10] [--out FILE]
+  bench/slurm_latency.py --bin target/release [--jobs 50] [--pools 10] [--slowed MS] [--out FILE]
+
+--slowed shows what the comparison can tell: it makes the prolog that comes with the plug-ins take so much longer.
 """
 
 import argparse
@@ -40,6 +42,11 @@ def in_turn(kinds, repeats):
     return times
 
 
+def slow_down(script, by):
+    first, rest = script.read_text().split("\n", 1)
+    script.write_text(f"{first}\nsleep {by}\n{rest}")
+
+
 def told(times):
     quartiles = statistics.quantiles(times, n=4)
     return {"median": statistics.median(times), "quartiles": [quartiles[0], quartiles[2]], "seconds": times}
@@ -50,6 +57,7 @@ def main():
     parser.add_argument("--bin", required=True, type=Path)
     parser.add_argument("--jobs", type=int, default=50)
     parser.add_argument("--pools", type=int, default=10)
+    parser.add_argument("--slowed", type=int, default=0, metavar="MS")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     if os.geteuid() != 0:
@@ -64,6 +72,8 @@ def main():
         without, with_ = Path(base) / "without", Path(base) / "with"
         cluster("start", without, 4)
         cluster("start", "--bin", programs, with_, 4)
+        if args.slowed:
+            slow_down(with_ / "libexec" / "prolog", args.slowed / 1000)
         try:
             srun = ["srun", "-N4", "true"]
             plain = in_turn(

@@ -12,7 +12,7 @@ const FLOORS: &[&[&str]] = &[
     &["fuse", "preload", "stage", "fsd"],
     &["batch", "client", "stage-client", "store", "sysmap"],
     &["transport", "fs-state", "norns", "stage-state", "directives"],
-    &["blocks", "env", "fabric", "placement", "plan", "shm", "wire", "workload"],
+    &["blocks", "env", "fabric", "iosched", "placement", "plan", "shm", "wire", "workload"],
     &["man", "types"],
 ];
 
@@ -21,6 +21,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("types", &["libc"]),
     ("wire", &[]),
     ("placement", &[]),
+    ("iosched", &["strsim"]),
     ("plan", &["serde", "serde_json"]),
     ("blocks", &["crc-fast"]),
     ("fs-state", &[]),

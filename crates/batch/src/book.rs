@@ -396,6 +396,11 @@ impl Book {
         Ok(())
     }
 
+    /// Somebody still looks after the job.
+    pub fn touch(&self, job: u32, now: u64) -> Result<()> {
+        self.set(job, "Changed", now as i64)
+    }
+
     pub fn note(&self, job: u32, text: &str, now: u64) -> Result<()> {
         self.change(|t| note(t, job, now, &cut(text)))
     }

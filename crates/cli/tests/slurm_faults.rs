@@ -233,16 +233,19 @@ fn a_reservation_that_is_not_had_in_time() {
     let conf = "PartitionName=short Nodes=node[1-2] MaxTime=1 DefaultTime=1\n";
     let Some(cluster) = Cluster::with(Options { nodes: 2, conf, ..Options::default() }) else { return };
     cluster.input("alice", "in", 100);
-    // Its end is expected within a minute, so staging begins, and finds no nodes.
-    let blocker = cluster.sbatch(&["-N2", "--exclusive", "-pshort"], "sleep 300\n");
-    cluster.wait_for(blocker, &["RUNNING"]);
-    let job = cluster.sbatch(
-        &["-N2"],
-        "#TIDEPOOL reserve\n#TIDEPOOL timeout stage_in=3s\n#NORNS stage_in lustre://alice/in nvme0://in\necho never\n",
-    );
+    // Its end is expected within a minute, so staging begins, and finds the place in use.
+    let body = "#NORNS stage_in lustre://alice/in nvme0://in\n";
+    let blocker = cluster.sbatch(&["-N2", "--exclusive", "-pshort"], &format!("{body}echo up; sleep 300\n"));
+    cluster.until("it runs", || cluster.log("alice", blocker) == "up\n");
+    let job = cluster
+        .sbatch(&["-N2"], &format!("#TIDEPOOL reserve\n#TIDEPOOL timeout stage_in=3s\n{body}echo never\n"));
     let shown = cluster.wait(job);
     assert_eq!(shown.state(), "CANCELLED", "{}", cluster.overview());
-    assert!(cluster.reason(job).contains("no 2 nodes became free in time"), "{}", cluster.reason(job));
+    let reason = cluster.reason(job);
+    assert!(
+        reason.contains("no 2 nodes could be reserved in time: node node1: nvme0://in is in use"),
+        "{reason}"
+    );
     cluster.said(&["scancel", &blocker.to_string()]);
     cluster.wait(blocker);
     cluster.assert_nothing_left("after a reservation that was not had");

@@ -466,6 +466,56 @@ fn d4_data_are_staged_to_reserved_nodes_before_the_job_starts() {
     cluster.assert_nothing_left("after the job on reserved nodes");
 }
 
+/// H3: with what the administrators' guide proposes, later phases grow older while they wait for earlier ones.
+#[test]
+fn h3_later_phases_age_from_their_submission() {
+    let conf = "PriorityType=priority/multifactor\nPriorityFlags=ACCRUE_ALWAYS\nPriorityWeightAge=1000\n";
+    let Some(cluster) = Cluster::with(Options { nodes: 1, conf, ..Options::default() }) else { return };
+    let first = cluster.sbatch(&["-N1"], "#NORNS workflow-start\nsleep 4\n");
+    let next = format!("#NORNS workflow-prior-dependency {first}\ntrue\n");
+    let second = cluster.sbatch(&["-N1"], &next);
+    let third = cluster.sbatch(&["-N1"], &next.replace(&first.to_string(), &second.to_string()));
+    assert_eq!(cluster.wait(third).state(), "COMPLETED", "{}", cluster.overview());
+    for job in [second, third] {
+        let shown = cluster.show(job);
+        assert_eq!(shown.word("AccrueTime"), shown.word("SubmitTime"), "{}", cluster.overview());
+        assert!(shown.word("EligibleTime") > shown.word("SubmitTime"), "{}", cluster.overview());
+    }
+    cluster.assert_nothing_left("after phases that waited");
+}
+
+/// H11, D4: where all nodes are busy, data come to those that Slurm plans for the job while others still run there, and
+/// the job starts when they end.
+#[test]
+fn h11_data_are_there_when_busy_nodes_become_free() {
+    let Some(cluster) = Cluster::start(2) else { return };
+    let data = cluster.input("alice", "in", MIB);
+    // Slurm expects its end after a minute.
+    let go = cluster.pfs("alice/go");
+    let until = format!(
+        "until [ -e {} ]; do sleep 0.1; done; cmp $NVME0/own $LUSTRE/alice/in && echo own\n",
+        go.display()
+    );
+    let own = "#NORNS stage_in lustre://alice/in nvme0://own\n";
+    let blocker = cluster.sbatch(&["-N2", "--exclusive", "-t1"], &format!("{own}{until}"));
+    cluster.wait_for(blocker, &["RUNNING"]);
+    let job = cluster.sbatch(
+        &["-N2"],
+        "#TIDEPOOL reserve\n#NORNS stage_in lustre://alice/in nvme0://in\nsrun cmp $NVME0/in $LUSTRE/alice/in && echo complete\n",
+    );
+    cluster.until("its data are there", || cluster.phase(job) == "ready");
+    assert_eq!(cluster.show(blocker).state(), "RUNNING");
+    assert_eq!(cluster.moved(job, "in"), 2 * data.len() as u64);
+    fs::write(go, "").unwrap();
+    assert_eq!(cluster.wait(blocker).state(), "COMPLETED", "{}", cluster.overview());
+    // The same user's next data are nothing that the job before has left behind.
+    assert_eq!(cluster.wait(job).state(), "COMPLETED", "{}", cluster.overview());
+    assert_eq!(cluster.log("alice", job), "complete\n");
+    assert_eq!(cluster.log("alice", blocker), "own\n");
+    assert_eq!(cluster.moved(job, "in"), 2 * data.len() as u64);
+    cluster.assert_nothing_left("after the job on nodes that were busy");
+}
+
 /// Fault matrix: a user may end a job at any time, with one command, and nothing is left.
 #[test]
 fn one_scancel_is_enough_in_each_state() {

@@ -137,6 +137,13 @@ pub fn wishes(id: u32) -> Result<(Vec<String>, Vec<String>)> {
     Ok((list(wanted)?, list(refused)?))
 }
 
+/// True where Slurm chooses nodes for jobs before they can start.
+pub fn has_plans() -> Result<bool> {
+    let said = run("scontrol", &["show", "config"])?;
+    let line = said.lines().find(|line| line.starts_with("SchedulerType"));
+    Ok(line.is_some_and(|line| line.contains("sched/backfill")))
+}
+
 /// When slurmctld was started, in seconds since 1970.
 pub fn started_at() -> Result<u64> {
     let said = once_with_unix_times("scontrol", &["show", "config"]).unwrap_or_default();
@@ -260,10 +267,27 @@ pub fn cancel_in_a_hurry(id: u32) -> Result<()> {
     run("scancel", &["--hurry", &id.to_string()]).map(drop)
 }
 
-/// When Slurm expects a pending job to start, in seconds since 1970; none when it does not say.
-pub fn expected_start(id: u32) -> Option<u64> {
-    let said = once_with_unix_times("squeue", &["--noheader", "--jobs", &id.to_string(), "--format", "%S"])?;
-    said.trim().parse().ok()
+/// When and where Slurm expects a pending job to start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Seconds since 1970.
+    pub start: u64,
+    /// Empty while it has not chosen any.
+    pub nodes: Vec<String>,
+}
+
+/// None when Slurm has no plan.
+pub fn plan(id: u32) -> Option<Plan> {
+    let format = format!("starttime:32{FIELD},schednodes:16384{FIELD}");
+    let args = ["--noheader", "--jobs", &id.to_string(), "--Format", &format];
+    planned(&once_with_unix_times("squeue", &args)?)
+}
+
+fn planned(line: &str) -> Option<Plan> {
+    let mut fields = line.split(FIELD).map(str::trim);
+    let start = fields.next()?.parse().ok()?;
+    let nodes = fields.next().filter(|nodes| *nodes != "(null)").unwrap_or_default();
+    Some(Plan { start, nodes: tidepool_batch::nodes::expand(nodes).ok()? })
 }
 
 fn once_with_unix_times(program: &str, args: &[&str]) -> Option<String> {
@@ -281,24 +305,36 @@ pub fn live_nodes() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Nodes of a reservation that keeps everybody else off.
+pub enum NodesWanted<'a> {
+    /// Whether or not jobs run there.
+    These(&'a [String]),
+    /// So many that nobody uses.
+    Free(usize),
+}
+
+/// A reservation that keeps everybody else off.
 pub fn reserve(
     name: &str,
-    nodes: usize,
+    nodes: NodesWanted,
     partition: &str,
     user: &str,
     minutes: u64,
 ) -> std::result::Result<(), String> {
-    let words = [
+    let mut words = vec![
         "create".to_string(),
         "reservation".into(),
         format!("ReservationName={name}"),
         "StartTime=now".into(),
         format!("Duration={minutes}"),
-        format!("NodeCnt={nodes}"),
         format!("PartitionName={partition}"),
         format!("Users={user},root"),
     ];
+    match nodes {
+        NodesWanted::These(nodes) => {
+            words.extend([format!("Nodes={}", nodes.join(",")), "Flags=IGNORE_JOBS".into()])
+        }
+        NodesWanted::Free(count) => words.push(format!("NodeCnt={count}")),
+    }
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     once("scontrol", &words).map(drop)
 }
@@ -393,6 +429,17 @@ mod tests {
         let job = facts("PENDING|1-3||test|0|").unwrap();
         assert!(job.nodes.is_empty() && !job.failed() && job.node_count == 1);
         assert!(facts("nonsense").is_err() && facts("A|b|c|d|0|").is_err());
+    }
+
+    #[test]
+    fn what_slurm_plans_is_read() {
+        let plan = |start, nodes: &[&str]| {
+            Some(Plan { start, nodes: nodes.iter().map(|node| node.to_string()).collect() })
+        };
+        assert_eq!(planned("1700000000     |node[1-2]   |\n"), plan(1_700_000_000, &["node1", "node2"]));
+        assert_eq!(planned("1700000000|(null)|"), plan(1_700_000_000, &[]));
+        assert_eq!(planned("N/A|(null)|"), None);
+        assert_eq!(planned(""), None);
     }
 
     #[test]

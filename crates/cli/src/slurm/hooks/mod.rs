@@ -7,6 +7,7 @@
 //! Every hook may be called again after a restart of slurmctld, and may be killed at any moment: what it has done is in
 //! the book and at the stagers, and the next one goes on from there.
 
+mod ahead;
 mod claims;
 mod discard;
 mod end;

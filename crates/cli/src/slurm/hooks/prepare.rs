@@ -1,25 +1,16 @@
-//! Before a job has nodes: what it reads is looked at, and, if it asks for that, brought to nodes that a reservation
-//! holds for it (ADA-FS, FORHLR Section 4.2; INVENTORY D4).
+//! Before a job has nodes: what it reads is looked at, and nodes are wished for that have it.
 
-use super::nodes::Way;
-use super::world::{Around, know};
+use super::world::know;
 use super::{ATTEMPTS_MAX, Case, Desk, now};
 use crate::exit::{Failure, Kind, Result};
-use crate::slurm::orders::{For, Kind as Storage};
+use crate::slurm::orders::Kind as Storage;
 use crate::slurm::scontrol;
 use crate::slurm::stagers::Ways;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tidepool_batch::Phase;
 use tidepool_stage_client::{Op, Resource, Stager, TaskSpec};
 
 /// Nodes that are asked before it is given up that any stager answers.
 const ASKED_MAX: usize = 8;
-/// Pause between attempts to get a reservation while nodes are busy.
-const RESERVE_AGAIN: Duration = Duration::from_secs(2);
-/// Added to what staging is expected to take, so that few jobs wait for their data.
-const MARGIN: Duration = Duration::from_secs(30);
-/// Longest time for which nodes are reserved; the teardown ends it.
-const RESERVED_MINUTES: u64 = 7 * 24 * 60;
 
 impl Desk {
     /// Looks at what the job reads: it is there, may be read, and how long it will take.
@@ -158,89 +149,6 @@ impl Desk {
             self.note(case.id(), &format!("cannot prefer nodes with {wanted}: {failure}"));
         }
         Ok(())
-    }
-
-    fn stage_ahead(&self, case: &Case) -> Result<()> {
-        let limit = case.asks.timeouts.stage_in.unwrap_or(self.site.stage_in_timeout);
-        let deadline = Instant::now() + limit;
-        self.wait_for_the_time(case);
-        self.become_(case.id(), Phase::StagingIn, "")?;
-        let nodes = self.reserve(case, deadline)?;
-        self.noted(self.book.set_nodes(case.id(), &nodes))?;
-        let fleet = self.fleet(&nodes)?;
-        self.register(case, &fleet)?;
-        let around = Around::new(self, case, &fleet)?;
-        let target = For { owner: around.owner, nodes: &nodes, world: &around };
-        let stages: Vec<_> = case.asks.stage_in.iter().map(|stage| &stage.value).collect();
-        let orders = target.stage_in(stages.into_iter().filter(|stage| !self.is_for_pool(case, stage)))?;
-        let sources = self.register_sources(case, &fleet, &orders)?;
-        let given = self.give(&fleet, &orders, false)?;
-        let left = deadline.saturating_duration_since(Instant::now());
-        let standing = self.settle(case, &fleet, &given, "staging in", left)?;
-        self.record(case.id(), &standing, Way::In);
-        sources.each(|_, stager| super::nodes::forget(stager, case.id()));
-        super::start::arrived(&standing, limit)?;
-        let name = super::world::reservation(case.id());
-        scontrol::update_job(case.id(), &[("ReservationName", &name), ("ReqNodeList", &nodes.join(","))])?;
-        self.become_(case.id(), Phase::Ready, "")
-    }
-
-    /// H11: staging starts so early that it is done when Slurm expects the job to start, and not much earlier: nodes that
-    /// are held do nothing else.
-    fn wait_for_the_time(&self, case: &Case) {
-        let takes = Duration::from_millis(case.job.estimate_ms.unwrap_or(0)) + MARGIN;
-        let mut told = false;
-        loop {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            let Some(start) = scontrol::expected_start(case.id()).map(Duration::from_secs) else { return };
-            let Some(early) = start.checked_sub(now + takes) else { return };
-            if !told {
-                told = true;
-                let (takes, early) = (takes.as_secs(), early.as_secs());
-                let text = format!("staging begins {takes} s before the job's expected start, in {early} s");
-                self.note(case.id(), &text);
-                scontrol::comment(case.id(), &format!("tidepool: {text}"));
-            }
-            std::thread::sleep(early.min(RESERVE_AGAIN));
-        }
-    }
-
-    fn reserve(&self, case: &Case, deadline: Instant) -> Result<Vec<String>> {
-        let job = case.id();
-        let name = super::world::reservation(job);
-        let facts = scontrol::job(job)?
-            .ok_or_else(|| Failure::new(Kind::Other, "Slurm does not know the job any more"))?;
-        let user = super::world::user_name(case.job.uid)?;
-        // One of an attempt that was killed would be in the way.
-        scontrol::release(&name)?;
-        self.noted(self.book.set_reservation(job, &name))?;
-        loop {
-            match scontrol::reserve(&name, facts.node_count, &facts.partition, &user, RESERVED_MINUTES) {
-                Ok(()) => {
-                    let nodes = scontrol::nodes_of_reservation(&name)?;
-                    let Some(met) = self.in_the_way(case, &nodes)? else { return Ok(nodes) };
-                    scontrol::release(&name)?;
-                    if met.stays() || Instant::now() > deadline {
-                        return Err(Failure::new(Kind::Start, met.to_string()));
-                    }
-                    std::thread::sleep(RESERVE_AGAIN);
-                }
-                // It may have been made all the same.
-                Err(why) if scontrol::is_passing(&why) && Instant::now() < deadline => {
-                    std::thread::sleep(RESERVE_AGAIN);
-                    scontrol::release(&name)?;
-                }
-                Err(why) if !why.contains("busy") && !why.contains("not available") => {
-                    return Err(Failure::new(Kind::Start, format!("reserving nodes: {why}")));
-                }
-                Err(why) if Instant::now() > deadline => {
-                    let text =
-                        format!("no {} nodes became free in time to be reserved: {why}", facts.node_count);
-                    return Err(Failure::new(Kind::Start, text));
-                }
-                Err(_) => std::thread::sleep(RESERVE_AGAIN),
-            }
-        }
     }
 
     /// True for a copy into the job's pool, which does not exist before the job has its nodes.
