@@ -2,7 +2,7 @@
 
 use super::finding::{Finding, Subject};
 use super::scan::Scan;
-use super::tables::{Data, Suspect, Tables};
+use super::tables::{Data, Part, Suspect, Tables};
 use crate::exit::Result;
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -127,8 +127,17 @@ impl Again<'_> {
 
     fn recount_parts(&self) -> Result<()> {
         let parts = std::mem::take(&mut self.scan.tables().parts);
-        for part in parts {
-            if let Some(part) = self.scan.recount(part.daemon, part.dir)? {
+        let mut there: BTreeMap<DaemonIndex, HashSet<Ino>> = BTreeMap::new();
+        for Part { daemon, dir, .. } in parts {
+            let is_known = self.scan.tables().objects.contains_key(&dir);
+            if !is_known && !there.contains_key(&daemon) {
+                there.insert(daemon, self.scan.parts(daemon)?.into_iter().map(|(dir, _)| dir).collect());
+            }
+            // Asked about a directory that has gone meanwhile, a daemon tells of an empty part.
+            if !is_known && !there[&daemon].contains(&dir) {
+                continue;
+            }
+            if let Some(part) = self.scan.recount(daemon, dir)? {
                 self.scan.tables().add_part(part);
             }
         }

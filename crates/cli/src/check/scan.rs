@@ -147,7 +147,7 @@ impl<'a> Scan<'a> {
     }
 
     /// Directories that have a part on a daemon.
-    fn parts(&self, daemon: DaemonIndex) -> Result<Vec<(Ino, DirPart)>> {
+    pub fn parts(&self, daemon: DaemonIndex) -> Result<Vec<(Ino, DirPart)>> {
         let mut all = Vec::new();
         loop {
             let after = all.last().map(|(dir, _)| *dir);
