@@ -72,6 +72,11 @@ impl StoreError {
         StoreError { errno: Errno::EDQUOT, ..error }
     }
 
+    /// Nobody can tell where data should go.
+    pub fn unknown_load(why: &str) -> StoreError {
+        StoreError::new(StoreErrorKind::Invalid, "choose a tier", why)
+    }
+
     /// An object that is not lent.
     pub fn refused(ino: Ino, why: &str) -> StoreError {
         StoreError::new(StoreErrorKind::Lent, "lend the data", why).of(ino)

@@ -17,7 +17,9 @@ mod error;
 #[cfg(test)]
 mod kill_tests;
 mod meta;
+mod tiers;
 
 pub use chunk::{BadBlock, Borrower, ChunkStore, HANDLES_MAX, LeftLoan, Lent, Standing, Usage};
 pub use error::{StoreError, StoreErrorKind, errno_of};
 pub use meta::{COMPACT_LOG_MIN, LmdbOptions, LmdbStore, MemLogStore};
+pub use tiers::{TIERS_MAX, TierIndex, Tiers, UNIT};

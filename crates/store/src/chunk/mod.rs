@@ -18,6 +18,7 @@ mod tests;
 pub use handles::HANDLES_MAX;
 pub use lend::{Borrower, LeftLoan, Lent, Standing};
 pub use object::BadBlock;
+pub(crate) use object::check_range;
 
 use crate::error::{StoreError, StoreErrorKind};
 use handles::{Handle, Handles};
@@ -309,13 +310,33 @@ impl<D: Disk> ChunkStore<D> {
     /// Stored ranges (offset, length), whole blocks, ascending, from the block that holds
     /// `from`, at most `max`.
     pub fn extents(&self, ino: Ino, from: u64, max: usize) -> Result<Vec<(u64, u64)>, StoreError> {
+        self.ranges(ino, from, max, |object, state| object.extents(state, from, max))
+    }
+
+    /// The same without blocks that hold nothing: their dropping was cut short, or their first writing.
+    pub(crate) fn solid_extents(
+        &self,
+        ino: Ino,
+        from: u64,
+        max: usize,
+    ) -> Result<Vec<(u64, u64)>, StoreError> {
+        self.ranges(ino, from, max, |object, state| object.solid_extents(state, from, max))
+    }
+
+    fn ranges(
+        &self,
+        ino: Ino,
+        from: u64,
+        max: usize,
+        look: impl Fn(&Object<D::File>, &object::State) -> Result<Vec<(u64, u64)>, StoreError>,
+    ) -> Result<Vec<(u64, u64)>, StoreError> {
         let block = u64::from(BLOCK_SIZE);
         if self.is_small(ino) {
             return Ok(if from < block && max > 0 { vec![(0, block)] } else { Vec::new() });
         }
         while let Some(object) = self.get(ino)? {
             if let Some(state) = object.lock_read()? {
-                return object.extents(&state, from, max);
+                return look(&object, &state);
             }
         }
         Ok(Vec::new())

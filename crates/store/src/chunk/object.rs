@@ -280,10 +280,34 @@ impl<F: DiskFile> Object<F> {
 
     /// Stored ranges from the block that holds `from`, at most `max`.
     pub fn extents(&self, state: &State, from: u64, max: usize) -> Result<Vec<(u64, u64)>, StoreError> {
+        self.ranges(state, from, max, |_, entry| Ok(entry.is_stored()))
+    }
+
+    /// The same without blocks that hold nothing: their dropping was begun, or their first writing, and not finished.
+    pub fn solid_extents(&self, state: &State, from: u64, max: usize) -> Result<Vec<(u64, u64)>, StoreError> {
+        self.ranges(state, from, max, |block, entry| {
+            if !entry.is_stored() || entry.is_settled() {
+                return Ok(entry.is_stored());
+            }
+            let mut buf = [0; BLOCK];
+            let half = entry.valid_half(self.read_block(state, block, &mut buf)?);
+            Ok(half.is_some_and(|half| half != HOLE))
+        })
+    }
+
+    fn ranges(
+        &self,
+        state: &State,
+        from: u64,
+        max: usize,
+        counts: impl Fn(u64, Entry) -> Result<bool, StoreError>,
+    ) -> Result<Vec<(u64, u64)>, StoreError> {
         let mut found: Vec<(u64, u64)> = Vec::new();
         self.scan_sums(state, from / BLOCK64, |sums| {
-            for block in (sums.first..sums.first + sums.blocks()).filter(|block| sums.get(*block).is_stored())
-            {
+            for block in sums.first..sums.first + sums.blocks() {
+                if !counts(block, sums.get(block))? {
+                    continue;
+                }
                 let start = block * BLOCK64;
                 let full = found.len() == max;
                 match found.last_mut() {
@@ -857,7 +881,7 @@ pub(super) fn blocks_touched(offset: u64, len: usize) -> u64 {
 }
 
 /// Checks that a range is one that an object may have.
-pub(super) fn check_range(ino: Ino, offset: u64, len: u64) -> Result<(), StoreError> {
+pub fn check_range(ino: Ino, offset: u64, len: u64) -> Result<(), StoreError> {
     match offset.checked_add(len) {
         Some(end) if end <= FILE_SIZE_MAX => Ok(()),
         _ => {
