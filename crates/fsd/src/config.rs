@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use tidepool_iosched::Tier;
 use tidepool_transport::Secret;
 use tidepool_types::{DaemonIndex, InstanceId};
 
@@ -55,6 +56,64 @@ pub struct Config {
     pub quota_objects: u64,
     /// Provider of libfabric to offer clients of other nodes; none when empty.
     pub fabric: String,
+    /// Storage below the daemon's own, if any.
+    pub tiers: Option<TierConfig>,
+}
+
+/// Directory of all daemons' stores below one of shared storage.
+const STORES_DIR: &str = "tidepool-stores";
+
+/// Shared storage that a daemon uses beside its own, and how.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TierConfig {
+    /// Directories that all daemons of all pools see; each daemon makes its own store below them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<PathBuf>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pfs: Option<PathBuf>,
+    pub strategy: String,
+    /// Most bytes that a daemon flushes in a second; 0 for no limit.
+    #[serde(default)]
+    pub flush_bandwidth: u64,
+}
+
+/// Strategies whose verdicts a daemon can carry out: those that give shares or turns it cannot yet.
+pub const STRATEGIES: [&str; 3] = ["baseline", "hp", "ia"];
+
+impl TierConfig {
+    fn check(&self) -> Result<(), ConfigError> {
+        let dirs = || self.burst.iter().chain(&self.pfs);
+        if dirs().next().is_none() {
+            return Err(ConfigError("tiers: names neither burst nor pfs".into()));
+        }
+        if let Some(dir) = dirs().find(|dir| !dir.is_absolute()) {
+            return Err(ConfigError(format!("tiers: {} is no absolute path", dir.display())));
+        }
+        let strategy =
+            tidepool_iosched::by_name(&self.strategy).map_err(|e| ConfigError(format!("tiers: {e}")))?;
+        if !STRATEGIES.contains(&strategy.name()) {
+            let text = format!(
+                "tiers: daemons cannot give shares or turns yet, which '{}' wants; choose one of {}",
+                strategy.name(),
+                STRATEGIES.join(", ")
+            );
+            return Err(ConfigError(text));
+        }
+        Ok(())
+    }
+
+    /// What lies below the daemon's own store, from fast to slow.
+    pub fn below(&self) -> Vec<(Tier, &PathBuf)> {
+        let burst = self.burst.iter().map(|dir| (Tier::Burst, dir));
+        burst.chain(self.pfs.iter().map(|dir| (Tier::Pfs, dir))).collect()
+    }
+
+    /// The stores of a daemon there.
+    pub fn stores(&self, instance: InstanceId, index: DaemonIndex) -> Vec<PathBuf> {
+        let name = format!("{instance}-{index}");
+        self.below().into_iter().map(|(_, dir)| dir.join(STORES_DIR).join(&name)).collect()
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -89,6 +148,8 @@ struct Raw {
     quota_objects: u64,
     #[serde(default)]
     fabric: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tiers: Option<TierConfig>,
 }
 
 /// What is wrong with a configuration.
@@ -129,6 +190,7 @@ impl Config {
         if !raw.dir.is_absolute() {
             return Err(fail("dir must be an absolute path"));
         }
+        raw.tiers.as_ref().map_or(Ok(()), TierConfig::check)?;
         let host = if raw.host.is_empty() { own_host() } else { raw.host };
         Ok(Config {
             instance: InstanceId::parse(&raw.instance)
@@ -150,6 +212,7 @@ impl Config {
             quota_bytes: raw.quota_bytes,
             quota_objects: raw.quota_objects,
             fabric: raw.fabric,
+            tiers: raw.tiers,
         })
     }
 
@@ -173,6 +236,7 @@ impl Config {
             quota_bytes: self.quota_bytes,
             quota_objects: self.quota_objects,
             fabric: self.fabric.clone(),
+            tiers: self.tiers.clone(),
         };
         serde_json::to_string(&raw).expect("strings and numbers always serialize")
     }
@@ -235,6 +299,11 @@ mod tests {
             ("\"host\"", "\"workers\":9999,\"host\"", "9999"),
             ("\"host\"", "\"fabric\":\"net\",\"host\"", "fabric needs tcp"),
             ("\"host\"", "\"cores\":[0,1024],\"host\"", "1024"),
+            ("\"host\"", "\"tiers\":{\"strategy\":\"hp\"},\"host\"", "neither burst nor pfs"),
+            ("\"host\"", "\"tiers\":{\"strategy\":\"hp\",\"pfs\":\"x\"},\"host\"", "no absolute path"),
+            ("\"host\"", "\"tiers\":{\"strategy\":\"hpp\",\"pfs\":\"/x\"},\"host\"", "did you mean hp?"),
+            ("\"host\"", "\"tiers\":{\"strategy\":\"fcfs\",\"pfs\":\"/x\"},\"host\"", "choose one of"),
+            ("\"host\"", "\"tiers\":{\"strategy\":\"hp\",\"bb\":\"/x\"},\"host\"", "bb"),
         ] {
             let error = Config::parse(&good().replace(from, to)).unwrap_err().to_string();
             assert!(error.contains(word), "{error}");

@@ -27,8 +27,11 @@ mod recalls;
 mod serve;
 mod server;
 mod storedir;
+mod tiering;
 
-pub use config::{Backend, CORES_MAX, Config, ConfigError, Ready, default_workers, workers_for};
+pub use config::{
+    Backend, CORES_MAX, Config, ConfigError, Ready, STRATEGIES, TierConfig, default_workers, workers_for,
+};
 pub use server::{Daemon, StartError};
 pub use storedir::{StoreDirError, is_store};
 

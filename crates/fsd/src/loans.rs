@@ -155,7 +155,7 @@ impl Service {
         if number > 0 && ino.home() == self.index() && !self.may_lend(session, ino) {
             return refused("others keep what they know of it");
         }
-        let borrowed = self.chunks().borrow(lent, borrower).and_then(|files| {
+        let borrowed = self.chunks().own().borrow(lent, borrower).and_then(|files| {
             let fd = entry.fd.try_clone().map_err(|e| StoreError::refused(ino, &e.to_string()))?;
             Ok((files, fd))
         });
@@ -290,12 +290,13 @@ impl Service {
             // After a failure it is still lent, and tried again.
             let before = lent.counted();
             let claimed = entry.loan.lengths().0;
-            let standing = self.chunks().take_back(lent, claimed, keep && *left, || self.board().moved())?;
+            let standing =
+                self.chunks().own().take_back(lent, claimed, keep && *left, || self.board().moved())?;
             self.record(ino, &standing, before)?;
             *phase = Phase::Back;
         }
         if let Phase::Back = phase {
-            self.chunks().loan_is_over(ino)?;
+            self.chunks().own().loan_is_over(ino)?;
             *phase = Phase::Over;
             let mut out = lock(&self.loans().out);
             if out.get(&ino).is_some_and(|listed| Arc::ptr_eq(listed, &entry)) {
@@ -316,7 +317,7 @@ impl Service {
         let inner = lock(&entry.inner);
         if let Phase::Out(lent) = &inner.phase {
             let before = lent.counted();
-            let standing = self.chunks().standing(lent, entry.loan.lengths().0)?;
+            let standing = self.chunks().own().standing(lent, entry.loan.lengths().0)?;
             return self.record(ino, &standing, before);
         }
         Ok(None)
@@ -423,7 +424,7 @@ impl Service {
     /// Takes back what an earlier daemon in this store had lent. To be called before anybody is served. What cannot be taken back,
     /// as on a full disk, is tried again whenever somebody wants it, and refused as long as it fails.
     pub fn recover_loans(&self) -> Result<(), StoreError> {
-        for left in self.chunks().left_loans()? {
+        for left in self.chunks().own().left_loans()? {
             if let Err(error) = self.adopt(&left).and_then(|()| self.call_in(left.ino)) {
                 self.note_trouble(&error);
             }
@@ -433,8 +434,8 @@ impl Service {
 
     fn adopt(&self, left: &LeftLoan) -> Result<(), StoreError> {
         let (loan, fd) = Loan::create().map_err(|e| StoreError::refused(left.ino, &e.to_string()))?;
-        let Some((lent, standing)) = self.chunks().adopt(left)? else {
-            return self.chunks().loan_is_over(left.ino);
+        let Some((lent, standing)) = self.chunks().own().adopt(left)? else {
+            return self.chunks().own().loan_is_over(left.ino);
         };
         loan.grown_to(standing.data_len, standing.sum_blocks);
         // Borrowers have seen on the board by now that their loan is void, unless they are writing right now.

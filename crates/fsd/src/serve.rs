@@ -8,6 +8,7 @@ use crate::loans::Loans;
 use crate::meters;
 use crate::quota::Quota;
 use crate::recalls::{Recalling, Recalls};
+use crate::tiering::Tiering;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::io;
@@ -18,7 +19,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use tidepool_env::{Clock, RealDisk};
 use tidepool_fs_state::{Context, Kept, LIST_MAX, MetaStore, State};
 use tidepool_shm::{Board, Listed, part_key};
-use tidepool_store::{ChunkStore, StoreError, StoreErrorKind};
+use tidepool_store::{StoreError, StoreErrorKind, TierIndex, Tiers};
 use tidepool_transport::Secret;
 use tidepool_types::{CHUNK_SIZE_MAX, DaemonIndex, Errno, Ino, InstanceId, SessionId, TimeSpec};
 use tidepool_wire::DecodeError;
@@ -48,9 +49,10 @@ pub struct Service {
     secret: Secret,
     clock: Box<dyn Clock>,
     state: Mutex<State<Box<dyn MetaStore>>>,
-    chunks: ChunkStore<RealDisk>,
-    /// Device number of the chunk store's file system.
+    chunks: Tiers<RealDisk>,
+    /// Device number of the chunk store's file system, and of that of the last tier, which daemons may share.
     device: u64,
+    room_device: u64,
     quota: Quota,
     loans: Loans,
     recalls: Recalls,
@@ -60,6 +62,8 @@ pub struct Service {
     board_fd: OwnedFd,
     /// Set before anything is served, when there is one.
     fabric: OnceLock<Fabric>,
+    /// Set before anything is served, where there are several tiers.
+    tiering: OnceLock<Arc<Tiering>>,
     sessions: Mutex<HashMap<SessionId, usize>>,
     members: Mutex<Vec<Member>>,
     trouble: Mutex<String>,
@@ -83,8 +87,8 @@ impl Service {
         config: &Config,
         clock: Box<dyn Clock>,
         state: State<Box<dyn MetaStore>>,
-        chunks: ChunkStore<RealDisk>,
-        device: u64,
+        chunks: Tiers<RealDisk>,
+        (device, room_device): (u64, u64),
         (board, board_fd): (Arc<Board>, OwnedFd),
         lease_note: PathBuf,
     ) -> Service {
@@ -99,6 +103,7 @@ impl Service {
             state: Mutex::new(state),
             chunks,
             device,
+            room_device,
             quota: Quota::new(config.quota_bytes),
             loans: Loans::default(),
             recalls: Recalls::new(lease_note),
@@ -106,6 +111,7 @@ impl Service {
             board,
             board_fd,
             fabric: OnceLock::new(),
+            tiering: OnceLock::new(),
             sessions: Mutex::default(),
             members: Mutex::default(),
             trouble: Mutex::default(),
@@ -135,6 +141,24 @@ impl Service {
         let _ = self.fabric.set(fabric);
     }
 
+    pub fn tiering(&self) -> Option<&Arc<Tiering>> {
+        self.tiering.get()
+    }
+
+    /// To be called once, before requests are served.
+    pub fn set_tiering(&self, tiering: Arc<Tiering>) {
+        let _ = self.tiering.set(tiering);
+    }
+
+    fn tier_for_new(&self) -> TierIndex {
+        self.tiering.get().map_or(0, |tiering| tiering.target())
+    }
+
+    /// Clients that are connected.
+    pub fn session_count(&self) -> usize {
+        lock(&self.sessions).len()
+    }
+
     pub fn secret(&self) -> &Secret {
         &self.secret
     }
@@ -147,7 +171,7 @@ impl Service {
         lock(&self.state)
     }
 
-    pub fn chunks(&self) -> &ChunkStore<RealDisk> {
+    pub fn chunks(&self) -> &Tiers<RealDisk> {
         &self.chunks
     }
 
@@ -644,7 +668,7 @@ impl Service {
     /// Stores data if the quota has room for it; the change in stored blocks.
     pub fn store(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<i64, StoreError> {
         if self.quota.is_unlimited() {
-            return self.chunks.write(ino, offset, data);
+            return self.chunks.write(ino, offset, data, self.tier_for_new());
         }
         let missing = self.chunks.missing_blocks(ino, offset, data.len())?;
         let share = self.quota.bytes().unwrap_or_default();
@@ -652,7 +676,7 @@ impl Service {
         let Some(_promise) = self.quota.promise(self.chunks.stored_blocks(), missing) else {
             return Err(StoreError::over_quota(ino, offset, share));
         };
-        self.chunks.write(ino, offset, data)
+        self.chunks.write(ino, offset, data, self.tier_for_new())
     }
 
     fn sync(&self, ino: Ino) -> Reply {
@@ -691,7 +715,7 @@ impl Service {
         let usage = self.chunks.usage()?;
         let used = usage.blocks * u64::from(tidepool_types::BLOCK_SIZE);
         let objects = self.state().inode_count();
-        let (mut total, mut free, mut device) = (usage.total, usage.free, self.device);
+        let (mut total, mut free, mut device) = (usage.total, usage.free, self.room_device);
         if let Some(quota) = self.quota.bytes() {
             total = total.min(quota);
             free = free.min(quota.saturating_sub(used));
@@ -705,7 +729,8 @@ impl Service {
 
     fn status(&self) -> DaemonStatus {
         // Before the state is locked: it reads files.
-        let counters = [self.counters.list(), meters::read(self.device)].concat();
+        let tiers = self.tiering().map(|tiering| tiering.counters(&self.chunks)).unwrap_or_default();
+        let counters = [self.counters.list(), tiers, meters::read(self.device)].concat();
         let space = self.space();
         let state = self.state();
         let mut trouble = lock(&self.trouble).clone();

@@ -7,6 +7,7 @@ use crate::fabric::Fabric;
 use crate::lanes::{After, Lanes};
 use crate::serve::{Service, Stop};
 use crate::storedir::{StoreDir, StoreDirError, Wanted};
+use crate::tiering::Tiering;
 use crate::{CONNECTIONS_MAX, HANDSHAKE_MS_MAX, background};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::collections::HashMap;
@@ -25,7 +26,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidepool_env::{RealDisk, SystemClock};
 use tidepool_fs_state::{MetaStore, State, StateConfig, Watched};
 use tidepool_shm::{Board, Listed, part_key};
-use tidepool_store::{ChunkStore, LmdbOptions, LmdbStore, MemLogStore};
+use tidepool_store::{ChunkStore, LmdbOptions, LmdbStore, MemLogStore, Tiers};
 use tidepool_transport::{LocalNode, random_bytes, tune_tcp};
 use tidepool_wire::frame::Header;
 use tidepool_wire::message::Reply;
@@ -89,6 +90,8 @@ pub struct Daemon {
     wake: OwnedFd,
     pub(crate) threads: Vec<JoinHandle<()>>,
     dir: StoreDir,
+    /// Its stores on shared storage.
+    lower: Vec<StoreDir>,
     unix: Option<PathBuf>,
     keep: bool,
     ready: Ready,
@@ -100,7 +103,13 @@ impl Daemon {
         let wanted =
             Wanted { instance: config.instance, index: config.index, keep: config.keep, wipe: config.wipe };
         let dir = StoreDir::claim(&config.dir, &wanted)?;
-        let service = Arc::new(open_service(config, dir.path())?);
+        let lower = claim_tiers(config, &wanted)?;
+        let service = Arc::new(open_service(config, dir.path(), &lower)?);
+        if let Some(tiers) = &config.tiers {
+            let tiering = Arc::new(Tiering::new(config, tiers));
+            tiering.look(&service);
+            service.set_tiering(tiering);
+        }
         if !config.fabric.is_empty() {
             let fabric = Fabric::open(&config.fabric, config.tcp, &config.advertise);
             service.set_fabric(fabric.map_err(StartError::Fabric)?);
@@ -123,7 +132,12 @@ impl Daemon {
         let nudge = move || background.lanes.nudge();
         let background_service = Arc::clone(&service);
         threads.push(spawn("background", move || background::run(&background_service, nudge))?);
-        Ok(Daemon { service, hub, wake, threads, dir, unix: config.unix.clone(), keep: config.keep, ready })
+        if let Some(tiering) = service.tiering().cloned() {
+            let service = Arc::clone(&service);
+            threads.push(spawn("tiers", move || tiering.run(&service))?);
+        }
+        let unix = config.unix.clone();
+        Ok(Daemon { service, hub, wake, threads, dir, lower, unix, keep: config.keep, ready })
     }
 
     /// Where the daemon can be reached.
@@ -156,13 +170,27 @@ impl Daemon {
         drop(self.hub);
         if stop.wipe {
             drop(self.service);
-            return self.dir.wipe().map_err(|e| StartError::Store(format!("cannot remove them: {e}")));
+            let fail = |e: io::Error| StartError::Store(format!("cannot remove them: {e}"));
+            self.lower.into_iter().try_for_each(StoreDir::wipe).map_err(fail)?;
+            return self.dir.wipe().map_err(fail);
         }
         self.service.call_in_all().map_err(|e| StartError::Store(e.to_string()))?;
         let synced = self.service.chunks().sync_all();
         synced.map_err(|e| StartError::Store(e.to_string()))?;
         self.service.state().sync().map_err(|e| StartError::Store(e.to_string()))
     }
+}
+
+/// The daemon's directories on shared storage, from fast to slow.
+fn claim_tiers(config: &Config, wanted: &Wanted) -> Result<Vec<StoreDir>, StartError> {
+    let dirs = config.tiers.iter().flat_map(|tiers| tiers.stores(config.instance, config.index));
+    let claim = |dir: PathBuf| {
+        let parent = dir.parent().expect("it is below a directory");
+        crate::tiering::make_public(parent)
+            .map_err(|e| StartError::Store(format!("{}: {e}", parent.display())))?;
+        Ok(StoreDir::claim(&dir, wanted)?)
+    };
+    dirs.map(claim).collect()
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StartError> {
@@ -444,7 +472,7 @@ fn listen_tcp(at: SocketAddr) -> Result<TcpListener, StartError> {
     Ok(listener)
 }
 
-fn open_service(config: &Config, dir: &Path) -> Result<Service, StartError> {
+fn open_service(config: &Config, dir: &Path, lower: &[StoreDir]) -> Result<Service, StartError> {
     let fail = |e: &dyn fmt::Display| StartError::Store(e.to_string());
     let meta_dir = dir.join("meta");
     let data_dir = dir.join("data");
@@ -472,12 +500,23 @@ fn open_service(config: &Config, dir: &Path) -> Result<Service, StartError> {
     };
     let now = tidepool_env::Clock::now(&clock);
     let state = State::open(store, &me, now).map_err(|e| fail(&e))?;
-    let disk = RealDisk::new(&data_dir).map_err(|e| fail(&e))?;
-    let chunks = ChunkStore::open(disk).map_err(|e| fail(&e))?;
-    let device = fs::metadata(&data_dir).map_err(|e| fail(&e))?.dev();
+    let open = |dir: &Path| {
+        let disk = RealDisk::new(dir).map_err(|e| fail(&e))?;
+        ChunkStore::open(disk).map_err(|e| fail(&e))
+    };
+    let chunks = match lower {
+        [] => Tiers::single(open(&data_dir)?),
+        lower => {
+            let all = std::iter::once(data_dir.as_path()).chain(lower.iter().map(StoreDir::path));
+            Tiers::open(all.map(open).collect::<Result<_, _>>()?).map_err(|e| fail(&e))?
+        }
+    };
+    let device_of = |dir: &Path| fs::metadata(dir).map(|meta| meta.dev()).map_err(|e| fail(&e));
+    let last = lower.last().map_or(data_dir.as_path(), StoreDir::path);
+    let devices = (device_of(&data_dir)?, device_of(last)?);
     let note = dir.join(LEASES);
     let service =
-        Service::new(config, Box::new(clock), state, chunks, device, (board, board_file.into()), note);
+        Service::new(config, Box::new(clock), state, chunks, devices, (board, board_file.into()), note);
     service.recover_leases().map_err(|e| fail(&format!("{LEASES}: {e}")))?;
     service.recover_loans().map_err(|e| fail(&e))?;
     Ok(service)

@@ -42,6 +42,8 @@ pub struct Options {
     pub quota_objects: u64,
     /// Provider of libfabric; for pools with `tcp_only`.
     pub fabric: String,
+    /// Shared storage below each daemon's own.
+    pub tiers: Option<tidepool_fsd::TierConfig>,
 }
 
 impl Default for Options {
@@ -61,6 +63,7 @@ impl Default for Options {
             quota_bytes: 0,
             quota_objects: 0,
             fabric: String::new(),
+            tiers: None,
         }
     }
 }
@@ -140,6 +143,7 @@ impl Cluster {
             cores: Vec::new(),
             quota_objects: self.options.quota_objects,
             fabric: self.options.fabric.clone(),
+            tiers: self.options.tiers.clone(),
         }
     }
 

@@ -103,8 +103,31 @@ fn scrub(client: &Client) {
 /// A daemon is killed again and again while four clients write, sync and rename.
 #[test]
 fn acknowledged_data_survives_kill_9() {
-    let mut rng = Rng::from_env("acknowledged_data_survives_kill_9");
-    let mut cluster = Cluster::with(Options { daemons: 3, ..Options::default() });
+    survives_kill_9("acknowledged_data_survives_kill_9", Options::default());
+}
+
+/// The same while all that is written goes to a burst buffer first, and from there to the parallel file system.
+#[test]
+fn acknowledged_data_on_several_tiers_survives_kill_9() {
+    let shared = tempfile::TempDir::new().unwrap();
+    let dir = |name: &str| {
+        let dir = shared.path().join(name);
+        std::fs::create_dir(&dir).unwrap();
+        Some(dir)
+    };
+    let (burst, pfs, strategy) = (dir("burst"), dir("pfs"), "hp".to_string());
+    let tiers = Some(tidepool_fsd::TierConfig { burst, pfs, strategy, flush_bandwidth: 0 });
+    let flushed = survives_kill_9(
+        "acknowledged_data_on_several_tiers_survives_kill_9",
+        Options { tiers, ..Options::default() },
+    );
+    assert!(flushed > 0, "nothing was ever flushed");
+}
+
+/// Bytes that daemons with several tiers have flushed.
+fn survives_kill_9(test: &str, options: Options) -> u64 {
+    let (mut rng, mut flushed) = (Rng::from_env(test), 0);
+    let mut cluster = Cluster::with(Options { daemons: 3, ..options });
     let mut promised = Promises::new();
     for round in 0..kills() {
         let stop = AtomicBool::new(false);
@@ -155,10 +178,19 @@ fn acknowledged_data_survives_kill_9() {
             *synced = found.unwrap_or(0);
         }
         scrub(&client);
+        flushed += (0..3).map(|daemon| flushed_by(&client, daemon)).sum::<u64>();
         if round % 8 == 7 || round + 1 == kills() {
             check(&cluster, round);
         }
     }
+    flushed
+}
+
+fn flushed_by(client: &Client, daemon: u16) -> u64 {
+    let Reply::Report { status } = client.request(daemon, &Request::Status {}).unwrap() else {
+        panic!("a daemon tells its status");
+    };
+    status.counters.iter().find(|(name, _)| name == "flushed_bytes").map_or(0, |(_, bytes)| *bytes)
 }
 
 /// `tidepool check` finds no damage (what only wastes space is allowed).

@@ -1,0 +1,209 @@
+//! What daemons of all pools tell each other of their load on shared storage: a small file of each in a directory there
+//! (`docs/formats/24-tier-loads.md`). Nobody asks anybody, so nobody is waited for; news may be late, and say how old they
+//! are.
+
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use tidepool_iosched::Tier;
+
+const VERSION: u32 = 1;
+/// Largest file that is read.
+const FILE_MAX: u64 = 4096;
+/// Most files that are looked at.
+const FILES_MAX: usize = 4096;
+/// News that are older are of a daemon that has died.
+pub const DEAD_AFTER_MS: u64 = 30_000;
+const DIR: &str = "tidepool-load";
+
+/// One daemon's load.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Load {
+    pub version: u32,
+    /// Of the pool.
+    pub job: u64,
+    pub index: u16,
+    /// When this was told, in milliseconds since 1970.
+    pub at_ms: u64,
+    pub processes: u32,
+    /// The phase that goes on, if one does.
+    pub phase: Option<PhaseLoad>,
+    /// Bytes that are to be flushed.
+    pub dirty_burst: u64,
+    pub dirty_local: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PhaseLoad {
+    pub began_ms: u64,
+    pub bytes: u64,
+    pub tier: TierWord,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TierWord {
+    Local,
+    Burst,
+    Pfs,
+}
+
+impl From<Tier> for TierWord {
+    fn from(tier: Tier) -> TierWord {
+        match tier {
+            Tier::Local => TierWord::Local,
+            Tier::Burst => TierWord::Burst,
+            Tier::Pfs => TierWord::Pfs,
+        }
+    }
+}
+
+impl From<TierWord> for Tier {
+    fn from(word: TierWord) -> Tier {
+        match word {
+            TierWord::Local => Tier::Local,
+            TierWord::Burst => Tier::Burst,
+            TierWord::Pfs => Tier::Pfs,
+        }
+    }
+}
+
+impl Load {
+    pub fn new(job: u64, index: u16) -> Load {
+        Load {
+            version: VERSION,
+            job,
+            index,
+            at_ms: 0,
+            processes: 1,
+            phase: None,
+            dirty_burst: 0,
+            dirty_local: 0,
+        }
+    }
+
+    fn parse(text: &str) -> Option<Load> {
+        serde_json::from_str(text).ok().filter(|load: &Load| load.version == VERSION && load.processes > 0)
+    }
+}
+
+/// The directory of the loads below one of shared storage.
+pub struct Loads {
+    dir: PathBuf,
+    own: PathBuf,
+}
+
+impl Loads {
+    pub fn below(shared: &Path, job: u64, index: u16) -> Loads {
+        let dir = shared.join(DIR);
+        Loads { own: dir.join(format!("{job:016x}-{index}.json")), dir }
+    }
+
+    pub fn tell(&self, load: &Load) -> io::Result<()> {
+        let text = serde_json::to_string(load).expect("numbers and words always serialize");
+        let temporary = self.own.with_extension("new");
+        let put = || fs::write(&temporary, &text).and_then(|()| fs::rename(&temporary, &self.own));
+        match put() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                make_public(&self.dir)?;
+                put()
+            }
+            other => other,
+        }
+    }
+
+    /// What others have told, and is not too old. What cannot be read is left out: a file that is no load says nothing.
+    pub fn heard(&self, now_ms: u64) -> io::Result<Vec<Load>> {
+        let entries = match fs::read_dir(&self.dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other?,
+        };
+        let mut loads = Vec::new();
+        for path in entries.flatten().take(FILES_MAX).map(|entry| entry.path()) {
+            let is_load = path.extension().is_some_and(|extension| extension == "json");
+            if !is_load || path == self.own || !fs::metadata(&path).is_ok_and(|meta| meta.len() <= FILE_MAX) {
+                continue;
+            }
+            let load = fs::read_to_string(&path).ok().and_then(|text| Load::parse(&text));
+            loads.extend(load.filter(|load| load.at_ms + DEAD_AFTER_MS >= now_ms));
+        }
+        Ok(loads)
+    }
+
+    pub fn forget(&self) {
+        let _ = fs::remove_file(&self.own);
+        // The last one removes the directory.
+        let _ = fs::remove_dir(&self.dir);
+    }
+}
+
+/// Makes a directory in which daemons of all users have something, and nobody can remove what is another one's.
+pub fn make_public(dir: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    match fs::create_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+        Ok(()) => fs::set_permissions(dir, fs::Permissions::from_mode(0o1777)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(job: u64, at_ms: u64) -> Load {
+        let phase = PhaseLoad { began_ms: 5, bytes: 7, tier: TierWord::Burst };
+        Load { at_ms, phase: Some(phase), dirty_burst: 9, ..Load::new(job, 3) }
+    }
+
+    #[test]
+    fn a_load_is_these_bytes() {
+        assert_eq!(
+            serde_json::to_string(&load(255, 1000)).unwrap(),
+            r#"{"version":1,"job":255,"index":3,"at_ms":1000,"processes":1,"phase":{"began_ms":5,"bytes":7,"tier":"burst"},"dirty_burst":9,"dirty_local":0}"#
+        );
+    }
+
+    #[test]
+    fn others_are_heard_while_they_live() {
+        let dir = tempfile::tempdir().unwrap();
+        let (one, other) = (Loads::below(dir.path(), 1, 3), Loads::below(dir.path(), 2, 3));
+        assert_eq!(one.heard(0).unwrap(), []);
+        one.tell(&load(1, 1000)).unwrap();
+        other.tell(&load(2, 2000)).unwrap();
+        assert_eq!(one.heard(2500).unwrap(), [load(2, 2000)]);
+        assert_eq!(other.heard(2500).unwrap(), [load(1, 1000)]);
+        assert_eq!(one.heard(2001 + DEAD_AFTER_MS).unwrap(), []);
+        one.forget();
+        assert_eq!(other.heard(2500).unwrap(), []);
+        other.forget();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_is_no_load_is_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = Loads::below(dir.path(), 1, 3);
+        own.tell(&load(1, 1000)).unwrap();
+        let good = serde_json::to_string(&load(2, 1000)).unwrap();
+        let bad = [
+            String::new(),
+            good[..good.len() - 1].into(),
+            good.replace("\"version\":1", "\"version\":2"),
+            good.replace("burst\"}", "tape\"}"),
+            good.replace("processes\":1", "processes\":0"),
+            good.replace("\"job\"", "\"jobb\""),
+            good.clone() + &" ".repeat(FILE_MAX as usize),
+        ];
+        for (n, text) in bad.iter().enumerate() {
+            fs::write(dir.path().join(DIR).join(format!("{n}.json")), text).unwrap();
+        }
+        fs::write(dir.path().join(DIR).join("x.new"), &good).unwrap();
+        assert_eq!(own.heard(1000).unwrap(), []);
+        fs::write(dir.path().join(DIR).join("x.json"), &good).unwrap();
+        assert_eq!(own.heard(1000).unwrap(), [load(2, 1000)]);
+    }
+}

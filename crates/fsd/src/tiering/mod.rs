@@ -1,0 +1,257 @@
+//! Where new data go, and when buffered data are flushed (S3 §III): looks at the load some times a second, asks the
+//! strategy, and carries out what it says.
+//!
+//! Strategies are pure (`tidepool-iosched`); what each daemon knows is put together in [`view`]. Daemons of several pools
+//! do not speak to each other: they tell their load beside the storage that they share ([`loads`]).
+
+mod loads;
+mod phases;
+mod view;
+
+use crate::config::{Config, TierConfig};
+use crate::serve::Service;
+pub use loads::make_public;
+use loads::{Load, Loads, PhaseLoad};
+use phases::Phases;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tidepool_iosched::{Decision, FlushVerdict, JobId, Strategy, Tier, Verdict, by_name, decide};
+use tidepool_store::{StoreError, TierIndex, Tiers, UNIT};
+use tidepool_types::Ino;
+use view::{Found, Known};
+
+/// How often it is looked whether programs write.
+const TICK: Duration = Duration::from_millis(100);
+/// How often others are listened to, and told of what has not changed.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+/// Units of an object that are moved at once: writers of that object wait meanwhile.
+const MOVE_UNITS: u64 = 8;
+/// How long a flush goes on before it is looked whether it still should.
+const FLUSH_FOR: Duration = TICK;
+/// Pause after a flush that failed.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
+
+/// The scheduler of a daemon with several tiers.
+pub struct Tiering {
+    strategy: &'static dyn Strategy,
+    /// By their index in the store.
+    tiers: Vec<Tier>,
+    /// Where new data go.
+    target: AtomicUsize,
+    flushed: AtomicU64,
+    job: u64,
+    index: u16,
+    loads: Loads,
+    flush_bandwidth: u64,
+    at_work: Mutex<Work>,
+}
+
+/// What the scheduler's thread has for itself.
+struct Work {
+    phases: Phases,
+    heard: Vec<Load>,
+    told: Option<(Load, Instant)>,
+    /// Where the flush of a tier goes on.
+    cursors: Vec<Option<Ino>>,
+    /// Not before then is anything flushed.
+    flush_from: Option<Instant>,
+}
+
+impl Tiering {
+    pub fn new(config: &Config, tiers: &TierConfig) -> Tiering {
+        let below = tiers.below();
+        let shared = below.last().expect("checked: there is one").1;
+        let job = job_of(&config.instance.to_string());
+        let all: Vec<Tier> =
+            std::iter::once(Tier::Local).chain(below.iter().map(|(tier, _)| *tier)).collect();
+        Tiering {
+            strategy: by_name(&tiers.strategy).expect("checked: it is known"),
+            target: AtomicUsize::new(0),
+            flushed: AtomicU64::new(0),
+            job,
+            index: config.index,
+            loads: Loads::below(shared, job, config.index),
+            flush_bandwidth: tiers.flush_bandwidth,
+            at_work: Mutex::new(Work {
+                phases: Phases::default(),
+                heard: Vec::new(),
+                told: None,
+                cursors: vec![None; all.len()],
+                flush_from: None,
+            }),
+            tiers: all,
+        }
+    }
+
+    /// The tier for new data.
+    pub fn target(&self) -> TierIndex {
+        self.target.load(Ordering::Relaxed)
+    }
+
+    /// For `status`: bytes on each tier, and what was flushed.
+    pub fn counters(&self, tiers: &Tiers<tidepool_env::RealDisk>) -> Vec<(String, u64)> {
+        let stored = self.tiers.iter().enumerate().map(|(n, tier)| {
+            let bytes = tiers.tier(n).stored_blocks() * u64::from(tidepool_types::BLOCK_SIZE);
+            (format!("tier_{}_bytes", tier.name()), bytes)
+        });
+        stored.chain([("flushed_bytes".to_string(), self.flushed.load(Ordering::Relaxed))]).collect()
+    }
+
+    /// Once before anything is served, so that the first data go where they should.
+    pub fn look(&self, service: &Service) {
+        let mut work = self.at_work.lock().expect("no thread panics here");
+        if let Err(error) = self.turn(service, &mut work) {
+            service.note_trouble(&error);
+            work.flush_from = Some(Instant::now() + AFTER_FAILURE);
+        }
+    }
+
+    /// Runs until the service stops.
+    pub fn run(&self, service: &Service) {
+        while !service.stopping() {
+            let began = Instant::now();
+            self.look(service);
+            std::thread::sleep(TICK.saturating_sub(began.elapsed()));
+        }
+        self.loads.forget();
+    }
+
+    fn turn(&self, service: &Service, work: &mut Work) -> Result<(), StoreError> {
+        let (now_ns, now_ms) = (nanoseconds(service.monotonic()), since_1970_ms());
+        work.phases.observe(now_ns, service.counters.bytes_written.load(Ordering::Relaxed));
+        let found = self.found(service)?;
+        self.speak_and_listen(service, work, &found, now_ms);
+        let known = Known {
+            now_ns,
+            now_ms,
+            job: self.job,
+            processes: service.session_count() as u32,
+            phases: &work.phases,
+            target: self.tiers[self.target()],
+            found: &found,
+            heard: &work.heard,
+        };
+        let ask = |about_to_write| {
+            let view = known.view(about_to_write).map_err(|e| StoreError::unknown_load(&e.to_string()))?;
+            Ok(decide(self.strategy, &view))
+        };
+        // Data that come before the next look go where a phase that begins now should.
+        if let Some(Verdict::Go { tier, .. }) = ask(true)?.phases.get(&JobId(self.job)) {
+            self.target.store(self.index_of(*tier), Ordering::Relaxed);
+        }
+        let decision = ask(false)?;
+        self.flush(service, work, &decision)
+    }
+
+    fn index_of(&self, tier: Tier) -> TierIndex {
+        self.tiers.iter().position(|known| *known == tier).expect("no verdict names a tier without room")
+    }
+
+    fn found(&self, service: &Service) -> Result<Vec<Found>, StoreError> {
+        let all = self.tiers.iter().enumerate();
+        all.map(|(n, tier)| Ok(Found { tier: *tier, usage: service.chunks().tier(n).usage()? })).collect()
+    }
+
+    /// Others hear at once where a phase begins, ends or goes elsewhere.
+    fn speak_and_listen(&self, service: &Service, work: &mut Work, found: &[Found], now_ms: u64) {
+        let dirty = |tier: Tier| {
+            let here = found.iter().find(|found| found.tier == tier);
+            here.map_or(0, |found| found.usage.blocks * u64::from(tidepool_types::BLOCK_SIZE))
+        };
+        let phase = work.phases.current().map(|current| PhaseLoad {
+            began_ms: now_ms.saturating_sub(
+                nanoseconds(service.monotonic()).saturating_sub(current.begin_ns) / 1_000_000,
+            ),
+            bytes: current.bytes,
+            tier: self.tiers[self.target()].into(),
+        });
+        let load = Load {
+            at_ms: now_ms,
+            processes: (service.session_count() as u32).max(1),
+            phase,
+            dirty_burst: dirty(Tier::Burst),
+            dirty_local: dirty(Tier::Local),
+            ..Load::new(self.job, self.index)
+        };
+        let is_news = |told: &Load| {
+            told.phase.as_ref().map(|phase| phase.tier) != load.phase.as_ref().map(|phase| phase.tier)
+        };
+        let due = work.told.as_ref().is_none_or(|(told, at)| at.elapsed() >= TELL_EVERY || is_news(told));
+        if !due {
+            return;
+        }
+        // News that do not arrive make the others' view older, which they know.
+        let _ = self.loads.tell(&load);
+        if let Ok(heard) = self.loads.heard(now_ms) {
+            work.heard = heard;
+        }
+        work.told = Some((load, Instant::now()));
+    }
+
+    fn flush(&self, service: &Service, work: &mut Work, decision: &Decision) -> Result<(), StoreError> {
+        if work.flush_from.is_some_and(|from| from > Instant::now()) {
+            return Ok(());
+        }
+        for ((job, tier), verdict) in &decision.flushes {
+            let FlushVerdict::Go { to, .. } = verdict else { continue };
+            if *job != JobId(self.job) {
+                continue;
+            }
+            let (from, to) = (self.index_of(*tier), self.index_of(*to));
+            let moved = self.flush_for_a_while(service, &mut work.cursors[from], from, to)?;
+            if self.flush_bandwidth > 0 && moved > 0 {
+                let takes = Duration::from_secs_f64(moved as f64 / self.flush_bandwidth as f64);
+                work.flush_from = Some(Instant::now() + takes.saturating_sub(FLUSH_FOR));
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes that were moved.
+    fn flush_for_a_while(
+        &self,
+        service: &Service,
+        cursor: &mut Option<Ino>,
+        from: TierIndex,
+        to: TierIndex,
+    ) -> Result<u64, StoreError> {
+        let (began, mut moved) = (Instant::now(), 0);
+        let tiers = service.chunks();
+        let limit = match self.flush_bandwidth {
+            0 => u64::MAX,
+            rate => rate / 10,
+        };
+        let units = (limit / UNIT).clamp(1, MOVE_UNITS);
+        while began.elapsed() < FLUSH_FOR && (moved == 0 || moved < limit) && !service.stopping() {
+            let Some(ino) = tiers.tier(from).objects(*cursor, 1)?.first().copied() else {
+                *cursor = None;
+                break;
+            };
+            let next = tiers.tier(from).extents(ino, 0, 1)?.first().map(|(at, _)| at / UNIT);
+            let some = match next {
+                Some(unit) => tiers.move_units(ino, unit, units, from, to)?,
+                None => 0,
+            };
+            if some == 0 {
+                *cursor = Some(ino);
+            }
+            moved += some;
+        }
+        self.flushed.fetch_add(moved, Ordering::Relaxed);
+        Ok(moved)
+    }
+}
+
+/// A number for a pool that no two have.
+fn job_of(instance: &str) -> u64 {
+    u64::from_str_radix(instance.get(..16).unwrap_or_default(), 16).unwrap_or_default()
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn since_1970_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}

@@ -1,0 +1,96 @@
+//! When programs write and when they do not, seen from how many bytes have been written (S3 §III-B, "Runtime"). Pure.
+
+use std::collections::VecDeque;
+use tidepool_iosched::PastPhase;
+
+/// A phase is over when nothing was written for so long. Shorter pauses are those between a program's writes.
+pub const PAUSE_NS: u64 = 500_000_000;
+/// Earlier phases that are remembered.
+const PAST_MAX: usize = 16;
+
+/// A phase that goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Current {
+    pub begin_ns: u64,
+    pub bytes: u64,
+    /// When bytes were seen last.
+    last_ns: u64,
+}
+
+#[derive(Default, Debug)]
+pub struct Phases {
+    seen: u64,
+    current: Option<Current>,
+    past: VecDeque<PastPhase>,
+}
+
+impl Phases {
+    /// `written`: bytes since the start of the daemon.
+    pub fn observe(&mut self, now_ns: u64, written: u64) {
+        let new = written.saturating_sub(self.seen);
+        self.seen = written;
+        match &mut self.current {
+            Some(current) if new > 0 => {
+                current.bytes += new;
+                current.last_ns = now_ns;
+            }
+            Some(current) if now_ns.saturating_sub(current.last_ns) >= PAUSE_NS => {
+                let Current { begin_ns, bytes, last_ns } = *current;
+                self.current = None;
+                self.past.push_back(PastPhase { begin_ns, end_ns: last_ns, bytes });
+                if self.past.len() > PAST_MAX {
+                    self.past.pop_front();
+                }
+            }
+            None if new > 0 => self.current = Some(Current { begin_ns: now_ns, bytes: new, last_ns: now_ns }),
+            _ => {}
+        }
+    }
+
+    pub fn current(&self) -> Option<Current> {
+        self.current
+    }
+
+    /// Oldest first.
+    pub fn past(&self) -> Vec<PastPhase> {
+        self.past.iter().copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn phases_begin_with_bytes_and_end_after_a_pause() {
+        let mut phases = Phases::default();
+        phases.observe(0, 0);
+        assert_eq!(phases.current(), None);
+        phases.observe(100 * MS, 10);
+        phases.observe(200 * MS, 10);
+        phases.observe(600 * MS, 30);
+        let current = phases.current().unwrap();
+        assert_eq!((current.begin_ns, current.bytes), (100 * MS, 30));
+        // A pause that is too short, and one that is not.
+        phases.observe(1099 * MS, 30);
+        assert!(phases.current().is_some() && phases.past().is_empty());
+        phases.observe(1100 * MS, 30);
+        assert_eq!(phases.current(), None);
+        assert_eq!(phases.past(), [PastPhase { begin_ns: 100 * MS, end_ns: 600 * MS, bytes: 30 }]);
+        phases.observe(1200 * MS, 31);
+        assert_eq!(phases.current().unwrap().begin_ns, 1200 * MS);
+    }
+
+    #[test]
+    fn few_are_remembered() {
+        let mut phases = Phases::default();
+        for n in 1..100 {
+            phases.observe(n * 2 * PAUSE_NS, n);
+            phases.observe((n * 2 + 1) * PAUSE_NS, n);
+        }
+        assert_eq!(phases.past().len(), PAST_MAX);
+        assert_eq!(phases.past().last().unwrap().begin_ns, 198 * PAUSE_NS);
+    }
+}
