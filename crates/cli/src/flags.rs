@@ -15,6 +15,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use tidepool_client::Wanted;
+use tidepool_fsd::TierConfig;
 use tidepool_plan::Deploy;
 use tidepool_types::{ChunkSize, Placement, parse_size};
 
@@ -218,6 +219,24 @@ fn placement(word: &str) -> Result<Placement, String> {
 #[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub struct CoreList(pub Vec<u16>);
 
+fn absolute(text: &str) -> Result<PathBuf, String> {
+    std::path::absolute(text).map_err(|e| e.to_string())
+}
+
+/// A strategy that daemons can carry out.
+fn strategy(text: &str) -> Result<String, String> {
+    let known = tidepool_iosched::by_name(text).map_err(|e| e.to_string())?.name();
+    match tidepool_fsd::STRATEGIES.contains(&known) {
+        true => Ok(known.into()),
+        false => {
+            let all = tidepool_fsd::STRATEGIES.join(", ");
+            Err(format!(
+                "daemons cannot give shares or turns yet, which '{known}' wants; choose one of {all}"
+            ))
+        }
+    }
+}
+
 fn cores(text: &str) -> Result<CoreList, String> {
     let number = |text: &str| match text.parse::<u16>() {
         Ok(core) if core < tidepool_fsd::CORES_MAX => Ok(core),
@@ -297,6 +316,19 @@ pub struct PoolShape {
     /// Provider of libfabric (see 'fi_info -l') for messages between nodes, in builds with libfabric
     #[arg(long, value_name = "PROVIDER")]
     pub fabric: Option<String>,
+    /// Directory of a shared burst buffer: data go there or to --pfs as --strategy says, and are read from wherever they lie
+    #[arg(long, value_name = "DIR", value_parser = absolute)]
+    pub burst: Option<PathBuf>,
+    /// Directory of the parallel file system, for data that the pool's own storage is not to keep
+    #[arg(long, value_name = "DIR", value_parser = absolute)]
+    pub pfs: Option<PathBuf>,
+    /// Which storage new data go to, and when they are flushed to the slower one: baseline (the parallel file system
+    /// only), hp (the burst buffer first), ia (where nobody is in the way) [default: ia]
+    #[arg(long, value_name = "NAME", value_parser = strategy)]
+    pub strategy: Option<String>,
+    /// Most bytes that each daemon flushes in a second [default: 0: no limit]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub flush_bandwidth: Option<u64>,
     /// Network interface by which daemons on other nodes are reached, as ib0 [default: what 'tidepool plan' tells]
     #[arg(long, value_name = "NAME")]
     pub nic: Option<String>,
@@ -317,6 +349,9 @@ pub struct PoolShape {
     pub network: TopologyFlags,
 }
 
+/// The strategy of pools with shared storage, unless another one is named.
+const STRATEGY: &str = "ia";
+
 impl PoolShape {
     pub fn mode(&self) -> ModeFlag {
         self.mode.unwrap_or(ModeFlag::Posix)
@@ -325,6 +360,31 @@ impl PoolShape {
     /// Bytes; 0: no limit.
     pub fn quota(&self) -> u64 {
         self.quota.unwrap_or(0)
+    }
+
+    /// Storage below the pool's own; none without --burst and --pfs.
+    pub fn tiers(&self) -> Option<TierConfig> {
+        (self.burst.is_some() || self.pfs.is_some()).then(|| TierConfig {
+            burst: self.burst.clone(),
+            pfs: self.pfs.clone(),
+            strategy: self.strategy.clone().unwrap_or_else(|| STRATEGY.into()),
+            flush_bandwidth: self.flush_bandwidth.unwrap_or(0),
+        })
+    }
+
+    /// What is said of tiers has to have some.
+    pub fn check_tiers(&self) -> Result<(), String> {
+        let flag = match (&self.strategy, self.flush_bandwidth) {
+            (Some(_), _) => "--strategy",
+            (None, Some(_)) => "--flush-bandwidth",
+            (None, None) => return Ok(()),
+        };
+        match self.tiers() {
+            Some(_) => Ok(()),
+            None => {
+                Err(format!("{flag} is for pools with shared storage; name it with --pfs, --burst or both"))
+            }
+        }
     }
 
     pub fn door(&self) -> Door {

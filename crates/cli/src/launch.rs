@@ -107,6 +107,7 @@ pub fn start(
     keep: bool,
 ) -> Result<RunningPool> {
     Transport::from_env().context(Kind::Usage, || "environment".into())?;
+    shape.check_tiers().map_err(|why| Failure::new(Kind::Usage, why))?;
     let instance = match kept {
         Some(_) => Instance { name: name.into(), dir: crate::instance::base_dir()?.join(name) },
         None => Instance::create(name)?,
@@ -255,6 +256,12 @@ fn own_program() -> Result<PathBuf> {
     std::env::current_exe().context(Kind::Start, || "finding this program".into())
 }
 
+/// All that a daemon stores, on its node and on shared storage.
+fn stores_of(config: &Config) -> Vec<PathBuf> {
+    let shared = config.tiers.as_ref().map(|tiers| tiers.stores(config.instance, config.index));
+    std::iter::once(config.dir.clone()).chain(shared.into_iter().flatten()).collect()
+}
+
 /// What each node of a pool is to do.
 pub fn make_plan(
     shape: &PoolShape,
@@ -293,11 +300,12 @@ pub fn make_plan(
         quota_bytes: shape.quota().div_ceil(layout.daemons() as u64),
         quota_objects: shape.quota_objects.div_ceil(layout.daemons() as u64),
         fabric: shape.fabric.clone().unwrap_or_default(),
+        tiers: shape.tiers(),
     };
     let any: SocketAddr = ([0, 0, 0, 0], 0).into();
     let node = |host: &str, configs: Vec<Config>| NodePlan {
         host: host.to_string(),
-        stores: configs.iter().map(|c| c.dir.clone()).collect(),
+        stores: configs.iter().flat_map(stores_of).collect(),
         daemons: configs.iter().map(Config::to_json).collect(),
         nic: setup.nic.clone().unwrap_or_default(),
     };

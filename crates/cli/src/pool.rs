@@ -248,7 +248,23 @@ fn status_text(instance: &Instance, client: &Client, daemons: &Statuses) -> Stri
         let names = std::iter::once("group").chain(pool.groups.iter().map(String::as_str));
         rows.iter_mut().zip(names).for_each(|(row, name)| row.insert(2, name.into()));
     }
-    format!("pool '{}' at {}, files {}\n{}", instance.name, pool.mount.display(), pool.layout, table(&rows))
+    let head = format!("pool '{}' at {}, files {}\n", instance.name, pool.mount.display(), pool.layout);
+    head + &table(&rows) + &tiers_text(daemons)
+}
+
+/// What lies on each tier, where there are several.
+fn tiers_text(daemons: &Statuses) -> String {
+    let sum = |name: &str| {
+        let counters =
+            daemons.iter().filter_map(|(_, status)| status.as_ref().ok()).flat_map(|s| &s.counters);
+        let found: Vec<u64> =
+            counters.filter(|(counter, _)| counter == name).map(|(_, count)| *count).collect();
+        (!found.is_empty()).then(|| found.iter().sum::<u64>())
+    };
+    let Some(flushed) = sum("flushed_bytes") else { return String::new() };
+    let tier = |tier: &str| Some(format!("{tier} {}", format_size(sum(&format!("tier_{tier}_bytes"))?)));
+    let tiers: Vec<String> = ["local", "burst", "pfs"].into_iter().filter_map(tier).collect();
+    format!("data on tiers: {}; {} flushed\n", tiers.join(", "), format_size(flushed))
 }
 
 fn list(args: &ListArgs) -> Result<ExitCode> {

@@ -1,0 +1,104 @@
+//! Pools on several tiers, as users start them.
+
+mod common;
+
+use common::{Sandbox, text};
+use std::fs;
+use std::path::Path;
+
+/// All that is below a directory.
+fn below(dir: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).unwrap().flatten() {
+        found.push(entry.path().display().to_string());
+        if entry.path().is_dir() {
+            found.extend(below(&entry.path()));
+        }
+    }
+    found
+}
+
+struct Tiers {
+    sandbox: Sandbox,
+    burst: String,
+    pfs: String,
+}
+
+impl Tiers {
+    fn new() -> Tiers {
+        let sandbox = Sandbox::new();
+        let dir = |name: &str| {
+            fs::create_dir(sandbox.path(name)).unwrap();
+            sandbox.path(name).display().to_string()
+        };
+        let (burst, pfs) = (dir("burst"), dir("pfs"));
+        Tiers { sandbox, burst, pfs }
+    }
+
+    fn assert_empty(&self, when: &str) {
+        for dir in [&self.burst, &self.pfs] {
+            assert_eq!(below(Path::new(dir)), Vec::<String>::new(), "{when}");
+        }
+        self.sandbox.assert_nothing_left(when);
+    }
+}
+
+/// A program's data go to the burst buffer, are flushed, read back whole, and leave nothing when the pool ends.
+#[test]
+fn a_pool_on_three_tiers() {
+    let tiers = Tiers::new();
+    let Tiers { sandbox, burst, pfs } = &tiers;
+    let words = ["pool", "start", "--name", "p", "--nodes", "2", "--client", "preload"];
+    sandbox.ok(&[&words[..], &["--burst", burst, "--pfs", pfs, "--strategy", "hp"]].concat());
+    fs::write(sandbox.path("in"), (0..3_000_000u32).flat_map(u32::to_le_bytes).collect::<Vec<u8>>()).unwrap();
+    let input = sandbox.path("in").display().to_string();
+    sandbox.ok(&["cp", "--pool", "p", &input, "pool:/f"]);
+    let status = || sandbox.ok(&["pool", "status", "--pool", "p"]);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(120);
+    while !status().contains("local 0 B, burst 0 B, pfs 11.4 MiB") {
+        assert!(std::time::Instant::now() < deadline, "{}", status());
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    assert!(status().contains("flushed"), "{}", status());
+    let output = sandbox.path("out").display().to_string();
+    sandbox.ok(&["cp", "--pool", "p", "pool:/f", &output]);
+    assert!(fs::read(&input).unwrap() == fs::read(&output).unwrap());
+    sandbox.ok(&["pool", "stop", "--pool", "p"]);
+    tiers.assert_empty("after the pool");
+}
+
+/// The same with `run`, whose results are staged out of whatever tier they are on.
+#[test]
+fn a_run_on_a_parallel_file_system() {
+    let tiers = Tiers::new();
+    let Tiers { sandbox, pfs, .. } = &tiers;
+    let out = sandbox.path("results").display().to_string();
+    let stage = format!("/out:{out}");
+    let script = "mkdir $TIDEPOOL_DIR/out && head -c 5000000 /dev/zero | tr '\\0' x > $TIDEPOOL_DIR/out/f";
+    let words = ["run", "--nodes", "2", "--pfs", pfs, "--strategy", "baseline", "--client", "preload"];
+    sandbox.ok(&[&words[..], &["--out", &stage, "--", "sh", "-c", script]].concat());
+    assert!(fs::read(sandbox.path("results/f")).unwrap() == vec![b'x'; 5_000_000]);
+    tiers.assert_empty("after the run");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let tiers = Tiers::new();
+    let Tiers { sandbox, pfs, .. } = &tiers;
+    let missing = sandbox.path("missing").display().to_string();
+    for (words, said) in [
+        (&["--strategy", "hp"][..], "--strategy is for pools with shared storage; name it with --pfs"),
+        (&["--flush-bandwidth", "1MB"], "--flush-bandwidth is for pools with shared storage"),
+        (&["--pfs", pfs, "--strategy", "hpp"], "did you mean hp?"),
+        (&["--pfs", pfs, "--strategy", "fcfs"], "choose one of baseline, hp, ia"),
+        (&["--pfs", &missing], "No such file or directory"),
+    ] {
+        let start = ["pool", "start", "--name", "p", "--nodes", "1"];
+        let done = sandbox.tidepool(&[&start[..], words].concat()).output().unwrap();
+        assert!(!done.status.success(), "{words:?}");
+        assert!(text(&done).contains(said), "{words:?}: {}", text(&done));
+        tiers.assert_empty("after a refusal");
+    }
+    let done = sandbox.tidepool(&["run", "--fs", "local", "--pfs", pfs, "--", "true"]).output().unwrap();
+    assert!(text(&done).contains("one storage only"), "{}", text(&done));
+}
