@@ -170,6 +170,7 @@ impl<D: Disk> Tiers<D> {
         to: TierIndex,
     ) -> Result<i64, StoreError> {
         loop {
+            self.forget_some(entry, ino)?;
             let calm = self.calm(entry, ino)?;
             let tier = self.tier_of(entry, ino, units::of(at), Some(to))?.expect("one was given");
             let written = self.stores[tier].write(ino, at, part);
@@ -181,6 +182,17 @@ impl<D: Disk> Tiers<D> {
                 other => return other,
             }
         }
+    }
+
+    /// Units that were looked up take memory. They are forgotten while nobody writes: a new unit has nothing stored yet that
+    /// would tell the next writer where it is to be.
+    fn forget_some(&self, entry: &Entry, ino: Ino) -> Result<(), StoreError> {
+        let known = || entry.known.lock().expect("no thread panics here");
+        if known().len() >= KNOWN_MAX {
+            let _alone = self.alone(entry, ino)?;
+            known().clear();
+        }
+        Ok(())
     }
 
     /// The tier of a unit; of a new one `new`, which it then has.
@@ -197,10 +209,9 @@ impl<D: Disk> Tiers<D> {
             None => self.find(entry, ino, unit)?.or(new),
         };
         if let Some(tier) = found {
-            if known.len() >= KNOWN_MAX {
-                known.clear();
+            if new.is_some() || known.len() < KNOWN_MAX {
+                known.insert(unit, tier);
             }
-            known.insert(unit, tier);
             // Also of one that was known: its tier may have had nothing left of the object meanwhile.
             entry.mask.fetch_or(1 << tier, Ordering::Relaxed);
         }
@@ -294,7 +305,10 @@ impl<D: Disk> Tiers<D> {
         from: TierIndex,
         to: TierIndex,
     ) -> Result<u64, StoreError> {
-        let ranges = self.stored(from, ino, at, len)?;
+        let mut ranges = self.stored(from, ino, at, len)?;
+        if from > 0 && !ranges.is_empty() {
+            ranges = self.without_leftovers(entry, ino, ranges, from)?;
+        }
         if ranges.is_empty() {
             return Ok(0);
         }
@@ -303,6 +317,28 @@ impl<D: Disk> Tiers<D> {
         let given_up = self.give_up(entry, ino, &ranges, from, to);
         given_up.inspect_err(|_| self.tear(entry, ino, from < to))?;
         Ok(copied)
+    }
+
+    /// Blocks of units that are on an upper tier are what a move that failed has left: they go, and the rest is what counts.
+    fn without_leftovers(
+        &self,
+        entry: &Entry,
+        ino: Ino,
+        ranges: Vec<(u64, u64)>,
+        tier: TierIndex,
+    ) -> Result<Vec<(u64, u64)>, StoreError> {
+        let (mut counts, mut from) = (Vec::new(), 0);
+        for (start, len) in &ranges {
+            for unit in units::of(*start).max(from)..=units::of(start + len - 1) {
+                from = unit + 1;
+                let (first, end) = (unit * UNIT, (unit + 1) * UNIT);
+                match self.find(entry, ino, unit)? {
+                    Some(upper) if upper < tier => drop(self.stores[tier].punch(ino, first, UNIT)?),
+                    _ => counts.extend(units::clip(ranges.clone(), first, end)),
+                }
+            }
+        }
+        Ok(counts)
     }
 
     fn copy_out(
@@ -331,8 +367,8 @@ impl<D: Disk> Tiers<D> {
         from: TierIndex,
         to: TierIndex,
     ) -> Result<(), StoreError> {
-        // What an earlier failure has left of these units on a third tier.
-        for other in entry.tiers().filter(|other| *other != from && *other != to) {
+        // What an earlier failure has left of these units further below.
+        for other in entry.tiers().filter(|other| *other > from && *other != to) {
             for (start, len) in ranges {
                 let (first, end) = (units::of(*start) * UNIT, units::end(start + len - 1));
                 self.stores[other].punch(ino, first, end - first)?;

@@ -221,6 +221,35 @@ fn a_move_that_fails_changes_nothing_for_readers() {
     assert_whole(&tiers, INO);
 }
 
+/// What a failed move has left below is never taken for what counts, whatever moves next.
+#[test]
+fn leftovers_of_a_move_are_not_moved_on() {
+    let disks =
+        [FaultyDisk::new(MemDisk::new()), FaultyDisk::new(MemDisk::new()), FaultyDisk::new(MemDisk::new())];
+    let fail_at = (0..).find(|at| {
+        let tiers = open(&disks);
+        tiers.drop_object(INO).unwrap();
+        let mut data = pattern(UNIT as usize + 90_000, 5);
+        tiers.write(INO, 0, &data, 0).unwrap();
+        disks[1].set_fault(Some(tidepool_env::Fault::from(*at, EIO)));
+        let moved = tiers.move_units(INO, 0, 2, 0, 1);
+        if moved.is_ok() {
+            disks[1].set_fault(None);
+        }
+        // Written meanwhile: what lies below is old now.
+        tiers.write(INO, 5000, b"newer", 1).unwrap();
+        data[5000..5005].copy_from_slice(b"newer");
+        disks[1].set_fault(None);
+        for (from, to) in [(1, 2), (0, 2), (1, 2), (2, 1), (1, 0)] {
+            tiers.move_units(INO, 0, 2, from, to).unwrap();
+            assert!(read_all(&tiers, INO) == data, "fault at {at}, after {from} to {to}");
+        }
+        assert_whole(&tiers, INO);
+        moved.is_ok()
+    });
+    assert!(fail_at.is_some_and(|calls| calls > 5));
+}
+
 /// A full tier is no error while a lower one has room.
 #[test]
 fn what_finds_no_room_goes_below() {
