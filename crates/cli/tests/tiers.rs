@@ -67,6 +67,39 @@ fn a_pool_on_three_tiers() {
     tiers.assert_empty("after the pool");
 }
 
+/// A pool that is kept needs the storage that it had.
+#[test]
+fn a_kept_pool_finds_its_tiers_again() {
+    let tiers = Tiers::new();
+    let Tiers { sandbox, pfs, .. } = &tiers;
+    let start = ["pool", "start", "--name", "p", "--nodes", "2", "--client", "preload", "--keep"];
+    let with = ["--pfs", pfs, "--strategy", "baseline"];
+    let input = sandbox.path("in").display().to_string();
+    fs::write(&input, vec![b'x'; 3_000_000]).unwrap();
+    sandbox.ok(&[&start[..], &with].concat());
+    sandbox.ok(&["cp", "--pool", "p", &input, "pool:/f"]);
+    sandbox.ok(&["pool", "stop", "--pool", "p", "--keep"]);
+    let done = sandbox.tidepool(&start).output().unwrap();
+    assert!(
+        text(&done).contains("data of this pool lie there, too: name it with --burst or --pfs"),
+        "{}",
+        text(&done)
+    );
+    let stores = Path::new(pfs).join("tidepool-stores");
+    let away = sandbox.path("away");
+    fs::rename(&stores, &away).unwrap();
+    let done = sandbox.tidepool(&[&start[..], &with].concat()).output().unwrap();
+    assert!(text(&done).contains("is gone, and what data of this pool lay there"), "{}", text(&done));
+    let _ = fs::remove_dir(&stores);
+    fs::rename(&away, &stores).unwrap();
+    sandbox.ok(&[&start[..], &with].concat());
+    let output = sandbox.path("out").display().to_string();
+    sandbox.ok(&["cp", "--pool", "p", "pool:/f", &output]);
+    assert!(fs::read(&input).unwrap() == fs::read(&output).unwrap());
+    sandbox.ok(&["pool", "stop", "--pool", "p"]);
+    tiers.assert_empty("after the kept pool");
+}
+
 /// The same with `run`, whose results are staged out of whatever tier they are on.
 #[test]
 fn a_run_on_a_parallel_file_system() {

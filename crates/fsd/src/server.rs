@@ -103,7 +103,7 @@ impl Daemon {
         let wanted =
             Wanted { instance: config.instance, index: config.index, keep: config.keep, wipe: config.wipe };
         let dir = StoreDir::claim(&config.dir, &wanted)?;
-        let lower = claim_tiers(config, &wanted)?;
+        let lower = claim_tiers(config, &wanted, dir.path())?;
         let service = Arc::new(open_service(config, dir.path(), &lower)?);
         if let Some(tiers) = &config.tiers {
             let tiering = Arc::new(Tiering::new(config, tiers));
@@ -181,16 +181,39 @@ impl Daemon {
     }
 }
 
-/// The daemon's directories on shared storage, from fast to slow.
-fn claim_tiers(config: &Config, wanted: &Wanted) -> Result<Vec<StoreDir>, StartError> {
-    let dirs = config.tiers.iter().flat_map(|tiers| tiers.stores(config.instance, config.index));
-    let claim = |dir: PathBuf| {
-        let parent = dir.parent().expect("it is below a directory");
-        crate::tiering::make_public(parent)
-            .map_err(|e| StartError::Store(format!("{}: {e}", parent.display())))?;
-        Ok(StoreDir::claim(&dir, wanted)?)
+/// Name of a file in the store directory: which stores on shared storage have data of it.
+const TIERS: &str = "tiers.json";
+
+/// The daemon's directories on shared storage, from fast to slow. A store that was kept needs those that it had.
+fn claim_tiers(config: &Config, wanted: &Wanted, own: &Path) -> Result<Vec<StoreDir>, StartError> {
+    let fail = |what: &Path, why: &dyn fmt::Display| StartError::Store(format!("{}: {why}", what.display()));
+    let tiers = config.tiers.as_ref();
+    let dirs = tiers.map(|tiers| tiers.stores(config.instance, config.index)).unwrap_or_default();
+    let note = own.join(TIERS);
+    let before: Vec<PathBuf> = match fs::read_to_string(&note) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => return Err(fail(&note, &error)),
+        Ok(text) => serde_json::from_str(&text).map_err(|e| fail(&note, &e))?,
     };
-    dirs.map(claim).collect()
+    for dir in &before {
+        if !dirs.contains(dir) {
+            return Err(fail(dir, &"data of this pool lie there, too: name it with --burst or --pfs again"));
+        }
+        if !crate::storedir::is_store(dir) {
+            return Err(fail(dir, &"is gone, and what data of this pool lay there"));
+        }
+    }
+    let claim = |dir: &PathBuf| {
+        let parent = dir.parent().expect("it is below a directory");
+        crate::tiering::make_public(parent).map_err(|e| fail(parent, &e))?;
+        Ok(StoreDir::claim(dir, wanted)?)
+    };
+    let claimed = dirs.iter().map(claim).collect::<Result<Vec<_>, StartError>>()?;
+    if !dirs.is_empty() {
+        let text = serde_json::to_string(&dirs).expect("paths of a configuration are text");
+        fs::write(&note, text).map_err(|e| fail(&note, &e))?;
+    }
+    Ok(claimed)
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StartError> {
