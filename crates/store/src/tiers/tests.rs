@@ -240,7 +240,7 @@ fn leftovers_of_a_move_are_not_moved_on() {
         tiers.write(INO, 5000, b"newer", 1).unwrap();
         data[5000..5005].copy_from_slice(b"newer");
         disks[1].set_fault(None);
-        for (from, to) in [(1, 2), (0, 2), (1, 2), (2, 1), (1, 0)] {
+        for (from, to) in [(1, 0), (1, 2), (0, 2), (1, 2), (2, 1), (1, 0)] {
             tiers.move_units(INO, 0, 2, from, to).unwrap();
             assert!(read_all(&tiers, INO) == data, "fault at {at}, after {from} to {to}");
         }
