@@ -374,6 +374,9 @@ impl PoolShape {
 
     /// What is said of tiers has to have some.
     pub fn check_tiers(&self) -> Result<(), String> {
+        if self.strategy.as_deref() == Some("baseline") && self.burst.is_some() && self.pfs.is_none() {
+            return Err("--strategy baseline uses the parallel file system only; name it with --pfs".into());
+        }
         let flag = match (&self.strategy, self.flush_bandwidth) {
             (Some(_), _) => "--strategy",
             (None, Some(_)) => "--flush-bandwidth",

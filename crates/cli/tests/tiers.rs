@@ -100,6 +100,39 @@ fn a_kept_pool_finds_its_tiers_again() {
     tiers.assert_empty("after the kept pool");
 }
 
+/// Without a parallel file system, `hp` leaves what a kept pool has on its nodes there; `ia` flushes it to the burst buffer.
+#[test]
+fn a_kept_pool_gets_a_burst_buffer() {
+    for strategy in ["hp", "ia"] {
+        let tiers = Tiers::new();
+        let Tiers { sandbox, burst, .. } = &tiers;
+        let start = ["pool", "start", "--name", "p", "--nodes", "2", "--client", "preload", "--keep"];
+        let input = sandbox.path("in").display().to_string();
+        fs::write(&input, vec![b'x'; 3_000_000]).unwrap();
+        sandbox.ok(&start);
+        sandbox.ok(&["cp", "--pool", "p", &input, "pool:/f"]);
+        sandbox.ok(&["pool", "stop", "--pool", "p", "--keep"]);
+        sandbox.ok(&[&start[..], &["--burst", burst, "--strategy", strategy]].concat());
+        sandbox.ok(&["cp", "--pool", "p", &input, "pool:/g"]);
+        let status = sandbox.ok(&["pool", "status", "--pool", "p"]);
+        if strategy == "hp" {
+            assert!(status.contains("local 2.9 MiB, burst 2.9 MiB; 0 B flushed"), "{status}");
+        }
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(120);
+        while strategy == "ia"
+            && !sandbox.ok(&["pool", "status", "--pool", "p"]).contains("local 0 B, burst 5.7 MiB")
+        {
+            assert!(std::time::Instant::now() < deadline, "nothing is flushed");
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        let output = sandbox.path("out").display().to_string();
+        sandbox.ok(&["cp", "--pool", "p", "pool:/f", &output]);
+        assert!(fs::read(&input).unwrap() == fs::read(&output).unwrap());
+        sandbox.ok(&["pool", "stop", "--pool", "p"]);
+        tiers.assert_empty("after the kept pool");
+    }
+}
+
 /// The same with `run`, whose results are staged out of whatever tier they are on.
 #[test]
 fn a_run_on_a_parallel_file_system() {
@@ -117,13 +150,14 @@ fn a_run_on_a_parallel_file_system() {
 #[test]
 fn what_makes_no_sense_is_refused() {
     let tiers = Tiers::new();
-    let Tiers { sandbox, pfs, .. } = &tiers;
+    let Tiers { sandbox, pfs, burst } = &tiers;
     let missing = sandbox.path("missing").display().to_string();
     for (words, said) in [
         (&["--strategy", "hp"][..], "--strategy is for pools with shared storage; name it with --pfs"),
         (&["--flush-bandwidth", "1MB"], "--flush-bandwidth is for pools with shared storage"),
         (&["--pfs", pfs, "--strategy", "hpp"], "did you mean hp?"),
         (&["--pfs", pfs, "--strategy", "fcfs"], "choose one of baseline, hp, ia"),
+        (&["--burst", burst, "--strategy", "baseline"], "name it with --pfs"),
         (&["--pfs", &missing], "No such file or directory"),
     ] {
         let start = ["pool", "start", "--name", "p", "--nodes", "1"];

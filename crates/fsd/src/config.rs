@@ -100,6 +100,11 @@ impl TierConfig {
             );
             return Err(ConfigError(text));
         }
+        if self.pfs.is_none() && strategy.name() == "baseline" {
+            return Err(ConfigError(
+                "tiers: 'baseline' uses the parallel file system only; name it with pfs".into(),
+            ));
+        }
         Ok(())
     }
 
@@ -303,6 +308,11 @@ mod tests {
             ("\"host\"", "\"tiers\":{\"strategy\":\"hp\",\"pfs\":\"x\"},\"host\"", "no absolute path"),
             ("\"host\"", "\"tiers\":{\"strategy\":\"hpp\",\"pfs\":\"/x\"},\"host\"", "did you mean hp?"),
             ("\"host\"", "\"tiers\":{\"strategy\":\"fcfs\",\"pfs\":\"/x\"},\"host\"", "choose one of"),
+            (
+                "\"host\"",
+                "\"tiers\":{\"strategy\":\"baseline\",\"burst\":\"/x\"},\"host\"",
+                "name it with pfs",
+            ),
             ("\"host\"", "\"tiers\":{\"strategy\":\"hp\",\"bb\":\"/x\"},\"host\"", "bb"),
         ] {
             let error = Config::parse(&good().replace(from, to)).unwrap_err().to_string();

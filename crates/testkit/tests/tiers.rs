@@ -169,6 +169,26 @@ fn ia_keeps_two_pools_out_of_each_others_way() {
     assert!(burst(1) > before, "the rest goes where it is free now");
 }
 
+/// A burst buffer alone is the last tier, whatever a strategy would send further.
+#[test]
+fn a_burst_buffer_without_a_parallel_file_system() {
+    for strategy in ["hp", "ia"] {
+        let storage = Storage::new();
+        let mut cluster = storage.pool(TierConfig { pfs: None, ..storage.tiers(strategy) });
+        let client = cluster.client();
+        let (ino, data) = (create(&client, "f"), pattern(3 * MIB, 1));
+        write(&client, ino, 0, &data);
+        client.fsync(ino).unwrap();
+        drop(client);
+        cluster.kill(0);
+        cluster.restart(0);
+        let client = cluster.client();
+        assert_eq!(count(&client, "tier_burst_bytes"), data.len() as u64);
+        assert_eq!(count(&client, "tier_local_bytes"), 0);
+        assert!(read(&client, ino, data.len()) == data);
+    }
+}
+
 /// Directories that are named are left as they were.
 #[test]
 fn nothing_is_left_on_shared_storage() {

@@ -137,15 +137,18 @@ impl Tiering {
             Ok(decide(self.strategy, &view))
         };
         // Data that come before the next look go where a phase that begins now should.
-        if let Some(Verdict::Go { tier, .. }) = ask(true)?.phases.get(&JobId(self.job)) {
-            self.target.store(self.index_of(*tier), Ordering::Relaxed);
+        if let Some(Verdict::Go { tier, .. }) = ask(true)?.phases.get(&JobId(self.job))
+            && let Some(index) = self.index_of(*tier)
+        {
+            self.target.store(index, Ordering::Relaxed);
         }
         let decision = ask(false)?;
         self.flush(service, work, &decision)
     }
 
-    fn index_of(&self, tier: Tier) -> TierIndex {
-        self.tiers.iter().position(|known| *known == tier).expect("no verdict names a tier without room")
+    /// None for a tier that this pool does not have.
+    fn index_of(&self, tier: Tier) -> Option<TierIndex> {
+        self.tiers.iter().position(|known| *known == tier)
     }
 
     fn found(&self, service: &Service) -> Result<Vec<Found>, StoreError> {
@@ -198,7 +201,8 @@ impl Tiering {
             if *job != JobId(self.job) {
                 continue;
             }
-            let (from, to) = (self.index_of(*tier), self.index_of(*to));
+            // A pool may not have the tier that the strategy has in mind.
+            let (Some(from), Some(to)) = (self.index_of(*tier), self.index_of(*to)) else { continue };
             let moved = self.flush_for_a_while(service, &mut work.cursors[from], from, to)?;
             if self.flush_bandwidth > 0 && moved > 0 {
                 let takes = Duration::from_secs_f64(moved as f64 / self.flush_bandwidth as f64);
@@ -230,7 +234,10 @@ impl Tiering {
             };
             let next = tiers.tier(from).extents(ino, 0, 1)?.first().map(|(at, _)| at / UNIT);
             let some = match next {
-                Some(unit) => tiers.move_units(ino, unit, units, from, to)?,
+                // One that cannot be moved keeps no others from it.
+                Some(unit) => {
+                    tiers.move_units(ino, unit, units, from, to).inspect_err(|_| *cursor = Some(ino))?
+                }
                 None => 0,
             };
             if some == 0 {
