@@ -4,33 +4,28 @@
 //! Strategies are pure (`tidepool-iosched`); what each daemon knows is put together in [`view`]. Daemons of several pools
 //! do not speak to each other: they tell their load beside the storage that they share ([`loads`]).
 
+mod flush;
 mod loads;
 mod phases;
 mod view;
 
 use crate::config::{Config, TierConfig};
 use crate::serve::Service;
+use flush::Flusher;
 pub use loads::make_public;
 use loads::{Load, Loads, PhaseLoad};
 use phases::Phases;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tidepool_iosched::{Decision, FlushVerdict, JobId, Strategy, Tier, Verdict, by_name, decide};
-use tidepool_store::{StoreError, TierIndex, Tiers, UNIT};
-use tidepool_types::Ino;
+use tidepool_store::{StoreError, TierIndex, Tiers};
 use view::{Found, Known};
 
 /// How often it is looked whether programs write.
 const TICK: Duration = Duration::from_millis(100);
 /// How often others are listened to, and told of what has not changed.
 const TELL_EVERY: Duration = Duration::from_secs(1);
-/// Units of an object that are moved at once: writers of that object wait meanwhile.
-const MOVE_UNITS: u64 = 8;
-/// How long a flush goes on before it is looked whether it still should.
-const FLUSH_FOR: Duration = TICK;
-/// Pause after a flush that failed.
-const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// The scheduler of a daemon with several tiers.
 pub struct Tiering {
@@ -39,11 +34,10 @@ pub struct Tiering {
     tiers: Vec<Tier>,
     /// Where new data go.
     target: AtomicUsize,
-    flushed: AtomicU64,
     job: u64,
     index: u16,
     loads: Loads,
-    flush_bandwidth: u64,
+    flusher: Flusher,
     at_work: Mutex<Work>,
 }
 
@@ -52,10 +46,6 @@ struct Work {
     phases: Phases,
     heard: Vec<Load>,
     told: Option<(Load, Instant)>,
-    /// Where the flush of a tier goes on.
-    cursors: Vec<Option<Ino>>,
-    /// Not before then is anything flushed.
-    flush_from: Option<Instant>,
 }
 
 impl Tiering {
@@ -68,18 +58,11 @@ impl Tiering {
         Tiering {
             strategy: by_name(&tiers.strategy).expect("checked: it is known"),
             target: AtomicUsize::new(0),
-            flushed: AtomicU64::new(0),
             job,
             index: config.index,
             loads: Loads::below(shared, job, config.index),
-            flush_bandwidth: tiers.flush_bandwidth,
-            at_work: Mutex::new(Work {
-                phases: Phases::default(),
-                heard: Vec::new(),
-                told: None,
-                cursors: vec![None; all.len()],
-                flush_from: None,
-            }),
+            flusher: Flusher::new(tiers.flush_bandwidth, all.len()),
+            at_work: Mutex::new(Work { phases: Phases::default(), heard: Vec::new(), told: None }),
             tiers: all,
         }
     }
@@ -95,7 +78,7 @@ impl Tiering {
             let bytes = tiers.tier(n).stored_blocks() * u64::from(tidepool_types::BLOCK_SIZE);
             (format!("tier_{}_bytes", tier.name()), bytes)
         });
-        stored.chain([("flushed_bytes".to_string(), self.flushed.load(Ordering::Relaxed))]).collect()
+        stored.chain([("flushed_bytes".to_string(), self.flusher.flushed())]).collect()
     }
 
     /// Once before anything is served, so that the first data go where they should.
@@ -103,7 +86,7 @@ impl Tiering {
         let mut work = self.at_work.lock().expect("no thread panics here");
         if let Err(error) = self.turn(service, &mut work) {
             service.note_trouble(&error);
-            work.flush_from = Some(Instant::now() + AFTER_FAILURE);
+            self.flusher.rest_after_failure();
         }
     }
 
@@ -142,8 +125,20 @@ impl Tiering {
         {
             self.target.store(index, Ordering::Relaxed);
         }
-        let decision = ask(false)?;
-        self.flush(service, work, &decision)
+        self.flush(service, &ask(false)?)
+    }
+
+    /// Moves what the strategy wants moved now.
+    fn flush(&self, service: &Service, decision: &Decision) -> Result<(), StoreError> {
+        for ((job, tier), verdict) in &decision.flushes {
+            let FlushVerdict::Go { to, .. } = verdict else { continue };
+            // A pool may not have the tier that the strategy has in mind.
+            let (Some(from), Some(to)) = (self.index_of(*tier), self.index_of(*to)) else { continue };
+            if *job == JobId(self.job) {
+                self.flusher.go(service.chunks(), from, to, &|| service.stopping())?;
+            }
+        }
+        Ok(())
     }
 
     /// None for a tier that this pool does not have.
@@ -190,63 +185,6 @@ impl Tiering {
             work.heard = heard;
         }
         work.told = Some((load, Instant::now()));
-    }
-
-    fn flush(&self, service: &Service, work: &mut Work, decision: &Decision) -> Result<(), StoreError> {
-        if work.flush_from.is_some_and(|from| from > Instant::now()) {
-            return Ok(());
-        }
-        for ((job, tier), verdict) in &decision.flushes {
-            let FlushVerdict::Go { to, .. } = verdict else { continue };
-            if *job != JobId(self.job) {
-                continue;
-            }
-            // A pool may not have the tier that the strategy has in mind.
-            let (Some(from), Some(to)) = (self.index_of(*tier), self.index_of(*to)) else { continue };
-            let moved = self.flush_for_a_while(service, &mut work.cursors[from], from, to)?;
-            if self.flush_bandwidth > 0 && moved > 0 {
-                let takes = Duration::from_secs_f64(moved as f64 / self.flush_bandwidth as f64);
-                work.flush_from = Some(Instant::now() + takes.saturating_sub(FLUSH_FOR));
-            }
-        }
-        Ok(())
-    }
-
-    /// Bytes that were moved.
-    fn flush_for_a_while(
-        &self,
-        service: &Service,
-        cursor: &mut Option<Ino>,
-        from: TierIndex,
-        to: TierIndex,
-    ) -> Result<u64, StoreError> {
-        let (began, mut moved) = (Instant::now(), 0);
-        let tiers = service.chunks();
-        let limit = match self.flush_bandwidth {
-            0 => u64::MAX,
-            rate => rate / 10,
-        };
-        let units = (limit / UNIT).clamp(1, MOVE_UNITS);
-        while began.elapsed() < FLUSH_FOR && (moved == 0 || moved < limit) && !service.stopping() {
-            let Some(ino) = tiers.tier(from).objects(*cursor, 1)?.first().copied() else {
-                *cursor = None;
-                break;
-            };
-            let next = tiers.tier(from).extents(ino, 0, 1)?.first().map(|(at, _)| at / UNIT);
-            let some = match next {
-                // One that cannot be moved keeps no others from it.
-                Some(unit) => {
-                    tiers.move_units(ino, unit, units, from, to).inspect_err(|_| *cursor = Some(ino))?
-                }
-                None => 0,
-            };
-            if some == 0 {
-                *cursor = Some(ino);
-            }
-            moved += some;
-        }
-        self.flushed.fetch_add(moved, Ordering::Relaxed);
-        Ok(moved)
     }
 }
 
