@@ -4,10 +4,10 @@ mod common;
 
 use common::{Sandbox, text};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
+use tidepool_testkit::put_program;
 
 /// A script back end that makes a directory and notes with what it was called.
 const SCRIPT: &str = r#"#!/bin/sh
@@ -26,8 +26,7 @@ esac
 fn script(sandbox: &Sandbox) -> String {
     // Its name shows that no shell sees it.
     let path = sandbox.path("my $(fs); script");
-    fs::write(&path, SCRIPT).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    put_program(&path, SCRIPT);
     format!("script:{}", path.display())
 }
 

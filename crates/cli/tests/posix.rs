@@ -5,10 +5,10 @@ mod common;
 
 use common::{Mount, Sandbox, run_bounded, text, tool};
 use std::collections::BTreeMap;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
+use tidepool_testkit::{copy_program, put_program};
 
 /// How long one run of all tests may take before it counts as hanging.
 const RUN_MAX: Duration = Duration::from_secs(180);
@@ -147,8 +147,7 @@ impl Runs<'_> {
         let mount = mount.expect("mount(8) is installed, the reference was mounted");
         std::fs::create_dir_all(&folder).unwrap();
         let script = folder.join("mount");
-        std::fs::write(&script, format!("#!/bin/sh\nexec {} -i \"$@\"\n", mount.display())).unwrap();
-        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+        put_program(&script, &format!("#!/bin/sh\nexec {} -i \"$@\"\n", mount.display()));
         format!("{}:{path}", folder.display())
     }
 }
@@ -248,7 +247,7 @@ fn a_program_that_runs_is_not_truncated() {
     for options in [&[][..], &["--cache-ttl", "1000"]] {
         let mount = Mount::of(&sandbox, "p", "mount", options);
         let program = mount.path.join("program");
-        std::fs::copy("/bin/sleep", &program).unwrap();
+        copy_program("/bin/sleep".as_ref(), &program);
         let length = std::fs::metadata(&program).unwrap().len();
         let mut running = Command::new(&program).arg("600").spawn().unwrap();
         let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::TRUNC;

@@ -10,6 +10,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use tidepool_testkit::copy_program;
 
 /// 64 digits.
 fn secret(digit: char) -> String {
@@ -191,7 +192,7 @@ fn a_directory_of_others_is_named() {
     sandbox.let_others_in();
     let store = dir(&sandbox, "s");
     let program = sandbox.path("tidepool");
-    fs::copy(env!("CARGO_BIN_EXE_tidepool"), &program).unwrap();
+    copy_program(env!("CARGO_BIN_EXE_tidepool").as_ref(), &program);
     let mut command = Command::new(&program);
     std::os::unix::process::CommandExt::uid(&mut command, 65534);
     let output = command.args(["sysmap", "probe", "--size", "4MiB", "--path", &store]).output().unwrap();

@@ -5,9 +5,9 @@ mod common;
 use common::sshd::Sshd;
 use common::{Sandbox, text};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use tidepool_testkit::put_program;
 
 /// Commands that need what a test machine does not have: page, part of the command, why.
 const ELSEWHERE: &[(&str, &str, &str)] = &[
@@ -63,9 +63,7 @@ fn run(sandbox: &Sandbox, home: &Path, sshd: Option<&Sshd>, line: &str) {
 }
 
 fn put_solver(home: &Path, script: &str) {
-    let solver = home.join("solver");
-    fs::write(&solver, script).unwrap();
-    fs::set_permissions(&solver, fs::Permissions::from_mode(0o755)).unwrap();
+    put_program(&home.join("solver"), script);
 }
 
 #[test]

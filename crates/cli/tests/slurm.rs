@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use tidepool_testkit::{copy_program, put_program};
 
 const TIDEPOOL: &str = env!("CARGO_BIN_EXE_tidepool");
 /// How long Slurm may take to start or to end a job on a busy machine.
@@ -73,7 +74,7 @@ impl Cluster {
         for name in ["tidepool", "tidepoold", "libtidepool_preload.so"] {
             // A link where that is possible: debug builds are large.
             if fs::hard_link(from.join(name), to.join(name)).is_err() {
-                fs::copy(from.join(name), to.join(name)).unwrap();
+                copy_program(&from.join(name), &to.join(name));
             }
         }
         self.tidepool = to.join("tidepool");
@@ -87,8 +88,7 @@ impl Cluster {
             conf.display(),
             integration(hook).display()
         );
-        fs::write(&path, script).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        put_program(&path, &script);
         path
     }
 

@@ -9,6 +9,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
+use tidepool_testkit::copy_program;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -54,7 +55,7 @@ fn a_run_uses_the_hosts() {
         let bin = sandbox.path("it's$HOME;here");
         fs::create_dir(&bin).unwrap();
         for name in ["tidepool", "tidepoold", "libtidepool_preload.so"] {
-            fs::copy(own.with_file_name(name), bin.join(name)).unwrap();
+            copy_program(&own.with_file_name(name), &bin.join(name));
         }
         fs::write(sandbox.path("in"), "over ssh\n").unwrap();
         let input = format!("{}:/in", sandbox.path("in").display());

@@ -9,6 +9,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
+use tidepool_testkit::copy_program;
 
 fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
@@ -200,7 +201,7 @@ fn other_users_are_kept_out() {
     let program = tempfile::tempdir().unwrap();
     fs::set_permissions(program.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let copy = program.path().join("tidepool");
-    fs::copy(env!("CARGO_BIN_EXE_tidepool"), &copy).unwrap();
+    copy_program(env!("CARGO_BIN_EXE_tidepool").as_ref(), &copy);
     let as_nobody = |socket: &str, args: &[&str]| {
         let mut command = std::process::Command::new(&copy);
         command.arg("stage").arg("--socket").arg(stager.sandbox.path(socket)).args(args);

@@ -6,11 +6,11 @@ mod common;
 use common::{Sandbox, processes_of, text};
 use serde_json::Value;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+use tidepool_testkit::put_program;
 
 const PREFIX: &str = "tpswitch";
 const LEAVES: usize = 2;
@@ -146,8 +146,7 @@ impl Fabric {
              mount --bind \"$DIR/$NODE\" \"$DIR/here\" || exit 125\n\
              eval \"exec $0\"' \"$*\"\n"
         );
-        put("on", &on);
-        fs::set_permissions(self.sandbox.path("on"), fs::Permissions::from_mode(0o755)).unwrap();
+        put_program(&self.sandbox.path("on"), &on);
     }
 
     /// `tidepool` at a node; words as a shell has them.

@@ -8,6 +8,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use tidepool_testkit::{copy_program, put_program};
 
 fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
@@ -103,9 +104,7 @@ fn extractors(sandbox: &Sandbox, programs: &[(&str, &str)]) -> String {
     fs::create_dir(&dir).unwrap();
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
     for (name, script) in programs {
-        let program = dir.join(name);
-        fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        put_program(&dir.join(name), &format!("#!/bin/sh\n{script}\n"));
     }
     dir.to_str().unwrap().to_string()
 }
@@ -214,7 +213,7 @@ fn nobody_can_collect_and_ask() {
     fs::create_dir(&open).unwrap();
     std::os::unix::fs::chown(&open, Some(65534), Some(65534)).unwrap();
     let program = open.join("tidepool");
-    fs::copy(env!("CARGO_BIN_EXE_tidepool"), &program).unwrap();
+    copy_program(env!("CARGO_BIN_EXE_tidepool").as_ref(), &program);
     let nobody = |args: &[&str]| {
         use std::os::unix::process::CommandExt;
         let mut command = Command::new(&program);
@@ -258,8 +257,7 @@ fn a_simulated_network_is_discovered() {
     let program = bin.join("ibnetdiscover");
     let script =
         format!("#!/bin/sh\nIBSIM_SOCKNAME={socket} exec ibsim-run /usr/sbin/ibnetdiscover \"$@\"\n");
-    fs::write(&program, script).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    put_program(&program, &script);
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     let collect = || {
         let args = ["sysmap", "collect", "--json", "--only", "fabric", "--source", "fabric=ibnetdiscover"];
@@ -293,8 +291,7 @@ fn a_stopped_collection_leaves_nothing_running() {
     let bin = sandbox.path("bin");
     fs::create_dir(&bin).unwrap();
     let (program, begun) = (bin.join("ibnetdiscover"), sandbox.path("begun"));
-    fs::write(&program, format!("#!/bin/sh\necho $$ > {}\nsleep 1000\n", begun.display())).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    put_program(&program, &format!("#!/bin/sh\necho $$ > {}\nsleep 1000\n", begun.display()));
     let db = sandbox.path("resources.db");
     let mut command =
         sandbox.tidepool(&["sysmap", "collect", "--only", "fabric", "--db", db.to_str().unwrap()]);

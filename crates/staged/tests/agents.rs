@@ -6,9 +6,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use support::{Daemon, listening};
 use tempfile::TempDir;
+use tidepool_testkit::{copy_program, put_program};
 use tidepool_transport::Secret;
 use tidepool_transport::remote::{Door, DoorError, open_door};
 
@@ -42,12 +42,6 @@ struct Node {
     bin: TempDir,
 }
 
-/// By another process: a program that this one has open for writing, or a child that another test is starting just now, could
-/// not be run.
-fn copy(from: &Path, to: &Path) {
-    assert!(Command::new("cp").arg("-p").arg(from).arg(to).status().unwrap().success());
-}
-
 fn executable(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }
@@ -57,10 +51,8 @@ impl Node {
         let bin = tempfile::tempdir().unwrap();
         executable(bin.path(), 0o755);
         let staged = bin.path().join("tidepool-staged");
-        copy(env!("CARGO_BIN_EXE_tidepool-staged").as_ref(), &staged);
-        std::fs::write(bin.path().join("script"), AGENT).unwrap();
-        executable(&bin.path().join("script"), 0o755);
-        copy(&bin.path().join("script"), &bin.path().join("tidepool"));
+        copy_program(env!("CARGO_BIN_EXE_tidepool-staged").as_ref(), &staged);
+        put_program(&bin.path().join("tidepool"), AGENT);
         // Free a moment ago; the other tests of this program ask for their own.
         let at = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
         let config = |dir: &Path| format!("node = \"n7\"\n{}{config}\n", listening(dir, &at));

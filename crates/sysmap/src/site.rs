@@ -207,6 +207,7 @@ mod tests {
     use serde_json::json;
     use std::fs::{Permissions, set_permissions};
     use std::time::Duration;
+    use tidepool_testkit::put_program;
 
     /// A node whose site has these programs.
     fn site(programs: &[(&str, &str)]) -> (tempfile::TempDir, System) {
@@ -215,8 +216,7 @@ mod tests {
         std::fs::create_dir_all(&dir).unwrap();
         set_permissions(&dir, Permissions::from_mode(0o755)).unwrap();
         for (name, script) in programs {
-            std::fs::write(dir.join(name), format!("#!/bin/sh\n{script}\n")).unwrap();
-            set_permissions(dir.join(name), Permissions::from_mode(0o755)).unwrap();
+            put_program(&dir.join(name), &format!("#!/bin/sh\n{script}\n"));
         }
         let system = System::at(root.path(), vec![]).with_patience(Duration::from_secs(20));
         (root, system)

@@ -257,16 +257,16 @@ pub(crate) fn shown(text: &str, chars_max: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
+    use tidepool_testkit::put_program;
 
     fn node(files: &[(&str, &str)]) -> (tempfile::TempDir, System) {
         let dir = tempfile::tempdir().unwrap();
         for (path, text) in files {
             let path = dir.path().join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(&path, text).unwrap();
-            if path.parent().unwrap().ends_with("bin") {
-                std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+            match path.parent().unwrap().ends_with("bin") {
+                true => put_program(&path, text),
+                false => std::fs::write(&path, text).unwrap(),
             }
         }
         let system = System::at(dir.path(), vec![dir.path().join("bin")]);

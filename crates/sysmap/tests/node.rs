@@ -4,10 +4,11 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tidepool_sysmap::{Record, System, all, collect, collect_with};
+use tidepool_testkit::put_program;
 
 struct Node {
     dir: tempfile::TempDir,
@@ -42,8 +43,8 @@ impl Node {
     }
 
     fn program(&self, name: &str, script: &str) {
-        self.put(&format!("bin/{name}"), &format!("#!/bin/sh\n{script}\n"));
-        fs::set_permissions(self.path(&format!("bin/{name}")), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::create_dir_all(self.path("bin")).unwrap();
+        put_program(&self.path(&format!("bin/{name}")), &format!("#!/bin/sh\n{script}\n"));
     }
 
     fn system(&self) -> System {

@@ -6,8 +6,10 @@
 #![forbid(unsafe_code)]
 
 mod leash;
+mod program;
 
 pub use leash::Leash;
+pub use program::{copy_program, put_program};
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};

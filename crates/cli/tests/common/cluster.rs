@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use tidepool_testkit::copy_program;
 
 /// How long Slurm may take for what a test waits for, on a busy machine, and after a start that it has to recover from.
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -109,7 +110,7 @@ impl Cluster {
         for name in ["tidepool", "tidepoold", "tidepool-staged", "libtidepool_preload.so"] {
             // A link where that is possible: debug builds are large.
             if fs::hard_link(from.join(name), to.join(name)).is_err() {
-                fs::copy(from.join(name), to.join(name)).unwrap();
+                copy_program(&from.join(name), &to.join(name));
             }
         }
     }
