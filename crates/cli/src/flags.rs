@@ -223,17 +223,12 @@ fn absolute(text: &str) -> Result<PathBuf, String> {
     std::path::absolute(text).map_err(|e| e.to_string())
 }
 
-/// A strategy that daemons can carry out.
+/// A strategy for I/O phases.
 fn strategy(text: &str) -> Result<String, String> {
-    let known = tidepool_iosched::by_name(text).map_err(|e| e.to_string())?.name();
-    match tidepool_fsd::STRATEGIES.contains(&known) {
-        true => Ok(known.into()),
-        false => {
-            let all = tidepool_fsd::STRATEGIES.join(", ");
-            Err(format!(
-                "daemons cannot give shares or turns yet, which '{known}' wants; choose one of {all}"
-            ))
-        }
+    let known = tidepool_iosched::by_name(text).map_err(|e| e.to_string())?;
+    match known.needs_curves() {
+        true => Err(format!("'{}' needs measured bandwidths, which daemons do not read yet", known.name())),
+        false => Ok(known.name().into()),
     }
 }
 
@@ -362,12 +357,18 @@ impl PoolShape {
         self.quota.unwrap_or(0)
     }
 
+    pub fn has_tiers(&self) -> bool {
+        self.burst.is_some() || self.pfs.is_some()
+    }
+
     /// Storage below the pool's own; none without --burst and --pfs.
-    pub fn tiers(&self) -> Option<TierConfig> {
-        (self.burst.is_some() || self.pfs.is_some()).then(|| TierConfig {
+    /// `name`: of the pool.
+    pub fn tiers(&self, name: &str) -> Option<TierConfig> {
+        self.has_tiers().then(|| TierConfig {
             burst: self.burst.clone(),
             pfs: self.pfs.clone(),
             strategy: self.strategy.clone().unwrap_or_else(|| STRATEGY.into()),
+            name: name.into(),
             flush_bandwidth: self.flush_bandwidth.unwrap_or(0),
         })
     }
@@ -382,9 +383,9 @@ impl PoolShape {
             (None, Some(_)) => "--flush-bandwidth",
             (None, None) => return Ok(()),
         };
-        match self.tiers() {
-            Some(_) => Ok(()),
-            None => {
+        match self.has_tiers() {
+            true => Ok(()),
+            false => {
                 Err(format!("{flag} is for pools with shared storage; name it with --pfs, --burst or both"))
             }
         }

@@ -73,13 +73,13 @@ pub struct TierConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pfs: Option<PathBuf>,
     pub strategy: String,
+    /// Of the pool, for those who look at who does what to shared storage.
+    #[serde(default)]
+    pub name: String,
     /// Most bytes that a daemon flushes in a second; 0 for no limit.
     #[serde(default)]
     pub flush_bandwidth: u64,
 }
-
-/// Strategies whose verdicts a daemon can carry out: those that give shares or turns it cannot yet.
-pub const STRATEGIES: [&str; 3] = ["baseline", "hp", "ia"];
 
 impl TierConfig {
     fn check(&self) -> Result<(), ConfigError> {
@@ -92,13 +92,11 @@ impl TierConfig {
         }
         let strategy =
             tidepool_iosched::by_name(&self.strategy).map_err(|e| ConfigError(format!("tiers: {e}")))?;
-        if !STRATEGIES.contains(&strategy.name()) {
-            let text = format!(
-                "tiers: daemons cannot give shares or turns yet, which '{}' wants; choose one of {}",
-                strategy.name(),
-                STRATEGIES.join(", ")
-            );
-            return Err(ConfigError(text));
+        if strategy.needs_curves() {
+            let name = strategy.name();
+            return Err(ConfigError(format!(
+                "tiers: '{name}' needs measured bandwidths, which daemons do not read yet"
+            )));
         }
         if self.pfs.is_none() && strategy.name() == "baseline" {
             return Err(ConfigError(

@@ -29,9 +29,7 @@ mod server;
 mod storedir;
 mod tiering;
 
-pub use config::{
-    Backend, CORES_MAX, Config, ConfigError, Ready, STRATEGIES, TierConfig, default_workers, workers_for,
-};
+pub use config::{Backend, CORES_MAX, Config, ConfigError, Ready, TierConfig, default_workers, workers_for};
 pub use server::{Daemon, StartError};
 pub use storedir::{StoreDirError, is_store};
 

@@ -23,7 +23,7 @@ use tidepool_store::{StoreError, StoreErrorKind, TierIndex, Tiers};
 use tidepool_transport::Secret;
 use tidepool_types::{CHUNK_SIZE_MAX, DaemonIndex, Errno, Ino, InstanceId, SessionId, TimeSpec};
 use tidepool_wire::DecodeError;
-use tidepool_wire::frame::{FLAG_KEEP, FLAG_KEEP_ATTR, FLAG_ONE_WAY, HEADER_LEN, Header};
+use tidepool_wire::frame::{FLAG_KEEP, FLAG_KEEP_ATTR, FLAG_ONE_WAY, FLAG_PACED, HEADER_LEN, Header};
 use tidepool_wire::message::{DaemonStatus, Handshake, Member, Reply, Request, ScrubResult, SpaceStat};
 
 /// Objects verified in one scrub request.
@@ -148,6 +148,18 @@ impl Service {
     /// To be called once, before requests are served.
     pub fn set_tiering(&self, tiering: Arc<Tiering>) {
         let _ = self.tiering.set(tiering);
+    }
+
+    fn pace_flag(&self) -> u16 {
+        if self.tiering.get().is_some_and(|tiering| tiering.is_paced()) { FLAG_PACED } else { 0 }
+    }
+
+    /// When data may come.
+    fn admit(&self, bytes: u64, write: bool) -> Reply {
+        let now_ns = u64::try_from(self.clock.monotonic().as_nanos()).unwrap_or(u64::MAX);
+        let admission = self.tiering.get().map(|tiering| tiering.admit(now_ns, bytes, write));
+        let (wait, again) = admission.map_or_else(Default::default, |a| (a.wait, a.again));
+        Reply::Admitted { wait_ns: u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX), again }
     }
 
     fn tier_for_new(&self) -> TierIndex {
@@ -279,6 +291,7 @@ impl Service {
         let meta_len = out.len() - start - HEADER_LEN;
         let header = Header {
             kind: message.kind(),
+            flags: self.pace_flag(),
             epoch: self.epoch.load(Ordering::Acquire),
             meta_len: meta_len as u32,
             ..Header::default()
@@ -382,7 +395,7 @@ impl Service {
         let behind = out.len() - start - HEADER_LEN - fields.len;
         let reply = Header {
             kind: fields.kind,
-            flags: fields.flags,
+            flags: fields.flags | self.pace_flag(),
             id: request.id,
             epoch: self.epoch.load(Ordering::Acquire),
             meta_len: fields.len as u32,
@@ -428,6 +441,7 @@ impl Service {
                 Err(error) => self.failed(&error),
             },
             R::Status {} => Reply::Report { status: self.status() },
+            R::Admit { len, write, .. } => self.admit(*len, *write),
             R::Members { members } => self.set_members(members),
             R::Scrub { after, max } => self.scrub(ctx.session, *after, *max),
             R::GiveBack { ino } => {
@@ -650,6 +664,10 @@ impl Service {
             Err(error) => return self.failed(&error),
         };
         Counters::add(&self.counters.bytes_written, data.len() as u64);
+        if let Some(tiering) = self.tiering.get() {
+            let now_ns = u64::try_from(ctx.monotonic.as_nanos()).unwrap_or(u64::MAX);
+            tiering.note(ctx.session, ino, offset, data.len() as u64, now_ns);
+        }
         if !extend {
             return Reply::Written { blocks, attr: None };
         }

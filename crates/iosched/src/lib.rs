@@ -28,4 +28,5 @@ pub use model::{
     ViewError,
 };
 pub use registry::{UnknownStrategy, by_name, names};
+pub use share::{Sharer, share};
 pub use strategy::{Decision, FlushVerdict, Strategy, Verdict, decide};

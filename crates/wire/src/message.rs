@@ -129,6 +129,8 @@ messages! {
         77 DirStats { dirs: Vec<Ino> }
         /// Drops all stored data of objects that have been removed, as many at most.
         78 Drop { inos: Vec<Ino> }
+        /// Asks whether data may be written (or read) now. To be asked first where replies say [`FLAG_PACED`](crate::frame::FLAG_PACED).
+        79 Admit { ino: Ino, offset: u64, len: u64, write: bool }
     }
 }
 
@@ -181,6 +183,8 @@ messages! {
         35 AttributesOf { attrs: Vec<Attr> }
         /// One for each directory asked for, in that order.
         36 Parts { parts: Vec<DirPart> }
+        /// When `wait_ns` are over, the data may come; with `again` it is to be asked once more then.
+        37 Admitted { wait_ns: u64, again: bool }
     }
 }
 

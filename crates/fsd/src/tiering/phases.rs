@@ -25,12 +25,13 @@ pub struct Phases {
 }
 
 impl Phases {
-    /// `written`: bytes since the start of the daemon.
-    pub fn observe(&mut self, now_ns: u64, written: u64) {
+    /// `written`: bytes since the start of the daemon; `busy`: clients wait for being let in, or were a moment ago.
+    pub fn observe(&mut self, now_ns: u64, written: u64, busy: bool) {
         let new = written.saturating_sub(self.seen);
         self.seen = written;
+        let goes_on = new > 0 || busy;
         match &mut self.current {
-            Some(current) if new > 0 => {
+            Some(current) if goes_on => {
                 current.bytes += new;
                 current.last_ns = now_ns;
             }
@@ -42,7 +43,7 @@ impl Phases {
                     self.past.pop_front();
                 }
             }
-            None if new > 0 => self.current = Some(Current { begin_ns: now_ns, bytes: new, last_ns: now_ns }),
+            None if goes_on => self.current = Some(Current { begin_ns: now_ns, bytes: new, last_ns: now_ns }),
             _ => {}
         }
     }
@@ -66,29 +67,41 @@ mod tests {
     #[test]
     fn phases_begin_with_bytes_and_end_after_a_pause() {
         let mut phases = Phases::default();
-        phases.observe(0, 0);
+        phases.observe(0, 0, false);
         assert_eq!(phases.current(), None);
-        phases.observe(100 * MS, 10);
-        phases.observe(200 * MS, 10);
-        phases.observe(600 * MS, 30);
+        phases.observe(100 * MS, 10, false);
+        phases.observe(200 * MS, 10, false);
+        phases.observe(600 * MS, 30, false);
         let current = phases.current().unwrap();
         assert_eq!((current.begin_ns, current.bytes), (100 * MS, 30));
         // A pause that is too short, and one that is not.
-        phases.observe(1099 * MS, 30);
+        phases.observe(1099 * MS, 30, false);
         assert!(phases.current().is_some() && phases.past().is_empty());
-        phases.observe(1100 * MS, 30);
+        phases.observe(1100 * MS, 30, false);
         assert_eq!(phases.current(), None);
         assert_eq!(phases.past(), [PastPhase { begin_ns: 100 * MS, end_ns: 600 * MS, bytes: 30 }]);
-        phases.observe(1200 * MS, 31);
+        phases.observe(1200 * MS, 31, false);
         assert_eq!(phases.current().unwrap().begin_ns, 1200 * MS);
+    }
+
+    /// Nothing may be written for two seconds, but somebody wants to.
+    #[test]
+    fn who_waits_for_a_turn_is_in_a_phase() {
+        let mut phases = Phases::default();
+        phases.observe(0, 0, true);
+        phases.observe(2000 * MS, 0, true);
+        assert_eq!((phases.current().unwrap().begin_ns, phases.current().unwrap().bytes), (0, 0));
+        phases.observe(2100 * MS, 5, false);
+        phases.observe(2700 * MS, 5, false);
+        assert_eq!(phases.past(), [PastPhase { begin_ns: 0, end_ns: 2100 * MS, bytes: 5 }]);
     }
 
     #[test]
     fn few_are_remembered() {
         let mut phases = Phases::default();
         for n in 1..100 {
-            phases.observe(n * 2 * PAUSE_NS, n);
-            phases.observe((n * 2 + 1) * PAUSE_NS, n);
+            phases.observe(n * 2 * PAUSE_NS, n, false);
+            phases.observe((n * 2 + 1) * PAUSE_NS, n, false);
         }
         assert_eq!(phases.past().len(), PAST_MAX);
         assert_eq!(phases.past().last().unwrap().begin_ns, 198 * PAUSE_NS);
