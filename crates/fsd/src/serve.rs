@@ -470,6 +470,12 @@ impl Service {
                 self.stop(Stop { wipe: *wipe });
                 Reply::Done {}
             }
+            R::Close { ino } => {
+                if let Some(tiering) = self.tiering.get() {
+                    tiering.note_closed(ctx.session, *ino);
+                }
+                self.apply(ctx, request, kept)
+            }
             metadata => self.apply(ctx, metadata, kept),
         }
     }

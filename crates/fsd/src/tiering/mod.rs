@@ -19,7 +19,7 @@ use flush::Flusher;
 use gate::{Admission, Gate};
 pub use loads::make_public;
 use loads::{Load, Loads, PastLoad, PhaseLoad};
-use phases::Phases;
+use phases::{Clients, Phases};
 use rates::Rates;
 use runtime::Runtime;
 use shares::share_of;
@@ -113,6 +113,19 @@ impl Tiering {
         self.runtime().note(session, ino, offset, len, now_ns);
     }
 
+    /// A file was closed.
+    pub fn note_closed(&self, session: SessionId, ino: Ino) {
+        self.runtime().note_closed(session, ino);
+    }
+
+    fn clients(&self, now_ns: u64) -> Clients {
+        match () {
+            () if self.gate().is_busy(now_ns) => Clients::Waiting,
+            () if self.runtime().is_all_closed() => Clients::Done,
+            () => Clients::Quiet,
+        }
+    }
+
     fn gate(&self) -> MutexGuard<'_, Gate> {
         self.gate.lock().expect("no thread panics here")
     }
@@ -160,8 +173,8 @@ impl Tiering {
 
     fn turn(&self, service: &Service, work: &mut Work) -> Result<(), StoreError> {
         let (now_ns, now_ms) = (nanoseconds(service.monotonic()), since_1970_ms());
-        let busy = self.gate().is_busy(now_ns);
-        work.phases.observe(now_ns, service.counters.bytes_written.load(Ordering::Relaxed), busy);
+        let clients = self.clients(now_ns);
+        work.phases.observe(now_ns, service.counters.bytes_written.load(Ordering::Relaxed), clients);
         work.rates.observe(now_ns, self.moved(service));
         if work.phases.current().is_none() {
             self.runtime().no_phase(now_ns);

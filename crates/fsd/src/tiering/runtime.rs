@@ -19,6 +19,7 @@ struct Place {
     end: u64,
     gap: u64,
     last_ns: u64,
+    closed: bool,
 }
 
 /// The processes of a pool that write to this daemon.
@@ -40,11 +41,29 @@ impl Runtime {
         if self.places.len() >= PROCESSES_MAX && !self.places.contains_key(&session) {
             return;
         }
-        let place = self.places.entry(session).or_insert(Place { ino, end: offset, gap: 0, last_ns: 0 });
+        let place = self.places.entry(session).or_insert(Place {
+            ino,
+            end: offset,
+            gap: 0,
+            last_ns: 0,
+            closed: false,
+        });
         let (pattern, gap) = if place.ino == ino { step(place, offset) } else { (Pattern::Sequential, 0) };
-        *place = Place { ino, end: offset.saturating_add(len), gap, last_ns: now_ns };
+        *place = Place { ino, end: offset.saturating_add(len), gap, last_ns: now_ns, closed: false };
         self.bytes[pattern as usize] += len;
         self.processes = self.processes.max(self.places.len() as u32);
+    }
+
+    /// A process has closed a file.
+    pub fn note_closed(&mut self, session: SessionId, ino: Ino) {
+        if let Some(place) = self.places.get_mut(&session).filter(|place| place.ino == ino) {
+            place.closed = true;
+        }
+    }
+
+    /// True when somebody has written and all have closed what they wrote to last.
+    pub fn is_all_closed(&self) -> bool {
+        !self.places.is_empty() && self.places.values().all(|place| place.closed)
     }
 
     fn forget_before(&mut self, from_ns: u64) {
@@ -132,6 +151,22 @@ mod tests {
         assert_eq!(runtime.processes(), 0);
         runtime.note(session(3), Ino(3), 0, 15, 4 * S);
         assert_eq!((runtime.processes(), runtime.pattern()), (1, Pattern::Sequential), "its first one");
+    }
+
+    #[test]
+    fn all_is_closed_when_the_last_one_is() {
+        let mut runtime = Runtime::default();
+        assert!(!runtime.is_all_closed());
+        runtime.note(session(1), Ino(1), 0, 10, S);
+        runtime.note(session(2), Ino(2), 0, 10, S);
+        runtime.note_closed(session(1), Ino(1));
+        runtime.note_closed(session(2), Ino(1));
+        runtime.note_closed(session(3), Ino(2));
+        assert!(!runtime.is_all_closed());
+        runtime.note_closed(session(2), Ino(2));
+        assert!(runtime.is_all_closed());
+        runtime.note(session(2), Ino(3), 0, 10, S);
+        assert!(!runtime.is_all_closed());
     }
 
     #[test]
