@@ -184,6 +184,12 @@ impl Loads {
         }
     }
 
+    /// What all have told below a directory of shared storage, and is not too old: for who looks on.
+    pub fn all(shared: &Path, now_ms: u64) -> io::Result<Vec<Load>> {
+        let dir = shared.join(DIR);
+        Loads { own: dir.join(".none"), dir }.heard(now_ms)
+    }
+
     /// What others have told, and is not too old. What cannot be read is left out: a file that is no load says nothing.
     pub fn heard(&self, now_ms: u64) -> io::Result<Vec<Load>> {
         let entries = match fs::read_dir(&self.dir) {

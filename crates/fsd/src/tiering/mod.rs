@@ -6,7 +6,7 @@
 
 mod flush;
 mod gate;
-mod loads;
+pub mod loads;
 mod phases;
 mod rates;
 mod runtime;
