@@ -28,7 +28,14 @@ impl Storage {
 
     fn tiers(&self, strategy: &str) -> TierConfig {
         let (burst, pfs) = (Some(self.dir("burst")), Some(self.dir("pfs")));
-        TierConfig { burst, pfs, strategy: strategy.into(), flush_bandwidth: 0 }
+        TierConfig {
+            burst,
+            pfs,
+            strategy: strategy.into(),
+            flush_bandwidth: 0,
+            shape_burst: None,
+            shape_pfs: None,
+        }
     }
 
     fn pool(&self, tiers: TierConfig) -> Cluster {

@@ -19,6 +19,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tidepool_iosched::{Decision, FlushVerdict, JobId, Strategy, Tier, Verdict, by_name, decide};
+use tidepool_shape::{ShapeError, Shaper};
 use tidepool_store::{StoreError, TierIndex, Tiers};
 use view::{Found, Known};
 
@@ -32,6 +33,8 @@ pub struct Tiering {
     strategy: &'static dyn Strategy,
     /// By their index in the store.
     tiers: Vec<Tier>,
+    /// Of those that are slowed down, by their index in the store.
+    shapers: Vec<Option<Shaper>>,
     /// Where new data go.
     target: AtomicUsize,
     job: u64,
@@ -49,13 +52,16 @@ struct Work {
 }
 
 impl Tiering {
-    pub fn new(config: &Config, tiers: &TierConfig) -> Tiering {
+    pub fn new(config: &Config, tiers: &TierConfig) -> Result<Tiering, ShapeError> {
         let below = tiers.below();
         let shared = below.last().expect("checked: there is one").1;
         let job = job_of(&config.instance.to_string());
         let all: Vec<Tier> =
             std::iter::once(Tier::Local).chain(below.iter().map(|(tier, _)| *tier)).collect();
-        Tiering {
+        let shaper =
+            |tier: &Tier| tiers.shape(*tier).map(|(dir, shape)| Shaper::open(dir, shape)).transpose();
+        Ok(Tiering {
+            shapers: all.iter().map(shaper).collect::<Result<_, _>>()?,
             strategy: by_name(&tiers.strategy).expect("checked: it is known"),
             target: AtomicUsize::new(0),
             job,
@@ -64,6 +70,23 @@ impl Tiering {
             flusher: Flusher::new(tiers.flush_bandwidth, all.len()),
             at_work: Mutex::new(Work { phases: Phases::default(), heard: Vec::new(), told: None }),
             tiers: all,
+        })
+    }
+
+    /// None for a tier that is as fast as it is.
+    pub fn shaper(&self, tier: TierIndex) -> Option<&Shaper> {
+        self.shapers[tier].as_ref()
+    }
+
+    /// This daemon among the sharers of a shaped tier.
+    pub fn who(&self) -> u64 {
+        self.job.rotate_left(16) ^ u64::from(self.index)
+    }
+
+    /// When nothing is read or written any more. What cannot be removed is used again by the next.
+    pub fn leave_shapers(&self) {
+        for shaper in self.shapers.iter().flatten() {
+            let _ = shaper.leave(self.who()).and_then(|()| shaper.forget());
         }
     }
 
@@ -78,7 +101,10 @@ impl Tiering {
             let bytes = tiers.tier(n).stored_blocks() * u64::from(tidepool_types::BLOCK_SIZE);
             (format!("tier_{}_bytes", tier.name()), bytes)
         });
-        stored.chain([("flushed_bytes".to_string(), self.flusher.flushed())]).collect()
+        let shaped = self.tiers.iter().enumerate().filter_map(|(n, tier)| {
+            Some((format!("tier_{}_shaped_{}", tier.name(), self.shaper(n)?.shape().name()), 1))
+        });
+        stored.chain(shaped).chain([("flushed_bytes".to_string(), self.flusher.flushed())]).collect()
     }
 
     /// Once before anything is served, so that the first data go where they should.
