@@ -9,7 +9,7 @@ use crate::topology::flags::{TopologyCommand, TopologyFlags};
 use crate::workload::flags::WorkloadCommand;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
@@ -17,6 +17,7 @@ use std::str::FromStr;
 use tidepool_client::Wanted;
 use tidepool_fsd::TierConfig;
 use tidepool_plan::Deploy;
+use tidepool_shape::Shape;
 use tidepool_types::{ChunkSize, Placement, parse_size};
 
 const RUN_EXAMPLES: &str = "\
@@ -232,6 +233,18 @@ fn strategy(text: &str) -> Result<String, String> {
     }
 }
 
+/// A shape from a file; all that is wrong with it, each in a line.
+pub fn shape_file(path: &str) -> Result<Shape, String> {
+    let bytes = std::fs::metadata(path).map_err(|e| e.to_string())?.len();
+    if bytes > tidepool_shape::FILE_BYTES_MAX {
+        return Err(format!("larger than {} bytes", tidepool_shape::FILE_BYTES_MAX));
+    }
+    let text = std::fs::read_to_string(path).map_err(|e| e.to_string())?;
+    tidepool_shape::read(&text).map_err(|problems| {
+        problems.iter().map(|problem| format!("{path}: {problem}")).collect::<Vec<_>>().join("\n  ")
+    })
+}
+
 fn cores(text: &str) -> Result<CoreList, String> {
     let number = |text: &str| match text.parse::<u16>() {
         Ok(core) if core < tidepool_fsd::CORES_MAX => Ok(core),
@@ -317,6 +330,13 @@ pub struct PoolShape {
     /// Directory of the parallel file system, for data that the pool's own storage is not to keep
     #[arg(long, value_name = "DIR", value_parser = absolute)]
     pub pfs: Option<PathBuf>,
+    /// Slow --burst down to the bandwidths of a file, for tests and demonstrations on one machine
+    /// (docs/formats/25-shaped-tiers.md)
+    #[arg(long, value_name = "FILE", requires = "burst", value_parser = shape_file)]
+    pub shape_burst: Option<Shape>,
+    /// The same for --pfs
+    #[arg(long, value_name = "FILE", requires = "pfs", value_parser = shape_file)]
+    pub shape_pfs: Option<Shape>,
     /// Which storage new data go to, and when they are flushed to the slower one: baseline (the parallel file system
     /// only), hp (the burst buffer first), ia (where nobody is in the way) [default: ia]
     #[arg(long, value_name = "NAME", value_parser = strategy)]
@@ -370,7 +390,19 @@ impl PoolShape {
             strategy: self.strategy.clone().unwrap_or_else(|| STRATEGY.into()),
             name: name.into(),
             flush_bandwidth: self.flush_bandwidth.unwrap_or(0),
+            shape_burst: self.shape_burst.clone(),
+            shape_pfs: self.shape_pfs.clone(),
         })
+    }
+
+    /// Tiers that are slowed down, and what every output says of them.
+    pub fn shaped(&self) -> BTreeMap<String, String> {
+        let tiers = [("burst", &self.shape_burst), ("pfs", &self.shape_pfs)];
+        let label = |shape: &Shape| tidepool_shape::label(shape.name());
+        tiers
+            .into_iter()
+            .filter_map(|(tier, shape)| Some((tier.into(), shape.as_ref().map(label)?)))
+            .collect()
     }
 
     /// What is said of tiers has to have some.

@@ -106,7 +106,8 @@ impl Daemon {
         let lower = claim_tiers(config, &wanted, dir.path())?;
         let service = Arc::new(open_service(config, dir.path(), &lower)?);
         if let Some(tiers) = &config.tiers {
-            let tiering = Arc::new(Tiering::new(config, tiers));
+            let tiering = Tiering::new(config, tiers).map_err(|e| StartError::Store(e.to_string()))?;
+            let tiering = Arc::new(tiering);
             tiering.look(&service);
             service.set_tiering(tiering);
         }
@@ -162,6 +163,9 @@ impl Daemon {
         for thread in self.threads {
             // A panicked worker has printed its message; the others still end in order.
             let _ = thread.join();
+        }
+        if let Some(tiering) = self.service.tiering() {
+            tiering.leave_shapers();
         }
         self.service.close_board();
         if let Some(path) = &self.unix {

@@ -29,6 +29,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tidepool_iosched::{
     Decision, FlushVerdict, JobId, Pattern, Strategy, Tier, Verdict, View, by_name, decide,
 };
+use tidepool_shape::{ShapeError, Shaper};
 use tidepool_store::{StoreError, TierIndex, Tiers};
 use tidepool_types::{Ino, SessionId};
 use view::{Found, Known, Measured};
@@ -46,6 +47,8 @@ pub struct Tiering {
     strategy: &'static dyn Strategy,
     /// By their index in the store.
     tiers: Vec<Tier>,
+    /// Of those that are slowed down, by their index in the store.
+    shapers: Vec<Option<Shaper>>,
     /// Where new data go.
     target: AtomicUsize,
     job: u64,
@@ -69,13 +72,16 @@ struct Work {
 }
 
 impl Tiering {
-    pub fn new(config: &Config, tiers: &TierConfig) -> Tiering {
+    pub fn new(config: &Config, tiers: &TierConfig) -> Result<Tiering, ShapeError> {
         let below = tiers.below();
         let shared = below.last().expect("checked: there is one").1;
         let job = job_of(&config.instance.to_string());
         let all: Vec<Tier> =
             std::iter::once(Tier::Local).chain(below.iter().map(|(tier, _)| *tier)).collect();
-        Tiering {
+        let shaper =
+            |tier: &Tier| tiers.shape(*tier).map(|(dir, shape)| Shaper::open(dir, shape)).transpose();
+        Ok(Tiering {
+            shapers: all.iter().map(shaper).collect::<Result<_, _>>()?,
             strategy: by_name(&tiers.strategy).expect("checked: it is known"),
             target: AtomicUsize::new(0),
             job,
@@ -94,6 +100,23 @@ impl Tiering {
                 rates: Rates::default(),
             }),
             tiers: all,
+        })
+    }
+
+    /// None for a tier that is as fast as it is.
+    pub fn shaper(&self, tier: TierIndex) -> Option<&Shaper> {
+        self.shapers[tier].as_ref()
+    }
+
+    /// This daemon among the sharers of a shaped tier.
+    pub fn who(&self) -> u64 {
+        self.job.rotate_left(16) ^ u64::from(self.index)
+    }
+
+    /// When nothing is read or written any more. What cannot be removed is used again by the next.
+    pub fn leave_shapers(&self) {
+        for shaper in self.shapers.iter().flatten() {
+            let _ = shaper.leave(self.who()).and_then(|()| shaper.forget());
         }
     }
 
@@ -145,11 +168,14 @@ impl Tiering {
             let bytes = tiers.tier(n).stored_blocks() * u64::from(tidepool_types::BLOCK_SIZE);
             (format!("tier_{}_bytes", tier.name()), bytes)
         });
+        let shaped = self.tiers.iter().enumerate().filter_map(|(n, tier)| {
+            Some((format!("tier_{}_shaped_{}", tier.name(), self.shaper(n)?.shape().name()), 1))
+        });
         let more = [
             ("flushed_bytes".to_string(), self.flusher.flushed()),
             ("held_back_ms".to_string(), self.gate().held_back_ns() / 1_000_000),
         ];
-        stored.chain(more).collect()
+        stored.chain(shaped).chain(more).collect()
     }
 
     /// Once before anything is served, so that the first data go where they should.
