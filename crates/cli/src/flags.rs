@@ -226,11 +226,7 @@ fn absolute(text: &str) -> Result<PathBuf, String> {
 
 /// A strategy for I/O phases.
 fn strategy(text: &str) -> Result<String, String> {
-    let known = tidepool_iosched::by_name(text).map_err(|e| e.to_string())?;
-    match known.needs_curves() {
-        true => Err(format!("'{}' needs measured bandwidths, which daemons do not read yet", known.name())),
-        false => Ok(known.name().into()),
-    }
+    tidepool_iosched::by_name(text).map(|known| known.name().into()).map_err(|e| e.to_string())
 }
 
 /// A shape from a file; all that is wrong with it, each in a line.

@@ -105,12 +105,6 @@ impl TierConfig {
         }
         let strategy =
             tidepool_iosched::by_name(&self.strategy).map_err(|e| ConfigError(format!("tiers: {e}")))?;
-        if strategy.needs_curves() {
-            let name = strategy.name();
-            return Err(ConfigError(format!(
-                "tiers: '{name}' needs measured bandwidths, which daemons do not read yet"
-            )));
-        }
         if self.pfs.is_none() && strategy.name() == "baseline" {
             return Err(ConfigError(
                 "tiers: 'baseline' uses the parallel file system only; name it with pfs".into(),

@@ -4,6 +4,7 @@
 //! Strategies are pure (`tidepool-iosched`); what each daemon knows is put together in [`view`]. Daemons of several pools
 //! do not speak to each other: they tell their load beside the storage that they share ([`loads`]).
 
+mod curves;
 mod flush;
 mod gate;
 pub mod loads;
@@ -15,14 +16,17 @@ mod view;
 
 use crate::config::{Config, TierConfig};
 use crate::serve::Service;
+use curves::{CurvesError, curves_of};
 use flush::Flusher;
-use gate::{Admission, Gate};
+pub use gate::Admission;
+use gate::Gate;
 pub use loads::make_public;
 use loads::{Load, Loads, PastLoad, PhaseLoad};
 use phases::{Clients, Phases};
 use rates::Rates;
 use runtime::Runtime;
 use shares::share_of;
+use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -42,6 +46,15 @@ const TELL_EVERY: Duration = Duration::from_secs(1);
 const LISTEN_PER_S: u32 = 10;
 const FILES_READ_PER_S: u32 = 100;
 
+/// Data that a client wants to move.
+#[derive(Clone, Copy, Debug)]
+pub struct Access {
+    pub ino: Ino,
+    pub offset: u64,
+    pub len: u64,
+    pub write: bool,
+}
+
 /// The scheduler of a daemon with several tiers.
 pub struct Tiering {
     strategy: &'static dyn Strategy,
@@ -57,9 +70,41 @@ pub struct Tiering {
     loads: Loads,
     curves: Measured,
     gate: Mutex<Gate>,
-    runtime: Mutex<Runtime>,
+    writers: Mutex<Runtime>,
+    /// Only where clients ask.
+    readers: Mutex<Runtime>,
     flusher: Flusher,
     at_work: Mutex<Work>,
+}
+
+/// Why a daemon cannot use its tiers.
+#[derive(Debug)]
+pub enum TieringError {
+    Shape(ShapeError),
+    Curves(CurvesError),
+}
+
+impl fmt::Display for TieringError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TieringError::Shape(error) => error.fmt(f),
+            TieringError::Curves(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for TieringError {}
+
+impl From<ShapeError> for TieringError {
+    fn from(error: ShapeError) -> TieringError {
+        TieringError::Shape(error)
+    }
+}
+
+impl From<CurvesError> for TieringError {
+    fn from(error: CurvesError) -> TieringError {
+        TieringError::Curves(error)
+    }
 }
 
 /// What the scheduler's thread has for itself.
@@ -72,7 +117,7 @@ struct Work {
 }
 
 impl Tiering {
-    pub fn new(config: &Config, tiers: &TierConfig) -> Result<Tiering, ShapeError> {
+    pub fn new(config: &Config, tiers: &TierConfig) -> Result<Tiering, TieringError> {
         let below = tiers.below();
         let shared = below.last().expect("checked: there is one").1;
         let job = job_of(&config.instance.to_string());
@@ -80,17 +125,23 @@ impl Tiering {
             std::iter::once(Tier::Local).chain(below.iter().map(|(tier, _)| *tier)).collect();
         let shaper =
             |tier: &Tier| tiers.shape(*tier).map(|(dir, shape)| Shaper::open(dir, shape)).transpose();
+        let strategy = by_name(&tiers.strategy).expect("checked: it is known");
+        let mut curves = Measured::default();
+        for (tier, dir) in below.iter().filter(|_| strategy.needs_curves()) {
+            curves.put(*tier, curves_of(tiers, *tier, dir)?);
+        }
         Ok(Tiering {
             shapers: all.iter().map(shaper).collect::<Result<_, _>>()?,
-            strategy: by_name(&tiers.strategy).expect("checked: it is known"),
+            strategy,
             target: AtomicUsize::new(0),
             job,
             index: config.index,
             name: tiers.name.clone(),
             loads: Loads::below(shared, job, config.index),
-            curves: Measured::default(),
+            curves,
             gate: Mutex::default(),
-            runtime: Mutex::default(),
+            writers: Mutex::default(),
+            readers: Mutex::default(),
             flusher: Flusher::new(tiers.flush_bandwidth, all.len()),
             at_work: Mutex::new(Work {
                 phases: Phases::default(),
@@ -122,39 +173,62 @@ impl Tiering {
 
     /// True when clients have to ask before they move data.
     pub fn is_paced(&self) -> bool {
-        self.strategy.gives_turns() || self.strategy.gives_shares()
+        self.strategy.gives_turns()
+            || self.strategy.gives_shares()
+            || self.shapers.iter().any(Option::is_some)
     }
 
     /// May these data be moved now?
-    pub fn admit(&self, now_ns: u64, bytes: u64, write: bool) -> Admission {
+    pub fn admit(
+        &self,
+        chunks: &Tiers<tidepool_env::RealDisk>,
+        (session, access): (SessionId, Access),
+        now_ns: u64,
+    ) -> Result<Admission, StoreError> {
+        let Access { ino, offset, len, write } = access;
+        let runtime = if write { &self.writers } else { &self.readers };
+        let (processes, pattern) = {
+            let mut runtime = locked(runtime);
+            runtime.note(session, ino, offset, len, now_ns);
+            (runtime.processes(), runtime.pattern())
+        };
         // Turns and shares are about what is written.
-        if write { self.gate().ask(now_ns, bytes) } else { Admission::NOW }
+        let admission = if write { self.gate().ask(now_ns, len) } else { Admission::NOW };
+        if admission.again {
+            return Ok(admission);
+        }
+        let tier = chunks.tier_at(ino, offset)?.unwrap_or(self.target());
+        let Some(shaper) = self.shaper(tier) else { return Ok(admission) };
+        let shaped = shaper.admit(self.who(), processes.max(1), len, pattern);
+        let wait = shaped.map_err(|e| StoreError::shape(ino, offset, &e.to_string()))?.max(admission.wait);
+        if write {
+            self.gate().keep_busy(now_ns, wait);
+        }
+        Ok(Admission { wait, ..admission })
     }
 
-    /// Something was written.
+    /// Something was written. Where clients ask, it is known from that.
     pub fn note(&self, session: SessionId, ino: Ino, offset: u64, len: u64, now_ns: u64) {
-        self.runtime().note(session, ino, offset, len, now_ns);
+        if !self.is_paced() {
+            locked(&self.writers).note(session, ino, offset, len, now_ns);
+        }
     }
 
     /// A file was closed.
     pub fn note_closed(&self, session: SessionId, ino: Ino) {
-        self.runtime().note_closed(session, ino);
+        locked(&self.writers).note_closed(session, ino);
     }
 
     fn clients(&self, now_ns: u64) -> Clients {
         match () {
             () if self.gate().is_busy(now_ns) => Clients::Waiting,
-            () if self.runtime().is_all_closed() => Clients::Done,
+            () if locked(&self.writers).is_all_closed() => Clients::Done,
             () => Clients::Quiet,
         }
     }
 
     fn gate(&self) -> MutexGuard<'_, Gate> {
-        self.gate.lock().expect("no thread panics here")
-    }
-
-    fn runtime(&self) -> MutexGuard<'_, Runtime> {
-        self.runtime.lock().expect("no thread panics here")
+        locked(&self.gate)
     }
 
     /// The tier for new data.
@@ -180,7 +254,7 @@ impl Tiering {
 
     /// Once before anything is served, so that the first data go where they should.
     pub fn look(&self, service: &Service) {
-        let mut work = self.at_work.lock().expect("no thread panics here");
+        let mut work = locked(&self.at_work);
         if let Err(error) = self.turn(service, &mut work) {
             service.note_trouble(&error);
             self.flusher.rest_after_failure();
@@ -203,8 +277,10 @@ impl Tiering {
         work.phases.observe(now_ns, service.counters.bytes_written.load(Ordering::Relaxed), clients);
         work.rates.observe(now_ns, self.moved(service));
         if work.phases.current().is_none() {
-            self.runtime().no_phase(now_ns);
+            locked(&self.writers).no_phase(now_ns);
         }
+        // What is read has no phases; a new one begins each time that nobody reads.
+        locked(&self.readers).forget_idle(now_ns);
         let found = self.found(service)?;
         self.speak(service, work, &found, now_ms);
         self.listen(work, now_ms);
@@ -252,7 +328,7 @@ impl Tiering {
 
     /// Who takes part in the phase, and how.
     fn writers(&self, service: &Service) -> (u32, Pattern) {
-        let runtime = self.runtime();
+        let runtime = locked(&self.writers);
         let processes = match runtime.processes() {
             0 => service.session_count() as u32,
             processes => processes,
@@ -353,6 +429,10 @@ impl Tiering {
         }
         Ok(())
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no thread panics here")
 }
 
 /// A number for a pool that no two have.

@@ -48,6 +48,14 @@ pub struct Measured {
 }
 
 impl Measured {
+    pub fn put(&mut self, tier: Tier, curves: Arc<Curves>) {
+        match tier {
+            Tier::Local => {}
+            Tier::Burst => self.burst = Some(curves),
+            Tier::Pfs => self.pfs = Some(curves),
+        }
+    }
+
     pub fn of(&self, tier: Tier) -> Option<Arc<Curves>> {
         match tier {
             Tier::Local => None,
