@@ -1,6 +1,7 @@
 //! The daemon's configuration: one JSON object on its standard input, because the secret
 //! must not show in a process list. Format: `docs/formats/05-daemon-start.md`.
 
+use crate::flush_config::FlushConfig;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::SocketAddr;
@@ -76,6 +77,8 @@ pub struct TierConfig {
     /// Most bytes that a daemon flushes in a second; 0 for no limit.
     #[serde(default)]
     pub flush_bandwidth: u64,
+    #[serde(default, skip_serializing_if = "FlushConfig::is_usual")]
+    pub flush: FlushConfig,
 }
 
 /// Strategies whose verdicts a daemon can carry out: those that give shares or turns it cannot yet.
@@ -314,6 +317,16 @@ mod tests {
                 "name it with pfs",
             ),
             ("\"host\"", "\"tiers\":{\"strategy\":\"hp\",\"bb\":\"/x\"},\"host\"", "bb"),
+            (
+                "\"host\"",
+                "\"tiers\":{\"strategy\":\"hp\",\"pfs\":\"/x\",\"flush\":{\"to_bust\":1}},\"host\"",
+                "unknown field `to_bust`, expected one of `when`, `to_burst`, `to_pfs`",
+            ),
+            (
+                "\"host\"",
+                "\"tiers\":{\"strategy\":\"hp\",\"pfs\":\"/x\",\"flush\":{\"when\":\"idel\"}},\"host\"",
+                "unknown variant `idel`, expected `strategy` or `idle`",
+            ),
         ] {
             let error = Config::parse(&good().replace(from, to)).unwrap_err().to_string();
             assert!(error.contains(word), "{error}");

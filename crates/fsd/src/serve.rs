@@ -428,6 +428,14 @@ impl Service {
                 Err(error) => self.failed(&error),
             },
             R::Status {} => Reply::Report { status: self.status() },
+            R::Flush { to, bandwidth } => match self.tiering() {
+                Some(tiering) => tiering.order(&self.chunks, *to, *bandwidth),
+                None => {
+                    let detail =
+                        "the pool's data lie on its nodes only: there is nowhere to flush them to".into();
+                    Reply::Failed { errno: Errno::EOPNOTSUPP, detail }
+                }
+            },
             R::Members { members } => self.set_members(members),
             R::Scrub { after, max } => self.scrub(ctx.session, *after, *max),
             R::GiveBack { ino } => {

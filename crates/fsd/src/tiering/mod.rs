@@ -6,20 +6,25 @@
 
 mod flush;
 mod loads;
+mod order;
 mod phases;
 mod view;
 
 use crate::config::{Config, TierConfig};
+use crate::flush_config::FlushWhen;
 use crate::serve::Service;
-use flush::Flusher;
+use flush::{Flusher, Limits};
 pub use loads::make_public;
 use loads::{Load, Loads, PhaseLoad};
+use order::Progress;
 use phases::Phases;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tidepool_iosched::{Decision, FlushVerdict, JobId, Strategy, Tier, Verdict, by_name, decide};
-use tidepool_store::{StoreError, TierIndex, Tiers};
+use tidepool_store::{StoreError, TierIndex, Tiers, Usage};
+use tidepool_types::Errno;
+use tidepool_wire::message::{FlushTo, Reply};
 use view::{Found, Known};
 
 /// How often it is looked whether programs write.
@@ -38,6 +43,7 @@ pub struct Tiering {
     index: u16,
     loads: Loads,
     flusher: Flusher,
+    when: FlushWhen,
     at_work: Mutex<Work>,
 }
 
@@ -55,13 +61,16 @@ impl Tiering {
         let job = job_of(&config.instance.to_string());
         let all: Vec<Tier> =
             std::iter::once(Tier::Local).chain(below.iter().map(|(tier, _)| *tier)).collect();
+        let mut limits = Limits { all: tiers.flush_bandwidth, ..Limits::default() };
+        limits.to.iter_mut().zip(&all).for_each(|(limit, tier)| *limit = tiers.flush.limit_to(*tier));
         Tiering {
             strategy: by_name(&tiers.strategy).expect("checked: it is known"),
             target: AtomicUsize::new(0),
             job,
             index: config.index,
             loads: Loads::below(shared, job, config.index),
-            flusher: Flusher::new(tiers.flush_bandwidth, all.len()),
+            flusher: Flusher::new(limits),
+            when: tiers.flush.when,
             at_work: Mutex::new(Work { phases: Phases::default(), heard: Vec::new(), told: None }),
             tiers: all,
         }
@@ -86,7 +95,7 @@ impl Tiering {
         let mut work = self.at_work.lock().expect("no thread panics here");
         if let Err(error) = self.turn(service, &mut work) {
             service.note_trouble(&error);
-            self.flusher.rest_after_failure();
+            self.flusher.rest_after(&error);
         }
     }
 
@@ -125,7 +134,48 @@ impl Tiering {
         {
             self.target.store(index, Ordering::Relaxed);
         }
-        self.flush(service, &ask(false)?)
+        if let Some(to) = self.flusher.ordered(service.chunks()) {
+            if has_room(&found[to].usage) {
+                self.target.store(to, Ordering::Relaxed);
+            }
+            return self.flusher.empty_above(service.chunks(), to, &|| service.stopping());
+        }
+        match self.when {
+            FlushWhen::Strategy => self.flush(service, &ask(false)?),
+            FlushWhen::Idle if self.is_idle(work) => {
+                let last = self.tiers.len() - 1;
+                self.flusher.empty_above(service.chunks(), last, &|| service.stopping())
+            }
+            FlushWhen::Idle => Ok(()),
+        }
+    }
+
+    /// The pool's programs write nowhere, as far as its daemons have told.
+    fn is_idle(&self, work: &Work) -> bool {
+        let of_pool = |load: &&Load| load.job == self.job;
+        work.phases.current().is_none() && work.heard.iter().filter(of_pool).all(|load| load.phase.is_none())
+    }
+
+    /// Has everything above a tier moved to it; the reply that tells how far that is.
+    pub fn order(&self, tiers: &Tiers<tidepool_env::RealDisk>, to: FlushTo, bandwidth: u64) -> Reply {
+        let index = match to {
+            FlushTo::Last => Some(self.tiers.len() - 1),
+            FlushTo::Burst => self.index_of(Tier::Burst),
+            FlushTo::Pfs => self.index_of(Tier::Pfs),
+        };
+        let Some(index) = index else {
+            let detail = match to {
+                FlushTo::Burst => "the pool has no burst buffer",
+                _ => "the pool has no parallel file system",
+            };
+            return Reply::Failed { errno: Errno::EINVAL, detail: detail.into() };
+        };
+        match self.flusher.order(tiers, index, bandwidth) {
+            Ok(Progress { above, moved, failures, why: detail }) => {
+                Reply::FlushState { above, moved, failures, detail }
+            }
+            Err(error) => Reply::Failed { errno: error.errno(), detail: error.to_string() },
+        }
     }
 
     /// Moves what the strategy wants moved now.
@@ -135,7 +185,7 @@ impl Tiering {
             // A pool may not have the tier that the strategy has in mind.
             let (Some(from), Some(to)) = (self.index_of(*tier), self.index_of(*to)) else { continue };
             if *job == JobId(self.job) {
-                self.flusher.go(service.chunks(), from, to, &|| service.stopping())?;
+                self.flusher.go(service.chunks(), (from, to), &|| service.stopping())?;
             }
         }
         Ok(())
@@ -186,6 +236,11 @@ impl Tiering {
         }
         work.told = Some((load, Instant::now()));
     }
+}
+
+/// New data are not sent where they would soon fail: a hundredth is left to those that have to go there.
+fn has_room(usage: &Usage) -> bool {
+    usage.free > usage.total / 100
 }
 
 /// A number for a pool that no two have.
