@@ -1,5 +1,6 @@
 //! The command line: one definition for the parser and the help.
 
+use crate::flush::flags::{FlushArgs, FlushBandwidth, FlushFlag, flush_bandwidth};
 use crate::place::NodeAt;
 use crate::plan::flags::{self as plan_flags, JobFlags, PlanArgs};
 use crate::slurm::flags::{SlurmCommand, WorkflowCommand};
@@ -15,7 +16,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use tidepool_client::Wanted;
-use tidepool_fsd::TierConfig;
+use tidepool_fsd::{FlushConfig, TierConfig};
 use tidepool_plan::Deploy;
 use tidepool_shape::Shape;
 use tidepool_types::{ChunkSize, Placement, parse_size};
@@ -337,9 +338,13 @@ pub struct PoolShape {
     /// only), hp (the burst buffer first), ia (where nobody is in the way) [default: ia]
     #[arg(long, value_name = "NAME", value_parser = strategy)]
     pub strategy: Option<String>,
-    /// Most bytes that each daemon flushes in a second [default: 0: no limit]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    pub flush_bandwidth: Option<u64>,
+    /// Most bytes that each daemon flushes in a second. Or for some of these, separated by commas: burst=SIZE and
+    /// pfs=SIZE, each daemon to that tier; pool=SIZE, all daemons together; daemon=SIZE [default: 0: no limit]
+    #[arg(long, value_name = "SIZE", value_parser = flush_bandwidth)]
+    pub flush_bandwidth: Option<FlushBandwidth>,
+    /// When data are flushed [default: strategy]
+    #[arg(long, value_enum, value_name = "WHEN")]
+    pub flush: Option<FlushFlag>,
     /// Network interface by which daemons on other nodes are reached, as ib0 [default: what 'tidepool plan' tells]
     #[arg(long, value_name = "NAME")]
     pub nic: Option<String>,
@@ -379,13 +384,19 @@ impl PoolShape {
 
     /// Storage below the pool's own; none without --burst and --pfs.
     /// `name`: of the pool.
-    pub fn tiers(&self, name: &str) -> Option<TierConfig> {
+    pub fn tiers(&self, name: &str, daemons: usize) -> Option<TierConfig> {
+        let limits = self.flush_bandwidth.unwrap_or_default();
         self.has_tiers().then(|| TierConfig {
             burst: self.burst.clone(),
             pfs: self.pfs.clone(),
             strategy: self.strategy.clone().unwrap_or_else(|| STRATEGY.into()),
             name: name.into(),
-            flush_bandwidth: self.flush_bandwidth.unwrap_or(0),
+            flush_bandwidth: limits.of_daemon(daemons),
+            flush: FlushConfig {
+                when: self.flush.map(FlushFlag::when).unwrap_or_default(),
+                to_burst: limits.to_burst,
+                to_pfs: limits.to_pfs,
+            },
             shape_burst: self.shape_burst.clone(),
             shape_pfs: self.shape_pfs.clone(),
         })
@@ -406,16 +417,23 @@ impl PoolShape {
         if self.strategy.as_deref() == Some("baseline") && self.burst.is_some() && self.pfs.is_none() {
             return Err("--strategy baseline uses the parallel file system only; name it with --pfs".into());
         }
-        let flag = match (&self.strategy, self.flush_bandwidth) {
-            (Some(_), _) => "--strategy",
-            (None, Some(_)) => "--flush-bandwidth",
-            (None, None) => return Ok(()),
-        };
-        match self.has_tiers() {
-            true => Ok(()),
-            false => {
+        let limits = self.flush_bandwidth.unwrap_or_default();
+        for (limit, dir, name) in [(limits.to_burst, &self.burst, "burst"), (limits.to_pfs, &self.pfs, "pfs")]
+        {
+            if limit > 0 && self.has_tiers() && dir.is_none() {
+                return Err(format!("--flush-bandwidth {name}=… is for pools with --{name}"));
+            }
+        }
+        let said = [
+            (self.strategy.is_some(), "--strategy"),
+            (self.flush_bandwidth.is_some(), "--flush-bandwidth"),
+            (self.flush.is_some(), "--flush"),
+        ];
+        match said.into_iter().find(|(said, _)| *said) {
+            Some((_, flag)) if !self.has_tiers() => {
                 Err(format!("{flag} is for pools with shared storage; name it with --pfs, --burst or both"))
             }
+            _ => Ok(()),
         }
     }
 
@@ -475,11 +493,16 @@ pub enum PoolCommand {
     Start(Box<StartArgs>),
     /// Stop a pool and remove everything it made
     #[command(
-        after_help = "Examples:\n  tidepool pool stop --pool mine\n  tidepool pool stop --pool mine --keep     leave the data for a later start --keep"
+        after_help = "Examples:\n  tidepool pool stop --pool mine\n  tidepool pool stop --pool mine --keep     leave the data for a later start --keep\n  tidepool pool stop --pool mine --keep --flush-first     and none of them on the burst buffer"
     )]
     Stop(StopArgs),
     /// Show the daemons of a pool
     Status(StatusArgs),
+    /// Move what a pool on several tiers has to the slowest one, now and whatever its strategy says
+    #[command(
+        after_help = "Examples:\n  tidepool pool flush --pool mine --wait\n  tidepool pool flush --pool mine --to burst --bandwidth 100MB\nWhile it goes on, new data go there, too. With --wait the command ends with 0 only when all lies there."
+    )]
+    Flush(FlushArgs),
     /// List the pools of this user on this node
     List(ListArgs),
 }
@@ -536,6 +559,9 @@ pub struct StopArgs {
     /// Leave the data in the store directories
     #[arg(long)]
     pub keep: bool,
+    /// With --keep, of a pool on several tiers: move all data to the slowest tier before. The pool goes on when that fails
+    #[arg(long, requires = "keep")]
+    pub flush_first: bool,
     #[arg(long)]
     pub dry_run: bool,
     #[arg(long)]

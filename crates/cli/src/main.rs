@@ -15,6 +15,7 @@ mod drain;
 mod exec;
 mod exit;
 mod flags;
+mod flush;
 mod hints;
 mod instance;
 mod jobscript;

@@ -3,11 +3,13 @@
 use crate::agent::NodeRecord;
 use crate::exit::{Failure, Kind, Result};
 use crate::flags::{ListArgs, PoolCommand, StartArgs, StatusArgs, StopArgs};
+use crate::flush::{self, flags::FlushTarget};
 use crate::instance::{self, Instance};
 use crate::launch::{self, Kept};
 use crate::output::table;
 use crate::plan::{Setup, Staged};
 use crate::side_by_side::each_daemon;
+use crate::signals::Signals;
 use crate::stagers::{Begin, Started, Through};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -26,6 +28,7 @@ pub fn dispatch(command: &PoolCommand) -> Result<ExitCode> {
         PoolCommand::Start(args) => start(args),
         PoolCommand::Stop(args) => stop(args),
         PoolCommand::Status(args) => status(args),
+        PoolCommand::Flush(args) => flush::flush(args),
         PoolCommand::List(args) => list(args),
     }
 }
@@ -138,6 +141,10 @@ fn stop(args: &StopArgs) -> Result<ExitCode> {
         let what = if args.keep { "leave its data" } else { "remove its data" };
         println!("would stop pool '{}' and {what}", instance.name);
         return Ok(ExitCode::SUCCESS);
+    }
+    if args.flush_first {
+        let client = instance.client()?;
+        flush::wait(&instance, &client, FlushTarget::Last, 0, &Signals::watch()?)?;
     }
     let unreachable = stop_instance(&instance, args.keep)?;
     if args.json {

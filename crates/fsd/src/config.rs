@@ -1,6 +1,7 @@
 //! The daemon's configuration: one JSON object on its standard input, because the secret
 //! must not show in a process list. Format: `docs/formats/05-daemon-start.md`.
 
+use crate::flush_config::FlushConfig;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::SocketAddr;
@@ -85,6 +86,8 @@ pub struct TierConfig {
     pub shape_burst: Option<Shape>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shape_pfs: Option<Shape>,
+    #[serde(default, skip_serializing_if = "FlushConfig::is_usual")]
+    pub flush: FlushConfig,
 }
 
 impl TierConfig {
@@ -312,7 +315,7 @@ mod tests {
         let shape = format!(
             r#"{{"name":"{name}","burst_bytes":0,"sequential":[[1,5]],"strided":[[1,5]],"random":[[1,2]]}}"#
         );
-        format!(r#""tiers":{{"{tier}":"/x","strategy":"hp","flush_bandwidth":0,"{key}":{shape}}},"host""#)
+        format!(r#""tiers":{{"{tier}":"/x","strategy":"hp","name":"","flush_bandwidth":0,"{key}":{shape}}},"host""#)
     }
 
     #[test]
@@ -340,7 +343,6 @@ mod tests {
             ("\"host\"", "\"tiers\":{\"strategy\":\"hp\"},\"host\"", "neither burst nor pfs"),
             ("\"host\"", "\"tiers\":{\"strategy\":\"hp\",\"pfs\":\"x\"},\"host\"", "no absolute path"),
             ("\"host\"", "\"tiers\":{\"strategy\":\"hpp\",\"pfs\":\"/x\"},\"host\"", "did you mean hp?"),
-            ("\"host\"", "\"tiers\":{\"strategy\":\"fcfs\",\"pfs\":\"/x\"},\"host\"", "choose one of"),
             (
                 "\"host\"",
                 "\"tiers\":{\"strategy\":\"baseline\",\"burst\":\"/x\"},\"host\"",
@@ -350,6 +352,16 @@ mod tests {
             ("\"host\"", &shaped("pfs", "shape_burst", "hdd"), "shape_burst without burst"),
             ("\"host\"", &shaped("burst", "shape_pfs", "hdd"), "shape_pfs without pfs"),
             ("\"host\"", &shaped("pfs", "shape_pfs", "H D D"), "name 'H D D'"),
+            (
+                "\"host\"",
+                "\"tiers\":{\"strategy\":\"hp\",\"pfs\":\"/x\",\"flush\":{\"to_bust\":1}},\"host\"",
+                "unknown field `to_bust`, expected one of `when`, `to_burst`, `to_pfs`",
+            ),
+            (
+                "\"host\"",
+                "\"tiers\":{\"strategy\":\"hp\",\"pfs\":\"/x\",\"flush\":{\"when\":\"idel\"}},\"host\"",
+                "unknown variant `idel`, expected `strategy` or `idle`",
+            ),
         ] {
             let error = Config::parse(&good().replace(from, to)).unwrap_err().to_string();
             assert!(error.contains(word), "{error}");

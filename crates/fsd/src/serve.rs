@@ -448,6 +448,14 @@ impl Service {
             R::Admit { ino, offset, len, write } => {
                 self.admit(ctx, Access { ino: *ino, offset: *offset, len: *len, write: *write })
             }
+            R::Flush { to, bandwidth } => match self.tiering() {
+                Some(tiering) => tiering.order(&self.chunks, *to, *bandwidth),
+                None => {
+                    let detail =
+                        "the pool's data lie on its nodes only: there is nowhere to flush them to".into();
+                    Reply::Failed { errno: Errno::EOPNOTSUPP, detail }
+                }
+            },
             R::Members { members } => self.set_members(members),
             R::Scrub { after, max } => self.scrub(ctx.session, *after, *max),
             R::GiveBack { ino } => {

@@ -135,6 +135,8 @@ impl Daemon {
         threads.push(spawn("background", move || background::run(&background_service, nudge))?);
         if let Some(tiering) = service.tiering().cloned() {
             let service = Arc::clone(&service);
+            let (flushing, flushed) = (Arc::clone(&tiering), Arc::clone(&service));
+            threads.push(spawn("flush", move || flushing.run_flush(&flushed))?);
             threads.push(spawn("tiers", move || tiering.run(&service))?);
         }
         let unix = config.unix.clone();

@@ -6,8 +6,10 @@
 
 mod curves;
 mod flush;
+mod flushing;
 mod gate;
 pub mod loads;
+mod order;
 mod phases;
 mod rates;
 mod runtime;
@@ -15,9 +17,10 @@ mod shares;
 mod view;
 
 use crate::config::{Config, TierConfig};
+use crate::flush_config::FlushWhen;
 use crate::serve::Service;
 use curves::{CurvesError, curves_of};
-use flush::Flusher;
+use flush::{Flusher, Limits, Way};
 pub use gate::Admission;
 use gate::Gate;
 pub use loads::make_public;
@@ -30,11 +33,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tidepool_iosched::{
-    Decision, FlushVerdict, JobId, Pattern, Strategy, Tier, Verdict, View, by_name, decide,
-};
+use tidepool_iosched::{Decision, JobId, Pattern, Strategy, Tier, Verdict, View, by_name, decide};
 use tidepool_shape::{ShapeError, Shaper};
-use tidepool_store::{StoreError, TierIndex, Tiers};
+use tidepool_store::{StoreError, TierIndex, Tiers, Usage};
 use tidepool_types::{Ino, SessionId};
 use view::{Found, Known, Measured};
 
@@ -74,6 +75,9 @@ pub struct Tiering {
     /// Only where clients ask.
     readers: Mutex<Runtime>,
     flusher: Flusher,
+    when: FlushWhen,
+    /// What is to be flushed now.
+    ways: Mutex<Vec<Way>>,
     at_work: Mutex<Work>,
 }
 
@@ -130,6 +134,8 @@ impl Tiering {
         for (tier, dir) in below.iter().filter(|_| strategy.needs_curves()) {
             curves.put(*tier, curves_of(tiers, *tier, dir)?);
         }
+        let mut limits = Limits { all: tiers.flush_bandwidth, ..Limits::default() };
+        limits.to.iter_mut().zip(&all).for_each(|(limit, tier)| *limit = tiers.flush.limit_to(*tier));
         Ok(Tiering {
             shapers: all.iter().map(shaper).collect::<Result<_, _>>()?,
             strategy,
@@ -142,7 +148,9 @@ impl Tiering {
             gate: Mutex::default(),
             writers: Mutex::default(),
             readers: Mutex::default(),
-            flusher: Flusher::new(tiers.flush_bandwidth, all.len()),
+            flusher: Flusher::new(limits),
+            when: tiers.flush.when,
+            ways: Mutex::default(),
             at_work: Mutex::new(Work {
                 phases: Phases::default(),
                 heard: Vec::new(),
@@ -167,6 +175,7 @@ impl Tiering {
     /// When nothing is read or written any more. What cannot be removed is used again by the next.
     pub fn leave_shapers(&self) {
         for shaper in self.shapers.iter().flatten() {
+            self.leave_as_flush(shaper);
             let _ = shaper.leave(self.who()).and_then(|()| shaper.forget());
         }
     }
@@ -257,7 +266,6 @@ impl Tiering {
         let mut work = locked(&self.at_work);
         if let Err(error) = self.turn(service, &mut work) {
             service.note_trouble(&error);
-            self.flusher.rest_after_failure();
         }
     }
 
@@ -305,7 +313,12 @@ impl Tiering {
         // Data that come before the next look go where a phase that begins now should.
         let (view, decision) = ask(true)?;
         self.admit_by(&view, &decision, &work.heard, now_ms);
-        self.flush(service, &ask(false)?.1)
+        if let Some(to) = self.flusher.ordered().filter(|to| has_room(&found[*to].usage)) {
+            self.target.store(to, Ordering::Relaxed);
+        }
+        let ways = self.ways_to_flush(&ask(false)?.1, work);
+        *locked(&self.ways) = ways;
+        Ok(())
     }
 
     /// Sends what is written where the strategy says, or lets it wait.
@@ -416,23 +429,15 @@ impl Tiering {
             work.listened = Some(Instant::now());
         }
     }
-
-    /// Moves what the strategy wants moved now.
-    fn flush(&self, service: &Service, decision: &Decision) -> Result<(), StoreError> {
-        for ((job, tier), verdict) in &decision.flushes {
-            let FlushVerdict::Go { to, .. } = verdict else { continue };
-            // A pool may not have the tier that the strategy has in mind.
-            let (Some(from), Some(to)) = (self.index_of(*tier), self.index_of(*to)) else { continue };
-            if *job == JobId(self.job) {
-                self.flusher.go(service.chunks(), from, to, &|| service.stopping())?;
-            }
-        }
-        Ok(())
-    }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no thread panics here")
+}
+
+/// New data are not sent where they would soon fail: a hundredth is left to those that have to go there.
+fn has_room(usage: &Usage) -> bool {
+    usage.free > usage.total / 100
 }
 
 /// A number for a pool that no two have.
