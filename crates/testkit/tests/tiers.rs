@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use tempfile::TempDir;
 use tidepool_client::Client;
-use tidepool_fsd::{FlushConfig, TierConfig};
+use tidepool_fsd::TierConfig;
 use tidepool_testkit::{Cluster, Options, cred, eventually};
 use tidepool_types::Ino;
 use tidepool_wire::message::{Reply, Request};
