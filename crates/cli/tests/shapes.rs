@@ -241,5 +241,11 @@ fn what_cannot_be_measured_is_refused() {
     }
     let dry = sandbox.ok(&measure(&place, &["--processes", "2,4", "--dry-run"]));
     assert!(dry.contains("shaped: slow, not real storage") && dry.contains("864.0 MiB are written"), "{dry}");
+    let dry = sandbox.ok(&measure(&place, &["--processes", "2,4", "--dry-run", "--json"]));
+    let dry: Value = serde_json::from_str(&dry).unwrap();
+    assert_eq!(
+        (dry["bytes_written"].as_u64(), dry["bytes_at_once"].as_u64()),
+        (Some(864 << 20), Some(64 << 20))
+    );
     assert_eq!(place.names(), [""; 0]);
 }

@@ -33,7 +33,10 @@ pub struct Plan {
 pub fn measure(args: &MeasureArgs) -> Result<ExitCode> {
     let plan = check(args)?;
     if args.dry_run {
-        print!("{}", report::dry(args, &plan));
+        match args.json {
+            true => println!("{}", report::dry_value(args, &plan)),
+            false => print!("{}", report::dry(args, &plan)),
+        }
         return Ok(ExitCode::SUCCESS);
     }
     has_room(&plan, args.bytes)?;

@@ -127,6 +127,20 @@ fn html(dir: &Path, measured: &Measured) -> String {
     page("Bandwidth against processes", "svg{max-width:100%;height:auto}", &body)
 }
 
+pub fn dry_value(args: &MeasureArgs, plan: &Plan) -> Value {
+    let most = plan.processes.last().copied().unwrap_or(0);
+    json!({
+        "dir": plan.dir,
+        "storage": args.shape.as_ref().map_or_else(|| "real storage".into(), |shape| label(shape.name())),
+        "processes": plan.processes,
+        "patterns": plan.patterns.iter().map(|pattern| pattern.name()).collect::<Vec<_>>(),
+        "repeats": args.repeats,
+        "bytes_written": written(args, plan),
+        "bytes_at_once": u64::from(most).saturating_mul(args.bytes),
+        "shaped_seconds": shaped_seconds(args, plan),
+    })
+}
+
 pub fn dry(args: &MeasureArgs, plan: &Plan) -> String {
     let list = |all: Vec<String>| all.join(", ");
     let storage = args.shape.as_ref().map_or_else(|| "real storage".into(), |shape| label(shape.name()));
