@@ -6,6 +6,7 @@ use crate::plan::flags::{self as plan_flags, JobFlags, PlanArgs};
 use crate::slurm::flags::{SlurmCommand, WorkflowCommand};
 use crate::stage::flags::{self as stage_flags, StageArgs};
 use crate::sysmap::flags::{self as sysmap_flags, QueryArgs, SysmapCommand};
+use crate::tiers::flags::TiersCommand;
 use crate::topology::flags::{TopologyCommand, TopologyFlags};
 use crate::workload::flags::WorkloadCommand;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -92,6 +93,9 @@ pub enum Command {
     /// Do I/O of the kind programs make, alone or several at once, and measure it
     #[command(subcommand)]
     Workload(WorkloadCommand),
+    /// Measure how storage bears many processes at once: a burst buffer, a parallel file system, or shaped ones
+    #[command(subcommand)]
+    Tiers(TiersCommand),
     /// Hand staging tasks to this node's stager, watch and administer them
     #[command(after_help = stage_flags::HELP)]
     Stage(Box<StageArgs>),
