@@ -338,10 +338,15 @@ pub struct PoolShape {
     /// The same for --pfs
     #[arg(long, value_name = "FILE", requires = "pfs", value_parser = shape_file)]
     pub shape_pfs: Option<Shape>,
-    /// Which storage new data go to, and when they are flushed to the slower one: baseline (the parallel file system
-    /// only), hp (the burst buffer first), ia (where nobody is in the way) [default: ia]
+    /// Which storage new data go to, when, and when they are flushed to the slower one: baseline (the parallel file system
+    /// only), hp (the burst buffer first), ia (where nobody is in the way), fcfs (one pool at a time on each), and, by
+    /// bandwidths that 'tidepool tiers measure' has found, fair (equal shares), set10 (short periods first), model (least
+    /// time for all) [default: ia]
     #[arg(long, value_name = "NAME", value_parser = strategy)]
     pub strategy: Option<String>,
+    /// With --burst or --pfs: put no new data on the nodes' own storage
+    #[arg(long)]
+    pub no_local: bool,
     /// Most bytes that each daemon flushes in a second. Or for some of these, separated by commas: burst=SIZE and
     /// pfs=SIZE, each daemon to that tier; pool=SIZE, all daemons together; daemon=SIZE [default: 0: no limit]
     #[arg(long, value_name = "SIZE", value_parser = flush_bandwidth)]
@@ -395,6 +400,7 @@ impl PoolShape {
             pfs: self.pfs.clone(),
             strategy: self.strategy.clone().unwrap_or_else(|| STRATEGY.into()),
             name: name.into(),
+            no_local: self.no_local,
             flush_bandwidth: limits.of_daemon(daemons),
             flush: FlushConfig {
                 when: self.flush.map(FlushFlag::when).unwrap_or_default(),
@@ -432,6 +438,7 @@ impl PoolShape {
             (self.strategy.is_some(), "--strategy"),
             (self.flush_bandwidth.is_some(), "--flush-bandwidth"),
             (self.flush.is_some(), "--flush"),
+            (self.no_local, "--no-local"),
         ];
         match said.into_iter().find(|(said, _)| *said) {
             Some((_, flag)) if !self.has_tiers() => {

@@ -81,6 +81,9 @@ pub struct TierConfig {
     /// Most bytes that a daemon flushes in a second; 0 for no limit.
     #[serde(default)]
     pub flush_bandwidth: u64,
+    /// The nodes' own storage gets no new data, except where the last tier is full.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub no_local: bool,
     /// What the directories are slowed down to, for tests and demonstrations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shape_burst: Option<Shape>,
@@ -315,7 +318,9 @@ mod tests {
         let shape = format!(
             r#"{{"name":"{name}","burst_bytes":0,"sequential":[[1,5]],"strided":[[1,5]],"random":[[1,2]]}}"#
         );
-        format!(r#""tiers":{{"{tier}":"/x","strategy":"hp","name":"","flush_bandwidth":0,"{key}":{shape}}},"host""#)
+        format!(
+            r#""tiers":{{"{tier}":"/x","strategy":"hp","name":"","flush_bandwidth":0,"{key}":{shape}}},"host""#
+        )
     }
 
     #[test]

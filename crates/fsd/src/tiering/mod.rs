@@ -70,6 +70,7 @@ pub struct Tiering {
     name: String,
     loads: Loads,
     curves: Measured,
+    no_local: bool,
     gate: Mutex<Gate>,
     writers: Mutex<Runtime>,
     /// Only where clients ask.
@@ -145,6 +146,7 @@ impl Tiering {
             name: tiers.name.clone(),
             loads: Loads::below(shared, job, config.index),
             curves,
+            no_local: tiers.no_local,
             gate: Mutex::default(),
             writers: Mutex::default(),
             readers: Mutex::default(),
@@ -304,6 +306,7 @@ impl Tiering {
             found: &found,
             heard: &work.heard,
             curves: &self.curves,
+            no_local: self.no_local,
         };
         let ask = |about_to_write| {
             let view = known.view(about_to_write).map_err(|e| StoreError::unknown_load(&e.to_string()))?;
@@ -334,9 +337,19 @@ impl Tiering {
                 }
                 self.gate().set(true, share.flatten());
             }
+            // Nobody waits for a turn on storage that is full.
+            Some(Verdict::Wait) if self.is_full(view) => {
+                self.target.store(if self.no_local { self.tiers.len() - 1 } else { 0 }, Ordering::Relaxed);
+                self.gate().set(true, None);
+            }
             Some(Verdict::Wait) => self.gate().set(false, None),
             None => {}
         }
+    }
+
+    /// No storage that is shared has room.
+    fn is_full(&self, view: &View) -> bool {
+        view.burst().free_bytes == 0 && view.pfs().free_bytes == 0
     }
 
     /// Who takes part in the phase, and how.
