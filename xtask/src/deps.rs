@@ -10,7 +10,7 @@ const FLOORS: &[&[&str]] = &[
     &["staged"],
     &["object"],
     &["fuse", "preload", "stage", "fsd"],
-    &["batch", "client", "stage-client", "store", "sysmap"],
+    &["batch", "client", "shape", "stage-client", "store", "sysmap"],
     &["transport", "fs-state", "norns", "stage-state", "directives"],
     &["blocks", "env", "fabric", "iosched", "placement", "plan", "shm", "wire", "workload"],
     &["man", "types"],

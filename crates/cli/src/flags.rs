@@ -6,11 +6,12 @@ use crate::plan::flags::{self as plan_flags, JobFlags, PlanArgs};
 use crate::slurm::flags::{SlurmCommand, WorkflowCommand};
 use crate::stage::flags::{self as stage_flags, StageArgs};
 use crate::sysmap::flags::{self as sysmap_flags, QueryArgs, SysmapCommand};
+use crate::tiers::flags::TiersCommand;
 use crate::topology::flags::{TopologyCommand, TopologyFlags};
 use crate::workload::flags::WorkloadCommand;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
@@ -18,6 +19,7 @@ use std::str::FromStr;
 use tidepool_client::Wanted;
 use tidepool_fsd::{FlushConfig, TierConfig};
 use tidepool_plan::Deploy;
+use tidepool_shape::Shape;
 use tidepool_types::{ChunkSize, Placement, parse_size};
 
 const RUN_EXAMPLES: &str = "\
@@ -91,6 +93,9 @@ pub enum Command {
     /// Do I/O of the kind programs make, alone or several at once, and measure it
     #[command(subcommand)]
     Workload(WorkloadCommand),
+    /// Measure how storage bears many processes at once: a burst buffer, a parallel file system, or shaped ones
+    #[command(subcommand)]
+    Tiers(TiersCommand),
     /// Hand staging tasks to this node's stager, watch and administer them
     #[command(after_help = stage_flags::HELP)]
     Stage(Box<StageArgs>),
@@ -224,18 +229,21 @@ fn absolute(text: &str) -> Result<PathBuf, String> {
     std::path::absolute(text).map_err(|e| e.to_string())
 }
 
-/// A strategy that daemons can carry out.
+/// A strategy for I/O phases.
 fn strategy(text: &str) -> Result<String, String> {
-    let known = tidepool_iosched::by_name(text).map_err(|e| e.to_string())?.name();
-    match tidepool_fsd::STRATEGIES.contains(&known) {
-        true => Ok(known.into()),
-        false => {
-            let all = tidepool_fsd::STRATEGIES.join(", ");
-            Err(format!(
-                "daemons cannot give shares or turns yet, which '{known}' wants; choose one of {all}"
-            ))
-        }
+    tidepool_iosched::by_name(text).map(|known| known.name().into()).map_err(|e| e.to_string())
+}
+
+/// A shape from a file; all that is wrong with it, each in a line.
+pub fn shape_file(path: &str) -> Result<Shape, String> {
+    let bytes = std::fs::metadata(path).map_err(|e| e.to_string())?.len();
+    if bytes > tidepool_shape::FILE_BYTES_MAX {
+        return Err(format!("larger than {} bytes", tidepool_shape::FILE_BYTES_MAX));
     }
+    let text = std::fs::read_to_string(path).map_err(|e| e.to_string())?;
+    tidepool_shape::read(&text).map_err(|problems| {
+        problems.iter().map(|problem| format!("{path}: {problem}")).collect::<Vec<_>>().join("\n  ")
+    })
 }
 
 fn cores(text: &str) -> Result<CoreList, String> {
@@ -323,6 +331,13 @@ pub struct PoolShape {
     /// Directory of the parallel file system, for data that the pool's own storage is not to keep
     #[arg(long, value_name = "DIR", value_parser = absolute)]
     pub pfs: Option<PathBuf>,
+    /// Slow --burst down to the bandwidths of a file, for tests and demonstrations on one machine
+    /// (docs/formats/25-shaped-tiers.md)
+    #[arg(long, value_name = "FILE", requires = "burst", value_parser = shape_file)]
+    pub shape_burst: Option<Shape>,
+    /// The same for --pfs
+    #[arg(long, value_name = "FILE", requires = "pfs", value_parser = shape_file)]
+    pub shape_pfs: Option<Shape>,
     /// Which storage new data go to, and when they are flushed to the slower one: baseline (the parallel file system
     /// only), hp (the burst buffer first), ia (where nobody is in the way) [default: ia]
     #[arg(long, value_name = "NAME", value_parser = strategy)]
@@ -367,24 +382,38 @@ impl PoolShape {
         self.quota.unwrap_or(0)
     }
 
+    pub fn has_tiers(&self) -> bool {
+        self.burst.is_some() || self.pfs.is_some()
+    }
+
     /// Storage below the pool's own; none without --burst and --pfs.
-    pub fn tiers(&self, daemons: usize) -> Option<TierConfig> {
+    /// `name`: of the pool.
+    pub fn tiers(&self, name: &str, daemons: usize) -> Option<TierConfig> {
         let limits = self.flush_bandwidth.unwrap_or_default();
-        self.is_tiered().then(|| TierConfig {
+        self.has_tiers().then(|| TierConfig {
             burst: self.burst.clone(),
             pfs: self.pfs.clone(),
             strategy: self.strategy.clone().unwrap_or_else(|| STRATEGY.into()),
+            name: name.into(),
             flush_bandwidth: limits.of_daemon(daemons),
             flush: FlushConfig {
                 when: self.flush.map(FlushFlag::when).unwrap_or_default(),
                 to_burst: limits.to_burst,
                 to_pfs: limits.to_pfs,
             },
+            shape_burst: self.shape_burst.clone(),
+            shape_pfs: self.shape_pfs.clone(),
         })
     }
 
-    pub fn is_tiered(&self) -> bool {
-        self.burst.is_some() || self.pfs.is_some()
+    /// Tiers that are slowed down, and what every output says of them.
+    pub fn shaped(&self) -> BTreeMap<String, String> {
+        let tiers = [("burst", &self.shape_burst), ("pfs", &self.shape_pfs)];
+        let label = |shape: &Shape| tidepool_shape::label(shape.name());
+        tiers
+            .into_iter()
+            .filter_map(|(tier, shape)| Some((tier.into(), shape.as_ref().map(label)?)))
+            .collect()
     }
 
     /// What is said of tiers has to have some.
@@ -395,7 +424,7 @@ impl PoolShape {
         let limits = self.flush_bandwidth.unwrap_or_default();
         for (limit, dir, name) in [(limits.to_burst, &self.burst, "burst"), (limits.to_pfs, &self.pfs, "pfs")]
         {
-            if limit > 0 && self.is_tiered() && dir.is_none() {
+            if limit > 0 && self.has_tiers() && dir.is_none() {
                 return Err(format!("--flush-bandwidth {name}=… is for pools with --{name}"));
             }
         }
@@ -405,7 +434,7 @@ impl PoolShape {
             (self.flush.is_some(), "--flush"),
         ];
         match said.into_iter().find(|(said, _)| *said) {
-            Some((_, flag)) if !self.is_tiered() => {
+            Some((_, flag)) if !self.has_tiers() => {
                 Err(format!("{flag} is for pools with shared storage; name it with --pfs, --burst or both"))
             }
             _ => Ok(()),

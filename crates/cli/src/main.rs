@@ -40,6 +40,7 @@ mod stagers;
 mod staging;
 mod streams;
 mod sysmap;
+mod tiers;
 mod topology;
 mod trace;
 mod workload;
@@ -104,6 +105,7 @@ fn dispatch(cli: Cli) -> exit::Result<ExitCode> {
         Command::Trace(TraceCommand::Posix(args)) => trace::posix(&args),
         Command::Bench(command) => bench::dispatch(&command),
         Command::Workload(command) => workload::dispatch(&command),
+        Command::Tiers(command) => tiers::dispatch(&command),
         Command::Stage(args) => stage::dispatch(&args),
         Command::Sysmap(command) => sysmap::dispatch(&command),
         Command::Sysquery(args) => sysmap::sysquery(&args),

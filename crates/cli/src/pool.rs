@@ -12,6 +12,7 @@ use crate::side_by_side::each_daemon;
 use crate::signals::Signals;
 use crate::stagers::{Begin, Started, Through};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tidepool_client::{Client, PoolFile};
@@ -83,15 +84,18 @@ fn start_through(args: &StartArgs, through: &Through, name: &str) -> Result<Exit
 fn tell_started(args: &StartArgs, instance: &Instance, pool: &PoolFile, mounted: bool, began: Instant) {
     let (name, seconds) = (&instance.name, began.elapsed().as_secs_f64());
     if args.json {
-        println!("{}", start_json(instance, pool, mounted, seconds));
+        println!("{}", start_json(args, instance, pool, mounted, seconds));
     } else {
         println!("pool '{name}' is up: {} daemon(s), {seconds:.2} s", pool.members.len());
+        for (tier, label) in args.shape.shaped() {
+            println!("{tier} is {label}");
+        }
         println!("path for programs: {}", pool.mount.display());
         println!("run a program on it: tidepool exec --pool {name} -- PROGRAM");
     }
 }
 
-fn start_json(instance: &Instance, pool: &PoolFile, mounted: bool, seconds: f64) -> Value {
+fn start_json(args: &StartArgs, instance: &Instance, pool: &PoolFile, mounted: bool, seconds: f64) -> Value {
     json!({
         "name": instance.name,
         "instance": pool.instance.to_string(),
@@ -100,6 +104,7 @@ fn start_json(instance: &Instance, pool: &PoolFile, mounted: bool, seconds: f64)
         "pool_file": instance.pool_file(),
         "daemons": pool.members.len(),
         "seconds": seconds,
+        "shaped": args.shape.shaped(),
     })
 }
 
@@ -201,6 +206,7 @@ fn ask(client: &Client, daemon: u16) -> std::result::Result<DaemonStatus, String
 type Statuses = [(u16, std::result::Result<DaemonStatus, String>)];
 
 fn status_json(instance: &Instance, client: &Client, daemons: &Statuses) -> Value {
+    let shaped = shaped(daemons);
     let daemons: Vec<Value> = daemons
         .iter()
         .map(|(daemon, status)| match status {
@@ -220,7 +226,7 @@ fn status_json(instance: &Instance, client: &Client, daemons: &Statuses) -> Valu
     json!({
         "name": instance.name, "instance": pool.instance.to_string(), "mount": pool.mount,
         "mounted": crate::exec::is_mounted(instance), "layout": pool.layout.to_string(), "weights": pool.weights,
-        "groups": pool.groups, "daemons": daemons,
+        "groups": pool.groups, "shaped": shaped_value(shaped), "daemons": daemons,
     })
 }
 
@@ -271,7 +277,26 @@ fn tiers_text(daemons: &Statuses) -> String {
     let Some(flushed) = sum("flushed_bytes") else { return String::new() };
     let tier = |tier: &str| Some(format!("{tier} {}", format_size(sum(&format!("tier_{tier}_bytes"))?)));
     let tiers: Vec<String> = ["local", "burst", "pfs"].into_iter().filter_map(tier).collect();
-    format!("data on tiers: {}; {} flushed\n", tiers.join(", "), format_size(flushed))
+    let mut text = format!("data on tiers: {}; {} flushed\n", tiers.join(", "), format_size(flushed));
+    for (tier, name) in shaped(daemons) {
+        text += &format!("{tier} is {}\n", tidepool_shape::label(&name));
+    }
+    text
+}
+
+/// Tiers that are slowed down, and the names of their shapes, as counters have them.
+fn shaped(daemons: &Statuses) -> BTreeMap<String, String> {
+    let counters = daemons.iter().filter_map(|(_, status)| status.as_ref().ok()).flat_map(|s| &s.counters);
+    let parts = |counter: &str| {
+        let (tier, name) = counter.strip_prefix("tier_")?.split_once("_shaped_")?;
+        Some((tier.to_string(), name.to_string()))
+    };
+    counters.filter_map(|(counter, _)| parts(counter)).collect()
+}
+
+/// With what every output says of them.
+fn shaped_value(shaped: BTreeMap<String, String>) -> Value {
+    shaped.into_iter().map(|(tier, name)| (tier, tidepool_shape::label(&name))).collect()
 }
 
 fn list(args: &ListArgs) -> Result<ExitCode> {

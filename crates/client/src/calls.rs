@@ -18,7 +18,7 @@ use tidepool_placement::Placer;
 use tidepool_shm::Board;
 use tidepool_transport::{Identity, Link, LocalNode, Transport, connect, random_bytes};
 use tidepool_types::{DaemonIndex, Errno, Ino, InstanceId, Layout, SessionId};
-use tidepool_wire::frame::{FLAG_ONE_WAY, Header};
+use tidepool_wire::frame::{FLAG_ONE_WAY, FLAG_PACED, Header};
 use tidepool_wire::message::{Member, Reply, Request};
 
 /// Idle connections kept per daemon; more are closed when they become free.
@@ -54,6 +54,8 @@ struct Slot {
     /// Directory epoch last heard from this daemon; 0 before the first contact.
     epoch: AtomicU64,
     requests: AtomicU64,
+    /// It wants to be asked before data are moved.
+    paced: AtomicBool,
     /// The daemon is on this node, and its files may be read directly.
     near: bool,
     /// Its board, once a lane was opened. It stays the same when the daemon is started again.
@@ -161,6 +163,7 @@ impl Client {
             live: AtomicUsize::new(0),
             epoch: AtomicU64::new(0),
             requests: AtomicU64::new(0),
+            paced: AtomicBool::new(false),
             board: OnceLock::new(),
         };
         let here = |member: &&Member| !local.boot_id.is_empty() && member.boot_id == local.boot_id;
@@ -274,6 +277,7 @@ impl Client {
         mut bulk: Bulk<'_>,
     ) -> Result<Answer, FsError> {
         let slot = self.slot(daemon)?;
+        self.wait_for_admission([(daemon, request, &bulk)])?;
         for count in 0..RECALLED_MAX {
             let mut result = self.attempt(slot, request, (epoch, flags), &mut bulk);
             if let Err(Broken { retry: true, .. }) = result {
@@ -306,6 +310,16 @@ impl Client {
         Ok(answer)
     }
 
+    /// True when `daemon` wants to be asked before data are moved. Connects to one that was never spoken to.
+    pub(crate) fn is_paced(&self, daemon: DaemonIndex) -> Result<bool, FsError> {
+        let slot = self.slot(daemon)?;
+        if slot.epoch.load(Ordering::Acquire) == 0 {
+            let link = self.checkout(slot)?;
+            self.put_back(slot, link);
+        }
+        Ok(slot.paced.load(Ordering::Relaxed))
+    }
+
     /// Sends a request nobody waits for. Errors are not reported: the daemon's end of
     /// session does the same work.
     pub(crate) fn call_one_way(&self, daemon: DaemonIndex, request: &Request) {
@@ -319,6 +333,10 @@ impl Client {
     /// Carries out all calls, those of different daemons side by side, those of one daemon one behind the
     /// other on one connection, up to [`PIPELINE`] under way. Results come in the order of the calls.
     pub(crate) fn call_all(&self, calls: &mut [Call<'_>]) -> Vec<Result<Answer, FsError>> {
+        let asked = calls.iter().map(|call| (call.daemon, &call.request, &call.bulk));
+        if let Err(error) = self.wait_for_admission(asked) {
+            return calls.iter().map(|_| Err(error.clone())).collect();
+        }
         let mut results: Vec<Option<Result<Answer, FsError>>> = calls.iter().map(|_| None).collect();
         let mut lines: Vec<Line<'_>> = Vec::new();
         for (i, call) in calls.iter().enumerate() {
@@ -497,6 +515,7 @@ impl Client {
         let mut connected = connect(&slot.member, &self.local, &self.identity, placed)
             .map_err(|e| FsError::new(Errno::EIO, e.to_string()))?;
         self.heard(slot, connected.epoch);
+        slot.paced.store(connected.paced, Ordering::Relaxed);
         if slot.live.fetch_add(1, Ordering::AcqRel) == 0 {
             self.register_handles(slot, connected.link.as_mut());
         }
@@ -579,6 +598,10 @@ impl Client {
             Err(error) => return Err(self.garbled(slot, &error.to_string())),
         };
         self.heard(slot, header.epoch);
+        let paced = header.flags & FLAG_PACED != 0;
+        if slot.paced.load(Ordering::Relaxed) != paced {
+            slot.paced.store(paced, Ordering::Relaxed);
+        }
         Ok(Answer { reply, bulk_len: header.bulk_len as usize, flags: header.flags })
     }
 

@@ -22,6 +22,7 @@ mod loan;
 mod locks;
 mod names;
 mod open;
+mod pace;
 mod perm;
 mod poolfile;
 mod rename;

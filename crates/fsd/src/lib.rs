@@ -30,12 +30,11 @@ mod server;
 mod storedir;
 mod tiering;
 
-pub use config::{
-    Backend, CORES_MAX, Config, ConfigError, Ready, STRATEGIES, TierConfig, default_workers, workers_for,
-};
+pub use config::{Backend, CORES_MAX, Config, ConfigError, Ready, TierConfig, default_workers, workers_for};
 pub use flush_config::{FlushConfig, FlushWhen};
 pub use server::{Daemon, StartError};
 pub use storedir::{StoreDirError, is_store};
+pub use tiering::loads;
 
 /// Connections one daemon serves; further ones are closed at once.
 pub const CONNECTIONS_MAX: usize = 1 << 16;

@@ -8,7 +8,7 @@ use crate::loans::Loans;
 use crate::meters;
 use crate::quota::Quota;
 use crate::recalls::{Recalling, Recalls};
-use crate::tiering::Tiering;
+use crate::tiering::{Access, Admission, Tiering};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::io;
@@ -23,7 +23,7 @@ use tidepool_store::{StoreError, StoreErrorKind, TierIndex, Tiers};
 use tidepool_transport::Secret;
 use tidepool_types::{CHUNK_SIZE_MAX, DaemonIndex, Errno, Ino, InstanceId, SessionId, TimeSpec};
 use tidepool_wire::DecodeError;
-use tidepool_wire::frame::{FLAG_KEEP, FLAG_KEEP_ATTR, FLAG_ONE_WAY, HEADER_LEN, Header};
+use tidepool_wire::frame::{FLAG_KEEP, FLAG_KEEP_ATTR, FLAG_ONE_WAY, FLAG_PACED, HEADER_LEN, Header};
 use tidepool_wire::message::{DaemonStatus, Handshake, Member, Reply, Request, ScrubResult, SpaceStat};
 
 /// Objects verified in one scrub request.
@@ -148,6 +148,22 @@ impl Service {
     /// To be called once, before requests are served.
     pub fn set_tiering(&self, tiering: Arc<Tiering>) {
         let _ = self.tiering.set(tiering);
+    }
+
+    fn pace_flag(&self) -> u16 {
+        if self.tiering.get().is_some_and(|tiering| tiering.is_paced()) { FLAG_PACED } else { 0 }
+    }
+
+    /// When data may come.
+    fn admit(&self, ctx: &Context, access: Access) -> Reply {
+        let now_ns = u64::try_from(ctx.monotonic.as_nanos()).unwrap_or(u64::MAX);
+        let ask = |tiering: &Arc<Tiering>| tiering.admit(&self.chunks, (ctx.session, access), now_ns);
+        match self.tiering.get().map_or(Ok(Admission::NOW), ask) {
+            Ok(Admission { wait, again }) => {
+                Reply::Admitted { wait_ns: u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX), again }
+            }
+            Err(error) => self.failed(&error),
+        }
     }
 
     fn tier_for_new(&self) -> TierIndex {
@@ -279,6 +295,7 @@ impl Service {
         let meta_len = out.len() - start - HEADER_LEN;
         let header = Header {
             kind: message.kind(),
+            flags: self.pace_flag(),
             epoch: self.epoch.load(Ordering::Acquire),
             meta_len: meta_len as u32,
             ..Header::default()
@@ -382,7 +399,7 @@ impl Service {
         let behind = out.len() - start - HEADER_LEN - fields.len;
         let reply = Header {
             kind: fields.kind,
-            flags: fields.flags,
+            flags: fields.flags | self.pace_flag(),
             id: request.id,
             epoch: self.epoch.load(Ordering::Acquire),
             meta_len: fields.len as u32,
@@ -428,6 +445,9 @@ impl Service {
                 Err(error) => self.failed(&error),
             },
             R::Status {} => Reply::Report { status: self.status() },
+            R::Admit { ino, offset, len, write } => {
+                self.admit(ctx, Access { ino: *ino, offset: *offset, len: *len, write: *write })
+            }
             R::Flush { to, bandwidth } => match self.tiering() {
                 Some(tiering) => tiering.order(&self.chunks, *to, *bandwidth),
                 None => {
@@ -463,6 +483,12 @@ impl Service {
             R::Shutdown { wipe } => {
                 self.stop(Stop { wipe: *wipe });
                 Reply::Done {}
+            }
+            R::Close { ino } => {
+                if let Some(tiering) = self.tiering.get() {
+                    tiering.note_closed(ctx.session, *ino);
+                }
+                self.apply(ctx, request, kept)
             }
             metadata => self.apply(ctx, metadata, kept),
         }
@@ -658,6 +684,10 @@ impl Service {
             Err(error) => return self.failed(&error),
         };
         Counters::add(&self.counters.bytes_written, data.len() as u64);
+        if let Some(tiering) = self.tiering.get() {
+            let now_ns = u64::try_from(ctx.monotonic.as_nanos()).unwrap_or(u64::MAX);
+            tiering.note(ctx.session, ino, offset, data.len() as u64, now_ns);
+        }
         if !extend {
             return Reply::Written { blocks, attr: None };
         }

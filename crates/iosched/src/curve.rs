@@ -106,6 +106,11 @@ impl Curve {
         if b1 >= b0 { b0 + scale(b1 - b0, part, whole) } else { b0 - scale(b0 - b1, part, whole) }
     }
 
+    /// (processes, bytes/s), by processes.
+    pub fn points(&self) -> &[(u32, u64)] {
+        &self.points
+    }
+
     /// The largest bandwidth that was measured, in bytes/s.
     pub fn peak(&self) -> u64 {
         self.points.iter().map(|point| point.1).max().unwrap_or(0)

@@ -41,6 +41,21 @@ pub trait Strategy: std::fmt::Debug + Sync {
     /// One line for people who choose.
     fn about(&self) -> &'static str;
 
+    /// True when weights are shares to be kept. Without, they say what happens where nobody interferes.
+    fn gives_shares(&self) -> bool {
+        false
+    }
+
+    /// True when it needs the tiers' measured bandwidths.
+    fn needs_curves(&self) -> bool {
+        self.gives_shares()
+    }
+
+    /// True when phases may have to wait for their turn.
+    fn gives_turns(&self) -> bool {
+        false
+    }
+
     /// A verdict for each application in a phase. None may be sent to a tier without free bytes.
     fn phases(&self, view: &View) -> BTreeMap<JobId, Verdict>;
 

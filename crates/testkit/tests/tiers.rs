@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use tempfile::TempDir;
 use tidepool_client::Client;
-use tidepool_fsd::{FlushConfig, TierConfig};
+use tidepool_fsd::TierConfig;
 use tidepool_testkit::{Cluster, Options, cred, eventually};
 use tidepool_types::Ino;
 use tidepool_wire::message::{Reply, Request};
@@ -28,13 +28,7 @@ impl Storage {
 
     fn tiers(&self, strategy: &str) -> TierConfig {
         let (burst, pfs) = (Some(self.dir("burst")), Some(self.dir("pfs")));
-        TierConfig {
-            burst,
-            pfs,
-            strategy: strategy.into(),
-            flush_bandwidth: 0,
-            flush: FlushConfig::default(),
-        }
+        TierConfig { burst, pfs, strategy: strategy.into(), ..TierConfig::default() }
     }
 
     fn pool(&self, tiers: TierConfig) -> Cluster {

@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 use tidepool_types::{DaemonIndex, InstanceId, SessionId};
-use tidepool_wire::frame::Header;
+use tidepool_wire::frame::{FLAG_PACED, Header};
 use tidepool_wire::message::{Handshake, Member, PROTOCOL_VERSION};
 
 /// Who a client is to the daemons.
@@ -100,6 +100,8 @@ pub struct Connected {
     pub index: DaemonIndex,
     /// False while the daemon has not been told its peers.
     pub configured: bool,
+    /// Before data are moved, the daemon is to be asked.
+    pub paced: bool,
 }
 
 impl fmt::Debug for Connected {
@@ -141,7 +143,8 @@ pub fn connect(
             }
         }
     };
-    Ok(Connected { link, epoch: done.epoch, index: done.index, configured: done.configured })
+    let Done { epoch, index, configured, paced } = done;
+    Ok(Connected { link, epoch, index, configured, paced })
 }
 
 /// Proves both sides to each other, and sets how long requests may take.
@@ -206,6 +209,7 @@ struct Done {
     epoch: u64,
     index: DaemonIndex,
     configured: bool,
+    paced: bool,
 }
 
 fn handshake(link: &mut dyn Link, identity: &Identity) -> Result<Done, HandshakeError> {
@@ -232,7 +236,10 @@ fn handshake(link: &mut dyn Link, identity: &Identity) -> Result<Done, Handshake
     };
     send(link, &Handshake::Answer { proof: answer })?;
     match receive(link)? {
-        (Handshake::Welcome { index, configured }, epoch) => Ok(Done { epoch, index, configured }),
+        (Handshake::Welcome { index, configured }, header) => {
+            let paced = header.flags & FLAG_PACED != 0;
+            Ok(Done { epoch: header.epoch, index, configured, paced })
+        }
         (other, _) => Err(unexpected(other)),
     }
 }
@@ -251,9 +258,9 @@ fn send(link: &mut dyn Link, message: &Handshake) -> io::Result<()> {
     link.send(&header, &meta, &[])
 }
 
-fn receive(link: &mut dyn Link) -> io::Result<(Handshake, u64)> {
+fn receive(link: &mut dyn Link) -> io::Result<(Handshake, Header)> {
     let received = link.receive(&mut [])?;
     let message = Handshake::decode(received.header.kind, received.meta)
         .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
-    Ok((message, received.header.epoch))
+    Ok((message, received.header))
 }

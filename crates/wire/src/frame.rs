@@ -16,7 +16,9 @@ pub const FLAG_ONE_WAY: u16 = 1;
 pub const FLAG_KEEP: u16 = 2;
 /// Flag of a reply: the attributes and the data may be kept.
 pub const FLAG_KEEP_ATTR: u16 = 4;
-const FLAGS: u16 = FLAG_ONE_WAY | FLAG_KEEP | FLAG_KEEP_ATTR;
+/// Flag of a reply: before data are written or read, `Admit` is to be asked.
+pub const FLAG_PACED: u16 = 8;
+const FLAGS: u16 = FLAG_ONE_WAY | FLAG_KEEP | FLAG_KEEP_ATTR | FLAG_PACED;
 
 /// What precedes each message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -92,7 +94,7 @@ mod tests {
 
     #[test]
     fn flags_are_pinned() {
-        assert_eq!((FLAG_ONE_WAY, FLAG_KEEP, FLAG_KEEP_ATTR), (1, 2, 4));
+        assert_eq!((FLAG_ONE_WAY, FLAG_KEEP, FLAG_KEEP_ATTR, FLAG_PACED), (1, 2, 4, 8));
         let header = Header { kind: 1, flags: FLAG_KEEP | FLAG_KEEP_ATTR, ..Header::default() };
         assert_eq!(Header::decode(&header.encode()), Ok(header));
     }
@@ -107,7 +109,7 @@ mod tests {
         assert_eq!(Header::decode(&long.encode()), Err(DecodeError::Invalid("message length")));
         let bulky = Header { bulk_len: BULK_MAX as u32 + 1, ..good };
         assert_eq!(Header::decode(&bulky.encode()), Err(DecodeError::Invalid("bulk length")));
-        let flagged = Header { flags: 8, ..good };
+        let flagged = Header { flags: 16, ..good };
         assert_eq!(Header::decode(&flagged.encode()), Err(DecodeError::Invalid("frame flags")));
     }
 }

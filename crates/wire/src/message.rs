@@ -129,6 +129,8 @@ messages! {
         77 DirStats { dirs: Vec<Ino> }
         /// Drops all stored data of objects that have been removed, as many at most.
         78 Drop { inos: Vec<Ino> }
+        /// Asks whether data may be written (or read) now. To be asked first where replies say [`FLAG_PACED`](crate::frame::FLAG_PACED).
+        79 Admit { ino: Ino, offset: u64, len: u64, write: bool }
         /// Orders everything that lies above a tier to be moved to it, whatever the strategy says, with at most `bandwidth`
         /// bytes in a second (0: the daemon's own limits). Asked again it tells how far that is; an order stands until
         /// nothing is left above and nobody has asked for a while.
@@ -185,6 +187,8 @@ messages! {
         35 AttributesOf { attrs: Vec<Attr> }
         /// One for each directory asked for, in that order.
         36 Parts { parts: Vec<DirPart> }
+        /// When `wait_ns` are over, the data may come; with `again` it is to be asked once more then.
+        37 Admitted { wait_ns: u64, again: bool }
         /// Bytes that lie above the tier now, and those that were moved since the start of the daemon. `failures`: moves that
         /// failed since one did not, the last as `detail` tells.
         38 FlushState { above: u64, moved: u64, failures: u32, detail: String }

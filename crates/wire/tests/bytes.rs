@@ -40,6 +40,9 @@ const ATTR_BYTES: &[u8] = b"\x02\0\0\0\0\0\x01\0\xa4\x81\0\0\x01\0\0\0\x03\0\0\0
 fn request_bytes_are_pinned() {
     let lookup = Request::Lookup { parent: Ino::ROOT, name: (*b"ab").into(), open: true };
     assert_eq!((lookup.kind(), encode(&lookup)), (2, b"\x01\0\0\0\0\0\0\0\x02\0\0\0ab\x01".to_vec()));
+    let admit = Request::Admit { ino: Ino(5), offset: 6, len: 7, write: true };
+    let fields: &[u8] = b"\x05\0\0\0\0\0\0\0\x06\0\0\0\0\0\0\0\x07\0\0\0\0\0\0\0\x01";
+    assert_eq!((admit.kind(), encode(&admit)), (79, fields.to_vec()));
     let write = Request::Write { ino: Ino::new(1, 2), offset: 3, extend: false };
     assert_eq!((write.kind(), encode(&write)), (41, b"\x02\0\0\0\0\0\x01\0\x03\0\0\0\0\0\0\0\0".to_vec()));
     let list = Request::List { dir: Ino(9), after: Some((*b"x").into()), max: 7 };
@@ -117,6 +120,8 @@ fn reply_bytes_are_pinned() {
     let parts = Reply::Parts { parts: vec![DirPart { entries: 2, subdirs: 1, changed: None, hold: None }] };
     assert_eq!(bytes(&parts), b"\x01\0\0\0\x02\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0\0");
     assert_eq!(parts.kind(), 36);
+    let admitted = Reply::Admitted { wait_ns: 258, again: true };
+    assert_eq!((admitted.kind(), bytes(&admitted)), (37, b"\x02\x01\0\0\0\0\0\0\x01".to_vec()));
     let state = Reply::FlushState { above: 0x0102, moved: 3, failures: 4, detail: "no".into() };
     let fields = b"\x02\x01\0\0\0\0\0\0\x03\0\0\0\0\0\0\0\x04\0\0\0\x02\0\0\0no";
     assert_eq!((state.kind(), bytes(&state)), (38, fields.to_vec()));

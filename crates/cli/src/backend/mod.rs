@@ -86,7 +86,7 @@ fn refuse_limits(shape: &PoolShape, kind: &str) -> Result<()> {
         let text = format!("{kind} is not planned; use --fs tidepool, or leave --expect-size away");
         return Err(Failure::new(Kind::Usage, text));
     }
-    if shape.is_tiered() {
+    if shape.has_tiers() {
         let text = format!("{kind} has one storage only; use --fs tidepool, or leave --burst and --pfs away");
         return Err(Failure::new(Kind::Usage, text));
     }

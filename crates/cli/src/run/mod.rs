@@ -88,7 +88,11 @@ impl Stand<'_> {
                 Known { stage_in: nothing(self.job.fills(number)), stage_out: nothing(!outs.is_empty()) };
             let watch = Watch::start(None);
             let fs = backend::start(&wish.fs, &wish.shape, known)?;
-            story.note("start", watch.stop(None), &fs.describe());
+            let shaped = wish.shape.shaped();
+            let what =
+                shaped.iter().fold(fs.describe(), |what, (tier, label)| format!("{what}; {tier} is {label}"));
+            story.shaped.extend(shaped);
+            story.note("start", watch.stop(None), &what);
             let noted = fs.note_run(&outs);
             self.pools.push(fs);
             noted?;

@@ -6,6 +6,7 @@ use crate::meters::{Reading, Use};
 use crate::output::{duration, rate};
 use crate::staging::Summary;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::time::Instant;
 use tidepool_types::format_size;
 
@@ -15,6 +16,8 @@ pub struct Story {
     pub program_code: Option<u8>,
     /// The script that was run, and what is odd about running it here.
     pub script: Option<(String, Vec<String>)>,
+    /// Tiers of its pools that are slowed down.
+    pub shaped: BTreeMap<String, String>,
 }
 
 struct Phase {
@@ -94,6 +97,9 @@ impl Story {
         if let Some((script, warnings)) = &self.script {
             told["script"] = json!(script);
             told["warnings"] = json!(warnings);
+        }
+        if !self.shaped.is_empty() {
+            told["shaped"] = json!(self.shaped);
         }
         told
     }

@@ -33,6 +33,8 @@ pub struct Flusher {
     flushed: AtomicU64,
     /// Those who wait to ask how far an order is: the thread that flushes lets them.
     asking: AtomicUsize,
+    /// One more than the tier of the order that stands; 0 for none.
+    ordered: AtomicUsize,
     at_work: Mutex<Work>,
 }
 
@@ -50,12 +52,18 @@ struct Work {
 }
 
 /// Which tier's data are moved where.
-type Way = (TierIndex, TierIndex);
+pub type Way = (TierIndex, TierIndex);
 
 impl Flusher {
     pub fn new(limits: Limits) -> Flusher {
         let at_work = Mutex::default();
-        Flusher { limits, flushed: AtomicU64::new(0), asking: AtomicUsize::new(0), at_work }
+        Flusher {
+            limits,
+            flushed: AtomicU64::new(0),
+            asking: AtomicUsize::new(0),
+            ordered: AtomicUsize::new(0),
+            at_work,
+        }
     }
 
     /// Bytes that were moved since the start of the daemon.
@@ -94,61 +102,62 @@ impl Flusher {
                 Order::new(to, bandwidth, Instant::now())
             }
         };
+        self.ordered.store(to + 1, Ordering::Relaxed);
         let order = work.order.insert(order);
         Ok(order.progress(left_above(tiers, to)?, self.flushed()))
     }
 
+    /// The tier of the order that stands, as it was looked at last.
+    pub fn ordered(&self) -> Option<TierIndex> {
+        self.ordered.load(Ordering::Relaxed).checked_sub(1)
+    }
+
     /// The tier of the order that stands, if one does.
-    pub fn ordered(&self, tiers: &Tiers<RealDisk>) -> Option<TierIndex> {
+    pub fn look_at_order(&self, tiers: &Tiers<RealDisk>) -> Option<TierIndex> {
         let mut work = self.work();
-        let order = work.order.as_ref()?;
-        if order.is_over(counted_above(tiers, order.to), Instant::now()) {
+        let is_over = |order: &Order| order.is_over(counted_above(tiers, order.to), Instant::now());
+        if work.order.as_ref().is_some_and(is_over) {
             work.order = None;
         }
-        work.order.as_ref().map(|order| order.to)
+        let to = work.order.as_ref().map(|order| order.to);
+        self.ordered.store(to.map_or(0, |to| to + 1), Ordering::Relaxed);
+        to
     }
 
-    /// Moves some of what lies on all tiers above `to`.
-    pub fn empty_above(
-        &self,
-        tiers: &Tiers<RealDisk>,
-        to: TierIndex,
-        stopping: &dyn Fn() -> bool,
-    ) -> Result<(), StoreError> {
-        (0..to).try_for_each(|from| self.go(tiers, (from, to), stopping))
-    }
-
-    /// Moves some of what lies on a tier, unless the limit is used up for now.
+    /// Moves some of what lies on a tier, unless the limit is used up for now; how many bytes. Of an object at once, and about
+    /// `most` altogether.
     pub fn go(
         &self,
         tiers: &Tiers<RealDisk>,
         way: Way,
+        most: u64,
         stopping: &dyn Fn() -> bool,
-    ) -> Result<(), StoreError> {
+    ) -> Result<u64, StoreError> {
         while self.asking.load(Ordering::Relaxed) > 0 {
             std::thread::sleep(LET_ASK);
         }
         let mut work = self.work();
         let now = Instant::now();
         if [work.well_from, work.from, work.from_to[way.1]].into_iter().flatten().any(|from| from > now) {
-            return Ok(());
+            return Ok(0);
         }
         let own = work.order.as_ref().map_or(0, |order| order.bandwidth);
         let (all, to) = if own > 0 { (own, 0) } else { (self.limits.all, self.limits.to[way.1]) };
         let rate = [all, to].into_iter().filter(|rate| *rate > 0).min();
-        let began = self.flushed();
-        let done = self.flush_for_a_while(tiers, &mut work.cursors[way.0], way, rate, stopping);
-        let moved = self.flushed() - began;
+        let before = self.flushed();
+        let most = most.min(rate.map_or(u64::MAX, |rate| rate / 10));
+        let done = self.flush_for_a_while(tiers, &mut work.cursors[way.0], way, most, stopping);
+        let moved = self.flushed() - before;
         if moved > 0 {
             let until = |rate: u64| {
                 let takes = Duration::from_secs_f64(moved as f64 / rate as f64);
-                (rate > 0).then(|| Instant::now() + takes.saturating_sub(FLUSH_FOR))
+                (rate > 0).then(|| now + takes)
             };
             work.from = until(all.max(1)).filter(|_| all > 0);
             work.from_to[way.1] = until(to.max(1)).filter(|_| to > 0);
             work.order.iter_mut().for_each(Order::moved);
         }
-        done
+        done.map(|()| moved)
     }
 
     fn flush_for_a_while(
@@ -156,15 +165,14 @@ impl Flusher {
         tiers: &Tiers<RealDisk>,
         cursor: &mut Option<Ino>,
         (from, to): Way,
-        rate: Option<u64>,
+        most: u64,
         stopping: &dyn Fn() -> bool,
     ) -> Result<(), StoreError> {
         let (began, mut moved) = (Instant::now(), 0);
-        let limit = rate.map_or(u64::MAX, |rate| rate / 10);
-        let units = (limit / UNIT).clamp(1, MOVE_UNITS);
+        let units = (most / UNIT).clamp(1, MOVE_UNITS);
         let is_over = |moved: u64| {
             began.elapsed() >= FLUSH_FOR
-                || (moved > 0 && (moved >= limit || self.asking.load(Ordering::Relaxed) > 0))
+                || (moved > 0 && (moved >= most || self.asking.load(Ordering::Relaxed) > 0))
                 || stopping()
         };
         while !is_over(moved) {

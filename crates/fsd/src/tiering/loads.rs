@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use tidepool_iosched::Tier;
+use tidepool_iosched::{Pattern, Tier};
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Largest file that is read.
 const FILE_MAX: u64 = 4096;
 /// Most files that are looked at.
@@ -16,6 +16,10 @@ const FILES_MAX: usize = 4096;
 /// News that are older are of a daemon that has died.
 pub const DEAD_AFTER_MS: u64 = 30_000;
 const DIR: &str = "tidepool-load";
+/// Earlier phases that are told.
+pub const PAST_MAX: usize = 8;
+/// Bytes of a pool's name.
+pub const NAME_MAX: usize = 256;
 
 /// One daemon's load.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -25,11 +29,23 @@ pub struct Load {
     /// Of the pool.
     pub job: u64,
     pub index: u16,
+    /// Of the pool, for people.
+    pub name: String,
     /// When this was told, in milliseconds since 1970.
     pub at_ms: u64,
     pub processes: u32,
     /// The phase that goes on, if one does.
     pub phase: Option<PhaseLoad>,
+    /// Earlier phases, oldest first, at most [`PAST_MAX`].
+    pub past: Vec<PastLoad>,
+    /// What programs write now, read, and what is flushed, in bytes/s.
+    pub write_per_s: u64,
+    pub read_per_s: u64,
+    pub flush_per_s: u64,
+    /// What clients were made to wait for turns and shares since the start of the daemon, all together.
+    pub held_back_ms: u64,
+    /// Somebody was held back lately: more would be written.
+    pub holding: bool,
     /// Bytes that are to be flushed.
     pub dirty_burst: u64,
     pub dirty_local: u64,
@@ -40,7 +56,45 @@ pub struct Load {
 pub struct PhaseLoad {
     pub began_ms: u64,
     pub bytes: u64,
-    pub tier: TierWord,
+    /// None while it waits for its turn.
+    pub tier: Option<TierWord>,
+    pub pattern: PatternWord,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PastLoad {
+    pub began_ms: u64,
+    pub ended_ms: u64,
+    pub bytes: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PatternWord {
+    Sequential,
+    Strided,
+    Random,
+}
+
+impl From<Pattern> for PatternWord {
+    fn from(pattern: Pattern) -> PatternWord {
+        match pattern {
+            Pattern::Sequential => PatternWord::Sequential,
+            Pattern::Strided => PatternWord::Strided,
+            Pattern::Random => PatternWord::Random,
+        }
+    }
+}
+
+impl From<PatternWord> for Pattern {
+    fn from(word: PatternWord) -> Pattern {
+        match word {
+            PatternWord::Sequential => Pattern::Sequential,
+            PatternWord::Strided => Pattern::Strided,
+            PatternWord::Random => Pattern::Random,
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -77,16 +131,31 @@ impl Load {
             version: VERSION,
             job,
             index,
+            name: String::new(),
             at_ms: 0,
             processes: 1,
             phase: None,
+            past: Vec::new(),
+            write_per_s: 0,
+            read_per_s: 0,
+            flush_per_s: 0,
+            held_back_ms: 0,
+            holding: false,
             dirty_burst: 0,
             dirty_local: 0,
         }
     }
 
     fn parse(text: &str) -> Option<Load> {
-        serde_json::from_str(text).ok().filter(|load: &Load| load.version == VERSION && load.processes > 0)
+        let understood = |load: &Load| {
+            let ordered = |past: &PastLoad| past.began_ms <= past.ended_ms;
+            load.version == VERSION
+                && load.processes > 0
+                && load.past.len() <= PAST_MAX
+                && load.name.len() <= NAME_MAX
+                && load.past.iter().all(ordered)
+        };
+        serde_json::from_str(text).ok().filter(understood)
     }
 }
 
@@ -113,6 +182,12 @@ impl Loads {
             }
             other => other,
         }
+    }
+
+    /// What all have told below a directory of shared storage, and is not too old: for who looks on.
+    pub fn all(shared: &Path, now_ms: u64) -> io::Result<Vec<Load>> {
+        let dir = shared.join(DIR);
+        Loads { own: dir.join(".none"), dir }.heard(now_ms)
     }
 
     /// What others have told, and is not too old. What cannot be read is left out: a file that is no load says nothing.
@@ -155,15 +230,22 @@ mod tests {
     use super::*;
 
     fn load(job: u64, at_ms: u64) -> Load {
-        let phase = PhaseLoad { began_ms: 5, bytes: 7, tier: TierWord::Burst };
-        Load { at_ms, phase: Some(phase), dirty_burst: 9, ..Load::new(job, 3) }
+        let (tier, pattern) = (Some(TierWord::Burst), PatternWord::Strided);
+        let phase = PhaseLoad { began_ms: 5, bytes: 7, tier, pattern };
+        let past = vec![PastLoad { began_ms: 1, ended_ms: 2, bytes: 3 }];
+        Load { name: "p".into(), at_ms, phase: Some(phase), past, dirty_burst: 9, ..Load::new(job, 3) }
     }
 
     #[test]
     fn a_load_is_these_bytes() {
         assert_eq!(
             serde_json::to_string(&load(255, 1000)).unwrap(),
-            r#"{"version":1,"job":255,"index":3,"at_ms":1000,"processes":1,"phase":{"began_ms":5,"bytes":7,"tier":"burst"},"dirty_burst":9,"dirty_local":0}"#
+            concat!(
+                r#"{"version":2,"job":255,"index":3,"name":"p","at_ms":1000,"processes":1,"#,
+                r#""phase":{"began_ms":5,"bytes":7,"tier":"burst","pattern":"strided"},"#,
+                r#""past":[{"began_ms":1,"ended_ms":2,"bytes":3}],"write_per_s":0,"read_per_s":0,"flush_per_s":0,"#,
+                r#""held_back_ms":0,"holding":false,"dirty_burst":9,"dirty_local":0}"#
+            )
         );
     }
 
@@ -192,8 +274,10 @@ mod tests {
         let bad = [
             String::new(),
             good[..good.len() - 1].into(),
-            good.replace("\"version\":1", "\"version\":2"),
-            good.replace("burst\"}", "tape\"}"),
+            good.replace("\"version\":2", "\"version\":1"),
+            good.replace("burst\"", "tape\""),
+            good.replace("began_ms\":1", "began_ms\":3"),
+            good.replace("\"p\"", &format!("\"{}\"", "p".repeat(NAME_MAX + 1))),
             good.replace("processes\":1", "processes\":0"),
             good.replace("\"job\"", "\"jobb\""),
             good.clone() + &" ".repeat(FILE_MAX as usize),

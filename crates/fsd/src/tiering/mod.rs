@@ -4,76 +4,240 @@
 //! Strategies are pure (`tidepool-iosched`); what each daemon knows is put together in [`view`]. Daemons of several pools
 //! do not speak to each other: they tell their load beside the storage that they share ([`loads`]).
 
+mod curves;
 mod flush;
-mod loads;
+mod flushing;
+mod gate;
+pub mod loads;
 mod order;
 mod phases;
+mod rates;
+mod runtime;
+mod shares;
 mod view;
 
 use crate::config::{Config, TierConfig};
 use crate::flush_config::FlushWhen;
 use crate::serve::Service;
-use flush::{Flusher, Limits};
+use curves::{CurvesError, curves_of};
+use flush::{Flusher, Limits, Way};
+pub use gate::Admission;
+use gate::Gate;
 pub use loads::make_public;
-use loads::{Load, Loads, PhaseLoad};
-use order::Progress;
-use phases::Phases;
-use std::sync::Mutex;
+use loads::{Load, Loads, PastLoad, PhaseLoad};
+use phases::{Clients, Phases};
+use rates::Rates;
+use runtime::Runtime;
+use shares::share_of;
+use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tidepool_iosched::{Decision, FlushVerdict, JobId, Strategy, Tier, Verdict, by_name, decide};
+use tidepool_iosched::{Decision, JobId, Pattern, Strategy, Tier, Verdict, View, by_name, decide};
+use tidepool_shape::{ShapeError, Shaper};
 use tidepool_store::{StoreError, TierIndex, Tiers, Usage};
-use tidepool_types::Errno;
-use tidepool_wire::message::{FlushTo, Reply};
-use view::{Found, Known};
+use tidepool_types::{Ino, SessionId};
+use view::{Found, Known, Measured};
 
 /// How often it is looked whether programs write.
 const TICK: Duration = Duration::from_millis(100);
-/// How often others are listened to, and told of what has not changed.
+/// How often others are told of what has not changed.
 const TELL_EVERY: Duration = Duration::from_secs(1);
+/// Others are listened to so many times in a second, or less often where that is many files.
+const LISTEN_PER_S: u32 = 10;
+const FILES_READ_PER_S: u32 = 100;
+
+/// Data that a client wants to move.
+#[derive(Clone, Copy, Debug)]
+pub struct Access {
+    pub ino: Ino,
+    pub offset: u64,
+    pub len: u64,
+    pub write: bool,
+}
 
 /// The scheduler of a daemon with several tiers.
 pub struct Tiering {
     strategy: &'static dyn Strategy,
     /// By their index in the store.
     tiers: Vec<Tier>,
+    /// Of those that are slowed down, by their index in the store.
+    shapers: Vec<Option<Shaper>>,
     /// Where new data go.
     target: AtomicUsize,
     job: u64,
     index: u16,
+    name: String,
     loads: Loads,
+    curves: Measured,
+    gate: Mutex<Gate>,
+    writers: Mutex<Runtime>,
+    /// Only where clients ask.
+    readers: Mutex<Runtime>,
     flusher: Flusher,
     when: FlushWhen,
+    /// What is to be flushed now.
+    ways: Mutex<Vec<Way>>,
     at_work: Mutex<Work>,
+}
+
+/// Why a daemon cannot use its tiers.
+#[derive(Debug)]
+pub enum TieringError {
+    Shape(ShapeError),
+    Curves(CurvesError),
+}
+
+impl fmt::Display for TieringError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TieringError::Shape(error) => error.fmt(f),
+            TieringError::Curves(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for TieringError {}
+
+impl From<ShapeError> for TieringError {
+    fn from(error: ShapeError) -> TieringError {
+        TieringError::Shape(error)
+    }
+}
+
+impl From<CurvesError> for TieringError {
+    fn from(error: CurvesError) -> TieringError {
+        TieringError::Curves(error)
+    }
 }
 
 /// What the scheduler's thread has for itself.
 struct Work {
     phases: Phases,
     heard: Vec<Load>,
+    listened: Option<Instant>,
     told: Option<(Load, Instant)>,
+    rates: Rates,
 }
 
 impl Tiering {
-    pub fn new(config: &Config, tiers: &TierConfig) -> Tiering {
+    pub fn new(config: &Config, tiers: &TierConfig) -> Result<Tiering, TieringError> {
         let below = tiers.below();
         let shared = below.last().expect("checked: there is one").1;
         let job = job_of(&config.instance.to_string());
         let all: Vec<Tier> =
             std::iter::once(Tier::Local).chain(below.iter().map(|(tier, _)| *tier)).collect();
+        let shaper =
+            |tier: &Tier| tiers.shape(*tier).map(|(dir, shape)| Shaper::open(dir, shape)).transpose();
+        let strategy = by_name(&tiers.strategy).expect("checked: it is known");
+        let mut curves = Measured::default();
+        for (tier, dir) in below.iter().filter(|_| strategy.needs_curves()) {
+            curves.put(*tier, curves_of(tiers, *tier, dir)?);
+        }
         let mut limits = Limits { all: tiers.flush_bandwidth, ..Limits::default() };
         limits.to.iter_mut().zip(&all).for_each(|(limit, tier)| *limit = tiers.flush.limit_to(*tier));
-        Tiering {
-            strategy: by_name(&tiers.strategy).expect("checked: it is known"),
+        Ok(Tiering {
+            shapers: all.iter().map(shaper).collect::<Result<_, _>>()?,
+            strategy,
             target: AtomicUsize::new(0),
             job,
             index: config.index,
+            name: tiers.name.clone(),
             loads: Loads::below(shared, job, config.index),
+            curves,
+            gate: Mutex::default(),
+            writers: Mutex::default(),
+            readers: Mutex::default(),
             flusher: Flusher::new(limits),
             when: tiers.flush.when,
-            at_work: Mutex::new(Work { phases: Phases::default(), heard: Vec::new(), told: None }),
+            ways: Mutex::default(),
+            at_work: Mutex::new(Work {
+                phases: Phases::default(),
+                heard: Vec::new(),
+                listened: None,
+                told: None,
+                rates: Rates::default(),
+            }),
             tiers: all,
+        })
+    }
+
+    /// None for a tier that is as fast as it is.
+    pub fn shaper(&self, tier: TierIndex) -> Option<&Shaper> {
+        self.shapers[tier].as_ref()
+    }
+
+    /// This daemon among the sharers of a shaped tier.
+    pub fn who(&self) -> u64 {
+        self.job.rotate_left(16) ^ u64::from(self.index)
+    }
+
+    /// When nothing is read or written any more. What cannot be removed is used again by the next.
+    pub fn leave_shapers(&self) {
+        for shaper in self.shapers.iter().flatten() {
+            self.leave_as_flush(shaper);
+            let _ = shaper.leave(self.who()).and_then(|()| shaper.forget());
         }
+    }
+
+    /// True when clients have to ask before they move data.
+    pub fn is_paced(&self) -> bool {
+        self.strategy.gives_turns()
+            || self.strategy.gives_shares()
+            || self.shapers.iter().any(Option::is_some)
+    }
+
+    /// May these data be moved now?
+    pub fn admit(
+        &self,
+        chunks: &Tiers<tidepool_env::RealDisk>,
+        (session, access): (SessionId, Access),
+        now_ns: u64,
+    ) -> Result<Admission, StoreError> {
+        let Access { ino, offset, len, write } = access;
+        let runtime = if write { &self.writers } else { &self.readers };
+        let (processes, pattern) = {
+            let mut runtime = locked(runtime);
+            runtime.note(session, ino, offset, len, now_ns);
+            (runtime.processes(), runtime.pattern())
+        };
+        // Turns and shares are about what is written.
+        let admission = if write { self.gate().ask(now_ns, len) } else { Admission::NOW };
+        if admission.again {
+            return Ok(admission);
+        }
+        let tier = chunks.tier_at(ino, offset)?.unwrap_or(self.target());
+        let Some(shaper) = self.shaper(tier) else { return Ok(admission) };
+        let shaped = shaper.admit(self.who(), processes.max(1), len, pattern);
+        let wait = shaped.map_err(|e| StoreError::shape(ino, offset, &e.to_string()))?.max(admission.wait);
+        if write {
+            self.gate().keep_busy(now_ns, wait);
+        }
+        Ok(Admission { wait, ..admission })
+    }
+
+    /// Something was written. Where clients ask, it is known from that.
+    pub fn note(&self, session: SessionId, ino: Ino, offset: u64, len: u64, now_ns: u64) {
+        if !self.is_paced() {
+            locked(&self.writers).note(session, ino, offset, len, now_ns);
+        }
+    }
+
+    /// A file was closed.
+    pub fn note_closed(&self, session: SessionId, ino: Ino) {
+        locked(&self.writers).note_closed(session, ino);
+    }
+
+    fn clients(&self, now_ns: u64) -> Clients {
+        match () {
+            () if self.gate().is_busy(now_ns) => Clients::Waiting,
+            () if locked(&self.writers).is_all_closed() => Clients::Done,
+            () => Clients::Quiet,
+        }
+    }
+
+    fn gate(&self) -> MutexGuard<'_, Gate> {
+        locked(&self.gate)
     }
 
     /// The tier for new data.
@@ -87,15 +251,21 @@ impl Tiering {
             let bytes = tiers.tier(n).stored_blocks() * u64::from(tidepool_types::BLOCK_SIZE);
             (format!("tier_{}_bytes", tier.name()), bytes)
         });
-        stored.chain([("flushed_bytes".to_string(), self.flusher.flushed())]).collect()
+        let shaped = self.tiers.iter().enumerate().filter_map(|(n, tier)| {
+            Some((format!("tier_{}_shaped_{}", tier.name(), self.shaper(n)?.shape().name()), 1))
+        });
+        let more = [
+            ("flushed_bytes".to_string(), self.flusher.flushed()),
+            ("held_back_ms".to_string(), self.gate().held_back_ns() / 1_000_000),
+        ];
+        stored.chain(shaped).chain(more).collect()
     }
 
     /// Once before anything is served, so that the first data go where they should.
     pub fn look(&self, service: &Service) {
-        let mut work = self.at_work.lock().expect("no thread panics here");
+        let mut work = locked(&self.at_work);
         if let Err(error) = self.turn(service, &mut work) {
             service.note_trouble(&error);
-            self.flusher.rest_after(&error);
         }
     }
 
@@ -111,84 +281,72 @@ impl Tiering {
 
     fn turn(&self, service: &Service, work: &mut Work) -> Result<(), StoreError> {
         let (now_ns, now_ms) = (nanoseconds(service.monotonic()), since_1970_ms());
-        work.phases.observe(now_ns, service.counters.bytes_written.load(Ordering::Relaxed));
+        let clients = self.clients(now_ns);
+        work.phases.observe(now_ns, service.counters.bytes_written.load(Ordering::Relaxed), clients);
+        work.rates.observe(now_ns, self.moved(service));
+        if work.phases.current().is_none() {
+            locked(&self.writers).no_phase(now_ns);
+        }
+        // What is read has no phases; a new one begins each time that nobody reads.
+        locked(&self.readers).forget_idle(now_ns);
         let found = self.found(service)?;
-        self.speak_and_listen(service, work, &found, now_ms);
+        self.speak(service, work, &found, now_ms);
+        self.listen(work, now_ms);
+        let (processes, pattern) = self.writers(service);
         let known = Known {
             now_ns,
             now_ms,
             job: self.job,
-            processes: service.session_count() as u32,
+            processes,
+            pattern,
             phases: &work.phases,
-            target: self.tiers[self.target()],
+            target: self.gate().is_open().then(|| self.tiers[self.target()]),
             found: &found,
             heard: &work.heard,
+            curves: &self.curves,
         };
         let ask = |about_to_write| {
             let view = known.view(about_to_write).map_err(|e| StoreError::unknown_load(&e.to_string()))?;
-            Ok(decide(self.strategy, &view))
+            let decision = decide(self.strategy, &view);
+            Ok((view, decision))
         };
         // Data that come before the next look go where a phase that begins now should.
-        if let Some(Verdict::Go { tier, .. }) = ask(true)?.phases.get(&JobId(self.job))
-            && let Some(index) = self.index_of(*tier)
-        {
-            self.target.store(index, Ordering::Relaxed);
+        let (view, decision) = ask(true)?;
+        self.admit_by(&view, &decision, &work.heard, now_ms);
+        if let Some(to) = self.flusher.ordered().filter(|to| has_room(&found[*to].usage)) {
+            self.target.store(to, Ordering::Relaxed);
         }
-        if let Some(to) = self.flusher.ordered(service.chunks()) {
-            if has_room(&found[to].usage) {
-                self.target.store(to, Ordering::Relaxed);
-            }
-            return self.flusher.empty_above(service.chunks(), to, &|| service.stopping());
-        }
-        match self.when {
-            FlushWhen::Strategy => self.flush(service, &ask(false)?),
-            FlushWhen::Idle if self.is_idle(work) => {
-                let last = self.tiers.len() - 1;
-                self.flusher.empty_above(service.chunks(), last, &|| service.stopping())
-            }
-            FlushWhen::Idle => Ok(()),
-        }
-    }
-
-    /// The pool's programs write nowhere, as far as its daemons have told.
-    fn is_idle(&self, work: &Work) -> bool {
-        let of_pool = |load: &&Load| load.job == self.job;
-        work.phases.current().is_none() && work.heard.iter().filter(of_pool).all(|load| load.phase.is_none())
-    }
-
-    /// Has everything above a tier moved to it; the reply that tells how far that is.
-    pub fn order(&self, tiers: &Tiers<tidepool_env::RealDisk>, to: FlushTo, bandwidth: u64) -> Reply {
-        let index = match to {
-            FlushTo::Last => Some(self.tiers.len() - 1),
-            FlushTo::Burst => self.index_of(Tier::Burst),
-            FlushTo::Pfs => self.index_of(Tier::Pfs),
-        };
-        let Some(index) = index else {
-            let detail = match to {
-                FlushTo::Burst => "the pool has no burst buffer",
-                _ => "the pool has no parallel file system",
-            };
-            return Reply::Failed { errno: Errno::EINVAL, detail: detail.into() };
-        };
-        match self.flusher.order(tiers, index, bandwidth) {
-            Ok(Progress { above, moved, failures, why: detail }) => {
-                Reply::FlushState { above, moved, failures, detail }
-            }
-            Err(error) => Reply::Failed { errno: error.errno(), detail: error.to_string() },
-        }
-    }
-
-    /// Moves what the strategy wants moved now.
-    fn flush(&self, service: &Service, decision: &Decision) -> Result<(), StoreError> {
-        for ((job, tier), verdict) in &decision.flushes {
-            let FlushVerdict::Go { to, .. } = verdict else { continue };
-            // A pool may not have the tier that the strategy has in mind.
-            let (Some(from), Some(to)) = (self.index_of(*tier), self.index_of(*to)) else { continue };
-            if *job == JobId(self.job) {
-                self.flusher.go(service.chunks(), (from, to), &|| service.stopping())?;
-            }
-        }
+        let ways = self.ways_to_flush(&ask(false)?.1, work);
+        *locked(&self.ways) = ways;
         Ok(())
+    }
+
+    /// Sends what is written where the strategy says, or lets it wait.
+    fn admit_by(&self, view: &View, decision: &Decision, heard: &[Load], now_ms: u64) {
+        let share = self
+            .strategy
+            .gives_shares()
+            .then(|| share_of(self.job, decision, view, heard, now_ms, |tier| self.curves.of(tier)));
+        match decision.phases.get(&JobId(self.job)) {
+            Some(Verdict::Go { tier, .. }) => {
+                if let Some(index) = self.index_of(*tier) {
+                    self.target.store(index, Ordering::Relaxed);
+                }
+                self.gate().set(true, share.flatten());
+            }
+            Some(Verdict::Wait) => self.gate().set(false, None),
+            None => {}
+        }
+    }
+
+    /// Who takes part in the phase, and how.
+    fn writers(&self, service: &Service) -> (u32, Pattern) {
+        let runtime = locked(&self.writers);
+        let processes = match runtime.processes() {
+            0 => service.session_count() as u32,
+            processes => processes,
+        };
+        (processes.max(1), runtime.pattern())
     }
 
     /// None for a tier that this pool does not have.
@@ -201,41 +359,80 @@ impl Tiering {
         all.map(|(n, tier)| Ok(Found { tier: *tier, usage: service.chunks().tier(n).usage()? })).collect()
     }
 
-    /// Others hear at once where a phase begins, ends or goes elsewhere.
-    fn speak_and_listen(&self, service: &Service, work: &mut Work, found: &[Found], now_ms: u64) {
+    fn moved(&self, service: &Service) -> [u64; 3] {
+        let (written, read) = (&service.counters.bytes_written, &service.counters.bytes_read);
+        [written.load(Ordering::Relaxed), read.load(Ordering::Relaxed), self.flusher.flushed()]
+    }
+
+    /// Others hear at once where a phase begins, ends, waits or goes elsewhere.
+    fn speak(&self, service: &Service, work: &mut Work, found: &[Found], now_ms: u64) {
+        let load = self.load(service, work, found, now_ms);
+        let is_news = |told: &Load| {
+            told.phase.as_ref().map(|phase| phase.tier) != load.phase.as_ref().map(|phase| phase.tier)
+                || told.holding != load.holding
+        };
+        let due = work.told.as_ref().is_none_or(|(told, at)| at.elapsed() >= TELL_EVERY || is_news(told));
+        if due {
+            // News that do not arrive make the others' view older, which they know.
+            let _ = self.loads.tell(&load);
+            work.told = Some((load, Instant::now()));
+        }
+    }
+
+    fn load(&self, service: &Service, work: &Work, found: &[Found], now_ms: u64) -> Load {
         let dirty = |tier: Tier| {
             let here = found.iter().find(|found| found.tier == tier);
             here.map_or(0, |found| found.usage.blocks * u64::from(tidepool_types::BLOCK_SIZE))
         };
+        let now_ns = nanoseconds(service.monotonic());
+        let moment = |at_ns: u64| now_ms.saturating_sub(now_ns.saturating_sub(at_ns) / 1_000_000);
+        let (processes, pattern) = self.writers(service);
+        let gate = self.gate();
+        let tier = gate.is_open().then(|| self.tiers[self.target()].into());
         let phase = work.phases.current().map(|current| PhaseLoad {
-            began_ms: now_ms.saturating_sub(
-                nanoseconds(service.monotonic()).saturating_sub(current.begin_ns) / 1_000_000,
-            ),
+            began_ms: moment(current.begin_ns),
             bytes: current.bytes,
-            tier: self.tiers[self.target()].into(),
+            tier,
+            pattern: pattern.into(),
         });
-        let load = Load {
+        let past = work.phases.past();
+        let past = past[past.len().saturating_sub(loads::PAST_MAX)..].iter().map(|past| PastLoad {
+            began_ms: moment(past.begin_ns),
+            ended_ms: moment(past.end_ns),
+            bytes: past.bytes,
+        });
+        let [write_per_s, read_per_s, flush_per_s] = work.rates.per_s();
+        Load {
+            name: self.name.clone(),
             at_ms: now_ms,
-            processes: (service.session_count() as u32).max(1),
+            processes,
             phase,
+            past: past.collect(),
+            write_per_s,
+            read_per_s,
+            flush_per_s,
+            held_back_ms: gate.held_back_ns() / 1_000_000,
+            holding: gate.was_holding(now_ns),
             dirty_burst: dirty(Tier::Burst),
             dirty_local: dirty(Tier::Local),
             ..Load::new(self.job, self.index)
-        };
-        let is_news = |told: &Load| {
-            told.phase.as_ref().map(|phase| phase.tier) != load.phase.as_ref().map(|phase| phase.tier)
-        };
-        let due = work.told.as_ref().is_none_or(|(told, at)| at.elapsed() >= TELL_EVERY || is_news(told));
-        if !due {
-            return;
         }
-        // News that do not arrive make the others' view older, which they know.
-        let _ = self.loads.tell(&load);
-        if let Ok(heard) = self.loads.heard(now_ms) {
-            work.heard = heard;
-        }
-        work.told = Some((load, Instant::now()));
     }
+
+    fn listen(&self, work: &mut Work, now_ms: u64) {
+        let files = u32::try_from(work.heard.len()).unwrap_or(u32::MAX).max(1);
+        let every = Duration::from_secs(1) / LISTEN_PER_S.min((FILES_READ_PER_S / files).max(1));
+        if work.listened.is_none_or(|at| at.elapsed() >= every)
+            && let Ok(heard) = self.loads.heard(now_ms)
+        {
+            work.heard = heard;
+            work.listened = Some(Instant::now());
+        }
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no thread panics here")
 }
 
 /// New data are not sent where they would soon fail: a hundredth is left to those that have to go there.

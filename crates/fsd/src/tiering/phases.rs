@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use tidepool_iosched::PastPhase;
 
-/// A phase is over when nothing was written for so long. Shorter pauses are those between a program's writes.
+/// A phase is over when nothing was written for so long. Shorter pauses are those between a program's writes. Where all that
+/// was written to is closed, it is over at once.
 pub const PAUSE_NS: u64 = 500_000_000;
 /// Earlier phases that are remembered.
 const PAST_MAX: usize = 16;
@@ -17,6 +18,17 @@ pub struct Current {
     last_ns: u64,
 }
 
+/// What clients do beside writing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Clients {
+    /// They are quiet.
+    Quiet,
+    /// They wait for being let in, or were a moment ago.
+    Waiting,
+    /// They have closed all that they have written to.
+    Done,
+}
+
 #[derive(Default, Debug)]
 pub struct Phases {
     seen: u64,
@@ -26,15 +38,17 @@ pub struct Phases {
 
 impl Phases {
     /// `written`: bytes since the start of the daemon.
-    pub fn observe(&mut self, now_ns: u64, written: u64) {
+    pub fn observe(&mut self, now_ns: u64, written: u64, clients: Clients) {
         let new = written.saturating_sub(self.seen);
         self.seen = written;
+        let goes_on = new > 0 || clients == Clients::Waiting;
+        let pause_ns = if clients == Clients::Done { 0 } else { PAUSE_NS };
         match &mut self.current {
-            Some(current) if new > 0 => {
+            Some(current) if goes_on => {
                 current.bytes += new;
                 current.last_ns = now_ns;
             }
-            Some(current) if now_ns.saturating_sub(current.last_ns) >= PAUSE_NS => {
+            Some(current) if now_ns.saturating_sub(current.last_ns) >= pause_ns => {
                 let Current { begin_ns, bytes, last_ns } = *current;
                 self.current = None;
                 self.past.push_back(PastPhase { begin_ns, end_ns: last_ns, bytes });
@@ -42,7 +56,7 @@ impl Phases {
                     self.past.pop_front();
                 }
             }
-            None if new > 0 => self.current = Some(Current { begin_ns: now_ns, bytes: new, last_ns: now_ns }),
+            None if goes_on => self.current = Some(Current { begin_ns: now_ns, bytes: new, last_ns: now_ns }),
             _ => {}
         }
     }
@@ -66,29 +80,53 @@ mod tests {
     #[test]
     fn phases_begin_with_bytes_and_end_after_a_pause() {
         let mut phases = Phases::default();
-        phases.observe(0, 0);
+        phases.observe(0, 0, Clients::Quiet);
         assert_eq!(phases.current(), None);
-        phases.observe(100 * MS, 10);
-        phases.observe(200 * MS, 10);
-        phases.observe(600 * MS, 30);
+        phases.observe(100 * MS, 10, Clients::Quiet);
+        phases.observe(200 * MS, 10, Clients::Quiet);
+        phases.observe(600 * MS, 30, Clients::Quiet);
         let current = phases.current().unwrap();
         assert_eq!((current.begin_ns, current.bytes), (100 * MS, 30));
         // A pause that is too short, and one that is not.
-        phases.observe(1099 * MS, 30);
+        phases.observe(1099 * MS, 30, Clients::Quiet);
         assert!(phases.current().is_some() && phases.past().is_empty());
-        phases.observe(1100 * MS, 30);
+        phases.observe(1100 * MS, 30, Clients::Quiet);
         assert_eq!(phases.current(), None);
         assert_eq!(phases.past(), [PastPhase { begin_ns: 100 * MS, end_ns: 600 * MS, bytes: 30 }]);
-        phases.observe(1200 * MS, 31);
+        phases.observe(1200 * MS, 31, Clients::Quiet);
         assert_eq!(phases.current().unwrap().begin_ns, 1200 * MS);
+    }
+
+    /// Nothing may be written for two seconds, but somebody wants to.
+    #[test]
+    fn who_waits_for_a_turn_is_in_a_phase() {
+        let mut phases = Phases::default();
+        phases.observe(0, 0, Clients::Waiting);
+        phases.observe(2000 * MS, 0, Clients::Waiting);
+        assert_eq!((phases.current().unwrap().begin_ns, phases.current().unwrap().bytes), (0, 0));
+        phases.observe(2100 * MS, 5, Clients::Quiet);
+        phases.observe(2700 * MS, 5, Clients::Quiet);
+        assert_eq!(phases.past(), [PastPhase { begin_ns: 0, end_ns: 2100 * MS, bytes: 5 }]);
+    }
+
+    #[test]
+    fn it_is_over_at_once_when_all_is_closed() {
+        let mut phases = Phases::default();
+        phases.observe(0, 5, Clients::Done);
+        assert!(phases.current().is_some(), "bytes came");
+        phases.observe(100 * MS, 6, Clients::Done);
+        phases.observe(200 * MS, 6, Clients::Done);
+        assert_eq!(phases.past(), [PastPhase { begin_ns: 0, end_ns: 100 * MS, bytes: 6 }]);
+        phases.observe(300 * MS, 6, Clients::Done);
+        assert_eq!(phases.past().len(), 1);
     }
 
     #[test]
     fn few_are_remembered() {
         let mut phases = Phases::default();
         for n in 1..100 {
-            phases.observe(n * 2 * PAUSE_NS, n);
-            phases.observe((n * 2 + 1) * PAUSE_NS, n);
+            phases.observe(n * 2 * PAUSE_NS, n, Clients::Quiet);
+            phases.observe((n * 2 + 1) * PAUSE_NS, n, Clients::Quiet);
         }
         assert_eq!(phases.past().len(), PAST_MAX);
         assert_eq!(phases.past().last().unwrap().begin_ns, 198 * PAUSE_NS);

@@ -3,11 +3,15 @@
 use super::loads::Load;
 use super::phases::Phases;
 use std::collections::BTreeMap;
-use tidepool_iosched::{App, Dirty, JobId, Local, Pattern, Phase, Shared, Tier, View, ViewError};
+use std::sync::Arc;
+use tidepool_iosched::{
+    App, Curves, Dirty, JobId, Local, PastPhase, Pattern, Phase, Shared, Tier, View, ViewError,
+};
 use tidepool_store::Usage;
 use tidepool_types::BLOCK_SIZE;
 
-/// Of node-local storage; only strategies that daemons do not offer look at it.
+/// Of node-local storage. Assumed, not measured: what a solid-state disk of a node has at least. Of the strategies only `model` looks
+/// at it.
 const LOCAL_BYTES_PER_S: u64 = 1 << 30;
 const NS_OF_MS: u64 = 1_000_000;
 
@@ -25,11 +29,40 @@ pub struct Known<'a> {
     pub job: u64,
     pub processes: u32,
     pub phases: &'a Phases,
-    /// Where its own phase writes now.
-    pub target: Tier,
+    /// How its own phase goes through its files.
+    pub pattern: Pattern,
+    /// Where its own phase writes now; none while it waits.
+    pub target: Option<Tier>,
     pub found: &'a [Found],
     /// Of all daemons but this one, of its own pool, too.
     pub heard: &'a [Load],
+    /// The tiers' measured bandwidths.
+    pub curves: &'a Measured,
+}
+
+/// What was measured of the shared tiers.
+#[derive(Clone, Default, Debug)]
+pub struct Measured {
+    pub burst: Option<Arc<Curves>>,
+    pub pfs: Option<Arc<Curves>>,
+}
+
+impl Measured {
+    pub fn put(&mut self, tier: Tier, curves: Arc<Curves>) {
+        match tier {
+            Tier::Local => {}
+            Tier::Burst => self.burst = Some(curves),
+            Tier::Pfs => self.pfs = Some(curves),
+        }
+    }
+
+    pub fn of(&self, tier: Tier) -> Option<Arc<Curves>> {
+        match tier {
+            Tier::Local => None,
+            Tier::Burst => self.burst.clone(),
+            Tier::Pfs => self.pfs.clone(),
+        }
+    }
 }
 
 impl Known<'_> {
@@ -37,7 +70,7 @@ impl Known<'_> {
     pub fn view(&self, about_to_write: bool) -> Result<View, ViewError> {
         let mut own = self.own();
         if about_to_write && own.phase.is_none() {
-            own.phase = Some(self.phase_at(self.now_ns, 0, None));
+            own.phase = Some(phase_at(self.now_ns, 0, None, self.pattern));
         }
         let mut apps = BTreeMap::from([(self.job, own)]);
         for load in self.heard {
@@ -62,7 +95,7 @@ impl Known<'_> {
 
     fn own(&self) -> App {
         let current = self.phases.current();
-        let phase = current.map(|current| self.phase_at(current.begin_ns, current.bytes, Some(self.target)));
+        let phase = current.map(|now| phase_at(now.begin_ns, now.bytes, self.target, self.pattern));
         let local = self.usage(Tier::Local).map(|usage| Local {
             capacity_bytes: usage.total,
             free_bytes: usage.free.min(usage.total),
@@ -73,16 +106,22 @@ impl Known<'_> {
 
     fn other(&self, load: &Load) -> App {
         let phase = load.phase.as_ref().map(|phase| {
-            let ago = self.now_ms.saturating_sub(phase.began_ms).saturating_mul(NS_OF_MS);
-            self.phase_at(self.now_ns.saturating_sub(ago), phase.bytes, Some(phase.tier.into()))
+            let tier = phase.tier.map(Tier::from);
+            phase_at(self.moment(phase.began_ms), phase.bytes, tier, phase.pattern.into())
+        });
+        let past = load.past.iter().map(|past| PastPhase {
+            begin_ns: self.moment(past.began_ms),
+            end_ns: self.moment(past.ended_ms),
+            bytes: past.bytes,
         });
         // Its node has room of its own; how much, only it knows.
         let local = Local { capacity_bytes: u64::MAX, free_bytes: u64::MAX, bytes_per_s: LOCAL_BYTES_PER_S };
-        App { phase, local: Some(local), ..app(load.job, load.processes) }
+        App { phase, past: past.collect(), local: Some(local), ..app(load.job, load.processes) }
     }
 
-    fn phase_at(&self, begin_ns: u64, written_bytes: u64, tier: Option<Tier>) -> Phase {
-        Phase { begin_ns, written_bytes, expected_bytes: None, pattern: Pattern::Sequential, tier }
+    /// A time of others by this daemon's clock.
+    fn moment(&self, at_ms: u64) -> u64 {
+        self.now_ns.saturating_sub(self.now_ms.saturating_sub(at_ms).saturating_mul(NS_OF_MS))
     }
 
     fn usage(&self, tier: Tier) -> Option<Usage> {
@@ -105,7 +144,7 @@ impl Known<'_> {
             flush_in_bytes_per_s: 0,
             flush_out_bytes_per_s: 0,
             age_ns: Some(ages.max().unwrap_or(0).saturating_mul(NS_OF_MS)),
-            curves: None,
+            curves: self.curves.of(tier),
         }
     }
 
@@ -116,6 +155,10 @@ impl Known<'_> {
         let since_ns = self.phases.past().first().map_or(0, |past| past.begin_ns);
         (bytes > 0 && !is_last).then_some(Dirty { job: JobId(self.job), tier, bytes, since_ns })
     }
+}
+
+fn phase_at(begin_ns: u64, written_bytes: u64, tier: Option<Tier>, pattern: Pattern) -> Phase {
+    Phase { begin_ns, written_bytes, expected_bytes: None, pattern, tier }
 }
 
 fn app(job: u64, processes: u32) -> App {
@@ -134,6 +177,15 @@ fn app(job: u64, processes: u32) -> App {
 /// Daemons of one pool are one application. Each sees its clients; most see the same ones.
 fn merge(app: &mut App, other: App) {
     app.processes = app.processes.max(other.processes);
+    let both = app.past.iter_mut().rev().zip(other.past.iter().rev());
+    for (one, other) in both {
+        one.begin_ns = one.begin_ns.min(other.begin_ns);
+        one.end_ns = one.end_ns.max(other.end_ns);
+        one.bytes = one.bytes.saturating_add(other.bytes);
+    }
+    if app.past.is_empty() {
+        app.past = other.past;
+    }
     app.phase = match (app.phase, other.phase) {
         (Some(one), Some(other)) => Some(Phase {
             begin_ns: one.begin_ns.min(other.begin_ns),
@@ -146,7 +198,7 @@ fn merge(app: &mut App, other: App) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::loads::{PhaseLoad, TierWord};
+    use super::super::loads::{PatternWord, PhaseLoad, TierWord};
     use super::*;
     use tidepool_iosched::{Verdict, by_name, decide};
 
@@ -157,7 +209,7 @@ mod tests {
     }
 
     fn load(job: u64, tier: TierWord) -> Load {
-        let phase = PhaseLoad { began_ms: 900, bytes: 5, tier };
+        let phase = PhaseLoad { began_ms: 900, bytes: 5, tier: Some(tier), pattern: PatternWord::Sequential };
         Load { at_ms: 990, phase: Some(phase), ..Load::new(job, 0) }
     }
 
@@ -170,9 +222,11 @@ mod tests {
             job: 7,
             processes: 2,
             phases: &phases,
-            target: Tier::Local,
+            pattern: Pattern::Sequential,
+            target: None,
             found,
             heard,
+            curves: &Measured::default(),
         };
         match decide(by_name(name).unwrap(), &known.view(true).unwrap()).phases[&JobId(7)] {
             Verdict::Go { tier, .. } => tier,
@@ -220,9 +274,11 @@ mod tests {
                 job: 7,
                 processes: 1,
                 phases: &phases,
-                target: Tier::Local,
+                pattern: Pattern::Sequential,
+                target: None,
                 found,
                 heard,
+                curves: &Measured::default(),
             };
             let view = known.view(false).unwrap();
             view.dirty().iter().map(|dirty| (dirty.tier, dirty.bytes)).collect::<Vec<_>>()

@@ -40,6 +40,10 @@ impl Strategy for Fair {
         "equal parts for applications; who wrote more than its part makes way for who did not"
     }
 
+    fn gives_shares(&self) -> bool {
+        true
+    }
+
     fn phases(&self, view: &View) -> Phases {
         let over = over(view);
         let is_over = |app: &App| over.binary_search(&app.job).is_ok();

@@ -25,6 +25,10 @@ impl Strategy for Fcfs {
         "each shared tier to one application at a time, first come, first served"
     }
 
+    fn gives_turns(&self) -> bool {
+        true
+    }
+
     fn phases(&self, view: &View) -> Phases {
         if is_load_known(view) { in_turn(view) } else { by_rank(view) }
     }

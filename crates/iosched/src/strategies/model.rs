@@ -49,6 +49,14 @@ impl Strategy for Model {
         "what makes the sum of I/O times least, by the tiers' measured bandwidths"
     }
 
+    fn needs_curves(&self) -> bool {
+        true
+    }
+
+    fn gives_turns(&self) -> bool {
+        true
+    }
+
     fn phases(&self, view: &View) -> Phases {
         if !is_load_known(view) {
             return without_load(view);

@@ -34,6 +34,14 @@ impl Strategy for Set10 {
         "one application at a time of those with similar periods; short periods have priority"
     }
 
+    fn gives_shares(&self) -> bool {
+        true
+    }
+
+    fn gives_turns(&self) -> bool {
+        true
+    }
+
     fn phases(&self, view: &View) -> Phases {
         let known = is_load_known(view);
         let least = view.active().iter().filter_map(|(app, _)| set_of(app)).min();
