@@ -467,6 +467,9 @@ pub struct RunArgs {
     /// Copy /SRC of the pool to DST when the program has ended
     #[arg(long = "out", value_name = "/SRC:DST")]
     pub stage_out: Vec<String>,
+    /// Give results their names only when all are copied, oldest change first: nobody sees a file there without an older one
+    #[arg(long)]
+    pub ordered: bool,
     /// Run a batch script, here and without a batch system: its #NORNS and #TIDEPOOL lines say what is started and staged.
     /// Flags win over what its pools say
     #[arg(long, value_name = "SCRIPT", conflicts_with_all = ["fs", "stage_in", "stage_out"])]
@@ -688,6 +691,9 @@ pub struct StageShape {
     /// Take files of equal size and modification time for the same without reading them
     #[arg(long)]
     pub trust_mtime: bool,
+    /// Give files their names only when all are copied, oldest change first: nobody sees a file there without an older one
+    #[arg(long)]
+    pub ordered: bool,
 }
 
 #[derive(Args)]
@@ -778,6 +784,9 @@ pub struct DrainArgs {
     /// Leave the pool running afterwards
     #[arg(long)]
     pub no_stop: bool,
+    /// As 'tidepool run --ordered', also where the run was started without
+    #[arg(long)]
+    pub ordered: bool,
     #[arg(long)]
     pub dry_run: bool,
     #[arg(long)]

@@ -172,7 +172,8 @@ impl Stand<'_> {
             }
             Route::OutOf { pool, from, to } => {
                 let fs = &self.pools[*pool];
-                let out = OutRecord { source: from.clone(), destination: to.clone() };
+                let (source, destination) = (from.clone(), to.clone());
+                let out = OutRecord { source, destination, ordered: self.job.ordered };
                 // By this number `drain` knows it.
                 let before = &self.job.stage_out[..number];
                 let of_pool =
@@ -213,7 +214,8 @@ impl Stand<'_> {
                     let journals = copy::journals().map_err(|failure| failure.of_kind(way.failed()))?;
                     let names = [&from, &to].map(|path| path.display().to_string());
                     let journal = journals.join(staging::journal_name(&names[0], &names[1]));
-                    let copied = staging::stage_out_at(&from, &to, &staging::USUAL, &journal, self.signals)?;
+                    let shape = staging::results(self.job.ordered);
+                    let copied = staging::stage_out_at(&from, &to, &shape, &journal, self.signals)?;
                     copy::remove_journals(&journals);
                     copied
                 }
