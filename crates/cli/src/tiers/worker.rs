@@ -172,7 +172,7 @@ impl Worker {
         }
         let direct = directly(&file).at("asking for direct access in", &dir)?;
         self.turn = Some(Turn { pattern, order: order(pattern, blocks, self.job.rank), file, direct });
-        self.admit(0)?;
+        self.admit(pattern, 0)?;
         Ok(Answer { direct, ..Answer::default() })
     }
 
@@ -192,45 +192,45 @@ impl Worker {
     }
 
     /// How long these bytes have to take, where they are shaped.
-    fn admit(&self, bytes: u64) -> Tried<Option<Duration>> {
-        let (Some(shaper), Some(turn)) = (&self.shaper, &self.turn) else { return Ok(None) };
-        let wait = shaper.admit(self.job.who, 1, bytes, turn.pattern.pattern());
+    fn admit(&self, pattern: PatternFlag, bytes: u64) -> Tried<Option<Duration>> {
+        let Some(shaper) = &self.shaper else { return Ok(None) };
+        let wait = shaper.admit(self.job.who, 1, bytes, pattern.pattern());
         wait.map(Some).map_err(|e| Trouble(e.to_string()))
     }
 
     fn go(&mut self) -> Tried<Answer> {
         let Some(turn) = self.turn.take() else { return Err(Trouble("nothing is prepared".into())) };
-        let (dir, block) = (self.job.dir.clone(), self.job.block);
         let (began, began_ns) = (Instant::now(), now());
-        let direct = turn.direct;
-        let turn = self.turn.insert(turn);
-        let blocks = turn.order.clone();
-        let file = turn.file.try_clone().at("using a file in", &dir)?;
         let mut bytes = 0;
-        for number in blocks {
+        for number in &turn.order {
             if bytes > 0 && began.elapsed().as_secs_f64() >= self.job.seconds {
                 break;
             }
-            let until = self.admit(block)?.map(|wait| Instant::now() + wait);
-            let at = u64::from(number) * block;
-            let data = self.buffer.block();
-            match self.job.direction {
-                Direction::Write => {
-                    // No two blocks are the same, which storage might notice.
-                    data[..8].copy_from_slice(&at.to_le_bytes());
-                    file.write_all_at(data, at).at("writing in", &dir)?;
-                }
-                Direction::Read => file.read_exact_at(data, at).at("reading in", &dir)?,
-            }
-            bytes += block;
-            std::thread::sleep(
-                until.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now())),
-            );
+            let until = self.admit(turn.pattern, self.job.block)?.map(|wait| Instant::now() + wait);
+            self.block(&turn.file, u64::from(*number) * self.job.block)?;
+            bytes += self.job.block;
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            std::thread::sleep(left.unwrap_or_default());
         }
         if self.job.direction == Direction::Write {
-            file.sync_all().at("syncing in", &dir)?;
+            turn.file.sync_all().at("syncing in", &self.job.dir)?;
         }
-        Ok(Answer { began_ns, ended_ns: now(), bytes, direct, error: String::new() })
+        let answer = Answer { began_ns, ended_ns: now(), bytes, direct: turn.direct, error: String::new() };
+        // Not before all have ended: removing a file is work for the storage.
+        self.turn = Some(turn);
+        Ok(answer)
+    }
+
+    fn block(&mut self, file: &File, at: u64) -> Tried<()> {
+        let data = self.buffer.block();
+        match self.job.direction {
+            Direction::Write => {
+                // No two blocks are the same, which storage might notice.
+                data[..8].copy_from_slice(&at.to_le_bytes());
+                file.write_all_at(data, at).at("writing in", &self.job.dir)
+            }
+            Direction::Read => file.read_exact_at(data, at).at("reading in", &self.job.dir),
+        }
     }
 
     fn end(&mut self) -> Tried<Answer> {
