@@ -106,7 +106,7 @@ class Lane:
         return total
 
     def app(self, name: str, app: App) -> dict:
-        words = ["workload", "run", *app.words, "--processes", str(app.processes), "--transfer", "512KiB", "--keep"]
+        words = ["workload", "run", *app.words, "--processes", str(app.processes), "--transfer", "64KiB", "--keep"]
         words += ["--pool", name, "--client", "preload", "--json", "/w"]
         self.setting.note(["tidepool", *words])
         return json.loads(self.run(*words))["applications"][0]

@@ -20,6 +20,18 @@ const STREAMS: u32 = tidepool_iosched::FLUSH_WEIGHT;
 /// Marks a daemon's flush among those who share a shaped tier.
 const FLUSH_BIT: u64 = 1 << 63;
 
+/// Bytes of one request of a stream.
+const REQUEST: u64 = 64 << 10;
+
+/// Sleeps, unless the service stops.
+fn rest(service: &Service, mut wait: Duration) {
+    while !wait.is_zero() && !service.stopping() {
+        let some = wait.min(REST);
+        std::thread::sleep(some);
+        wait -= some;
+    }
+}
+
 impl Tiering {
     /// What the strategy wants moved now.
     pub(super) fn ways_to_flush(&self, decision: &Decision, work: &Work) -> Vec<Way> {
@@ -79,17 +91,17 @@ impl Tiering {
         self.shaper(from).is_some() || self.shaper(to).is_some()
     }
 
-    /// What was moved was read from one tier and written to the other.
+    /// What was moved was read from one tier and written to the other, in requests of a usual size: larger ones would have
+    /// more of a tier that is served in order of arrival.
     fn wait_for_shapes(&self, service: &Service, (from, to): Way, moved: u64) -> Result<(), StoreError> {
-        for tier in [from, to] {
-            let Some(shaper) = self.shaper(tier).filter(|_| moved > 0) else { continue };
-            let wait = shaper.admit(self.who() ^ FLUSH_BIT, STREAMS, moved, Pattern::Sequential);
-            let mut wait = wait.map_err(|e| StoreError::unknown_load(&e.to_string()))?;
-            while !wait.is_zero() && !service.stopping() {
-                let some = wait.min(REST);
-                std::thread::sleep(some);
-                wait -= some;
+        let mut left = moved;
+        while left > 0 {
+            let slice = left.min(u64::from(STREAMS) * REQUEST);
+            for shaper in [from, to].into_iter().filter_map(|tier| self.shaper(tier)) {
+                let wait = shaper.admit(self.who() ^ FLUSH_BIT, STREAMS, slice, Pattern::Sequential);
+                rest(service, wait.map_err(|e| StoreError::unknown_load(&e.to_string()))?);
             }
+            left -= slice;
         }
         Ok(())
     }
