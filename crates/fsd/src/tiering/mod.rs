@@ -15,6 +15,7 @@ mod rates;
 mod runtime;
 mod shares;
 mod view;
+mod wall;
 
 use crate::config::{Config, TierConfig};
 use crate::flush_config::FlushWhen;
@@ -38,6 +39,7 @@ use tidepool_shape::{ShapeError, Shaper};
 use tidepool_store::{StoreError, TierIndex, Tiers, Usage};
 use tidepool_types::{Ino, SessionId};
 use view::{Found, Known, Measured};
+use wall::{NS_OF_MS, WallClock};
 
 /// How often it is looked whether programs write.
 const TICK: Duration = Duration::from_millis(100);
@@ -119,6 +121,7 @@ struct Work {
     listened: Option<Instant>,
     told: Option<(Load, Instant)>,
     rates: Rates,
+    wall: WallClock,
 }
 
 impl Tiering {
@@ -159,6 +162,7 @@ impl Tiering {
                 listened: None,
                 told: None,
                 rates: Rates::default(),
+                wall: WallClock::default(),
             }),
             tiers: all,
         })
@@ -282,7 +286,8 @@ impl Tiering {
     }
 
     fn turn(&self, service: &Service, work: &mut Work) -> Result<(), StoreError> {
-        let (now_ns, now_ms) = (nanoseconds(service.monotonic()), since_1970_ms());
+        let now_ns = nanoseconds(service.monotonic());
+        let now_ms = work.wall.at(now_ns, since_1970_ms());
         let clients = self.clients(now_ns);
         work.phases.observe(now_ns, service.counters.bytes_written.load(Ordering::Relaxed), clients);
         work.rates.observe(now_ns, self.moved(service));
@@ -292,7 +297,7 @@ impl Tiering {
         // What is read has no phases; a new one begins each time that nobody reads.
         locked(&self.readers).forget_idle(now_ns);
         let found = self.found(service)?;
-        self.speak(service, work, &found, now_ms);
+        self.speak(service, work, &found, (now_ns, now_ms));
         self.listen(work, now_ms);
         let (processes, pattern) = self.writers(service);
         let known = Known {
@@ -378,8 +383,8 @@ impl Tiering {
     }
 
     /// Others hear at once where a phase begins, ends, waits or goes elsewhere.
-    fn speak(&self, service: &Service, work: &mut Work, found: &[Found], now_ms: u64) {
-        let load = self.load(service, work, found, now_ms);
+    fn speak(&self, service: &Service, work: &mut Work, found: &[Found], now: (u64, u64)) {
+        let load = self.load(service, work, found, now);
         let is_news = |told: &Load| {
             told.phase.as_ref().map(|phase| phase.tier) != load.phase.as_ref().map(|phase| phase.tier)
                 || told.holding != load.holding
@@ -392,13 +397,15 @@ impl Tiering {
         }
     }
 
-    fn load(&self, service: &Service, work: &Work, found: &[Found], now_ms: u64) -> Load {
+    /// `now`: nanoseconds of the daemon's clock, and the same moment in milliseconds since 1970.
+    fn load(&self, service: &Service, work: &Work, found: &[Found], now: (u64, u64)) -> Load {
+        let (now_ns, now_ms) = now;
         let dirty = |tier: Tier| {
             let here = found.iter().find(|found| found.tier == tier);
             here.map_or(0, |found| found.usage.blocks * u64::from(tidepool_types::BLOCK_SIZE))
         };
-        let now_ns = nanoseconds(service.monotonic());
-        let moment = |at_ns: u64| now_ms.saturating_sub(now_ns.saturating_sub(at_ns) / 1_000_000);
+        // Whole milliseconds of both: what is told of a moment does not change.
+        let moment = |at_ns: u64| now_ms.saturating_sub((now_ns / NS_OF_MS).saturating_sub(at_ns / NS_OF_MS));
         let (processes, pattern) = self.writers(service);
         let gate = self.gate();
         let tier = gate.is_open().then(|| self.tiers[self.target()].into());

@@ -2,6 +2,7 @@
 
 use super::loads::Load;
 use super::phases::Phases;
+use super::wall::NS_OF_MS;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tidepool_iosched::{
@@ -13,7 +14,6 @@ use tidepool_types::BLOCK_SIZE;
 /// Of node-local storage. Assumed, not measured: what a solid-state disk of a node has at least. Of the strategies only `model` looks
 /// at it.
 const LOCAL_BYTES_PER_S: u64 = 1 << 30;
-const NS_OF_MS: u64 = 1_000_000;
 
 /// A tier as this daemon finds it.
 #[derive(Clone, Copy, Debug)]
@@ -97,7 +97,11 @@ impl Known<'_> {
 
     fn own(&self) -> App {
         let current = self.phases.current();
-        let phase = current.map(|now| phase_at(now.begin_ns, now.bytes, self.target, self.pattern));
+        // As precise as others know it: all have to agree on whose phase began first.
+        let began_ms =
+            |begin_ns: u64| self.now_ms.saturating_sub(self.now_ns / NS_OF_MS - begin_ns / NS_OF_MS);
+        let begin_ns = |begin_ns: u64| self.moment(began_ms(begin_ns));
+        let phase = current.map(|now| phase_at(begin_ns(now.begin_ns), now.bytes, self.target, self.pattern));
         let local = self.usage(Tier::Local).filter(|_| !self.no_local).map(|usage| Local {
             capacity_bytes: usage.total,
             free_bytes: usage.free.min(usage.total),

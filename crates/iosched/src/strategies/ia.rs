@@ -6,8 +6,9 @@
 //! - With that reading the two shared tiers hold N applications together, and node-local memory is reached only when a tier
 //!   has no room, or users that are not among the N. A full tier counts as busy; who has no room locally goes to the shared
 //!   tier with fewer users. So everybody writes somewhere, and nobody waits while there is room anywhere.
-//! - A phase stays where it is, but for one change: when nobody uses the burst buffer, the oldest phase on another tier
-//!   goes on there. One, because then the buffer is not idle any more.
+//! - A phase stays where it is, but for two changes. When nobody uses the burst buffer, the oldest phase on another tier
+//!   goes on there: one, because then the buffer is not idle any more. And where more use a tier than the rule lets in, the youngest
+//!   are placed anew: schedulers that decide at the same moment do not know of each other, and would stay in each other's way.
 //! - Data on the burst buffer are flushed while no application uses the PFS. Data in node-local memory go to the burst buffer
 //!   when that is idle, else to the PFS when that is. What fills a tier to three quarters is flushed in any case.
 //!
@@ -75,13 +76,18 @@ impl Strategy for InterferenceAware {
     }
 }
 
-/// Those that write and can go on.
+/// Those that write and can go on. Of too many on one tier the oldest.
 fn stay(view: &View) -> Phases {
-    let writing = view.active().into_iter().filter_map(|(app, phase)| Some((app, phase.tier?)));
-    writing
-        .filter(|(app, tier)| has_room(view, app, *tier))
-        .map(|(app, tier)| (app.job, Verdict::Go { tier, weight: unmanaged(app) }))
-        .collect()
+    let running = view.apps().len() as u64;
+    let mut verdicts = Phases::new();
+    for (app, phase) in view.active() {
+        let Some(tier) = phase.tier.filter(|tier| has_room(view, app, *tier)) else { continue };
+        let before = u64::from(users(view, &verdicts, tier));
+        if tier == Tier::Local || before == 0 || 2 * before < running {
+            verdicts.insert(app.job, Verdict::Go { tier, weight: unmanaged(app) });
+        }
+    }
+    verdicts
 }
 
 /// The oldest phase elsewhere goes to the burst buffer if nobody uses that.
@@ -111,6 +117,22 @@ mod tests {
     use super::*;
     use crate::model::{JobId, Local};
     use crate::testing::*;
+
+    /// Two daemons have let their phases in at the same moment, before they heard of each other.
+    #[test]
+    fn of_too_many_on_a_tier_the_youngest_go_elsewhere() {
+        let (burst, pfs) = (Some(Tier::Burst), Some(Tier::Pfs));
+        let together = |begins: &[u64], tier| {
+            let apps = begins.iter().zip(1..).map(|(begin, job)| writing(job, 8, *begin, tier)).collect();
+            sent(&InterferenceAware, &view(9, apps))
+        };
+        assert_eq!(together(&[5, 3], burst), [pfs, burst]);
+        assert_eq!(together(&[3, 3], burst), [burst, pfs], "at the same moment the lower job is first");
+        assert_eq!(together(&[3, 4], pfs), [burst, pfs], "nobody is at the burst buffer");
+        assert_eq!(together(&[1, 2, 3, 4], burst), [burst, burst, pfs, pfs]);
+        assert_eq!(together(&[1, 2, 3], burst), [burst, burst, pfs]);
+        assert_eq!(together(&[1], burst), [burst]);
+    }
 
     /// K8, written out by hand from the paper's lines 5 to 14: up to how many users each N lets one more in.
     #[test]
