@@ -45,6 +45,8 @@ use wall::{NS_OF_MS, WallClock};
 const TICK: Duration = Duration::from_millis(100);
 /// How often others are told of what has not changed.
 const TELL_EVERY: Duration = Duration::from_secs(1);
+/// The same while a phase goes on, as long as others are few.
+const TELL_IN_PHASE: Duration = Duration::from_millis(200);
 /// Others are listened to so many times in a second, or less often where that is many files.
 const LISTEN_PER_S: u32 = 10;
 const FILES_READ_PER_S: u32 = 100;
@@ -299,15 +301,11 @@ impl Tiering {
         let found = self.found(service)?;
         self.speak(service, work, &found, (now_ns, now_ms));
         self.listen(work, now_ms);
-        let (processes, pattern) = self.writers(service);
+        let Some((told, _)) = &work.told else { return Ok(()) };
         let known = Known {
             now_ns,
             now_ms,
-            job: self.job,
-            processes,
-            pattern,
-            phases: &work.phases,
-            target: self.gate().is_open().then(|| self.tiers[self.target()]),
+            told,
             found: &found,
             heard: &work.heard,
             curves: &self.curves,
@@ -389,7 +387,8 @@ impl Tiering {
             told.phase.as_ref().map(|phase| phase.tier) != load.phase.as_ref().map(|phase| phase.tier)
                 || told.holding != load.holding
         };
-        let due = work.told.as_ref().is_none_or(|(told, at)| at.elapsed() >= TELL_EVERY || is_news(told));
+        let every = if load.phase.is_some() { listen_every(work).max(TELL_IN_PHASE) } else { TELL_EVERY };
+        let due = work.told.as_ref().is_none_or(|(told, at)| at.elapsed() >= every || is_news(told));
         if due {
             // News that do not arrive make the others' view older, which they know.
             let _ = self.loads.tell(&load);
@@ -440,15 +439,19 @@ impl Tiering {
     }
 
     fn listen(&self, work: &mut Work, now_ms: u64) {
-        let files = u32::try_from(work.heard.len()).unwrap_or(u32::MAX).max(1);
-        let every = Duration::from_secs(1) / LISTEN_PER_S.min((FILES_READ_PER_S / files).max(1));
-        if work.listened.is_none_or(|at| at.elapsed() >= every)
+        if work.listened.is_none_or(|at| at.elapsed() >= listen_every(work))
             && let Ok(heard) = self.loads.heard(now_ms)
         {
             work.heard = heard;
             work.listened = Some(Instant::now());
         }
     }
+}
+
+/// Less often where it is many files.
+fn listen_every(work: &Work) -> Duration {
+    let files = u32::try_from(work.heard.len()).unwrap_or(u32::MAX).max(1);
+    (Duration::from_secs(1) / FILES_READ_PER_S * files).max(Duration::from_secs(1) / LISTEN_PER_S)
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

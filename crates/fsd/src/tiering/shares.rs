@@ -50,11 +50,10 @@ fn wants(job: u64, heard: &[Load], now_ms: u64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::super::loads::{PatternWord, PhaseLoad, TierWord};
-    use super::super::phases::Phases;
     use super::super::view::{Found, Known, Measured};
     use super::*;
     use std::sync::Arc;
-    use tidepool_iosched::{Curve, Pattern, by_name, decide};
+    use tidepool_iosched::{Curve, by_name, decide};
     use tidepool_store::Usage;
 
     const NOW_MS: u64 = 100_000;
@@ -75,15 +74,10 @@ mod tests {
             let usage = Usage { blocks: 0, free: 1 << 30, total: 1 << 30 };
             Found { tier, usage }
         });
-        let phases = Phases::default();
         let known = Known {
             now_ns: NOW_MS * 1_000_000,
             now_ms: NOW_MS,
-            job: 7,
-            processes: 4,
-            pattern: Pattern::Sequential,
-            phases: &phases,
-            target: None,
+            told: &Load { processes: 4, ..Load::new(7, 9) },
             found: &found,
             heard,
             curves: &measured,

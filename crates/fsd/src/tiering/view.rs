@@ -1,7 +1,6 @@
 //! What a daemon knows, as the strategies see it. Pure.
 
 use super::loads::Load;
-use super::phases::Phases;
 use super::wall::NS_OF_MS;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,13 +25,8 @@ pub struct Found {
 pub struct Known<'a> {
     pub now_ns: u64,
     pub now_ms: u64,
-    pub job: u64,
-    pub processes: u32,
-    pub phases: &'a Phases,
-    /// How its own phase goes through its files.
-    pub pattern: Pattern,
-    /// Where its own phase writes now; none while it waits.
-    pub target: Option<Tier>,
+    /// What it has told of itself last. Of its own phase, too, it knows what others know: so all who decide, decide alike.
+    pub told: &'a Load,
     pub found: &'a [Found],
     /// Of all daemons but this one, of its own pool, too.
     pub heard: &'a [Load],
@@ -72,9 +66,9 @@ impl Known<'_> {
     pub fn view(&self, about_to_write: bool) -> Result<View, ViewError> {
         let mut own = self.own();
         if about_to_write && own.phase.is_none() {
-            own.phase = Some(phase_at(self.now_ns, 0, None, self.pattern));
+            own.phase = Some(phase_at(self.now_ns, 0, None, Pattern::Sequential));
         }
-        let mut apps = BTreeMap::from([(self.job, own)]);
+        let mut apps = BTreeMap::from([(self.told.job, own)]);
         for load in self.heard {
             let theirs = self.other(load);
             match apps.get_mut(&load.job) {
@@ -96,18 +90,12 @@ impl Known<'_> {
     }
 
     fn own(&self) -> App {
-        let current = self.phases.current();
-        // As precise as others know it: all have to agree on whose phase began first.
-        let began_ms =
-            |begin_ns: u64| self.now_ms.saturating_sub(self.now_ns / NS_OF_MS - begin_ns / NS_OF_MS);
-        let begin_ns = |begin_ns: u64| self.moment(began_ms(begin_ns));
-        let phase = current.map(|now| phase_at(begin_ns(now.begin_ns), now.bytes, self.target, self.pattern));
         let local = self.usage(Tier::Local).filter(|_| !self.no_local).map(|usage| Local {
             capacity_bytes: usage.total,
             free_bytes: usage.free.min(usage.total),
             bytes_per_s: LOCAL_BYTES_PER_S,
         });
-        App { phase, past: self.phases.past(), local, ..app(self.job, self.processes) }
+        App { local, ..self.other(self.told) }
     }
 
     fn other(&self, load: &Load) -> App {
@@ -159,8 +147,8 @@ impl Known<'_> {
         let bytes = self.usage(tier)?.blocks * u64::from(BLOCK_SIZE);
         // What lies on the last tier lies where it is to be.
         let is_last = self.found.last().is_some_and(|last| last.tier == tier);
-        let since_ns = self.phases.past().first().map_or(0, |past| past.begin_ns);
-        (bytes > 0 && !is_last).then_some(Dirty { job: JobId(self.job), tier, bytes, since_ns })
+        let since_ns = self.told.past.first().map_or(0, |past| self.moment(past.began_ms));
+        (bytes > 0 && !is_last).then_some(Dirty { job: JobId(self.told.job), tier, bytes, since_ns })
     }
 }
 
@@ -222,15 +210,10 @@ mod tests {
 
     /// Where the strategy sends a phase of the daemon's own that begins.
     fn target(name: &str, found: &[Found], heard: &[Load]) -> Tier {
-        let phases = Phases::default();
         let known = Known {
             now_ns: 1000 * MS,
             now_ms: 1000,
-            job: 7,
-            processes: 2,
-            phases: &phases,
-            pattern: Pattern::Sequential,
-            target: None,
+            told: &Load { processes: 2, ..Load::new(7, 1) },
             found,
             heard,
             curves: &Measured::default(),
@@ -273,17 +256,12 @@ mod tests {
 
     #[test]
     fn what_lies_above_the_last_tier_is_to_be_flushed() {
-        let phases = Phases::default();
         let dirty = |found: &[Found]| {
             let (now_ns, now_ms, heard) = (0, 0, &[][..]);
             let known = Known {
                 now_ns,
                 now_ms,
-                job: 7,
-                processes: 1,
-                phases: &phases,
-                pattern: Pattern::Sequential,
-                target: None,
+                told: &Load::new(7, 1),
                 found,
                 heard,
                 curves: &Measured::default(),
