@@ -349,17 +349,19 @@ impl App {
         let left = match phase.expected_bytes {
             Some(all) => all.saturating_sub(phase.written_bytes),
             None => self
-                .mean_bytes()
-                .and_then(|mean| mean.checked_sub(phase.written_bytes))
+                .usual_bytes()
+                .and_then(|usual| usual.checked_sub(phase.written_bytes))
                 .unwrap_or(phase.written_bytes),
         };
         Some(left.max(1))
     }
 
-    /// Mean size of its earlier phases.
-    fn mean_bytes(&self) -> Option<u64> {
-        let sum: u128 = self.past.iter().map(|past| u128::from(past.bytes)).sum();
-        sum.checked_div(self.past.len() as u128).map(|mean| mean as u64)
+    /// Size of its earlier phases: the median, of two the larger one. Programs also write small files now and then, which say
+    /// nothing of their next phase.
+    fn usual_bytes(&self) -> Option<u64> {
+        let mut sizes: Vec<u64> = self.past.iter().map(|past| past.bytes).collect();
+        sizes.sort_unstable();
+        sizes.get(sizes.len() / 2).copied()
     }
 
     /// Mean time between the beginnings of its phases, the present one included; none before the second phase.
@@ -428,9 +430,9 @@ mod tests {
         one.phase.as_mut().unwrap().expected_bytes = None;
         one.phase.as_mut().unwrap().written_bytes = 5;
         assert_eq!(one.period_ns(), Some(50));
-        assert_eq!(one.remaining_bytes(), Some(15));
-        one.phase.as_mut().unwrap().written_bytes = 25;
-        assert_eq!(one.remaining_bytes(), Some(25), "past the mean: as much again");
+        assert_eq!(one.remaining_bytes(), Some(25), "of two the larger one");
+        one.phase.as_mut().unwrap().written_bytes = 35;
+        assert_eq!(one.remaining_bytes(), Some(35), "past the usual: as much again");
         one.phase.as_mut().unwrap().written_bytes = 5;
         one.phase.as_mut().unwrap().expected_bytes = Some(5);
         assert_eq!(one.remaining_bytes(), Some(1), "it goes on, so there is something");

@@ -5,7 +5,7 @@
 //! their nodes' links carry; when a phase ends, the shortest that waits comes in its place; and the shortest on the PFS goes
 //! on at the burst buffer when that falls idle. Flush traffic that the tiers report takes its part. The cost is the sum over phases of weight times time until its
 //! end. From what is now, single phases are moved or two exchanged as long as that lowers the cost by a hundredth
-//! ([`GAIN_PART`]): less is within what curves are known to, and each move costs something.
+//! ([`GAIN_PART`]): less is within what curves are known to; and each move costs something ([`MOVE_NS`]).
 //!
 //! That is shortest first, which could let a long phase wait for ever behind a stream of short ones. Whose phase has
 //! lasted [`PATIENCE`] times what it would take alone does not wait any more; it shares.
@@ -226,6 +226,9 @@ impl<'a> Used<'a> {
 }
 
 const NS: u128 = 1_000_000_000;
+/// What a phase loses that goes elsewhere: others hear of it a little later, and what is under way goes on where it was. With
+/// two daemons on one machine that is a quarter of a second.
+const MOVE_NS: u128 = 250_000_000;
 /// The cost of a phase that never ends; [`PHASES_MAX`] of them can be added up.
 const NEVER: u128 = u128::MAX >> 8;
 
@@ -258,7 +261,9 @@ fn play(flows: &[Flow], tiers: [Used; 2], places: Vec<Option<Tier>>) -> (Vec<Opt
         cost = cost.saturating_add(forward.step());
         forward.fill();
     }
-    (first, cost)
+    let moved = flows.iter().zip(&first).filter(|(flow, place)| flow.now.is_some() && flow.now != **place);
+    let moving: u128 = moved.map(|(flow, _)| u128::from(flow.app.weight) * MOVE_NS).sum();
+    (first, cost.saturating_add(moving))
 }
 
 impl Forward<'_> {
