@@ -315,7 +315,9 @@ mod tests {
         let shape = format!(
             r#"{{"name":"{name}","burst_bytes":0,"sequential":[[1,5]],"strided":[[1,5]],"random":[[1,2]]}}"#
         );
-        format!(r#""tiers":{{"{tier}":"/x","strategy":"hp","name":"","flush_bandwidth":0,"{key}":{shape}}},"host""#)
+        format!(
+            r#""tiers":{{"{tier}":"/x","strategy":"hp","name":"","flush_bandwidth":0,"{key}":{shape}}},"host""#
+        )
     }
 
     #[test]
