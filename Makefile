@@ -61,7 +61,7 @@ test-all: test ## The slow suites as well
 	-scripts/install-packages newer-slurm
 	-scripts/install-packages slurm-accounting
 	integrations/slurm/test-newer $(BUILT)/debug
-	TIDEPOOL_KILLS=200 TIDEPOOL_FUZZ_SECONDS=600 TIDEPOOL_STOPS=50 TIDEPOOL_TORTURE=full TIDEPOOL_FSX_OPS=1000000 TIDEPOOL_HISTORIES=1000 \
+	TIDEPOOL_KILLS=300 TIDEPOOL_FUZZ_SECONDS=600 TIDEPOOL_STOPS=50 TIDEPOOL_TORTURE=full TIDEPOOL_FSX_OPS=1000000 TIDEPOOL_HISTORIES=1000 \
 	  TIDEPOOL_CHAOS=full TIDEPOOL_FAULT_RUNS=1000 TIDEPOOL_SLURM=full \
 	  $(CARGO) test --workspace --locked --no-fail-fast
 

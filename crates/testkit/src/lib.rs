@@ -238,10 +238,15 @@ impl Cluster {
         self.tell_members();
     }
 
+    /// What daemons are started with from now on.
+    pub fn set_tiers(&mut self, tiers: tidepool_fsd::TierConfig) {
+        self.options.tiers = Some(tiers);
+    }
+
     /// Kills all daemons and starts them again with shared storage below their own.
     pub fn give_tiers(&mut self, tiers: tidepool_fsd::TierConfig) {
         (0..self.members()).for_each(|index| self.kill(index));
-        self.options.tiers = Some(tiers);
+        self.set_tiers(tiers);
         for index in 0..self.members() {
             let ready = self.spawn(index);
             self.members[index] = member(ready);
@@ -267,6 +272,12 @@ impl Drop for Cluster {
 
 fn member(ready: Ready) -> Member {
     Member { index: ready.index, host: ready.host, boot_id: ready.boot_id, tcp: ready.tcp, unix: ready.unix }
+}
+
+/// Content that tells where it belongs: each 8 bytes say of which generation they are, and the how many'th of their file.
+pub fn pattern(generation: u64, first_word: u64, words: usize) -> Vec<u8> {
+    let word = |number: u64| (generation << 32 | number).to_le_bytes();
+    (first_word..first_word + words as u64).flat_map(word).collect()
 }
 
 /// A small random source with a printed, replayable seed.
