@@ -5,6 +5,7 @@ use crate::plan::flags::{self as plan_flags, JobFlags, PlanArgs};
 use crate::slurm::flags::{SlurmCommand, WorkflowCommand};
 use crate::stage::flags::{self as stage_flags, StageArgs};
 use crate::sysmap::flags::{self as sysmap_flags, QueryArgs, SysmapCommand};
+use crate::top::flags::{self as top_flags, TopArgs};
 use crate::topology::flags::{TopologyCommand, TopologyFlags};
 use crate::workload::flags::WorkloadCommand;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -74,6 +75,9 @@ pub enum Command {
     /// Show or set how the data of files lie on the daemons of a pool
     #[command(subcommand)]
     Layout(LayoutCommand),
+    /// Show who loads shared storage, whom that slows down, and who is to blame
+    #[command(after_help = top_flags::TOP)]
+    Top(TopArgs),
     /// Finish the stage-out of a run that was killed, then stop its pool
     #[command(after_help = "Example:\n  tidepool drain --pool run-1a2b3c4d")]
     Drain(DrainArgs),

@@ -39,6 +39,7 @@ mod stagers;
 mod staging;
 mod streams;
 mod sysmap;
+mod top;
 mod topology;
 mod trace;
 mod workload;
@@ -97,6 +98,7 @@ fn dispatch(cli: Cli) -> exit::Result<ExitCode> {
         Command::Rm(args) => access::rm(&args),
         Command::Mkdir(args) => access::mkdir(&args),
         Command::Layout(command) => layout::dispatch(&command),
+        Command::Top(args) => top::top(&args),
         Command::Drain(args) => drain::drain(&args),
         Command::Check(args) => check::check(&args),
         Command::Doctor(args) => doctor::doctor(&args),

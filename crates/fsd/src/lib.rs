@@ -32,7 +32,7 @@ mod tiering;
 pub use config::{Backend, CORES_MAX, Config, ConfigError, Ready, TierConfig, default_workers, workers_for};
 pub use server::{Daemon, StartError};
 pub use storedir::{StoreDirError, is_store};
-pub use tiering::loads;
+pub use tiering::{job_of, loads};
 
 /// Connections one daemon serves; further ones are closed at once.
 pub const CONNECTIONS_MAX: usize = 1 << 16;
