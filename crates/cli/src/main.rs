@@ -21,6 +21,7 @@ mod jobscript;
 mod launch;
 mod layout;
 mod meters;
+mod metrics;
 mod mount;
 mod node_clean;
 mod output;
@@ -99,6 +100,7 @@ fn dispatch(cli: Cli) -> exit::Result<ExitCode> {
         Command::Mkdir(args) => access::mkdir(&args),
         Command::Layout(command) => layout::dispatch(&command),
         Command::Top(args) => top::top(&args),
+        Command::Metrics(args) => metrics::metrics(&args),
         Command::Drain(args) => drain::drain(&args),
         Command::Check(args) => check::check(&args),
         Command::Doctor(args) => doctor::doctor(&args),

@@ -3,6 +3,7 @@
 use super::flags::Where;
 use super::who::{Held, Known, Scene};
 use crate::exit::{Context, Failure, Kind, Result};
+use crate::flags::PoolChoice;
 use crate::instance::{self, Instance};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -53,23 +54,34 @@ impl Place {
 
 /// The places that are meant; an error when there is none.
 pub fn places(at: &Where) -> Result<Vec<Place>> {
-    let of = |instance: &Instance| instance.tiers().as_ref().and_then(Place::of);
-    if let Some(name) = &at.pool {
-        let choice = crate::flags::PoolChoice { pool: Some(name.clone()) };
-        let place = of(&instance::find(&choice)?).ok_or_else(|| {
+    let pools = match &at.pool {
+        Some(name) => vec![instance::find(&PoolChoice { pool: Some(name.clone()) })?],
+        None => instance::list(),
+    };
+    let found = places_of(at, &pools)?;
+    match (&at.pool, found.is_empty()) {
+        (_, false) => Ok(found),
+        (Some(name), true) => {
             let text = format!(
                 "pool '{name}' has its own storage only; start it with --burst or --pfs, or name DIR"
             );
-            Failure::new(Kind::NoPool, text)
-        })?;
-        return Ok(vec![place]);
+            Err(Failure::new(Kind::NoPool, text))
+        }
+        (None, true) => {
+            let text = "no pool of yours here uses shared storage; name its directory, as 'tidepool top DIR'";
+            Err(Failure::new(Kind::NoPool, text))
+        }
     }
-    let mut own: Vec<Place> = instance::list().iter().filter_map(of).collect();
+}
+
+/// Those that are named, or else those of some pools.
+pub fn places_of(at: &Where, pools: &[Instance]) -> Result<Vec<Place>> {
+    let mut own: Vec<Place> =
+        pools.iter().filter_map(|pool| pool.tiers().as_ref().and_then(Place::of)).collect();
     own.sort_by(|a, b| a.dir.cmp(&b.dir));
     own.dedup_by(|a, b| a.dir == b.dir);
     if at.dirs.is_empty() {
-        let text = "no pool of yours here uses shared storage; name its directory, as 'tidepool top DIR'";
-        return if own.is_empty() { Err(Failure::new(Kind::NoPool, text)) } else { Ok(own) };
+        return Ok(own);
     }
     let burst = at.burst.as_ref().map(std::path::absolute).transpose();
     let burst = burst.context(Kind::Usage, || "--burst".into())?;
