@@ -91,8 +91,8 @@ pub fn put_daemon(families: &mut Families, labels: &Labels, status: &DaemonStatu
         (FREE, space.free),
         (USED, space.used),
         (OBJECTS, space.objects),
-        (SESSIONS, u64::from(status.sessions)),
-        (HANDLES, u64::from(status.open_handles)),
+        (SESSIONS, status.sessions),
+        (HANDLES, status.open_handles),
         (TROUBLE, u64::from(!status.trouble.is_empty())),
     ] {
         families.put(name, labels, value as f64);

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidepool_fsd::loads::{Load, PhaseLoad};
 use tidepool_iosched::blame::{Blame, Judged};
 use tidepool_iosched::{JobId, Tier};
@@ -16,6 +16,10 @@ use tidepool_types::format_size;
 
 /// Between two looks: loads are told as often.
 const EVERY: Duration = Duration::from_secs(1);
+/// Daemons see within this time that a program has ended its phase, and tell it at once.
+const ENDS: Duration = Duration::from_millis(250);
+/// Where a phase goes on, they tell of it once a second.
+const TOLD: Duration = Duration::from_millis(1_250);
 /// Times of phases are told by clocks that are compared anew each time.
 const SAME_MS: u64 = 20;
 /// Slowdowns that are less are none.
@@ -40,7 +44,7 @@ impl Watcher {
                     _ => break,
                 }
             }
-            seen.look(observer.look().ok().as_ref());
+            seen.last_looks(&mut observer);
             seen
         });
         Watcher { stop, thread }
@@ -138,6 +142,21 @@ impl Seen {
                 names: judged.blame.iter().map(name).collect(),
                 judged: judged.clone(),
             });
+        }
+    }
+
+    /// Until what was written at the end is told.
+    fn last_looks(&mut self, observer: &mut Observer) {
+        let began = Instant::now();
+        loop {
+            std::thread::sleep(ENDS);
+            let look = observer.look().ok();
+            self.look(look.as_ref());
+            let own = |load: &&Load| load.job == self.job.0 && load.phase.is_some();
+            let goes_on = look.is_some_and(|look| look.loads.iter().any(|load| own(&load)));
+            if !goes_on || began.elapsed() >= TOLD {
+                return;
+            }
         }
     }
 
