@@ -21,6 +21,7 @@ import figures
 import harness
 import j3
 import j5
+import k12
 import stagers
 import sizecache
 import switches
@@ -58,6 +59,16 @@ class Numbers(unittest.TestCase):
         result.add("w", "shaky", 2, "u", [1.0, 3.0])
         result.add("w", "model", 3, "u", [1.0, 30.0], "modelled")
         self.assertIn("largest 70.7 % (shaky, w, x = 2)", result.widest())
+
+
+class Curves(unittest.TestCase):
+    def test_shapes_rise_and_then_fall_and_the_ssd_falls_less(self):
+        self.assertEqual([k12.rate(value) for value in ("21MB", "64kB", 39_500_000)], [21_000_000, 64_000, 39_500_000])
+        for pattern in k12.PATTERNS.values():
+            found = {name: k12.course(k12.curve(name, pattern)) for name in k12.TIERS}
+            self.assertEqual({peak for peak, _ in found.values()}, {16})
+            self.assertLess(found["ssd"][1], found["hdd"][1])
+            self.assertEqual(tuple(k12.curve("hdd", pattern)), k12.COUNTS)
 
 
 class Cores(unittest.TestCase):

@@ -1,11 +1,20 @@
 //! Child processes of this program that are told lines and answer each with one.
 
 use crate::exit::{Context, Failure, Kind, Result};
+use crate::output::ProgressLine;
+use crate::signals::Signals;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Most processes on one machine: each is a process with two pipes.
+pub const PROCESSES_HERE_MAX: u64 = 1024;
+/// How often signals are looked at and progress is drawn.
+const TICK: Duration = Duration::from_millis(20);
 
 /// One process; it is killed when this is dropped, except when it has ended.
 pub struct Member {
@@ -103,4 +112,39 @@ impl Drop for Member {
         // It has ended already, except after a failure.
         self.child.kill();
     }
+}
+
+/// Two pipes for each process are more than many shells allow at first.
+pub fn allow_pipes() -> Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })
+        .context(Kind::Other, || "allowing more open files".into())
+}
+
+/// Does work that waits for processes. A signal ends these, and so the work.
+pub fn watched<T: Send>(
+    signals: &Signals,
+    leashes: &[Leash],
+    told: impl Fn() -> String,
+    work: impl FnOnce() -> Result<T> + Send,
+) -> Result<T> {
+    let mut progress = ProgressLine::new();
+    let result = std::thread::scope(|scope| {
+        let working = scope.spawn(work);
+        let mut killed = false;
+        while !working.is_finished() {
+            if signals.seen().is_some() && !killed {
+                leashes.iter().for_each(Leash::kill);
+                killed = true;
+            }
+            if progress.is_enabled() {
+                progress.draw(&told());
+            }
+            std::thread::sleep(TICK);
+        }
+        working.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    });
+    progress.clear();
+    // What ends because of a signal fails because of it.
+    result.or_else(|failure| signals.check().and(Err(failure)))
 }

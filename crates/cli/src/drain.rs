@@ -36,8 +36,8 @@ pub fn drain(args: &DrainArgs) -> Result<ExitCode> {
     let mut copied = Vec::new();
     for (number, out) in record.outs.iter().enumerate() {
         let journal = instance.dir.join(format!("out-{number}.journal"));
-        let summary =
-            staging::stage_out(&client, &out.source, &out.destination, &staging::USUAL, &journal, &signals)?;
+        let shape = staging::results(out.ordered || args.ordered);
+        let summary = staging::stage_out(&client, &out.source, &out.destination, &shape, &journal, &signals)?;
         if !args.json {
             println!(
                 "{}: {} files, {}, of which {} were moved now",

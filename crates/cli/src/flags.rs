@@ -1,23 +1,26 @@
 //! The command line: one definition for the parser and the help.
 
+use crate::flush::flags::{FlushArgs, FlushBandwidth, FlushFlag, flush_bandwidth};
 use crate::place::NodeAt;
 use crate::plan::flags::{self as plan_flags, JobFlags, PlanArgs};
 use crate::slurm::flags::{SlurmCommand, WorkflowCommand};
 use crate::stage::flags::{self as stage_flags, StageArgs};
 use crate::sysmap::flags::{self as sysmap_flags, QueryArgs, SysmapCommand};
+use crate::tiers::flags::TiersCommand;
 use crate::top::flags::{self as top_flags, MetricsArgs, TopArgs};
 use crate::topology::flags::{TopologyCommand, TopologyFlags};
 use crate::workload::flags::WorkloadCommand;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use tidepool_client::Wanted;
-use tidepool_fsd::TierConfig;
+use tidepool_fsd::{FlushConfig, TierConfig};
 use tidepool_plan::Deploy;
+use tidepool_shape::Shape;
 use tidepool_types::{ChunkSize, Placement, parse_size};
 
 const RUN_EXAMPLES: &str = "\
@@ -97,6 +100,9 @@ pub enum Command {
     /// Do I/O of the kind programs make, alone or several at once, and measure it
     #[command(subcommand)]
     Workload(WorkloadCommand),
+    /// Measure how storage bears many processes at once: a burst buffer, a parallel file system, or shaped ones
+    #[command(subcommand)]
+    Tiers(TiersCommand),
     /// Hand staging tasks to this node's stager, watch and administer them
     #[command(after_help = stage_flags::HELP)]
     Stage(Box<StageArgs>),
@@ -232,11 +238,19 @@ fn absolute(text: &str) -> Result<PathBuf, String> {
 
 /// A strategy for I/O phases.
 fn strategy(text: &str) -> Result<String, String> {
-    let known = tidepool_iosched::by_name(text).map_err(|e| e.to_string())?;
-    match known.needs_curves() {
-        true => Err(format!("'{}' needs measured bandwidths, which daemons do not read yet", known.name())),
-        false => Ok(known.name().into()),
+    tidepool_iosched::by_name(text).map(|known| known.name().into()).map_err(|e| e.to_string())
+}
+
+/// A shape from a file; all that is wrong with it, each in a line.
+pub fn shape_file(path: &str) -> Result<Shape, String> {
+    let bytes = std::fs::metadata(path).map_err(|e| e.to_string())?.len();
+    if bytes > tidepool_shape::FILE_BYTES_MAX {
+        return Err(format!("larger than {} bytes", tidepool_shape::FILE_BYTES_MAX));
     }
+    let text = std::fs::read_to_string(path).map_err(|e| e.to_string())?;
+    tidepool_shape::read(&text).map_err(|problems| {
+        problems.iter().map(|problem| format!("{path}: {problem}")).collect::<Vec<_>>().join("\n  ")
+    })
 }
 
 fn cores(text: &str) -> Result<CoreList, String> {
@@ -324,13 +338,29 @@ pub struct PoolShape {
     /// Directory of the parallel file system, for data that the pool's own storage is not to keep
     #[arg(long, value_name = "DIR", value_parser = absolute)]
     pub pfs: Option<PathBuf>,
-    /// Which storage new data go to, and when they are flushed to the slower one: baseline (the parallel file system
-    /// only), hp (the burst buffer first), ia (where nobody is in the way) [default: ia]
+    /// Slow --burst down to the bandwidths of a file, for tests and demonstrations on one machine
+    /// (docs/formats/25-shaped-tiers.md)
+    #[arg(long, value_name = "FILE", requires = "burst", value_parser = shape_file)]
+    pub shape_burst: Option<Shape>,
+    /// The same for --pfs
+    #[arg(long, value_name = "FILE", requires = "pfs", value_parser = shape_file)]
+    pub shape_pfs: Option<Shape>,
+    /// Which storage new data go to, when, and when they are flushed to the slower one: baseline (the parallel file system
+    /// only), hp (the burst buffer first), ia (where nobody is in the way), fcfs (one pool at a time on each), and, by
+    /// bandwidths that 'tidepool tiers measure' has found, fair (equal shares), set10 (short periods first), model (least
+    /// time for all) [default: ia]
     #[arg(long, value_name = "NAME", value_parser = strategy)]
     pub strategy: Option<String>,
-    /// Most bytes that each daemon flushes in a second [default: 0: no limit]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    pub flush_bandwidth: Option<u64>,
+    /// With --burst or --pfs: put no new data on the nodes' own storage
+    #[arg(long)]
+    pub no_local: bool,
+    /// Most bytes that each daemon flushes in a second. Or for some of these, separated by commas: burst=SIZE and
+    /// pfs=SIZE, each daemon to that tier; pool=SIZE, all daemons together; daemon=SIZE [default: 0: no limit]
+    #[arg(long, value_name = "SIZE", value_parser = flush_bandwidth)]
+    pub flush_bandwidth: Option<FlushBandwidth>,
+    /// When data are flushed [default: strategy]
+    #[arg(long, value_enum, value_name = "WHEN")]
+    pub flush: Option<FlushFlag>,
     /// Network interface by which daemons on other nodes are reached, as ib0 [default: what 'tidepool plan' tells]
     #[arg(long, value_name = "NAME")]
     pub nic: Option<String>,
@@ -370,14 +400,33 @@ impl PoolShape {
 
     /// Storage below the pool's own; none without --burst and --pfs.
     /// `name`: of the pool.
-    pub fn tiers(&self, name: &str) -> Option<TierConfig> {
+    pub fn tiers(&self, name: &str, daemons: usize) -> Option<TierConfig> {
+        let limits = self.flush_bandwidth.unwrap_or_default();
         self.has_tiers().then(|| TierConfig {
             burst: self.burst.clone(),
             pfs: self.pfs.clone(),
             strategy: self.strategy.clone().unwrap_or_else(|| STRATEGY.into()),
             name: name.into(),
-            flush_bandwidth: self.flush_bandwidth.unwrap_or(0),
+            no_local: self.no_local,
+            flush_bandwidth: limits.of_daemon(daemons),
+            flush: FlushConfig {
+                when: self.flush.map(FlushFlag::when).unwrap_or_default(),
+                to_burst: limits.to_burst,
+                to_pfs: limits.to_pfs,
+            },
+            shape_burst: self.shape_burst.clone(),
+            shape_pfs: self.shape_pfs.clone(),
         })
+    }
+
+    /// Tiers that are slowed down, and what every output says of them.
+    pub fn shaped(&self) -> BTreeMap<String, String> {
+        let tiers = [("burst", &self.shape_burst), ("pfs", &self.shape_pfs)];
+        let label = |shape: &Shape| tidepool_shape::label(shape.name());
+        tiers
+            .into_iter()
+            .filter_map(|(tier, shape)| Some((tier.into(), shape.as_ref().map(label)?)))
+            .collect()
     }
 
     /// What is said of tiers has to have some.
@@ -385,16 +434,24 @@ impl PoolShape {
         if self.strategy.as_deref() == Some("baseline") && self.burst.is_some() && self.pfs.is_none() {
             return Err("--strategy baseline uses the parallel file system only; name it with --pfs".into());
         }
-        let flag = match (&self.strategy, self.flush_bandwidth) {
-            (Some(_), _) => "--strategy",
-            (None, Some(_)) => "--flush-bandwidth",
-            (None, None) => return Ok(()),
-        };
-        match self.has_tiers() {
-            true => Ok(()),
-            false => {
+        let limits = self.flush_bandwidth.unwrap_or_default();
+        for (limit, dir, name) in [(limits.to_burst, &self.burst, "burst"), (limits.to_pfs, &self.pfs, "pfs")]
+        {
+            if limit > 0 && self.has_tiers() && dir.is_none() {
+                return Err(format!("--flush-bandwidth {name}=… is for pools with --{name}"));
+            }
+        }
+        let said = [
+            (self.strategy.is_some(), "--strategy"),
+            (self.flush_bandwidth.is_some(), "--flush-bandwidth"),
+            (self.flush.is_some(), "--flush"),
+            (self.no_local, "--no-local"),
+        ];
+        match said.into_iter().find(|(said, _)| *said) {
+            Some((_, flag)) if !self.has_tiers() => {
                 Err(format!("{flag} is for pools with shared storage; name it with --pfs, --burst or both"))
             }
+            _ => Ok(()),
         }
     }
 
@@ -417,6 +474,9 @@ pub struct RunArgs {
     /// Copy /SRC of the pool to DST when the program has ended
     #[arg(long = "out", value_name = "/SRC:DST")]
     pub stage_out: Vec<String>,
+    /// Give results their names only when all are copied, oldest change first: nobody sees a file there without an older one
+    #[arg(long)]
+    pub ordered: bool,
     /// Run a batch script, here and without a batch system: its #NORNS and #TIDEPOOL lines say what is started and staged.
     /// Flags win over what its pools say
     #[arg(long, value_name = "SCRIPT", conflicts_with_all = ["fs", "stage_in", "stage_out"])]
@@ -454,11 +514,16 @@ pub enum PoolCommand {
     Start(Box<StartArgs>),
     /// Stop a pool and remove everything it made
     #[command(
-        after_help = "Examples:\n  tidepool pool stop --pool mine\n  tidepool pool stop --pool mine --keep     leave the data for a later start --keep"
+        after_help = "Examples:\n  tidepool pool stop --pool mine\n  tidepool pool stop --pool mine --keep     leave the data for a later start --keep\n  tidepool pool stop --pool mine --keep --flush-first     and none of them on the burst buffer"
     )]
     Stop(StopArgs),
     /// Show the daemons of a pool
     Status(StatusArgs),
+    /// Move what a pool on several tiers has to the slowest one, now and whatever its strategy says
+    #[command(
+        after_help = "Examples:\n  tidepool pool flush --pool mine --wait\n  tidepool pool flush --pool mine --to burst --bandwidth 100MB\nWhile it goes on, new data go there, too. With --wait the command ends with 0 only when all lies there."
+    )]
+    Flush(FlushArgs),
     /// List the pools of this user on this node
     List(ListArgs),
 }
@@ -515,6 +580,9 @@ pub struct StopArgs {
     /// Leave the data in the store directories
     #[arg(long)]
     pub keep: bool,
+    /// With --keep, of a pool on several tiers: move all data to the slowest tier before. The pool goes on when that fails
+    #[arg(long, requires = "keep")]
+    pub flush_first: bool,
     #[arg(long)]
     pub dry_run: bool,
     #[arg(long)]
@@ -630,6 +698,9 @@ pub struct StageShape {
     /// Take files of equal size and modification time for the same without reading them
     #[arg(long)]
     pub trust_mtime: bool,
+    /// Give files their names only when all are copied, oldest change first: nobody sees a file there without an older one
+    #[arg(long)]
+    pub ordered: bool,
 }
 
 #[derive(Args)]
@@ -720,6 +791,9 @@ pub struct DrainArgs {
     /// Leave the pool running afterwards
     #[arg(long)]
     pub no_stop: bool,
+    /// As 'tidepool run --ordered', also where the run was started without
+    #[arg(long)]
+    pub ordered: bool,
     #[arg(long)]
     pub dry_run: bool,
     #[arg(long)]

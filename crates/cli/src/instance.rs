@@ -54,6 +54,9 @@ pub struct OutRecord {
     pub source: String,
     /// Absolute local path.
     pub destination: PathBuf,
+    /// Names appear oldest first, when all is copied.
+    #[serde(default)]
+    pub ordered: bool,
 }
 
 impl Instance {

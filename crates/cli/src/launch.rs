@@ -300,7 +300,7 @@ pub fn make_plan(
         quota_bytes: shape.quota().div_ceil(layout.daemons() as u64),
         quota_objects: shape.quota_objects.div_ceil(layout.daemons() as u64),
         fabric: shape.fabric.clone().unwrap_or_default(),
-        tiers: shape.tiers(&instance.name),
+        tiers: shape.tiers(&instance.name, layout.daemons()),
     };
     let any: SocketAddr = ([0, 0, 0, 0], 0).into();
     let node = |host: &str, configs: Vec<Config>| NodePlan {

@@ -15,6 +15,7 @@ mod drain;
 mod exec;
 mod exit;
 mod flags;
+mod flush;
 mod hints;
 mod instance;
 mod jobscript;
@@ -40,6 +41,7 @@ mod stagers;
 mod staging;
 mod streams;
 mod sysmap;
+mod tiers;
 mod top;
 mod topology;
 mod trace;
@@ -107,6 +109,7 @@ fn dispatch(cli: Cli) -> exit::Result<ExitCode> {
         Command::Trace(TraceCommand::Posix(args)) => trace::posix(&args),
         Command::Bench(command) => bench::dispatch(&command),
         Command::Workload(command) => workload::dispatch(&command),
+        Command::Tiers(command) => tiers::dispatch(&command),
         Command::Stage(args) => stage::dispatch(&args),
         Command::Sysmap(command) => sysmap::dispatch(&command),
         Command::Sysquery(args) => sysmap::sysquery(&args),

@@ -3,13 +3,16 @@
 use crate::agent::NodeRecord;
 use crate::exit::{Failure, Kind, Result};
 use crate::flags::{ListArgs, PoolCommand, StartArgs, StatusArgs, StopArgs};
+use crate::flush::{self, flags::FlushTarget};
 use crate::instance::{self, Instance};
 use crate::launch::{self, Kept};
 use crate::output::table;
 use crate::plan::{Setup, Staged};
 use crate::side_by_side::each_daemon;
+use crate::signals::Signals;
 use crate::stagers::{Begin, Started, Through};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tidepool_client::{Client, PoolFile};
@@ -25,6 +28,7 @@ pub fn dispatch(command: &PoolCommand) -> Result<ExitCode> {
         PoolCommand::Start(args) => start(args),
         PoolCommand::Stop(args) => stop(args),
         PoolCommand::Status(args) => status(args),
+        PoolCommand::Flush(args) => flush::flush(args),
         PoolCommand::List(args) => list(args),
     }
 }
@@ -80,15 +84,18 @@ fn start_through(args: &StartArgs, through: &Through, name: &str) -> Result<Exit
 fn tell_started(args: &StartArgs, instance: &Instance, pool: &PoolFile, mounted: bool, began: Instant) {
     let (name, seconds) = (&instance.name, began.elapsed().as_secs_f64());
     if args.json {
-        println!("{}", start_json(instance, pool, mounted, seconds));
+        println!("{}", start_json(args, instance, pool, mounted, seconds));
     } else {
         println!("pool '{name}' is up: {} daemon(s), {seconds:.2} s", pool.members.len());
+        for (tier, label) in args.shape.shaped() {
+            println!("{tier} is {label}");
+        }
         println!("path for programs: {}", pool.mount.display());
         println!("run a program on it: tidepool exec --pool {name} -- PROGRAM");
     }
 }
 
-fn start_json(instance: &Instance, pool: &PoolFile, mounted: bool, seconds: f64) -> Value {
+fn start_json(args: &StartArgs, instance: &Instance, pool: &PoolFile, mounted: bool, seconds: f64) -> Value {
     json!({
         "name": instance.name,
         "instance": pool.instance.to_string(),
@@ -97,6 +104,7 @@ fn start_json(instance: &Instance, pool: &PoolFile, mounted: bool, seconds: f64)
         "pool_file": instance.pool_file(),
         "daemons": pool.members.len(),
         "seconds": seconds,
+        "shaped": args.shape.shaped(),
     })
 }
 
@@ -133,6 +141,10 @@ fn stop(args: &StopArgs) -> Result<ExitCode> {
         let what = if args.keep { "leave its data" } else { "remove its data" };
         println!("would stop pool '{}' and {what}", instance.name);
         return Ok(ExitCode::SUCCESS);
+    }
+    if args.flush_first {
+        let client = instance.client()?;
+        flush::wait(&instance, &client, FlushTarget::Last, 0, &Signals::watch()?)?;
     }
     let unreachable = stop_instance(&instance, args.keep)?;
     if args.json {
@@ -198,6 +210,7 @@ fn ask(client: &Client, daemon: u16) -> std::result::Result<DaemonStatus, String
 type Statuses = [(u16, std::result::Result<DaemonStatus, String>)];
 
 fn status_json(instance: &Instance, client: &Client, daemons: &Statuses) -> Value {
+    let shaped = shaped(daemons);
     let daemons: Vec<Value> = daemons
         .iter()
         .map(|(daemon, status)| match status {
@@ -217,7 +230,7 @@ fn status_json(instance: &Instance, client: &Client, daemons: &Statuses) -> Valu
     json!({
         "name": instance.name, "instance": pool.instance.to_string(), "mount": pool.mount,
         "mounted": crate::exec::is_mounted(instance), "layout": pool.layout.to_string(), "weights": pool.weights,
-        "groups": pool.groups, "daemons": daemons,
+        "groups": pool.groups, "shaped": shaped_value(shaped), "daemons": daemons,
     })
 }
 
@@ -268,7 +281,26 @@ fn tiers_text(daemons: &Statuses) -> String {
     let Some(flushed) = sum("flushed_bytes") else { return String::new() };
     let tier = |tier: &str| Some(format!("{tier} {}", format_size(sum(&format!("tier_{tier}_bytes"))?)));
     let tiers: Vec<String> = ["local", "burst", "pfs"].into_iter().filter_map(tier).collect();
-    format!("data on tiers: {}; {} flushed\n", tiers.join(", "), format_size(flushed))
+    let mut text = format!("data on tiers: {}; {} flushed\n", tiers.join(", "), format_size(flushed));
+    for (tier, name) in shaped(daemons) {
+        text += &format!("{tier} is {}\n", tidepool_shape::label(&name));
+    }
+    text
+}
+
+/// Tiers that are slowed down, and the names of their shapes, as counters have them.
+fn shaped(daemons: &Statuses) -> BTreeMap<String, String> {
+    let counters = daemons.iter().filter_map(|(_, status)| status.as_ref().ok()).flat_map(|s| &s.counters);
+    let parts = |counter: &str| {
+        let (tier, name) = counter.strip_prefix("tier_")?.split_once("_shaped_")?;
+        Some((tier.to_string(), name.to_string()))
+    };
+    counters.filter_map(|(counter, _)| parts(counter)).collect()
+}
+
+/// With what every output says of them.
+fn shaped_value(shaped: BTreeMap<String, String>) -> Value {
+    shaped.into_iter().map(|(tier, name)| (tier, tidepool_shape::label(&name))).collect()
 }
 
 fn list(args: &ListArgs) -> Result<ExitCode> {

@@ -22,8 +22,19 @@ const LOOK: Duration = Duration::from_millis(100);
 const SHOWN_MAX: usize = 10;
 
 /// How `run` stages.
-pub const USUAL: StageShape =
-    StageShape { threads: None, bwlimit: None, no_verify: false, verify_disk: false, trust_mtime: false };
+pub const USUAL: StageShape = StageShape {
+    threads: None,
+    bwlimit: None,
+    no_verify: false,
+    verify_disk: false,
+    trust_mtime: false,
+    ordered: false,
+};
+
+/// How `run` stages results out.
+pub fn results(ordered: bool) -> StageShape {
+    StageShape { ordered, ..USUAL }
+}
 
 /// What a stage did, or would do.
 #[derive(Clone, Debug, Default)]
@@ -365,6 +376,7 @@ fn copy<A: End, B: End>(
         trust_mtime: shape.trust_mtime,
         journal_dir: Some(journal.to_path_buf()),
         bandwidth: shape.bwlimit,
+        ordered: shape.ordered,
         ..StageOptions::default()
     };
     std::fs::create_dir_all(journal).context(kind, || journal.display().to_string())?;

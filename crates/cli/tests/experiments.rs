@@ -65,6 +65,25 @@ fn findings(report: &serde_json::Value) -> String {
 }
 
 #[test]
+fn k12_shapes_are_measured_as_they_are() {
+    if !can_run() {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let report = run(&sandbox, "k12");
+    let told = findings(&report);
+    let ways =
+        ["contiguous: the shaped burst buffer falls less", "random: the shaped burst buffer falls less"];
+    for words in
+        ways.iter().chain(&["shaped: ssd, not real storage", "shaped: hdd, not real storage", "real storage"])
+    {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    let left = std::fs::read_dir(sandbox.path("disk")).unwrap().count();
+    assert_eq!(left, 0, "files on the disk");
+}
+
+#[test]
 fn a7_starts_are_measured_modelled_and_beside_published_ones() {
     if !can_run() {
         return;

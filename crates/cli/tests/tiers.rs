@@ -156,7 +156,7 @@ fn what_makes_no_sense_is_refused() {
         (&["--strategy", "hp"][..], "--strategy is for pools with shared storage; name it with --pfs"),
         (&["--flush-bandwidth", "1MB"], "--flush-bandwidth is for pools with shared storage"),
         (&["--pfs", pfs, "--strategy", "hpp"], "did you mean hp?"),
-        (&["--pfs", pfs, "--strategy", "fair"], "needs measured bandwidths"),
+        (&["--pfs", pfs, "--strategy", "fair"], "was not measured"),
         (&["--burst", burst, "--strategy", "baseline"], "name it with --pfs"),
         (&["--pfs", &missing], "No such file or directory"),
     ] {

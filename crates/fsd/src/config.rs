@@ -1,11 +1,13 @@
 //! The daemon's configuration: one JSON object on its standard input, because the secret
 //! must not show in a process list. Format: `docs/formats/05-daemon-start.md`.
 
+use crate::flush_config::FlushConfig;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use tidepool_iosched::Tier;
+use tidepool_shape::Shape;
 use tidepool_transport::Secret;
 use tidepool_types::{DaemonIndex, InstanceId};
 
@@ -64,7 +66,7 @@ pub struct Config {
 const STORES_DIR: &str = "tidepool-stores";
 
 /// Shared storage that a daemon uses beside its own, and how.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TierConfig {
     /// Directories that all daemons of all pools see; each daemon makes its own store below them.
@@ -79,6 +81,16 @@ pub struct TierConfig {
     /// Most bytes that a daemon flushes in a second; 0 for no limit.
     #[serde(default)]
     pub flush_bandwidth: u64,
+    /// The nodes' own storage gets no new data, except where the last tier is full.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub no_local: bool,
+    /// What the directories are slowed down to, for tests and demonstrations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shape_burst: Option<Shape>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shape_pfs: Option<Shape>,
+    #[serde(default, skip_serializing_if = "FlushConfig::is_usual")]
+    pub flush: FlushConfig,
 }
 
 impl TierConfig {
@@ -90,14 +102,15 @@ impl TierConfig {
         if let Some(dir) = dirs().find(|dir| !dir.is_absolute()) {
             return Err(ConfigError(format!("tiers: {} is no absolute path", dir.display())));
         }
+        for (shape, dir, name) in
+            [(&self.shape_burst, &self.burst, "burst"), (&self.shape_pfs, &self.pfs, "pfs")]
+        {
+            if shape.is_some() && dir.is_none() {
+                return Err(ConfigError(format!("tiers: shape_{name} without {name}")));
+            }
+        }
         let strategy =
             tidepool_iosched::by_name(&self.strategy).map_err(|e| ConfigError(format!("tiers: {e}")))?;
-        if strategy.needs_curves() {
-            let name = strategy.name();
-            return Err(ConfigError(format!(
-                "tiers: '{name}' needs measured bandwidths, which daemons do not read yet"
-            )));
-        }
         if self.pfs.is_none() && strategy.name() == "baseline" {
             return Err(ConfigError(
                 "tiers: 'baseline' uses the parallel file system only; name it with pfs".into(),
@@ -110,6 +123,15 @@ impl TierConfig {
     pub fn below(&self) -> Vec<(Tier, &PathBuf)> {
         let burst = self.burst.iter().map(|dir| (Tier::Burst, dir));
         burst.chain(self.pfs.iter().map(|dir| (Tier::Pfs, dir))).collect()
+    }
+
+    /// What a tier is slowed down to, and where.
+    pub fn shape(&self, tier: Tier) -> Option<(&PathBuf, &Shape)> {
+        match tier {
+            Tier::Local => None,
+            Tier::Burst => self.burst.as_ref().zip(self.shape_burst.as_ref()),
+            Tier::Pfs => self.pfs.as_ref().zip(self.shape_pfs.as_ref()),
+        }
     }
 
     /// The stores of a daemon there.
@@ -292,6 +314,27 @@ mod tests {
         assert_eq!(config.workers, default_workers());
     }
 
+    fn shaped(tier: &str, key: &str, name: &str) -> String {
+        let shape = format!(
+            r#"{{"name":"{name}","burst_bytes":0,"sequential":[[1,5]],"strided":[[1,5]],"random":[[1,2]]}}"#
+        );
+        format!(
+            r#""tiers":{{"{tier}":"/x","strategy":"hp","name":"","flush_bandwidth":0,"{key}":{shape}}},"host""#
+        )
+    }
+
+    #[test]
+    fn tiers_can_be_shaped() {
+        let text = good().replace("\"host\"", &shaped("pfs", "shape_pfs", "hdd"));
+        let config = Config::parse(&text).unwrap();
+        let tiers = config.tiers.as_ref().unwrap();
+        let (dir, shape) = tiers.shape(Tier::Pfs).unwrap();
+        assert_eq!((dir.to_str(), shape.name()), (Some("/x"), "hdd"));
+        assert!(tiers.shape(Tier::Burst).is_none() && tiers.shape(Tier::Local).is_none());
+        let told = shaped("pfs", "shape_pfs", "hdd");
+        assert!(config.to_json().contains(told.trim_end_matches(",\"host\"")), "{}", config.to_json());
+    }
+
     #[test]
     fn mistakes_are_named() {
         for (from, to, word) in [
@@ -305,13 +348,25 @@ mod tests {
             ("\"host\"", "\"tiers\":{\"strategy\":\"hp\"},\"host\"", "neither burst nor pfs"),
             ("\"host\"", "\"tiers\":{\"strategy\":\"hp\",\"pfs\":\"x\"},\"host\"", "no absolute path"),
             ("\"host\"", "\"tiers\":{\"strategy\":\"hpp\",\"pfs\":\"/x\"},\"host\"", "did you mean hp?"),
-            ("\"host\"", "\"tiers\":{\"strategy\":\"fcfs\",\"pfs\":\"/x\"},\"host\"", "choose one of"),
             (
                 "\"host\"",
                 "\"tiers\":{\"strategy\":\"baseline\",\"burst\":\"/x\"},\"host\"",
                 "name it with pfs",
             ),
             ("\"host\"", "\"tiers\":{\"strategy\":\"hp\",\"bb\":\"/x\"},\"host\"", "bb"),
+            ("\"host\"", &shaped("pfs", "shape_burst", "hdd"), "shape_burst without burst"),
+            ("\"host\"", &shaped("burst", "shape_pfs", "hdd"), "shape_pfs without pfs"),
+            ("\"host\"", &shaped("pfs", "shape_pfs", "H D D"), "name 'H D D'"),
+            (
+                "\"host\"",
+                "\"tiers\":{\"strategy\":\"hp\",\"pfs\":\"/x\",\"flush\":{\"to_bust\":1}},\"host\"",
+                "unknown field `to_bust`, expected one of `when`, `to_burst`, `to_pfs`",
+            ),
+            (
+                "\"host\"",
+                "\"tiers\":{\"strategy\":\"hp\",\"pfs\":\"/x\",\"flush\":{\"when\":\"idel\"}},\"host\"",
+                "unknown variant `idel`, expected `strategy` or `idle`",
+            ),
         ] {
             let error = Config::parse(&good().replace(from, to)).unwrap_err().to_string();
             assert!(error.contains(word), "{error}");

@@ -212,6 +212,7 @@ fn takes_long(request: &Request, bulk_len: u32) -> bool {
         | Request::Copy { .. }
         | Request::Drop { .. }
         | Request::Scrub { .. }
+        | Request::Flush { .. }
         | Request::Extents { .. }
         | Request::ScanInodes { .. }
         | Request::ScanDirs { .. } => true,

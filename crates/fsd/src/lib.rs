@@ -19,6 +19,7 @@ mod fabric;
 #[cfg(not(feature = "libfabric"))]
 #[path = "no_fabric.rs"]
 mod fabric;
+mod flush_config;
 mod lanes;
 mod loans;
 mod meters;
@@ -30,6 +31,7 @@ mod storedir;
 mod tiering;
 
 pub use config::{Backend, CORES_MAX, Config, ConfigError, Ready, TierConfig, default_workers, workers_for};
+pub use flush_config::{FlushConfig, FlushWhen};
 pub use server::{Daemon, StartError};
 pub use storedir::{StoreDirError, is_store};
 pub use tiering::{job_of, loads};

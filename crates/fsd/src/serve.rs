@@ -8,7 +8,7 @@ use crate::loans::Loans;
 use crate::meters;
 use crate::quota::Quota;
 use crate::recalls::{Recalling, Recalls};
-use crate::tiering::Tiering;
+use crate::tiering::{Access, Admission, Tiering};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::io;
@@ -155,11 +155,15 @@ impl Service {
     }
 
     /// When data may come.
-    fn admit(&self, bytes: u64, write: bool) -> Reply {
-        let now_ns = u64::try_from(self.clock.monotonic().as_nanos()).unwrap_or(u64::MAX);
-        let admission = self.tiering.get().map(|tiering| tiering.admit(now_ns, bytes, write));
-        let (wait, again) = admission.map_or_else(Default::default, |a| (a.wait, a.again));
-        Reply::Admitted { wait_ns: u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX), again }
+    fn admit(&self, ctx: &Context, access: Access) -> Reply {
+        let now_ns = u64::try_from(ctx.monotonic.as_nanos()).unwrap_or(u64::MAX);
+        let ask = |tiering: &Arc<Tiering>| tiering.admit(&self.chunks, (ctx.session, access), now_ns);
+        match self.tiering.get().map_or(Ok(Admission::NOW), ask) {
+            Ok(Admission { wait, again }) => {
+                Reply::Admitted { wait_ns: u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX), again }
+            }
+            Err(error) => self.failed(&error),
+        }
     }
 
     fn tier_for_new(&self) -> TierIndex {
@@ -441,7 +445,17 @@ impl Service {
                 Err(error) => self.failed(&error),
             },
             R::Status {} => Reply::Report { status: self.status() },
-            R::Admit { len, write, .. } => self.admit(*len, *write),
+            R::Admit { ino, offset, len, write } => {
+                self.admit(ctx, Access { ino: *ino, offset: *offset, len: *len, write: *write })
+            }
+            R::Flush { to, bandwidth } => match self.tiering() {
+                Some(tiering) => tiering.order(&self.chunks, *to, *bandwidth),
+                None => {
+                    let detail =
+                        "the pool's data lie on its nodes only: there is nowhere to flush them to".into();
+                    Reply::Failed { errno: Errno::EOPNOTSUPP, detail }
+                }
+            },
             R::Members { members } => self.set_members(members),
             R::Scrub { after, max } => self.scrub(ctx.session, *after, *max),
             R::GiveBack { ino } => {

@@ -106,7 +106,8 @@ impl Daemon {
         let lower = claim_tiers(config, &wanted, dir.path())?;
         let service = Arc::new(open_service(config, dir.path(), &lower)?);
         if let Some(tiers) = &config.tiers {
-            let tiering = Arc::new(Tiering::new(config, tiers));
+            let tiering = Tiering::new(config, tiers).map_err(|e| StartError::Store(e.to_string()))?;
+            let tiering = Arc::new(tiering);
             tiering.look(&service);
             service.set_tiering(tiering);
         }
@@ -134,6 +135,8 @@ impl Daemon {
         threads.push(spawn("background", move || background::run(&background_service, nudge))?);
         if let Some(tiering) = service.tiering().cloned() {
             let service = Arc::clone(&service);
+            let (flushing, flushed) = (Arc::clone(&tiering), Arc::clone(&service));
+            threads.push(spawn("flush", move || flushing.run_flush(&flushed))?);
             threads.push(spawn("tiers", move || tiering.run(&service))?);
         }
         let unix = config.unix.clone();
@@ -162,6 +165,9 @@ impl Daemon {
         for thread in self.threads {
             // A panicked worker has printed its message; the others still end in order.
             let _ = thread.join();
+        }
+        if let Some(tiering) = self.service.tiering() {
+            tiering.leave_shapers();
         }
         self.service.close_board();
         if let Some(path) = &self.unix {

@@ -29,5 +29,6 @@ pub use model::{
     ViewError,
 };
 pub use registry::{UnknownStrategy, by_name, names};
+pub use rules::FLUSH_WEIGHT;
 pub use share::{Sharer, share};
 pub use strategy::{Decision, FlushVerdict, Strategy, Verdict, decide};

@@ -8,6 +8,7 @@ use crate::ledger::Ledger;
 use crate::limit::Bucket;
 use crate::links::{Key, Leader, Links};
 use crate::options::{StageOptions, What};
+use crate::ordered::{Waiting, is_counted};
 use crate::progress::{Control, Phase};
 use crate::report::{Failure, Findings, StageError, StageReport};
 use crate::sched::{DirTask, Next, Sched};
@@ -16,7 +17,7 @@ use crate::tree::{DirNode, Entry, NewDir, first_16};
 use crate::{ATTEMPTS_MAX, PART_PREFIX, scan};
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tidepool_types::{Errno, FileKind};
@@ -86,6 +87,10 @@ pub(crate) struct Job<'a> {
     pub no_clones: Mutex<HashSet<(u64, u64)>>,
     /// Small files that wait for a sync.
     pub group: Mutex<Group>,
+    /// What waits for its name, in an ordered copy.
+    pub waiting: Mutex<Waiting>,
+    /// Entries that were found and are not finished, but directories.
+    pub alive: AtomicI64,
     /// There is a directory to be copied, so there may be many files.
     tree: AtomicBool,
     /// Directories were finished that are made durable at the end.
@@ -235,6 +240,8 @@ impl<'a> Job<'a> {
             ledger,
             no_clones: Mutex::default(),
             group: Mutex::default(),
+            waiting: Mutex::default(),
+            alive: AtomicI64::new(0),
             tree: AtomicBool::new(matches!(what, What::Tree)),
             dirs_left: AtomicBool::new(false),
         })
@@ -262,6 +269,7 @@ impl<'a> Job<'a> {
         if self.is_cancelled() {
             self.clean_large();
             self.discard_group();
+            self.discard_held();
         }
         self.report(start)
     }
@@ -275,6 +283,7 @@ impl<'a> Job<'a> {
                 bump(&self.totals.dirs, 1);
                 let meta = Some(self.src_root.clone());
                 let node = DirNode::new(NewDir { parent: None, name, src, dst, meta, fresh: false });
+                self.note_walked(&node);
                 self.sched.add(vec![DirTask::List(node, Default::default())], Vec::new());
             }
             What::Entry { from, to } => {
@@ -350,10 +359,17 @@ impl<'a> Job<'a> {
             return;
         }
         let deferred = if self.sched.is_quiet() { self.links.take_deferred() } else { Vec::new() };
-        if deferred.is_empty() {
-            self.sched.wait();
-        } else {
+        if !deferred.is_empty() {
             self.sched.again(deferred);
+        } else if !self.publish() {
+            self.sched.wait();
+        }
+    }
+
+    /// An entry is alive no more.
+    pub fn bury(&self, entry: &Entry) {
+        if is_counted(entry) {
+            self.alive.fetch_sub(1, Ordering::AcqRel);
         }
     }
 
@@ -480,6 +496,7 @@ impl<'a> Job<'a> {
             let leader = Leader { dir: entry.dir.clone(), name: entry.to.clone(), crc };
             self.sched.again(self.links.done(key, leader));
         }
+        self.bury(entry);
         self.one_less(entry.dir.clone());
     }
 
@@ -498,6 +515,7 @@ impl<'a> Job<'a> {
         } else {
             bump(&self.totals.bytes, entry.seen);
             self.report_error(&entry.dir, entry.path(), &failure);
+            self.bury(&entry);
             self.one_less(entry.dir);
         }
         self.sched.again(waiting.unwrap_or_default());

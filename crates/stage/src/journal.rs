@@ -31,6 +31,7 @@ const FRAME_BYTES: usize = 6;
 const KIND_FILE: u8 = 1;
 const KIND_BEGIN: u8 = 2;
 const KIND_RANGE: u8 = 3;
+const KIND_HELD: u8 = 4;
 
 /// What makes a version of a source file this version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,6 +57,15 @@ pub enum Record {
     Begin { path: PathHash, version: Version },
     /// A range of a large file is written. `index` counts ranges of [`crate::RANGE_BYTES`].
     Range { path: PathHash, index: u64, crc: u32 },
+    /// A file is whole, durable and verified under its temporary name, and waits for its own.
+    Held { path: PathHash, version: Version, crc: u32 },
+}
+
+fn put_version(out: &mut Vec<u8>, version: &Version) {
+    out.extend(version.size.to_le_bytes());
+    put_time(out, version.mtime);
+    put_time(out, version.ctime);
+    out.extend(version.ino.to_le_bytes());
 }
 
 fn put_time(out: &mut Vec<u8>, time: TimeSpec) {
@@ -76,11 +86,14 @@ impl Record {
             }
             Record::Begin { path, version } => {
                 payload.extend(path.0);
-                payload.extend(version.size.to_le_bytes());
-                put_time(&mut payload, version.mtime);
-                put_time(&mut payload, version.ctime);
-                payload.extend(version.ino.to_le_bytes());
+                put_version(&mut payload, version);
                 KIND_BEGIN
+            }
+            Record::Held { path, version, crc } => {
+                payload.extend(path.0);
+                put_version(&mut payload, version);
+                payload.extend(crc.to_le_bytes());
+                KIND_HELD
             }
             Record::Range { path, index, crc } => {
                 payload.extend(path.0);
@@ -112,15 +125,10 @@ impl Record {
                 mtime: fields.time()?,
                 crc: fields.u32()?,
             },
-            KIND_BEGIN => Record::Begin {
-                path: fields.path()?,
-                version: Version {
-                    size: fields.u64()?,
-                    mtime: fields.time()?,
-                    ctime: fields.time()?,
-                    ino: fields.u64()?,
-                },
-            },
+            KIND_BEGIN => Record::Begin { path: fields.path()?, version: fields.version()? },
+            KIND_HELD => {
+                Record::Held { path: fields.path()?, version: fields.version()?, crc: fields.u32()? }
+            }
             KIND_RANGE => Record::Range { path: fields.path()?, index: fields.u64()?, crc: fields.u32()? },
             _ => return None,
         };
@@ -148,6 +156,10 @@ impl Fields<'_> {
 
     fn u32(&mut self) -> Option<u32> {
         self.take().map(u32::from_le_bytes)
+    }
+
+    fn version(&mut self) -> Option<Version> {
+        Some(Version { size: self.u64()?, mtime: self.time()?, ctime: self.time()?, ino: self.u64()? })
     }
 
     fn time(&mut self) -> Option<TimeSpec> {
@@ -196,6 +208,14 @@ pub struct Past {
     /// Hashes of path, size and time of finished files: 16 bytes each instead of a record.
     files: HashSet<[u8; 16]>,
     large: HashMap<PathHash, PastLarge>,
+    held: HashMap<PathHash, PastHeld>,
+}
+
+/// A file that an earlier run had under its temporary name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PastHeld {
+    pub version: Version,
+    pub crc: u32,
 }
 
 /// An unfinished large file of an earlier run.
@@ -229,10 +249,14 @@ impl Past {
         match record {
             Record::File { path, size, mtime, .. } => {
                 self.large.remove(&path);
+                self.held.remove(&path);
                 self.files.insert(file_key(path, size, mtime));
             }
             Record::Begin { path, version } => {
                 self.large.insert(path, PastLarge { version, ranges: BTreeMap::new() });
+            }
+            Record::Held { path, version, crc } => {
+                self.held.insert(path, PastHeld { version, crc });
             }
             Record::Range { path, index, crc } => {
                 if let Some(large) = self.large.get_mut(&path) {
@@ -250,13 +274,17 @@ impl Past {
         self.large.get(&path)
     }
 
+    pub fn held(&self, path: PathHash) -> Option<&PastHeld> {
+        self.held.get(&path)
+    }
+
     /// Finished files noted.
     pub fn len(&self) -> usize {
         self.files.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.files.is_empty() && self.large.is_empty()
+        self.files.is_empty() && self.large.is_empty() && self.held.is_empty()
     }
 }
 

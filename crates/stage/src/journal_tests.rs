@@ -7,12 +7,13 @@ fn time(sec: i64) -> TimeSpec {
     TimeSpec { sec, nsec: 7 }
 }
 
-fn sample() -> [Record; 3] {
+fn sample() -> [Record; 4] {
     let version = Version { size: 0x0102, mtime: time(3), ctime: time(-1), ino: 9 };
     [
         Record::File { path: PATH, size: 0x0102, mtime: time(3), crc: 0xdead_beef },
         Record::Begin { path: PATH, version },
         Record::Range { path: PATH, index: 5, crc: 0x0102_0304 },
+        Record::Held { path: PATH, version, crc: 0x0102_0304 },
     ]
 }
 
@@ -34,7 +35,9 @@ fn records_have_the_bytes_of_the_specification() {
         &[9, 0, 0, 0, 0, 0, 0, 0],
     ];
     let range = [&[3, 28][..], b"0123456789abcdef", &[5, 0, 0, 0, 0, 0, 0, 0], &[4, 3, 2, 1]];
-    for (record, body) in sample().iter().zip([file.concat(), begin.concat(), range.concat()]) {
+    let held = [&[4, 60][..], &begin.concat()[2..], &[4, 3, 2, 1]];
+    for (record, body) in sample().iter().zip([file.concat(), begin.concat(), range.concat(), held.concat()])
+    {
         let crc = crc32c::crc32c(&body).to_le_bytes();
         let bytes = [&body[..], &crc].concat();
         assert_eq!(record.encode(), bytes);
@@ -55,7 +58,7 @@ fn the_header_has_the_bytes_of_the_specification() {
 
 #[test]
 fn a_torn_tail_is_cut_and_the_rest_counts() {
-    let whole: Vec<u8> = sample().iter().flat_map(Record::encode).collect();
+    let whole: Vec<u8> = sample()[..3].iter().flat_map(Record::encode).collect();
     let last = sample()[2].encode().len();
     for cut in 1..last {
         let (past, len) = Past::replay(&whole[..whole.len() - cut]);
@@ -67,9 +70,20 @@ fn a_torn_tail_is_cut_and_the_rest_counts() {
 
 #[test]
 fn a_new_start_voids_the_ranges_before_it() {
-    let [_, begin, range] = sample();
+    let [_, begin, range, _] = sample();
     let bytes: Vec<u8> = [begin, range, begin].iter().flat_map(Record::encode).collect();
     assert!(Past::replay(&bytes).0.large(PATH).unwrap().ranges.is_empty());
+}
+
+#[test]
+fn what_is_finished_is_held_no_more() {
+    let [file, _, _, held] = sample();
+    let replay = |records: &[Record]| {
+        Past::replay(&records.iter().flat_map(Record::encode).collect::<Vec<_>>()).0.held(PATH).copied()
+    };
+    let Record::Held { version, crc, .. } = held else { panic!("the last one is") };
+    assert_eq!(replay(&[file, held]), Some(PastHeld { version, crc }));
+    assert_eq!(replay(&[held, file]), None);
 }
 
 #[test]

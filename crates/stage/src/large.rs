@@ -14,7 +14,7 @@
 use crate::RANGE_BYTES;
 use crate::data::Output;
 use crate::end::{At, End, FileRef, Meta};
-use crate::job::{Job, Outcome, Worker, bump};
+use crate::job::{Job, Worker, bump};
 use crate::journal::{Record, Version};
 use crate::links::Key;
 use crate::report::Failure;
@@ -394,9 +394,7 @@ impl Job<'_> {
         self.seal(&entry, &large.src, &large.dst, &large.part, meta)?;
         lock(&large.state).phase = Phase::Ended;
         self.sched.remove_large(large);
-        let crc = large.crc();
-        self.note(&Record::File { path: entry.hash(), size: meta.size, mtime: meta.mtime, crc });
-        self.finish(&entry, large.key, &Outcome::Copied { size: meta.size, crc });
+        self.named_or_held(&entry, large.key, &large.part, meta, large.crc());
         Ok(())
     }
 

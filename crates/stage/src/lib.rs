@@ -50,6 +50,7 @@ mod lone;
 mod moving;
 mod nearby;
 mod options;
+mod ordered;
 mod other;
 mod pace;
 mod pack;

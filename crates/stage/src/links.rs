@@ -64,6 +64,15 @@ impl Links {
         lock(&self.map).contains_key(&key)
     }
 
+    /// Names that wait for the first one of their object.
+    pub fn parked(&self) -> usize {
+        let waiting = |state: &State| match state {
+            State::Copying(waiting) => waiting.len(),
+            State::Done(_) => 0,
+        };
+        lock(&self.map).values().map(waiting).sum()
+    }
+
     pub fn defer(&self, mut entry: Entry) {
         entry.deferred = true;
         lock(&self.deferred).push(entry);

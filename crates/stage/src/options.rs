@@ -42,6 +42,8 @@ pub struct StageOptions {
     pub clean_on_cancel: bool,
     /// Only count.
     pub dry_run: bool,
+    /// Give final names only when everything is copied, oldest first. Takes some hundred bytes of memory per file.
+    pub ordered: bool,
     /// Count the source ahead of copying it, on a thread of its own, so that progress and the
     /// time left are known early. Costs a second listing of the source.
     pub count_ahead: bool,
@@ -59,6 +61,7 @@ impl Default for StageOptions {
             charge: None,
             clean_on_cancel: false,
             dry_run: false,
+            ordered: false,
             count_ahead: false,
         }
     }

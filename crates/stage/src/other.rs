@@ -3,9 +3,14 @@
 use crate::end::{At, Meta};
 use crate::job::{Job, Outcome};
 use crate::links::{Claimed, Key};
+use crate::ordered::Held;
 use crate::report::Failure;
 use crate::tree::Entry;
 use tidepool_types::{Errno, FileKind};
+
+fn outcome(kind: FileKind) -> Outcome {
+    if kind == FileKind::Symlink { Outcome::Symlink } else { Outcome::Special }
+}
 
 impl Job<'_> {
     /// Copies a symbolic link, FIFO or device node, or leaves it out with a warning.
@@ -46,12 +51,12 @@ impl Job<'_> {
                 Claimed::Lead => *key = Some(meta.key()),
                 Claimed::Parked => return Ok(None),
                 Claimed::Link(leader) => {
-                    self.link_to(entry, &leader)?;
-                    return Ok(Some(Outcome::Link));
+                    let waits = self.link_or_hold(entry, &leader, &meta)?;
+                    return Ok((!waits).then_some(Outcome::Link));
                 }
             }
         }
-        match self.make_other(entry, &meta) {
+        match self.make_other(entry, &meta, *key) {
             Err(Failure::End { error, .. }) if device && error.errno == Errno::EPERM => {
                 if let Some(key) = key.take() {
                     self.sched.again(self.links.abandon(key));
@@ -59,12 +64,12 @@ impl Job<'_> {
                 Ok(self.leave_out(entry, "the destination refuses device nodes; left out"))
             }
             Err(failure) => Err(failure),
-            Ok(()) if kind == FileKind::Symlink => Ok(Some(Outcome::Symlink)),
-            Ok(()) => Ok(Some(Outcome::Special)),
+            Ok(waits) => Ok((!waits).then(|| outcome(kind))),
         }
     }
 
-    fn make_other(&self, entry: &Entry, meta: &Meta) -> Result<(), Failure> {
+    /// True when it has to wait for its name.
+    fn make_other(&self, entry: &Entry, meta: &Meta, key: Option<Key>) -> Result<bool, Failure> {
         let target = match meta.kind {
             FileKind::Symlink => {
                 Some(self.src.read_link(&entry.dir.src, &entry.from).map_err(Failure::source)?)
@@ -74,7 +79,7 @@ impl Job<'_> {
         if let Some(there) = self.there(entry)?
             && self.is_same(entry, meta, &there, target.as_deref())?
         {
-            return self.dress(entry, &entry.to, meta);
+            return self.dress(entry, &entry.to, meta).map(|()| false);
         }
         let (dir, part) = (&entry.dir.dst, self.part_name(entry));
         self.over_leftover(entry, &part, || match &target {
@@ -83,12 +88,19 @@ impl Job<'_> {
         })?;
         let named =
             self.dress(entry, &part, meta).and_then(|()| self.check_named(entry, meta, target.as_deref()));
-        let named = named.and_then(|()| self.dst.rename(dir, &part, &entry.to).map_err(Failure::target));
+        let waits = self.options.ordered;
+        let named = named.and_then(|()| match waits {
+            true => Ok(()),
+            false => self.dst.rename(dir, &part, &entry.to).map_err(Failure::target),
+        });
         if named.is_err() {
             // The first error is the one to tell; a rerun removes the file.
             let _ = self.dst.unlink(dir, &part);
+        } else if waits {
+            let (entry, meta, outcome) = (entry.clone(), meta.clone(), outcome(meta.kind));
+            self.keep_back(vec![Held { entry, key, part, meta, crc: 0, outcome }]);
         }
-        named
+        named.map(|()| waits)
     }
 
     fn is_same(

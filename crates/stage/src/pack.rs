@@ -10,6 +10,7 @@ use crate::end::{End, EndResult, Got, Meta, Name, Naming, Put, PutHow, SetMeta, 
 use crate::job::{Job, Outcome, Worker, bump};
 use crate::journal::Record;
 use crate::links::Key;
+use crate::ordered::Held;
 use crate::report::Failure;
 use crate::small::Started;
 use crate::tree::Entry;
@@ -45,6 +46,12 @@ impl Read {
         let _ = dst.unlink(&self.entry.dir.dst, &self.part);
     }
 
+    fn held(self) -> Held {
+        let Read { entry, key, part, meta, crc, .. } = self;
+        let outcome = Outcome::Copied { size: meta.size, crc };
+        Held { entry, key, part, meta, crc, outcome }
+    }
+
     fn target(&self) -> Name<'_> {
         Name { dir: &self.entry.dir.dst, name: &self.entry.to }
     }
@@ -63,13 +70,16 @@ fn each<T>(results: Vec<EndResult<T>>) -> impl Iterator<Item = EndResult<T>> {
 impl Job<'_> {
     /// Copies small regular files.
     pub fn pack(&self, worker: &mut Worker, entries: Vec<Entry>) {
+        let (held, entries): (Vec<Entry>, Vec<Entry>) =
+            entries.into_iter().partition(|entry| self.may_be_held(entry));
+        held.into_iter().for_each(|entry| self.regular(worker, entry));
         let entries = self.new_ones(worker, entries);
         let files = self.admit_pack(self.read_pack(worker, entries));
         if files.is_empty() {
             return;
         }
         let at_once = |file: &Read| file.entry.dir.fresh && self.dst.names_at_once(&file.entry.dir.dst);
-        if self.src.gets_rechecked() && files.iter().all(at_once) {
+        if !self.options.ordered && self.src.gets_rechecked() && files.iter().all(at_once) {
             return self.write_named(files);
         }
         let waits = |file: &Read| self.dst.syncs_together(&file.entry.dir.dst);
@@ -287,6 +297,9 @@ impl Job<'_> {
 
     /// Gives durable files their final names.
     pub fn name_pack(&self, files: Vec<Read>) {
+        if self.options.ordered {
+            return self.keep_back(files.into_iter().map(Read::held).collect());
+        }
         let namings: Vec<Naming<'_>> =
             files.iter().map(|file| Naming { at: file.part(), to: &file.entry.to, key: file.made }).collect();
         let named = self.dst.name_files(&namings);

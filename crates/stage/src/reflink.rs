@@ -4,8 +4,7 @@
 //! before and after is what such a copy is verified by.
 
 use crate::end::{At, FileRef, Meta};
-use crate::job::{Job, Outcome, bump};
-use crate::journal::Record;
+use crate::job::{Job, bump};
 use crate::links::Key;
 use crate::report::Failure;
 use crate::sync::lock;
@@ -37,8 +36,7 @@ impl Job<'_> {
         bump(&self.totals.cloned, meta.size);
         // Nobody computed a checksum; none is needed to skip the file in a rerun.
         let crc = 0;
-        self.note(&Record::File { path: entry.hash(), size: meta.size, mtime: meta.mtime, crc });
-        self.finish(entry, key, &Outcome::Copied { size: meta.size, crc });
+        self.named_or_held(entry, key, part, meta, crc);
         Ok(true)
     }
 

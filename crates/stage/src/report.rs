@@ -277,6 +277,10 @@ impl Findings {
         }
     }
 
+    pub fn has_errors(&self) -> bool {
+        lock(&self.inner).error_count > 0
+    }
+
     pub fn warn(&self, path: String, text: String) {
         let mut kept = lock(&self.inner);
         kept.warning_count += 1;

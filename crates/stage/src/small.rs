@@ -5,9 +5,10 @@
 
 use crate::data::Output;
 use crate::end::{At, EndError, FileRef, Meta, SetMeta};
-use crate::job::{Job, Outcome, Worker};
+use crate::job::{Job, Outcome, Worker, bump};
 use crate::journal::Record;
 use crate::links::{Claimed, Key, Leader};
+use crate::ordered::Held;
 use crate::report::Failure;
 use crate::tree::Entry;
 use crate::{BATCH_BYTES_MAX, BATCH_FILES_MAX, LARGE_BYTES_MIN};
@@ -63,6 +64,11 @@ impl Job<'_> {
         if let Some(crc) = self.current(worker, entry, &src, &meta)? {
             return Ok(Started::Done(Outcome::Skipped { size: meta.size, crc }));
         }
+        if let Some(crc) = self.held_before(worker, entry, &meta)? {
+            bump(&self.totals.skipped, meta.size);
+            self.named_or_held(entry, *key, &self.part_name(entry), &meta, crc);
+            return Ok(Started::Later);
+        }
         if meta.size >= LARGE_BYTES_MIN {
             self.start_large(entry.clone(), *key, src, meta)?;
             return Ok(Started::Later);
@@ -98,13 +104,26 @@ impl Job<'_> {
             Claimed::Lead => *key = Some(meta.key()),
             Claimed::Parked => return Ok(Some(Started::Later)),
             Claimed::Link(leader) => {
-                self.link_to(entry, &leader)?;
+                if self.link_or_hold(entry, &leader, meta)? {
+                    return Ok(Some(Started::Later));
+                }
                 let (size, mtime, crc) = (meta.size, meta.mtime, leader.crc);
                 self.note(&Record::File { path: entry.hash(), size, mtime, crc });
                 return Ok(Some(Started::Done(Outcome::Link)));
             }
         }
         Ok(None)
+    }
+
+    /// Makes an entry a further name of what was copied under another one; true when it has to wait for it.
+    pub fn link_or_hold(&self, entry: &Entry, leader: &Leader, meta: &Meta) -> Result<bool, Failure> {
+        if !self.options.ordered {
+            return self.link_to(entry, leader).map(|()| false);
+        }
+        let Some(part) = self.make_link(entry, leader)? else { return Ok(false) };
+        let (entry, meta, crc) = (entry.clone(), meta.clone(), leader.crc);
+        self.keep_back(vec![Held { entry, key: None, part, meta, crc, outcome: Outcome::Link }]);
+        Ok(true)
     }
 
     /// This name seems to be at the destination, so nothing need be moved to make it the leader.
@@ -115,6 +134,13 @@ impl Job<'_> {
 
     /// Makes an entry a further name of what was copied under another one.
     pub fn link_to(&self, entry: &Entry, leader: &Leader) -> Result<(), Failure> {
+        let Some(part) = self.make_link(entry, leader)? else { return Ok(()) };
+        let named = self.dst.rename(&entry.dir.dst, &part, &entry.to);
+        named.map_err(|error| self.drop_part(entry, &part, error))
+    }
+
+    /// Makes the name under a temporary one, unless it is there.
+    fn make_link(&self, entry: &Entry, leader: &Leader) -> Result<Option<Vec<u8>>, Failure> {
         let dir = &entry.dir.dst;
         if self.dst.nature().links_are_copies {
             self.findings.warn(entry.path(), "the destination has no hard links; the name got a copy".into());
@@ -123,13 +149,13 @@ impl Job<'_> {
             let first = self.dst.stat(At::Name(&leader.dir.dst, &leader.name)).map_err(Failure::target)?;
             // rename(2) between two names of one object does nothing, not even remove one.
             if self.there(entry)?.is_some_and(|there| there.key() == first.key()) {
-                return Ok(());
+                return Ok(None);
             }
         }
         let part = self.part_name(entry);
         let link = || self.dst.make_link((&leader.dir.dst, &leader.name), (dir, &part));
         self.over_leftover(entry, &part, link)?;
-        self.dst.rename(dir, &part, &entry.to).map_err(|error| self.drop_part(entry, &part, error))
+        Ok(Some(part))
     }
 
     /// What has the entry's name at the destination.
@@ -286,17 +312,14 @@ impl Job<'_> {
         for (finished, synced) in batch.iter().zip(synced) {
             let done = synced.map_err(Failure::target).and_then(|()| self.commit_one(worker, finished));
             let entry = finished.entry.clone();
-            match done {
-                Ok(outcome) => self.finish(&entry, finished.key, &outcome),
-                Err(failure) => {
-                    let _ = self.dst.unlink(&entry.dir.dst, &finished.part);
-                    self.give_up(entry, finished.key, failure);
-                }
+            if let Err(failure) = done {
+                let _ = self.dst.unlink(&entry.dir.dst, &finished.part);
+                self.give_up(entry, finished.key, failure);
             }
         }
     }
 
-    fn commit_one(&self, worker: &mut Worker, file: &Finished) -> Result<Outcome, Failure> {
+    fn commit_one(&self, worker: &mut Worker, file: &Finished) -> Result<(), Failure> {
         let meta = &file.meta;
         if self.checks_later(&file.entry.dir) {
             let crc = self.read_back(&file.dst, 0..meta.size, meta.is_dense(), worker.buffer())?;
@@ -305,17 +328,12 @@ impl Job<'_> {
             }
         }
         self.seal(&file.entry, &file.src, &file.dst, &file.part, meta)?;
-        self.note(&Record::File {
-            path: file.entry.hash(),
-            size: meta.size,
-            mtime: meta.mtime,
-            crc: file.crc,
-        });
-        Ok(Outcome::Copied { size: meta.size, crc: file.crc })
+        self.named_or_held(&file.entry, file.key, &file.part, meta, file.crc);
+        Ok(())
     }
 
     /// The last steps of any file: the source is still the same, the times are right, and
-    /// the final name appears.
+    /// the final name appears, unless it has to wait.
     pub fn seal(
         &self,
         entry: &Entry,
@@ -329,6 +347,9 @@ impl Job<'_> {
             self.dst.set_meta(At::File(dst), &times).map_err(Failure::target)?;
         }
         self.check_source(src, meta)?;
+        if self.options.ordered {
+            return Ok(());
+        }
         self.dst.rename(&entry.dir.dst, part, &entry.to).map_err(Failure::target)
     }
 

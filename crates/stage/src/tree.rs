@@ -153,6 +153,18 @@ impl Entry {
     pub fn path(&self) -> String {
         self.dir.path_of(&self.from)
     }
+
+    /// The whole path at the destination, below the root of the copy.
+    pub fn path_bytes(&self) -> Vec<u8> {
+        let mut names: Vec<&[u8]> = vec![&self.to];
+        let mut at = Some(&*self.dir);
+        while let Some(dir) = at {
+            names.push(&dir.name);
+            at = dir.parent.as_deref();
+        }
+        names.reverse();
+        names.join(&b'/')
+    }
 }
 
 #[cfg(test)]

@@ -32,7 +32,9 @@ impl Job<'_> {
         bump(&self.totals.dirs, 1);
         self.set_tree();
         let (parent, name) = (Some(parent.clone()), entry.to.clone());
-        Ok(DirNode::new(NewDir { parent, name, src, dst, meta: Some(meta), fresh }))
+        let node = DirNode::new(NewDir { parent, name, src, dst, meta: Some(meta), fresh });
+        self.note_walked(&node);
+        Ok(node)
     }
 
     fn list(&self, node: Arc<DirNode>, from: &Cursor) {
@@ -71,6 +73,7 @@ impl Job<'_> {
             return (vec![DirTask::Enter(entry)], Vec::new());
         }
         bump(&self.control.inner.files_seen, 1);
+        self.alive.fetch_add(1, Ordering::AcqRel);
         if entry.kind == Some(FileKind::Regular) {
             self.see(&mut entry, size);
         }
@@ -87,6 +90,7 @@ impl Job<'_> {
         match kind {
             Ok(FileKind::Regular) => self.regular(worker, entry),
             Ok(FileKind::Directory) => {
+                self.bury(&entry);
                 entry.kind = Some(FileKind::Directory);
                 bump(&self.control.inner.files_done, 1);
                 self.sched.add(vec![DirTask::Enter(entry)], Vec::new());

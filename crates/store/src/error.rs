@@ -77,6 +77,14 @@ impl StoreError {
         StoreError::new(StoreErrorKind::Invalid, "choose a tier", why)
     }
 
+    /// A shaped tier that cannot tell how slow it is.
+    pub fn shape(ino: Ino, offset: u64, why: &str) -> StoreError {
+        StoreError {
+            offset: Some(offset),
+            ..StoreError::new(StoreErrorKind::Io, "wait for a shaped tier", why).of(ino)
+        }
+    }
+
     /// An object that is not lent.
     pub fn refused(ino: Ino, why: &str) -> StoreError {
         StoreError::new(StoreErrorKind::Lent, "lend the data", why).of(ino)

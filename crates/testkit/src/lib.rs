@@ -238,6 +238,17 @@ impl Cluster {
         self.tell_members();
     }
 
+    /// Kills all daemons and starts them again with shared storage below their own.
+    pub fn give_tiers(&mut self, tiers: tidepool_fsd::TierConfig) {
+        (0..self.members()).for_each(|index| self.kill(index));
+        self.options.tiers = Some(tiers);
+        for index in 0..self.members() {
+            let ready = self.spawn(index);
+            self.members[index] = member(ready);
+        }
+        self.tell_members();
+    }
+
     /// SIGSTOP or SIGCONT.
     pub fn signal(&self, index: usize, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_raw(self.pid(index) as i32).expect("process ids are positive");

@@ -116,8 +116,7 @@ fn acknowledged_data_on_several_tiers_survives_kill_9() {
         Some(dir)
     };
     let (burst, pfs, strategy) = (dir("burst"), dir("pfs"), "hp".to_string());
-    let tiers =
-        Some(tidepool_fsd::TierConfig { burst, pfs, strategy, flush_bandwidth: 0, name: String::new() });
+    let tiers = Some(tidepool_fsd::TierConfig { burst, pfs, strategy, ..Default::default() });
     let flushed = survives_kill_9(
         "acknowledged_data_on_several_tiers_survives_kill_9",
         Options { tiers, ..Options::default() },

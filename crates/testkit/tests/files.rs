@@ -153,6 +153,19 @@ fn f15_random_io_matches_a_byte_vector() {
     });
 }
 
+/// Who copies results in the order in which they were published goes by this: the time of a rename, to the nanosecond.
+#[test]
+fn a_rename_sets_the_time_of_change() {
+    on_all_pools(|cluster| {
+        let client = cluster.client();
+        let names: Vec<String> = (0..20).map(|n| format!("f{}", n * 7 % 20)).collect();
+        names.iter().rev().for_each(|name| drop(create(&client, &format!("{name}.new"))));
+        names.iter().for_each(|name| rename(&client, &format!("{name}.new"), name).unwrap());
+        let times: Vec<_> = names.iter().map(|name| stat(&client, name).unwrap().ctime).collect();
+        assert!(times.is_sorted_by(|one, next| one < next), "{times:?}");
+    });
+}
+
 /// F9: rename replaces, moves directories, refuses cycles, and never moves data.
 #[test]
 fn f9_rename() {

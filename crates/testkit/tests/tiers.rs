@@ -28,7 +28,7 @@ impl Storage {
 
     fn tiers(&self, strategy: &str) -> TierConfig {
         let (burst, pfs) = (Some(self.dir("burst")), Some(self.dir("pfs")));
-        TierConfig { burst, pfs, strategy: strategy.into(), flush_bandwidth: 0, name: String::new() }
+        TierConfig { burst, pfs, strategy: strategy.into(), ..TierConfig::default() }
     }
 
     fn pool(&self, tiers: TierConfig) -> Cluster {

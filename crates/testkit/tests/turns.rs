@@ -18,7 +18,7 @@ fn pool(shared: &Path, strategy: &str) -> Cluster {
         Some(dir)
     };
     let (burst, pfs, strategy) = (dir("burst"), dir("pfs"), strategy.to_string());
-    let tiers = TierConfig { burst, pfs, strategy, name: String::new(), flush_bandwidth: 0 };
+    let tiers = TierConfig { burst, pfs, strategy, ..TierConfig::default() };
     Cluster::with(Options { daemons: 2, tiers: Some(tiers), ..Options::default() })
 }
 

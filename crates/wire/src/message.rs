@@ -131,6 +131,10 @@ messages! {
         78 Drop { inos: Vec<Ino> }
         /// Asks whether data may be written (or read) now. To be asked first where replies say [`FLAG_PACED`](crate::frame::FLAG_PACED).
         79 Admit { ino: Ino, offset: u64, len: u64, write: bool }
+        /// Orders everything that lies above a tier to be moved to it, whatever the strategy says, with at most `bandwidth`
+        /// bytes in a second (0: the daemon's own limits). Asked again it tells how far that is; an order stands until
+        /// nothing is left above and nobody has asked for a while.
+        80 Flush { to: FlushTo, bandwidth: u64 }
     }
 }
 
@@ -185,6 +189,9 @@ messages! {
         36 Parts { parts: Vec<DirPart> }
         /// When `wait_ns` are over, the data may come; with `again` it is to be asked once more then.
         37 Admitted { wait_ns: u64, again: bool }
+        /// Bytes that lie above the tier now, and those that were moved since the start of the daemon. `failures`: moves that
+        /// failed since one did not, the last as `detail` tells.
+        38 FlushState { above: u64, moved: u64, failures: u32, detail: String }
     }
 }
 
@@ -308,6 +315,10 @@ field_struct!(LockRequest { owner, kind, start, end, mode, pid });
 enum_field!(
     /// Families of locks; locks of different families never conflict.
     LockKind { Posix = 1, Flock = 2, Rename = 3 }
+);
+enum_field!(
+    /// The tier that everything above is moved to.
+    FlushTo { Last = 1, Burst = 2, Pfs = 3 }
 );
 enum_field!(LockMode { Read = 1, Write = 2, Unlock = 3 });
 

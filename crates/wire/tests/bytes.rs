@@ -4,7 +4,9 @@ use proptest::prelude::*;
 use tidepool_types::{Attr, Errno, FileKind, Ino, InstanceId, Layout, SessionId, TimeSpec, TxnId};
 use tidepool_wire::fabric::RequestHead;
 use tidepool_wire::frame::Header;
-use tidepool_wire::message::{EntryPlus, FabricToken, Handshake, LeaseKey, NewObject, Nonce, Reply, Request};
+use tidepool_wire::message::{
+    EntryPlus, FabricToken, FlushTo, Handshake, LeaseKey, NewObject, Nonce, Reply, Request,
+};
 use tidepool_wire::record::{Dentry, DirPart, Hold, Inode, Mutation, Outcome};
 use tidepool_wire::{Field, Reader};
 
@@ -82,7 +84,12 @@ fn request_bytes_are_pinned() {
     assert_eq!((released.kind(), encode(&released)), (73, b"\x02\x01\0\0\0\0\0\0".to_vec()));
     let open = Request::OpenKept { ino: Ino::new(1, 2) };
     assert_eq!((open.kind(), encode(&open)), (74, b"\x02\0\0\0\0\0\x01\0".to_vec()));
-    let leases = [watch, released, open];
+    let flush = Request::Flush { to: FlushTo::Burst, bandwidth: 0x0102 };
+    assert_eq!((flush.kind(), encode(&flush)), (80, b"\x02\x02\x01\0\0\0\0\0\0".to_vec()));
+    for (to, byte) in [(FlushTo::Last, 1), (FlushTo::Pfs, 3)] {
+        assert_eq!(encode(&Request::Flush { to, bandwidth: 0 }), [byte, 0, 0, 0, 0, 0, 0, 0, 0]);
+    }
+    let leases = [watch, released, open, flush];
     let others = [lookup, write, list, punch, make, set, follow, fabric, ring, plus, attrs, parts, drop];
     for request in leases.into_iter().chain(others) {
         assert_eq!(Request::decode(request.kind(), &encode(&request)), Ok(request));
@@ -115,6 +122,10 @@ fn reply_bytes_are_pinned() {
     assert_eq!(parts.kind(), 36);
     let admitted = Reply::Admitted { wait_ns: 258, again: true };
     assert_eq!((admitted.kind(), bytes(&admitted)), (37, b"\x02\x01\0\0\0\0\0\0\x01".to_vec()));
+    let state = Reply::FlushState { above: 0x0102, moved: 3, failures: 4, detail: "no".into() };
+    let fields = b"\x02\x01\0\0\0\0\0\0\x03\0\0\0\0\0\0\0\x04\0\0\0\x02\0\0\0no";
+    assert_eq!((state.kind(), bytes(&state)), (38, fields.to_vec()));
+    assert_eq!(Reply::decode(38, fields), Ok(state));
     assert_eq!((Reply::Recalled {}.kind(), bytes(&Reply::Recalled {})), (31, Vec::new()));
     let recall = |key| bytes(&Reply::Recall { id: 5, key });
     let id = b"\x05\0\0\0\0\0\0\0";

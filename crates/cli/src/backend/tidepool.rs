@@ -80,7 +80,8 @@ impl FileSystem for Pool {
     }
 
     fn stage_out(&self, out: &OutRecord, journal: &Path, signals: &Signals) -> Result<Summary> {
-        staging::stage_out(&self.client, &out.source, &out.destination, &staging::USUAL, journal, signals)
+        let shape = staging::results(out.ordered);
+        staging::stage_out(&self.client, &out.source, &out.destination, &shape, journal, signals)
     }
 
     fn meters(&self) -> Option<Reading> {

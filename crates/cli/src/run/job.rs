@@ -15,6 +15,8 @@ pub struct Job {
     pub stage_in: Vec<Copy>,
     pub program: Program,
     pub stage_out: Vec<Copy>,
+    /// Results get their names oldest first, when all are copied.
+    pub ordered: bool,
     /// How long all copies before the program, and all after it, may take.
     pub stage_in_limit: Option<Duration>,
     pub stage_out_limit: Option<Duration>,
@@ -178,6 +180,7 @@ impl Job {
             stage_in: args.stage_in.iter().map(|text| parse_in(text)).collect::<Result<_>>()?,
             program: Program::Words(args.program.clone()),
             stage_out: args.stage_out.iter().map(|text| parse_out(text)).collect::<Result<_>>()?,
+            ordered: args.ordered,
             stage_in_limit: None,
             stage_out_limit: None,
             keep: Vec::new(),
@@ -189,7 +192,8 @@ impl Job {
     pub fn outs_of(&self, number: usize) -> Vec<OutRecord> {
         let of = |copy: &Copy| match &copy.route {
             Route::OutOf { pool, from, to } if *pool == number => {
-                Some(OutRecord { source: from.clone(), destination: to.clone() })
+                let ordered = self.ordered;
+                Some(OutRecord { source: from.clone(), destination: to.clone(), ordered })
             }
             _ => None,
         };

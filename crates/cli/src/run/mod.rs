@@ -89,7 +89,11 @@ impl Stand<'_> {
                 Known { stage_in: nothing(self.job.fills(number)), stage_out: nothing(!outs.is_empty()) };
             let watch = Watch::start(None);
             let fs = backend::start(&wish.fs, &wish.shape, known)?;
-            story.note("start", watch.stop(None), &fs.describe());
+            let shaped = wish.shape.shaped();
+            let what =
+                shaped.iter().fold(fs.describe(), |what, (tier, label)| format!("{what}; {tier} is {label}"));
+            story.shaped.extend(shaped);
+            story.note("start", watch.stop(None), &what);
             let noted = fs.note_run(&outs);
             self.pools.push(fs);
             noted?;
@@ -173,7 +177,8 @@ impl Stand<'_> {
             }
             Route::OutOf { pool, from, to } => {
                 let fs = &self.pools[*pool];
-                let out = OutRecord { source: from.clone(), destination: to.clone() };
+                let (source, destination) = (from.clone(), to.clone());
+                let out = OutRecord { source, destination, ordered: self.job.ordered };
                 // By this number `drain` knows it.
                 let before = &self.job.stage_out[..number];
                 let of_pool =
@@ -214,7 +219,8 @@ impl Stand<'_> {
                     let journals = copy::journals().map_err(|failure| failure.of_kind(way.failed()))?;
                     let names = [&from, &to].map(|path| path.display().to_string());
                     let journal = journals.join(staging::journal_name(&names[0], &names[1]));
-                    let copied = staging::stage_out_at(&from, &to, &staging::USUAL, &journal, self.signals)?;
+                    let shape = staging::results(self.job.ordered);
+                    let copied = staging::stage_out_at(&from, &to, &shape, &journal, self.signals)?;
                     copy::remove_journals(&journals);
                     copied
                 }

@@ -67,6 +67,7 @@ impl Build<'_> {
             stage_in,
             program: Program::Script(self.program()?),
             stage_out,
+            ordered: self.args.ordered,
             stage_in_limit: directives.timeouts.stage_in,
             stage_out_limit: directives.timeouts.stage_out,
             keep,

@@ -7,6 +7,7 @@ use crate::output::{duration, rate};
 use crate::staging::Summary;
 use crate::top::watch::{Seen, Watcher};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::time::Instant;
 use tidepool_types::format_size;
 
@@ -18,6 +19,8 @@ pub struct Story {
     pub script: Option<(String, Vec<String>)>,
     /// By the name of the pool, what happened on its tiers while the program ran.
     tiers: Vec<(String, Seen)>,
+    /// Tiers of its pools that are slowed down.
+    pub shaped: BTreeMap<String, String>,
 }
 
 struct Phase {
@@ -118,6 +121,9 @@ impl Story {
                 told
             };
             told["tiers"] = self.tiers.iter().map(with_name).collect();
+        }
+        if !self.shaped.is_empty() {
+            told["shaped"] = json!(self.shaped);
         }
         told
     }

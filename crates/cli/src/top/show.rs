@@ -68,10 +68,12 @@ fn of_tier(look: &Look, tier: Tier, tally: &Tally) -> String {
         tally.all.iter().any(|one| one.mover.processes > 0 && one.alone.map(|(_, by)| by) == by)
     };
     if writes(Some(By::BestPhase)) {
-        text.push_str("* by its own best phase; nothing was measured here\n");
+        text.push_str("* by its own best phase; 'tidepool tiers measure' would tell more\n");
     }
     if writes(None) && tier != Tier::Local {
-        text.push_str("? neither measured curves nor an earlier phase tell\n");
+        text.push_str(
+            "? neither an earlier phase nor measured curves tell; 'tidepool tiers measure' makes some\n",
+        );
     }
     text
 }

@@ -8,15 +8,16 @@ mod picture;
 mod report;
 mod run;
 mod show;
-mod worker;
+pub(crate) mod worker;
 
+use crate::crew::PROCESSES_HERE_MAX;
 use crate::exec;
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::flags::{Door, PoolChoice};
 use crate::instance;
 use crate::signals::Signals;
 use flags::{KeptArgs, PoolPath, RunArgs, Shape, ShowArgs, WorkloadCommand};
-use run::{Keeper, PROCESSES_HERE_MAX, Settings};
+use run::{Keeper, Settings};
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;

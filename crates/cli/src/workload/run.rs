@@ -9,11 +9,9 @@
 use super::keeper::{self, Answer as Kept};
 use super::measure::{Course, Measured};
 use super::worker::{self, Answer, now};
-use crate::crew::{Leash, Member};
+use crate::crew::{Leash, Member, allow_pipes, watched};
 use crate::exit::{Context, Failure, Kind, Result};
-use crate::output::ProgressLine;
 use crate::signals::Signals;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,9 +19,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tidepool_workload::{Application, Phase, Stage};
 
-/// Most processes on one machine: each is a process with two pipes.
-pub const PROCESSES_HERE_MAX: u64 = 1024;
-/// How often signals are looked at and progress is drawn.
+/// How often an application that has to wait for its start looks around.
 const TICK: Duration = Duration::from_millis(20);
 
 pub struct Settings {
@@ -72,13 +68,6 @@ pub fn run(settings: &Settings) -> Result<Outcome> {
     }
 }
 
-/// Two pipes for each process are more than many shells allow at first.
-fn allow_pipes() -> Result<()> {
-    let limit = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })
-        .context(Kind::Other, || "allowing more open files".into())
-}
-
 fn measured(settings: &Settings, signals: &Signals) -> Result<Vec<Course>> {
     let mut groups = Vec::new();
     for application in &settings.applications {
@@ -93,34 +82,6 @@ fn measured(settings: &Settings, signals: &Signals) -> Result<Vec<Course>> {
         group.members.iter_mut().try_for_each(Member::end)?;
     }
     Ok(courses)
-}
-
-/// Does work that waits for processes. A signal ends these, and so the work.
-fn watched<T: Send>(
-    signals: &Signals,
-    leashes: &[Leash],
-    told: impl Fn() -> String,
-    work: impl FnOnce() -> Result<T> + Send,
-) -> Result<T> {
-    let mut progress = ProgressLine::new();
-    let result = std::thread::scope(|scope| {
-        let working = scope.spawn(work);
-        let mut killed = false;
-        while !working.is_finished() {
-            if signals.seen().is_some() && !killed {
-                leashes.iter().for_each(Leash::kill);
-                killed = true;
-            }
-            if progress.is_enabled() {
-                progress.draw(&told());
-            }
-            std::thread::sleep(TICK);
-        }
-        working.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    });
-    progress.clear();
-    // What ends because of a signal fails because of it.
-    result.or_else(|failure| signals.check().and(Err(failure)))
 }
 
 /// The processes of one application.

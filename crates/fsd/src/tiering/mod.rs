@@ -4,9 +4,12 @@
 //! Strategies are pure (`tidepool-iosched`); what each daemon knows is put together in [`view`]. Daemons of several pools
 //! do not speak to each other: they tell their load beside the storage that they share ([`loads`]).
 
+mod curves;
 mod flush;
+mod flushing;
 mod gate;
 pub mod loads;
+mod order;
 mod phases;
 mod rates;
 mod runtime;
@@ -14,22 +17,25 @@ mod shares;
 mod view;
 
 use crate::config::{Config, TierConfig};
+use crate::flush_config::FlushWhen;
 use crate::serve::Service;
-use flush::Flusher;
-use gate::{Admission, Gate};
+use curves::{CurvesError, curves_of};
+use flush::{Flusher, Limits, Way};
+pub use gate::Admission;
+use gate::Gate;
 pub use loads::make_public;
 use loads::{Load, Loads, PastLoad, PhaseLoad};
 use phases::{Clients, Phases};
 use rates::Rates;
 use runtime::Runtime;
 use shares::share_of;
+use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tidepool_iosched::{
-    Decision, FlushVerdict, JobId, Pattern, Strategy, Tier, Verdict, View, by_name, decide,
-};
-use tidepool_store::{StoreError, TierIndex, Tiers};
+use tidepool_iosched::{Decision, JobId, Pattern, Strategy, Tier, Verdict, View, by_name, decide};
+use tidepool_shape::{ShapeError, Shaper};
+use tidepool_store::{StoreError, TierIndex, Tiers, Usage};
 use tidepool_types::{Ino, SessionId};
 use view::{Found, Known, Measured};
 
@@ -41,11 +47,22 @@ const TELL_EVERY: Duration = Duration::from_secs(1);
 const LISTEN_PER_S: u32 = 10;
 const FILES_READ_PER_S: u32 = 100;
 
+/// Data that a client wants to move.
+#[derive(Clone, Copy, Debug)]
+pub struct Access {
+    pub ino: Ino,
+    pub offset: u64,
+    pub len: u64,
+    pub write: bool,
+}
+
 /// The scheduler of a daemon with several tiers.
 pub struct Tiering {
     strategy: &'static dyn Strategy,
     /// By their index in the store.
     tiers: Vec<Tier>,
+    /// Of those that are slowed down, by their index in the store.
+    shapers: Vec<Option<Shaper>>,
     /// Where new data go.
     target: AtomicUsize,
     job: u64,
@@ -53,10 +70,46 @@ pub struct Tiering {
     name: String,
     loads: Loads,
     curves: Measured,
+    no_local: bool,
     gate: Mutex<Gate>,
-    runtime: Mutex<Runtime>,
+    writers: Mutex<Runtime>,
+    /// Only where clients ask.
+    readers: Mutex<Runtime>,
     flusher: Flusher,
+    when: FlushWhen,
+    /// What is to be flushed now.
+    ways: Mutex<Vec<Way>>,
     at_work: Mutex<Work>,
+}
+
+/// Why a daemon cannot use its tiers.
+#[derive(Debug)]
+pub enum TieringError {
+    Shape(ShapeError),
+    Curves(CurvesError),
+}
+
+impl fmt::Display for TieringError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TieringError::Shape(error) => error.fmt(f),
+            TieringError::Curves(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for TieringError {}
+
+impl From<ShapeError> for TieringError {
+    fn from(error: ShapeError) -> TieringError {
+        TieringError::Shape(error)
+    }
+}
+
+impl From<CurvesError> for TieringError {
+    fn from(error: CurvesError) -> TieringError {
+        TieringError::Curves(error)
+    }
 }
 
 /// What the scheduler's thread has for itself.
@@ -69,23 +122,37 @@ struct Work {
 }
 
 impl Tiering {
-    pub fn new(config: &Config, tiers: &TierConfig) -> Tiering {
+    pub fn new(config: &Config, tiers: &TierConfig) -> Result<Tiering, TieringError> {
         let below = tiers.below();
         let shared = below.last().expect("checked: there is one").1;
         let job = job_of(&config.instance.to_string());
         let all: Vec<Tier> =
             std::iter::once(Tier::Local).chain(below.iter().map(|(tier, _)| *tier)).collect();
-        Tiering {
-            strategy: by_name(&tiers.strategy).expect("checked: it is known"),
+        let shaper =
+            |tier: &Tier| tiers.shape(*tier).map(|(dir, shape)| Shaper::open(dir, shape)).transpose();
+        let strategy = by_name(&tiers.strategy).expect("checked: it is known");
+        let mut curves = Measured::default();
+        for (tier, dir) in below.iter().filter(|_| strategy.needs_curves()) {
+            curves.put(*tier, curves_of(tiers, *tier, dir)?);
+        }
+        let mut limits = Limits { all: tiers.flush_bandwidth, ..Limits::default() };
+        limits.to.iter_mut().zip(&all).for_each(|(limit, tier)| *limit = tiers.flush.limit_to(*tier));
+        Ok(Tiering {
+            shapers: all.iter().map(shaper).collect::<Result<_, _>>()?,
+            strategy,
             target: AtomicUsize::new(0),
             job,
             index: config.index,
             name: tiers.name.clone(),
             loads: Loads::below(shared, job, config.index),
-            curves: Measured::default(),
+            curves,
+            no_local: tiers.no_local,
             gate: Mutex::default(),
-            runtime: Mutex::default(),
-            flusher: Flusher::new(tiers.flush_bandwidth, all.len()),
+            writers: Mutex::default(),
+            readers: Mutex::default(),
+            flusher: Flusher::new(limits),
+            when: tiers.flush.when,
+            ways: Mutex::default(),
             at_work: Mutex::new(Work {
                 phases: Phases::default(),
                 heard: Vec::new(),
@@ -94,44 +161,85 @@ impl Tiering {
                 rates: Rates::default(),
             }),
             tiers: all,
+        })
+    }
+
+    /// None for a tier that is as fast as it is.
+    pub fn shaper(&self, tier: TierIndex) -> Option<&Shaper> {
+        self.shapers[tier].as_ref()
+    }
+
+    /// This daemon among the sharers of a shaped tier.
+    pub fn who(&self) -> u64 {
+        self.job.rotate_left(16) ^ u64::from(self.index)
+    }
+
+    /// When nothing is read or written any more. What cannot be removed is used again by the next.
+    pub fn leave_shapers(&self) {
+        for shaper in self.shapers.iter().flatten() {
+            self.leave_as_flush(shaper);
+            let _ = shaper.leave(self.who()).and_then(|()| shaper.forget());
         }
     }
 
     /// True when clients have to ask before they move data.
     pub fn is_paced(&self) -> bool {
-        self.strategy.gives_turns() || self.strategy.gives_shares()
+        self.strategy.gives_turns()
+            || self.strategy.gives_shares()
+            || self.shapers.iter().any(Option::is_some)
     }
 
     /// May these data be moved now?
-    pub fn admit(&self, now_ns: u64, bytes: u64, write: bool) -> Admission {
+    pub fn admit(
+        &self,
+        chunks: &Tiers<tidepool_env::RealDisk>,
+        (session, access): (SessionId, Access),
+        now_ns: u64,
+    ) -> Result<Admission, StoreError> {
+        let Access { ino, offset, len, write } = access;
+        let runtime = if write { &self.writers } else { &self.readers };
+        let (processes, pattern) = {
+            let mut runtime = locked(runtime);
+            runtime.note(session, ino, offset, len, now_ns);
+            (runtime.processes(), runtime.pattern())
+        };
         // Turns and shares are about what is written.
-        if write { self.gate().ask(now_ns, bytes) } else { Admission::NOW }
+        let admission = if write { self.gate().ask(now_ns, len) } else { Admission::NOW };
+        if admission.again {
+            return Ok(admission);
+        }
+        let tier = chunks.tier_at(ino, offset)?.unwrap_or(self.target());
+        let Some(shaper) = self.shaper(tier) else { return Ok(admission) };
+        let shaped = shaper.admit(self.who(), processes.max(1), len, pattern);
+        let wait = shaped.map_err(|e| StoreError::shape(ino, offset, &e.to_string()))?.max(admission.wait);
+        if write {
+            self.gate().keep_busy(now_ns, wait);
+        }
+        Ok(Admission { wait, ..admission })
     }
 
-    /// Something was written.
+    /// Something was written. Where clients ask, it is known from that.
     pub fn note(&self, session: SessionId, ino: Ino, offset: u64, len: u64, now_ns: u64) {
-        self.runtime().note(session, ino, offset, len, now_ns);
+        if !self.is_paced() {
+            locked(&self.writers).note(session, ino, offset, len, now_ns);
+        }
     }
 
     /// A file was closed.
     pub fn note_closed(&self, session: SessionId, ino: Ino) {
-        self.runtime().note_closed(session, ino);
+        locked(&self.writers).note_closed(session, ino);
     }
 
     fn clients(&self, now_ns: u64) -> Clients {
         match () {
             () if self.gate().is_busy(now_ns) => Clients::Waiting,
-            () if self.runtime().is_all_closed() => Clients::Done,
+            () if locked(&self.writers).is_all_closed() => Clients::Done,
             () => Clients::Quiet,
         }
     }
 
     fn gate(&self) -> MutexGuard<'_, Gate> {
-        self.gate.lock().expect("no thread panics here")
-    }
-
-    fn runtime(&self) -> MutexGuard<'_, Runtime> {
-        self.runtime.lock().expect("no thread panics here")
+        locked(&self.gate)
     }
 
     /// The tier for new data.
@@ -145,19 +253,21 @@ impl Tiering {
             let bytes = tiers.tier(n).stored_blocks() * u64::from(tidepool_types::BLOCK_SIZE);
             (format!("tier_{}_bytes", tier.name()), bytes)
         });
+        let shaped = self.tiers.iter().enumerate().filter_map(|(n, tier)| {
+            Some((format!("tier_{}_shaped_{}", tier.name(), self.shaper(n)?.shape().name()), 1))
+        });
         let more = [
             ("flushed_bytes".to_string(), self.flusher.flushed()),
             ("held_back_ms".to_string(), self.gate().held_back_ns() / 1_000_000),
         ];
-        stored.chain(more).collect()
+        stored.chain(shaped).chain(more).collect()
     }
 
     /// Once before anything is served, so that the first data go where they should.
     pub fn look(&self, service: &Service) {
-        let mut work = self.at_work.lock().expect("no thread panics here");
+        let mut work = locked(&self.at_work);
         if let Err(error) = self.turn(service, &mut work) {
             service.note_trouble(&error);
-            self.flusher.rest_after_failure();
         }
     }
 
@@ -177,8 +287,10 @@ impl Tiering {
         work.phases.observe(now_ns, service.counters.bytes_written.load(Ordering::Relaxed), clients);
         work.rates.observe(now_ns, self.moved(service));
         if work.phases.current().is_none() {
-            self.runtime().no_phase(now_ns);
+            locked(&self.writers).no_phase(now_ns);
         }
+        // What is read has no phases; a new one begins each time that nobody reads.
+        locked(&self.readers).forget_idle(now_ns);
         let found = self.found(service)?;
         self.speak(service, work, &found, now_ms);
         self.listen(work, now_ms);
@@ -194,6 +306,7 @@ impl Tiering {
             found: &found,
             heard: &work.heard,
             curves: &self.curves,
+            no_local: self.no_local,
         };
         let ask = |about_to_write| {
             let view = known.view(about_to_write).map_err(|e| StoreError::unknown_load(&e.to_string()))?;
@@ -203,7 +316,12 @@ impl Tiering {
         // Data that come before the next look go where a phase that begins now should.
         let (view, decision) = ask(true)?;
         self.admit_by(&view, &decision, &work.heard, now_ms);
-        self.flush(service, &ask(false)?.1)
+        if let Some(to) = self.flusher.ordered().filter(|to| has_room(&found[*to].usage)) {
+            self.target.store(to, Ordering::Relaxed);
+        }
+        let ways = self.ways_to_flush(&ask(false)?.1, work);
+        *locked(&self.ways) = ways;
+        Ok(())
     }
 
     /// Sends what is written where the strategy says, or lets it wait.
@@ -219,14 +337,24 @@ impl Tiering {
                 }
                 self.gate().set(true, share.flatten());
             }
+            // Nobody waits for a turn on storage that is full.
+            Some(Verdict::Wait) if self.is_full(view) => {
+                self.target.store(if self.no_local { self.tiers.len() - 1 } else { 0 }, Ordering::Relaxed);
+                self.gate().set(true, None);
+            }
             Some(Verdict::Wait) => self.gate().set(false, None),
             None => {}
         }
     }
 
+    /// No storage that is shared has room.
+    fn is_full(&self, view: &View) -> bool {
+        view.burst().free_bytes == 0 && view.pfs().free_bytes == 0
+    }
+
     /// Who takes part in the phase, and how.
     fn writers(&self, service: &Service) -> (u32, Pattern) {
-        let runtime = self.runtime();
+        let runtime = locked(&self.writers);
         let processes = match runtime.processes() {
             0 => service.session_count() as u32,
             processes => processes,
@@ -314,19 +442,15 @@ impl Tiering {
             work.listened = Some(Instant::now());
         }
     }
+}
 
-    /// Moves what the strategy wants moved now.
-    fn flush(&self, service: &Service, decision: &Decision) -> Result<(), StoreError> {
-        for ((job, tier), verdict) in &decision.flushes {
-            let FlushVerdict::Go { to, .. } = verdict else { continue };
-            // A pool may not have the tier that the strategy has in mind.
-            let (Some(from), Some(to)) = (self.index_of(*tier), self.index_of(*to)) else { continue };
-            if *job == JobId(self.job) {
-                self.flusher.go(service.chunks(), from, to, &|| service.stopping())?;
-            }
-        }
-        Ok(())
-    }
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no thread panics here")
+}
+
+/// New data are not sent where they would soon fail: a hundredth is left to those that have to go there.
+fn has_room(usage: &Usage) -> bool {
+    usage.free > usage.total / 100
 }
 
 /// A number for a pool that no two have: its instance's first 64 bits.

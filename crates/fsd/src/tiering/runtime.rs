@@ -77,6 +77,14 @@ impl Runtime {
         self.processes = self.places.len() as u32;
     }
 
+    /// As [`Runtime::no_phase`], where nobody has been at it lately.
+    pub fn forget_idle(&mut self, now_ns: u64) {
+        let from_ns = now_ns.saturating_sub(ACTIVE_NS);
+        if self.places.values().all(|place| place.last_ns < from_ns) {
+            self.no_phase(now_ns);
+        }
+    }
+
     /// Processes of the phase; 0 when nobody wrote lately.
     pub fn processes(&self) -> u32 {
         self.processes

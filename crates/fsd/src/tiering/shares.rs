@@ -46,3 +46,77 @@ fn wants(job: u64, heard: &[Load], now_ms: u64) -> Option<u64> {
     let rate: u64 = its().map(|load| load.write_per_s).sum();
     Some(rate.saturating_add(rate / 4).max(1))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::loads::{PatternWord, PhaseLoad, TierWord};
+    use super::super::phases::Phases;
+    use super::super::view::{Found, Known, Measured};
+    use super::*;
+    use std::sync::Arc;
+    use tidepool_iosched::{Curve, Pattern, by_name, decide};
+    use tidepool_store::Usage;
+
+    const NOW_MS: u64 = 100_000;
+
+    /// A pool that writes since `began_ms`; nobody is over its part.
+    fn load(job: u64, index: u16, began_ms: u64) -> Load {
+        let (tier, pattern) = (Some(TierWord::Burst), PatternWord::Sequential);
+        let phase = Some(PhaseLoad { began_ms, bytes: 0, tier, pattern });
+        Load { at_ms: NOW_MS, processes: 4, phase, ..Load::new(job, index) }
+    }
+
+    /// What pool 7 has beside others, of a tier of 1,000 bytes/s.
+    fn share_beside(heard: &[Load]) -> Option<u64> {
+        let flat = || Curve::flat(1_000).unwrap();
+        let curves = Arc::new(Curves { sequential: flat(), strided: flat(), random: flat() });
+        let measured = Measured { burst: Some(Arc::clone(&curves)), pfs: Some(curves) };
+        let found = [Tier::Local, Tier::Burst, Tier::Pfs].map(|tier| {
+            let usage = Usage { blocks: 0, free: 1 << 30, total: 1 << 30 };
+            Found { tier, usage }
+        });
+        let phases = Phases::default();
+        let known = Known {
+            now_ns: NOW_MS * 1_000_000,
+            now_ms: NOW_MS,
+            job: 7,
+            processes: 4,
+            pattern: Pattern::Sequential,
+            phases: &phases,
+            target: None,
+            found: &found,
+            heard,
+            curves: &measured,
+            no_local: true,
+        };
+        let view = known.view(true).unwrap();
+        let decision = decide(by_name("fair").unwrap(), &view);
+        share_of(7, &decision, &view, heard, NOW_MS, |tier| measured.of(tier))
+    }
+
+    #[test]
+    fn pools_have_equal_parts() {
+        assert_eq!(share_beside(&[]), Some(1_000));
+        let now = |job| load(job, 0, NOW_MS);
+        assert_eq!(share_beside(&[now(1)]), Some(500));
+        assert_eq!(share_beside(&[now(1), now(2), now(3)]), Some(250));
+        let quiet = Load { phase: None, ..load(2, 0, NOW_MS) };
+        assert_eq!(share_beside(&[now(1), quiet]), Some(500));
+    }
+
+    /// Its daemons divide the pool's part.
+    #[test]
+    fn daemons_of_a_pool_divide_its_part() {
+        assert_eq!(share_beside(&[load(7, 1, NOW_MS)]), Some(500));
+        assert_eq!(share_beside(&[load(7, 1, NOW_MS), load(1, 0, NOW_MS), load(1, 1, NOW_MS)]), Some(250));
+    }
+
+    /// One that has written 200 bytes/s for some seconds, without being held back, gets a quarter more and not half.
+    #[test]
+    fn what_others_do_not_use_is_used() {
+        let slow = |holding, began_ms| Load { write_per_s: 200, holding, ..load(1, 0, began_ms) };
+        assert_eq!(share_beside(&[slow(false, NOW_MS - SETTLED_MS)]), Some(750));
+        assert_eq!(share_beside(&[slow(true, NOW_MS - SETTLED_MS)]), Some(500), "it is held back");
+        assert_eq!(share_beside(&[slow(false, NOW_MS - SETTLED_MS + 1)]), Some(500), "it has just begun");
+    }
+}

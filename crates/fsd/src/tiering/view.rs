@@ -38,6 +38,8 @@ pub struct Known<'a> {
     pub heard: &'a [Load],
     /// The tiers' measured bandwidths.
     pub curves: &'a Measured,
+    /// Nodes' own storage is left out.
+    pub no_local: bool,
 }
 
 /// What was measured of the shared tiers.
@@ -48,6 +50,14 @@ pub struct Measured {
 }
 
 impl Measured {
+    pub fn put(&mut self, tier: Tier, curves: Arc<Curves>) {
+        match tier {
+            Tier::Local => {}
+            Tier::Burst => self.burst = Some(curves),
+            Tier::Pfs => self.pfs = Some(curves),
+        }
+    }
+
     pub fn of(&self, tier: Tier) -> Option<Arc<Curves>> {
         match tier {
             Tier::Local => None,
@@ -88,7 +98,7 @@ impl Known<'_> {
     fn own(&self) -> App {
         let current = self.phases.current();
         let phase = current.map(|now| phase_at(now.begin_ns, now.bytes, self.target, self.pattern));
-        let local = self.usage(Tier::Local).map(|usage| Local {
+        let local = self.usage(Tier::Local).filter(|_| !self.no_local).map(|usage| Local {
             capacity_bytes: usage.total,
             free_bytes: usage.free.min(usage.total),
             bytes_per_s: LOCAL_BYTES_PER_S,
@@ -108,7 +118,8 @@ impl Known<'_> {
         });
         // Its node has room of its own; how much, only it knows.
         let local = Local { capacity_bytes: u64::MAX, free_bytes: u64::MAX, bytes_per_s: LOCAL_BYTES_PER_S };
-        App { phase, past: past.collect(), local: Some(local), ..app(load.job, load.processes) }
+        let local = Some(local).filter(|_| !self.no_local);
+        App { phase, past: past.collect(), local, ..app(load.job, load.processes) }
     }
 
     /// A time of others by this daemon's clock.
@@ -219,6 +230,7 @@ mod tests {
             found,
             heard,
             curves: &Measured::default(),
+            no_local: false,
         };
         match decide(by_name(name).unwrap(), &known.view(true).unwrap()).phases[&JobId(7)] {
             Verdict::Go { tier, .. } => tier,
@@ -271,6 +283,7 @@ mod tests {
                 found,
                 heard,
                 curves: &Measured::default(),
+                no_local: false,
             };
             let view = known.view(false).unwrap();
             view.dirty().iter().map(|dirty| (dirty.tier, dirty.bytes)).collect::<Vec<_>>()

@@ -218,6 +218,16 @@ impl<D: Disk> Tiers<D> {
         Ok(found)
     }
 
+    /// The tier of what lies around a byte of an object, if something does.
+    pub fn tier_at(&self, ino: Ino, offset: u64) -> Result<Option<TierIndex>, StoreError> {
+        if self.only().is_some() {
+            return Ok(Some(0));
+        }
+        let entry = self.entry(ino);
+        let _calm = self.calm(&entry, ino)?;
+        self.tier_of(&entry, ino, units::of(offset), None)
+    }
+
     /// Where blocks of a unit are stored.
     fn find(&self, entry: &Entry, ino: Ino, unit: u64) -> Result<Option<TierIndex>, StoreError> {
         for tier in entry.tiers() {

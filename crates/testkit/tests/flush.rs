@@ -1,0 +1,234 @@
+//! Flushing a pool on several tiers: ordered, limited, and only while nobody writes.
+
+use std::time::Duration;
+use tempfile::TempDir;
+use tidepool_client::Client;
+use tidepool_fsd::{FlushConfig, FlushWhen, TierConfig};
+use tidepool_testkit::{Cluster, Options, cred, eventually};
+use tidepool_types::{Errno, Ino};
+use tidepool_wire::message::{FlushTo, Reply, Request};
+
+const MIB: usize = 1 << 20;
+const UNIT: u64 = 512 << 10;
+
+/// Shared storage, and how it is used unless a test says otherwise: all goes to the burst buffer, and next to nothing is
+/// flushed.
+fn tiers(storage: &TempDir) -> TierConfig {
+    let dir = |name: &str| {
+        let dir = storage.path().join(name);
+        std::fs::create_dir_all(&dir).unwrap();
+        Some(dir)
+    };
+    let (burst, pfs, flush) = (dir("burst"), dir("pfs"), FlushConfig::default());
+    TierConfig { burst, pfs, strategy: "hp".into(), flush_bandwidth: 1, flush }
+}
+
+fn pool(tiers: TierConfig) -> Cluster {
+    Cluster::with(Options { daemons: 2, tiers: Some(tiers), ..Options::default() })
+}
+
+fn create(client: &Client, name: &str) -> Ino {
+    let flags = libc::O_CREAT | libc::O_RDWR;
+    client.open(Ino::ROOT, name.as_bytes(), flags, 0o644, &cred()).unwrap().inside().unwrap().ino
+}
+
+fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|at| (at % 251) as u8 ^ (at / 251) as u8 ^ seed).collect()
+}
+
+fn write(client: &Client, ino: Ino, offset: u64, data: &[u8]) {
+    let mut done = 0;
+    while done < data.len() {
+        done += client.write(ino, offset + done as u64, &data[done..]).unwrap();
+    }
+}
+
+fn read(client: &Client, ino: Ino, len: usize) -> Vec<u8> {
+    let (mut data, mut done) = (vec![0; len], 0);
+    while done < len {
+        let count = client.read(ino, done as u64, &mut data[done..]).unwrap();
+        assert!(count > 0, "data are missing from {done}");
+        done += count;
+    }
+    data
+}
+
+/// What all daemons count under a name.
+fn count(client: &Client, name: &str) -> u64 {
+    let of = |daemon: u16| {
+        let Reply::Report { status } = client.request(daemon, &Request::Status {}).unwrap() else {
+            panic!("a daemon tells its status");
+        };
+        status.counters.iter().find(|(counter, _)| counter == name).expect("it counts that").1
+    };
+    (0..client.members() as u16).map(of).sum()
+}
+
+/// Bytes above the tier, of all daemons.
+fn order(client: &Client, to: FlushTo) -> u64 {
+    let of = |daemon: u16| match client.request(daemon, &Request::Flush { to, bandwidth: u64::MAX }).unwrap()
+    {
+        Reply::FlushState { above, failures: 0, .. } => above,
+        other => panic!("{other:?}"),
+    };
+    (0..client.members() as u16).map(of).sum()
+}
+
+/// Data large and small, on the nodes' own storage and on the burst buffer, all go to the tier named, and stay what they are.
+#[test]
+fn all_goes_where_it_is_ordered_to() {
+    let storage = TempDir::new().unwrap();
+    let mut cluster = Cluster::with(Options { daemons: 2, ..Options::default() });
+    let own = cluster.client();
+    let small: Vec<(Ino, Vec<u8>)> = (0..50)
+        .map(|n| {
+            let (ino, data) = (create(&own, &format!("s{n}")), pattern(100 * (n + 1), n as u8));
+            write(&own, ino, 0, &data);
+            own.fsync(ino).unwrap();
+            (ino, data)
+        })
+        .collect();
+    drop(own);
+    cluster.give_tiers(tiers(&storage));
+    let client = cluster.client();
+    let (ino, data) = (create(&client, "f"), pattern(6 * MIB, 1));
+    write(&client, ino, 0, &data);
+    let tier = |name: &str| count(&client, &format!("tier_{name}_bytes"));
+    assert!(tier("local") > 0 && tier("burst") > 0, "{} and {}", tier("local"), tier("burst"));
+    let all = tier("local") + tier("burst") + tier("pfs");
+    eventually("all to be on the burst buffer", || order(&client, FlushTo::Burst) == 0);
+    assert_eq!((tier("local"), tier("burst") + tier("pfs")), (0, all));
+    eventually("all to be on the last tier", || order(&client, FlushTo::Last) == 0);
+    assert_eq!((tier("local"), tier("burst"), tier("pfs")), (0, 0, all));
+    assert!(read(&client, ino, data.len()) == data);
+    for (ino, data) in &small {
+        assert!(read(&client, *ino, data.len()) == *data);
+    }
+}
+
+/// While an order stands, new data go where it flushes to, so that a program that writes all the time does not keep it from
+/// being done; afterwards they go where the strategy says again.
+#[test]
+fn what_is_written_meanwhile_goes_there_too() {
+    let storage = TempDir::new().unwrap();
+    let cluster = pool(tiers(&storage));
+    let client = cluster.client();
+    let (ino, data) = (create(&client, "f"), pattern(MIB, 1));
+    let mut at = 0;
+    let mut go_on = || {
+        write(&client, ino, at, &data);
+        at += data.len() as u64;
+    };
+    go_on();
+    eventually("the burst buffer to be empty", || {
+        go_on();
+        order(&client, FlushTo::Pfs) == 0
+    });
+    eventually("the strategy to be asked again", || {
+        std::thread::sleep(Duration::from_millis(500));
+        go_on();
+        count(&client, "tier_burst_bytes") > 0
+    });
+    assert_eq!(
+        count(&client, "tier_local_bytes")
+            + count(&client, "tier_burst_bytes")
+            + count(&client, "tier_pfs_bytes"),
+        at
+    );
+}
+
+#[test]
+fn what_cannot_be_done_is_refused() {
+    let storage = TempDir::new().unwrap();
+    let refused = |cluster: &Cluster, to: FlushTo| {
+        let request = Request::Flush { to, bandwidth: 0 };
+        match cluster.client().request(0, &request).unwrap() {
+            Reply::Failed { errno, detail } => (errno, detail),
+            other => panic!("{other:?}"),
+        }
+    };
+    let (errno, said) = refused(&Cluster::start(1), FlushTo::Last);
+    assert!(errno == Errno::EOPNOTSUPP && said.contains("there is nowhere to flush them to"), "{said}");
+    for (to, said, without) in [
+        (FlushTo::Pfs, "the pool has no parallel file system", TierConfig { pfs: None, ..tiers(&storage) }),
+        (FlushTo::Burst, "the pool has no burst buffer", TierConfig { burst: None, ..tiers(&storage) }),
+    ] {
+        let (errno, text) = refused(&pool(without), to);
+        assert!(errno == Errno::EINVAL && text.contains(said), "{text}");
+    }
+}
+
+/// A tier that fails is told of; when it is well again the flush goes on.
+#[test]
+fn failures_are_told() {
+    let storage = TempDir::new().unwrap();
+    let cluster = pool(TierConfig {
+        flush: FlushConfig { when: FlushWhen::Idle, ..Default::default() },
+        ..tiers(&storage)
+    });
+    let client = cluster.client();
+    let ino = create(&client, "f");
+    let stores = storage.path().join("pfs/tidepool-stores");
+    std::fs::rename(&stores, storage.path().join("away")).unwrap();
+    let data = pattern(3 * MIB, 1);
+    write(&client, ino, 0, &data);
+    let ask = || client.request(0, &Request::Flush { to: FlushTo::Last, bandwidth: 0 }).unwrap();
+    let failed = || match ask() {
+        Reply::FlushState { above, failures, detail, .. } if failures >= 3 => {
+            assert!(above > 0 && detail.contains("No such file or directory"), "{detail}");
+            true
+        }
+        _ => false,
+    };
+    eventually("three failures", failed);
+    let _ = std::fs::remove_dir_all(&stores);
+    std::fs::rename(storage.path().join("away"), &stores).unwrap();
+    let left = |daemon: u16| match client
+        .request(daemon, &Request::Flush { to: FlushTo::Last, bandwidth: u64::MAX })
+        .unwrap()
+    {
+        Reply::FlushState { above, .. } => above,
+        other => panic!("{other:?}"),
+    };
+    eventually("all to be on the last tier", || left(0) + left(1) == 0);
+    assert!(read(&client, ino, data.len()) == data);
+}
+
+/// With `idle` nothing is flushed while a program writes, whatever the strategy says, and everything when it does not.
+#[test]
+fn idle_flushes_while_nobody_writes() {
+    let storage = TempDir::new().unwrap();
+    let flush = FlushConfig { when: FlushWhen::Idle, ..FlushConfig::default() };
+    let cluster = pool(TierConfig { flush_bandwidth: 0, flush, ..tiers(&storage) });
+    let client = cluster.client();
+    let (ino, part) = (create(&client, "f"), pattern(300_000, 1));
+    for round in 0..40 {
+        write(&client, ino, round * part.len() as u64, &part);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let all = 40 * part.len() as u64;
+    assert_eq!(count(&client, "flushed_bytes"), 0, "a phase went on all the time");
+    eventually("it to be flushed", || {
+        count(&client, "tier_burst_bytes") == 0 && count(&client, "flushed_bytes") >= all
+    });
+}
+
+/// A limit on a tier keeps flushes to that one from going on, not those to another one.
+#[test]
+fn each_tier_has_a_limit_of_its_own() {
+    let storage = TempDir::new().unwrap();
+    let flush = FlushConfig { when: FlushWhen::Idle, to_pfs: 1, ..FlushConfig::default() };
+    let limited = pool(TierConfig { flush_bandwidth: 0, flush, ..tiers(&storage) });
+    let client = limited.client();
+    let ino = create(&client, "f");
+    write(&client, ino, 0, &pattern(8 * MIB, 1));
+    eventually("the first unit to be flushed", || count(&client, "flushed_bytes") > 0);
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(count(&client, "flushed_bytes") <= 2 * UNIT, "each of two daemons has flushed one unit");
+    let flush = FlushConfig { to_burst: 1, to_pfs: 0, ..flush };
+    let other = pool(TierConfig { flush_bandwidth: 0, flush, ..tiers(&storage) });
+    let client = other.client();
+    let ino = create(&client, "f");
+    write(&client, ino, 0, &pattern(8 * MIB, 1));
+    eventually("all to be flushed", || count(&client, "flushed_bytes") == 8 * MIB as u64);
+}

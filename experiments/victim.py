@@ -1,0 +1,50 @@
+"""WANTS 19: a small application beside one that writes all the time: how much slower it is, by strategy."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+
+from harness import Result, Setting
+from tiers import App, Lane, draw
+
+__all__ = ["TITLE", "draw", "measure"]
+TITLE = "a victim beside an aggressor on shaped tiers, by strategy"
+STRATEGIES = ("baseline", "hp", "ia", "fcfs", "fair")
+VICTIM_PROCESSES, VICTIM_BYTES, COMPUTE_SECONDS = 8, 4_000_000, 5
+AGGRESSOR_PROCESSES, AGGRESSOR_BYTES = 64, 4_000_000
+BAR = 1.2
+
+
+def victim(steps: int) -> App:
+    words = ["phases", "--bytes", str(VICTIM_BYTES), "--steps", str(steps), "--compute-seconds", str(COMPUTE_SECONDS)]
+    # The aggressor is at it when the victim begins.
+    return App(words, VICTIM_PROCESSES)
+
+
+def aggressor(steps: int) -> App:
+    words = ["phases", "--bytes", str(AGGRESSOR_BYTES), "--steps", str(steps), "--compute-seconds", "0.01"]
+    return App(words, AGGRESSOR_PROCESSES)
+
+
+def measure(setting: Setting) -> Result:
+    result = Result("strategy")
+    setting.fewer_repeats(1)
+    steps = 2 if setting.quick else 10
+    # Of the PFS; it outlasts the victim everywhere.
+    beside = 4 if setting.quick else 14
+    result.details.update(victim_processes=VICTIM_PROCESSES, aggressor_processes=AGGRESSOR_PROCESSES, steps=steps)
+    for number, strategy in enumerate(STRATEGIES):
+        slowdowns = []
+        for _ in range(setting.repeats):
+            with Lane(setting, strategy, 1, ("--no-local",)) as lane:
+                alone = lane.outcome([victim(steps)]).mean_step()
+            with Lane(setting, strategy, 2, ("--no-local",)) as lane:
+                both = lane.outcome([victim(steps), aggressor(beside)])
+            slowdowns.append(both.io[0] / both.steps[0] / alone)
+            print(f"  {strategy}: alone {alone:.2f} s a step, {slowdowns[-1]:.2f} times as long", file=sys.stderr)
+        result.add("slowdown of the victim", strategy, number, "times", slowdowns)
+        verdict = f"bar {BAR:g} {'met' if max(slowdowns) < BAR else 'NOT met'}" if strategy == "fair" else "to compare"
+        result.findings.append(f"{strategy}: the victim's I/O takes {statistics.median(slowdowns):.2f} times as long as alone; {verdict}")
+    result.model = "the bandwidths of both tiers are shaped (experiments/shapes/ssd.toml, hdd.toml): not real storage"
+    return result
