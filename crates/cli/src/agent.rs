@@ -38,7 +38,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tidepool_client::{Client, PoolFile};
-use tidepool_fsd::{Config, Ready};
+use tidepool_fsd::{Config, Ready, TierConfig};
 use tidepool_transport::LocalNode;
 use tidepool_wire::message::{Reply, Request};
 
@@ -90,6 +90,13 @@ pub enum Order {
 }
 
 impl Plan {
+    /// The same for all daemons.
+    fn tiers(&self) -> Result<Option<TierConfig>> {
+        let Some(first) = self.nodes.iter().flat_map(|node| &node.daemons).next() else { return Ok(None) };
+        let config = Config::parse(first).context(Kind::Start, || "the starter's plan".into())?;
+        Ok(config.tiers)
+    }
+
     pub fn instance(&self) -> Instance {
         Instance { name: self.name.clone(), dir: self.dir.clone() }
     }
@@ -490,6 +497,8 @@ struct Agent {
     mounted: Option<tidepool_fuse::Mounted>,
     /// The pool to watch, on a node without daemons.
     watched: Option<PoolFile>,
+    /// The pool's storage below its own.
+    tiers: Option<TierConfig>,
 }
 
 impl Agent {
@@ -513,6 +522,7 @@ impl Agent {
             stores: node.stores.clone(),
             mounted: None,
             watched: None,
+            tiers: plan.tiers()?,
         };
         let started = agent.record().and_then(|()| agent.start_daemons(node, host));
         if started.is_err() {
@@ -595,6 +605,7 @@ impl Agent {
             self.open_door(&pool, client, go)?;
         }
         self.instance.write_hostfile(&go.compute)?;
+        self.instance.write_tiers(self.tiers.as_ref())?;
         // Last, because a pool with a pool file is a pool that works.
         pool.write(&self.instance.pool_file())
             .context(Kind::Start, || self.instance.pool_file().display().to_string())

@@ -7,6 +7,7 @@ use crate::slurm::flags::{SlurmCommand, WorkflowCommand};
 use crate::stage::flags::{self as stage_flags, StageArgs};
 use crate::sysmap::flags::{self as sysmap_flags, QueryArgs, SysmapCommand};
 use crate::tiers::flags::TiersCommand;
+use crate::top::flags::{self as top_flags, MetricsArgs, TopArgs};
 use crate::topology::flags::{TopologyCommand, TopologyFlags};
 use crate::workload::flags::WorkloadCommand;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -77,6 +78,12 @@ pub enum Command {
     /// Show or set how the data of files lie on the daemons of a pool
     #[command(subcommand)]
     Layout(LayoutCommand),
+    /// Show who loads shared storage, whom that slows down, and who is to blame
+    #[command(after_help = top_flags::TOP)]
+    Top(TopArgs),
+    /// Tell what daemons count, and who loads shared storage, to Prometheus
+    #[command(after_help = top_flags::METRICS)]
+    Metrics(MetricsArgs),
     /// Finish the stage-out of a run that was killed, then stop its pool
     #[command(after_help = "Example:\n  tidepool drain --pool run-1a2b3c4d")]
     Drain(DrainArgs),

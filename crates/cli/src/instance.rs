@@ -9,6 +9,7 @@
 //!   NAME/node-K.json         processes and stores of node K, when it is on this machine
 //!   NAME/starter.json        the process that started the pool, and its job; where that was on another machine, the first agent here
 //!   NAME/hostfile            the nodes for computing, one per line
+//!   NAME/tiers.json          the storage below the pool's own, where there is any
 //!   NAME/lock                held while agents of several nodes change these files
 //!   NAME/log                 what agents and daemons say
 //!   NAME/log-HOST, log-srun  what ssh, srun and the agents behind them say
@@ -24,6 +25,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tidepool_client::{Client, PoolFile};
+use tidepool_fsd::TierConfig;
 
 /// How often the removal of an instance's directory is tried while something is put into it.
 const REMOVE_TRIES: u32 = 40;
@@ -83,6 +85,31 @@ impl Instance {
     pub fn write_hostfile(&self, nodes: &[String]) -> Result<()> {
         let text: String = nodes.iter().map(|node| format!("{node}\n")).collect();
         fs::write(self.hostfile(), text).context(Kind::Start, || self.hostfile().display().to_string())
+    }
+
+    fn tiers_path(&self) -> PathBuf {
+        self.dir.join("tiers.json")
+    }
+
+    /// The storage below the pool's own; none where there is none.
+    pub fn tiers(&self) -> Option<TierConfig> {
+        let text = fs::read(self.tiers_path()).ok()?;
+        serde_json::from_slice(&text).ok()
+    }
+
+    /// A kept pool may have had others before.
+    pub fn write_tiers(&self, tiers: Option<&TierConfig>) -> Result<()> {
+        let path = self.tiers_path();
+        let written = match tiers {
+            Some(tiers) => {
+                fs::write(&path, serde_json::to_vec(tiers).expect("words and numbers always serialize"))
+            }
+            None => fs::remove_file(&path).or_else(|error| match error.kind() {
+                ErrorKind::NotFound => Ok(()),
+                _ => Err(error),
+            }),
+        };
+        written.context(Kind::Start, || path.display().to_string())
     }
 
     /// Keeps the agents of other nodes on this machine away from the directory's files.

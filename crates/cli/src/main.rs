@@ -22,6 +22,7 @@ mod jobscript;
 mod launch;
 mod layout;
 mod meters;
+mod metrics;
 mod mount;
 mod node_clean;
 mod output;
@@ -41,6 +42,7 @@ mod staging;
 mod streams;
 mod sysmap;
 mod tiers;
+mod top;
 mod topology;
 mod trace;
 mod workload;
@@ -99,6 +101,8 @@ fn dispatch(cli: Cli) -> exit::Result<ExitCode> {
         Command::Rm(args) => access::rm(&args),
         Command::Mkdir(args) => access::mkdir(&args),
         Command::Layout(command) => layout::dispatch(&command),
+        Command::Top(args) => top::top(&args),
+        Command::Metrics(args) => metrics::metrics(&args),
         Command::Drain(args) => drain::drain(&args),
         Command::Check(args) => check::check(&args),
         Command::Doctor(args) => doctor::doctor(&args),

@@ -1,11 +1,16 @@
 //! Printing for people: phases, progress, tables.
 
-use std::io::{IsTerminal, Write};
+use rustix::termios::tcgetwinsize;
+use std::io::{IsTerminal, Write, stdout};
 use std::time::{Duration, Instant};
 use tidepool_types::format_size;
 
 /// How often a progress line is redrawn.
 const REDRAW: Duration = Duration::from_millis(200);
+
+/// Of a terminal that does not tell its size.
+const COLUMNS: usize = 80;
+const ROWS: usize = 24;
 
 /// A line on standard error that is redrawn in place; nothing when that is no terminal.
 pub struct ProgressLine {
@@ -64,6 +69,42 @@ pub fn table(rows: &[Vec<String>]) -> String {
         text.push('\n');
     }
     text
+}
+
+/// A part of a terminal on standard output that is drawn again and again.
+#[derive(Default)]
+pub struct Screen {
+    lines: usize,
+}
+
+impl Screen {
+    /// In place of what was drawn before.
+    pub fn draw(&mut self, text: &str) {
+        let size = tcgetwinsize(stdout()).ok().filter(|size| size.ws_col > 0 && size.ws_row > 0);
+        let (columns, rows) = size.map_or((COLUMNS, ROWS), |size| (size.ws_col.into(), size.ws_row.into()));
+        let text = fit(text, columns, rows);
+        let up = if self.lines > 0 { format!("\x1b[{}A", self.lines) } else { String::new() };
+        self.lines = text.lines().count();
+        // Who closed the terminal has seen enough; what is watched goes on all the same.
+        let _ = write!(stdout(), "{up}\x1b[J{text}").and_then(|()| stdout().flush());
+    }
+}
+
+/// Lines that neither wrap nor scroll: those cannot be drawn over.
+pub fn fit(text: &str, columns: usize, rows: usize) -> String {
+    let cut = |line: &str| line.chars().take(columns.saturating_sub(1)).collect::<String>() + "\n";
+    let most = rows.saturating_sub(2).max(1);
+    let mut shown: String = text.lines().take(most).map(cut).collect();
+    let hidden = text.lines().count().saturating_sub(most);
+    if hidden > 0 {
+        shown.push_str(&cut(&format!("... and {hidden} more")));
+    }
+    shown
+}
+
+/// What another user has named, so that it cannot drive a terminal.
+pub fn tame(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 #[cfg(test)]

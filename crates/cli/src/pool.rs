@@ -184,8 +184,7 @@ pub fn stop_instance(instance: &Instance, keep: bool) -> Result<Vec<String>> {
 fn status(args: &StatusArgs) -> Result<ExitCode> {
     let instance = instance::find(&args.choice)?;
     let client = instance.client()?;
-    let daemons: Vec<(u16, std::result::Result<DaemonStatus, String>)> =
-        each_daemon(&client, |daemon| (daemon, ask(&client, daemon)));
+    let daemons = statuses(&client);
     let all_well = daemons.iter().all(|(_, s)| s.as_ref().is_ok_and(|s| s.trouble.is_empty()));
     if args.json {
         println!("{}", status_json(&instance, &client, &daemons));
@@ -193,6 +192,11 @@ fn status(args: &StatusArgs) -> Result<ExitCode> {
         print!("{}", status_text(&instance, &client, &daemons));
     }
     if all_well { Ok(ExitCode::SUCCESS) } else { Ok(ExitCode::from(1)) }
+}
+
+/// What each daemon says of itself, or why it does not.
+pub fn statuses(client: &Client) -> Vec<(u16, std::result::Result<DaemonStatus, String>)> {
+    each_daemon(client, |daemon| (daemon, ask(client, daemon)))
 }
 
 fn ask(client: &Client, daemon: u16) -> std::result::Result<DaemonStatus, String> {

@@ -34,7 +34,7 @@ pub use config::{Backend, CORES_MAX, Config, ConfigError, Ready, TierConfig, def
 pub use flush_config::{FlushConfig, FlushWhen};
 pub use server::{Daemon, StartError};
 pub use storedir::{StoreDirError, is_store};
-pub use tiering::loads;
+pub use tiering::{job_of, loads};
 
 /// Connections one daemon serves; further ones are closed at once.
 pub const CONNECTIONS_MAX: usize = 1 << 16;

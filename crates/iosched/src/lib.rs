@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod blame;
 pub mod curve;
 pub mod fluid;
 pub mod model;

@@ -45,7 +45,7 @@ impl Tier {
 }
 
 /// How the processes of a phase go through their files.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Pattern {
     Sequential,
     Strided,

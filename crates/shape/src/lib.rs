@@ -18,7 +18,7 @@ pub use bucket::{Bucket, QUEUE_NS_MAX, Refused, SHARERS_MAX, SILENT_NS};
 pub use measured::{FILE_NAME, Measured, MeasuredError, Point};
 pub use read::{FILE_BYTES_MAX, Problem, Wrong, read};
 pub use shape::{BURST_BYTES_MAX, NAME_MAX, Shape};
-pub use shaper::{ShapeError, Shaper};
+pub use shaper::{ShapeError, Shaper, in_use};
 
 /// What every output says of a shaped tier.
 pub fn label(name: &str) -> String {

@@ -241,6 +241,20 @@ impl Shaper {
     }
 }
 
+/// The name of the shape that a tier's users slow it down to; none where nobody does, or nobody can tell.
+pub fn in_use(dir: &Path) -> Option<String> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let read = || {
+        let file = File::from(open(dir.join(DIR).join(FILE), flags, Mode::empty()).ok()?);
+        file.metadata().ok().filter(fs::Metadata::is_file)?;
+        let mut bytes = Vec::new();
+        file.take(BYTES_MAX as u64).read_to_end(&mut bytes).ok()?;
+        Some(State::decode(&bytes).map(|state| state.name))
+    };
+    // Without the lock, which is for those who use the tier, it may be read while it is written.
+    (0..TRIES).map_while(|_| read()).find_map(Result::ok)
+}
+
 fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     (now.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec as u64)
@@ -289,12 +303,14 @@ mod tests {
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
         assert_eq!(mode(&dir.path().join(DIR)), 0o1777);
         assert_eq!(mode(&one.path()), 0o666);
+        assert_eq!(in_use(dir.path()), Some("slow".into()));
         one.forget().unwrap();
         assert!(one.path().exists(), "somebody is being served");
         one.leave(1).unwrap();
         one.leave(2).unwrap();
         one.forget().unwrap();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        assert_eq!(in_use(dir.path()), None);
         other.admit(2, 1, 1, Pattern::Random).unwrap();
         assert!(other.path().exists(), "made again");
     }

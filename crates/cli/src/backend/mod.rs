@@ -17,6 +17,7 @@ use crate::meters::Reading;
 use crate::plan::Staged;
 use crate::signals::Signals;
 use crate::staging::{self, Summary};
+use crate::top::watch::Watcher;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Child;
@@ -39,6 +40,10 @@ pub trait FileSystem {
     fn stage_out(&self, out: &OutRecord, journal: &Path, signals: &Signals) -> Result<Summary>;
     /// What its nodes have done so far; none where nobody counts.
     fn meters(&self) -> Option<Reading> {
+        None
+    }
+    /// Looks on from now at what is done to its tiers; none where it has one storage only.
+    fn watch(&self) -> Option<Watcher> {
         None
     }
     /// Removes all of it.

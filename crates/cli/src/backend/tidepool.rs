@@ -10,10 +10,13 @@ use crate::meters::Reading;
 use crate::plan::{Setup, Staged};
 use crate::signals::Signals;
 use crate::staging::{self, Summary};
+use crate::top::place::Place;
+use crate::top::watch::Watcher;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tidepool_client::Client;
+use tidepool_iosched::JobId;
 use tidepool_types::format_size;
 use tidepool_wire::message::Request;
 
@@ -83,6 +86,12 @@ impl FileSystem for Pool {
 
     fn meters(&self) -> Option<Reading> {
         Some(Reading::take(&self.client))
+    }
+
+    fn watch(&self) -> Option<Watcher> {
+        let place = Place::of(&self.running.instance.tiers()?)?;
+        let job = tidepool_fsd::job_of(&self.client.pool().instance.to_string());
+        Some(Watcher::start(place, JobId(job)))
     }
 
     fn stop(self: Box<Self>) -> Result<()> {

@@ -27,6 +27,7 @@ use crate::instance::OutRecord;
 use crate::plan::Staged as Known;
 use crate::signals::Signals;
 use crate::staging::{self, Summary};
+use crate::top::watch::Watcher;
 use job::{Copy, Here, Job, Program, Route, Script};
 use limit::Limit;
 use made::Made;
@@ -105,10 +106,14 @@ impl Stand<'_> {
         self.stage_in(story)?;
         // Of several pools none is the one that limits.
         let watch = Watch::start(self.only_pool());
+        let name = |fs: &dyn FileSystem| fs.instance().name.clone();
+        let watched = self.pools.iter().filter_map(|fs| Some((name(fs.as_ref()), fs.watch()?)));
+        let watched: Vec<(String, Watcher)> = watched.collect();
         let child = self.spawn()?;
         let status = exec::wait(child, self.signals, kill_grace)?;
         story.program_code = Some(exec::exit_byte(status));
         story.note("program", watch.stop(self.only_pool()), &status.to_string());
+        watched.into_iter().for_each(|(pool, watcher)| story.note_tiers(pool, watcher));
         // A signal ended the program; its output is wanted all the same. A second one ends that, too.
         let stopped_by = self.signals.seen();
         self.signals.reset();

@@ -5,6 +5,7 @@ use crate::exit::{Failure, Result};
 use crate::meters::{Reading, Use};
 use crate::output::{duration, rate};
 use crate::staging::Summary;
+use crate::top::watch::{Seen, Watcher};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -16,6 +17,8 @@ pub struct Story {
     pub program_code: Option<u8>,
     /// The script that was run, and what is odd about running it here.
     pub script: Option<(String, Vec<String>)>,
+    /// By the name of the pool, what happened on its tiers while the program ran.
+    tiers: Vec<(String, Seen)>,
     /// Tiers of its pools that are slowed down.
     pub shaped: BTreeMap<String, String>,
 }
@@ -70,6 +73,19 @@ impl Story {
         self.phases.push(Phase { name, seconds: spent.0, staged: Some(staged), usage: spent.1 });
     }
 
+    /// The same for what was seen on the tiers of a pool.
+    pub fn note_tiers(&mut self, pool: String, watcher: Watcher) {
+        let Some(seen) = watcher.stop() else {
+            eprintln!("tidepool: what pool '{pool}' did to its tiers is not known: looking on failed");
+            return;
+        };
+        let words = seen.words();
+        if !words.is_empty() {
+            eprintln!("tidepool: tiers     {words}");
+        }
+        self.tiers.push((pool, seen));
+    }
+
     fn tell(&self, name: &str, (seconds, usage): &Spent, staged: Option<&Summary>, what: &str) {
         let mut line = format!("tidepool: {name:<9} {:>9}", duration(*seconds));
         if let Some(s) = staged {
@@ -97,6 +113,14 @@ impl Story {
         if let Some((script, warnings)) = &self.script {
             told["script"] = json!(script);
             told["warnings"] = json!(warnings);
+        }
+        if !self.tiers.is_empty() {
+            let with_name = |(pool, seen): &(String, Seen)| {
+                let mut told = seen.json();
+                told["pool"] = json!(pool);
+                told
+            };
+            told["tiers"] = self.tiers.iter().map(with_name).collect();
         }
         if !self.shaped.is_empty() {
             told["shaped"] = json!(self.shaped);

@@ -1,19 +1,16 @@
 //! Progress of tasks as it happens: redrawn on a terminal, a line for each change elsewhere.
 
+use crate::output::Screen;
 use crate::stage::outcome::{Done, Result, failure_of};
-use rustix::termios::tcgetwinsize;
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use std::io::{IsTerminal, Write, stdout};
+use std::io::{IsTerminal, stdout};
 use std::time::Duration;
 use tidepool_stage_client::{Code, StageError, Stager, TaskState, TaskStatus, json, show};
 use tidepool_types::format_size;
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(200);
-/// Where a terminal does not say how large it is.
-const COLUMNS: usize = 80;
-const ROWS: usize = 24;
 
 /// Percentages as they were shown: they never fall, also when a stager that was killed counts anew.
 #[derive(Default)]
@@ -66,7 +63,7 @@ pub fn watch(stager: &Stager, ids: &[u32], as_json: bool) -> Result<Done> {
     let mut tasks = statuses(stager, ids)?;
     loop {
         match &mut screen {
-            Some(screen) => screen.draw(&tasks, &mut seen),
+            Some(screen) => screen.draw(&rows(&tasks, &mut seen)),
             None => tell_changes(&tasks, &mut seen, as_json),
         }
         if tasks.iter().all(|task| task.state.is_ended()) {
@@ -147,39 +144,10 @@ fn rows(tasks: &[TaskStatus], seen: &mut Seen) -> String {
     show::table(head, tasks.iter().map(row).collect())
 }
 
-/// A part of a terminal that is drawn again and again.
-#[derive(Default)]
-struct Screen {
-    lines: usize,
-}
-
-impl Screen {
-    fn draw(&mut self, tasks: &[TaskStatus], seen: &mut Seen) {
-        let size = tcgetwinsize(stdout()).ok().filter(|size| size.ws_col > 0 && size.ws_row > 0);
-        let (columns, rows) = size.map_or((COLUMNS, ROWS), |size| (size.ws_col.into(), size.ws_row.into()));
-        let text = fit(&self::rows(tasks, seen), columns, rows);
-        let up = if self.lines > 0 { format!("\x1b[{}A", self.lines) } else { String::new() };
-        self.lines = text.lines().count();
-        // Who closed the terminal has seen enough; the tasks are waited for all the same.
-        let _ = write!(stdout(), "{up}\x1b[J{text}").and_then(|()| stdout().flush());
-    }
-}
-
-/// Lines that neither wrap nor scroll: those cannot be drawn over.
-fn fit(text: &str, columns: usize, rows: usize) -> String {
-    let cut = |line: &str| line.chars().take(columns.saturating_sub(1)).collect::<String>() + "\n";
-    let most = rows.saturating_sub(2).max(1);
-    let mut shown: String = text.lines().take(most).map(cut).collect();
-    let hidden = text.lines().count().saturating_sub(most);
-    if hidden > 0 {
-        shown.push_str(&cut(&format!("... and {hidden} more")));
-    }
-    shown
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output::fit;
     use tidepool_stage_client::{Op, Refusal, TaskPhase};
 
     fn task(done: u64, total: u64, total_known: bool) -> TaskStatus {

@@ -15,7 +15,8 @@ const FILE_MAX: u64 = 4096;
 const FILES_MAX: usize = 4096;
 /// News that are older are of a daemon that has died.
 pub const DEAD_AFTER_MS: u64 = 30_000;
-const DIR: &str = "tidepool-load";
+/// Below a directory of shared storage.
+pub const DIR: &str = "tidepool-load";
 /// Earlier phases that are told.
 pub const PAST_MAX: usize = 8;
 /// Bytes of a pool's name.

@@ -463,8 +463,8 @@ fn has_room(usage: &Usage) -> bool {
     usage.free > usage.total / 100
 }
 
-/// A number for a pool that no two have.
-fn job_of(instance: &str) -> u64 {
+/// A number for a pool that no two have: its instance's first 64 bits.
+pub fn job_of(instance: &str) -> u64 {
     u64::from_str_radix(instance.get(..16).unwrap_or_default(), 16).unwrap_or_default()
 }
 
