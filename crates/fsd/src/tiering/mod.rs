@@ -274,6 +274,8 @@ impl Tiering {
         let mut work = locked(&self.at_work);
         if let Err(error) = self.turn(service, &mut work) {
             service.note_trouble(&error);
+            // Nobody knows whose turn it is: nobody waits for one.
+            self.gate().set(true, None);
         }
     }
 
