@@ -4,6 +4,7 @@ mod common;
 
 use common::{Sandbox, text};
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 struct Tiers {
@@ -104,24 +105,40 @@ fn what_is_written_meanwhile_is_told() {
     tiers.sandbox.ok(&["pool", "stop"]);
 }
 
+/// Directories in the place of files that a flush would make: those that were made.
+fn in_the_way(burst: &Path, pfs: &Path) -> Vec<PathBuf> {
+    let mut put = Vec::new();
+    for entry in fs::read_dir(burst).unwrap().flatten() {
+        let there = pfs.join(entry.file_name());
+        if entry.path().is_dir() {
+            fs::create_dir_all(&there).unwrap();
+            put.extend(in_the_way(&entry.path(), &there));
+        } else if !there.exists() {
+            fs::create_dir(&there).unwrap();
+            put.push(there);
+        }
+    }
+    put
+}
+
 /// A tier that fails ends the wait with an error; when it is well again, the same command goes on.
 #[test]
 fn a_tier_that_fails_is_named() {
     let tiers = pool(&["--flush", "idle"]);
-    let (stores, away) = (tiers.sandbox.path("pfs/tidepool-stores"), tiers.sandbox.path("away"));
-    fs::rename(&stores, &away).unwrap();
+    let stores = |tier: &str| tiers.sandbox.path(tier).join("tidepool-stores");
+    // Flushing one unit at a time, the daemons have next to nothing there; this file they have wholly above.
+    tiers.sandbox.ok(&["cp", &tiers.input, "pool:/g"]);
+    let put = in_the_way(&stores("burst"), &stores("pfs"));
+    assert!(!put.is_empty());
     let flush = ["pool", "flush", "--wait", "--bandwidth", "1GiB"];
     let done = tiers.sandbox.tidepool(&flush).output().unwrap();
     assert_eq!(done.status.code(), Some(112), "{}", text(&done));
-    assert!(
-        text(&done).contains("cannot move") && text(&done).contains("it goes on trying"),
-        "{}",
-        text(&done)
-    );
-    let _ = fs::remove_dir_all(&stores);
-    fs::rename(&away, &stores).unwrap();
+    for said in ["cannot move", "Is a directory", "it goes on trying"] {
+        assert!(text(&done).contains(said), "{}", text(&done));
+    }
+    put.iter().for_each(|dir| fs::remove_dir(dir).unwrap());
     tiers.sandbox.ok(&flush);
-    assert_eq!(tiers.lies(), "local 0 B, burst 0 B, pfs 3.8 MiB");
+    assert_eq!(tiers.lies(), "local 0 B, burst 0 B, pfs 7.6 MiB");
     tiers.assert_whole();
     tiers.sandbox.ok(&["pool", "stop"]);
 }

@@ -1,5 +1,6 @@
 //! Flushing a pool on several tiers: ordered, limited, and only while nobody writes.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
 use tidepool_client::Client;
@@ -19,8 +20,8 @@ fn tiers(storage: &TempDir) -> TierConfig {
         std::fs::create_dir_all(&dir).unwrap();
         Some(dir)
     };
-    let (burst, pfs, flush) = (dir("burst"), dir("pfs"), FlushConfig::default());
-    TierConfig { burst, pfs, strategy: "hp".into(), flush_bandwidth: 1, flush }
+    let (burst, pfs) = (dir("burst"), dir("pfs"));
+    TierConfig { burst, pfs, strategy: "hp".into(), flush_bandwidth: 1, ..TierConfig::default() }
 }
 
 fn pool(tiers: TierConfig) -> Cluster {
@@ -158,39 +159,58 @@ fn what_cannot_be_done_is_refused() {
     }
 }
 
+/// Directories in the place of files that a flush would make: it fails until they are gone.
+struct InTheWay(Vec<PathBuf>);
+
+impl InTheWay {
+    /// In the stores on `pfs`, of all that is on `burst` only.
+    fn put(burst: &Path, pfs: &Path) -> InTheWay {
+        let mut put = InTheWay(Vec::new());
+        for entry in std::fs::read_dir(burst).unwrap().flatten() {
+            let there = pfs.join(entry.file_name());
+            if entry.path().is_dir() {
+                std::fs::create_dir_all(&there).unwrap();
+                put.0.extend(InTheWay::put(&entry.path(), &there).0);
+            } else if !there.exists() {
+                std::fs::create_dir(&there).unwrap();
+                put.0.push(there);
+            }
+        }
+        put
+    }
+
+    fn remove(self) {
+        self.0.iter().for_each(|dir| std::fs::remove_dir(dir).unwrap());
+    }
+}
+
 /// A tier that fails is told of; when it is well again the flush goes on.
 #[test]
 fn failures_are_told() {
     let storage = TempDir::new().unwrap();
-    let cluster = pool(TierConfig {
-        flush: FlushConfig { when: FlushWhen::Idle, ..Default::default() },
-        ..tiers(&storage)
-    });
+    let flush = FlushConfig { when: FlushWhen::Idle, ..FlushConfig::default() };
+    let cluster = pool(TierConfig { flush, ..tiers(&storage) });
     let client = cluster.client();
-    let ino = create(&client, "f");
-    let stores = storage.path().join("pfs/tidepool-stores");
-    std::fs::rename(&stores, storage.path().join("away")).unwrap();
-    let data = pattern(3 * MIB, 1);
+    let (ino, data) = (create(&client, "f"), pattern(3 * MIB, 1));
     write(&client, ino, 0, &data);
-    let ask = || client.request(0, &Request::Flush { to: FlushTo::Last, bandwidth: 0 }).unwrap();
-    let failed = || match ask() {
-        Reply::FlushState { above, failures, detail, .. } if failures >= 3 => {
-            assert!(above > 0 && detail.contains("No such file or directory"), "{detail}");
-            true
-        }
-        _ => false,
-    };
-    eventually("three failures", failed);
-    let _ = std::fs::remove_dir_all(&stores);
-    std::fs::rename(storage.path().join("away"), &stores).unwrap();
-    let left = |daemon: u16| match client
-        .request(daemon, &Request::Flush { to: FlushTo::Last, bandwidth: u64::MAX })
+    // It is not flushed before the phase is over.
+    let stores = |tier: &str| storage.path().join(tier).join("tidepool-stores");
+    let in_the_way = InTheWay::put(&stores("burst"), &stores("pfs"));
+    assert!(!in_the_way.0.is_empty());
+    let ask = |daemon: u16, bandwidth: u64| match client
+        .request(daemon, &Request::Flush { to: FlushTo::Last, bandwidth })
         .unwrap()
     {
-        Reply::FlushState { above, .. } => above,
+        Reply::FlushState { above, failures, detail, .. } => (above, failures, detail),
         other => panic!("{other:?}"),
     };
-    eventually("all to be on the last tier", || left(0) + left(1) == 0);
+    eventually("three failures", || {
+        let (above, failures, detail) = ask(0, 0);
+        assert!(failures == 0 || (above > 0 && detail.contains("Is a directory")), "{detail}");
+        failures >= 3
+    });
+    in_the_way.remove();
+    eventually("all to be on the last tier", || ask(0, u64::MAX).0 + ask(1, u64::MAX).0 == 0);
     assert!(read(&client, ino, data.len()) == data);
 }
 
@@ -207,7 +227,8 @@ fn idle_flushes_while_nobody_writes() {
         std::thread::sleep(Duration::from_millis(50));
     }
     let all = 40 * part.len() as u64;
-    assert_eq!(count(&client, "flushed_bytes"), 0, "a phase went on all the time");
+    // Each of two daemons may have begun in the moment before it heard of the first bytes.
+    assert!(count(&client, "flushed_bytes") <= 2 * UNIT, "a phase went on all the time");
     eventually("it to be flushed", || {
         count(&client, "tier_burst_bytes") == 0 && count(&client, "flushed_bytes") >= all
     });

@@ -6,6 +6,7 @@ use super::order::Progress;
 use super::{Tiering, Work, locked};
 use crate::flush_config::FlushWhen;
 use crate::serve::Service;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tidepool_env::RealDisk;
 use tidepool_iosched::{Decision, FlushVerdict, JobId, Pattern, Tier};
@@ -71,16 +72,24 @@ impl Tiering {
         }
     }
 
+    /// Something was written since it was looked whether anybody writes.
+    fn is_disturbed(&self, service: &Service) -> bool {
+        let written = service.counters.bytes_written.load(Ordering::Relaxed);
+        self.when == FlushWhen::Idle && written != self.looked_at.load(Ordering::Relaxed)
+    }
+
     /// Bytes that were moved.
     fn flush_once(&self, service: &Service) -> Result<u64, StoreError> {
-        let ways = match self.flusher.look_at_order(service.chunks()) {
+        let order = self.flusher.look_at_order(service.chunks());
+        let ways = match order {
             Some(to) => (0..to).map(|from| (from, to)).collect(),
             None => locked(&self.ways).clone(),
         };
+        let stop = || service.stopping() || (order.is_none() && self.is_disturbed(service));
         let mut moved = 0;
         for way in ways {
             let most = if self.is_shaped(way) { u64::from(STREAMS) * UNIT } else { u64::MAX };
-            let some = self.flusher.go(service.chunks(), way, most, &|| service.stopping())?;
+            let some = self.flusher.go(service.chunks(), way, most, &stop)?;
             self.wait_for_shapes(service, way, some)?;
             moved += some;
         }

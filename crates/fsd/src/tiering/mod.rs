@@ -31,7 +31,7 @@ use rates::Rates;
 use runtime::Runtime;
 use shares::share_of;
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tidepool_iosched::{Decision, JobId, Pattern, Strategy, Tier, Verdict, View, by_name, decide};
@@ -81,6 +81,8 @@ pub struct Tiering {
     readers: Mutex<Runtime>,
     flusher: Flusher,
     when: FlushWhen,
+    /// Bytes written when it was looked last whether programs write.
+    looked_at: AtomicU64,
     /// What is to be flushed now.
     ways: Mutex<Vec<Way>>,
     at_work: Mutex<Work>,
@@ -157,6 +159,7 @@ impl Tiering {
             readers: Mutex::default(),
             flusher: Flusher::new(limits),
             when: tiers.flush.when,
+            looked_at: AtomicU64::new(0),
             ways: Mutex::default(),
             at_work: Mutex::new(Work {
                 phases: Phases::default(),
@@ -293,7 +296,8 @@ impl Tiering {
         let now_ns = nanoseconds(service.monotonic());
         let now_ms = work.wall.at(now_ns, since_1970_ms());
         let clients = self.clients(now_ns);
-        work.phases.observe(now_ns, service.counters.bytes_written.load(Ordering::Relaxed), clients);
+        let written = service.counters.bytes_written.load(Ordering::Relaxed);
+        work.phases.observe(now_ns, written, clients);
         work.rates.observe(now_ns, self.moved(service));
         if work.phases.current().is_none() {
             locked(&self.writers).no_phase(now_ns);
@@ -326,6 +330,8 @@ impl Tiering {
         }
         let ways = self.ways_to_flush(&ask(false)?.1, work);
         *locked(&self.ways) = ways;
+        // What is written from now on is news to what was just decided.
+        self.looked_at.store(written, Ordering::Relaxed);
         Ok(())
     }
 
