@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 from harness import Result, Setting
 from tiers import App, Lane, draw
@@ -27,6 +28,17 @@ def aggressor(steps: int) -> App:
     return App(words, AGGRESSOR_PROCESSES)
 
 
+def slowdown(setting: Setting, strategy: str, steps: int, beside: int) -> float:
+    """How many times as long the victim's I/O takes beside the aggressor as alone."""
+    with Lane(setting, strategy, 1, ("--no-local",)) as lane:
+        alone = lane.outcome([victim(steps)]).mean_step()
+    with Lane(setting, strategy, 2, ("--no-local",)) as lane:
+        both = lane.outcome([victim(steps), aggressor(beside)])
+    found = both.io[0] / both.steps[0] / alone
+    print(f"  {strategy}: alone {alone:.2f} s a step, {found:.2f} times as long", file=sys.stderr)
+    return found
+
+
 def measure(setting: Setting) -> Result:
     result = Result("strategy")
     setting.fewer_repeats(1)
@@ -34,15 +46,10 @@ def measure(setting: Setting) -> Result:
     # Of the PFS; it outlasts the victim everywhere.
     beside = 4 if setting.quick else 14
     result.details.update(victim_processes=VICTIM_PROCESSES, aggressor_processes=AGGRESSOR_PROCESSES, steps=steps)
+    with ThreadPoolExecutor(len(STRATEGIES)) as threads:
+        rounds = [list(threads.map(lambda s: slowdown(setting, s, steps, beside), STRATEGIES)) for _ in range(setting.repeats)]
     for number, strategy in enumerate(STRATEGIES):
-        slowdowns = []
-        for _ in range(setting.repeats):
-            with Lane(setting, strategy, 1, ("--no-local",)) as lane:
-                alone = lane.outcome([victim(steps)]).mean_step()
-            with Lane(setting, strategy, 2, ("--no-local",)) as lane:
-                both = lane.outcome([victim(steps), aggressor(beside)])
-            slowdowns.append(both.io[0] / both.steps[0] / alone)
-            print(f"  {strategy}: alone {alone:.2f} s a step, {slowdowns[-1]:.2f} times as long", file=sys.stderr)
+        slowdowns = [found[number] for found in rounds]
         result.add("slowdown of the victim", strategy, number, "times", slowdowns)
         verdict = f"bar {BAR:g} {'met' if max(slowdowns) < BAR else 'NOT met'}" if strategy == "fair" else "to compare"
         result.findings.append(f"{strategy}: the victim's I/O takes {statistics.median(slowdowns):.2f} times as long as alone; {verdict}")

@@ -83,6 +83,30 @@ fn k12_shapes_are_measured_as_they_are() {
     assert_eq!(left, 0, "files on the disk");
 }
 
+/// Real pools on shaped tiers: all strategies end, and everything is on the PFS afterwards.
+#[test]
+fn k13_strategies_are_compared_on_shaped_tiers() {
+    if !can_run() {
+        return;
+    }
+    let told = findings(&run(&Sandbox::new(), "k13"));
+    for words in ["baseline takes", "hp takes", "times as long as model", "storage is shaped, not real"] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+}
+
+/// A victim's slowdown is told for each strategy.
+#[test]
+fn victims_are_compared_on_shaped_tiers() {
+    if !can_run() {
+        return;
+    }
+    let told = findings(&run(&Sandbox::new(), "victim"));
+    for strategy in ["baseline", "hp", "ia", "fcfs", "fair"] {
+        assert!(told.contains(&format!("{strategy}: the victim's I/O takes")), "{strategy}: {told}");
+    }
+}
+
 #[test]
 fn a7_starts_are_measured_modelled_and_beside_published_ones() {
     if !can_run() {
