@@ -7,7 +7,7 @@ from tiers import STRATEGIES, compare, draw, phases, sweep
 
 __all__ = ["TITLE", "draw", "measure"]
 TITLE = "I/O ratio: two applications on shaped tiers, by strategy (S3 Figure 5)"
-PROCESSES, BYTES_EACH, STEPS = 32, 2_000_000, 5
+PROCESSES, BYTES_EACH, STEPS = 32, 3_000_000, 5
 RATIOS = (0.8, 0.6, 0.4, 0.2)
 PAPER = "the paper: ia 4 times baseline's performance and twice hp's (S3 IV-B 1)"
 

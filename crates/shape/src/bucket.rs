@@ -10,7 +10,7 @@ use tidepool_iosched::Pattern;
 use tidepool_iosched::curve::PROCESSES_MAX;
 
 /// Who asks for nothing for so long is not at work any more, unless it is still being served.
-pub const SILENT_NS: u64 = 500_000_000;
+pub const SILENT_NS: u64 = 100_000_000;
 /// Sharers that are at work at once.
 pub const SHARERS_MAX: usize = 1024;
 /// The longest queue: an hour. What would have to wait longer was not meant for this shape.
