@@ -22,6 +22,8 @@ SIDE, QUICK_SIDE = 48, 24
 CALIBRATING_STEPS = 60
 # Steps before anything else begins, to be sure that the program is at it.
 LEAD_SECONDS = 0.3
+# Before a run: the kernel is busy for a while with memory that was given back.
+SETTLE_SECONDS = 1.0
 BAR_PERCENT = 5.0
 IDLE = ["chrt", "--idle", "0"]
 SLOWDOWN = "slowdown over the whole run"
@@ -89,6 +91,8 @@ class Solver:
         words = [str(self.program), str(len(cores)), str(steps), str(self.side), str(every), *([] if prefix else ["-"])]
         command = ["taskset", "-c", join_cores(cores), *(prefix or []), *words]
         self.setting.note(command)
+        if not self.setting.quick:
+            time.sleep(SETTLE_SECONDS)
         return Running(command, self.setting.environment())
 
     def steps_in(self, seconds: float, cores: list[int]) -> int:

@@ -119,7 +119,7 @@ def measure(setting: Setting) -> Result:
     cores = all_cores()
     # As 20, 19 and 16 of 20.
     used = sorted({len(cores), len(cores) - 1, max(1, len(cores) * 16 // 20)}, reverse=True)
-    seconds, written = (0.8, 1) if setting.quick else (6.0, 10)
+    seconds, written = (0.8, 1) if setting.quick else (3.0, 6)
     result = Result(f"cores of the application, of {len(cores)}")
     setting.need_space(setting.memory, 3 * DAEMONS * written * FILES * FILE_BYTES)
     target = setting.memory.path / f"{setting.work.name}-out"
@@ -150,33 +150,34 @@ def collect(case: Case, used: list[int]) -> dict[tuple[str, str, float], list[fl
     def add(what: str, series: str, x: float, value: float) -> None:
         found.setdefault((what, series, x), []).append(value)
 
+    runs: dict[int, list[tuple[str, Steps, Beside | None]]] = {count: [] for count in used}
     for _ in range(case.setting.repeats):
         listing, copy = case.afterwards()
         add(LISTING, "afterwards, nothing beside", 0, listing)
         add(COPY, "afterwards, nothing beside", 0, copy)
         for count in used:
-            alone = None
             for series in CASES:
                 steps, beside = case.run(series, count)
-                add(RUN_TIME, series, count, steps.seconds())
-                if alone is None:
-                    alone = steps
-                elif beside:
-                    for what, value in compared(steps, beside, alone).items():
-                        add(what, series, count, value)
+                runs[count].append((series, steps, beside))
                 print(f"  {count} cores, {series}: {steps.seconds():.2f} s", file=sys.stderr)
+    for count, done in runs.items():
+        alone = statistics.median(steps.step() for series, steps, _ in done if series == NONE)
+        for series, steps, beside in done:
+            add(RUN_TIME, series, count, steps.seconds())
+            for what, value in (compared(steps, beside, alone) if beside else {}).items():
+                add(what, series, count, value)
     return found
 
 
-def compared(steps: Steps, beside: Beside, alone: Steps) -> dict[str, float]:
-    """What a run beside a copy says; a part of the copy that lies outside of the run says nothing."""
+def compared(steps: Steps, beside: Beside, alone: float) -> dict[str, float]:
+    """What a run beside a copy says, against a step `alone`; a part of the copy that lies outside of the run says nothing."""
     parts = {
         SLOWDOWN_BESIDE: steps.step_between(beside.began, beside.ended),
         WHILE_INDEXED: steps.step_between(beside.began, beside.indexed),
         WHILE_DATA: steps.step_between(beside.indexed, beside.ended),
     }
-    told = {what: percent_longer(step, alone.step()) for what, step in parts.items() if step is not None}
-    told[SLOWDOWN] = percent_longer(steps.seconds(), alone.seconds())
+    told = {what: percent_longer(step, alone) for what, step in parts.items() if step is not None}
+    told[SLOWDOWN] = percent_longer(steps.step(), alone)
     return told | {COPY: beside.ended - beside.began, INDEX: beside.indexed - beside.began}
 
 

@@ -6,9 +6,11 @@
  *
  * Each process has SIDE^3 rows; EVERY 0 writes nothing, and files in DIR are called block-PROCESS-STEP. It says "ready", waits for a
  * line, computes, and prints as JSON the monotonic clock at the beginning and after each step, in nanoseconds. */
+#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -164,7 +166,22 @@ static void write_block(const char *dir, const struct problem *one, int rank, in
         fail(path);
 }
 
+/* Each process keeps to a core of its own, as MPI binds them: left alone, the kernel may put two that wake each other on one. */
+static void keep_to_core(int rank) {
+    cpu_set_t allowed, mine;
+    if (sched_getaffinity(0, sizeof allowed, &allowed))
+        fail("cores");
+    int wanted = rank % CPU_COUNT(&allowed), core = 0;
+    while (!CPU_ISSET(core, &allowed) || wanted-- > 0)
+        core++;
+    CPU_ZERO(&mine);
+    CPU_SET(core, &mine);
+    if (sched_setaffinity(0, sizeof mine, &mine))
+        fail("keeping to a core");
+}
+
 static void work(int rank, int steps, int side, int every, const char *dir) {
+    keep_to_core(rank);
     struct problem one = make(side);
     double first = sum(rank, dot(&one, one.r, one.r)), square = first, least = first;
     if (rank == 0) {

@@ -67,7 +67,6 @@ class Numbers(unittest.TestCase):
 class Slowdowns(unittest.TestCase):
     # A step each second; but two of 3 s from 4 s on, while a copy goes on.
     slowed = beside.Steps([10.0, 11, 12, 13, 14, 17, 20, 21, 22])
-    steady = beside.Steps([float(n) for n in range(9)])
 
     def test_steps_count_with_the_part_that_is_done(self):
         for at, steps in ((9, 0), (10, 0), (10.5, 0.5), (14, 4), (15.5, 4.5), (22, 8), (30, 8)):
@@ -81,13 +80,13 @@ class Slowdowns(unittest.TestCase):
         self.assertIsNone(self.slowed.step_between(0, 10))
 
     def test_slowdowns_are_told_of_the_parts_that_lie_in_the_run(self):
-        told = e7.compared(self.slowed, beside.Beside(14, 17, 20), self.steady)
+        told = e7.compared(self.slowed, beside.Beside(14, 17, 20), 1.0)
         self.assertEqual([round(told[what]) for what in (e7.SLOWDOWN, e7.SLOWDOWN_BESIDE)], [50, 200])
         self.assertEqual([round(told[what]) for what in (e7.WHILE_INDEXED, e7.WHILE_DATA)], [200, 200])
         self.assertEqual((told[e7.COPY], told[e7.INDEX]), (6, 3))
-        late = e7.compared(self.slowed, beside.Beside(21, 23, 25), self.steady)
+        late = e7.compared(self.slowed, beside.Beside(21, 23, 25), 1.0)
         self.assertNotIn(e7.WHILE_DATA, late)
-        self.assertEqual(round(j8.compared(self.slowed, (14.0, 20.0), self.steady)[j8.SLOWDOWN_BESIDE]), 200)
+        self.assertEqual(round(j8.compared(self.slowed, (14.0, 20.0), 1.0)[j8.SLOWDOWN_BESIDE]), 200)
 
     def test_a_bar_is_kept_in_both_ways_or_not_at_all(self):
         for whole, while_copying, verdict in ((1.0, 4.9, " met"), (1.0, 5.0, "NOT met"), (6.0, 2.0, "NOT met")):
