@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import json
+import math
 import os
 import shutil
 import statistics
@@ -192,13 +193,33 @@ def median_of(result: Result, what: str, series: str, x: float) -> float:
     return statistics.median(found[0].values)
 
 
-def judge(result: Result, series: str, x: float, where: str) -> None:
-    """A finding on a copy that is held back."""
-    found = {what: median_of(result, what, series, x) for what in (SLOWDOWN, SLOWDOWN_BESIDE)}
-    met = max(found.values()) < BAR_PERCENT
+def sd_points(values: list[float], whole: float) -> float:
+    """Standard deviation in percent of `whole`; 0 of one value, which says nothing of it."""
+    return 100 * statistics.stdev(values) / whole if len(values) > 1 else 0.0
+
+
+def uncertainty(alone: list[float], slowdowns: list[float]) -> float:
+    """Of the difference of two medians, in points: that of a median of n is about 1.25 standard deviations by the root of n."""
+    spread = math.hypot(sd_points(alone, statistics.median(alone)), sd_points(slowdowns, 100.0))
+    return 1.25 * spread / math.sqrt(min(len(alone), len(slowdowns)))
+
+
+def verdict(slowdown: float, unsure: float) -> str:
+    """Runs that differ more than the bar is wide decide nothing, whatever their medians are."""
+    if unsure < BAR_PERCENT and slowdown + unsure < BAR_PERCENT:
+        return "met"
+    return "NOT met" if slowdown - unsure >= BAR_PERCENT else "undecided"
+
+
+def judge(result: Result, series: str, alone: str, x: float, where: str) -> None:
+    """A finding on a copy that is held back, beside the runs called `alone`."""
+    values = {(row.what, row.series): row.values for row in result.rows if row.x == x}
+    found = {what: values[what, series] for what in (SLOWDOWN, SLOWDOWN_BESIDE)}
+    unsure = max(uncertainty(values[RUN_TIME, alone], slowdowns) for slowdowns in found.values())
+    medians = [statistics.median(slowdowns) for slowdowns in found.values()]
     result.findings.append(
-        f"{where}{series}: {found[SLOWDOWN]:.1f} % slower over the whole run, {found[SLOWDOWN_BESIDE]:.1f} % while it goes on "
-        f"(medians); bar {BAR_PERCENT:g} % {'met' if met else 'NOT met'}"
+        f"{where}{series}: {medians[0]:.1f} % slower over the whole run, {medians[1]:.1f} % while it goes on (medians, both "
+        f"+- {unsure:.1f}); bar {BAR_PERCENT:g} % {verdict(max(medians), unsure)}"
     )
 
 

@@ -198,7 +198,7 @@ def conclude(result: Result, used: list[int], cores: int) -> None:
                 f"{times[0]:.2f} s, all of the source is listed after {times[1]:.2f} s"
             )
         for series in (ONE_HELD, EACH_HELD):
-            judge(result, series, count, where)
+            judge(result, series, NONE, count, where)
             result.findings.append(f"{where}{series}: the copy takes {median_of(result, COPY, series, count):.2f} s")
     alone = "afterwards, nothing beside"
     listing, copy = median_of(result, LISTING, alone, 0), median_of(result, COPY, alone, 0)

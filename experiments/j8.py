@@ -152,7 +152,7 @@ def conclude(result: Result) -> None:
             f"{case}: {whole:.1f} % slower over the whole run, {beside:.1f} % while it goes on (medians), which is "
             f"{median_of(result, STAGING, case, 0):.2f} s; published: {published:.0f} %, staging about as long as the run"
         )
-        judge(result, case + HELD, 0, "")
+        judge(result, case + HELD, ALONE, 0, "")
         result.findings.append(f"{case + HELD}: staging takes {median_of(result, STAGING, case + HELD, 0):.2f} s")
     alone = next(row.values for row in result.rows if (row.what, row.series) == (RUN_TIME, ALONE))
     scatter = 100 * (max(alone) / statistics.median(alone) - 1)

@@ -88,13 +88,24 @@ class Slowdowns(unittest.TestCase):
         self.assertNotIn(e7.WHILE_DATA, late)
         self.assertEqual(round(j8.compared(self.slowed, (14.0, 20.0), 1.0)[j8.SLOWDOWN_BESIDE]), 200)
 
+    def judged(self, alone: list[float], whole: list[float], while_copying: list[float]) -> str:
+        result = Result("x")
+        result.add(beside.RUN_TIME, "alone", 1, "s", alone)
+        result.add(beside.SLOWDOWN, "s", 1, "%", whole)
+        result.add(beside.SLOWDOWN_BESIDE, "s", 1, "%", while_copying)
+        beside.judge(result, "s", "alone", 1, "")
+        return result.findings[0].split(" % ")[-1]
+
     def test_a_bar_is_kept_in_both_ways_or_not_at_all(self):
-        for whole, while_copying, verdict in ((1.0, 4.9, " met"), (1.0, 5.0, "NOT met"), (6.0, 2.0, "NOT met")):
-            result = Result("x")
-            result.add(beside.SLOWDOWN, "s", 1, "%", [whole])
-            result.add(beside.SLOWDOWN_BESIDE, "s", 1, "%", [while_copying])
-            beside.judge(result, "s", 1, "")
-            self.assertTrue(result.findings[0].endswith(verdict), result.findings)
+        for whole, while_copying, told in ((1.0, 4.9, "met"), (1.0, 5.0, "NOT met"), (6.0, 2.0, "NOT met")):
+            self.assertEqual(self.judged([3.0], [whole], [while_copying]), told)
+
+    def test_runs_that_differ_by_more_than_the_bar_decide_nothing(self):
+        self.assertEqual(self.judged([3.0, 3.01, 2.99], [1.0, 1.5, 0.5], [2.0, 2.5, 1.5]), "met")
+        self.assertEqual(self.judged([3.0, 6.0, 9.0], [1.0, 1.5, 0.5], [2.0, 2.5, 1.5]), "undecided")
+        self.assertEqual(self.judged([3.0, 6.0, 9.0], [-90.0] * 3, [-90.0] * 3), "undecided")
+        self.assertEqual(self.judged([3.0, 3.01, 2.99], [4.0, 6.0, 4.8], [4.0, 6.0, 4.8]), "undecided")
+        self.assertEqual(self.judged([3.0, 3.01, 2.99], [40.0, 41.0, 42.0], [50.0, 51.0, 49.0]), "NOT met")
 
 
 class Curves(unittest.TestCase):
