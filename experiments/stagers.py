@@ -42,26 +42,34 @@ class Process:
 
 
 class Stager:
-    """`tidepool-staged` with the dataspaces a:// and b:// in the memory store, until the end of a `with`."""
+    """`tidepool-staged` with the dataspaces a:// and b:// in the memory store, until the end of a `with`; b:// can be elsewhere."""
 
-    def __init__(self, setting: Setting, prefix: list[str] | None = None, listen: str | None = None) -> None:
+    def __init__(
+        self,
+        setting: Setting,
+        prefix: list[str] | None = None,
+        listen: str | None = None,
+        b: Path | None = None,
+        more: tuple[str, ...] = (),
+    ) -> None:
         self.program = setting.command.with_name("tidepool-staged")
         if not self.program.is_file():
             raise Failed("there is no tidepool-staged beside the command; build the workspace")
         self.setting = setting
         self.dir = setting.memory.path / f"tidepool-experiment-{os.getpid()}"
-        self.prefix, self.listen = prefix or [], listen
+        self.prefix, self.listen, self.more = prefix or [], listen, more
+        self.mounts = {"a": self.dir / "a", "b": b or self.dir / "b"}
 
     def __enter__(self) -> Stager:
         self.dir.mkdir()
         make_spaces(self.dir)
         self.secret.write_text(secrets.token_hex(32))
         self.secret.chmod(0o600)
-        lines = [f"workers = {WORKERS}", f'norns-socket = "{self.dir}/norns.socket"']
+        lines = [f"workers = {WORKERS}", *self.more, f'norns-socket = "{self.dir}/norns.socket"']
         if self.listen:
             lines += [f'listen = "{self.listen}"', f'secret-file = "{self.secret}"']
-        for name in "ab":
-            lines += ["[[dataspace]]", f'name = "{name}://"', 'kind = "local"', f'mount = "{self.dir}/{name}"']
+        for name, mount in self.mounts.items():
+            lines += ["[[dataspace]]", f'name = "{name}://"', 'kind = "local"', f'mount = "{mount}"']
         config = self.dir / "stager.toml"
         config.write_text("\n".join(lines) + "\n")
         command = [*self.prefix, str(self.program), "--config", str(config), "--dir", str(self.dir / "run")]

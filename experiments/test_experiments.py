@@ -14,6 +14,8 @@ from pathlib import Path
 import a7
 import a10
 import a13
+import beside
+import e7
 import f22
 import f27
 import f28
@@ -21,6 +23,7 @@ import figures
 import harness
 import j3
 import j5
+import j8
 import k12
 import stagers
 import sizecache
@@ -59,6 +62,50 @@ class Numbers(unittest.TestCase):
         result.add("w", "shaky", 2, "u", [1.0, 3.0])
         result.add("w", "model", 3, "u", [1.0, 30.0], "modelled")
         self.assertIn("largest 70.7 % (shaky, w, x = 2)", result.widest())
+
+
+class Slowdowns(unittest.TestCase):
+    # A step each second; but two of 3 s from 4 s on, while a copy goes on.
+    slowed = beside.Steps([10.0, 11, 12, 13, 14, 17, 20, 21, 22])
+
+    def test_steps_count_with_the_part_that_is_done(self):
+        for at, steps in ((9, 0), (10, 0), (10.5, 0.5), (14, 4), (15.5, 4.5), (22, 8), (30, 8)):
+            self.assertAlmostEqual(self.slowed.done_at(at), steps)
+        self.assertEqual((self.slowed.seconds(), self.slowed.step()), (12.0, 1.5))
+
+    def test_a_part_of_a_run_has_steps_of_its_own_length(self):
+        for since, until, step in ((14, 20, 3), (14.5, 16, 3), (10, 14, 1), (0, 30, 1.5), (20, 99, 1)):
+            self.assertAlmostEqual(self.slowed.step_between(since, until), step)
+        self.assertIsNone(self.slowed.step_between(22, 30))
+        self.assertIsNone(self.slowed.step_between(0, 10))
+
+    def test_slowdowns_are_told_of_the_parts_that_lie_in_the_run(self):
+        told = e7.compared(self.slowed, beside.Beside(14, 17, 20), 1.0)
+        self.assertEqual([round(told[what]) for what in (e7.SLOWDOWN, e7.SLOWDOWN_BESIDE)], [50, 200])
+        self.assertEqual([round(told[what]) for what in (e7.WHILE_INDEXED, e7.WHILE_DATA)], [200, 200])
+        self.assertEqual((told[e7.COPY], told[e7.INDEX]), (6, 3))
+        late = e7.compared(self.slowed, beside.Beside(21, 23, 25), 1.0)
+        self.assertNotIn(e7.WHILE_DATA, late)
+        self.assertEqual(round(j8.compared(self.slowed, (14.0, 20.0), 1.0)[j8.SLOWDOWN_BESIDE]), 200)
+
+    def judged(self, alone: list[float], whole: list[float], while_copying: list[float]) -> str:
+        result = Result("x")
+        result.add(beside.RUN_TIME, "alone", 1, "s", alone)
+        result.add(beside.SLOWDOWN, "s", 1, "%", whole)
+        result.add(beside.SLOWDOWN_BESIDE, "s", 1, "%", while_copying)
+        beside.judge(result, "s", "alone", 1, "")
+        return result.findings[0].split(" % ")[-1]
+
+    def test_a_bar_is_kept_in_both_ways_or_not_at_all(self):
+        for whole, while_copying, told in ((1.0, 4.9, "met"), (1.0, 5.0, "NOT met"), (6.0, 2.0, "NOT met")):
+            self.assertEqual(self.judged([3.0], [whole], [while_copying]), told)
+
+    def test_runs_that_differ_by_more_than_the_bar_decide_nothing(self):
+        self.assertEqual(self.judged([3.0, 3.01, 2.99], [1.0, 1.5, 0.5], [2.0, 2.5, 1.5]), "met")
+        self.assertEqual(self.judged([3.0, 6.0, 9.0], [1.0, 1.5, 0.5], [2.0, 2.5, 1.5]), "undecided")
+        self.assertEqual(self.judged([3.0, 6.0, 9.0], [-90.0] * 3, [-90.0] * 3), "undecided")
+        self.assertEqual(self.judged([3.0, 3.01, 2.99], [4.0, 6.0, 4.8], [4.0, 6.0, 4.8]), "undecided")
+        self.assertEqual(self.judged([3.0, 3.01, 2.99], [40.0, 41.0, 42.0], [50.0, 51.0, 49.0]), "NOT met")
 
 
 class Curves(unittest.TestCase):

@@ -71,6 +71,7 @@ pub fn cp(args: &CpArgs) -> Result<ExitCode> {
     let Some((destination, sources)) = places.split_last().filter(|(_, sources)| !sources.is_empty()) else {
         return Err(Failure::new(Kind::Usage, "name at least one source, and a destination"));
     };
+    staging::keep_back(args.gentle)?;
     let session = Session::start(args, &places)?;
     let pairs = session.pairs(args, sources, destination)?;
     if args.dry_run {

@@ -1,7 +1,7 @@
 //! `tidepool drain`: finishes what a killed run left.
 
 use crate::exit::{Failure, Kind, Result};
-use crate::flags::DrainArgs;
+use crate::flags::{DrainArgs, StageShape};
 use crate::signals::Signals;
 use crate::{instance, launch, pool, staging};
 use serde_json::json;
@@ -31,12 +31,14 @@ pub fn drain(args: &DrainArgs) -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
+    staging::keep_back(args.gentle)?;
     let signals = Signals::watch()?;
     let client = Arc::new(instance.client()?);
     let mut copied = Vec::new();
     for (number, out) in record.outs.iter().enumerate() {
         let journal = instance.dir.join(format!("out-{number}.journal"));
-        let shape = staging::results(out.ordered || args.ordered);
+        let ordered = out.ordered || args.ordered;
+        let shape = StageShape { bwlimit: args.bwlimit, ..staging::results(ordered) };
         let summary = staging::stage_out(&client, &out.source, &out.destination, &shape, &journal, &signals)?;
         if !args.json {
             println!(

@@ -67,7 +67,7 @@ pub enum Command {
     Cat(CatArgs),
     /// Copy files and trees, here or into or out of a pool, verified and resumable
     #[command(
-        after_help = "Examples:\n  tidepool cp data /scratch\n  tidepool cp -T data /scratch/copy\n  tidepool cp --pool mine data pool:/in\n  tidepool cp --pool mine pool:/out results\nPaths in the pool start with 'pool:'. As with cp -a, a copy gets its source's name in a directory that exists.\nRun an interrupted copy again to go on with it."
+        after_help = "Examples:\n  tidepool cp data /scratch\n  tidepool cp -T data /scratch/copy\n  tidepool cp --pool mine data pool:/in\n  tidepool cp --pool mine pool:/out results\n  tidepool cp --gentle --bwlimit 100MiB --pool mine pool:/out results   beside a program\nPaths in the pool start with 'pool:'. As with cp -a, a copy gets its source's name in a directory that exists.\nRun an interrupted copy again to go on with it."
     )]
     Cp(CpArgs),
     /// Remove files and, with -r, trees of a pool
@@ -85,7 +85,9 @@ pub enum Command {
     #[command(after_help = top_flags::METRICS)]
     Metrics(MetricsArgs),
     /// Finish the stage-out of a run that was killed, then stop its pool
-    #[command(after_help = "Example:\n  tidepool drain --pool run-1a2b3c4d")]
+    #[command(
+        after_help = "Examples:\n  tidepool drain --pool run-1a2b3c4d\n  tidepool drain --gentle --bwlimit 100MiB     beside programs"
+    )]
     Drain(DrainArgs),
     /// Verify the metadata and every checksum of a pool
     Check(CheckArgs),
@@ -709,6 +711,9 @@ pub struct CpArgs {
     pub choice: PoolChoice,
     #[command(flatten)]
     pub shape: StageShape,
+    /// Use only what others leave of processors and disks (SCHED_IDLE); --bwlimit limits what daemons do for it
+    #[arg(long)]
+    pub gentle: bool,
     /// The destination is the copy itself, also if it is a directory: what is the same there is not copied
     #[arg(short = 'T', long)]
     pub no_target_directory: bool,
@@ -794,6 +799,12 @@ pub struct DrainArgs {
     /// As 'tidepool run --ordered', also where the run was started without
     #[arg(long)]
     pub ordered: bool,
+    /// Use only what others leave of processors and disks (SCHED_IDLE); --bwlimit limits what daemons do for it
+    #[arg(long)]
+    pub gentle: bool,
+    /// Most bytes per second
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub bwlimit: Option<u64>,
     #[arg(long)]
     pub dry_run: bool,
     #[arg(long)]

@@ -36,6 +36,12 @@ pub fn results(ordered: bool) -> StageShape {
     StageShape { ordered, ..USUAL }
 }
 
+/// `--gentle`; before any thread is started, since those that run already stay as they are.
+pub fn keep_back(gentle: bool) -> Result<()> {
+    let kept = if gentle { tidepool_stage::be_gentle() } else { Ok(()) };
+    kept.context(Kind::Other, || "--gentle: asking for the scheduling policy SCHED_IDLE".into())
+}
+
 /// What a stage did, or would do.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Sandbox, text};
+use common::{IDLE, Sandbox, policies, text};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -124,6 +124,30 @@ fn errors_have_their_codes_and_the_other_sources_are_copied() {
     }
     assert_eq!(fs::metadata(sandbox.path("dir/other")).unwrap().len(), 100_000);
     assert!(sandbox.path("dir/file").is_dir(), "a file replaced a directory");
+}
+
+/// Every thread of it, while it copies; without the flag none is.
+#[test]
+fn a_gentle_copy_takes_only_what_others_leave() {
+    let sandbox = Sandbox::new();
+    let data = sandbox.path("data");
+    fs::create_dir(&data).unwrap();
+    (0..200).for_each(|i| fs::write(data.join(format!("f{i}")), vec![b'x'; 100_000]).unwrap());
+    for (target, flag, idle) in [("plain", None, false), ("kept-back", Some("--gentle"), true)] {
+        let args: Vec<&str> =
+            ["cp", "--bwlimit", "20MiB"].into_iter().chain(flag).chain(["data", target]).collect();
+        let mut child =
+            sandbox.tidepool(&args).current_dir(sandbox.dir.path()).stderr(Stdio::null()).spawn().unwrap();
+        while files(&sandbox.path(target)).len() < 10 {
+            assert!(child.try_wait().unwrap().is_none(), "{args:?} ended before it was looked at");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let policies = policies(child.id());
+        assert!(child.wait().unwrap().success(), "{args:?}");
+        assert!(policies.len() > 1, "{args:?}: threads {policies:?}");
+        assert!(policies.iter().all(|policy| (*policy == IDLE) == idle), "{args:?}: {policies:?}");
+        assert_eq!(files(&sandbox.path(target)).len(), 200, "{args:?}");
+    }
 }
 
 /// A copy that is stopped, by a signal it can catch or by one it cannot, is gone on with by the

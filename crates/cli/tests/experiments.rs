@@ -183,6 +183,33 @@ fn f27_the_protocol_is_carried_out() {
     sandbox.assert_nothing_left("after f27");
 }
 
+/// False, said loudly, when the program that others run beside cannot be built.
+fn can_compile() -> bool {
+    let there = Command::new("cc").arg("--version").output().is_ok_and(|output| output.status.success());
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    if !there || cores < 2 {
+        println!("SKIPPED: needs cc and two cores (cc is here: {there}, cores: {cores})");
+    }
+    there && cores >= 2
+}
+
+#[test]
+fn e7_copies_beside_an_application_tell_their_indexing_apart() {
+    if !can_run() || !can_compile() {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let report = run(&sandbox, "e7");
+    let told = findings(&report);
+    for words in ["all of the source is listed after", "for each daemon, held back:", "listing alone takes"] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    // What is held back is so by the product's own means.
+    let commands = report["commands"].to_string();
+    assert!(commands.contains("--gentle") && !commands.contains("chrt"), "{commands}");
+    left_behind(&sandbox, "after e7");
+}
+
 /// False, said loudly, when there is no stager to measure.
 fn can_stage() -> bool {
     let there = Path::new(env!("CARGO_BIN_EXE_tidepool")).with_file_name("tidepool-staged").is_file();
@@ -229,6 +256,21 @@ fn j5_bandwidth_to_another_node_is_measured() {
     let told = findings(&run(&sandbox, "j5"));
     assert!(told.contains("reads, all clients, 16 in flight, by clients (1, 2)"), "{told}");
     left_behind(&sandbox, "after j5");
+}
+
+#[test]
+fn j8_staging_beside_a_solver_is_measured() {
+    if !can_stage() || !can_compile() {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let told = findings(&run(&sandbox, "j8"));
+    for words in ["beside a stage-out: ", "beside a stage-in, held back", "published: 16 %"] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    left_behind(&sandbox, "after j8");
+    let left = std::fs::read_dir(sandbox.path("disk")).unwrap().count();
+    assert_eq!(left, 0, "files on the disk");
 }
 
 #[test]

@@ -245,7 +245,17 @@ fn a_killed_stage_out_is_finished_by_drain() {
             assert!(fs::read(entry.path()).unwrap() == whole, "{:?} is partial", entry.path());
         }
     }
-    let said = sandbox.ok(&["drain", "--json"]);
+    let args = ["drain", "--gentle", "--bwlimit", "100MiB", "--json"];
+    let mut child = sandbox.tidepool(&args).stdout(Stdio::piped()).spawn().unwrap();
+    while finished() < before + 10 {
+        assert!(child.try_wait().unwrap().is_none(), "the drain ended before it was looked at");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let policies = common::policies(child.id());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success() && policies.len() > 1, "{policies:?}");
+    assert!(policies.iter().all(|policy| *policy == common::IDLE), "{policies:?}");
+    let said = String::from_utf8(output.stdout).unwrap();
     let report: serde_json::Value = serde_json::from_str(&said).unwrap();
     let moved = report["outs"][0]["bytes_copied"].as_u64().unwrap();
     let unfinished = (300 - before as u64) * whole.len() as u64;

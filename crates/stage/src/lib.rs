@@ -37,6 +37,7 @@ mod compare;
 mod compound;
 mod data;
 mod end;
+mod gentle;
 mod group;
 mod identity;
 mod job;
@@ -73,6 +74,7 @@ pub use end::{
     At, Content, Cursor, DirRef, End, EndError, EndResult, FileRef, Got, Item, Meta, Name, Naming, Nature,
     PackLimits, Put, PutHow, ReadRange, Refused, Rights, SetMeta, WritePieces, Written, Xattr,
 };
+pub use gentle::be_gentle;
 pub use identity::{ActAs, Identity};
 pub use job::stage;
 pub use journal::{Header as JournalHeader, JournalError, Past, PastLarge, Record, Version};

@@ -91,6 +91,7 @@ struct File {
     ended_max: Option<usize>,
     policy: Option<String>,
     verify_disk: bool,
+    gentle: bool,
     jobs_dir: Option<PathBuf>,
     dataspace: Vec<FileDataspace>,
 }
@@ -136,6 +137,8 @@ pub struct Config {
     pub policy: Option<Policy>,
     /// Whatever is verified is read back from disks.
     pub verify_disk: bool,
+    /// Tasks use only what others leave of processors and disks.
+    pub gentle: bool,
     pub dataspaces: Vec<DataspaceSpec>,
     /// Where other stagers connect; none without.
     pub listen: Option<SocketAddr>,
@@ -226,6 +229,7 @@ fn validate(file: File, dir: Option<&Path>) -> Result<Config, String> {
         ended_max,
         policy: file.policy.as_deref().map(policy).transpose()?,
         verify_disk: file.verify_disk,
+        gentle: file.gentle,
         dataspaces,
         listen,
         secret,

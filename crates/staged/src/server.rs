@@ -157,7 +157,8 @@ impl Daemon {
             .map_err(system("put jobs-dir in order"))?;
         let (tell, news) = mpsc::channel();
         let teller = Teller::new(tell, Arc::clone(&wake));
-        let crews = Crews::start(config.workers, &setup, &teller).map_err(system("start a thread"))?;
+        let crews = Crews::start((config.workers, config.gentle), &setup, &teller)
+            .map_err(system("start a thread"))?;
         let bridges = Bridges::new(&config.control_socket);
         let peers = serve_peers(config, &setup, &teller, &bridges)?;
         let mut records = Vec::new();

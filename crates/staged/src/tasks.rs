@@ -306,22 +306,25 @@ const PLAN_THREADS: u32 = 2;
 const LOOK_THREADS: u32 = 1;
 
 impl Crews {
-    pub fn start(workers: u32, setup: &Arc<execute::Setup>, teller: &Teller) -> std::io::Result<Crews> {
+    /// So many `workers` for tasks, which are `gentle` or not; plans and looks are asked for by people and are not.
+    pub fn start(
+        (workers, gentle): (u32, bool),
+        setup: &Arc<execute::Setup>,
+        teller: &Teller,
+    ) -> std::io::Result<Crews> {
         let (tasks, plans, looks) =
             (Crew::new(PATIENCE), Crew::new(Duration::ZERO), Crew::new(Duration::ZERO));
         let mut crews = Crews { tasks, plans, looks, threads: Vec::new() };
-        for _ in 0..workers {
-            let (crew, setup, teller) = (Arc::clone(&crews.tasks), Arc::clone(setup), teller.clone());
-            crews.spawn("task", move || {
-                let mut spin = Spin::of_work();
-                while let Some(work) = crew.next(&mut spin) {
-                    let id = work.start.id;
-                    let ended = execute::run(&setup, &work, &teller);
-                    crew.done();
-                    teller.tell(News::Ended { id, ended });
+        // Threads have the policy of the one that starts them.
+        std::thread::scope(|scope| {
+            let started = scope.spawn(|| {
+                if gentle {
+                    tidepool_stage::be_gentle()?;
                 }
-            })?;
-        }
+                (0..workers).try_for_each(|_| crews.start_worker(setup, teller))
+            });
+            started.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })?;
         for (crew, threads) in
             [(Arc::clone(&crews.plans), PLAN_THREADS), (Arc::clone(&crews.looks), LOOK_THREADS)]
         {
@@ -338,6 +341,19 @@ impl Crews {
             }
         }
         Ok(crews)
+    }
+
+    fn start_worker(&mut self, setup: &Arc<execute::Setup>, teller: &Teller) -> std::io::Result<()> {
+        let (crew, setup, teller) = (Arc::clone(&self.tasks), Arc::clone(setup), teller.clone());
+        self.spawn("task", move || {
+            let mut spin = Spin::of_work();
+            while let Some(work) = crew.next(&mut spin) {
+                let id = work.start.id;
+                let ended = execute::run(&setup, &work, &teller);
+                crew.done();
+                teller.tell(News::Ended { id, ended });
+            }
+        })
     }
 
     fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {

@@ -44,6 +44,27 @@ fn a_file_and_a_tree_are_copied() {
     assert_eq!(std::fs::read_dir(daemon.path("run/tasks")).unwrap().count(), 0);
 }
 
+/// Threads of tasks have SCHED_IDLE, and with them those they start; who answers has not.
+#[test]
+fn a_gentle_stager_keeps_its_tasks_back_and_not_its_answers() {
+    const IDLE: &str = "5";
+    let daemon = Daemon::with("gentle = true\nworkers = 3\n");
+    let mut idle = Vec::new();
+    for thread in std::fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap().flatten() {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap();
+        // Behind the name, which is in brackets, the policy is field 41 of all.
+        if stat.rsplit_once(") ").unwrap().1.split(' ').nth(41 - 3).unwrap() == IDLE {
+            idle.push(thread.file_name());
+        }
+    }
+    // The first thread answers; there are others for plans and looks.
+    let first = daemon.pid().to_string();
+    assert!(idle.len() == 3 && idle.iter().all(|thread| *thread != *first), "{idle:?}, {first}");
+    write(&daemon.path("a/file"), b"hello");
+    well(&daemon.control(), &copy("a://file", "b://file"));
+    assert_eq!(std::fs::read(daemon.path("b/file")).unwrap(), b"hello");
+}
+
 #[test]
 fn moves_and_removals_take_away_and_only_that() {
     let daemon = Daemon::start();

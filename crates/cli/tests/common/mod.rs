@@ -299,3 +299,14 @@ pub fn doors() -> Vec<&'static str> {
     }
     doors
 }
+
+/// The scheduling policies of a process's threads, as proc_pid_stat(5) numbers them; empty when it is gone.
+pub fn policies(pid: u32) -> Vec<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let stats = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok());
+    // Behind the name, which is in brackets, the policy is field 41 of all.
+    stats.filter_map(|stat| stat.rsplit_once(") ")?.1.split(' ').nth(41 - 3)?.parse().ok()).collect()
+}
+
+/// `SCHED_IDLE`.
+pub const IDLE: u32 = 5;

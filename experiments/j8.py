@@ -1,0 +1,159 @@
+"""J8 (Miranda et al. 2019, Table IV): a program that computes, beside staging by the node's stager."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from beside import (
+    IDLE, RUN_TIME, SLOWDOWN, SLOWDOWN_BESIDE, Solver, Steps, all_cores, begin_beside, draw, judge,
+    knows_gentle, median_of, percent_longer,
+)
+from harness import Failed, Result, Setting
+from stagers import Stager
+
+__all__ = ["TITLE", "draw", "measure"]
+TITLE = "a solver like HPCG beside stage-in and stage-out on its node, held back or not"
+ALONE, OUT, IN = "alone", "beside a stage-out", "beside a stage-in"
+# Held back: gentle, and in bytes/s.
+LIMIT = 100_000_000
+HELD = f", held back to {LIMIT // 1_000_000} MB/s"
+CASES = (ALONE, OUT, IN, OUT + HELD, IN + HELD)
+# a:// is the node's fast storage, b:// what the site shares.
+DIRECTIONS = {OUT: ("a://data", "b://new"), IN: ("b://data", "a://new")}
+FILES, FILE_BYTES, QUICK_FILE_BYTES = 16, 16 << 20, 1 << 20
+STAGING = "time of the staging"
+PAPER = {ALONE: 122.0, OUT: 137.0, IN: 142.0}
+PAPER_SERIES = "NORNS, HPCG, 48 cores"
+
+
+class Data:
+    """The same files at both ends, and where copies of them go."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self.file_bytes = QUICK_FILE_BYTES if setting.quick else FILE_BYTES
+        self.shared = setting.disk.path / setting.work.name
+
+    def fill(self, top: Path) -> None:
+        (top / "data").mkdir(parents=True)
+        block = bytes(range(256)) * 4096
+        for number in range(FILES):
+            with (top / "data" / f"{number}").open("wb") as file:
+                for _ in range(self.file_bytes // len(block)):
+                    file.write(block)
+                # So that nothing is left to be written beside the solver.
+                os.fsync(file.fileno())
+
+    def stager(self, held: bool) -> Stager:
+        """Of a held stage the stager's tasks are gentle."""
+        gentle = held and knows_gentle(self.setting)
+        prefix = IDLE if held and not gentle else []
+        return Stager(self.setting, prefix, b=self.shared, more=("gentle = true",) if gentle else ())
+
+
+def measure(setting: Setting) -> Result:
+    setting.fewer_repeats(1)
+    solver, data, cores = Solver(setting), Data(setting), all_cores()
+    steps = solver.steps_in(0.8 if setting.quick else 3.0, cores)
+    result = Result("")
+    for store in (setting.memory, setting.disk):
+        setting.need_space(store, 2 * FILES * data.file_bytes)
+    runs: list[tuple[str, Steps, tuple[float, float] | None]] = []
+    data.fill(data.shared)
+    try:
+        for _ in range(setting.repeats):
+            for case in CASES:
+                runs.append((case, *one(solver, data, case, steps, cores)))
+                print(f"  {case}: {runs[-1][1].seconds():.2f} s", file=sys.stderr)
+    finally:
+        shutil.rmtree(data.shared)
+    found: dict[tuple[str, str], list[float]] = {}
+    alone = statistics.median(run.step() for case, run, _ in runs if case == ALONE)
+    for case, run, staging in runs:
+        rows = {RUN_TIME: run.seconds()} | (compared(run, staging, alone) if staging else {})
+        for what, value in rows.items():
+            found.setdefault((what, case), []).append(value)
+    for (what, case), values in found.items():
+        result.add(what, case, 0, "%" if "slowdown" in what else "s", values)
+    publish(result)
+    conclude(result)
+    result.details.update(
+        processes=len(cores), steps=steps, side=solver.side, files=FILES, file_bytes=data.file_bytes, table_iv=PAPER
+    )
+    return result
+
+
+def one(solver: Solver, data: Data, case: str, steps: int, cores: list[int]) -> tuple[Steps, tuple[float, float] | None]:
+    """The solver's run, and from when until when data were staged."""
+    direction = next((words for name, words in DIRECTIONS.items() if case.startswith(name)), None)
+    held = case.endswith(HELD)
+    if direction is None:
+        running = solver.start(cores, steps)
+        running.go()
+        return running.finish(), None
+    with data.stager(held) as stager:
+        if direction[0].startswith("a"):
+            data.fill(stager.dir / "a")
+        limit = ["--bandwidth", str(LIMIT)] if held else []
+        command = [str(data.setting.command), "stage", "--control", "--socket", f"{stager.dir}/run/control.socket"]
+        command += ["submit", "--wait", *limit, "copy", *direction]
+        data.setting.note([word.replace(str(stager.dir), "STAGER") for word in command])
+        running = solver.start(cores, steps)
+        running.go()
+        begin_beside()
+        began = time.monotonic()
+        client = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=data.setting.environment())
+        try:
+            run = running.finish()
+            code = client.wait()
+        finally:
+            client.kill()
+            client.wait()
+        staging = began, time.monotonic()
+        if code:
+            raise Failed(f"'{data.setting.scrub(command)}' ended with {code}; its message is above")
+        check(stager, direction[1], data.file_bytes)
+        shutil.rmtree(data.shared / "new", ignore_errors=True)
+        return run, staging
+
+
+def check(stager: Stager, target: str, file_bytes: int) -> None:
+    """Something was measured only when all of it has arrived."""
+    there = [file.stat().st_size for file in (stager.mounts[target[0]] / "new").iterdir()]
+    if there != [file_bytes] * FILES:
+        raise Failed(f"{len(there)} files of {sum(there)} bytes were staged, not {FILES} of {file_bytes} each")
+
+
+def compared(run: Steps, staging: tuple[float, float], alone: float) -> dict[str, float]:
+    told = {SLOWDOWN: percent_longer(run.step(), alone), STAGING: staging[1] - staging[0]}
+    beside = run.step_between(*staging)
+    return told | ({SLOWDOWN_BESIDE: percent_longer(beside, alone)} if beside else {})
+
+
+def publish(result: Result) -> None:
+    for case, seconds in PAPER.items():
+        result.add(RUN_TIME, f"{PAPER_SERIES}, {case}", 0, "s", [seconds], "published")
+        if case != ALONE:
+            slower = percent_longer(seconds, PAPER[ALONE])
+            result.add(SLOWDOWN, f"{PAPER_SERIES}, {case}", 0, "%", [slower], "published")
+
+
+def conclude(result: Result) -> None:
+    for case in (OUT, IN):
+        whole, beside = (median_of(result, what, case, 0) for what in (SLOWDOWN, SLOWDOWN_BESIDE))
+        published = percent_longer(PAPER[case], PAPER[ALONE])
+        result.findings.append(
+            f"{case}: {whole:.1f} % slower over the whole run, {beside:.1f} % while it goes on (medians), which is "
+            f"{median_of(result, STAGING, case, 0):.2f} s; published: {published:.0f} %, staging about as long as the run"
+        )
+        judge(result, case + HELD, ALONE, 0, "")
+        result.findings.append(f"{case + HELD}: staging takes {median_of(result, STAGING, case + HELD, 0):.2f} s")
+    alone = next(row.values for row in result.rows if (row.what, row.series) == (RUN_TIME, ALONE))
+    scatter = 100 * (max(alone) / statistics.median(alone) - 1)
+    result.findings.append(f"alone, runs are up to {scatter:.1f} % above their median of {statistics.median(alone):.2f} s: less is no difference")
