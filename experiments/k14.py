@@ -7,8 +7,8 @@ from tiers import STRATEGIES, compare, draw, phases, sweep
 
 __all__ = ["TITLE", "draw", "measure"]
 TITLE = "steps: two applications on shaped tiers, by strategy (S3 Figure 6)"
-PROCESSES, BYTES_EACH, RATIO = 32, 3_000_000, 0.5
-STEPS = (4, 8, 16, 32)
+PROCESSES, BYTES_EACH, RATIO = 32, 2_000_000, 0.5
+STEPS = (4, 8, 16)
 PAPER = "the paper: ia 4 times baseline's performance and twice hp's (S3 IV-B 2)"
 
 

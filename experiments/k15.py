@@ -7,8 +7,8 @@ from tiers import STRATEGIES, compare, draw, phases, sweep
 
 __all__ = ["TITLE", "draw", "measure"]
 TITLE = "applications: 2 to 8 on shaped tiers, by strategy (S3 Figure 7)"
-PROCESSES, BYTES_EACH, STEPS, RATIO = 32, 2_000_000, 4, 0.5
-APPLICATIONS = (2, 4, 6, 8)
+PROCESSES, BYTES_EACH, STEPS, RATIO = 32, 2_000_000, 3, 0.5
+APPLICATIONS = (2, 4, 8)
 PAPER = "the paper: ia 2.5 times baseline's performance and 1.5 times hp's (S3 IV-B 3)"
 
 

@@ -206,17 +206,17 @@ impl Tiering {
         now_ns: u64,
     ) -> Result<Admission, StoreError> {
         let Access { ino, offset, len, write } = access;
-        let runtime = if write { &self.writers } else { &self.readers };
-        let (processes, pattern) = {
-            let mut runtime = locked(runtime);
-            runtime.note(session, ino, offset, len, now_ns);
-            (runtime.processes(), runtime.pattern())
-        };
         // Turns and shares are about what is written.
         let admission = if write { self.gate().ask(now_ns, len) } else { Admission::NOW };
         if admission.again {
+            locked(&self.writers).note_waiting(session, ino, offset, now_ns);
             return Ok(admission);
         }
+        let (processes, pattern) = {
+            let mut runtime = locked(if write { &self.writers } else { &self.readers });
+            runtime.note(session, ino, offset, len, now_ns);
+            (runtime.processes(), runtime.pattern())
+        };
         let tier = chunks.tier_at(ino, offset)?.unwrap_or(self.target());
         let Some(shaper) = self.shaper(tier) else { return Ok(admission) };
         let shaped = shaper.admit(self.who(), processes.max(1), len, pattern);

@@ -54,6 +54,14 @@ impl Runtime {
         self.processes = self.processes.max(self.places.len() as u32);
     }
 
+    /// A process wants to write at `offset` and has to ask again: it takes part, and has gone nowhere.
+    pub fn note_waiting(&mut self, session: SessionId, ino: Ino, offset: u64, now_ns: u64) {
+        match self.places.get_mut(&session) {
+            Some(place) => (place.last_ns, place.closed) = (now_ns, false),
+            None => self.note(session, ino, offset, 0, now_ns),
+        }
+    }
+
     /// A process has closed a file.
     pub fn note_closed(&mut self, session: SessionId, ino: Ino) {
         if let Some(place) = self.places.get_mut(&session).filter(|place| place.ino == ino) {
@@ -159,6 +167,20 @@ mod tests {
         assert_eq!(runtime.processes(), 0);
         runtime.note(session(3), Ino(3), 0, 15, 4 * S);
         assert_eq!((runtime.processes(), runtime.pattern()), (1, Pattern::Sequential), "its first one");
+    }
+
+    /// Who asks ten times for the same place still goes through its file in sequence.
+    #[test]
+    fn waiting_is_no_pattern() {
+        let mut runtime = Runtime::default();
+        for n in 0..10 {
+            (0..10).for_each(|_| runtime.note_waiting(session(1), Ino(1), n * 10, S));
+            runtime.note(session(1), Ino(1), n * 10, 10, S);
+        }
+        assert_eq!((runtime.processes(), runtime.pattern()), (1, Pattern::Sequential));
+        runtime.note_closed(session(1), Ino(1));
+        runtime.note_waiting(session(1), Ino(2), 0, S);
+        assert!(!runtime.is_all_closed());
     }
 
     #[test]
