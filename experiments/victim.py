@@ -17,23 +17,23 @@ AGGRESSOR_PROCESSES, AGGRESSOR_BYTES = 64, 4_000_000
 BAR = 1.2
 
 
-def victim(steps: int) -> App:
-    words = ["phases", "--bytes", str(VICTIM_BYTES), "--steps", str(steps), "--compute-seconds", str(COMPUTE_SECONDS)]
-    # The aggressor is at it when the victim begins.
-    return App(words, VICTIM_PROCESSES)
+def victim(steps: int, scale: int) -> App:
+    """It computes first: the aggressor is at it when the victim writes."""
+    words = ["phases", "--bytes", str(VICTIM_BYTES // scale), "--steps", str(steps)]
+    return App([*words, "--compute-seconds", str(COMPUTE_SECONDS / scale)], VICTIM_PROCESSES)
 
 
-def aggressor(steps: int) -> App:
-    words = ["phases", "--bytes", str(AGGRESSOR_BYTES), "--steps", str(steps), "--compute-seconds", "0.01"]
+def aggressor(steps: int, scale: int) -> App:
+    words = ["phases", "--bytes", str(AGGRESSOR_BYTES // scale), "--steps", str(steps), "--compute-seconds", "0.01"]
     return App(words, AGGRESSOR_PROCESSES)
 
 
-def slowdown(setting: Setting, strategy: str, steps: int, beside: int) -> float:
+def slowdown(setting: Setting, strategy: str, steps: int, beside: int, scale: int) -> float:
     """How many times as long the victim's I/O takes beside the aggressor as alone."""
     with Lane(setting, strategy, 1, ("--no-local",)) as lane:
-        alone = lane.outcome([victim(steps)]).mean_step()
+        alone = lane.outcome([victim(steps, scale)]).mean_step()
     with Lane(setting, strategy, 2, ("--no-local",)) as lane:
-        both = lane.outcome([victim(steps), aggressor(beside)])
+        both = lane.outcome([victim(steps, scale), aggressor(beside, scale)])
     found = both.io[0] / both.steps[0] / alone
     print(f"  {strategy}: alone {alone:.2f} s a step, {found:.2f} times as long", file=sys.stderr)
     return found
@@ -42,12 +42,13 @@ def slowdown(setting: Setting, strategy: str, steps: int, beside: int) -> float:
 def measure(setting: Setting) -> Result:
     result = Result("strategy")
     setting.fewer_repeats(1)
-    steps = 2 if setting.quick else 10
-    # Of the PFS; it outlasts the victim everywhere.
+    steps, scale = (2, 8) if setting.quick else (10, 1)
+    # It outlasts the victim everywhere.
     beside = 4 if setting.quick else 14
     result.details.update(victim_processes=VICTIM_PROCESSES, aggressor_processes=AGGRESSOR_PROCESSES, steps=steps)
     with ThreadPoolExecutor(len(STRATEGIES)) as threads:
-        rounds = [list(threads.map(lambda s: slowdown(setting, s, steps, beside), STRATEGIES)) for _ in range(setting.repeats)]
+        one = lambda strategy: slowdown(setting, strategy, steps, beside, scale)  # noqa: E731
+        rounds = [list(threads.map(one, STRATEGIES)) for _ in range(setting.repeats)]
     for number, strategy in enumerate(STRATEGIES):
         slowdowns = [found[number] for found in rounds]
         result.add("slowdown of the victim", strategy, number, "times", slowdowns)
