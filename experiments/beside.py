@@ -9,9 +9,12 @@ import os
 import shutil
 import statistics
 import subprocess
+import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import figures
 from harness import Failed, Result, Setting, join_cores
@@ -27,6 +30,9 @@ LEAD_SECONDS = 0.3
 SETTLE_SECONDS = 1.0
 BAR_PERCENT = 5.0
 IDLE = ["chrt", "--idle", "0"]
+# Twice the steps each time.
+TRIES_MAX = 6
+T = TypeVar("T")
 SLOWDOWN = "slowdown over the whole run"
 SLOWDOWN_BESIDE = "slowdown while it goes on"
 RUN_TIME = "run time of the application"
@@ -63,6 +69,21 @@ class Steps:
 
 def percent_longer(now: float, alone: float) -> float:
     return 100 * (now / alone - 1)
+
+
+class TooShort(Exception):
+    """A run was over before anything went on beside it."""
+
+
+def long_enough(measure: Callable[[], T], longer: Callable[[], None]) -> T:
+    """What is measured, with longer runs where those were too short: how long a step takes is found when others may be at work."""
+    for _ in range(TRIES_MAX):
+        try:
+            return measure()
+        except TooShort:
+            print("  runs are over before anything goes on beside them: once more, with twice the steps", file=sys.stderr)
+            longer()
+    raise Failed(f"runs are over before anything goes on beside them, also when they are {2**TRIES_MAX} times as long as was reckoned")
 
 
 @dataclass

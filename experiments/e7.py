@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 from beside import (
-    RUN_TIME, SLOWDOWN, SLOWDOWN_BESIDE, Beside, Copies, Solver, Steps, all_cores, begin_beside, draw, held_back, judge,
-    median_of, percent_longer,
+    RUN_TIME, SLOWDOWN, SLOWDOWN_BESIDE, Beside, Copies, Solver, Steps, TooShort, all_cores, begin_beside, draw, held_back,
+    judge, long_enough, median_of, percent_longer,
 )
 from harness import Pool, Result, Setting
 
@@ -57,6 +57,9 @@ class Case:
         if limit:
             command = held_back(self.setting, [*command, "--bwlimit", str(limit)])
         return [*command, "-T", f"pool:/data/openfoam{source}", str(self.target.joinpath(*target))]
+
+    def longer(self) -> None:
+        self.steps = {used: 2 * steps for used, steps in self.steps.items()}
 
     def commands(self, case: str) -> list[list[str]]:
         held = case in (ONE_HELD, EACH_HELD)
@@ -129,7 +132,7 @@ def measure(setting: Setting) -> Result:
             case.fill(written)
             for count in used:
                 case.steps[count] = solver.steps_in(seconds, cores[:count])
-            samples = collect(case, used)
+            samples = long_enough(lambda: collect(case, used), case.longer)
     finally:
         shutil.rmtree(target, ignore_errors=True)
     for (what, series, x), values in samples.items():
@@ -158,6 +161,8 @@ def collect(case: Case, used: list[int]) -> dict[tuple[str, str, float], list[fl
         for count in used:
             for series in CASES:
                 steps, beside = case.run(series, count)
+                if beside and steps.step_between(beside.began, beside.ended) is None:
+                    raise TooShort
                 runs[count].append((series, steps, beside))
                 print(f"  {count} cores, {series}: {steps.seconds():.2f} s", file=sys.stderr)
     for count, done in runs.items():

@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 from beside import (
-    IDLE, RUN_TIME, SLOWDOWN, SLOWDOWN_BESIDE, Solver, Steps, all_cores, begin_beside, draw, judge,
-    knows_gentle, median_of, percent_longer,
+    IDLE, RUN_TIME, SLOWDOWN, SLOWDOWN_BESIDE, Solver, Steps, TooShort, all_cores, begin_beside, draw, judge,
+    knows_gentle, long_enough, median_of, percent_longer,
 )
 from harness import Failed, Result, Setting
 from stagers import Stager
@@ -64,13 +64,14 @@ def measure(setting: Setting) -> Result:
     result = Result("")
     for store in (setting.memory, setting.disk):
         setting.need_space(store, 2 * FILES * data.file_bytes)
-    runs: list[tuple[str, Steps, tuple[float, float] | None]] = []
     data.fill(data.shared)
+
+    def longer() -> None:
+        nonlocal steps
+        steps *= 2
+
     try:
-        for _ in range(setting.repeats):
-            for case in CASES:
-                runs.append((case, *one(solver, data, case, steps, cores)))
-                print(f"  {case}: {runs[-1][1].seconds():.2f} s", file=sys.stderr)
+        runs = long_enough(lambda: rounds(solver, data, steps, cores), longer)
     finally:
         shutil.rmtree(data.shared)
     found: dict[tuple[str, str], list[float]] = {}
@@ -87,6 +88,21 @@ def measure(setting: Setting) -> Result:
         processes=len(cores), steps=steps, side=solver.side, files=FILES, file_bytes=data.file_bytes, table_iv=PAPER
     )
     return result
+
+
+def rounds(
+    solver: Solver, data: Data, steps: int, cores: list[int]
+) -> list[tuple[str, Steps, tuple[float, float] | None]]:
+    """All cases in turn within each repeat."""
+    runs = []
+    for _ in range(data.setting.repeats):
+        for case in CASES:
+            run, staging = one(solver, data, case, steps, cores)
+            if staging and run.step_between(*staging) is None:
+                raise TooShort
+            runs.append((case, run, staging))
+            print(f"  {case}: {run.seconds():.2f} s", file=sys.stderr)
+    return runs
 
 
 def one(solver: Solver, data: Data, case: str, steps: int, cores: list[int]) -> tuple[Steps, tuple[float, float] | None]:

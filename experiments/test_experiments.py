@@ -108,6 +108,23 @@ class Slowdowns(unittest.TestCase):
         self.assertEqual(self.judged([3.0, 3.01, 2.99], [40.0, 41.0, 42.0], [50.0, 51.0, 49.0]), "NOT met")
 
 
+class Lengths(unittest.TestCase):
+    def test_runs_that_are_too_short_are_made_longer(self) -> None:
+        steps = [1]
+
+        def measured() -> int:
+            if steps[0] < 8:
+                raise beside.TooShort
+            return steps[0]
+
+        def longer() -> None:
+            steps[0] *= 2
+
+        self.assertEqual(beside.long_enough(measured, longer), 8)
+        with self.assertRaisesRegex(Failed, "64 times as long"):
+            beside.long_enough(measured, lambda: steps.__setitem__(0, 1))
+
+
 class Curves(unittest.TestCase):
     def test_shapes_rise_and_then_fall_and_the_ssd_falls_less(self):
         self.assertEqual([k12.rate(value) for value in ("21MB", "64kB", 39_500_000)], [21_000_000, 64_000, 39_500_000])
