@@ -7,9 +7,11 @@
 
 mod leash;
 mod program;
+mod tiered;
 
 pub use leash::Leash;
 pub use program::{copy_program, put_program};
+pub use tiered::{Storage, bytes_of, counted, create_file, pool_on, read_all, write_all};
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};

@@ -2,67 +2,20 @@
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tempfile::TempDir;
 use tidepool_client::Client;
 use tidepool_fsd::{FlushConfig, FlushWhen, TierConfig};
-use tidepool_testkit::{Cluster, Options, cred, eventually};
+use tidepool_testkit::{
+    Cluster, Options, Storage, bytes_of, counted, create_file, eventually, pool_on, read_all, write_all,
+};
 use tidepool_types::{Errno, Ino};
 use tidepool_wire::message::{FlushTo, Reply, Request};
 
 const MIB: usize = 1 << 20;
-const UNIT: u64 = 512 << 10;
+const UNIT: u64 = 128 << 10;
 
-/// Shared storage, and how it is used unless a test says otherwise: all goes to the burst buffer, and next to nothing is
-/// flushed.
-fn tiers(storage: &TempDir) -> TierConfig {
-    let dir = |name: &str| {
-        let dir = storage.path().join(name);
-        std::fs::create_dir_all(&dir).unwrap();
-        Some(dir)
-    };
-    let (burst, pfs) = (dir("burst"), dir("pfs"));
-    TierConfig { burst, pfs, strategy: "hp".into(), flush_bandwidth: 1, ..TierConfig::default() }
-}
-
-fn pool(tiers: TierConfig) -> Cluster {
-    Cluster::with(Options { daemons: 2, tiers: Some(tiers), ..Options::default() })
-}
-
-fn create(client: &Client, name: &str) -> Ino {
-    let flags = libc::O_CREAT | libc::O_RDWR;
-    client.open(Ino::ROOT, name.as_bytes(), flags, 0o644, &cred()).unwrap().inside().unwrap().ino
-}
-
-fn pattern(len: usize, seed: u8) -> Vec<u8> {
-    (0..len).map(|at| (at % 251) as u8 ^ (at / 251) as u8 ^ seed).collect()
-}
-
-fn write(client: &Client, ino: Ino, offset: u64, data: &[u8]) {
-    let mut done = 0;
-    while done < data.len() {
-        done += client.write(ino, offset + done as u64, &data[done..]).unwrap();
-    }
-}
-
-fn read(client: &Client, ino: Ino, len: usize) -> Vec<u8> {
-    let (mut data, mut done) = (vec![0; len], 0);
-    while done < len {
-        let count = client.read(ino, done as u64, &mut data[done..]).unwrap();
-        assert!(count > 0, "data are missing from {done}");
-        done += count;
-    }
-    data
-}
-
-/// What all daemons count under a name.
-fn count(client: &Client, name: &str) -> u64 {
-    let of = |daemon: u16| {
-        let Reply::Report { status } = client.request(daemon, &Request::Status {}).unwrap() else {
-            panic!("a daemon tells its status");
-        };
-        status.counters.iter().find(|(counter, _)| counter == name).expect("it counts that").1
-    };
-    (0..client.members() as u16).map(of).sum()
+/// All goes to the burst buffer, and next to nothing is flushed.
+fn tiers(storage: &Storage) -> TierConfig {
+    TierConfig { flush_bandwidth: 1, ..storage.tiers("hp") }
 }
 
 /// Bytes above the tier, of all daemons.
@@ -78,13 +31,13 @@ fn order(client: &Client, to: FlushTo) -> u64 {
 /// Data large and small, on the nodes' own storage and on the burst buffer, all go to the tier named, and stay what they are.
 #[test]
 fn all_goes_where_it_is_ordered_to() {
-    let storage = TempDir::new().unwrap();
+    let storage = Storage::new();
     let mut cluster = Cluster::with(Options { daemons: 2, ..Options::default() });
     let own = cluster.client();
     let small: Vec<(Ino, Vec<u8>)> = (0..50)
         .map(|n| {
-            let (ino, data) = (create(&own, &format!("s{n}")), pattern(100 * (n + 1), n as u8));
-            write(&own, ino, 0, &data);
+            let (ino, data) = (create_file(&own, &format!("s{n}")), bytes_of(100 * (n + 1), n as u8));
+            write_all(&own, ino, 0, &data);
             own.fsync(ino).unwrap();
             (ino, data)
         })
@@ -92,18 +45,18 @@ fn all_goes_where_it_is_ordered_to() {
     drop(own);
     cluster.give_tiers(tiers(&storage));
     let client = cluster.client();
-    let (ino, data) = (create(&client, "f"), pattern(6 * MIB, 1));
-    write(&client, ino, 0, &data);
-    let tier = |name: &str| count(&client, &format!("tier_{name}_bytes"));
+    let (ino, data) = (create_file(&client, "f"), bytes_of(6 * MIB, 1));
+    write_all(&client, ino, 0, &data);
+    let tier = |name: &str| counted(&client, &format!("tier_{name}_bytes"));
     assert!(tier("local") > 0 && tier("burst") > 0, "{} and {}", tier("local"), tier("burst"));
     let all = tier("local") + tier("burst") + tier("pfs");
     eventually("all to be on the burst buffer", || order(&client, FlushTo::Burst) == 0);
     assert_eq!((tier("local"), tier("burst") + tier("pfs")), (0, all));
     eventually("all to be on the last tier", || order(&client, FlushTo::Last) == 0);
     assert_eq!((tier("local"), tier("burst"), tier("pfs")), (0, 0, all));
-    assert!(read(&client, ino, data.len()) == data);
+    assert!(read_all(&client, ino, data.len()) == data);
     for (ino, data) in &small {
-        assert!(read(&client, *ino, data.len()) == *data);
+        assert!(read_all(&client, *ino, data.len()) == *data);
     }
 }
 
@@ -111,13 +64,13 @@ fn all_goes_where_it_is_ordered_to() {
 /// being done; afterwards they go where the strategy says again.
 #[test]
 fn what_is_written_meanwhile_goes_there_too() {
-    let storage = TempDir::new().unwrap();
-    let cluster = pool(tiers(&storage));
+    let storage = Storage::new();
+    let cluster = pool_on(tiers(&storage));
     let client = cluster.client();
-    let (ino, data) = (create(&client, "f"), pattern(MIB, 1));
+    let (ino, data) = (create_file(&client, "f"), bytes_of(MIB, 1));
     let mut at = 0;
     let mut go_on = || {
-        write(&client, ino, at, &data);
+        write_all(&client, ino, at, &data);
         at += data.len() as u64;
     };
     go_on();
@@ -128,19 +81,19 @@ fn what_is_written_meanwhile_goes_there_too() {
     eventually("the strategy to be asked again", || {
         std::thread::sleep(Duration::from_millis(500));
         go_on();
-        count(&client, "tier_burst_bytes") > 0
+        counted(&client, "tier_burst_bytes") > 0
     });
     assert_eq!(
-        count(&client, "tier_local_bytes")
-            + count(&client, "tier_burst_bytes")
-            + count(&client, "tier_pfs_bytes"),
+        counted(&client, "tier_local_bytes")
+            + counted(&client, "tier_burst_bytes")
+            + counted(&client, "tier_pfs_bytes"),
         at
     );
 }
 
 #[test]
 fn what_cannot_be_done_is_refused() {
-    let storage = TempDir::new().unwrap();
+    let storage = Storage::new();
     let refused = |cluster: &Cluster, to: FlushTo| {
         let request = Request::Flush { to, bandwidth: 0 };
         match cluster.client().request(0, &request).unwrap() {
@@ -154,7 +107,7 @@ fn what_cannot_be_done_is_refused() {
         (FlushTo::Pfs, "the pool has no parallel file system", TierConfig { pfs: None, ..tiers(&storage) }),
         (FlushTo::Burst, "the pool has no burst buffer", TierConfig { burst: None, ..tiers(&storage) }),
     ] {
-        let (errno, text) = refused(&pool(without), to);
+        let (errno, text) = refused(&pool_on(without), to);
         assert!(errno == Errno::EINVAL && text.contains(said), "{text}");
     }
 }
@@ -187,14 +140,14 @@ impl InTheWay {
 /// A tier that fails is told of; when it is well again the flush goes on.
 #[test]
 fn failures_are_told() {
-    let storage = TempDir::new().unwrap();
+    let storage = Storage::new();
     let flush = FlushConfig { when: FlushWhen::Idle, ..FlushConfig::default() };
-    let cluster = pool(TierConfig { flush, ..tiers(&storage) });
+    let cluster = pool_on(TierConfig { flush, ..tiers(&storage) });
     let client = cluster.client();
     // Two: in the first moment of a phase each daemon may begin to flush one, and stops there for its limit.
-    let (files, data) = (["f", "g"].map(|name| create(&client, name)), pattern(3 * MIB, 1));
-    files.iter().for_each(|ino| write(&client, *ino, 0, &data));
-    let stores = |tier: &str| storage.path().join(tier).join("tidepool-stores");
+    let (files, data) = (["f", "g"].map(|name| create_file(&client, name)), bytes_of(3 * MIB, 1));
+    files.iter().for_each(|ino| write_all(&client, *ino, 0, &data));
+    let stores = |tier: &str| storage.dir(tier).join("tidepool-stores");
     let in_the_way = InTheWay::put(&stores("burst"), &stores("pfs"));
     assert!(!in_the_way.0.is_empty());
     let ask = |daemon: u16, bandwidth: u64| match client
@@ -211,45 +164,45 @@ fn failures_are_told() {
     });
     in_the_way.remove();
     eventually("all to be on the last tier", || ask(0, u64::MAX).0 + ask(1, u64::MAX).0 == 0);
-    assert!(files.iter().all(|ino| read(&client, *ino, data.len()) == data));
+    assert!(files.iter().all(|ino| read_all(&client, *ino, data.len()) == data));
 }
 
 /// With `idle` nothing is flushed while a program writes, whatever the strategy says, and everything when it does not.
 #[test]
 fn idle_flushes_while_nobody_writes() {
-    let storage = TempDir::new().unwrap();
+    let storage = Storage::new();
     let flush = FlushConfig { when: FlushWhen::Idle, ..FlushConfig::default() };
-    let cluster = pool(TierConfig { flush_bandwidth: 0, flush, ..tiers(&storage) });
+    let cluster = pool_on(TierConfig { flush_bandwidth: 0, flush, ..tiers(&storage) });
     let client = cluster.client();
-    let (ino, part) = (create(&client, "f"), pattern(300_000, 1));
+    let (ino, part) = (create_file(&client, "f"), bytes_of(300_000, 1));
     for round in 0..40 {
-        write(&client, ino, round * part.len() as u64, &part);
+        write_all(&client, ino, round * part.len() as u64, &part);
         std::thread::sleep(Duration::from_millis(50));
     }
     let all = 40 * part.len() as u64;
     // Each of two daemons may have begun in the moment before it heard of the first bytes.
-    assert!(count(&client, "flushed_bytes") <= 2 * UNIT, "a phase went on all the time");
+    assert!(counted(&client, "flushed_bytes") <= 2 * UNIT, "a phase went on all the time");
     eventually("it to be flushed", || {
-        count(&client, "tier_burst_bytes") == 0 && count(&client, "flushed_bytes") >= all
+        counted(&client, "tier_burst_bytes") == 0 && counted(&client, "flushed_bytes") >= all
     });
 }
 
 /// A limit on a tier keeps flushes to that one from going on, not those to another one.
 #[test]
 fn each_tier_has_a_limit_of_its_own() {
-    let storage = TempDir::new().unwrap();
+    let storage = Storage::new();
     let flush = FlushConfig { when: FlushWhen::Idle, to_pfs: 1, ..FlushConfig::default() };
-    let limited = pool(TierConfig { flush_bandwidth: 0, flush, ..tiers(&storage) });
+    let limited = pool_on(TierConfig { flush_bandwidth: 0, flush, ..tiers(&storage) });
     let client = limited.client();
-    let ino = create(&client, "f");
-    write(&client, ino, 0, &pattern(8 * MIB, 1));
-    eventually("the first unit to be flushed", || count(&client, "flushed_bytes") > 0);
+    let ino = create_file(&client, "f");
+    write_all(&client, ino, 0, &bytes_of(8 * MIB, 1));
+    eventually("the first unit to be flushed", || counted(&client, "flushed_bytes") > 0);
     std::thread::sleep(Duration::from_secs(1));
-    assert!(count(&client, "flushed_bytes") <= 2 * UNIT, "each of two daemons has flushed one unit");
+    assert!(counted(&client, "flushed_bytes") <= 2 * UNIT, "each of two daemons has flushed one unit");
     let flush = FlushConfig { to_burst: 1, to_pfs: 0, ..flush };
-    let other = pool(TierConfig { flush_bandwidth: 0, flush, ..tiers(&storage) });
+    let other = pool_on(TierConfig { flush_bandwidth: 0, flush, ..tiers(&storage) });
     let client = other.client();
-    let ino = create(&client, "f");
-    write(&client, ino, 0, &pattern(8 * MIB, 1));
-    eventually("all to be flushed", || count(&client, "flushed_bytes") == 8 * MIB as u64);
+    let ino = create_file(&client, "f");
+    write_all(&client, ino, 0, &bytes_of(8 * MIB, 1));
+    eventually("all to be flushed", || counted(&client, "flushed_bytes") == 8 * MIB as u64);
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tidepool_client::Client;
 use tidepool_fsd::{FlushConfig, TierConfig};
-use tidepool_testkit::{Cluster, Options, Rng, cred, pattern};
+use tidepool_testkit::{Cluster, Options, Rng, cred, pattern, write_all};
 use tidepool_types::{Errno, Ino};
 use tidepool_wire::message::{DaemonStatus, FlushTo, Reply, Request};
 
@@ -104,13 +104,6 @@ impl Story {
     }
 }
 
-fn write(client: &Client, ino: Ino, offset: u64, data: &[u8]) {
-    let mut done = 0;
-    while done < data.len() {
-        done += client.write(ino, offset + done as u64, &data[done..]).unwrap();
-    }
-}
-
 fn open(client: &Client, name: &str, flags: i32) -> Option<Ino> {
     match client.open(Ino::ROOT, name.as_bytes(), flags, 0o644, &cred()) {
         Ok(found) => Some(found.inside().unwrap().ino),
@@ -177,7 +170,7 @@ impl Pool {
         let client = cluster.client();
         for writer in 0..WRITERS {
             let ino = open(&client, &format!("base{writer}"), libc::O_RDWR | libc::O_CREAT).unwrap();
-            write(&client, ino, 0, &pattern(0, 0, (BASE / 8) as usize));
+            write_all(&client, ino, 0, &pattern(0, 0, (BASE / 8) as usize));
             client.fsync(ino).unwrap();
             client.release(ino);
         }
@@ -330,7 +323,7 @@ impl Pool {
                 assert!(word == old || word == new, "{name}, region {region} is neither {done} nor {begun}");
             }
             let ino = open(client, name, libc::O_RDWR).unwrap();
-            write(client, ino, first * 8, &new);
+            write_all(client, ino, first * 8, &new);
             client.fsync(ino).unwrap();
             client.release(ino);
             self.promises.regions.insert(key, (begun, None));

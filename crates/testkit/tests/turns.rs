@@ -1,42 +1,14 @@
 //! Turns and shares of tiers that several pools use at once.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{scope, sleep};
 use std::time::Duration;
-use tempfile::TempDir;
 use tidepool_client::Client;
-use tidepool_fsd::TierConfig;
-use tidepool_testkit::{Cluster, Options, cred, eventually};
+use tidepool_testkit::{Cluster, Storage, counted, create_file, eventually, pool_on};
 use tidepool_types::Ino;
-use tidepool_wire::message::{Reply, Request};
 
-fn pool(shared: &Path, strategy: &str) -> Cluster {
-    let dir = |name: &str| {
-        let dir = shared.join(name);
-        std::fs::create_dir_all(&dir).unwrap();
-        Some(dir)
-    };
-    let (burst, pfs, strategy) = (dir("burst"), dir("pfs"), strategy.to_string());
-    let tiers = TierConfig { burst, pfs, strategy, ..TierConfig::default() };
-    Cluster::with(Options { daemons: 2, tiers: Some(tiers), ..Options::default() })
-}
-
-fn create(client: &Client) -> Ino {
-    let flags = libc::O_CREAT | libc::O_RDWR;
-    client.open(Ino::ROOT, b"f", flags, 0o644, &cred()).unwrap().inside().unwrap().ino
-}
-
-/// What all daemons count under a name.
-fn count(client: &Client, name: &str) -> u64 {
-    let of = |daemon: u16| {
-        let Reply::Report { status } = client.request(daemon, &Request::Status {}).unwrap() else {
-            panic!("a daemon tells its status");
-        };
-        assert_eq!(status.trouble, "");
-        status.counters.iter().find(|(counter, _)| counter == name).expect("it counts that").1
-    };
-    (0..client.members() as u16).map(of).sum()
+fn three(shared: &Storage) -> Vec<Cluster> {
+    (0..3).map(|_| pool_on(shared.tiers("fcfs"))).collect()
 }
 
 /// Writes on, a little at a time, until it is told to stop.
@@ -52,27 +24,27 @@ fn write_until(stop: &AtomicBool, client: &Client, ino: Ino) {
 /// Two tiers, three pools: the third one writes nothing before one of the others has ended, and then goes where that was.
 #[test]
 fn who_comes_third_waits_for_its_turn() {
-    let shared = TempDir::new().unwrap();
-    let pools: Vec<Cluster> = (0..3).map(|_| pool(shared.path(), "fcfs")).collect();
+    let shared = Storage::new();
+    let pools: Vec<Cluster> = three(&shared);
     let clients: Vec<Client> = pools.iter().map(Cluster::client).collect();
-    let files: Vec<Ino> = clients.iter().map(create).collect();
+    let files: Vec<Ino> = clients.iter().map(|client| create_file(client, "f")).collect();
     let (stop, stop_all, done) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
-    let written = |who: usize| count(&clients[who], "bytes_written");
+    let written = |who: usize| counted(&clients[who], "bytes_written");
     scope(|threads| {
         threads.spawn(|| write_until(&stop, &clients[0], files[0]));
-        eventually("the first to be at the burst buffer", || count(&clients[0], "tier_burst_bytes") > 0);
+        eventually("the first to be at the burst buffer", || counted(&clients[0], "tier_burst_bytes") > 0);
         sleep(Duration::from_millis(500));
         threads.spawn(|| write_until(&stop_all, &clients[1], files[1]));
-        eventually("the second to be at the file system", || count(&clients[1], "tier_pfs_bytes") > 0);
+        eventually("the second to be at the file system", || counted(&clients[1], "tier_pfs_bytes") > 0);
         sleep(Duration::from_millis(500));
-        let before = count(&clients[1], "tier_burst_bytes");
+        let before = counted(&clients[1], "tier_burst_bytes");
         threads.spawn(|| {
             clients[2].write(files[2], 0, &vec![1; 4 << 20]).unwrap();
             done.store(true, Ordering::Relaxed);
         });
-        eventually("the third to ask", || count(&clients[2], "held_back_ms") > 1_000);
+        eventually("the third to ask", || counted(&clients[2], "held_back_ms") > 1_000);
         assert!(!done.load(Ordering::Relaxed) && written(2) == 0, "{} bytes came", written(2));
-        assert_eq!(count(&clients[1], "tier_burst_bytes"), before, "the second stays where it is");
+        assert_eq!(counted(&clients[1], "tier_burst_bytes"), before, "the second stays where it is");
         stop.store(true, Ordering::Relaxed);
         eventually("the third to write", || done.load(Ordering::Relaxed));
         stop_all.store(true, Ordering::Relaxed);
@@ -83,10 +55,10 @@ fn who_comes_third_waits_for_its_turn() {
 /// The one who has the turn dies without a word. After some seconds its news are late, and nobody waits for it.
 #[test]
 fn nobody_waits_for_the_dead() {
-    let shared = TempDir::new().unwrap();
-    let mut pools: Vec<Cluster> = (0..3).map(|_| pool(shared.path(), "fcfs")).collect();
+    let shared = Storage::new();
+    let mut pools: Vec<Cluster> = three(&shared);
     let clients: Vec<Client> = pools.iter().map(Cluster::client).collect();
-    let files: Vec<Ino> = clients.iter().map(create).collect();
+    let files: Vec<Ino> = clients.iter().map(|client| create_file(client, "f")).collect();
     for who in 0..2 {
         clients[who].write(files[who], 0, &vec![7; 4 << 20]).unwrap();
         // Shorter than a pause that ends a phase, long enough for others to hear of it.
@@ -97,5 +69,5 @@ fn nobody_waits_for_the_dead() {
     }
     let all = vec![1; 4 << 20];
     assert_eq!(clients[2].write(files[2], 0, &all).unwrap(), all.len());
-    assert!(count(&clients[2], "held_back_ms") > 1_000, "it did wait");
+    assert!(counted(&clients[2], "held_back_ms") > 1_000, "it did wait");
 }
