@@ -24,9 +24,9 @@ use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tidepool_env::{Disk, RealDisk};
 use tidepool_types::{BLOCK_SIZE, Ino};
 
-/// Bytes that are moved together. A move keeps writers of the object waiting; with 512 KiB that is short also where
-/// storage is slow.
-pub const UNIT: u64 = 512 << 10;
+/// Bytes that lie on one tier together. What has begun on a tier is written to its end there, also when its writer is sent
+/// elsewhere meanwhile: with 64 writers of units of 512 KiB that were 16 MB in a pool's way that was to be kept free.
+pub const UNIT: u64 = 128 << 10;
 /// Tiers of a daemon: its own store, a shared burst buffer, the parallel file system.
 pub const TIERS_MAX: usize = 3;
 /// Units whose tier is remembered for each object; more are looked up again.
