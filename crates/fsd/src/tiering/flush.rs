@@ -8,10 +8,10 @@ use tidepool_env::RealDisk;
 use tidepool_store::{StoreError, TIERS_MAX, TierIndex, Tiers, UNIT};
 use tidepool_types::{BLOCK_SIZE, Ino};
 
-/// Units of an object that are moved at once: writers of that object wait meanwhile.
-const MOVE_UNITS: u64 = 8;
+/// Bytes of an object that are moved at once: its writers wait meanwhile.
+const MOVE_BYTES: u64 = 4 << 20;
 /// How long a flush goes on before it is looked whether it still should.
-const FLUSH_FOR: Duration = super::TICK;
+const FLUSH_FOR: Duration = super::scheduler::TICK;
 /// Pause after a flush that failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 /// How long a flush waits for those who ask how far it is, before it looks again.
@@ -169,7 +169,7 @@ impl Flusher {
         stopping: &dyn Fn() -> bool,
     ) -> Result<(), StoreError> {
         let (began, mut moved) = (Instant::now(), 0);
-        let units = (most / UNIT).clamp(1, MOVE_UNITS);
+        let units = (most.min(MOVE_BYTES) / UNIT).max(1);
         let is_over = |moved: u64| {
             began.elapsed() >= FLUSH_FOR
                 || (moved > 0 && (moved >= most || self.asking.load(Ordering::Relaxed) > 0))

@@ -2,15 +2,17 @@
 //! is slow must not keep the scheduler from looking.
 
 use super::flush::Way;
+use super::loads::Load;
 use super::order::Progress;
-use super::{Tiering, Work, locked};
+use super::scheduler::Work;
+use super::{Tiering, locked};
 use crate::flush_config::FlushWhen;
 use crate::serve::Service;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tidepool_env::RealDisk;
 use tidepool_iosched::{Decision, FlushVerdict, JobId, Pattern, Tier};
-use tidepool_store::{StoreError, Tiers, UNIT};
+use tidepool_store::{StoreError, Tiers};
 use tidepool_types::Errno;
 use tidepool_wire::message::{FlushTo, Reply};
 
@@ -20,9 +22,10 @@ const REST: Duration = Duration::from_millis(50);
 const STREAMS: u32 = tidepool_iosched::FLUSH_WEIGHT;
 /// Marks a daemon's flush among those who share a shaped tier.
 const FLUSH_BIT: u64 = 1 << 63;
-
 /// Bytes of one request of a stream.
 const REQUEST: u64 = 64 << 10;
+/// What is moved before it is waited for a shaped tier.
+const SHAPED_BYTES: u64 = 2 << 20;
 
 /// Sleeps, unless the service stops.
 fn rest(service: &Service, mut wait: Duration) {
@@ -54,7 +57,7 @@ impl Tiering {
 
     /// The pool's programs write nowhere, as far as its daemons have told.
     fn is_idle(&self, work: &Work) -> bool {
-        let of_pool = |load: &&super::Load| load.job == self.job;
+        let of_pool = |load: &&Load| load.job == self.job;
         work.phases.current().is_none() && work.heard.iter().filter(of_pool).all(|load| load.phase.is_none())
     }
 
@@ -88,7 +91,7 @@ impl Tiering {
         let stop = || service.stopping() || (order.is_none() && self.is_disturbed(service));
         let mut moved = 0;
         for way in ways {
-            let most = if self.is_shaped(way) { u64::from(STREAMS) * UNIT } else { u64::MAX };
+            let most = if self.is_shaped(way) { SHAPED_BYTES } else { u64::MAX };
             let some = self.flusher.go(service.chunks(), way, most, &stop)?;
             self.wait_for_shapes(service, way, some)?;
             moved += some;

@@ -8,7 +8,10 @@ use std::time::Duration;
 const AHEAD_NS: u64 = 50_000_000;
 /// A client that has to wait longer asks again: turns and shares change.
 const ASK_AGAIN_NS: u64 = 100_000_000;
-
+/// Who waits for a turn asks again after this and [`ASK_EACH_NS`] for each process of the pool, so that a daemon is not asked
+/// more than a thousand times in a second.
+const ASK_SOON_NS: u64 = 20_000_000;
+const ASK_EACH_NS: u64 = 1_000_000;
 /// How long it is told that somebody was held back.
 const HOLDING_NS: u64 = 1_000_000_000;
 
@@ -22,7 +25,10 @@ pub struct Admission {
 
 impl Admission {
     pub const NOW: Admission = Admission { wait: Duration::ZERO, again: false };
-    const LATER: Admission = Admission { wait: Duration::from_nanos(ASK_AGAIN_NS), again: true };
+
+    fn again_after(wait_ns: u64) -> Admission {
+        Admission { wait: Duration::from_nanos(wait_ns), again: true }
+    }
 }
 
 /// The gate of a pool at one daemon.
@@ -54,9 +60,10 @@ impl Gate {
         (self.open, self.share) = (open, share.map(|rate| rate.max(1)));
     }
 
-    /// May `bytes` be written now? What is let in counts.
-    pub fn ask(&mut self, now_ns: u64, bytes: u64) -> Admission {
-        let admission = self.admit(now_ns, bytes);
+    /// May `bytes` be written now by one of so many processes? What is let in counts.
+    pub fn ask(&mut self, now_ns: u64, bytes: u64, processes: u32) -> Admission {
+        let soon_ns = ASK_AGAIN_NS.min(ASK_SOON_NS + ASK_EACH_NS * u64::from(processes));
+        let admission = self.admit(now_ns, bytes, soon_ns);
         let wait_ns = u64::try_from(admission.wait.as_nanos()).unwrap_or(u64::MAX);
         self.held_back_ns += wait_ns;
         if wait_ns > 0 {
@@ -66,15 +73,15 @@ impl Gate {
         admission
     }
 
-    fn admit(&mut self, now_ns: u64, bytes: u64) -> Admission {
+    fn admit(&mut self, now_ns: u64, bytes: u64, soon_ns: u64) -> Admission {
         if !self.open {
-            return Admission::LATER;
+            return Admission::again_after(soon_ns);
         }
         let Some(share) = self.share else { return Admission::NOW };
         let begin_ns = self.used_until_ns.max(now_ns.saturating_sub(AHEAD_NS));
         let wait_ns = begin_ns.saturating_sub(now_ns);
         if wait_ns > ASK_AGAIN_NS {
-            return Admission::LATER;
+            return Admission::again_after(soon_ns);
         }
         let takes_ns = u128::from(bytes) * 1_000_000_000 / u128::from(share);
         self.used_until_ns = begin_ns.saturating_add(u64::try_from(takes_ns).unwrap_or(u64::MAX));
@@ -117,14 +124,15 @@ mod tests {
     #[test]
     fn without_a_turn_it_is_asked_again() {
         let mut gate = Gate::default();
-        assert_eq!(gate.ask(START, 1 << 30), Admission::NOW);
+        assert_eq!(gate.ask(START, 1 << 30, 1), Admission::NOW);
         gate.set(false, None);
-        assert_eq!(gate.ask(START, 1), Admission::LATER);
-        assert!(gate.is_busy(START + 100 * MS) && !gate.is_busy(START + 101 * MS));
+        assert_eq!(gate.ask(START, 1, 4), Admission { wait: Duration::from_millis(24), again: true });
+        assert!(gate.is_busy(START + 24 * MS) && !gate.is_busy(START + 25 * MS));
+        assert_eq!(gate.ask(START, 1, 1000), Admission { wait: Duration::from_millis(100), again: true });
         assert!(gate.was_holding(START + 999 * MS) && !gate.was_holding(START + 1000 * MS));
         gate.set(true, None);
-        assert_eq!(gate.ask(START, 1), Admission::NOW);
-        assert_eq!(gate.held_back_ns(), 100 * MS);
+        assert_eq!(gate.ask(START, 1, 1), Admission::NOW);
+        assert_eq!(gate.held_back_ns(), 124 * MS);
     }
 
     /// Four clients of one pool that ask for 10 kB at a time, again as soon as they are served, at 1 MB/s.
@@ -134,7 +142,7 @@ mod tests {
         gate.set(true, Some(1_000_000));
         let (mut clients, mut bytes) = ([START; 4], 0);
         while let Some(now) = clients.iter_mut().min().filter(|now| **now < START + 10_000 * MS) {
-            let Admission { wait, again } = gate.ask(*now, 10_000);
+            let Admission { wait, again } = gate.ask(*now, 10_000, 4);
             bytes += if again { 0 } else { 10_000 };
             *now += wait.as_nanos() as u64;
         }
@@ -146,14 +154,14 @@ mod tests {
     fn what_was_not_used_is_not_saved_up() {
         let mut gate = Gate::default();
         gate.set(true, Some(1_000_000));
-        assert_eq!(gate.ask(START, 50_000), Admission::NOW, "50 ms ahead");
-        assert_eq!(gate.ask(START, 50_000), Admission::NOW);
-        assert_eq!(gate.ask(START, 50_000).wait, Duration::from_millis(50));
-        assert_eq!(gate.ask(START, 1_000_000).wait, Duration::from_millis(100));
-        assert!(gate.ask(START, 1).again);
+        assert_eq!(gate.ask(START, 50_000, 1), Admission::NOW, "50 ms ahead");
+        assert_eq!(gate.ask(START, 50_000, 1), Admission::NOW);
+        assert_eq!(gate.ask(START, 50_000, 1).wait, Duration::from_millis(50));
+        assert_eq!(gate.ask(START, 1_000_000, 1).wait, Duration::from_millis(100));
+        assert!(gate.ask(START, 1, 1).again);
         // A larger share counts for what comes; what was let in has used up the old one.
         gate.set(true, Some(1_000_000_000));
-        assert!(gate.ask(START, 1).again);
-        assert_eq!(gate.ask(START + 1100 * MS, 1), Admission::NOW);
+        assert!(gate.ask(START, 1, 1).again);
+        assert_eq!(gate.ask(START + 1100 * MS, 1, 1), Admission::NOW);
     }
 }

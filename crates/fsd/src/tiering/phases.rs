@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use tidepool_iosched::PastPhase;
 
-/// A phase is over when nothing was written for so long. Shorter pauses are those between a program's writes. Where all that
-/// was written to is closed, it is over at once.
+/// A phase is over when nothing was written for so long. Shorter pauses are those between a program's writes.
 pub const PAUSE_NS: u64 = 500_000_000;
+/// The same where all that was written to is closed: a program that writes one small file after another goes on sooner.
+const DONE_PAUSE_NS: u64 = 25_000_000;
 /// Earlier phases that are remembered.
 const PAST_MAX: usize = 16;
 
@@ -42,7 +43,7 @@ impl Phases {
         let new = written.saturating_sub(self.seen);
         self.seen = written;
         let goes_on = new > 0 || clients == Clients::Waiting;
-        let pause_ns = if clients == Clients::Done { 0 } else { PAUSE_NS };
+        let pause_ns = if clients == Clients::Done { DONE_PAUSE_NS } else { PAUSE_NS };
         match &mut self.current {
             Some(current) if goes_on => {
                 current.bytes += new;
@@ -110,12 +111,14 @@ mod tests {
     }
 
     #[test]
-    fn it_is_over_at_once_when_all_is_closed() {
+    fn it_is_over_soon_when_all_is_closed() {
         let mut phases = Phases::default();
         phases.observe(0, 5, Clients::Done);
         assert!(phases.current().is_some(), "bytes came");
         phases.observe(100 * MS, 6, Clients::Done);
-        phases.observe(200 * MS, 6, Clients::Done);
+        phases.observe(124 * MS, 6, Clients::Done);
+        assert!(phases.current().is_some(), "the next small file may come");
+        phases.observe(125 * MS, 6, Clients::Done);
         assert_eq!(phases.past(), [PastPhase { begin_ns: 0, end_ns: 100 * MS, bytes: 6 }]);
         phases.observe(300 * MS, 6, Clients::Done);
         assert_eq!(phases.past().len(), 1);
