@@ -25,8 +25,8 @@ mod testing;
 
 pub use curve::{Curve, CurveError, Curves};
 pub use model::{
-    App, Dirty, JobId, Knowledge, LATE_AFTER_NS, Local, PastPhase, Pattern, Phase, Shared, Tier, View,
-    ViewError,
+    APPS_MAX, App, Dirty, JobId, Knowledge, LATE_AFTER_NS, Local, PROCESSES_MAX, PastPhase, Pattern, Phase,
+    Shared, Tier, View, ViewError,
 };
 pub use registry::{UnknownStrategy, by_name, names};
 pub use rules::FLUSH_WEIGHT;

@@ -7,10 +7,12 @@
 
 mod leash;
 mod program;
+mod small_disk;
 mod tiered;
 
 pub use leash::Leash;
 pub use program::{copy_program, put_program};
+pub use small_disk::SmallDisk;
 pub use tiered::{Storage, bytes_of, counted, create_file, pool_on, read_all, write_all};
 
 use std::io::{BufRead, BufReader, Write};

@@ -1,6 +1,6 @@
 //! Pools on several tiers, and what tests do with files on them.
 
-use crate::{Cluster, Options, cred};
+use crate::{Cluster, Options, SmallDisk, cred};
 use std::path::PathBuf;
 use tempfile::TempDir;
 use tidepool_client::Client;
@@ -14,7 +14,17 @@ pub struct Storage(TempDir);
 impl Storage {
     #[allow(clippy::new_without_default, reason = "it makes directories")]
     pub fn new() -> Storage {
+        Storage::of(TempDir::new().unwrap())
+    }
+
+    /// Of so many bytes altogether. None, and a word about it, without the rights to.
+    pub fn small(bytes: u64) -> Option<(SmallDisk, Storage)> {
         let dir = TempDir::new().unwrap();
+        let disk = SmallDisk::mount(dir.path(), bytes)?;
+        Some((disk, Storage::of(dir)))
+    }
+
+    fn of(dir: TempDir) -> Storage {
         for name in ["burst", "pfs"] {
             std::fs::create_dir(dir.path().join(name)).unwrap();
         }

@@ -1,40 +1,14 @@
 //! One daemon's storage fills up: the program gets ENOSPC, nothing acknowledged is lost,
 //! `status` names the node, and removing files makes room again.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use tidepool_client::Client;
 use tidepool_fsd::Backend;
-use tidepool_testkit::{Cluster, Options, cred, eventually};
+use tidepool_testkit::{Cluster, Options, SmallDisk, cred, eventually};
 use tidepool_types::{Errno, Ino};
 use tidepool_wire::message::{Reply, Request};
 
 /// What a daemon takes at its start: its board, rounded up.
 const BOARD: u64 = 13 << 20;
-
-/// A small tmpfs, unmounted when dropped.
-struct SmallDisk(PathBuf);
-
-impl SmallDisk {
-    fn mount(at: &Path, bytes: u64) -> Option<SmallDisk> {
-        if !rustix::process::geteuid().is_root() {
-            println!("SKIPPED: tests of a full disk need root to mount a small tmpfs");
-            return None;
-        }
-        std::fs::create_dir_all(at).unwrap();
-        let size = format!("size={bytes}");
-        let done =
-            Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(at).status().unwrap();
-        assert!(done.success(), "mounting a tmpfs");
-        Some(SmallDisk(at.into()))
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
-}
 
 fn create(client: &Client, name: &str) -> Result<Ino, Errno> {
     let flags = libc::O_CREAT | libc::O_RDWR;

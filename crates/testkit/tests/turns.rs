@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{scope, sleep};
 use std::time::Duration;
 use tidepool_client::Client;
+use tidepool_fsd::TierConfig;
 use tidepool_testkit::{Cluster, Storage, counted, create_file, eventually, pool_on};
 use tidepool_types::Ino;
 
@@ -70,4 +71,21 @@ fn nobody_waits_for_the_dead() {
     let all = vec![1; 4 << 20];
     assert_eq!(clients[2].write(files[2], 0, &all).unwrap(), all.len());
     assert!(counted(&clients[2], "held_back_ms") > 1_000, "it did wait");
+}
+
+/// No turn will come on shared storage without room: data go to the nodes' own, or fail where that is not to be used.
+#[test]
+fn nobody_waits_for_a_turn_on_full_storage() {
+    let Some((disk, shared)) = Storage::small(4 << 20) else { return };
+    let pool = |no_local| pool_on(TierConfig { no_local, ..shared.tiers("fcfs") });
+    let (own, strict) = (pool(false), pool(true));
+    disk.fill();
+    let (own, strict) = (own.client(), strict.client());
+    let data = vec![1; 2 << 20];
+    // Until the schedulers have seen that it is full, data may be sent there, and fall from tier to tier.
+    sleep(Duration::from_millis(500));
+    assert_eq!(own.write(create_file(&own, "f"), 0, &data).unwrap(), data.len());
+    assert_eq!(counted(&own, "tier_local_bytes"), data.len() as u64);
+    let failed = strict.write(create_file(&strict, "f"), 0, &data).unwrap_err();
+    assert_eq!(failed.errno(), tidepool_types::Errno::ENOSPC);
 }

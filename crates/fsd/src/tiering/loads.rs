@@ -2,17 +2,18 @@
 //! (`docs/formats/24-tier-loads.md`). Nobody asks anybody, so nobody is waited for; news may be late, and say how old they
 //! are.
 
+use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use tidepool_iosched::{Pattern, Tier};
+use tidepool_iosched::{APPS_MAX, PROCESSES_MAX, Pattern, Tier};
 
 const VERSION: u32 = 2;
 /// Largest file that is read.
 const FILE_MAX: u64 = 4096;
-/// Most files that are looked at.
-const FILES_MAX: usize = 4096;
+/// Most files that are looked at; with the daemon's own pool these are as many as a strategy knows.
+const FILES_MAX: usize = APPS_MAX - 1;
 /// News that are older are of a daemon that has died.
 pub const DEAD_AFTER_MS: u64 = 30_000;
 /// Below a directory of shared storage.
@@ -151,7 +152,7 @@ impl Load {
         let understood = |load: &Load| {
             let ordered = |past: &PastLoad| past.began_ms <= past.ended_ms;
             load.version == VERSION
-                && load.processes > 0
+                && (1..=PROCESSES_MAX).contains(&load.processes)
                 && load.past.len() <= PAST_MAX
                 && load.name.len() <= NAME_MAX
                 && load.past.iter().all(ordered)
@@ -200,11 +201,11 @@ impl Loads {
         let mut loads = Vec::new();
         for path in entries.flatten().take(FILES_MAX).map(|entry| entry.path()) {
             let is_load = path.extension().is_some_and(|extension| extension == "json");
-            if !is_load || path == self.own || !fs::metadata(&path).is_ok_and(|meta| meta.len() <= FILE_MAX) {
+            if !is_load || path == self.own {
                 continue;
             }
-            let load = fs::read_to_string(&path).ok().and_then(|text| Load::parse(&text));
-            loads.extend(load.filter(|load| load.at_ms + DEAD_AFTER_MS >= now_ms));
+            let load = read(&path).ok().and_then(|text| Load::parse(&text));
+            loads.extend(load.filter(|load| load.at_ms.saturating_add(DEAD_AFTER_MS) >= now_ms));
         }
         Ok(loads)
     }
@@ -214,6 +215,18 @@ impl Loads {
         // The last one removes the directory.
         let _ = fs::remove_dir(&self.dir);
     }
+}
+
+/// Everybody can put something there: what is no file must not keep the reader waiting, and a link leads nowhere.
+fn read(path: &Path) -> io::Result<String> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = fs::File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    if !file.metadata()?.is_file() {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut text = String::new();
+    let len = file.take(FILE_MAX + 1).read_to_string(&mut text)?;
+    if len as u64 > FILE_MAX { Err(io::ErrorKind::InvalidData.into()) } else { Ok(text) }
 }
 
 /// Makes a directory in which daemons of all users have something, and nobody can remove what is another one's.
@@ -280,6 +293,7 @@ mod tests {
             good.replace("began_ms\":1", "began_ms\":3"),
             good.replace("\"p\"", &format!("\"{}\"", "p".repeat(NAME_MAX + 1))),
             good.replace("processes\":1", "processes\":0"),
+            good.replace("processes\":1", &format!("processes\":{}", PROCESSES_MAX + 1)),
             good.replace("\"job\"", "\"jobb\""),
             good.clone() + &" ".repeat(FILE_MAX as usize),
         ];
@@ -287,7 +301,11 @@ mod tests {
             fs::write(dir.path().join(DIR).join(format!("{n}.json")), text).unwrap();
         }
         fs::write(dir.path().join(DIR).join("x.new"), &good).unwrap();
-        assert_eq!(own.heard(1000).unwrap(), []);
+        std::os::unix::fs::symlink("x.new", dir.path().join(DIR).join("link.json")).unwrap();
+        let pipe = dir.path().join(DIR).join("pipe.json");
+        let (kind, mode) = (rustix::fs::FileType::Fifo, Mode::from_raw_mode(0o644));
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).unwrap();
+        assert_eq!(own.heard(1000).unwrap(), [], "and nobody waits for who never writes into the pipe");
         fs::write(dir.path().join(DIR).join("x.json"), &good).unwrap();
         assert_eq!(own.heard(1000).unwrap(), [load(2, 1000)]);
     }

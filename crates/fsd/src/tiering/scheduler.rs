@@ -137,19 +137,13 @@ impl Tiering {
                 }
                 self.gate().set(true, share.flatten());
             }
-            // Nobody waits for a turn on storage that is full.
-            Some(Verdict::Wait) if self.is_full(view) => {
+            Some(Verdict::Wait) if is_full(view) => {
                 self.target.store(if self.no_local { self.tiers.len() - 1 } else { 0 }, Ordering::Relaxed);
                 self.gate().set(true, None);
             }
             Some(Verdict::Wait) => self.gate().set(false, None),
             None => {}
         }
-    }
-
-    /// No storage that is shared has room.
-    fn is_full(&self, view: &View) -> bool {
-        view.burst().free_bytes == 0 && view.pfs().free_bytes == 0
     }
 
     /// Who takes part in the phase, and how.
@@ -244,6 +238,11 @@ impl Tiering {
         }
         due
     }
+}
+
+/// No storage that is shared has room: nobody is to wait for a turn on it.
+fn is_full(view: &View) -> bool {
+    view.burst().free_bytes == 0 && view.pfs().free_bytes == 0
 }
 
 /// Less often where it is many files.
