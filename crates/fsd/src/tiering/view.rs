@@ -193,9 +193,13 @@ fn merge(app: &mut App, other: App) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::loads::{PatternWord, PhaseLoad, TierWord};
+    use super::super::loads::{PAST_MAX, PastLoad, PatternWord, PhaseLoad, TierWord};
     use super::*;
-    use tidepool_iosched::{Verdict, by_name, decide};
+    use proptest::collection::vec;
+    use proptest::option;
+    use proptest::prelude::*;
+    use proptest::sample::select;
+    use tidepool_iosched::{Curve, PROCESSES_MAX, Verdict, by_name, decide, names};
 
     const MS: u64 = 1_000_000;
 
@@ -273,5 +277,48 @@ mod tests {
         let found = [found(Tier::Local, 1, FREE), found(Tier::Burst, 2, FREE), found(Tier::Pfs, 3, FREE)];
         assert_eq!(dirty(&found), [(Tier::Local, 4096), (Tier::Burst, 8192)]);
         assert_eq!(dirty(&found[..2]), [(Tier::Local, 4096)]);
+    }
+
+    fn a_load() -> impl Strategy<Value = Load> {
+        let tiers = [None, Some(TierWord::Local), Some(TierWord::Burst), Some(TierWord::Pfs)];
+        let patterns = [PatternWord::Sequential, PatternWord::Strided, PatternWord::Random];
+        let phase = (any::<u64>(), any::<u64>(), select(tiers.to_vec()), select(patterns.to_vec()));
+        let phase =
+            phase.prop_map(|(began_ms, bytes, tier, pattern)| PhaseLoad { began_ms, bytes, tier, pattern });
+        let past = (any::<u64>(), any::<u64>(), any::<u64>()).prop_map(|(a, b, bytes)| PastLoad {
+            began_ms: a.min(b),
+            ended_ms: a.max(b),
+            bytes,
+        });
+        let who = (0..6u64, 0..3u16, 1..=PROCESSES_MAX, any::<u64>(), any::<bool>());
+        (who, option::of(phase), vec(past, 0..PAST_MAX)).prop_map(
+            |((job, index, processes, at_ms, holding), phase, past)| Load {
+                processes,
+                at_ms,
+                holding,
+                phase,
+                past,
+                ..Load::new(job, index)
+            },
+        )
+    }
+
+    proptest! {
+        /// Everybody may tell anything: no daemon is to stumble over it, whatever its strategy.
+        #[test]
+        fn whatever_is_told_can_be_decided_on(
+            (told, heard) in (a_load(), vec(a_load(), 0..12)),
+            (now_ms, free, about_to_write) in (0..1u64 << 40, any::<u64>(), any::<bool>()),
+        ) {
+            let found = Tier::ALL.map(|tier| Found { tier, usage: Usage { blocks: 1, free, total: 1 << 40 } });
+            let flat = Arc::new(Curves::same(Curve::flat(1 << 30).unwrap()));
+            let curves = Measured { burst: Some(Arc::clone(&flat)), pfs: Some(flat) };
+            let known =
+                Known { now_ns: now_ms * NS_OF_MS, now_ms, told: &told, found: &found, heard: &heard, curves: &curves, no_local: false };
+            let view = known.view(about_to_write).unwrap();
+            for name in names() {
+                decide(by_name(name).unwrap(), &view);
+            }
+        }
     }
 }
