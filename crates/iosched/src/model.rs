@@ -341,27 +341,36 @@ fn check_app(now_ns: u64, app: &App) -> Result<(), ViewError> {
 }
 
 impl App {
-    /// Bytes that its phase has still to write, as far as can be told: what was expected, else the mean of earlier phases.
-    /// Where neither is known or the mean has been passed: as much again as it has written. Never 0, because a phase that
-    /// goes on has something to write. None without a phase.
+    /// Bytes that its phase has still to write, as far as can be told. Where that is not known: as much again as it has
+    /// written. Never 0, because a phase that goes on has something to write. None without a phase.
     pub fn remaining_bytes(&self) -> Option<u64> {
+        let phase = self.phase.as_ref()?;
+        Some(self.known_remaining_bytes().unwrap_or(phase.written_bytes.max(1)))
+    }
+
+    /// The same, none where it is not known: neither expected nor usual, or more than usual has been written.
+    pub fn known_remaining_bytes(&self) -> Option<u64> {
         let phase = self.phase.as_ref()?;
         let left = match phase.expected_bytes {
             Some(all) => all.saturating_sub(phase.written_bytes),
-            None => self
-                .usual_bytes()
-                .and_then(|usual| usual.checked_sub(phase.written_bytes))
-                .unwrap_or(phase.written_bytes),
+            None => self.usual_bytes()?.checked_sub(phase.written_bytes)?,
         };
         Some(left.max(1))
     }
 
-    /// Size of its earlier phases: the median, of two the larger one. Programs also write small files now and then, which say
-    /// nothing of their next phase.
+    /// Size of its earlier phases: half of all bytes came in phases of this size or smaller ones. Programs also write small
+    /// files now and then, which say nothing of their next phase; and they often begin with some, so that one phase says
+    /// nothing, either.
     fn usual_bytes(&self) -> Option<u64> {
         let mut sizes: Vec<u64> = self.past.iter().map(|past| past.bytes).collect();
         sizes.sort_unstable();
-        sizes.get(sizes.len() / 2).copied()
+        let all: u128 = sizes.iter().map(|size| u128::from(*size)).sum();
+        let mut sum = 0;
+        let is_half = |size: &u64| {
+            sum += u128::from(*size);
+            2 * sum >= all
+        };
+        (sizes.len() > 1).then(|| sizes.iter().copied().find(is_half))?
     }
 
     /// Mean time between the beginnings of its phases, the present one included; none before the second phase.
@@ -431,7 +440,17 @@ mod tests {
         one.phase.as_mut().unwrap().written_bytes = 5;
         assert_eq!(one.period_ns(), Some(50));
         assert_eq!(one.remaining_bytes(), Some(25), "of two the larger one");
+        let first = App { past: one.past[..1].to_vec(), ..one.clone() };
+        assert_eq!(
+            (first.known_remaining_bytes(), first.remaining_bytes()),
+            (None, Some(5)),
+            "one says nothing"
+        );
+        let small = (0..9).map(|n| PastPhase { begin_ns: n, end_ns: n, bytes: 1 });
+        let often = App { past: one.past.iter().copied().chain(small).collect(), ..one.clone() };
+        assert_eq!(often.remaining_bytes(), Some(25), "small ones do not count");
         one.phase.as_mut().unwrap().written_bytes = 35;
+        assert_eq!(one.known_remaining_bytes(), None);
         assert_eq!(one.remaining_bytes(), Some(35), "past the usual: as much again");
         one.phase.as_mut().unwrap().written_bytes = 5;
         one.phase.as_mut().unwrap().expected_bytes = Some(5);

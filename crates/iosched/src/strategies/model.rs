@@ -81,8 +81,20 @@ fn without_load(view: &View) -> Phases {
     view.active().into_iter().map(|(app, phase)| (app.job, verdict(app, phase.tier))).collect()
 }
 
+/// What a phase of unknown size is taken to have: as much as the largest one that was seen of anybody. So those of unknown
+/// size are alike, and the one that has the turn keeps it: a guess by what each has written would prefer who has written least, all
+/// would have turns of a moment, and all would end last. None before anybody has written anything.
+fn usual_of_all(view: &View) -> Option<u64> {
+    let sizes = |app: &App| {
+        let now = app.phase.map(|phase| phase.written_bytes);
+        app.past.iter().map(|past| past.bytes).chain(now).max()
+    };
+    view.apps().iter().filter_map(sizes).max().filter(|most| *most > 0)
+}
+
 fn searched(view: &View, burst: &Curves, pfs: &Curves) -> Phases {
-    let all = view.active().into_iter().map(|(app, _)| Flow::new(view, app, burst, pfs));
+    let usual = usual_of_all(view);
+    let all = view.active().into_iter().map(|(app, _)| Flow::new(view, app, usual, (burst, pfs)));
     let (flows, stuck): (Vec<Flow>, Vec<Flow>) = all.partition(|flow| flow.room.contains(&true));
     let tiers = [Used::new(view.burst(), burst), Used::new(view.pfs(), pfs)];
     let start = flows.iter().map(Flow::start).collect();
@@ -162,9 +174,16 @@ struct Flow<'a> {
 }
 
 impl<'a> Flow<'a> {
-    fn new(view: &View, app: &'a App, burst: &'a Curves, pfs: &'a Curves) -> Flow<'a> {
+    /// `usual`: the size of phases of which nothing is known.
+    fn new(
+        view: &View,
+        app: &'a App,
+        usual: Option<u64>,
+        (burst, pfs): (&'a Curves, &'a Curves),
+    ) -> Flow<'a> {
         let phase = app.phase.expect("only active applications are placed");
-        let left_bytes = app.remaining_bytes().unwrap_or(1);
+        let left = app.known_remaining_bytes().or(usual);
+        let left_bytes = left.unwrap_or(1);
         let (burst, pfs) = (burst.of(phase.pattern), pfs.of(phase.pattern));
         let best = burst.at(app.processes).max(pfs.at(app.processes));
         let best = app.link_bytes_per_s.unwrap_or(u64::MAX).min(best).max(1);
@@ -181,7 +200,7 @@ impl<'a> Flow<'a> {
             link_bytes_per_s: app.link_bytes_per_s,
             local_bytes_per_s: app.local.map_or(0, |local| local.bytes_per_s),
             room,
-            may_wait: lasted < PATIENCE * alone,
+            may_wait: left.is_none() || lasted < PATIENCE * alone,
         }
     }
 
@@ -227,8 +246,8 @@ impl<'a> Used<'a> {
 
 const NS: u128 = 1_000_000_000;
 /// What a phase loses that goes elsewhere: others hear of it a little later, and what is under way goes on where it was. With
-/// two daemons on one machine that is a quarter of a second.
-const MOVE_NS: u128 = 250_000_000;
+/// two daemons on one machine that is a tenth of a second.
+const MOVE_NS: u128 = 100_000_000;
 /// The cost of a phase that never ends; [`PHASES_MAX`] of them can be added up.
 const NEVER: u128 = u128::MAX >> 8;
 
@@ -352,7 +371,7 @@ mod tests {
         let view = view_on(0, apps, burst.clone(), pfs.clone(), vec![]);
         let (b, p) = (burst.curves.clone().unwrap(), pfs.curves.clone().unwrap());
         let flows: Vec<Flow> =
-            view.active().into_iter().map(|(app, _)| Flow::new(&view, app, &b, &p)).collect();
+            view.active().into_iter().map(|(app, _)| Flow::new(&view, app, None, (&b, &p))).collect();
         let tiers = [Used::new(&burst, &b), Used::new(&pfs, &p)];
         let cost = |places| play(&flows, tiers, places).1;
         assert_eq!(cost(vec![PFS, BURST]), 13_500_000_000);
@@ -408,6 +427,24 @@ mod tests {
         };
         assert_eq!(sent(&Model, &view(5000 * S, apps(4999 * S)))[0], None);
         assert!(sent(&Model, &view(5000 * S, apps(0)))[0].is_some());
+    }
+
+    /// Nobody has had a phase before: whoever has written least is not the one that ends first.
+    #[test]
+    fn who_has_the_turn_keeps_it_while_sizes_are_unknown() {
+        let of_unknown_size = |job, written_bytes, tier| {
+            let mut app = writing(job, 32, 0, tier);
+            let phase = app.phase.as_mut().unwrap();
+            (phase.expected_bytes, phase.written_bytes) = (None, written_bytes);
+            app
+        };
+        let four = vec![
+            of_unknown_size(1, 0, None),
+            of_unknown_size(2, GB, BURST),
+            of_unknown_size(3, GB / 2, PFS),
+            of_unknown_size(4, 0, None),
+        ];
+        assert_eq!(sent(&Model, &view(S, four)), [None, BURST, PFS, None]);
     }
 
     #[test]
