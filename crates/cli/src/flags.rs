@@ -384,7 +384,7 @@ pub struct PoolShape {
 }
 
 /// The strategy of pools with shared storage, unless another one is named.
-const STRATEGY: &str = "ia";
+pub const STRATEGY: &str = "ia";
 
 impl PoolShape {
     pub fn mode(&self) -> ModeFlag {
@@ -435,6 +435,9 @@ impl PoolShape {
     pub fn check_tiers(&self) -> Result<(), String> {
         if self.strategy.as_deref() == Some("baseline") && self.burst.is_some() && self.pfs.is_none() {
             return Err("--strategy baseline uses the parallel file system only; name it with --pfs".into());
+        }
+        if self.has_tiers() && self.burst == self.pfs {
+            return Err("--burst and --pfs name the same directory; leave one of the two away".into());
         }
         let limits = self.flush_bandwidth.unwrap_or_default();
         for (limit, dir, name) in [(limits.to_burst, &self.burst, "burst"), (limits.to_pfs, &self.pfs, "pfs")]
