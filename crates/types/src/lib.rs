@@ -35,6 +35,8 @@ pub const SYMLINK_MAX: usize = 4095;
 pub const FILE_SIZE_MAX: u64 = 1 << 60;
 /// Most daemons in one pool: the width of [`Ino`]'s home field.
 pub const DAEMONS_MAX: usize = 1 << 16;
+/// Most bytes that a hint can say of an I/O phase: 1 EiB. Keeps every sum of what processes say within `u64`.
+pub const PHASE_BYTES_MAX: u64 = 1 << 60;
 /// Most extended attribute bytes (names and values) of one object.
 pub const XATTR_BYTES_MAX: usize = 64 * 1024;
 
