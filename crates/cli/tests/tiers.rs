@@ -184,6 +184,11 @@ fn k2_programs_give_hints() {
             };
             let done = with("2000000");
             assert!(done.status.success(), "{}", text(&done));
+            // Who says nothing writes what was said of the pool.
+            let pool = ["run", "--phase-bytes", "7MB", "--nodes", "1", "--burst", burst, "--pfs", pfs, "--"];
+            let program = ["python3", "-c", &HINTING.replace("else None", "else 7000000"), pfs];
+            let done = sandbox.tidepool(&[&pool[..], &program].concat()).output().unwrap();
+            assert!(done.status.success(), "{}", text(&done));
             let refused = with("many");
             assert!(!refused.status.success(), "{}", text(&refused));
             assert!(
@@ -217,6 +222,8 @@ fn what_makes_no_sense_is_refused() {
     let missing = sandbox.path("missing").display().to_string();
     for (words, said) in [
         (&["--strategy", "hp"][..], "--strategy is for pools with shared storage; name it with --pfs"),
+        (&["--phase-bytes", "1MB"], "--phase-bytes is for pools with shared storage"),
+        (&["--pfs", pfs, "--phase-bytes", "0"], "a phase of 0 bytes is none"),
         (&["--flush-bandwidth", "1MB"], "--flush-bandwidth is for pools with shared storage"),
         (&["--pfs", pfs, "--strategy", "hpp"], "did you mean hp?"),
         (&["--pfs", pfs, "--strategy", "fair"], "was not measured"),

@@ -39,7 +39,7 @@ pub use leases::{Kept, Watch, Word};
 pub use listing::DirEntry;
 pub use locks::{HeldLock, LockOwner, LockRange};
 pub use perm::Cred;
-pub use phase::{NoHint, PHASE_ATTRIBUTE, PHASE_BYTES_VARIABLE, PhaseHint, PhasePattern, phase_bytes};
+pub use phase::{NoHint, PHASE_ATTRIBUTE, PHASE_BYTES_VARIABLE, PhaseHint, PhasePattern};
 pub use poolfile::{PoolFile, PoolFileError, PoolMode, group_names, placer, possible};
 pub use sizes::SIZE_CACHE_VARIABLE;
 pub use tidepool_wire::message::{LeaseKey, LockKind, LockMode, VERSION_MADE};

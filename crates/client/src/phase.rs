@@ -3,7 +3,7 @@
 
 use crate::{Client, FsError};
 use std::fmt;
-use tidepool_types::{Errno, PHASE_BYTES_MAX, parse_size, show_bytes};
+use tidepool_types::{Errno, parse_phase_bytes, show_bytes};
 pub use tidepool_wire::message::PhasePattern;
 use tidepool_wire::message::Request;
 
@@ -66,7 +66,7 @@ impl PhaseHint {
         let (mut bytes, mut pattern) = (None, None);
         for word in words {
             let twice = match word.split_once('=') {
-                Some(("bytes", size)) => bytes.replace(phase_bytes(size).map_err(NoHint)?).is_some(),
+                Some(("bytes", size)) => bytes.replace(parse_phase_bytes(size).map_err(NoHint)?).is_some(),
                 Some(("pattern", name)) => pattern.replace(pattern_of(name)?).is_some(),
                 _ => return fail(format!("'{word}' is neither bytes=SIZE nor pattern=NAME")),
             };
@@ -92,15 +92,6 @@ fn pattern_of(name: &str) -> Result<PhasePattern, NoHint> {
         .ok_or_else(|| NoHint(format!("'{name}' is none of sequential, strided, random")))
 }
 
-/// Bytes of a phase: a size from 1 on.
-pub fn phase_bytes(text: &str) -> Result<u64, String> {
-    match parse_size(text).map_err(|error| error.to_string())? {
-        0 => Err("a phase of 0 bytes is none".into()),
-        bytes if bytes > PHASE_BYTES_MAX => Err(format!("'{text}' is more than {PHASE_BYTES_MAX} bytes")),
-        bytes => Ok(bytes),
-    }
-}
-
 impl Client {
     /// Tells all daemons of the pool what is said of a phase. Pools on one tier have no use for it.
     pub fn hint_phase(&self, hint: PhaseHint) -> Result<(), FsError> {
@@ -117,7 +108,7 @@ impl Client {
     /// [`PHASE_BYTES_VARIABLE`].
     pub fn with_phase_bytes(mut self, text: &[u8]) -> Result<Client, FsError> {
         let parsed = std::str::from_utf8(text).map_err(|_| format!("'{}' is no text", show_bytes(text)));
-        let bytes = parsed.and_then(phase_bytes);
+        let bytes = parsed.and_then(parse_phase_bytes);
         let fail = |why| FsError::new(Errno::EINVAL, format!("{PHASE_BYTES_VARIABLE}: {why}"));
         self.phase_bytes = Some(bytes.map_err(fail)?);
         Ok(self)

@@ -102,6 +102,8 @@ pub struct TierRequest {
     pub flush: Option<Flush>,
     /// The nodes' own storage gets no new data.
     pub no_local: Option<bool>,
+    /// What each process writes in an I/O phase.
+    pub phase_bytes: Option<u64>,
 }
 
 impl TierRequest {

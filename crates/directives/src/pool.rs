@@ -14,7 +14,7 @@ use tidepool_types::{LayoutError, Placement, check_pool_name, parse_size, show_b
 /// Nodes of a pool.
 pub const NODES_MAX: usize = crate::mapping::NODES_MAX;
 
-pub(crate) const KEYS: [&str; 16] = [
+pub(crate) const KEYS: [&str; 17] = [
     "size",
     "nodes",
     "deploy",
@@ -31,6 +31,7 @@ pub(crate) const KEYS: [&str; 16] = [
     "strategy",
     "flush",
     "no-local",
+    "phase-bytes",
 ];
 const PLACEMENTS: [(&str, Placement); 4] = [
     ("wide", Placement::Wide),

@@ -82,6 +82,7 @@ fn pool_line(pool: &PoolRequest) -> String {
         ("strategy", tiers.strategy.clone()),
         ("flush", tiers.flush.map(|flush| flush.to_string())),
         ("no-local", tiers.no_local.map(|yes| word(&YES_NO, yes).into())),
+        ("phase-bytes", tiers.phase_bytes.map(show_size)),
     ];
     let said = pairs.into_iter().filter_map(|(key, value)| Some(format!(" {key}={}", value?)));
     format!("#TIDEPOOL pool{}", said.collect::<String>())

@@ -5,11 +5,12 @@ use crate::parse::Reader;
 use crate::script::Spoken;
 use crate::values::{Refused, of_table, refuse};
 use tidepool_iosched::by_name;
+use tidepool_types::parse_phase_bytes;
 
 /// Longest path of a directory, in bytes.
 const PATH_BYTES_MAX: usize = 4096;
 
-pub(crate) const KEYS: [&str; 5] = ["burst", "pfs", "strategy", "flush", "no-local"];
+pub(crate) const KEYS: [&str; 6] = ["burst", "pfs", "strategy", "flush", "no-local", "phase-bytes"];
 
 impl Reader {
     pub(crate) fn tier_key(&mut self, tiers: &mut TierRequest, key: &'static str, word: &Spoken) {
@@ -18,6 +19,10 @@ impl Reader {
             "pfs" => tiers.pfs = self.bare(word, directory),
             "strategy" => tiers.strategy = self.bare(word, strategy),
             "flush" => tiers.flush = self.bare(word, |text| of_table(&FLUSHES, text)),
+            "phase-bytes" => {
+                tiers.phase_bytes =
+                    self.bare(word, |text| parse_phase_bytes(text).map_err(|why| (why, None)));
+            }
             _ => tiers.no_local = self.bare(word, |text| of_table(&YES_NO, text)),
         }
     }
@@ -67,7 +72,7 @@ pub(crate) fn contradictions(
     if !is_said("burst") && !is_said("pfs") {
         let text =
             |key| format!("'{key}' is for pools with shared storage: name it with pfs=, burst= or both");
-        found.extend(["strategy", "flush", "no-local"].map(|key| (key, text(key))));
+        found.extend(["strategy", "flush", "no-local", "phase-bytes"].map(|key| (key, text(key))));
     }
     if tiers.strategy.as_deref() == Some("baseline") && tiers.burst.is_some() && !is_said("pfs") {
         let text = "strategy=baseline uses the parallel file system only; name it with pfs=";

@@ -79,13 +79,15 @@ fn tiers() -> impl Strategy<Value = TierRequest> {
         of(select(vec!["hp", "ia", "model"])),
         of(select(vec![Flush::Strategy, Flush::Idle])),
         of(any::<bool>()),
+        of(1u64..=1 << 60),
     );
-    let some = of_tiers.prop_map(|((burst, pfs), dir, strategy, flush, no_local)| TierRequest {
+    let some = of_tiers.prop_map(|((burst, pfs), dir, strategy, flush, no_local, phase_bytes)| TierRequest {
         burst: burst.then(|| format!("/b{dir}")),
         pfs: pfs.then(|| format!("/p{dir}")),
         strategy: strategy.map(String::from),
         flush,
         no_local,
+        phase_bytes,
     });
     prop_oneof![Just(TierRequest::default()), some]
 }

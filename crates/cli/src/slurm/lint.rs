@@ -144,6 +144,7 @@ pub fn tier_words(tiers: &TierRequest) -> Option<String> {
         Some(format!("strategy {strategy}")),
         (tiers.flush == Some(Flush::Idle)).then(|| "flushed only while nothing is written".into()),
         (tiers.no_local == Some(true)).then(|| "no new data on the nodes' own storage".into()),
+        tiers.phase_bytes.map(|bytes| format!("{} of each process in a phase", format_size(bytes))),
     ];
     tiers.is_any().then(|| words.into_iter().flatten().collect::<Vec<_>>().join(", "))
 }

@@ -52,9 +52,15 @@ pub struct Hints {
     in_phase: bool,
     /// What each process writes in a phase, of those that have said it.
     each: HashMap<SessionId, u64>,
+    /// The same of the others, if it was said when the pool was made.
+    usual_each: Option<u64>,
 }
 
 impl Hints {
+    pub fn new(usual_each: Option<u64>) -> Hints {
+        Hints { usual_each, ..Hints::default() }
+    }
+
     pub fn begin(&mut self, now_ns: u64, bytes: Option<u64>, pattern: Option<Pattern>) {
         self.news.begun |= self.open == 0;
         self.open = self.open.saturating_add(1);
@@ -110,15 +116,15 @@ impl Hints {
     }
 
     fn sum(&self, writers: impl Iterator<Item = SessionId>) -> Option<u64> {
-        if self.each.is_empty() {
+        if self.each.is_empty() && self.usual_each.is_none() {
             return None;
         }
         let (mut all, mut known, mut bytes) = (0u128, 0u128, 0u128);
         for session in writers {
             all += 1;
-            if let Some(own) = self.each.get(&session) {
+            if let Some(own) = self.each.get(&session).copied().or(self.usual_each) {
                 known += 1;
-                bytes += u128::from(*own);
+                bytes += u128::from(own);
             }
         }
         (bytes * all).checked_div(known).map(|bytes| u64::try_from(bytes).unwrap_or(u64::MAX))
@@ -210,6 +216,9 @@ mod tests {
         assert_eq!(of(&hints, &[1, 2, 3, 4]), Some(60), "others are like these");
         hints.session_leaves(session(1));
         assert_eq!(of(&hints, &[1, 2]), Some(40));
+        let pool = Hints { each: hints.each.clone(), ..Hints::new(Some(5)) };
+        assert_eq!(of(&pool, &[1, 2, 3]), Some(30), "what others write was said of the pool");
+        assert_eq!((of(&Hints::new(Some(5)), &[7]), of(&Hints::new(Some(5)), &[])), (Some(5), None));
         // What is said of all together is worth more.
         hints.begin(S, Some(7), None);
         assert_eq!(of(&hints, &[1, 2]), Some(7));

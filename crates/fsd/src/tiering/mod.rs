@@ -142,7 +142,7 @@ impl Tiering {
             gate: Mutex::default(),
             writers: Mutex::default(),
             readers: Mutex::default(),
-            hints: Mutex::default(),
+            hints: Mutex::new(Hints::new(tiers.phase_bytes)),
             flusher: Flusher::new(limits),
             when: tiers.flush.when,
             looked_at: AtomicU64::new(0),
