@@ -21,7 +21,7 @@ use tidepool_client::Wanted;
 use tidepool_fsd::{FlushConfig, TierConfig};
 use tidepool_plan::Deploy;
 use tidepool_shape::Shape;
-use tidepool_types::{ChunkSize, Placement, parse_size};
+use tidepool_types::{ChunkSize, Placement, parse_phase_bytes, parse_size};
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -363,6 +363,10 @@ pub struct PoolShape {
     /// When data are flushed [default: strategy]
     #[arg(long, value_enum, value_name = "WHEN")]
     pub flush: Option<FlushFlag>,
+    /// Bytes that each process writes in an I/O phase, if that is known: strategies then need not guess.
+    /// $TIDEPOOL_PHASE_BYTES of a program with the preload library wins
+    #[arg(long, value_name = "SIZE", value_parser = parse_phase_bytes)]
+    pub phase_bytes: Option<u64>,
     /// Network interface by which daemons on other nodes are reached, as ib0 [default: what 'tidepool plan' tells]
     #[arg(long, value_name = "NAME")]
     pub nic: Option<String>,
@@ -384,7 +388,7 @@ pub struct PoolShape {
 }
 
 /// The strategy of pools with shared storage, unless another one is named.
-const STRATEGY: &str = "ia";
+pub const STRATEGY: &str = "ia";
 
 impl PoolShape {
     pub fn mode(&self) -> ModeFlag {
@@ -418,6 +422,7 @@ impl PoolShape {
             },
             shape_burst: self.shape_burst.clone(),
             shape_pfs: self.shape_pfs.clone(),
+            phase_bytes: self.phase_bytes,
         })
     }
 
@@ -436,6 +441,9 @@ impl PoolShape {
         if self.strategy.as_deref() == Some("baseline") && self.burst.is_some() && self.pfs.is_none() {
             return Err("--strategy baseline uses the parallel file system only; name it with --pfs".into());
         }
+        if self.has_tiers() && self.burst == self.pfs {
+            return Err("--burst and --pfs name the same directory; leave one of the two away".into());
+        }
         let limits = self.flush_bandwidth.unwrap_or_default();
         for (limit, dir, name) in [(limits.to_burst, &self.burst, "burst"), (limits.to_pfs, &self.pfs, "pfs")]
         {
@@ -448,6 +456,7 @@ impl PoolShape {
             (self.flush_bandwidth.is_some(), "--flush-bandwidth"),
             (self.flush.is_some(), "--flush"),
             (self.no_local, "--no-local"),
+            (self.phase_bytes.is_some(), "--phase-bytes"),
         ];
         match said.into_iter().find(|(said, _)| *said) {
             Some((_, flag)) if !self.has_tiers() => {

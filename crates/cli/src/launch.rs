@@ -107,7 +107,6 @@ pub fn start(
     keep: bool,
 ) -> Result<RunningPool> {
     Transport::from_env().context(Kind::Usage, || "environment".into())?;
-    shape.check_tiers().map_err(|why| Failure::new(Kind::Usage, why))?;
     let instance = match kept {
         Some(_) => Instance { name: name.into(), dir: crate::instance::base_dir()?.join(name) },
         None => Instance::create(name)?,

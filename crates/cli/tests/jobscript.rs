@@ -702,6 +702,45 @@ fn w23_a_script_is_planned_step_by_step() {
     site.assert_nothing_left("after plans");
 }
 
+/// Shared storage of a pool is a directive, too: planned, used, and left empty.
+#[test]
+fn a_script_asks_for_tiers() {
+    let site = Site::new();
+    let dir = |name: &str| {
+        fs::create_dir(site.path(name)).unwrap();
+        site.path(name).display().to_string()
+    };
+    let (burst, pfs) = (dir("burst"), dir("deep"));
+    let pool = format!("#TIDEPOOL pool burst={burst} pfs={pfs} strategy=hp no-local=yes client=preload");
+    site.script(
+        &format!("{pool}\n#NORNS stage_out pool://f lustre://f"),
+        &format!(
+            "head -c 1000000 /dev/zero > $TIDEPOOL_DIR/f\n{} pool status > status",
+            env!("CARGO_BIN_EXE_tidepool")
+        ),
+    );
+    let (told, code) = plan(&site, &[]);
+    assert_eq!(code, Some(0), "{told}");
+    let how = format!("burst buffer {burst}, parallel file system {pfs}, strategy hp");
+    assert!(told["steps"][0]["how"].as_str().unwrap().contains(&how), "{told}");
+    let (out, _) = site.ends(0, &["--dry-run"], &[]);
+    assert!(out.contains(&how), "{out}");
+    site.ends(0, &[], &[]);
+    let status = site.read("status");
+    assert!(status.contains("local 0 B, burst ") && !status.contains("burst 0 B, pfs 0 B"), "{status}");
+    assert_eq!(site.read("lustre/f").len(), 1_000_000);
+    for dir in [&burst, &pfs] {
+        assert_eq!(fs::read_dir(dir).unwrap().count(), 0, "{dir}");
+    }
+    // A flag is held against what the script says.
+    let words = site.ends(2, &["--pfs", &burst], &[]).1;
+    assert!(words.contains("name the same directory"), "{words}");
+    site.script("#TIDEPOOL pool burst=/nowhere/of/this/name", "");
+    let (told, _) = plan(&site, &[]);
+    assert!(told["notes"].to_string().contains("burst=/nowhere/of/this/name: there is no such"), "{told}");
+    site.assert_nothing_left("after pools on tiers");
+}
+
 /// Exit code 123 when something speaks against a script, with the place where it is said.
 #[test]
 fn w23_what_speaks_against_a_script_is_told() {

@@ -71,6 +71,12 @@ workflow   after job 7, 8, on the same nodes
 Slurm      10GB of its burst-buffer pool 'nvme'
 ";
     assert_eq!(lint(script, &[]), (expected.into(), Some(0)));
+    let tiers = "#TIDEPOOL pool burst=/bb/ana pfs=/work/ana flush=idle no-local=yes phase-bytes=1GiB\n#NORNS stage_in lustre://a pool://a\n";
+    let expected = "\
+pool      pool://, burst buffer /bb/ana, parallel file system /work/ana, strategy ia, flushed only while nothing is written, no new data on the nodes' own storage, 1.0 GiB of each process in a phase
+stage in  lustre://a to pool://a
+";
+    assert_eq!(lint(tiers, &[]), (expected.into(), Some(0)));
     assert_eq!(lint("#!/bin/sh\nsrun a\n", &[]), ("job.sh has no directives\n".into(), Some(0)));
 }
 
@@ -78,7 +84,7 @@ Slurm      10GB of its burst-buffer pool 'nvme'
 fn problems_are_printed_for_editors_in_the_order_of_the_script() {
     let script = "\
 #!/bin/bash
-#TIDEPOOL pool size=2TiB
+#TIDEPOOL pool size=2TiB pfs=/work strategy=fcsf
 # NORNS stage_in lustre://a nvme0://a
 #NORNS stage_in lustr://in nvme0://in
 #NORNS stage_inn lustre://in nvme0://x
@@ -86,6 +92,7 @@ fn problems_are_printed_for_editors_in_the_order_of_the_script() {
 ";
     let expected = "\
 job.sh:2:16: error: a pool has at most 1.0 TiB here, not 2.0 TiB
+job.sh:2:36: error: 'fcsf' is none of baseline, hp, ia, fcfs, set10, fair, model; did you mean 'fcfs'?
 job.sh:4:17: error: there is no dataspace 'lustr://'; did you mean 'lustre://in'?
 job.sh:5:8: error: unknown directive 'stage_inn'; did you mean 'stage_in'?
 job.sh:6:35: error: there is no user 'nobody-of-this-name'

@@ -42,6 +42,42 @@ fn a1_a2_a_job_asks_for_a_pool_with_a_flag() {
     }
 }
 
+/// A job's pool on a burst buffer and a parallel file system: its data lie there, and nothing of it stays.
+#[test]
+fn a_job_asks_for_tiers() {
+    let Some(cluster) = Cluster::start(2) else { return };
+    let dir = |name: &str| {
+        let path = cluster.pfs("alice").join(name);
+        fs::create_dir(&path).unwrap();
+        std::os::unix::fs::chown(&path, Some(ALICE), Some(ALICE)).unwrap();
+        path
+    };
+    let (burst, pfs) = (dir("burst"), dir("deep"));
+    // What is flushed leaves the burst buffer: so it is written until some is seen there.
+    let job = cluster.sbatch(
+        &["-N2"],
+        &format!(
+            "#TIDEPOOL pool burst={} pfs={} strategy=ia no-local=yes client=preload\n\
+             #NORNS stage_out pool://f lustre://alice/f\n\
+             head -c 3000000 /dev/zero > $TIDEPOOL_DIR/f\n\
+             until {} pool status | grep -o 'local 0 B, burst [1-9]'; do head -c 3000000 /dev/zero > $TIDEPOOL_DIR/g; done\n",
+            burst.display(),
+            pfs.display(),
+            cluster.tidepool()
+        ),
+    );
+    assert_eq!(cluster.wait(job).state(), "COMPLETED", "{}", cluster.overview());
+    assert!(cluster.log("alice", job).starts_with("local 0 B, burst "), "{}", cluster.log("alice", job));
+    assert_eq!(fs::metadata(cluster.pfs("alice/f")).unwrap().len(), 3_000_000);
+    for dir in [&burst, &pfs] {
+        let left: Vec<_> = fs::read_dir(dir).unwrap().flatten().map(|entry| entry.path()).collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+    let refused = cluster.try_sbatch("alice", &["--tidepool=pfs=/x strategy=fsfc"], "true\n").unwrap_err();
+    assert!(refused.contains("did you mean 'fcfs'?"), "{refused}");
+    cluster.assert_nothing_left("after a job with tiers");
+}
+
 /// A1: srun and salloc take the flag as sbatch does, and refuse what is wrong in it.
 #[test]
 fn a1_srun_and_salloc_take_the_flag_too() {

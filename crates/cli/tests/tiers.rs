@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Sandbox, text};
+use common::{Sandbox, doors, text};
 use std::fs;
 use std::path::Path;
 
@@ -133,6 +133,74 @@ fn a_kept_pool_gets_a_burst_buffer() {
     }
 }
 
+/// Writes on until the pool's news are as expected: bytes that are said of the phase, and a pattern.
+const HINTING: &str = r#"
+import glob, json, os, sys, time
+pool, pfs = os.environ["TIDEPOOL_DIR"], sys.argv[1]
+NAME = "user.tidepool.phase"
+
+def write_until(expected, pattern):
+    deadline = time.monotonic() + 120
+    with open(pool + "/f", "wb", buffering=0) as file:
+        while time.monotonic() < deadline:
+            file.write(b"x" * 5000)
+            for name in glob.glob(pfs + "/tidepool-load/*.json"):
+                try:
+                    phase = json.load(open(name))["phase"]
+                except (OSError, ValueError):
+                    continue
+                if phase and (phase["expected"], phase["pattern"]) == (expected, pattern):
+                    return
+    sys.exit(f"in vain: {expected} {pattern}")
+
+each = os.environ.get("TIDEPOOL_PHASE_BYTES")
+write_until(int(each) if each else None, "sequential")
+os.setxattr(pool, NAME, b"begin bytes=3GB pattern=random")
+write_until(3000000000, "random")
+os.setxattr(pool + "/f", NAME, b"end")
+write_until(int(each) if each else None, "sequential")
+try:
+    os.setxattr(pool, NAME, b"start")
+    sys.exit("nonsense was taken")
+except OSError as error:
+    print(error)
+"#;
+
+/// K2: a program says what its phases are, and who starts it says what each process writes.
+#[test]
+fn k2_programs_give_hints() {
+    for door in doors() {
+        let tiers = Tiers::new();
+        let Tiers { sandbox, burst, pfs } = &tiers;
+        let run = ["run", "--nodes", "1", "--client", door, "--burst", burst, "--pfs", pfs, "--"];
+        let program = ["python3", "-c", HINTING, pfs];
+        let done = sandbox.tidepool(&[&run[..], &program].concat()).output().unwrap();
+        assert!(done.status.success() && text(&done).contains("Invalid argument"), "{door}: {}", text(&done));
+        if door == "preload" {
+            assert!(text(&done).contains("'start' is neither; write 'begin'"), "{}", text(&done));
+            let with = |bytes: &str| {
+                let mut command = sandbox.tidepool(&[&run[..], &program].concat());
+                command.env("TIDEPOOL_PHASE_BYTES", bytes).output().unwrap()
+            };
+            let done = with("2000000");
+            assert!(done.status.success(), "{}", text(&done));
+            // Who says nothing writes what was said of the pool.
+            let pool = ["run", "--phase-bytes", "7MB", "--nodes", "1", "--burst", burst, "--pfs", pfs, "--"];
+            let program = ["python3", "-c", &HINTING.replace("else None", "else 7000000"), pfs];
+            let done = sandbox.tidepool(&[&pool[..], &program].concat()).output().unwrap();
+            assert!(done.status.success(), "{}", text(&done));
+            let refused = with("many");
+            assert!(!refused.status.success(), "{}", text(&refused));
+            assert!(
+                text(&refused).contains("TIDEPOOL_PHASE_BYTES: 'many' is not a size"),
+                "{}",
+                text(&refused)
+            );
+        }
+        tiers.assert_empty(door);
+    }
+}
+
 /// The same with `run`, whose results are staged out of whatever tier they are on.
 #[test]
 fn a_run_on_a_parallel_file_system() {
@@ -154,6 +222,8 @@ fn what_makes_no_sense_is_refused() {
     let missing = sandbox.path("missing").display().to_string();
     for (words, said) in [
         (&["--strategy", "hp"][..], "--strategy is for pools with shared storage; name it with --pfs"),
+        (&["--phase-bytes", "1MB"], "--phase-bytes is for pools with shared storage"),
+        (&["--pfs", pfs, "--phase-bytes", "0"], "a phase of 0 bytes is none"),
         (&["--flush-bandwidth", "1MB"], "--flush-bandwidth is for pools with shared storage"),
         (&["--pfs", pfs, "--strategy", "hpp"], "did you mean hp?"),
         (&["--pfs", pfs, "--strategy", "fair"], "was not measured"),

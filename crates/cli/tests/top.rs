@@ -119,7 +119,9 @@ fn a_victim_names_its_aggressor() {
     shared.start("victim");
     shared.start("aggressor");
     let writers = [shared.write("victim", "1"), shared.write("aggressor", "3")];
-    let told = shared.until(&["top", "--once", "--json"], suffers);
+    // The first news of a phase come with its first process.
+    let all_write = |told: &Value| judged(told, "aggressor").is_some_and(|pool| pool["processes"] == 3);
+    let told = shared.until(&["top", "--once", "--json"], |told| suffers(told) && all_write(told));
     let victim = judged(&told, "victim").unwrap();
     let blame = &victim["blame"][0];
     assert_eq!((&blame["pool"], victim["held_back"].as_f64()), (&"aggressor".into(), Some(0.0)), "{told:#}");

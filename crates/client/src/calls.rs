@@ -84,6 +84,8 @@ pub struct Client {
     pub(crate) placer: Placer,
     /// Daemons on this node.
     pub(crate) node_daemons: Vec<DaemonIndex>,
+    /// Bytes that this process writes in each phase, if it has been said.
+    pub(crate) phase_bytes: Option<u64>,
 }
 
 /// Data that goes with a request or comes with its reply.
@@ -186,13 +188,16 @@ impl Client {
             layouts: RwLock::default(),
             placer,
             node_daemons,
+            phase_bytes: None,
         }
     }
 
     /// A client of the same pool with a session and connections of its own: for the child
     /// after a fork, which must not use its parent's sockets.
     pub fn reborn(&self) -> Client {
-        Client::new(self.pool.clone())
+        let mut client = Client::new(self.pool.clone());
+        client.phase_bytes = self.phase_bytes;
+        client
     }
 
     /// Who owns what.
@@ -518,6 +523,7 @@ impl Client {
         slot.paced.store(connected.paced, Ordering::Relaxed);
         if slot.live.fetch_add(1, Ordering::AcqRel) == 0 {
             self.register_handles(slot, connected.link.as_mut());
+            self.tell_phase_bytes(slot, connected.link.as_mut());
         }
         Ok(connected.link)
     }
@@ -534,6 +540,13 @@ impl Client {
                 // A failure shows at the object's next use; there is nobody to tell here.
                 let _ = self.send(slot, link, &Request::Open { ino }, 0, &Bulk::None, FLAG_ONE_WAY);
             }
+        }
+    }
+
+    fn tell_phase_bytes(&self, slot: &Slot, link: &mut dyn Link) {
+        if let Some(bytes) = self.phase_bytes {
+            // A hint that does not arrive is none.
+            let _ = self.send(slot, link, &Request::PhaseBytes { bytes }, 0, &Bulk::None, FLAG_ONE_WAY);
         }
     }
 

@@ -23,14 +23,15 @@ mod rules;
 mod script;
 mod show;
 mod site;
+mod tiers;
 mod told;
 mod values;
 mod words;
 
 pub use mapping::{Line as MappingLine, Mapping, MappingError, MappingText, Node as MappingNode};
 pub use model::{
-    Client, Directives, Fs, Lifetime, Mode, POOL, Persist, PoolRequest, SlurmBuffer, Stage, Timeouts,
-    Workflow,
+    Client, Directives, Flush, Fs, Lifetime, Mode, POOL, Persist, PoolRequest, SlurmBuffer, Stage,
+    TierRequest, Timeouts, Workflow,
 };
 pub use near::near;
 pub use options::{OPTIONS, lines_of_options, with_lines};

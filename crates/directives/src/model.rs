@@ -87,6 +87,30 @@ pub struct PoolRequest {
     pub lifetime: Option<Lifetime>,
     #[serde(serialize_with = "option_as_text")]
     pub fs: Option<Fs>,
+    #[serde(flatten)]
+    pub tiers: TierRequest,
+}
+
+/// Shared storage below the pool's own, and how it is used.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct TierRequest {
+    /// Whole paths of directories that all nodes see.
+    pub burst: Option<String>,
+    pub pfs: Option<String>,
+    /// Where new data go, and when they are flushed; one that there is.
+    pub strategy: Option<String>,
+    pub flush: Option<Flush>,
+    /// The nodes' own storage gets no new data.
+    pub no_local: Option<bool>,
+    /// What each process writes in an I/O phase.
+    pub phase_bytes: Option<u64>,
+}
+
+impl TierRequest {
+    /// True when the pool has some.
+    pub fn is_any(&self) -> bool {
+        self.burst.is_some() || self.pfs.is_some()
+    }
 }
 
 /// Name of the only pool of a job that has none of its own.
@@ -122,6 +146,16 @@ pub enum Client {
     Preload,
 }
 
+/// When data are flushed to slower storage.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Flush {
+    /// When the strategy says so.
+    Strategy,
+    /// While the pool's programs write nothing.
+    Idle,
+}
+
 /// When the pool ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -140,6 +174,8 @@ pub(crate) const CLIENTS: [(&str, Client); 3] =
     [("auto", Client::Auto), ("fuse", Client::Fuse), ("preload", Client::Preload)];
 pub(crate) const LIFETIMES: [(&str, Lifetime); 3] =
     [("job", Lifetime::Job), ("workflow", Lifetime::Workflow), ("campaign", Lifetime::Campaign)];
+pub(crate) const FLUSHES: [(&str, Flush); 2] = [("strategy", Flush::Strategy), ("idle", Flush::Idle)];
+pub(crate) const YES_NO: [(&str, bool); 2] = [("yes", true), ("no", false)];
 pub(crate) const PERSIST_OPS: [(&str, PersistOp); 4] = [
     ("store", PersistOp::Store),
     ("delete", PersistOp::Delete),
@@ -161,7 +197,7 @@ macro_rules! shown_as_words {
         }
     )*};
 }
-shown_as_words!(Mode: MODES, Client: CLIENTS, Lifetime: LIFETIMES);
+shown_as_words!(Mode: MODES, Client: CLIENTS, Lifetime: LIFETIMES, Flush: FLUSHES);
 
 /// The kind of file system.
 #[derive(Clone, PartialEq, Eq, Debug)]

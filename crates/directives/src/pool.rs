@@ -4,6 +4,7 @@ use crate::model::{CLIENTS, Fs, LIFETIMES, MODES, PoolRequest};
 use crate::near::near;
 use crate::parse::{Args, Reader};
 use crate::script::Spoken;
+use crate::tiers;
 use crate::told::{At, Problem};
 use crate::values::{Refused, count, of_table, refuse};
 use std::collections::BTreeMap;
@@ -13,7 +14,7 @@ use tidepool_types::{LayoutError, Placement, check_pool_name, parse_size, show_b
 /// Nodes of a pool.
 pub const NODES_MAX: usize = crate::mapping::NODES_MAX;
 
-pub(crate) const KEYS: [&str; 11] = [
+pub(crate) const KEYS: [&str; 17] = [
     "size",
     "nodes",
     "deploy",
@@ -25,6 +26,12 @@ pub(crate) const KEYS: [&str; 11] = [
     "lifetime",
     "name",
     "fs",
+    "burst",
+    "pfs",
+    "strategy",
+    "flush",
+    "no-local",
+    "phase-bytes",
 ];
 const PLACEMENTS: [(&str, Placement); 4] = [
     ("wide", Placement::Wide),
@@ -105,7 +112,8 @@ impl Reader {
                 self.pool_key(&mut pool, key, &value);
             }
         }
-        for (key, text) in contradictions(&pool) {
+        let of_tiers = tiers::contradictions(&pool, |key| pairs.seen.contains_key(key));
+        for (key, text) in contradictions(&pool).into_iter().chain(of_tiers) {
             if let Some(at) = pairs.seen.get(key) {
                 self.fail(Problem::new(at, text));
             }
@@ -127,11 +135,16 @@ impl Reader {
             "stripe" => pool.stripe = self.bare(word, stripe),
             "client" => pool.client = self.bare(word, |text| of_table(&CLIENTS, text)),
             "lifetime" => pool.lifetime = self.bare(word, |text| of_table(&LIFETIMES, text)),
-            _ => pool.fs = self.bare(word, fs),
+            "fs" => pool.fs = self.bare(word, fs),
+            other => self.tier_key(&mut pool.tiers, other, word),
         }
     }
 
-    fn bare<T>(&mut self, word: &Spoken, parse: impl FnOnce(&str) -> Result<T, Refused>) -> Option<T> {
+    pub(crate) fn bare<T>(
+        &mut self,
+        word: &Spoken,
+        parse: impl FnOnce(&str) -> Result<T, Refused>,
+    ) -> Option<T> {
         self.value(word, parse).map(|said| said.value)
     }
 }

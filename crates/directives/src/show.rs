@@ -1,6 +1,6 @@
 //! Directives as lines of a script.
 
-use crate::model::{Directives, PERSIST_OPS, Persist, PoolRequest, Stage, Timeouts, Workflow, word};
+use crate::model::{Directives, PERSIST_OPS, Persist, PoolRequest, Stage, Timeouts, Workflow, YES_NO, word};
 use crate::parse::SLURM_CAPACITY;
 use crate::values::{show_size, show_time};
 use crate::words::show_word;
@@ -64,6 +64,7 @@ fn timeout_line(timeouts: &Timeouts) -> Option<String> {
 }
 
 fn pool_line(pool: &PoolRequest) -> String {
+    let tiers = &pool.tiers;
     let pairs = [
         ("name", pool.name.as_ref().map(|name| name.value.clone())),
         ("size", pool.size.as_ref().map(|size| show_size(size.value))),
@@ -76,6 +77,12 @@ fn pool_line(pool: &PoolRequest) -> String {
         ("client", pool.client.map(|client| client.to_string())),
         ("lifetime", pool.lifetime.map(|lifetime| lifetime.to_string())),
         ("fs", pool.fs.as_ref().map(|fs| show_word(fs.to_string().as_bytes()))),
+        ("burst", tiers.burst.as_ref().map(|dir| show_word(dir.as_bytes()))),
+        ("pfs", tiers.pfs.as_ref().map(|dir| show_word(dir.as_bytes()))),
+        ("strategy", tiers.strategy.clone()),
+        ("flush", tiers.flush.map(|flush| flush.to_string())),
+        ("no-local", tiers.no_local.map(|yes| word(&YES_NO, yes).into())),
+        ("phase-bytes", tiers.phase_bytes.map(show_size)),
     ];
     let said = pairs.into_iter().filter_map(|(key, value)| Some(format!(" {key}={}", value?)));
     format!("#TIDEPOOL pool{}", said.collect::<String>())

@@ -6,9 +6,9 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use std::time::Duration;
 use tidepool_directives::{
-    At, ChunkSize, Client, Deploy, Directives, Fs, Lifetime, MappingText, Mode, Persist, PersistOp, Place,
-    Placement, PoolRequest, Reading, Said, SlurmBuffer, Stage, Timeouts, Workflow, lines_of_options,
-    with_lines,
+    At, ChunkSize, Client, Deploy, Directives, Flush, Fs, Lifetime, MappingText, Mode, Persist, PersistOp,
+    Place, Placement, PoolRequest, Reading, Said, SlurmBuffer, Stage, TierRequest, Timeouts, Workflow,
+    lines_of_options, with_lines,
 };
 
 fn said<T>(value: T) -> Said<T> {
@@ -72,20 +72,42 @@ fn layout() -> impl Strategy<Value = (Option<Placement>, Option<ChunkSize>, Opti
     ]
 }
 
+fn tiers() -> impl Strategy<Value = TierRequest> {
+    let of_tiers = (
+        select(vec![(true, false), (false, true), (true, true)]),
+        "/[^\\x00/.][^\\x00/]{0,6}",
+        of(select(vec!["hp", "ia", "model"])),
+        of(select(vec![Flush::Strategy, Flush::Idle])),
+        of(any::<bool>()),
+        of(1u64..=1 << 60),
+    );
+    let some = of_tiers.prop_map(|((burst, pfs), dir, strategy, flush, no_local, phase_bytes)| TierRequest {
+        burst: burst.then(|| format!("/b{dir}")),
+        pfs: pfs.then(|| format!("/p{dir}")),
+        strategy: strategy.map(String::from),
+        flush,
+        no_local,
+        phase_bytes,
+    });
+    prop_oneof![Just(TierRequest::default()), some]
+}
+
 fn pool() -> impl Strategy<Value = PoolRequest> {
     let modes = select(vec![Mode::Posix, Mode::Relaxed, Mode::Compat]);
     let clients = select(vec![Client::Auto, Client::Fuse, Client::Preload]);
     let deploys = select(vec![Deploy::Shared, Deploy::Subset(3), Deploy::Dedicated(7)]);
-    let tidepool = (of(1u64..), of(modes), layout(), of(Just(Fs::Tidepool)));
-    let tidepool = tidepool.prop_map(|(size, mode, (placement, chunk_size, stripe), fs)| PoolRequest {
-        size: size.map(said),
-        mode,
-        placement,
-        chunk_size,
-        stripe,
-        fs,
-        ..PoolRequest::default()
-    });
+    let tidepool = (of(1u64..), of(modes), layout(), of(Just(Fs::Tidepool)), tiers());
+    let tidepool =
+        tidepool.prop_map(|(size, mode, (placement, chunk_size, stripe), fs, tiers)| PoolRequest {
+            size: size.map(said),
+            mode,
+            placement,
+            chunk_size,
+            stripe,
+            fs,
+            tiers,
+            ..PoolRequest::default()
+        });
     let other = prop_oneof![Just(Fs::Local), "[^\\x00]{1,8}".prop_map(Fs::Script)];
     let other = other.prop_map(|fs| PoolRequest { fs: Some(fs), ..PoolRequest::default() });
     let lifetimes = select(vec![Lifetime::Job, Lifetime::Campaign]);

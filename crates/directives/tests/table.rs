@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 use tidepool_directives::{
-    ChunkSize, Client, DEPENDENCIES_MAX, DIRECTIVES_MAX, Deploy, Directives, Fs, LINE_BYTES_MAX, Lifetime,
-    Mapping, Mode, PROBLEMS_MAX, PersistOp, Place, Placement, Reading, SCRIPT_BYTES_MAX, WORDS_MAX,
-    with_lines,
+    ChunkSize, Client, DEPENDENCIES_MAX, DIRECTIVES_MAX, Deploy, Directives, Flush, Fs, LINE_BYTES_MAX,
+    Lifetime, Mapping, Mode, PROBLEMS_MAX, PersistOp, Place, Placement, Reading, SCRIPT_BYTES_MAX,
+    TierRequest, WORDS_MAX, with_lines,
 };
 
 /// What is told of a script whose first line is `#!/bin/sh`.
@@ -37,6 +37,7 @@ const WHOLE: &str = "\
 #TIDEPOOL pool name=fast size=10GiB nodes=4 deploy=dedicated:1 mode=relaxed chunk-size=1MiB placement=wide stripe=2 \\
 #TIDEPOOL   client=preload lifetime=workflow   # goes on
 #TIDEPOOL pool name=own fs=\"script:/opt/make fs\" deploy=shared client=auto
+#TIDEPOOL pool name=deep burst=/bb/ana \"pfs=/work/my data\" strategy=hp flush=idle no-local=yes phase-bytes=1GB
 #NORNS stage_in lustre://in nvme0://in scatter:processor{rank}
 #TIDEPOOL stage_in \"/scratch/ana/with blank\" fast://in
 #NORNS\tstage_out nvme0://out lustre://out gather:from-{node}
@@ -57,7 +58,7 @@ srun ./solver
 #[test]
 fn pools_are_read() {
     let all = parse(WHOLE);
-    let [fast, own] = all.pools.as_slice() else { panic!("{:?}", all.pools) };
+    let [fast, own, deep] = all.pools.as_slice() else { panic!("{:?}", all.pools) };
     assert_eq!(fast.at.to_string(), "line 6, column 11");
     assert_eq!((fast.size.as_ref().unwrap().value, fast.nodes), (10 << 30, Some(4)));
     assert_eq!((fast.deploy, fast.mode), (Some(Deploy::Dedicated(1)), Some(Mode::Relaxed)));
@@ -66,6 +67,15 @@ fn pools_are_read() {
     assert_eq!((fast.lifetime, fast.fs.as_ref()), (Some(Lifetime::Workflow), None));
     assert_eq!(fast.dataspace(), "fast://");
     assert_eq!(own.fs, Some(Fs::Script("/opt/make fs".into())));
+    let tiers = TierRequest {
+        burst: Some("/bb/ana".into()),
+        pfs: Some("/work/my data".into()),
+        strategy: Some("hp".into()),
+        flush: Some(Flush::Idle),
+        no_local: Some(true),
+        phase_bytes: Some(1_000_000_000),
+    };
+    assert_eq!((&deep.tiers, own.tiers.is_any()), (&tiers, false));
 }
 
 #[test]
@@ -76,7 +86,7 @@ fn staging_and_locations_are_read() {
     assert_eq!((&a.origin.value, &a.destination.value), (&place("lustre://in"), &place("nvme0://in")));
     assert_eq!(a.mapping.as_ref().unwrap().value, by_rank);
     assert_eq!(b.origin.value, place("/scratch/ana/with blank"));
-    assert_eq!((b.destination.at.to_string(), b.mapping.as_ref()), ("line 10, column 46".into(), None));
+    assert_eq!((b.destination.at.to_string(), b.mapping.as_ref()), ("line 11, column 46".into(), None));
     let [c, d] = all.stage_out.as_slice() else { panic!("{:?}", all.stage_out) };
     assert_eq!(c.mapping.as_ref().unwrap().to_string(), "gather:from-{node}");
     assert_eq!(d.mapping.as_ref().unwrap().value, Mapping::File("/scratch/ana/map".to_string()));
@@ -91,7 +101,7 @@ fn the_rest_is_read() {
     assert_eq!(warnings, []);
     let prior: Vec<u32> = all.workflow.prior.iter().map(|job| job.value).collect();
     assert_eq!(prior, [12, 13, 14, 15]);
-    assert_eq!(all.workflow.prior[3].at.to_string(), "line 16, column 8");
+    assert_eq!(all.workflow.prior[3].at.to_string(), "line 17, column 8");
     assert!(all.workflow.end && all.workflow.same_nodes && !all.workflow.start && all.reserve);
     assert_eq!(all.timeouts.stage_in, Some(Duration::from_secs(30)));
     assert_eq!(all.timeouts.stage_out, Some(Duration::from_secs(7200)));
@@ -109,6 +119,7 @@ fn the_canonical_lines_are_pinned() {
             "#NORNS capacity=10GB pool=nvme",
             "#TIDEPOOL pool name=fast size=10GiB nodes=4 deploy=dedicated:1 mode=relaxed chunk-size=1MiB placement=wide stripe=2 client=preload lifetime=workflow",
             "#TIDEPOOL pool name=own deploy=shared client=auto fs=\"script:/opt/make fs\"",
+            "#TIDEPOOL pool name=deep burst=/bb/ana pfs=\"/work/my data\" strategy=hp flush=idle no-local=yes phase-bytes=1000000000",
             "#NORNS stage_in lustre://in nvme0://in \"scatter:processor{rank}\"",
             "#NORNS stage_in \"/scratch/ana/with blank\" fast://in",
             "#NORNS stage_out nvme0://out lustre://out \"gather:from-{node}\"",
@@ -133,7 +144,7 @@ fn the_canonical_lines_are_pinned() {
 
 #[test]
 fn what_programs_get_is_pinned() {
-    let text = "#TIDEPOOL pool size=1KiB chunk-size=auto deploy=subset:2 fs=tidepool placement=wide\n\
+    let text = "#TIDEPOOL pool size=1KiB chunk-size=auto deploy=subset:2 fs=tidepool placement=wide pfs=/p strategy=ia no-local=no\n\
         #NORNS stage_in \"lustre://\\xFF\" pool://in replicate\n#NORNS persist unshare a://k bob\n\
         #NORNS workflow-start w\n#TIDEPOOL timeout stage_in=2m\n";
     let expected = [
@@ -141,7 +152,8 @@ fn what_programs_get_is_pinned() {
         r#""persist":[{"op":"unshare","location":"a://k","user":"bob"}],"#,
         r#""workflow":{"start":true,"name":"w","prior":[],"end":false,"same_nodes":false},"#,
         r#""pools":[{"name":null,"size":1024,"nodes":null,"deploy":"subset:2","mode":null,"chunk_size":"auto","#,
-        r#""placement":"wide","stripe":null,"client":null,"lifetime":null,"fs":"tidepool"}],"#,
+        r#""placement":"wide","stripe":null,"client":null,"lifetime":null,"fs":"tidepool","#,
+        r#""burst":null,"pfs":"/p","strategy":"ia","flush":null,"no_local":false,"phase_bytes":null}],"#,
         r#""reserve":false,"timeouts":{"stage_in":120,"stage_out":null},"resume":null,"discard":null,"end_pool":null,"slurm":[]}"#,
     ];
     assert_eq!(serde_json::to_string(&parse(text)).unwrap(), expected.concat());
@@ -152,7 +164,8 @@ fn what_programs_get_is_pinned() {
 
 const DIRECTIVES: &str = "stage_in, stage_out, persist, workflow-start, workflow-prior-dependency, workflow-end, \
     workflow-same-nodes, pool, reserve, timeout, resume, discard, end-pool";
-const KEYS: &str = "size, nodes, deploy, mode, chunk-size, placement, stripe, client, lifetime, name, fs";
+const KEYS: &str = "size, nodes, deploy, mode, chunk-size, placement, stripe, client, lifetime, name, fs, burst, pfs, \
+    strategy, flush, no-local, phase-bytes";
 const MAPPINGS: &str =
     "replicate, scatter, scatter:PATTERN with {rank}, gather, gather:NAME with {node}, file:PATH";
 const SIZE: &str = "write a whole number with an optional unit, such as 4096, 512KiB or 1GB";
@@ -313,6 +326,46 @@ const BAD: &[(&str, &str)] = &[
         "2, 25: 'mode' is for fs=tidepool, not for fs=local; leave one of the two away",
     ),
     ("#TIDEPOOL pool nodes=2 fs=local", "2, 16: fs=local is a directory of one node"),
+    ("#TIDEPOOL pool brust=/b", "2, 16: unknown key 'brust'; did you mean 'burst'?"),
+    (
+        "#TIDEPOOL pool burst=scratch strategy=ia",
+        "2, 16: 'scratch' does not start with '/'; write the directory's whole path",
+    ),
+    (
+        "#TIDEPOOL pool pfs=$SCRATCH",
+        "2, 16: '$SCRATCH': no variable is expanded here; write the directory's whole path",
+    ),
+    ("#TIDEPOOL pool pfs=/work/../x", "2, 16: '/work/../x' has '..' in it; write where it leads"),
+    (
+        "#TIDEPOOL pool pfs=/p strategy=fcsf",
+        "2, 23: 'fcsf' is none of baseline, hp, ia, fcfs, set10, fair, model; did you mean 'fcfs'?",
+    ),
+    ("#TIDEPOOL pool pfs=/p flush=always", "2, 23: 'always' is none of strategy, idle"),
+    (
+        "#TIDEPOOL pool strategy=ia",
+        "2, 16: 'strategy' is for pools with shared storage: name it with pfs=, burst= or both",
+    ),
+    ("#TIDEPOOL pool pfs=/p phase-bytes=0", "2, 23: a phase of 0 bytes is none"),
+    (
+        "#TIDEPOOL pool pfs=/p phase-bytes=2.5GB",
+        "2, 23: '2.5GB' is not a size: fractions are not accepted; SIZE",
+    ),
+    (
+        "#TIDEPOOL pool no-local=yes",
+        "2, 16: 'no-local' is for pools with shared storage: name it with pfs=, burst= or both",
+    ),
+    (
+        "#TIDEPOOL pool strategy=baseline burst=/b",
+        "2, 16: strategy=baseline uses the parallel file system only; name it with pfs=",
+    ),
+    (
+        "#TIDEPOOL pool burst=/b pfs=/./b/",
+        "2, 25: '/./b/' is the burst buffer, too; leave one of the two away",
+    ),
+    (
+        "#TIDEPOOL pool fs=local burst=/b",
+        "2, 25: 'burst' is for fs=tidepool, not for fs=local; leave one of the two away",
+    ),
     (
         "#TIDEPOOL pool name=a lifetime=workflow",
         "2, 11: lifetime=workflow is for jobs of a workflow: use 'workflow-start', or 'workflow-prior-dependency'",

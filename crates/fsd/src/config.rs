@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use tidepool_iosched::Tier;
 use tidepool_shape::Shape;
 use tidepool_transport::Secret;
-use tidepool_types::{DaemonIndex, InstanceId};
+use tidepool_types::{DaemonIndex, InstanceId, PHASE_BYTES_MAX};
 
 /// Most worker threads.
 const WORKERS_MAX: usize = 256;
@@ -91,6 +91,9 @@ pub struct TierConfig {
     pub shape_pfs: Option<Shape>,
     #[serde(default, skip_serializing_if = "FlushConfig::is_usual")]
     pub flush: FlushConfig,
+    /// What each process writes in an I/O phase, unless it says something else; None where nobody has said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase_bytes: Option<u64>,
 }
 
 impl TierConfig {
@@ -108,6 +111,10 @@ impl TierConfig {
             if shape.is_some() && dir.is_none() {
                 return Err(ConfigError(format!("tiers: shape_{name} without {name}")));
             }
+        }
+        if let Some(bytes) = self.phase_bytes.filter(|bytes| !(1..=PHASE_BYTES_MAX).contains(bytes)) {
+            let text = format!("tiers: phase_bytes {bytes}: a phase has 1 to {PHASE_BYTES_MAX} bytes");
+            return Err(ConfigError(text));
         }
         let strategy =
             tidepool_iosched::by_name(&self.strategy).map_err(|e| ConfigError(format!("tiers: {e}")))?;
@@ -352,6 +359,11 @@ mod tests {
                 "\"host\"",
                 "\"tiers\":{\"strategy\":\"baseline\",\"burst\":\"/x\"},\"host\"",
                 "name it with pfs",
+            ),
+            (
+                "\"host\"",
+                "\"tiers\":{\"strategy\":\"hp\",\"pfs\":\"/x\",\"phase_bytes\":0},\"host\"",
+                "a phase has 1 to 1152921504606846976 bytes",
             ),
             ("\"host\"", "\"tiers\":{\"strategy\":\"hp\",\"bb\":\"/x\"},\"host\"", "bb"),
             ("\"host\"", &shaped("pfs", "shape_burst", "hdd"), "shape_burst without burst"),

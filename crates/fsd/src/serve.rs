@@ -8,7 +8,7 @@ use crate::loans::Loans;
 use crate::meters;
 use crate::quota::Quota;
 use crate::recalls::{Recalling, Recalls};
-use crate::tiering::{Access, Admission, Tiering};
+use crate::tiering::{Access, Admission, Tiering, pattern_of};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::io;
@@ -21,7 +21,9 @@ use tidepool_fs_state::{Context, Kept, LIST_MAX, MetaStore, State};
 use tidepool_shm::{Board, Listed, part_key};
 use tidepool_store::{StoreError, StoreErrorKind, TierIndex, Tiers};
 use tidepool_transport::Secret;
-use tidepool_types::{CHUNK_SIZE_MAX, DaemonIndex, Errno, Ino, InstanceId, SessionId, TimeSpec};
+use tidepool_types::{
+    CHUNK_SIZE_MAX, DaemonIndex, Errno, Ino, InstanceId, PHASE_BYTES_MAX, SessionId, TimeSpec,
+};
 use tidepool_wire::DecodeError;
 use tidepool_wire::frame::{FLAG_KEEP, FLAG_KEEP_ATTR, FLAG_ONE_WAY, FLAG_PACED, HEADER_LEN, Header};
 use tidepool_wire::message::{DaemonStatus, Handshake, Member, Reply, Request, ScrubResult, SpaceStat};
@@ -166,6 +168,29 @@ impl Service {
         }
     }
 
+    /// What is said of I/O phases. Where there is one tier only, nobody needs it.
+    fn hint(&self, ctx: &Context, request: &Request) -> Reply {
+        let said = match request {
+            Request::BeginPhase { bytes, .. } => *bytes,
+            Request::PhaseBytes { bytes } => Some(*bytes),
+            _ => None,
+        };
+        if let Some(bytes) = said.filter(|bytes| !(1..=PHASE_BYTES_MAX).contains(bytes)) {
+            let detail = format!("a phase has 1 to {PHASE_BYTES_MAX} bytes, not {bytes}");
+            return Reply::Failed { errno: Errno::EINVAL, detail };
+        }
+        match (self.tiering(), request) {
+            (Some(tiering), Request::BeginPhase { bytes, pattern }) => {
+                let now_ns = u64::try_from(ctx.monotonic.as_nanos()).unwrap_or(u64::MAX);
+                tiering.begin_phase(*bytes, pattern.map(pattern_of), now_ns);
+            }
+            (Some(tiering), Request::PhaseBytes { bytes }) => tiering.note_phase_bytes(ctx.session, *bytes),
+            (Some(tiering), _) => tiering.end_phase(),
+            (None, _) => {}
+        }
+        Reply::Done {}
+    }
+
     fn tier_for_new(&self) -> TierIndex {
         self.tiering.get().map_or(0, |tiering| tiering.target())
     }
@@ -242,6 +267,9 @@ impl Service {
         }
         sessions.remove(&session);
         drop(sessions);
+        if let Some(tiering) = self.tiering() {
+            tiering.session_leaves(session);
+        }
         self.borrower_leaves(session, None);
         let now = self.now();
         let mut state = self.state();
@@ -456,6 +484,7 @@ impl Service {
                     Reply::Failed { errno: Errno::EOPNOTSUPP, detail }
                 }
             },
+            R::BeginPhase { .. } | R::EndPhase {} | R::PhaseBytes { .. } => self.hint(ctx, request),
             R::Members { members } => self.set_members(members),
             R::Scrub { after, max } => self.scrub(ctx.session, *after, *max),
             R::GiveBack { ino } => {

@@ -48,6 +48,7 @@ static CWD: Text = Text::new();
 static EXE: Text = Text::new();
 static KEPT: Text = Text::new();
 static PRELOAD: Text = Text::new();
+static PHASE_BYTES: Text = Text::new();
 static INHERIT: AtomicU32 = AtomicU32::new(1);
 
 const UNREAD: u32 = 0;
@@ -91,6 +92,11 @@ pub fn preload() -> &'static [u8] {
     PRELOAD.get()
 }
 
+/// What this process writes in each phase; empty when nobody has said.
+pub fn phase_bytes() -> &'static [u8] {
+    PHASE_BYTES.get()
+}
+
 /// False when `TIDEPOOL_PRELOAD_INHERIT=0`: programs started from here may drop the preload library.
 pub fn inherit() -> bool {
     INHERIT.load(Ordering::Relaxed) != 0
@@ -131,6 +137,7 @@ fn take(variable: &[u8]) {
         b"TIDEPOOL_EXE" => EXE.set(value),
         b"TIDEPOOL_KEEP" => KEPT.set(value),
         b"LD_PRELOAD" => PRELOAD.set(value),
+        b"TIDEPOOL_PHASE_BYTES" => PHASE_BYTES.set(value),
         b"TIDEPOOL_PRELOAD_INHERIT" => INHERIT.store((value != b"0") as u32, Ordering::Relaxed),
         _ => {}
     }

@@ -142,7 +142,11 @@ fn fresh_client() -> Result<Client, FsError> {
     if file.is_empty() {
         return Err(FsError::new(Errno::ENOTCONN, "TIDEPOOL_POOL names no pool file"));
     }
-    Client::from_pool_file(Path::new(std::ffi::OsStr::from_bytes(file)))
+    let client = Client::from_pool_file(Path::new(std::ffi::OsStr::from_bytes(file)))?;
+    match config::phase_bytes() {
+        b"" => Ok(client),
+        said => client.with_phase_bytes(said),
+    }
 }
 
 /// Errors with a cause (a dead daemon, a lost pool file) are told once per kind of error number.

@@ -16,7 +16,7 @@ pub use errno::Errno;
 pub use ids::{DaemonIndex, Ino, InstanceId, SessionId, TxnId};
 pub use layout::{ChunkSize, GROUP_MAX, Layout, LayoutError, Placement};
 pub use name::{POOL_NAME_MAX, check_pool_name};
-pub use size::{SizeError, format_size, parse_size};
+pub use size::{SizeError, format_size, parse_phase_bytes, parse_size};
 
 /// Default bytes of a chunk (S2 §2.2.3: 512 KiB).
 pub const CHUNK_SIZE_DEFAULT: u32 = 512 * 1024;
@@ -35,6 +35,8 @@ pub const SYMLINK_MAX: usize = 4095;
 pub const FILE_SIZE_MAX: u64 = 1 << 60;
 /// Most daemons in one pool: the width of [`Ino`]'s home field.
 pub const DAEMONS_MAX: usize = 1 << 16;
+/// Most bytes that a hint can say of an I/O phase: 1 EiB. Keeps every sum of what processes say within `u64`.
+pub const PHASE_BYTES_MAX: u64 = 1 << 60;
 /// Most extended attribute bytes (names and values) of one object.
 pub const XATTR_BYTES_MAX: usize = 64 * 1024;
 

@@ -1,5 +1,6 @@
 //! Sizes as people write them: `4096`, `512KiB`, `1GB`.
 
+use crate::PHASE_BYTES_MAX;
 use std::fmt;
 
 /// Why a text is no size.
@@ -61,6 +62,15 @@ pub fn parse_size(text: &str) -> Result<u64, SizeError> {
     }
 }
 
+/// Bytes of an I/O phase: a size from 1 to [`PHASE_BYTES_MAX`].
+pub fn parse_phase_bytes(text: &str) -> Result<u64, String> {
+    match parse_size(text).map_err(|error| error.to_string())? {
+        0 => Err("a phase of 0 bytes is none".into()),
+        bytes if bytes > PHASE_BYTES_MAX => Err(format!("'{text}' is more than {PHASE_BYTES_MAX} bytes")),
+        bytes => Ok(bytes),
+    }
+}
+
 /// Bytes in the largest binary unit that keeps the number at least 1: `1.5 GiB`.
 pub fn format_size(bytes: u64) -> String {
     const NAMES: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
@@ -96,6 +106,16 @@ mod tests {
         for text in ["", "-1", "1.5GB", "1,5GB", "12 parsecs", "KiB", "99999999999TB", "0x10"] {
             let error = parse_size(text).unwrap_err().to_string();
             assert!(error.contains("512KiB"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn phases_have_some_bytes() {
+        assert_eq!((parse_phase_bytes("1"), parse_phase_bytes("1048576TiB")), (Ok(1), Ok(1 << 60)));
+        for (text, why) in
+            [("0", "0 bytes"), ("1048577TiB", "is more than 1152921504606846976"), ("x", "512KiB")]
+        {
+            assert!(parse_phase_bytes(text).unwrap_err().contains(why), "{text}");
         }
     }
 

@@ -135,6 +135,13 @@ messages! {
         /// bytes in a second (0: the daemon's own limits). Asked again it tells how far that is; an order stands until
         /// nothing is left above and nobody has asked for a while.
         80 Flush { to: FlushTo, bandwidth: u64 }
+        /// A hint, which nobody has to give: an I/O phase of the pool begins soon, and all its processes together write so
+        /// much in it.
+        81 BeginPhase { bytes: Option<u64>, pattern: Option<PhasePattern> }
+        /// A hint: the phase is over, when as many say so as have said that it begins.
+        82 EndPhase {}
+        /// A hint: what this session writes in each phase.
+        83 PhaseBytes { bytes: u64 }
     }
 }
 
@@ -319,6 +326,10 @@ enum_field!(
 enum_field!(
     /// The tier that everything above is moved to.
     FlushTo { Last = 1, Burst = 2, Pfs = 3 }
+);
+enum_field!(
+    /// How the processes of a phase go through their files.
+    PhasePattern { Sequential = 1, Strided = 2, Random = 3 }
 );
 enum_field!(LockMode { Read = 1, Write = 2, Unlock = 3 });
 

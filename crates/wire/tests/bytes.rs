@@ -5,7 +5,7 @@ use tidepool_types::{Attr, Errno, FileKind, Ino, InstanceId, Layout, SessionId, 
 use tidepool_wire::fabric::RequestHead;
 use tidepool_wire::frame::Header;
 use tidepool_wire::message::{
-    EntryPlus, FabricToken, FlushTo, Handshake, LeaseKey, NewObject, Nonce, Reply, Request,
+    EntryPlus, FabricToken, FlushTo, Handshake, LeaseKey, NewObject, Nonce, PhasePattern, Reply, Request,
 };
 use tidepool_wire::record::{Dentry, DirPart, Hold, Inode, Mutation, Outcome};
 use tidepool_wire::{Field, Reader};
@@ -89,7 +89,16 @@ fn request_bytes_are_pinned() {
     for (to, byte) in [(FlushTo::Last, 1), (FlushTo::Pfs, 3)] {
         assert_eq!(encode(&Request::Flush { to, bandwidth: 0 }), [byte, 0, 0, 0, 0, 0, 0, 0, 0]);
     }
-    let leases = [watch, released, open, flush];
+    let begin = Request::BeginPhase { bytes: Some(0x0102), pattern: Some(PhasePattern::Strided) };
+    assert_eq!((begin.kind(), encode(&begin)), (81, b"\x01\x02\x01\0\0\0\0\0\0\x01\x02".to_vec()));
+    for (pattern, byte) in [(PhasePattern::Sequential, 1), (PhasePattern::Random, 3)] {
+        assert_eq!(encode(&Request::BeginPhase { bytes: None, pattern: Some(pattern) }), [0, 1, byte]);
+    }
+    let end = Request::EndPhase {};
+    assert_eq!((end.kind(), encode(&end)), (82, Vec::new()));
+    let each = Request::PhaseBytes { bytes: 0x0102 };
+    assert_eq!((each.kind(), encode(&each)), (83, b"\x02\x01\0\0\0\0\0\0".to_vec()));
+    let leases = [watch, released, open, flush, begin, end, each];
     let others = [lookup, write, list, punch, make, set, follow, fabric, ring, plus, attrs, parts, drop];
     for request in leases.into_iter().chain(others) {
         assert_eq!(Request::decode(request.kind(), &encode(&request)), Ok(request));

@@ -11,7 +11,7 @@ mod shape;
 mod steps;
 
 pub use header::{Header, header};
-pub use shape::{fs_of, outlives, shape_of};
+pub use shape::{fs_of, outlives, shape_of, tiers_of};
 pub use steps::{Spot, Step, Storage};
 
 use crate::exit::{Context, Failure, Kind, Result};

@@ -1,7 +1,9 @@
 //! Pools of a script, as the flags that stand for the same.
 
 use crate::flags::{Door, FsKind, ModeFlag, PoolShape};
-use tidepool_directives::{Client, Fs, Lifetime, Mode, PoolRequest, Problem, Said};
+use crate::flush::flags::FlushFlag;
+use std::path::PathBuf;
+use tidepool_directives::{Client, Flush, Fs, Lifetime, Mode, PoolRequest, Problem, Said, TierRequest};
 use tidepool_plan::Deploy;
 
 pub fn fs_of(pool: &PoolRequest) -> FsKind {
@@ -28,10 +30,33 @@ pub fn shape_of(
     shape.client = flags.client.or(pool.client.map(door));
     shape.quota = flags.quota.or(size);
     shape.job.expect_size = flags.job.expect_size.or(size);
+    let tiers = &pool.tiers;
+    shape.burst = flags.burst.clone().or(tiers.burst.as_ref().map(PathBuf::from));
+    shape.pfs = flags.pfs.clone().or(tiers.pfs.as_ref().map(PathBuf::from));
+    shape.strategy = flags.strategy.clone().or(tiers.strategy.clone());
+    shape.flush = flags.flush.or(tiers.flush.map(flush));
+    shape.phase_bytes = flags.phase_bytes.or(tiers.phase_bytes);
+    shape.no_local = flags.no_local || tiers.no_local == Some(true);
     if let Some(nodes) = nodes.filter(|_| flags.deploy.is_none() && flags.job.program_nodes.is_none()) {
         shape.deploy = deploy(pool, nodes)?;
     }
     Ok(shape)
+}
+
+/// The shared storage of a pool, as a directive would say it.
+pub fn tiers_of(shape: &PoolShape) -> TierRequest {
+    let dir = |dir: &Option<PathBuf>| dir.as_ref().map(|dir| dir.display().to_string());
+    TierRequest {
+        burst: dir(&shape.burst),
+        pfs: dir(&shape.pfs),
+        strategy: shape.strategy.clone(),
+        flush: shape.flush.map(|flush| match flush {
+            FlushFlag::Strategy => Flush::Strategy,
+            FlushFlag::Idle => Flush::Idle,
+        }),
+        no_local: Some(shape.no_local),
+        phase_bytes: shape.phase_bytes,
+    }
 }
 
 fn mode(mode: Mode) -> ModeFlag {
@@ -47,6 +72,13 @@ fn door(client: Client) -> Door {
         Client::Auto => Door::Auto,
         Client::Fuse => Door::Fuse,
         Client::Preload => Door::Preload,
+    }
+}
+
+fn flush(flush: Flush) -> FlushFlag {
+    match flush {
+        Flush::Strategy => FlushFlag::Strategy,
+        Flush::Idle => FlushFlag::Idle,
     }
 }
 
@@ -93,6 +125,15 @@ mod tests {
         assert_eq!((said.mode(), said.door()), (ModeFlag::Relaxed, Door::Preload));
         assert_eq!(said.layout.chunk_size, Some(ChunkSize::Bytes(1 << 20)));
         assert_eq!((said.layout.placement, said.layout.stripe), (Some(Placement::Wide), Some(2)));
+        let tiers = "burst=/b pfs=/p strategy=hp flush=idle no-local=yes phase-bytes=1GiB";
+        let said = shape(tiers, &[], None).unwrap();
+        assert_eq!((said.burst, said.pfs), (Some("/b".into()), Some("/p".into())));
+        assert_eq!((said.strategy.as_deref(), said.flush), (Some("hp"), Some(FlushFlag::Idle)));
+        assert!(said.no_local && said.phase_bytes == Some(1 << 30));
+        let flags = ["--burst", "/c", "--strategy", "ia", "--flush", "strategy"];
+        let won = shape(tiers, &flags, None).unwrap();
+        assert_eq!((won.burst, won.pfs), (Some("/c".into()), Some("/p".into())));
+        assert_eq!((won.strategy.as_deref(), won.flush), (Some("ia"), Some(FlushFlag::Strategy)));
         let flags =
             ["--quota", "0", "--mode", "posix", "--client", "auto", "--chunk-size", "2MiB", "--stripe", "0"];
         let won = shape(whole, &flags, None).unwrap();

@@ -43,6 +43,7 @@ impl Setup {
         staged: Staged,
         kept: Option<&Kept>,
     ) -> Result<Setup> {
+        shape.check_tiers().map_err(|why| Failure::new(Kind::Usage, why))?;
         let asked = asked(shape, &place, kept)?;
         let machine = gather::machine(shape, &place, user)?;
         let plan =

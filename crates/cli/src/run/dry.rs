@@ -2,7 +2,9 @@
 
 use super::job::{Copy, Job, Program, Route};
 use crate::exit::{Failure, Kind, Result};
+use crate::jobscript::tiers_of;
 use crate::plan::{Setup, Staged};
+use crate::slurm::lint::tier_words;
 use crate::staging::{self, Summary};
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -26,7 +28,8 @@ pub fn tell(job: &Job, as_json: bool) -> Result<ExitCode> {
     for (wish, setup) in &pools {
         let name = wish.dataspace.as_ref().map(|name| format!(" as {name}")).unwrap_or_default();
         let place = setup.layout.describe();
-        println!("would start {}{name}: {place}, data in {}", wish.fs, setup.store.display());
+        let tiers = tier_words(&tiers_of(&wish.shape)).map(|words| format!(", {words}")).unwrap_or_default();
+        println!("would start {}{name}: {place}, data in {}{tiers}", wish.fs, setup.store.display());
     }
     for (copy, found) in &staged {
         let size = match found {

@@ -3,14 +3,15 @@
 use super::flags::LintArgs;
 use super::site::Site;
 use crate::exit::{Context, Kind, Result};
+use crate::flags::STRATEGY;
 use crate::output::table;
 use serde_json::json;
 use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
 use tidepool_directives::{
-    At, Directives, Lifetime, Mapping, MappingText, Persist, PersistOp, PoolRequest, Problem, Reading,
-    SCRIPT_BYTES_MAX, Stage, Workflow,
+    At, Directives, Flush, Lifetime, Mapping, MappingText, Persist, PersistOp, PoolRequest, Problem, Reading,
+    SCRIPT_BYTES_MAX, Stage, TierRequest, Workflow,
 };
 use tidepool_types::format_size;
 
@@ -129,8 +130,23 @@ fn pool_words(pool: &PoolRequest) -> String {
         said("chunk-size", pool.chunk_size.map(|size| format_size(size.bytes()))),
         said("stripe", pool.stripe.map(|stripe| stripe.to_string())),
         said("client", pool.client.map(|client| client.to_string())),
+        tier_words(&pool.tiers),
     ];
     words.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// Shared storage that a pool uses, if any.
+pub fn tier_words(tiers: &TierRequest) -> Option<String> {
+    let strategy = tiers.strategy.as_deref().unwrap_or(STRATEGY);
+    let words = [
+        tiers.burst.as_ref().map(|dir| format!("burst buffer {dir}")),
+        tiers.pfs.as_ref().map(|dir| format!("parallel file system {dir}")),
+        Some(format!("strategy {strategy}")),
+        (tiers.flush == Some(Flush::Idle)).then(|| "flushed only while nothing is written".into()),
+        (tiers.no_local == Some(true)).then(|| "no new data on the nodes' own storage".into()),
+        tiers.phase_bytes.map(|bytes| format!("{} of each process in a phase", format_size(bytes))),
+    ];
+    tiers.is_any().then(|| words.into_iter().flatten().collect::<Vec<_>>().join(", "))
 }
 
 fn lifetime_words(lifetime: Lifetime) -> String {

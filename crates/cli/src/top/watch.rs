@@ -293,7 +293,8 @@ mod tests {
 
     fn load(at_ms: u64, phase: Option<(u64, u64, Option<TierWord>)>, past: &[(u64, u64, u64)]) -> Load {
         let pattern = PatternWord::Sequential;
-        let phase = phase.map(|(began_ms, bytes, tier)| PhaseLoad { began_ms, bytes, tier, pattern });
+        let phase =
+            phase.map(|(began_ms, bytes, tier)| PhaseLoad { began_ms, bytes, expected: None, tier, pattern });
         let past = past.iter().map(|(began_ms, ended_ms, bytes)| PastLoad {
             began_ms: *began_ms,
             ended_ms: *ended_ms,

@@ -215,7 +215,13 @@ mod tests {
     use tidepool_iosched::blame::By;
 
     fn load(job: u64, index: u16, tier: Option<TierWord>, write_per_s: u64) -> Load {
-        let phase = PhaseLoad { began_ms: 1_000, bytes: 7_000, tier, pattern: PatternWord::Sequential };
+        let phase = PhaseLoad {
+            began_ms: 1_000,
+            bytes: 7_000,
+            expected: None,
+            tier,
+            pattern: PatternWord::Sequential,
+        };
         Load {
             name: format!("p{job}"),
             at_ms: 9_000,

@@ -94,6 +94,11 @@ impl Gate {
         self.busy_until_ns = self.busy_until_ns.max(until);
     }
 
+    /// Who waits, or was just let in, has said that the phase is over.
+    pub fn phase_ends(&mut self) {
+        self.busy_until_ns = 0;
+    }
+
     /// A phase goes on also while its clients wait.
     pub fn is_busy(&self, now_ns: u64) -> bool {
         now_ns <= self.busy_until_ns
@@ -133,6 +138,9 @@ mod tests {
         gate.set(true, None);
         assert_eq!(gate.ask(START, 1, 1), Admission::NOW);
         assert_eq!(gate.held_back_ns(), 124 * MS);
+        assert!(gate.is_busy(START + 24 * MS));
+        gate.phase_ends();
+        assert!(!gate.is_busy(START + 24 * MS));
     }
 
     /// Four clients of one pool that ask for 10 kB at a time, again as soon as they are served, at 1 MB/s.

@@ -8,8 +8,9 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use tidepool_iosched::{APPS_MAX, PROCESSES_MAX, Pattern, Tier};
+use tidepool_types::PHASE_BYTES_MAX;
 
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Largest file that is read.
 const FILE_MAX: u64 = 4096;
 /// Most files that are looked at; with the daemon's own pool these are as many as a strategy knows.
@@ -58,6 +59,8 @@ pub struct Load {
 pub struct PhaseLoad {
     pub began_ms: u64,
     pub bytes: u64,
+    /// What somebody has said of all that the pool writes in it, on all its daemons.
+    pub expected: Option<u64>,
     /// None while it waits for its turn.
     pub tier: Option<TierWord>,
     pub pattern: PatternWord,
@@ -151,11 +154,13 @@ impl Load {
     fn parse(text: &str) -> Option<Load> {
         let understood = |load: &Load| {
             let ordered = |past: &PastLoad| past.began_ms <= past.ended_ms;
+            let expected = load.phase.as_ref().and_then(|phase| phase.expected);
             load.version == VERSION
                 && (1..=PROCESSES_MAX).contains(&load.processes)
                 && load.past.len() <= PAST_MAX
                 && load.name.len() <= NAME_MAX
                 && load.past.iter().all(ordered)
+                && expected.is_none_or(|bytes| (1..=PHASE_BYTES_MAX).contains(&bytes))
         };
         serde_json::from_str(text).ok().filter(understood)
     }
@@ -245,7 +250,7 @@ mod tests {
 
     fn load(job: u64, at_ms: u64) -> Load {
         let (tier, pattern) = (Some(TierWord::Burst), PatternWord::Strided);
-        let phase = PhaseLoad { began_ms: 5, bytes: 7, tier, pattern };
+        let phase = PhaseLoad { began_ms: 5, bytes: 7, expected: Some(8), tier, pattern };
         let past = vec![PastLoad { began_ms: 1, ended_ms: 2, bytes: 3 }];
         Load { name: "p".into(), at_ms, phase: Some(phase), past, dirty_burst: 9, ..Load::new(job, 3) }
     }
@@ -255,8 +260,8 @@ mod tests {
         assert_eq!(
             serde_json::to_string(&load(255, 1000)).unwrap(),
             concat!(
-                r#"{"version":2,"job":255,"index":3,"name":"p","at_ms":1000,"processes":1,"#,
-                r#""phase":{"began_ms":5,"bytes":7,"tier":"burst","pattern":"strided"},"#,
+                r#"{"version":3,"job":255,"index":3,"name":"p","at_ms":1000,"processes":1,"#,
+                r#""phase":{"began_ms":5,"bytes":7,"expected":8,"tier":"burst","pattern":"strided"},"#,
                 r#""past":[{"began_ms":1,"ended_ms":2,"bytes":3}],"write_per_s":0,"read_per_s":0,"flush_per_s":0,"#,
                 r#""held_back_ms":0,"holding":false,"dirty_burst":9,"dirty_local":0}"#
             )
@@ -288,7 +293,10 @@ mod tests {
         let bad = [
             String::new(),
             good[..good.len() - 1].into(),
-            good.replace("\"version\":2", "\"version\":1"),
+            good.replace("\"version\":3", "\"version\":2"),
+            good.replace("\"version\":3", "\"version\":2").replace("\"expected\":8,", ""),
+            good.replace("expected\":8", "expected\":0"),
+            good.replace("expected\":8", &format!("expected\":{}", PHASE_BYTES_MAX + 1)),
             good.replace("burst\"", "tape\""),
             good.replace("began_ms\":1", "began_ms\":3"),
             good.replace("\"p\"", &format!("\"{}\"", "p".repeat(NAME_MAX + 1))),

@@ -9,6 +9,7 @@ mod curves;
 mod flush;
 mod flushing;
 mod gate;
+mod hints;
 pub mod loads;
 mod order;
 mod phases;
@@ -26,6 +27,8 @@ use curves::{CurvesError, curves_of};
 use flush::{Flusher, Limits, Way};
 pub use gate::Admission;
 use gate::Gate;
+use hints::Hints;
+pub use hints::pattern_of;
 use loads::Loads;
 pub use loads::make_public;
 use runtime::Runtime;
@@ -33,7 +36,7 @@ use scheduler::Work;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
-use tidepool_iosched::{Strategy, Tier, by_name};
+use tidepool_iosched::{Pattern, Strategy, Tier, by_name};
 use tidepool_shape::{ShapeError, Shaper};
 use tidepool_store::{StoreError, TierIndex, Tiers};
 use tidepool_types::{Ino, SessionId};
@@ -67,6 +70,7 @@ pub struct Tiering {
     writers: Mutex<Runtime>,
     /// Only where clients ask.
     readers: Mutex<Runtime>,
+    hints: Mutex<Hints>,
     flusher: Flusher,
     when: FlushWhen,
     /// Bytes written when it was looked last whether programs write.
@@ -138,6 +142,7 @@ impl Tiering {
             gate: Mutex::default(),
             writers: Mutex::default(),
             readers: Mutex::default(),
+            hints: Mutex::new(Hints::new(tiers.phase_bytes)),
             flusher: Flusher::new(limits),
             when: tiers.flush.when,
             looked_at: AtomicU64::new(0),
@@ -228,6 +233,28 @@ impl Tiering {
     /// A file was closed.
     pub fn note_closed(&self, session: SessionId, ino: Ino) {
         locked(&self.writers).note_closed(session, ino);
+    }
+
+    /// A phase begins soon, or has just begun. What of it is known: the bytes of all processes together, and how they go through
+    /// their files.
+    pub fn begin_phase(&self, bytes: Option<u64>, pattern: Option<Pattern>, now_ns: u64) {
+        locked(&self.hints).begin(now_ns, bytes, pattern);
+        self.bell.ring();
+    }
+
+    /// The phase is over, when all say so who have said that it begins.
+    pub fn end_phase(&self) {
+        locked(&self.hints).end();
+        self.bell.ring();
+    }
+
+    /// A process says what it writes in each phase.
+    pub fn note_phase_bytes(&self, session: SessionId, bytes: u64) {
+        locked(&self.hints).each(session, bytes);
+    }
+
+    pub fn session_leaves(&self, session: SessionId) {
+        locked(&self.hints).session_leaves(session);
     }
 
     fn gate(&self) -> MutexGuard<'_, Gate> {

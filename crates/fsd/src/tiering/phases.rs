@@ -35,6 +35,8 @@ pub struct Phases {
     seen: u64,
     current: Option<Current>,
     past: VecDeque<PastPhase>,
+    /// When it was looked last.
+    looked_ns: u64,
 }
 
 impl Phases {
@@ -42,6 +44,7 @@ impl Phases {
     pub fn observe(&mut self, now_ns: u64, written: u64, clients: Clients) {
         let new = written.saturating_sub(self.seen);
         self.seen = written;
+        self.looked_ns = now_ns;
         let goes_on = new > 0 || clients == Clients::Waiting;
         let pause_ns = if clients == Clients::Done { DONE_PAUSE_NS } else { PAUSE_NS };
         match &mut self.current {
@@ -51,14 +54,31 @@ impl Phases {
             }
             Some(current) if now_ns.saturating_sub(current.last_ns) >= pause_ns => {
                 let Current { begin_ns, bytes, last_ns } = *current;
-                self.current = None;
-                self.past.push_back(PastPhase { begin_ns, end_ns: last_ns, bytes });
-                if self.past.len() > PAST_MAX {
-                    self.past.pop_front();
-                }
+                self.close(PastPhase { begin_ns, end_ns: last_ns, bytes });
             }
             None if goes_on => self.current = Some(Current { begin_ns: now_ns, bytes: new, last_ns: now_ns }),
             _ => {}
+        }
+    }
+
+    /// The same where it was said that the phase is over, with all that has been written. One that nobody has seen yet began
+    /// after the last look.
+    pub fn observe_end(&mut self, now_ns: u64, written: u64) {
+        let new = written.saturating_sub(self.seen);
+        self.seen = written;
+        let unseen = Current { begin_ns: self.looked_ns, bytes: 0, last_ns: self.looked_ns };
+        self.looked_ns = now_ns;
+        if let Some(last) = self.current.or((new > 0).then_some(unseen)) {
+            let end_ns = if new > 0 { now_ns } else { last.last_ns };
+            self.close(PastPhase { begin_ns: last.begin_ns, end_ns, bytes: last.bytes + new });
+        }
+    }
+
+    fn close(&mut self, phase: PastPhase) {
+        self.current = None;
+        self.past.push_back(phase);
+        if self.past.len() > PAST_MAX {
+            self.past.pop_front();
         }
     }
 
@@ -122,6 +142,25 @@ mod tests {
         assert_eq!(phases.past(), [PastPhase { begin_ns: 0, end_ns: 100 * MS, bytes: 6 }]);
         phases.observe(300 * MS, 6, Clients::Done);
         assert_eq!(phases.past().len(), 1);
+    }
+
+    #[test]
+    fn it_is_over_at_once_when_somebody_says_so() {
+        let mut phases = Phases::default();
+        phases.observe(100 * MS, 5, Clients::Quiet);
+        phases.observe_end(120 * MS, 7);
+        assert_eq!(phases.current(), None);
+        let first = PastPhase { begin_ns: 100 * MS, end_ns: 120 * MS, bytes: 7 };
+        assert_eq!(phases.past(), [first]);
+        phases.observe_end(140 * MS, 7);
+        assert_eq!(phases.past(), [first], "there was none");
+        // Between two looks.
+        phases.observe_end(160 * MS, 9);
+        assert_eq!(phases.past()[1], PastPhase { begin_ns: 140 * MS, end_ns: 160 * MS, bytes: 2 });
+        // After its last bytes.
+        phases.observe(180 * MS, 10, Clients::Quiet);
+        phases.observe_end(200 * MS, 10);
+        assert_eq!(phases.past()[2], PastPhase { begin_ns: 180 * MS, end_ns: 180 * MS, bytes: 1 });
     }
 
     #[test]

@@ -93,6 +93,11 @@ impl Runtime {
         }
     }
 
+    /// Those who wrote in the phase, or lately.
+    pub fn sessions(&self) -> impl Iterator<Item = SessionId> + '_ {
+        self.places.keys().copied()
+    }
+
     /// Processes of the phase; 0 when nobody wrote lately.
     pub fn processes(&self) -> u32 {
         self.processes

@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tidepool_iosched::{Decision, JobId, Pattern, Tier, Verdict, View, decide};
 use tidepool_store::{StoreError, TierIndex, Usage};
+use tidepool_types::PHASE_BYTES_MAX;
 
 /// How often it is looked whether programs write.
 pub(super) const TICK: Duration = Duration::from_millis(100);
@@ -66,9 +67,7 @@ impl Tiering {
         let now_ms = work.wall.at(now_ns, since_1970_ms());
         // Who writes from now on rings, if no phase is seen.
         self.is_awake.store(false, Ordering::Relaxed);
-        let clients = self.clients(now_ns);
-        let written = service.counters.bytes_written.load(Ordering::Relaxed);
-        work.phases.observe(now_ns, written, clients);
+        let written = self.look_at_phase(service, work, now_ns);
         work.rates.observe(now_ns, self.moved(service));
         match work.phases.current() {
             Some(_) => self.is_awake.store(true, Ordering::Relaxed),
@@ -87,10 +86,29 @@ impl Tiering {
         Ok(())
     }
 
-    fn clients(&self, now_ns: u64) -> Clients {
+    /// What is seen of the phase, and what was said of it; bytes written until now.
+    fn look_at_phase(&self, service: &Service, work: &mut Work, now_ns: u64) -> u64 {
+        let news = locked(&self.hints).take_news();
+        // Counted after that: what was written before an end was said belongs to that phase.
+        let written = service.counters.bytes_written.load(Ordering::Relaxed);
+        if news.ended {
+            self.gate().phase_ends();
+            work.phases.observe_end(now_ns, written);
+        } else {
+            let clients = self.clients(now_ns, news.begun);
+            work.phases.observe(now_ns, written, clients);
+        }
+        let last = work.phases.past().last().map(|past| past.end_ns);
+        let ended_ns = last.filter(|_| !news.ended);
+        locked(&self.hints).observe(now_ns, work.phases.current().is_some(), ended_ns);
+        written
+    }
+
+    /// `begun`: it was said that another phase begins.
+    fn clients(&self, now_ns: u64, begun: bool) -> Clients {
         match () {
             () if self.gate().is_busy(now_ns) => Clients::Waiting,
-            () if locked(&self.writers).is_all_closed() => Clients::Done,
+            () if begun || locked(&self.writers).is_all_closed() => Clients::Done,
             () => Clients::Quiet,
         }
     }
@@ -107,6 +125,7 @@ impl Tiering {
             heard: &work.heard,
             curves: &self.curves,
             no_local: self.no_local,
+            said: self.said(),
         };
         let ask = |about_to_write| {
             let view = known.view(about_to_write).map_err(|e| StoreError::unknown_load(&e.to_string()))?;
@@ -144,6 +163,13 @@ impl Tiering {
             Some(Verdict::Wait) => self.gate().set(false, None),
             None => {}
         }
+    }
+
+    /// What is said of the phase, or of the next one: bytes, and how files are gone through.
+    fn said(&self) -> (Option<u64>, Option<Pattern>) {
+        let hints = locked(&self.hints);
+        let bytes = hints.expected(locked(&self.writers).sessions());
+        (bytes.filter(|bytes| *bytes <= PHASE_BYTES_MAX), hints.pattern())
     }
 
     /// Who takes part in the phase, and how.
@@ -197,13 +223,15 @@ impl Tiering {
         // Whole milliseconds of both: what is told of a moment does not change.
         let moment = |at_ns: u64| now_ms.saturating_sub((now_ns / NS_OF_MS).saturating_sub(at_ns / NS_OF_MS));
         let (processes, pattern) = self.writers(service);
+        let (expected, said) = self.said();
         let gate = self.gate();
         let tier = gate.is_open().then(|| self.tiers[self.target()].into());
         let phase = work.phases.current().map(|current| PhaseLoad {
             began_ms: moment(current.begin_ns),
             bytes: current.bytes,
+            expected,
             tier,
-            pattern: pattern.into(),
+            pattern: said.unwrap_or(pattern).into(),
         });
         let past = work.phases.past();
         let past = past[past.len().saturating_sub(loads::PAST_MAX)..].iter().map(|past| PastLoad {

@@ -61,7 +61,7 @@ mod tests {
     /// A pool that writes since `began_ms`; nobody is over its part.
     fn load(job: u64, index: u16, began_ms: u64) -> Load {
         let (tier, pattern) = (Some(TierWord::Burst), PatternWord::Sequential);
-        let phase = Some(PhaseLoad { began_ms, bytes: 0, tier, pattern });
+        let phase = Some(PhaseLoad { began_ms, bytes: 0, expected: None, tier, pattern });
         Load { at_ms: NOW_MS, processes: 4, phase, ..Load::new(job, index) }
     }
 
@@ -82,6 +82,7 @@ mod tests {
             heard,
             curves: &measured,
             no_local: true,
+            said: (None, None),
         };
         let view = known.view(true).unwrap();
         let decision = decide(by_name("fair").unwrap(), &view);

@@ -14,6 +14,10 @@ use tidepool_types::BLOCK_SIZE;
 /// at it.
 const LOCAL_BYTES_PER_S: u64 = 1 << 30;
 
+/// What was said of a phase is believed until this part more than that has been written: headers are written again, and sizes
+/// rounded. Then it is guessed.
+const MORE_PART: u64 = 16;
+
 /// A tier as this daemon finds it.
 #[derive(Clone, Copy, Debug)]
 pub struct Found {
@@ -34,6 +38,8 @@ pub struct Known<'a> {
     pub curves: &'a Measured,
     /// Nodes' own storage is left out.
     pub no_local: bool,
+    /// What is said of the pool's phase, or of its next one: bytes, and how files are gone through.
+    pub said: (Option<u64>, Option<Pattern>),
 }
 
 /// What was measured of the shared tiers.
@@ -66,7 +72,9 @@ impl Known<'_> {
     pub fn view(&self, about_to_write: bool) -> Result<View, ViewError> {
         let mut own = self.own();
         if about_to_write && own.phase.is_none() {
-            own.phase = Some(phase_at(self.now_ns, 0, None, Pattern::Sequential));
+            let (expected_bytes, pattern) = self.said;
+            let pattern = pattern.unwrap_or(Pattern::Sequential);
+            own.phase = Some(Phase { expected_bytes, ..phase_at(self.now_ns, 0, None, pattern) });
         }
         let mut apps = BTreeMap::from([(self.told.job, own)]);
         for load in self.heard {
@@ -78,6 +86,7 @@ impl Known<'_> {
                 Some(app) => merge(app, theirs),
             }
         }
+        apps.values_mut().filter_map(|app| app.phase.as_mut()).for_each(forget_the_disproved);
         let dirty: Vec<Dirty> =
             [Tier::Local, Tier::Burst].into_iter().filter_map(|tier| self.dirty(tier)).collect();
         View::new(
@@ -101,7 +110,9 @@ impl Known<'_> {
     fn other(&self, load: &Load) -> App {
         let phase = load.phase.as_ref().map(|phase| {
             let tier = phase.tier.map(Tier::from);
-            phase_at(self.moment(phase.began_ms), phase.bytes, tier, phase.pattern.into())
+            let begin_ns = self.moment(phase.began_ms);
+            let seen = phase_at(begin_ns, phase.bytes, tier, phase.pattern.into());
+            Phase { expected_bytes: phase.expected, ..seen }
         });
         let past = load.past.iter().map(|past| PastPhase {
             begin_ns: self.moment(past.began_ms),
@@ -169,6 +180,11 @@ fn app(job: u64, processes: u32) -> App {
     }
 }
 
+fn forget_the_disproved(phase: &mut Phase) {
+    let believed = |bytes: &u64| phase.written_bytes <= bytes.saturating_add(bytes / MORE_PART);
+    phase.expected_bytes = phase.expected_bytes.filter(believed);
+}
+
 /// Daemons of one pool are one application. Each sees its clients; most see the same ones.
 fn merge(app: &mut App, other: App) {
     app.processes = app.processes.max(other.processes);
@@ -185,6 +201,8 @@ fn merge(app: &mut App, other: App) {
         (Some(one), Some(other)) => Some(Phase {
             begin_ns: one.begin_ns.min(other.begin_ns),
             written_bytes: one.written_bytes.saturating_add(other.written_bytes),
+            // Each says it of all of them, as far as it knows who takes part.
+            expected_bytes: one.expected_bytes.max(other.expected_bytes),
             ..one
         }),
         (one, other) => one.or(other),
@@ -200,6 +218,7 @@ mod tests {
     use proptest::prelude::*;
     use proptest::sample::select;
     use tidepool_iosched::{Curve, PROCESSES_MAX, Verdict, by_name, decide, names};
+    use tidepool_types::PHASE_BYTES_MAX;
 
     const MS: u64 = 1_000_000;
 
@@ -208,7 +227,8 @@ mod tests {
     }
 
     fn load(job: u64, tier: TierWord) -> Load {
-        let phase = PhaseLoad { began_ms: 900, bytes: 5, tier: Some(tier), pattern: PatternWord::Sequential };
+        let (tier, pattern) = (Some(tier), PatternWord::Sequential);
+        let phase = PhaseLoad { began_ms: 900, bytes: 5, expected: None, tier, pattern };
         Load { at_ms: 990, phase: Some(phase), ..Load::new(job, 0) }
     }
 
@@ -222,6 +242,7 @@ mod tests {
             heard,
             curves: &Measured::default(),
             no_local: false,
+            said: (None, None),
         };
         match decide(by_name(name).unwrap(), &known.view(true).unwrap()).phases[&JobId(7)] {
             Verdict::Go { tier, .. } => tier,
@@ -258,6 +279,58 @@ mod tests {
         assert_eq!(target("ia", &all(), &[load(7, TierWord::Burst)]), Tier::Burst);
     }
 
+    /// Two daemons of one pool, which both were told what all its processes write.
+    #[test]
+    fn what_is_said_of_a_phase_is_believed_until_it_is_wrong() {
+        let one = |said: Option<u64>, bytes: u64, others: u64| {
+            let of = |index: u16, expected, bytes| {
+                let phase = PhaseLoad { bytes, expected, ..load(7, TierWord::Burst).phase.unwrap() };
+                Load { phase: Some(phase), index, ..load(7, TierWord::Burst) }
+            };
+            let known = Known {
+                now_ns: 1000 * MS,
+                now_ms: 1000,
+                told: &of(1, said, bytes),
+                found: &all(),
+                heard: &[of(2, said.map(|bytes| bytes - 10), others)],
+                curves: &Measured::default(),
+                no_local: false,
+                said: (said, None),
+            };
+            let view = known.view(true).unwrap();
+            let app = &view.apps()[0];
+            (app.phase.unwrap().expected_bytes, app.remaining_bytes().unwrap())
+        };
+        assert_eq!(one(None, 100, 200), (None, 300), "as much again");
+        assert_eq!(one(Some(1600), 100, 200), (Some(1600), 1300));
+        assert_eq!(one(Some(1600), 1600, 100), (Some(1600), 1), "it is nearly over");
+        assert_eq!(one(Some(1600), 1600, 101), (None, 1701));
+    }
+
+    #[test]
+    fn what_is_said_of_the_next_phase_counts_before_it_begins() {
+        let known = |said| {
+            Known {
+                now_ns: 1000 * MS,
+                now_ms: 1000,
+                told: &Load::new(7, 1),
+                found: &[],
+                heard: &[],
+                curves: &Measured::default(),
+                no_local: false,
+                said,
+            }
+            .view(true)
+            .unwrap()
+            .apps()[0]
+                .phase
+                .unwrap()
+        };
+        let phase = known((Some(9), Some(Pattern::Random)));
+        assert_eq!((phase.expected_bytes, phase.pattern), (Some(9), Pattern::Random));
+        assert_eq!(known((None, None)).pattern, Pattern::Sequential);
+    }
+
     #[test]
     fn what_lies_above_the_last_tier_is_to_be_flushed() {
         let dirty = |found: &[Found]| {
@@ -270,6 +343,7 @@ mod tests {
                 heard,
                 curves: &Measured::default(),
                 no_local: false,
+                said: (None, None),
             };
             let view = known.view(false).unwrap();
             view.dirty().iter().map(|dirty| (dirty.tier, dirty.bytes)).collect::<Vec<_>>()
@@ -279,12 +353,22 @@ mod tests {
         assert_eq!(dirty(&found[..2]), [(Tier::Local, 4096)]);
     }
 
+    fn said() -> impl Strategy<Value = Option<u64>> {
+        option::of(1..=PHASE_BYTES_MAX)
+    }
+
     fn a_load() -> impl Strategy<Value = Load> {
         let tiers = [None, Some(TierWord::Local), Some(TierWord::Burst), Some(TierWord::Pfs)];
         let patterns = [PatternWord::Sequential, PatternWord::Strided, PatternWord::Random];
-        let phase = (any::<u64>(), any::<u64>(), select(tiers.to_vec()), select(patterns.to_vec()));
-        let phase =
-            phase.prop_map(|(began_ms, bytes, tier, pattern)| PhaseLoad { began_ms, bytes, tier, pattern });
+        let words = (select(tiers.to_vec()), select(patterns.to_vec()));
+        let phase = (any::<u64>(), any::<u64>(), said(), words);
+        let phase = phase.prop_map(|(began_ms, bytes, expected, (tier, pattern))| PhaseLoad {
+            began_ms,
+            bytes,
+            expected,
+            tier,
+            pattern,
+        });
         let past = (any::<u64>(), any::<u64>(), any::<u64>()).prop_map(|(a, b, bytes)| PastLoad {
             began_ms: a.min(b),
             ended_ms: a.max(b),
@@ -309,12 +393,13 @@ mod tests {
         fn whatever_is_told_can_be_decided_on(
             (told, heard) in (a_load(), vec(a_load(), 0..12)),
             (now_ms, free, about_to_write) in (0..1u64 << 40, any::<u64>(), any::<bool>()),
+            bytes in said(),
         ) {
             let found = Tier::ALL.map(|tier| Found { tier, usage: Usage { blocks: 1, free, total: 1 << 40 } });
             let flat = Arc::new(Curves::same(Curve::flat(1 << 30).unwrap()));
             let curves = Measured { burst: Some(Arc::clone(&flat)), pfs: Some(flat) };
             let known =
-                Known { now_ns: now_ms * NS_OF_MS, now_ms, told: &told, found: &found, heard: &heard, curves: &curves, no_local: false };
+                Known { now_ns: now_ms * NS_OF_MS, now_ms, told: &told, found: &found, heard: &heard, curves: &curves, no_local: false, said: (bytes, None) };
             let view = known.view(about_to_write).unwrap();
             for name in names() {
                 decide(by_name(name).unwrap(), &view);

@@ -5,8 +5,8 @@ mod row;
 use super::flags::PlanArgs;
 use super::{Setup, Staged, as_json, bytes, choices, gather, slurm};
 use crate::exit::{Failure, Kind, Result};
-use crate::flags::FsKind;
-use crate::jobscript::{Header, JobScript, Spot, Step, Storage, fs_of, header, shape_of};
+use crate::flags::{FsKind, PoolShape};
+use crate::jobscript::{Header, JobScript, Spot, Step, Storage, fs_of, header, shape_of, tiers_of};
 use crate::output::{duration, table};
 use crate::place::Place;
 use crate::run::Way;
@@ -46,6 +46,8 @@ struct Planned {
     dataspace: String,
     fs: FsKind,
     setup: Option<Setup>,
+    /// Shared storage below it, in words.
+    tiers: Option<String>,
 }
 
 impl Planned {
@@ -217,7 +219,7 @@ impl<'a> Outlook<'a> {
                 ));
             }
             let fs = fs_of(pool);
-            let setup = match (&fs, &pool.fs) {
+            let made = match (&fs, &pool.fs) {
                 (FsKind::Tidepool, _) => self.setup(pool, staged)?,
                 (_, Some(fs)) => {
                     self.warnings
@@ -226,12 +228,24 @@ impl<'a> Outlook<'a> {
                 }
                 (_, None) => None,
             };
-            self.pools.push(Planned { dataspace: pool.dataspace(), fs, setup });
+            let (setup, tiers) = made.unzip();
+            self.pools.push(Planned { dataspace: pool.dataspace(), fs, setup, tiers: tiers.flatten() });
         }
         Ok(())
     }
 
-    fn setup(&mut self, pool: &Said<PoolRequest>, staged: Staged) -> Result<Option<Setup>> {
+    /// Directories of shared storage may be on other machines only, so one that is missing here is no error.
+    fn look_for_tiers(&mut self, shape: &PoolShape) {
+        for (key, dir) in [("burst", &shape.burst), ("pfs", &shape.pfs)] {
+            if let Some(dir) = dir.as_ref().filter(|dir| !dir.is_dir()) {
+                let text = format!("{key}={}: there is no such directory on this machine", dir.display());
+                self.warnings.push(text);
+            }
+        }
+    }
+
+    /// How a pool is made, and the shared storage below it in words.
+    fn setup(&mut self, pool: &Said<PoolRequest>, staged: Staged) -> Result<Option<(Setup, Option<String>)>> {
         let mut shape = match shape_of(pool, &self.args.shape, Some(self.nodes)) {
             Ok(shape) => shape,
             // With --local, nothing is divided.
@@ -250,7 +264,10 @@ impl<'a> Outlook<'a> {
         }
         shape.job.walltime = self.walltime;
         let user = rustix::process::geteuid().as_raw();
-        Setup::choose_at(self.place.clone(), user, &shape, staged, None).map(Some)
+        self.look_for_tiers(&shape);
+        let tiers = lint::tier_words(&tiers_of(&shape));
+        let setup = Setup::choose_at(self.place.clone(), user, &shape, staged, None)?;
+        Ok(Some((setup, tiers)))
     }
 
     fn pool_rows(&mut self) {
@@ -260,7 +277,8 @@ impl<'a> Outlook<'a> {
                 Some(setup) => format!("{} daemon(s)", setup.layout.daemons()),
                 None => planned.fs.to_string(),
             };
-            let how = size.unwrap_or_default() + &what;
+            let tiers = planned.tiers.as_ref().map(|words| format!(", {words}"));
+            let how = size.unwrap_or_default() + &what + &tiers.unwrap_or_default();
             let mut row = Row::new(What::Pool, "", &planned.dataspace, &how);
             row.cost = planned.setup.as_ref().map(|setup| setup.plan.costs.start.clone());
             self.rows.push(row);

@@ -69,6 +69,14 @@ pub fn shape(pool: &PoolRequest, store: &std::path::Path) -> Result<PoolShape> {
     say("--placement", pool.placement.map(|placement| placement.word().to_string()));
     say("--stripe", pool.stripe.map(|stripe| stripe.to_string()));
     say("--client", pool.client.map(|client| client.to_string()));
+    say("--burst", pool.tiers.burst.clone());
+    say("--pfs", pool.tiers.pfs.clone());
+    say("--strategy", pool.tiers.strategy.clone());
+    say("--flush", pool.tiers.flush.map(|flush| flush.to_string()));
+    say("--phase-bytes", pool.tiers.phase_bytes.map(|bytes| bytes.to_string()));
+    if pool.tiers.no_local == Some(true) {
+        words.push("--no-local".into());
+    }
     let parsed = Cli::try_parse_from(&words).map_err(|error| Failure::new(Kind::Usage, error.to_string()))?;
     match parsed.command {
         Command::Pool(PoolCommand::Start(args)) => Ok(args.shape),
