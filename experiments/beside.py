@@ -246,13 +246,11 @@ def judge(result: Result, series: str, alone: str, x: float, where: str) -> None
 
 def draw(report: dict, rows: list[dict]):
     """A panel for each quantity, a group of bars for each x; slowdowns with the bar that throttled ones have to keep."""
-    names = list(dict.fromkeys(row["what"] for row in rows))
-    figure, axes = figures.panels(len(names), columns=2, width=5.6, height=3.4)
-    for one, what in zip(axes, names):
-        figures.bars(one, rows, what, report["x_label"])
+
+    def with_bar(one, what: str) -> None:
         if "slowdown" in what:
             # A run may well be a little faster than the one it is compared with.
             one.set_ylim(bottom=min(0, *(1.1 * row["min"] for row in rows if row["what"] == what)))
             figures.limit(one, BAR_PERCENT, "bar for copies that are held back")
-    figures.legend_below(figure, axes)
-    return figure
+
+    return figures.quantities(report, rows, with_bar)

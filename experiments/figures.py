@@ -166,3 +166,14 @@ def size_name(byte_count: float) -> str:
         if byte_count >= factor:
             return f"{byte_count / factor:g} {unit}"
     return f"{byte_count:g} B"
+
+
+def quantities(report: dict, rows: list[dict], more=lambda one, what: None):
+    """A panel for each quantity, a group of bars for each x; `more` adds to a panel what belongs to its quantity."""
+    names = list(dict.fromkeys(row["what"] for row in rows))
+    figure, axes = panels(len(names), columns=2, width=5.6, height=3.6)
+    for one, what in zip(axes, names):
+        bars(one, rows, what, report["x_label"])
+        more(one, what)
+    legend_below(figure, axes)
+    return figure

@@ -226,9 +226,4 @@ def compare(result: Result, bars: tuple[float, float], papers: str) -> None:
 
 def draw(report: dict, rows: list[dict]):
     """A panel for each quantity, a group of bars for each point of the sweep."""
-    names = list(dict.fromkeys(row["what"] for row in rows))
-    figure, axes = figures.panels(len(names), columns=2, width=5.6, height=3.6)
-    for one, what in zip(axes, names):
-        figures.bars(one, rows, what, report["x_label"])
-    figures.legend_below(figure, axes)
-    return figure
+    return figures.quantities(report, rows)
