@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ends;
 mod handles;
 mod leases;
 mod locks;

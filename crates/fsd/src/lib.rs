@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod background;
+mod clearing;
 mod config;
 mod conn;
 mod copying;
