@@ -25,7 +25,7 @@ const FLUSH_BIT: u64 = 1 << 63;
 /// Bytes of one request of a stream.
 const REQUEST: u64 = 64 << 10;
 /// What is moved before it is waited for a shaped tier.
-const SHAPED_BYTES: u64 = 2 << 20;
+const SHAPED_BYTES: u64 = 512 << 10;
 
 /// Sleeps, unless the service stops.
 fn rest(service: &Service, mut wait: Duration) {
