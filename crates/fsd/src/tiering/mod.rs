@@ -66,6 +66,8 @@ pub struct Tiering {
     loads: Loads,
     curves: Measured,
     no_local: bool,
+    /// Clients have to ask before they move data.
+    paced: bool,
     gate: Mutex<Gate>,
     writers: Mutex<Runtime>,
     /// Only where clients ask.
@@ -129,8 +131,10 @@ impl Tiering {
         }
         let mut limits = Limits { all: tiers.flush_bandwidth, ..Limits::default() };
         limits.to.iter_mut().zip(&all).for_each(|(limit, tier)| *limit = tiers.flush.limit_to(*tier));
+        let shapers = all.iter().map(shaper).collect::<Result<Vec<Option<Shaper>>, _>>()?;
         Ok(Tiering {
-            shapers: all.iter().map(shaper).collect::<Result<_, _>>()?,
+            paced: strategy.gives_turns() || strategy.gives_shares() || shapers.iter().any(Option::is_some),
+            shapers,
             strategy,
             target: AtomicUsize::new(0),
             job,
@@ -174,9 +178,7 @@ impl Tiering {
 
     /// True when clients have to ask before they move data.
     pub fn is_paced(&self) -> bool {
-        self.strategy.gives_turns()
-            || self.strategy.gives_shares()
-            || self.shapers.iter().any(Option::is_some)
+        self.paced
     }
 
     /// May these data be moved now?
@@ -225,7 +227,8 @@ impl Tiering {
 
     /// The scheduler looks more often while a phase goes on; of a new one it is told.
     fn wake(&self) {
-        if !self.is_awake.swap(true, Ordering::Relaxed) {
+        // Looked at first: this is on the way of each write, and a word that nobody changes is in all caches.
+        if !self.is_awake.load(Ordering::Relaxed) && !self.is_awake.swap(true, Ordering::Relaxed) {
             self.bell.ring();
         }
     }

@@ -1,7 +1,7 @@
 //! Who writes, and how (S3 §III-B, "Runtime"): how many processes take part in an I/O phase, and whether they go through
 //! their files in sequence, with strides or at random. Pure.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use tidepool_iosched::Pattern;
 use tidepool_types::{Ino, SessionId};
 
@@ -25,7 +25,7 @@ struct Place {
 /// The processes of a pool that write to this daemon.
 #[derive(Default, Debug)]
 pub struct Runtime {
-    places: HashMap<SessionId, Place>,
+    places: FxHashMap<SessionId, Place>,
     /// Bytes of the present phase that came in sequence, with strides, at random.
     bytes: [u64; 3],
     /// Most processes at once in the present phase.
