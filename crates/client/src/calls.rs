@@ -2,7 +2,6 @@
 
 use crate::direct::Direct;
 use crate::dirs::DirCache;
-use crate::layout::Seen;
 use crate::leases::GiveWay;
 use crate::loan::Loans;
 use crate::sizes::{SizeCache, wished};
@@ -18,7 +17,7 @@ use std::time::Duration;
 use tidepool_placement::Placer;
 use tidepool_shm::Board;
 use tidepool_transport::{Identity, Link, LocalNode, Transport, connect, random_bytes};
-use tidepool_types::{DaemonIndex, Errno, Ino, InstanceId, SessionId};
+use tidepool_types::{DaemonIndex, Errno, Ino, InstanceId, Layout, SessionId};
 use tidepool_wire::frame::{FLAG_ONE_WAY, FLAG_PACED, Header};
 use tidepool_wire::message::{Member, Reply, Request};
 
@@ -81,7 +80,7 @@ pub struct Client {
     pub(crate) looks: AtomicU64,
     /// Handles held, to register them again with a restarted daemon.
     pub(crate) handles: Mutex<HashMap<Ino, u32>>,
-    pub(crate) layouts: RwLock<FxHashMap<Ino, Seen>>,
+    pub(crate) layouts: RwLock<FxHashMap<Ino, Layout>>,
     pub(crate) placer: Placer,
     /// Daemons on this node.
     pub(crate) node_daemons: Vec<DaemonIndex>,
@@ -698,7 +697,6 @@ fn is_idempotent(request: &Request) -> bool {
             | R::Resolve { .. }
             | R::Finish { .. }
             | R::Released { .. }
-            | R::Settle { .. }
             | R::Bump {}
     )
 }

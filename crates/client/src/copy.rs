@@ -1,10 +1,9 @@
 //! Copying between files of the pool: the daemons move the data, the client only says which.
 
 use crate::calls::{Bulk, Call, expect_reply};
-use crate::sizes::Growth;
 use crate::{Client, FsError};
 use tidepool_types::{DaemonIndex, Errno, FILE_SIZE_MAX, FileKind, Ino};
-use tidepool_wire::message::{Reply, Request, Told};
+use tidepool_wire::message::{Reply, Request};
 
 /// Bytes asked for at once: more is a partial copy, as copy_file_range(2) allows.
 const COPY_MAX: u64 = 1 << 30;
@@ -41,13 +40,12 @@ impl Client {
         let mut done = 0;
         while done < len {
             let pieces = self.copy_pieces(from, to, (at + done, offset + done), len - done)?;
-            let start = offset + done;
-            let (copied, failure) = self.store_and_tell(to, || {
-                let (copied, blocks, failure) = self.copy_some(from, to, &pieces);
-                let end = if copied > 0 { start + copied } else { 0 };
-                let told = if failure.is_some() { Told::InPart } else { Told::Now };
-                ((copied, failure), Growth { start: start.min(end), end, blocks, told })
-            })?;
+            let (copied, blocks, failure) = self.copy_some(from, to, &pieces)?;
+            if copied > 0 || blocks != 0 {
+                let end = if copied > 0 { offset + done + copied } else { 0 };
+                let reply = self.request(to.home(), &Request::Extend { ino: to, end, blocks })?;
+                expect_reply!(self, to.home(), reply, Reply::Attributes { .. } => ())?;
+            }
             done += copied;
             match failure {
                 Some(error) if done == 0 => return Err(error),
@@ -79,7 +77,12 @@ impl Client {
     }
 
     /// Copies the pieces: how many bytes without a gap, how many blocks that added, and what failed first.
-    fn copy_some(&self, from: Ino, to: Ino, pieces: &[Piece]) -> (u64, i64, Option<FsError>) {
+    fn copy_some(
+        &self,
+        from: Ino,
+        to: Ino,
+        pieces: &[Piece],
+    ) -> Result<(u64, i64, Option<FsError>), FsError> {
         let mut calls: Vec<Call<'_>> = pieces
             .iter()
             .map(|p| {
@@ -98,16 +101,16 @@ impl Client {
                 other => other,
             };
             match result {
-                Ok(delta) if failure.is_none() => {
+                Ok(delta) => {
                     blocks += delta;
-                    copied += u64::from(piece.len);
+                    if failure.is_none() {
+                        copied += u64::from(piece.len);
+                    }
                 }
-                // As with writes.
-                Ok(_) => {}
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
-        (copied, blocks, failure)
+        Ok((copied, blocks, failure))
     }
 
     /// For daemons that are too busy with each other.

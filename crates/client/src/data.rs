@@ -2,10 +2,9 @@
 
 use crate::calls::{Bulk, Call, expect_reply};
 use crate::loan::BYTES_BEFORE;
-use crate::sizes::Growth;
 use crate::{Client, FsError};
 use tidepool_types::{Attr, DaemonIndex, Errno, FILE_SIZE_MAX, Ino, Layout, SetAttr};
-use tidepool_wire::message::{Reply, Request, Told};
+use tidepool_wire::message::{Reply, Request};
 
 /// The part of a range that lies in one chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,25 +33,21 @@ impl Client {
             return Ok(0);
         }
         // Most reads lie in one chunk, and most of those are answered by a file of this node.
-        let (layout, seen) = self.layout_and_size(ino)?;
+        let layout = self.layout(ino)?;
         let asked = buf.len();
         let whole = layout.chunk_at(offset) == layout.chunk_at(offset + (asked as u64 - 1));
         let owner = self.chunk_owner(ino, layout, offset);
-        // That there are data does not say that the file reaches so far.
-        let within = seen.saturating_sub(offset) >= asked as u64;
-        if within && whole && self.read_open(owner, ino, offset, buf) {
+        if whole && self.read_open(owner, ino, offset, buf) {
             return Ok(buf.len());
         }
-        let rest = self.known_rest(ino, offset);
-        let within = within || rest.is_some();
-        let buf = match rest {
+        let buf = match self.known_rest(ino, offset) {
             Some(0) => return Ok(0),
             Some(rest) => &mut buf[..usize::try_from(rest).unwrap_or(usize::MAX).min(asked)],
             None => buf,
         };
         let whole = layout.chunk_at(offset) == layout.chunk_at(offset + (buf.len() as u64 - 1));
         if whole && self.read_direct(owner, ino, offset, buf) {
-            return if within { Ok(buf.len()) } else { self.up_to_end(ino, offset, buf.len()) };
+            return Ok(buf.len());
         }
         let mut pieces = self.pieces(ino, layout, offset, buf.len());
         let mut rest = &mut buf[..];
@@ -68,7 +63,7 @@ impl Client {
             true
         });
         if calls.is_empty() {
-            return if within { Ok(buf.len()) } else { self.up_to_end(ino, offset, buf.len()) };
+            return Ok(buf.len());
         }
         let answers = self.call_all(&mut calls);
         let mut short = Vec::new();
@@ -81,14 +76,13 @@ impl Client {
                 short.push((piece.offset - offset, answer.bulk_len, piece.len));
             }
         }
-        if short.is_empty() && within {
+        if short.is_empty() {
             return Ok(buf.len());
         }
         let size = match size {
             Some(size) if !self.is_unsettled(ino) => size,
             _ => self.home_attr(ino)?.size,
         };
-        self.saw_size(ino, size);
         for (start, got, len) in short {
             let start = start as usize;
             buf[start + got..start + len].fill(0);
@@ -101,16 +95,7 @@ impl Client {
         if self.is_unsettled(ino) {
             return None;
         }
-        let size = self.known_attr(ino)?.size;
-        self.saw_size(ino, size);
-        Some(size.saturating_sub(offset))
-    }
-
-    /// How many of `count` bytes that are stored belong to the file.
-    fn up_to_end(&self, ino: Ino, offset: u64, count: usize) -> Result<usize, FsError> {
-        let size = self.home_attr(ino)?.size;
-        self.saw_size(ino, size);
-        Ok(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX).min(count))
+        self.known_attr(ino).map(|attr| attr.size.saturating_sub(offset))
     }
 
     /// Writes all of `buf`, or the part before the first failure when there is one.
@@ -120,17 +105,11 @@ impl Client {
         }
         let end = offset.checked_add(buf.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
         end.ok_or(Errno::EFBIG)?;
-        let (layout, seen) = self.layout_and_size(ino)?;
-        let pieces = self.pieces(ino, layout, offset, buf.len());
-        let count = match pieces.iter().all(|piece| piece.daemon == ino.home()) {
-            true => self.write_at_home(ino, buf, &pieces)?,
-            false => self.write_pieces(ino, offset, buf, &pieces)?,
-        };
-        let end = offset + count as u64;
-        if end > seen && !self.is_unsettled(ino) {
-            self.saw_size(ino, end);
+        let pieces = self.pieces(ino, self.layout(ino)?, offset, buf.len());
+        if pieces.iter().all(|piece| piece.daemon == ino.home()) {
+            return self.write_at_home(ino, buf, &pieces);
         }
-        Ok(count)
+        self.write_pieces(ino, offset, buf, &pieces)
     }
 
     /// All pieces belong to the object's home, which looks after its size as well.
@@ -179,26 +158,6 @@ impl Client {
     }
 
     fn write_pieces(&self, ino: Ino, offset: u64, buf: &[u8], pieces: &[Piece]) -> Result<usize, FsError> {
-        let (stored, failure) = self.store_and_tell(ino, || {
-            let (stored, blocks, failure) = self.store_pieces(ino, offset, buf, pieces);
-            let end = if stored > 0 { offset + stored as u64 } else { 0 };
-            let told = if failure.is_some() { Told::InPart } else { Told::Now };
-            ((stored, failure), Growth { start: offset.min(end), end, blocks, told })
-        })?;
-        match failure {
-            Some(error) if stored == 0 => Err(error),
-            _ => Ok(stored),
-        }
-    }
-
-    /// How many bytes were stored without a gap, how many blocks that added, and what failed first.
-    fn store_pieces(
-        &self,
-        ino: Ino,
-        offset: u64,
-        buf: &[u8],
-        pieces: &[Piece],
-    ) -> (usize, i64, Option<FsError>) {
         let part = |piece: &Piece| {
             let start = (piece.offset - offset) as usize;
             &buf[start..start + piece.len]
@@ -232,16 +191,23 @@ impl Client {
         let (mut stored, mut blocks, mut failure) = (0, 0, None);
         for (piece, result) in pieces.iter().zip(written.into_iter().flatten()) {
             match result {
-                Ok(delta) if failure.is_none() => {
+                Ok(delta) => {
                     blocks += delta;
-                    stored += piece.len;
+                    if failure.is_none() {
+                        stored += piece.len;
+                    }
                 }
-                // It may be cleared away as soon as the home knows: counted, it would look like lost data then.
-                Ok(_) => {}
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
-        (stored, blocks, failure)
+        if stored > 0 || blocks != 0 {
+            let end = offset + stored as u64;
+            self.grew(ino, if stored > 0 { end } else { 0 }, blocks)?;
+        }
+        match failure {
+            Some(error) if stored == 0 => Err(error),
+            _ => Ok(stored),
+        }
     }
 
     /// Writes at the end of file, wherever other appends have moved it: the offset where the

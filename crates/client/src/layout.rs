@@ -5,19 +5,11 @@ use crate::retry::Stop;
 use crate::walk::Entry;
 use crate::{Client, Cred, FsError, Wanted};
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicU64, Ordering};
 use tidepool_types::{Attr, DaemonIndex, Errno, FileKind, Ino, Layout, Placement};
 use tidepool_wire::message::{NewObject, Reply, Request};
 
 /// Layouts remembered; the table is emptied when it is full.
 const LAYOUTS_MAX: usize = 1 << 16;
-
-/// What is remembered of a file.
-pub(crate) struct Seen {
-    layout: Layout,
-    /// How long it was when somebody told: it is shorter only if it was made so since.
-    size: AtomicU64,
-}
 
 /// What became of a try to make a local file.
 enum Made {
@@ -29,27 +21,14 @@ enum Made {
 impl Client {
     /// Layout of the file `ino`. It never changes, so it is asked for once.
     pub(crate) fn layout(&self, ino: Ino) -> Result<Layout, FsError> {
-        self.layout_and_size(ino).map(|(layout, _)| layout)
-    }
-
-    /// The same, and a size that the file had when somebody last told.
-    pub(crate) fn layout_and_size(&self, ino: Ino) -> Result<(Layout, u64), FsError> {
-        let layouts = self.layouts.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(seen) = layouts.get(&ino) {
-            return Ok((seen.layout, seen.size.load(Ordering::Relaxed)));
+        let known = self.layouts.read().unwrap_or_else(PoisonError::into_inner).get(&ino).copied();
+        if let Some(layout) = known {
+            return Ok(layout);
         }
-        drop(layouts);
         let attr = self.home_attr(ino)?;
         self.remember_layout(&attr);
         // Objects without data have none, and every request about their data fails at their home.
-        Ok((attr.layout.unwrap_or(Layout::LOCAL), attr.size))
-    }
-
-    /// The file is known to be this long at least.
-    pub(crate) fn saw_size(&self, ino: Ino, size: u64) {
-        if let Some(seen) = self.layouts.read().unwrap_or_else(PoisonError::into_inner).get(&ino) {
-            seen.size.fetch_max(size, Ordering::Relaxed);
-        }
+        Ok(attr.layout.unwrap_or(Layout::LOCAL))
     }
 
     pub(crate) fn remember_layout(&self, attr: &Attr) {
@@ -58,7 +37,7 @@ impl Client {
         if layouts.len() >= LAYOUTS_MAX {
             layouts.clear();
         }
-        layouts.insert(attr.ino, Seen { layout, size: attr.size.into() });
+        layouts.insert(attr.ino, layout);
     }
 
     /// The daemon that keeps the chunk with the byte at `offset`.

@@ -172,9 +172,9 @@ impl Client {
         let (daemon, ino) = key;
         // In this order: a daemon that starts after this look voids what its predecessor lends.
         let before = self.board_for_files(daemon).map(|board| (board.starts(), board.moves()));
-        let answer = before.and_then(|(starts, _)| self.ask_for_files(daemon, ino, starts));
-        self.loans.asked(key, answer.is_some());
-        let (borrowed, (_, moves)) = answer.flatten().map(Arc::new).zip(before)?;
+        let borrowed = before.and_then(|(starts, _)| self.ask_for_files(daemon, ino, starts)).map(Arc::new);
+        self.loans.asked(key, borrowed.is_some());
+        let (borrowed, (_, moves)) = borrowed.zip(before)?;
         // What this process wrote it often reads again; by request it would end the loan.
         let files = [Arc::clone(&borrowed.data), Arc::clone(&borrowed.sums)];
         self.keep_for_reading(daemon, ino, files, moves);
@@ -184,18 +184,12 @@ impl Client {
         Some(borrowed)
     }
 
-    /// `Some(None)`: soon.
-    fn ask_for_files(&self, daemon: DaemonIndex, ino: Ino, starts: u64) -> Option<Option<Borrowed>> {
+    fn ask_for_files(&self, daemon: DaemonIndex, ino: Ino, starts: u64) -> Option<Borrowed> {
         let (reply, fds) = self.descriptors(daemon, &Request::Borrow { ino })?;
-        let number = match reply {
-            Reply::Borrowed { number } => number,
-            Reply::Recalled {} => return Some(None),
-            _ => return None,
-        };
+        let Reply::Borrowed { number } = reply else { return None };
         let [data, sums, loan] = <[OwnedFd; 3]>::try_from(fds).ok()?;
         let loan = Loan::open(&loan, number).ok()?;
-        let (data, sums) = (Arc::new(data), Arc::new(sums));
-        Some(Some(Borrowed { data, sums, loan, starts, used: AtomicU64::new(0) }))
+        Some(Borrowed { data: Arc::new(data), sums: Arc::new(sums), loan, starts, used: AtomicU64::new(0) })
     }
 
     /// Gives back what was borrowed of an object. Its home hears of it by the `Close` that follows.

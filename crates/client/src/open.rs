@@ -246,7 +246,6 @@ impl Client {
             if *count == 0 {
                 handles.remove(&ino);
                 self.direct.forget(ino);
-                self.sizes.forget(ino);
                 self.give_back(ino);
             }
         }

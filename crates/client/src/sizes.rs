@@ -2,18 +2,15 @@
 //!
 //! Off unless the pool or the process asks for it: then others may see an old size and old times until the writer
 //! closes the file, syncs it, or is due. The writer itself never does: whatever asks for attributes settles first.
-//!
-//! What is told at once can be stored again when the home says that it may have been cleared away (`docs/formats/01-protocol.md`,
-//! "Behind the end"). What is told late cannot: so the home is asked to clear a file before the first such write to it.
 
-use crate::calls::{Bulk, expect_reply, lock};
+use crate::calls::{expect_reply, lock};
 use crate::{Client, FsError};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tidepool_types::{Attr, Errno, Ino};
-use tidepool_wire::message::{Reply, Request, Told};
+use tidepool_wire::message::{Reply, Request};
 
 /// `on` or `off`: for this process, whatever the pool says.
 pub const SIZE_CACHE_VARIABLE: &str = "TIDEPOOL_SIZE_CACHE";
@@ -23,33 +20,11 @@ const WRITES_MAX: u32 = 1024;
 const AGE_MAX: Duration = Duration::from_millis(100);
 /// Files with untold writes; one more, and all are told.
 const FILES_MAX: usize = 256;
-/// Files remembered to have been cleared; the table is emptied when it is full.
-const CLEARED_MAX: usize = 4096;
-/// Times in a row that a file may be cleared under one write.
-const REPEATS_MAX: u32 = 1_000;
-
-/// What a home is told of bytes that were stored elsewhere.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Growth {
-    pub start: u64,
-    pub end: u64,
-    pub blocks: i64,
-    pub told: Told,
-}
-
-impl Growth {
-    /// Of a change that stores nothing behind the end: the file becomes `end` bytes long at least.
-    pub fn to(end: u64, blocks: i64) -> Growth {
-        Growth { start: end, end, blocks, told: Told::Now }
-    }
-}
 
 /// What the home of a file does not know yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Untold {
     end: u64,
-    /// The home's epoch before the first of the writes.
-    epoch: u64,
     blocks: i64,
     writes: u32,
     since: Instant,
@@ -73,8 +48,6 @@ pub(crate) struct SizeCache {
     files: Mutex<FxHashMap<Ino, Untold>>,
     /// Length of `files`: most questions need not take the lock.
     count: AtomicUsize,
-    /// Files that had nothing behind their ends when this process began to write to them.
-    cleared: Mutex<FxHashSet<Ino>>,
 }
 
 impl SizeCache {
@@ -83,9 +56,9 @@ impl SizeCache {
     }
 
     /// Notes a write; what is to be told now.
-    fn note(&self, ino: Ino, end: u64, blocks: i64, (epoch, now): (u64, Instant)) -> Vec<(Ino, Untold)> {
+    fn note(&self, ino: Ino, end: u64, blocks: i64, now: Instant) -> Vec<(Ino, Untold)> {
         let mut files = lock(&self.files);
-        let untold = files.entry(ino).or_insert(Untold { end: 0, epoch, blocks: 0, writes: 0, since: now });
+        let untold = files.entry(ino).or_insert(Untold { end: 0, blocks: 0, writes: 0, since: now });
         untold.add(end, blocks);
         let due = untold.is_due(now);
         let told = match files.len() {
@@ -114,13 +87,6 @@ impl SizeCache {
         all
     }
 
-    /// A process that opens the file again asks again.
-    pub fn forget(&self, ino: Ino) {
-        if self.on {
-            lock(&self.cleared).remove(&ino);
-        }
-    }
-
     fn knows(&self, ino: Ino) -> bool {
         self.count.load(Ordering::Acquire) > 0 && lock(&self.files).contains_key(&ino)
     }
@@ -140,57 +106,19 @@ pub(crate) fn wished() -> Result<Option<bool>, FsError> {
 }
 
 impl Client {
-    /// Stores something at other daemons than the home and tells the home, now or, with the size cache, later; all of it once more
-    /// when it may have been cleared away meanwhile. `store` says what is to be told.
-    pub(crate) fn store_and_tell<T>(
-        &self,
-        ino: Ino,
-        mut store: impl FnMut() -> (T, Growth),
-    ) -> Result<T, FsError> {
-        for _ in 0..REPEATS_MAX {
-            self.begin_late(ino)?;
-            let epoch = self.epoch_of(ino.home());
-            let (stored, growth) = store();
-            if self.sizes.on && growth.told == Told::Now {
-                let due = self.sizes.note(ino, growth.end, growth.blocks, (epoch, Instant::now()));
-                return self.tell_homes(due).map(|()| stored);
-            }
-            if self.extend(ino, growth, epoch)? {
-                return Ok(stored);
-            }
+    /// After data were stored at other daemons: tells the home, now or, with the size cache, later.
+    pub(crate) fn grew(&self, ino: Ino, end: u64, blocks: i64) -> Result<(), FsError> {
+        if !self.sizes.on {
+            return self.tell_home(ino, end, blocks);
         }
-        Err(FsError::new(Errno::EAGAIN, "writers of this file keep dying"))
-    }
-
-    /// Before the first write that is told late.
-    fn begin_late(&self, ino: Ino) -> Result<(), FsError> {
-        if !self.sizes.on || lock(&self.sizes.cleared).contains(&ino) {
-            return Ok(());
-        }
-        let reply = self.request(ino.home(), &Request::Settle { ino })?;
-        expect_reply!(self, ino.home(), reply, Reply::Done {} => ())?;
-        let mut cleared = lock(&self.sizes.cleared);
-        if cleared.len() >= CLEARED_MAX {
-            cleared.clear();
-        }
-        cleared.insert(ino);
-        Ok(())
-    }
-
-    /// False when what was stored under `epoch` may have been cleared away.
-    fn extend(&self, ino: Ino, growth: Growth, epoch: u64) -> Result<bool, FsError> {
-        let Growth { start, end, blocks, told } = growth;
-        let request = Request::Extend { ino, start, end, blocks, told };
-        match self.call(ino.home(), &request, epoch, Bulk::None)?.reply {
-            Reply::Stale {} => Ok(false),
-            reply => expect_reply!(self, ino.home(), reply, Reply::Attributes { .. } => true),
-        }
+        let due = self.sizes.note(ino, end, blocks, Instant::now());
+        self.tell_homes(due)
     }
 
     /// Tells the home of a file what it does not know yet of this process's writes. To be called before a file is
     /// closed; an error means that the size may be too small for what was written.
     pub fn settle(&self, ino: Ino) -> Result<(), FsError> {
-        self.sizes.take(ino).map_or(Ok(()), |untold| self.tell_late(ino, untold))
+        self.sizes.take(ino).map_or(Ok(()), |untold| self.tell_home(ino, untold.end, untold.blocks))
     }
 
     /// The same for all files.
@@ -211,30 +139,14 @@ impl Client {
     }
 
     fn tell_homes(&self, untold: Vec<(Ino, Untold)>) -> Result<(), FsError> {
-        let tell = |(ino, untold): (Ino, Untold)| self.tell_late(ino, untold);
+        let tell = |(ino, untold): (Ino, Untold)| self.tell_home(ino, untold.end, untold.blocks);
         untold.into_iter().map(tell).fold(Ok(()), Result::and)
     }
 
-    fn tell_late(&self, ino: Ino, untold: Untold) -> Result<(), FsError> {
-        let growth = Growth { start: untold.end, end: untold.end, blocks: untold.blocks, told: Told::Late };
-        if self.extend(ino, growth, untold.epoch)? {
-            return Ok(());
-        }
-        let text = format!(
-            "object {ino}: another writer died and what it had left was dropped, perhaps with what this process wrote since it last \
-             told the size; write it again, or switch the size cache off"
-        );
-        Err(FsError::new(Errno::EIO, text))
-    }
-
-    /// After a change that stores nothing behind the end.
+    /// After a change of its data elsewhere: the size becomes `end` at least, `blocks` are added, times move.
     pub(crate) fn tell_home(&self, ino: Ino, end: u64, blocks: i64) -> Result<(), FsError> {
-        for _ in 0..REPEATS_MAX {
-            if self.extend(ino, Growth::to(end, blocks), self.epoch_of(ino.home()))? {
-                return Ok(());
-            }
-        }
-        Err(FsError::new(Errno::EAGAIN, "writers of this file keep dying"))
+        let reply = self.request(ino.home(), &Request::Extend { ino, end, blocks })?;
+        expect_reply!(self, ino.home(), reply, Reply::Attributes { .. } => ())
     }
 
     /// Attributes that came with an answer, after this process's own writes.
@@ -258,23 +170,22 @@ mod tests {
     fn writes_are_told_together_when_they_are_due() {
         let (cache, start) = (SizeCache::new(true), Instant::now());
         let (a, b) = (Ino(5), Ino(6));
-        assert_eq!(cache.note(a, 10, 1, (7, start)), []);
-        assert_eq!(cache.note(a, 7, -2, (8, start)), []);
+        assert_eq!(cache.note(a, 10, 1, start), []);
+        assert_eq!(cache.note(a, 7, -2, start), []);
         assert!(cache.knows(a) && !cache.knows(b));
         let told = cache.take(a).unwrap();
-        assert_eq!((told.end, told.blocks, told.writes, told.epoch), (10, -1, 2, 7));
+        assert_eq!((told.end, told.blocks, told.writes), (10, -1, 2));
         assert_eq!(cache.take(a), None);
 
-        assert_eq!(cache.note(b, 1, 0, (7, start)), []);
-        let told = cache.note(b, 2, 0, (7, start + AGE_MAX));
+        assert_eq!(cache.note(b, 1, 0, start), []);
+        let told = cache.note(b, 2, 0, start + AGE_MAX);
         assert!(
             matches!(told[..], [(ino, Untold { end: 2, writes: 2, .. })] if ino == b),
             "by age: {told:?}"
         );
-        let told: Vec<_> = (0..WRITES_MAX).flat_map(|i| cache.note(a, i.into(), 1, (7, start))).collect();
+        let told: Vec<_> = (0..WRITES_MAX).flat_map(|i| cache.note(a, i.into(), 1, start)).collect();
         assert!(matches!(told[..], [(_, Untold { writes: WRITES_MAX, .. })]), "by number: {told:?}");
-        let told: Vec<_> =
-            (0..FILES_MAX as u64).flat_map(|i| cache.note(Ino(i + 1), 1, 0, (7, start))).collect();
+        let told: Vec<_> = (0..FILES_MAX as u64).flat_map(|i| cache.note(Ino(i + 1), 1, 0, start)).collect();
         assert_eq!(told.len(), FILES_MAX, "too many files");
         assert_eq!((cache.take_all(), cache.count.load(Ordering::Acquire)), (Vec::new(), 0));
     }

@@ -55,10 +55,6 @@ impl Handles {
         self.by_object.contains_key(&ino)
     }
 
-    pub fn has_open(&self, session: SessionId, ino: Ino) -> bool {
-        self.by_session.get(&session).is_some_and(|objects| objects.contains_key(&ino))
-    }
-
     pub fn doom(&mut self, ino: Ino, at: TimeSpec) {
         self.doomed.insert(ino, at);
     }
@@ -94,9 +90,7 @@ mod tests {
         handles.open(a, ino);
         handles.open(b, ino);
         assert!(handles.close(a, ino));
-        assert!(handles.has_open(a, ino) && handles.has_open(b, ino));
         assert_eq!(handles.end_session(b), vec![ino]);
-        assert!(handles.has_open(a, ino) && !handles.has_open(b, ino));
         assert!(handles.is_open(ino));
         assert!(handles.close(a, ino));
         assert!(!handles.is_open(ino));

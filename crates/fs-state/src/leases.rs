@@ -262,10 +262,6 @@ impl Leases {
         self.lent.remove(&ino);
     }
 
-    pub fn is_lent(&self, ino: Ino) -> bool {
-        self.lent.contains_key(&ino)
-    }
-
     /// A recall has been carried out.
     pub fn released(&mut self, session: SessionId, id: u64) {
         let theirs = |h: &Holder| h.session == session && h.recalled == Some(id);

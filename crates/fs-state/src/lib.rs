@@ -14,7 +14,6 @@
 
 #![forbid(unsafe_code)]
 
-mod ends;
 mod handles;
 mod leases;
 mod locks;

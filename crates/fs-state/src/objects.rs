@@ -7,7 +7,7 @@ use std::io;
 use tidepool_types::{
     Attr, Errno, FILE_SIZE_MAX, FileKind, Ino, Layout, NAME_MAX, SetAttr, TimeSpec, XATTR_BYTES_MAX,
 };
-use tidepool_wire::message::{LockRequest, Reply, Told};
+use tidepool_wire::message::{LockRequest, Reply};
 use tidepool_wire::record::{Inode, Mutation};
 
 /// Flags of setxattr(2).
@@ -44,9 +44,6 @@ impl<S: MetaStore> State<S> {
 
     pub(crate) fn close_handle(&mut self, ctx: &Context, ino: Ino) -> Outcome {
         if self.handles.close(ctx.session, ino) {
-            if !self.handles.has_open(ctx.session, ino) {
-                self.ends.closed(ino, ctx.session);
-            }
             self.doom_if_orphan(ino, ctx.now);
         }
         Ok(Reply::Done {})
@@ -60,10 +57,6 @@ impl<S: MetaStore> State<S> {
 
     pub(crate) fn set_attr(&mut self, ctx: &Context, ino: Ino, set: &SetAttr, blocks: i64) -> Outcome {
         let mut inode = self.inode(ino)?;
-        if let Some(size) = set.size {
-            check_size(&inode.attr, size)?;
-            self.may_end(ctx, &inode.attr, size)?;
-        }
         let attr = &mut inode.attr;
         if let Some(mode) = set.mode {
             attr.mode = (attr.mode & !0o7777) | (mode & 0o7777);
@@ -71,6 +64,7 @@ impl<S: MetaStore> State<S> {
         attr.uid = set.uid.unwrap_or(attr.uid);
         attr.gid = set.gid.unwrap_or(attr.gid);
         if let Some(size) = set.size {
+            check_size(attr, size)?;
             attr.size = size;
             attr.mtime = ctx.now;
         }
@@ -79,27 +73,6 @@ impl<S: MetaStore> State<S> {
         attr.blocks = attr.blocks.saturating_add_signed(blocks);
         attr.ctime = ctx.now;
         self.put(inode)
-    }
-
-    /// Whether a file's end may be set to `end`, with whatever is stored before it.
-    fn may_end(&mut self, ctx: &Context, attr: &Attr, end: u64) -> Result<(), Fail> {
-        if self.ends.is_clearing(attr.ino) {
-            return Err(Fail::Recalled);
-        }
-        if end > attr.size {
-            self.ends.settle(attr.ino, ctx.monotonic)?;
-        }
-        Ok(())
-    }
-
-    /// Has what may lie behind the end of a file cleared away, if anything may, for one who tells late from now on.
-    pub(crate) fn settle(&mut self, ctx: &Context, ino: Ino) -> Outcome {
-        self.inode(ino)?;
-        self.ends.settle(ino, ctx.monotonic)?;
-        if self.handles.has_open(ctx.session, ino) {
-            self.ends.tells_late(ino, ctx.session);
-        }
-        Ok(Reply::Done {})
     }
 
     /// Files keep the layout they were made with: their data lie by it, and clients remember it.
@@ -113,39 +86,16 @@ impl<S: MetaStore> State<S> {
         self.put(inode)
     }
 
-    /// What a write of the bytes from `start` to `end` does to the record: grow to `end`, count `blocks`, move the times. The
-    /// bytes were stored under the epoch of `ctx`.
-    pub(crate) fn extend(
-        &mut self,
-        ctx: &Context,
-        ino: Ino,
-        (start, end): (u64, u64),
-        blocks: i64,
-        told: Told,
-    ) -> Outcome {
+    /// What a write does to the record: grow to `end`, count `blocks`, move the times.
+    pub(crate) fn extend(&mut self, ctx: &Context, ino: Ino, end: u64, blocks: i64) -> Outcome {
         let mut inode = self.inode(ino)?;
         check_size(&inode.attr, end)?;
-        let late = told == Told::Late;
-        if end > inode.attr.size && self.ends.is_clearing(ino) {
-            return Err(Fail::Recalled);
-        }
-        if !self.ends.is_current(ino, ctx.epoch, late) {
-            return Err(Fail::Stale);
-        }
-        // What was stored next to the end leaves no gap, whatever lay there. Late tellers have settled the file before they wrote.
-        if start > inode.attr.size && !late {
-            self.may_end(ctx, &inode.attr, end)?;
-        }
         let attr = &mut inode.attr;
         attr.size = attr.size.max(end);
         attr.blocks = attr.blocks.saturating_add_signed(blocks);
         attr.mtime = ctx.now;
         attr.ctime = ctx.now;
-        let reply = self.put(inode)?;
-        if told == Told::InPart {
-            self.doubt(ino);
-        }
-        Ok(reply)
+        self.put(inode)
     }
 
     /// Records what was written beside us into the files of an object at home here: its size is at least `size`, it has
@@ -188,7 +138,6 @@ impl<S: MetaStore> State<S> {
         let offset = inode.attr.size;
         let end = offset.checked_add(len).ok_or(Errno::EFBIG)?;
         check_size(&inode.attr, end)?;
-        self.may_end(ctx, &inode.attr, end)?;
         inode.attr.size = end;
         inode.attr.mtime = ctx.now;
         inode.attr.ctime = ctx.now;
@@ -199,17 +148,11 @@ impl<S: MetaStore> State<S> {
 
     pub(crate) fn unreserve(&mut self, ino: Ino, offset: u64, len: u64) -> Outcome {
         let mut inode = self.inode(ino)?;
-        if self.ends.is_clearing(ino) {
-            return Err(Fail::Recalled);
-        }
         // Somebody may have appended behind it: then its zeros have to stay.
         if offset.checked_add(len) == Some(inode.attr.size) {
             inode.attr.size = offset;
         }
-        let reply = self.put(inode)?;
-        // Some of what was to fill it may have been stored.
-        self.doubt(ino);
-        Ok(reply)
+        self.put(inode)
     }
 
     pub(crate) fn nlink(&mut self, ctx: &Context, ino: Ino, delta: i32) -> Outcome {
@@ -248,8 +191,7 @@ impl<S: MetaStore> State<S> {
             return attr;
         }
         batch.push(Mutation::DelInode(ino));
-        let may_have_data = attr.blocks > 0 || attr.size > 0 || self.ends.is_doubted(ino);
-        if attr.kind() == FileKind::Regular && may_have_data {
+        if attr.kind() == FileKind::Regular && (attr.blocks > 0 || attr.size > 0) {
             // The peers have no chunks of a local file.
             if attr.layout != Some(Layout::LOCAL) {
                 batch.push(Mutation::PutReap(ino));

@@ -1,7 +1,6 @@
 //! Dispatch, identity, epoch and time.
 
 use crate::MetaStore;
-use crate::ends::{Ends, NotNow};
 use crate::handles::Handles;
 use crate::leases::{Kept, Leases};
 use crate::locks::LockTable;
@@ -48,8 +47,6 @@ pub(crate) enum Fail {
     Held(Hold),
     /// Others keep what would change.
     Recalled,
-    /// What may lie behind the end of a file cannot be cleared away, and why.
-    Uncleared(String),
     Store(io::Error),
 }
 
@@ -65,15 +62,6 @@ impl From<io::Error> for Fail {
     }
 }
 
-impl From<NotNow> for Fail {
-    fn from(why: NotNow) -> Fail {
-        match why {
-            NotNow::Clearing => Fail::Recalled,
-            NotNow::Failed(text) => Fail::Uncleared(text),
-        }
-    }
-}
-
 pub(crate) type Outcome = Result<Reply, Fail>;
 
 /// The metadata of one daemon.
@@ -83,7 +71,6 @@ pub struct State<S> {
     pub(crate) handles: Handles,
     pub(crate) locks: LockTable,
     pub leases: Leases,
-    pub(crate) ends: Ends,
     kept: Kept,
     epoch: u64,
     next_count: u64,
@@ -108,7 +95,6 @@ impl<S: MetaStore> State<S> {
             handles: Handles::default(),
             locks: LockTable::default(),
             leases: Leases::new(config.epoch),
-            ends: Ends::new(next_count, config.epoch.max(1)),
             kept: Kept::default(),
             epoch: config.epoch.max(1),
             next_count,
@@ -158,7 +144,6 @@ impl<S: MetaStore> State<S> {
             Err(Fail::Errno(errno)) => Reply::Failed { errno, detail: String::new() },
             Err(Fail::Stale) => Reply::Stale {},
             Err(Fail::Held(hold)) => Reply::Held { hold },
-            Err(Fail::Uncleared(detail)) => Reply::Failed { errno: Errno::EIO, detail },
             Err(Fail::Store(error)) => {
                 self.trouble = format!("metadata store: {error}");
                 Reply::Failed { errno: Errno::from(&error), detail: self.trouble.clone() }
@@ -209,10 +194,7 @@ impl<S: MetaStore> State<S> {
             }
             R::Close { ino } => self.close_handle(ctx, *ino),
             R::SetAttr { ino, set, blocks } => self.set_attr(ctx, *ino, set, *blocks),
-            R::Extend { ino, start, end, blocks, told } => {
-                self.extend(ctx, *ino, (*start, *end), *blocks, *told)
-            }
-            R::Settle { ino } => self.settle(ctx, *ino),
+            R::Extend { ino, end, blocks } => self.extend(ctx, *ino, *end, *blocks),
             R::Reserve { ino, len } => self.reserve(ctx, *ino, *len),
             R::Unreserve { ino, offset, len } => self.unreserve(*ino, *offset, *len),
             R::Nlink { ino, delta } => self.nlink(ctx, *ino, *delta),
@@ -237,11 +219,6 @@ impl<S: MetaStore> State<S> {
         }
         self.store.commit(batch)?;
         self.leases.changed(batch);
-        for change in batch {
-            if let Mutation::DelInode(ino) = change {
-                self.ends.forget(*ino);
-            }
-        }
         Ok(())
     }
 
@@ -322,8 +299,6 @@ impl<S: MetaStore> State<S> {
         for ino in self.handles.end_session(session) {
             // It may have been writing to daemons that could not be told about any more.
             self.leases.disturb(ino, session);
-            self.ends.closed(ino, session);
-            self.doubt(ino);
             self.doom_if_orphan(ino, now);
         }
     }
@@ -341,7 +316,6 @@ impl<S: MetaStore> State<S> {
             let orphan = self.store.inode(ino).is_some_and(|i| i.attr.nlink == 0);
             if orphan && !self.handles.is_open(ino) {
                 self.store.commit(&[Mutation::DelInode(ino), Mutation::PutReap(ino)])?;
-                self.ends.forget(ino);
                 self.dropped.push(ino);
             }
         }
@@ -353,65 +327,6 @@ impl<S: MetaStore> State<S> {
             .map(|(txn, _)| Mutation::DelOutcome(txn))
             .collect();
         if old.is_empty() { Ok(()) } else { self.store.commit(&old) }
-    }
-
-    /// There may be data behind the end of a file at home here that nobody will tell of.
-    pub fn doubt(&mut self, ino: Ino) {
-        self.ends.doubt(ino, self.next_count, self.epoch);
-        if self.leases.is_lent(ino) {
-            // Borrowers write further out without asking.
-            self.ends.clear(ino);
-        }
-    }
-
-    pub fn is_lent(&self, ino: Ino) -> bool {
-        self.leases.is_lent(ino)
-    }
-
-    /// Whether an object at home here is sure to end where its record says. If not, it is cleared first.
-    pub fn is_sure(&mut self, ino: Ino, monotonic: Duration) -> bool {
-        self.ends.settle(ino, monotonic).is_ok() && !self.ends.is_doubted(ino)
-    }
-
-    pub fn is_clearing(&self, ino: Ino) -> bool {
-        self.ends.is_clearing(ino)
-    }
-
-    /// Files whose data behind their ends have to be dropped, here and at all peers, each named once.
-    pub fn take_clearings(&mut self) -> Vec<Ino> {
-        self.ends.take_wanted()
-    }
-
-    pub fn has_clearings(&self) -> bool {
-        self.ends.has_wanted()
-    }
-
-    /// It is too early for these: they are named again.
-    pub fn put_clearings_back(&mut self, objects: Vec<Ino>) {
-        self.ends.put_back(objects);
-    }
-
-    /// A file was cleared, of which `stored` blocks are left, or not everywhere. From here on nobody may tell of what he stored before.
-    pub fn cleared(&mut self, ino: Ino, result: Result<u64, String>, monotonic: Duration) -> io::Result<()> {
-        self.bump();
-        let stored = result.as_ref().ok().copied();
-        self.ends.cleared(ino, self.epoch, result.map(|_| ()), monotonic);
-        let Some(mut inode) = self.store.inode(ino) else {
-            self.ends.forget(ino);
-            return Ok(());
-        };
-        // Others may be writing right now: fewer recorded than stored is harmless, more would look like lost data.
-        let Some(stored) = stored.filter(|stored| *stored < inode.attr.blocks) else { return Ok(()) };
-        inode.attr.blocks = stored;
-        match self.commit(&[Mutation::PutInode(inode)]) {
-            Err(Fail::Store(error)) => Err(error),
-            Err(_) => {
-                // A mount has to forget the file first.
-                self.ends.clear(ino);
-                Ok(())
-            }
-            Ok(()) => Ok(()),
-        }
     }
 
     /// Objects removed since the last call, whose chunks on this daemon can go.

@@ -1,6 +1,5 @@
-//! Work nobody waits for: chunks of removed objects, time-outs, compaction. And ends of files, which somebody asks for again and again.
+//! Work nobody waits for: chunks of removed objects, time-outs, compaction.
 
-use crate::clearing::clear;
 use crate::serve::Service;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -21,7 +20,6 @@ pub fn run(service: &Service, nudge: impl Fn()) {
     let mut peers = Peers::new(service);
     while !service.stopping() {
         service.wait_for_work(TICK);
-        clear(service, &mut peers);
         tick(service);
         nudge();
         service.chunks().bury();
@@ -74,7 +72,7 @@ fn reap_all(service: &Service, peers: &mut Peers, undropped: bool) -> bool {
 }
 
 /// Connections to the other daemons.
-pub struct Peers {
+struct Peers {
     identity: Identity,
     local: LocalNode,
     links: HashMap<DaemonIndex, Box<dyn Link>>,
@@ -117,58 +115,16 @@ impl Peers {
         }
         self.links.get_mut(&member.index).map(|link| &mut **link as &mut dyn Link)
     }
-
-    /// Asks all of them at once for how many blocks they have left of something, and adds that up.
-    pub fn blocks_left<'m>(
-        &mut self,
-        members: impl Iterator<Item = &'m Member>,
-        request: &Request,
-    ) -> Result<u64, String> {
-        let members: Vec<&Member> = members.collect();
-        let sent: Vec<bool> = members.iter().map(|member| self.sent(member, request)).collect();
-        let (mut left, mut failure) = (0, None);
-        for (member, sent) in members.into_iter().zip(sent) {
-            let reply = if sent { self.link(member).and_then(receive) } else { None };
-            match reply {
-                Some(Reply::Written { blocks, .. }) => left += u64::try_from(blocks).unwrap_or_default(),
-                Some(Reply::Failed { detail, .. }) => {
-                    failure = Some(format!("node {}: {detail}", member.host))
-                }
-                other => {
-                    self.links.remove(&member.index);
-                    let why = if other.is_some() { "sent something else" } else { "cannot be reached" };
-                    failure = Some(format!("node {}: {why}", member.host));
-                }
-            }
-        }
-        failure.map_or(Ok(left), |why| {
-            Err(format!(
-                "{why}; it may keep what a writer that died has left of the file, which must not show"
-            ))
-        })
-    }
-
-    /// On a connection that is good, or a new one.
-    fn sent(&mut self, member: &Member, request: &Request) -> bool {
-        if self.links.get(&member.index).is_some_and(|link| link.is_stale()) {
-            self.links.remove(&member.index);
-        }
-        self.link(member).is_some_and(|link| send(link, request))
-    }
-}
-
-fn send(link: &mut dyn Link, request: &Request) -> bool {
-    let mut meta = Vec::new();
-    request.encode(&mut meta);
-    let header = Header { kind: request.kind(), meta_len: meta.len() as u32, ..Header::default() };
-    link.send(&header, &meta, &[]).is_ok()
-}
-
-fn receive(link: &mut dyn Link) -> Option<Reply> {
-    let received = link.receive(&mut []).ok()?;
-    Reply::decode(received.header.kind, received.meta).ok()
 }
 
 fn drop_objects(link: &mut dyn Link, objects: &[Ino]) -> bool {
-    send(link, &Request::Drop { inos: objects.to_vec() }) && receive(link) == Some(Reply::Done {})
+    let request = Request::Drop { inos: objects.to_vec() };
+    let mut meta = Vec::new();
+    request.encode(&mut meta);
+    let header = Header { kind: request.kind(), meta_len: meta.len() as u32, ..Header::default() };
+    if link.send(&header, &meta, &[]).is_err() {
+        return false;
+    }
+    let Ok(received) = link.receive(&mut []) else { return false };
+    matches!(Reply::decode(received.header.kind, received.meta), Ok(Reply::Done {}))
 }

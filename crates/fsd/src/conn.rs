@@ -342,9 +342,6 @@ impl Conn {
 
     fn borrow(&mut self, service: &Service, header: &Header, session: SessionId, ino: Ino) {
         let Socket::Unix(socket) = &self.socket else { return };
-        if service.is_clearing(ino) {
-            return service.put_plain(header, &Reply::Recalled {}, &mut self.output);
-        }
         let lent = peer_of(socket)
             .map_err(|e| StoreError::refused(ino, &e.to_string()))
             .and_then(|pid| service.lend(session, pid, ino));

@@ -208,7 +208,6 @@ fn takes_long(request: &Request, bulk_len: u32) -> bool {
         Request::Sync { .. }
         | Request::SyncAll {}
         | Request::Trim { .. }
-        | Request::Cut { .. }
         | Request::Punch { .. }
         | Request::Copy { .. }
         | Request::Drop { .. }

@@ -10,7 +10,6 @@
 #![forbid(unsafe_code)]
 
 mod background;
-mod clearing;
 mod config;
 mod conn;
 mod copying;

@@ -150,30 +150,10 @@ impl Service {
         if free { Ok(Some(Writing { service: self, ino })) } else { Err(Recalling) }
     }
 
-    /// Whether an object cannot be lent only until its end is clear. If so, that is under way.
-    pub fn is_clearing(&self, ino: Ino) -> bool {
-        if ino.home() != self.index() {
-            return false;
-        }
-        let now = self.monotonic();
-        let mut state = self.state();
-        let clearing = !state.is_sure(ino, now) && state.is_clearing(ino);
-        drop(state);
-        if clearing {
-            self.wake_background();
-        }
-        clearing
-    }
-
     /// To be called before an object at home here is lent.
     pub fn may_lend(&self, session: SessionId, ino: Ino) -> bool {
         let now = self.monotonic();
         let mut state = self.state();
-        // What lies behind its end would count as written by the borrower.
-        if !state.is_sure(ino, now) {
-            self.wake_background();
-            return false;
-        }
         state.leases.acting(session, now);
         let free = state.leases.lend(ino);
         self.recalls().send(state.leases.take_recalls());

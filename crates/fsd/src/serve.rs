@@ -26,7 +26,7 @@ use tidepool_types::{
 };
 use tidepool_wire::DecodeError;
 use tidepool_wire::frame::{FLAG_KEEP, FLAG_KEEP_ATTR, FLAG_ONE_WAY, FLAG_PACED, HEADER_LEN, Header};
-use tidepool_wire::message::{DaemonStatus, Handshake, Member, Reply, Request, ScrubResult, SpaceStat, Told};
+use tidepool_wire::message::{DaemonStatus, Handshake, Member, Reply, Request, ScrubResult, SpaceStat};
 
 /// Objects verified in one scrub request.
 const SCRUB_OBJECTS_MAX: usize = 64;
@@ -275,9 +275,6 @@ impl Service {
         let mut state = self.state();
         state.session_ended(session, now);
         self.recalls.send(state.leases.take_recalls());
-        if state.has_clearings() {
-            self.wake_background();
-        }
     }
 
     /// Asks the daemon to end.
@@ -303,8 +300,8 @@ impl Service {
         lock(&self.stop).is_some()
     }
 
-    /// Wakes the background thread: removed objects have chunks to drop, or ends are to be cleared.
-    pub fn wake_background(&self) {
+    /// Wakes the background thread: removed objects have chunks to drop.
+    fn wake_background(&self) {
         *lock(&self.work.0) = true;
         self.work.1.notify_one();
     }
@@ -455,7 +452,6 @@ impl Service {
             R::Trim { ino, size } => {
                 self.blocks_reply(self.owning(ctx.session, *ino, || self.chunks.trim(*ino, *size)))
             }
-            R::Cut { ino, size } => self.blocks_reply(self.cut(*ino, *size).map(|left| left as i64)),
             R::Punch { ino, offset, len } => {
                 self.blocks_reply(self.owning(ctx.session, *ino, || self.chunks.punch(*ino, *offset, *len)))
             }
@@ -549,23 +545,17 @@ impl Service {
         kept.set(state.kept());
         self.recalls.send(state.leases.take_recalls());
         let dropped = state.take_dropped();
-        self.publish_epoch(&state);
-        self.publish(request, &reply);
-        let work = !dropped.is_empty() || state.has_clearings();
-        drop(state);
-        self.drop_chunks(&dropped);
-        if work {
-            self.wake_background();
-        }
-        reply
-    }
-
-    /// To be called before the state is unlocked.
-    pub fn publish_epoch(&self, state: &State<Box<dyn MetaStore>>) {
         if self.epoch.load(Ordering::Relaxed) != state.epoch() {
             self.epoch.store(state.epoch(), Ordering::Release);
             self.board.set_epoch(state.epoch());
         }
+        self.publish(request, &reply);
+        drop(state);
+        if !dropped.is_empty() {
+            self.drop_chunks(&dropped);
+            self.wake_background();
+        }
+        reply
     }
 
     /// Puts what was asked for on the board, where it may have been missing. The state is locked: it cannot
@@ -718,37 +708,19 @@ impl Service {
             Ok(writing) => writing,
             Err(Recalling) => return Reply::Recalled {},
         };
-        let stored = loop {
-            let epoch = self.epoch.load(Ordering::Acquire);
-            let blocks = match self.owning_quietly(ino, || self.store(ino, offset, data)) {
-                Ok(blocks) => blocks,
-                Err(error) => {
-                    self.doubt_end(ino);
-                    return self.failed(&error);
-                }
-            };
-            if !extend {
-                break Reply::Written { blocks, attr: None };
-            }
-            match self.stored_at_home(&Context { epoch, ..*ctx }, ino, (offset, end), blocks) {
-                // The end was cleared meanwhile: these bytes may be gone.
-                Reply::Stale {} => {}
-                other => break other,
-            }
+        let blocks = match self.owning_quietly(ino, || self.store(ino, offset, data)) {
+            Ok(blocks) => blocks,
+            Err(error) => return self.failed(&error),
         };
-        if let Reply::Written { .. } = stored {
-            Counters::add(&self.counters.bytes_written, data.len() as u64);
-            if let Some(tiering) = self.tiering.get() {
-                let now_ns = u64::try_from(ctx.monotonic.as_nanos()).unwrap_or(u64::MAX);
-                tiering.note(ctx.session, ino, offset, data.len() as u64, now_ns);
-            }
+        Counters::add(&self.counters.bytes_written, data.len() as u64);
+        if let Some(tiering) = self.tiering.get() {
+            let now_ns = u64::try_from(ctx.monotonic.as_nanos()).unwrap_or(u64::MAX);
+            tiering.note(ctx.session, ino, offset, data.len() as u64, now_ns);
         }
-        stored
-    }
-
-    fn stored_at_home(&self, ctx: &Context, ino: Ino, (start, end): (u64, u64), blocks: i64) -> Reply {
-        let extend = Request::Extend { ino, start, end, blocks, told: Told::Now };
-        match self.apply(ctx, &extend, &Cell::default()) {
+        if !extend {
+            return Reply::Written { blocks, attr: None };
+        }
+        match self.apply(ctx, &Request::Extend { ino, end, blocks }, &Cell::default()) {
             Reply::Attributes { attr } => Reply::Written { blocks: 0, attr: Some(attr) },
             other => {
                 // The object went away meanwhile: its chunks must not stay.
@@ -758,21 +730,6 @@ impl Service {
                 other
             }
         }
-    }
-
-    /// Some of what was to be stored may have been.
-    fn doubt_end(&self, ino: Ino) {
-        if ino.home() == self.index {
-            self.state().doubt(ino);
-        }
-    }
-
-    /// Drops what is stored here at and beyond `size`; how many blocks stay.
-    pub fn cut(&self, ino: Ino, size: u64) -> Result<u64, StoreError> {
-        self.owning_quietly(ino, || {
-            self.chunks.trim(ino, size)?;
-            self.chunks.blocks(ino)
-        })
     }
 
     /// Stores data if the quota has room for it; the change in stored blocks.

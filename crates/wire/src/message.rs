@@ -11,7 +11,7 @@ use tidepool_types::{
 };
 
 /// Version of the messages; both sides must name the same one.
-pub const PROTOCOL_VERSION: u16 = 3;
+pub const PROTOCOL_VERSION: u16 = 2;
 
 /// A name or another short byte string.
 pub type Bytes = Box<[u8]>;
@@ -32,6 +32,8 @@ messages! {
         7 Close { ino: Ino }
         /// `set.size` sets the recorded size only; chunks are trimmed by `Trim`. `blocks` is added.
         8 SetAttr { ino: Ino, set: SetAttr, blocks: i64 }
+        /// After a write elsewhere: size becomes at least `end`, `blocks` is added, times move.
+        9 Extend { ino: Ino, end: u64, blocks: i64 }
         /// Grows the file by `len` and tells where it ended: the place for an append.
         10 Reserve { ino: Ino, len: u64 }
         /// Changes the link count; at 0 the object goes when its last handle does.
@@ -140,13 +142,6 @@ messages! {
         82 EndPhase {}
         /// A hint: what this session writes in each phase.
         83 PhaseBytes { bytes: u64 }
-        /// After the bytes from `start` to `end` were stored elsewhere: size becomes at least `end`, `blocks` is added, times move.
-        /// The epoch in the header is the home's as it was known before they were stored; `Stale`: they are to be stored once more.
-        85 Extend { ino: Ino, start: u64, end: u64, blocks: i64, told: Told }
-        /// From a file's home: drops stored data at and beyond `size`, which nobody was told of. `Written` says how many blocks stay.
-        86 Cut { ino: Ino, size: u64 }
-        /// Before sizes are told late: what may lie behind the end of the file and was never told of is to go now.
-        87 Settle { ino: Ino }
     }
 }
 
@@ -335,17 +330,6 @@ enum_field!(
 enum_field!(
     /// How the processes of a phase go through their files.
     PhasePattern { Sequential = 1, Strided = 2, Random = 3 }
-);
-enum_field!(
-    /// When the home of a file hears of a write elsewhere.
-    Told {
-        /// At once: who writes still has the data, and can store them again.
-        Now = 1,
-        /// Late, together with others: they cannot be repeated.
-        Late = 2,
-        /// Not all that was to be stored was, and some of it may lie behind what is told.
-        InPart = 3,
-    }
 );
 enum_field!(LockMode { Read = 1, Write = 2, Unlock = 3 });
 

@@ -6,7 +6,6 @@ use tidepool_wire::fabric::RequestHead;
 use tidepool_wire::frame::Header;
 use tidepool_wire::message::{
     EntryPlus, FabricToken, FlushTo, Handshake, LeaseKey, NewObject, Nonce, PhasePattern, Reply, Request,
-    Told,
 };
 use tidepool_wire::record::{Dentry, DirPart, Hold, Inode, Mutation, Outcome};
 use tidepool_wire::{Field, Reader};
@@ -99,19 +98,7 @@ fn request_bytes_are_pinned() {
     assert_eq!((end.kind(), encode(&end)), (82, Vec::new()));
     let each = Request::PhaseBytes { bytes: 0x0102 };
     assert_eq!((each.kind(), encode(&each)), (83, b"\x02\x01\0\0\0\0\0\0".to_vec()));
-    let extend = Request::Extend { ino: Ino::new(1, 2), start: 3, end: 0x0104, blocks: -1, told: Told::Late };
-    let places = b"\x02\0\0\0\0\0\x01\0\x03\0\0\0\0\0\0\0\x04\x01\0\0\0\0\0\0";
-    let fields = [&places[..], &[0xff; 8], b"\x02"].concat();
-    assert_eq!((extend.kind(), encode(&extend)), (85, fields));
-    for (told, byte) in [(Told::Now, 1), (Told::InPart, 3)] {
-        let extend = Request::Extend { ino: Ino(5), start: 0, end: 0, blocks: 0, told };
-        assert_eq!(encode(&extend).last(), Some(&byte));
-    }
-    let cut = Request::Cut { ino: Ino::new(1, 2), size: 3 };
-    assert_eq!((cut.kind(), encode(&cut)), (86, b"\x02\0\0\0\0\0\x01\0\x03\0\0\0\0\0\0\0".to_vec()));
-    let settle = Request::Settle { ino: Ino::new(1, 2) };
-    assert_eq!((settle.kind(), encode(&settle)), (87, b"\x02\0\0\0\0\0\x01\0".to_vec()));
-    let leases = [watch, released, open, flush, begin, end, each, extend, cut, settle];
+    let leases = [watch, released, open, flush, begin, end, each];
     let others = [lookup, write, list, punch, make, set, follow, fabric, ring, plus, attrs, parts, drop];
     for request in leases.into_iter().chain(others) {
         assert_eq!(Request::decode(request.kind(), &encode(&request)), Ok(request));

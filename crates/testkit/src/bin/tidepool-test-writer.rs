@@ -6,7 +6,7 @@
 use std::path::Path;
 use tidepool_client::{Client, FsError, PoolFile};
 use tidepool_testkit::{Rng, cred, pattern};
-use tidepool_types::Ino;
+use tidepool_types::{Errno, Ino};
 
 /// Bytes of a file that is written over in place, by regions.
 const REGIONS: u64 = 128;
@@ -36,7 +36,12 @@ fn main() {
 fn replace(client: &Client, name: &str, generation: u64, words: u64) -> Result<(), FsError> {
     println!("begin file {name} {generation} {words}");
     let temporary = format!("{name}.new");
-    let flags = libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC;
+    // What a writer that was killed has left may have data behind its end, which come back when the file grows.
+    match client.unlink(Ino::ROOT, temporary.as_bytes(), &cred()) {
+        Err(error) if error.errno() != Errno::ENOENT => return Err(error),
+        _ => {}
+    }
+    let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL;
     let ino = client.open(Ino::ROOT, temporary.as_bytes(), flags, 0o644, &cred())?.inside()?.ino;
     let data = pattern(generation, 0, words as usize);
     write(client, ino, 0, &data)?;
