@@ -25,7 +25,8 @@ BURST, PFS = SHAPES / "ssd.toml", SHAPES / "hdd.toml"
 # Of the shapes, in bytes/s: what 32 processes have of the PFS alone, and its peak.
 PFS_ALONE, PFS_PEAK = 21_500_000, 24_500_000
 STRATEGIES = ("baseline", "hp", "ia", "fcfs", "model")
-PROCESSES_AT_ONCE_MAX = 1300
+# With 1,280 two processors were busy all the time, and turns were passed on late.
+PROCESSES_AT_ONCE_MAX = 640
 FLUSHED_SECONDS_MAX = 600
 
 
