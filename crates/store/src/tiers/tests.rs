@@ -291,8 +291,9 @@ fn an_object_is_used_while_it_moves() {
             }
         });
         scope.spawn(|| {
-            let mut buf = vec![0; 200_000];
-            for n in (0..units * 2).cycle().take_while(|_| !over.load(Ordering::Relaxed)) {
+            // Every second one lies on two units.
+            let mut buf = vec![0; UNIT as usize];
+            for n in (0..units * 2 - 1).cycle().take_while(|_| !over.load(Ordering::Relaxed)) {
                 let at = (n * UNIT / 2) as usize;
                 assert_eq!(tiers.read_into(INO, at as u64, &mut buf).unwrap(), buf.len());
                 assert!(buf == data[at..at + buf.len()], "at {at}");
