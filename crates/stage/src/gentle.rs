@@ -21,6 +21,11 @@ pub fn be_gentle() -> io::Result<()> {
     }
 }
 
+/// Whether the calling thread gives way: it, or who started it, has said so, or a program such as chrt(1).
+pub(crate) fn is_gentle() -> bool {
+    thread_schedule_policy() == Ok(IDLE)
+}
+
 fn io_error(error: Error) -> io::Error {
     match error {
         Error::OS(errno) => io::Error::from_raw_os_error(errno),
@@ -45,10 +50,11 @@ mod tests {
     fn a_gentle_thread_and_those_it_starts_are_idle_and_others_are_not() {
         let policies = std::thread::spawn(|| {
             be_gentle().unwrap();
-            (policy(), std::thread::spawn(policy).join().unwrap())
+            (policy(), is_gentle(), std::thread::spawn(|| (policy(), is_gentle())).join().unwrap())
         });
-        assert_eq!(policies.join().unwrap(), (POLICY.into(), POLICY.into()));
+        assert_eq!(policies.join().unwrap(), (POLICY.into(), true, (POLICY.into(), true)));
         assert_ne!(policy(), POLICY);
+        assert!(!is_gentle());
     }
 
     #[test]

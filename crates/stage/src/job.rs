@@ -1,6 +1,7 @@
 //! One copy: its state, its workers, its end.
 
 use crate::end::{At, Cursor, End, EndError, Meta, PackLimits};
+use crate::gentle::is_gentle;
 use crate::group::Group;
 use crate::journal::{Journal, Record};
 use crate::large::Claim;
@@ -14,7 +15,7 @@ use crate::report::{Failure, Findings, StageError, StageReport};
 use crate::sched::{DirTask, Next, Sched};
 use crate::small::Finished;
 use crate::tree::{DirNode, Entry, NewDir, first_16};
-use crate::{ATTEMPTS_MAX, PART_PREFIX, scan};
+use crate::{ATTEMPTS_MAX, GENTLE_BUFFER_BYTES, PART_PREFIX, scan};
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -312,8 +313,9 @@ impl<'a> Job<'a> {
 
     fn work(&self) {
         let _guard = PanicGuard(&self.sched);
-        let buf_len = self.src.buffer_bytes().max(self.dst.buffer_bytes());
-        let small_len = self.src.small_buffer_bytes().max(self.dst.small_buffer_bytes());
+        let most = if is_gentle() { GENTLE_BUFFER_BYTES } else { usize::MAX };
+        let buf_len = self.src.buffer_bytes().max(self.dst.buffer_bytes()).min(most);
+        let small_len = self.src.small_buffer_bytes().max(self.dst.small_buffer_bytes()).min(most);
         let mut worker = Worker { buf: Vec::new(), buf_len, small_len, batch: Vec::new(), batch_bytes: 0 };
         loop {
             if self.is_cancelled() {

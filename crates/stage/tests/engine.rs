@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
+use support::fault::{Fault, FaultEnd};
 use support::{LARGE, Place, has_xattrs, memory_dir, noise, set_times, sparse};
 use tidepool_stage::{Control, End, LocalEnd, Phase, StageOptions, What, stage};
 
@@ -470,4 +471,29 @@ fn listings_at_the_same_time_are_all_whole() {
         }
     };
     std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(list))));
+}
+
+/// Who gives way to others holds a core for a short call at a time, also with large files.
+#[test]
+fn a_gentle_copy_writes_little_at_a_time() {
+    let largest = |gentle: bool| {
+        let place = Place::new(memory_dir());
+        fs::write(place.src().join("large"), noise(20 << 20, 1)).unwrap();
+        fs::write(place.src().join("middle"), noise(3 << 20, 2)).unwrap();
+        let (src, dst) = place.ends();
+        let dst = FaultEnd::new(dst, Fault::None, 0);
+        let report = std::thread::scope(|scope| {
+            let copy = scope.spawn(|| {
+                if gentle {
+                    tidepool_stage::be_gentle().unwrap();
+                }
+                stage(&src, &dst, &What::Tree, &place.options(), &Control::default())
+            });
+            copy.join().unwrap()
+        });
+        assert!(report.complete);
+        place.assert_same();
+        dst.most_written.load(std::sync::atomic::Ordering::Relaxed)
+    };
+    assert_eq!([largest(false), largest(true)], [1 << 20, 128 << 10]);
 }

@@ -1,7 +1,7 @@
 //! An end that passes everything on, and fails as it is told to.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use tidepool_stage::{
     At, Cursor, DirRef, End, EndError, EndResult, FileRef, Item, Meta, Rights, SetMeta, Xattr,
 };
@@ -36,6 +36,8 @@ pub struct FaultEnd<E> {
     at: u64,
     calls: AtomicU64,
     writes: AtomicU64,
+    /// Bytes of the largest write.
+    pub most_written: AtomicUsize,
     full: AtomicBool,
     pub log: Mutex<Vec<&'static str>>,
     /// Other files than temporary ones may be removed.
@@ -52,6 +54,7 @@ impl<E: End> FaultEnd<E> {
             at,
             calls,
             writes,
+            most_written: AtomicUsize::new(0),
             full: AtomicBool::new(false),
             log: Mutex::default(),
             removes: false,
@@ -186,6 +189,7 @@ impl<E: End> End for FaultEnd<E> {
     }
     fn write(&self, file: &FileRef, offset: u64, data: &[u8]) -> EndResult<usize> {
         let write = self.writes.fetch_add(1, Ordering::Relaxed);
+        self.most_written.fetch_max(data.len(), Ordering::Relaxed);
         if let Err(error) = self.hit("write", true) {
             let _ = self.inner.write(file, offset, &data[..data.len() / 2]);
             return Err(error);
