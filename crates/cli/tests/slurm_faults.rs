@@ -417,7 +417,9 @@ fn a_hundred_jobs_at_once() {
 /// slurmctld itself, which waits for the answer that it shows users.
 #[test]
 fn a_hook_that_waits_holds_up_no_other() {
-    let Some(cluster) = Cluster::with(Options { nodes: 4, slow_forks: true, ..Options::default() }) else {
+    let Some(cluster) =
+        Cluster::with(Options { nodes: 4, slowed_by: Some("slow_fork"), ..Options::default() })
+    else {
         return;
     };
     cluster.input("alice", "in", 1000);
@@ -448,4 +450,40 @@ fn a_hook_that_waits_holds_up_no_other() {
         assert_eq!(cluster.wait(job).state(), "COMPLETED", "{}", cluster.reason(job));
     }
     cluster.assert_nothing_left("after hooks side by side");
+}
+
+/// slurmctld ends a cancelled job's hooks and begins its teardown in two threads, and when the first is late it ends the
+/// teardown, too, which it then waits for until its next start. One `scancel` is enough all the same.
+#[test]
+fn a_teardown_that_slurmctld_kills_is_begun_again() {
+    let options = Options { nodes: 2, slowed_by: Some("slow_threads"), ..Options::default() };
+    let Some(cluster) = Cluster::with(options) else { return };
+    cluster.input("alice", "in", 1000);
+    let blocker = cluster.sbatch(&["-N2", "--exclusive"], "sleep 3000\n");
+    cluster.wait_for(blocker, &["RUNNING"]);
+    let killed = |job: u32| {
+        let log = fs::read_to_string(cluster.dir().join("log/slurmctld.log")).unwrap();
+        log.contains(&format!("teardown for JobId={job} terminated by slurmctld"))
+    };
+    let mut jobs: Vec<u32> = Vec::new();
+    while !jobs.iter().any(|job| killed(*job)) {
+        assert!(jobs.len() < 80, "none of {} teardowns was killed", jobs.len());
+        let body = "#NORNS stage_in lustre://alice/in nvme0://in\necho never\n";
+        let some: Vec<u32> = (0..8).map(|_| cluster.sbatch(&["-N2"], body)).collect();
+        cluster.until("they are looked at", || some.iter().all(|job| cluster.phase(*job) == "checked"));
+        let numbers: Vec<String> = some.iter().map(u32::to_string).collect();
+        let numbers = numbers.iter().map(String::as_str);
+        cluster.said(&["scancel"].into_iter().chain(numbers).collect::<Vec<_>>());
+        cluster.until("Slurm has done its part", || {
+            some.iter().all(|job| killed(*job) || cluster.show(*job).word("BurstBufferState") == "complete")
+        });
+        jobs.extend(some);
+    }
+    for job in &jobs {
+        assert_eq!(cluster.wait(*job).state(), "CANCELLED", "{}", cluster.overview());
+        assert_eq!(cluster.phase(*job), "cancelled", "{:?}", cluster.events(*job));
+    }
+    cluster.said(&["scancel", &blocker.to_string()]);
+    cluster.wait(blocker);
+    cluster.assert_nothing_left("after a teardown that was killed");
 }

@@ -47,8 +47,10 @@ impl JobFacts {
 
 /// One run of a command of Slurm's.
 fn once(program: &str, args: &[&str]) -> std::result::Result<String, String> {
+    // Times in seconds since 1970.
     let said = Command::new(program)
         .args(args)
+        .env("SLURM_TIME_FORMAT", "%s")
         .stdin(Stdio::null())
         .output()
         .map_err(|error| format!("{program}: {error}"))?;
@@ -146,7 +148,7 @@ pub fn has_plans() -> Result<bool> {
 
 /// When slurmctld was started, in seconds since 1970.
 pub fn started_at() -> Result<u64> {
-    let said = once_with_unix_times("scontrol", &["show", "config"]).unwrap_or_default();
+    let said = run("scontrol", &["show", "config"])?;
     let line = said.lines().find(|line| line.starts_with("BOOT_TIME")).unwrap_or_default();
     let value = line.split('=').nth(1).unwrap_or_default().trim();
     value
@@ -159,6 +161,10 @@ pub fn started_at() -> Result<u64> {
 pub struct Stand {
     pub state: String,
     pub reason: String,
+    /// What Slurm's burst buffers are at for it; empty where they have nothing to do.
+    pub buffers: String,
+    /// When it ended, in seconds since 1970, or when it will have to.
+    pub end: Option<u64>,
 }
 
 impl Stand {
@@ -170,15 +176,35 @@ impl Stand {
 
 /// All jobs that Slurm knows.
 pub fn stands() -> Result<BTreeMap<u32, Stand>> {
-    let format = format!("jobid:32{FIELD},state:32{FIELD},reason:64{FIELD}");
-    let said = run("squeue", &["--noheader", "--states=all", "--Format", &format])?;
-    let line = |line: &str| {
-        let [job, state, reason, ..] = line.split(FIELD).map(str::trim).collect::<Vec<_>>()[..] else {
-            return None;
-        };
-        Some((job.parse().ok()?, Stand { state: state.into(), reason: reason.into() }))
+    let said = run("squeue", &["--noheader", "--states=all", "--Format", &stand_format()])?;
+    Ok(said.lines().filter_map(stand_of).collect())
+}
+
+/// One of them; none when Slurm does not know it.
+pub fn stand(id: u32) -> Result<Option<Stand>> {
+    let args = ["--noheader", "--states=all", "--jobs", &id.to_string(), "--Format", &stand_format()];
+    match run("squeue", &args) {
+        Ok(said) => Ok(said.lines().find_map(stand_of).map(|(_, stand)| stand)),
+        Err(failure) if failure.to_string().contains("Invalid job id") => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+fn stand_format() -> String {
+    let fields = ["jobid:32", "state:32", "reason:64", "burstbufferstate:32", "endtime:32"];
+    fields.map(|field| format!("{field}{FIELD}")).join(",")
+}
+
+fn stand_of(line: &str) -> Option<(u32, Stand)> {
+    let fields: Vec<&str> = line.split(FIELD).map(str::trim).collect();
+    let [job, state, reason, buffers, end, ..] = fields[..] else { return None };
+    let stand = Stand {
+        state: state.into(),
+        reason: reason.into(),
+        buffers: if buffers == "(null)" { String::new() } else { buffers.into() },
+        end: end.parse().ok(),
     };
-    Ok(said.lines().filter_map(line).collect())
+    Some((job.parse().ok()?, stand))
 }
 
 /// Puts a job that has ended back into the queue, under its number.
@@ -187,6 +213,11 @@ pub fn requeue(id: u32) -> Result<()> {
     // Otherwise Slurm lets two minutes go by, which harms nothing: it is queued already.
     let _ = update_job(id, &[("StartTime", "now")]);
     Ok(())
+}
+
+/// The same, but it stays there until somebody releases it.
+pub fn requeue_held(id: u32) -> Result<()> {
+    run("scontrol", &["requeuehold", &id.to_string()]).map(drop)
 }
 
 /// Sets fields of a job, as `ReqNodeList`.
@@ -227,16 +258,24 @@ pub fn cancel_from_hook(id: u32, site: &Path) -> Result<()> {
 /// See [`cancel_from_hook`]. Where the teardown takes long the job is cancelled all the same: Slurm would start it again.
 pub fn cancel_when_torn_down(id: u32) -> Result<()> {
     close_inherited()?;
+    is_torn_down_in_time(id)?;
+    match stand(id)? {
+        Some(_) => cancel(id),
+        None => Ok(()),
+    }
+}
+
+/// Waits for a teardown that Slurm has begun; whether it has ended within [`TEARDOWN_MAX`].
+pub fn is_torn_down_in_time(id: u32) -> Result<bool> {
     let began = Instant::now();
     while began.elapsed() < TEARDOWN_MAX {
         std::thread::sleep(TEARDOWN_LOOK);
-        match once("scontrol", &["show", "job", &id.to_string()]) {
-            Ok(said) if burst_buffer_state(&said).is_none_or(|state| state == "complete") => break,
-            Err(why) if why.contains("Invalid job id") => return Ok(()),
-            _ => {}
+        let is_at_work = |stand: &Stand| !["", "complete"].contains(&stand.buffers.as_str());
+        if !stand(id)?.as_ref().is_some_and(is_at_work) {
+            return Ok(true);
         }
     }
-    cancel(id)
+    Ok(false)
 }
 
 /// Slurm takes a hook for running as long as anybody has the pipe that it is listened to by. Called before this process has
@@ -251,11 +290,6 @@ fn close_inherited() -> Result<()> {
         let _ = nix::unistd::close(number);
     }
     Ok(())
-}
-
-/// What Slurm's burst buffers are at. No line of a user's begins like that.
-fn burst_buffer_state(said: &str) -> Option<&str> {
-    said.lines().find_map(|line| line.strip_prefix("   BurstBufferState="))
 }
 
 pub fn cancel(id: u32) -> Result<()> {
@@ -280,7 +314,7 @@ pub struct Plan {
 pub fn plan(id: u32) -> Option<Plan> {
     let format = format!("starttime:32{FIELD},schednodes:16384{FIELD}");
     let args = ["--noheader", "--jobs", &id.to_string(), "--Format", &format];
-    planned(&once_with_unix_times("squeue", &args)?)
+    planned(&once("squeue", &args).ok()?)
 }
 
 fn planned(line: &str) -> Option<Plan> {
@@ -288,12 +322,6 @@ fn planned(line: &str) -> Option<Plan> {
     let start = fields.next()?.parse().ok()?;
     let nodes = fields.next().filter(|nodes| *nodes != "(null)").unwrap_or_default();
     Some(Plan { start, nodes: tidepool_batch::nodes::expand(nodes).ok()? })
-}
-
-fn once_with_unix_times(program: &str, args: &[&str]) -> Option<String> {
-    let said =
-        Command::new(program).args(args).env("SLURM_TIME_FORMAT", "%s").stdin(Stdio::null()).output().ok()?;
-    said.status.success().then(|| String::from_utf8_lossy(&said.stdout).into_owned())
 }
 
 /// Names of all nodes that are not down.
@@ -440,6 +468,21 @@ mod tests {
         assert_eq!(planned("1700000000|(null)|"), plan(1_700_000_000, &[]));
         assert_eq!(planned("N/A|(null)|"), None);
         assert_eq!(planned(""), None);
+    }
+
+    #[test]
+    fn what_a_job_is_at_is_read() {
+        let line = "12   |CANCELLED   |None   |teardown   |1700000000   |";
+        let stand = Stand {
+            state: "CANCELLED".into(),
+            reason: "None".into(),
+            buffers: "teardown".into(),
+            end: Some(1_700_000_000),
+        };
+        assert_eq!(stand_of(line), Some((12, stand)));
+        let (_, stand) = stand_of("12|PENDING|Priority|(null)|N/A|").unwrap();
+        assert!(stand.buffers.is_empty() && stand.end.is_none());
+        assert_eq!(stand_of("slurm_load_jobs error"), None);
     }
 
     #[test]

@@ -31,8 +31,8 @@ pub struct Options {
     pub nvme: Option<&'static str>,
     /// With slurmdbd.
     pub accounting: bool,
-    /// slurmctld's forks take long (`slow_fork.c`).
-    pub slow_forks: bool,
+    /// A library that slows slurmctld down, `slow_fork` or `slow_threads`, from the file in C beside this.
+    pub slowed_by: Option<&'static str>,
 }
 
 pub struct Cluster {
@@ -90,8 +90,8 @@ impl Cluster {
         if let Some(size) = options.nvme {
             command.env("TIDEPOOL_TEST_NVME", size);
         }
-        if options.slow_forks {
-            command.env("TIDEPOOL_TEST_SLURMCTLD", cluster.slow_forks());
+        if let Some(name) = options.slowed_by {
+            command.env("TIDEPOOL_TEST_SLURMCTLD", cluster.library(name));
         }
         let done = command.arg(cluster.dir()).arg(options.nodes.to_string()).output().unwrap();
         assert!(done.status.success(), "{}", text(&done));
@@ -115,10 +115,9 @@ impl Cluster {
         }
     }
 
-    /// A library that makes forks slow.
-    fn slow_forks(&self) -> PathBuf {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/slow_fork.c");
-        let library = self.path("slow_fork.so");
+    fn library(&self, name: &str) -> PathBuf {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/common/{name}.c"));
+        let library = self.path(&format!("{name}.so"));
         let built =
             Command::new("gcc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).output().unwrap();
         assert!(built.status.success(), "{}", text(&built));

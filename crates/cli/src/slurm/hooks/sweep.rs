@@ -4,7 +4,9 @@
 //!   run;
 //! - those that it believes to be staged. slurmctld saves what its burst buffers are at every thirty seconds only, and what
 //!   its jobs are at more often. After a death in between it waits for the end of staging that nobody does;
-//! - those that are over, and whose teardown was killed, or left something behind on nodes that were away.
+//! - those that are over, and whose teardown was killed, or left something behind on nodes that were away;
+//! - those whose teardown slurmctld itself has killed, with the hooks that the job had when it was cancelled, and which it
+//!   takes to be torn down for ever.
 //!
 //! And pools that outlive their jobs, where nobody looks after them.
 
@@ -26,6 +28,13 @@ use tidepool_batch::{Job, LastingPool, Phase};
 /// Jobs that have changed later are left alone: Slurm may not have told of them yet. After a start it takes care of its
 /// jobs within this time.
 const SETTLED_S: u64 = 60;
+/// So long after a job's end, or after its teardown was last begun, somebody must be at it: after a failure Slurm begins
+/// again within ten seconds.
+const TORN_DOWN_S: u64 = 30;
+/// In so long a hook that Slurm has called is at work, and Slurm has noticed that it has ended.
+const NOTICED: Duration = Duration::from_secs(2);
+/// How often a job is queued once more for its teardown.
+const TRIES_MAX: usize = 3;
 /// Between attempts to tidy up after a job.
 const TRY_AGAIN_S: u64 = 600;
 /// How long a cancelled job may take to be over.
@@ -39,6 +48,7 @@ enum Trouble {
     Lost,
     StuckBefore,
     StuckAfter,
+    StuckTeardown,
     Untidy,
 }
 
@@ -54,6 +64,7 @@ impl Trouble {
             Trouble::Lost | Trouble::Untidy => "tidied up after",
             Trouble::StuckBefore => "queued again",
             Trouble::StuckAfter => "finished",
+            Trouble::StuckTeardown => "torn down once more",
         }
     }
 }
@@ -64,6 +75,7 @@ impl fmt::Display for Trouble {
             Trouble::Lost => "Slurm does not know it any more, or has ended it in the queue",
             Trouble::StuckBefore => "slurmctld has lost track of its stage-in",
             Trouble::StuckAfter => "slurmctld has lost track of its stage-out",
+            Trouble::StuckTeardown => "slurmctld has killed its teardown, and waits for it",
             Trouble::Untidy => "it is over, and something of it is left",
         })
     }
@@ -112,6 +124,12 @@ pub fn sweep(args: &SweepArgs) -> Result<ExitCode> {
 /// What is the matter with a job, if anything. `booted` is when slurmctld was started; `tried` when its teardown was begun
 /// last, unless that has come to its end.
 fn diagnose(job: &Job, stand: Option<&Stand>, booted: u64, tried: Option<u64>, now: u64) -> Option<Trouble> {
+    if let Some(Stand { end: Some(end), .. }) = stand.filter(|stand| waits_for_teardown(stand)) {
+        let since = tried.unwrap_or(0).max(*end);
+        // After a start slurmctld calls all teardowns once more.
+        let at_start = *end < booted && now <= booted + SETTLED_S;
+        return (since + TORN_DOWN_S < now && !at_start).then_some(Trouble::StuckTeardown);
+    }
     if job.changed + SETTLED_S >= now {
         return None;
     }
@@ -139,6 +157,11 @@ fn diagnose(job: &Job, stand: Option<&Stand>, booted: u64, tried: Option<u64>, n
     }
 }
 
+/// The job is over, and Slurm takes its teardown to be under way.
+fn waits_for_teardown(stand: &Stand) -> bool {
+    stand.is_over() && stand.buffers == "teardown"
+}
+
 /// Ends a pool that outlives its jobs, for an administrator.
 pub fn end_pool(site: Site, number: u32) -> Result<()> {
     let desk = Desk::open(site)?;
@@ -159,7 +182,7 @@ impl Desk {
                 jobs.push(self.noted(self.book.job(*job))?);
             }
         }
-        jobs.retain(|job| job.changed + SETTLED_S < now());
+        jobs.retain(|job| job.changed + TORN_DOWN_S < now());
         if jobs.is_empty() {
             return Ok(Vec::new());
         }
@@ -183,6 +206,7 @@ impl Desk {
                 }
                 Err(_) => Ok(()),
             },
+            Trouble::StuckTeardown => self.tear_down_again(found.job),
             Trouble::StuckBefore => self.begin_again(found.job),
             Trouble::StuckAfter => {
                 self.bury(found.job)?;
@@ -207,28 +231,67 @@ impl Desk {
         Ok(())
     }
 
+    /// Slurm calls the teardown once more only when the job comes into the queue once more; then it kills nothing. What is
+    /// left to do is to end the job there.
+    fn tear_down_again(&self, job: u32) -> Result<()> {
+        for _ in 0..TRIES_MAX {
+            if !self.nobody_tears_down(job)? {
+                return Ok(());
+            }
+            if let Err(failure) = when_over(|| scontrol::requeue_held(job)) {
+                self.note(job, &format!("{failure}; Slurm lists the job until slurmctld is started again"));
+                return self.bury(job);
+            }
+            let is_torn_down = scontrol::is_torn_down_in_time(job);
+            // Whatever has become of it: nobody else would end the job, which waits in the queue.
+            scontrol::cancel(job)?;
+            if is_torn_down? {
+                return self.bury(job);
+            }
+        }
+        let text =
+            format!("Slurm was asked {TRIES_MAX} times to tear it down once more, and still waits for that");
+        Err(Failure::new(Kind::Cleanup, text))
+    }
+
+    /// Slurm waits for a teardown that does not run.
+    fn nobody_tears_down(&self, job: u32) -> Result<bool> {
+        // One that goes on is no trouble, nor is one that is only about to begin, or of whose end Slurm hears only now.
+        for _ in 0..2 {
+            if self.try_lock(&tidying(job)).is_err() {
+                return Ok(false);
+            }
+            std::thread::sleep(NOTICED);
+        }
+        Ok(scontrol::stand(job)?.is_some_and(|stand| waits_for_teardown(&stand)))
+    }
+
     /// Slurm stages a waiting job in once more only when it has been cancelled and queued again.
     fn begin_again(&self, job: u32) -> Result<()> {
         // So that its end is not taken for one: what comes after it waits on.
         self.become_(job, Phase::Submitted, "queued again: slurmctld had lost track of its stage-in")?;
         self.teardown(job, true)?;
         scontrol::cancel(job)?;
-        let began = Instant::now();
-        loop {
-            match scontrol::requeue(job) {
-                Err(failure) if began.elapsed() > OVER_MAX => {
-                    let text = format!("could not be queued again, submit it once more: {failure}");
-                    return Err(self.end(job, Failure::new(Kind::Start, text)));
-                }
-                Err(_) => std::thread::sleep(OVER_LOOK),
-                Ok(()) => return Ok(()),
-            }
-        }
+        when_over(|| scontrol::requeue(job)).map_err(|failure| {
+            let text = format!("could not be queued again, submit it once more: {failure}");
+            self.end(job, Failure::new(Kind::Start, text))
+        })
     }
 
     fn try_lock(&self, what: &str) -> Result<std::fs::File> {
         let path = self.lock_file(what);
         super::lock::try_take(&path).context(Kind::Other, || path.display().to_string())
+    }
+}
+
+/// Does what Slurm refuses until a cancelled job is over.
+fn when_over(requeue: impl Fn() -> Result<()>) -> Result<()> {
+    let began = Instant::now();
+    loop {
+        match requeue() {
+            Err(_) if began.elapsed() < OVER_MAX => std::thread::sleep(OVER_LOOK),
+            result => return result,
+        }
     }
 }
 
@@ -255,9 +318,32 @@ mod tests {
         }
     }
 
+    fn stand(state: &str, reason: &str, buffers: &str, end: Option<u64>) -> Stand {
+        Stand { state: state.into(), reason: reason.into(), buffers: buffers.into(), end }
+    }
+
+    #[test]
+    fn teardowns_that_slurm_has_killed_are_found() {
+        let checked = Job { phase: Phase::Checked, ..job(1990) };
+        let over = |end| stand("CANCELLED", "None", "teardown", Some(end));
+        let look = |stand: &Stand, tried| diagnose(&checked, Some(stand), 1000, tried, 2000);
+        assert_eq!(look(&over(1960), Some(1900)), Some(Trouble::StuckTeardown));
+        assert_eq!(
+            look(&over(1960), None),
+            Some(Trouble::StuckTeardown),
+            "it had done all when it was killed"
+        );
+        assert_eq!(look(&over(1970), Some(1900)), None, "it may not have begun");
+        assert_eq!(look(&over(1900), Some(1970)), None, "Slurm begins again after ten seconds");
+        assert_eq!(look(&stand("CANCELLED", "None", "complete", Some(1960)), Some(1900)), None);
+        assert_eq!(look(&stand("PENDING", "Held", "teardown", None), Some(1900)), None);
+        let restarted = diagnose(&checked, Some(&over(1900)), 1950, Some(1900), 2000);
+        assert_eq!(restarted, None, "slurmctld has begun it again");
+    }
+
     #[test]
     fn jobs_without_hooks_are_found() {
-        let stand = |state: &str, reason: &str| Stand { state: state.into(), reason: reason.into() };
+        let stand = |state: &str, reason: &str| stand(state, reason, "", None);
         let staging = stand("PENDING", "BurstBufferStageIn");
         let look = |changed: u64, stand: Option<&Stand>| diagnose(&job(changed), stand, 1000, None, 1100);
         assert_eq!(look(1030, None), Some(Trouble::Lost));
@@ -276,7 +362,7 @@ mod tests {
 
     #[test]
     fn jobs_whose_teardown_did_not_end_are_found() {
-        let over = Stand { state: "CANCELLED".into(), reason: "None".into() };
+        let over = stand("CANCELLED", "None", "", Some(1300));
         let ended = Job { phase: Phase::Failed, ..job(1500) };
         let look = |job: &Job, stand: Option<&Stand>, tried| diagnose(job, stand, 1000, tried, 2000);
         assert_eq!(look(&ended, Some(&over), None), None, "it has ended");
