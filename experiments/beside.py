@@ -11,7 +11,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -24,8 +24,9 @@ SOURCE = Path(__file__).resolve().parent / "solver.c"
 SIDE, QUICK_SIDE = 48, 24
 # What is longer than the programs' start, and shorter than they take.
 CALIBRATING_STEPS = 60
-# Steps before anything else begins, to be sure that the program is at it.
-LEAD_SECONDS = 0.3
+# Steps before anything else begins, which those beside it are compared with: a run differs from the next one by which memory and
+# which neighbours it got, by more than the bar.
+LEAD_SECONDS, QUICK_LEAD_SECONDS = 1.5, 0.3
 # Before a run: the kernel is busy for a while with memory that was given back.
 SETTLE_SECONDS = 1.0
 BAR_PERCENT = 5.0
@@ -34,6 +35,7 @@ IDLE = ["chrt", "--idle", "0"]
 TRIES_MAX = 6
 T = TypeVar("T")
 SLOWDOWN = "slowdown over the whole run"
+# Against the rest of the same run.
 SLOWDOWN_BESIDE = "slowdown while it goes on"
 RUN_TIME = "run time of the application"
 
@@ -65,6 +67,17 @@ class Steps:
         """Seconds of a step in that part of the run; None when that is no part of it."""
         since, until = max(since, self.times[0]), min(until, self.times[-1])
         return (until - since) / (self.done_at(until) - self.done_at(since)) if until > since else None
+
+    def step_outside(self, since: float, until: float) -> float:
+        """Seconds of a step in the rest of the run; infinite where there is none."""
+        since, until = max(since, self.times[0]), min(until, self.times[-1])
+        steps = len(self.times) - 1 - (self.done_at(until) - self.done_at(since))
+        return (self.seconds() - (until - since)) / steps if steps > 0 else math.inf
+
+    def slowdown(self, since: float, until: float) -> float | None:
+        """By how many percent steps took longer then than in the rest of the run; None where one of the two is no part of it."""
+        step, rest = self.step_between(since, until), self.step_outside(since, until)
+        return None if step is None or math.isinf(rest) else percent_longer(step, rest)
 
 
 def percent_longer(now: float, alone: float) -> float:
@@ -150,8 +163,8 @@ class Running:
         self.child.communicate()
 
 
-def begin_beside() -> None:
-    time.sleep(LEAD_SECONDS)
+def begin_beside(setting: Setting) -> None:
+    time.sleep(QUICK_LEAD_SECONDS if setting.quick else LEAD_SECONDS)
 
 
 class Copies:
@@ -214,15 +227,15 @@ def median_of(result: Result, what: str, series: str, x: float) -> float:
     return statistics.median(found[0].values)
 
 
-def sd_points(values: list[float], whole: float) -> float:
-    """Standard deviation in percent of `whole`; 0 of one value, which says nothing of it."""
-    return 100 * statistics.stdev(values) / whole if len(values) > 1 else 0.0
+def in_turn(cases: Sequence[str]) -> tuple[str, ...]:
+    """The runs of a round: the first case, which is the one alone, once more at the end. A machine that gets slower or faster all
+    the time then does so to what is compared and to what it is compared with alike."""
+    return (*cases, cases[0])
 
 
-def uncertainty(alone: list[float], slowdowns: list[float]) -> float:
-    """Of the difference of two medians, in points: that of a median of n is about 1.25 standard deviations by the root of n."""
-    spread = math.hypot(sd_points(alone, statistics.median(alone)), sd_points(slowdowns, 100.0))
-    return 1.25 * spread / math.sqrt(min(len(alone), len(slowdowns)))
+def uncertainty(slowdowns: list[float]) -> float:
+    """Of a median, in points: about 1.25 standard deviations by the root of n; infinite of one value, which decides nothing."""
+    return 1.25 * statistics.stdev(slowdowns) / math.sqrt(len(slowdowns)) if len(slowdowns) > 1 else math.inf
 
 
 def verdict(slowdown: float, unsure: float) -> str:
@@ -232,15 +245,12 @@ def verdict(slowdown: float, unsure: float) -> str:
     return "NOT met" if slowdown - unsure >= BAR_PERCENT else "undecided"
 
 
-def judge(result: Result, series: str, alone: str, x: float, where: str) -> None:
-    """A finding on a copy that is held back, beside the runs called `alone`."""
-    values = {(row.what, row.series): row.values for row in result.rows if row.x == x}
-    found = {what: values[what, series] for what in (SLOWDOWN, SLOWDOWN_BESIDE)}
-    unsure = max(uncertainty(values[RUN_TIME, alone], slowdowns) for slowdowns in found.values())
-    medians = [statistics.median(slowdowns) for slowdowns in found.values()]
+def judge(result: Result, series: str, x: float, where: str) -> None:
+    """A finding on a copy that is held back."""
+    values = next(row.values for row in result.rows if (row.what, row.series, row.x) == (SLOWDOWN_BESIDE, series, x))
+    unsure, median = uncertainty(values), statistics.median(values)
     result.findings.append(
-        f"{where}{series}: {medians[0]:.1f} % slower over the whole run, {medians[1]:.1f} % while it goes on (medians, both "
-        f"+- {unsure:.1f}); bar {BAR_PERCENT:g} % {verdict(max(medians), unsure)}"
+        f"{where}{series}: {median:.1f} +- {unsure:.1f} % slower while it goes on (median); bar {BAR_PERCENT:g} % {verdict(median, unsure)}"
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from beside import (
     RUN_TIME, SLOWDOWN, SLOWDOWN_BESIDE, Beside, Copies, Solver, Steps, TooShort, all_cores, begin_beside, draw, held_back,
-    judge, long_enough, median_of, percent_longer,
+    in_turn, judge, long_enough, median_of, percent_longer,
 )
 from harness import Pool, Result, Setting
 
@@ -79,7 +79,7 @@ class Case:
         copies = None
         try:
             running.go()
-            begin_beside()
+            begin_beside(self.setting)
             commands = self.commands(case)
             copies = Copies(self.setting, commands) if commands else None
             steps = running.finish()
@@ -122,7 +122,7 @@ def measure(setting: Setting) -> Result:
     cores = all_cores()
     # As 20, 19 and 16 of 20.
     used = sorted({len(cores), len(cores) - 1, max(1, len(cores) * 16 // 20)}, reverse=True)
-    seconds, written = (0.8, 1) if setting.quick else (3.0, 6)
+    seconds, written = (0.8, 1) if setting.quick else (6.0, 2)
     result = Result(f"cores of the application, of {len(cores)}")
     setting.need_space(setting.memory, 3 * DAEMONS * written * FILES * FILE_BYTES)
     target = setting.memory.path / f"{setting.work.name}-out"
@@ -153,35 +153,40 @@ def collect(case: Case, used: list[int]) -> dict[tuple[str, str, float], list[fl
     def add(what: str, series: str, x: float, value: float) -> None:
         found.setdefault((what, series, x), []).append(value)
 
-    runs: dict[int, list[tuple[str, Steps, Beside | None]]] = {count: [] for count in used}
     for _ in range(case.setting.repeats):
         listing, copy = case.afterwards()
         add(LISTING, "afterwards, nothing beside", 0, listing)
         add(COPY, "afterwards, nothing beside", 0, copy)
         for count in used:
-            for series in CASES:
-                steps, beside = case.run(series, count)
-                if beside and steps.step_between(beside.began, beside.ended) is None:
-                    raise TooShort
-                runs[count].append((series, steps, beside))
-                print(f"  {count} cores, {series}: {steps.seconds():.2f} s", file=sys.stderr)
-    for count, done in runs.items():
-        alone = statistics.median(steps.step() for series, steps, _ in done if series == NONE)
-        for series, steps, beside in done:
-            add(RUN_TIME, series, count, steps.seconds())
-            for what, value in (compared(steps, beside, alone) if beside else {}).items():
-                add(what, series, count, value)
+            done = one_round(case, count)
+            alone = statistics.mean(steps.step() for series, steps, _ in done if series == NONE)
+            for series, steps, beside in done:
+                add(RUN_TIME, series, count, steps.seconds())
+                for what, value in (compared(steps, beside, alone) if beside else {}).items():
+                    add(what, series, count, value)
     return found
 
 
+def one_round(case: Case, count: int) -> list[tuple[str, Steps, Beside | None]]:
+    done = []
+    for series in in_turn(CASES):
+        steps, beside = case.run(series, count)
+        if beside and steps.slowdown(beside.began, beside.ended) is None:
+            raise TooShort
+        done.append((series, steps, beside))
+        print(f"  {count} cores, {series}: {steps.seconds():.2f} s", file=sys.stderr)
+    return done
+
+
 def compared(steps: Steps, beside: Beside, alone: float) -> dict[str, float]:
-    """What a run beside a copy says, against a step `alone`; a part of the copy that lies outside of the run says nothing."""
+    """What a run beside a copy says, against the rest of it and a step `alone`; a part of the copy that lies outside of the run says nothing."""
+    rest = steps.step_outside(beside.began, beside.ended)
     parts = {
         SLOWDOWN_BESIDE: steps.step_between(beside.began, beside.ended),
         WHILE_INDEXED: steps.step_between(beside.began, beside.indexed),
         WHILE_DATA: steps.step_between(beside.indexed, beside.ended),
     }
-    told = {what: percent_longer(step, alone) for what, step in parts.items() if step is not None}
+    told = {what: percent_longer(step, rest) for what, step in parts.items() if step is not None}
     told[SLOWDOWN] = percent_longer(steps.step(), alone)
     return told | {COPY: beside.ended - beside.began, INDEX: beside.indexed - beside.began}
 
@@ -203,7 +208,7 @@ def conclude(result: Result, used: list[int], cores: int) -> None:
                 f"{times[0]:.2f} s, all of the source is listed after {times[1]:.2f} s"
             )
         for series in (ONE_HELD, EACH_HELD):
-            judge(result, series, NONE, count, where)
+            judge(result, series, count, where)
             result.findings.append(f"{where}{series}: the copy takes {median_of(result, COPY, series, count):.2f} s")
     alone = "afterwards, nothing beside"
     listing, copy = median_of(result, LISTING, alone, 0), median_of(result, COPY, alone, 0)

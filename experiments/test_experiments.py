@@ -79,6 +79,13 @@ class Slowdowns(unittest.TestCase):
         self.assertIsNone(self.slowed.step_between(22, 30))
         self.assertIsNone(self.slowed.step_between(0, 10))
 
+    def test_parts_are_compared_with_the_rest_of_their_run(self):
+        self.assertAlmostEqual(self.slowed.step_outside(14, 20), 1)
+        self.assertAlmostEqual(self.slowed.slowdown(14, 20), 200)
+        self.assertAlmostEqual(self.slowed.slowdown(10, 14), 100 * (1 / 2 - 1))
+        self.assertIsNone(self.slowed.slowdown(22, 30))
+        self.assertIsNone(self.slowed.slowdown(0, 30))
+
     def test_slowdowns_are_told_of_the_parts_that_lie_in_the_run(self):
         told = e7.compared(self.slowed, beside.Beside(14, 17, 20), 1.0)
         self.assertEqual([round(told[what]) for what in (e7.SLOWDOWN, e7.SLOWDOWN_BESIDE)], [50, 200])
@@ -88,24 +95,37 @@ class Slowdowns(unittest.TestCase):
         self.assertNotIn(e7.WHILE_DATA, late)
         self.assertEqual(round(j8.compared(self.slowed, (14.0, 20.0), 1.0)[j8.SLOWDOWN_BESIDE]), 200)
 
-    def judged(self, alone: list[float], whole: list[float], while_copying: list[float]) -> str:
+    def test_a_machine_that_slows_down_all_the_time_is_no_slowdown(self):
+        runs = []
+        for number in range(2 * len(beside.in_turn(j8.CASES))):
+            step = 1.0 + 0.1 * number
+            run = beside.Steps([0.0, step, 2 * step, 3 * step])
+            case = beside.in_turn(j8.CASES)[number % len(beside.in_turn(j8.CASES))]
+            runs.append((case, run, None if case == j8.ALONE else (0.0, 3 * step)))
+        half = len(runs) // 2
+        told = j8.told_by([runs[:half], runs[half:]])
+        self.assertEqual(len(told[j8.RUN_TIME, j8.ALONE]), 4)
+        around = [sum(told[j8.SLOWDOWN, case]) / 2 for case in j8.CASES[1:]]
+        self.assertAlmostEqual(sum(around) / len(around), 0)
+        # What is left is the way from the middle of a round to its end, where the second of two bears half of it.
+        self.assertLess(max(map(abs, around)), 100 * 0.1 * len(j8.CASES) / 2)
+
+    def judged(self, while_copying: list[float]) -> str:
         result = Result("x")
-        result.add(beside.RUN_TIME, "alone", 1, "s", alone)
-        result.add(beside.SLOWDOWN, "s", 1, "%", whole)
         result.add(beside.SLOWDOWN_BESIDE, "s", 1, "%", while_copying)
-        beside.judge(result, "s", "alone", 1, "")
+        beside.judge(result, "s", 1, "")
         return result.findings[0].split(" % ")[-1]
 
-    def test_a_bar_is_kept_in_both_ways_or_not_at_all(self):
-        for whole, while_copying, told in ((1.0, 4.9, "met"), (1.0, 5.0, "NOT met"), (6.0, 2.0, "NOT met")):
-            self.assertEqual(self.judged([3.0], [whole], [while_copying]), told)
+    def test_a_bar_is_kept_or_not(self):
+        self.assertEqual([self.judged([slowdown] * 2) for slowdown in (4.9, 5.0)], ["met", "NOT met"])
+        self.assertEqual([self.judged([slowdown]) for slowdown in (0.0, 90.0)], ["undecided"] * 2)
 
     def test_runs_that_differ_by_more_than_the_bar_decide_nothing(self):
-        self.assertEqual(self.judged([3.0, 3.01, 2.99], [1.0, 1.5, 0.5], [2.0, 2.5, 1.5]), "met")
-        self.assertEqual(self.judged([3.0, 6.0, 9.0], [1.0, 1.5, 0.5], [2.0, 2.5, 1.5]), "undecided")
-        self.assertEqual(self.judged([3.0, 6.0, 9.0], [-90.0] * 3, [-90.0] * 3), "undecided")
-        self.assertEqual(self.judged([3.0, 3.01, 2.99], [4.0, 6.0, 4.8], [4.0, 6.0, 4.8]), "undecided")
-        self.assertEqual(self.judged([3.0, 3.01, 2.99], [40.0, 41.0, 42.0], [50.0, 51.0, 49.0]), "NOT met")
+        self.assertEqual(self.judged([2.0, 2.5, 1.5]), "met")
+        self.assertEqual(self.judged([2.0, -8.0, 9.0]), "undecided")
+        self.assertEqual(self.judged([-90.0, 10.0, 90.0]), "undecided")
+        self.assertEqual(self.judged([4.0, 6.0, 4.8]), "undecided")
+        self.assertEqual(self.judged([50.0, 51.0, 49.0]), "NOT met")
 
 
 class Lengths(unittest.TestCase):
