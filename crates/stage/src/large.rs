@@ -334,15 +334,19 @@ impl Job<'_> {
         }
         self.dst.fsync(&large.dst).map_err(Failure::target)?;
         bump(&self.totals.holes, large.gaps());
-        let ranges = {
+        let verify = self.options.verify && !large.checked && {
             let mut state = lock(&large.state);
-            state.phase = Phase::Verify;
-            state.sums.len()
+            let verify = !state.sums.is_empty();
+            if verify {
+                // At once: who verifies the last range must not find this worker still at it.
+                state.phase = Phase::Verify;
+                state.busy -= 1;
+            }
+            verify
         };
-        if !self.options.verify || large.checked || ranges == 0 {
+        if !verify {
             return self.seal_large(large);
         }
-        lock(&large.state).busy -= 1;
         self.sched.wake();
         Ok(())
     }

@@ -310,6 +310,22 @@ fn progress_rises_to_a_hundred_only_at_the_end() {
     assert_eq!((last.files_done, last.bytes_done), (last.files_seen, last.bytes_seen));
 }
 
+/// While one worker gives a file its name the others have nothing left to do on it, and nothing to count.
+#[test]
+fn a_large_file_counts_once_whether_it_is_verified_or_not() {
+    for verify in [false, true] {
+        let place = Place::new(memory_dir());
+        sparse(&place.src().join("large"), LARGE, &[0, 9 << 20, 17 << 20]);
+        let (src, dst) = place.ends();
+        let control = Control::default();
+        let options = StageOptions { verify, ..place.options() };
+        let dst = FaultEnd::new(dst, Fault::SlowNames, 0);
+        assert!(stage(&src, &dst, &What::Tree, &options, &control).complete);
+        let done = control.progress();
+        assert_eq!((done.bytes_done, done.bytes_seen), (LARGE, LARGE), "verify: {verify}");
+    }
+}
+
 #[test]
 fn a_cancelled_copy_stops_soon_and_goes_on_where_it_was() {
     let place = Place::with_torture(memory_dir());

@@ -2,10 +2,14 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 use tidepool_stage::{
     At, Cursor, DirRef, End, EndError, EndResult, FileRef, Item, Meta, Rights, SetMeta, Xattr,
 };
 use tidepool_types::{Errno, FileKind};
+
+/// What [`Fault::SlowNames`] take: many times what it takes to read back a file of a test.
+const SLOW: Duration = Duration::from_millis(200);
 
 /// How to fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,6 +32,8 @@ pub enum Fault {
     Unreadable(usize),
     /// Attributes show another modification time at every look.
     Restless,
+    /// Renames take a while, in which other workers find what there is to do.
+    SlowNames,
 }
 
 pub struct FaultEnd<E> {
@@ -235,6 +241,9 @@ impl<E: End> End for FaultEnd<E> {
     }
     fn rename(&self, dir: &DirRef, from: &[u8], to: &[u8]) -> EndResult<()> {
         self.hit("rename", true)?;
+        if self.fault == Fault::SlowNames {
+            std::thread::sleep(SLOW);
+        }
         self.inner.rename(dir, from, to)
     }
     fn unlink(&self, dir: &DirRef, name: &[u8]) -> EndResult<()> {
