@@ -5,7 +5,7 @@ Both pools lie on three directories in memory (own storage, burst buffer, parall
 stay, so that nothing but the writing is timed. INVENTORY K2: the build without the runtime is one whose `Tiering::note` returns at
 once and whose scheduler does not look.
 
-  bench/two_builds.py --first DIR --second DIR [--bytes 65536] [--blocks 2048] [--rounds 400] [--slowed NS] [--out FILE]
+  bench/two_builds.py --first DIR --second DIR [--bytes 65536] [--blocks 2048] [--rounds 400] [--pin] [--slowed NS] [--out FILE]
 
 DIR holds tidepool, tidepoold and libtidepool_preload.so of a build. --slowed shows what the comparison can tell: the first writer
 loses so many nanoseconds at each write. The ratio is the median of those of neighbours in time, with the interval that 95 of 100 draws
@@ -64,6 +64,23 @@ class Pool:
         self.writer = subprocess.Popen(writer, env=self.environment, stdin=pipe, stdout=pipe, text=True)
         if self.writer.stdout.readline() != "ready\n":
             raise SystemExit("the writer did not start; its message is above")
+        if args.pin:
+            self.pin()
+
+    def pin(self) -> None:
+        """The writer to one core, the daemon to another: some kernels put both on one where they find it free."""
+        one, other, *_ = sorted(os.sched_getaffinity(0))
+        daemon = next(pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if self.is_daemon(pid))
+        for pid, core in ((self.writer.pid, one), (daemon, other)):
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                os.sched_setaffinity(int(thread), [core])
+
+    def is_daemon(self, pid: int) -> bool:
+        try:
+            name, said = (Path(f"/proc/{pid}/{what}").read_bytes() for what in ("comm", "environ"))
+        except OSError:
+            return False
+        return name.startswith(b"tidepoold") and f"{self.dir}/run".encode() in said
 
     def seconds(self) -> float:
         self.writer.stdin.write("go\n")
@@ -91,6 +108,7 @@ def main() -> None:
     parser.add_argument("--bytes", type=int, default=65536, metavar="N", help="of a write (default %(default)s)")
     parser.add_argument("--blocks", type=int, default=2048, metavar="N", help="writes of a round (default %(default)s)")
     parser.add_argument("--rounds", type=int, default=400, metavar="N", help="default %(default)s")
+    parser.add_argument("--pin", action="store_true", help="writers on one core, daemons on another")
     parser.add_argument("--slowed", type=int, default=0, metavar="NS")
     parser.add_argument("--out", type=Path, metavar="FILE", help="all times, as JSON")
     args = parser.parse_args()

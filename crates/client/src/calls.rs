@@ -45,6 +45,13 @@ fn placed(fd: OwnedFd) -> OwnedFd {
     }
 }
 
+/// What a client wants a daemon's files for.
+#[derive(Clone, Copy)]
+pub(crate) enum Access {
+    Read,
+    Write,
+}
+
 /// One daemon, as this client sees it.
 struct Slot {
     member: Member,
@@ -58,6 +65,8 @@ struct Slot {
     paced: AtomicBool,
     /// The daemon is on this node, and its files may be read directly.
     near: bool,
+    /// It has said that it hands out no files, to read or to write: it is not asked again.
+    hands_out_none: [AtomicBool; 2],
     /// Its board, once a lane was opened. It stays the same when the daemon is started again.
     board: OnceLock<Arc<Board>>,
 }
@@ -166,6 +175,7 @@ impl Client {
             epoch: AtomicU64::new(0),
             requests: AtomicU64::new(0),
             paced: AtomicBool::new(false),
+            hands_out_none: Default::default(),
             board: OnceLock::new(),
         };
         let here = |member: &&Member| !local.boot_id.is_empty() && member.boot_id == local.boot_id;
@@ -477,8 +487,24 @@ impl Client {
     }
 
     /// True when the files of `daemon`'s store may be read directly.
-    pub(crate) fn is_near(&self, daemon: DaemonIndex) -> bool {
-        self.slots.get(usize::from(daemon)).is_some_and(|slot| slot.near)
+    /// True when the files of a daemon may be had.
+    pub(crate) fn hands_out(&self, daemon: DaemonIndex, access: Access) -> bool {
+        let slot = self.slots.get(usize::from(daemon));
+        slot.is_some_and(|slot| slot.near && !slot.hands_out_none[access as usize].load(Ordering::Relaxed))
+    }
+
+    /// Asks a daemon of this node for an object's files. `None` for any failure: there is another way.
+    pub(crate) fn files_for(
+        &self,
+        access: Access,
+        daemon: DaemonIndex,
+        request: &Request,
+    ) -> Option<(Reply, Vec<OwnedFd>)> {
+        let (reply, fds) = self.descriptors(daemon, request)?;
+        if matches!(reply, Reply::Failed { errno: Errno::EOPNOTSUPP, .. }) {
+            self.slot(daemon).ok()?.hands_out_none[access as usize].store(true, Ordering::Relaxed);
+        }
+        Some((reply, fds))
     }
 
     /// Asks a daemon of this node for descriptors. `None` for any failure: there is another way.

@@ -1,6 +1,6 @@
 //! File contents: cutting ranges into chunks and moving them in parallel.
 
-use crate::calls::{Bulk, Call, expect_reply};
+use crate::calls::{Access, Bulk, Call, expect_reply};
 use crate::loan::BYTES_BEFORE;
 use crate::{Client, FsError};
 use tidepool_types::{Attr, DaemonIndex, Errno, FILE_SIZE_MAX, Ino, Layout, SetAttr};
@@ -124,7 +124,7 @@ impl Client {
             }
             // A long write by request only until the files are worth asking for.
             let mut some = vec![*piece];
-            let few = if self.is_near(piece.daemon) { BYTES_BEFORE } else { u64::MAX };
+            let few = if self.hands_out(piece.daemon, Access::Write) { BYTES_BEFORE } else { u64::MAX };
             while some.iter().map(|p| p.len as u64).sum::<u64>() < few
                 && let Some(next) = left.next()
             {

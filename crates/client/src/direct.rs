@@ -7,7 +7,7 @@
 //! checksums are cut off before its removal is acknowledged, and ids are never used again.
 
 use crate::Client;
-use crate::calls::lock;
+use crate::calls::{Access, lock};
 use rustc_hash::FxHashMap;
 use rustix::io::{pread, preadv};
 use std::io::IoSliceMut;
@@ -120,7 +120,7 @@ impl Client {
     /// Fills all of `buf` (in one chunk) from the files of a daemon on this node; false when the
     /// daemon has to be asked, `buf` then holds anything.
     pub(crate) fn read_direct(&self, daemon: DaemonIndex, ino: Ino, offset: u64, buf: &mut [u8]) -> bool {
-        if !self.is_near(daemon) {
+        if !self.hands_out(daemon, Access::Read) {
             return false;
         }
         let key = (daemon, ino);
@@ -158,7 +158,7 @@ impl Client {
 
     fn files_for_reading(&self, daemon: DaemonIndex, ino: Ino) -> Option<Arc<Files>> {
         let moves = self.board_for_files(daemon)?.moves();
-        let (reply, fds) = self.descriptors(daemon, &Request::OpenDirect { ino })?;
+        let (reply, fds) = self.files_for(Access::Read, daemon, &Request::OpenDirect { ino })?;
         let ([data, sums], Reply::Direct {}) = (<[OwnedFd; 2]>::try_from(fds).ok()?, reply) else {
             return None;
         };

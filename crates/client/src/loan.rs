@@ -5,7 +5,7 @@
 //! request, and so is everything out of the ordinary: what goes wrong here needs no words of its own.
 
 use crate::Client;
-use crate::calls::lock;
+use crate::calls::{Access, lock};
 use rustc_hash::FxHashMap;
 use rustix::io::{Errno, pread, pwrite};
 use std::os::fd::OwnedFd;
@@ -128,7 +128,7 @@ impl Client {
     /// Stores all of `buf` (in one chunk) in the files of a daemon on this node: how many blocks that added. `None` when the
     /// daemon has to be asked.
     pub(crate) fn write_direct(&self, daemon: DaemonIndex, ino: Ino, offset: u64, buf: &[u8]) -> Option<i64> {
-        if !self.is_near(daemon) {
+        if !self.hands_out(daemon, Access::Write) {
             return None;
         }
         let key = (daemon, ino);
@@ -159,7 +159,7 @@ impl Client {
 
     /// To be called for each piece that goes to a daemon by request.
     pub(crate) fn count_write(&self, daemon: DaemonIndex, ino: Ino, len: usize) {
-        if self.is_near(daemon) {
+        if self.hands_out(daemon, Access::Write) {
             self.loans.count((daemon, ino), len);
         }
     }
@@ -185,7 +185,7 @@ impl Client {
     }
 
     fn ask_for_files(&self, daemon: DaemonIndex, ino: Ino, starts: u64) -> Option<Borrowed> {
-        let (reply, fds) = self.descriptors(daemon, &Request::Borrow { ino })?;
+        let (reply, fds) = self.files_for(Access::Write, daemon, &Request::Borrow { ino })?;
         let Reply::Borrowed { number } = reply else { return None };
         let [data, sums, loan] = <[OwnedFd; 3]>::try_from(fds).ok()?;
         let loan = Loan::open(&loan, number).ok()?;

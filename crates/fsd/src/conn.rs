@@ -329,7 +329,9 @@ impl Conn {
     }
 
     fn open_direct(&mut self, service: &Service, header: &Header, ino: Ino) {
-        let reply = match service.chunks().open_read_only(ino) {
+        let never = || StoreError::never_lent(ino, "on several tiers data move while they are used");
+        let opened = service.chunks().only().ok_or_else(never).and_then(|store| store.open_read_only(ino));
+        let reply = match opened {
             Ok(Some(fds)) => {
                 self.passing.extend(fds);
                 Reply::Direct {}

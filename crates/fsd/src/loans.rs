@@ -126,10 +126,13 @@ impl Loans {
 impl Service {
     /// Lends an object's files to process `pid`. An error means that it goes on by requests.
     pub fn lend(&self, session: SessionId, pid: Pid, ino: Ino) -> Result<Granted, StoreError> {
-        let refused = |why: &str| Err(StoreError::refused(ino, why));
         if !self.quota_is_unlimited() {
-            return refused("a pool with a quota counts every write");
+            return Err(StoreError::never_lent(ino, "a pool with a quota counts every write"));
         }
+        if self.chunks().only().is_none() {
+            return Err(StoreError::never_lent(ino, "on several tiers data move while they are used"));
+        }
+        let refused = |why: &str| Err(StoreError::refused(ino, why));
         let borrower = Borrower { pid: pid.as_raw_nonzero().get() as u32, start: start_time(pid) };
         let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(pidfd) if borrower.start != 0 => pidfd,

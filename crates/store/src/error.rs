@@ -90,6 +90,11 @@ impl StoreError {
         StoreError::new(StoreErrorKind::Lent, "lend the data", why).of(ino)
     }
 
+    /// An object of a daemon that lends nothing. Its number tells clients not to ask again.
+    pub fn never_lent(ino: Ino, why: &str) -> StoreError {
+        StoreError { errno: Errno::EOPNOTSUPP, ..StoreError::refused(ino, why) }
+    }
+
     /// A failure of the metadata store to record what became of a lent object.
     pub fn recording(ino: Ino, error: &io::Error) -> StoreError {
         StoreError::io("record what was written", error).of(ino)

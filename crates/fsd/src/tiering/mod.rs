@@ -69,9 +69,9 @@ pub struct Tiering {
     /// Clients have to ask before they move data.
     paced: bool,
     gate: Mutex<Gate>,
-    writers: Mutex<Runtime>,
+    writers: Runtime,
     /// Only where clients ask.
-    readers: Mutex<Runtime>,
+    readers: Runtime,
     hints: Mutex<Hints>,
     flusher: Flusher,
     when: FlushWhen,
@@ -144,8 +144,8 @@ impl Tiering {
             curves,
             no_local: tiers.no_local,
             gate: Mutex::default(),
-            writers: Mutex::default(),
-            readers: Mutex::default(),
+            writers: Runtime::default(),
+            readers: Runtime::default(),
             hints: Mutex::new(Hints::new(tiers.phase_bytes)),
             flusher: Flusher::new(limits),
             when: tiers.flush.when,
@@ -192,17 +192,14 @@ impl Tiering {
         // Turns and shares are about what is written.
         let admission = if write { self.ask_gate(now_ns, len) } else { Admission::NOW };
         if admission.again {
-            locked(&self.writers).note_waiting(session, ino, offset, now_ns);
+            self.writers.note_waiting(session, ino, offset, now_ns);
             return Ok(admission);
         }
-        let (processes, pattern) = {
-            let mut runtime = locked(if write { &self.writers } else { &self.readers });
-            runtime.note(session, ino, offset, len, now_ns);
-            (runtime.processes(), runtime.pattern())
-        };
+        let runtime = if write { &self.writers } else { &self.readers };
+        runtime.note(session, ino, offset, len, now_ns);
         let tier = chunks.tier_at(ino, offset)?.unwrap_or(self.target());
         let Some(shaper) = self.shaper(tier) else { return Ok(admission) };
-        let shaped = shaper.admit(self.who(), processes.max(1), len, pattern);
+        let shaped = shaper.admit(self.who(), runtime.processes().max(1), len, runtime.pattern());
         let wait = shaped.map_err(|e| StoreError::shape(ino, offset, &e.to_string()))?.max(admission.wait);
         if write {
             self.gate().keep_busy(now_ns, wait);
@@ -211,7 +208,7 @@ impl Tiering {
     }
 
     fn ask_gate(&self, now_ns: u64, len: u64) -> Admission {
-        let processes = locked(&self.writers).processes();
+        let processes = self.writers.processes();
         let admission = self.gate().ask(now_ns, len, processes);
         self.wake();
         admission
@@ -220,7 +217,7 @@ impl Tiering {
     /// Something was written. Where clients ask, it is known from that.
     pub fn note(&self, session: SessionId, ino: Ino, offset: u64, len: u64, now_ns: u64) {
         if !self.is_paced() {
-            locked(&self.writers).note(session, ino, offset, len, now_ns);
+            self.writers.note(session, ino, offset, len, now_ns);
             self.wake();
         }
     }
@@ -235,7 +232,7 @@ impl Tiering {
 
     /// A file was closed.
     pub fn note_closed(&self, session: SessionId, ino: Ino) {
-        locked(&self.writers).note_closed(session, ino);
+        self.writers.note_closed(session, ino);
     }
 
     /// A phase begins soon, or has just begun. What of it is known: the bytes of all processes together, and how they go through

@@ -15,7 +15,7 @@ use tidepool_iosched::{Decision, JobId, Pattern, Tier, Verdict, View, decide};
 use tidepool_store::{StoreError, TierIndex, Usage};
 use tidepool_types::PHASE_BYTES_MAX;
 
-/// How often it is looked whether programs write.
+/// How often it is looked whether programs write, and whether there are others.
 pub(super) const TICK: Duration = Duration::from_millis(100);
 /// How often it is looked while they do.
 const TICK_IN_PHASE: Duration = Duration::from_millis(20);
@@ -71,10 +71,12 @@ impl Tiering {
         work.rates.observe(now_ns, self.moved(service));
         match work.phases.current() {
             Some(_) => self.is_awake.store(true, Ordering::Relaxed),
-            None => locked(&self.writers).no_phase(now_ns),
+            None => self.writers.no_phase(now_ns),
         }
+        self.writers.look();
         // What is read has no phases; a new one begins each time that nobody reads.
-        locked(&self.readers).forget_idle(now_ns);
+        self.readers.forget_idle(now_ns);
+        self.readers.look();
         let spoke = self.speak(service, work, (now_ns, now_ms));
         let heard = self.listen(work, now_ms);
         if spoke || heard {
@@ -108,7 +110,7 @@ impl Tiering {
     fn clients(&self, now_ns: u64, begun: bool) -> Clients {
         match () {
             () if self.gate().is_busy(now_ns) => Clients::Waiting,
-            () if begun || locked(&self.writers).is_all_closed() => Clients::Done,
+            () if begun || self.writers.is_all_closed() => Clients::Done,
             () => Clients::Quiet,
         }
     }
@@ -168,13 +170,13 @@ impl Tiering {
     /// What is said of the phase, or of the next one: bytes, and how files are gone through.
     fn said(&self) -> (Option<u64>, Option<Pattern>) {
         let hints = locked(&self.hints);
-        let bytes = hints.expected(locked(&self.writers).sessions());
+        let bytes = hints.expected(self.writers.sessions());
         (bytes.filter(|bytes| *bytes <= PHASE_BYTES_MAX), hints.pattern())
     }
 
     /// Who takes part in the phase, and how.
     fn writers(&self, service: &Service) -> (u32, Pattern) {
-        let runtime = locked(&self.writers);
+        let runtime = &self.writers;
         let processes = match runtime.processes() {
             0 => service.session_count() as u32,
             processes => processes,
@@ -273,10 +275,12 @@ fn is_full(view: &View) -> bool {
     view.burst().free_bytes == 0 && view.pfs().free_bytes == 0
 }
 
-/// Less often where it is many files.
+/// Less often where it is many files, or where nobody else has anything there: each look costs a program some of its core.
 fn listen_every(work: &Work) -> Duration {
-    let files = u32::try_from(work.heard.len()).unwrap_or(u32::MAX).max(1);
-    (Duration::from_secs(1) / FILES_READ_PER_S * files).max(tick(work))
+    match u32::try_from(work.heard.len()).unwrap_or(u32::MAX) {
+        0 => TICK,
+        files => (Duration::from_secs(1) / FILES_READ_PER_S * files).max(tick(work)),
+    }
 }
 
 fn tick(work: &Work) -> Duration {

@@ -18,7 +18,6 @@ mod units;
 use crate::chunk::{BadBlock, ChunkStore, Lent, Standing, Usage};
 use crate::error::{StoreError, StoreErrorKind};
 use rustc_hash::FxHashMap;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tidepool_env::{Disk, RealDisk};
@@ -578,11 +577,6 @@ impl<D: Disk> Tiers<D> {
 }
 
 impl Tiers<RealDisk> {
-    /// As [`ChunkStore::open_read_only`]; none where an object may lie on several tiers.
-    pub fn open_read_only(&self, ino: Ino) -> Result<Option<[OwnedFd; 2]>, StoreError> {
-        self.only().map_or(Ok(None), |store| store.open_read_only(ino))
-    }
-
     /// As [`ChunkStore::lend`]; none where an object may lie on several tiers.
     pub fn lend(&self, ino: Ino, elsewhere: u64) -> Result<Option<(Lent, Standing)>, StoreError> {
         self.only().map_or(Ok(None), |store| store.lend(ino, elsewhere))
