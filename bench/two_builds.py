@@ -5,11 +5,12 @@ Both pools lie on three directories in memory (own storage, burst buffer, parall
 stay, so that nothing but the writing is timed. INVENTORY K2: the build without the runtime is one whose `Tiering::note` returns at
 once and whose scheduler does not look.
 
-  bench/two_builds.py --first DIR --second DIR [--bytes 65536] [--blocks 2048] [--rounds 400] [--pin] [--slowed NS] [--out FILE]
+  bench/two_builds.py --first DIR --second DIR [--bytes 65536] [--blocks 2048] [--rounds 60] [--pairs 12] [--pin] [--slowed NS] [--out FILE]
 
 DIR holds tidepool, tidepoold and libtidepool_preload.so of a build. --slowed shows what the comparison can tell: the first writer
-loses so many nanoseconds at each write. The ratio is the median of those of neighbours in time, with the interval that 95 of 100 draws
-of the same rounds fall into.
+loses so many nanoseconds at each write. Two pools of one build may differ by a percent or two as long as they live; so there are several
+pairs of new ones, and each build is the first to start in every other. A pair's ratio is the median of those of neighbours in time; told
+is the median of the pairs, with the interval that 95 of 100 draws of the same pairs fall into.
 """
 
 import argparse
@@ -101,33 +102,42 @@ def interval(ratios: list[float]) -> list[float]:
     return [medians[DRAWS * 25 // 1000], medians[DRAWS * 975 // 1000]]
 
 
+def pair(args: argparse.Namespace, first: int) -> list[list[float]]:
+    """Seconds of the rounds of both builds, of two new pools; `first` is started first."""
+    pools: dict[int, Pool] = {}
+    times: list[list[float]] = [[], []]
+    try:
+        for which in (first, 1 - first):
+            pools[which] = Pool((args.first, args.second)[which], args, 0 if which else args.slowed)
+        for number in range(args.rounds):
+            for which in (0, 1) if number % 2 == 0 else (1, 0):
+                times[which].append(pools[which].seconds())
+    finally:
+        for pool in pools.values():
+            pool.end()
+    return times
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--first", type=Path, required=True, metavar="DIR")
     parser.add_argument("--second", type=Path, required=True, metavar="DIR")
     parser.add_argument("--bytes", type=int, default=65536, metavar="N", help="of a write (default %(default)s)")
     parser.add_argument("--blocks", type=int, default=2048, metavar="N", help="writes of a round (default %(default)s)")
-    parser.add_argument("--rounds", type=int, default=400, metavar="N", help="default %(default)s")
+    parser.add_argument("--rounds", type=int, default=60, metavar="N", help="of a pair (default %(default)s)")
+    parser.add_argument("--pairs", type=int, default=12, metavar="N", help="of pools (default %(default)s)")
     parser.add_argument("--pin", action="store_true", help="writers on one core, daemons on another")
     parser.add_argument("--slowed", type=int, default=0, metavar="NS")
     parser.add_argument("--out", type=Path, metavar="FILE", help="all times, as JSON")
     args = parser.parse_args()
-    pools = [Pool(args.first, args, args.slowed), Pool(args.second, args, 0)]
-    times: list[list[float]] = [[], []]
-    try:
-        for number in range(args.rounds):
-            for which in (0, 1) if number % 2 == 0 else (1, 0):
-                times[which].append(pools[which].seconds())
-    finally:
-        for pool in pools:
-            pool.end()
-    ratios = [first / second for first, second in zip(*times)]
-    medians = [1e6 * statistics.median(of) / args.blocks for of in times]
-    found = {"us_per_write": medians, "ratio": statistics.median(ratios), "interval": interval(ratios)}
+    pairs = [pair(args, first=number % 2) for number in range(args.pairs)]
+    ratios = [statistics.median(one / other for one, other in zip(*times)) for times in pairs]
+    medians = [1e6 * statistics.median(time for times in pairs for time in times[which]) / args.blocks for which in (0, 1)]
+    found = {"us_per_write": medians, "ratio": statistics.median(ratios), "interval": interval(ratios), "ratios": ratios}
     print(f"{medians[0]:.3f} and {medians[1]:.3f} us a write; ratio {found['ratio']:.4f}, {found['interval'][0]:.4f} to {found['interval'][1]:.4f}")
     if args.out:
-        shape = {"bytes": args.bytes, "blocks": args.blocks, "slowed_ns": args.slowed}
-        args.out.write_text(json.dumps(shape | found | {"first_s": times[0], "second_s": times[1]}))
+        shape = {"bytes": args.bytes, "blocks": args.blocks, "slowed_ns": args.slowed, "pinned": args.pin}
+        args.out.write_text(json.dumps(shape | found | {"first_s": [p[0] for p in pairs], "second_s": [p[1] for p in pairs]}))
 
 
 if __name__ == "__main__":
