@@ -5,6 +5,7 @@
 //!   └──────────┴── anything unexpected ──▶ Refused, closed
 //! ```
 
+use crate::counters::Counters;
 use crate::lanes::Lanes;
 use crate::loans::{Granted, peer_of, refusal};
 use crate::serve::Service;
@@ -329,6 +330,7 @@ impl Conn {
     }
 
     fn open_direct(&mut self, service: &Service, header: &Header, ino: Ino) {
+        Counters::add(&service.counters.requests, 1);
         let never = || StoreError::never_lent(ino, "on several tiers data move while they are used");
         let opened = service.chunks().only().ok_or_else(never).and_then(|store| store.open_read_only(ino));
         let reply = match opened {
@@ -344,6 +346,7 @@ impl Conn {
 
     fn borrow(&mut self, service: &Service, header: &Header, session: SessionId, ino: Ino) {
         let Socket::Unix(socket) = &self.socket else { return };
+        Counters::add(&service.counters.requests, 1);
         let lent = peer_of(socket)
             .map_err(|e| StoreError::refused(ino, &e.to_string()))
             .and_then(|pid| service.lend(session, pid, ino));

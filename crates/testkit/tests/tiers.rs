@@ -52,6 +52,28 @@ fn hp_writes_to_the_burst_buffer_and_flushes() {
     eventually("its space to come back", || counted(&client, "tier_pfs_bytes") == 0);
 }
 
+/// Data that move are nobody's to read or write without the daemon; who has heard so does not ask again.
+#[test]
+fn files_are_asked_for_once() {
+    let storage = Storage::new();
+    let cluster = pool_on(storage.tiers("baseline"));
+    let client = cluster.client();
+    let ino = create_file(&client, "f");
+    let small = |count: u64| {
+        for at in 0..count {
+            client.write(ino, at, b"x").unwrap();
+            client.read(ino, at, &mut [0]).unwrap();
+        }
+        counted(&client, "requests")
+    };
+    let few = small(200);
+    let many = small(2000);
+    let beside = |from: u64, to: u64, count: u64| to - from - 2 * count;
+    // What is left are the questions for these counts.
+    assert_eq!(beside(few, many, 2000), beside(many, small(100), 100));
+    assert_eq!((client.bytes_written_direct(), client.bytes_uncopied()), (0, 0));
+}
+
 /// A file whose parts lie on three tiers is one file (K3).
 #[test]
 fn a_file_on_all_tiers_is_one() {
