@@ -94,7 +94,8 @@ mod tests {
     #[test]
     fn jobs_that_run_become_free_at_their_ends() {
         let profile = Profile::of(10, 8, [(20, 1), (20, 2), (30, 3)].into_iter());
-        let fits = [(2, 1, 10), (2, 1000, 10), (3, 1, 20), (5, 1, 20), (6, 1, 30), (8, 1000, 30), (9, 1, u64::MAX)];
+        let fits =
+            [(2, 1, 10), (2, 1000, 10), (3, 1, 20), (5, 1, 20), (6, 1, 30), (8, 1000, 30), (9, 1, u64::MAX)];
         for (processors, seconds, at) in fits {
             assert_eq!(profile.first_fit(0, processors, seconds), at, "{processors} for {seconds} s");
         }

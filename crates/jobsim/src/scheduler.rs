@@ -66,8 +66,7 @@ impl Run {
 
     /// Share of the machine's time, from the first submission to the last end, that jobs used.
     pub fn utilisation(&self, processors: u32) -> f64 {
-        let used: f64 =
-            self.outcomes.iter().map(|o| o.job.run_s as f64 * f64::from(o.job.processors)).sum();
+        let used: f64 = self.outcomes.iter().map(|o| o.job.run_s as f64 * f64::from(o.job.processors)).sum();
         let first = self.outcomes.first().map_or(0, |outcome| outcome.job.submit_s);
         let last = self.outcomes.iter().map(Outcome::end_s).max().unwrap_or(0);
         used / ((last - first).max(1) as f64 * f64::from(processors.max(1)))
@@ -127,7 +126,9 @@ impl Queue {
     /// True when one ended before its limit.
     fn end_those_of(&mut self, now: u64) -> bool {
         let mut early = false;
-        while let Some(Reverse((_, index))) = self.ends.peek().copied().filter(|Reverse((end, _))| *end == now) {
+        while let Some(Reverse((_, index))) =
+            self.ends.peek().copied().filter(|Reverse((end, _))| *end == now)
+        {
             self.ends.pop();
             let outcome = &self.outcomes[index];
             let limit = outcome.start_s + outcome.job.request_s;

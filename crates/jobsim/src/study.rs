@@ -21,15 +21,32 @@ pub struct Data {
     /// Of the rates at which they are transferred, bytes per second: the same.
     pub rate: f64,
     pub rate_scatter: f64,
-    /// Between looks at the plan.
-    pub look_s: u64,
 }
 
-/// 100 GB, of which one job in forty has twenty times as much; 500 MB/s, as from a shared file system in use; a look
-/// every 30 s, as the daemon at its slowest and Slurm's backfill.
+/// What a job reads, and how long that takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Load {
+    pub bytes: u64,
+    pub took_ms: u64,
+}
+
+/// 100 GB, of which one job in forty has twenty times as much; 500 MB/s, as from a shared file system in use.
 impl Default for Data {
     fn default() -> Data {
-        Data { seed: 1, bytes: 100e9, bytes_scatter: 1.5, rate: 500e6, rate_scatter: 0.5, look_s: 30 }
+        Data { seed: 1, bytes: 100e9, bytes_scatter: 1.5, rate: 500e6, rate_scatter: 0.5 }
+    }
+}
+
+impl Data {
+    /// Of so many jobs.
+    pub fn loads(&self, count: usize) -> Vec<Load> {
+        let load = |number| {
+            let mut random = Random::of(self.seed, number);
+            let bytes = random.lognormal(self.bytes, self.bytes_scatter).max(1.0);
+            let rate = random.lognormal(self.rate, self.rate_scatter).max(1.0);
+            Load { bytes: bytes as u64, took_ms: (bytes / rate * 1000.0) as u64 }
+        };
+        (0..count as u64).map(load).collect()
     }
 }
 
@@ -59,6 +76,18 @@ pub struct Staging {
     pub began_ms: u64,
 }
 
+impl Rule {
+    pub const ALL: [Rule; 3] = [Rule::Learned, Rule::Mean, Rule::AtOnce];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Rule::Learned => "trigger",
+            Rule::Mean => "mean",
+            Rule::AtOnce => "at-once",
+        }
+    }
+}
+
 impl Staging {
     pub fn end_ms(&self) -> u64 {
         self.began_ms.saturating_add(self.took_ms)
@@ -84,8 +113,8 @@ pub struct Tally {
     pub late: u64,
     /// Of all jobs.
     pub late_of_all: u64,
-    /// Largest share of late ones among those possible, of any tenth of the log.
-    pub worst_tenth: f64,
+    /// Share of late ones among those possible, in each tenth of the log.
+    pub tenths: [f64; 10],
     /// How long jobs that were late waited for their data, of those possible: the median.
     pub delay_median_s: f64,
     /// How long data that were in time lay there before the start: the median, and with the processors that waited.
@@ -103,6 +132,11 @@ impl Tally {
 
     pub fn late_share_of_all(&self) -> f64 {
         share(self.late_of_all, self.jobs)
+    }
+
+    /// The largest share of late ones of any tenth.
+    pub fn worst_tenth(&self) -> f64 {
+        self.tenths.into_iter().fold(0.0, f64::max)
     }
 }
 
@@ -132,7 +166,7 @@ pub fn tally(run: &Run, stagings: &[Staging]) -> Tally {
         tally.lay_processor_hours += lay * hours;
         tally.used_processor_hours += outcome.job.run_s as f64 * hours;
     }
-    tally.worst_tenth = tenths.iter().map(|(late, possible)| share(*late, *possible)).fold(0.0, f64::max);
+    tally.tenths = tenths.map(|(late, possible)| share(late, possible));
     tally.delay_median_s = median(&mut delays);
     tally.lay_median_s = median(&mut lays);
     tally
@@ -143,10 +177,12 @@ fn median(values: &mut [f64]) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// The stagings of a run's jobs, in their order.
-pub fn stage_ahead(run: &Run, data: &Data, rule: Rule) -> Vec<Staging> {
+/// The stagings of a run's jobs, in their order, each with its load. Plans are looked at every `look_s`.
+pub fn stage_ahead(run: &Run, loads: &[Load], look_s: u64, rule: Rule) -> Vec<Staging> {
+    assert_eq!(run.outcomes.len(), loads.len(), "each job has a load");
     let mut study = Study {
-        data: *data,
+        loads,
+        look_s,
         rule,
         outcomes: &run.outcomes,
         model: Model::default(),
@@ -188,7 +224,8 @@ struct Open {
 }
 
 struct Study<'a> {
-    data: Data,
+    loads: &'a [Load],
+    look_s: u64,
     rule: Rule,
     outcomes: &'a [Outcome],
     model: Model,
@@ -202,7 +239,8 @@ impl Study<'_> {
         let outcome = &self.outcomes[index];
         let planned = plan_at(outcome, now);
         let staging = self.staging(index);
-        let open = self.open[index].get_or_insert_with(|| Open { staging, has_begun: false, looks: Vec::new() });
+        let open =
+            self.open[index].get_or_insert_with(|| Open { staging, has_begun: false, looks: Vec::new() });
         if open.has_begun {
             return;
         }
@@ -211,9 +249,9 @@ impl Study<'_> {
         let estimate = open.staging.estimate_ms;
         let early = match self.rule {
             Rule::Learned => self.trigger.early_ms(now, planned_ms, estimate),
-            Rule::Mean => planned_ms
-                .checked_sub(now + estimate.unwrap_or(0) + MARGIN_MS)
-                .filter(|early| *early > 0),
+            Rule::Mean => {
+                planned_ms.checked_sub(now + estimate.unwrap_or(0) + MARGIN_MS).filter(|early| *early > 0)
+            }
             Rule::AtOnce => None,
         };
         let Some(early) = early else { return self.begin(index, now) };
@@ -228,18 +266,16 @@ impl Study<'_> {
             return open.staging;
         }
         let outcome = &self.outcomes[index];
-        let mut random = Random::of(self.data.seed, index as u64);
-        let bytes = random.lognormal(self.data.bytes, self.data.bytes_scatter).max(1.0);
-        let rate = random.lognormal(self.data.rate, self.data.rate_scatter).max(1.0);
-        let estimate = self.model.estimate(bytes as u64, 0);
+        let load = self.loads[index];
+        let estimate = self.model.estimate(load.bytes, 0);
         Staging {
             number: outcome.job.number,
             processors: outcome.job.processors,
-            bytes: bytes as u64,
+            bytes: load.bytes,
             submit_ms: outcome.job.submit_s * 1000,
             start_ms: outcome.start_s * 1000,
             estimate_ms: estimate.map(|seconds| (seconds * 1000.0) as u64),
-            took_ms: (bytes / rate * 1000.0) as u64,
+            took_ms: load.took_ms,
             began_ms: u64::MAX,
         }
     }
@@ -247,7 +283,7 @@ impl Study<'_> {
     /// When the next change of the plan is seen.
     fn next_look(&self, outcome: &Outcome, planned: Planned) -> Option<u64> {
         let next = outcome.plans.partition_point(|plan| plan.at_s <= planned.at_s);
-        outcome.plans.get(next).map(|plan| seen_at(outcome, plan, self.data.look_s))
+        outcome.plans.get(next).map(|plan| seen_at(outcome, plan, self.look_s))
     }
 
     fn begin(&mut self, index: usize, now: u64) {
@@ -270,7 +306,7 @@ impl Study<'_> {
         let mut looks = std::mem::take(&mut open.looks);
         // Nobody looks any more when the data are there.
         for plan in &outcome.plans {
-            let at_ms = seen_at(outcome, plan, self.data.look_s);
+            let at_ms = seen_at(outcome, plan, self.look_s);
             if at_ms > staging.began_ms && at_ms <= staging.end_ms() {
                 looks.push(Look { at_ms, planned_ms: plan_at(outcome, at_ms).start_s * 1000 });
             }

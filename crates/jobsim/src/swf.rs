@@ -24,6 +24,7 @@ pub struct Job {
     pub run_s: u64,
     /// Its time limit.
     pub request_s: u64,
+    /// Those that it was given: what other simulators take, too.
     pub processors: u32,
 }
 
@@ -36,8 +37,8 @@ pub struct Repairs {
     pub never_ran: u64,
     /// Left out: neither requested nor allocated processors are said.
     pub no_processors: u64,
-    /// The processors that it was given count, since none are said to be requested.
-    pub allocated_for_requested: u64,
+    /// The processors that it requested count, since those that it was given are not said.
+    pub requested_for_given: u64,
     /// No time limit is said: the run time counts.
     pub no_request: u64,
     /// Ran for longer than its limit, where this one ends it.
@@ -53,7 +54,7 @@ impl Repairs {
             ("lines that cannot be read, left out", self.unreadable),
             ("jobs that never ran, left out", self.never_ran),
             ("jobs without processors, left out", self.no_processors),
-            ("jobs without requested processors: those given count", self.allocated_for_requested),
+            ("jobs without given processors: those requested count", self.requested_for_given),
             ("jobs without a time limit: the run time counts", self.no_request),
             ("jobs that ran for longer than their limit: ended there", self.overran),
             ("jobs before their predecessors: sorted", self.out_of_order),
@@ -85,9 +86,14 @@ impl fmt::Display for LogError {
         match self {
             LogError::Read { line, source } => write!(f, "line {line}: {source}"),
             LogError::LineTooLong { line } => {
-                write!(f, "line {line} has more than {LINE_MAX} bytes: this is no log in the Standard Workload Format")
+                write!(
+                    f,
+                    "line {line} has more than {LINE_MAX} bytes: this is no log in the Standard Workload Format"
+                )
             }
-            LogError::Compressed => f.write_str("it is compressed: unpack it first, as 'zcat LOG | ... -' does"),
+            LogError::Compressed => {
+                f.write_str("it is compressed: unpack it first, as 'zcat LOG | ... -' does")
+            }
             LogError::TooManyJobs => write!(f, "more than {JOBS_MAX} jobs: take a part of it"),
             LogError::NoJobs { unreadable: 0 } => f.write_str("no job in it has run"),
             LogError::NoJobs { unreadable } => write!(
@@ -175,14 +181,14 @@ fn job(line: &str, repairs: &mut Repairs) -> Option<Job> {
         repairs.never_ran += 1;
         return None;
     }
-    let mut wanted = processors.max(0.0) as u32;
+    let mut wanted = given.max(0.0) as u32;
     if wanted == 0 {
-        wanted = given.max(0.0) as u32;
+        wanted = processors.max(0.0) as u32;
         if wanted == 0 {
             repairs.no_processors += 1;
             return None;
         }
-        repairs.allocated_for_requested += 1;
+        repairs.requested_for_given += 1;
     }
     if request == 0 {
         repairs.no_request += 1;
@@ -211,7 +217,7 @@ mod tests {
     #[test]
     fn a_log_as_the_archive_has_it() {
         let text = "; Version: 2.2\n;\t MaxNodes: 338 (batch partition)\n; MaxProcs: 400\n\n\
-            2 50 0 10 4 552.21 -1 4 100 -1 1 1 1 -1 -1 -1 -1 -1\r\n1 10.9 -1 9.2 -1 -1 -1 8 60 -1 1 1 1 -1 -1 -1 -1 -1\n";
+            2 50 0 10 4 552.21 -1 4 100 -1 1 1 1 -1 -1 -1 -1 -1\r\n1 10.9 -1 9.2 8 -1 -1 -1 60 -1 1 1 1 -1 -1 -1 -1 -1\n";
         let log = of(text).unwrap();
         assert_eq!(log.processors, Some(400));
         let first = Job { number: 1, submit_s: 10, run_s: 10, request_s: 60, processors: 8 };
@@ -225,9 +231,13 @@ mod tests {
     #[test]
     fn each_fault_is_repaired_in_its_way_and_counted() {
         let cases = [
-            ("1 0 0 5 3 -1 -1 -1 9", Some((5, 9, 3)), Repairs { allocated_for_requested: 1, ..Repairs::default() }),
-            ("1 0 0 5 3 -1 -1 2 -1", Some((5, 5, 2)), Repairs { no_request: 1, ..Repairs::default() }),
-            ("1 0 0 9 3 -1 -1 2 5", Some((5, 5, 2)), Repairs { overran: 1, ..Repairs::default() }),
+            (
+                "1 0 0 5 -1 -1 -1 3 9",
+                Some((5, 9, 3)),
+                Repairs { requested_for_given: 1, ..Repairs::default() },
+            ),
+            ("1 0 0 5 2 -1 -1 3 -1", Some((5, 5, 2)), Repairs { no_request: 1, ..Repairs::default() }),
+            ("1 0 0 9 2 -1 -1 3 5", Some((5, 5, 2)), Repairs { overran: 1, ..Repairs::default() }),
             ("1 0 0 -1 3 -1 -1 2 5", None, Repairs { never_ran: 1, ..Repairs::default() }),
             ("1 0 0 9 -1 -1 -1 0 5", None, Repairs { no_processors: 1, ..Repairs::default() }),
             ("1 0 0 9 3 -1 -1 2", None, Repairs { unreadable: 1, ..Repairs::default() }),
