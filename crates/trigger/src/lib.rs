@@ -17,7 +17,9 @@
 //! The conformal quantile of n needs at a late share `a` is the `ceil((n + 1) (1 - a))`-th smallest: if the next job is like
 //! the past n, it is late with probability `a` at most, whatever the distributions are (Vovk et al. 2005). Jobs change with
 //! time, so `a` follows what happened (adaptive conformal inference; Gibbs and Candes 2021): it falls after a late
-//! job and rises a little after one in time. Where experience is too little for that, [`PRIOR`] holds.
+//! job and rises a little after one in time, so that in the long run [`LATE_SHARE`] of the jobs are late. Where `a` is so small
+//! that no need bounds the next one, the largest counts; where it has fallen to 0 and below, twice the largest. Where
+//! experience is too little for all that, [`PRIOR`] holds.
 //!
 //! No I/O and no clock: the daemon's hooks and the simulator of `tidepool jobs stage-ahead` call the same function.
 
@@ -38,16 +40,16 @@ pub const LOOKS_MAX: usize = 64;
 /// Milliseconds that every staging begins before it has to.
 pub const MARGIN_MS: u64 = 30_000;
 /// Share of jobs that may be late: below a tenth, so that a bad day does not pass it (INVENTORY H11: < 10 %).
-pub const LATE_SHARE: f64 = 0.07;
+pub const LATE_SHARE: f64 = 0.08;
 /// The lead without experience, in times of what staging should take. If the time that is really left is anything between
 /// none and what the plan says, all equally likely, it is less than a tenth of that for one job in ten.
 pub const PRIOR: u64 = 10;
 /// Fewer experiences than this say nothing.
 const EXPERIENCES_MIN: usize = 10;
 /// How far one late job moves the share that is aimed at.
-const STEP: f64 = 0.02;
-/// Bounds of the share that is aimed at.
-const SHARE_MIN: f64 = 0.005;
+const STEP: f64 = 0.005;
+/// Bounds of the share that is aimed at. Below 0 there is room for what is owed after bad days.
+const SHARE_MIN: f64 = -0.05;
 const SHARE_MAX: f64 = 0.5;
 /// Padded estimates at which the quantile is taken: the margin times powers of the square root of two, up to a year.
 const STEPS_MAX: usize = 40;
@@ -130,15 +132,16 @@ impl Trigger {
         }
     }
 
-    /// `Q`; without experience [`PRIOR`] times `usual`, or the largest need there was.
+    /// `Q`; where it is not bounded the largest need there was, or [`PRIOR`] times `usual`.
     fn quantile(&self, padded: Option<u64>, usual: u64) -> u64 {
         let mut needs: Vec<u64> =
             self.past.iter().filter_map(|experience| experience.need_ms(padded)).collect();
         let rank = rank(needs.len(), self.share).filter(|_| needs.len() >= EXPERIENCES_MIN);
-        match rank {
-            Some(rank) => *needs.select_nth_unstable(rank).1,
-            None => needs.into_iter().max().unwrap_or(0).max(usual.saturating_mul(PRIOR)),
+        if let Some(rank) = rank {
+            return *needs.select_nth_unstable(rank).1;
         }
+        let most = needs.into_iter().max().unwrap_or(0).max(usual.saturating_mul(PRIOR));
+        if self.share > 0.0 { most } else { most.saturating_mul(2) }
     }
 }
 
