@@ -23,6 +23,8 @@ const PURE: &[(&str, &[&str])] = &[
     ("placement", &[]),
     ("iosched", &["strsim"]),
     ("plan", &["serde", "serde_json"]),
+    ("trigger", &[]),
+    ("jobsim", &[]),
     ("blocks", &["crc-fast"]),
     ("fs-state", &[]),
     ("stage-state", &["rustc-hash"]),

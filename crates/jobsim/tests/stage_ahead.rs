@@ -66,7 +66,7 @@ fn nothing_is_known_before_it_happens() {
     let data = Data { seed: 4, bytes: 50e9, ..Data::default() };
     let loads = data.loads(run.outcomes.len());
     let stagings = stage_ahead(&run, &loads, LOOK_S, Rule::Learned);
-    for tenth in 1..10 {
+    for tenth in [2, 5, 8] {
         let now_s = jobs[jobs.len() * tenth / 10].submit_s;
         let now_ms = now_s * 1000;
         let other_job = |(job, outcome): (&Job, &tidepool_jobsim::scheduler::Outcome)| {
