@@ -38,27 +38,20 @@ impl Profile {
         Profile { steps }
     }
 
-    /// The first time from `from` on at which so many are free for so long; never later than the last step.
+    /// The first time from `from` on at which so many are free for so long. Where even the last step has too few, no time has
+    /// enough, and it is `u64::MAX`.
     pub fn first_fit(&self, from: u64, processors: u32, seconds: u64) -> u64 {
         let mut at = self.steps.partition_point(|step| step.at <= from).saturating_sub(1);
-        'starts: loop {
+        while at < self.steps.len() {
             let start = self.steps[at].at.max(from);
             let end = start.saturating_add(seconds);
-            for next in at..self.steps.len() {
-                if self.steps[next].at >= end {
-                    break;
-                }
-                if self.steps[next].free < processors {
-                    // Where the last step has too few, no time has enough; callers leave such jobs out.
-                    at = (next + 1).min(self.steps.len() - 1);
-                    if at == next {
-                        return u64::MAX;
-                    }
-                    continue 'starts;
-                }
+            let mut during = self.steps[at..].iter().take_while(|step| step.at < end);
+            match during.position(|step| step.free < processors) {
+                None => return start,
+                Some(full) => at += full + 1,
             }
-            return start;
         }
+        u64::MAX
     }
 
     /// Takes processors from `from` on for a time; they are free then.
