@@ -10,9 +10,9 @@ const FLOORS: &[&[&str]] = &[
     &["staged"],
     &["object"],
     &["fuse", "preload", "stage", "fsd"],
-    &["batch", "client", "shape", "stage-client", "store", "sysmap"],
+    &["batch", "client", "jobsim", "shape", "stage-client", "store", "sysmap"],
     &["transport", "fs-state", "norns", "stage-state", "directives"],
-    &["blocks", "env", "fabric", "iosched", "placement", "plan", "shm", "wire", "workload"],
+    &["blocks", "env", "fabric", "iosched", "placement", "plan", "shm", "trigger", "wire", "workload"],
     &["man", "types"],
 ];
 
@@ -23,6 +23,8 @@ const PURE: &[(&str, &[&str])] = &[
     ("placement", &[]),
     ("iosched", &["strsim"]),
     ("plan", &["serde", "serde_json"]),
+    ("trigger", &[]),
+    ("jobsim", &[]),
     ("blocks", &["crc-fast"]),
     ("fs-state", &[]),
     ("stage-state", &["rustc-hash"]),

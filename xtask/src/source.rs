@@ -21,7 +21,9 @@ const UNSAFE_FILES: &[&str] = &[
 const PURE: &[&str] = &[
     "crates/fs-state/",
     "crates/iosched/",
+    "crates/jobsim/",
     "crates/placement/",
+    "crates/trigger/",
     "crates/wire/",
     "crates/types/",
     "crates/workload/",

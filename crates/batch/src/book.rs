@@ -3,9 +3,9 @@
 //! Hooks are processes of their own, and those of different jobs run side by side; each change is one transaction. A
 //! controller that is killed and starts again finds every job as its last hook left it.
 
-use crate::lasting;
 use crate::phase::Phase;
 use crate::workflow::{Step, Workflow};
+use crate::{ahead, lasting};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 use serde::Serialize;
 use std::fmt;
@@ -13,9 +13,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// `PRAGMA user_version` of a book in the form described here.
-pub const FORMAT: i32 = 2;
+pub const FORMAT: i32 = 3;
 /// The form before there were pools that outlive their jobs.
 const FORMAT_WITHOUT_POOLS: i32 = 1;
+/// The form before stagings ahead of jobs were noted.
+const FORMAT_WITHOUT_AHEAD: i32 = 2;
 /// `PRAGMA application_id`: `TPJB`.
 pub const APPLICATION: i32 = 0x5450_4a42;
 /// How long a hook waits for its turn.
@@ -171,7 +173,7 @@ impl Book {
         book.try_(|c| c.pragma_update(None, "synchronous", "full"))?;
         match book.form()? {
             (APPLICATION, FORMAT) => return Ok(book),
-            (0, 0) | (APPLICATION, FORMAT_WITHOUT_POOLS) => book.bring_up_to_date()?,
+            (0, 0) | (APPLICATION, FORMAT_WITHOUT_POOLS | FORMAT_WITHOUT_AHEAD) => book.bring_up_to_date()?,
             form => return Err(book.foreign(form)),
         }
         Ok(book)
@@ -185,9 +187,12 @@ impl Book {
                 t.execute_batch(TABLES)?;
                 t.pragma_update(None, "application_id", APPLICATION)?;
             }
-            if form < FORMAT {
+            if form <= FORMAT_WITHOUT_POOLS {
                 t.execute_batch(lasting::TABLES)?;
                 t.execute_batch(TABLES_OF_FORM_2)?;
+            }
+            if form <= FORMAT_WITHOUT_AHEAD {
+                t.execute_batch(ahead::TABLES)?;
                 t.pragma_update(None, "user_version", FORMAT)?;
             }
             Ok(())
@@ -201,7 +206,9 @@ impl Book {
         match book.form()? {
             (APPLICATION, FORMAT) => Ok(book),
             // The first look after an upgrade of the programs may be one at submission.
-            (APPLICATION, FORMAT_WITHOUT_POOLS) => book.bring_up_to_date().map(|()| book),
+            (APPLICATION, FORMAT_WITHOUT_POOLS | FORMAT_WITHOUT_AHEAD) => {
+                book.bring_up_to_date().map(|()| book)
+            }
             form => Err(book.foreign(form)),
         }
     }
@@ -735,23 +742,29 @@ mod tests {
 
     /// A book as the release before has written it, with its jobs and what is in it afterwards.
     #[test]
-    fn a_book_of_form_1_is_brought_up_to_date() {
-        for open in [Book::open, Book::open_read] {
+    fn books_of_earlier_forms_are_brought_up_to_date() {
+        for (open, form) in
+            [(Book::open as fn(&Path) -> _, 1), (Book::open_read, 1), (Book::open, 2), (Book::open_read, 2)]
+        {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("jobs.db");
             let old = Connection::open(&path).unwrap();
             old.execute_batch(TABLES).unwrap();
             old.pragma_update(None, "application_id", APPLICATION).unwrap();
-            old.pragma_update(None, "user_version", 1).unwrap();
+            old.pragma_update(None, "user_version", form).unwrap();
+            if form == 2 {
+                old.execute_batch(lasting::TABLES).unwrap();
+                old.execute_batch(TABLES_OF_FORM_2).unwrap();
+            }
             let row = "INSERT INTO Job(Job, Uid, Script, Phase, Submitted, Changed) VALUES(5, 7, '', 'running', 1, 2)";
             old.execute(row, []).unwrap();
             drop(old);
             let book = open(&path).unwrap();
             assert_eq!(
                 (book.form().unwrap(), book.job(5).unwrap().phase),
-                ((APPLICATION, 2), Phase::Running)
+                ((APPLICATION, 3), Phase::Running)
             );
-            assert_eq!(book.pools().unwrap(), []);
+            assert_eq!((book.pools().unwrap(), book.stagings_ahead(1).unwrap()), (vec![], vec![]));
             drop(book);
             assert_eq!(open(&path).unwrap().jobs(true).unwrap().len(), 1);
         }

@@ -6,16 +6,19 @@
 //! | [`workflow`] | jobs that belong together: what may follow what, and how the whole fares (Miranda et al. 2019, Section III) |
 //! | [`book`] | all of it in a database on the controller, for hooks that are processes of their own |
 //! | [`lasting`] | pools that outlive their jobs, in the same database |
+//! | [`ahead`] | stagings ahead of their jobs, in the same database |
 //! | [`nodes`] | the nodes of a job, as different batch systems tell them |
 
 #![forbid(unsafe_code)]
 
+pub mod ahead;
 pub mod book;
 pub mod lasting;
 pub mod nodes;
 pub mod phase;
 pub mod workflow;
 
+pub use ahead::StagedAhead;
 pub use book::{Book, BookError, Event, Job, Location, NewJob, Transfer};
 pub use lasting::{LastingPool, NewPool, PoolState, PoolUser};
 pub use phase::Phase;

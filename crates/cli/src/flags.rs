@@ -1,6 +1,7 @@
 //! The command line: one definition for the parser and the help.
 
 use crate::flush::flags::{FlushArgs, FlushBandwidth, FlushFlag, flush_bandwidth};
+use crate::jobs::flags::JobsCommand;
 use crate::place::NodeAt;
 use crate::plan::flags::{self as plan_flags, JobFlags, PlanArgs};
 use crate::slurm::flags::{SlurmCommand, WorkflowCommand};
@@ -120,6 +121,9 @@ pub enum Command {
     /// Jobs with directives in Slurm: scripts checked, jobs told of, stage-outs finished, Slurm configured
     #[command(subcommand)]
     Slurm(SlurmCommand),
+    /// What would have become of the jobs of a log
+    #[command(subcommand)]
+    Jobs(JobsCommand),
     /// Test whether this node can take part in a pool; for prologs of batch systems
     #[command(after_help = "Example:\n  tidepool node-check --store /local --min-free 10GiB")]
     NodeCheck(NodeCheckArgs),

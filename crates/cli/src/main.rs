@@ -18,6 +18,7 @@ mod flags;
 mod flush;
 mod hints;
 mod instance;
+mod jobs;
 mod jobscript;
 mod launch;
 mod layout;
@@ -114,6 +115,7 @@ fn dispatch(cli: Cli) -> exit::Result<ExitCode> {
         Command::Sysmap(command) => sysmap::dispatch(&command),
         Command::Sysquery(args) => sysmap::sysquery(&args),
         Command::Topology(command) => topology::dispatch(&command),
+        Command::Jobs(command) => jobs::dispatch(&command),
         Command::NodeCheck(args) => doctor::health::check(&args),
         Command::NodeClean(args) => node_clean::node_clean(&args),
         Command::Slurm(command) => slurm::dispatch(&command),

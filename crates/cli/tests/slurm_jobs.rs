@@ -513,6 +513,13 @@ fn h11_data_are_there_when_busy_nodes_become_free() {
     assert_eq!(cluster.log("alice", job), "complete\n");
     assert_eq!(cluster.log("alice", blocker), "own\n");
     assert_eq!(cluster.moved(job, "in"), 2 * data.len() as u64);
+    // Later jobs learn from it: the plan was the blocker's limit, and the job could start before, when all was there.
+    let book = tidepool_batch::Book::open(&cluster.dir().join("tidepool/jobs.db")).unwrap();
+    let learned = book.stagings_ahead(9).unwrap();
+    let [staging] = &learned[..] else { panic!("{learned:?}") };
+    assert!(staging.began + staging.took_ms / 1000 <= staging.start, "{staging:?}");
+    let (at, planned) = staging.looks[0];
+    assert!(at <= staging.began && staging.start < planned && planned <= at + 120, "{staging:?}");
     cluster.assert_nothing_left("after the job on nodes that were busy");
 }
 

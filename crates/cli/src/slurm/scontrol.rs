@@ -324,6 +324,30 @@ fn planned(line: &str) -> Option<Plan> {
     Some(Plan { start, nodes: tidepool_batch::nodes::expand(nodes).ok()? })
 }
 
+/// Until when jobs may still be on nodes, in seconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Busy {
+    /// None is there.
+    Free,
+    /// The latest of their limits. They may pass it while their data go out.
+    Until(u64),
+}
+
+/// None when Slurm does not answer, or a job there has no limit.
+pub fn busy(nodes: &[String]) -> Option<Busy> {
+    let states = "--states=running,configuring,completing,suspended,stopped";
+    let format = format!("endtime:32{FIELD}");
+    let args = ["--noheader", "--nodelist", &nodes.join(","), states, "--Format", &format];
+    busy_until(&once("squeue", &args).ok()?)
+}
+
+fn busy_until(said: &str) -> Option<Busy> {
+    let ends = said.lines().filter(|line| !line.trim().is_empty());
+    let ends = ends.map(|line| line.split(FIELD).next().and_then(|end| end.trim().parse().ok()));
+    let ends: Vec<u64> = ends.collect::<Option<_>>()?;
+    Some(ends.into_iter().max().map_or(Busy::Free, Busy::Until))
+}
+
 /// Names of all nodes that are not down.
 pub fn live_nodes() -> Result<Vec<String>> {
     let said = run("sinfo", &["--noheader", "--Node", "--responding", "--format", "%N"])?;
@@ -468,6 +492,13 @@ mod tests {
         assert_eq!(planned("1700000000|(null)|"), plan(1_700_000_000, &[]));
         assert_eq!(planned("N/A|(null)|"), None);
         assert_eq!(planned(""), None);
+    }
+
+    #[test]
+    fn until_when_nodes_are_busy_is_read() {
+        assert_eq!(busy_until("1700000000   |\n1700000009   |\n"), Some(Busy::Until(1_700_000_009)));
+        assert_eq!(busy_until("\n"), Some(Busy::Free));
+        assert_eq!(busy_until("1700000000|\nNONE|\n"), None);
     }
 
     #[test]

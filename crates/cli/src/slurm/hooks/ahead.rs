@@ -5,19 +5,18 @@
 //! (`IGNORE_JOBS`), and so late that they are not kept for nothing.
 
 use super::nodes::Way;
+use super::watch::{Watch, meanwhile};
 use super::world::{Around, reservation, user_name};
 use super::{Case, Desk};
 use crate::exit::{Failure, Kind, Result};
 use crate::slurm::orders::For;
-use crate::slurm::scontrol::{self, NodesWanted, Plan};
+use crate::slurm::scontrol::{self, NodesWanted};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tidepool_batch::Phase;
 
 /// Between looks at what Slurm plans, and attempts to reserve nodes: all jobs that wait ask slurmctld.
 const LOOK_MIN: Duration = Duration::from_secs(2);
 const LOOK_MAX: Duration = Duration::from_secs(30);
-/// Added to what staging is expected to take, so that few jobs wait for their data.
-const MARGIN: Duration = Duration::from_secs(30);
 /// Longest time for which nodes are reserved; the teardown ends it.
 const RESERVED_MINUTES: u64 = 7 * 24 * 60;
 
@@ -37,7 +36,8 @@ impl Desk {
     pub fn stage_ahead(&self, case: &Case) -> Result<()> {
         let job = case.id();
         let limit = case.asks.timeouts.stage_in.unwrap_or(self.site.stage_in_timeout);
-        let nodes = self.reserve_in_time(case, limit)?;
+        let mut watch = Watch::new(self, case);
+        let (nodes, due) = self.reserve_in_time(case, limit, &mut watch)?;
         let deadline = Instant::now() + limit;
         self.noted(self.book.set_nodes(job, &nodes))?;
         let fleet = self.fleet(&nodes)?;
@@ -49,10 +49,12 @@ impl Desk {
         let sources = self.register_sources(case, &fleet, &orders)?;
         let given = self.give(&fleet, &orders, false)?;
         let left = deadline.saturating_duration_since(Instant::now());
-        let standing = self.settle(case, &fleet, &given, "staging in", left)?;
+        let (standing, seen) = meanwhile(&nodes, || self.settle(case, &fleet, &given, "staging in", left));
+        let standing = standing?;
         self.record(job, &standing, Way::In);
         sources.each(|_, stager| super::nodes::forget(stager, job));
         super::start::arrived(&standing, limit)?;
+        watch.ended(due, seen);
         scontrol::update_job(
             job,
             &[("ReservationName", &reservation(job)), ("ReqNodeList", &nodes.join(","))],
@@ -60,19 +62,24 @@ impl Desk {
         self.become_(job, Phase::Ready, "")
     }
 
-    /// Waits until staging has to begin, then for nodes. `limit` counts from then on, anew when Slurm postpones the job.
-    fn reserve_in_time(&self, case: &Case, limit: Duration) -> Result<Vec<String>> {
-        let takes = Duration::from_millis(case.job.estimate_ms.unwrap_or(0)) + MARGIN;
+    /// Waits until staging has to begin, then for nodes; since when it has to. `limit` counts from then on, anew when
+    /// Slurm postpones the job.
+    fn reserve_in_time(
+        &self,
+        case: &Case,
+        limit: Duration,
+        watch: &mut Watch<'_>,
+    ) -> Result<(Vec<String>, SystemTime)> {
         let ask = self.ask(case)?;
         let (mut told, mut began, mut due, mut unplanned) = (false, false, None, Duration::ZERO);
         loop {
             // The sweep takes jobs for lost that nobody looks after.
             self.noted(self.book.touch(case.id(), super::now()))?;
             let plan = scontrol::plan(case.id());
-            if let Some(early) = early(plan.as_ref(), since_1970(), takes) {
+            if let Some(early) = watch.early(plan.as_ref(), since_1970()) {
                 if !told {
                     told = true;
-                    self.tell_when(case, takes, early);
+                    self.tell_when(case, watch, early);
                 }
                 due = None;
                 std::thread::sleep(pause(early));
@@ -88,9 +95,9 @@ impl Desk {
                 began = true;
                 self.become_(case.id(), Phase::StagingIn, "")?;
             }
-            let since = *due.get_or_insert_with(Instant::now);
+            let (since, at) = *due.get_or_insert_with(|| (Instant::now(), SystemTime::now()));
             match self.try_to_reserve(case, &ask, &nodes)? {
-                Ok(nodes) => return Ok(nodes),
+                Ok(nodes) => return Ok((nodes, at)),
                 Err(why) if since.elapsed() > limit => {
                     let count = ask.node_count;
                     let text = format!("no {count} nodes could be reserved in time: {why}");
@@ -101,9 +108,9 @@ impl Desk {
         }
     }
 
-    fn tell_when(&self, case: &Case, takes: Duration, early: Duration) {
-        let (takes, early) = (takes.as_secs(), early.as_secs());
-        let text = format!("staging begins {takes} s before the job's expected start, in {early} s");
+    fn tell_when(&self, case: &Case, watch: &mut Watch<'_>, early: Duration) {
+        let (lead, early, why) = (watch.lead().as_secs(), early.as_secs(), watch.why());
+        let text = format!("staging begins {lead} s before the job's expected start, in {early} s ({why})");
         self.note(case.id(), &text);
         scontrol::comment(case.id(), &format!("tidepool: {text}"));
     }
@@ -172,12 +179,6 @@ fn is_busy(why: &str) -> bool {
     ["busy", "not available", "overlap"].iter().any(|word| why.contains(word))
 }
 
-/// How much too early it is to begin with what takes so long. Where Slurm has no plan, the job may start at any time.
-fn early(plan: Option<&Plan>, now: Duration, takes: Duration) -> Option<Duration> {
-    let start = Duration::from_secs(plan?.start);
-    start.checked_sub(now + takes).filter(|early| !early.is_zero())
-}
-
 /// Plans far ahead are looked at seldom; they may still come nearer.
 fn pause(ahead: Duration) -> Duration {
     (ahead / 10).clamp(LOOK_MIN, LOOK_MAX).min(ahead)
@@ -192,14 +193,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn staging_begins_as_early_as_it_has_to() {
+    fn near_plans_are_looked_at_more_often() {
         let seconds = Duration::from_secs;
-        let plan = Plan { start: 1000, nodes: Vec::new() };
-        assert_eq!(early(Some(&plan), seconds(900), seconds(40)), Some(seconds(60)));
-        for now in [960, 961, 1000, 2000] {
-            assert_eq!(early(Some(&plan), seconds(now), seconds(40)), None, "{now}");
-        }
-        assert_eq!(early(None, seconds(900), seconds(40)), None);
         let looks = [(1, 1), (10, 2), (100, 10), (100_000, 30)];
         assert!(looks.iter().all(|(ahead, look)| pause(seconds(*ahead)) == seconds(*look)));
     }

@@ -22,6 +22,7 @@ mod start;
 mod status;
 mod submit;
 mod sweep;
+mod watch;
 mod workflow;
 mod world;
 

@@ -61,6 +61,10 @@ impl Desk {
     /// Slurm holds the nodes in CONFIGURING until this has ended.
     pub fn pre_run(&self, job: u32) -> Result<String> {
         let case = self.case(job)?;
+        if case.job.phase == Phase::Ready {
+            // Later jobs learn from it; this one runs without that as well.
+            let _ = self.book.started_ahead(job, super::now());
+        }
         if !case.needs_nodes() {
             // Who comes after it may want the same.
             let nodes = scontrol::job(job)?.map(|facts| facts.nodes).unwrap_or_default();
