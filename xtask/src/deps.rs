@@ -12,7 +12,7 @@ const FLOORS: &[&[&str]] = &[
     &["fuse", "preload", "stage", "fsd"],
     &["batch", "client", "shape", "stage-client", "store", "sysmap"],
     &["transport", "fs-state", "norns", "stage-state", "directives"],
-    &["blocks", "env", "fabric", "iosched", "placement", "plan", "shm", "wire", "workload"],
+    &["blocks", "env", "fabric", "iosched", "placement", "plan", "shm", "sim", "wire", "workload"],
     &["man", "types"],
 ];
 
@@ -23,6 +23,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("placement", &[]),
     ("iosched", &["strsim"]),
     ("plan", &["serde", "serde_json"]),
+    ("sim", &[]),
     ("blocks", &["crc-fast"]),
     ("fs-state", &[]),
     ("stage-state", &["rustc-hash"]),

@@ -22,6 +22,7 @@ const PURE: &[&str] = &[
     "crates/fs-state/",
     "crates/iosched/",
     "crates/placement/",
+    "crates/sim/",
     "crates/wire/",
     "crates/types/",
     "crates/workload/",

@@ -1,0 +1,69 @@
+//! What events are, and their order.
+
+use std::fmt;
+
+/// A point, or a length, of virtual time in ticks. Models of this repository take a tick for a nanosecond.
+///
+/// Integers, because sums of floating-point times depend on the order of adding, and because equal times must be
+/// exactly equal on every machine.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Time(pub u64);
+
+impl Time {
+    pub const ZERO: Time = Time(0);
+    /// The last time that an event may have: 146 years of nanoseconds. Half of what would fit, so that sums of two
+    /// times need no care.
+    pub const MAX: Time = Time(1 << 62);
+
+    /// The sum; at most twice [`Time::MAX`].
+    #[inline]
+    pub fn plus(self, other: Time) -> Time {
+        Time(self.0.saturating_add(other.0).min(2 * Time::MAX.0))
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ns", self.0)
+    }
+}
+
+/// A logical process: its index, from 0.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ProcessId(pub u32);
+
+/// Where an event stands in the one order of all events: by time, then by who sent it, then by how many that one had
+/// sent before. No two events have the same key, so threads and machines cannot change the order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Key {
+    pub time: Time,
+    pub source: ProcessId,
+    /// Of the source's messages.
+    pub sequence: u64,
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "message {} of process {} for {}", self.sequence, self.source.0, self.time)
+    }
+}
+
+/// A message on its way.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Event<M> {
+    pub key: Key,
+    pub to: ProcessId,
+    pub message: M,
+}
+
+/// What a queue orders.
+pub trait Keyed {
+    fn key(&self) -> Key;
+}
+
+impl<M> Keyed for Event<M> {
+    #[inline]
+    fn key(&self) -> Key {
+        self.key
+    }
+}
