@@ -24,7 +24,10 @@ impl Time {
 
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ns", self.0)
+        const UNITS: [(u64, &str); 3] = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
+        let whole = UNITS.iter().find(|(scale, _)| self.0 >= *scale && self.0 % scale == 0);
+        let (scale, unit) = whole.unwrap_or(&(1, "ns"));
+        write!(f, "{} {unit}", self.0 / scale)
     }
 }
 
@@ -65,5 +68,17 @@ impl<M> Keyed for Event<M> {
     #[inline]
     fn key(&self) -> Key {
         self.key
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Time;
+
+    #[test]
+    fn times_are_shown_exactly() {
+        let shown =
+            [0, 1_001, 5_000, 100_000, 1_500_000, 2_000_000, 3_000_000_000].map(|t| Time(t).to_string());
+        assert_eq!(shown, ["0 ns", "1001 ns", "5 us", "100 us", "1500 us", "2 ms", "3 s"]);
     }
 }
