@@ -11,8 +11,8 @@ const FLOORS: &[&[&str]] = &[
     &["object"],
     &["fuse", "preload", "stage", "fsd"],
     &["batch", "client", "shape", "stage-client", "store", "sysmap"],
-    &["transport", "fs-state", "norns", "stage-state", "directives"],
-    &["blocks", "env", "fabric", "iosched", "placement", "plan", "shm", "sim", "wire", "workload"],
+    &["transport", "fs-state", "norns", "sim", "stage-state", "directives"],
+    &["blocks", "env", "fabric", "iosched", "placement", "plan", "shm", "wire", "workload"],
     &["man", "types"],
 ];
 

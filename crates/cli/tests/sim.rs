@@ -93,6 +93,33 @@ fn what_has_no_sense_is_refused() {
 }
 
 #[test]
+fn a_checkpoint_is_gone_on_with() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.path("state");
+    let model = "--processes 200 --seed 9 --lookahead 1us";
+    let expected = json(&sandbox, &format!("{model} --end 40ms"));
+    let first = format!("{model} --end 15ms --scheduler optimistic --threads 2 --every 4ms --checkpoint");
+    let first = json(&sandbox, &format!("{first} {}", file.display()));
+    let then = format!("{model} --end 40ms --scheduler conservative --threads 2 --resume {}", file.display());
+    let then = json(&sandbox, &then);
+    assert_eq!(then["result"]["trace"], expected["result"]["trace"]);
+    let events = |of: &Value| of["result"]["events"].as_u64().unwrap();
+    assert_eq!(events(&first) + events(&then), events(&expected));
+    let refused = |line: String, code: i32, why: &str| {
+        let output = phold(&sandbox, &line);
+        assert_eq!(output.status.code(), Some(code), "{line}: {}", text(&output));
+        assert!(text(&output).contains(why), "{line}: {}", text(&output));
+    };
+    refused(format!("--processes 200 --seed 8 --resume {}", file.display()), 1, "another model");
+    refused(format!("{model} --end 14ms --resume {}", file.display()), 2, "behind --end 14 ms");
+    refused(format!("{model} --every 0ns --checkpoint {}", file.display()), 2, "at least 1ns");
+    refused(format!("{model} --every 1ms"), 2, "--checkpoint");
+    std::fs::write(&file, "nonsense").unwrap();
+    refused(format!("{model} --resume {}", file.display()), 1, "no checkpoint");
+    refused(format!("{model} --resume {}", sandbox.path("none").display()), 1, "No such file");
+}
+
+#[test]
 fn an_interrupted_run_tells_what_was_done() {
     let sandbox = Sandbox::new();
     for scheduler in ["sequential", "conservative", "optimistic"] {

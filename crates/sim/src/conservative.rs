@@ -79,7 +79,6 @@ pub(crate) fn run<M: Model>(work: Work<'_, M>) -> Result<Done<M>, Error> {
     for (pending, report, fault) in gathered(ended)? {
         debug_assert!(fault.is_none());
         done.pending.extend(pending);
-        done.report.reached = report.reached;
         done.report.add(&report);
     }
     Ok(done)

@@ -25,7 +25,7 @@ impl Time {
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [(u64, &str); 3] = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
-        let whole = UNITS.iter().find(|(scale, _)| self.0 >= *scale && self.0 % scale == 0);
+        let whole = UNITS.iter().find(|(scale, _)| self.0 >= *scale && self.0.is_multiple_of(*scale));
         let (scale, unit) = whole.unwrap_or(&(1, "ns"));
         write!(f, "{} {unit}", self.0 / scale)
     }

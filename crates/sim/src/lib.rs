@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod check;
+pub mod checkpoint;
 mod conservative;
 mod error;
 mod event;

@@ -222,7 +222,6 @@ pub(crate) fn run<M: Model>(work: Work<'_, M>) -> Result<Done<M>, Error> {
     let mut done = Done { pending: Vec::new(), report: Report::default() };
     for (pending, report, _) in gathered(ended)? {
         done.pending.extend(pending);
-        done.report.reached = report.reached;
         done.report.add(&report);
     }
     Ok(done)

@@ -4,6 +4,7 @@
 //! a process drawn from all, or, with probability 1 - `remote`, to itself. The number of messages never changes.
 //! Messages carry `8 * WORDS` bytes, all of which the sender writes and the receiver reads.
 
+use crate::checkpoint::{LoadError, Reader, Saved};
 use crate::event::{ProcessId, Time};
 use crate::model::{Model, Turn};
 use crate::random::Stream;
@@ -27,12 +28,23 @@ pub struct Visits {
     pub digest: u64,
 }
 
+impl Saved for Visits {
+    fn save(&self, out: &mut Vec<u8>) {
+        [self.count, self.digest].save(out);
+    }
+
+    fn load(from: &mut Reader<'_>) -> Result<Visits, LoadError> {
+        let [count, digest] = <[u64; 2]>::load(from)?;
+        Ok(Visits { count, digest })
+    }
+}
+
 /// The digest before a message; the count is undone by counting back.
 pub struct Digest(u64);
 
 #[inline]
 fn folded(words: &[u64]) -> u64 {
-    words.iter().fold(0, |sum, word| sum ^ word)
+    words.iter().fold(0, |sum, word| sum.wrapping_add(*word))
 }
 
 impl<const WORDS: usize> Phold<WORDS> {
@@ -72,7 +84,7 @@ impl<const WORDS: usize> Model for Phold<WORDS> {
     fn handle(&self, state: &mut Visits, message: &[u64; WORDS], turn: &mut Turn<'_, Self>) {
         turn.keep(|| Digest(state.digest));
         state.count += 1;
-        state.digest = state.digest.rotate_left(5) ^ folded(message);
+        state.digest = state.digest.rotate_left(5) ^ folded(message) ^ turn.now().0;
         let random = turn.random();
         let to = match random.chance(self.remote) {
             true => ProcessId(random.below(self.processes.into()) as u32),

@@ -43,6 +43,15 @@ impl Stream {
         Stream { state: mix(at), step: step_of(at.wrapping_add(GOLDEN)) }
     }
 
+    /// Position and step.
+    pub(crate) fn parts(&self) -> (u64, u64) {
+        (self.state, self.step)
+    }
+
+    pub(crate) fn from_parts(state: u64, step: u64) -> Stream {
+        Stream { state, step }
+    }
+
     /// The only part that drawing changes.
     #[inline]
     pub(crate) fn position(&self) -> u64 {

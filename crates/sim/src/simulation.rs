@@ -89,13 +89,15 @@ impl Report {
         if handled == 0 { 1.0 } else { self.events as f64 / handled as f64 }
     }
 
-    pub(crate) fn add(&mut self, other: &Report) {
+    /// What another part of the run did is added.
+    pub fn add(&mut self, other: &Report) {
         self.events += other.events;
         self.undone += other.undone;
         self.rollbacks += other.rollbacks;
         self.anti_messages += other.anti_messages;
         self.rounds = self.rounds.max(other.rounds);
         self.ahead = self.ahead.max(other.ahead);
+        self.reached = self.reached.max(other.reached);
     }
 }
 
@@ -157,6 +159,21 @@ impl<M: Model> Simulation<M> {
             processes.push(Process { random, sequence, trace: 0, state });
         }
         Ok(Simulation { model, rules, now: Time::ZERO, processes, pending, events: 0, broken: false })
+    }
+
+    pub(crate) fn from_parts(
+        model: M,
+        rules: Rules,
+        now: Time,
+        events: u64,
+        processes: Vec<Process<M::State>>,
+        pending: Vec<Event<M::Message>>,
+    ) -> Simulation<M> {
+        Simulation { model, rules, now, processes, pending, events, broken: false }
+    }
+
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken
     }
 
     pub fn model(&self) -> &M {

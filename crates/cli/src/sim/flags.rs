@@ -1,6 +1,7 @@
 //! The command lines of `tidepool sim`.
 
 use clap::{Args, Subcommand, ValueEnum};
+use std::path::PathBuf;
 use tidepool_sim::{Scheduler, THREADS_MAX, Time};
 
 const PHOLD: &str = "\
@@ -9,6 +10,8 @@ Examples:
   tidepool sim phold --scheduler conservative --threads 2
   tidepool sim phold --scheduler optimistic --threads 2 --lookahead 1ns --remote 0.1
   tidepool sim phold --processes 64 --end 20ms --check-rollback    every event forward, back, forward
+  tidepool sim phold --end 100s --checkpoint phold.state --every 10s
+  tidepool sim phold --end 200s --resume phold.state
 Each process sends a message for each that it gets, to itself or (--remote) to any, after the lookahead plus an exponential
 time. Runs with the same trace have handled the same events in the same order at each process, whatever the scheduler.
 Exit codes: 1 it could not be done, 2 wrong usage, 130 stopped by Ctrl-C (what was done until then is told).";
@@ -82,6 +85,15 @@ pub struct PholdArgs {
     /// Handle every event, undo it, handle it again, and compare; one thread
     #[arg(long)]
     pub check_rollback: bool,
+    /// Keep the state in this file, at the end and when Ctrl-C ends the run early (docs/formats/26-simulation.md)
+    #[arg(long, value_name = "FILE")]
+    pub checkpoint: Option<PathBuf>,
+    /// With --checkpoint: also each time that so much virtual time has passed
+    #[arg(long, value_name = "TIME", value_parser = span, requires = "checkpoint")]
+    pub every: Option<Time>,
+    /// Go on where this checkpoint was made, with the same model and any scheduler
+    #[arg(long, value_name = "FILE")]
+    pub resume: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -7,13 +7,15 @@ use crate::output::{ProgressLine, duration};
 use crate::signals::Signals;
 use nix::sys::resource::{UsageWho, getrusage};
 use serde_json::{Value, json};
+use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::Instant;
+use tempfile::NamedTempFile;
 use tidepool_sim::phold::Phold;
-use tidepool_sim::{Options, Progress, Report, Scheduler, Simulation};
+use tidepool_sim::{Options, Progress, Report, Scheduler, Simulation, Time};
 use tidepool_types::format_size;
 
 /// What a run came to.
@@ -58,6 +60,9 @@ fn check(args: &PholdArgs) -> Result<()> {
     if pending > PENDING_MAX {
         return refuse(format!("--processes times --messages is {pending}; at most {PENDING_MAX} messages"));
     }
+    if args.every == Some(Time::ZERO) {
+        return refuse("--every: at least 1ns".to_string());
+    }
     if args.threads > 1 && scheduler(args) != args.scheduler.scheduler() {
         return refuse("--check-rollback takes one thread".to_string());
     }
@@ -92,7 +97,18 @@ fn run<const WORDS: usize>(args: &PholdArgs, signals: &Signals) -> Result<Outcom
         mean: args.mean,
     };
     let what = || "sim phold".to_string();
-    let mut simulation = Simulation::new(model, args.seed).context(Kind::Usage, what)?;
+    let about = model_value(args).to_string();
+    let mut simulation = match &args.resume {
+        None => Simulation::new(model, args.seed).context(Kind::Usage, what)?,
+        Some(file) => {
+            let bytes = std::fs::read(file).context(Kind::Other, || file.display().to_string())?;
+            Simulation::load(model, &about, &bytes).context(Kind::Other, || file.display().to_string())?
+        }
+    };
+    if simulation.now() > args.end {
+        let text = format!("the checkpoint is at {}, behind --end {}", simulation.now(), args.end);
+        return Err(Failure::new(Kind::Usage, text));
+    }
     let (cpu, began) = (cpu_seconds()?, Instant::now());
     let line = Mutex::new(ProgressLine::new());
     let tell = |progress: Progress| {
@@ -108,13 +124,34 @@ fn run<const WORDS: usize>(args: &PholdArgs, signals: &Signals) -> Result<Outcom
         forced_rollbacks: None,
         progress: Some(&tell),
     };
-    let report = simulation.run(args.end, &options).context(Kind::Other, what)?;
+    let mut report = Report::default();
+    loop {
+        let part = args.every.map_or(args.end, |every| simulation.now().plus(every).min(args.end));
+        report.add(&simulation.run(part, &options).context(Kind::Other, what)?);
+        if let Some(file) = &args.checkpoint {
+            let bytes = simulation.save(&about).context(Kind::Other, what)?;
+            keep(file, &bytes).context(Kind::Other, || file.display().to_string())?;
+        }
+        if simulation.now() >= args.end || signals.seen().is_some() {
+            break;
+        }
+    }
     let (wall_seconds, cpu_seconds) = (began.elapsed().as_secs_f64(), cpu_seconds()? - cpu);
     if let Ok(mut line) = line.lock() {
         line.clear();
     }
     let trace = simulation.trace();
     Ok(Outcome { report, trace, wall_seconds, cpu_seconds, memory_peak_bytes: memory_peak()? })
+}
+
+/// Replaces the file as a whole, so that there is a whole checkpoint at every moment.
+fn keep(file: &Path, bytes: &[u8]) -> io::Result<()> {
+    let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut new = NamedTempFile::new_in(dir)?;
+    new.write_all(bytes)?;
+    new.as_file().sync_all()?;
+    new.persist(file)?;
+    Ok(())
 }
 
 /// One line on how far a run is, and how long it will go on at this pace.
@@ -141,20 +178,26 @@ fn rate(events: u64, seconds: f64) -> Option<f64> {
     (seconds > 0.0).then(|| events as f64 / seconds)
 }
 
-fn value(args: &PholdArgs, outcome: &Outcome) -> Value {
-    let report = &outcome.report;
-    let mut all = identity("sim-phold");
-    all["machine"] = machine(Path::new("/"));
-    all["model"] = json!({
+/// All that decides what is simulated, but for how far.
+fn model_value(args: &PholdArgs) -> Value {
+    json!({
+        "kind": "phold",
         "processes": args.processes,
         "messages": args.messages,
         "message_bytes": args.message_bytes,
         "remote": args.remote,
         "lookahead_ns": args.lookahead.0,
         "mean_ns": args.mean.0,
-        "end_ns": args.end.0,
         "seed": args.seed,
-    });
+    })
+}
+
+fn value(args: &PholdArgs, outcome: &Outcome) -> Value {
+    let report = &outcome.report;
+    let mut all = identity("sim-phold");
+    all["machine"] = machine(Path::new("/"));
+    all["model"] = model_value(args);
+    all["end_ns"] = args.end.0.into();
     all["scheduler"] = name(args).into();
     all["threads"] = args.threads.into();
     all["ahead_max"] = args.ahead.into();
@@ -217,6 +260,9 @@ fn text(args: &PholdArgs, outcome: &Outcome) -> String {
     }
     if report.reached < args.end {
         text += &format!("ended before {}\n", args.end);
+    }
+    if let Some(file) = &args.checkpoint {
+        text += &format!("to go on: --resume {}\n", file.display());
     }
     text += &format!("memory at most {}; ", format_size(outcome.memory_peak_bytes));
     text += &format!("trace {:016x}\n", outcome.trace);
