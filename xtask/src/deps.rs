@@ -11,7 +11,7 @@ const FLOORS: &[&[&str]] = &[
     &["object"],
     &["fuse", "preload", "stage", "fsd"],
     &["batch", "client", "jobsim", "shape", "stage-client", "store", "sysmap"],
-    &["transport", "fs-state", "norns", "stage-state", "directives"],
+    &["transport", "fs-state", "norns", "sim", "stage-state", "directives"],
     &["blocks", "env", "fabric", "iosched", "placement", "plan", "shm", "trigger", "wire", "workload"],
     &["man", "types"],
 ];
@@ -25,6 +25,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("plan", &["serde", "serde_json"]),
     ("trigger", &[]),
     ("jobsim", &[]),
+    ("sim", &[]),
     ("blocks", &["crc-fast"]),
     ("fs-state", &[]),
     ("stage-state", &["rustc-hash"]),

@@ -24,6 +24,7 @@ const PURE: &[&str] = &[
     "crates/jobsim/",
     "crates/placement/",
     "crates/trigger/",
+    "crates/sim/",
     "crates/wire/",
     "crates/types/",
     "crates/workload/",

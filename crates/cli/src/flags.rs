@@ -4,6 +4,7 @@ use crate::flush::flags::{FlushArgs, FlushBandwidth, FlushFlag, flush_bandwidth}
 use crate::jobs::flags::JobsCommand;
 use crate::place::NodeAt;
 use crate::plan::flags::{self as plan_flags, JobFlags, PlanArgs};
+use crate::sim::flags::SimCommand;
 use crate::slurm::flags::{SlurmCommand, WorkflowCommand};
 use crate::stage::flags::{self as stage_flags, StageArgs};
 use crate::sysmap::flags::{self as sysmap_flags, QueryArgs, SysmapCommand};
@@ -106,6 +107,9 @@ pub enum Command {
     /// Measure how storage bears many processes at once: a burst buffer, a parallel file system, or shaped ones
     #[command(subcommand)]
     Tiers(TiersCommand),
+    /// Simulate systems of many processes in virtual time
+    #[command(subcommand)]
+    Sim(SimCommand),
     /// Hand staging tasks to this node's stager, watch and administer them
     #[command(after_help = stage_flags::HELP)]
     Stage(Box<StageArgs>),

@@ -36,6 +36,7 @@ mod remote;
 mod run;
 mod side_by_side;
 mod signals;
+mod sim;
 mod slurm;
 mod stage;
 mod stagers;
@@ -111,6 +112,7 @@ fn dispatch(cli: Cli) -> exit::Result<ExitCode> {
         Command::Bench(command) => bench::dispatch(&command),
         Command::Workload(command) => workload::dispatch(&command),
         Command::Tiers(command) => tiers::dispatch(&command),
+        Command::Sim(command) => sim::dispatch(&command),
         Command::Stage(args) => stage::dispatch(&args),
         Command::Sysmap(command) => sysmap::dispatch(&command),
         Command::Sysquery(args) => sysmap::sysquery(&args),

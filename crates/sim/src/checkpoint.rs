@@ -1,0 +1,232 @@
+//! A simulation as bytes, and back: `docs/formats/26-simulation.md`.
+
+use crate::error::Error;
+use crate::event::{Event, Key, ProcessId, Time};
+use crate::model::{Model, Process, Rules};
+use crate::random::Stream;
+use crate::simulation::Simulation;
+use std::collections::VecDeque;
+use std::fmt;
+use tidepool_blocks::crc;
+
+pub const MAGIC: &[u8; 8] = b"TPSIMUL\0";
+pub const VERSION: u32 = 1;
+/// Most bytes of the text that says which model a checkpoint is of.
+pub const ABOUT_MAX: usize = 1 << 16;
+/// Bytes of the checksum at the end.
+const CRC_LEN: usize = 4;
+
+/// Why bytes are no checkpoint that can be gone on with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LoadError {
+    /// Not a checkpoint at all, or of another version.
+    Unknown,
+    /// It ends too early, or a bit has changed.
+    Damaged(&'static str),
+    /// Of another model: what it says of its own.
+    OtherModel(String),
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LoadError::Unknown => write!(f, "it is no checkpoint of a simulation, version {VERSION}"),
+            LoadError::Damaged(what) => write!(f, "the checkpoint is damaged: {what}"),
+            LoadError::OtherModel(theirs) => write!(f, "it is a checkpoint of another model: {theirs}"),
+        }
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+/// What is left to be read.
+pub struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub fn take(&mut self, count: usize) -> Result<&'a [u8], LoadError> {
+        let (taken, rest) = self.0.split_at_checked(count).ok_or(LoadError::Damaged("it ends too early"))?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    pub fn u32(&mut self) -> Result<u32, LoadError> {
+        u32::load(self)
+    }
+
+    pub fn u64(&mut self) -> Result<u64, LoadError> {
+        u64::load(self)
+    }
+}
+
+/// States and messages that can be kept. Little-endian; `load` reads exactly what `save` wrote, and takes no memory for
+/// more than is there.
+pub trait Saved: Sized {
+    fn save(&self, out: &mut Vec<u8>);
+    fn load(from: &mut Reader<'_>) -> Result<Self, LoadError>;
+}
+
+macro_rules! saved_numbers {
+    ($($number:ty),*) => {$(
+        impl Saved for $number {
+            fn save(&self, out: &mut Vec<u8>) {
+                out.extend_from_slice(&self.to_le_bytes());
+            }
+
+            fn load(from: &mut Reader<'_>) -> Result<Self, LoadError> {
+                let bytes = from.take(size_of::<$number>())?;
+                Ok(<$number>::from_le_bytes(bytes.try_into().expect("take gives what it is asked for")))
+            }
+        }
+    )*};
+}
+
+saved_numbers!(u8, u32, u64, f64);
+
+impl<T: Saved + Copy + Default, const N: usize> Saved for [T; N] {
+    fn save(&self, out: &mut Vec<u8>) {
+        self.iter().for_each(|item| item.save(out));
+    }
+
+    fn load(from: &mut Reader<'_>) -> Result<[T; N], LoadError> {
+        let mut items = [T::default(); N];
+        for item in &mut items {
+            *item = T::load(from)?;
+        }
+        Ok(items)
+    }
+}
+
+impl<T: Saved> Saved for Vec<T> {
+    /// Their number as a u64, and the items.
+    fn save(&self, out: &mut Vec<u8>) {
+        (self.len() as u64).save(out);
+        self.iter().for_each(|item| item.save(out));
+    }
+
+    fn load(from: &mut Reader<'_>) -> Result<Vec<T>, LoadError> {
+        // Not collected with a capacity: the number may be wrong.
+        let mut items = Vec::new();
+        for _ in 0..from.u64()? {
+            items.push(T::load(from)?);
+        }
+        Ok(items)
+    }
+}
+
+impl<T: Saved> Saved for VecDeque<T> {
+    /// As a Vec.
+    fn save(&self, out: &mut Vec<u8>) {
+        (self.len() as u64).save(out);
+        self.iter().for_each(|item| item.save(out));
+    }
+
+    fn load(from: &mut Reader<'_>) -> Result<VecDeque<T>, LoadError> {
+        Ok(Vec::load(from)?.into())
+    }
+}
+
+impl<M: Model<State: Saved, Message: Saved>> Simulation<M> {
+    /// All there is, as bytes. `about` says which model it is, with all that decides what it does; equal simulations
+    /// have equal bytes.
+    pub fn save(&self, about: &str) -> Result<Vec<u8>, Error> {
+        if self.is_broken() {
+            return Err(Error::Broken);
+        }
+        if about.len() > ABOUT_MAX {
+            return Err(Error::Invalid(format!("a model is told of in at most {ABOUT_MAX} bytes")));
+        }
+        let mut out = MAGIC.to_vec();
+        VERSION.save(&mut out);
+        (about.len() as u32).save(&mut out);
+        for number in [self.now.0, self.events, self.processes.len() as u64, self.pending.len() as u64] {
+            number.save(&mut out);
+        }
+        out.extend_from_slice(about.as_bytes());
+        for process in &self.processes {
+            let (position, step) = process.random.parts();
+            [position, step, process.sequence, process.trace].save(&mut out);
+            process.state.save(&mut out);
+        }
+        let mut pending: Vec<&Event<M::Message>> = self.pending.iter().collect();
+        pending.sort_unstable_by_key(|event| event.key);
+        for event in pending {
+            event.key.time.0.save(&mut out);
+            event.key.source.0.save(&mut out);
+            event.to.0.save(&mut out);
+            event.key.sequence.save(&mut out);
+            event.message.save(&mut out);
+        }
+        crc::append(0, &out).save(&mut out);
+        Ok(out)
+    }
+
+    /// Goes on where a simulation was saved. The model must be the same, as `about` says.
+    pub fn load(model: M, about: &str, bytes: &[u8]) -> Result<Simulation<M>, LoadError> {
+        let head = MAGIC.len() + size_of::<u32>();
+        let known = bytes.len() >= head + CRC_LEN
+            && bytes.starts_with(MAGIC)
+            && bytes[MAGIC.len()..head] == VERSION.to_le_bytes();
+        if !known {
+            return Err(LoadError::Unknown);
+        }
+        let (content, sum) = bytes.split_at(bytes.len() - CRC_LEN);
+        if crc::append(0, content).to_le_bytes() != sum {
+            return Err(LoadError::Damaged("its checksum is wrong"));
+        }
+        let mut from = Reader(&content[head..]);
+        let about_len = from.u32()? as usize;
+        let [now, events, processes, pending] = <[u64; 4]>::load(&mut from)?;
+        let theirs = from.take(about_len)?;
+        if theirs != about.as_bytes() {
+            return Err(LoadError::OtherModel(String::from_utf8_lossy(theirs).into_owned()));
+        }
+        let rules = Rules { processes: model.processes(), lookahead: model.lookahead() };
+        if processes != u64::from(rules.processes) || now > Time::MAX.0 {
+            return Err(LoadError::Damaged(
+                "it has another number of processes, or a time after the last one",
+            ));
+        }
+        let loaded = Loaded { rules, now: Time(now), events, pending };
+        let simulation = loaded.read(model, &mut from)?;
+        match from.0 {
+            [] => Ok(simulation),
+            _ => Err(LoadError::Damaged("something follows its last message")),
+        }
+    }
+}
+
+/// What a checkpoint's head says.
+struct Loaded {
+    rules: Rules,
+    now: Time,
+    events: u64,
+    pending: u64,
+}
+
+impl Loaded {
+    fn read<M: Model<State: Saved, Message: Saved>>(
+        self,
+        model: M,
+        from: &mut Reader<'_>,
+    ) -> Result<Simulation<M>, LoadError> {
+        let mut processes = Vec::new();
+        for _ in 0..self.rules.processes {
+            let [position, step, sequence, trace] = <[u64; 4]>::load(from)?;
+            let random = Stream::from_parts(position, step);
+            processes.push(Process { random, sequence, trace, state: M::State::load(from)? });
+        }
+        let (mut pending, mut last) = (Vec::new(), None);
+        for _ in 0..self.pending {
+            let (time, source, to) = (Time(from.u64()?), ProcessId(from.u32()?), ProcessId(from.u32()?));
+            let key = Key { time, source, sequence: from.u64()? };
+            let event = Event { key, to, message: M::Message::load(from)? };
+            let fits = time >= self.now && time <= Time::MAX && last.is_none_or(|last| last < key);
+            if !fits || source.0.max(to.0) >= self.rules.processes {
+                return Err(LoadError::Damaged("a message is out of order, or for nobody"));
+            }
+            last = Some(key);
+            pending.push(event);
+        }
+        Ok(Simulation::from_parts(model, self.rules, self.now, self.events, processes, pending))
+    }
+}

@@ -1,0 +1,244 @@
+//! All that a simulation has come to, and its way further.
+
+use crate::error::{Error, Fault};
+use crate::event::{Event, ProcessId, Time};
+use crate::model::{Model, Process, Rules, Turn};
+use crate::queue::{Heap, Ladder};
+use crate::random::{Stream, mix};
+use crate::{check, conservative, optimistic, sequential};
+use std::ops::ControlFlow;
+
+/// Most threads of a run.
+pub const THREADS_MAX: usize = 1024;
+/// Uncommitted events of one thread under the optimistic scheduler, unless told otherwise.
+const AHEAD_MAX: usize = 1 << 16;
+
+/// Who decides what is handled when. All come to the same results.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scheduler {
+    /// One thread, a ladder queue.
+    Sequential,
+    /// One thread, a binary heap: slower, and simple enough to be believed. The others are tested against it.
+    Reference,
+    /// One thread; every event is handled, undone and handled again, and the states compared.
+    RollbackCheck,
+    /// Threads handle windows as long as the model's lookahead, then wait for each other.
+    Conservative,
+    /// Threads run ahead and go back when a message comes too late (Jefferson's Time Warp).
+    Optimistic,
+}
+
+/// How to run.
+pub struct Options<'a> {
+    pub scheduler: Scheduler,
+    /// For the parallel schedulers; 1 to [`THREADS_MAX`].
+    pub threads: usize,
+    /// Optimistic: events that a thread may have handled beyond what is certain. With it, the memory is bounded.
+    pub ahead_max: usize,
+    /// Optimistic: go back for no reason, at random, with this seed. For tests.
+    pub forced_rollbacks: Option<u64>,
+    /// Called now and then; may end the run early.
+    pub progress: Option<&'a (dyn Fn(Progress) -> ControlFlow<()> + Sync)>,
+}
+
+impl Default for Options<'_> {
+    fn default() -> Self {
+        Options {
+            scheduler: Scheduler::Sequential,
+            threads: 1,
+            ahead_max: AHEAD_MAX,
+            forced_rollbacks: None,
+            progress: None,
+        }
+    }
+}
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Everything before is certain.
+    pub now: Time,
+    pub until: Time,
+    /// Handled in this run; under the optimistic scheduler some may be undone.
+    pub events: u64,
+}
+
+/// What a run did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    /// Events that count.
+    pub events: u64,
+    /// Handled, and undone because a message came too late or was taken back.
+    pub undone: u64,
+    /// Times that a process was set back.
+    pub rollbacks: u64,
+    /// Messages taken back.
+    pub anti_messages: u64,
+    /// Times that the threads waited for each other.
+    pub rounds: u64,
+    /// Most uncommitted events that a thread ever had.
+    pub ahead: u64,
+    /// Everything before this time is done: `until`, or earlier when progress said to end.
+    pub reached: Time,
+}
+
+impl Report {
+    /// Share of the handled events that count.
+    pub fn efficiency(&self) -> f64 {
+        let handled = self.events + self.undone;
+        if handled == 0 { 1.0 } else { self.events as f64 / handled as f64 }
+    }
+
+    /// What another part of the run did is added.
+    pub fn add(&mut self, other: &Report) {
+        self.events += other.events;
+        self.undone += other.undone;
+        self.rollbacks += other.rollbacks;
+        self.anti_messages += other.anti_messages;
+        self.rounds = self.rounds.max(other.rounds);
+        self.ahead = self.ahead.max(other.ahead);
+        self.reached = self.reached.max(other.reached);
+    }
+}
+
+/// A model at a point of virtual time: the states of all processes, and the messages on their way.
+pub struct Simulation<M: Model> {
+    pub(crate) model: M,
+    pub(crate) rules: Rules,
+    pub(crate) now: Time,
+    pub(crate) processes: Vec<Process<M::State>>,
+    pub(crate) pending: Vec<Event<M::Message>>,
+    pub(crate) events: u64,
+    broken: bool,
+}
+
+/// What each scheduler is given.
+pub(crate) struct Work<'a, M: Model> {
+    pub model: &'a M,
+    pub rules: Rules,
+    pub processes: &'a mut [Process<M::State>],
+    pub pending: Vec<Event<M::Message>>,
+    pub until: Time,
+    pub options: &'a Options<'a>,
+}
+
+/// What each scheduler gives back.
+pub(crate) struct Done<M: Model> {
+    pub pending: Vec<Event<M::Message>>,
+    pub report: Report,
+}
+
+impl<M: Model> Simulation<M> {
+    /// Time 0: starts every process, in the order of their numbers.
+    pub fn new(model: M, seed: u64) -> Result<Simulation<M>, Error> {
+        let rules = Rules { processes: model.processes(), lookahead: model.lookahead() };
+        if rules.processes == 0 || rules.processes == u32::MAX {
+            return Err(Error::Invalid(format!("a model has 1 to {} processes", u32::MAX - 1)));
+        }
+        if rules.lookahead == Time::ZERO || rules.lookahead > Time::MAX {
+            return Err(Error::Invalid(format!("a lookahead is 1 ns to {}", Time::MAX)));
+        }
+        let (mut processes, mut pending) = (Vec::with_capacity(rules.processes as usize), Vec::new());
+        for number in 0..rules.processes {
+            let (mut random, mut sequence) = (Stream::new(seed, number.into()), 0);
+            let mut turn = Turn {
+                me: ProcessId(number),
+                now: Time::ZERO,
+                rules,
+                random: &mut random,
+                sequence: &mut sequence,
+                sent: &mut pending,
+                changes: None,
+                fault: None,
+            };
+            let state = model.start(&mut turn);
+            if let Some(kind) = turn.fault {
+                let key = crate::Key { time: Time::ZERO, source: ProcessId(number), sequence: 0 };
+                return Err(Error::Fault(Fault { at: key, process: ProcessId(number), kind }));
+            }
+            processes.push(Process { random, sequence, trace: 0, state });
+        }
+        Ok(Simulation { model, rules, now: Time::ZERO, processes, pending, events: 0, broken: false })
+    }
+
+    pub(crate) fn from_parts(
+        model: M,
+        rules: Rules,
+        now: Time,
+        events: u64,
+        processes: Vec<Process<M::State>>,
+        pending: Vec<Event<M::Message>>,
+    ) -> Simulation<M> {
+        Simulation { model, rules, now, processes, pending, events, broken: false }
+    }
+
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    pub fn model(&self) -> &M {
+        &self.model
+    }
+
+    /// Everything before this time is done.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// Events handled since time 0.
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// Messages that have not arrived.
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// States of the processes, by their numbers.
+    pub fn states(&self) -> impl ExactSizeIterator<Item = &M::State> {
+        self.processes.iter().map(|process| &process.state)
+    }
+
+    /// Hash of what every process has handled, in its order, and of how far its random stream is. Equal for equal
+    /// histories under any scheduler, number of threads, and division into runs.
+    pub fn trace(&self) -> u64 {
+        self.processes.iter().fold(0, |hash, process| {
+            mix(hash ^ mix(process.trace) ^ process.random.position().rotate_left(17) ^ process.sequence)
+        })
+    }
+
+    /// Handles every event before `until`. After an error the simulation is of no use.
+    pub fn run(&mut self, until: Time, options: &Options<'_>) -> Result<Report, Error> {
+        if self.broken {
+            return Err(Error::Broken);
+        }
+        if !(1..=THREADS_MAX).contains(&options.threads) || options.ahead_max == 0 {
+            return Err(Error::Invalid(format!("1 to {THREADS_MAX} threads, at least 1 event ahead")));
+        }
+        if until > Time::MAX {
+            return Err(Error::Invalid(format!("time ends at {}", Time::MAX)));
+        }
+        self.broken = true;
+        let work = Work {
+            model: &self.model,
+            rules: self.rules,
+            processes: &mut self.processes,
+            pending: std::mem::take(&mut self.pending),
+            until,
+            options,
+        };
+        let done = match options.scheduler {
+            Scheduler::Sequential => sequential::run::<M, Ladder<_>>(work),
+            Scheduler::Reference => sequential::run::<M, Heap<_>>(work),
+            Scheduler::RollbackCheck => check::run(work),
+            Scheduler::Conservative => conservative::run(work),
+            Scheduler::Optimistic => optimistic::run(work),
+        }?;
+        self.pending = done.pending;
+        self.now = self.now.max(done.report.reached);
+        self.events += done.report.events;
+        self.broken = false;
+        Ok(done.report)
+    }
+}
