@@ -5,8 +5,10 @@ mod common;
 use common::sshd::Sshd;
 use common::{Sandbox, text};
 use std::fs;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 use tidepool_testkit::put_program;
 
 /// Commands that need what a test machine does not have: page, part of the command, why.
@@ -81,37 +83,47 @@ fn the_readmes_commands_work() {
     sandbox.assert_nothing_left("after the README");
 }
 
+/// Pages that are tried at a time: most commands wait for processes to start and end.
+const PAGES_AT_ONCE: usize = 3;
+
 #[test]
 fn the_guides_commands_work() {
+    let names = fs::read_dir(page("docs/guide")).unwrap().map(|entry| entry.unwrap().file_name());
+    // The pages' pictures lie beside them.
+    let pages = names.map(|name| name.into_string().unwrap()).filter(|name| name.ends_with(".md"));
+    let left = Mutex::new(pages.collect::<Vec<String>>());
+    let next = || left.lock().unwrap().pop();
+    let some = || std::iter::from_fn(next).map(|name| commands_work(&name)).sum::<usize>();
+    let count: usize = std::thread::scope(|scope| {
+        let workers = [(); PAGES_AT_ONCE].map(|()| scope.spawn(some));
+        workers.into_iter().map(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic))).sum()
+    });
+    assert!(count >= 15, "the guide shows {count} commands");
+}
+
+/// Runs those of a page of the guide, and tells how many.
+fn commands_work(name: &str) -> usize {
+    let sandbox = Sandbox::new();
+    let home = sandbox.path("home");
+    fs::create_dir_all(&home).unwrap();
+    put_solver(&home, "#!/bin/sh\ntouch result\n");
+    fs::write(home.join("hostfile"), "node1\nnode2\nnode3\n").unwrap();
+    ["data", "scratch"].iter().for_each(|name| fs::create_dir(home.join(name)).unwrap());
+    ["data/field", "data/again"].iter().for_each(|name| fs::write(home.join(name), "1 2 3\n").unwrap());
     let mut count = 0;
-    for entry in fs::read_dir(page("docs/guide")).unwrap() {
-        let entry = entry.unwrap();
-        let name = entry.file_name().into_string().unwrap();
-        // The pages' pictures lie beside them.
-        if !name.ends_with(".md") {
+    for line in commands(&fs::read_to_string(page("docs/guide").join(name)).unwrap()) {
+        let elsewhere = ELSEWHERE.iter().find(|(page, part, _)| *page == name && line.contains(part));
+        if let Some((_, _, why)) = elsewhere {
+            println!("SKIPPED: '{line}' of {name} {why}");
             continue;
         }
-        let sandbox = Sandbox::new();
-        let home = sandbox.path("home");
-        fs::create_dir_all(&home).unwrap();
-        put_solver(&home, "#!/bin/sh\ntouch result\n");
-        fs::write(home.join("hostfile"), "node1\nnode2\nnode3\n").unwrap();
-        ["data", "scratch"].iter().for_each(|name| fs::create_dir(home.join(name)).unwrap());
-        ["data/field", "data/again"].iter().for_each(|name| fs::write(home.join(name), "1 2 3\n").unwrap());
-        for line in commands(&fs::read_to_string(entry.path()).unwrap()) {
-            let elsewhere = ELSEWHERE.iter().find(|(page, part, _)| *page == name && line.contains(part));
-            if let Some((_, _, why)) = elsewhere {
-                println!("SKIPPED: '{line}' of {name} {why}");
-                continue;
-            }
-            let sshd = if line.contains("--hosts") { Sshd::start() } else { None };
-            if line.contains("--hosts") && sshd.is_none() {
-                continue;
-            }
-            run(&sandbox, &home, sshd.as_ref(), &line);
-            count += 1;
+        let sshd = if line.contains("--hosts") { Sshd::start() } else { None };
+        if line.contains("--hosts") && sshd.is_none() {
+            continue;
         }
-        sandbox.assert_nothing_left(&name);
+        run(&sandbox, &home, sshd.as_ref(), &line);
+        count += 1;
     }
-    assert!(count >= 15, "the guide shows {count} commands");
+    sandbox.assert_nothing_left(name);
+    count
 }

@@ -14,6 +14,10 @@ const ASK_AGAIN: Duration = Duration::from_millis(500);
 /// minutes.
 const TEARDOWN_MAX: Duration = Duration::from_secs(90);
 const TEARDOWN_LOOK: Duration = Duration::from_millis(100);
+/// A job that is over is not torn down any more if that has not begun by then.
+const STAYS_STAGED: Duration = Duration::from_secs(10);
+/// How often a job is cancelled that Slurm stages in again meanwhile.
+const CANCELS_MAX: usize = 3;
 /// Between the fields that `squeue` prints. No name of a node, partition or state has it.
 const FIELD: char = '|';
 
@@ -259,9 +263,30 @@ pub fn cancel_from_hook(id: u32, site: &Path) -> Result<()> {
 pub fn cancel_when_torn_down(id: u32) -> Result<()> {
     close_inherited()?;
     is_torn_down_in_time(id)?;
-    match stand(id)? {
-        Some(_) => cancel(id),
-        None => Ok(()),
+    for _ in 0..CANCELS_MAX {
+        if stand(id)?.is_none() {
+            return Ok(());
+        }
+        cancel(id)?;
+        if !stays_staged(id)? {
+            return Ok(());
+        }
+        requeue_held(id)?;
+        is_torn_down_in_time(id)?;
+    }
+    Ok(())
+}
+
+/// Whether Slurm has begun to stage a job in again at the moment when it was cancelled: it is over then, takes its data to be there, and
+/// nobody tears it down.
+fn stays_staged(id: u32) -> Result<bool> {
+    let began = Instant::now();
+    loop {
+        let stays = stand(id)?.is_some_and(|stand| stand.is_over() && stand.buffers.starts_with("stag"));
+        if !stays || began.elapsed() > STAYS_STAGED {
+            return Ok(stays);
+        }
+        std::thread::sleep(TEARDOWN_LOOK);
     }
 }
 

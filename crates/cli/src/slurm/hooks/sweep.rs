@@ -75,7 +75,7 @@ impl fmt::Display for Trouble {
             Trouble::Lost => "Slurm does not know it any more, or has ended it in the queue",
             Trouble::StuckBefore => "slurmctld has lost track of its stage-in",
             Trouble::StuckAfter => "slurmctld has lost track of its stage-out",
-            Trouble::StuckTeardown => "slurmctld has killed its teardown, and waits for it",
+            Trouble::StuckTeardown => "slurmctld waits for its teardown, which nobody does",
             Trouble::Untidy => "it is over, and something of it is left",
         })
     }
@@ -157,9 +157,10 @@ fn diagnose(job: &Job, stand: Option<&Stand>, booted: u64, tried: Option<u64>, n
     }
 }
 
-/// The job is over, and Slurm takes its teardown to be under way.
+/// The job is over, and Slurm takes its teardown to be under way, or its data to be there still: it has staged the job in
+/// again at the moment when it was cancelled.
 fn waits_for_teardown(stand: &Stand) -> bool {
-    stand.is_over() && stand.buffers == "teardown"
+    stand.is_over() && ["teardown", "staged-in"].contains(&stand.buffers.as_str())
 }
 
 /// Ends a pool that outlives its jobs, for an administrator.
@@ -335,6 +336,8 @@ mod tests {
         );
         assert_eq!(look(&over(1970), Some(1900)), None, "it may not have begun");
         assert_eq!(look(&over(1900), Some(1970)), None, "Slurm begins again after ten seconds");
+        let staged_again = stand("CANCELLED", "None", "staged-in", Some(1960));
+        assert_eq!(look(&staged_again, Some(1900)), Some(Trouble::StuckTeardown));
         assert_eq!(look(&stand("CANCELLED", "None", "complete", Some(1960)), Some(1900)), None);
         assert_eq!(look(&stand("PENDING", "Held", "teardown", None), Some(1900)), None);
         let restarted = diagnose(&checked, Some(&over(1900)), 1950, Some(1900), 2000);
