@@ -199,8 +199,7 @@ fn a_node_that_goes_while_results_go_out() {
     );
     cluster.control(&["node", "start", "node2"]);
     cluster.until("the node is back", || cluster.said(&["sinfo", "-h", "-t", "idle", "-o", "%D"]) == "2");
-    let done = cluster.by("alice", &[&cluster.tidepool(), "slurm", "resume", &job.to_string(), "--wait"]);
-    assert!(done.status.success(), "{}\n{}", common::text(&done), cluster.overview());
+    cluster.resume("alice", job);
     for node in ["node1", "node2"] {
         assert_eq!(fs::metadata(cluster.pfs("alice/out").join(node)).unwrap().len(), 6_000_000);
     }
@@ -219,11 +218,8 @@ fn a_timeout_of_the_stage_out_loses_nothing() {
     cluster.until("it is told", || cluster.phase(job) == "stage-out-failed");
     assert!(cluster.reason(job).contains("had not ended after 2 s"), "{}", cluster.reason(job));
     cluster.wait(job);
-    let done = cluster.by("alice", &[&cluster.tidepool(), "slurm", "resume", &job.to_string(), "--wait"]);
-    assert!(done.status.success(), "{}\n{}", common::text(&done), cluster.overview());
+    cluster.resume("alice", job);
     assert_eq!(fs::metadata(cluster.pfs("alice/out")).unwrap().len(), 9_000_000);
-    // Of the one that finished it, too: its own teardown comes after its end.
-    cluster.wait(job + 1);
     cluster.assert_nothing_left("after a stage-out that took longer");
 }
 
@@ -301,8 +297,7 @@ fn results_that_wait_are_not_written_over() {
     assert_eq!(cluster.wait(third).state(), "CANCELLED", "{}", cluster.overview());
     let why = cluster.reason(third);
     assert!(why.contains(&format!("nvme0://out still has results of job {first}")), "{why}");
-    let done = cluster.by("alice", &[&cluster.tidepool(), "slurm", "resume", &first.to_string(), "--wait"]);
-    assert!(done.status.success(), "{}\n{}", common::text(&done), cluster.overview());
+    cluster.resume("alice", first);
     for (letter, byte) in [("out-a", b'a'), ("out-b", b'b')] {
         let out = fs::read(cluster.pfs("alice").join(letter)).unwrap();
         assert_eq!((out.len(), out.iter().all(|b| *b == byte)), (6_000_000, true), "{letter}");

@@ -255,8 +255,7 @@ fn h14_a_failed_stage_out_keeps_the_data_and_is_resumed() {
     assert!(cluster.left_on("node1").contains("/mnt/nvme0/out/f"), "{}", cluster.left_on("node1"));
     // What was wrong is mended.
     std::os::unix::fs::chown(&out, Some(common::cluster::ALICE), Some(common::cluster::ALICE)).unwrap();
-    let done = cluster.by("alice", &[&cluster.tidepool(), "slurm", "resume", &job.to_string(), "--wait"]);
-    assert!(done.status.success(), "{}\n{}", text(&done), cluster.overview());
+    cluster.resume("alice", job);
     assert_eq!(fs::read_to_string(out.join("deep/f")).unwrap(), "precious\n");
     assert_eq!(cluster.phase(job), "done");
     cluster.assert_nothing_left("after the resumed stage-out");

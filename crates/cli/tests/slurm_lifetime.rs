@@ -428,8 +428,7 @@ fn results_in_a_workflows_pool_are_finished_later() {
     assert_eq!(cluster.phase(last), "stage-out-failed", "{}", cluster.overview());
     assert_at_rest(&cluster, "after a stage-out that has failed");
     fs::set_permissions(cluster.pfs("bob"), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
-    let (said, code) = tidepool(&cluster, "alice", &["slurm", "resume", &last.to_string(), "--wait"]);
-    assert_eq!(code, Some(0), "{said}\n{}", cluster.overview());
+    cluster.resume("alice", last);
     assert_eq!(fs::metadata(cluster.pfs("bob/f")).unwrap().len(), 588_895);
     cluster.until("the workflow's end has removed it", || pools(&cluster).is_empty());
     let (tree, code) = tidepool(&cluster, "alice", &["workflow", "status", &first.to_string()]);

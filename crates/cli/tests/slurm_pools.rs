@@ -186,8 +186,7 @@ fn a_dead_daemon_strands_no_node() {
         .on("node1", &["sh", "-c", "ls -d /proc/[0-9]*/exe >/dev/null; mount | grep -c tidepool-20001"]);
     assert_eq!(String::from_utf8_lossy(&processes.stdout), "0\n");
     // The daemon's files outlive it.
-    let done = cluster.by("alice", &[&cluster.tidepool(), "slurm", "resume", &job.to_string(), "--wait"]);
-    assert!(done.status.success(), "{}\n{}", text(&done), cluster.overview());
+    cluster.resume("alice", job);
     assert_eq!(fs::metadata(cluster.pfs("alice/f")).unwrap().len(), 4_000_000);
     cluster.assert_nothing_left("after the resumed stage-out");
     let next = cluster.sbatch(&["-N2"], "#TIDEPOOL pool client=fuse\ndate > $TIDEPOOL_DIR/f && echo fine\n");

@@ -238,6 +238,18 @@ impl Cluster {
         self.show(job)
     }
 
+    /// A job's owner has its results brought out after all, and waits for it: for the job that does it, too, whose teardown
+    /// comes after its end.
+    pub fn resume(&self, user: &str, job: u32) {
+        let done = self.by(user, &[&self.tidepool(), "slurm", "resume", &job.to_string(), "--wait"]);
+        assert!(done.status.success(), "{}\n{}", text(&done), self.overview());
+        let name = format!("JobName=tidepool-resume-{job}");
+        let jobs = self.said(&["scontrol", "-o", "show", "jobs"]);
+        let line = jobs.lines().find(|line| line.split(' ').any(|word| word == name)).expect(&name);
+        let number = line.strip_prefix("JobId=").and_then(|rest| rest.split(' ').next());
+        self.wait(number.and_then(|number| number.parse().ok()).expect(line));
+    }
+
     /// Waits until a job is in one of these states.
     pub fn wait_for(&self, job: u32, states: &[&str]) {
         self.until(&format!("job {job} is {states:?}"), || states.contains(&self.show(job).state().as_str()));
