@@ -11,10 +11,7 @@ use crate::simulation::{Done, Progress, Report, Work};
 /// Events between two calls of the progress function.
 const PROGRESS_EVERY: u64 = 1 << 12;
 
-pub(crate) fn run<M: Model>(
-    work: Work<'_, M>,
-    mut sink: Option<Sink<'_, M::Record>>,
-) -> Result<Done<M>, Error> {
+pub(crate) fn run<M: Model>(work: Work<'_, M>, sink: Sink<'_, M::Record>) -> Result<Done<M>, Error> {
     let Work { model, rules, processes, pending, mut until, options } = work;
     let mut queue = Ladder::default();
     pending.into_iter().for_each(|event| queue.push(event));
@@ -50,10 +47,8 @@ pub(crate) fn run<M: Model>(
             return Err(Error::Fault(fault));
         }
         process.trace = trace(model, process.trace, &event);
-        if let Some(sink) = &mut sink {
-            let of_event = |record| Emitted { at: event.key, process: event.to, record };
-            rows.into_iter().map(of_event).for_each(sink);
-        }
+        let of_event = |record| Emitted { at: event.key, process: event.to, record };
+        rows.into_iter().map(of_event).for_each(&mut *sink);
         sent.into_iter().for_each(|event: Event<M::Message>| queue.push(event));
         events += 1;
         if events % PROGRESS_EVERY == 0 {

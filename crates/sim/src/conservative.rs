@@ -47,7 +47,7 @@ impl Blocks {
 }
 
 /// One thread's part of the work.
-struct Worker<'a, 's, M: Model> {
+struct Worker<'a, 's, M: Model, const WRITES: bool> {
     model: &'a M,
     rules: Rules,
     options: &'a Options<'a>,
@@ -58,25 +58,28 @@ struct Worker<'a, 's, M: Model> {
     post: Post<'a, Event<M::Message>>,
     sent: Vec<Event<M::Message>>,
     /// Where records go, those that are not yet certain, and those of one event.
-    ledger: Option<&'a Ledger<'s, M::Record>>,
+    ledger: &'a Ledger<'s, M::Record>,
     held: VecDeque<Emitted<M::Record>>,
     emitted: Vec<M::Record>,
     fault: Option<Fault>,
     report: Report,
 }
 
-pub(crate) fn run<M: Model>(work: Work<'_, M>, sink: Option<Sink<'_, M::Record>>) -> Result<Done<M>, Error> {
+pub(crate) fn run<M: Model, const WRITES: bool>(
+    work: Work<'_, M>,
+    sink: Sink<'_, M::Record>,
+) -> Result<Done<M>, Error> {
     let Work { model, rules, processes, pending, until, options } = work;
     let blocks = Blocks::new(rules.processes, options.threads);
     let mut queues: Vec<Ladder<_>> = processes.chunks(blocks.size()).map(|_| Ladder::default()).collect();
     pending.into_iter().for_each(|event| queues[blocks.thread_of(event.to)].push(event));
     let exchange = Exchange::new(queues.len());
-    let ledger = sink.map(|sink| Ledger::new(sink, queues.len()));
+    let ledger = Ledger::new(sink, queues.len());
     let ended = std::thread::scope(|scope| {
         let parts = processes.chunks_mut(blocks.size()).zip(queues).enumerate();
         let threads: Vec<_> = parts
             .map(|(me, (processes, queue))| {
-                let worker = Worker {
+                let worker = Worker::<_, WRITES> {
                     model,
                     rules,
                     options,
@@ -86,7 +89,7 @@ pub(crate) fn run<M: Model>(work: Work<'_, M>, sink: Option<Sink<'_, M::Record>>
                     queue,
                     post: exchange.join(me),
                     sent: Vec::new(),
-                    ledger: ledger.as_ref(),
+                    ledger: &ledger,
                     held: VecDeque::new(),
                     emitted: Vec::new(),
                     fault: None,
@@ -98,7 +101,7 @@ pub(crate) fn run<M: Model>(work: Work<'_, M>, sink: Option<Sink<'_, M::Record>>
         join(threads)
     });
     let mut done = Done { pending: Vec::new(), report: Report::default() };
-    for (pending, report, fault) in gathered(ended, ledger)? {
+    for (pending, report, fault) in gathered(ended, &ledger)? {
         debug_assert!(fault.is_none());
         done.pending.extend(pending);
         done.report.add(&report);
@@ -120,20 +123,18 @@ pub(crate) fn join<E>(
 /// The threads' results, or the first fault of all. The last records are given on.
 pub(crate) fn gathered<E, R>(
     ended: Vec<Option<Ended<E>>>,
-    ledger: Option<Ledger<'_, R>>,
+    ledger: &Ledger<'_, R>,
 ) -> Result<Vec<Ended<E>>, Error> {
     let ended: Vec<_> = ended.into_iter().flatten().collect();
     let fault = ended.iter().filter_map(|(_, _, fault)| fault.clone()).min_by_key(|fault| fault.at);
-    if let Some(ledger) = ledger {
-        ledger.finish(fault.as_ref().map(|fault| fault.at));
-    }
+    ledger.finish(fault.as_ref().map(|fault| fault.at));
     match fault {
         Some(fault) => Err(Error::Fault(fault)),
         None => Ok(ended),
     }
 }
 
-impl<M: Model> Worker<'_, '_, M> {
+impl<M: Model, const WRITES: bool> Worker<'_, '_, M, WRITES> {
     /// None when another thread has panicked.
     fn run(mut self, until: Time) -> Option<Ended<Event<M::Message>>> {
         let mut mine = Notice { next: NEVER, handled: 0, undone: 0, until: until.0, fault: false };
@@ -173,12 +174,14 @@ impl<M: Model> Worker<'_, '_, M> {
 
     /// Gives on what is certain: records of before `certain`.
     fn give_on(&mut self, certain: u64) {
-        let Some(ledger) = self.ledger else { return };
+        if !WRITES {
+            return;
+        }
         if self.me == 0 {
-            ledger.deliver(self.post.round() - 1);
+            self.ledger.deliver(self.post.round() - 1);
         }
         let ready = self.held.partition_point(|row| row.at.time.0 < certain);
-        ledger.post(self.me, self.post.round(), self.held.drain(..ready));
+        self.ledger.post(self.me, self.post.round(), self.held.drain(..ready));
     }
 
     /// Handles what is before `end`, or what is at `next`, the earliest of all, when too many records are held back.
@@ -186,7 +189,7 @@ impl<M: Model> Worker<'_, '_, M> {
         let first = self.blocks.first(self.me);
         let block = first..first + self.processes.len() as u32;
         loop {
-            let end = if self.held.len() < HELD_MAX { end } else { next.plus(Time(1)) };
+            let end = if WRITES && self.held.len() >= HELD_MAX { next.plus(Time(1)) } else { end };
             let Some(event) = self.queue.pop_before(end) else { break };
             // Loads that nothing waits for; see `sequential`.
             if let Some(next) = self.queue.likely_next() {
@@ -194,13 +197,15 @@ impl<M: Model> Worker<'_, '_, M> {
             }
             let process = &mut self.processes[(event.to.0 - first) as usize];
             process.trace = trace(self.model, process.trace, &event);
-            let emitted = self.ledger.is_some().then_some(&mut self.emitted);
+            let emitted = WRITES.then_some(&mut self.emitted);
             self.fault = execute(self.model, self.rules, process, &event, &mut self.sent, None, emitted);
             if self.fault.is_some() {
                 break;
             }
-            let of_event = |record| Emitted { at: event.key, process: event.to, record };
-            self.held.extend(self.emitted.drain(..).map(of_event));
+            if WRITES {
+                let of_event = |record| Emitted { at: event.key, process: event.to, record };
+                self.held.extend(self.emitted.drain(..).map(of_event));
+            }
             mine.handled += 1;
             for event in self.sent.drain(..) {
                 if block.contains(&event.to.0) {

@@ -24,12 +24,14 @@ pub struct Emitted<R> {
 /// Where records go.
 pub(crate) type Sink<'a, R> = &'a mut (dyn FnMut(Emitted<R>) + Send);
 
+/// Rows posted in rounds of one parity, by thread.
+type Half<R> = Vec<Aligned<Mutex<Vec<Emitted<R>>>>>;
+
 /// Where threads bring their rows.
 pub(crate) struct Ledger<'a, R> {
     /// And what is sorted for it, kept for its memory.
     sink: Mutex<(Sink<'a, R>, Vec<Emitted<R>>)>,
-    /// By thread.
-    halves: [Vec<Aligned<Mutex<Vec<Emitted<R>>>>>; 2],
+    halves: [Half<R>; 2],
 }
 
 impl<'a, R> Ledger<'a, R> {
@@ -53,7 +55,7 @@ impl<'a, R> Ledger<'a, R> {
         self.give_on(&self.halves, fault);
     }
 
-    fn give_on(&self, halves: &[Vec<Aligned<Mutex<Vec<Emitted<R>>>>>], before: Option<Key>) {
+    fn give_on(&self, halves: &[Half<R>], before: Option<Key>) {
         let mut sink = lock(&self.sink);
         let (sink, rows) = &mut *sink;
         halves.iter().flatten().for_each(|place| rows.append(&mut lock(&place.0)));
