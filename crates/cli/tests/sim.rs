@@ -40,11 +40,17 @@ fn all_schedulers_tell_the_same_trace() {
         "--scheduler conservative --threads 2",
         "--scheduler optimistic --threads 2",
         "--scheduler optimistic --threads 3 --ahead 1",
+        "--scheduler optimistic --force-rollbacks 9",
+        "--scheduler optimistic --threads 2 --force-rollbacks 9",
         "--check-rollback",
     ] {
         let seen = json(&sandbox, &format!("{model} {other}"));
         assert_eq!(seen["result"]["trace"], result["trace"], "{other}");
         assert_eq!(seen["result"]["events"], result["events"], "{other}");
+        if other.contains("--force") {
+            assert!(seen["result"]["undone"].as_u64().unwrap() > 1_000, "{other}: {seen}");
+            assert_eq!(seen["force_rollbacks"], 9);
+        }
     }
     assert_ne!(json(&sandbox, "--processes 300 --end 30ms --seed 6")["result"]["trace"], result["trace"]);
 }
@@ -85,6 +91,8 @@ fn what_has_no_sense_is_refused() {
         ("--threads 2 --check-rollback", "one thread"),
         ("--scheduler optimistic --check-rollback", "cannot be used with"),
         ("--ahead 0", "1.."),
+        ("--force-rollbacks 3", "--scheduler optimistic"),
+        ("--scheduler conservative --force-rollbacks 3", "--scheduler optimistic"),
     ] {
         let output = phold(&sandbox, line);
         assert_eq!(output.status.code(), Some(2), "{line}: {}", text(&output));

@@ -15,13 +15,14 @@
 //! make its receiver go back in turn.
 //!
 //! **Memory** is bounded: a thread with `ahead_max` uncommitted events handles nothing but events at the GVT itself. Those it
-//! always may, so the GVT always moves: each is certain as soon as the round is over. Forced rollbacks (for tests) come
-//! before a round's first event for the same reason.
+//! always may, so the GVT always moves: each is certain as soon as the round is over. Forced rollbacks (for tests)
+//! undo nothing at the GVT for the same reason.
 //!
 //! **How far ahead** is the same on all threads and follows from their common notices: the horizon doubles while nearly
 //! nothing is undone and rounds are short, and halves when much is undone. It decides about speed only.
 
 use crate::conservative::{Blocks, Ended, gathered, join};
+use crate::emitted::{Emitted, Ledger, Sink};
 use crate::error::{Error, Fault};
 use crate::event::{Event, Key, Keyed, ProcessId, Time};
 use crate::exchange::{Exchange, Notice, Post};
@@ -35,6 +36,8 @@ use std::hint::black_box;
 
 /// Events between two calls of the progress function, at least.
 const PROGRESS_EVERY: u64 = 1 << 16;
+/// What would be wrong without a word otherwise; looked for also in releases, once for each message from another thread.
+const TOO_LATE: &str = "the kernel has committed too much: a message is from before the global virtual time";
 /// No record.
 const NONE: u32 = u32::MAX;
 /// Nothing is pending.
@@ -48,8 +51,8 @@ const SHRINK_ABOVE: u64 = 4;
 /// The horizon does not grow when the GVT comes forward by less than a part of so many of it: what is far ahead only waits
 /// then, and takes room in the processor's cache. It shrinks when that is less than the square of it.
 const LAG_MAX: u64 = 4;
-/// Forced rollbacks: one of so many processes with uncommitted events goes back before each round.
-const FORCED_ONE_OF: u64 = 3;
+/// Forced rollbacks: after one of so many events a process goes back.
+const FORCED_ONE_OF: u64 = 6;
 
 /// A message with a name of its own: a message that was taken back and sent again has the same key, but another name.
 #[derive(Clone)]
@@ -86,6 +89,7 @@ struct Handled<M: Model> {
     sequence: u64,
     changes: Vec<M::Undo>,
     sent: Vec<Anti>,
+    emitted: Vec<M::Record>,
     fault: Option<Box<Fault>>,
     older: u32,
     newer: u32,
@@ -108,6 +112,7 @@ impl<M: Model> Records<M> {
                 sequence: 0,
                 changes: Vec::new(),
                 sent: Vec::new(),
+                emitted: Vec::new(),
                 fault: None,
                 older: NONE,
                 newer: NONE,
@@ -128,6 +133,7 @@ impl<M: Model> Records<M> {
         let record = self.at(at);
         record.changes.clear();
         record.sent.clear();
+        record.emitted.clear();
         record.fault = None;
         self.free.push(at);
         self.all[at as usize].named.take().expect("records in lists are in use")
@@ -143,7 +149,22 @@ struct Past {
     listed: bool,
 }
 
-struct Worker<'a, M: Model> {
+/// Earliest of what a thread has sent to others in a round: they do not have it yet when they say what they have.
+#[derive(Clone, Copy)]
+struct InFlight {
+    message: u64,
+    anti: u64,
+}
+
+const LANDED: InFlight = InFlight { message: NEVER, anti: NEVER };
+
+/// The earliest time that a thread has to do with; the least of all threads is the GVT. What was sent counts here, with the
+/// sender, because its receiver cannot know of it: forgotten, it would arrive behind what is committed.
+fn earliest(pending: u64, in_flight: InFlight) -> u64 {
+    pending.min(in_flight.message).min(in_flight.anti)
+}
+
+struct Worker<'a, 's, M: Model, const WRITES: bool> {
     model: &'a M,
     rules: Rules,
     options: &'a Options<'a>,
@@ -163,11 +184,15 @@ struct Worker<'a, M: Model> {
     cancelled: HashSet<u64>,
     post: Post<'a, Mail<M::Message>>,
     names: u64,
-    /// Earliest of what was sent to others in this round.
-    posted: u64,
+    in_flight: InFlight,
+    /// [`earliest`], or in tests one that forgets.
+    earliest: fn(u64, InFlight) -> u64,
     /// Events undone in this round.
     undone: u64,
     forced: Option<Stream>,
+    ledger: &'a Ledger<'s, M::Record>,
+    /// Records that have just been committed.
+    rows: Vec<Emitted<M::Record>>,
     fault: Option<Fault>,
     report: Report,
     // Kept for their memory.
@@ -176,7 +201,18 @@ struct Worker<'a, M: Model> {
     mail: Vec<Mail<M::Message>>,
 }
 
-pub(crate) fn run<M: Model>(work: Work<'_, M>) -> Result<Done<M>, Error> {
+pub(crate) fn run<M: Model, const WRITES: bool>(
+    work: Work<'_, M>,
+    sink: Sink<'_, M::Record>,
+) -> Result<Done<M>, Error> {
+    run_with::<M, WRITES>(work, sink, earliest)
+}
+
+fn run_with<M: Model, const WRITES: bool>(
+    work: Work<'_, M>,
+    sink: Sink<'_, M::Record>,
+    earliest: fn(u64, InFlight) -> u64,
+) -> Result<Done<M>, Error> {
     let Work { model, rules, processes, pending, until, options } = work;
     let blocks = Blocks::new(rules.processes, options.threads);
     let mut queues: Vec<Ladder<_>> = processes.chunks(blocks.size()).map(|_| Ladder::default()).collect();
@@ -184,11 +220,12 @@ pub(crate) fn run<M: Model>(work: Work<'_, M>) -> Result<Done<M>, Error> {
     let unnamed = |event| Named { event, name: NEVER };
     pending.into_iter().for_each(|event| queues[blocks.thread_of(event.to)].push(unnamed(event)));
     let (exchange, threads) = (Exchange::new(queues.len()), queues.len() as u64);
+    let ledger = Ledger::new(sink, queues.len());
     let ended = std::thread::scope(|scope| {
         let parts = processes.chunks_mut(blocks.size()).zip(queues).enumerate();
         let threads: Vec<_> = parts
             .map(|(me, (processes, queue))| {
-                let worker = Worker {
+                let worker = Worker::<_, WRITES> {
                     model,
                     rules,
                     options,
@@ -205,9 +242,12 @@ pub(crate) fn run<M: Model>(work: Work<'_, M>) -> Result<Done<M>, Error> {
                     cancelled: HashSet::new(),
                     post: exchange.join(me),
                     names: me as u64,
-                    posted: NEVER,
+                    in_flight: LANDED,
+                    earliest,
                     undone: 0,
                     forced: options.forced_rollbacks.map(|seed| Stream::new(seed, me as u64)),
+                    ledger: &ledger,
+                    rows: Vec::new(),
                     fault: None,
                     report: Report::default(),
                     sent: Vec::new(),
@@ -220,7 +260,7 @@ pub(crate) fn run<M: Model>(work: Work<'_, M>) -> Result<Done<M>, Error> {
         join(threads)
     });
     let mut done = Done { pending: Vec::new(), report: Report::default() };
-    for (pending, report, _) in gathered(ended)? {
+    for (pending, report, _) in gathered(ended, &ledger)? {
         done.pending.extend(pending);
         done.report.add(&report);
     }
@@ -249,7 +289,7 @@ impl Horizon {
     }
 }
 
-impl<M: Model> Worker<'_, M> {
+impl<M: Model, const WRITES: bool> Worker<'_, '_, M, WRITES> {
     /// None when another thread has panicked.
     fn run(mut self, until: Time) -> Option<Ended<Event<M::Message>>> {
         let mut horizon =
@@ -257,7 +297,8 @@ impl<M: Model> Worker<'_, M> {
         let mut mine = Notice { next: NEVER, handled: 0, undone: 0, until: until.0, fault: false };
         let (mut events, mut told, mut farthest) = (0u64, 0, 0);
         loop {
-            mine.next = self.queue.next_time().map_or(NEVER, |time| time.0).min(self.posted);
+            let pending = self.queue.next_time().map_or(NEVER, |time| time.0);
+            mine.next = (self.earliest)(pending, self.in_flight);
             mine.fault = self.fault.is_some();
             let all = self.post.meet(mine).ok()?;
             self.report.rounds = self.post.round();
@@ -265,7 +306,10 @@ impl<M: Model> Worker<'_, M> {
                 // All faults that were committed were so in the same round: the first of them is the run's first.
                 return Some((Vec::new(), self.report, self.fault));
             }
-            (self.posted, self.undone) = (NEVER, 0);
+            if WRITES && self.me == 0 {
+                self.ledger.deliver(self.post.round() - 1);
+            }
+            (self.in_flight, self.undone) = (LANDED, 0);
             self.receive(Time(all.next));
             self.commit(all.next);
             if all.next >= all.until {
@@ -284,7 +328,6 @@ impl<M: Model> Worker<'_, M> {
                     mine.until = farthest;
                 }
             }
-            self.force_rollbacks();
             mine.handled = self.round(Time(all.next), Time(reach));
             mine.undone = self.undone;
         }
@@ -312,6 +355,9 @@ impl<M: Model> Worker<'_, M> {
             }
             self.handle(local, named);
             handled += 1;
+            if let Some(random) = self.forced {
+                self.force_rollback(random, gvt);
+            }
         }
     }
 
@@ -328,7 +374,8 @@ impl<M: Model> Worker<'_, M> {
         (record.older, record.newer) = (past.newest, NONE);
         past.newest = at;
         let changes = Some(&mut record.changes);
-        let fault = execute(self.model, self.rules, process, &named.event, &mut self.sent, changes);
+        let emitted = WRITES.then_some(&mut record.emitted);
+        let fault = execute(self.model, self.rules, process, &named.event, &mut self.sent, changes, emitted);
         record.fault = fault.map(Box::new);
         record.named = Some(named);
         for event in self.sent.drain(..) {
@@ -339,7 +386,7 @@ impl<M: Model> Worker<'_, M> {
             if thread == self.me {
                 self.queue.push(Named { event, name });
             } else {
-                self.posted = self.posted.min(key.time.0);
+                self.in_flight.message = self.in_flight.message.min(key.time.0);
                 self.post.send(thread, Mail::Message(Named { event, name }));
             }
         }
@@ -388,7 +435,7 @@ impl<M: Model> Worker<'_, M> {
             if thread == self.me {
                 self.take_back(anti);
             } else {
-                self.posted = self.posted.min(anti.key.time.0);
+                self.in_flight.anti = self.in_flight.anti.min(anti.key.time.0);
                 self.post.send(thread, Mail::Anti(anti));
             }
         }
@@ -416,11 +463,11 @@ impl<M: Model> Worker<'_, M> {
         for one in mail.drain(..) {
             match one {
                 Mail::Message(named) => {
-                    debug_assert!(named.event.key.time >= gvt, "the GVT is too late");
+                    assert!(named.event.key.time >= gvt, "{TOO_LATE}");
                     self.queue.push(named);
                 }
                 Mail::Anti(anti) => {
-                    debug_assert!(anti.key.time >= gvt, "the GVT is too late");
+                    assert!(anti.key.time >= gvt, "{TOO_LATE}");
                     self.take_back(anti);
                     self.settle();
                 }
@@ -442,6 +489,12 @@ impl<M: Model> Worker<'_, M> {
                 {
                     self.fault = Some(*fault);
                 }
+                if WRITES {
+                    let key = self.records.key(at);
+                    let process = ProcessId(self.first + *local);
+                    let of_event = |record| Emitted { at: key, process, record };
+                    self.rows.extend(self.records.at(at).emitted.drain(..).map(of_event));
+                }
                 let named = self.records.release(at);
                 process.trace = trace(self.model, process.trace, &named.event);
                 self.ahead -= 1;
@@ -456,19 +509,23 @@ impl<M: Model> Worker<'_, M> {
             past.listed
         });
         self.listed = listed;
+        if WRITES {
+            self.ledger.post(self.me, self.post.round(), self.rows.drain(..));
+        }
     }
 
-    /// For tests: some processes go back somewhere.
-    fn force_rollbacks(&mut self) {
-        let Some(mut random) = self.forced else { return };
-        for at in 0..self.listed.len() {
-            let local = self.listed[at] as usize;
-            let mut back_to = self.pasts[local].newest;
-            // It may have gone back already, because of another one.
-            if back_to != NONE && random.below(FORCED_ONE_OF) == 0 {
-                while self.records.at(back_to).older != NONE && random.below(3) > 0 {
-                    back_to = self.records.at(back_to).older;
-                }
+    /// For tests: now and then a process goes back somewhere. What is at the GVT stays handled, so the GVT still moves in
+    /// every round.
+    #[cold]
+    fn force_rollback(&mut self, mut random: Stream, gvt: Time) {
+        if random.below(FORCED_ONE_OF) == 0 {
+            let local = self.listed[random.below(self.listed.len() as u64) as usize] as usize;
+            let mut back_to = NONE;
+            let mut at = self.pasts[local].newest;
+            while at != NONE && self.records.key(at).time > gvt && (back_to == NONE || random.below(3) > 0) {
+                (back_to, at) = (at, self.records.at(at).older);
+            }
+            if back_to != NONE {
                 self.set_back(local, self.records.key(back_to), None);
                 self.settle();
             }
@@ -482,5 +539,126 @@ impl<M: Model> Worker<'_, M> {
         let cancelled = &self.cancelled;
         let left = drain(self.queue).into_iter().filter(|named| !cancelled.contains(&named.name));
         (left.map(|named| named.event).collect(), self.report, self.fault)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! A GVT that forgets what is on its way between threads must not go unseen.
+    use super::*;
+    use crate::{Scheduler, Simulation, Turn};
+    use std::convert::Infallible;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    const END: Time = Time(60_000);
+    const RUNS: u64 = 40;
+
+    /// Few messages, so that nothing else holds the GVT back; and a message that comes too late changes what is sent, so
+    /// that what is taken back is not simply sent again.
+    struct Sparse {
+        processes: u32,
+        lookahead: u64,
+    }
+
+    impl Model for Sparse {
+        type State = u64;
+        type Message = u64;
+        type Undo = u64;
+        type Record = Infallible;
+
+        fn processes(&self) -> u32 {
+            self.processes
+        }
+
+        fn lookahead(&self) -> Time {
+            Time(self.lookahead)
+        }
+
+        fn start(&self, turn: &mut Turn<'_, Self>) -> u64 {
+            turn.send(turn.me(), Time(1 + u64::from(turn.me().0)), 0);
+            0
+        }
+
+        fn handle(&self, state: &mut u64, message: &u64, turn: &mut Turn<'_, Self>) {
+            let was = *state;
+            turn.keep(|| was);
+            *state = state.wrapping_mul(31).wrapping_add(message ^ turn.now().0);
+            let (to, after) = (turn.random().below(self.processes.into()), turn.random().below(400));
+            if state.is_multiple_of(3) {
+                turn.send(ProcessId(to as u32), Time(self.lookahead + after), *state);
+            }
+            // One of its own always goes on.
+            if *message == 0 {
+                turn.send(turn.me(), Time(100 + after), 0);
+            }
+        }
+
+        fn undo(&self, state: &mut u64, was: u64) {
+            *state = was;
+        }
+    }
+
+    fn sparse(seed: u64) -> Simulation<Sparse> {
+        let model = Sparse { processes: 3 + seed as u32 % 4, lookahead: [1, 20, 100][seed as usize % 3] };
+        Simulation::new(model, seed).unwrap()
+    }
+
+    fn end_of(simulation: Simulation<Sparse>) -> Vec<(u64, u64)> {
+        simulation.processes.into_iter().map(|process| (process.state, process.trace)).collect()
+    }
+
+    /// What a run with this GVT comes to, unless the kernel finds that the GVT was wrong.
+    fn ends_with(seed: u64, earliest: fn(u64, InFlight) -> u64) -> Option<Vec<(u64, u64)>> {
+        let mut simulation = sparse(seed);
+        let options = Options { threads: 2 + seed as usize % 2, ..Options::default() };
+        let work = Work {
+            model: &simulation.model,
+            rules: simulation.rules,
+            processes: &mut simulation.processes,
+            pending: std::mem::take(&mut simulation.pending),
+            until: END,
+            options: &options,
+        };
+        let run = || run_with::<_, false>(work, &mut |_| {}, earliest).map(drop);
+        match catch_unwind(AssertUnwindSafe(run)) {
+            Ok(done) => done.unwrap(),
+            Err(panic) => {
+                let why = panic.downcast_ref::<String>().expect("assertions panic with texts");
+                assert!(why.contains(TOO_LATE), "{why}");
+                return None;
+            }
+        }
+        Some(end_of(simulation))
+    }
+
+    /// How many runs come to the right end with this GVT, and in how many the kernel finds it wrong.
+    fn right_and_found(earliest: fn(u64, InFlight) -> u64) -> (u64, u64) {
+        let (mut right, mut found) = (0, 0);
+        for seed in 0..RUNS {
+            let mut expected = sparse(seed);
+            let reference = Options { scheduler: Scheduler::Reference, ..Options::default() };
+            expected.run(END, &reference).unwrap();
+            match ends_with(seed, earliest) {
+                None => found += 1,
+                Some(seen) => right += u64::from(seen == end_of(expected)),
+            }
+        }
+        (right, found)
+    }
+
+    /// Rounds are the same in every run, so these counts do not depend on what else the machine does.
+    #[test]
+    fn a_gvt_that_forgets_what_is_on_its_way_is_caught() {
+        assert_eq!(right_and_found(earliest), (RUNS, 0));
+        let no_messages: fn(u64, InFlight) -> u64 = |pending, in_flight| pending.min(in_flight.anti);
+        let no_antis: fn(u64, InFlight) -> u64 = |pending, in_flight| pending.min(in_flight.message);
+        for (what, forgetful) in [("messages", no_messages), ("anti-messages", no_antis)] {
+            let (right, found) = right_and_found(forgetful);
+            println!(
+                "forgets {what}: of {RUNS} runs {right} right by luck, {found} found wrong by the kernel"
+            );
+            assert_eq!(right + found, RUNS, "a wrong end was not found");
+            assert!(found > 0, "a GVT that forgets {what} is not caught");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Checkpoints: byte for byte as format 26 says, and a run that goes on is the run that was never stopped.
 
+#[allow(dead_code)]
 mod common;
 
 use common::{Message, State, Unpleasant};

@@ -10,6 +10,7 @@ Examples:
   tidepool sim phold --scheduler conservative --threads 2
   tidepool sim phold --scheduler optimistic --threads 2 --lookahead 1ns --remote 0.1
   tidepool sim phold --processes 64 --end 20ms --check-rollback    every event forward, back, forward
+  tidepool sim phold --scheduler optimistic --threads 2 --force-rollbacks 7    goes back for no reason: same trace
   tidepool sim phold --end 100s --checkpoint phold.state --every 10s
   tidepool sim phold --end 200s --resume phold.state
 Each process sends a message for each that it gets, to itself or (--remote) to any, after the lookahead plus an exponential
@@ -85,6 +86,9 @@ pub struct PholdArgs {
     /// Handle every event, undo it, handle it again, and compare; one thread
     #[arg(long)]
     pub check_rollback: bool,
+    /// Optimistic: set processes back at random moments for no reason, with this seed; results are the same
+    #[arg(long, value_name = "SEED")]
+    pub force_rollbacks: Option<u64>,
     /// Keep the state in this file, at the end and when Ctrl-C ends the run early (docs/formats/26-simulation.md)
     #[arg(long, value_name = "FILE")]
     pub checkpoint: Option<PathBuf>,

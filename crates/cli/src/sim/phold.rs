@@ -63,6 +63,9 @@ fn check(args: &PholdArgs) -> Result<()> {
     if args.every == Some(Time::ZERO) {
         return refuse("--every: at least 1ns".to_string());
     }
+    if args.force_rollbacks.is_some() && scheduler(args) != Scheduler::Optimistic {
+        return refuse("--force-rollbacks needs --scheduler optimistic; others never go back".to_string());
+    }
     if args.threads > 1 && scheduler(args) != args.scheduler.scheduler() {
         return refuse("--check-rollback takes one thread".to_string());
     }
@@ -121,7 +124,7 @@ fn run<const WORDS: usize>(args: &PholdArgs, signals: &Signals) -> Result<Outcom
         scheduler: scheduler(args),
         threads: args.threads,
         ahead_max: args.ahead as usize,
-        forced_rollbacks: None,
+        forced_rollbacks: args.force_rollbacks,
         progress: Some(&tell),
     };
     let mut report = Report::default();
@@ -201,6 +204,7 @@ fn value(args: &PholdArgs, outcome: &Outcome) -> Value {
     all["scheduler"] = name(args).into();
     all["threads"] = args.threads.into();
     all["ahead_max"] = args.ahead.into();
+    all["force_rollbacks"] = args.force_rollbacks.into();
     all["result"] = json!({
         "events": report.events,
         "reached_ns": report.reached.0,
@@ -257,6 +261,9 @@ fn text(args: &PholdArgs, outcome: &Outcome) -> String {
             report.efficiency() * 100.0,
             report.ahead
         );
+    }
+    if let Some(seed) = args.force_rollbacks {
+        text += &format!("rollbacks were forced, with the seed {seed}\n");
     }
     if report.reached < args.end {
         text += &format!("ended before {}\n", args.end);
