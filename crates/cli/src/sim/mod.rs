@@ -1,7 +1,10 @@
 //! `tidepool sim`: the event kernel of the simulators. Guide: `docs/guide/simulator.md`.
 
+mod engine;
 pub mod flags;
+mod pfs_flags;
 mod phold;
+mod scale;
 
 use crate::exit::Result;
 use flags::SimCommand;
@@ -10,5 +13,6 @@ use std::process::ExitCode;
 pub fn dispatch(command: &SimCommand) -> Result<ExitCode> {
     match command {
         SimCommand::Phold(args) => phold::phold(args),
+        SimCommand::Scale(args) => scale::scale(args),
     }
 }
