@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod buffer;
 pub mod client;
 pub mod device;
 mod message;
@@ -17,6 +18,7 @@ pub mod striping;
 mod system;
 pub mod workload;
 
+pub use buffer::BufferSpec;
 pub use message::{Kind, Message, Op, Step};
 pub use network::{Link, Network};
 pub use results::{ClassResult, OpResult, RequestResult, Results, ServerResult, Spread, run};

@@ -38,6 +38,10 @@ pub struct ServerResult {
     /// From coming to the device to done, all requests together.
     pub device_time: u64,
     pub device_requests: u64,
+    /// Sub-requests that a server that buffers had no room for, or not the data.
+    pub redirected: u64,
+    /// Bytes that it has moved to the servers behind it.
+    pub moved: u64,
 }
 
 /// Of response times, in ticks.
@@ -219,6 +223,8 @@ impl Results {
                 threads_busy: server.numbers.busy,
                 device_time: 0,
                 device_requests: 0,
+                redirected: server.buffer.as_ref().map_or(0, |buffer| buffer.numbers.redirected),
+                moved: server.buffer.as_ref().map_or(0, |buffer| buffer.numbers.moved),
             }),
             Part::Device(disk) => {
                 // A device's process is the one behind its server's.

@@ -92,6 +92,15 @@ impl Ring {
         self.stripe
     }
 
+    /// A part of one stripe.
+    fn piece(&self, file: u32, offset: u64, length: u32) -> Option<Piece> {
+        let mut found = None;
+        self.split(u64::from(file), offset, u64::from(length), |piece| {
+            found.get_or_insert(piece);
+        });
+        found.filter(|piece: &Piece| piece.length == length)
+    }
+
     /// The servers, each once.
     pub fn servers(&self) -> impl Iterator<Item = u32> + '_ {
         self.slots.iter().filter(|slot| slot.nth == 0).map(|slot| slot.server)
@@ -186,11 +195,13 @@ impl Layout {
     /// Where a sub-request goes that the buffer has no room for.
     pub fn behind(&self, file: u32, offset: u64, length: u32) -> Option<Piece> {
         let Layout::Buffered { store, .. } = self else { return None };
-        let mut found = None;
-        store.split(u64::from(file), offset, u64::from(length), |piece| {
-            found.get_or_insert(piece);
-        });
-        found.filter(|piece: &Piece| piece.length == length)
+        store.piece(file, offset, length)
+    }
+
+    /// Where a buffered part of a stripe is.
+    pub fn held(&self, file: u32, offset: u64, length: u32) -> Option<Piece> {
+        let Layout::Buffered { buffer, .. } = self else { return None };
+        buffer.piece(file, offset, length)
     }
 
     /// Every server that may have a part of the file, each once.

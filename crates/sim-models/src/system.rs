@@ -1,5 +1,6 @@
 //! The whole: which process is what, and the model for the kernel.
 
+use crate::buffer::BufferSpec;
 use crate::client::{self, Client};
 use crate::device::{self, Context, Device, DeviceSpec, Io};
 use crate::message::{Kind, Message, Op, Step};
@@ -21,6 +22,8 @@ pub struct Class {
     pub device: DeviceSpec,
     /// Of a server's link each way, bytes/s; 0: unlimited.
     pub bandwidth: u64,
+    /// With [`Layout::Buffered`], of the servers in front.
+    pub buffer: Option<BufferSpec>,
 }
 
 /// A program and its name.
@@ -73,6 +76,10 @@ pub enum PfsError {
     Instant(&'static str),
     Threads,
     NoSuchServer(u32),
+    /// A server in front without a buffer.
+    NoBuffer(String),
+    /// Stripes in front and behind differ.
+    Stripes,
     /// Of a device, which figure.
     Device(String, &'static str),
 }
@@ -93,6 +100,10 @@ impl fmt::Display for PfsError {
             PfsError::NoSuchServer(number) => {
                 write!(f, "the layout names server {number}, which is not there")
             }
+            PfsError::NoBuffer(class) => {
+                write!(f, "servers '{class}' are to hold data, and have no capacity for it")
+            }
+            PfsError::Stripes => f.write_str("servers in front and behind have stripes of different sizes"),
             PfsError::Device(class, what) => write!(f, "the device of servers '{class}': {what}"),
         }
     }
@@ -135,7 +146,18 @@ impl Pfs {
         if let Some(wrong) = layout.all_servers().into_iter().find(|server| u64::from(*server) >= count) {
             return Err(PfsError::NoSuchServer(wrong));
         }
-        let class_of = (0..).zip(&classes).flat_map(|(at, class)| vec![at; class.count as usize]).collect();
+        let class_of: Vec<u16> =
+            (0..).zip(&classes).flat_map(|(at, class)| vec![at; class.count as usize]).collect();
+        if let Layout::Buffered { buffer, store } = &layout {
+            if buffer.stripe() != store.stripe() {
+                return Err(PfsError::Stripes);
+            }
+            let mut in_front =
+                buffer.servers().map(|server| &classes[usize::from(class_of[server as usize])]);
+            if let Some(class) = in_front.find(|class| class.buffer.is_none()) {
+                return Err(PfsError::NoBuffer(class.name.clone()));
+            }
+        }
         let (roles, servers) = places(clients, count, &applications);
         Ok(Pfs {
             client_per_byte: per_byte(network.client_bandwidth),
@@ -173,6 +195,19 @@ impl Pfs {
 
     pub(crate) fn server_per_byte(&self, server: u32) -> f64 {
         self.class_per_byte[self.class_of(server)]
+    }
+
+    pub(crate) fn is_server(&self, process: u32) -> bool {
+        matches!(self.roles.get(process as usize), Some(Role::Server(_)))
+    }
+
+    /// What a server holds for others.
+    #[inline]
+    pub(crate) fn buffer_of(&self, server: u32) -> Option<BufferSpec> {
+        match self.layout {
+            Layout::Buffered { .. } => self.classes[self.class_of(server)].buffer,
+            _ => None,
+        }
     }
 
     /// Who knows of a file.
@@ -324,7 +359,9 @@ impl Model for Pfs {
                 turn.send(turn.me(), start.max(Time(1)), wake);
                 Part::Client(Client::new(application, rank))
             }
-            Role::Server(number) => Part::Server(Server::new(number, self.server.threads)),
+            Role::Server(number) => {
+                Part::Server(Server::new(number, self.server.threads, self.buffer_of(number).is_some()))
+            }
             Role::Device(number) => Part::Device(Disk {
                 number,
                 device: self.device_spec(number).start(),

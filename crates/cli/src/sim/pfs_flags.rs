@@ -60,5 +60,5 @@ pub struct ScaleArgs {
 /// 1 byte to 1 GiB.
 fn size(text: &str) -> Result<u64, String> {
     let bytes = tidepool_types::parse_size(text).map_err(|error| error.to_string())?;
-    if (1..=1 << 30).contains(&bytes) { Ok(bytes) } else { Err("1 byte to 1GiB".to_string()) }
+    if (1..=1u64 << 30).contains(&bytes) { Ok(bytes) } else { Err("1 byte to 1GiB".to_string()) }
 }

@@ -68,8 +68,8 @@ pub fn scale(args: &ScaleArgs) -> Result<ExitCode> {
 
 /// Round figures of a disk of 7200 rpm and of 10-gigabit links: what is measured is the simulator.
 fn system(args: &ScaleArgs) -> Result<Pfs> {
-    let ms = |n| Span::Fixed(Time(n * 1_000_000));
-    let us = |n| Span::Fixed(Time(n * 1_000));
+    let ms = |n: u64| Span::Fixed(Time(n * 1_000_000));
+    let us = |n: u64| Span::Fixed(Time(n * 1_000));
     let device = DeviceSpec::Hdd(HddSpec {
         sequential: us(100),
         random: Span::Uniform(Time(4_000_000), Time(12_000_000)),
@@ -81,7 +81,8 @@ fn system(args: &ScaleArgs) -> Result<Pfs> {
     let link = 1_250_000_000;
     let network = Network { latency: args.latency, client_bandwidth: link, header: 256, eager: 16 << 10 };
     let server = ServerSpec { threads: 1, request: us(10), metadata: us(20), bus: Time(20_000) };
-    let classes = vec![Class { name: "servers".into(), count: args.servers, device, bandwidth: link }];
+    let classes =
+        vec![Class { name: "servers".into(), count: args.servers, device, bandwidth: link, buffer: None }];
     let even: Vec<_> = (0..args.servers).map(|server| (server, 1)).collect();
     let what = || "sim scale".to_string();
     let layout = Layout::Striped(Ring::new(args.stripe, &even).context(Kind::Usage, what)?);

@@ -4,7 +4,7 @@ use tidepool_sim::{Stream, Time};
 use tidepool_sim_models::device::{DeviceSpec, HddSpec, SsdSpec, StationSpec};
 use tidepool_sim_models::striping::{Layout, Ring};
 use tidepool_sim_models::workload::{Arrivals, Files, Ior, Order, Program, Sharing};
-use tidepool_sim_models::{Application, Class, Network, Op, Pfs, ServerSpec, Span};
+use tidepool_sim_models::{Application, BufferSpec, Class, Network, Op, Pfs, ServerSpec, Span};
 
 pub fn fixed(ticks: u64) -> Span {
     Span::Fixed(Time(ticks))
@@ -28,7 +28,7 @@ pub fn even(stripe: u64, servers: u32) -> Layout {
 }
 
 pub fn class(name: &str, count: u32, device: DeviceSpec) -> Class {
-    Class { name: name.into(), count, device, bandwidth: 0 }
+    Class { name: name.into(), count, device, bandwidth: 0, buffer: None }
 }
 
 pub fn application(program: Program) -> Application {
@@ -143,7 +143,8 @@ impl Dice {
         let ring = |from: u32, to: u32, weight: u32| {
             Ring::new(stripe, &(from..to).map(|n| (n, 1 + n % weight)).collect::<Vec<_>>()).unwrap()
         };
-        match self.0.below(3) {
+        match self.0.below(4) {
+            3 => Layout::Buffered { buffer: ring(first, all, 2), store: ring(0, first, 1) },
             0 => Layout::Striped(ring(0, all, 1)),
             1 => Layout::Striped(ring(0, all, 3)),
             _ => {
@@ -179,6 +180,8 @@ pub fn random_system(seed: u64) -> Pfs {
     let counts = [1 + dice.0.below(3) as u32, 1 + dice.0.below(3) as u32];
     let mut classes = vec![class("h", counts[0], dice.device()), class("s", counts[1], dice.device())];
     classes[1].bandwidth = dice.among(&[0, 100_000_000]);
+    let capacity = dice.among(&[3_000, 20_000, 1 << 30]);
+    classes[1].buffer = Some(BufferSpec { capacity, evict_above: dice.among(&[0, capacity / 2, capacity]) });
     let layout = dice.layout(counts[0], counts[0] + counts[1]);
     let applications = (0..1 + dice.0.below(2)).map(|n| {
         let start = Time(dice.0.below(2) * 100_000);
