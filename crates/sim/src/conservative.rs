@@ -1,6 +1,7 @@
 //! Windows on threads (Nicolas's YAWNS): what is earlier than the earliest event plus the lookahead cannot be changed by
 //! any message, so each thread handles that much of its own processes, and then all exchange messages.
 
+use crate::emitted::{Emitted, Ledger, Sink};
 use crate::error::{Error, Fault};
 use crate::event::{Event, ProcessId, Time};
 use crate::exchange::{Exchange, Notice, Post};
@@ -8,12 +9,16 @@ use crate::model::{Model, Process, Rules, execute, trace};
 use crate::queue::{Ladder, Queue};
 use crate::sequential::drain;
 use crate::simulation::{Done, Options, Progress, Report, Work};
+use std::collections::VecDeque;
 use std::hint::black_box;
 
 /// Events between two calls of the progress function, at least.
 const PROGRESS_EVERY: u64 = 1 << 16;
 /// Nothing is pending.
 const NEVER: u64 = u64::MAX;
+
+/// Records that a thread holds back before it handles only what is next of all. Bounds the memory.
+const HELD_MAX: usize = 1 << 14;
 
 /// Processes in blocks, one of each thread.
 #[derive(Clone, Copy)]
@@ -42,7 +47,7 @@ impl Blocks {
 }
 
 /// One thread's part of the work.
-struct Worker<'a, M: Model> {
+struct Worker<'a, 's, M: Model> {
     model: &'a M,
     rules: Rules,
     options: &'a Options<'a>,
@@ -52,31 +57,48 @@ struct Worker<'a, M: Model> {
     queue: Ladder<Event<M::Message>>,
     post: Post<'a, Event<M::Message>>,
     sent: Vec<Event<M::Message>>,
+    /// Where records go, those that are not yet certain, and those of one event.
+    ledger: Option<&'a Ledger<'s, M::Record>>,
+    held: VecDeque<Emitted<M::Record>>,
+    emitted: Vec<M::Record>,
     fault: Option<Fault>,
     report: Report,
 }
 
-pub(crate) fn run<M: Model>(work: Work<'_, M>) -> Result<Done<M>, Error> {
+pub(crate) fn run<M: Model>(work: Work<'_, M>, sink: Option<Sink<'_, M::Record>>) -> Result<Done<M>, Error> {
     let Work { model, rules, processes, pending, until, options } = work;
     let blocks = Blocks::new(rules.processes, options.threads);
     let mut queues: Vec<Ladder<_>> = processes.chunks(blocks.size()).map(|_| Ladder::default()).collect();
     pending.into_iter().for_each(|event| queues[blocks.thread_of(event.to)].push(event));
     let exchange = Exchange::new(queues.len());
+    let ledger = sink.map(|sink| Ledger::new(sink, queues.len()));
     let ended = std::thread::scope(|scope| {
         let parts = processes.chunks_mut(blocks.size()).zip(queues).enumerate();
         let threads: Vec<_> = parts
             .map(|(me, (processes, queue))| {
-                let post = exchange.join(me);
-                let (sent, fault, report) = (Vec::new(), None, Report::default());
-                let worker =
-                    Worker { model, rules, options, me, blocks, processes, queue, post, sent, fault, report };
+                let worker = Worker {
+                    model,
+                    rules,
+                    options,
+                    me,
+                    blocks,
+                    processes,
+                    queue,
+                    post: exchange.join(me),
+                    sent: Vec::new(),
+                    ledger: ledger.as_ref(),
+                    held: VecDeque::new(),
+                    emitted: Vec::new(),
+                    fault: None,
+                    report: Report::default(),
+                };
                 scope.spawn(move || worker.run(until))
             })
             .collect();
         join(threads)
     });
     let mut done = Done { pending: Vec::new(), report: Report::default() };
-    for (pending, report, fault) in gathered(ended)? {
+    for (pending, report, fault) in gathered(ended, ledger)? {
         debug_assert!(fault.is_none());
         done.pending.extend(pending);
         done.report.add(&report);
@@ -95,28 +117,41 @@ pub(crate) fn join<E>(
     joined.into_iter().map(|ended| ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
 }
 
-/// The threads' results, or the first fault of all.
-pub(crate) fn gathered<E>(ended: Vec<Option<Ended<E>>>) -> Result<Vec<Ended<E>>, Error> {
+/// The threads' results, or the first fault of all. The last records are given on.
+pub(crate) fn gathered<E, R>(
+    ended: Vec<Option<Ended<E>>>,
+    ledger: Option<Ledger<'_, R>>,
+) -> Result<Vec<Ended<E>>, Error> {
     let ended: Vec<_> = ended.into_iter().flatten().collect();
-    match ended.iter().filter_map(|(_, _, fault)| fault.clone()).min_by_key(|fault| fault.at) {
+    let fault = ended.iter().filter_map(|(_, _, fault)| fault.clone()).min_by_key(|fault| fault.at);
+    if let Some(ledger) = ledger {
+        ledger.finish(fault.as_ref().map(|fault| fault.at));
+    }
+    match fault {
         Some(fault) => Err(Error::Fault(fault)),
         None => Ok(ended),
     }
 }
 
-impl<M: Model> Worker<'_, M> {
+impl<M: Model> Worker<'_, '_, M> {
     /// None when another thread has panicked.
     fn run(mut self, until: Time) -> Option<Ended<Event<M::Message>>> {
         let mut mine = Notice { next: NEVER, handled: 0, undone: 0, until: until.0, fault: false };
         let (mut events, mut told) = (0, 0);
         loop {
-            mine.next = mine.next.min(self.queue.next_time().map_or(NEVER, |time| time.0));
+            if let Some(fault) = &self.fault {
+                // The run ends there, when the others have come so far: one of them may have an earlier fault.
+                mine.until = mine.until.min(fault.at.time.0 + 1);
+            } else {
+                mine.next = mine.next.min(self.queue.next_time().map_or(NEVER, |time| time.0));
+            }
             let all = self.post.meet(mine).ok()?;
             self.report.rounds = self.post.round();
+            self.give_on(all.next.min(all.until));
             let queue = &mut self.queue;
             self.post.take_mail(|event| queue.push(event));
             events += all.handled;
-            if all.fault || all.next >= all.until {
+            if all.next >= all.until {
                 self.report.reached = Time(all.until);
                 return Some((drain(self.queue), self.report, self.fault));
             }
@@ -130,26 +165,42 @@ impl<M: Model> Worker<'_, M> {
                     mine.until = end.0;
                 }
             }
-            self.window(end, &mut mine);
+            if self.fault.is_none() {
+                self.window(Time(all.next), end, &mut mine);
+            }
         }
     }
 
-    /// Handles what is before `end`.
-    fn window(&mut self, end: Time, mine: &mut Notice) {
+    /// Gives on what is certain: records of before `certain`.
+    fn give_on(&mut self, certain: u64) {
+        let Some(ledger) = self.ledger else { return };
+        if self.me == 0 {
+            ledger.deliver(self.post.round() - 1);
+        }
+        let ready = self.held.partition_point(|row| row.at.time.0 < certain);
+        ledger.post(self.me, self.post.round(), self.held.drain(..ready));
+    }
+
+    /// Handles what is before `end`, or what is at `next`, the earliest of all, when too many records are held back.
+    fn window(&mut self, next: Time, end: Time, mine: &mut Notice) {
         let first = self.blocks.first(self.me);
         let block = first..first + self.processes.len() as u32;
-        while let Some(event) = self.queue.pop_before(end) {
+        loop {
+            let end = if self.held.len() < HELD_MAX { end } else { next.plus(Time(1)) };
+            let Some(event) = self.queue.pop_before(end) else { break };
             // Loads that nothing waits for; see `sequential`.
             if let Some(next) = self.queue.likely_next() {
                 black_box(self.processes[(next.to.0 - first) as usize].sequence);
             }
             let process = &mut self.processes[(event.to.0 - first) as usize];
             process.trace = trace(self.model, process.trace, &event);
-            self.fault = execute(self.model, self.rules, process, &event, &mut self.sent, None);
+            let emitted = self.ledger.is_some().then_some(&mut self.emitted);
+            self.fault = execute(self.model, self.rules, process, &event, &mut self.sent, None, emitted);
             if self.fault.is_some() {
-                mine.fault = true;
-                return;
+                break;
             }
+            let of_event = |record| Emitted { at: event.key, process: event.to, record };
+            self.held.extend(self.emitted.drain(..).map(of_event));
             mine.handled += 1;
             for event in self.sent.drain(..) {
                 if block.contains(&event.to.0) {

@@ -28,7 +28,7 @@ pub(crate) struct Barrier {
     bell: Condvar,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // What is behind these locks is whole at every moment.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -112,7 +112,7 @@ pub(crate) struct Notice {
 
 /// On cache lines of its own.
 #[repr(align(128))]
-struct Aligned<T>(T);
+pub(crate) struct Aligned<T>(pub T);
 
 struct Half<T> {
     notices: Vec<Aligned<Mutex<Option<Notice>>>>,

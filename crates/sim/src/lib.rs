@@ -9,6 +9,7 @@
 mod check;
 pub mod checkpoint;
 mod conservative;
+mod emitted;
 mod error;
 mod event;
 mod exchange;
@@ -20,6 +21,7 @@ mod random;
 mod sequential;
 mod simulation;
 
+pub use emitted::Emitted;
 pub use error::{Error, Fault, FaultKind};
 pub use event::{Event, Key, Keyed, ProcessId, Time};
 pub use model::{Model, Turn};

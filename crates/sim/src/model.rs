@@ -16,6 +16,9 @@ pub trait Model: Sync + Sized {
     type Message: Clone + PartialEq + Send;
     /// One change of a state, as [`Model::undo`] needs it.
     type Undo: Send;
+    /// What a handler writes out ([`Turn::emit`]), for example a row for each request that is done. `Infallible` for a
+    /// model that writes nothing. Comparing is needed by the rollback check only.
+    type Record: PartialEq + Send;
 
     /// How many processes there are.
     fn processes(&self) -> u32;
@@ -65,6 +68,8 @@ pub struct Turn<'a, M: Model> {
     pub(crate) sequence: &'a mut u64,
     pub(crate) sent: &'a mut Vec<Event<M::Message>>,
     pub(crate) changes: Option<&'a mut Vec<M::Undo>>,
+    /// None when nobody wants records.
+    pub(crate) emitted: Option<&'a mut Vec<M::Record>>,
     pub(crate) fault: Option<FaultKind>,
 }
 
@@ -87,6 +92,15 @@ impl<M: Model> Turn<'_, M> {
     pub fn keep(&mut self, change: impl FnOnce() -> M::Undo) {
         if let Some(changes) = &mut self.changes {
             changes.push(change());
+        }
+    }
+
+    /// Writes a record out, if this event turns out to be real: `Simulation::run_with` is given all records in the order of
+    /// their events. Not at the start, before there are events.
+    #[inline]
+    pub fn emit(&mut self, record: M::Record) {
+        if let Some(emitted) = &mut self.emitted {
+            emitted.push(record);
         }
     }
 
@@ -131,6 +145,7 @@ pub(crate) fn execute<M: Model>(
     event: &Event<M::Message>,
     sent: &mut Vec<Event<M::Message>>,
     changes: Option<&mut Vec<M::Undo>>,
+    emitted: Option<&mut Vec<M::Record>>,
 ) -> Option<Fault> {
     let mut turn = Turn {
         me: event.to,
@@ -140,6 +155,7 @@ pub(crate) fn execute<M: Model>(
         sequence: &mut process.sequence,
         sent,
         changes,
+        emitted,
         fault: None,
     };
     model.handle(&mut process.state, &event.message, &mut turn);

@@ -22,6 +22,7 @@
 //! nothing is undone and rounds are short, and halves when much is undone. It decides about speed only.
 
 use crate::conservative::{Blocks, Ended, gathered, join};
+use crate::emitted::{Emitted, Ledger, Sink};
 use crate::error::{Error, Fault};
 use crate::event::{Event, Key, Keyed, ProcessId, Time};
 use crate::exchange::{Exchange, Notice, Post};
@@ -86,6 +87,7 @@ struct Handled<M: Model> {
     sequence: u64,
     changes: Vec<M::Undo>,
     sent: Vec<Anti>,
+    emitted: Vec<M::Record>,
     fault: Option<Box<Fault>>,
     older: u32,
     newer: u32,
@@ -108,6 +110,7 @@ impl<M: Model> Records<M> {
                 sequence: 0,
                 changes: Vec::new(),
                 sent: Vec::new(),
+                emitted: Vec::new(),
                 fault: None,
                 older: NONE,
                 newer: NONE,
@@ -128,6 +131,7 @@ impl<M: Model> Records<M> {
         let record = self.at(at);
         record.changes.clear();
         record.sent.clear();
+        record.emitted.clear();
         record.fault = None;
         self.free.push(at);
         self.all[at as usize].named.take().expect("records in lists are in use")
@@ -143,7 +147,7 @@ struct Past {
     listed: bool,
 }
 
-struct Worker<'a, M: Model> {
+struct Worker<'a, 's, M: Model> {
     model: &'a M,
     rules: Rules,
     options: &'a Options<'a>,
@@ -168,6 +172,9 @@ struct Worker<'a, M: Model> {
     /// Events undone in this round.
     undone: u64,
     forced: Option<Stream>,
+    ledger: Option<&'a Ledger<'s, M::Record>>,
+    /// Records that have just been committed.
+    rows: Vec<Emitted<M::Record>>,
     fault: Option<Fault>,
     report: Report,
     // Kept for their memory.
@@ -176,7 +183,7 @@ struct Worker<'a, M: Model> {
     mail: Vec<Mail<M::Message>>,
 }
 
-pub(crate) fn run<M: Model>(work: Work<'_, M>) -> Result<Done<M>, Error> {
+pub(crate) fn run<M: Model>(work: Work<'_, M>, sink: Option<Sink<'_, M::Record>>) -> Result<Done<M>, Error> {
     let Work { model, rules, processes, pending, until, options } = work;
     let blocks = Blocks::new(rules.processes, options.threads);
     let mut queues: Vec<Ladder<_>> = processes.chunks(blocks.size()).map(|_| Ladder::default()).collect();
@@ -184,6 +191,7 @@ pub(crate) fn run<M: Model>(work: Work<'_, M>) -> Result<Done<M>, Error> {
     let unnamed = |event| Named { event, name: NEVER };
     pending.into_iter().for_each(|event| queues[blocks.thread_of(event.to)].push(unnamed(event)));
     let (exchange, threads) = (Exchange::new(queues.len()), queues.len() as u64);
+    let ledger = sink.map(|sink| Ledger::new(sink, queues.len()));
     let ended = std::thread::scope(|scope| {
         let parts = processes.chunks_mut(blocks.size()).zip(queues).enumerate();
         let threads: Vec<_> = parts
@@ -208,6 +216,8 @@ pub(crate) fn run<M: Model>(work: Work<'_, M>) -> Result<Done<M>, Error> {
                     posted: NEVER,
                     undone: 0,
                     forced: options.forced_rollbacks.map(|seed| Stream::new(seed, me as u64)),
+                    ledger: ledger.as_ref(),
+                    rows: Vec::new(),
                     fault: None,
                     report: Report::default(),
                     sent: Vec::new(),
@@ -220,7 +230,7 @@ pub(crate) fn run<M: Model>(work: Work<'_, M>) -> Result<Done<M>, Error> {
         join(threads)
     });
     let mut done = Done { pending: Vec::new(), report: Report::default() };
-    for (pending, report, _) in gathered(ended)? {
+    for (pending, report, _) in gathered(ended, ledger)? {
         done.pending.extend(pending);
         done.report.add(&report);
     }
@@ -249,7 +259,7 @@ impl Horizon {
     }
 }
 
-impl<M: Model> Worker<'_, M> {
+impl<M: Model> Worker<'_, '_, M> {
     /// None when another thread has panicked.
     fn run(mut self, until: Time) -> Option<Ended<Event<M::Message>>> {
         let mut horizon =
@@ -264,6 +274,9 @@ impl<M: Model> Worker<'_, M> {
             if all.fault {
                 // All faults that were committed were so in the same round: the first of them is the run's first.
                 return Some((Vec::new(), self.report, self.fault));
+            }
+            if let Some(ledger) = self.ledger.filter(|_| self.me == 0) {
+                ledger.deliver(self.post.round() - 1);
             }
             (self.posted, self.undone) = (NEVER, 0);
             self.receive(Time(all.next));
@@ -328,7 +341,8 @@ impl<M: Model> Worker<'_, M> {
         (record.older, record.newer) = (past.newest, NONE);
         past.newest = at;
         let changes = Some(&mut record.changes);
-        let fault = execute(self.model, self.rules, process, &named.event, &mut self.sent, changes);
+        let emitted = self.ledger.is_some().then_some(&mut record.emitted);
+        let fault = execute(self.model, self.rules, process, &named.event, &mut self.sent, changes, emitted);
         record.fault = fault.map(Box::new);
         record.named = Some(named);
         for event in self.sent.drain(..) {
@@ -442,7 +456,14 @@ impl<M: Model> Worker<'_, M> {
                 {
                     self.fault = Some(*fault);
                 }
+                let mut emitted = std::mem::take(&mut self.records.at(at).emitted);
                 let named = self.records.release(at);
+                if !emitted.is_empty() {
+                    let (key, to) = (named.event.key, named.event.to);
+                    let of_event = |record| Emitted { at: key, process: to, record };
+                    self.rows.extend(emitted.drain(..).map(of_event));
+                    self.records.at(at).emitted = emitted;
+                }
                 process.trace = trace(self.model, process.trace, &named.event);
                 self.ahead -= 1;
                 self.report.events += 1;
@@ -456,6 +477,9 @@ impl<M: Model> Worker<'_, M> {
             past.listed
         });
         self.listed = listed;
+        if let Some(ledger) = self.ledger {
+            ledger.post(self.me, self.post.round(), self.rows.drain(..));
+        }
     }
 
     /// For tests: some processes go back somewhere.

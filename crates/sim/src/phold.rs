@@ -8,6 +8,7 @@ use crate::checkpoint::{LoadError, Reader, Saved};
 use crate::event::{ProcessId, Time};
 use crate::model::{Model, Turn};
 use crate::random::Stream;
+use std::convert::Infallible;
 
 #[derive(Clone, Debug)]
 pub struct Phold<const WORDS: usize> {
@@ -63,6 +64,7 @@ impl<const WORDS: usize> Model for Phold<WORDS> {
     type State = Visits;
     type Message = [u64; WORDS];
     type Undo = Digest;
+    type Record = Infallible;
 
     fn processes(&self) -> u32 {
         self.processes

@@ -1,5 +1,6 @@
 //! One event after the other.
 
+use crate::emitted::{Emitted, Sink};
 use crate::error::Error;
 use crate::event::{Event, Time};
 use crate::model::{Model, execute, trace};
@@ -12,11 +13,13 @@ const PROGRESS_EVERY: u64 = 1 << 16;
 
 pub(crate) fn run<M: Model, Q: Queue<Event<M::Message>> + Default>(
     work: Work<'_, M>,
+    sink: Option<Sink<'_, M::Record>>,
 ) -> Result<Done<M>, Error> {
     let Work { model, rules, processes, pending, mut until, options } = work;
     let mut queue = Q::default();
     pending.into_iter().for_each(|event| queue.push(event));
     let (mut sent, mut events, mut told) = (Vec::new(), 0, 0);
+    let mut rows = sink.map(|sink| (sink, Vec::new()));
     while let Some(event) = queue.pop_before(until) {
         // A load that nothing waits for: the next process is on its way from memory while this one works.
         if let Some(next) = queue.likely_next() {
@@ -24,8 +27,13 @@ pub(crate) fn run<M: Model, Q: Queue<Event<M::Message>> + Default>(
         }
         let process = &mut processes[event.to.0 as usize];
         process.trace = trace(model, process.trace, &event);
-        if let Some(fault) = execute(model, rules, process, &event, &mut sent, None) {
+        let emitted = rows.as_mut().map(|(_, emitted)| emitted);
+        if let Some(fault) = execute(model, rules, process, &event, &mut sent, None, emitted) {
             return Err(Error::Fault(fault));
+        }
+        if let Some((sink, emitted)) = &mut rows {
+            let of_event = |record| Emitted { at: event.key, process: event.to, record };
+            emitted.drain(..).map(of_event).for_each(sink);
         }
         sent.drain(..).for_each(|event| queue.push(event));
         events += 1;

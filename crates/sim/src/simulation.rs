@@ -1,6 +1,7 @@
 //! All that a simulation has come to, and its way further.
 
-use crate::error::{Error, Fault};
+use crate::emitted::{Emitted, Sink};
+use crate::error::{Error, Fault, FaultKind};
 use crate::event::{Event, ProcessId, Time};
 use crate::model::{Model, Process, Rules, Turn};
 use crate::queue::{Heap, Ladder};
@@ -12,6 +13,9 @@ use std::ops::ControlFlow;
 pub const THREADS_MAX: usize = 1024;
 /// Uncommitted events of one thread under the optimistic scheduler, unless told otherwise.
 const AHEAD_MAX: usize = 1 << 16;
+
+/// There is no event that a record of a start could belong to, and no run that could give it on.
+const EARLY: &str = "a record at the start; records belong to events";
 
 /// Who decides what is handled when. All come to the same results.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -140,7 +144,7 @@ impl<M: Model> Simulation<M> {
         }
         let (mut processes, mut pending) = (Vec::with_capacity(rules.processes as usize), Vec::new());
         for number in 0..rules.processes {
-            let (mut random, mut sequence) = (Stream::new(seed, number.into()), 0);
+            let (mut random, mut sequence, mut early) = (Stream::new(seed, number.into()), 0, Vec::new());
             let mut turn = Turn {
                 me: ProcessId(number),
                 now: Time::ZERO,
@@ -149,10 +153,13 @@ impl<M: Model> Simulation<M> {
                 sequence: &mut sequence,
                 sent: &mut pending,
                 changes: None,
+                emitted: Some(&mut early),
                 fault: None,
             };
             let state = model.start(&mut turn);
-            if let Some(kind) = turn.fault {
+            let fault = turn.fault;
+            let fault = fault.or_else(|| (!early.is_empty()).then(|| FaultKind::Model(EARLY.into())));
+            if let Some(kind) = fault {
                 let key = crate::Key { time: Time::ZERO, source: ProcessId(number), sequence: 0 };
                 return Err(Error::Fault(Fault { at: key, process: ProcessId(number), kind }));
             }
@@ -208,8 +215,30 @@ impl<M: Model> Simulation<M> {
         })
     }
 
-    /// Handles every event before `until`. After an error the simulation is of no use.
+    /// Handles every event before `until`. After an error the simulation is of no use. Nobody wants the records.
     pub fn run(&mut self, until: Time, options: &Options<'_>) -> Result<Report, Error> {
+        self.run_to(until, options, None)
+    }
+
+    /// As [`Simulation::run`], and `sink` is called with each record that a handler emitted, in the order of their events
+    /// (by [`Key`](crate::Key)): the same calls under every scheduler. At an error it has got the records of all events
+    /// before the wrong one. Under parallel schedulers it is called by one of their threads and keeps the others waiting;
+    /// few records are held back until it may be called.
+    pub fn run_with(
+        &mut self,
+        until: Time,
+        options: &Options<'_>,
+        mut sink: impl FnMut(Emitted<M::Record>) + Send,
+    ) -> Result<Report, Error> {
+        self.run_to(until, options, Some(&mut sink))
+    }
+
+    fn run_to(
+        &mut self,
+        until: Time,
+        options: &Options<'_>,
+        sink: Option<Sink<'_, M::Record>>,
+    ) -> Result<Report, Error> {
         if self.broken {
             return Err(Error::Broken);
         }
@@ -229,11 +258,11 @@ impl<M: Model> Simulation<M> {
             options,
         };
         let done = match options.scheduler {
-            Scheduler::Sequential => sequential::run::<M, Ladder<_>>(work),
-            Scheduler::Reference => sequential::run::<M, Heap<_>>(work),
-            Scheduler::RollbackCheck => check::run(work),
-            Scheduler::Conservative => conservative::run(work),
-            Scheduler::Optimistic => optimistic::run(work),
+            Scheduler::Sequential => sequential::run::<M, Ladder<_>>(work, sink),
+            Scheduler::Reference => sequential::run::<M, Heap<_>>(work, sink),
+            Scheduler::RollbackCheck => check::run(work, sink),
+            Scheduler::Conservative => conservative::run(work, sink),
+            Scheduler::Optimistic => optimistic::run(work, sink),
         }?;
         self.pending = done.pending;
         self.now = self.now.max(done.report.reached);

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{State, Unpleasant};
+use common::{State, Unpleasant, hard_lives};
 use std::ops::ControlFlow;
 use tidepool_sim::phold::Phold;
 use tidepool_sim::{
@@ -35,26 +35,6 @@ fn run<M: Model>(model: M, seed: u64, ends: &[u64], options: &Options<'_>) -> (O
         assert_eq!(last.reached, Time(*end));
     }
     (outcome(&simulation), last)
-}
-
-/// Every scheduler with what makes its life hard.
-fn hard_lives(seed: u64) -> Vec<(String, Options<'static>)> {
-    let mut lives = vec![
-        ("sequential".to_string(), Options::default()),
-        ("check".to_string(), Options { scheduler: Scheduler::RollbackCheck, ..Options::default() }),
-    ];
-    for threads in [1, 2, 3] {
-        let options = Options { threads, scheduler: Scheduler::Conservative, ..Options::default() };
-        lives.push((format!("conservative {threads}"), options));
-        for (ahead_max, forced_rollbacks) in
-            [(1 << 16, None), (1, None), (7, Some(seed)), (1 << 16, Some(seed))]
-        {
-            let scheduler = Scheduler::Optimistic;
-            let options = Options { threads, scheduler, ahead_max, forced_rollbacks, ..Options::default() };
-            lives.push((format!("optimistic {threads}, ahead {ahead_max}, {forced_rollbacks:?}"), options));
-        }
-    }
-    lives
 }
 
 #[test]
@@ -174,6 +154,7 @@ impl Model for Wrong {
     type State = u64;
     type Message = ();
     type Undo = ();
+    type Record = u64;
 
     fn processes(&self) -> u32 {
         40
@@ -191,6 +172,7 @@ impl Model for Wrong {
     fn handle(&self, state: &mut u64, (): &(), turn: &mut Turn<'_, Self>) {
         turn.keep(|| ());
         *state += 1;
+        turn.emit(*state);
         let other = ProcessId(turn.random().below(40) as u32);
         turn.send(other, Time(5 + turn.now().0 % 3), ());
         if *state == 30 {
@@ -241,6 +223,7 @@ impl Model for Forgetful {
     type State = (u64, u64);
     type Message = u64;
     type Undo = u64;
+    type Record = u64;
 
     fn processes(&self) -> u32 {
         2
@@ -309,6 +292,7 @@ impl Model for Panics {
     type State = ();
     type Message = ();
     type Undo = ();
+    type Record = ();
 
     fn processes(&self) -> u32 {
         8

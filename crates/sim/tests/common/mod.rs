@@ -2,7 +2,7 @@
 //! parts that are undone in different ways.
 
 use std::collections::VecDeque;
-use tidepool_sim::{Model, ProcessId, Stream, Time, Turn};
+use tidepool_sim::{Model, Options, ProcessId, Scheduler, Stream, Time, Turn};
 
 #[derive(Clone, Debug)]
 pub struct Unpleasant {
@@ -92,6 +92,8 @@ impl Model for Unpleasant {
     type State = State;
     type Message = Message;
     type Undo = Undo;
+    /// Total and place: not for every event, for some several.
+    type Record = (u64, usize);
 
     fn processes(&self) -> u32 {
         self.processes
@@ -128,6 +130,7 @@ impl Model for Unpleasant {
         let was = state.table[at];
         turn.keep(|| Undo::Table(at, was));
         state.table[at] = was.wrapping_add(state.total);
+        (0..number % 3).for_each(|_| turn.emit((state.total, at)));
         let draw = turn.random().below(100);
         if draw < self.two {
             self.post(state, turn, 2);
@@ -153,4 +156,24 @@ impl Model for Unpleasant {
             Message::Text(text) => text.parse().unwrap_or(0),
         }
     }
+}
+
+/// Every scheduler with what makes its life hard.
+pub fn hard_lives(seed: u64) -> Vec<(String, Options<'static>)> {
+    let mut lives = vec![
+        ("sequential".to_string(), Options::default()),
+        ("check".to_string(), Options { scheduler: Scheduler::RollbackCheck, ..Options::default() }),
+    ];
+    for threads in [1, 2, 3] {
+        let options = Options { threads, scheduler: Scheduler::Conservative, ..Options::default() };
+        lives.push((format!("conservative {threads}"), options));
+        for (ahead_max, forced_rollbacks) in
+            [(1 << 16, None), (1, None), (7, Some(seed)), (1 << 16, Some(seed))]
+        {
+            let scheduler = Scheduler::Optimistic;
+            let options = Options { threads, scheduler, ahead_max, forced_rollbacks, ..Options::default() };
+            lives.push((format!("optimistic {threads}, ahead {ahead_max}, {forced_rollbacks:?}"), options));
+        }
+    }
+    lives
 }
