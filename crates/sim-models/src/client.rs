@@ -2,6 +2,7 @@
 
 use crate::message::{Kind, Message, Op};
 use crate::network::Link;
+use crate::results::{Record, RequestResult};
 use crate::striping::Piece;
 use crate::system::{Pfs, Undo};
 use crate::workload::{After, Pace, Request};
@@ -15,14 +16,6 @@ pub struct Flying {
     pub left: u32,
     pub begin: u64,
     /// When the slowest answer so far was there.
-    pub end: u64,
-}
-
-/// A request that is done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Done {
-    pub number: u32,
-    pub begin: u64,
     pub end: u64,
 }
 
@@ -51,8 +44,6 @@ pub struct Client {
     pub rank: u32,
     pub numbers: Numbers,
     pub flying: Vec<Flying>,
-    /// With [`Pfs::keep_requests`].
-    pub done: Vec<Done>,
 }
 
 pub enum Change {
@@ -63,12 +54,11 @@ pub enum Change {
     Was(u32, Flying),
     /// It was taken out, and the last one took its place.
     Removed(u32, Flying),
-    Recorded,
 }
 
 impl Client {
     pub fn new(application: u32, rank: u32) -> Client {
-        Client { application, rank, numbers: Numbers::default(), flying: Vec::new(), done: Vec::new() }
+        Client { application, rank, numbers: Numbers::default(), flying: Vec::new() }
     }
 
     pub fn undo(&mut self, change: Change) {
@@ -81,7 +71,6 @@ impl Client {
                 let last = self.flying.len() - 1;
                 self.flying.swap(at as usize, last);
             }
-            Change::Recorded => drop(self.done.pop()),
         }
     }
 
@@ -253,9 +242,12 @@ impl Client {
         self.numbers.requests += 1;
         self.numbers.waited += end - begin;
         self.numbers.last = end;
-        if pfs.keep_requests {
-            turn.keep(|| Undo::Client(Change::Recorded));
-            self.done.push(Done { number, begin, end });
+        if pfs.keep_requests
+            && let Some(Request { op, file, offset, length, .. }) = self.request(pfs, number)
+        {
+            let (application, rank) = (self.application, self.rank);
+            let done = RequestResult { application, rank, number, op, file, offset, length, begin, end };
+            turn.emit(Record::Request(done));
         }
         self.advance(pfs, turn);
     }

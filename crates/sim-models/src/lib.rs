@@ -9,6 +9,7 @@
 mod buffer;
 pub mod client;
 pub mod device;
+pub mod experiment;
 mod message;
 mod network;
 mod results;
@@ -21,7 +22,7 @@ pub mod workload;
 pub use buffer::BufferSpec;
 pub use message::{Kind, Message, Op, Step};
 pub use network::{Link, Network};
-pub use results::{ClassResult, OpResult, RequestResult, Results, ServerResult, Spread, run};
+pub use results::{ClassResult, OpResult, Record, RequestResult, Results, ServerResult, Spread, run};
 pub use server::ServerSpec;
-pub use span::Span;
-pub use system::{Application, Class, Disk, PROCESSES_MAX, Part, Pfs, PfsError, Role, State, Undo};
+pub use span::{Span, parse_span, parse_time};
+pub use system::{Application, Class, Disk, PROCESSES_MAX, Pfs, PfsError, Role, State, Undo};

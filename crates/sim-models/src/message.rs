@@ -109,7 +109,6 @@ pub struct Message {
 /// What a process has handled, for golden traces and timelines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Step {
-    pub time: u64,
     pub kind: Kind,
     pub op: Op,
     pub offset: u64,

@@ -1,8 +1,18 @@
 //! What a run comes to.
 
 use crate::message::Op;
-use crate::system::{Part, Pfs, State};
-use tidepool_sim::{Error, Options, Report, Simulation, Time};
+use crate::message::Step;
+use crate::system::{Pfs, State};
+use tidepool_sim::{Error, Options, ProcessId, Report, Simulation, Time};
+
+/// What processes write out.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Record {
+    /// With [`Pfs::keep_requests`].
+    Request(RequestResult),
+    /// With [`Pfs::keep_steps`].
+    Step(Step),
+}
 
 /// A request that was done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,8 +113,10 @@ pub struct Results {
     pub waited: u128,
     /// Requests that were not done when the run ended.
     pub open: u64,
-    /// With [`Pfs::keep_requests`], by application, rank and time of ending.
+    /// With [`Pfs::keep_requests`], in the order of their ending.
     pub all: Vec<RequestResult>,
+    /// With [`Pfs::keep_steps`], in the order of events: when, who, what.
+    pub steps: Vec<(Time, ProcessId, Step)>,
     pub servers: Vec<ServerResult>,
 }
 
@@ -159,8 +171,16 @@ fn rate(bytes: u64, time: Time) -> f64 {
 /// Runs a system until nothing is left to be done.
 pub fn run(pfs: Pfs, seed: u64, options: &Options<'_>) -> Result<(Simulation<Pfs>, Results), Error> {
     let mut simulation = Simulation::new(pfs, seed)?;
-    let report = simulation.run(Time::MAX, options)?;
-    let results = gather(&simulation, report);
+    let (mut all, mut steps) = (Vec::new(), Vec::new());
+    let report = if simulation.model().keep_requests || simulation.model().keep_steps {
+        simulation.run_with(Time::MAX, options, |emitted| match emitted.record {
+            Record::Request(request) => all.push(request),
+            Record::Step(step) => steps.push((emitted.at.time, emitted.process, step)),
+        })?
+    } else {
+        simulation.run(Time::MAX, options)?
+    };
+    let results = Results { all, steps, ..gather(&simulation, report) };
     Ok((simulation, results))
 }
 
@@ -176,19 +196,19 @@ fn gather(simulation: &Simulation<Pfs>, report: Report) -> Results {
         waited: 0,
         open: 0,
         all: Vec::new(),
+        steps: Vec::new(),
         servers: Vec::with_capacity(pfs.servers() as usize),
     };
     for state in simulation.states() {
         results.add(pfs, state);
     }
-    results.all.sort_by_key(|request| (request.application, request.rank, request.end, request.number));
     results
 }
 
 impl Results {
     fn add(&mut self, pfs: &Pfs, state: &State) {
-        match &state.of {
-            Part::Client(client) => {
+        match state {
+            State::Client(client) => {
                 let numbers = &client.numbers;
                 self.requests += numbers.requests;
                 self.bytes_read += numbers.bytes_read;
@@ -196,23 +216,8 @@ impl Results {
                 self.waited += u128::from(numbers.waited);
                 self.open += client.flying.len() as u64;
                 self.end = self.end.max(Time(numbers.last));
-                let program = &pfs.applications[client.application as usize].program;
-                let full = |done: &crate::client::Done| {
-                    program.request(client.rank, done.number).map(|request| RequestResult {
-                        application: client.application,
-                        rank: client.rank,
-                        number: done.number,
-                        op: request.op,
-                        file: request.file,
-                        offset: request.offset,
-                        length: request.length,
-                        begin: done.begin,
-                        end: done.end,
-                    })
-                };
-                self.all.extend(client.done.iter().filter_map(full));
             }
-            Part::Server(server) => self.servers.push(ServerResult {
+            State::Server(server) => self.servers.push(ServerResult {
                 number: server.number,
                 class: pfs.class_of(server.number) as u16,
                 requests: server.numbers.requests,
@@ -226,7 +231,7 @@ impl Results {
                 redirected: server.buffer.as_ref().map_or(0, |buffer| buffer.numbers.redirected),
                 moved: server.buffer.as_ref().map_or(0, |buffer| buffer.numbers.moved),
             }),
-            Part::Device(disk) => {
+            State::Device(disk) => {
                 // A device's process is the one behind its server's.
                 if let Some(server) = self.servers.last_mut() {
                     server.bytes_read = disk.numbers.bytes_read;

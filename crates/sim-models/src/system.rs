@@ -5,6 +5,7 @@ use crate::client::{self, Client};
 use crate::device::{self, Context, Device, DeviceSpec, Io};
 use crate::message::{Kind, Message, Op, Step};
 use crate::network::{Network, per_byte};
+use crate::results::Record;
 use crate::server::{self, Server, ServerSpec};
 use crate::striping::Layout;
 use crate::workload::Program;
@@ -51,9 +52,9 @@ pub struct Pfs {
     pub classes: Vec<Class>,
     pub layout: Layout,
     pub applications: Vec<Application>,
-    /// Clients remember each request.
+    /// Clients write out each request that is done.
     pub keep_requests: bool,
-    /// Everybody remembers each step, for golden traces and timelines.
+    /// Everybody writes out each step, for golden traces and timelines.
     pub keep_steps: bool,
     roles: Vec<Role>,
     /// Process of each server.
@@ -239,14 +240,7 @@ fn places(clients: u64, servers: u64, applications: &[Application]) -> (Vec<Role
 
 /// What a process has come to.
 #[derive(Clone, PartialEq, Debug)]
-pub struct State {
-    pub of: Part,
-    /// With [`Pfs::keep_steps`].
-    pub steps: Vec<Step>,
-}
-
-#[derive(Clone, PartialEq, Debug)]
-pub enum Part {
+pub enum State {
     Client(Client),
     Server(Server),
     Device(Disk),
@@ -278,7 +272,6 @@ pub enum Undo {
     Server(server::Change),
     Disk(DiskNumbers),
     Device(device::Change),
-    Step,
 }
 
 impl Message {
@@ -342,6 +335,7 @@ impl Model for Pfs {
     type State = State;
     type Message = Message;
     type Undo = Undo;
+    type Record = Record;
 
     fn processes(&self) -> u32 {
         self.roles.len() as u32
@@ -352,51 +346,43 @@ impl Model for Pfs {
     }
 
     fn start(&self, turn: &mut Turn<'_, Self>) -> State {
-        let of = match self.roles[turn.me().0 as usize] {
+        match self.roles[turn.me().0 as usize] {
             Role::Client(application, rank) => {
                 let start = self.applications[application as usize].start;
                 let wake = Message::blank(Kind::Start, Op::Open, 0, turn);
                 turn.send(turn.me(), start.max(Time(1)), wake);
-                Part::Client(Client::new(application, rank))
+                State::Client(Client::new(application, rank))
             }
             Role::Server(number) => {
-                Part::Server(Server::new(number, self.server.threads, self.buffer_of(number).is_some()))
+                State::Server(Server::new(number, self.server.threads, self.buffer_of(number).is_some()))
             }
-            Role::Device(number) => Part::Device(Disk {
+            Role::Device(number) => State::Device(Disk {
                 number,
                 device: self.device_spec(number).start(),
                 numbers: DiskNumbers::default(),
             }),
-        };
-        State { of, steps: Vec::new() }
+        }
     }
 
     #[inline]
     fn handle(&self, state: &mut State, message: &Message, turn: &mut Turn<'_, Self>) {
         if self.keep_steps {
-            turn.keep(|| Undo::Step);
-            state.steps.push(Step {
-                time: turn.now().0,
-                kind: message.kind,
-                op: message.op,
-                offset: message.offset,
-                length: message.length,
-            });
+            let Message { kind, op, offset, length, .. } = *message;
+            turn.emit(Record::Step(Step { kind, op, offset, length }));
         }
-        match &mut state.of {
-            Part::Client(client) => client.handle(self, message, turn),
-            Part::Server(server) => server.handle(self, message, turn),
-            Part::Device(disk) => disk.handle(self, message, turn),
+        match state {
+            State::Client(client) => client.handle(self, message, turn),
+            State::Server(server) => server.handle(self, message, turn),
+            State::Device(disk) => disk.handle(self, message, turn),
         }
     }
 
     fn undo(&self, state: &mut State, change: Undo) {
-        match (&mut state.of, change) {
-            (_, Undo::Step) => drop(state.steps.pop()),
-            (Part::Client(client), Undo::Client(change)) => client.undo(change),
-            (Part::Server(server), Undo::Server(change)) => server.undo(change),
-            (Part::Device(disk), Undo::Disk(was)) => disk.numbers = was,
-            (Part::Device(disk), Undo::Device(change)) => disk.device.undo(change),
+        match (state, change) {
+            (State::Client(client), Undo::Client(change)) => client.undo(change),
+            (State::Server(server), Undo::Server(change)) => server.undo(change),
+            (State::Device(disk), Undo::Disk(was)) => disk.numbers = was,
+            (State::Device(disk), Undo::Device(change)) => disk.device.undo(change),
             // Changes are of the process that made them.
             _ => {}
         }

@@ -153,7 +153,11 @@ impl Program {
     /// Requests of every rank: the most that a rank has.
     pub fn longest(&self) -> u64 {
         match self {
-            Program::Ior(all) => all.transfers() + 2 * u64::from(all.open) + u64::from(all.fsync),
+            Program::Ior(all) => {
+                all.segments.saturating_mul(all.block / all.transfer)
+                    + 2 * u64::from(all.open)
+                    + u64::from(all.fsync)
+            }
             Program::Files(all) => u64::from(all.files) * if all.bytes > 0 { 3 } else { 2 },
             Program::Arrivals(all) => u64::from(all.requests),
             Program::Listed(all) => all.ranks.iter().map(Vec::len).max().unwrap_or(0) as u64,

@@ -4,27 +4,23 @@
 mod common;
 
 use common::{application, class, even, fixed, idle_server, station, writes};
-use tidepool_sim::{Options, Time};
+use tidepool_sim::{Options, ProcessId, Time};
 use tidepool_sim_models::workload::Program;
-use tidepool_sim_models::{Network, Op, Pfs, Role, Span, run};
+use tidepool_sim_models::{Network, Op, Pfs, Role, Span, Step, run};
 
 /// Steps of all processes in the order of time, as `time who: what`.
 fn steps(mut pfs: Pfs) -> Vec<String> {
     (pfs.keep_steps, pfs.keep_requests) = (true, true);
-    let (simulation, _) = run(pfs, 1, &Options::default()).unwrap();
-    let mut all = Vec::new();
-    for (role, state) in simulation.model().roles().iter().zip(simulation.states()) {
-        let who = match role {
+    let (simulation, results) = run(pfs, 1, &Options::default()).unwrap();
+    let told = |(time, process, step): &(Time, ProcessId, Step)| {
+        let who = match simulation.model().roles()[process.0 as usize] {
             Role::Client(_, rank) => format!("client {rank}"),
             Role::Server(number) => format!("server {number}"),
             Role::Device(number) => format!("device {number}"),
         };
-        all.extend(state.steps.iter().map(|step| {
-            (step.time, format!("{who}: {:?} {} {}+{}", step.kind, step.op, step.offset, step.length))
-        }));
-    }
-    all.sort();
-    all.into_iter().map(|(time, what)| format!("{time} {what}")).collect()
+        format!("{} {who}: {:?} {} {}+{}", time.0, step.kind, step.op, step.offset, step.length)
+    };
+    results.steps.iter().map(told).collect()
 }
 
 /// One server; 1 us latency, a byte takes a nanosecond on links, 10 us to look, 100 us to write, 500 ns to the device.

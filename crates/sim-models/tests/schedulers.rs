@@ -37,8 +37,8 @@ fn all_schedulers_agree_on_random_systems() {
             undone += seen.report.undone;
             assert_eq!(seen_states, states, "{name}");
             assert_eq!(
-                (seen.trace, &seen.all, &seen.servers),
-                (expected.trace, &expected.all, &expected.servers),
+                (seen.trace, &seen.all, &seen.steps, &seen.servers),
+                (expected.trace, &expected.all, &expected.steps, &expected.servers),
                 "{name}"
             );
         }
