@@ -17,6 +17,7 @@ mod server;
 mod span;
 pub mod striping;
 mod system;
+pub mod tune;
 pub mod workload;
 
 pub use buffer::BufferSpec;

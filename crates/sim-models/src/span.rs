@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn times_may_be_drawn() {
-        let ms = |n| Time(n * 1_000_000);
+        let ms = |n: u64| Time(n * 1_000_000);
         assert_eq!(parse_span("5ms"), Ok(Span::Fixed(ms(5))));
         assert_eq!(parse_span("exponential 5ms"), Ok(Span::Exponential(ms(5))));
         assert_eq!(parse_span("uniform 2ms 9ms"), Ok(Span::Uniform(ms(2), ms(9))));

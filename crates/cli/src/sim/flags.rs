@@ -1,6 +1,6 @@
 //! The command lines of `tidepool sim`.
 
-use super::pfs_flags::{SCALE, ScaleArgs};
+use super::pfs_flags::{RUN, RunArgs, SCALE, ScaleArgs, TUNE, TuneArgs};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use tidepool_sim::{Scheduler, THREADS_MAX, Time};
@@ -30,6 +30,12 @@ pub enum SimCommand {
     /// Measure the simulator on the study of the paper: all clients open, read and close
     #[command(after_help = SCALE)]
     Scale(ScaleArgs),
+    /// Simulate a parallel file system and what is done with it, from a file
+    #[command(after_help = RUN)]
+    Run(RunArgs),
+    /// Search for the configuration of a parallel file system that does best
+    #[command(after_help = TUNE)]
+    Tune(TuneArgs),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

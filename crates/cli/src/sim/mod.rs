@@ -4,7 +4,9 @@ mod engine;
 pub mod flags;
 mod pfs_flags;
 mod phold;
+mod run;
 mod scale;
+mod tune;
 
 use crate::exit::Result;
 use flags::SimCommand;
@@ -14,5 +16,7 @@ pub fn dispatch(command: &SimCommand) -> Result<ExitCode> {
     match command {
         SimCommand::Phold(args) => phold::phold(args),
         SimCommand::Scale(args) => scale::scale(args),
+        SimCommand::Run(args) => run::run(args),
+        SimCommand::Tune(args) => tune::tune(args),
     }
 }
