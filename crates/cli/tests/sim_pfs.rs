@@ -40,11 +40,9 @@ fn the_scale_study_is_the_same_under_all_schedulers() {
     // Open, two reads, close.
     assert_eq!((&result["requests"], &result["bytes_read"]), (&240.into(), &(120u64 << 20).into()));
     assert_eq!((&result["complete"], &result["processes"]), (&true.into(), &120.into()));
-    for other in [
-        "--scheduler conservative --threads 2",
-        "--scheduler optimistic --threads 2",
-        "--check-rollback",
-    ] {
+    for other in
+        ["--scheduler conservative --threads 2", "--scheduler optimistic --threads 2", "--check-rollback"]
+    {
         let seen = json(&sandbox, &format!("{model} {other}"));
         assert_eq!(seen["result"]["trace"], result["trace"], "{other}");
     }
@@ -103,8 +101,8 @@ fn what_is_wrong_in_a_file_is_told_with_its_line() {
         text(&output)
     };
     assert!(text_of("stripe =", "stirpe =").contains("did you mean 'stripe'?"));
-    let told = text_of("\"320us\"", "\"fast\"");
-    assert!(told.contains("wrong.toml: line 17: 'request'"), "{told}");
+    let told = text_of("\"exponential 330us\"", "\"fast\"");
+    assert!(told.contains("wrong.toml: line 16: 'request'"), "{told}");
     fs::write(&file, [0xff, 0xfe, 0]).unwrap();
     assert_eq!(sim(&sandbox, &format!("run {}", file.display())).status.code(), Some(2));
     assert_eq!(sim(&sandbox, "run nothing.toml").status.code(), Some(2));

@@ -41,7 +41,7 @@ pub fn tune(args: &TuneArgs) -> Result<ExitCode> {
     signals.check()?;
     match best(&trials, goal) {
         Some(_) => Ok(ExitCode::SUCCESS),
-        None => Err(Failure::new(Kind::Usage, "none of these configurations is possible".into())),
+        None => Err(Failure::new(Kind::Usage, "none of these configurations is possible")),
     }
 }
 
