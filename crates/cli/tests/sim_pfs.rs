@@ -92,16 +92,16 @@ fn an_experiment_tells_requests_servers_and_a_line_for_each_request() {
 fn what_is_wrong_in_a_file_is_told_with_its_line() {
     let sandbox = Sandbox::new();
     let file = sandbox.path("wrong.toml");
-    let text_of = |part: &str, instead: &str| {
-        let text = fs::read_to_string(small(&sandbox)).unwrap();
-        assert!(text.contains(part), "{part}");
-        fs::write(&file, text.replacen(part, instead, 1)).unwrap();
+    let told_of = |part: &str, instead: &str| {
+        let whole = fs::read_to_string(small(&sandbox)).unwrap();
+        assert!(whole.contains(part), "{part}");
+        fs::write(&file, whole.replacen(part, instead, 1)).unwrap();
         let output = sim(&sandbox, &format!("run {}", file.display()));
         assert_eq!(output.status.code(), Some(2), "{}", text(&output));
         text(&output)
     };
-    assert!(text_of("stripe =", "stirpe =").contains("did you mean 'stripe'?"));
-    let told = text_of("\"exponential 330us\"", "\"fast\"");
+    assert!(told_of("stripe =", "stirpe =").contains("did you mean 'stripe'?"));
+    let told = told_of("\"exponential 330us\"", "\"fast\"");
     assert!(told.contains("wrong.toml: line 16: 'request'"), "{told}");
     fs::write(&file, [0xff, 0xfe, 0]).unwrap();
     assert_eq!(sim(&sandbox, &format!("run {}", file.display())).status.code(), Some(2));

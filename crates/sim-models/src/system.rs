@@ -15,6 +15,9 @@ use tidepool_sim::{Model, ProcessId, Stream, Time, Turn};
 /// Most processes of a model.
 pub const PROCESSES_MAX: u64 = 100_000_000;
 
+/// Most threads of servers and parts of devices that work at once, all together: each has a time of its own.
+pub const PARTS_MAX: u64 = 1 << 27;
+
 /// Servers of the same kind.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Class {
@@ -73,6 +76,10 @@ pub enum PfsError {
     TooMany {
         processes: u64,
     },
+    /// Threads and parts of devices.
+    TooManyParts {
+        parts: u64,
+    },
     /// A latency of 0.
     Instant(&'static str),
     Threads,
@@ -95,6 +102,9 @@ impl fmt::Display for PfsError {
                     f,
                     "{processes} processes (clients, servers and their devices); at most {PROCESSES_MAX}"
                 )
+            }
+            PfsError::TooManyParts { parts } => {
+                write!(f, "servers have {parts} threads and parts of devices in all; at most {PARTS_MAX}")
             }
             PfsError::Instant(what) => write!(f, "{what} is 0; at least 1ns"),
             PfsError::Threads => f.write_str("a server has no thread; at least 1"),
@@ -143,6 +153,12 @@ impl Pfs {
         }
         for class in &classes {
             class.device.check().map_err(|what| PfsError::Device(class.name.clone(), what))?;
+        }
+        let threads = u64::from(server.threads);
+        let parts_of = |class: &Class| u64::from(class.count) * (threads + class.device.parts());
+        let parts = classes.iter().map(parts_of).sum();
+        if parts > PARTS_MAX {
+            return Err(PfsError::TooManyParts { parts });
         }
         if let Some(wrong) = layout.all_servers().into_iter().find(|server| u64::from(*server) >= count) {
             return Err(PfsError::NoSuchServer(wrong));

