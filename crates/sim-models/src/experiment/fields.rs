@@ -82,7 +82,7 @@ pub fn quoted(text: &str) -> String {
 }
 
 /// `there is no {what} 'x'; did you mean 'y'?`
-pub fn unknown<'a>(what: &str, word: &str, known: &[&'a str]) -> String {
+pub fn unknown(what: &str, word: &str, known: &[&str]) -> String {
     let word_shown = quoted(word);
     match near(word, known.iter().copied()) {
         Some(meant) => format!("there is no {what} '{word_shown}'; did you mean '{meant}'?"),

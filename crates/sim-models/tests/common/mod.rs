@@ -189,6 +189,6 @@ pub fn random_system(seed: u64) -> Pfs {
     });
     let applications: Vec<_> = applications.collect();
     let mut pfs = Pfs::new(network, server, classes, layout, applications).unwrap();
-    (pfs.keep_requests, pfs.keep_steps) = (true, seed % 2 == 0);
+    (pfs.keep_requests, pfs.keep_steps) = (true, seed.is_multiple_of(2));
     pfs
 }
