@@ -9,7 +9,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How long a busy machine may take for what a test waits for.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -320,6 +320,36 @@ fn an_interrupted_run_leaves_nothing() {
         wait_for("the end of all processes", || processes_of(sandbox.dir.path()).is_empty());
         assert!(!sandbox.path("w").exists(), "{signal:?}: files are left");
     }
+}
+
+fn since_1970() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
+}
+
+#[test]
+fn a_run_begins_when_it_is_told_to() {
+    let sandbox = Sandbox::new();
+    let line =
+        |at: f64| format!("run phases --processes 2 --bytes 1000 --steps 1 --compute 0 --start-at {at:.3} w");
+    let at = since_1970() + 4.0;
+    ends(&sandbox, 0, &line(at));
+    assert!(since_1970() >= at);
+    for (at, why) in [(at, "after --start-at: give it longer"), (at * 1000.0, "is it in seconds?")] {
+        let said = ends(&sandbox, 1, &line(at));
+        assert!(said.contains(why), "{said}");
+    }
+    for (word, why) in
+        [("-1", "no moment after 1970"), ("nan", "no moment after 1970"), ("noon", "write seconds")]
+    {
+        let said = ends(&sandbox, 2, &format!("run phases --start-at={word} w"));
+        assert!(said.contains(why), "{said}");
+    }
+    // Who waits for his start is stopped like anybody else.
+    let child = start(&sandbox, &line(since_1970() + 86_400.0));
+    wait_for("the processes", || processes_of(sandbox.dir.path()).len() >= 3);
+    kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::INT).unwrap();
+    assert_eq!(child.wait_with_output().unwrap().status.code(), Some(130));
+    assert!(!sandbox.path("w").exists());
 }
 
 /// The room of a pool ends while another application would go on for a week.

@@ -2,7 +2,6 @@
 
 use crate::calls::{Bulk, Call, expect_reply};
 use crate::perm::{self, WRITE};
-use crate::phase::PHASE_ATTRIBUTE;
 use crate::{Client, Cred, FsError, FsStat, Walk};
 use std::collections::HashSet;
 use tidepool_types::{Attr, BLOCK_SIZE, DaemonIndex, Errno, Ino, SetAttr};
@@ -147,15 +146,15 @@ impl Client {
         Ok(self.get_inode(ino)?.xattrs.into_iter().map(|(name, _)| name.into_vec()).collect())
     }
 
-    /// Sets an attribute; `flags` are those of setxattr(2). [`PHASE_ATTRIBUTE`] is a hint, and nothing of it is kept.
+    /// Sets an attribute; `flags` are those of setxattr(2). [`crate::PHASE_ATTRIBUTE`] is a hint, and nothing of it is kept.
     pub fn set_xattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: i32) -> Result<(), FsError> {
         check_name_space(name)?;
         let flags = u32::try_from(flags).map_err(|_| Errno::EINVAL)?;
         if value.len() > tidepool_types::XATTR_BYTES_MAX {
             return Err(Errno::E2BIG.into());
         }
-        if name == PHASE_ATTRIBUTE {
-            return self.hint_phase_by(value);
+        if self.is_told(name, value)? {
+            return Ok(());
         }
         let request = Request::SetXattr { ino, name: name.into(), value: value.into(), flags };
         let reply = self.request(ino.home(), &request)?;

@@ -11,6 +11,8 @@ use tidepool_wire::message::Request;
 pub const PHASE_BYTES_VARIABLE: &str = "TIDEPOOL_PHASE_BYTES";
 /// Written to any file or directory of a pool, this attribute is a hint, and is not kept.
 pub const PHASE_ATTRIBUTE: &[u8] = b"user.tidepool.phase";
+/// Names that begin so are said to the pool, not kept: one that nobody knows is refused, lest a misspelt hint pass for one.
+const OWN_ATTRIBUTES: &[u8] = b"user.tidepool.";
 /// Longest hint, in bytes.
 const TEXT_BYTES_MAX: usize = 256;
 const PATTERNS: [(&str, PhasePattern); 3] = [
@@ -99,7 +101,19 @@ impl Client {
     }
 
     /// The same from text, as [`PHASE_ATTRIBUTE`] has it.
-    pub(crate) fn hint_phase_by(&self, text: &[u8]) -> Result<(), FsError> {
+    /// True when an attribute was something said to the pool, and not one to keep.
+    pub(crate) fn is_told(&self, name: &[u8], value: &[u8]) -> Result<bool, FsError> {
+        if name == PHASE_ATTRIBUTE {
+            return self.hint_phase_by(value).map(|()| true);
+        }
+        if name.starts_with(OWN_ATTRIBUTES) {
+            let (name, known) = (show_bytes(name), show_bytes(PHASE_ATTRIBUTE));
+            return Err(FsError::new(Errno::EINVAL, format!("no attribute '{name}'; a hint is '{known}'")));
+        }
+        Ok(false)
+    }
+
+    fn hint_phase_by(&self, text: &[u8]) -> Result<(), FsError> {
         let hint = PhaseHint::parse(text).map_err(|error| FsError::new(Errno::EINVAL, error.to_string()))?;
         self.hint_phase(hint)
     }

@@ -61,6 +61,22 @@ fn what_is_said_of_a_phase_is_told() {
     write_until(&storage, &client, ino, |told| told.contains(&(None, PatternWord::Strided)));
 }
 
+#[test]
+fn misspelt_hints_are_refused_and_not_kept() {
+    let cluster = Cluster::start(1);
+    let client = cluster.client();
+    let ino = create_file(&client, "f");
+    let error = client.set_xattr(ino, b"user.tidepool.phrase", b"end", 0).unwrap_err();
+    assert_eq!(error.errno(), Errno::EINVAL);
+    assert!(
+        error.to_string().contains("user.tidepool.phrase")
+            && error.to_string().contains("user.tidepool.phase")
+    );
+    // Users' own names are theirs.
+    client.set_xattr(ino, b"user.tidepools", b"1", 0).unwrap();
+    assert_eq!(client.list_xattr(ino).unwrap(), [b"user.tidepools".to_vec()]);
+}
+
 /// Writes are much closer to each other than the pause that ends a phase, and each is a phase of its own. The file stays open.
 #[test]
 fn an_end_that_is_said_ends_the_phase_at_once() {

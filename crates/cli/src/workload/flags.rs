@@ -3,6 +3,7 @@
 use crate::flags::Door;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
+use std::time::Duration;
 use toml::{Table, Value};
 
 const RUN: &str = "\
@@ -50,6 +51,11 @@ pub enum WorkloadCommand {
     Keeper(JobArg),
 }
 
+fn seconds_since_1970(text: &str) -> Result<Duration, String> {
+    let number = text.parse::<f64>().map_err(|_| "write seconds since 1970".to_string())?;
+    Duration::try_from_secs_f64(number).map_err(|_| format!("{number} is no moment after 1970"))
+}
+
 #[derive(Args)]
 pub struct JobArg {
     /// One JSON object that says what to do
@@ -90,6 +96,10 @@ pub struct RunArgs {
     pub shape: Shape,
     #[command(flatten)]
     pub reached: PoolPath,
+    /// Begin at this moment, in seconds since 1970 ('date +%s' and a few more), so that several runs begin together;
+    /// processes are started and files prepared before
+    #[arg(long, value_name = "SECONDS", value_parser = seconds_since_1970)]
+    pub start_at: Option<Duration>,
     /// Compute by using the processor; without, processes sleep
     #[arg(long)]
     pub busy: bool,

@@ -72,6 +72,7 @@ fn run(args: &RunArgs) -> Result<ExitCode> {
         in_pool,
         applications,
         environment,
+        start_at: args.start_at,
         busy: args.busy,
         verify: args.verify,
         keep: args.keep,

@@ -16,11 +16,14 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidepool_workload::{Application, Phase, Stage};
 
 /// How often an application that has to wait for its start looks around.
 const TICK: Duration = Duration::from_millis(20);
+
+/// Nobody waits longer for a start.
+const START_MAX: Duration = Duration::from_secs(7 * 86_400);
 
 pub struct Settings {
     pub dir: PathBuf,
@@ -29,6 +32,8 @@ pub struct Settings {
     pub applications: Vec<Application>,
     /// Of all processes that touch files.
     pub environment: Vec<(OsString, OsString)>,
+    /// When to begin, since 1970; without, as soon as all are ready.
+    pub start_at: Option<Duration>,
     pub busy: bool,
     pub verify: bool,
     pub keep: bool,
@@ -74,7 +79,7 @@ fn measured(settings: &Settings, signals: &Signals) -> Result<Vec<Course>> {
         signals.check()?;
         groups.push(Group::start(application, settings)?);
     }
-    let stage = Theatre::new(&groups);
+    let stage = Theatre::new(&groups, signals);
     let lines = || stage.progress().join("; ");
     let leashes = stage.leashes.clone();
     let courses = watched(signals, &leashes, lines, || stage.perform(&mut groups, settings))?;
@@ -82,6 +87,21 @@ fn measured(settings: &Settings, signals: &Signals) -> Result<Vec<Course>> {
         group.members.iter_mut().try_for_each(Member::end)?;
     }
     Ok(courses)
+}
+
+/// When applications begin, by this machine's monotonic clock, now that all their processes are ready.
+fn begin(start_at: Option<Duration>) -> Result<u64> {
+    let Some(at) = start_at else { return Ok(now()) };
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let refuse = |text| Err(Failure::new(Kind::Other, text));
+    match at.checked_sub(since_1970) {
+        Some(left) if left <= START_MAX => Ok(now() + left.as_nanos() as u64),
+        Some(_) => refuse("--start-at is more than a week ahead; is it in seconds?".to_string()),
+        None => {
+            let late = (since_1970 - at).as_secs_f64();
+            refuse(format!("all was ready {late:.3} s after --start-at: give it longer"))
+        }
+    }
 }
 
 /// The processes of one application.
@@ -126,7 +146,8 @@ impl Group {
 }
 
 /// All applications of a run.
-struct Theatre {
+struct Theatre<'a> {
+    signals: &'a Signals,
     leashes: Vec<Leash>,
     /// What each application does, for people.
     lines: Mutex<Vec<String>>,
@@ -139,11 +160,12 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Theatre {
-    fn new(groups: &[Group]) -> Theatre {
+impl Theatre<'_> {
+    fn new<'a>(groups: &[Group], signals: &'a Signals) -> Theatre<'a> {
         let leashes = groups.iter().flat_map(|group| group.members.iter().map(Member::leash)).collect();
         let lines = groups.iter().map(|group| format!("{}: preparing", group.application.name)).collect();
         Theatre {
+            signals,
             leashes,
             lines: Mutex::new(lines),
             failed: Mutex::default(),
@@ -160,7 +182,7 @@ impl Theatre {
             let prepare = group.application.phase(0).filter(|phase| phase.does_io);
             prepare.map_or(Ok(Vec::new()), |phase| group.all(&format!("io {}", phase.index)))?;
         }
-        let start_ns = now();
+        let start_ns = begin(settings.start_at)?;
         let courses: Vec<Option<Course>> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..)
                 .zip(groups)
@@ -219,6 +241,7 @@ impl Theatre {
             if self.is_over.load(Ordering::Acquire) {
                 return Err(Failure::new(Kind::Other, "another application has failed"));
             }
+            self.signals.check()?;
             locked(&self.lines)[number] =
                 format!("{}: starts in {:.0} s", application.name, left.as_secs_f64());
             std::thread::sleep(left.min(TICK));
