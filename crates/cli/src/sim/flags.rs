@@ -1,5 +1,6 @@
 //! The command lines of `tidepool sim`.
 
+use super::pfs_flags::{RUN, RunArgs, SCALE, ScaleArgs, TUNE, TuneArgs};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use tidepool_sim::{Scheduler, THREADS_MAX, Time};
@@ -27,6 +28,15 @@ pub enum SimCommand {
     /// Measure the event kernel with the benchmark PHOLD
     #[command(after_help = PHOLD)]
     Phold(PholdArgs),
+    /// Measure the simulator on the study of the paper: all clients open, read and close
+    #[command(after_help = SCALE)]
+    Scale(ScaleArgs),
+    /// Simulate a parallel file system and what is done with it, from a file
+    #[command(after_help = RUN)]
+    Run(RunArgs),
+    /// Search for the configuration of a parallel file system that does best
+    #[command(after_help = TUNE)]
+    Tune(TuneArgs),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -103,7 +113,7 @@ pub struct PholdArgs {
     pub json: bool,
 }
 
-fn threads(text: &str) -> Result<usize, String> {
+pub fn threads(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=THREADS_MAX).contains(number));
     number.ok_or_else(|| format!("1 to {THREADS_MAX}"))
 }
@@ -114,7 +124,7 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 /// `900us`.
-fn span(text: &str) -> Result<Time, String> {
+pub fn span(text: &str) -> Result<Time, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
     let scale = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, scale)| *scale);

@@ -1,7 +1,12 @@
 //! `tidepool sim`: the event kernel of the simulators. Guide: `docs/guide/simulator.md`.
 
+mod engine;
 pub mod flags;
+mod pfs_flags;
 mod phold;
+mod run;
+mod scale;
+mod tune;
 
 use crate::exit::Result;
 use flags::SimCommand;
@@ -10,5 +15,8 @@ use std::process::ExitCode;
 pub fn dispatch(command: &SimCommand) -> Result<ExitCode> {
     match command {
         SimCommand::Phold(args) => phold::phold(args),
+        SimCommand::Scale(args) => scale::scale(args),
+        SimCommand::Run(args) => run::run(args),
+        SimCommand::Tune(args) => tune::tune(args),
     }
 }

@@ -165,19 +165,19 @@ fn told(progress: Progress, elapsed: f64) -> String {
 }
 
 /// Of all threads of this process, in the program and in the kernel.
-fn cpu_seconds() -> Result<f64> {
+pub(super) fn cpu_seconds() -> Result<f64> {
     let usage = getrusage(UsageWho::RUSAGE_SELF).context(Kind::Other, || "getrusage".into())?;
     let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
     Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
 }
 
-fn memory_peak() -> Result<u64> {
+pub(super) fn memory_peak() -> Result<u64> {
     let usage = getrusage(UsageWho::RUSAGE_SELF).context(Kind::Other, || "getrusage".into())?;
     Ok(u64::try_from(usage.max_rss()).unwrap_or(0) * 1024)
 }
 
 /// Events per second; None when the time is too short to be measured.
-fn rate(events: u64, seconds: f64) -> Option<f64> {
+pub(super) fn rate(events: u64, seconds: f64) -> Option<f64> {
     (seconds > 0.0).then(|| events as f64 / seconds)
 }
 

@@ -1,0 +1,128 @@
+//! Runs a storage model under the scheduler that was asked for, and measures that.
+
+use super::pfs_flags::EngineArgs;
+use super::phold::{cpu_seconds, memory_peak, rate};
+use crate::exit::{Context, Failure, Kind, Result};
+use crate::output::ProgressLine;
+use crate::signals::Signals;
+use serde_json::{Value, json};
+use std::ops::ControlFlow;
+use std::sync::Mutex;
+use std::time::Instant;
+use tidepool_sim::{Options, Progress, Scheduler, Simulation};
+use tidepool_sim_models::{Pfs, Results, run};
+use tidepool_types::format_size;
+
+/// What a run came to, and what it took.
+pub struct Outcome {
+    pub simulation: Simulation<Pfs>,
+    pub results: Results,
+    pub wall_seconds: f64,
+    pub cpu_seconds: f64,
+    pub memory_peak_bytes: u64,
+}
+
+impl EngineArgs {
+    fn scheduler(&self) -> Scheduler {
+        if self.check_rollback { Scheduler::RollbackCheck } else { self.scheduler.scheduler() }
+    }
+
+    fn name(&self) -> &'static str {
+        match self.scheduler() {
+            Scheduler::Sequential => "sequential",
+            Scheduler::Reference => "reference",
+            Scheduler::RollbackCheck => "rollback check",
+            Scheduler::Conservative => "conservative",
+            Scheduler::Optimistic => "optimistic",
+        }
+    }
+
+    pub fn check(&self) -> Result<()> {
+        let refuse = |text: &str| Err(Failure::new(Kind::Usage, text.to_string()));
+        match (self.threads, self.scheduler()) {
+            (2.., Scheduler::RollbackCheck) => refuse("--check-rollback takes one thread"),
+            (2.., Scheduler::Sequential) => {
+                refuse("--threads needs --scheduler conservative or optimistic; sequential is one thread")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// To the end, or until a signal.
+    pub fn run(&self, pfs: Pfs, seed: u64, signals: &Signals) -> Result<Outcome> {
+        let (cpu, began) = (cpu_seconds()?, Instant::now());
+        let line = Mutex::new(ProgressLine::new());
+        let tell = |progress: Progress| {
+            if let Ok(mut line) = line.lock() {
+                line.draw(&format!("{} events, at {}", progress.events, progress.now));
+            }
+            if signals.seen().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let options = Options {
+            scheduler: self.scheduler(),
+            threads: self.threads,
+            progress: Some(&tell),
+            ..Options::default()
+        };
+        let (simulation, results) = run(pfs, seed, &options).context(Kind::Other, || "sim".to_string())?;
+        if let Ok(mut line) = line.lock() {
+            line.clear();
+        }
+        let (wall_seconds, cpu_seconds) = (began.elapsed().as_secs_f64(), cpu_seconds()? - cpu);
+        Ok(Outcome { simulation, results, wall_seconds, cpu_seconds, memory_peak_bytes: memory_peak()? })
+    }
+
+    /// What the run took.
+    pub fn value(&self, outcome: &Outcome) -> Value {
+        let report = &outcome.results.report;
+        json!({
+            "scheduler": self.name(),
+            "threads": self.threads,
+            "processes": outcome.simulation.model().roles().len(),
+            "events": report.events,
+            "complete": outcome.simulation.pending() == 0,
+            "wall_seconds": outcome.wall_seconds,
+            "cpu_seconds": outcome.cpu_seconds,
+            "events_per_cpu_second": rate(report.events, outcome.cpu_seconds),
+            "events_per_second": rate(report.events, outcome.wall_seconds),
+            "undone": report.undone,
+            "rollbacks": report.rollbacks,
+            "efficiency": report.efficiency(),
+            "rounds": report.rounds,
+            "memory_peak_bytes": outcome.memory_peak_bytes,
+            "trace": format!("{:016x}", outcome.results.trace),
+        })
+    }
+
+    pub fn text(&self, outcome: &Outcome) -> String {
+        let report = &outcome.results.report;
+        let million =
+            |rate: Option<f64>| rate.map_or("?".to_string(), |rate| format!("{:.2} million", rate / 1e6));
+        let mut text = format!(
+            "{}, {} thread(s): {} processes, {} events in {:.3} s, {:.3} s of processor time\n",
+            self.name(),
+            self.threads,
+            outcome.simulation.model().roles().len(),
+            report.events,
+            outcome.wall_seconds,
+            outcome.cpu_seconds
+        );
+        text += &format!(
+            "{} events per CPU-second, {} per second; memory at most {}; trace {:016x}\n",
+            million(rate(report.events, outcome.cpu_seconds)),
+            million(rate(report.events, outcome.wall_seconds)),
+            format_size(outcome.memory_peak_bytes),
+            outcome.results.trace
+        );
+        if report.undone > 0 {
+            text += &match self.check_rollback {
+                true => format!("{} events undone and handled again: no difference\n", report.undone),
+                false => format!("efficiency {:.2} %\n", report.efficiency() * 100.0),
+            };
+        }
+        if outcome.simulation.pending() > 0 {
+            text += "ended early\n";
+        }
+        text
+    }
+}

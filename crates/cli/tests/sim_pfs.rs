@@ -1,0 +1,139 @@
+//! `tidepool sim scale`, `run` and `tune`: what they tell, and what they refuse.
+
+mod common;
+
+use common::{Sandbox, text};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+fn sim(sandbox: &Sandbox, line: &str) -> Output {
+    sandbox.tidepool(&["sim"]).args(line.split_whitespace()).output().expect("tidepool runs")
+}
+
+/// With `--json`.
+fn json(sandbox: &Sandbox, line: &str) -> Value {
+    let output = sim(sandbox, &format!("{line} --json"));
+    assert!(output.status.success(), "{line}: {}", text(&output));
+    serde_json::from_slice(&output.stdout).expect("it is JSON")
+}
+
+fn figure_7() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/hpis3/fig7.toml")
+}
+
+/// Figure 7's system with less to do.
+fn small(sandbox: &Sandbox) -> PathBuf {
+    let file = sandbox.path("small.toml");
+    let text = fs::read_to_string(figure_7()).unwrap().replace("32MiB", "2MiB");
+    fs::write(&file, text).unwrap();
+    file
+}
+
+#[test]
+fn the_scale_study_is_the_same_under_all_schedulers() {
+    let sandbox = Sandbox::new();
+    let model = "scale --clients 60 --servers 30 --reads 2";
+    let expected = json(&sandbox, model);
+    let result = &expected["result"];
+    // Open, two reads, close.
+    assert_eq!((&result["requests"], &result["bytes_read"]), (&240.into(), &(120u64 << 20).into()));
+    assert_eq!((&result["complete"], &result["processes"]), (&true.into(), &120.into()));
+    for other in
+        ["--scheduler conservative --threads 2", "--scheduler optimistic --threads 2", "--check-rollback"]
+    {
+        let seen = json(&sandbox, &format!("{model} {other}"));
+        assert_eq!(seen["result"]["trace"], result["trace"], "{other}");
+    }
+    for (line, why) in [
+        ("scale --threads 2", "--scheduler conservative or optimistic"),
+        ("scale --stripe 1 --transfer 1MiB", "at most 65536"),
+        ("scale --latency 0ns", "latency is 0"),
+        ("scale --clients 0", "1..="),
+    ] {
+        let output = sim(&sandbox, line);
+        assert_eq!(output.status.code(), Some(2), "{line}: {}", text(&output));
+        assert!(text(&output).contains(why), "{line}: {}", text(&output));
+    }
+}
+
+#[test]
+fn an_experiment_tells_requests_servers_and_a_line_for_each_request() {
+    let sandbox = Sandbox::new();
+    let (file, csv) = (small(&sandbox), sandbox.path("requests.csv"));
+    let line = format!("run {} --csv {}", file.display(), csv.display());
+    let told = json(&sandbox, &line);
+    let result = &told["result"];
+    // 16 ranks: 32 writes, open and close.
+    assert_eq!((&result["requests"], &result["bytes_written"]), (&544.into(), &(32u64 << 20).into()));
+    assert_eq!(result["ops"]["write"]["count"], 512);
+    let servers = result["servers"].as_array().unwrap();
+    assert_eq!(servers.len(), 8);
+    let busy: Vec<f64> = servers.iter().map(|server| server["utilisation"].as_f64().unwrap()).collect();
+    // All have as much to do; only the hard disks are at work all the time.
+    assert!(busy[..4].iter().all(|busy| *busy > 0.9) && busy[4..].iter().all(|busy| *busy < 0.9), "{busy:?}");
+    let first = fs::read_to_string(&csv).unwrap();
+    let lines: Vec<&str> = first.lines().collect();
+    assert_eq!(lines[0], "workload,rank,number,op,file,offset,length,begin_ns,end_ns");
+    assert_eq!(lines.len(), 545);
+    let ends: Vec<u64> = lines[1..].iter().map(|l| l.rsplit(',').next().unwrap().parse().unwrap()).collect();
+    assert!(ends.is_sorted());
+    json(&sandbox, &format!("{line} --scheduler optimistic --threads 2"));
+    assert_eq!(fs::read_to_string(&csv).unwrap(), first);
+    let output = sim(&sandbox, &format!("run {}", file.display()));
+    let told = text(&output);
+    for part in ["544 requests", "write", "99 %", "hdd 0", "at work", "per CPU-second"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+}
+
+#[test]
+fn what_is_wrong_in_a_file_is_told_with_its_line() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.path("wrong.toml");
+    let told_of = |part: &str, instead: &str| {
+        let whole = fs::read_to_string(small(&sandbox)).unwrap();
+        assert!(whole.contains(part), "{part}");
+        fs::write(&file, whole.replacen(part, instead, 1)).unwrap();
+        let output = sim(&sandbox, &format!("run {}", file.display()));
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+        text(&output)
+    };
+    assert!(told_of("stripe =", "stirpe =").contains("did you mean 'stripe'?"));
+    let told = told_of("\"exponential 330us\"", "\"fast\"");
+    assert!(told.contains("wrong.toml: line 16: 'request'"), "{told}");
+    fs::write(&file, [0xff, 0xfe, 0]).unwrap();
+    assert_eq!(sim(&sandbox, &format!("run {}", file.display())).status.code(), Some(2));
+    assert_eq!(sim(&sandbox, "run nothing.toml").status.code(), Some(2));
+}
+
+#[test]
+fn tuning_tells_what_was_tried_the_frontier_and_the_best() {
+    let sandbox = Sandbox::new();
+    let line = format!("tune {} --vary weight.ssd=1..4 --vary count.ssd=0,4", small(&sandbox).display());
+    let told = json(&sandbox, &line);
+    assert_eq!(told["tried"].as_array().unwrap().len(), 8);
+    let knobs = &told["best"]["knobs"];
+    assert!(knobs["weight.ssd"].as_u64().unwrap() > 1 && knobs["count.ssd"] == 4, "{told}");
+    // Without solid-state disks it is cheaper, and slower.
+    let prices: Vec<f64> =
+        told["frontier"].as_array().unwrap().iter().map(|on| on["price"].as_f64().unwrap()).collect();
+    assert_eq!(prices, [4.0, 20.0]);
+    let dear = json(&sandbox, &format!("{line} --goal per-price --cost ssd=100"));
+    assert_eq!(dear["best"]["knobs"]["count.ssd"], 0, "{dear}");
+    let output = sim(&sandbox, &line);
+    assert!(text(&output).contains("best") && text(&output).contains("frontier"), "{}", text(&output));
+    for (vary, why) in [
+        ("weight.sdd=1..4", "no class of servers 'sdd'"),
+        ("wieght.ssd=1", "there are stripe-size"),
+        ("stripe-size=1..99999", "at most 10000"),
+        ("stripe-size", "KNOB=VALUE"),
+        ("stripe-size=5..4", "no value"),
+        ("weight.ssd=-1", "does not start with a digit"),
+    ] {
+        let output = sim(&sandbox, &format!("tune {} --vary {vary}", figure_7().display()));
+        assert_eq!(output.status.code(), Some(2), "{vary}: {}", text(&output));
+        assert!(text(&output).contains(why), "{vary}: {}", text(&output));
+    }
+}

@@ -1,0 +1,254 @@
+//! Clients: send the requests of a rank as their order allows, cut them into sub-requests, and wait for the slowest (S1 §III-D).
+
+use crate::message::{Kind, Message, Op};
+use crate::network::Link;
+use crate::results::{Record, RequestResult};
+use crate::striping::Piece;
+use crate::system::{Pfs, Undo};
+use crate::workload::{After, Pace, Request};
+use tidepool_sim::{ProcessId, Time, Turn};
+
+/// A request that is not done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Flying {
+    pub number: u32,
+    /// Sub-requests that have not been answered.
+    pub left: u32,
+    pub begin: u64,
+    /// When the slowest answer so far was there.
+    pub end: u64,
+}
+
+/// What changes at nearly every message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Numbers {
+    /// Of the next request.
+    pub next: u32,
+    /// A Wake is on its way.
+    pub pausing: bool,
+    pub out: Link,
+    pub into: Link,
+    pub requests: u64,
+    pub bytes_read: u64,
+    pub bytes_written: u64,
+    /// Response times, all together.
+    pub waited: u64,
+    /// When the last request was done.
+    pub last: u64,
+}
+
+/// A rank of an application.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Client {
+    pub application: u32,
+    pub rank: u32,
+    pub numbers: Numbers,
+    pub flying: Vec<Flying>,
+}
+
+pub enum Change {
+    Numbers(Numbers),
+    /// One was added at the end.
+    Added,
+    /// Which one, and what it was.
+    Was(u32, Flying),
+    /// It was taken out, and the last one took its place.
+    Removed(u32, Flying),
+}
+
+impl Client {
+    pub fn new(application: u32, rank: u32) -> Client {
+        Client { application, rank, numbers: Numbers::default(), flying: Vec::new() }
+    }
+
+    pub fn undo(&mut self, change: Change) {
+        match change {
+            Change::Numbers(was) => self.numbers = was,
+            Change::Added => drop(self.flying.pop()),
+            Change::Was(at, was) => self.flying[at as usize] = was,
+            Change::Removed(at, was) => {
+                self.flying.push(was);
+                let last = self.flying.len() - 1;
+                self.flying.swap(at as usize, last);
+            }
+        }
+    }
+
+    pub fn handle(&mut self, pfs: &Pfs, message: &Message, turn: &mut Turn<'_, Pfs>) {
+        let was = self.numbers;
+        turn.keep(|| Undo::Client(Change::Numbers(was)));
+        match message.kind {
+            Kind::Start => self.advance(pfs, turn),
+            Kind::Wake => {
+                self.numbers.pausing = false;
+                if let Some(request) = self.request(pfs, self.numbers.next) {
+                    self.send(pfs, &request, turn);
+                }
+                self.advance(pfs, turn);
+            }
+            Kind::Ack => {
+                let data = Message { kind: Kind::Data, ..message.clone() };
+                self.post(pfs, data, u64::from(message.length), turn);
+            }
+            Kind::Redirect => match pfs.layout.behind(message.file, message.offset, message.length) {
+                Some(piece) => {
+                    self.post_request(pfs, message.op, message.file, message.request, &piece, turn)
+                }
+                None => turn.fail("a redirect in a layout without servers behind the buffer"),
+            },
+            Kind::Response => self.answered(pfs, message, turn),
+            Kind::Finished => match self.position(message.request) {
+                Some(at) => self.finish(pfs, at, turn),
+                None => turn.fail("a request ends that is not under way"),
+            },
+            other => turn.fail(format!("a client has got {other:?}")),
+        }
+    }
+
+    fn request(&self, pfs: &Pfs, number: u32) -> Option<Request> {
+        pfs.applications[self.application as usize].program.request(self.rank, number)
+    }
+
+    fn position(&self, number: u32) -> Option<usize> {
+        self.flying.iter().position(|flying| flying.number == number)
+    }
+
+    /// Sends what may be sent, or a Wake for when it may.
+    fn advance(&mut self, pfs: &Pfs, turn: &mut Turn<'_, Pfs>) {
+        while !self.numbers.pausing {
+            let Some(request) = self.request(pfs, self.numbers.next) else { return };
+            let may = match request.after {
+                After::All => self.flying.is_empty(),
+                After::Fewer(than) => self.flying.len() < than as usize,
+                After::Nothing => true,
+            };
+            if !may {
+                return;
+            }
+            let pause = match request.pace {
+                Pace::Think(span) => span.draw(turn.random()),
+                Pace::At(time) => time.0.saturating_sub(turn.now().0),
+            };
+            if pause > 0 {
+                self.numbers.pausing = true;
+                let wake = Message::blank(Kind::Wake, request.op, self.numbers.next, turn);
+                return turn.send(turn.me(), Time(pause), wake);
+            }
+            self.send(pfs, &request, turn);
+        }
+    }
+
+    fn send(&mut self, pfs: &Pfs, request: &Request, turn: &mut Turn<'_, Pfs>) {
+        let number = self.numbers.next;
+        self.numbers.next += 1;
+        turn.keep(|| Undo::Client(Change::Added));
+        let now = turn.now().0;
+        self.flying.push(Flying { number, left: 0, begin: now, end: now });
+        let mut left = 0;
+        let piece_of = |server| Piece { server, offset: 0, local: 0, length: 0 };
+        match request.op {
+            Op::Open | Op::Close => {
+                left = 1;
+                let server = pfs.metadata_server(request.file);
+                self.post_request(pfs, request.op, request.file, number, &piece_of(server), turn);
+            }
+            Op::Fsync => {
+                for server in pfs.layout.servers(request.file) {
+                    left += 1;
+                    self.post_request(pfs, request.op, request.file, number, &piece_of(server), turn);
+                }
+            }
+            Op::Read | Op::Write => {
+                pfs.layout.split(request.file, request.offset, request.length, |piece| {
+                    left += 1;
+                    self.post_request(pfs, request.op, request.file, number, &piece, turn);
+                });
+            }
+        }
+        if let Some(flying) = self.flying.last_mut() {
+            flying.left = left;
+        }
+    }
+
+    fn post_request(
+        &mut self,
+        pfs: &Pfs,
+        op: Op,
+        file: u32,
+        request: u32,
+        piece: &Piece,
+        turn: &mut Turn<'_, Pfs>,
+    ) {
+        let now = turn.now().0;
+        let message = Message {
+            kind: Kind::Request,
+            op,
+            file,
+            request,
+            offset: piece.offset,
+            local: piece.local,
+            length: piece.length,
+            sender: turn.me().0,
+            receiver: pfs.server_process(piece.server),
+            start: now,
+            end: now,
+        };
+        let data = if op == Op::Write && piece.length <= pfs.network.eager { piece.length } else { 0 };
+        self.post(pfs, message, u64::from(data), turn);
+    }
+
+    fn post(&mut self, pfs: &Pfs, mut message: Message, data: u64, turn: &mut Turn<'_, Pfs>) {
+        let (now, bytes) = (turn.now().0, data + u64::from(pfs.network.header));
+        let (begin, tail) = self.numbers.out.send(now, bytes, pfs.client_per_byte);
+        message.end = tail.saturating_add(pfs.network.latency.0);
+        let after = Time(begin - now).plus(pfs.network.latency);
+        turn.send(ProcessId(message.receiver), after, message);
+    }
+
+    fn answered(&mut self, pfs: &Pfs, message: &Message, turn: &mut Turn<'_, Pfs>) {
+        let Some(at) = self.position(message.request) else {
+            return turn.fail("an answer to a request that is not under way");
+        };
+        let was = self.flying[at];
+        turn.keep(|| Undo::Client(Change::Was(at as u32, was)));
+        let now = turn.now().0;
+        let data = if message.op == Op::Read { message.length } else { 0 };
+        let bytes = u64::from(data) + u64::from(pfs.network.header);
+        let there = self.numbers.into.receive(now, message.end, bytes, pfs.client_per_byte);
+        match message.op {
+            Op::Read => self.numbers.bytes_read += u64::from(message.length),
+            Op::Write => self.numbers.bytes_written += u64::from(message.length),
+            _ => {}
+        }
+        let flying = &mut self.flying[at];
+        flying.left = flying.left.saturating_sub(1);
+        flying.end = flying.end.max(there);
+        if flying.left > 0 {
+            return;
+        }
+        if flying.end > now {
+            let after = Time(flying.end - now);
+            return turn.send(turn.me(), after, Message { kind: Kind::Finished, ..message.clone() });
+        }
+        self.finish(pfs, at, turn);
+    }
+
+    /// A request is done at this moment.
+    fn finish(&mut self, pfs: &Pfs, at: usize, turn: &mut Turn<'_, Pfs>) {
+        let Flying { number, begin, end, .. } = self.flying[at];
+        let was = self.flying[at];
+        turn.keep(|| Undo::Client(Change::Removed(at as u32, was)));
+        self.flying.swap_remove(at);
+        self.numbers.requests += 1;
+        self.numbers.waited += end - begin;
+        self.numbers.last = end;
+        if pfs.keep_requests
+            && let Some(Request { op, file, offset, length, .. }) = self.request(pfs, number)
+        {
+            let (application, rank) = (self.application, self.rank);
+            let done = RequestResult { application, rank, number, op, file, offset, length, begin, end };
+            turn.emit(Record::Request(done));
+        }
+        self.advance(pfs, turn);
+    }
+}

@@ -1,0 +1,29 @@
+//! A hybrid parallel file system in virtual time (S1): clients with striping, a network, servers as state machines with
+//! two queues, hard disks and solid-state disks, as processes of the event kernel `tidepool-sim`.
+//!
+//! [`Pfs`] is the model; [`run`] takes it to its end under any scheduler and gives [`Results`]. `docs/decisions/0033-storage-models.md`
+//! says why it is as it is. Nothing here does I/O or reads a clock.
+
+#![forbid(unsafe_code)]
+
+mod buffer;
+pub mod client;
+pub mod device;
+pub mod experiment;
+mod message;
+mod network;
+mod results;
+mod server;
+mod span;
+pub mod striping;
+mod system;
+pub mod tune;
+pub mod workload;
+
+pub use buffer::BufferSpec;
+pub use message::{Kind, Message, Op, Step};
+pub use network::{Link, Network};
+pub use results::{ClassResult, OpResult, Record, RequestResult, Results, ServerResult, Spread, run};
+pub use server::ServerSpec;
+pub use span::{Span, parse_span, parse_time};
+pub use system::{Application, Class, Disk, PROCESSES_MAX, Pfs, PfsError, Role, State, Undo};

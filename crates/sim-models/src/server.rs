@@ -1,0 +1,259 @@
+//! Servers: state machines (S1 §III-E) with a queue to the device and one to the clients. See [`Kind`] for the states.
+//!
+//! Each queue is first come, first served, and kept as the time at which who serves it is free again (§III-C): the links, the
+//! threads that look at requests, and the parts of the device.
+
+use crate::buffer::{self, Buffer, BufferSpec};
+use crate::device::Lanes;
+use crate::message::{Kind, Message, Op};
+use crate::network::Link;
+use crate::span::Span;
+use crate::system::{Pfs, Undo};
+use tidepool_sim::{ProcessId, Time, Turn};
+
+/// What a server needs for a request beside its device.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ServerSpec {
+    /// Threads that look at requests, each at one at a time.
+    pub threads: u32,
+    /// To look at a read, write or fsync.
+    pub request: Span,
+    /// To look at an open or close.
+    pub metadata: Span,
+    /// Between server and device each way: driver, bus and controller; at least a tick.
+    pub bus: Time,
+}
+
+/// What changes at nearly every message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Numbers {
+    pub out: Link,
+    pub into: Link,
+    /// Sub-requests of clients that were answered.
+    pub requests: u64,
+    /// Sub-requests that are being looked at, or at the device.
+    pub inside: u32,
+    pub inside_most: u32,
+    /// Time of threads.
+    pub busy: u64,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct Server {
+    /// Number among the servers.
+    pub number: u32,
+    pub numbers: Numbers,
+    pub threads: Lanes,
+    /// Of a server that holds data for others.
+    pub buffer: Option<Box<Buffer>>,
+}
+
+pub enum Change {
+    Numbers(Numbers),
+    Thread(u32, u64),
+    Buffer(buffer::Change),
+}
+
+impl Server {
+    pub fn new(number: u32, threads: u32, buffers: bool) -> Server {
+        let buffer = buffers.then(Box::default);
+        Server { number, numbers: Numbers::default(), threads: Lanes::new(threads), buffer }
+    }
+
+    pub fn undo(&mut self, change: Change) {
+        match change {
+            Change::Numbers(was) => self.numbers = was,
+            Change::Thread(lane, was) => self.threads.set(lane, was),
+            Change::Buffer(change) => {
+                if let Some(buffer) = &mut self.buffer {
+                    buffer.undo(change);
+                }
+            }
+        }
+    }
+
+    pub fn handle(&mut self, pfs: &Pfs, message: &Message, turn: &mut Turn<'_, Pfs>) {
+        let was = self.numbers;
+        turn.keep(|| Undo::Server(Change::Numbers(was)));
+        match message.kind {
+            Kind::Request => {
+                let data = if eager(pfs, message) { message.length } else { 0 };
+                self.receive(pfs, message, data, Kind::Received, turn);
+            }
+            Kind::Received => self.look(pfs, message, turn),
+            Kind::Processed => self.processed(pfs, message, turn),
+            Kind::Data => self.receive(pfs, message, message.length, Kind::DataReceived, turn),
+            Kind::DataReceived => self.submit(pfs, message, turn),
+            Kind::Complete if message.sender == turn.me().0 => self.forward(pfs, message, turn),
+            Kind::Complete => self.complete(pfs, message, turn),
+            Kind::Response => self.moved(pfs, message, turn),
+            other => turn.fail(format!("a server has got {other:?}")),
+        }
+    }
+
+    /// The rest of a message comes in.
+    fn receive(&mut self, pfs: &Pfs, message: &Message, data: u32, then: Kind, turn: &mut Turn<'_, Pfs>) {
+        let (now, bytes) = (turn.now().0, u64::from(data) + u64::from(pfs.network.header));
+        let there = self.numbers.into.receive(now, message.end, bytes, pfs.server_per_byte(self.number));
+        let next = Message { kind: then, ..message.clone() };
+        if there > now {
+            return turn.send(turn.me(), Time(there - now), next);
+        }
+        match then {
+            Kind::Received => self.look(pfs, &next, turn),
+            _ => self.submit(pfs, &next, turn),
+        }
+    }
+
+    /// A thread looks at a sub-request when one is free.
+    fn look(&mut self, pfs: &Pfs, message: &Message, turn: &mut Turn<'_, Pfs>) {
+        self.numbers.inside += 1;
+        self.numbers.inside_most = self.numbers.inside_most.max(self.numbers.inside);
+        let span = match message.op {
+            Op::Open | Op::Close => pfs.server.metadata,
+            _ => pfs.server.request,
+        };
+        let (now, time) = (turn.now().0, span.draw(turn.random()));
+        let lane = self.threads.next();
+        let was = self.threads.free(lane);
+        turn.keep(|| Undo::Server(Change::Thread(lane, was)));
+        let until = self.threads.take(lane, now, time);
+        self.numbers.busy += time;
+        let next = Message { kind: Kind::Processed, ..message.clone() };
+        match until > now {
+            true => turn.send(turn.me(), Time(until - now), next),
+            false => self.processed(pfs, &next, turn),
+        }
+    }
+
+    fn processed(&mut self, pfs: &Pfs, message: &Message, turn: &mut Turn<'_, Pfs>) {
+        if message.op.moves_data() && !self.holds(pfs, message, turn) {
+            self.numbers.inside = self.numbers.inside.saturating_sub(1);
+            return self.answer(pfs, message, Kind::Redirect, 0, turn);
+        }
+        if message.op == Op::Write && !eager(pfs, message) {
+            return self.answer(pfs, message, Kind::Ack, 0, turn);
+        }
+        self.submit(pfs, message, turn);
+    }
+
+    /// Whether this server does what is asked: one that buffers needs room for writes, and has to have what is read.
+    fn holds(&mut self, pfs: &Pfs, message: &Message, turn: &mut Turn<'_, Pfs>) -> bool {
+        let Some(spec) = pfs.buffer_of(self.number) else { return true };
+        let (key, range) = (block(pfs, message), range(message));
+        self.with_buffer(turn, |buffer, keep| match message.op {
+            Op::Write => buffer.admit(key, range, spec.capacity, keep),
+            _ => buffer.hit(key, range, keep),
+        })
+        .unwrap_or(true)
+    }
+
+    fn with_buffer<T>(
+        &mut self,
+        turn: &mut Turn<'_, Pfs>,
+        act: impl FnOnce(&mut Buffer, &mut dyn FnMut(buffer::Change)) -> T,
+    ) -> Option<T> {
+        let buffer = self.buffer.as_mut()?;
+        let was = buffer.numbers;
+        let mut keep = |change| turn.keep(|| Undo::Server(Change::Buffer(change)));
+        keep(buffer::Change::Numbers(was));
+        Some(act(buffer, &mut keep))
+    }
+
+    /// The flow is opened: to the device.
+    fn submit(&mut self, pfs: &Pfs, message: &Message, turn: &mut Turn<'_, Pfs>) {
+        let device = ProcessId(turn.me().0 + 1);
+        turn.send(device, pfs.server.bus, Message { kind: Kind::Submit, ..message.clone() });
+    }
+
+    fn complete(&mut self, pfs: &Pfs, message: &Message, turn: &mut Turn<'_, Pfs>) {
+        self.numbers.inside = self.numbers.inside.saturating_sub(1);
+        self.numbers.requests += 1;
+        let data = if message.op == Op::Read { message.length } else { 0 };
+        self.answer(pfs, message, Kind::Response, data, turn);
+        if let Some(spec) = pfs.buffer_of(self.number).filter(|_| message.op == Op::Write) {
+            let key = block(pfs, message);
+            self.with_buffer(turn, |buffer, keep| buffer.written(key, keep));
+            self.make_room(pfs, spec, turn);
+        }
+    }
+
+    /// Old blocks are read, to be forwarded.
+    fn make_room(&mut self, pfs: &Pfs, spec: BufferSpec, turn: &mut Turn<'_, Pfs>) {
+        let evict =
+            |buffer: &mut Buffer, keep: &mut dyn FnMut(buffer::Change)| buffer.evict(spec.evict_above, keep);
+        while let Some(((file, _), block)) = self.with_buffer(turn, evict).flatten() {
+            let (me, now, length) = (turn.me().0, turn.now().0, (block.to - block.from) as u32);
+            let Some(piece) = pfs.layout.held(file, block.from, length) else {
+                return turn.fail("a buffered block that the layout does not know");
+            };
+            let read = Message {
+                kind: Kind::Submit,
+                op: Op::Read,
+                file,
+                request: block.version,
+                offset: block.from,
+                local: piece.local,
+                length,
+                sender: me,
+                receiver: me,
+                start: now,
+                end: now,
+            };
+            self.submit(pfs, &read, turn);
+        }
+    }
+
+    /// An old block has been read: to the server behind.
+    fn forward(&mut self, pfs: &Pfs, read: &Message, turn: &mut Turn<'_, Pfs>) {
+        let Some(piece) = pfs.layout.behind(read.file, read.offset, read.length) else {
+            return turn.fail("a buffer without servers behind it");
+        };
+        let (now, bytes) = (turn.now().0, u64::from(read.length) + u64::from(pfs.network.header));
+        let (begin, tail) = self.numbers.out.send(now, bytes, pfs.server_per_byte(self.number));
+        let (receiver, latency) = (pfs.server_process(piece.server), pfs.network.latency);
+        let write = Message {
+            kind: Kind::Request,
+            op: Op::Write,
+            local: piece.local,
+            receiver,
+            end: tail.saturating_add(latency.0),
+            ..read.clone()
+        };
+        turn.send(ProcessId(receiver), Time(begin - now).plus(latency), write);
+    }
+
+    /// The server behind has an old block.
+    fn moved(&mut self, pfs: &Pfs, message: &Message, turn: &mut Turn<'_, Pfs>) {
+        let (key, bytes) = (block(pfs, message), u64::from(message.length));
+        let Some(spec) = pfs.buffer_of(self.number) else {
+            return turn.fail("a server without a buffer has got an answer");
+        };
+        self.with_buffer(turn, |buffer, keep| buffer.moved(key, message.request, bytes, keep));
+        // What was written meanwhile may be old by now.
+        self.make_room(pfs, spec, turn);
+    }
+
+    /// Into the queue to the client.
+    fn answer(&mut self, pfs: &Pfs, message: &Message, kind: Kind, data: u32, turn: &mut Turn<'_, Pfs>) {
+        let (now, bytes) = (turn.now().0, u64::from(data) + u64::from(pfs.network.header));
+        let (begin, tail) = self.numbers.out.send(now, bytes, pfs.server_per_byte(self.number));
+        let after = Time(begin - now).plus(pfs.network.latency);
+        let end = tail.saturating_add(pfs.network.latency.0);
+        turn.send(ProcessId(message.sender), after, Message { kind, end, ..message.clone() });
+    }
+}
+
+/// Whether a write's data came with the request. Servers send them along in any case.
+fn eager(pfs: &Pfs, message: &Message) -> bool {
+    message.op == Op::Write && (message.length <= pfs.network.eager || pfs.is_server(message.sender))
+}
+
+fn block(pfs: &Pfs, message: &Message) -> buffer::Key {
+    (message.file, message.offset / pfs.layout.stripe())
+}
+
+/// In the file.
+fn range(message: &Message) -> (u64, u64) {
+    (message.offset, message.offset + u64::from(message.length))
+}

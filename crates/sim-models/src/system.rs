@@ -1,0 +1,411 @@
+//! The whole: which process is what, and the model for the kernel.
+
+use crate::buffer::BufferSpec;
+use crate::client::{self, Client};
+use crate::device::{self, Context, Device, DeviceSpec, Io};
+use crate::message::{Kind, Message, Op, Step};
+use crate::network::{Network, per_byte};
+use crate::results::Record;
+use crate::server::{self, Server, ServerSpec};
+use crate::striping::Layout;
+use crate::workload::Program;
+use std::fmt;
+use tidepool_sim::{Model, ProcessId, Stream, Time, Turn};
+
+/// Most processes of a model.
+pub const PROCESSES_MAX: u64 = 100_000_000;
+
+/// Most threads of servers and parts of devices that work at once, all together: each has a time of its own.
+pub const PARTS_MAX: u64 = 1 << 27;
+
+/// Servers of the same kind.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Class {
+    pub name: String,
+    pub count: u32,
+    pub device: DeviceSpec,
+    /// Of a server's link each way, bytes/s; 0: unlimited.
+    pub bandwidth: u64,
+    /// With [`Layout::Buffered`], of the servers in front.
+    pub buffer: Option<BufferSpec>,
+}
+
+/// A program and its name.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Application {
+    pub name: String,
+    pub start: Time,
+    pub program: Program,
+}
+
+/// What a process is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// Application and rank.
+    Client(u32, u32),
+    /// Number; its device is the next process.
+    Server(u32),
+    Device(u32),
+}
+
+/// A parallel file system and who uses it.
+pub struct Pfs {
+    pub network: Network,
+    pub server: ServerSpec,
+    pub classes: Vec<Class>,
+    pub layout: Layout,
+    pub applications: Vec<Application>,
+    /// Clients write out each request that is done.
+    pub keep_requests: bool,
+    /// Everybody writes out each step, for golden traces and timelines.
+    pub keep_steps: bool,
+    roles: Vec<Role>,
+    /// Process of each server.
+    servers: Vec<u32>,
+    /// Class of each server.
+    class_of: Vec<u16>,
+    pub(crate) client_per_byte: f64,
+    class_per_byte: Vec<f64>,
+}
+
+/// Why there is no such system.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PfsError {
+    NoServers,
+    NoClients,
+    TooMany {
+        processes: u64,
+    },
+    /// Threads and parts of devices.
+    TooManyParts {
+        parts: u64,
+    },
+    /// A latency of 0.
+    Instant(&'static str),
+    Threads,
+    NoSuchServer(u32),
+    /// A server in front without a buffer.
+    NoBuffer(String),
+    /// Stripes in front and behind differ.
+    Stripes,
+    /// Of a device, which figure.
+    Device(String, &'static str),
+}
+
+impl fmt::Display for PfsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PfsError::NoServers => f.write_str("there is no server"),
+            PfsError::NoClients => f.write_str("there is no client"),
+            PfsError::TooMany { processes } => {
+                write!(
+                    f,
+                    "{processes} processes (clients, servers and their devices); at most {PROCESSES_MAX}"
+                )
+            }
+            PfsError::TooManyParts { parts } => {
+                write!(f, "servers have {parts} threads and parts of devices in all; at most {PARTS_MAX}")
+            }
+            PfsError::Instant(what) => write!(f, "{what} is 0; at least 1ns"),
+            PfsError::Threads => f.write_str("a server has no thread; at least 1"),
+            PfsError::NoSuchServer(number) => {
+                write!(f, "the layout names server {number}, which is not there")
+            }
+            PfsError::NoBuffer(class) => {
+                write!(f, "servers '{class}' are to hold data, and have no capacity for it")
+            }
+            PfsError::Stripes => f.write_str("servers in front and behind have stripes of different sizes"),
+            PfsError::Device(class, what) => write!(f, "the device of servers '{class}': {what}"),
+        }
+    }
+}
+
+impl std::error::Error for PfsError {}
+
+impl Pfs {
+    pub fn new(
+        network: Network,
+        server: ServerSpec,
+        classes: Vec<Class>,
+        layout: Layout,
+        applications: Vec<Application>,
+    ) -> Result<Pfs, PfsError> {
+        let count: u64 = classes.iter().map(|class| u64::from(class.count)).sum();
+        let clients: u64 = applications.iter().map(|all| u64::from(all.program.ranks())).sum();
+        let processes = clients + 2 * count;
+        if count == 0 {
+            return Err(PfsError::NoServers);
+        }
+        if clients == 0 {
+            return Err(PfsError::NoClients);
+        }
+        if processes > PROCESSES_MAX {
+            return Err(PfsError::TooMany { processes });
+        }
+        if network.latency == Time::ZERO {
+            return Err(PfsError::Instant("the network's latency"));
+        }
+        if server.bus == Time::ZERO {
+            return Err(PfsError::Instant("the way between server and device"));
+        }
+        if server.threads == 0 {
+            return Err(PfsError::Threads);
+        }
+        for class in &classes {
+            class.device.check().map_err(|what| PfsError::Device(class.name.clone(), what))?;
+        }
+        let threads = u64::from(server.threads);
+        let parts_of = |class: &Class| u64::from(class.count) * (threads + class.device.parts());
+        let parts = classes.iter().map(parts_of).sum();
+        if parts > PARTS_MAX {
+            return Err(PfsError::TooManyParts { parts });
+        }
+        if let Some(wrong) = layout.all_servers().into_iter().find(|server| u64::from(*server) >= count) {
+            return Err(PfsError::NoSuchServer(wrong));
+        }
+        let class_of: Vec<u16> =
+            (0..).zip(&classes).flat_map(|(at, class)| vec![at; class.count as usize]).collect();
+        if let Layout::Buffered { buffer, store } = &layout {
+            if buffer.stripe() != store.stripe() {
+                return Err(PfsError::Stripes);
+            }
+            let mut in_front =
+                buffer.servers().map(|server| &classes[usize::from(class_of[server as usize])]);
+            if let Some(class) = in_front.find(|class| class.buffer.is_none()) {
+                return Err(PfsError::NoBuffer(class.name.clone()));
+            }
+        }
+        let (roles, servers) = places(clients, count, &applications);
+        Ok(Pfs {
+            client_per_byte: per_byte(network.client_bandwidth),
+            class_per_byte: classes.iter().map(|class| per_byte(class.bandwidth)).collect(),
+            network,
+            server,
+            classes,
+            layout,
+            applications,
+            keep_requests: false,
+            keep_steps: false,
+            roles,
+            servers,
+            class_of,
+        })
+    }
+
+    /// What each process is, by number.
+    pub fn roles(&self) -> &[Role] {
+        &self.roles
+    }
+
+    /// How many servers there are.
+    pub fn servers(&self) -> u32 {
+        self.servers.len() as u32
+    }
+
+    pub fn class_of(&self, server: u32) -> usize {
+        self.class_of[server as usize].into()
+    }
+
+    pub(crate) fn server_process(&self, server: u32) -> u32 {
+        self.servers[server as usize]
+    }
+
+    pub(crate) fn server_per_byte(&self, server: u32) -> f64 {
+        self.class_per_byte[self.class_of(server)]
+    }
+
+    pub(crate) fn is_server(&self, process: u32) -> bool {
+        matches!(self.roles.get(process as usize), Some(Role::Server(_)))
+    }
+
+    /// What a server holds for others.
+    #[inline]
+    pub(crate) fn buffer_of(&self, server: u32) -> Option<BufferSpec> {
+        match self.layout {
+            Layout::Buffered { .. } => self.classes[self.class_of(server)].buffer,
+            _ => None,
+        }
+    }
+
+    /// Who knows of a file.
+    pub(crate) fn metadata_server(&self, file: u32) -> u32 {
+        file % self.servers()
+    }
+
+    fn device_spec(&self, server: u32) -> &DeviceSpec {
+        &self.classes[self.class_of(server)].device
+    }
+}
+
+/// Servers lie between their clients, each with its device behind it, so that threads, which have consecutive processes each,
+/// have both.
+fn places(clients: u64, servers: u64, applications: &[Application]) -> (Vec<Role>, Vec<u32>) {
+    let mut ranks = (0..).zip(applications).flat_map(|(application, all)| {
+        (0..all.program.ranks()).map(move |rank| Role::Client(application, rank))
+    });
+    let mut roles = Vec::with_capacity((clients + 2 * servers) as usize);
+    let mut at = Vec::with_capacity(servers as usize);
+    for server in 0..servers {
+        at.push(roles.len() as u32);
+        roles.extend([Role::Server(server as u32), Role::Device(server as u32)]);
+        let mine = clients * (server + 1) / servers - clients * server / servers;
+        roles.extend(ranks.by_ref().take(mine as usize));
+    }
+    (roles, at)
+}
+
+/// What a process has come to.
+#[derive(Clone, PartialEq, Debug)]
+pub enum State {
+    Client(Client),
+    Server(Server),
+    Device(Disk),
+}
+
+/// A device, and what it did.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Disk {
+    /// The server's number.
+    pub number: u32,
+    pub device: Device,
+    pub numbers: DiskNumbers,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DiskNumbers {
+    pub requests: u64,
+    pub bytes_read: u64,
+    pub bytes_written: u64,
+    /// Time with anything to do.
+    pub busy: u64,
+    pub busy_until: u64,
+    /// From coming to done, of all requests.
+    pub time: u64,
+}
+
+pub enum Undo {
+    Client(client::Change),
+    Server(server::Change),
+    Disk(DiskNumbers),
+    Device(device::Change),
+}
+
+impl Message {
+    /// To oneself, about no server.
+    pub(crate) fn blank(kind: Kind, op: Op, request: u32, turn: &Turn<'_, Pfs>) -> Message {
+        let (me, now) = (turn.me().0, turn.now().0);
+        Message {
+            kind,
+            op,
+            file: 0,
+            request,
+            offset: 0,
+            local: 0,
+            length: 0,
+            sender: me,
+            receiver: me,
+            start: now,
+            end: now,
+        }
+    }
+}
+
+struct OfTurn<'a, 'b>(&'a mut Turn<'b, Pfs>);
+
+impl Context for OfTurn<'_, '_> {
+    fn random(&mut self) -> &mut Stream {
+        self.0.random()
+    }
+
+    fn keep(&mut self, change: impl FnOnce() -> device::Change) {
+        self.0.keep(|| Undo::Device(change()));
+    }
+}
+
+impl Disk {
+    fn handle(&mut self, pfs: &Pfs, message: &Message, turn: &mut Turn<'_, Pfs>) {
+        let was = self.numbers;
+        turn.keep(|| Undo::Disk(was));
+        let io = Io { op: message.op, file: message.file, at: message.local, length: message.length };
+        let now = turn.now().0;
+        let spec = pfs.device_spec(self.number);
+        let Some(done) = spec.service(&mut self.device, &io, now, &mut OfTurn(turn)) else {
+            return turn.fail("a device's state is of another kind than its figures");
+        };
+        let numbers = &mut self.numbers;
+        numbers.requests += 1;
+        numbers.time += done - now;
+        numbers.busy += done.saturating_sub(numbers.busy_until.max(now));
+        numbers.busy_until = numbers.busy_until.max(done);
+        match message.op {
+            Op::Read => numbers.bytes_read += u64::from(message.length),
+            Op::Write => numbers.bytes_written += u64::from(message.length),
+            _ => {}
+        }
+        let after = Time(done - now).plus(pfs.server.bus);
+        turn.send(ProcessId(turn.me().0 - 1), after, Message { kind: Kind::Complete, ..message.clone() });
+    }
+}
+
+impl Model for Pfs {
+    type State = State;
+    type Message = Message;
+    type Undo = Undo;
+    type Record = Record;
+
+    fn processes(&self) -> u32 {
+        self.roles.len() as u32
+    }
+
+    fn lookahead(&self) -> Time {
+        self.network.latency.min(self.server.bus)
+    }
+
+    fn start(&self, turn: &mut Turn<'_, Self>) -> State {
+        match self.roles[turn.me().0 as usize] {
+            Role::Client(application, rank) => {
+                let start = self.applications[application as usize].start;
+                let wake = Message::blank(Kind::Start, Op::Open, 0, turn);
+                turn.send(turn.me(), start.max(Time(1)), wake);
+                State::Client(Client::new(application, rank))
+            }
+            Role::Server(number) => {
+                State::Server(Server::new(number, self.server.threads, self.buffer_of(number).is_some()))
+            }
+            Role::Device(number) => State::Device(Disk {
+                number,
+                device: self.device_spec(number).start(),
+                numbers: DiskNumbers::default(),
+            }),
+        }
+    }
+
+    #[inline]
+    fn handle(&self, state: &mut State, message: &Message, turn: &mut Turn<'_, Self>) {
+        if self.keep_steps {
+            let Message { kind, op, offset, length, .. } = *message;
+            turn.emit(Record::Step(Step { kind, op, offset, length }));
+        }
+        match state {
+            State::Client(client) => client.handle(self, message, turn),
+            State::Server(server) => server.handle(self, message, turn),
+            State::Device(disk) => disk.handle(self, message, turn),
+        }
+    }
+
+    fn undo(&self, state: &mut State, change: Undo) {
+        match (state, change) {
+            (State::Client(client), Undo::Client(change)) => client.undo(change),
+            (State::Server(server), Undo::Server(change)) => server.undo(change),
+            (State::Device(disk), Undo::Disk(was)) => disk.numbers = was,
+            (State::Device(disk), Undo::Device(change)) => disk.device.undo(change),
+            // Changes are of the process that made them.
+            _ => {}
+        }
+    }
+
+    fn digest(&self, message: &Message) -> u64 {
+        let what = u64::from(message.file) << 32 ^ u64::from(message.length) << 8 ^ message.kind as u64;
+        what ^ message.offset.rotate_left(17)
+    }
+}

@@ -1,0 +1,87 @@
+//! The model comes to the same end under every scheduler, undoes what it did, and loses no byte.
+
+#[allow(dead_code)]
+mod common;
+
+use common::random_system;
+use tidepool_sim::{Options, Scheduler};
+use tidepool_sim_models::workload::Program;
+use tidepool_sim_models::{Op, Pfs, Results, State, run};
+
+fn end(seed: u64, options: &Options<'_>) -> (Results, Vec<State>) {
+    let (simulation, results) = run(random_system(seed), seed, options).unwrap();
+    assert_eq!(simulation.pending(), 0);
+    (results, simulation.states().cloned().collect())
+}
+
+#[test]
+fn all_schedulers_agree_on_random_systems() {
+    let (mut events, mut undone) = (0, 0);
+    for seed in 0..80 {
+        println!("seed {seed}");
+        let (expected, states) =
+            end(seed, &Options { scheduler: Scheduler::Reference, ..Options::default() });
+        events += expected.report.events;
+        let mut lives =
+            vec![Options::default(), Options { scheduler: Scheduler::RollbackCheck, ..Options::default() }];
+        for threads in [1, 2] {
+            lives.push(Options { scheduler: Scheduler::Conservative, threads, ..Options::default() });
+            for forced_rollbacks in [None, Some(seed)] {
+                let scheduler = Scheduler::Optimistic;
+                lives.push(Options { scheduler, threads, forced_rollbacks, ..Options::default() });
+            }
+        }
+        for options in lives {
+            let name = format!("seed {seed}, {:?}, {} threads", options.scheduler, options.threads);
+            let (seen, seen_states) = end(seed, &options);
+            undone += seen.report.undone;
+            assert_eq!(seen_states, states, "{name}");
+            assert_eq!(
+                (seen.trace, &seen.all, &seen.steps, &seen.servers),
+                (expected.trace, &expected.all, &expected.steps, &expected.servers),
+                "{name}"
+            );
+        }
+    }
+    println!("{events} events, {undone} undone");
+    assert!(events > 20_000 && undone > 50_000, "{events} events, {undone} undone: the systems are too tame");
+}
+
+/// What the programs want, from the lists themselves.
+fn wanted(pfs: &Pfs) -> (u64, u64, u64) {
+    let (mut requests, mut read, mut written) = (0, 0, 0);
+    for application in &pfs.applications {
+        let program: &Program = &application.program;
+        for rank in 0..program.ranks() {
+            for request in (0..).map_while(|number| program.request(rank, number)) {
+                requests += 1;
+                match request.op {
+                    Op::Read => read += request.length,
+                    Op::Write => written += request.length,
+                    _ => {}
+                }
+            }
+        }
+    }
+    (requests, read, written)
+}
+
+#[test]
+fn bytes_in_are_bytes_out() {
+    let mut all_moved = 0;
+    for seed in 0..200 {
+        let expected = wanted(&random_system(seed));
+        let (results, _) = end(seed, &Options::default());
+        assert_eq!((results.requests, results.bytes_read, results.bytes_written), expected, "seed {seed}");
+        assert_eq!(results.open, 0, "seed {seed}");
+        let devices = results
+            .servers
+            .iter()
+            .fold((0, 0), |sum, server| (sum.0 + server.bytes_read, sum.1 + server.bytes_written));
+        // What servers move they read and write once more.
+        let moved: u64 = results.servers.iter().map(|server| server.moved).sum();
+        all_moved += moved;
+        assert_eq!(devices, (expected.1 + moved, expected.2 + moved), "seed {seed}");
+    }
+    assert!(all_moved > 0, "no server has moved anything");
+}
