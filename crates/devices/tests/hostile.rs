@@ -16,7 +16,10 @@ fn measured_requests() {
     let of = |text: &str| measured::read(text.as_bytes());
     let good = "W Hit    4583176   4    663.00000  45422.00000\r\n\nR Miss 0 1 0 0\n";
     let read = of(good).unwrap();
-    assert_eq!((read.len(), read[0].request.sector, read[0].service_us, read[0].gap_us), (2, 4_583_176, 663.0, 45_422.0));
+    assert_eq!(
+        (read.len(), read[0].request.sector, read[0].service_us, read[0].gap_us),
+        (2, 4_583_176, 663.0, 45_422.0)
+    );
     let line = "R Hit 1 4 10 20\n";
     for (text, said) in [
         ("R Hit 1 4 10", "line 2: 'R Hit 1 4 10'"),
@@ -70,7 +73,10 @@ fn seek_times() {
 fn specifications() {
     let of = |text: &str| specs::read(text.as_bytes());
     let good = of("disk X {\n  Model = source x.model,\n  Avg sectors per cylinder = 1786,\n Segment size (in blks) = 374\n}").unwrap();
-    assert_eq!((good.sectors_per_cylinder, good.segment_sectors, good.segments), (Some(1_786), Some(374), None));
+    assert_eq!(
+        (good.sectors_per_cylinder, good.segment_sectors, good.segments),
+        (Some(1_786), Some(374), None)
+    );
     for (text, said) in [
         ("", "there are no keys of a disk's specification"),
         ("hello\n", "there are no keys"),
@@ -81,7 +87,10 @@ fn specifications() {
         ("\nNumber of buffer segments = 99999999999", "line 2: segments '99999999999'"),
         ("Number of buffer segments = many", "line 1: segments 'many'"),
         ("Segment size (in blks) = 1e9,", "line 1: sectors of a segment '1e9'"),
-        ("Segment size (in blks) = 5\nSegment size (in blks) = 5", "line 2: 'Segment size (in blks)' for the second time"),
+        (
+            "Segment size (in blks) = 5\nSegment size (in blks) = 5",
+            "line 2: 'Segment size (in blks)' for the second time",
+        ),
         ("Segment size (in blks) = 5\0", "line 1: sectors of a segment '5\\u{0}'"),
     ] {
         refused(of(text), said);

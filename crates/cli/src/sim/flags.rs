@@ -1,5 +1,6 @@
 //! The command lines of `tidepool sim`.
 
+use super::disk_flags::{CalibrateCommand, ValidateCommand};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use tidepool_sim::{Scheduler, THREADS_MAX, Time};
@@ -26,6 +27,12 @@ pub enum SimCommand {
     /// Measure the event kernel with the benchmark PHOLD
     #[command(after_help = PHOLD)]
     Phold(PholdArgs),
+    /// Fit a model to measurements
+    #[command(subcommand)]
+    Calibrate(CalibrateCommand),
+    /// Compare a model with measurements that it was not fitted to
+    #[command(subcommand)]
+    Validate(ValidateCommand),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

@@ -1,5 +1,7 @@
 //! `tidepool sim`: the event kernel of the simulators. Guide: `docs/guide/simulator.md`.
 
+mod disk;
+pub mod disk_flags;
 pub mod flags;
 mod phold;
 
@@ -10,5 +12,7 @@ use std::process::ExitCode;
 pub fn dispatch(command: &SimCommand) -> Result<ExitCode> {
     match command {
         SimCommand::Phold(args) => phold::phold(args),
+        SimCommand::Calibrate(command) => disk::calibrate(command),
+        SimCommand::Validate(command) => disk::validate(command),
     }
 }

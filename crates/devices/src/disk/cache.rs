@@ -59,7 +59,13 @@ pub(super) struct Cache {
 
 impl Cache {
     /// Whether a read is served by the buffer and, if so, when all of it has come in (ns).
-    pub fn look(&self, model: &CacheModel, request: &Request, media_ns: f64, random: &mut Stream) -> Option<u64> {
+    pub fn look(
+        &self,
+        model: &CacheModel,
+        request: &Request,
+        media_ns: f64,
+        random: &mut Stream,
+    ) -> Option<u64> {
         let within = |from: u64, to: u64| from <= request.sector && request.end() <= to;
         if self.written.is_some_and(|(from, to)| within(from, to)) {
             return random.chance(model.keep_written).then_some(0);
@@ -71,20 +77,31 @@ impl Cache {
     }
 
     /// A read ended at a time (ns): what it leaves.
-    pub fn read(&mut self, model: &CacheModel, request: &Request, hit: bool, at_ns: u64, random: &mut Stream) {
+    pub fn read(
+        &mut self,
+        model: &CacheModel,
+        request: &Request,
+        hit: bool,
+        at_ns: u64,
+        random: &mut Stream,
+    ) {
         self.after_write = false;
         let near = self.runs.iter().position(|run| run.from <= request.end() && request.sector <= run.to);
         let old = near.map(|at| self.runs.remove(at));
         let (from, to, track) = match model.track_sectors {
             0 => {
-                let from = old.filter(|_| hit).map_or(request.sector.saturating_sub(model.behind_sectors), |run| run.from);
+                let from = old
+                    .filter(|_| hit)
+                    .map_or(request.sector.saturating_sub(model.behind_sectors), |run| run.from);
                 (from, request.end().saturating_add(model.ahead_sectors), 0)
             }
             length => {
                 let track = track_of(request.sector, length, old, random);
-                let last_track = track_of(request.end() - 1, length, Some(Run { track, ..Run::AT_ZERO }), random);
+                let last_track =
+                    track_of(request.end() - 1, length, Some(Run { track, ..Run::AT_ZERO }), random);
                 let from = request.sector.saturating_sub(model.behind_sectors).max(track);
-                let to = request.end().saturating_add(model.ahead_sectors).min(last_track.saturating_add(length));
+                let to =
+                    request.end().saturating_add(model.ahead_sectors).min(last_track.saturating_add(length));
                 (from, to, track)
             }
         };

@@ -82,11 +82,19 @@ impl Disk {
 
     /// When the arm is done with the write that it is at.
     fn arm_free(&self, model: &DiskModel, now: Time) -> u64 {
-        let at_work = self.dirty.first().filter(|dirty| dirty.from_ns <= now.0 && model.write_back.reads_wait);
+        let at_work =
+            self.dirty.first().filter(|dirty| dirty.from_ns <= now.0 && model.write_back.reads_wait);
         at_work.map_or(0, |dirty| dirty.until_ns)
     }
 
-    fn remember(&mut self, model: &DiskModel, request: &Request, class: Class, end: Time, random: &mut Stream) {
+    fn remember(
+        &mut self,
+        model: &DiskModel,
+        request: &Request,
+        class: Class,
+        end: Time,
+        random: &mut Stream,
+    ) {
         match request.direction {
             Direction::Read => {
                 let hit = class.kind == Kind::ReadHit;

@@ -3,7 +3,9 @@
 mod table;
 
 use super::fit::Interval;
-use super::{CLASSES, CacheModel, Class, Cost, DiskModel, SEGMENTS_MAX, Seek, Spread, WriteBack, seek, spread};
+use super::{
+    CLASSES, CacheModel, Class, Cost, DiskModel, SEGMENTS_MAX, Seek, Spread, WriteBack, seek, spread,
+};
 use crate::trace::{SECTOR_MAX, SPAN_US_MAX};
 use std::fmt;
 use table::Keys;
@@ -46,7 +48,8 @@ impl DiskFile {
         if text.len() as u64 > FILE_MAX {
             return Err(FileError(vec![format!("more than {FILE_MAX} bytes: this is no disk model")]));
         }
-        let table: Table = text.parse().map_err(|error: toml::de::Error| FileError(vec![error.to_string()]))?;
+        let table: Table =
+            text.parse().map_err(|error: toml::de::Error| FileError(vec![error.to_string()]))?;
         let mut problems = Vec::new();
         let file = whole(&table, &mut problems);
         match file {
@@ -214,7 +217,11 @@ fn read_write_back(table: &Table, problems: &mut Vec<String>) -> Option<WriteBac
     let segment_sectors = keys.count("segment-sectors", SECTOR_MAX);
     let reads_wait = keys.flag("reads-wait");
     keys.end();
-    Some(WriteBack { segments: segments? as usize, segment_sectors: segment_sectors?, reads_wait: reads_wait? })
+    Some(WriteBack {
+        segments: segments? as usize,
+        segment_sectors: segment_sectors?,
+        reads_wait: reads_wait?,
+    })
 }
 
 fn read_costs(table: &Table, problems: &mut Vec<String>) -> Option<[Option<Cost>; CLASSES]> {

@@ -128,7 +128,10 @@ mod tests {
     #[test]
     fn scores_are_those_worked_out_by_hand() {
         let same = Score::of([(1.0, 3.0), (3.0, 1.0)]);
-        assert_eq!((same.demerit, same.mean_error(), same.per_request, same.correlation), (0.0, 0.0, 1.0, -1.0));
+        assert_eq!(
+            (same.demerit, same.mean_error(), same.per_request, same.correlation),
+            (0.0, 0.0, 1.0, -1.0)
+        );
         // All 10 % later: 10 % of the root mean square of 1 and 3, by the mean of 2.
         let late = Score::of([(1.0, 1.1), (3.0, 3.3)]);
         assert!((late.demerit - 0.1 * 5f64.sqrt() / 2.0).abs() < 1e-12, "{late:?}");

@@ -52,7 +52,9 @@ mod tests {
     #[test]
     fn points_are_joined_by_lines() {
         let seek = Seek::Points { sectors_per_cylinder: 100.0, points: vec![(1.0, 800.0), (11.0, 1_800.0)] };
-        for (sectors, us) in [(0, 0.0), (50, 400.0), (100, 800.0), (600, 1_300.0), (1_100, 1_800.0), (9_999, 1_800.0)] {
+        for (sectors, us) in
+            [(0, 0.0), (50, 400.0), (100, 800.0), (600, 1_300.0), (1_100, 1_800.0), (9_999, 1_800.0)]
+        {
             assert!((seek.time_us(sectors) - us).abs() < 1e-9, "{sectors}");
         }
         // What a file cannot have, but a program can.

@@ -48,7 +48,8 @@ impl Spread {
             sums[whole] + (values - whole as f64) * sample[whole]
         };
         let around = |step: f64| {
-            let [low, high] = [step - 0.5, step + 0.5].map(|at| at.clamp(0.0, steps) / steps * sample.len() as f64);
+            let [low, high] =
+                [step - 0.5, step + 0.5].map(|at| at.clamp(0.0, steps) / steps * sample.len() as f64);
             (sum(high) - sum(low)) / (high - low)
         };
         let mut knots: Vec<f64> = (0..=steps as usize).map(|step| around(step as f64)).collect();

@@ -4,7 +4,9 @@
 //! shorter than the service time before them. `Hit` stands on every line of the traces that are known; it is checked and
 //! not used, since a simulator does not know it either.
 
-use super::{REQUESTS_MAX, SECTOR_MAX, SECTORS_MAX, SPAN_US_MAX, TraceError, each_line, real, shown, whole, wrong};
+use super::{
+    REQUESTS_MAX, SECTOR_MAX, SECTORS_MAX, SPAN_US_MAX, TraceError, each_line, real, shown, whole, wrong,
+};
 use crate::{Direction, Request};
 use std::io::BufRead;
 

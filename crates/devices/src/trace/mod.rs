@@ -10,6 +10,8 @@ use std::io::{self, BufRead, Read};
 
 /// Bytes of a line.
 pub const LINE_MAX: usize = 4 * 1024;
+/// Lines of a file, blank ones too.
+const LINES_MAX: u64 = 20_000_000;
 /// Requests of a trace.
 pub const REQUESTS_MAX: usize = 10_000_000;
 /// Sectors of a device: 8 EiB of bytes.
@@ -64,6 +66,9 @@ fn each_line(
         let got = got.map_err(|source| TraceError::Read { line, source })?;
         if got == 0 {
             break;
+        }
+        if line > LINES_MAX {
+            return Err(TraceError::TooMany { what: "lines", most: LINES_MAX as usize });
         }
         if got > LINE_MAX {
             return Err(TraceError::LineTooLong { line });

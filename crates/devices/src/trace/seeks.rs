@@ -35,9 +35,10 @@ pub fn read(from: impl BufRead) -> Result<Vec<(u64, f64)>, TraceError> {
     })?;
     match told {
         _ if all.is_empty() => Err(TraceError::Empty { what: "seek times" }),
-        Some((line, count)) if count != all.len() as u64 => {
-            Err(wrong(line, format!("{count} distances are announced and {} follow: is it whole?", all.len())))
-        }
+        Some((line, count)) if count != all.len() as u64 => Err(wrong(
+            line,
+            format!("{count} distances are announced and {} follow: is it whole?", all.len()),
+        )),
         _ => Ok(all),
     }
 }

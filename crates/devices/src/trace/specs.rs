@@ -25,7 +25,9 @@ pub fn read(from: impl BufRead) -> Result<Specs, TraceError> {
         }
         let Some((key, value)) = text.split_once('=') else { return Ok(()) };
         let (field, name, most) = match key.trim() {
-            "Avg sectors per cylinder" => (&mut specs.sectors_per_cylinder, "sectors per cylinder", SECTOR_MAX),
+            "Avg sectors per cylinder" => {
+                (&mut specs.sectors_per_cylinder, "sectors per cylinder", SECTOR_MAX)
+            }
             "Number of buffer segments" => (&mut specs.segments, "segments", SEGMENTS_MAX),
             "Maximum number of write segments" => (&mut specs.write_segments, "write segments", SEGMENTS_MAX),
             "Segment size (in blks)" => (&mut specs.segment_sectors, "sectors of a segment", SECTOR_MAX),
@@ -38,7 +40,9 @@ pub fn read(from: impl BufRead) -> Result<Specs, TraceError> {
         Ok(())
     })?;
     if specs == Specs::default() {
-        return Err(TraceError::Empty { what: "keys of a disk's specification, as 'Avg sectors per cylinder = 1786,'" });
+        return Err(TraceError::Empty {
+            what: "keys of a disk's specification, as 'Avg sectors per cylinder = 1786,'",
+        });
     }
     Ok(specs)
 }

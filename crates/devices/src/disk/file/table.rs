@@ -19,7 +19,11 @@ impl<'t, 'p> Keys<'t, 'p> {
     }
 
     fn path(&self, key: &str) -> String {
-        if self.place.is_empty() || self.place == key { key.to_string() } else { format!("{}.{key}", self.place) }
+        if self.place.is_empty() || self.place == key {
+            key.to_string()
+        } else {
+            format!("{}.{key}", self.place)
+        }
     }
 
     pub fn wrong(&mut self, key: &str, what: &str) {
@@ -72,7 +76,9 @@ impl<'t, 'p> Keys<'t, 'p> {
     pub fn texts(&mut self, key: &str, most: usize, text_max: usize) -> Option<Vec<String>> {
         let fits = |value: &Value| {
             let all = value.as_array().filter(|all| all.len() <= most)?;
-            all.iter().map(|one| one.as_str().filter(|text| text.len() <= text_max).map(String::from)).collect()
+            all.iter()
+                .map(|one| one.as_str().filter(|text| text.len() <= text_max).map(String::from))
+                .collect()
         };
         self.typed(key, &format!("at most {most} texts of at most {text_max} bytes"), fits)
     }
@@ -83,7 +89,8 @@ impl<'t, 'p> Keys<'t, 'p> {
     }
 
     pub fn numbers(&mut self, key: &str, most: usize) -> Option<Vec<f64>> {
-        let fits = |value: &Value| value.as_array().filter(|all| all.len() <= most)?.iter().map(float).collect();
+        let fits =
+            |value: &Value| value.as_array().filter(|all| all.len() <= most)?.iter().map(float).collect();
         self.typed(key, &format!("at most {most} numbers"), fits)
     }
 
@@ -92,14 +99,16 @@ impl<'t, 'p> Keys<'t, 'p> {
             [a, b] => Some((float(a)?, float(b)?)),
             _ => None,
         };
-        let fits = |value: &Value| value.as_array().filter(|all| all.len() <= most)?.iter().map(pair).collect();
+        let fits =
+            |value: &Value| value.as_array().filter(|all| all.len() <= most)?.iter().map(pair).collect();
         self.typed(key, &format!("at most {most} pairs of numbers"), fits)
     }
 
     /// Tells of keys that nobody asked for.
     pub fn end(self) {
         for key in self.table.keys().filter(|key| !self.known.contains(*key)) {
-            let likeness = |known: &&String| (strsim::normalized_damerau_levenshtein(key, known) * 1e6) as u64;
+            let likeness =
+                |known: &&String| (strsim::normalized_damerau_levenshtein(key, known) * 1e6) as u64;
             let nearest = self.known.iter().max_by_key(likeness);
             let nearest = nearest.filter(|known| likeness(known) as f64 / 1e6 >= ALIKE_MIN);
             let hint = nearest.map_or(String::new(), |known| format!("; did you mean '{known}'?"));

@@ -86,7 +86,12 @@ pub fn fit(trace: &[Measured], evidence: &Evidence) -> Result<Fitted, FitError> 
 }
 
 /// Where 90 % of the parameters lie that come of parts drawn from the trace with replacement.
-pub fn uncertainty(trace: &[Measured], evidence: &Evidence, repeats: usize, seed: u64) -> Result<Vec<Interval>, FitError> {
+pub fn uncertainty(
+    trace: &[Measured],
+    evidence: &Evidence,
+    repeats: usize,
+    seed: u64,
+) -> Result<Vec<Interval>, FitError> {
     let near = steps::near_sectors(&evidence.specs);
     let seen = seen::all(trace, near);
     let blocks: Vec<&[Seen]> = seen.chunks(BLOCK).collect();
@@ -162,7 +167,8 @@ fn write_back(model: &DiskModel, trace: &[Measured], specs: &Specs, notes: &mut 
     let unbounded = error(with(0, false), Direction::Write) * WORSE_MAX;
     let told = specs.write_segments.map(|told| told.min(SEGMENTS_MAX as u64) as usize);
     let tried = told.into_iter().chain([1, 2, 4, 8, 16, 32, SEGMENTS_MAX]);
-    let fitting = tried.into_iter().find(|segments| error(with(*segments, false), Direction::Write) <= unbounded);
+    let fitting =
+        tried.into_iter().find(|segments| error(with(*segments, false), Direction::Write) <= unbounded);
     let Some(segments) = fitting else {
         notes.push("no write waits for room in the buffer: it is taken to be without end".into());
         return with(0, false);

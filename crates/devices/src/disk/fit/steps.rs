@@ -4,7 +4,9 @@ use super::seen::{Seen, ToRead};
 use super::{Evidence, FitError};
 use crate::Direction;
 use crate::disk::spread::quantile;
-use crate::disk::{CLASSES, CacheModel, Class, Cost, DiskModel, Kind, Place, SEGMENTS_MAX, Seek, Spread, WriteBack};
+use crate::disk::{
+    CLASSES, CacheModel, Class, Cost, DiskModel, Kind, Place, SEGMENTS_MAX, Seek, Spread, WriteBack,
+};
 use crate::trace::specs::Specs;
 
 /// Requests that a class needs to have a cost of its own.
@@ -135,7 +137,12 @@ fn covered(rule: &CacheModel, to: &ToRead) -> f64 {
     }
 }
 
-fn cache(reads: &[&Seen], is_hit: &dyn Fn(&Seen) -> bool, specs: &Specs, notes: &mut Vec<String>) -> CacheModel {
+fn cache(
+    reads: &[&Seen],
+    is_hit: &dyn Fn(&Seen) -> bool,
+    specs: &Specs,
+    notes: &mut Vec<String>,
+) -> CacheModel {
     let near: Vec<(ToRead, bool)> = reads
         .iter()
         .filter(|one| one.place != Place::Far && !one.in_written)
@@ -175,13 +182,15 @@ fn best_rule(pairs: &[(ToRead, bool)]) -> CacheModel {
     let distances = |of: fn(&ToRead) -> u64| {
         let mut all: Vec<u64> = pairs.iter().map(|(to, _)| of(to)).filter(|distance| *distance > 0).collect();
         all.sort_unstable();
-        let mut some: Vec<u64> = all.iter().step_by(all.len() / STEPS + 1).chain(all.last()).copied().collect();
+        let mut some: Vec<u64> =
+            all.iter().step_by(all.len() / STEPS + 1).chain(all.last()).copied().collect();
         some.insert(0, 0);
         some.dedup();
         some
     };
     let (aheads, behinds) = (distances(|to| to.ahead), distances(|to| to.behind));
-    let tracks: Vec<u64> = std::iter::once(0).chain((0..STEPS).map(|n| (64.0 * 1.08f64.powi(n as i32)) as u64)).collect();
+    let tracks: Vec<u64> =
+        std::iter::once(0).chain((0..STEPS).map(|n| (64.0 * 1.08f64.powi(n as i32)) as u64)).collect();
     let keeps: Vec<f64> = (1..=50).map(|n| f64::from(n) / 50.0).collect();
     let likelihood = |rule: &CacheModel| {
         let of = |(to, hit): &(ToRead, bool)| {
@@ -193,7 +202,13 @@ fn best_rule(pairs: &[(ToRead, bool)]) -> CacheModel {
     let last = |all: &[u64]| all.last().copied().unwrap_or(0);
     let mut best: Option<(f64, CacheModel)> = None;
     for (behind_sectors, track_sectors) in [(0, 0), (0, 300), (last(&behinds), 0), (last(&behinds), 300)] {
-        let begin = CacheModel { behind_sectors, track_sectors, ahead_sectors: last(&aheads), keep: 0.9, ..CacheModel::NONE };
+        let begin = CacheModel {
+            behind_sectors,
+            track_sectors,
+            ahead_sectors: last(&aheads),
+            keep: 0.9,
+            ..CacheModel::NONE
+        };
         let mut now = (likelihood(&begin), begin);
         loop {
             let before = now.0;
@@ -203,10 +218,22 @@ fn best_rule(pairs: &[(ToRead, bool)]) -> CacheModel {
                     *now = (likely, rule);
                 }
             };
-            keeps.iter().for_each(|keep| { let rule = CacheModel { keep: *keep, ..now.1 }; better(&mut now, rule) });
-            aheads.iter().for_each(|at| { let rule = CacheModel { ahead_sectors: *at, ..now.1 }; better(&mut now, rule) });
-            behinds.iter().for_each(|at| { let rule = CacheModel { behind_sectors: *at, ..now.1 }; better(&mut now, rule) });
-            tracks.iter().for_each(|at| { let rule = CacheModel { track_sectors: *at, ..now.1 }; better(&mut now, rule) });
+            keeps.iter().for_each(|keep| {
+                let rule = CacheModel { keep: *keep, ..now.1 };
+                better(&mut now, rule)
+            });
+            aheads.iter().for_each(|at| {
+                let rule = CacheModel { ahead_sectors: *at, ..now.1 };
+                better(&mut now, rule)
+            });
+            behinds.iter().for_each(|at| {
+                let rule = CacheModel { behind_sectors: *at, ..now.1 };
+                better(&mut now, rule)
+            });
+            tracks.iter().for_each(|at| {
+                let rule = CacheModel { track_sectors: *at, ..now.1 };
+                better(&mut now, rule)
+            });
             if now.0 <= before {
                 break;
             }
@@ -229,7 +256,8 @@ fn seek(far: &[&Seen], fastest: &Fastest, evidence: &Evidence, notes: &mut Vec<S
     }
     match &evidence.seeks {
         Some(points) if !points.is_empty() => {
-            let points: Vec<(f64, f64)> = points.iter().map(|(cylinders, us)| (*cylinders as f64, *us)).collect();
+            let points: Vec<(f64, f64)> =
+                points.iter().map(|(cylinders, us)| (*cylinders as f64, *us)).collect();
             scaled(points, &times, &evidence.specs)
         }
         _ => formula(&times),
@@ -250,7 +278,8 @@ fn scaled(points: Vec<(f64, f64)>, times: &[(u64, f64)], specs: &Specs) -> Seek 
         let mean = left.iter().sum::<f64>() / left.len() as f64;
         left.iter().map(|us| (us - mean) * (us - mean)).sum::<f64>()
     };
-    let tried = (0..=STEPS).map(|step| (farthest / last * 0.5 * 8f64.powf(step as f64 / STEPS as f64)).max(1.0));
+    let tried =
+        (0..=STEPS).map(|step| (farthest / last * 0.5 * 8f64.powf(step as f64 / STEPS as f64)).max(1.0));
     let best = tried.min_by(|a, b| error(*a).total_cmp(&error(*b))).unwrap_or(1.0);
     Seek::Points { sectors_per_cylinder: best, points }
 }
@@ -290,12 +319,19 @@ fn plane(rows: &[([f64; 2], f64)]) -> [f64; 2] {
     let both = |a: &dyn Fn(&([f64; 2], f64)) -> f64, b: &dyn Fn(&([f64; 2], f64)) -> f64| {
         rows.iter().map(|row| a(row) * b(row)).sum::<f64>()
     };
-    let (d0, d1, dy): (&dyn Fn(&([f64; 2], f64)) -> f64, &dyn Fn(&([f64; 2], f64)) -> f64, &dyn Fn(&([f64; 2], f64)) -> f64) =
-        (&|row| row.0[0] - x0, &|row| row.0[1] - x1, &|row| row.1 - y);
+    let (d0, d1, dy): (
+        &dyn Fn(&([f64; 2], f64)) -> f64,
+        &dyn Fn(&([f64; 2], f64)) -> f64,
+        &dyn Fn(&([f64; 2], f64)) -> f64,
+    ) = (&|row| row.0[0] - x0, &|row| row.0[1] - x1, &|row| row.1 - y);
     let (a, b, c, e, f) = (both(d0, d0), both(d0, d1), both(d1, d1), both(d0, dy), both(d1, dy));
     let determinant = a * c - b * b;
     // Columns that are nearly the same, or a column of zeros, tell nothing of the second.
-    if determinant <= 1e-9 * a * c { plane_of_first(rows) } else { [(e * c - f * b) / determinant, (f * a - e * b) / determinant] }
+    if determinant <= 1e-9 * a * c {
+        plane_of_first(rows)
+    } else {
+        [(e * c - f * b) / determinant, (f * a - e * b) / determinant]
+    }
 }
 
 fn plane_of_first(rows: &[([f64; 2], f64)]) -> [f64; 2] {
@@ -333,7 +369,8 @@ fn cost(class: Class, members: &[&Seen], seek: &Seek, fastest: &Fastest) -> Opti
         // Rotation hides the slope.
         Kind::ReadMiss => fastest.sector_us,
         _ => {
-            let points: Vec<_> = members.iter().map(|one| (f64::from(one.request.sectors), one.us, 1.0)).collect();
+            let points: Vec<_> =
+                members.iter().map(|one| (f64::from(one.request.sectors), one.us, 1.0)).collect();
             let line = line(&points);
             let is_sure = line.slope > 0.0 && line.slope_error <= SLOPE_ERROR_MAX * line.slope;
             if is_sure { line.slope } else { fastest.sector_us }
@@ -375,7 +412,9 @@ struct Line {
 /// Least squares of (x, y, weight).
 fn line(points: &[(f64, f64, f64)]) -> Line {
     let weight = points.iter().map(|(_, _, weight)| weight).sum::<f64>().max(f64::MIN_POSITIVE);
-    let mean = |of: fn(&(f64, f64, f64)) -> f64| points.iter().map(|point| of(point) * point.2).sum::<f64>() / weight;
+    let mean = |of: fn(&(f64, f64, f64)) -> f64| {
+        points.iter().map(|point| of(point) * point.2).sum::<f64>() / weight
+    };
     let (mean_x, mean_y) = (mean(|point| point.0), mean(|point| point.1));
     let xx: f64 = points.iter().map(|(x, _, w)| w * (x - mean_x) * (x - mean_x)).sum();
     let xy: f64 = points.iter().map(|(x, y, w)| w * (x - mean_x) * (y - mean_y)).sum();
