@@ -21,7 +21,7 @@ pub(super) struct Seen {
     pub in_written: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct ToRead {
     /// Sectors of the shortest run that both lie in.
     pub span: u64,

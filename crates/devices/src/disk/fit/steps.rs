@@ -8,6 +8,7 @@ use crate::disk::{
     CLASSES, CacheModel, Class, Cost, DiskModel, Kind, Place, SEGMENTS_MAX, Seek, Spread, WriteBack,
 };
 use crate::trace::specs::Specs;
+use std::collections::BTreeMap;
 
 /// Requests that a class needs to have a cost of its own.
 pub(super) const CLASS_MIN: usize = 20;
@@ -20,6 +21,9 @@ const PAIRS_MIN: usize = 30;
 const NEAR_SECTORS: u64 = 1_024;
 /// Of the spread of far reads: what a read from the buffer may take above the fastest ones.
 const SLACK: f64 = 0.08;
+/// The same, as times the middle half of the hits' spread, and what is left of it where these are all alike.
+const SLACK_MIDDLES: f64 = 10.0;
+const SLACK_LEAST: f64 = 0.1;
 /// Steps of searches over track lengths, bends and cylinders.
 const STEPS: usize = 48;
 /// No outcome is taken to be impossible.
@@ -96,7 +100,7 @@ impl Fastest {
 
 /// A line through the twentieth part that is fastest, of each length.
 fn fastest(reads: &[&Seen]) -> Fastest {
-    let mut of_length: std::collections::BTreeMap<u32, Vec<f64>> = Default::default();
+    let mut of_length: BTreeMap<u32, Vec<f64>> = Default::default();
     reads.iter().for_each(|one| of_length.entry(one.request.sectors).or_default().push(one.us));
     let most = of_length.values().map(Vec::len).max().unwrap_or(0);
     let points: Vec<(f64, f64, f64)> = of_length
@@ -113,6 +117,8 @@ fn fastest(reads: &[&Seen]) -> Fastest {
     Fastest { base_us, sector_us, lengths: points.len() }
 }
 
+/// How far above the fastest a read may lie that came from the buffer. Misses that hardly had to turn lie there, too: the
+/// closer hits lie together, the less room is left for these.
 fn slack(reads: &[&Seen], fastest: &Fastest) -> f64 {
     let above = |of: &dyn Fn(&Seen) -> bool| {
         let mut above: Vec<f64> =
@@ -121,8 +127,11 @@ fn slack(reads: &[&Seen], fastest: &Fastest) -> f64 {
         above
     };
     let far = above(&|one| one.place == Place::Far);
-    let above = if far.len() >= LENGTH_MIN { far } else { above(&|_| true) };
-    SLACK * (quantile(&above, 0.9) - quantile(&above, 0.1))
+    let all = if far.len() >= LENGTH_MIN { far } else { above(&|_| true) };
+    let most = SLACK * (quantile(&all, 0.9) - quantile(&all, 0.1));
+    let quick = above(&|one| one.place != Place::Far && one.us < fastest.at(one) + most);
+    let middle = quantile(&quick, 0.75) - quantile(&quick, 0.25);
+    most.min(SLACK_MIDDLES * middle + SLACK_LEAST * most)
 }
 
 /// How likely a read is covered by what the one before left.
@@ -153,7 +162,9 @@ fn cache(
         notes.push("no reads from the disk's buffer are seen: it is taken to have none".into());
         return CacheModel::NONE;
     }
-    let mut rule = best_rule(&pairs);
+    let mut alike: BTreeMap<(ToRead, bool), f64> = BTreeMap::new();
+    pairs.iter().for_each(|pair| *alike.entry(*pair).or_default() += 1.0);
+    let mut rule = best_rule(&alike.into_iter().collect::<Vec<_>>());
     let farthest = pairs.iter().map(|(to, _)| to.ahead).max().unwrap_or(0);
     if rule.ahead_sectors >= farthest {
         // Farther than that nobody read.
@@ -178,9 +189,10 @@ fn cache(
 }
 
 /// The rule under which hits and misses are the most likely: one parameter after the other, from several beginnings.
-fn best_rule(pairs: &[(ToRead, bool)]) -> CacheModel {
+fn best_rule(pairs: &[((ToRead, bool), f64)]) -> CacheModel {
     let distances = |of: fn(&ToRead) -> u64| {
-        let mut all: Vec<u64> = pairs.iter().map(|(to, _)| of(to)).filter(|distance| *distance > 0).collect();
+        let mut all: Vec<u64> =
+            pairs.iter().map(|((to, _), _)| of(to)).filter(|distance| *distance > 0).collect();
         all.sort_unstable();
         let mut some: Vec<u64> =
             all.iter().step_by(all.len() / STEPS + 1).chain(all.last()).copied().collect();
@@ -193,9 +205,9 @@ fn best_rule(pairs: &[(ToRead, bool)]) -> CacheModel {
         std::iter::once(0).chain((0..STEPS).map(|n| (64.0 * 1.08f64.powi(n as i32)) as u64)).collect();
     let keeps: Vec<f64> = (1..=50).map(|n| f64::from(n) / 50.0).collect();
     let likelihood = |rule: &CacheModel| {
-        let of = |(to, hit): &(ToRead, bool)| {
+        let of = |((to, hit), count): &((ToRead, bool), f64)| {
             let chance = (rule.keep * covered(rule, to)).clamp(CHANCE_MIN, 1.0 - CHANCE_MIN);
-            (if *hit { chance } else { 1.0 - chance }).ln()
+            count * (if *hit { chance } else { 1.0 - chance }).ln()
         };
         pairs.iter().map(of).sum::<f64>()
     };
@@ -271,7 +283,7 @@ fn scaled(points: Vec<(f64, f64)>, times: &[(u64, f64)], specs: &Specs) -> Seek 
     }
     let farthest = times.iter().map(|(distance, _)| *distance).max().unwrap_or(1) as f64;
     let last = points.last().map_or(1.0, |(cylinders, _)| *cylinders);
-    // The farthest request is a quarter to all of the farthest measured seek, or more of a curve that was cut off.
+    // The farthest request goes as far as twice the farthest measured seek, or a quarter of it.
     let error = |sectors_per_cylinder: f64| {
         let seek = Seek::Points { sectors_per_cylinder, points: points.clone() };
         let left: Vec<f64> = times.iter().map(|(distance, us)| us - seek.time_us(*distance)).collect();
