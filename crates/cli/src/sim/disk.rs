@@ -189,11 +189,11 @@ fn calibrate_text(
     trials: &[Trial],
 ) -> String {
     let mut text = format!("{} of {used} requests\n\n", args.out.display());
-    text += &format!("{:<52}{:>13}  {}\n", "parameter", "value", "90 % interval");
+    text += &format!("{:<52}{:>18}  {}\n", "parameter", "value", "90 % interval");
     for (name, value) in fit::scalars(&fitted.model) {
         let range = intervals.iter().find(|interval| interval.name == name);
-        let range = range.map_or(String::new(), |range| format!("{:.4} to {:.4}", range.low, range.high));
-        text += &format!("{name:<52}{value:>13.4}  {range}\n");
+        let range = range.map_or(String::new(), |range| format!("{:.6} to {:.6}", range.low, range.high));
+        text += &format!("{name:<52}{value:>18.6}  {range}\n");
     }
     for note in &fitted.notes {
         text += &format!("note: {note}\n");

@@ -99,7 +99,7 @@ pub fn uncertainty(
     for repeat in 0..repeats.min(REPEATS_MAX) {
         let mut random = Stream::new(seed, repeat as u64);
         let draw = |_| blocks[random.below(blocks.len() as u64) as usize];
-        let drawn: Vec<Seen> = (0..blocks.len()).map(draw).flatten().copied().collect();
+        let drawn: Vec<Seen> = (0..blocks.len()).flat_map(draw).copied().collect();
         let Ok(core) = steps::core(&drawn, evidence) else { continue };
         for (name, value) in scalars(&core.model) {
             match names.iter_mut().find(|(known, _)| *known == name) {

@@ -325,25 +325,18 @@ fn formula(times: &[(u64, f64)]) -> Seek {
 
 /// Slopes of the plane through points in two variables, by least squares.
 fn plane(rows: &[([f64; 2], f64)]) -> [f64; 2] {
-    let count = rows.len() as f64;
-    let mean = |of: &dyn Fn(&([f64; 2], f64)) -> f64| rows.iter().map(of).sum::<f64>() / count;
-    let (x0, x1, y) = (mean(&|row| row.0[0]), mean(&|row| row.0[1]), mean(&|row| row.1));
-    let both = |a: &dyn Fn(&([f64; 2], f64)) -> f64, b: &dyn Fn(&([f64; 2], f64)) -> f64| {
-        rows.iter().map(|row| a(row) * b(row)).sum::<f64>()
+    let points: Vec<[f64; 3]> = rows.iter().map(|(x, y)| [x[0], x[1], *y]).collect();
+    let means = [0, 1, 2].map(|of| points.iter().map(|point| point[of]).sum::<f64>() / points.len() as f64);
+    let both = |a: usize, b: usize| {
+        points.iter().map(|point| (point[a] - means[a]) * (point[b] - means[b])).sum::<f64>()
     };
-    let (d0, d1, dy): (
-        &dyn Fn(&([f64; 2], f64)) -> f64,
-        &dyn Fn(&([f64; 2], f64)) -> f64,
-        &dyn Fn(&([f64; 2], f64)) -> f64,
-    ) = (&|row| row.0[0] - x0, &|row| row.0[1] - x1, &|row| row.1 - y);
-    let (a, b, c, e, f) = (both(d0, d0), both(d0, d1), both(d1, d1), both(d0, dy), both(d1, dy));
+    let (a, b, c, e, f) = (both(0, 0), both(0, 1), both(1, 1), both(0, 2), both(1, 2));
     let determinant = a * c - b * b;
     // Columns that are nearly the same, or a column of zeros, tell nothing of the second.
     if determinant <= 1e-9 * a * c {
-        plane_of_first(rows)
-    } else {
-        [(e * c - f * b) / determinant, (f * a - e * b) / determinant]
+        return plane_of_first(rows);
     }
+    [(e * c - f * b) / determinant, (f * a - e * b) / determinant]
 }
 
 fn plane_of_first(rows: &[([f64; 2], f64)]) -> [f64; 2] {
