@@ -109,7 +109,7 @@ fn what_cannot_be_used_is_refused_with_its_place() {
             "few: there are no keys of a disk's specification",
         ),
         ("calibrate disk --trace few --out m --folds 1", 2, "2..=100"),
-        ("calibrate disk --trace few --out m --repeats -1", 2, "--repeats"),
+        ("calibrate disk --trace few --out m --repeats 99999", 2, "0 to 10000"),
         ("validate disk --model m.toml --trace few", 1, "m.toml: version: is missing"),
         (
             "validate disk --model m.toml --trace few",

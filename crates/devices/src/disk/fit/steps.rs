@@ -73,11 +73,13 @@ pub(super) fn core(seen: &[Seen], evidence: &Evidence) -> Result<Core, FitError>
     let costs = costs(seen, &is_hit, &seek, &fastest);
     let rotation_us = rotation(&costs);
     let media_sector_us = match cache.track_sectors {
-        0 => fastest.sector_us,
+        0 => 0.0,
         sectors => (rotation_us / sectors as f64).min(fastest.sector_us),
     };
     if cache.track_sectors == 0 {
-        notes.push("sectors of a track cannot be seen: the platter is taken to be as fast as the bus".into());
+        notes.push(
+            "sectors of a track cannot be seen: nothing is taken to wait for the platter to pass".into(),
+        );
     }
     let near_sectors = near_sectors(&evidence.specs);
     let write_back = WriteBack { segments: 0, segment_sectors: 0, reads_wait: false };
