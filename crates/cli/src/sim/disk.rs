@@ -5,11 +5,12 @@ use crate::bench::report::identity;
 use crate::exit::{Context, Failure, Kind, Result};
 use flate2::bufread::MultiGzDecoder;
 use serde_json::{Value, json};
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::ExitCode;
-use tempfile::NamedTempFile;
+use tempfile::Builder;
 use tidepool_devices::disk::Class;
 use tidepool_devices::disk::file::{DiskFile, FILE_MAX};
 use tidepool_devices::disk::fit::{self, Evidence, Fitted, Interval};
@@ -97,7 +98,9 @@ fn load<T>(path: &Path, read: fn(Box<dyn BufRead>) -> std::result::Result<T, Tra
 fn keep(path: &Path, write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
     let whole = || {
         let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let mut new = NamedTempFile::new_in(dir)?;
+        // As files of programs are, not for the owner alone as temporary ones.
+        let for_all = Permissions::from_mode(0o666);
+        let mut new = Builder::new().permissions(for_all).tempfile_in(dir)?;
         write(&mut std::io::BufWriter::new(new.as_file_mut()))?;
         new.persist(path)?;
         Ok::<(), std::io::Error>(())

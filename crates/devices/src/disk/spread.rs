@@ -50,7 +50,8 @@ impl Spread {
         let around = |step: f64| {
             let [low, high] =
                 [step - 0.5, step + 0.5].map(|at| at.clamp(0.0, steps) / steps * sample.len() as f64);
-            (sum(high) - sum(low)) / (high - low)
+            // A thousandth of a microsecond is a tick.
+            ((sum(high) - sum(low)) / (high - low) * 1e3).round() / 1e3
         };
         let mut knots: Vec<f64> = (0..=steps as usize).map(|step| around(step as f64)).collect();
         // Sums of many values are off in the last digits.
@@ -94,7 +95,7 @@ mod tests {
         sample[7] = 12_000.0;
         let wanted = sample.iter().sum::<f64>() / 1_000.0;
         let spread = Spread::of(&mut sample).unwrap();
-        assert!((spread.mean() - wanted).abs() < 1e-6, "{} {wanted}", spread.mean());
+        assert!((spread.mean() - wanted).abs() < 1e-3, "{} {wanted}", spread.mean());
     }
 
     #[test]
@@ -114,7 +115,7 @@ mod tests {
             let wanted = sample.iter().sum::<f64>() / sample.len() as f64;
             let spread = Spread::of(&mut sample).unwrap();
             prop_assert!(spread.knots().windows(2).all(|pair| pair[0] <= pair[1]));
-            prop_assert!((spread.mean() - wanted).abs() <= 1e-9 * wanted + 1e-6, "{} {}", spread.mean(), wanted);
+            prop_assert!((spread.mean() - wanted).abs() <= 1e-9 * wanted + 1e-3, "{} {}", spread.mean(), wanted);
         }
     }
 }

@@ -168,9 +168,10 @@ fn cache(
     pairs.iter().for_each(|pair| *alike.entry(*pair).or_default() += 1.0);
     let mut rule = best_rule(&alike.into_iter().collect::<Vec<_>>());
     let farthest = pairs.iter().map(|(to, _)| to.ahead).max().unwrap_or(0);
-    if rule.ahead_sectors >= farthest {
-        // Farther than that nobody read.
-        rule.ahead_sectors = specs.segment_sectors.unwrap_or(0).max(farthest);
+    let is_open = rule.ahead_sectors >= farthest;
+    // Farther than that nobody read; or a miss that was quick made it farther than a segment is long.
+    if let Some(told) = specs.segment_sectors.filter(|told| is_open || rule.ahead_sectors > *told) {
+        rule.ahead_sectors = told;
     }
     rule.segments = specs.segments.map_or(1, |told| told.min(SEGMENTS_MAX as u64) as usize);
     if specs.segments.is_none() {
