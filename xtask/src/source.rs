@@ -19,6 +19,7 @@ const UNSAFE_FILES: &[&str] = &[
 
 /// Crates without clocks and files.
 const PURE: &[&str] = &[
+    "crates/devices/",
     "crates/fs-state/",
     "crates/iosched/",
     "crates/jobsim/",

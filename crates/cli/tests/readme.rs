@@ -110,6 +110,10 @@ fn commands_work(name: &str) -> usize {
     fs::write(home.join("hostfile"), "node1\nnode2\nnode3\n").unwrap();
     ["data", "scratch"].iter().for_each(|name| fs::create_dir(home.join(name)).unwrap());
     ["data/field", "data/again"].iter().for_each(|name| fs::write(home.join(name), "1 2 3\n").unwrap());
+    let measured = page("crates/devices/tests/data");
+    for kind in ["trace.gz", "seek", "diskspecs"] {
+        fs::copy(measured.join(format!("cheetah9LP.{kind}")), home.join(format!("disk.{kind}"))).unwrap();
+    }
     let mut count = 0;
     for line in commands(&fs::read_to_string(page("docs/guide").join(name)).unwrap()) {
         let elsewhere = ELSEWHERE.iter().find(|(page, part, _)| *page == name && line.contains(part));

@@ -1,6 +1,7 @@
 //! The command lines of `tidepool sim`.
 
 use super::pfs_flags::{RUN, RunArgs, SCALE, ScaleArgs, TUNE, TuneArgs};
+use super::disk_flags::{CalibrateCommand, ValidateCommand};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use tidepool_sim::{Scheduler, THREADS_MAX, Time};
@@ -37,6 +38,12 @@ pub enum SimCommand {
     /// Search for the configuration of a parallel file system that does best
     #[command(after_help = TUNE)]
     Tune(TuneArgs),
+    /// Fit a model to measurements
+    #[command(subcommand)]
+    Calibrate(CalibrateCommand),
+    /// Compare a model with measurements that it was not fitted to
+    #[command(subcommand)]
+    Validate(ValidateCommand),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

@@ -1,6 +1,8 @@
 //! `tidepool sim`: the event kernel of the simulators. Guide: `docs/guide/simulator.md`.
 
 mod engine;
+mod disk;
+pub mod disk_flags;
 pub mod flags;
 mod pfs_flags;
 mod phold;
@@ -18,5 +20,7 @@ pub fn dispatch(command: &SimCommand) -> Result<ExitCode> {
         SimCommand::Scale(args) => scale::scale(args),
         SimCommand::Run(args) => run::run(args),
         SimCommand::Tune(args) => tune::tune(args),
+        SimCommand::Calibrate(command) => disk::calibrate(command),
+        SimCommand::Validate(command) => disk::validate(command),
     }
 }

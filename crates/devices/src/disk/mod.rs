@@ -1,0 +1,69 @@
+//! Disks: a seek curve, rotation, a buffer that keeps and reads ahead, and writes that are buffered.
+
+mod cache;
+mod class;
+mod drive;
+pub mod file;
+pub mod fit;
+pub mod judge;
+mod seek;
+mod spread;
+
+pub use cache::CacheModel;
+pub use class::{After, CLASSES, Class, Kind, Place};
+pub use drive::{Disk, Served};
+pub use seek::Seek;
+pub use spread::Spread;
+
+/// Segments of a buffer that a disk's state keeps.
+pub const SEGMENTS_MAX: usize = 64;
+
+/// What a request of a class costs: a part for each sector, a share of the seek, and what is left, which is drawn.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Cost {
+    pub sector_us: f64,
+    /// 1 where the request waits for the arm, near 0 where the buffer takes it.
+    pub seek_share: f64,
+    /// Overhead, rotation, and what the firmware does: us.
+    pub wait: Spread,
+}
+
+/// Writes that the buffer has taken and the disk still has to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WriteBack {
+    /// Runs of sectors that are taken at a time; 0 where nothing is ever seen to wait for the buffer.
+    pub segments: usize,
+    /// Sectors of one such run.
+    pub segment_sectors: u64,
+    /// Reads that need the arm wait for the write that it is at.
+    pub reads_wait: bool,
+}
+
+/// A disk's parameters; `docs/formats/27-disk-models.md`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct DiskModel {
+    /// One revolution.
+    pub rotation_us: f64,
+    /// How long a sector passes under the head: how fast it reads ahead, and writes what is buffered.
+    pub media_sector_us: f64,
+    /// Requests at most so far from the one before are near: no seek, or a short one.
+    pub near_sectors: u64,
+    pub seek: Seek,
+    pub cache: CacheModel,
+    pub write_back: WriteBack,
+    /// By class; a class that was not seen has the cost of the one most like it.
+    pub costs: [Option<Cost>; CLASSES],
+}
+
+impl DiskModel {
+    /// That of the class, or of the most similar one that is known.
+    pub fn cost(&self, class: Class) -> &Cost {
+        let known = |class: Class| self.costs[class.index()].as_ref();
+        // At least one class is known: `DiskModel::check`.
+        class.likest().find_map(known).unwrap_or(Cost::NONE)
+    }
+}
+
+impl Cost {
+    const NONE: &Cost = &Cost { sector_us: 0.0, seek_share: 0.0, wait: Spread::ZERO };
+}
