@@ -25,6 +25,7 @@ const PURE: &[&str] = &[
     "crates/placement/",
     "crates/trigger/",
     "crates/sim/",
+    "crates/sim-tiers/",
     "crates/wire/",
     "crates/types/",
     "crates/workload/",
