@@ -22,6 +22,7 @@ mod known;
 mod message;
 mod model;
 mod plan;
+pub mod read;
 mod report;
 mod run;
 mod server;

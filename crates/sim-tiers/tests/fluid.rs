@@ -20,7 +20,7 @@ fn both(apps: u64, ratio: u64) -> (fluid::Testbed, Vec<fluid::Workload>, Setup) 
     let machine = fluid::Testbed { lump_bytes: MB, ..PLAIN.testbed() };
     let servers = |tier: &fluid::SharedTier| Servers { servers: 4, capacity_bytes: tier.capacity_bytes, curves: tier.curves.clone() };
     let app = |plan: &fluid::Workload| {
-        let mut workload = Application { name: format!("app-{}", plan.job.0), steps: plan.steps, processes: plan.processes, ..Application::phases() };
+        let mut workload = Application { name: format!("app-{}", plan.job.0), steps: plan.steps.into(), processes: plan.processes, ..Application::phases() };
         workload.pace = Pace::Compute(std::time::Duration::from_nanos(plan.compute_ns));
         let Kind::Phases(phases) = &mut workload.kind else { unreachable!("phases() makes phases") };
         phases.bytes = plan.bytes_per_process;
@@ -30,28 +30,25 @@ fn both(apps: u64, ratio: u64) -> (fluid::Testbed, Vec<fluid::Workload>, Setup) 
         burst: servers(&machine.burst),
         pfs: servers(&machine.pfs),
         link_bytes_per_s: Some(fluid::paper::LINK_BYTES_PER_S),
-        chunk_bytes: 100_000,
+        chunk_bytes: 200_000,
         tell_ns: 100_000_000,
         ..setup(plans.iter().map(app).collect())
     };
     (machine, plans, setup)
 }
 
-/// Where both claim the same they are within some percent: with strategies that keep everything in its place, within 3; where phases are
-/// moved and flushes stop and go, what is under way makes a difference.
+/// Where both claim the same they are within 2 %. What is left: chunks under way when a phase is sent elsewhere, or when a flush has
+/// to stop; streams of a flush, which are not at the source while they write; news, which take 1 us.
 #[test]
 fn the_fluid_model_comes_to_nearly_the_same() {
-    for (apps, ratio) in [(1, 50), (2, 80), (2, 20), (4, 50)] {
+    for (apps, ratio) in [(2, 80), (2, 20), (4, 50)] {
         let (machine, plans, setup) = both(apps, ratio);
         for strategy in STRATEGIES {
             let oracle = fluid::run(&machine, *strategy, &plans).unwrap().io_mean_ns() as f64;
             let found = run(&setup, *strategy, 1, &Options::default()).unwrap().io_mean_ns() as f64;
-            let most = match strategy.name() {
-                "baseline" => 0.03,
-                _ => 0.15,
-            };
-            println!("{apps} applications, ratio {ratio}, {}: {:.4}", strategy.name(), found / oracle);
-            assert!((found / oracle - 1.0).abs() < most, "{apps} applications, ratio {ratio}, {}: {}", strategy.name(), found / oracle);
+            let off = found / oracle - 1.0;
+            println!("{apps} applications, ratio {ratio}, {}: {off:.4}", strategy.name());
+            assert!(off.abs() < 0.02, "{apps} applications, ratio {ratio}, {}: {off}", strategy.name());
         }
     }
 }

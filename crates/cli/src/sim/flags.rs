@@ -1,5 +1,6 @@
 //! The command lines of `tidepool sim`.
 
+use super::tiers::{TIERS, TiersArgs};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use tidepool_sim::{Scheduler, THREADS_MAX, Time};
@@ -26,6 +27,9 @@ pub enum SimCommand {
     /// Measure the event kernel with the benchmark PHOLD
     #[command(after_help = PHOLD)]
     Phold(PholdArgs),
+    /// Simulate applications on storage tiers under the strategies of pools
+    #[command(after_help = TIERS)]
+    Tiers(TiersArgs),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

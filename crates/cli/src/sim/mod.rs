@@ -2,6 +2,7 @@
 
 pub mod flags;
 mod phold;
+mod tiers;
 
 use crate::exit::Result;
 use flags::SimCommand;
@@ -10,5 +11,6 @@ use std::process::ExitCode;
 pub fn dispatch(command: &SimCommand) -> Result<ExitCode> {
     match command {
         SimCommand::Phold(args) => phold::phold(args),
+        SimCommand::Tiers(args) => tiers::tiers(args),
     }
 }

@@ -28,7 +28,7 @@ pub fn setup(apps: Vec<App>) -> Setup {
         tell_ns: S,
         hints: true,
         links_known: true,
-        chunk_bytes: MB,
+        chunk_bytes: MB / 4,
         in_flight: 2,
         flush_streams: 4,
         apps,
