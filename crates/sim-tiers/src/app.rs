@@ -42,11 +42,25 @@ pub struct Piece {
 pub enum Slot {
     Idle,
     /// Of a phase, from where it is read or to where it is written.
-    Phase { access: Access, tier: Tier, on: Under },
+    Phase {
+        access: Access,
+        tier: Tier,
+        on: Under,
+    },
     /// Of a flush: read where it lies.
-    Fetch { from: Tier, lies: Piece, to: Tier, on: Under },
+    Fetch {
+        from: Tier,
+        lies: Piece,
+        to: Tier,
+        on: Under,
+    },
     /// Of a flush: written where it goes.
-    Store { from: Tier, lies: Piece, to: Tier, on: Under },
+    Store {
+        from: Tier,
+        lies: Piece,
+        to: Tier,
+        on: Under,
+    },
 }
 
 /// What is under way of a chunk.
@@ -533,8 +547,7 @@ impl Actor<'_, '_> {
         if opened.replace(weight) == Some(weight) {
             return;
         }
-        let processes =
-            if flush { self.model.setup.flush_streams } else { self.plan().workload.processes };
+        let processes = if flush { self.model.setup.flush_streams } else { self.plan().workload.processes };
         let flow = FlowId { app: self.me as u32, flush };
         self.tell_servers(tier, Message::Open { flow, processes, weight });
     }
@@ -596,9 +609,10 @@ impl Actor<'_, '_> {
     fn send_chunk(&mut self, slot: usize, tier: Tier, bytes: u64) {
         let access = if self.state.core.reading { Access::Read } else { Access::Write };
         if tier == Tier::Local {
-            let Some(local) = self.local().filter(|local| {
-                self.state.core.local_used.saturating_add(bytes) <= local.capacity_bytes
-            }) else {
+            let Some(local) = self
+                .local()
+                .filter(|local| self.state.core.local_used.saturating_add(bytes) <= local.capacity_bytes)
+            else {
                 self.state.core.refused += 1;
                 let weight = self.state.core.place.map_or(1, |(_, weight)| weight);
                 self.open(Tier::Pfs, false, weight);
@@ -638,7 +652,15 @@ impl Actor<'_, '_> {
     }
 
     /// Asks the servers of a tier for a new chunk.
-    fn ask(&mut self, slot: usize, tier: Tier, access: Access, bytes: u64, node: Option<usize>, flush: bool) -> Under {
+    fn ask(
+        &mut self,
+        slot: usize,
+        tier: Tier,
+        access: Access,
+        bytes: u64,
+        node: Option<usize>,
+        flush: bool,
+    ) -> Under {
         let at = shared(tier).unwrap_or(1);
         let (_, count) = self.model.servers(tier);
         let first = self.state.core.next_server[at];
@@ -647,7 +669,15 @@ impl Actor<'_, '_> {
     }
 
     /// Asks for a chunk whose parts begin at a server.
-    fn ask_for(&mut self, slot: usize, tier: Tier, access: Access, piece: Piece, node: Option<usize>, flush: bool) -> Under {
+    fn ask_for(
+        &mut self,
+        slot: usize,
+        tier: Tier,
+        access: Access,
+        piece: Piece,
+        node: Option<usize>,
+        flush: bool,
+    ) -> Under {
         let at = shared(tier).unwrap_or(1);
         let (first, count) = self.model.servers(tier);
         self.state.core.under_way[at][usize::from(flush)] += 1;

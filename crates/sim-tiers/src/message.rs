@@ -54,18 +54,41 @@ pub enum Message {
     /// To oneself: time to tell and to ask.
     Tick,
     /// To oneself: node-local storage has written or read a chunk.
-    Local { slot: u32 },
-    News { from: u32, told: Arc<Told> },
+    Local {
+        slot: u32,
+    },
+    News {
+        from: u32,
+        told: Arc<Told>,
+    },
     /// A server has served a part, or has no room for it; what it has free then.
-    Part { slot: u32, part: u8, served: bool, server: u32, free: u64 },
+    Part {
+        slot: u32,
+        part: u8,
+        served: bool,
+        server: u32,
+        free: u64,
+    },
     /// What a server has free, when that has changed much.
-    Room { server: u32, free: u64 },
+    Room {
+        server: u32,
+        free: u64,
+    },
     /// So many processes use the server from now on.
-    Open { flow: FlowId, processes: u32, weight: u32 },
-    Close { flow: FlowId },
+    Open {
+        flow: FlowId,
+        processes: u32,
+        weight: u32,
+    },
+    Close {
+        flow: FlowId,
+    },
     Ask(Request),
     /// Data of an application have gone elsewhere.
-    Free { app: u32, bytes: u64 },
+    Free {
+        app: u32,
+        bytes: u64,
+    },
     /// To oneself: the request that was served is done.
     Served,
 }
@@ -73,7 +96,11 @@ pub enum Message {
 impl Message {
     /// For the trace's hash.
     pub fn digest(&self) -> u64 {
-        let fold = |words: &[u64]| words.iter().fold(0, |hash: u64, word| (hash ^ word).wrapping_mul(0x9fb2_1c65_1e98_df25).rotate_left(23));
+        let fold = |words: &[u64]| {
+            words
+                .iter()
+                .fold(0, |hash: u64, word| (hash ^ word).wrapping_mul(0x9fb2_1c65_1e98_df25).rotate_left(23))
+        };
         match self {
             Message::Start => 1,
             Message::Computed => 2,
@@ -93,7 +120,9 @@ impl Message {
                 fold(&[8, flow.index() as u64, (*processes).into(), (*weight).into()])
             }
             Message::Close { flow } => fold(&[9, flow.index() as u64]),
-            Message::Ask(request) => fold(&[10, request.flow.index() as u64, request.slot.into(), request.bytes]),
+            Message::Ask(request) => {
+                fold(&[10, request.flow.index() as u64, request.slot.into(), request.bytes])
+            }
             Message::Free { app, bytes } => fold(&[11, (*app).into(), *bytes]),
             Message::Served => 12,
         }

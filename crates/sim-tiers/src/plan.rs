@@ -245,22 +245,30 @@ impl Setup {
         let small = |tier: &Servers| tier.capacity_bytes / u64::from(tier.servers.max(1)) < CAPACITY_MIN;
         match () {
             () if self.pfs.servers == 0 => Some("the PFS has 1 to 64 servers"),
-            () if self.pfs.servers.max(self.burst.servers) > SERVERS_MAX => Some("a tier has at most 64 servers"),
+            () if self.pfs.servers.max(self.burst.servers) > SERVERS_MAX => {
+                Some("a tier has at most 64 servers")
+            }
             () if small(&self.pfs) || (self.burst.servers > 0 && small(&self.burst)) => {
                 Some("each server of a tier holds 16 MiB at least")
             }
             () if self.local.is_some_and(|local| local.capacity_bytes == 0 || local.bytes_per_s == 0) => {
                 Some("node-local storage has some capacity and bandwidth; leave it out where there is none")
             }
-            () if self.link_bytes_per_s == Some(0) => Some("a link carries 1 byte/s at least; leave it out for no limit"),
+            () if self.link_bytes_per_s == Some(0) => {
+                Some("a link carries 1 byte/s at least; leave it out for no limit")
+            }
             () if !(1..=DELAY_MAX_NS).contains(&self.latency_ns) => Some("the latency is 1 ns to a day"),
             () if !(self.latency_ns..=DELAY_MAX_NS).contains(&self.news_ns) => {
                 Some("news take as long as the latency at least, and a day at most")
             }
-            () if !(1_000_000..=DELAY_MAX_NS).contains(&self.tell_ns) => Some("it is told every ms to every day"),
+            () if !(1_000_000..=DELAY_MAX_NS).contains(&self.tell_ns) => {
+                Some("it is told every ms to every day")
+            }
             () if self.chunk_bytes < CHUNK_MIN => Some("a chunk has 4096 bytes at least"),
             () if !(1..=IN_FLIGHT_MAX).contains(&self.in_flight) => Some("1 to 64 chunks in flight"),
-            () if !(1..=FLUSH_STREAMS_MAX).contains(&self.flush_streams) => Some("1 to 1024 streams of a flush"),
+            () if !(1..=FLUSH_STREAMS_MAX).contains(&self.flush_streams) => {
+                Some("1 to 1024 streams of a flush")
+            }
             () => None,
         }
     }

@@ -50,7 +50,10 @@ impl fmt::Display for Problem {
 pub fn read(text: &str) -> Result<Setup, Vec<Problem>> {
     let mut reader = Reader { text, lines: Vec::new(), problems: Vec::new() };
     if deepest(text) > DEPTH_MAX {
-        return Err(vec![Problem { line: None, what: format!("brackets within brackets, more than {DEPTH_MAX} deep") }]);
+        return Err(vec![Problem {
+            line: None,
+            what: format!("brackets within brackets, more than {DEPTH_MAX} deep"),
+        }]);
     }
     let spans = DeTable::parse(text).map_err(|error| vec![reader.not_toml(&error)])?;
     reader.note_lines(spans.get_ref());
@@ -104,7 +107,8 @@ impl Reader<'_> {
             if let Some(of) = value.get_ref().as_table() {
                 self.note_section(&name, of);
             }
-            for (number, of) in value.get_ref().as_array().into_iter().flat_map(|all| all.iter()).enumerate() {
+            for (number, of) in value.get_ref().as_array().into_iter().flat_map(|all| all.iter()).enumerate()
+            {
                 let name = format!("{name} {number}");
                 self.lines.push((name.clone(), String::new(), self.line_at(of.span().start)));
                 if let Some(of) = of.get_ref().as_table() {
@@ -132,7 +136,9 @@ impl Reader<'_> {
 
     fn of_plan(&self, error: &PlanError) -> Problem {
         let line = match error {
-            PlanError::App(name, _) => self.lines_of_names().find(|(of, _)| name.starts_with(of.as_str())).map(|(_, line)| line),
+            PlanError::App(name, _) => {
+                self.lines_of_names().find(|(of, _)| name.starts_with(of.as_str())).map(|(_, line)| line)
+            }
             PlanError::Pfs { .. } => self.line_of("pfs", "capacity"),
             _ => None,
         };
@@ -145,7 +151,10 @@ impl Reader<'_> {
             let text = self.text.lines().nth(line - 1)?;
             Some(text.split_once('=')?.1.trim().trim_matches(['"', '\'']).to_string())
         };
-        self.lines.iter().filter(|(_, key, _)| key == "name").filter_map(move |(_, _, line)| Some((name(line)?, *line)))
+        self.lines
+            .iter()
+            .filter(|(_, key, _)| key == "name")
+            .filter_map(move |(_, _, line)| Some((name(line)?, *line)))
     }
 
     fn setup(&mut self, table: &Table) -> Option<Setup> {
@@ -171,7 +180,8 @@ impl Reader<'_> {
         let (local, network) = (section("local", &LOCAL), section("network", &NETWORK));
         let (schedulers, transfers) = (section("schedulers", &SCHEDULERS), section("transfers", &TRANSFERS));
         if pfs.is_none() && !table.contains_key("pfs") {
-            self.problems.push(Problem { line: None, what: "section [pfs] is missing: all data end there".into() });
+            self.problems
+                .push(Problem { line: None, what: "section [pfs] is missing: all data end there".into() });
         }
         let pfs = pfs.and_then(|of| self.tier("pfs", of));
         let burst = match burst {
@@ -215,7 +225,8 @@ impl Reader<'_> {
     fn tier(&mut self, section: &str, of: &Table) -> Option<Servers> {
         let servers = self.number(section, of, "servers", 4, u32::MAX);
         let capacity_bytes = self.size(section, of, "capacity", None);
-        let [sequential, strided, random] = ["sequential", "strided", "random"].map(|key| self.curve(section, of, key));
+        let [sequential, strided, random] =
+            ["sequential", "strided", "random"].map(|key| self.curve(section, of, key));
         if !of.contains_key("sequential") {
             self.wrong(section, "", format!("[{section}]: 'sequential' is missing: {POINTS}"));
         }
@@ -223,7 +234,8 @@ impl Reader<'_> {
             self.wrong(section, "servers", format!("[{section}] with 0 servers: leave the section out"));
         }
         let sequential = sequential?;
-        let (strided, random) = (strided.unwrap_or_else(|| sequential.clone()), random.unwrap_or_else(|| sequential.clone()));
+        let (strided, random) =
+            (strided.unwrap_or_else(|| sequential.clone()), random.unwrap_or_else(|| sequential.clone()));
         Some(Servers { servers, capacity_bytes, curves: Arc::new(Curves { sequential, strided, random }) })
     }
 
@@ -292,7 +304,10 @@ impl Reader<'_> {
         let all = match table.get("application") {
             Some(Value::Array(all)) => all.as_slice(),
             None => {
-                self.problems.push(Problem { line: None, what: "it describes no application; write [[application]] and its keys".into() });
+                self.problems.push(Problem {
+                    line: None,
+                    what: "it describes no application; write [[application]] and its keys".into(),
+                });
                 return apps;
             }
             Some(_) => {
@@ -308,10 +323,17 @@ impl Reader<'_> {
             }
         }
         let mut names = std::collections::BTreeSet::new();
-        let twice: Vec<String> = apps.iter().map(|app| app.workload.name.clone()).filter(|name| !names.insert(name.clone())).collect();
+        let twice: Vec<String> = apps
+            .iter()
+            .map(|app| app.workload.name.clone())
+            .filter(|name| !names.insert(name.clone()))
+            .collect();
         for name in twice {
             let line = self.lines_of_names().filter(|(of, _)| *of == name).last().map(|(_, line)| line);
-            self.problems.push(Problem { line, what: format!("two applications are called '{name}'; give each a 'name'") });
+            self.problems.push(Problem {
+                line,
+                what: format!("two applications are called '{name}'; give each a 'name'"),
+            });
         }
         apps
     }
@@ -332,7 +354,11 @@ impl Reader<'_> {
         if copies == 0 {
             self.wrong(section, "copies", "'copies' is 1 at least");
         }
-        let rest: Table = of.iter().filter(|(key, _)| !OWN.contains(&key.as_str())).map(|(k, v)| (k.clone(), v.clone())).collect();
+        let rest: Table = of
+            .iter()
+            .filter(|(key, _)| !OWN.contains(&key.as_str()))
+            .map(|(k, v)| (k.clone(), v.clone()))
+            .collect();
         match read_one(&rest) {
             Ok(workload) => self.copies(App { workload, nodes, weight, jitter }, copies, apps),
             Err(wrong) => {
@@ -341,7 +367,9 @@ impl Reader<'_> {
                     let text = problem.to_string();
                     let key = text.split('\'').nth(1).unwrap_or_default().to_string();
                     let text = match text.starts_with("there is no key") {
-                        true => like(&key, &OWN).map_or(text, |meant| format!("there is no key '{key}'; did you mean '{meant}'?")),
+                        true => like(&key, &OWN).map_or(text, |meant| {
+                            format!("there is no key '{key}'; did you mean '{meant}'?")
+                        }),
                         false => text,
                     };
                     self.wrong(section, &key, text);
@@ -356,13 +384,15 @@ impl Reader<'_> {
             return apps.push(app);
         }
         for number in 1..=copies {
-            let workload = Application { name: format!("{}-{number}", app.workload.name), ..app.workload.clone() };
+            let workload =
+                Application { name: format!("{}-{number}", app.workload.name), ..app.workload.clone() };
             apps.push(App { workload, ..app.clone() });
         }
     }
 }
 
-const POINTS: &str = "points as [[2, \"20MB\"], [8, \"60MB\"]]: processes, and bytes a second of all together";
+const POINTS: &str =
+    "points as [[2, \"20MB\"], [8, \"60MB\"]]: processes, and bytes a second of all together";
 
 fn points(value: &Value) -> Result<Vec<(u32, u64)>, String> {
     let wanted = || format!("it takes {POINTS}");

@@ -119,12 +119,21 @@ impl Report {
             TierReport {
                 tier,
                 servers: match tier {
-                    Tier::Local => if local > 0 { cores.len() as u32 } else { 0 },
+                    Tier::Local => {
+                        if local > 0 {
+                            cores.len() as u32
+                        } else {
+                            0
+                        }
+                    }
                     _ => of.servers,
                 },
                 busy_ns: match tier {
                     Tier::Local => sum(&|core| core.local_busy_ns),
-                    _ => servers.filter(|server| server.core.tier == tier).map(|server| server.core.busy_ns).sum(),
+                    _ => servers
+                        .filter(|server| server.core.tier == tier)
+                        .map(|server| server.core.busy_ns)
+                        .sum(),
                 },
                 written_bytes: sum(&|core| core.acked[at]),
                 flushed_in_bytes: sum(&|core| core.flushed_in[at]),
@@ -158,7 +167,8 @@ impl Report {
 
     /// Jain's index of the bandwidths that the applications saw: 1 when all are alike, 1/n when one had everything.
     pub fn fairness(&self) -> f64 {
-        let bandwidth = |app: &AppReport| app.bytes.iter().sum::<u64>() as f64 / app.io_total_ns().max(1) as f64;
+        let bandwidth =
+            |app: &AppReport| app.bytes.iter().sum::<u64>() as f64 / app.io_total_ns().max(1) as f64;
         jain(&self.apps.iter().map(bandwidth).collect::<Vec<_>>())
     }
 

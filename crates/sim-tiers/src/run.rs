@@ -14,7 +14,9 @@ pub enum RunError {
     Plan(PlanError),
     Simulation(Error),
     /// Nothing happens any more, and an application has not ended or has data above the PFS.
-    Unfinished { app: String },
+    Unfinished {
+        app: String,
+    },
     /// Somebody wanted it to end.
     Stopped,
 }
@@ -47,7 +49,11 @@ impl From<Error> for RunError {
 }
 
 /// A setup at time 0.
-pub fn simulation(setup: &Setup, strategy: &'static dyn Strategy, seed: u64) -> Result<Simulation<Tiers>, RunError> {
+pub fn simulation(
+    setup: &Setup,
+    strategy: &'static dyn Strategy,
+    seed: u64,
+) -> Result<Simulation<Tiers>, RunError> {
     setup.check()?;
     Ok(Simulation::new(Tiers::new(setup.clone(), strategy), seed)?)
 }

@@ -63,16 +63,8 @@ pub enum ServerUndo {
 
 impl Server {
     pub fn new(tier: Tier, apps: usize) -> Server {
-        let core = ServerCore {
-            tier,
-            used: 0,
-            serving: None,
-            clock: 0,
-            busy_ns: 0,
-            written: 0,
-            read: 0,
-            users: 0,
-        };
+        let core =
+            ServerCore { tier, used: 0, serving: None, clock: 0, busy_ns: 0, written: 0, read: 0, users: 0 };
         Server {
             core,
             flows: vec![FlowCore::default(); 2 * apps],
@@ -96,7 +88,12 @@ impl Server {
         turn.keep(|| Undo::Server(ServerUndo::Core(Box::new(core))));
         match message {
             Message::Open { flow, processes, weight } => {
-                let of = FlowCore { open: true, processes: *processes, weight: *weight, ..self.flows[flow.index()] };
+                let of = FlowCore {
+                    open: true,
+                    processes: *processes,
+                    weight: *weight,
+                    ..self.flows[flow.index()]
+                };
                 self.set_flow(*flow, of, turn);
             }
             Message::Close { flow } => {
@@ -126,7 +123,8 @@ impl Server {
             self.set_used(model, self.core.used + request.bytes, turn);
         }
         let at = request.flow.index();
-        let is_new = self.queues[at].is_empty() && self.core.serving.is_none_or(|now| now.flow != request.flow);
+        let is_new =
+            self.queues[at].is_empty() && self.core.serving.is_none_or(|now| now.flow != request.flow);
         if is_new && self.flows[at].tag < self.core.clock {
             let old = self.flows[at];
             turn.keep(|| Undo::Server(ServerUndo::Flow(at, old)));
@@ -148,7 +146,8 @@ impl Server {
         let old = self.flows[at];
         turn.keep(|| Undo::Server(ServerUndo::Flow(at, old)));
         self.core.clock = old.tag;
-        self.flows[at].tag = old.tag.saturating_add(u128::from(ns) * TAG_SCALE / u128::from(old.weight.max(1)));
+        self.flows[at].tag =
+            old.tag.saturating_add(u128::from(ns) * TAG_SCALE / u128::from(old.weight.max(1)));
         self.core.serving = Some(request);
         self.core.busy_ns += ns;
         turn.send(turn.me(), Time(ns), Message::Served);
@@ -187,7 +186,8 @@ impl Server {
     fn free(&mut self, model: &Tiers, app: u32, bytes: u64, turn: &mut Turn<'_, Tiers>) {
         let held = self.held[app as usize];
         if held < bytes {
-            return turn.fail(format!("{bytes} bytes of application {app} go from a server that holds {held}"));
+            return turn
+                .fail(format!("{bytes} bytes of application {app} go from a server that holds {held}"));
         }
         self.set_held(app as usize, held - bytes, turn);
         self.set_used(model, self.core.used.saturating_sub(bytes), turn);

@@ -18,9 +18,18 @@ fn both(apps: u64, ratio: u64) -> (fluid::Testbed, Vec<fluid::Workload>, Setup) 
         plan.compute_ns /= 100;
     }
     let machine = fluid::Testbed { lump_bytes: MB, ..PLAIN.testbed() };
-    let servers = |tier: &fluid::SharedTier| Servers { servers: 4, capacity_bytes: tier.capacity_bytes, curves: tier.curves.clone() };
+    let servers = |tier: &fluid::SharedTier| Servers {
+        servers: 4,
+        capacity_bytes: tier.capacity_bytes,
+        curves: tier.curves.clone(),
+    };
     let app = |plan: &fluid::Workload| {
-        let mut workload = Application { name: format!("app-{}", plan.job.0), steps: plan.steps.into(), processes: plan.processes, ..Application::phases() };
+        let mut workload = Application {
+            name: format!("app-{}", plan.job.0),
+            steps: plan.steps.into(),
+            processes: plan.processes,
+            ..Application::phases()
+        };
         workload.pace = Pace::Compute(std::time::Duration::from_nanos(plan.compute_ns));
         let Kind::Phases(phases) = &mut workload.kind else { unreachable!("phases() makes phases") };
         phases.bytes = plan.bytes_per_process;
@@ -30,14 +39,15 @@ fn both(apps: u64, ratio: u64) -> (fluid::Testbed, Vec<fluid::Workload>, Setup) 
         burst: servers(&machine.burst),
         pfs: servers(&machine.pfs),
         link_bytes_per_s: Some(fluid::paper::LINK_BYTES_PER_S),
-        chunk_bytes: 200_000,
+        chunk_bytes: 100_000,
         tell_ns: 100_000_000,
         ..setup(plans.iter().map(app).collect())
     };
     (machine, plans, setup)
 }
 
-/// Where both claim the same they are within 2 %. What is left: chunks under way when a phase is sent elsewhere, or when a flush has
+/// Where both claim the same they are within 2 %, and come nearer in proportion to the chunk (twice the chunk: -2.2 % instead of -1.1 % with
+/// `ia` at a ratio of 0.8). What is left: chunks under way when a phase is sent elsewhere, or when a flush has
 /// to stop; streams of a flush, which are not at the source while they write; news, which take 1 us.
 #[test]
 fn the_fluid_model_comes_to_nearly_the_same() {

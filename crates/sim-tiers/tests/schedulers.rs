@@ -19,7 +19,8 @@ fn among<T: Copy>(random: &mut Stream, values: &[T]) -> T {
 
 fn curves(random: &mut Stream) -> Arc<Curves> {
     let curve = |random: &mut Stream| {
-        let points: Vec<(u32, u64)> = (0..1 + random.below(4) as u32).map(|n| (1 << (2 * n), MB + random.below(400 * MB))).collect();
+        let points: Vec<(u32, u64)> =
+            (0..1 + random.below(4) as u32).map(|n| (1 << (2 * n), MB + random.below(400 * MB))).collect();
         Curve::new(&points).unwrap()
     };
     Arc::new(Curves { sequential: curve(random), strided: curve(random), random: curve(random) })
@@ -34,7 +35,9 @@ fn app(random: &mut Stream, number: u64) -> App {
             layout: Layout::Shared,
         }),
         _ => {
-            let Kind::Phases(mut phases) = Application::phases().kind else { unreachable!("they are phases") };
+            let Kind::Phases(mut phases) = Application::phases().kind else {
+                unreachable!("they are phases")
+            };
             phases.bytes = 1 + random.below(4 * MB);
             phases.pattern = among(random, &[Pattern::Sequential, Pattern::Strided, Pattern::Random]);
             Kind::Phases(phases)
@@ -49,7 +52,10 @@ fn app(random: &mut Stream, number: u64) -> App {
         every,
         pace: match random.below(2) {
             0 => Pace::Compute(Duration::from_millis(among(random, &[0, 1, 50, 400]))),
-            _ => Pace::Ratio { io: among(random, &[0.2, 0.8]), alone: among(random, &[None, Some(Duration::from_millis(90))]) },
+            _ => Pace::Ratio {
+                io: among(random, &[0.2, 0.8]),
+                alone: among(random, &[None, Some(Duration::from_millis(90))]),
+            },
         },
         kind,
         ..Application::phases()
@@ -62,11 +68,18 @@ fn drawn(seed: u64) -> (Setup, &'static dyn Strategy) {
     let random = &mut Stream::new(seed, 0);
     let apps = (0..1 + random.below(4)).map(|number| app(random, number)).collect();
     let latency_ns = among(random, &[1, 1000, 100_000]);
-    let local = LocalStore { capacity_bytes: among(random, &[4 * MB, GB]), bytes_per_s: among(random, &[10 * MB, 400 * MB]) };
+    let local = LocalStore {
+        capacity_bytes: among(random, &[4 * MB, GB]),
+        bytes_per_s: among(random, &[10 * MB, 400 * MB]),
+    };
     let burst = among(random, &[0, 1, 2, 5]);
     let setup = Setup {
         // Now and then it fills.
-        burst: Servers { servers: burst, capacity_bytes: u64::from(burst) * among(random, &[17 * MB, GB]), curves: curves(random) },
+        burst: Servers {
+            servers: burst,
+            capacity_bytes: u64::from(burst) * among(random, &[17 * MB, GB]),
+            curves: curves(random),
+        },
         pfs: Servers { servers: among(random, &[1, 3, 4]), capacity_bytes: 10 * GB, curves: curves(random) },
         local: among(random, &[None, Some(local)]),
         link_bytes_per_s: among(random, &[None, Some(50 * MB)]),
@@ -98,7 +111,10 @@ fn assert_conserved(setup: &Setup, report: &Report) {
     assert_eq!(burst.written_bytes + burst.flushed_in_bytes, burst.flushed_out_bytes);
     let all: u64 = report.tiers.iter().map(|tier| tier.written_bytes).sum();
     assert_eq!(pfs.written_bytes + pfs.flushed_in_bytes, all);
-    assert!(report.flushed_ns >= report.apps.iter().flat_map(|app| app.io_ns.last().map(|_| app.flushed_ns)).max().unwrap_or(0));
+    assert!(
+        report.flushed_ns
+            >= report.apps.iter().flat_map(|app| app.io_ns.last().map(|_| app.flushed_ns)).max().unwrap_or(0)
+    );
 }
 
 const SEEDS: std::ops::Range<u64> = 0..42;
@@ -132,12 +148,14 @@ fn nothing_acknowledged_is_on_less_than_its_tier() {
     for seed in SEEDS {
         let (setup, strategy) = drawn(seed);
         let whole = under(&setup, strategy, &Options::default());
-        let mut moments: Vec<u64> = (0..12).map(|n| Stream::new(seed, 1 + n).below(whole.flushed_ns + 1)).collect();
+        let mut moments: Vec<u64> =
+            (0..12).map(|n| Stream::new(seed, 1 + n).below(whole.flushed_ns + 1)).collect();
         moments.sort_unstable();
         let mut simulation = simulation(&setup, strategy, 7).unwrap();
         for moment in moments {
             simulation.run(Time(moment), &Options::default()).unwrap();
-            audit(&simulation).unwrap_or_else(|error| panic!("seed {seed}, {}, {moment} ns: {error}", strategy.name()));
+            audit(&simulation)
+                .unwrap_or_else(|error| panic!("seed {seed}, {}, {moment} ns: {error}", strategy.name()));
         }
         simulation.run(Time::MAX, &Options::default()).unwrap();
         assert_eq!(simulation.trace(), whole.trace, "a run in parts is the same run");
@@ -151,7 +169,8 @@ fn seeds_matter_where_compute_times_vary() {
     for app in &mut setup.apps {
         app.workload.pace = Pace::Compute(Duration::from_secs(3));
     }
-    let trace = |setup: &Setup, seed| run(setup, strategy("ia"), seed, &Options::default()).unwrap().io_mean_ns();
+    let trace =
+        |setup: &Setup, seed| run(setup, strategy("ia"), seed, &Options::default()).unwrap().io_mean_ns();
     assert_eq!(trace(&setup, 1), trace(&setup, 2));
     setup.apps[0].jitter = 0.5;
     assert_ne!(trace(&setup, 1), trace(&setup, 2));

@@ -64,7 +64,7 @@ pub fn tiers(args: &TiersArgs) -> Result<ExitCode> {
     let strategies = chosen(&args.strategy)?;
     let scheduler = if args.check_rollback { Scheduler::RollbackCheck } else { args.scheduler.scheduler() };
     if args.threads > 1 && matches!(scheduler, Scheduler::Sequential | Scheduler::RollbackCheck) {
-        return Err(Failure::new(Kind::Usage, "--threads needs --scheduler conservative or optimistic".into()));
+        return Err(Failure::new(Kind::Usage, "--threads needs --scheduler conservative or optimistic"));
     }
     let setup = setup(&args.file)?;
     let signals = Signals::watch()?;
@@ -74,11 +74,17 @@ pub fn tiers(args: &TiersArgs) -> Result<ExitCode> {
         let tell = |progress: tidepool_sim::Progress| {
             if let Ok(mut line) = line.lock() {
                 let (now, events) = (progress.now.0 / 1_000_000_000, progress.events);
-                line.draw(&format!("{} ({} of {}): {now} s, {events} events", strategy.name(), number + 1, strategies.len()));
+                line.draw(&format!(
+                    "{} ({} of {}): {now} s, {events} events",
+                    strategy.name(),
+                    number + 1,
+                    strategies.len()
+                ));
             }
             if signals.seen().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        let options = Options { scheduler, threads: args.threads.into(), progress: Some(&tell), ..Options::default() };
+        let options =
+            Options { scheduler, threads: args.threads.into(), progress: Some(&tell), ..Options::default() };
         match outcome(&setup, *strategy, args.seed, &options) {
             Ok(outcome) => outcomes.push(outcome),
             Err(RunError::Stopped) => break,
@@ -118,12 +124,18 @@ fn setup(file: &Path) -> Result<Setup> {
         return Err(Failure::new(Kind::Usage, format!("{}: longer than 1 MiB", file.display())));
     }
     read(&text).map_err(|problems| {
-        let lines: Vec<String> = problems.iter().map(|problem| format!("{}: {problem}", file.display())).collect();
+        let lines: Vec<String> =
+            problems.iter().map(|problem| format!("{}: {problem}", file.display())).collect();
         Failure::new(Kind::Usage, lines.join("\n"))
     })
 }
 
-fn outcome(setup: &Setup, strategy: &'static dyn Strategy, seed: u64, options: &Options<'_>) -> std::result::Result<Outcome, RunError> {
+fn outcome(
+    setup: &Setup,
+    strategy: &'static dyn Strategy,
+    seed: u64,
+    options: &Options<'_>,
+) -> std::result::Result<Outcome, RunError> {
     let report = run(setup, strategy, seed, options)?;
     let stretches = stretches(setup, &report, strategy, seed, options)?;
     Ok(Outcome { report, stretches })
@@ -145,9 +157,18 @@ impl Outcome {
 
 fn text(setup: &Setup, outcomes: &[Outcome]) -> String {
     let mut rows = vec![
-        ["strategy", "application", "I/O time of a phase", "end", "longer than alone", "of it I/O", "local, burst, pfs", "moved"]
-            .map(String::from)
-            .to_vec(),
+        [
+            "strategy",
+            "application",
+            "I/O time of a phase",
+            "end",
+            "longer than alone",
+            "of it I/O",
+            "local, burst, pfs",
+            "moved",
+        ]
+        .map(String::from)
+        .to_vec(),
     ];
     for outcome in outcomes {
         for (app, stretch) in outcome.apps() {
@@ -167,9 +188,19 @@ fn text(setup: &Setup, outcomes: &[Outcome]) -> String {
         }
     }
     let mut all = vec![
-        ["strategy", "mean I/O time", "slowest", "all ended", "all on pfs", "burst busy", "pfs busy", "fairness", "stretch"]
-            .map(String::from)
-            .to_vec(),
+        [
+            "strategy",
+            "mean I/O time",
+            "slowest",
+            "all ended",
+            "all on pfs",
+            "burst busy",
+            "pfs busy",
+            "fairness",
+            "stretch",
+        ]
+        .map(String::from)
+        .to_vec(),
     ];
     for outcome in outcomes {
         let report = &outcome.report;
@@ -189,7 +220,12 @@ fn text(setup: &Setup, outcomes: &[Outcome]) -> String {
             format!("{:.2}", outcome.stretch_most()),
         ]);
     }
-    format!("simulated: {} applications, bandwidths as the file gives them\n{}\n{}", setup.apps.len(), table(&rows), table(&all))
+    format!(
+        "simulated: {} applications, bandwidths as the file gives them\n{}\n{}",
+        setup.apps.len(),
+        table(&rows),
+        table(&all)
+    )
 }
 
 fn csv(outcomes: &[Outcome]) -> String {
@@ -236,7 +272,8 @@ fn value(setup: &Setup, outcomes: &[Outcome], seed: u64) -> Value {
     let mut all = identity("sim-tiers");
     all["simulated"] = true.into();
     all["seed"] = seed.into();
-    all["alone_on_pfs_seconds"] = setup.apps.iter().map(|app| app.alone_on_pfs(setup).as_secs_f64()).collect();
+    all["alone_on_pfs_seconds"] =
+        setup.apps.iter().map(|app| app.alone_on_pfs(setup).as_secs_f64()).collect();
     all["strategies"] = outcomes.iter().map(of_one).collect();
     all
 }
