@@ -280,5 +280,10 @@ def begin(x_label: str, setting: Setting, paper: str) -> tuple[Result, Simulator
 
 
 def draw(report: dict, rows: list[dict]):
-    """A panel for each quantity, a group of bars for each point of the sweep."""
-    return figures.quantities(report, rows)
+    """A panel for each quantity, a group of bars for each point of the sweep; one for the assumptions, by number."""
+
+    def more(one, what: str) -> None:
+        if what.endswith("by assumption"):
+            one.set_xlabel("assumption, in the order of details.sensitivity; bars from half to double")
+
+    return figures.quantities(report, rows, more)
