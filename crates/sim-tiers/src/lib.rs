@@ -31,7 +31,7 @@ pub use audit::{AuditError, audit};
 pub use model::Tiers;
 pub use plan::{
     APPS_MAX, App, CHUNK_MIN, CHUNKS_MAX, FLUSH_STREAMS_MAX, IN_FLIGHT_MAX, LocalStore, NODES_MAX,
-    PHASES_MAX, PROCESSES_MAX, PlanError, SERVERS_MAX, Servers, Setup,
+    PHASES_MAX, PROCESSES_MAX, PlanError, SERVERS_MAX, Servers, Setup, UNDER_WAY_MAX,
 };
 pub use report::{AppReport, Report, Stretch, TierReport};
 pub use run::{RunError, run, simulation, stretches};

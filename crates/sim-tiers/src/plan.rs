@@ -22,6 +22,8 @@ pub const CHUNK_MIN: u64 = 4096;
 pub const CHUNKS_MAX: u128 = 20_000_000;
 /// Chunks of a process that are on their way at once.
 pub const IN_FLIGHT_MAX: u32 = 64;
+/// Chunks of all processes on their way at once: each is some tens of bytes of memory for as long as the run lasts.
+pub const UNDER_WAY_MAX: u64 = 1 << 22;
 /// Streams of a flush.
 pub const FLUSH_STREAMS_MAX: u32 = 1024;
 /// Longest delay of a message, and of news: a day.
@@ -94,6 +96,7 @@ pub enum PlanError {
     Machine(&'static str),
     App(String, &'static str),
     TooMuch { chunks: u128 },
+    UnderWay(u64),
     Pfs { bytes: u128, capacity_bytes: u64 },
 }
 
@@ -106,6 +109,10 @@ impl fmt::Display for PlanError {
             PlanError::TooMuch { chunks } => {
                 write!(f, "{chunks} chunks in all; at most {CHUNKS_MAX}: take larger chunks or fewer steps")
             }
+            PlanError::UnderWay(count) => write!(
+                f,
+                "{count} chunks of all processes on their way at once; at most {UNDER_WAY_MAX}: fewer processes, or fewer in flight"
+            ),
             PlanError::Pfs { bytes, capacity_bytes } => {
                 write!(
                     f,
@@ -227,6 +234,11 @@ impl Setup {
             if ratio * app.workload.steps as f64 > tidepool_sim::Time::MAX.0 as f64 / 4e9 {
                 return Err(PlanError::App(app.workload.name.clone(), "computes for more than 36 years"));
             }
+        }
+        let processes: u64 = self.apps.iter().map(|app| u64::from(app.workload.processes)).sum();
+        let under_way = processes * u64::from(self.in_flight);
+        if under_way > UNDER_WAY_MAX {
+            return Err(PlanError::UnderWay(under_way));
         }
         let chunks = self.apps.iter().map(|app| app.chunks(self.chunk_bytes)).sum();
         if chunks > CHUNKS_MAX {

@@ -130,6 +130,19 @@ fn files_that_are_no_files_are_refused() {
     assert!(wrong.iter().any(|line| line.contains("two applications are called 'a'")), "{}", wrong.len());
 }
 
+/// Nothing is kept in memory for what is too much.
+#[test]
+fn what_would_fill_the_memory_is_refused() {
+    let many = example().replace("processes = 32", "processes = 65536").replace("copies = 2", "copies = 64");
+    let many = many.replace("in-flight = 1 ", "in-flight = 64 ").replace("bytes = \"1GB\"", "bytes = 1");
+    assert_eq!(
+        told(&many),
+        [
+            "268435456 chunks of all processes on their way at once; at most 4194304: fewer processes, or fewer in flight"
+        ]
+    );
+}
+
 /// The test bed of IAS (K18) is a file that can be run.
 #[test]
 fn the_papers_test_bed_is_read() {
