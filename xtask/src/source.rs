@@ -27,6 +27,7 @@ const PURE: &[&str] = &[
     "crates/trigger/",
     "crates/sim/",
     "crates/sim-models/",
+    "crates/sim-tiers/",
     "crates/wire/",
     "crates/types/",
     "crates/workload/",

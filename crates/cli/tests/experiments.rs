@@ -95,6 +95,18 @@ fn k13_strategies_are_compared_on_shaped_tiers() {
     }
 }
 
+/// In the simulator: all strategies, and the paper's factors beside.
+#[test]
+fn simk13_strategies_are_compared_in_the_simulator() {
+    if !can_run() {
+        return;
+    }
+    let told = findings(&run(&Sandbox::new(), "simk13"));
+    for words in ["baseline takes", "hp takes", "times as long as model", "the paper: 4"] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+}
+
 /// A victim's slowdown is told for each strategy.
 #[test]
 fn victims_are_compared_on_shaped_tiers() {

@@ -1,7 +1,8 @@
 //! The command lines of `tidepool sim`.
 
-use super::pfs_flags::{RUN, RunArgs, SCALE, ScaleArgs, TUNE, TuneArgs};
 use super::disk_flags::{CalibrateCommand, ValidateCommand};
+use super::pfs_flags::{RUN, RunArgs, SCALE, ScaleArgs, TUNE, TuneArgs};
+use super::tiers::{TIERS, TiersArgs};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use tidepool_sim::{Scheduler, THREADS_MAX, Time};
@@ -44,6 +45,9 @@ pub enum SimCommand {
     /// Compare a model with measurements that it was not fitted to
     #[command(subcommand)]
     Validate(ValidateCommand),
+    /// Simulate applications on storage tiers under the strategies of pools
+    #[command(after_help = TIERS)]
+    Tiers(TiersArgs),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

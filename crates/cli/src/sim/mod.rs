@@ -1,13 +1,14 @@
 //! `tidepool sim`: the event kernel of the simulators. Guide: `docs/guide/simulator.md`.
 
-mod engine;
 mod disk;
 pub mod disk_flags;
+mod engine;
 pub mod flags;
 mod pfs_flags;
 mod phold;
 mod run;
 mod scale;
+mod tiers;
 mod tune;
 
 use crate::exit::Result;
@@ -22,5 +23,6 @@ pub fn dispatch(command: &SimCommand) -> Result<ExitCode> {
         SimCommand::Tune(args) => tune::tune(args),
         SimCommand::Calibrate(command) => disk::calibrate(command),
         SimCommand::Validate(command) => disk::validate(command),
+        SimCommand::Tiers(args) => tiers::tiers(args),
     }
 }
