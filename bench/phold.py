@@ -29,7 +29,10 @@ def run(tidepool: Path, workload: str, scheduler: str, threads: int, seconds: fl
     virtual = f"{int(seconds * (10 if workload == 'few processes' else 1) * 1e9)}ns"
     words = ["sim", "phold", "--json", "--scheduler", scheduler, "--threads", str(threads), "--end", virtual]
     done = subprocess.run([tidepool, *words, *WORKLOADS[workload]], check=True, capture_output=True, text=True)
-    return {"workload": workload, **json.loads(done.stdout)}
+    told = json.loads(done.stdout)
+    # Where it lies is this machine's matter.
+    told["command"][0] = tidepool.name
+    return {"workload": workload, **told}
 
 
 def main() -> int:

@@ -21,7 +21,10 @@ MILLION = ["--clients", "999000", "--servers", "500", "--reads", "1"]
 
 def run(tidepool: Path, scheduler: str, threads: int, words: list[str]) -> dict:
     command = [tidepool, "sim", "scale", "--json", "--scheduler", scheduler, "--threads", str(threads), *words]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    told = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    # Where it lies is this machine's matter.
+    told["command"][0] = tidepool.name
+    return told
 
 
 def row(name: str, threads: int, runs: list[dict]) -> str:
