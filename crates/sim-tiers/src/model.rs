@@ -45,6 +45,7 @@ impl Tiers {
 impl Model for Tiers {
     type State = State;
     type Message = Message;
+    type Record = std::convert::Infallible;
     type Undo = Undo;
 
     fn processes(&self) -> u32 {
