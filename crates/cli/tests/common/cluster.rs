@@ -238,16 +238,20 @@ impl Cluster {
         self.show(job)
     }
 
-    /// A job's owner has its results brought out after all, and waits for it: for the job that does it, too, whose teardown
-    /// comes after its end.
+    /// A job's owner has its results brought out after all, and waits for it: for the job that does it, too.
     pub fn resume(&self, user: &str, job: u32) {
         let done = self.by(user, &[&self.tidepool(), "slurm", "resume", &job.to_string(), "--wait"]);
         assert!(done.status.success(), "{}\n{}", text(&done), self.overview());
-        let name = format!("JobName=tidepool-resume-{job}");
+        self.wait_for_own_jobs();
+    }
+
+    /// Jobs that commands have submitted are over for who waits for them (`--wait`) before their epilogs and teardowns are.
+    fn wait_for_own_jobs(&self) {
         let jobs = self.said(&["scontrol", "-o", "show", "jobs"]);
-        let line = jobs.lines().find(|line| line.split(' ').any(|word| word == name)).expect(&name);
-        let number = line.strip_prefix("JobId=").and_then(|rest| rest.split(' ').next());
-        self.wait(number.and_then(|number| number.parse().ok()).expect(line));
+        for line in jobs.lines().filter(|line| line.contains(" JobName=tidepool-")) {
+            let number = line.strip_prefix("JobId=").and_then(|rest| rest.split(' ').next());
+            self.wait(number.and_then(|number| number.parse().ok()).expect(line));
+        }
     }
 
     /// Waits until a job is in one of these states.
@@ -320,6 +324,7 @@ impl Cluster {
 
     /// Nothing of any job is left anywhere, and all nodes are as good as before.
     pub fn assert_nothing_left(&self, when: &str) {
+        self.wait_for_own_jobs();
         for node in self.names() {
             assert_eq!(self.left_on(&node), "", "{when}: {node}\n{}", self.overview());
             let words = [&self.tidepool(), "stage", "--control", "--json", "persist", "list"];
