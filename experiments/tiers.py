@@ -137,16 +137,20 @@ class Lane:
         return counters["tier_local_bytes"] + counters["tier_burst_bytes"]
 
 
+def at_once(processes: int) -> int:
+    """How many strategies the machine bears side by side, where each has so many processes."""
+    return max(1, PROCESSES_AT_ONCE_MAX // processes)
+
+
 def side_by_side(setting: Setting, strategies, apps: list[App], switches: tuple[str, ...] = ()) -> list[Outcome]:
     """Each strategy once; as many at the same time as the machine bears."""
-    at_once = max(1, PROCESSES_AT_ONCE_MAX // sum(app.processes for app in apps))
 
     def one(strategy: str) -> Outcome:
         with Lane(setting, strategy, len(apps), switches) as lane:
             return lane.outcome(apps)
 
     before = processor_times()
-    with ThreadPoolExecutor(min(at_once, len(strategies))) as threads:
+    with ThreadPoolExecutor(min(at_once(sum(app.processes for app in apps)), len(strategies))) as threads:
         outcomes = list(threads.map(one, strategies))
     spent = [now - then for now, then in zip(processor_times(), before)]
     setting.cpu_used = 1 - spent[IDLE] / sum(spent)

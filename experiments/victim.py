@@ -7,7 +7,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 from harness import Result, Setting
-from tiers import App, Lane, draw
+from tiers import App, Lane, at_once, draw
 
 __all__ = ["TITLE", "draw", "measure"]
 TITLE = "a victim beside an aggressor on shaped tiers, by strategy"
@@ -46,7 +46,7 @@ def measure(setting: Setting) -> Result:
     # It outlasts the victim everywhere.
     beside = 4 if setting.quick else 14
     result.details.update(victim_processes=VICTIM_PROCESSES, aggressor_processes=AGGRESSOR_PROCESSES, steps=steps)
-    with ThreadPoolExecutor(len(STRATEGIES)) as threads:
+    with ThreadPoolExecutor(at_once(VICTIM_PROCESSES + AGGRESSOR_PROCESSES)) as threads:
         one = lambda strategy: slowdown(setting, strategy, steps, beside, scale)  # noqa: E731
         rounds = [list(threads.map(one, STRATEGIES)) for _ in range(setting.repeats)]
     for number, strategy in enumerate(STRATEGIES):
