@@ -17,13 +17,14 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::str::FromStr;
 use tidepool_client::Wanted;
 use tidepool_fsd::{FlushConfig, TierConfig};
 use tidepool_plan::Deploy;
 use tidepool_shape::Shape;
-use tidepool_types::{ChunkSize, Placement, parse_phase_bytes, parse_size};
+use tidepool_types::{ChunkSize, Placement, parse_bandwidth, parse_phase_bytes, parse_size};
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -375,6 +376,10 @@ pub struct PoolShape {
     /// $TIDEPOOL_PHASE_BYTES of a program with the preload library wins
     #[arg(long, value_name = "SIZE", value_parser = parse_phase_bytes)]
     pub phase_bytes: Option<u64>,
+    /// Bytes that the network of each node carries to shared storage in a second, if that is known: 'model' then does not
+    /// keep apart what no storage can be filled with
+    #[arg(long, value_name = "SIZE", value_parser = parse_bandwidth)]
+    pub link_bandwidth: Option<NonZeroU64>,
     /// Network interface by which daemons on other nodes are reached, as ib0 [default: what 'tidepool plan' tells]
     #[arg(long, value_name = "NAME")]
     pub nic: Option<String>,
@@ -431,6 +436,7 @@ impl PoolShape {
             shape_burst: self.shape_burst.clone(),
             shape_pfs: self.shape_pfs.clone(),
             phase_bytes: self.phase_bytes,
+            link_bandwidth: self.link_bandwidth,
         })
     }
 
@@ -465,6 +471,7 @@ impl PoolShape {
             (self.flush.is_some(), "--flush"),
             (self.no_local, "--no-local"),
             (self.phase_bytes.is_some(), "--phase-bytes"),
+            (self.link_bandwidth.is_some(), "--link-bandwidth"),
         ];
         match said.into_iter().find(|(said, _)| *said) {
             Some((_, flag)) if !self.has_tiers() => {

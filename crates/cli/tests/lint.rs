@@ -71,9 +71,9 @@ workflow   after job 7, 8, on the same nodes
 Slurm      10GB of its burst-buffer pool 'nvme'
 ";
     assert_eq!(lint(script, &[]), (expected.into(), Some(0)));
-    let tiers = "#TIDEPOOL pool burst=/bb/ana pfs=/work/ana flush=idle no-local=yes phase-bytes=1GiB\n#NORNS stage_in lustre://a pool://a\n";
+    let tiers = "#TIDEPOOL pool burst=/bb/ana pfs=/work/ana flush=idle no-local=yes phase-bytes=1GiB link-bandwidth=1GiB\n#NORNS stage_in lustre://a pool://a\n";
     let expected = "\
-pool      pool://, burst buffer /bb/ana, parallel file system /work/ana, strategy ia, flushed only while nothing is written, no new data on the nodes' own storage, 1.0 GiB of each process in a phase
+pool      pool://, burst buffer /bb/ana, parallel file system /work/ana, strategy ia, flushed only while nothing is written, no new data on the nodes' own storage, 1.0 GiB of each process in a phase, 1.0 GiB/s from each node
 stage in  lustre://a to pool://a
 ";
     assert_eq!(lint(tiers, &[]), (expected.into(), Some(0)));

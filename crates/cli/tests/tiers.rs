@@ -223,6 +223,8 @@ fn what_makes_no_sense_is_refused() {
     for (words, said) in [
         (&["--strategy", "hp"][..], "--strategy is for pools with shared storage; name it with --pfs"),
         (&["--phase-bytes", "1MB"], "--phase-bytes is for pools with shared storage"),
+        (&["--link-bandwidth", "1MB"], "--link-bandwidth is for pools with shared storage"),
+        (&["--pfs", pfs, "--link-bandwidth", "0"], "a link of 0 bytes a second carries nothing"),
         (&["--pfs", pfs, "--phase-bytes", "0"], "a phase of 0 bytes is none"),
         (&["--flush-bandwidth", "1MB"], "--flush-bandwidth is for pools with shared storage"),
         (&["--pfs", pfs, "--strategy", "hpp"], "did you mean hp?"),

@@ -5,6 +5,7 @@ use crate::place::Place;
 use crate::told::Said;
 use serde::{Serialize, Serializer};
 use std::fmt;
+use std::num::NonZeroU64;
 use std::time::Duration;
 use tidepool_plan::Deploy;
 use tidepool_types::{ChunkSize, Placement};
@@ -104,6 +105,8 @@ pub struct TierRequest {
     pub no_local: Option<bool>,
     /// What each process writes in an I/O phase.
     pub phase_bytes: Option<u64>,
+    /// Bytes/s that each node carries to shared storage.
+    pub link_bandwidth: Option<NonZeroU64>,
 }
 
 impl TierRequest {

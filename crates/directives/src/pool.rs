@@ -14,7 +14,7 @@ use tidepool_types::{LayoutError, Placement, check_pool_name, parse_size, show_b
 /// Nodes of a pool.
 pub const NODES_MAX: usize = crate::mapping::NODES_MAX;
 
-pub(crate) const KEYS: [&str; 17] = [
+pub(crate) const KEYS: [&str; 18] = [
     "size",
     "nodes",
     "deploy",
@@ -32,6 +32,7 @@ pub(crate) const KEYS: [&str; 17] = [
     "flush",
     "no-local",
     "phase-bytes",
+    "link-bandwidth",
 ];
 const PLACEMENTS: [(&str, Placement); 4] = [
     ("wide", Placement::Wide),

@@ -83,6 +83,7 @@ fn pool_line(pool: &PoolRequest) -> String {
         ("flush", tiers.flush.map(|flush| flush.to_string())),
         ("no-local", tiers.no_local.map(|yes| word(&YES_NO, yes).into())),
         ("phase-bytes", tiers.phase_bytes.map(show_size)),
+        ("link-bandwidth", tiers.link_bandwidth.map(|bytes| show_size(bytes.get()))),
     ];
     let said = pairs.into_iter().filter_map(|(key, value)| Some(format!(" {key}={}", value?)));
     format!("#TIDEPOOL pool{}", said.collect::<String>())

@@ -5,12 +5,13 @@ use crate::parse::Reader;
 use crate::script::Spoken;
 use crate::values::{Refused, of_table, refuse};
 use tidepool_iosched::by_name;
-use tidepool_types::parse_phase_bytes;
+use tidepool_types::{parse_bandwidth, parse_phase_bytes};
 
 /// Longest path of a directory, in bytes.
 const PATH_BYTES_MAX: usize = 4096;
 
-pub(crate) const KEYS: [&str; 6] = ["burst", "pfs", "strategy", "flush", "no-local", "phase-bytes"];
+pub(crate) const KEYS: [&str; 7] =
+    ["burst", "pfs", "strategy", "flush", "no-local", "phase-bytes", "link-bandwidth"];
 
 impl Reader {
     pub(crate) fn tier_key(&mut self, tiers: &mut TierRequest, key: &'static str, word: &Spoken) {
@@ -22,6 +23,10 @@ impl Reader {
             "phase-bytes" => {
                 tiers.phase_bytes =
                     self.bare(word, |text| parse_phase_bytes(text).map_err(|why| (why, None)));
+            }
+            "link-bandwidth" => {
+                tiers.link_bandwidth =
+                    self.bare(word, |text| parse_bandwidth(text).map_err(|why| (why, None)));
             }
             _ => tiers.no_local = self.bare(word, |text| of_table(&YES_NO, text)),
         }
@@ -72,7 +77,8 @@ pub(crate) fn contradictions(
     if !is_said("burst") && !is_said("pfs") {
         let text =
             |key| format!("'{key}' is for pools with shared storage: name it with pfs=, burst= or both");
-        found.extend(["strategy", "flush", "no-local", "phase-bytes"].map(|key| (key, text(key))));
+        let of_shared = KEYS.into_iter().filter(|key| !["burst", "pfs"].contains(key));
+        found.extend(of_shared.map(|key| (key, text(key))));
     }
     if tiers.strategy.as_deref() == Some("baseline") && tiers.burst.is_some() && !is_said("pfs") {
         let text = "strategy=baseline uses the parallel file system only; name it with pfs=";

@@ -4,6 +4,7 @@ use proptest::collection::{btree_set, vec};
 use proptest::option::of;
 use proptest::prelude::*;
 use proptest::sample::select;
+use std::num::NonZeroU64;
 use std::time::Duration;
 use tidepool_directives::{
     At, ChunkSize, Client, Deploy, Directives, Flush, Fs, Lifetime, MappingText, Mode, Persist, PersistOp,
@@ -80,15 +81,20 @@ fn tiers() -> impl Strategy<Value = TierRequest> {
         of(select(vec![Flush::Strategy, Flush::Idle])),
         of(any::<bool>()),
         of(1u64..=1 << 60),
+        of((1..=u64::MAX).prop_map(|bytes| NonZeroU64::new(bytes).unwrap())),
     );
-    let some = of_tiers.prop_map(|((burst, pfs), dir, strategy, flush, no_local, phase_bytes)| TierRequest {
-        burst: burst.then(|| format!("/b{dir}")),
-        pfs: pfs.then(|| format!("/p{dir}")),
-        strategy: strategy.map(String::from),
-        flush,
-        no_local,
-        phase_bytes,
-    });
+    let some =
+        of_tiers.prop_map(|((burst, pfs), dir, strategy, flush, no_local, phase_bytes, link_bandwidth)| {
+            TierRequest {
+                burst: burst.then(|| format!("/b{dir}")),
+                pfs: pfs.then(|| format!("/p{dir}")),
+                strategy: strategy.map(String::from),
+                flush,
+                no_local,
+                phase_bytes,
+                link_bandwidth,
+            }
+        });
     prop_oneof![Just(TierRequest::default()), some]
 }
 

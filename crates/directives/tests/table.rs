@@ -1,5 +1,6 @@
 //! Good and bad lines, with what is told of them and where (`docs/formats/21-directives.md`).
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 use tidepool_directives::{
     ChunkSize, Client, DEPENDENCIES_MAX, DIRECTIVES_MAX, Deploy, Directives, Flush, Fs, LINE_BYTES_MAX,
@@ -37,7 +38,7 @@ const WHOLE: &str = "\
 #TIDEPOOL pool name=fast size=10GiB nodes=4 deploy=dedicated:1 mode=relaxed chunk-size=1MiB placement=wide stripe=2 \\
 #TIDEPOOL   client=preload lifetime=workflow   # goes on
 #TIDEPOOL pool name=own fs=\"script:/opt/make fs\" deploy=shared client=auto
-#TIDEPOOL pool name=deep burst=/bb/ana \"pfs=/work/my data\" strategy=hp flush=idle no-local=yes phase-bytes=1GB
+#TIDEPOOL pool name=deep burst=/bb/ana \"pfs=/work/my data\" strategy=hp flush=idle no-local=yes phase-bytes=1GB link-bandwidth=117MB
 #NORNS stage_in lustre://in nvme0://in scatter:processor{rank}
 #TIDEPOOL stage_in \"/scratch/ana/with blank\" fast://in
 #NORNS\tstage_out nvme0://out lustre://out gather:from-{node}
@@ -74,6 +75,7 @@ fn pools_are_read() {
         flush: Some(Flush::Idle),
         no_local: Some(true),
         phase_bytes: Some(1_000_000_000),
+        link_bandwidth: NonZeroU64::new(117_000_000),
     };
     assert_eq!((&deep.tiers, own.tiers.is_any()), (&tiers, false));
 }
@@ -119,7 +121,7 @@ fn the_canonical_lines_are_pinned() {
             "#NORNS capacity=10GB pool=nvme",
             "#TIDEPOOL pool name=fast size=10GiB nodes=4 deploy=dedicated:1 mode=relaxed chunk-size=1MiB placement=wide stripe=2 client=preload lifetime=workflow",
             "#TIDEPOOL pool name=own deploy=shared client=auto fs=\"script:/opt/make fs\"",
-            "#TIDEPOOL pool name=deep burst=/bb/ana pfs=\"/work/my data\" strategy=hp flush=idle no-local=yes phase-bytes=1000000000",
+            "#TIDEPOOL pool name=deep burst=/bb/ana pfs=\"/work/my data\" strategy=hp flush=idle no-local=yes phase-bytes=1000000000 link-bandwidth=117000000",
             "#NORNS stage_in lustre://in nvme0://in \"scatter:processor{rank}\"",
             "#NORNS stage_in \"/scratch/ana/with blank\" fast://in",
             "#NORNS stage_out nvme0://out lustre://out \"gather:from-{node}\"",
@@ -153,7 +155,7 @@ fn what_programs_get_is_pinned() {
         r#""workflow":{"start":true,"name":"w","prior":[],"end":false,"same_nodes":false},"#,
         r#""pools":[{"name":null,"size":1024,"nodes":null,"deploy":"subset:2","mode":null,"chunk_size":"auto","#,
         r#""placement":"wide","stripe":null,"client":null,"lifetime":null,"fs":"tidepool","#,
-        r#""burst":null,"pfs":"/p","strategy":"ia","flush":null,"no_local":false,"phase_bytes":null}],"#,
+        r#""burst":null,"pfs":"/p","strategy":"ia","flush":null,"no_local":false,"phase_bytes":null,"link_bandwidth":null}],"#,
         r#""reserve":false,"timeouts":{"stage_in":120,"stage_out":null},"resume":null,"discard":null,"end_pool":null,"slurm":[]}"#,
     ];
     assert_eq!(serde_json::to_string(&parse(text)).unwrap(), expected.concat());
@@ -165,7 +167,7 @@ fn what_programs_get_is_pinned() {
 const DIRECTIVES: &str = "stage_in, stage_out, persist, workflow-start, workflow-prior-dependency, workflow-end, \
     workflow-same-nodes, pool, reserve, timeout, resume, discard, end-pool";
 const KEYS: &str = "size, nodes, deploy, mode, chunk-size, placement, stripe, client, lifetime, name, fs, burst, pfs, \
-    strategy, flush, no-local, phase-bytes";
+    strategy, flush, no-local, phase-bytes, link-bandwidth";
 const MAPPINGS: &str =
     "replicate, scatter, scatter:PATTERN with {rank}, gather, gather:NAME with {node}, file:PATH";
 const SIZE: &str = "write a whole number with an optional unit, such as 4096, 512KiB or 1GB";
@@ -346,6 +348,7 @@ const BAD: &[(&str, &str)] = &[
         "2, 16: 'strategy' is for pools with shared storage: name it with pfs=, burst= or both",
     ),
     ("#TIDEPOOL pool pfs=/p phase-bytes=0", "2, 23: a phase of 0 bytes is none"),
+    ("#TIDEPOOL pool pfs=/p link-bandwidth=0", "2, 23: a link of 0 bytes a second carries nothing"),
     (
         "#TIDEPOOL pool pfs=/p phase-bytes=2.5GB",
         "2, 23: '2.5GB' is not a size: fractions are not accepted; SIZE",

@@ -5,6 +5,7 @@ use crate::flush_config::FlushConfig;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use tidepool_iosched::Tier;
 use tidepool_shape::Shape;
@@ -94,6 +95,9 @@ pub struct TierConfig {
     /// What each process writes in an I/O phase, unless it says something else; None where nobody has said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase_bytes: Option<u64>,
+    /// Bytes/s that the daemon's node carries to shared storage; None where nobody has said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link_bandwidth: Option<NonZeroU64>,
 }
 
 impl TierConfig {

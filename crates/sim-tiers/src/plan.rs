@@ -78,7 +78,7 @@ pub struct Setup {
     pub tell_ns: u64,
     /// Schedulers know how much a phase will write: as if every program said so.
     pub hints: bool,
-    /// Schedulers know what links carry. The daemons do not.
+    /// Schedulers know what links carry: as if every pool had `--link-bandwidth`.
     pub links_known: bool,
     /// What a process writes in one go, and the least that is sent elsewhere.
     pub chunk_bytes: u64,

@@ -16,7 +16,7 @@ pub use errno::Errno;
 pub use ids::{DaemonIndex, Ino, InstanceId, SessionId, TxnId};
 pub use layout::{ChunkSize, GROUP_MAX, Layout, LayoutError, Placement};
 pub use name::{POOL_NAME_MAX, check_pool_name};
-pub use size::{SizeError, format_size, parse_phase_bytes, parse_size};
+pub use size::{SizeError, format_size, parse_bandwidth, parse_phase_bytes, parse_size};
 
 /// Default bytes of a chunk (S2 §2.2.3: 512 KiB).
 pub const CHUNK_SIZE_DEFAULT: u32 = 512 * 1024;

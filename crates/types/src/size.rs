@@ -2,6 +2,7 @@
 
 use crate::PHASE_BYTES_MAX;
 use std::fmt;
+use std::num::NonZeroU64;
 
 /// Why a text is no size.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -69,6 +70,12 @@ pub fn parse_phase_bytes(text: &str) -> Result<u64, String> {
         bytes if bytes > PHASE_BYTES_MAX => Err(format!("'{text}' is more than {PHASE_BYTES_MAX} bytes")),
         bytes => Ok(bytes),
     }
+}
+
+/// Bytes that a network link carries in a second: a size, at least 1.
+pub fn parse_bandwidth(text: &str) -> Result<NonZeroU64, String> {
+    let bytes = parse_size(text).map_err(|error| error.to_string())?;
+    NonZeroU64::new(bytes).ok_or_else(|| "a link of 0 bytes a second carries nothing".into())
 }
 
 /// Bytes in the largest binary unit that keeps the number at least 1: `1.5 GiB`.

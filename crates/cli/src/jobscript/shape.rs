@@ -36,6 +36,7 @@ pub fn shape_of(
     shape.strategy = flags.strategy.clone().or(tiers.strategy.clone());
     shape.flush = flags.flush.or(tiers.flush.map(flush));
     shape.phase_bytes = flags.phase_bytes.or(tiers.phase_bytes);
+    shape.link_bandwidth = flags.link_bandwidth.or(tiers.link_bandwidth);
     shape.no_local = flags.no_local || tiers.no_local == Some(true);
     if let Some(nodes) = nodes.filter(|_| flags.deploy.is_none() && flags.job.program_nodes.is_none()) {
         shape.deploy = deploy(pool, nodes)?;
@@ -56,6 +57,7 @@ pub fn tiers_of(shape: &PoolShape) -> TierRequest {
         }),
         no_local: Some(shape.no_local),
         phase_bytes: shape.phase_bytes,
+        link_bandwidth: shape.link_bandwidth,
     }
 }
 
@@ -107,6 +109,7 @@ mod tests {
     use super::*;
     use crate::flags::{Cli, Command};
     use clap::Parser;
+    use std::num::NonZeroU64;
     use tidepool_directives::Directives;
     use tidepool_types::{ChunkSize, Placement};
 
@@ -125,11 +128,12 @@ mod tests {
         assert_eq!((said.mode(), said.door()), (ModeFlag::Relaxed, Door::Preload));
         assert_eq!(said.layout.chunk_size, Some(ChunkSize::Bytes(1 << 20)));
         assert_eq!((said.layout.placement, said.layout.stripe), (Some(Placement::Wide), Some(2)));
-        let tiers = "burst=/b pfs=/p strategy=hp flush=idle no-local=yes phase-bytes=1GiB";
+        let tiers = "burst=/b pfs=/p strategy=hp flush=idle no-local=yes phase-bytes=1GiB link-bandwidth=1GB";
         let said = shape(tiers, &[], None).unwrap();
         assert_eq!((said.burst, said.pfs), (Some("/b".into()), Some("/p".into())));
         assert_eq!((said.strategy.as_deref(), said.flush), (Some("hp"), Some(FlushFlag::Idle)));
         assert!(said.no_local && said.phase_bytes == Some(1 << 30));
+        assert_eq!(said.link_bandwidth.map(NonZeroU64::get), Some(1_000_000_000));
         let flags = ["--burst", "/c", "--strategy", "ia", "--flush", "strategy"];
         let won = shape(tiers, &flags, None).unwrap();
         assert_eq!((won.burst, won.pfs), (Some("/c".into()), Some("/p".into())));

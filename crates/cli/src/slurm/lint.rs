@@ -145,6 +145,7 @@ pub fn tier_words(tiers: &TierRequest) -> Option<String> {
         (tiers.flush == Some(Flush::Idle)).then(|| "flushed only while nothing is written".into()),
         (tiers.no_local == Some(true)).then(|| "no new data on the nodes' own storage".into()),
         tiers.phase_bytes.map(|bytes| format!("{} of each process in a phase", format_size(bytes))),
+        tiers.link_bandwidth.map(|bytes| format!("{}/s from each node", format_size(bytes.get()))),
     ];
     tiers.is_any().then(|| words.into_iter().flatten().collect::<Vec<_>>().join(", "))
 }

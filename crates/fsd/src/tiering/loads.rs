@@ -6,11 +6,12 @@ use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{self, Read};
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use tidepool_iosched::{APPS_MAX, PROCESSES_MAX, Pattern, Tier};
 use tidepool_types::PHASE_BYTES_MAX;
 
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// Largest file that is read.
 const FILE_MAX: u64 = 4096;
 /// Most files that are looked at; with the daemon's own pool these are as many as a strategy knows.
@@ -37,6 +38,8 @@ pub struct Load {
     /// When this was told, in milliseconds since 1970.
     pub at_ms: u64,
     pub processes: u32,
+    /// Bytes/s that the daemon's node carries to shared storage, where somebody has said it.
+    pub link_per_s: Option<NonZeroU64>,
     /// The phase that goes on, if one does.
     pub phase: Option<PhaseLoad>,
     /// Earlier phases, oldest first, at most [`PAST_MAX`].
@@ -139,6 +142,7 @@ impl Load {
             name: String::new(),
             at_ms: 0,
             processes: 1,
+            link_per_s: None,
             phase: None,
             past: Vec::new(),
             write_per_s: 0,
@@ -252,7 +256,16 @@ mod tests {
         let (tier, pattern) = (Some(TierWord::Burst), PatternWord::Strided);
         let phase = PhaseLoad { began_ms: 5, bytes: 7, expected: Some(8), tier, pattern };
         let past = vec![PastLoad { began_ms: 1, ended_ms: 2, bytes: 3 }];
-        Load { name: "p".into(), at_ms, phase: Some(phase), past, dirty_burst: 9, ..Load::new(job, 3) }
+        let link_per_s = NonZeroU64::new(6);
+        Load {
+            name: "p".into(),
+            at_ms,
+            phase: Some(phase),
+            past,
+            link_per_s,
+            dirty_burst: 9,
+            ..Load::new(job, 3)
+        }
     }
 
     #[test]
@@ -260,7 +273,7 @@ mod tests {
         assert_eq!(
             serde_json::to_string(&load(255, 1000)).unwrap(),
             concat!(
-                r#"{"version":3,"job":255,"index":3,"name":"p","at_ms":1000,"processes":1,"#,
+                r#"{"version":4,"job":255,"index":3,"name":"p","at_ms":1000,"processes":1,"link_per_s":6,"#,
                 r#""phase":{"began_ms":5,"bytes":7,"expected":8,"tier":"burst","pattern":"strided"},"#,
                 r#""past":[{"began_ms":1,"ended_ms":2,"bytes":3}],"write_per_s":0,"read_per_s":0,"flush_per_s":0,"#,
                 r#""held_back_ms":0,"holding":false,"dirty_burst":9,"dirty_local":0}"#
@@ -293,8 +306,9 @@ mod tests {
         let bad = [
             String::new(),
             good[..good.len() - 1].into(),
-            good.replace("\"version\":3", "\"version\":2"),
-            good.replace("\"version\":3", "\"version\":2").replace("\"expected\":8,", ""),
+            good.replace("\"version\":4", "\"version\":3"),
+            good.replace("\"version\":4", "\"version\":3").replace("\"link_per_s\":6,", ""),
+            good.replace("link_per_s\":6", "link_per_s\":0"),
             good.replace("expected\":8", "expected\":0"),
             good.replace("expected\":8", &format!("expected\":{}", PHASE_BYTES_MAX + 1)),
             good.replace("burst\"", "tape\""),

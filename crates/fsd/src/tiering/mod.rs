@@ -34,6 +34,7 @@ pub use loads::make_public;
 use runtime::Runtime;
 use scheduler::Work;
 use std::fmt;
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use tidepool_iosched::{Pattern, Strategy, Tier, by_name};
@@ -66,6 +67,8 @@ pub struct Tiering {
     loads: Loads,
     curves: Measured,
     no_local: bool,
+    /// What the node's network carries to the tiers, where somebody has said it.
+    link_bandwidth: Option<NonZeroU64>,
     /// Clients have to ask before they move data.
     paced: bool,
     gate: Mutex<Gate>,
@@ -143,6 +146,7 @@ impl Tiering {
             loads: Loads::below(shared, job, config.index),
             curves,
             no_local: tiers.no_local,
+            link_bandwidth: tiers.link_bandwidth,
             gate: Mutex::default(),
             writers: Runtime::default(),
             readers: Runtime::default(),

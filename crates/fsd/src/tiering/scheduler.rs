@@ -246,6 +246,7 @@ impl Tiering {
             name: self.name.clone(),
             at_ms: now_ms,
             processes,
+            link_per_s: self.link_bandwidth,
             phase,
             past: past.collect(),
             write_per_s,

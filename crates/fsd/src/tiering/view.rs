@@ -3,6 +3,7 @@
 use super::loads::Load;
 use super::wall::NS_OF_MS;
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use tidepool_iosched::{
     App, Curves, Dirty, JobId, Local, PastPhase, Pattern, Phase, Shared, Tier, View, ViewError,
@@ -122,7 +123,8 @@ impl Known<'_> {
         // Its node has room of its own; how much, only it knows.
         let local = Local { capacity_bytes: u64::MAX, free_bytes: u64::MAX, bytes_per_s: LOCAL_BYTES_PER_S };
         let local = Some(local).filter(|_| !self.no_local);
-        App { phase, past: past.collect(), local, ..app(load.job, load.processes) }
+        let link_bytes_per_s = load.link_per_s.map(NonZeroU64::get);
+        App { phase, past: past.collect(), local, link_bytes_per_s, ..app(load.job, load.processes) }
     }
 
     /// A time of others by this daemon's clock.
@@ -188,6 +190,9 @@ fn forget_the_disproved(phase: &mut Phase) {
 /// Daemons of one pool are one application. Each sees its clients; most see the same ones.
 fn merge(app: &mut App, other: App) {
     app.processes = app.processes.max(other.processes);
+    // Each has a node's links. What all of them carry is known when each one's is.
+    let links = app.link_bytes_per_s.zip(other.link_bytes_per_s);
+    app.link_bytes_per_s = links.map(|(one, other)| one.saturating_add(other));
     let both = app.past.iter_mut().rev().zip(other.past.iter().rev());
     for (one, other) in both {
         one.begin_ns = one.begin_ns.min(other.begin_ns);
@@ -307,6 +312,45 @@ mod tests {
         assert_eq!(one(Some(1600), 1600, 101), (None, 1701));
     }
 
+    /// Two pools with a link of 100 MB/s for each of their two daemons, and a burst buffer of 400 MB/s, 100 MB/s on the PFS.
+    #[test]
+    fn who_cannot_fill_a_tier_need_not_wait_for_others_that_cannot() {
+        const MB: u64 = 1_000_000;
+        let flat = |mb: u64| Some(Arc::new(Curves::same(Curve::flat(mb * MB).unwrap())));
+        let curves = Measured { burst: flat(400), pfs: flat(100) };
+        let verdict = |own: [Option<u64>; 2], theirs: [Option<u64>; 2]| {
+            let of = |job, index, link: Option<u64>| {
+                let phase = load(job, TierWord::Burst).phase.filter(|_| job != 7);
+                let phase = phase.map(|phase| PhaseLoad { expected: Some(4000 * MB), ..phase });
+                let link_per_s = link.and_then(|mb| NonZeroU64::new(mb * MB));
+                Load { phase, link_per_s, index, processes: 8, ..load(job, TierWord::Burst) }
+            };
+            let known = Known {
+                now_ns: 1000 * MS,
+                now_ms: 1000,
+                told: &of(7, 1, own[0]),
+                found: &all(),
+                heard: &[of(7, 2, own[1]), of(1, 1, theirs[0]), of(1, 2, theirs[1])],
+                curves: &curves,
+                no_local: true,
+                said: (Some(4000 * MB), None),
+            };
+            let view = known.view(true).unwrap();
+            let links: Vec<_> =
+                view.apps().iter().map(|app| app.link_bytes_per_s.map(|bytes| bytes / MB)).collect();
+            (links, decide(by_name("model").unwrap(), &view).phases[&JobId(7)])
+        };
+        let is_burst = |verdict: &Verdict| matches!(verdict, Verdict::Go { tier: Tier::Burst, .. });
+        let (links, known) = verdict([Some(100); 2], [Some(100); 2]);
+        assert_eq!(links, [Some(200); 2], "daemons have a node each");
+        assert!(is_burst(&known), "{known:?}");
+        for own in [[None; 2], [Some(100), None]] {
+            let (links, unknown) = verdict(own, [None; 2]);
+            assert_eq!(links, [None; 2], "what is known of one link says nothing of all");
+            assert!(!is_burst(&unknown), "{unknown:?}");
+        }
+    }
+
     #[test]
     fn what_is_said_of_the_next_phase_counts_before_it_begins() {
         let known = |said| {
@@ -374,9 +418,10 @@ mod tests {
             ended_ms: a.max(b),
             bytes,
         });
-        let who = (0..6u64, 0..3u16, 1..=PROCESSES_MAX, any::<u64>(), any::<bool>());
+        let who = (0..6u64, 0..3u16, 1..=PROCESSES_MAX, any::<u64>(), any::<bool>(), any::<u64>());
         (who, option::of(phase), vec(past, 0..PAST_MAX)).prop_map(
-            |((job, index, processes, at_ms, holding), phase, past)| Load {
+            |((job, index, processes, at_ms, holding, link), phase, past)| Load {
+                link_per_s: NonZeroU64::new(link),
                 processes,
                 at_ms,
                 holding,

@@ -73,6 +73,7 @@ pub fn shape(pool: &PoolRequest, store: &std::path::Path) -> Result<PoolShape> {
     say("--pfs", pool.tiers.pfs.clone());
     say("--strategy", pool.tiers.strategy.clone());
     say("--flush", pool.tiers.flush.map(|flush| flush.to_string()));
+    say("--link-bandwidth", pool.tiers.link_bandwidth.map(|bytes| bytes.to_string()));
     say("--phase-bytes", pool.tiers.phase_bytes.map(|bytes| bytes.to_string()));
     if pool.tiers.no_local == Some(true) {
         words.push("--no-local".into());
