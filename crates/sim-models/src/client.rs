@@ -92,6 +92,7 @@ impl Client {
             }
             Kind::Redirect => match pfs.layout.behind(message.file, message.offset, message.length) {
                 Some(piece) => {
+                    pfs.keep_piece(message, message.end, true, turn);
                     self.post_request(pfs, message.op, message.file, message.request, &piece, turn)
                 }
                 None => turn.fail("a redirect in a layout without servers behind the buffer"),
@@ -215,6 +216,7 @@ impl Client {
         let data = if message.op == Op::Read { message.length } else { 0 };
         let bytes = u64::from(data) + u64::from(pfs.network.header);
         let there = self.numbers.into.receive(now, message.end, bytes, pfs.client_per_byte);
+        pfs.keep_piece(message, there, false, turn);
         match message.op {
             Op::Read => self.numbers.bytes_read += u64::from(message.length),
             Op::Write => self.numbers.bytes_written += u64::from(message.length),

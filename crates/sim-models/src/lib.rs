@@ -12,6 +12,7 @@ pub mod device;
 pub mod experiment;
 mod message;
 mod network;
+pub mod observe;
 mod results;
 mod server;
 mod span;
@@ -23,7 +24,10 @@ pub mod workload;
 pub use buffer::BufferSpec;
 pub use message::{Kind, Message, Op, Step};
 pub use network::{Link, Network};
-pub use results::{ClassResult, OpResult, Record, RequestResult, Results, ServerResult, Spread, run};
+pub use results::{
+    ClassResult, OpResult, PieceResult, Place, Record, RequestResult, Results, ServerResult, Spread, Work,
+    run, run_with,
+};
 pub use server::ServerSpec;
 pub use span::{Span, parse_span, parse_time};
 pub use system::{Application, Class, Disk, PROCESSES_MAX, Pfs, PfsError, Role, State, Undo};

@@ -3,7 +3,7 @@
 use crate::message::Op;
 use crate::message::Step;
 use crate::system::{Pfs, State};
-use tidepool_sim::{Error, Options, ProcessId, Report, Simulation, Time};
+use tidepool_sim::{Emitted, Error, Options, ProcessId, Report, Simulation, Time};
 
 /// What processes write out.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -12,6 +12,56 @@ pub enum Record {
     Request(RequestResult),
     /// With [`Pfs::keep_steps`].
     Step(Step),
+    /// With [`Pfs::keep_pieces`].
+    Piece(PieceResult),
+    /// With [`Pfs::keep_work`].
+    Work(Work),
+}
+
+/// A sub-request that was answered (S1 §III-C).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PieceResult {
+    pub op: Op,
+    pub file: u32,
+    /// Number of the request in its client's list; of what servers move among themselves, the version of the block.
+    pub request: u32,
+    /// In the file.
+    pub offset: u64,
+    pub length: u32,
+    /// Processes: who asked, and the server.
+    pub sender: u32,
+    pub receiver: u32,
+    /// When it was sent first.
+    pub start: u64,
+    /// When all of the answer was there.
+    pub end: u64,
+    /// The answer was that another server has to do it.
+    pub redirected: bool,
+}
+
+/// Which part of a server works.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    Threads,
+    Device,
+}
+
+/// What a server's threads or its device have to do. It is written out when it comes, and known then how long it will take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Work {
+    pub place: Place,
+    /// Its number.
+    pub server: u32,
+    pub op: Op,
+    pub file: u32,
+    pub offset: u64,
+    pub length: u32,
+    pub came: u64,
+    /// Threads: when one takes it. Devices: from when on it keeps the device at work that would have nothing to do otherwise; with
+    /// parts that work at once this is not when it begins.
+    pub begin: u64,
+    /// When it is done.
+    pub until: u64,
 }
 
 /// A request that was done.
@@ -113,9 +163,9 @@ pub struct Results {
     pub waited: u128,
     /// Requests that were not done when the run ended.
     pub open: u64,
-    /// With [`Pfs::keep_requests`], in the order of their ending.
+    /// Of [`run`] with [`Pfs::keep_requests`], in the order of their ending.
     pub all: Vec<RequestResult>,
-    /// With [`Pfs::keep_steps`], in the order of events: when, who, what.
+    /// Of [`run`] with [`Pfs::keep_steps`], in the order of events: when, who, what.
     pub steps: Vec<(Time, ProcessId, Step)>,
     pub servers: Vec<ServerResult>,
 }
@@ -170,17 +220,32 @@ fn rate(bytes: u64, time: Time) -> f64 {
 
 /// Runs a system until nothing is left to be done.
 pub fn run(pfs: Pfs, seed: u64, options: &Options<'_>) -> Result<(Simulation<Pfs>, Results), Error> {
-    let mut simulation = Simulation::new(pfs, seed)?;
     let (mut all, mut steps) = (Vec::new(), Vec::new());
-    let report = if simulation.model().keep_requests || simulation.model().keep_steps {
-        simulation.run_with(Time::MAX, options, |emitted| match emitted.record {
-            Record::Request(request) => all.push(request),
-            Record::Step(step) => steps.push((emitted.at.time, emitted.process, step)),
-        })?
-    } else {
-        simulation.run(Time::MAX, options)?
+    let (simulation, results) = run_with(pfs, seed, options, |emitted| match emitted.record {
+        Record::Request(request) => all.push(request),
+        Record::Step(step) => steps.push((emitted.at.time, emitted.process, step)),
+        Record::Piece(_) | Record::Work(_) => {}
+    })?;
+    let results = Results { all, steps, ..results };
+    Ok((simulation, results))
+}
+
+/// Like [`run`], but gives records to `sink` as they come, in the order of events, and keeps none of them: memory does not
+/// grow with the number of requests.
+pub fn run_with(
+    pfs: Pfs,
+    seed: u64,
+    options: &Options<'_>,
+    sink: impl FnMut(Emitted<Record>) + Send,
+) -> Result<(Simulation<Pfs>, Results), Error> {
+    let mut simulation = Simulation::new(pfs, seed)?;
+    let model = simulation.model();
+    let writes = model.keep_requests || model.keep_steps || model.keep_pieces || model.keep_work;
+    let report = match writes {
+        true => simulation.run_with(Time::MAX, options, sink)?,
+        false => simulation.run(Time::MAX, options)?,
     };
-    let results = Results { all, steps, ..gather(&simulation, report) };
+    let results = gather(&simulation, report);
     Ok((simulation, results))
 }
 

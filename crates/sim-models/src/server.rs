@@ -7,6 +7,7 @@ use crate::buffer::{self, Buffer, BufferSpec};
 use crate::device::Lanes;
 use crate::message::{Kind, Message, Op};
 use crate::network::Link;
+use crate::results::Place;
 use crate::span::Span;
 use crate::system::{Pfs, Undo};
 use tidepool_sim::{ProcessId, Time, Turn};
@@ -119,6 +120,7 @@ impl Server {
         turn.keep(|| Undo::Server(Change::Thread(lane, was)));
         let until = self.threads.take(lane, now, time);
         self.numbers.busy += time;
+        pfs.keep_work(self.number, Place::Threads, message, until - time, until, turn);
         let next = Message { kind: Kind::Processed, ..message.clone() };
         match until > now {
             true => turn.send(turn.me(), Time(until - now), next),
@@ -225,6 +227,7 @@ impl Server {
 
     /// The server behind has an old block.
     fn moved(&mut self, pfs: &Pfs, message: &Message, turn: &mut Turn<'_, Pfs>) {
+        pfs.keep_piece(message, message.end, false, turn);
         let (key, bytes) = (block(pfs, message), u64::from(message.length));
         let Some(spec) = pfs.buffer_of(self.number) else {
             return turn.fail("a server without a buffer has got an answer");

@@ -5,7 +5,7 @@ use crate::client::{self, Client};
 use crate::device::{self, Context, Device, DeviceSpec, Io};
 use crate::message::{Kind, Message, Op, Step};
 use crate::network::{Network, per_byte};
-use crate::results::Record;
+use crate::results::{PieceResult, Place, Record, Work};
 use crate::server::{self, Server, ServerSpec};
 use crate::striping::Layout;
 use crate::workload::Program;
@@ -59,6 +59,10 @@ pub struct Pfs {
     pub keep_requests: bool,
     /// Everybody writes out each step, for golden traces and timelines.
     pub keep_steps: bool,
+    /// Who has asked writes out each sub-request that was answered.
+    pub keep_pieces: bool,
+    /// Servers and devices write out what they have to do.
+    pub keep_work: bool,
     roles: Vec<Role>,
     /// Process of each server.
     servers: Vec<u32>,
@@ -186,6 +190,8 @@ impl Pfs {
             applications,
             keep_requests: false,
             keep_steps: false,
+            keep_pieces: false,
+            keep_work: false,
             roles,
             servers,
             class_of,
@@ -230,6 +236,35 @@ impl Pfs {
     /// Who knows of a file.
     pub(crate) fn metadata_server(&self, file: u32) -> u32 {
         file % self.servers()
+    }
+
+    /// Writes an answered sub-request out, if that is wanted.
+    #[inline]
+    pub(crate) fn keep_piece(&self, message: &Message, end: u64, redirected: bool, turn: &mut Turn<'_, Pfs>) {
+        if self.keep_pieces {
+            let Message { op, file, request, offset, length, sender, receiver, start, .. } = *message;
+            let piece =
+                PieceResult { op, file, request, offset, length, sender, receiver, start, end, redirected };
+            turn.emit(Record::Piece(piece));
+        }
+    }
+
+    /// Writes out what somebody has to do from now on, if that is wanted.
+    #[inline]
+    pub(crate) fn keep_work(
+        &self,
+        server: u32,
+        place: Place,
+        message: &Message,
+        begin: u64,
+        until: u64,
+        turn: &mut Turn<'_, Pfs>,
+    ) {
+        if self.keep_work {
+            let Message { op, file, offset, length, .. } = *message;
+            let came = turn.now().0;
+            turn.emit(Record::Work(Work { place, server, op, file, offset, length, came, begin, until }));
+        }
     }
 
     fn device_spec(&self, server: u32) -> &DeviceSpec {
@@ -335,13 +370,15 @@ impl Disk {
         let numbers = &mut self.numbers;
         numbers.requests += 1;
         numbers.time += done - now;
-        numbers.busy += done.saturating_sub(numbers.busy_until.max(now));
+        let begin = numbers.busy_until.max(now).min(done);
+        numbers.busy += done - begin;
         numbers.busy_until = numbers.busy_until.max(done);
         match message.op {
             Op::Read => numbers.bytes_read += u64::from(message.length),
             Op::Write => numbers.bytes_written += u64::from(message.length),
             _ => {}
         }
+        pfs.keep_work(self.number, Place::Device, message, begin, done, turn);
         let after = Time(done - now).plus(pfs.server.bus);
         turn.send(ProcessId(turn.me().0 - 1), after, Message { kind: Kind::Complete, ..message.clone() });
     }

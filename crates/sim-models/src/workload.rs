@@ -150,6 +150,14 @@ impl Program {
         }
     }
 
+    /// Requests of all ranks.
+    pub fn requests(&self) -> u64 {
+        match self {
+            Program::Listed(all) => all.ranks.iter().map(|rank| rank.len() as u64).sum(),
+            _ => self.longest().saturating_mul(self.ranks().into()),
+        }
+    }
+
     /// Requests of every rank: the most that a rank has.
     pub fn longest(&self) -> u64 {
         match self {
