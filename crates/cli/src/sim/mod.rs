@@ -4,11 +4,16 @@ mod disk;
 pub mod disk_flags;
 mod engine;
 pub mod flags;
+mod html;
+mod outputs;
 mod pfs_flags;
 mod phold;
+mod rows;
 mod run;
 mod scale;
 mod tiers;
+mod timeline;
+mod told;
 mod tune;
 
 use crate::exit::Result;
