@@ -29,8 +29,11 @@ impl Grid {
 impl Series {
     /// Makes one bin of two.
     pub fn fold(&mut self) {
-        self.0 =
-            self.0.chunks(2).map(|pair| pair.iter().fold(0u64, |sum, bin| sum.saturating_add(*bin))).collect();
+        self.0 = self
+            .0
+            .chunks(2)
+            .map(|pair| pair.iter().fold(0u64, |sum, bin| sum.saturating_add(*bin)))
+            .collect();
     }
 
     fn bin(&mut self, at: usize) -> &mut u64 {
