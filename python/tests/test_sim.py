@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -127,6 +129,18 @@ def test_strings_of_any_kind() -> None:
         import tomllib
 
         assert tomllib.loads(text) == {odd: [odd, True, 1.5, {"x": odd}]}
+
+
+def test_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyarrow")
+    monkeypatch.chdir(tmp_path)
+    guide = (WORKSPACE / "docs" / "guide" / "simulator.md").read_text()
+    # The experiment, as the guide makes it.
+    made = re.findall(r"^printf .* >>? system\.toml$", guide, re.MULTILINE)
+    subprocess.run(["sh", "-c", "\n".join(made)], check=True)
+    (block,) = re.findall(r"^```python\n(.*?)^```", guide, re.DOTALL | re.MULTILINE)
+    exec(compile(block, "simulator.md", "exec"), {})
+    assert (tmp_path / "requests.parquet").exists()
 
 
 def test_sweeps(tmp_path: Path) -> None:
