@@ -40,6 +40,8 @@ fn the_scale_study_is_the_same_under_all_schedulers() {
     // Open, two reads, close.
     assert_eq!((&result["requests"], &result["bytes_read"]), (&240.into(), &(120u64 << 20).into()));
     assert_eq!((&result["complete"], &result["processes"]), (&true.into(), &120.into()));
+    // A start, seven for an open and a close each, one for a read and six for each of its stripes: progress counts on it.
+    assert_eq!(result["events"], 60 * (1 + 7 + 7 + 2 * (1 + 6 * 16)));
     for other in
         ["--scheduler conservative --threads 2", "--scheduler optimistic --threads 2", "--check-rollback"]
     {

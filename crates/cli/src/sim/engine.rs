@@ -28,6 +28,8 @@ pub struct Outcome {
 pub struct Watch {
     /// Requests of all clients; 0: not known.
     pub requests: u64,
+    /// Events of the whole run, in place of requests; 0: not known.
+    pub events: u64,
     pub done: AtomicU64,
     /// What is written cannot be written: there is no sense in going on.
     pub broken: AtomicBool,
@@ -37,11 +39,14 @@ impl Watch {
     /// For people: how far, and how long it will go on if requests go on taking as long.
     fn told(&self, progress: &Progress, elapsed: f64) -> String {
         let at = format!("{} events, at {}", progress.events, progress.now);
-        let done = self.done.load(Ordering::Relaxed);
-        if done == 0 || self.requests == 0 {
+        let (done, all) = match self.events {
+            0 => (self.done.load(Ordering::Relaxed), self.requests),
+            events => (progress.events, events),
+        };
+        if done == 0 || all == 0 {
             return at;
         }
-        let share = (done as f64 / self.requests as f64).min(1.0);
+        let share = (done as f64 / all as f64).min(1.0);
         let left = duration(elapsed * (1.0 - share) / share);
         format!("{:.1} %, {at}, {left} left", share * 100.0)
     }
@@ -73,9 +78,10 @@ impl EngineArgs {
         }
     }
 
-    /// To the end, or until a signal.
-    pub fn run(&self, pfs: Pfs, seed: u64, signals: &Signals) -> Result<Outcome> {
-        self.run_with(pfs, seed, signals, &Watch::default(), |_| {})
+    /// To the end, or until a signal; of a model that has so many events.
+    pub fn run(&self, pfs: Pfs, events: u64, seed: u64, signals: &Signals) -> Result<Outcome> {
+        let watch = Watch { events, ..Watch::default() };
+        self.run_with(pfs, seed, signals, &watch, |_| {})
     }
 
     /// To the end, or until a signal or the watch ends it, with records.
@@ -178,6 +184,8 @@ mod tests {
         let watch = Watch { requests: 200, done: AtomicU64::new(50), ..Watch::default() };
         let progress = Progress { now: Time(5_000_000), until: Time::MAX, events: 999 };
         assert_eq!(watch.told(&progress, 4.0), "25.0 %, 999 events, at 5 ms, 12.0 s left");
+        let scale = Watch { events: 1_998, ..Watch::default() };
+        assert_eq!(scale.told(&progress, 4.0), "50.0 %, 999 events, at 5 ms, 4.0 s left");
         assert_eq!(Watch::default().told(&progress, 4.0), "999 events, at 5 ms");
     }
 }

@@ -26,7 +26,7 @@ pub fn scale(args: &ScaleArgs) -> Result<ExitCode> {
         return Err(Failure::new(Kind::Usage, text));
     }
     let system = system(args)?;
-    let outcome = args.engine.run(system, args.seed, &signals)?;
+    let outcome = args.engine.run(system, events(args), args.seed, &signals)?;
     let results = &outcome.results;
     if args.json {
         let mut all = identity("sim-scale");
@@ -64,6 +64,12 @@ pub fn scale(args: &ScaleArgs) -> Result<ExitCode> {
     }
     signals.check()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Events of the whole run: a start; seven for an open, a close, or a read of one stripe; six for each further stripe.
+fn events(args: &ScaleArgs) -> u64 {
+    let pieces = args.transfer.div_ceil(args.stripe);
+    u64::from(args.clients) * (1 + 7 + 7 + u64::from(args.reads) * (1 + 6 * pieces))
 }
 
 /// Round figures of a disk of 7200 rpm and of 10-gigabit links: what is measured is the simulator.
