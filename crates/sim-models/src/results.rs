@@ -3,6 +3,7 @@
 use crate::message::Op;
 use crate::message::Step;
 use crate::system::{Pfs, State};
+use tidepool_devices::ssd::Counts;
 use tidepool_sim::{Error, Options, ProcessId, Report, Simulation, Time};
 
 /// What processes write out.
@@ -52,6 +53,8 @@ pub struct ServerResult {
     pub redirected: u64,
     /// Bytes that it has moved to the servers behind it.
     pub moved: u64,
+    /// Of a device of kind `flash`: pages and blocks.
+    pub flash: Option<Counts>,
 }
 
 /// Of response times, in ticks.
@@ -230,6 +233,7 @@ impl Results {
                 device_requests: 0,
                 redirected: server.buffer.as_ref().map_or(0, |buffer| buffer.numbers.redirected),
                 moved: server.buffer.as_ref().map_or(0, |buffer| buffer.numbers.moved),
+                flash: None,
             }),
             State::Device(disk) => {
                 // A device's process is the one behind its server's.
@@ -239,6 +243,7 @@ impl Results {
                     server.device_busy = disk.numbers.busy;
                     server.device_time = disk.numbers.time;
                     server.device_requests = disk.numbers.requests;
+                    server.flash = disk.device.flash_counts();
                 }
             }
         }

@@ -18,7 +18,7 @@ pub struct ServerSpec {
     pub threads: u32,
     /// To look at a read, write or fsync.
     pub request: Span,
-    /// To look at an open or close.
+    /// To look at anything else.
     pub metadata: Span,
     /// Between server and device each way: driver, bus and controller; at least a tick.
     pub bus: Time,
@@ -110,8 +110,8 @@ impl Server {
         self.numbers.inside += 1;
         self.numbers.inside_most = self.numbers.inside_most.max(self.numbers.inside);
         let span = match message.op {
-            Op::Open | Op::Close => pfs.server.metadata,
-            _ => pfs.server.request,
+            Op::Read | Op::Write | Op::Fsync => pfs.server.request,
+            _ => pfs.server.metadata,
         };
         let (now, time) = (turn.now().0, span.draw(turn.random()));
         let lane = self.threads.next();

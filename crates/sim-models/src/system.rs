@@ -89,7 +89,7 @@ pub enum PfsError {
     /// Stripes in front and behind differ.
     Stripes,
     /// Of a device, which figure.
-    Device(String, &'static str),
+    Device(String, String),
 }
 
 impl fmt::Display for PfsError {

@@ -4,7 +4,7 @@ use super::fields::{Fields, Problem, Source, quoted, unknown};
 use super::trace::{self, OFFSET_MAX, Stamps};
 use super::{Experiment, Servers, Spreading};
 use crate::buffer::BufferSpec;
-use crate::device::{DeviceSpec, HddSpec, LANES_MAX, SsdSpec, StationSpec};
+use crate::device::{DeviceSpec, DiskSpec, FlashSpec, HddSpec, LANES_MAX, SsdSpec, StationSpec};
 use crate::message::Op;
 use crate::span::Span;
 use crate::striping::STRIPE_MAX;
@@ -12,6 +12,9 @@ use crate::system::{Application, Class};
 use crate::workload::{Arrivals, Files, Ior, Order, Program, Sharing};
 use crate::{Network, ServerSpec};
 use std::sync::Arc;
+use tidepool_devices::SECTOR_BYTES;
+use tidepool_devices::disk::file::DiskFile;
+use tidepool_devices::ssd::SsdModel;
 use tidepool_sim::Time;
 use toml::de::DeTable;
 
@@ -29,6 +32,8 @@ const REQUESTS_MAX: u128 = 1 << 26;
 const PIECES_MAX: u64 = 1 << 16;
 const FLYING_MAX: u128 = 1 << 26;
 const REGIONS_MAX: usize = 65_536;
+/// Of a disk that files are spread over, without a size.
+const DISK_BYTES: u64 = 8_000_000_000;
 const RATE_MAX: u64 = 1 << 50;
 /// Bytes of a name.
 const NAME_MAX: usize = 64;
@@ -62,8 +67,11 @@ fn top(mut fields: Fields<'_, '_>, load: Load<'_>) -> Experiment {
     let seed = fields.number("seed", 1, 0, i64::MAX as u64);
     let network = network(&mut fields);
     let server = server(&mut fields);
-    let devices: Vec<(&str, DeviceSpec)> =
-        fields.tables("device", "[[device]]", CLASSES_MAX).into_iter().filter_map(device).collect();
+    let devices: Vec<(&str, DeviceSpec)> = fields
+        .tables("device", "[[device]]", CLASSES_MAX)
+        .into_iter()
+        .filter_map(|f| device(f, load))
+        .collect();
     let servers = servers(&mut fields, &devices);
     let (stripe, spreading) = layout(&mut fields, &servers);
     let count = servers.iter().map(|servers| u64::from(servers.class.count)).sum();
@@ -119,13 +127,13 @@ fn name<'s>(fields: &mut Fields<'s, '_>, taken: &[&str]) -> Option<&'s str> {
 }
 
 /// A device that has nothing wrong, or a stand-in whose problems are told.
-fn device<'s>(mut fields: Fields<'s, '_>) -> Option<(&'s str, DeviceSpec)> {
+fn device<'s>(mut fields: Fields<'s, '_>, load: Load<'_>) -> Option<(&'s str, DeviceSpec)> {
     let name = name(&mut fields, &[]);
     if !fields.has("kind") {
         fields.missing("kind");
     }
     let rate = |fields: &mut Fields<'_, '_>, key| fields.size(key, 0, RATE_MAX).unwrap_or(0);
-    let kind = fields.choice("kind", &[("hdd", 0), ("ssd", 1), ("station", 2)]);
+    let kind = fields.choice("kind", &[("hdd", 0), ("ssd", 1), ("station", 2), ("disk", 3), ("flash", 4)]);
     let part = |fields: &mut Fields<'_, '_>, key| fields.number(key, 1, 1, LANES_MAX.into()) as u32;
     let (at, source) = (fields.at, fields.source);
     let spec = match kind? {
@@ -148,6 +156,8 @@ fn device<'s>(mut fields: Fields<'s, '_>) -> Option<(&'s str, DeviceSpec)> {
             ftl: fields.span("ftl", Span::NONE),
             flush: fields.span("flush", Span::NONE),
         }),
+        3 => DeviceSpec::Disk(disk(&mut fields, load)?),
+        4 => DeviceSpec::Flash(flash(&mut fields)),
         _ => DeviceSpec::Station(StationSpec {
             lanes: part(&mut fields, "lanes"),
             time: required(&mut fields, "time"),
@@ -158,6 +168,50 @@ fn device<'s>(mut fields: Fields<'s, '_>) -> Option<(&'s str, DeviceSpec)> {
         source.wrong(at, why);
     }
     name.map(|name| (name, spec))
+}
+
+/// A disk whose model is in a file of its own (format 27).
+fn disk(fields: &mut Fields<'_, '_>, load: Load<'_>) -> Option<DiskSpec> {
+    let size = fields.size("size", SECTOR_BYTES, OFFSET_MAX).unwrap_or(DISK_BYTES);
+    let (open, flush) = (fields.span("open", Span::NONE), fields.span("flush", Span::NONE));
+    let Some((at, path)) = fields.text("model") else {
+        fields.missing("model");
+        return None;
+    };
+    let told = |why: String| fields.source.wrong(at, format!("{}: {why}", quoted(path)));
+    let text = load(path).map_err(told).ok()?;
+    let file = DiskFile::read(&text).map_err(|error| told(error.to_string())).ok()?;
+    Some(DiskSpec { model: Arc::new(file.model), size, open, flush })
+}
+
+/// Flash with its translation layer.
+fn flash(fields: &mut Fields<'_, '_>) -> FlashSpec {
+    let page_bytes = fields.size("page", SECTOR_BYTES, 1 << 24).unwrap_or(4096);
+    let rate = fields.size("channel-rate", 0, RATE_MAX).unwrap_or(0);
+    let part = |fields: &mut Fields<'_, '_>, key, without| fields.number(key, without, 1, LANES_MAX.into());
+    let ticks = |fields: &mut Fields<'_, '_>, key| {
+        if !fields.has(key) {
+            fields.missing(key);
+        }
+        fields.time(key, Time::ZERO).0
+    };
+    let model = SsdModel {
+        channels: part(fields, "channels", 1),
+        packages_per_channel: part(fields, "packages", 1),
+        dies_per_package: part(fields, "dies", 1),
+        blocks_per_die: part(fields, "blocks", 64),
+        pages_per_block: part(fields, "block-pages", 64),
+        page_bytes,
+        over_provisioning: fields.number("spare", 7, 0, 99) as f64 / 100.0,
+        read_ns: ticks(fields, "read"),
+        program_ns: ticks(fields, "program"),
+        erase_ns: ticks(fields, "erase"),
+        transfer_ns: (page_bytes as f64 * crate::network::per_byte(rate)) as u64,
+        command_ns: fields.time("command", Time::ZERO).0,
+        buffer_pages: fields.size("buffer", 0, OFFSET_MAX).unwrap_or(0) / page_bytes,
+    };
+    let filled = fields.number("filled", 100, 0, 100) as u32;
+    FlashSpec { model, filled, flush: fields.span("flush", Span::NONE) }
 }
 
 fn required(fields: &mut Fields<'_, '_>, key: &'static str) -> Span {

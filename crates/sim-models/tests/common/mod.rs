@@ -1,7 +1,12 @@
 //! Small systems: one for sums by hand, and random ones.
 
+use std::sync::Arc;
+use tidepool_devices::disk::{
+    CLASSES, CacheModel, Class as OfDisk, Cost, DiskModel, Kind, Seek, Spread, WriteBack,
+};
+use tidepool_devices::ssd::SsdModel;
 use tidepool_sim::{Stream, Time};
-use tidepool_sim_models::device::{DeviceSpec, HddSpec, SsdSpec, StationSpec};
+use tidepool_sim_models::device::{DeviceSpec, DiskSpec, FlashSpec, HddSpec, SsdSpec, StationSpec};
 use tidepool_sim_models::striping::{Layout, Ring};
 use tidepool_sim_models::workload::{Arrivals, Files, Ior, Order, Program, Sharing};
 use tidepool_sim_models::{Application, BufferSpec, Class, Network, Op, Pfs, ServerSpec, Span};
@@ -53,6 +58,57 @@ pub fn writes(ranks: u32, transfers: u64) -> Ior {
     }
 }
 
+/// Hits take about 100 us, misses 1 to 7 ms and the seek, writes 50 us until the buffer is full.
+pub fn disk_model() -> DiskModel {
+    let mut costs = [const { None }; CLASSES];
+    for kind in [Kind::ReadHit, Kind::ReadMiss, Kind::Write] {
+        let (from, to, seek_share) = match kind {
+            Kind::ReadHit => (100.0, 110.0, 0.0),
+            Kind::ReadMiss => (1_000.0, 7_000.0, 1.0),
+            Kind::Write => (50.0, 60.0, 0.0),
+        };
+        for class in OfDisk::all().filter(|class| class.kind == kind) {
+            costs[class.index()] = Some(Cost { sector_us: 10.0, seek_share, wait: Spread::even(from, to) });
+        }
+    }
+    DiskModel {
+        rotation_us: 6_000.0,
+        media_sector_us: 20.0,
+        near_sectors: 1_000,
+        seek: Seek::Formula { root_us: 2.0, linear_us: 0.0, bend_sectors: 1e9 },
+        cache: CacheModel {
+            segments: 2,
+            behind_sectors: 50,
+            ahead_sectors: 200,
+            track_sectors: 0,
+            keep: 0.9,
+            keep_after_write: 0.5,
+            keep_written: 0.5,
+        },
+        write_back: WriteBack { segments: 2, segment_sectors: 100, reads_wait: true },
+        costs,
+    }
+}
+
+/// Two dies with 80 KB each.
+pub fn flash_model() -> SsdModel {
+    SsdModel {
+        channels: 2,
+        packages_per_channel: 1,
+        dies_per_package: 1,
+        blocks_per_die: 6,
+        pages_per_block: 8,
+        page_bytes: 2_048,
+        over_provisioning: 0.2,
+        read_ns: 50_000,
+        program_ns: 200_000,
+        erase_ns: 2_000_000,
+        transfer_ns: 10_000,
+        command_ns: 5_000,
+        buffer_pages: 0,
+    }
+}
+
 struct Dice(Stream);
 
 impl Dice {
@@ -71,7 +127,17 @@ impl Dice {
     }
 
     fn device(&mut self) -> DeviceSpec {
-        match self.0.below(3) {
+        match self.0.below(5) {
+            3 => DeviceSpec::Disk(DiskSpec {
+                model: Arc::new(disk_model()),
+                size: self.among(&[10_000, 1 << 30]),
+                open: self.span(100_000),
+                flush: self.span(100_000),
+            }),
+            4 => {
+                let model = SsdModel { buffer_pages: self.among(&[0, 3]), ..flash_model() };
+                DeviceSpec::Flash(FlashSpec { model, filled: self.among(&[0, 100]), flush: self.span(9_000) })
+            }
             0 => DeviceSpec::Hdd(HddSpec {
                 sequential: self.span(20_000),
                 random: self.span(2_000_000),
