@@ -81,6 +81,8 @@ pub enum Kind {
     DataReceived,
     /// Device: a sub-request is to be done.
     Submit,
+    /// Device: it can take another one of those that wait.
+    Idle,
     /// Server: the device has done it.
     Complete,
     /// Client: a sub-request is done.

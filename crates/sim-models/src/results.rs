@@ -53,6 +53,8 @@ pub struct ServerResult {
     pub redirected: u64,
     /// Bytes that it has moved to the servers behind it.
     pub moved: u64,
+    /// Requests that went to the device together with the one before them.
+    pub merged: u64,
     /// Of a device of kind `flash`: pages and blocks.
     pub flash: Option<Counts>,
 }
@@ -233,6 +235,7 @@ impl Results {
                 device_requests: 0,
                 redirected: server.buffer.as_ref().map_or(0, |buffer| buffer.numbers.redirected),
                 moved: server.buffer.as_ref().map_or(0, |buffer| buffer.numbers.moved),
+                merged: 0,
                 flash: None,
             }),
             State::Device(disk) => {
@@ -243,6 +246,7 @@ impl Results {
                     server.device_busy = disk.numbers.busy;
                     server.device_time = disk.numbers.time;
                     server.device_requests = disk.numbers.requests;
+                    server.merged = disk.queue.as_ref().map_or(0, |queue| queue.numbers.merged);
                     server.flash = disk.device.flash_counts();
                 }
             }

@@ -5,6 +5,7 @@ use crate::client::{self, Client};
 use crate::device::{self, Context, Device, DeviceSpec, Io};
 use crate::message::{Kind, Message, Op, Step};
 use crate::network::{Network, per_byte};
+use crate::queue::{self, DEPTH_MAX, Queue, QueueSpec};
 use crate::results::Record;
 use crate::server::{self, Server, ServerSpec};
 use crate::striping::Layout;
@@ -28,6 +29,15 @@ pub struct Class {
     pub bandwidth: u64,
     /// With [`Layout::Buffered`], of the servers in front.
     pub buffer: Option<BufferSpec>,
+    /// How requests wait for the device; without, it has all of them at once and takes them as they come.
+    pub queue: Option<QueueSpec>,
+}
+
+impl Class {
+    /// With a device, and nothing else that could be there.
+    pub fn new(name: impl Into<String>, count: u32, device: DeviceSpec) -> Class {
+        Class { name: name.into(), count, device, bandwidth: 0, buffer: None, queue: None }
+    }
 }
 
 /// A program and its name.
@@ -152,7 +162,11 @@ impl Pfs {
             return Err(PfsError::Threads);
         }
         for class in &classes {
-            class.device.check().map_err(|what| PfsError::Device(class.name.clone(), what))?;
+            let wrong = |what| PfsError::Device(class.name.clone(), what);
+            class.device.check().map_err(wrong)?;
+            if class.queue.is_some_and(|queue| !(1..=DEPTH_MAX).contains(&queue.depth)) {
+                return Err(wrong(format!("it takes 1 to {DEPTH_MAX} requests at once")));
+            }
         }
         let threads = u64::from(server.threads);
         let parts_of = |class: &Class| u64::from(class.count) * (threads + class.device.parts());
@@ -232,8 +246,8 @@ impl Pfs {
         file % self.servers()
     }
 
-    fn device_spec(&self, server: u32) -> &DeviceSpec {
-        &self.classes[self.class_of(server)].device
+    fn class(&self, server: u32) -> &Class {
+        &self.classes[self.class_of(server)]
     }
 }
 
@@ -269,6 +283,8 @@ pub struct Disk {
     pub number: u32,
     pub device: Device,
     pub numbers: DiskNumbers,
+    /// Who waits, where somebody says who goes next.
+    pub queue: Option<Box<Queue>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -288,6 +304,7 @@ pub enum Undo {
     Server(server::Change),
     Disk(DiskNumbers),
     Device(device::Change),
+    Queue(queue::Change),
 }
 
 impl Message {
@@ -327,16 +344,63 @@ impl Disk {
         let was = self.numbers;
         turn.keep(|| Undo::Disk(was));
         let io = Io { op: message.op, file: message.file, at: message.local, length: message.length };
+        let (class, now) = (pfs.class(self.number), turn.now().0);
+        let (Some(spec), Some(queue)) = (&class.queue, &mut self.queue) else {
+            let done = self.serve(pfs, &io, turn);
+            return self.done(pfs, message, now, done, turn);
+        };
+        let mut keep = |change| turn.keep(|| Undo::Queue(change));
+        match message.kind {
+            Kind::Idle => queue.idle(&mut keep),
+            _ => queue.add(message.clone(), class.device.address(&io), now, &mut keep),
+        }
+        self.take_next(pfs, spec, turn);
+    }
+
+    /// The device gets what it can take.
+    fn take_next(&mut self, pfs: &Pfs, spec: &QueueSpec, turn: &mut Turn<'_, Pfs>) {
         let now = turn.now().0;
-        let spec = pfs.device_spec(self.number);
-        let Some(done) = spec.service(&mut self.device, &io, now, &mut OfTurn(turn)) else {
-            return turn.fail("a device's state is of another kind than its figures");
+        let next = |disk: &mut Disk, turn: &mut Turn<'_, Pfs>| {
+            let mut keep = |change| turn.keep(|| Undo::Queue(change));
+            disk.queue.as_mut()?.next(spec, now, &mut keep)
+        };
+        while let Some(all) = next(self, turn) {
+            let bytes = all.iter().map(|waiting| waiting.message.length).sum();
+            let Some(first) = all.first() else { return };
+            let done = self.serve(pfs, &Io { length: bytes, ..first.io() }, turn);
+            for waiting in &all {
+                self.done(pfs, &waiting.message, waiting.came, done, turn);
+            }
+            let idle = Message { kind: Kind::Idle, ..first.message.clone() };
+            match (done > now, &mut self.queue) {
+                (true, _) => turn.send(turn.me(), Time(done - now), idle),
+                // The numbers were kept when somebody came.
+                (false, Some(queue)) => queue.idle(&mut |_| {}),
+                (false, None) => {}
+            }
+        }
+    }
+
+    /// When the device is done with what it gets now.
+    fn serve(&mut self, pfs: &Pfs, io: &Io, turn: &mut Turn<'_, Pfs>) -> u64 {
+        let now = turn.now().0;
+        let Some(done) = pfs.class(self.number).device.service(&mut self.device, io, now, &mut OfTurn(turn))
+        else {
+            turn.fail("a device's state is of another kind than its figures");
+            return now;
         };
         let numbers = &mut self.numbers;
-        numbers.requests += 1;
-        numbers.time += done - now;
         numbers.busy += done.saturating_sub(numbers.busy_until.max(now));
         numbers.busy_until = numbers.busy_until.max(done);
+        done
+    }
+
+    /// What came at a time is done at another.
+    fn done(&mut self, pfs: &Pfs, message: &Message, came: u64, done: u64, turn: &mut Turn<'_, Pfs>) {
+        let now = turn.now().0;
+        let numbers = &mut self.numbers;
+        numbers.requests += 1;
+        numbers.time += done - came;
         match message.op {
             Op::Read => numbers.bytes_read += u64::from(message.length),
             Op::Write => numbers.bytes_written += u64::from(message.length),
@@ -374,8 +438,9 @@ impl Model for Pfs {
             }
             Role::Device(number) => State::Device(Disk {
                 number,
-                device: self.device_spec(number).start(),
+                device: self.class(number).device.start(),
                 numbers: DiskNumbers::default(),
+                queue: self.class(number).queue.map(|_| Box::default()),
             }),
         }
     }
@@ -399,6 +464,11 @@ impl Model for Pfs {
             (State::Server(server), Undo::Server(change)) => server.undo(change),
             (State::Device(disk), Undo::Disk(was)) => disk.numbers = was,
             (State::Device(disk), Undo::Device(change)) => disk.device.undo(change),
+            (State::Device(disk), Undo::Queue(change)) => {
+                if let Some(queue) = &mut disk.queue {
+                    queue.undo(change);
+                }
+            }
             // Changes are of the process that made them.
             _ => {}
         }

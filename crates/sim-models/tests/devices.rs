@@ -5,13 +5,13 @@ mod common;
 
 use common::{application, class, disk_model, even, fast_network, flash_model, idle_server};
 use std::sync::Arc;
-use tidepool_devices::disk::Disk;
+use tidepool_devices::disk::{Disk, DiskModel, Seek};
 use tidepool_devices::ssd::{Ssd, SsdModel};
 use tidepool_devices::{Direction, Request as Sectors};
 use tidepool_sim::{Options, Stream, Time};
 use tidepool_sim_models::device::{DeviceSpec, DiskSpec, FlashSpec};
-use tidepool_sim_models::workload::{After, Listed, Pace, Program, Request};
-use tidepool_sim_models::{Op, Pfs, Results, Span, run};
+use tidepool_sim_models::workload::{After, Ior, Listed, Order, Pace, Program, Request};
+use tidepool_sim_models::{Class, Op, Pfs, Policy, QueueSpec, Results, Span, run};
 
 const SEED: u64 = 3;
 /// Of the one server's device.
@@ -128,4 +128,82 @@ fn spare_flash_saves_moves() {
     let [little, much] = [0.1, 0.4].map(amplification);
     println!("write amplification: {little:.2} with 10 % spare, {much:.2} with 40 %");
     assert!(little > 1.5 * much && much >= 1.0);
+}
+
+/// Random reads of a large file on one measured disk, so many at once.
+fn at_once(depth: u32, queue: Option<QueueSpec>) -> Results {
+    let (open, flush) = (Span::NONE, Span::NONE);
+    let model =
+        DiskModel { seek: Seek::Formula { root_us: 4.0, linear_us: 0.0, bend_sectors: 1e9 }, ..disk_model() };
+    let device = DeviceSpec::Disk(DiskSpec { model: Arc::new(model), size: 1 << 33, open, flush });
+    let ior = Ior {
+        op: Op::Read,
+        block: 1 << 32,
+        transfer: 1 << 22,
+        order: Order::Random(3),
+        depth,
+        ..common::writes(1, 1)
+    };
+    let class = Class { queue, ..class("s", 1, device) };
+    let applications = vec![application(Program::Ior(ior))];
+    let layout = even(1 << 22, 1);
+    let mut pfs = Pfs::new(fast_network(1), idle_server(1), vec![class], layout, applications).unwrap();
+    pfs.keep_requests = true;
+    run(pfs, SEED, &Options::default()).unwrap().1
+}
+
+fn queue(policy: Policy) -> Option<QueueSpec> {
+    Some(QueueSpec { policy, depth: 1, merge: 0 })
+}
+
+#[test]
+fn schedulers_save_seeks_when_many_wait() {
+    let busy = |depth, policy| at_once(depth, queue(policy)).servers[0].device_busy as f64 / 1_024.0 / 1e6;
+    let all = [Policy::Fifo, Policy::Deadline(Time(1 << 40)), Policy::Elevator, Policy::Nearest];
+    let [fifo, deadline, elevator, nearest] = all.map(|policy| busy(32, policy));
+    println!(
+        "ms of the disk: fifo {fifo:.2}, elevator {elevator:.2}, deadline {deadline:.2}, sstf {nearest:.2}"
+    );
+    // A read of 8192 sectors takes 82 ms, rotation and overhead 4; seeks are what can be saved.
+    let seek = |all: f64| all - 86.0;
+    assert!(
+        seek(elevator) < 0.5 * seek(fifo) && seek(nearest) < 0.5 * seek(fifo),
+        "{fifo} {elevator} {nearest}"
+    );
+    assert_eq!(deadline, elevator);
+    // Alone there is nothing to choose.
+    assert_eq!(busy(1, Policy::Elevator), busy(1, Policy::Fifo));
+    // And who comes far behind the arm waits longer for it.
+    let longest = |policy| at_once(32, queue(policy)).all.iter().map(|r| r.end - r.begin).max().unwrap();
+    assert!(longest(Policy::Nearest) > longest(Policy::Deadline(Time(2_000_000_000))));
+}
+
+/// A queue that changes nothing changes nothing: devices that serve one at a time do the same with and without.
+#[test]
+fn first_come_first_served_is_what_was_without_a_queue() {
+    for depth in [1, 7] {
+        let (with, without) = (at_once(depth, queue(Policy::Fifo)), at_once(depth, None));
+        assert_eq!(with.all, without.all);
+        assert_eq!(with.servers, without.servers);
+    }
+}
+
+/// Sequential writes by several ranks at once, of which neighbours go together.
+#[test]
+fn neighbours_are_one_request_of_the_disk() {
+    let served = |merge| {
+        let (open, flush) = (Span::NONE, Span::NONE);
+        let device = DeviceSpec::Disk(DiskSpec { model: Arc::new(disk_model()), size: 1 << 33, open, flush });
+        let queue = Some(QueueSpec { policy: Policy::Elevator, depth: 1, merge });
+        let class = Class { queue, ..class("s", 1, device) };
+        let ior = Ior { depth: 16, op: Op::Read, ..common::writes(1, 64) };
+        let applications = vec![application(Program::Ior(ior))];
+        let layout = even(1 << 16, 1);
+        let pfs = Pfs::new(fast_network(1), idle_server(1), vec![class], layout, applications).unwrap();
+        let results = run(pfs, SEED, &Options::default()).unwrap().1;
+        assert_eq!((results.requests, results.bytes_read), (64, 64 << 16));
+        (results.servers[0].merged, results.end.0)
+    };
+    let ((none, alone), (most, together)) = (served(0), served(1 << 20));
+    assert!(none == 0 && most > 45 && together < alone, "{none} {most} {alone} {together}");
 }

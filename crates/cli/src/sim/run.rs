@@ -115,6 +115,7 @@ pub fn summary(pfs: &Pfs, results: &Results) -> Value {
             "under_way_most": server.inside_most,
             "redirected": server.redirected,
             "bytes_moved": server.moved,
+            "merged": server.merged,
             "write_amplification": server.flash.map(|counts| counts.write_amplification()),
         })
     });

@@ -94,6 +94,17 @@ impl DeviceSpec {
         }
     }
 
+    /// Where on the device a request begins.
+    pub fn address(&self, io: &Io) -> u64 {
+        let size = match self {
+            DeviceSpec::Disk(spec) => spec.size,
+            DeviceSpec::Flash(spec) => spec.model.logical_pages() * spec.model.page_bytes,
+            // The others do not say how large they are.
+            DeviceSpec::Hdd(_) | DeviceSpec::Ssd(_) | DeviceSpec::Station(_) => 1 << 44,
+        };
+        address(io, size)
+    }
+
     /// Parts with a time of their own.
     pub fn parts(&self) -> u64 {
         match self {

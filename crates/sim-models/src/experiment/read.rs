@@ -6,6 +6,7 @@ use super::{Experiment, Servers, Spreading};
 use crate::buffer::BufferSpec;
 use crate::device::{DeviceSpec, DiskSpec, FlashSpec, HddSpec, LANES_MAX, SsdSpec, StationSpec};
 use crate::message::Op;
+use crate::queue::{DEPTH_MAX, Policy, QueueSpec};
 use crate::span::Span;
 use crate::striping::STRIPE_MAX;
 use crate::system::{Application, Class};
@@ -67,7 +68,7 @@ fn top(mut fields: Fields<'_, '_>, load: Load<'_>) -> Experiment {
     let seed = fields.number("seed", 1, 0, i64::MAX as u64);
     let network = network(&mut fields);
     let server = server(&mut fields);
-    let devices: Vec<(&str, DeviceSpec)> = fields
+    let devices: Vec<Device<'_>> = fields
         .tables("device", "[[device]]", CLASSES_MAX)
         .into_iter()
         .filter_map(|f| device(f, load))
@@ -126,8 +127,11 @@ fn name<'s>(fields: &mut Fields<'s, '_>, taken: &[&str]) -> Option<&'s str> {
     Some(name)
 }
 
+/// Name, figures, and how requests wait.
+type Device<'s> = (&'s str, DeviceSpec, Option<QueueSpec>);
+
 /// A device that has nothing wrong, or a stand-in whose problems are told.
-fn device<'s>(mut fields: Fields<'s, '_>, load: Load<'_>) -> Option<(&'s str, DeviceSpec)> {
+fn device<'s>(mut fields: Fields<'s, '_>, load: Load<'_>) -> Option<Device<'s>> {
     let name = name(&mut fields, &[]);
     if !fields.has("kind") {
         fields.missing("kind");
@@ -163,11 +167,30 @@ fn device<'s>(mut fields: Fields<'s, '_>, load: Load<'_>) -> Option<(&'s str, De
             time: required(&mut fields, "time"),
         }),
     };
+    let queue = queue(&mut fields);
     fields.end();
     if let Err(why) = spec.check() {
         source.wrong(at, why);
     }
-    name.map(|name| (name, spec))
+    name.map(|name| (name, spec, queue))
+}
+
+/// How requests wait for a device.
+fn queue(fields: &mut Fields<'_, '_>) -> Option<QueueSpec> {
+    let named = [("fifo", 0), ("sstf", 1), ("elevator", 2), ("deadline", 3)];
+    let has = fields.has("scheduler");
+    let policy = match fields.choice("scheduler", &named) {
+        Some(3) => Policy::Deadline(fields.time("expire", us(500_000))),
+        Some(2) => Policy::Elevator,
+        Some(1) => Policy::Nearest,
+        _ => Policy::Fifo,
+    };
+    let depth = fields.number("depth", 1, 1, DEPTH_MAX.into()) as u32;
+    let merge = fields.size("merge", 0, STRIPE_MAX).unwrap_or(0) as u32;
+    for key in ["depth", "merge", "expire"].into_iter().filter(|key| fields.has(key) && !has) {
+        fields.source.wrong(fields.at, format!("'{key}' is of use with 'scheduler' only"));
+    }
+    has.then_some(QueueSpec { policy, depth, merge })
 }
 
 /// A disk whose model is in a file of its own (format 27).
@@ -221,7 +244,7 @@ fn required(fields: &mut Fields<'_, '_>, key: &'static str) -> Span {
     fields.span(key, Span::NONE)
 }
 
-fn servers(fields: &mut Fields<'_, '_>, devices: &[(&str, DeviceSpec)]) -> Vec<Servers> {
+fn servers(fields: &mut Fields<'_, '_>, devices: &[Device<'_>]) -> Vec<Servers> {
     let mut all: Vec<Servers> = Vec::new();
     for mut fields in fields.tables("servers", "[[servers]]", CLASSES_MAX) {
         let taken: Vec<&str> = all.iter().map(|servers| servers.class.name.as_str()).collect();
@@ -238,20 +261,21 @@ fn servers(fields: &mut Fields<'_, '_>, devices: &[(&str, DeviceSpec)]) -> Vec<S
             fields.missing("device");
         }
         let device = fields.text("device");
-        let known: Vec<&str> = devices.iter().map(|(name, _)| *name).collect();
+        let known: Vec<&str> = devices.iter().map(|device| device.0).collect();
         let spec = device.and_then(|(at, word)| {
-            let found = devices.iter().find(|(name, _)| *name == word);
+            let found = devices.iter().find(|device| device.0 == word);
             if found.is_none() {
                 fields.source.wrong(at, unknown("device", word, &known));
             }
-            found.map(|(_, spec)| spec.clone())
+            found.map(|(_, spec, queue)| (spec.clone(), *queue))
         });
         if evict_above.is_some() && capacity.is_none() {
             fields.source.wrong(fields.at, "'evict-above' is of use with 'capacity' only");
         }
         fields.end();
-        if let (Some(name), Some(device)) = (name, spec) {
-            all.push(Servers { class: Class { name, count, device, bandwidth, buffer }, weight, price });
+        if let (Some(name), Some((device, queue))) = (name, spec) {
+            let class = Class { bandwidth, buffer, queue, ..Class::new(name, count, device) };
+            all.push(Servers { class, weight, price });
         }
     }
     all

@@ -9,7 +9,9 @@ use tidepool_sim::{Stream, Time};
 use tidepool_sim_models::device::{DeviceSpec, DiskSpec, FlashSpec, HddSpec, SsdSpec, StationSpec};
 use tidepool_sim_models::striping::{Layout, Ring};
 use tidepool_sim_models::workload::{Arrivals, Files, Ior, Order, Program, Sharing};
-use tidepool_sim_models::{Application, BufferSpec, Class, Network, Op, Pfs, ServerSpec, Span};
+use tidepool_sim_models::{
+    Application, BufferSpec, Class, Network, Op, Pfs, Policy, QueueSpec, ServerSpec, Span,
+};
 
 pub fn fixed(ticks: u64) -> Span {
     Span::Fixed(Time(ticks))
@@ -33,7 +35,7 @@ pub fn even(stripe: u64, servers: u32) -> Layout {
 }
 
 pub fn class(name: &str, count: u32, device: DeviceSpec) -> Class {
-    Class { name: name.into(), count, device, bandwidth: 0, buffer: None }
+    Class::new(name, count, device)
 }
 
 pub fn application(program: Program) -> Application {
@@ -246,6 +248,12 @@ pub fn random_system(seed: u64) -> Pfs {
     let counts = [1 + dice.0.below(3) as u32, 1 + dice.0.below(3) as u32];
     let mut classes = vec![class("h", counts[0], dice.device()), class("s", counts[1], dice.device())];
     classes[1].bandwidth = dice.among(&[0, 100_000_000]);
+    for class in &mut classes {
+        let policies = [Policy::Fifo, Policy::Nearest, Policy::Elevator, Policy::Deadline(Time(1_000_000))];
+        let policy = dice.among(&policies);
+        let queue = QueueSpec { policy, depth: dice.among(&[1, 1, 3]), merge: dice.among(&[0, 20_000]) };
+        class.queue = dice.0.chance(0.5).then_some(queue);
+    }
     let capacity = dice.among(&[3_000, 20_000, 1 << 30]);
     classes[1].buffer = Some(BufferSpec { capacity, evict_above: dice.among(&[0, capacity / 2, capacity]) });
     let layout = dice.layout(counts[0], counts[0] + counts[1]);
