@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod buffer;
+mod cache;
 pub mod client;
 pub mod device;
 pub mod experiment;
@@ -22,6 +23,7 @@ pub mod tune;
 pub mod workload;
 
 pub use buffer::BufferSpec;
+pub use cache::{CacheResult, CacheSpec};
 pub use message::{Kind, Message, Op, Step};
 pub use network::{Link, Network};
 pub use queue::{DEPTH_MAX, Policy, QueueSpec};

@@ -83,6 +83,10 @@ pub enum Kind {
     Submit,
     /// Device: it can take another one of those that wait.
     Idle,
+    /// Server: its cache has done it.
+    Cached,
+    /// Server: what its cache has kept for long is old.
+    Old,
     /// Server: the device has done it.
     Complete,
     /// Client: a sub-request is done.

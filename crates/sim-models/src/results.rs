@@ -1,5 +1,6 @@
 //! What a run comes to.
 
+use crate::cache::CacheResult;
 use crate::message::Op;
 use crate::message::Step;
 use crate::system::{Pfs, State};
@@ -53,6 +54,8 @@ pub struct ServerResult {
     pub redirected: u64,
     /// Bytes that it has moved to the servers behind it.
     pub moved: u64,
+    /// Of a server with a cache.
+    pub cache: Option<CacheResult>,
     /// Requests that went to the device together with the one before them.
     pub merged: u64,
     /// Of a device of kind `flash`: pages and blocks.
@@ -235,6 +238,7 @@ impl Results {
                 device_requests: 0,
                 redirected: server.buffer.as_ref().map_or(0, |buffer| buffer.numbers.redirected),
                 moved: server.buffer.as_ref().map_or(0, |buffer| buffer.numbers.moved),
+                cache: server.cache.as_ref().map(|cache| cache.result()),
                 merged: 0,
                 flash: None,
             }),

@@ -98,6 +98,8 @@ pub enum PfsError {
     NoBuffer(String),
     /// Stripes in front and behind differ.
     Stripes,
+    /// Of servers' caches, which figure.
+    Cache(String),
     /// Of a device, which figure.
     Device(String, String),
 }
@@ -125,6 +127,7 @@ impl fmt::Display for PfsError {
                 write!(f, "servers '{class}' are to hold data, and have no capacity for it")
             }
             PfsError::Stripes => f.write_str("servers in front and behind have stripes of different sizes"),
+            PfsError::Cache(what) => write!(f, "the cache of servers: {what}"),
             PfsError::Device(class, what) => write!(f, "the device of servers '{class}': {what}"),
         }
     }
@@ -160,6 +163,9 @@ impl Pfs {
         }
         if server.threads == 0 {
             return Err(PfsError::Threads);
+        }
+        if let Some(cache) = &server.cache {
+            cache.check().map_err(PfsError::Cache)?;
         }
         for class in &classes {
             let wrong = |what| PfsError::Device(class.name.clone(), what);
@@ -434,7 +440,7 @@ impl Model for Pfs {
                 State::Client(Client::new(application, rank))
             }
             Role::Server(number) => {
-                State::Server(Server::new(number, self.server.threads, self.buffer_of(number).is_some()))
+                State::Server(Server::new(number, &self.server, self.buffer_of(number).is_some()))
             }
             Role::Device(number) => State::Device(Disk {
                 number,

@@ -4,6 +4,7 @@ use super::fields::{Fields, Problem, Source, quoted, unknown};
 use super::trace::{self, OFFSET_MAX, Stamps};
 use super::{Experiment, Servers, Spreading};
 use crate::buffer::BufferSpec;
+use crate::cache::CacheSpec;
 use crate::device::{DeviceSpec, DiskSpec, FlashSpec, HddSpec, LANES_MAX, SsdSpec, StationSpec};
 use crate::message::Op;
 use crate::queue::{DEPTH_MAX, Policy, QueueSpec};
@@ -97,15 +98,43 @@ fn network(fields: &mut Fields<'_, '_>) -> Network {
 }
 
 fn server(fields: &mut Fields<'_, '_>) -> ServerSpec {
-    let mut server =
-        ServerSpec { threads: 1, request: Span::Fixed(us(20)), metadata: Span::Fixed(us(50)), bus: us(10) };
+    let mut server = ServerSpec {
+        threads: 1,
+        request: Span::Fixed(us(20)),
+        metadata: Span::Fixed(us(50)),
+        bus: us(10),
+        cache: None,
+    };
     let Some(mut fields) = fields.table("server", "[server]") else { return server };
     server.threads = fields.number("threads", 1, 1, LANES_MAX.into()) as u32;
     server.request = fields.span("request", server.request);
     server.metadata = fields.span("metadata", server.metadata);
     server.bus = fields.time("bus", server.bus);
+    server.cache = fields.table("cache", "[server.cache]").map(cache);
     fields.end();
     server
+}
+
+/// A server's page cache; a tenth of it, or a fifth, may be dirty in systems of today.
+fn cache(mut fields: Fields<'_, '_>) -> CacheSpec {
+    if !fields.has("size") {
+        fields.missing("size");
+    }
+    let size = fields.size("size", 1, OFFSET_MAX).unwrap_or(1);
+    let spec = CacheSpec {
+        size,
+        dirty: fields.size("dirty", 0, OFFSET_MAX).unwrap_or(size / 5),
+        delay: fields.time("delay", Time(30_000_000_000)),
+        rate: fields.size("rate", 0, RATE_MAX).unwrap_or(0),
+        read_ahead: fields.size("read-ahead", 0, STRIPE_MAX).unwrap_or(128 << 10) as u32,
+        flushes: fields.number("flushes", 8, 1, LANES_MAX.into()) as u32,
+        flush_bytes: fields.size("flush", 1, STRIPE_MAX).unwrap_or(1 << 20) as u32,
+    };
+    if let Err(why) = spec.check() {
+        fields.source.wrong(fields.at, why);
+    }
+    fields.end();
+    spec
 }
 
 /// A name, and nothing else is called so.

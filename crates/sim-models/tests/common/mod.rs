@@ -10,7 +10,7 @@ use tidepool_sim_models::device::{DeviceSpec, DiskSpec, FlashSpec, HddSpec, SsdS
 use tidepool_sim_models::striping::{Layout, Ring};
 use tidepool_sim_models::workload::{Arrivals, Files, Ior, Order, Program, Sharing};
 use tidepool_sim_models::{
-    Application, BufferSpec, Class, Network, Op, Pfs, Policy, QueueSpec, ServerSpec, Span,
+    Application, BufferSpec, CacheSpec, Class, Network, Op, Pfs, Policy, QueueSpec, ServerSpec, Span,
 };
 
 pub fn fixed(ticks: u64) -> Span {
@@ -23,7 +23,7 @@ pub fn fast_network(latency: u64) -> Network {
 }
 
 pub fn idle_server(bus: u64) -> ServerSpec {
-    ServerSpec { threads: 1, request: Span::NONE, metadata: Span::NONE, bus: Time(bus) }
+    ServerSpec { threads: 1, request: Span::NONE, metadata: Span::NONE, bus: Time(bus), cache: None }
 }
 
 pub fn station(lanes: u32, time: Span) -> DeviceSpec {
@@ -166,6 +166,20 @@ impl Dice {
         }
     }
 
+    fn cache(&mut self) -> Option<CacheSpec> {
+        let size = self.among(&[20_000, 200_000, 1 << 30]);
+        let spec = CacheSpec {
+            size,
+            dirty: size / self.among(&[1, 2, 10]),
+            delay: Time(self.among(&[1, 100_000, 10_000_000])),
+            rate: self.among(&[0, 1_000_000_000]),
+            read_ahead: self.among(&[0, 5_000, 100_000]),
+            flushes: self.among(&[1, 4]),
+            flush_bytes: self.among(&[1, 100_000]),
+        };
+        self.0.chance(0.5).then_some(spec)
+    }
+
     fn program(&mut self, file: u32) -> Program {
         let ranks = 1 + self.0.below(4) as u32;
         match self.0.below(4) {
@@ -244,6 +258,7 @@ pub fn random_system(seed: u64) -> Pfs {
         request: dice.span(30_000),
         metadata: dice.span(80_000),
         bus: Time(dice.among(&[1, 10_000])),
+        cache: dice.cache(),
     };
     let counts = [1 + dice.0.below(3) as u32, 1 + dice.0.below(3) as u32];
     let mut classes = vec![class("h", counts[0], dice.device()), class("s", counts[1], dice.device())];
