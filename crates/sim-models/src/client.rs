@@ -148,7 +148,7 @@ impl Client {
         let mut left = 0;
         let piece_of = |server| Piece { server, offset: 0, local: 0, length: 0 };
         match request.op {
-            Op::Open | Op::Close => {
+            Op::Open | Op::Close | Op::Create | Op::Stat | Op::Unlink => {
                 left = 1;
                 let server = pfs.metadata_server(request.file);
                 self.post_request(pfs, request.op, request.file, number, &piece_of(server), turn);

@@ -7,12 +7,14 @@
 #![forbid(unsafe_code)]
 
 mod buffer;
+mod cache;
 pub mod client;
 pub mod device;
 pub mod experiment;
 mod message;
 mod network;
 pub mod observe;
+mod queue;
 mod results;
 mod server;
 mod span;
@@ -22,8 +24,10 @@ pub mod tune;
 pub mod workload;
 
 pub use buffer::BufferSpec;
+pub use cache::{CacheResult, CacheSpec};
 pub use message::{Kind, Message, Op, Step};
 pub use network::{Link, Network};
+pub use queue::{DEPTH_MAX, Policy, QueueSpec};
 pub use results::{
     ClassResult, OpResult, PieceResult, Place, Record, RequestResult, Results, ServerResult, Spread, Work,
     run, run_with,

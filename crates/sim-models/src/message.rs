@@ -10,10 +10,14 @@ pub enum Op {
     Write,
     Fsync,
     Close,
+    Create,
+    Stat,
+    Unlink,
 }
 
 impl Op {
-    pub const ALL: [Op; 5] = [Op::Open, Op::Read, Op::Write, Op::Fsync, Op::Close];
+    pub const ALL: [Op; 8] =
+        [Op::Open, Op::Read, Op::Write, Op::Fsync, Op::Close, Op::Create, Op::Stat, Op::Unlink];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -22,6 +26,9 @@ impl Op {
             Op::Write => "write",
             Op::Fsync => "fsync",
             Op::Close => "close",
+            Op::Create => "create",
+            Op::Stat => "stat",
+            Op::Unlink => "unlink",
         }
     }
 
@@ -74,6 +81,12 @@ pub enum Kind {
     DataReceived,
     /// Device: a sub-request is to be done.
     Submit,
+    /// Device: it can take another one of those that wait.
+    Idle,
+    /// Server: its cache has done it.
+    Cached,
+    /// Server: what its cache has kept for long is old.
+    Old,
     /// Server: the device has done it.
     Complete,
     /// Client: a sub-request is done.

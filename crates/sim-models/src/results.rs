@@ -1,8 +1,10 @@
 //! What a run comes to.
 
+use crate::cache::CacheResult;
 use crate::message::Op;
 use crate::message::Step;
 use crate::system::{Pfs, State};
+use tidepool_devices::ssd::Counts;
 use tidepool_sim::{Emitted, Error, Options, ProcessId, Report, Simulation, Time};
 
 /// What processes write out.
@@ -16,6 +18,9 @@ pub enum Record {
     Piece(PieceResult),
     /// With [`Pfs::keep_work`].
     Work(Work),
+    /// With [`Pfs::keep_work`]: a request came to this server's device, where a scheduler decides when it gets it; its
+    /// [`Work`] follows.
+    Waits(u32),
 }
 
 /// A sub-request that was answered (S1 §III-C).
@@ -46,7 +51,8 @@ pub enum Place {
     Device,
 }
 
-/// What a server's threads or its device have to do. It is written out when it comes, and known then how long it will take.
+/// What a server's threads or its device have to do. It is written out when it is known how long it will take: when it comes or,
+/// where a scheduler decides who goes next, when the device gets it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Work {
     pub place: Place,
@@ -102,6 +108,12 @@ pub struct ServerResult {
     pub redirected: u64,
     /// Bytes that it has moved to the servers behind it.
     pub moved: u64,
+    /// Of a server with a cache.
+    pub cache: Option<CacheResult>,
+    /// Requests that went to the device together with the one before them.
+    pub merged: u64,
+    /// Of a device of kind `flash`: pages and blocks.
+    pub flash: Option<Counts>,
 }
 
 /// Of response times, in ticks.
@@ -224,7 +236,7 @@ pub fn run(pfs: Pfs, seed: u64, options: &Options<'_>) -> Result<(Simulation<Pfs
     let (simulation, results) = run_with(pfs, seed, options, |emitted| match emitted.record {
         Record::Request(request) => all.push(request),
         Record::Step(step) => steps.push((emitted.at.time, emitted.process, step)),
-        Record::Piece(_) | Record::Work(_) => {}
+        Record::Piece(_) | Record::Work(_) | Record::Waits(_) => {}
     })?;
     let results = Results { all, steps, ..results };
     Ok((simulation, results))
@@ -295,6 +307,9 @@ impl Results {
                 device_requests: 0,
                 redirected: server.buffer.as_ref().map_or(0, |buffer| buffer.numbers.redirected),
                 moved: server.buffer.as_ref().map_or(0, |buffer| buffer.numbers.moved),
+                cache: server.cache.as_ref().map(|cache| cache.result()),
+                merged: 0,
+                flash: None,
             }),
             State::Device(disk) => {
                 // A device's process is the one behind its server's.
@@ -304,6 +319,8 @@ impl Results {
                     server.device_busy = disk.numbers.busy;
                     server.device_time = disk.numbers.time;
                     server.device_requests = disk.numbers.requests;
+                    server.merged = disk.queue.as_ref().map_or(0, |queue| queue.numbers.merged);
+                    server.flash = disk.device.flash_counts();
                 }
             }
         }

@@ -4,9 +4,10 @@
 //! threads that look at requests, and the parts of the device.
 
 use crate::buffer::{self, Buffer, BufferSpec};
+use crate::cache::{self, Action, At, Cache, CacheSpec};
 use crate::device::Lanes;
 use crate::message::{Kind, Message, Op};
-use crate::network::Link;
+use crate::network::{Link, per_byte};
 use crate::results::Place;
 use crate::span::Span;
 use crate::system::{Pfs, Undo};
@@ -19,10 +20,12 @@ pub struct ServerSpec {
     pub threads: u32,
     /// To look at a read, write or fsync.
     pub request: Span,
-    /// To look at an open or close.
+    /// To look at anything else.
     pub metadata: Span,
     /// Between server and device each way: driver, bus and controller; at least a tick.
     pub bus: Time,
+    /// Of each server that is not in front of others.
+    pub cache: Option<CacheSpec>,
 }
 
 /// What changes at nearly every message.
@@ -47,18 +50,23 @@ pub struct Server {
     pub threads: Lanes,
     /// Of a server that holds data for others.
     pub buffer: Option<Box<Buffer>>,
+    pub cache: Option<Box<Cache>>,
 }
 
 pub enum Change {
     Numbers(Numbers),
     Thread(u32, u64),
     Buffer(buffer::Change),
+    // They come with a cache only, and are large.
+    Cache(Box<cache::Change>),
 }
 
 impl Server {
-    pub fn new(number: u32, threads: u32, buffers: bool) -> Server {
+    pub fn new(number: u32, spec: &ServerSpec, buffers: bool) -> Server {
         let buffer = buffers.then(Box::default);
-        Server { number, numbers: Numbers::default(), threads: Lanes::new(threads), buffer }
+        // A buffer is one already.
+        let cache = spec.cache.filter(|_| !buffers).map(|_| Box::default());
+        Server { number, numbers: Numbers::default(), threads: Lanes::new(spec.threads), buffer, cache }
     }
 
     pub fn undo(&mut self, change: Change) {
@@ -68,6 +76,11 @@ impl Server {
             Change::Buffer(change) => {
                 if let Some(buffer) = &mut self.buffer {
                     buffer.undo(change);
+                }
+            }
+            Change::Cache(change) => {
+                if let Some(cache) = &mut self.cache {
+                    cache.undo(*change);
                 }
             }
         }
@@ -85,8 +98,23 @@ impl Server {
             Kind::Processed => self.processed(pfs, message, turn),
             Kind::Data => self.receive(pfs, message, message.length, Kind::DataReceived, turn),
             Kind::DataReceived => self.submit(pfs, message, turn),
-            Kind::Complete if message.sender == turn.me().0 => self.forward(pfs, message, turn),
-            Kind::Complete => self.complete(pfs, message, turn),
+            Kind::Complete if message.sender == turn.me().0 => match (&self.cache, message.op) {
+                (None, _) => self.forward(pfs, message, turn),
+                (Some(_), Op::Write) => {
+                    self.with_cache(pfs, turn, |cache, at| cache.flushed(message.request, at))
+                }
+                (Some(_), _) => self.with_cache(pfs, turn, |cache, at| {
+                    cache.arrived(message.file, message.local, message.length, at)
+                }),
+            },
+            Kind::Complete => {
+                if message.op == Op::Read {
+                    self.with_cache(pfs, turn, |cache, at| cache.filled(message, at));
+                }
+                self.complete(pfs, message, turn)
+            }
+            Kind::Cached => self.complete(pfs, message, turn),
+            Kind::Old => self.with_cache(pfs, turn, |cache, at| cache.tick(at)),
             Kind::Response => self.moved(pfs, message, turn),
             other => turn.fail(format!("a server has got {other:?}")),
         }
@@ -111,8 +139,8 @@ impl Server {
         self.numbers.inside += 1;
         self.numbers.inside_most = self.numbers.inside_most.max(self.numbers.inside);
         let span = match message.op {
-            Op::Open | Op::Close => pfs.server.metadata,
-            _ => pfs.server.request,
+            Op::Read | Op::Write | Op::Fsync => pfs.server.request,
+            _ => pfs.server.metadata,
         };
         let (now, time) = (turn.now().0, span.draw(turn.random()));
         let lane = self.threads.next();
@@ -120,7 +148,7 @@ impl Server {
         turn.keep(|| Undo::Server(Change::Thread(lane, was)));
         let until = self.threads.take(lane, now, time);
         self.numbers.busy += time;
-        pfs.keep_work(self.number, Place::Threads, message, until - time, until, turn);
+        pfs.keep_work(self.number, Place::Threads, message, (now, until - time, until), turn);
         let next = Message { kind: Kind::Processed, ..message.clone() };
         match until > now {
             true => turn.send(turn.me(), Time(until - now), next),
@@ -162,8 +190,77 @@ impl Server {
         Some(act(buffer, &mut keep))
     }
 
-    /// The flow is opened: to the device.
+    /// The flow is opened: to the cache, or to the device.
     fn submit(&mut self, pfs: &Pfs, message: &Message, turn: &mut Turn<'_, Pfs>) {
+        if self.cache.is_none() {
+            return self.to_device(pfs, message, turn);
+        }
+        match message.op {
+            Op::Write => self.with_cache(pfs, turn, |cache, at| cache.write(message, at)),
+            Op::Read => self.with_cache(pfs, turn, |cache, at| cache.read(message, at)),
+            Op::Fsync => self.with_cache(pfs, turn, |cache, at| cache.fsync(message, at)),
+            _ => self.to_device(pfs, message, turn),
+        }
+    }
+
+    /// Does what the cache says, where there is one.
+    fn with_cache(
+        &mut self,
+        pfs: &Pfs,
+        turn: &mut Turn<'_, Pfs>,
+        act: impl FnOnce(&mut Cache, &mut At<'_, '_>),
+    ) {
+        let (Some(cache), Some(spec)) = (&mut self.cache, &pfs.server.cache) else { return };
+        let (mut out, now) = (Vec::new(), turn.now().0);
+        let mut keep = |change| turn.keep(|| Undo::Server(Change::Cache(Box::new(change))));
+        act(cache, &mut At { spec, now, keep: &mut keep, out: &mut out });
+        out.into_iter().for_each(|action| self.perform(pfs, spec, action, turn));
+    }
+
+    fn perform(&mut self, pfs: &Pfs, spec: &CacheSpec, action: Action, turn: &mut Turn<'_, Pfs>) {
+        let (me, now) = (turn.me(), turn.now().0);
+        let own = |op, file, local, length, request| Message {
+            kind: Kind::Submit,
+            op,
+            file,
+            request,
+            offset: local,
+            local,
+            length,
+            sender: me.0,
+            receiver: me.0,
+            start: now,
+            end: now,
+        };
+        match action {
+            Action::Device(message) => self.to_device(pfs, &message, turn),
+            Action::Flush(file, from, length, number) => {
+                self.to_device(pfs, &own(Op::Write, file, from, length, number), turn)
+            }
+            Action::ReadAhead(file, from, length) => {
+                self.to_device(pfs, &own(Op::Read, file, from, length, 0), turn)
+            }
+            Action::Timer(after) => {
+                turn.send(me, Time(after), Message { kind: Kind::Old, ..own(Op::Write, 0, 0, 0, 0) })
+            }
+            Action::Memory(message) => {
+                let bytes = u64::from(message.length);
+                // What the cache keeps of its numbers has kept this, too.
+                let until = self
+                    .cache
+                    .as_mut()
+                    .map(|cache| cache.numbers.memory.send(now, bytes, per_byte(spec.rate)).1);
+                match until.filter(|until| *until > now) {
+                    Some(until) => {
+                        turn.send(me, Time(until - now), Message { kind: Kind::Cached, ..message })
+                    }
+                    None => self.complete(pfs, &message, turn),
+                }
+            }
+        }
+    }
+
+    fn to_device(&mut self, pfs: &Pfs, message: &Message, turn: &mut Turn<'_, Pfs>) {
         let device = ProcessId(turn.me().0 + 1);
         turn.send(device, pfs.server.bus, Message { kind: Kind::Submit, ..message.clone() });
     }
@@ -202,7 +299,7 @@ impl Server {
                 start: now,
                 end: now,
             };
-            self.submit(pfs, &read, turn);
+            self.to_device(pfs, &read, turn);
         }
     }
 

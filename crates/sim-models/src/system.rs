@@ -5,6 +5,7 @@ use crate::client::{self, Client};
 use crate::device::{self, Context, Device, DeviceSpec, Io};
 use crate::message::{Kind, Message, Op, Step};
 use crate::network::{Network, per_byte};
+use crate::queue::{self, DEPTH_MAX, Queue, QueueSpec};
 use crate::results::{PieceResult, Place, Record, Work};
 use crate::server::{self, Server, ServerSpec};
 use crate::striping::Layout;
@@ -28,6 +29,15 @@ pub struct Class {
     pub bandwidth: u64,
     /// With [`Layout::Buffered`], of the servers in front.
     pub buffer: Option<BufferSpec>,
+    /// How requests wait for the device; without, it has all of them at once and takes them as they come.
+    pub queue: Option<QueueSpec>,
+}
+
+impl Class {
+    /// With a device, and nothing else that could be there.
+    pub fn new(name: impl Into<String>, count: u32, device: DeviceSpec) -> Class {
+        Class { name: name.into(), count, device, bandwidth: 0, buffer: None, queue: None }
+    }
 }
 
 /// A program and its name.
@@ -92,8 +102,10 @@ pub enum PfsError {
     NoBuffer(String),
     /// Stripes in front and behind differ.
     Stripes,
+    /// Of servers' caches, which figure.
+    Cache(String),
     /// Of a device, which figure.
-    Device(String, &'static str),
+    Device(String, String),
 }
 
 impl fmt::Display for PfsError {
@@ -119,6 +131,7 @@ impl fmt::Display for PfsError {
                 write!(f, "servers '{class}' are to hold data, and have no capacity for it")
             }
             PfsError::Stripes => f.write_str("servers in front and behind have stripes of different sizes"),
+            PfsError::Cache(what) => write!(f, "the cache of servers: {what}"),
             PfsError::Device(class, what) => write!(f, "the device of servers '{class}': {what}"),
         }
     }
@@ -155,8 +168,15 @@ impl Pfs {
         if server.threads == 0 {
             return Err(PfsError::Threads);
         }
+        if let Some(cache) = &server.cache {
+            cache.check().map_err(PfsError::Cache)?;
+        }
         for class in &classes {
-            class.device.check().map_err(|what| PfsError::Device(class.name.clone(), what))?;
+            let wrong = |what| PfsError::Device(class.name.clone(), what);
+            class.device.check().map_err(wrong)?;
+            if class.queue.is_some_and(|queue| !(1..=DEPTH_MAX).contains(&queue.depth)) {
+                return Err(wrong(format!("it takes 1 to {DEPTH_MAX} requests at once")));
+            }
         }
         let threads = u64::from(server.threads);
         let parts_of = |class: &Class| u64::from(class.count) * (threads + class.device.parts());
@@ -249,26 +269,24 @@ impl Pfs {
         }
     }
 
-    /// Writes out what somebody has to do from now on, if that is wanted.
+    /// Writes out what somebody has to do, if that is wanted: when it came, when it begins, and when it will be done.
     #[inline]
     pub(crate) fn keep_work(
         &self,
         server: u32,
         place: Place,
         message: &Message,
-        begin: u64,
-        until: u64,
+        (came, begin, until): (u64, u64, u64),
         turn: &mut Turn<'_, Pfs>,
     ) {
         if self.keep_work {
             let Message { op, file, offset, length, .. } = *message;
-            let came = turn.now().0;
             turn.emit(Record::Work(Work { place, server, op, file, offset, length, came, begin, until }));
         }
     }
 
-    fn device_spec(&self, server: u32) -> &DeviceSpec {
-        &self.classes[self.class_of(server)].device
+    fn class(&self, server: u32) -> &Class {
+        &self.classes[self.class_of(server)]
     }
 }
 
@@ -304,6 +322,8 @@ pub struct Disk {
     pub number: u32,
     pub device: Device,
     pub numbers: DiskNumbers,
+    /// Who waits, where somebody says who goes next.
+    pub queue: Option<Box<Queue>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -323,6 +343,7 @@ pub enum Undo {
     Server(server::Change),
     Disk(DiskNumbers),
     Device(device::Change),
+    Queue(queue::Change),
 }
 
 impl Message {
@@ -362,23 +383,82 @@ impl Disk {
         let was = self.numbers;
         turn.keep(|| Undo::Disk(was));
         let io = Io { op: message.op, file: message.file, at: message.local, length: message.length };
+        let (class, now) = (pfs.class(self.number), turn.now().0);
+        let (Some(spec), Some(queue)) = (&class.queue, &mut self.queue) else {
+            let times = self.serve(pfs, &io, turn);
+            return self.done(pfs, message, now, times, turn);
+        };
+        if pfs.keep_work && message.kind != Kind::Idle {
+            turn.emit(Record::Waits(self.number));
+        }
+        let mut keep = |change| turn.keep(|| Undo::Queue(change));
+        match message.kind {
+            Kind::Idle => queue.idle(&mut keep),
+            _ => queue.add(message.clone(), class.device.address(&io), now, &mut keep),
+        }
+        self.take_next(pfs, spec, turn);
+    }
+
+    /// The device gets what it can take.
+    fn take_next(&mut self, pfs: &Pfs, spec: &QueueSpec, turn: &mut Turn<'_, Pfs>) {
         let now = turn.now().0;
-        let spec = pfs.device_spec(self.number);
-        let Some(done) = spec.service(&mut self.device, &io, now, &mut OfTurn(turn)) else {
-            return turn.fail("a device's state is of another kind than its figures");
+        let next = |disk: &mut Disk, turn: &mut Turn<'_, Pfs>| {
+            let mut keep = |change| turn.keep(|| Undo::Queue(change));
+            disk.queue.as_mut()?.next(spec, now, &mut keep)
+        };
+        while let Some(all) = next(self, turn) {
+            let bytes = all.iter().map(|waiting| waiting.message.length).sum();
+            let Some(first) = all.first() else { return };
+            let (mut begin, done) = self.serve(pfs, &Io { length: bytes, ..first.io() }, turn);
+            for waiting in &all {
+                self.done(pfs, &waiting.message, waiting.came, (begin, done), turn);
+                // It is at work for all of them once.
+                begin = done;
+            }
+            let idle = Message { kind: Kind::Idle, ..first.message.clone() };
+            match (done > now, &mut self.queue) {
+                (true, _) => turn.send(turn.me(), Time(done - now), idle),
+                // The numbers were kept when somebody came.
+                (false, Some(queue)) => queue.idle(&mut |_| {}),
+                (false, None) => {}
+            }
+        }
+    }
+
+    /// From when on what the device gets now keeps it at work that would have nothing to do otherwise, and when it is done.
+    fn serve(&mut self, pfs: &Pfs, io: &Io, turn: &mut Turn<'_, Pfs>) -> (u64, u64) {
+        let now = turn.now().0;
+        let Some(done) = pfs.class(self.number).device.service(&mut self.device, io, now, &mut OfTurn(turn))
+        else {
+            turn.fail("a device's state is of another kind than its figures");
+            return (now, now);
         };
         let numbers = &mut self.numbers;
-        numbers.requests += 1;
-        numbers.time += done - now;
         let begin = numbers.busy_until.max(now).min(done);
         numbers.busy += done - begin;
         numbers.busy_until = numbers.busy_until.max(done);
+        (begin, done)
+    }
+
+    /// What came at a time is done at another.
+    fn done(
+        &mut self,
+        pfs: &Pfs,
+        message: &Message,
+        came: u64,
+        (begin, done): (u64, u64),
+        turn: &mut Turn<'_, Pfs>,
+    ) {
+        let now = turn.now().0;
+        let numbers = &mut self.numbers;
+        numbers.requests += 1;
+        numbers.time += done - came;
         match message.op {
             Op::Read => numbers.bytes_read += u64::from(message.length),
             Op::Write => numbers.bytes_written += u64::from(message.length),
             _ => {}
         }
-        pfs.keep_work(self.number, Place::Device, message, begin, done, turn);
+        pfs.keep_work(self.number, Place::Device, message, (came, begin, done), turn);
         let after = Time(done - now).plus(pfs.server.bus);
         turn.send(ProcessId(turn.me().0 - 1), after, Message { kind: Kind::Complete, ..message.clone() });
     }
@@ -407,12 +487,13 @@ impl Model for Pfs {
                 State::Client(Client::new(application, rank))
             }
             Role::Server(number) => {
-                State::Server(Server::new(number, self.server.threads, self.buffer_of(number).is_some()))
+                State::Server(Server::new(number, &self.server, self.buffer_of(number).is_some()))
             }
             Role::Device(number) => State::Device(Disk {
                 number,
-                device: self.device_spec(number).start(),
+                device: self.class(number).device.start(),
                 numbers: DiskNumbers::default(),
+                queue: self.class(number).queue.map(|_| Box::default()),
             }),
         }
     }
@@ -436,6 +517,11 @@ impl Model for Pfs {
             (State::Server(server), Undo::Server(change)) => server.undo(change),
             (State::Device(disk), Undo::Disk(was)) => disk.numbers = was,
             (State::Device(disk), Undo::Device(change)) => disk.device.undo(change),
+            (State::Device(disk), Undo::Queue(change)) => {
+                if let Some(queue) = &mut disk.queue {
+                    queue.undo(change);
+                }
+            }
             // Changes are of the process that made them.
             _ => {}
         }

@@ -1,5 +1,9 @@
 //! Experiment files: the specification's example, and what is refused.
 
+#[allow(dead_code)]
+mod common;
+
+use tidepool_devices::disk::file::DiskFile;
 use tidepool_sim::{Options, Time};
 use tidepool_sim_models::experiment::{Experiment, Problem};
 use tidepool_sim_models::run;
@@ -9,8 +13,14 @@ const SPEC: &str = include_str!("../../../docs/formats/28-experiments.md");
 fn load(path: &str) -> Result<String, String> {
     match path {
         "requests.txt" => Ok(block("text", 0)),
+        "disk.toml" => Ok(disk_file()),
         _ => Err("No such file".into()),
     }
+}
+
+fn disk_file() -> String {
+    let (model, source) = (common::disk_model(), "nothing".into());
+    DiskFile { model, source, notes: Vec::new(), uncertainty: Vec::new() }.write()
 }
 
 /// A code block of the specification.
@@ -41,6 +51,11 @@ fn the_specifications_examples_are_read_and_run() {
     // 16 ranks: 32 transfers, open, close; 4 of 10 files; 2 of 100; the trace's 4.
     assert_eq!(results.requests, 16 * 34 + 4 * 10 * 3 + 200 + 4);
     assert_eq!(results.bytes_written, (16 * 32 * 65_536) + 40 * 4096 + 2 * 65_536);
+    // The same on the other devices of the file.
+    let text = block("toml", 0).replace("device = \"disk\"", "device = \"measured\"");
+    let other = runs(&read(&text.replace("device = \"flash\"", "device = \"nand\"")).unwrap());
+    assert_eq!((other.requests, other.bytes_written), (results.requests, results.bytes_written));
+    assert!(other.servers[7].flash.is_some_and(|counts| counts.host_pages > 0));
     for number in [1, 2] {
         let start = block("toml", 0).replace("[layout]\nkind = \"striped\"", "[old]");
         let text = start.replace("[old]", &format!("{}\n[old]", block("toml", number)));
@@ -82,6 +97,42 @@ const HOSTILE: &[(&str, &str, Option<usize>, &str)] = &[
     ("\"1ms\"", "\"99999999999999999999s\"", Some(5), "no time"),
     ("\"1ms\"", "-1", Some(5), "text in quotes"),
     ("\"station\"", "\"hdx\"", Some(4), "did you mean 'hdd'?"),
+    ("kind = \"station\"\ntime = \"1ms\"", "kind = \"disk\"", Some(2), "has no 'model'"),
+    (
+        "kind = \"station\"\ntime = \"1ms\"",
+        "kind = \"disk\"\nmodel = \"gone\"",
+        Some(5),
+        "gone: No such file",
+    ),
+    (
+        "kind = \"station\"\ntime = \"1ms\"",
+        "kind = \"disk\"\nmodel = \"requests.txt\"",
+        Some(5),
+        "requests.txt: TOML parse error",
+    ),
+    ("kind = \"station\"\ntime = \"1ms\"", "kind = \"flash\"", Some(2), "has no 'erase'"),
+    ("kind = \"station\"\ntime = \"1ms\"", "kind = \"flash\"\nblocks = 2", Some(2), "blocks per die: 3 to"),
+    ("kind = \"station\"\ntime = \"1ms\"", "kind = \"flash\"\npage = 1000", Some(2), "a multiple of 512"),
+    ("kind = \"station\"\ntime = \"1ms\"", "kind = \"flash\"\nfilled = 101", Some(5), "from 0 to 100"),
+    ("kind = \"station\"\ntime = \"1ms\"", "kind = \"flash\"\nblock = 1", Some(5), "did you mean 'blocks'?"),
+    ("\"1ms\"", "\"1ms\"\nscheduler = \"elevatr\"", Some(6), "did you mean 'elevator'?"),
+    ("\"1ms\"", "\"1ms\"\nscheduler = \"fifo\"\ndepth = 0", Some(7), "from 1 to 65536"),
+    ("\"1ms\"", "\"1ms\"\nmerge = 5", Some(2), "with 'scheduler' only"),
+    ("\"1ms\"", "\"1ms\"\nscheduler = \"sstf\"\nexpire = \"1s\"", Some(7), "no key in [[device]] 'expire'"),
+    ("device = \"d\"", "device = \"d\"\n[server.cache]", Some(9), "has no 'size'"),
+    (
+        "device = \"d\"",
+        "device = \"d\"\n[server.cache]\nsize = 9\ndirty = 10",
+        Some(9),
+        "10 bytes may be dirty",
+    ),
+    ("device = \"d\"", "device = \"d\"\n[server.cache]\nsize = 9\ndelay = \"0s\"", Some(9), "delay is 0"),
+    (
+        "device = \"d\"",
+        "device = \"d\"\n[server.cache]\nsize = 9\nreadahead = 1",
+        Some(11),
+        "did you mean 'read-ahead'?",
+    ),
     ("device = \"d\"", "device = \"e\"", Some(8), "there is no device 'e'"),
     ("device = \"d\"", "device = \"d\"\ncount = 4294967297", Some(9), "0 to 100000"),
     ("device = \"d\"", "device = \"d\"\ncount = -1", Some(9), "0 to 100000"),

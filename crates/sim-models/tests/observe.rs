@@ -22,12 +22,12 @@ fn seen(mut pfs: Pfs, seed: u64, options: &Options<'_>) -> Seen {
     let mut observer = Observer::new(&pfs);
     let (mut requests, mut pieces, mut work) = (Vec::new(), Vec::new(), Vec::new());
     let (_, results) = run_with(pfs, seed, options, |emitted| {
-        observer.take(&emitted.record);
+        observer.take(&emitted);
         match emitted.record {
             Record::Request(request) => requests.push(request),
             Record::Piece(piece) => pieces.push(piece),
             Record::Work(one) => work.push(one),
-            Record::Step(_) => {}
+            Record::Step(_) | Record::Waits(_) => {}
         }
     })
     .unwrap();

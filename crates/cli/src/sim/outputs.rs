@@ -8,6 +8,7 @@ use crate::exit::{Context, Failure, Kind, Result};
 use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use tidepool_sim::Emitted;
 use tidepool_sim_models::observe::Observer;
 use tidepool_sim_models::{Pfs, Record, Role};
 
@@ -41,8 +42,9 @@ impl Outputs {
         })
     }
 
-    pub fn take(&mut self, record: &Record, watch: &Watch) {
-        self.observer.take(record);
+    pub fn take(&mut self, emitted: &Emitted<Record>, watch: &Watch) {
+        self.observer.take(emitted);
+        let record = &emitted.record;
         if let Some(timeline) = &mut self.timeline {
             timeline.take(record);
         }
@@ -60,7 +62,7 @@ impl Outputs {
                 }
                 &self.pieces
             }
-            Record::Work(_) | Record::Step(_) => &None,
+            Record::Work(_) | Record::Waits(_) | Record::Step(_) => &None,
         };
         if rows.as_ref().is_some_and(Rows::is_broken) {
             watch.broken.store(true, Ordering::Relaxed);

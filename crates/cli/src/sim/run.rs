@@ -24,7 +24,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let mut outputs = Outputs::new(args, &mut system)?;
     let requests = experiment.applications.iter().map(|all| all.program.requests()).sum();
     let (watch, seed) = (Watch { requests, ..Watch::default() }, args.seed.unwrap_or(experiment.seed));
-    let sink = |emitted: tidepool_sim::Emitted<_>| outputs.take(&emitted.record, &watch);
+    let sink = |emitted: tidepool_sim::Emitted<_>| outputs.take(&emitted, &watch);
     let outcome = args.engine.run_with(system, seed, &signals, &watch, sink)?;
     outputs.end()?;
     let pfs = outcome.simulation.model();

@@ -86,9 +86,8 @@ fn system(args: &ScaleArgs) -> Result<Pfs> {
     });
     let link = 1_250_000_000;
     let network = Network { latency: args.latency, client_bandwidth: link, header: 256, eager: 16 << 10 };
-    let server = ServerSpec { threads: 1, request: us(10), metadata: us(20), bus: Time(20_000) };
-    let classes =
-        vec![Class { name: "servers".into(), count: args.servers, device, bandwidth: link, buffer: None }];
+    let server = ServerSpec { threads: 1, request: us(10), metadata: us(20), bus: Time(20_000), cache: None };
+    let classes = vec![Class { bandwidth: link, ..Class::new("servers", args.servers, device) }];
     let even: Vec<_> = (0..args.servers).map(|server| (server, 1)).collect();
     let what = || "sim scale".to_string();
     let layout = Layout::Striped(Ring::new(args.stripe, &even).context(Kind::Usage, what)?);

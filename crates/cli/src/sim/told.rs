@@ -147,6 +147,17 @@ fn servers(pfs: &Pfs, results: &Results, observer: &Observer) -> Vec<Value> {
             "under_way_most": server.inside_most,
             "redirected": server.redirected,
             "bytes_moved": server.moved,
+            "merged": server.merged,
+            "cache": server.cache.map(|cache| json!({
+                "bytes_hit": cache.hits,
+                "bytes_missed": cache.misses,
+                "bytes_read_ahead": cache.read_ahead,
+                "bytes_overwritten": cache.overwritten,
+                "bytes_dirty": cache.dirty,
+                "bytes_dirty_most": cache.dirty_most,
+                "writes_held_up": cache.throttled,
+            })),
+            "write_amplification": server.flash.map(|counts| counts.write_amplification()),
         })
     });
     servers.collect()
@@ -247,6 +258,16 @@ pub fn text(args: &RunArgs, outcome: &Outcome, outputs: &Outputs) -> String {
     let redirected: u64 = results.servers.iter().map(|server| server.redirected).sum();
     if moved + redirected > 0 {
         text += &format!("{redirected} sub-requests sent on, {} moved behind\n", format_size(moved));
+    }
+    let caches = || results.servers.iter().filter_map(|server| server.cache);
+    if caches().next().is_some() {
+        let (hits, misses) = caches().fold((0, 0), |sum, cache| (sum.0 + cache.hits, sum.1 + cache.misses));
+        let held_up: u64 = caches().map(|cache| cache.throttled).sum();
+        text += &format!(
+            "caches: {} read from memory, {} from devices; {held_up} writes held up\n",
+            format_size(hits),
+            format_size(misses)
+        );
     }
     text + &args.engine.text(outcome)
 }

@@ -4,14 +4,19 @@ use super::fields::{Fields, Problem, Source, quoted, unknown};
 use super::trace::{self, OFFSET_MAX, Stamps};
 use super::{Experiment, Servers, Spreading};
 use crate::buffer::BufferSpec;
-use crate::device::{DeviceSpec, HddSpec, LANES_MAX, SsdSpec, StationSpec};
+use crate::cache::CacheSpec;
+use crate::device::{DeviceSpec, DiskSpec, FlashSpec, HddSpec, LANES_MAX, SsdSpec, StationSpec};
 use crate::message::Op;
+use crate::queue::{DEPTH_MAX, Policy, QueueSpec};
 use crate::span::Span;
 use crate::striping::STRIPE_MAX;
 use crate::system::{Application, Class};
 use crate::workload::{Arrivals, Files, Ior, Order, Program, Sharing};
 use crate::{Network, ServerSpec};
 use std::sync::Arc;
+use tidepool_devices::SECTOR_BYTES;
+use tidepool_devices::disk::file::DiskFile;
+use tidepool_devices::ssd::SsdModel;
 use tidepool_sim::Time;
 use toml::de::DeTable;
 
@@ -29,6 +34,8 @@ const REQUESTS_MAX: u128 = 1 << 26;
 const PIECES_MAX: u64 = 1 << 16;
 const FLYING_MAX: u128 = 1 << 26;
 const REGIONS_MAX: usize = 65_536;
+/// Of a disk that files are spread over, without a size.
+const DISK_BYTES: u64 = 8_000_000_000;
 const RATE_MAX: u64 = 1 << 50;
 /// Bytes of a name.
 const NAME_MAX: usize = 64;
@@ -62,8 +69,11 @@ fn top(mut fields: Fields<'_, '_>, load: Load<'_>) -> Experiment {
     let seed = fields.number("seed", 1, 0, i64::MAX as u64);
     let network = network(&mut fields);
     let server = server(&mut fields);
-    let devices: Vec<(&str, DeviceSpec)> =
-        fields.tables("device", "[[device]]", CLASSES_MAX).into_iter().filter_map(device).collect();
+    let devices: Vec<Device<'_>> = fields
+        .tables("device", "[[device]]", CLASSES_MAX)
+        .into_iter()
+        .filter_map(|f| device(f, load))
+        .collect();
     let servers = servers(&mut fields, &devices);
     let (stripe, spreading) = layout(&mut fields, &servers);
     let count = servers.iter().map(|servers| u64::from(servers.class.count)).sum();
@@ -88,15 +98,43 @@ fn network(fields: &mut Fields<'_, '_>) -> Network {
 }
 
 fn server(fields: &mut Fields<'_, '_>) -> ServerSpec {
-    let mut server =
-        ServerSpec { threads: 1, request: Span::Fixed(us(20)), metadata: Span::Fixed(us(50)), bus: us(10) };
+    let mut server = ServerSpec {
+        threads: 1,
+        request: Span::Fixed(us(20)),
+        metadata: Span::Fixed(us(50)),
+        bus: us(10),
+        cache: None,
+    };
     let Some(mut fields) = fields.table("server", "[server]") else { return server };
     server.threads = fields.number("threads", 1, 1, LANES_MAX.into()) as u32;
     server.request = fields.span("request", server.request);
     server.metadata = fields.span("metadata", server.metadata);
     server.bus = fields.time("bus", server.bus);
+    server.cache = fields.table("cache", "[server.cache]").map(cache);
     fields.end();
     server
+}
+
+/// A server's page cache; a tenth of it, or a fifth, may be dirty in systems of today.
+fn cache(mut fields: Fields<'_, '_>) -> CacheSpec {
+    if !fields.has("size") {
+        fields.missing("size");
+    }
+    let size = fields.size("size", 1, OFFSET_MAX).unwrap_or(1);
+    let spec = CacheSpec {
+        size,
+        dirty: fields.size("dirty", 0, OFFSET_MAX).unwrap_or(size / 5),
+        delay: fields.time("delay", Time(30_000_000_000)),
+        rate: fields.size("rate", 0, RATE_MAX).unwrap_or(0),
+        read_ahead: fields.size("read-ahead", 0, STRIPE_MAX).unwrap_or(128 << 10) as u32,
+        flushes: fields.number("flushes", 8, 1, LANES_MAX.into()) as u32,
+        flush_bytes: fields.size("flush", 1, STRIPE_MAX).unwrap_or(1 << 20) as u32,
+    };
+    if let Err(why) = spec.check() {
+        fields.source.wrong(fields.at, why);
+    }
+    fields.end();
+    spec
 }
 
 /// A name, and nothing else is called so.
@@ -118,14 +156,17 @@ fn name<'s>(fields: &mut Fields<'s, '_>, taken: &[&str]) -> Option<&'s str> {
     Some(name)
 }
 
+/// Name, figures, and how requests wait.
+type Device<'s> = (&'s str, DeviceSpec, Option<QueueSpec>);
+
 /// A device that has nothing wrong, or a stand-in whose problems are told.
-fn device<'s>(mut fields: Fields<'s, '_>) -> Option<(&'s str, DeviceSpec)> {
+fn device<'s>(mut fields: Fields<'s, '_>, load: Load<'_>) -> Option<Device<'s>> {
     let name = name(&mut fields, &[]);
     if !fields.has("kind") {
         fields.missing("kind");
     }
     let rate = |fields: &mut Fields<'_, '_>, key| fields.size(key, 0, RATE_MAX).unwrap_or(0);
-    let kind = fields.choice("kind", &[("hdd", 0), ("ssd", 1), ("station", 2)]);
+    let kind = fields.choice("kind", &[("hdd", 0), ("ssd", 1), ("station", 2), ("disk", 3), ("flash", 4)]);
     let part = |fields: &mut Fields<'_, '_>, key| fields.number(key, 1, 1, LANES_MAX.into()) as u32;
     let (at, source) = (fields.at, fields.source);
     let spec = match kind? {
@@ -148,16 +189,81 @@ fn device<'s>(mut fields: Fields<'s, '_>) -> Option<(&'s str, DeviceSpec)> {
             ftl: fields.span("ftl", Span::NONE),
             flush: fields.span("flush", Span::NONE),
         }),
+        3 => DeviceSpec::Disk(disk(&mut fields, load)?),
+        4 => DeviceSpec::Flash(flash(&mut fields)),
         _ => DeviceSpec::Station(StationSpec {
             lanes: part(&mut fields, "lanes"),
             time: required(&mut fields, "time"),
         }),
     };
+    let queue = queue(&mut fields);
     fields.end();
     if let Err(why) = spec.check() {
         source.wrong(at, why);
     }
-    name.map(|name| (name, spec))
+    name.map(|name| (name, spec, queue))
+}
+
+/// How requests wait for a device.
+fn queue(fields: &mut Fields<'_, '_>) -> Option<QueueSpec> {
+    let named = [("fifo", 0), ("sstf", 1), ("elevator", 2), ("deadline", 3)];
+    let has = fields.has("scheduler");
+    let policy = match fields.choice("scheduler", &named) {
+        Some(3) => Policy::Deadline(fields.time("expire", us(500_000))),
+        Some(2) => Policy::Elevator,
+        Some(1) => Policy::Nearest,
+        _ => Policy::Fifo,
+    };
+    let depth = fields.number("depth", 1, 1, DEPTH_MAX.into()) as u32;
+    let merge = fields.size("merge", 0, STRIPE_MAX).unwrap_or(0) as u32;
+    for key in ["depth", "merge", "expire"].into_iter().filter(|key| fields.has(key) && !has) {
+        fields.source.wrong(fields.at, format!("'{key}' is of use with 'scheduler' only"));
+    }
+    has.then_some(QueueSpec { policy, depth, merge })
+}
+
+/// A disk whose model is in a file of its own (format 27).
+fn disk(fields: &mut Fields<'_, '_>, load: Load<'_>) -> Option<DiskSpec> {
+    let size = fields.size("size", SECTOR_BYTES, OFFSET_MAX).unwrap_or(DISK_BYTES);
+    let (open, flush) = (fields.span("open", Span::NONE), fields.span("flush", Span::NONE));
+    let Some((at, path)) = fields.text("model") else {
+        fields.missing("model");
+        return None;
+    };
+    let told = |why: String| fields.source.wrong(at, format!("{}: {why}", quoted(path)));
+    let text = load(path).map_err(told).ok()?;
+    let file = DiskFile::read(&text).map_err(|error| told(error.to_string())).ok()?;
+    Some(DiskSpec { model: Arc::new(file.model), size, open, flush })
+}
+
+/// Flash with its translation layer.
+fn flash(fields: &mut Fields<'_, '_>) -> FlashSpec {
+    let page_bytes = fields.size("page", SECTOR_BYTES, 1 << 24).unwrap_or(4096);
+    let rate = fields.size("channel-rate", 0, RATE_MAX).unwrap_or(0);
+    let part = |fields: &mut Fields<'_, '_>, key, without| fields.number(key, without, 1, LANES_MAX.into());
+    let ticks = |fields: &mut Fields<'_, '_>, key| {
+        if !fields.has(key) {
+            fields.missing(key);
+        }
+        fields.time(key, Time::ZERO).0
+    };
+    let model = SsdModel {
+        channels: part(fields, "channels", 1),
+        packages_per_channel: part(fields, "packages", 1),
+        dies_per_package: part(fields, "dies", 1),
+        blocks_per_die: part(fields, "blocks", 64),
+        pages_per_block: part(fields, "block-pages", 64),
+        page_bytes,
+        over_provisioning: fields.number("spare", 7, 0, 99) as f64 / 100.0,
+        read_ns: ticks(fields, "read"),
+        program_ns: ticks(fields, "program"),
+        erase_ns: ticks(fields, "erase"),
+        transfer_ns: (page_bytes as f64 * crate::network::per_byte(rate)) as u64,
+        command_ns: fields.time("command", Time::ZERO).0,
+        buffer_pages: fields.size("buffer", 0, OFFSET_MAX).unwrap_or(0) / page_bytes,
+    };
+    let filled = fields.number("filled", 100, 0, 100) as u32;
+    FlashSpec { model, filled, flush: fields.span("flush", Span::NONE) }
 }
 
 fn required(fields: &mut Fields<'_, '_>, key: &'static str) -> Span {
@@ -167,7 +273,7 @@ fn required(fields: &mut Fields<'_, '_>, key: &'static str) -> Span {
     fields.span(key, Span::NONE)
 }
 
-fn servers(fields: &mut Fields<'_, '_>, devices: &[(&str, DeviceSpec)]) -> Vec<Servers> {
+fn servers(fields: &mut Fields<'_, '_>, devices: &[Device<'_>]) -> Vec<Servers> {
     let mut all: Vec<Servers> = Vec::new();
     for mut fields in fields.tables("servers", "[[servers]]", CLASSES_MAX) {
         let taken: Vec<&str> = all.iter().map(|servers| servers.class.name.as_str()).collect();
@@ -184,20 +290,21 @@ fn servers(fields: &mut Fields<'_, '_>, devices: &[(&str, DeviceSpec)]) -> Vec<S
             fields.missing("device");
         }
         let device = fields.text("device");
-        let known: Vec<&str> = devices.iter().map(|(name, _)| *name).collect();
+        let known: Vec<&str> = devices.iter().map(|device| device.0).collect();
         let spec = device.and_then(|(at, word)| {
-            let found = devices.iter().find(|(name, _)| *name == word);
+            let found = devices.iter().find(|device| device.0 == word);
             if found.is_none() {
                 fields.source.wrong(at, unknown("device", word, &known));
             }
-            found.map(|(_, spec)| spec.clone())
+            found.map(|(_, spec, queue)| (spec.clone(), *queue))
         });
         if evict_above.is_some() && capacity.is_none() {
             fields.source.wrong(fields.at, "'evict-above' is of use with 'capacity' only");
         }
         fields.end();
-        if let (Some(name), Some(device)) = (name, spec) {
-            all.push(Servers { class: Class { name, count, device, bandwidth, buffer }, weight, price });
+        if let (Some(name), Some((device, queue))) = (name, spec) {
+            let class = Class { bandwidth, buffer, queue, ..Class::new(name, count, device) };
+            all.push(Servers { class, weight, price });
         }
     }
     all

@@ -11,6 +11,7 @@ pub use latency::{Bin, Latencies};
 pub use series::{BINS_MAX, Grid, Series};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use tidepool_sim::Emitted;
 
 /// Most servers that are seen over time one by one; of more there are classes only.
 pub const SERVERS_MAX: u32 = 1_024;
@@ -80,18 +81,34 @@ pub struct Progress {
 /// How many requests are at a device.
 #[derive(Clone, Debug, Default)]
 struct Queue {
-    /// When those that are there will be done.
+    /// When those that the device has will be done.
     ends: BinaryHeap<Reverse<u64>>,
+    /// Those that a scheduler holds back.
+    waiting: u32,
     most: u32,
 }
 
 impl Queue {
-    fn come(&mut self, now: u64, done: u64) {
+    /// One more is there.
+    fn count(&mut self, now: u64) {
         while self.ends.peek().is_some_and(|end| end.0 <= now) {
             self.ends.pop();
         }
-        self.ends.push(Reverse(done));
-        self.most = self.most.max(self.ends.len() as u32);
+        self.most = self.most.max(self.ends.len() as u32 + self.waiting);
+    }
+
+    fn waits(&mut self, now: u64) {
+        self.waiting += 1;
+        self.count(now);
+    }
+
+    /// The device gets one: of those that wait, or, where there is no scheduler, one that came just now.
+    fn begin(&mut self, work: &Work) {
+        self.ends.push(Reverse(work.until));
+        match self.waiting.checked_sub(1) {
+            Some(fewer) => self.waiting = fewer,
+            None => self.count(work.came),
+        }
     }
 }
 
@@ -115,7 +132,7 @@ impl Observer {
         let servers = pfs.servers();
         let each = if servers <= SERVERS_MAX { servers as usize } else { 0 };
         Observer {
-            grid: Grid::new(),
+            grid: Grid::default(),
             requests: BTreeMap::new(),
             clients: Progress::default(),
             classes: vec![Activity::default(); pfs.classes.len()],
@@ -127,8 +144,9 @@ impl Observer {
     }
 
     /// Of runs with [`Pfs::keep_requests`] and [`Pfs::keep_work`].
-    pub fn take(&mut self, record: &Record) {
-        match record {
+    pub fn take(&mut self, emitted: &Emitted<Record>) {
+        match &emitted.record {
+            Record::Waits(server) => self.queues[*server as usize].waits(emitted.at.time.0),
             Record::Request(request) => self.request(request),
             Record::Work(work) => self.work(work),
             Record::Step(_) | Record::Piece(_) => {}
@@ -157,7 +175,7 @@ impl Observer {
             activity.add(self.grid, work);
         }
         if work.place == Place::Device {
-            self.queues[server].come(work.came, work.until);
+            self.queues[server].begin(work);
         }
     }
 

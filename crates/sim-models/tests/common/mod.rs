@@ -1,10 +1,17 @@
 //! Small systems: one for sums by hand, and random ones.
 
+use std::sync::Arc;
+use tidepool_devices::disk::{
+    CLASSES, CacheModel, Class as OfDisk, Cost, DiskModel, Kind, Seek, Spread, WriteBack,
+};
+use tidepool_devices::ssd::SsdModel;
 use tidepool_sim::{Stream, Time};
-use tidepool_sim_models::device::{DeviceSpec, HddSpec, SsdSpec, StationSpec};
+use tidepool_sim_models::device::{DeviceSpec, DiskSpec, FlashSpec, HddSpec, SsdSpec, StationSpec};
 use tidepool_sim_models::striping::{Layout, Ring};
 use tidepool_sim_models::workload::{Arrivals, Files, Ior, Order, Program, Sharing};
-use tidepool_sim_models::{Application, BufferSpec, Class, Network, Op, Pfs, ServerSpec, Span};
+use tidepool_sim_models::{
+    Application, BufferSpec, CacheSpec, Class, Network, Op, Pfs, Policy, QueueSpec, ServerSpec, Span,
+};
 
 pub fn fixed(ticks: u64) -> Span {
     Span::Fixed(Time(ticks))
@@ -16,7 +23,7 @@ pub fn fast_network(latency: u64) -> Network {
 }
 
 pub fn idle_server(bus: u64) -> ServerSpec {
-    ServerSpec { threads: 1, request: Span::NONE, metadata: Span::NONE, bus: Time(bus) }
+    ServerSpec { threads: 1, request: Span::NONE, metadata: Span::NONE, bus: Time(bus), cache: None }
 }
 
 pub fn station(lanes: u32, time: Span) -> DeviceSpec {
@@ -28,7 +35,7 @@ pub fn even(stripe: u64, servers: u32) -> Layout {
 }
 
 pub fn class(name: &str, count: u32, device: DeviceSpec) -> Class {
-    Class { name: name.into(), count, device, bandwidth: 0, buffer: None }
+    Class::new(name, count, device)
 }
 
 pub fn application(program: Program) -> Application {
@@ -53,6 +60,57 @@ pub fn writes(ranks: u32, transfers: u64) -> Ior {
     }
 }
 
+/// Hits take about 100 us, misses 1 to 7 ms and the seek, writes 50 us until the buffer is full.
+pub fn disk_model() -> DiskModel {
+    let mut costs = [const { None }; CLASSES];
+    for kind in [Kind::ReadHit, Kind::ReadMiss, Kind::Write] {
+        let (from, to, seek_share) = match kind {
+            Kind::ReadHit => (100.0, 110.0, 0.0),
+            Kind::ReadMiss => (1_000.0, 7_000.0, 1.0),
+            Kind::Write => (50.0, 60.0, 0.0),
+        };
+        for class in OfDisk::all().filter(|class| class.kind == kind) {
+            costs[class.index()] = Some(Cost { sector_us: 10.0, seek_share, wait: Spread::even(from, to) });
+        }
+    }
+    DiskModel {
+        rotation_us: 6_000.0,
+        media_sector_us: 20.0,
+        near_sectors: 1_000,
+        seek: Seek::Formula { root_us: 2.0, linear_us: 0.0, bend_sectors: 1e9 },
+        cache: CacheModel {
+            segments: 2,
+            behind_sectors: 50,
+            ahead_sectors: 200,
+            track_sectors: 0,
+            keep: 0.9,
+            keep_after_write: 0.5,
+            keep_written: 0.5,
+        },
+        write_back: WriteBack { segments: 2, segment_sectors: 100, reads_wait: true },
+        costs,
+    }
+}
+
+/// Two dies with 80 KB each.
+pub fn flash_model() -> SsdModel {
+    SsdModel {
+        channels: 2,
+        packages_per_channel: 1,
+        dies_per_package: 1,
+        blocks_per_die: 6,
+        pages_per_block: 8,
+        page_bytes: 2_048,
+        over_provisioning: 0.2,
+        read_ns: 50_000,
+        program_ns: 200_000,
+        erase_ns: 2_000_000,
+        transfer_ns: 10_000,
+        command_ns: 5_000,
+        buffer_pages: 0,
+    }
+}
+
 struct Dice(Stream);
 
 impl Dice {
@@ -71,7 +129,17 @@ impl Dice {
     }
 
     fn device(&mut self) -> DeviceSpec {
-        match self.0.below(3) {
+        match self.0.below(5) {
+            3 => DeviceSpec::Disk(DiskSpec {
+                model: Arc::new(disk_model()),
+                size: self.among(&[10_000, 1 << 30]),
+                open: self.span(100_000),
+                flush: self.span(100_000),
+            }),
+            4 => {
+                let model = SsdModel { buffer_pages: self.among(&[0, 3]), ..flash_model() };
+                DeviceSpec::Flash(FlashSpec { model, filled: self.among(&[0, 100]), flush: self.span(9_000) })
+            }
             0 => DeviceSpec::Hdd(HddSpec {
                 sequential: self.span(20_000),
                 random: self.span(2_000_000),
@@ -96,6 +164,20 @@ impl Dice {
                 station(lanes, self.span(300_000))
             }
         }
+    }
+
+    fn cache(&mut self) -> Option<CacheSpec> {
+        let size = self.among(&[20_000, 200_000, 1 << 30]);
+        let spec = CacheSpec {
+            size,
+            dirty: size / self.among(&[1, 2, 10]),
+            delay: Time(self.among(&[1, 100_000, 10_000_000])),
+            rate: self.among(&[0, 1_000_000_000]),
+            read_ahead: self.among(&[0, 5_000, 100_000]),
+            flushes: self.among(&[1, 4]),
+            flush_bytes: self.among(&[1, 100_000]),
+        };
+        self.0.chance(0.5).then_some(spec)
     }
 
     fn program(&mut self, file: u32) -> Program {
@@ -176,10 +258,17 @@ pub fn random_system(seed: u64) -> Pfs {
         request: dice.span(30_000),
         metadata: dice.span(80_000),
         bus: Time(dice.among(&[1, 10_000])),
+        cache: dice.cache(),
     };
     let counts = [1 + dice.0.below(3) as u32, 1 + dice.0.below(3) as u32];
     let mut classes = vec![class("h", counts[0], dice.device()), class("s", counts[1], dice.device())];
     classes[1].bandwidth = dice.among(&[0, 100_000_000]);
+    for class in &mut classes {
+        let policies = [Policy::Fifo, Policy::Nearest, Policy::Elevator, Policy::Deadline(Time(1_000_000))];
+        let policy = dice.among(&policies);
+        let queue = QueueSpec { policy, depth: dice.among(&[1, 1, 3]), merge: dice.among(&[0, 20_000]) };
+        class.queue = dice.0.chance(0.5).then_some(queue);
+    }
     let capacity = dice.among(&[3_000, 20_000, 1 << 30]);
     classes[1].buffer = Some(BufferSpec { capacity, evict_above: dice.among(&[0, capacity / 2, capacity]) });
     let layout = dice.layout(counts[0], counts[0] + counts[1]);

@@ -75,7 +75,7 @@ fn simulate(experiment: &Experiment, ends: &(dyn Fn() -> bool + Sync)) -> Result
     let tell = |_: Progress| if ends() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
     let options = Options { progress: Some(&tell), ..Options::default() };
     let (simulation, results) =
-        run_with(system, experiment.seed, &options, |emitted| observer.take(&emitted.record))
+        run_with(system, experiment.seed, &options, |emitted| observer.take(&emitted))
             .context(Kind::Other, || "sim sweep".to_string())?;
     if simulation.pending() > 0 {
         return Ok(None);
