@@ -115,7 +115,7 @@ impl Observer {
         let servers = pfs.servers();
         let each = if servers <= SERVERS_MAX { servers as usize } else { 0 };
         Observer {
-            grid: Grid::new(),
+            grid: Grid::default(),
             requests: BTreeMap::new(),
             clients: Progress::default(),
             classes: vec![Activity::default(); pfs.classes.len()],
