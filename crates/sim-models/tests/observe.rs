@@ -105,6 +105,16 @@ fn what_is_seen_is_what_was_counted() {
                 "seed {seed}"
             );
         }
+        for number in 0..expected.servers.len() as u32 {
+            let at_device = |work: &&Work| work.place == Place::Device && work.server == number;
+            let device: Vec<&Work> = expected.work.iter().filter(at_device).collect();
+            let there =
+                |time| device.iter().filter(|work| work.came <= time && time < work.until).count() as u32;
+            let most = device.iter().map(|work| there(work.came)).max().unwrap_or(0);
+            // What takes no time is seen, too, when it comes.
+            let instant = u32::from(device.iter().any(|work| work.came == work.until));
+            assert!((most..=most + instant).contains(&observer.queue_most(number)), "seed {seed}: {most}");
+        }
         let of_op = observer.by_op().into_iter().map(|(_, requests)| requests.latencies.count);
         assert_eq!(of_op.sum::<u64>(), expected.requests.len() as u64, "seed {seed}");
         let bytes: u64 = expected.requests.iter().map(|request| request.length).sum();

@@ -15,11 +15,13 @@ pub struct Grid {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Series(Vec<u64>);
 
-impl Grid {
-    pub fn new() -> Grid {
+impl Default for Grid {
+    fn default() -> Grid {
         Grid { width: WIDTH_FIRST }
     }
+}
 
+impl Grid {
     /// Whether a moment lies behind all bins.
     pub fn ends_before(&self, time: u64) -> bool {
         time / self.width >= BINS_MAX as u64
