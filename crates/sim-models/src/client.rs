@@ -6,6 +6,7 @@ use crate::results::{Record, RequestResult};
 use crate::striping::Piece;
 use crate::system::{Pfs, Undo};
 use crate::workload::{After, Pace, Request};
+use std::iter;
 use tidepool_sim::{ProcessId, Time, Turn};
 
 /// A request that is not done.
@@ -26,6 +27,8 @@ pub struct Numbers {
     pub next: u32,
     /// A Wake is on its way.
     pub pausing: bool,
+    /// Ranks that have told that they are at a barrier: this one, and those below it.
+    pub arrived: u32,
     pub out: Link,
     pub into: Link,
     pub requests: u64,
@@ -97,6 +100,8 @@ impl Client {
                 None => turn.fail("a redirect in a layout without servers behind the buffer"),
             },
             Kind::Response => self.answered(pfs, message, turn),
+            Kind::Arrived => self.arrive(pfs, turn),
+            Kind::Released => self.release(pfs, turn),
             Kind::Finished => match self.position(message.request) {
                 Some(at) => self.finish(pfs, at, turn),
                 None => turn.fail("a request ends that is not under way"),
@@ -147,7 +152,21 @@ impl Client {
         let mut left = 0;
         let piece_of = |server| Piece { server, offset: 0, local: 0, length: 0 };
         match request.op {
-            Op::Open | Op::Close | Op::Create | Op::Stat | Op::Unlink => {
+            Op::Barrier => {
+                left = 1;
+                self.arrive(pfs, turn);
+            }
+            Op::Create | Op::Unlink => {
+                // The file's server, and the one that has its directory.
+                let home = pfs.metadata_server(request.file);
+                let program = &pfs.applications[self.application as usize].program;
+                let directory = program.directory(self.rank).map(|number| pfs.metadata_server(number));
+                for server in iter::once(home).chain(directory.filter(|server| *server != home)) {
+                    left += 1;
+                    self.post_request(pfs, request.op, request.file, number, &piece_of(server), turn);
+                }
+            }
+            Op::Open | Op::Close | Op::Stat => {
                 left = 1;
                 let server = pfs.metadata_server(request.file);
                 self.post_request(pfs, request.op, request.file, number, &piece_of(server), turn);
@@ -168,6 +187,53 @@ impl Client {
         if let Some(flying) = self.flying.last_mut() {
             flying.left = left;
         }
+    }
+
+    /// Ranks are a tree: each has two below it, and tells the one above when it and all below it are there. The uppermost one
+    /// lets all go.
+    fn arrive(&mut self, pfs: &Pfs, turn: &mut Turn<'_, Pfs>) {
+        self.numbers.arrived += 1;
+        if self.numbers.arrived <= self.below(pfs).count() as u32 {
+            return;
+        }
+        self.numbers.arrived = 0;
+        match self.rank.checked_sub(1) {
+            Some(above) => self.tell(pfs, above / 2, Kind::Arrived, turn),
+            // Of its own event: ranks that are alone would go on within this one without an end.
+            None => {
+                let released = Message::blank(Kind::Released, Op::Barrier, 0, turn);
+                turn.send(turn.me(), Time(1), released)
+            }
+        }
+    }
+
+    fn below(&self, pfs: &Pfs) -> impl Iterator<Item = u32> + use<> {
+        let ranks = pfs.applications[self.application as usize].program.ranks();
+        let first = u64::from(self.rank) * 2 + 1;
+        (first..first + 2).filter_map(|rank| u32::try_from(rank).ok()).filter(move |rank| *rank < ranks)
+    }
+
+    fn release(&mut self, pfs: &Pfs, turn: &mut Turn<'_, Pfs>) {
+        for rank in self.below(pfs) {
+            self.tell(pfs, rank, Kind::Released, turn);
+        }
+        // A barrier waits for all requests before it, and all behind it wait for it.
+        match self.flying.first_mut() {
+            Some(flying) => {
+                let was = *flying;
+                turn.keep(|| Undo::Client(Change::Was(0, was)));
+                flying.end = turn.now().0;
+                self.finish(pfs, 0, turn);
+            }
+            None => turn.fail("a rank is let go that is at no barrier"),
+        }
+    }
+
+    /// Another rank of the application.
+    fn tell(&mut self, pfs: &Pfs, rank: u32, kind: Kind, turn: &mut Turn<'_, Pfs>) {
+        let receiver = pfs.client_process(self.application, rank);
+        let message = Message { receiver, ..Message::blank(kind, Op::Barrier, 0, turn) };
+        self.post(pfs, message, 0, turn);
     }
 
     fn post_request(

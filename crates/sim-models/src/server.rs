@@ -191,13 +191,13 @@ impl Server {
     /// The flow is opened: to the cache, or to the device.
     fn submit(&mut self, pfs: &Pfs, message: &Message, turn: &mut Turn<'_, Pfs>) {
         if self.cache.is_none() {
-            return self.to_device(pfs, message, turn);
+            return self.hand_on(pfs, message, turn);
         }
         match message.op {
             Op::Write => self.with_cache(pfs, turn, |cache, at| cache.write(message, at)),
             Op::Read => self.with_cache(pfs, turn, |cache, at| cache.read(message, at)),
             Op::Fsync => self.with_cache(pfs, turn, |cache, at| cache.fsync(message, at)),
-            _ => self.to_device(pfs, message, turn),
+            _ => self.hand_on(pfs, message, turn),
         }
     }
 
@@ -231,12 +231,12 @@ impl Server {
             end: now,
         };
         match action {
-            Action::Device(message) => self.to_device(pfs, &message, turn),
+            Action::Device(message) => self.hand_on(pfs, &message, turn),
             Action::Flush(file, from, length, number) => {
-                self.to_device(pfs, &own(Op::Write, file, from, length, number), turn)
+                self.hand_on(pfs, &own(Op::Write, file, from, length, number), turn)
             }
             Action::ReadAhead(file, from, length) => {
-                self.to_device(pfs, &own(Op::Read, file, from, length, 0), turn)
+                self.hand_on(pfs, &own(Op::Read, file, from, length, 0), turn)
             }
             Action::Timer(after) => {
                 turn.send(me, Time(after), Message { kind: Kind::Old, ..own(Op::Write, 0, 0, 0, 0) })
@@ -258,7 +258,7 @@ impl Server {
         }
     }
 
-    fn to_device(&mut self, pfs: &Pfs, message: &Message, turn: &mut Turn<'_, Pfs>) {
+    fn hand_on(&mut self, pfs: &Pfs, message: &Message, turn: &mut Turn<'_, Pfs>) {
         let device = ProcessId(turn.me().0 + 1);
         turn.send(device, pfs.server.bus, Message { kind: Kind::Submit, ..message.clone() });
     }
@@ -297,7 +297,7 @@ impl Server {
                 start: now,
                 end: now,
             };
-            self.to_device(pfs, &read, turn);
+            self.hand_on(pfs, &read, turn);
         }
     }
 

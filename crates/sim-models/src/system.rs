@@ -72,6 +72,9 @@ pub struct Pfs {
     roles: Vec<Role>,
     /// Process of each server.
     servers: Vec<u32>,
+    /// Of each client, by application and rank, and which is the first of each application.
+    clients: Vec<u32>,
+    first_client: Vec<u32>,
     /// Class of each server.
     class_of: Vec<u16>,
     pub(crate) client_per_byte: f64,
@@ -196,6 +199,13 @@ impl Pfs {
             }
         }
         let (roles, servers) = places(clients, count, &applications);
+        let is_client = |(_, role): &(u32, &Role)| matches!(role, Role::Client(..));
+        let clients = (0..).zip(&roles).filter(is_client).map(|(process, _)| process).collect();
+        let running = |sum: &mut u32, all: &Application| {
+            *sum += all.program.ranks();
+            Some(*sum - all.program.ranks())
+        };
+        let first_client = applications.iter().scan(0, running).collect();
         Ok(Pfs {
             client_per_byte: per_byte(network.client_bandwidth),
             class_per_byte: classes.iter().map(|class| per_byte(class.bandwidth)).collect(),
@@ -208,6 +218,8 @@ impl Pfs {
             keep_steps: false,
             roles,
             servers,
+            clients,
+            first_client,
             class_of,
         })
     }
@@ -228,6 +240,10 @@ impl Pfs {
 
     pub(crate) fn server_process(&self, server: u32) -> u32 {
         self.servers[server as usize]
+    }
+
+    pub(crate) fn client_process(&self, application: u32, rank: u32) -> u32 {
+        self.clients[(self.first_client[application as usize] + rank) as usize]
     }
 
     pub(crate) fn server_per_byte(&self, server: u32) -> f64 {

@@ -14,9 +14,14 @@ fn load(path: &str) -> Result<String, String> {
     match path {
         "requests.txt" => Ok(block("text", 0)),
         "disk.toml" => Ok(disk_file()),
+        "applications.toml" => Ok(APPLICATIONS.into()),
         _ => Err("No such file".into()),
     }
 }
+
+/// Two ranks: a barrier, then create, write, close.
+const APPLICATIONS: &str =
+    "[[application]]\nkind = \"phases\"\nprocesses = 2\nsteps = 1\nbytes = 1000\ncompute-seconds = 0.1\n";
 
 fn disk_file() -> String {
     let (model, source) = (common::disk_model(), "nothing".into());
@@ -44,13 +49,13 @@ fn runs(experiment: &Experiment) -> tidepool_sim_models::Results {
 fn the_specifications_examples_are_read_and_run() {
     let whole = read(&block("toml", 0)).unwrap();
     let names: Vec<&str> = whole.applications.iter().map(|all| all.name.as_str()).collect();
-    assert_eq!(names, ["checkpoint", "small", "others", "recorded"]);
+    assert_eq!(names, ["checkpoint", "small", "others", "recorded", "metadata", "applications.phases"]);
     assert_eq!((whole.network.latency, whole.network.client_bandwidth), (Time(50_000), 125_000_000));
     assert_eq!((whole.servers[1].weight, whole.price()), (3, 20.0));
     let results = runs(&whole);
-    // 16 ranks: 32 transfers, open, close; 4 of 10 files; 2 of 100; the trace's 4.
-    assert_eq!(results.requests, 16 * 34 + 4 * 10 * 3 + 200 + 4);
-    assert_eq!(results.bytes_written, (16 * 32 * 65_536) + 40 * 4096 + 2 * 65_536);
+    // 16 ranks: 32 transfers, open, close; 4 of 10 files; 2 of 100; the trace's 4; 4 times 4 of each of 10 and 4 barriers; 2 of 4.
+    assert_eq!(results.requests, 16 * 34 + 4 * 10 * 3 + 200 + 4 + 4 * (4 * 10 + 4) + 2 * 4);
+    assert_eq!(results.bytes_written, (16 * 32 * 65_536) + 40 * 4096 + 2 * 65_536 + 2_000);
     // The same on the other devices of the file.
     let text = block("toml", 0).replace("device = \"disk\"", "device = \"measured\"");
     let other = runs(&read(&text.replace("device = \"flash\"", "device = \"nand\"")).unwrap());
@@ -173,6 +178,13 @@ const HOSTILE: &[(&str, &str, Option<usize>, &str)] = &[
         "stripes; at most 65536",
     ),
     ("kind = \"ior\"", "kind = \"ior\"\nranks = 1e9", Some(12), "whole number"),
+    ("kind = \"ior\"", "kind = \"workload\"\npath = \"gone\"", Some(12), "gone: No such file"),
+    ("kind = \"ior\"", "kind = \"workload\"", Some(9), "has no 'path'"),
+    ("kind = \"ior\"", "kind = \"workload\"\npath = \"requests.txt\"", Some(12), "requests.txt: "),
+    ("kind = \"ior\"", "kind = \"workload\"\npath = \"applications.toml\"\nranks = 2", Some(13), "no key in [[workload]] 'ranks'"),
+    ("kind = \"ior\"", "kind = \"mdtest\"\nfiles = \"many\"", Some(12), "whole number"),
+    ("kind = \"ior\"", "kind = \"mdtest\"\ndirectory = \"shared\"", Some(12), "did you mean 'directories'?"),
+    ("kind = \"ior\"", "kind = \"ior\"\nbarrier = 1", Some(12), "true or false"),
     ("kind = \"ior\"", "kind = \"trace\"\npath = \"gone\"", Some(12), "gone: No such file"),
     ("name = \"w\"", "name = \"w\"\nname = \"w\"", Some(11), "not TOML"),
     ("name = \"w\"", "name = \"../w\"", Some(10), "letters, digits"),

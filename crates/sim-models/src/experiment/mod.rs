@@ -1,6 +1,7 @@
 //! Experiments: a system and what is done with it, as a file has them (`docs/formats/28-experiments.md`). All of a file is
 //! looked at, and everything that is wrong is told with its line.
 
+mod described;
 mod fields;
 mod read;
 mod trace;

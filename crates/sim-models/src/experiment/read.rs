@@ -1,5 +1,6 @@
 //! From TOML to an [`Experiment`].
 
+use super::described::{self, Described};
 use super::fields::{Fields, Problem, Source, quoted, unknown};
 use super::trace::{self, OFFSET_MAX, Stamps};
 use super::{Experiment, Servers, Spreading};
@@ -11,7 +12,7 @@ use crate::queue::{DEPTH_MAX, Policy, QueueSpec};
 use crate::span::Span;
 use crate::striping::STRIPE_MAX;
 use crate::system::{Application, Class};
-use crate::workload::{Arrivals, Files, Ior, Order, Program, Sharing};
+use crate::workload::{Arrivals, Files, Ior, Mdtest, Order, Program, Sharing};
 use crate::{Network, ServerSpec};
 use std::sync::Arc;
 use tidepool_devices::SECTOR_BYTES;
@@ -385,18 +386,25 @@ fn applications(fields: &mut Fields<'_, '_>, system: (u64, u64), load: Load<'_>)
         let name = name(&mut fields, &taken).map(String::from);
         let start = fields.time("start", Time::ZERO);
         let file = fields.number("file", next_file.into(), 0, u32::MAX.into()) as u32;
-        let Some((program, files)) = program(&mut fields, file, load) else {
+        let Some(loads) = loads(&mut fields, file, load) else {
             continue;
         };
         fields.end();
+        let files = loads.iter().map(|load| load.files).sum::<u64>();
         let Some(end) = u32::try_from(files).ok().and_then(|files| file.checked_add(files)) else {
             source.wrong(at, format!("{files} files from number {file} on; at most {}", u32::MAX));
             continue;
         };
         next_file = next_file.max(end);
-        let ranks = u128::from(program.ranks());
-        requests += ranks * u128::from(program.longest());
-        flying += ranks * u128::from(under_way(&program, system, source, at));
+        for Loaded { within, later, program, .. } in loads {
+            let ranks = u128::from(program.ranks());
+            requests += ranks * u128::from(program.longest());
+            flying += ranks * u128::from(under_way(&program, system, source, at));
+            if let Some(name) = &name {
+                let name = within.map_or(name.clone(), |within| format!("{name}.{within}"));
+                all.push(Application { name, start: start.plus(later), program });
+            }
+        }
         if requests > REQUESTS_MAX {
             source.wrong(at, format!("{requests} requests up to here; at most {REQUESTS_MAX}"));
         }
@@ -404,9 +412,6 @@ fn applications(fields: &mut Fields<'_, '_>, system: (u64, u64), load: Load<'_>)
             let what =
                 format!("up to {flying} sub-requests under way at once up to here; at most {FLYING_MAX}");
             source.wrong(at, what);
-        }
-        if let Some(name) = name {
-            all.push(Application { name, start, program });
         }
     }
     if all.is_empty() && fields.source.is_sound() {
@@ -420,6 +425,7 @@ fn under_way(program: &Program, (stripe, servers): (u64, u64), source: &Source<'
     let (length, depth) = match program {
         Program::Ior(all) => (all.transfer, u64::from(all.depth).min(program.longest())),
         Program::Files(all) => (all.bytes, 1),
+        Program::Mdtest(all) => (all.bytes, 1),
         Program::Arrivals(all) => (all.length, u64::from(all.requests)),
         Program::Listed(all) => (all.ranks.iter().flatten().map(|r| r.length).max().unwrap_or(0), 1),
     };
@@ -436,12 +442,52 @@ fn under_way(program: &Program, (stripe, servers): (u64, u64), source: &Source<'
     (pieces * depth).max(everywhere)
 }
 
+/// A program of a `[[workload]]`.
+struct Loaded {
+    /// Its name, where there are several.
+    within: Option<String>,
+    /// After the start of all.
+    later: Time,
+    program: Program,
+    files: u64,
+}
+
+fn loads(fields: &mut Fields<'_, '_>, file: u32, load: Load<'_>) -> Option<Vec<Loaded>> {
+    if fields.text("kind").is_some_and(|(_, kind)| kind == "workload") {
+        return described(fields, file, load);
+    }
+    let (program, files) = program(fields, file, load)?;
+    Some(vec![Loaded { within: None, later: Time::ZERO, program, files }])
+}
+
+/// Applications from a file of their own (format 23).
+fn described(fields: &mut Fields<'_, '_>, file: u32, load: Load<'_>) -> Option<Vec<Loaded>> {
+    let Some((at, path)) = fields.text("path") else {
+        fields.missing("path");
+        return None;
+    };
+    let told = |problem: String| fields.source.wrong(at, format!("{}: {problem}", quoted(path)));
+    let text = load(path).map_err(told).ok()?;
+    let all = described::read(&text, file).map_err(|problems| problems.into_iter().for_each(told)).ok()?;
+    let one = |one: Described| Loaded {
+        within: Some(one.name),
+        later: one.start,
+        program: Program::Listed(Arc::new(one.listed)),
+        files: one.files.into(),
+    };
+    Some(all.into_iter().map(one).collect())
+}
+
+/// The last one is read before these are looked at.
+const KINDS: &[(&str, u32)] =
+    &[("ior", 0), ("files", 1), ("arrivals", 2), ("trace", 3), ("mdtest", 4), ("workload", 5)];
+
 /// And how many files it has.
 fn program(fields: &mut Fields<'_, '_>, file: u32, load: Load<'_>) -> Option<(Program, u64)> {
     if !fields.has("kind") {
         fields.missing("kind");
     }
-    let kind = fields.choice("kind", &[("ior", 0), ("files", 1), ("arrivals", 2), ("trace", 3)])?;
+    let kind = fields.choice("kind", KINDS)?;
     if kind == 3 {
         return listed(fields, file, load);
     }
@@ -449,6 +495,15 @@ fn program(fields: &mut Fields<'_, '_>, file: u32, load: Load<'_>) -> Option<(Pr
     let ops = [("read", Op::Read), ("write", Op::Write)];
     let program = match kind {
         0 => Program::Ior(ior(fields, ranks, file, &ops)),
+        4 => Program::Mdtest(Mdtest {
+            ranks,
+            files: fields.number("files", 1, 1, 1 << 24) as u32,
+            bytes: fields.size("bytes", 0, STRIPE_MAX).unwrap_or(0),
+            directories: fields
+                .choice("directories", &[("shared", Sharing::Shared), ("per-process", Sharing::PerProcess)])
+                .unwrap_or(Sharing::Shared),
+            file,
+        }),
         1 => Program::Files(Files {
             ranks,
             files: fields.number("files", 1, 1, 1 << 24) as u32,
@@ -499,6 +554,7 @@ fn ior(fields: &mut Fields<'_, '_>, ranks: u32, file: u32, ops: &[(&'static str,
         sharing: fields.choice("files", &sharing).unwrap_or(Sharing::Shared),
         open: fields.flag("open", true),
         fsync: fields.flag("fsync", false),
+        barrier: fields.flag("barrier", false),
         depth: fields.number("depth", 1, 1, 1 << 16) as u32,
         think: fields.span("think", Span::NONE),
         file,

@@ -8,7 +8,7 @@ use tidepool_devices::ssd::SsdModel;
 use tidepool_sim::{Stream, Time};
 use tidepool_sim_models::device::{DeviceSpec, DiskSpec, FlashSpec, HddSpec, SsdSpec, StationSpec};
 use tidepool_sim_models::striping::{Layout, Ring};
-use tidepool_sim_models::workload::{Arrivals, Files, Ior, Order, Program, Sharing};
+use tidepool_sim_models::workload::{Arrivals, Files, Ior, Mdtest, Order, Program, Sharing};
 use tidepool_sim_models::{
     Application, BufferSpec, CacheSpec, Class, Network, Op, Pfs, Policy, QueueSpec, ServerSpec, Span,
 };
@@ -55,6 +55,7 @@ pub fn writes(ranks: u32, transfers: u64) -> Ior {
         open: false,
         fsync: false,
         depth: 1,
+        barrier: false,
         think: Span::NONE,
         file: 0,
     }
@@ -182,7 +183,14 @@ impl Dice {
 
     fn program(&mut self, file: u32) -> Program {
         let ranks = 1 + self.0.below(4) as u32;
-        match self.0.below(4) {
+        match self.0.below(5) {
+            4 => Program::Mdtest(Mdtest {
+                ranks,
+                files: 1 + self.0.below(3) as u32,
+                bytes: self.among(&[0, 7_000]),
+                directories: self.among(&[Sharing::Shared, Sharing::PerProcess]),
+                file,
+            }),
             0 => Program::Files(Files {
                 ranks,
                 files: 1 + self.0.below(3) as u32,
@@ -213,6 +221,7 @@ impl Dice {
                     open: self.0.chance(0.5),
                     fsync: self.0.chance(0.5),
                     depth: self.among(&[1, 2, 9]),
+                    barrier: self.0.chance(0.5),
                     think: self.span(50_000),
                     file,
                 })
