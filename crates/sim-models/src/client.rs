@@ -32,6 +32,8 @@ pub struct Numbers {
     pub out: Link,
     pub into: Link,
     pub requests: u64,
+    /// Given up.
+    pub failed: u64,
     pub bytes_read: u64,
     pub bytes_written: u64,
     /// Response times, all together.
@@ -100,11 +102,12 @@ impl Client {
                 None => turn.fail("a redirect in a layout without servers behind the buffer"),
             },
             Kind::Response => self.answered(pfs, message, turn),
+            Kind::Timeout => self.give_up(pfs, message.request, turn),
             Kind::Arrived => self.arrive(pfs, turn),
             Kind::Released => self.release(pfs, turn),
             Kind::Finished => match self.position(message.request) {
                 Some(at) => self.finish(pfs, at, turn),
-                None => turn.fail("a request ends that is not under way"),
+                None => pfs.is_late("a request ends that is not under way", turn),
             },
             other => turn.fail(format!("a client has got {other:?}")),
         }
@@ -149,6 +152,10 @@ impl Client {
         turn.keep(|| Undo::Client(Change::Added));
         let now = turn.now().0;
         self.flying.push(Flying { number, left: 0, begin: now, end: now });
+        if let Some(timeout) = pfs.timeout.filter(|_| request.op != Op::Barrier) {
+            let message = Message::blank(Kind::Timeout, request.op, number, turn);
+            turn.send(turn.me(), timeout, message);
+        }
         let mut left = 0;
         let piece_of = |server| Piece { server, offset: 0, local: 0, length: 0 };
         match request.op {
@@ -273,7 +280,7 @@ impl Client {
 
     fn answered(&mut self, pfs: &Pfs, message: &Message, turn: &mut Turn<'_, Pfs>) {
         let Some(at) = self.position(message.request) else {
-            return turn.fail("an answer to a request that is not under way");
+            return pfs.is_late("an answer to a request that is not under way", turn);
         };
         let was = self.flying[at];
         turn.keep(|| Undo::Client(Change::Was(at as u32, was)));
@@ -297,6 +304,17 @@ impl Client {
             return turn.send(turn.me(), after, Message { kind: Kind::Finished, ..message.clone() });
         }
         self.finish(pfs, at, turn);
+    }
+
+    /// A request that is not done by now has failed. What still comes of it is not looked at.
+    fn give_up(&mut self, pfs: &Pfs, number: u32, turn: &mut Turn<'_, Pfs>) {
+        let Some(at) = self.position(number) else { return };
+        let was = self.flying[at];
+        turn.keep(|| Undo::Client(Change::Removed(at as u32, was)));
+        self.flying.swap_remove(at);
+        self.numbers.failed += 1;
+        self.numbers.last = turn.now().0;
+        self.advance(pfs, turn);
     }
 
     /// A request is done at this moment.

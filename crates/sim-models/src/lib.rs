@@ -13,6 +13,7 @@ pub mod device;
 pub mod experiment;
 mod message;
 mod network;
+pub mod outages;
 mod queue;
 mod results;
 mod server;

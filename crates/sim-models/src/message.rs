@@ -105,6 +105,8 @@ pub enum Kind {
     Response,
     /// Client: another server has to do it.
     Redirect,
+    /// Client: a request has taken too long.
+    Timeout,
     /// Client: a rank below it in the tree, and all below that one, are at a barrier.
     Arrived,
     /// Client: all ranks are.

@@ -54,6 +54,8 @@ pub struct ServerResult {
     pub redirected: u64,
     /// Bytes that it has moved to the servers behind it.
     pub moved: u64,
+    /// Time before the end of the last request in which it was down.
+    pub down: u64,
     /// Of a server with a cache.
     pub cache: Option<CacheResult>,
     /// Requests that went to the device together with the one before them.
@@ -119,6 +121,8 @@ pub struct Results {
     pub bytes_written: u64,
     /// Response times of all requests together.
     pub waited: u128,
+    /// Requests that clients gave up.
+    pub failed: u64,
     /// Requests that were not done when the run ended.
     pub open: u64,
     /// With [`Pfs::keep_requests`], in the order of their ending.
@@ -202,6 +206,7 @@ fn gather(simulation: &Simulation<Pfs>, report: Report) -> Results {
         bytes_read: 0,
         bytes_written: 0,
         waited: 0,
+        failed: 0,
         open: 0,
         all: Vec::new(),
         steps: Vec::new(),
@@ -210,6 +215,8 @@ fn gather(simulation: &Simulation<Pfs>, report: Report) -> Results {
     for state in simulation.states() {
         results.add(pfs, state);
     }
+    let end = results.end.0;
+    results.servers.iter_mut().for_each(|server| server.down = pfs.outages.down(server.number, end));
     results
 }
 
@@ -219,6 +226,7 @@ impl Results {
             State::Client(client) => {
                 let numbers = &client.numbers;
                 self.requests += numbers.requests;
+                self.failed += numbers.failed;
                 self.bytes_read += numbers.bytes_read;
                 self.bytes_written += numbers.bytes_written;
                 self.waited += u128::from(numbers.waited);
@@ -239,6 +247,7 @@ impl Results {
                 redirected: server.buffer.as_ref().map_or(0, |buffer| buffer.numbers.redirected),
                 moved: server.buffer.as_ref().map_or(0, |buffer| buffer.numbers.moved),
                 cache: server.cache.as_ref().map(|cache| cache.result()),
+                down: 0,
                 merged: 0,
                 flash: None,
             }),

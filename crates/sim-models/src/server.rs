@@ -86,6 +86,10 @@ impl Server {
     }
 
     pub fn handle(&mut self, pfs: &Pfs, message: &Message, turn: &mut Turn<'_, Pfs>) {
+        let now = turn.now();
+        if let Some(until) = pfs.outages.down_until(self.number, now.0) {
+            return turn.send(turn.me(), Time(until - now.0), message.clone());
+        }
         let was = self.numbers;
         turn.keep(|| Undo::Server(Change::Numbers(was)));
         match message.kind {
@@ -142,10 +146,12 @@ impl Server {
             _ => pfs.server.metadata,
         };
         let (now, time) = (turn.now().0, span.draw(turn.random()));
+        let clock = pfs.outages.clock(self.number, now);
         let lane = self.threads.next();
         let was = self.threads.free(lane);
         turn.keep(|| Undo::Server(Change::Thread(lane, was)));
-        let until = self.threads.take(lane, now, time);
+        let until = self.threads.take(lane, clock, time);
+        let until = pfs.outages.when(self.number, until);
         self.numbers.busy += time;
         let next = Message { kind: Kind::Processed, ..message.clone() };
         match until > now {

@@ -5,6 +5,7 @@ use crate::client::{self, Client};
 use crate::device::{self, Context, Device, DeviceSpec, Io};
 use crate::message::{Kind, Message, Op, Step};
 use crate::network::{Network, per_byte};
+use crate::outages::{Outage, OutageError, Outages};
 use crate::queue::{self, DEPTH_MAX, Queue, QueueSpec};
 use crate::results::Record;
 use crate::server::{self, Server, ServerSpec};
@@ -65,6 +66,9 @@ pub struct Pfs {
     pub classes: Vec<Class>,
     pub layout: Layout,
     pub applications: Vec<Application>,
+    /// After which clients give a request up; never without.
+    pub timeout: Option<Time>,
+    pub(crate) outages: Outages,
     /// Clients write out each request that is done.
     pub keep_requests: bool,
     /// Everybody writes out each step, for golden traces and timelines.
@@ -101,6 +105,9 @@ pub enum PfsError {
     NoBuffer(String),
     /// Stripes in front and behind differ.
     Stripes,
+    Outages(OutageError),
+    /// A timeout of 0.
+    Timeout,
     /// Of servers' caches, which figure.
     Cache(String),
     /// Of a device, which figure.
@@ -130,6 +137,8 @@ impl fmt::Display for PfsError {
                 write!(f, "servers '{class}' are to hold data, and have no capacity for it")
             }
             PfsError::Stripes => f.write_str("servers in front and behind have stripes of different sizes"),
+            PfsError::Outages(error) => error.fmt(f),
+            PfsError::Timeout => f.write_str("clients give up at once: the timeout is at least 1ns"),
             PfsError::Cache(what) => write!(f, "the cache of servers: {what}"),
             PfsError::Device(class, what) => write!(f, "the device of servers '{class}': {what}"),
         }
@@ -214,6 +223,8 @@ impl Pfs {
             classes,
             layout,
             applications,
+            timeout: None,
+            outages: Outages::default(),
             keep_requests: false,
             keep_steps: false,
             roles,
@@ -222,6 +233,19 @@ impl Pfs {
             first_client,
             class_of,
         })
+    }
+
+    /// The same, with servers that are down at times.
+    pub fn with_outages(self, all: Vec<Outage>) -> Result<Pfs, PfsError> {
+        let outages = Outages::new(self.servers(), all).map_err(PfsError::Outages)?;
+        Ok(Pfs { outages, ..self })
+    }
+
+    /// Something about a request that nobody waits for any more.
+    pub(crate) fn is_late(&self, what: &str, turn: &mut Turn<'_, Pfs>) {
+        if self.timeout.is_none() {
+            turn.fail(what);
+        }
     }
 
     /// What each process is, by number.
@@ -314,7 +338,7 @@ pub struct DiskNumbers {
     pub requests: u64,
     pub bytes_read: u64,
     pub bytes_written: u64,
-    /// Time with anything to do.
+    /// Time with anything to do, and until when on the device's own clock.
     pub busy: u64,
     pub busy_until: u64,
     /// From coming to done, of all requests.
@@ -406,15 +430,17 @@ impl Disk {
     /// When the device is done with what it gets now.
     fn serve(&mut self, pfs: &Pfs, io: &Io, turn: &mut Turn<'_, Pfs>) -> u64 {
         let now = turn.now().0;
-        let Some(done) = pfs.class(self.number).device.service(&mut self.device, io, now, &mut OfTurn(turn))
-        else {
+        // The device's own clock.
+        let clock = pfs.outages.clock(self.number, now);
+        let device = &pfs.class(self.number).device;
+        let Some(done) = device.service(&mut self.device, io, clock, &mut OfTurn(turn)) else {
             turn.fail("a device's state is of another kind than its figures");
             return now;
         };
         let numbers = &mut self.numbers;
-        numbers.busy += done.saturating_sub(numbers.busy_until.max(now));
+        numbers.busy += done.saturating_sub(numbers.busy_until.max(clock));
         numbers.busy_until = numbers.busy_until.max(done);
-        done
+        pfs.outages.when(self.number, done).max(now)
     }
 
     /// What came at a time is done at another.

@@ -115,6 +115,7 @@ pub fn summary(pfs: &Pfs, results: &Results) -> Value {
             "under_way_most": server.inside_most,
             "redirected": server.redirected,
             "bytes_moved": server.moved,
+            "availability": 1.0 - busy(server.down),
             "merged": server.merged,
             "cache": server.cache.map(|cache| json!({
                 "bytes_hit": cache.hits,
@@ -132,6 +133,7 @@ pub fn summary(pfs: &Pfs, results: &Results) -> Value {
         "virtual_ns": results.end.0,
         "requests": results.requests,
         "requests_not_done": results.open,
+        "requests_failed": results.failed,
         "bytes_read": results.bytes_read,
         "bytes_written": results.bytes_written,
         "bytes_per_second": results.throughput(),
@@ -186,6 +188,12 @@ fn text(args: &RunArgs, outcome: &Outcome) -> String {
     let redirected: u64 = results.servers.iter().map(|server| server.redirected).sum();
     if moved + redirected > 0 {
         text += &format!("{redirected} sub-requests sent on, {} moved behind\n", format_size(moved));
+    }
+    let down: u64 = results.servers.iter().map(|server| server.down).sum();
+    if down + results.failed > 0 {
+        let all = results.end.0 as f64 * results.servers.len() as f64;
+        let available = 100.0 - down as f64 * 100.0 / all.max(1.0);
+        text += &format!("servers up {available:.3} % of the time; {} requests failed\n", results.failed);
     }
     let caches = || results.servers.iter().filter_map(|server| server.cache);
     if caches().next().is_some() {

@@ -6,6 +6,8 @@ mod fields;
 mod read;
 mod trace;
 
+use crate::outages::{self, Outage};
+use crate::span::Span;
 use crate::striping::{Layout, Region, Ring, RingError};
 use crate::system::{Application, Class, Pfs, PfsError};
 use crate::{Network, ServerSpec};
@@ -13,6 +15,7 @@ pub use fields::Problem;
 pub use read::{LOADS_MAX, TEXT_MAX};
 use std::collections::BTreeMap;
 use std::fmt;
+use tidepool_sim::Time;
 
 /// Which servers take a part of the files.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -34,6 +37,29 @@ pub struct Servers {
     pub price: f64,
 }
 
+/// Servers that fail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Failure {
+    pub servers: Failing,
+    pub times: FailureTimes,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failing {
+    /// The one of this number.
+    One(u32),
+    /// Each of a class.
+    Class(usize),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FailureTimes {
+    /// From a time on, for so long.
+    Once(Time, Time),
+    /// So long after the start or a repair, for so long each, up to a time.
+    Drawn(Span, Span, Time),
+}
+
 /// All of a file.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Experiment {
@@ -44,6 +70,9 @@ pub struct Experiment {
     pub stripe: u64,
     pub spreading: Spreading,
     pub applications: Vec<Application>,
+    pub failures: Vec<Failure>,
+    /// After which clients give a request up.
+    pub timeout: Option<Time>,
 }
 
 /// Why an experiment is no system.
@@ -63,6 +92,12 @@ impl fmt::Display for BuildError {
 }
 
 impl std::error::Error for BuildError {}
+
+impl From<PfsError> for BuildError {
+    fn from(error: PfsError) -> BuildError {
+        BuildError::System(error)
+    }
+}
 
 impl Experiment {
     /// `load` gives the text of a file that a trace is in.
@@ -87,7 +122,37 @@ impl Experiment {
         let layout = self.layout().map_err(BuildError::Ring)?;
         let classes = self.servers.iter().map(|servers| servers.class.clone()).collect();
         let (network, server) = (self.network.clone(), self.server.clone());
-        Pfs::new(network, server, classes, layout, self.applications.clone()).map_err(BuildError::System)
+        let mut pfs = Pfs::new(network, server, classes, layout, self.applications.clone())?;
+        if self.timeout == Some(Time::ZERO) {
+            return Err(PfsError::Timeout.into());
+        }
+        pfs.timeout = self.timeout;
+        Ok(pfs.with_outages(self.outages()?)?)
+    }
+
+    fn outages(&self) -> Result<Vec<Outage>, PfsError> {
+        let mut all = Vec::new();
+        for failure in &self.failures {
+            let numbers = match failure.servers {
+                Failing::One(number) => number..number + 1,
+                Failing::Class(class) => {
+                    let count = |servers: &[Servers]| servers.iter().map(|servers| servers.class.count).sum::<u32>();
+                    count(&self.servers[..class])..count(&self.servers[..=class])
+                }
+            };
+            for server in numbers {
+                match failure.times {
+                    FailureTimes::Once(at, repair) => {
+                        all.push(Outage { server, from: at, to: at.plus(repair) });
+                    }
+                    FailureTimes::Drawn(between, repair, until) => {
+                        outages::drawn(self.seed, server, (between, repair), until, &mut all)
+                            .map_err(PfsError::Outages)?;
+                    }
+                }
+            }
+        }
+        Ok(all)
     }
 
     /// All servers of some classes, in the order of classes.

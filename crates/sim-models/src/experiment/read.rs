@@ -3,13 +3,13 @@
 use super::described::{self, Described};
 use super::fields::{Fields, Problem, Source, quoted, unknown};
 use super::trace::{self, OFFSET_MAX, Stamps};
-use super::{Experiment, Servers, Spreading};
+use super::{Experiment, Failing, Failure, FailureTimes, Servers, Spreading};
 use crate::buffer::BufferSpec;
 use crate::cache::CacheSpec;
 use crate::device::{DeviceSpec, DiskSpec, FlashSpec, HddSpec, LANES_MAX, SsdSpec, StationSpec};
 use crate::message::Op;
 use crate::queue::{DEPTH_MAX, Policy, QueueSpec};
-use crate::span::Span;
+use crate::span::{Span, parse_span, parse_time};
 use crate::striping::STRIPE_MAX;
 use crate::system::{Application, Class};
 use crate::workload::{Arrivals, Files, Ior, Mdtest, Order, Program, Sharing};
@@ -34,6 +34,7 @@ const REQUESTS_MAX: u128 = 1 << 26;
 /// Sub-requests of one request, and those of all ranks that may be under way at once.
 const PIECES_MAX: u64 = 1 << 16;
 const FLYING_MAX: u128 = 1 << 26;
+const FAILURES_MAX: usize = 65_536;
 const REGIONS_MAX: usize = 65_536;
 /// Of a disk that files are spread over, without a size.
 const DISK_BYTES: u64 = 8_000_000_000;
@@ -79,8 +80,10 @@ fn top(mut fields: Fields<'_, '_>, load: Load<'_>) -> Experiment {
     let (stripe, spreading) = layout(&mut fields, &servers);
     let count = servers.iter().map(|servers| u64::from(servers.class.count)).sum();
     let applications = applications(&mut fields, (stripe, count), load);
+    let failures = failures(&mut fields, &servers);
+    let timeout = timeout(&mut fields);
     fields.end();
-    Experiment { seed, network, server, servers, stripe, spreading, applications }
+    Experiment { seed, network, server, servers, stripe, spreading, applications, failures, timeout }
 }
 
 fn us(n: u64) -> Time {
@@ -372,6 +375,47 @@ fn regions(fields: &mut Fields<'_, '_>, servers: &[Servers]) -> Vec<(u32, u64, u
         }
         all.push((file, from, to, class));
         fields.end();
+    }
+    all
+}
+
+/// After which clients give up.
+fn timeout(fields: &mut Fields<'_, '_>) -> Option<Time> {
+    let mut fields = fields.table("client", "[client]")?;
+    let timeout = fields.read("timeout", parse_time);
+    fields.end();
+    timeout
+}
+
+fn failures(fields: &mut Fields<'_, '_>, servers: &[Servers]) -> Vec<Failure> {
+    let mut all = Vec::new();
+    for mut fields in fields.tables("failure", "[[failure]]", FAILURES_MAX) {
+        let (at, source) = (fields.at, fields.source);
+        let count: u64 = servers.iter().map(|servers| u64::from(servers.class.count)).sum();
+        let number = fields.number("server", 0, 0, count.saturating_sub(1)) as u32;
+        let failing = match (fields.has("server"), fields.has("servers")) {
+            (true, false) => Some(Failing::One(number)),
+            (false, true) => Some(Failing::Class(class_of(&mut fields, servers, "servers"))),
+            _ => {
+                source.wrong(at, "a [[failure]] has either 'server', a number, or 'servers', a class of them");
+                None
+            }
+        };
+        let once = fields.read("at", parse_time);
+        let between = fields.read("between", parse_span);
+        let until = fields.read("until", parse_time);
+        let repair = required(&mut fields, "repair");
+        let times = match (once, between, until, repair) {
+            (Some(at), None, None, Span::Fixed(repair)) => Some(FailureTimes::Once(at, repair)),
+            (None, Some(between), Some(until), repair) => Some(FailureTimes::Drawn(between, repair, until)),
+            _ => {
+                let what = "a [[failure]] has either 'at' and a fixed 'repair', or 'between', 'repair' and 'until'";
+                source.wrong(at, what);
+                None
+            }
+        };
+        fields.end();
+        all.extend(failing.zip(times).map(|(servers, times)| Failure { servers, times }));
     }
     all
 }

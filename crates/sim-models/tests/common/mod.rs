@@ -7,6 +7,7 @@ use tidepool_devices::disk::{
 use tidepool_devices::ssd::SsdModel;
 use tidepool_sim::{Stream, Time};
 use tidepool_sim_models::device::{DeviceSpec, DiskSpec, FlashSpec, HddSpec, SsdSpec, StationSpec};
+use tidepool_sim_models::outages::drawn;
 use tidepool_sim_models::striping::{Layout, Ring};
 use tidepool_sim_models::workload::{Arrivals, Files, Ior, Mdtest, Order, Program, Sharing};
 use tidepool_sim_models::{
@@ -287,6 +288,15 @@ pub fn random_system(seed: u64) -> Pfs {
     });
     let applications: Vec<_> = applications.collect();
     let mut pfs = Pfs::new(network, server, classes, layout, applications).unwrap();
+    if dice.0.chance(0.4) {
+        let mut outages = Vec::new();
+        for server in 0..pfs.servers() {
+            let spans = (Span::Exponential(Time(3_000_000)), Span::Exponential(Time(1_000_000)));
+            drawn(seed, server, spans, Time(20_000_000), &mut outages).unwrap();
+        }
+        pfs = pfs.with_outages(outages).unwrap();
+    }
+    pfs.timeout = (dice.0.chance(0.2)).then_some(Time(dice.among(&[1_000_000, 5_000_000])));
     (pfs.keep_requests, pfs.keep_steps) = (true, seed.is_multiple_of(2));
     pfs
 }
