@@ -2,6 +2,7 @@
 
 use crate::cache::CacheResult;
 use crate::message::Op;
+use crate::power::{Energy, PowerSpec};
 use crate::message::Step;
 use crate::system::{Pfs, State};
 use tidepool_devices::ssd::Counts;
@@ -56,6 +57,8 @@ pub struct ServerResult {
     pub moved: u64,
     /// Time before the end of the last request in which it was down.
     pub down: u64,
+    /// What it and its device drew until all was quiet, where power is given.
+    pub energy: Option<Energy>,
     /// Of a server with a cache.
     pub cache: Option<CacheResult>,
     /// Requests that went to the device together with the one before them.
@@ -115,6 +118,8 @@ pub struct Results {
     pub trace: u64,
     /// When the last request was done.
     pub end: Time,
+    /// When devices had nothing to do any more either: what is put off may go on behind the last request.
+    pub quiet: Time,
     pub requests: u64,
     /// That clients have read and written.
     pub bytes_read: u64,
@@ -202,6 +207,7 @@ fn gather(simulation: &Simulation<Pfs>, report: Report) -> Results {
         report,
         trace: simulation.trace(),
         end: Time::ZERO,
+        quiet: Time::ZERO,
         requests: 0,
         bytes_read: 0,
         bytes_written: 0,
@@ -215,12 +221,31 @@ fn gather(simulation: &Simulation<Pfs>, report: Report) -> Results {
     for state in simulation.states() {
         results.add(pfs, state);
     }
-    let end = results.end.0;
-    results.servers.iter_mut().for_each(|server| server.down = pfs.outages.down(server.number, end));
+    results.finish(pfs);
     results
 }
 
 impl Results {
+    /// What needs to know when it all ended.
+    fn finish(&mut self, pfs: &Pfs) {
+        self.quiet = self.quiet.max(self.end);
+        let (end, quiet) = (self.end.0, self.quiet.0);
+        for server in &mut self.servers {
+            server.down = pfs.outages.down(server.number, end);
+            let power = pfs.classes[usize::from(server.class)].power;
+            let on = quiet - pfs.outages.down(server.number, quiet);
+            let energy = power.server.energy(on, server.threads_busy, pfs.server.threads)
+                + power.device.energy(on, server.device_busy, 1);
+            server.energy = (power != PowerSpec::default()).then_some(energy);
+        }
+    }
+
+    /// Of all servers and devices that have a power.
+    pub fn energy(&self) -> Option<Energy> {
+        let all = || self.servers.iter().filter_map(|server| server.energy);
+        all().next().map(|_| all().sum())
+    }
+
     fn add(&mut self, pfs: &Pfs, state: &State) {
         match state {
             State::Client(client) => {
@@ -248,10 +273,12 @@ impl Results {
                 moved: server.buffer.as_ref().map_or(0, |buffer| buffer.numbers.moved),
                 cache: server.cache.as_ref().map(|cache| cache.result()),
                 down: 0,
+                energy: None,
                 merged: 0,
                 flash: None,
             }),
             State::Device(disk) => {
+                self.quiet = self.quiet.max(Time(disk.numbers.last));
                 // A device's process is the one behind its server's.
                 if let Some(server) = self.servers.last_mut() {
                     server.bytes_read = disk.numbers.bytes_read;

@@ -6,6 +6,7 @@ use crate::device::{self, Context, Device, DeviceSpec, Io};
 use crate::message::{Kind, Message, Op, Step};
 use crate::network::{Network, per_byte};
 use crate::outages::{Outage, OutageError, Outages};
+use crate::power::PowerSpec;
 use crate::queue::{self, DEPTH_MAX, Queue, QueueSpec};
 use crate::results::Record;
 use crate::server::{self, Server, ServerSpec};
@@ -32,12 +33,13 @@ pub struct Class {
     pub buffer: Option<BufferSpec>,
     /// How requests wait for the device; without, it has all of them at once and takes them as they come.
     pub queue: Option<QueueSpec>,
+    pub power: PowerSpec,
 }
 
 impl Class {
     /// With a device, and nothing else that could be there.
     pub fn new(name: impl Into<String>, count: u32, device: DeviceSpec) -> Class {
-        Class { name: name.into(), count, device, bandwidth: 0, buffer: None, queue: None }
+        Class { name: name.into(), count, device, bandwidth: 0, buffer: None, queue: None, power: PowerSpec::default() }
     }
 }
 
@@ -343,6 +345,8 @@ pub struct DiskNumbers {
     pub busy_until: u64,
     /// From coming to done, of all requests.
     pub time: u64,
+    /// When all that it was asked for so far is done.
+    pub last: u64,
 }
 
 pub enum Undo {
@@ -440,7 +444,9 @@ impl Disk {
         let numbers = &mut self.numbers;
         numbers.busy += done.saturating_sub(numbers.busy_until.max(clock));
         numbers.busy_until = numbers.busy_until.max(done);
-        pfs.outages.when(self.number, done).max(now)
+        let done = pfs.outages.when(self.number, done).max(now);
+        numbers.last = numbers.last.max(done);
+        done
     }
 
     /// What came at a time is done at another.

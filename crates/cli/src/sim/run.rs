@@ -116,6 +116,7 @@ pub fn summary(pfs: &Pfs, results: &Results) -> Value {
             "redirected": server.redirected,
             "bytes_moved": server.moved,
             "availability": 1.0 - busy(server.down),
+            "joules": server.energy.map(|energy| energy.joules()),
             "merged": server.merged,
             "cache": server.cache.map(|cache| json!({
                 "bytes_hit": cache.hits,
@@ -134,6 +135,8 @@ pub fn summary(pfs: &Pfs, results: &Results) -> Value {
         "requests": results.requests,
         "requests_not_done": results.open,
         "requests_failed": results.failed,
+        "quiet_ns": results.quiet.0,
+        "joules": results.energy().map(|energy| energy.joules()),
         "bytes_read": results.bytes_read,
         "bytes_written": results.bytes_written,
         "bytes_per_second": results.throughput(),
@@ -188,6 +191,10 @@ fn text(args: &RunArgs, outcome: &Outcome) -> String {
     let redirected: u64 = results.servers.iter().map(|server| server.redirected).sum();
     if moved + redirected > 0 {
         text += &format!("{redirected} sub-requests sent on, {} moved behind\n", format_size(moved));
+    }
+    if let Some(energy) = results.energy() {
+        let seconds = results.quiet.0 as f64 / 1e9;
+        text += &format!("energy: {energy} until all was quiet, at {seconds:.3} s\n");
     }
     let down: u64 = results.servers.iter().map(|server| server.down).sum();
     if down + results.failed > 0 {

@@ -8,6 +8,7 @@ use crate::buffer::BufferSpec;
 use crate::cache::CacheSpec;
 use crate::device::{DeviceSpec, DiskSpec, FlashSpec, HddSpec, LANES_MAX, SsdSpec, StationSpec};
 use crate::message::Op;
+use crate::power::{Power, PowerSpec, parse_power};
 use crate::queue::{DEPTH_MAX, Policy, QueueSpec};
 use crate::span::{Span, parse_span, parse_time};
 use crate::striping::STRIPE_MAX;
@@ -160,8 +161,8 @@ fn name<'s>(fields: &mut Fields<'s, '_>, taken: &[&str]) -> Option<&'s str> {
     Some(name)
 }
 
-/// Name, figures, and how requests wait.
-type Device<'s> = (&'s str, DeviceSpec, Option<QueueSpec>);
+/// Name, figures, how requests wait, and what it draws.
+type Device<'s> = (&'s str, DeviceSpec, Option<QueueSpec>, Power);
 
 /// A device that has nothing wrong, or a stand-in whose problems are told.
 fn device<'s>(mut fields: Fields<'s, '_>, load: Load<'_>) -> Option<Device<'s>> {
@@ -201,11 +202,22 @@ fn device<'s>(mut fields: Fields<'s, '_>, load: Load<'_>) -> Option<Device<'s>> 
         }),
     };
     let queue = queue(&mut fields);
+    let power = power(&mut fields);
     fields.end();
     if let Err(why) = spec.check() {
         source.wrong(at, why);
     }
-    name.map(|name| (name, spec, queue))
+    name.map(|name| (name, spec, queue, power))
+}
+
+/// What something draws; as much as when it is idle where nothing is said of when it is busy.
+fn power(fields: &mut Fields<'_, '_>) -> Power {
+    let idle = fields.read("idle-power", parse_power).unwrap_or(0);
+    let busy = fields.read("busy-power", parse_power).unwrap_or(idle);
+    if busy < idle {
+        fields.source.wrong(fields.at, "'busy-power' is below 'idle-power'");
+    }
+    Power { idle, busy }
 }
 
 /// How requests wait for a device.
@@ -293,6 +305,7 @@ fn servers(fields: &mut Fields<'_, '_>, devices: &[Device<'_>]) -> Vec<Servers> 
         if !fields.has("device") {
             fields.missing("device");
         }
+        let server_power = power(&mut fields);
         let device = fields.text("device");
         let known: Vec<&str> = devices.iter().map(|device| device.0).collect();
         let spec = device.and_then(|(at, word)| {
@@ -300,14 +313,15 @@ fn servers(fields: &mut Fields<'_, '_>, devices: &[Device<'_>]) -> Vec<Servers> 
             if found.is_none() {
                 fields.source.wrong(at, unknown("device", word, &known));
             }
-            found.map(|(_, spec, queue)| (spec.clone(), *queue))
+            found.map(|(_, spec, queue, power)| (spec.clone(), *queue, *power))
         });
         if evict_above.is_some() && capacity.is_none() {
             fields.source.wrong(fields.at, "'evict-above' is of use with 'capacity' only");
         }
         fields.end();
-        if let (Some(name), Some((device, queue))) = (name, spec) {
-            let class = Class { bandwidth, buffer, queue, ..Class::new(name, count, device) };
+        if let (Some(name), Some((device, queue, device_power))) = (name, spec) {
+            let power = PowerSpec { server: server_power, device: device_power };
+            let class = Class { bandwidth, buffer, queue, power, ..Class::new(name, count, device) };
             all.push(Servers { class, weight, price });
         }
     }
