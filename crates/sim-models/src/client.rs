@@ -166,8 +166,7 @@ impl Client {
             Op::Create | Op::Unlink => {
                 // The file's server, and the one that has its directory.
                 let home = pfs.metadata_server(request.file);
-                let program = &pfs.applications[self.application as usize].program;
-                let directory = program.directory(self.rank).map(|number| pfs.metadata_server(number));
+                let directory = pfs.directory_server(self.application, self.rank);
                 for server in iter::once(home).chain(directory.filter(|server| *server != home)) {
                     left += 1;
                     self.post_request(pfs, request.op, request.file, number, &piece_of(server), turn);
@@ -271,6 +270,10 @@ impl Client {
     }
 
     fn post(&mut self, pfs: &Pfs, mut message: Message, data: u64, turn: &mut Turn<'_, Pfs>) {
+        if let Some(near) = pfs.near_of(turn.me().0, message.receiver) {
+            message.end = turn.now().plus(near).0;
+            return turn.send(ProcessId(message.receiver), near, message);
+        }
         let (now, bytes) = (turn.now().0, data + u64::from(pfs.network.header));
         let (begin, tail) = self.numbers.out.send(now, bytes, pfs.client_per_byte);
         message.end = tail.saturating_add(pfs.network.latency.0);
@@ -287,7 +290,10 @@ impl Client {
         let now = turn.now().0;
         let data = if message.op == Op::Read { message.length } else { 0 };
         let bytes = u64::from(data) + u64::from(pfs.network.header);
-        let there = self.numbers.into.receive(now, message.end, bytes, pfs.client_per_byte);
+        let there = match pfs.near_of(turn.me().0, message.receiver) {
+            Some(_) => now,
+            None => self.numbers.into.receive(now, message.end, bytes, pfs.client_per_byte),
+        };
         match message.op {
             Op::Read => self.numbers.bytes_read += u64::from(message.length),
             Op::Write => self.numbers.bytes_written += u64::from(message.length),

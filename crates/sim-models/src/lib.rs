@@ -14,6 +14,7 @@ pub mod experiment;
 mod message;
 mod network;
 pub mod outages;
+pub mod pool;
 mod power;
 mod queue;
 mod results;

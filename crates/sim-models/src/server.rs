@@ -126,7 +126,10 @@ impl Server {
     /// The rest of a message comes in.
     fn receive(&mut self, pfs: &Pfs, message: &Message, data: u32, then: Kind, turn: &mut Turn<'_, Pfs>) {
         let (now, bytes) = (turn.now().0, u64::from(data) + u64::from(pfs.network.header));
-        let there = self.numbers.into.receive(now, message.end, bytes, pfs.server_per_byte(self.number));
+        let there = match pfs.near_of(message.sender, message.receiver) {
+            Some(_) => now,
+            None => self.numbers.into.receive(now, message.end, bytes, pfs.server_per_byte(self.number)),
+        };
         let next = Message { kind: then, ..message.clone() };
         if there > now {
             return turn.send(turn.me(), Time(there - now), next);
@@ -339,6 +342,10 @@ impl Server {
 
     /// Into the queue to the client.
     fn answer(&mut self, pfs: &Pfs, message: &Message, kind: Kind, data: u32, turn: &mut Turn<'_, Pfs>) {
+        if let Some(near) = pfs.near_of(message.sender, turn.me().0) {
+            let end = turn.now().plus(near).0;
+            return turn.send(ProcessId(message.sender), near, Message { kind, end, ..message.clone() });
+        }
         let (now, bytes) = (turn.now().0, u64::from(data) + u64::from(pfs.network.header));
         let (begin, tail) = self.numbers.out.send(now, bytes, pfs.server_per_byte(self.number));
         let after = Time(begin - now).plus(pfs.network.latency);

@@ -68,6 +68,9 @@ pub struct Pfs {
     pub classes: Vec<Class>,
     pub layout: Layout,
     pub applications: Vec<Application>,
+    /// With [`Layout::Pool`]: between a rank and the server on its node, without any link; at least a tick. None: as all
+    /// others.
+    pub near: Option<Time>,
     /// After which clients give a request up; never without.
     pub timeout: Option<Time>,
     pub(crate) outages: Outages,
@@ -154,7 +157,7 @@ impl Pfs {
         network: Network,
         server: ServerSpec,
         classes: Vec<Class>,
-        layout: Layout,
+        mut layout: Layout,
         applications: Vec<Application>,
     ) -> Result<Pfs, PfsError> {
         let count: u64 = classes.iter().map(|class| u64::from(class.count)).sum();
@@ -209,6 +212,9 @@ impl Pfs {
                 return Err(PfsError::NoBuffer(class.name.clone()));
             }
         }
+        if let Layout::Pool(pool) = &mut layout {
+            pool.learn(&applications);
+        }
         let (roles, servers) = places(clients, count, &applications);
         let is_client = |(_, role): &(u32, &Role)| matches!(role, Role::Client(..));
         let clients = (0..).zip(&roles).filter(is_client).map(|(process, _)| process).collect();
@@ -225,6 +231,7 @@ impl Pfs {
             classes,
             layout,
             applications,
+            near: None,
             timeout: None,
             outages: Outages::default(),
             keep_requests: false,
@@ -272,6 +279,20 @@ impl Pfs {
         self.clients[(self.first_client[application as usize] + rank) as usize]
     }
 
+    /// How long it is from a client to a server on the same node, or back.
+    #[inline]
+    pub(crate) fn near_of(&self, client: u32, server: u32) -> Option<Time> {
+        let near = self.near?;
+        let role = |process: u32| self.roles.get(process as usize);
+        match (&self.layout, role(client), role(server)) {
+            (Layout::Pool(pool), Some(Role::Client(application, rank)), Some(Role::Server(number))) => {
+                let client = self.first_client[*application as usize] + rank;
+                (pool.node_of(client) == *number).then_some(near)
+            }
+            _ => None,
+        }
+    }
+
     pub(crate) fn server_per_byte(&self, server: u32) -> f64 {
         self.class_per_byte[self.class_of(server)]
     }
@@ -291,7 +312,19 @@ impl Pfs {
 
     /// Who knows of a file.
     pub(crate) fn metadata_server(&self, file: u32) -> u32 {
-        file % self.servers()
+        match &self.layout {
+            Layout::Pool(pool) => pool.home(file),
+            _ => file % self.servers(),
+        }
+    }
+
+    /// Who has the directory in which a rank makes files, where there is such a one: pools spread the entries of directories.
+    pub(crate) fn directory_server(&self, application: u32, rank: u32) -> Option<u32> {
+        if matches!(self.layout, Layout::Pool(_)) {
+            return None;
+        }
+        let number = self.applications[application as usize].program.directory(rank)?;
+        Some(self.metadata_server(number))
     }
 
     fn class(&self, server: u32) -> &Class {
@@ -476,7 +509,8 @@ impl Model for Pfs {
     }
 
     fn lookahead(&self) -> Time {
-        self.network.latency.min(self.server.bus)
+        let least = self.network.latency.min(self.server.bus);
+        self.near.map_or(least, |near| least.min(near))
     }
 
     fn start(&self, turn: &mut Turn<'_, Self>) -> State {

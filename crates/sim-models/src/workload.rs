@@ -171,6 +171,16 @@ impl Program {
         }
     }
 
+    /// The first file, and how many each rank has of its own; none where they share files, or where that is not known.
+    pub fn own_files(&self) -> Option<(u32, u32)> {
+        match self {
+            Program::Ior(all) => (all.sharing == Sharing::PerProcess).then_some((all.file, 1)),
+            Program::Files(all) => Some((all.file, all.files)),
+            Program::Mdtest(all) => Some((all.file, all.files)),
+            Program::Arrivals(_) | Program::Listed(_) => None,
+        }
+    }
+
     /// Number of the directory in which a rank makes files, where that has a server of its own.
     pub fn directory(&self, rank: u32) -> Option<u32> {
         let Program::Mdtest(all) = self else { return None };

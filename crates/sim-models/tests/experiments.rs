@@ -61,7 +61,7 @@ fn the_specifications_examples_are_read_and_run() {
     let other = runs(&read(&text.replace("device = \"flash\"", "device = \"nand\"")).unwrap());
     assert_eq!((other.requests, other.bytes_written), (results.requests, results.bytes_written));
     assert!(other.servers[7].flash.is_some_and(|counts| counts.host_pages > 0));
-    for number in [1, 2] {
+    for number in [1, 2, 3] {
         let start = block("toml", 0).replace("[layout]\nkind = \"striped\"", "[old]");
         let text = start.replace("[old]", &format!("{}\n[old]", block("toml", number)));
         // Its own table of the first layout goes.
@@ -202,6 +202,11 @@ const HOSTILE: &[(&str, &str, Option<usize>, &str)] = &[
     ("\"1ms\"", "\"1ms\"\nidle-power = \"5kW\"", Some(6), "whole number and W or mW"),
     ("\"1ms\"", "\"1ms\"\nidle-power = \"5W\"\nbusy-power = \"4W\"", Some(2), "below 'idle-power'"),
     ("device = \"d\"", "device = \"d\"\nbusy-powr = \"4W\"", Some(9), "did you mean 'busy-power'?"),
+    ("[[workload]]", "[layout]\nkind = \"pool\"\nstripe = 5000\n[[workload]]", None, "a chunk is 4KiB"),
+    ("[[workload]]", "[layout]\nkind = \"pool\"\nnear = \"0ns\"\n[[workload]]", None, "way within a node is 0"),
+    ("[[workload]]", "[layout]\nkind = \"pool\"\nplacement = \"locl\"\n[[workload]]", Some(11), "did you mean 'local'?"),
+    ("[[workload]]", "[layout]\nkind = \"pool\"\nplacement = \"local\"\nin-turn = 2\n[[workload]]", Some(9), "\"wide\" only"),
+    ("[[workload]]", "[layout]\nkind = \"pool\"\nservers = [\"s\"]\n[[workload]]", Some(11), "no key in [layout] 'servers'"),
     ("kind = \"ior\"", "kind = \"trace\"\npath = \"gone\"", Some(12), "gone: No such file"),
     ("name = \"w\"", "name = \"w\"\nname = \"w\"", Some(11), "not TOML"),
     ("name = \"w\"", "name = \"../w\"", Some(10), "letters, digits"),

@@ -7,6 +7,7 @@ mod read;
 mod trace;
 
 use crate::outages::{self, Outage};
+use crate::pool::{PoolError, PoolLayout};
 use crate::span::Span;
 use crate::striping::{Layout, Region, Ring, RingError};
 use crate::system::{Application, Class, Pfs, PfsError};
@@ -16,6 +17,7 @@ pub use read::{LOADS_MAX, TEXT_MAX};
 use std::collections::BTreeMap;
 use std::fmt;
 use tidepool_sim::Time;
+use tidepool_types::Placement;
 
 /// Which servers take a part of the files.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,6 +28,8 @@ pub enum Spreading {
     Buffered { buffer: usize, store: usize },
     /// Parts of files on a class each: file, from, to, class; the rest on `rest`. Parts of a file follow each other.
     Tiered { regions: Vec<(u32, u64, u64, usize)>, rest: usize },
+    /// A pool on all servers: its placement, over how many in turn (0: by hashing), and how long it is within a node.
+    Pool { placement: Placement, in_turn: u16, near: Option<Time> },
 }
 
 /// A class of servers and its weight among those that files are striped over.
@@ -79,6 +83,7 @@ pub struct Experiment {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BuildError {
     Ring(RingError),
+    Pool(PoolError),
     System(PfsError),
 }
 
@@ -86,12 +91,25 @@ impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             BuildError::Ring(error) => error.fmt(f),
+            BuildError::Pool(error) => error.fmt(f),
             BuildError::System(error) => error.fmt(f),
         }
     }
 }
 
 impl std::error::Error for BuildError {}
+
+impl From<RingError> for BuildError {
+    fn from(error: RingError) -> BuildError {
+        BuildError::Ring(error)
+    }
+}
+
+impl From<PoolError> for BuildError {
+    fn from(error: PoolError) -> BuildError {
+        BuildError::Pool(error)
+    }
+}
 
 impl From<PfsError> for BuildError {
     fn from(error: PfsError) -> BuildError {
@@ -119,7 +137,7 @@ impl Experiment {
     }
 
     pub fn system(&self) -> Result<Pfs, BuildError> {
-        let layout = self.layout().map_err(BuildError::Ring)?;
+        let layout = self.layout()?;
         let classes = self.servers.iter().map(|servers| servers.class.clone()).collect();
         let (network, server) = (self.network.clone(), self.server.clone());
         let mut pfs = Pfs::new(network, server, classes, layout, self.applications.clone())?;
@@ -127,6 +145,12 @@ impl Experiment {
             return Err(PfsError::Timeout.into());
         }
         pfs.timeout = self.timeout;
+        if let Spreading::Pool { near, .. } = &self.spreading {
+            if *near == Some(Time::ZERO) {
+                return Err(PfsError::Instant("the way within a node").into());
+            }
+            pfs.near = *near;
+        }
         Ok(pfs.with_outages(self.outages()?)?)
     }
 
@@ -169,13 +193,23 @@ impl Experiment {
         Ring::new(self.stripe, &all)
     }
 
-    fn layout(&self) -> Result<Layout, RingError> {
+    fn layout(&self) -> Result<Layout, BuildError> {
         Ok(match &self.spreading {
             Spreading::Striped(classes) => Layout::Striped(self.ring(classes, true)?),
             Spreading::Buffered { buffer, store } => Layout::Buffered {
                 buffer: self.ring(&[*buffer], false)?,
                 store: self.ring(&[*store], false)?,
             },
+            Spreading::Pool { placement, in_turn, .. } => {
+                let layout = match placement {
+                    Placement::Local => Ok(tidepool_types::Layout::LOCAL),
+                    Placement::Weighted => tidepool_types::Layout::weighted(self.stripe),
+                    _ => tidepool_types::Layout::wide(self.stripe, *in_turn),
+                };
+                let weights = self.servers.iter().flat_map(|s| vec![s.weight; s.class.count as usize]);
+                let weights: Vec<u32> = weights.collect();
+                Layout::Pool(PoolLayout::new(layout.map_err(PoolError::Layout)?, &weights)?)
+            }
             Spreading::Tiered { regions, rest } => {
                 // Ring 0 is for what is in no region.
                 let mut rings = vec![self.ring(&[*rest], false)?];

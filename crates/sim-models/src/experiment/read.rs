@@ -20,6 +20,7 @@ use tidepool_devices::SECTOR_BYTES;
 use tidepool_devices::disk::file::DiskFile;
 use tidepool_devices::ssd::SsdModel;
 use tidepool_sim::Time;
+use tidepool_types::Placement;
 use toml::de::DeTable;
 
 /// Most bytes of an experiment file.
@@ -352,7 +353,13 @@ fn layout(fields: &mut Fields<'_, '_>, servers: &[Servers]) -> (u64, Spreading) 
         return (64 << 10, Spreading::Striped(all));
     };
     let stripe = fields.size("stripe", 1, STRIPE_MAX).unwrap_or(64 << 10);
-    let kind = fields.choice("kind", &[("striped", 0), ("buffered", 1), ("tiered", 2)]).unwrap_or(0);
+    let kinds = [("striped", 0), ("buffered", 1), ("tiered", 2), ("pool", 3)];
+    let kind = fields.choice("kind", &kinds).unwrap_or(0);
+    if kind == 3 {
+        let pool = pool(&mut fields, stripe);
+        fields.end();
+        return pool;
+    }
     let spreading = match kind {
         0 => {
             let words = fields.words("servers");
@@ -371,6 +378,19 @@ fn layout(fields: &mut Fields<'_, '_>, servers: &[Servers]) -> (u64, Spreading) 
     };
     fields.end();
     (stripe, spreading)
+}
+
+fn pool(fields: &mut Fields<'_, '_>, stripe: u64) -> (u64, Spreading) {
+    let words = [Placement::Wide, Placement::Local, Placement::Weighted].map(|all| (all.word(), all));
+    let placement = fields.choice("placement", &words).unwrap_or(Placement::Wide);
+    let in_turn = fields.number("in-turn", 0, 0, u16::MAX.into()) as u16;
+    let near = fields.read("near", parse_time);
+    if in_turn > 0 && placement != Placement::Wide {
+        fields.source.wrong(fields.at, "'in-turn' is of use with placement \"wide\" only");
+    }
+    // Such files are not cut into chunks of any size.
+    let stripe = if placement == Placement::Local { tidepool_types::Layout::LOCAL.chunk_size() } else { stripe };
+    (stripe, Spreading::Pool { placement, in_turn, near })
 }
 
 fn regions(fields: &mut Fields<'_, '_>, servers: &[Servers]) -> Vec<(u32, u64, u64, usize)> {

@@ -6,8 +6,10 @@ use tidepool_devices::disk::{
 };
 use tidepool_devices::ssd::SsdModel;
 use tidepool_sim::{Stream, Time};
+use tidepool_types as types;
 use tidepool_sim_models::device::{DeviceSpec, DiskSpec, FlashSpec, HddSpec, SsdSpec, StationSpec};
 use tidepool_sim_models::outages::drawn;
+use tidepool_sim_models::pool::PoolLayout;
 use tidepool_sim_models::striping::{Layout, Ring};
 use tidepool_sim_models::workload::{Arrivals, Files, Ior, Mdtest, Order, Program, Sharing};
 use tidepool_sim_models::{
@@ -235,7 +237,14 @@ impl Dice {
         let ring = |from: u32, to: u32, weight: u32| {
             Ring::new(stripe, &(from..to).map(|n| (n, 1 + n % weight)).collect::<Vec<_>>()).unwrap()
         };
-        match self.0.below(4) {
+        match self.0.below(5) {
+            4 => {
+                let weights: Vec<u32> = (0..all).map(|n| 1 + n % 2).collect();
+                let chunk = self.among(&[4096, 65_536]);
+                let layouts = [types::Layout::wide(chunk, 0), types::Layout::wide(chunk, 2), types::Layout::weighted(chunk)];
+                let layout = if self.0.chance(0.3) { types::Layout::LOCAL } else { self.among(&layouts).unwrap() };
+                Layout::Pool(PoolLayout::new(layout, &weights).unwrap())
+            }
             3 => Layout::Buffered { buffer: ring(first, all, 2), store: ring(0, first, 1) },
             0 => Layout::Striped(ring(0, all, 1)),
             1 => Layout::Striped(ring(0, all, 3)),
@@ -296,6 +305,7 @@ pub fn random_system(seed: u64) -> Pfs {
         }
         pfs = pfs.with_outages(outages).unwrap();
     }
+    pfs.near = dice.0.chance(0.5).then_some(Time(500));
     pfs.timeout = (dice.0.chance(0.2)).then_some(Time(dice.among(&[1_000_000, 5_000_000])));
     (pfs.keep_requests, pfs.keep_steps) = (true, seed.is_multiple_of(2));
     pfs
