@@ -276,9 +276,7 @@ impl Client {
         }
         let (now, bytes) = (turn.now().0, data + u64::from(pfs.network.header));
         let (begin, tail) = self.numbers.out.send(now, bytes, pfs.client_per_byte);
-        message.end = tail.saturating_add(pfs.network.latency.0);
-        let after = Time(begin - now).plus(pfs.network.latency);
-        turn.send(ProcessId(message.receiver), after, message);
+        pfs.carry(message.receiver, begin - now, tail, message, turn);
     }
 
     fn answered(&mut self, pfs: &Pfs, message: &Message, turn: &mut Turn<'_, Pfs>) {

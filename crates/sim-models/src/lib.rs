@@ -22,6 +22,7 @@ mod server;
 mod span;
 pub mod striping;
 mod system;
+pub mod topology;
 pub mod tune;
 pub mod workload;
 

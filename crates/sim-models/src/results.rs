@@ -130,6 +130,8 @@ pub struct Results {
     pub failed: u64,
     /// Requests that were not done when the run ended.
     pub open: u64,
+    /// Over links between switches, headers included; once for each link.
+    pub switched: u64,
     /// With [`Pfs::keep_requests`], in the order of their ending.
     pub all: Vec<RequestResult>,
     /// With [`Pfs::keep_steps`], in the order of events: when, who, what.
@@ -214,6 +216,7 @@ fn gather(simulation: &Simulation<Pfs>, report: Report) -> Results {
         waited: 0,
         failed: 0,
         open: 0,
+        switched: 0,
         all: Vec::new(),
         steps: Vec::new(),
         servers: Vec::with_capacity(pfs.servers() as usize),
@@ -277,6 +280,7 @@ impl Results {
                 merged: 0,
                 flash: None,
             }),
+            State::Switch(switch) => self.switched += switch.bytes,
             State::Device(disk) => {
                 self.quiet = self.quiet.max(Time(disk.numbers.last));
                 // A device's process is the one behind its server's.

@@ -317,16 +317,15 @@ impl Server {
         };
         let (now, bytes) = (turn.now().0, u64::from(read.length) + u64::from(pfs.network.header));
         let (begin, tail) = self.numbers.out.send(now, bytes, pfs.server_per_byte(self.number));
-        let (receiver, latency) = (pfs.server_process(piece.server), pfs.network.latency);
+        let receiver = pfs.server_process(piece.server);
         let write = Message {
             kind: Kind::Request,
             op: Op::Write,
             local: piece.local,
             receiver,
-            end: tail.saturating_add(latency.0),
             ..read.clone()
         };
-        turn.send(ProcessId(receiver), Time(begin - now).plus(latency), write);
+        pfs.carry(receiver, begin - now, tail, write, turn);
     }
 
     /// The server behind has an old block.
@@ -348,14 +347,12 @@ impl Server {
         }
         let (now, bytes) = (turn.now().0, u64::from(data) + u64::from(pfs.network.header));
         let (begin, tail) = self.numbers.out.send(now, bytes, pfs.server_per_byte(self.number));
-        let after = Time(begin - now).plus(pfs.network.latency);
-        let end = tail.saturating_add(pfs.network.latency.0);
-        turn.send(ProcessId(message.sender), after, Message { kind, end, ..message.clone() });
+        pfs.carry(message.sender, begin - now, tail, Message { kind, ..message.clone() }, turn);
     }
 }
 
 /// Whether a write's data came with the request. Servers send them along in any case.
-fn eager(pfs: &Pfs, message: &Message) -> bool {
+pub(crate) fn eager(pfs: &Pfs, message: &Message) -> bool {
     message.op == Op::Write && (message.length <= pfs.network.eager || pfs.is_server(message.sender))
 }
 

@@ -11,6 +11,7 @@ use crate::queue::{self, DEPTH_MAX, Queue, QueueSpec};
 use crate::results::Record;
 use crate::server::{self, Server, ServerSpec};
 use crate::striping::Layout;
+use crate::topology::{self, Switch, Topology, Wires};
 use crate::workload::Program;
 use std::fmt;
 use tidepool_sim::{Model, ProcessId, Stream, Time, Turn};
@@ -59,6 +60,8 @@ pub enum Role {
     /// Number; its device is the next process.
     Server(u32),
     Device(u32),
+    /// Of a network that has any.
+    Switch(u32),
 }
 
 /// A parallel file system and who uses it.
@@ -74,6 +77,7 @@ pub struct Pfs {
     /// After which clients give a request up; never without.
     pub timeout: Option<Time>,
     pub(crate) outages: Outages,
+    pub(crate) wires: Option<Wires>,
     /// Clients write out each request that is done.
     pub keep_requests: bool,
     /// Everybody writes out each step, for golden traces and timelines.
@@ -234,6 +238,7 @@ impl Pfs {
             near: None,
             timeout: None,
             outages: Outages::default(),
+            wires: None,
             keep_requests: false,
             keep_steps: false,
             roles,
@@ -248,6 +253,25 @@ impl Pfs {
     pub fn with_outages(self, all: Vec<Outage>) -> Result<Pfs, PfsError> {
         let outages = Outages::new(self.servers(), all).map_err(PfsError::Outages)?;
         Ok(Pfs { outages, ..self })
+    }
+
+    /// The same, with switches in between: [`Wires::new`]. The network's latency is that of each link then.
+    pub fn with_topology(mut self, topology: Topology, together: bool) -> Result<Pfs, PfsError> {
+        let (processes, switches) = (self.roles.len() as u32, topology.switches());
+        if u64::from(processes) + u64::from(switches) > PROCESSES_MAX {
+            return Err(PfsError::TooMany { processes: u64::from(processes) + u64::from(switches) });
+        }
+        self.wires = Some(Wires::new(topology, together, (&self.servers, processes), &self.clients));
+        self.roles.extend((0..switches).map(Role::Switch));
+        Ok(self)
+    }
+
+    /// Sends a message whose first byte leaves in so many ticks, and its last one at `tail`.
+    #[inline]
+    pub(crate) fn carry(&self, to: u32, wait: u64, tail: u64, mut message: Message, turn: &mut Turn<'_, Pfs>) {
+        message.end = tail.saturating_add(self.network.latency.0);
+        let next = self.wires.as_ref().map_or(to, |wires| wires.switch_of(turn.me().0));
+        turn.send(ProcessId(next), Time(wait).plus(self.network.latency), message);
     }
 
     /// Something about a request that nobody waits for any more.
@@ -355,6 +379,7 @@ pub enum State {
     Client(Client),
     Server(Server),
     Device(Disk),
+    Switch(Switch),
 }
 
 /// A device, and what it did.
@@ -388,6 +413,7 @@ pub enum Undo {
     Disk(DiskNumbers),
     Device(device::Change),
     Queue(queue::Change),
+    Switch(topology::Change),
 }
 
 impl Message {
@@ -524,6 +550,10 @@ impl Model for Pfs {
             Role::Server(number) => {
                 State::Server(Server::new(number, &self.server, self.buffer_of(number).is_some()))
             }
+            Role::Switch(number) => {
+                let links = self.wires.as_ref().map_or(0, |wires| wires.links_of(number));
+                State::Switch(Switch::new(number, links))
+            }
             Role::Device(number) => State::Device(Disk {
                 number,
                 device: self.class(number).device.start(),
@@ -543,6 +573,7 @@ impl Model for Pfs {
             State::Client(client) => client.handle(self, message, turn),
             State::Server(server) => server.handle(self, message, turn),
             State::Device(disk) => disk.handle(self, message, turn),
+            State::Switch(switch) => switch.handle(self, message, turn),
         }
     }
 
@@ -550,6 +581,7 @@ impl Model for Pfs {
         match (state, change) {
             (State::Client(client), Undo::Client(change)) => client.undo(change),
             (State::Server(server), Undo::Server(change)) => server.undo(change),
+            (State::Switch(switch), Undo::Switch(change)) => switch.undo(change),
             (State::Device(disk), Undo::Disk(was)) => disk.numbers = was,
             (State::Device(disk), Undo::Device(change)) => disk.device.undo(change),
             (State::Device(disk), Undo::Queue(change)) => {

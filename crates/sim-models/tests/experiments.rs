@@ -36,7 +36,10 @@ fn block(language: &str, number: usize) -> String {
 }
 
 fn read(text: &str) -> Result<Experiment, Vec<Problem>> {
-    Experiment::read(text, &load)
+    Experiment::read_with(text, &load, &|path| match path {
+        "switches.toml" => Ok(common::two_leaves(2)),
+        _ => Err("No such file".into()),
+    })
 }
 
 fn runs(experiment: &Experiment) -> tidepool_sim_models::Results {
@@ -207,6 +210,16 @@ const HOSTILE: &[(&str, &str, Option<usize>, &str)] = &[
     ("[[workload]]", "[layout]\nkind = \"pool\"\nplacement = \"locl\"\n[[workload]]", Some(11), "did you mean 'local'?"),
     ("[[workload]]", "[layout]\nkind = \"pool\"\nplacement = \"local\"\nin-turn = 2\n[[workload]]", Some(9), "\"wide\" only"),
     ("[[workload]]", "[layout]\nkind = \"pool\"\nservers = [\"s\"]\n[[workload]]", Some(11), "no key in [layout] 'servers'"),
+    ("[[workload]]", "[network]\ntopology = \"gone\"\n[[workload]]", Some(10), "gone: No such file"),
+    ("[[workload]]", "[network]\nnodes = \"together\"\n[[workload]]", Some(9), "with 'topology' only"),
+    ("[[workload]]", "[network]\ntopology = \"switches.toml\"\noff = [\"core3\"]\n[[workload]]", Some(10), "no switch 'core3'"),
+    ("[[workload]]", "[network]\ntopology = \"switches.toml\"\noff = [\"leaf1\"]\n[[workload]]", Some(10), "cannot be off"),
+    (
+        "[[workload]]",
+        "[network]\ntopology = \"switches.toml\"\noff = [\"core1\", \"core2\"]\n[[workload]]",
+        Some(10),
+        "no way leads from switch 'leaf1' to 'leaf2'",
+    ),
     ("kind = \"ior\"", "kind = \"trace\"\npath = \"gone\"", Some(12), "gone: No such file"),
     ("name = \"w\"", "name = \"w\"\nname = \"w\"", Some(11), "not TOML"),
     ("name = \"w\"", "name = \"../w\"", Some(10), "letters, digits"),

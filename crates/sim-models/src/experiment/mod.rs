@@ -14,6 +14,7 @@ use crate::system::{Application, Class, Pfs, PfsError};
 use crate::{Network, ServerSpec};
 pub use fields::Problem;
 pub use read::{LOADS_MAX, TEXT_MAX};
+use crate::topology::{Description, Topology};
 use std::collections::BTreeMap;
 use std::fmt;
 use tidepool_sim::Time;
@@ -39,6 +40,14 @@ pub struct Servers {
     pub weight: u32,
     /// What one of them costs, in whatever unit.
     pub price: f64,
+}
+
+/// Switches between clients and servers.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Switches {
+    pub topology: Topology,
+    /// Ranks live on the servers' nodes, too.
+    pub together: bool,
 }
 
 /// Servers that fail.
@@ -69,6 +78,7 @@ pub enum FailureTimes {
 pub struct Experiment {
     pub seed: u64,
     pub network: Network,
+    pub switches: Option<Switches>,
     pub server: ServerSpec,
     pub servers: Vec<Servers>,
     pub stripe: u64,
@@ -123,7 +133,16 @@ impl Experiment {
         text: &str,
         load: &dyn Fn(&str) -> Result<String, String>,
     ) -> Result<Experiment, Vec<Problem>> {
-        read::read(text, load)
+        Experiment::read_with(text, load, &|_| Err("networks of switches cannot be read here".into()))
+    }
+
+    /// The same, and `switches` gives the network that is described in a file (format 17).
+    pub fn read_with(
+        text: &str,
+        load: &dyn Fn(&str) -> Result<String, String>,
+        switches: &dyn Fn(&str) -> Result<Description, String>,
+    ) -> Result<Experiment, Vec<Problem>> {
+        read::read(text, load, switches)
     }
 
     /// What all servers cost.
@@ -150,6 +169,9 @@ impl Experiment {
                 return Err(PfsError::Instant("the way within a node").into());
             }
             pfs.near = *near;
+        }
+        if let Some(Switches { topology, together }) = &self.switches {
+            pfs = pfs.with_topology(topology.clone(), *together)?;
         }
         Ok(pfs.with_outages(self.outages()?)?)
     }

@@ -3,7 +3,7 @@
 use super::described::{self, Described};
 use super::fields::{Fields, Problem, Source, quoted, unknown};
 use super::trace::{self, OFFSET_MAX, Stamps};
-use super::{Experiment, Failing, Failure, FailureTimes, Servers, Spreading};
+use super::{Experiment, Failing, Failure, FailureTimes, Servers, Spreading, Switches};
 use crate::buffer::BufferSpec;
 use crate::cache::CacheSpec;
 use crate::device::{DeviceSpec, DiskSpec, FlashSpec, HddSpec, LANES_MAX, SsdSpec, StationSpec};
@@ -13,6 +13,7 @@ use crate::queue::{DEPTH_MAX, Policy, QueueSpec};
 use crate::span::{Span, parse_span, parse_time};
 use crate::striping::STRIPE_MAX;
 use crate::system::{Application, Class};
+use crate::topology::{Description, Topology};
 use crate::workload::{Arrivals, Files, Ior, Mdtest, Order, Program, Sharing};
 use crate::{Network, ServerSpec};
 use std::sync::Arc;
@@ -45,8 +46,9 @@ const RATE_MAX: u64 = 1 << 50;
 const NAME_MAX: usize = 64;
 
 type Load<'a> = &'a dyn Fn(&str) -> Result<String, String>;
+type Describe<'a> = &'a dyn Fn(&str) -> Result<Description, String>;
 
-pub fn read(text: &str, load: Load<'_>) -> Result<Experiment, Vec<Problem>> {
+pub fn read(text: &str, load: Load<'_>, describe: Describe<'_>) -> Result<Experiment, Vec<Problem>> {
     let whole = |what: String| vec![Problem { line: None, what }];
     if text.len() > TEXT_MAX {
         return Err(whole(format!("it has {} bytes; at most {TEXT_MAX}", text.len())));
@@ -58,7 +60,7 @@ pub fn read(text: &str, load: Load<'_>) -> Result<Experiment, Vec<Problem>> {
         source.wrong(at, format!("not TOML: {}", error.message().trim_end()));
         source.end()
     })?;
-    let experiment = top(Fields::new(&source, document.get_ref(), 0, "the file"), load);
+    let experiment = top(Fields::new(&source, document.get_ref(), 0, "the file"), load, describe);
     let mut problems = source.end();
     if problems.is_empty() {
         // What is wrong between tables.
@@ -69,9 +71,9 @@ pub fn read(text: &str, load: Load<'_>) -> Result<Experiment, Vec<Problem>> {
     if problems.is_empty() { Ok(experiment) } else { Err(problems) }
 }
 
-fn top(mut fields: Fields<'_, '_>, load: Load<'_>) -> Experiment {
+fn top(mut fields: Fields<'_, '_>, load: Load<'_>, describe: Describe<'_>) -> Experiment {
     let seed = fields.number("seed", 1, 0, i64::MAX as u64);
-    let network = network(&mut fields);
+    let (network, switches) = network(&mut fields, describe);
     let server = server(&mut fields);
     let devices: Vec<Device<'_>> = fields
         .tables("device", "[[device]]", CLASSES_MAX)
@@ -85,22 +87,40 @@ fn top(mut fields: Fields<'_, '_>, load: Load<'_>) -> Experiment {
     let failures = failures(&mut fields, &servers);
     let timeout = timeout(&mut fields);
     fields.end();
-    Experiment { seed, network, server, servers, stripe, spreading, applications, failures, timeout }
+    Experiment { seed, network, switches, server, servers, stripe, spreading, applications, failures, timeout }
 }
 
 fn us(n: u64) -> Time {
     Time(n * 1_000)
 }
 
-fn network(fields: &mut Fields<'_, '_>) -> Network {
+fn network(fields: &mut Fields<'_, '_>, describe: Describe<'_>) -> (Network, Option<Switches>) {
     let mut network = Network { latency: us(50), client_bandwidth: 0, header: 256, eager: 16 << 10 };
-    let Some(mut fields) = fields.table("network", "[network]") else { return network };
+    let Some(mut fields) = fields.table("network", "[network]") else { return (network, None) };
     network.latency = fields.time("latency", network.latency);
     network.client_bandwidth = fields.size("client-bandwidth", 0, RATE_MAX).unwrap_or(0);
     network.header = fields.size("header", 0, 1 << 20).map_or(network.header, |size| size as u32);
     network.eager = fields.size("eager", 0, STRIPE_MAX).map_or(network.eager, |size| size as u32);
+    let switches = switches(&mut fields, describe);
     fields.end();
-    network
+    (network, switches)
+}
+
+/// The switches that a file tells of, without those that are off.
+fn switches(fields: &mut Fields<'_, '_>, describe: Describe<'_>) -> Option<Switches> {
+    let off = fields.words("off").unwrap_or_default();
+    let off: Vec<String> = off.into_iter().map(|(_, word)| word.to_string()).collect();
+    let together = fields.choice("nodes", &[("apart", false), ("together", true)]);
+    let Some((at, path)) = fields.text("topology") else {
+        if !off.is_empty() || together.is_some() {
+            fields.source.wrong(fields.at, "'off' and 'nodes' are of use with 'topology' only");
+        }
+        return None;
+    };
+    let told = |why: String| fields.source.wrong(at, format!("{}: {why}", quoted(path)));
+    let described = describe(path).map_err(told).ok()?;
+    let topology = Topology::new(&described, &off).map_err(|error| told(error.to_string())).ok()?;
+    Some(Switches { topology, together: together.unwrap_or(false) })
 }
 
 fn server(fields: &mut Fields<'_, '_>) -> ServerSpec {

@@ -11,6 +11,7 @@ use tidepool_sim_models::device::{DeviceSpec, DiskSpec, FlashSpec, HddSpec, SsdS
 use tidepool_sim_models::outages::drawn;
 use tidepool_sim_models::pool::PoolLayout;
 use tidepool_sim_models::striping::{Layout, Ring};
+use tidepool_sim_models::topology::{Description, Topology};
 use tidepool_sim_models::workload::{Arrivals, Files, Ior, Mdtest, Order, Program, Sharing};
 use tidepool_sim_models::{
     Application, BufferSpec, CacheSpec, Class, Network, Op, Pfs, Policy, QueueSpec, ServerSpec, Span,
@@ -112,6 +113,18 @@ pub fn flash_model() -> SsdModel {
         transfer_ns: 10_000,
         command_ns: 5_000,
         buffer_pages: 0,
+    }
+}
+
+/// Two leaf switches with four nodes each, and so many core switches; a link between two carries 100 MB/s.
+pub fn two_leaves(cores: usize) -> Description {
+    let leaves = ["leaf1", "leaf2"];
+    let core = |n: usize| format!("core{}", n + 1);
+    let links = |n: usize| leaves.map(|leaf| (leaf.to_string(), core(n), 100_000_000));
+    Description {
+        switches: leaves.iter().map(|leaf| leaf.to_string()).chain((0..cores).map(core)).collect(),
+        nodes: (0..8).map(|n| (format!("n{n}"), leaves[n / 4].to_string())).collect(),
+        links: (0..cores).flat_map(links).collect(),
     }
 }
 
@@ -304,6 +317,10 @@ pub fn random_system(seed: u64) -> Pfs {
             drawn(seed, server, spans, Time(20_000_000), &mut outages).unwrap();
         }
         pfs = pfs.with_outages(outages).unwrap();
+    }
+    if dice.0.chance(0.3) {
+        let (topology, together) = (Topology::new(&two_leaves(2), &[]).unwrap(), dice.0.chance(0.5));
+        pfs = pfs.with_topology(topology, together).unwrap();
     }
     pfs.near = dice.0.chance(0.5).then_some(Time(500));
     pfs.timeout = (dice.0.chance(0.2)).then_some(Time(dice.among(&[1_000_000, 5_000_000])));
