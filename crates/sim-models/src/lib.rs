@@ -14,12 +14,16 @@ pub mod experiment;
 mod message;
 mod network;
 pub mod observe;
+pub mod outages;
+pub mod pool;
+mod power;
 mod queue;
 mod results;
 mod server;
 mod span;
 pub mod striping;
 mod system;
+pub mod topology;
 pub mod tune;
 pub mod workload;
 
@@ -27,6 +31,7 @@ pub use buffer::BufferSpec;
 pub use cache::{CacheResult, CacheSpec};
 pub use message::{Kind, Message, Op, Step};
 pub use network::{Link, Network};
+pub use power::{Energy, Power, PowerSpec, parse_power};
 pub use queue::{DEPTH_MAX, Policy, QueueSpec};
 pub use results::{
     ClassResult, OpResult, PieceResult, Place, Record, RequestResult, Results, ServerResult, Spread, Work,

@@ -13,11 +13,13 @@ pub enum Op {
     Create,
     Stat,
     Unlink,
+    /// All ranks of an application wait for each other. No server knows of it.
+    Barrier,
 }
 
 impl Op {
-    pub const ALL: [Op; 8] =
-        [Op::Open, Op::Read, Op::Write, Op::Fsync, Op::Close, Op::Create, Op::Stat, Op::Unlink];
+    pub const ALL: [Op; 9] =
+        [Op::Open, Op::Read, Op::Write, Op::Fsync, Op::Close, Op::Create, Op::Stat, Op::Unlink, Op::Barrier];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -29,6 +31,7 @@ impl Op {
             Op::Create => "create",
             Op::Stat => "stat",
             Op::Unlink => "unlink",
+            Op::Barrier => "barrier",
         }
     }
 
@@ -93,6 +96,12 @@ pub enum Kind {
     Response,
     /// Client: another server has to do it.
     Redirect,
+    /// Client: a request has taken too long.
+    Timeout,
+    /// Client: a rank below it in the tree, and all below that one, are at a barrier.
+    Arrived,
+    /// Client: all ranks are.
+    Released,
 }
 
 /// A sub-request on its way (S1 §III-C: file, length, offset, sender, receiver, start, end, type).

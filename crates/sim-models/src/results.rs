@@ -3,6 +3,7 @@
 use crate::cache::CacheResult;
 use crate::message::Op;
 use crate::message::Step;
+use crate::power::{Energy, PowerSpec};
 use crate::system::{Pfs, State};
 use tidepool_devices::ssd::Counts;
 use tidepool_sim::{Emitted, Error, Options, ProcessId, Report, Simulation, Time};
@@ -66,7 +67,7 @@ pub struct Work {
     /// Threads: when one takes it. Devices: from when on it keeps the device at work that would have nothing to do otherwise; with
     /// parts that work at once this is not when it begins.
     pub begin: u64,
-    /// When it is done.
+    /// When it is done. Times in which the server is down are within.
     pub until: u64,
 }
 
@@ -108,6 +109,10 @@ pub struct ServerResult {
     pub redirected: u64,
     /// Bytes that it has moved to the servers behind it.
     pub moved: u64,
+    /// Time before the end of the last request in which it was down.
+    pub down: u64,
+    /// What it and its device drew until all was quiet, where power is given.
+    pub energy: Option<Energy>,
     /// Of a server with a cache.
     pub cache: Option<CacheResult>,
     /// Requests that went to the device together with the one before them.
@@ -167,14 +172,20 @@ pub struct Results {
     pub trace: u64,
     /// When the last request was done.
     pub end: Time,
+    /// When devices had nothing to do any more either: what is put off may go on behind the last request.
+    pub quiet: Time,
     pub requests: u64,
     /// That clients have read and written.
     pub bytes_read: u64,
     pub bytes_written: u64,
     /// Response times of all requests together.
     pub waited: u128,
+    /// Requests that clients gave up.
+    pub failed: u64,
     /// Requests that were not done when the run ended.
     pub open: u64,
+    /// Over links between switches, headers included; once for each link.
+    pub switched: u64,
     /// Of [`run`] with [`Pfs::keep_requests`], in the order of their ending.
     pub all: Vec<RequestResult>,
     /// Of [`run`] with [`Pfs::keep_steps`], in the order of events: when, who, what.
@@ -267,11 +278,14 @@ fn gather(simulation: &Simulation<Pfs>, report: Report) -> Results {
         report,
         trace: simulation.trace(),
         end: Time::ZERO,
+        quiet: Time::ZERO,
         requests: 0,
         bytes_read: 0,
         bytes_written: 0,
         waited: 0,
+        failed: 0,
         open: 0,
+        switched: 0,
         all: Vec::new(),
         steps: Vec::new(),
         servers: Vec::with_capacity(pfs.servers() as usize),
@@ -279,15 +293,37 @@ fn gather(simulation: &Simulation<Pfs>, report: Report) -> Results {
     for state in simulation.states() {
         results.add(pfs, state);
     }
+    results.finish(pfs);
     results
 }
 
 impl Results {
+    /// What needs to know when it all ended.
+    fn finish(&mut self, pfs: &Pfs) {
+        self.quiet = self.quiet.max(self.end);
+        let (end, quiet) = (self.end.0, self.quiet.0);
+        for server in &mut self.servers {
+            server.down = pfs.outages.down(server.number, end);
+            let power = pfs.classes[usize::from(server.class)].power;
+            let on = quiet - pfs.outages.down(server.number, quiet);
+            let energy = power.server.energy(on, server.threads_busy, pfs.server.threads)
+                + power.device.energy(on, server.device_busy, 1);
+            server.energy = (power != PowerSpec::default()).then_some(energy);
+        }
+    }
+
+    /// Of all servers and devices that have a power.
+    pub fn energy(&self) -> Option<Energy> {
+        let all = || self.servers.iter().filter_map(|server| server.energy);
+        all().next().map(|_| all().sum())
+    }
+
     fn add(&mut self, pfs: &Pfs, state: &State) {
         match state {
             State::Client(client) => {
                 let numbers = &client.numbers;
                 self.requests += numbers.requests;
+                self.failed += numbers.failed;
                 self.bytes_read += numbers.bytes_read;
                 self.bytes_written += numbers.bytes_written;
                 self.waited += u128::from(numbers.waited);
@@ -308,10 +344,14 @@ impl Results {
                 redirected: server.buffer.as_ref().map_or(0, |buffer| buffer.numbers.redirected),
                 moved: server.buffer.as_ref().map_or(0, |buffer| buffer.numbers.moved),
                 cache: server.cache.as_ref().map(|cache| cache.result()),
+                down: 0,
+                energy: None,
                 merged: 0,
                 flash: None,
             }),
+            State::Switch(switch) => self.switched += switch.bytes,
             State::Device(disk) => {
+                self.quiet = self.quiet.max(Time(disk.numbers.last));
                 // A device's process is the one behind its server's.
                 if let Some(server) = self.servers.last_mut() {
                     server.bytes_read = disk.numbers.bytes_read;

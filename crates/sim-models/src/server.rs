@@ -87,6 +87,10 @@ impl Server {
     }
 
     pub fn handle(&mut self, pfs: &Pfs, message: &Message, turn: &mut Turn<'_, Pfs>) {
+        let now = turn.now();
+        if let Some(until) = pfs.outages.down_until(self.number, now.0) {
+            return turn.send(turn.me(), Time(until - now.0), message.clone());
+        }
         let was = self.numbers;
         turn.keep(|| Undo::Server(Change::Numbers(was)));
         match message.kind {
@@ -123,7 +127,10 @@ impl Server {
     /// The rest of a message comes in.
     fn receive(&mut self, pfs: &Pfs, message: &Message, data: u32, then: Kind, turn: &mut Turn<'_, Pfs>) {
         let (now, bytes) = (turn.now().0, u64::from(data) + u64::from(pfs.network.header));
-        let there = self.numbers.into.receive(now, message.end, bytes, pfs.server_per_byte(self.number));
+        let there = match pfs.near_of(message.sender, message.receiver) {
+            Some(_) => now,
+            None => self.numbers.into.receive(now, message.end, bytes, pfs.server_per_byte(self.number)),
+        };
         let next = Message { kind: then, ..message.clone() };
         if there > now {
             return turn.send(turn.me(), Time(there - now), next);
@@ -143,12 +150,15 @@ impl Server {
             _ => pfs.server.metadata,
         };
         let (now, time) = (turn.now().0, span.draw(turn.random()));
+        let clock = pfs.outages.clock(self.number, now);
         let lane = self.threads.next();
         let was = self.threads.free(lane);
         turn.keep(|| Undo::Server(Change::Thread(lane, was)));
-        let until = self.threads.take(lane, now, time);
+        let until = self.threads.take(lane, clock, time);
+        let begin = pfs.outages.when(self.number, until - time).max(now);
+        let until = pfs.outages.when(self.number, until);
         self.numbers.busy += time;
-        pfs.keep_work(self.number, Place::Threads, message, (now, until - time, until), turn);
+        pfs.keep_work(self.number, Place::Threads, message, (now, begin, until), turn);
         let next = Message { kind: Kind::Processed, ..message.clone() };
         match until > now {
             true => turn.send(turn.me(), Time(until - now), next),
@@ -193,13 +203,13 @@ impl Server {
     /// The flow is opened: to the cache, or to the device.
     fn submit(&mut self, pfs: &Pfs, message: &Message, turn: &mut Turn<'_, Pfs>) {
         if self.cache.is_none() {
-            return self.to_device(pfs, message, turn);
+            return self.hand_on(pfs, message, turn);
         }
         match message.op {
             Op::Write => self.with_cache(pfs, turn, |cache, at| cache.write(message, at)),
             Op::Read => self.with_cache(pfs, turn, |cache, at| cache.read(message, at)),
             Op::Fsync => self.with_cache(pfs, turn, |cache, at| cache.fsync(message, at)),
-            _ => self.to_device(pfs, message, turn),
+            _ => self.hand_on(pfs, message, turn),
         }
     }
 
@@ -233,12 +243,12 @@ impl Server {
             end: now,
         };
         match action {
-            Action::Device(message) => self.to_device(pfs, &message, turn),
+            Action::Device(message) => self.hand_on(pfs, &message, turn),
             Action::Flush(file, from, length, number) => {
-                self.to_device(pfs, &own(Op::Write, file, from, length, number), turn)
+                self.hand_on(pfs, &own(Op::Write, file, from, length, number), turn)
             }
             Action::ReadAhead(file, from, length) => {
-                self.to_device(pfs, &own(Op::Read, file, from, length, 0), turn)
+                self.hand_on(pfs, &own(Op::Read, file, from, length, 0), turn)
             }
             Action::Timer(after) => {
                 turn.send(me, Time(after), Message { kind: Kind::Old, ..own(Op::Write, 0, 0, 0, 0) })
@@ -260,7 +270,7 @@ impl Server {
         }
     }
 
-    fn to_device(&mut self, pfs: &Pfs, message: &Message, turn: &mut Turn<'_, Pfs>) {
+    fn hand_on(&mut self, pfs: &Pfs, message: &Message, turn: &mut Turn<'_, Pfs>) {
         let device = ProcessId(turn.me().0 + 1);
         turn.send(device, pfs.server.bus, Message { kind: Kind::Submit, ..message.clone() });
     }
@@ -299,7 +309,7 @@ impl Server {
                 start: now,
                 end: now,
             };
-            self.to_device(pfs, &read, turn);
+            self.hand_on(pfs, &read, turn);
         }
     }
 
@@ -310,16 +320,10 @@ impl Server {
         };
         let (now, bytes) = (turn.now().0, u64::from(read.length) + u64::from(pfs.network.header));
         let (begin, tail) = self.numbers.out.send(now, bytes, pfs.server_per_byte(self.number));
-        let (receiver, latency) = (pfs.server_process(piece.server), pfs.network.latency);
-        let write = Message {
-            kind: Kind::Request,
-            op: Op::Write,
-            local: piece.local,
-            receiver,
-            end: tail.saturating_add(latency.0),
-            ..read.clone()
-        };
-        turn.send(ProcessId(receiver), Time(begin - now).plus(latency), write);
+        let receiver = pfs.server_process(piece.server);
+        let write =
+            Message { kind: Kind::Request, op: Op::Write, local: piece.local, receiver, ..read.clone() };
+        pfs.carry(receiver, begin - now, tail, write, turn);
     }
 
     /// The server behind has an old block.
@@ -336,16 +340,18 @@ impl Server {
 
     /// Into the queue to the client.
     fn answer(&mut self, pfs: &Pfs, message: &Message, kind: Kind, data: u32, turn: &mut Turn<'_, Pfs>) {
+        if let Some(near) = pfs.near_of(message.sender, turn.me().0) {
+            let end = turn.now().plus(near).0;
+            return turn.send(ProcessId(message.sender), near, Message { kind, end, ..message.clone() });
+        }
         let (now, bytes) = (turn.now().0, u64::from(data) + u64::from(pfs.network.header));
         let (begin, tail) = self.numbers.out.send(now, bytes, pfs.server_per_byte(self.number));
-        let after = Time(begin - now).plus(pfs.network.latency);
-        let end = tail.saturating_add(pfs.network.latency.0);
-        turn.send(ProcessId(message.sender), after, Message { kind, end, ..message.clone() });
+        pfs.carry(message.sender, begin - now, tail, Message { kind, ..message.clone() }, turn);
     }
 }
 
 /// Whether a write's data came with the request. Servers send them along in any case.
-fn eager(pfs: &Pfs, message: &Message) -> bool {
+pub(crate) fn eager(pfs: &Pfs, message: &Message) -> bool {
     message.op == Op::Write && (message.length <= pfs.network.eager || pfs.is_server(message.sender))
 }
 

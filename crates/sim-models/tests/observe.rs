@@ -15,6 +15,7 @@ struct Seen {
     pieces: Vec<PieceResult>,
     work: Vec<Work>,
     servers: Vec<tidepool_sim_models::ServerResult>,
+    failed: u64,
 }
 
 fn seen(mut pfs: Pfs, seed: u64, options: &Options<'_>) -> Seen {
@@ -32,7 +33,7 @@ fn seen(mut pfs: Pfs, seed: u64, options: &Options<'_>) -> Seen {
     })
     .unwrap();
     assert!(results.all.is_empty(), "nothing is kept");
-    Seen { observer, requests, pieces, work, servers: results.servers }
+    Seen { observer, requests, pieces, work, servers: results.servers, failed: results.failed }
 }
 
 /// Three ranks write a stripe each at once to one device, which takes 100 us for one after the other. A latency of 1 us, 10 us
@@ -97,7 +98,10 @@ fn what_is_seen_is_what_was_counted() {
         assert!(observer.bins() <= BINS_MAX);
         for (server, counted) in observer.servers.iter().zip(&expected.servers) {
             let sums = [&server.device_busy, &server.device_time, &server.threads_busy].map(|all| all.sum());
-            assert_eq!(sums, [counted.device_busy, counted.device_time, counted.threads_busy], "seed {seed}");
+            let counts = [counted.device_busy, counted.device_time, counted.threads_busy];
+            // Servers count the time at work only; from begin to end they may have been down.
+            let fits = if counted.down == 0 { sums == counts } else { (0..3).all(|n| sums[n] >= counts[n]) };
+            assert!(fits, "seed {seed}: {sums:?} {counts:?}");
             let bytes = (server.bytes_read.sum(), server.bytes_written.sum());
             assert_eq!(bytes, (counted.bytes_read, counted.bytes_written), "seed {seed}");
             assert!(
@@ -124,7 +128,8 @@ fn what_is_seen_is_what_was_counted() {
         let done = expected.pieces.iter().filter(|piece| !piece.redirected);
         let of_pieces: u64 = done.map(|piece| u64::from(piece.length)).sum();
         let moved: u64 = expected.servers.iter().map(|server| server.moved).sum();
-        assert_eq!(of_pieces, bytes + moved, "seed {seed}");
+        // Parts of a request that was given up may have been done.
+        assert!(of_pieces == bytes + moved || expected.failed > 0, "seed {seed}");
         let optimistic = Options { scheduler: Scheduler::Optimistic, threads: 2, ..Options::default() };
         let other = seen(common::random_system(seed), seed, &optimistic);
         assert_eq!(

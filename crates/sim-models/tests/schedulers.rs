@@ -68,10 +68,17 @@ fn wanted(pfs: &Pfs) -> (u64, u64, u64) {
 
 #[test]
 fn bytes_in_are_bytes_out() {
+    let mut failed = 0;
     let (mut all_moved, mut all_hits, mut all_overwritten) = (0, 0, 0);
     for seed in 0..200 {
         let expected = wanted(&random_system(seed));
         let (results, _) = end(seed, &Options::default());
+        // What was given up is done by servers, and counted by nobody.
+        failed += results.failed;
+        if results.failed > 0 {
+            assert_eq!((results.requests + results.failed, results.open), (expected.0, 0), "seed {seed}");
+            continue;
+        }
         assert_eq!((results.requests, results.bytes_read, results.bytes_written), expected, "seed {seed}");
         assert_eq!(results.open, 0, "seed {seed}");
         let devices = results
@@ -94,5 +101,6 @@ fn bytes_in_are_bytes_out() {
         let read = expected.1 + moved + ahead - hits;
         assert_eq!(devices, (read, expected.2 + moved - overwritten), "seed {seed}");
     }
+    assert!(failed > 0, "nothing was given up");
     assert!(all_moved > 0 && all_hits > 0 && all_overwritten > 0, "{all_moved} {all_hits} {all_overwritten}");
 }

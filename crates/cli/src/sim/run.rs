@@ -12,6 +12,8 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::process::ExitCode;
 use tidepool_sim_models::experiment::{Experiment, TEXT_MAX};
+use tidepool_sim_models::topology::Description;
+use tidepool_sysmap::{Fabric, Link, Topology};
 
 /// Most bytes of a trace.
 const TRACE_MAX: u64 = 1 << 30;
@@ -62,9 +64,27 @@ pub fn read(file: &Path) -> Result<Experiment> {
     let text = text_of(file, TEXT_MAX as u64).context(Kind::Usage, || file.display().to_string())?;
     let beside = file.parent().unwrap_or(Path::new(""));
     let load = |path: &str| text_of(&beside.join(path), TRACE_MAX).map_err(|error| error.to_string());
-    Experiment::read(&text, &load).map_err(|problems| {
+    let switches = |path: &str| switches(&beside.join(path));
+    Experiment::read_with(&text, &load, &switches).map_err(|problems| {
         let told: Vec<String> =
             problems.iter().map(|problem| format!("{}: {problem}", file.display())).collect();
         Failure::new(Kind::Usage, told.join("\n"))
+    })
+}
+
+/// A network of switches from a file.
+fn switches(path: &Path) -> std::result::Result<Description, String> {
+    let fabric = Fabric::read(path).map_err(|missing| missing.why)?;
+    let network = Topology::new(&fabric).map_err(|error| error.to_string())?;
+    let node = |host: &str| Some((host.to_string(), network.leaf_of(host)?.to_string()));
+    let bytes = |gigabits: f64| (gigabits * 1e9 / 8.0) as u64;
+    let link = |link: &Link| {
+        let speed = link.gigabits_per_second.map_or(0, |each| bytes(each * f64::from(link.count)));
+        (link.a.clone(), link.b.clone(), speed)
+    };
+    Ok(Description {
+        switches: network.switches().iter().map(|switch| switch.name.clone()).collect(),
+        nodes: network.hosts().into_iter().filter_map(node).collect(),
+        links: network.links().iter().map(link).collect(),
     })
 }

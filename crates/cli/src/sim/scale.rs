@@ -102,6 +102,7 @@ fn system(args: &ScaleArgs) -> Result<Pfs> {
         open: true,
         fsync: false,
         depth: 1,
+        barrier: false,
         think: Span::NONE,
         file: 0,
     });

@@ -118,6 +118,10 @@ fn summary(pfs: &Pfs, results: &Results, observer: &Observer) -> Value {
         "virtual_ns": results.end.0,
         "requests": results.requests,
         "requests_not_done": results.open,
+        "requests_failed": results.failed,
+        "bytes_between_switches": results.switched,
+        "quiet_ns": results.quiet.0,
+        "joules": results.energy().map(|energy| energy.joules()),
         "bytes_read": results.bytes_read,
         "bytes_written": results.bytes_written,
         "bytes_per_second": results.throughput(),
@@ -147,6 +151,8 @@ fn servers(pfs: &Pfs, results: &Results, observer: &Observer) -> Vec<Value> {
             "under_way_most": server.inside_most,
             "redirected": server.redirected,
             "bytes_moved": server.moved,
+            "availability": 1.0 - busy(server.down),
+            "joules": server.energy.map(|energy| energy.joules()),
             "merged": server.merged,
             "cache": server.cache.map(|cache| json!({
                 "bytes_hit": cache.hits,
@@ -258,6 +264,19 @@ pub fn text(args: &RunArgs, outcome: &Outcome, outputs: &Outputs) -> String {
     let redirected: u64 = results.servers.iter().map(|server| server.redirected).sum();
     if moved + redirected > 0 {
         text += &format!("{redirected} sub-requests sent on, {} moved behind\n", format_size(moved));
+    }
+    if let Some(energy) = results.energy() {
+        let seconds = results.quiet.0 as f64 / 1e9;
+        text += &format!("energy: {energy} until all was quiet, at {seconds:.3} s\n");
+    }
+    if results.switched > 0 {
+        text += &format!("{} over links between switches\n", format_size(results.switched));
+    }
+    let down: u64 = results.servers.iter().map(|server| server.down).sum();
+    if down + results.failed > 0 {
+        let all = results.end.0 as f64 * results.servers.len() as f64;
+        let available = 100.0 - down as f64 * 100.0 / all.max(1.0);
+        text += &format!("servers up {available:.3} % of the time; {} requests failed\n", results.failed);
     }
     let caches = || results.servers.iter().filter_map(|server| server.cache);
     if caches().next().is_some() {

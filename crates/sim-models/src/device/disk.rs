@@ -42,7 +42,7 @@ impl DiskSpec {
         let begin = state.free.max(now);
         let time = match io.op {
             Op::Open | Op::Create | Op::Unlink => self.open.draw(with.random()),
-            Op::Close | Op::Stat => 0,
+            Op::Close | Op::Stat | Op::Barrier => 0,
             Op::Fsync => {
                 let written = state.disk.written_out(Time(begin)).0.saturating_sub(begin);
                 written.saturating_add(self.flush.draw(with.random()))

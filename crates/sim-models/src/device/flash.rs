@@ -43,7 +43,7 @@ impl FlashSpec {
         with: &mut impl Context,
     ) -> Result<u64, SsdError> {
         match io.op {
-            Op::Open | Op::Close | Op::Create | Op::Stat | Op::Unlink => {
+            Op::Open | Op::Close | Op::Create | Op::Stat | Op::Unlink | Op::Barrier => {
                 Ok(now.saturating_add(self.model.command_ns))
             }
             Op::Fsync => Ok(now.max(ssd.written_out().0).saturating_add(self.flush.draw(with.random()))),

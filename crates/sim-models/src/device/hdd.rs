@@ -37,7 +37,7 @@ impl HddSpec {
         with.keep(|| Change::Hdd(*hdd));
         let time = match io.op {
             Op::Create | Op::Unlink => self.open.draw(with.random()),
-            Op::Stat => 0,
+            Op::Stat | Op::Barrier => 0,
             Op::Open => {
                 hdd.open_files += 1;
                 self.open.draw(with.random())

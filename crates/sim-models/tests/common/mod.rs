@@ -7,11 +7,15 @@ use tidepool_devices::disk::{
 use tidepool_devices::ssd::SsdModel;
 use tidepool_sim::{Stream, Time};
 use tidepool_sim_models::device::{DeviceSpec, DiskSpec, FlashSpec, HddSpec, SsdSpec, StationSpec};
+use tidepool_sim_models::outages::drawn;
+use tidepool_sim_models::pool::PoolLayout;
 use tidepool_sim_models::striping::{Layout, Ring};
-use tidepool_sim_models::workload::{Arrivals, Files, Ior, Order, Program, Sharing};
+use tidepool_sim_models::topology::{Description, Topology};
+use tidepool_sim_models::workload::{Arrivals, Files, Ior, Mdtest, Order, Program, Sharing};
 use tidepool_sim_models::{
     Application, BufferSpec, CacheSpec, Class, Network, Op, Pfs, Policy, QueueSpec, ServerSpec, Span,
 };
+use tidepool_types as types;
 
 pub fn fixed(ticks: u64) -> Span {
     Span::Fixed(Time(ticks))
@@ -55,6 +59,7 @@ pub fn writes(ranks: u32, transfers: u64) -> Ior {
         open: false,
         fsync: false,
         depth: 1,
+        barrier: false,
         think: Span::NONE,
         file: 0,
     }
@@ -108,6 +113,18 @@ pub fn flash_model() -> SsdModel {
         transfer_ns: 10_000,
         command_ns: 5_000,
         buffer_pages: 0,
+    }
+}
+
+/// Two leaf switches with four nodes each, and so many core switches; a link between two carries 100 MB/s.
+pub fn two_leaves(cores: usize) -> Description {
+    let leaves = ["leaf1", "leaf2"];
+    let core = |n: usize| format!("core{}", n + 1);
+    let links = |n: usize| leaves.map(|leaf| (leaf.to_string(), core(n), 100_000_000));
+    Description {
+        switches: leaves.iter().map(|leaf| leaf.to_string()).chain((0..cores).map(core)).collect(),
+        nodes: (0..8).map(|n| (format!("n{n}"), leaves[n / 4].to_string())).collect(),
+        links: (0..cores).flat_map(links).collect(),
     }
 }
 
@@ -182,7 +199,14 @@ impl Dice {
 
     fn program(&mut self, file: u32) -> Program {
         let ranks = 1 + self.0.below(4) as u32;
-        match self.0.below(4) {
+        match self.0.below(5) {
+            4 => Program::Mdtest(Mdtest {
+                ranks,
+                files: 1 + self.0.below(3) as u32,
+                bytes: self.among(&[0, 7_000]),
+                directories: self.among(&[Sharing::Shared, Sharing::PerProcess]),
+                file,
+            }),
             0 => Program::Files(Files {
                 ranks,
                 files: 1 + self.0.below(3) as u32,
@@ -213,6 +237,7 @@ impl Dice {
                     open: self.0.chance(0.5),
                     fsync: self.0.chance(0.5),
                     depth: self.among(&[1, 2, 9]),
+                    barrier: self.0.chance(0.5),
                     think: self.span(50_000),
                     file,
                 })
@@ -225,7 +250,19 @@ impl Dice {
         let ring = |from: u32, to: u32, weight: u32| {
             Ring::new(stripe, &(from..to).map(|n| (n, 1 + n % weight)).collect::<Vec<_>>()).unwrap()
         };
-        match self.0.below(4) {
+        match self.0.below(5) {
+            4 => {
+                let weights: Vec<u32> = (0..all).map(|n| 1 + n % 2).collect();
+                let chunk = self.among(&[4096, 65_536]);
+                let layouts = [
+                    types::Layout::wide(chunk, 0),
+                    types::Layout::wide(chunk, 2),
+                    types::Layout::weighted(chunk),
+                ];
+                let layout =
+                    if self.0.chance(0.3) { types::Layout::LOCAL } else { self.among(&layouts).unwrap() };
+                Layout::Pool(PoolLayout::new(layout, &weights).unwrap())
+            }
             3 => Layout::Buffered { buffer: ring(first, all, 2), store: ring(0, first, 1) },
             0 => Layout::Striped(ring(0, all, 1)),
             1 => Layout::Striped(ring(0, all, 3)),
@@ -278,6 +315,20 @@ pub fn random_system(seed: u64) -> Pfs {
     });
     let applications: Vec<_> = applications.collect();
     let mut pfs = Pfs::new(network, server, classes, layout, applications).unwrap();
+    if dice.0.chance(0.4) {
+        let mut outages = Vec::new();
+        for server in 0..pfs.servers() {
+            let spans = (Span::Exponential(Time(3_000_000)), Span::Exponential(Time(1_000_000)));
+            drawn(seed, server, spans, Time(20_000_000), &mut outages).unwrap();
+        }
+        pfs = pfs.with_outages(outages).unwrap();
+    }
+    if dice.0.chance(0.3) {
+        let (topology, together) = (Topology::new(&two_leaves(2), &[]).unwrap(), dice.0.chance(0.5));
+        pfs = pfs.with_topology(topology, together).unwrap();
+    }
+    pfs.near = dice.0.chance(0.5).then_some(Time(500));
+    pfs.timeout = (dice.0.chance(0.2)).then_some(Time(dice.among(&[1_000_000, 5_000_000])));
     (pfs.keep_requests, pfs.keep_steps) = (true, seed.is_multiple_of(2));
     pfs
 }
