@@ -18,17 +18,8 @@ pub enum Op {
 }
 
 impl Op {
-    pub const ALL: [Op; 9] = [
-        Op::Open,
-        Op::Read,
-        Op::Write,
-        Op::Fsync,
-        Op::Close,
-        Op::Create,
-        Op::Stat,
-        Op::Unlink,
-        Op::Barrier,
-    ];
+    pub const ALL: [Op; 9] =
+        [Op::Open, Op::Read, Op::Write, Op::Fsync, Op::Close, Op::Create, Op::Stat, Op::Unlink, Op::Barrier];
 
     pub fn name(self) -> &'static str {
         match self {

@@ -41,7 +41,9 @@ impl fmt::Display for PoolError {
             PoolError::Members(count) => write!(f, "a pool of {count} servers; it has 1 to {DAEMONS_MAX}"),
             PoolError::Layout(error) => error.fmt(f),
             PoolError::Weights(error) => error.fmt(f),
-            PoolError::Groups => f.write_str("groups of servers are not simulated; use wide, weighted or local"),
+            PoolError::Groups => {
+                f.write_str("groups of servers are not simulated; use wide, weighted or local")
+            }
         }
     }
 }

@@ -92,7 +92,10 @@ mod tests {
         // One of four threads all the time.
         assert_eq!(power.energy(second, second, 4).joules(), 4.0);
         assert_eq!(power.energy(second, 9 * second, 4).joules(), 10.0);
-        assert_eq!([power.energy(1, 1, 1), power.energy(1, 0, 1)].into_iter().sum::<Energy>(), Energy(12_000));
+        assert_eq!(
+            [power.energy(1, 1, 1), power.energy(1, 0, 1)].into_iter().sum::<Energy>(),
+            Energy(12_000)
+        );
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use crate::cache::CacheResult;
 use crate::message::Op;
-use crate::power::{Energy, PowerSpec};
 use crate::message::Step;
+use crate::power::{Energy, PowerSpec};
 use crate::system::{Pfs, State};
 use tidepool_devices::ssd::Counts;
 use tidepool_sim::{Error, Options, ProcessId, Report, Simulation, Time};

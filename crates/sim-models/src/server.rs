@@ -318,13 +318,8 @@ impl Server {
         let (now, bytes) = (turn.now().0, u64::from(read.length) + u64::from(pfs.network.header));
         let (begin, tail) = self.numbers.out.send(now, bytes, pfs.server_per_byte(self.number));
         let receiver = pfs.server_process(piece.server);
-        let write = Message {
-            kind: Kind::Request,
-            op: Op::Write,
-            local: piece.local,
-            receiver,
-            ..read.clone()
-        };
+        let write =
+            Message { kind: Kind::Request, op: Op::Write, local: piece.local, receiver, ..read.clone() };
         pfs.carry(receiver, begin - now, tail, write, turn);
     }
 

@@ -40,7 +40,15 @@ pub struct Class {
 impl Class {
     /// With a device, and nothing else that could be there.
     pub fn new(name: impl Into<String>, count: u32, device: DeviceSpec) -> Class {
-        Class { name: name.into(), count, device, bandwidth: 0, buffer: None, queue: None, power: PowerSpec::default() }
+        Class {
+            name: name.into(),
+            count,
+            device,
+            bandwidth: 0,
+            buffer: None,
+            queue: None,
+            power: PowerSpec::default(),
+        }
     }
 }
 
@@ -268,7 +276,14 @@ impl Pfs {
 
     /// Sends a message whose first byte leaves in so many ticks, and its last one at `tail`.
     #[inline]
-    pub(crate) fn carry(&self, to: u32, wait: u64, tail: u64, mut message: Message, turn: &mut Turn<'_, Pfs>) {
+    pub(crate) fn carry(
+        &self,
+        to: u32,
+        wait: u64,
+        tail: u64,
+        mut message: Message,
+        turn: &mut Turn<'_, Pfs>,
+    ) {
         message.end = tail.saturating_add(self.network.latency.0);
         let next = self.wires.as_ref().map_or(to, |wires| wires.switch_of(turn.me().0));
         turn.send(ProcessId(next), Time(wait).plus(self.network.latency), message);

@@ -413,7 +413,8 @@ mod tests {
     fn files_are_made_looked_at_and_taken_away_in_phases() {
         let directories = Sharing::PerProcess;
         let program = Program::Mdtest(Mdtest { ranks: 3, files: 2, bytes: 5, directories, file: 10 });
-        let seen: Vec<_> = (0..).map_while(|n| program.request(1, n)).map(|r| (r.op, r.file, r.length)).collect();
+        let seen: Vec<_> =
+            (0..).map_while(|n| program.request(1, n)).map(|r| (r.op, r.file, r.length)).collect();
         let barrier = (Op::Barrier, 10, 0);
         let made = |file| [(Op::Create, file, 0), (Op::Write, file, 5), (Op::Close, file, 0)];
         let expected = [
@@ -425,16 +426,21 @@ mod tests {
         ];
         assert_eq!(seen, expected.concat());
         assert_eq!(program.longest(), seen.len() as u64);
-        assert_eq!((program.directory(0), program.directory(2), program.files()), (Some(16), Some(18), (10, 9)));
+        assert_eq!(
+            (program.directory(0), program.directory(2), program.files()),
+            (Some(16), Some(18), (10, 9))
+        );
     }
 
     #[test]
     fn all_wait_before_each_segment() {
         let program = Ior { barrier: true, ..ior(Order::Sequential, Sharing::Shared) };
-        let seen: Vec<_> = (0..).map_while(|n| program.request(1, n)).map(|r| (r.op, r.offset, r.after)).collect();
+        let seen: Vec<_> =
+            (0..).map_while(|n| program.request(1, n)).map(|r| (r.op, r.offset, r.after)).collect();
         let write = |offset, after| (Op::Write, offset, after);
         let small = |op| (op, 0, After::All);
-        let segment = |offset| [small(Op::Barrier), write(offset, After::All), write(offset + 4, After::Fewer(2))];
+        let segment =
+            |offset| [small(Op::Barrier), write(offset, After::All), write(offset + 4, After::Fewer(2))];
         let end = [small(Op::Fsync), small(Op::Close)];
         assert_eq!(seen, [&[small(Op::Open)], &segment(8)[..], &segment(32), &end].concat());
         assert_eq!(Program::Ior(program).longest(), seen.len() as u64);

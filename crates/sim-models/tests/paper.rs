@@ -80,7 +80,8 @@ fn every_row_of_the_inventory_has_its_tests() {
         for test in cells[3].split("; ").filter(|cell| cell.contains(": ")) {
             let (file, name) = test.split_once(": ").unwrap();
             let file = file.trim_matches('`');
-            let text = fs::read_to_string(root.join(file)).unwrap_or_else(|error| panic!("L{row}: {file}: {error}"));
+            let text =
+                fs::read_to_string(root.join(file)).unwrap_or_else(|error| panic!("L{row}: {file}: {error}"));
             for name in name.split(", ") {
                 let function = format!("fn {}(", name.trim_matches('`'));
                 assert!(text.contains(&function), "L{row}: {file} has no {name}");

@@ -137,7 +137,12 @@ fn applications_do_what_their_description_counts() {
             let mine = results.all.iter().filter(|r| r.application == number && r.op == op);
             mine.map(|r| r.length).sum::<u64>()
         };
-        assert_eq!((bytes(Op::Read), bytes(Op::Write)), (expected.bytes_read, expected.bytes_written), "{}", one.name);
+        assert_eq!(
+            (bytes(Op::Read), bytes(Op::Write)),
+            (expected.bytes_read, expected.bytes_written),
+            "{}",
+            one.name
+        );
         // Steps compute one after the other, and I/O comes to it.
         let end = results.all.iter().filter(|r| r.application == number).map(|r| r.end).max().unwrap();
         let computed = one.compute(None).as_nanos() as u64 * one.steps;

@@ -83,7 +83,8 @@ fn local_files_are_on_their_makers_node_and_need_no_network() {
 fn files_are_made_at_their_homes() {
     let (ranks, files) = (4, 20);
     let mdtest = Mdtest { ranks, files, bytes: 0, directories: Sharing::Shared, file: 0 };
-    let results = simulate(types::Layout::wide(CHUNK, 0).unwrap(), &[1; SERVERS], None, Program::Mdtest(mdtest));
+    let results =
+        simulate(types::Layout::wide(CHUNK, 0).unwrap(), &[1; SERVERS], None, Program::Mdtest(mdtest));
     let placer = Placer::new(SERVERS, &[]).unwrap();
     let mut expected = vec![0; SERVERS];
     // Made, closed, looked at, taken away.

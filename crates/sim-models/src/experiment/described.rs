@@ -68,7 +68,9 @@ impl Numbers {
 
 fn list(application: &Application, first: u32, room: &mut usize) -> Result<Described, String> {
     if application.needs_measuring() {
-        return Err("'io-ratio' needs 'alone-seconds' here: nobody measures how long the I/O of a step takes".into());
+        return Err(
+            "'io-ratio' needs 'alone-seconds' here: nobody measures how long the I/O of a step takes".into(),
+        );
     }
     let compute = ticks(application.compute(None));
     let mut numbers = Numbers { first, files: BTreeMap::new(), directories: BTreeMap::new() };
@@ -181,7 +183,8 @@ output-bytes = 3
         assert_eq!(seen, [step(10), step(11)].concat());
         assert_eq!((ranks[0][1].op, ranks[0][2].offset), (Op::Create, 0));
         // Files are numbered on; the input is there before the application starts.
-        let wrf: Vec<(Op, u32, u64)> = all[1].listed.ranks[0].iter().map(|r| (r.op, r.file, r.length)).collect();
+        let wrf: Vec<(Op, u32, u64)> =
+            all[1].listed.ranks[0].iter().map(|r| (r.op, r.file, r.length)).collect();
         let barrier = (Op::Barrier, 12, 0);
         let io = |open, op, file, length| [(open, file, 0), (op, file, length), (Op::Close, file, 0)];
         let first = [vec![barrier], io(Op::Open, Op::Read, 12, 5).to_vec(), vec![barrier; 4]].concat();

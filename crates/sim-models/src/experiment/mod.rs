@@ -11,10 +11,10 @@ use crate::pool::{PoolError, PoolLayout};
 use crate::span::Span;
 use crate::striping::{Layout, Region, Ring, RingError};
 use crate::system::{Application, Class, Pfs, PfsError};
+use crate::topology::{Description, Topology};
 use crate::{Network, ServerSpec};
 pub use fields::Problem;
 pub use read::{LOADS_MAX, TEXT_MAX};
-use crate::topology::{Description, Topology};
 use std::collections::BTreeMap;
 use std::fmt;
 use tidepool_sim::Time;
@@ -182,7 +182,8 @@ impl Experiment {
             let numbers = match failure.servers {
                 Failing::One(number) => number..number + 1,
                 Failing::Class(class) => {
-                    let count = |servers: &[Servers]| servers.iter().map(|servers| servers.class.count).sum::<u32>();
+                    let count =
+                        |servers: &[Servers]| servers.iter().map(|servers| servers.class.count).sum::<u32>();
                     count(&self.servers[..class])..count(&self.servers[..=class])
                 }
             };

@@ -87,7 +87,18 @@ fn top(mut fields: Fields<'_, '_>, load: Load<'_>, describe: Describe<'_>) -> Ex
     let failures = failures(&mut fields, &servers);
     let timeout = timeout(&mut fields);
     fields.end();
-    Experiment { seed, network, switches, server, servers, stripe, spreading, applications, failures, timeout }
+    Experiment {
+        seed,
+        network,
+        switches,
+        server,
+        servers,
+        stripe,
+        spreading,
+        applications,
+        failures,
+        timeout,
+    }
 }
 
 fn us(n: u64) -> Time {
@@ -409,7 +420,8 @@ fn pool(fields: &mut Fields<'_, '_>, stripe: u64) -> (u64, Spreading) {
         fields.source.wrong(fields.at, "'in-turn' is of use with placement \"wide\" only");
     }
     // Such files are not cut into chunks of any size.
-    let stripe = if placement == Placement::Local { tidepool_types::Layout::LOCAL.chunk_size() } else { stripe };
+    let stripe =
+        if placement == Placement::Local { tidepool_types::Layout::LOCAL.chunk_size() } else { stripe };
     (stripe, Spreading::Pool { placement, in_turn, near })
 }
 
@@ -451,7 +463,8 @@ fn failures(fields: &mut Fields<'_, '_>, servers: &[Servers]) -> Vec<Failure> {
             (true, false) => Some(Failing::One(number)),
             (false, true) => Some(Failing::Class(class_of(&mut fields, servers, "servers"))),
             _ => {
-                source.wrong(at, "a [[failure]] has either 'server', a number, or 'servers', a class of them");
+                source
+                    .wrong(at, "a [[failure]] has either 'server', a number, or 'servers', a class of them");
                 None
             }
         };
@@ -463,7 +476,8 @@ fn failures(fields: &mut Fields<'_, '_>, servers: &[Servers]) -> Vec<Failure> {
             (Some(at), None, None, Span::Fixed(repair)) => Some(FailureTimes::Once(at, repair)),
             (None, Some(between), Some(until), repair) => Some(FailureTimes::Drawn(between, repair, until)),
             _ => {
-                let what = "a [[failure]] has either 'at' and a fixed 'repair', or 'between', 'repair' and 'until'";
+                let what =
+                    "a [[failure]] has either 'at' and a fixed 'repair', or 'between', 'repair' and 'until'";
                 source.wrong(at, what);
                 None
             }

@@ -6,7 +6,6 @@ use tidepool_devices::disk::{
 };
 use tidepool_devices::ssd::SsdModel;
 use tidepool_sim::{Stream, Time};
-use tidepool_types as types;
 use tidepool_sim_models::device::{DeviceSpec, DiskSpec, FlashSpec, HddSpec, SsdSpec, StationSpec};
 use tidepool_sim_models::outages::drawn;
 use tidepool_sim_models::pool::PoolLayout;
@@ -16,6 +15,7 @@ use tidepool_sim_models::workload::{Arrivals, Files, Ior, Mdtest, Order, Program
 use tidepool_sim_models::{
     Application, BufferSpec, CacheSpec, Class, Network, Op, Pfs, Policy, QueueSpec, ServerSpec, Span,
 };
+use tidepool_types as types;
 
 pub fn fixed(ticks: u64) -> Span {
     Span::Fixed(Time(ticks))
@@ -254,8 +254,13 @@ impl Dice {
             4 => {
                 let weights: Vec<u32> = (0..all).map(|n| 1 + n % 2).collect();
                 let chunk = self.among(&[4096, 65_536]);
-                let layouts = [types::Layout::wide(chunk, 0), types::Layout::wide(chunk, 2), types::Layout::weighted(chunk)];
-                let layout = if self.0.chance(0.3) { types::Layout::LOCAL } else { self.among(&layouts).unwrap() };
+                let layouts = [
+                    types::Layout::wide(chunk, 0),
+                    types::Layout::wide(chunk, 2),
+                    types::Layout::weighted(chunk),
+                ];
+                let layout =
+                    if self.0.chance(0.3) { types::Layout::LOCAL } else { self.among(&layouts).unwrap() };
                 Layout::Pool(PoolLayout::new(layout, &weights).unwrap())
             }
             3 => Layout::Buffered { buffer: ring(first, all, 2), store: ring(0, first, 1) },
