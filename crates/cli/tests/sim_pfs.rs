@@ -154,12 +154,12 @@ fn what_is_more_than_links_and_disks_is_told() {
         "apps.toml",
         "[[application]]\nkind = \"phases\"\nprocesses = 2\nsteps = 2\nbytes = \"1MiB\"\ncompute-seconds = 0.01\n",
     );
-    let text = "[network]\ntopology = \"switches.toml\"\n[server.cache]\nsize = \"512KiB\"\n\
+    let whole = "[network]\ntopology = \"switches.toml\"\n[server.cache]\nsize = \"512KiB\"\n\
                 [[device]]\nname = \"d\"\nkind = \"station\"\ntime = \"1ms\"\nidle-power = \"5W\"\n\
                 [[servers]]\nname = \"s\"\ndevice = \"d\"\ncount = 2\nidle-power = \"100W\"\nbusy-power = \"200W\"\n\
                 [[failure]]\nserver = 1\nat = \"12ms\"\nrepair = \"20ms\"\n\
                 [[workload]]\nname = \"w\"\nkind = \"workload\"\npath = \"apps.toml\"\n";
-    write("all.toml", text);
+    write("all.toml", whole);
     let file = sandbox.path("all.toml").display().to_string();
     let all = json(&sandbox, &format!("run {file}"));
     let result = &all["result"];

@@ -104,8 +104,12 @@ fn m_m_1_with_breakdowns() {
     // Per ms: 0.5 come, 1 is served; a failure each 20 ms, repaired in 2 ms.
     let (arrivals, fails, repairs) = (0.5, 0.05, 0.5);
     let expected = mean_in_queue(arrivals, 1.0, fails, repairs) / arrivals;
+    // The same in closed form, as for customers that a breakdown goes before (White and Christie 1958).
+    let sum = fails + repairs;
+    let closed = (sum * sum + fails) / (sum * (repairs - arrivals * sum));
+    assert!((expected - closed).abs() < 1e-3, "{expected} {closed}");
     // Without failures it would be 2 ms.
-    assert!(expected > 3.0 && (mean_in_queue(arrivals, 1.0, 1e-9, repairs) / arrivals - 2.0).abs() < 1e-3);
+    assert!(expected > 2.5 && (mean_in_queue(arrivals, 1.0, 1e-9, repairs) / arrivals - 2.0).abs() < 1e-3);
     let one_run = |seed: u64| {
         let program = Program::Arrivals(Arrivals {
             ranks: 1,
