@@ -55,7 +55,7 @@ test-slurm: ## Test jobs on a real Slurm cluster, the slow tests as well
 	-scripts/install-packages demo
 	$(CARGO) build --workspace --locked
 	TIDEPOOL_SLURM=full $(CARGO) test -p tidepool-cli --locked --no-fail-fast \
-	  --test slurm --test slurm_jobs --test slurm_pools --test slurm_lifetime --test slurm_faults --test slurm_accounting --test slurm_openfoam
+	  --test slurm --test slurm_jobs --test slurm_sweep --test slurm_pools --test slurm_lifetime --test slurm_faults --test slurm_accounting --test slurm_openfoam
 
 test-all: test ## The slow suites as well
 	-scripts/install-packages newer-slurm

@@ -1,4 +1,4 @@
-"""Tidepool for Python: asynchronous, verified data staging (`tidepool.stage`)."""
+"""Tidepool for Python: asynchronous, verified data staging (`tidepool.stage`), a storage simulator (`tidepool.sim`)."""
 
 from tidepool.errors import TidepoolError
 

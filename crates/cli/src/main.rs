@@ -30,6 +30,7 @@ mod output;
 mod page;
 mod place;
 mod plan;
+mod plot;
 mod pool;
 mod relay;
 mod remote;

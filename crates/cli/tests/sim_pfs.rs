@@ -40,6 +40,8 @@ fn the_scale_study_is_the_same_under_all_schedulers() {
     // Open, two reads, close.
     assert_eq!((&result["requests"], &result["bytes_read"]), (&240.into(), &(120u64 << 20).into()));
     assert_eq!((&result["complete"], &result["processes"]), (&true.into(), &120.into()));
+    // A start, seven for an open and a close each, one for a read and six for each of its stripes: progress counts on it.
+    assert_eq!(result["events"], 60 * (1 + 7 + 7 + 2 * (1 + 6 * 16)));
     for other in
         ["--scheduler conservative --threads 2", "--scheduler optimistic --threads 2", "--check-rollback"]
     {
@@ -136,4 +138,51 @@ fn tuning_tells_what_was_tried_the_frontier_and_the_best() {
         assert_eq!(output.status.code(), Some(2), "{vary}: {}", text(&output));
         assert!(text(&output).contains(why), "{vary}: {}", text(&output));
     }
+}
+
+/// Switches from a topology file, caches, failures, power, and an application of a workload file.
+#[test]
+fn what_is_more_than_links_and_disks_is_told() {
+    let sandbox = Sandbox::new();
+    let write = |name: &str, text: &str| fs::write(sandbox.path(name), text).unwrap();
+    let leaf = |n: u32, hosts: &str| {
+        format!("[[switch]]\nname = \"leaf{n}\"\nhosts = \"{hosts}\"\ngigabits-per-second = 10\n")
+    };
+    let core = "[[switch]]\nname = \"core1\"\nswitches = \"leaf[1-2]\"\ngigabits-per-second = 1\n";
+    write("switches.toml", &format!("{}{}{core}", leaf(1, "n[1-2]"), leaf(2, "n[3-4]")));
+    write(
+        "apps.toml",
+        "[[application]]\nkind = \"phases\"\nprocesses = 2\nsteps = 2\nbytes = \"1MiB\"\ncompute-seconds = 0.01\n",
+    );
+    let whole = "[network]\ntopology = \"switches.toml\"\n[server.cache]\nsize = \"512KiB\"\n\
+                [[device]]\nname = \"d\"\nkind = \"station\"\ntime = \"1ms\"\nidle-power = \"5W\"\n\
+                [[servers]]\nname = \"s\"\ndevice = \"d\"\ncount = 2\nidle-power = \"100W\"\nbusy-power = \"200W\"\n\
+                [[failure]]\nserver = 1\nat = \"12ms\"\nrepair = \"20ms\"\n\
+                [[workload]]\nname = \"w\"\nkind = \"workload\"\npath = \"apps.toml\"\n";
+    write("all.toml", whole);
+    let file = sandbox.path("all.toml").display().to_string();
+    let all = json(&sandbox, &format!("run {file}"));
+    let result = &all["result"];
+    assert_eq!((&result["bytes_written"], &result["requests_failed"]), (&(4u64 << 20).into(), &0.into()));
+    // Every byte goes over two links between switches, with headers.
+    assert!(result["bytes_between_switches"].as_u64().unwrap() > 8 << 20);
+    let servers = result["servers"].as_array().unwrap();
+    assert_eq!(servers[0]["availability"], 1.0);
+    let down = (1.0 - servers[1]["availability"].as_f64().unwrap()) * result["virtual_ns"].as_f64().unwrap();
+    assert!((down - 20e6).abs() < 1.0, "{down}");
+    assert!(servers.iter().all(|server| server["cache"]["writes_held_up"].as_u64().unwrap() > 0));
+    let joules: f64 = servers.iter().map(|server| server["joules"].as_f64().unwrap()).sum();
+    assert!((joules - result["joules"].as_f64().unwrap()).abs() < 1e-6 && joules > 0.0);
+    assert!(result["ops"]["barrier"]["count"].as_u64() == Some(4), "{}", result["ops"]);
+    let told = text_of(&sandbox, &format!("run {file}"));
+    for part in ["energy: ", "servers up ", "over links between switches", "caches: "] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    write("switches.toml", "[[switch]]\nname = \"leaf1\"\n");
+    let wrong = sim(&sandbox, &format!("run {file}"));
+    assert!(wrong.status.code() == Some(2) && text(&wrong).contains("line 2: "), "{}", text(&wrong));
+}
+
+fn text_of(sandbox: &Sandbox, line: &str) -> String {
+    text(&sim(sandbox, line))
 }

@@ -6,6 +6,7 @@ use crate::results::{Record, RequestResult};
 use crate::striping::Piece;
 use crate::system::{Pfs, Undo};
 use crate::workload::{After, Pace, Request};
+use std::iter;
 use tidepool_sim::{ProcessId, Time, Turn};
 
 /// A request that is not done.
@@ -26,9 +27,13 @@ pub struct Numbers {
     pub next: u32,
     /// A Wake is on its way.
     pub pausing: bool,
+    /// Ranks that have told that they are at a barrier: this one, and those below it.
+    pub arrived: u32,
     pub out: Link,
     pub into: Link,
     pub requests: u64,
+    /// Given up.
+    pub failed: u64,
     pub bytes_read: u64,
     pub bytes_written: u64,
     /// Response times, all together.
@@ -92,14 +97,18 @@ impl Client {
             }
             Kind::Redirect => match pfs.layout.behind(message.file, message.offset, message.length) {
                 Some(piece) => {
+                    pfs.keep_piece(message, message.end, true, turn);
                     self.post_request(pfs, message.op, message.file, message.request, &piece, turn)
                 }
                 None => turn.fail("a redirect in a layout without servers behind the buffer"),
             },
             Kind::Response => self.answered(pfs, message, turn),
+            Kind::Timeout => self.give_up(pfs, message.request, turn),
+            Kind::Arrived => self.arrive(pfs, turn),
+            Kind::Released => self.release(pfs, turn),
             Kind::Finished => match self.position(message.request) {
                 Some(at) => self.finish(pfs, at, turn),
-                None => turn.fail("a request ends that is not under way"),
+                None => pfs.is_late("a request ends that is not under way", turn),
             },
             other => turn.fail(format!("a client has got {other:?}")),
         }
@@ -144,10 +153,27 @@ impl Client {
         turn.keep(|| Undo::Client(Change::Added));
         let now = turn.now().0;
         self.flying.push(Flying { number, left: 0, begin: now, end: now });
+        if let Some(timeout) = pfs.timeout.filter(|_| request.op != Op::Barrier) {
+            let message = Message::blank(Kind::Timeout, request.op, number, turn);
+            turn.send(turn.me(), timeout, message);
+        }
         let mut left = 0;
         let piece_of = |server| Piece { server, offset: 0, local: 0, length: 0 };
         match request.op {
-            Op::Open | Op::Close => {
+            Op::Barrier => {
+                left = 1;
+                self.arrive(pfs, turn);
+            }
+            Op::Create | Op::Unlink => {
+                // The file's server, and the one that has its directory.
+                let home = pfs.metadata_server(request.file);
+                let directory = pfs.directory_server(self.application, self.rank);
+                for server in iter::once(home).chain(directory.filter(|server| *server != home)) {
+                    left += 1;
+                    self.post_request(pfs, request.op, request.file, number, &piece_of(server), turn);
+                }
+            }
+            Op::Open | Op::Close | Op::Stat => {
                 left = 1;
                 let server = pfs.metadata_server(request.file);
                 self.post_request(pfs, request.op, request.file, number, &piece_of(server), turn);
@@ -168,6 +194,53 @@ impl Client {
         if let Some(flying) = self.flying.last_mut() {
             flying.left = left;
         }
+    }
+
+    /// Ranks are a tree: each has two below it, and tells the one above when it and all below it are there. The uppermost one
+    /// lets all go.
+    fn arrive(&mut self, pfs: &Pfs, turn: &mut Turn<'_, Pfs>) {
+        self.numbers.arrived += 1;
+        if self.numbers.arrived <= self.below(pfs).count() as u32 {
+            return;
+        }
+        self.numbers.arrived = 0;
+        match self.rank.checked_sub(1) {
+            Some(above) => self.tell(pfs, above / 2, Kind::Arrived, turn),
+            // Of its own event: ranks that are alone would go on within this one without an end.
+            None => {
+                let released = Message::blank(Kind::Released, Op::Barrier, 0, turn);
+                turn.send(turn.me(), Time(1), released)
+            }
+        }
+    }
+
+    fn below(&self, pfs: &Pfs) -> impl Iterator<Item = u32> + use<> {
+        let ranks = pfs.applications[self.application as usize].program.ranks();
+        let first = u64::from(self.rank) * 2 + 1;
+        (first..first + 2).filter_map(|rank| u32::try_from(rank).ok()).filter(move |rank| *rank < ranks)
+    }
+
+    fn release(&mut self, pfs: &Pfs, turn: &mut Turn<'_, Pfs>) {
+        for rank in self.below(pfs) {
+            self.tell(pfs, rank, Kind::Released, turn);
+        }
+        // A barrier waits for all requests before it, and all behind it wait for it.
+        match self.flying.first_mut() {
+            Some(flying) => {
+                let was = *flying;
+                turn.keep(|| Undo::Client(Change::Was(0, was)));
+                flying.end = turn.now().0;
+                self.finish(pfs, 0, turn);
+            }
+            None => turn.fail("a rank is let go that is at no barrier"),
+        }
+    }
+
+    /// Another rank of the application.
+    fn tell(&mut self, pfs: &Pfs, rank: u32, kind: Kind, turn: &mut Turn<'_, Pfs>) {
+        let receiver = pfs.client_process(self.application, rank);
+        let message = Message { receiver, ..Message::blank(kind, Op::Barrier, 0, turn) };
+        self.post(pfs, message, 0, turn);
     }
 
     fn post_request(
@@ -198,23 +271,29 @@ impl Client {
     }
 
     fn post(&mut self, pfs: &Pfs, mut message: Message, data: u64, turn: &mut Turn<'_, Pfs>) {
+        if let Some(near) = pfs.near_of(turn.me().0, message.receiver) {
+            message.end = turn.now().plus(near).0;
+            return turn.send(ProcessId(message.receiver), near, message);
+        }
         let (now, bytes) = (turn.now().0, data + u64::from(pfs.network.header));
         let (begin, tail) = self.numbers.out.send(now, bytes, pfs.client_per_byte);
-        message.end = tail.saturating_add(pfs.network.latency.0);
-        let after = Time(begin - now).plus(pfs.network.latency);
-        turn.send(ProcessId(message.receiver), after, message);
+        pfs.carry(message.receiver, begin - now, tail, message, turn);
     }
 
     fn answered(&mut self, pfs: &Pfs, message: &Message, turn: &mut Turn<'_, Pfs>) {
         let Some(at) = self.position(message.request) else {
-            return turn.fail("an answer to a request that is not under way");
+            return pfs.is_late("an answer to a request that is not under way", turn);
         };
         let was = self.flying[at];
         turn.keep(|| Undo::Client(Change::Was(at as u32, was)));
         let now = turn.now().0;
         let data = if message.op == Op::Read { message.length } else { 0 };
         let bytes = u64::from(data) + u64::from(pfs.network.header);
-        let there = self.numbers.into.receive(now, message.end, bytes, pfs.client_per_byte);
+        let there = match pfs.near_of(turn.me().0, message.receiver) {
+            Some(_) => now,
+            None => self.numbers.into.receive(now, message.end, bytes, pfs.client_per_byte),
+        };
+        pfs.keep_piece(message, there, false, turn);
         match message.op {
             Op::Read => self.numbers.bytes_read += u64::from(message.length),
             Op::Write => self.numbers.bytes_written += u64::from(message.length),
@@ -231,6 +310,17 @@ impl Client {
             return turn.send(turn.me(), after, Message { kind: Kind::Finished, ..message.clone() });
         }
         self.finish(pfs, at, turn);
+    }
+
+    /// A request that is not done by now has failed. What still comes of it is not looked at.
+    fn give_up(&mut self, pfs: &Pfs, number: u32, turn: &mut Turn<'_, Pfs>) {
+        let Some(at) = self.position(number) else { return };
+        let was = self.flying[at];
+        turn.keep(|| Undo::Client(Change::Removed(at as u32, was)));
+        self.flying.swap_remove(at);
+        self.numbers.failed += 1;
+        self.numbers.last = turn.now().0;
+        self.advance(pfs, turn);
     }
 
     /// A request is done at this moment.

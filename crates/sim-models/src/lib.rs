@@ -7,23 +7,36 @@
 #![forbid(unsafe_code)]
 
 mod buffer;
+mod cache;
 pub mod client;
 pub mod device;
 pub mod experiment;
 mod message;
 mod network;
+pub mod observe;
+pub mod outages;
+pub mod pool;
+mod power;
+mod queue;
 mod results;
 mod server;
 mod span;
 pub mod striping;
 mod system;
+pub mod topology;
 pub mod tune;
 pub mod workload;
 
 pub use buffer::BufferSpec;
+pub use cache::{CacheResult, CacheSpec};
 pub use message::{Kind, Message, Op, Step};
 pub use network::{Link, Network};
-pub use results::{ClassResult, OpResult, Record, RequestResult, Results, ServerResult, Spread, run};
+pub use power::{Energy, Power, PowerSpec, parse_power};
+pub use queue::{DEPTH_MAX, Policy, QueueSpec};
+pub use results::{
+    ClassResult, OpResult, PieceResult, Place, Record, RequestResult, Results, ServerResult, Spread, Work,
+    run, run_with,
+};
 pub use server::ServerSpec;
 pub use span::{Span, parse_span, parse_time};
 pub use system::{Application, Class, Disk, PROCESSES_MAX, Pfs, PfsError, Role, State, Undo};

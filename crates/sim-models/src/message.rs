@@ -10,10 +10,16 @@ pub enum Op {
     Write,
     Fsync,
     Close,
+    Create,
+    Stat,
+    Unlink,
+    /// All ranks of an application wait for each other. No server knows of it.
+    Barrier,
 }
 
 impl Op {
-    pub const ALL: [Op; 5] = [Op::Open, Op::Read, Op::Write, Op::Fsync, Op::Close];
+    pub const ALL: [Op; 9] =
+        [Op::Open, Op::Read, Op::Write, Op::Fsync, Op::Close, Op::Create, Op::Stat, Op::Unlink, Op::Barrier];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -22,6 +28,10 @@ impl Op {
             Op::Write => "write",
             Op::Fsync => "fsync",
             Op::Close => "close",
+            Op::Create => "create",
+            Op::Stat => "stat",
+            Op::Unlink => "unlink",
+            Op::Barrier => "barrier",
         }
     }
 
@@ -74,12 +84,24 @@ pub enum Kind {
     DataReceived,
     /// Device: a sub-request is to be done.
     Submit,
+    /// Device: it can take another one of those that wait.
+    Idle,
+    /// Server: its cache has done it.
+    Cached,
+    /// Server: what its cache has kept for long is old.
+    Old,
     /// Server: the device has done it.
     Complete,
     /// Client: a sub-request is done.
     Response,
     /// Client: another server has to do it.
     Redirect,
+    /// Client: a request has taken too long.
+    Timeout,
+    /// Client: a rank below it in the tree, and all below that one, are at a barrier.
+    Arrived,
+    /// Client: all ranks are.
+    Released,
 }
 
 /// A sub-request on its way (S1 §III-C: file, length, offset, sender, receiver, start, end, type).

@@ -1,9 +1,12 @@
 //! What a run comes to.
 
+use crate::cache::CacheResult;
 use crate::message::Op;
 use crate::message::Step;
+use crate::power::{Energy, PowerSpec};
 use crate::system::{Pfs, State};
-use tidepool_sim::{Error, Options, ProcessId, Report, Simulation, Time};
+use tidepool_devices::ssd::Counts;
+use tidepool_sim::{Emitted, Error, Options, ProcessId, Report, Simulation, Time};
 
 /// What processes write out.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -12,6 +15,60 @@ pub enum Record {
     Request(RequestResult),
     /// With [`Pfs::keep_steps`].
     Step(Step),
+    /// With [`Pfs::keep_pieces`].
+    Piece(PieceResult),
+    /// With [`Pfs::keep_work`].
+    Work(Work),
+    /// With [`Pfs::keep_work`]: a request came to this server's device, where a scheduler decides when it gets it; its
+    /// [`Work`] follows.
+    Waits(u32),
+}
+
+/// A sub-request that was answered (S1 §III-C).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PieceResult {
+    pub op: Op,
+    pub file: u32,
+    /// Number of the request in its client's list; of what servers move among themselves, the version of the block.
+    pub request: u32,
+    /// In the file.
+    pub offset: u64,
+    pub length: u32,
+    /// Processes: who asked, and the server.
+    pub sender: u32,
+    pub receiver: u32,
+    /// When it was sent first.
+    pub start: u64,
+    /// When all of the answer was there.
+    pub end: u64,
+    /// The answer was that another server has to do it.
+    pub redirected: bool,
+}
+
+/// Which part of a server works.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    Threads,
+    Device,
+}
+
+/// What a server's threads or its device have to do. It is written out when it is known how long it will take: when it comes or,
+/// where a scheduler decides who goes next, when the device gets it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Work {
+    pub place: Place,
+    /// Its number.
+    pub server: u32,
+    pub op: Op,
+    pub file: u32,
+    pub offset: u64,
+    pub length: u32,
+    pub came: u64,
+    /// Threads: when one takes it. Devices: from when on it keeps the device at work that would have nothing to do otherwise; with
+    /// parts that work at once this is not when it begins.
+    pub begin: u64,
+    /// When it is done. Times in which the server is down are within.
+    pub until: u64,
 }
 
 /// A request that was done.
@@ -52,6 +109,16 @@ pub struct ServerResult {
     pub redirected: u64,
     /// Bytes that it has moved to the servers behind it.
     pub moved: u64,
+    /// Time before the end of the last request in which it was down.
+    pub down: u64,
+    /// What it and its device drew until all was quiet, where power is given.
+    pub energy: Option<Energy>,
+    /// Of a server with a cache.
+    pub cache: Option<CacheResult>,
+    /// Requests that went to the device together with the one before them.
+    pub merged: u64,
+    /// Of a device of kind `flash`: pages and blocks.
+    pub flash: Option<Counts>,
 }
 
 /// Of response times, in ticks.
@@ -105,17 +172,23 @@ pub struct Results {
     pub trace: u64,
     /// When the last request was done.
     pub end: Time,
+    /// When devices had nothing to do any more either: what is put off may go on behind the last request.
+    pub quiet: Time,
     pub requests: u64,
     /// That clients have read and written.
     pub bytes_read: u64,
     pub bytes_written: u64,
     /// Response times of all requests together.
     pub waited: u128,
+    /// Requests that clients gave up.
+    pub failed: u64,
     /// Requests that were not done when the run ended.
     pub open: u64,
-    /// With [`Pfs::keep_requests`], in the order of their ending.
+    /// Over links between switches, headers included; once for each link.
+    pub switched: u64,
+    /// Of [`run`] with [`Pfs::keep_requests`], in the order of their ending.
     pub all: Vec<RequestResult>,
-    /// With [`Pfs::keep_steps`], in the order of events: when, who, what.
+    /// Of [`run`] with [`Pfs::keep_steps`], in the order of events: when, who, what.
     pub steps: Vec<(Time, ProcessId, Step)>,
     pub servers: Vec<ServerResult>,
 }
@@ -170,17 +243,32 @@ fn rate(bytes: u64, time: Time) -> f64 {
 
 /// Runs a system until nothing is left to be done.
 pub fn run(pfs: Pfs, seed: u64, options: &Options<'_>) -> Result<(Simulation<Pfs>, Results), Error> {
-    let mut simulation = Simulation::new(pfs, seed)?;
     let (mut all, mut steps) = (Vec::new(), Vec::new());
-    let report = if simulation.model().keep_requests || simulation.model().keep_steps {
-        simulation.run_with(Time::MAX, options, |emitted| match emitted.record {
-            Record::Request(request) => all.push(request),
-            Record::Step(step) => steps.push((emitted.at.time, emitted.process, step)),
-        })?
-    } else {
-        simulation.run(Time::MAX, options)?
+    let (simulation, results) = run_with(pfs, seed, options, |emitted| match emitted.record {
+        Record::Request(request) => all.push(request),
+        Record::Step(step) => steps.push((emitted.at.time, emitted.process, step)),
+        Record::Piece(_) | Record::Work(_) | Record::Waits(_) => {}
+    })?;
+    let results = Results { all, steps, ..results };
+    Ok((simulation, results))
+}
+
+/// Like [`run`], but gives records to `sink` as they come, in the order of events, and keeps none of them: memory does not
+/// grow with the number of requests.
+pub fn run_with(
+    pfs: Pfs,
+    seed: u64,
+    options: &Options<'_>,
+    sink: impl FnMut(Emitted<Record>) + Send,
+) -> Result<(Simulation<Pfs>, Results), Error> {
+    let mut simulation = Simulation::new(pfs, seed)?;
+    let model = simulation.model();
+    let writes = model.keep_requests || model.keep_steps || model.keep_pieces || model.keep_work;
+    let report = match writes {
+        true => simulation.run_with(Time::MAX, options, sink)?,
+        false => simulation.run(Time::MAX, options)?,
     };
-    let results = Results { all, steps, ..gather(&simulation, report) };
+    let results = gather(&simulation, report);
     Ok((simulation, results))
 }
 
@@ -190,11 +278,14 @@ fn gather(simulation: &Simulation<Pfs>, report: Report) -> Results {
         report,
         trace: simulation.trace(),
         end: Time::ZERO,
+        quiet: Time::ZERO,
         requests: 0,
         bytes_read: 0,
         bytes_written: 0,
         waited: 0,
+        failed: 0,
         open: 0,
+        switched: 0,
         all: Vec::new(),
         steps: Vec::new(),
         servers: Vec::with_capacity(pfs.servers() as usize),
@@ -202,15 +293,37 @@ fn gather(simulation: &Simulation<Pfs>, report: Report) -> Results {
     for state in simulation.states() {
         results.add(pfs, state);
     }
+    results.finish(pfs);
     results
 }
 
 impl Results {
+    /// What needs to know when it all ended.
+    fn finish(&mut self, pfs: &Pfs) {
+        self.quiet = self.quiet.max(self.end);
+        let (end, quiet) = (self.end.0, self.quiet.0);
+        for server in &mut self.servers {
+            server.down = pfs.outages.down(server.number, end);
+            let power = pfs.classes[usize::from(server.class)].power;
+            let on = quiet - pfs.outages.down(server.number, quiet);
+            let energy = power.server.energy(on, server.threads_busy, pfs.server.threads)
+                + power.device.energy(on, server.device_busy, 1);
+            server.energy = (power != PowerSpec::default()).then_some(energy);
+        }
+    }
+
+    /// Of all servers and devices that have a power.
+    pub fn energy(&self) -> Option<Energy> {
+        let all = || self.servers.iter().filter_map(|server| server.energy);
+        all().next().map(|_| all().sum())
+    }
+
     fn add(&mut self, pfs: &Pfs, state: &State) {
         match state {
             State::Client(client) => {
                 let numbers = &client.numbers;
                 self.requests += numbers.requests;
+                self.failed += numbers.failed;
                 self.bytes_read += numbers.bytes_read;
                 self.bytes_written += numbers.bytes_written;
                 self.waited += u128::from(numbers.waited);
@@ -230,8 +343,15 @@ impl Results {
                 device_requests: 0,
                 redirected: server.buffer.as_ref().map_or(0, |buffer| buffer.numbers.redirected),
                 moved: server.buffer.as_ref().map_or(0, |buffer| buffer.numbers.moved),
+                cache: server.cache.as_ref().map(|cache| cache.result()),
+                down: 0,
+                energy: None,
+                merged: 0,
+                flash: None,
             }),
+            State::Switch(switch) => self.switched += switch.bytes,
             State::Device(disk) => {
+                self.quiet = self.quiet.max(Time(disk.numbers.last));
                 // A device's process is the one behind its server's.
                 if let Some(server) = self.servers.last_mut() {
                     server.bytes_read = disk.numbers.bytes_read;
@@ -239,6 +359,8 @@ impl Results {
                     server.device_busy = disk.numbers.busy;
                     server.device_time = disk.numbers.time;
                     server.device_requests = disk.numbers.requests;
+                    server.merged = disk.queue.as_ref().map_or(0, |queue| queue.numbers.merged);
+                    server.flash = disk.device.flash_counts();
                 }
             }
         }

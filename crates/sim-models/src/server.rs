@@ -4,9 +4,11 @@
 //! threads that look at requests, and the parts of the device.
 
 use crate::buffer::{self, Buffer, BufferSpec};
+use crate::cache::{self, Action, At, Cache, CacheSpec};
 use crate::device::Lanes;
 use crate::message::{Kind, Message, Op};
-use crate::network::Link;
+use crate::network::{Link, per_byte};
+use crate::results::Place;
 use crate::span::Span;
 use crate::system::{Pfs, Undo};
 use tidepool_sim::{ProcessId, Time, Turn};
@@ -18,10 +20,12 @@ pub struct ServerSpec {
     pub threads: u32,
     /// To look at a read, write or fsync.
     pub request: Span,
-    /// To look at an open or close.
+    /// To look at anything else.
     pub metadata: Span,
     /// Between server and device each way: driver, bus and controller; at least a tick.
     pub bus: Time,
+    /// Of each server that is not in front of others.
+    pub cache: Option<CacheSpec>,
 }
 
 /// What changes at nearly every message.
@@ -46,18 +50,23 @@ pub struct Server {
     pub threads: Lanes,
     /// Of a server that holds data for others.
     pub buffer: Option<Box<Buffer>>,
+    pub cache: Option<Box<Cache>>,
 }
 
 pub enum Change {
     Numbers(Numbers),
     Thread(u32, u64),
     Buffer(buffer::Change),
+    // They come with a cache only, and are large.
+    Cache(Box<cache::Change>),
 }
 
 impl Server {
-    pub fn new(number: u32, threads: u32, buffers: bool) -> Server {
+    pub fn new(number: u32, spec: &ServerSpec, buffers: bool) -> Server {
         let buffer = buffers.then(Box::default);
-        Server { number, numbers: Numbers::default(), threads: Lanes::new(threads), buffer }
+        // A buffer is one already.
+        let cache = spec.cache.filter(|_| !buffers).map(|_| Box::default());
+        Server { number, numbers: Numbers::default(), threads: Lanes::new(spec.threads), buffer, cache }
     }
 
     pub fn undo(&mut self, change: Change) {
@@ -69,10 +78,19 @@ impl Server {
                     buffer.undo(change);
                 }
             }
+            Change::Cache(change) => {
+                if let Some(cache) = &mut self.cache {
+                    cache.undo(*change);
+                }
+            }
         }
     }
 
     pub fn handle(&mut self, pfs: &Pfs, message: &Message, turn: &mut Turn<'_, Pfs>) {
+        let now = turn.now();
+        if let Some(until) = pfs.outages.down_until(self.number, now.0) {
+            return turn.send(turn.me(), Time(until - now.0), message.clone());
+        }
         let was = self.numbers;
         turn.keep(|| Undo::Server(Change::Numbers(was)));
         match message.kind {
@@ -84,8 +102,23 @@ impl Server {
             Kind::Processed => self.processed(pfs, message, turn),
             Kind::Data => self.receive(pfs, message, message.length, Kind::DataReceived, turn),
             Kind::DataReceived => self.submit(pfs, message, turn),
-            Kind::Complete if message.sender == turn.me().0 => self.forward(pfs, message, turn),
-            Kind::Complete => self.complete(pfs, message, turn),
+            Kind::Complete if message.sender == turn.me().0 => match (&self.cache, message.op) {
+                (None, _) => self.forward(pfs, message, turn),
+                (Some(_), Op::Write) => {
+                    self.with_cache(pfs, turn, |cache, at| cache.flushed(message.request, at))
+                }
+                (Some(_), _) => self.with_cache(pfs, turn, |cache, at| {
+                    cache.arrived(message.file, message.local, message.length, at)
+                }),
+            },
+            Kind::Complete => {
+                if message.op == Op::Read {
+                    self.with_cache(pfs, turn, |cache, at| cache.filled(message, at));
+                }
+                self.complete(pfs, message, turn)
+            }
+            Kind::Cached => self.complete(pfs, message, turn),
+            Kind::Old => self.with_cache(pfs, turn, |cache, at| cache.tick(at)),
             Kind::Response => self.moved(pfs, message, turn),
             other => turn.fail(format!("a server has got {other:?}")),
         }
@@ -94,7 +127,10 @@ impl Server {
     /// The rest of a message comes in.
     fn receive(&mut self, pfs: &Pfs, message: &Message, data: u32, then: Kind, turn: &mut Turn<'_, Pfs>) {
         let (now, bytes) = (turn.now().0, u64::from(data) + u64::from(pfs.network.header));
-        let there = self.numbers.into.receive(now, message.end, bytes, pfs.server_per_byte(self.number));
+        let there = match pfs.near_of(message.sender, message.receiver) {
+            Some(_) => now,
+            None => self.numbers.into.receive(now, message.end, bytes, pfs.server_per_byte(self.number)),
+        };
         let next = Message { kind: then, ..message.clone() };
         if there > now {
             return turn.send(turn.me(), Time(there - now), next);
@@ -110,15 +146,19 @@ impl Server {
         self.numbers.inside += 1;
         self.numbers.inside_most = self.numbers.inside_most.max(self.numbers.inside);
         let span = match message.op {
-            Op::Open | Op::Close => pfs.server.metadata,
-            _ => pfs.server.request,
+            Op::Read | Op::Write | Op::Fsync => pfs.server.request,
+            _ => pfs.server.metadata,
         };
         let (now, time) = (turn.now().0, span.draw(turn.random()));
+        let clock = pfs.outages.clock(self.number, now);
         let lane = self.threads.next();
         let was = self.threads.free(lane);
         turn.keep(|| Undo::Server(Change::Thread(lane, was)));
-        let until = self.threads.take(lane, now, time);
+        let until = self.threads.take(lane, clock, time);
+        let begin = pfs.outages.when(self.number, until - time).max(now);
+        let until = pfs.outages.when(self.number, until);
         self.numbers.busy += time;
+        pfs.keep_work(self.number, Place::Threads, message, (now, begin, until), turn);
         let next = Message { kind: Kind::Processed, ..message.clone() };
         match until > now {
             true => turn.send(turn.me(), Time(until - now), next),
@@ -160,8 +200,77 @@ impl Server {
         Some(act(buffer, &mut keep))
     }
 
-    /// The flow is opened: to the device.
+    /// The flow is opened: to the cache, or to the device.
     fn submit(&mut self, pfs: &Pfs, message: &Message, turn: &mut Turn<'_, Pfs>) {
+        if self.cache.is_none() {
+            return self.hand_on(pfs, message, turn);
+        }
+        match message.op {
+            Op::Write => self.with_cache(pfs, turn, |cache, at| cache.write(message, at)),
+            Op::Read => self.with_cache(pfs, turn, |cache, at| cache.read(message, at)),
+            Op::Fsync => self.with_cache(pfs, turn, |cache, at| cache.fsync(message, at)),
+            _ => self.hand_on(pfs, message, turn),
+        }
+    }
+
+    /// Does what the cache says, where there is one.
+    fn with_cache(
+        &mut self,
+        pfs: &Pfs,
+        turn: &mut Turn<'_, Pfs>,
+        act: impl FnOnce(&mut Cache, &mut At<'_, '_>),
+    ) {
+        let (Some(cache), Some(spec)) = (&mut self.cache, &pfs.server.cache) else { return };
+        let (mut out, now) = (Vec::new(), turn.now().0);
+        let mut keep = |change| turn.keep(|| Undo::Server(Change::Cache(Box::new(change))));
+        act(cache, &mut At { spec, now, keep: &mut keep, out: &mut out });
+        out.into_iter().for_each(|action| self.perform(pfs, spec, action, turn));
+    }
+
+    fn perform(&mut self, pfs: &Pfs, spec: &CacheSpec, action: Action, turn: &mut Turn<'_, Pfs>) {
+        let (me, now) = (turn.me(), turn.now().0);
+        let own = |op, file, local, length, request| Message {
+            kind: Kind::Submit,
+            op,
+            file,
+            request,
+            offset: local,
+            local,
+            length,
+            sender: me.0,
+            receiver: me.0,
+            start: now,
+            end: now,
+        };
+        match action {
+            Action::Device(message) => self.hand_on(pfs, &message, turn),
+            Action::Flush(file, from, length, number) => {
+                self.hand_on(pfs, &own(Op::Write, file, from, length, number), turn)
+            }
+            Action::ReadAhead(file, from, length) => {
+                self.hand_on(pfs, &own(Op::Read, file, from, length, 0), turn)
+            }
+            Action::Timer(after) => {
+                turn.send(me, Time(after), Message { kind: Kind::Old, ..own(Op::Write, 0, 0, 0, 0) })
+            }
+            Action::Memory(message) => {
+                let bytes = u64::from(message.length);
+                // What the cache keeps of its numbers has kept this, too.
+                let until = self
+                    .cache
+                    .as_mut()
+                    .map(|cache| cache.numbers.memory.send(now, bytes, per_byte(spec.rate)).1);
+                match until.filter(|until| *until > now) {
+                    Some(until) => {
+                        turn.send(me, Time(until - now), Message { kind: Kind::Cached, ..message })
+                    }
+                    None => self.complete(pfs, &message, turn),
+                }
+            }
+        }
+    }
+
+    fn hand_on(&mut self, pfs: &Pfs, message: &Message, turn: &mut Turn<'_, Pfs>) {
         let device = ProcessId(turn.me().0 + 1);
         turn.send(device, pfs.server.bus, Message { kind: Kind::Submit, ..message.clone() });
     }
@@ -200,7 +309,7 @@ impl Server {
                 start: now,
                 end: now,
             };
-            self.submit(pfs, &read, turn);
+            self.hand_on(pfs, &read, turn);
         }
     }
 
@@ -211,20 +320,15 @@ impl Server {
         };
         let (now, bytes) = (turn.now().0, u64::from(read.length) + u64::from(pfs.network.header));
         let (begin, tail) = self.numbers.out.send(now, bytes, pfs.server_per_byte(self.number));
-        let (receiver, latency) = (pfs.server_process(piece.server), pfs.network.latency);
-        let write = Message {
-            kind: Kind::Request,
-            op: Op::Write,
-            local: piece.local,
-            receiver,
-            end: tail.saturating_add(latency.0),
-            ..read.clone()
-        };
-        turn.send(ProcessId(receiver), Time(begin - now).plus(latency), write);
+        let receiver = pfs.server_process(piece.server);
+        let write =
+            Message { kind: Kind::Request, op: Op::Write, local: piece.local, receiver, ..read.clone() };
+        pfs.carry(receiver, begin - now, tail, write, turn);
     }
 
     /// The server behind has an old block.
     fn moved(&mut self, pfs: &Pfs, message: &Message, turn: &mut Turn<'_, Pfs>) {
+        pfs.keep_piece(message, message.end, false, turn);
         let (key, bytes) = (block(pfs, message), u64::from(message.length));
         let Some(spec) = pfs.buffer_of(self.number) else {
             return turn.fail("a server without a buffer has got an answer");
@@ -236,16 +340,18 @@ impl Server {
 
     /// Into the queue to the client.
     fn answer(&mut self, pfs: &Pfs, message: &Message, kind: Kind, data: u32, turn: &mut Turn<'_, Pfs>) {
+        if let Some(near) = pfs.near_of(message.sender, turn.me().0) {
+            let end = turn.now().plus(near).0;
+            return turn.send(ProcessId(message.sender), near, Message { kind, end, ..message.clone() });
+        }
         let (now, bytes) = (turn.now().0, u64::from(data) + u64::from(pfs.network.header));
         let (begin, tail) = self.numbers.out.send(now, bytes, pfs.server_per_byte(self.number));
-        let after = Time(begin - now).plus(pfs.network.latency);
-        let end = tail.saturating_add(pfs.network.latency.0);
-        turn.send(ProcessId(message.sender), after, Message { kind, end, ..message.clone() });
+        pfs.carry(message.sender, begin - now, tail, Message { kind, ..message.clone() }, turn);
     }
 }
 
 /// Whether a write's data came with the request. Servers send them along in any case.
-fn eager(pfs: &Pfs, message: &Message) -> bool {
+pub(crate) fn eager(pfs: &Pfs, message: &Message) -> bool {
     message.op == Op::Write && (message.length <= pfs.network.eager || pfs.is_server(message.sender))
 }
 

@@ -1,6 +1,7 @@
 //! Which server has which bytes of a file: round robin with a fixed stripe size (S1 §III-D), weighted (§IV-D), by regions
 //! (§III-G2).
 
+use crate::pool::PoolLayout;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -166,6 +167,8 @@ pub enum Layout {
         regions: BTreeMap<u32, Vec<Region>>,
         rings: Vec<Ring>,
     },
+    /// As Tidepool's pools have them.
+    Pool(PoolLayout),
 }
 
 impl Layout {
@@ -176,6 +179,7 @@ impl Layout {
             Layout::Striped(ring) | Layout::Buffered { buffer: ring, .. } => {
                 ring.split(u64::from(file), offset, length, each)
             }
+            Layout::Pool(pool) => pool.split(file, offset, length, each),
             Layout::Tiered { regions, rings } => {
                 let end = offset + length;
                 let mut at = offset;
@@ -209,6 +213,7 @@ impl Layout {
         let mut all: Vec<u32> = match self {
             Layout::Striped(ring) => ring.servers().collect(),
             Layout::Buffered { buffer, store } => buffer.servers().chain(store.servers()).collect(),
+            Layout::Pool(pool) => pool.servers(file),
             Layout::Tiered { regions, rings } => {
                 let used = regions.get(&file).into_iter().flatten().map(|region| region.ring).chain([0]);
                 used.flat_map(|ring| rings[ring].servers()).collect()
@@ -223,6 +228,7 @@ impl Layout {
     pub fn all_servers(&self) -> Vec<u32> {
         match self {
             Layout::Tiered { rings, .. } => rings.iter().flat_map(Ring::servers).collect(),
+            Layout::Pool(pool) => (0..pool.members()).collect(),
             _ => self.servers(0),
         }
     }
@@ -232,6 +238,7 @@ impl Layout {
         match self {
             Layout::Striped(ring) | Layout::Buffered { buffer: ring, .. } => ring.stripe,
             Layout::Tiered { rings, .. } => rings[0].stripe,
+            Layout::Pool(pool) => pool.chunk(),
         }
     }
 }

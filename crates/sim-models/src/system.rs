@@ -5,9 +5,13 @@ use crate::client::{self, Client};
 use crate::device::{self, Context, Device, DeviceSpec, Io};
 use crate::message::{Kind, Message, Op, Step};
 use crate::network::{Network, per_byte};
-use crate::results::Record;
+use crate::outages::{Outage, OutageError, Outages};
+use crate::power::PowerSpec;
+use crate::queue::{self, DEPTH_MAX, Queue, QueueSpec};
+use crate::results::{PieceResult, Place, Record, Work};
 use crate::server::{self, Server, ServerSpec};
 use crate::striping::Layout;
+use crate::topology::{self, Switch, Topology, Wires};
 use crate::workload::Program;
 use std::fmt;
 use tidepool_sim::{Model, ProcessId, Stream, Time, Turn};
@@ -28,6 +32,24 @@ pub struct Class {
     pub bandwidth: u64,
     /// With [`Layout::Buffered`], of the servers in front.
     pub buffer: Option<BufferSpec>,
+    /// How requests wait for the device; without, it has all of them at once and takes them as they come.
+    pub queue: Option<QueueSpec>,
+    pub power: PowerSpec,
+}
+
+impl Class {
+    /// With a device, and nothing else that could be there.
+    pub fn new(name: impl Into<String>, count: u32, device: DeviceSpec) -> Class {
+        Class {
+            name: name.into(),
+            count,
+            device,
+            bandwidth: 0,
+            buffer: None,
+            queue: None,
+            power: PowerSpec::default(),
+        }
+    }
 }
 
 /// A program and its name.
@@ -46,6 +68,8 @@ pub enum Role {
     /// Number; its device is the next process.
     Server(u32),
     Device(u32),
+    /// Of a network that has any.
+    Switch(u32),
 }
 
 /// A parallel file system and who uses it.
@@ -55,13 +79,27 @@ pub struct Pfs {
     pub classes: Vec<Class>,
     pub layout: Layout,
     pub applications: Vec<Application>,
+    /// With [`Layout::Pool`]: between a rank and the server on its node, without any link; at least a tick. None: as all
+    /// others.
+    pub near: Option<Time>,
+    /// After which clients give a request up; never without.
+    pub timeout: Option<Time>,
+    pub(crate) outages: Outages,
+    pub(crate) wires: Option<Wires>,
     /// Clients write out each request that is done.
     pub keep_requests: bool,
     /// Everybody writes out each step, for golden traces and timelines.
     pub keep_steps: bool,
+    /// Who has asked writes out each sub-request that was answered.
+    pub keep_pieces: bool,
+    /// Servers and devices write out what they have to do.
+    pub keep_work: bool,
     roles: Vec<Role>,
     /// Process of each server.
     servers: Vec<u32>,
+    /// Of each client, by application and rank, and which is the first of each application.
+    clients: Vec<u32>,
+    first_client: Vec<u32>,
     /// Class of each server.
     class_of: Vec<u16>,
     pub(crate) client_per_byte: f64,
@@ -88,8 +126,13 @@ pub enum PfsError {
     NoBuffer(String),
     /// Stripes in front and behind differ.
     Stripes,
+    Outages(OutageError),
+    /// A timeout of 0.
+    Timeout,
+    /// Of servers' caches, which figure.
+    Cache(String),
     /// Of a device, which figure.
-    Device(String, &'static str),
+    Device(String, String),
 }
 
 impl fmt::Display for PfsError {
@@ -115,6 +158,9 @@ impl fmt::Display for PfsError {
                 write!(f, "servers '{class}' are to hold data, and have no capacity for it")
             }
             PfsError::Stripes => f.write_str("servers in front and behind have stripes of different sizes"),
+            PfsError::Outages(error) => error.fmt(f),
+            PfsError::Timeout => f.write_str("clients give up at once: the timeout is at least 1ns"),
+            PfsError::Cache(what) => write!(f, "the cache of servers: {what}"),
             PfsError::Device(class, what) => write!(f, "the device of servers '{class}': {what}"),
         }
     }
@@ -127,7 +173,7 @@ impl Pfs {
         network: Network,
         server: ServerSpec,
         classes: Vec<Class>,
-        layout: Layout,
+        mut layout: Layout,
         applications: Vec<Application>,
     ) -> Result<Pfs, PfsError> {
         let count: u64 = classes.iter().map(|class| u64::from(class.count)).sum();
@@ -151,8 +197,15 @@ impl Pfs {
         if server.threads == 0 {
             return Err(PfsError::Threads);
         }
+        if let Some(cache) = &server.cache {
+            cache.check().map_err(PfsError::Cache)?;
+        }
         for class in &classes {
-            class.device.check().map_err(|what| PfsError::Device(class.name.clone(), what))?;
+            let wrong = |what| PfsError::Device(class.name.clone(), what);
+            class.device.check().map_err(wrong)?;
+            if class.queue.is_some_and(|queue| !(1..=DEPTH_MAX).contains(&queue.depth)) {
+                return Err(wrong(format!("it takes 1 to {DEPTH_MAX} requests at once")));
+            }
         }
         let threads = u64::from(server.threads);
         let parts_of = |class: &Class| u64::from(class.count) * (threads + class.device.parts());
@@ -175,7 +228,17 @@ impl Pfs {
                 return Err(PfsError::NoBuffer(class.name.clone()));
             }
         }
+        if let Layout::Pool(pool) = &mut layout {
+            pool.learn(&applications);
+        }
         let (roles, servers) = places(clients, count, &applications);
+        let is_client = |(_, role): &(u32, &Role)| matches!(role, Role::Client(..));
+        let clients = (0..).zip(&roles).filter(is_client).map(|(process, _)| process).collect();
+        let running = |sum: &mut u32, all: &Application| {
+            *sum += all.program.ranks();
+            Some(*sum - all.program.ranks())
+        };
+        let first_client = applications.iter().scan(0, running).collect();
         Ok(Pfs {
             client_per_byte: per_byte(network.client_bandwidth),
             class_per_byte: classes.iter().map(|class| per_byte(class.bandwidth)).collect(),
@@ -184,12 +247,59 @@ impl Pfs {
             classes,
             layout,
             applications,
+            near: None,
+            timeout: None,
+            outages: Outages::default(),
+            wires: None,
             keep_requests: false,
             keep_steps: false,
+            keep_pieces: false,
+            keep_work: false,
             roles,
             servers,
+            clients,
+            first_client,
             class_of,
         })
+    }
+
+    /// The same, with servers that are down at times.
+    pub fn with_outages(self, all: Vec<Outage>) -> Result<Pfs, PfsError> {
+        let outages = Outages::new(self.servers(), all).map_err(PfsError::Outages)?;
+        Ok(Pfs { outages, ..self })
+    }
+
+    /// The same, with switches in between: [`Wires::new`]. The network's latency is that of each link then.
+    pub fn with_topology(mut self, topology: Topology, together: bool) -> Result<Pfs, PfsError> {
+        let (processes, switches) = (self.roles.len() as u32, topology.switches());
+        if u64::from(processes) + u64::from(switches) > PROCESSES_MAX {
+            return Err(PfsError::TooMany { processes: u64::from(processes) + u64::from(switches) });
+        }
+        self.wires = Some(Wires::new(topology, together, (&self.servers, processes), &self.clients));
+        self.roles.extend((0..switches).map(Role::Switch));
+        Ok(self)
+    }
+
+    /// Sends a message whose first byte leaves in so many ticks, and its last one at `tail`.
+    #[inline]
+    pub(crate) fn carry(
+        &self,
+        to: u32,
+        wait: u64,
+        tail: u64,
+        mut message: Message,
+        turn: &mut Turn<'_, Pfs>,
+    ) {
+        message.end = tail.saturating_add(self.network.latency.0);
+        let next = self.wires.as_ref().map_or(to, |wires| wires.switch_of(turn.me().0));
+        turn.send(ProcessId(next), Time(wait).plus(self.network.latency), message);
+    }
+
+    /// Something about a request that nobody waits for any more.
+    pub(crate) fn is_late(&self, what: &str, turn: &mut Turn<'_, Pfs>) {
+        if self.timeout.is_none() {
+            turn.fail(what);
+        }
     }
 
     /// What each process is, by number.
@@ -208,6 +318,24 @@ impl Pfs {
 
     pub(crate) fn server_process(&self, server: u32) -> u32 {
         self.servers[server as usize]
+    }
+
+    pub(crate) fn client_process(&self, application: u32, rank: u32) -> u32 {
+        self.clients[(self.first_client[application as usize] + rank) as usize]
+    }
+
+    /// How long it is from a client to a server on the same node, or back.
+    #[inline]
+    pub(crate) fn near_of(&self, client: u32, server: u32) -> Option<Time> {
+        let near = self.near?;
+        let role = |process: u32| self.roles.get(process as usize);
+        match (&self.layout, role(client), role(server)) {
+            (Layout::Pool(pool), Some(Role::Client(application, rank)), Some(Role::Server(number))) => {
+                let client = self.first_client[*application as usize] + rank;
+                (pool.node_of(client) == *number).then_some(near)
+            }
+            _ => None,
+        }
     }
 
     pub(crate) fn server_per_byte(&self, server: u32) -> f64 {
@@ -229,11 +357,50 @@ impl Pfs {
 
     /// Who knows of a file.
     pub(crate) fn metadata_server(&self, file: u32) -> u32 {
-        file % self.servers()
+        match &self.layout {
+            Layout::Pool(pool) => pool.home(file),
+            _ => file % self.servers(),
+        }
     }
 
-    fn device_spec(&self, server: u32) -> &DeviceSpec {
-        &self.classes[self.class_of(server)].device
+    /// Who has the directory in which a rank makes files, where there is such a one: pools spread the entries of directories.
+    pub(crate) fn directory_server(&self, application: u32, rank: u32) -> Option<u32> {
+        if matches!(self.layout, Layout::Pool(_)) {
+            return None;
+        }
+        let number = self.applications[application as usize].program.directory(rank)?;
+        Some(self.metadata_server(number))
+    }
+
+    /// Writes an answered sub-request out, if that is wanted.
+    #[inline]
+    pub(crate) fn keep_piece(&self, message: &Message, end: u64, redirected: bool, turn: &mut Turn<'_, Pfs>) {
+        if self.keep_pieces {
+            let Message { op, file, request, offset, length, sender, receiver, start, .. } = *message;
+            let piece =
+                PieceResult { op, file, request, offset, length, sender, receiver, start, end, redirected };
+            turn.emit(Record::Piece(piece));
+        }
+    }
+
+    /// Writes out what somebody has to do, if that is wanted: when it came, when it begins, and when it will be done.
+    #[inline]
+    pub(crate) fn keep_work(
+        &self,
+        server: u32,
+        place: Place,
+        message: &Message,
+        (came, begin, until): (u64, u64, u64),
+        turn: &mut Turn<'_, Pfs>,
+    ) {
+        if self.keep_work {
+            let Message { op, file, offset, length, .. } = *message;
+            turn.emit(Record::Work(Work { place, server, op, file, offset, length, came, begin, until }));
+        }
+    }
+
+    fn class(&self, server: u32) -> &Class {
+        &self.classes[self.class_of(server)]
     }
 }
 
@@ -260,6 +427,7 @@ pub enum State {
     Client(Client),
     Server(Server),
     Device(Disk),
+    Switch(Switch),
 }
 
 /// A device, and what it did.
@@ -269,6 +437,8 @@ pub struct Disk {
     pub number: u32,
     pub device: Device,
     pub numbers: DiskNumbers,
+    /// Who waits, where somebody says who goes next.
+    pub queue: Option<Box<Queue>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -276,11 +446,13 @@ pub struct DiskNumbers {
     pub requests: u64,
     pub bytes_read: u64,
     pub bytes_written: u64,
-    /// Time with anything to do.
+    /// Time with anything to do, and until when on the device's own clock.
     pub busy: u64,
     pub busy_until: u64,
     /// From coming to done, of all requests.
     pub time: u64,
+    /// When all that it was asked for so far is done.
+    pub last: u64,
 }
 
 pub enum Undo {
@@ -288,6 +460,8 @@ pub enum Undo {
     Server(server::Change),
     Disk(DiskNumbers),
     Device(device::Change),
+    Queue(queue::Change),
+    Switch(topology::Change),
 }
 
 impl Message {
@@ -327,21 +501,86 @@ impl Disk {
         let was = self.numbers;
         turn.keep(|| Undo::Disk(was));
         let io = Io { op: message.op, file: message.file, at: message.local, length: message.length };
+        let (class, now) = (pfs.class(self.number), turn.now().0);
+        let (Some(spec), Some(queue)) = (&class.queue, &mut self.queue) else {
+            let times = self.serve(pfs, &io, turn);
+            return self.done(pfs, message, now, times, turn);
+        };
+        if pfs.keep_work && message.kind != Kind::Idle {
+            turn.emit(Record::Waits(self.number));
+        }
+        let mut keep = |change| turn.keep(|| Undo::Queue(change));
+        match message.kind {
+            Kind::Idle => queue.idle(&mut keep),
+            _ => queue.add(message.clone(), class.device.address(&io), now, &mut keep),
+        }
+        self.take_next(pfs, spec, turn);
+    }
+
+    /// The device gets what it can take.
+    fn take_next(&mut self, pfs: &Pfs, spec: &QueueSpec, turn: &mut Turn<'_, Pfs>) {
         let now = turn.now().0;
-        let spec = pfs.device_spec(self.number);
-        let Some(done) = spec.service(&mut self.device, &io, now, &mut OfTurn(turn)) else {
-            return turn.fail("a device's state is of another kind than its figures");
+        let next = |disk: &mut Disk, turn: &mut Turn<'_, Pfs>| {
+            let mut keep = |change| turn.keep(|| Undo::Queue(change));
+            disk.queue.as_mut()?.next(spec, now, &mut keep)
+        };
+        while let Some(all) = next(self, turn) {
+            let bytes = all.iter().map(|waiting| waiting.message.length).sum();
+            let Some(first) = all.first() else { return };
+            let (mut begin, done) = self.serve(pfs, &Io { length: bytes, ..first.io() }, turn);
+            for waiting in &all {
+                self.done(pfs, &waiting.message, waiting.came, (begin, done), turn);
+                // It is at work for all of them once.
+                begin = done;
+            }
+            let idle = Message { kind: Kind::Idle, ..first.message.clone() };
+            match (done > now, &mut self.queue) {
+                (true, _) => turn.send(turn.me(), Time(done - now), idle),
+                // The numbers were kept when somebody came.
+                (false, Some(queue)) => queue.idle(&mut |_| {}),
+                (false, None) => {}
+            }
+        }
+    }
+
+    /// From when on what the device gets now keeps it at work that would have nothing to do otherwise, and when it is done.
+    fn serve(&mut self, pfs: &Pfs, io: &Io, turn: &mut Turn<'_, Pfs>) -> (u64, u64) {
+        let now = turn.now().0;
+        // The device's own clock.
+        let clock = pfs.outages.clock(self.number, now);
+        let device = &pfs.class(self.number).device;
+        let Some(done) = device.service(&mut self.device, io, clock, &mut OfTurn(turn)) else {
+            turn.fail("a device's state is of another kind than its figures");
+            return (now, now);
         };
         let numbers = &mut self.numbers;
-        numbers.requests += 1;
-        numbers.time += done - now;
-        numbers.busy += done.saturating_sub(numbers.busy_until.max(now));
+        let begin = numbers.busy_until.max(clock).min(done);
+        numbers.busy += done - begin;
         numbers.busy_until = numbers.busy_until.max(done);
+        let [begin, done] = [begin, done].map(|time| pfs.outages.when(self.number, time).max(now));
+        numbers.last = numbers.last.max(done);
+        (begin, done)
+    }
+
+    /// What came at a time is done at another.
+    fn done(
+        &mut self,
+        pfs: &Pfs,
+        message: &Message,
+        came: u64,
+        (begin, done): (u64, u64),
+        turn: &mut Turn<'_, Pfs>,
+    ) {
+        let now = turn.now().0;
+        let numbers = &mut self.numbers;
+        numbers.requests += 1;
+        numbers.time += done - came;
         match message.op {
             Op::Read => numbers.bytes_read += u64::from(message.length),
             Op::Write => numbers.bytes_written += u64::from(message.length),
             _ => {}
         }
+        pfs.keep_work(self.number, Place::Device, message, (came, begin, done), turn);
         let after = Time(done - now).plus(pfs.server.bus);
         turn.send(ProcessId(turn.me().0 - 1), after, Message { kind: Kind::Complete, ..message.clone() });
     }
@@ -358,7 +597,8 @@ impl Model for Pfs {
     }
 
     fn lookahead(&self) -> Time {
-        self.network.latency.min(self.server.bus)
+        let least = self.network.latency.min(self.server.bus);
+        self.near.map_or(least, |near| least.min(near))
     }
 
     fn start(&self, turn: &mut Turn<'_, Self>) -> State {
@@ -370,12 +610,17 @@ impl Model for Pfs {
                 State::Client(Client::new(application, rank))
             }
             Role::Server(number) => {
-                State::Server(Server::new(number, self.server.threads, self.buffer_of(number).is_some()))
+                State::Server(Server::new(number, &self.server, self.buffer_of(number).is_some()))
+            }
+            Role::Switch(number) => {
+                let links = self.wires.as_ref().map_or(0, |wires| wires.links_of(number));
+                State::Switch(Switch::new(number, links))
             }
             Role::Device(number) => State::Device(Disk {
                 number,
-                device: self.device_spec(number).start(),
+                device: self.class(number).device.start(),
                 numbers: DiskNumbers::default(),
+                queue: self.class(number).queue.map(|_| Box::default()),
             }),
         }
     }
@@ -390,6 +635,7 @@ impl Model for Pfs {
             State::Client(client) => client.handle(self, message, turn),
             State::Server(server) => server.handle(self, message, turn),
             State::Device(disk) => disk.handle(self, message, turn),
+            State::Switch(switch) => switch.handle(self, message, turn),
         }
     }
 
@@ -397,8 +643,14 @@ impl Model for Pfs {
         match (state, change) {
             (State::Client(client), Undo::Client(change)) => client.undo(change),
             (State::Server(server), Undo::Server(change)) => server.undo(change),
+            (State::Switch(switch), Undo::Switch(change)) => switch.undo(change),
             (State::Device(disk), Undo::Disk(was)) => disk.numbers = was,
             (State::Device(disk), Undo::Device(change)) => disk.device.undo(change),
+            (State::Device(disk), Undo::Queue(change)) => {
+                if let Some(queue) = &mut disk.queue {
+                    queue.undo(change);
+                }
+            }
             // Changes are of the process that made them.
             _ => {}
         }

@@ -178,7 +178,7 @@ pub fn search(
         trials.push(Trial { values, score });
         Some(worth)
     };
-    let size = space.iter().fold(1usize, |all, vary| all.saturating_mul(vary.values.len()));
+    let size = size(space);
     if size <= trials_max {
         for number in 0..size {
             attempt(point(space, number));
@@ -211,8 +211,13 @@ pub fn search(
     }
 }
 
+/// How many points a space has; [`usize::MAX`] for more.
+pub fn size(space: &[Vary]) -> usize {
+    space.iter().fold(1usize, |all, vary| all.saturating_mul(vary.values.len()))
+}
+
 /// Point `number` of a space: the last knob turns fastest.
-fn point(space: &[Vary], mut number: usize) -> Vec<u64> {
+pub fn point(space: &[Vary], mut number: usize) -> Vec<u64> {
     let mut values: Vec<u64> = Vec::with_capacity(space.len());
     for vary in space.iter().rev() {
         values.push(vary.values[number % vary.values.len()]);

@@ -71,6 +71,8 @@ pub struct Ior {
     pub fsync: bool,
     /// Transfers under way at once.
     pub depth: u32,
+    /// All ranks wait for each other before each segment.
+    pub barrier: bool,
     pub think: Span,
     /// Number of the (first) file.
     pub file: u32,
@@ -85,6 +87,21 @@ pub struct Files {
     pub bytes: u64,
     pub think: Span,
     /// Number of the first file.
+    pub file: u32,
+}
+
+/// As mdtest does: files are made, all looked at, all taken away; before each of these and at the end all ranks wait for
+/// each other.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mdtest {
+    pub ranks: u32,
+    /// Of each rank.
+    pub files: u32,
+    /// Written to each.
+    pub bytes: u64,
+    /// Whether ranks have a directory each.
+    pub directories: Sharing,
+    /// Number of the first file; directories have numbers behind those of the files.
     pub file: u32,
 }
 
@@ -114,6 +131,7 @@ pub enum Program {
     Ior(Ior),
     Files(Files),
     Arrivals(Arrivals),
+    Mdtest(Mdtest),
     Listed(Arc<Listed>),
 }
 
@@ -123,6 +141,7 @@ impl Program {
             Program::Ior(all) => all.ranks,
             Program::Files(all) => all.ranks,
             Program::Arrivals(all) => all.ranks,
+            Program::Mdtest(all) => all.ranks,
             Program::Listed(all) => all.ranks.len() as u32,
         }
     }
@@ -134,6 +153,7 @@ impl Program {
             Program::Ior(all) => all.request(rank, u64::from(number)),
             Program::Files(all) => all.request(rank, number),
             Program::Arrivals(all) => all.request(rank, number),
+            Program::Mdtest(all) => all.request(rank, number),
             Program::Listed(all) => all.ranks.get(rank as usize)?.get(number as usize).copied(),
         }
     }
@@ -146,8 +166,34 @@ impl Program {
             }
             Program::Files(all) => (all.file, u64::from(all.files) * u64::from(all.ranks)),
             Program::Arrivals(all) => (all.file, 1),
+            Program::Mdtest(all) => (all.file, u64::from(all.ranks) * (u64::from(all.files) + 1)),
             Program::Listed(_) => (0, 0),
         }
+    }
+
+    /// Requests of all ranks.
+    pub fn requests(&self) -> u64 {
+        match self {
+            Program::Listed(all) => all.ranks.iter().map(|rank| rank.len() as u64).sum(),
+            _ => self.longest().saturating_mul(self.ranks().into()),
+        }
+    }
+
+    /// The first file, and how many each rank has of its own; none where they share files, or where that is not known.
+    pub fn own_files(&self) -> Option<(u32, u32)> {
+        match self {
+            Program::Ior(all) => (all.sharing == Sharing::PerProcess).then_some((all.file, 1)),
+            Program::Files(all) => Some((all.file, all.files)),
+            Program::Mdtest(all) => Some((all.file, all.files)),
+            Program::Arrivals(_) | Program::Listed(_) => None,
+        }
+    }
+
+    /// Number of the directory in which a rank makes files, where that has a server of its own.
+    pub fn directory(&self, rank: u32) -> Option<u32> {
+        let Program::Mdtest(all) = self else { return None };
+        let own = if all.directories == Sharing::PerProcess { rank } else { 0 };
+        Some(all.file + all.ranks * all.files + own)
     }
 
     /// Requests of every rank: the most that a rank has.
@@ -157,9 +203,11 @@ impl Program {
                 all.segments.saturating_mul(all.block / all.transfer)
                     + 2 * u64::from(all.open)
                     + u64::from(all.fsync)
+                    + u64::from(all.barrier) * all.segments
             }
             Program::Files(all) => u64::from(all.files) * if all.bytes > 0 { 3 } else { 2 },
             Program::Arrivals(all) => u64::from(all.requests),
+            Program::Mdtest(all) => u64::from(all.files) * all.steps() + 4,
             Program::Listed(all) => all.ranks.iter().map(Vec::len).max().unwrap_or(0) as u64,
         }
     }
@@ -181,19 +229,27 @@ impl Ior {
         if number < opens {
             return Some(small(Op::Open));
         }
+        let in_block = self.block / self.transfer;
+        let barriers = u64::from(self.barrier);
         let at = number - opens;
-        if at < transfers {
+        if at < transfers + barriers * self.segments {
+            let (segment, within) = (at / (in_block + barriers), at % (in_block + barriers));
+            if within < barriers {
+                return Some(small(Op::Barrier));
+            }
+            let transfer = segment * in_block + within - barriers;
+            // Opening comes first, or what all wait for.
+            let is_first = within == barriers && (self.barrier || segment == 0);
             return Some(Request {
                 op: self.op,
                 file,
-                offset: self.offset(rank, at),
+                offset: self.offset(rank, transfer),
                 length: self.transfer,
-                // Opening comes first.
-                after: if at == 0 { After::All } else { After::Fewer(self.depth) },
+                after: if is_first { After::All } else { After::Fewer(self.depth) },
                 pace: Pace::Think(self.think),
             });
         }
-        match (at - transfers, self.fsync, self.open) {
+        match (at - transfers - barriers * self.segments, self.fsync, self.open) {
             (0, true, _) => Some(small(Op::Fsync)),
             (0, false, true) | (1, true, true) => Some(small(Op::Close)),
             _ => None,
@@ -229,6 +285,36 @@ impl Files {
             after: After::All,
             pace: Pace::Think(think),
         })
+    }
+}
+
+impl Mdtest {
+    /// Requests for each file.
+    fn steps(&self) -> u64 {
+        4 + u64::from(self.bytes > 0)
+    }
+
+    fn request(&self, rank: u32, number: u32) -> Option<Request> {
+        let makes: &[Op] =
+            if self.bytes > 0 { &[Op::Create, Op::Write, Op::Close] } else { &[Op::Create, Op::Close] };
+        let small = |op, file| Request {
+            op,
+            file,
+            offset: 0,
+            length: if op == Op::Write { self.bytes } else { 0 },
+            after: After::All,
+            pace: Pace::Think(Span::NONE),
+        };
+        let mut number = u64::from(number);
+        for steps in [makes, &[Op::Stat], &[Op::Unlink]] {
+            let Some(at) = number.checked_sub(1) else { return Some(small(Op::Barrier, self.file)) };
+            let (file, step) = (at / steps.len() as u64, at as usize % steps.len());
+            if file < u64::from(self.files) {
+                return Some(small(steps[step], self.file + rank * self.files + file as u32));
+            }
+            number = at - u64::from(self.files) * steps.len() as u64;
+        }
+        (number == 0).then(|| small(Op::Barrier, self.file))
     }
 }
 
@@ -301,6 +387,7 @@ mod tests {
             open: true,
             fsync: true,
             depth: 2,
+            barrier: false,
             think: Span::NONE,
             file: 10,
         }
@@ -328,6 +415,43 @@ mod tests {
         let program = ior(Order::Random(1), Sharing::Shared);
         let offsets = (0..3).flat_map(|rank| all(&program, rank)).filter(|r| r.0 == Op::Write).map(|r| r.2);
         assert_eq!(offsets.collect::<BTreeSet<_>>(), (0..12).map(|n| n * 4).collect());
+    }
+
+    #[test]
+    fn files_are_made_looked_at_and_taken_away_in_phases() {
+        let directories = Sharing::PerProcess;
+        let program = Program::Mdtest(Mdtest { ranks: 3, files: 2, bytes: 5, directories, file: 10 });
+        let seen: Vec<_> =
+            (0..).map_while(|n| program.request(1, n)).map(|r| (r.op, r.file, r.length)).collect();
+        let barrier = (Op::Barrier, 10, 0);
+        let made = |file| [(Op::Create, file, 0), (Op::Write, file, 5), (Op::Close, file, 0)];
+        let expected = [
+            vec![barrier],
+            made(12).to_vec(),
+            made(13).to_vec(),
+            vec![barrier, (Op::Stat, 12, 0), (Op::Stat, 13, 0)],
+            vec![barrier, (Op::Unlink, 12, 0), (Op::Unlink, 13, 0), barrier],
+        ];
+        assert_eq!(seen, expected.concat());
+        assert_eq!(program.longest(), seen.len() as u64);
+        assert_eq!(
+            (program.directory(0), program.directory(2), program.files()),
+            (Some(16), Some(18), (10, 9))
+        );
+    }
+
+    #[test]
+    fn all_wait_before_each_segment() {
+        let program = Ior { barrier: true, ..ior(Order::Sequential, Sharing::Shared) };
+        let seen: Vec<_> =
+            (0..).map_while(|n| program.request(1, n)).map(|r| (r.op, r.offset, r.after)).collect();
+        let write = |offset, after| (Op::Write, offset, after);
+        let small = |op| (op, 0, After::All);
+        let segment =
+            |offset| [small(Op::Barrier), write(offset, After::All), write(offset + 4, After::Fewer(2))];
+        let end = [small(Op::Fsync), small(Op::Close)];
+        assert_eq!(seen, [&[small(Op::Open)], &segment(8)[..], &segment(32), &end].concat());
+        assert_eq!(Program::Ior(program).longest(), seen.len() as u64);
     }
 
     #[test]

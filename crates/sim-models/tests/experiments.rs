@@ -1,5 +1,9 @@
 //! Experiment files: the specification's example, and what is refused.
 
+#[allow(dead_code)]
+mod common;
+
+use tidepool_devices::disk::file::DiskFile;
 use tidepool_sim::{Options, Time};
 use tidepool_sim_models::experiment::{Experiment, Problem};
 use tidepool_sim_models::run;
@@ -9,8 +13,19 @@ const SPEC: &str = include_str!("../../../docs/formats/28-experiments.md");
 fn load(path: &str) -> Result<String, String> {
     match path {
         "requests.txt" => Ok(block("text", 0)),
+        "disk.toml" => Ok(disk_file()),
+        "applications.toml" => Ok(APPLICATIONS.into()),
         _ => Err("No such file".into()),
     }
+}
+
+/// Two ranks: a barrier, then create, write, close.
+const APPLICATIONS: &str =
+    "[[application]]\nkind = \"phases\"\nprocesses = 2\nsteps = 1\nbytes = 1000\ncompute-seconds = 0.1\n";
+
+fn disk_file() -> String {
+    let (model, source) = (common::disk_model(), "nothing".into());
+    DiskFile { model, source, notes: Vec::new(), uncertainty: Vec::new() }.write()
 }
 
 /// A code block of the specification.
@@ -21,7 +36,10 @@ fn block(language: &str, number: usize) -> String {
 }
 
 fn read(text: &str) -> Result<Experiment, Vec<Problem>> {
-    Experiment::read(text, &load)
+    Experiment::read_with(text, &load, &|path| match path {
+        "switches.toml" => Ok(common::two_leaves(2)),
+        _ => Err("No such file".into()),
+    })
 }
 
 fn runs(experiment: &Experiment) -> tidepool_sim_models::Results {
@@ -34,14 +52,19 @@ fn runs(experiment: &Experiment) -> tidepool_sim_models::Results {
 fn the_specifications_examples_are_read_and_run() {
     let whole = read(&block("toml", 0)).unwrap();
     let names: Vec<&str> = whole.applications.iter().map(|all| all.name.as_str()).collect();
-    assert_eq!(names, ["checkpoint", "small", "others", "recorded"]);
+    assert_eq!(names, ["checkpoint", "small", "others", "recorded", "metadata", "applications.phases"]);
     assert_eq!((whole.network.latency, whole.network.client_bandwidth), (Time(50_000), 125_000_000));
     assert_eq!((whole.servers[1].weight, whole.price()), (3, 20.0));
     let results = runs(&whole);
-    // 16 ranks: 32 transfers, open, close; 4 of 10 files; 2 of 100; the trace's 4.
-    assert_eq!(results.requests, 16 * 34 + 4 * 10 * 3 + 200 + 4);
-    assert_eq!(results.bytes_written, (16 * 32 * 65_536) + 40 * 4096 + 2 * 65_536);
-    for number in [1, 2] {
+    // 16 ranks: 32 transfers, open, close; 4 of 10 files; 2 of 100; the trace's 4; 4 times 4 of each of 10 and 4 barriers; 2 of 4.
+    assert_eq!(results.requests, 16 * 34 + 4 * 10 * 3 + 200 + 4 + 4 * (4 * 10 + 4) + 2 * 4);
+    assert_eq!(results.bytes_written, (16 * 32 * 65_536) + 40 * 4096 + 2 * 65_536 + 2_000);
+    // The same on the other devices of the file.
+    let text = block("toml", 0).replace("device = \"disk\"", "device = \"measured\"");
+    let other = runs(&read(&text.replace("device = \"flash\"", "device = \"nand\"")).unwrap());
+    assert_eq!((other.requests, other.bytes_written), (results.requests, results.bytes_written));
+    assert!(other.servers[7].flash.is_some_and(|counts| counts.host_pages > 0));
+    for number in [1, 2, 3] {
         let start = block("toml", 0).replace("[layout]\nkind = \"striped\"", "[old]");
         let text = start.replace("[old]", &format!("{}\n[old]", block("toml", number)));
         // Its own table of the first layout goes.
@@ -82,6 +105,42 @@ const HOSTILE: &[(&str, &str, Option<usize>, &str)] = &[
     ("\"1ms\"", "\"99999999999999999999s\"", Some(5), "no time"),
     ("\"1ms\"", "-1", Some(5), "text in quotes"),
     ("\"station\"", "\"hdx\"", Some(4), "did you mean 'hdd'?"),
+    ("kind = \"station\"\ntime = \"1ms\"", "kind = \"disk\"", Some(2), "has no 'model'"),
+    (
+        "kind = \"station\"\ntime = \"1ms\"",
+        "kind = \"disk\"\nmodel = \"gone\"",
+        Some(5),
+        "gone: No such file",
+    ),
+    (
+        "kind = \"station\"\ntime = \"1ms\"",
+        "kind = \"disk\"\nmodel = \"requests.txt\"",
+        Some(5),
+        "requests.txt: TOML parse error",
+    ),
+    ("kind = \"station\"\ntime = \"1ms\"", "kind = \"flash\"", Some(2), "has no 'erase'"),
+    ("kind = \"station\"\ntime = \"1ms\"", "kind = \"flash\"\nblocks = 2", Some(2), "blocks per die: 3 to"),
+    ("kind = \"station\"\ntime = \"1ms\"", "kind = \"flash\"\npage = 1000", Some(2), "a multiple of 512"),
+    ("kind = \"station\"\ntime = \"1ms\"", "kind = \"flash\"\nfilled = 101", Some(5), "from 0 to 100"),
+    ("kind = \"station\"\ntime = \"1ms\"", "kind = \"flash\"\nblock = 1", Some(5), "did you mean 'blocks'?"),
+    ("\"1ms\"", "\"1ms\"\nscheduler = \"elevatr\"", Some(6), "did you mean 'elevator'?"),
+    ("\"1ms\"", "\"1ms\"\nscheduler = \"fifo\"\ndepth = 0", Some(7), "from 1 to 65536"),
+    ("\"1ms\"", "\"1ms\"\nmerge = 5", Some(2), "with 'scheduler' only"),
+    ("\"1ms\"", "\"1ms\"\nscheduler = \"sstf\"\nexpire = \"1s\"", Some(7), "no key in [[device]] 'expire'"),
+    ("device = \"d\"", "device = \"d\"\n[server.cache]", Some(9), "has no 'size'"),
+    (
+        "device = \"d\"",
+        "device = \"d\"\n[server.cache]\nsize = 9\ndirty = 10",
+        Some(9),
+        "10 bytes may be dirty",
+    ),
+    ("device = \"d\"", "device = \"d\"\n[server.cache]\nsize = 9\ndelay = \"0s\"", Some(9), "delay is 0"),
+    (
+        "device = \"d\"",
+        "device = \"d\"\n[server.cache]\nsize = 9\nreadahead = 1",
+        Some(11),
+        "did you mean 'read-ahead'?",
+    ),
     ("device = \"d\"", "device = \"e\"", Some(8), "there is no device 'e'"),
     ("device = \"d\"", "device = \"d\"\ncount = 4294967297", Some(9), "0 to 100000"),
     ("device = \"d\"", "device = \"d\"\ncount = -1", Some(9), "0 to 100000"),
@@ -122,6 +181,100 @@ const HOSTILE: &[(&str, &str, Option<usize>, &str)] = &[
         "stripes; at most 65536",
     ),
     ("kind = \"ior\"", "kind = \"ior\"\nranks = 1e9", Some(12), "whole number"),
+    ("kind = \"ior\"", "kind = \"workload\"\npath = \"gone\"", Some(12), "gone: No such file"),
+    ("kind = \"ior\"", "kind = \"workload\"", Some(9), "has no 'path'"),
+    ("kind = \"ior\"", "kind = \"workload\"\npath = \"requests.txt\"", Some(12), "requests.txt: "),
+    (
+        "kind = \"ior\"",
+        "kind = \"workload\"\npath = \"applications.toml\"\nranks = 2",
+        Some(13),
+        "no key in [[workload]] 'ranks'",
+    ),
+    ("kind = \"ior\"", "kind = \"mdtest\"\nfiles = \"many\"", Some(12), "whole number"),
+    ("kind = \"ior\"", "kind = \"mdtest\"\ndirectory = \"shared\"", Some(12), "did you mean 'directories'?"),
+    ("kind = \"ior\"", "kind = \"ior\"\nbarrier = 1", Some(12), "true or false"),
+    ("[[workload]]", "[client]\ntimeout = \"0s\"\n[[workload]]", None, "give up at once"),
+    ("[[workload]]", "[client]\ntimeuot = \"1s\"\n[[workload]]", Some(10), "did you mean 'timeout'?"),
+    (
+        "[[workload]]",
+        "[[failure]]\nserver = 1\nat = \"1s\"\nrepair = \"1s\"\n[[workload]]",
+        Some(10),
+        "from 0 to 0",
+    ),
+    (
+        "[[workload]]",
+        "[[failure]]\nserver = 0\nat = \"1s\"\nrepair = \"0s\"\n[[workload]]",
+        None,
+        "up again at once",
+    ),
+    ("[[workload]]", "[[failure]]\nat = \"1s\"\nrepair = \"1s\"\n[[workload]]", Some(9), "either 'server'"),
+    (
+        "[[workload]]",
+        "[[failure]]\nservers = \"t\"\nat = \"1s\"\nrepair = \"1s\"\n[[workload]]",
+        Some(10),
+        "class of servers 't'",
+    ),
+    (
+        "[[workload]]",
+        "[[failure]]\nserver = 0\nbetween = \"1s\"\nrepair = \"1s\"\n[[workload]]",
+        Some(9),
+        "either 'at'",
+    ),
+    (
+        "[[workload]]",
+        "[[failure]]\nserver = 0\nbetween = \"1ns\"\nrepair = \"1ns\"\nuntil = \"1s\"\n[[workload]]",
+        None,
+        "more than 1048576 times",
+    ),
+    ("\"1ms\"", "\"1ms\"\nidle-power = 5", Some(6), "text in quotes"),
+    ("\"1ms\"", "\"1ms\"\nidle-power = \"5kW\"", Some(6), "whole number and W or mW"),
+    ("\"1ms\"", "\"1ms\"\nidle-power = \"5W\"\nbusy-power = \"4W\"", Some(2), "below 'idle-power'"),
+    ("device = \"d\"", "device = \"d\"\nbusy-powr = \"4W\"", Some(9), "did you mean 'busy-power'?"),
+    ("[[workload]]", "[layout]\nkind = \"pool\"\nstripe = 5000\n[[workload]]", None, "a chunk is 4KiB"),
+    (
+        "[[workload]]",
+        "[layout]\nkind = \"pool\"\nnear = \"0ns\"\n[[workload]]",
+        None,
+        "way within a node is 0",
+    ),
+    (
+        "[[workload]]",
+        "[layout]\nkind = \"pool\"\nplacement = \"locl\"\n[[workload]]",
+        Some(11),
+        "did you mean 'local'?",
+    ),
+    (
+        "[[workload]]",
+        "[layout]\nkind = \"pool\"\nplacement = \"local\"\nin-turn = 2\n[[workload]]",
+        Some(9),
+        "\"wide\" only",
+    ),
+    (
+        "[[workload]]",
+        "[layout]\nkind = \"pool\"\nservers = [\"s\"]\n[[workload]]",
+        Some(11),
+        "no key in [layout] 'servers'",
+    ),
+    ("[[workload]]", "[network]\ntopology = \"gone\"\n[[workload]]", Some(10), "gone: No such file"),
+    ("[[workload]]", "[network]\nnodes = \"together\"\n[[workload]]", Some(9), "with 'topology' only"),
+    (
+        "[[workload]]",
+        "[network]\ntopology = \"switches.toml\"\noff = [\"core3\"]\n[[workload]]",
+        Some(10),
+        "no switch 'core3'",
+    ),
+    (
+        "[[workload]]",
+        "[network]\ntopology = \"switches.toml\"\noff = [\"leaf1\"]\n[[workload]]",
+        Some(10),
+        "cannot be off",
+    ),
+    (
+        "[[workload]]",
+        "[network]\ntopology = \"switches.toml\"\noff = [\"core1\", \"core2\"]\n[[workload]]",
+        Some(10),
+        "no way leads from switch 'leaf1' to 'leaf2'",
+    ),
     ("kind = \"ior\"", "kind = \"trace\"\npath = \"gone\"", Some(12), "gone: No such file"),
     ("name = \"w\"", "name = \"w\"\nname = \"w\"", Some(11), "not TOML"),
     ("name = \"w\"", "name = \"../w\"", Some(10), "letters, digits"),

@@ -3,14 +3,15 @@
 use super::pfs_flags::EngineArgs;
 use super::phold::{cpu_seconds, memory_peak, rate};
 use crate::exit::{Context, Failure, Kind, Result};
-use crate::output::ProgressLine;
+use crate::output::{ProgressLine, duration};
 use crate::signals::Signals;
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
-use tidepool_sim::{Options, Progress, Scheduler, Simulation};
-use tidepool_sim_models::{Pfs, Results, run};
+use tidepool_sim::{Emitted, Options, Progress, Scheduler, Simulation};
+use tidepool_sim_models::{Pfs, Record, Results, run_with};
 use tidepool_types::format_size;
 
 /// What a run came to, and what it took.
@@ -20,6 +21,35 @@ pub struct Outcome {
     pub wall_seconds: f64,
     pub cpu_seconds: f64,
     pub memory_peak_bytes: u64,
+}
+
+/// How far a run is, and whether it has to end.
+#[derive(Default)]
+pub struct Watch {
+    /// Requests of all clients; 0: not known.
+    pub requests: u64,
+    /// Events of the whole run, in place of requests; 0: not known.
+    pub events: u64,
+    pub done: AtomicU64,
+    /// What is written cannot be written: there is no sense in going on.
+    pub broken: AtomicBool,
+}
+
+impl Watch {
+    /// For people: how far, and how long it will go on if requests go on taking as long.
+    fn told(&self, progress: &Progress, elapsed: f64) -> String {
+        let at = format!("{} events, at {}", progress.events, progress.now);
+        let (done, all) = match self.events {
+            0 => (self.done.load(Ordering::Relaxed), self.requests),
+            events => (progress.events, events),
+        };
+        if done == 0 || all == 0 {
+            return at;
+        }
+        let share = (done as f64 / all as f64).min(1.0);
+        let left = duration(elapsed * (1.0 - share) / share);
+        format!("{:.1} %, {at}, {left} left", share * 100.0)
+    }
 }
 
 impl EngineArgs {
@@ -48,15 +78,31 @@ impl EngineArgs {
         }
     }
 
-    /// To the end, or until a signal.
-    pub fn run(&self, pfs: Pfs, seed: u64, signals: &Signals) -> Result<Outcome> {
+    /// To the end, or until a signal; of a model that has so many events.
+    pub fn run(&self, pfs: Pfs, events: u64, seed: u64, signals: &Signals) -> Result<Outcome> {
+        let watch = Watch { events, ..Watch::default() };
+        self.run_with(pfs, seed, signals, &watch, |_| {})
+    }
+
+    /// To the end, or until a signal or the watch ends it, with records.
+    pub fn run_with(
+        &self,
+        pfs: Pfs,
+        seed: u64,
+        signals: &Signals,
+        watch: &Watch,
+        sink: impl FnMut(Emitted<Record>) + Send,
+    ) -> Result<Outcome> {
         let (cpu, began) = (cpu_seconds()?, Instant::now());
         let line = Mutex::new(ProgressLine::new());
         let tell = |progress: Progress| {
             if let Ok(mut line) = line.lock() {
-                line.draw(&format!("{} events, at {}", progress.events, progress.now));
+                line.draw(&watch.told(&progress, began.elapsed().as_secs_f64()));
             }
-            if signals.seen().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            match signals.seen().is_some() || watch.broken.load(Ordering::Relaxed) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
         };
         let options = Options {
             scheduler: self.scheduler(),
@@ -64,7 +110,8 @@ impl EngineArgs {
             progress: Some(&tell),
             ..Options::default()
         };
-        let (simulation, results) = run(pfs, seed, &options).context(Kind::Other, || "sim".to_string())?;
+        let ran = run_with(pfs, seed, &options, sink);
+        let (simulation, results) = ran.context(Kind::Other, || "sim".to_string())?;
         if let Ok(mut line) = line.lock() {
             line.clear();
         }
@@ -124,5 +171,21 @@ impl EngineArgs {
             text += "ended early\n";
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidepool_sim::Time;
+
+    #[test]
+    fn people_are_told_how_long_a_run_will_go_on() {
+        let watch = Watch { requests: 200, done: AtomicU64::new(50), ..Watch::default() };
+        let progress = Progress { now: Time(5_000_000), until: Time::MAX, events: 999 };
+        assert_eq!(watch.told(&progress, 4.0), "25.0 %, 999 events, at 5 ms, 12.0 s left");
+        let scale = Watch { events: 1_998, ..Watch::default() };
+        assert_eq!(scale.told(&progress, 4.0), "50.0 %, 999 events, at 5 ms, 4.0 s left");
+        assert_eq!(Watch::default().told(&progress, 4.0), "999 events, at 5 ms");
     }
 }

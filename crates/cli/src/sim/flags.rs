@@ -2,6 +2,7 @@
 
 use super::disk_flags::{CalibrateCommand, ValidateCommand};
 use super::pfs_flags::{RUN, RunArgs, SCALE, ScaleArgs, TUNE, TuneArgs};
+use super::sweep::flags::{SWEEP, SweepArgs};
 use super::tiers::{TIERS, TiersArgs};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -39,6 +40,9 @@ pub enum SimCommand {
     /// Search for the configuration of a parallel file system that does best
     #[command(after_help = TUNE)]
     Tune(TuneArgs),
+    /// Run all configurations of some knobs, several at once or as a Slurm array
+    #[command(after_help = SWEEP)]
+    Sweep(SweepArgs),
     /// Fit a model to measurements
     #[command(subcommand)]
     Calibrate(CalibrateCommand),

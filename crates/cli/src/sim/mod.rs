@@ -4,11 +4,17 @@ mod disk;
 pub mod disk_flags;
 mod engine;
 pub mod flags;
+mod html;
+mod outputs;
 mod pfs_flags;
 mod phold;
+mod rows;
 mod run;
 mod scale;
+mod sweep;
 mod tiers;
+mod timeline;
+mod told;
 mod tune;
 
 use crate::exit::Result;
@@ -21,6 +27,7 @@ pub fn dispatch(command: &SimCommand) -> Result<ExitCode> {
         SimCommand::Scale(args) => scale::scale(args),
         SimCommand::Run(args) => run::run(args),
         SimCommand::Tune(args) => tune::tune(args),
+        SimCommand::Sweep(args) => sweep::sweep(args),
         SimCommand::Calibrate(command) => disk::calibrate(command),
         SimCommand::Validate(command) => disk::validate(command),
         SimCommand::Tiers(args) => tiers::tiers(args),

@@ -1,6 +1,7 @@
 //! The command lines of `tidepool sim scale`, `run` and `tune`.
 
 use super::flags::{SchedulerFlag, span, threads};
+use super::timeline::{EVENTS_DEFAULT, EVENTS_MAX, Window};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use tidepool_sim::Time;
@@ -69,6 +70,7 @@ Examples:
   tidepool sim run checkpoint.toml
   tidepool sim run checkpoint.toml --json --csv requests.csv
   tidepool sim run checkpoint.toml --scheduler optimistic --threads 2
+  tidepool sim run checkpoint.toml --html report.html --timeline trace.json --timeline-to 100ms
 The file: docs/formats/28-experiments.md. All of it is looked at before anything runs. Results do not depend on the scheduler.
 Exit codes: 1 it could not be done, 2 wrong usage or file, 130 stopped by Ctrl-C (what was done until then is told).";
 
@@ -83,11 +85,38 @@ pub struct RunArgs {
     /// Write a line for each request to this file
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
+    /// Write a line for each sub-request (a stripe of a request, at a server) to this file
+    #[arg(long, value_name = "FILE")]
+    pub sub_requests: Option<PathBuf>,
+    /// Write a time line that ui.perfetto.dev and chrome://tracing show
+    #[arg(long, value_name = "FILE")]
+    pub timeline: Option<PathBuf>,
+    /// The time line begins at this virtual time
+    #[arg(long, value_name = "TIME", default_value = "0ns", value_parser = span, requires = "timeline")]
+    pub timeline_from: Time,
+    /// The time line ends at this virtual time
+    #[arg(long, value_name = "TIME", value_parser = span, requires = "timeline")]
+    pub timeline_to: Option<Time>,
+    /// Most requests and pieces of work in the time line
+    #[arg(long, value_name = "N", default_value_t = EVENTS_DEFAULT, requires = "timeline",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(EVENTS_MAX)))]
+    pub timeline_events: u32,
+    /// Write a page with plots
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     #[command(flatten)]
     pub engine: EngineArgs,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+impl RunArgs {
+    /// Of the time line.
+    pub fn window(&self) -> Window {
+        let to = self.timeline_to.unwrap_or(Time::MAX).0;
+        Window { from: self.timeline_from.0, to, events_max: self.timeline_events as usize }
+    }
 }
 
 pub const TUNE: &str = "\

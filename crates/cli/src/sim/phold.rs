@@ -147,8 +147,8 @@ fn run<const WORDS: usize>(args: &PholdArgs, signals: &Signals) -> Result<Outcom
     Ok(Outcome { report, trace, wall_seconds, cpu_seconds, memory_peak_bytes: memory_peak()? })
 }
 
-/// Replaces the file as a whole, so that there is a whole checkpoint at every moment.
-fn keep(file: &Path, bytes: &[u8]) -> io::Result<()> {
+/// Replaces the file as a whole, so that there is a whole one at every moment.
+pub(super) fn keep(file: &Path, bytes: &[u8]) -> io::Result<()> {
     let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut new = NamedTempFile::new_in(dir)?;
     new.write_all(bytes)?;

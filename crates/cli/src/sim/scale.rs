@@ -26,7 +26,7 @@ pub fn scale(args: &ScaleArgs) -> Result<ExitCode> {
         return Err(Failure::new(Kind::Usage, text));
     }
     let system = system(args)?;
-    let outcome = args.engine.run(system, args.seed, &signals)?;
+    let outcome = args.engine.run(system, events(args), args.seed, &signals)?;
     let results = &outcome.results;
     if args.json {
         let mut all = identity("sim-scale");
@@ -66,6 +66,12 @@ pub fn scale(args: &ScaleArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Events of the whole run: a start; seven for an open, a close, or a read of one stripe; six for each further stripe.
+fn events(args: &ScaleArgs) -> u64 {
+    let pieces = args.transfer.div_ceil(args.stripe);
+    u64::from(args.clients) * (1 + 7 + 7 + u64::from(args.reads) * (1 + 6 * pieces))
+}
+
 /// Round figures of a disk of 7200 rpm and of 10-gigabit links: what is measured is the simulator.
 fn system(args: &ScaleArgs) -> Result<Pfs> {
     let ms = |n: u64| Span::Fixed(Time(n * 1_000_000));
@@ -80,9 +86,8 @@ fn system(args: &ScaleArgs) -> Result<Pfs> {
     });
     let link = 1_250_000_000;
     let network = Network { latency: args.latency, client_bandwidth: link, header: 256, eager: 16 << 10 };
-    let server = ServerSpec { threads: 1, request: us(10), metadata: us(20), bus: Time(20_000) };
-    let classes =
-        vec![Class { name: "servers".into(), count: args.servers, device, bandwidth: link, buffer: None }];
+    let server = ServerSpec { threads: 1, request: us(10), metadata: us(20), bus: Time(20_000), cache: None };
+    let classes = vec![Class { bandwidth: link, ..Class::new("servers", args.servers, device) }];
     let even: Vec<_> = (0..args.servers).map(|server| (server, 1)).collect();
     let what = || "sim scale".to_string();
     let layout = Layout::Striped(Ring::new(args.stripe, &even).context(Kind::Usage, what)?);
@@ -97,6 +102,7 @@ fn system(args: &ScaleArgs) -> Result<Pfs> {
         open: true,
         fsync: false,
         depth: 1,
+        barrier: false,
         think: Span::NONE,
         file: 0,
     });

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use tidepool_sim::{Options, Progress};
 use tidepool_sim_models::experiment::Experiment;
 use tidepool_sim_models::run;
-use tidepool_sim_models::tune::{Goal, Score, Trial, Vary, best, frontier, search};
+use tidepool_sim_models::tune::{Goal, Score, Trial, Vary, best, frontier, search, size};
 use tidepool_types::format_size;
 
 pub fn tune(args: &TuneArgs) -> Result<ExitCode> {
@@ -53,8 +53,7 @@ fn tried(
     signals: &Signals,
 ) -> Result<Vec<Trial>> {
     let (mut line, mut number, mut broken) = (ProgressLine::new(), 0, None);
-    let size = space.iter().fold(1usize, |all, vary| all.saturating_mul(vary.values.len()));
-    let most = size.min(args.trials as usize);
+    let most = size(space).min(args.trials as usize);
     let trials = search(experiment, space, goal, args.trials as usize, |turned| {
         number += 1;
         line.draw(&format!("configuration {number} of at most {most}"));

@@ -64,6 +64,11 @@ impl Disk {
         Served { time, class }
     }
 
+    /// When all that the buffer has taken is on the platter, if nothing else comes; not before `now`.
+    pub fn written_out(&self, now: Time) -> Time {
+        Time(self.dirty.iter().map(|dirty| dirty.until_ns).max().unwrap_or(0).max(now.0))
+    }
+
     fn own_time(&self, model: &DiskModel, class: Class, request: &Request, random: &mut Stream) -> Time {
         let cost = model.cost(class);
         let seek_us = match (class.place, self.before) {

@@ -109,6 +109,28 @@ impl Ssd {
         Counts { host_pages, programmed_pages, erased_blocks }
     }
 
+    /// Writes the first `pages` offered pages in their order, before time begins: they take no time and are not counted.
+    pub fn fill(&mut self, pages: u64) {
+        (0..pages.min(self.model.logical_pages())).for_each(|logical| {
+            self.write(logical, true, 0, &mut |_| {});
+        });
+        let (dies, channels) = (self.model.dies(), self.model.channels);
+        (0..dies).for_each(|die| self.cells.set(self.die_until, die, 0));
+        (0..channels).for_each(|channel| self.cells.set(self.channel_until, channel, 0));
+        for slot in 0..channels * IDLE_MAX {
+            self.cells.set(self.idle_from, slot, 0);
+            self.cells.set(self.idle_to, slot, 0);
+        }
+        (0..self.model.buffer_pages).for_each(|slot| self.cells.set(self.buffer, slot, 0));
+        (0..SINGLES).for_each(|at| self.cells.set(self.single, at, 0));
+    }
+
+    /// When all of the write buffer is on the flash.
+    pub fn written_out(&self) -> Time {
+        let buffer = self.cells.all(self.buffer, 0, self.model.buffer_pages);
+        Time(buffer.iter().max().copied().unwrap_or(0))
+    }
+
     /// When a request is done that comes now, which is not before the request before came.
     pub fn submit(&mut self, request: &Request, now: Time) -> Result<Time, SsdError> {
         self.submit_watched(request, now, |_| {})

@@ -16,7 +16,7 @@ pub struct HddSpec {
     /// Bytes/s.
     pub read_rate: u64,
     pub write_rate: u64,
-    /// Of an open.
+    /// Of an open, create or unlink.
     pub open: Span,
     /// Of an fsync.
     pub flush: Span,
@@ -36,6 +36,8 @@ impl HddSpec {
     pub fn service(&self, hdd: &mut Hdd, io: &Io, now: u64, with: &mut impl Context) -> u64 {
         with.keep(|| Change::Hdd(*hdd));
         let time = match io.op {
+            Op::Create | Op::Unlink => self.open.draw(with.random()),
+            Op::Stat | Op::Barrier => 0,
             Op::Open => {
                 hdd.open_files += 1;
                 self.open.draw(with.random())

@@ -89,7 +89,7 @@ impl SsdSpec {
         let time = self.ftl.draw(with.random());
         let begin = ssd.take(FTL, now, time, with);
         match io.op {
-            Op::Open | Op::Close => begin,
+            Op::Open | Op::Close | Op::Create | Op::Stat | Op::Unlink | Op::Barrier => begin,
             Op::Fsync => begin.saturating_add(self.flush.draw(with.random())),
             Op::Read | Op::Write => self.pages(ssd, io, begin, with),
         }

@@ -1,17 +1,24 @@
 //! Experiments: a system and what is done with it, as a file has them (`docs/formats/28-experiments.md`). All of a file is
 //! looked at, and everything that is wrong is told with its line.
 
+mod described;
 mod fields;
 mod read;
 mod trace;
 
+use crate::outages::{self, Outage};
+use crate::pool::{PoolError, PoolLayout};
+use crate::span::Span;
 use crate::striping::{Layout, Region, Ring, RingError};
 use crate::system::{Application, Class, Pfs, PfsError};
+use crate::topology::{Description, Topology};
 use crate::{Network, ServerSpec};
 pub use fields::Problem;
 pub use read::{LOADS_MAX, TEXT_MAX};
 use std::collections::BTreeMap;
 use std::fmt;
+use tidepool_sim::Time;
+use tidepool_types::Placement;
 
 /// Which servers take a part of the files.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,6 +29,8 @@ pub enum Spreading {
     Buffered { buffer: usize, store: usize },
     /// Parts of files on a class each: file, from, to, class; the rest on `rest`. Parts of a file follow each other.
     Tiered { regions: Vec<(u32, u64, u64, usize)>, rest: usize },
+    /// A pool on all servers: its placement, over how many in turn (0: by hashing), and how long it is within a node.
+    Pool { placement: Placement, in_turn: u16, near: Option<Time> },
 }
 
 /// A class of servers and its weight among those that files are striped over.
@@ -33,22 +42,58 @@ pub struct Servers {
     pub price: f64,
 }
 
+/// Switches between clients and servers.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Switches {
+    pub topology: Topology,
+    /// Ranks live on the servers' nodes, too.
+    pub together: bool,
+}
+
+/// Servers that fail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Failure {
+    pub servers: Failing,
+    pub times: FailureTimes,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failing {
+    /// The one of this number.
+    One(u32),
+    /// Each of a class.
+    Class(usize),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FailureTimes {
+    /// From a time on, for so long.
+    Once(Time, Time),
+    /// So long after the start or a repair, for so long each, up to a time.
+    Drawn(Span, Span, Time),
+}
+
 /// All of a file.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Experiment {
     pub seed: u64,
     pub network: Network,
+    pub switches: Option<Switches>,
     pub server: ServerSpec,
     pub servers: Vec<Servers>,
     pub stripe: u64,
     pub spreading: Spreading,
     pub applications: Vec<Application>,
+    pub failures: Vec<Failure>,
+    /// After which clients give a request up.
+    pub timeout: Option<Time>,
 }
 
 /// Why an experiment is no system.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BuildError {
     Ring(RingError),
+    Pool(PoolError),
     System(PfsError),
 }
 
@@ -56,6 +101,7 @@ impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             BuildError::Ring(error) => error.fmt(f),
+            BuildError::Pool(error) => error.fmt(f),
             BuildError::System(error) => error.fmt(f),
         }
     }
@@ -63,13 +109,40 @@ impl fmt::Display for BuildError {
 
 impl std::error::Error for BuildError {}
 
+impl From<RingError> for BuildError {
+    fn from(error: RingError) -> BuildError {
+        BuildError::Ring(error)
+    }
+}
+
+impl From<PoolError> for BuildError {
+    fn from(error: PoolError) -> BuildError {
+        BuildError::Pool(error)
+    }
+}
+
+impl From<PfsError> for BuildError {
+    fn from(error: PfsError) -> BuildError {
+        BuildError::System(error)
+    }
+}
+
 impl Experiment {
     /// `load` gives the text of a file that a trace is in.
     pub fn read(
         text: &str,
         load: &dyn Fn(&str) -> Result<String, String>,
     ) -> Result<Experiment, Vec<Problem>> {
-        read::read(text, load)
+        Experiment::read_with(text, load, &|_| Err("networks of switches cannot be read here".into()))
+    }
+
+    /// The same, and `switches` gives the network that is described in a file (format 17).
+    pub fn read_with(
+        text: &str,
+        load: &dyn Fn(&str) -> Result<String, String>,
+        switches: &dyn Fn(&str) -> Result<Description, String>,
+    ) -> Result<Experiment, Vec<Problem>> {
+        read::read(text, load, switches)
     }
 
     /// What all servers cost.
@@ -83,10 +156,50 @@ impl Experiment {
     }
 
     pub fn system(&self) -> Result<Pfs, BuildError> {
-        let layout = self.layout().map_err(BuildError::Ring)?;
+        let layout = self.layout()?;
         let classes = self.servers.iter().map(|servers| servers.class.clone()).collect();
         let (network, server) = (self.network.clone(), self.server.clone());
-        Pfs::new(network, server, classes, layout, self.applications.clone()).map_err(BuildError::System)
+        let mut pfs = Pfs::new(network, server, classes, layout, self.applications.clone())?;
+        if self.timeout == Some(Time::ZERO) {
+            return Err(PfsError::Timeout.into());
+        }
+        pfs.timeout = self.timeout;
+        if let Spreading::Pool { near, .. } = &self.spreading {
+            if *near == Some(Time::ZERO) {
+                return Err(PfsError::Instant("the way within a node").into());
+            }
+            pfs.near = *near;
+        }
+        if let Some(Switches { topology, together }) = &self.switches {
+            pfs = pfs.with_topology(topology.clone(), *together)?;
+        }
+        Ok(pfs.with_outages(self.outages()?)?)
+    }
+
+    fn outages(&self) -> Result<Vec<Outage>, PfsError> {
+        let mut all = Vec::new();
+        for failure in &self.failures {
+            let numbers = match failure.servers {
+                Failing::One(number) => number..number + 1,
+                Failing::Class(class) => {
+                    let count =
+                        |servers: &[Servers]| servers.iter().map(|servers| servers.class.count).sum::<u32>();
+                    count(&self.servers[..class])..count(&self.servers[..=class])
+                }
+            };
+            for server in numbers {
+                match failure.times {
+                    FailureTimes::Once(at, repair) => {
+                        all.push(Outage { server, from: at, to: at.plus(repair) });
+                    }
+                    FailureTimes::Drawn(between, repair, until) => {
+                        outages::drawn(self.seed, server, (between, repair), until, &mut all)
+                            .map_err(PfsError::Outages)?;
+                    }
+                }
+            }
+        }
+        Ok(all)
     }
 
     /// All servers of some classes, in the order of classes.
@@ -103,13 +216,23 @@ impl Experiment {
         Ring::new(self.stripe, &all)
     }
 
-    fn layout(&self) -> Result<Layout, RingError> {
+    fn layout(&self) -> Result<Layout, BuildError> {
         Ok(match &self.spreading {
             Spreading::Striped(classes) => Layout::Striped(self.ring(classes, true)?),
             Spreading::Buffered { buffer, store } => Layout::Buffered {
                 buffer: self.ring(&[*buffer], false)?,
                 store: self.ring(&[*store], false)?,
             },
+            Spreading::Pool { placement, in_turn, .. } => {
+                let layout = match placement {
+                    Placement::Local => Ok(tidepool_types::Layout::LOCAL),
+                    Placement::Weighted => tidepool_types::Layout::weighted(self.stripe),
+                    _ => tidepool_types::Layout::wide(self.stripe, *in_turn),
+                };
+                let weights = self.servers.iter().flat_map(|s| vec![s.weight; s.class.count as usize]);
+                let weights: Vec<u32> = weights.collect();
+                Layout::Pool(PoolLayout::new(layout.map_err(PoolError::Layout)?, &weights)?)
+            }
             Spreading::Tiered { regions, rest } => {
                 // Ring 0 is for what is in no region.
                 let mut rings = vec![self.ring(&[*rest], false)?];

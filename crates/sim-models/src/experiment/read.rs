@@ -1,18 +1,27 @@
 //! From TOML to an [`Experiment`].
 
+use super::described::{self, Described};
 use super::fields::{Fields, Problem, Source, quoted, unknown};
 use super::trace::{self, OFFSET_MAX, Stamps};
-use super::{Experiment, Servers, Spreading};
+use super::{Experiment, Failing, Failure, FailureTimes, Servers, Spreading, Switches};
 use crate::buffer::BufferSpec;
-use crate::device::{DeviceSpec, HddSpec, LANES_MAX, SsdSpec, StationSpec};
+use crate::cache::CacheSpec;
+use crate::device::{DeviceSpec, DiskSpec, FlashSpec, HddSpec, LANES_MAX, SsdSpec, StationSpec};
 use crate::message::Op;
-use crate::span::Span;
+use crate::power::{Power, PowerSpec, parse_power};
+use crate::queue::{DEPTH_MAX, Policy, QueueSpec};
+use crate::span::{Span, parse_span, parse_time};
 use crate::striping::STRIPE_MAX;
 use crate::system::{Application, Class};
-use crate::workload::{Arrivals, Files, Ior, Order, Program, Sharing};
+use crate::topology::{Description, Topology};
+use crate::workload::{Arrivals, Files, Ior, Mdtest, Order, Program, Sharing};
 use crate::{Network, ServerSpec};
 use std::sync::Arc;
+use tidepool_devices::SECTOR_BYTES;
+use tidepool_devices::disk::file::DiskFile;
+use tidepool_devices::ssd::SsdModel;
 use tidepool_sim::Time;
+use tidepool_types::Placement;
 use toml::de::DeTable;
 
 /// Most bytes of an experiment file.
@@ -28,14 +37,18 @@ const REQUESTS_MAX: u128 = 1 << 26;
 /// Sub-requests of one request, and those of all ranks that may be under way at once.
 const PIECES_MAX: u64 = 1 << 16;
 const FLYING_MAX: u128 = 1 << 26;
+const FAILURES_MAX: usize = 65_536;
 const REGIONS_MAX: usize = 65_536;
+/// Of a disk that files are spread over, without a size.
+const DISK_BYTES: u64 = 8_000_000_000;
 const RATE_MAX: u64 = 1 << 50;
 /// Bytes of a name.
 const NAME_MAX: usize = 64;
 
 type Load<'a> = &'a dyn Fn(&str) -> Result<String, String>;
+type Describe<'a> = &'a dyn Fn(&str) -> Result<Description, String>;
 
-pub fn read(text: &str, load: Load<'_>) -> Result<Experiment, Vec<Problem>> {
+pub fn read(text: &str, load: Load<'_>, describe: Describe<'_>) -> Result<Experiment, Vec<Problem>> {
     let whole = |what: String| vec![Problem { line: None, what }];
     if text.len() > TEXT_MAX {
         return Err(whole(format!("it has {} bytes; at most {TEXT_MAX}", text.len())));
@@ -47,7 +60,7 @@ pub fn read(text: &str, load: Load<'_>) -> Result<Experiment, Vec<Problem>> {
         source.wrong(at, format!("not TOML: {}", error.message().trim_end()));
         source.end()
     })?;
-    let experiment = top(Fields::new(&source, document.get_ref(), 0, "the file"), load);
+    let experiment = top(Fields::new(&source, document.get_ref(), 0, "the file"), load, describe);
     let mut problems = source.end();
     if problems.is_empty() {
         // What is wrong between tables.
@@ -58,45 +71,107 @@ pub fn read(text: &str, load: Load<'_>) -> Result<Experiment, Vec<Problem>> {
     if problems.is_empty() { Ok(experiment) } else { Err(problems) }
 }
 
-fn top(mut fields: Fields<'_, '_>, load: Load<'_>) -> Experiment {
+fn top(mut fields: Fields<'_, '_>, load: Load<'_>, describe: Describe<'_>) -> Experiment {
     let seed = fields.number("seed", 1, 0, i64::MAX as u64);
-    let network = network(&mut fields);
+    let (network, switches) = network(&mut fields, describe);
     let server = server(&mut fields);
-    let devices: Vec<(&str, DeviceSpec)> =
-        fields.tables("device", "[[device]]", CLASSES_MAX).into_iter().filter_map(device).collect();
+    let devices: Vec<Device<'_>> = fields
+        .tables("device", "[[device]]", CLASSES_MAX)
+        .into_iter()
+        .filter_map(|f| device(f, load))
+        .collect();
     let servers = servers(&mut fields, &devices);
     let (stripe, spreading) = layout(&mut fields, &servers);
     let count = servers.iter().map(|servers| u64::from(servers.class.count)).sum();
     let applications = applications(&mut fields, (stripe, count), load);
+    let failures = failures(&mut fields, &servers);
+    let timeout = timeout(&mut fields);
     fields.end();
-    Experiment { seed, network, server, servers, stripe, spreading, applications }
+    Experiment {
+        seed,
+        network,
+        switches,
+        server,
+        servers,
+        stripe,
+        spreading,
+        applications,
+        failures,
+        timeout,
+    }
 }
 
 fn us(n: u64) -> Time {
     Time(n * 1_000)
 }
 
-fn network(fields: &mut Fields<'_, '_>) -> Network {
+fn network(fields: &mut Fields<'_, '_>, describe: Describe<'_>) -> (Network, Option<Switches>) {
     let mut network = Network { latency: us(50), client_bandwidth: 0, header: 256, eager: 16 << 10 };
-    let Some(mut fields) = fields.table("network", "[network]") else { return network };
+    let Some(mut fields) = fields.table("network", "[network]") else { return (network, None) };
     network.latency = fields.time("latency", network.latency);
     network.client_bandwidth = fields.size("client-bandwidth", 0, RATE_MAX).unwrap_or(0);
     network.header = fields.size("header", 0, 1 << 20).map_or(network.header, |size| size as u32);
     network.eager = fields.size("eager", 0, STRIPE_MAX).map_or(network.eager, |size| size as u32);
+    let switches = switches(&mut fields, describe);
     fields.end();
-    network
+    (network, switches)
+}
+
+/// The switches that a file tells of, without those that are off.
+fn switches(fields: &mut Fields<'_, '_>, describe: Describe<'_>) -> Option<Switches> {
+    let off = fields.words("off").unwrap_or_default();
+    let off: Vec<String> = off.into_iter().map(|(_, word)| word.to_string()).collect();
+    let together = fields.choice("nodes", &[("apart", false), ("together", true)]);
+    let Some((at, path)) = fields.text("topology") else {
+        if !off.is_empty() || together.is_some() {
+            fields.source.wrong(fields.at, "'off' and 'nodes' are of use with 'topology' only");
+        }
+        return None;
+    };
+    let told = |why: String| fields.source.wrong(at, format!("{}: {why}", quoted(path)));
+    let described = describe(path).map_err(told).ok()?;
+    let topology = Topology::new(&described, &off).map_err(|error| told(error.to_string())).ok()?;
+    Some(Switches { topology, together: together.unwrap_or(false) })
 }
 
 fn server(fields: &mut Fields<'_, '_>) -> ServerSpec {
-    let mut server =
-        ServerSpec { threads: 1, request: Span::Fixed(us(20)), metadata: Span::Fixed(us(50)), bus: us(10) };
+    let mut server = ServerSpec {
+        threads: 1,
+        request: Span::Fixed(us(20)),
+        metadata: Span::Fixed(us(50)),
+        bus: us(10),
+        cache: None,
+    };
     let Some(mut fields) = fields.table("server", "[server]") else { return server };
     server.threads = fields.number("threads", 1, 1, LANES_MAX.into()) as u32;
     server.request = fields.span("request", server.request);
     server.metadata = fields.span("metadata", server.metadata);
     server.bus = fields.time("bus", server.bus);
+    server.cache = fields.table("cache", "[server.cache]").map(cache);
     fields.end();
     server
+}
+
+/// A server's page cache; a tenth of it, or a fifth, may be dirty in systems of today.
+fn cache(mut fields: Fields<'_, '_>) -> CacheSpec {
+    if !fields.has("size") {
+        fields.missing("size");
+    }
+    let size = fields.size("size", 1, OFFSET_MAX).unwrap_or(1);
+    let spec = CacheSpec {
+        size,
+        dirty: fields.size("dirty", 0, OFFSET_MAX).unwrap_or(size / 5),
+        delay: fields.time("delay", Time(30_000_000_000)),
+        rate: fields.size("rate", 0, RATE_MAX).unwrap_or(0),
+        read_ahead: fields.size("read-ahead", 0, STRIPE_MAX).unwrap_or(128 << 10) as u32,
+        flushes: fields.number("flushes", 8, 1, LANES_MAX.into()) as u32,
+        flush_bytes: fields.size("flush", 1, STRIPE_MAX).unwrap_or(1 << 20) as u32,
+    };
+    if let Err(why) = spec.check() {
+        fields.source.wrong(fields.at, why);
+    }
+    fields.end();
+    spec
 }
 
 /// A name, and nothing else is called so.
@@ -118,14 +193,17 @@ fn name<'s>(fields: &mut Fields<'s, '_>, taken: &[&str]) -> Option<&'s str> {
     Some(name)
 }
 
+/// Name, figures, how requests wait, and what it draws.
+type Device<'s> = (&'s str, DeviceSpec, Option<QueueSpec>, Power);
+
 /// A device that has nothing wrong, or a stand-in whose problems are told.
-fn device<'s>(mut fields: Fields<'s, '_>) -> Option<(&'s str, DeviceSpec)> {
+fn device<'s>(mut fields: Fields<'s, '_>, load: Load<'_>) -> Option<Device<'s>> {
     let name = name(&mut fields, &[]);
     if !fields.has("kind") {
         fields.missing("kind");
     }
     let rate = |fields: &mut Fields<'_, '_>, key| fields.size(key, 0, RATE_MAX).unwrap_or(0);
-    let kind = fields.choice("kind", &[("hdd", 0), ("ssd", 1), ("station", 2)]);
+    let kind = fields.choice("kind", &[("hdd", 0), ("ssd", 1), ("station", 2), ("disk", 3), ("flash", 4)]);
     let part = |fields: &mut Fields<'_, '_>, key| fields.number(key, 1, 1, LANES_MAX.into()) as u32;
     let (at, source) = (fields.at, fields.source);
     let spec = match kind? {
@@ -148,16 +226,92 @@ fn device<'s>(mut fields: Fields<'s, '_>) -> Option<(&'s str, DeviceSpec)> {
             ftl: fields.span("ftl", Span::NONE),
             flush: fields.span("flush", Span::NONE),
         }),
+        3 => DeviceSpec::Disk(disk(&mut fields, load)?),
+        4 => DeviceSpec::Flash(flash(&mut fields)),
         _ => DeviceSpec::Station(StationSpec {
             lanes: part(&mut fields, "lanes"),
             time: required(&mut fields, "time"),
         }),
     };
+    let queue = queue(&mut fields);
+    let power = power(&mut fields);
     fields.end();
     if let Err(why) = spec.check() {
         source.wrong(at, why);
     }
-    name.map(|name| (name, spec))
+    name.map(|name| (name, spec, queue, power))
+}
+
+/// What something draws; as much as when it is idle where nothing is said of when it is busy.
+fn power(fields: &mut Fields<'_, '_>) -> Power {
+    let idle = fields.read("idle-power", parse_power).unwrap_or(0);
+    let busy = fields.read("busy-power", parse_power).unwrap_or(idle);
+    if busy < idle {
+        fields.source.wrong(fields.at, "'busy-power' is below 'idle-power'");
+    }
+    Power { idle, busy }
+}
+
+/// How requests wait for a device.
+fn queue(fields: &mut Fields<'_, '_>) -> Option<QueueSpec> {
+    let named = [("fifo", 0), ("sstf", 1), ("elevator", 2), ("deadline", 3)];
+    let has = fields.has("scheduler");
+    let policy = match fields.choice("scheduler", &named) {
+        Some(3) => Policy::Deadline(fields.time("expire", us(500_000))),
+        Some(2) => Policy::Elevator,
+        Some(1) => Policy::Nearest,
+        _ => Policy::Fifo,
+    };
+    let depth = fields.number("depth", 1, 1, DEPTH_MAX.into()) as u32;
+    let merge = fields.size("merge", 0, STRIPE_MAX).unwrap_or(0) as u32;
+    for key in ["depth", "merge", "expire"].into_iter().filter(|key| fields.has(key) && !has) {
+        fields.source.wrong(fields.at, format!("'{key}' is of use with 'scheduler' only"));
+    }
+    has.then_some(QueueSpec { policy, depth, merge })
+}
+
+/// A disk whose model is in a file of its own (format 27).
+fn disk(fields: &mut Fields<'_, '_>, load: Load<'_>) -> Option<DiskSpec> {
+    let size = fields.size("size", SECTOR_BYTES, OFFSET_MAX).unwrap_or(DISK_BYTES);
+    let (open, flush) = (fields.span("open", Span::NONE), fields.span("flush", Span::NONE));
+    let Some((at, path)) = fields.text("model") else {
+        fields.missing("model");
+        return None;
+    };
+    let told = |why: String| fields.source.wrong(at, format!("{}: {why}", quoted(path)));
+    let text = load(path).map_err(told).ok()?;
+    let file = DiskFile::read(&text).map_err(|error| told(error.to_string())).ok()?;
+    Some(DiskSpec { model: Arc::new(file.model), size, open, flush })
+}
+
+/// Flash with its translation layer.
+fn flash(fields: &mut Fields<'_, '_>) -> FlashSpec {
+    let page_bytes = fields.size("page", SECTOR_BYTES, 1 << 24).unwrap_or(4096);
+    let rate = fields.size("channel-rate", 0, RATE_MAX).unwrap_or(0);
+    let part = |fields: &mut Fields<'_, '_>, key, without| fields.number(key, without, 1, LANES_MAX.into());
+    let ticks = |fields: &mut Fields<'_, '_>, key| {
+        if !fields.has(key) {
+            fields.missing(key);
+        }
+        fields.time(key, Time::ZERO).0
+    };
+    let model = SsdModel {
+        channels: part(fields, "channels", 1),
+        packages_per_channel: part(fields, "packages", 1),
+        dies_per_package: part(fields, "dies", 1),
+        blocks_per_die: part(fields, "blocks", 64),
+        pages_per_block: part(fields, "block-pages", 64),
+        page_bytes,
+        over_provisioning: fields.number("spare", 7, 0, 99) as f64 / 100.0,
+        read_ns: ticks(fields, "read"),
+        program_ns: ticks(fields, "program"),
+        erase_ns: ticks(fields, "erase"),
+        transfer_ns: (page_bytes as f64 * crate::network::per_byte(rate)) as u64,
+        command_ns: fields.time("command", Time::ZERO).0,
+        buffer_pages: fields.size("buffer", 0, OFFSET_MAX).unwrap_or(0) / page_bytes,
+    };
+    let filled = fields.number("filled", 100, 0, 100) as u32;
+    FlashSpec { model, filled, flush: fields.span("flush", Span::NONE) }
 }
 
 fn required(fields: &mut Fields<'_, '_>, key: &'static str) -> Span {
@@ -167,7 +321,7 @@ fn required(fields: &mut Fields<'_, '_>, key: &'static str) -> Span {
     fields.span(key, Span::NONE)
 }
 
-fn servers(fields: &mut Fields<'_, '_>, devices: &[(&str, DeviceSpec)]) -> Vec<Servers> {
+fn servers(fields: &mut Fields<'_, '_>, devices: &[Device<'_>]) -> Vec<Servers> {
     let mut all: Vec<Servers> = Vec::new();
     for mut fields in fields.tables("servers", "[[servers]]", CLASSES_MAX) {
         let taken: Vec<&str> = all.iter().map(|servers| servers.class.name.as_str()).collect();
@@ -183,21 +337,24 @@ fn servers(fields: &mut Fields<'_, '_>, devices: &[(&str, DeviceSpec)]) -> Vec<S
         if !fields.has("device") {
             fields.missing("device");
         }
+        let server_power = power(&mut fields);
         let device = fields.text("device");
-        let known: Vec<&str> = devices.iter().map(|(name, _)| *name).collect();
+        let known: Vec<&str> = devices.iter().map(|device| device.0).collect();
         let spec = device.and_then(|(at, word)| {
-            let found = devices.iter().find(|(name, _)| *name == word);
+            let found = devices.iter().find(|device| device.0 == word);
             if found.is_none() {
                 fields.source.wrong(at, unknown("device", word, &known));
             }
-            found.map(|(_, spec)| spec.clone())
+            found.map(|(_, spec, queue, power)| (spec.clone(), *queue, *power))
         });
         if evict_above.is_some() && capacity.is_none() {
             fields.source.wrong(fields.at, "'evict-above' is of use with 'capacity' only");
         }
         fields.end();
-        if let (Some(name), Some(device)) = (name, spec) {
-            all.push(Servers { class: Class { name, count, device, bandwidth, buffer }, weight, price });
+        if let (Some(name), Some((device, queue, device_power))) = (name, spec) {
+            let power = PowerSpec { server: server_power, device: device_power };
+            let class = Class { bandwidth, buffer, queue, power, ..Class::new(name, count, device) };
+            all.push(Servers { class, weight, price });
         }
     }
     all
@@ -227,7 +384,13 @@ fn layout(fields: &mut Fields<'_, '_>, servers: &[Servers]) -> (u64, Spreading) 
         return (64 << 10, Spreading::Striped(all));
     };
     let stripe = fields.size("stripe", 1, STRIPE_MAX).unwrap_or(64 << 10);
-    let kind = fields.choice("kind", &[("striped", 0), ("buffered", 1), ("tiered", 2)]).unwrap_or(0);
+    let kinds = [("striped", 0), ("buffered", 1), ("tiered", 2), ("pool", 3)];
+    let kind = fields.choice("kind", &kinds).unwrap_or(0);
+    if kind == 3 {
+        let pool = pool(&mut fields, stripe);
+        fields.end();
+        return pool;
+    }
     let spreading = match kind {
         0 => {
             let words = fields.words("servers");
@@ -246,6 +409,20 @@ fn layout(fields: &mut Fields<'_, '_>, servers: &[Servers]) -> (u64, Spreading) 
     };
     fields.end();
     (stripe, spreading)
+}
+
+fn pool(fields: &mut Fields<'_, '_>, stripe: u64) -> (u64, Spreading) {
+    let words = [Placement::Wide, Placement::Local, Placement::Weighted].map(|all| (all.word(), all));
+    let placement = fields.choice("placement", &words).unwrap_or(Placement::Wide);
+    let in_turn = fields.number("in-turn", 0, 0, u16::MAX.into()) as u16;
+    let near = fields.read("near", parse_time);
+    if in_turn > 0 && placement != Placement::Wide {
+        fields.source.wrong(fields.at, "'in-turn' is of use with placement \"wide\" only");
+    }
+    // Such files are not cut into chunks of any size.
+    let stripe =
+        if placement == Placement::Local { tidepool_types::Layout::LOCAL.chunk_size() } else { stripe };
+    (stripe, Spreading::Pool { placement, in_turn, near })
 }
 
 fn regions(fields: &mut Fields<'_, '_>, servers: &[Servers]) -> Vec<(u32, u64, u64, usize)> {
@@ -268,6 +445,49 @@ fn regions(fields: &mut Fields<'_, '_>, servers: &[Servers]) -> Vec<(u32, u64, u
     all
 }
 
+/// After which clients give up.
+fn timeout(fields: &mut Fields<'_, '_>) -> Option<Time> {
+    let mut fields = fields.table("client", "[client]")?;
+    let timeout = fields.read("timeout", parse_time);
+    fields.end();
+    timeout
+}
+
+fn failures(fields: &mut Fields<'_, '_>, servers: &[Servers]) -> Vec<Failure> {
+    let mut all = Vec::new();
+    for mut fields in fields.tables("failure", "[[failure]]", FAILURES_MAX) {
+        let (at, source) = (fields.at, fields.source);
+        let count: u64 = servers.iter().map(|servers| u64::from(servers.class.count)).sum();
+        let number = fields.number("server", 0, 0, count.saturating_sub(1)) as u32;
+        let failing = match (fields.has("server"), fields.has("servers")) {
+            (true, false) => Some(Failing::One(number)),
+            (false, true) => Some(Failing::Class(class_of(&mut fields, servers, "servers"))),
+            _ => {
+                source
+                    .wrong(at, "a [[failure]] has either 'server', a number, or 'servers', a class of them");
+                None
+            }
+        };
+        let once = fields.read("at", parse_time);
+        let between = fields.read("between", parse_span);
+        let until = fields.read("until", parse_time);
+        let repair = required(&mut fields, "repair");
+        let times = match (once, between, until, repair) {
+            (Some(at), None, None, Span::Fixed(repair)) => Some(FailureTimes::Once(at, repair)),
+            (None, Some(between), Some(until), repair) => Some(FailureTimes::Drawn(between, repair, until)),
+            _ => {
+                let what =
+                    "a [[failure]] has either 'at' and a fixed 'repair', or 'between', 'repair' and 'until'";
+                source.wrong(at, what);
+                None
+            }
+        };
+        fields.end();
+        all.extend(failing.zip(times).map(|(servers, times)| Failure { servers, times }));
+    }
+    all
+}
+
 /// Of files with this stripe size, on so many servers.
 fn applications(fields: &mut Fields<'_, '_>, system: (u64, u64), load: Load<'_>) -> Vec<Application> {
     let (mut all, mut requests, mut flying) = (Vec::<Application>::new(), 0u128, 0u128);
@@ -278,18 +498,25 @@ fn applications(fields: &mut Fields<'_, '_>, system: (u64, u64), load: Load<'_>)
         let name = name(&mut fields, &taken).map(String::from);
         let start = fields.time("start", Time::ZERO);
         let file = fields.number("file", next_file.into(), 0, u32::MAX.into()) as u32;
-        let Some((program, files)) = program(&mut fields, file, load) else {
+        let Some(loads) = loads(&mut fields, file, load) else {
             continue;
         };
         fields.end();
+        let files = loads.iter().map(|load| load.files).sum::<u64>();
         let Some(end) = u32::try_from(files).ok().and_then(|files| file.checked_add(files)) else {
             source.wrong(at, format!("{files} files from number {file} on; at most {}", u32::MAX));
             continue;
         };
         next_file = next_file.max(end);
-        let ranks = u128::from(program.ranks());
-        requests += ranks * u128::from(program.longest());
-        flying += ranks * u128::from(under_way(&program, system, source, at));
+        for Loaded { within, later, program, .. } in loads {
+            let ranks = u128::from(program.ranks());
+            requests += ranks * u128::from(program.longest());
+            flying += ranks * u128::from(under_way(&program, system, source, at));
+            if let Some(name) = &name {
+                let name = within.map_or(name.clone(), |within| format!("{name}.{within}"));
+                all.push(Application { name, start: start.plus(later), program });
+            }
+        }
         if requests > REQUESTS_MAX {
             source.wrong(at, format!("{requests} requests up to here; at most {REQUESTS_MAX}"));
         }
@@ -297,9 +524,6 @@ fn applications(fields: &mut Fields<'_, '_>, system: (u64, u64), load: Load<'_>)
             let what =
                 format!("up to {flying} sub-requests under way at once up to here; at most {FLYING_MAX}");
             source.wrong(at, what);
-        }
-        if let Some(name) = name {
-            all.push(Application { name, start, program });
         }
     }
     if all.is_empty() && fields.source.is_sound() {
@@ -313,6 +537,7 @@ fn under_way(program: &Program, (stripe, servers): (u64, u64), source: &Source<'
     let (length, depth) = match program {
         Program::Ior(all) => (all.transfer, u64::from(all.depth).min(program.longest())),
         Program::Files(all) => (all.bytes, 1),
+        Program::Mdtest(all) => (all.bytes, 1),
         Program::Arrivals(all) => (all.length, u64::from(all.requests)),
         Program::Listed(all) => (all.ranks.iter().flatten().map(|r| r.length).max().unwrap_or(0), 1),
     };
@@ -329,12 +554,52 @@ fn under_way(program: &Program, (stripe, servers): (u64, u64), source: &Source<'
     (pieces * depth).max(everywhere)
 }
 
+/// A program of a `[[workload]]`.
+struct Loaded {
+    /// Its name, where there are several.
+    within: Option<String>,
+    /// After the start of all.
+    later: Time,
+    program: Program,
+    files: u64,
+}
+
+fn loads(fields: &mut Fields<'_, '_>, file: u32, load: Load<'_>) -> Option<Vec<Loaded>> {
+    if fields.text("kind").is_some_and(|(_, kind)| kind == "workload") {
+        return described(fields, file, load);
+    }
+    let (program, files) = program(fields, file, load)?;
+    Some(vec![Loaded { within: None, later: Time::ZERO, program, files }])
+}
+
+/// Applications from a file of their own (format 23).
+fn described(fields: &mut Fields<'_, '_>, file: u32, load: Load<'_>) -> Option<Vec<Loaded>> {
+    let Some((at, path)) = fields.text("path") else {
+        fields.missing("path");
+        return None;
+    };
+    let told = |problem: String| fields.source.wrong(at, format!("{}: {problem}", quoted(path)));
+    let text = load(path).map_err(told).ok()?;
+    let all = described::read(&text, file).map_err(|problems| problems.into_iter().for_each(told)).ok()?;
+    let one = |one: Described| Loaded {
+        within: Some(one.name),
+        later: one.start,
+        program: Program::Listed(Arc::new(one.listed)),
+        files: one.files.into(),
+    };
+    Some(all.into_iter().map(one).collect())
+}
+
+/// The last one is read before these are looked at.
+const KINDS: &[(&str, u32)] =
+    &[("ior", 0), ("files", 1), ("arrivals", 2), ("trace", 3), ("mdtest", 4), ("workload", 5)];
+
 /// And how many files it has.
 fn program(fields: &mut Fields<'_, '_>, file: u32, load: Load<'_>) -> Option<(Program, u64)> {
     if !fields.has("kind") {
         fields.missing("kind");
     }
-    let kind = fields.choice("kind", &[("ior", 0), ("files", 1), ("arrivals", 2), ("trace", 3)])?;
+    let kind = fields.choice("kind", KINDS)?;
     if kind == 3 {
         return listed(fields, file, load);
     }
@@ -342,6 +607,15 @@ fn program(fields: &mut Fields<'_, '_>, file: u32, load: Load<'_>) -> Option<(Pr
     let ops = [("read", Op::Read), ("write", Op::Write)];
     let program = match kind {
         0 => Program::Ior(ior(fields, ranks, file, &ops)),
+        4 => Program::Mdtest(Mdtest {
+            ranks,
+            files: fields.number("files", 1, 1, 1 << 24) as u32,
+            bytes: fields.size("bytes", 0, STRIPE_MAX).unwrap_or(0),
+            directories: fields
+                .choice("directories", &[("shared", Sharing::Shared), ("per-process", Sharing::PerProcess)])
+                .unwrap_or(Sharing::Shared),
+            file,
+        }),
         1 => Program::Files(Files {
             ranks,
             files: fields.number("files", 1, 1, 1 << 24) as u32,
@@ -392,6 +666,7 @@ fn ior(fields: &mut Fields<'_, '_>, ranks: u32, file: u32, ops: &[(&'static str,
         sharing: fields.choice("files", &sharing).unwrap_or(Sharing::Shared),
         open: fields.flag("open", true),
         fsync: fields.flag("fsync", false),
+        barrier: fields.flag("barrier", false),
         depth: fields.number("depth", 1, 1, 1 << 16) as u32,
         think: fields.span("think", Span::NONE),
         file,

@@ -78,7 +78,7 @@ fn add<'a>(
     let time = seconds(time)?;
     let op = *Op::ALL
         .iter()
-        .find(|known| known.name() == op)
+        .find(|known| known.name() == op && **known != Op::Barrier)
         .ok_or_else(|| unknown("operation", op, &Op::ALL.map(Op::name)))?;
     let number = |what: &str, text: &str, most: u64| {
         let number = text.parse::<u64>().ok().filter(|number| *number <= most);
