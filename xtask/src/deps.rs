@@ -23,7 +23,19 @@ const FLOORS: &[&[&str]] = &[
         "sysmap",
     ],
     &["transport", "fs-state", "norns", "sim", "stage-state", "directives"],
-    &["blocks", "env", "fabric", "iosched", "placement", "plan", "shm", "trigger", "wire", "workload"],
+    &[
+        "blocks",
+        "env",
+        "fabric",
+        "io-traces",
+        "iosched",
+        "placement",
+        "plan",
+        "shm",
+        "trigger",
+        "wire",
+        "workload",
+    ],
     &["man", "types"],
 ];
 
@@ -32,6 +44,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("types", &["libc"]),
     ("wire", &[]),
     ("placement", &[]),
+    ("io-traces", &[]),
     ("iosched", &["strsim"]),
     ("plan", &["serde", "serde_json"]),
     ("trigger", &[]),

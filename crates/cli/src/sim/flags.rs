@@ -1,6 +1,7 @@
 //! The command lines of `tidepool sim`.
 
 use super::disk_flags::{CalibrateCommand, ValidateCommand};
+use super::inputs_flags::{CONVERT, ConvertArgs, EXPERIMENT, ExperimentArgs};
 use super::pfs_flags::{RUN, RunArgs, SCALE, ScaleArgs, TUNE, TuneArgs};
 use super::tiers::{TIERS, TiersArgs};
 use clap::{Args, Subcommand, ValueEnum};
@@ -39,6 +40,12 @@ pub enum SimCommand {
     /// Search for the configuration of a parallel file system that does best
     #[command(after_help = TUNE)]
     Tune(TuneArgs),
+    /// Turn a trace of another tool into requests for the simulator
+    #[command(after_help = CONVERT)]
+    Convert(ConvertArgs),
+    /// Make an experiment of a trace of requests
+    #[command(after_help = EXPERIMENT)]
+    Experiment(ExperimentArgs),
     /// Fit a model to measurements
     #[command(subcommand)]
     Calibrate(CalibrateCommand),

@@ -1,9 +1,13 @@
 //! `tidepool sim`: the event kernel of the simulators. Guide: `docs/guide/simulator.md`.
 
+pub mod convert;
 mod disk;
 pub mod disk_flags;
 mod engine;
+mod experiment;
+pub mod files;
 pub mod flags;
+pub mod inputs_flags;
 mod pfs_flags;
 mod phold;
 mod run;
@@ -21,6 +25,8 @@ pub fn dispatch(command: &SimCommand) -> Result<ExitCode> {
         SimCommand::Scale(args) => scale::scale(args),
         SimCommand::Run(args) => run::run(args),
         SimCommand::Tune(args) => tune::tune(args),
+        SimCommand::Convert(args) => convert::convert(args),
+        SimCommand::Experiment(args) => experiment::experiment(args),
         SimCommand::Calibrate(command) => disk::calibrate(command),
         SimCommand::Validate(command) => disk::validate(command),
         SimCommand::Tiers(args) => tiers::tiers(args),
