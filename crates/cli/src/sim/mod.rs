@@ -10,6 +10,7 @@ pub mod flags;
 pub mod inputs_flags;
 mod pfs_flags;
 mod phold;
+mod pool_options;
 mod run;
 mod scale;
 mod tiers;

@@ -127,7 +127,7 @@ fn by_strace(args: &TraceIoArgs, dir: &Path) -> Result<(Trace, ExitStatus)> {
     let file = dir.join("strace");
     let mut strace = Command::new("strace");
     strace
-        .args(["-f", "-qq", "-ttt", "-y", "-s", "0", "-e", "trace=%file,%desc,%process", "-o"])
+        .args(["-f", "-q", "-ttt", "-y", "-s", "0", "-e", "trace=%file,%desc,%process", "-o"])
         .arg(&file)
         .arg("--")
         .args(&args.program);

@@ -166,6 +166,11 @@ impl Follower<'_> {
                 self.exec(call.pid);
                 Ok(())
             }
+            // With -qq nothing else tells that a process has ended.
+            "exit" | "exit_group" => {
+                self.ended(call.pid);
+                Ok(())
+            }
             "open" | "openat" | "openat2" | "creat" => self.open(line, call),
             "close" if call.succeeded => self.close(line, call),
             "dup" | "dup2" | "dup3" | "fcntl" if call.succeeded => self.duplicate(line, call),
