@@ -52,7 +52,7 @@ fn one(line: u64, text: &str, all: &mut Collector<u32>) -> Result<()> {
     let pid = whole(line, "process", pid, 0, u32::MAX)?;
     let Some(level) = ACTIONS.iter().position(|known| known == action) else {
         // Merges, plugs, remappings, messages: the same request again, or none.
-        all.ignore(&format!("events {action}"));
+        all.ignore(&format!("events {}", shown(action)));
         return Ok(());
     };
     let has = |letter| kind.contains(letter);
@@ -71,7 +71,7 @@ fn one(line: u64, text: &str, all: &mut Collector<u32>) -> Result<()> {
             return Err(wrong(line, "a read or write without 'SECTOR + SECTORS': is the line cut?"));
         }
         _ => {
-            all.ignore(&format!("requests {kind}"));
+            all.ignore(&format!("requests {}", shown(kind)));
             return Ok(());
         }
     };

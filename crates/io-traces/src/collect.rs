@@ -1,6 +1,6 @@
 //! From lines to a trace: ranks, names, order, and what was left out.
 
-use crate::text::{Result, TraceError, escaped, escaped_word, shown, wrong};
+use crate::text::{Result, TraceError, escaped, escaped_word, wrong};
 use crate::{
     LENGTH_MAX, LENGTH_READ_MAX, NAMES_BYTES_MAX, OFFSET_MAX, Op, RANKS_MAX, REQUESTS_MAX, SPAN_MAX,
 };
@@ -78,6 +78,8 @@ pub struct Collector<K> {
     numbers: HashMap<String, u32>,
     names_bytes: usize,
     ranks: HashMap<K, u32>,
+    /// Ranks have the numbers that the trace gives them.
+    numbered: bool,
     ignored: BTreeMap<String, u64>,
     notes: BTreeMap<String, u64>,
 }
@@ -90,6 +92,7 @@ impl<K: Hash + Eq> Collector<K> {
             numbers: HashMap::new(),
             names_bytes: 0,
             ranks: HashMap::new(),
+            numbered: false,
             ignored: BTreeMap::new(),
             notes: BTreeMap::new(),
         }
@@ -179,6 +182,11 @@ impl<K: Hash + Eq> Collector<K> {
         }
     }
 
+    /// Ranks are not to be numbered anew.
+    pub fn keep_ranks(&mut self) {
+        self.numbered = true;
+    }
+
     /// The requests so far, to put them in order.
     pub fn requests_mut(&mut self) -> &mut Vec<Raw> {
         &mut self.requests
@@ -192,6 +200,14 @@ impl<K: Hash + Eq> Collector<K> {
             let more = (before - self.requests.len()) as u64;
             if more > 0 {
                 count(&mut self.ignored, "requests told again at another level", more);
+            }
+        }
+        // Ranks of which nothing is left have no number.
+        if !self.numbered {
+            let mut numbers = HashMap::new();
+            for raw in &mut self.requests {
+                let next = numbers.len() as u32;
+                raw.rank = *numbers.entry(raw.rank).or_insert(next);
             }
         }
         let Some(first) = self.requests.iter().map(|raw| raw.at).min() else {
@@ -236,7 +252,6 @@ impl<K: Hash + Eq> Collector<K> {
 }
 
 fn count(all: &mut BTreeMap<String, u64>, why: &str, n: u64) {
-    let why = shown(why);
-    let key = if all.len() < REASONS_MAX || all.contains_key(&why) { why } else { "other things".into() };
-    *all.entry(key).or_default() += n;
+    let key = if all.len() < REASONS_MAX || all.contains_key(why) { why } else { "other things" };
+    *all.entry(key.to_string()).or_default() += n;
 }

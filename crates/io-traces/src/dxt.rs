@@ -19,6 +19,7 @@ const SECONDS_MAX: u64 = 1_000_000_000;
 pub fn read(from: impl BufRead, options: &Options) -> Result<Trace> {
     let mut lines = Lines::new(from);
     let mut all: Collector<u32> = Collector::new();
+    all.keep_ranks();
     let mut name: Option<String> = None;
     while let Some((line, text)) = lines.next()? {
         if let Some(comment) = text.trim_start().strip_prefix('#') {

@@ -12,6 +12,7 @@ const TIME_MAX: u64 = 9_999_999_999;
 pub fn read(from: impl BufRead) -> Result<Trace> {
     let mut lines = Lines::new(from);
     let mut all: Collector<u32> = Collector::new();
+    all.keep_ranks();
     // Beside each request its place in the order of its rank.
     let mut orders: Vec<u64> = Vec::new();
     while let Some((line, text)) = lines.next()? {

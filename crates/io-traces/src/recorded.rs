@@ -266,6 +266,7 @@ impl Recordings {
         for raw in self.all.requests_mut() {
             raw.rank = numbers[&raw.rank];
         }
+        self.all.keep_ranks();
         // Processes follow each other in the files, not in time.
         self.all.requests_mut().sort_by_key(|raw| raw.at);
         let cut = self.cut;
