@@ -57,9 +57,14 @@ try:
     os.open('none', os.O_RDONLY)
 except FileNotFoundError:
     pass
+os.mkdir('sub')
+os.chdir('sub')
+h = os.open('../two words', os.O_WRONLY | os.O_CREAT)
+os.write(h, b'i' * 3)
+os.close(h)
 "#;
 /// What it does. The child is a rank of its own.
-const DONE: [&str; 13] = [
+const DONE: [&str; 16] = [
     "0 open /one 0 0",
     "0 write /one 0 3000",
     "0 write /one 100000 1000",
@@ -73,6 +78,9 @@ const DONE: [&str; 13] = [
     "0 write /one 101012 11",
     "0 close /one 0 0",
     "0 close /one 0 0",
+    "0 open /two%20words 0 0",
+    "0 write /two%20words 0 3",
+    "0 close /two%20words 0 0",
 ];
 
 #[test]

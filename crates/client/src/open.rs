@@ -35,7 +35,7 @@ impl Client {
             && attr.kind() == FileKind::Regular
             && flags & libc::O_PATH == 0
         {
-            recorder.opened(begin, attr.ino, base, path);
+            recorder.opened(begin, attr.ino, (base == Ino::ROOT).then_some(path));
         }
         Ok(opened)
     }

@@ -31,6 +31,7 @@ pub(crate) struct Recorder {
     dir: PathBuf,
     pool: String,
     boot: String,
+    rank: Option<u32>,
     state: Mutex<State>,
 }
 
@@ -59,7 +60,11 @@ impl Recorder {
         };
         let dir = PathBuf::from(dir);
         match dir.is_dir() {
-            true => Ok(Some(Box::new(Recorder::new(dir, pool, boot.to_string())))),
+            true => {
+                let rank = RANK_VARIABLES.iter().find_map(|name| std::env::var(name).ok()?.parse().ok());
+                let (boot, state) = (boot.to_string(), Mutex::default());
+                Ok(Some(Box::new(Recorder { dir, pool, boot, rank, state })))
+            }
             false => {
                 let text = format!("{RECORD_VARIABLE}: {} is no directory; make it first", dir.display());
                 Err(FsError::new(Errno::EINVAL, text))
@@ -67,13 +72,10 @@ impl Recorder {
         }
     }
 
-    fn new(dir: PathBuf, pool: String, boot: String) -> Recorder {
-        Recorder { dir, pool, boot, state: Mutex::default() }
-    }
-
     /// For the child after a fork: a file of its own, and nothing of what its parent has kept back.
     pub fn reborn(&self) -> Box<Recorder> {
-        Box::new(Recorder::new(self.dir.clone(), self.pool.clone(), self.boot.clone()))
+        let (dir, pool, boot) = (self.dir.clone(), self.pool.clone(), self.boot.clone());
+        Box::new(Recorder { dir, pool, boot, rank: self.rank, state: Mutex::default() })
     }
 
     /// Does a read or write and writes down what was moved. Those that fail, and the end of a file, are no requests.
@@ -86,7 +88,7 @@ impl Recorder {
         let begin = now(ClockId::Monotonic);
         let moved = work()?;
         if moved > 0 {
-            self.note(op, ino, begin, (offset, moved as u64), None);
+            self.note(op, ino, begin, (offset, moved as u64));
         }
         Ok(moved)
     }
@@ -100,7 +102,7 @@ impl Recorder {
     ) -> Result<T, FsError> {
         let begin = now(ClockId::Monotonic);
         let done = work()?;
-        self.note(op, ino, begin, (0, 0), None);
+        self.note(op, ino, begin, (0, 0));
         Ok(done)
     }
 
@@ -108,14 +110,27 @@ impl Recorder {
         now(ClockId::Monotonic)
     }
 
-    pub fn opened(&self, begin: u64, ino: Ino, base: Ino, path: &[u8]) {
-        let path: Vec<u8> =
-            path.split(|b| *b == b'/').filter(|part| !part.is_empty()).collect::<Vec<_>>().join(&b'/');
-        let name = match base == Ino::ROOT {
-            true => [b"/", &path[..]].concat(),
-            false => [format!("dir-{}/", base.0).as_bytes(), &path].concat(),
-        };
-        self.note(Op::Open, ino, begin, (0, 0), Some(&name));
+    /// `path` is from the root; without one [`Recorder::name`] tells it, or nobody.
+    pub fn opened(&self, begin: u64, ino: Ino, path: Option<&[u8]>) {
+        *lock(&self.state).open.entry(ino).or_default() += 1;
+        if let Some(path) = path {
+            self.name(ino, path);
+        }
+        self.note(Op::Open, ino, begin, (0, 0));
+    }
+
+    /// Tells the name of an object, once.
+    pub fn name(&self, ino: Ino, path: &[u8]) {
+        let mut state = lock(&self.state);
+        if state.has_failed {
+            return;
+        }
+        if state.named.len() >= NAMED_MAX {
+            state.named.clear();
+        }
+        if state.named.insert(ino) {
+            put_file(&mut state.buffer, ino.0, &clean(path));
+        }
     }
 
     /// Behind a handle given back; those that were opened here are told.
@@ -127,32 +142,23 @@ impl Recorder {
             state.open.remove(&ino);
         }
         drop(state);
-        self.note(Op::Close, ino, begin, (0, 0), None);
+        self.note(Op::Close, ino, begin, (0, 0));
         self.flush();
     }
 
     /// Data that daemons have moved from one file to another: a read and a write.
     pub fn copied(&self, begin: u64, (from, at): (Ino, u64), (to, offset): (Ino, u64), len: u64) {
         if len > 0 {
-            self.note(Op::Read, from, begin, (at, len), None);
-            self.note(Op::Write, to, begin, (offset, len), None);
+            self.note(Op::Read, from, begin, (at, len));
+            self.note(Op::Write, to, begin, (offset, len));
         }
     }
 
-    fn note(&self, op: Op, ino: Ino, begin: u64, place: (u64, u64), name: Option<&[u8]>) {
+    fn note(&self, op: Op, ino: Ino, begin: u64, place: (u64, u64)) {
         let took = now(ClockId::Monotonic) - begin;
         let mut state = lock(&self.state);
         if state.has_failed {
             return;
-        }
-        if let Some(name) = name {
-            *state.open.entry(ino).or_default() += 1;
-            if state.named.len() >= NAMED_MAX {
-                state.named.clear();
-            }
-            if state.named.insert(ino) {
-                put_file(&mut state.buffer, ino.0, name);
-            }
         }
         put_request(&mut state.buffer, op, ino.0, (begin, took), place);
         if state.buffer.len() >= BUFFER {
@@ -196,16 +202,28 @@ impl Recorder {
         if state.file.is_none() {
             let (mut file, host) = create(&self.dir)?;
             let mut lines = Vec::new();
-            let rank = RANK_VARIABLES.iter().find_map(|name| std::env::var(name).ok()?.parse().ok());
             let (monotonic, real) = (now(ClockId::Monotonic), now(ClockId::Realtime));
             let process = std::process::id();
-            let (pool, boot) = (&self.pool, &self.boot);
+            let (pool, boot, rank) = (&self.pool, &self.boot, self.rank);
             Header { pool, host: &host, process, rank, boot, monotonic, real }.put(&mut lines);
             file.write_all(&lines)?;
             state.file = Some(file);
         }
         Ok(state.file.as_ref().expect("it was made above"))
     }
+}
+
+/// Without `.`, `..` and doubled slashes, by the words alone: a name is for people.
+fn clean(path: &[u8]) -> Vec<u8> {
+    let mut parts: Vec<&[u8]> = Vec::new();
+    for part in path.split(|byte| *byte == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    [b"/", &parts.join(&b'/')[..]].concat()
 }
 
 /// A new file for this process, out of the way of the program's own descriptors.
@@ -238,8 +256,27 @@ impl Client {
         }
     }
 
+    /// For doors that know a path better than the directory and name which they opened: where the object is, below the mount.
+    pub fn name_recorded(&self, ino: Ino, path: &[u8]) {
+        if let Some(recorder) = &self.recorder {
+            recorder.name(ino, path.strip_prefix(self.mount()).unwrap_or(path));
+        }
+    }
+
     /// Whether requests are recorded.
     pub fn is_recorded(&self) -> bool {
         self.recorder.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_from_the_root() {
+        for (path, name) in [("a", "/a"), ("/x//./y/../z/", "/x/z"), ("../..", "/"), ("", "/")] {
+            assert_eq!(clean(path.as_bytes()), name.as_bytes(), "{path}");
+        }
     }
 }

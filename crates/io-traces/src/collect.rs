@@ -182,6 +182,15 @@ impl<K: Hash + Eq> Collector<K> {
         }
     }
 
+    /// Other names for files, by the names that they have.
+    pub fn rename(&mut self, names: &HashMap<String, String>) {
+        for (old, number) in &self.numbers {
+            if let Some(new) = names.get(old) {
+                self.files[*number as usize] = escaped_word(new);
+            }
+        }
+    }
+
     /// Ranks are not to be numbered anew.
     pub fn keep_ranks(&mut self) {
         self.numbered = true;

@@ -3,7 +3,7 @@
 
 use crate::collect::{Collector, Raw, Trace};
 use crate::text::{Lines, Result, escaped, shown, whole, wrong};
-use crate::{LENGTH_READ_MAX, OFFSET_MAX, Op, RANKS_MAX};
+use crate::{LENGTH_READ_MAX, NAMES_BYTES_MAX, OFFSET_MAX, Op, RANKS_MAX};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{BufRead, Write};
 
@@ -75,6 +75,11 @@ enum Who {
     Process(String, u32),
 }
 
+/// What stands for a file that nobody has named.
+fn object(pool: &str, file: u64) -> String {
+    format!("{pool}-{file}")
+}
+
 /// Where a file's lines belong.
 struct Part {
     /// Number of the collector.
@@ -91,7 +96,9 @@ pub struct Recordings {
     who: Vec<Who>,
     /// By boot: the real time when its monotonic clock was 0.
     boots: HashMap<String, i64>,
-    names: HashMap<(String, u64), String>,
+    /// Of objects.
+    names: HashMap<String, String>,
+    names_bytes: usize,
     /// Objects that have had a name: the same name again is another object.
     taken: HashMap<String, u32>,
     cut: bool,
@@ -105,6 +112,7 @@ impl Default for Recordings {
             who,
             boots: HashMap::new(),
             names: HashMap::new(),
+            names_bytes: 0,
             taken: HashMap::new(),
             cut: false,
         }
@@ -213,26 +221,25 @@ impl Recordings {
         };
         let at = begin.checked_add(part.shift).and_then(|at| u64::try_from(at).ok());
         let at = at.ok_or_else(|| wrong(line, "its time is before 1970, or too late"))?;
-        let key = (part.pool.clone(), file);
-        let name = match self.names.get(&key) {
-            Some(name) => name.clone(),
-            // Inherited, and told by the process that has opened it.
-            None => format!("{}-{file}", part.pool),
-        };
-        let number = self.all.file_of_word(line, &name)?;
+        // Its name may be told later, or by another process, which has opened it.
+        let number = self.all.file_of_word(line, &object(&part.pool, file))?;
         self.all.add(Raw { line, rank: part.rank, at, op, file: number, offset, length, level: 0 })
     }
 
     fn name(&mut self, line: u64, part: &Part, file: u64, name: &str) -> Result<()> {
-        let key = (part.pool.clone(), file);
+        let key = object(&part.pool, file);
         if self.names.contains_key(&key) {
             return Ok(());
         }
         let count = self.taken.entry(name.to_string()).or_insert(0);
         *count += 1;
         let name = if *count == 1 { name.to_string() } else { format!("{name}~{count}") };
-        // Counts its bytes against the limit.
-        self.all.file_of_word(line, &name)?;
+        self.names_bytes += name.len();
+        if self.names_bytes > NAMES_BYTES_MAX {
+            let what =
+                format!("names of files take more than {NAMES_BYTES_MAX} bytes; take some of the recordings");
+            return Err(wrong(line, what));
+        }
         self.names.insert(key, name);
         Ok(())
     }
@@ -267,6 +274,7 @@ impl Recordings {
             raw.rank = numbers[&raw.rank];
         }
         self.all.keep_ranks();
+        self.all.rename(&self.names);
         // Processes follow each other in the files, not in time.
         self.all.requests_mut().sort_by_key(|raw| raw.at);
         let cut = self.cut;
