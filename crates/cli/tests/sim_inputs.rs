@@ -147,6 +147,100 @@ fn strace_tells_the_same() {
     assert!(text(&refused).contains("tidepool run --client preload"), "{}", text(&refused));
 }
 
+/// Does what it draws, and writes down what that has to come to: its arguments are a seed and a file for that.
+const RANDOM: &str = r#"
+import os, random, sys
+random.seed(int(sys.argv[1]))
+told = open(sys.argv[2], 'w')
+sizes, open_files = {}, {}
+
+def tell(op, name, offset=0, length=0):
+    if length or op not in ('read', 'write'):
+        told.write(f'0 {op} /{name} {offset} {length}\n')
+
+class Description:
+    def __init__(self, name, appends):
+        self.name, self.appends, self.at, self.count = name, appends, 0, 1
+
+for _ in range(400):
+    kind = random.choice(['open', 'close', 'dup', 'seek', 'sync'] + ['read', 'write', 'pread', 'pwrite'] * 4)
+    if kind == 'open' or not open_files:
+        name = random.choice('abc')
+        more = random.choice([0, 0, 0, os.O_TRUNC, os.O_APPEND])
+        fd = os.open(name, os.O_RDWR | os.O_CREAT | more)
+        sizes[name] = 0 if more == os.O_TRUNC else sizes.get(name, 0)
+        open_files[fd] = Description(name, more == os.O_APPEND)
+        tell('open', name)
+        continue
+    fd = random.choice(list(open_files))
+    one, n = open_files[fd], random.choice([1, 100, 4096, 100_000])
+    size, far = sizes[one.name], random.randrange(300_000)
+    if kind == 'close':
+        os.close(fd)
+        del open_files[fd]
+        one.count -= 1
+        if one.count == 0:
+            tell('close', one.name)
+    elif kind == 'dup':
+        open_files[os.dup(fd)] = one
+        one.count += 1
+    elif kind == 'seek':
+        one.at = os.lseek(fd, far, random.choice([os.SEEK_SET, os.SEEK_END]))
+    elif kind == 'sync':
+        os.fsync(fd)
+        tell('fsync', one.name)
+    elif kind == 'read':
+        got = len(os.read(fd, n))
+        assert got == max(0, min(n, size - one.at))
+        tell('read', one.name, one.at, got)
+        one.at += got
+    elif kind == 'pread':
+        tell('read', one.name, far, len(os.pread(fd, n, far)))
+    else:
+        # Linux appends with pwrite as well; that is no place to look for sense.
+        own = kind == 'write' or one.appends
+        begin = (size if one.appends else one.at) if own else far
+        put = os.write(fd, b'w' * n) if own else os.pwrite(fd, b'p' * n, far)
+        assert put == n
+        tell('write', one.name, begin, n)
+        sizes[one.name] = max(size, begin + n)
+        if own:
+            one.at = begin + n
+told.close()
+"#;
+
+#[test]
+fn random_programs_are_recorded_as_they_say() {
+    let sandbox = Sandbox::new();
+    fs::create_dir(sandbox.path("work")).unwrap();
+    let seed = std::process::id().to_string();
+    let told = sandbox.path("told");
+    let program = ["--", "python3", "-c", RANDOM, &seed, told.to_str().unwrap()];
+    let out = sandbox.path("trace.txt");
+    let check = |what: &str, args: &[&str], command: &mut Command| {
+        let output =
+            command.args(args).args(["--out", out.to_str().unwrap()]).args(program).output().unwrap();
+        assert!(output.status.success(), "{what}, seed {seed}: {}", text(&output));
+        let expected: Vec<String> = fs::read_to_string(&told).unwrap().lines().map(String::from).collect();
+        assert!(expected.len() > 200, "{what}, seed {seed}: {}", expected.len());
+        let work = sandbox.path("work").canonicalize().unwrap();
+        let seen: Vec<String> =
+            requests(&out).iter().map(|line| line.replace(work.to_str().unwrap(), "")).collect();
+        for (number, (seen, expected)) in seen.iter().zip(&expected).enumerate() {
+            assert_eq!(seen, expected, "{what}, seed {seed}, request {number}");
+        }
+        assert_eq!(seen.len(), expected.len(), "{what}, seed {seed}");
+    };
+    if doors().contains(&"preload") {
+        let args = ["run", "--client", "preload", "--nodes", "2", "--", env!("CARGO_BIN_EXE_tidepool")];
+        check("client", &["trace", "io"], sandbox.tidepool(&[]).args(args));
+    }
+    if Command::new("strace").arg("-V").output().is_ok() {
+        let args = ["trace", "io", "--by", "strace", "--under", "."];
+        check("strace", &args, sandbox.tidepool(&[]).current_dir(sandbox.path("work")));
+    }
+}
+
 #[test]
 fn a_killed_program_leaves_what_was_written() {
     if !doors().contains(&"preload") {
@@ -263,6 +357,7 @@ fn a_trace_becomes_a_tuned_configuration() {
 #[test]
 fn what_cannot_be_read_is_told_with_its_line() {
     let sandbox = Sandbox::new();
+    fs::write(sandbox.path("done"), "0 0 open f 0 0\n").unwrap();
     fs::write(sandbox.path("odd"), "hello\nworld\n").unwrap();
     fs::write(sandbox.path("bad"), "0 0 1024 8 1\n0 0 1024 8 7\n").unwrap();
     fs::write(sandbox.path("cut.gz"), [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 51]).unwrap();
@@ -272,6 +367,7 @@ fn what_cannot_be_read_is_told_with_its_line() {
             &["convert", "odd", "--out", "x"][..],
             "odd: its first lines are of no format that is known; name it: --from iosig",
         ),
+        (&["convert", "done", "--out", "x"], "done: these are requests already"),
         (&["convert", "bad", "--out", "x"], "bad (mqsim): line 2: type '7': 0 (write) or 1 (read)"),
         (&["convert", "--from", "strace", "odd", "--out", "x"], "odd (strace): line 1: this is no call"),
         (&["convert", "--from", "starce", "odd", "--out", "x"], "write iosig, strace, blkparse"),

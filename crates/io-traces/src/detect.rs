@@ -4,6 +4,15 @@ use crate::strace::Reader;
 use crate::{Format, Op};
 use std::path::Path;
 
+/// Whether it is a list of requests already, as `docs/formats/28-experiments.md` has them.
+pub fn is_requests(beginning: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(&beginning[..beginning.len().min(DETECT_BYTES)]);
+    let mut lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());
+    let first = lines.find(|line| !line.trim().is_empty()).unwrap_or_default();
+    let words: Vec<&str> = first.split_ascii_whitespace().collect();
+    words.len() == 6 && Op::ALL.iter().any(|op| op.name() == words[2])
+}
+
 /// Bytes of a file's beginning that are enough to tell.
 pub const DETECT_BYTES: usize = 16 << 10;
 /// Lines that are looked at.
@@ -35,7 +44,9 @@ fn of_line(line: &str) -> Option<Format> {
     let fields: Vec<&str> = line.split(',').take(8).collect();
     match (&words[..], &fields[..]) {
         (["tidepool-io", ..], _) => Some(Format::Tidepool),
-        (["#", "DXT,", ..] | ["X_POSIX" | "X_MPIIO", ..], _) => Some(Format::DarshanDxt),
+        (["#", "DXT,", ..] | ["#", "darshan", "log", ..] | ["X_POSIX" | "X_MPIIO", ..], _) => {
+            Some(Format::DarshanDxt)
+        }
         (_, [time, _, disk, kind, ..]) if fields.len() == 7 => {
             let is_kind = ["read", "write"].contains(&kind.to_ascii_lowercase().as_str());
             let is_head = time.eq_ignore_ascii_case("timestamp");
@@ -65,6 +76,7 @@ mod tests {
     fn formats_are_told_by_their_lines() {
         for (text, format) in [
             ("tidepool-io 1 p h 1 - b 0 0\n", Some(Format::Tidepool)),
+            ("# darshan log version: 3.41\n", Some(Format::DarshanDxt)),
             ("# Darshan log\n\n# DXT, file_id: 1, file_name: /x\n", Some(Format::DarshanDxt)),
             ("128166372003061629,hm,1,Read,1416192,32768,1331\n", Some(Format::Msr)),
             ("Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime\n", Some(Format::Msr)),
@@ -83,6 +95,7 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(detect(text.as_bytes()), format, "{text}");
+            assert_eq!(is_requests(text.as_bytes()), text.starts_with("0 0.5 write"), "{text}");
         }
     }
 }

@@ -18,7 +18,7 @@ pub mod strace;
 mod text;
 
 pub use collect::{Request, Trace};
-pub use detect::{DETECT_BYTES, detect};
+pub use detect::{DETECT_BYTES, detect, is_requests};
 pub use text::TraceError;
 
 use std::fmt;

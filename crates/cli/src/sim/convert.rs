@@ -8,7 +8,7 @@ use crate::trace::requests;
 use std::path::Path;
 use std::process::ExitCode;
 use tidepool_io_traces::recorded::Recordings;
-use tidepool_io_traces::{DETECT_BYTES, Format, Options, Trace, detect, read};
+use tidepool_io_traces::{DETECT_BYTES, Format, Options, Trace, detect, is_requests, read};
 
 pub fn convert(args: &ConvertArgs) -> Result<ExitCode> {
     let (format, trace) = if args.input.is_dir() {
@@ -42,7 +42,15 @@ fn one(args: &ConvertArgs) -> Result<(Format, Trace)> {
         Some(format) => format,
         None => {
             let beginning = from.fill_buf().context(Kind::Usage, what)?;
-            detect(&beginning[..beginning.len().min(DETECT_BYTES)]).ok_or_else(|| {
+            let beginning = &beginning[..beginning.len().min(DETECT_BYTES)];
+            detect(beginning).ok_or_else(|| {
+                if is_requests(beginning) {
+                    let text = format!(
+                        "{}: these are requests already: go on with 'tidepool sim experiment'",
+                        what()
+                    );
+                    return Failure::new(Kind::Usage, text);
+                }
                 let formats = Format::ALL.map(Format::name).join(", ");
                 let text = format!(
                     "{}: its first lines are of no format that is known; name it: --from {formats}",
