@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from conftest import BUILT
 
 from tidepool import darshan
 
@@ -147,3 +150,19 @@ def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "darshan.backend.cffi_backend", None)
     with pytest.raises(darshan.LogError, match=r"pip install 'tidepool\[darshan\]'"):
         darshan.read(tmp_path / "log")
+
+
+@needs_package
+@pytest.mark.skipif(not (BUILT / "tidepool").exists(), reason="the command is not built: cargo build --workspace")
+def test_a_log_leads_to_a_tuned_configuration(tmp_path: Path) -> None:
+    trace, experiment = str(tmp_path / "trace.txt"), str(tmp_path / "experiment.toml")
+    assert darshan.main([str(log("examples/example_logs/dxt.darshan")), "--under", "/", "--out", trace]) == 0
+
+    def sim(*words: str) -> Any:  # noqa: ANN401 - JSON
+        done = subprocess.run([BUILT / "tidepool", "sim", *words, "--json"], capture_output=True, text=True, check=True)
+        return json.loads(done.stdout)
+
+    made = sim("experiment", "--trace", trace, "--out", experiment)
+    assert made["experiment"]["requests"] == len(darshan.read(log("examples/example_logs/dxt.darshan"), ["/"]).requests)
+    tuned = sim("tune", experiment, "--vary", "stripe-size=64KiB,1MiB")
+    assert tuned["pool"]["options"][:3] == ["--nodes", "4", "--chunk-size"]
