@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import BUILT
 
+from conftest import BUILT
 from tidepool import darshan
 
 spec = importlib.util.find_spec("darshan")
