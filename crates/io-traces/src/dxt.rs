@@ -71,9 +71,15 @@ fn one(line: u64, text: &str, all: &mut Collector<u32>) -> Result<Raw> {
     whole(line, "segment", segment, 0, u64::MAX)?;
     let offset = whole(line, "offset", offset, 0, OFFSET_MAX)?;
     let length = whole(line, "length", length, 0, LENGTH_READ_MAX)?;
-    let at = seconds(line, "start", start, SECONDS_MAX)?;
-    if seconds(line, "end", end, SECONDS_MAX)? < at {
+    let at = seconds(line, "start", unsigned_zero(start), SECONDS_MAX)?;
+    if seconds(line, "end", unsigned_zero(end), SECONDS_MAX)? < at {
         all.note("requests that end before they begin");
     }
     Ok(Raw { line, rank, at, op, file: 0, offset, length, level })
+}
+
+/// A time that was rounded to `-0.0000` is the job's start.
+fn unsigned_zero(text: &str) -> &str {
+    let rest = text.strip_prefix('-').filter(|rest| rest.bytes().all(|byte| b"0.".contains(&byte)));
+    rest.unwrap_or(text)
 }

@@ -110,7 +110,7 @@ fn darshan_counts_the_lowest_level() {
     let mpiio = " X_MPIIO       1  write        0               0         8192    0.5000      0.6000\n";
     let posix = " X_POSIX       1  write        0               0         4096    0.5100      0.5500  [  3]\n \
                  X_POSIX       0   read        1            4096         4096    0.7500      0.8000\n";
-    let stdout = "# DXT, file_id: 10, file_name: <STDOUT>\n X_POSIX 0 write 0 0 10 0.1 0.2\n";
+    let stdout = "# DXT, file_id: 10, file_name: <STDOUT>\n X_POSIX 0 write 0 0 10 -0.0000 0.2\n";
     let trace = of(Format::DarshanDxt, &format!("{head}{mpiio}{posix}{stdout}"), &Options::default());
     let expected =
         ["1 0.000000000 write /scratch/a%20b 0 4096", "0 0.240000000 read /scratch/a%20b 4096 4096"];
