@@ -12,7 +12,19 @@ const FLOORS: &[&[&str]] = &[
     &["fuse", "preload", "stage", "fsd", "sim-models"],
     &["batch", "client", "devices", "jobsim", "shape", "sim-tiers", "stage-client", "store", "sysmap"],
     &["transport", "fs-state", "norns", "sim", "stage-state", "directives"],
-    &["blocks", "env", "fabric", "iosched", "placement", "plan", "shm", "trigger", "wire", "workload"],
+    &[
+        "blocks",
+        "env",
+        "fabric",
+        "io-traces",
+        "iosched",
+        "placement",
+        "plan",
+        "shm",
+        "trigger",
+        "wire",
+        "workload",
+    ],
     &["man", "types"],
 ];
 
@@ -21,6 +33,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("types", &["libc"]),
     ("wire", &[]),
     ("placement", &[]),
+    ("io-traces", &[]),
     ("iosched", &["strsim"]),
     ("plan", &["serde", "serde_json"]),
     ("trigger", &[]),

@@ -21,6 +21,7 @@ const UNSAFE_FILES: &[&str] = &[
 const PURE: &[&str] = &[
     "crates/devices/",
     "crates/fs-state/",
+    "crates/io-traces/",
     "crates/iosched/",
     "crates/jobsim/",
     "crates/placement/",

@@ -11,6 +11,7 @@ use crate::sysmap::flags::{self as sysmap_flags, QueryArgs, SysmapCommand};
 use crate::tiers::flags::TiersCommand;
 use crate::top::flags::{self as top_flags, MetricsArgs, TopArgs};
 use crate::topology::flags::{TopologyCommand, TopologyFlags};
+use crate::trace::io::TraceIoArgs;
 use crate::workload::flags::WorkloadCommand;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
@@ -646,6 +647,9 @@ pub enum TraceCommand {
         after_help = "Examples:\n  tidepool trace posix -- ./solver case\n  tidepool trace posix --under /scratch/me --json -- make\nThe program runs where you are, under strace, not on a pool. It takes longer than usual."
     )]
     Posix(TracePosixArgs),
+    /// Record what a program reads and writes on a pool, as requests for the simulator
+    #[command(after_help = crate::trace::io::HELP)]
+    Io(TraceIoArgs),
 }
 
 #[derive(Args)]

@@ -110,6 +110,7 @@ fn dispatch(cli: Cli) -> exit::Result<ExitCode> {
         Command::Check(args) => check::check(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Trace(TraceCommand::Posix(args)) => trace::posix(&args),
+        Command::Trace(TraceCommand::Io(args)) => trace::io::io(&args),
         Command::Bench(command) => bench::dispatch(&command),
         Command::Workload(command) => workload::dispatch(&command),
         Command::Tiers(command) => tiers::dispatch(&command),

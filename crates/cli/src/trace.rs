@@ -1,13 +1,13 @@
-//! `tidepool trace posix`: which POSIX features a program needs (INVENTORY F33).
+//! `tidepool trace posix`: which POSIX features a program needs (INVENTORY F33). `tidepool trace io`: `trace/io.rs`.
 
 mod features;
-mod line;
+pub mod io;
+pub mod requests;
 
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::flags::TracePosixArgs;
 use crate::output;
 use features::{FEATURES, Feature, Support, Survey, Use};
-use line::Reader;
 use serde::Serialize;
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind};
@@ -15,6 +15,7 @@ use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
+use tidepool_io_traces::strace::Reader;
 
 /// Calls that strace is asked for.
 const CALLS: &str = "trace=%file,%desc,io_uring_setup";
@@ -70,7 +71,7 @@ pub fn posix(args: &TracePosixArgs) -> Result<ExitCode> {
 }
 
 /// The program's own exit code, with 128 and the signal's number when one ended it.
-fn code(status: ExitStatus) -> ExitCode {
+pub(crate) fn code(status: ExitStatus) -> ExitCode {
     let signal = status.signal().map_or(1, |signal| 128 + signal);
     ExitCode::from(status.code().unwrap_or(signal) as u8)
 }

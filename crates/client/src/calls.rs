@@ -4,6 +4,7 @@ use crate::direct::Direct;
 use crate::dirs::DirCache;
 use crate::leases::GiveWay;
 use crate::loan::Loans;
+use crate::record::Recorder;
 use crate::sizes::{SizeCache, wished};
 use crate::{FsError, PoolFile, PoolMode};
 use rustc_hash::FxHashMap;
@@ -38,7 +39,7 @@ pub fn set_fd_placer(place: fn(OwnedFd) -> OwnedFd) {
     let _ = FD_PLACER.set(place);
 }
 
-fn placed(fd: OwnedFd) -> OwnedFd {
+pub(crate) fn placed(fd: OwnedFd) -> OwnedFd {
     match FD_PLACER.get() {
         Some(place) => place(fd),
         None => fd,
@@ -95,6 +96,8 @@ pub struct Client {
     pub(crate) node_daemons: Vec<DaemonIndex>,
     /// Bytes that this process writes in each phase, if it has been said.
     pub(crate) phase_bytes: Option<u64>,
+    /// Writes requests down, if somebody wants that.
+    pub(crate) recorder: Option<Box<Recorder>>,
 }
 
 /// Data that goes with a request or comes with its reply.
@@ -152,7 +155,9 @@ impl Client {
     pub fn from_pool_file(path: &Path) -> Result<Client, FsError> {
         let mut pool = PoolFile::read(path).map_err(|e| FsError::new(Errno::ENOTCONN, e.to_string()))?;
         pool.size_cache = wished()?.unwrap_or(pool.size_cache);
-        Ok(Client::new(pool))
+        let mut client = Client::new(pool);
+        client.recorder = Recorder::wished(client.pool.instance.to_string(), &client.local.boot_id)?;
+        Ok(client)
     }
 
     /// # Panics
@@ -199,6 +204,7 @@ impl Client {
             placer,
             node_daemons,
             phase_bytes: None,
+            recorder: None,
         }
     }
 
@@ -207,6 +213,7 @@ impl Client {
     pub fn reborn(&self) -> Client {
         let mut client = Client::new(self.pool.clone());
         client.phase_bytes = self.phase_bytes;
+        client.recorder = self.recorder.as_ref().map(|recorder| recorder.reborn());
         client
     }
 

@@ -37,6 +37,19 @@ impl Client {
         if from == to && at < offset + len && offset < at + len && len > 0 {
             return Err(Errno::EINVAL.into());
         }
+        let Some(recorder) = &self.recorder else { return self.copy_data((from, at), (to, offset), len) };
+        let begin = recorder.begin();
+        let done = self.copy_data((from, at), (to, offset), len)?;
+        recorder.copied(begin, (from, at), (to, offset), done as u64);
+        Ok(done)
+    }
+
+    fn copy_data(
+        &self,
+        (from, at): (Ino, u64),
+        (to, offset): (Ino, u64),
+        len: u64,
+    ) -> Result<usize, FsError> {
         let mut done = 0;
         while done < len {
             let pieces = self.copy_pieces(from, to, (at + done, offset + done), len - done)?;
@@ -116,11 +129,11 @@ impl Client {
     /// For daemons that are too busy with each other.
     fn move_piece(&self, from: Ino, to: Ino, piece: &Piece) -> Result<(), FsError> {
         let mut data = vec![0; piece.len as usize];
-        let count = self.read(from, piece.at, &mut data)?;
+        let count = self.read_data(from, piece.at, &mut data)?;
         data[count..].fill(0);
         let mut done = 0;
         while done < data.len() {
-            done += self.write(to, piece.offset + done as u64, &data[done..])?;
+            done += self.write_data(to, piece.offset + done as u64, &data[done..])?;
         }
         Ok(())
     }

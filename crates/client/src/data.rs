@@ -3,6 +3,7 @@
 use crate::calls::{Access, Bulk, Call, expect_reply};
 use crate::loan::BYTES_BEFORE;
 use crate::{Client, FsError};
+use tidepool_io_traces::Op;
 use tidepool_types::{Attr, DaemonIndex, Errno, FILE_SIZE_MAX, Ino, Layout, SetAttr};
 use tidepool_wire::message::{Reply, Request};
 
@@ -29,6 +30,13 @@ impl Client {
 
     /// Reads up to `buf.len()` bytes; fewer only at the end of file. Holes read as zeros.
     pub fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize, FsError> {
+        match &self.recorder {
+            None => self.read_data(ino, offset, buf),
+            Some(recorder) => recorder.data(Op::Read, (ino, offset), || self.read_data(ino, offset, buf)),
+        }
+    }
+
+    pub(crate) fn read_data(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize, FsError> {
         if buf.is_empty() || offset >= FILE_SIZE_MAX {
             return Ok(0);
         }
@@ -100,6 +108,13 @@ impl Client {
 
     /// Writes all of `buf`, or the part before the first failure when there is one.
     pub fn write(&self, ino: Ino, offset: u64, buf: &[u8]) -> Result<usize, FsError> {
+        match &self.recorder {
+            None => self.write_data(ino, offset, buf),
+            Some(recorder) => recorder.data(Op::Write, (ino, offset), || self.write_data(ino, offset, buf)),
+        }
+    }
+
+    pub(crate) fn write_data(&self, ino: Ino, offset: u64, buf: &[u8]) -> Result<usize, FsError> {
         if buf.is_empty() {
             return Ok(0);
         }
@@ -276,6 +291,13 @@ impl Client {
 
     /// Data and attributes of the object survive a power failure of any node after this.
     pub fn fsync(&self, ino: Ino) -> Result<(), FsError> {
+        match &self.recorder {
+            None => self.sync_data(ino),
+            Some(recorder) => recorder.plain(Op::Fsync, ino, || self.sync_data(ino)),
+        }
+    }
+
+    fn sync_data(&self, ino: Ino) -> Result<(), FsError> {
         let attr = self.home_attr(ino)?;
         for (daemon, answer) in self.ask_holders(&attr, || Request::Sync { ino }) {
             expect_reply!(self, daemon, answer?, Reply::Done {} => ())?;

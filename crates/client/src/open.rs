@@ -28,6 +28,26 @@ impl Client {
         mode: u32,
         cred: &Cred,
     ) -> Result<Walk<Attr>, FsError> {
+        let Some(recorder) = &self.recorder else { return self.open_path(base, path, flags, mode, cred) };
+        let begin = recorder.begin();
+        let opened = self.open_path(base, path, flags, mode, cred)?;
+        if let Walk::Found(attr) = &opened
+            && attr.kind() == FileKind::Regular
+            && flags & libc::O_PATH == 0
+        {
+            recorder.opened(begin, attr.ino, (base == Ino::ROOT).then_some(path));
+        }
+        Ok(opened)
+    }
+
+    fn open_path(
+        &self,
+        base: Ino,
+        path: &[u8],
+        flags: i32,
+        mode: u32,
+        cred: &Cred,
+    ) -> Result<Walk<Attr>, FsError> {
         if path.is_empty() {
             return Err(Errno::ENOENT.into());
         }
@@ -238,6 +258,13 @@ impl Client {
 
     /// Gives a handle back. The last one of a nameless object lets it go.
     pub fn release(&self, ino: Ino) {
+        let Some(recorder) = &self.recorder else { return self.let_go(ino) };
+        let begin = recorder.begin();
+        self.let_go(ino);
+        recorder.released(begin, ino);
+    }
+
+    fn let_go(&self, ino: Ino) {
         // Who can tell somebody of a failure has settled the object before.
         let _ = self.settle(ino);
         let mut handles = lock(&self.handles);

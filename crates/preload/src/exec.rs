@@ -56,6 +56,7 @@ unsafe fn start(dirfd: c_int, path: *const c_char, argv: Strings, envp: Strings,
     }
     if !pool::in_shared_child() {
         mmap::flush_all();
+        pool::flush_record(true);
     }
     let shared = sharing::before_exec();
     if raw::is_err(shared) {

@@ -63,7 +63,11 @@ fn open_in_pool(client: &Client, target: Target, flags: i32, mode: u32) -> Step 
         Target::Path { dirfd, base, path } => {
             match client.open(base, path, flags, mode, &cred::effective())? {
                 Walk::Escape(path) => return Ok(Walk::Escape(path)),
-                Walk::Found(attr) => (attr, at::full_path(client, dirfd, base, path)),
+                Walk::Found(attr) => {
+                    let path = at::full_path(client, dirfd, base, path);
+                    client.name_recorded(attr.ino, &path);
+                    (attr, path)
+                }
             }
         }
         Target::Object { fd, entry } => (reopen(client, entry, flags)?, description::path(fd)),

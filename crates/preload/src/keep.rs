@@ -81,6 +81,7 @@ fn is_socket(fd: i32) -> bool {
 pub fn exit(status: c_int) -> isize {
     if config::mount().is_some() && !crate::inside::inside() && !pool::in_shared_child() {
         mmap::flush_all();
+        pool::flush_record(true);
         locks::take_holds().iter().for_each(hand_on);
     }
     loop {

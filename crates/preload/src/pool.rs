@@ -238,6 +238,19 @@ pub fn settle_all() {
     if !known.is_null() && unsafe { !(*known).is_settled() } && !crate::inside::inside() {
         run(|client| client.settle_all().map(|()| 0).map_err(|error| report(&error)));
     }
+    flush_record(false);
+}
+
+/// What was recorded of this process's requests is written; with `ends`, it ends or runs another program.
+pub fn flush_record(ends: bool) {
+    let known = CLIENT.load(Ordering::Acquire);
+    // SAFETY: leaked when stored; never freed.
+    if !known.is_null() && unsafe { (*known).is_recorded() } && !crate::inside::inside() {
+        look(|client| {
+            client.flush_record(ends);
+            Ok(0)
+        });
+    }
 }
 
 /// The last descriptor of an open file description of this process is gone.

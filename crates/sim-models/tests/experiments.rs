@@ -303,3 +303,27 @@ fn everything_that_is_wrong_is_told_at_once() {
     assert!(problems.len() >= 4 && lines.is_sorted(), "{problems:?}");
     assert!([5, 8, 11].iter().all(|line| lines.contains(line)), "{problems:?}");
 }
+
+#[test]
+fn traces_of_other_tools_are_read() {
+    let text = |format: &str| {
+        format!("{SMALL}\n[[workload]]\nname = \"other\"\nkind = \"trace\"\npath = \"t\"\n{format}")
+    };
+    let strace =
+        "7 1700000000.5 openat(AT_FDCWD, \"/d/x\", O_RDWR) = 3\n7 1700000001.5 write(3, \"\", 9) = 9\n";
+    let give = |_: &str| Ok(strace.to_string());
+    let before = runs(&Experiment::read(&text("").replace("\"t\"", "\"requests.txt\""), &load).unwrap());
+    let whole = Experiment::read(&text("format = \"strace\""), &give).unwrap();
+    let results = runs(&whole);
+    assert_eq!(results.requests + 2, before.requests);
+    assert!(results.end > Time(1_000_000_000), "nothing is sent before its time: {:?}", results.end);
+    for (format, why) in [
+        ("format = \"strac\"", "there is no format 'strac'; did you mean 'strace'?"),
+        ("format = \"mqsim\"", "t: line 1: "),
+        ("", "t: line 1: 7 words"),
+    ] {
+        let problems = Experiment::read(&text(format), &give).unwrap_err();
+        let told = problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n");
+        assert!(told.contains(why), "{format}: {told}");
+    }
+}

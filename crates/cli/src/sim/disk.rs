@@ -1,16 +1,14 @@
 //! `tidepool sim calibrate disk` and `tidepool sim validate disk`.
 
 use super::disk_flags::{CalibrateCommand, CalibrateDiskArgs, PartFlag, ValidateCommand, ValidateDiskArgs};
+use super::files::{keep, lines};
 use crate::bench::report::identity;
 use crate::exit::{Context, Failure, Kind, Result};
-use flate2::bufread::MultiGzDecoder;
 use serde_json::{Value, json};
-use std::fs::{File, Permissions};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::fs::File;
+use std::io::{BufRead, Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
-use tempfile::Builder;
 use tidepool_devices::disk::Class;
 use tidepool_devices::disk::file::{DiskFile, FILE_MAX};
 use tidepool_devices::disk::fit::{self, Evidence, Fitted, Interval};
@@ -87,25 +85,8 @@ pub fn validate(command: &ValidateCommand) -> Result<ExitCode> {
 /// Reads a file, compressed with gzip or not.
 fn load<T>(path: &Path, read: fn(Box<dyn BufRead>) -> std::result::Result<T, TraceError>) -> Result<T> {
     let what = || path.display().to_string();
-    let mut file = BufReader::new(File::open(path).context(Kind::Other, what)?);
-    let is_compressed = file.fill_buf().context(Kind::Other, what)?.starts_with(&[0x1f, 0x8b]);
-    let lines: Box<dyn BufRead> =
-        if is_compressed { Box::new(BufReader::new(MultiGzDecoder::new(file))) } else { Box::new(file) };
+    let lines = lines(path).context(Kind::Other, what)?;
     read(lines).context(Kind::Other, what)
-}
-
-/// Replaces a file as a whole.
-fn keep(path: &Path, write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
-    let whole = || {
-        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        // As files of programs are, not for the owner alone as temporary ones.
-        let for_all = Permissions::from_mode(0o666);
-        let mut new = Builder::new().permissions(for_all).tempfile_in(dir)?;
-        write(&mut std::io::BufWriter::new(new.as_file_mut()))?;
-        new.persist(path)?;
-        Ok::<(), std::io::Error>(())
-    };
-    whole().context(Kind::Other, || path.display().to_string())
 }
 
 /// A part, and what is left.

@@ -1,6 +1,7 @@
 //! The command lines of `tidepool sim`.
 
 use super::disk_flags::{CalibrateCommand, ValidateCommand};
+use super::inputs_flags::{CONVERT, ConvertArgs, EXPERIMENT, ExperimentArgs};
 use super::pfs_flags::{RUN, RunArgs, SCALE, ScaleArgs, TUNE, TuneArgs};
 use super::sweep::flags::{SWEEP, SweepArgs};
 use super::tiers::{TIERS, TiersArgs};
@@ -43,6 +44,12 @@ pub enum SimCommand {
     /// Run all configurations of some knobs, several at once or as a Slurm array
     #[command(after_help = SWEEP)]
     Sweep(SweepArgs),
+    /// Turn a trace of another tool into requests for the simulator
+    #[command(after_help = CONVERT)]
+    Convert(ConvertArgs),
+    /// Make an experiment of a trace of requests
+    #[command(after_help = EXPERIMENT)]
+    Experiment(ExperimentArgs),
     /// Fit a model to measurements
     #[command(subcommand)]
     Calibrate(CalibrateCommand),

@@ -1,13 +1,18 @@
 //! `tidepool sim`: the event kernel of the simulators. Guide: `docs/guide/simulator.md`.
 
+pub mod convert;
 mod disk;
 pub mod disk_flags;
 mod engine;
+mod experiment;
+pub mod files;
 pub mod flags;
 mod html;
+pub mod inputs_flags;
 mod outputs;
 mod pfs_flags;
 mod phold;
+mod pool_options;
 mod rows;
 mod run;
 mod scale;
@@ -28,6 +33,8 @@ pub fn dispatch(command: &SimCommand) -> Result<ExitCode> {
         SimCommand::Run(args) => run::run(args),
         SimCommand::Tune(args) => tune::tune(args),
         SimCommand::Sweep(args) => sweep::sweep(args),
+        SimCommand::Convert(args) => convert::convert(args),
+        SimCommand::Experiment(args) => experiment::experiment(args),
         SimCommand::Calibrate(command) => disk::calibrate(command),
         SimCommand::Validate(command) => disk::validate(command),
         SimCommand::Tiers(args) => tiers::tiers(args),

@@ -1,8 +1,8 @@
 //! `tidepool sim run`: an experiment from a file.
 
 use super::engine::Watch;
-use super::html;
 use super::outputs::Outputs;
+use super::{files, html};
 use super::pfs_flags::RunArgs;
 use super::told::{text, value};
 use crate::exit::{Context, Failure, Kind, Result};
@@ -50,9 +50,13 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
 }
 
 /// The whole of a file, when it is not too long.
-fn text_of(file: &Path, most: u64) -> io::Result<String> {
+pub fn text_of(file: &Path, most: u64) -> io::Result<String> {
+    whole(File::open(file)?, most)
+}
+
+fn whole(from: impl Read, most: u64) -> io::Result<String> {
     let mut text = String::new();
-    File::open(file)?.take(most + 1).read_to_string(&mut text)?;
+    from.take(most + 1).read_to_string(&mut text)?;
     match text.len() as u64 > most {
         true => Err(io::Error::other(format!("more than {most} bytes"))),
         false => Ok(text),
@@ -63,7 +67,10 @@ fn text_of(file: &Path, most: u64) -> io::Result<String> {
 pub fn read(file: &Path) -> Result<Experiment> {
     let text = text_of(file, TEXT_MAX as u64).context(Kind::Usage, || file.display().to_string())?;
     let beside = file.parent().unwrap_or(Path::new(""));
-    let load = |path: &str| text_of(&beside.join(path), TRACE_MAX).map_err(|error| error.to_string());
+    let load = |path: &str| {
+        let lines = files::lines(&beside.join(path));
+        lines.and_then(|lines| whole(lines, TRACE_MAX)).map_err(|error| error.to_string())
+    };
     let switches = |path: &str| switches(&beside.join(path));
     Experiment::read_with(&text, &load, &switches).map_err(|problems| {
         let told: Vec<String> =

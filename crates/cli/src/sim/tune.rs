@@ -1,6 +1,7 @@
 //! `tidepool sim tune`: which configuration does best (S1 §IV-D).
 
 use super::pfs_flags::{GoalFlag, TuneArgs};
+use super::pool_options::Pool;
 use super::run::read;
 use crate::bench::report::identity;
 use crate::exit::{Context, Failure, Kind, Result};
@@ -12,7 +13,7 @@ use std::process::ExitCode;
 use tidepool_sim::{Options, Progress};
 use tidepool_sim_models::experiment::Experiment;
 use tidepool_sim_models::run;
-use tidepool_sim_models::tune::{Goal, Score, Trial, Vary, best, frontier, search, size};
+use tidepool_sim_models::tune::{Goal, Score, Trial, Vary, best, frontier, search, size, turned};
 use tidepool_types::format_size;
 
 pub fn tune(args: &TuneArgs) -> Result<ExitCode> {
@@ -34,9 +35,9 @@ pub fn tune(args: &TuneArgs) -> Result<ExitCode> {
     };
     let trials = tried(args, &experiment, &space, goal, &signals)?;
     if args.json {
-        println!("{}", value(args, &space, &trials, goal));
+        println!("{}", value(args, &experiment, &space, &trials, goal));
     } else {
-        print!("{}", text(&space, &trials, goal));
+        print!("{}", text(&experiment, &space, &trials, goal));
     }
     signals.check()?;
     match best(&trials, goal) {
@@ -89,7 +90,7 @@ fn score(experiment: &Experiment, signals: &Signals) -> Result<Option<Score>> {
     Ok(Some(Score { throughput: results.throughput(), response, price: experiment.price() }))
 }
 
-fn value(args: &TuneArgs, space: &[Vary], trials: &[Trial], goal: Goal) -> Value {
+fn value(args: &TuneArgs, experiment: &Experiment, space: &[Vary], trials: &[Trial], goal: Goal) -> Value {
     let told = |trial: &Trial| {
         let knobs = space.iter().zip(&trial.values).map(|(vary, value)| (vary.name.clone(), json!(value)));
         json!({
@@ -104,10 +105,17 @@ fn value(args: &TuneArgs, space: &[Vary], trials: &[Trial], goal: Goal) -> Value
     all["tried"] = trials.iter().map(told).collect();
     all["frontier"] = frontier(trials).into_iter().map(told).collect();
     all["best"] = best(trials, goal).map_or(Value::Null, told);
+    all["pool"] = best(trials, goal).map_or(Value::Null, |best| pool_of(experiment, space, best).value());
     all
 }
 
-fn text(space: &[Vary], trials: &[Trial], goal: Goal) -> String {
+/// The best configuration as options of a pool.
+fn pool_of(experiment: &Experiment, space: &[Vary], best: &Trial) -> Pool {
+    let names: Vec<&str> = space.iter().map(|vary| vary.name.as_str()).collect();
+    Pool::of(&turned(experiment, space, &best.values), &names)
+}
+
+fn text(experiment: &Experiment, space: &[Vary], trials: &[Trial], goal: Goal) -> String {
     let on = frontier(trials);
     let best = best(trials, goal);
     let mut head: Vec<String> = space.iter().map(|vary| vary.name.clone()).collect();
@@ -133,5 +141,6 @@ fn text(space: &[Vary], trials: &[Trial], goal: Goal) -> String {
         }
         rows.push(row);
     }
-    table(&rows)
+    let pool = best.map_or(String::new(), |best| pool_of(experiment, space, best).text());
+    table(&rows) + &pool
 }

@@ -1,9 +1,9 @@
 //! What a program needs of a file system, and what gives it.
 
-use super::line::Call;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use tidepool_io_traces::strace::Call;
 
 /// Whether something is there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -252,7 +252,7 @@ fn is_setuid(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::line::Reader;
+    use tidepool_io_traces::strace::Reader;
 
     fn survey(lines: &[&str]) -> BTreeMap<&'static str, Use> {
         let mut reader = Reader::new(Path::new("/w"));

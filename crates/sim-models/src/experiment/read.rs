@@ -20,6 +20,7 @@ use std::sync::Arc;
 use tidepool_devices::SECTOR_BYTES;
 use tidepool_devices::disk::file::DiskFile;
 use tidepool_devices::ssd::SsdModel;
+use tidepool_io_traces::Format;
 use tidepool_sim::Time;
 use tidepool_types::Placement;
 use toml::de::DeTable;
@@ -682,8 +683,15 @@ fn listed(fields: &mut Fields<'_, '_>, file: u32, load: Load<'_>) -> Option<(Pro
     };
     let told =
         |problem: &dyn std::fmt::Display| fields.source.wrong(at, format!("{}: {problem}", quoted(path)));
+    let formats = Format::ALL.map(|format| (format.name(), Some(format)));
+    let formats = [&[("requests", None)], &formats[..]].concat();
+    let format = if fields.has("format") { fields.choice("format", &formats)? } else { None };
     let text = load(path).map_err(|why| told(&why)).ok()?;
-    match trace::read(&text, stamps, file) {
+    let read = match format {
+        None => trace::read(&text, stamps, file),
+        Some(format) => trace::of_format(format, &text, stamps, file),
+    };
+    match read {
         Ok((listed, files)) => Some((Program::Listed(Arc::new(listed)), files.into())),
         Err(problems) => {
             problems.iter().for_each(|problem| told(problem));

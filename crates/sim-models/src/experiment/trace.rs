@@ -6,6 +6,7 @@ use crate::span::Span;
 use crate::striping::STRIPE_MAX;
 use crate::workload::{After, Listed, Pace, Request};
 use std::collections::BTreeMap;
+use tidepool_io_traces::{Format, Options};
 use tidepool_sim::Time;
 
 /// Most requests of a trace.
@@ -56,6 +57,35 @@ pub fn read(text: &str, stamps: Stamps, file: u32) -> Result<(Listed, u32), Vec<
     if problems.is_empty() { Ok((Listed { ranks }, files.len() as u32)) } else { Err(problems) }
 }
 
+/// Reads what another tool has written.
+pub fn of_format(
+    format: Format,
+    text: &str,
+    stamps: Stamps,
+    file: u32,
+) -> Result<(Listed, u32), Vec<Problem>> {
+    let trace = tidepool_io_traces::read(format, text.as_bytes(), &Options::default()).map_err(|error| {
+        let line = error.line.and_then(|line| usize::try_from(line).ok());
+        vec![Problem { line, what: error.what }]
+    })?;
+    let mut ranks = vec![Vec::new(); trace.ranks as usize];
+    for r in &trace.requests {
+        let op = Op::ALL.into_iter().find(|op| op.name() == r.op.name());
+        let op = op.ok_or_else(|| vec![Problem { line: None, what: format!("a request to {}", r.op) }])?;
+        let pace = pace(stamps, r.at);
+        let (file, offset, length) = (file + r.file, r.offset, r.length);
+        ranks[r.rank as usize].push(Request { op, file, offset, length, after: After::All, pace });
+    }
+    Ok((Listed { ranks }, trace.files.len() as u32))
+}
+
+fn pace(stamps: Stamps, at: u64) -> Pace {
+    match stamps {
+        Stamps::Recorded => Pace::At(Time(at)),
+        Stamps::Ignored => Pace::Think(Span::NONE),
+    }
+}
+
 /// A rank's last time stamp, and its requests.
 type Rank = (u64, Vec<Request>);
 
@@ -100,10 +130,7 @@ fn add<'a>(
         return Err(format!("rank {rank} goes back in time"));
     }
     *last = time;
-    let pace = match stamps {
-        Stamps::Recorded => Pace::At(Time(time)),
-        Stamps::Ignored => Pace::Think(Span::NONE),
-    };
+    let pace = pace(stamps, time);
     requests.push(Request { op, file: number, offset, length, after: After::All, pace });
     Ok(())
 }
