@@ -4,11 +4,13 @@
 //! [`DeviceSpec::service`] is all that the rest of the model knows of it.
 
 mod hdd;
+mod measured;
 mod ssd;
 mod station;
 
 use crate::message::Op;
 pub use hdd::{Hdd, HddSpec};
+pub use measured::{Cost, Measured, MeasuredSpec, STREAMS, class};
 pub use ssd::{Ssd, SsdSpec};
 pub use station::{Lanes, StationSpec};
 use tidepool_sim::Stream;
@@ -40,6 +42,8 @@ pub enum Change {
     Hdd(Hdd),
     /// Which of the parts, and when it was free.
     Part(u32, u64),
+    /// Which of a measured device's streams, what it was, and which was the oldest.
+    Stream(u32, (u32, u64), u32),
 }
 
 /// A kind of device and its figures.
@@ -48,6 +52,7 @@ pub enum DeviceSpec {
     Hdd(HddSpec),
     Ssd(SsdSpec),
     Station(StationSpec),
+    Measured(Box<MeasuredSpec>),
 }
 
 /// A device as it is.
@@ -56,6 +61,7 @@ pub enum Device {
     Hdd(Hdd),
     Ssd(Ssd),
     Station(Lanes),
+    Measured(Measured),
 }
 
 impl DeviceSpec {
@@ -64,6 +70,7 @@ impl DeviceSpec {
         match self {
             DeviceSpec::Hdd(_) => Ok(()),
             DeviceSpec::Ssd(spec) => spec.check(),
+            DeviceSpec::Measured(spec) => spec.check(),
             DeviceSpec::Station(spec) if (1..=LANES_MAX).contains(&spec.lanes) => Ok(()),
             DeviceSpec::Station(_) => Err("it has 1 to 65536 lanes"),
         }
@@ -75,6 +82,7 @@ impl DeviceSpec {
             DeviceSpec::Hdd(_) => 1,
             DeviceSpec::Ssd(spec) => 2 + u64::from(spec.channels) + u64::from(spec.dies_all()),
             DeviceSpec::Station(spec) => spec.lanes.into(),
+            DeviceSpec::Measured(spec) => 3 + u64::from(spec.lanes),
         }
     }
 
@@ -84,6 +92,7 @@ impl DeviceSpec {
             DeviceSpec::Hdd(_) => Device::Hdd(Hdd::default()),
             DeviceSpec::Ssd(spec) => Device::Ssd(spec.start()),
             DeviceSpec::Station(spec) => Device::Station(Lanes::new(spec.lanes)),
+            DeviceSpec::Measured(spec) => Device::Measured(spec.start()),
         }
     }
 
@@ -94,6 +103,7 @@ impl DeviceSpec {
             (DeviceSpec::Hdd(spec), Device::Hdd(hdd)) => Some(spec.service(hdd, io, now, with)),
             (DeviceSpec::Ssd(spec), Device::Ssd(ssd)) => Some(spec.service(ssd, io, now, with)),
             (DeviceSpec::Station(spec), Device::Station(lanes)) => Some(spec.service(lanes, now, with)),
+            (DeviceSpec::Measured(spec), Device::Measured(state)) => Some(spec.service(state, io, now, with)),
             _ => None,
         }
     }
@@ -106,6 +116,10 @@ impl Device {
             (Device::Hdd(hdd), Change::Hdd(was)) => *hdd = was,
             (Device::Ssd(ssd), Change::Part(at, was)) => ssd.set(at, was),
             (Device::Station(lanes), Change::Part(at, was)) => lanes.set(at, was),
+            (Device::Measured(state), Change::Part(at, was)) => state.set(at, was),
+            (Device::Measured(state), Change::Stream(slot, was, oldest)) => {
+                state.set_stream(slot, was, oldest)
+            }
             _ => {}
         }
     }

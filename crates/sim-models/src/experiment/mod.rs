@@ -2,6 +2,7 @@
 //! looked at, and everything that is wrong is told with its line.
 
 mod fields;
+pub mod measured;
 mod read;
 mod trace;
 
@@ -9,6 +10,7 @@ use crate::striping::{Layout, Region, Ring, RingError};
 use crate::system::{Application, Class, Pfs, PfsError};
 use crate::{Network, ServerSpec};
 pub use fields::Problem;
+pub use fields::unknown;
 pub use read::{LOADS_MAX, TEXT_MAX};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -33,6 +35,19 @@ pub struct Servers {
     pub price: f64,
 }
 
+/// What a device was fitted to, for whoever wants to know how far to trust it. Nothing is simulated with it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Calibration {
+    pub source: String,
+    /// Runs that it was fitted to.
+    pub runs: u64,
+    /// Nine of ten rates of runs that a fit had not seen were at most so far from the simulated ones, as logarithms.
+    pub error_90: Option<f64>,
+    /// Mean distance of a run from the median of its repeats, relative to the run.
+    pub noise: Option<f64>,
+    pub notes: Vec<String>,
+}
+
 /// All of a file.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Experiment {
@@ -43,6 +58,7 @@ pub struct Experiment {
     pub stripe: u64,
     pub spreading: Spreading,
     pub applications: Vec<Application>,
+    pub calibration: Option<Calibration>,
 }
 
 /// Why an experiment is no system.

@@ -29,7 +29,7 @@ const REQUESTS_MAX: u128 = 1 << 26;
 const PIECES_MAX: u64 = 1 << 16;
 const FLYING_MAX: u128 = 1 << 26;
 const REGIONS_MAX: usize = 65_536;
-const RATE_MAX: u64 = 1 << 50;
+pub const RATE_MAX: u64 = 1 << 50;
 /// Bytes of a name.
 const NAME_MAX: usize = 64;
 
@@ -68,8 +68,9 @@ fn top(mut fields: Fields<'_, '_>, load: Load<'_>) -> Experiment {
     let (stripe, spreading) = layout(&mut fields, &servers);
     let count = servers.iter().map(|servers| u64::from(servers.class.count)).sum();
     let applications = applications(&mut fields, (stripe, count), load);
+    let calibration = super::measured::calibration(&mut fields);
     fields.end();
-    Experiment { seed, network, server, servers, stripe, spreading, applications }
+    Experiment { seed, network, server, servers, stripe, spreading, applications, calibration }
 }
 
 fn us(n: u64) -> Time {
@@ -125,7 +126,7 @@ fn device<'s>(mut fields: Fields<'s, '_>) -> Option<(&'s str, DeviceSpec)> {
         fields.missing("kind");
     }
     let rate = |fields: &mut Fields<'_, '_>, key| fields.size(key, 0, RATE_MAX).unwrap_or(0);
-    let kind = fields.choice("kind", &[("hdd", 0), ("ssd", 1), ("station", 2)]);
+    let kind = fields.choice("kind", &[("hdd", 0), ("ssd", 1), ("station", 2), ("measured", 3)]);
     let part = |fields: &mut Fields<'_, '_>, key| fields.number(key, 1, 1, LANES_MAX.into()) as u32;
     let (at, source) = (fields.at, fields.source);
     let spec = match kind? {
@@ -148,6 +149,7 @@ fn device<'s>(mut fields: Fields<'s, '_>) -> Option<(&'s str, DeviceSpec)> {
             ftl: fields.span("ftl", Span::NONE),
             flush: fields.span("flush", Span::NONE),
         }),
+        3 => DeviceSpec::Measured(Box::new(super::measured::read(&mut fields))),
         _ => DeviceSpec::Station(StationSpec {
             lanes: part(&mut fields, "lanes"),
             time: required(&mut fields, "time"),

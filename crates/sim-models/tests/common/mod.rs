@@ -1,7 +1,7 @@
 //! Small systems: one for sums by hand, and random ones.
 
 use tidepool_sim::{Stream, Time};
-use tidepool_sim_models::device::{DeviceSpec, HddSpec, SsdSpec, StationSpec};
+use tidepool_sim_models::device::{Cost, DeviceSpec, HddSpec, MeasuredSpec, SsdSpec, StationSpec};
 use tidepool_sim_models::striping::{Layout, Ring};
 use tidepool_sim_models::workload::{Arrivals, Files, Ior, Order, Program, Sharing};
 use tidepool_sim_models::{Application, BufferSpec, Class, Network, Op, Pfs, ServerSpec, Span};
@@ -71,7 +71,7 @@ impl Dice {
     }
 
     fn device(&mut self) -> DeviceSpec {
-        match self.0.below(3) {
+        match self.0.below(4) {
             0 => DeviceSpec::Hdd(HddSpec {
                 sequential: self.span(20_000),
                 random: self.span(2_000_000),
@@ -91,9 +91,26 @@ impl Dice {
                 ftl: self.span(5_000),
                 flush: self.span(9_000),
             }),
-            _ => {
+            2 => {
                 let lanes = self.among(&[1, 2, 5]);
                 station(lanes, self.span(300_000))
+            }
+            _ => {
+                let costs = [(); 4].map(|()| Cost {
+                    operation: self.span(9_000),
+                    batch: self.span(9_000),
+                    rate: self.among(&[0, 200_000_000]),
+                    setup: self.span(200_000),
+                    lane_rate: self.among(&[0, 90_000_000]),
+                });
+                let lanes = self.among(&[1, 3]);
+                DeviceSpec::Measured(Box::new(MeasuredSpec {
+                    lanes,
+                    joined: lanes == 3,
+                    costs,
+                    open: self.span(9_000),
+                    flush: self.span(99_000),
+                }))
             }
         }
     }
