@@ -15,6 +15,7 @@ mod network;
 mod results;
 mod server;
 mod span;
+pub mod storage;
 pub mod striping;
 mod system;
 pub mod tune;

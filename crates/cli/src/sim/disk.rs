@@ -1,6 +1,6 @@
 //! `tidepool sim calibrate disk` and `tidepool sim validate disk`.
 
-use super::disk_flags::{CalibrateCommand, CalibrateDiskArgs, PartFlag, ValidateCommand, ValidateDiskArgs};
+use super::disk_flags::{CalibrateDiskArgs, PartFlag, ValidateDiskArgs};
 use crate::bench::report::identity;
 use crate::exit::{Context, Failure, Kind, Result};
 use flate2::bufread::MultiGzDecoder;
@@ -25,8 +25,7 @@ struct Trial {
     baseline: Score,
 }
 
-pub fn calibrate(command: &CalibrateCommand) -> Result<ExitCode> {
-    let CalibrateCommand::Disk(args) = command;
+pub fn calibrate(args: &CalibrateDiskArgs) -> Result<ExitCode> {
     let trace = load(&args.trace, measured::read)?;
     let evidence = Evidence {
         seeks: args.seek.as_deref().map(|path| load(path, seeks::read)).transpose()?,
@@ -59,8 +58,7 @@ pub fn calibrate(command: &CalibrateCommand) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-pub fn validate(command: &ValidateCommand) -> Result<ExitCode> {
-    let ValidateCommand::Disk(args) = command;
+pub fn validate(args: &ValidateDiskArgs) -> Result<ExitCode> {
     let what = || args.model.display().to_string();
     let mut text = String::new();
     let file = File::open(&args.model).context(Kind::Other, what)?;
@@ -95,7 +93,7 @@ fn load<T>(path: &Path, read: fn(Box<dyn BufRead>) -> std::result::Result<T, Tra
 }
 
 /// Replaces a file as a whole.
-fn keep(path: &Path, write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
+pub fn keep(path: &Path, write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
     let whole = || {
         let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
         // As files of programs are, not for the owner alone as temporary ones.

@@ -7,11 +7,15 @@ pub mod flags;
 mod pfs_flags;
 mod phold;
 mod run;
+mod runs;
 mod scale;
+mod storage;
+mod storage_flags;
 mod tiers;
 mod tune;
 
 use crate::exit::Result;
+use disk_flags::{CalibrateCommand, ValidateCommand};
 use flags::SimCommand;
 use std::process::ExitCode;
 
@@ -21,8 +25,10 @@ pub fn dispatch(command: &SimCommand) -> Result<ExitCode> {
         SimCommand::Scale(args) => scale::scale(args),
         SimCommand::Run(args) => run::run(args),
         SimCommand::Tune(args) => tune::tune(args),
-        SimCommand::Calibrate(command) => disk::calibrate(command),
-        SimCommand::Validate(command) => disk::validate(command),
+        SimCommand::Calibrate(CalibrateCommand::Disk(args)) => disk::calibrate(args),
+        SimCommand::Calibrate(CalibrateCommand::Storage(args)) => storage::calibrate(args),
+        SimCommand::Validate(ValidateCommand::Disk(args)) => disk::validate(args),
+        SimCommand::Validate(ValidateCommand::Storage(args)) => storage::validate(args),
         SimCommand::Tiers(args) => tiers::tiers(args),
     }
 }

@@ -41,7 +41,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
 }
 
 /// The whole of a file, when it is not too long.
-fn text_of(file: &Path, most: u64) -> io::Result<String> {
+pub fn text_of(file: &Path, most: u64) -> io::Result<String> {
     let mut text = String::new();
     File::open(file)?.take(most + 1).read_to_string(&mut text)?;
     match text.len() as u64 > most {
