@@ -116,7 +116,8 @@ def measure(setting: Setting) -> Result:
     for command in (calibrate, validate):
         setting.note([names.get(part, part) for part in command])
     fitted = json.loads(setting.capture(calibrate))
-    del fitted["out"]
+    # Commands are noted above, without paths.
+    fitted = {key: value for key, value in fitted.items() if key not in ("out", "command")}
     judged = json.loads(setting.capture(validate))
     result.model = "a device with three stages, fitted to half of the configurations; all simulated points are of the other half"
     result.details.update(fitted=fitted, judged=judged["result"], storage=model.read_text())
