@@ -44,7 +44,7 @@ fn with_measurements() -> Sandbox {
     sandbox
 }
 
-/// A loop device on memory: nobody else's machine is behind it.
+/// A loop device on memory in a minute in which nobody disturbed it (`bench/README.md` has another one, too).
 #[test]
 fn half_of_the_runs_of_a_quiet_device_tell_the_other_half() {
     let sandbox = with_measurements();
