@@ -25,6 +25,10 @@ import j3
 import j5
 import j8
 import k12
+import l16
+import sima13
+import simf22
+import simpool
 import stagers
 import sizecache
 import switches
@@ -62,6 +66,64 @@ class Numbers(unittest.TestCase):
         result.add("w", "shaky", 2, "u", [1.0, 3.0])
         result.add("w", "model", 3, "u", [1.0, 30.0], "modelled")
         self.assertIn("largest 70.7 % (shaky, w, x = 2)", result.widest())
+
+
+class Simulated(unittest.TestCase):
+    fio = {
+        "fio version": "fio-3.33",
+        "timestamp": 5,
+        "global options": {"direct": "1", "filename": "/secret/data", "runtime": "800ms"},
+        "disk_util": [{"name": "sda"}],
+        "jobs": [
+            {
+                "jobname": "r0",
+                "groupid": 0,
+                "error": 0,
+                "job options": {"rw": "randread", "bs": "4k", "numjobs": "4", "filename": "/secret/data"},
+                "read": {"iops": 7.5, "bw_bytes": 30720, "total_ios": 6, "runtime": 800, "lat_ns": {}},
+                "write": {"iops": 0, "bw_bytes": 0, "total_ios": 0, "runtime": 0},
+            }
+        ],
+    }
+
+    def test_what_is_kept_of_fio_has_no_paths(self):
+        short = l16.shortened("fio: a message\n" + json.dumps(self.fio))
+        self.assertNotIn("secret", json.dumps(short))
+        self.assertEqual(short["jobs"][0]["read"]["iops"], 7.5)
+        self.assertEqual(short["global options"], {"direct": "1", "runtime": "800ms"})
+
+    def test_runs_that_never_came_are_left_out(self):
+        ended = json.loads(json.dumps(self.fio))
+        ended["jobs"][0]["read"]["total_ios"] = 0
+        self.assertEqual(l16.shortened(json.dumps(ended))["jobs"], [])
+
+    def test_all_configurations_are_run(self):
+        runs = l16.configurations(False)
+        self.assertEqual((len(runs), len(set(runs))), (100, 100))
+        text = l16.job_file(Path("data"), runs, 800, 1 << 20)
+        self.assertEqual((text.count("stonewall"), text.count("new_group"), text.count("direct=1")), (100, 100, 1))
+
+    def test_every_file_is_opened_and_closed_once_by_a_rank_at_random(self):
+        lines = [line.split() for line in simpool.opens(6, 5).splitlines()]
+        self.assertEqual(len(lines), 60)
+        opened = [(int(line[0]), line[3]) for line in lines if line[2] == "open"]
+        self.assertEqual(len({name for _, name in opened}), 30)
+        self.assertEqual(sorted(rank for rank, _ in opened), sorted(list(range(6)) * 5))
+        self.assertNotEqual([rank for rank, _ in opened], sorted(rank for rank, _ in opened))
+
+    def test_each_assumption_is_halved_and_doubled(self):
+        result = Result("nodes")
+        node = simpool.Node(cpu_us=10.0, cores=4)
+        told = simpool.sensitivity(result, "create", node, simf22.ASSUMED, lambda n: n.cores / n.cpu_us, 8)
+        self.assertEqual(len(told), 4, told)
+        self.assertIn("processor time of an operation: x 2.00 when halved, x 0.50 when doubled", told)
+        self.assertIn("latency: x 1.00 when halved, x 1.00 when doubled", told)
+        self.assertTrue(all(row.kind == "modelled" for row in result.rows))
+
+    def test_a_nodes_share_of_core_switches_is_what_crosses(self):
+        self.assertEqual(sima13.share(1, 0.0), sima13.LINK)
+        self.assertAlmostEqual(sima13.share(1, 11 / 12), sima13.LINK / 20 * 12 / 11)
+        self.assertEqual(sima13.share(40, 11 / 12), sima13.LINK)
 
 
 class Slowdowns(unittest.TestCase):

@@ -107,6 +107,60 @@ fn simk13_strategies_are_compared_in_the_simulator() {
     }
 }
 
+/// False, said loudly, when there is no fio, or this file system has no direct I/O.
+fn can_fio(sandbox: &Sandbox) -> bool {
+    let file = sandbox.path("direct");
+    let words = ["--name=try", "--rw=write", "--bs=4k", "--size=4k", "--direct=1", "--minimal"];
+    let tried = Command::new("fio").args(words).arg(format!("--filename={}", file.display())).output();
+    let there = tried.is_ok_and(|output| output.status.success());
+    let _ = std::fs::remove_file(file);
+    if !there {
+        println!("SKIPPED: no fio, or no direct I/O below {}", sandbox.dir.path().display());
+    }
+    there
+}
+
+#[test]
+fn l16_the_simulator_is_held_against_half_of_fios_runs() {
+    let sandbox = Sandbox::new();
+    if !can_run() || !can_fio(&sandbox) {
+        return;
+    }
+    let told = findings(&run(&sandbox, "l16"));
+    for words in ["mean error of held-out configurations", "the paper: 11.98 %", "random writes of 8 clients"]
+    {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    assert_eq!(std::fs::read_dir(sandbox.path("disk")).unwrap().count(), 0, "files on the disk");
+}
+
+#[test]
+fn l17_all_schedulers_have_one_trace() {
+    if !can_run() {
+        return;
+    }
+    let told = findings(&run(&Sandbox::new(), "l17"));
+    assert!(told.contains("all runs have the same trace") && told.contains("10,082 to 65,438"), "{told}");
+}
+
+#[test]
+fn simf22_a_pool_is_simulated_from_one_node() {
+    if !can_run() {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let told = findings(&run(&sandbox, "simf22"));
+    for words in [
+        "simulated: create on 16 nodes",
+        "latency: x",
+        "the simulation is off by",
+        "published on 512: 46 M/s",
+    ] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    left_behind(&sandbox, "after simf22");
+}
+
 /// A victim's slowdown is told for each strategy.
 #[test]
 fn victims_are_compared_on_shaped_tiers() {

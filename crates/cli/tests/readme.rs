@@ -114,6 +114,7 @@ fn commands_work(name: &str) -> usize {
     for kind in ["trace.gz", "seek", "diskspecs"] {
         fs::copy(measured.join(format!("cheetah9LP.{kind}")), home.join(format!("disk.{kind}"))).unwrap();
     }
+    fs::copy(page("bench/runs/fio-l16.json"), home.join("fio.json")).unwrap();
     let mut count = 0;
     for line in commands(&fs::read_to_string(page("docs/guide").join(name)).unwrap()) {
         let elsewhere = ELSEWHERE.iter().find(|(page, part, _)| *page == name && line.contains(part));

@@ -21,6 +21,7 @@ mod queue;
 mod results;
 mod server;
 mod span;
+pub mod storage;
 pub mod striping;
 mod system;
 pub mod topology;

@@ -1,6 +1,6 @@
 //! `tidepool sim calibrate disk` and `tidepool sim validate disk`.
 
-use super::disk_flags::{CalibrateCommand, CalibrateDiskArgs, PartFlag, ValidateCommand, ValidateDiskArgs};
+use super::disk_flags::{CalibrateDiskArgs, PartFlag, ValidateDiskArgs};
 use super::files::{keep, lines};
 use crate::bench::report::identity;
 use crate::exit::{Context, Failure, Kind, Result};
@@ -23,8 +23,7 @@ struct Trial {
     baseline: Score,
 }
 
-pub fn calibrate(command: &CalibrateCommand) -> Result<ExitCode> {
-    let CalibrateCommand::Disk(args) = command;
+pub fn calibrate(args: &CalibrateDiskArgs) -> Result<ExitCode> {
     let trace = load(&args.trace, measured::read)?;
     let evidence = Evidence {
         seeks: args.seek.as_deref().map(|path| load(path, seeks::read)).transpose()?,
@@ -57,8 +56,7 @@ pub fn calibrate(command: &CalibrateCommand) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-pub fn validate(command: &ValidateCommand) -> Result<ExitCode> {
-    let ValidateCommand::Disk(args) = command;
+pub fn validate(args: &ValidateDiskArgs) -> Result<ExitCode> {
     let what = || args.model.display().to_string();
     let mut text = String::new();
     let file = File::open(&args.model).context(Kind::Other, what)?;

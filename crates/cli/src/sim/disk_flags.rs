@@ -1,5 +1,6 @@
 //! The command lines of `tidepool sim calibrate` and `tidepool sim validate`.
 
+use super::storage_flags::{CALIBRATE_STORAGE, CalibrateStorageArgs, VALIDATE_STORAGE, ValidateStorageArgs};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use tidepool_devices::disk::fit::REPEATS_MAX;
@@ -25,6 +26,9 @@ pub enum CalibrateCommand {
     /// Fit a disk model to measured requests
     #[command(after_help = CALIBRATE)]
     Disk(CalibrateDiskArgs),
+    /// Fit a storage device to rates measured by fio or `tidepool bench io`
+    #[command(after_help = CALIBRATE_STORAGE)]
+    Storage(CalibrateStorageArgs),
 }
 
 #[derive(Subcommand)]
@@ -32,6 +36,9 @@ pub enum ValidateCommand {
     /// Replay measured requests on a disk model
     #[command(after_help = VALIDATE)]
     Disk(ValidateDiskArgs),
+    /// Simulate measured runs on a fitted storage device
+    #[command(after_help = VALIDATE_STORAGE)]
+    Storage(ValidateStorageArgs),
 }
 
 /// Which requests of a trace.

@@ -15,7 +15,10 @@ mod phold;
 mod pool_options;
 mod rows;
 mod run;
+mod runs;
 mod scale;
+mod storage;
+mod storage_flags;
 mod sweep;
 mod tiers;
 mod timeline;
@@ -23,6 +26,7 @@ mod told;
 mod tune;
 
 use crate::exit::Result;
+use disk_flags::{CalibrateCommand, ValidateCommand};
 use flags::SimCommand;
 use std::process::ExitCode;
 
@@ -35,8 +39,10 @@ pub fn dispatch(command: &SimCommand) -> Result<ExitCode> {
         SimCommand::Sweep(args) => sweep::sweep(args),
         SimCommand::Convert(args) => convert::convert(args),
         SimCommand::Experiment(args) => experiment::experiment(args),
-        SimCommand::Calibrate(command) => disk::calibrate(command),
-        SimCommand::Validate(command) => disk::validate(command),
+        SimCommand::Calibrate(CalibrateCommand::Disk(args)) => disk::calibrate(args),
+        SimCommand::Calibrate(CalibrateCommand::Storage(args)) => storage::calibrate(args),
+        SimCommand::Validate(ValidateCommand::Disk(args)) => disk::validate(args),
+        SimCommand::Validate(ValidateCommand::Storage(args)) => storage::validate(args),
         SimCommand::Tiers(args) => tiers::tiers(args),
     }
 }

@@ -6,6 +6,7 @@
 mod disk;
 mod flash;
 mod hdd;
+mod measured;
 mod ssd;
 mod station;
 
@@ -13,6 +14,7 @@ use crate::message::Op;
 pub use disk::{DiskSpec, DiskState};
 pub use flash::FlashSpec;
 pub use hdd::{Hdd, HddSpec};
+pub use measured::{Cost, Measured, MeasuredSpec, STREAMS, class};
 pub use ssd::{Ssd, SsdSpec};
 pub use station::{Lanes, StationSpec};
 use tidepool_devices::ssd as flash_device;
@@ -58,6 +60,8 @@ pub enum Change {
     Flash(flash_device::Undo),
     /// Which of the parts, and when it was free.
     Part(u32, u64),
+    /// Which of a measured device's streams, what it was, and which was the oldest.
+    Stream(u32, (u32, u64), u32),
 }
 
 /// A kind of device and its figures.
@@ -68,6 +72,7 @@ pub enum DeviceSpec {
     Disk(DiskSpec),
     Flash(FlashSpec),
     Station(StationSpec),
+    Measured(Box<MeasuredSpec>),
 }
 
 /// A device as it is.
@@ -79,6 +84,7 @@ pub enum Device {
     Disk(Box<DiskState>),
     Flash(Box<flash_device::Ssd>),
     Station(Lanes),
+    Measured(Measured),
 }
 
 impl DeviceSpec {
@@ -89,6 +95,7 @@ impl DeviceSpec {
             DeviceSpec::Ssd(spec) => spec.check().map_err(String::from),
             DeviceSpec::Disk(spec) => spec.check(),
             DeviceSpec::Flash(spec) => spec.check(),
+            DeviceSpec::Measured(spec) => spec.check().map_err(String::from),
             DeviceSpec::Station(spec) if (1..=LANES_MAX).contains(&spec.lanes) => Ok(()),
             DeviceSpec::Station(_) => Err("it has 1 to 65536 lanes".into()),
         }
@@ -100,7 +107,9 @@ impl DeviceSpec {
             DeviceSpec::Disk(spec) => spec.size,
             DeviceSpec::Flash(spec) => spec.model.logical_pages() * spec.model.page_bytes,
             // The others do not say how large they are.
-            DeviceSpec::Hdd(_) | DeviceSpec::Ssd(_) | DeviceSpec::Station(_) => 1 << 44,
+            DeviceSpec::Hdd(_) | DeviceSpec::Ssd(_) | DeviceSpec::Station(_) | DeviceSpec::Measured(_) => {
+                1 << 44
+            }
         };
         address(io, size)
     }
@@ -112,6 +121,7 @@ impl DeviceSpec {
             DeviceSpec::Flash(spec) => spec.parts(),
             DeviceSpec::Ssd(spec) => 2 + u64::from(spec.channels) + u64::from(spec.dies_all()),
             DeviceSpec::Station(spec) => spec.lanes.into(),
+            DeviceSpec::Measured(spec) => 3 + u64::from(spec.lanes),
         }
     }
 
@@ -124,6 +134,7 @@ impl DeviceSpec {
             // A system is looked at before it starts; figures that are not sound leave one that serves nothing.
             DeviceSpec::Flash(spec) => spec.start().map_or(Device::Hdd(Hdd::default()), Device::Flash),
             DeviceSpec::Station(spec) => Device::Station(Lanes::new(spec.lanes)),
+            DeviceSpec::Measured(spec) => Device::Measured(spec.start()),
         }
     }
 
@@ -136,6 +147,7 @@ impl DeviceSpec {
             (DeviceSpec::Disk(spec), Device::Disk(state)) => Some(spec.service(state, io, now, with)),
             (DeviceSpec::Flash(spec), Device::Flash(ssd)) => spec.service(ssd, io, now, with).ok(),
             (DeviceSpec::Station(spec), Device::Station(lanes)) => Some(spec.service(lanes, now, with)),
+            (DeviceSpec::Measured(spec), Device::Measured(state)) => Some(spec.service(state, io, now, with)),
             _ => None,
         }
     }
@@ -158,6 +170,10 @@ impl Device {
             (Device::Disk(state), Change::Disk(was)) => *state = was,
             (Device::Flash(ssd), Change::Flash(undo)) => ssd.take_back(undo),
             (Device::Station(lanes), Change::Part(at, was)) => lanes.set(at, was),
+            (Device::Measured(state), Change::Part(at, was)) => state.set(at, was),
+            (Device::Measured(state), Change::Stream(slot, was, oldest)) => {
+                state.set_stream(slot, was, oldest)
+            }
             _ => {}
         }
     }

@@ -184,6 +184,20 @@ impl<'s, 'a> Fields<'s, 'a> {
         read.unwrap_or(without)
     }
 
+    /// A number from 0 on, with a point or without.
+    pub fn real(&mut self, key: &'static str) -> Option<f64> {
+        let (at, value) = self.find(key)?;
+        let real = match value {
+            DeValue::Float(float) => float.as_str().replace('_', "").parse::<f64>().ok(),
+            _ => integer(value).map(|integer| integer as f64),
+        };
+        let real = real.filter(|real| real.is_finite() && *real >= 0.0);
+        if real.is_none() {
+            self.takes(at, key, "a number from 0 on");
+        }
+        real
+    }
+
     pub fn flag(&mut self, key: &'static str, without: bool) -> bool {
         let Some((at, value)) = self.find(key) else { return without };
         if value.as_bool().is_none() {

@@ -3,6 +3,7 @@
 
 mod described;
 mod fields;
+pub mod measured;
 mod read;
 mod trace;
 
@@ -14,6 +15,7 @@ use crate::system::{Application, Class, Pfs, PfsError};
 use crate::topology::{Description, Topology};
 use crate::{Network, ServerSpec};
 pub use fields::Problem;
+pub use fields::unknown;
 pub use read::{LOADS_MAX, TEXT_MAX};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -73,6 +75,19 @@ pub enum FailureTimes {
     Drawn(Span, Span, Time),
 }
 
+/// What a device was fitted to, for whoever wants to know how far to trust it. Nothing is simulated with it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Calibration {
+    pub source: String,
+    /// Runs that it was fitted to.
+    pub runs: u64,
+    /// Nine of ten rates of runs that a fit had not seen were at most so far from the simulated ones, as logarithms.
+    pub error_90: Option<f64>,
+    /// Mean distance of a run from the median of its repeats, relative to the run.
+    pub noise: Option<f64>,
+    pub notes: Vec<String>,
+}
+
 /// All of a file.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Experiment {
@@ -87,6 +102,7 @@ pub struct Experiment {
     pub failures: Vec<Failure>,
     /// After which clients give a request up.
     pub timeout: Option<Time>,
+    pub calibration: Option<Calibration>,
 }
 
 /// Why an experiment is no system.

@@ -42,7 +42,7 @@ const FAILURES_MAX: usize = 65_536;
 const REGIONS_MAX: usize = 65_536;
 /// Of a disk that files are spread over, without a size.
 const DISK_BYTES: u64 = 8_000_000_000;
-const RATE_MAX: u64 = 1 << 50;
+pub const RATE_MAX: u64 = 1 << 50;
 /// Bytes of a name.
 const NAME_MAX: usize = 64;
 
@@ -87,6 +87,7 @@ fn top(mut fields: Fields<'_, '_>, load: Load<'_>, describe: Describe<'_>) -> Ex
     let applications = applications(&mut fields, (stripe, count), load);
     let failures = failures(&mut fields, &servers);
     let timeout = timeout(&mut fields);
+    let calibration = super::measured::calibration(&mut fields);
     fields.end();
     Experiment {
         seed,
@@ -99,6 +100,7 @@ fn top(mut fields: Fields<'_, '_>, load: Load<'_>, describe: Describe<'_>) -> Ex
         applications,
         failures,
         timeout,
+        calibration,
     }
 }
 
@@ -204,7 +206,8 @@ fn device<'s>(mut fields: Fields<'s, '_>, load: Load<'_>) -> Option<Device<'s>> 
         fields.missing("kind");
     }
     let rate = |fields: &mut Fields<'_, '_>, key| fields.size(key, 0, RATE_MAX).unwrap_or(0);
-    let kind = fields.choice("kind", &[("hdd", 0), ("ssd", 1), ("station", 2), ("disk", 3), ("flash", 4)]);
+    let kinds = [("hdd", 0), ("ssd", 1), ("station", 2), ("disk", 3), ("flash", 4), ("measured", 5)];
+    let kind = fields.choice("kind", &kinds);
     let part = |fields: &mut Fields<'_, '_>, key| fields.number(key, 1, 1, LANES_MAX.into()) as u32;
     let (at, source) = (fields.at, fields.source);
     let spec = match kind? {
@@ -229,6 +232,7 @@ fn device<'s>(mut fields: Fields<'s, '_>, load: Load<'_>) -> Option<Device<'s>> 
         }),
         3 => DeviceSpec::Disk(disk(&mut fields, load)?),
         4 => DeviceSpec::Flash(flash(&mut fields)),
+        5 => DeviceSpec::Measured(Box::new(super::measured::read(&mut fields))),
         _ => DeviceSpec::Station(StationSpec {
             lanes: part(&mut fields, "lanes"),
             time: required(&mut fields, "time"),

@@ -6,7 +6,9 @@ use tidepool_devices::disk::{
 };
 use tidepool_devices::ssd::SsdModel;
 use tidepool_sim::{Stream, Time};
-use tidepool_sim_models::device::{DeviceSpec, DiskSpec, FlashSpec, HddSpec, SsdSpec, StationSpec};
+use tidepool_sim_models::device::{
+    Cost as MeasuredCost, DeviceSpec, DiskSpec, FlashSpec, HddSpec, MeasuredSpec, SsdSpec, StationSpec,
+};
 use tidepool_sim_models::outages::drawn;
 use tidepool_sim_models::pool::PoolLayout;
 use tidepool_sim_models::striping::{Layout, Ring};
@@ -146,7 +148,7 @@ impl Dice {
     }
 
     fn device(&mut self) -> DeviceSpec {
-        match self.0.below(5) {
+        match self.0.below(6) {
             3 => DeviceSpec::Disk(DiskSpec {
                 model: Arc::new(disk_model()),
                 size: self.among(&[10_000, 1 << 30]),
@@ -176,9 +178,26 @@ impl Dice {
                 ftl: self.span(5_000),
                 flush: self.span(9_000),
             }),
-            _ => {
+            2 => {
                 let lanes = self.among(&[1, 2, 5]);
                 station(lanes, self.span(300_000))
+            }
+            _ => {
+                let costs = [(); 4].map(|()| MeasuredCost {
+                    operation: self.span(9_000),
+                    batch: self.span(9_000),
+                    rate: self.among(&[0, 200_000_000]),
+                    setup: self.span(200_000),
+                    lane_rate: self.among(&[0, 90_000_000]),
+                });
+                let lanes = self.among(&[1, 3]);
+                DeviceSpec::Measured(Box::new(MeasuredSpec {
+                    lanes,
+                    joined: lanes == 3,
+                    costs,
+                    open: self.span(9_000),
+                    flush: self.span(99_000),
+                }))
             }
         }
     }
