@@ -6,6 +6,7 @@ use crate::model::{Model, Process, Rules};
 use crate::random::Stream;
 use crate::simulation::Simulation;
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::fmt;
 use tidepool_blocks::crc;
 
@@ -15,6 +16,7 @@ pub const VERSION: u32 = 1;
 pub const ABOUT_MAX: usize = 1 << 16;
 /// Bytes of the checksum at the end.
 const CRC_LEN: usize = 4;
+const SHORT: &str = "it ends too early";
 
 /// Why bytes are no checkpoint that can be gone on with.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,8 +45,21 @@ impl std::error::Error for LoadError {}
 pub struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Reader<'a> {
+        Reader(bytes)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// All that is left.
+    pub(crate) fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.0)
+    }
+
     pub fn take(&mut self, count: usize) -> Result<&'a [u8], LoadError> {
-        let (taken, rest) = self.0.split_at_checked(count).ok_or(LoadError::Damaged("it ends too early"))?;
+        let (taken, rest) = self.0.split_at_checked(count).ok_or(LoadError::Damaged(SHORT))?;
         self.0 = rest;
         Ok(taken)
     }
@@ -113,6 +128,47 @@ impl<T: Saved> Saved for Vec<T> {
     }
 }
 
+impl<T: Saved> Saved for Option<T> {
+    /// 0, or 1 and what is there.
+    fn save(&self, out: &mut Vec<u8>) {
+        u8::from(self.is_some()).save(out);
+        self.iter().for_each(|item| item.save(out));
+    }
+
+    fn load(from: &mut Reader<'_>) -> Result<Option<T>, LoadError> {
+        match u8::load(from)? {
+            0 => Ok(None),
+            1 => T::load(from).map(Some),
+            _ => Err(LoadError::Damaged("a mark is neither 0 nor 1")),
+        }
+    }
+}
+
+impl Saved for String {
+    /// Bytes of UTF-8, as a Vec.
+    fn save(&self, out: &mut Vec<u8>) {
+        (self.len() as u64).save(out);
+        out.extend_from_slice(self.as_bytes());
+    }
+
+    fn load(from: &mut Reader<'_>) -> Result<String, LoadError> {
+        let bytes =
+            usize::try_from(from.u64()?).map_or(Err(LoadError::Damaged(SHORT)), |len| from.take(len))?;
+        String::from_utf8(bytes.to_vec()).map_err(|_| LoadError::Damaged("a text is not UTF-8"))
+    }
+}
+
+/// Of models that write nothing.
+impl Saved for Infallible {
+    fn save(&self, _: &mut Vec<u8>) {
+        match *self {}
+    }
+
+    fn load(_: &mut Reader<'_>) -> Result<Infallible, LoadError> {
+        Err(LoadError::Damaged("a record of a model that has none"))
+    }
+}
+
 impl<T: Saved> Saved for VecDeque<T> {
     /// As a Vec.
     fn save(&self, out: &mut Vec<u8>) {
@@ -123,6 +179,35 @@ impl<T: Saved> Saved for VecDeque<T> {
     fn load(from: &mut Reader<'_>) -> Result<VecDeque<T>, LoadError> {
         Ok(Vec::load(from)?.into())
     }
+}
+
+/// How something of a model's is written and read.
+pub(crate) type Save<T> = fn(&T, &mut Vec<u8>);
+pub(crate) type Load<T> = fn(&mut Reader<'_>) -> Result<T, LoadError>;
+
+pub(crate) fn save_process<S>(process: &Process<S>, state: Save<S>, out: &mut Vec<u8>) {
+    let (position, step) = process.random.parts();
+    [position, step, process.sequence, process.trace].save(out);
+    state(&process.state, out);
+}
+
+pub(crate) fn load_process<S>(from: &mut Reader<'_>, state: Load<S>) -> Result<Process<S>, LoadError> {
+    let [position, step, sequence, trace] = <[u64; 4]>::load(from)?;
+    Ok(Process { random: Stream::from_parts(position, step), sequence, trace, state: state(from)? })
+}
+
+pub(crate) fn save_event<M>(event: &Event<M>, message: Save<M>, out: &mut Vec<u8>) {
+    event.key.time.0.save(out);
+    event.key.source.0.save(out);
+    event.to.0.save(out);
+    event.key.sequence.save(out);
+    message(&event.message, out);
+}
+
+pub(crate) fn load_event<M>(from: &mut Reader<'_>, message: Load<M>) -> Result<Event<M>, LoadError> {
+    let (time, source, to) = (Time(from.u64()?), ProcessId(from.u32()?), ProcessId(from.u32()?));
+    let key = Key { time, source, sequence: from.u64()? };
+    Ok(Event { key, to, message: message(from)? })
 }
 
 impl<M: Model<State: Saved, Message: Saved>> Simulation<M> {
@@ -143,18 +228,12 @@ impl<M: Model<State: Saved, Message: Saved>> Simulation<M> {
         }
         out.extend_from_slice(about.as_bytes());
         for process in &self.processes {
-            let (position, step) = process.random.parts();
-            [position, step, process.sequence, process.trace].save(&mut out);
-            process.state.save(&mut out);
+            save_process(process, M::State::save, &mut out);
         }
         let mut pending: Vec<&Event<M::Message>> = self.pending.iter().collect();
         pending.sort_unstable_by_key(|event| event.key);
         for event in pending {
-            event.key.time.0.save(&mut out);
-            event.key.source.0.save(&mut out);
-            event.to.0.save(&mut out);
-            event.key.sequence.save(&mut out);
-            event.message.save(&mut out);
+            save_event(event, M::Message::save, &mut out);
         }
         crc::append(0, &out).save(&mut out);
         Ok(out)
@@ -211,20 +290,17 @@ impl Loaded {
     ) -> Result<Simulation<M>, LoadError> {
         let mut processes = Vec::new();
         for _ in 0..self.rules.processes {
-            let [position, step, sequence, trace] = <[u64; 4]>::load(from)?;
-            let random = Stream::from_parts(position, step);
-            processes.push(Process { random, sequence, trace, state: M::State::load(from)? });
+            processes.push(load_process(from, M::State::load)?);
         }
         let (mut pending, mut last) = (Vec::new(), None);
         for _ in 0..self.pending {
-            let (time, source, to) = (Time(from.u64()?), ProcessId(from.u32()?), ProcessId(from.u32()?));
-            let key = Key { time, source, sequence: from.u64()? };
-            let event = Event { key, to, message: M::Message::load(from)? };
-            let fits = time >= self.now && time <= Time::MAX && last.is_none_or(|last| last < key);
-            if !fits || source.0.max(to.0) >= self.rules.processes {
+            let event = load_event(from, M::Message::load)?;
+            let Key { time, source, .. } = event.key;
+            let fits = time >= self.now && time <= Time::MAX && last.is_none_or(|last| last < event.key);
+            if !fits || source.0.max(event.to.0) >= self.rules.processes {
                 return Err(LoadError::Damaged("a message is out of order, or for nobody"));
             }
-            last = Some(key);
+            last = Some(event.key);
             pending.push(event);
         }
         Ok(Simulation::from_parts(model, self.rules, self.now, self.events, processes, pending))
