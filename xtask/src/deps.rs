@@ -17,6 +17,7 @@ const FLOORS: &[&[&str]] = &[
         "jobsim",
         "shape",
         "sim-models",
+        "sim-mpi",
         "sim-tiers",
         "stage-client",
         "store",

@@ -4,6 +4,7 @@ mod disk;
 pub mod disk_flags;
 mod engine;
 pub mod flags;
+mod group;
 mod pfs_flags;
 mod phold;
 mod run;
