@@ -10,7 +10,7 @@
 
 use crate::event::{Key, ProcessId};
 use crate::exchange::{Aligned, lock};
-use std::sync::Mutex;
+use crate::sync::Mutex;
 
 /// A record, and the event whose handler emitted it.
 #[derive(Clone, PartialEq, Eq, Debug)]

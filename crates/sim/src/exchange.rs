@@ -9,11 +9,11 @@
 //! In a run over ranks ([`Far`]) mail for threads of other ranks is written as bytes, and behind the barrier thread 0 exchanges
 //! notices and mail with them ([`Lead`]) while its rank's other threads wait at a second barrier.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use crate::sync::{AtomicBool, AtomicU32, Condvar, Mutex, MutexGuard, Ordering, spin_loop};
+use std::sync::PoisonError;
 
 /// How often a waiting thread looks before it sleeps, when each thread has a core: some 30 us.
-const LOOKS: u32 = 4_000;
+const LOOKS: u32 = if cfg!(loom) { 1 } else { 4_000 };
 
 /// Somebody who should have come has panicked.
 #[derive(Debug)]
@@ -39,10 +39,15 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Barrier {
     pub fn new(parties: usize) -> Barrier {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        // Who looks while another one needs the core keeps it waiting.
+        Barrier::with_looks(parties, if parties <= cores { LOOKS } else { 0 })
+    }
+
+    /// With so many looks before sleep.
+    pub fn with_looks(parties: usize, looks: u32) -> Barrier {
         Barrier {
             parties: parties as u32,
-            // Who looks while another one needs the core keeps it waiting.
-            looks: if parties <= cores { LOOKS } else { 0 },
+            looks,
             arrived: AtomicU32::new(0),
             generation: AtomicU32::new(0),
             broken: AtomicBool::new(false),
@@ -57,35 +62,36 @@ impl Barrier {
         let generation = self.generation.load(Ordering::Acquire);
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.parties {
             self.arrived.store(0, Ordering::Relaxed);
-            // Sequentially consistent, as are the sleepers' accesses: either they see the new generation or we see them.
-            self.generation.store(generation.wrapping_add(1), Ordering::SeqCst);
+            self.generation.store(generation.wrapping_add(1), Ordering::Release);
             self.wake();
             return self.sound();
         }
-        let passed = || self.generation.load(Ordering::SeqCst) != generation;
-        let gone = || self.broken.load(Ordering::SeqCst);
+        let passed = || self.generation.load(Ordering::Acquire) != generation;
+        let gone = || self.broken.load(Ordering::Acquire);
         for _ in 0..self.looks {
             if passed() || gone() {
                 return self.sound();
             }
-            std::hint::spin_loop();
+            spin_loop();
         }
-        self.asleep.fetch_add(1, Ordering::SeqCst);
+        self.asleep.fetch_add(1, Ordering::AcqRel);
         let mut guard = lock(&self.sleep);
         while !passed() && !gone() {
             guard = self.bell.wait(guard).unwrap_or_else(PoisonError::into_inner);
         }
         drop(guard);
-        self.asleep.fetch_sub(1, Ordering::SeqCst);
+        self.asleep.fetch_sub(1, Ordering::AcqRel);
         self.sound()
     }
 
     fn sound(&self) -> Result<(), Broken> {
-        if self.broken.load(Ordering::SeqCst) { Err(Broken) } else { Ok(()) }
+        if self.broken.load(Ordering::Acquire) { Err(Broken) } else { Ok(()) }
     }
 
+    /// Behind the change that sleepers wait for. They and we write to `asleep`, so one comes first: if they, we see them;
+    /// if we, they see the change. A load here could miss them, and they the change.
     fn wake(&self) {
-        if self.asleep.load(Ordering::SeqCst) > 0 {
+        if self.asleep.fetch_add(0, Ordering::AcqRel) > 0 {
             // Who holds the lock has not begun to wait, and would miss the bell.
             drop(lock(&self.sleep));
             self.bell.notify_all();
@@ -93,8 +99,8 @@ impl Barrier {
     }
 
     /// Nobody waits from now on.
-    fn shatter(&self) {
-        self.broken.store(true, Ordering::SeqCst);
+    pub fn shatter(&self) {
+        self.broken.store(true, Ordering::Release);
         self.wake();
     }
 }
@@ -284,7 +290,8 @@ impl<T> Drop for Post<'_, '_, T> {
     }
 }
 
-#[cfg(test)]
+// Under loom nothing of these runs outside of its models: `interleavings`.
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicU64;
@@ -294,8 +301,7 @@ mod tests {
     #[test]
     fn nobody_passes_before_the_last_one_came() {
         for looks in [0, 1, LOOKS] {
-            let mut barrier = Barrier::new(3);
-            barrier.looks = looks;
+            let barrier = Barrier::with_looks(3, looks);
             let count = AtomicU64::new(0);
             std::thread::scope(|scope| {
                 for _ in 0..3 {

@@ -13,6 +13,8 @@ mod emitted;
 mod error;
 mod event;
 mod exchange;
+#[cfg(all(test, loom))]
+mod interleavings;
 mod link;
 mod model;
 mod optimistic;
@@ -22,6 +24,7 @@ mod random;
 mod ranks;
 mod sequential;
 mod simulation;
+mod sync;
 
 pub use emitted::Emitted;
 pub use error::{Error, Fault, FaultKind};
