@@ -77,6 +77,23 @@ mod ranks {
     }
 
     #[test]
+    fn the_papers_study_comes_to_the_same_over_ranks() {
+        let sandbox = Sandbox::new();
+        let model = "scale --clients 60 --servers 17 --reads 3 --json";
+        let arguments: Vec<&str> = ["sim"].into_iter().chain(model.split_whitespace()).collect();
+        let expected = json(&sandbox.tidepool(&arguments).output().unwrap(), "alone");
+        for how in
+            ["--scheduler conservative", "--scheduler optimistic", "--scheduler optimistic --threads 2"]
+        {
+            let seen = json(&run(&sandbox, 2, &format!("{model} --mpi {how}")), how);
+            for what in ["events", "complete", "trace", "requests", "bytes_read", "virtual_ns"] {
+                assert_eq!(seen["result"][what], expected["result"][what], "{how}: {what}");
+            }
+            assert_eq!(seen["result"]["ranks"], 2, "{how}");
+        }
+    }
+
+    #[test]
     fn ranks_go_on_from_a_checkpoint_and_make_one() {
         let sandbox = Sandbox::new();
         let model = "phold --processes 90 --seed 3 --json";

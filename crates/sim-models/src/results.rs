@@ -185,10 +185,19 @@ pub fn run(pfs: Pfs, seed: u64, options: &Options<'_>) -> Result<(Simulation<Pfs
 }
 
 fn gather(simulation: &Simulation<Pfs>, report: Report) -> Results {
-    let pfs = simulation.model();
+    gather_from(simulation.model(), report, simulation.trace(), simulation.states())
+}
+
+/// What some of the processes have come to.
+pub(crate) fn gather_from<'a>(
+    pfs: &Pfs,
+    report: Report,
+    trace: u64,
+    states: impl Iterator<Item = &'a State>,
+) -> Results {
     let mut results = Results {
         report,
-        trace: simulation.trace(),
+        trace,
         end: Time::ZERO,
         requests: 0,
         bytes_read: 0,
@@ -199,7 +208,7 @@ fn gather(simulation: &Simulation<Pfs>, report: Report) -> Results {
         steps: Vec::new(),
         servers: Vec::with_capacity(pfs.servers() as usize),
     };
-    for state in simulation.states() {
+    for state in states {
         results.add(pfs, state);
     }
     results

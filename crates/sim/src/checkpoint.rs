@@ -45,11 +45,11 @@ impl std::error::Error for LoadError {}
 pub struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Reader<'a> {
+    pub fn new(bytes: &'a [u8]) -> Reader<'a> {
         Reader(bytes)
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
@@ -95,7 +95,7 @@ macro_rules! saved_numbers {
     )*};
 }
 
-saved_numbers!(u8, u32, u64, f64);
+saved_numbers!(u8, u16, u32, u64, u128, f64);
 
 impl<T: Saved + Copy + Default, const N: usize> Saved for [T; N] {
     fn save(&self, out: &mut Vec<u8>) {
@@ -128,19 +128,29 @@ impl<T: Saved> Saved for Vec<T> {
     }
 }
 
+impl Saved for bool {
+    /// A byte, 0 or 1.
+    fn save(&self, out: &mut Vec<u8>) {
+        out.push((*self).into());
+    }
+
+    fn load(from: &mut Reader<'_>) -> Result<bool, LoadError> {
+        match u8::load(from)? {
+            mark @ 0..=1 => Ok(mark == 1),
+            _ => Err(LoadError::Damaged("a mark is neither 0 nor 1")),
+        }
+    }
+}
+
 impl<T: Saved> Saved for Option<T> {
     /// 0, or 1 and what is there.
     fn save(&self, out: &mut Vec<u8>) {
-        u8::from(self.is_some()).save(out);
+        self.is_some().save(out);
         self.iter().for_each(|item| item.save(out));
     }
 
     fn load(from: &mut Reader<'_>) -> Result<Option<T>, LoadError> {
-        match u8::load(from)? {
-            0 => Ok(None),
-            1 => T::load(from).map(Some),
-            _ => Err(LoadError::Damaged("a mark is neither 0 nor 1")),
-        }
+        bool::load(from)?.then(|| T::load(from)).transpose()
     }
 }
 
@@ -181,19 +191,73 @@ impl<T: Saved> Saved for VecDeque<T> {
     }
 }
 
+/// Makes a struct, or an enum with a number for each variant, [`Saved`](crate::checkpoint::Saved): its fields one after the
+/// other. A field or variant that is not named does not compile.
+///
+/// ```
+/// struct Place { file: u32, offset: u64 }
+/// tidepool_sim::saved!(struct Place { file, offset });
+/// enum Ask { Nothing, Read(Place, u64) }
+/// tidepool_sim::saved!(enum Ask { 0 => Nothing, 1 => Read(place, length) });
+/// ```
+#[macro_export]
+macro_rules! saved {
+    (struct $name:ident { $($field:ident),* $(,)? }) => {
+        impl $crate::checkpoint::Saved for $name {
+            fn save(&self, out: &mut Vec<u8>) {
+                let $name { $($field),* } = self;
+                $($crate::checkpoint::Saved::save($field, out);)*
+            }
+
+            fn load(
+                from: &mut $crate::checkpoint::Reader<'_>,
+            ) -> Result<$name, $crate::checkpoint::LoadError> {
+                // In the order of writing.
+                Ok($name { $($field: $crate::checkpoint::Saved::load(from)?),* })
+            }
+        }
+    };
+    (enum $name:ident { $($number:literal => $variant:ident $(($($field:ident),+))?),* $(,)? }) => {
+        impl $crate::checkpoint::Saved for $name {
+            fn save(&self, out: &mut Vec<u8>) {
+                match self {
+                    $($name::$variant $(($($field),+))? => {
+                        out.push($number);
+                        $($($crate::checkpoint::Saved::save($field, out);)+)?
+                    })*
+                }
+            }
+
+            fn load(
+                from: &mut $crate::checkpoint::Reader<'_>,
+            ) -> Result<$name, $crate::checkpoint::LoadError> {
+                match <u8 as $crate::checkpoint::Saved>::load(from)? {
+                    $($number => {
+                        $($(let $field = $crate::checkpoint::Saved::load(from)?;)+)?
+                        Ok($name::$variant $(($($field),+))?)
+                    })*
+                    _ => Err($crate::checkpoint::LoadError::Damaged(concat!("no ", stringify!($name)))),
+                }
+            }
+        }
+    };
+}
+
 /// How something of a model's is written and read.
 pub(crate) type Save<T> = fn(&T, &mut Vec<u8>);
 pub(crate) type Load<T> = fn(&mut Reader<'_>) -> Result<T, LoadError>;
 
-pub(crate) fn save_process<S>(process: &Process<S>, state: Save<S>, out: &mut Vec<u8>) {
+/// All of a process but its state.
+pub(crate) fn save_course<S>(process: &Process<S>, out: &mut Vec<u8>) {
     let (position, step) = process.random.parts();
     [position, step, process.sequence, process.trace].save(out);
-    state(&process.state, out);
 }
 
-pub(crate) fn load_process<S>(from: &mut Reader<'_>, state: Load<S>) -> Result<Process<S>, LoadError> {
+pub(crate) fn load_course<S>(process: &mut Process<S>, from: &mut Reader<'_>) -> Result<(), LoadError> {
     let [position, step, sequence, trace] = <[u64; 4]>::load(from)?;
-    Ok(Process { random: Stream::from_parts(position, step), sequence, trace, state: state(from)? })
+    process.random = Stream::from_parts(position, step);
+    (process.sequence, process.trace) = (sequence, trace);
+    Ok(())
 }
 
 pub(crate) fn save_event<M>(event: &Event<M>, message: Save<M>, out: &mut Vec<u8>) {
@@ -228,7 +292,8 @@ impl<M: Model<State: Saved, Message: Saved>> Simulation<M> {
         }
         out.extend_from_slice(about.as_bytes());
         for process in &self.processes {
-            save_process(process, M::State::save, &mut out);
+            save_course(process, &mut out);
+            process.state.save(&mut out);
         }
         let mut pending: Vec<&Event<M::Message>> = self.pending.iter().collect();
         pending.sort_unstable_by_key(|event| event.key);
@@ -290,7 +355,9 @@ impl Loaded {
     ) -> Result<Simulation<M>, LoadError> {
         let mut processes = Vec::new();
         for _ in 0..self.rules.processes {
-            processes.push(load_process(from, M::State::load)?);
+            let [position, step, sequence, trace] = <[u64; 4]>::load(from)?;
+            let random = Stream::from_parts(position, step);
+            processes.push(Process { random, sequence, trace, state: M::State::load(from)? });
         }
         let (mut pending, mut last) = (Vec::new(), None);
         for _ in 0..self.pending {

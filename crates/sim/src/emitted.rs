@@ -23,7 +23,7 @@ pub struct Emitted<R> {
 }
 
 /// Where records go.
-pub(crate) type Sink<'a, R> = &'a mut (dyn FnMut(Emitted<R>) + Send);
+pub type Sink<'a, R> = &'a mut (dyn FnMut(Emitted<R>) + Send);
 
 /// Rows posted in rounds of one parity, by thread; the last place is for rows of other ranks.
 type Half<R> = Vec<Aligned<Mutex<Vec<Emitted<R>>>>>;

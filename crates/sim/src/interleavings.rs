@@ -7,8 +7,8 @@
 use crate::emitted::{Emitted, Ledger, Sink};
 use crate::event::{Key, ProcessId, Time};
 use crate::exchange::{Barrier, Exchange, Far, Lead, Notice};
-use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 
 const PREEMPTIONS_MAX: usize = 3;

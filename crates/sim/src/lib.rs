@@ -26,7 +26,7 @@ mod sequential;
 mod simulation;
 mod sync;
 
-pub use emitted::Emitted;
+pub use emitted::{Emitted, Sink};
 pub use error::{Error, Fault, FaultKind};
 pub use event::{Event, Key, Keyed, ProcessId, Time};
 pub use link::{Link, LinkError, Over};

@@ -9,7 +9,7 @@
 //! What other ranks send is looked at before it is used: bytes that are no message end the run with an error.
 
 use crate::checkpoint::{
-    Load, LoadError, Reader, Save, Saved, load_event, load_process, save_event, save_process,
+    Load, LoadError, Reader, Save, Saved, load_course, load_event, save_course, save_event,
 };
 use crate::conservative::Ended;
 use crate::emitted::{Emitted, Ledger};
@@ -39,7 +39,8 @@ enum Frame {
 
 /// How what a model is made of is written and read.
 pub(crate) struct Codec<M: Model> {
-    pub state: (Save<M::State>, Load<M::State>),
+    /// None for a model whose states cannot be written: they stay at their ranks.
+    pub state: Option<(Save<M::State>, Load<M::State>)>,
     pub message: (Save<M::Message>, Load<M::Message>),
     pub record: (Save<M::Record>, Load<M::Record>),
 }
@@ -52,13 +53,33 @@ impl<M: Model> Clone for Codec<M> {
 
 impl<M: Model> Copy for Codec<M> {}
 
-impl<M: Model<State: Saved, Message: Saved, Record: Saved>> Codec<M> {
-    pub fn new() -> Codec<M> {
-        Codec {
-            state: (Saved::save, Saved::load),
-            message: (Saved::save, Saved::load),
-            record: (Saved::save, Saved::load),
+impl<M: Model<Message: Saved, Record: Saved>> Codec<M> {
+    pub fn without_states() -> Codec<M> {
+        Codec { state: None, message: (Saved::save, Saved::load), record: (Saved::save, Saved::load) }
+    }
+
+    pub fn new() -> Codec<M>
+    where
+        M::State: Saved,
+    {
+        Codec { state: Some((Saved::save, Saved::load)), ..Codec::without_states() }
+    }
+}
+
+impl<M: Model> Codec<M> {
+    fn save_process(&self, process: &Process<M::State>, out: &mut Vec<u8>) {
+        save_course(process, out);
+        if let Some((save, _)) = self.state {
+            save(&process.state, out);
         }
+    }
+
+    fn load_process(&self, process: &mut Process<M::State>, from: &mut Reader<'_>) -> Result<(), LoadError> {
+        load_course(process, from)?;
+        if let Some((_, load)) = self.state {
+            process.state = load(from)?;
+        }
+        Ok(())
     }
 }
 
@@ -305,7 +326,7 @@ impl<M: Model> Ranks<'_, M> {
             }
         };
         for process in processes {
-            save_process(process, self.codec.state.0, &mut some);
+            self.codec.save_process(process, &mut some);
             flush(&mut some, CHUNK);
         }
         let mut ordered: Vec<_> = pending.iter().collect();
@@ -396,7 +417,7 @@ impl<M: Model> Ranks<'_, M> {
         let mut mine = Vec::new();
         begin(Frame::States, 0, &mut mine);
         let own = part.of(part.rank);
-        processes[own].iter().for_each(|process| save_process(process, self.codec.state.0, &mut mine));
+        processes[own].iter().for_each(|process| self.codec.save_process(process, &mut mine));
         (done.pending.len() as u64).save(&mut mine);
         done.pending.iter().for_each(|event| save_event(event, self.codec.message.0, &mut mine));
         let all = self.tell_all(&mine)?;
@@ -419,7 +440,7 @@ impl<M: Model> Ranks<'_, M> {
     ) -> Result<Vec<Event<M::Message>>, LoadError> {
         expect(Frame::States, 0, from)?;
         for process in processes {
-            *process = load_process(from, self.codec.state.1)?;
+            self.codec.load_process(process, from)?;
         }
         let mut pending = Vec::new();
         for _ in 0..from.u64()? {

@@ -8,9 +8,9 @@ use crate::link::Over;
 use crate::model::{Model, Process, Rules, Turn};
 use crate::queue::{Heap, Ladder};
 use crate::random::{Stream, mix};
-use crate::ranks::{Codec, RANKS_MAX, Ranks};
+use crate::ranks::{Codec, Part, RANKS_MAX, Ranks};
 use crate::{check, conservative, optimistic, sequential};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 /// Most threads of a run.
 pub const THREADS_MAX: usize = 1024;
@@ -160,6 +160,29 @@ impl<M: Model<State: Saved, Message: Saved, Record: Saved>> Simulation<M> {
     ) -> Result<Report, Error> {
         let ranks = Ranks { link: &mut *over.link, about: over.about, codec: Codec::new() };
         self.run_to::<true>(until, options, &mut sink, Some(ranks))
+    }
+}
+
+impl<M: Model<Message: Saved, Record: Saved>> Simulation<M> {
+    /// As [`Simulation::run_over_with`], for a model whose states cannot be written, and therefore for the last time:
+    /// afterwards each rank has the states of its own processes (those of the range) as they are at the end, and those of the
+    /// others as they were at the start, so it cannot go on. Everything else is as after other runs. Without a sink nobody wants
+    /// the records.
+    pub fn run_over_once(
+        &mut self,
+        until: Time,
+        options: &Options<'_>,
+        over: &mut Over<'_>,
+        sink: Option<Sink<'_, M::Record>>,
+    ) -> Result<(Report, Range<usize>), Error> {
+        let ranks = Ranks { link: &mut *over.link, about: over.about, codec: Codec::without_states() };
+        let report = match sink {
+            Some(sink) => self.run_to::<true>(until, options, sink, Some(ranks)),
+            None => self.run_to::<false>(until, options, &mut |_| {}, Some(ranks)),
+        }?;
+        self.broken = over.link.ranks() > 1;
+        let part = Part::new(self.rules.processes, options.threads, Some(&*over.link));
+        Ok((report, part.of(part.rank)))
     }
 }
 

@@ -6,7 +6,7 @@
 use crate::exit::{Context, Failure, Kind, Result};
 use std::process::ExitCode;
 use tidepool_sim::checkpoint::Saved;
-use tidepool_sim::{Emitted, Error, Link, Model, Options, Over, Report, Simulation, Time};
+use tidepool_sim::{Error, Link, Model, Options, Over, Report, Simulation, Time};
 use tidepool_sim_mpi::World;
 
 pub struct Group {
@@ -72,23 +72,20 @@ impl Group {
         self.judged(ended)
     }
 
-    /// As [`Group::simulate`]; rank 0 gets the records of all.
-    pub fn simulate_with<M: Model<State: Saved, Message: Saved, Record: Saved>>(
+    /// Does something that only several ranks do.
+    pub fn together<T>(
         &mut self,
-        simulation: &mut Simulation<M>,
-        until: Time,
-        options: &Options<'_>,
         about: &str,
-        sink: impl FnMut(Emitted<M::Record>) + Send,
-    ) -> Result<Report> {
-        let ended = match &mut self.world {
-            None => simulation.run_with(until, options, sink),
-            Some(link) => simulation.run_over_with(until, options, &mut Over { link, about }, sink),
+        run: impl FnOnce(&mut Over<'_>) -> std::result::Result<T, Error>,
+    ) -> Result<T> {
+        let Some(link) = &mut self.world else {
+            return Err(Failure::new(Kind::Usage, "--mpi: there are no ranks"));
         };
+        let ended = run(&mut Over { link, about });
         self.judged(ended)
     }
 
-    fn judged(&self, ended: std::result::Result<Report, Error>) -> Result<Report> {
+    fn judged<T>(&self, ended: std::result::Result<T, Error>) -> Result<T> {
         let here = matches!(ended, Err(Error::Ranks(_)));
         let ended = ended.context(Kind::Other, || "sim".to_string());
         if here { self.alone(ended) } else { ended }
