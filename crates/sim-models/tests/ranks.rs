@@ -45,7 +45,7 @@ fn ranks_come_to_the_results_of_one_thread() {
         }
     }
     println!("{events} events, {undone} undone");
-    assert!(events > 20_000 && undone > 20_000, "{events} events, {undone} undone: the systems are too tame");
+    assert!(events > 20_000 && undone > 5_000, "{events} events, {undone} undone: the systems are too tame");
 }
 
 /// A simulation whose states are at several ranks cannot go on, and cannot be kept.
