@@ -141,10 +141,9 @@ mod ranks {
     /// An endless run whose ranks are at work.
     fn endless(sandbox: &Sandbox, scheduler: &str) -> (Child, Vec<Pid>) {
         let line = format!("phold --mpi --processes 50 --end 100000s --scheduler {scheduler}");
-        let child = mpirun(sandbox, 2, &line).spawn().unwrap();
+        let mut child = mpirun(sandbox, 2, &line).spawn().unwrap();
         let deadline = Instant::now() + PATIENCE;
-        loop {
-            assert!(Instant::now() < deadline, "no ranks");
+        while Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(50));
             let ranks = ranks_of(&child);
             // Half a second of processor time each: far behind the start.
@@ -159,6 +158,9 @@ mod ranks {
                 return (child, ranks);
             }
         }
+        let _ = child.kill();
+        let _ = child.wait();
+        panic!("no ranks at work");
     }
 
     fn ends(mut child: Child, ranks: &[Pid]) -> std::process::ExitStatus {

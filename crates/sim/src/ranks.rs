@@ -37,12 +37,15 @@ enum Frame {
     States = 4,
 }
 
+/// How something is written and read.
+type Way<T> = (Save<T>, Load<T>);
+
 /// How what a model is made of is written and read.
 pub(crate) struct Codec<M: Model> {
     /// None for a model whose states cannot be written: they stay at their ranks.
-    pub state: Option<(Save<M::State>, Load<M::State>)>,
-    pub message: (Save<M::Message>, Load<M::Message>),
-    pub record: (Save<M::Record>, Load<M::Record>),
+    pub state: Option<Way<M::State>>,
+    pub message: Way<M::Message>,
+    pub record: Way<M::Record>,
 }
 
 impl<M: Model> Clone for Codec<M> {

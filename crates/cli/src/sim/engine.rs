@@ -59,7 +59,7 @@ impl EngineArgs {
         about: &str,
     ) -> Result<Outcome> {
         if group.ranks() > 1 && !matches!(self.scheduler(), Scheduler::Conservative | Scheduler::Optimistic) {
-            return Err(Failure::new(Kind::Usage, RANKS.to_string()));
+            return group.same(Err(Failure::new(Kind::Usage, RANKS.to_string())));
         }
         let (cpu, began) = (cpu_seconds()?, Instant::now());
         let tell = |_: Progress| match signals.seen() {

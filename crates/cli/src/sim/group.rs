@@ -11,6 +11,8 @@ use tidepool_sim_mpi::World;
 
 pub struct Group {
     world: Option<World>,
+    /// No other rank waits for this one if it ends now.
+    free: bool,
 }
 
 /// What a run took, on all ranks together.
@@ -22,18 +24,25 @@ pub struct Cost {
 }
 
 impl Group {
-    /// Does something on all ranks. Rank 0 alone tells how it ended.
+    /// Does something on all ranks. Rank 0 alone tells how it ended, unless one rank alone gives up.
     pub fn run(mpi: bool, run: impl FnOnce(&mut Group) -> Result<ExitCode>) -> Result<ExitCode> {
         let join = || World::join().context(Kind::Usage, || "--mpi".to_string());
-        let mut group = Group { world: if mpi { Some(join()?) } else { None } };
+        let mut group = Group { world: if mpi { Some(join()?) } else { None }, free: false };
         let ended = run(&mut group);
         let first = group.is_first();
-        if let Some(world) = group.world {
-            world.leave();
-        }
+        let Some(world) = group.world else { return ended };
         match ended {
-            Err(failure) if !first => Ok(ExitCode::from(failure.code())),
-            ended => ended,
+            Err(failure) if !group.free && world.ranks() > 1 => {
+                eprintln!("tidepool: rank {} of {}: {failure}", world.rank(), world.ranks());
+                world.end_all(failure.code())
+            }
+            ended => {
+                world.leave();
+                match ended {
+                    Err(failure) if !first => Ok(ExitCode::from(failure.code())),
+                    ended => ended,
+                }
+            }
         }
     }
 
@@ -46,15 +55,10 @@ impl Group {
         self.world.as_ref().is_none_or(|world| world.rank() == 0)
     }
 
-    /// An error that other ranks may not have ends all of them.
-    pub fn alone<T>(&self, ended: Result<T>) -> Result<T> {
-        match (ended, &self.world) {
-            (Err(failure), Some(world)) if world.ranks() > 1 => {
-                eprintln!("tidepool: rank {} of {}: {failure}", world.rank(), world.ranks());
-                world.end_all(failure.code())
-            }
-            (ended, _) => ended,
-        }
+    /// What comes out the same at all ranks, for example because it depends on the command line alone.
+    pub fn same<T>(&mut self, ended: Result<T>) -> Result<T> {
+        self.free |= ended.is_err();
+        ended
     }
 
     /// Takes a simulation on, here or on all ranks. `about` says which model it is.
@@ -85,10 +89,10 @@ impl Group {
         self.judged(ended)
     }
 
-    fn judged<T>(&self, ended: std::result::Result<T, Error>) -> Result<T> {
-        let here = matches!(ended, Err(Error::Ranks(_)));
+    fn judged<T>(&mut self, ended: std::result::Result<T, Error>) -> Result<T> {
+        let alone = matches!(ended, Err(Error::Ranks(_)));
         let ended = ended.context(Kind::Other, || "sim".to_string());
-        if here { self.alone(ended) } else { ended }
+        if alone { ended } else { self.same(ended) }
     }
 
     /// What each rank says, in the order of ranks.
@@ -97,7 +101,7 @@ impl Group {
         let bytes: Vec<u8> = mine.iter().flat_map(|word| word.to_le_bytes()).collect();
         let mut into = vec![bytes.clone(); world.ranks()];
         let met = world.exchange(&vec![&bytes[..]; into.len()], &mut into);
-        self.alone(met.context(Kind::Other, || "sim".to_string()))?;
+        met.context(Kind::Other, || "sim".to_string())?;
         let words = |bytes: &Vec<u8>| {
             let (words, rest) = bytes.as_chunks::<8>();
             let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
@@ -105,7 +109,7 @@ impl Group {
         };
         let all: Option<Vec<_>> = into.iter().map(words).collect();
         let strange = || Failure::new(Kind::Other, "sim: another rank is at another point of the program");
-        self.alone(all.ok_or_else(strange))
+        all.ok_or_else(strange)
     }
 
     /// Whether any rank says so.
@@ -113,9 +117,10 @@ impl Group {
         Ok(self.each([mine.into()])?.iter().any(|[one]| *one != 0))
     }
 
-    /// What all ranks took, when this one took `mine`.
+    /// What all ranks took, when this one took `mine`. The last thing that they do together.
     pub fn cost(&mut self, mine: Cost) -> Result<Cost> {
         let all = self.each([mine.cpu_seconds.to_bits(), mine.memory_peak_bytes])?;
+        self.free = true;
         Ok(Cost {
             cpu_seconds: all.iter().map(|[cpu, _]| f64::from_bits(*cpu)).sum(),
             memory_peak_bytes: all.iter().map(|[_, memory]| *memory).max().unwrap_or(0),

@@ -34,7 +34,7 @@ pub fn phold(args: &PholdArgs) -> Result<ExitCode> {
 }
 
 fn phold_in(args: &PholdArgs, group: &mut Group) -> Result<ExitCode> {
-    check(args, group.ranks())?;
+    group.same(check(args, group.ranks()))?;
     let signals = Signals::watch()?;
     let outcome = match args.message_bytes {
         8 => run::<1>(args, &signals, group),
@@ -48,7 +48,7 @@ fn phold_in(args: &PholdArgs, group: &mut Group) -> Result<ExitCode> {
         other => {
             let text =
                 format!("--message-bytes {other}: messages have 8, 16, 32, 64, 128, 256, 512 or 1024 bytes");
-            Err(Failure::new(Kind::Usage, text))
+            group.same(Err(Failure::new(Kind::Usage, text)))
         }
     }?;
     if !group.is_first() {
@@ -118,11 +118,10 @@ fn run<const WORDS: usize>(args: &PholdArgs, signals: &Signals, group: &mut Grou
     let what = || "sim phold".to_string();
     let about = model_value(args).to_string();
     let mut simulation = match &args.resume {
-        None => Simulation::new(model, args.seed).context(Kind::Usage, what)?,
+        None => group.same(Simulation::new(model, args.seed).context(Kind::Usage, what))?,
         Some(file) => {
-            let bytes = std::fs::read(file).context(Kind::Other, || file.display().to_string());
-            let loaded = Simulation::load(model, &about, &group.alone(bytes)?);
-            group.alone(loaded.context(Kind::Other, || file.display().to_string()))?
+            let bytes = std::fs::read(file).context(Kind::Other, || file.display().to_string())?;
+            Simulation::load(model, &about, &bytes).context(Kind::Other, || file.display().to_string())?
         }
     };
     if simulation.now() > args.end {
@@ -150,8 +149,7 @@ fn run<const WORDS: usize>(args: &PholdArgs, signals: &Signals, group: &mut Grou
         report.add(&group.simulate(&mut simulation, part, &options, &about)?);
         if let Some(file) = args.checkpoint.as_ref().filter(|_| group.is_first()) {
             let bytes = simulation.save(&about).context(Kind::Other, what)?;
-            let kept = keep(file, &bytes).context(Kind::Other, || file.display().to_string());
-            group.alone(kept)?;
+            keep(file, &bytes).context(Kind::Other, || file.display().to_string())?;
         }
         if simulation.now() >= args.end || group.any(signals.seen().is_some())? {
             break;

@@ -23,14 +23,14 @@ pub fn scale(args: &ScaleArgs) -> Result<ExitCode> {
 }
 
 fn scale_in(args: &ScaleArgs, group: &mut Group) -> Result<ExitCode> {
-    args.engine.check()?;
+    group.same(args.engine.check())?;
     let signals = Signals::watch()?;
     let pieces = args.transfer.div_ceil(args.stripe);
     if pieces > PIECES_MAX {
         let text = format!("--transfer is {pieces} stripes; at most {PIECES_MAX}");
-        return Err(Failure::new(Kind::Usage, text));
+        return group.same(Err(Failure::new(Kind::Usage, text)));
     }
-    let system = system(args)?;
+    let system = group.same(system(args))?;
     let outcome = match args.mpi {
         true => args.engine.run_over(system, args.seed, &signals, group, &model(args).to_string()),
         false => args.engine.run(system, args.seed, &signals),

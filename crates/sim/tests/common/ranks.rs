@@ -3,13 +3,16 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use tidepool_sim::{Link, LinkError};
 
+/// Changes what this rank gives another one in the call with this number.
+pub type Tamper = Box<dyn FnMut(u64, &mut Vec<u8>) + Send>;
+
 pub struct Local {
     rank: usize,
     calls: u64,
     /// By rank; that of this one is not used.
     to: Vec<Sender<Vec<u8>>>,
     from: Vec<Receiver<Vec<u8>>>,
-    pub tamper: Box<dyn FnMut(u64, &mut Vec<u8>) + Send>,
+    pub tamper: Tamper,
 }
 
 /// A link for each of so many ranks.
