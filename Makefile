@@ -6,7 +6,7 @@ PREFIX ?= /usr/local
 # Where cargo puts what it builds.
 BUILT = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help build release test test-python test-fabric test-slurm test-all demo lint bench install clean
+.PHONY: help build release test test-python test-fabric test-loom test-mpi test-slurm test-all demo lint bench install clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -33,7 +33,9 @@ test: ## Set up and run all but the slow tests
 	$(CARGO) build --workspace --locked
 	$(CARGO) test --workspace --locked --no-fail-fast
 	scripts/test-python
+	$(MAKE) test-loom
 	$(MAKE) test-fabric
+	$(MAKE) test-mpi
 
 test-python: ## Build the Python package and test it
 	$(CARGO) build --locked -p tidepool-staged
@@ -48,6 +50,23 @@ test-fabric: ## Build with libfabric and test what goes over it
 	  $(CARGO) test -p tidepool-fabric -p tidepool-testkit -p tidepool-cli -p tidepool-stage -p tidepool-staged --features libfabric --locked --no-fail-fast \
 	    --lib --test fabric --test files; \
 	else echo "SKIPPED: tests of libfabric, because libfabric-dev is not installed"; fi
+
+# With loom's mutexes and atomics instead of the standard library's.
+test-loom: ## Try all orders of what the threads of the simulators' kernel do to each other
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(BUILT)/loom $(CARGO) test -p tidepool-sim --locked --lib loom_
+
+# Another build, too. mpicc may belong to MPICH, so Open MPI's is named.
+MPI = -p tidepool-sim-mpi -p tidepool-cli --features tidepool-sim-mpi/mpi,tidepool-cli/mpi --locked
+test-mpi: ## Build with MPI (Open MPI) and test simulations over ranks
+	-scripts/install-packages mpi
+	if ! command -v mpicc.openmpi >/dev/null || ! command -v mpirun.openmpi >/dev/null; then \
+	  echo "SKIPPED: tests of MPI, because openmpi-bin and libopenmpi-dev are not installed"; \
+	elif ! ls /usr/lib/llvm-*/lib/libclang-[0-9]*.so* >/dev/null 2>&1; then \
+	  echo "SKIPPED: tests of MPI, because libclang1 is not installed"; \
+	else \
+	  MPICC=mpicc.openmpi $(CARGO) clippy $(MPI) --lib --bins --test sim_mpi --test ranks -- -D warnings && \
+	  MPICC=mpicc.openmpi $(CARGO) test $(MPI) --no-fail-fast --lib --test sim_mpi --test ranks; \
+	fi
 
 test-slurm: ## Test jobs on a real Slurm cluster, the slow tests as well
 	-scripts/install-packages slurm

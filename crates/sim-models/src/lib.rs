@@ -18,6 +18,7 @@ pub mod outages;
 pub mod pool;
 mod power;
 mod queue;
+mod ranks;
 mod results;
 mod server;
 mod span;
@@ -34,6 +35,7 @@ pub use message::{Kind, Message, Op, Step};
 pub use network::{Link, Network};
 pub use power::{Energy, Power, PowerSpec, parse_power};
 pub use queue::{DEPTH_MAX, Policy, QueueSpec};
+pub use ranks::run_over;
 pub use results::{
     ClassResult, OpResult, PieceResult, Place, Record, RequestResult, Results, ServerResult, Spread, Work,
     run, run_with,

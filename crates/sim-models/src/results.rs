@@ -273,10 +273,22 @@ pub fn run_with(
 }
 
 fn gather(simulation: &Simulation<Pfs>, report: Report) -> Results {
-    let pfs = simulation.model();
+    let model = simulation.model();
+    let mut results = gather_from(model, report, simulation.trace(), simulation.states());
+    results.finish(model);
+    results
+}
+
+/// What some of the processes have come to, before [`Results::finish`].
+pub(crate) fn gather_from<'a>(
+    pfs: &Pfs,
+    report: Report,
+    trace: u64,
+    states: impl Iterator<Item = &'a State>,
+) -> Results {
     let mut results = Results {
         report,
-        trace: simulation.trace(),
+        trace,
         end: Time::ZERO,
         quiet: Time::ZERO,
         requests: 0,
@@ -290,16 +302,15 @@ fn gather(simulation: &Simulation<Pfs>, report: Report) -> Results {
         steps: Vec::new(),
         servers: Vec::with_capacity(pfs.servers() as usize),
     };
-    for state in simulation.states() {
+    for state in states {
         results.add(pfs, state);
     }
-    results.finish(pfs);
     results
 }
 
 impl Results {
     /// What needs to know when it all ended.
-    fn finish(&mut self, pfs: &Pfs) {
+    pub(crate) fn finish(&mut self, pfs: &Pfs) {
         self.quiet = self.quiet.max(self.end);
         let (end, quiet) = (self.end.0, self.quiet.0);
         for server in &mut self.servers {

@@ -12,7 +12,7 @@ use crate::simulation::{Done, Progress, Report, Work};
 const PROGRESS_EVERY: u64 = 1 << 12;
 
 pub(crate) fn run<M: Model>(work: Work<'_, M>, sink: Sink<'_, M::Record>) -> Result<Done<M>, Error> {
-    let Work { model, rules, processes, pending, mut until, options } = work;
+    let Work { model, rules, processes, pending, mut until, options, .. } = work;
     let mut queue = Ladder::default();
     pending.into_iter().for_each(|event| queue.push(event));
     let mut events = 0;

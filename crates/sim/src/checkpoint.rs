@@ -6,6 +6,7 @@ use crate::model::{Model, Process, Rules};
 use crate::random::Stream;
 use crate::simulation::Simulation;
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::fmt;
 use tidepool_blocks::crc;
 
@@ -15,6 +16,7 @@ pub const VERSION: u32 = 1;
 pub const ABOUT_MAX: usize = 1 << 16;
 /// Bytes of the checksum at the end.
 const CRC_LEN: usize = 4;
+const SHORT: &str = "it ends too early";
 
 /// Why bytes are no checkpoint that can be gone on with.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,8 +45,21 @@ impl std::error::Error for LoadError {}
 pub struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
+    pub fn new(bytes: &'a [u8]) -> Reader<'a> {
+        Reader(bytes)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// All that is left.
+    pub(crate) fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.0)
+    }
+
     pub fn take(&mut self, count: usize) -> Result<&'a [u8], LoadError> {
-        let (taken, rest) = self.0.split_at_checked(count).ok_or(LoadError::Damaged("it ends too early"))?;
+        let (taken, rest) = self.0.split_at_checked(count).ok_or(LoadError::Damaged(SHORT))?;
         self.0 = rest;
         Ok(taken)
     }
@@ -80,7 +95,7 @@ macro_rules! saved_numbers {
     )*};
 }
 
-saved_numbers!(u8, u32, u64, f64);
+saved_numbers!(u8, u16, u32, u64, u128, f64);
 
 impl<T: Saved + Copy + Default, const N: usize> Saved for [T; N] {
     fn save(&self, out: &mut Vec<u8>) {
@@ -113,6 +128,57 @@ impl<T: Saved> Saved for Vec<T> {
     }
 }
 
+impl Saved for bool {
+    /// A byte, 0 or 1.
+    fn save(&self, out: &mut Vec<u8>) {
+        out.push((*self).into());
+    }
+
+    fn load(from: &mut Reader<'_>) -> Result<bool, LoadError> {
+        match u8::load(from)? {
+            mark @ 0..=1 => Ok(mark == 1),
+            _ => Err(LoadError::Damaged("a mark is neither 0 nor 1")),
+        }
+    }
+}
+
+impl<T: Saved> Saved for Option<T> {
+    /// 0, or 1 and what is there.
+    fn save(&self, out: &mut Vec<u8>) {
+        self.is_some().save(out);
+        self.iter().for_each(|item| item.save(out));
+    }
+
+    fn load(from: &mut Reader<'_>) -> Result<Option<T>, LoadError> {
+        bool::load(from)?.then(|| T::load(from)).transpose()
+    }
+}
+
+impl Saved for String {
+    /// Bytes of UTF-8, as a Vec.
+    fn save(&self, out: &mut Vec<u8>) {
+        (self.len() as u64).save(out);
+        out.extend_from_slice(self.as_bytes());
+    }
+
+    fn load(from: &mut Reader<'_>) -> Result<String, LoadError> {
+        let bytes =
+            usize::try_from(from.u64()?).map_or(Err(LoadError::Damaged(SHORT)), |len| from.take(len))?;
+        String::from_utf8(bytes.to_vec()).map_err(|_| LoadError::Damaged("a text is not UTF-8"))
+    }
+}
+
+/// Of models that write nothing.
+impl Saved for Infallible {
+    fn save(&self, _: &mut Vec<u8>) {
+        match *self {}
+    }
+
+    fn load(_: &mut Reader<'_>) -> Result<Infallible, LoadError> {
+        Err(LoadError::Damaged("a record of a model that has none"))
+    }
+}
+
 impl<T: Saved> Saved for VecDeque<T> {
     /// As a Vec.
     fn save(&self, out: &mut Vec<u8>) {
@@ -123,6 +189,89 @@ impl<T: Saved> Saved for VecDeque<T> {
     fn load(from: &mut Reader<'_>) -> Result<VecDeque<T>, LoadError> {
         Ok(Vec::load(from)?.into())
     }
+}
+
+/// Makes a struct, or an enum with a number for each variant, [`Saved`](crate::checkpoint::Saved): its fields one after the
+/// other. A field or variant that is not named does not compile.
+///
+/// ```
+/// struct Place { file: u32, offset: u64 }
+/// tidepool_sim::saved!(struct Place { file, offset });
+/// enum Ask { Nothing, Read(Place, u64) }
+/// tidepool_sim::saved!(enum Ask { 0 => Nothing, 1 => Read(place, length) });
+/// ```
+#[macro_export]
+macro_rules! saved {
+    (struct $name:ident { $($field:ident),* $(,)? }) => {
+        impl $crate::checkpoint::Saved for $name {
+            fn save(&self, out: &mut Vec<u8>) {
+                let $name { $($field),* } = self;
+                $($crate::checkpoint::Saved::save($field, out);)*
+            }
+
+            fn load(
+                from: &mut $crate::checkpoint::Reader<'_>,
+            ) -> Result<$name, $crate::checkpoint::LoadError> {
+                // In the order of writing.
+                Ok($name { $($field: $crate::checkpoint::Saved::load(from)?),* })
+            }
+        }
+    };
+    (enum $name:ident { $($number:literal => $variant:ident $(($($field:ident),+))?),* $(,)? }) => {
+        impl $crate::checkpoint::Saved for $name {
+            fn save(&self, out: &mut Vec<u8>) {
+                match self {
+                    $($name::$variant $(($($field),+))? => {
+                        out.push($number);
+                        $($($crate::checkpoint::Saved::save($field, out);)+)?
+                    })*
+                }
+            }
+
+            fn load(
+                from: &mut $crate::checkpoint::Reader<'_>,
+            ) -> Result<$name, $crate::checkpoint::LoadError> {
+                match <u8 as $crate::checkpoint::Saved>::load(from)? {
+                    $($number => {
+                        $($(let $field = $crate::checkpoint::Saved::load(from)?;)+)?
+                        Ok($name::$variant $(($($field),+))?)
+                    })*
+                    _ => Err($crate::checkpoint::LoadError::Damaged(concat!("no ", stringify!($name)))),
+                }
+            }
+        }
+    };
+}
+
+/// How something of a model's is written and read.
+pub(crate) type Save<T> = fn(&T, &mut Vec<u8>);
+pub(crate) type Load<T> = fn(&mut Reader<'_>) -> Result<T, LoadError>;
+
+/// All of a process but its state.
+pub(crate) fn save_course<S>(process: &Process<S>, out: &mut Vec<u8>) {
+    let (position, step) = process.random.parts();
+    [position, step, process.sequence, process.trace].save(out);
+}
+
+pub(crate) fn load_course<S>(process: &mut Process<S>, from: &mut Reader<'_>) -> Result<(), LoadError> {
+    let [position, step, sequence, trace] = <[u64; 4]>::load(from)?;
+    process.random = Stream::from_parts(position, step);
+    (process.sequence, process.trace) = (sequence, trace);
+    Ok(())
+}
+
+pub(crate) fn save_event<M>(event: &Event<M>, message: Save<M>, out: &mut Vec<u8>) {
+    event.key.time.0.save(out);
+    event.key.source.0.save(out);
+    event.to.0.save(out);
+    event.key.sequence.save(out);
+    message(&event.message, out);
+}
+
+pub(crate) fn load_event<M>(from: &mut Reader<'_>, message: Load<M>) -> Result<Event<M>, LoadError> {
+    let (time, source, to) = (Time(from.u64()?), ProcessId(from.u32()?), ProcessId(from.u32()?));
+    let key = Key { time, source, sequence: from.u64()? };
+    Ok(Event { key, to, message: message(from)? })
 }
 
 impl<M: Model<State: Saved, Message: Saved>> Simulation<M> {
@@ -143,18 +292,13 @@ impl<M: Model<State: Saved, Message: Saved>> Simulation<M> {
         }
         out.extend_from_slice(about.as_bytes());
         for process in &self.processes {
-            let (position, step) = process.random.parts();
-            [position, step, process.sequence, process.trace].save(&mut out);
+            save_course(process, &mut out);
             process.state.save(&mut out);
         }
         let mut pending: Vec<&Event<M::Message>> = self.pending.iter().collect();
         pending.sort_unstable_by_key(|event| event.key);
         for event in pending {
-            event.key.time.0.save(&mut out);
-            event.key.source.0.save(&mut out);
-            event.to.0.save(&mut out);
-            event.key.sequence.save(&mut out);
-            event.message.save(&mut out);
+            save_event(event, M::Message::save, &mut out);
         }
         crc::append(0, &out).save(&mut out);
         Ok(out)
@@ -217,14 +361,13 @@ impl Loaded {
         }
         let (mut pending, mut last) = (Vec::new(), None);
         for _ in 0..self.pending {
-            let (time, source, to) = (Time(from.u64()?), ProcessId(from.u32()?), ProcessId(from.u32()?));
-            let key = Key { time, source, sequence: from.u64()? };
-            let event = Event { key, to, message: M::Message::load(from)? };
-            let fits = time >= self.now && time <= Time::MAX && last.is_none_or(|last| last < key);
-            if !fits || source.0.max(to.0) >= self.rules.processes {
+            let event = load_event(from, M::Message::load)?;
+            let Key { time, source, .. } = event.key;
+            let fits = time >= self.now && time <= Time::MAX && last.is_none_or(|last| last < event.key);
+            if !fits || source.0.max(event.to.0) >= self.rules.processes {
                 return Err(LoadError::Damaged("a message is out of order, or for nobody"));
             }
-            last = Some(key);
+            last = Some(event.key);
             pending.push(event);
         }
         Ok(Simulation::from_parts(model, self.rules, self.now, self.events, processes, pending))

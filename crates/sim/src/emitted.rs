@@ -5,11 +5,12 @@
 //! ```
 //! A thread knows after each barrier before which time all is certain, and posts its rows of before that time. Behind the
 //! next barrier the rows of all threads up to there are together, so thread 0 can sort them and give them on: nothing earlier
-//! will come. As at the exchange, two halves used in turn make one barrier enough.
+//! will come. As at the exchange, two halves used in turn make one barrier enough. In a run over ranks, thread 0 of each other
+//! rank gives its rank's rows to rank 0 with what is exchanged at that barrier.
 
 use crate::event::{Key, ProcessId};
 use crate::exchange::{Aligned, lock};
-use std::sync::Mutex;
+use crate::sync::Mutex;
 
 /// A record, and the event whose handler emitted it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,9 +23,9 @@ pub struct Emitted<R> {
 }
 
 /// Where records go.
-pub(crate) type Sink<'a, R> = &'a mut (dyn FnMut(Emitted<R>) + Send);
+pub type Sink<'a, R> = &'a mut (dyn FnMut(Emitted<R>) + Send);
 
-/// Rows posted in rounds of one parity, by thread.
+/// Rows posted in rounds of one parity, by thread; the last place is for rows of other ranks.
 type Half<R> = Vec<Aligned<Mutex<Vec<Emitted<R>>>>>;
 
 /// Where threads bring their rows.
@@ -36,13 +37,30 @@ pub(crate) struct Ledger<'a, R> {
 
 impl<'a, R> Ledger<'a, R> {
     pub fn new(sink: Sink<'a, R>, threads: usize) -> Ledger<'a, R> {
-        let half = || (0..threads).map(|_| Aligned(Mutex::new(Vec::new()))).collect();
+        let half = || (0..=threads).map(|_| Aligned(Mutex::new(Vec::new()))).collect();
         Ledger { sink: Mutex::new((sink, Vec::new())), halves: [half(), half()] }
     }
 
     /// Thread `me` posts rows that are certain, to be given on behind the barrier of `round`.
     pub fn post(&self, me: usize, round: u64, rows: impl IntoIterator<Item = Emitted<R>>) {
         lock(&self.halves[(round % 2) as usize][me].0).extend(rows);
+    }
+
+    /// Rows of another rank, as if its threads had posted them here.
+    pub fn post_far(&self, round: u64, rows: Vec<Emitted<R>>) {
+        if !rows.is_empty() {
+            let half = &self.halves[(round % 2) as usize];
+            lock(&half[half.len() - 1].0).extend(rows);
+        }
+    }
+
+    /// Takes what threads have posted for a round, or all that is left, to be given to rank 0.
+    pub fn take(&self, round: Option<u64>, into: &mut Vec<Emitted<R>>) {
+        let halves = match round {
+            Some(round) => &self.halves[(round % 2) as usize..][..1],
+            None => &self.halves[..],
+        };
+        halves.iter().flatten().for_each(|place| into.append(&mut lock(&place.0)));
     }
 
     /// Thread 0, behind the barrier of `round`.

@@ -58,6 +58,9 @@ pub enum Error {
         process: ProcessId,
         what: &'static str,
     },
+    /// Ranks do not run the same, lost each other, or one of them sent what cannot be. Other ranks may not know of it:
+    /// whoever started them has to end them.
+    Ranks(String),
     /// The simulation had an error before, and its state is of no use.
     Broken,
 }
@@ -65,7 +68,7 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Invalid(why) => f.write_str(why),
+            Error::Invalid(why) | Error::Ranks(why) => f.write_str(why),
             Error::Fault(fault) => fault.fmt(f),
             Error::NotReversible { at, process, what } => {
                 write!(f, "rollback check, process {}, {at}: {what}", process.0)

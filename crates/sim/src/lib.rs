@@ -13,17 +13,24 @@ mod emitted;
 mod error;
 mod event;
 mod exchange;
+#[cfg(all(test, loom))]
+mod interleavings;
+mod link;
 mod model;
 mod optimistic;
 pub mod phold;
 pub mod queue;
 mod random;
+mod ranks;
 mod sequential;
 mod simulation;
+mod sync;
 
-pub use emitted::Emitted;
+pub use emitted::{Emitted, Sink};
 pub use error::{Error, Fault, FaultKind};
 pub use event::{Event, Key, Keyed, ProcessId, Time};
+pub use link::{Link, LinkError, Over};
 pub use model::{Model, Turn};
 pub use random::{Stream, ln};
+pub use ranks::RANKS_MAX;
 pub use simulation::{Options, Progress, Report, Scheduler, Simulation, THREADS_MAX};

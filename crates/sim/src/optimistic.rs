@@ -21,18 +21,21 @@
 //! **How far ahead** is the same on all threads and follows from their common notices: the horizon doubles while nearly
 //! nothing is undone and rounds are short, and halves when much is undone. It decides about speed only.
 
-use crate::conservative::{Blocks, Ended, gathered, join};
+use crate::checkpoint::{Load, LoadError, Reader, Save, Saved, load_event, save_event};
+use crate::conservative::{Ended, gathered, on_threads};
 use crate::emitted::{Emitted, Ledger, Sink};
 use crate::error::{Error, Fault};
 use crate::event::{Event, Key, Keyed, ProcessId, Time};
-use crate::exchange::{Exchange, Notice, Post};
+use crate::exchange::{Exchange, Lead, Notice, Post};
 use crate::model::{Model, Process, Rules, execute, trace};
 use crate::queue::{Ladder, Queue};
 use crate::random::Stream;
+use crate::ranks::{Leader, Part};
 use crate::sequential::drain;
 use crate::simulation::{Done, Options, Progress, Report, Work};
 use std::collections::HashSet;
 use std::hint::black_box;
+use std::ops::Range;
 
 /// Events between two calls of the progress function, at least.
 const PROGRESS_EVERY: u64 = 1 << 16;
@@ -78,6 +81,39 @@ struct Anti {
 enum Mail<M> {
     Message(Named<M>),
     Anti(Anti),
+}
+
+impl<M> Mail<M> {
+    fn save(&self, message: Save<M>, out: &mut Vec<u8>) {
+        match self {
+            Mail::Message(named) => {
+                out.push(0);
+                named.name.save(out);
+                save_event(&named.event, message, out);
+            }
+            Mail::Anti(Anti { key, to, name }) => {
+                out.push(1);
+                name.save(out);
+                key.save(out);
+                to.0.save(out);
+            }
+        }
+    }
+
+    fn load(message: Load<M>, from: &mut Reader<'_>) -> Result<(Key, ProcessId, Mail<M>), LoadError> {
+        let (kind, name) = (u8::load(from)?, from.u64()?);
+        match kind {
+            0 => {
+                let event = load_event(from, message)?;
+                Ok((event.key, event.to, Mail::Message(Named { event, name })))
+            }
+            1 => {
+                let (key, to) = (Key::load(from)?, ProcessId(from.u32()?));
+                Ok((key, to, Mail::Anti(Anti { key, to, name })))
+            }
+            _ => Err(LoadError::Damaged("mail of no known kind")),
+        }
+    }
 }
 
 /// An event that was handled and may be undone, in a list of its process.
@@ -168,10 +204,11 @@ struct Worker<'a, 's, M: Model, const WRITES: bool> {
     model: &'a M,
     rules: Rules,
     options: &'a Options<'a>,
-    me: usize,
+    part: Part,
+    /// Of all ranks.
     threads: u64,
-    blocks: Blocks,
-    first: u32,
+    /// This thread's processes.
+    block: Range<u32>,
     processes: &'a mut [Process<M::State>],
     pasts: Vec<Past>,
     records: Records<M>,
@@ -182,7 +219,7 @@ struct Worker<'a, 's, M: Model, const WRITES: bool> {
     queue: Ladder<Named<M::Message>>,
     /// Names of pending messages that were taken back.
     cancelled: HashSet<u64>,
-    post: Post<'a, Mail<M::Message>>,
+    post: Post<'a, 'a, Mail<M::Message>>,
     names: u64,
     in_flight: InFlight,
     /// [`earliest`], or in tests one that forgets.
@@ -213,58 +250,59 @@ fn run_with<M: Model, const WRITES: bool>(
     sink: Sink<'_, M::Record>,
     earliest: fn(u64, InFlight) -> u64,
 ) -> Result<Done<M>, Error> {
-    let Work { model, rules, processes, pending, until, options } = work;
-    let blocks = Blocks::new(rules.processes, options.threads);
-    let mut queues: Vec<Ladder<_>> = processes.chunks(blocks.size()).map(|_| Ladder::default()).collect();
-    // Nobody takes these back, so their names matter to none.
-    let unnamed = |event| Named { event, name: NEVER };
-    pending.into_iter().for_each(|event| queues[blocks.thread_of(event.to)].push(unnamed(event)));
-    let (exchange, threads) = (Exchange::new(queues.len()), queues.len() as u64);
-    let ledger = Ledger::new(sink, queues.len());
-    let ended = std::thread::scope(|scope| {
-        let parts = processes.chunks_mut(blocks.size()).zip(queues).enumerate();
-        let threads: Vec<_> = parts
-            .map(|(me, (processes, queue))| {
-                let worker = Worker::<_, WRITES> {
-                    model,
-                    rules,
-                    options,
-                    me,
-                    threads,
-                    blocks,
-                    first: blocks.first(me),
-                    pasts: vec![Past { oldest: NONE, newest: NONE, listed: false }; processes.len()],
-                    records: Records { all: Vec::new(), free: Vec::new() },
-                    processes,
-                    listed: Vec::new(),
-                    ahead: 0,
-                    queue,
-                    cancelled: HashSet::new(),
-                    post: exchange.join(me),
-                    names: me as u64,
-                    in_flight: LANDED,
-                    earliest,
-                    undone: 0,
-                    forced: options.forced_rollbacks.map(|seed| Stream::new(seed, me as u64)),
-                    ledger: &ledger,
-                    rows: Vec::new(),
-                    fault: None,
-                    report: Report::default(),
-                    sent: Vec::new(),
-                    antis: Vec::new(),
-                    mail: Vec::new(),
-                };
-                scope.spawn(move || worker.run(until))
-            })
-            .collect();
-        join(threads)
-    });
-    let mut done = Done { pending: Vec::new(), report: Report::default() };
-    for (pending, report, _) in gathered(ended, &ledger)? {
-        done.pending.extend(pending);
-        done.report.add(&report);
+    let Work { model, rules, processes, pending, until, options, mut ranks } = work;
+    let part = Part::new(rules.processes, options.threads, ranks.as_ref().map(|ranks| &*ranks.link));
+    let blocks = part.split(processes);
+    let mut queues: Vec<Ladder<_>> = blocks.iter().map(|_| Ladder::default()).collect();
+    for event in pending {
+        if let Some(thread) = part.own_thread_of(event.to) {
+            // Nobody takes these back, so their names matter to none.
+            queues[thread].push(Named { event, name: NEVER });
+        }
     }
-    Ok(done)
+    let message = ranks.as_ref().map(|ranks| ranks.codec.message);
+    let save = message.map(|(save, _)| move |mail: &Mail<_>, out: &mut Vec<u8>| mail.save(save, out));
+    let load = message.map(|(_, load)| move |from: &mut Reader<'_>| Mail::load(load, from));
+    let exchange = Exchange::new(queues.len(), save.as_ref().map(|save| part.far(save)));
+    let ledger = Ledger::new(sink, queues.len());
+    let workers = blocks.into_iter().zip(queues).enumerate().map(|(me, (processes, queue))| {
+        let number = (part.rank * part.threads + me) as u64;
+        Worker::<_, WRITES> {
+            model,
+            rules,
+            options,
+            part,
+            threads: part.threads_of_all() as u64,
+            block: part.first(me)..part.first(me) + processes.len() as u32,
+            pasts: vec![Past { oldest: NONE, newest: NONE, listed: false }; processes.len()],
+            records: Records { all: Vec::new(), free: Vec::new() },
+            processes,
+            listed: Vec::new(),
+            ahead: 0,
+            queue,
+            cancelled: HashSet::new(),
+            post: exchange.join(me),
+            names: number,
+            in_flight: LANDED,
+            earliest,
+            undone: 0,
+            forced: options.forced_rollbacks.map(|seed| Stream::new(seed, number)),
+            ledger: &ledger,
+            rows: Vec::new(),
+            fault: None,
+            report: Report::default(),
+            sent: Vec::new(),
+            antis: Vec::new(),
+            mail: Vec::new(),
+        }
+    });
+    let mut leader =
+        ranks.as_mut().zip(load.as_ref()).map(|(ranks, load)| Leader::new(ranks, &ledger, part, load));
+    let ended = on_threads(workers.collect(), leader.as_mut(), |worker, lead| worker.run(until, lead));
+    match leader.and_then(Leader::into_error) {
+        Some(error) => Err(error),
+        None => gathered(part, ended, &ledger, ranks, processes),
+    }
 }
 
 /// How far ahead all threads may go; each computes the same from the common notices.
@@ -291,7 +329,11 @@ impl Horizon {
 
 impl<M: Model, const WRITES: bool> Worker<'_, '_, M, WRITES> {
     /// None when another thread has panicked.
-    fn run(mut self, until: Time) -> Option<Ended<Event<M::Message>>> {
+    fn run(
+        mut self,
+        until: Time,
+        mut lead: Option<&mut dyn Lead<Mail<M::Message>>>,
+    ) -> Option<Ended<Event<M::Message>>> {
         let mut horizon =
             Horizon { reach: self.rules.lookahead.0, round_wanted: ROUND_WANTED * self.threads, gvt: 0 };
         let mut mine = Notice { next: NEVER, handled: 0, undone: 0, until: until.0, fault: false };
@@ -300,13 +342,13 @@ impl<M: Model, const WRITES: bool> Worker<'_, '_, M, WRITES> {
             let pending = self.queue.next_time().map_or(NEVER, |time| time.0);
             mine.next = (self.earliest)(pending, self.in_flight);
             mine.fault = self.fault.is_some();
-            let all = self.post.meet(mine).ok()?;
+            let all = self.post.meet(mine, lead.as_deref_mut()).ok()?;
             self.report.rounds = self.post.round();
             if all.fault {
                 // All faults that were committed were so in the same round: the first of them is the run's first.
                 return Some((Vec::new(), self.report, self.fault));
             }
-            if WRITES && self.me == 0 {
+            if WRITES && self.is_first() {
                 self.ledger.deliver(self.post.round() - 1);
             }
             (self.in_flight, self.undone) = (LANDED, 0);
@@ -320,7 +362,7 @@ impl<M: Model, const WRITES: bool> Worker<'_, '_, M, WRITES> {
             let reach = Time(all.next).plus(Time(horizon.reach)).0.min(all.until);
             farthest = farthest.max(reach);
             events = (events + all.handled).saturating_sub(all.undone);
-            if self.me == 0 && events.abs_diff(told) >= PROGRESS_EVERY {
+            if self.is_first() && events.abs_diff(told) >= PROGRESS_EVERY {
                 told = events;
                 let progress = Progress { now: Time(all.next), until: Time(all.until), events };
                 if self.options.progress.is_some_and(|tell| tell(progress).is_break()) {
@@ -331,6 +373,11 @@ impl<M: Model, const WRITES: bool> Worker<'_, '_, M, WRITES> {
             mine.handled = self.round(Time(all.next), Time(reach));
             mine.undone = self.undone;
         }
+    }
+
+    /// Of all threads of all ranks.
+    fn is_first(&self) -> bool {
+        self.part.rank == 0 && self.post.me() == 0
     }
 
     /// Handles events before `reach`, but for those at the GVT only as many as there is room for; their number.
@@ -345,9 +392,9 @@ impl<M: Model, const WRITES: bool> Worker<'_, '_, M, WRITES> {
             }
             // Loads that nothing waits for; see `sequential`.
             if let Some(next) = self.queue.likely_next() {
-                black_box(self.processes[(next.event.to.0 - self.first) as usize].sequence);
+                black_box(self.processes[(next.event.to.0 - self.block.start) as usize].sequence);
             }
-            let local = (named.event.to.0 - self.first) as usize;
+            let local = (named.event.to.0 - self.block.start) as usize;
             let newest = self.pasts[local].newest;
             if newest != NONE && self.records.key(newest) > named.event.key {
                 self.set_back(local, named.event.key, None);
@@ -382,12 +429,11 @@ impl<M: Model, const WRITES: bool> Worker<'_, '_, M, WRITES> {
             let (key, to, name) = (event.key, event.to, self.names);
             self.names += self.threads;
             record.sent.push(Anti { key, to, name });
-            let thread = self.blocks.thread_of(to);
-            if thread == self.me {
+            if self.block.contains(&to.0) {
                 self.queue.push(Named { event, name });
             } else {
                 self.in_flight.message = self.in_flight.message.min(key.time.0);
-                self.post.send(thread, Mail::Message(Named { event, name }));
+                self.post.send(self.part.thread_of(to), Mail::Message(Named { event, name }));
             }
         }
         if !std::mem::replace(&mut past.listed, true) {
@@ -431,19 +477,18 @@ impl<M: Model, const WRITES: bool> Worker<'_, '_, M, WRITES> {
     fn settle(&mut self) {
         while let Some(anti) = self.antis.pop() {
             self.report.anti_messages += 1;
-            let thread = self.blocks.thread_of(anti.to);
-            if thread == self.me {
+            if self.block.contains(&anti.to.0) {
                 self.take_back(anti);
             } else {
                 self.in_flight.anti = self.in_flight.anti.min(anti.key.time.0);
-                self.post.send(thread, Mail::Anti(anti));
+                self.post.send(self.part.thread_of(anti.to), Mail::Anti(anti));
             }
         }
     }
 
     /// A message comes before its anti-message: it is handled or pending here.
     fn take_back(&mut self, anti: Anti) {
-        let local = (anti.to.0 - self.first) as usize;
+        let local = (anti.to.0 - self.block.start) as usize;
         let mut at = self.pasts[local].newest;
         while at != NONE && self.records.key(at) > anti.key {
             at = self.records.at(at).older;
@@ -491,7 +536,7 @@ impl<M: Model, const WRITES: bool> Worker<'_, '_, M, WRITES> {
                 }
                 if WRITES {
                     let key = self.records.key(at);
-                    let process = ProcessId(self.first + *local);
+                    let process = ProcessId(self.block.start + *local);
                     let of_event = |record| Emitted { at: key, process, record };
                     self.rows.extend(self.records.at(at).emitted.drain(..).map(of_event));
                 }
@@ -510,7 +555,7 @@ impl<M: Model, const WRITES: bool> Worker<'_, '_, M, WRITES> {
         });
         self.listed = listed;
         if WRITES {
-            self.ledger.post(self.me, self.post.round(), self.rows.drain(..));
+            self.ledger.post(self.post.me(), self.post.round(), self.rows.drain(..));
         }
     }
 
@@ -618,6 +663,7 @@ mod tests {
             pending: std::mem::take(&mut simulation.pending),
             until: END,
             options: &options,
+            ranks: None,
         };
         let run = || run_with::<_, false>(work, &mut |_| {}, earliest).map(drop);
         match catch_unwind(AssertUnwindSafe(run)) {

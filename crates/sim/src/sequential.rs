@@ -15,7 +15,7 @@ pub(crate) fn run<M: Model, Q: Queue<Event<M::Message>> + Default, const WRITES:
     work: Work<'_, M>,
     sink: Sink<'_, M::Record>,
 ) -> Result<Done<M>, Error> {
-    let Work { model, rules, processes, pending, mut until, options } = work;
+    let Work { model, rules, processes, pending, mut until, options, .. } = work;
     let mut queue = Q::default();
     pending.into_iter().for_each(|event| queue.push(event));
     let (mut sent, mut events, mut told) = (Vec::new(), 0, 0);

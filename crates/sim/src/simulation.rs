@@ -1,13 +1,16 @@
 //! All that a simulation has come to, and its way further.
 
+use crate::checkpoint::Saved;
 use crate::emitted::{Emitted, Sink};
 use crate::error::{Error, Fault, FaultKind};
 use crate::event::{Event, ProcessId, Time};
+use crate::link::Over;
 use crate::model::{Model, Process, Rules, Turn};
 use crate::queue::{Heap, Ladder};
 use crate::random::{Stream, mix};
+use crate::ranks::{Codec, Part, RANKS_MAX, Ranks};
 use crate::{check, conservative, optimistic, sequential};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 /// Most threads of a run.
 pub const THREADS_MAX: usize = 1024;
@@ -124,12 +127,63 @@ pub(crate) struct Work<'a, M: Model> {
     pub pending: Vec<Event<M::Message>>,
     pub until: Time,
     pub options: &'a Options<'a>,
+    pub ranks: Option<Ranks<'a, M>>,
 }
 
 /// What each scheduler gives back.
 pub(crate) struct Done<M: Model> {
     pub pending: Vec<Event<M::Message>>,
     pub report: Report,
+}
+
+impl<M: Model<State: Saved, Message: Saved, Record: Saved>> Simulation<M> {
+    /// As [`Simulation::run`], over several ranks, each of which calls this with the same simulation. All of them end with the
+    /// same simulation, the same report, and the same [`Error::Fault`]. Needs the conservative or the optimistic
+    /// scheduler, and uses the link on the calling thread alone. `progress` is called at rank 0.
+    pub fn run_over(
+        &mut self,
+        until: Time,
+        options: &Options<'_>,
+        over: &mut Over<'_>,
+    ) -> Result<Report, Error> {
+        let ranks = Ranks { link: &mut *over.link, about: over.about, codec: Codec::new() };
+        self.run_to::<false>(until, options, &mut |_| {}, Some(ranks))
+    }
+
+    /// As [`Simulation::run_with`], over several ranks; the sink of rank 0 gets the records of all.
+    pub fn run_over_with(
+        &mut self,
+        until: Time,
+        options: &Options<'_>,
+        over: &mut Over<'_>,
+        mut sink: impl FnMut(Emitted<M::Record>) + Send,
+    ) -> Result<Report, Error> {
+        let ranks = Ranks { link: &mut *over.link, about: over.about, codec: Codec::new() };
+        self.run_to::<true>(until, options, &mut sink, Some(ranks))
+    }
+}
+
+impl<M: Model<Message: Saved, Record: Saved>> Simulation<M> {
+    /// As [`Simulation::run_over_with`], for a model whose states cannot be written, and therefore for the last time:
+    /// afterwards each rank has the states of its own processes (those of the range) as they are at the end, and those of the
+    /// others as they were at the start, so it cannot go on. Everything else is as after other runs. Without a sink nobody wants
+    /// the records.
+    pub fn run_over_once(
+        &mut self,
+        until: Time,
+        options: &Options<'_>,
+        over: &mut Over<'_>,
+        sink: Option<Sink<'_, M::Record>>,
+    ) -> Result<(Report, Range<usize>), Error> {
+        let ranks = Ranks { link: &mut *over.link, about: over.about, codec: Codec::without_states() };
+        let report = match sink {
+            Some(sink) => self.run_to::<true>(until, options, sink, Some(ranks)),
+            None => self.run_to::<false>(until, options, &mut |_| {}, Some(ranks)),
+        }?;
+        self.broken = over.link.ranks() > 1;
+        let part = Part::new(self.rules.processes, options.threads, Some(&*over.link));
+        Ok((report, part.of(part.rank)))
+    }
 }
 
 impl<M: Model> Simulation<M> {
@@ -217,7 +271,7 @@ impl<M: Model> Simulation<M> {
 
     /// Handles every event before `until`. After an error the simulation is of no use. Nobody wants the records.
     pub fn run(&mut self, until: Time, options: &Options<'_>) -> Result<Report, Error> {
-        self.run_to::<false>(until, options, &mut |_| {})
+        self.run_to::<false>(until, options, &mut |_| {}, None)
     }
 
     /// As [`Simulation::run`], and `sink` is called with each record that a handler emitted, in the order of their events
@@ -230,7 +284,37 @@ impl<M: Model> Simulation<M> {
         options: &Options<'_>,
         mut sink: impl FnMut(Emitted<M::Record>) + Send,
     ) -> Result<Report, Error> {
-        self.run_to::<true>(until, options, &mut sink)
+        self.run_to::<true>(until, options, &mut sink, None)
+    }
+
+    /// Looks whether all ranks are about to do the same.
+    fn meet(
+        &self,
+        until: Time,
+        options: &Options<'_>,
+        writes: bool,
+        ranks: &mut Ranks<'_, M>,
+    ) -> Result<(), Error> {
+        let count = ranks.link.ranks();
+        if !(1..=RANKS_MAX).contains(&count) {
+            return Err(Error::Invalid(format!("1 to {RANKS_MAX} ranks")));
+        }
+        let parallel = matches!(options.scheduler, Scheduler::Conservative | Scheduler::Optimistic);
+        if count > 1 && !parallel {
+            return Err(Error::Invalid(
+                "several ranks need the conservative or the optimistic scheduler".into(),
+            ));
+        }
+        let same = vec![
+            ("scheduler", options.scheduler as u64),
+            ("threads", options.threads as u64),
+            ("records", writes.into()),
+            ("until", until.0),
+            ("now", self.now.0),
+            ("events", self.events),
+            ("seed and history (hash)", self.trace()),
+        ];
+        ranks.greet(self.rules, same, &self.processes, &self.pending)
     }
 
     /// Of its own for runs that write nothing: to look after each event for what is not there costs some of them a tenth.
@@ -239,6 +323,7 @@ impl<M: Model> Simulation<M> {
         until: Time,
         options: &Options<'_>,
         sink: Sink<'_, M::Record>,
+        mut ranks: Option<Ranks<'_, M>>,
     ) -> Result<Report, Error> {
         if self.broken {
             return Err(Error::Broken);
@@ -249,6 +334,9 @@ impl<M: Model> Simulation<M> {
         if until > Time::MAX {
             return Err(Error::Invalid(format!("time ends at {}", Time::MAX)));
         }
+        if let Some(ranks) = &mut ranks {
+            self.meet(until, options, WRITES, ranks)?;
+        }
         self.broken = true;
         let work = Work {
             model: &self.model,
@@ -257,6 +345,7 @@ impl<M: Model> Simulation<M> {
             pending: std::mem::take(&mut self.pending),
             until,
             options,
+            ranks: ranks.as_mut().map(Ranks::again),
         };
         let done = match options.scheduler {
             Scheduler::Sequential => sequential::run::<M, Ladder<_>, WRITES>(work, sink),

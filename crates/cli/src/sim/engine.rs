@@ -1,7 +1,8 @@
 //! Runs a storage model under the scheduler that was asked for, and measures that.
 
+use super::group::{Cost, Group};
 use super::pfs_flags::EngineArgs;
-use super::phold::{cpu_seconds, memory_peak, rate};
+use super::phold::{RANKS, cpu_seconds, memory_peak, rate};
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::output::{ProgressLine, duration};
 use crate::signals::Signals;
@@ -11,7 +12,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 use tidepool_sim::{Emitted, Options, Progress, Scheduler, Simulation};
-use tidepool_sim_models::{Pfs, Record, Results, run_with};
+use tidepool_sim_models::{Pfs, Record, Results, run_over, run_with};
 use tidepool_types::format_size;
 
 /// What a run came to, and what it took.
@@ -76,6 +77,37 @@ impl EngineArgs {
             }
             _ => Ok(()),
         }
+    }
+
+    /// To the end, or until a signal, by all ranks of a group. `about` tells all that decides what the model does.
+    pub fn run_over(
+        &self,
+        pfs: Pfs,
+        seed: u64,
+        signals: &Signals,
+        group: &mut Group,
+        about: &str,
+    ) -> Result<Outcome> {
+        if group.ranks() > 1 && !matches!(self.scheduler(), Scheduler::Conservative | Scheduler::Optimistic) {
+            return group.same(Err(Failure::new(Kind::Usage, RANKS.to_string())));
+        }
+        let (cpu, began) = (cpu_seconds()?, Instant::now());
+        let tell = |_: Progress| match signals.seen() {
+            Some(_) => ControlFlow::Break(()),
+            None => ControlFlow::Continue(()),
+        };
+        let options = Options {
+            scheduler: self.scheduler(),
+            threads: self.threads,
+            progress: Some(&tell),
+            ..Options::default()
+        };
+        let ran = group.together(about, |over| run_over(pfs, seed, &options, over))?;
+        let (wall_seconds, cpu_seconds) = (began.elapsed().as_secs_f64(), cpu_seconds()? - cpu);
+        let Cost { cpu_seconds, memory_peak_bytes } =
+            group.cost(Cost { cpu_seconds, memory_peak_bytes: memory_peak()? })?;
+        let (simulation, results) = ran;
+        Ok(Outcome { simulation, results, wall_seconds, cpu_seconds, memory_peak_bytes })
     }
 
     /// To the end, or until a signal; of a model that has so many events.

@@ -16,6 +16,7 @@ Examples:
   tidepool sim phold --scheduler optimistic --threads 2 --lookahead 1ns --remote 0.1
   tidepool sim phold --processes 64 --end 20ms --check-rollback    every event forward, back, forward
   tidepool sim phold --scheduler optimistic --threads 2 --force-rollbacks 7    goes back for no reason: same trace
+  mpirun -n 4 tidepool sim phold --mpi --scheduler optimistic    over four ranks: same trace
   tidepool sim phold --end 100s --checkpoint phold.state --every 10s
   tidepool sim phold --end 200s --resume phold.state
 Each process sends a message for each that it gets, to itself or (--remote) to any, after the lookahead plus an exponential
@@ -109,6 +110,9 @@ pub struct PholdArgs {
     /// Threads of the parallel schedulers
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = threads)]
     pub threads: usize,
+    /// One of the ranks of mpirun, which run the model together; --threads is of each of them
+    #[arg(long)]
+    pub mpi: bool,
     /// Of the random streams
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,

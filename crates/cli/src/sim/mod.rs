@@ -7,6 +7,7 @@ mod engine;
 mod experiment;
 pub mod files;
 pub mod flags;
+mod group;
 mod html;
 pub mod inputs_flags;
 mod outputs;

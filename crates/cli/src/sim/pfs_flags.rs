@@ -10,6 +10,7 @@ pub const SCALE: &str = "\
 Examples:
   tidepool sim scale                                        2048 clients, 1024 servers (S1, Figure 6)
   tidepool sim scale --scheduler conservative --threads 2
+  mpirun -n 4 tidepool sim scale --mpi --scheduler conservative     over four ranks: same trace
   tidepool sim scale --clients 999000 --servers 500 --reads 1       a million processes
   tidepool sim scale --clients 16 --servers 8 --check-rollback
 All clients open a file of their own, read and close it. Runs with the same trace have handled the same events in the same
@@ -54,6 +55,9 @@ pub struct ScaleArgs {
     pub seed: u64,
     #[command(flatten)]
     pub engine: EngineArgs,
+    /// One of the ranks of mpirun, which run the model together; --threads is of each of them
+    #[arg(long)]
+    pub mpi: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

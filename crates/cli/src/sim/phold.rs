@@ -1,6 +1,7 @@
 //! `tidepool sim phold`: how fast the event kernel is.
 
 use super::flags::{PENDING_MAX, PholdArgs};
+use super::group::{Cost, Group};
 use crate::bench::report::{identity, machine};
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::output::{ProgressLine, duration};
@@ -20,6 +21,7 @@ use tidepool_types::format_size;
 
 /// What a run came to.
 struct Outcome {
+    ranks: usize,
     report: Report,
     trace: u64,
     wall_seconds: f64,
@@ -28,23 +30,30 @@ struct Outcome {
 }
 
 pub fn phold(args: &PholdArgs) -> Result<ExitCode> {
-    check(args)?;
+    Group::run(args.mpi, |group| phold_in(args, group))
+}
+
+fn phold_in(args: &PholdArgs, group: &mut Group) -> Result<ExitCode> {
+    group.same(check(args, group.ranks()))?;
     let signals = Signals::watch()?;
     let outcome = match args.message_bytes {
-        8 => run::<1>(args, &signals),
-        16 => run::<2>(args, &signals),
-        32 => run::<4>(args, &signals),
-        64 => run::<8>(args, &signals),
-        128 => run::<16>(args, &signals),
-        256 => run::<32>(args, &signals),
-        512 => run::<64>(args, &signals),
-        1024 => run::<128>(args, &signals),
+        8 => run::<1>(args, &signals, group),
+        16 => run::<2>(args, &signals, group),
+        32 => run::<4>(args, &signals, group),
+        64 => run::<8>(args, &signals, group),
+        128 => run::<16>(args, &signals, group),
+        256 => run::<32>(args, &signals, group),
+        512 => run::<64>(args, &signals, group),
+        1024 => run::<128>(args, &signals, group),
         other => {
             let text =
                 format!("--message-bytes {other}: messages have 8, 16, 32, 64, 128, 256, 512 or 1024 bytes");
-            Err(Failure::new(Kind::Usage, text))
+            group.same(Err(Failure::new(Kind::Usage, text)))
         }
     }?;
+    if !group.is_first() {
+        return Ok(ExitCode::SUCCESS);
+    }
     if args.json {
         println!("{}", value(args, &outcome));
     } else {
@@ -54,7 +63,7 @@ pub fn phold(args: &PholdArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn check(args: &PholdArgs) -> Result<()> {
+fn check(args: &PholdArgs, ranks: usize) -> Result<()> {
     let refuse = |text: String| Err(Failure::new(Kind::Usage, text));
     let pending = u64::from(args.processes) * u64::from(args.messages);
     if pending > PENDING_MAX {
@@ -69,6 +78,9 @@ fn check(args: &PholdArgs) -> Result<()> {
     if args.threads > 1 && scheduler(args) != args.scheduler.scheduler() {
         return refuse("--check-rollback takes one thread".to_string());
     }
+    if ranks > 1 && matches!(scheduler(args), Scheduler::Sequential | Scheduler::RollbackCheck) {
+        return refuse(RANKS.to_string());
+    }
     if args.threads > 1 && scheduler(args) == Scheduler::Sequential {
         return refuse(
             "--threads needs --scheduler conservative or optimistic; sequential is one thread".into(),
@@ -76,6 +88,10 @@ fn check(args: &PholdArgs) -> Result<()> {
     }
     Ok(())
 }
+
+/// What several ranks need.
+pub(super) const RANKS: &str =
+    "several ranks of --mpi need --scheduler conservative or optimistic; others are one process";
 
 fn scheduler(args: &PholdArgs) -> Scheduler {
     if args.check_rollback { Scheduler::RollbackCheck } else { args.scheduler.scheduler() }
@@ -91,7 +107,7 @@ fn name(args: &PholdArgs) -> &'static str {
     }
 }
 
-fn run<const WORDS: usize>(args: &PholdArgs, signals: &Signals) -> Result<Outcome> {
+fn run<const WORDS: usize>(args: &PholdArgs, signals: &Signals, group: &mut Group) -> Result<Outcome> {
     let model = Phold::<WORDS> {
         processes: args.processes,
         messages: args.messages,
@@ -102,7 +118,7 @@ fn run<const WORDS: usize>(args: &PholdArgs, signals: &Signals) -> Result<Outcom
     let what = || "sim phold".to_string();
     let about = model_value(args).to_string();
     let mut simulation = match &args.resume {
-        None => Simulation::new(model, args.seed).context(Kind::Usage, what)?,
+        None => group.same(Simulation::new(model, args.seed).context(Kind::Usage, what))?,
         Some(file) => {
             let bytes = std::fs::read(file).context(Kind::Other, || file.display().to_string())?;
             Simulation::load(model, &about, &bytes).context(Kind::Other, || file.display().to_string())?
@@ -130,12 +146,12 @@ fn run<const WORDS: usize>(args: &PholdArgs, signals: &Signals) -> Result<Outcom
     let mut report = Report::default();
     loop {
         let part = args.every.map_or(args.end, |every| simulation.now().plus(every).min(args.end));
-        report.add(&simulation.run(part, &options).context(Kind::Other, what)?);
-        if let Some(file) = &args.checkpoint {
+        report.add(&group.simulate(&mut simulation, part, &options, &about)?);
+        if let Some(file) = args.checkpoint.as_ref().filter(|_| group.is_first()) {
             let bytes = simulation.save(&about).context(Kind::Other, what)?;
             keep(file, &bytes).context(Kind::Other, || file.display().to_string())?;
         }
-        if simulation.now() >= args.end || signals.seen().is_some() {
+        if simulation.now() >= args.end || group.any(signals.seen().is_some())? {
             break;
         }
     }
@@ -143,8 +159,10 @@ fn run<const WORDS: usize>(args: &PholdArgs, signals: &Signals) -> Result<Outcom
     if let Ok(mut line) = line.lock() {
         line.clear();
     }
-    let trace = simulation.trace();
-    Ok(Outcome { report, trace, wall_seconds, cpu_seconds, memory_peak_bytes: memory_peak()? })
+    let cost = group.cost(Cost { cpu_seconds, memory_peak_bytes: memory_peak()? })?;
+    let Cost { cpu_seconds, memory_peak_bytes } = cost;
+    let (ranks, trace) = (group.ranks(), simulation.trace());
+    Ok(Outcome { ranks, report, trace, wall_seconds, cpu_seconds, memory_peak_bytes })
 }
 
 /// Replaces the file as a whole, so that there is a whole one at every moment.
@@ -203,6 +221,7 @@ fn value(args: &PholdArgs, outcome: &Outcome) -> Value {
     all["end_ns"] = args.end.0.into();
     all["scheduler"] = name(args).into();
     all["threads"] = args.threads.into();
+    all["ranks"] = outcome.ranks.into();
     all["ahead_max"] = args.ahead.into();
     all["force_rollbacks"] = args.force_rollbacks.into();
     all["result"] = json!({
@@ -225,6 +244,12 @@ fn value(args: &PholdArgs, outcome: &Outcome) -> Value {
     all
 }
 
+/// `2 thread(s)`, `2 ranks of 1 thread(s)`.
+pub(super) fn threads_told(threads: usize, ranks: usize) -> String {
+    let threads = format!("{threads} thread(s)");
+    if ranks == 1 { threads } else { format!("{ranks} ranks of {threads}") }
+}
+
 fn text(args: &PholdArgs, outcome: &Outcome) -> String {
     let report = &outcome.report;
     let million =
@@ -238,9 +263,9 @@ fn text(args: &PholdArgs, outcome: &Outcome) -> String {
         args.mean
     );
     text += &format!(
-        "{}, {} thread(s): {} events until {} in {:.3} s, {:.3} s of processor time\n",
+        "{}, {}: {} events until {} in {:.3} s, {:.3} s of processor time\n",
         name(args),
-        args.threads,
+        threads_told(args.threads, outcome.ranks),
         report.events,
         report.reached,
         outcome.wall_seconds,

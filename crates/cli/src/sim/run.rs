@@ -2,9 +2,9 @@
 
 use super::engine::Watch;
 use super::outputs::Outputs;
-use super::{files, html};
 use super::pfs_flags::RunArgs;
 use super::told::{text, value};
+use super::{files, html};
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::signals::Signals;
 use std::fs::File;

@@ -1,10 +1,11 @@
 //! `tidepool sim scale`: the paper's study of the simulator's own speed (S1 §IV-C, Figure 6).
 
+use super::group::Group;
 use super::pfs_flags::ScaleArgs;
 use crate::bench::report::{identity, machine};
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::signals::Signals;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::Path;
 use std::process::ExitCode;
 use tidepool_sim::Time;
@@ -18,29 +19,32 @@ use tidepool_types::format_size;
 const PIECES_MAX: u64 = 1 << 16;
 
 pub fn scale(args: &ScaleArgs) -> Result<ExitCode> {
-    args.engine.check()?;
+    Group::run(args.mpi, |group| scale_in(args, group))
+}
+
+fn scale_in(args: &ScaleArgs, group: &mut Group) -> Result<ExitCode> {
+    group.same(args.engine.check())?;
     let signals = Signals::watch()?;
     let pieces = args.transfer.div_ceil(args.stripe);
     if pieces > PIECES_MAX {
         let text = format!("--transfer is {pieces} stripes; at most {PIECES_MAX}");
-        return Err(Failure::new(Kind::Usage, text));
+        return group.same(Err(Failure::new(Kind::Usage, text)));
     }
-    let system = system(args)?;
-    let outcome = args.engine.run(system, events(args), args.seed, &signals)?;
+    let system = group.same(system(args))?;
+    let outcome = match args.mpi {
+        true => args.engine.run_over(system, args.seed, &signals, group, &model(args).to_string()),
+        false => args.engine.run(system, events(args), args.seed, &signals),
+    }?;
+    if !group.is_first() {
+        return Ok(ExitCode::SUCCESS);
+    }
     let results = &outcome.results;
     if args.json {
         let mut all = identity("sim-scale");
         all["machine"] = machine(Path::new("/"));
-        all["model"] = json!({
-            "clients": args.clients,
-            "servers": args.servers,
-            "reads": args.reads,
-            "transfer_bytes": args.transfer,
-            "stripe_bytes": args.stripe,
-            "latency_ns": args.latency.0,
-            "seed": args.seed,
-        });
+        all["model"] = model(args);
         all["result"] = args.engine.value(&outcome);
+        all["result"]["ranks"] = group.ranks().into();
         all["result"]["requests"] = results.requests.into();
         all["result"]["bytes_read"] = results.bytes_read.into();
         all["result"]["virtual_ns"] = results.end.0.into();
@@ -54,6 +58,9 @@ pub fn scale(args: &ScaleArgs) -> Result<ExitCode> {
             format_size(args.stripe),
             args.servers
         );
+        if group.ranks() > 1 {
+            println!("{} ranks", group.ranks());
+        }
         print!("{}", args.engine.text(&outcome));
         println!(
             "simulated: {} requests, {} in {:.3} s",
@@ -70,6 +77,19 @@ pub fn scale(args: &ScaleArgs) -> Result<ExitCode> {
 fn events(args: &ScaleArgs) -> u64 {
     let pieces = args.transfer.div_ceil(args.stripe);
     u64::from(args.clients) * (1 + 7 + 7 + u64::from(args.reads) * (1 + 6 * pieces))
+}
+
+/// All that decides what is simulated.
+fn model(args: &ScaleArgs) -> Value {
+    json!({
+        "clients": args.clients,
+        "servers": args.servers,
+        "reads": args.reads,
+        "transfer_bytes": args.transfer,
+        "stripe_bytes": args.stripe,
+        "latency_ns": args.latency.0,
+        "seed": args.seed,
+    })
 }
 
 /// Round figures of a disk of 7200 rpm and of 10-gigabit links: what is measured is the simulator.

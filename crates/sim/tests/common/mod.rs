@@ -1,6 +1,9 @@
 //! A model that is as unpleasant as a seed makes it: ties, hot spots, crowds, processes that fall silent, states of several
 //! parts that are undone in different ways.
 
+#[allow(dead_code, reason = "not every test has ranks")]
+pub mod ranks;
+
 use std::collections::VecDeque;
 use tidepool_sim::{Model, Options, ProcessId, Scheduler, Stream, Time, Turn};
 
@@ -93,7 +96,7 @@ impl Model for Unpleasant {
     type Message = Message;
     type Undo = Undo;
     /// Total and place: not for every event, for some several.
-    type Record = (u64, usize);
+    type Record = [u64; 2];
 
     fn processes(&self) -> u32 {
         self.processes
@@ -130,7 +133,7 @@ impl Model for Unpleasant {
         let was = state.table[at];
         turn.keep(|| Undo::Table(at, was));
         state.table[at] = was.wrapping_add(state.total);
-        (0..number % 3).for_each(|_| turn.emit((state.total, at)));
+        (0..number % 3).for_each(|_| turn.emit([state.total, at as u64]));
         let draw = turn.random().below(100);
         if draw < self.two {
             self.post(state, turn, 2);
