@@ -263,6 +263,11 @@ impl Pfs {
         })
     }
 
+    /// How long a server is down before a time, in ticks.
+    pub fn down(&self, server: u32, until: u64) -> u64 {
+        self.outages.down(server, until)
+    }
+
     /// The same, with servers that are down at times.
     pub fn with_outages(self, all: Vec<Outage>) -> Result<Pfs, PfsError> {
         let outages = Outages::new(self.servers(), all).map_err(PfsError::Outages)?;
