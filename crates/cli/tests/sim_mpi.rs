@@ -93,6 +93,48 @@ mod ranks {
         }
     }
 
+    /// An experiment with caches, failures and records; every file that rank 0 writes is that of one process.
+    #[test]
+    fn an_experiment_comes_to_the_same_over_ranks() {
+        let sandbox = Sandbox::new();
+        let system = "[server.cache]\nsize = \"256KiB\"\n[[failure]]\nserver = 1\nat = \"2ms\"\nrepair = \"9ms\"\n\
+            [[device]]\nname = \"d\"\nkind = \"hdd\"\nrandom = \"uniform 1ms 3ms\"\nscheduler = \"elevator\"\nbusy-power = \"8W\"\n\
+            [[servers]]\nname = \"s\"\ncount = 5\ndevice = \"d\"\n\
+            [[workload]]\nname = \"w\"\nkind = \"ior\"\nranks = 6\nblock = \"512KiB\"\ntransfer = \"128KiB\"\norder = \"random\"\nbarrier = true\nfsync = true\n";
+        let experiment = sandbox.path("x.toml");
+        std::fs::write(&experiment, system).unwrap();
+        let line = |name: &str| {
+            let [csv, pieces] = ["csv", "pieces"].map(|kind| sandbox.path(&format!("{name}.{kind}")));
+            format!(
+                "run {} --json --csv {} --sub-requests {}",
+                experiment.display(),
+                csv.display(),
+                pieces.display()
+            )
+        };
+        let alone = format!("sim {}", line("alone"));
+        let arguments: Vec<&str> = alone.split_whitespace().collect();
+        let expected = json(&sandbox.tidepool(&arguments).output().unwrap(), "alone");
+        for (ranks, how) in [
+            (1, "--scheduler sequential"),
+            (2, "--scheduler conservative"),
+            (2, "--scheduler optimistic --threads 2"),
+            (3, "--scheduler optimistic"),
+        ] {
+            let seen = json(&run(&sandbox, ranks, &format!("{} --mpi {how}", line("ranks"))), how);
+            assert_eq!(seen["result"], expected["result"], "{ranks} ranks, {how}");
+            assert_eq!(
+                (&seen["run"]["trace"], &seen["run"]["ranks"]),
+                (&expected["run"]["trace"], &ranks.into())
+            );
+            for kind in ["csv", "pieces"] {
+                let [ours, theirs] = ["ranks", "alone"]
+                    .map(|name| std::fs::read_to_string(sandbox.path(&format!("{name}.{kind}"))).unwrap());
+                assert!(ours == theirs && ours.lines().count() > 24, "{ranks} ranks, {how}: {kind}");
+            }
+        }
+    }
+
     #[test]
     fn ranks_go_on_from_a_checkpoint_and_make_one() {
         let sandbox = Sandbox::new();

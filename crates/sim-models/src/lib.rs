@@ -35,7 +35,7 @@ pub use message::{Kind, Message, Op, Step};
 pub use network::{Link, Network};
 pub use power::{Energy, Power, PowerSpec, parse_power};
 pub use queue::{DEPTH_MAX, Policy, QueueSpec};
-pub use ranks::run_over;
+pub use ranks::{run_over, run_over_with};
 pub use results::{
     ClassResult, OpResult, PieceResult, Place, Record, RequestResult, Results, ServerResult, Spread, Work,
     run, run_with,

@@ -130,15 +130,26 @@ pub fn run_over(
     options: &Options<'_>,
     over: &mut Over<'_>,
 ) -> Result<(Simulation<Pfs>, Results), Error> {
-    let mut simulation = Simulation::new(pfs, seed)?;
     let (mut all, mut steps) = (Vec::new(), Vec::new());
-    let mut sink = |emitted: Emitted<Record>| match emitted.record {
+    let sink = |emitted: Emitted<Record>| match emitted.record {
         Record::Request(request) => all.push(request),
         Record::Step(step) => steps.push((emitted.at.time, emitted.process, step)),
         Record::Piece(_) | Record::Work(_) | Record::Waits(_) => {}
     };
-    let wanted = simulation.model().keep_requests || simulation.model().keep_steps;
-    let wanted: Option<Sink<'_, Record>> = if wanted { Some(&mut sink) } else { None };
+    let (simulation, results) = run_over_with(pfs, seed, options, over, sink)?;
+    Ok((simulation, Results { all, steps, ..results }))
+}
+
+/// As [`run_with`](crate::run_with), by all ranks together: rank 0's `sink` gets the records of all.
+pub fn run_over_with(
+    pfs: Pfs,
+    seed: u64,
+    options: &Options<'_>,
+    over: &mut Over<'_>,
+    mut sink: impl FnMut(Emitted<Record>) + Send,
+) -> Result<(Simulation<Pfs>, Results), Error> {
+    let mut simulation = Simulation::new(pfs, seed)?;
+    let wanted: Option<Sink<'_, Record>> = if simulation.model().writes() { Some(&mut sink) } else { None };
     let (report, mut own) = simulation.run_over_once(Time::MAX, options, over, wanted)?;
     // A device adds to its server, which is the process before it, and has done nothing here when it is another rank's.
     if matches!(simulation.model().roles().get(own.start), Some(Role::Device(_))) {
@@ -148,7 +159,7 @@ pub fn run_over(
     let mine = gather_from(simulation.model(), report, simulation.trace(), states.into_iter());
     let mut results = together(mine, over)?;
     results.finish(simulation.model());
-    Ok((simulation, Results { all, steps, ..results }))
+    Ok((simulation, results))
 }
 
 /// The results of all ranks in one.

@@ -262,9 +262,7 @@ pub fn run_with(
     sink: impl FnMut(Emitted<Record>) + Send,
 ) -> Result<(Simulation<Pfs>, Results), Error> {
     let mut simulation = Simulation::new(pfs, seed)?;
-    let model = simulation.model();
-    let writes = model.keep_requests || model.keep_steps || model.keep_pieces || model.keep_work;
-    let report = match writes {
+    let report = match simulation.model().writes() {
         true => simulation.run_with(Time::MAX, options, sink)?,
         false => simulation.run(Time::MAX, options)?,
     };

@@ -263,6 +263,11 @@ impl Pfs {
         })
     }
 
+    /// Whether its processes write out anything.
+    pub(crate) fn writes(&self) -> bool {
+        self.keep_requests || self.keep_steps || self.keep_pieces || self.keep_work
+    }
+
     /// How long a server is down before a time, in ticks.
     pub fn down(&self, server: u32, until: u64) -> u64 {
         self.outages.down(server, until)

@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 use tidepool_sim::{Emitted, Options, Progress, Scheduler, Simulation};
-use tidepool_sim_models::{Pfs, Record, Results, run_over, run_with};
+use tidepool_sim_models::{Pfs, Record, Results, run_over_with, run_with};
 use tidepool_types::format_size;
 
 /// What a run came to, and what it took.
@@ -37,6 +37,23 @@ pub struct Watch {
 }
 
 impl Watch {
+    /// Tells how far it is, and whether to go on.
+    fn look(
+        &self,
+        progress: &Progress,
+        began: Instant,
+        signals: &Signals,
+        line: Option<&Mutex<ProgressLine>>,
+    ) -> ControlFlow<()> {
+        if let Some(Ok(mut line)) = line.map(Mutex::lock) {
+            line.draw(&self.told(progress, began.elapsed().as_secs_f64()));
+        }
+        match signals.seen().is_some() || self.broken.load(Ordering::Relaxed) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    }
+
     /// For people: how far, and how long it will go on if requests go on taking as long.
     fn told(&self, progress: &Progress, elapsed: f64) -> String {
         let at = format!("{} events, at {}", progress.events, progress.now);
@@ -53,7 +70,22 @@ impl Watch {
     }
 }
 
+fn clear(line: &Mutex<ProgressLine>) {
+    if let Ok(mut line) = line.lock() {
+        line.clear();
+    }
+}
+
 impl EngineArgs {
+    fn options<'a>(&self, tell: &'a (dyn Fn(Progress) -> ControlFlow<()> + Sync)) -> Options<'a> {
+        Options {
+            scheduler: self.scheduler(),
+            threads: self.threads,
+            progress: Some(tell),
+            ..Options::default()
+        }
+    }
+
     fn scheduler(&self) -> Scheduler {
         if self.check_rollback { Scheduler::RollbackCheck } else { self.scheduler.scheduler() }
     }
@@ -79,41 +111,30 @@ impl EngineArgs {
         }
     }
 
-    /// To the end, or until a signal, by all ranks of a group. `about` tells all that decides what the model does.
+    /// As [`EngineArgs::run_with`], by all ranks of a group: the first one's sink gets the records. `about` tells all that decides
+    /// what the model does.
     pub fn run_over(
         &self,
-        pfs: Pfs,
+        (pfs, about): (Pfs, &str),
         seed: u64,
-        signals: &Signals,
+        (signals, watch): (&Signals, &Watch),
         group: &mut Group,
-        about: &str,
+        sink: impl FnMut(Emitted<Record>) + Send,
     ) -> Result<Outcome> {
         if group.ranks() > 1 && !matches!(self.scheduler(), Scheduler::Conservative | Scheduler::Optimistic) {
             return group.same(Err(Failure::new(Kind::Usage, RANKS.to_string())));
         }
-        let (cpu, began) = (cpu_seconds()?, Instant::now());
-        let tell = |_: Progress| match signals.seen() {
-            Some(_) => ControlFlow::Break(()),
-            None => ControlFlow::Continue(()),
-        };
-        let options = Options {
-            scheduler: self.scheduler(),
-            threads: self.threads,
-            progress: Some(&tell),
-            ..Options::default()
-        };
-        let ran = group.together(about, |over| run_over(pfs, seed, &options, over))?;
+        let (cpu, began, first) = (cpu_seconds()?, Instant::now(), group.is_first());
+        let line = Mutex::new(ProgressLine::new());
+        let tell = |progress: Progress| watch.look(&progress, began, signals, first.then_some(&line));
+        let options = self.options(&tell);
+        let ran = group.together(about, |over| run_over_with(pfs, seed, &options, over, sink))?;
+        clear(&line);
         let (wall_seconds, cpu_seconds) = (began.elapsed().as_secs_f64(), cpu_seconds()? - cpu);
         let Cost { cpu_seconds, memory_peak_bytes } =
             group.cost(Cost { cpu_seconds, memory_peak_bytes: memory_peak()? })?;
         let (simulation, results) = ran;
         Ok(Outcome { simulation, results, wall_seconds, cpu_seconds, memory_peak_bytes })
-    }
-
-    /// To the end, or until a signal; of a model that has so many events.
-    pub fn run(&self, pfs: Pfs, events: u64, seed: u64, signals: &Signals) -> Result<Outcome> {
-        let watch = Watch { events, ..Watch::default() };
-        self.run_with(pfs, seed, signals, &watch, |_| {})
     }
 
     /// To the end, or until a signal or the watch ends it, with records.
@@ -127,26 +148,11 @@ impl EngineArgs {
     ) -> Result<Outcome> {
         let (cpu, began) = (cpu_seconds()?, Instant::now());
         let line = Mutex::new(ProgressLine::new());
-        let tell = |progress: Progress| {
-            if let Ok(mut line) = line.lock() {
-                line.draw(&watch.told(&progress, began.elapsed().as_secs_f64()));
-            }
-            match signals.seen().is_some() || watch.broken.load(Ordering::Relaxed) {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            }
-        };
-        let options = Options {
-            scheduler: self.scheduler(),
-            threads: self.threads,
-            progress: Some(&tell),
-            ..Options::default()
-        };
+        let tell = |progress: Progress| watch.look(&progress, began, signals, Some(&line));
+        let options = self.options(&tell);
         let ran = run_with(pfs, seed, &options, sink);
         let (simulation, results) = ran.context(Kind::Other, || "sim".to_string())?;
-        if let Ok(mut line) = line.lock() {
-            line.clear();
-        }
+        clear(&line);
         let (wall_seconds, cpu_seconds) = (began.elapsed().as_secs_f64(), cpu_seconds()? - cpu);
         Ok(Outcome { simulation, results, wall_seconds, cpu_seconds, memory_peak_bytes: memory_peak()? })
     }

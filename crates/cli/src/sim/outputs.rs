@@ -22,12 +22,12 @@ pub struct Outputs {
 }
 
 impl Outputs {
-    /// Creates the files, and makes the model write what is needed for them.
-    pub fn new(args: &RunArgs, pfs: &mut Pfs) -> Result<Outputs> {
+    /// Makes the model write what is needed for the files, and creates them where `writes`: of several ranks, the first.
+    pub fn new(args: &RunArgs, pfs: &mut Pfs, writes: bool) -> Result<Outputs> {
         let create = |path: &Option<std::path::PathBuf>, rows: fn(&Path) -> io::Result<Rows>| {
             let create =
                 |path: &std::path::PathBuf| rows(path).context(Kind::Other, || path.display().to_string());
-            path.as_ref().map(create).transpose()
+            path.as_ref().filter(|_| writes).map(create).transpose()
         };
         (pfs.keep_requests, pfs.keep_work) = (true, true);
         pfs.keep_pieces = args.sub_requests.is_some();

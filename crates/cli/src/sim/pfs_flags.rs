@@ -74,6 +74,7 @@ Examples:
   tidepool sim run checkpoint.toml
   tidepool sim run checkpoint.toml --json --csv requests.csv
   tidepool sim run checkpoint.toml --scheduler optimistic --threads 2
+  mpirun -n 4 tidepool sim run checkpoint.toml --mpi --scheduler conservative
   tidepool sim run checkpoint.toml --html report.html --timeline trace.json --timeline-to 100ms
 The file: docs/formats/28-experiments.md. All of it is looked at before anything runs. Results do not depend on the scheduler.
 Exit codes: 1 it could not be done, 2 wrong usage or file, 130 stopped by Ctrl-C (what was done until then is told).";
@@ -110,6 +111,9 @@ pub struct RunArgs {
     pub html: Option<PathBuf>,
     #[command(flatten)]
     pub engine: EngineArgs,
+    /// One of the ranks of mpirun, which run the experiment together; --threads is of each of them
+    #[arg(long)]
+    pub mpi: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

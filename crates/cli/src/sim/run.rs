@@ -1,16 +1,20 @@
 //! `tidepool sim run`: an experiment from a file.
 
 use super::engine::Watch;
+use super::group::Group;
 use super::outputs::Outputs;
 use super::pfs_flags::RunArgs;
 use super::told::{text, value};
 use super::{files, html};
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::signals::Signals;
+use std::fmt::{self, Write};
 use std::fs::File;
+use std::hash::{DefaultHasher, Hasher};
 use std::io::{self, Read};
 use std::path::Path;
 use std::process::ExitCode;
+use tidepool_sim::Emitted;
 use tidepool_sim_models::experiment::{Experiment, TEXT_MAX};
 use tidepool_sim_models::topology::Description;
 use tidepool_sysmap::{Fabric, Link, Topology};
@@ -19,15 +23,26 @@ use tidepool_sysmap::{Fabric, Link, Topology};
 const TRACE_MAX: u64 = 1 << 30;
 
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
-    args.engine.check()?;
+    Group::run(args.mpi, |group| run_in(args, group))
+}
+
+fn run_in(args: &RunArgs, group: &mut Group) -> Result<ExitCode> {
+    group.same(args.engine.check())?;
     let signals = Signals::watch()?;
     let experiment = read(&args.file)?;
     let mut system = experiment.system().context(Kind::Usage, || args.file.display().to_string())?;
-    let mut outputs = Outputs::new(args, &mut system)?;
+    let mut outputs = Outputs::new(args, &mut system, group.is_first())?;
     let requests = experiment.applications.iter().map(|all| all.program.requests()).sum();
     let (watch, seed) = (Watch { requests, ..Watch::default() }, args.seed.unwrap_or(experiment.seed));
-    let sink = |emitted: tidepool_sim::Emitted<_>| outputs.take(&emitted, &watch);
-    let outcome = args.engine.run_with(system, seed, &signals, &watch, sink)?;
+    let about = about(&experiment, args);
+    let sink = |emitted: Emitted<_>| outputs.take(&emitted, &watch);
+    let outcome = match args.mpi {
+        true => args.engine.run_over((system, &about), seed, (&signals, &watch), group, sink),
+        false => args.engine.run_with(system, seed, &signals, &watch, sink),
+    }?;
+    if !group.is_first() {
+        return Ok(ExitCode::SUCCESS);
+    }
     outputs.end()?;
     let pfs = outcome.simulation.model();
     if let (Some(file), Some(timeline)) = (&args.timeline, &outputs.timeline) {
@@ -41,12 +56,30 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         std::fs::write(file, page).context(Kind::Other, || file.display().to_string())?;
     }
     if args.json {
-        println!("{}", value(args, &outcome, &outputs));
+        let mut all = value(args, &outcome, &outputs);
+        all["run"]["ranks"] = group.ranks().into();
+        println!("{all}");
     } else {
         print!("{}", text(args, &outcome, &outputs));
     }
     signals.check()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// All that decides what ranks do, with the files that the experiment names: they may be others on other machines.
+fn about(experiment: &Experiment, args: &RunArgs) -> String {
+    struct Hashed(DefaultHasher);
+    impl fmt::Write for Hashed {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            self.0.write(text.as_bytes());
+            Ok(())
+        }
+    }
+    let mut hashed = Hashed(DefaultHasher::new());
+    let written = write!(hashed, "{experiment:?}");
+    debug_assert!(written.is_ok(), "hashing cannot fail");
+    let (seed, pieces) = (args.seed.unwrap_or(experiment.seed), args.sub_requests.is_some());
+    format!("experiment {:016x}, seed {seed}, sub-requests {pieces}", hashed.0.finish())
 }
 
 /// The whole of a file, when it is not too long.

@@ -1,5 +1,6 @@
 //! `tidepool sim scale`: the paper's study of the simulator's own speed (S1 §IV-C, Figure 6).
 
+use super::engine::Watch;
 use super::group::Group;
 use super::pfs_flags::ScaleArgs;
 use crate::bench::report::{identity, machine};
@@ -31,9 +32,11 @@ fn scale_in(args: &ScaleArgs, group: &mut Group) -> Result<ExitCode> {
         return group.same(Err(Failure::new(Kind::Usage, text)));
     }
     let system = group.same(system(args))?;
+    let watch = Watch { events: events(args), ..Watch::default() };
+    let about = model(args).to_string();
     let outcome = match args.mpi {
-        true => args.engine.run_over(system, args.seed, &signals, group, &model(args).to_string()),
-        false => args.engine.run(system, events(args), args.seed, &signals),
+        true => args.engine.run_over((system, &about), args.seed, (&signals, &watch), group, |_| {}),
+        false => args.engine.run_with(system, args.seed, &signals, &watch, |_| {}),
     }?;
     if !group.is_first() {
         return Ok(ExitCode::SUCCESS);
