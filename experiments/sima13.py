@@ -17,17 +17,23 @@ POOLS, WIDE = "pools at leaf switches", "without pools"
 TRANSFER, CHUNK = 8 << 20, 512 << 10
 BAR = 0.95
 MODEL = (
-    "simulated: a process on each of 240 nodes writes a file of its own, chunks in turn over all daemons, or over those at its leaf; "
-    "what crosses core switches (11 of 12 chunks without pools) has an equal share of its leaf's links for each node: the share is put in "
-    "as the nodes' own link, as the simulated network has no switches; processor time of a chunk as measured here through sockets"
+    "simulated: a process on each of 240 nodes writes a file of its own, chunks in turn over all daemons, or over those at its leaf, through "
+    "12 leaf switches with a link to each core switch; a message takes a shortest way, drawn from who sends what to whom; processor time of a "
+    "chunk as measured here through sockets"
 )
-ASSUMED = {"cpu_us": "processor time of a chunk", "latency_us": "latency", "link": "a node's share of the links", "device": "a node's device"}
+ASSUMED = {"cpu_us": "processor time of a chunk", "latency_us": "latency", "link": "every link", "device": "a node's device"}
 
 
-def share(cores: int, crossing: float) -> float:
-    """Bytes/s of a node when this part of what it sends crosses core switches."""
-    up = cores * LINK / PER_LEAF
-    return min(LINK, up / crossing) if crossing else LINK
+def switches(leaves: int, link: float) -> str:
+    """A topology file: leaf switches with their nodes, all of them below each core switch."""
+    speed = f"gigabits-per-second = {link * 8 / 1e9}\n"
+    text = ""
+    for leaf in range(leaves):
+        first = leaf * PER_LEAF + 1
+        text += f'[[switch]]\nname = "leaf{leaf + 1}"\nhosts = "node[{first:03}-{first + PER_LEAF - 1:03}]"\n{speed}'
+    for core in range(CORE_SWITCHES[0]):
+        text += f'[[switch]]\nname = "core{core + 1}"\nswitches = "leaf[1-{leaves}]"\n{speed}'
+    return text
 
 
 def measure(setting: Setting) -> Result:
@@ -43,17 +49,18 @@ def measure(setting: Setting) -> Result:
     result.details["microseconds of processor time per chunk"] = cpu
     simulator = Simulator(setting)
     for called, device in DEVICES.items():
-        for series, leaves, crossing in ((POOLS, 1, 0.0), (WIDE, LEAVES, 1 - 1 / LEAVES)):
-            rates = {}
+        node = Node(cpu_us=cpu, procs=1, link=LINK, device=device)
+        # Pools at leaves do not touch each other: one of them stands for all.
+        for series, leaves in ((POOLS, 1), (WIDE, LEAVES)):
+            rates, crossed = {}, {}
             for cores in CORE_SWITCHES:
-                node = Node(cpu_us=cpu, procs=1, link=share(cores, crossing), device=device)
-                # Pools at leaves do not touch each other: one of them stands for all.
-                rates[cores] = simulated(setting, simulator, leaves * PER_LEAF, node) * LEAVES / leaves
+                rate, crossed[cores] = simulated(setting, simulator, leaves, cores, node)
+                rates[cores] = rate * LEAVES / leaves
                 result.add(called, f"{series}, {simpool.SIMULATED}", cores, "GB/s", [rates[cores] / 1e9], "modelled")
-            result.findings.append(told(called, series, rates))
+            result.findings.append(told(called, series, rates) + f"; {100 * crossed[CORE_SWITCHES[0]]:.0f} % of the data crossed core switches")
             if series == WIDE:
                 sentences = simpool.sensitivity(
-                    result, called, node, ASSUMED, lambda changed: simulated(setting, simulator, leaves * PER_LEAF, changed), 1
+                    result, called, node, ASSUMED, lambda changed: simulated(setting, simulator, LEAVES, 1, changed)[0], 1
                 )
                 result.findings += [f"simulated: {called}, {series}, 1 core switch: {one}" for one in sentences]
     result.findings.append(
@@ -62,8 +69,17 @@ def measure(setting: Setting) -> Result:
     return result
 
 
-def simulated(setting: Setting, simulator: Simulator, nodes: int, node: Node) -> float:
-    return simpool.bytes_per_second(simulator, nodes, node, "write", TRANSFER, 2 if setting.quick else 32, CHUNK)
+def simulated(setting: Setting, simulator: Simulator, leaves: int, cores: int, node: Node) -> tuple[float, float]:
+    """Bytes/s of a pool on so many leaves, and which part of its data crossed core switches."""
+    nodes, transfers = leaves * PER_LEAF, 2 if setting.quick else 32
+    off = ", ".join(f'"core{core + 1}"' for core in range(cores, CORE_SWITCHES[0]))
+    network = f'topology = "switches.toml"\nnodes = "together"\noff = [{off}]\n'
+    layout = f'kind = "pool"\nplacement = "wide"\nin-turn = {nodes}\nstripe = {CHUNK}\n'
+    text = simpool.system(nodes, node, layout, network) + simpool.files(nodes, "write", TRANSFER, transfers)
+    found = simulator.run(text, {"switches.toml": switches(leaves, node.link)})
+    written = nodes * TRANSFER * transfers
+    # Each message that crosses takes two links between switches.
+    return written / (found["virtual_ns"] / 1e9), found["bytes_between_switches"] / 2 / written
 
 
 def told(called: str, series: str, rates: dict[int, float]) -> str:

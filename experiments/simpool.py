@@ -44,8 +44,8 @@ def nanoseconds(microseconds: float) -> int:
     return max(1, round(microseconds * 1000))
 
 
-def system(nodes: int, node: Node, chunk: int = 512 << 10) -> str:
-    """Network, daemons and devices of a pool. What a client's processor does is done by the node that serves it: all nodes have
+def system(nodes: int, node: Node, layout: str, network: str = "") -> str:
+    """Network, daemons and devices of a pool; `network` are further keys of that table. What a client's processor does is done by the node that serves it: all nodes have
     both, and as much of both."""
     cpu = f"exponential {nanoseconds(node.cpu_us)}ns"
     device = f"{{ rate = {round(node.device)} }}"
@@ -54,7 +54,7 @@ def system(nodes: int, node: Node, chunk: int = 512 << 10) -> str:
 latency = "{nanoseconds(node.latency_us + node.wait_us / 2)}ns"
 client-bandwidth = {round(node.link)}
 eager = "1GiB"
-[server]
+{network}[server]
 threads = {node.cores}
 request = "{cpu}"
 metadata = "{cpu}"
@@ -70,8 +70,11 @@ count = {nodes}
 device = "device"
 bandwidth = {round(node.link)}
 [layout]
-stripe = {chunk}
-"""
+{layout}"""
+
+
+def striped(chunk: int) -> str:
+    return f"stripe = {chunk}\n"
 
 
 class Simulator:
@@ -103,25 +106,29 @@ def operations_per_second(simulator: Simulator, nodes: int, node: Node, files: i
     """An operation is an open and a close with half of its processor time and half of the latency each."""
     half = replace(node, cpu_us=node.cpu_us / 2, latency_us=node.latency_us / 2, wait_us=node.wait_us / 2)
     workload = '[[workload]]\nname = "md"\nkind = "trace"\npath = "opens.txt"\nstamps = "ignored"\n'
-    told = simulator.run(system(nodes, half) + workload, {"opens.txt": opens(nodes * node.procs, files)})
+    told = simulator.run(system(nodes, half, striped(512 << 10)) + workload, {"opens.txt": opens(nodes * node.procs, files)})
     return nodes * node.procs * files / (told["virtual_ns"] / 1e9)
 
 
 def bytes_per_second(simulator: Simulator, nodes: int, node: Node, op: str, transfer: int, transfers: int, chunk: int) -> float:
     """A file per process, in order."""
-    workload = f"""
+    told = simulator.run(system(nodes, node, striped(chunk)) + files(nodes * node.procs, op, transfer, transfers))
+    return nodes * node.procs * transfer * transfers / (told["virtual_ns"] / 1e9)
+
+
+def files(ranks: int, op: str, transfer: int, transfers: int) -> str:
+    """A file per process, in order."""
+    return f"""
 [[workload]]
 name = "io"
 kind = "ior"
-ranks = {nodes * node.procs}
+ranks = {ranks}
 op = "{op}"
 transfer = {transfer}
 block = {transfer * transfers}
 files = "per-process"
 open = false
 """
-    told = simulator.run(system(nodes, node, chunk) + workload)
-    return nodes * node.procs * transfer * transfers / (told["virtual_ns"] / 1e9)
 
 
 def sensitivity(result: Result, what: str, node: Node, parts: dict[str, str], rate, x: float) -> list[str]:

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import subprocess
 import tempfile
+import tomllib
 import types
 import unittest
 from pathlib import Path
@@ -120,10 +121,12 @@ class Simulated(unittest.TestCase):
         self.assertIn("latency: x 1.00 when halved, x 1.00 when doubled", told)
         self.assertTrue(all(row.kind == "modelled" for row in result.rows))
 
-    def test_a_nodes_share_of_core_switches_is_what_crosses(self):
-        self.assertEqual(sima13.share(1, 0.0), sima13.LINK)
-        self.assertAlmostEqual(sima13.share(1, 11 / 12), sima13.LINK / 20 * 12 / 11)
-        self.assertEqual(sima13.share(40, 11 / 12), sima13.LINK)
+    def test_every_leaf_has_its_nodes_and_every_core_switch_all_leaves(self):
+        switches = tomllib.loads(sima13.switches(12, sima13.LINK))["switch"]
+        self.assertEqual([one["hosts"] for one in switches[:2]], ["node[001-020]", "node[021-040]"])
+        self.assertEqual([one.get("switches") for one in switches[10:14]], [None, None, "leaf[1-12]", "leaf[1-12]"])
+        self.assertEqual({one["gigabits-per-second"] for one in switches}, {56.0})
+        self.assertEqual(len(switches), 18)
 
 
 class Slowdowns(unittest.TestCase):
