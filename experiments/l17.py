@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import sys
 
 import figures
-from harness import Result, Setting
+from harness import Failed, Result, Setting
 
 TITLE = "the simulator's own speed: 2048 clients, 1024 servers (HPIS3, Figure 6)"
 MODEL_SIZE = ("--clients", "2048", "--servers", "1024", "--reads", "16")
@@ -62,12 +61,24 @@ def measure(setting: Setting) -> Result:
 
 
 def over_mpi(setting: Setting, size: tuple[str, ...], cores: int) -> dict[tuple[str, int], list[str]]:
-    has_switch = re.search(r"^\s+--mpi\b", setting.help("sim", "scale"), re.MULTILINE) is not None
-    if not has_switch or not shutil.which("mpirun"):
-        setting.steps.add("no MPI ranks: this build has no --mpi, or there is no mpirun")
+    tidepool = [str(setting.command), "sim"]
+    tiny = ["mpirun.openmpi", "-n", "1", *tidepool, "phold", "--mpi", "--processes", "2", "--end", "1us", "--json"]
+    if not shutil.which(tiny[0]):
+        setting.steps.add("no MPI ranks: there is no mpirun.openmpi")
         return {}
-    base = [str(setting.command), "sim", "scale", *size, "--mpi", "--json"]
-    return {("MPI ranks", n): ["mpirun", "-n", str(n), *base] for n in RANKS if n <= cores}
+    try:
+        setting.capture(tiny, mpi_environment())
+    except Failed:
+        setting.steps.add("no MPI ranks: this build cannot run over them; its message is above")
+        return {}
+    return {
+        (f"{scheduler}, MPI ranks", n): [
+            *("mpirun.openmpi", "-n", str(n), *tidepool, "scale", *size, "--mpi", "--scheduler", scheduler, "--json")
+        ]
+        for scheduler in ("conservative", "optimistic")
+        for n in RANKS
+        if n <= cores
+    }
 
 
 def mpi_environment() -> dict[str, str]:
