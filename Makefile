@@ -2,6 +2,7 @@
 # Debian 12 with Rust and Python.
 
 CARGO ?= cargo
+export CARGO
 PREFIX ?= /usr/local
 # Where cargo puts what it builds.
 BUILT = $(or $(CARGO_TARGET_DIR),target)
@@ -31,42 +32,24 @@ test: ## Set up and run all but the slow tests
 	-scripts/install-tools
 	$(MAKE) lint
 	$(CARGO) build --workspace --locked
-	$(CARGO) test --workspace --locked --no-fail-fast
+	scripts/test-rust
 	scripts/test-python
 	$(MAKE) test-loom
-	$(MAKE) test-fabric
-	$(MAKE) test-mpi
+	scripts/test-features libfabric mpi
 
 test-python: ## Build the Python package and test it
 	$(CARGO) build --locked -p tidepool-staged
 	scripts/test-python
 
-# Another build of the same programs: what runs after this has libfabric until the next build of the workspace.
-FABRIC = -p tidepool-fabric -p tidepool-transport -p tidepool-fsd -p tidepool-cli -p tidepool-testkit -p tidepool-stage \
-  -p tidepool-staged --features libfabric --locked
 test-fabric: ## Build with libfabric and test what goes over it
-	if [ -e /usr/include/rdma/fabric.h ]; then \
-	  $(CARGO) clippy $(FABRIC) --all-targets -- -D warnings && $(CARGO) build $(FABRIC) && \
-	  $(CARGO) test -p tidepool-fabric -p tidepool-testkit -p tidepool-cli -p tidepool-stage -p tidepool-staged --features libfabric --locked --no-fail-fast \
-	    --lib --test fabric --test files; \
-	else echo "SKIPPED: tests of libfabric, because libfabric-dev is not installed"; fi
+	scripts/test-features libfabric
 
 # With loom's mutexes and atomics instead of the standard library's.
 test-loom: ## Try all orders of what the threads of the simulators' kernel do to each other
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(BUILT)/loom $(CARGO) test -p tidepool-sim --locked --lib loom_
 
-# Another build, too. mpicc may belong to MPICH, so Open MPI's is named.
-MPI = -p tidepool-sim-mpi -p tidepool-cli --features tidepool-sim-mpi/mpi,tidepool-cli/mpi --locked
 test-mpi: ## Build with MPI (Open MPI) and test simulations over ranks
-	-scripts/install-packages mpi
-	if ! command -v mpicc.openmpi >/dev/null || ! command -v mpirun.openmpi >/dev/null; then \
-	  echo "SKIPPED: tests of MPI, because openmpi-bin and libopenmpi-dev are not installed"; \
-	elif ! ls /usr/lib/llvm-*/lib/libclang-[0-9]*.so* >/dev/null 2>&1; then \
-	  echo "SKIPPED: tests of MPI, because libclang1 is not installed"; \
-	else \
-	  MPICC=mpicc.openmpi $(CARGO) clippy $(MPI) --lib --bins --test sim_mpi --test ranks -- -D warnings && \
-	  MPICC=mpicc.openmpi $(CARGO) test $(MPI) --no-fail-fast --lib --test sim_mpi --test ranks; \
-	fi
+	scripts/test-features mpi
 
 test-slurm: ## Test jobs on a real Slurm cluster, the slow tests as well
 	-scripts/install-packages slurm
@@ -82,7 +65,7 @@ test-all: test ## The slow suites as well
 	integrations/slurm/test-newer $(BUILT)/debug
 	TIDEPOOL_KILLS=300 TIDEPOOL_FUZZ_SECONDS=600 TIDEPOOL_STOPS=50 TIDEPOOL_TORTURE=full TIDEPOOL_FSX_OPS=1000000 TIDEPOOL_HISTORIES=1000 \
 	  TIDEPOOL_CHAOS=full TIDEPOOL_FAULT_RUNS=1000 TIDEPOOL_SLURM=full \
-	  $(CARGO) test --workspace --locked --no-fail-fast
+	  scripts/test-rust
 
 demo: ## Run OpenFOAM with all its files on a pool of four daemons
 	-scripts/install-packages demo
