@@ -38,7 +38,7 @@ test: ## Set up and run all but the slow tests
 	scripts/test-features libfabric mpi
 
 test-python: ## Build the Python package and test it
-	$(CARGO) build --locked -p tidepool-staged
+	$(CARGO) build --locked -p tidepool-staged -p tidepool-cli
 	scripts/test-python
 
 test-fabric: ## Build with libfabric and test what goes over it
