@@ -1,6 +1,5 @@
 //! Page caches of servers: what they save, what they owe, and that nothing is lost.
 
-#[allow(dead_code)]
 mod common;
 
 use common::{application, class, even, fast_network, fixed, idle_server, station, writes};

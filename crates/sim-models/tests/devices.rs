@@ -1,6 +1,5 @@
 //! The device models of `tidepool-devices` behind servers: times are those that the devices tell themselves.
 
-#[allow(dead_code)]
 mod common;
 
 use common::{application, class, disk_model, even, fast_network, flash_model, idle_server};

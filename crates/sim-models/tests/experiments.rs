@@ -1,6 +1,5 @@
 //! Experiment files: the specification's example, and what is refused.
 
-#[allow(dead_code)]
 mod common;
 
 use tidepool_devices::disk::file::DiskFile;

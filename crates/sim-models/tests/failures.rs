@@ -1,6 +1,5 @@
 //! Servers that fail and are repaired.
 
-#[allow(dead_code)]
 mod common;
 
 use common::{application, class, even, fast_network, fixed, idle_server, station, writes};

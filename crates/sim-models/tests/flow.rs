@@ -1,6 +1,5 @@
 //! Golden traces with virtual time stamps: what happens to a request, and when.
 
-#[allow(dead_code)]
 mod common;
 
 use common::{application, class, even, fixed, idle_server, station, writes};

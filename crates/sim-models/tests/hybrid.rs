@@ -1,6 +1,5 @@
 //! Buffered-SSD and tiered-SSD (S1 §III-G).
 
-#[allow(dead_code)]
 mod common;
 
 use common::{application, class, fast_network, fixed, idle_server, station, writes};

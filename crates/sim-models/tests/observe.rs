@@ -1,6 +1,5 @@
 //! What is seen of a run over time: sums by hand, and against the records themselves.
 
-#[allow(dead_code)]
 mod common;
 
 use common::{application, class, even, fast_network, fixed, idle_server, station, writes};

@@ -1,7 +1,6 @@
 //! What the inventory asks of the simulator of HPIS3 (rows L1 to L22): decision 33 says for each row which test shows it. Here
 //! are those that have no other place, and a look whether all of them are there.
 
-#[allow(dead_code)]
 mod common;
 
 use common::{application, class, even, fast_network, fixed, idle_server, writes};

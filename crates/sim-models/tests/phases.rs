@@ -1,6 +1,5 @@
 //! Ranks that wait for each other: barriers, mdtest, and applications of `tidepool workload`.
 
-#[allow(dead_code)]
 mod common;
 
 use common::{application, class, even, fast_network, fixed, idle_server, station, writes};

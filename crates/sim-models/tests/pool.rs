@@ -1,6 +1,5 @@
 //! Tidepool's own pools: data are where the placement of clients and daemons says.
 
-#[allow(dead_code)]
 mod common;
 
 use common::{application, class, fast_network, fixed, idle_server, station, writes};

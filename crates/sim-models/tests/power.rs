@@ -1,6 +1,5 @@
 //! Energy, by hand.
 
-#[allow(dead_code)]
 mod common;
 
 use common::{application, class, even, fast_network, fixed, idle_server, station, writes};

@@ -1,8 +1,7 @@
 //! Systems run by several ranks come to the results of one thread.
 
-#[allow(dead_code)]
 mod common;
-#[allow(dead_code)]
+#[allow(dead_code, reason = "tampering is tested at the kernel")]
 #[path = "../../sim/tests/common/ranks.rs"]
 mod ranks;
 

@@ -1,6 +1,5 @@
 //! The model comes to the same end under every scheduler, undoes what it did, and loses no byte.
 
-#[allow(dead_code)]
 mod common;
 
 use common::random_system;

@@ -1,6 +1,5 @@
 //! Against queueing theory: means of several runs lie within their confidence intervals.
 
-#[allow(dead_code)]
 mod common;
 
 use common::{application, class, even, fast_network, fixed, idle_server, station, writes};

@@ -1,6 +1,5 @@
 //! Networks with leaf and core switches.
 
-#[allow(dead_code)]
 mod common;
 
 use common::{application, class, even, fast_network, fixed, idle_server, station, two_leaves, writes};

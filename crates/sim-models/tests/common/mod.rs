@@ -1,5 +1,7 @@
 //! Small systems: one for sums by hand, and random ones.
 
+#![allow(dead_code)] // Each test file uses a part.
+
 use std::sync::Arc;
 use tidepool_devices::disk::{
     CLASSES, CacheModel, Class as OfDisk, Cost, DiskModel, Kind, Seek, Spread, WriteBack,
