@@ -2,6 +2,7 @@
 
 mod features;
 pub mod io;
+mod program;
 pub mod requests;
 
 use crate::exit::{Context, Failure, Kind, Result};
@@ -11,7 +12,6 @@ use features::{FEATURES, Feature, Support, Survey, Use};
 use serde::Serialize;
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind};
-use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
@@ -98,11 +98,7 @@ fn run(args: &TracePosixArgs) -> Result<Ran> {
         .arg(&file)
         .arg("--")
         .args(&args.program);
-    if args.json {
-        let own = std::io::stderr().as_fd().try_clone_to_owned();
-        strace.stdout(own.context(Kind::Other, || "standard error".into())?);
-    }
-    let status = match strace.status() {
+    let status = match program::run(&mut strace, args.json)? {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let text = "strace is not installed; install the package 'strace', or run 'strace -f -qq -y -s 4096 -o FILE PROGRAM' \
                         where it is and give '--read FILE' here";

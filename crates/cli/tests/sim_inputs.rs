@@ -241,6 +241,30 @@ fn random_programs_are_recorded_as_they_say() {
     }
 }
 
+/// A signal to the command alone, as of a batch system: the program gets it, its requests are there, nothing else is.
+#[test]
+fn who_is_told_to_end_keeps_what_was_recorded() {
+    if Command::new("strace").arg("-V").output().is_err() {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let [out, tmp] = ["trace.txt", "tmp"].map(|name| sandbox.path(name));
+    std::fs::create_dir(&tmp).unwrap();
+    let mut recorder = sandbox.tidepool(&["trace", "io", "--by", "strace", "--out"]);
+    recorder.arg(&out).args(["--under", sandbox.path("").to_str().unwrap(), "--", "python3", "-c"]);
+    recorder.arg("import time\nopen('a','w').write('xyz')\nopen('ready','w').close()\ntime.sleep(600)");
+    let mut child = recorder.env("TMPDIR", &tmp).current_dir(sandbox.path("")).spawn().unwrap();
+    while !sandbox.path("ready").exists() {
+        assert!(child.try_wait().unwrap().is_none(), "it has ended");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(128 + 15), "the program's own");
+    assert!(requests(&out).iter().any(|line| line.contains(" write ") && line.ends_with(" 0 3")));
+    assert_eq!(std::fs::read_dir(&tmp).unwrap().count(), 0);
+}
+
 #[test]
 fn a_killed_program_leaves_what_was_written() {
     if !doors().contains(&"preload") {

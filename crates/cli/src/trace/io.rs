@@ -3,7 +3,7 @@
 //! On a pool with the preload library the client in the program writes its requests down
 //! (`docs/formats/30-recorded-io.md`); elsewhere strace does.
 
-use super::{code, requests};
+use super::{code, program, requests};
 use crate::bench::report::identity;
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::sim::convert::recordings;
@@ -12,7 +12,6 @@ use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufReader, ErrorKind};
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 use tidepool_client::RECORD_VARIABLE;
@@ -102,11 +101,7 @@ fn directory(args: &TraceIoArgs) -> Result<(PathBuf, Option<tempfile::TempDir>)>
 
 /// Runs a program; nothing of this process's own output is mixed with it in JSON.
 fn run(args: &TraceIoArgs, command: &mut Command, name: &Path) -> Result<ExitStatus> {
-    if args.json {
-        let own = std::io::stderr().as_fd().try_clone_to_owned();
-        command.stdout(own.context(Kind::Other, || "standard error".into())?);
-    }
-    command.status().map_err(|error| {
+    program::run(command, args.json)?.map_err(|error| {
         let kind = if error.kind() == ErrorKind::NotFound { Kind::NotFound } else { Kind::NotExecutable };
         Failure::new(kind, format!("{}: {error}", name.display()))
     })
