@@ -1,7 +1,7 @@
 //! What a device is asked for.
 
 use std::fmt;
-use tidepool_sim::Time;
+use tidepool_sim::{Time, saved};
 
 /// Bytes of a sector, in all formats that are read here.
 pub const SECTOR_BYTES: u64 = 512;
@@ -11,6 +11,8 @@ pub enum Direction {
     Read,
     Write,
 }
+
+saved!(enum Direction { 0 => Read, 1 => Write });
 
 impl fmt::Display for Direction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -30,6 +32,8 @@ pub struct Request {
     /// How many; at least 1.
     pub sectors: u32,
 }
+
+saved!(struct Request { direction, sector, sectors });
 
 impl Request {
     /// The sector behind the last one.

@@ -8,7 +8,10 @@
 //! ```
 //! A block is what is written of a stripe: its first to its last byte.
 
+use crate::kept::are_small;
 use std::collections::BTreeMap;
+use tidepool_sim::checkpoint::{LoadError, Reader, Saved};
+use tidepool_sim::saved;
 
 /// How much, and when old blocks go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,6 +66,26 @@ pub struct Buffer {
     old: BTreeMap<u64, Key>,
 }
 
+saved!(struct Block { from, to, touched, version, writing, moving });
+saved!(struct Numbers { used, moving, clock, redirected, moved });
+
+impl Saved for Buffer {
+    /// Who is old follows from the blocks.
+    fn save(&self, out: &mut Vec<u8>) {
+        let Buffer { numbers, blocks, old: _ } = self;
+        numbers.save(out);
+        blocks.save(out);
+    }
+
+    fn load(from: &mut Reader<'_>) -> Result<Buffer, LoadError> {
+        let mut buffer = Buffer { numbers: Saved::load(from)?, ..Buffer::default() };
+        for (key, block) in <BTreeMap<Key, Block>>::load(from)? {
+            buffer.set(key, Some(block));
+        }
+        Ok(buffer)
+    }
+}
+
 pub enum Change {
     Numbers(Numbers),
     /// What a block was.
@@ -70,6 +93,25 @@ pub enum Change {
 }
 
 impl Buffer {
+    /// Whether sums and places are right: [`kept`](crate::kept).
+    pub fn fits(&self) -> bool {
+        let Numbers { used, moving, clock, redirected, moved } = self.numbers;
+        let is_sound = |block: &Block| {
+            let Block { from, to, touched, version: _, writing, moving: _ } = *block;
+            from <= to
+                && are_small(&[to])
+                && to - from <= u32::MAX.into()
+                && touched <= clock
+                && writing < u32::MAX
+        };
+        self.blocks.values().all(is_sound)
+            && self.old.len() == self.blocks.values().filter(|block| block.is_old()).count()
+            && self.blocks.values().map(|block| u128::from(block.to - block.from)).sum::<u128>()
+                == used.into()
+            && moving <= used
+            && are_small(&[used, clock, redirected, moved])
+    }
+
     pub fn undo(&mut self, change: Change) {
         match change {
             Change::Numbers(was) => self.numbers = was,

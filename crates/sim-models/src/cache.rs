@@ -12,10 +12,12 @@
 //! entry each. The first half of what may be dirty waits until it is old; more than that is written at once, the oldest first;
 //! and who would make it too much waits.
 
+use crate::kept::{are_small, is_message_small};
 use crate::message::Message;
 use crate::network::Link;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use tidepool_sim::Time;
+use tidepool_sim::checkpoint::{LoadError, Reader, Saved};
+use tidepool_sim::{Time, saved};
 
 /// A cache's figures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,6 +108,38 @@ pub struct Cache {
     readers: Vec<Message>,
 }
 
+saved!(enum Condition { 0 => Clean, 1 => Dirty(stamp, since), 2 => Flushing(flush) });
+saved!(struct Extent { to, condition, touched });
+saved!(struct Sync { message, upto, left });
+saved!(struct Numbers {
+    clock, next_flush, held, dirty, flushing, dirty_most, timer, memory, hits, misses, read_ahead, overwritten, throttled,
+});
+
+impl Saved for Cache {
+    /// Who is clean and who is dirty follows from the extents.
+    fn save(&self, out: &mut Vec<u8>) {
+        let Cache { numbers, extents, clean: _, dirty: _, flushes, coming, throttled, syncs, readers } = self;
+        numbers.save(out);
+        extents.save(out);
+        flushes.save(out);
+        coming.save(out);
+        throttled.save(out);
+        syncs.save(out);
+        readers.save(out);
+    }
+
+    fn load(from: &mut Reader<'_>) -> Result<Cache, LoadError> {
+        let mut cache = Cache { numbers: Saved::load(from)?, ..Cache::default() };
+        for (key, extent) in <BTreeMap<Key, Extent>>::load(from)? {
+            cache.set(key, Some(extent));
+        }
+        (cache.flushes, cache.coming) = (Saved::load(from)?, Saved::load(from)?);
+        (cache.throttled, cache.syncs, cache.readers) =
+            (Saved::load(from)?, Saved::load(from)?, Saved::load(from)?);
+        Ok(cache)
+    }
+}
+
 pub enum Change {
     Numbers(Numbers),
     Extent(Key, Option<Extent>),
@@ -147,6 +181,68 @@ fn range(message: &Message) -> (u64, u64) {
 }
 
 impl Cache {
+    /// Whether sums and places are right: [`kept`](crate::kept).
+    pub fn fits(&self) -> bool {
+        self.are_numbers_right() && self.are_extents_right() && self.are_waiting_right()
+    }
+
+    fn are_numbers_right(&self) -> bool {
+        let Numbers {
+            clock,
+            next_flush: _,
+            held,
+            dirty,
+            flushing,
+            dirty_most,
+            timer: _,
+            memory,
+            hits,
+            misses,
+            read_ahead,
+            overwritten,
+            throttled,
+        } = self.numbers;
+        let sum = |of: fn(&Condition) -> bool| {
+            let all = self.extents.iter().filter(|(_, extent)| of(&extent.condition));
+            all.map(|(key, extent)| u128::from(extent.to.saturating_sub(key.1))).sum::<u128>()
+        };
+        let flushes = self.flushes.values().map(|(_, from, to)| u128::from(to.saturating_sub(*from)));
+        are_small(&[clock, held, dirty, flushing, dirty_most, memory.free, hits, misses, read_ahead])
+            && are_small(&[overwritten, throttled])
+            && sum(|_| true) == held.into()
+            && sum(|condition| matches!(condition, Condition::Dirty(..))) == dirty.into()
+            && flushes.sum::<u128>() == flushing.into()
+    }
+
+    fn are_extents_right(&self) -> bool {
+        let follows = |((file, from), extent): (&Key, &Extent)| {
+            let next = self.extents.range((*file, from.saturating_add(1))..).next();
+            let stamp = match extent.condition {
+                Condition::Dirty(stamp, since) => stamp.max(since),
+                Condition::Clean | Condition::Flushing(_) => 0,
+            };
+            *from <= extent.to
+                && are_small(&[extent.to, extent.touched, stamp])
+                && next.is_none_or(|(key, _)| key.0 != *file || extent.to <= key.1)
+        };
+        let coming = |((_, from), to): (&Key, &u64)| from <= to && are_small(&[*to]);
+        self.extents.iter().all(follows)
+            && self.coming.iter().all(coming)
+            && self.flushes.values().all(|(_, from, to)| from <= to && are_small(&[*to]))
+    }
+
+    fn are_waiting_right(&self) -> bool {
+        let sync = |sync: &Sync| {
+            let mine = |(number, flush): (&u32, &(u32, u64, u64))| {
+                flush.0 == sync.message.file && *number < sync.upto
+            };
+            is_message_small(&sync.message)
+                && self.flushes.iter().filter(|flush| mine(*flush)).count() == sync.left as usize
+                && sync.left > 0
+        };
+        self.throttled.iter().chain(&self.readers).all(is_message_small) && self.syncs.iter().all(sync)
+    }
+
     pub fn undo(&mut self, change: Change) {
         match change {
             Change::Numbers(was) => self.numbers = was,

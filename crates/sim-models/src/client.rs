@@ -1,5 +1,6 @@
 //! Clients: send the requests of a rank as their order allows, cut them into sub-requests, and wait for the slowest (S1 §III-D).
 
+use crate::kept::are_small;
 use crate::message::{Kind, Message, Op};
 use crate::network::Link;
 use crate::results::{Record, RequestResult};
@@ -7,7 +8,7 @@ use crate::striping::Piece;
 use crate::system::{Pfs, Undo};
 use crate::workload::{After, Pace, Request};
 use std::iter;
-use tidepool_sim::{ProcessId, Time, Turn};
+use tidepool_sim::{ProcessId, Time, Turn, saved};
 
 /// A request that is not done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,6 +52,12 @@ pub struct Client {
     pub flying: Vec<Flying>,
 }
 
+saved!(struct Flying { number, left, begin, end });
+saved!(struct Numbers {
+    next, pausing, arrived, out, into, requests, failed, bytes_read, bytes_written, waited, last,
+});
+saved!(struct Client { application, rank, numbers, flying });
+
 pub enum Change {
     Numbers(Numbers),
     /// One was added at the end.
@@ -64,6 +71,29 @@ pub enum Change {
 impl Client {
     pub fn new(application: u32, rank: u32) -> Client {
         Client { application, rank, numbers: Numbers::default(), flying: Vec::new() }
+    }
+
+    /// Whether this rank can have come to it, as far as going on from it needs it: [`kept`](crate::kept).
+    pub(crate) fn fits(&self, application: u32, rank: u32) -> bool {
+        let Numbers {
+            next,
+            pausing: _,
+            arrived,
+            out,
+            into,
+            requests,
+            failed,
+            bytes_read,
+            bytes_written,
+            waited,
+            last,
+        } = self.numbers;
+        (self.application, self.rank) == (application, rank)
+            && next < u32::MAX
+            // Of itself and of the two below it.
+            && arrived <= 2
+            && are_small(&[out.free, into.free, requests, failed, bytes_read, bytes_written, waited, last])
+            && self.flying.iter().all(|one| one.begin <= one.end && are_small(&[one.end]))
     }
 
     pub fn undo(&mut self, change: Change) {

@@ -11,6 +11,7 @@ mod cache;
 pub mod client;
 pub mod device;
 pub mod experiment;
+mod kept;
 mod message;
 mod network;
 pub mod observe;
@@ -31,6 +32,7 @@ pub mod workload;
 
 pub use buffer::BufferSpec;
 pub use cache::{CacheResult, CacheSpec};
+pub use kept::load;
 pub use message::{Kind, Message, Op, Step};
 pub use network::{Link, Network};
 pub use power::{Energy, Power, PowerSpec, parse_power};

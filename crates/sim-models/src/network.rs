@@ -1,6 +1,6 @@
 //! Links between nodes and the network: first come, first served, each with the time at which it is free again (S1 §III-C).
 
-use tidepool_sim::Time;
+use tidepool_sim::{Time, saved};
 
 /// Latency and bandwidth, from the configuration (S1 §III-B). Every client and every server has a link to a network
 /// that is itself never full, one way out and one way in.
@@ -26,6 +26,8 @@ pub(crate) fn per_byte(bandwidth: u64) -> f64 {
 pub struct Link {
     pub free: u64,
 }
+
+saved!(struct Link { free });
 
 impl Link {
     /// A message leaves: when its first byte and when its last one are on the wire.

@@ -4,9 +4,11 @@
 //! the device then.
 
 use crate::device::Io;
+use crate::kept::{are_small, is_message_small};
 use crate::message::Message;
 use std::collections::{BTreeMap, BTreeSet};
-use tidepool_sim::Time;
+use tidepool_sim::checkpoint::{LoadError, Reader, Saved};
+use tidepool_sim::{Time, saved};
 
 /// Most requests that a device may have at once.
 pub const DEPTH_MAX: u32 = 1 << 16;
@@ -78,6 +80,26 @@ pub struct Queue {
     by_address: BTreeSet<(u64, u64)>,
 }
 
+saved!(struct Waiting { message, came, address });
+saved!(struct Numbers { next, head, at_work, merged });
+
+impl Saved for Queue {
+    /// The order of addresses follows from who waits.
+    fn save(&self, out: &mut Vec<u8>) {
+        let Queue { numbers, all, by_address: _ } = self;
+        numbers.save(out);
+        all.save(out);
+    }
+
+    fn load(from: &mut Reader<'_>) -> Result<Queue, LoadError> {
+        let mut queue = Queue { numbers: Saved::load(from)?, ..Queue::default() };
+        for (number, waiting) in <BTreeMap<u64, Waiting>>::load(from)? {
+            queue.insert(number, waiting);
+        }
+        Ok(queue)
+    }
+}
+
 pub enum Change {
     Numbers(Numbers),
     Added(u64),
@@ -85,6 +107,18 @@ pub enum Change {
 }
 
 impl Queue {
+    /// Whether it can have come to this by now: [`kept`](crate::kept).
+    pub fn fits(&self, spec: &QueueSpec, now: u64) -> bool {
+        let Numbers { next, head, at_work, merged } = self.numbers;
+        let waits = |(number, waiting): (&u64, &Waiting)| {
+            *number < next
+                && waiting.came <= now
+                && are_small(&[waiting.address])
+                && is_message_small(&waiting.message)
+        };
+        at_work <= spec.depth && are_small(&[next, head, merged]) && self.all.iter().all(waits)
+    }
+
     pub fn undo(&mut self, change: Change) {
         match change {
             Change::Numbers(was) => self.numbers = was,

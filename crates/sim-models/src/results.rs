@@ -266,15 +266,8 @@ pub fn run_with(
         true => simulation.run_with(Time::MAX, options, sink)?,
         false => simulation.run(Time::MAX, options)?,
     };
-    let results = gather(&simulation, report);
+    let results = Results::of(&simulation, report);
     Ok((simulation, results))
-}
-
-fn gather(simulation: &Simulation<Pfs>, report: Report) -> Results {
-    let model = simulation.model();
-    let mut results = gather_from(model, report, simulation.trace(), simulation.states());
-    results.finish(model);
-    results
 }
 
 /// What some of the processes have come to, before [`Results::finish`].
@@ -307,6 +300,14 @@ pub(crate) fn gather_from<'a>(
 }
 
 impl Results {
+    /// What a simulation has come to, by runs that did what the report says.
+    pub fn of(simulation: &Simulation<Pfs>, report: Report) -> Results {
+        let model = simulation.model();
+        let mut results = gather_from(model, report, simulation.trace(), simulation.states());
+        results.finish(model);
+        results
+    }
+
     /// What needs to know when it all ended.
     pub(crate) fn finish(&mut self, pfs: &Pfs) {
         self.quiet = self.quiet.max(self.end);

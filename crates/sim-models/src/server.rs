@@ -6,12 +6,13 @@
 use crate::buffer::{self, Buffer, BufferSpec};
 use crate::cache::{self, Action, At, Cache, CacheSpec};
 use crate::device::Lanes;
+use crate::kept::are_small;
 use crate::message::{Kind, Message, Op};
 use crate::network::{Link, per_byte};
 use crate::results::Place;
 use crate::span::Span;
 use crate::system::{Pfs, Undo};
-use tidepool_sim::{ProcessId, Time, Turn};
+use tidepool_sim::{ProcessId, Time, Turn, saved};
 
 /// What a server needs for a request beside its device.
 #[derive(Clone, PartialEq, Debug)]
@@ -53,6 +54,9 @@ pub struct Server {
     pub cache: Option<Box<Cache>>,
 }
 
+saved!(struct Numbers { out, into, requests, inside, inside_most, busy });
+saved!(struct Server { number, numbers, threads, buffer, cache });
+
 pub enum Change {
     Numbers(Numbers),
     Thread(u32, u64),
@@ -67,6 +71,21 @@ impl Server {
         // A buffer is one already.
         let cache = spec.cache.filter(|_| !buffers).map(|_| Box::default());
         Server { number, numbers: Numbers::default(), threads: Lanes::new(spec.threads), buffer, cache }
+    }
+
+    /// Whether this server can have come to it, as far as going on from it needs it: [`kept`](crate::kept).
+    pub(crate) fn fits(&self, pfs: &Pfs, number: u32) -> bool {
+        let Numbers { out, into, requests, inside, inside_most, busy } = self.numbers;
+        let buffers = pfs.buffer_of(number);
+        let caches = pfs.server.cache.as_ref().filter(|_| buffers.is_none());
+        self.number == number
+            && inside.max(inside_most) < u32::MAX
+            && are_small(&[out.free, into.free, requests, busy])
+            && self.threads.fits(pfs.server.threads)
+            && self.buffer.is_some() == buffers.is_some()
+            && self.buffer.as_ref().is_none_or(|buffer| buffer.fits())
+            && self.cache.is_some() == caches.is_some()
+            && self.cache.as_ref().is_none_or(|cache| cache.fits())
     }
 
     pub fn undo(&mut self, change: Change) {

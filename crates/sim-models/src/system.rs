@@ -3,6 +3,7 @@
 use crate::buffer::BufferSpec;
 use crate::client::{self, Client};
 use crate::device::{self, Context, Device, DeviceSpec, Io};
+use crate::kept::are_small;
 use crate::message::{Kind, Message, Op, Step};
 use crate::network::{Network, per_byte};
 use crate::outages::{Outage, OutageError, Outages};
@@ -14,7 +15,7 @@ use crate::striping::Layout;
 use crate::topology::{self, Switch, Topology, Wires};
 use crate::workload::Program;
 use std::fmt;
-use tidepool_sim::{Model, ProcessId, Stream, Time, Turn};
+use tidepool_sim::{Model, ProcessId, Stream, Time, Turn, saved};
 
 /// Most processes of a model.
 pub const PROCESSES_MAX: u64 = 100_000_000;
@@ -465,6 +466,10 @@ pub struct DiskNumbers {
     pub last: u64,
 }
 
+saved!(struct DiskNumbers { requests, bytes_read, bytes_written, busy, busy_until, time, last });
+saved!(struct Disk { number, device, numbers, queue });
+saved!(enum State { 0 => Client(client), 1 => Server(server), 2 => Device(disk), 3 => Switch(switch) });
+
 pub enum Undo {
     Client(client::Change),
     Server(server::Change),
@@ -507,6 +512,20 @@ impl Context for OfTurn<'_, '_> {
 }
 
 impl Disk {
+    /// Whether this device can have come to it by now, as far as going on from it needs it: [`kept`](crate::kept).
+    pub(crate) fn fits(&self, pfs: &Pfs, number: u32, now: u64) -> bool {
+        let DiskNumbers { requests, bytes_read, bytes_written, busy, busy_until, time, last } = self.numbers;
+        let queue = match (&pfs.class(number).queue, &self.queue) {
+            (Some(spec), Some(queue)) => queue.fits(spec, now),
+            (None, None) => true,
+            _ => false,
+        };
+        self.number == number
+            && are_small(&[requests, bytes_read, bytes_written, busy, busy_until, time, last])
+            && pfs.class(number).device.fits(&self.device)
+            && queue
+    }
+
     fn handle(&mut self, pfs: &Pfs, message: &Message, turn: &mut Turn<'_, Pfs>) {
         let was = self.numbers;
         turn.keep(|| Undo::Disk(was));

@@ -2,13 +2,14 @@
 //! networks as files). Every message goes the shortest way; of several, which one is drawn from who sends what to whom, so
 //! that all messages together are spread evenly.
 
+use crate::kept::are_small;
 use crate::message::{Kind, Message, Op};
 use crate::network::{Link, per_byte};
 use crate::server::eager;
 use crate::system::{Pfs, Undo};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use tidepool_sim::{ProcessId, Time, Turn};
+use tidepool_sim::{ProcessId, Time, Turn, saved};
 
 /// Most switches, and most nodes.
 pub const SWITCHES_MAX: usize = 4096;
@@ -176,6 +177,8 @@ pub struct Switch {
     pub bytes: u64,
 }
 
+saved!(struct Switch { number, links, bytes });
+
 /// A link as it was, and the bytes.
 pub struct Change {
     link: u32,
@@ -186,6 +189,14 @@ pub struct Change {
 impl Switch {
     pub fn new(number: u32, links: usize) -> Switch {
         Switch { number, links: vec![Link::default(); links], bytes: 0 }
+    }
+
+    /// Whether this switch can have come to it, as far as going on from it needs it: [`kept`](crate::kept).
+    pub(crate) fn fits(&self, pfs: &Pfs, number: u32) -> bool {
+        self.number == number
+            && pfs.wires.as_ref().is_some_and(|wires| wires.links_of(number) == self.links.len())
+            && self.links.iter().all(|link| are_small(&[link.free]))
+            && are_small(&[self.bytes])
     }
 
     pub fn undo(&mut self, change: Change) {

@@ -5,7 +5,7 @@ use crate::event::{Event, Key, ProcessId, Time};
 use crate::model::{Model, Process, Rules};
 use crate::random::Stream;
 use crate::simulation::Simulation;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::fmt;
 use tidepool_blocks::crc;
@@ -14,6 +14,8 @@ pub const MAGIC: &[u8; 8] = b"TPSIMUL\0";
 pub const VERSION: u32 = 1;
 /// Most bytes of the text that says which model a checkpoint is of.
 pub const ABOUT_MAX: usize = 1 << 16;
+/// Most events of a simulation, and most messages of a process: what no machine comes to, and can still be counted on from.
+const COUNT_MAX: u64 = 1 << 62;
 /// Bytes of the checksum at the end.
 const CRC_LEN: usize = 4;
 const SHORT: &str = "it ends too early";
@@ -191,6 +193,79 @@ impl<T: Saved> Saved for VecDeque<T> {
     }
 }
 
+impl<T: Saved> Saved for Box<T> {
+    /// As what is in it.
+    fn save(&self, out: &mut Vec<u8>) {
+        T::save(self, out);
+    }
+
+    fn load(from: &mut Reader<'_>) -> Result<Box<T>, LoadError> {
+        T::load(from).map(Box::new)
+    }
+}
+
+impl<A: Saved, B: Saved> Saved for (A, B) {
+    fn save(&self, out: &mut Vec<u8>) {
+        self.0.save(out);
+        self.1.save(out);
+    }
+
+    fn load(from: &mut Reader<'_>) -> Result<(A, B), LoadError> {
+        Ok((A::load(from)?, B::load(from)?))
+    }
+}
+
+impl<A: Saved, B: Saved, C: Saved> Saved for (A, B, C) {
+    fn save(&self, out: &mut Vec<u8>) {
+        self.0.save(out);
+        self.1.save(out);
+        self.2.save(out);
+    }
+
+    fn load(from: &mut Reader<'_>) -> Result<(A, B, C), LoadError> {
+        Ok((A::load(from)?, B::load(from)?, C::load(from)?))
+    }
+}
+
+impl<K: Saved + Ord, V: Saved> Saved for BTreeMap<K, V> {
+    /// Their number as a u64, and each key with what is there, by rising keys.
+    fn save(&self, out: &mut Vec<u8>) {
+        (self.len() as u64).save(out);
+        for (key, value) in self {
+            key.save(out);
+            value.save(out);
+        }
+    }
+
+    fn load(from: &mut Reader<'_>) -> Result<BTreeMap<K, V>, LoadError> {
+        let mut map = BTreeMap::new();
+        for _ in 0..from.u64()? {
+            let (key, value) = Saved::load(from)?;
+            if map.last_key_value().is_some_and(|(last, _)| *last >= key) {
+                return Err(LoadError::Damaged("the keys of a table do not rise"));
+            }
+            map.insert(key, value);
+        }
+        Ok(map)
+    }
+}
+
+impl Saved for Time {
+    /// Its ticks.
+    fn save(&self, out: &mut Vec<u8>) {
+        self.0.save(out);
+    }
+
+    fn load(from: &mut Reader<'_>) -> Result<Time, LoadError> {
+        from.u64().map(Time)
+    }
+}
+
+/// CRC32C of `bytes` behind others that have the checksum `before` (0: of none), as in format 2.
+pub fn checksum(before: u32, bytes: &[u8]) -> u32 {
+    crc::append(before, bytes)
+}
+
 /// Makes a struct, or an enum with a number for each variant, [`Saved`](crate::checkpoint::Saved): its fields one after the
 /// other. A field or variant that is not named does not compile.
 ///
@@ -211,7 +286,7 @@ macro_rules! saved {
 
             fn load(
                 from: &mut $crate::checkpoint::Reader<'_>,
-            ) -> Result<$name, $crate::checkpoint::LoadError> {
+            ) -> ::std::result::Result<$name, $crate::checkpoint::LoadError> {
                 // In the order of writing.
                 Ok($name { $($field: $crate::checkpoint::Saved::load(from)?),* })
             }
@@ -230,7 +305,7 @@ macro_rules! saved {
 
             fn load(
                 from: &mut $crate::checkpoint::Reader<'_>,
-            ) -> Result<$name, $crate::checkpoint::LoadError> {
+            ) -> ::std::result::Result<$name, $crate::checkpoint::LoadError> {
                 match <u8 as $crate::checkpoint::Saved>::load(from)? {
                     $($number => {
                         $($(let $field = $crate::checkpoint::Saved::load(from)?;)+)?
@@ -325,9 +400,9 @@ impl<M: Model<State: Saved, Message: Saved>> Simulation<M> {
             return Err(LoadError::OtherModel(String::from_utf8_lossy(theirs).into_owned()));
         }
         let rules = Rules { processes: model.processes(), lookahead: model.lookahead() };
-        if processes != u64::from(rules.processes) || now > Time::MAX.0 {
+        if processes != u64::from(rules.processes) || now > Time::MAX.0 || events > COUNT_MAX {
             return Err(LoadError::Damaged(
-                "it has another number of processes, or a time after the last one",
+                "it has another number of processes, a time after the last one, or too many events",
             ));
         }
         let loaded = Loaded { rules, now: Time(now), events, pending };
@@ -357,6 +432,10 @@ impl Loaded {
         for _ in 0..self.rules.processes {
             let [position, step, sequence, trace] = <[u64; 4]>::load(from)?;
             let random = Stream::from_parts(position, step);
+            // A stream with an even step would come round early, or never move.
+            if step.is_multiple_of(2) || sequence > COUNT_MAX {
+                return Err(LoadError::Damaged("a process has a random stream or a count that there is not"));
+            }
             processes.push(Process { random, sequence, trace, state: M::State::load(from)? });
         }
         let (mut pending, mut last) = (Vec::new(), None);

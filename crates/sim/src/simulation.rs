@@ -256,6 +256,11 @@ impl<M: Model> Simulation<M> {
         self.pending.len()
     }
 
+    /// They, in no order.
+    pub fn messages(&self) -> impl Iterator<Item = &Event<M::Message>> {
+        self.pending.iter()
+    }
+
     /// States of the processes, by their numbers.
     pub fn states(&self) -> impl ExactSizeIterator<Item = &M::State> {
         self.processes.iter().map(|process| &process.state)

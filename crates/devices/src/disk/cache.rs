@@ -1,8 +1,8 @@
 //! What a disk's buffer holds: runs of sectors around what was read last, and what was written last.
 
-use super::SEGMENTS_MAX;
+use super::{NUMBER_MAX, SEGMENTS_MAX};
 use crate::Request;
-use tidepool_sim::Stream;
+use tidepool_sim::{Stream, saved};
 
 /// How a buffer keeps and reads ahead.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -47,6 +47,8 @@ struct Run {
     track: u64,
 }
 
+saved!(struct Run { from, to, read_to, at_ns, track });
+
 /// The runs that are kept, the latest first.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Cache {
@@ -57,7 +59,19 @@ pub(super) struct Cache {
     after_write: bool,
 }
 
+saved!(struct Cache { runs, written, after_write });
+
 impl Cache {
+    /// Whether a disk of this model can have come to it, as far as sums need it.
+    pub fn fits(&self, model: &CacheModel) -> bool {
+        let run = |run: &Run| {
+            [run.from, run.to, run.read_to, run.at_ns, run.track].iter().all(|n| *n <= NUMBER_MAX)
+        };
+        self.runs.len() <= model.segments.min(SEGMENTS_MAX)
+            && self.runs.iter().all(run)
+            && self.written.is_none_or(|(from, to)| from <= to && to <= NUMBER_MAX)
+    }
+
     /// Whether a read is served by the buffer and, if so, when all of it has come in (ns).
     pub fn look(
         &self,

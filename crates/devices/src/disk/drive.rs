@@ -1,9 +1,9 @@
 //! A disk at work.
 
 use super::cache::Cache;
-use super::{After, Class, DiskModel, Kind, Place, SEGMENTS_MAX};
+use super::{After, Class, DiskModel, Kind, NUMBER_MAX, Place, SEGMENTS_MAX};
 use crate::{Direction, Request, microseconds};
-use tidepool_sim::{Stream, Time};
+use tidepool_sim::{Stream, Time, saved};
 
 /// Shortest service of all: a tick would let a simulator serve a thousand million requests a second.
 const SERVICE_MIN_NS: u64 = 1_000;
@@ -26,6 +26,9 @@ struct Dirty {
     until_ns: u64,
 }
 
+saved!(struct Disk { before, cache, dirty });
+saved!(struct Dirty { sectors, end, from_ns, until_ns });
+
 /// What a request came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Served {
@@ -34,6 +37,19 @@ pub struct Served {
 }
 
 impl Disk {
+    /// Whether a disk of this model can have come to this state, as far as going on from it needs it: what was kept in a
+    /// checkpoint may have been forged.
+    pub fn fits(&self, model: &DiskModel) -> bool {
+        let dirty = |dirty: &Dirty| {
+            [dirty.sectors, dirty.end, dirty.from_ns, dirty.until_ns]
+                .iter()
+                .all(|number| *number <= NUMBER_MAX)
+        };
+        self.cache.fits(&model.cache)
+            && self.before.is_none_or(|before| before.sector <= NUMBER_MAX)
+            && self.dirty.iter().all(dirty)
+    }
+
     /// How long a request takes that begins now. Requests come one after the other: the next one not before this one's end.
     pub fn service(&mut self, model: &DiskModel, request: &Request, now: Time, random: &mut Stream) -> Time {
         self.serve(model, request, now, random).time

@@ -18,6 +18,9 @@ pub use spread::Spread;
 /// Segments of a buffer that a disk's state keeps.
 pub const SEGMENTS_MAX: usize = 64;
 
+/// Sectors and times of a state that was kept are at most so large: sums of two of them need no care.
+const NUMBER_MAX: u64 = 1 << 62;
+
 /// What a request of a class costs: a part for each sector, a share of the seek, and what is left, which is drawn.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Cost {

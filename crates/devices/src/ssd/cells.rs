@@ -53,6 +53,20 @@ impl Cells {
         &self.numbers[region.from + from as usize..][..len as usize]
     }
 
+    /// Every one, in the order of regions.
+    pub fn numbers(&self) -> &[u64] {
+        &self.numbers
+    }
+
+    /// As many as there are; otherwise nothing changes.
+    pub fn replace(&mut self, numbers: Vec<u64>) -> bool {
+        let fits = numbers.len() == self.numbers.len();
+        if fits {
+            self.numbers = numbers;
+        }
+        fits
+    }
+
     /// Changes are kept from now on.
     pub fn begin(&mut self) {
         self.undo = Some(Undo::default());

@@ -6,9 +6,9 @@ use crate::{Direction, Request, SECTOR_BYTES};
 use tidepool_sim::Time;
 
 /// No page, no block.
-const NONE: u64 = u64::MAX;
+pub(super) const NONE: u64 = u64::MAX;
 /// Idle times of a channel that are remembered: the latest.
-const IDLE_MAX: u64 = 16;
+pub(super) const IDLE_MAX: u64 = 16;
 
 /// What is done to the flash, for those who want to watch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,36 +36,36 @@ pub enum FlashOp {
 /// [`Ssd::submit_undoable`] tells what a request changed.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Ssd {
-    model: SsdModel,
-    cells: Cells,
+    pub(super) model: SsdModel,
+    pub(super) cells: Cells,
     /// Page of flash of each logical page, and the other way round.
-    map: Region,
-    back: Region,
+    pub(super) map: Region,
+    pub(super) back: Region,
     /// Valid pages of each block.
-    valid: Region,
+    pub(super) valid: Region,
     /// Erased blocks of each die, as a stack, and their number.
-    free: Region,
-    free_count: Region,
+    pub(super) free: Region,
+    pub(super) free_count: Region,
     /// Of each die: the block that is written to, and its next page.
-    active: Region,
-    next: Region,
-    die_until: Region,
-    channel_until: Region,
+    pub(super) active: Region,
+    pub(super) next: Region,
+    pub(super) die_until: Region,
+    pub(super) channel_until: Region,
     /// Times before that at which a channel is idle: beginnings and ends.
-    idle_from: Region,
-    idle_to: Region,
+    pub(super) idle_from: Region,
+    pub(super) idle_to: Region,
     /// When the buffer's pages are on the flash: a ring.
-    buffer: Region,
+    pub(super) buffer: Region,
     /// Place in the ring; the last request's time; the counts.
-    single: Region,
+    pub(super) single: Region,
 }
 
-const RING: u64 = 0;
+pub(super) const RING: u64 = 0;
 const NOW: u64 = 1;
 const HOST: u64 = 2;
 const PROGRAMMED: u64 = 3;
 const ERASED: u64 = 4;
-const SINGLES: u64 = 5;
+pub(super) const SINGLES: u64 = 5;
 
 impl Ssd {
     /// An erased device.

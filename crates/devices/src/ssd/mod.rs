@@ -7,11 +7,13 @@
 
 mod cells;
 mod flash;
+mod kept;
 
 pub use cells::Undo;
 pub use flash::{FlashOp, Ssd};
 
 use std::fmt;
+use tidepool_sim::saved;
 
 /// Pages of flash: their maps take 16 bytes each.
 pub const PAGES_MAX: u64 = 1 << 24;
@@ -47,6 +49,11 @@ pub struct SsdModel {
     /// Pages that are written as soon as they are in the buffer; 0 where writes wait for the flash.
     pub buffer_pages: u64,
 }
+
+saved!(struct SsdModel {
+    channels, packages_per_channel, dies_per_package, blocks_per_die, pages_per_block, page_bytes, over_provisioning,
+    read_ns, program_ns, erase_ns, transfer_ns, command_ns, buffer_pages,
+});
 
 impl SsdModel {
     pub fn dies(&self) -> u64 {

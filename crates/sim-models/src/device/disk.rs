@@ -3,12 +3,13 @@
 //! Such a disk has one arm: requests are served one after the other.
 
 use super::{Change, Context, Io, address};
+use crate::kept::are_small;
 use crate::message::Op;
 use crate::span::Span;
 use std::sync::Arc;
 use tidepool_devices::disk::{Disk, DiskModel};
 use tidepool_devices::{Direction, Request, SECTOR_BYTES};
-use tidepool_sim::Time;
+use tidepool_sim::{Time, saved};
 
 /// A disk's figures.
 #[derive(Clone, PartialEq, Debug)]
@@ -29,7 +30,13 @@ pub struct DiskState {
     free: u64,
 }
 
+saved!(struct DiskState { disk, free });
+
 impl DiskSpec {
+    pub(super) fn fits(&self, state: &DiskState) -> bool {
+        state.disk.fits(&self.model) && are_small(&[state.free])
+    }
+
     pub(super) fn check(&self) -> Result<(), String> {
         match self.size {
             ..SECTOR_BYTES => Err(format!("its size is below a sector of {SECTOR_BYTES} bytes")),

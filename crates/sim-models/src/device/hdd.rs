@@ -2,9 +2,11 @@
 //! whether a request is sequential.
 
 use super::{Change, Context, Io};
+use crate::kept::are_small;
 use crate::message::Op;
 use crate::network::per_byte;
 use crate::span::Span;
+use tidepool_sim::saved;
 
 /// A disk's figures.
 #[derive(Clone, PartialEq, Debug)]
@@ -30,6 +32,14 @@ pub struct Hdd {
     last_end: u64,
     /// Opened on this disk and not closed. Nothing depends on it: going on in another file is a random access in any case.
     pub open_files: u32,
+}
+
+saved!(struct Hdd { free, last_file, last_end, open_files });
+
+impl Hdd {
+    pub(super) fn fits(&self) -> bool {
+        are_small(&[self.free, self.last_end]) && self.open_files < u32::MAX
+    }
 }
 
 impl HddSpec {

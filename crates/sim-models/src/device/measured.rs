@@ -11,9 +11,11 @@
 //! that order, too.
 
 use super::{Change, Context, Io, LANES_MAX};
+use crate::kept::are_small;
 use crate::message::Op;
 use crate::network::per_byte;
 use crate::span::Span;
+use tidepool_sim::saved;
 
 /// Streams that a device tells apart: files with the place where the last request ended. As many as readahead of usual systems
 /// follows, and few enough to look through.
@@ -77,6 +79,8 @@ const LANES: u32 = 3;
 /// Of no file: reads and writes end below.
 const NO_STREAM: (u32, u64) = (u32::MAX, u64::MAX);
 
+saved!(struct Measured { parts, streams, oldest });
+
 impl Measured {
     pub fn set(&mut self, part: u32, free: u64) {
         self.parts[part as usize] = free;
@@ -133,6 +137,13 @@ impl Measured {
 impl MeasuredSpec {
     pub(super) fn check(&self) -> Result<(), &'static str> {
         if (1..=LANES_MAX).contains(&self.lanes) { Ok(()) } else { Err("it has 1 to 65536 lanes") }
+    }
+
+    pub(super) fn fits(&self, state: &Measured) -> bool {
+        state.parts.len() == (LANES + self.lanes) as usize
+            && are_small(&state.parts)
+            && state.streams.len() == STREAMS
+            && (state.oldest as usize) < STREAMS
     }
 
     pub(super) fn start(&self) -> Measured {

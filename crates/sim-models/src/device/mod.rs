@@ -18,7 +18,7 @@ pub use measured::{Cost, Measured, MeasuredSpec, STREAMS, class};
 pub use ssd::{Ssd, SsdSpec};
 pub use station::{Lanes, StationSpec};
 use tidepool_devices::ssd as flash_device;
-use tidepool_sim::Stream;
+use tidepool_sim::{Stream, saved};
 
 /// Most lanes of a station, and most dies of a solid-state disk.
 pub const LANES_MAX: u32 = 1 << 16;
@@ -87,7 +87,24 @@ pub enum Device {
     Measured(Measured),
 }
 
+saved!(enum Device {
+    0 => Hdd(hdd), 1 => Ssd(ssd), 2 => Disk(state), 3 => Flash(ssd), 4 => Station(lanes), 5 => Measured(state),
+});
+
 impl DeviceSpec {
+    /// Whether such a device can have come to this state, as far as going on from it needs it: [`kept`](crate::kept).
+    pub(crate) fn fits(&self, device: &Device) -> bool {
+        match (self, device) {
+            (DeviceSpec::Hdd(_), Device::Hdd(hdd)) => hdd.fits(),
+            (DeviceSpec::Ssd(spec), Device::Ssd(ssd)) => spec.fits(ssd),
+            (DeviceSpec::Disk(spec), Device::Disk(state)) => spec.fits(state),
+            (DeviceSpec::Flash(spec), Device::Flash(ssd)) => *ssd.model() == spec.model,
+            (DeviceSpec::Station(spec), Device::Station(lanes)) => lanes.fits(spec.lanes),
+            (DeviceSpec::Measured(spec), Device::Measured(state)) => spec.fits(state),
+            _ => false,
+        }
+    }
+
     /// What makes no sense among the figures.
     pub fn check(&self) -> Result<(), String> {
         match self {

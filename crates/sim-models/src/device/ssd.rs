@@ -8,9 +8,11 @@
 //! ```
 
 use super::{Change, Context, Io, LANES_MAX};
+use crate::kept::are_small;
 use crate::message::Op;
 use crate::network::per_byte;
 use crate::span::Span;
+use tidepool_sim::saved;
 
 /// A disk's figures.
 #[derive(Clone, PartialEq, Debug)]
@@ -38,6 +40,8 @@ pub struct SsdSpec {
 pub struct Ssd {
     parts: Vec<u64>,
 }
+
+saved!(struct Ssd { parts });
 
 impl Ssd {
     pub fn set(&mut self, part: u32, to: u64) {
@@ -69,6 +73,13 @@ impl SsdSpec {
             (_, ..512) => Err("a page has at least 512 bytes"),
             _ => Ok(()),
         }
+    }
+
+    pub(super) fn fits(&self, ssd: &Ssd) -> bool {
+        let next_die = 1 + self.channels + self.dies_all();
+        ssd.parts.len() == next_die as usize + 1
+            && are_small(&ssd.parts)
+            && ssd.parts[next_die as usize] < self.dies_all().into()
     }
 
     pub fn dies_all(&self) -> u32 {

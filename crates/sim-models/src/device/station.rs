@@ -1,7 +1,9 @@
 //! Queues with some places: of servers' threads, and as a device for what queueing theory knows.
 
 use super::{Change, Context};
+use crate::kept::are_small;
 use crate::span::Span;
+use tidepool_sim::saved;
 
 /// First come, first served by as many at once as there are lanes: an array of next available times (S1 §III-C).
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -9,7 +11,14 @@ pub struct Lanes {
     free: Vec<u64>,
 }
 
+saved!(struct Lanes { free });
+
 impl Lanes {
+    /// Whether these are so many, and what they can have come to.
+    pub fn fits(&self, count: u32) -> bool {
+        self.free.len() == count as usize && are_small(&self.free)
+    }
+
     pub fn new(count: u32) -> Lanes {
         Lanes { free: vec![0; count as usize] }
     }

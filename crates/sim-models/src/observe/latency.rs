@@ -1,6 +1,7 @@
 //! Distributions of times in bounded memory.
 
 use std::collections::BTreeMap;
+use tidepool_sim::saved;
 
 /// Cells for each doubling of the time, as a power of two: a quantile is off by less than a thousandth.
 const FINE_BITS: u32 = 10;
@@ -18,6 +19,8 @@ pub struct Latencies {
     /// How many, and their sum.
     cells: BTreeMap<u32, (u64, u128)>,
 }
+
+saved!(struct Latencies { count, sum, least, most, cells });
 
 /// A bin of a histogram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,6 +48,20 @@ fn low(cell: u32) -> u64 {
 }
 
 impl Latencies {
+    /// Whether sums and cells are of each other.
+    pub(super) fn is_sound(&self) -> bool {
+        let (mut count, mut sum) = (0u128, 0u128);
+        for (at, (times, of_them)) in &self.cells {
+            // So that what they add up to fits.
+            let most = u128::from(u64::MAX) * u128::from(*times);
+            if *at > cell(u64::MAX) || *times == 0 || *of_them > most {
+                return false;
+            }
+            (count, sum) = (count + u128::from(*times), sum.saturating_add(*of_them));
+        }
+        count == u128::from(self.count) && sum == self.sum && self.least <= self.most
+    }
+
     pub fn add(&mut self, time: u64) {
         self.least = if self.count == 0 { time } else { self.least.min(time) };
         self.most = self.most.max(time);

@@ -1,6 +1,7 @@
 //! What is seen of a run while it goes on: latencies by workload and operation, and over time what servers, devices and
 //! clients did. Memory is bounded: it depends on servers and workloads, never on the number of requests.
 
+mod kept;
 mod latency;
 mod series;
 

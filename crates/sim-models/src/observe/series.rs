@@ -1,5 +1,8 @@
 //! Sums over stretches of time, in bounded memory: when a run gets longer than all bins, two become one.
 
+use tidepool_sim::checkpoint::{LoadError, Reader, Saved};
+use tidepool_sim::saved;
+
 /// Most bins. A run that is done has more than half as many, if it is long enough.
 pub const BINS_MAX: usize = 128;
 /// Ticks of a bin at first: a microsecond.
@@ -15,6 +18,23 @@ pub struct Grid {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Series(Vec<u64>);
 
+saved!(struct Grid { width });
+
+impl Saved for Series {
+    /// As a list.
+    fn save(&self, out: &mut Vec<u8>) {
+        self.0.save(out);
+    }
+
+    fn load(from: &mut Reader<'_>) -> Result<Series, LoadError> {
+        let bins: Vec<u64> = Saved::load(from)?;
+        match bins.len() {
+            0..=BINS_MAX => Ok(Series(bins)),
+            _ => Err(LoadError::Damaged("sums of more stretches of time than there are")),
+        }
+    }
+}
+
 impl Default for Grid {
     fn default() -> Grid {
         Grid { width: WIDTH_FIRST }
@@ -22,6 +42,11 @@ impl Default for Grid {
 }
 
 impl Grid {
+    /// Whether bins can have become so wide.
+    pub(super) fn is_sound(&self) -> bool {
+        self.width.is_multiple_of(WIDTH_FIRST) && (self.width / WIDTH_FIRST).is_power_of_two()
+    }
+
     /// Whether a moment lies behind all bins.
     pub fn ends_before(&self, time: u64) -> bool {
         time / self.width >= BINS_MAX as u64
