@@ -133,6 +133,7 @@ fn tuning_tells_what_was_tried_the_frontier_and_the_best() {
         ("stripe-size", "KNOB=VALUE"),
         ("stripe-size=5..4", "no value"),
         ("weight.ssd=-1", "does not start with a digit"),
+        ("weight.ssd=1 --mpi", "tidepool sim sweep"),
     ] {
         let output = sim(&sandbox, &format!("tune {} --vary {vary}", figure_7().display()));
         assert_eq!(output.status.code(), Some(2), "{vary}: {}", text(&output));

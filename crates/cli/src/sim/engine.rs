@@ -1,6 +1,8 @@
 //! Runs a storage model under the scheduler that was asked for, and measures that.
 
 use super::group::{Cost, Group};
+use super::kept::Keeper;
+use super::outputs::Outputs;
 use super::pfs_flags::EngineArgs;
 use super::phold::{RANKS, cpu_seconds, memory_peak, rate};
 use crate::exit::{Context, Failure, Kind, Result};
@@ -11,7 +13,7 @@ use std::ops::ControlFlow;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
-use tidepool_sim::{Emitted, Options, Progress, Scheduler, Simulation};
+use tidepool_sim::{Emitted, Options, Progress, Report, Scheduler, Simulation, Time};
 use tidepool_sim_models::{Pfs, Record, Results, run_over_with, run_with};
 use tidepool_types::format_size;
 
@@ -19,9 +21,18 @@ use tidepool_types::format_size;
 pub struct Outcome {
     pub simulation: Simulation<Pfs>,
     pub results: Results,
+    /// Events of this run; those of the simulation since time 0 are in the results' report.
+    pub handled: u64,
     pub wall_seconds: f64,
     pub cpu_seconds: f64,
     pub memory_peak_bytes: u64,
+}
+
+impl Outcome {
+    /// Of this run.
+    fn efficiency(&self) -> f64 {
+        Report { events: self.handled, ..self.results.report }.efficiency()
+    }
 }
 
 /// How far a run is, and whether it has to end.
@@ -32,6 +43,8 @@ pub struct Watch {
     /// Events of the whole run, in place of requests; 0: not known.
     pub events: u64,
     pub done: AtomicU64,
+    /// Events before this part of the run.
+    pub before: AtomicU64,
     /// What is written cannot be written: there is no sense in going on.
     pub broken: AtomicBool,
 }
@@ -56,7 +69,8 @@ impl Watch {
 
     /// For people: how far, and how long it will go on if requests go on taking as long.
     fn told(&self, progress: &Progress, elapsed: f64) -> String {
-        let at = format!("{} events, at {}", progress.events, progress.now);
+        let events = self.before.load(Ordering::Relaxed) + progress.events;
+        let at = format!("{events} events, at {}", progress.now);
         let (done, all) = match self.events {
             0 => (self.done.load(Ordering::Relaxed), self.requests),
             events => (progress.events, events),
@@ -121,9 +135,7 @@ impl EngineArgs {
         group: &mut Group,
         sink: impl FnMut(Emitted<Record>) + Send,
     ) -> Result<Outcome> {
-        if group.ranks() > 1 && !matches!(self.scheduler(), Scheduler::Conservative | Scheduler::Optimistic) {
-            return group.same(Err(Failure::new(Kind::Usage, RANKS.to_string())));
-        }
+        self.check_ranks(group)?;
         let (cpu, began, first) = (cpu_seconds()?, Instant::now(), group.is_first());
         let line = Mutex::new(ProgressLine::new());
         let tell = |progress: Progress| watch.look(&progress, began, signals, first.then_some(&line));
@@ -134,7 +146,59 @@ impl EngineArgs {
         let Cost { cpu_seconds, memory_peak_bytes } =
             group.cost(Cost { cpu_seconds, memory_peak_bytes: memory_peak()? })?;
         let (simulation, results) = ran;
-        Ok(Outcome { simulation, results, wall_seconds, cpu_seconds, memory_peak_bytes })
+        let handled = results.report.events;
+        Ok(Outcome { simulation, results, handled, wall_seconds, cpu_seconds, memory_peak_bytes })
+    }
+
+    /// A simulation that is kept on its way, or was before: from where it is to the end, or until a signal or the watch ends it,
+    /// in parts of `every`, behind each of which it is kept. By one process, or all ranks.
+    pub fn run_kept(
+        &self,
+        mut simulation: Simulation<Pfs>,
+        every: Option<Time>,
+        (signals, watch): (&Signals, &Watch),
+        group: &mut Group,
+        (outputs, keeper): (&mut Outputs, &Keeper<'_>),
+    ) -> Result<Outcome> {
+        self.check_ranks(group)?;
+        let (cpu, began, first) = (cpu_seconds()?, Instant::now(), group.is_first());
+        let line = Mutex::new(ProgressLine::new());
+        let tell = |progress: Progress| watch.look(&progress, began, signals, first.then_some(&line));
+        let (options, about) = (self.options(&tell), keeper.about.to_string());
+        let mut report = Report::default();
+        loop {
+            watch.before.store(simulation.events(), Ordering::Relaxed);
+            // From the next event on: nothing is kept twice because nothing happens.
+            let next = simulation.messages().map(|event| event.key.time).min();
+            let until = every.zip(next).map_or(Time::MAX, |(every, next)| next.plus(every).min(Time::MAX));
+            let sink = |emitted: Emitted<_>| outputs.take(&emitted, watch);
+            let part = group.simulate_with(&mut simulation, until, &options, &about, sink)?;
+            let rounds = report.rounds + part.rounds;
+            report.add(&part);
+            report.rounds = rounds;
+            if first {
+                keeper.keep(&simulation, outputs)?;
+            }
+            let stopped = signals.seen().is_some() || watch.broken.load(Ordering::Relaxed);
+            if simulation.pending() == 0 || group.any(stopped)? {
+                break;
+            }
+        }
+        clear(&line);
+        let (wall_seconds, cpu_seconds) = (began.elapsed().as_secs_f64(), cpu_seconds()? - cpu);
+        let Cost { cpu_seconds, memory_peak_bytes } =
+            group.cost(Cost { cpu_seconds, memory_peak_bytes: memory_peak()? })?;
+        let handled = report.events;
+        let results = Results::of(&simulation, Report { events: simulation.events(), ..report });
+        Ok(Outcome { simulation, results, handled, wall_seconds, cpu_seconds, memory_peak_bytes })
+    }
+
+    fn check_ranks(&self, group: &mut Group) -> Result<()> {
+        let parallel = matches!(self.scheduler(), Scheduler::Conservative | Scheduler::Optimistic);
+        match group.ranks() > 1 && !parallel {
+            true => group.same(Err(Failure::new(Kind::Usage, RANKS.to_string()))),
+            false => Ok(()),
+        }
     }
 
     /// To the end, or until a signal or the watch ends it, with records.
@@ -154,7 +218,8 @@ impl EngineArgs {
         let (simulation, results) = ran.context(Kind::Other, || "sim".to_string())?;
         clear(&line);
         let (wall_seconds, cpu_seconds) = (began.elapsed().as_secs_f64(), cpu_seconds()? - cpu);
-        Ok(Outcome { simulation, results, wall_seconds, cpu_seconds, memory_peak_bytes: memory_peak()? })
+        let (handled, memory_peak_bytes) = (results.report.events, memory_peak()?);
+        Ok(Outcome { simulation, results, handled, wall_seconds, cpu_seconds, memory_peak_bytes })
     }
 
     /// What the run took.
@@ -168,11 +233,11 @@ impl EngineArgs {
             "complete": outcome.simulation.pending() == 0,
             "wall_seconds": outcome.wall_seconds,
             "cpu_seconds": outcome.cpu_seconds,
-            "events_per_cpu_second": rate(report.events, outcome.cpu_seconds),
-            "events_per_second": rate(report.events, outcome.wall_seconds),
+            "events_per_cpu_second": rate(outcome.handled, outcome.cpu_seconds),
+            "events_per_second": rate(outcome.handled, outcome.wall_seconds),
             "undone": report.undone,
             "rollbacks": report.rollbacks,
-            "efficiency": report.efficiency(),
+            "efficiency": outcome.efficiency(),
             "rounds": report.rounds,
             "memory_peak_bytes": outcome.memory_peak_bytes,
             "trace": format!("{:016x}", outcome.results.trace),
@@ -194,15 +259,15 @@ impl EngineArgs {
         );
         text += &format!(
             "{} events per CPU-second, {} per second; memory at most {}; trace {:016x}\n",
-            million(rate(report.events, outcome.cpu_seconds)),
-            million(rate(report.events, outcome.wall_seconds)),
+            million(rate(outcome.handled, outcome.cpu_seconds)),
+            million(rate(outcome.handled, outcome.wall_seconds)),
             format_size(outcome.memory_peak_bytes),
             outcome.results.trace
         );
         if report.undone > 0 {
             text += &match self.check_rollback {
                 true => format!("{} events undone and handled again: no difference\n", report.undone),
-                false => format!("efficiency {:.2} %\n", report.efficiency() * 100.0),
+                false => format!("efficiency {:.2} %\n", outcome.efficiency() * 100.0),
             };
         }
         if outcome.simulation.pending() > 0 {
@@ -215,7 +280,6 @@ impl EngineArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidepool_sim::Time;
 
     #[test]
     fn people_are_told_how_long_a_run_will_go_on() {

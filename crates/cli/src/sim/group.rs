@@ -6,7 +6,7 @@
 use crate::exit::{Context, Failure, Kind, Result};
 use std::process::ExitCode;
 use tidepool_sim::checkpoint::Saved;
-use tidepool_sim::{Error, Link, Model, Options, Over, Report, Simulation, Time};
+use tidepool_sim::{Emitted, Error, Link, Model, Options, Over, Report, Simulation, Time};
 use tidepool_sim_mpi::World;
 
 pub struct Group {
@@ -76,6 +76,22 @@ impl Group {
         self.judged(ended)
     }
 
+    /// The same, and the first of them gives records on.
+    pub fn simulate_with<M: Model<State: Saved, Message: Saved, Record: Saved>>(
+        &mut self,
+        simulation: &mut Simulation<M>,
+        until: Time,
+        options: &Options<'_>,
+        about: &str,
+        sink: impl FnMut(Emitted<M::Record>) + Send,
+    ) -> Result<Report> {
+        let ended = match &mut self.world {
+            None => simulation.run_with(until, options, sink),
+            Some(link) => simulation.run_over_with(until, options, &mut Over { link, about }, sink),
+        };
+        self.judged(ended)
+    }
+
     /// Does something that only several ranks do.
     pub fn together<T>(
         &mut self,
@@ -93,6 +109,18 @@ impl Group {
         let alone = matches!(ended, Err(Error::Ranks(_)));
         let ended = ended.context(Kind::Other, || "sim".to_string());
         if alone { ended } else { self.same(ended) }
+    }
+
+    /// The way to the other ranks, where there may be some.
+    pub fn link(&mut self) -> Option<&mut World> {
+        self.world.as_mut()
+    }
+
+    /// All ranks are through with what they do together.
+    pub fn end(&mut self) -> Result<()> {
+        self.each([])?;
+        self.free = true;
+        Ok(())
     }
 
     /// What each rank says, in the order of ranks.

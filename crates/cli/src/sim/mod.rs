@@ -10,6 +10,7 @@ pub mod flags;
 mod group;
 mod html;
 pub mod inputs_flags;
+mod kept;
 mod outputs;
 mod pfs_flags;
 mod phold;

@@ -76,6 +76,8 @@ Examples:
   tidepool sim run checkpoint.toml --scheduler optimistic --threads 2
   mpirun -n 4 tidepool sim run checkpoint.toml --mpi --scheduler conservative
   tidepool sim run checkpoint.toml --html report.html --timeline trace.json --timeline-to 100ms
+  tidepool sim run checkpoint.toml --csv requests.csv --checkpoint run.state --every 10s
+  tidepool sim run checkpoint.toml --csv requests.csv --checkpoint run.state --every 10s --resume run.state
 The file: docs/formats/28-experiments.md. All of it is looked at before anything runs. Results do not depend on the scheduler.
 Exit codes: 1 it could not be done, 2 wrong usage or file, 130 stopped by Ctrl-C (what was done until then is told).";
 
@@ -109,6 +111,15 @@ pub struct RunArgs {
     /// Write a page with plots
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+    /// Keep the state in this file, at the end and when Ctrl-C ends the run early (docs/formats/26-simulation.md)
+    #[arg(long, value_name = "FILE")]
+    pub checkpoint: Option<PathBuf>,
+    /// With --checkpoint: also each time that so much virtual time has passed
+    #[arg(long, value_name = "TIME", value_parser = span, requires = "checkpoint")]
+    pub every: Option<Time>,
+    /// Go on where this checkpoint was made: the same experiment, seed, --csv, --sub-requests and --timeline, any scheduler
+    #[arg(long, value_name = "FILE")]
+    pub resume: Option<PathBuf>,
     #[command(flatten)]
     pub engine: EngineArgs,
     /// One of the ranks of mpirun, which run the experiment together; --threads is of each of them
@@ -165,6 +176,9 @@ pub struct TuneArgs {
     /// Of the random streams; without, the file's
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
+    /// Known, to be refused with a word on what to do instead
+    #[arg(long, hide = true)]
+    pub mpi: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -1,22 +1,99 @@
 //! Lines of CSV for requests and sub-requests, written while the simulation goes on ([format 28](docs/formats/28-experiments.md)).
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use tidepool_sim::checkpoint::checksum;
 use tidepool_sim_models::{Pfs, PieceResult, RequestResult, Role};
 
 const REQUESTS: &str = "workload,rank,number,op,file,offset,length,begin_ns,end_ns";
 const PIECES: &str =
     "workload,rank,number,type,file_id,file_offset,length,sender,receiver,server,start_ns,end_ns,answer";
 
+/// Bytes that are read at once of a file that is gone on with.
+const CHUNK: usize = 1 << 16;
+/// That of another run is not written over.
+const OTHER: &str = "it is not what the checkpoint's run had written until then; nothing was changed";
+
 /// A file, and the first thing that went wrong with it.
 pub struct Rows {
     path: PathBuf,
-    out: BufWriter<File>,
+    out: BufWriter<Counted>,
     wrong: Option<io::Error>,
 }
 
+/// How much is in a file, and its checksum.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Written {
+    pub bytes: u64,
+    pub checksum: u32,
+}
+
+tidepool_sim::saved!(struct Written { bytes, checksum });
+
+/// A file that knows what was written to it.
+struct Counted {
+    file: File,
+    written: Written,
+}
+
+impl Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.file.write(bytes)?;
+        let Written { bytes: before, checksum: sum } = self.written;
+        self.written = Written { bytes: before + count as u64, checksum: checksum(sum, &bytes[..count]) };
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Counted {
+    /// A file that has all that was written to it, and perhaps more, which goes.
+    fn go_on(path: &Path, written: Written) -> io::Result<Counted> {
+        let mut file = OpenOptions::new().read(true).write(true).open(path)?;
+        let (mut seen, mut chunk) = (Written { bytes: 0, checksum: 0 }, vec![0; CHUNK]);
+        while seen.bytes < written.bytes {
+            let most = (written.bytes - seen.bytes).min(CHUNK as u64) as usize;
+            match file.read(&mut chunk[..most])? {
+                0 => break,
+                count => {
+                    let sum = checksum(seen.checksum, &chunk[..count]);
+                    seen = Written { bytes: seen.bytes + count as u64, checksum: sum };
+                }
+            }
+        }
+        if seen != written {
+            return Err(io::Error::other(OTHER));
+        }
+        file.set_len(written.bytes)?;
+        file.seek(SeekFrom::End(0))?;
+        Ok(Counted { file, written })
+    }
+}
+
 impl Rows {
+    /// Goes on behind what was written.
+    pub fn go_on(path: &Path, written: Written) -> io::Result<Rows> {
+        let out = BufWriter::new(Counted::go_on(path, written)?);
+        Ok(Rows { path: path.into(), out, wrong: None })
+    }
+
+    /// All lines so far are in the file, also after a power failure: how much that is.
+    pub fn keep(&mut self) -> Result<Written, (PathBuf, io::Error)> {
+        let mut kept = || {
+            if let Some(error) = self.wrong.take() {
+                return Err(error);
+            }
+            self.out.flush()?;
+            self.out.get_ref().file.sync_data()?;
+            Ok(self.out.get_ref().written)
+        };
+        kept().map_err(|error| (self.path.clone(), error))
+    }
+
     pub fn requests(path: &Path) -> io::Result<Rows> {
         Rows::begin(path, REQUESTS)
     }
@@ -26,7 +103,8 @@ impl Rows {
     }
 
     fn begin(path: &Path, head: &str) -> io::Result<Rows> {
-        let mut out = BufWriter::new(File::create(path)?);
+        let written = Written { bytes: 0, checksum: 0 };
+        let mut out = BufWriter::new(Counted { file: File::create(path)?, written });
         writeln!(out, "{head}")?;
         Ok(Rows { path: path.into(), out, wrong: None })
     }
@@ -80,4 +158,36 @@ impl Rows {
 
 pub fn names(pfs: &Pfs) -> Vec<String> {
     pfs.applications.iter().map(|all| all.name.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_gone_on_with_where_it_was_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r.csv");
+        let mut rows = Rows::begin(&path, "head").unwrap();
+        (0..9_000).for_each(|number| rows.line(&format!("line {number}")));
+        let written = rows.keep().unwrap();
+        let kept = std::fs::read(&path).unwrap();
+        assert_eq!((written.bytes, written.checksum), (kept.len() as u64, checksum(0, &kept)));
+        rows.line("lost");
+        rows.end().unwrap();
+        let mut again = Rows::go_on(&path, written).unwrap();
+        again.line("next");
+        again.end().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), [&kept[..], b"next\n"].concat());
+        // Shorter, changed, or away: left as it is.
+        let mut other = kept.clone();
+        other[70_000] ^= 1;
+        for other in [&kept[..kept.len() - 1], &other] {
+            std::fs::write(&path, other).unwrap();
+            assert!(Rows::go_on(&path, written).err().unwrap().to_string().contains("checkpoint's run"));
+            assert_eq!(std::fs::read(&path).unwrap(), other);
+        }
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(Rows::go_on(&path, written).err().unwrap().kind(), io::ErrorKind::NotFound);
+    }
 }

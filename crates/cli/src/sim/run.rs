@@ -2,19 +2,19 @@
 
 use super::engine::Watch;
 use super::group::Group;
+use super::kept::{About, Keeper, Kept};
 use super::outputs::Outputs;
 use super::pfs_flags::RunArgs;
 use super::told::{text, value};
-use super::{files, html};
+use super::{files, html, kept};
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::signals::Signals;
-use std::fmt::{self, Write};
 use std::fs::File;
-use std::hash::{DefaultHasher, Hasher};
 use std::io::{self, Read};
 use std::path::Path;
 use std::process::ExitCode;
-use tidepool_sim::Emitted;
+use std::sync::atomic::Ordering;
+use tidepool_sim::{Emitted, Simulation};
 use tidepool_sim_models::experiment::{Experiment, TEXT_MAX};
 use tidepool_sim_models::topology::Description;
 use tidepool_sysmap::{Fabric, Link, Topology};
@@ -27,18 +27,39 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
 }
 
 fn run_in(args: &RunArgs, group: &mut Group) -> Result<ExitCode> {
-    group.same(args.engine.check())?;
+    group.same(args.engine.check().and_then(|()| kept::check(args)))?;
     let signals = Signals::watch()?;
     let experiment = read(&args.file)?;
     let mut system = experiment.system().context(Kind::Usage, || args.file.display().to_string())?;
-    let mut outputs = Outputs::new(args, &mut system, group.is_first())?;
     let requests = experiment.applications.iter().map(|all| all.program.requests()).sum();
     let (watch, seed) = (Watch { requests, ..Watch::default() }, args.seed.unwrap_or(experiment.seed));
-    let about = about(&experiment, args);
-    let sink = |emitted: Emitted<_>| outputs.take(&emitted, &watch);
-    let outcome = match args.mpi {
-        true => args.engine.run_over((system, &about), seed, (&signals, &watch), group, sink),
-        false => args.engine.run_with(system, seed, &signals, &watch, sink),
+    let about = About::new(&experiment, seed, args);
+    let read = |file| Kept::read(file, &about).map(|kept| (file, kept));
+    let kept = args.resume.as_deref().map(read).transpose()?;
+    let mut outputs = match &kept {
+        None => Outputs::new(args, &mut system, group.is_first()),
+        Some((_, kept)) => kept.outputs(args, &mut system, group.is_first()),
+    }?;
+    watch.done.store(outputs.done(), Ordering::Relaxed);
+    let outcome = if kept.is_some() || args.checkpoint.is_some() {
+        let what = || "sim run".to_string();
+        let simulation = match &kept {
+            None => Simulation::new(system, seed).context(Kind::Other, what),
+            Some((file, kept)) => kept.simulation(system, &about, file),
+        }?;
+        drop(kept);
+        let keeper = Keeper { about: &about, file: args.checkpoint.as_deref() };
+        let to = (&mut outputs, &keeper);
+        args.engine.run_kept(simulation, args.every, (&signals, &watch), group, to)
+    } else {
+        let sink = |emitted: Emitted<_>| outputs.take(&emitted, &watch);
+        match args.mpi {
+            true => {
+                let about = about.to_string();
+                args.engine.run_over((system, &about), seed, (&signals, &watch), group, sink)
+            }
+            false => args.engine.run_with(system, seed, &signals, &watch, sink),
+        }
     }?;
     if !group.is_first() {
         return Ok(ExitCode::SUCCESS);
@@ -62,24 +83,12 @@ fn run_in(args: &RunArgs, group: &mut Group) -> Result<ExitCode> {
     } else {
         print!("{}", text(args, &outcome, &outputs));
     }
+    if let Some(file) = args.checkpoint.as_ref().filter(|_| outcome.simulation.pending() > 0) {
+        let (now, file) = (outcome.simulation.now(), file.display());
+        eprintln!("tidepool: kept at {now} of virtual time; to go on: the same command with --resume {file}");
+    }
     signals.check()?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// All that decides what ranks do, with the files that the experiment names: they may be others on other machines.
-fn about(experiment: &Experiment, args: &RunArgs) -> String {
-    struct Hashed(DefaultHasher);
-    impl fmt::Write for Hashed {
-        fn write_str(&mut self, text: &str) -> fmt::Result {
-            self.0.write(text.as_bytes());
-            Ok(())
-        }
-    }
-    let mut hashed = Hashed(DefaultHasher::new());
-    let written = write!(hashed, "{experiment:?}");
-    debug_assert!(written.is_ok(), "hashing cannot fail");
-    let (seed, pieces) = (args.seed.unwrap_or(experiment.seed), args.sub_requests.is_some());
-    format!("experiment {:016x}, seed {seed}, sub-requests {pieces}", hashed.0.finish())
 }
 
 /// The whole of a file, when it is not too long.

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
+use tidepool_sim::checkpoint::{LoadError, Reader, Saved};
 use tidepool_sim_models::{Pfs, Place, Record, RequestResult, Work};
 
 /// Requests and pieces of work in a time line, without `--timeline-events`: about 40 MB of JSON.
@@ -39,6 +40,30 @@ pub struct Timeline {
 impl Timeline {
     pub fn new(window: Window) -> Timeline {
         Timeline { window, requests: Vec::new(), work: Vec::new(), full: None }
+    }
+
+    /// For a checkpoint; the window is told elsewhere.
+    pub fn save(&self, out: &mut Vec<u8>) {
+        let Timeline { window: _, requests, work, full } = self;
+        requests.save(out);
+        work.save(out);
+        full.save(out);
+    }
+
+    pub fn load(window: Window, pfs: &Pfs, from: &mut Reader<'_>) -> Result<Timeline, LoadError> {
+        let requests: Vec<RequestResult> = Saved::load(from)?;
+        let work: Vec<Work> = Saved::load(from)?;
+        let timeline = Timeline { window, requests, work, full: Saved::load(from)? };
+        let request =
+            |one: &RequestResult| (one.application as usize) < pfs.applications.len() && one.begin <= one.end;
+        let work = |one: &Work| one.server < pfs.servers() && one.came <= one.begin && one.begin <= one.until;
+        let is_sound = timeline.events() <= window.events_max
+            && timeline.requests.iter().all(request)
+            && timeline.work.iter().all(work);
+        match is_sound {
+            true => Ok(timeline),
+            false => Err(LoadError::Damaged("its time line has what the system has not, or too much")),
+        }
     }
 
     pub fn take(&mut self, record: &Record) {
@@ -244,6 +269,7 @@ impl Events {
 mod tests {
     use super::*;
     use tidepool_sim_models::Op;
+    use tidepool_sim_models::experiment::Experiment;
 
     fn work(came: u64, begin: u64, until: u64) -> Work {
         let (place, op) = (Place::Device, Op::Read);
@@ -279,5 +305,31 @@ mod tests {
         }
         assert_eq!((line.events(), line.full), (2, Some(12)));
         assert!(line.note().unwrap().contains("first 2 requests and pieces of work, until 0.000000 s"));
+    }
+
+    #[test]
+    fn a_kept_time_line_is_the_same_and_a_forged_one_is_refused() {
+        let text = "[[device]]\nname = \"d\"\nkind = \"station\"\ntime = \"1us\"\n[[servers]]\nname = \"s\"\ndevice = \"d\"\n\
+            [[workload]]\nname = \"w\"\nkind = \"ior\"\nranks = 1\n";
+        let pfs = Experiment::read(text, &|_| Err("no file".into())).unwrap().system().unwrap();
+        let window = Window { from: 0, to: 100, events_max: 2 };
+        let mut line = Timeline::new(window);
+        for came in [1, 2, 3] {
+            line.take(&Record::Work(work(came, came, 10)));
+        }
+        let saved = |line: &Timeline| {
+            let mut bytes = Vec::new();
+            line.save(&mut bytes);
+            bytes
+        };
+        let bytes = saved(&line);
+        let loaded = Timeline::load(window, &pfs, &mut Reader::new(&bytes)).unwrap();
+        assert!(saved(&loaded) == bytes && loaded.full == Some(3));
+        let small = Window { events_max: 1, ..window };
+        assert!(Timeline::load(small, &pfs, &mut Reader::new(&bytes)).is_err());
+        for wrong in [Work { server: 1, ..work(1, 1, 2) }, work(2, 1, 3), work(1, 3, 2)] {
+            line.work[0] = wrong;
+            assert!(Timeline::load(window, &pfs, &mut Reader::new(&saved(&line))).is_err(), "{wrong:?}");
+        }
     }
 }

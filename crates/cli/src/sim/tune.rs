@@ -16,7 +16,14 @@ use tidepool_sim_models::run;
 use tidepool_sim_models::tune::{Goal, Score, Trial, Vary, best, frontier, search, size, turned};
 use tidepool_types::format_size;
 
+/// Decision 33 says why.
+const NO_RANKS: &str = "--mpi: configurations of a search are runs of their own, and do not run over ranks; `tidepool sim sweep` runs such \
+    points side by side, on the tasks of a Slurm array, too, and `tidepool sim run --mpi` one of them over ranks";
+
 pub fn tune(args: &TuneArgs) -> Result<ExitCode> {
+    if args.mpi {
+        return Err(Failure::new(Kind::Usage, NO_RANKS));
+    }
     let signals = Signals::watch()?;
     let mut experiment = read(&args.file)?;
     for (class, price) in &args.cost {

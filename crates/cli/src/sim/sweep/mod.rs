@@ -1,7 +1,7 @@
 //! `tidepool sim sweep`: all configurations of some knobs, several at once, on one machine or as a Slurm array.
 
 pub mod flags;
-mod plan;
+pub mod plan;
 mod run;
 mod slurm;
 mod store;

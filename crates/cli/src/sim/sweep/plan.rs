@@ -88,11 +88,11 @@ impl Write for Digest {
     }
 }
 
-/// Of what the file says, with the traces that it names; not of how it says it.
-fn digest(experiment: &Experiment) -> u64 {
+/// Of an experiment: of what the file says, with the traces that it names; not of how it says it.
+pub fn digest(what: &impl fmt::Debug) -> u64 {
     let mut digest = Digest(0xcbf2_9ce4_8422_2325);
     // This writer never fails.
-    let _ = write!(digest, "{experiment:?}");
+    let _ = write!(digest, "{what:?}");
     digest.0
 }
 
