@@ -135,6 +135,69 @@ mod ranks {
         }
     }
 
+    /// Applications on tiers: every strategy, with all that is told of it.
+    #[test]
+    fn tiers_come_to_the_same_over_ranks() {
+        let sandbox = Sandbox::new();
+        let file = sandbox.path("tiers.toml");
+        let text = "[burst]\ncapacity = \"100GB\"\nservers = 2\nsequential = [[1, \"200MB\"], [8, \"400MB\"]]\n\
+            [pfs]\ncapacity = \"900GB\"\nservers = 3\nsequential = [[1, \"100MB\"]]\n[transfers]\nchunk = \"1MB\"\n\
+            [[application]]\nname = \"app\"\nkind = \"phases\"\ncopies = 3\nprocesses = 4\nbytes = \"25MB\"\nsteps = 2\ncompute-seconds = 1\n";
+        std::fs::write(&file, text).unwrap();
+        let line = format!("tiers {} --json --seed 3", file.display());
+        let alone = format!("sim {line}");
+        let arguments: Vec<&str> = alone.split_whitespace().collect();
+        let expected = json(&sandbox.tidepool(&arguments).output().unwrap(), "alone");
+        assert!(expected["strategies"].as_array().unwrap().len() >= 4, "{expected}");
+        for (ranks, how) in [
+            (1, "--scheduler sequential"),
+            (2, "--scheduler conservative"),
+            (2, "--scheduler optimistic"),
+            (2, "--scheduler optimistic --threads 2 --force-rollbacks 3"),
+        ] {
+            let seen = json(&run(&sandbox, ranks, &format!("{line} --mpi {how}")), how);
+            assert_eq!(seen["strategies"], expected["strategies"], "{ranks} ranks, {how}");
+        }
+        let refused = run(&sandbox, 2, &format!("{line} --mpi"));
+        assert_eq!(refused.status.code(), Some(2), "{}", self::text(&refused));
+    }
+
+    /// An experiment that was kept by one process goes on over ranks, and the other way round; checkpoints are the same bytes.
+    #[test]
+    fn an_experiment_goes_on_over_ranks() {
+        let sandbox = Sandbox::new();
+        let system = "[server.cache]\nsize = \"256KiB\"\n\
+            [[device]]\nname = \"d\"\nkind = \"hdd\"\nrandom = \"uniform 1ms 3ms\"\nscheduler = \"elevator\"\n\
+            [[servers]]\nname = \"s\"\ncount = 5\ndevice = \"d\"\n\
+            [[workload]]\nname = \"w\"\nkind = \"ior\"\nranks = 6\nblock = \"512KiB\"\ntransfer = \"128KiB\"\nbarrier = true\nfsync = true\n";
+        let experiment = sandbox.path("x.toml");
+        std::fs::write(&experiment, system).unwrap();
+        let file = |name: &str| sandbox.path(name).display().to_string();
+        let line = |name: &str, more: &str| {
+            let csv = file(&format!("{name}.csv"));
+            format!("run {} --json --csv {csv} {more}", experiment.display())
+        };
+        let alone = |line: String| {
+            let line = format!("sim {line}");
+            let arguments: Vec<&str> = line.split_whitespace().collect();
+            json(&sandbox.tidepool(&arguments).output().unwrap(), &line)
+        };
+        let expected = alone(line("whole", ""));
+        let keep = |name: &str| format!("--every 5ms --checkpoint {}", file(name));
+        let ours = alone(line("ours", &keep("ours")));
+        let over = format!("--mpi --scheduler optimistic {}", keep("theirs"));
+        let theirs = json(&run(&sandbox, 2, &line("theirs", &over)), "over ranks");
+        let resume = format!("--mpi --scheduler conservative --threads 2 --resume {}", file("ours"));
+        let resumed = json(&run(&sandbox, 2, &line("ours", &resume)), "resumed");
+        for seen in [ours, theirs, resumed] {
+            assert_eq!(seen["result"], expected["result"]);
+            assert_eq!(seen["run"]["trace"], expected["run"]["trace"]);
+        }
+        let read = |name: &str| std::fs::read(sandbox.path(name)).unwrap();
+        assert!(read("ours") == read("theirs"), "checkpoints differ");
+        assert!(read("ours.csv") == read("whole.csv") && read("theirs.csv") == read("whole.csv"));
+    }
+
     #[test]
     fn ranks_go_on_from_a_checkpoint_and_make_one() {
         let sandbox = Sandbox::new();

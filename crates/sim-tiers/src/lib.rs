@@ -22,6 +22,7 @@ mod known;
 mod message;
 mod model;
 mod plan;
+mod ranks;
 pub mod read;
 mod report;
 mod run;
@@ -33,5 +34,6 @@ pub use plan::{
     APPS_MAX, App, CHUNK_MIN, CHUNKS_MAX, FLUSH_STREAMS_MAX, IN_FLIGHT_MAX, LocalStore, NODES_MAX,
     PHASES_MAX, PROCESSES_MAX, PlanError, SERVERS_MAX, Servers, Setup, UNDER_WAY_MAX,
 };
+pub use ranks::run_over;
 pub use report::{AppReport, Report, Stretch, TierReport};
-pub use run::{RunError, run, simulation, stretches};
+pub use run::{RunError, run, simulation, stretches, stretches_by};

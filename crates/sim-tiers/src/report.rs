@@ -1,9 +1,80 @@
 //! What came of a run.
 
-use crate::model::Tiers;
+use crate::app::Stage;
+use crate::model::{State, Tiers};
 use tidepool_iosched::Tier;
 use tidepool_iosched::fluid::jain;
-use tidepool_sim::Simulation;
+
+/// What an application's process has come to.
+pub(crate) struct AppShare {
+    /// Of the process.
+    pub number: u32,
+    /// It has ended, and all its data are on the PFS.
+    pub done: bool,
+    pub io_ns: Vec<u64>,
+    pub end_ns: u64,
+    pub acked: [u64; 3],
+    pub flushed_ns: u64,
+    pub waited_ns: u64,
+    pub moves: u64,
+    pub refused: u64,
+    pub decisions: u64,
+    pub late: u64,
+    pub local_busy_ns: u64,
+    pub flushed_in: [u64; 3],
+    pub flushed_out: [u64; 3],
+}
+
+/// What a server has come to.
+pub(crate) struct ServerShare {
+    pub number: u32,
+    pub busy_ns: u64,
+}
+
+/// What some processes have come to, by rising numbers.
+pub(crate) struct Shares {
+    pub apps: Vec<AppShare>,
+    pub servers: Vec<ServerShare>,
+}
+
+impl Shares {
+    pub fn of<'a>(states: impl Iterator<Item = (usize, &'a State)>) -> Shares {
+        let mut shares = Shares { apps: Vec::new(), servers: Vec::new() };
+        for (number, state) in states {
+            let number = number as u32;
+            match state {
+                State::Server(server) => {
+                    shares.servers.push(ServerShare { number, busy_ns: server.core.busy_ns })
+                }
+                State::App(app) => shares.apps.push(AppShare {
+                    number,
+                    done: app.core.stage == Stage::Done && app.core.dirty == [0; 2],
+                    io_ns: app.io_ns.clone(),
+                    end_ns: app.core.end_ns,
+                    acked: app.core.acked,
+                    flushed_ns: app.core.flushed_ns,
+                    waited_ns: app.core.waited_ns,
+                    moves: app.core.moves,
+                    refused: app.core.refused,
+                    decisions: app.core.decisions,
+                    late: app.core.late,
+                    local_busy_ns: app.core.local_busy_ns,
+                    flushed_in: app.core.flushed_in,
+                    flushed_out: app.core.flushed_out,
+                }),
+            }
+        }
+        shares
+    }
+
+    /// Whether they are of each process once.
+    pub fn is_of(&self, model: &Tiers) -> bool {
+        let numbers = self.apps.iter().map(|app| app.number);
+        let all: Vec<u32> = numbers.chain(self.servers.iter().map(|server| server.number)).collect();
+        self.apps.len() == model.setup.apps.len()
+            && all.into_iter().eq(0..tidepool_sim::Model::processes(model))
+    }
+}
 
 /// One application.
 #[derive(Clone, PartialEq, Debug)]
@@ -92,27 +163,26 @@ impl TierReport {
 }
 
 impl Report {
-    pub(crate) fn of(simulation: &Simulation<Tiers>) -> Report {
-        let model = simulation.model();
-        let cores: Vec<_> = simulation.states().filter_map(|state| state.app()).collect();
-        let app = |(plan, state): (&crate::plan::App, &&crate::app::AppState)| AppReport {
+    pub(crate) fn of(model: &Tiers, shares: Shares, (events, trace): (u64, u64)) -> Report {
+        let Shares { apps: cores, servers } = shares;
+        let app = |(plan, share): (&crate::plan::App, &AppShare)| AppReport {
             name: plan.workload.name.clone(),
-            io_ns: state.io_ns.clone(),
+            io_ns: share.io_ns.clone(),
             start_ns: plan.workload.start.as_nanos() as u64,
-            end_ns: state.core.end_ns,
-            bytes: state.core.acked,
-            flushed_ns: state.core.flushed_ns,
-            waited_ns: state.core.waited_ns,
-            moves: state.core.moves,
-            refused: state.core.refused,
-            decisions: state.core.decisions,
-            late: state.core.late,
+            end_ns: share.end_ns,
+            bytes: share.acked,
+            flushed_ns: share.flushed_ns,
+            waited_ns: share.waited_ns,
+            moves: share.moves,
+            refused: share.refused,
+            decisions: share.decisions,
+            late: share.late,
         };
         let apps: Vec<AppReport> = model.setup.apps.iter().zip(&cores).map(app).collect();
         let tier = |tier: Tier| {
-            let sum = |of: &dyn Fn(&crate::app::Core) -> u64| cores.iter().map(|state| of(&state.core)).sum();
+            let sum = |of: &dyn Fn(&AppShare) -> u64| cores.iter().map(of).sum();
             let at = tier as usize;
-            let servers = simulation.states().filter_map(|state| state.server());
+            let (first, count) = model.servers(tier);
             let of = model.setup.tier(tier);
             let local = model.setup.local.map_or(0, |local| local.bytes_per_s);
             let nodes = || model.setup.apps.iter().map(|app| u64::from(app.nodes));
@@ -129,15 +199,16 @@ impl Report {
                     _ => of.servers,
                 },
                 busy_ns: match tier {
-                    Tier::Local => sum(&|core| core.local_busy_ns),
+                    Tier::Local => sum(&|share| share.local_busy_ns),
                     _ => servers
-                        .filter(|server| server.core.tier == tier)
-                        .map(|server| server.core.busy_ns)
+                        .iter()
+                        .filter(|server| (first..first + count).contains(&server.number))
+                        .map(|server| server.busy_ns)
                         .sum(),
                 },
-                written_bytes: sum(&|core| core.acked[at]),
-                flushed_in_bytes: sum(&|core| core.flushed_in[at]),
-                flushed_out_bytes: sum(&|core| core.flushed_out[at]),
+                written_bytes: sum(&|share| share.acked[at]),
+                flushed_in_bytes: sum(&|share| share.flushed_in[at]),
+                flushed_out_bytes: sum(&|share| share.flushed_out[at]),
                 peak_bytes_per_s: match tier {
                     Tier::Local => nodes().map(|nodes| nodes.saturating_mul(local)).sum(),
                     _ => of.curves.peak(),
@@ -150,8 +221,8 @@ impl Report {
             flushed_ns: apps.iter().map(|app| app.flushed_ns).max().unwrap_or(0),
             tiers: Tier::ALL.map(tier),
             apps,
-            events: simulation.events(),
-            trace: simulation.trace(),
+            events,
+            trace,
         }
     }
 

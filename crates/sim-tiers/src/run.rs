@@ -1,9 +1,8 @@
 //! A run from its beginning to the moment when all lies on the PFS.
 
-use crate::app::Stage;
 use crate::model::Tiers;
 use crate::plan::{PlanError, Setup};
-use crate::report::{AppReport, Report, Stretch};
+use crate::report::{AppReport, Report, Shares, Stretch};
 use std::fmt;
 use tidepool_iosched::Strategy;
 use tidepool_sim::{Error, Options, Simulation, Time};
@@ -70,13 +69,17 @@ pub fn run(
     if simulation.pending() > 0 {
         return Err(RunError::Stopped);
     }
-    let states = simulation.states().filter_map(|state| state.app());
-    for (plan, state) in setup.apps.iter().zip(states) {
-        if state.core.stage != Stage::Done || state.core.dirty != [0; 2] {
-            return Err(RunError::Unfinished { app: plan.workload.name.clone() });
-        }
+    let shares = Shares::of(simulation.states().enumerate());
+    finished(setup, &shares)?;
+    Ok(Report::of(simulation.model(), shares, (simulation.events(), simulation.trace())))
+}
+
+/// Whether every application has ended, and all of its data are on the PFS.
+pub(crate) fn finished(setup: &Setup, shares: &Shares) -> Result<(), RunError> {
+    match setup.apps.iter().zip(&shares.apps).find(|(_, share)| !share.done) {
+        Some((plan, _)) => Err(RunError::Unfinished { app: plan.workload.name.clone() }),
+        None => Ok(()),
     }
-    Ok(Report::of(&simulation))
 }
 
 /// How much longer each application took than it would alone, on the same machine under the same strategy. Applications that are alike
@@ -88,6 +91,15 @@ pub fn stretches(
     seed: u64,
     options: &Options<'_>,
 ) -> Result<Vec<Stretch>, RunError> {
+    stretches_by(setup, together, |alone| run(alone, strategy, seed, options))
+}
+
+/// The same, with runs of whoever wants to run them otherwise.
+pub fn stretches_by(
+    setup: &Setup,
+    together: &Report,
+    mut run: impl FnMut(&Setup) -> Result<Report, RunError>,
+) -> Result<Vec<Stretch>, RunError> {
     let mut known: Vec<(crate::plan::App, AppReport)> = Vec::new();
     let mut all = Vec::new();
     for (plan, report) in setup.apps.iter().zip(&together.apps) {
@@ -98,7 +110,7 @@ pub fn stretches(
             Some((_, alone)) => alone.clone(),
             None => {
                 let setup = Setup { apps: vec![own.clone()], ..setup.clone() };
-                let alone = run(&setup, strategy, seed, options)?.apps.swap_remove(0);
+                let alone = run(&setup)?.apps.swap_remove(0);
                 known.push((own, alone.clone()));
                 alone
             }

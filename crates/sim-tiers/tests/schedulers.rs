@@ -2,14 +2,18 @@
 //! at random, under every strategy.
 
 mod common;
+#[allow(dead_code, reason = "tampering is tested at the kernel")]
+#[path = "../../sim/tests/common/ranks.rs"]
+mod ranks;
 
 use common::*;
+use ranks::{links, on_ranks};
 use std::sync::Arc;
 use std::time::Duration;
 use tidepool_iosched::registry::STRATEGIES;
 use tidepool_iosched::{Curve, Curves, Strategy, Tier};
-use tidepool_sim::{Options, Scheduler, Stream, Time};
-use tidepool_sim_tiers::{App, LocalStore, Report, Servers, Setup, audit, run, simulation};
+use tidepool_sim::{Options, Over, Scheduler, Stream, Time};
+use tidepool_sim_tiers::{App, LocalStore, Report, Servers, Setup, audit, run, run_over, simulation};
 use tidepool_workload::{Application, Kind, Layout, Pace, Pattern, Wrf};
 
 /// A draw among some.
@@ -138,6 +142,33 @@ fn all_schedulers_come_to_the_same() {
             let options = Options { scheduler, threads, forced_rollbacks, ..Options::default() };
             let found = under(&setup, strategy, &options);
             assert_eq!(found, expected, "seed {seed}, {}, {scheduler:?}, {threads} threads", strategy.name());
+        }
+    }
+}
+
+#[test]
+fn ranks_come_to_the_same() {
+    for seed in SEEDS.step_by(2) {
+        let (setup, strategy) = drawn(seed);
+        let expected = under(&setup, strategy, &Options::default());
+        for (count, threads, scheduler, forced_rollbacks) in [
+            (1, 1, Scheduler::Optimistic, None),
+            (2, 1, Scheduler::Conservative, None),
+            (2, 1, Scheduler::Optimistic, Some(seed)),
+            (2, 2, Scheduler::Optimistic, None),
+            (3, 1, Scheduler::Optimistic, None),
+        ] {
+            let options = Options { scheduler, threads, forced_rollbacks, ..Options::default() };
+            let all = on_ranks(links(count), |link| {
+                run_over(&setup, strategy, 7, &options, &mut Over { link, about: "drawn" })
+            });
+            for (rank, ended) in all.into_iter().enumerate() {
+                let found = ended.unwrap().unwrap();
+                assert_eq!(
+                    found, expected,
+                    "seed {seed}, {scheduler:?}, rank {rank} of {count}, {threads} threads"
+                );
+            }
         }
     }
 }

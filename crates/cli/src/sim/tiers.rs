@@ -1,6 +1,9 @@
 //! `tidepool sim tiers`: applications on storage tiers in virtual time, under the strategies of pools.
 
 use super::flags::SchedulerFlag;
+use super::group::Group;
+use super::phold::RANKS;
+use super::sweep::plan::digest;
 use crate::bench::report::identity;
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::output::{ProgressLine, table};
@@ -15,9 +18,9 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use tidepool_iosched::registry::STRATEGIES;
 use tidepool_iosched::{Strategy, Tier, by_name};
-use tidepool_sim::{Options, Scheduler, THREADS_MAX};
+use tidepool_sim::{Error, Options, Over, Scheduler, THREADS_MAX};
 use tidepool_sim_tiers::read::{FILE_BYTES_MAX, read};
-use tidepool_sim_tiers::{AppReport, Report, RunError, Setup, Stretch, run, stretches};
+use tidepool_sim_tiers::{AppReport, Report, RunError, Setup, Stretch, run, run_over, stretches_by};
 
 pub const TIERS: &str = "\
 Examples:
@@ -25,6 +28,7 @@ Examples:
   tidepool sim tiers small.toml --strategy ia --strategy model
   tidepool sim tiers small.toml --strategy ia --scheduler optimistic --threads 2
   tidepool sim tiers small.toml --strategy all --csv times.csv
+  mpirun -n 2 tidepool sim tiers small.toml --mpi --scheduler optimistic    over two ranks: same results
 FILE describes the machine and its applications (docs/formats/29-tier-simulation.md). Times are virtual: of a model with the
 bandwidths that FILE gives. The strategies are those of pools, the very same code.
 Exit codes: 1 it could not be done, 2 wrong usage or FILE, 130 stopped by Ctrl-C.";
@@ -44,9 +48,15 @@ pub struct TiersArgs {
     /// Threads of the parallel schedulers
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=THREADS_MAX as i64))]
     pub threads: u16,
+    /// One of the ranks of mpirun, which run the model together; --threads is of each of them
+    #[arg(long)]
+    pub mpi: bool,
     /// Handle every event, undo it, handle it again, and compare; one thread
     #[arg(long)]
     pub check_rollback: bool,
+    /// Optimistic: set processes back at random moments for no reason, with this seed; results are the same
+    #[arg(long, value_name = "SEED")]
+    pub force_rollbacks: Option<u64>,
     /// Also write one row for each application and strategy
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
@@ -61,18 +71,39 @@ struct Outcome {
 }
 
 pub fn tiers(args: &TiersArgs) -> Result<ExitCode> {
-    let strategies = chosen(&args.strategy)?;
-    let scheduler = if args.check_rollback { Scheduler::RollbackCheck } else { args.scheduler.scheduler() };
-    if args.threads > 1 && matches!(scheduler, Scheduler::Sequential | Scheduler::RollbackCheck) {
+    Group::run(args.mpi, |group| tiers_in(args, group))
+}
+
+fn scheduler_of(args: &TiersArgs) -> Scheduler {
+    if args.check_rollback { Scheduler::RollbackCheck } else { args.scheduler.scheduler() }
+}
+
+fn check(args: &TiersArgs, ranks: usize) -> Result<()> {
+    let scheduler = scheduler_of(args);
+    let one_thread = matches!(scheduler, Scheduler::Sequential | Scheduler::RollbackCheck);
+    if args.threads > 1 && one_thread {
         return Err(Failure::new(Kind::Usage, "--threads needs --scheduler conservative or optimistic"));
     }
+    if args.force_rollbacks.is_some() && scheduler != Scheduler::Optimistic {
+        let text = "--force-rollbacks needs --scheduler optimistic; others never go back";
+        return Err(Failure::new(Kind::Usage, text));
+    }
+    match ranks > 1 && one_thread {
+        true => Err(Failure::new(Kind::Usage, RANKS)),
+        false => Ok(()),
+    }
+}
+
+fn tiers_in(args: &TiersArgs, group: &mut Group) -> Result<ExitCode> {
+    group.same(check(args, group.ranks()))?;
+    let (strategies, scheduler) = (group.same(chosen(&args.strategy))?, scheduler_of(args));
     let setup = setup(&args.file)?;
     let signals = Signals::watch()?;
     let line = Mutex::new(ProgressLine::new());
-    let mut outcomes = Vec::new();
+    let (mut outcomes, first) = (Vec::new(), group.is_first());
     for (number, strategy) in strategies.iter().enumerate() {
         let tell = |progress: tidepool_sim::Progress| {
-            if let Ok(mut line) = line.lock() {
+            if let (Ok(mut line), true) = (line.lock(), first) {
                 let (now, events) = (progress.now.0 / 1_000_000_000, progress.events);
                 line.draw(&format!(
                     "{} ({} of {}): {now} s, {events} events",
@@ -83,19 +114,31 @@ pub fn tiers(args: &TiersArgs) -> Result<ExitCode> {
             }
             if signals.seen().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        let options =
-            Options { scheduler, threads: args.threads.into(), progress: Some(&tell), ..Options::default() };
-        match outcome(&setup, *strategy, args.seed, &options) {
+        let options = Options {
+            scheduler,
+            threads: args.threads.into(),
+            forced_rollbacks: args.force_rollbacks,
+            progress: Some(&tell),
+            ..Options::default()
+        };
+        match outcome(&setup, *strategy, args.seed, &options, group) {
             Ok(outcome) => outcomes.push(outcome),
             Err(RunError::Stopped) => break,
             Err(error) => {
+                // What ranks have to say of each other only one of them knows.
+                let is_of_all = !matches!(error, RunError::Simulation(Error::Ranks(_)));
                 let text = format!("{}: strategy {}: {error}", args.file.display(), strategy.name());
-                return Err(Failure::new(Kind::Other, text));
+                let failed = Err(Failure::new(Kind::Other, text));
+                return if is_of_all { group.same(failed) } else { failed };
             }
         }
     }
     if let Ok(mut line) = line.lock() {
         line.clear();
+    }
+    group.end()?;
+    if !group.is_first() {
+        return Ok(ExitCode::SUCCESS);
     }
     signals.check()?;
     if let Some(file) = &args.csv {
@@ -130,14 +173,24 @@ fn setup(file: &Path) -> Result<Setup> {
     })
 }
 
+/// By this process alone, or by all ranks together.
 fn outcome(
     setup: &Setup,
     strategy: &'static dyn Strategy,
     seed: u64,
     options: &Options<'_>,
+    group: &mut Group,
 ) -> std::result::Result<Outcome, RunError> {
-    let report = run(setup, strategy, seed, options)?;
-    let stretches = stretches(setup, &report, strategy, seed, options)?;
+    let mut each = |setup: &Setup| match group.link() {
+        None => run(setup, strategy, seed, options),
+        Some(link) => {
+            // All that decides what the model does.
+            let about = format!("strategy {}, seed {seed}, setup {:016x}", strategy.name(), digest(setup));
+            run_over(setup, strategy, seed, options, &mut Over { link, about: &about })
+        }
+    };
+    let report = each(setup)?;
+    let stretches = stretches_by(setup, &report, each)?;
     Ok(Outcome { report, stretches })
 }
 
