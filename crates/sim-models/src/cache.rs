@@ -12,7 +12,7 @@
 //! entry each. The first half of what may be dirty waits until it is old; more than that is written at once, the oldest first;
 //! and who would make it too much waits.
 
-use crate::kept::{are_small, is_message_small};
+use crate::kept::{Knows, are_small};
 use crate::message::Message;
 use crate::network::Link;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -182,8 +182,8 @@ fn range(message: &Message) -> (u64, u64) {
 
 impl Cache {
     /// Whether sums and places are right: [`kept`](crate::kept).
-    pub fn fits(&self) -> bool {
-        self.are_numbers_right() && self.are_extents_right() && self.are_waiting_right()
+    pub fn fits(&self, knows: Knows<'_>) -> bool {
+        self.are_numbers_right() && self.are_extents_right() && self.are_waiting_right(knows)
     }
 
     fn are_numbers_right(&self) -> bool {
@@ -231,16 +231,16 @@ impl Cache {
             && self.flushes.values().all(|(_, from, to)| from <= to && are_small(&[*to]))
     }
 
-    fn are_waiting_right(&self) -> bool {
+    fn are_waiting_right(&self, knows: Knows<'_>) -> bool {
         let sync = |sync: &Sync| {
             let mine = |(number, flush): (&u32, &(u32, u64, u64))| {
                 flush.0 == sync.message.file && *number < sync.upto
             };
-            is_message_small(&sync.message)
+            knows(&sync.message)
                 && self.flushes.iter().filter(|flush| mine(*flush)).count() == sync.left as usize
                 && sync.left > 0
         };
-        self.throttled.iter().chain(&self.readers).all(is_message_small) && self.syncs.iter().all(sync)
+        self.throttled.iter().chain(&self.readers).all(knows) && self.syncs.iter().all(sync)
     }
 
     pub fn undo(&mut self, change: Change) {

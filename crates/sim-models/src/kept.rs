@@ -16,9 +16,8 @@ pub(crate) fn are_small(numbers: &[u64]) -> bool {
     numbers.iter().all(|number| *number <= NUMBER_MAX)
 }
 
-pub(crate) fn is_message_small(message: &Message) -> bool {
-    are_small(&[message.offset, message.local, message.start, message.end])
-}
+/// Whether a message is one of the system: [`Pfs::knows`].
+pub(crate) type Knows<'a> = &'a dyn Fn(&Message) -> bool;
 
 /// Goes on where [`Simulation::save`] was. The system must be the same, as `about` says.
 pub fn load(pfs: Pfs, about: &str, bytes: &[u8]) -> Result<Simulation<Pfs>, LoadError> {
@@ -45,10 +44,12 @@ impl Pfs {
     }
 
     /// Whether a message is between clients and servers of this system.
-    fn knows(&self, message: &Message) -> bool {
+    pub(crate) fn knows(&self, message: &Message) -> bool {
         let is_end = |process: u32| {
             matches!(self.roles().get(process as usize), Some(Role::Client(..) | Role::Server(_)))
         };
-        is_end(message.sender) && is_end(message.receiver) && is_message_small(message)
+        is_end(message.sender)
+            && is_end(message.receiver)
+            && are_small(&[message.offset, message.local, message.start, message.end])
     }
 }

@@ -4,7 +4,7 @@
 //! the device then.
 
 use crate::device::Io;
-use crate::kept::{are_small, is_message_small};
+use crate::kept::{Knows, are_small};
 use crate::message::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use tidepool_sim::checkpoint::{LoadError, Reader, Saved};
@@ -108,13 +108,10 @@ pub enum Change {
 
 impl Queue {
     /// Whether it can have come to this by now: [`kept`](crate::kept).
-    pub fn fits(&self, spec: &QueueSpec, now: u64) -> bool {
+    pub fn fits(&self, spec: &QueueSpec, now: u64, knows: Knows<'_>) -> bool {
         let Numbers { next, head, at_work, merged } = self.numbers;
         let waits = |(number, waiting): (&u64, &Waiting)| {
-            *number < next
-                && waiting.came <= now
-                && are_small(&[waiting.address])
-                && is_message_small(&waiting.message)
+            *number < next && waiting.came <= now && are_small(&[waiting.address]) && knows(&waiting.message)
         };
         at_work <= spec.depth && are_small(&[next, head, merged]) && self.all.iter().all(waits)
     }

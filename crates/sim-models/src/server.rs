@@ -85,7 +85,7 @@ impl Server {
             && self.buffer.is_some() == buffers.is_some()
             && self.buffer.as_ref().is_none_or(|buffer| buffer.fits())
             && self.cache.is_some() == caches.is_some()
-            && self.cache.as_ref().is_none_or(|cache| cache.fits())
+            && self.cache.as_ref().is_none_or(|cache| cache.fits(&|message| pfs.knows(message)))
     }
 
     pub fn undo(&mut self, change: Change) {

@@ -516,7 +516,7 @@ impl Disk {
     pub(crate) fn fits(&self, pfs: &Pfs, number: u32, now: u64) -> bool {
         let DiskNumbers { requests, bytes_read, bytes_written, busy, busy_until, time, last } = self.numbers;
         let queue = match (&pfs.class(number).queue, &self.queue) {
-            (Some(spec), Some(queue)) => queue.fits(spec, now),
+            (Some(spec), Some(queue)) => queue.fits(spec, now, &|message| pfs.knows(message)),
             (None, None) => true,
             _ => false,
         };
