@@ -1,14 +1,16 @@
 //! A flash device at work.
 
+mod kept;
+
 use super::cells::{Cells, Region, Undo};
 use super::{Counts, SsdError, SsdModel};
 use crate::{Direction, Request, SECTOR_BYTES};
 use tidepool_sim::Time;
 
 /// No page, no block.
-pub(super) const NONE: u64 = u64::MAX;
+const NONE: u64 = u64::MAX;
 /// Idle times of a channel that are remembered: the latest.
-pub(super) const IDLE_MAX: u64 = 16;
+const IDLE_MAX: u64 = 16;
 
 /// What is done to the flash, for those who want to watch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,36 +38,36 @@ pub enum FlashOp {
 /// [`Ssd::submit_undoable`] tells what a request changed.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Ssd {
-    pub(super) model: SsdModel,
-    pub(super) cells: Cells,
+    model: SsdModel,
+    cells: Cells,
     /// Page of flash of each logical page, and the other way round.
-    pub(super) map: Region,
-    pub(super) back: Region,
+    map: Region,
+    back: Region,
     /// Valid pages of each block.
-    pub(super) valid: Region,
+    valid: Region,
     /// Erased blocks of each die, as a stack, and their number.
-    pub(super) free: Region,
-    pub(super) free_count: Region,
+    free: Region,
+    free_count: Region,
     /// Of each die: the block that is written to, and its next page.
-    pub(super) active: Region,
-    pub(super) next: Region,
-    pub(super) die_until: Region,
-    pub(super) channel_until: Region,
+    active: Region,
+    next: Region,
+    die_until: Region,
+    channel_until: Region,
     /// Times before that at which a channel is idle: beginnings and ends.
-    pub(super) idle_from: Region,
-    pub(super) idle_to: Region,
+    idle_from: Region,
+    idle_to: Region,
     /// When the buffer's pages are on the flash: a ring.
-    pub(super) buffer: Region,
+    buffer: Region,
     /// Place in the ring; the last request's time; the counts.
-    pub(super) single: Region,
+    single: Region,
 }
 
-pub(super) const RING: u64 = 0;
+const RING: u64 = 0;
 const NOW: u64 = 1;
 const HOST: u64 = 2;
 const PROGRAMMED: u64 = 3;
 const ERASED: u64 = 4;
-pub(super) const SINGLES: u64 = 5;
+const SINGLES: u64 = 5;
 
 impl Ssd {
     /// An erased device.

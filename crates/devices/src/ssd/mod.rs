@@ -7,7 +7,6 @@
 
 mod cells;
 mod flash;
-mod kept;
 
 pub use cells::Undo;
 pub use flash::{FlashOp, Ssd};

@@ -1,7 +1,6 @@
 //! A flash device in a checkpoint: its model, and all of its numbers.
 
-use super::SsdModel;
-use super::flash::{IDLE_MAX, NONE, RING, SINGLES, Ssd};
+use super::{IDLE_MAX, NONE, RING, SINGLES, Ssd, SsdModel};
 use tidepool_sim::checkpoint::{LoadError, Reader, Saved};
 
 /// Times and counts are at most so large: sums of two of them need no care.
