@@ -310,8 +310,10 @@ impl Node {
         let Some(transfer) = self.under_way.get_mut(&message.request) else {
             return turn.fail("an answer to a transfer that is not under way");
         };
-        let was = Box::new(transfer.clone());
-        turn.keep(|| Undo::Node(Change::Transfer(message.request, Some(was))));
+        turn.keep(|| {
+            let was = Some(Box::new(transfer.clone()));
+            Undo::Node(Change::Transfer(message.request, was))
+        });
         transfer.left = transfer.left.saturating_sub(1);
         transfer.end = transfer.end.max(there);
         let (left, end) = (transfer.left, transfer.end);
