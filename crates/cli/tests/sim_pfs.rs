@@ -226,8 +226,11 @@ fn nodes_share_links_and_caches() {
     );
 
     let cache = "[client]\nranks-per-node = 2\n[client.cache]\nsize = \"64MiB\"\n";
-    let both =
-        format!("{}{}", load("w", "write", "node = 0\n"), load("r", "read", "node = 0\nstart = \"1s\"\n"));
+    let both = format!(
+        "{}{}",
+        load("w", "write", "node = 0\nfile = 0\n"),
+        load("r", "read", "node = 0\nfile = 0\nstart = \"1s\"\n")
+    );
     let cached = run(&format!("{}{both}", system(cache)));
     for node in cached["nodes"].as_array().unwrap() {
         let told = |key: &str| node["cache"][key].as_u64().unwrap();
