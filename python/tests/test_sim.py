@@ -60,6 +60,11 @@ def test_frames() -> None:
     with pytest.raises(sim.SimulationError, match="sub_requests=True"):
         sim.run(SYSTEM).sub_requests  # noqa: B018
     assert isinstance(result.servers, pandas.DataFrame)
+    assert result.nodes.empty
+    cached = sim.run(SYSTEM, client={"ranks-per-node": 1, "cache": {"size": "64MiB"}})
+    assert list(cached.nodes["number"]) == list(range(len(cached.nodes)))
+    assert cached.nodes["bytes_flushed"].sum() == 512 << 10
+    assert "bytes_hit" in cached.nodes and "cache" not in cached.nodes
 
 
 def test_parquet(tmp_path: Path) -> None:

@@ -112,6 +112,12 @@ class Result:
         return _pandas().DataFrame(self.summary["servers"])
 
     @property
+    def nodes(self) -> pd.DataFrame:
+        """A row for each compute node, with what its cache did; none where ranks share no nodes."""
+        rows = [{**node, **(node["cache"] or {})} for node in self.summary["nodes"]]
+        return _pandas().DataFrame(rows).drop(columns="cache", errors="ignore")
+
+    @property
     def latency(self) -> pd.DataFrame:
         """A row for each workload and operation: count, mean, and quantiles."""
         rows = [{key: value for key, value in row.items() if key != "histogram"} for row in self.summary["latency"]]

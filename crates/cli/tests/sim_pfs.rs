@@ -184,6 +184,79 @@ fn what_is_more_than_links_and_disks_is_told() {
     assert!(wrong.status.code() == Some(2) && text(&wrong).contains("line 2: "), "{}", text(&wrong));
 }
 
+/// Ranks that share nodes: links of hosts as the topology has them, caches of nodes, and a pool's groups.
+#[test]
+fn nodes_share_links_and_caches() {
+    let sandbox = Sandbox::new();
+    let write = |name: &str, text: &str| fs::write(sandbox.path(name), text).unwrap();
+    let leaf = |n: u32, hosts: &str, gigabits: u32| {
+        format!(
+            "[[switch]]\nname = \"leaf{n}\"\nhosts = \"{hosts}\"\ngigabits-per-second = {gigabits}\nlinks = 2\n"
+        )
+    };
+    let core = "[[switch]]\nname = \"core1\"\nswitches = \"leaf[1-2]\"\n";
+    // Servers on the first leaf, with 2 x 8 Gbit/s; ranks on the second, with 2 x 4 Gbit/s: 1 GB/s.
+    write("switches.toml", &format!("{}{}{core}", leaf(1, "n[1-2]", 8), leaf(2, "n[3-4]", 4)));
+    let system = |more: &str| {
+        format!(
+            "[network]\ntopology = \"switches.toml\"\nlatency = \"5us\"\neager = \"1MiB\"\n{more}\
+             [[device]]\nname = \"d\"\nkind = \"station\"\ntime = \"1us\"\nlanes = 64\n\
+             [[servers]]\nname = \"s\"\ndevice = \"d\"\ncount = 2\n"
+        )
+    };
+    let load = |name: &str, op: &str, more: &str| {
+        format!(
+            "[[workload]]\nname = \"{name}\"\nkind = \"ior\"\nop = \"{op}\"\nranks = 4\nblock = \"8MiB\"\ntransfer = \"1MiB\"\n{more}"
+        )
+    };
+    let run = |text: &str| {
+        write("nodes.toml", text);
+        json(&sandbox, &format!("run {}", sandbox.path("nodes.toml").display()))["result"].clone()
+    };
+    // 32 MiB over the links of two hosts, which four ranks share in pairs; over those of four without.
+    let seconds = |result: &Value| result["virtual_ns"].as_f64().unwrap() / 1e9;
+    let shared = run(&format!("{}{}", system("[client]\nranks-per-node = 2\n"), load("w", "write", "")));
+    let least = f64::from(16 << 20) / 1e9;
+    assert!((least..1.3 * least).contains(&seconds(&shared)), "{}", seconds(&shared));
+    let own = run(&format!("{}{}", system(""), load("w", "write", "")));
+    assert!((least / 2.0..0.75 * least).contains(&seconds(&own)), "{}", seconds(&own));
+    assert!(own["nodes"].as_array().unwrap().is_empty());
+    let nodes = shared["nodes"].as_array().unwrap();
+    assert!(
+        nodes.iter().all(|n| n["ranks"] == 2 && n["bytes_to_servers"] == 16 << 20 && n["cache"].is_null())
+    );
+
+    let cache = "[client]\nranks-per-node = 2\n[client.cache]\nsize = \"64MiB\"\n";
+    let both = format!(
+        "{}{}",
+        load("w", "write", "node = 0\nfile = 0\n"),
+        load("r", "read", "node = 0\nfile = 0\nstart = \"1s\"\n")
+    );
+    let cached = run(&format!("{}{both}", system(cache)));
+    for node in cached["nodes"].as_array().unwrap() {
+        let told = |key: &str| node["cache"][key].as_u64().unwrap();
+        assert_eq!((told("bytes_hit"), told("bytes_missed")), (16 << 20, 0), "{node}");
+        assert_eq!(node["bytes_flushed"], 16 << 20);
+    }
+    let told = text_of(&sandbox, &format!("run {}", sandbox.path("nodes.toml").display()));
+    for part in
+        ["2 compute nodes: ", "caches of nodes: 32.0 MiB read from memory, 0 B from servers", "never written"]
+    {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+
+    let pool = |placement: &str| {
+        let layout = format!("[layout]\nkind = \"pool\"\nnear = \"1us\"\n{placement}");
+        let ranks = load("w", "write", "files = \"per-process\"\n");
+        run(&format!("{}{layout}{ranks}", system("nodes = \"together\"\n").replace("count = 2", "count = 4")))
+    };
+    let switched = |result: &Value| result["bytes_between_switches"].as_u64().unwrap();
+    let groups = pool("placement = \"group\"\ngroups = [\"a\", \"a\", \"b\", \"b\"]\n");
+    // Names of files are looked up anywhere in real pools; here all is at a file's home.
+    assert_eq!(switched(&groups), 0);
+    assert!(switched(&pool("")) > 16 << 20);
+}
+
 fn text_of(sandbox: &Sandbox, line: &str) -> String {
     text(&sim(sandbox, line))
 }

@@ -1,5 +1,6 @@
-//! A server's page cache: writes are done when they are in memory, and go to the device later; reads find what was written
-//! or read lately, and what was read ahead.
+//! A page cache, of a server in front of its device or of a compute node in front of the servers: writes are done when they
+//! are in memory, and go to the device later; reads find what was written or read lately, and what was read ahead. Of a
+//! node, "the device" is the file system.
 //!
 //! ```text
 //!               write                    a flush begins                  the device has it
@@ -13,7 +14,7 @@
 //! and who would make it too much waits.
 
 use crate::kept::{Knows, are_small};
-use crate::message::Message;
+use crate::message::{Message, Op};
 use crate::network::Link;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tidepool_sim::checkpoint::{LoadError, Reader, Saved};
@@ -22,7 +23,7 @@ use tidepool_sim::{Time, saved};
 /// A cache's figures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CacheSpec {
-    /// Bytes of each server.
+    /// Bytes of each server, or node.
     pub size: u64,
     /// Most that may not be on the device.
     pub dirty: u64,
@@ -38,7 +39,7 @@ pub struct CacheSpec {
     pub flush_bytes: u32,
 }
 
-/// File, and where in what the server has of it.
+/// File, and where in what the server has of it; of a node, where in the file.
 type Key = (u32, u64);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -151,7 +152,7 @@ pub enum Change {
     Readers(Vec<Message>),
 }
 
-/// What a server has to do then.
+/// What its server or node has to do then.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Action {
     /// A sub-request moves so many bytes in memory, and is done.
@@ -458,7 +459,36 @@ impl Cache {
         }
     }
 
-    /// All that is dirty of the file goes to the device at once; the fsync when it is there.
+    /// Past the cache: what a write is about is here no more. Nothing is written before a read.
+    pub fn past(&mut self, message: &Message, at: &mut At<'_, '_>) {
+        self.begin(at);
+        if message.op == Op::Write {
+            self.cut(message.file, range(message), at.keep);
+        }
+        at.out.push(Action::Device(message.clone()));
+    }
+
+    /// What is here of a file and not on its way is here no more; of what is dirty only when the file is gone.
+    pub fn forget(&mut self, file: u32, is_gone: bool, at: &mut At<'_, '_>) {
+        self.begin(at);
+        for (begin, extent) in self.touching(file, (0, u64::MAX)) {
+            let bytes = extent.to - begin;
+            match extent.condition {
+                Condition::Dirty(..) if is_gone => {
+                    self.numbers.dirty -= bytes;
+                    self.numbers.overwritten += bytes;
+                }
+                Condition::Clean => {}
+                _ => continue,
+            }
+            self.numbers.held -= bytes;
+            self.change((file, begin), None, at.keep);
+        }
+        self.admit(at);
+        self.pump(at);
+    }
+
+    /// All that is dirty of the file goes to the device at once; the fsync when it is there. So does a close that waits for it.
     pub fn fsync(&mut self, message: &Message, at: &mut At<'_, '_>) {
         self.begin(at);
         let of_file = |(_, key): &(u64, Key)| (key.0 == message.file).then_some(*key);
@@ -525,6 +555,13 @@ impl Cache {
             let done = self.syncs.extract_if(.., |sync| sync.left == 0);
             at.out.extend(done.map(|sync| Action::Device(sync.message)));
         }
+        self.admit(at);
+        self.shrink(at.spec, at.keep);
+        self.pump(at);
+    }
+
+    /// Writes that have waited are taken while there is room.
+    fn admit(&mut self, at: &mut At<'_, '_>) {
         while let Some(bytes) = self.throttled.front().map(|message| u64::from(message.length))
             && self.has_room(bytes, at.spec)
             && let Some(message) = self.throttled.pop_front()
@@ -532,8 +569,6 @@ impl Cache {
             (at.keep)(Change::Admitted(Box::new(message.clone())));
             self.soil(&message, at);
         }
-        self.shrink(at.spec, at.keep);
-        self.pump(at);
     }
 
     /// The time of a timer has come.
@@ -602,7 +637,7 @@ pub struct CacheResult {
     pub misses: u64,
     /// Bytes that were read ahead.
     pub read_ahead: u64,
-    /// Bytes that were written again before they went to the device.
+    /// Bytes that were written again before they went to the device, or whose file was taken away.
     pub overwritten: u64,
     /// Most bytes that were not on the device, and how many are not at the end.
     pub dirty_most: u64,
@@ -621,7 +656,7 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Kind, Op};
+    use crate::message::Kind;
     use proptest::prelude::*;
 
     const BYTES: u64 = 40;
@@ -644,7 +679,7 @@ mod tests {
         /// Against a list of single bytes, without a limit: the same hits, the same bytes flushed, and all can be taken back.
         #[test]
         fn every_byte_is_what_it_should_be(
-            steps in proptest::collection::vec((0usize..5, 0u64..BYTES, 1u64..12), 1..60),
+            steps in proptest::collection::vec((0usize..9, 0u64..BYTES, 1u64..12), 1..60),
             flush_bytes in 1u32..30,
         ) {
             let spec = CacheSpec {
@@ -659,7 +694,7 @@ mod tests {
             let (mut cache, mut past) = (Cache::default(), Vec::new());
             let mut bytes = [Byte::Nothing; BYTES as usize];
             let mut under_way: Vec<(u32, u64, u32)> = Vec::new();
-            let (mut written, mut flushed) = (0u64, 0u64);
+            let (mut written, mut flushed, mut through) = (0u64, 0u64, 0u64);
             for (now, (what, from, length)) in steps.into_iter().enumerate() {
                 let length = length.min(BYTES - from);
                 let range = from as usize..(from + length) as usize;
@@ -683,6 +718,23 @@ mod tests {
                         let empty = bytes[range].iter_mut().filter(|byte| **byte == Byte::Nothing);
                         empty.for_each(|byte| *byte = Byte::Clean);
                     }
+                    4 => {
+                        cache.past(&message(Op::Write, from, length as u32), at);
+                        prop_assert_eq!(at.out.len(), 1);
+                        through += length;
+                        bytes[range].fill(Byte::Nothing);
+                    }
+                    5 => {
+                        let is_gone = length.is_multiple_of(3);
+                        cache.forget(7, is_gone, at);
+                        for byte in &mut bytes {
+                            match byte {
+                                Byte::Clean => *byte = Byte::Nothing,
+                                Byte::Dirty if is_gone => *byte = Byte::Nothing,
+                                _ => {}
+                            }
+                        }
+                    }
                     _ if under_way.is_empty() => {}
                     _ => {
                         let (number, from, length) = under_way.remove(now % under_way.len());
@@ -696,6 +748,7 @@ mod tests {
                 }
                 for action in out {
                     match action {
+                        Action::Device(Message { op: Op::Write, length, .. }) => through -= u64::from(length),
                         // In the order in which they were taken, also those that had waited.
                         Action::Memory(Message { op: Op::Write, local, length, .. }) => {
                             bytes[local as usize..][..length as usize].fill(Byte::Dirty);
@@ -716,6 +769,7 @@ mod tests {
                 prop_assert_eq!(numbers.flushing, under_way.iter().map(|flush| u64::from(flush.2)).sum::<u64>());
                 prop_assert!(numbers.dirty + numbers.flushing <= spec.dirty);
                 prop_assert_eq!(written, flushed + cache.unwritten() + numbers.overwritten);
+                prop_assert_eq!(through, 0);
                 past.push((before, changes));
             }
             for (before, changes) in past.into_iter().rev() {

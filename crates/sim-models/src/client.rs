@@ -7,7 +7,6 @@ use crate::results::{Record, RequestResult};
 use crate::striping::Piece;
 use crate::system::{Pfs, Undo};
 use crate::workload::{After, Pace, Request};
-use std::iter;
 use tidepool_sim::{ProcessId, Time, Turn, saved};
 
 /// A request that is not done.
@@ -123,16 +122,18 @@ impl Client {
             }
             Kind::Ack => {
                 let data = Message { kind: Kind::Data, ..message.clone() };
-                self.post(pfs, data, u64::from(message.length), turn);
+                post(pfs, &mut self.numbers.out, data, u64::from(message.length), turn);
             }
             Kind::Redirect => match pfs.layout.behind(message.file, message.offset, message.length) {
                 Some(piece) => {
                     pfs.keep_piece(message, message.end, true, turn);
-                    self.post_request(pfs, message.op, message.file, message.request, &piece, turn)
+                    let about = (message.op, message.file, message.request);
+                    ask(pfs, &mut self.numbers.out, about, &piece, turn)
                 }
                 None => turn.fail("a redirect in a layout without servers behind the buffer"),
             },
             Kind::Response => self.answered(pfs, message, turn),
+            Kind::Return => self.returned(pfs, message, turn),
             Kind::Timeout => self.give_up(pfs, message.request, turn),
             Kind::Arrived => self.arrive(pfs, turn),
             Kind::Released => self.release(pfs, turn),
@@ -188,38 +189,21 @@ impl Client {
             turn.send(turn.me(), timeout, message);
         }
         let mut left = 0;
-        let piece_of = |server| Piece { server, offset: 0, local: 0, length: 0 };
-        match request.op {
-            Op::Barrier => {
-                left = 1;
-                self.arrive(pfs, turn);
-            }
-            Op::Create | Op::Unlink => {
-                // The file's server, and the one that has its directory.
-                let home = pfs.metadata_server(request.file);
-                let directory = pfs.directory_server(self.application, self.rank);
-                for server in iter::once(home).chain(directory.filter(|server| *server != home)) {
-                    left += 1;
-                    self.post_request(pfs, request.op, request.file, number, &piece_of(server), turn);
-                }
-            }
-            Op::Open | Op::Close | Op::Stat => {
-                left = 1;
-                let server = pfs.metadata_server(request.file);
-                self.post_request(pfs, request.op, request.file, number, &piece_of(server), turn);
-            }
-            Op::Fsync => {
-                for server in pfs.layout.servers(request.file) {
-                    left += 1;
-                    self.post_request(pfs, request.op, request.file, number, &piece_of(server), turn);
-                }
-            }
-            Op::Read | Op::Write => {
-                pfs.layout.split(request.file, request.offset, request.length, |piece| {
-                    left += 1;
-                    self.post_request(pfs, request.op, request.file, number, &piece, turn);
-                });
-            }
+        if request.op == Op::Barrier {
+            left = 1;
+            self.arrive(pfs, turn);
+        } else if let Some((node, call)) = pfs.node_of(self.application, self.rank) {
+            left = 1;
+            let Request { op, file, offset, .. } = *request;
+            let (length, local, receiver) = (request.length as u32, offset, node);
+            let blank = Message::blank(Kind::Call, op, number, turn);
+            turn.send(ProcessId(node), call, Message { file, offset, local, length, receiver, ..blank });
+        } else {
+            let Request { op, file, offset, length, .. } = *request;
+            pfs.pieces((op, file, offset, length), (self.application, self.rank), |piece| {
+                left += 1;
+                ask(pfs, &mut self.numbers.out, (op, file, number), &piece, turn);
+            });
         }
         if let Some(flying) = self.flying.last_mut() {
             flying.left = left;
@@ -270,44 +254,30 @@ impl Client {
     fn tell(&mut self, pfs: &Pfs, rank: u32, kind: Kind, turn: &mut Turn<'_, Pfs>) {
         let receiver = pfs.client_process(self.application, rank);
         let message = Message { receiver, ..Message::blank(kind, Op::Barrier, 0, turn) };
-        self.post(pfs, message, 0, turn);
-    }
-
-    fn post_request(
-        &mut self,
-        pfs: &Pfs,
-        op: Op,
-        file: u32,
-        request: u32,
-        piece: &Piece,
-        turn: &mut Turn<'_, Pfs>,
-    ) {
-        let now = turn.now().0;
-        let message = Message {
-            kind: Kind::Request,
-            op,
-            file,
-            request,
-            offset: piece.offset,
-            local: piece.local,
-            length: piece.length,
-            sender: turn.me().0,
-            receiver: pfs.server_process(piece.server),
-            start: now,
-            end: now,
-        };
-        let data = if op == Op::Write && piece.length <= pfs.network.eager { piece.length } else { 0 };
-        self.post(pfs, message, u64::from(data), turn);
-    }
-
-    fn post(&mut self, pfs: &Pfs, mut message: Message, data: u64, turn: &mut Turn<'_, Pfs>) {
-        if let Some(near) = pfs.near_of(turn.me().0, message.receiver) {
-            message.end = turn.now().plus(near).0;
-            return turn.send(ProcessId(message.receiver), near, message);
+        match pfs.node_of(self.application, self.rank) {
+            Some((node, call)) => turn.send(ProcessId(node), call, message),
+            None => post(pfs, &mut self.numbers.out, message, 0, turn),
         }
-        let (now, bytes) = (turn.now().0, data + u64::from(pfs.network.header));
-        let (begin, tail) = self.numbers.out.send(now, bytes, pfs.client_per_byte);
-        pfs.carry(message.receiver, begin - now, tail, message, turn);
+    }
+
+    /// The node's client has done a request.
+    fn returned(&mut self, pfs: &Pfs, message: &Message, turn: &mut Turn<'_, Pfs>) {
+        let Some(at) = self.position(message.request) else {
+            return pfs.is_late("a node returns a request that is not under way", turn);
+        };
+        let was = self.flying[at];
+        turn.keep(|| Undo::Client(Change::Was(at as u32, was)));
+        self.count(message);
+        self.flying[at].end = turn.now().0;
+        self.finish(pfs, at, turn);
+    }
+
+    fn count(&mut self, done: &Message) {
+        match done.op {
+            Op::Read => self.numbers.bytes_read += u64::from(done.length),
+            Op::Write => self.numbers.bytes_written += u64::from(done.length),
+            _ => {}
+        }
     }
 
     fn answered(&mut self, pfs: &Pfs, message: &Message, turn: &mut Turn<'_, Pfs>) {
@@ -321,14 +291,10 @@ impl Client {
         let bytes = u64::from(data) + u64::from(pfs.network.header);
         let there = match pfs.near_of(turn.me().0, message.receiver) {
             Some(_) => now,
-            None => self.numbers.into.receive(now, message.end, bytes, pfs.client_per_byte),
+            None => self.numbers.into.receive(now, message.end, bytes, pfs.client_per_byte(turn.me().0)),
         };
         pfs.keep_piece(message, there, false, turn);
-        match message.op {
-            Op::Read => self.numbers.bytes_read += u64::from(message.length),
-            Op::Write => self.numbers.bytes_written += u64::from(message.length),
-            _ => {}
-        }
+        self.count(message);
         let flying = &mut self.flying[at];
         flying.left = flying.left.saturating_sub(1);
         flying.end = flying.end.max(there);
@@ -371,4 +337,37 @@ impl Client {
         }
         self.advance(pfs, turn);
     }
+}
+
+/// A sub-request goes to its server: which operation, on which file, of which request.
+#[inline]
+pub(crate) fn ask(
+    pfs: &Pfs,
+    out: &mut Link,
+    (op, file, request): (Op, u32, u32),
+    piece: &Piece,
+    turn: &mut Turn<'_, Pfs>,
+) {
+    let message = Message {
+        file,
+        offset: piece.offset,
+        local: piece.local,
+        length: piece.length,
+        receiver: pfs.server_process(piece.server),
+        ..Message::blank(Kind::Request, op, request, turn)
+    };
+    let data = if op == Op::Write && piece.length <= pfs.network.eager { piece.length } else { 0 };
+    post(pfs, out, message, u64::from(data), turn);
+}
+
+/// Over the link of a rank, or of a node.
+#[inline]
+pub(crate) fn post(pfs: &Pfs, out: &mut Link, mut message: Message, data: u64, turn: &mut Turn<'_, Pfs>) {
+    if let Some(near) = pfs.near_of(turn.me().0, message.receiver) {
+        message.end = turn.now().plus(near).0;
+        return turn.send(ProcessId(message.receiver), near, message);
+    }
+    let (now, bytes) = (turn.now().0, data + u64::from(pfs.network.header));
+    let (begin, tail) = out.send(now, bytes, pfs.client_per_byte(turn.me().0));
+    pfs.carry(message.receiver, begin - now, tail, message, turn);
 }

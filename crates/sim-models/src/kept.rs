@@ -24,7 +24,7 @@ pub fn load(pfs: Pfs, about: &str, bytes: &[u8]) -> Result<Simulation<Pfs>, Load
     let simulation = Simulation::load(pfs, about, bytes)?;
     let (pfs, now) = (simulation.model(), simulation.now().0);
     if !pfs.roles().iter().zip(simulation.states()).all(|(role, state)| pfs.fits(*role, state, now)) {
-        return Err(LoadError::Damaged("a client, server, device or switch is in a state that there is not"));
+        return Err(LoadError::Damaged("a client, node, server, device or switch is in a state that there is not"));
     }
     if !simulation.messages().all(|event| pfs.knows(&event.message)) {
         return Err(LoadError::Damaged("a message is of nobody, or of a time or place that there is not"));
@@ -39,14 +39,16 @@ impl Pfs {
             (Role::Server(number), State::Server(server)) => server.fits(self, number),
             (Role::Device(number), State::Device(disk)) => disk.fits(self, number, now),
             (Role::Switch(number), State::Switch(switch)) => switch.fits(self, number),
+            (Role::Node(number), State::Node(node)) => node.fits(self, number),
             _ => false,
         }
     }
 
-    /// Whether a message is between clients and servers of this system.
+    /// Whether a message is between clients, their nodes and servers of this system.
     pub(crate) fn knows(&self, message: &Message) -> bool {
         let is_end = |process: u32| {
-            matches!(self.roles().get(process as usize), Some(Role::Client(..) | Role::Server(_)))
+            let role = self.roles().get(process as usize);
+            matches!(role, Some(Role::Client(..) | Role::Server(_) | Role::Node(_)))
         };
         is_end(message.sender)
             && is_end(message.receiver)

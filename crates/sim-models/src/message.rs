@@ -62,6 +62,8 @@ impl fmt::Display for Op {
 /// ```
 /// A server that buffers may answer a Request with Redirect: the client then asks the server behind it.
 /// It moves old data there itself: Submit, Complete, then a Request of its own; Response is the end of it.
+/// Where ranks share nodes, a client sends its node a Call instead, and gets a Return; the node then does what a client does
+/// above, for its ranks and for its cache (`node.rs`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Kind {
     /// Client: its application begins.
@@ -102,6 +104,10 @@ pub enum Kind {
     Arrived,
     /// Client: all ranks are.
     Released,
+    /// Node: a request of one of its ranks.
+    Call,
+    /// Client: its node has done a request.
+    Return,
 }
 
 /// A sub-request on its way (S1 §III-C: file, length, offset, sender, receiver, start, end, type).
@@ -116,9 +122,9 @@ pub struct Message {
     pub offset: u64,
     /// In what the server keeps of the file.
     pub local: u64,
-    /// At most a stripe.
+    /// At most a stripe; of a Call all that is asked for.
     pub length: u32,
-    /// The process that wants it done: a client, or a server that moves buffered data.
+    /// The process that wants it done: a client, a node, or a server that moves buffered data.
     pub sender: u32,
     /// The server's process.
     pub receiver: u32,

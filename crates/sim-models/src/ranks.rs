@@ -4,6 +4,7 @@
 
 use crate::cache::CacheResult;
 use crate::message::{Kind, Message, Op, Step};
+use crate::node::NodeResult;
 use crate::results::{PieceResult, Place, Record, RequestResult, Results, ServerResult, Work, gather_from};
 use crate::system::{Pfs, Role, State};
 use std::collections::BTreeMap;
@@ -15,7 +16,8 @@ saved!(enum Op { 0 => Open, 1 => Read, 2 => Write, 3 => Fsync, 4 => Close, 5 => 
 saved!(enum Kind {
     0 => Start, 1 => Wake, 2 => Finished, 3 => Request, 4 => Received, 5 => Processed, 6 => Ack, 7 => Data,
     8 => DataReceived, 9 => Submit, 10 => Complete, 11 => Response, 12 => Redirect, 13 => Idle,
-    14 => Cached, 15 => Old, 16 => Timeout, 17 => Arrived, 18 => Released,
+    14 => Cached, 15 => Old, 16 => Timeout, 17 => Arrived, 18 => Released, 19 => Call,
+    20 => Return,
 });
 saved!(struct Message { kind, op, file, request, offset, local, length, sender, receiver, start, end });
 saved!(struct Step { kind, op, offset, length });
@@ -25,6 +27,7 @@ saved!(enum Place { 0 => Threads, 1 => Device });
 saved!(struct Work { place, server, op, file, offset, length, came, begin, until });
 saved!(enum Record { 0 => Request(request), 1 => Step(step), 2 => Piece(piece), 3 => Work(work), 4 => Waits(server) });
 saved!(struct CacheResult { hits, misses, read_ahead, overwritten, dirty_most, dirty, throttled });
+saved!(struct NodeResult { number, ranks, requests, written, read, flushed, cache });
 /// What a server and its device did, as far as their ranks know it: `down` and `energy` need to know when all ended.
 #[derive(Clone)]
 struct ServerShare {
@@ -110,9 +113,10 @@ struct Share {
     open: u64,
     switched: u64,
     servers: Vec<ServerShare>,
+    nodes: Vec<NodeResult>,
 }
 
-saved!(struct Share { end, quiet, requests, bytes_read, bytes_written, waited, failed, open, switched, servers });
+saved!(struct Share { end, quiet, requests, bytes_read, bytes_written, waited, failed, open, switched, servers, nodes });
 
 impl Share {
     fn read(bytes: &[u8]) -> Result<Share, LoadError> {
@@ -177,6 +181,7 @@ fn together(mine: Results, over: &mut Over<'_>) -> Result<Results, Error> {
         open: results.open,
         switched: results.switched,
         servers: results.servers.iter().map(|result| ServerShare { result: *result }).collect(),
+        nodes: results.nodes.clone(),
     };
     share(&mine).save(&mut bytes);
     let mut into = vec![Vec::new(); ranks];
@@ -194,6 +199,7 @@ fn together(mine: Results, over: &mut Over<'_>) -> Result<Results, Error> {
         open: 0,
         switched: 0,
         servers: Vec::new(),
+        nodes: Vec::new(),
         ..mine
     };
     let mut servers = BTreeMap::new();
@@ -209,6 +215,7 @@ fn together(mine: Results, over: &mut Over<'_>) -> Result<Results, Error> {
         all.failed += share.failed;
         all.open += share.open;
         all.switched += share.switched;
+        all.nodes.extend(share.nodes);
         for ServerShare { result: server } in share.servers {
             match servers.get_mut(&server.number) {
                 None => drop(servers.insert(server.number, server)),

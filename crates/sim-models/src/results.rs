@@ -3,6 +3,7 @@
 use crate::cache::CacheResult;
 use crate::message::Op;
 use crate::message::Step;
+use crate::node::NodeResult;
 use crate::power::{Energy, PowerSpec};
 use crate::system::{Pfs, State};
 use tidepool_devices::ssd::Counts;
@@ -191,6 +192,8 @@ pub struct Results {
     /// Of [`run`] with [`Pfs::keep_steps`], in the order of events: when, who, what.
     pub steps: Vec<(Time, ProcessId, Step)>,
     pub servers: Vec<ServerResult>,
+    /// Where ranks share nodes, by number.
+    pub nodes: Vec<NodeResult>,
 }
 
 impl Results {
@@ -292,6 +295,7 @@ pub(crate) fn gather_from<'a>(
         all: Vec::new(),
         steps: Vec::new(),
         servers: Vec::with_capacity(pfs.servers() as usize),
+        nodes: Vec::new(),
     };
     for state in states {
         results.add(pfs, state);
@@ -311,6 +315,7 @@ impl Results {
     /// What needs to know when it all ended.
     pub(crate) fn finish(&mut self, pfs: &Pfs) {
         self.quiet = self.quiet.max(self.end);
+        self.nodes.sort_by_key(|node| node.number);
         let (end, quiet) = (self.end.0, self.quiet.0);
         for server in &mut self.servers {
             server.down = pfs.outages.down(server.number, end);
@@ -360,6 +365,10 @@ impl Results {
                 flash: None,
             }),
             State::Switch(switch) => self.switched += switch.bytes,
+            State::Node(node) => {
+                let ranks = pfs.nodes.as_ref().map_or(0, |nodes| nodes.ranks_of(node.number));
+                self.nodes.push(node.result(ranks));
+            }
             State::Device(disk) => {
                 self.quiet = self.quiet.max(Time(disk.numbers.last));
                 // A device's process is the one behind its server's.

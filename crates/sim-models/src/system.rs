@@ -6,15 +6,16 @@ use crate::device::{self, Context, Device, DeviceSpec, Io};
 use crate::kept::are_small;
 use crate::message::{Kind, Message, Op, Step};
 use crate::network::{Network, per_byte};
+use crate::node::{self, Node, Nodes, NodesSpec};
 use crate::outages::{Outage, OutageError, Outages};
 use crate::power::PowerSpec;
 use crate::queue::{self, DEPTH_MAX, Queue, QueueSpec};
 use crate::results::{PieceResult, Place, Record, Work};
 use crate::server::{self, Server, ServerSpec};
-use crate::striping::Layout;
+use crate::striping::{Layout, Piece};
 use crate::topology::{self, Switch, Topology, Wires};
 use crate::workload::Program;
-use std::fmt;
+use std::{fmt, iter};
 use tidepool_sim::{Model, ProcessId, Stream, Time, Turn, saved};
 
 /// Most processes of a model.
@@ -71,6 +72,8 @@ pub enum Role {
     Device(u32),
     /// Of a network that has any.
     Switch(u32),
+    /// Of ranks that share one: its number.
+    Node(u32),
 }
 
 /// A parallel file system and who uses it.
@@ -87,6 +90,7 @@ pub struct Pfs {
     pub timeout: Option<Time>,
     pub(crate) outages: Outages,
     pub(crate) wires: Option<Wires>,
+    pub(crate) nodes: Option<Box<Nodes>>,
     /// Clients write out each request that is done.
     pub keep_requests: bool,
     /// Everybody writes out each step, for golden traces and timelines.
@@ -103,7 +107,7 @@ pub struct Pfs {
     first_client: Vec<u32>,
     /// Class of each server.
     class_of: Vec<u16>,
-    pub(crate) client_per_byte: f64,
+    client_per_byte: f64,
     class_per_byte: Vec<f64>,
 }
 
@@ -134,6 +138,8 @@ pub enum PfsError {
     Cache(String),
     /// Of a device, which figure.
     Device(String, String),
+    /// Of compute nodes, what is wrong.
+    Nodes(String),
 }
 
 impl fmt::Display for PfsError {
@@ -162,6 +168,7 @@ impl fmt::Display for PfsError {
             PfsError::Outages(error) => error.fmt(f),
             PfsError::Timeout => f.write_str("clients give up at once: the timeout is at least 1ns"),
             PfsError::Cache(what) => write!(f, "the cache of servers: {what}"),
+            PfsError::Nodes(what) => write!(f, "compute nodes: {what}"),
             PfsError::Device(class, what) => write!(f, "the device of servers '{class}': {what}"),
         }
     }
@@ -230,11 +237,13 @@ impl Pfs {
             }
         }
         if let Layout::Pool(pool) = &mut layout {
-            pool.learn(&applications);
+            pool.learn(&applications, None);
         }
-        let (roles, servers) = places(clients, count, &applications);
-        let is_client = |(_, role): &(u32, &Role)| matches!(role, Role::Client(..));
-        let clients = (0..).zip(&roles).filter(is_client).map(|(process, _)| process).collect();
+        let ranks = (0..).zip(&applications).flat_map(|(application, all): (u32, _)| {
+            (0..all.program.ranks()).map(move |rank| Role::Client(application, rank))
+        });
+        let (roles, servers) = places(clients, count, ranks);
+        let clients = clients_of(&roles);
         let running = |sum: &mut u32, all: &Application| {
             *sum += all.program.ranks();
             Some(*sum - all.program.ranks())
@@ -252,6 +261,7 @@ impl Pfs {
             timeout: None,
             outages: Outages::default(),
             wires: None,
+            nodes: None,
             keep_requests: false,
             keep_steps: false,
             keep_pieces: false,
@@ -280,13 +290,49 @@ impl Pfs {
         Ok(Pfs { outages, ..self })
     }
 
+    /// The same, with ranks that share nodes. A topology comes behind them.
+    pub fn with_nodes(mut self, spec: NodesSpec) -> Result<Pfs, PfsError> {
+        if self.wires.is_some() {
+            return Err(PfsError::Nodes("they have to be there before the topology".into()));
+        }
+        spec.check(&self.applications).map_err(PfsError::Nodes)?;
+        if let Layout::Pool(pool) = &mut self.layout {
+            pool.learn(&self.applications, Some(&spec));
+        }
+        let (mut nodes, ranks) = Nodes::new(spec, &self.applications);
+        let (servers, count) = (self.servers.len() as u64, ranks.len() as u64);
+        if count + 2 * servers > PROCESSES_MAX {
+            return Err(PfsError::TooMany { processes: count + 2 * servers });
+        }
+        (self.roles, self.servers) = places(count, servers, ranks.into_iter());
+        self.clients = clients_of(&self.roles);
+        nodes.find(&self.roles);
+        self.nodes = Some(Box::new(nodes));
+        Ok(self)
+    }
+
     /// The same, with switches in between: [`Wires::new`]. The network's latency is that of each link then.
     pub fn with_topology(mut self, topology: Topology, together: bool) -> Result<Pfs, PfsError> {
         let (processes, switches) = (self.roles.len() as u32, topology.switches());
         if u64::from(processes) + u64::from(switches) > PROCESSES_MAX {
             return Err(PfsError::TooMany { processes: u64::from(processes) + u64::from(switches) });
         }
-        self.wires = Some(Wires::new(topology, together, (&self.servers, processes), &self.clients));
+        let own = |class: &Class| (class.bandwidth > 0).then(|| per_byte(class.bandwidth));
+        let servers =
+            (0..self.servers()).map(|server| (self.servers[server as usize], own(self.class(server))));
+        let own = (self.network.client_bandwidth > 0).then_some(self.client_per_byte);
+        // Ranks have no links of their own where they share nodes, and messages all the same.
+        let mut ranks: Vec<(u32, u32)> = self.clients.iter().copied().zip(0..).collect();
+        if let Some(nodes) = &self.nodes {
+            for (process, place) in &mut ranks {
+                if let Role::Client(application, rank) = self.roles[*process as usize] {
+                    *place = nodes.spec.node(application, rank);
+                }
+            }
+            ranks.extend(nodes.processes().map(|(number, process)| (process, number)));
+        }
+        self.wires =
+            Some(Wires::new(topology, together, processes, &servers.collect::<Vec<_>>(), (&ranks, own)));
         self.roles.extend((0..switches).map(Role::Switch));
         Ok(self)
     }
@@ -335,12 +381,67 @@ impl Pfs {
         self.clients[(self.first_client[application as usize] + rank) as usize]
     }
 
+    /// The node of a rank and how long a call to it takes, where ranks have such.
+    #[inline]
+    pub(crate) fn node_of(&self, application: u32, rank: u32) -> Option<(u32, Time)> {
+        self.nodes.as_ref().map(|nodes| (nodes.process(application, rank), nodes.spec.call))
+    }
+
+    /// The same, by the rank's process.
+    pub(crate) fn door_of(&self, process: u32) -> Option<(u32, Time)> {
+        match self.roles.get(process as usize) {
+            Some(Role::Client(application, rank)) => self.node_of(*application, *rank),
+            _ => None,
+        }
+    }
+
+    /// Application and rank of a process; what nodes do for their caches is of the first one.
+    pub(crate) fn rank_of(&self, process: u32) -> (u32, u32) {
+        match self.roles.get(process as usize) {
+            Some(Role::Client(application, rank)) => (*application, *rank),
+            _ => (0, 0),
+        }
+    }
+
+    /// Whether a rank reads and writes past its node's cache.
+    pub(crate) fn is_direct(&self, process: u32) -> bool {
+        let of = |nodes: &Nodes| nodes.spec.applications[self.rank_of(process).0 as usize].direct;
+        self.nodes.as_deref().is_some_and(of)
+    }
+
+    /// What servers do of a request of a rank, in the order in which they are asked.
+    #[inline]
+    pub(crate) fn pieces(
+        &self,
+        (op, file, offset, length): (Op, u32, u64, u64),
+        (application, rank): (u32, u32),
+        mut each: impl FnMut(Piece),
+    ) {
+        let whole = |server| Piece { server, offset: 0, local: 0, length: 0 };
+        match op {
+            Op::Read | Op::Write => self.layout.split(file, offset, length, each),
+            Op::Create | Op::Unlink => {
+                // The file's server, and the one that has its directory.
+                let home = self.metadata_server(file);
+                let directory = self.directory_server(application, rank).filter(|server| *server != home);
+                iter::once(home).chain(directory).for_each(|server| each(whole(server)));
+            }
+            Op::Open | Op::Close | Op::Stat => each(whole(self.metadata_server(file))),
+            Op::Fsync => self.layout.servers(file).into_iter().for_each(|server| each(whole(server))),
+            // No server knows of it.
+            Op::Barrier => {}
+        }
+    }
+
     /// How long it is from a client to a server on the same node, or back.
     #[inline]
     pub(crate) fn near_of(&self, client: u32, server: u32) -> Option<Time> {
         let near = self.near?;
         let role = |process: u32| self.roles.get(process as usize);
         match (&self.layout, role(client), role(server)) {
+            (Layout::Pool(pool), Some(Role::Node(node)), Some(Role::Server(number))) => {
+                (pool.node_of(*node) == *number).then_some(near)
+            }
             (Layout::Pool(pool), Some(Role::Client(application, rank)), Some(Role::Server(number))) => {
                 let client = self.first_client[*application as usize] + rank;
                 (pool.node_of(client) == *number).then_some(near)
@@ -349,8 +450,19 @@ impl Pfs {
         }
     }
 
+    /// Of a server's link, ns of a byte.
+    #[inline]
     pub(crate) fn server_per_byte(&self, server: u32) -> f64 {
-        self.class_per_byte[self.class_of(server)]
+        match &self.wires {
+            None => self.class_per_byte[self.class_of(server)],
+            Some(wires) => wires.per_byte(self.servers[server as usize]),
+        }
+    }
+
+    /// Of a rank's or a node's link, by its process.
+    #[inline]
+    pub(crate) fn client_per_byte(&self, process: u32) -> f64 {
+        self.wires.as_ref().map_or(self.client_per_byte, |wires| wires.per_byte(process))
     }
 
     pub(crate) fn is_server(&self, process: u32) -> bool {
@@ -415,12 +527,9 @@ impl Pfs {
     }
 }
 
-/// Servers lie between their clients, each with its device behind it, so that threads, which have consecutive processes each,
-/// have both.
-fn places(clients: u64, servers: u64, applications: &[Application]) -> (Vec<Role>, Vec<u32>) {
-    let mut ranks = (0..).zip(applications).flat_map(|(application, all)| {
-        (0..all.program.ranks()).map(move |rank| Role::Client(application, rank))
-    });
+/// Servers lie between their clients (ranks, and nodes where there are any), each with its device behind it, so that threads,
+/// which have consecutive processes each, have both.
+fn places(clients: u64, servers: u64, mut ranks: impl Iterator<Item = Role>) -> (Vec<Role>, Vec<u32>) {
     let mut roles = Vec::with_capacity((clients + 2 * servers) as usize);
     let mut at = Vec::with_capacity(servers as usize);
     for server in 0..servers {
@@ -432,6 +541,12 @@ fn places(clients: u64, servers: u64, applications: &[Application]) -> (Vec<Role
     (roles, at)
 }
 
+/// Processes of all ranks, in their order.
+fn clients_of(roles: &[Role]) -> Vec<u32> {
+    let is_client = |(_, role): &(u32, &Role)| matches!(role, Role::Client(..));
+    (0..).zip(roles).filter(is_client).map(|(process, _)| process).collect()
+}
+
 /// What a process has come to.
 #[derive(Clone, PartialEq, Debug)]
 pub enum State {
@@ -439,6 +554,7 @@ pub enum State {
     Server(Server),
     Device(Disk),
     Switch(Switch),
+    Node(Node),
 }
 
 /// A device, and what it did.
@@ -468,7 +584,7 @@ pub struct DiskNumbers {
 
 saved!(struct DiskNumbers { requests, bytes_read, bytes_written, busy, busy_until, time, last });
 saved!(struct Disk { number, device, numbers, queue });
-saved!(enum State { 0 => Client(client), 1 => Server(server), 2 => Device(disk), 3 => Switch(switch) });
+saved!(enum State { 0 => Client(client), 1 => Server(server), 2 => Device(disk), 3 => Switch(switch), 4 => Node(node) });
 
 pub enum Undo {
     Client(client::Change),
@@ -477,6 +593,7 @@ pub enum Undo {
     Device(device::Change),
     Queue(queue::Change),
     Switch(topology::Change),
+    Node(node::Change),
 }
 
 impl Message {
@@ -627,7 +744,8 @@ impl Model for Pfs {
 
     fn lookahead(&self) -> Time {
         let least = self.network.latency.min(self.server.bus);
-        self.near.map_or(least, |near| least.min(near))
+        let least = self.near.map_or(least, |near| least.min(near));
+        self.nodes.as_ref().map_or(least, |nodes| least.min(nodes.spec.call))
     }
 
     fn start(&self, turn: &mut Turn<'_, Self>) -> State {
@@ -645,6 +763,7 @@ impl Model for Pfs {
                 let links = self.wires.as_ref().map_or(0, |wires| wires.links_of(number));
                 State::Switch(Switch::new(number, links))
             }
+            Role::Node(number) => State::Node(Node::new(number, self.nodes.as_ref().map(|all| &all.spec))),
             Role::Device(number) => State::Device(Disk {
                 number,
                 device: self.class(number).device.start(),
@@ -665,6 +784,7 @@ impl Model for Pfs {
             State::Server(server) => server.handle(self, message, turn),
             State::Device(disk) => disk.handle(self, message, turn),
             State::Switch(switch) => switch.handle(self, message, turn),
+            State::Node(node) => node.handle(self, message, turn),
         }
     }
 
@@ -673,6 +793,7 @@ impl Model for Pfs {
             (State::Client(client), Undo::Client(change)) => client.undo(change),
             (State::Server(server), Undo::Server(change)) => server.undo(change),
             (State::Switch(switch), Undo::Switch(change)) => switch.undo(change),
+            (State::Node(node), Undo::Node(change)) => node.undo(change),
             (State::Device(disk), Undo::Disk(was)) => disk.numbers = was,
             (State::Device(disk), Undo::Device(change)) => disk.device.undo(change),
             (State::Device(disk), Undo::Queue(change)) => {

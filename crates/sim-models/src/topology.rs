@@ -19,8 +19,9 @@ pub const NODES_MAX: usize = 1 << 20;
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Description {
     pub switches: Vec<String>,
-    /// Nodes in the order in which servers and ranks get them, and the switch of each.
-    pub nodes: Vec<(String, String)>,
+    /// Nodes in the order in which servers and ranks get them, the switch of each, and bytes/s each way of all its links to
+    /// it; 0: not known.
+    pub nodes: Vec<(String, String, u64)>,
     /// Two switches, and bytes/s each way of all links between them; 0: unlimited.
     pub links: Vec<(String, String, u64)>,
 }
@@ -55,6 +56,8 @@ impl std::error::Error for TopologyError {}
 pub struct Topology {
     /// Of each node.
     leaf_of: Vec<u32>,
+    /// Ns of a byte on the links of each node; 0: not known.
+    node_per_byte: Vec<f64>,
     /// From each switch: to which, and ns of a byte.
     links: Vec<Vec<(u32, f64)>>,
     /// For each leaf that is gone to: from each switch, the links that are on a shortest way.
@@ -80,10 +83,12 @@ impl Topology {
                 links[b as usize].push((a, per_byte(*bandwidth)));
             }
         }
-        let leaf_of = all.nodes.iter().map(|(_, switch)| number(switch)).collect::<Result<Vec<u32>, _>>()?;
+        let leaf_of =
+            all.nodes.iter().map(|(_, switch, _)| number(switch)).collect::<Result<Vec<u32>, _>>()?;
         if let Some(leaf) = leaf_of.iter().find(|leaf| off.contains(leaf)) {
             return Err(TopologyError::Off(all.switches[*leaf as usize].clone()));
         }
+        let node_per_byte = all.nodes.iter().map(|(_, _, bandwidth)| per_byte(*bandwidth)).collect();
         let mut ways = BTreeMap::new();
         for leaf in &leaf_of {
             ways.entry(*leaf).or_insert_with(|| ways_to(*leaf, &links));
@@ -98,7 +103,7 @@ impl Topology {
         match pairs.find(|(from, to)| ways[to][*from as usize].is_empty()) {
             _ if leaf_of.is_empty() => Err(TopologyError::NoNodes),
             Some(pair) => Err(no_way(pair)),
-            None => Ok(Topology { leaf_of, links, ways }),
+            None => Ok(Topology { leaf_of, node_per_byte, links, ways }),
         }
     }
 
@@ -133,29 +138,43 @@ pub struct Wires {
     topology: Topology,
     /// Leaf switch of each process.
     leaf_of: Vec<u32>,
+    /// Ns of a byte on the link of each process; 0: unlimited.
+    per_byte: Vec<f64>,
     /// The process of switch 0.
     first: u32,
 }
 
 impl Wires {
     /// Servers have the first nodes, in their order; ranks those behind, in turn, or, `together`, all nodes in turn. Who comes
-    /// when there is no other node begins anew.
+    /// when there is no other node begins anew. Servers are processes, each with its link's ns of a byte where that is said;
+    /// ranks processes, each with its place in the turn; all have the same where that is said. Else the topology tells.
     pub(crate) fn new(
         topology: Topology,
         together: bool,
-        (servers, processes): (&[u32], u32),
-        clients: &[u32],
+        processes: u32,
+        servers: &[(u32, Option<f64>)],
+        (ranks, rank_per_byte): (&[(u32, u32)], Option<f64>),
     ) -> Wires {
         let nodes = topology.leaf_of.len();
         let behind = if together || nodes <= servers.len() { 0 } else { servers.len() };
-        let mut leaf_of = vec![0; processes as usize];
-        for (number, process) in servers.iter().enumerate() {
-            leaf_of[*process as usize] = topology.leaf_of[number % nodes];
+        let (mut leaf_of, mut per_byte) = (vec![0; processes as usize], vec![0.0; processes as usize]);
+        let mut put = |process: u32, node: usize, own: Option<f64>| {
+            leaf_of[process as usize] = topology.leaf_of[node];
+            per_byte[process as usize] = own.unwrap_or(topology.node_per_byte[node]);
+        };
+        for (number, (process, own)) in servers.iter().enumerate() {
+            put(*process, number % nodes, *own);
         }
-        for (number, process) in clients.iter().enumerate() {
-            leaf_of[*process as usize] = topology.leaf_of[behind + number % (nodes - behind)];
+        for (process, place) in ranks {
+            put(*process, behind + *place as usize % (nodes - behind), rank_per_byte);
         }
-        Wires { topology, leaf_of, first: processes }
+        Wires { topology, leaf_of, per_byte, first: processes }
+    }
+
+    /// Of a process's link, ns of a byte.
+    #[inline]
+    pub(crate) fn per_byte(&self, process: u32) -> f64 {
+        self.per_byte[process as usize]
     }
 
     /// The process of the switch that a process hangs on.

@@ -5,7 +5,7 @@ mod common;
 use tidepool_devices::disk::file::DiskFile;
 use tidepool_sim::{Options, Time};
 use tidepool_sim_models::experiment::{Experiment, Problem};
-use tidepool_sim_models::run;
+use tidepool_sim_models::{NodeResult, run};
 
 const SPEC: &str = include_str!("../../../docs/formats/28-experiments.md");
 
@@ -63,7 +63,13 @@ fn the_specifications_examples_are_read_and_run() {
     let other = runs(&read(&text.replace("device = \"flash\"", "device = \"nand\"")).unwrap());
     assert_eq!((other.requests, other.bytes_written), (results.requests, results.bytes_written));
     assert!(other.servers[7].flash.is_some_and(|counts| counts.host_pages > 0));
-    for number in [1, 2, 3] {
+    // Nodes by the ranks of each workload, four each; those of the next workload are behind them.
+    let nodes: Vec<(u32, u32)> = results.nodes.iter().map(|node| (node.number, node.ranks)).collect();
+    assert_eq!(nodes, [(0, 4), (1, 4), (2, 4), (3, 4), (4, 4), (5, 2), (6, 2), (7, 4), (8, 2)]);
+    // All that was written is flushed, or was of a file that is gone.
+    let owed = |node: &NodeResult| node.cache.unwrap().overwritten + node.flushed;
+    assert_eq!(results.nodes.iter().map(owed).sum::<u64>(), results.bytes_written);
+    for number in [1, 2, 3, 4] {
         let start = block("toml", 0).replace("[layout]\nkind = \"striped\"", "[old]");
         let text = start.replace("[old]", &format!("{}\n[old]", block("toml", number)));
         // Its own table of the first layout goes.
@@ -194,6 +200,42 @@ const HOSTILE: &[(&str, &str, Option<usize>, &str)] = &[
     ("kind = \"ior\"", "kind = \"ior\"\nbarrier = 1", Some(12), "true or false"),
     ("[[workload]]", "[client]\ntimeout = \"0s\"\n[[workload]]", None, "give up at once"),
     ("[[workload]]", "[client]\ntimeuot = \"1s\"\n[[workload]]", Some(10), "did you mean 'timeout'?"),
+    ("[[workload]]", "[client]\nranks-per-node = 0\n[[workload]]", Some(10), "from 1 to 65536"),
+    ("[[workload]]", "[client]\ncall = \"1us\"\n[[workload]]", Some(9), "with 'ranks-per-node' or"),
+    (
+        "[[workload]]",
+        "[client]\ncall = \"0s\"\nranks-per-node = 2\n[[workload]]",
+        None,
+        "a system call takes no time",
+    ),
+    ("[[workload]]", "[client.cache]\n[[workload]]", Some(9), "[client.cache] has no 'size'"),
+    ("[[workload]]", "[client.cache]\nsize = 9\ndirty = 10\n[[workload]]", Some(9), "10 bytes may be dirty"),
+    (
+        "[[workload]]",
+        "[client.cache]\nsize = 9\non-close = \"flsh\"\n[[workload]]",
+        Some(11),
+        "did you mean 'flush'?",
+    ),
+    (
+        "[[workload]]",
+        "[client.cache]\nsize = 9\nonclose = \"keep\"\n[[workload]]",
+        Some(11),
+        "did you mean 'on-close'?",
+    ),
+    (
+        "[[workload]]",
+        "[client.cache]\nsize = 9\nread-ahead = \"1GiB\"\n[layout]\nstripe = 1024\n[[workload]]",
+        Some(9),
+        "1048577 stripes; at most 65536",
+    ),
+    ("kind = \"ior\"", "kind = \"ior\"\nnode = 1", Some(9), "'node' is of use with 'ranks-per-node'"),
+    ("kind = \"ior\"", "kind = \"ior\"\ndirect = true", Some(9), "'direct' is of use with [client.cache]"),
+    (
+        "kind = \"ior\"",
+        "kind = \"ior\"\nranks = 5000000\n[client]\nranks-per-node = 4",
+        None,
+        "has nodes up to 1250000; at most 1048576",
+    ),
     (
         "[[workload]]",
         "[[failure]]\nserver = 1\nat = \"1s\"\nrepair = \"1s\"\n[[workload]]",
@@ -247,6 +289,25 @@ const HOSTILE: &[(&str, &str, Option<usize>, &str)] = &[
         "[layout]\nkind = \"pool\"\nplacement = \"local\"\nin-turn = 2\n[[workload]]",
         Some(9),
         "\"wide\" only",
+    ),
+    ("[[workload]]", "[layout]\nkind = \"pool\"\nplacement = \"group\"\n[[workload]]", None, "have none"),
+    (
+        "[[workload]]",
+        "[layout]\nkind = \"pool\"\ngroups = [\"a\"]\n[[workload]]",
+        Some(9),
+        "'groups' is of use with placement \"group\" only",
+    ),
+    (
+        "[[workload]]",
+        "[layout]\nkind = \"pool\"\nplacement = \"group\"\ngroups = [\"a\", \"b\"]\n[[workload]]",
+        None,
+        "2 groups for 1 daemons",
+    ),
+    (
+        "[[workload]]",
+        "[layout]\nkind = \"pool\"\nplacement = \"group\"\ngroups = [\"leaf1\"]\ngroup = \"laef1\"\n[[workload]]",
+        Some(13),
+        "there is no group 'laef1'; did you mean 'leaf1'?",
     ),
     (
         "[[workload]]",

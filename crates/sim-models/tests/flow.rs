@@ -17,6 +17,7 @@ fn steps(mut pfs: Pfs) -> Vec<String> {
             Role::Server(number) => format!("server {number}"),
             Role::Device(number) => format!("device {number}"),
             Role::Switch(number) => format!("switch {number}"),
+            Role::Node(number) => format!("node {number}"),
         };
         format!("{} {who}: {:?} {} {}+{}", time.0, step.kind, step.op, step.offset, step.length)
     };

@@ -92,11 +92,59 @@ fn files_are_made_at_their_homes() {
     assert_eq!(results.all.iter().filter(|r| r.op == Op::Unlink).count() as u32, ranks * files);
 }
 
+/// Two groups, of two and of three: what a rank makes lies on its node's group, chunk for chunk where the placement says.
+#[test]
+fn files_of_a_rank_are_on_its_nodes_group() {
+    let groups = [0, 1, 1, 0, 1];
+    let placer = Placer::new(SERVERS, &[]).unwrap().grouped(&groups).unwrap();
+    let home = |layout, near: &[u16], file: u32| {
+        let (name, owner) = (file.to_le_bytes(), placer.entry_owner(Ino::ROOT, &file.to_le_bytes()));
+        Ino::new(placer.home_in_group(layout, owner, near, (Ino::ROOT, &name)), u64::from(file) + 2)
+    };
+    for named in [None, Some(1)] {
+        let layout = types::Layout::group(CHUNK, named).unwrap();
+        for sharing in [Sharing::PerProcess, Sharing::Shared] {
+            let (block, transfer, ranks) = (20 * CHUNK, CHUNK, 7);
+            let ior = Ior { sharing, block, transfer, file: 3, ..writes(ranks, 1) };
+            let classes = vec![class("s", SERVERS as u32, station(1, fixed(1_000)))];
+            let pool = Layout::Pool(PoolLayout::grouped(layout, &[1; SERVERS], &groups).unwrap());
+            let applications = vec![application(Program::Ior(ior))];
+            let pfs = Pfs::new(fast_network(50_000), idle_server(10), classes, pool, applications).unwrap();
+            let results = run(pfs, 1, &Options::default()).unwrap().1;
+            let mut expected = vec![0; SERVERS];
+            for rank in 0..ranks {
+                // A file that all share is made by the first rank.
+                let (file, maker, first) = match sharing {
+                    Sharing::PerProcess => (3 + rank, rank, 0),
+                    Sharing::Shared => (3, 0, u64::from(rank) * 20),
+                };
+                let ino = home(layout, &[maker as u16 % SERVERS as u16], file);
+                for chunk in first..first + 20 {
+                    expected[usize::from(placer.chunk_owner(ino, layout, chunk))] += CHUNK;
+                }
+            }
+            assert_eq!(written(&results), expected, "{layout} {sharing:?}");
+            let of_group =
+                |group| (0..SERVERS).filter(|n| groups[*n] == group).map(|n| expected[n]).sum::<u64>();
+            // Ranks 0, 3 and 5 live on servers of group 0.
+            let group_0 = match (named, sharing) {
+                (Some(_), _) => 0,
+                (None, Sharing::Shared) => 7,
+                (None, Sharing::PerProcess) => 3,
+            };
+            assert_eq!([of_group(0), of_group(1)], [group_0, 7 - group_0].map(|files| files * 20 * CHUNK));
+        }
+    }
+}
+
 #[test]
 fn what_is_no_pool_is_refused() {
     let wide = types::Layout::wide(CHUNK, 0).unwrap();
     assert_eq!(PoolLayout::new(wide, &[]), Err(PoolError::Members(0)));
-    assert_eq!(PoolLayout::new(types::Layout::group(CHUNK, None).unwrap(), &[1]), Err(PoolError::Groups));
+    let on = |group| types::Layout::group(CHUNK, group).unwrap();
+    assert_eq!(PoolLayout::new(on(None), &[1]), Err(PoolError::NoGroups));
+    assert_eq!(PoolLayout::grouped(on(Some(2)), &[1, 1], &[0, 1]), Err(PoolError::NoSuchGroup(2)));
+    assert!(matches!(PoolLayout::grouped(on(None), &[1, 1], &[0]), Err(PoolError::Groups(_))));
     let weighted = types::Layout::weighted(CHUNK).unwrap();
     assert!(matches!(PoolLayout::new(weighted, &[0, 0]), Err(PoolError::Weights(_))));
 }

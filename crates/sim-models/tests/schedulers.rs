@@ -36,8 +36,8 @@ fn all_schedulers_agree_on_random_systems() {
             undone += seen.report.undone;
             assert_eq!(seen_states, states, "{name}");
             assert_eq!(
-                (seen.trace, &seen.all, &seen.steps, &seen.servers),
-                (expected.trace, &expected.all, &expected.steps, &expected.servers),
+                (seen.trace, &seen.all, &seen.steps, &seen.servers, &seen.nodes),
+                (expected.trace, &expected.all, &expected.steps, &expected.servers, &expected.nodes),
                 "{name}"
             );
         }
@@ -69,6 +69,7 @@ fn wanted(pfs: &Pfs) -> (u64, u64, u64) {
 fn bytes_in_are_bytes_out() {
     let mut failed = 0;
     let (mut all_moved, mut all_hits, mut all_overwritten) = (0, 0, 0);
+    let (mut node_hits, mut node_overwritten, mut node_ahead) = (0, 0, 0);
     for seed in 0..200 {
         let expected = wanted(&random_system(seed));
         let (results, _) = end(seed, &Options::default());
@@ -80,6 +81,25 @@ fn bytes_in_are_bytes_out() {
         }
         assert_eq!((results.requests, results.bytes_read, results.bytes_written), expected, "seed {seed}");
         assert_eq!(results.open, 0, "seed {seed}");
+        // What a node's cache has is not asked of servers, and what was written again, or to a file that is gone, they never get.
+        let (mut wanted_of_servers, mut from_nodes) = ((expected.1, expected.2), (0, 0));
+        for node in &results.nodes {
+            from_nodes = (from_nodes.0 + node.read, from_nodes.1 + node.written);
+            if let Some(cache) = node.cache {
+                assert_eq!(cache.dirty, 0, "seed {seed}");
+                wanted_of_servers.0 = wanted_of_servers.0 + cache.read_ahead - cache.hits;
+                wanted_of_servers.1 -= cache.overwritten;
+                (node_hits, node_overwritten) =
+                    (node_hits + cache.hits, node_overwritten + cache.overwritten);
+                node_ahead += cache.read_ahead;
+            }
+        }
+        if !results.nodes.is_empty() {
+            assert_eq!(from_nodes, wanted_of_servers, "seed {seed}");
+            let requests: u64 = results.nodes.iter().map(|node| node.requests).sum();
+            let barriers = results.all.iter().filter(|r| r.op == Op::Barrier).count() as u64;
+            assert_eq!(requests + barriers, expected.0, "seed {seed}");
+        }
         let devices = results
             .servers
             .iter()
@@ -97,9 +117,13 @@ fn bytes_in_are_bytes_out() {
                 (hits + cache.hits, ahead + cache.read_ahead, overwritten + cache.overwritten);
         }
         (all_hits, all_overwritten) = (all_hits + hits, all_overwritten + overwritten);
-        let read = expected.1 + moved + ahead - hits;
-        assert_eq!(devices, (read, expected.2 + moved - overwritten), "seed {seed}");
+        let read = wanted_of_servers.0 + moved + ahead - hits;
+        assert_eq!(devices, (read, wanted_of_servers.1 + moved - overwritten), "seed {seed}");
     }
     assert!(failed > 0, "nothing was given up");
+    assert!(
+        node_hits > 0 && node_overwritten > 0 && node_ahead > 0,
+        "{node_hits} {node_overwritten} {node_ahead}"
+    );
     assert!(all_moved > 0 && all_hits > 0 && all_overwritten > 0, "{all_moved} {all_hits} {all_overwritten}");
 }

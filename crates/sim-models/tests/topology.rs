@@ -3,10 +3,10 @@
 mod common;
 
 use common::{application, class, even, fast_network, fixed, idle_server, station, two_leaves, writes};
-use tidepool_sim::Options;
+use tidepool_sim::{Options, Time};
 use tidepool_sim_models::topology::{Description, Topology, TopologyError};
-use tidepool_sim_models::workload::{Ior, Program};
-use tidepool_sim_models::{Pfs, Results, run};
+use tidepool_sim_models::workload::{Ior, Program, Sharing};
+use tidepool_sim_models::{Network, NodesSpec, OnNodes, Pfs, Results, run};
 
 const LATENCY: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -64,6 +64,43 @@ fn fewer_core_switches_are_enough_until_devices_are_faster() {
     println!("ms with 6, 3 and 1 core switches: {six:.1}, {three:.1}, {one:.1}");
     assert!(three / six < 1.02 && (204.8..210.0).contains(&six), "{six} {three}");
     assert!((335.5..345.0).contains(&one), "{one}");
+}
+
+/// Hosts of 1 MB/s and 2 MB/s: a message takes as long as the slower of its two links needs, and the experiment's own figures go
+/// before those of the topology.
+#[test]
+fn links_of_hosts_are_those_of_the_topology() {
+    let mut hosts = two_leaves(1);
+    (hosts.nodes[0].2, hosts.nodes[4].2, hosts.nodes[5].2) = (2_000_000, 1_000_000, 4_000_000);
+    hosts.links.iter_mut().for_each(|link| link.2 = 0);
+    let took = |own: (u64, u64), ranks: u32| {
+        let mut classes = vec![class("s", 4, station(1, fixed(10)))];
+        (classes[0].bandwidth, classes[0].count) = (own.0, 4);
+        let network = Network { client_bandwidth: own.1, ..fast_network(LATENCY) };
+        let ior = Ior { sharing: Sharing::PerProcess, ..writes(2, 1) };
+        let applications = vec![application(Program::Ior(ior))];
+        let mut pfs = Pfs::new(network, idle_server(1), classes, even(65_536, 4), applications).unwrap();
+        pfs.keep_requests = true;
+        if ranks > 0 {
+            let applications = vec![OnNodes::default()];
+            pfs = pfs.with_nodes(NodesSpec { ranks, call: Time(5), cache: None, applications }).unwrap();
+        }
+        let pfs = pfs.with_topology(Topology::new(&hosts, &[]).unwrap(), false).unwrap();
+        let mut all = run(pfs, 1, &Options::default()).unwrap().1.all;
+        all.sort_by_key(|request| request.rank);
+        [0, 1].map(|rank| (all[rank].end - all[rank].begin - 8 * LATENCY - 12) as f64 / 65_536e3)
+    };
+    let is = |seen: [f64; 2], expected: [f64; 2]| {
+        let near = seen.iter().zip(expected).all(|(seen, expected)| (seen - expected).abs() < 0.001);
+        assert!(near, "{seen:?}, not {expected:?}");
+    };
+    // Rank 0 is on host 4, and writes to server 0 on host 0; rank 1 on host 5, and server 1's host tells nothing.
+    is(took((0, 0), 0), [1.0, 0.25]);
+    is(took((0, 8_000_000), 0), [0.5, 0.125]);
+    is(took((500_000, 0), 0), [2.0, 2.0]);
+    is(took((0, 0), 1), [1.0, 0.25]);
+    // Both on host 4: one behind the other.
+    is(took((0, 0), 2), [1.0, 2.0]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A run as a page with plots: one file, with nothing to load.
 
 use super::engine::Outcome;
-use super::told::{class_rows, headline, latency_rows, ms};
+use super::told::{class_rows, headline, latency_rows, ms, node_rows};
 use crate::page::{escape, page};
 use crate::plot::{LINES_MAX, Line, Plot, lines};
 use std::fmt::Write;
@@ -14,7 +14,7 @@ use tidepool_types::format_size;
 const STYLE: &str = "svg{max-width:100%;height:auto}td+td,th+th{text-align:right}table{width:auto}";
 /// Points of a curve of latencies.
 const POINTS_MAX: usize = 400;
-/// Servers in the table.
+/// Servers, and nodes, in their tables.
 const SERVERS_MAX: usize = 1_000;
 
 pub fn report(
@@ -41,6 +41,7 @@ pub fn report(
     body += &table(&class_rows(pfs, results, observer));
     body += &activity(pfs, results, observer);
     body += &servers(pfs, results, observer);
+    body += &nodes(results);
     let _ = writeln!(
         body,
         "<p>{} events, trace {:016x}; tidepool {}</p>",
@@ -67,11 +68,17 @@ fn row<const N: usize>(cells: [String; N]) -> Vec<String> {
 
 fn configuration(experiment: &Experiment) -> Vec<Vec<String>> {
     let network = &experiment.network;
-    let rate = |bytes: u64| if bytes == 0 { "unlimited".into() } else { format!("{}/s", format_size(bytes)) };
+    let without = if experiment.switches.is_some() { "as the topology says" } else { "unlimited" };
+    let rate = |bytes: u64| if bytes == 0 { without.into() } else { format!("{}/s", format_size(bytes)) };
     let mut rows = vec![row(["what".into(), "how much".into()])];
     let mut tell = |what: String, how: String| rows.push(row([what, how]));
     tell("network latency".into(), network.latency.to_string());
     tell("clients' links".into(), rate(network.client_bandwidth));
+    if let Some(nodes) = &experiment.nodes {
+        tell("ranks of a node".into(), nodes.ranks.to_string());
+        let cache = nodes.cache.map(|cache| format_size(cache.figures.size));
+        tell("cache of a node".into(), cache.unwrap_or_else(|| "none".into()));
+    }
     tell("stripe".into(), format_size(experiment.stripe));
     tell("threads of a server".into(), experiment.server.threads.to_string());
     for servers in &experiment.servers {
@@ -203,7 +210,23 @@ fn servers(pfs: &Pfs, results: &Results, observer: &Observer) -> String {
             observer.queue_most(server.number).to_string(),
         ]));
     }
-    let more = results.servers.len().saturating_sub(SERVERS_MAX);
-    let more = if more > 0 { format!("<p>and {more} more</p>\n") } else { String::new() };
-    table(&rows) + &more
+    table(&rows) + &more(results.servers.len())
+}
+
+/// Of nodes that have caches.
+fn nodes(results: &Results) -> String {
+    let all = &results.nodes;
+    if all.first().is_none_or(|node| node.cache.is_none()) {
+        return String::new();
+    }
+    let shown = &all[..all.len().min(SERVERS_MAX)];
+    format!("<h2>Caches of nodes</h2>\n{}{}", table(&node_rows(shown)), more(all.len()))
+}
+
+/// How many are not in a table.
+fn more(all: usize) -> String {
+    match all.saturating_sub(SERVERS_MAX) {
+        0 => String::new(),
+        more => format!("<p>and {more} more</p>\n"),
+    }
 }

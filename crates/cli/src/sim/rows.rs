@@ -128,7 +128,7 @@ impl Rows {
 
     pub fn piece(&mut self, names: &[String], roles: &[Role], p: &PieceResult) {
         let role = |process: u32| roles.get(process as usize).copied();
-        // What servers move among themselves is of no workload.
+        // What servers move among themselves is of no workload; what nodes ask for is of several.
         let who = match role(p.sender) {
             Some(Role::Client(application, rank)) => {
                 format!("{},{rank},{}", names[application as usize], p.request)

@@ -125,8 +125,14 @@ pub fn read(file: &Path) -> Result<Experiment> {
 fn switches(path: &Path) -> std::result::Result<Description, String> {
     let fabric = Fabric::read(path).map_err(|missing| missing.why)?;
     let network = Topology::new(&fabric).map_err(|error| error.to_string())?;
-    let node = |host: &str| Some((host.to_string(), network.leaf_of(host)?.to_string()));
     let bytes = |gigabits: f64| (gigabits * 1e9 / 8.0) as u64;
+    let node = |host: &str| {
+        // Messages go over its leaf: of a host on several switches the other links carry nothing.
+        let leaf = network.leaf_of(host)?;
+        let port = network.ports_of(host).iter().find(|port| port.switch == leaf);
+        let speed = port.and_then(|port| Some(port.gigabits_per_second? * f64::from(port.count)));
+        Some((host.to_string(), leaf.to_string(), speed.map_or(0, bytes)))
+    };
     let link = |link: &Link| {
         let speed = link.gigabits_per_second.map_or(0, |each| bytes(each * f64::from(link.count)));
         (link.a.clone(), link.b.clone(), speed)

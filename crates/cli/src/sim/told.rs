@@ -8,7 +8,7 @@ use crate::output::table;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use tidepool_sim_models::observe::{Activity, Latencies, Observer, Requests};
-use tidepool_sim_models::{Op, Pfs, Results};
+use tidepool_sim_models::{CacheResult, NodeResult, Op, Pfs, Results};
 use tidepool_types::format_size;
 
 /// Servers that people are shown one by one.
@@ -129,7 +129,32 @@ fn summary(pfs: &Pfs, results: &Results, observer: &Observer) -> Value {
         "ops": ops.collect::<Map<_, _>>(),
         "latency": latencies.collect::<Vec<_>>(),
         "servers": servers(pfs, results, observer),
+        "nodes": results.nodes.iter().map(node_value).collect::<Vec<_>>(),
         "over_time": over_time(pfs, results, observer),
+    })
+}
+
+fn cache_value(cache: &CacheResult) -> Value {
+    json!({
+        "bytes_hit": cache.hits,
+        "bytes_missed": cache.misses,
+        "bytes_read_ahead": cache.read_ahead,
+        "bytes_overwritten": cache.overwritten,
+        "bytes_dirty": cache.dirty,
+        "bytes_dirty_most": cache.dirty_most,
+        "writes_held_up": cache.throttled,
+    })
+}
+
+fn node_value(node: &NodeResult) -> Value {
+    json!({
+        "number": node.number,
+        "ranks": node.ranks,
+        "requests": node.requests,
+        "bytes_from_servers": node.read,
+        "bytes_to_servers": node.written,
+        "bytes_flushed": node.flushed,
+        "cache": node.cache.as_ref().map(cache_value),
     })
 }
 
@@ -154,15 +179,7 @@ fn servers(pfs: &Pfs, results: &Results, observer: &Observer) -> Vec<Value> {
             "availability": 1.0 - busy(server.down),
             "joules": server.energy.map(|energy| energy.joules()),
             "merged": server.merged,
-            "cache": server.cache.map(|cache| json!({
-                "bytes_hit": cache.hits,
-                "bytes_missed": cache.misses,
-                "bytes_read_ahead": cache.read_ahead,
-                "bytes_overwritten": cache.overwritten,
-                "bytes_dirty": cache.dirty,
-                "bytes_dirty_most": cache.dirty_most,
-                "writes_held_up": cache.throttled,
-            })),
+            "cache": server.cache.as_ref().map(cache_value),
             "write_amplification": server.flash.map(|counts| counts.write_amplification()),
         })
     });
@@ -288,5 +305,47 @@ pub fn text(args: &RunArgs, outcome: &Outcome, outputs: &Outputs) -> String {
             format_size(misses)
         );
     }
-    text + &args.engine.text(outcome)
+    text + &nodes_text(results) + &args.engine.text(outcome)
+}
+
+/// What compute nodes and their caches did, where ranks share any.
+fn nodes_text(results: &Results) -> String {
+    let nodes = &results.nodes;
+    let sum = |of: fn(&NodeResult) -> u64| nodes.iter().map(of).sum::<u64>();
+    if nodes.is_empty() {
+        return String::new();
+    }
+    let (from, to) = (format_size(sum(|node| node.read)), format_size(sum(|node| node.written)));
+    let mut text = format!("{} compute nodes: {from} from servers, {to} to them\n", nodes.len());
+    let caches = || nodes.iter().filter_map(|node| node.cache.map(|cache| (node, cache)));
+    if caches().next().is_none() {
+        return text;
+    }
+    let all = |of: fn(&CacheResult) -> u64| caches().map(|(_, cache)| of(&cache)).sum::<u64>();
+    text += &format!(
+        "caches of nodes: {} read from memory, {} from servers, {} flushed; {} writes held up\n",
+        format_size(all(|cache| cache.hits)),
+        format_size(all(|cache| cache.misses)),
+        format_size(sum(|node| node.flushed)),
+        all(|cache| cache.throttled)
+    );
+    if nodes.len() <= SHOWN_MAX {
+        text += &table(&node_rows(nodes));
+    }
+    text
+}
+
+/// What caches of nodes did, each by itself.
+pub fn node_rows(nodes: &[NodeResult]) -> Vec<Vec<String>> {
+    let head = ["node", "ranks", "hits", "misses", "read ahead", "flushed", "never written", "held up"];
+    let mut rows = vec![cells(&head)];
+    for node in nodes {
+        let cache = node.cache.unwrap_or_default();
+        let mut row = vec![node.number.to_string(), node.ranks.to_string()];
+        let bytes = [cache.hits, cache.misses, cache.read_ahead, node.flushed, cache.overwritten];
+        row.extend(bytes.map(format_size));
+        row.push(cache.throttled.to_string());
+        rows.push(row);
+    }
+    rows
 }

@@ -7,6 +7,7 @@ pub mod measured;
 mod read;
 mod trace;
 
+use crate::node::NodesSpec;
 use crate::outages::{self, Outage};
 use crate::pool::{PoolError, PoolLayout};
 use crate::span::Span;
@@ -31,8 +32,22 @@ pub enum Spreading {
     Buffered { buffer: usize, store: usize },
     /// Parts of files on a class each: file, from, to, class; the rest on `rest`. Parts of a file follow each other.
     Tiered { regions: Vec<(u32, u64, u64, usize)>, rest: usize },
-    /// A pool on all servers: its placement, over how many in turn (0: by hashing), and how long it is within a node.
-    Pool { placement: Placement, in_turn: u16, near: Option<Time> },
+    /// A pool on all servers.
+    Pool(Pool),
+}
+
+/// How a pool places data.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pool {
+    pub placement: Placement,
+    /// Over how many servers in turn; 0: by hashing.
+    pub in_turn: u16,
+    /// How long it is within a node.
+    pub near: Option<Time>,
+    /// The group of each server; none: no groups.
+    pub groups: Vec<u16>,
+    /// On which all data lie; none: on that of who makes a file.
+    pub group: Option<u16>,
 }
 
 /// A class of servers and its weight among those that files are striped over.
@@ -102,6 +117,8 @@ pub struct Experiment {
     pub failures: Vec<Failure>,
     /// After which clients give a request up.
     pub timeout: Option<Time>,
+    /// What ranks share.
+    pub nodes: Option<NodesSpec>,
     pub calibration: Option<Calibration>,
 }
 
@@ -180,11 +197,14 @@ impl Experiment {
             return Err(PfsError::Timeout.into());
         }
         pfs.timeout = self.timeout;
-        if let Spreading::Pool { near, .. } = &self.spreading {
+        if let Spreading::Pool(Pool { near, .. }) = &self.spreading {
             if *near == Some(Time::ZERO) {
                 return Err(PfsError::Instant("the way within a node").into());
             }
             pfs.near = *near;
+        }
+        if let Some(nodes) = &self.nodes {
+            pfs = pfs.with_nodes(nodes.clone())?;
         }
         if let Some(Switches { topology, together }) = &self.switches {
             pfs = pfs.with_topology(topology.clone(), *together)?;
@@ -239,15 +259,16 @@ impl Experiment {
                 buffer: self.ring(&[*buffer], false)?,
                 store: self.ring(&[*store], false)?,
             },
-            Spreading::Pool { placement, in_turn, .. } => {
+            Spreading::Pool(Pool { placement, in_turn, groups, group, .. }) => {
                 let layout = match placement {
+                    Placement::Group => tidepool_types::Layout::group(self.stripe, *group),
                     Placement::Local => Ok(tidepool_types::Layout::LOCAL),
                     Placement::Weighted => tidepool_types::Layout::weighted(self.stripe),
-                    _ => tidepool_types::Layout::wide(self.stripe, *in_turn),
+                    Placement::Wide => tidepool_types::Layout::wide(self.stripe, *in_turn),
                 };
                 let weights = self.servers.iter().flat_map(|s| vec![s.weight; s.class.count as usize]);
                 let weights: Vec<u32> = weights.collect();
-                Layout::Pool(PoolLayout::new(layout.map_err(PoolError::Layout)?, &weights)?)
+                Layout::Pool(PoolLayout::grouped(layout.map_err(PoolError::Layout)?, &weights, groups)?)
             }
             Spreading::Tiered { regions, rest } => {
                 // Ring 0 is for what is in no region.

@@ -3,19 +3,21 @@
 use super::described::{self, Described};
 use super::fields::{Fields, Problem, Source, quoted, unknown};
 use super::trace::{self, OFFSET_MAX, Stamps};
-use super::{Experiment, Failing, Failure, FailureTimes, Servers, Spreading, Switches};
+use super::{Experiment, Failing, Failure, FailureTimes, Pool, Servers, Spreading, Switches};
 use crate::buffer::BufferSpec;
 use crate::cache::CacheSpec;
 use crate::device::{DeviceSpec, DiskSpec, FlashSpec, HddSpec, LANES_MAX, SsdSpec, StationSpec};
 use crate::message::Op;
+use crate::node::{NODE_RANKS_MAX, NodeCache, NodesSpec, OnNodes};
 use crate::power::{Power, PowerSpec, parse_power};
 use crate::queue::{DEPTH_MAX, Policy, QueueSpec};
 use crate::span::{Span, parse_span, parse_time};
 use crate::striping::STRIPE_MAX;
 use crate::system::{Application, Class};
-use crate::topology::{Description, Topology};
+use crate::topology::{Description, NODES_MAX, Topology};
 use crate::workload::{Arrivals, Files, Ior, Mdtest, Order, Program, Sharing};
 use crate::{Network, ServerSpec};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tidepool_devices::SECTOR_BYTES;
 use tidepool_devices::disk::file::DiskFile;
@@ -84,9 +86,9 @@ fn top(mut fields: Fields<'_, '_>, load: Load<'_>, describe: Describe<'_>) -> Ex
     let servers = servers(&mut fields, &devices);
     let (stripe, spreading) = layout(&mut fields, &servers);
     let count = servers.iter().map(|servers| u64::from(servers.class.count)).sum();
-    let applications = applications(&mut fields, (stripe, count), load);
+    let (timeout, mut nodes) = client(&mut fields, stripe);
+    let applications = applications(&mut fields, (stripe, count), &mut nodes, load);
     let failures = failures(&mut fields, &servers);
-    let timeout = timeout(&mut fields);
     let calibration = super::measured::calibration(&mut fields);
     fields.end();
     Experiment {
@@ -100,6 +102,7 @@ fn top(mut fields: Fields<'_, '_>, load: Load<'_>, describe: Describe<'_>) -> Ex
         applications,
         failures,
         timeout,
+        nodes,
         calibration,
     }
 }
@@ -150,13 +153,17 @@ fn server(fields: &mut Fields<'_, '_>) -> ServerSpec {
     server.request = fields.span("request", server.request);
     server.metadata = fields.span("metadata", server.metadata);
     server.bus = fields.time("bus", server.bus);
-    server.cache = fields.table("cache", "[server.cache]").map(cache);
+    server.cache = fields.table("cache", "[server.cache]").map(|mut fields| {
+        let spec = cache(&mut fields);
+        fields.end();
+        spec
+    });
     fields.end();
     server
 }
 
-/// A server's page cache; a tenth of it, or a fifth, may be dirty in systems of today.
-fn cache(mut fields: Fields<'_, '_>) -> CacheSpec {
+/// A page cache; a tenth of it, or a fifth, may be dirty in systems of today.
+fn cache(fields: &mut Fields<'_, '_>) -> CacheSpec {
     if !fields.has("size") {
         fields.missing("size");
     }
@@ -173,7 +180,6 @@ fn cache(mut fields: Fields<'_, '_>) -> CacheSpec {
     if let Err(why) = spec.check() {
         fields.source.wrong(fields.at, why);
     }
-    fields.end();
     spec
 }
 
@@ -417,17 +423,44 @@ fn layout(fields: &mut Fields<'_, '_>, servers: &[Servers]) -> (u64, Spreading) 
 }
 
 fn pool(fields: &mut Fields<'_, '_>, stripe: u64) -> (u64, Spreading) {
-    let words = [Placement::Wide, Placement::Local, Placement::Weighted].map(|all| (all.word(), all));
-    let placement = fields.choice("placement", &words).unwrap_or(Placement::Wide);
+    let words = [Placement::Wide, Placement::Local, Placement::Weighted, Placement::Group];
+    let placement = fields.choice("placement", &words.map(|all| (all.word(), all)));
+    let placement = placement.unwrap_or(Placement::Wide);
     let in_turn = fields.number("in-turn", 0, 0, u16::MAX.into()) as u16;
     let near = fields.read("near", parse_time);
     if in_turn > 0 && placement != Placement::Wide {
         fields.source.wrong(fields.at, "'in-turn' is of use with placement \"wide\" only");
     }
+    let (groups, group) = groups(fields, placement);
     // Such files are not cut into chunks of any size.
     let stripe =
         if placement == Placement::Local { tidepool_types::Layout::LOCAL.chunk_size() } else { stripe };
-    (stripe, Spreading::Pool { placement, in_turn, near })
+    (stripe, Spreading::Pool(Pool { placement, in_turn, near, groups, group }))
+}
+
+/// The group of each server, numbered as they come up, as in a pool's file; and the one that has all data.
+fn groups(fields: &mut Fields<'_, '_>, placement: Placement) -> (Vec<u16>, Option<u16>) {
+    for key in ["groups", "group"] {
+        if fields.has(key) && placement != Placement::Group {
+            fields.source.wrong(fields.at, format!("'{key}' is of use with placement \"group\" only"));
+        }
+    }
+    let mut numbers: BTreeMap<&str, u16> = BTreeMap::new();
+    let words = fields.words("groups").unwrap_or_default();
+    let all = words.into_iter().map(|(_, word)| {
+        let next = u16::try_from(numbers.len()).unwrap_or(u16::MAX);
+        *numbers.entry(word).or_insert(next)
+    });
+    let all = all.collect();
+    let named = fields.text("group").and_then(|(at, word)| {
+        let number = numbers.get(word).copied();
+        if number.is_none() {
+            let names: Vec<&str> = numbers.keys().copied().collect();
+            fields.source.wrong(at, unknown("group", word, &names));
+        }
+        number
+    });
+    (all, named)
 }
 
 fn regions(fields: &mut Fields<'_, '_>, servers: &[Servers]) -> Vec<(u32, u64, u64, usize)> {
@@ -450,12 +483,49 @@ fn regions(fields: &mut Fields<'_, '_>, servers: &[Servers]) -> Vec<(u32, u64, u
     all
 }
 
-/// After which clients give up.
-fn timeout(fields: &mut Fields<'_, '_>) -> Option<Time> {
-    let mut fields = fields.table("client", "[client]")?;
+/// After which clients give up, and what ranks share, as far as it does not depend on the workload.
+fn client(fields: &mut Fields<'_, '_>, stripe: u64) -> (Option<Time>, Option<NodesSpec>) {
+    let Some(mut fields) = fields.table("client", "[client]") else { return (None, None) };
     let timeout = fields.read("timeout", parse_time);
+    let has_call = fields.has("call");
+    let call = fields.time("call", Time(500));
+    let shares = fields.has("ranks-per-node");
+    let ranks = fields.number("ranks-per-node", 1, 1, NODE_RANKS_MAX.into()) as u32;
+    let cache = fields.table("cache", "[client.cache]").map(|fields| node_cache(fields, stripe));
+    if has_call && cache.is_none() && !shares {
+        fields.source.wrong(fields.at, "'call' is of use with 'ranks-per-node' or [client.cache] only");
+    }
     fields.end();
-    timeout
+    let nodes =
+        (cache.is_some() || shares).then(|| NodesSpec { ranks, call, cache, applications: Vec::new() });
+    (timeout, nodes)
+}
+
+fn node_cache(mut fields: Fields<'_, '_>, stripe: u64) -> NodeCache {
+    let figures = cache(&mut fields);
+    for (key, bytes) in [("flush", figures.flush_bytes), ("read-ahead", figures.read_ahead)] {
+        let pieces = u64::from(bytes).div_ceil(stripe) + 1;
+        if pieces > PIECES_MAX {
+            let what = format!("'{key}': {bytes} bytes are {pieces} stripes; at most {PIECES_MAX}");
+            fields.source.wrong(fields.at, what);
+        }
+    }
+    let on_close = fields.choice("on-close", &[("flush", true), ("keep", false)]);
+    let on_open = fields.choice("on-open", &[("keep", false), ("drop", true)]);
+    fields.end();
+    NodeCache { figures, flush_on_close: on_close.unwrap_or(true), drop_on_open: on_open.unwrap_or(false) }
+}
+
+/// Where a workload's first application runs, and how; `next` is the node behind those before.
+fn on_nodes(fields: &mut Fields<'_, '_>, nodes: Option<&NodesSpec>, next: u32) -> OnNodes {
+    if fields.has("node") && nodes.is_none() {
+        fields.source.wrong(fields.at, "'node' is of use with 'ranks-per-node' or [client.cache] only");
+    }
+    if fields.has("direct") && nodes.is_none_or(|nodes| nodes.cache.is_none()) {
+        fields.source.wrong(fields.at, "'direct' is of use with [client.cache] only");
+    }
+    let first = fields.number("node", next.into(), 0, NODES_MAX as u64 - 1) as u32;
+    OnNodes { first, direct: fields.flag("direct", false) }
 }
 
 fn failures(fields: &mut Fields<'_, '_>, servers: &[Servers]) -> Vec<Failure> {
@@ -494,15 +564,21 @@ fn failures(fields: &mut Fields<'_, '_>, servers: &[Servers]) -> Vec<Failure> {
 }
 
 /// Of files with this stripe size, on so many servers.
-fn applications(fields: &mut Fields<'_, '_>, system: (u64, u64), load: Load<'_>) -> Vec<Application> {
+fn applications(
+    fields: &mut Fields<'_, '_>,
+    system: (u64, u64),
+    nodes: &mut Option<NodesSpec>,
+    load: Load<'_>,
+) -> Vec<Application> {
     let (mut all, mut requests, mut flying) = (Vec::<Application>::new(), 0u128, 0u128);
-    let mut next_file = 0u32;
+    let (mut next_file, mut next_node) = (0u32, 0u32);
     for mut fields in fields.tables("workload", "[[workload]]", LOADS_MAX) {
         let (at, source) = (fields.at, fields.source);
         let taken: Vec<&str> = all.iter().map(|all| all.name.as_str()).collect();
         let name = name(&mut fields, &taken).map(String::from);
         let start = fields.time("start", Time::ZERO);
         let file = fields.number("file", next_file.into(), 0, u32::MAX.into()) as u32;
+        let mut on = on_nodes(&mut fields, nodes.as_ref(), next_node);
         let Some(loads) = loads(&mut fields, file, load) else {
             continue;
         };
@@ -519,6 +595,11 @@ fn applications(fields: &mut Fields<'_, '_>, system: (u64, u64), load: Load<'_>)
             flying += ranks * u128::from(under_way(&program, system, source, at));
             if let Some(name) = &name {
                 let name = within.map_or(name.clone(), |within| format!("{name}.{within}"));
+                if let Some(nodes) = nodes.as_mut() {
+                    nodes.applications.push(on);
+                    on.first = on.first.saturating_add(program.ranks().div_ceil(nodes.ranks));
+                    next_node = next_node.max(on.first);
+                }
                 all.push(Application { name, start: start.plus(later), program });
             }
         }

@@ -17,7 +17,8 @@ use tidepool_sim_models::striping::{Layout, Ring};
 use tidepool_sim_models::topology::{Description, Topology};
 use tidepool_sim_models::workload::{Arrivals, Files, Ior, Mdtest, Order, Program, Sharing};
 use tidepool_sim_models::{
-    Application, BufferSpec, CacheSpec, Class, Network, Op, Pfs, Policy, QueueSpec, ServerSpec, Span,
+    Application, BufferSpec, CacheSpec, Class, Network, NodeCache, NodesSpec, OnNodes, Op, Pfs, Policy,
+    QueueSpec, ServerSpec, Span,
 };
 use tidepool_types as types;
 
@@ -127,7 +128,7 @@ pub fn two_leaves(cores: usize) -> Description {
     let links = |n: usize| leaves.map(|leaf| (leaf.to_string(), core(n), 100_000_000));
     Description {
         switches: leaves.iter().map(|leaf| leaf.to_string()).chain((0..cores).map(core)).collect(),
-        nodes: (0..8).map(|n| (format!("n{n}"), leaves[n / 4].to_string())).collect(),
+        nodes: (0..8).map(|n| (format!("n{n}"), leaves[n / 4].to_string(), 0)).collect(),
         links: (0..cores).flat_map(links).collect(),
     }
 }
@@ -202,6 +203,25 @@ impl Dice {
                 }))
             }
         }
+    }
+
+    /// Nodes of the applications: each has its own, or the first ones are of all.
+    fn nodes(&mut self, applications: &[Application]) -> Option<NodesSpec> {
+        let ranks = self.among(&[1, 2, 3]);
+        let cache = self.cache().map(|figures| NodeCache {
+            figures,
+            flush_on_close: self.0.chance(0.5),
+            drop_on_open: self.0.chance(0.3),
+        });
+        let (mut first, apart) = (0, self.0.chance(0.5));
+        let on = applications.iter().map(|all| {
+            let on = OnNodes { first, direct: self.0.chance(0.2) };
+            first += if apart { all.program.ranks().div_ceil(ranks) } else { 0 };
+            on
+        });
+        let applications = on.collect();
+        let call = Time(self.among(&[1, 500, 70_000]));
+        self.0.chance(0.5).then_some(NodesSpec { ranks, call, cache, applications })
     }
 
     fn cache(&mut self) -> Option<CacheSpec> {
@@ -279,10 +299,13 @@ impl Dice {
                     types::Layout::wide(chunk, 0),
                     types::Layout::wide(chunk, 2),
                     types::Layout::weighted(chunk),
+                    types::Layout::group(chunk, None),
+                    types::Layout::group(chunk, Some(0)),
                 ];
                 let layout =
                     if self.0.chance(0.3) { types::Layout::LOCAL } else { self.among(&layouts).unwrap() };
-                Layout::Pool(PoolLayout::new(layout, &weights).unwrap())
+                let groups: Vec<u16> = (0..all as u16).map(|n| n / 2).collect();
+                Layout::Pool(PoolLayout::grouped(layout, &weights, &groups).unwrap())
             }
             3 => Layout::Buffered { buffer: ring(first, all, 2), store: ring(0, first, 1) },
             0 => Layout::Striped(ring(0, all, 1)),
@@ -335,7 +358,12 @@ pub fn random_system(seed: u64) -> Pfs {
         Application { start, ..application(dice.program(n as u32 * 40)) }
     });
     let applications: Vec<_> = applications.collect();
+    // Of a stream of their own, so that all else is as without.
+    let nodes = Dice(Stream::new(seed, 78)).nodes(&applications);
     let mut pfs = Pfs::new(network, server, classes, layout, applications).unwrap();
+    if let Some(nodes) = nodes {
+        pfs = pfs.with_nodes(nodes).unwrap();
+    }
     if dice.0.chance(0.4) {
         let mut outages = Vec::new();
         for server in 0..pfs.servers() {
