@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use tidepool_devices::disk::fit::{Evidence, FitError, fit, uncertainty};
 use tidepool_devices::disk::judge::{Score, baseline, replay, score};
 use tidepool_devices::disk::{
-    CLASSES, CacheModel, Class, Cost, Disk, DiskModel, Kind, Place, Seek, Spread, WriteBack,
+    CLASSES, CacheModel, Class, Cost, Disk, DiskModel, Kind, Place, Seek, Spread, WriteBack, Zones,
 };
 use tidepool_devices::trace::measured::Measured;
 use tidepool_devices::trace::{measured, seeks, specs};
@@ -91,8 +91,8 @@ fn each_tenth_of_a_trace_is_replayed_by_a_fit_to_the_others() {
 fn known(rotation_us: f64, hit_us: f64, sector_us: f64, write: Option<f64>) -> DiskModel {
     let mut costs = [const { None }; CLASSES];
     for class in Class::all() {
-        let through = Cost { sector_us, seek_share: 1.0, wait: Spread::even(hit_us, hit_us + rotation_us) };
-        let quick = |us: f64| Cost { sector_us, seek_share: 0.0, wait: Spread::even(us, us + 10.0) };
+        let through = Cost { sector_us, media_share: 0.0, seek_share: 1.0, wait: Spread::even(hit_us, hit_us + rotation_us) };
+        let quick = |us: f64| Cost { sector_us, media_share: 0.0, seek_share: 0.0, wait: Spread::even(us, us + 10.0) };
         costs[class.index()] = Some(match (class.kind, write) {
             (Kind::ReadHit, _) => quick(hit_us),
             (Kind::Write, Some(us)) => quick(us),
@@ -101,7 +101,7 @@ fn known(rotation_us: f64, hit_us: f64, sector_us: f64, write: Option<f64>) -> D
     }
     DiskModel {
         rotation_us,
-        media_sector_us: rotation_us / 200.0,
+        zones: Zones::even(rotation_us / 200.0),
         near_sectors: 1_024,
         seek: Seek::Formula { root_us: 3.0, linear_us: 0.0005, bend_sectors: 1e6 },
         cache: CacheModel {

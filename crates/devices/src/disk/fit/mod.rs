@@ -4,8 +4,10 @@
 //! more than a line through the fastest reads of each length. What was hit and missed so gives the rules of the buffer; the
 //! far misses give the seek curve; what is left of each class is its wait.
 
+mod media;
 mod seen;
 mod steps;
+mod streams;
 
 use super::judge::{replay, score};
 use super::{DiskModel, SEGMENTS_MAX, WriteBack};
@@ -80,7 +82,7 @@ pub fn fit(trace: &[Measured], evidence: &Evidence) -> Result<Fitted, FitError> 
     }
     let near = steps::near_sectors(&evidence.specs);
     let seen = seen::all(trace, near);
-    let Core { mut model, mut notes } = steps::core(&seen, evidence)?;
+    let Core { mut model, mut notes } = steps::core(&seen, evidence, None)?;
     model.write_back = write_back(&model, trace, &evidence.specs, &mut notes);
     Ok(Fitted { model, notes })
 }
@@ -94,13 +96,16 @@ pub fn uncertainty(
 ) -> Result<Vec<Interval>, FitError> {
     let near = steps::near_sectors(&evidence.specs);
     let seen = seen::all(trace, near);
+    // Times and boundaries of as many zones as there are, so that each is one number.
+    let zones = steps::core(&seen, evidence, None)?.model.zones.all().len();
+    let wanted = (zones > 1).then_some(zones);
     let blocks: Vec<&[Seen]> = seen.chunks(BLOCK).collect();
     let mut names: Vec<(String, Vec<f64>)> = Vec::new();
     for repeat in 0..repeats.min(REPEATS_MAX) {
         let mut random = Stream::new(seed, repeat as u64);
         let draw = |_| blocks[random.below(blocks.len() as u64) as usize];
         let drawn: Vec<Seen> = (0..blocks.len()).flat_map(draw).copied().collect();
-        let Ok(core) = steps::core(&drawn, evidence) else { continue };
+        let Ok(core) = steps::core(&drawn, evidence, wanted) else { continue };
         for (name, value) in scalars(&core.model) {
             match names.iter_mut().find(|(known, _)| *known == name) {
                 Some((_, values)) => values.push(value),
@@ -121,7 +126,6 @@ pub fn scalars(model: &DiskModel) -> Vec<(String, f64)> {
     let cache = &model.cache;
     let mut all = vec![
         ("rotation-us".to_string(), model.rotation_us),
-        ("media-sector-us".to_string(), model.media_sector_us),
         ("cache.behind-sectors".to_string(), cache.behind_sectors as f64),
         ("cache.ahead-sectors".to_string(), cache.ahead_sectors as f64),
         ("cache.track-sectors".to_string(), cache.track_sectors as f64),
@@ -129,6 +133,13 @@ pub fn scalars(model: &DiskModel) -> Vec<(String, f64)> {
         ("cache.keep-after-write".to_string(), cache.keep_after_write),
         ("cache.keep-written".to_string(), cache.keep_written),
     ];
+    for (at, zone) in model.zones.all().iter().enumerate() {
+        // The first one begins at 0.
+        if at > 0 {
+            all.push((format!("zone.{at}.first-sector"), zone.first_sector as f64));
+        }
+        all.push((format!("zone.{at}.sector-us"), zone.sector_us));
+    }
     match &model.seek {
         super::Seek::Formula { root_us, linear_us, bend_sectors } => all.extend([
             ("seek.root-us".to_string(), *root_us),
@@ -143,6 +154,7 @@ pub fn scalars(model: &DiskModel) -> Vec<(String, f64)> {
         if let Some(cost) = &model.costs[class.index()] {
             let name = class.name();
             all.push((format!("class.{name}.sector-us"), cost.sector_us));
+            all.push((format!("class.{name}.media-share"), cost.media_share));
             all.push((format!("class.{name}.seek-share"), cost.seek_share));
             all.push((format!("class.{name}.wait-mean-us"), cost.wait.mean()));
         }
