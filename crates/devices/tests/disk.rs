@@ -2,8 +2,7 @@
 
 use proptest::prelude::*;
 use tidepool_devices::disk::{
-    CLASSES, CacheModel, Class, Cost, Disk, DiskModel, Kind, Place, Seek, Spread, WriteBack, Zone,
-    Zones,
+    CLASSES, CacheModel, Class, Cost, Disk, DiskModel, Kind, Place, Seek, Spread, WriteBack, Zone, Zones,
 };
 use tidepool_devices::trace::{SECTOR_MAX, SECTORS_MAX};
 use tidepool_devices::{Direction, Request};
@@ -18,7 +17,8 @@ fn model() -> DiskModel {
             Kind::ReadMiss => (1_000.0, 1.0),
             Kind::Write => (50.0, 0.0),
         };
-        costs[class.index()] = Some(Cost { sector_us: 10.0, media_share: 0.0, seek_share, wait: Spread::even(us, us) });
+        costs[class.index()] =
+            Some(Cost { sector_us: 10.0, media_share: 0.0, seek_share, wait: Spread::even(us, us) });
     }
     DiskModel {
         rotation_us: 6_000.0,

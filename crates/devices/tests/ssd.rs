@@ -294,7 +294,9 @@ fn reads_of_what_is_in_the_write_buffer_do_not_wait_for_the_flash() {
     let with = SsdModel { buffer_pages: 2, ..model() };
     let on_flash = with.command_ns + with.transfer_ns + with.program_ns;
     let mut ssd = Ssd::new(with).unwrap();
-    let at = |ssd: &mut Ssd, direction, number, now| ssd.submit(&page(direction, number), Time(now)).unwrap().0 - now;
+    let at = |ssd: &mut Ssd, direction, number, now| {
+        ssd.submit(&page(direction, number), Time(now)).unwrap().0 - now
+    };
     assert_eq!(at(&mut ssd, Direction::Write, 0, 0), with.command_ns);
     assert_eq!(at(&mut ssd, Direction::Read, 0, 1_000), with.command_ns);
     // The rest of a page that is written in part comes from there, too.

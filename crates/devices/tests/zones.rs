@@ -4,7 +4,7 @@
 mod mechanical;
 
 use mechanical::{Mechanics, Work};
-use tidepool_devices::disk::{Class, DiskModel};
+use tidepool_devices::disk::DiskModel;
 use tidepool_devices::disk::fit::{Evidence, Fitted, fit, uncertainty};
 use tidepool_devices::disk::judge::{Score, baseline, replay, score};
 use tidepool_devices::trace::measured::Measured;
@@ -47,18 +47,10 @@ fn replayed(name: &str, trace: &[Measured]) -> (Fitted, Score) {
     let (used, other) = trace.split_at(trace.len() / 2);
     let fitted = fit(used, &Evidence::default()).unwrap_or_else(|error| panic!("{name}: {error}"));
     let (model, without) = (score(&replay(&fitted.model, other, 1)), Score::of(baseline(used, other, 1)));
-    for class in Class::all() {
-        let own: Vec<_> = replay(&fitted.model, other, 1).into_iter().filter(|pair| pair.class == class).collect();
-        if !own.is_empty() {
-            let (score, cost) = (score(&own), fitted.model.cost(class));
-            println!(
-                "  {} {} {:.0} {:.0}  sector {:.2} media {} seek {:.2} wait {:.0}", class.name(), score.requests,
-                score.measured_mean_us, score.simulated_mean_us, cost.sector_us, cost.media_share, cost.seek_share,
-                cost.wait.mean()
-            );
-        }
-    }
-    println!("{name}: {model:?}\n  without a model {without:?}\n  {:?}\n  {:?}\n {:?} {:?} {:?}", fitted.model.zones, fitted.notes, fitted.model.seek, fitted.model.cache, fitted.model.write_back);
+    println!(
+        "{name}: {model:?}\n  without a model {without:?}\n  {:?}\n  {:?}",
+        fitted.model.zones, fitted.notes
+    );
     (fitted, model)
 }
 
@@ -84,7 +76,12 @@ fn zones_are_found_where_large_reads_show_them() {
         let (fitted, score) = replayed("large reads", &truth.measure(&LARGE_READS, seed));
         holds("large reads", &score);
         assert!((3..=5).contains(&fitted.model.zones.all().len()), "{:?}", fitted.model.zones);
-        assert!(off(&fitted.model, &truth) < 0.05, "{}: {:?}", off(&fitted.model, &truth), fitted.model.zones);
+        assert!(
+            off(&fitted.model, &truth) < 0.05,
+            "{}: {:?}",
+            off(&fitted.model, &truth),
+            fitted.model.zones
+        );
         // A wait of up to a revolution that nobody can foresee.
         assert!(score.correlation > 0.75, "{score:?}");
     }
@@ -95,7 +92,11 @@ fn disks_without_zones_get_none() {
     for seed in 1..=8 {
         let fitted = fit(&without_zones().measure(&LARGE_READS, seed), &Evidence::default()).unwrap();
         assert_eq!(fitted.model.zones.all().len(), 1, "seed {seed}: {:?}", fitted.model.zones);
-        assert!(fitted.notes.iter().any(|note| note.starts_with("zones: one is taken")), "{:?}", fitted.notes);
+        assert!(
+            fitted.notes.iter().any(|note| note.starts_with("zones: one is taken")),
+            "{:?}",
+            fitted.notes
+        );
         assert!(off(&fitted.model, &without_zones()) < 0.05, "{:?}", fitted.model.zones);
     }
 }
@@ -128,6 +129,8 @@ fn other_disks_and_other_requests_are_replayed() {
         ("streams without gaps", &sata, &no_gaps),
         ("through", &through, &mixed),
         ("bare", &bare, &mixed),
+        ("writes", &sata, &Work { reads: 0.0, ..mixed.clone() }),
+        ("writes through", &through, &Work { reads: 0.0, ..mixed.clone() }),
         ("one length", &sata, &Work { sectors: &[1_024], ..LARGE_READS }),
     ] {
         let (_, score) = replayed(name, &disk.measure(work, 3));

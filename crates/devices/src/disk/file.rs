@@ -4,8 +4,8 @@ mod table;
 
 use super::fit::Interval;
 use super::{
-    CLASSES, CacheModel, Class, Cost, DiskModel, SEGMENTS_MAX, Seek, Spread, WriteBack, ZONES_MAX, Zone, Zones,
-    seek, spread,
+    CLASSES, CacheModel, Class, Cost, DiskModel, SEGMENTS_MAX, Seek, Spread, WriteBack, ZONES_MAX, Zone,
+    Zones, seek, spread,
 };
 use crate::trace::{SECTOR_MAX, SPAN_US_MAX};
 use std::fmt;
@@ -252,11 +252,7 @@ fn read_write_back(table: &Table, problems: &mut Vec<String>) -> Option<WriteBac
     })
 }
 
-fn read_costs(
-    table: &Table,
-    has_zones: bool,
-    problems: &mut Vec<String>,
-) -> Option<[Option<Cost>; CLASSES]> {
+fn read_costs(table: &Table, has_zones: bool, problems: &mut Vec<String>) -> Option<[Option<Cost>; CLASSES]> {
     let mut costs = [const { None }; CLASSES];
     let mut names = Keys::new("class", table, problems);
     let found: Vec<(Class, Option<&Table>)> = Class::all()

@@ -39,7 +39,9 @@ impl Zones {
     pub fn distance(&self, a: u64, b: u64) -> u64 {
         let (from, to) = (a.min(b), a.max(b));
         match self.0[..] {
-            [Zone { sector_us, .. }, _, ..] if sector_us > 0.0 => (self.time_us(from, to) / sector_us).round() as u64,
+            [Zone { sector_us, .. }, _, ..] if sector_us > 0.0 => {
+                (self.time_us(from, to) / sector_us).round() as u64
+            }
             _ => to - from,
         }
     }

@@ -79,7 +79,8 @@ pub fn disk_model() -> DiskModel {
             Kind::Write => (50.0, 60.0, 0.0),
         };
         for class in OfDisk::all().filter(|class| class.kind == kind) {
-            costs[class.index()] = Some(Cost { sector_us: 10.0, media_share: 0.0, seek_share, wait: Spread::even(from, to) });
+            costs[class.index()] =
+                Some(Cost { sector_us: 10.0, media_share: 0.0, seek_share, wait: Spread::even(from, to) });
         }
     }
     DiskModel {

@@ -119,10 +119,14 @@ segments = 1
         .replace("version = 1", "version = 2")
         .replace("media-sector-us = 20.5\n", "")
         .replace("rotation-us = 6000.0\n", "rotation-us = 6000.0\nzones = [[0, 20.5]]\n")
-        .replace("[class.read-miss-near-after-write]\n", "[class.read-miss-near-after-write]\nmedia-share = 0.0\n");
+        .replace(
+            "[class.read-miss-near-after-write]\n",
+            "[class.read-miss-near-after-write]\nmedia-share = 0.0\n",
+        );
     assert_eq!(DiskFile::read(&new), Ok(expected.clone()));
     assert_eq!(flat(&expected.write()), new);
-    let zoned = new.replace("[[0, 20.5]]", "[[0, 20.5], [5000000, 30.25]]").replace("share = 0.0", "share = 0.5");
+    let zoned =
+        new.replace("[[0, 20.5]]", "[[0, 20.5], [5000000, 30.25]]").replace("share = 0.0", "share = 0.5");
     assert_eq!(flat(&example().write()), zoned);
     // What is new has no place in what is old.
     let mixed = OLD.replace("rotation-us = 6000.0\n", "rotation-us = 6000.0\nzones = [[0, 20.5]]\n");

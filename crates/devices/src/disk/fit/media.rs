@@ -95,9 +95,9 @@ pub(super) struct Media {
 }
 
 /// `buffer_us`: what a sector takes from the buffer, which hides what is faster. `wanted`: so many zones, where it is
-/// known, whether sure or not.
+/// known, whether sure or not; 0 for nothing that is seen.
 pub(super) fn media(samples: &[Sample], buffer_us: f64, wanted: Option<usize>) -> Option<Media> {
-    if samples.len() < SAMPLES_MIN {
+    if samples.len() < SAMPLES_MIN || wanted == Some(0) {
         return None;
     }
     let mut samples = samples.to_vec();
@@ -179,8 +179,7 @@ fn without_overhead(samples: &[Sample]) -> Vec<Sample> {
 fn weights(samples: &[Sample]) -> Vec<f64> {
     let mut by_kind = [0.0; KINDS + 1];
     for (at, weight) in by_kind.iter_mut().enumerate() {
-        let own: Vec<&Sample> =
-            samples.iter().filter(|one| one.kind.unwrap_or(KINDS) == at).collect();
+        let own: Vec<&Sample> = samples.iter().filter(|one| one.kind.unwrap_or(KINDS) == at).collect();
         if own.is_empty() {
             continue;
         }
@@ -220,9 +219,7 @@ fn solve(parts: &[(u64, Sums)], bounds: &[usize]) -> Option<Solved> {
     let edges: Vec<usize> = [0].iter().chain(bounds).chain(&[parts.len()]).copied().collect();
     let zones: Vec<Sums> = edges
         .windows(2)
-        .map(|pair| {
-            parts[pair[0]..pair[1]].iter().fold(Sums::default(), |all, (_, sums)| all.plus(sums))
-        })
+        .map(|pair| parts[pair[0]..pair[1]].iter().fold(Sums::default(), |all, (_, sums)| all.plus(sums)))
         .collect();
     if zones.iter().any(|zone| zone.xx <= 0.0 || (!bounds.is_empty() && zone.count < ZONE_MIN)) {
         return None;
@@ -256,7 +253,11 @@ fn solve(parts: &[(u64, Sums)], bounds: &[usize]) -> Option<Solved> {
 }
 
 /// Gauss' elimination; a kind without samples has no constant. None where the matrix tells too little.
-fn constants(mut matrix: [[f64; KINDS]; KINDS], mut right: [f64; KINDS], whole: &[f64; KINDS]) -> Option<[f64; KINDS]> {
+fn constants(
+    mut matrix: [[f64; KINDS]; KINDS],
+    mut right: [f64; KINDS],
+    whole: &[f64; KINDS],
+) -> Option<[f64; KINDS]> {
     for (at, whole) in whole.iter().enumerate() {
         if *whole == 0.0 {
             (matrix[at], right[at]) = ([0.0; KINDS], 0.0);

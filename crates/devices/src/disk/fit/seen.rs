@@ -61,7 +61,9 @@ pub(super) fn all(trace: &[Measured], near_sectors: u64) -> Vec<Seen> {
             in_written: written.is_some_and(|(from, to)| from <= request.sector && request.end() <= to),
             gap_us,
             streak,
-            before: at.checked_sub(1).map_or((0, 0.0), |at| (trace[at].request.sectors, trace[at].service_us)),
+            before: at
+                .checked_sub(1)
+                .map_or((0, 0.0), |at| (trace[at].request.sectors, trace[at].service_us)),
         });
         if request.direction == Direction::Write {
             written = match written {

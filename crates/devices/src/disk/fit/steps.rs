@@ -1,9 +1,9 @@
 //! The fit, step by step.
 
+use super::Evidence;
 use super::media::{Media, Sample};
 use super::seen::{Seen, ToRead};
 use super::streams::{self, Streams};
-use super::{Evidence, FitError};
 use crate::Direction;
 use crate::disk::spread::quantile;
 use crate::disk::{
@@ -30,6 +30,8 @@ const SLACK_LEAST: f64 = 0.1;
 const STEPS: usize = 48;
 /// No outcome is taken to be impossible.
 const CHANCE_MIN: f64 = 0.002;
+/// Standard errors that a dependence is above nothing.
+const SURE: f64 = 4.0;
 /// Rounds of seek curve and platter, each with the other one taken away.
 const ROUNDS: usize = 4;
 /// What the platter's times have to take from the sum of squares of writes, by the variance, to be what they wait for.
@@ -41,6 +43,8 @@ const SLOPE_ERROR_MAX: f64 = 0.1;
 pub(super) struct Core {
     pub model: DiskModel,
     pub notes: Vec<String>,
+    /// That times show; 0 where they show nothing of the platter.
+    pub zones_found: usize,
 }
 
 pub(super) fn near_sectors(specs: &Specs) -> u64 {
@@ -55,12 +59,16 @@ pub(super) fn writes_are_buffered(model: &DiskModel) -> bool {
     !shares.is_empty() && shares.iter().all(|share| *share < 0.5)
 }
 
-/// With so many zones, where that is told.
-pub(super) fn core(seen: &[Seen], evidence: &Evidence, wanted: Option<usize>) -> Result<Core, FitError> {
+/// With so many zones found, where that is told.
+pub(super) fn core(seen: &[Seen], evidence: &Evidence, wanted: Option<usize>) -> Core {
     let mut notes = Vec::new();
-    let reads: Vec<&Seen> = seen.iter().filter(|one| one.request.direction == Direction::Read).collect();
-    if reads.len() < CLASS_MIN {
-        return Err(FitError::NoReads);
+    let mut reads: Vec<&Seen> = seen.iter().filter(|one| one.request.direction == Direction::Read).collect();
+    let only_writes = reads.len() < CLASS_MIN;
+    if only_writes {
+        notes.push(format!(
+            "fewer than {CLASS_MIN} reads: arm and rotation are those of the writes, and reads are taken to be as these"
+        ));
+        reads = seen.iter().filter(|one| one.request.direction == Direction::Write).collect();
     }
     let fastest = fastest(&reads);
     if fastest.lengths < 2 {
@@ -75,20 +83,25 @@ pub(super) fn core(seen: &[Seen], evidence: &Evidence, wanted: Option<usize>) ->
         one.request.direction == Direction::Read && (was_there || streams.is_in(one, &fastest))
     };
     let cache = cache(&reads, &is_hit, &evidence.specs, &mut notes);
-    let far: Vec<&Seen> =
-        reads.iter().copied().filter(|one| one.place == Place::Far && one.from != one.request.sector).collect();
+    let far: Vec<&Seen> = reads
+        .iter()
+        .copied()
+        .filter(|one| one.place == Place::Far && one.from != one.request.sector)
+        .collect();
     let misses: Vec<&Seen> = reads.iter().copied().filter(|one| !is_hit(one)).collect();
     // Without hits the fastest reads are the platter's.
     let buffer_us = if cache.segments == 0 { 0.0 } else { fastest.sector_us };
-    let (seek, media) = platter(&far, &misses, &streams, &fastest, buffer_us, evidence, wanted, &mut notes);
+    let known = Known { evidence, wanted, only_writes };
+    let (seek, media) = platter(&far, &misses, &streams, &fastest, buffer_us, &known, &mut notes);
     let transfer = Transfer { fastest: &fastest, media: media.as_ref(), streams: &streams };
     let costs = costs(seen, &is_hit, &seek, &transfer);
     let rotation_us = rotation(&costs);
+    let zones_found = media.as_ref().map_or(0, |media| media.zones.all().len());
     let zones = zones(media, &cache, rotation_us, &fastest, &mut notes);
     let near_sectors = near_sectors(&evidence.specs);
     let write_back = WriteBack { segments: 0, segment_sectors: 0, reads_wait: false };
     let model = DiskModel { rotation_us, zones, near_sectors, seek, cache, write_back, costs };
-    Ok(Core { model, notes })
+    Core { model, notes, zones_found }
 }
 
 /// What a read takes at least, by its length.
@@ -155,6 +168,15 @@ fn slack(reads: &[&Seen], fastest: &Fastest) -> f64 {
     let quick = above(&|one| one.place != Place::Far && one.us < fastest.at(one) + most);
     let middle = quantile(&quick, 0.75) - quantile(&quick, 0.25);
     most.min(SLACK_MIDDLES * middle + SLACK_LEAST * most)
+}
+
+/// What is known before.
+struct Known<'a> {
+    evidence: &'a Evidence,
+    /// So many zones; 0 where times show nothing of the platter.
+    wanted: Option<usize>,
+    /// The requests are writes, which may go no further than the buffer.
+    only_writes: bool,
 }
 
 /// What moves the bytes of a request.
@@ -295,8 +317,7 @@ fn platter(
     streams: &Streams,
     fastest: &Fastest,
     buffer_us: f64,
-    evidence: &Evidence,
-    wanted: Option<usize>,
+    known: &Known,
     notes: &mut Vec<String>,
 ) -> (Seek, Option<Media>) {
     let seek_of = |media: Option<&Media>| {
@@ -305,7 +326,7 @@ fn platter(
             None => fastest.sector_us * f64::from(one.request.sectors),
         };
         let distance = |one: &Seen| distance(media, one);
-        seek(far, &distance, &transfer, evidence)
+        seek(far, &distance, &transfer, known.evidence)
     };
     let media_of = |seek: &Seek, before: Option<&Media>| {
         let sample = |one: &&Seen| {
@@ -316,9 +337,14 @@ fn platter(
             Sample::of(one, one.us - seek_us, Some(kind))
         };
         let samples: Vec<Sample> = misses.iter().map(sample).collect();
-        streams.media(samples, buffer_us, wanted)
+        streams.media(samples, buffer_us, known.wanted)
     };
     let mut seek = seek_of(None);
+    if known.only_writes && !depends_on(&seek, far) {
+        notes
+            .push("far writes take as long as others: the buffer takes them, and the arm is not seen".into());
+        return (Seek::Formula { root_us: 0.0, linear_us: 0.0, bend_sectors: 0.0 }, None);
+    }
     let mut media = media_of(&seek, None);
     for _ in 0..ROUNDS {
         if media.is_none() {
@@ -342,7 +368,8 @@ fn zones(
     notes: &mut Vec<String>,
 ) -> Zones {
     let Some(media) = media else {
-        notes.push("zones: one is taken, since times do not depend on the address more than by chance".into());
+        notes
+            .push("zones: one is taken, since times do not depend on the address more than by chance".into());
         if cache.track_sectors == 0 {
             let what = "sectors of a track cannot be seen: nothing is taken to wait for the platter to pass";
             notes.push(what.into());
@@ -351,13 +378,22 @@ fn zones(
         return Zones::even((rotation_us / cache.track_sectors as f64).min(fastest.sector_us));
     };
     if media.zones.all().len() == 1 {
-        notes.push("zones: one is taken, since times do not depend on the address more than by chance".into());
+        notes
+            .push("zones: one is taken, since times do not depend on the address more than by chance".into());
     }
     if !media.lengths {
-        let what = "reads from the platter are of one length: half a revolution is taken for what is no transfer";
+        let what =
+            "reads from the platter are of one length: half a revolution is taken for what is no transfer";
         notes.push(what.into());
     }
     media.zones
+}
+
+/// Whether times depend on the distance by more than chance.
+fn depends_on(seek: &Seek, far: &[&Seen]) -> bool {
+    let points: Vec<_> = far.iter().map(|one| (seek.time_us(distance(None, one)), one.us, 1.0)).collect();
+    let line = line(&points);
+    line.slope > SURE * line.slope_error
 }
 
 /// The arm's way to a request.
@@ -482,9 +518,15 @@ fn costs(
 
 fn cost(class: Class, members: &[&Seen], seek: &Seek, transfer: &Transfer) -> Option<Cost> {
     // What a stream takes that waits for the platter is no cost of the buffer's.
-    let own: Vec<&Seen> = members.iter().copied().filter(|one| !transfer.streams.is_in(one, transfer.fastest)).collect();
+    let own: Vec<&Seen> =
+        members.iter().copied().filter(|one| !transfer.streams.is_in(one, transfer.fastest)).collect();
     if own.len() < CLASS_MIN && own.len() < members.len() {
-        return Some(Cost { sector_us: 0.0, media_share: 0.0, seek_share: 0.0, wait: Spread::even(0.0, 0.0) });
+        return Some(Cost {
+            sector_us: 0.0,
+            media_share: 0.0,
+            seek_share: 0.0,
+            wait: Spread::even(0.0, 0.0),
+        });
     }
     let fastest_us = transfer.fastest.sector_us;
     let sloped = || {
@@ -554,12 +596,14 @@ fn priced(
 /// A request that comes at any time waits for up to a revolution, each part of it as likely: twice what the middle half
 /// of the waits spans.
 fn rotation(costs: &[Option<Cost>; CLASSES]) -> f64 {
-    let misses = |place: Place| {
+    let known = |kind: Kind, place: Place| {
         Class::all()
-            .filter(move |class| class.kind == Kind::ReadMiss && class.place == place)
+            .filter(move |class| class.kind == kind && class.place == place)
             .find_map(|class| costs[class.index()].as_ref())
     };
-    let cost = misses(Place::Far).or_else(|| misses(Place::Near));
+    let cost = known(Kind::ReadMiss, Place::Far).or_else(|| known(Kind::ReadMiss, Place::Near));
+    // Writes that wait for the arm wait for the rotation, too.
+    let cost = cost.or_else(|| known(Kind::Write, Place::Far).filter(|cost| cost.seek_share > 0.5));
     cost.map_or(0.0, |cost| 2.0 * (cost.wait.at(0.75) - cost.wait.at(0.25)))
 }
 
