@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use tidepool_devices::disk::{
-    CLASSES, CacheModel, Class, Cost, Disk, DiskModel, Kind, Place, Seek, Spread, WriteBack,
+    CLASSES, CacheModel, Class, Cost, Disk, DiskModel, Kind, Place, Seek, Spread, WriteBack, Zone, Zones,
 };
 use tidepool_devices::trace::{SECTOR_MAX, SECTORS_MAX};
 use tidepool_devices::{Direction, Request};
@@ -17,11 +17,12 @@ fn model() -> DiskModel {
             Kind::ReadMiss => (1_000.0, 1.0),
             Kind::Write => (50.0, 0.0),
         };
-        costs[class.index()] = Some(Cost { sector_us: 10.0, seek_share, wait: Spread::even(us, us) });
+        costs[class.index()] =
+            Some(Cost { sector_us: 10.0, media_share: 0.0, seek_share, wait: Spread::even(us, us) });
     }
     DiskModel {
         rotation_us: 6_000.0,
-        media_sector_us: 20.0,
+        zones: Zones::even(20.0),
         near_sectors: 1_000,
         seek: Seek::Formula { root_us: 2.0, linear_us: 0.0, bend_sectors: 1e9 },
         cache: CacheModel {
@@ -187,10 +188,12 @@ fn any_model() -> impl Strategy<Value = DiskModel> {
                 keep_written: keep,
             };
             let wait = Spread::new(waits).unwrap();
+            let inner = Zone { first_sector: 1 + behind_sectors, sector_us: 2.0 * media };
+            let zones = Zones::new(vec![Zone { first_sector: 0, sector_us: media }, inner]).unwrap();
             let mut costs = [const { None }; CLASSES];
-            costs[7] = Some(Cost { sector_us: media, seek_share: share, wait });
+            costs[7] = Some(Cost { sector_us: media, media_share: share, seek_share: share, wait });
             let write_back = WriteBack { segments: writes, segment_sectors: behind_sectors, reads_wait };
-            DiskModel { media_sector_us: media, cache, costs, write_back, ..model() }
+            DiskModel { zones, cache, costs, write_back, ..model() }
         },
     )
 }

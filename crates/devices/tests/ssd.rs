@@ -44,6 +44,11 @@ struct Flash {
     latest: BTreeMap<u64, u64>,
     versions: u64,
     read: Vec<(u64, u64)>,
+    /// What each slot of the write buffer holds.
+    held: BTreeMap<u64, (u64, u64)>,
+    /// What was put there last, to be programmed next.
+    coming: Option<(u64, u64)>,
+    taken: u64,
 }
 
 impl Flash {
@@ -56,6 +61,12 @@ impl Flash {
         assert!(self.pages.insert(at, content).is_none());
     }
 
+    fn write(&mut self, logical: u64) -> (u64, u64) {
+        self.versions += 1;
+        self.latest.insert(logical, self.versions);
+        (logical, self.versions)
+    }
+
     fn apply(&mut self, op: FlashOp, model: &SsdModel) {
         match op {
             FlashOp::Read { logical, page } => {
@@ -65,9 +76,21 @@ impl Flash {
                 self.read.push((logical, version));
             }
             FlashOp::Program { logical, page } => {
-                self.versions += 1;
-                self.latest.insert(logical, self.versions);
-                self.program(page, (logical, self.versions), model);
+                let content = self.coming.take().unwrap_or_else(|| self.write(logical));
+                assert_eq!(content.0, logical);
+                self.program(page, content, model);
+            }
+            FlashOp::Hold { logical, slot } => {
+                assert!(slot < model.buffer_pages);
+                let content = self.write(logical);
+                self.held.insert(slot, content);
+                assert!(self.coming.replace(content).is_none());
+            }
+            FlashOp::Take { logical, slot } => {
+                let (of, version) = self.held[&slot];
+                assert_eq!(of, logical, "the slot was not used for another page");
+                self.read.push((logical, version));
+                self.taken += 1;
             }
             FlashOp::Move { logical, from, to } => {
                 let content = self.pages[&from];
@@ -96,8 +119,8 @@ proptest! {
     /// Whatever is written, moved and erased: a read gets the latest version, the flash is used as flash can be, and the
     /// counts are those of the flash.
     #[test]
-    fn reads_get_what_was_written_last(requests in requests()) {
-        let model = model();
+    fn reads_get_what_was_written_last(requests in requests(), buffer_pages in prop_oneof![Just(0u64), 1..200u64]) {
+        let model = SsdModel { buffer_pages, ..model() };
         let (mut ssd, mut flash, mut now) = (Ssd::new(model).unwrap(), Flash::default(), 0);
         let mut host = 0;
         for (is_read, sector, sectors) in requests {
@@ -121,6 +144,7 @@ proptest! {
         let counts = ssd.counts();
         prop_assert_eq!((counts.host_pages, counts.programmed_pages), (host, flash.programmed));
         prop_assert!(counts.programmed_pages >= host);
+        prop_assert!(buffer_pages > 0 || flash.taken == 0);
     }
 
     /// Requests taken back in reverse order leave what was there before them, to the last bit.
@@ -262,6 +286,33 @@ fn buffered_writes_are_fast_until_the_buffer_is_full() {
     let rate = 190.0 / (times[199] as f64 / 1e9);
     let dies = with.dies() as f64 * 1e9 / (with.program_ns + with.transfer_ns) as f64;
     assert!((rate / dies - 1.0).abs() < 0.1, "{rate} {dies}");
+}
+
+/// Until a page is on the flash it is read from the buffer, and no die has anything to do for that.
+#[test]
+fn reads_of_what_is_in_the_write_buffer_do_not_wait_for_the_flash() {
+    let with = SsdModel { buffer_pages: 2, ..model() };
+    let on_flash = with.command_ns + with.transfer_ns + with.program_ns;
+    let mut ssd = Ssd::new(with).unwrap();
+    let at = |ssd: &mut Ssd, direction, number, now| {
+        ssd.submit(&page(direction, number), Time(now)).unwrap().0 - now
+    };
+    assert_eq!(at(&mut ssd, Direction::Write, 0, 0), with.command_ns);
+    assert_eq!(at(&mut ssd, Direction::Read, 0, 1_000), with.command_ns);
+    // The rest of a page that is written in part comes from there, too.
+    let part = Request { direction: Direction::Write, sector: 1, sectors: 1 };
+    assert_eq!(ssd.submit(&part, Time(2_000)).unwrap().0, 2_000 + with.command_ns);
+    // Both slots are taken: another write comes in when the first page is on the flash, and is read no sooner.
+    assert_eq!(at(&mut ssd, Direction::Write, 1, 3_000), on_flash - 3_000);
+    assert_eq!(at(&mut ssd, Direction::Read, 1, 4_000), on_flash - 4_000);
+    // Page 0 was written twice: its die is at the second one, which is in the buffer until that is done.
+    assert_eq!(at(&mut ssd, Direction::Read, 0, on_flash + 1_000), with.command_ns);
+    let later = 10 * on_flash;
+    assert_eq!(at(&mut ssd, Direction::Read, 0, later), with.command_ns + with.read_ns + with.transfer_ns);
+    // Without a buffer a read waits for the die that programs.
+    let mut bare = Ssd::new(model()).unwrap();
+    at(&mut bare, Direction::Write, 0, 0);
+    assert!(at(&mut bare, Direction::Read, 0, 1_000) > with.program_ns);
 }
 
 #[test]

@@ -3,9 +3,14 @@
 mod common;
 
 use common::{application, class, disk_model, even, fast_network, flash_model, idle_server};
+use flate2::read::GzDecoder;
+use std::fs::File;
+use std::io::BufReader;
 use std::sync::Arc;
+use tidepool_devices::disk::fit::{Evidence, fit};
 use tidepool_devices::disk::{Disk, DiskModel, Seek};
 use tidepool_devices::ssd::{Ssd, SsdModel};
+use tidepool_devices::trace::measured;
 use tidepool_devices::{Direction, Request as Sectors};
 use tidepool_sim::{Options, Stream, Time};
 use tidepool_sim_models::device::{DeviceSpec, DiskSpec, FlashSpec};
@@ -175,6 +180,58 @@ fn schedulers_save_seeks_when_many_wait() {
     // And who comes far behind the arm waits longer for it.
     let longest = |policy| at_once(32, queue(policy)).all.iter().map(|r| r.end - r.begin).max().unwrap();
     assert!(longest(Policy::Nearest) > longest(Policy::Deadline(Time(2_000_000_000))));
+}
+
+/// As `tidepool sim calibrate disk` fits it to half of what was measured on a real disk.
+fn measured(disk: &str) -> DiskModel {
+    let path = format!("{}/../devices/tests/data/{disk}.trace.gz", env!("CARGO_MANIFEST_DIR"));
+    let lines = BufReader::new(GzDecoder::new(File::open(path).unwrap()));
+    let trace = measured::read(lines).unwrap();
+    fit(&trace[..trace.len() / 2], &Evidence::default()).unwrap().model
+}
+
+/// Reads of 4 KiB anywhere, by 32 who have one each on its way: ms of the disk for each, and of who waited longest.
+fn small_reads(model: &Arc<DiskModel>, policy: Policy) -> (f64, u64) {
+    let (size, mut random) = (8 << 30, Stream::new(5, 5));
+    let mut read = |_| {
+        let offset = random.below(size >> 12) << 12;
+        let (after, pace) = (After::All, Pace::Think(Span::NONE));
+        Request { op: Op::Read, file: 0, offset, length: 4_096, after, pace }
+    };
+    let ranks: Vec<Vec<Request>> = (0..32).map(|_| (0..24).map(&mut read).collect()).collect();
+    let device =
+        DeviceSpec::Disk(DiskSpec { model: model.clone(), size, open: Span::NONE, flush: Span::NONE });
+    let class = Class { queue: queue(policy), ..class("s", 1, device) };
+    let applications = vec![application(Program::Listed(Listed { ranks }.into()))];
+    let mut pfs =
+        Pfs::new(fast_network(1), idle_server(1), vec![class], even(1 << 20, 1), applications).unwrap();
+    pfs.keep_requests = true;
+    let results = run(pfs, SEED, &Options::default()).unwrap().1;
+    assert_eq!(results.requests, 32 * 24);
+    let longest = results.all.iter().map(|one| one.end - one.begin).max().unwrap();
+    (results.servers[0].device_busy as f64 / f64::from(32 * 24) / 1e6, longest)
+}
+
+#[test]
+fn schedulers_save_seeks_of_measured_disks() {
+    for disk in ["atlas10k", "cheetah9LP", "ibm18es"] {
+        let model = Arc::new(measured(disk));
+        let of = |policy| small_reads(&model, policy);
+        let (fifo, _) = of(Policy::Fifo);
+        let ((nearest, starved), (elevator, _)) = (of(Policy::Nearest), of(Policy::Elevator));
+        let (deadline, waited) = of(Policy::Deadline(Time(400_000_000)));
+        println!(
+            "{disk}: ms for each read: fifo {fifo:.2}, deadline {deadline:.2}, elevator {elevator:.2}, sstf {nearest:.2}; longest {starved} {waited}"
+        );
+        assert!(nearest < 0.8 * fifo && elevator < 0.8 * fifo, "{disk}: {fifo} {elevator} {nearest}");
+        // Who has waited long enough goes first: that costs seeks, and nobody waits as long.
+        assert!(
+            elevator <= deadline && deadline < fifo && waited < starved,
+            "{disk}: {deadline} {waited} {starved}"
+        );
+        // Overhead and rotation stay: a scheduler that knows no angles cannot save them.
+        assert!(nearest > 0.4 * model.rotation_us / 1e3, "{disk}: {nearest}");
+    }
 }
 
 /// A queue that changes nothing changes nothing: devices that serve one at a time do the same with and without.

@@ -1,7 +1,7 @@
 //! What a disk's buffer holds: runs of sectors around what was read last, and what was written last.
 
-use super::{NUMBER_MAX, SEGMENTS_MAX};
-use crate::Request;
+use super::{NUMBER_MAX, SEGMENTS_MAX, Zones};
+use crate::{Request, microseconds};
 use tidepool_sim::{Stream, saved};
 
 /// How a buffer keeps and reads ahead.
@@ -40,7 +40,7 @@ impl CacheModel {
 struct Run {
     from: u64,
     to: u64,
-    /// What was asked for last ends here, and what lies behind it comes in from `at_ns` on.
+    /// All up to here has come in at `at_ns`, and what lies behind it comes in from then on.
     read_to: u64,
     at_ns: u64,
     /// Where the track begins, with tracks.
@@ -76,8 +76,8 @@ impl Cache {
     pub fn look(
         &self,
         model: &CacheModel,
+        zones: &Zones,
         request: &Request,
-        media_ns: f64,
         random: &mut Stream,
     ) -> Option<u64> {
         let within = |from: u64, to: u64| from <= request.sector && request.end() <= to;
@@ -86,14 +86,15 @@ impl Cache {
         }
         let run = self.runs.iter().find(|run| within(run.from, run.to))?;
         let keep = if self.after_write { model.keep_after_write } else { model.keep };
-        let missing = request.end().saturating_sub(run.read_to) as f64;
-        random.chance(keep).then(|| run.at_ns.saturating_add((missing * media_ns) as u64))
+        let missing = || microseconds(zones.time_us(run.read_to, request.end())).0;
+        random.chance(keep).then(|| run.at_ns.saturating_add(missing()))
     }
 
     /// A read ended at a time (ns): what it leaves.
     pub fn read(
         &mut self,
         model: &CacheModel,
+        zones: &Zones,
         request: &Request,
         hit: bool,
         at_ns: u64,
@@ -119,9 +120,12 @@ impl Cache {
                 (from, to, track)
             }
         };
-        // What has come in until now stays; one that read ahead goes on with it.
-        let read_to = old.filter(|_| hit).map_or(request.end(), |run| run.read_to.max(request.end()));
-        let at_ns = old.filter(|run| hit && run.read_to >= request.end()).map_or(at_ns, |run| run.at_ns);
+        // What has come in until now stays; one that read ahead goes on with it, from now on where it had no room for more.
+        let (read_to, at_ns) = match old.filter(|_| hit) {
+            Some(run) if run.is_full(zones, at_ns) => (run.to.max(request.end()), at_ns),
+            Some(run) => (run.read_to, run.at_ns),
+            None => (request.end(), at_ns),
+        };
         self.runs.insert(0, Run { from, to, read_to, at_ns, track });
         self.runs.truncate(model.segments.min(SEGMENTS_MAX));
     }
@@ -139,6 +143,11 @@ impl Cache {
 
 impl Run {
     const AT_ZERO: Run = Run { from: 0, to: 0, read_to: 0, at_ns: 0, track: 0 };
+
+    /// All that was to be read ahead has come in.
+    fn is_full(&self, zones: &Zones, now_ns: u64) -> bool {
+        self.at_ns.saturating_add(microseconds(zones.time_us(self.read_to, self.to)).0) <= now_ns
+    }
 }
 
 /// The beginning of a sector's track: on the grid of a run nearby, or anywhere.

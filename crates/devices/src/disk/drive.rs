@@ -62,10 +62,9 @@ impl Disk {
         self.dirty.retain(|dirty| dirty.until_ns > now.0);
         let place = Place::of(request, self.before.as_ref(), model.near_sectors);
         let after = After::of(self.before.as_ref());
-        let media_ns = model.media_sector_us * 1e3;
         let (kind, ready_ns) = match request.direction {
             Direction::Write => (Kind::Write, self.room(model)),
-            Direction::Read => match self.cache.look(&model.cache, request, media_ns, random) {
+            Direction::Read => match self.cache.look(&model.cache, &model.zones, request, random) {
                 Some(ready_ns) => (Kind::ReadHit, ready_ns),
                 None => (Kind::ReadMiss, self.arm_free(model, now)),
             },
@@ -88,10 +87,14 @@ impl Disk {
     fn own_time(&self, model: &DiskModel, class: Class, request: &Request, random: &mut Stream) -> Time {
         let cost = model.cost(class);
         let seek_us = match (class.place, self.before) {
-            (Place::Far, Some(before)) => model.seek.time_us(request.sector.abs_diff(before.end())),
+            (Place::Far, Some(before)) => model.seek_us(before.end(), request.sector),
             _ => 0.0,
         };
-        let fixed = cost.sector_us * f64::from(request.sectors) + cost.seek_share * seek_us;
+        let media_us = match cost.media_share {
+            0.0 => 0.0,
+            share => share * model.zones.time_us(request.sector, request.end()),
+        };
+        let fixed = cost.sector_us * f64::from(request.sectors) + media_us + cost.seek_share * seek_us;
         microseconds(fixed + cost.wait.draw(random))
     }
 
@@ -119,7 +122,7 @@ impl Disk {
         match request.direction {
             Direction::Read => {
                 let hit = class.kind == Kind::ReadHit;
-                self.cache.read(&model.cache, request, hit, end.0, random);
+                self.cache.read(&model.cache, &model.zones, request, hit, end.0, random);
             }
             Direction::Write => {
                 self.cache.write(request);
@@ -134,7 +137,7 @@ impl Disk {
     /// A write is in the buffer: when it will be on the platter.
     fn soil(&mut self, model: &DiskModel, request: &Request, end: Time) {
         let sectors = u64::from(request.sectors);
-        let media_ns = microseconds(model.media_sector_us * sectors as f64).0;
+        let media_ns = microseconds(model.zones.time_us(request.sector, request.end())).0;
         let most = model.write_back.segment_sectors.max(sectors);
         if let Some(last) = self.dirty.last_mut()
             && last.end == request.sector
@@ -148,7 +151,7 @@ impl Disk {
         let from_ns = self.dirty.last().map_or(end.0, |last| last.until_ns);
         let place = Place::of(request, self.before.as_ref(), model.near_sectors);
         let seek_us = match (place, self.before) {
-            (Place::Far, Some(before)) => model.seek.time_us(request.sector.abs_diff(before.end())),
+            (Place::Far, Some(before)) => model.seek_us(before.end(), request.sector),
             _ => 0.0,
         };
         let cost = model.cost(Class { kind: Kind::ReadMiss, place, after: After::Write });

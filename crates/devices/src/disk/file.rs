@@ -4,7 +4,8 @@ mod table;
 
 use super::fit::Interval;
 use super::{
-    CLASSES, CacheModel, Class, Cost, DiskModel, SEGMENTS_MAX, Seek, Spread, WriteBack, seek, spread,
+    CLASSES, CacheModel, Class, Cost, DiskModel, SEGMENTS_MAX, Seek, Spread, WriteBack, ZONES_MAX, Zone,
+    Zones, seek, spread,
 };
 use crate::trace::{SECTOR_MAX, SPAN_US_MAX};
 use std::fmt;
@@ -13,8 +14,9 @@ use toml::{Table, Value};
 
 /// Bytes of a file.
 pub const FILE_MAX: u64 = 16 << 20;
-/// Of the format.
-const VERSION: i64 = 1;
+/// Of the format, and the oldest that is read: without zones.
+const VERSION: i64 = 2;
+const VERSION_OLDEST: i64 = 1;
 /// Characters of a text, and texts.
 const TEXT_MAX: usize = 1_000;
 const NOTES_MAX: usize = 100;
@@ -67,8 +69,8 @@ impl DiskFile {
         let model = &self.model;
         let disk = [
             ("rotation-us", model.rotation_us.into()),
-            ("media-sector-us", model.media_sector_us.into()),
             ("near-sectors", count(model.near_sectors)),
+            ("zones", zones_value(&model.zones)),
         ];
         table.insert("disk".into(), of(disk));
         table.insert("seek".into(), seek_value(&model.seek));
@@ -94,6 +96,7 @@ impl DiskFile {
             let waits = cost.wait.knots().iter().map(|us| Value::from(*us)).collect();
             let keys = [
                 ("sector-us", cost.sector_us.into()),
+                ("media-share", cost.media_share.into()),
                 ("seek-share", cost.seek_share.into()),
                 ("wait-us", Value::Array(waits)),
             ];
@@ -114,6 +117,11 @@ fn of<const N: usize>(keys: [(&str, Value); N]) -> Value {
 
 fn count(count: u64) -> Value {
     Value::Integer(i64::try_from(count).unwrap_or(i64::MAX))
+}
+
+fn zones_value(zones: &Zones) -> Value {
+    let pair = |zone: &Zone| Value::Array(vec![count(zone.first_sector), zone.sector_us.into()]);
+    Value::Array(zones.all().iter().map(pair).collect())
 }
 
 fn seek_value(seek: &Seek) -> Value {
@@ -137,9 +145,11 @@ fn whole(table: &Table, problems: &mut Vec<String>) -> Option<DiskFile> {
     let mut keys = Keys::new("", table, problems);
     let version = keys.number("version", f64::MIN, f64::MAX);
     let kind = keys.text("kind", TEXT_MAX);
-    if version.is_some_and(|version| version != VERSION as f64) {
-        keys.wrong("version", "1 is what this program reads");
+    let known = [VERSION_OLDEST, VERSION].map(|version| version as f64);
+    if version.is_some_and(|version| !known.contains(&version)) {
+        keys.wrong("version", "1 and 2 are what this program reads");
     }
+    let has_zones = version != Some(VERSION_OLDEST as f64);
     if kind.as_deref().is_some_and(|kind| kind != "disk") {
         keys.wrong("kind", "'disk' is expected");
     }
@@ -152,7 +162,11 @@ fn whole(table: &Table, problems: &mut Vec<String>) -> Option<DiskFile> {
         let mut keys = Keys::new("disk", disk, problems);
         let read = (
             keys.number("rotation-us", 0.0, SPAN_US_MAX),
-            keys.number("media-sector-us", 0.0, SPAN_US_MAX),
+            if has_zones {
+                read_zones(&mut keys)
+            } else {
+                keys.number("media-sector-us", 0.0, SPAN_US_MAX).map(Zones::even)
+            },
             keys.count("near-sectors", SECTOR_MAX),
         );
         keys.end();
@@ -161,12 +175,26 @@ fn whole(table: &Table, problems: &mut Vec<String>) -> Option<DiskFile> {
     let seek = seek.and_then(|table| read_seek(table, problems));
     let cache = cache.and_then(|table| read_cache(table, problems));
     let write_back = write_back.and_then(|table| read_write_back(table, problems));
-    let costs = class.and_then(|table| read_costs(table, problems));
+    let costs = class.and_then(|table| read_costs(table, has_zones, problems));
     let uncertainty = uncertainty.and_then(|table| read_intervals(table, problems));
-    let (rotation_us, media_sector_us, near_sectors) = disk?;
+    let (rotation_us, zones, near_sectors) = disk?;
     let (seek, cache, write_back, costs) = (seek?, cache?, write_back?, costs?);
-    let model = DiskModel { rotation_us, media_sector_us, near_sectors, seek, cache, write_back, costs };
+    let model = DiskModel { rotation_us, zones, near_sectors, seek, cache, write_back, costs };
     Some(DiskFile { model, source: source?, notes: notes?, uncertainty: uncertainty? })
+}
+
+fn read_zones(keys: &mut Keys) -> Option<Zones> {
+    let pairs = keys.pairs("zones", ZONES_MAX)?;
+    let of = |(first, us): &(f64, f64)| {
+        let is_sector = first.fract() == 0.0 && (0.0..=SECTOR_MAX as f64).contains(first);
+        let fits = is_sector && *us <= SPAN_US_MAX;
+        fits.then_some(Zone { first_sector: *first as u64, sector_us: *us })
+    };
+    let zones = pairs.iter().map(of).collect::<Option<_>>().and_then(Zones::new);
+    if zones.is_none() {
+        keys.wrong("zones", "pairs of a first sector, from 0 on and rising, and microseconds of at least 0");
+    }
+    zones
 }
 
 fn read_seek(table: &Table, problems: &mut Vec<String>) -> Option<Seek> {
@@ -224,7 +252,7 @@ fn read_write_back(table: &Table, problems: &mut Vec<String>) -> Option<WriteBac
     })
 }
 
-fn read_costs(table: &Table, problems: &mut Vec<String>) -> Option<[Option<Cost>; CLASSES]> {
+fn read_costs(table: &Table, has_zones: bool, problems: &mut Vec<String>) -> Option<[Option<Cost>; CLASSES]> {
     let mut costs = [const { None }; CLASSES];
     let mut names = Keys::new("class", table, problems);
     let found: Vec<(Class, Option<&Table>)> = Class::all()
@@ -240,6 +268,7 @@ fn read_costs(table: &Table, problems: &mut Vec<String>) -> Option<[Option<Cost>
         let place = format!("class.{}", class.name());
         let mut keys = Keys::new(&place, of_class?, problems);
         let sector_us = keys.number("sector-us", 0.0, SPAN_US_MAX);
+        let media_share = if has_zones { keys.number("media-share", 0.0, 10.0) } else { Some(0.0) };
         let seek_share = keys.number("seek-share", 0.0, 10.0);
         let wait = keys.numbers("wait-us", spread::KNOTS_MAX);
         let fits = |knots: &Vec<f64>| knots.iter().all(|us| us.abs() <= SPAN_US_MAX);
@@ -248,7 +277,12 @@ fn read_costs(table: &Table, problems: &mut Vec<String>) -> Option<[Option<Cost>
             keys.wrong("wait-us", "1 to 1001 rising numbers");
         }
         keys.end();
-        costs[class.index()] = Some(Cost { sector_us: sector_us?, seek_share: seek_share?, wait: spread? });
+        costs[class.index()] = Some(Cost {
+            sector_us: sector_us?,
+            media_share: media_share?,
+            seek_share: seek_share?,
+            wait: spread?,
+        });
     }
     Some(costs)
 }

@@ -32,9 +32,19 @@ pub enum FlashOp {
     Erase {
         block: u64,
     },
+    /// A write's page is put into the write buffer, from where it is programmed; what was in that slot is forgotten.
+    Hold {
+        logical: u64,
+        slot: u64,
+    },
+    /// A read's page is still in the write buffer.
+    Take {
+        logical: u64,
+        slot: u64,
+    },
 }
 
-/// A device's state: 16 bytes for each page of flash. It is not to be cloned for each step back of a simulator:
+/// A device's state: 16 bytes for each page of flash, and 8 more with a write buffer. It is not to be cloned for each step back of a simulator:
 /// [`Ssd::submit_undoable`] tells what a request changed.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Ssd {
@@ -56,8 +66,12 @@ pub struct Ssd {
     /// Times before that at which a channel is idle: beginnings and ends.
     idle_from: Region,
     idle_to: Region,
-    /// When the buffer's pages are on the flash: a ring.
+    /// When the buffer's pages are on the flash, a ring; when they came, and which they are.
     buffer: Region,
+    held_from: Region,
+    held: Region,
+    /// Where each logical page was last in the buffer, if there is one.
+    slot_of: Region,
     /// Place in the ring; the last request's time; the counts.
     single: Region,
 }
@@ -87,6 +101,9 @@ impl Ssd {
             idle_from: cells.region(model.channels * IDLE_MAX, 0),
             idle_to: cells.region(model.channels * IDLE_MAX, 0),
             buffer: cells.region(model.buffer_pages, 0),
+            held_from: cells.region(model.buffer_pages, 0),
+            held: cells.region(model.buffer_pages, NONE),
+            slot_of: cells.region(if model.buffer_pages == 0 { 0 } else { model.logical_pages() }, NONE),
             single: cells.region(SINGLES, 0),
             model,
             cells,
@@ -123,7 +140,10 @@ impl Ssd {
             self.cells.set(self.idle_from, slot, 0);
             self.cells.set(self.idle_to, slot, 0);
         }
-        (0..self.model.buffer_pages).for_each(|slot| self.cells.set(self.buffer, slot, 0));
+        for slot in 0..self.model.buffer_pages {
+            self.cells.set(self.buffer, slot, 0);
+            self.cells.set(self.held_from, slot, 0);
+        }
         (0..SINGLES).for_each(|at| self.cells.set(self.single, at, 0));
     }
 
@@ -239,6 +259,10 @@ impl Ssd {
         if page == NONE {
             return from;
         }
+        if let Some(slot) = self.held(logical, from) {
+            watch(FlashOp::Take { logical, slot });
+            return from.max(self.cells.get(self.held_from, slot));
+        }
         watch(FlashOp::Read { logical, page });
         let die = self.die(logical);
         let sensed = self.occupy(self.die_until, die, from, self.model.read_ns);
@@ -246,6 +270,18 @@ impl Ssd {
         // The page register is taken until its content is away.
         self.cells.set(self.die_until, die, done);
         done
+    }
+
+    /// The slot of the buffer that a page is in at a time: from when it came until it is on the flash.
+    fn held(&self, logical: u64, at: u64) -> Option<u64> {
+        if self.model.buffer_pages == 0 {
+            return None;
+        }
+        let slot = self.cells.get(self.slot_of, logical);
+        let is_there = slot != NONE
+            && self.cells.get(self.held, slot) == logical
+            && self.cells.get(self.buffer, slot) > at;
+        is_there.then_some(slot)
     }
 
     fn write(&mut self, logical: u64, is_whole: bool, from: u64, watch: &mut impl FnMut(FlashOp)) -> u64 {
@@ -260,6 +296,9 @@ impl Ssd {
             self.invalidate(old);
         }
         let page = self.next_page(die, room, watch);
+        if self.model.buffer_pages > 0 {
+            watch(FlashOp::Hold { logical, slot });
+        }
         watch(FlashOp::Program { logical, page });
         self.place(logical, page);
         self.cells.add(self.single, HOST, 1);
@@ -271,6 +310,9 @@ impl Ssd {
             return done;
         }
         self.cells.set(self.buffer, slot, done);
+        self.cells.set(self.held_from, slot, room);
+        self.cells.set(self.held, slot, logical);
+        self.cells.set(self.slot_of, logical, slot);
         self.cells.set(self.single, RING, (slot + 1) % self.model.buffer_pages);
         room
     }

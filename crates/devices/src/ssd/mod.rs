@@ -14,7 +14,7 @@ pub use flash::{FlashOp, Ssd};
 use std::fmt;
 use tidepool_sim::saved;
 
-/// Pages of flash: their maps take 16 bytes each.
+/// Pages of flash: their maps take 16 bytes each, 24 with a write buffer.
 pub const PAGES_MAX: u64 = 1 << 24;
 /// Pages of the write buffer.
 pub const BUFFER_MAX: u64 = 1 << 16;
@@ -45,7 +45,8 @@ pub struct SsdModel {
     pub transfer_ns: u64,
     /// What each request costs besides.
     pub command_ns: u64,
-    /// Pages that are written as soon as they are in the buffer; 0 where writes wait for the flash.
+    /// Pages that are written as soon as they are in the buffer, and read from it until they are on the flash; 0 where
+    /// writes wait for the flash.
     pub buffer_pages: u64,
 }
 

@@ -25,7 +25,8 @@ impl FlashSpec {
 
     /// Words of its state beside those of the kernel.
     pub(super) fn parts(&self) -> u64 {
-        2 * self.model.pages()
+        let buffered = if self.model.buffer_pages == 0 { 0 } else { self.model.logical_pages() };
+        2 * self.model.pages() + buffered
     }
 
     /// None for figures that are not sound: [`FlashSpec::check`].

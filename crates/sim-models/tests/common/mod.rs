@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 use tidepool_devices::disk::{
-    CLASSES, CacheModel, Class as OfDisk, Cost, DiskModel, Kind, Seek, Spread, WriteBack,
+    CLASSES, CacheModel, Class as OfDisk, Cost, DiskModel, Kind, Seek, Spread, WriteBack, Zones,
 };
 use tidepool_devices::ssd::SsdModel;
 use tidepool_sim::{Stream, Time};
@@ -80,12 +80,13 @@ pub fn disk_model() -> DiskModel {
             Kind::Write => (50.0, 60.0, 0.0),
         };
         for class in OfDisk::all().filter(|class| class.kind == kind) {
-            costs[class.index()] = Some(Cost { sector_us: 10.0, seek_share, wait: Spread::even(from, to) });
+            costs[class.index()] =
+                Some(Cost { sector_us: 10.0, media_share: 0.0, seek_share, wait: Spread::even(from, to) });
         }
     }
     DiskModel {
         rotation_us: 6_000.0,
-        media_sector_us: 20.0,
+        zones: Zones::even(20.0),
         near_sectors: 1_000,
         seek: Seek::Formula { root_us: 2.0, linear_us: 0.0, bend_sectors: 1e9 },
         cache: CacheModel {

@@ -5,10 +5,12 @@ use proptest::prelude::*;
 pub(super) fn example() -> DiskFile {
     let mut costs = [const { None }; CLASSES];
     let wait = Spread::even(500.0, 6_500.5);
-    costs[9] = Some(Cost { sector_us: 102.5, seek_share: 1.0, wait });
+    costs[9] = Some(Cost { sector_us: 102.5, media_share: 0.5, seek_share: 1.0, wait });
+    let inner = Zone { first_sector: 5_000_000, sector_us: 30.25 };
+    let zones = Zones::new(vec![Zone { first_sector: 0, sector_us: 20.5 }, inner]).unwrap();
     let model = DiskModel {
         rotation_us: 6_000.0,
-        media_sector_us: 20.5,
+        zones,
         near_sectors: 1_786,
         seek: Seek::Points { sectors_per_cylinder: 1_786.0, points: vec![(1.0, 1_245.0), (2.0, 1_300.0)] },
         cache: CacheModel { segments: 3, ahead_sectors: 300, keep: 0.95, ..CacheModel::NONE },
@@ -33,7 +35,14 @@ fn what_is_written_is_read_again() {
 fn hostile_files_are_refused_with_the_key_and_what_it_should_be() {
     let good = example().write();
     let cases = [
-        ("version = 1", "version = 2", "version: 1 is what this program reads"),
+        ("version = 2", "version = 3", "version: 1 and 2 are what this program reads"),
+        ("version = 2", "version = 1", "disk.media-sector-us: is missing"),
+        ("[0, 20.5]", "[1, 20.5]", "disk.zones: pairs of a first sector"),
+        ("[0, 20.5]", "[0, -20.5]", "disk.zones: pairs of a first sector"),
+        ("[5000000, 30.25]", "[0, 30.25]", "disk.zones: pairs of a first sector"),
+        ("[5000000, 30.25]", "[0.5, 30.25]", "disk.zones: pairs of a first sector"),
+        ("[5000000, 30.25]", "[5000000]", "disk.zones: at most 64 pairs of numbers"),
+        ("media-share = 0.5", "media-share = -1", "media-share: a number from 0 to 10"),
         ("kind = \"disk\"", "kind = \"tape\"", "kind: 'disk' is expected"),
         ("keep = 0.95", "kep = 0.95", "cache.kep: there is no such key; did you mean 'keep'?"),
         ("keep = 0.95", "keep = 1.5", "cache.keep: a number from 0 to 1"),
@@ -53,13 +62,80 @@ fn hostile_files_are_refused_with_the_key_and_what_it_should_be() {
         ("[cache]", "[cache", "TOML parse error"),
     ];
     for (from, to, said) in cases {
-        let flat = good.replace("[\n    ", "[").replace(",\n    ", ", ").replace(",\n]", "]");
+        let flat = flat(&good);
         assert!(flat.contains(from), "{from} in {flat}");
         let error = DiskFile::read(&flat.replacen(from, to, 1)).unwrap_err().to_string();
         assert!(error.contains(said), "{from} -> {to}: {error}");
     }
     assert!(DiskFile::read("").unwrap_err().0.len() >= 8);
     assert!(DiskFile::read("\0\0\0").is_err());
+}
+
+/// As programs before zones wrote it, byte for byte; and how it is written today.
+#[test]
+fn files_of_the_first_version_are_read() {
+    const OLD: &str = r#"kind = "disk"
+notes = ["one"]
+source = 'a "trace"'
+version = 1
+
+[cache]
+ahead-sectors = 300
+behind-sectors = 0
+keep = 0.95
+keep-after-write = 0.0
+keep-written = 0.0
+segments = 3
+track-sectors = 0
+
+[class.read-miss-near-after-write]
+sector-us = 102.5
+seek-share = 1.0
+wait-us = [500.0, 6500.5]
+
+[disk]
+media-sector-us = 20.5
+near-sectors = 1786
+rotation-us = 6000.0
+
+[seek]
+points = [[1.0, 1245.0], [2.0, 1300.0]]
+sectors-per-cylinder = 1786.0
+
+[uncertainty]
+"cache.keep" = [0.9, 1.0]
+
+[write-back]
+reads-wait = true
+segment-sectors = 374
+segments = 1
+"#;
+    let mut expected = example();
+    expected.model.zones = Zones::even(20.5);
+    expected.model.costs[9].as_mut().unwrap().media_share = 0.0;
+    assert_eq!(DiskFile::read(OLD), Ok(expected.clone()));
+    // Today's: the version, the zones and the share are what differs.
+    let new = OLD
+        .replace("version = 1", "version = 2")
+        .replace("media-sector-us = 20.5\n", "")
+        .replace("rotation-us = 6000.0\n", "rotation-us = 6000.0\nzones = [[0, 20.5]]\n")
+        .replace(
+            "[class.read-miss-near-after-write]\n",
+            "[class.read-miss-near-after-write]\nmedia-share = 0.0\n",
+        );
+    assert_eq!(DiskFile::read(&new), Ok(expected.clone()));
+    assert_eq!(flat(&expected.write()), new);
+    let zoned =
+        new.replace("[[0, 20.5]]", "[[0, 20.5], [5000000, 30.25]]").replace("share = 0.0", "share = 0.5");
+    assert_eq!(flat(&example().write()), zoned);
+    // What is new has no place in what is old.
+    let mixed = OLD.replace("rotation-us = 6000.0\n", "rotation-us = 6000.0\nzones = [[0, 20.5]]\n");
+    assert!(DiskFile::read(&mixed).unwrap_err().to_string().contains("disk.zones: there is no such key"));
+}
+
+/// The writer may break lists over several lines.
+fn flat(text: &str) -> String {
+    text.replace("[\n    ", "[").replace(",\n    ", ", ").replace(",\n]", "]")
 }
 
 proptest! {

@@ -13,12 +13,18 @@ pub(super) struct Seen {
     pub us: f64,
     pub place: Place,
     pub after: After,
-    /// From the end of the request before, in sectors.
-    pub distance: u64,
+    /// Where the request before ended.
+    pub from: u64,
     /// How it lies to the last read.
     pub to_read: Option<ToRead>,
     /// It lies within what was written last.
     pub in_written: bool,
+    /// From the end of the request before, us.
+    pub gap_us: f64,
+    /// Reads up to this one of which each goes on where the one before ended, and after a gap shorter than itself.
+    pub streak: u32,
+    /// Sectors and time of the request before.
+    pub before: (u32, f64),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -35,18 +41,29 @@ pub(super) struct ToRead {
 pub(super) fn all(trace: &[Measured], near_sectors: u64) -> Vec<Seen> {
     let mut seen = Vec::with_capacity(trace.len());
     let mut written: Option<(u64, u64)> = None;
+    let mut streak = 0;
     for (at, measured) in trace.iter().enumerate() {
         let request = measured.request;
         let before = at.checked_sub(1).map(|before| &trace[before].request);
         let past = &trace[at.saturating_sub(BACK_MAX)..at];
+        let gap_us = at.checked_sub(1).map_or(0.0, |before| trace[before].gap_us);
+        let (place, after) = (Place::of(&request, before, near_sectors), After::of(before));
+        let reads_on =
+            request.direction == Direction::Read && place == Place::Sequential && after == After::Read;
+        streak = if reads_on && gap_us < measured.service_us { streak + 1 } else { 0 };
         seen.push(Seen {
             request,
             us: measured.service_us,
-            place: Place::of(&request, before, near_sectors),
-            after: After::of(before),
-            distance: before.map_or(0, |before| request.sector.abs_diff(before.end())),
+            place,
+            after,
+            from: before.map_or(request.sector, Request::end),
             to_read: to_read(&request, past),
             in_written: written.is_some_and(|(from, to)| from <= request.sector && request.end() <= to),
+            gap_us,
+            streak,
+            before: at
+                .checked_sub(1)
+                .map_or((0, 0.0), |at| (trace[at].request.sectors, trace[at].service_us)),
         });
         if request.direction == Direction::Write {
             written = match written {

@@ -1,11 +1,13 @@
 //! The fit, step by step.
 
+use super::Evidence;
+use super::media::{Media, Sample};
 use super::seen::{Seen, ToRead};
-use super::{Evidence, FitError};
+use super::streams::{self, Streams};
 use crate::Direction;
 use crate::disk::spread::quantile;
 use crate::disk::{
-    CLASSES, CacheModel, Class, Cost, DiskModel, Kind, Place, SEGMENTS_MAX, Seek, Spread, WriteBack,
+    CLASSES, CacheModel, Class, Cost, DiskModel, Kind, Place, SEGMENTS_MAX, Seek, Spread, WriteBack, Zones,
 };
 use crate::trace::specs::Specs;
 use std::collections::BTreeMap;
@@ -28,6 +30,12 @@ const SLACK_LEAST: f64 = 0.1;
 const STEPS: usize = 48;
 /// No outcome is taken to be impossible.
 const CHANCE_MIN: f64 = 0.002;
+/// Standard errors that a dependence is above nothing.
+const SURE: f64 = 4.0;
+/// Rounds of seek curve and platter, each with the other one taken away.
+const ROUNDS: usize = 4;
+/// What the platter's times have to take from the sum of squares of writes, by the variance, to be what they wait for.
+const WRITES_GAIN_MIN: f64 = 16.0;
 /// A slope counts when its standard error is so small a part of it.
 const SLOPE_ERROR_MAX: f64 = 0.1;
 
@@ -35,6 +43,8 @@ const SLOPE_ERROR_MAX: f64 = 0.1;
 pub(super) struct Core {
     pub model: DiskModel,
     pub notes: Vec<String>,
+    /// That times show; 0 where they show nothing of the platter.
+    pub zones_found: usize,
 }
 
 pub(super) fn near_sectors(specs: &Specs) -> u64 {
@@ -49,74 +59,98 @@ pub(super) fn writes_are_buffered(model: &DiskModel) -> bool {
     !shares.is_empty() && shares.iter().all(|share| *share < 0.5)
 }
 
-pub(super) fn core(seen: &[Seen], evidence: &Evidence) -> Result<Core, FitError> {
+/// With so many zones found, where that is told.
+pub(super) fn core(seen: &[Seen], evidence: &Evidence, wanted: Option<usize>) -> Core {
     let mut notes = Vec::new();
-    let reads: Vec<&Seen> = seen.iter().filter(|one| one.request.direction == Direction::Read).collect();
-    if reads.len() < CLASS_MIN {
-        return Err(FitError::NoReads);
+    let mut reads: Vec<&Seen> = seen.iter().filter(|one| one.request.direction == Direction::Read).collect();
+    let only_writes = reads.len() < CLASS_MIN;
+    if only_writes {
+        notes.push(format!(
+            "fewer than {CLASS_MIN} reads: arm and rotation are those of the writes, and reads are taken to be as these"
+        ));
+        reads = seen.iter().filter(|one| one.request.direction == Direction::Write).collect();
     }
     let fastest = fastest(&reads);
     if fastest.lengths < 2 {
         notes.push("requests are of one length: what a sector takes is not known, and taken as 0".into());
     }
     let slack = slack(&reads, &fastest);
+    let streams = streams::streams(&reads, &fastest);
     let is_hit = |one: &Seen| {
-        one.request.direction == Direction::Read
-            && one.place != Place::Far
+        let was_there = one.place != Place::Far
             && (one.to_read.is_some() || one.in_written)
-            && one.us < fastest.at(one) + slack
+            && one.us < fastest.at(one) + slack;
+        one.request.direction == Direction::Read && (was_there || streams.is_in(one, &fastest))
     };
     let cache = cache(&reads, &is_hit, &evidence.specs, &mut notes);
-    let far: Vec<&Seen> =
-        reads.iter().copied().filter(|one| one.place == Place::Far && one.distance > 0).collect();
-    let seek = seek(&far, &fastest, evidence, &mut notes);
-    let costs = costs(seen, &is_hit, &seek, &fastest);
+    let far: Vec<&Seen> = reads
+        .iter()
+        .copied()
+        .filter(|one| one.place == Place::Far && one.from != one.request.sector)
+        .collect();
+    let misses: Vec<&Seen> = reads.iter().copied().filter(|one| !is_hit(one)).collect();
+    // Without hits the fastest reads are the platter's.
+    let buffer_us = if cache.segments == 0 { 0.0 } else { fastest.sector_us };
+    let known = Known { evidence, wanted, only_writes };
+    let (seek, media) = platter(&far, &misses, &streams, &fastest, buffer_us, &known, &mut notes);
+    let transfer = Transfer { fastest: &fastest, media: media.as_ref(), streams: &streams };
+    let costs = costs(seen, &is_hit, &seek, &transfer);
     let rotation_us = rotation(&costs);
-    let media_sector_us = match cache.track_sectors {
-        0 => 0.0,
-        sectors => (rotation_us / sectors as f64).min(fastest.sector_us),
-    };
-    if cache.track_sectors == 0 {
-        notes.push(
-            "sectors of a track cannot be seen: nothing is taken to wait for the platter to pass".into(),
-        );
-    }
+    let zones_found = media.as_ref().map_or(0, |media| media.zones.all().len());
+    let zones = zones(media, &cache, rotation_us, &fastest, &mut notes);
     let near_sectors = near_sectors(&evidence.specs);
     let write_back = WriteBack { segments: 0, segment_sectors: 0, reads_wait: false };
-    let model = DiskModel { rotation_us, media_sector_us, near_sectors, seek, cache, write_back, costs };
-    Ok(Core { model, notes })
+    let model = DiskModel { rotation_us, zones, near_sectors, seek, cache, write_back, costs };
+    Core { model, notes, zones_found }
 }
 
 /// What a read takes at least, by its length.
-struct Fastest {
+pub(super) struct Fastest {
     base_us: f64,
     sector_us: f64,
     lengths: usize,
 }
 
 impl Fastest {
-    fn at(&self, one: &Seen) -> f64 {
-        self.base_us + self.sector_us * f64::from(one.request.sectors)
+    pub fn at(&self, one: &Seen) -> f64 {
+        self.of(one.request.sectors)
+    }
+
+    pub fn of(&self, sectors: u32) -> f64 {
+        self.base_us + self.sector_us * f64::from(sectors)
     }
 }
 
-/// A line through the twentieth part that is fastest, of each length.
+/// A line through the twentieth part that is fastest, of each length; of neighbouring lengths together where there are few
+/// of each.
 fn fastest(reads: &[&Seen]) -> Fastest {
     let mut of_length: BTreeMap<u32, Vec<f64>> = Default::default();
     reads.iter().for_each(|one| of_length.entry(one.request.sectors).or_default().push(one.us));
-    let most = of_length.values().map(Vec::len).max().unwrap_or(0);
-    let points: Vec<(f64, f64, f64)> = of_length
+    let lengths = of_length.len();
+    let mut groups: Vec<(f64, Vec<f64>)> = Vec::new();
+    for (sectors, times) in of_length {
+        let sum = f64::from(sectors) * times.len() as f64;
+        match groups.last_mut().filter(|(_, group)| group.len() < LENGTH_MIN) {
+            Some((sums, group)) => {
+                *sums += sum;
+                group.extend(times);
+            }
+            None => groups.push((sum, times)),
+        }
+    }
+    let most = groups.iter().map(|(_, times)| times.len()).max().unwrap_or(0);
+    let points: Vec<(f64, f64, f64)> = groups
         .into_iter()
         .filter(|(_, times)| times.len() >= LENGTH_MIN.min(most))
-        .map(|(sectors, mut times)| {
+        .map(|(sums, mut times)| {
             times.sort_by(f64::total_cmp);
-            (f64::from(sectors), quantile(&times, 0.05), times.len() as f64)
+            (sums / times.len() as f64, quantile(&times, 0.05), times.len() as f64)
         })
         .collect();
     let line = line(&points);
     let sector_us = line.slope.max(0.0);
     let base_us = line.mean_y - sector_us * line.mean_x;
-    Fastest { base_us, sector_us, lengths: points.len() }
+    Fastest { base_us, sector_us, lengths }
 }
 
 /// How far above the fastest a read may lie that came from the buffer. Misses that hardly had to turn lie there, too: the
@@ -134,6 +168,22 @@ fn slack(reads: &[&Seen], fastest: &Fastest) -> f64 {
     let quick = above(&|one| one.place != Place::Far && one.us < fastest.at(one) + most);
     let middle = quantile(&quick, 0.75) - quantile(&quick, 0.25);
     most.min(SLACK_MIDDLES * middle + SLACK_LEAST * most)
+}
+
+/// What is known before.
+struct Known<'a> {
+    evidence: &'a Evidence,
+    /// So many zones; 0 where times show nothing of the platter.
+    wanted: Option<usize>,
+    /// The requests are writes, which may go no further than the buffer.
+    only_writes: bool,
+}
+
+/// What moves the bytes of a request.
+struct Transfer<'a> {
+    fastest: &'a Fastest,
+    media: Option<&'a Media>,
+    streams: &'a Streams,
 }
 
 /// How likely a read is covered by what the one before left.
@@ -260,13 +310,108 @@ fn best_rule(pairs: &[((ToRead, bool), f64)]) -> CacheModel {
     best.map_or(CacheModel::NONE, |(_, rule)| rule)
 }
 
-fn seek(far: &[&Seen], fastest: &Fastest, evidence: &Evidence, notes: &mut Vec<String>) -> Seek {
-    let times: Vec<(u64, f64)> = far
-        .iter()
-        .map(|one| (one.distance, one.us - fastest.sector_us * f64::from(one.request.sectors)))
-        .collect();
-    if times.len() < SEEKS_MIN {
+/// The seek curve, and what the platter gives: each is found with the other one taken away.
+fn platter(
+    far: &[&Seen],
+    misses: &[&Seen],
+    streams: &Streams,
+    fastest: &Fastest,
+    buffer_us: f64,
+    known: &Known,
+    notes: &mut Vec<String>,
+) -> (Seek, Option<Media>) {
+    let seek_of = |media: Option<&Media>| {
+        let transfer = |one: &Seen| match media {
+            Some(media) => media.zones.time_us(one.request.sector, one.request.end()),
+            None => fastest.sector_us * f64::from(one.request.sectors),
+        };
+        let distance = |one: &Seen| distance(media, one);
+        seek(far, &distance, &transfer, known.evidence)
+    };
+    let media_of = |seek: &Seek, before: Option<&Media>| {
+        let sample = |one: &&Seen| {
+            let (kind, seek_us) = match one.place {
+                Place::Far => (0, seek.time_us(distance(before, one))),
+                _ => (1, 0.0),
+            };
+            Sample::of(one, one.us - seek_us, Some(kind))
+        };
+        let samples: Vec<Sample> = misses.iter().map(sample).collect();
+        streams.media(samples, buffer_us, known.wanted)
+    };
+    let mut seek = seek_of(None);
+    if known.only_writes && !depends_on(&seek, far) {
+        notes
+            .push("far writes take as long as others: the buffer takes them, and the arm is not seen".into());
+        return (Seek::Formula { root_us: 0.0, linear_us: 0.0, bend_sectors: 0.0 }, None);
+    }
+    let mut media = media_of(&seek, None);
+    for _ in 0..ROUNDS {
+        if media.is_none() {
+            break;
+        }
+        seek = seek_of(media.as_ref());
+        media = media_of(&seek, media.as_ref());
+    }
+    if far.len() < SEEKS_MIN {
         notes.push("too few far reads for a seek curve: all far requests are taken to be alike".into());
+    }
+    (seek, media)
+}
+
+/// What was found, or else what a track's length says.
+fn zones(
+    media: Option<Media>,
+    cache: &CacheModel,
+    rotation_us: f64,
+    fastest: &Fastest,
+    notes: &mut Vec<String>,
+) -> Zones {
+    let Some(media) = media else {
+        notes
+            .push("zones: one is taken, since times do not depend on the address more than by chance".into());
+        if cache.track_sectors == 0 {
+            let what = "sectors of a track cannot be seen: nothing is taken to wait for the platter to pass";
+            notes.push(what.into());
+            return Zones::even(0.0);
+        }
+        return Zones::even((rotation_us / cache.track_sectors as f64).min(fastest.sector_us));
+    };
+    if media.zones.all().len() == 1 {
+        notes
+            .push("zones: one is taken, since times do not depend on the address more than by chance".into());
+    }
+    if !media.lengths {
+        let what =
+            "reads from the platter are of one length: half a revolution is taken for what is no transfer";
+        notes.push(what.into());
+    }
+    media.zones
+}
+
+/// Whether times depend on the distance by more than chance.
+fn depends_on(seek: &Seek, far: &[&Seen]) -> bool {
+    let points: Vec<_> = far.iter().map(|one| (seek.time_us(distance(None, one)), one.us, 1.0)).collect();
+    let line = line(&points);
+    line.slope > SURE * line.slope_error
+}
+
+/// The arm's way to a request.
+fn distance(media: Option<&Media>, one: &Seen) -> u64 {
+    match media {
+        Some(media) => media.zones.distance(one.from, one.request.sector),
+        None => one.request.sector.abs_diff(one.from),
+    }
+}
+
+fn seek(
+    far: &[&Seen],
+    distance: &dyn Fn(&Seen) -> u64,
+    transfer: &dyn Fn(&Seen) -> f64,
+    evidence: &Evidence,
+) -> Seek {
+    let times: Vec<(u64, f64)> = far.iter().map(|one| (distance(one), one.us - transfer(one))).collect();
+    if times.len() < SEEKS_MIN {
         return Seek::Formula { root_us: 0.0, linear_us: 0.0, bend_sectors: 0.0 };
     }
     match &evidence.seeks {
@@ -351,7 +496,7 @@ fn costs(
     seen: &[Seen],
     is_hit: &dyn Fn(&Seen) -> bool,
     seek: &Seek,
-    fastest: &Fastest,
+    transfer: &Transfer,
 ) -> [Option<Cost>; CLASSES] {
     let mut members: [Vec<&Seen>; CLASSES] = std::array::from_fn(|_| Vec::new());
     for one in seen {
@@ -367,24 +512,70 @@ fn costs(
     let largest = Class::all().max_by_key(|class| members[class.index()].len());
     std::array::from_fn(|index| {
         let class = Class::all().nth(index).filter(|class| enough(*class) || Some(*class) == largest)?;
-        cost(class, &members[index], seek, fastest)
+        cost(class, &members[index], seek, transfer)
     })
 }
 
-fn cost(class: Class, members: &[&Seen], seek: &Seek, fastest: &Fastest) -> Option<Cost> {
-    let seek_of = |one: &Seen| if class.place == Place::Far { seek.time_us(one.distance) } else { 0.0 };
-    let sector_us = match class.kind {
-        // Rotation hides the slope.
-        Kind::ReadMiss => fastest.sector_us,
-        _ => {
-            let points: Vec<_> =
-                members.iter().map(|one| (f64::from(one.request.sectors), one.us, 1.0)).collect();
-            let line = line(&points);
-            let is_sure = line.slope > 0.0 && line.slope_error <= SLOPE_ERROR_MAX * line.slope;
-            if is_sure { line.slope } else { fastest.sector_us }
-        }
+fn cost(class: Class, members: &[&Seen], seek: &Seek, transfer: &Transfer) -> Option<Cost> {
+    // What a stream takes that waits for the platter is no cost of the buffer's.
+    let own: Vec<&Seen> =
+        members.iter().copied().filter(|one| !transfer.streams.is_in(one, transfer.fastest)).collect();
+    if own.len() < CLASS_MIN && own.len() < members.len() {
+        return Some(Cost {
+            sector_us: 0.0,
+            media_share: 0.0,
+            seek_share: 0.0,
+            wait: Spread::even(0.0, 0.0),
+        });
+    }
+    let fastest_us = transfer.fastest.sector_us;
+    let sloped = || {
+        let points: Vec<_> = own.iter().map(|one| (f64::from(one.request.sectors), one.us, 1.0)).collect();
+        let line = line(&points);
+        let is_sure = line.slope > 0.0 && line.slope_error <= SLOPE_ERROR_MAX * line.slope;
+        if is_sure { line.slope } else { fastest_us }
     };
-    let left = |one: &Seen| one.us - sector_us * f64::from(one.request.sectors);
+    let of_buffer = |sector_us| Parts { sector_us, media: None };
+    let of_platter = || transfer.media.map(|media| Parts { sector_us: 0.0, media: Some(&media.zones) });
+    let tried = |parts: Parts| priced(class, &own, seek, transfer, &parts);
+    match class.kind {
+        // Rotation hides the slope.
+        Kind::ReadMiss => tried(of_platter().unwrap_or(of_buffer(fastest_us))),
+        Kind::ReadHit => tried(of_buffer(sloped())),
+        Kind::Write => {
+            // Those that wait for the platter vary less beside its times.
+            let (buffer, platter) = (tried(of_buffer(sloped()))?, of_platter().and_then(tried));
+            let is_better = |platter: &(Cost, f64)| {
+                (buffer.1 - platter.1) * own.len() as f64 > WRITES_GAIN_MIN * platter.1
+            };
+            Some(platter.filter(is_better).unwrap_or(buffer))
+        }
+    }
+    .map(|(cost, _)| cost)
+}
+
+/// What the bytes of a request take: a part for each sector, or what the platter takes.
+struct Parts<'a> {
+    sector_us: f64,
+    media: Option<&'a Zones>,
+}
+
+/// With the variance of what is left for the wait.
+fn priced(
+    class: Class,
+    members: &[&Seen],
+    seek: &Seek,
+    transfer: &Transfer,
+    parts: &Parts,
+) -> Option<(Cost, f64)> {
+    let seek_of = |one: &Seen| match class.place {
+        Place::Far => seek.time_us(distance(transfer.media, one)),
+        _ => 0.0,
+    };
+    let left = |one: &Seen| {
+        let media = parts.media.map_or(0.0, |zones| zones.time_us(one.request.sector, one.request.end()));
+        one.us - parts.sector_us * f64::from(one.request.sectors) - media
+    };
     let seek_share = match class.kind {
         Kind::ReadMiss => 1.0,
         Kind::ReadHit => 0.0,
@@ -395,30 +586,36 @@ fn cost(class: Class, members: &[&Seen], seek: &Seek, fastest: &Fastest) -> Opti
         }
     };
     let mut waits: Vec<f64> = members.iter().map(|one| left(one) - seek_share * seek_of(one)).collect();
-    Spread::of(&mut waits).map(|wait| Cost { sector_us, seek_share, wait })
+    let mean = waits.iter().sum::<f64>() / waits.len().max(1) as f64;
+    let variance = waits.iter().map(|us| (us - mean) * (us - mean)).sum::<f64>() / waits.len().max(1) as f64;
+    let media_share = if parts.media.is_some() { 1.0 } else { 0.0 };
+    let wait = Spread::of(&mut waits)?;
+    Some((Cost { sector_us: parts.sector_us, media_share, seek_share, wait }, variance))
 }
 
 /// A request that comes at any time waits for up to a revolution, each part of it as likely: twice what the middle half
 /// of the waits spans.
 fn rotation(costs: &[Option<Cost>; CLASSES]) -> f64 {
-    let misses = |place: Place| {
+    let known = |kind: Kind, place: Place| {
         Class::all()
-            .filter(move |class| class.kind == Kind::ReadMiss && class.place == place)
+            .filter(move |class| class.kind == kind && class.place == place)
             .find_map(|class| costs[class.index()].as_ref())
     };
-    let cost = misses(Place::Far).or_else(|| misses(Place::Near));
+    let cost = known(Kind::ReadMiss, Place::Far).or_else(|| known(Kind::ReadMiss, Place::Near));
+    // Writes that wait for the arm wait for the rotation, too.
+    let cost = cost.or_else(|| known(Kind::Write, Place::Far).filter(|cost| cost.seek_share > 0.5));
     cost.map_or(0.0, |cost| 2.0 * (cost.wait.at(0.75) - cost.wait.at(0.25)))
 }
 
-struct Line {
-    slope: f64,
-    slope_error: f64,
+pub(super) struct Line {
+    pub slope: f64,
+    pub slope_error: f64,
     mean_x: f64,
     mean_y: f64,
 }
 
 /// Least squares of (x, y, weight).
-fn line(points: &[(f64, f64, f64)]) -> Line {
+pub(super) fn line(points: &[(f64, f64, f64)]) -> Line {
     let weight = points.iter().map(|(_, _, weight)| weight).sum::<f64>().max(f64::MIN_POSITIVE);
     let mean = |of: fn(&(f64, f64, f64)) -> f64| {
         points.iter().map(|point| of(point) * point.2).sum::<f64>() / weight

@@ -41,6 +41,7 @@ impl Ssd {
         (0..self.model.dies()).all(|die| self.is_die_sound(die))
             && self.are_maps_sound()
             && self.are_times_sound()
+            && self.is_buffer_sound()
             && self.cells.get(self.single, RING) < self.model.buffer_pages.max(1)
     }
 
@@ -99,10 +100,21 @@ impl Ssd {
             (self.idle_from, channels * IDLE_MAX),
             (self.idle_to, channels * IDLE_MAX),
             (self.buffer, self.model.buffer_pages),
+            (self.held_from, self.model.buffer_pages),
             (self.single, SINGLES),
         ];
         regions
             .iter()
             .all(|(region, len)| self.cells.all(*region, 0, *len).iter().all(|at| *at <= NUMBER_MAX))
+    }
+
+    /// Who is in the write buffer is a page, and where each page was last a slot.
+    fn is_buffer_sound(&self) -> bool {
+        let (slots, pages) = (self.model.buffer_pages, self.model.logical_pages());
+        let all = |region, len, most| {
+            let is_there = |found: &u64| *found == NONE || *found < most;
+            self.cells.all(region, 0, len).iter().all(is_there)
+        };
+        all(self.held, slots, pages) && (slots == 0 || all(self.slot_of, pages, slots))
     }
 }
