@@ -24,7 +24,9 @@ pub fn load(pfs: Pfs, about: &str, bytes: &[u8]) -> Result<Simulation<Pfs>, Load
     let simulation = Simulation::load(pfs, about, bytes)?;
     let (pfs, now) = (simulation.model(), simulation.now().0);
     if !pfs.roles().iter().zip(simulation.states()).all(|(role, state)| pfs.fits(*role, state, now)) {
-        return Err(LoadError::Damaged("a client, node, server, device or switch is in a state that there is not"));
+        return Err(LoadError::Damaged(
+            "a client, node, server, device or switch is in a state that there is not",
+        ));
     }
     if !simulation.messages().all(|event| pfs.knows(&event.message)) {
         return Err(LoadError::Damaged("a message is of nobody, or of a time or place that there is not"));
