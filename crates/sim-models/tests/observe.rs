@@ -131,8 +131,13 @@ fn what_is_seen_is_what_was_counted() {
         let done = expected.pieces.iter().filter(|piece| !piece.redirected);
         let of_pieces: u64 = done.map(|piece| u64::from(piece.length)).sum();
         let moved: u64 = expected.servers.iter().map(|server| server.moved).sum();
+        // What nodes ask servers for is less than their ranks ask for, or more: caches answer and read ahead.
+        let asked = match expected.nodes.is_empty() {
+            true => bytes,
+            false => expected.nodes.iter().map(|node| node.read + node.written).sum(),
+        };
         // Parts of a request that was given up may have been done.
-        assert!(of_pieces == bytes + moved || expected.failed > 0, "seed {seed}");
+        assert!(of_pieces == asked + moved || expected.failed > 0, "seed {seed}: {of_pieces} {asked} {moved}");
         let optimistic = Options { scheduler: Scheduler::Optimistic, threads: 2, ..Options::default() };
         let other = seen(common::random_system(seed), seed, &optimistic);
         assert_eq!(
