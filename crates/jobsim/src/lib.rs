@@ -7,8 +7,10 @@
 //! | module | what |
 //! |---|---|
 //! | [`swf`] | logs of real machines, with their faults counted |
-//! | [`profile`] | how many processors are free when |
-//! | [`scheduler`] | first come first served, and backfilling as Slurm plans it |
+//! | [`engine`] | the scheduler: first come first served, EASY and conservative backfilling |
+//! | [`plan`] | what is free when, by numbers or node by node |
+//! | [`predict`] | how long jobs will run |
+//! | [`scheduler`] | the engine as Slurm plans, with the planned starts as they moved |
 //! | [`study`] | staging ahead of the jobs of such a run, with the trigger that the daemons use (INVENTORY H11) |
 //! | [`random`] | numbers with a seed |
 //!
@@ -16,7 +18,9 @@
 
 #![forbid(unsafe_code)]
 
-pub mod profile;
+pub mod engine;
+pub mod plan;
+pub mod predict;
 pub mod random;
 pub mod scheduler;
 pub mod study;
