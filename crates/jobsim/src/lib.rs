@@ -10,6 +10,8 @@
 //! | [`engine`] | the scheduler: first come first served, EASY and conservative backfilling |
 //! | [`plan`] | what is free when, by numbers or node by node |
 //! | [`predict`] | how long jobs will run |
+//! | [`machine`] | nodes, partitions, priorities, maintenance; a log's jobs on it |
+//! | [`measure`] | waits, slowdowns, utilisation, when nodes were known |
 //! | [`scheduler`] | the engine as Slurm plans, with the planned starts as they moved |
 //! | [`study`] | staging ahead of the jobs of such a run, with the trigger that the daemons use (INVENTORY H11) |
 //! | [`random`] | numbers with a seed |
@@ -19,6 +21,8 @@
 #![forbid(unsafe_code)]
 
 pub mod engine;
+pub mod machine;
+pub mod measure;
 pub mod plan;
 pub mod predict;
 pub mod random;

@@ -78,6 +78,8 @@ pub struct Log {
     pub jobs: Vec<Job>,
     /// `MaxProcs` of the header, else `MaxNodes`.
     pub processors: Option<u32>,
+    /// `MaxNodes` of the header.
+    pub nodes: Option<u32>,
     pub repairs: Repairs,
 }
 
@@ -160,6 +162,7 @@ pub fn read(mut from: impl BufRead, jobs_max: usize) -> Result<Log, LogError> {
         return Err(LogError::NoJobs { unreadable: log.repairs.unreadable });
     }
     log.processors = max_procs.or(max_nodes);
+    log.nodes = max_nodes;
     log.jobs.sort_by_key(|job| job.submit_s);
     Ok(log)
 }

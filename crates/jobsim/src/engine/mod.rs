@@ -114,7 +114,7 @@ pub struct Setup {
     pub keeps_nodes: bool,
     /// Each change of a planned start is kept.
     pub history: bool,
-    /// When each becomes known, and what it is.
+    /// When each becomes known, in that order, and what it is.
     pub blocks: Vec<(u64, Block)>,
 }
 
@@ -210,8 +210,8 @@ struct Engine<'a, P: Plan> {
     expiries: BinaryHeap<Reverse<(u64, usize)>>,
     /// Moments at which blocks become known or end.
     alarms: BinaryHeap<Reverse<u64>>,
-    /// Which of the blocks are known.
-    known: Vec<bool>,
+    /// So many blocks are known, the first ones.
+    known: usize,
     /// The first of the queue, where only that has a plan.
     head: Option<usize>,
 }
@@ -243,7 +243,7 @@ impl<'a, P: Plan> Engine<'a, P> {
             ends: BinaryHeap::new(),
             expiries: BinaryHeap::new(),
             alarms: alarms.collect(),
-            known: vec![false; setup.blocks.len()],
+            known: 0,
             head: None,
         }
     }
@@ -340,18 +340,12 @@ impl<'a, P: Plan> Engine<'a, P> {
             self.alarms.pop();
             news.ended = true;
         }
-        if !news.ended {
-            return false;
-        }
-        for at in 0..self.known.len() {
-            let (known, block) = &self.setup.blocks[at];
-            if !self.known[at] && *known <= now {
-                self.known[at] = true;
+        while let Some((_, block)) = self.setup.blocks.get(self.known).filter(|(known, _)| *known <= now) {
+            self.known += 1;
+            if block.until_s > now {
                 self.drop_head();
-                if block.until_s > now {
-                    self.plan.block(block);
-                    any = true;
-                }
+                self.plan.block(block);
+                any = true;
             }
         }
         any

@@ -34,7 +34,7 @@ impl<P: Plan> Engine<'_, P> {
         let runs =
             |(limit, index): &(u64, usize)| (*limit, self.tasks[*index].nodes, &self.done[*index].list);
         self.plan.restart(now, self.running.iter().map(runs));
-        for ((_, block), _) in self.setup.blocks.iter().zip(&self.known).filter(|(_, known)| **known) {
+        for (_, block) in &self.setup.blocks[..self.known] {
             if block.until_s > now {
                 self.plan.block(block);
             }
