@@ -1,13 +1,17 @@
 //! `tidepool jobs`: logs of jobs, run on a simulated batch scheduler.
 
+mod estimates;
 pub mod flags;
+mod nap;
 mod picture;
 mod report;
+mod simulate;
+mod stacks;
 
 use crate::exit::{Context, Failure, Kind, Result};
 use flags::{JobsCommand, StageAheadArgs};
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufReader, Read};
 use std::path::Path;
 use std::process::ExitCode;
 use tidepool_jobsim::study::{Data, Rule, Staging, Tally, stage_ahead, tally};
@@ -25,6 +29,8 @@ struct Study {
 
 pub fn dispatch(command: &JobsCommand) -> Result<ExitCode> {
     match command {
+        JobsCommand::Simulate(args) => simulate::dispatch(args),
+        JobsCommand::Nap(args) => nap::dispatch(args),
         JobsCommand::StageAhead(args) => report::tell(args, &study(args)?),
     }
 }
@@ -64,4 +70,16 @@ fn read(path: &Path, jobs: Option<u64>) -> Result<Log> {
     }
     let file = File::open(path).context(Kind::Other, || path.display().to_string())?;
     swf::read(BufReader::new(file), jobs).context(Kind::Other, || path.display().to_string())
+}
+
+/// A small file of text.
+fn page_of(path: &Path, bytes_max: u64) -> Result<String> {
+    let name = || path.display().to_string();
+    let file = File::open(path).context(Kind::Usage, name)?;
+    let mut text = String::new();
+    file.take(bytes_max + 1).read_to_string(&mut text).context(Kind::Usage, name)?;
+    if text.len() as u64 > bytes_max {
+        return Err(Failure::new(Kind::Usage, format!("{}: more than {bytes_max} bytes", path.display())));
+    }
+    Ok(text)
 }

@@ -427,3 +427,6 @@ impl<'a, P: Plan> Engine<'a, P> {
         self.waiting.retain(|index| done[*index].end_s == 0);
     }
 }
+
+#[cfg(test)]
+mod tests;
