@@ -173,6 +173,21 @@ fn partitions_and_priorities_hold() {
     assert!(wait_of(",first,") < wait_of(",small,"));
 }
 
+/// INVENTORY D4: with reserved nodes more data are there, at a price.
+#[test]
+fn d4_reserved_nodes_stage_more_and_cost() {
+    let sandbox = Sandbox::new();
+    fs::write(sandbox.path("log.swf"), log()).unwrap();
+    let words = ["pre-stage", "log.swf", "--bytes", "50GB", "--lead", "1,5,submission", "--csv", "lead.csv"];
+    let value = json(&sandbox, &words);
+    let csv = fs::read_to_string(sandbox.path("lead.csv")).unwrap();
+    let (staged, held) = (column(&csv, "staged"), column(&csv, "held_node_hours"));
+    assert_eq!(staged.len(), 4);
+    assert!(staged[1] < staged[2] && staged[2] < staged[3], "{staged:?}");
+    assert!(held[0] == 0.0 && held[3] > 0.0, "{held:?}");
+    assert_eq!(value["leads"][3]["staged"].as_f64(), Some(staged[3]));
+}
+
 #[test]
 fn what_cannot_be_done_is_said_with_its_code() {
     let sandbox = Sandbox::new();
@@ -181,7 +196,7 @@ fn what_cannot_be_done_is_said_with_its_code() {
     fs::write(sandbox.path("bad.toml"), "nods = 3\n[[block]]\nseconds = 0\n").unwrap();
     fs::write(sandbox.path("far.toml"), "[[block]]\nfrom-seconds = 0\nseconds = 5\nnodes = \"7-9\"\n")
         .unwrap();
-    let cases: [(&[&str], i32, &str); 10] = [
+    let cases: [(&[&str], i32, &str); 11] = [
         (&["simulate", "packed"], 1, "unpack it first"),
         (&["simulate", "missing"], 1, "missing: No such file"),
         (&["simulate", "log"], 2, "say --nodes"),
@@ -189,6 +204,7 @@ fn what_cannot_be_done_is_said_with_its_code() {
         (&["nap", "log", "--nodes", "2000000"], 2, "say --per-node"),
         (&["nap", "log", "--nodes", "4", "--lambda", "2"], 2, "no number from 0 to 1"),
         (&["simulate", "log", "--nodes", "4", "--estimate", "guess"], 2, "'lambda=X'"),
+        (&["pre-stage", "log", "--nodes", "4", "--lead", "0.5"], 2, "neither a number of at least 1"),
         (&["simulate", "log", "--nodes", "4", "--allocation", "switch"], 2, "switch-nodes"),
         (
             &["simulate", "log", "--nodes", "4", "--machine", "bad.toml"],

@@ -14,6 +14,7 @@
 //! | [`measure`] | waits, slowdowns, utilisation, when nodes were known |
 //! | [`scheduler`] | the engine as Slurm plans, with the planned starts as they moved |
 //! | [`study`] | staging ahead of the jobs of such a run, with the trigger that the daemons use (INVENTORY H11) |
+//! | [`prestage`] | whose data could be on their nodes before the start, without reservations and with (INVENTORY D4) |
 //! | [`random`] | numbers with a seed |
 //!
 //! No I/O and no clock: logs come in as a reader, and all times are the log's. Everything is the same in each run.
@@ -25,6 +26,7 @@ pub mod machine;
 pub mod measure;
 pub mod plan;
 pub mod predict;
+pub mod prestage;
 pub mod random;
 pub mod scheduler;
 pub mod study;

@@ -118,6 +118,7 @@ mod tests {
             corrections: u32::from(ahead == 0),
             known_ahead_s: Some(ahead),
             nodes: None,
+            pinned_s: None,
             plans: Vec::new(),
         };
         let tasks = [task(100, 1), task(100, 2), task(200, 4), task(200, 1), task(200, 1)];

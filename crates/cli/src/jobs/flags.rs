@@ -1,6 +1,7 @@
 //! The command lines of `tidepool jobs`.
 
 use super::estimates::Estimate;
+use super::prestage::LeadFlag;
 use crate::flags::size;
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -39,6 +40,15 @@ request (lambda 1) and the run time (lambda 0), on nodes that are told from each
 it are mean waits and how much of the machine was used.
 Exit codes: 1 the log cannot be read or a file not written, 2 wrong usage.";
 
+const PRE_STAGE: &str = "\
+Examples:
+  tidepool jobs pre-stage kth.swf --bytes 100GB --rate 1GB
+  tidepool jobs pre-stage kth.swf --lead 1,3,submission --estimate alea --csv kth.csv
+The data of a job can be on its nodes when it starts if these have been known for long enough. Without
+reservations that is told as a bound: somebody would have to know that they do not change any more.
+With them a job's nodes are its own from so many times its staging before its planned start on.
+Exit codes: 1 the log cannot be read or a file not written, 2 wrong usage.";
+
 /// Estimates between run time and request.
 const LAMBDAS: &str = "1,0.9,0.8,0.6,0.4,0.2,0.1,0.05,0.02,0.01,0";
 
@@ -50,6 +60,9 @@ pub enum JobsCommand {
     /// Tell how long before its start the nodes of each job were known
     #[command(after_help = NAP)]
     Nap(Box<NapArgs>),
+    /// Tell whose data could be on their nodes before the start, and what reserved nodes cost
+    #[command(after_help = PRE_STAGE)]
+    PreStage(Box<PreStageArgs>),
     /// Tell how many jobs of a log would have been late if their data had been staged ahead
     #[command(after_help = STAGE_AHEAD)]
     StageAhead(Box<StageAheadArgs>),
@@ -294,6 +307,42 @@ impl NapArgs {
 fn part(text: &str) -> Result<f64, String> {
     let value = text.parse::<f64>().ok().filter(|value| (0.0..=1.0).contains(value));
     value.ok_or_else(|| format!("'{text}' is no number from 0 to 1"))
+}
+
+#[derive(Args)]
+pub struct PreStageArgs {
+    #[command(flatten)]
+    pub machine: MachineArgs,
+    /// When nodes are reserved: times of the staging before the planned start, or submission
+    #[arg(long = "lead", value_name = "X,...", value_delimiter = ',', default_value = "1,2,5,10,submission")]
+    pub leads: Vec<LeadFlag>,
+    /// What plans go by: request, run-time, lambda=X, last-two, alea
+    #[arg(long, value_name = "ESTIMATE", default_value = "request")]
+    pub estimate: Estimate,
+    /// Of the made-up sizes and rates
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Median of what a job reads; sizes are log-normal
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "100GB")]
+    pub bytes: u64,
+    /// Deviation of the sizes' logarithm
+    #[arg(long, value_name = "X", value_parser = scatter, default_value = "1.5")]
+    pub bytes_scatter: f64,
+    /// Median of the bytes that are transferred in a second; rates are log-normal
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "500MB")]
+    pub rate: u64,
+    /// Deviation of the rates' logarithm
+    #[arg(long, value_name = "X", value_parser = scatter, default_value = "0.5")]
+    pub rate_scatter: f64,
+    /// Runs at once [default: one for each core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub threads: Option<u32>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Write a line for each lead, separated by commas
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
 }
 
 #[derive(Args)]

@@ -11,8 +11,6 @@ use estimates::Estimate;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::process::ExitCode;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use tidepool_jobsim::engine::{Policy, Setup};
 use tidepool_jobsim::machine;
 use tidepool_jobsim::measure::{Classes, Measures, measure};
@@ -51,30 +49,15 @@ pub fn dispatch(args: &NapArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// All runs, each by whoever of the threads is free; in the order of schedulers, then of estimates.
+/// All runs, in the order of schedulers, then of estimates.
 fn points(args: &NapArgs, ground: &Ground, blocks: &[(u64, Block)]) -> Vec<Point> {
     let policies: Vec<Policy> = args.policies.iter().map(|flag| flag.policy()).collect();
     let estimates = args.estimates();
     let all: Vec<(Policy, Estimate)> =
         policies.iter().flat_map(|policy| estimates.iter().map(|estimate| (*policy, *estimate))).collect();
-    let next = AtomicUsize::new(0);
-    let done: Mutex<Vec<(usize, Point)>> = Mutex::new(Vec::new());
-    let work = || {
-        while let Some((policy, estimate)) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let at = all.iter().position(|one| one == &(*policy, *estimate)).expect("it is one of them");
-            let point = point(args, ground, blocks, *policy, *estimate);
-            done.lock().expect("nobody panics with it").push((at, point));
-        }
-    };
-    let threads = args.threads.map_or_else(crate::doctor::facts::cores, |threads| threads as usize);
-    std::thread::scope(|scope| {
-        (0..threads.clamp(1, all.len().max(1))).for_each(|_| {
-            scope.spawn(work);
-        });
-    });
-    let mut done = done.into_inner().expect("nobody panicked with it");
-    done.sort_by_key(|(at, _)| *at);
-    done.into_iter().map(|(_, point)| point).collect()
+    super::on_threads(args.threads, &all, |(policy, estimate)| {
+        point(args, ground, blocks, *policy, *estimate)
+    })
 }
 
 fn point(

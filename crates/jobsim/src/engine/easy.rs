@@ -67,6 +67,7 @@ impl<P: Plan> Engine<'_, P> {
                 partition: task.partition,
                 own: None,
                 keep: None,
+                only: None,
             };
             if let Some((_, list)) = self.plan.first_fit(&ask) {
                 self.put(index, now, now, list);

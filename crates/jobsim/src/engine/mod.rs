@@ -116,6 +116,19 @@ pub struct Setup {
     pub history: bool,
     /// When each becomes known, in that order, and what it is.
     pub blocks: Vec<(u64, Block)>,
+    /// Nodes are reserved for jobs whose data are staged ahead. Of conservative backfilling on certain nodes only.
+    pub pins: Option<Pins>,
+}
+
+/// Staging ahead on reserved nodes (S0, Sections 4.2 and 6): when the planned start of a job is near, its nodes are its own until it
+/// starts; then its data come, and it starts when they are there and the nodes are free. A job whose planned start is too near
+/// for its data already when it is submitted, or becomes so before its nodes are reserved, starts without.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Pins {
+    /// How long the data of each task take. Seconds.
+    pub takes_s: Vec<u64>,
+    /// How long before its planned start nodes are reserved for each task; at least as long as its data take.
+    pub leads_s: Vec<u64>,
 }
 
 impl Setup {
@@ -129,6 +142,7 @@ impl Setup {
             keeps_nodes: true,
             history: false,
             blocks: Vec::new(),
+            pins: None,
         }
     }
 }
@@ -163,6 +177,8 @@ pub struct Done<L> {
     pub list: L,
     /// When its list, as it was at the start, had been planned. The start, where it never had a plan.
     pub fixed_s: u64,
+    /// When its nodes were reserved.
+    pub pinned_s: Option<u64>,
     /// Each change of its planned start, if they are kept.
     pub plans: Vec<Planned>,
 }
@@ -214,6 +230,8 @@ struct Engine<'a, P: Plan> {
     known: usize,
     /// The first of the queue, where only that has a plan.
     head: Option<usize>,
+    /// When nodes will next be reserved, as plans are.
+    pin_next: Option<u64>,
 }
 
 /// What has happened at a moment.
@@ -245,6 +263,7 @@ impl<'a, P: Plan> Engine<'a, P> {
             alarms: alarms.collect(),
             known: 0,
             head: None,
+            pin_next: None,
         }
     }
 
@@ -256,7 +275,7 @@ impl<'a, P: Plan> Engine<'a, P> {
         let work = [submitted, ended, started].into_iter().flatten().min()?;
         let expired = self.expiries.peek().map(|Reverse((limit, _))| *limit);
         let alarm = self.alarms.peek().map(|Reverse(at)| *at);
-        [expired, alarm].into_iter().flatten().fold(work, u64::min).into()
+        [expired, alarm, self.pin_next].into_iter().flatten().fold(work, u64::min).into()
     }
 
     fn step(&mut self, now: u64) {
@@ -271,6 +290,7 @@ impl<'a, P: Plan> Engine<'a, P> {
                 self.reserve_last(now);
             }
             self.start_those_of(now);
+            self.pin_those_of(now);
         } else {
             while self.submit_next(now) {}
             self.backfill(now, news, first);
@@ -364,6 +384,7 @@ impl<'a, P: Plan> Engine<'a, P> {
             corrections: 0,
             list: P::List::default(),
             fixed_s: now,
+            pinned_s: None,
             plans: Vec::new(),
         });
         self.limits.push(u64::MAX);
@@ -377,13 +398,14 @@ impl<'a, P: Plan> Engine<'a, P> {
         let (task, done) = (&self.tasks[index], &self.done[index]);
         let had = done.start_s != u64::MAX && self.setup.keeps_nodes;
         let ask = Ask {
-            from_s: from,
+            from_s: from.max(self.ready(index)),
             before_s: u64::MAX,
             nodes: task.nodes,
             seconds: done.estimate_s,
             partition: task.partition,
             own: None,
             keep: Some(&done.list).filter(|_| had),
+            only: Some(&done.list).filter(|_| done.pinned_s.is_some()),
         };
         let (start, list) = self.plan.first_fit(&ask).expect("each task fits into its partition");
         self.put(index, now, start, list);

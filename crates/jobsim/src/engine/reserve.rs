@@ -40,8 +40,11 @@ impl<P: Plan> Engine<'_, P> {
             }
         }
         self.starts.clear();
+        // Reserved nodes come before all plans.
+        let (pinned, others): (Vec<usize>, Vec<usize>) =
+            all.into_iter().partition(|index| self.done[*index].pinned_s.is_some());
         let mut before = None;
-        for index in all {
+        for index in pinned.into_iter().chain(others) {
             let from = self.earliest(now, before);
             self.place(index, now, from);
             before = Some(index);
@@ -60,6 +63,7 @@ impl<P: Plan> Engine<'_, P> {
     fn bring_one_nearer(&mut self, index: usize, now: u64, from: u64) {
         let (task, done) = (&self.tasks[index], &self.done[index]);
         let start = done.start_s;
+        let from = from.max(self.ready(index));
         if start <= from {
             return;
         }
@@ -71,6 +75,7 @@ impl<P: Plan> Engine<'_, P> {
             partition: task.partition,
             own: Some((start, &done.list)),
             keep: Some(&done.list).filter(|_| self.setup.keeps_nodes),
+            only: Some(&done.list).filter(|_| done.pinned_s.is_some()),
         };
         let Some((nearer, list)) = self.plan.first_fit(&ask) else { return };
         self.plan.give(&done.list, task.nodes, start, self.limits[index]);
@@ -89,6 +94,31 @@ impl<P: Plan> Engine<'_, P> {
         let rules = self.setup.policy == Policy::Fcfs || self.setup.early == Early::Anew(Order::Queue);
         if rules && place + 1 < self.waiting.len() {
             self.plan_anew(now, Order::Queue);
+        }
+    }
+
+    /// When the data of a job are there that has its nodes reserved.
+    pub(super) fn ready(&self, index: usize) -> u64 {
+        let pins = self.setup.pins.as_ref().zip(self.done[index].pinned_s);
+        pins.map_or(0, |(pins, at)| at.saturating_add(pins.takes_s[index]))
+    }
+
+    /// Reserves the nodes of those that start soon, but late enough for their data.
+    pub(super) fn pin_those_of(&mut self, now: u64) {
+        let Some(pins) = &self.setup.pins else { return };
+        self.pin_next = None;
+        for index in &self.waiting {
+            let done = &mut self.done[*index];
+            let lead = pins.leads_s[*index].max(pins.takes_s[*index]);
+            if done.pinned_s.is_some() || done.start_s - now < pins.takes_s[*index] {
+                continue;
+            }
+            if done.start_s - now <= lead {
+                done.pinned_s = Some(now);
+            } else {
+                let at = done.start_s - lead;
+                self.pin_next = Some(self.pin_next.map_or(at, |next| next.min(at)));
+            }
         }
     }
 

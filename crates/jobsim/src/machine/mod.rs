@@ -72,6 +72,8 @@ pub struct Fate {
     /// T_NAP: how long before its start its nodes were known, if nodes are told from each other.
     pub known_ahead_s: Option<u64>,
     pub nodes: Option<NodeSet>,
+    /// When its nodes were reserved for it.
+    pub pinned_s: Option<u64>,
     /// Each change of its planned start, if that was asked for.
     pub plans: Vec<Planned>,
 }
@@ -266,6 +268,7 @@ fn fate<L>(done: Done<L>, nodes: impl Fn(L) -> Option<NodeSet>) -> Fate {
         corrections: done.corrections,
         known_ahead_s: nodes.is_some().then_some(known_ahead),
         nodes,
+        pinned_s: done.pinned_s,
         plans: done.plans,
     }
 }

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     fn ask<'a>(from_s: u64, nodes: u32, seconds: u64) -> Ask<'a, ()> {
-        Ask { from_s, before_s: u64::MAX, nodes, seconds, partition: 0, own: None, keep: None }
+        Ask { from_s, before_s: u64::MAX, nodes, seconds, partition: 0, own: None, keep: None, only: None }
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub struct Ask<'a, L> {
     pub own: Option<(u64, &'a L)>,
     /// A list that is kept if it can be.
     pub keep: Option<&'a L>,
+    /// A list that it must have.
+    pub only: Option<&'a L>,
 }
 
 /// A part of the machine that is kept free of jobs for a time.

@@ -121,6 +121,11 @@ impl Nodes {
         self.join(first);
     }
 
+    /// The nodes that a job may have at all.
+    fn eligible<'a>(&'a self, ask: &Ask<'a, NodeSet>) -> &'a [u64] {
+        ask.only.unwrap_or(&self.partitions[ask.partition]).words()
+    }
+
     /// Keeps those of `left` that are free at a step too; with its own place counted as free.
     fn meet(&self, left: &mut [u64], step: Step, own: Option<(u64, &NodeSet)>) {
         let words = self.words_of(step);
@@ -224,7 +229,7 @@ impl Plan for Nodes {
     }
 
     fn first_fit(&self, ask: &Ask<'_, NodeSet>) -> Option<(u64, NodeSet)> {
-        let partition = self.partitions[ask.partition].words();
+        let eligible = self.eligible(ask);
         let mut left = vec![0u64; self.width];
         let few = |step: &Step| step.free < ask.nodes && ask.own.is_none_or(|(start, _)| step.at < start);
         let mut at = self.at(ask.from_s);
@@ -238,7 +243,7 @@ impl Plan for Nodes {
                 continue;
             }
             let end = start.saturating_add(ask.seconds);
-            left.copy_from_slice(partition);
+            left.copy_from_slice(eligible);
             for (later, step) in self.steps[at..].iter().enumerate().take_while(|(_, step)| step.at < end) {
                 if few(step) {
                     at += later + 1;
@@ -291,7 +296,7 @@ impl Plan for Nodes {
 impl Nodes {
     /// The first step after `at` from which on there is enough up to `last`, where from `at` on there is not.
     fn next_start(&self, at: usize, last: usize, ask: &Ask<'_, NodeSet>, left: &mut [u64]) -> usize {
-        left.copy_from_slice(self.partitions[ask.partition].words());
+        left.copy_from_slice(self.eligible(ask));
         let mut first = last + 1;
         while first > at + 1 {
             self.meet(left, self.steps[first - 1], ask.own);

@@ -61,7 +61,7 @@ fn list(nodes: &[u32]) -> NodeSet {
 }
 
 fn ask<L>(from_s: u64, before_s: u64, nodes: u32, seconds: u64) -> Ask<'static, L> {
-    Ask { from_s, before_s, nodes, seconds, partition: 0, own: None, keep: None }
+    Ask { from_s, before_s, nodes, seconds, partition: 0, own: None, keep: None, only: None }
 }
 
 proptest! {
