@@ -70,6 +70,7 @@ fn point(
     let setup = Setup {
         early: early(args.early, policy, true),
         keeps_nodes: !args.change_nodes,
+        keeps_lists: false,
         blocks: blocks.to_vec(),
         ..Setup::new(policy)
     };

@@ -37,6 +37,7 @@ pub fn dispatch(args: &SimulateArgs) -> Result<ExitCode> {
         correction: args.correction.correction(),
         kills: !args.no_kill,
         keeps_nodes: !args.change_nodes,
+        keeps_lists: args.csv.is_some(),
         ..Setup::new(policy)
     };
     setup.blocks = ground.blocks()?;

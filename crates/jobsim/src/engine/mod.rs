@@ -114,6 +114,8 @@ pub struct Setup {
     pub keeps_nodes: bool,
     /// Each change of a planned start is kept.
     pub history: bool,
+    /// Where each job ran is kept when it has ended.
+    pub keeps_lists: bool,
     /// When each becomes known, in that order, and what it is.
     pub blocks: Vec<(u64, Block)>,
     /// Nodes are reserved for jobs whose data are staged ahead. Of conservative backfilling on certain nodes only.
@@ -141,6 +143,7 @@ impl Setup {
             kills: true,
             keeps_nodes: true,
             history: false,
+            keeps_lists: true,
             blocks: Vec::new(),
             pins: None,
         }
@@ -318,6 +321,9 @@ impl<'a, P: Plan> Engine<'a, P> {
             if limit > now {
                 news.freed = true;
                 self.plan.give(&self.done[index].list, self.tasks[index].nodes, now, limit);
+            }
+            if !self.setup.keeps_lists {
+                self.done[index].list = P::List::default();
             }
             let job = &self.tasks[index].job;
             let ran = now - self.done[index].start_s;

@@ -404,9 +404,9 @@ fn c2_known_ahead_by_hand() {
     let tasks = [task(0, 100, 100, 1), task(0, 30, 200, 1), task(4, 9, 9, 2), task(5, 50, 50, 1)];
     let wanted = [(0, vec![0], 0), (0, vec![1], 0), (100, vec![0, 1], 96), (30, vec![1], 0)];
     assert_eq!(ahead(&tasks, 2, by_start), wanted);
-    // Between: other nodes at 20, which it then has to wait for until 40.
+    // The last was to start at 100 on node 2. At 20 it gets node 1 from 40 on, behind the one before it.
     let tasks =
-        [task(0, 90, 90, 1), task(0, 20, 95, 1), task(0, 100, 100, 1), task(1, 20, 20, 1), task(2, 5, 5, 1)];
+        [task(0, 90, 90, 1), task(0, 20, 120, 1), task(0, 100, 100, 1), task(1, 20, 20, 1), task(2, 5, 5, 1)];
     let wanted = [(0, vec![0], 0), (0, vec![1], 0), (0, vec![2], 0), (20, vec![1], 0), (40, vec![1], 20)];
     assert_eq!(ahead(&tasks, 3, by_start), wanted);
 }

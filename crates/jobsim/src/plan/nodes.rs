@@ -126,24 +126,31 @@ impl Nodes {
         ask.only.unwrap_or(&self.partitions[ask.partition]).words()
     }
 
-    /// Keeps those of `left` that are free at a step too; with its own place counted as free.
-    fn meet(&self, left: &mut [u64], step: Step, own: Option<(u64, &NodeSet)>) {
+    /// Keeps those of `left` that are free at a step too, with its own place counted as free. How many those are.
+    fn meet(&self, left: &mut [u64], step: Step, own: Option<(u64, &NodeSet)>) -> u32 {
         let words = self.words_of(step);
+        let mut count = 0;
         match own.filter(|(start, _)| *start <= step.at) {
             Some((_, own)) => {
-                let both = words.iter().zip(own.words());
-                left.iter_mut().zip(both).for_each(|(left, (free, own))| *left &= free | own);
+                for (left, (free, own)) in left.iter_mut().zip(words.iter().zip(own.words())) {
+                    *left &= free | own;
+                    count += left.count_ones();
+                }
             }
-            None => left.iter_mut().zip(words).for_each(|(left, free)| *left &= free),
+            None => {
+                for (left, free) in left.iter_mut().zip(words) {
+                    *left &= free;
+                    count += left.count_ones();
+                }
+            }
         }
+        count
     }
 
-    /// Whether a job can have so many of those.
-    fn suffices(&self, free: &[u64], nodes: u32) -> bool {
-        match self.allocation {
-            Allocation::Contiguous => set::runs(free).any(|(first, end)| end - first >= nodes),
-            _ => set::count(free) >= nodes,
-        }
+    /// Whether a job can have so many of those, which are `count`.
+    fn suffices(&self, free: &[u64], count: u32, nodes: u32) -> bool {
+        let together = || set::runs(free).any(|(first, end)| end - first >= nodes);
+        count >= nodes && (self.allocation != Allocation::Contiguous || together())
     }
 
     fn choose(&self, free: &[u64], ask: &Ask<'_, NodeSet>) -> NodeSet {
@@ -249,8 +256,8 @@ impl Plan for Nodes {
                     at += later + 1;
                     continue 'starts;
                 }
-                self.meet(&mut left, *step, ask.own);
-                if !self.suffices(&left, ask.nodes) {
+                let count = self.meet(&mut left, *step, ask.own);
+                if !self.suffices(&left, count, ask.nodes) {
                     at = self.next_start(at, at + later, ask, &mut left);
                     continue 'starts;
                 }
@@ -299,8 +306,8 @@ impl Nodes {
         left.copy_from_slice(self.eligible(ask));
         let mut first = last + 1;
         while first > at + 1 {
-            self.meet(left, self.steps[first - 1], ask.own);
-            if !self.suffices(left, ask.nodes) {
+            let count = self.meet(left, self.steps[first - 1], ask.own);
+            if !self.suffices(left, count, ask.nodes) {
                 break;
             }
             first -= 1;
