@@ -3,10 +3,10 @@
 use crate::page::escape;
 use std::fmt::Write;
 
-const HEIGHT: f64 = 360.0;
+const HEIGHT: f64 = 330.0;
 const TOP: f64 = 54.0;
 /// Room for the words below.
-const BOTTOM: f64 = 96.0;
+const BOTTOM: f64 = 66.0;
 /// Room for the axis's words, and the rows' names below.
 const LEFT: f64 = 96.0;
 const RIGHT: f64 = 12.0;
