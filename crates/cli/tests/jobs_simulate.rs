@@ -129,9 +129,10 @@ fn c6_maintenance_and_campaigns_change_the_share_of_instant_jobs() {
     let sandbox = Sandbox::new();
     fs::write(sandbox.path("log.swf"), log()).unwrap();
     let machine = "[[block]]\nname = \"maintenance\"\nfrom-seconds = 20000\nseconds = 7200\nevery-seconds = 40000\nannounced-seconds = 10000\n\
-        [[block]]\nname = \"campaign\"\nfrom-seconds = 100000\nseconds = 50000\nnodes = \"0-3\"\n";
+        [[block]]\nname = \"campaign\"\nfrom-seconds = 100000\nseconds = 50000\nnodes = \"0-15\"\n";
     fs::write(sandbox.path("machine.toml"), machine).unwrap();
-    let words = ["simulate", "log.swf", "--allocation", "any"];
+    // Large enough for most to start at once, as ForHLR II was.
+    let words = ["simulate", "log.swf", "--allocation", "any", "--nodes", "32"];
     let instant = |value: &Value| value["result"]["known_ahead"]["counts"][0].as_u64().unwrap();
     let without = instant(&json(&sandbox, &words));
     let with = json(&sandbox, &[&words[..], &["--machine", "machine.toml", "--csv", "jobs.csv"]].concat());
