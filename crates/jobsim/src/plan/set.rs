@@ -88,8 +88,8 @@ pub fn runs(words: &[u64]) -> impl Iterator<Item = (u32, u32)> + '_ {
 fn next(words: &[u64], from: u32, end: u32, inverted: bool) -> u32 {
     let turn = if inverted { u64::MAX } else { 0 };
     let mut mask = u64::MAX << (from % 64);
-    for at in from as usize / 64..words.len() {
-        let found = (words[at] ^ turn) & mask;
+    for (at, word) in words.iter().enumerate().skip(from as usize / 64) {
+        let found = (word ^ turn) & mask;
         if found != 0 {
             return at as u32 * 64 + found.trailing_zeros();
         }
