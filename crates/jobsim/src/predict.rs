@@ -21,6 +21,8 @@ pub struct Submitted {
     pub submit_s: u64,
     /// Its time limit.
     pub request_s: u64,
+    /// False where the log says no limit: then `request_s` is the run time, which nobody knew.
+    pub asked: bool,
     pub processors: u32,
     pub user: Option<u32>,
     pub group: Option<u32>,
@@ -31,28 +33,32 @@ pub struct Submitted {
 
 impl Submitted {
     pub fn of(index: usize, job: &Job) -> Submitted {
-        let Job {
-            number, submit_s, request_s, processors, user, group, executable, queue, partition, ..
-        } = *job;
         Submitted {
             index,
-            number,
-            submit_s,
-            request_s,
-            processors,
-            user,
-            group,
-            executable,
-            queue,
-            partition,
+            number: job.number,
+            submit_s: job.submit_s,
+            request_s: job.request_s,
+            asked: job.asked,
+            processors: job.processors,
+            user: job.user,
+            group: job.group,
+            executable: job.executable,
+            queue: job.queue,
+            partition: job.partition,
         }
     }
 }
 
-/// A way to predict run times. Calls come in the order of time; at the same second ends come before submissions.
+/// A way to predict run times. Calls come in the order of time; at the same second ends come before submissions, and these before
+/// starts.
 pub trait Predictor {
     /// Seconds that a job will run for, told at its submission. The simulator takes at least 1 and at most the time limit.
     fn predict(&mut self, job: &Submitted) -> u64;
+
+    /// A job has started.
+    fn started(&mut self, job: &Submitted, now_s: u64) {
+        let _ = (job, now_s);
+    }
 
     /// A job has ended, `now_s`, after it had run for so long.
     fn ended(&mut self, job: &Submitted, run_s: u64, now_s: u64) {

@@ -36,6 +36,10 @@ pub struct Job {
     pub executable: Option<u32>,
     pub queue: Option<u32>,
     pub partition: Option<u32>,
+    /// On the real machine, from its submission to its start.
+    pub waited_s: Option<u64>,
+    /// False where no time limit is said, and `request_s` is the run time: that, nobody knew at submission.
+    pub asked: bool,
 }
 
 /// What was done about a log's faults, in jobs or lines.
@@ -178,7 +182,7 @@ fn header(comment: &str, name: &str) -> Option<u32> {
 fn job(line: &str, repairs: &mut Repairs) -> Option<Job> {
     let words = || line.split_ascii_whitespace();
     let fields: Option<Vec<f64>> = words().take(FIELDS_MIN).map(|field| field.parse().ok()).collect();
-    let Some([number, submit, _, run, given, _, _, processors, request]) = fields.as_deref() else {
+    let Some([number, submit, wait, run, given, _, _, processors, request]) = fields.as_deref() else {
         repairs.unreadable += 1;
         return None;
     };
@@ -207,7 +211,8 @@ fn job(line: &str, repairs: &mut Repairs) -> Option<Job> {
         }
         repairs.requested_for_given += 1;
     }
-    if request == 0 {
+    let asked = request > 0;
+    if !asked {
         repairs.no_request += 1;
         request = run;
     }
@@ -226,6 +231,8 @@ fn job(line: &str, repairs: &mut Repairs) -> Option<Job> {
         executable,
         queue,
         partition,
+        waited_s: (0.0..=SECONDS_MAX as f64).contains(wait).then_some(*wait as u64),
+        asked,
     })
 }
 
@@ -244,7 +251,7 @@ mod tests {
             2 50 0 10 4 552.21 -1 4 100 -1 1 1 1 -1 -1 -1 -1 -1\r\n1 10.9 -1 9.2 8 -1 -1 -1 60 -1 1 1 1 -1 -1 -1 -1 -1\n";
         let log = of(text).unwrap();
         assert_eq!(log.processors, Some(400));
-        let marks = Job { user: Some(1), group: Some(1), ..Job::default() };
+        let marks = Job { user: Some(1), group: Some(1), waited_s: Some(0), asked: true, ..Job::default() };
         let first = Job { number: 1, submit_s: 10, run_s: 10, request_s: 60, processors: 8, ..marks };
         let second = Job { number: 2, submit_s: 50, run_s: 10, request_s: 100, processors: 4, ..marks };
         assert_eq!(log.jobs, [first, second]);
@@ -264,6 +271,9 @@ mod tests {
         assert_eq!(marks("1 0 0 5 1 -1 -1 1 9 -1 1 7 x -1"), (Some(7), None, None, None, None));
         let over = of("1 0 0 9 2 -1 -1 3 5").unwrap().jobs[0];
         assert_eq!((over.run_s, over.overran_s), (5, 4));
+        let waited = |line: &str| of(line).unwrap().jobs[0].waited_s;
+        assert_eq!((waited("1 0 70 9 2 -1 -1 3 5"), waited("1 0 -1 9 2 -1 -1 3 5")), (Some(70), None));
+        assert!(over.asked && !of("1 0 0 9 2 -1 -1 3 -1").unwrap().jobs[0].asked);
     }
 
     #[test]

@@ -439,6 +439,7 @@ impl<'a, P: Plan> Engine<'a, P> {
     fn begin(&mut self, index: usize, now: u64) {
         let (job, done) = (&self.tasks[index].job, &mut self.done[index]);
         self.starts.remove(&(now, index));
+        self.predictor.started(&Submitted::of(index, job), now);
         let beyond = if self.setup.kills { 0 } else { job.overran_s };
         done.end_s = now + job.run_s.max(1) + beyond;
         let limit = self.limits[index];
