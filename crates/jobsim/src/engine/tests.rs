@@ -205,11 +205,11 @@ impl Slowly<'_> {
             if plans_all {
                 self.replan(now, freed, void);
             }
-            for number in 0..self.tasks.len() {
+            for (number, estimate) in estimates.iter().enumerate() {
                 if self.tasks[number].job.submit_s != now {
                     continue;
                 }
-                self.submit(number, now, estimates[number].clamp(1, self.tasks[number].job.request_s));
+                self.submit(number, now, (*estimate).clamp(1, self.tasks[number].job.request_s));
                 if plans_all {
                     let at = self.queue.iter().position(|other| *other == number).unwrap();
                     let from = self.from(now, at.checked_sub(1).map(|before| self.queue[before]));
