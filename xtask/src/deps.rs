@@ -48,7 +48,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("iosched", &["strsim"]),
     ("plan", &["serde", "serde_json"]),
     ("trigger", &[]),
-    ("jobsim", &[]),
+    ("jobsim", &["strsim", "toml"]),
     ("sim", &[]),
     ("sim-models", &["strsim", "toml"]),
     ("devices", &["strsim", "toml"]),

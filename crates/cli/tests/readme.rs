@@ -115,6 +115,7 @@ fn commands_work(name: &str) -> usize {
         fs::copy(measured.join(format!("cheetah9LP.{kind}")), home.join(format!("disk.{kind}"))).unwrap();
     }
     fs::copy(page("bench/runs/fio-l16.json"), home.join("fio.json")).unwrap();
+    fs::copy(page("crates/jobsim/tests/data/small.swf"), home.join("cluster.swf")).unwrap();
     let mut count = 0;
     for line in commands(&fs::read_to_string(page("docs/guide").join(name)).unwrap()) {
         let elsewhere = ELSEWHERE.iter().find(|(page, part, _)| *page == name && line.contains(part));

@@ -7,16 +7,26 @@
 //! | module | what |
 //! |---|---|
 //! | [`swf`] | logs of real machines, with their faults counted |
-//! | [`profile`] | how many processors are free when |
-//! | [`scheduler`] | first come first served, and backfilling as Slurm plans it |
+//! | [`engine`] | the scheduler: first come first served, EASY and conservative backfilling |
+//! | [`plan`] | what is free when, by numbers or node by node |
+//! | [`predict`] | how long jobs will run |
+//! | [`machine`] | nodes, partitions, priorities, maintenance; a log's jobs on it |
+//! | [`measure`] | waits, slowdowns, utilisation, when nodes were known |
+//! | [`scheduler`] | the engine as Slurm plans, with the planned starts as they moved |
 //! | [`study`] | staging ahead of the jobs of such a run, with the trigger that the daemons use (INVENTORY H11) |
+//! | [`prestage`] | whose data could be on their nodes before the start, without reservations and with (INVENTORY D4) |
 //! | [`random`] | numbers with a seed |
 //!
 //! No I/O and no clock: logs come in as a reader, and all times are the log's. Everything is the same in each run.
 
 #![forbid(unsafe_code)]
 
-pub mod profile;
+pub mod engine;
+pub mod machine;
+pub mod measure;
+pub mod plan;
+pub mod predict;
+pub mod prestage;
 pub mod random;
 pub mod scheduler;
 pub mod study;

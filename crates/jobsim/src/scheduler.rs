@@ -8,10 +8,12 @@
 //!
 //! Processors are counted, not named.
 
-use crate::profile::Profile;
+use crate::engine::{self, Done, Early, Order, Setup, Task};
+use crate::plan::Counts;
+use crate::predict::Request;
 use crate::swf::Job;
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+
+pub use crate::engine::Planned;
 
 /// In which order jobs may start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,13 +22,6 @@ pub enum Policy {
     Fcfs,
     /// A job may start before others when no plan of those has to move for it.
     Conservative,
-}
-
-/// What is planned for a job from a time on. Seconds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Planned {
-    pub at_s: u64,
-    pub start_s: u64,
 }
 
 /// What became of a job.
@@ -77,118 +72,16 @@ impl Run {
 pub fn simulate(jobs: &[Job], processors: u32, policy: Policy) -> Run {
     let fitting: Vec<Job> = jobs.iter().filter(|job| job.processors <= processors).copied().collect();
     let too_large = (jobs.len() - fitting.len()) as u64;
-    let mut queue = Queue::new(processors, policy);
-    let mut next = 0;
-    loop {
-        let submitted = fitting.get(next).map(|job| job.submit_s);
-        let ended = queue.ends.peek().map(|Reverse((end, _))| *end);
-        let Some(now) = submitted.into_iter().chain(ended).min() else { break };
-        let early = queue.end_those_of(now);
-        if early {
-            queue.plan_anew(now);
-        }
-        while let Some(job) = fitting.get(next).filter(|job| job.submit_s == now) {
-            queue.submit(*job, now);
-            next += 1;
-        }
-        queue.start_those_of(now);
-    }
-    Run { outcomes: queue.outcomes, too_large }
-}
-
-struct Queue {
-    processors: u32,
-    policy: Policy,
-    outcomes: Vec<Outcome>,
-    /// Indexes of jobs that wait, in the order of submission.
-    waiting: Vec<usize>,
-    /// Real ends of the jobs that run.
-    ends: BinaryHeap<Reverse<(u64, usize)>>,
-    /// Processors that become free when the jobs that run reach their limits.
-    limits: BTreeMap<u64, u32>,
-    /// With all jobs that run or wait.
-    profile: Profile,
-}
-
-impl Queue {
-    fn new(processors: u32, policy: Policy) -> Queue {
-        Queue {
-            processors,
-            policy,
-            outcomes: Vec::new(),
-            waiting: Vec::new(),
-            ends: BinaryHeap::new(),
-            limits: BTreeMap::new(),
-            profile: Profile::new(0, processors),
-        }
-    }
-
-    /// True when one ended before its limit.
-    fn end_those_of(&mut self, now: u64) -> bool {
-        let mut early = false;
-        while let Some(Reverse((_, index))) =
-            self.ends.peek().copied().filter(|Reverse((end, _))| *end == now)
-        {
-            self.ends.pop();
-            let outcome = &self.outcomes[index];
-            let limit = outcome.start_s + outcome.job.request_s;
-            early |= limit > now;
-            let used = self.limits.get_mut(&limit).expect("each job that runs has its limit noted");
-            *used -= outcome.job.processors;
-            if *used == 0 {
-                self.limits.remove(&limit);
-            }
-        }
-        self.profile.forget_before(now);
-        early
-    }
-
-    fn plan_anew(&mut self, now: u64) {
-        let ends = self.limits.iter().map(|(end, count)| (*end, *count));
-        self.profile = Profile::of(now, self.processors, ends);
-        let mut before = now;
-        for at in 0..self.waiting.len() {
-            before = self.place(self.waiting[at], now, before);
-        }
-    }
-
-    fn submit(&mut self, job: Job, now: u64) {
-        let last = self.waiting.last().map_or(now, |last| self.planned(*last));
-        let index = self.outcomes.len();
-        self.outcomes.push(Outcome { job, start_s: 0, plans: Vec::new() });
-        self.waiting.push(index);
-        self.place(index, now, last);
-    }
-
-    fn planned(&self, index: usize) -> u64 {
-        self.outcomes[index].plans.last().expect("a job that waits is planned").start_s
-    }
-
-    /// When it will start; `before` is when the job before it will.
-    fn place(&mut self, index: usize, now: u64, before: u64) -> u64 {
-        let Outcome { job, plans, .. } = &mut self.outcomes[index];
-        let from = if self.policy == Policy::Fcfs { before.max(now) } else { now };
-        let start_s = self.profile.first_fit(from, job.processors, job.request_s);
-        self.profile.take(start_s, job.processors, job.request_s);
-        if plans.last().is_none_or(|last| last.start_s != start_s) {
-            plans.push(Planned { at_s: now, start_s });
-        }
-        start_s
-    }
-
-    fn start_those_of(&mut self, now: u64) {
-        let waiting = std::mem::take(&mut self.waiting);
-        for index in waiting {
-            if self.planned(index) > now {
-                self.waiting.push(index);
-                continue;
-            }
-            let outcome = &mut self.outcomes[index];
-            outcome.start_s = now;
-            self.ends.push(Reverse((outcome.end_s(), index)));
-            *self.limits.entry(now + outcome.job.request_s).or_default() += outcome.job.processors;
-        }
-    }
+    let task = |job: &Job| Task { job: *job, nodes: job.processors, partition: 0, rank: 0 };
+    let tasks: Vec<Task> = fitting.iter().map(task).collect();
+    let policy = match policy {
+        Policy::Fcfs => engine::Policy::Fcfs,
+        Policy::Conservative => engine::Policy::Conservative,
+    };
+    let setup = Setup { early: Early::Anew(Order::Queue), history: true, ..Setup::new(policy) };
+    let done = engine::run(Counts::new(processors), &tasks, &setup, &mut Request);
+    let outcome = |(job, done): (Job, Done<()>)| Outcome { job, start_s: done.start_s, plans: done.plans };
+    Run { outcomes: fitting.into_iter().zip(done).map(outcome).collect(), too_large }
 }
 
 #[cfg(test)]
@@ -197,7 +90,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn job(submit_s: u64, run_s: u64, request_s: u64, processors: u32) -> Job {
-        Job { number: 0, submit_s, run_s: run_s.min(request_s), request_s, processors }
+        Job { number: 0, submit_s, run_s: run_s.min(request_s), request_s, processors, ..Job::default() }
     }
 
     /// A wide job waits; a short one passes it, a long one does not; an early end brings both nearer.

@@ -14,6 +14,7 @@ struct Seen {
     pieces: Vec<PieceResult>,
     work: Vec<Work>,
     servers: Vec<tidepool_sim_models::ServerResult>,
+    nodes: Vec<tidepool_sim_models::NodeResult>,
     failed: u64,
     /// How long each was down until all was quiet: data are moved, and written out, behind the last request.
     down: Vec<u64>,
@@ -36,7 +37,8 @@ fn seen(mut pfs: Pfs, seed: u64, options: &Options<'_>) -> Seen {
     assert!(results.all.is_empty(), "nothing is kept");
     let pfs = simulation.model();
     let down = results.servers.iter().map(|server| pfs.down(server.number, results.quiet.0)).collect();
-    Seen { observer, requests, pieces, work, servers: results.servers, failed: results.failed, down }
+    let (servers, nodes, failed) = (results.servers, results.nodes, results.failed);
+    Seen { observer, requests, pieces, work, servers, nodes, failed, down }
 }
 
 /// Three ranks write a stripe each at once to one device, which takes 100 us for one after the other. A latency of 1 us, 10 us

@@ -1,9 +1,14 @@
 //! The command lines of `tidepool jobs`.
 
+use super::estimates::Estimate;
+use super::prestage::LeadFlag;
 use crate::flags::size;
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use tidepool_jobsim::Policy;
+use tidepool_jobsim::engine;
+use tidepool_jobsim::machine::{Machine, MachineError};
+use tidepool_jobsim::plan::Allocation;
 
 const STAGE_AHEAD: &str = "\
 Examples:
@@ -16,8 +21,48 @@ same function as in Slurm's hooks. A job can be in time when it waits for at lea
 staging takes; one that starts when it is submitted cannot.
 Exit codes: 1 the log cannot be read or a file not written, 2 wrong usage.";
 
+const SIMULATE: &str = "\
+Examples:
+  tidepool jobs simulate kth.swf --policy easy --json
+  tidepool jobs simulate kth.swf --policy easy --estimate last-two --backfill shortest    EASY++
+  tidepool jobs simulate kth.swf --allocation contiguous --csv jobs.csv
+  zcat curie.swf.gz | tidepool jobs simulate --machine curie.toml -
+LOG is in the Standard Workload Format. Jobs end when they did; plans go by estimates. --machine
+gives partitions, priorities and maintenance (docs/formats/31-batch-machines.md).
+Exit codes: 1 the log cannot be read or a file not written, 2 wrong usage.";
+
+const NAP: &str = "\
+Examples:
+  tidepool jobs nap kth.swf --csv nap.csv --svg nap.svg
+  tidepool jobs nap kth.swf --lambda 0,0.1,1 --estimate alea,last-two --policy conservative
+How long before its start were the nodes of a job known? Each run plans by estimates between the
+request (lambda 1) and the run time (lambda 0), on nodes that are told from each other; beside
+it are mean waits and how much of the machine was used.
+Exit codes: 1 the log cannot be read or a file not written, 2 wrong usage.";
+
+const PRE_STAGE: &str = "\
+Examples:
+  tidepool jobs pre-stage kth.swf --bytes 100GB --rate 1GB
+  tidepool jobs pre-stage kth.swf --lead 1,3,submission --estimate alea --csv kth.csv
+The data of a job can be on its nodes when it starts if these have been known for long enough. Without
+reservations that is told as a bound: somebody would have to know that they do not change any more.
+With them a job's nodes are its own from so many times its staging before its planned start on.
+Exit codes: 1 the log cannot be read or a file not written, 2 wrong usage.";
+
+/// Estimates between run time and request.
+const LAMBDAS: &str = "1,0.9,0.8,0.6,0.4,0.2,0.1,0.05,0.02,0.01,0";
+
 #[derive(Subcommand)]
 pub enum JobsCommand {
+    /// Run a log's jobs on a simulated batch scheduler
+    #[command(after_help = SIMULATE)]
+    Simulate(Box<SimulateArgs>),
+    /// Tell how long before its start the nodes of each job were known
+    #[command(after_help = NAP)]
+    Nap(Box<NapArgs>),
+    /// Tell whose data could be on their nodes before the start, and what reserved nodes cost
+    #[command(after_help = PRE_STAGE)]
+    PreStage(Box<PreStageArgs>),
     /// Tell how many jobs of a log would have been late if their data had been staged ahead
     #[command(after_help = STAGE_AHEAD)]
     StageAhead(Box<StageAheadArgs>),
@@ -45,6 +90,259 @@ impl PolicyFlag {
             PolicyFlag::Fcfs => "fcfs",
         }
     }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum SchedulerFlag {
+    /// First come first served
+    Fcfs,
+    /// Backfilling that puts only the first of the queue not off
+    Easy,
+    /// Backfilling that puts nobody off
+    Conservative,
+}
+
+impl SchedulerFlag {
+    pub fn policy(self) -> engine::Policy {
+        match self {
+            SchedulerFlag::Fcfs => engine::Policy::Fcfs,
+            SchedulerFlag::Easy => engine::Policy::Easy,
+            SchedulerFlag::Conservative => engine::Policy::Conservative,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum EarlyFlag {
+    /// They stay: no compression
+    Keep,
+    /// Each nearer beside all others, in the order of the queue
+    Nearer,
+    /// Each nearer beside all others, in the order of planned starts
+    NearerByStart,
+    /// All anew, in the order of the queue
+    Anew,
+    /// All anew, in the order of planned starts
+    AnewByStart,
+}
+
+impl EarlyFlag {
+    pub fn early(self) -> engine::Early {
+        use engine::{Early, Order};
+        match self {
+            EarlyFlag::Keep => Early::Keep,
+            EarlyFlag::Nearer => Early::Nearer(Order::Queue),
+            EarlyFlag::NearerByStart => Early::Nearer(Order::Start),
+            EarlyFlag::Anew => Early::Anew(Order::Queue),
+            EarlyFlag::AnewByStart => Early::Anew(Order::Start),
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum BackfillFlag {
+    /// As they stand in the queue
+    Queue,
+    /// The shortest estimate first
+    Shortest,
+}
+
+impl BackfillFlag {
+    pub fn backfill(self) -> engine::Backfill {
+        match self {
+            BackfillFlag::Queue => engine::Backfill::Queue,
+            BackfillFlag::Shortest => engine::Backfill::Shortest,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum CorrectionFlag {
+    /// By 1 min, then 5, 15 and 30 min, 1, 2, 5, 10, 20, 50, 100 h
+    Steps,
+    /// To twice the time that it has run for
+    Double,
+    /// To its request
+    Request,
+}
+
+impl CorrectionFlag {
+    pub fn correction(self) -> engine::Correction {
+        match self {
+            CorrectionFlag::Steps => engine::Correction::Steps,
+            CorrectionFlag::Double => engine::Correction::Double,
+            CorrectionFlag::Request => engine::Correction::Request,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum AllocationFlag {
+    /// Any nodes, the lowest numbers first
+    Any,
+    /// Nodes with successive numbers
+    Contiguous,
+    /// Few switches, the fullest that suffices
+    Switch,
+}
+
+impl AllocationFlag {
+    pub fn allocation(self, machine: &Machine) -> Result<Allocation, MachineError> {
+        match self {
+            AllocationFlag::Any => Ok(Allocation::Lowest),
+            AllocationFlag::Contiguous => Ok(Allocation::Contiguous),
+            AllocationFlag::Switch => machine.by_switch(),
+        }
+    }
+}
+
+/// A log, and on what it runs.
+#[derive(Args)]
+pub struct MachineArgs {
+    /// A log of jobs; - for standard input
+    pub log: PathBuf,
+    /// Only the first N jobs of the log that ran
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub jobs: Option<u64>,
+    /// Nodes, partitions, priorities and maintenance (docs/formats/31-batch-machines.md)
+    #[arg(long, value_name = "FILE")]
+    pub machine: Option<PathBuf>,
+    /// Nodes of the machine [default: from the log]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    pub nodes: Option<u32>,
+    /// Processors of a node, which one job has for itself [default: 1; where nodes are told apart and the log has both, MaxProcs by MaxNodes]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    pub per_node: Option<u32>,
+    /// Tell nodes from each other, and choose so
+    #[arg(long, value_enum)]
+    pub allocation: Option<AllocationFlag>,
+}
+
+#[derive(Args)]
+pub struct SimulateArgs {
+    #[command(flatten)]
+    pub machine: MachineArgs,
+    /// Who may start before whom
+    #[arg(long, value_enum, default_value = "conservative")]
+    pub policy: SchedulerFlag,
+    /// What plans go by: request, run-time, lambda=X, last-two, alea
+    #[arg(long, value_name = "ESTIMATE", default_value = "request")]
+    pub estimate: Estimate,
+    /// What becomes of plans when a job ends early [default: nearer; anew-by-start where nodes are told apart]
+    #[arg(long, value_enum)]
+    pub early: Option<EarlyFlag>,
+    /// Order of those tried beside the first of the queue, under EASY [default: queue]
+    #[arg(long, value_enum)]
+    pub backfill: Option<BackfillFlag>,
+    /// How the limit of a job moves that outlives its prediction, up to its request
+    #[arg(long, value_enum, default_value = "steps")]
+    pub correction: CorrectionFlag,
+    /// Jobs that ran for longer than their request do so here too
+    #[arg(long)]
+    pub no_kill: bool,
+    /// A job that can start earlier gets other nodes even if its own are free
+    #[arg(long)]
+    pub change_nodes: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Write a line for each job, separated by commas
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+}
+
+impl SimulateArgs {
+    /// Whether nodes are those of the log's header.
+    pub fn by_node(&self) -> bool {
+        self.machine.allocation.is_some()
+    }
+}
+
+#[derive(Args)]
+pub struct NapArgs {
+    #[command(flatten)]
+    pub machine: MachineArgs,
+    /// Schedulers
+    #[arg(long = "policy", value_enum, value_delimiter = ',', default_value = "conservative,fcfs")]
+    pub policies: Vec<SchedulerFlag>,
+    /// Estimates between request (1) and run time (0) [S0 equation 1]
+    #[arg(long = "lambda", value_name = "X,...", value_delimiter = ',', default_value = LAMBDAS, value_parser = part)]
+    pub lambdas: Vec<f64>,
+    /// Further estimates: request, run-time, last-two, alea
+    #[arg(long = "estimate", value_name = "ESTIMATE,...", value_delimiter = ',', default_value = "alea")]
+    pub further: Vec<Estimate>,
+    /// What becomes of plans when a job ends early [default: anew-by-start]
+    #[arg(long, value_enum)]
+    pub early: Option<EarlyFlag>,
+    /// A job that can start earlier gets other nodes even if its own are free
+    #[arg(long)]
+    pub change_nodes: bool,
+    /// Runs at once [default: one for each core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub threads: Option<u32>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Write a line for each run, separated by commas
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+    /// Write the figure: a stacked bar for each run
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+    /// Write a page with the figure and the table
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+impl NapArgs {
+    pub fn estimates(&self) -> Vec<Estimate> {
+        self.lambdas
+            .iter()
+            .map(|lambda| Estimate::Lambda(*lambda))
+            .chain(self.further.iter().copied())
+            .collect()
+    }
+}
+
+fn part(text: &str) -> Result<f64, String> {
+    let value = text.parse::<f64>().ok().filter(|value| (0.0..=1.0).contains(value));
+    value.ok_or_else(|| format!("'{text}' is no number from 0 to 1"))
+}
+
+#[derive(Args)]
+pub struct PreStageArgs {
+    #[command(flatten)]
+    pub machine: MachineArgs,
+    /// When nodes are reserved: times of the staging before the planned start, or submission
+    #[arg(long = "lead", value_name = "X,...", value_delimiter = ',', default_value = "1,2,5,10,submission")]
+    pub leads: Vec<LeadFlag>,
+    /// What plans go by: request, run-time, lambda=X, last-two, alea
+    #[arg(long, value_name = "ESTIMATE", default_value = "request")]
+    pub estimate: Estimate,
+    /// Of the made-up sizes and rates
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Median of what a job reads; sizes are log-normal
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "100GB")]
+    pub bytes: u64,
+    /// Deviation of the sizes' logarithm
+    #[arg(long, value_name = "X", value_parser = scatter, default_value = "1.5")]
+    pub bytes_scatter: f64,
+    /// Median of the bytes that are transferred in a second; rates are log-normal
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "500MB")]
+    pub rate: u64,
+    /// Deviation of the rates' logarithm
+    #[arg(long, value_name = "X", value_parser = scatter, default_value = "0.5")]
+    pub rate_scatter: f64,
+    /// Runs at once [default: one for each core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub threads: Option<u32>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Write a line for each lead, separated by commas
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
 }
 
 #[derive(Args)]

@@ -1,0 +1,83 @@
+//! Only the first of the queue has a place in the plan: EASY, and first come first served without plans.
+
+use super::{Backfill, Engine, News, Policy};
+use crate::plan::{Ask, Plan};
+
+impl<P: Plan> Engine<'_, P> {
+    /// The first of the queue loses its place in the plan.
+    pub(super) fn drop_head(&mut self) {
+        if let Some(head) = self.head.take() {
+            let start = self.done[head].start_s;
+            self.plan.give(&self.done[head].list, self.tasks[head].nodes, start, self.limits[head]);
+            self.starts.remove(&(start, head));
+        }
+    }
+
+    /// Starts what may start; jobs from `first` on have been submitted at this moment.
+    pub(super) fn backfill(&mut self, now: u64, news: News, first: usize) {
+        let due = self.starts.first().is_some_and(|(start, _)| *start <= now);
+        let mut changed = news.ended || news.void || due;
+        if changed {
+            self.drop_head();
+        }
+        if self.head.is_some_and(|head| self.waiting.first() != Some(&head)) {
+            self.drop_head();
+            changed = true;
+        }
+        let mut started = 0;
+        while self.head.is_none()
+            && let Some(index) = self.waiting.get(started).copied()
+        {
+            if self.place(index, now, now) > now {
+                self.head = Some(index);
+            } else {
+                self.begin(index, now);
+                started += 1;
+            }
+        }
+        self.waiting.drain(..started);
+        if self.setup.policy == Policy::Easy && self.head.is_some() {
+            // When nothing has ended, those that did not fit before do not fit now.
+            self.start_beside_the_head(now, if changed { 0 } else { first });
+        }
+    }
+
+    fn start_beside_the_head(&mut self, now: u64, first: usize) {
+        let mut free = self.plan.free_now();
+        let may = |index: &usize, free: i64| *index >= first && i64::from(self.tasks[*index].nodes) <= free;
+        if free <= 0 {
+            return;
+        }
+        let mut order: Vec<usize> =
+            self.waiting[1..].iter().filter(|index| may(index, free)).copied().collect();
+        if self.setup.backfill == Backfill::Shortest {
+            order.sort_by_key(|index| (self.done[*index].estimate_s, *index));
+        }
+        let mut any = false;
+        for index in order {
+            let task = &self.tasks[index];
+            if i64::from(task.nodes) > free {
+                continue;
+            }
+            let ask = Ask {
+                from_s: now,
+                before_s: now + 1,
+                nodes: task.nodes,
+                seconds: self.done[index].estimate_s,
+                partition: task.partition,
+                own: None,
+                keep: None,
+                only: None,
+            };
+            if let Some((_, list)) = self.plan.first_fit(&ask) {
+                self.put(index, now, now, list);
+                self.begin(index, now);
+                free = self.plan.free_now();
+                any = true;
+            }
+        }
+        if any {
+            self.tidy();
+        }
+    }
+}
