@@ -1,0 +1,185 @@
+//! Quantiles that hold: what share of jobs is over within a time is followed, and the next time set by it.
+//!
+//! A quantile of past errors covers too little where jobs change, and logs do nothing else. So the level at which a
+//! distribution is read moves after each job (adaptive conformal inference; Gibbs and Candes 2021): up after one that took
+//! longer, down a little after one that did not, so that in the long run the wanted share is covered whatever the distributions
+//! are worth. There is one level for all jobs, which makes the sum right, and beside it one for each user.
+
+use crate::bounded::Bounded;
+use crate::{Job, LEVELS, PENDING_MAX, Point, Prediction, Predictor, USERS_MAX};
+use std::collections::VecDeque;
+
+/// How far a job that took longer moves the level of all, in logits.
+const STEP: f64 = 0.05;
+/// How far it moves its user's, and what part of that is forgotten at each job.
+const USER_STEP: f64 = 0.2;
+const USER_FORGETS: f64 = 0.004;
+/// Bounds of the level of all and of what a user's adds, in logits.
+const ALL_RANGE: (f64, f64) = (-2.0, 9.0);
+const USER_RANGE: f64 = 4.0;
+
+/// Where distributions are read so that [`LEVELS`] of the jobs are over by then.
+#[derive(Clone, Debug)]
+pub struct Levels {
+    all: [f64; 2],
+    users: Bounded<u64, [f64; 2]>,
+}
+
+impl Default for Levels {
+    fn default() -> Levels {
+        Levels { all: LEVELS.map(|level| (level / (1.0 - level)).ln()), users: Bounded::new(USERS_MAX) }
+    }
+}
+
+impl Levels {
+    /// From 0 to 1.
+    pub fn at(&mut self, user: u64) -> [f64; 2] {
+        let own = self.users.get_mut(user).copied().unwrap_or([0.0; 2]);
+        std::array::from_fn(|level| 1.0 / (1.0 + (-self.all[level] - own[level]).exp()))
+    }
+
+    /// Of a job was said that it would be over within a time: it was not (`missed`), or it was.
+    pub fn learn(&mut self, user: u64, level: usize, missed: bool) {
+        let share = 1.0 - LEVELS[level];
+        let step = f64::from(missed) - share;
+        let all = &mut self.all[level];
+        *all = (*all + STEP * step / share).clamp(ALL_RANGE.0, ALL_RANGE.1);
+        let own = &mut self.users.entry(user, || [0.0; 2])[level];
+        *own = (*own * (1.0 - USER_FORGETS) + USER_STEP * step).clamp(-USER_RANGE, USER_RANGE);
+    }
+}
+
+/// No quantile is beyond [`REQUESTS`] of them, or below a lower one: their levels move apart from each other.
+pub fn bounded(job: &Job, within_s: [f64; 2]) -> [f64; 2] {
+    let most = job.request_s.map_or(f64::MAX, |request| REQUESTS * request as f64);
+    let [low, high] = within_s.map(|within| within.min(most));
+    [low, low.max(high)]
+}
+
+/// Errors that are remembered of all jobs and of a user's.
+const ALL_ERRORS: usize = 64;
+const USER_ERRORS: usize = 32;
+/// Requests after which a job is over at the latest: schedulers give a grace, and no more than that.
+const REQUESTS: f64 = 2.0;
+/// Seconds that are added before a ratio is taken: keeps those of short jobs small.
+const PAD_S: f64 = 10.0;
+
+/// Adds quantiles to a predictor of run times, from its errors: logarithms of real to predicted times.
+#[derive(Clone, Debug)]
+pub struct Calibrated<P> {
+    point: P,
+    levels: Levels,
+    pending: Bounded<u64, (Job, Prediction)>,
+    all: VecDeque<f64>,
+    users: Bounded<u64, VecDeque<f64>>,
+}
+
+impl<P: Point> Calibrated<P> {
+    pub fn new(point: P) -> Calibrated<P> {
+        Calibrated {
+            point,
+            levels: Levels::default(),
+            pending: Bounded::new(PENDING_MAX),
+            all: VecDeque::new(),
+            users: Bounded::new(USERS_MAX),
+        }
+    }
+
+    fn within(&mut self, user: u64, run_s: f64) -> [f64; 2] {
+        let mut errors: Vec<f64> = self.all.iter().copied().collect();
+        errors.extend(self.users.get_mut(user).into_iter().flat_map(|own| own.iter().copied()));
+        errors.sort_unstable_by(f64::total_cmp);
+        let padded = run_s + PAD_S;
+        self.levels.at(user).map(|level| {
+            let place = (level * (errors.len() + 1) as f64).ceil() as usize;
+            match errors.get(place.max(1) - 1).or(errors.last()) {
+                // Beyond all errors: twice the longest.
+                Some(error) if place > errors.len() => padded * error.exp().max(1.0) * 2.0,
+                Some(error) => (padded * error.exp() - PAD_S).max(0.0),
+                None => run_s,
+            }
+        })
+    }
+}
+
+pub(crate) fn user(job: &Job) -> u64 {
+    job.user.map_or(u64::MAX, u64::from)
+}
+
+impl<P: Point> Predictor for Calibrated<P> {
+    fn submitted(&mut self, job: &Job) -> Prediction {
+        // At its limit a job is ended: no prediction is beyond it.
+        let most = job.request_s.map_or(f64::MAX, |request| request as f64);
+        let run_s = self.point.predict(job).min(most);
+        let prediction = Prediction { run_s, within_s: bounded(job, self.within(user(job), run_s)) };
+        self.pending.insert(job.id, (*job, prediction));
+        prediction
+    }
+
+    fn started(&mut self, _: u64, _: u64) {}
+
+    fn cancelled(&mut self, id: u64) {
+        self.pending.remove(id);
+    }
+
+    fn ended(&mut self, id: u64, run_s: f64) {
+        let Some((job, prediction)) = self.pending.remove(id) else { return };
+        self.point.learn(&job, prediction.run_s, run_s);
+        for (level, within_s) in prediction.within_s.into_iter().enumerate() {
+            self.levels.learn(user(&job), level, run_s > within_s);
+        }
+        let error = ((run_s + PAD_S) / (prediction.run_s + PAD_S)).ln();
+        for (errors, count) in
+            [(&mut self.all, ALL_ERRORS), (self.users.entry(user(&job), VecDeque::new), USER_ERRORS)]
+        {
+            errors.push_front(error);
+            errors.truncate(count);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simple::Request;
+
+    /// Of runs whose scatter grows a hundredfold half-way, no tenth is covered much less than wanted, and all together as much.
+    #[test]
+    fn quantiles_hold_whatever_the_errors_do() {
+        const JOBS: u64 = 4000;
+        let mut calibrated = Calibrated::new(Request);
+        let mut covered = [[0.0; 2]; 10];
+        for id in 0..JOBS {
+            let user = Some((id % 3) as u32);
+            let job = Job { id, user, request_s: Some(100_000), ..Job::default() };
+            let within_s = calibrated.submitted(&job).within_s;
+            assert!(within_s[0] <= within_s[1], "{within_s:?}");
+            // Evenly spread without order: multiples of the golden ratio.
+            let share = (id as f64 * 0.618_033_988_749_895).fract();
+            let scatter = if id < JOBS / 2 { 100.0 } else { 10_000.0 };
+            let run_s = 1000.0 + scatter * share;
+            for level in 0..LEVELS.len() {
+                covered[(id * 10 / JOBS) as usize][level] += f64::from(run_s <= within_s[level]);
+            }
+            calibrated.ended(id, run_s);
+        }
+        for level in 0..LEVELS.len() {
+            let shares = covered.map(|tenth| tenth[level] * 10.0 / JOBS as f64);
+            let all = shares.iter().sum::<f64>() / 10.0;
+            assert!((all - LEVELS[level]).abs() < 0.02, "{all}");
+            assert!(shares.iter().all(|share| (share - LEVELS[level]).abs() < 0.05), "{shares:?}");
+        }
+    }
+
+    #[test]
+    fn a_job_that_is_cancelled_teaches_nothing() {
+        let mut calibrated = Calibrated::new(Request);
+        let job = |id| Job { id, request_s: Some(100), ..Job::default() };
+        let first = calibrated.submitted(&job(1));
+        calibrated.cancelled(1);
+        calibrated.ended(1, 7.0);
+        assert_eq!(calibrated.submitted(&job(2)), first);
+        calibrated.ended(2, 7.0);
+        assert_ne!(calibrated.submitted(&job(3)), first);
+    }
+}
