@@ -14,9 +14,12 @@ pub const PROCESSORS_MAX: u32 = 100_000_000;
 pub const SECONDS_MAX: u64 = 1 << 36;
 /// Fields that are needed: up to the requested time.
 const FIELDS_MIN: usize = 9;
+/// Fields that are read: up to the partition.
+const FIELDS_READ: usize = 16;
 
-/// A job as it was submitted, and how long it then ran. Times are seconds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// A job as it was submitted, and how long it then ran. Times are seconds. What the log does not say about whose and which
+/// it is, is none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Job {
     pub number: u64,
     pub submit_s: u64,
@@ -26,6 +29,17 @@ pub struct Job {
     pub request_s: u64,
     /// Those that it was given: what other simulators take, too.
     pub processors: u32,
+    /// For how long it ran on beyond `request_s`, on the real machine.
+    pub overran_s: u64,
+    pub user: Option<u32>,
+    pub group: Option<u32>,
+    pub executable: Option<u32>,
+    pub queue: Option<u32>,
+    pub partition: Option<u32>,
+    /// On the real machine, from its submission to its start.
+    pub waited_s: Option<u64>,
+    /// False where no time limit is said, and `request_s` is the run time: that, nobody knew at submission.
+    pub asked: bool,
 }
 
 /// What was done about a log's faults, in jobs or lines.
@@ -163,12 +177,16 @@ fn header(comment: &str, name: &str) -> Option<u32> {
 
 /// A job, with what is repaired counted; none where it is left out.
 fn job(line: &str, repairs: &mut Repairs) -> Option<Job> {
-    let fields: Option<Vec<f64>> =
-        line.split_ascii_whitespace().take(FIELDS_MIN).map(|field| field.parse().ok()).collect();
-    let Some([number, submit, _, run, given, _, _, processors, request]) = fields.as_deref() else {
+    let words = || line.split_ascii_whitespace();
+    let fields: Option<Vec<f64>> = words().take(FIELDS_MIN).map(|field| field.parse().ok()).collect();
+    let Some([number, submit, wait, run, given, _, _, processors, request]) = fields.as_deref() else {
         repairs.unreadable += 1;
         return None;
     };
+    // Beyond what is needed nothing has to be there: -1, a word, or no field at all is none.
+    let mut marks = [None; FIELDS_READ];
+    marks.iter_mut().zip(words()).skip(FIELDS_MIN).for_each(|(mark, word)| *mark = word.parse().ok());
+    let [.., user, group, executable, queue, partition] = marks;
     let sane = [*number, *submit, *run, *request].iter().all(|n| n.is_finite() && *n <= SECONDS_MAX as f64);
     let small = [*given, *processors].iter().all(|n| n.is_finite() && *n <= f64::from(PROCESSORS_MAX));
     if !sane || !small || *submit < 0.0 {
@@ -190,11 +208,13 @@ fn job(line: &str, repairs: &mut Repairs) -> Option<Job> {
         }
         repairs.requested_for_given += 1;
     }
-    if request == 0 {
+    let asked = request > 0;
+    if !asked {
         repairs.no_request += 1;
         request = run;
     }
     repairs.overran += u64::from(run > request);
+    let overran_s = run.saturating_sub(request);
     let run_s = run.min(request);
     Some(Job {
         number: number.max(0.0) as u64,
@@ -202,6 +222,14 @@ fn job(line: &str, repairs: &mut Repairs) -> Option<Job> {
         run_s,
         request_s: request,
         processors: wanted,
+        overran_s,
+        user,
+        group,
+        executable,
+        queue,
+        partition,
+        waited_s: (0.0..=SECONDS_MAX as f64).contains(wait).then_some(*wait as u64),
+        asked,
     })
 }
 
@@ -220,12 +248,29 @@ mod tests {
             2 50 0 10 4 552.21 -1 4 100 -1 1 1 1 -1 -1 -1 -1 -1\r\n1 10.9 -1 9.2 8 -1 -1 -1 60 -1 1 1 1 -1 -1 -1 -1 -1\n";
         let log = of(text).unwrap();
         assert_eq!(log.processors, Some(400));
-        let first = Job { number: 1, submit_s: 10, run_s: 10, request_s: 60, processors: 8 };
-        let second = Job { number: 2, submit_s: 50, run_s: 10, request_s: 100, processors: 4 };
+        let marks = Job { user: Some(1), group: Some(1), waited_s: Some(0), asked: true, ..Job::default() };
+        let first = Job { number: 1, submit_s: 10, run_s: 10, request_s: 60, processors: 8, ..marks };
+        let second = Job { number: 2, submit_s: 50, run_s: 10, request_s: 100, processors: 4, ..marks };
         assert_eq!(log.jobs, [first, second]);
         assert_eq!(log.repairs, Repairs { out_of_order: 1, ..Repairs::default() });
         assert_eq!(of("; MaxNodes: 338 (batch)\n1 0 0 1 1 1 1 1 1\n").unwrap().processors, Some(338));
         assert_eq!(read(text.as_bytes(), 1).unwrap().jobs, [second]);
+    }
+
+    #[test]
+    fn whose_and_which_a_job_is_may_be_missing() {
+        let marks = |line: &str| {
+            let job = of(line).unwrap().jobs[0];
+            (job.user, job.group, job.executable, job.queue, job.partition)
+        };
+        let whole = marks("1 0 0 5 1 -1 -1 1 9 -1 1 31 32 33 34 35 -1 -1");
+        assert_eq!(whole, (Some(31), Some(32), Some(33), Some(34), Some(35)));
+        assert_eq!(marks("1 0 0 5 1 -1 -1 1 9 -1 1 7 x -1"), (Some(7), None, None, None, None));
+        let over = of("1 0 0 9 2 -1 -1 3 5").unwrap().jobs[0];
+        assert_eq!((over.run_s, over.overran_s), (5, 4));
+        let waited = |line: &str| of(line).unwrap().jobs[0].waited_s;
+        assert_eq!((waited("1 0 70 9 2 -1 -1 3 5"), waited("1 0 -1 9 2 -1 -1 3 5")), (Some(70), None));
+        assert!(over.asked && !of("1 0 0 9 2 -1 -1 3 -1").unwrap().jobs[0].asked);
     }
 
     #[test]

@@ -22,6 +22,7 @@ fn log(seed: u64) -> Vec<Job> {
             run_s,
             request_s: request_s.next_multiple_of(900),
             processors: 1 << random.below(7),
+            ..Job::default()
         }
     };
     (0..JOBS).map(job).collect()

@@ -1,5 +1,7 @@
 //! `tidepool jobs`: logs of jobs, run on a simulated batch scheduler.
 
+mod cdf;
+mod evaluate;
 pub mod flags;
 mod picture;
 mod report;
@@ -26,6 +28,7 @@ struct Study {
 pub fn dispatch(command: &JobsCommand) -> Result<ExitCode> {
     match command {
         JobsCommand::StageAhead(args) => report::tell(args, &study(args)?),
+        JobsCommand::Evaluate(args) => evaluate::run(args),
     }
 }
 

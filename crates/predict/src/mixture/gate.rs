@@ -8,8 +8,8 @@
 use super::marks::Template;
 
 /// How fast scores follow.
-const STEP: f32 = 0.1;
-const USER_STEP: f32 = 0.4;
+const STEP: f32 = 0.05;
+const USER_STEP: f32 = 0.2;
 
 /// One way to make a distribution of a template's runs.
 #[derive(Clone, Copy, PartialEq, Debug)]
