@@ -3,57 +3,82 @@
 //! A quantile of past errors covers too little where jobs change, and logs do nothing else. So the level at which a
 //! distribution is read moves after each job (adaptive conformal inference; Gibbs and Candes 2021): up after one that took
 //! longer, down a little after one that did not, so that in the long run the wanted share is covered whatever the distributions
-//! are worth. There is one level for all jobs, which makes the sum right, and beside it one for each user.
+//! are worth. The level (in logits) is a sum of three, which all move: one for all jobs, one for the user, and one for how
+//! many jobs the user has submitted since anything was heard of its last ones. The third knows that of thousands of jobs submitted
+//! at once, none can have taught about the others.
 
 use crate::bounded::Bounded;
 use crate::{Job, LEVELS, PENDING_MAX, Point, Prediction, Predictor, USERS_MAX};
 use std::collections::VecDeque;
 
-/// How far a job that took longer moves the level of all, in logits.
-const STEP: f64 = 0.05;
-/// How far it moves its user's, and what part of that is forgotten at each job.
-const USER_STEP: f64 = 0.2;
-const USER_FORGETS: f64 = 0.004;
-/// Bounds of the level of all and of what a user's adds, in logits.
+/// How far a job moves each of the three. That of all is the slowest: it is what holds of a log for good.
+const ALL_STEP: f64 = 0.005;
+const USER_STEP: f64 = 0.1;
+const UNHEARD_STEP: f64 = 0.1;
+/// What part of its own a user's level forgets at each job.
+const USER_FORGETS: f64 = 0.002;
+/// Bounds in logits.
 const ALL_RANGE: (f64, f64) = (-2.0, 9.0);
 const USER_RANGE: f64 = 4.0;
+const UNHEARD_RANGE: (f64, f64) = (-4.0, 6.0);
+/// Powers of two of unheard jobs that are told apart.
+const UNHEARD: usize = 16;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct User {
+    levels: [f64; 2],
+    /// Jobs submitted since one of the user's was over, or not over in time.
+    unheard: u64,
+}
 
 /// Where distributions are read so that [`LEVELS`] of the jobs are over by then.
 #[derive(Clone, Debug)]
 pub struct Levels {
     all: [f64; 2],
-    users: Bounded<u64, [f64; 2]>,
+    unheard: [[f64; 2]; UNHEARD],
+    users: Bounded<u64, User>,
+}
+
+/// Where a job's distribution is read.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Reading {
+    /// From 0 to 1.
+    pub shares: [f64; 2],
+    user: u64,
+    unheard: usize,
 }
 
 impl Default for Levels {
     fn default() -> Levels {
-        Levels { all: LEVELS.map(|level| (level / (1.0 - level)).ln()), users: Bounded::new(USERS_MAX) }
+        let all = LEVELS.map(|level| (level / (1.0 - level)).ln());
+        Levels { all, unheard: [[0.0; 2]; UNHEARD], users: Bounded::new(USERS_MAX) }
     }
 }
 
 impl Levels {
-    /// From 0 to 1.
-    pub fn at(&mut self, user: u64) -> [f64; 2] {
-        let own = self.users.get_mut(user).copied().unwrap_or([0.0; 2]);
-        std::array::from_fn(|level| 1.0 / (1.0 + (-self.all[level] - own[level]).exp()))
+    /// For a job of the user that is submitted now.
+    pub fn reading(&mut self, user: u64) -> Reading {
+        let own = self.users.entry(user, User::default);
+        let unheard = ((own.unheard + 1).ilog2() as usize).min(UNHEARD - 1);
+        own.unheard += 1;
+        let logits = |level: usize| self.all[level] + own.levels[level] + self.unheard[unheard][level];
+        let shares = std::array::from_fn(|level| 1.0 / (1.0 + (-logits(level)).exp()));
+        Reading { shares, user, unheard }
     }
 
     /// Of a job was said that it would be over within a time: it was not (`missed`), or it was.
-    pub fn learn(&mut self, user: u64, level: usize, missed: bool) {
+    pub fn learn(&mut self, reading: &Reading, level: usize, missed: bool) {
         let share = 1.0 - LEVELS[level];
         let step = f64::from(missed) - share;
         let all = &mut self.all[level];
-        *all = (*all + STEP * step / share).clamp(ALL_RANGE.0, ALL_RANGE.1);
-        let own = &mut self.users.entry(user, || [0.0; 2])[level];
+        *all = (*all + ALL_STEP * step / share).clamp(ALL_RANGE.0, ALL_RANGE.1);
+        let unheard = &mut self.unheard[reading.unheard][level];
+        *unheard = (*unheard + UNHEARD_STEP * step).clamp(UNHEARD_RANGE.0, UNHEARD_RANGE.1);
+        let user = self.users.entry(reading.user, User::default);
+        user.unheard = 0;
+        let own = &mut user.levels[level];
         *own = (*own * (1.0 - USER_FORGETS) + USER_STEP * step).clamp(-USER_RANGE, USER_RANGE);
     }
-}
-
-/// No quantile is beyond [`REQUESTS`] of them, or below a lower one: their levels move apart from each other.
-pub fn bounded(job: &Job, within_s: [f64; 2]) -> [f64; 2] {
-    let most = job.request_s.map_or(f64::MAX, |request| REQUESTS * request as f64);
-    let [low, high] = within_s.map(|within| within.min(most));
-    [low, low.max(high)]
 }
 
 /// Errors that are remembered of all jobs and of a user's.
@@ -64,12 +89,19 @@ const REQUESTS: f64 = 2.0;
 /// Seconds that are added before a ratio is taken: keeps those of short jobs small.
 const PAD_S: f64 = 10.0;
 
+/// No quantile is beyond [`REQUESTS`] of them, or below a lower one: their levels move apart from each other.
+pub fn bounded(job: &Job, within_s: [f64; 2]) -> [f64; 2] {
+    let most = job.request_s.map_or(f64::MAX, |request| REQUESTS * request as f64);
+    let [low, high] = within_s.map(|within| within.min(most));
+    [low, low.max(high)]
+}
+
 /// Adds quantiles to a predictor of run times, from its errors: logarithms of real to predicted times.
 #[derive(Clone, Debug)]
 pub struct Calibrated<P> {
     point: P,
     levels: Levels,
-    pending: Bounded<u64, (Job, Prediction)>,
+    pending: Bounded<u64, (Job, Prediction, Reading)>,
     all: VecDeque<f64>,
     users: Bounded<u64, VecDeque<f64>>,
 }
@@ -85,12 +117,12 @@ impl<P: Point> Calibrated<P> {
         }
     }
 
-    fn within(&mut self, user: u64, run_s: f64) -> [f64; 2] {
+    fn within(&mut self, reading: &Reading, run_s: f64) -> [f64; 2] {
         let mut errors: Vec<f64> = self.all.iter().copied().collect();
-        errors.extend(self.users.get_mut(user).into_iter().flat_map(|own| own.iter().copied()));
+        errors.extend(self.users.get_mut(reading.user).into_iter().flat_map(|own| own.iter().copied()));
         errors.sort_unstable_by(f64::total_cmp);
         let padded = run_s + PAD_S;
-        self.levels.at(user).map(|level| {
+        reading.shares.map(|level| {
             let place = (level * (errors.len() + 1) as f64).ceil() as usize;
             match errors.get(place.max(1) - 1).or(errors.last()) {
                 // Beyond all errors: twice the longest.
@@ -111,8 +143,9 @@ impl<P: Point> Predictor for Calibrated<P> {
         // At its limit a job is ended: no prediction is beyond it.
         let most = job.request_s.map_or(f64::MAX, |request| request as f64);
         let run_s = self.point.predict(job).min(most);
-        let prediction = Prediction { run_s, within_s: bounded(job, self.within(user(job), run_s)) };
-        self.pending.insert(job.id, (*job, prediction));
+        let reading = self.levels.reading(user(job));
+        let prediction = Prediction { run_s, within_s: bounded(job, self.within(&reading, run_s)) };
+        self.pending.insert(job.id, (*job, prediction, reading));
         prediction
     }
 
@@ -123,10 +156,10 @@ impl<P: Point> Predictor for Calibrated<P> {
     }
 
     fn ended(&mut self, id: u64, run_s: f64) {
-        let Some((job, prediction)) = self.pending.remove(id) else { return };
+        let Some((job, prediction, reading)) = self.pending.remove(id) else { return };
         self.point.learn(&job, prediction.run_s, run_s);
         for (level, within_s) in prediction.within_s.into_iter().enumerate() {
-            self.levels.learn(user(&job), level, run_s > within_s);
+            self.levels.learn(&reading, level, run_s > within_s);
         }
         let error = ((run_s + PAD_S) / (prediction.run_s + PAD_S)).ln();
         for (errors, count) in

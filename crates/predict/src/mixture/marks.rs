@@ -1,5 +1,6 @@
 //! Templates: which past jobs a job is alike.
 
+use super::gate::UserScores;
 use crate::Job;
 use crate::bounded::mixed;
 
@@ -27,7 +28,7 @@ pub struct User {
     /// Those that started last, with the times of their starts; the newest is the last one.
     pub running: Vec<(u64, u64)>,
     /// What its jobs have taught on each expert, in logits.
-    pub scores: Vec<f32>,
+    pub scores: UserScores,
 }
 
 impl User {

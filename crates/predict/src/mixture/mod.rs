@@ -16,7 +16,7 @@ mod marks;
 mod sample;
 
 use crate::bounded::Bounded;
-use crate::conformal::{Levels, bounded, user};
+use crate::conformal::{Levels, Reading, bounded, user};
 use crate::{Job, LEVELS, PENDING_MAX, Prediction, Predictor, UNKNOWN_S, USERS_MAX};
 use gate::{EXPERTS, Expert, Gate, Part, REQUEST, experts, state};
 use marks::{Keys, Template, User, keys};
@@ -65,6 +65,7 @@ struct Pending {
     keys: Keys,
     start_s: Option<u64>,
     prediction: Prediction,
+    reading: Reading,
     /// Whether the levels know already that it was not over in time.
     missed: [bool; 2],
 }
@@ -119,7 +120,7 @@ impl Mixture {
             // One that waits again under an old id has no start.
             let Some(job) = self.pending.get_mut(id).filter(|job| job.start_s.is_some()) else { continue };
             if !std::mem::replace(&mut job.missed[level], true) {
-                self.levels.learn(user(&job.job), level, true);
+                self.levels.learn(&job.reading, level, true);
             }
         }
     }
@@ -145,7 +146,7 @@ impl Mixture {
 
     fn opinion(&mut self, job: &Job, keys: &Keys) -> Opinion {
         let running = self.running(job);
-        let most = job.request_s.map_or(f32::MAX, |request| request as f32);
+        let request = job.request_s.map_or(f32::MAX, |request| request as f32);
         let mut opinion = Opinion { parts: Vec::with_capacity(EXPERTS), samples: Vec::new() };
         let mut ages = Vec::with_capacity(RUNNING_ALIKE);
         for (number, expert) in self.experts.iter().enumerate() {
@@ -156,16 +157,15 @@ impl Mixture {
                 let alike = running.iter().filter(|(_, keys)| keys[expert.template] == key);
                 ages.extend(alike.map(|(age, _)| *age).take(RUNNING_ALIKE));
             }
-            let begins = opinion.samples.len() as u32;
+            let begins = opinion.samples.len();
             let value = |run: &Run| match run.share.filter(|_| expert.ratio && job.request_s.is_some()) {
-                Some(share) => share * most,
+                Some(share) => share * request,
                 None => run.run_s,
             };
-            weigh(&mut opinion.samples, runs.iter().map(value), &ages, expert.fade, most);
+            weigh(&mut opinion.samples, runs.iter().map(value), &ages, expert.fade, request);
             let apart = runs.get(1).map(|second| (padded(runs[0].run_s) - padded(second.run_s)).abs());
-            let state = state(runs.len(), apart) as u16;
-            let ends = opinion.samples.len() as u32;
-            opinion.parts.push(Part { expert: number as u16, state, weight: 0.0, begins, ends });
+            let state = state(runs.len(), apart);
+            opinion.parts.push(Part::new(number, state, begins, opinion.samples.len()));
         }
         self.ask_request(job, &mut opinion);
         let who = self.users.entry(user(job), User::default);
@@ -175,7 +175,7 @@ impl Mixture {
 
     /// The request, by as much longer as jobs lately ran that used theirs up.
     fn ask_request(&self, job: &Job, opinion: &mut Opinion) {
-        let begins = opinion.samples.len() as u32;
+        let begins = opinion.samples.len();
         let request = job.request_s.map(|request| request as f32);
         let one = |seconds, weight| Sample { seconds, weight };
         match request {
@@ -185,11 +185,10 @@ impl Mixture {
             }
             _ => opinion.samples.push(one(request.unwrap_or(UNKNOWN_S as f32), 1.0)),
         }
-        let ends = opinion.samples.len() as u32;
-        opinion.parts.push(Part { expert: REQUEST as u16, state: 0, weight: 0.0, begins, ends });
+        opinion.parts.push(Part::new(REQUEST, 0, begins, opinion.samples.len()));
     }
 
-    fn prediction(&mut self, job: &Job, opinion: &Opinion) -> Prediction {
+    fn prediction(&self, job: &Job, opinion: &Opinion, reading: &Reading) -> Prediction {
         let mut all = Vec::with_capacity(opinion.samples.len());
         for part in opinion.parts.iter().filter(|part| part.weight >= WEIGHT_MIN) {
             let samples = &opinion.samples[part.begins as usize..part.ends as usize];
@@ -201,7 +200,7 @@ impl Mixture {
             let root = error.sqrt();
             root * root.sqrt()
         });
-        let levels = self.levels.at(user(job));
+        let levels = reading.shares;
         let read = mixed.at(levels.map(|level| level as f32));
         let within = |level: usize| {
             let beyond = (levels[level] - LEVEL_WITHIN).max(0.0) / (1.0 - LEVEL_WITHIN);
@@ -264,8 +263,9 @@ impl Predictor for Mixture {
         self.miss(job.submit_s);
         let keys = self.keys(job);
         let opinion = self.opinion(job, &keys);
-        let prediction = self.prediction(job, &opinion);
-        let pending = Pending { job: *job, keys, start_s: None, prediction, missed: [false; 2] };
+        let reading = self.levels.reading(user(job));
+        let prediction = self.prediction(job, &opinion, &reading);
+        let pending = Pending { job: *job, keys, start_s: None, prediction, reading, missed: [false; 2] };
         self.pending.insert(job.id, pending);
         self.opinions.insert(job.id, opinion);
         self.users.entry(user(job), User::default).pending += 1;
@@ -290,7 +290,7 @@ impl Predictor for Mixture {
         let Some(job) = self.gone(id) else { return };
         self.users.entry(user(&job.job), User::default).run_s = run_s;
         for level in (0..LEVELS.len()).filter(|level| !job.missed[*level]) {
-            self.levels.learn(user(&job.job), level, run_s > job.prediction.within_s[level]);
+            self.levels.learn(&job.reading, level, run_s > job.prediction.within_s[level]);
         }
         self.teach_gate(&job, run_s);
         self.teach_templates(&job, run_s);
