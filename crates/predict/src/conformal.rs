@@ -13,10 +13,10 @@ use std::collections::VecDeque;
 
 /// How far a job moves each of the three. That of all is the slowest: it is what holds of a log for good.
 const ALL_STEP: f64 = 0.005;
-const USER_STEP: f64 = 0.1;
+const USER_STEP: f64 = 0.05;
 const UNHEARD_STEP: f64 = 0.1;
 /// What part of its own a user's level forgets at each job.
-const USER_FORGETS: f64 = 0.002;
+const USER_FORGETS: f64 = 0.001;
 /// Bounds in logits.
 const ALL_RANGE: (f64, f64) = (-2.0, 9.0);
 const USER_RANGE: f64 = 4.0;
@@ -84,8 +84,9 @@ impl Levels {
 /// Errors that are remembered of all jobs and of a user's.
 const ALL_ERRORS: usize = 64;
 const USER_ERRORS: usize = 32;
-/// Requests after which a job is over at the latest: schedulers give a grace, and no more than that.
-const REQUESTS: f64 = 2.0;
+/// Quantiles end here: in some logs jobs run for several times their requests, and without an end one odd job's ratio
+/// becomes centuries for a long one.
+const REQUESTS: f64 = 10.0;
 /// Seconds that are added before a ratio is taken: keeps those of short jobs small.
 const PAD_S: f64 = 10.0;
 
