@@ -63,8 +63,8 @@ impl<const N: usize> Line<N> {
     /// Gauss's elimination with pivots.
     fn solved(&self) -> Option<[f64; N]> {
         let (mut left, mut right) = (self.squares, self.products);
-        for at in 0..N {
-            left[at][at] += RIDGE * (left[at][at] + self.count);
+        for (at, row) in left.iter_mut().enumerate() {
+            row[at] += RIDGE * (row[at] + self.count);
         }
         for at in 0..N {
             let pivot = (at..N).max_by(|a, b| left[*a][at].abs().total_cmp(&left[*b][at].abs()))?;
