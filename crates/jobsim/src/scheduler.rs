@@ -197,7 +197,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn job(submit_s: u64, run_s: u64, request_s: u64, processors: u32) -> Job {
-        Job { number: 0, submit_s, run_s: run_s.min(request_s), request_s, processors }
+        Job { number: 0, submit_s, run_s: run_s.min(request_s), request_s, processors, ..Job::default() }
     }
 
     /// A wide job waits; a short one passes it, a long one does not; an early end brings both nearer.

@@ -82,6 +82,8 @@ pub struct Log {
     pub jobs: Vec<Job>,
     /// `MaxProcs` of the header, else `MaxNodes`.
     pub processors: Option<u32>,
+    /// `MaxNodes` of the header.
+    pub nodes: Option<u32>,
     pub repairs: Repairs,
 }
 
@@ -164,6 +166,7 @@ pub fn read(mut from: impl BufRead, jobs_max: usize) -> Result<Log, LogError> {
         return Err(LogError::NoJobs { unreadable: log.repairs.unreadable });
     }
     log.processors = max_procs.or(max_nodes);
+    log.nodes = max_nodes;
     log.jobs.sort_by_key(|job| job.submit_s);
     Ok(log)
 }
@@ -249,7 +252,8 @@ mod tests {
         let log = of(text).unwrap();
         assert_eq!(log.processors, Some(400));
         let marks = Job { user: Some(1), group: Some(1), waited_s: Some(0), asked: true, ..Job::default() };
-        let first = Job { number: 1, submit_s: 10, run_s: 10, request_s: 60, processors: 8, ..marks };
+        let first =
+            Job { number: 1, submit_s: 10, run_s: 10, request_s: 60, processors: 8, waited_s: None, ..marks };
         let second = Job { number: 2, submit_s: 50, run_s: 10, request_s: 100, processors: 4, ..marks };
         assert_eq!(log.jobs, [first, second]);
         assert_eq!(log.repairs, Repairs { out_of_order: 1, ..Repairs::default() });

@@ -148,11 +148,11 @@ fn the_default_learns_who_runs_what_and_its_quantiles_follow_a_change() {
     let best = measures("same", &log, 1000);
     assert!(typical(&default) < 1.3 * typical(&best), "{default:?} {best:?}");
     assert!(typical(&default) < 0.2 * typical(&last) && typical(&default) < 0.01 * typical(&request));
-    for level in 0..LEVELS.len() {
+    for (level, wanted) in LEVELS.into_iter().enumerate() {
         let covered = default.covered[level];
-        assert!((covered - LEVELS[level]).abs() < 0.02, "{covered}");
+        assert!((covered - wanted).abs() < 0.02, "{covered}");
         for share in default.covered_tenths[level] {
-            assert!((share - LEVELS[level]).abs() < 0.05 + 2.0 * (0.1f64 * 0.9 / 500.0).sqrt(), "{share}");
+            assert!((share - wanted).abs() < 0.05 + 2.0 * (0.1f64 * 0.9 / 500.0).sqrt(), "{share}");
         }
     }
 }
