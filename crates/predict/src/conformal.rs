@@ -192,16 +192,16 @@ mod tests {
             let share = (id as f64 * 0.618_033_988_749_895).fract();
             let scatter = if id < JOBS / 2 { 100.0 } else { 10_000.0 };
             let run_s = 1000.0 + scatter * share;
-            for level in 0..LEVELS.len() {
-                covered[(id * 10 / JOBS) as usize][level] += f64::from(run_s <= within_s[level]);
+            for (count, within) in covered[(id * 10 / JOBS) as usize].iter_mut().zip(within_s) {
+                *count += f64::from(run_s <= within);
             }
             calibrated.ended(id, run_s);
         }
-        for level in 0..LEVELS.len() {
+        for (level, wanted) in LEVELS.into_iter().enumerate() {
             let shares = covered.map(|tenth| tenth[level] * 10.0 / JOBS as f64);
             let all = shares.iter().sum::<f64>() / 10.0;
-            assert!((all - LEVELS[level]).abs() < 0.02, "{all}");
-            assert!(shares.iter().all(|share| (share - LEVELS[level]).abs() < 0.05), "{shares:?}");
+            assert!((all - wanted).abs() < 0.02, "{all}");
+            assert!(shares.iter().all(|share| (share - wanted).abs() < 0.05), "{shares:?}");
         }
     }
 
