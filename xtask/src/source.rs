@@ -25,6 +25,7 @@ const PURE: &[&str] = &[
     "crates/iosched/",
     "crates/jobsim/",
     "crates/placement/",
+    "crates/predict/",
     "crates/trigger/",
     "crates/sim/",
     "crates/sim-models/",

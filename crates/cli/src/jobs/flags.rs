@@ -52,6 +52,16 @@ Exit codes: 1 the log cannot be read or a file not written, 2 wrong usage.";
 /// Estimates between run time and request.
 const LAMBDAS: &str = "1,0.9,0.8,0.6,0.4,0.2,0.1,0.05,0.02,0.01,0";
 
+const EVALUATE: &str = "\
+Examples:
+  tidepool jobs evaluate kth.swf
+  tidepool jobs evaluate kth.swf --predictor default --predictor request --json
+  zcat curie.swf.gz | tidepool jobs evaluate --csv users.csv --svg users.svg -
+LOG is in the Standard Workload Format. Its jobs are told in the order of time: when one is submitted,
+only jobs that are over by then have taught. The first part of the log warms up, the rest is judged.
+MEDAE is the median absolute error of a user; users with fewer than 20 judged jobs are left out.
+Exit codes: 1 the log cannot be read or a file not written, 2 wrong usage.";
+
 #[derive(Subcommand)]
 pub enum JobsCommand {
     /// Run a log's jobs on a simulated batch scheduler
@@ -63,6 +73,9 @@ pub enum JobsCommand {
     /// Tell whose data could be on their nodes before the start, and what reserved nodes cost
     #[command(after_help = PRE_STAGE)]
     PreStage(Box<PreStageArgs>),
+    /// Tell how well each predictor would have said how long the jobs of a log ran
+    #[command(after_help = EVALUATE)]
+    Evaluate(Box<EvaluateArgs>),
     /// Tell how many jobs of a log would have been late if their data had been staged ahead
     #[command(after_help = STAGE_AHEAD)]
     StageAhead(Box<StageAheadArgs>),
@@ -385,6 +398,36 @@ pub struct StageAheadArgs {
     /// Write a page with a picture of the share that was late along the log
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct EvaluateArgs {
+    /// A log of jobs; - for standard input
+    pub log: PathBuf,
+    /// Only the first N jobs of the log that ran
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub jobs: Option<u64>,
+    /// Share of the jobs that only teach
+    #[arg(long, value_name = "SHARE", value_parser = share, default_value = "0.5")]
+    pub warm_up: f64,
+    /// One of them, several times if wanted [default: all]
+    #[arg(long = "predictor", value_name = "NAME")]
+    pub predictors: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Write a line for each predictor and user, separated by commas
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+    /// Write a picture of the users' errors
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+}
+
+/// Something has to be judged.
+fn share(text: &str) -> Result<f64, String> {
+    let value = text.parse::<f64>().ok().filter(|value| (0.0..1.0).contains(value));
+    value.ok_or_else(|| format!("'{text}' is no number from 0 to below 1"))
 }
 
 /// Beyond 5 there are sizes from a byte to an exabyte.

@@ -1,6 +1,8 @@
 //! `tidepool jobs`: logs of jobs, run on a simulated batch scheduler.
 
+mod cdf;
 mod estimates;
+mod evaluate;
 pub mod flags;
 mod nap;
 mod picture;
@@ -36,6 +38,7 @@ pub fn dispatch(command: &JobsCommand) -> Result<ExitCode> {
         JobsCommand::Nap(args) => nap::dispatch(args),
         JobsCommand::PreStage(args) => prestage::dispatch(args),
         JobsCommand::StageAhead(args) => report::tell(args, &study(args)?),
+        JobsCommand::Evaluate(args) => evaluate::run(args),
     }
 }
 
