@@ -139,7 +139,10 @@ fn what_is_seen_is_what_was_counted() {
             false => expected.nodes.iter().map(|node| node.read + node.written).sum(),
         };
         // Parts of a request that was given up may have been done.
-        assert!(of_pieces == asked + moved || expected.failed > 0, "seed {seed}: {of_pieces} {asked} {moved}");
+        assert!(
+            of_pieces == asked + moved || expected.failed > 0,
+            "seed {seed}: {of_pieces} {asked} {moved}"
+        );
         let optimistic = Options { scheduler: Scheduler::Optimistic, threads: 2, ..Options::default() };
         let other = seen(common::random_system(seed), seed, &optimistic);
         assert_eq!(
