@@ -3,7 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 use tidepool_jobsim::Job;
-use tidepool_jobsim::predict::{LastTwo, MaxRatio, Predictor, Refined, Request};
+use tidepool_jobsim::predict::{LastTwo, MaxRatio, Predictor, Refined, Request, Submitted};
+use tidepool_predict::catalog::{ALL, Entry};
+use tidepool_predict::{Job as Asked, Prediction};
 
 /// A way to say how long jobs will run.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -14,9 +16,44 @@ pub enum Estimate {
     Lambda(f64),
     LastTwo,
     MaxRatio,
+    Learnt(Learnt),
 }
 
-const WANTED: &str = "'request', 'run-time', 'lambda=X' with X from 0 to 1, 'last-two' or 'alea'";
+/// A predictor of `tidepool jobs evaluate`, and what of its predictions.
+#[derive(Clone, Copy, Debug)]
+pub struct Learnt {
+    by: &'static Entry,
+    value: Value,
+}
+
+impl PartialEq for Learnt {
+    fn eq(&self, other: &Learnt) -> bool {
+        (self.by.name, self.value) == (other.by.name, other.value)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Value {
+    RunTime,
+    /// The time within which so much of such jobs are over: a place among the levels.
+    Within(usize),
+}
+
+/// Of [`tidepool_predict::LEVELS`], in their order.
+const LEVELS: [&str; 2] = ["90", "95"];
+
+const WANTED: &str = "'request', 'run-time', 'lambda=X' with X from 0 to 1, 'last-two', 'alea', or a predictor of \
+                      'tidepool jobs evaluate', 'default' say, and 'default:90' or 'default:95' for the time within which \
+                      so many per cent of such jobs are over";
+
+fn learnt(word: &str) -> Option<Learnt> {
+    let (name, level) = word.split_once(':').map_or((word, None), |(name, level)| (name, Some(level)));
+    let value = match level {
+        None => Value::RunTime,
+        Some(level) => Value::Within(LEVELS.iter().position(|known| *known == level)?),
+    };
+    ALL.iter().find(|entry| entry.name == name).map(|by| Learnt { by, value })
+}
 
 impl FromStr for Estimate {
     type Err = String;
@@ -32,6 +69,7 @@ impl FromStr for Estimate {
                 .strip_prefix("lambda=")
                 .and_then(lambda)
                 .map(Estimate::Lambda)
+                .or_else(|| learnt(word).map(Estimate::Learnt))
                 .ok_or_else(|| format!("'{word}' is none of {WANTED}")),
         }
     }
@@ -44,6 +82,10 @@ impl fmt::Display for Estimate {
             Estimate::Lambda(lambda) => write!(f, "lambda={lambda}"),
             Estimate::LastTwo => f.write_str("last-two"),
             Estimate::MaxRatio => f.write_str("alea"),
+            Estimate::Learnt(Learnt { by, value: Value::RunTime }) => f.write_str(by.name),
+            Estimate::Learnt(Learnt { by, value: Value::Within(level) }) => {
+                write!(f, "{}:{}", by.name, LEVELS[*level])
+            }
         }
     }
 }
@@ -55,6 +97,36 @@ pub fn predictor(estimate: &Estimate, jobs: &[Job]) -> Box<dyn Predictor> {
         Estimate::Lambda(lambda) => Box::new(Refined::new(jobs, *lambda)),
         Estimate::LastTwo => Box::new(LastTwo::default()),
         Estimate::MaxRatio => Box::new(MaxRatio::default()),
+        Estimate::Learnt(Learnt { by, value }) => Box::new(InTheLoop { predictor: by.make(), value: *value }),
+    }
+}
+
+/// Learns from the simulated machine, job by job.
+struct InTheLoop {
+    predictor: Box<dyn tidepool_predict::Predictor + Send>,
+    value: Value,
+}
+
+impl Predictor for InTheLoop {
+    fn predict(&mut self, job: &Submitted) -> u64 {
+        let Submitted { submit_s, processors, user, group, executable, queue, partition, .. } = *job;
+        // Where the log says no limit nobody knew the run time that stands for it.
+        let (id, request_s) = (job.index as u64, job.asked.then_some(job.request_s));
+        let asked = Asked { id, submit_s, request_s, processors, user, group, executable, queue, partition };
+        let Prediction { run_s, within_s } = self.predictor.submitted(&asked);
+        let seconds = match self.value {
+            Value::RunTime => run_s,
+            Value::Within(level) => within_s[level],
+        };
+        seconds.round() as u64
+    }
+
+    fn started(&mut self, job: &Submitted, now_s: u64) {
+        self.predictor.started(job.index as u64, now_s);
+    }
+
+    fn ended(&mut self, job: &Submitted, run_s: u64, _now_s: u64) {
+        self.predictor.ended(job.index as u64, run_s as f64);
     }
 }
 
@@ -64,11 +136,11 @@ mod tests {
 
     #[test]
     fn words_are_read_as_they_are_shown() {
-        for word in ["request", "lambda=0.05", "last-two", "alea", "lambda=1"] {
+        for word in ["request", "lambda=0.05", "last-two", "alea", "lambda=1", "default", "expert:90", "default:95"] {
             assert_eq!(word.parse::<Estimate>().unwrap().to_string(), word);
         }
         assert_eq!("run-time".parse(), Ok(Estimate::Lambda(0.0)));
-        for word in ["lambda=2", "lambda=x", "lambda=NaN", "", "req"] {
+        for word in ["lambda=2", "lambda=x", "lambda=NaN", "", "req", "default:", "default:50", ":90", "last-two:9x"] {
             assert!(word.parse::<Estimate>().is_err(), "{word}");
         }
     }

@@ -238,7 +238,7 @@ pub struct SimulateArgs {
     /// Who may start before whom
     #[arg(long, value_enum, default_value = "conservative")]
     pub policy: SchedulerFlag,
-    /// What plans go by: request, run-time, lambda=X, last-two, alea
+    /// What plans go by: request, run-time, lambda=X, last-two, alea, or a predictor of 'jobs evaluate' (default, default:90)
     #[arg(long, value_name = "ESTIMATE", default_value = "request")]
     pub estimate: Estimate,
     /// What becomes of plans when a job ends early [default: nearer; anew-by-start where nodes are told apart]
@@ -281,7 +281,7 @@ pub struct NapArgs {
     /// Estimates between request (1) and run time (0) [S0 equation 1]
     #[arg(long = "lambda", value_name = "X,...", value_delimiter = ',', default_value = LAMBDAS, value_parser = part)]
     pub lambdas: Vec<f64>,
-    /// Further estimates: request, run-time, last-two, alea
+    /// Further estimates: request, run-time, last-two, alea, or predictors of 'jobs evaluate' (default, default:90)
     #[arg(long = "estimate", value_name = "ESTIMATE,...", value_delimiter = ',', default_value = "alea")]
     pub further: Vec<Estimate>,
     /// What becomes of plans when a job ends early [default: anew-by-start]
@@ -329,7 +329,7 @@ pub struct PreStageArgs {
     /// When nodes are reserved: times of the staging before the planned start, or submission
     #[arg(long = "lead", value_name = "X,...", value_delimiter = ',', default_value = "1,2,5,10,submission")]
     pub leads: Vec<LeadFlag>,
-    /// What plans go by: request, run-time, lambda=X, last-two, alea
+    /// What plans go by: request, run-time, lambda=X, last-two, alea, or a predictor of 'jobs evaluate' (default, default:90)
     #[arg(long, value_name = "ESTIMATE", default_value = "request")]
     pub estimate: Estimate,
     /// Of the made-up sizes and rates
