@@ -196,7 +196,7 @@ fn loss(off: f64) -> f64 {
 fn solve(mut matrix: [[f64; COUNT]; COUNT], mut right: [f64; COUNT]) -> [f64; COUNT] {
     for at in 0..COUNT {
         let pivot =
-            (at..4).max_by(|a, b| matrix[*a][at].abs().total_cmp(&matrix[*b][at].abs())).unwrap_or(at);
+            (at..COUNT).max_by(|a, b| matrix[*a][at].abs().total_cmp(&matrix[*b][at].abs())).unwrap_or(at);
         matrix.swap(at, pivot);
         right.swap(at, pivot);
         for below in at + 1..COUNT {
