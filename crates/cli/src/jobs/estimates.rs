@@ -136,11 +136,15 @@ mod tests {
 
     #[test]
     fn words_are_read_as_they_are_shown() {
-        for word in ["request", "lambda=0.05", "last-two", "alea", "lambda=1", "default", "expert:90", "default:95"] {
+        for word in
+            ["request", "lambda=0.05", "last-two", "alea", "lambda=1", "default", "expert:90", "default:95"]
+        {
             assert_eq!(word.parse::<Estimate>().unwrap().to_string(), word);
         }
         assert_eq!("run-time".parse(), Ok(Estimate::Lambda(0.0)));
-        for word in ["lambda=2", "lambda=x", "lambda=NaN", "", "req", "default:", "default:50", ":90", "last-two:9x"] {
+        for word in
+            ["lambda=2", "lambda=x", "lambda=NaN", "", "req", "default:", "default:50", ":90", "last-two:9x"]
+        {
             assert!(word.parse::<Estimate>().is_err(), "{word}");
         }
     }
