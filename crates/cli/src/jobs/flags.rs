@@ -9,6 +9,7 @@ use tidepool_jobsim::Policy;
 use tidepool_jobsim::engine;
 use tidepool_jobsim::machine::{Machine, MachineError};
 use tidepool_jobsim::plan::Allocation;
+use tidepool_jobsim::study::Data;
 
 const STAGE_AHEAD: &str = "\
 Examples:
@@ -322,16 +323,9 @@ fn part(text: &str) -> Result<f64, String> {
     value.ok_or_else(|| format!("'{text}' is no number from 0 to 1"))
 }
 
+/// The data of jobs, of which logs say nothing.
 #[derive(Args)]
-pub struct PreStageArgs {
-    #[command(flatten)]
-    pub machine: MachineArgs,
-    /// When nodes are reserved: times of the staging before the planned start, or submission
-    #[arg(long = "lead", value_name = "X,...", value_delimiter = ',', default_value = "1,2,5,10,submission")]
-    pub leads: Vec<LeadFlag>,
-    /// What plans go by: request, run-time, lambda=X, last-two, alea, or a predictor of 'jobs evaluate' (default, default:90)
-    #[arg(long, value_name = "ESTIMATE", default_value = "request")]
-    pub estimate: Estimate,
+pub struct MadeUpArgs {
     /// Of the made-up sizes and rates
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
@@ -347,6 +341,32 @@ pub struct PreStageArgs {
     /// Deviation of the rates' logarithm
     #[arg(long, value_name = "X", value_parser = scatter, default_value = "0.5")]
     pub rate_scatter: f64,
+}
+
+impl MadeUpArgs {
+    pub fn data(&self) -> Data {
+        Data {
+            seed: self.seed,
+            bytes: self.bytes as f64,
+            bytes_scatter: self.bytes_scatter,
+            rate: self.rate.max(1) as f64,
+            rate_scatter: self.rate_scatter,
+        }
+    }
+}
+
+#[derive(Args)]
+pub struct PreStageArgs {
+    #[command(flatten)]
+    pub machine: MachineArgs,
+    /// When nodes are reserved: times of the staging before the planned start, or submission
+    #[arg(long = "lead", value_name = "X,...", value_delimiter = ',', default_value = "1,2,5,10,submission")]
+    pub leads: Vec<LeadFlag>,
+    /// What plans go by: request, run-time, lambda=X, last-two, alea, or a predictor of 'jobs evaluate' (default, default:90)
+    #[arg(long, value_name = "ESTIMATE", default_value = "request")]
+    pub estimate: Estimate,
+    #[command(flatten)]
+    pub made_up: MadeUpArgs,
     /// Runs at once [default: one for each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: Option<u32>,
@@ -371,21 +391,8 @@ pub struct StageAheadArgs {
     /// How the scheduler plans
     #[arg(long, value_enum, default_value = "conservative")]
     pub policy: PolicyFlag,
-    /// Of the made-up sizes and rates
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub seed: u64,
-    /// Median of what a job reads; sizes are log-normal
-    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "100GB")]
-    pub bytes: u64,
-    /// Deviation of the sizes' logarithm
-    #[arg(long, value_name = "X", value_parser = scatter, default_value = "1.5")]
-    pub bytes_scatter: f64,
-    /// Median of the bytes that are transferred in a second; rates are log-normal
-    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "500MB")]
-    pub rate: u64,
-    /// Deviation of the rates' logarithm
-    #[arg(long, value_name = "X", value_parser = scatter, default_value = "0.5")]
-    pub rate_scatter: f64,
+    #[command(flatten)]
+    pub made_up: MadeUpArgs,
     /// Between looks at what the scheduler plans
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub look: u64,

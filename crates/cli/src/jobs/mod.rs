@@ -53,13 +53,7 @@ fn study(args: &StageAheadArgs) -> Result<Study> {
         let text = format!("all {} jobs want more than {processors}; say --nodes", run.too_large);
         return Err(Failure::new(Kind::Usage, text));
     }
-    let data = Data {
-        seed: args.seed,
-        bytes: args.bytes as f64,
-        bytes_scatter: args.bytes_scatter,
-        rate: args.rate.max(1) as f64,
-        rate_scatter: args.rate_scatter,
-    };
+    let data = args.made_up.data();
     let loads = data.loads(run.outcomes.len());
     let of = |rule| {
         let stagings = stage_ahead(&run, &loads, args.look, rule);

@@ -45,13 +45,7 @@ fn name(lead: Lead) -> String {
 
 pub fn dispatch(args: &PreStageArgs) -> Result<ExitCode> {
     let ground = ground(&args.machine, true)?;
-    let data = Data {
-        seed: args.seed,
-        bytes: args.bytes as f64,
-        bytes_scatter: args.bytes_scatter,
-        rate: args.rate.max(1) as f64,
-        rate_scatter: args.rate_scatter,
-    };
+    let data = args.made_up.data();
     let loads = data.loads(ground.load.tasks.len());
     let takes: Vec<u64> = loads.iter().map(|load| load.took_ms.div_ceil(1000)).collect();
     let leads: Vec<Lead> = std::iter::once(Lead::Never).chain(args.leads.iter().map(|lead| lead.0)).collect();
@@ -86,11 +80,11 @@ fn text(args: &PreStageArgs, ground: &Ground, all: &[Staged]) -> String {
         ground.load.tasks.len(),
         ground.machine.nodes,
         args.estimate,
-        format_size(args.bytes),
-        args.bytes_scatter,
-        format_size(args.rate),
-        args.rate_scatter,
-        args.seed
+        format_size(args.made_up.bytes),
+        args.made_up.bytes_scatter,
+        format_size(args.made_up.rate),
+        args.made_up.rate_scatter,
+        args.made_up.seed
     );
     for (what, count) in ground.repairs() {
         let _ = writeln!(out, "log: {count} {what}");
@@ -154,9 +148,9 @@ fn value(args: &PreStageArgs, ground: &Ground, data: &Data, all: &[Staged]) -> V
     value["estimate"] = json!(args.estimate.to_string());
     value["data"] = json!({
         "seed": data.seed,
-        "bytes_median": args.bytes,
+        "bytes_median": args.made_up.bytes,
         "bytes_scatter": data.bytes_scatter,
-        "rate_median": args.rate,
+        "rate_median": args.made_up.rate,
         "rate_scatter": data.rate_scatter,
     });
     let lead = |staged: &Staged| {

@@ -87,9 +87,9 @@ fn lines(args: &StageAheadArgs, study: &Study) -> Vec<String> {
         format!(
             "made up (seed {}): sizes of {} x e^({} normal), rates of {}/s x e^({} normal); a look every {} s",
             data.seed,
-            format_size(args.bytes),
+            format_size(args.made_up.bytes),
             data.bytes_scatter,
-            format_size(args.rate),
+            format_size(args.made_up.rate),
             data.rate_scatter,
             args.look
         ),
@@ -142,9 +142,9 @@ fn value(args: &StageAheadArgs, study: &Study) -> Value {
     });
     all["data"] = json!({
         "seed": data.seed,
-        "bytes_median": args.bytes,
+        "bytes_median": args.made_up.bytes,
         "bytes_scatter": data.bytes_scatter,
-        "rate_median": args.rate,
+        "rate_median": args.made_up.rate,
         "rate_scatter": data.rate_scatter,
         "look_seconds": args.look,
     });
