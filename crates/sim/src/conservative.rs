@@ -130,7 +130,7 @@ pub(crate) fn gathered<M: Model>(
     let mut done = Done { pending: Vec::new(), report: Report::default() };
     for (pending, report, _) in ended {
         done.pending.extend(pending);
-        done.report.add(&report);
+        done.report.beside(&report);
     }
     Ok(done)
 }

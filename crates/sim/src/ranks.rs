@@ -366,7 +366,7 @@ impl<M: Model> Ranks<'_, M> {
         let mut fault: Option<Fault> = None;
         for (pending, report, wrong) in mine {
             done.pending.extend(pending);
-            done.report.add(&report);
+            done.report.beside(&report);
             fault = first(fault, wrong);
         }
         let rank = self.link.rank();
@@ -387,7 +387,7 @@ impl<M: Model> Ranks<'_, M> {
         for rank in self.others() {
             let from = &mut Reader::new(&into[rank]);
             let (report, theirs) = self.summary(from, ledger).map_err(|error| wrong(rank, error))?;
-            done.report.add(&report);
+            done.report.beside(&report);
             fault = first(fault, theirs);
         }
         ledger.finish(fault.as_ref().map(|fault| fault.at));

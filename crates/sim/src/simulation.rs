@@ -96,15 +96,22 @@ impl Report {
         if handled == 0 { 1.0 } else { self.events as f64 / handled as f64 }
     }
 
-    /// What another part of the run did is added.
-    pub fn add(&mut self, other: &Report) {
-        self.events += other.events;
-        self.undone += other.undone;
-        self.rollbacks += other.rollbacks;
-        self.anti_messages += other.anti_messages;
-        self.rounds = self.rounds.max(other.rounds);
-        self.ahead = self.ahead.max(other.ahead);
-        self.reached = self.reached.max(other.reached);
+    /// With what another thread or rank did in the same time: they waited for each other in the same rounds.
+    pub fn beside(&mut self, other: &Report) {
+        let rounds = self.rounds.max(other.rounds);
+        self.then(other);
+        self.rounds = rounds;
+    }
+
+    /// With what was done after it, in a next part of the run.
+    pub fn then(&mut self, next: &Report) {
+        self.events += next.events;
+        self.undone += next.undone;
+        self.rollbacks += next.rollbacks;
+        self.anti_messages += next.anti_messages;
+        self.rounds += next.rounds;
+        self.ahead = self.ahead.max(next.ahead);
+        self.reached = self.reached.max(next.reached);
     }
 }
 
@@ -364,5 +371,22 @@ impl<M: Model> Simulation<M> {
         self.events += done.report.events;
         self.broken = false;
         Ok(done.report)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_are_shared_by_threads_and_follow_each_other_in_parts() {
+        let one = Report { events: 5, rounds: 3, ahead: 7, reached: Time(9), ..Report::default() };
+        let two = Report { events: 4, rounds: 4, ahead: 1, reached: Time(20), ..Report::default() };
+        let both = Report { events: 9, ahead: 7, reached: Time(20), ..Report::default() };
+        let (mut beside, mut then) = (one, one);
+        beside.beside(&two);
+        then.then(&two);
+        assert_eq!(beside, Report { rounds: 4, ..both });
+        assert_eq!(then, Report { rounds: 7, ..both });
     }
 }

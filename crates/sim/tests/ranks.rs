@@ -74,7 +74,7 @@ where
         (Simulation::new(model, seed)?, Vec::new(), Report::default());
     for end in ends {
         let mut over = Over { link, about: "a test" };
-        total.add(&simulation.run_over_with(Time(*end), options, &mut over, |row| rows.push(row))?);
+        total.then(&simulation.run_over_with(Time(*end), options, &mut over, |row| rows.push(row))?);
     }
     Ok(((simulation.save("")?, simulation.trace(), rows), total))
 }

@@ -172,10 +172,7 @@ impl EngineArgs {
             let next = simulation.messages().map(|event| event.key.time).min();
             let until = every.zip(next).map_or(Time::MAX, |(every, next)| next.plus(every).min(Time::MAX));
             let sink = |emitted: Emitted<_>| outputs.take(&emitted, watch);
-            let part = group.simulate_with(&mut simulation, until, &options, &about, sink)?;
-            let rounds = report.rounds + part.rounds;
-            report.add(&part);
-            report.rounds = rounds;
+            report.then(&group.simulate_with(&mut simulation, until, &options, &about, sink)?);
             if first {
                 keeper.keep(&simulation, outputs)?;
             }

@@ -146,7 +146,7 @@ fn run<const WORDS: usize>(args: &PholdArgs, signals: &Signals, group: &mut Grou
     let mut report = Report::default();
     loop {
         let part = args.every.map_or(args.end, |every| simulation.now().plus(every).min(args.end));
-        report.add(&group.simulate(&mut simulation, part, &options, &about)?);
+        report.then(&group.simulate(&mut simulation, part, &options, &about)?);
         if let Some(file) = args.checkpoint.as_ref().filter(|_| group.is_first()) {
             let bytes = simulation.save(&about).context(Kind::Other, what)?;
             keep(file, &bytes).context(Kind::Other, || file.display().to_string())?;
