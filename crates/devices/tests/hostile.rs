@@ -20,12 +20,19 @@ fn measured_requests() {
         (read.len(), read[0].request.sector, read[0].service_us, read[0].gap_us),
         (2, 4_583_176, 663.0, 45_422.0)
     );
+    for word in ["Doub", "Trip"] {
+        assert_eq!(
+            of(&format!("W {word} 564347 2 14095.37 13876.27\n")).unwrap()[0].request.sectors,
+            2,
+            "{word}"
+        );
+    }
     let line = "R Hit 1 4 10 20\n";
     for (text, said) in [
         ("R Hit 1 4 10", "line 2: 'R Hit 1 4 10'"),
         ("R Hit 1 4 10 20 30", "line 2: 'R Hit 1 4 10 20 30'"),
         ("r Hit 1 4 10 20", "line 2: direction 'r': R or W"),
-        ("R Maybe 1 4 10 20", "line 2: cache 'Maybe': Hit or Miss"),
+        ("R Maybe 1 4 10 20", "line 2: cache 'Maybe': Hit, Miss, Doub, Trip"),
         ("R Hit -1 4 10 20", "line 2: block address '-1': 0 to"),
         ("R Hit 99999999999999999999999 4 10 20", "line 2: block address"),
         ("R Hit 1 0 10 20", "line 2: sectors '0': 1 to"),

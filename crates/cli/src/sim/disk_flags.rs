@@ -9,7 +9,7 @@ const CALIBRATE: &str = "\
 Examples:
   tidepool sim calibrate disk --trace disk.trace.gz --out disk.toml
   tidepool sim calibrate disk --trace disk.trace.gz --seek disk.seek --specs disk.diskspecs --out disk.toml --folds 10
-A line of a trace: R or W, Hit or Miss (not used), block address, sectors, service time in us, gap to the next request in us;
+A line of a trace: R or W, Hit, Miss, Doub or Trip (not used), block address, sectors, service time in us, gap to the next request in us;
 also compressed with gzip. The model is compared with the part that it was not fitted to, beside what needs no model: times
 drawn among those measured for the same direction and length.
 Exit codes: 1 it could not be done, 2 wrong usage.";

@@ -1,14 +1,17 @@
 //! Requests that were measured on a disk, as DiskSim's validation has them: `R|W Hit|Miss LBN SECTORS SERVICE_US GAP_US`.
 //!
 //! One request was on its way at a time. The gap is from the end of a request to the beginning of the next: some gaps are
-//! shorter than the service time before them. `Hit` stands on every line of the traces that are known; it is checked and
-//! not used, since a simulator does not know it either.
+//! shorter than the service time before them. What the cache did is checked and not used, since a simulator does not know it
+//! either: on most of DiskSim's traces `Hit` stands on every line, on that of the HP C2247A there are `Miss`, `Doub` and `Trip`, too.
 
 use super::{
     REQUESTS_MAX, SECTOR_MAX, SECTORS_MAX, SPAN_US_MAX, TraceError, each_line, real, shown, whole, wrong,
 };
 use crate::{Direction, Request};
 use std::io::BufRead;
+
+/// Words that DiskSim's traces have for what the cache did.
+const CACHE_WORDS: [&str; 4] = ["Hit", "Miss", "Doub", "Trip"];
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Measured {
@@ -41,8 +44,8 @@ fn measured(line: u64, text: &str) -> Result<Measured, TraceError> {
         "W" => Direction::Write,
         other => return Err(wrong(line, format!("direction '{}': R or W", shown(other)))),
     };
-    if !["Hit", "Miss"].contains(&cache) {
-        return Err(wrong(line, format!("cache '{}': Hit or Miss", shown(cache))));
+    if !CACHE_WORDS.contains(&cache) {
+        return Err(wrong(line, format!("cache '{}': {}", shown(cache), CACHE_WORDS.join(", "))));
     }
     let sector = whole(line, "block address", sector, 0, SECTOR_MAX)?;
     let sectors = whole(line, "sectors", sectors, 1, u64::from(SECTORS_MAX))? as u32;
