@@ -70,6 +70,9 @@ pub struct App {
     pub past: Vec<PastPhase>,
     /// What the links of its nodes carry to shared tiers, where that is known.
     pub link_bytes_per_s: Option<u64>,
+    /// What all its processes have begun and not ended while they write, in bytes: who is sent elsewhere ends it where it was begun.
+    /// 0 where that is next to nothing.
+    pub under_way_bytes: u64,
     /// Node-local memory of its nodes; none where they have none.
     pub local: Option<Local>,
 }

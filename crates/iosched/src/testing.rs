@@ -17,6 +17,7 @@ pub fn app(job: u64, processes: u32) -> App {
         phase: None,
         past: Vec::new(),
         link_bytes_per_s: None,
+        under_way_bytes: 0,
         local: None,
     }
 }

@@ -122,6 +122,8 @@ fn shared() -> impl Strategy<Value = Shared> {
 }
 
 const NOW: u64 = 10_000 * S;
+/// Decisions in a row that may differ while nothing else happens.
+const ROUNDS_MAX: usize = 8;
 
 fn phase() -> impl Strategy<Value = Phase> {
     let tier = prop::option::of(prop::sample::select(Tier::ALL.to_vec()));
@@ -139,8 +141,9 @@ fn phase() -> impl Strategy<Value = Phase> {
 fn app(job: u64) -> impl Strategy<Value = App> {
     let past = prop::collection::vec((0..=NOW, 0..100 * GB), 0..4);
     let local = prop::option::of((0..=1000u64, 1..GB));
-    (1..300u32, 1..=1000u32, prop::option::of(phase()), past, prop::option::of(1..GB), local).prop_map(
-        move |(processes, weight, phase, past, link_bytes_per_s, local)| App {
+    let under_way = prop_oneof![Just(0), 0..GB];
+    (1..300u32, 1..=1000u32, prop::option::of(phase()), past, prop::option::of(1..GB), under_way, local)
+        .prop_map(move |(processes, weight, phase, past, link_bytes_per_s, under_way_bytes, local)| App {
             job: JobId(job),
             processes,
             weight,
@@ -150,13 +153,13 @@ fn app(job: u64) -> impl Strategy<Value = App> {
                 .map(|(begin_ns, bytes)| PastPhase { begin_ns, end_ns: begin_ns.midpoint(NOW), bytes })
                 .collect(),
             link_bytes_per_s,
+            under_way_bytes,
             local: local.map(|(free, bytes_per_s)| Local {
                 capacity_bytes: 1000 * GB,
                 free_bytes: free * GB,
                 bytes_per_s,
             }),
-        },
-    )
+        })
 }
 
 /// Parts of a view, with unflushed data of applications that run and of one that has ended.
@@ -207,11 +210,97 @@ proptest! {
     fn somebody_always_writes((apps, burst, pfs, _) in parts(), strategy in strategies()) {
         let empty = |shared: Shared| Shared { free_bytes: shared.capacity_bytes, ..shared };
         let (burst, pfs) = (empty(burst), empty(pfs));
-                let view = View::new(NOW, apps, burst, pfs, vec![]).unwrap();
+        let view = View::new(NOW, apps, burst, pfs, vec![]).unwrap();
         let fresh = [Tier::Burst, Tier::Pfs].map(|tier| view.knowledge(tier)) == [Knowledge::Fresh; 2];
         let phases = decide(strategy, &view).phases;
         let waiting = phases.values().filter(|verdict| **verdict == Verdict::Wait).count();
         prop_assert!(phases.is_empty() || waiting < phases.len(), "all wait under {}", strategy.name());
         prop_assert!(fresh || waiting == 0, "{waiting} wait for what is not known under {}", strategy.name());
+    }
+
+    /// Asked again after everybody has done as told, a strategy soon says the same again: nobody is sent to and fro.
+    #[test]
+    fn verdicts_come_to_rest((apps, burst, pfs, _) in parts(), strategy in strategies()) {
+        come_to_rest(strategy, apps, &burst, &pfs);
+    }
+
+    #[test]
+    fn verdicts_on_phases_of_the_same_size_come_to_rest(
+        apps in alike(),
+        tiers in (fresh(), fresh()),
+        strategy in strategies(),
+    ) {
+        come_to_rest(strategy, apps, &tiers.0, &tiers.1);
+    }
+}
+
+/// Copies of a program, of whose first phases nothing is known.
+fn alike() -> impl Strategy<Value = Vec<App>> {
+    (2..9usize, 1..64u32, 0..30 * MB).prop_flat_map(|(count, processes, under_way_bytes)| {
+        let tier = prop::option::of(prop::sample::select(vec![Tier::Burst, Tier::Pfs]));
+        prop::collection::vec((patterns(), tier, 0..300 * MB), count).prop_map(move |apps| {
+            let app = |(at, (pattern, tier, written_bytes)): (usize, (Pattern, Option<Tier>, u64))| App {
+                job: JobId(at as u64 + 1),
+                processes,
+                weight: 1,
+                phase: Some(Phase { begin_ns: NOW - S, written_bytes, expected_bytes: None, pattern, tier }),
+                past: vec![],
+                link_bytes_per_s: None,
+                under_way_bytes,
+                local: None,
+            };
+            apps.into_iter().enumerate().map(app).collect()
+        })
+    })
+}
+
+prop_compose! {
+    /// As tiers are: up to a peak and down from it, in sequence faster than at random. A tier that is known, and has room.
+    fn fresh()(
+        peak_mb in 100..1000u64,
+        up in prop::collection::vec(10..100u64, 0..4),
+        down in prop::collection::vec(10..100u64, 0..4),
+        (strided, random) in (10..=100u64, 5..=100u64),
+    ) -> Shared {
+        let (mut up, mut down) = (up, down);
+        up.sort_unstable();
+        down.sort_unstable_by_key(|percent| std::cmp::Reverse(*percent));
+        let percents = up.into_iter().chain([100]).chain(down);
+        let points: Vec<(u32, u64)> =
+            percents.enumerate().map(|(n, percent)| (2 << n, peak_mb * percent * MB / 100)).collect();
+        let of = |percent: u64| {
+            let points: Vec<(u32, u64)> = points.iter().map(|(n, rate)| (*n, rate * percent / 100)).collect();
+            Curve::new(&points).unwrap()
+        };
+        Shared {
+            capacity_bytes: 1000 * GB,
+            free_bytes: 1000 * GB,
+            foreign_users: 0,
+            foreign_processes: 0,
+            flush_in_bytes_per_s: 0,
+            flush_out_bytes_per_s: 0,
+            age_ns: Some(0),
+            curves: Some(Arc::new(Curves { sequential: of(100), strided: of(strided), random: of(random) })),
+        }
+    }
+}
+
+fn come_to_rest(strategy: &dyn IoStrategy, mut apps: Vec<App>, burst: &Shared, pfs: &Shared) {
+    let mut all = Vec::new();
+    loop {
+        let view = View::new(NOW, apps.clone(), burst.clone(), pfs.clone(), vec![]).unwrap();
+        let verdicts = decide(strategy, &view).phases;
+        if all.last() == Some(&verdicts) {
+            return;
+        }
+        for app in &mut apps {
+            let Some(phase) = &mut app.phase else { continue };
+            phase.tier = match verdicts[&app.job] {
+                Verdict::Go { tier, .. } => Some(tier),
+                Verdict::Wait => None,
+            };
+        }
+        all.push(verdicts);
+        assert!(all.len() <= ROUNDS_MAX, "{}: {all:#?}", strategy.name());
     }
 }

@@ -42,6 +42,7 @@ fn app(model: &Tiers, at: usize, told: &Told, used: Option<u64>) -> App {
             bytes_per_s: local.bytes_per_s.saturating_mul(nodes),
         }
     });
+    let slots = u64::from(plan.workload.processes) * u64::from(model.setup.in_flight);
     let link = model.setup.link_bytes_per_s.filter(|_| model.setup.links_known);
     App {
         job: JobId(at as u64 + 1),
@@ -50,6 +51,7 @@ fn app(model: &Tiers, at: usize, told: &Told, used: Option<u64>) -> App {
         phase: told.phase,
         past: told.past.to_vec(),
         link_bytes_per_s: link.map(|link| link.saturating_mul(nodes)),
+        under_way_bytes: model.setup.chunk_bytes.saturating_mul(slots),
         local,
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tidepool_iosched::{
     App, Curves, Dirty, JobId, Local, PastPhase, Pattern, Phase, Shared, Tier, View, ViewError,
 };
-use tidepool_store::Usage;
+use tidepool_store::{UNIT, Usage};
 use tidepool_types::BLOCK_SIZE;
 
 /// Of node-local storage. Assumed, not measured: what a solid-state disk of a node has at least. Of the strategies only `model` looks
@@ -169,15 +169,18 @@ fn phase_at(begin_ns: u64, written_bytes: u64, tier: Option<Tier>, pattern: Patt
     Phase { begin_ns, written_bytes, expected_bytes: None, pattern, tier }
 }
 
+/// Each process writes one unit at a time.
 fn app(job: u64, processes: u32) -> App {
+    let processes = processes.max(1);
     let (past, link_bytes_per_s, local) = (Vec::new(), None, None);
     App {
         job: JobId(job),
-        processes: processes.max(1),
+        processes,
         weight: 1,
         phase: None,
         past,
         link_bytes_per_s,
+        under_way_bytes: u64::from(processes) * UNIT,
         local,
     }
 }
@@ -190,6 +193,7 @@ fn forget_the_disproved(phase: &mut Phase) {
 /// Daemons of one pool are one application. Each sees its clients; most see the same ones.
 fn merge(app: &mut App, other: App) {
     app.processes = app.processes.max(other.processes);
+    app.under_way_bytes = app.under_way_bytes.max(other.under_way_bytes);
     // Each has a node's links. What all of them carry is known when each one's is.
     let links = app.link_bytes_per_s.zip(other.link_bytes_per_s);
     app.link_bytes_per_s = links.map(|(one, other)| one.saturating_add(other));

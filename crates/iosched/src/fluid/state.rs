@@ -123,6 +123,8 @@ impl Running {
             phase,
             past: self.past.clone(),
             link_bytes_per_s: self.plan.link_bytes_per_s,
+            // What is sent elsewhere stops at once.
+            under_way_bytes: 0,
             local,
         }
     }

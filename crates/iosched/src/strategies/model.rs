@@ -3,9 +3,16 @@
 //! A placement says for each phase which tier it writes to, or that it waits. What it costs is found by playing it
 //! forward ([`Forward`]): processes share a tier's bandwidth, which the curve gives for their number and pattern, within what
 //! their nodes' links carry; when a phase ends, the shortest that waits comes in its place; and the shortest on the PFS goes
-//! on at the burst buffer when that falls idle. Flush traffic that the tiers report takes its part. The cost is the sum over phases of weight times time until its
-//! end. From what is now, single phases are moved or two exchanged as long as that lowers the cost by a hundredth
-//! ([`GAIN_PART`]): less is within what curves are known to; and each move costs something ([`MOVE_NS`]).
+//! on at the burst buffer when that falls idle. Of phases of the same size the lower job comes first, in every round: its
+//! program is out of the way sooner than if each waited for all others each time. Flush traffic that the tiers report takes
+//! its part. The cost is the sum over phases of weight times time until its end. From what is now, single phases are moved or
+//! two exchanged as long as that lowers the cost by a hundredth ([`GAIN_PART`]): less is within what curves are known to; and
+//! each move costs something ([`MOVE_NS`]).
+//!
+//! What a phase has begun when it is sent elsewhere is written where it was begun, and the phase does not end before that. On
+//! a slow PFS that can last longer than the turn at the burst buffer for which it went there; so it is played, too, that
+//! nobody comes to an idle PFS ([`Idle`]). Phases of unknown size are taken for alike, and for long enough that it matters
+//! where they go ([`usual_of_all`]).
 //!
 //! That is shortest first, which could let a long phase wait for ever behind a stream of short ones. Whose phase has
 //! lasted [`PATIENCE`] times what it would take alone does not wait any more; it shares.
@@ -27,6 +34,9 @@ use crate::rules::{
 use crate::share::{Sharer, share};
 use crate::strategies::fcfs;
 use crate::strategy::{Strategy, Verdict};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
 
 /// Phases that are placed by search.
 pub const PHASES_MAX: usize = 16;
@@ -34,6 +44,8 @@ pub const PHASES_MAX: usize = 16;
 pub const GAIN_PART: u128 = 100;
 /// A phase waits until it has lasted this many times what it would take alone.
 pub const PATIENCE: u128 = 8;
+/// A phase of unknown size goes on for this many times what its processes have under way at once.
+const ROUNDS_MIN: u64 = 8;
 /// Passes over all phases in search of a better place for one.
 const PASSES_MAX: usize = 4;
 
@@ -81,15 +93,19 @@ fn without_load(view: &View) -> Phases {
     view.active().into_iter().map(|(app, phase)| (app.job, verdict(app, phase.tier))).collect()
 }
 
-/// What a phase of unknown size is taken to have: as much as the largest one that was seen of anybody. So those of unknown
+/// What a phase of unknown size is taken to have left: as much as the largest one that was seen of anybody. So those of unknown
 /// size are alike, and the one that has the turn keeps it: a guess by what each has written would prefer who has written least, all
-/// would have turns of a moment, and all would end last. None before anybody has written anything.
+/// would have turns of a moment, and all would end last. And at least [`ROUNDS_MIN`] times what anybody has under way, also before
+/// anybody has written anything: of one that has less, all that is left is under way, and it makes no difference where it is sent.
 fn usual_of_all(view: &View) -> Option<u64> {
     let sizes = |app: &App| {
         let now = app.phase.map(|phase| phase.written_bytes);
         app.past.iter().map(|past| past.bytes).chain(now).max()
     };
-    view.apps().iter().filter_map(sizes).max().filter(|most| *most > 0)
+    let seen = view.apps().iter().filter_map(sizes).max();
+    let under_way = view.active().into_iter().map(|(app, _)| app.under_way_bytes).max();
+    let least = under_way.map(|bytes| bytes.saturating_mul(ROUNDS_MIN));
+    seen.max(least).filter(|most| *most > 0)
 }
 
 fn searched(view: &View, burst: &Curves, pfs: &Curves) -> Phases {
@@ -98,7 +114,7 @@ fn searched(view: &View, burst: &Curves, pfs: &Curves) -> Phases {
     let (flows, stuck): (Vec<Flow>, Vec<Flow>) = all.partition(|flow| flow.room.contains(&true));
     let tiers = [Used::new(view.burst(), burst), Used::new(view.pfs(), pfs)];
     let start = flows.iter().map(Flow::start).collect();
-    let places = search(&flows, tiers, start);
+    let places = search(&Load::new(&flows, tiers), start);
     let verdict = |(flow, place): (&Flow, Option<Tier>)| {
         let verdict = match place {
             Some(tier) => Verdict::Go { tier, weight: unmanaged(flow.app) },
@@ -110,10 +126,18 @@ fn searched(view: &View, burst: &Curves, pfs: &Curves) -> Phases {
     placed.chain(stuck.iter().map(|flow| (flow.app.job, Verdict::Wait))).collect()
 }
 
+/// The better of two plans: that somebody comes to an idle PFS, and that all wait for the burst buffer.
+fn search(load: &Load, start: Vec<Option<Tier>>) -> Vec<Option<Tier>> {
+    let (filled, cost) = search_with(load, start.clone(), Idle::Fill);
+    let (left, other_cost) = search_with(load, start, Idle::Leave);
+    if other_cost < cost - cost / GAIN_PART { left } else { filled }
+}
+
 /// Moves single phases, or exchanges two, as long as that helps. The result is what is played at its first moment, so that
-/// nobody waits for an idle tier.
-fn search(flows: &[Flow], tiers: [Used; 2], start: Vec<Option<Tier>>) -> Vec<Option<Tier>> {
-    let (mut best, mut cost) = play(flows, tiers, start);
+/// nobody waits for an idle tier without gain.
+fn search_with(load: &Load, start: Vec<Option<Tier>>, idle: Idle) -> (Vec<Option<Tier>>, u128) {
+    let flows = load.flows;
+    let (mut best, mut cost) = play(load, start, idle, NEVER);
     for _ in 0..PASSES_MAX {
         let before = cost;
         for at in 0..flows.len() {
@@ -122,8 +146,9 @@ fn search(flows: &[Flow], tiers: [Used; 2], start: Vec<Option<Tier>>) -> Vec<Opt
                 if other == best || !flows.iter().zip(&other).all(|(flow, place)| flow.allows(*place)) {
                     continue;
                 }
-                let (other, other_cost) = play(flows, tiers, other);
-                if other_cost < cost - cost / GAIN_PART {
+                let limit = cost - cost / GAIN_PART;
+                let (other, other_cost) = play(load, other, idle, limit);
+                if other_cost < limit {
                     (best, cost) = (other, other_cost);
                 }
             }
@@ -132,7 +157,7 @@ fn search(flows: &[Flow], tiers: [Used; 2], start: Vec<Option<Tier>>) -> Vec<Opt
             break;
         }
     }
-    best
+    (best, cost)
 }
 
 /// A step of the search.
@@ -245,49 +270,130 @@ impl<'a> Used<'a> {
 }
 
 const NS: u128 = 1_000_000_000;
-/// What a phase loses that goes elsewhere: others hear of it a little later, and what is under way goes on where it was. With
+/// What a phase loses that goes elsewhere, beside what it has under way: others hear of it a little later. With
 /// two daemons on one machine that is a tenth of a second.
 const MOVE_NS: u128 = 100_000_000;
 /// The cost of a phase that never ends; [`PHASES_MAX`] of them can be added up.
 const NEVER: u128 = u128::MAX >> 8;
 
-/// A placement that is played forward until all phases have ended.
-struct Forward<'a> {
+/// All phases, and the tiers for them.
+struct Load<'a> {
     flows: &'a [Flow<'a>],
     /// The burst buffer, the PFS.
     tiers: [Used<'a>; 2],
+    /// What each gets on a tier, by who is there: a bit for each phase. A search asks for the same ones again and again.
+    shares: RefCell<HashMap<(Tier, u16), Rc<[u128]>>>,
+    /// What placements cost that were played before, and whether they were played to their end.
+    costs: RefCell<HashMap<u64, (u128, bool)>>,
+}
+
+impl<'a> Load<'a> {
+    fn new(flows: &'a [Flow<'a>], tiers: [Used<'a>; 2]) -> Load<'a> {
+        Load { flows, tiers, shares: RefCell::default(), costs: RefCell::default() }
+    }
+
+    /// In bytes/s, of each of those on a tier.
+    fn rates(&self, tier: Tier, here: u16) -> Rc<[u128]> {
+        self.shares.borrow_mut().entry((tier, here)).or_insert_with(|| self.share(tier, here)).clone()
+    }
+
+    fn share(&self, tier: Tier, here: u16) -> Rc<[u128]> {
+        let flows = self.flows;
+        let here = bits(here).map(move |at| &flows[at]);
+        let used = match tier {
+            Tier::Local => return here.map(|flow| u128::from(flow.local_bytes_per_s)).collect(),
+            Tier::Burst => &self.tiers[0],
+            Tier::Pfs => &self.tiers[1],
+        };
+        let sharers: Vec<Sharer> = here.map(Flow::sharer).chain(used.others()).collect();
+        share(used.curves, &sharers).into_iter().map(u128::from).collect()
+    }
+}
+
+/// Phases by number; [`PHASES_MAX`] have room in it.
+fn bits(of: u16) -> impl Iterator<Item = usize> {
+    (0..PHASES_MAX).filter(move |at| of & (1u16 << *at) != 0)
+}
+
+/// A placement that is played forward until all phases have ended.
+struct Forward<'a> {
+    load: &'a Load<'a>,
     /// How many phases write to each at once.
     slots: [usize; 2],
     places: Vec<Option<Tier>>,
+    /// Of each phase, wherever it is written.
     left: Vec<u128>,
+    /// Begun where the phase was sent before, on each tier: written there to its end, before what is left.
+    tails: Vec<[u128; 3]>,
 }
 
-/// The placement after those that wait have gone to idle tiers, and its cost in weighted nanoseconds.
-fn play(flows: &[Flow], tiers: [Used; 2], places: Vec<Option<Tier>>) -> (Vec<Option<Tier>>, u128) {
-    let left = flows.iter().map(|flow| u128::from(flow.left_bytes)).collect();
-    let mut forward = Forward { flows, tiers, slots: [0; 2], places, left };
+/// Who comes to the PFS when nobody is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Idle {
+    /// The shortest that waits.
+    Fill,
+    /// Nobody: what is begun there would last longer than the turn at the burst buffer is away.
+    Leave,
+}
+
+/// The placement after those that wait have gone to idle tiers, and its cost in weighted nanoseconds; from `limit` on it is of no interest.
+fn play(load: &Load, places: Vec<Option<Tier>>, idle: Idle, limit: u128) -> (Vec<Option<Tier>>, u128) {
+    let (flows, tiers) = (load.flows, &load.tiers);
+    let left: Vec<u128> = flows.iter().map(|flow| u128::from(flow.left_bytes)).collect();
+    let tails = vec![[0; 3]; flows.len()];
+    let mut forward = Forward { load, slots: [0; 2], places, left: left.clone(), tails: tails.clone() };
     // A tier that others use is none that could be idle: who goes there is sent there.
     let least = |used: &Used| usize::from(used.foreign == 0);
-    forward.slots = [
-        forward.on(Tier::Burst).count().max(least(&tiers[0])),
-        forward.on(Tier::Pfs).count().max(least(&tiers[1])),
-    ];
+    let least_pfs = if idle == Idle::Fill { least(&tiers[1]) } else { 0 };
+    forward.slots =
+        [forward.on(Tier::Burst).count().max(least(&tiers[0])), forward.on(Tier::Pfs).count().max(least_pfs)];
     forward.fill();
     let first = forward.places.clone();
+    let number = forward.number();
+    let known = load.costs.borrow().get(&number).copied();
+    if let Some((cost, _)) = known.filter(|(cost, to_the_end)| *to_the_end || *cost >= limit) {
+        return (first, cost);
+    }
+    // Nobody has begun anything where only this placement would have sent him.
+    (forward.left, forward.tails) = (left, tails);
     let mut cost = 0u128;
-    // Each step ends one phase at least.
-    for _ in 0..flows.len() {
+    for (at, flow) in flows.iter().enumerate() {
+        if let Some(now) = flow.now.filter(|now| first[at] != Some(*now)) {
+            forward.leave(at, now);
+            cost = cost.saturating_add(u128::from(flow.app.weight) * MOVE_NS);
+        }
+    }
+    // Each step ends what is left of a phase, or its part on one of three tiers.
+    for _ in 0..4 * flows.len() {
+        if cost >= limit || !forward.is_any_open() {
+            break;
+        }
         cost = cost.saturating_add(forward.step());
         forward.fill();
     }
-    let moved = flows.iter().zip(&first).filter(|(flow, place)| flow.now.is_some() && flow.now != **place);
-    let moving: u128 = moved.map(|(flow, _)| u128::from(flow.app.weight) * MOVE_NS).sum();
-    (first, cost.saturating_add(moving))
+    load.costs.borrow_mut().insert(number, (cost, cost < limit));
+    (first, cost)
 }
 
 impl Forward<'_> {
     fn on(&self, tier: Tier) -> impl Iterator<Item = usize> + '_ {
-        (0..self.flows.len()).filter(move |at| self.left[*at] > 0 && self.places[*at] == Some(tier))
+        (0..self.load.flows.len()).filter(move |at| self.is_open(*at) && self.places[*at] == Some(tier))
+    }
+
+    /// The placement and how many write at once, as a number: two bits for each phase, five for each tier.
+    fn number(&self) -> u64 {
+        let [burst, pfs] = self.slots.map(|slots| slots as u64);
+        self.places
+            .iter()
+            .fold(burst << 5 | pfs, |number, place| number << 2 | place.map_or(3, |tier| tier as u64))
+    }
+
+    fn is_any_open(&self) -> bool {
+        (0..self.places.len()).any(|at| self.is_open(at))
+    }
+
+    fn is_open(&self, at: usize) -> bool {
+        self.left[at] > 0 || self.tails[at] != [0; 3]
     }
 
     /// Gives free places to the shortest that wait, and an idle burst buffer to the shortest on the PFS.
@@ -298,47 +404,69 @@ impl Forward<'_> {
                 let comes = |at: &usize| {
                     let place = self.places[*at];
                     let free = place.is_none() || (idle && place == Some(Tier::Pfs));
-                    self.left[*at] > 0 && free && self.flows[*at].allows(Some(tier))
+                    self.left[*at] > 0 && free && self.load.flows[*at].allows(Some(tier))
                 };
-                let Some(at) = (0..self.flows.len()).filter(comes).min_by_key(|at| self.left[*at]) else {
+                let order = |at: &usize| (self.left[*at], self.load.flows[*at].app.job);
+                let Some(at) = (0..self.load.flows.len()).filter(comes).min_by_key(order) else {
                     break;
                 };
-                self.places[at] = Some(tier);
+                if let Some(before) = self.places[at].replace(tier) {
+                    self.leave(at, before);
+                }
             }
         }
     }
 
-    /// Until the next phase ends; gives the time times the weights of all that have not ended before.
+    /// What is under way stays where it was sent, and still counts with what is left, as if it were written twice. Were it taken
+    /// from there, a phase that has been sent elsewhere would be shorter than one that has stayed: it would pay to be sent to and
+    /// fro, at each look.
+    fn leave(&mut self, at: usize, from: Tier) {
+        let under_way = u128::from(self.load.flows[at].app.under_way_bytes).min(self.left[at]);
+        self.tails[at][from as usize] += under_way;
+    }
+
+    /// Until the next part of a phase ends; gives the time times the weights of all that have not ended before.
     fn step(&mut self) -> u128 {
-        let open: Vec<usize> = (0..self.flows.len()).filter(|at| self.left[*at] > 0).collect();
-        let rates = self.rates();
-        let until_end = |at: &usize| (rates[*at] > 0).then(|| (self.left[*at] * NS).div_ceil(rates[*at]));
-        let Some(ns) = open.iter().filter_map(until_end).min() else {
+        let open = (0..self.places.len()).filter(|at| self.is_open(*at));
+        let weights: u128 = open.map(|at| u128::from(self.load.flows[at].app.weight)).sum();
+        let rates = Tier::ALL.map(|tier| self.load.rates(tier, self.here(tier)));
+        let Some(ns) = self.until_next(&rates) else {
             // All that are left wait, and no tier will fall idle for them: worse than any placement that ends.
-            return if open.is_empty() { 0 } else { NEVER };
+            return NEVER;
         };
-        let weights: u128 = open.iter().map(|at| u128::from(self.flows[*at].app.weight)).sum();
-        for at in open {
-            self.left[at] = self.left[at].saturating_sub(rates[at] * ns / NS);
+        for (tier, rates) in Tier::ALL.into_iter().zip(&rates) {
+            let here = self.here(tier);
+            for (at, rate) in bits(here).zip(rates.iter()) {
+                let part = self.part(at, tier);
+                *part = part.saturating_sub(rate * ns / NS);
+            }
         }
         ns.saturating_mul(weights)
     }
 
-    /// Of each flow, in bytes/s; 0 for those that wait.
-    fn rates(&self) -> Vec<u128> {
-        let mut rates = vec![0; self.flows.len()];
-        for at in self.on(Tier::Local) {
-            rates[at] = u128::from(self.flows[at].local_bytes_per_s);
-        }
-        for (tier, used) in [Tier::Burst, Tier::Pfs].into_iter().zip(&self.tiers) {
-            let here: Vec<usize> = self.on(tier).collect();
-            let sharers: Vec<Sharer> =
-                here.iter().map(|at| self.flows[*at].sharer()).chain(used.others()).collect();
-            for (at, rate) in here.iter().zip(share(used.curves, &sharers)) {
-                rates[*at] = u128::from(rate);
+    fn until_next(&mut self, rates: &[Rc<[u128]>; 3]) -> Option<u128> {
+        let mut least = None;
+        for (tier, rates) in Tier::ALL.into_iter().zip(rates) {
+            for (at, rate) in bits(self.here(tier)).zip(rates.iter()).filter(|(_, rate)| **rate > 0) {
+                let ns = (*self.part(at, tier) * NS).div_ceil(*rate);
+                least = Some(least.map_or(ns, |least: u128| least.min(ns)));
             }
         }
-        rates
+        least
+    }
+
+    /// Who has something to write to a tier at present.
+    fn here(&self, tier: Tier) -> u16 {
+        let is_here = |at: &usize| {
+            self.tails[*at][tier as usize] > 0 || (self.left[*at] > 0 && self.places[*at] == Some(tier))
+        };
+        (0..self.places.len()).filter(is_here).fold(0, |here, at| here | (1u16 << at))
+    }
+
+    /// What one of these writes there: first what was under way.
+    fn part(&mut self, at: usize, tier: Tier) -> &mut u128 {
+        let tail = &mut self.tails[at][tier as usize];
+        if *tail > 0 { tail } else { &mut self.left[at] }
     }
 }
 
@@ -373,7 +501,8 @@ mod tests {
         let flows: Vec<Flow> =
             view.active().into_iter().map(|(app, _)| Flow::new(&view, app, None, (&b, &p))).collect();
         let tiers = [Used::new(&burst, &b), Used::new(&pfs, &p)];
-        let cost = |places| play(&flows, tiers, places).1;
+        let load = Load::new(&flows, tiers);
+        let cost = |places| play(&load, places, Idle::Fill, NEVER).1;
         assert_eq!(cost(vec![PFS, BURST]), 13_500_000_000);
         assert_eq!(cost(vec![None, None]), 13_500_000_000, "idle tiers are filled, the shortest first");
         // The longer first: 10 s, then nothing of the other is left, which ended on the PFS after 8 s.
@@ -381,6 +510,72 @@ mod tests {
         // Both at once with 2 bytes/s each: the shorter ends after 4 s, the other 32 bytes take 8 s.
         assert_eq!(cost(vec![BURST, BURST]), 16_000_000_000);
         assert_eq!(sent(&Model, &view), [PFS, BURST]);
+    }
+
+    /// Flat tiers of 4 and 1 bytes/s. Of 40 bytes 4 are under way to the PFS and take 4 s there; the 40 take 10 s on the burst
+    /// buffer meanwhile. Of 8 bytes, all take 2 s there, and the phase ends with those on the PFS.
+    #[test]
+    fn what_is_under_way_ends_where_it_was_begun() {
+        let flat = |rate| Curves::same(Curve::flat(rate).unwrap());
+        let (b, p) = (flat(4), flat(1));
+        let cost = |bytes| {
+            let app = App { under_way_bytes: 4, ..left(bytes, writing(1, 1, 0, PFS)) };
+            let (burst, pfs) = (shared(1000, 1000), shared(1000, 1000));
+            let view = view_on(0, vec![app], burst.clone(), pfs.clone(), vec![]);
+            let flows = [Flow::new(&view, &view.apps()[0], None, (&b, &p))];
+            let load = Load::new(&flows, [Used::new(&burst, &b), Used::new(&pfs, &p)]);
+            play(&load, vec![BURST], Idle::Fill, NEVER).1
+        };
+        assert_eq!(cost(40), 10_000_000_000 + MOVE_NS);
+        assert_eq!(cost(8), 4_000_000_000 + MOVE_NS);
+    }
+
+    /// Flat tiers of 4 and 1 bytes/s. 10 bytes have 4 under way to the PFS, then go to the burst buffer, and leave that again with 4 under
+    /// way there: what is under way on one tier does not make what is on the other disappear.
+    #[test]
+    fn what_is_under_way_on_two_tiers_is_written_on_both() {
+        let flat = |rate| Curves::same(Curve::flat(rate).unwrap());
+        let (b, p) = (flat(4), flat(1));
+        let app = App { under_way_bytes: 4, ..left(10, writing(1, 1, 0, PFS)) };
+        let (burst, pfs) = (shared(1000, 1000), shared(1000, 1000));
+        let view = view_on(0, vec![app], burst.clone(), pfs.clone(), vec![]);
+        let flows = [Flow::new(&view, &view.apps()[0], None, (&b, &p))];
+        let tiers = [Used::new(&burst, &b), Used::new(&pfs, &p)];
+        let (places, tails) = (vec![BURST], vec![[0; 3]]);
+        let load = Load::new(&flows, tiers);
+        let mut forward = Forward { load: &load, slots: [1, 0], places, left: vec![10], tails };
+        forward.leave(0, Tier::Pfs);
+        forward.leave(0, Tier::Burst);
+        assert_eq!((forward.left[0], forward.tails[0]), (10, [0, 4, 4]));
+        // The burst buffer writes what is under way there first, then the rest: 1 s and 2.5 s, while 3 bytes (whole ones) come to the PFS.
+        assert_eq!([forward.step(), forward.step()], [1_000_000_000, 2_500_000_000]);
+        assert_eq!((forward.left[0], forward.tails[0]), (0, [0, 0, 1]));
+        assert_eq!(forward.step(), 1_000_000_000);
+        assert!(!forward.is_open(0));
+    }
+
+    #[test]
+    fn of_equal_phases_the_lower_job_comes_first_in_every_round() {
+        let both = |first, second| {
+            sent(&Model, &view(9, vec![writing(1, 32, first, None), writing(2, 32, second, None)]))
+        };
+        assert_eq!([both(3, 5), both(5, 3)], [[BURST, PFS], [BURST, PFS]]);
+    }
+
+    /// Two phases of 32 GB whose processes have 16 GB under way at once, and a PFS of a hundredth of the burst buffer: what the second began
+    /// there would last twenty times as long as the first one's turn.
+    #[test]
+    fn nobody_is_sent_to_a_slow_tier_for_the_time_of_a_turn() {
+        let flat = |mb| {
+            let curves = Curves::same(Curve::flat(mb * MB).unwrap());
+            Shared { curves: Some(Arc::new(curves)), ..shared(1000 * GB, 1000 * GB) }
+        };
+        let place = |under_way_bytes| {
+            let apps = [1, 2].map(|job| App { under_way_bytes, ..writing(job, 16, 0, None) });
+            sent(&Model, &view_on(0, apps.to_vec(), flat(400), flat(4), vec![]))
+        };
+        assert_eq!(place(0), [BURST, PFS]);
+        assert_eq!(place(16 * GB), [BURST, None]);
     }
 
     #[test]
@@ -445,6 +640,23 @@ mod tests {
             of_unknown_size(4, 0, None),
         ];
         assert_eq!(sent(&Model, &view(S, four)), [None, BURST, PFS, None]);
+    }
+
+    /// Two schedulers have let theirs in at the same moment, and nobody has written anything yet: one of them makes way, whatever it has
+    /// begun, unless that is next to nothing.
+    #[test]
+    fn phases_of_which_nothing_is_known_are_long_enough_to_make_way() {
+        let place = |under_way_bytes| {
+            let apps = [1, 2].map(|job| {
+                let mut app = App { under_way_bytes, ..writing(job, 32, 0, BURST) };
+                app.phase.as_mut().unwrap().expected_bytes = None;
+                app
+            });
+            sent(&Model, &view(0, apps.to_vec()))
+        };
+        let moved = |places: Vec<Option<Tier>>| places.iter().filter(|place| **place != BURST).count();
+        assert_eq!(moved(place(3 * GB)), 1, "{:?}", place(3 * GB));
+        assert_eq!(moved(place(MB)), 0, "a move costs more than what is sure to come");
     }
 
     #[test]

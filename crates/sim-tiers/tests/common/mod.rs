@@ -1,6 +1,8 @@
 //! Small setups.
 #![allow(dead_code)] // each test uses some of it
 
+pub mod bed;
+
 use std::sync::Arc;
 use std::time::Duration;
 use tidepool_iosched::{Curve, Curves, Strategy, by_name};
