@@ -2,10 +2,10 @@
 
 mod common;
 
-use common::{application, class, even, fast_network, fixed, idle_server, station, writes};
+use common::{application, class, even, fast_network, fixed, idle_server, listed, station, took, writes};
 use tidepool_sim::{Options, Time};
-use tidepool_sim_models::workload::{After, Ior, Listed, Pace, Program, Request};
-use tidepool_sim_models::{CacheResult, CacheSpec, Op, Pfs, Results, ServerSpec, Span, run};
+use tidepool_sim_models::workload::{Ior, Listed, Pace, Program, Request};
+use tidepool_sim_models::{CacheResult, CacheSpec, Op, Pfs, Results, ServerSpec, run};
 
 const KIB: u64 = 1 << 10;
 const MS: u64 = 1_000_000;
@@ -31,19 +31,6 @@ fn simulate(cache: Option<CacheSpec>, program: Program) -> Results {
         Pfs::new(fast_network(1), server, classes, even(64 * KIB, 1), vec![application(program)]).unwrap();
     pfs.keep_requests = true;
     run(pfs, 1, &Options::default()).unwrap().1
-}
-
-/// One after the other.
-fn listed(wanted: &[(Op, u64, u64)]) -> Program {
-    let request = |&(op, offset, length): &(Op, u64, u64)| {
-        let (after, pace) = (After::All, Pace::Think(Span::NONE));
-        Request { op, file: 0, offset, length, after, pace }
-    };
-    Program::Listed(Listed { ranks: vec![wanted.iter().map(request).collect()] }.into())
-}
-
-fn took(results: &Results) -> Vec<u64> {
-    results.all.iter().map(|request| request.end - request.begin).collect()
 }
 
 fn of_cache(results: &Results) -> CacheResult {

@@ -2,12 +2,12 @@
 
 mod common;
 
-use common::{application, class, even, fast_network, fixed, idle_server, station, writes};
+use common::{application, class, even, fast_network, fixed, idle_server, listed, station, took, writes};
 use tidepool_sim::{Options, Time};
-use tidepool_sim_models::workload::{After, Ior, Listed, Pace, Program, Request};
+use tidepool_sim_models::workload::{Ior, Listed, Program};
 use tidepool_sim_models::{
     Application, CacheSpec, Network, NodeCache, NodesSpec, OnNodes, Op, Pfs, PfsError, Results, ServerSpec,
-    Span, run,
+    run,
 };
 
 const KIB: u64 = 1 << 10;
@@ -62,19 +62,6 @@ fn simulate(cache: Option<NodeCache>, ranks: u32, all: &[(Program, u64, OnNodes)
 
 fn alone(cache: Option<NodeCache>, program: Program) -> Results {
     simulate(cache, 1, &[(program, 0, OnNodes::default())])
-}
-
-/// One after the other, of file 0.
-fn listed(wanted: &[(Op, u64, u64)]) -> Program {
-    let request = |&(op, offset, length): &(Op, u64, u64)| {
-        let (after, pace) = (After::All, Pace::Think(Span::NONE));
-        Request { op, file: 0, offset, length, after, pace }
-    };
-    Program::Listed(Listed { ranks: vec![wanted.iter().map(request).collect()] }.into())
-}
-
-fn took(results: &Results) -> Vec<u64> {
-    results.all.iter().map(|request| request.end - request.begin).collect()
 }
 
 #[test]

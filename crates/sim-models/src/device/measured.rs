@@ -15,7 +15,7 @@ use crate::kept::are_small;
 use crate::message::Op;
 use crate::network::per_byte;
 use crate::span::Span;
-use tidepool_sim::saved;
+use tidepool_sim::{Time, saved};
 
 /// Streams that a device tells apart: files with the place where the last request ended. As many as readahead of usual systems
 /// follows, and few enough to look through.
@@ -30,6 +30,9 @@ pub struct Cost {
     pub batch: Span,
     /// Bytes/s of all together; 0: unlimited.
     pub rate: u64,
+    /// The bytes of a request that has waited for so long take twice as long, of others less in proportion, and never more: more
+    /// under way than caches hold, as a rule. Zero: no difference.
+    pub crowding: Time,
     /// Of each request in its lane.
     pub setup: Span,
     /// Bytes/s of a lane; 0: unlimited.
@@ -37,8 +40,23 @@ pub struct Cost {
 }
 
 impl Cost {
-    pub const NONE: Cost =
-        Cost { operation: Span::NONE, batch: Span::NONE, rate: 0, setup: Span::NONE, lane_rate: 0 };
+    pub const NONE: Cost = Cost {
+        operation: Span::NONE,
+        batch: Span::NONE,
+        rate: 0,
+        crowding: Time::ZERO,
+        setup: Span::NONE,
+        lane_rate: 0,
+    };
+
+    /// Nanoseconds for `length` bytes of a request that came so long ago.
+    fn moved(&self, length: u32, waited: u64) -> u64 {
+        let crowded = match self.crowding {
+            Time::ZERO => 0.0,
+            crowding => (waited as f64 / crowding.0 as f64).min(1.0),
+        };
+        (f64::from(length) * per_byte(self.rate) * (1.0 + crowded)) as u64
+    }
 }
 
 /// A device's figures.
@@ -163,23 +181,21 @@ impl MeasuredSpec {
         }
         let is_random = !state.goes_on(io, with);
         let cost = self.costs[class(io.op == Op::Write, is_random)];
-        let moved = |rate| (f64::from(io.length) * per_byte(rate)) as u64;
         let operation = cost.operation.draw(with.random()).saturating_add(state.batch(&cost, now, with));
-        let through = if self.joined {
-            state.take(OPERATION, now, operation.saturating_add(moved(cost.rate)), with)
-        } else {
-            let admitted = state.take(OPERATION, now, operation, with);
-            state.take(BYTES, admitted, moved(cost.rate), with)
-        };
+        let admitted = state.take(OPERATION, now, operation, with);
+        let stage = if self.joined { OPERATION } else { BYTES };
+        let waited = state.parts[stage as usize].max(admitted) - now;
+        let through = state.take(stage, admitted, cost.moved(io.length, waited), with);
         let setup = cost.setup.draw(with.random());
-        state.take(state.lane(), through, setup.saturating_add(moved(cost.lane_rate)), with)
+        let own = (f64::from(io.length) * per_byte(cost.lane_rate)) as u64;
+        state.take(state.lane(), through, setup.saturating_add(own), with)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidepool_sim::{Stream, Time};
+    use tidepool_sim::Stream;
 
     struct Kept(Stream, Vec<Change>);
 
@@ -203,6 +219,7 @@ mod tests {
             operation: us(10),
             batch: Span::NONE,
             rate: 1_000_000_000,
+            crowding: Time::ZERO,
             setup: us(100),
             lane_rate: 500_000_000,
         };
@@ -249,6 +266,24 @@ mod tests {
             [0, 1, 2].map(|n| spec.service(&mut state, &io(Op::Read, 0, n * 10_000), 0, &mut with) / 1_000);
         // 20 us each, one at a time, then 120 us in a lane.
         assert_eq!(done, [140, 160, 180]);
+    }
+
+    #[test]
+    fn bytes_take_longer_when_more_wait() {
+        for joined in [false, true] {
+            let cost = Cost { crowding: Time(100_000), ..spec().costs[0] };
+            let spec = MeasuredSpec { lanes: 64, joined, costs: [cost; 4], open: us(0), flush: us(0) };
+            let (mut state, mut with) = (spec.start(), Kept(Stream::new(1, 1), Vec::new()));
+            let mut out =
+                |n: u64| spec.service(&mut state, &io(Op::Read, 0, n * 10_000), 0, &mut with) / 1_000 - 120;
+            // 10 us of operations; then 10 us and a tenth for each 10 us that it has waited.
+            let first = 10 + 11;
+            let second = if joined { 31 + 13 } else { 21 + 12 };
+            assert_eq!([out(0), out(1)], [first, second]);
+            // Twice as long at most.
+            let (before, after) = ((2..40).map(&mut out).last().unwrap(), out(40));
+            assert_eq!(after - before, if joined { 30 } else { 20 });
+        }
     }
 
     #[test]

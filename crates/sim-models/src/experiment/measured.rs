@@ -6,6 +6,7 @@ use super::read::RATE_MAX;
 use crate::device::{Cost, LANES_MAX, MeasuredSpec};
 use crate::span::Span;
 use std::fmt::Write;
+use tidepool_sim::Time;
 
 /// Keys of the costs, in the order of [`crate::device::class`].
 pub const COSTS: [&str; 4] = ["sequential-read", "random-read", "sequential-write", "random-write"];
@@ -53,6 +54,7 @@ fn cost(fields: &mut Fields<'_, '_>, key: &'static str) -> Option<Cost> {
         operation: fields.span("operation", Span::NONE),
         batch: fields.span("batch", Span::NONE),
         rate: fields.size("rate", 0, RATE_MAX).unwrap_or(0),
+        crowding: fields.time("crowding", Time::ZERO),
         setup: fields.span("setup", Span::NONE),
         lane_rate: fields.size("lane-rate", 0, RATE_MAX).unwrap_or(0),
     };
@@ -88,9 +90,13 @@ pub fn write(name: &str, spec: &MeasuredSpec, costs: [bool; 4]) -> String {
             Span::NONE => String::new(),
             batch => format!(", batch = \"{}\"", span(batch)),
         };
+        let crowding = match cost.crowding {
+            Time::ZERO => String::new(),
+            Time(crowding) => format!(", crowding = \"{crowding}ns\""),
+        };
         let _ = writeln!(
             text,
-            "{key} = {{ operation = \"{operation}\"{batch}, rate = {}, setup = \"{setup}\", lane-rate = {} }}",
+            "{key} = {{ operation = \"{operation}\"{batch}, rate = {}{crowding}, setup = \"{setup}\", lane-rate = {} }}",
             cost.rate, cost.lane_rate
         );
     }

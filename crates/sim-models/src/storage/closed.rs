@@ -5,8 +5,9 @@
 use super::run::Config;
 
 /// How many figures a class has.
-pub const COUNT: usize = 5;
-/// Figures of a class: nanoseconds of an operation, of a byte, of the setup, of a byte in a lane, and of a batch.
+pub const COUNT: usize = 6;
+/// Figures of a class: nanoseconds of an operation, of a byte, of the setup, of a byte in a lane, of a batch, and of the wait
+/// after which bytes take twice as long.
 pub type Figures = [f64; COUNT];
 
 /// Draws of each stage, one after the other: as many as a run of random times needs to show its mean rate.
@@ -35,6 +36,8 @@ pub struct Stages {
     pub joined: bool,
     /// Whether a batch costs anything.
     pub batched: bool,
+    /// Whether bytes take longer when more wait.
+    pub crowded: bool,
     pub drawn: Drawn,
 }
 
@@ -69,10 +72,10 @@ fn first(times: &[f64]) -> usize {
 
 /// Requests/s.
 pub fn rate(figures: &Figures, stages: Stages, draws: &Draws, config: &Config) -> f64 {
-    let Stages { lanes, joined, batched, drawn } = stages;
+    let Stages { lanes, joined, batched, crowded, drawn } = stages;
     let clients = config.clients as usize;
     let bytes = f64::from(config.bytes);
-    let [operation, byte, setup, lane_byte, batch] = *figures;
+    let [operation, byte, setup, lane_byte, batch, crowding] = *figures;
     let mut ready = vec![0.0; clients];
     let mut lane = vec![0.0; (lanes as usize).min(clients)];
     let (mut operations, mut moved, mut begun) = (0.0f64, 0.0f64, 0.0f64);
@@ -95,11 +98,11 @@ pub fn rate(figures: &Figures, stages: Stages, draws: &Draws, config: &Config) -
             begun = begins;
         }
         operations = begins + operation * o + if alone { batch } else { 0.0 };
+        let from = if joined { operations } else { operations.max(moved) };
+        let longer = if crowded { ((from - ready[client]) / crowding).min(1.0) } else { 0.0 };
+        moved = from + byte * bytes * (1.0 + longer);
         if joined {
-            operations += byte * bytes;
-            moved = operations;
-        } else {
-            moved = operations.max(moved) + byte * bytes;
+            operations = moved;
         }
         let own = first(&lane);
         lane[own] = lane[own].max(moved) + setup * s + lane_byte * bytes;

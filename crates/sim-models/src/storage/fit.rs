@@ -1,5 +1,6 @@
 //! Figures of a measured device from runs (INVENTORY L21): least squares of the logarithm of rates against what the simulated
-//! device does with as many clients. Rates span four orders of magnitude, and an error of a tenth is one for all of them.
+//! device does with as many clients. Rates span four orders of magnitude, and an error of a tenth is one for all of them. A
+//! configuration counts once, with the median of its repeats: one disturbed run says nothing of the device.
 
 use super::closed::{COUNT, Drawn, Draws, Figures, Stages, rate};
 use super::run::{Config, Run, medians};
@@ -25,6 +26,11 @@ const FIGURE_RANGE: (f64, f64) = (1e-6, 1e12);
 const PULL: f64 = 1e-3;
 /// Of a run: rates are never exact, and below a thousandth of an error there is nothing to tell apart.
 const EXACT: f64 = 5e-7;
+/// Longest times of a request after which its bytes would take twice as long, where a fit begins.
+const UNCROWDED: f64 = 10.0;
+/// Structures that are nearer than this by Schwarz's criterion are not told apart (Kass and Raftery 1995: "not worth more than a bare
+/// mention").
+const TOLD_APART: f64 = 2.0;
 /// Turns of the search for the stages.
 const TURNS: usize = 2;
 /// Parts that a fit is judged by, each left out once.
@@ -51,7 +57,24 @@ pub struct Structure {
 }
 
 /// Names of a class's figures, as files have them.
-pub const FIGURES: [&str; COUNT] = ["operation", "rate", "setup", "lane-rate", "batch"];
+pub const FIGURES: [&str; COUNT] = ["operation", "rate", "setup", "lane-rate", "batch", "crowding"];
+/// Those which are rates; the others are nanoseconds.
+const RATES: [bool; COUNT] = [false, true, false, true, false, false];
+
+/// Whether a device of these stages has the figure.
+fn is_there(figure: usize, stages: &Stages) -> bool {
+    match FIGURES[figure] {
+        "batch" => stages.batched,
+        "crowding" => stages.crowded,
+        _ => true,
+    }
+}
+
+/// Those that Schwarz's criterion counts. Crowding is free: it begins where it does next to nothing, and is held there unless runs
+/// say otherwise; devices that have it show it in few runs, which half of them may lack.
+fn numbers(stages: &Stages) -> usize {
+    (0..COUNT).filter(|figure| is_there(*figure, stages) && FIGURES[*figure] != "crowding").count()
+}
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct Interval {
@@ -85,8 +108,13 @@ impl std::error::Error for FitError {}
 /// What was measured in one configuration.
 struct Point {
     config: Config,
-    /// Logarithms of rates.
+    /// Logarithms of medians of rates: of both orders where these are fitted together, and again for each time that it was drawn.
     logs: Vec<f64>,
+}
+
+/// What [`medians`] says of each configuration.
+fn middles(runs: &[Run]) -> Vec<Run> {
+    medians(runs).into_iter().map(|(run, _)| run).collect()
 }
 
 fn points(runs: &[Run], wanted: impl Fn(&Config) -> bool) -> Vec<Point> {
@@ -119,7 +147,7 @@ impl Fitter<'_> {
             .iter()
             .zip(predicted)
             .flat_map(|(point, p)| point.logs.iter().map(move |log| p - log));
-        let pulls = logs.iter().zip(&self.began).map(|(now, began)| PULL * (now - began).powi(2));
+        let pulls = logs.iter().zip(&self.began).map(|(now, began)| 0.5 * PULL * (now - began).powi(2));
         runs.map(loss).sum::<f64>() + pulls.sum::<f64>()
     }
 
@@ -220,6 +248,7 @@ fn starts(points: &[Point]) -> [[f64; COUNT]; 3] {
     let least = points.iter().map(time).fold(f64::INFINITY, f64::min);
     let per_byte = |point: &Point| 1e9 / mean(&point.logs).exp() / f64::from(point.config.bytes);
     let byte = points.iter().map(per_byte).fold(f64::INFINITY, f64::min);
+    let longest = points.iter().map(time).fold(0.0, f64::max);
     [(0.3, 0.8), (0.05, 0.1), (0.9, 0.5)].map(|(operation, shared)| {
         let figures = [
             least * operation,
@@ -227,6 +256,7 @@ fn starts(points: &[Point]) -> [[f64; COUNT]; 3] {
             least * (1.0 - operation),
             byte * (1.05 - shared),
             least * operation,
+            longest * UNCROWDED,
         ];
         figures.map(f64::ln)
     })
@@ -248,50 +278,137 @@ const DIRECTIONS: [(&str, bool); 2] = [("reads", false), ("writes", true)];
 
 /// Fits a device to runs. Directions without runs cost what the other one does.
 pub fn fit(runs: &[Run]) -> Result<Fitted, FitError> {
-    let draws = Draws::new();
     check(runs)?;
-    let together = DIRECTIONS.map(|(_, is_write)| points(runs, |config| config.is_write == is_write));
-    // Orders that differ must not look like times that are drawn.
-    let each = (0..4).map(|class| points(runs, |config| config.class() == class));
-    let present: Vec<Vec<Point>> = each.filter(|points| !points.is_empty()).collect();
-    let most = runs.iter().map(|run| run.config.clients).max().unwrap_or(1);
-    let cost = |stages: &Stages| {
-        let rough = |points: &Vec<Point>| best(points, *stages, &draws, Some(starts(points)[0])).1;
-        present.iter().map(rough).sum::<f64>()
-    };
-    let n = runs.len() as f64;
-    // Schwarz's criterion: a batch is a number more for each class.
-    let worth = |stages: &Stages| {
-        let numbers = present.len() * (COUNT - usize::from(!stages.batched));
-        n * (cost(stages) + n * EXACT).ln() + numbers as f64 * n.ln()
-    };
-    let least = |all: Vec<Stages>| {
-        let each = all.into_iter().map(|stages| (worth(&stages), stages));
-        each.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, stages)| stages)
-    };
-    // What is drawn, and the rest, in turn: all of both together would take long.
-    let mut drawn = Drawn::Operation;
-    let mut stages = Stages { lanes: 1, joined: false, batched: false, drawn };
-    for _ in 0..TURNS {
-        let each = |lanes| {
-            [(false, false), (false, true), (true, false), (true, true)].map(|(joined, batched)| Stages {
-                lanes,
-                joined,
-                batched,
-                drawn,
-            })
+    let (middles, draws) = (middles(runs), Draws::new());
+    let search = Search::new(&middles, &draws);
+    Ok(with(&middles, search.structure(), None, &draws))
+}
+
+/// Configurations of a direction, as one and each order by itself.
+struct Side {
+    together: Vec<Point>,
+    /// None where an order has too few for figures of its own.
+    orders: Option<[Vec<Point>; 2]>,
+}
+
+impl Side {
+    fn new(middles: &[Run], is_write: bool) -> Side {
+        let of = |order: Option<bool>| {
+            let wanted = |config: &Config| {
+                config.is_write == is_write && order.is_none_or(|is_random| config.is_random == is_random)
+            };
+            points(middles, wanted)
         };
-        // Lanes that no client could use change nothing.
-        let some = LANES.into_iter().filter(|lanes| *lanes < 2 * most).flat_map(each).collect();
-        stages = least(some).unwrap_or(stages);
-        stages = least(Drawn::ALL.map(|drawn| Stages { drawn, ..stages }).to_vec()).unwrap_or(stages);
-        if stages.drawn == drawn {
-            break;
-        }
-        drawn = stages.drawn;
+        let orders = [false, true].map(|is_random| of(Some(is_random)));
+        let enough = orders.iter().all(|points| points.len() >= CONFIGS_MIN);
+        Side { together: of(None), orders: enough.then_some(orders) }
     }
-    let apart = [0, 1].map(|at| is_worth_it(runs, DIRECTIONS[at].1, &together[at], stages, &draws));
-    Ok(with(runs, Structure { stages, apart }, None, &draws))
+}
+
+/// Looks for the structure that explains what was measured with the fewest numbers.
+struct Search<'a> {
+    sides: [Side; 2],
+    /// Configurations.
+    count: f64,
+    /// Of any configuration.
+    clients: u32,
+    draws: &'a Draws,
+}
+
+impl Search<'_> {
+    fn new<'a>(middles: &[Run], draws: &'a Draws) -> Search<'a> {
+        let sides = DIRECTIONS.map(|(_, is_write)| Side::new(middles, is_write));
+        let clients = middles.iter().map(|run| run.config.clients).max().unwrap_or(1);
+        Search { sides, count: middles.len() as f64, clients, draws }
+    }
+
+    /// What is drawn, whether more clients are a burden, and the rest, in turn: all of them together would take long.
+    fn structure(&self) -> Structure {
+        let mut stages =
+            Stages { lanes: 1, joined: false, batched: false, crowded: false, drawn: Drawn::Operation };
+        for _ in 0..TURNS {
+            let before = stages;
+            let kinds = [(false, false), (false, true), (true, false), (true, true)];
+            // Lanes that no client could use change nothing.
+            let lanes = LANES.into_iter().filter(|lanes| *lanes < 2 * self.clients);
+            let each = lanes
+                .flat_map(|lanes| kinds.map(|(joined, batched)| Stages { lanes, joined, batched, ..before }));
+            stages = self.widest(each).unwrap_or(stages);
+            let drawn = Drawn::ALL.into_iter().map(|drawn| Stages { drawn, ..stages });
+            stages = self.least(drawn).unwrap_or(stages);
+            let crowded = [false, true].into_iter().map(|crowded| Stages { crowded, ..stages });
+            stages = self.least(crowded).unwrap_or(stages);
+            if (stages.drawn, stages.crowded) == (before.drawn, before.crowded) {
+                break;
+            }
+        }
+        self.worth(stages, Begin::Everywhere).1
+    }
+
+    fn least(&self, all: impl Iterator<Item = Stages>) -> Option<Stages> {
+        least(&self.worths(all))
+    }
+
+    /// Like the least, with as many lanes as are not told apart from its own: a lane that is not there would be a wall for runs that
+    /// were not measured, and one too many is none.
+    fn widest(&self, all: impl Iterator<Item = Stages>) -> Option<Stages> {
+        let all = self.worths(all);
+        let found = least(&all)?;
+        let worth = |stages: Stages| all.iter().find(|one| one.1 == stages).map(|one| one.0);
+        let bound = worth(found)? + TOLD_APART;
+        let alike = all.iter().filter(|(_, stages)| Stages { lanes: found.lanes, ..*stages } == found);
+        alike.filter(|one| one.0 < bound).map(|one| one.1).max_by_key(|stages| stages.lanes)
+    }
+
+    fn worths(&self, all: impl Iterator<Item = Stages>) -> Vec<(f64, Stages)> {
+        all.map(|stages| (self.worth(stages, Begin::Once).0, stages)).collect()
+    }
+
+    /// Schwarz's criterion, with the better of one set of figures for both orders and one for each.
+    fn worth(&self, stages: Stages, begin: Begin) -> (f64, Structure) {
+        let cost = |points: &[Point]| self.cost(points, stages, begin);
+        let joint = self.sides.each_ref().map(|side| cost(&side.together));
+        let apart = self.sides.each_ref().map(|side| {
+            side.orders.as_ref().map(|orders| orders.iter().map(|points| cost(points)).sum::<f64>())
+        });
+        let of = |structure: Structure| {
+            let (mut sum, mut figures) = (0.0, 0);
+            for at in 0..2 {
+                let is_there = !self.sides[at].together.is_empty();
+                let (cost, sets) = if structure.apart[at] { (apart[at]?, 2) } else { (joint[at], 1) };
+                sum += cost;
+                figures += usize::from(is_there) * sets * numbers(&stages);
+            }
+            let floor = self.count * EXACT;
+            Some((self.count * (sum + floor).ln() + figures as f64 * self.count.ln(), structure))
+        };
+        let both = [false, true];
+        let all = both
+            .into_iter()
+            .flat_map(|reads| both.map(|writes| Structure { stages, apart: [reads, writes] }));
+        let found = all.filter_map(of).min_by(|a, b| a.0.total_cmp(&b.0));
+        found.unwrap_or((f64::INFINITY, Structure { stages, apart: [false; 2] }))
+    }
+
+    fn cost(&self, points: &[Point], stages: Stages, begin: Begin) -> f64 {
+        let from = match begin {
+            _ if points.is_empty() => return 0.0,
+            Begin::Once => Some(starts(points)[0]),
+            Begin::Everywhere => None,
+        };
+        best(points, stages, self.draws, from).1
+    }
+}
+
+fn least(all: &[(f64, Stages)]) -> Option<Stages> {
+    all.iter().min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, stages)| *stages)
+}
+
+/// From where figures are looked for: one start tells structures apart, but two sets of figures not from one.
+#[derive(Clone, Copy)]
+enum Begin {
+    Once,
+    Everywhere,
 }
 
 fn check(runs: &[Run]) -> Result<(), FitError> {
@@ -307,34 +424,19 @@ fn check(runs: &[Run]) -> Result<(), FitError> {
     Ok(())
 }
 
-/// Whether figures for each order explain so much more that they are worth five more numbers.
-fn is_worth_it(runs: &[Run], is_write: bool, all: &[Point], stages: Stages, draws: &Draws) -> bool {
-    let orders = [false, true]
-        .map(|is_random| points(runs, |config| config.is_write == is_write && config.is_random == is_random));
-    if orders.iter().any(|points| points.len() < CONFIGS_MIN) {
-        return false;
-    }
-    let joint = best(all, stages, draws, None).1;
-    let own: f64 = orders.iter().map(|points| best(points, stages, draws, None).1).sum();
-    let count: usize = all.iter().map(|point| point.logs.len()).sum();
-    let n = count as f64;
-    let floor = n * EXACT;
-    n * ((joint + floor) / (own + floor)).ln() > COUNT as f64 * n.ln()
-}
-
 /// With a structure that is known, from figures that are near.
-fn with(runs: &[Run], structure: Structure, near: Option<&[Figures; 4]>, draws: &Draws) -> Fitted {
+fn with(middles: &[Run], structure: Structure, near: Option<&[Figures; 4]>, draws: &Draws) -> Fitted {
     let Structure { stages, apart } = structure;
     let mut found: [Option<Figures>; 4] = [None; 4];
     let mut seen = [false; 4];
     for (direction, (_, is_write)) in DIRECTIONS.into_iter().enumerate() {
         for is_random in [false, true] {
             let class = crate::device::class(is_write, is_random);
-            seen[class] = runs.iter().any(|run| run.config.class() == class);
+            seen[class] = middles.iter().any(|run| run.config.class() == class);
             let wanted = |config: &Config| {
                 config.is_write == is_write && (!apart[direction] || config.is_random == is_random)
             };
-            let points = points(runs, wanted);
+            let points = points(middles, wanted);
             if !points.is_empty() {
                 let from = near.map(|near| near[class].map(f64::ln));
                 found[class] = Some(best(&points, stages, draws, from).0.map(f64::exp));
@@ -353,7 +455,7 @@ fn with(runs: &[Run], structure: Structure, near: Option<&[Figures; 4]>, draws: 
         open: Span::NONE,
         flush: Span::NONE,
     };
-    Fitted { spec, seen, notes: notes(runs, structure, seen), structure, figures }
+    Fitted { spec, seen, notes: notes(middles, structure, seen), structure, figures }
 }
 
 fn cost(figures: &Figures, stages: Stages) -> Cost {
@@ -368,6 +470,7 @@ fn cost(figures: &Figures, stages: Stages) -> Cost {
         operation: span(figures[0], drawn != Drawn::Nothing),
         batch: if stages.batched { Span::Fixed(time(figures[4])) } else { Span::NONE },
         rate: rate(figures[1]),
+        crowding: if stages.crowded { time(figures[5]) } else { Time::ZERO },
         setup: span(figures[2], drawn == Drawn::Both),
         lane_rate: rate(figures[3]),
     }
@@ -397,13 +500,13 @@ fn notes(runs: &[Run], structure: Structure, seen: [bool; 4]) -> Vec<String> {
     notes
 }
 
-fn scalars(figures: &[Figures; 4], seen: [bool; 4], batched: bool) -> Vec<(String, f64)> {
+fn scalars(figures: &[Figures; 4], seen: [bool; 4], stages: &Stages) -> Vec<(String, f64)> {
     let names = crate::experiment::measured::COSTS;
     let mut all = Vec::new();
     for class in (0..4).filter(|class| seen[*class]) {
-        for (at, name) in FIGURES.into_iter().enumerate().filter(|(at, _)| *at < 4 || batched) {
+        for (at, name) in FIGURES.into_iter().enumerate().filter(|(at, _)| is_there(*at, stages)) {
             let value = figures[class][at];
-            all.push((format!("{}.{name}", names[class]), if at % 2 == 0 { value } else { 1e9 / value }));
+            all.push((format!("{}.{name}", names[class]), if RATES[at] { 1e9 / value } else { value }));
         }
     }
     all
@@ -412,7 +515,7 @@ fn scalars(figures: &[Figures; 4], seen: [bool; 4], batched: bool) -> Vec<(Strin
 impl Fitted {
     /// Names and values: nanoseconds, and bytes/s.
     pub fn scalars(&self) -> Vec<(String, f64)> {
-        scalars(&self.figures, self.seen, self.structure.stages.batched)
+        scalars(&self.figures, self.seen, &self.structure.stages)
     }
 
     /// Requests/s, without the event kernel.
@@ -425,18 +528,17 @@ impl Fitted {
 pub fn uncertainty(fitted: &Fitted, runs: &[Run], repeats: usize, seed: u64) -> Vec<Interval> {
     let draws = Draws::new();
     let mut stream = Stream::new(seed, 0);
-    let groups: Vec<Run> = medians(runs).into_iter().map(|(run, _)| run).collect();
+    let groups = middles(runs);
     let mut samples: Vec<Vec<f64>> = Vec::new();
     for _ in 0..repeats {
-        let drawn = (0..groups.len()).map(|_| groups[stream.below(groups.len() as u64) as usize].config);
-        let of = |config: Config| runs.iter().filter(move |run| run.config == config).copied();
-        let chosen: Vec<Run> = drawn.flat_map(of).collect();
+        let chosen: Vec<Run> =
+            (0..groups.len()).map(|_| groups[stream.below(groups.len() as u64) as usize]).collect();
         if check(&chosen).is_err() {
             continue;
         }
         let refitted = with(&chosen, fitted.structure, Some(&fitted.figures), &draws);
         samples.push(
-            scalars(&refitted.figures, fitted.seen, fitted.structure.stages.batched)
+            scalars(&refitted.figures, fitted.seen, &fitted.structure.stages)
                 .into_iter()
                 .map(|(_, value)| value)
                 .collect(),
@@ -466,7 +568,7 @@ pub fn left_out(fitted: &Fitted, runs: &[Run], seed: u64) -> Vec<f64> {
         if check(&kept).is_err() {
             continue;
         }
-        let refitted = with(&kept, fitted.structure, Some(&fitted.figures), &draws);
+        let refitted = with(&middles(&kept), fitted.structure, Some(&fitted.figures), &draws);
         for run in out {
             let predicted =
                 rate(&refitted.figures[run.config.class()], fitted.structure.stages, &draws, &run.config);

@@ -15,10 +15,12 @@ use tidepool_sim_models::outages::drawn;
 use tidepool_sim_models::pool::PoolLayout;
 use tidepool_sim_models::striping::{Layout, Ring};
 use tidepool_sim_models::topology::{Description, Topology};
-use tidepool_sim_models::workload::{Arrivals, Files, Ior, Mdtest, Order, Program, Sharing};
+use tidepool_sim_models::workload::{
+    After, Arrivals, Files, Ior, Listed, Mdtest, Order, Pace, Program, Request, Sharing,
+};
 use tidepool_sim_models::{
     Application, BufferSpec, CacheSpec, Class, Network, NodeCache, NodesSpec, OnNodes, Op, Pfs, Policy,
-    QueueSpec, ServerSpec, Span,
+    QueueSpec, Results, ServerSpec, Span,
 };
 use tidepool_types as types;
 
@@ -191,6 +193,7 @@ impl Dice {
                     operation: self.span(9_000),
                     batch: self.span(9_000),
                     rate: self.among(&[0, 200_000_000]),
+                    crowding: Time(self.among(&[0, 400_000])),
                     setup: self.span(200_000),
                     lane_rate: self.among(&[0, 90_000_000]),
                 });
@@ -381,4 +384,18 @@ pub fn random_system(seed: u64) -> Pfs {
     pfs.timeout = (dice.0.chance(0.2)).then_some(Time(dice.among(&[1_000_000, 5_000_000])));
     (pfs.keep_requests, pfs.keep_steps) = (true, seed.is_multiple_of(2));
     pfs
+}
+
+/// One rank's requests of file 0, one after the other.
+pub fn listed(wanted: &[(Op, u64, u64)]) -> Program {
+    let request = |&(op, offset, length): &(Op, u64, u64)| {
+        let (after, pace) = (After::All, Pace::Think(Span::NONE));
+        Request { op, file: 0, offset, length, after, pace }
+    };
+    Program::Listed(Listed { ranks: vec![wanted.iter().map(request).collect()] }.into())
+}
+
+/// Of each request, when all were kept.
+pub fn took(results: &Results) -> Vec<u64> {
+    results.all.iter().map(|request| request.end - request.begin).collect()
 }
