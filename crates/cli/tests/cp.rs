@@ -161,7 +161,8 @@ fn a_stopped_copy_goes_on() {
         for i in 0..200 {
             fs::write(data.join(format!("f{i}")), vec![b'x'; 100_000]).unwrap();
         }
-        let args = ["cp", "--bwlimit", "10MiB", "data", "copy"];
+        // Seven seconds in all: whoever looks may be held up for some of them.
+        let args = ["cp", "--bwlimit", "3MiB", "data", "copy"];
         let mut child =
             sandbox.tidepool(&args).current_dir(sandbox.dir.path()).stderr(Stdio::null()).spawn().unwrap();
         let finished = || files(&sandbox.path("copy")).len();

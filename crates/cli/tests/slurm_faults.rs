@@ -190,7 +190,7 @@ fn a_node_that_goes_while_results_go_out() {
          srun sh -c 'mkdir $NVME0/out; head -c 6000000 /dev/urandom > $NVME0/out/$SLURMD_NODENAME'\n",
     );
     cluster.until("results go out", || cluster.phase(job) == "staging-out");
-    cluster.control(&["node", "stop", "node2"]);
+    cluster.control(&["node", "kill", "node2"]);
     cluster.until("it is told", || cluster.phase(job) == "stage-out-failed");
     assert!(
         cluster.reason(job).contains("node2") && cluster.reason(job).contains("resume"),
