@@ -27,7 +27,7 @@ fn d3_accounts_tell_why_a_job_could_not_start() {
     let good = cluster.sbatch(
         &["-N2", "--tidepool=size=100MiB"],
         "#NORNS stage_in lustre://alice/in pool://in\n#NORNS stage_out pool://out lustre://alice/out\n\
-         cp $TIDEPOOL_DIR/in $TIDEPOOL_DIR/out\n",
+         cp $TIDEPOOL_DIR/in $TIDEPOOL_DIR/out; sleep 2 # What ends in its first second ran for none, say accounts.\n",
     );
     assert_eq!(cluster.wait(good).state(), "COMPLETED", "{}", cluster.overview());
     assert_eq!(std::fs::read(cluster.pfs("alice/out")).unwrap(), data);
@@ -46,6 +46,16 @@ fn d3_accounts_tell_why_a_job_could_not_start() {
     assert_eq!(account(good), "COMPLETED|");
     let told = account(bad);
     assert!(told.contains("|tidepool: ") && told.contains("no-such-mapping"), "{told}");
+    // And in a log of jobs, in both of its forms: the one that ran is there, the other was cancelled before it did.
+    // By number: a job that was never eligible is in no period of time.
+    let both = format!("{good},{bad}");
+    for form in [&["--parsable2", "--format=ALL"][..], &["--json"]] {
+        let table = cluster.said(&[&["sacct", "-a", "-j", &both], form].concat());
+        let table = tidepool_joblog::read(table.as_bytes(), &Default::default()).expect("Slurm writes it");
+        let ran: Vec<_> = table.jobs.iter().map(|job| (job.number, job.status, job.processors)).collect();
+        assert_eq!(ran, [(good.into(), tidepool_joblog::Status::Completed, 2)], "{form:?}");
+        assert_eq!((table.repairs.never_ran, table.repairs.unreadable), (1, 0), "{form:?}");
+    }
     // Jobs go on while there is nobody to keep accounts.
     let pid = std::fs::read_to_string(cluster.dir().join("run/slurmdbd.pid")).unwrap();
     cluster.said(&["kill", pid.trim()]);
