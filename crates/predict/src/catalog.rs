@@ -8,17 +8,33 @@ use crate::simple::{Alike, Last, Request, Statistic};
 use crate::templates::{Downey, Gibbons, Same};
 use crate::{Point, Predictor};
 
+/// A predictor of which there can be two that know the same.
+pub trait Copied: Predictor + Send {
+    fn copied(&self) -> Box<dyn Copied>;
+}
+
+impl<P: Predictor + Send + Clone + 'static> Copied for P {
+    fn copied(&self) -> Box<dyn Copied> {
+        Box::new(self.clone())
+    }
+}
+
 /// A predictor that can be had by its name.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     pub name: &'static str,
     /// In a few words.
     pub about: &'static str,
-    make: fn() -> Box<dyn Predictor + Send>,
+    make: fn() -> Box<dyn Copied>,
 }
 
 impl Entry {
     pub fn make(&self) -> Box<dyn Predictor + Send> {
+        self.make_copied()
+    }
+
+    /// One that can be copied with all that it knows.
+    pub fn make_copied(&self) -> Box<dyn Copied> {
         (self.make)()
     }
 
@@ -27,15 +43,15 @@ impl Entry {
     }
 }
 
-fn calibrated(point: impl Point + Send + 'static) -> Box<dyn Predictor + Send> {
+fn calibrated(point: impl Point + Send + Clone + 'static) -> Box<dyn Copied> {
     Box::new(Calibrated::new(point))
 }
 
-const fn entry(name: &'static str, about: &'static str, make: fn() -> Box<dyn Predictor + Send>) -> Entry {
+const fn entry(name: &'static str, about: &'static str, make: fn() -> Box<dyn Copied>) -> Entry {
     Entry { name, about, make }
 }
 
-fn user(count: usize, statistic: Statistic) -> Box<dyn Predictor + Send> {
+fn user(count: usize, statistic: Statistic) -> Box<dyn Copied> {
     calibrated(Last::new(count, statistic, Alike::User))
 }
 

@@ -15,8 +15,9 @@ use std::collections::VecDeque;
 const ALL_STEP: f64 = 0.005;
 const USER_STEP: f64 = 0.05;
 const UNHEARD_STEP: f64 = 0.1;
-/// What part of its own a user's level forgets at each job.
-const USER_FORGETS: f64 = 0.001;
+/// What part of its own a user's level forgets at each job: it is kept for some thousand of the user's jobs, since what a burst of
+/// them has shown is true of the next one too.
+const USER_FORGETS: f64 = 0.0002;
 /// Bounds in logits.
 const ALL_RANGE: (f64, f64) = (-2.0, 9.0);
 const USER_RANGE: f64 = 4.0;

@@ -11,7 +11,7 @@
 //! | [`templates`] | groups of alike jobs: same user, processors and request; Gibbons; Downey |
 //! | [`regression`] | a straight line for each user |
 //! | [`expert`] | for each user the simple predictor that has been best lately |
-//! | [`mixture`] | the default: distributions of many templates, mixed as they have proved themselves |
+//! | [`mixture`] | the default: distributions of many templates, mixed as they have proved themselves; later, when a job waits or runs, [`mixture::Outlook`] |
 //! | [`conformal`] | quantiles that hold |
 //! | [`catalog`] | all of them by name |
 //! | [`judge`] | measures over a log: error at the median user, share predicted too short, coverage |
@@ -82,6 +82,12 @@ pub trait Predictor {
     fn ended(&mut self, id: u64, run_s: f64);
     /// It will never have run. Nothing is learned.
     fn cancelled(&mut self, id: u64);
+    /// Equally likely run times of a job that was submitted and has not ended, in ascending order, none above its request: of
+    /// those who know more than the [`Prediction`].
+    fn chances(&self, id: u64) -> Option<&[f32]> {
+        let _ = id;
+        None
+    }
 }
 
 /// A predictor of run times alone; [`conformal::Calibrated`] makes quantiles of its errors.

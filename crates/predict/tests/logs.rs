@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use tidepool_predict::catalog::{ALL, Entry};
 use tidepool_predict::judge::{Judged, Measures};
-use tidepool_predict::replay::{Past, replay};
+use tidepool_predict::replay::{Past, replay, replay_to_the_end};
 use tidepool_predict::{Job, LEVELS, Prediction};
 
 /// One of a few users, processors and requests, so that templates meet; some marks are not known.
@@ -83,6 +83,26 @@ proptest! {
                 let most = past.job.request_s.map_or(f64::MAX, |request| request as f64);
                 prop_assert!(said.run_s <= most, "{}: {said:?} of {most}", entry.name);
             }
+        }
+    }
+
+    /// A job that is submitted when all others are over hears the same from one that was told them to the end, from a copy of
+    /// it, and in a replay of all. What the copy learns stays with it.
+    #[test]
+    fn told_to_the_end_and_copied_is_what_a_longer_log_says(log in log()) {
+        let over = log.iter().map(|past| past.start_s + past.run_s as u64).max().unwrap_or(0);
+        let first = log[0].job;
+        let last = Past { job: Job { submit_s: over, ..first }, start_s: over, run_s: 1.0 };
+        let longer: Vec<Past> = log.iter().copied().chain([last]).collect();
+        for entry in ALL {
+            let mut told = entry.make_copied();
+            prop_assert_eq!(replay_to_the_end(&log, &mut *told), predictions(entry, &log));
+            let mut copy = told.copied();
+            let asked = Job { id: log.len() as u64, ..last.job };
+            let wanted = predictions(entry, &longer)[log.len()];
+            prop_assert_eq!(copy.submitted(&asked), wanted, "{}", entry.name);
+            copy.ended(asked.id, 1.0);
+            prop_assert_eq!(told.submitted(&asked), wanted, "{}", entry.name);
         }
     }
 

@@ -13,14 +13,17 @@
 
 mod gate;
 mod marks;
+mod outlook;
 mod sample;
+
+pub use outlook::Outlook;
 
 use crate::bounded::Bounded;
 use crate::conformal::{Levels, Reading, bounded, user};
 use crate::{Job, LEVELS, PENDING_MAX, Prediction, Predictor, UNKNOWN_S, USERS_MAX};
 use gate::{EXPERTS, Expert, Gate, Part, REQUEST, experts, state};
 use marks::{Keys, Template, User, keys};
-use sample::{Mixed, Sample, least, weigh};
+use sample::{Mixed, POINTS, Sample, least, weigh};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -65,6 +68,7 @@ struct Pending {
     keys: Keys,
     start_s: Option<u64>,
     prediction: Prediction,
+    points: [f32; POINTS],
     reading: Reading,
     /// Whether the levels know already that it was not over in time.
     missed: [bool; 2],
@@ -139,7 +143,7 @@ impl Mixture {
         let Some(who) = self.users.peek(user(job)) else { return Vec::new() };
         let age = |(id, start_s): &(u64, u64)| {
             let age_s = job.submit_s.saturating_sub(*start_s);
-            Some((age_s as f32, self.pending.peek(*id)?.keys)).filter(|_| age_s > 0)
+            Some((age_s as f32, self.pending.peek(*id)?.keys)).filter(|_| age_s > 0 && *id != job.id)
         };
         who.running.iter().rev().filter_map(age).collect()
     }
@@ -188,7 +192,7 @@ impl Mixture {
         opinion.parts.push(Part::new(REQUEST, 0, begins, opinion.samples.len()));
     }
 
-    fn prediction(&self, job: &Job, opinion: &Opinion, reading: &Reading) -> Prediction {
+    fn prediction(&self, job: &Job, opinion: &Opinion, reading: &Reading) -> (Prediction, [f32; POINTS]) {
         let mut all = Vec::with_capacity(opinion.samples.len());
         for part in opinion.parts.iter().filter(|part| part.weight >= WEIGHT_MIN) {
             let samples = &opinion.samples[part.begins as usize..part.ends as usize];
@@ -196,10 +200,8 @@ impl Mixture {
         }
         let mixed = Mixed::new(&mut all);
         let most = job.request_s.map_or(f32::MAX, |request| request as f32);
-        let run_s = least(&mixed.points(most), |error| {
-            let root = error.sqrt();
-            root * root.sqrt()
-        });
+        let points = mixed.points(most);
+        let run_s = least(&points, loss);
         let levels = reading.shares;
         let read = mixed.at(levels.map(|level| level as f32));
         let within = |level: usize| {
@@ -207,7 +209,7 @@ impl Mixture {
             let longest = f64::from(mixed.longest()) * (1.0 + beyond * beyond / 2.0);
             if beyond > 0.0 { longest } else { f64::from(read[level]) }
         };
-        Prediction { run_s: f64::from(run_s), within_s: bounded(job, [within(0), within(1)]) }
+        (Prediction { run_s: f64::from(run_s), within_s: bounded(job, [within(0), within(1)]) }, points)
     }
 
     /// The job is not pending any more.
@@ -248,6 +250,12 @@ impl Mixture {
     }
 }
 
+/// `error^(3/4)`: see the module.
+fn loss(error: f32) -> f32 {
+    let root = error.sqrt();
+    root * root.sqrt()
+}
+
 fn padded(seconds: f32) -> f32 {
     (seconds + PAD_S).ln()
 }
@@ -264,8 +272,9 @@ impl Predictor for Mixture {
         let keys = self.keys(job);
         let opinion = self.opinion(job, &keys);
         let reading = self.levels.reading(user(job));
-        let prediction = self.prediction(job, &opinion, &reading);
-        let pending = Pending { job: *job, keys, start_s: None, prediction, reading, missed: [false; 2] };
+        let (prediction, points) = self.prediction(job, &opinion, &reading);
+        let missed = [false; 2];
+        let pending = Pending { job: *job, keys, start_s: None, prediction, points, reading, missed };
         self.pending.insert(job.id, pending);
         self.opinions.insert(job.id, opinion);
         self.users.entry(user(job), User::default).pending += 1;
@@ -299,5 +308,9 @@ impl Predictor for Mixture {
     fn cancelled(&mut self, id: u64) {
         self.gone(id);
         self.opinions.remove(id);
+    }
+
+    fn chances(&self, id: u64) -> Option<&[f32]> {
+        self.pending.peek(id).map(|job| &job.points[..])
     }
 }

@@ -94,6 +94,16 @@ impl<'a> Mixed<'a> {
         values
     }
 
+    /// Each value with the share that is not above it.
+    pub fn steps(&self) -> Vec<(f32, f32)> {
+        let mut sum = 0.0;
+        let step = |one: &Sample| {
+            sum += one.weight / self.sum;
+            (one.seconds, sum)
+        };
+        self.samples.iter().map(step).collect()
+    }
+
     /// [`POINTS`] values, none above `most`.
     pub fn points(&self, most: f32) -> [f32; POINTS] {
         let shares = std::array::from_fn(|point| (point as f32 + 0.5) / POINTS as f32);
