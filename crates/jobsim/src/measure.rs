@@ -105,7 +105,7 @@ pub fn measure(tasks: &[Task], fates: &[Fate], nodes: u32) -> Measures {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::swf::Job;
+    use tidepool_joblog::Job;
 
     #[test]
     fn measures_by_hand() {

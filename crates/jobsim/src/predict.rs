@@ -1,15 +1,11 @@
 //! How long a job will run: what the scheduler plans by.
 //!
 //! A [`Predictor`] is asked when a job is submitted and told when one has ended, so it can only know what a machine knows then.
-//! [`Refined`] is the exception that the papers want (S0 equation 1): it is made from the run times themselves.
+//! [`Learning`] is any of `tidepool-predict`. [`Refined`] is the exception that the papers want (S0 equation 1): it is made from
+//! the run times themselves.
 
-use crate::swf::Job;
-use std::collections::{HashMap, VecDeque};
-
-/// Runs of a user that [`MaxRatio`] looks at.
-const RATIOS: usize = 5;
-/// Runs of a user that [`LastTwo`] looks at.
-const RUNS: usize = 2;
+use tidepool_joblog::Job;
+use tidepool_predict::{Job as Asked, Prediction};
 
 /// What is known of a job when it is submitted. Seconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,6 +19,7 @@ pub struct Submitted {
     pub request_s: u64,
     /// False where the log says no limit: then `request_s` is the run time, which nobody knew.
     pub asked: bool,
+    /// Those that it asked for; where the log does not say, those that it was given.
     pub processors: u32,
     pub user: Option<u32>,
     pub group: Option<u32>,
@@ -39,7 +36,7 @@ impl Submitted {
             submit_s: job.submit_s,
             request_s: job.request_s,
             asked: job.asked,
-            processors: job.processors,
+            processors: job.requested_processors.unwrap_or(job.processors),
             user: job.user,
             group: job.group,
             executable: job.executable,
@@ -54,6 +51,13 @@ impl Submitted {
 pub trait Predictor {
     /// Seconds that a job will run for, told at its submission. The simulator takes at least 1 and at most the time limit.
     fn predict(&mut self, job: &Submitted) -> u64;
+
+    /// Equally likely run times in ascending order, none above the request, of a job that was just predicted. `None` where
+    /// nothing is known beside the prediction.
+    fn chances(&self, job: &Submitted) -> Option<&[f32]> {
+        let _ = job;
+        None
+    }
 
     /// A job has started.
     fn started(&mut self, job: &Submitted, now_s: u64) {
@@ -101,74 +105,57 @@ impl Predictor for Refined {
     }
 }
 
-/// The last values of each user. Jobs without a user are of one.
-#[derive(Clone, PartialEq, Debug)]
-struct Last<T> {
-    count: usize,
-    of: HashMap<Option<u32>, VecDeque<T>>,
+/// What of a prediction is planned by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Value {
+    RunTime,
+    /// The time within which so much of such jobs are over: a place among [`tidepool_predict::LEVELS`].
+    Within(usize),
 }
 
-impl<T> Last<T> {
-    fn new(count: usize) -> Last<T> {
-        Last { count, of: HashMap::new() }
-    }
-
-    fn push(&mut self, user: Option<u32>, value: T) {
-        let last = self.of.entry(user).or_default();
-        if last.len() == self.count {
-            last.pop_front();
-        }
-        last.push_back(value);
-    }
-
-    fn get(&self, user: Option<u32>) -> Option<&VecDeque<T>> {
-        self.of.get(&user).filter(|last| !last.is_empty())
+impl Value {
+    /// In whole seconds.
+    fn of(self, prediction: &Prediction) -> u64 {
+        let seconds = match self {
+            Value::RunTime => prediction.run_s,
+            Value::Within(level) => prediction.within_s[level],
+        };
+        seconds.round() as u64
     }
 }
 
-/// The mean of the user's last two jobs that ended; before any has, the request (Tsafrir, Etsion and Feitelson 2007).
-#[derive(Clone, PartialEq, Debug)]
-pub struct LastTwo {
-    runs: Last<u64>,
+/// A predictor that learns from the simulated machine, job by job.
+pub struct Learning {
+    predictor: Box<dyn tidepool_predict::Predictor + Send>,
+    value: Value,
 }
 
-impl Default for LastTwo {
-    fn default() -> LastTwo {
-        LastTwo { runs: Last::new(RUNS) }
+impl Learning {
+    pub fn new(predictor: Box<dyn tidepool_predict::Predictor + Send>, value: Value) -> Learning {
+        Learning { predictor, value }
     }
 }
 
-impl Predictor for LastTwo {
+impl Predictor for Learning {
     fn predict(&mut self, job: &Submitted) -> u64 {
-        let last = self.runs.get(job.user).filter(|last| last.len() == RUNS);
-        last.map_or(job.request_s, |last| (last.iter().sum::<u64>() / RUNS as u64).min(job.request_s))
+        let Submitted { submit_s, processors, user, group, executable, queue, partition, .. } = *job;
+        // Where the log says no limit nobody knew the run time that stands for it.
+        let (id, request_s) = (job.index as u64, job.asked.then_some(job.request_s));
+        let asked = Asked { id, submit_s, request_s, processors, user, group, executable, queue, partition };
+        let prediction = self.predictor.submitted(&asked);
+        self.value.of(&prediction)
+    }
+
+    fn chances(&self, job: &Submitted) -> Option<&[f32]> {
+        self.predictor.chances(job.index as u64)
+    }
+
+    fn started(&mut self, job: &Submitted, now_s: u64) {
+        self.predictor.started(job.index as u64, now_s);
     }
 
     fn ended(&mut self, job: &Submitted, run_s: u64, _now_s: u64) {
-        self.runs.push(job.user, run_s);
-    }
-}
-
-/// The request times the largest share of it that any of the user's last five jobs has used, as the simulator Alea predicts.
-#[derive(Clone, PartialEq, Debug)]
-pub struct MaxRatio {
-    ratios: Last<f64>,
-}
-
-impl Default for MaxRatio {
-    fn default() -> MaxRatio {
-        MaxRatio { ratios: Last::new(RATIOS) }
-    }
-}
-
-impl Predictor for MaxRatio {
-    fn predict(&mut self, job: &Submitted) -> u64 {
-        let most = self.ratios.get(job.user).map(|last| last.iter().copied().fold(0.0, f64::max));
-        most.map_or(job.request_s, |ratio| (job.request_s as f64 * ratio).round() as u64)
-    }
-
-    fn ended(&mut self, job: &Submitted, run_s: u64, _now_s: u64) {
-        self.ratios.push(job.user, run_s as f64 / job.request_s.max(1) as f64);
+        self.predictor.ended(job.index as u64, run_s as f64);
     }
 }
 
@@ -176,6 +163,7 @@ impl Predictor for MaxRatio {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use tidepool_predict::catalog::Entry;
 
     fn job(user: u32, run_s: u64, request_s: u64) -> Job {
         Job { run_s, request_s, processors: 1, user: Some(user), ..Job::default() }
@@ -195,27 +183,49 @@ mod tests {
 
     #[test]
     fn predictions_by_hand() {
-        let mut two = LastTwo::default();
-        let mut ratio = MaxRatio::default();
+        let learning = |name| Learning::new(Entry::named(name).unwrap().make(), Value::RunTime);
+        let mut two = learning("last-two");
+        let mut ratio = learning("alea");
         // Run times, and what is predicted before each, with 100 s requested.
         let runs = [
             (10, 100, 100),
-            (20, 100, 10),
+            (20, 10, 10),
             (50, 15, 20),
             (5, 35, 50),
-            (5, 27, 50),
+            (5, 28, 50),
             (5, 5, 50),
             (5, 5, 50),
             (1, 5, 50),
             (1, 3, 5),
         ];
         for (at, (run_s, by_two, by_ratio)) in runs.into_iter().enumerate() {
-            let asked = Submitted::of(at, &job(3, run_s, 100));
+            let asked = Submitted::of(at, &Job { asked: true, ..job(3, run_s, 100) });
             assert_eq!((two.predict(&asked), ratio.predict(&asked)), (by_two, by_ratio), "run {at}");
             two.ended(&asked, run_s, 0);
             ratio.ended(&asked, run_s, 0);
         }
-        let other = Submitted::of(0, &job(4, 1, 100));
+        let other = Submitted::of(99, &Job { asked: true, ..job(4, 1, 100) });
         assert_eq!((two.predict(&other), ratio.predict(&other), Request.predict(&other)), (100, 100, 100));
+    }
+
+    /// Nobody knows the run time that stands for a request where the log has none.
+    #[test]
+    fn a_request_that_nobody_made_is_not_known() {
+        let mut learning = Learning::new(Entry::named("last").unwrap().make(), Value::RunTime);
+        let asked = Submitted::of(0, &Job { asked: false, ..job(3, 7, 7) });
+        assert_eq!(learning.predict(&asked), tidepool_predict::UNKNOWN_S as u64);
+    }
+
+    #[test]
+    fn all_chances_of_the_default_are_told_until_the_end() {
+        let mut learning = Learning::new(Entry::named("default").unwrap().make(), Value::Within(0));
+        let asked = Submitted::of(0, &Job { asked: true, ..job(3, 7, 100) });
+        let predicted = learning.predict(&asked);
+        let points = learning.chances(&asked).unwrap();
+        assert!(points.is_sorted() && points.iter().all(|point| (0.0..=100.0).contains(point)), "{points:?}");
+        assert!(predicted <= 100);
+        learning.started(&asked, 5);
+        learning.ended(&asked, 7, 12);
+        assert_eq!(learning.chances(&asked), None);
     }
 }

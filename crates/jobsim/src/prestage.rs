@@ -94,7 +94,7 @@ mod tests {
     use crate::engine::Task;
     use crate::predict::Request;
     use crate::random::Random;
-    use crate::swf::Job;
+    use tidepool_joblog::Job;
 
     fn task(submit_s: u64, run_s: u64, request_s: u64, nodes: u32) -> Task {
         let job = Job { submit_s, run_s, request_s, processors: nodes, ..Job::default() };

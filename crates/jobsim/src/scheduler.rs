@@ -11,7 +11,7 @@
 use crate::engine::{self, Done, Early, Order, Setup, Task};
 use crate::plan::Counts;
 use crate::predict::Request;
-use crate::swf::Job;
+use tidepool_joblog::Job;
 
 pub use crate::engine::Planned;
 

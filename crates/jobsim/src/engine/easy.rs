@@ -37,8 +37,9 @@ impl<P: Plan> Engine<'_, P> {
         }
         self.waiting.drain(..started);
         if self.setup.policy == Policy::Easy && self.head.is_some() {
-            // When nothing has ended, those that did not fit before do not fit now.
-            self.start_beside_the_head(now, if changed { 0 } else { first });
+            // When nothing has ended, those that did not fit before do not fit now, unless the first has been delayed.
+            let first = if changed || self.setup.backfill == Backfill::Expected { 0 } else { first };
+            self.start_beside_the_head(now, first);
         }
     }
 
@@ -50,28 +51,15 @@ impl<P: Plan> Engine<'_, P> {
         }
         let mut order: Vec<usize> =
             self.waiting[1..].iter().filter(|index| may(index, free)).copied().collect();
-        if self.setup.backfill == Backfill::Shortest {
+        if self.setup.backfill != Backfill::Queue {
             order.sort_by_key(|index| (self.done[*index].estimate_s, *index));
         }
         let mut any = false;
         for index in order {
-            let task = &self.tasks[index];
-            if i64::from(task.nodes) > free {
+            if i64::from(self.tasks[index].nodes) > free {
                 continue;
             }
-            let ask = Ask {
-                from_s: now,
-                before_s: now + 1,
-                nodes: task.nodes,
-                seconds: self.done[index].estimate_s,
-                partition: task.partition,
-                own: None,
-                keep: None,
-                only: None,
-            };
-            if let Some((_, list)) = self.plan.first_fit(&ask) {
-                self.put(index, now, now, list);
-                self.begin(index, now);
+            if self.start_if_it_fits(index, now) || self.start_before_the_head(index, now) {
                 free = self.plan.free_now();
                 any = true;
             }
@@ -79,5 +67,43 @@ impl<P: Plan> Engine<'_, P> {
         if any {
             self.tidy();
         }
+    }
+
+    /// True if there is room beside all plans.
+    fn start_if_it_fits(&mut self, index: usize, now: u64) -> bool {
+        let task = &self.tasks[index];
+        let ask = Ask {
+            from_s: now,
+            before_s: now + 1,
+            nodes: task.nodes,
+            seconds: self.done[index].estimate_s,
+            partition: task.partition,
+            own: None,
+            keep: None,
+            only: None,
+        };
+        let Some((_, list)) = self.plan.first_fit(&ask) else { return false };
+        self.put(index, now, now, list);
+        self.begin(index, now);
+        true
+    }
+
+    /// True if there is room but for the first of the queue, and that one's delay is worth it. Then that one is planned anew.
+    fn start_before_the_head(&mut self, index: usize, now: u64) -> bool {
+        let Some(head) = self.head.filter(|head| self.is_worth_a_delay(index, *head, now)) else {
+            return false;
+        };
+        self.drop_head();
+        let started = self.start_if_it_fits(index, now);
+        // Not now: it did not fit with more free than there is now.
+        self.place(head, now, now);
+        self.head = Some(head);
+        started
+    }
+
+    fn is_worth_a_delay(&self, index: usize, head: usize, now: u64) -> bool {
+        let (job, first) = (self.chances[index].as_ref(), self.chances[head].as_ref());
+        self.setup.backfill == Backfill::Expected
+            && job.zip(first).is_some_and(|(job, first)| job.are_worth(self.done[head].start_s - now, first))
     }
 }

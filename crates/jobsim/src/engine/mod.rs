@@ -16,14 +16,20 @@
 //! every promise as long as nobody outlives a prediction: no job's planned start recedes. When one does, its limit moves
 //! ([`Correction`]), and all plans are made anew in the order of their starts, since some are void.
 
+mod chances;
 mod easy;
+mod lazy;
 mod reserve;
+mod resume;
 
+pub use resume::{Present, Running, resume};
+
+use self::chances::Chances;
 use crate::plan::{Ask, Block, Plan};
 use crate::predict::{Predictor, Submitted};
-use crate::swf::Job;
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::{BTreeSet, BinaryHeap, VecDeque};
+use tidepool_joblog::Job;
 
 /// In which order jobs may start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,12 +71,27 @@ pub enum Early {
     Anew(Order),
 }
 
+impl Early {
+    /// What holds where nothing is said: beside all others in the order of the queue, as batsched does; where nodes are told from
+    /// each other anew, since plans on certain nodes leave no room to come nearer one by one.
+    pub fn usual(policy: Policy, named: bool) -> Early {
+        match (policy, named) {
+            (Policy::Fcfs, _) => Early::Anew(Order::Queue),
+            (_, true) => Early::Anew(Order::Start),
+            (_, false) => Early::Nearer(Order::Queue),
+        }
+    }
+}
+
 /// In which order others than the first of the queue are tried, under EASY.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Backfill {
     Queue,
     /// The shortest estimate first: the SJBF of EASY++ (Tsafrir, Etsion and Feitelson 2007).
     Shortest,
+    /// The shortest estimate first, and such too that may delay the first of the queue, where that is expected to spare more
+    /// bounded slowdown than it costs: a relaxed reservation (Ward, Mahood and West 2002), with the slack weighed for each pair.
+    Expected,
 }
 
 /// The new limit of a job that outlives its prediction. Never beyond its request, if jobs are killed there.
@@ -82,20 +103,41 @@ pub enum Correction {
     Double,
     /// Its request.
     Request,
+    /// From what such jobs take that have run for so long: as likely to hold as the estimate was. Beyond all that is known as
+    /// with [`Correction::Steps`].
+    Expected,
 }
 
 /// Seconds of [`Correction::Steps`]; the last one again and again.
 const STEPS: [u64; 11] = [60, 300, 900, 1800, 3600, 7200, 18_000, 36_000, 72_000, 180_000, 360_000];
 
 impl Correction {
+    /// What holds where nothing is said.
+    pub fn usual(backfill: Backfill) -> Correction {
+        match backfill {
+            Backfill::Expected => Correction::Expected,
+            Backfill::Queue | Backfill::Shortest => Correction::Steps,
+        }
+    }
+
     /// The limit after `corrections` ones.
-    fn limit(self, job: &Job, start: u64, limit: u64, corrections: u32, kills: bool) -> u64 {
+    fn limit(
+        self,
+        job: &Job,
+        start: u64,
+        limit: u64,
+        corrections: u32,
+        kills: bool,
+        chances: &Chances,
+    ) -> u64 {
         let last = start + job.request_s;
+        let steps = limit + STEPS[(corrections as usize).min(STEPS.len() - 1)];
         let later = match self {
-            Correction::Steps => limit + STEPS[(corrections as usize).min(STEPS.len() - 1)],
+            Correction::Steps => steps,
+            Correction::Expected => chances.outlived(limit - start).map_or(steps, |ran_s| start + ran_s),
             Correction::Double => limit + (limit - start),
             Correction::Request if limit < last => last,
-            Correction::Request => limit + STEPS[(corrections as usize).min(STEPS.len() - 1)],
+            Correction::Request => steps,
         };
         if kills { later.min(last) } else { later }
     }
@@ -217,6 +259,8 @@ struct Engine<'a, P: Plan> {
     done: Vec<Done<P::List>>,
     /// Until when they are in the plan: the start and the estimate, corrected.
     limits: Vec<u64>,
+    /// Of those that have been submitted and have not ended.
+    chances: Vec<Option<Chances>>,
     /// In the order of the queue.
     waiting: Vec<usize>,
     /// Planned starts of those that have a place in the plan.
@@ -235,6 +279,14 @@ struct Engine<'a, P: Plan> {
     head: Option<usize>,
     /// When nodes will next be reserved, as plans are.
     pin_next: Option<u64>,
+    /// For how many jobs' ends each waits before it comes into the queue; empty where nobody does.
+    unmet: Vec<u32>,
+    /// Who waits for the end of each; empty where nobody does.
+    dependents: Vec<Vec<usize>>,
+    /// Those whose last such job has ended at this moment.
+    released: VecDeque<usize>,
+    /// Where the plan is only of those that run, and others are planned as far as it takes to see who starts.
+    draft: Option<P>,
 }
 
 /// What has happened at a moment.
@@ -258,6 +310,7 @@ impl<'a, P: Plan> Engine<'a, P> {
             plan,
             done: Vec::with_capacity(tasks.len()),
             limits: Vec::with_capacity(tasks.len()),
+            chances: Vec::with_capacity(tasks.len()),
             waiting: Vec::new(),
             starts: BTreeSet::new(),
             running: BTreeSet::new(),
@@ -267,6 +320,10 @@ impl<'a, P: Plan> Engine<'a, P> {
             known: 0,
             head: None,
             pin_next: None,
+            unmet: Vec::new(),
+            dependents: Vec::new(),
+            released: VecDeque::new(),
+            draft: None,
         }
     }
 
@@ -275,9 +332,11 @@ impl<'a, P: Plan> Engine<'a, P> {
         let submitted = self.tasks.get(self.done.len()).map(|task| task.job.submit_s);
         let ended = self.ends.peek().map(|Reverse((end, _))| *end);
         let started = self.starts.first().map(|(start, _)| *start);
-        let work = [submitted, ended, started].into_iter().flatten().min()?;
-        let expired = self.expiries.peek().map(|Reverse((limit, _))| *limit);
         let alarm = self.alarms.peek().map(|Reverse(at)| *at);
+        // Without plans nobody knows yet who waits for a block's end.
+        let awaited = alarm.filter(|_| self.draft.is_some() && !self.waiting.is_empty());
+        let work = [submitted, ended, started, awaited].into_iter().flatten().min()?;
+        let expired = self.expiries.peek().map(|Reverse((limit, _))| *limit);
         [expired, alarm, self.pin_next].into_iter().flatten().fold(work, u64::min).into()
     }
 
@@ -287,15 +346,18 @@ impl<'a, P: Plan> Engine<'a, P> {
         news.void |= self.correct_those_of(now);
         news.void |= self.announce_those_of(now, &mut news);
         let first = self.done.len();
-        if self.plans_all() {
+        if self.draft.is_some() {
+            while self.next_arrival(now).is_some() {}
+            self.start_those_who_may(now);
+        } else if self.plans_all() {
             self.replan(now, news);
-            while self.submit_next(now) {
-                self.reserve_last(now);
+            while let Some(index) = self.next_arrival(now) {
+                self.reserve(index, now);
             }
             self.start_those_of(now);
             self.pin_those_of(now);
         } else {
-            while self.submit_next(now) {}
+            while self.next_arrival(now).is_some() {}
             self.backfill(now, news, first);
         }
     }
@@ -325,6 +387,8 @@ impl<'a, P: Plan> Engine<'a, P> {
             if !self.setup.keeps_lists {
                 self.done[index].list = P::List::default();
             }
+            self.chances[index] = None;
+            self.release_those_after(index);
             let job = &self.tasks[index].job;
             let ran = now - self.done[index].start_s;
             self.predictor.ended(&Submitted::of(index, job), ran, now);
@@ -345,7 +409,9 @@ impl<'a, P: Plan> Engine<'a, P> {
             }
             let (Setup { correction, kills, .. }, Done { start_s, corrections, .. }) =
                 (self.setup, &self.done[index]);
-            let limit = correction.limit(&self.tasks[index].job, *start_s, now, *corrections, *kills);
+            let chances = self.chances[index].as_ref().expect("it has not ended");
+            let job = &self.tasks[index].job;
+            let limit = correction.limit(job, *start_s, now, *corrections, *kills, chances);
             assert!(limit > now, "a correction moves the limit");
             self.running.remove(&(now, index));
             self.running.insert((limit, index));
@@ -377,12 +443,28 @@ impl<'a, P: Plan> Engine<'a, P> {
         any
     }
 
-    /// The next job, if it is submitted at this moment, comes into the queue without a plan.
-    fn submit_next(&mut self, now: u64) -> bool {
+    /// The next job that comes into the queue at this moment, without a plan.
+    fn next_arrival(&mut self, now: u64) -> Option<usize> {
+        loop {
+            let index = self.released.pop_front().or_else(|| self.submit_next(now))?;
+            // Those that were submitted wait elsewhere for the ends of others.
+            if self.unmet.get(index).is_none_or(|unmet| *unmet == 0) {
+                let rank = self.tasks[index].rank;
+                let place = self.waiting.partition_point(|other| self.tasks[*other].rank <= rank);
+                self.waiting.insert(place, index);
+                self.done[index].fixed_s = now;
+                return Some(index);
+            }
+        }
+    }
+
+    /// The next job, if it is submitted at this moment.
+    fn submit_next(&mut self, now: u64) -> Option<usize> {
         let index = self.done.len();
-        let Some(task) = self.tasks.get(index).filter(|task| task.job.submit_s <= now) else { return false };
-        let predicted = self.predictor.predict(&Submitted::of(index, &task.job));
-        let estimate_s = predicted.clamp(1, task.job.request_s.max(1));
+        let task = self.tasks.get(index).filter(|task| task.job.submit_s <= now)?;
+        let asked = Submitted::of(index, &task.job);
+        let estimate_s = self.predictor.predict(&asked).clamp(1, task.job.request_s.max(1));
+        self.chances.push(Some(Chances::new(self.predictor.chances(&asked), estimate_s)));
         self.done.push(Done {
             start_s: u64::MAX,
             end_s: 0,
@@ -394,9 +476,18 @@ impl<'a, P: Plan> Engine<'a, P> {
             plans: Vec::new(),
         });
         self.limits.push(u64::MAX);
-        let place = self.waiting.partition_point(|other| self.tasks[*other].rank <= task.rank);
-        self.waiting.insert(place, index);
-        true
+        Some(index)
+    }
+
+    fn release_those_after(&mut self, index: usize) {
+        for at in 0..self.dependents.get(index).map_or(0, Vec::len) {
+            let dependent = self.dependents[index][at];
+            self.unmet[dependent] -= 1;
+            // One that is submitted later comes into the queue then.
+            if self.unmet[dependent] == 0 && dependent < self.done.len() {
+                self.released.push_back(dependent);
+            }
+        }
     }
 
     /// Places a job that has no place in the plan, at `from` at the earliest.

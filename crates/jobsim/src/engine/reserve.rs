@@ -83,9 +83,8 @@ impl<P: Plan> Engine<'_, P> {
         self.put(index, now, nearer, list);
     }
 
-    /// The job that was submitted last gets its place.
-    pub(super) fn reserve_last(&mut self, now: u64) {
-        let index = self.done.len() - 1;
+    /// The last job of its rank, which has just come into the queue, gets its place.
+    pub(super) fn reserve(&mut self, index: usize, now: u64) {
         let rank = self.tasks[index].rank;
         let place = self.waiting.partition_point(|other| self.tasks[*other].rank <= rank) - 1;
         let from = self.earliest(now, place.checked_sub(1).map(|before| self.waiting[before]));

@@ -7,7 +7,7 @@ pub use read::{FILE_BYTES_MAX, Problem, read};
 use crate::engine::{self, Done, Planned, Setup, Task};
 use crate::plan::{Allocation, Block, Counts, NodeSet, Nodes};
 use crate::predict::Predictor;
-use crate::swf::{Job, Log};
+use tidepool_joblog::{Job, Log};
 
 /// Nodes that can be told from each other: a plan has a bit for each.
 pub const NODES_MAX: u32 = 1 << 20;
@@ -104,14 +104,9 @@ pub enum MachineError {
 impl std::fmt::Display for MachineError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            MachineError::SizeUnknown => {
-                f.write_str("the log does not say how large the machine is; say --nodes")
-            }
+            MachineError::SizeUnknown => f.write_str("the log does not say how large the machine is"),
             MachineError::TooManyNodes { nodes } => {
-                write!(
-                    f,
-                    "{nodes} nodes are more than the {NODES_MAX} that can be told from each other; say --per-node"
-                )
+                write!(f, "{nodes} nodes are more than the {NODES_MAX} that can be told from each other")
             }
             MachineError::NodesBeyond { name, end, nodes } => {
                 write!(f, "'{name}' has node {}, but the machine has only 0 to {}", end - 1, nodes - 1)
@@ -126,13 +121,32 @@ impl std::fmt::Display for MachineError {
                 "how many nodes a switch has is not known: say 'switch-nodes' in the machine's file",
             ),
             MachineError::NothingFits { too_large, nodes } => {
-                write!(f, "all {too_large} jobs want more than {nodes}; say --nodes")
+                write!(f, "all {too_large} jobs want more than {nodes}")
             }
         }
     }
 }
 
 impl std::error::Error for MachineError {}
+
+impl MachineError {
+    /// What would mend it, where that is the size of the machine: a field of [`Machine`], which each door has its own word for.
+    pub fn missing(&self) -> Option<Size> {
+        match self {
+            MachineError::SizeUnknown | MachineError::NothingFits { .. } => Some(Size::Nodes),
+            MachineError::TooManyNodes { .. } => Some(Size::PerNode),
+            _ => None,
+        }
+    }
+}
+
+/// What a machine's size is told by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Size {
+    Nodes,
+    /// Processors of each.
+    PerNode,
+}
 
 impl Machine {
     /// Fills in what is 0 from the log: by node with its `MaxNodes`, else each processor by itself.

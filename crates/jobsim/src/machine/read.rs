@@ -1,9 +1,9 @@
 //! A machine from a file: `docs/formats/31-batch-machines.md`. All of it is looked at, and everything that is wrong is told with its line.
 
 use super::{Machine, NODES_MAX, Partition, Window};
-use crate::swf::SECONDS_MAX;
 use std::fmt;
 use std::ops::Range;
+use tidepool_joblog::SECONDS_MAX;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 

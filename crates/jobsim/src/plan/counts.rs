@@ -112,8 +112,21 @@ impl Plan for Counts {
         self.add(-i64::from(block.nodes), from, block.until_s);
     }
 
+    fn fits_now(&self, nodes: u32, seconds: u64, _partition: usize) -> bool {
+        let end = self.steps[0].at.saturating_add(seconds);
+        self.steps.iter().take_while(|step| step.at < end).all(|step| step.free >= i64::from(nodes))
+    }
+
     fn free_now(&self) -> i64 {
         self.steps[0].free
+    }
+
+    fn copy(&mut self, other: &Counts) {
+        self.steps.clone_from(&other.steps);
+    }
+
+    fn is_steady(&self) -> bool {
+        true
     }
 
     fn forget_before(&mut self, now_s: u64) {

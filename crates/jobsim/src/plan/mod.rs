@@ -2,10 +2,12 @@
 
 pub mod counts;
 pub mod nodes;
+pub mod parts;
 pub mod set;
 
 pub use counts::Counts;
 pub use nodes::{Allocation, Nodes};
+pub use parts::Share;
 pub use set::NodeSet;
 
 use std::fmt::Debug;
@@ -27,6 +29,13 @@ pub struct Ask<'a, L> {
     pub keep: Option<&'a L>,
     /// A list that it must have.
     pub only: Option<&'a L>,
+}
+
+impl<'a, L> Ask<'a, L> {
+    /// The first place from a time on, of a job that has none.
+    pub fn at(from_s: u64, nodes: u32, seconds: u64, partition: usize) -> Ask<'a, L> {
+        Ask { from_s, before_s: u64::MAX, nodes, seconds, partition, own: None, keep: None, only: None }
+    }
 }
 
 /// A part of the machine that is kept free of jobs for a time.
@@ -64,8 +73,17 @@ pub trait Plan {
     /// Jobs that run there go on; nobody is placed there.
     fn block(&mut self, block: &Block);
 
+    /// Whether a job would start at the first step if it were placed now.
+    fn fits_now(&self, nodes: u32, seconds: u64, partition: usize) -> bool;
+
     /// How many are free at the first step.
     fn free_now(&self) -> i64;
+
+    /// Takes over what another plan of the same machine says.
+    fn copy(&mut self, other: &Self);
+
+    /// Whether the first place of a job stays its first place when others take something that is not in it.
+    fn is_steady(&self) -> bool;
 
     /// Drops what is over.
     fn forget_before(&mut self, now_s: u64);

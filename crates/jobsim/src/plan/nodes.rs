@@ -1,5 +1,6 @@
 //! Which nodes are free when. A job gets nodes that are free for as long as it asks for, from its start to its end.
 
+use super::parts::{self, Share};
 use super::set::{self, NodeSet};
 use super::{Ask, Block, Plan};
 
@@ -13,6 +14,9 @@ pub enum Allocation {
     /// Those of the switch that has the fewest free ones of those with enough; where none has enough, of the switches with most
     /// free ones. Each switch has so many nodes with successive numbers.
     Switch(u32),
+    /// Several bits are a node, so many of them, of which jobs can have a part: those nodes with the lowest numbers that have as many
+    /// free as its partition's jobs want of each node ([`Nodes::with_shares`]).
+    Parts(u32),
 }
 
 /// From a time on, until the next step, those are free.
@@ -32,6 +36,8 @@ pub struct Nodes {
     width: usize,
     all: NodeSet,
     partitions: Vec<NodeSet>,
+    /// What jobs of each partition want of a node, where nodes are shared.
+    shares: Vec<Share>,
     blocks: Vec<Block>,
     steps: Vec<Step>,
     words: Vec<u64>,
@@ -48,6 +54,7 @@ impl Nodes {
             allocation,
             width,
             partitions,
+            shares: Vec::new(),
             blocks: Vec::new(),
             steps: Vec::new(),
             words: Vec::new(),
@@ -58,6 +65,19 @@ impl Nodes {
         plan.words.copy_from_slice(plan.all.words());
         plan.steps.push(Step { at: 0, free: nodes, slot });
         plan
+    }
+
+    /// What jobs of each partition want of a node, with [`Allocation::Parts`], and which bits nodes have. Nobody is placed elsewhere.
+    pub fn with_shares(mut self, all: NodeSet, shares: Vec<Share>) -> Nodes {
+        self.words.copy_from_slice(all.words());
+        self.steps[0].free = all.count();
+        Nodes { all, shares, ..self }
+    }
+
+    /// How many nodes with enough of those bits there are, where nodes are shared.
+    fn parts(&self, free: &[u64], size: u32, partition: usize) -> u32 {
+        let share = self.shares.get(partition).copied().unwrap_or(Share::Bits(1));
+        parts::of(free, self.all.words(), size, share).count() as u32
     }
 
     /// Where the words of one more step can be.
@@ -112,10 +132,16 @@ impl Nodes {
         let first = self.split(from);
         let last = self.split(until);
         let width = self.width;
+        // Most lists are of few words.
+        let those: Vec<(usize, u64)> =
+            list.words().iter().copied().enumerate().filter(|(_, other)| *other != 0).collect();
         for step in &mut self.steps[first..last] {
             let words = &mut self.words[step.slot as usize * width..][..width];
-            words.iter_mut().zip(list.words()).for_each(|(own, other)| *own = word(*own, *other));
-            step.free = set::count(words);
+            for (at, other) in &those {
+                let own = words[*at];
+                words[*at] = word(own, *other);
+                step.free = step.free - own.count_ones() + words[*at].count_ones();
+            }
         }
         self.join(last);
         self.join(first);
@@ -148,14 +174,22 @@ impl Nodes {
     }
 
     /// Whether a job can have so many of those, which are `count`.
-    fn suffices(&self, free: &[u64], count: u32, nodes: u32) -> bool {
-        let together = || set::runs(free).any(|(first, end)| end - first >= nodes);
-        count >= nodes && (self.allocation != Allocation::Contiguous || together())
+    fn suffices(&self, free: &[u64], count: u32, ask: &Ask<'_, NodeSet>) -> bool {
+        let enough = || match self.allocation {
+            Allocation::Contiguous => set::runs(free).any(|(first, end)| end - first >= ask.nodes),
+            Allocation::Parts(size) => self.parts(free, size, ask.partition) >= ask.nodes,
+            Allocation::Lowest | Allocation::Switch(_) => true,
+        };
+        count >= ask.nodes && enough()
     }
 
     fn choose(&self, free: &[u64], ask: &Ask<'_, NodeSet>) -> NodeSet {
         let kept = |list: &&NodeSet| {
-            list.words().iter().zip(free).all(|(list, free)| list & !free == 0) && list.count() == ask.nodes
+            let whole = match self.allocation {
+                Allocation::Parts(_) => list.count() > 0,
+                _ => list.count() == ask.nodes,
+            };
+            list.words().iter().zip(free).all(|(list, free)| list & !free == 0) && whole
         };
         if let Some(list) = ask.keep.filter(kept) {
             return list.clone();
@@ -169,6 +203,11 @@ impl Nodes {
                 lowest(&mut chosen, free, first, end, ask.nodes)
             }
             Allocation::Switch(size) => self.by_switch(&mut chosen, free, size.max(1), ask.nodes),
+            Allocation::Parts(size) => {
+                let share = self.shares.get(ask.partition).copied().unwrap_or(Share::Bits(1));
+                let nodes = parts::of(free, self.all.words(), size, share).take(ask.nodes as usize);
+                nodes.map(|(first, bits)| lowest(&mut chosen, free, first, first + size, bits)).sum()
+            }
         };
         NodeSet::of_words(&chosen)
     }
@@ -250,14 +289,15 @@ impl Plan for Nodes {
                 continue;
             }
             let end = start.saturating_add(ask.seconds);
+            let during = &self.steps[at..][..self.steps[at..].partition_point(|step| step.at < end)];
+            if let Some(last) = during.iter().rposition(few) {
+                at += last + 1;
+                continue;
+            }
             left.copy_from_slice(eligible);
-            for (later, step) in self.steps[at..].iter().enumerate().take_while(|(_, step)| step.at < end) {
-                if few(step) {
-                    at += later + 1;
-                    continue 'starts;
-                }
+            for (later, step) in during.iter().enumerate() {
                 let count = self.meet(&mut left, *step, ask.own);
-                if !self.suffices(&left, count, ask.nodes) {
+                if !self.suffices(&left, count, ask) {
                     at = self.next_start(at, at + later, ask, &mut left);
                     continue 'starts;
                 }
@@ -288,8 +328,34 @@ impl Plan for Nodes {
         self.blocks.push(block.clone());
     }
 
+    fn fits_now(&self, nodes: u32, seconds: u64, partition: usize) -> bool {
+        let ask = Ask::at(self.steps[0].at, nodes, seconds, partition);
+        let end = self.steps[0].at.saturating_add(seconds);
+        let during = || self.steps.iter().take_while(|step| step.at < end);
+        if during().any(|step| step.free < nodes) {
+            return false;
+        }
+        let mut left = self.eligible(&ask).to_vec();
+        during().all(|step| {
+            let count = self.meet(&mut left, *step, None);
+            self.suffices(&left, count, &ask)
+        })
+    }
+
     fn free_now(&self) -> i64 {
         i64::from(self.steps[0].free)
+    }
+
+    fn copy(&mut self, other: &Nodes) {
+        self.steps.clone_from(&other.steps);
+        self.words.clone_from(&other.words);
+        self.spare.clone_from(&other.spare);
+        self.blocks.clone_from(&other.blocks);
+    }
+
+    fn is_steady(&self) -> bool {
+        // Which switch has the fewest free ones depends on what others have.
+        !matches!(self.allocation, Allocation::Switch(_))
     }
 
     fn forget_before(&mut self, now_s: u64) {
@@ -307,7 +373,7 @@ impl Nodes {
         let mut first = last + 1;
         while first > at + 1 {
             let count = self.meet(left, self.steps[first - 1], ask.own);
-            if !self.suffices(left, count, ask.nodes) {
+            if !self.suffices(left, count, ask) {
                 break;
             }
             first -= 1;
