@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import jobs_log
 from tidepool.stage import Stager
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import pandas as pd
 
 WORKSPACE = Path(__file__).resolve().parents[2]
 BUILT = Path(os.environ.get("TIDEPOOL_BUILT") or WORKSPACE / "target" / "debug")
@@ -83,3 +86,18 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 def stager(daemon: Daemon) -> Iterator[Stager]:
     with Stager(daemon.control) as stager:
         yield stager
+
+
+@pytest.fixture(scope="session")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log of jobs, made up."""
+    return jobs_log.write(tmp_path_factory.mktemp("logs") / "made-up.swf", jobs_log.lines(jobs_log.JOBS))
+
+
+@pytest.fixture
+def log(path: Path) -> pd.DataFrame:
+    """The same as a data frame."""
+    # Only its tests need what the extra `jobs` brings.
+    from tidepool import jobs
+
+    return jobs.read(path)

@@ -1,5 +1,5 @@
-//! `tidepool._native`: the stager's Rust API for the Python package in `python/`, which gives it its types, its
-//! documentation and everything else that can be said in Python. Here values are converted and the
+//! `tidepool._native`: the stager's Rust API and predictors of run times for the Python package in `python/`, which gives
+//! them their types, their documentation and everything else that can be said in Python. Here values are converted and the
 //! interpreter's lock is released; nothing is decided.
 
 #![deny(unsafe_code)]
@@ -7,6 +7,8 @@
 mod buffer;
 mod enums;
 mod errors;
+mod jobs;
+mod scheduler;
 mod specs;
 mod stager;
 mod values;
@@ -20,6 +22,10 @@ use tidepool_stage_client::Code;
 mod _native {
     #[pymodule_export]
     use crate::buffer::Buffer;
+    #[pymodule_export]
+    use crate::jobs::{Predictor, calibrated, jobs_of_user_min, measures, predictors, read_log};
+    #[pymodule_export]
+    use crate::scheduler::simulate;
     #[pymodule_export]
     use crate::stager::Stager;
     #[pymodule_export]
