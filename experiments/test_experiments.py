@@ -15,7 +15,11 @@ from pathlib import Path
 import a7
 import a10
 import a13
+import b4
+import b5
+import b6
 import beside
+import c6
 import e7
 import f22
 import f27
@@ -33,6 +37,7 @@ import simpool
 import stagers
 import sizecache
 import switches
+import walltimes
 from harness import Failed, Result, Row, Sample
 
 
@@ -305,6 +310,66 @@ class Stagers(unittest.TestCase):
             stagers.begin_together([child])
 
 
+class WallTimes(unittest.TestCase):
+    """Run times predicted; that `python -m tidepool.jobs.evaluate` is understood is tested with the Python package."""
+
+    MINUTES = {"default": [1, 2, 9], "automl-history": [5, 10, 20], "linear-batch": [9, 20, 30], "request": [50, 60, 70]}
+
+    def setting(self, work: Path, **more):
+        self.commands: list[list[str]] = []
+
+        def capture(words: list[str]) -> str:
+            names = [words[at + 1] for at, word in enumerate(words) if word == "--predictor"]
+            return json.dumps({"logs": [{"predictors": [self.row(name) for name in names]}]})
+
+        args = types.SimpleNamespace(**({"log": None, "python": None} | more))
+        return types.SimpleNamespace(
+            args=args, quick=True, work=work, steps=set(), note=self.commands.append, capture=capture
+        )
+
+    def row(self, name: str) -> dict:
+        seconds = [60.0 * minutes for minutes in self.MINUTES[name]]
+        at = {f"medae_p{share}_user_seconds": seconds[1] for share in (50, 60, 80)}
+        users = [{"r2_taught": 0.9, "r2_judged": r2} for r2 in (0.8, 0.1, -7.0, None)]
+        return {"predictor": name, "medae_of_users_seconds": seconds, "users": users, **at}
+
+    def measured(self, experiment) -> Result:
+        with tempfile.TemporaryDirectory() as work:
+            return experiment.measure(self.setting(Path(work)))
+
+    def test_b4_counts_models_that_hold(self):
+        result = self.measured(b4)
+        self.assertIn("temporal split, automl-history: of 3 users with a model 1 have an R2 above 0.5 on both, 2", result.findings[0])
+        self.assertEqual([row.values for row in result.rows[:3]], [[0.8], [0.1], [-7.0]])
+
+    def test_b5_tells_order_and_factor(self):
+        told = "\n".join(self.measured(b5).findings)
+        self.assertIn("default 2, automl-history 10, linear-batch 20, request 60 (published", told)
+        self.assertEqual(told.count("as published"), 2)
+        self.assertIn("6.0 times as far off as automl-history, at least 5", told)
+        self.MINUTES = self.MINUTES | {"linear-batch": [9, 70, 80], "request": [9, 40, 80]}
+        told = "\n".join(self.measured(b5).findings)
+        self.assertEqual(told.count("not the published order"), 2)
+        self.assertIn("4.0 times as far off as automl-history, less than 5", told)
+
+    def test_b6_tells_hours_of_both_splits_and_which_leaks(self):
+        result = self.measured(b6)
+        self.assertIn("made up, temporal split, default: 0.03 / 0.03 / 0.03 hours", result.findings[0])
+        leaking = [finding for finding in result.findings if "random split: leaks the future" in finding]
+        # What learns job by job knows no random split.
+        self.assertEqual(len(leaking), 2)
+        self.assertEqual({row.kind for row in result.rows}, {"measured", "published"})
+
+    def test_commands_tell_no_paths_and_logs_are_wanted(self):
+        with tempfile.TemporaryDirectory() as work:
+            walltimes.judged(self.setting(Path(work), python="/opt/bin/python3"), ("request",))
+            self.assertEqual(self.commands[0][:4], ["python", "-m", "tidepool.jobs.evaluate", "made up.swf"])
+            full = self.setting(Path(work))
+            full.quick = False
+            with self.assertRaisesRegex(Failed, "--log"):
+                walltimes.judged(full, ("request",))
+
+
 def drawn(experiment, result: Result) -> bytes:
     """The plot of what a result's CSV holds."""
     with tempfile.TemporaryDirectory() as name:
@@ -319,10 +384,51 @@ def drawn(experiment, result: Result) -> bytes:
         return (out / "x.png").read_bytes()
 
 
+class Changes(unittest.TestCase):
+    def test_a_log_gets_queues_and_groups_by_what_jobs_ask_for(self):
+        with tempfile.TemporaryDirectory() as where:
+            path = Path(where) / "log-1.swf"
+            jobs = [(2, 900), (2, 7200), (16, 7200), (20, 900)]
+            text = "; MaxNodes: 10\n; MaxProcs: 20\n"
+            for number, (processors, request) in enumerate(jobs):
+                text += f"{number} {number} -1 60 {processors} -1 -1 -1 {request} -1 1 -1 -1 -1 -1 -1 -1 -1\n"
+            path.write_text(text)
+            log = c6.Log.read(path)
+            self.assertEqual((log.name, log.nodes, log.per_node), ("log", 10, 2))
+            out = Path(where) / "out.swf"
+            log.write(out, 1)
+            found = [line.split()[14:16] for line in out.read_text().splitlines() if line[0] != ";"]
+        queues = [int(queue) for queue, _ in found]
+        self.assertEqual(queues, [c6.SHORT, c6.LONG, c6.LONG_AND_TOO_WIDE, c6.SHORT])
+        wide = [int(group) in (c6.WIDE_JOB, c6.WIDE_AND_CHOSEN) for _, group in found]
+        self.assertEqual(wide, [False, False, True, True])
+
+    def test_a_log_without_its_machine_is_refused(self):
+        with tempfile.TemporaryDirectory() as where:
+            path = Path(where) / "log.swf"
+            path.write_text("1 2 3\n")
+            with self.assertRaises(Failed):
+                c6.Log.read(path)
+            path.write_text(" ".join(["1"] * 18) + "\n")
+            with self.assertRaises(Failed):
+                c6.Log.read(path)
+
+    def test_machines_are_files_that_can_be_read(self):
+        for change in c6.CHANGES:
+            machine = tomllib.loads(change.text(100, 0.3))
+            self.assertEqual(bool(machine), change.name != "nothing")
+            for window in machine.get("block", []):
+                self.assertLess(window["from-seconds"], window["every-seconds"])
+
+
 @unittest.skipUnless(importlib.util.find_spec("matplotlib"), "no matplotlib here")
 class Redrawn(unittest.TestCase):
     def assert_drawn(self, experiment, result: Result):
         self.assertTrue(drawn(experiment, result).startswith(b"\x89PNG"))
+
+    def test_b4_to_b6(self):
+        for experiment in (b4, b5, b6):
+            self.assert_drawn(experiment, WallTimes().measured(experiment))
 
     def test_a7_with_all_kinds(self):
         result = Result("nodes")
