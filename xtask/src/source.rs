@@ -26,6 +26,7 @@ const PURE: &[&str] = &[
     "crates/jobsim/",
     "crates/placement/",
     "crates/predict/",
+    "crates/queue/",
     "crates/trigger/",
     "crates/sim/",
     "crates/sim-models/",

@@ -127,7 +127,7 @@ pub enum Command {
     /// Jobs with directives in Slurm: scripts checked, jobs told of, stage-outs finished, Slurm configured
     #[command(subcommand)]
     Slurm(SlurmCommand),
-    /// What would have become of the jobs of a log
+    /// What would have become of the jobs of a log, and what will of those of a queue
     #[command(subcommand)]
     Jobs(JobsCommand),
     /// Test whether this node can take part in a pool; for prologs of batch systems

@@ -80,11 +80,13 @@ fn a_log_comes_from_standard_input_too() {
 #[test]
 fn what_cannot_be_done_is_said_with_its_code() {
     let sandbox = Sandbox::new();
-    fs::write(sandbox.path("packed"), [0x1f, 0x8b, 8, 0]).unwrap();
+    fs::write(sandbox.path("packed"), [0x28, 0xb5, 0x2f, 0xfd, 0]).unwrap();
+    fs::write(sandbox.path("cut.gz"), [0x1f, 0x8b, 8, 0]).unwrap();
     fs::write(sandbox.path("text"), "hello\n").unwrap();
     fs::write(sandbox.path("small"), "1 0 0 5 3 -1 -1 3 9\n").unwrap();
-    let cases: [(&[&str], i32, &str); 7] = [
-        (&["packed"], 1, "unpack it first"),
+    let cases: [(&[&str], i32, &str); 8] = [
+        (&["packed"], 1, "packed by zstd: unpack it first"),
+        (&["cut.gz"], 1, "cut.gz: what gzip packed is cut off here"),
         (&["text"], 1, "Standard Workload Format"),
         (&["missing"], 1, "missing: No such file"),
         (&["small"], 2, "say --nodes"),

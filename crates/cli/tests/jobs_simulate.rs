@@ -193,12 +193,12 @@ fn d4_reserved_nodes_stage_more_and_cost() {
 fn what_cannot_be_done_is_said_with_its_code() {
     let sandbox = Sandbox::new();
     fs::write(sandbox.path("log"), "1 0 0 5 3 -1 -1 3 9\n").unwrap();
-    fs::write(sandbox.path("packed"), [0x1f, 0x8b, 8, 0]).unwrap();
+    fs::write(sandbox.path("packed"), [0x28, 0xb5, 0x2f, 0xfd, 0]).unwrap();
     fs::write(sandbox.path("bad.toml"), "nods = 3\n[[block]]\nseconds = 0\n").unwrap();
     fs::write(sandbox.path("far.toml"), "[[block]]\nfrom-seconds = 0\nseconds = 5\nnodes = \"7-9\"\n")
         .unwrap();
     let cases: [(&[&str], i32, &str); 11] = [
-        (&["simulate", "packed"], 1, "unpack it first"),
+        (&["simulate", "packed"], 1, "packed by zstd: unpack it first"),
         (&["simulate", "missing"], 1, "missing: No such file"),
         (&["simulate", "log"], 2, "say --nodes"),
         (&["nap", "log", "--nodes", "2"], 2, "want more than 2"),

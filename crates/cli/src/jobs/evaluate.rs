@@ -10,7 +10,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
-use tidepool_jobsim::{Log, swf};
+use tidepool_joblog::Log;
 use tidepool_predict::catalog::{ALL, Entry};
 use tidepool_predict::judge::{JOBS_OF_USER_MIN, Judged, Measures};
 use tidepool_predict::replay::{Past, replay};
@@ -36,7 +36,7 @@ struct Evaluation {
 
 pub fn run(args: &EvaluateArgs) -> Result<ExitCode> {
     let entries = chosen(&args.predictors)?;
-    let log = super::read(&args.log, args.jobs)?;
+    let log = super::files::read(&args.log, args.jobs, args.format)?;
     let past: Vec<Past> = log.jobs.iter().map(past).collect();
     let from = (past.len() as f64 * args.warm_up) as usize;
     let rows = entries.into_iter().map(|entry| row(entry, &past, from)).collect();
@@ -58,12 +58,13 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Entry>> {
 }
 
 /// With what was known at submission, and the run time as the log has it: jobs that outlived their limit are errors, too.
-fn past(job: &swf::Job) -> Past {
+pub fn past(job: &tidepool_joblog::Job) -> Past {
     let known = Job {
         id: job.number,
         submit_s: job.submit_s,
         request_s: job.asked.then_some(job.request_s),
-        processors: job.processors,
+        // Those that it was given are not known yet; where the log says nothing else they stand for them.
+        processors: job.requested_processors.unwrap_or(job.processors),
         user: job.user,
         group: job.group,
         executable: job.executable,

@@ -1,12 +1,16 @@
 //! The command lines of `tidepool jobs`.
 
-use super::estimates::Estimate;
+use super::ask::flags::{PREDICT, PredictArgs};
+use super::convert::{self, ConvertArgs};
+use super::describe::{self, DescribeArgs};
+use super::files::FormatFlag;
 use super::prestage::LeadFlag;
 use crate::flags::size;
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use tidepool_jobsim::Policy;
 use tidepool_jobsim::engine;
+use tidepool_jobsim::estimate::Estimate;
 use tidepool_jobsim::machine::{Machine, MachineError};
 use tidepool_jobsim::plan::Allocation;
 use tidepool_jobsim::study::Data;
@@ -14,9 +18,9 @@ use tidepool_jobsim::study::Data;
 const STAGE_AHEAD: &str = "\
 Examples:
   tidepool jobs stage-ahead kth.swf                beside the mean and beside staging at submission
-  zcat curie.swf.gz | tidepool jobs stage-ahead --jobs 100000 -
+  tidepool jobs stage-ahead --jobs 100000 curie.swf.gz
   tidepool jobs stage-ahead kth.swf --bytes 1TB --rate-scatter 1 --seed 7 --html kth.html
-LOG is in the Standard Workload Format. Its jobs run on a simulated machine that backfills as
+LOG is of any format that 'jobs describe' reads. Its jobs run on a simulated machine that backfills as
 Slurm does. Each reads data; when its staging begins is decided by what is known then, by the
 same function as in Slurm's hooks. A job can be in time when it waits for at least as long as its
 staging takes; one that starts when it is submitted cannot.
@@ -27,8 +31,8 @@ Examples:
   tidepool jobs simulate kth.swf --policy easy --json
   tidepool jobs simulate kth.swf --policy easy --estimate last-two --backfill shortest    EASY++
   tidepool jobs simulate kth.swf --allocation contiguous --csv jobs.csv
-  zcat curie.swf.gz | tidepool jobs simulate --machine curie.toml -
-LOG is in the Standard Workload Format. Jobs end when they did; plans go by estimates. --machine
+  tidepool jobs simulate --machine curie.toml curie.swf.gz
+LOG is of any format that 'jobs describe' reads. Jobs end when they did; plans go by estimates. --machine
 gives partitions, priorities and maintenance (docs/formats/31-batch-machines.md).
 Exit codes: 1 the log cannot be read or a file not written, 2 wrong usage.";
 
@@ -57,14 +61,20 @@ const EVALUATE: &str = "\
 Examples:
   tidepool jobs evaluate kth.swf
   tidepool jobs evaluate kth.swf --predictor default --predictor request --json
-  zcat curie.swf.gz | tidepool jobs evaluate --csv users.csv --svg users.svg -
-LOG is in the Standard Workload Format. Its jobs are told in the order of time: when one is submitted,
+  tidepool jobs evaluate --csv users.csv --svg users.svg curie.swf.gz
+LOG is of any format that 'jobs describe' reads. Its jobs are told in the order of time: when one is submitted,
 only jobs that are over by then have taught. The first part of the log warms up, the rest is judged.
 MEDAE is the median absolute error of a user; users with fewer than 20 judged jobs are left out.
 Exit codes: 1 the log cannot be read or a file not written, 2 wrong usage.";
 
 #[derive(Subcommand)]
 pub enum JobsCommand {
+    /// Tell what is in a log: how much, by whom, when, and how good the requests are
+    #[command(after_help = describe::HELP)]
+    Describe(Box<DescribeArgs>),
+    /// Write a log in another format
+    #[command(after_help = convert::HELP)]
+    Convert(Box<ConvertArgs>),
     /// Run a log's jobs on a simulated batch scheduler
     #[command(after_help = SIMULATE)]
     Simulate(Box<SimulateArgs>),
@@ -77,6 +87,9 @@ pub enum JobsCommand {
     /// Tell how well each predictor would have said how long the jobs of a log ran
     #[command(after_help = EVALUATE)]
     Evaluate(Box<EvaluateArgs>),
+    /// Tell when the jobs of a queue, or a job script's, will start, where, and when they end
+    #[command(after_help = PREDICT)]
+    Predict(Box<PredictArgs>),
     /// Tell how many jobs of a log would have been late if their data had been staged ahead
     #[command(after_help = STAGE_AHEAD)]
     StageAhead(Box<StageAheadArgs>),
@@ -159,6 +172,8 @@ pub enum BackfillFlag {
     Queue,
     /// The shortest estimate first
     Shortest,
+    /// The shortest first, and such too that may delay the first of the queue, where that is expected to spare more slowdown than it costs
+    Expected,
 }
 
 impl BackfillFlag {
@@ -166,6 +181,7 @@ impl BackfillFlag {
         match self {
             BackfillFlag::Queue => engine::Backfill::Queue,
             BackfillFlag::Shortest => engine::Backfill::Shortest,
+            BackfillFlag::Expected => engine::Backfill::Expected,
         }
     }
 }
@@ -178,6 +194,8 @@ pub enum CorrectionFlag {
     Double,
     /// To its request
     Request,
+    /// As jobs that ran for so long are known to go on
+    Expected,
 }
 
 impl CorrectionFlag {
@@ -186,6 +204,7 @@ impl CorrectionFlag {
             CorrectionFlag::Steps => engine::Correction::Steps,
             CorrectionFlag::Double => engine::Correction::Double,
             CorrectionFlag::Request => engine::Correction::Request,
+            CorrectionFlag::Expected => engine::Correction::Expected,
         }
     }
 }
@@ -213,8 +232,11 @@ impl AllocationFlag {
 /// A log, and on what it runs.
 #[derive(Args)]
 pub struct MachineArgs {
-    /// A log of jobs; - for standard input
+    /// A log of jobs: SWF, what sacct writes, or a table, packed by gzip or not; - for standard input
     pub log: PathBuf,
+    /// What the log is [default: its beginning tells]
+    #[arg(long, value_enum)]
+    pub format: Option<FormatFlag>,
     /// Only the first N jobs of the log that ran
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub jobs: Option<u64>,
@@ -248,9 +270,9 @@ pub struct SimulateArgs {
     /// Order of those tried beside the first of the queue, under EASY [default: queue]
     #[arg(long, value_enum)]
     pub backfill: Option<BackfillFlag>,
-    /// How the limit of a job moves that outlives its prediction, up to its request
-    #[arg(long, value_enum, default_value = "steps")]
-    pub correction: CorrectionFlag,
+    /// How the limit of a job moves that outlives its prediction, up to its request [default: expected with --backfill expected, else steps]
+    #[arg(long, value_enum)]
+    pub correction: Option<CorrectionFlag>,
     /// Jobs that ran for longer than their request do so here too
     #[arg(long)]
     pub no_kill: bool,
@@ -266,6 +288,15 @@ pub struct SimulateArgs {
 }
 
 impl SimulateArgs {
+    pub fn correction(&self) -> engine::Correction {
+        match (self.correction, self.backfill) {
+            (Some(flag), _) => flag.correction(),
+            (None, backfill) => {
+                engine::Correction::usual(backfill.map_or(engine::Backfill::Queue, BackfillFlag::backfill))
+            }
+        }
+    }
+
     /// Whether nodes are those of the log's header.
     pub fn by_node(&self) -> bool {
         self.machine.allocation.is_some()
@@ -380,8 +411,11 @@ pub struct PreStageArgs {
 
 #[derive(Args)]
 pub struct StageAheadArgs {
-    /// A log of jobs; - for standard input
+    /// A log of jobs: SWF, what sacct writes, or a table, packed by gzip or not; - for standard input
     pub log: PathBuf,
+    /// What the log is [default: its beginning tells]
+    #[arg(long, value_enum)]
+    pub format: Option<FormatFlag>,
     /// Only the first N jobs of the log that ran
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub jobs: Option<u64>,
@@ -409,8 +443,11 @@ pub struct StageAheadArgs {
 
 #[derive(Args)]
 pub struct EvaluateArgs {
-    /// A log of jobs; - for standard input
+    /// A log of jobs: SWF, what sacct writes, or a table, packed by gzip or not; - for standard input
     pub log: PathBuf,
+    /// What the log is [default: its beginning tells]
+    #[arg(long, value_enum)]
+    pub format: Option<FormatFlag>,
     /// Only the first N jobs of the log that ran
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub jobs: Option<u64>,

@@ -1,8 +1,11 @@
-//! `tidepool jobs`: logs of jobs, run on a simulated batch scheduler.
+//! `tidepool jobs`: logs of jobs, run on a simulated batch scheduler, and what is to come of a queue.
 
+mod ask;
 mod cdf;
-mod estimates;
+mod convert;
+mod describe;
 mod evaluate;
+mod files;
 pub mod flags;
 mod nap;
 mod picture;
@@ -14,13 +17,14 @@ mod stacks;
 use crate::exit::{Context, Failure, Kind, Result};
 use flags::{JobsCommand, StageAheadArgs};
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use tidepool_joblog::Log;
 use tidepool_jobsim::study::{Data, Rule, Staging, Tally, stage_ahead, tally};
-use tidepool_jobsim::{Log, Run, simulate, swf};
+use tidepool_jobsim::{Run, simulate};
 
 /// What the study came to.
 struct Study {
@@ -39,11 +43,14 @@ pub fn dispatch(command: &JobsCommand) -> Result<ExitCode> {
         JobsCommand::PreStage(args) => prestage::dispatch(args),
         JobsCommand::StageAhead(args) => report::tell(args, &study(args)?),
         JobsCommand::Evaluate(args) => evaluate::run(args),
+        JobsCommand::Predict(args) => ask::run(args),
+        JobsCommand::Describe(args) => describe::run(args),
+        JobsCommand::Convert(args) => convert::run(args),
     }
 }
 
 fn study(args: &StageAheadArgs) -> Result<Study> {
-    let log = read(&args.log, args.jobs)?;
+    let log = files::read(&args.log, args.jobs, args.format)?;
     let processors = args.nodes.or(log.processors).ok_or_else(|| {
         let text = format!("{}: it does not say how large the machine is; say --nodes", args.log.display());
         Failure::new(Kind::Usage, text)
@@ -62,15 +69,6 @@ fn study(args: &StageAheadArgs) -> Result<Study> {
     };
     let rules = Rule::ALL.map(of).into();
     Ok(Study { log, processors, run, data, rules })
-}
-
-fn read(path: &Path, jobs: Option<u64>) -> Result<Log> {
-    let jobs = jobs.and_then(|jobs| usize::try_from(jobs).ok()).unwrap_or(usize::MAX);
-    if path.as_os_str() == "-" {
-        return swf::read(std::io::stdin().lock(), jobs).context(Kind::Other, || "standard input".into());
-    }
-    let file = File::open(path).context(Kind::Other, || path.display().to_string())?;
-    swf::read(BufReader::new(file), jobs).context(Kind::Other, || path.display().to_string())
 }
 
 /// Does something for each of a list, each by whoever of the threads is free; what came of it, in the order of the list. Without

@@ -2,16 +2,16 @@
 
 use super::flags::NapArgs;
 use super::simulate::{Ground, early, ground, measures_value, rule};
-use super::{estimates, stacks};
+use super::stacks;
 use crate::bench::report::identity;
 use crate::exit::{Context, Kind, Result};
 use crate::output::{duration, table};
 use crate::page::{escape, page};
-use estimates::Estimate;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::process::ExitCode;
 use tidepool_jobsim::engine::{Policy, Setup};
+use tidepool_jobsim::estimate::{self, Estimate};
 use tidepool_jobsim::machine;
 use tidepool_jobsim::measure::{Classes, Measures, measure};
 use tidepool_jobsim::plan::Block;
@@ -75,7 +75,7 @@ fn point(
         ..Setup::new(policy)
     };
     let jobs = machine::jobs(&ground.load.tasks);
-    let mut predictor = estimates::predictor(&estimate, &jobs);
+    let mut predictor = estimate::predictor(&estimate, &jobs);
     let fates = ground.machine.run(&ground.load, &setup, ground.allocation, &mut *predictor);
     Point { policy, estimate, measures: measure(&ground.load.tasks, &fates, ground.machine.nodes) }
 }

@@ -1,6 +1,5 @@
 //! `tidepool jobs pre-stage`: whose data could be there before the start, with reserved nodes and without (INVENTORY D4).
 
-use super::estimates;
 use super::flags::PreStageArgs;
 use super::simulate::{Ground, ground, measures_value};
 use crate::bench::report::identity;
@@ -9,6 +8,7 @@ use crate::output::{duration, table};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::process::ExitCode;
+use tidepool_jobsim::estimate;
 use tidepool_jobsim::machine;
 use tidepool_jobsim::plan::Allocation;
 use tidepool_jobsim::prestage::{Lead, Staged, pre_stage};
@@ -51,7 +51,7 @@ pub fn dispatch(args: &PreStageArgs) -> Result<ExitCode> {
     let leads: Vec<Lead> = std::iter::once(Lead::Never).chain(args.leads.iter().map(|lead| lead.0)).collect();
     let all: Vec<Staged> = super::on_threads(args.threads, &leads, |lead| {
         let jobs = machine::jobs(&ground.load.tasks);
-        let mut predictor = estimates::predictor(&args.estimate, &jobs);
+        let mut predictor = estimate::predictor(&args.estimate, &jobs);
         let allocation = ground.allocation.unwrap_or(Allocation::Lowest);
         pre_stage(&ground.machine, &ground.load, &takes, *lead, allocation, &mut *predictor)
     });

@@ -1,7 +1,8 @@
 //! `tidepool jobs simulate`: a log on a simulated scheduler.
 
+use super::files::read;
 use super::flags::{EarlyFlag, MachineArgs, SimulateArgs};
-use super::{estimates, page_of, read};
+use super::page_of;
 use crate::bench::report::identity;
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::output::{duration, table};
@@ -11,6 +12,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 use tidepool_jobsim::Log;
 use tidepool_jobsim::engine::{Backfill, Early, Order, Policy, Setup};
+use tidepool_jobsim::estimate;
 use tidepool_jobsim::machine::{self, FILE_BYTES_MAX, Fate, Load, Machine};
 use tidepool_jobsim::measure::{Classes, Measures, measure};
 use tidepool_jobsim::plan::set::runs;
@@ -34,7 +36,7 @@ pub fn dispatch(args: &SimulateArgs) -> Result<ExitCode> {
     let mut setup = Setup {
         early: early(args.early, policy, named),
         backfill: args.backfill.map_or(Backfill::Queue, |flag| flag.backfill()),
-        correction: args.correction.correction(),
+        correction: args.correction(),
         kills: !args.no_kill,
         keeps_nodes: !args.change_nodes,
         keeps_lists: args.csv.is_some(),
@@ -42,7 +44,7 @@ pub fn dispatch(args: &SimulateArgs) -> Result<ExitCode> {
     };
     setup.blocks = ground.blocks()?;
     let jobs = machine::jobs(&ground.load.tasks);
-    let mut predictor = estimates::predictor(&args.estimate, &jobs);
+    let mut predictor = estimate::predictor(&args.estimate, &jobs);
     let begun = Instant::now();
     let fates = ground.machine.run(&ground.load, &setup, ground.allocation, &mut *predictor);
     let seconds = begun.elapsed().as_secs_f64();
@@ -60,15 +62,21 @@ pub fn dispatch(args: &SimulateArgs) -> Result<ExitCode> {
 
 /// Reads a log and its machine. By node, each node is one of the log's header; else each processor by itself.
 pub fn ground(args: &MachineArgs, by_node: bool) -> Result<Ground> {
-    let log = read(&args.log, args.jobs)?;
+    let log = read(&args.log, args.jobs, args.format)?;
     let mut machine = match &args.machine {
         Some(path) => machine_of(path)?,
         None => Machine::default(),
     };
     machine.nodes = args.nodes.unwrap_or(machine.nodes);
     machine.processors_per_node = args.per_node.unwrap_or(machine.processors_per_node);
-    let wrong =
-        |error: machine::MachineError| Failure::new(Kind::Usage, format!("{}: {error}", args.log.display()));
+    let wrong = |error: machine::MachineError| {
+        let hint = match error.missing() {
+            Some(machine::Size::Nodes) => "; say --nodes",
+            Some(machine::Size::PerNode) => "; say --per-node",
+            None => "",
+        };
+        Failure::new(Kind::Usage, format!("{}: {error}{hint}", args.log.display()))
+    };
     let machine = machine.complete(&log, by_node).map_err(wrong)?;
     let allocation = match args.allocation {
         Some(flag) => Some(flag.allocation(&machine).map_err(wrong)?),
@@ -106,7 +114,7 @@ impl Ground {
     }
 }
 
-fn machine_of(path: &std::path::Path) -> Result<Machine> {
+pub fn machine_of(path: &std::path::Path) -> Result<Machine> {
     let name = || path.display().to_string();
     let text = page_of(path, FILE_BYTES_MAX)?;
     machine::read(&text).map_err(|problems| {
@@ -115,15 +123,8 @@ fn machine_of(path: &std::path::Path) -> Result<Machine> {
     })
 }
 
-/// What holds where nothing is said: beside all others in the order of the queue, as batsched does; where nodes are told from each
-/// other anew, since plans on certain nodes leave no room to come nearer one by one.
 pub fn early(flag: Option<EarlyFlag>, policy: Policy, named: bool) -> Early {
-    match (flag, policy, named) {
-        (Some(flag), ..) => flag.early(),
-        (None, Policy::Fcfs, _) => Early::Anew(Order::Queue),
-        (None, _, true) => Early::Anew(Order::Start),
-        (None, _, false) => Early::Nearer(Order::Queue),
-    }
+    flag.map_or_else(|| Early::usual(policy, named), EarlyFlag::early)
 }
 
 /// The rule, for reports.

@@ -1,4 +1,4 @@
-//! What a script's `#SBATCH` lines say of nodes and time. All else in them is Slurm's.
+//! What a script's `#SBATCH` lines say: of nodes and time here; others ask for more of them ([`options`]).
 
 use crate::plan::slurm::wall_time;
 use std::time::Duration;
@@ -26,7 +26,28 @@ const OPTIONS: [(&str, &str, Known); 2] = [("--nodes", "-N", Known::Nodes), ("--
 
 /// As sbatch reads it: up to the first line that is neither blank nor a comment; what is said last counts.
 pub fn header(script: &[u8]) -> (Header, Vec<Problem>) {
-    let (mut header, mut problems) = (Header::default(), Vec::new());
+    let mut header = Header::default();
+    let table = OPTIONS.map(|(long, short, known)| (long, short, Takes::Value(known)));
+    let problems = options(script, &table, |known, value| header.take(known, value));
+    (header, problems)
+}
+
+/// Whether an option has a value, and what it is.
+#[derive(Clone, Copy)]
+pub enum Takes<K> {
+    Value(K),
+    /// None, or one behind `=`.
+    Perhaps(K),
+}
+
+/// Hands each option of a table that a script's header has, with its value, to `take`, and tells what that says is wrong. A long name
+/// may stand for an option alone; its short name is empty then.
+pub fn options<K: Copy>(
+    script: &[u8],
+    table: &[(&str, &str, Takes<K>)],
+    mut take: impl FnMut(K, &str) -> Result<(), String>,
+) -> Vec<Problem> {
+    let mut problems = Vec::new();
     for (number, line) in (1..).zip(script.split(|byte| *byte == b'\n')) {
         let line = line.trim_ascii_end();
         if !line.is_empty() && !line.starts_with(b"#") {
@@ -40,29 +61,34 @@ pub fn header(script: &[u8]) -> (Header, Vec<Problem>) {
         let words = words(&String::from_utf8_lossy(rest));
         let mut words = words.iter().map(|(at, word)| (KEYWORD.len() + at + 1, word.as_str()));
         while let Some((column, word)) = words.next() {
-            let Some((known, attached)) = option(word) else { continue };
+            let Some((known, attached)) = option(table, word) else { continue };
             let at = At::Line { line: number, column };
-            let said = match attached {
-                Some(value) => header.take(known, value),
-                None => match words.next() {
-                    Some((_, value)) => header.take(known, value),
+            let said = match (known, attached) {
+                (Takes::Value(known) | Takes::Perhaps(known), Some(value)) => take(known, value),
+                (Takes::Perhaps(known), None) => take(known, ""),
+                (Takes::Value(known), None) => match words.next() {
+                    Some((_, value)) => take(known, value),
                     None => Err(format!("'{word}' has no value")),
                 },
             };
             problems.extend(said.err().map(|why| Problem::new(&at, why)));
         }
     }
-    (header, problems)
+    problems
 }
 
 /// Which option a word is, with the value that it brings along.
-fn option(word: &str) -> Option<(Known, Option<&str>)> {
-    OPTIONS.into_iter().find_map(|(long, short, known)| {
-        if word == long || word == short {
-            return Some((known, None));
+fn option<'a, K: Copy>(
+    table: &[(&str, &str, Takes<K>)],
+    word: &'a str,
+) -> Option<(Takes<K>, Option<&'a str>)> {
+    table.iter().find_map(|(long, short, known)| {
+        if word == *long || (word == *short && !short.is_empty()) {
+            return Some((*known, None));
         }
         let value = word.strip_prefix(long).and_then(|rest| rest.strip_prefix('='));
-        value.or(word.strip_prefix(short)).map(|value| (known, Some(value)))
+        let short = Some(short).filter(|short| !short.is_empty() && matches!(known, Takes::Value(_)));
+        value.or(short.and_then(|short| word.strip_prefix(short))).map(|value| (*known, Some(value)))
     })
 }
 
@@ -85,7 +111,7 @@ impl Header {
 }
 
 /// Of `4`, `2-4`, `2,4,8` or `2-8:2`, where `k` and `m` count in 1024s.
-fn fewest(text: &str) -> Option<usize> {
+pub fn fewest(text: &str) -> Option<usize> {
     let (first, rest) = text.split_at(text.find(['-', ',', ':']).unwrap_or(text.len()));
     if !rest.bytes().all(|b| b.is_ascii_digit() || b"-,:kKmM".contains(&b)) || rest.ends_with(['-', ',', ':'])
     {

@@ -10,7 +10,7 @@ mod header;
 mod shape;
 mod steps;
 
-pub use header::{Header, header};
+pub use header::{Header, Takes, fewest, header, options};
 pub use shape::{fs_of, outlives, shape_of, tiers_of};
 pub use steps::{Spot, Step, Storage};
 
