@@ -276,13 +276,16 @@ const MOVE_NS: u128 = 100_000_000;
 /// The cost of a phase that never ends; [`PHASES_MAX`] of them can be added up.
 const NEVER: u128 = u128::MAX >> 8;
 
+/// What each phase gets on a tier in bytes/s, by who is there: a bit for each phase.
+type Shares = HashMap<(Tier, u16), Rc<[u128]>>;
+
 /// All phases, and the tiers for them.
 struct Load<'a> {
     flows: &'a [Flow<'a>],
     /// The burst buffer, the PFS.
     tiers: [Used<'a>; 2],
-    /// What each gets on a tier, by who is there: a bit for each phase. A search asks for the same ones again and again.
-    shares: RefCell<HashMap<(Tier, u16), Rc<[u128]>>>,
+    /// A search asks for the same ones again and again.
+    shares: RefCell<Shares>,
     /// What placements cost that were played before, and whether they were played to their end.
     costs: RefCell<HashMap<u64, (u128, bool)>>,
 }
