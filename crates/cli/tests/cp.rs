@@ -154,14 +154,15 @@ fn a_gentle_copy_takes_only_what_others_leave() {
 /// same command; not, as a new copy would be, inside of what the first run made.
 #[test]
 fn a_stopped_copy_goes_on() {
+    const ALL: u64 = 1000;
     for signal in ["INT", "KILL"] {
         let sandbox = Sandbox::new();
         let data = sandbox.path("data");
         fs::create_dir(&data).unwrap();
-        for i in 0..200 {
+        for i in 0..ALL {
             fs::write(data.join(format!("f{i}")), vec![b'x'; 100_000]).unwrap();
         }
-        // Seven seconds in all: whoever looks may be held up for some of them.
+        // Half a minute in all: whoever looks may be held up for some seconds, and files that wait for a slow disk get their names at once.
         let args = ["cp", "--bwlimit", "3MiB", "data", "copy"];
         let mut child =
             sandbox.tidepool(&args).current_dir(sandbox.dir.path()).stderr(Stdio::null()).spawn().unwrap();
@@ -176,11 +177,11 @@ fn a_stopped_copy_goes_on() {
             assert_eq!(status.code(), Some(130));
         }
         let before = finished() as u64;
-        assert!((40..200).contains(&before), "{signal}: stopped with {before} of 200");
+        assert!((40..ALL).contains(&before), "{signal}: stopped with {before} of {ALL}");
         let report: Value = serde_json::from_str(&ok(&sandbox, &["--json", "data", "copy"])).unwrap();
         let copied = report["bytes_copied"].as_u64().unwrap();
-        assert!(copied <= (200 - before) * 100_000, "{signal}: {before} were there, {copied} bytes copied");
-        assert_eq!((finished(), report["complete"].as_bool()), (200, Some(true)));
+        assert!(copied <= (ALL - before) * 100_000, "{signal}: {before} were there, {copied} bytes copied");
+        assert_eq!((finished() as u64, report["complete"].as_bool()), (ALL, Some(true)));
         assert!(!sandbox.path("copy/data").exists());
         sandbox.assert_nothing_left("after the second run");
     }

@@ -364,7 +364,8 @@ fn results_that_nobody_wants_are_discarded() {
 #[test]
 fn a_place_that_stays_in_use() {
     let Some(cluster) = Cluster::start(1) else { return };
-    let body = "#TIDEPOOL timeout stage_in=2s\n#NORNS stage_out nvme0://out lustre://alice/out\necho > $NVME0/out; sleep 30\n";
+    // It runs until it is cancelled.
+    let body = "#TIDEPOOL timeout stage_in=2s\n#NORNS stage_out nvme0://out lustre://alice/out\necho > $NVME0/out; sleep 3000\n";
     let first = cluster.sbatch(&["-N1"], body);
     cluster.wait_for(first, &["RUNNING"]);
     let second = cluster.sbatch(&["-N1"], body);
