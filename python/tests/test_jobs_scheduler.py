@@ -44,6 +44,10 @@ def test_by_hand(tmp_path: Path) -> None:
             ["--policy", "easy", "--estimate", "default:90", "--backfill", "expected"],
         ),
         (
+            {"policy": "easy", "order": "expected", "patience_s": 3600},
+            ["--policy", "easy", "--order", "expected", "--patience", "1h"],
+        ),
+        (
             {"estimate": "lambda=0.1", "allocation": "contiguous"},
             ["--estimate", "lambda=0.1", "--allocation", "contiguous"],
         ),
@@ -66,6 +70,9 @@ def test_it_says_what_the_command_says(path: Path, asked: dict[str, Any], words:
         ({"policy": "esay"}, "'esay' is none of fcfs, easy, conservative"),
         ({"estimate": "soon"}, "estimate: 'soon' is none of"),
         ({"backfill": "shortest"}, "is for policy 'easy'"),
+        ({"order": "expected"}, "order: 'expected' is for policy 'easy'"),
+        ({"order": "shortest"}, "'shortest' is none of submission, expected"),
+        ({"policy": "easy", "patience_s": 0}, "less than a second"),
         ({"allocation": "switch"}, "switch"),
         ({"nodes": 0, "per_node": 0}, None),
     ],

@@ -73,6 +73,27 @@ fn predictions_and_nodes_change_what_is_planned() {
         ["simulate", "log.swf", "--policy", "easy", "--estimate", "last-two", "--backfill", "shortest"];
     let value = json(&sandbox, &words);
     assert!(value["result"]["outlived_predictions"].as_u64().unwrap() > 0, "{value}");
+    let worth =
+        ["simulate", "log.swf", "--policy", "easy", "--estimate", "default:90", "--backfill", "expected"];
+    let slowdown = |more: &[&str]| {
+        let value = json(&sandbox, &[&worth[..], more].concat());
+        (value["scheduler"]["order"].clone(), value["result"]["mean_bounded_slowdown"].as_f64().unwrap())
+    };
+    let (submission, in_turns) = (slowdown(&[]), slowdown(&["--order", "expected", "--patience", "7d"]));
+    assert_eq!((submission.0, in_turns.0), ("submission".into(), "expected".into()));
+    assert!(in_turns.1 < submission.1, "{} {}", in_turns.1, submission.1);
+    for (words, said) in [
+        (&["--order", "expected"][..], "--order is for --policy easy"),
+        (&["--policy", "fcfs", "--backfill", "shortest"], "--backfill is for --policy easy"),
+        (
+            &["--policy", "easy", "--patience", "1h"],
+            "--patience is for --order expected and --backfill expected",
+        ),
+        (&["--policy", "easy", "--order", "expected", "--patience", "0.5s"], "less than a second"),
+    ] {
+        let refused = jobs(&sandbox, &[&["simulate", "log.swf"], words].concat());
+        assert!(refused.status.code() == Some(2) && text(&refused).contains(said), "{}", text(&refused));
+    }
     let exact = json(&sandbox, &["simulate", "log.swf", "--estimate", "run-time"]);
     assert_eq!(exact["result"]["outlived_predictions"], 0);
     for allocation in ["any", "contiguous"] {

@@ -5,7 +5,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use tidepool_joblog::{Job, Log, PROCESSORS_MAX, SECONDS_MAX};
-use tidepool_jobsim::engine::{Backfill, Correction, Early, Policy, Setup};
+use tidepool_jobsim::engine::{Backfill, Correction, Early, Policy, Precedence, Setup};
 use tidepool_jobsim::estimate::{Estimate, predictor};
 use tidepool_jobsim::machine::{self, Fate, Load, Machine, MachineError, Size};
 use tidepool_jobsim::measure::{Classes, Measures, measure};
@@ -45,6 +45,8 @@ const CHOICES: [(&str, Choice); 3] =
     [("any", Choice::Any), ("contiguous", Choice::Contiguous), ("switch", Choice::Switch)];
 const BACKFILLS: [(&str, Backfill); 3] =
     [("queue", Backfill::Queue), ("shortest", Backfill::Shortest), ("expected", Backfill::Expected)];
+const ORDERS: [(&str, Precedence); 2] =
+    [("submission", Precedence::Submission), ("expected", Precedence::Expected)];
 const CORRECTIONS: [(&str, Correction); 4] = [
     ("steps", Correction::Steps),
     ("double", Correction::Double),
@@ -59,6 +61,8 @@ pub struct Asked {
     policy: String,
     estimate: String,
     backfill: String,
+    order: String,
+    patience_s: Option<u64>,
     correction: Option<String>,
     allocation: Option<String>,
     /// Of a machine's file (format 31).
@@ -145,8 +149,15 @@ fn run(log: &Log, asked: &Asked) -> PyResult<Ran> {
     let policies = Policy::ALL.map(|policy| (policy.name(), policy));
     let policy = one_of("policy", &asked.policy, &policies)?;
     let backfill = one_of("backfill", &asked.backfill, &BACKFILLS)?;
+    let precedence = one_of("order", &asked.order, &ORDERS)?;
     if policy != Policy::Easy && backfill != Backfill::Queue {
         return Err(wrong(format!("backfill: '{}' is for policy 'easy'", asked.backfill)));
+    }
+    if policy != Policy::Easy && precedence != Precedence::Submission {
+        return Err(wrong(format!("order: '{}' is for policy 'easy'", asked.order)));
+    }
+    if asked.patience_s == Some(0) {
+        return Err(wrong("patience_s: 0 is less than a second"));
     }
     let correction = match &asked.correction {
         Some(word) => one_of("correction", word, &CORRECTIONS)?,
@@ -168,7 +179,9 @@ fn run(log: &Log, asked: &Asked) -> PyResult<Ran> {
     }
     let load = machine.load(log, allocation).map_err(wrong_machine)?;
     let early = Early::usual(policy, named);
-    let mut setup = Setup { early, backfill, correction, kills: asked.kills, ..Setup::new(policy) };
+    let mut setup =
+        Setup { early, backfill, precedence, correction, kills: asked.kills, ..Setup::new(policy) };
+    setup.patience_s = asked.patience_s.unwrap_or(setup.patience_s);
     setup.blocks = machine.blocks(&load.tasks).map_err(wrong_machine)?;
     let mut predictor = predictor(&estimate, &machine::jobs(&load.tasks));
     let fates = machine.run(&load, &setup, allocation, &mut *predictor);

@@ -20,6 +20,8 @@ def simulate(
     policy: str = "conservative",
     estimate: str = "request",
     backfill: str = "queue",
+    order: str = "submission",
+    patience_s: int | None = None,
     correction: str | None = None,
     allocation: str | None = None,
     machine: str | os.PathLike[str] | None = None,
@@ -29,8 +31,8 @@ def simulate(
 ) -> pd.DataFrame:
     """Runs the jobs of a log, as `read` gives it, and says when each starts.
 
-    `policy` is "fcfs", "easy" or "conservative"; `estimate`, `backfill`, `correction` and `allocation` are in the words
-    of the options of `tidepool jobs simulate`; `machine` is a file of format 31, `nodes` and `per_node` say what is not
+    `policy` is "fcfs", "easy" or "conservative"; `estimate`, `backfill`, `order`, `correction` and `allocation` are in the
+    words of the options of `tidepool jobs simulate`, and `patience_s` is its `--patience`; `machine` is a file of format 31, `nodes` and `per_node` say what is not
     in it (without, each of the log's `.attrs["processors"]` is a node). With `kill`, jobs are ended at their request.
 
     The frame has a row for each job that fits on the machine, in the log's index: `submit_s`, `start_s`, `end_s`,
@@ -50,6 +52,8 @@ def simulate(
         "policy": policy,
         "estimate": estimate,
         "backfill": backfill,
+        "order": order,
+        "patience_s": patience_s,
         "correction": correction,
         "allocation": allocation,
         "machine": None if machine is None else Path(machine).read_text(encoding="utf-8"),

@@ -14,6 +14,7 @@ use tidepool_jobsim::estimate::Estimate;
 use tidepool_jobsim::machine::{Machine, MachineError};
 use tidepool_jobsim::plan::Allocation;
 use tidepool_jobsim::study::Data;
+use tidepool_stage_client::words::parse_duration;
 
 const STAGE_AHEAD: &str = "\
 Examples:
@@ -30,6 +31,7 @@ const SIMULATE: &str = "\
 Examples:
   tidepool jobs simulate kth.swf --policy easy --json
   tidepool jobs simulate kth.swf --policy easy --estimate last-two --backfill shortest    EASY++
+  tidepool jobs simulate kth.swf --policy easy --estimate default:90 --backfill expected --order expected
   tidepool jobs simulate kth.swf --allocation contiguous --csv jobs.csv
   tidepool jobs simulate --machine curie.toml curie.swf.gz
 LOG is of any format that 'jobs describe' reads. Jobs end when they did; plans go by estimates. --machine
@@ -187,6 +189,23 @@ impl BackfillFlag {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum OrderFlag {
+    /// As they were submitted
+    Submission,
+    /// Those first whose waiting is expected to cost most slowdown for as long as they take, the more the longer they have waited
+    Expected,
+}
+
+impl OrderFlag {
+    pub fn precedence(self) -> engine::Precedence {
+        match self {
+            OrderFlag::Submission => engine::Precedence::Submission,
+            OrderFlag::Expected => engine::Precedence::Expected,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum CorrectionFlag {
     /// By 1 min, then 5, 15 and 30 min, 1, 2, 5, 10, 20, 50, 100 h
     Steps,
@@ -270,6 +289,12 @@ pub struct SimulateArgs {
     /// Order of those tried beside the first of the queue, under EASY [default: queue]
     #[arg(long, value_enum)]
     pub backfill: Option<BackfillFlag>,
+    /// Order of the queue within a priority, under EASY [default: submission]
+    #[arg(long, value_enum)]
+    pub order: Option<OrderFlag>,
+    /// After how long a job's waiting counts twice, with --order or --backfill expected [default: 48h]
+    #[arg(long, value_name = "TIME", value_parser = patience)]
+    pub patience: Option<u64>,
     /// How the limit of a job moves that outlives its prediction, up to its request [default: expected with --backfill expected, else steps]
     #[arg(long, value_enum)]
     pub correction: Option<CorrectionFlag>,
@@ -288,13 +313,36 @@ pub struct SimulateArgs {
 }
 
 impl SimulateArgs {
-    pub fn correction(&self) -> engine::Correction {
-        match (self.correction, self.backfill) {
-            (Some(flag), _) => flag.correction(),
-            (None, backfill) => {
-                engine::Correction::usual(backfill.map_or(engine::Backfill::Queue, BackfillFlag::backfill))
-            }
+    /// How the machine is run, but for its blocks and for what becomes of plans; or what makes no sense.
+    pub fn setup(&self) -> Result<engine::Setup, String> {
+        let policy = self.policy.policy();
+        let expects =
+            self.order == Some(OrderFlag::Expected) || self.backfill == Some(BackfillFlag::Expected);
+        let given = [
+            (self.backfill.is_some(), "--backfill"),
+            (self.order.is_some(), "--order"),
+            (self.patience.is_some(), "--patience"),
+        ];
+        if let Some((_, flag)) = given.iter().find(|(given, _)| *given && policy != engine::Policy::Easy) {
+            return Err(format!("{flag} is for --policy easy"));
         }
+        if self.patience.is_some() && !expects {
+            return Err("--patience is for --order expected and --backfill expected".into());
+        }
+        let usual = engine::Setup::new(policy);
+        let backfill = self.backfill.map_or(usual.backfill, BackfillFlag::backfill);
+        Ok(engine::Setup {
+            backfill,
+            precedence: self.order.map_or(usual.precedence, OrderFlag::precedence),
+            patience_s: self.patience.unwrap_or(usual.patience_s),
+            correction: self
+                .correction
+                .map_or_else(|| engine::Correction::usual(backfill), CorrectionFlag::correction),
+            kills: !self.no_kill,
+            keeps_nodes: !self.change_nodes,
+            keeps_lists: self.csv.is_some(),
+            ..usual
+        })
     }
 
     /// Whether nodes are those of the log's header.
@@ -347,6 +395,12 @@ impl NapArgs {
             .chain(self.further.iter().copied())
             .collect()
     }
+}
+
+/// In whole seconds, at least one.
+fn patience(text: &str) -> Result<u64, String> {
+    let seconds = parse_duration(text)?.as_secs();
+    if seconds == 0 { Err("less than a second".into()) } else { Ok(seconds) }
 }
 
 fn part(text: &str) -> Result<f64, String> {

@@ -1,17 +1,18 @@
 //! `tidepool jobs simulate`: a log on a simulated scheduler.
 
 use super::files::read;
-use super::flags::{EarlyFlag, MachineArgs, SimulateArgs};
+use super::flags::{BackfillFlag, EarlyFlag, MachineArgs, OrderFlag, SimulateArgs};
 use super::page_of;
 use crate::bench::report::identity;
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::output::{duration, table};
+use clap::ValueEnum;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::process::ExitCode;
 use std::time::Instant;
 use tidepool_jobsim::Log;
-use tidepool_jobsim::engine::{Backfill, Early, Order, Policy, Setup};
+use tidepool_jobsim::engine::{Early, Order, Policy, Setup};
 use tidepool_jobsim::estimate;
 use tidepool_jobsim::machine::{self, FILE_BYTES_MAX, Fate, Load, Machine};
 use tidepool_jobsim::measure::{Classes, Measures, measure};
@@ -30,18 +31,9 @@ pub struct Ground {
 }
 
 pub fn dispatch(args: &SimulateArgs) -> Result<ExitCode> {
+    let mut setup = args.setup().map_err(|wrong| Failure::new(Kind::Usage, wrong))?;
     let ground = ground(&args.machine, args.by_node())?;
-    let policy = args.policy.policy();
-    let named = ground.allocation.is_some() || ground.machine.is_divided();
-    let mut setup = Setup {
-        early: early(args.early, policy, named),
-        backfill: args.backfill.map_or(Backfill::Queue, |flag| flag.backfill()),
-        correction: args.correction(),
-        kills: !args.no_kill,
-        keeps_nodes: !args.change_nodes,
-        keeps_lists: args.csv.is_some(),
-        ..Setup::new(policy)
-    };
+    setup.early = early(args.early, setup.policy, ground.allocation.is_some() || ground.machine.is_divided());
     setup.blocks = ground.blocks()?;
     let jobs = machine::jobs(&ground.load.tasks);
     let mut predictor = estimate::predictor(&args.estimate, &jobs);
@@ -170,6 +162,9 @@ fn value(args: &SimulateArgs, ground: &Ground, setup: &Setup, measures: &Measure
     all["scheduler"] = json!({
         "policy": setup.policy.name(),
         "estimate": args.estimate.to_string(),
+        "order": word(args.order.unwrap_or(OrderFlag::Submission)),
+        "backfill": word(args.backfill.unwrap_or(BackfillFlag::Queue)),
+        "patience_seconds": setup.patience_s,
         "after_an_early_end": rule(setup.early, setup.policy),
         "kills_at_request": setup.kills,
         "nodes_told_apart": measures.classes.is_some(),
@@ -177,6 +172,11 @@ fn value(args: &SimulateArgs, ground: &Ground, setup: &Setup, measures: &Measure
     all["result"] = measures_value(measures);
     all["simulation_seconds"] = json!(seconds);
     all
+}
+
+/// Of the command line.
+fn word(flag: impl ValueEnum) -> String {
+    flag.to_possible_value().expect("none is hidden").get_name().to_string()
 }
 
 fn text(args: &SimulateArgs, ground: &Ground, measures: &Measures) -> String {

@@ -1,4 +1,5 @@
-//! What is known of a run time, as a distribution: what [`super::Backfill::Expected`] and [`super::Correction::Expected`] go by.
+//! What is known of a run time, as a distribution: what [`super::Backfill::Expected`], [`super::Precedence::Expected`] and
+//! [`super::Correction::Expected`] go by.
 
 use crate::measure::SLOWDOWN_BOUND_S;
 
@@ -35,15 +36,6 @@ impl Chances {
         sum / self.points.len() as f64
     }
 
-    /// Whether a job should start now though the first of the queue, planned in `window_s` from now, may have to wait for it.
-    ///
-    /// When it does not start now, it waits until the first has started and ended, or for longer; when it does, the first waits for
-    /// as long as it runs beyond the window. A second costs each of them the mean of 1 / max(run, 10 s) of bounded slowdown.
-    pub fn are_worth(&self, window_s: u64, first: &Chances) -> bool {
-        let spared = (window_s as f64 + first.mean_s) * self.per_second;
-        spared >= self.beyond_s(window_s) * first.per_second
-    }
-
     /// How long it will have run, for a job that has run for so long: as likely to be over by then as it was within its
     /// estimate. None where none of the run times is longer.
     pub fn outlived(&self, ran_s: u64) -> Option<u64> {
@@ -53,9 +45,47 @@ impl Chances {
     }
 }
 
+/// How fast a second of waiting gets dearer: the power of the wait in patiences.
+const IMPATIENCE: i32 = 4;
+
+/// A job that waits.
+pub(super) struct Waiting<'a> {
+    chances: &'a Chances,
+    /// What a second more costs: of bounded slowdown the mean of 1 / max(run, 10 s), twice as much of a job that has waited for
+    /// its patience, 17 times as much after two.
+    per_second: f64,
+}
+
+impl Chances {
+    /// Of a job that has waited for so long. Seconds.
+    pub fn after(&self, waited_s: u64, patience_s: u64) -> Waiting<'_> {
+        let patiences = waited_s as f64 / patience_s.max(1) as f64;
+        Waiting { chances: self, per_second: self.per_second * (1.0 + patiences.powi(IMPATIENCE)) }
+    }
+}
+
+impl Waiting<'_> {
+    /// Smith's rule (1956): of jobs that take turns, the sum of what their waits cost is least when those come first whose second costs
+    /// most for as long as they take.
+    pub fn turn(&self) -> f64 {
+        self.per_second / self.chances.mean_s.max(1.0)
+    }
+
+    /// Whether it should start now though the first of the queue, planned in `window_s` from now, may have to wait for it.
+    ///
+    /// When it does not start now, it waits until the first has started and ended, or for longer; when it does, the first waits for
+    /// as long as it runs beyond the window.
+    pub fn is_worth_a_delay(&self, window_s: u64, first: &Waiting<'_>) -> bool {
+        let spared = (window_s as f64 + first.chances.mean_s) * self.per_second;
+        spared >= self.chances.beyond_s(window_s) * first.per_second
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const DAY_S: u64 = 86_400;
 
     #[test]
     fn by_hand() {
@@ -65,9 +95,18 @@ mod tests {
         assert_eq!([0, 5, 60, 1000].map(|window| job.beyond_s(window)), [278.75, 273.75, 245.0, 0.0]);
         // A first one that runs for an hour: 70 s more cost it less than what three quarters of a chance to be over at once spare.
         let first = Chances::new(None, 3600);
-        assert!(job.are_worth(60, &first) && job.are_worth(0, &first));
+        let worth = |one: &Chances, window, other: &Chances, waited_s| {
+            one.after(0, DAY_S).is_worth_a_delay(window, &other.after(waited_s, DAY_S))
+        };
+        assert!(worth(&job, 60, &first, 0) && worth(&job, 0, &first, 0));
         // The other way round 3,600 s more of the short one's waiting are not worth it, but for a window that is nearly as long.
-        assert!(!first.are_worth(60, &job) && first.are_worth(3590, &job));
+        assert!(!worth(&first, 60, &job, 0) && worth(&first, 3590, &job, 0));
+        // 3,670 s x 0.05275 spared are worth 245 s x 1/3600 of the first up to 2,844 times: until it has waited for 7.3 days.
+        assert!(worth(&job, 60, &first, 7 * DAY_S) && !worth(&job, 60, &first, 8 * DAY_S));
+        // Short ones first, and of alike ones the one that waits for longer: 1 day makes it twice, 2 days 17 times as urgent.
+        let turn = |of: &Chances, waited_s| of.after(waited_s, DAY_S).turn();
+        assert!(turn(&job, 0) > turn(&first, 0) && turn(&first, DAY_S) == 2.0 / 3600.0 / 3600.0);
+        assert!((turn(&first, 2 * DAY_S) / turn(&first, 0) - 17.0).abs() < 1e-9);
         // Three in four were within the estimate: so is the first of one that is left.
         assert_eq!(
             [5, 50, 100, 999].map(|ran| job.outlived(ran)),

@@ -1,6 +1,7 @@
 //! Only the first of the queue has a place in the plan: EASY, and first come first served without plans.
 
-use super::{Backfill, Engine, News, Policy};
+use super::chances::Waiting;
+use super::{Backfill, Engine, News, Policy, Precedence};
 use crate::plan::{Ask, Plan};
 
 impl<P: Plan> Engine<'_, P> {
@@ -19,6 +20,9 @@ impl<P: Plan> Engine<'_, P> {
         let mut changed = news.ended || news.void || due;
         if changed {
             self.drop_head();
+        }
+        if self.setup.policy == Policy::Easy && self.setup.precedence == Precedence::Expected {
+            self.order_by_turns(now);
         }
         if self.head.is_some_and(|head| self.waiting.first() != Some(&head)) {
             self.drop_head();
@@ -41,6 +45,21 @@ impl<P: Plan> Engine<'_, P> {
             let first = if changed || self.setup.backfill == Backfill::Expected { 0 } else { first };
             self.start_beside_the_head(now, first);
         }
+    }
+
+    /// Of one rank the one whose turn it is most comes first.
+    fn order_by_turns(&mut self, now: u64) {
+        let turn = |index: &usize| (self.tasks[*index].rank, self.waits(*index, now).turn(), *index);
+        let mut turns: Vec<(i64, f64, usize)> = self.waiting.iter().map(turn).collect();
+        turns.sort_by(|(rank, turn, index), (other_rank, other_turn, other)| {
+            rank.cmp(other_rank).then(other_turn.total_cmp(turn)).then(index.cmp(other))
+        });
+        self.waiting = turns.into_iter().map(|(_, _, index)| index).collect();
+    }
+
+    fn waits(&self, index: usize, now: u64) -> Waiting<'_> {
+        let chances = self.chances[index].as_ref().expect("it has not ended");
+        chances.after(now - self.tasks[index].job.submit_s, self.setup.patience_s)
     }
 
     fn start_beside_the_head(&mut self, now: u64, first: usize) {
@@ -102,8 +121,8 @@ impl<P: Plan> Engine<'_, P> {
     }
 
     fn is_worth_a_delay(&self, index: usize, head: usize, now: u64) -> bool {
-        let (job, first) = (self.chances[index].as_ref(), self.chances[head].as_ref());
+        let window_s = self.done[head].start_s - now;
         self.setup.backfill == Backfill::Expected
-            && job.zip(first).is_some_and(|(job, first)| job.are_worth(self.done[head].start_s - now, first))
+            && self.waits(index, now).is_worth_a_delay(window_s, &self.waits(head, now))
     }
 }

@@ -10,7 +10,7 @@
 //! | [`Policy::Easy`] | the first of the queue has a place in the plan; others start when they fit beside that now, else have no plan (Lifka 1995) |
 //! | [`Policy::Conservative`] | each job has a place in the plan from its submission on, beside those of all others (Mu'alem and Feitelson 2001) |
 //!
-//! The queue is in the order of [`Task::rank`], then of submission, then of the log.
+//! The queue is in the order of [`Task::rank`], then of [`Precedence`], then of the log. It is looked at when something happens.
 //!
 //! When a job ends before its limit, plans can come nearer. [`Early`] says how; all but [`Early::Anew`] in the order of the queue keep
 //! every promise as long as nobody outlives a prediction: no job's planned start recedes. When one does, its limit moves
@@ -94,6 +94,16 @@ pub enum Backfill {
     Expected,
 }
 
+/// In which order jobs of the same rank stand in the queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Precedence {
+    /// As they were submitted.
+    Submission,
+    /// Under EASY: whose waiting is expected to cost most bounded slowdown for as long as the job takes (Smith 1956), the more the longer
+    /// it has waited. Others, where the order is that of plans, stay as they were submitted.
+    Expected,
+}
+
 /// The new limit of a job that outlives its prediction. Never beyond its request, if jobs are killed there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Correction {
@@ -107,6 +117,10 @@ pub enum Correction {
     /// with [`Correction::Steps`].
     Expected,
 }
+
+/// What a job waits for until its waiting counts twice, where nothing is said. Chosen on KTH and CTC, where half and twice as much
+/// hardly differ (docs/decisions/0037-batch-simulator.md).
+pub const PATIENCE_S: u64 = 48 * 3600;
 
 /// Seconds of [`Correction::Steps`]; the last one again and again.
 const STEPS: [u64; 11] = [60, 300, 900, 1800, 3600, 7200, 18_000, 36_000, 72_000, 180_000, 360_000];
@@ -149,6 +163,9 @@ pub struct Setup {
     pub policy: Policy,
     pub early: Early,
     pub backfill: Backfill,
+    pub precedence: Precedence,
+    /// Of [`Backfill::Expected`] and [`Precedence::Expected`]: for who has waited for so long, a second more counts twice. Seconds.
+    pub patience_s: u64,
     pub correction: Correction,
     /// Jobs are ended at their request; else they run for as long as they did, beyond it too.
     pub kills: bool,
@@ -181,6 +198,8 @@ impl Setup {
             policy,
             early: Early::Nearer(Order::Queue),
             backfill: Backfill::Queue,
+            precedence: Precedence::Submission,
+            patience_s: PATIENCE_S,
             correction: Correction::Steps,
             kills: true,
             keeps_nodes: true,

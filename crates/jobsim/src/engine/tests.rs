@@ -182,6 +182,16 @@ impl Slowly<'_> {
         for number in self.queue.clone() {
             self.jobs[number].planned = None;
         }
+        if self.setup.policy == Policy::Easy && self.setup.precedence == Precedence::Expected {
+            // The one who comes before all others, again and again.
+            let mut left = std::mem::take(&mut self.queue);
+            while !left.is_empty() {
+                let first =
+                    |one: usize| left.iter().all(|other| *other == one || self.is_before(one, *other, now));
+                let at = left.iter().position(|one| first(*one)).unwrap();
+                self.queue.push(left.remove(at));
+            }
+        }
         while let Some(head) = self.queue.first().copied() {
             self.place(head, now, now);
             if self.jobs[head].start > now {
@@ -216,26 +226,44 @@ impl Slowly<'_> {
         }
     }
 
+    fn is_before(&self, one: usize, other: usize, now: u64) -> bool {
+        let turn = |number: usize| self.second_costs(number, now) / self.mean(number, |point| point);
+        match self.tasks[one].rank.cmp(&self.tasks[other].rank) {
+            std::cmp::Ordering::Equal => (-turn(one), one) < (-turn(other), other),
+            ranks => ranks.is_lt(),
+        }
+    }
+
+    fn mean(&self, number: usize, of: impl Fn(f64) -> f64) -> f64 {
+        let points = &self.jobs[number].points;
+        points.iter().map(|point| of(f64::from(*point))).sum::<f64>() / points.len() as f64
+    }
+
+    /// What a second more of waiting costs, by now.
+    fn second_costs(&self, number: usize, now: u64) -> f64 {
+        let patiences = (now - self.tasks[number].job.submit_s) as f64 / self.setup.patience_s as f64;
+        self.mean(number, |point| 1.0 / point.max(10.0))
+            * (1.0 + patiences * patiences * patiences * patiences)
+    }
+
     /// Whether what a job is spared by starting now is more than what it costs the first, point by point.
     fn is_worth(&self, number: usize, head: usize, now: u64) -> bool {
-        let mean = |number: usize, of: &dyn Fn(f64) -> f64| {
-            let points = &self.jobs[number].points;
-            points.iter().map(|point| of(f64::from(*point))).sum::<f64>() / points.len() as f64
-        };
-        let per_second = |number: usize| mean(number, &|point| 1.0 / point.max(10.0));
         let window = (self.jobs[head].start - now) as f64;
-        let spared = window + mean(head, &|point| point);
-        let costs = mean(number, &|point| (point - window).max(0.0));
-        spared * per_second(number) >= costs * per_second(head)
+        let spared = window + self.mean(head, |point| point);
+        let costs = self.mean(number, |point| (point - window).max(0.0));
+        spared * self.second_costs(number, now) >= costs * self.second_costs(head, now)
     }
 
     fn run(mut self, estimates: &[u64], plans_all: bool) -> Vec<Slow> {
         let kills = self.setup.kills;
         for now in 0..SECONDS as u64 {
             let mut freed = false;
+            // The queue is looked at when something happens.
+            let mut happens = self.queue.first().is_some_and(|head| self.jobs[*head].start == now);
             for job in self.jobs.iter_mut().filter(|job| job.started && !job.ended && job.end == now) {
                 job.ended = true;
                 freed |= job.limit > now;
+                happens = true;
             }
             let mut void = false;
             for (job, task) in self.jobs.iter_mut().zip(self.tasks) {
@@ -257,6 +285,8 @@ impl Slowly<'_> {
                 void |= block.until_s > now;
                 self.known.push(block.clone());
             }
+            happens |=
+                void || self.setup.blocks.iter().any(|(known, block)| *known == now || block.until_s == now);
             if plans_all {
                 self.replan(now, freed, void);
             }
@@ -264,6 +294,7 @@ impl Slowly<'_> {
                 if self.tasks[number].job.submit_s != now {
                     continue;
                 }
+                happens = true;
                 self.submit(number, now, (*estimate).clamp(1, self.tasks[number].job.request_s));
                 if plans_all {
                     let at = self.queue.iter().position(|other| *other == number).unwrap();
@@ -282,7 +313,7 @@ impl Slowly<'_> {
                         self.begin(number, now);
                     }
                 }
-            } else {
+            } else if happens {
                 self.easy(now);
             }
         }
@@ -356,15 +387,21 @@ fn setups() -> impl Strategy<Value = Setup> {
         Correction::Expected,
     ]);
     let policy = prop::sample::select(&Policy::ALL[..]);
-    (policy, early(), backfill, correction, any::<[bool; 3]>()).prop_map(
-        |(policy, early, backfill, correction, [kills, keeps_nodes, history])| Setup {
-            early,
-            backfill,
-            correction,
-            kills,
-            keeps_nodes,
-            history,
-            ..Setup::new(policy)
+    let precedence = prop::sample::select(vec![Precedence::Submission, Precedence::Expected]);
+    let orders = (backfill, precedence, prop::sample::select(vec![1u64, 30, 3000]));
+    (policy, early(), orders, correction, any::<[bool; 3]>()).prop_map(
+        |(policy, early, (backfill, precedence, patience_s), correction, [kills, keeps_nodes, history])| {
+            Setup {
+                precedence,
+                patience_s,
+                early,
+                backfill,
+                correction,
+                kills,
+                keeps_nodes,
+                history,
+                ..Setup::new(policy)
+            }
         },
     )
 }
@@ -556,6 +593,22 @@ fn a_correction_by_hand() {
             assert_eq!(planned, wanted, "{policy:?}");
         }
     }
+}
+
+/// Three jobs wait for the whole machine, the longest for longest: short ones go first, until it has waited for some patiences.
+#[test]
+fn turns_by_hand() {
+    let tasks = [task(0, 100, 100, 4), task(1, 500, 500, 4), task(80, 100, 100, 4), task(99, 20, 20, 4)];
+    let starts = |precedence, patience_s| -> Vec<u64> {
+        let setup = Setup { precedence, patience_s, ..Setup::new(Policy::Easy) };
+        run(Counts::new(4), &tasks, &setup, &mut Request).into_iter().map(|done| done.start_s).collect()
+    };
+    assert_eq!(starts(Precedence::Submission, 1), [0, 100, 600, 700]);
+    assert_eq!(starts(Precedence::Expected, 1_000_000), [0, 220, 120, 100]);
+    // At 100 s it is 1/500^2 x 105 against 1/100^2 x 1.2 and 1/20^2; at 120 s 218 against 3.8.
+    assert_eq!(starts(Precedence::Expected, 31), [0, 120, 620, 100]);
+    // At 100 s it is 1/500^2 x 14,642 against 1/20^2.
+    assert_eq!(starts(Precedence::Expected, 9), [0, 100, 620, 600]);
 }
 
 /// A job that would run for 52 s beyond the planned start of the first: worth it where that one runs for long, not where it is short.
