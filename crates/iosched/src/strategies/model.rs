@@ -126,15 +126,29 @@ fn searched(view: &View, burst: &Curves, pfs: &Curves) -> Phases {
     placed.chain(stuck.iter().map(|flow| (flow.app.job, Verdict::Wait))).collect()
 }
 
-/// The better of two plans: that somebody comes to an idle PFS, and that all wait for the burst buffer.
+/// The better of two plans: that somebody comes to an idle PFS, and that all wait for the burst buffer; if it is better than staying.
 fn search(load: &Load, start: Vec<Option<Tier>>) -> Vec<Option<Tier>> {
-    let (filled, cost) = search_with(load, start.clone(), Idle::Fill);
-    let (left, other_cost) = search_with(load, start, Idle::Leave);
-    if other_cost < cost - cost / GAIN_PART { left } else { filled }
+    let stay = better([Idle::Fill, Idle::Leave].map(|idle| play(load, start.clone(), idle, NEVER)));
+    let (best, cost) = better([Idle::Fill, Idle::Leave].map(|idle| search_with(load, start.clone(), idle)));
+    if cost < worth_it(stay.1) { best } else { stay.0 }
+}
+
+fn better<T>([filled, left]: [(T, u128); 2]) -> (T, u128) {
+    if left.1 < worth_it(filled.1) { left } else { filled }
+}
+
+/// What a cost has to be below, to be worth a change.
+fn worth_it(cost: u128) -> u128 {
+    cost - cost / GAIN_PART
 }
 
 /// Moves single phases, or exchanges two, as long as that helps. The result is what is played at its first moment, so that
 /// nobody waits for an idle tier without gain.
+///
+/// A placement must be better for those who get there by a change, and also for those who are there already. Mostly it is; but
+/// what is left where somebody was before can keep a third one away to the good of all, as this search does not find
+/// by itself. Then each of two placements would look better from the other one, and phases would be sent to and fro at each look.
+/// So what it costs to be there falls with each change.
 fn search_with(load: &Load, start: Vec<Option<Tier>>, idle: Idle) -> (Vec<Option<Tier>>, u128) {
     let flows = load.flows;
     let (mut best, mut cost) = play(load, start, idle, NEVER);
@@ -146,10 +160,14 @@ fn search_with(load: &Load, start: Vec<Option<Tier>>, idle: Idle) -> (Vec<Option
                 if other == best || !flows.iter().zip(&other).all(|(flow, place)| flow.allows(*place)) {
                     continue;
                 }
-                let limit = cost - cost / GAIN_PART;
+                let limit = worth_it(cost);
                 let (other, other_cost) = play(load, other, idle, limit);
-                if other_cost < limit {
-                    (best, cost) = (other, other_cost);
+                if other_cost >= limit {
+                    continue;
+                }
+                let settled = settled(load, &other, idle, limit);
+                if settled < limit {
+                    (best, cost) = (other, other_cost.max(settled));
                 }
             }
         }
@@ -341,15 +359,7 @@ enum Idle {
 
 /// The placement after those that wait have gone to idle tiers, and its cost in weighted nanoseconds; from `limit` on it is of no interest.
 fn play(load: &Load, places: Vec<Option<Tier>>, idle: Idle, limit: u128) -> (Vec<Option<Tier>>, u128) {
-    let (flows, tiers) = (load.flows, &load.tiers);
-    let left: Vec<u128> = flows.iter().map(|flow| u128::from(flow.left_bytes)).collect();
-    let tails = vec![[0; 3]; flows.len()];
-    let mut forward = Forward { load, slots: [0; 2], places, left: left.clone(), tails: tails.clone() };
-    // A tier that others use is none that could be idle: who goes there is sent there.
-    let least = |used: &Used| usize::from(used.foreign == 0);
-    let least_pfs = if idle == Idle::Fill { least(&tiers[1]) } else { 0 };
-    forward.slots =
-        [forward.on(Tier::Burst).count().max(least(&tiers[0])), forward.on(Tier::Pfs).count().max(least_pfs)];
+    let mut forward = Forward::new(load, places, idle);
     forward.fill();
     let first = forward.places.clone();
     let number = forward.number();
@@ -358,27 +368,57 @@ fn play(load: &Load, places: Vec<Option<Tier>>, idle: Idle, limit: u128) -> (Vec
         return (first, cost);
     }
     // Nobody has begun anything where only this placement would have sent him.
-    (forward.left, forward.tails) = (left, tails);
-    let mut cost = 0u128;
-    for (at, flow) in flows.iter().enumerate() {
+    forward.begin_anew();
+    let mut moves = 0u128;
+    for (at, flow) in load.flows.iter().enumerate() {
         if let Some(now) = flow.now.filter(|now| first[at] != Some(*now)) {
             forward.leave(at, now);
-            cost = cost.saturating_add(u128::from(flow.app.weight) * MOVE_NS);
+            moves = moves.saturating_add(u128::from(flow.app.weight) * MOVE_NS);
         }
     }
-    // Each step ends what is left of a phase, or its part on one of three tiers.
-    for _ in 0..4 * flows.len() {
-        if cost >= limit || !forward.is_any_open() {
-            break;
-        }
-        cost = cost.saturating_add(forward.step());
-        forward.fill();
-    }
+    let cost = forward.run(moves, limit);
     load.costs.borrow_mut().insert(number, (cost, cost < limit));
     (first, cost)
 }
 
-impl Forward<'_> {
+/// What a placement costs whose phases are there already.
+fn settled(load: &Load, places: &[Option<Tier>], idle: Idle, limit: u128) -> u128 {
+    let mut forward = Forward::new(load, places.to_vec(), idle);
+    forward.fill();
+    forward.begin_anew();
+    forward.run(0, limit)
+}
+
+impl<'a> Forward<'a> {
+    fn new(load: &'a Load<'a>, places: Vec<Option<Tier>>, idle: Idle) -> Forward<'a> {
+        let mut forward = Forward { load, slots: [0; 2], places, left: Vec::new(), tails: Vec::new() };
+        forward.begin_anew();
+        // A tier that others use is none that could be idle: who goes there is sent there.
+        let [burst, pfs] = [&load.tiers[0], &load.tiers[1]].map(|used| usize::from(used.foreign == 0));
+        let pfs = if idle == Idle::Fill { pfs } else { 0 };
+        forward.slots = [forward.on(Tier::Burst).count().max(burst), forward.on(Tier::Pfs).count().max(pfs)];
+        forward
+    }
+
+    /// Nothing has been written, and nothing is under way.
+    fn begin_anew(&mut self) {
+        self.left = self.load.flows.iter().map(|flow| u128::from(flow.left_bytes)).collect();
+        self.tails = vec![[0; 3]; self.left.len()];
+    }
+
+    /// Until all have ended, or the cost is at `limit`. It is `cost` already.
+    fn run(&mut self, mut cost: u128, limit: u128) -> u128 {
+        // Each step ends what is left of a phase, or its part on one of three tiers.
+        for _ in 0..4 * self.places.len() {
+            if cost >= limit || !self.is_any_open() {
+                break;
+            }
+            cost = cost.saturating_add(self.step());
+            self.fill();
+        }
+        cost
+    }
+
     fn on(&self, tier: Tier) -> impl Iterator<Item = usize> + '_ {
         (0..self.load.flows.len()).filter(move |at| self.is_open(*at) && self.places[*at] == Some(tier))
     }
