@@ -190,8 +190,8 @@ impl StageError {
         }
     }
 
-    /// The same for what could not be removed.
-    pub(crate) fn of_removal(path: String, failure: &Failure) -> StageError {
+    /// What could not be removed, below the root of the copy, and what to do about it.
+    pub fn of_removal(path: String, failure: &Failure) -> StageError {
         let next_step = match failure {
             Failure::End { error, .. } => removal_advice(error.errno),
             _ => "look at it; remove it yourself, or run the command again",

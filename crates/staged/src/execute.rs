@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tidepool_stage::remote::Fabric;
 use tidepool_stage::{
-    ActAs, At, Charge, Charged, Doomed, End, EndError, FailureKind, Identity, LARGE_BYTES_MIN, Lone,
-    RemoveReport, StageError, StageOptions, StageReport, What, move_tree, remove, stage,
+    ActAs, At, Charge, Charged, Doomed, End, EndError, Failure, FailureKind, Identity, LARGE_BYTES_MIN, Lone,
+    RemoveReport, Side, StageError, StageOptions, StageReport, What, move_tree, remove, stage,
 };
 use tidepool_stage_state::{Ended, Start, put_at, show_resource};
 use tidepool_transport::Secret;
@@ -349,7 +349,9 @@ fn transfer(
         (done.error, done.error_count) = (removal.errors.into_iter().next(), removal.error_count);
     }
     if *what == What::Tree && moved.complete {
-        remove_root(source);
+        let removed = remove_root(source).err();
+        (done.complete, done.error_count) = (removed.is_none(), removed.is_some().into());
+        done.error = removed;
     }
     done
 }
@@ -362,10 +364,13 @@ fn is_small(src: &dyn End, name: Option<&[u8]>) -> Result<bool, EndError> {
 }
 
 /// A move of a tree leaves the source's root directory, empty; a task's source goes as a whole.
-fn remove_root(source: &Place) {
-    if let Ok((end, name)) = source.entry() {
+fn remove_root(source: &Place) -> Result<(), StageError> {
+    match source.entry().and_then(|(end, name)| end.remove_dir(&end.root(), &name)) {
         // Not empty means that somebody has put something there meanwhile: it stays.
-        let _ = end.remove_dir(&end.root(), &name);
+        Err(error) if ![Errno::ENOENT, Errno::ENOTEMPTY, Errno::EEXIST].contains(&error.errno) => {
+            Err(StageError::of_removal(".".into(), &Failure::End { side: Side::Source, error }))
+        }
+        _ => Ok(()),
     }
 }
 

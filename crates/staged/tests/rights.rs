@@ -486,6 +486,35 @@ fn another_user_owns_what_is_copied_in_his_name() {
     assert_eq!(std::fs::metadata(daemon.path("b/y")).unwrap().uid(), NOBODY);
 }
 
+/// All is copied and all in the tree is gone, but its own name stays: a directory that its user may not write has it.
+#[test]
+fn a_move_whose_source_cannot_go_is_not_said_to_be_done() {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::start();
+    write(&daemon.path("a/shelf/tree/x"), b"x");
+    for path in ["a/shelf/tree", "a/shelf/tree/x"] {
+        chown(daemon.path(path), Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    let spec = TaskSpec {
+        on_behalf: Some(OnBehalf { uid: NOBODY, gid: NOBODY, job: 0 }),
+        op: Op::Move,
+        ..copy("a://shelf/tree", "b://moved")
+    };
+    let stager = daemon.control();
+    let status = support::done(&stager, &spec);
+    assert_eq!((status.state, status.refusal.errno), (TaskState::Failed, 13), "{status:?}");
+    assert!(status.refusal.detail.contains("remove"), "{status:?}");
+    assert_eq!(std::fs::read(daemon.path("b/moved/x")).unwrap(), b"x");
+    assert_eq!(std::fs::read_dir(daemon.path("a/shelf/tree")).unwrap().count(), 0);
+    std::fs::set_permissions(daemon.path("a/shelf"), std::fs::Permissions::from_mode(0o777)).unwrap();
+    stager.resume(status.id).unwrap();
+    let again = stager.wait(&[status.id], false, None).unwrap().remove(0);
+    assert_eq!(again.state, TaskState::Finished, "{again:?}");
+    assert!(!daemon.path("a/shelf/tree").exists() && daemon.path("b/moved/x").exists());
+}
+
 /// A user's number may also be that of a group he is not in.
 #[test]
 fn what_expires_is_removed_with_its_owners_groups_only() {
