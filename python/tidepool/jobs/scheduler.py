@@ -31,9 +31,10 @@ def simulate(
 ) -> pd.DataFrame:
     """Runs the jobs of a log, as `read` gives it, and says when each starts.
 
-    `policy` is "fcfs", "easy" or "conservative"; `estimate`, `backfill`, `order`, `correction` and `allocation` are in the
-    words of the options of `tidepool jobs simulate`, and `patience_s` is its `--patience`; `machine` is a file of format 31, `nodes` and `per_node` say what is not
-    in it (without, each of the log's `.attrs["processors"]` is a node). With `kill`, jobs are ended at their request.
+    `policy` is "fcfs", "easy" or "conservative"; `estimate`, `backfill`, `order`, `correction` and `allocation` are in
+    the words of the options of `tidepool jobs simulate`, and `patience_s` is its `--patience`; `machine` is a file of
+    format 31, `nodes` and `per_node` say what is not in it (without, each of the log's `.attrs["processors"]` is a
+    node). With `kill`, jobs are ended at their request.
 
     The frame has a row for each job that fits on the machine, in the log's index: `submit_s`, `start_s`, `end_s`,
     `wait_s`, `run_s`, `estimate_s`, `corrections`, `nodes`, and `known_ahead_s`, which is how long before its start its
