@@ -11,6 +11,7 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
 #include <rdma/fi_tagged.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -154,7 +155,11 @@ void tf_free(struct tf_endpoint *e)
     free(e);
 }
 
-int tf_open(const char *provider, const char *node, size_t cq_size, struct tf_endpoint **out, char *failure, size_t room)
+/* Libraries of providers (libinfinipath, for one) take signals over when they are loaded, and call exit() in a handler. */
+static const int SIGNALS[] = {SIGINT, SIGTERM, SIGHUP, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV};
+enum { SIGNALS_COUNT = sizeof SIGNALS / sizeof *SIGNALS };
+
+static int open_endpoint(const char *provider, const char *node, size_t cq_size, struct tf_endpoint **out, char *failure, size_t room)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     const char *what = "";
@@ -178,6 +183,27 @@ int tf_open(const char *provider, const char *node, size_t cq_size, struct tf_en
     }
     *out = e;
     return 0;
+}
+
+/* Signals are handled afterwards as before; those that end a process wait meanwhile, if they come to this thread. */
+int tf_open(const char *provider, const char *node, size_t cq_size, struct tf_endpoint **out, char *failure, size_t room)
+{
+    struct sigaction before[SIGNALS_COUNT];
+    sigset_t waiting, mask;
+    int i, ret;
+
+    sigemptyset(&waiting);
+    sigaddset(&waiting, SIGINT);
+    sigaddset(&waiting, SIGTERM);
+    sigaddset(&waiting, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &waiting, &mask);
+    for (i = 0; i < SIGNALS_COUNT; i++)
+        sigaction(SIGNALS[i], NULL, &before[i]);
+    ret = open_endpoint(provider, node, cq_size, out, failure, room);
+    for (i = 0; i < SIGNALS_COUNT; i++)
+        sigaction(SIGNALS[i], &before[i], NULL);
+    pthread_sigmask(SIG_SETMASK, &mask, NULL);
+    return ret;
 }
 
 int tf_fd(const struct tf_endpoint *e)
