@@ -92,7 +92,8 @@ def fio(setting: Setting) -> list[Path]:
             setting.capture(["dd", f"if={data}", "of=/dev/null", "bs=1M", "iflag=direct", "status=none"])
             command = ["fio", "--output-format=json", str(jobs)]
             setting.note(command)
-            print(f"  fio: {len(order[first : first + RUNS_AT_ONCE])} of {len(order)} runs", file=sys.stderr)
+            last = min(first + RUNS_AT_ONCE, len(order))
+            print(f"  fio: runs {first + 1} to {last} of {len(order)}", file=sys.stderr)
             found.write_text(json.dumps(shortened(setting.capture(command)), separators=(",", ":")))
             files.append(found)
     return files
