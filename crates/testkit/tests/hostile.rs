@@ -19,7 +19,7 @@ use tidepool_wire::message::{Handshake, Nonce, Reply, Request};
 const RSS_KIB_MAX: u64 = 100_000;
 
 fn fuzz_seconds() -> u64 {
-    std::env::var("TIDEPOOL_FUZZ_SECONDS").ok().and_then(|t| t.parse().ok()).unwrap_or(20)
+    std::env::var("TIDEPOOL_FUZZ_SECONDS").ok().and_then(|t| t.parse().ok()).unwrap_or(60)
 }
 
 fn socket(cluster: &Cluster) -> PathBuf {
