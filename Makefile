@@ -25,13 +25,14 @@ lint: ## Formatting, lints and the rules of xtask tidy
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) xtask tidy
 
+# Programs with the tests: alone they would be built with other features of their crates, and again for the tests.
 test: ## Set up and run all but the slow tests
 	-scripts/install-packages test
 	-scripts/install-packages slurm
 	-scripts/install-packages demo
 	-scripts/install-tools
 	$(MAKE) lint
-	$(CARGO) build --workspace --locked
+	$(CARGO) build --workspace --all-targets --locked
 	scripts/test-rust
 	scripts/test-python
 	$(MAKE) test-loom
