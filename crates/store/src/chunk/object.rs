@@ -283,15 +283,15 @@ impl<F: DiskFile> Object<F> {
         self.ranges(state, from, max, |_, entry| Ok(entry.is_stored()))
     }
 
-    /// The same without blocks that hold nothing: their dropping was begun, or their first writing, and not finished.
+    /// The same without blocks that hold nothing: their dropping was begun, or their first writing, and not finished. Damaged ones
+    /// are among these.
     pub fn solid_extents(&self, state: &State, from: u64, max: usize) -> Result<Vec<(u64, u64)>, StoreError> {
         self.ranges(state, from, max, |block, entry| {
             if !entry.is_stored() || entry.is_settled() {
                 return Ok(entry.is_stored());
             }
             let mut buf = [0; BLOCK];
-            let half = entry.valid_half(self.read_block(state, block, &mut buf)?);
-            Ok(half.is_some_and(|half| half != HOLE))
+            Ok(entry.valid_half(self.read_block(state, block, &mut buf)?) != Some(HOLE))
         })
     }
 
@@ -643,20 +643,21 @@ impl<F: DiskFile> Object<F> {
     // --- punching ---
 
     /// Makes a range (not empty) zeros and drops the blocks wholly in it; returns the change in the number of
-    /// stored blocks. The data file keeps its length.
+    /// stored blocks. The data file keeps its length. Behind it there may be blocks that were begun and have no data.
     pub fn punch(&self, state: &mut State, offset: u64, len: u64) -> Result<i64, Failed> {
-        let end = offset.saturating_add(len).min(state.data_len);
+        let end = offset.saturating_add(len).min(state.data_len.max(state.sum_blocks * BLOCK64));
         if offset >= end {
             return Ok(0);
         }
+        let data_end = end.min(state.data_len);
         // The last block ends with the data: nothing of it is left.
-        let whole_end = if end == state.data_len { end.next_multiple_of(BLOCK64) } else { end };
+        let whole_end = if end < state.data_len { end } else { end.max(data_end.next_multiple_of(BLOCK64)) };
         let (first, last) = (offset.div_ceil(BLOCK64), whole_end / BLOCK64);
         if first > last {
-            return self.zero_part(state, offset, end);
+            return self.zero_part(state, offset, data_end);
         }
-        self.zero_part(state, offset, end.min(first * BLOCK64))?;
-        self.zero_part(state, last * BLOCK64, end)?;
+        self.zero_part(state, offset, data_end.min(first * BLOCK64))?;
+        self.zero_part(state, last * BLOCK64, data_end)?;
         let before = self.mark_dropped(state, first, last)?;
         if before == 0 {
             return Ok(0);

@@ -314,12 +314,13 @@ impl<D: Disk> Tiers<D> {
         from: TierIndex,
         to: TierIndex,
     ) -> Result<u64, StoreError> {
+        self.give_up_hollow(ino, at, len, from)?;
         let mut ranges = self.stored(from, ino, at, len)?;
         if from > 0 && !ranges.is_empty() {
             ranges = self.without_leftovers(entry, ino, ranges, from)?;
         }
         if ranges.is_empty() {
-            return Ok(0);
+            return self.leave_if_empty(entry, ino, from).map(|()| 0);
         }
         let copied = self.copy_out(ino, &ranges, from, to);
         let copied = copied.inspect_err(|_| self.tear(entry, ino, to < from))?;
@@ -386,9 +387,23 @@ impl<D: Disk> Tiers<D> {
         for (start, len) in ranges {
             self.stores[from].punch(ino, *start, *len)?;
         }
-        if self.stores[from].blocks(ino)? == 0 {
-            self.stores[from].drop_object(ino)?;
-            entry.mask.fetch_and(!(1 << from), Ordering::Relaxed);
+        self.leave_if_empty(entry, ino, from)
+    }
+
+    fn leave_if_empty(&self, entry: &Entry, ino: Ino, tier: TierIndex) -> Result<(), StoreError> {
+        if self.stores[tier].blocks(ino)? == 0 {
+            self.stores[tier].drop_object(ino)?;
+            entry.mask.fetch_and(!(1 << tier), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Blocks that hold nothing, since who wrote or dropped them was killed: they count as stored until they are given up.
+    fn give_up_hollow(&self, ino: Ino, at: u64, len: u64, tier: TierIndex) -> Result<(), StoreError> {
+        let most = len.div_ceil(UNIT) as usize * BLOCKS_OF_UNIT;
+        let counted = units::clip(self.stores[tier].extents(ino, at, most)?, at, at + len);
+        for (start, len) in units::without(&counted, &self.stored(tier, ino, at, len)?) {
+            self.stores[tier].punch(ino, start, len)?;
         }
         Ok(())
     }

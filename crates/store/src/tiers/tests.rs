@@ -232,6 +232,41 @@ fn a_move_may_end_anywhere() {
     }
 }
 
+/// The process dies at each call of a first write, which leaves blocks that are begun and hold nothing: a move takes all that
+/// counts as stored, or a flush would wait for it for ever.
+#[test]
+fn a_first_write_may_end_anywhere() {
+    let mut hollow = 0;
+    for at in 0.. {
+        let disks = [FaultyDisk::new(MemDisk::new()), FaultyDisk::new(MemDisk::new())];
+        let tiers = open(&disks);
+        let data = pattern(UNIT as usize + 70_000, 3);
+        disks[0].set_fault(Some(tidepool_env::Fault::from(at, EIO)));
+        let written = tiers.write(INO, 0, &data, 0);
+        let calls = disks[0].calls();
+        drop(tiers);
+        let left: Vec<MemDisk> = disks.iter().map(|disk| disk.inner().clone()).collect();
+        let tiers = open(&left);
+        hollow += usize::from(
+            tiers.own().stored_blocks() > 0 && tiers.stored(0, INO, 0, 2 * UNIT).unwrap().is_empty(),
+        );
+        let found = read_all(&tiers, INO);
+        tiers.move_units(INO, 0, 2, 0, 1).unwrap();
+        assert_eq!(
+            (tiers.own().stored_blocks(), tiers.own().objects(None, 1).unwrap()),
+            (0, vec![]),
+            "call {at}"
+        );
+        assert!(trimmed(read_all(&tiers, INO)) == trimmed(found), "call {at}");
+        assert_eq!(tiers.scrub(INO).unwrap(), []);
+        if calls <= at {
+            written.unwrap();
+            break;
+        }
+    }
+    assert!(hollow > 0, "no write ended between checksums and data");
+}
+
 /// A lower tier that fails for good: what lies above is read and written as before.
 #[test]
 fn a_move_that_fails_changes_nothing_for_readers() {
