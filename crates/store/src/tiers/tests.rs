@@ -2,7 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
-use tidepool_env::{FaultyDisk, ForgetfulDisk, MemDisk};
+use tidepool_env::{DiskFile, FaultyDisk, ForgetfulDisk, MemDisk, OpenMode};
 
 const INO: Ino = Ino(0x0003_0000_0000_0142);
 const BLOCK: u64 = BLOCK_SIZE as u64;
@@ -265,6 +265,19 @@ fn a_first_write_may_end_anywhere() {
         }
     }
     assert!(hollow > 0, "no write ended between checksums and data");
+}
+
+/// A damaged block that was never synced is not taken for one that holds nothing: a move tells of it, and leaves it there.
+#[test]
+fn a_damaged_block_is_not_given_up() {
+    let disks = [MemDisk::new(), MemDisk::new()];
+    let tiers = open(&disks);
+    tiers.write(INO, 0, &pattern(90_000, 5), 0).unwrap();
+    disks[0].open("data/42/0003000000000142", OpenMode::Existing).unwrap().write_at(&[0; 9], 5000).unwrap();
+    let stored = tiers.own().stored_blocks();
+    assert_eq!(tiers.move_units(INO, 0, 1, 0, 1).unwrap_err().kind, StoreErrorKind::Corrupt);
+    assert_eq!(tiers.own().stored_blocks(), stored);
+    assert_eq!(tiers.scrub(INO).unwrap().len(), 1);
 }
 
 /// A lower tier that fails for good: what lies above is read and written as before.
