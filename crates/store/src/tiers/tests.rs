@@ -267,16 +267,26 @@ fn a_first_write_may_end_anywhere() {
     assert!(hollow > 0, "no write ended between checksums and data");
 }
 
-/// A damaged block that was never synced is not taken for one that holds nothing: a move tells of it, and leaves it there.
+/// A damaged block whose first write was cut short is not taken for one that holds nothing: a move tells of it, and leaves it there.
 #[test]
 fn a_damaged_block_is_not_given_up() {
-    let disks = [MemDisk::new(), MemDisk::new()];
+    let disk = FaultyDisk::new(MemDisk::new());
+    let hollow = (0..).find_map(|at| {
+        let tiers = open(&[disk.clone(), FaultyDisk::new(MemDisk::new())]);
+        tiers.drop_object(INO).unwrap();
+        disk.set_fault(Some(tidepool_env::Fault::from(at, EIO)));
+        let written = tiers.write(INO, 0, &pattern(90_000, 5), 0);
+        disk.set_fault(None);
+        assert!(written.is_err(), "no write ended between checksums and data");
+        let found = [disk.inner().deep_copy(), MemDisk::new()];
+        let left = open(&found);
+        (left.own().stored_blocks() > 0 && left.stored(0, INO, 0, UNIT).unwrap().is_empty()).then_some(found)
+    });
+    let disks = hollow.expect("one was");
+    disks[0].open("data/42/0003000000000142", OpenMode::Existing).unwrap().write_at(&[7; 9], 5000).unwrap();
     let tiers = open(&disks);
-    tiers.write(INO, 0, &pattern(90_000, 5), 0).unwrap();
-    disks[0].open("data/42/0003000000000142", OpenMode::Existing).unwrap().write_at(&[0; 9], 5000).unwrap();
-    let stored = tiers.own().stored_blocks();
     assert_eq!(tiers.move_units(INO, 0, 1, 0, 1).unwrap_err().kind, StoreErrorKind::Corrupt);
-    assert_eq!(tiers.own().stored_blocks(), stored);
+    assert!(tiers.own().stored_blocks() > 0);
     assert_eq!(tiers.scrub(INO).unwrap().len(), 1);
 }
 
