@@ -283,8 +283,8 @@ impl<F: DiskFile> Object<F> {
         self.ranges(state, from, max, |_, entry| Ok(entry.is_stored()))
     }
 
-    /// The same without blocks that hold nothing: their dropping was begun, or their first writing, and not finished. Damaged ones
-    /// are among these.
+    /// The same without blocks that hold nothing: their dropping was begun, or their first writing, and not finished. What is
+    /// damaged holds something: whoever reads it is told.
     pub fn solid_extents(&self, state: &State, from: u64, max: usize) -> Result<Vec<(u64, u64)>, StoreError> {
         self.ranges(state, from, max, |block, entry| {
             if !entry.is_stored() || entry.is_settled() {
