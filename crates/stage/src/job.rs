@@ -214,11 +214,12 @@ impl<'a> Job<'a> {
         if same && src_root.key() == dst_root.key() {
             return Err(fail(Failure::Refused("source and destination are the same".into())));
         }
-        let journal = match &options.journal_dir {
-            None => Journal::none(options.token),
-            Some(dir) => Journal::open(dir, job_id(src, dst, what))
-                .map_err(|e| fail(Failure::Refused(e.to_string())))?,
+        let opened = match (&options.journal_file, &options.journal_dir) {
+            (Some(file), _) => Journal::of_file(file, job_id(src, dst, what), options.token),
+            (None, Some(dir)) => Journal::open(dir, job_id(src, dst, what)),
+            (None, None) => Ok(Journal::none(options.token)),
         };
+        let journal = opened.map_err(|e| fail(Failure::Refused(e.to_string())))?;
         let pack_limits = src.pack_limits().or(dst.pack_limits());
         let workers = options.worker_count().max(options.wanted_by(src)).max(options.wanted_by(dst));
         let hex: String = journal.token.iter().map(|b| format!("{b:02x}")).collect();

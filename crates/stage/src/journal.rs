@@ -28,6 +28,10 @@ const PAYLOAD_MAX: usize = 64;
 /// Bytes around a payload: kind, length, checksum.
 const FRAME_BYTES: usize = 6;
 
+/// A journal takes no more records than fit into so many bytes, and of a longer one no more are read: a short journal only costs
+/// work. They are those of four million files.
+pub(crate) const JOURNAL_BYTES_MAX: u64 = 256 << 20;
+
 const KIND_FILE: u8 = 1;
 const KIND_BEGIN: u8 = 2;
 const KIND_RANGE: u8 = 3;
@@ -319,8 +323,16 @@ pub(crate) struct Journal {
     /// An earlier run left this journal, and maybe temporary files.
     pub resumed: bool,
     path: PathBuf,
-    file: Option<Mutex<File>>,
+    file: Option<Mutex<Kept>>,
     broken: AtomicBool,
+}
+
+/// The journal's file.
+struct Kept {
+    file: File,
+    bytes: u64,
+    /// It is somebody else's, who also removes it.
+    lent: bool,
 }
 
 pub(crate) fn random_token() -> [u8; 8] {
@@ -346,34 +358,42 @@ impl Journal {
     pub fn open(dir: &Path, job: [u8; 16]) -> Result<Journal, JournalError> {
         let name: String = job.iter().map(|b| format!("{b:02x}")).collect();
         let path = dir.join(format!("stage-{name}.journal"));
-        Journal::open_at(&path, job).map_err(|error| match error.kind() {
-            io::ErrorKind::WouldBlock => JournalError::Busy(path.clone()),
-            _ => JournalError::Io { path: path.clone(), error },
-        })
+        let opened = std::fs::create_dir_all(dir).and_then(|()| {
+            let mut how = OpenOptions::new();
+            how.read(true).append(true).create(true).mode(0o600).open(&path)
+        });
+        opened.and_then(|file| Journal::start(file, job, None, &path)).map_err(failed(&path))
     }
 
-    fn open_at(path: &Path, job: [u8; 16]) -> io::Result<Journal> {
-        if let Some(dir) = path.parent() {
-            std::fs::create_dir_all(dir)?;
+    /// The same in a file that somebody else has opened, at its start, to be read and appended to.
+    pub fn of_file(file: &File, job: [u8; 16], token: Option<[u8; 8]>) -> Result<Journal, JournalError> {
+        let path = Path::new("of the task");
+        let opened = file.try_clone().and_then(|file| Journal::start(file, job, token, path));
+        let mut journal = opened.map_err(failed(path))?;
+        if let Some(kept) = &mut journal.file {
+            kept.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).lent = true;
         }
-        let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
+        Ok(journal)
+    }
+
+    fn start(mut file: File, job: [u8; 16], token: Option<[u8; 8]>, path: &Path) -> io::Result<Journal> {
         rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
         let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
+        (&file).take(JOURNAL_BYTES_MAX).read_to_end(&mut bytes)?;
         let header = Header::decode(&bytes).filter(|header| header.job == job);
         let resumed = header.is_some();
-        let (token, past) = match header {
+        let (token, past, len) = match header {
             Some(header) => {
                 let (past, len) = Past::replay(&bytes[HEADER_BYTES..]);
                 file.set_len((HEADER_BYTES + len) as u64)?;
-                (header.token, past)
+                (header.token, past, HEADER_BYTES + len)
             }
             // Empty, or torn when it was made: nothing was built on it yet.
             None => {
-                let header = Header { token: random_token(), job };
+                let header = Header { token: token.unwrap_or_else(random_token), job };
                 file.set_len(0)?;
                 file.write_all(&header.encode())?;
-                (header.token, Past::default())
+                (header.token, Past::default(), HEADER_BYTES)
             }
         };
         Ok(Journal {
@@ -381,7 +401,7 @@ impl Journal {
             past,
             resumed,
             path: path.into(),
-            file: Some(Mutex::new(file)),
+            file: Some(Mutex::new(Kept { file, bytes: len as u64, lent: false })),
             broken: AtomicBool::new(false),
         })
     }
@@ -389,13 +409,15 @@ impl Journal {
     /// Appends records with one write. After a failure nothing more is written: a gap would be a lie, a
     /// short journal only costs work. The error is returned once.
     pub fn append(&self, records: &[Record]) -> Result<(), JournalError> {
-        let Some(file) = &self.file else { return Ok(()) };
-        let mut file = lock(file);
-        if self.broken.load(Ordering::Acquire) {
+        let Some(kept) = &self.file else { return Ok(()) };
+        let mut kept = lock(kept);
+        let bytes: Vec<u8> = records.iter().flat_map(|record| record.encode()).collect();
+        let after = kept.bytes + bytes.len() as u64;
+        if self.broken.load(Ordering::Acquire) || after > JOURNAL_BYTES_MAX {
             return Ok(());
         }
-        let bytes: Vec<u8> = records.iter().flat_map(|record| record.encode()).collect();
-        file.write_all(&bytes).map_err(|error| {
+        kept.bytes = after;
+        kept.file.write_all(&bytes).map_err(|error| {
             self.broken.store(true, Ordering::Release);
             JournalError::Io { path: self.path.clone(), error }
         })
@@ -403,15 +425,26 @@ impl Journal {
 
     /// Everything appended survives a power failure.
     pub fn sync(&self) {
-        if let Some(file) = &self.file {
+        if let Some(kept) = &self.file {
             // A journal that is lost costs work only.
-            let _ = lock(file).sync_data();
+            let _ = lock(kept).file.sync_data();
         }
     }
 
     /// The copy is complete: forgets it.
     pub fn remove(&self) -> io::Result<()> {
-        if self.file.is_some() { std::fs::remove_file(&self.path) } else { Ok(()) }
+        match &self.file {
+            None => Ok(()),
+            Some(kept) if lock(kept).lent => lock(kept).file.set_len(0),
+            Some(_) => std::fs::remove_file(&self.path),
+        }
+    }
+}
+
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> JournalError + '_ {
+    move |error| match error.kind() {
+        io::ErrorKind::WouldBlock => JournalError::Busy(path.into()),
+        _ => JournalError::Io { path: path.into(), error },
     }
 }
 

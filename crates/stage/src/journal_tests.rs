@@ -105,6 +105,46 @@ fn one_process_at_a_time_and_a_damaged_journal_starts_anew() {
     assert!(!path.exists());
 }
 
+/// Opened anew, as after a kill: a descriptor that is shared would read on where the last one ended.
+fn lent(path: &std::path::Path) -> std::fs::File {
+    std::fs::OpenOptions::new().read(true).append(true).create(true).open(path).unwrap()
+}
+
+#[test]
+fn a_lent_file_is_used_again_by_the_same_copy_and_anew_by_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("7.journal");
+    let file = lent(&path);
+    let first = Journal::of_file(&file, [1; 16], Some([9; 8])).unwrap();
+    assert!(!first.resumed && first.token == [9; 8]);
+    first.append(&sample()[..1]).unwrap();
+    assert!(matches!(Journal::of_file(&lent(&path), [1; 16], None), Err(JournalError::Busy(_))));
+    drop((first, file));
+    let again = Journal::of_file(&lent(&path), [1; 16], Some([3; 8])).unwrap();
+    assert!(again.resumed && again.token == [9; 8] && again.past.len() == 1);
+    drop(again);
+    let other = Journal::of_file(&lent(&path), [2; 16], Some([3; 8])).unwrap();
+    assert!(!other.resumed && other.past.is_empty() && other.token == [3; 8]);
+    other.remove().unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 0, "who lent it removes it");
+}
+
+/// What a hostile file would have a resumed copy read into memory.
+#[test]
+fn a_journal_is_bounded_both_ways() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("7.journal");
+    let journal = Journal::of_file(&lent(&path), [1; 16], None).unwrap();
+    lock(journal.file.as_ref().unwrap()).bytes = JOURNAL_BYTES_MAX - 10;
+    journal.append(&sample()).unwrap();
+    drop(journal);
+    let len = std::fs::metadata(&path).unwrap().len();
+    assert_eq!(len, HEADER_BYTES as u64, "it is full");
+    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
+    let journal = Journal::of_file(&lent(&path), [1; 16], None).unwrap();
+    assert!(journal.past.is_empty() && journal.resumed);
+}
+
 proptest! {
     #[test]
     fn garbage_never_panics_and_is_never_longer_than_it_is(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {

@@ -421,7 +421,7 @@ impl Job<'_> {
             Failure::Changed | Failure::Mismatch => true,
             Failure::Cancelled => self.options.clean_on_cancel,
             // Kept for a rerun, if it can find it again.
-            _ => self.options.journal_dir.is_none(),
+            _ => !self.options.keeps_journal(),
         };
         if useless {
             let _ = self.dst.unlink(&entry.dir.dst, &large.part);

@@ -2,7 +2,9 @@
 
 use crate::end::End;
 use crate::limit::Charged;
+use std::fs::File;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Most workers chosen without being asked for.
 pub const WORKERS_DEFAULT_MAX: usize = 8;
@@ -31,6 +33,9 @@ pub struct StageOptions {
     /// interrupted copy finds out by comparing contents what is finished, and large files
     /// start anew.
     pub journal_dir: Option<PathBuf>,
+    /// A journal that somebody else has opened, for who may not make one himself; it takes the place of `journal_dir`. It is
+    /// emptied when the copy is complete, and anew for another copy.
+    pub journal_file: Option<Arc<File>>,
     /// Part of the names of temporary files when there is no journal. Who gives the same one again
     /// after a kill finds, and replaces, what was left; random if not given.
     pub token: Option<[u8; 8]>,
@@ -56,6 +61,7 @@ impl Default for StageOptions {
             verify: true,
             trust_mtime: false,
             journal_dir: None,
+            journal_file: None,
             token: None,
             bandwidth: None,
             charge: None,
@@ -68,6 +74,11 @@ impl Default for StageOptions {
 }
 
 impl StageOptions {
+    /// What is done is noted, for a later run.
+    pub(crate) fn keeps_journal(&self) -> bool {
+        self.journal_dir.is_some() || self.journal_file.is_some()
+    }
+
     pub(crate) fn worker_count(&self) -> usize {
         match self.workers {
             0 => {

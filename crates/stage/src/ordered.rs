@@ -264,7 +264,7 @@ impl Job<'_> {
     }
 
     fn stays_for_a_rerun(&self) -> bool {
-        self.options.journal_dir.is_some() && !(self.is_cancelled() && self.options.clean_on_cancel)
+        self.options.keeps_journal() && !(self.is_cancelled() && self.options.clean_on_cancel)
     }
 
     /// An entry is not finished, and the error has been told.
