@@ -68,6 +68,11 @@ impl State {
         self.tasks.contains_key(&id)
     }
 
+    /// Whose task this is.
+    pub fn owner(&self, id: u32) -> Option<u32> {
+        self.tasks.get(&id).map(|task| task.identity.uid)
+    }
+
     /// The numbers of running tasks.
     pub fn running(&self) -> Vec<u32> {
         self.running.iter().copied().collect()

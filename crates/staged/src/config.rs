@@ -16,6 +16,8 @@ const WORKERS_DEFAULT: u32 = 4;
 /// Most threads that one task copies with.
 pub const TASK_THREADS_MAX: usize = 64;
 const TASKS_MAX_DEFAULT: usize = 2_000_000;
+const WORKER_MEMORY_DEFAULT: u64 = 4 << 30;
+const USER_JOURNALS_MAX_DEFAULT: u64 = 1 << 30;
 const ENDED_MAX_DEFAULT: usize = 100_000;
 
 const EXAMPLES: &str = "\
@@ -48,6 +50,9 @@ pub struct Args {
     /// Become the agent of a node of a user's pool; stagers do, in a process of its own
     #[arg(long, value_name = "UID:GID:GROUPS:NODE", hide = true)]
     pub agent: Option<AgentOf>,
+    /// Become the worker of a user; root's stager does, in a process of its own
+    #[arg(long, hide = true)]
+    pub worker: bool,
 }
 
 /// Why a configuration cannot be used.
@@ -93,6 +98,8 @@ struct File {
     verify_disk: bool,
     gentle: bool,
     jobs_dir: Option<PathBuf>,
+    worker_memory: Option<String>,
+    user_journals_max: Option<String>,
     dataspace: Vec<FileDataspace>,
 }
 
@@ -150,6 +157,10 @@ pub struct Config {
     pub agents: bool,
     /// Has a file for each registered job, for shells to look at; none without.
     pub jobs_dir: Option<PathBuf>,
+    /// Bytes of memory that one worker may take; 0 for any number.
+    pub worker_memory: u64,
+    /// Bytes that the journals of one user's copies may take.
+    pub user_journals_max: u64,
 }
 
 impl Config {
@@ -236,7 +247,13 @@ fn validate(file: File, dir: Option<&Path>) -> Result<Config, String> {
         fabric: file.fabric,
         agents: file.agents,
         jobs_dir: file.jobs_dir,
+        worker_memory: size("worker-memory", file.worker_memory, WORKER_MEMORY_DEFAULT)?,
+        user_journals_max: size("user-journals-max", file.user_journals_max, USER_JOURNALS_MAX_DEFAULT)?,
     })
+}
+
+fn size(name: &str, text: Option<String>, default: u64) -> Result<u64, String> {
+    text.map_or(Ok(default), |text| parse_size(&text).map_err(|error| format!("{name}: {error}")))
 }
 
 fn check_fabric(provider: Option<&str>, secret: bool) -> Result<(), String> {

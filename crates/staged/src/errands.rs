@@ -1,12 +1,13 @@
 //! What takes time and is no task: plans, and looks at what lies in dataspaces.
 
 use crate::execute::{Failed, Setup, act_as, identity_of};
+use crate::permit;
 use crate::places::{Opener, PlaceError, Places, open_mount};
 use crate::tasks::{Answer, News};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstatvfs, openat, statat};
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
-use tidepool_stage::{Control, Cursor, EndError, StageOptions, What, stage};
+use tidepool_stage::{Control, Cursor, EndError, Identity, StageOptions, What, stage};
 use tidepool_stage_state::{Model, Start};
 use tidepool_types::Errno;
 use tidepool_wire::stager::{
@@ -34,6 +35,8 @@ pub enum Task {
     Plan { start: Box<Start>, places: Places, model: Option<Model> },
     Look { dataspaces: Vec<DataspaceSpec>, max: usize, then: Then },
     Entries { start: Box<Start>, places: Places, after: Box<[u8]>, max: usize },
+    /// Whether this process, which is the reader that a location is shared with, gets to it.
+    Reach { start: Box<Start>, places: Places },
 }
 
 pub struct Errand {
@@ -50,6 +53,10 @@ impl Errand {
             Task::Entries { start, places, after, max } => {
                 let listed = entries(setup, &start, &places, &after, max.clamp(1, TASKS_AT_ONCE_MAX));
                 Answer::Reply(listed.unwrap_or_else(refusal))
+            }
+            Task::Reach { start, places } => {
+                let reached = reach(setup, &start, &places);
+                Answer::Reply(reached.map_or_else(refusal, |()| Reply::Done {}))
             }
             Task::Look { dataspaces, max, then } => look_at(&dataspaces, max.min(TASKS_AT_ONCE_MAX), then),
         };
@@ -75,7 +82,7 @@ fn refusal(failed: Failed) -> Reply {
 
 /// Counts what a task would move, with its user's rights, and looks for what speaks against it.
 fn plan(setup: &Setup, start: &Start, places: &Places, model: Option<Model>) -> Result<Plan, Failed> {
-    let identity = identity_of(start.identity.uid, start.identity.gid);
+    let identity = identity_of(start.identity.uid, start.identity.gid)?;
     let run = std::sync::Arc::default();
     let (peers, verify_disk) = (setup.peers(), setup.verify_disk);
     let opener = Opener { places, start, identity: &identity, peers, run: &run, verify_disk };
@@ -111,7 +118,7 @@ fn plan(setup: &Setup, start: &Start, places: &Places, model: Option<Model>) -> 
 /// Names in the directory that a task would copy, with its user's rights. They are looked for in the whole directory each time,
 /// which nobody keeps open between two pages.
 fn entries(setup: &Setup, start: &Start, places: &Places, after: &[u8], max: usize) -> Result<Reply, Failed> {
-    let identity = identity_of(start.identity.uid, start.identity.gid);
+    let identity = identity_of(start.identity.uid, start.identity.gid)?;
     let run = std::sync::Arc::default();
     let (peers, verify_disk) = (setup.peers(), setup.verify_disk);
     let opener = Opener { places, start, identity: &identity, peers, run: &run, verify_disk };
@@ -131,6 +138,16 @@ fn entries(setup: &Setup, start: &Start, places: &Places, after: &[u8], max: usi
         cursor = next;
     }
     Ok(page.reply())
+}
+
+fn reach(setup: &Setup, start: &Start, places: &Places) -> Result<(), Failed> {
+    let identity = Identity::of_thread()?;
+    let (run, peers) = (std::sync::Arc::default(), setup.peers());
+    let opener = Opener { places, start, identity: &identity, peers, run: &run, verify_disk: false };
+    let place = opener.open(&start.spec.src)?;
+    let (Some((root, path)), Some(permit)) = (place.local(), &start.permit) else { return Ok(()) };
+    let wanted = permit::Wanted { root, path, place: &start.spec.src, owner: &identity, permit, run: &run };
+    permit::reach(&wanted, &setup.node).map_err(Failed::Refusal)
 }
 
 /// The smallest so many of all names that are shown to it.

@@ -1,19 +1,18 @@
 //! Carrying out one task, on a worker's thread, in the name of its user.
 
-use crate::limits::Limits;
 use crate::made;
 use crate::permit;
 use crate::places::{Opener, Peers, Place, PlaceError, look};
-use crate::tasks::{Teller, Work};
+use crate::tasks::{News, Teller, Work};
 use nix::unistd::{Gid, Uid, User, getgrouplist};
 use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
 use tidepool_stage::remote::Fabric;
 use tidepool_stage::{
-    ActAs, At, Charge, Charged, Doomed, End, EndError, Failure, FailureKind, Identity, LARGE_BYTES_MIN, Lone,
+    ActAs, At, Charged, Doomed, End, EndError, Failure, FailureKind, Identity, LARGE_BYTES_MIN, Lone,
     RemoveReport, Side, StageError, StageOptions, StageReport, What, move_tree, remove, stage,
 };
 use tidepool_stage_state::{Ended, Start, put_at, show_resource};
@@ -21,10 +20,11 @@ use tidepool_transport::Secret;
 use tidepool_types::{Errno, FileKind};
 use tidepool_wire::stager::{Code, Op, Refusal, Resource, TaskState, Verify};
 
+/// Longest wait between two looks at whether the task is cancelled.
+const CANCEL_LATENCY: Duration = Duration::from_millis(50);
+
 /// What all tasks share.
 pub struct Setup {
-    /// Directory below which each task keeps what it needs to be resumed.
-    pub tasks_dir: PathBuf,
     pub node: String,
     /// Threads of one task; 0 for as many as seem good.
     pub threads: usize,
@@ -37,21 +37,9 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Part of the names of a task's temporary files: the same after a restart, and another one at
-    /// every stager that works in the same directories (FNV-1a).
-    fn token(&self, id: u32) -> [u8; 8] {
-        let names = [self.node.as_bytes(), self.tasks_dir.as_os_str().as_bytes(), &id.to_le_bytes()].concat();
-        let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        names.iter().fold(0xcbf2_9ce4_8422_2325, step).to_le_bytes()
-    }
-
     /// How other stagers are reached.
     pub fn peers(&self) -> Peers<'_> {
         Peers { secret: self.secret.as_ref(), fabric: self.fabric.as_ref() }
-    }
-
-    pub fn task_dir(&self, id: u32) -> PathBuf {
-        self.tasks_dir.join(id.to_string())
     }
 }
 
@@ -122,10 +110,6 @@ pub fn run(setup: &Setup, work: &Work, teller: &Teller) -> Ended {
         Err(failed) => of_failure(failed, &setup.node),
     };
     ended.busy_ms = begun.elapsed().as_millis() as u64;
-    if ended.state == TaskState::Finished && work.run.has_dir() {
-        // Nothing is left to resume. What cannot be removed goes when the daemon starts.
-        let _ = std::fs::remove_dir_all(setup.task_dir(work.start.id));
-    }
     ended
 }
 
@@ -135,7 +119,7 @@ fn count_clones(work: &Work, teller: &Teller, done: &Done) {
     let Some(Resource::Path { dataspace, host: None, .. }) = start.spec.dst.clone() else { return };
     if bytes > 0 {
         let (job, place) = (start.identity.job, put_at(&start.spec, done.files));
-        teller.tell(crate::tasks::News::Received { job, dataspace, place, bytes });
+        teller.tell(News::Received { task: start.id, job, dataspace, place, bytes });
     }
 }
 
@@ -163,7 +147,7 @@ fn of_error(error: &StageError, count: u64, node: &str) -> Refusal {
     Refusal { code, errno: errno.0, detail: format!("on {node}: {error}{others}") }
 }
 
-fn of_failure(failed: Failed, node: &str) -> Ended {
+pub(crate) fn of_failure(failed: Failed, node: &str) -> Ended {
     match failed {
         Failed::Cancelled => Ended::cancelled(),
         Failed::Refusal(refusal) => Ended::badly(refusal),
@@ -182,7 +166,7 @@ fn carry_out(setup: &Setup, work: &Work, teller: &Teller) -> Result<Done, Failed
         return Err(Failed::Cancelled);
     }
     let spec = &work.start.spec;
-    let identity = identity_of(work.start.identity.uid, work.start.identity.gid);
+    let identity = identity_of(work.start.identity.uid, work.start.identity.gid)?;
     let opener = Opener {
         places: &work.places,
         start: &work.start,
@@ -193,13 +177,12 @@ fn carry_out(setup: &Setup, work: &Work, teller: &Teller) -> Result<Done, Failed
     };
     let source = opener.open(&spec.src)?;
     let target = spec.dst.as_ref().map(|dst| opener.open(dst)).transpose()?;
-    let limits: std::sync::Arc<Limits> = std::sync::Arc::clone(&work.limits);
     let options = StageOptions {
         workers: setup.threads,
         verify: spec.verify != Verify::No,
-        token: Some(setup.token(work.start.id)),
+        token: Some(work.token),
         bandwidth: (spec.bandwidth > 0).then_some(spec.bandwidth),
-        charge: Some(Charged(limits as std::sync::Arc<dyn Charge>)),
+        charge: Some(Charged(Arc::clone(&work.limits))),
         count_ahead: true,
         ..StageOptions::default()
     };
@@ -226,7 +209,7 @@ fn carry_out(setup: &Setup, work: &Work, teller: &Teller) -> Result<Done, Failed
                 // Nothing of it is worth being resumed, or counted ahead, or shared among threads.
                 StageOptions { workers: 1, count_ahead: false, ..options }
             } else {
-                StageOptions { journal_dir: Some(task_dir(setup, work)?), ..options }
+                StageOptions { journal_file: journal(work, teller)?.map(Arc::new), ..options }
             };
             let _as_user = act_as(&identity)?;
             made::note(work, teller, &target, name.as_deref(), source.name())?;
@@ -262,34 +245,30 @@ fn copy_lone(
     Ok(file.put(to, place, options, &work.run.control()).map(of_copy))
 }
 
-/// The task's own directory, for its user: the engine writes its journal there in his name.
-fn task_dir(setup: &Setup, work: &Work) -> Result<PathBuf, EndError> {
-    work.run.note_dir();
-    let dir = setup.task_dir(work.start.id);
-    let fail = |error: std::io::Error| EndError {
-        errno: Errno::from(error),
-        operation: "make the task's directory",
-        detail: Some(dir.display().to_string()),
-    };
-    match std::fs::DirBuilder::new().mode(0o700).create(&dir) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(fail(error)),
-        _ => {}
+/// What a task keeps to be resumed: a file that only the supervisor can make. None when it has to do without.
+fn journal(work: &Work, teller: &Teller) -> Result<Option<File>, Failed> {
+    let (answer, given) = channel();
+    teller.tell(News::Journal { id: work.start.id, answer });
+    loop {
+        match given.recv_timeout(CANCEL_LATENCY) {
+            Ok(file) => return Ok(file),
+            Err(RecvTimeoutError::Timeout) if !work.run.is_cancelled() => {}
+            Err(_) => return Err(Failed::Cancelled),
+        }
     }
-    let who = work.start.identity;
-    if who.uid != rustix::process::geteuid().as_raw() {
-        std::os::unix::fs::chown(&dir, Some(who.uid), Some(who.gid)).map_err(fail)?;
-    }
-    Ok(dir)
 }
 
 /// The group that owns nothing, for users that the name service does not know.
 const NO_GROUP: u32 = 65_534;
 
 /// A user with all his groups. Nobody knows the groups of an unknown user but his own one.
-pub(crate) fn identity_of(uid: u32, gid: u32) -> Identity {
-    if uid == rustix::process::geteuid().as_raw() {
+pub(crate) fn identity_of(uid: u32, gid: u32) -> Result<Identity, EndError> {
+    let own = rustix::process::geteuid().as_raw();
+    if uid == own {
         // Nobody will become him, and asking the name service costs more than copying a small file.
-        return Identity { uid, gid, groups: vec![gid] };
+        let own = Identity::of_thread()?;
+        let gid = if gid == tidepool_stage_state::Identity::OWN_GROUP { own.gid } else { gid };
+        return Ok(Identity { gid, ..own });
     }
     let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
     let gid = match gid {
@@ -299,7 +278,7 @@ pub(crate) fn identity_of(uid: u32, gid: u32) -> Identity {
     let name = user.and_then(|user| CString::new(user.name).ok());
     let groups = name.and_then(|name| getgrouplist(&name, Gid::from_raw(gid)).ok());
     let groups = groups.map_or_else(|| vec![gid], |groups| groups.into_iter().map(Gid::as_raw).collect());
-    Identity { uid, gid, groups }
+    Ok(Identity { uid, gid, groups })
 }
 
 /// Acts as a user; nothing has to change for the daemon's own.
@@ -437,17 +416,4 @@ fn remove_entry(work: &Work, source: &Place, options: &StageOptions) -> Result<D
         cancelled: report.cancelled,
         complete: report.complete,
     })
-}
-
-/// Removes the directories of tasks that `known` does not know: they are forgotten, or finished just
-/// before the daemon died.
-pub fn sweep(dir: &Path, known: impl Fn(u32) -> bool) {
-    let Ok(entries) = std::fs::read_dir(dir) else { return };
-    for entry in entries.flatten() {
-        let id = entry.file_name().to_str().and_then(|name| name.parse().ok());
-        if id.is_some_and(|id| !known(id)) {
-            // Best effort: it is only space.
-            let _ = std::fs::remove_dir_all(entry.path());
-        }
-    }
 }

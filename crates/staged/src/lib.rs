@@ -16,6 +16,7 @@
 
 mod acl;
 mod agents;
+mod apart;
 mod config;
 mod conn;
 mod crowd;
@@ -23,6 +24,7 @@ mod doors;
 mod errands;
 mod execute;
 mod journal;
+mod journals;
 mod limits;
 mod made;
 mod marks;
@@ -38,8 +40,10 @@ mod server;
 mod start;
 mod tasks;
 mod wake;
+mod worker;
 
 pub use agents::AgentOf;
 pub use config::{Args, Config, ConfigError};
 pub use server::{Daemon, Stopper};
 pub use start::StartError;
+pub use worker::run as run_worker;

@@ -76,10 +76,23 @@ impl Limits {
         }
     }
 
-    fn wait(&self, bytes: u64) {
+    /// Counts bytes that are about to be put there; how long to wait before. Does not wait itself.
+    pub fn take(&self, bytes: u64) -> EndResult<Duration> {
+        for (at, budget) in self.budgets.iter().enumerate() {
+            if let Err(error) = budget.take(bytes) {
+                for taken in &self.budgets[..at] {
+                    taken.used.fetch_sub(bytes, Ordering::AcqRel);
+                }
+                return Err(error);
+            }
+        }
+        self.taken.fetch_add(bytes, Ordering::AcqRel);
         let now = Instant::now();
-        let waits = self.rates.iter().map(|rate| rate.take(bytes, now));
-        let until = now + waits.max().unwrap_or_default();
+        Ok(self.rates.iter().map(|rate| rate.take(bytes, now)).max().unwrap_or_default())
+    }
+
+    fn wait(&self, wait: Duration) {
+        let until = Instant::now() + wait;
         while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
             if self.run.as_ref().is_some_and(|run| run.is_cancelled()) {
                 return;
@@ -91,16 +104,8 @@ impl Limits {
 
 impl Charge for Limits {
     fn charge(&self, bytes: u64) -> EndResult<()> {
-        for (at, budget) in self.budgets.iter().enumerate() {
-            if let Err(error) = budget.take(bytes) {
-                for taken in &self.budgets[..at] {
-                    taken.used.fetch_sub(bytes, Ordering::AcqRel);
-                }
-                return Err(error);
-            }
-        }
-        self.taken.fetch_add(bytes, Ordering::AcqRel);
-        self.wait(bytes);
+        let wait = self.take(bytes)?;
+        self.wait(wait);
         Ok(())
     }
 

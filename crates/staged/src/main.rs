@@ -23,6 +23,9 @@ fn main() -> ExitCode {
     if let Some(agent) = &args.agent {
         return become_agent(agent);
     }
+    if args.worker {
+        return tidepool_staged::run_worker();
+    }
     let config = match Config::load(&args) {
         Ok(config) => config,
         Err(error) => {

@@ -80,7 +80,7 @@ impl Drop for Visit {
         let bytes = self.limits.taken();
         if bytes > 0 {
             let (dataspace, place) = (std::mem::take(&mut self.dataspace), self.limits.place(&self.place));
-            self.teller.tell(News::Received { job: self.job, dataspace, place, bytes });
+            self.teller.tell(News::Received { task: 0, job: self.job, dataspace, place, bytes });
         }
         self.teller.tell(News::PeerLeft(self.number));
     }
@@ -106,7 +106,7 @@ impl Roots for PeerRoots {
             });
         }
         let root = open_mount(&granted.dataspace.mount)?;
-        let identity = identity_of(want.uid, want.gid);
+        let identity = identity_of(want.uid, want.gid)?;
         let as_user = act_as(&identity)?;
         let end = LocalEnd::open_beneath(&root, &want.path)?;
         let end = if self.verify_disk { end.verified_from_disk() } else { end };

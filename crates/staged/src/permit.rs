@@ -8,7 +8,7 @@
 //! what belongs to him only: what was looked at is what is changed, whatever is put in its place meanwhile.
 
 use crate::acl::{ACCESS, Acl, DEFAULT, Malformed};
-use crate::execute::{Failed, act_as, identity_of};
+use crate::execute::{Failed, act_as};
 use crate::tasks::Run;
 use rustix::buffer::spare_capacity;
 use rustix::fs::{
@@ -110,7 +110,6 @@ pub fn permit(wanted: &Wanted<'_>, node: &str) -> Result<Seen, Failed> {
         let _as_owner = act_as(wanted.owner)?;
         walk.whole()
     };
-    let done = done.and_then(|()| if walk.lets_in() { walk.check_reader() } else { Ok(()) });
     if wanted.run.is_cancelled() {
         return Err(Failed::Cancelled);
     }
@@ -121,6 +120,18 @@ pub fn permit(wanted: &Wanted<'_>, node: &str) -> Result<Seen, Failed> {
         None => Ok(walk.seen),
         Some((path, trouble)) => Err(Failed::Refusal(walk.refusal(node, &path, &trouble))),
     }
+}
+
+/// Whether a reader really gets to the top, which the directories above it may not let him. Called by a process that is the
+/// reader, when the location's owner has let him in.
+pub fn reach(wanted: &Wanted<'_>, node: &str) -> Result<(), Refusal> {
+    let Some(user) = wanted.permit.user else { return Ok(()) };
+    let trouble = match resolve(wanted.root, wanted.path, OFlags::RDONLY | OFlags::NONBLOCK) {
+        Err(Trouble::System(_, Sys::ACCESS)) => Trouble::KeptOut(user),
+        Err(trouble) => trouble,
+        Ok(_) => return Ok(()),
+    };
+    Err(Walk { troubles: 1, ..Walk::new(wanted) }.refusal(node, &[], &trouble))
 }
 
 /// An object that permissions are changed of.
@@ -399,20 +410,6 @@ impl<'a> Walk<'a> {
         }
         self.troubles += 1;
         self.first.get_or_insert_with(|| (self.at.join(&b'/'), trouble));
-    }
-
-    /// Whether the reader really gets to the top, which the directories above it may not let him.
-    fn check_reader(&self) -> Tried<()> {
-        let Some(user) = self.wanted.permit.user else { return Ok(()) };
-        if !rustix::process::geteuid().is_root() {
-            // Nobody else can be asked.
-            return Ok(());
-        }
-        let _as_reader = act_as(&identity_of(user, tidepool_stage_state::Identity::OWN_GROUP))?;
-        match resolve(self.wanted.root, self.wanted.path, OFlags::RDONLY | OFlags::NONBLOCK) {
-            Err(Trouble::System(_, Sys::ACCESS)) => Err(Trouble::KeptOut(user)),
-            other => other.map(drop),
-        }
     }
 
     fn refusal(&self, node: &str, path: &[u8], trouble: &Trouble) -> Refusal {

@@ -21,7 +21,7 @@ use tidepool_wire::stager::{DataspaceKind, DataspaceSpec, Resource, Verify};
 /// The dataspaces of a task's resources on this node, as they were when it started.
 #[derive(Clone, Default)]
 pub struct Places {
-    by_name: HashMap<String, DataspaceSpec>,
+    by_name: HashMap<String, (DataspaceSpec, Option<Arc<OwnedFd>>)>,
 }
 
 /// Why a place cannot be used.
@@ -38,11 +38,23 @@ impl From<EndError> for PlaceError {
 
 impl Places {
     pub fn add(&mut self, spec: DataspaceSpec) {
-        self.by_name.insert(spec.name.clone(), spec);
+        self.add_with(spec, None);
     }
 
-    pub fn get(&self, name: &str) -> Option<&DataspaceSpec> {
+    /// The same with its root, opened by somebody who can reach it.
+    pub fn add_with(&mut self, spec: DataspaceSpec, root: Option<OwnedFd>) {
+        self.by_name.insert(spec.name.clone(), (spec, root.map(Arc::new)));
+    }
+
+    fn get(&self, name: &str) -> Option<&(DataspaceSpec, Option<Arc<OwnedFd>>)> {
         self.by_name.get(name)
+    }
+
+    /// All of them, in the order of their names.
+    pub fn specs(&self) -> Vec<DataspaceSpec> {
+        let mut all: Vec<DataspaceSpec> = self.by_name.values().map(|(spec, _)| spec.clone()).collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
     }
 }
 
@@ -116,10 +128,14 @@ impl Opener<'_> {
     }
 
     fn local(&self, dataspace: &str, path: &[u8]) -> Result<Place, PlaceError> {
-        let spec = self.places.get(dataspace).ok_or_else(|| gone(dataspace))?;
+        let (spec, root) = self.places.get(dataspace).ok_or_else(|| gone(dataspace))?;
         match spec.kind {
             DataspaceKind::Local | DataspaceKind::Shared => {
-                let (root, path) = (Arc::new(reach_mount(&spec.mount)?), path.to_vec());
+                let root = match root {
+                    Some(root) => Arc::clone(root),
+                    None => Arc::new(reach_mount(&spec.mount)?),
+                };
+                let path = path.to_vec();
                 let from_disk = self.verify_disk || self.start.spec.verify == Verify::Disk;
                 Ok(Place::Local { root, path, from_disk })
             }
@@ -401,7 +417,7 @@ pub fn open_mount(mount: &str) -> Result<OwnedFd, EndError> {
 }
 
 /// The same as a place to start from only: what is below is opened in the name of somebody else.
-fn reach_mount(mount: &str) -> Result<OwnedFd, EndError> {
+pub fn reach_mount(mount: &str) -> Result<OwnedFd, EndError> {
     open(mount, OFlags::PATH)
 }
 

@@ -1,6 +1,7 @@
 //! From requests to the state machine, and back to replies.
 
-use crate::errands::{Errand, Task, Then};
+use crate::apart::Running;
+use crate::errands::{Task, Then};
 use crate::peer;
 use crate::places::Places;
 use crate::server::Daemon;
@@ -69,7 +70,7 @@ impl Daemon {
             Request::Plan { task } => self.plan(conn, request, caller, &task),
             Request::Entries { place, on_behalf, after, max } => {
                 let admitted = self.state.admit_look(caller, place, on_behalf);
-                self.entries(conn, request, admitted, after, max as usize)
+                self.entries((conn, request), caller, admitted, after, max as usize)
             }
             Request::DaemonStatus {} => {
                 let mut status = self.state.daemon_status(|id| self.live(id));
@@ -248,18 +249,14 @@ impl Daemon {
     }
 
     pub(crate) fn live(&self, id: u32) -> Option<Live> {
-        self.runs.get(&id).map(|run| run.live())
+        self.runs.get(&id).and_then(Running::live)
     }
 
     fn cancel(&mut self, caller: &Caller, id: u32) -> Answer {
         let cancelled = self.state.cancel(self.now, caller, id);
         match cancelled {
             Ok(Cancelled::AtOnce) => self.over.push(id),
-            Ok(Cancelled::Tell) => {
-                if let Some(run) = self.runs.get(&id) {
-                    run.cancel();
-                }
-            }
+            Ok(Cancelled::Tell) => self.cancel_running(id),
             Err(_) => {}
         }
         Answer::of(cancelled.map(drop))
@@ -268,8 +265,7 @@ impl Daemon {
     fn forget(&mut self, caller: &Caller, id: u32) -> Answer {
         let forgotten = self.state.forget(caller, id);
         if forgotten.is_ok() {
-            // Only space, and swept at the next start otherwise.
-            let _ = std::fs::remove_dir_all(self.setup.task_dir(id));
+            self.journals.remove(id);
         }
         Answer::of(forgotten)
     }
@@ -281,13 +277,13 @@ impl Daemon {
         };
         let model = self.state.model(task);
         let places = self.places(task);
-        self.errand(conn, request, Task::Plan { start: Box::new(start), places, model })
+        self.errand(conn, request, caller, Task::Plan { start: Box::new(start), places, model })
     }
 
     fn entries(
         &mut self,
-        conn: u64,
-        request: u64,
+        (conn, request): (u64, u64),
+        caller: &Caller,
         admitted: Result<Start, Refusal>,
         after: Box<[u8]>,
         max: usize,
@@ -295,15 +291,18 @@ impl Daemon {
         match admitted {
             Ok(start) => {
                 let places = self.places(&start.spec);
-                self.errand(conn, request, Task::Entries { start: Box::new(start), places, after, max })
+                let task = Task::Entries { start: Box::new(start), places, after, max };
+                self.errand(conn, request, caller, task)
             }
             Err(refusal) => Answer::Now(Reply::Failed { refusal }),
         }
     }
 
-    fn errand(&self, conn: u64, request: u64, task: Task) -> Answer {
-        self.crews.errand(Errand { conn, request, task });
-        Answer::Later
+    fn errand(&mut self, conn: u64, request: u64, caller: &Caller, task: Task) -> Answer {
+        match self.find_out(conn, request, caller.uid, task) {
+            Ok(()) => Answer::Later,
+            Err(refusal) => Answer::Now(Reply::Failed { refusal }),
+        }
     }
 
     /// The dataspaces that a task uses here.
@@ -321,21 +320,22 @@ impl Daemon {
 
     // ----- what needs a look at dataspaces first
 
-    fn leftovers(&self, conn: u64, request: u64, caller: &Caller, dataspace: &str, max: usize) -> Answer {
+    fn leftovers(&mut self, conn: u64, request: u64, caller: &Caller, dataspace: &str, max: usize) -> Answer {
         let found = self.state.leftovers_of(caller, dataspace);
         match found {
             Ok(spec) => {
-                self.errand(conn, request, Task::Look { dataspaces: vec![spec], max, then: Then::Show })
+                let task = Task::Look { dataspaces: vec![spec], max, then: Then::Show };
+                self.errand(conn, request, caller, task)
             }
             Err(refusal) => Answer::Now(Reply::Failed { refusal }),
         }
     }
 
-    fn unregister_job(&self, conn: u64, request: u64, caller: &Caller, job: u32) -> Answer {
+    fn unregister_job(&mut self, conn: u64, request: u64, caller: &Caller, job: u32) -> Answer {
         match self.state.tracked_of_job(caller, job) {
             Ok(dataspaces) => {
                 let then = Then::UnregisterJob(job);
-                self.errand(conn, request, Task::Look { dataspaces, max: LOOK_MAX, then })
+                self.errand(conn, request, caller, Task::Look { dataspaces, max: LOOK_MAX, then })
             }
             Err(refusal) => Answer::Now(Reply::Failed { refusal }),
         }
@@ -346,7 +346,8 @@ impl Daemon {
             Err(refusal) => Answer::Now(Reply::Failed { refusal }),
             Ok(spec) if spec.tracked => {
                 let then = Then::UnregisterDataspace(name);
-                self.errand(conn, request, Task::Look { dataspaces: vec![spec], max: LOOK_MAX, then })
+                let task = Task::Look { dataspaces: vec![spec], max: LOOK_MAX, then };
+                self.errand(conn, request, caller, task)
             }
             Ok(_) => Answer::of(self.state.unregister_dataspace(caller, &name)),
         }
@@ -357,7 +358,8 @@ impl Daemon {
             return Answer::Now(Reply::Failed { refusal });
         }
         let dataspaces = self.state.tracked();
-        self.errand(conn, request, Task::Look { dataspaces, max: LOOK_MAX, then: Then::Shutdown })
+        let task = Task::Look { dataspaces, max: LOOK_MAX, then: Then::Shutdown };
+        self.errand(conn, request, caller, task)
     }
 
     /// What is done when it is known what lies in the dataspaces.

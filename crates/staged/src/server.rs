@@ -7,16 +7,20 @@ use crate::crowd::Crowd;
 use crate::doors::Bridges;
 use crate::execute::Setup;
 use crate::journal::{Journal, Unsynced};
+use crate::apart::{Call, Running};
+use crate::journals::Journals;
 use crate::limits::{LimitTable, Shared};
 use crate::marks::Marks;
 use crate::peer;
 use crate::peers::{Granted, Wanted};
 use crate::serve::Answer;
 use crate::start::{
-    StartError, listen, lock, open_fabric, open_state, prepare_tasks_dir, serve_peers, start_syncer, system,
+    StartError, listen, lock, open_fabric, open_journals, open_state, serve_peers, start_syncer,
+    start_workers, system,
 };
-use crate::tasks::{self, Crews, News, Run, Teller, Work};
+use crate::tasks::{self, Crews, Here, News, Teller};
 use crate::wake::Wake;
+use crate::worker::Workers;
 use rustc_hash::FxHashMap;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -60,9 +64,13 @@ pub struct Daemon {
     pub(crate) config: Config,
     pub(crate) state: State,
     pub(crate) waits: Waits,
-    pub(crate) setup: Arc<Setup>,
-    pub(crate) runs: HashMap<u32, Arc<Run>>,
+    pub(crate) runs: HashMap<u32, Running>,
     pub(crate) crews: Crews,
+    /// Processes that do users' tasks; none where the stager is one user's own.
+    pub(crate) workers: Option<Workers>,
+    /// What they have been asked that is no task.
+    pub(crate) calls: HashMap<u64, Call>,
+    pub(crate) journals: Journals,
     /// The time of this turn.
     pub(crate) now: Millis,
     /// Tasks that have ended in this turn.
@@ -75,6 +83,8 @@ pub struct Daemon {
     starts: Vec<Start>,
     /// Who waits for what they told to be in the journal.
     noted: Vec<mpsc::Sender<()>>,
+    /// The same of workers, with their tasks.
+    pub(crate) noted_apart: Vec<(u64, u32)>,
     conns: FxHashMap<u64, Box<Conn>>,
     crowd: Crowd,
     pub(crate) marks: Marks,
@@ -83,8 +93,8 @@ pub struct Daemon {
     ready: Vec<u64>,
     /// Connections that end when their last replies are sent.
     leaving: Vec<u64>,
-    next_token: u64,
-    epoll: OwnedFd,
+    pub(crate) next_token: u64,
+    pub(crate) epoll: OwnedFd,
     control: UnixListener,
     user: UnixListener,
     /// For the published client libraries.
@@ -99,7 +109,7 @@ pub struct Daemon {
     /// That has been told, and nobody has been let in since.
     crowded: bool,
     served: u64,
-    limits: LimitTable,
+    pub(crate) limits: LimitTable,
     /// Serves other stagers, when there can be some.
     peers: Option<EndServer>,
     /// Who of other nodes is at the control socket.
@@ -145,18 +155,18 @@ impl Daemon {
                 .map_err(|e| system("watch a socket")(e.into()))?;
         }
         let setup = Arc::new(Setup {
-            tasks_dir: config.state_dir.join("tasks"),
             node: config.node.clone(),
             threads: config.task_threads,
             secret: config.secret.clone(),
             fabric: open_fabric(config)?,
             verify_disk: config.verify_disk,
         });
-        prepare_tasks_dir(&setup, &state)?;
+        let journals = open_journals(config, &state)?;
         let marks = Marks::open(config.jobs_dir.as_deref(), &state.job_ids())
             .map_err(system("put jobs-dir in order"))?;
         let (tell, news) = mpsc::channel();
-        let teller = Teller::new(tell, Arc::clone(&wake));
+        let teller = Teller::new(Arc::new(Here { news: tell, wake: Arc::clone(&wake) }));
+        let workers = start_workers(config, &teller)?;
         let crews = Crews::start((config.workers, config.gentle), &setup, &teller)
             .map_err(system("start a thread"))?;
         let bridges = Bridges::new(&config.control_socket);
@@ -169,9 +179,11 @@ impl Daemon {
             config: config.clone(),
             state,
             waits: Waits::default(),
-            setup,
             runs: HashMap::new(),
             crews,
+            workers,
+            calls: HashMap::new(),
+            journals,
             now: now(),
             over: Vec::new(),
             stopping: false,
@@ -180,6 +192,7 @@ impl Daemon {
             trouble: false,
             starts: Vec::new(),
             noted: Vec::new(),
+            noted_apart: Vec::new(),
             conns: FxHashMap::default(),
             crowd: Crowd::new(rustix::process::getrlimit(rustix::process::Resource::Nofile).current),
             marks,
@@ -261,6 +274,7 @@ impl Daemon {
         if self.now >= self.expired_at + EXPIRE_EVERY_MS {
             self.expired_at = self.now;
             self.state.expire(self.now);
+            self.look_after_workers();
         }
         while let Some(start) = self.state.start_next() {
             self.starts.push(start);
@@ -284,6 +298,7 @@ impl Daemon {
             // Who was cancelled meanwhile does not wait any more.
             let _ = noted.send(());
         }
+        self.tell_noted();
         for token in std::mem::take(&mut self.dirty) {
             self.flush(token);
         }
@@ -338,6 +353,9 @@ impl Daemon {
                 self.wake.hush();
             }
             TOKEN_CONTROL | TOKEN_USER | TOKEN_NORNS => self.accept(token),
+            worker if self.workers.as_ref().is_some_and(|workers| workers.has(worker)) => {
+                self.hear_worker(worker);
+            }
             token => {
                 if flags.contains(EventFlags::OUT) {
                     self.dirty.push(token);
@@ -537,26 +555,22 @@ impl Daemon {
     fn hear_news(&mut self) {
         while let Ok(news) = self.news.try_recv() {
             match news {
-                News::Ended { id, ended } => {
-                    self.runs.remove(&id);
-                    self.state.ended(self.now, id, ended);
-                    self.over.push(id);
-                }
                 News::Makes { id, place, top, noted } => {
                     self.state.makes(id, &place, &top);
                     self.noted.push(noted);
                 }
                 News::Peer(wanted) => self.admit_peer(wanted),
-                News::Received { job, dataspace, place, bytes } => {
+                News::Received { job, dataspace, place, bytes, .. } => {
                     self.state.received(job, (&dataspace, &place), bytes);
                 }
                 News::PeerLeft(number) => self.state.peer_left(number),
                 News::Answer { conn, request, answer } => self.answer(conn, request, answer),
+                news => self.hear_task(news),
             }
         }
     }
 
-    fn answer(&mut self, token: u64, request: u64, answer: tasks::Answer) {
+    pub(crate) fn answer(&mut self, token: u64, request: u64, answer: tasks::Answer) {
         // Nobody is told, and nothing is done for, who is not there any more.
         let Some(mut conn) = self.conns.remove(&token) else { return };
         let reply = match answer {
@@ -596,17 +610,8 @@ impl Daemon {
         }
     }
 
-    fn launch(&mut self, start: Start) {
-        let run = Arc::new(Run::default());
-        self.runs.insert(start.id, Arc::clone(&run));
-        let places = self.places(&start.spec);
-        let rates = self.rates(&start);
-        let limits = self.limits.of(&start.quotas, &rates, Some(Arc::clone(&run)));
-        self.crews.task(Work { start, places, limits, run });
-    }
-
     /// Common rates that a task keeps to.
-    fn rates(&self, start: &Start) -> Vec<(Shared, u64)> {
+    pub(crate) fn rates(&self, start: &Start) -> Vec<(Shared, u64)> {
         let of = |resource: &Resource| match resource {
             Resource::Path { dataspace, host: None, .. } => {
                 let rate = self.state.dataspace(dataspace).map_or(0, |spec| spec.bandwidth);
@@ -646,13 +651,19 @@ impl Daemon {
             ("requests".into(), self.served),
             ("connections".into(), self.conns.len() as u64),
             ("held".into(), held),
+            ("workers".into(), self.workers.as_ref().map_or(0, Workers::len) as u64),
         ]
     }
 
     /// Ends in order: running tasks stop, and go on at the next start.
     fn end(mut self) -> Result<(), StartError> {
         for run in self.runs.values() {
-            run.cancel();
+            if let Running::Here(run) = run {
+                run.cancel();
+            }
+        }
+        if let Some(workers) = &mut self.workers {
+            workers.stop();
         }
         self.crews.stop();
         drop(self.peers.take());

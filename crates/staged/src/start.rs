@@ -3,11 +3,13 @@
 use crate::agents::Agents;
 use crate::config::{Access, Config};
 use crate::doors::Bridges;
-use crate::execute::{self, Setup};
+use crate::execute::Setup;
+use crate::journals::Journals;
 use crate::journal::{Journal, JournalError, JournalOpen, SYNC_EVERY, Unsynced};
 use crate::peers::PeerRoots;
 use crate::server::{nobody, now};
 use crate::tasks::Teller;
+use crate::worker::{Template, Workers};
 use std::fmt;
 use std::io;
 use std::net::TcpListener;
@@ -151,14 +153,27 @@ pub(crate) fn serve_peers(
     server.map(Some).map_err(system("start a thread"))
 }
 
-pub(crate) fn prepare_tasks_dir(setup: &Setup, state: &State) -> Result<(), StartError> {
-    use std::os::unix::fs::DirBuilderExt;
-    let mut builder = std::fs::DirBuilder::new();
-    // Users pass through to their own tasks' directories, and see no others.
-    builder.recursive(true).mode(0o711);
-    builder.create(&setup.tasks_dir).map_err(system("make the directory of tasks"))?;
-    execute::sweep(&setup.tasks_dir, |id| state.knows(id));
-    Ok(())
+pub(crate) fn open_journals(config: &Config, state: &State) -> Result<Journals, StartError> {
+    let dir = config.state_dir.join("tasks");
+    Journals::open(dir, config.user_journals_max, |id| state.owner(id))
+        .map_err(system("put the journals of tasks in order"))
+}
+
+/// Root does nobody's work himself; a user's own stager has nobody to be kept apart from.
+pub(crate) fn start_workers(config: &Config, teller: &Teller) -> Result<Option<Workers>, StartError> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(None);
+    }
+    let template = Template {
+        node: config.node.clone(),
+        workers: config.workers,
+        threads: config.task_threads,
+        verify_disk: config.verify_disk,
+        gentle: config.gentle,
+        memory: config.worker_memory,
+        lock: config.state_dir.join("workers.lock"),
+    };
+    Workers::new(template, teller.clone()).map(Some).map_err(system("start workers"))
 }
 
 /// Listens at `path`. A socket that nobody listens at any more is replaced; a live one is not.

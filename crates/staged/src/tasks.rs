@@ -2,11 +2,12 @@
 
 use crate::errands::{self, Errand};
 use crate::execute;
-use crate::limits::Limits;
 use crate::peers::Wanted;
 use crate::places::Places;
 use crate::wake::Wake;
+use crate::worker::About;
 use std::collections::VecDeque;
+use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,7 +15,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tidepool_shm::Spin;
 use tidepool_stage::remote::Abandoner;
-use tidepool_stage::{Control, Phase};
+use tidepool_stage::{Charge, Control, EndError, Phase};
 use tidepool_stage_state::{Ended, Live, Start};
 use tidepool_wire::stager::{Reply, TaskPhase};
 
@@ -22,8 +23,10 @@ use tidepool_wire::stager::{Reply, TaskPhase};
 pub struct Work {
     pub start: Start,
     pub places: Places,
-    pub limits: Arc<Limits>,
+    pub limits: Arc<dyn Charge>,
     pub run: Arc<Run>,
+    /// Part of the names of the task's temporary files.
+    pub token: [u8; 8],
 }
 
 /// What workers tell the event loop.
@@ -39,10 +42,17 @@ pub enum News {
         top: Vec<u8>,
         noted: Sender<()>,
     },
+    /// A copy wants its journal, and waits for it; none when it has to do without.
+    Journal {
+        id: u32,
+        answer: Sender<Option<File>>,
+    },
     /// Another stager wants to use a dataspace.
     Peer(Wanted),
-    /// Another stager has put something into a dataspace.
+    /// Another stager, or a task by cloning, has put something into a dataspace.
     Received {
+        /// 0 for another stager.
+        task: u32,
         job: u32,
         dataspace: String,
         place: Vec<u8>,
@@ -55,6 +65,17 @@ pub enum News {
         conn: u64,
         request: u64,
         answer: Answer,
+    },
+    /// A worker has not got a message, because what goes with it could not be opened.
+    Undelivered {
+        worker: u64,
+        about: About,
+        error: EndError,
+    },
+    /// A worker's process has ended.
+    WorkerGone {
+        worker: u64,
+        why: String,
     },
 }
 
@@ -76,8 +97,6 @@ pub struct Run {
     cancelled: AtomicBool,
     /// Added up over the steps of a task.
     phase: AtomicU8,
-    /// It has a directory of its own.
-    dir: AtomicBool,
     /// Its ends at other nodes, which may not answer for a long time.
     ends: Mutex<Vec<Abandoner>>,
 }
@@ -120,14 +139,6 @@ impl Run {
     /// The step that the control is of removes things.
     pub fn removing(&self) {
         self.phase.store(1, Ordering::Release);
-    }
-
-    pub fn note_dir(&self) {
-        self.dir.store(true, Ordering::Release);
-    }
-
-    pub fn has_dir(&self) -> bool {
-        self.dir.load(Ordering::Acquire)
     }
 
     pub fn live(&self) -> Live {
@@ -270,23 +281,37 @@ impl<T> Crew<T> {
     }
 }
 
-/// Tells the event loop, and wakes it.
-#[derive(Clone)]
-pub struct Teller {
-    news: Sender<News>,
-    wake: Arc<Wake>,
+/// Who is told news: the event loop, or that of another process.
+pub trait Hear: Send + Sync {
+    fn hear(&self, news: News);
 }
 
-impl Teller {
-    pub fn new(news: Sender<News>, wake: Arc<Wake>) -> Teller {
-        Teller { news, wake }
-    }
+/// Tells the event loop of this process, and wakes it.
+pub struct Here {
+    pub news: Sender<News>,
+    pub wake: Arc<Wake>,
+}
 
-    pub fn tell(&self, news: News) {
+impl Hear for Here {
+    fn hear(&self, news: News) {
         // A loop that has ended wants no news.
         if self.news.send(news).is_ok() {
             self.wake.ring();
         }
+    }
+}
+
+/// What threads tell their news by.
+#[derive(Clone)]
+pub struct Teller(Arc<dyn Hear>);
+
+impl Teller {
+    pub fn new(hear: Arc<dyn Hear>) -> Teller {
+        Teller(hear)
+    }
+
+    pub fn tell(&self, news: News) {
+        self.0.hear(news);
     }
 }
 
@@ -367,7 +392,7 @@ impl Crews {
 
     pub fn errand(&self, errand: Errand) {
         match &errand.task {
-            errands::Task::Plan { .. } | errands::Task::Entries { .. } => self.plans.push(errand),
+            errands::Task::Plan { .. } | errands::Task::Entries { .. } | errands::Task::Reach { .. } => self.plans.push(errand),
             errands::Task::Look { .. } => self.looks.push(errand),
         }
     }

@@ -63,7 +63,9 @@ fn keys_are_read_in_the_name_of_the_tasks_user() {
     assert_eq!(nobody("s3://x").state, TaskState::Finished);
     assert_eq!(server.bucket.objects()["top/x"].data, b"x");
     let lent = nobody("env://x");
-    assert!(lent.refusal.detail.contains("for its own user"), "{lent:?}");
+    // The worker of a user has nothing of the stager's environment.
+    assert_eq!((lent.state, lent.refusal.errno), (TaskState::Failed, 13), "{lent:?}");
+    assert!(lent.refusal.detail.contains("give credentials=FILE"), "{lent:?}");
 }
 
 #[test]

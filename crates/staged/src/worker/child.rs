@@ -1,0 +1,363 @@
+//! The worker: a process that has become one user, and does his tasks.
+//!
+//! ```text
+//!  pipe ──▶ this thread ──▶ threads for tasks, plans and looks (`tasks.rs`) ──▶ pipe
+//! ```
+//! It ends when its supervisor does.
+
+use super::message::{FromWorker, LiveWord, Order, Refused, Setting, ToWorker, VERSION};
+use super::pipe::Inbox;
+use super::sandbox;
+use crate::errands::{self, Errand, Then};
+use crate::execute::Setup;
+use crate::places::Places;
+use crate::start::lock;
+use crate::tasks::{Answer, Crews, Hear, News, Run, Teller, Work};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tidepool_stage::{Charge, EndError, EndResult};
+use tidepool_types::Errno;
+use tidepool_wire::stager::DataspaceKind;
+
+/// How often progress of running tasks is told.
+const PROGRESS_EVERY: Duration = Duration::from_millis(100);
+/// Longest sleep between two looks at whether a task is cancelled.
+const CANCEL_LATENCY: Duration = Duration::from_millis(50);
+/// How long tasks may take to stop when the supervisor is gone.
+const LEAVE_MAX: Duration = Duration::from_secs(2);
+
+/// The process's standard input is the pipe.
+pub fn run() -> ExitCode {
+    match serve() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("tidepool-staged: worker: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn invalid(text: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, text.into())
+}
+
+fn serve() -> io::Result<()> {
+    let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let desk = Arc::new(Desk::new(socket.try_clone()?));
+    let mut inbox = Inbox::new(socket);
+    let Some((ToWorker::Begin { version: VERSION, setting }, alive)) = inbox.next()? else {
+        return Err(invalid("this is for the stager itself to start, of the same release"));
+    };
+    if let Err(why) = sandbox::enter(&setting) {
+        desk.tell(&FromWorker::Unfit { why });
+        return Ok(());
+    }
+    desk.tell(&FromWorker::Ready {});
+    let mut worker = Worker::start(&setting, desk)?;
+    let served = worker.serve(&mut inbox);
+    worker.leave();
+    // The lock goes with the process, and no sooner.
+    std::mem::forget(alive);
+    served
+}
+
+struct Worker {
+    desk: Arc<Desk>,
+    crews: Crews,
+}
+
+impl Worker {
+    fn start(setting: &Setting, desk: Arc<Desk>) -> io::Result<Worker> {
+        let setup = Arc::new(Setup {
+            node: setting.node.clone(),
+            threads: setting.threads as usize,
+            secret: None,
+            fabric: None,
+            verify_disk: setting.verify_disk,
+        });
+        let teller = Teller::new(Arc::clone(&desk) as Arc<dyn Hear>);
+        let crews = Crews::start((setting.workers, setting.gentle), &setup, &teller)?;
+        let telling = Arc::clone(&desk);
+        std::thread::Builder::new().name("progress".into()).spawn(move || telling.tell_progress())?;
+        Ok(Worker { desk, crews })
+    }
+
+    fn serve(&mut self, inbox: &mut Inbox) -> io::Result<()> {
+        loop {
+            while let Some((message, fds)) = inbox.take()? {
+                self.obey(message, fds)?;
+            }
+            self.wait(inbox)?;
+            if !inbox.fill()? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Until there is something to be read; wakes threads for tasks that wait meanwhile.
+    fn wait(&self, inbox: &Inbox) -> io::Result<()> {
+        while let Some(look) = self.crews.look() {
+            let timeout = Timespec { tv_sec: 0, tv_nsec: look.subsec_nanos().into() };
+            let mut watched = [PollFd::new(inbox.socket(), PollFlags::IN)];
+            match poll(&mut watched, Some(&timeout)) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                other => return other.map(drop).map_err(Into::into),
+            }
+        }
+        Ok(())
+    }
+
+    fn obey(&mut self, message: ToWorker, fds: Vec<OwnedFd>) -> io::Result<()> {
+        match message {
+            ToWorker::Begin { .. } => return Err(invalid("a second beginning")),
+            ToWorker::Task { id, order } => self.task(id, &order, fds)?,
+            ToWorker::Cancel { id } => {
+                if let Some(run) = lock(&self.desk.runs).get(&id) {
+                    run.cancel();
+                }
+            }
+            ToWorker::Noted { id } => self.desk.noted(id),
+            ToWorker::Charged { call, wait_us, refused } => {
+                self.desk.charged(call, Duration::from_micros(wait_us), refused)
+            }
+            ToWorker::Journal { id, given } => {
+                let file = fds.into_iter().next().filter(|_| given).map(File::from);
+                self.desk.journal(id, file);
+            }
+            ToWorker::Plan { call, order } => {
+                let places = places(&order, fds)?;
+                let start = Box::new(order.start(0));
+                self.errand(call, errands::Task::Plan { start, places, model: None });
+            }
+            ToWorker::Entries { call, order, after, max } => {
+                let places = places(&order, fds)?;
+                let start = Box::new(order.start(0));
+                self.errand(call, errands::Task::Entries { start, places, after, max: max as usize });
+            }
+            ToWorker::Reach { call, order } => {
+                let places = places(&order, fds)?;
+                self.errand(call, errands::Task::Reach { start: Box::new(order.start(0)), places });
+            }
+            ToWorker::Look { call, spaces, max } => {
+                let task = errands::Task::Look { dataspaces: spaces, max: max as usize, then: Then::Show };
+                self.errand(call, task);
+            }
+            ToWorker::Ping { number } => self.desk.tell(&FromWorker::Pong { number }),
+        }
+        Ok(())
+    }
+
+    fn task(&self, id: u32, order: &Order, fds: Vec<OwnedFd>) -> io::Result<()> {
+        let run = Arc::new(Run::default());
+        lock(&self.desk.runs).insert(id, Arc::clone(&run));
+        let limits: Arc<dyn Charge> = Arc::new(Asked {
+            desk: Arc::clone(&self.desk),
+            id,
+            counts: order.charged,
+            run: Arc::clone(&run),
+        });
+        let (start, places) = (order.start(id), places(order, fds)?);
+        self.crews.task(Work { start, places, limits, run, token: order.token.to_le_bytes() });
+        Ok(())
+    }
+
+    fn errand(&self, call: u64, task: errands::Task) {
+        self.crews.errand(Errand { conn: 0, request: call, task });
+    }
+
+    /// The supervisor is gone: what runs stops where it is, and goes on with another one.
+    fn leave(&self) {
+        let until = Instant::now() + LEAVE_MAX;
+        self.desk.gone();
+        while !lock(&self.desk.runs).is_empty() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// The dataspaces of an order with their roots.
+fn places(order: &Order, fds: Vec<OwnedFd>) -> io::Result<Places> {
+    let (mut places, mut roots) = (Places::default(), fds.into_iter());
+    for spec in &order.spaces {
+        let is_directory = matches!(spec.kind, DataspaceKind::Local | DataspaceKind::Shared);
+        let root = match is_directory {
+            true => Some(roots.next().ok_or_else(|| invalid("a dataspace without its root"))?),
+            false => None,
+        };
+        places.add_with(spec.clone(), root);
+    }
+    Ok(places)
+}
+
+/// Answers to what tasks have asked the supervisor for.
+type Calls<K, V> = Mutex<HashMap<K, Sender<V>>>;
+
+/// What all threads tell the supervisor, and hear of it.
+struct Desk {
+    pipe: Mutex<UnixStream>,
+    runs: Mutex<HashMap<u32, Arc<Run>>>,
+    notes: Calls<u32, ()>,
+    journals: Calls<u32, Option<File>>,
+    charges: Calls<u64, Result<Duration, Refused>>,
+    last_call: AtomicU64,
+}
+
+impl Desk {
+    fn new(pipe: UnixStream) -> Desk {
+        Desk {
+            pipe: Mutex::new(pipe),
+            runs: Mutex::default(),
+            notes: Mutex::default(),
+            journals: Mutex::default(),
+            charges: Mutex::default(),
+            last_call: AtomicU64::new(0),
+        }
+    }
+
+    fn tell(&self, message: &FromWorker) {
+        // A supervisor that is gone is seen by who reads.
+        let _ = lock(&self.pipe).write_all(&message.frame());
+    }
+
+    fn noted(&self, id: u32) {
+        if let Some(noted) = lock(&self.notes).remove(&id) {
+            let _ = noted.send(());
+        }
+    }
+
+    fn journal(&self, id: u32, file: Option<File>) {
+        if let Some(answer) = lock(&self.journals).remove(&id) {
+            let _ = answer.send(file);
+        }
+    }
+
+    fn charged(&self, call: u64, wait: Duration, refused: Option<Refused>) {
+        if let Some(answer) = lock(&self.charges).remove(&call) {
+            let _ = answer.send(refused.map_or(Ok(wait), Err));
+        }
+    }
+
+    /// Nobody answers any more.
+    fn gone(&self) {
+        for run in lock(&self.runs).values() {
+            run.cancel();
+        }
+        lock(&self.notes).clear();
+        lock(&self.journals).clear();
+        lock(&self.charges).clear();
+    }
+
+    fn tell_progress(&self) {
+        let mut told: HashMap<u32, LiveWord> = HashMap::new();
+        loop {
+            std::thread::sleep(PROGRESS_EVERY);
+            let runs: Vec<(u32, Arc<Run>)> =
+                lock(&self.runs).iter().map(|(id, run)| (*id, Arc::clone(run))).collect();
+            told.retain(|id, _| runs.iter().any(|(running, _)| running == id));
+            for (id, run) in runs {
+                let live = LiveWord::from(run.live());
+                if told.get(&id) != Some(&live) {
+                    told.insert(id, live.clone());
+                    self.progress(id, live);
+                }
+            }
+        }
+    }
+
+    /// Not of a task whose end has been told.
+    fn progress(&self, id: u32, live: LiveWord) {
+        let runs = lock(&self.runs);
+        if runs.contains_key(&id) {
+            self.tell(&FromWorker::Progress { id, live });
+        }
+    }
+}
+
+impl Hear for Desk {
+    fn hear(&self, news: News) {
+        match news {
+            News::Ended { id, ended } => {
+                let mut runs = lock(&self.runs);
+                runs.remove(&id);
+                self.tell(&FromWorker::Ended { id, result: ended.into() });
+            }
+            News::Makes { id, place, top, noted } => {
+                lock(&self.notes).insert(id, noted);
+                self.tell(&FromWorker::Makes { id, place: place.into(), top: top.into() });
+            }
+            News::Journal { id, answer } => {
+                lock(&self.journals).insert(id, answer);
+                self.tell(&FromWorker::NeedJournal { id });
+            }
+            News::Received { task, place, bytes, .. } => {
+                self.tell(&FromWorker::Received { id: task, place: place.into(), bytes });
+            }
+            News::Answer { request: call, answer, .. } => self.tell(&answered(call, answer)),
+            // Other stagers come to the supervisor.
+            News::Peer(_) | News::PeerLeft(_) | News::WorkerGone { .. } | News::Undelivered { .. } => {}
+        }
+    }
+}
+
+fn answered(call: u64, answer: Answer) -> FromWorker {
+    match answer {
+        Answer::Reply(reply) => {
+            let mut body = Vec::new();
+            reply.encode(&mut body);
+            FromWorker::Answer { call, kind: reply.kind(), body: body.into() }
+        }
+        Answer::Found { entries, more, .. } => FromWorker::Found { call, entries, more },
+    }
+}
+
+/// Limits that the supervisor keeps: each range is asked for.
+struct Asked {
+    desk: Arc<Desk>,
+    id: u32,
+    counts: bool,
+    run: Arc<Run>,
+}
+
+impl Asked {
+    fn ask(&self, bytes: u64) -> Result<Duration, EndError> {
+        let fail = |errno, detail| EndError { errno, operation: "write", detail: Some(detail) };
+        let call = self.desk.last_call.fetch_add(1, Ordering::Relaxed);
+        let (tell, answer) = channel();
+        lock(&self.desk.charges).insert(call, tell);
+        self.desk.tell(&FromWorker::Charge { call, id: self.id, bytes });
+        match answer.recv() {
+            Ok(Ok(wait)) => Ok(wait),
+            Ok(Err(refused)) => Err(fail(Errno(refused.errno), refused.detail)),
+            Err(_) => Err(fail(Errno::ECANCELED, "the stager is ending".into())),
+        }
+    }
+}
+
+impl Charge for Asked {
+    fn charge(&self, bytes: u64) -> EndResult<()> {
+        if !self.counts {
+            return Ok(());
+        }
+        let until = Instant::now() + self.ask(bytes)?;
+        while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+            if self.run.is_cancelled() {
+                return Ok(());
+            }
+            std::thread::sleep(left.min(CANCEL_LATENCY));
+        }
+        Ok(())
+    }
+
+    fn counts(&self) -> bool {
+        self.counts
+    }
+}

@@ -1,0 +1,529 @@
+//! The supervisor's side: which workers there are, what they are told, and that they answer.
+//!
+//! Each worker has a thread of the supervisor that starts it, looks up its user's groups, and opens what goes with a task: name
+//! services and mounts may hang, and the event loop must not. What workers say is read by the event loop, and believed only
+//! where it is about what the worker was given.
+
+use super::message::{FromWorker, Order, Setting, ToWorker, VERSION};
+use super::pipe::{Frames, send};
+use crate::execute::identity_of;
+use crate::places::reach_mount;
+use crate::tasks::{News, Teller};
+use rustc_hash::{FxHashMap, FxHashSet};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::io::{self, Read};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tidepool_stage::{EndError, Identity};
+use tidepool_stage_state::Millis;
+use tidepool_wire::stager::{DataspaceKind, DataspaceSpec};
+
+/// Most workers at a time.
+const WORKERS_MAX: usize = 512;
+/// Plans and looks of one user that have not been answered.
+pub const CALLS_MAX: usize = 64;
+/// A worker with nothing to do ends after so long.
+const IDLE_MS_MAX: Millis = 10_000;
+/// How often a worker that has something to do is asked whether it lives, and how long it may be silent: one whose user has
+/// stopped it keeps nobody waiting.
+const PING_EVERY_MS: Millis = 1_000;
+const SILENT_MS_MAX: Millis = 30_000;
+/// How long a worker may take to end.
+const LEAVE_MS_MAX: i64 = 5_000;
+/// Bytes read of one worker in one turn.
+const READ_BYTES: usize = 256 << 10;
+/// How long a new supervisor waits for workers of the one before.
+const FORMER_MS_MAX: u64 = 30_000;
+const FORMER_LOOK_MS: u64 = 20;
+
+/// Whose worker.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Key {
+    pub uid: u32,
+    pub gid: u32,
+}
+
+/// What all workers have in common.
+#[derive(Clone, Debug)]
+pub struct Template {
+    pub node: String,
+    pub workers: u32,
+    pub threads: usize,
+    pub verify_disk: bool,
+    pub gentle: bool,
+    /// Bytes of memory of one.
+    pub memory: u64,
+    /// Its lock is held by workers that live.
+    pub lock: PathBuf,
+}
+
+/// What a message is about, to be told when it cannot be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum About {
+    Task(u32),
+    Call(u64),
+    /// The worker itself, which has ended then.
+    Worker,
+}
+
+/// A message with what goes with it.
+struct Parcel {
+    message: ToWorker,
+    about: About,
+    fds: Vec<OwnedFd>,
+    /// Directories to be opened first.
+    mounts: Vec<String>,
+}
+
+struct Worker {
+    key: Key,
+    /// None when it is to end.
+    parcels: Option<Sender<Parcel>>,
+    stream: UnixStream,
+    frames: Frames,
+    tasks: FxHashSet<u32>,
+    calls: FxHashSet<u64>,
+    heard: Millis,
+    pinged: Millis,
+    idle_since: Millis,
+    /// To end it whatever it is at; nothing before it was started.
+    process: Arc<OnceLock<OwnedFd>>,
+    thread: Option<JoinHandle<()>>,
+    /// It has said something that cannot be.
+    lied: Option<String>,
+}
+
+impl Worker {
+    fn is_busy(&self) -> bool {
+        !self.tasks.is_empty() || !self.calls.is_empty()
+    }
+
+    fn kill(&self) {
+        if let Some(process) = self.process.get() {
+            // It may have ended by itself.
+            let _ = pidfd_send_signal(process, Signal::KILL);
+        }
+    }
+}
+
+/// All workers of a stager of root's.
+pub struct Workers {
+    program: PathBuf,
+    template: Template,
+    teller: Teller,
+    all: FxHashMap<u64, Worker>,
+    by_key: FxHashMap<Key, u64>,
+    last_call: u64,
+    pings: u64,
+}
+
+/// What was left undone when a worker ended.
+#[derive(Default, Debug, PartialEq, Eq)]
+pub struct Left {
+    pub tasks: Vec<u32>,
+    pub calls: Vec<u64>,
+    /// Why, for people.
+    pub why: String,
+}
+
+impl Workers {
+    /// Waits until no worker of an earlier supervisor is left: it might still write what others are about to.
+    pub fn new(template: Template, teller: Teller) -> io::Result<Workers> {
+        wait_for_former(&template.lock)?;
+        let program = std::env::current_exe()?;
+        let (all, by_key) = (FxHashMap::default(), FxHashMap::default());
+        Ok(Workers { program, template, teller, all, by_key, last_call: 0, pings: 0 })
+    }
+
+    pub fn has(&self, worker: u64) -> bool {
+        self.all.contains_key(&worker)
+    }
+
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// False when it is to end, or has.
+    pub fn is_open(&self, worker: u64) -> bool {
+        self.all.get(&worker).is_some_and(|worker| worker.parcels.is_some())
+    }
+
+    pub fn stream(&self, worker: u64) -> Option<&UnixStream> {
+        self.all.get(&worker).map(|worker| &worker.stream)
+    }
+
+    /// The worker of a user, if there is one that takes more.
+    pub fn of(&self, key: Key) -> Option<u64> {
+        self.by_key.get(&key).copied()
+    }
+
+    /// Plans and looks of this user that have not been answered.
+    pub fn calls_of(&self, uid: u32) -> usize {
+        self.all.values().filter(|worker| worker.key.uid == uid).map(|worker| worker.calls.len()).sum()
+    }
+
+    /// Starts one under this number.
+    pub fn start(&mut self, number: u64, key: Key, now: Millis) -> io::Result<()> {
+        self.make_room()?;
+        let (stream, theirs) = UnixStream::pair()?;
+        stream.set_nonblocking(true)?;
+        let writing = stream.try_clone()?;
+        let (parcels, inbox) = channel();
+        let process = Arc::default();
+        let tender = Tender {
+            number,
+            key,
+            program: self.program.clone(),
+            template: self.template.clone(),
+            teller: self.teller.clone(),
+            process: Arc::clone(&process),
+        };
+        let tend = move || tender.tend(theirs, &writing, &inbox);
+        let thread = std::thread::Builder::new().name("worker".into()).spawn(tend)?;
+        let worker = Worker {
+            key,
+            parcels: Some(parcels),
+            stream,
+            frames: Frames::default(),
+            tasks: FxHashSet::default(),
+            calls: FxHashSet::default(),
+            heard: now,
+            pinged: now,
+            idle_since: now,
+            process,
+            thread: Some(thread),
+            lied: None,
+        };
+        self.all.insert(number, worker);
+        self.by_key.insert(key, number);
+        Ok(())
+    }
+
+    fn make_room(&mut self) -> io::Result<()> {
+        if self.all.len() < WORKERS_MAX {
+            return Ok(());
+        }
+        let idle = self.all.iter().filter(|(_, worker)| !worker.is_busy() && worker.parcels.is_some());
+        if let Some(oldest) = idle.min_by_key(|(_, worker)| worker.idle_since).map(|(number, _)| *number) {
+            self.retire(oldest);
+        }
+        let text = format!("this stager has {WORKERS_MAX} workers, the most it may have; try again later");
+        Err(io::Error::new(io::ErrorKind::WouldBlock, text))
+    }
+
+    pub fn task(&mut self, worker: u64, id: u32, order: Order) {
+        if let Some(known) = self.all.get_mut(&worker) {
+            known.tasks.insert(id);
+        }
+        let mounts = mounts(&order.spaces);
+        self.send(worker, About::Task(id), ToWorker::Task { id, order }, Vec::new(), mounts);
+    }
+
+    /// Something to be found out; what it is answered with has this number.
+    pub fn call(&mut self, worker: u64, spaces: &[DataspaceSpec], of: impl FnOnce(u64) -> ToWorker) -> u64 {
+        self.last_call += 1;
+        let call = self.last_call;
+        if let Some(known) = self.all.get_mut(&worker) {
+            known.calls.insert(call);
+        }
+        self.send(worker, About::Call(call), of(call), Vec::new(), mounts(spaces));
+        call
+    }
+
+    pub fn tell(&self, worker: u64, message: ToWorker, fds: Vec<OwnedFd>) {
+        self.send(worker, About::Worker, message, fds, Vec::new());
+    }
+
+    fn send(&self, worker: u64, about: About, message: ToWorker, fds: Vec<OwnedFd>, mounts: Vec<String>) {
+        // One that has ended is told of by its thread.
+        if let Some(parcels) = self.all.get(&worker).and_then(|worker| worker.parcels.as_ref()) {
+            let _ = parcels.send(Parcel { message, about, fds, mounts });
+        }
+    }
+
+    /// What a worker has said. It is asked to end when it is gone or says what cannot be.
+    pub fn read(&mut self, number: u64, now: Millis) -> Vec<FromWorker> {
+        let Some(worker) = self.all.get_mut(&number) else { return Vec::new() };
+        let mut bytes = vec![0; READ_BYTES];
+        match (&worker.stream).read(&mut bytes) {
+            Ok(0) => {
+                self.retire(number);
+                return Vec::new();
+            }
+            Ok(count) => worker.frames.put(&bytes[..count]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Vec::new(),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Vec::new(),
+            Err(_) => {
+                self.retire(number);
+                return Vec::new();
+            }
+        }
+        worker.heard = now;
+        let mut said = Vec::new();
+        loop {
+            let next = worker.frames.next().and_then(|frame| {
+                frame.map(|(head, body)| FromWorker::decode(head.kind, body)).transpose()
+            });
+            match next {
+                Ok(Some(message)) => said.push(message),
+                Ok(None) => return said,
+                Err(error) => {
+                    self.expel(number, format!("said what cannot be understood: {error}"));
+                    return said;
+                }
+            }
+        }
+    }
+
+    /// A task of a worker is over; false when it has no such task.
+    pub fn task_over(&mut self, worker: u64, id: u32, now: Millis) -> bool {
+        let Some(worker) = self.all.get_mut(&worker) else { return false };
+        worker.idle_since = now;
+        worker.tasks.remove(&id)
+    }
+
+    /// The same of something that was to be found out.
+    pub fn call_over(&mut self, worker: u64, call: u64, now: Millis) -> bool {
+        let Some(worker) = self.all.get_mut(&worker) else { return false };
+        worker.idle_since = now;
+        worker.calls.remove(&call)
+    }
+
+    /// Ends a worker that does not keep to what it was given.
+    pub fn expel(&mut self, number: u64, why: String) {
+        if let Some(worker) = self.all.get_mut(&number) {
+            eprintln!("tidepool-staged: the worker of user {} {why}; it is ended", worker.key.uid);
+            worker.lied.get_or_insert(why);
+            worker.kill();
+        }
+        self.retire(number);
+    }
+
+    /// Gives it nothing more; it ends.
+    fn retire(&mut self, number: u64) {
+        let Some(worker) = self.all.get_mut(&number) else { return };
+        worker.parcels = None;
+        if self.by_key.get(&worker.key) == Some(&number) {
+            self.by_key.remove(&worker.key);
+        }
+    }
+
+    /// The process has ended: what it leaves undone.
+    pub fn gone(&mut self, number: u64, why: &str) -> Option<Left> {
+        self.retire(number);
+        let worker = self.all.remove(&number)?;
+        let why = match worker.lied {
+            Some(lied) => format!("the worker of user {} {lied}", worker.key.uid),
+            None => format!("the worker of user {} {why}", worker.key.uid),
+        };
+        let sorted = |mut all: Vec<u64>| {
+            all.sort_unstable();
+            all
+        };
+        let mut tasks: Vec<u32> = worker.tasks.into_iter().collect();
+        tasks.sort_unstable();
+        Some(Left { tasks, calls: sorted(worker.calls.into_iter().collect()), why })
+    }
+
+    /// Asks those that have something to do whether they live, and ends those that have nothing to do.
+    pub fn look_after(&mut self, now: Millis) {
+        let (mut idle, mut pings) = (Vec::new(), Vec::new());
+        for (number, worker) in &mut self.all {
+            if worker.parcels.is_none() {
+                continue;
+            }
+            if !worker.is_busy() {
+                worker.heard = now;
+                if now.saturating_sub(worker.idle_since) >= IDLE_MS_MAX {
+                    idle.push(*number);
+                }
+            } else if now.saturating_sub(worker.heard) >= SILENT_MS_MAX && worker.process.get().is_some() {
+                let text = format!("has not answered for {} s", SILENT_MS_MAX / 1000);
+                worker.lied.get_or_insert(text);
+                worker.kill();
+            } else if now.saturating_sub(worker.pinged) >= PING_EVERY_MS {
+                worker.pinged = now;
+                pings.push(*number);
+            }
+        }
+        idle.into_iter().for_each(|number| self.retire(number));
+        for number in pings {
+            self.pings += 1;
+            self.tell(number, ToWorker::Ping { number: self.pings }, Vec::new());
+        }
+    }
+
+    /// Ends all.
+    pub fn stop(&mut self) {
+        let numbers: Vec<u64> = self.all.keys().copied().collect();
+        numbers.into_iter().for_each(|number| self.retire(number));
+        for thread in self.all.values_mut().filter_map(|worker| worker.thread.take()) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Those that a worker may not be able to reach by itself.
+fn mounts(spaces: &[DataspaceSpec]) -> Vec<String> {
+    let directory = |space: &&DataspaceSpec| matches!(space.kind, DataspaceKind::Local | DataspaceKind::Shared);
+    spaces.iter().filter(directory).map(|space| space.mount.clone()).collect()
+}
+
+fn open_lock(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    open(path, flags, Mode::from_raw_mode(0o600))
+}
+
+fn wait_for_former(path: &Path) -> io::Result<()> {
+    let lock = open_lock(path)?;
+    for _ in 0..FORMER_MS_MAX / FORMER_LOOK_MS {
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(()),
+            Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => {
+                std::thread::sleep(Duration::from_millis(FORMER_LOOK_MS));
+            }
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    let text = format!(
+        "a worker of the stager before this one still lives (it holds {}); end the process that 'fuser {}' names, or find out what its file system waits for",
+        path.display(),
+        path.display()
+    );
+    Err(io::Error::new(io::ErrorKind::WouldBlock, text))
+}
+
+/// A worker's thread in the supervisor.
+struct Tender {
+    number: u64,
+    key: Key,
+    program: PathBuf,
+    template: Template,
+    teller: Teller,
+    process: Arc<OnceLock<OwnedFd>>,
+}
+
+impl Tender {
+    fn tend(self, theirs: UnixStream, pipe: &UnixStream, parcels: &Receiver<Parcel>) {
+        let why = match self.start(theirs, pipe) {
+            Ok(child) => {
+                self.deliver(pipe, parcels);
+                // What it has said already is still read.
+                let _ = pipe.shutdown(Shutdown::Write);
+                end(child, self.process.get())
+            }
+            Err(error) => format!("cannot be started: {error}"),
+        };
+        self.teller.tell(News::WorkerGone { worker: self.number, why });
+    }
+
+    fn start(&self, theirs: UnixStream, pipe: &UnixStream) -> io::Result<Child> {
+        let identity = identity_of(self.key.uid, self.key.gid)
+            .map_err(|error| io::Error::other(format!("its groups are not known: {error}")))?;
+        let alive = open_lock(&self.template.lock)?;
+        flock(&alive, FlockOperation::NonBlockingLockShared)?;
+        let mut command = Command::new(&self.program);
+        command.arg("--worker").current_dir("/");
+        if self.key.uid != 0 {
+            // What the administrator has set for the stager is not the user's.
+            command.env_clear();
+        }
+        command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
+        let mut child = command.spawn()?;
+        let process = Pid::from_raw(child.id() as i32).map(|pid| pidfd_open(pid, PidfdFlags::empty()));
+        match process {
+            Some(Ok(process)) => drop(self.process.set(process)),
+            _ => {
+                // It could never be ended.
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(io::Error::other("no descriptor of its process is to be had"));
+            }
+        }
+        let begin = ToWorker::Begin { version: VERSION, setting: self.setting(identity) };
+        send_blocking(pipe, &begin.frame(1), &[alive])?;
+        Ok(child)
+    }
+
+    fn setting(&self, identity: Identity) -> Setting {
+        let Identity { uid, gid, groups } = identity;
+        Setting {
+            node: self.template.node.clone(),
+            uid,
+            gid,
+            groups,
+            supervisor: std::process::id() as i32,
+            workers: self.template.workers,
+            threads: self.template.threads as u32,
+            verify_disk: self.template.verify_disk,
+            gentle: self.template.gentle,
+            memory: self.template.memory,
+        }
+    }
+
+    fn deliver(&self, pipe: &UnixStream, parcels: &Receiver<Parcel>) {
+        for Parcel { message, about, mut fds, mounts } in parcels {
+            match mounts.iter().map(|mount| reach_mount(mount)).collect::<Result<Vec<_>, EndError>>() {
+                Ok(roots) => fds.extend(roots),
+                Err(error) => {
+                    self.teller.tell(News::Undelivered { worker: self.number, about, error });
+                    continue;
+                }
+            }
+            if send_blocking(pipe, &message.frame(fds.len()), &fds).is_err() {
+                // It has ended, which is told when it is known why.
+                return;
+            }
+        }
+    }
+}
+
+/// The socket is not to be waited for by who reads it, which holds for both directions.
+fn send_blocking(pipe: &UnixStream, frame: &[u8], fds: &[OwnedFd]) -> io::Result<()> {
+    let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+    let mut rest = frame;
+    let mut with = fds.as_slice();
+    while !rest.is_empty() {
+        match send(pipe, rest, with) {
+            Ok(sent) => (rest, with) = (&rest[sent..], &[]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                poll(&mut [PollFd::new(pipe, PollFlags::OUT)], None)?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// How it ended.
+fn end(mut child: Child, process: Option<&OwnedFd>) -> String {
+    if let Some(process) = process {
+        let timeout = Timespec { tv_sec: LEAVE_MS_MAX / 1000, tv_nsec: 0 };
+        if !matches!(poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&timeout)), Ok(1)) {
+            let _ = pidfd_send_signal(process, Signal::KILL);
+        }
+    }
+    match child.wait() {
+        Ok(status) => how(status),
+        Err(error) => format!("has ended, nobody knows how: {error}"),
+    }
+}
+
+fn how(status: ExitStatus) -> String {
+    match (status.signal(), status.code()) {
+        (Some(signal), _) => format!("was ended by signal {signal}"),
+        (None, Some(0)) => "has ended".into(),
+        (None, Some(code)) => format!("has ended with code {code}"),
+        (None, None) => "has ended".into(),
+    }
+}
