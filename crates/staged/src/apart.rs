@@ -52,9 +52,17 @@ impl Running {
 
 /// What a worker has been asked that is no task.
 pub enum Call {
-    Errand { conn: u64, request: u64, then: Then, model: Option<Model> },
+    Errand {
+        conn: u64,
+        request: u64,
+        then: Then,
+        model: Option<Model>,
+    },
     /// Whether a reader gets to what a task has shared with him: the task's end waits for it.
-    Reach { id: u32, ended: Ended },
+    Reach {
+        id: u32,
+        ended: Ended,
+    },
 }
 
 fn uses_others(start: &Start) -> bool {
@@ -114,7 +122,13 @@ impl Daemon {
     }
 
     /// Has something found out, which is answered later.
-    pub(crate) fn find_out(&mut self, conn: u64, request: u64, uid: u32, quest: Quest) -> Result<(), Refusal> {
+    pub(crate) fn find_out(
+        &mut self,
+        conn: u64,
+        request: u64,
+        uid: u32,
+        quest: Quest,
+    ) -> Result<(), Refusal> {
         let apart = match &quest {
             Quest::Plan { start, .. } | Quest::Entries { start, .. } => !uses_others(start),
             Quest::Reach { .. } | Quest::Look { .. } => true,
@@ -124,7 +138,9 @@ impl Daemon {
             return Ok(());
         }
         if uid != 0 && self.workers.as_ref().is_some_and(|workers| workers.calls_of(uid) >= CALLS_MAX) {
-            let text = format!("{CALLS_MAX} plans and looks of user {uid} are under way, the most one may have; wait for some of them");
+            let text = format!(
+                "{CALLS_MAX} plans and looks of user {uid} are under way, the most one may have; wait for some of them"
+            );
             return Err(Refusal::new(Code::TOO_MANY_TASKS, text));
         }
         let Handed { key, spaces, then, model, of } = handed(quest);
@@ -223,7 +239,8 @@ impl Daemon {
                 Ok(())
             }
             FromWorker::Answer { call, kind, body } => {
-                let reply = Reply::decode(kind, &body).map_err(|error| format!("answered nonsense: {error}"))?;
+                let reply =
+                    Reply::decode(kind, &body).map_err(|error| format!("answered nonsense: {error}"))?;
                 self.answered(worker, call, Ok(reply))
             }
             FromWorker::Found { call, entries, more } => self.answered(worker, call, Err((entries, more))),
@@ -247,9 +264,7 @@ impl Daemon {
     fn target_of(&mut self, worker: u64, id: u32) -> Result<(u32, String), String> {
         let start = &self.of_worker(worker, id)?.start;
         match &start.spec.dst {
-            Some(Resource::Path { dataspace, host: None, .. }) => {
-                Ok((start.identity.job, dataspace.clone()))
-            }
+            Some(Resource::Path { dataspace, host: None, .. }) => Ok((start.identity.job, dataspace.clone())),
             _ => Err(format!("has put something where task {id} puts nothing")),
         }
     }

@@ -32,11 +32,27 @@ pub enum Then {
 
 /// Something to be found out.
 pub enum Task {
-    Plan { start: Box<Start>, places: Places, model: Option<Model> },
-    Look { dataspaces: Vec<DataspaceSpec>, max: usize, then: Then },
-    Entries { start: Box<Start>, places: Places, after: Box<[u8]>, max: usize },
+    Plan {
+        start: Box<Start>,
+        places: Places,
+        model: Option<Model>,
+    },
+    Look {
+        dataspaces: Vec<DataspaceSpec>,
+        max: usize,
+        then: Then,
+    },
+    Entries {
+        start: Box<Start>,
+        places: Places,
+        after: Box<[u8]>,
+        max: usize,
+    },
     /// Whether this process, which is the reader that a location is shared with, gets to it.
-    Reach { start: Box<Start>, places: Places },
+    Reach {
+        start: Box<Start>,
+        places: Places,
+    },
 }
 
 pub struct Errand {

@@ -1,13 +1,13 @@
 //! The event loop: owns the state and the connections, waits, and keeps the order
 //! *apply, write down, answer, start*.
 
+use crate::apart::{Call, Running};
 use crate::config::Config;
 use crate::conn::{Conn, Dialect, ERRAND_WEIGHT, Incoming, Over, WAITING_MAX, weight};
 use crate::crowd::Crowd;
 use crate::doors::Bridges;
 use crate::execute::Setup;
 use crate::journal::{Journal, Unsynced};
-use crate::apart::{Call, Running};
 use crate::journals::Journals;
 use crate::limits::{LimitTable, Shared};
 use crate::marks::Marks;

@@ -392,7 +392,9 @@ impl Crews {
 
     pub fn errand(&self, errand: Errand) {
         match &errand.task {
-            errands::Task::Plan { .. } | errands::Task::Entries { .. } | errands::Task::Reach { .. } => self.plans.push(errand),
+            errands::Task::Plan { .. } | errands::Task::Entries { .. } | errands::Task::Reach { .. } => {
+                self.plans.push(errand)
+            }
             errands::Task::Look { .. } => self.looks.push(errand),
         }
     }

@@ -73,9 +73,7 @@ pub struct Setting {
     /// Bytes of memory; 0 for any number.
     pub memory: u64,
 }
-field_struct!(Setting {
-    node, uid, gid, groups, supervisor, workers, threads, verify_disk, gentle, memory
-});
+field_struct!(Setting { node, uid, gid, groups, supervisor, workers, threads, verify_disk, gentle, memory });
 
 /// A task with all that a worker has to know of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -97,7 +95,19 @@ pub struct Order {
     pub spaces: Vec<DataspaceSpec>,
 }
 field_struct!(Order {
-    spec, uid, gid, job, pid, started, again, quotas, made, permit, token, charged, spaces
+    spec,
+    uid,
+    gid,
+    job,
+    pid,
+    started,
+    again,
+    quotas,
+    made,
+    permit,
+    token,
+    charged,
+    spaces
 });
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -156,7 +166,15 @@ pub struct LiveWord {
     pub percent: Option<u8>,
 }
 field_struct!(LiveWord {
-    phase, bytes_done, bytes_total, files_done, files_total, total_known, rate, eta_ms, percent
+    phase,
+    bytes_done,
+    bytes_total,
+    files_done,
+    files_total,
+    total_known,
+    rate,
+    eta_ms,
+    percent
 });
 
 impl Order {

@@ -185,7 +185,10 @@ mod tests {
     #[test]
     fn frames_have_the_bytes_of_the_specification() {
         assert_eq!(ToWorker::Cancel { id: 7 }.frame(0), b"\x04\0\0\0\x03\0\0\0\x07\0\0\0");
-        assert_eq!(ToWorker::Journal { id: 7, given: true }.frame(1), b"\x05\0\0\0\x06\0\x01\0\x07\0\0\0\x01");
+        assert_eq!(
+            ToWorker::Journal { id: 7, given: true }.frame(1),
+            b"\x05\0\0\0\x06\0\x01\0\x07\0\0\0\x01"
+        );
         let charge = FromWorker::Charge { call: 1, id: 2, bytes: 3 };
         assert_eq!(
             charge.frame(),
@@ -205,7 +208,8 @@ mod tests {
             std::fs::File::open(path).unwrap()
         };
         let (one, two) = (file("one"), file("two"));
-        let send = |frame: &[u8], fds: &[BorrowedFd<'_>]| assert_eq!(send(&here, frame, fds).unwrap(), frame.len());
+        let send =
+            |frame: &[u8], fds: &[BorrowedFd<'_>]| assert_eq!(send(&here, frame, fds).unwrap(), frame.len());
         send(&ToWorker::Cancel { id: 1 }.frame(0), &[]);
         send(&ToWorker::Journal { id: 2, given: true }.frame(1), &[one.as_fd()]);
         send(&ToWorker::Noted { id: 3 }.frame(0), &[]);

@@ -162,7 +162,6 @@ fn filter() -> Result<(), String> {
     let rules: BTreeMap<i64, _> = FORBIDDEN.iter().map(|call| (*call, Vec::new())).collect();
     let refuse = SeccompAction::Errno(libc::EPERM as u32);
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch);
-    let program: BpfProgram =
-        filter.and_then(TryInto::try_into).map_err(failed("filter system calls"))?;
+    let program: BpfProgram = filter.and_then(TryInto::try_into).map_err(failed("filter system calls"))?;
     apply_filter(&program).map_err(failed("filter system calls"))
 }

@@ -271,9 +271,10 @@ impl Workers {
         worker.heard = now;
         let mut said = Vec::new();
         loop {
-            let next = worker.frames.next().and_then(|frame| {
-                frame.map(|(head, body)| FromWorker::decode(head.kind, body)).transpose()
-            });
+            let next = worker
+                .frames
+                .next()
+                .and_then(|frame| frame.map(|(head, body)| FromWorker::decode(head.kind, body)).transpose());
             match next {
                 Ok(Some(message)) => said.push(message),
                 Ok(None) => return said,
@@ -375,7 +376,8 @@ impl Workers {
 
 /// Those that a worker may not be able to reach by itself.
 fn mounts(spaces: &[DataspaceSpec]) -> Vec<String> {
-    let directory = |space: &&DataspaceSpec| matches!(space.kind, DataspaceKind::Local | DataspaceKind::Shared);
+    let directory =
+        |space: &&DataspaceSpec| matches!(space.kind, DataspaceKind::Local | DataspaceKind::Shared);
     spaces.iter().filter(directory).map(|space| space.mount.clone()).collect()
 }
 

@@ -1,0 +1,273 @@
+//! What users try against root's stager by way of their own tasks: each user's worker is his to kill, and nobody else's.
+
+mod support;
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+use support::{Daemon, copy, write};
+use tidepool_stage_client::{OnBehalf, Stager, TaskSpec, TaskState, TaskStatus};
+
+const ALICE: u32 = 31_001;
+const BOB: u32 = 31_002;
+/// Bytes per second of a task that lasts as long as a test.
+const SLOW: u64 = 1 << 20;
+
+fn is_root() -> bool {
+    let root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
+    if !root {
+        println!("SKIPPED: needs root, to have tasks of several users");
+    }
+    root
+}
+
+/// Runs a program as a user.
+fn of(uid: u32, words: &[&str]) -> Output {
+    let id = uid.to_string();
+    let output = Command::new("setpriv")
+        .args(["--reuid", &id, "--regid", &id, "--clear-groups"])
+        .args(words)
+        .output()
+        .expect("setpriv is there");
+    println!("{words:?} as {uid}: {}{}", output.status, String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+fn submit(stager: &Stager, uid: u32, spec: TaskSpec) -> u32 {
+    let on_behalf = Some(OnBehalf { uid, gid: uid, job: 0 });
+    stager.submit(&TaskSpec { on_behalf, ..spec }).expect("the task is taken")
+}
+
+fn wait(stager: &Stager, id: u32) -> TaskStatus {
+    stager.wait(&[id], false, Some(Duration::from_secs(60))).expect("it ends").remove(0)
+}
+
+/// A large file of a user's, and a copy of it that is under way.
+fn slow(daemon: &Daemon, stager: &Stager, uid: u32) -> u32 {
+    let name = format!("big{uid}");
+    let path = daemon.path(&format!("a/{name}"));
+    write(&path, &vec![7; 32 << 20]);
+    chown(&path, Some(uid), Some(uid)).unwrap();
+    let spec = TaskSpec { bandwidth: SLOW, ..copy(&format!("a://{name}"), &format!("b://{name}")) };
+    let id = submit(stager, uid, spec);
+    let until = Instant::now() + Duration::from_secs(20);
+    while stager.status(id).unwrap().bytes_done == 0 {
+        assert!(Instant::now() < until, "task {id} has not begun");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    id
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let lists =
+        tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("children")).unwrap_or_default());
+    lists
+        .flat_map(|list| list.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<_>>())
+        .collect()
+}
+
+fn status_of(pid: u32, what: &str) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(&format!("{what}:")));
+    line.unwrap_or_else(|| panic!("no {what} in {status}")).trim().into()
+}
+
+/// The worker of a user.
+fn worker(daemon: &Daemon, uid: u32) -> u32 {
+    let own = |pid: &u32| status_of(*pid, "Uid").split_whitespace().all(|id| id == uid.to_string());
+    children(daemon.pid()).into_iter().find(own).expect("the user has a worker")
+}
+
+#[test]
+fn a_worker_is_its_user_for_good_and_has_nothing_else() {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::start();
+    let stager = daemon.control();
+    slow(&daemon, &stager, ALICE);
+    let pid = worker(&daemon, ALICE);
+    for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+        assert_eq!(u64::from_str_radix(&status_of(pid, set), 16), Ok(0), "{set}");
+    }
+    assert!(status_of(pid, "Gid").split_whitespace().all(|id| id == ALICE.to_string()));
+    assert_eq!((status_of(pid, "NoNewPrivs"), status_of(pid, "Seccomp")), ("1".into(), "2".into()));
+    // Nothing of the stager's came along: no socket of its own but the pipe, no journal of the stager.
+    let state = daemon.path("run");
+    for fd in std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap() {
+        let Ok(to) = std::fs::read_link(fd.unwrap().path()) else { continue };
+        let name = to.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let known = ["workers.lock"].contains(&&*name)
+            || name.ends_with(".journal") && to.parent().unwrap().ends_with("tasks");
+        assert!(!to.starts_with(&state) || known, "it has {}", to.display());
+    }
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap();
+    assert!(environment.is_empty(), "{}", String::from_utf8_lossy(&environment));
+    // No thread of root's process has ever become the user.
+    for task in std::fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap() {
+        let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+        let ids = status.lines().find(|line| line.starts_with("Uid:")).unwrap();
+        assert!(ids.split_whitespace().skip(1).all(|id| id == "0"), "{ids}");
+    }
+}
+
+#[test]
+fn roots_own_tasks_have_a_worker_with_few_capabilities() {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::start();
+    slow(&daemon, &daemon.control(), 0);
+    let pid = worker(&daemon, 0);
+    // chown, dac_override, dac_read_search, fowner, fsetid, sys_ptrace, mknod, setfcap: none that changes ids or mounts.
+    let wanted = [0, 1, 2, 3, 4, 19, 27, 31].iter().fold(0u64, |set, bit| set | 1 << bit);
+    assert_eq!(u64::from_str_radix(&status_of(pid, "CapEff"), 16), Ok(wanted));
+    assert_eq!(u64::from_str_radix(&status_of(pid, "CapBnd"), 16), Ok(wanted));
+}
+
+/// `kill -9` of every thread and process that a user can reach.
+#[test]
+fn a_user_kills_his_own_worker_and_nothing_else() {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::start();
+    let stager = daemon.control();
+    let (alices, bobs) = (slow(&daemon, &stager, ALICE), slow(&daemon, &stager, BOB));
+    let mut threads: Vec<String> = std::fs::read_dir(format!("/proc/{}/task", daemon.pid()))
+        .unwrap()
+        .map(|task| task.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    threads.push(worker(&daemon, BOB).to_string());
+    for thread in &threads {
+        assert!(!of(ALICE, &["kill", "-9", thread]).status.success(), "alice killed {thread}");
+        assert!(!of(ALICE, &["prlimit", "--pid", thread, "--nofile=8"]).status.success());
+    }
+    let own = worker(&daemon, ALICE).to_string();
+    assert!(of(ALICE, &["kill", "-9", &own]).status.success(), "it is hers");
+    let ended = wait(&stager, alices);
+    assert_eq!(ended.state, TaskState::Failed);
+    assert!(
+        ended.refusal.detail.contains("signal 9") && ended.refusal.detail.contains("resume"),
+        "{ended:?}"
+    );
+    assert_eq!(stager.status(bobs).unwrap().state, TaskState::Running);
+    // With what had been copied before.
+    stager.resume(alices).unwrap();
+    assert_ne!(worker(&daemon, BOB).to_string(), own);
+    let again = stager.status(alices).unwrap();
+    assert!(again.state != TaskState::Failed, "{again:?}");
+    for id in [alices, bobs] {
+        stager.cancel(id).unwrap();
+        assert_eq!(wait(&stager, id).state, TaskState::Cancelled);
+    }
+}
+
+/// Whoever traces a worker speaks to the supervisor in its place, and reads what it has in its memory.
+#[test]
+fn a_user_cannot_trace_his_worker() {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::start();
+    slow(&daemon, &daemon.control(), ALICE);
+    let pid = worker(&daemon, ALICE).to_string();
+    const SEIZE: &str = "import ctypes, sys, os\n\
+        libc = ctypes.CDLL(None, use_errno=True)\n\
+        sys.exit(0 if libc.ptrace(0x4206, int(sys.argv[1]), 0, 0) == 0 else 7)";
+    assert_eq!(of(ALICE, &["/usr/bin/python3", "-c", SEIZE, &pid]).status.code(), Some(7));
+    assert!(!of(ALICE, &["cat", &format!("/proc/{pid}/environ")]).status.success());
+    assert!(!of(ALICE, &["head", "-c1", &format!("/proc/{pid}/mem")]).status.success());
+    assert!(!of(ALICE, &["ls", &format!("/proc/{pid}/fd/")]).status.success());
+}
+
+#[test]
+fn nothing_of_roots_state_is_a_users_to_write() {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::start();
+    slow(&daemon, &daemon.control(), ALICE);
+    let state = daemon.path("run");
+    let mut journals = 0;
+    let mut dirs = vec![state.clone()];
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(&dir).unwrap() {
+            let entry = entry.unwrap();
+            let meta = std::fs::symlink_metadata(entry.path()).unwrap();
+            assert_eq!((meta.uid(), meta.gid()), (0, 0), "{}", entry.path().display());
+            let is_socket = !meta.is_file() && !meta.is_dir();
+            assert!(is_socket || meta.permissions().mode() & 0o022 == 0, "{}", entry.path().display());
+            journals += usize::from(entry.path().to_string_lossy().ends_with(".journal") && dir != state);
+            if meta.is_dir() {
+                dirs.push(entry.path());
+            }
+        }
+    }
+    assert_eq!(journals, 1, "the copy has one");
+    let tasks = state.join("tasks");
+    for script in
+        ["ls $0", "mkfifo $0/1.journal", "rm -f $0/1.journal", "ln -sf /dev/zero $0/1.journal", "mkdir $0/d"]
+    {
+        assert!(!of(ALICE, &["sh", "-c", script, tasks.to_str().unwrap()]).status.success(), "{script}");
+    }
+}
+
+/// One that its user has stopped is ended after half a minute: it holds what others wait for no longer.
+#[test]
+fn a_stopped_worker_is_ended() {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::with("workers = 1");
+    let stager = daemon.control();
+    let alices = slow(&daemon, &stager, ALICE);
+    let pid = worker(&daemon, ALICE).to_string();
+    assert!(of(ALICE, &["kill", "-STOP", &pid]).status.success());
+    let ended = wait(&stager, alices);
+    assert_eq!(ended.state, TaskState::Failed);
+    assert!(ended.refusal.detail.contains("has not answered"), "{ended:?}");
+    assert!(!Path::new(&format!("/proc/{pid}")).exists());
+}
+
+/// A task that runs again must find nobody at work for the one before.
+#[test]
+fn workers_do_not_outlive_their_supervisor() {
+    if !is_root() {
+        return;
+    }
+    let mut daemon = Daemon::start();
+    let stager = daemon.control();
+    let id = slow(&daemon, &stager, ALICE);
+    let pid = worker(&daemon, ALICE);
+    // Even one that cannot hear that the other side of its pipe is gone.
+    assert!(of(ALICE, &["kill", "-STOP", &pid.to_string()]).status.success());
+    daemon.kill();
+    daemon.launch();
+    assert!(!Path::new(&format!("/proc/{pid}/exe")).exists(), "it had ended before the new one began");
+    assert_eq!(daemon.control().status(id).unwrap().state, TaskState::Running);
+}
+
+#[test]
+fn workers_with_nothing_to_do_end() {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::start();
+    let stager = daemon.control();
+    for uid in [ALICE, BOB, 0] {
+        let path = daemon.path(&format!("a/small{uid}"));
+        write(&path, b"x");
+        chown(&path, Some(uid), Some(uid)).unwrap();
+        let id = submit(&stager, uid, copy(&format!("a://small{uid}"), &format!("b://small{uid}")));
+        assert_eq!(wait(&stager, id).state, TaskState::Finished);
+    }
+    assert_eq!(children(daemon.pid()).len(), 3);
+    let until = Instant::now() + Duration::from_secs(60);
+    while !children(daemon.pid()).is_empty() {
+        assert!(Instant::now() < until, "they stay");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
