@@ -5,6 +5,9 @@
 //! job or a user under the fair policies, one flow for all under the others), and within a flow
 //! sorted. Every operation costs O(log n) in the number of tasks, and O(classes) to choose one.
 //!
+//! Beside this, each user's tasks are kept in order: whoever has none running may start one although all workers are taken
+//! ([`Arbiter::pop_of`]), so that nobody's tasks keep another user's waiting.
+//!
 //! The fair policies are start-time fair queueing: the flow whose tasks have moved the fewest
 //! bytes so far goes first; one that was away does not get back what it did not use.
 
@@ -18,6 +21,9 @@ const COST_MIN: u64 = 64 << 10;
 
 /// Flows kept before those are forgotten that have nothing pending.
 const FLOWS_KEPT: usize = 4096;
+
+/// Tasks of one user that are looked at for one that may start: more of them would only be of full dataspaces, too.
+const LOOKS_MAX: usize = 64;
 
 /// The two dataspaces a task uses, by the numbers that `spaces.rs` gives them; 0 for none.
 pub type Class = (u32, u32);
@@ -139,6 +145,7 @@ pub struct Arbiter {
     classes: FxHashMap<Class, ClassQueue>,
     /// Of every pending task: where to find it.
     known: BTreeMap<u32, Queued>,
+    by_user: FxHashMap<u32, BTreeMap<Place, u32>>,
     flows: FxHashMap<u32, Flow>,
     /// What the flow served last had been served before: where newcomers start.
     now: u64,
@@ -150,6 +157,7 @@ impl Arbiter {
             policy,
             classes: FxHashMap::default(),
             known: BTreeMap::new(),
+            by_user: FxHashMap::default(),
             flows: FxHashMap::default(),
             now: 0,
         }
@@ -189,7 +197,13 @@ impl Arbiter {
         let place = task.place(self.policy);
         let class = self.classes.entry(task.class).or_default();
         class.add(number, served, place, task.id);
+        self.by_user.entry(task.uid).or_default().insert(place, task.id);
         self.known.insert(task.id, task);
+    }
+
+    /// Users with pending tasks.
+    pub fn users(&self) -> impl Iterator<Item = u32> {
+        self.by_user.keys().copied()
     }
 
     /// Flows without tasks that have no lead over newcomers.
@@ -201,6 +215,12 @@ impl Arbiter {
     /// Takes a pending task out.
     pub fn remove(&mut self, id: u32) -> Option<Queued> {
         let task = self.known.remove(&id)?;
+        if let Some(own) = self.by_user.get_mut(&task.uid) {
+            own.remove(&task.place(self.policy));
+            if own.is_empty() {
+                self.by_user.remove(&task.uid);
+            }
+        }
         let number = task.flow(self.policy);
         let flow = self.flows.get_mut(&number)?;
         flow.pending -= 1;
@@ -227,6 +247,20 @@ impl Arbiter {
         self.now = self.now.max(turn.served);
         let task = self.remove(id)?;
         self.charge(turn.flow, task.cost());
+        Some(task)
+    }
+
+    /// The same among the tasks of these users: of the one whose first task has waited longest.
+    pub fn pop_of(&mut self, whose: impl Fn(u32) -> bool, room: impl Fn(Class) -> bool) -> Option<Queued> {
+        let first = |own: &BTreeMap<Place, u32>| {
+            let mut tasks = own.iter().take(LOOKS_MAX);
+            let open = tasks.find(|(_, id)| self.known.get(id).is_some_and(|task| room(task.class)));
+            open.map(|(place, id)| (place.seq, *id))
+        };
+        let users = self.by_user.iter().filter(|(uid, _)| whose(**uid));
+        let (_, id) = users.filter_map(|(_, own)| first(own)).min()?;
+        let task = self.remove(id)?;
+        self.charge(task.flow(self.policy), task.cost());
         Some(task)
     }
 

@@ -38,6 +38,24 @@ fn a_job_with_few_tasks_does_not_wait_for_one_with_many() {
 }
 
 #[test]
+fn a_user_with_nothing_running_is_found_behind_any_number_of_others_tasks() {
+    for policy in [Policy::FirstCome, Policy::ShortestFirst, Policy::FairByJob, Policy::FairByUser] {
+        let mut arbiter = Arbiter::new(policy);
+        (1..=100).for_each(|id| arbiter.push(Queued { uid: 1, priority: i32::MAX, ..task(id) }));
+        arbiter.push(Queued { uid: 2, class: (9, 0), ..task(101) });
+        arbiter.push(Queued { uid: 3, ..task(102) });
+        arbiter.push(Queued { uid: 3, ..task(103) });
+        let mut next = |room: fn(Class) -> bool| arbiter.pop_of(|uid| uid != 1, room).map(|task| task.id);
+        assert_eq!(next(|class| class.0 != 9), Some(102), "what it uses is full for 101");
+        assert_eq!(next(|_| true), Some(101), "it has waited longer than 103");
+        assert_eq!([next(|_| true), next(|_| true)], [Some(103), None]);
+        assert_eq!(arbiter.users().collect::<Vec<_>>(), [1]);
+        assert_eq!(drain(&mut arbiter).len(), 100);
+        assert!(arbiter.by_user.is_empty());
+    }
+}
+
+#[test]
 fn what_a_task_really_moved_counts() {
     let mut arbiter = Arbiter::new(Policy::FairByUser);
     for id in 1..=20 {

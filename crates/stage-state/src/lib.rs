@@ -10,6 +10,7 @@
 
 mod arbiter;
 mod backlog;
+mod budget;
 mod clean;
 mod held;
 mod learn;
@@ -25,6 +26,7 @@ mod task;
 mod waits;
 
 pub use arbiter::{Arbiter, Queued};
+pub use budget::Budget;
 pub use held::{Release, check_one_job};
 pub use learn::{Learned, Model};
 pub use record::{Record, ReplayError};

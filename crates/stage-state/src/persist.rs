@@ -2,6 +2,7 @@
 //! with owners and times of expiry.
 
 use crate::Millis;
+use crate::budget::TASK_BYTES;
 use crate::record::Record;
 use crate::rights::{Caller, Side, refuse};
 use crate::state::State;
@@ -90,7 +91,7 @@ impl State {
         }
         match op {
             PersistOp::Store => {
-                self.check_share(caller)?;
+                self.check_share(caller, TASK_BYTES)?;
                 let location = self.to_store(caller, dataspace, path, (user, expires))?;
                 self.settle_readers(now, caller, location, None)
             }
@@ -100,7 +101,7 @@ impl State {
             }
             PersistOp::Share | PersistOp::Unshare => {
                 let mut location = self.owned(caller, dataspace, &path)?.clone();
-                self.check_share(caller)?;
+                self.check_share(caller, TASK_BYTES)?;
                 location.shared.retain(|uid| *uid != user);
                 if op == PersistOp::Share {
                     if location.shared.len() >= SHARED_MAX {

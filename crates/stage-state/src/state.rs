@@ -10,8 +10,9 @@
 //! After a restart what was running is pending again. Tasks may be held before they are pending: `held.rs`.
 
 use crate::Millis;
-use crate::arbiter::{Arbiter, Queued};
+use crate::arbiter::{Arbiter, Class, Queued};
 use crate::backlog::Backlog;
+use crate::budget::{Budget, Usage};
 use crate::held::Held;
 use crate::learn::Learned;
 use crate::permit::Lines;
@@ -31,9 +32,6 @@ use tidepool_wire::{Field, Reader};
 /// Pairs of dataspaces that a job's report keeps apart.
 const PAIRS_MAX: usize = 1024;
 
-/// A user who is no administrator has at most this part of the tasks that a stager takes.
-const USER_SHARE: usize = 2;
-
 /// How a stager is set up.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -48,6 +46,7 @@ pub struct Config {
     pub policy: Policy,
     /// The user that this stager serves without jobs, because he runs it for himself.
     pub personal_uid: Option<u32>,
+    pub budget: Budget,
 }
 
 /// What cancelling did.
@@ -78,8 +77,8 @@ pub struct State {
     pub(crate) paused: bool,
     pub(crate) last_task: u32,
     last_seq: u64,
-    /// Tasks that have not ended, by user.
-    unended_of: BTreeMap<u32, u64>,
+    /// What each user has.
+    pub(crate) usage: Usage,
     /// Encoded records that the journal has not got yet.
     records: Vec<u8>,
 }
@@ -101,7 +100,7 @@ impl State {
             paused: false,
             last_task: 0,
             last_seq: 0,
-            unended_of: BTreeMap::new(),
+            usage: Usage::default(),
             records: Vec::new(),
         }
     }
@@ -131,19 +130,8 @@ impl State {
     pub fn submit(&mut self, now: Millis, caller: &Caller, spec: TaskSpec) -> Result<u32, Refusal> {
         let identity = self.identity(caller, spec.on_behalf)?;
         check_memory(caller, &spec)?;
-        self.check_share(caller)?;
+        self.check_budget(caller, &spec)?;
         self.submit_as(now, identity, caller.origin(), spec)
-    }
-
-    /// One user does not take all the room for tasks: there is some for others, and for administrators.
-    pub(crate) fn check_share(&self, caller: &Caller) -> Result<(), Refusal> {
-        let most = (self.config.tasks_max / USER_SHARE).max(1) as u64;
-        let free = caller.control || caller.uid == 0 || self.config.personal_uid == Some(caller.uid);
-        if free || self.unended_of.get(&caller.uid).is_none_or(|unended| *unended < most) {
-            return Ok(());
-        }
-        let text = format!("{most} tasks of user {} have not ended; wait for some of them", caller.uid);
-        refuse(Code::TOO_MANY_TASKS, text)
     }
 
     pub(crate) fn submit_as(
@@ -204,7 +192,7 @@ impl State {
             uid: identity.uid,
             class: (0, 0),
         };
-        self.count_unended(identity, 1);
+        self.count_unended(identity, &spec, true);
         let task = Task {
             spec,
             identity,
@@ -240,12 +228,9 @@ impl State {
         self.line_up(id);
     }
 
-    fn count_unended(&mut self, who: Identity, by: i64) {
-        let own = self.unended_of.entry(who.uid).or_default();
-        *own = own.saturating_add_signed(by);
-        if *own == 0 {
-            self.unended_of.remove(&who.uid);
-        }
+    fn count_unended(&mut self, who: Identity, spec: &TaskSpec, more: bool) {
+        self.usage.unended(who, spec, more);
+        let by = if more { 1 } else { -1 };
         if let Some(job) = self.spaces.jobs.get_mut(&who.job) {
             job.unended = job.unended.saturating_add_signed(by);
         }
@@ -253,15 +238,22 @@ impl State {
 
     /// The next task to be run, when there is a worker for it.
     pub fn start_next(&mut self) -> Option<Start> {
-        if self.running.len() >= self.config.workers as usize {
+        let free = self.running.len() < self.config.workers as usize;
+        // Started although all workers are taken: by who has none of his own.
+        if !free && self.usage.extra >= self.config.budget.extra_max {
             return None;
         }
         let full: Vec<u32> = self.full_dataspaces();
-        let queued = self.queue.pop(|(a, b)| !full.contains(&a) && !full.contains(&b))?;
+        let room = |(a, b): Class| !full.contains(&a) && !full.contains(&b);
+        let queued = match free {
+            true => self.queue.pop(room)?,
+            false => self.queue.pop_of(|uid| !self.usage.has_running(uid), room)?,
+        };
         let task = self.tasks.get_mut(&queued.id)?;
         self.backlog.take(&task.spec, queued.size);
         task.running = true;
         self.running.insert(queued.id);
+        self.usage.running(task.identity.uid, 1);
         let takes_away = matches!(task.spec.op, Op::Move | Op::Remove);
         let quotas = space_of(task.spec.dst.as_ref())
             .map(|space| self.spaces.quotas(task.identity.job, space))
@@ -282,8 +274,14 @@ impl State {
             self.note(&Record::Begun { id: queued.id });
         }
         self.count_running(&start.spec, 1);
+        self.usage.extra = self.extra();
         let permit = self.tasks.get(&start.id).and_then(|task| self.permit_now(task));
         Some(Start { permit, ..start })
+    }
+
+    /// Running tasks beyond the workers.
+    fn extra(&self) -> u32 {
+        (self.running.len() as u32).saturating_sub(self.config.workers)
     }
 
     /// Takes a task out of the queue, if it is there.
@@ -333,7 +331,9 @@ impl State {
         let Some(task) = self.tasks.get_mut(&id).filter(|task| task.running) else { return };
         task.running = false;
         self.running.remove(&id);
+        self.usage.running(task.identity.uid, -1);
         let (spec, queued, identity) = (task.spec.clone(), task.queued, task.identity);
+        self.usage.extra = self.extra();
         self.count_running(&spec, -1);
         self.queue.settle(&queued, ended.moved);
         if let Some(advice) = self.advice_on_sharing(identity, &spec, &ended.refusal) {
@@ -360,7 +360,7 @@ impl State {
         self.last_seq += 1;
         task.ended_seq = self.last_seq;
         self.ended.insert(task.ended_seq, id);
-        self.count_unended(identity, -1);
+        self.count_unended(identity, &spec, false);
         self.account(&spec, identity.job, &ended);
         self.leave_line(id, &spec);
         let moves = matches!(spec.op, Op::Copy | Op::Move);
@@ -467,9 +467,11 @@ impl State {
             }
             _ => return refuse(Code::TASK_STATE, format!("task {id} has not ended")),
         }
+        let spec = task.spec.clone();
         if self.paused {
             return refuse(Code::PAUSED, "this stager takes no new tasks at the moment");
         }
+        self.check_budget(caller, &spec)?;
         self.note(&Record::Again { id });
         self.apply_again(id);
         Ok(())
@@ -481,8 +483,8 @@ impl State {
         task.ended = None;
         // It has told how far it came: what is gone now, it did not take away.
         task.again = false;
-        let identity = task.identity;
-        self.count_unended(identity, 1);
+        let (identity, spec) = (task.identity, task.spec.clone());
+        self.count_unended(identity, &spec, true);
         self.enqueue(id);
     }
 

@@ -3,7 +3,8 @@
 
 use proptest::prelude::*;
 use tidepool_stage_state::{
-    Caller, Cancelled, Config, Ended, Identity, Origin, Permit, Release, Side, Start, State, check_one_job,
+    Budget, Caller, Cancelled, Config, Ended, Identity, Origin, Permit, Release, Side, Start, State,
+    check_one_job,
 };
 use tidepool_wire::stager::{
     Code, Command, DataspaceKind, DataspaceSpec, Fate, JobLimit, JobSpec, OnBehalf, Op, PersistOp, Policy,
@@ -18,6 +19,7 @@ fn config() -> Config {
         ended_max: 100,
         policy: Policy::FirstCome,
         personal_uid: None,
+        budget: Budget::default(),
     }
 }
 
@@ -65,12 +67,16 @@ fn state() -> State {
 
 /// The state that a journal of what has happened, and then a snapshot of it, say.
 fn again(state: &mut State) -> State {
+    again_with(state, config())
+}
+
+fn again_with(state: &mut State, config: Config) -> State {
     let (mut records, mut snapshot) = (Vec::new(), Vec::new());
     state.take_records(&mut records);
-    let mut replayed = State::new(config());
+    let mut replayed = State::new(config.clone());
     replayed.replay(&records).unwrap();
     replayed.snapshot(&mut snapshot);
-    let mut restarted = State::new(config());
+    let mut restarted = State::new(config);
     restarted.replay(&snapshot).unwrap();
     restarted
 }
@@ -332,6 +338,67 @@ fn one_user_does_not_take_all_the_room() {
     assert_eq!(code(state.submit(1, &user(100, 50), copy("a://", "b://"))), Code::TOO_MANY_TASKS);
     state.cancel(1, &admin(), 1).unwrap();
     assert!(state.submit(1, &user(100, 50), copy("a://", "b://")).is_ok());
+}
+
+#[test]
+fn one_users_long_names_do_not_take_all_the_memory() {
+    let budget = Budget { bytes_max: 100_000, ..Budget::default() };
+    let mut state = again_with(&mut state(), Config { budget, ..config() });
+    let long = || {
+        let mut spec = copy("a://", "b://");
+        spec.src = Resource::local("a://", &[b'x'; 4000]);
+        spec
+    };
+    let mut taken = 0;
+    let refusal = loop {
+        match state.submit(1, &user(100, 50), long()) {
+            Ok(_) => taken += 1,
+            Err(refusal) => break refusal,
+        }
+    };
+    assert!((20..=25).contains(&taken), "{taken} of 4.5 kB each");
+    assert!(refusal.detail.contains("user-queue-max"), "{refusal}");
+    state.cancel(1, &user(100, 50), 1).unwrap();
+    assert!(state.submit(1, &user(100, 50), long()).is_ok(), "what has ended takes nothing of it");
+    assert!(state.submit(1, &admin(), long()).is_ok());
+    // Failed and cancelled ones are no way around it.
+    state.cancel(1, &user(100, 50), 2).unwrap();
+    assert!(state.submit(1, &user(100, 50), long()).is_ok());
+    assert_eq!(code(state.resume(&user(100, 50), 2)), Code::TOO_MANY_TASKS);
+}
+
+#[test]
+fn priorities_and_slowness_are_for_administrators_to_give() {
+    let mut state = state();
+    let with = |priority, bandwidth| TaskSpec { priority, bandwidth, ..copy("a://", "b://") };
+    assert_eq!(code(state.submit(1, &user(100, 50), with(1, 0))), Code::NOT_PERMITTED);
+    assert_eq!(code(state.submit(1, &user(100, 50), with(i32::MAX, 0))), Code::NOT_PERMITTED);
+    assert_eq!(code(state.submit(1, &user(100, 50), with(0, 1))), Code::BAD_ARGS);
+    assert!(state.submit(1, &user(100, 50), with(-5, 1 << 20)).is_ok());
+    assert!(state.submit(1, &admin(), with(i32::MAX, 1)).is_ok());
+}
+
+/// Four tasks of one byte per second used to keep a node from everybody.
+#[test]
+fn whoever_has_nothing_running_may_start_one_although_all_workers_are_taken() {
+    for policy in [Policy::FirstCome, Policy::ShortestFirst, Policy::FairByJob, Policy::FairByUser] {
+        let mut state = state();
+        state.set_policy(&admin(), policy).unwrap();
+        let hogs: Vec<u32> =
+            (0..10).map(|_| state.submit(1, &user(100, 50), copy("a://", "b://")).unwrap()).collect();
+        let mut started = Vec::new();
+        started.extend(std::iter::from_fn(|| state.start_next().map(|start| start.id)));
+        assert_eq!(started, hogs[..2], "as many as there are workers");
+        let mut own = copy("a://", "a://");
+        own.dst = Some(Resource::local("a://", b"c"));
+        let victims = [(); 2].map(|()| state.submit(1, &user(101, 60), own.clone()).unwrap());
+        assert_eq!(state.start_next().map(|start| start.id), Some(victims[0]));
+        assert_eq!(state.start_next().map(|start| start.id), None, "one at a time beyond the workers");
+        state.ended(2, victims[0], Ended::well(1, 1, 1, 1));
+        assert_eq!(state.start_next().map(|start| start.id), Some(victims[1]));
+        state.ended(2, hogs[0], Ended::well(1, 1, 1, 1));
+        assert_eq!(state.start_next().map(|start| start.id), None, "two run, and there are two workers");
+    }
 }
 
 #[test]

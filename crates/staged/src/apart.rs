@@ -16,7 +16,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use tidepool_stage::EndError;
-use tidepool_stage_state::{Ended, Identity, Live, Model, Origin, Start};
+use tidepool_stage_state::{Ended, Identity, Live, Millis, Model, Origin, Start};
 use tidepool_types::Errno;
 use tidepool_wire::stager::{
     Code, DataspaceSpec, Leftover, Op, RESOURCE_PATH_MAX, Refusal, Reply, Resource, TaskState,
@@ -24,6 +24,9 @@ use tidepool_wire::stager::{
 
 /// Bytes of what a worker says of a failure that are kept.
 const DETAIL_MAX: usize = 8 << 10;
+
+/// How long a task may take to stop when it is cancelled, before its worker is ended.
+const STOP_MS_MAX: Millis = 30_000;
 
 /// A running task, seen from the event loop.
 pub enum Running {
@@ -36,7 +39,8 @@ pub enum Running {
 pub struct There {
     worker: u64,
     live: Option<Live>,
-    cancelled: bool,
+    /// Since when it is to stop.
+    cancelled: Option<Millis>,
     limits: Arc<Limits>,
     start: Start,
 }
@@ -95,7 +99,7 @@ impl Daemon {
             Ok(worker) => {
                 let charged = tidepool_stage::Charge::counts(&*limits);
                 let order = Order::of(&start, places.specs(), token, charged);
-                let there = There { worker, live: None, cancelled: false, limits, start };
+                let there = There { worker, live: None, cancelled: None, limits, start };
                 self.runs.insert(id, Running::There(Box::new(there)));
                 if let Some(workers) = &mut self.workers {
                     workers.task(worker, id, order);
@@ -155,7 +159,7 @@ impl Daemon {
         match self.runs.get_mut(&id) {
             Some(Running::Here(run)) => run.cancel(),
             Some(Running::There(there)) => {
-                there.cancelled = true;
+                there.cancelled.get_or_insert(self.now);
                 if let Some(workers) = &self.workers {
                     workers.tell(there.worker, ToWorker::Cancel { id }, Vec::new());
                 }
@@ -375,7 +379,8 @@ impl Daemon {
         }
         let (task, call) = (refusal("; resume the task"), refusal("; ask again"));
         for id in left.tasks {
-            let cancelled = matches!(self.runs.get(&id), Some(Running::There(there)) if there.cancelled);
+            let cancelled =
+                matches!(self.runs.get(&id), Some(Running::There(there)) if there.cancelled.is_some());
             let ended = if cancelled { Ended::cancelled() } else { Ended::badly(task.clone()) };
             self.task_ended(id, ended);
         }
@@ -385,6 +390,22 @@ impl Daemon {
     }
 
     pub(crate) fn look_after_workers(&mut self) {
+        // In a file system that does not answer nothing else ends a task.
+        let stuck =
+            |there: &There| there.cancelled.is_some_and(|at| self.now.saturating_sub(at) >= STOP_MS_MAX);
+        let stuck: Vec<u64> = self
+            .runs
+            .values()
+            .filter_map(|running| match running {
+                Running::There(there) if stuck(there) => Some(there.worker),
+                _ => None,
+            })
+            .collect();
+        for worker in stuck {
+            if let Some(workers) = &mut self.workers {
+                workers.expel(worker, format!("has not stopped a task for {} s", STOP_MS_MAX / 1000));
+            }
+        }
         if let Some(workers) = &mut self.workers {
             workers.look_after(self.now);
         }

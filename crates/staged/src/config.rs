@@ -6,6 +6,7 @@ use serde::Deserialize;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use tidepool_stage_state::Budget;
 use tidepool_transport::Secret;
 use tidepool_types::parse_size;
 use tidepool_wire::stager::{DATASPACE_NAME_MAX, DataspaceKind, DataspaceSpec, Policy};
@@ -100,6 +101,12 @@ struct File {
     jobs_dir: Option<PathBuf>,
     worker_memory: Option<String>,
     user_journals_max: Option<String>,
+    user_tasks_max: Option<u64>,
+    user_queue_max: Option<String>,
+    user_priority_min: Option<i32>,
+    user_priority_max: Option<i32>,
+    user_extra_max: Option<u32>,
+    bandwidth_min: Option<String>,
     dataspace: Vec<FileDataspace>,
 }
 
@@ -161,6 +168,8 @@ pub struct Config {
     pub worker_memory: u64,
     /// Bytes that the journals of one user's copies may take.
     pub user_journals_max: u64,
+    /// What one user may have of it.
+    pub budget: Budget,
 }
 
 impl Config {
@@ -226,7 +235,9 @@ fn validate(file: File, dir: Option<&Path>) -> Result<Config, String> {
     if file.agents && listen.is_none() {
         return Err("agents needs listen: they are started for controllers on other nodes".into());
     }
+    let budget = budget(&file)?;
     Ok(Config {
+        budget,
         node: file.node.unwrap_or_else(host_name),
         state_dir: file.state_dir.unwrap_or(state),
         control_socket: file.control_socket.unwrap_or_else(|| sockets.join("control.socket")),
@@ -249,6 +260,27 @@ fn validate(file: File, dir: Option<&Path>) -> Result<Config, String> {
         jobs_dir: file.jobs_dir,
         worker_memory: size("worker-memory", file.worker_memory, WORKER_MEMORY_DEFAULT)?,
         user_journals_max: size("user-journals-max", file.user_journals_max, USER_JOURNALS_MAX_DEFAULT)?,
+    })
+}
+
+fn budget(file: &File) -> Result<Budget, String> {
+    let usual = Budget::default();
+    let priorities = (
+        file.user_priority_min.unwrap_or(usual.priorities.0),
+        file.user_priority_max.unwrap_or(usual.priorities.1),
+    );
+    if priorities.0 > priorities.1 || !(priorities.0..=priorities.1).contains(&0) {
+        let (least, most) = priorities;
+        return Err(format!(
+            "user-priority-min is {least} and user-priority-max {most}; 0, which tasks have that ask for nothing, must be between them"
+        ));
+    }
+    Ok(Budget {
+        tasks_max: file.user_tasks_max.unwrap_or(usual.tasks_max),
+        bytes_max: size("user-queue-max", file.user_queue_max.clone(), usual.bytes_max)?,
+        priorities,
+        bandwidth_min: size("bandwidth-min", file.bandwidth_min.clone(), usual.bandwidth_min)?,
+        extra_max: file.user_extra_max.unwrap_or(usual.extra_max),
     })
 }
 
@@ -384,6 +416,8 @@ mod tests {
             ("policy = \"fifo\"", "first-come"),
             ("ended-max = 0", "1 to "),
             ("agents = true", "needs listen"),
+            ("user-priority-max = -1", "must be between"),
+            ("bandwidth-min = \"slow\"", "bandwidth-min"),
             ("control-mode = \"rw\"", "octal"),
             ("[[dataspace]]\nname = \"a\"\nkind = \"tape\"\nmount = \"/\"", "local, shared, pool"),
             ("[[dataspace]]\nname = \"a\"\nkind = \"local\"\nmount = \"/\"\ncapacity = \"1.5GB\"", "1.5GB"),

@@ -5,13 +5,16 @@ use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use tidepool_norns::{Kind, LENGTH_LEN, Response, body_len};
-use tidepool_stage_state::Caller;
+use tidepool_stage_state::{Caller, Millis};
 use tidepool_wire::stager::{Code, HEAD_LEN, Head, Refusal, Reply, Request};
 
 /// Bytes read at a time.
 const READ_BYTES: usize = 64 << 10;
 /// Bytes of replies that may wait for a slow reader before its requests do.
 const OUT_MAX: usize = 16 << 20;
+
+/// Most bytes of a message before the peer has said who it is.
+const GREETING_MAX: usize = 4 << 10;
 
 /// What the unanswered requests of one connection may weigh: memory that a peer could take without end otherwise.
 pub const WAITING_MAX: usize = 256 << 10;
@@ -80,6 +83,10 @@ pub struct Conn {
     pub watched: Watched,
     /// What requests that are answered later weigh.
     pub waiting: usize,
+    /// When it came.
+    pub since: Millis,
+    /// Bytes of it that its user is counted for.
+    pub counted: usize,
 }
 
 /// What a connection is watched for.
@@ -90,7 +97,7 @@ pub struct Watched {
 }
 
 impl Conn {
-    pub fn new(stream: UnixStream, caller: Caller, dialect: Dialect) -> Conn {
+    pub fn new(stream: UnixStream, caller: Caller, dialect: Dialect, since: Millis) -> Conn {
         Conn {
             stream,
             caller,
@@ -104,6 +111,8 @@ impl Conn {
             sent: 0,
             watched: Watched { input: true, output: false },
             waiting: 0,
+            since,
+            counted: 0,
         }
     }
 
@@ -133,8 +142,10 @@ impl Conn {
             self.input.copy_within(self.used..self.filled, 0);
             (self.used, self.filled) = (0, self.filled - self.used);
         }
-        if self.input.len() - self.filled < READ_BYTES {
-            self.input.resize((self.filled + READ_BYTES).next_power_of_two(), 0);
+        let wanted = if self.greeted { READ_BYTES } else { HEAD_LEN + GREETING_MAX };
+        if self.input.len() - self.filled < wanted {
+            // No more than the message that is coming needs: what a peer only announces takes nothing.
+            self.input.resize((self.filled + wanted).max(self.filled + self.filled / 2), 0);
         }
     }
 
@@ -144,7 +155,11 @@ impl Conn {
         let len = match self.dialect {
             Dialect::Native => {
                 let Some(head) = rest.first_chunk::<HEAD_LEN>() else { return Ok(None) };
-                HEAD_LEN + Head::decode(head).map_err(|_| Over::Nonsense)?.len as usize
+                let len = Head::decode(head).map_err(|_| Over::Nonsense)?.len as usize;
+                if !self.greeted && len > GREETING_MAX {
+                    return Err(Over::Nonsense);
+                }
+                HEAD_LEN + len
             }
             // Its replies have no numbers, so one request is served after the other.
             Dialect::Norns { ref waiting, .. } if !waiting.is_empty() => return Ok(None),
@@ -169,6 +184,22 @@ impl Conn {
         };
         self.used += len;
         Ok(Some(incoming))
+    }
+
+    /// Bytes of memory that it takes.
+    pub fn held(&self) -> usize {
+        self.input.capacity() + self.out.capacity()
+    }
+
+    /// Gives back what large messages have taken.
+    pub fn shrink(&mut self) {
+        if self.used == self.filled && self.input.len() > READ_BYTES {
+            (self.used, self.filled) = (0, 0);
+            self.input = Vec::new();
+        }
+        if self.out.is_empty() && self.out.capacity() > READ_BYTES {
+            self.out = Vec::new();
+        }
     }
 
     /// Requests wait while the peer does not read its replies.

@@ -74,7 +74,7 @@ impl Daemon {
             }
             Request::DaemonStatus {} => {
                 let mut status = self.state.daemon_status(|id| self.live(id));
-                status.counters = self.counters();
+                status.counters = self.counters(caller);
                 Answer::Now(Reply::Daemon { status })
             }
             Request::Dataspaces {} => Answer::reply(

@@ -49,6 +49,8 @@ const CONNECTIONS_MAX: usize = 10_000;
 /// Events taken in one turn: enough that many requests share a write to the journal, and few enough
 /// that the first clients work again while the last ones are served.
 const EVENTS_MAX: usize = 32;
+/// How long a connection may take to say who it is, in all.
+const GREETING_MS_MAX: Millis = 10_000;
 /// How often expired locations are looked for.
 const EXPIRE_EVERY_MS: u64 = 1_000;
 
@@ -275,6 +277,7 @@ impl Daemon {
             self.expired_at = self.now;
             self.state.expire(self.now);
             self.look_after_workers();
+            self.end_silent();
         }
         while let Some(start) = self.state.start_next() {
             self.starts.push(start);
@@ -444,10 +447,10 @@ impl Daemon {
         let token = self.next_token;
         self.next_token += 1;
         if let Err(error) = epoll::add(&self.epoll, &stream, EventData::new_u64(token), EventFlags::IN) {
-            self.crowd.leave(caller.uid);
+            self.crowd.leave(caller.uid, 0);
             return Err(error.into());
         }
-        self.conns.insert(token, Box::new(Conn::new(stream, caller, dialect)));
+        self.conns.insert(token, Box::new(Conn::new(stream, caller, dialect, self.now)));
         Ok(())
     }
 
@@ -462,6 +465,32 @@ impl Daemon {
         }
     }
 
+    /// Ends connections that have not said who they are in time.
+    fn end_silent(&mut self) {
+        let late = |conn: &Conn| !conn.greeted && self.now.saturating_sub(conn.since) >= GREETING_MS_MAX;
+        let silent: Vec<u64> =
+            self.conns.iter().filter(|(_, conn)| late(conn)).map(|(token, _)| *token).collect();
+        silent.into_iter().for_each(|token| self.close(token));
+    }
+
+    /// Counts what a connection takes; one that is too much for its user ends.
+    fn count_bytes(&mut self, token: u64) {
+        let Some(conn) = self.conns.get_mut(&token) else { return };
+        conn.shrink();
+        let (held, free) = (conn.held(), conn.caller.control || conn.caller.uid == 0);
+        if let Err(crowded) = self.crowd.hold(conn.caller.uid, conn.counted, held, free) {
+            if crowded.first {
+                let (uid, most) = (conn.caller.uid, crowded.most);
+                eprintln!(
+                    "tidepool-staged: connections of user {uid} take more than {most} bytes, the most they may: some are closed"
+                );
+            }
+            conn.counted = held;
+            return self.close(token);
+        }
+        conn.counted = held;
+    }
+
     /// Serves the requests that have come, until the replies pile up.
     fn serve_input(&mut self, token: u64) {
         // The connection is out of the table while the state is at work for it.
@@ -472,6 +501,7 @@ impl Daemon {
         if over.is_err() {
             self.leaving.push(token);
         }
+        self.count_bytes(token);
     }
 
     fn serve_conn(&mut self, token: u64, conn: &mut Conn) -> Result<(), Over> {
@@ -547,7 +577,7 @@ impl Daemon {
     fn close(&mut self, token: u64) {
         if let Some(conn) = self.conns.remove(&token) {
             let _ = epoll::delete(&self.epoll, conn.stream());
-            self.crowd.leave(conn.caller.uid);
+            self.crowd.leave(conn.caller.uid, conn.counted);
             self.waits.closed(token);
         }
     }
@@ -645,14 +675,19 @@ impl Daemon {
         }
     }
 
-    pub(crate) fn counters(&self) -> Vec<(String, u64)> {
+    /// What is counted, and what of it is the caller's.
+    pub(crate) fn counters(&self, caller: &tidepool_stage_state::Caller) -> Vec<(String, u64)> {
         let held = self.state.held() as u64;
-        vec![
+        let mut counters = vec![
             ("requests".into(), self.served),
             ("connections".into(), self.conns.len() as u64),
             ("held".into(), held),
             ("workers".into(), self.workers.as_ref().map_or(0, Workers::len) as u64),
-        ]
+            ("own-connections".into(), self.crowd.connections(caller.uid) as u64),
+            ("connections-max".into(), self.crowd.connections_max() as u64),
+        ];
+        counters.extend(self.state.usage(caller));
+        counters
     }
 
     /// Ends in order: running tasks stop, and go on at the next start.

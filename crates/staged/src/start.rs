@@ -81,6 +81,7 @@ pub(crate) fn open_state(config: &Config) -> Result<(State, Journal), StartError
         ended_max: config.ended_max,
         policy: config.policy.unwrap_or(Policy::FirstCome),
         personal_uid: (!own.is_root()).then_some(own.as_raw()),
+        budget: config.budget,
     });
     let journal = Journal::open(&config.state_dir, |frames| {
         state.replay(&frames.concat())?;

@@ -245,3 +245,81 @@ fn what_is_shared_and_cannot_be_read_says_what_its_owner_has_to_do() {
     persist(tidepool_stage_client::PersistOp::Share, 1001);
     well(&stager, &read);
 }
+
+/// Kilobytes of memory of a process.
+fn resident(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// Anybody could have the stager keep 16 MiB for each connection, without having said who he is.
+#[test]
+fn who_has_not_said_hello_takes_no_memory_and_no_time() {
+    let daemon = Daemon::start();
+    let before = resident(daemon.pid());
+    let head = Head { len: 8 << 20, kind: 10, id: 1 }.encode();
+    let large = vec![0; (8 << 20) - 1];
+    let crowd: Vec<UnixStream> = (0..200)
+        .map(|_| {
+            let mut stream = UnixStream::connect(daemon.user_socket()).unwrap();
+            stream.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
+            // It may be closed already.
+            let _ = stream.write_all(&head).and_then(|()| stream.write_all(&large));
+            stream
+        })
+        .collect();
+    let grown = resident(daemon.pid()).saturating_sub(before);
+    assert!(grown < 20 << 10, "{grown} kB for {} connections", crowd.len());
+    drop(crowd);
+    // One that says nothing, and one that says it byte by byte.
+    let mut quiet = UnixStream::connect(daemon.user_socket()).unwrap();
+    let mut slow = UnixStream::connect(daemon.user_socket()).unwrap();
+    let begun = Instant::now();
+    for stream in [&quiet, &slow] {
+        stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    }
+    let mut hello = Vec::new();
+    let message = Request::Hello { magic: STAGER_MAGIC, version: 1, name: "x".repeat(100) };
+    message.put_frame(0, &mut hello).unwrap();
+    for byte in hello {
+        if slow.write_all(&[byte]).is_err() || matches!(slow.read(&mut [0]), Ok(0)) {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "it may go on for ever");
+    }
+    quiet.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    assert_eq!(quiet.read(&mut [0]).unwrap(), 0, "it is closed");
+    daemon.control().ping().unwrap();
+}
+
+/// What is announced and what is said count for a user, over all of his connections.
+#[test]
+fn one_users_connections_take_no_more_memory_than_they_may() {
+    use std::os::unix::fs::MetadataExt;
+    if std::fs::metadata("/proc/self").unwrap().uid() != 0 {
+        return println!("SKIPPED: needs root, whose connections are not counted, to be another user");
+    }
+    const SCRIPT: &str = "import socket,struct,sys\n\
+        hello=b'TPSTAGER'+struct.pack('<HI',1,1)+b'x'\n\
+        f=lambda k,b:struct.pack('<IHHQ',len(b),k,0,1)+b\n\
+        ks=[]\n\
+        for i in range(40):\n\
+        \x20k=socket.socket(socket.AF_UNIX); k.connect(sys.argv[1]); k.settimeout(5)\n\
+        \x20try: k.sendall(f(1,hello)); k.recv(100); k.sendall(struct.pack('<IHHQ',8<<20,11,0,1)+bytes((8<<20)-1))\n\
+        \x20except OSError: pass\n\
+        \x20ks.append(k)\n\
+        print(open('/proc/'+sys.argv[2]+'/status').read().split('VmRSS:')[1].split()[0])";
+    let daemon = Daemon::start();
+    let before = resident(daemon.pid());
+    let output = Command::new("setpriv")
+        .args(["--reuid", "31001", "--regid", "31001", "--clear-groups", "/usr/bin/python3", "-c", SCRIPT])
+        .arg(daemon.user_socket())
+        .arg(daemon.pid().to_string())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).trim().to_string();
+    let grown = said.parse::<u64>().unwrap_or_else(|_| panic!("{output:?}")).saturating_sub(before);
+    assert!(grown < 120 << 10, "{grown} kB for 40 connections with 8 MiB each");
+    daemon.control().ping().unwrap();
+}
