@@ -16,7 +16,8 @@ use nix::unistd::{Gid, Uid, getgrouplist};
 use std::collections::HashSet;
 use std::ffi::CString;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use tidepool_client::PoolFile;
 use tidepool_transport::remote::{Door, open_door};
@@ -220,12 +221,12 @@ impl Through {
         }
     }
 
-    fn agent(&self, number: usize) -> io::Result<(Input, TcpStream)> {
+    fn agent(&self, number: usize) -> io::Result<(Input, UnixStream)> {
         self.agent_as(number, number)
     }
 
     /// The agent of a node, under another number.
-    fn agent_as(&self, number: usize, node: usize) -> io::Result<(Input, TcpStream)> {
+    fn agent_as(&self, number: usize, node: usize) -> io::Result<(Input, UnixStream)> {
         let User { uid, gid, groups } = self.user.clone();
         let door = Door::Agent { uid, gid, groups, job: self.job, node: node as u32 };
         let output = open_door(&self.nodes[number].address, &self.secret, &door)?;
@@ -260,7 +261,7 @@ fn bare_plan(instance: &Instance, nodes: Vec<NodePlan>) -> Plan {
 }
 
 /// An agent's input, which ends with it. Its output does not.
-struct Input(TcpStream);
+struct Input(UnixStream);
 
 impl Write for Input {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

@@ -31,7 +31,7 @@ fn fabric() -> Option<Fabric> {
 
 fn serve(base: &Path, fabric: Option<Fabric>) -> EndServer {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    EndServer::start_with(listener, secret(), Arc::new(Plain(base.into())), fabric).unwrap()
+    EndServer::start_with(listener, secret(), Arc::new(Plain(base.into())), fabric, "").unwrap()
 }
 
 fn open(address: SocketAddr, path: &str, write: bool, fabric: &Fabric) -> RemoteEnd {

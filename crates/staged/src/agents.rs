@@ -4,8 +4,8 @@
 //!  stager ──▶ this program once more: a session of its own, the user's identity ──▶ tidepool node --node N
 //! ```
 //! Between, there is a process with one thread, because a process becomes another user safely only as a whole: a thread of
-//! the stager that did could be traced by that user, and the stager with it. The connection is the agent's input and output, so
-//! that neither of the two needs the other to live on.
+//! the stager that did could be traced by that user, and the stager with it. The agent's input and output lead to the connection by threads of the
+//! stager, which alone has its keys; when the stager ends, they end, and the agent lives on.
 
 use rustix::fs::Mode;
 use rustix::process::{Gid, Uid, getegid, geteuid, getuid, setsid, umask};
@@ -13,8 +13,8 @@ use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use std::convert::Infallible;
 use std::fmt;
 use std::io;
-use std::net::TcpStream;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -158,7 +158,7 @@ impl Agents {
     }
 
     /// From here on only the agent has the connection.
-    fn start(&self, of: &AgentOf, job: u32, connection: TcpStream) -> io::Result<Child> {
+    fn start(&self, of: &AgentOf, job: u32, connection: UnixStream) -> io::Result<Child> {
         let mut command = Command::new(&self.staged);
         command.arg("--agent").arg(of.to_string()).current_dir("/").env_clear();
         command.env("PATH", AGENT_PATH).env("HOME", "/").env("SLURMD_NODENAME", &self.node);

@@ -7,7 +7,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use tidepool_stage_state::Budget;
-use tidepool_transport::Secret;
+use tidepool_transport::{Secret, digits};
 use tidepool_types::parse_size;
 use tidepool_wire::stager::{DATASPACE_NAME_MAX, DataspaceKind, DataspaceSpec, Policy};
 
@@ -89,6 +89,8 @@ struct File {
     norns_socket: Option<PathBuf>,
     listen: Option<String>,
     secret_file: Option<PathBuf>,
+    admins: Vec<String>,
+    peers: Vec<String>,
     fabric: Option<String>,
     agents: bool,
     workers: Option<u32>,
@@ -158,6 +160,10 @@ pub struct Config {
     pub listen: Option<SocketAddr>,
     /// What stagers prove to each other.
     pub secret: Option<Secret>,
+    /// Public keys of administrators on other nodes.
+    pub admins: Vec<[u8; 32]>,
+    /// Where tasks may go, by where it listens; anywhere that knows the secret when there is none.
+    pub peers: Vec<Peer>,
     /// Provider of libfabric for large data between stagers; TCP without.
     pub fabric: Option<String>,
     /// Starts agents of users' pools for those who know the secret.
@@ -236,6 +242,8 @@ fn validate(file: File, dir: Option<&Path>) -> Result<Config, String> {
         return Err("agents needs listen: they are started for controllers on other nodes".into());
     }
     let budget = budget(&file)?;
+    let admins = file.admins.iter().map(|key| admin(key)).collect::<Result<Vec<_>, _>>()?;
+    let peers = file.peers.iter().map(|text| peer(text)).collect::<Result<Vec<_>, _>>()?;
     Ok(Config {
         budget,
         node: file.node.unwrap_or_else(host_name),
@@ -255,12 +263,41 @@ fn validate(file: File, dir: Option<&Path>) -> Result<Config, String> {
         dataspaces,
         listen,
         secret,
+        admins,
+        peers,
         fabric: file.fabric,
         agents: file.agents,
         jobs_dir: file.jobs_dir,
         worker_memory: size("worker-memory", file.worker_memory, WORKER_MEMORY_DEFAULT)?,
         user_journals_max: size("user-journals-max", file.user_journals_max, USER_JOURNALS_MAX_DEFAULT)?,
     })
+}
+
+fn admin(key: &str) -> Result<[u8; 32], String> {
+    digits(key).ok_or_else(|| {
+        format!("admins has '{key}', which is no public key: 64 hexadecimal digits, as 'tidepool stage key' prints them")
+    })
+}
+
+/// Another stager that tasks may go to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// What it has to say it is called.
+    pub name: String,
+    /// `host:port`, as tasks name it.
+    pub address: String,
+}
+
+/// `n1=10.0.0.7:42000`.
+fn peer(text: &str) -> Result<Peer, String> {
+    let (name, address) = text.split_once('=').unwrap_or_default();
+    let port = address
+        .rsplit_once(':')
+        .and_then(|(host, port)| port.parse::<u16>().ok().filter(|_| !host.is_empty()));
+    match port {
+        Some(_) if !name.is_empty() => Ok(Peer { name: name.into(), address: address.into() }),
+        _ => Err(format!("peers has '{text}'; it has to be NAME=HOST:PORT, such as n1=10.0.0.7:42000")),
+    }
 }
 
 fn budget(file: &File) -> Result<Budget, String> {
@@ -416,6 +453,8 @@ mod tests {
             ("policy = \"fifo\"", "first-come"),
             ("ended-max = 0", "1 to "),
             ("agents = true", "needs listen"),
+            ("peers = [\"n1\"]", "NAME=HOST:PORT"),
+            ("admins = [\"5a\"]", "no public key"),
             ("user-priority-max = -1", "must be between"),
             ("bandwidth-min = \"slow\"", "bandwidth-min"),
             ("control-mode = \"rw\"", "octal"),

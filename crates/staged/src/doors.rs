@@ -1,7 +1,7 @@
 //! Connections of other nodes that want something else than a directory: the control socket, from afar.
 
 use std::io;
-use std::net::{Shutdown, TcpStream};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -61,8 +61,10 @@ impl Bridges {
                 let _ = own.shutdown(Shutdown::Write);
             });
             let _ = io::copy(&mut &own, &mut &peer);
-            // What was said before goes out first.
-            end(&peer, &own);
+            // What was said before goes out first: the other side closes when it has heard the end.
+            let _ = peer.shutdown(Shutdown::Write);
+            let _ = peer.set_read_timeout(Some(LEAVE_MAX));
+            let _ = own.shutdown(Shutdown::Both);
         });
         drop(counted);
         Ok(())
@@ -74,9 +76,4 @@ impl Bridges {
         // Who does not take its replies does without.
         let _ = self.open.fewer.wait_timeout_while(count, LEAVE_MAX, |count| *count > 0);
     }
-}
-
-fn end(peer: &TcpStream, own: &UnixStream) {
-    let _ = peer.shutdown(Shutdown::Both);
-    let _ = own.shutdown(Shutdown::Both);
 }

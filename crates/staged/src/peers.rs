@@ -5,12 +5,16 @@ use crate::doors::Bridges;
 use crate::execute::{act_as, identity_of};
 use crate::limits::Limits;
 use crate::places::open_mount;
+use crate::start::lock;
 use crate::tasks::{News, Teller};
 use std::io;
-use std::sync::Arc;
+use std::net::SocketAddr;
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 use tidepool_stage::remote::{OpenedRoot, RootRequest, Roots};
 use tidepool_stage::{Charge, EndError, EndResult, LocalEnd};
+use tidepool_transport::hex;
 use tidepool_transport::remote::{Door, Guest};
 use tidepool_types::Errno;
 use tidepool_wire::stager::{Code, DataspaceKind, DataspaceSpec, Refusal};
@@ -36,11 +40,59 @@ pub struct PeerRoots {
     verify_disk: bool,
     bridges: Bridges,
     agents: Agents,
+    /// Public keys of those who may administer this stager from other nodes, and start agents.
+    admins: Vec<[u8; 32]>,
+    refusals: Mutex<Refusals>,
+}
+
+/// What is written of refused proofs: a flood of them must not fill a disk.
+#[derive(Default)]
+struct Refusals {
+    /// When lines were last counted anew, and how many were written since.
+    since: Option<Instant>,
+    written: u32,
+    silent: u64,
+}
+
+/// Lines about refused proofs in a minute.
+const REFUSALS_MAX: u32 = 20;
+const REFUSALS_EVERY: Duration = Duration::from_secs(60);
+
+impl Refusals {
+    /// The line to be written, if one is.
+    fn line(&mut self, now: Instant, text: &str) -> Option<String> {
+        if self.since.is_none_or(|since| now.duration_since(since) >= REFUSALS_EVERY) {
+            let silent = std::mem::take(&mut self.silent);
+            *self = Refusals { since: Some(now), written: 0, silent: 0 };
+            if silent > 0 {
+                self.written = 1;
+                return Some(format!("{text} (and {silent} more like this, unwritten)"));
+            }
+        }
+        if self.written >= REFUSALS_MAX {
+            self.silent += 1;
+            return None;
+        }
+        self.written += 1;
+        Some(text.into())
+    }
 }
 
 impl PeerRoots {
-    pub fn new(teller: Teller, verify_disk: bool, bridges: Bridges, agents: Agents) -> PeerRoots {
-        PeerRoots { teller, verify_disk, bridges, agents }
+    pub fn new(
+        teller: Teller,
+        verify_disk: bool,
+        (bridges, agents): (Bridges, Agents),
+        admins: Vec<[u8; 32]>,
+    ) -> PeerRoots {
+        PeerRoots { teller, verify_disk, bridges, agents, admins, refusals: Mutex::default() }
+    }
+
+    fn tell_refused(&self, text: &str) {
+        let line = lock(&self.refusals).line(Instant::now(), text);
+        if let Some(line) = line {
+            eprintln!("tidepool-staged: refused: {line}");
+        }
     }
 
     fn ask(&self, request: &RootRequest) -> EndResult<Granted> {
@@ -122,7 +174,21 @@ impl Roots for PeerRoots {
         })
     }
 
+    fn refused(&self, from: SocketAddr, why: &str) {
+        self.tell_refused(&format!("{from}: {why}"));
+    }
+
     fn enter(&self, door: Door, guest: Guest) -> io::Result<()> {
+        let (from, name, key) = (guest.address(), &guest.peer().name, hex(&guest.peer().key));
+        if !self.admins.contains(&guest.peer().key) {
+            self.tell_refused(&format!(
+                "{from} ('{name}', key {key}) asks for {door:?}, and is no administrator"
+            ));
+            return guest.turn_away(
+                "only administrators may ask for this from other nodes: the key in the second line of your secret-file has to be in 'admins' of the stager's configuration ('tidepool stage key' prints it)",
+            );
+        }
+        eprintln!("tidepool-staged: administrator {key} ('{name}', {from}): {door:?}");
         match door {
             Door::Control {} => self.bridges.carry(guest),
             Door::Agent { uid, gid, groups, job, node } => {

@@ -149,8 +149,13 @@ pub(crate) fn serve_peers(
         system("listen to others")(io::Error::new(io::ErrorKind::InvalidInput, "there is no secret"))
     })?;
     let agents = Agents::new(config.agents, &config.node).map_err(system("find this program"))?;
-    let roots = Arc::new(PeerRoots::new(teller.clone(), setup.verify_disk, bridges.clone(), agents));
-    let server = EndServer::start_with(listener, secret, roots, setup.fabric.clone());
+    let roots = Arc::new(PeerRoots::new(
+        teller.clone(),
+        setup.verify_disk,
+        (bridges.clone(), agents),
+        config.admins.clone(),
+    ));
+    let server = EndServer::start_with(listener, secret, roots, setup.fabric.clone(), &config.node);
     server.map(Some).map_err(system("start a thread"))
 }
 

@@ -20,7 +20,7 @@ fn start() -> (Daemon, String) {
 }
 
 fn secret() -> Secret {
-    Secret::from_hex(&"5a".repeat(32)).unwrap()
+    support::admin_secret()
 }
 
 fn connect(at: &str) -> Stager {

@@ -3,13 +3,13 @@
 mod support;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use support::{Daemon, listening};
 use tempfile::TempDir;
 use tidepool_testkit::{copy_program, put_program};
-use tidepool_transport::Secret;
 use tidepool_transport::remote::{Door, DoorError, open_door};
 
 /// Says what it is, then repeats what it hears; ends with its input.
@@ -63,8 +63,8 @@ impl Node {
         self.bin.path().join("tidepool")
     }
 
-    fn ask(&self, uid: u32, gid: u32, groups: Vec<u32>) -> Result<TcpStream, DoorError> {
-        let secret = Secret::from_hex(&"5a".repeat(32)).unwrap();
+    fn ask(&self, uid: u32, gid: u32, groups: Vec<u32>) -> Result<UnixStream, DoorError> {
+        let secret = support::admin_secret();
         open_door(&self.at, &secret, &Door::Agent { uid, gid, groups, job: 42, node: 3 })
     }
 
@@ -84,13 +84,13 @@ impl Node {
 
 /// The other end of an agent.
 struct Agent {
-    lines: BufReader<TcpStream>,
+    lines: BufReader<UnixStream>,
     said: Vec<String>,
 }
 
 impl Agent {
     /// With what it says of itself.
-    fn new(stream: TcpStream) -> Agent {
+    fn new(stream: UnixStream) -> Agent {
         let mut agent = Agent { lines: BufReader::new(stream), said: Vec::new() };
         agent.said = (0..6).map(|_| agent.line()).collect();
         agent

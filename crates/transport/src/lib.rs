@@ -18,12 +18,12 @@ mod local;
 pub mod remote;
 mod socket;
 
-pub use auth::{ClientAuth, Secret, ServerAuth, random_bytes};
+pub use auth::{ClientAuth, Secret, ServerAuth, digits, hex, random_bytes};
 pub use choice::{TRANSPORT_VARIABLE, Transport, UnknownTransport};
 pub use connect::{ConnectError, Connected, Identity, LocalNode, connect};
 pub use fabric::FABRIC_BUILT;
 pub use local::LocalLink;
-pub use socket::{Received, SocketLink, tune_tcp, watch_tcp, write_all_slices};
+pub use socket::{Received, SocketLink, Stream, tune_tcp, watch_tcp, write_all_slices};
 
 use std::io;
 use std::os::fd::OwnedFd;

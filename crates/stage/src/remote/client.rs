@@ -32,6 +32,10 @@ pub struct RemoteOptions {
     /// The node's name in messages; `:` ends it there.
     pub node: String,
     pub secret: Secret,
+    /// What this node is called there.
+    pub own_name: String,
+    /// The node that it has to be; whichever knows the secret without.
+    pub to: Option<String>,
     pub root: RootRequest,
     /// Parallel streams of data, 1 to [`STREAMS_MAX`]; there is one connection more.
     pub streams: usize,
@@ -51,6 +55,8 @@ impl RemoteOptions {
             address,
             node,
             secret,
+            own_name: String::new(),
+            to: None,
             root,
             streams: STREAMS_DEFAULT,
             patience: PATIENCE,

@@ -18,7 +18,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tidepool_transport::remote::{Channel, GreetError, greet};
+use tidepool_transport::remote::{Channel, GreetError, Sealed, greet};
 use tidepool_transport::{CONNECT_MS_MAX, random_bytes, tune_tcp};
 use tidepool_types::Errno;
 
@@ -64,7 +64,7 @@ pub(super) enum Closed {
 pub(super) type Closing = Arc<Mutex<Vec<(u64, Closed)>>>;
 
 struct Conn {
-    channel: Channel<TcpStream>,
+    channel: Channel<Sealed<TcpStream>>,
     number: u64,
     /// Which session it belongs to, counted here.
     generation: u64,
@@ -261,7 +261,7 @@ impl Lines {
         drop(pool);
         let stream = self.dial()?;
         let number = self.register(&stream)?;
-        let conn = Conn { channel: Channel::new(stream), number, generation: 0, last_id: 0 };
+        let conn = Conn { channel: Channel::new(Sealed::new(stream)), number, generation: 0, last_id: 0 };
         self.prove(lease.conn.insert(conn))?;
         lease.broken = false;
         lock(&self.pool).given_up = None;
@@ -358,7 +358,7 @@ impl Lines {
 
     /// Greets, and joins the session.
     fn prove(&self, conn: &mut Conn) -> Result<(), Trouble> {
-        tune_tcp(conn.channel.get_ref())?;
+        tune_tcp(conn.channel.get_ref().get_ref())?;
         conn.wait_at_most(Duration::from_millis(CONNECT_MS_MAX))?;
         self.greet(&mut conn.channel)?;
         conn.channel.read_ahead();
@@ -374,7 +374,7 @@ impl Lines {
         let (provider, name) = (fabric.provider().to_string(), fabric.name().into());
         match conn.ask(&Ask::OpenFabric { provider, name, tag: here }) {
             Ok(Answer::Fabric { name, tag }) => {
-                let way = fabric.way(conn.channel.get_ref(), &name, here, tag)?;
+                let way = fabric.way(conn.channel.get_ref().get_ref(), &name, here, tag)?;
                 conn.channel.go_aside(way);
                 Ok(())
             }
@@ -429,13 +429,16 @@ impl Lines {
         Trouble::Said(self.named(error))
     }
 
-    fn greet(&self, channel: &mut Channel<TcpStream>) -> Result<(), Trouble> {
-        greet(&self.options.secret, channel).map_err(|error| match error {
+    fn greet(&self, channel: &mut Channel<Sealed<TcpStream>>) -> Result<(), Trouble> {
+        let who = (&*self.options.own_name, self.options.to.as_deref());
+        greet(&self.options.secret, who, channel).map(drop).map_err(|error| match error {
             GreetError::Lost(error) => Trouble::Lost(error),
             GreetError::Later(reason) => {
                 Trouble::Lost(io::Error::new(io::ErrorKind::ConnectionRefused, reason))
             }
-            GreetError::Refused(_) | GreetError::Stranger => self.refused(Errno::EACCES, error.to_string()),
+            GreetError::Refused(_) | GreetError::Stranger | GreetError::Other(_) => {
+                self.refused(Errno::EACCES, error.to_string())
+            }
             GreetError::OtherVersion | GreetError::Unexpected => {
                 self.refused(Errno::EPROTO, error.to_string())
             }
@@ -487,7 +490,7 @@ impl Lines {
 
 impl Conn {
     fn wait_at_most(&self, timeout: Duration) -> io::Result<()> {
-        let stream = self.channel.get_ref();
+        let stream = self.channel.get_ref().get_ref();
         stream.set_read_timeout(Some(timeout))?;
         stream.set_write_timeout(Some(timeout))
     }

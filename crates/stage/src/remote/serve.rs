@@ -9,7 +9,7 @@ use crate::end::{At, DirRef, EndError, EndResult, FileRef, Name, Naming, PackLim
 use std::io;
 use std::net::TcpStream;
 use std::ops::Range;
-use tidepool_transport::remote::{BULK_MAX, Channel, META_MAX};
+use tidepool_transport::remote::{BULK_MAX, Channel, META_MAX, Sealed};
 use tidepool_types::{Errno, FileKind};
 
 /// Bytes read at a time for a checksum.
@@ -76,7 +76,7 @@ fn names(places: &[Named]) -> Vec<Name<'_>> {
 
 impl Session {
     /// Answers until the client is gone.
-    pub fn serve(&self, channel: &mut Channel<TcpStream>) -> io::Result<()> {
+    pub fn serve(&self, channel: &mut Channel<Sealed<TcpStream>>) -> io::Result<()> {
         loop {
             let head = match channel.receive() {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
@@ -95,7 +95,7 @@ impl Session {
         }
     }
 
-    fn send(&self, channel: &mut Channel<TcpStream>, id: u32, reply: &Reply) -> io::Result<()> {
+    fn send(&self, channel: &mut Channel<Sealed<TcpStream>>, id: u32, reply: &Reply) -> io::Result<()> {
         let mut fields = Vec::new();
         reply.answer.encode(&mut fields);
         if fields.len() > META_MAX {

@@ -7,20 +7,25 @@ use crate::end::{At, End, EndError, EndResult};
 use crate::limit::Charge;
 use crate::sync::lock;
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
-use std::time::Duration;
-use tidepool_transport::remote::{Aside, Channel, Door, Guest, admit, refuse};
+use std::time::{Duration, Instant};
+use tidepool_transport::remote::{Aside, Channel, Door, Guest, Peer, Sealed, admit};
 use tidepool_transport::{CONNECT_MS_MAX, Secret, random_bytes, tune_tcp};
 use tidepool_types::{Errno, SessionId};
 
+/// Connections that have not proved themselves yet. When another one comes, the oldest of them ends: who greets does so within
+/// moments, and who only holds a place gives it up.
+pub const HALF_OPEN_MAX: usize = 128;
 /// Connections served at a time, each by a thread of its own: enough for 32 nodes with all the streams
 /// that they may have (17 connections each).
 pub const CONNECTIONS_MAX: usize = 1024;
+/// How long greeting and first request may take, in all.
+const GREETING_MAX: Duration = Duration::from_millis(CONNECT_MS_MAX);
 /// How long the listener rests after an error (no descriptors left, for instance).
 const ACCEPT_REST: Duration = Duration::from_millis(50);
 
@@ -42,6 +47,9 @@ pub type OnThread = Box<dyn Fn() -> EndResult<()> + Send + Sync>;
 /// Decides what clients may work on.
 pub trait Roots: Send + Sync {
     fn open(&self, want: &RootRequest) -> EndResult<OpenedRoot>;
+
+    /// Somebody has not proved himself.
+    fn refused(&self, _from: SocketAddr, _why: &str) {}
 
     /// Serves who wants something else than a directory, on a thread of its own.
     fn enter(&self, _door: Door, guest: Guest) -> io::Result<()> {
@@ -66,6 +74,10 @@ struct Shared {
     sessions: Mutex<HashMap<SessionId, Weak<Session>>>,
     /// To close them when the server stops; none of those that are somebody else's.
     connections: Mutex<HashMap<u64, Option<TcpStream>>>,
+    /// Those that have not proved themselves, in the order they came.
+    half_open: Mutex<VecDeque<(u64, TcpStream)>>,
+    /// What this node is called.
+    name: String,
     last: AtomicU64,
     stopping: AtomicBool,
 }
@@ -79,7 +91,7 @@ pub struct EndServer {
 
 impl EndServer {
     pub fn start(listener: TcpListener, secret: Secret, roots: Arc<dyn Roots>) -> io::Result<EndServer> {
-        EndServer::start_with(listener, secret, roots, None)
+        EndServer::start_with(listener, secret, roots, None, "")
     }
 
     /// The same; large data go by `fabric` from and to clients that have it, too.
@@ -88,6 +100,7 @@ impl EndServer {
         secret: Secret,
         roots: Arc<dyn Roots>,
         fabric: Option<Fabric>,
+        name: &str,
     ) -> io::Result<EndServer> {
         let address = listener.local_addr()?;
         let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
@@ -98,6 +111,8 @@ impl EndServer {
             fabric,
             sessions: Mutex::default(),
             connections: Mutex::default(),
+            half_open: Mutex::default(),
+            name: name.into(),
             last: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
         });
@@ -123,6 +138,10 @@ impl EndServer {
         // Wakes the listener; if even that fails there is nothing to wake.
         let _ = TcpStream::connect_timeout(&self.address, Duration::from_millis(CONNECT_MS_MAX));
         let _ = acceptor.join();
+        let half_open = std::mem::take(&mut *lock(&self.shared.half_open));
+        for stream in half_open.iter().map(|(_, stream)| stream) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
         for stream in lock(&self.shared.connections).values().flatten() {
             let _ = stream.shutdown(Shutdown::Both);
         }
@@ -153,23 +172,21 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
 fn start(shared: &Arc<Shared>, stream: TcpStream) {
     let number = shared.last.fetch_add(1, Ordering::Relaxed);
     let Ok(copy) = stream.try_clone() else { return };
-    let crowded = {
-        let mut connections = lock(&shared.connections);
-        let crowded = connections.len() >= CONNECTIONS_MAX;
-        if !crowded {
-            connections.insert(number, Some(copy));
+    {
+        let mut half_open = lock(&shared.half_open);
+        if half_open.len() >= HALF_OPEN_MAX
+            && let Some((_, oldest)) = half_open.pop_front()
+        {
+            let _ = oldest.shutdown(Shutdown::Both);
         }
-        crowded
-    };
-    if crowded {
-        return refuse_at_once(stream);
+        half_open.push_back((number, copy));
     }
-    let serving = Listed { shared: shared.clone(), number };
+    let shared = shared.clone();
     let thread = std::thread::Builder::new().name("remote-serve".into());
     // Without a thread the closure is dropped, and with it the connection.
     let _ = thread.spawn(move || {
         // The client is told by its end of the connection.
-        let _ = serve(&serving, stream);
+        let _ = serve(&shared, number, stream);
     });
 }
 
@@ -180,6 +197,16 @@ struct Listed {
 }
 
 impl Listed {
+    /// None when there are as many as there may be.
+    fn new(shared: &Arc<Shared>, number: u64, handle: TcpStream) -> Option<Listed> {
+        let mut connections = lock(&shared.connections);
+        if connections.len() >= CONNECTIONS_MAX {
+            return None;
+        }
+        connections.insert(number, Some(handle));
+        Some(Listed { shared: shared.clone(), number })
+    }
+
     /// The connection is somebody else's, who may have it longer than this server lives.
     fn hand_over(&self) {
         lock(&self.shared.connections).insert(self.number, None);
@@ -192,31 +219,58 @@ impl Drop for Listed {
     }
 }
 
-fn refuse_at_once(stream: TcpStream) {
-    let reason = format!("this node serves {CONNECTIONS_MAX} connections already; try again later");
-    // It is refused in any case.
-    let _ = refuse(&mut Channel::new(stream), &reason);
+/// Takes a connection off the list of those that have not proved themselves.
+struct HalfOpen<'a>(&'a Shared, u64);
+
+impl Drop for HalfOpen<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.half_open).retain(|(number, _)| *number != self.1);
+    }
 }
 
-fn serve(listed: &Listed, stream: TcpStream) -> io::Result<()> {
-    let shared = &listed.shared;
+/// A connection that has proved itself.
+struct Proven {
+    channel: Channel<Sealed<TcpStream>>,
+    peer: Peer,
+    listed: Listed,
+}
+
+/// Until both sides have proved themselves, which has a time for all of it.
+fn greeted(shared: &Arc<Shared>, number: u64, stream: TcpStream) -> io::Result<Option<Proven>> {
+    let _half_open = HalfOpen(shared, number);
     tune_tcp(&stream)?;
-    stream.set_read_timeout(Some(Duration::from_millis(CONNECT_MS_MAX)))?;
-    stream.set_write_timeout(Some(Duration::from_millis(CONNECT_MS_MAX)))?;
-    let mut channel = Channel::new(stream);
-    if !admit(&shared.secret, &mut channel)? {
-        return Ok(());
+    stream.set_write_timeout(Some(GREETING_MAX))?;
+    let (from, handle) = (stream.peer_addr()?, stream.try_clone()?);
+    let mut sealed = Sealed::new(stream);
+    sealed.end_at(Some(Instant::now() + GREETING_MAX));
+    let mut channel = Channel::new(sealed);
+    let listed = |_: &Peer| {
+        let text = || format!("this node serves {CONNECTIONS_MAX} connections already; try again later");
+        Listed::new(shared, number, handle).ok_or_else(text)
+    };
+    match admit(&shared.secret, &shared.name, &mut channel, listed)? {
+        Ok((peer, listed)) => Ok(Some(Proven { channel, peer, listed })),
+        Err(why) => {
+            shared.roots.refused(from, why);
+            Ok(None)
+        }
     }
+}
+
+fn serve(shared: &Arc<Shared>, number: u64, stream: TcpStream) -> io::Result<()> {
+    let Some(Proven { mut channel, peer, listed }) = greeted(shared, number, stream)? else { return Ok(()) };
     let session = match find_wanted(shared, &mut channel)? {
         Wanted::Session(session) => session,
         Wanted::Door(door, id) => {
             listed.hand_over();
-            return shared.roots.enter(door, Guest::new(channel, id));
+            channel.get_mut().end_at(None);
+            return shared.roots.enter(door, Guest::new(channel, id, peer));
         }
     };
+    channel.get_mut().end_at(None);
     channel.read_ahead();
-    channel.get_ref().set_read_timeout(None)?;
-    channel.get_ref().set_write_timeout(None)?;
+    channel.get_ref().get_ref().set_read_timeout(None)?;
+    channel.get_ref().get_ref().set_write_timeout(None)?;
     let served = session.serve(&mut channel);
     drop(session);
     lock(&shared.sessions).retain(|_, session| session.strong_count() > 0);
@@ -244,11 +298,11 @@ fn open_fabric(
 /// Answers a client that offers a fabric; large data go that way from the next frame on.
 fn answer_fabric(
     shared: &Shared,
-    channel: &mut Channel<TcpStream>,
+    channel: &mut Channel<Sealed<TcpStream>>,
     id: u32,
     theirs: (&str, &[u8], u64),
 ) -> io::Result<()> {
-    let (way, answer) = match open_fabric(shared, channel.get_ref(), theirs) {
+    let (way, answer) = match open_fabric(shared, channel.get_ref().get_ref(), theirs) {
         Ok((way, answer)) => (Some(way), answer),
         Err(error) => (None, Answer::Failed { error }),
     };
@@ -267,7 +321,7 @@ enum Wanted {
 }
 
 /// Waits for the client to open a root, to join a session, or to want something else.
-fn find_wanted(shared: &Shared, channel: &mut Channel<TcpStream>) -> io::Result<Wanted> {
+fn find_wanted(shared: &Shared, channel: &mut Channel<Sealed<TcpStream>>) -> io::Result<Wanted> {
     loop {
         let head = channel.receive()?;
         channel.bulk(&head)?;

@@ -14,6 +14,7 @@ use tidepool_stage_client::{
     DataspaceKind, DataspaceSpec, Op, Resource, Stager, TaskSpec, TaskState, TaskStatus,
 };
 use tidepool_testkit::Leash;
+use tidepool_transport::{Secret, hex};
 
 pub struct Daemon {
     pub dir: TempDir,
@@ -142,7 +143,13 @@ pub fn listening(dir: &Path, address: &str) -> String {
     let path = dir.join("secret");
     let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
     std::io::Write::write_all(&mut file.unwrap(), "5a".repeat(32).as_bytes()).unwrap();
-    format!("listen = \"{address}\"\nsecret-file = \"{}\"\n", path.display())
+    let admin = hex(&admin_secret().public_key().unwrap());
+    format!("listen = \"{address}\"\nsecret-file = \"{}\"\nadmins = [\"{admin}\"]\n", path.display())
+}
+
+/// What the administrator of such stagers has.
+pub fn admin_secret() -> Secret {
+    Secret::from_hex(&"5a".repeat(32)).unwrap().with_key([7; 32])
 }
 
 pub fn remote(text: &str, host: &str) -> Resource {

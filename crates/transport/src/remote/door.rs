@@ -1,13 +1,15 @@
 //! What a stager of another node can be asked for besides directories: a connection that from then on carries something else.
 
 use super::frame::Channel;
-use super::greeting::{GreetError, Greeting, greet, refuse};
+use super::greeting::{GreetError, Greeting, Peer, greet, refuse};
+use super::sealed::{Sealed, SealedReader, SealedWriter};
 use crate::auth::Secret;
 use crate::socket::watch_tcp;
 use crate::{CONNECT_MS_MAX, WATCH_MS_MAX, tune_tcp};
 use std::fmt;
 use std::io;
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 tidepool_wire::messages! {
@@ -66,9 +68,8 @@ impl From<DoorError> for io::Error {
         let kind = match &error {
             DoorError::Connect(error) | DoorError::Greet(GreetError::Lost(error)) => error.kind(),
             DoorError::Greet(GreetError::Later(_)) => ErrorKind::ConnectionRefused,
-            DoorError::Greet(GreetError::Refused(_) | GreetError::Stranger) | DoorError::Shut(_) => {
-                ErrorKind::PermissionDenied
-            }
+            DoorError::Greet(GreetError::Refused(_) | GreetError::Stranger | GreetError::Other(_))
+            | DoorError::Shut(_) => ErrorKind::PermissionDenied,
             DoorError::Greet(_) | DoorError::Older => ErrorKind::InvalidData,
         };
         match error {
@@ -90,14 +91,14 @@ fn dial(address: &str) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// Connects to the stager that listens at `address`, proves both sides to each other, and asks. What the connection carries
-/// from here on is untouched.
-pub fn open_door(address: &str, secret: &Secret, door: &Door) -> Result<TcpStream, DoorError> {
+/// Connects to the stager that listens at `address`, proves both sides to each other, and asks. What is returned leads to the
+/// stager: threads of this process seal what is written to it, and open what is read.
+pub fn open_door(address: &str, secret: &Secret, door: &Door) -> Result<UnixStream, DoorError> {
     let stream = dial(address)?;
     tune_tcp(&stream)?;
     wait_at_most(&stream, Some(Duration::from_millis(CONNECT_MS_MAX)))?;
-    let mut channel = Channel::new(stream);
-    greet(secret, &mut channel)?;
+    let mut channel = Channel::new(Sealed::new(stream));
+    greet(secret, ("", None), &mut channel)?;
     channel.send(door.kind(), 0, |out| door.encode(out), &[])?;
     let head = channel.receive()?;
     channel.bulk(&head)?;
@@ -106,9 +107,42 @@ pub fn open_door(address: &str, secret: &Secret, door: &Door) -> Result<TcpStrea
         (_, Ok(Greeting::Refused { reason })) => return Err(DoorError::Shut(reason)),
         _ => return Err(DoorError::Older),
     }
-    let stream = channel.into_stream();
-    settle(&stream)?;
-    Ok(stream)
+    Ok(lead(channel)?)
+}
+
+/// Lets the other side's bytes come and go by a local socket.
+fn lead(channel: Channel<Sealed<TcpStream>>) -> io::Result<UnixStream> {
+    settle(channel.get_ref().get_ref())?;
+    let (here, there) = UnixStream::pair()?;
+    let sealed = channel.into_stream();
+    let handle = sealed.get_ref().try_clone()?;
+    let (reader, writer) = sealed.split(handle)?;
+    let (from, to) = (there.try_clone()?, there);
+    std::thread::Builder::new().name("seal".into()).spawn(move || seal(from, writer))?;
+    std::thread::Builder::new().name("open".into()).spawn(move || open(reader, &to))?;
+    Ok(here)
+}
+
+/// Sends what is said here, to the end of it.
+fn seal(mut from: UnixStream, mut to: SealedWriter<TcpStream>) {
+    // How it ends is seen by both sides.
+    if io::copy(&mut from, &mut to).is_ok() {
+        let _ = to.end();
+        let _ = to.get_ref().shutdown(Shutdown::Write);
+    } else {
+        let _ = to.get_ref().shutdown(Shutdown::Both);
+    }
+    let _ = from.shutdown(Shutdown::Read);
+}
+
+/// Says here what comes, to the end of it.
+fn open(mut from: SealedReader<TcpStream>, mut to: &UnixStream) {
+    let heard = io::copy(&mut from, &mut to);
+    let _ = to.shutdown(Shutdown::Write);
+    if heard.is_err() {
+        // Nothing said from here on would be heard either.
+        let _ = to.shutdown(Shutdown::Both);
+    }
 }
 
 fn wait_at_most(stream: &TcpStream, timeout: Option<Duration>) -> io::Result<()> {
@@ -124,22 +158,31 @@ fn settle(stream: &TcpStream) -> io::Result<()> {
 
 /// Who stands at a door and has proved that it knows the secret.
 pub struct Guest {
-    channel: Channel<TcpStream>,
+    channel: Channel<Sealed<TcpStream>>,
     id: u32,
+    peer: Peer,
 }
 
 impl Guest {
     /// `id`: number of the request.
-    pub fn new(channel: Channel<TcpStream>, id: u32) -> Guest {
-        Guest { channel, id }
+    pub fn new(channel: Channel<Sealed<TcpStream>>, id: u32, peer: Peer) -> Guest {
+        Guest { channel, id, peer }
     }
 
-    /// Says that it is done; the connection is the other side's from here on.
-    pub fn let_in(mut self) -> io::Result<TcpStream> {
-        // Before the answer: what follows it has no time limit.
-        settle(self.channel.get_ref())?;
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// Where it comes from, for people.
+    pub fn address(&self) -> String {
+        let address = self.channel.get_ref().get_ref().peer_addr();
+        address.map_or_else(|_| "an unknown address".into(), |address| address.to_string())
+    }
+
+    /// Says that it is done; what is returned leads to the other side.
+    pub fn let_in(mut self) -> io::Result<UnixStream> {
         self.channel.send(DONE, self.id, |_| (), &[])?;
-        Ok(self.channel.into_stream())
+        lead(self.channel)
     }
 
     /// Says why not.
@@ -164,11 +207,11 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         std::thread::spawn(move || {
-            let mut channel = Channel::new(listener.accept().unwrap().0);
-            if admit(&secret(), &mut channel).unwrap() {
+            let mut channel = Channel::new(Sealed::new(listener.accept().unwrap().0));
+            if let Ok((peer, ())) = admit(&secret(), "n1", &mut channel, |_| Ok(())).unwrap() {
                 let head = channel.receive().unwrap();
                 let door = Door::decode(head.kind, channel.meta()).unwrap();
-                serve(door, Guest::new(channel, head.id));
+                serve(door, Guest::new(channel, head.id, peer));
             }
         });
         address
@@ -200,7 +243,7 @@ mod tests {
         assert_eq!(io::Error::from(error).kind(), io::ErrorKind::PermissionDenied);
         let address = serve(|_, _| panic!("nobody gets here"));
         let error = open_door(&address, &Secret::random(), &Door::Control {}).unwrap_err();
-        assert!(matches!(error, DoorError::Greet(GreetError::Stranger)), "{error:?}");
+        assert!(matches!(error, DoorError::Greet(GreetError::Refused(_))), "{error:?}");
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub const META_MAX: usize = 4 << 20;
 /// Most bulk bytes.
 pub const BULK_MAX: usize = 8 << 20;
 /// Most bytes of fields before the other side has proved that it knows the secret.
-pub const GREETING_MAX: usize = 256;
+pub const GREETING_MAX: usize = 320;
 /// Bytes read ahead, so that a small frame takes one system call.
 const READ_AHEAD: usize = 16 << 10;
 /// Parts written with one system call; the kernel's limit is 1024.
@@ -143,6 +143,10 @@ impl<S: Read + Write> Channel<S> {
 
     pub fn get_ref(&self) -> &S {
         self.stream.get_ref()
+    }
+
+    pub fn get_mut(&mut self) -> &mut S {
+        self.stream.get_mut()
     }
 
     /// Puts a frame before the next one that is sent.

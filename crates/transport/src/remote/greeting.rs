@@ -1,28 +1,53 @@
-//! Both sides of a connection between stagers prove that they know the secret: nothing else is read before.
+//! Both sides of a connection between stagers prove that they know the secret, to each other and to nobody else: nothing else is
+//! read before, and everything after it is sealed.
+//!
+//! ```text
+//! client → Begin{Noise: psk, e; whom it wants}      server → Middle{Noise: e, ee, s, es; who it is}
+//! client → End{Noise: s, se; who it is}             from here on all is sealed; server → Accepted
+//! ```
+//! This is `Noise_XXpsk0`: who only passes messages on, from whichever connection, gets a connection that he can neither read nor
+//! speak on. Each side has a key besides; administrators are known by theirs.
 
 use super::frame::Channel;
-use crate::auth::{ClientAuth, Secret, ServerAuth};
+use super::sealed::Sealed;
+use crate::auth::Secret;
+use crate::socket::Stream;
+use snow::{Builder, HandshakeState};
 use std::fmt;
-use std::io::{self, Read, Write};
-use tidepool_types::InstanceId;
-use tidepool_wire::message::{Nonce, Proof};
+use std::io;
 
-/// Version of the messages; both sides must name the same one.
-pub const REMOTE_VERSION: u16 = 1;
-/// Keeps proofs of this protocol apart from those of others under the same secret.
-const PURPOSE: InstanceId = InstanceId(*b"tidepool-remote1");
+/// Version of the messages; both sides must name the same one. 1 was not sealed.
+pub const REMOTE_VERSION: u16 = 2;
+/// The protocol by Noise's name, and what keeps its proofs apart from those of other protocols under the same secret.
+const PATTERN: &str = "Noise_XXpsk0_25519_AESGCM_BLAKE2s";
+const PROLOGUE: &[u8] = b"tidepool-remote2";
 /// What the reason of a refusal says that holds for the moment only.
 const LATER: &str = "try again";
+/// Longest name of a node.
+pub const NAME_MAX: usize = 64;
+/// Bytes of the longest message of the handshake: two keys, a name, three proofs.
+const NOISE_MAX: usize = 32 + 48 + 16 + NAME_MAX;
 
 tidepool_wire::messages! {
-    /// Proof of the secret, before anything else.
+    /// Proof of the secret, before anything else. 1, 2 and 3 were those of version 1.
     Greeting {
-        1 Hello { version: u16, nonce: Nonce }
-        2 Challenge { version: u16, nonce: Nonce, proof: Proof }
-        3 Answer { proof: Proof }
+        /// Version 1's. It is told apart so that its sender learns why there is nothing for it here.
+        1 Hello { version: u16, nonce: tidepool_wire::message::Nonce }
         4 Accepted {}
         5 Refused { reason: String }
+        6 Begin { version: u16, noise: Box<[u8]> }
+        7 Middle { noise: Box<[u8]> }
+        8 End { noise: Box<[u8]> }
     }
+}
+
+/// Who is at the other side.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Peer {
+    /// The node that it says it is; everybody who knows the secret may say so.
+    pub name: String,
+    /// Its public key, which it has proved to be its own.
+    pub key: [u8; 32],
 }
 
 /// Why the other side could not be greeted.
@@ -35,6 +60,8 @@ pub enum GreetError {
     Refused(String),
     /// It does not know the secret.
     Stranger,
+    /// It is another node than was meant.
+    Other(String),
     OtherVersion,
     Unexpected,
 }
@@ -46,6 +73,7 @@ impl fmt::Display for GreetError {
             GreetError::Later(reason) => f.write_str(reason),
             GreetError::Refused(reason) => write!(f, "refuses this node: {reason}"),
             GreetError::Stranger => f.write_str("does not know the secret; it is not ours"),
+            GreetError::Other(name) => write!(f, "is node '{name}', and not the one that was meant"),
             GreetError::OtherVersion => f.write_str("speaks another version; use one release"),
             GreetError::Unexpected => f.write_str("unexpected answer in the greeting"),
         }
@@ -60,112 +88,135 @@ impl From<io::Error> for GreetError {
     }
 }
 
-fn say<S: Read + Write>(channel: &mut Channel<S>, message: &Greeting) -> io::Result<()> {
+fn say<S: Stream>(channel: &mut Channel<Sealed<S>>, message: &Greeting) -> io::Result<()> {
     channel.send(message.kind(), 0, |out| message.encode(out), &[])
 }
 
 /// None when something else was said.
-fn hear<S: Read + Write>(channel: &mut Channel<S>) -> io::Result<Option<Greeting>> {
+fn hear<S: Stream>(channel: &mut Channel<Sealed<S>>) -> io::Result<Option<Greeting>> {
     let head = channel.receive()?;
     channel.bulk(&head)?;
     Ok(Greeting::decode(head.kind, channel.meta()).ok())
 }
 
-fn hear_well<S: Read + Write>(channel: &mut Channel<S>) -> Result<Greeting, GreetError> {
+fn hear_well<S: Stream>(channel: &mut Channel<Sealed<S>>) -> Result<Greeting, GreetError> {
     match hear(channel)? {
         Some(Greeting::Refused { reason }) if reason.contains(LATER) => Err(GreetError::Later(reason)),
+        Some(Greeting::Refused { reason }) if reason.contains("speaks version") => {
+            Err(GreetError::OtherVersion)
+        }
         Some(Greeting::Refused { reason }) => Err(GreetError::Refused(reason)),
         Some(greeting) => Ok(greeting),
         None => Err(GreetError::Lost(io::Error::new(io::ErrorKind::InvalidData, "not a greeting"))),
     }
 }
 
-/// The client's side. When it is well, the channel takes whole messages.
-pub fn greet<S: Read + Write>(secret: &Secret, channel: &mut Channel<S>) -> Result<(), GreetError> {
-    let auth = ClientAuth::new(secret, PURPOSE);
-    say(channel, &Greeting::Hello { version: REMOTE_VERSION, nonce: auth.nonce() })?;
-    let (nonce, proof) = match hear_well(channel)? {
-        Greeting::Challenge { version: REMOTE_VERSION, nonce, proof } => (nonce, proof),
-        _ => return Err(GreetError::OtherVersion),
-    };
-    let proof = auth.answer(&nonce, &proof).ok_or(GreetError::Stranger)?;
-    say(channel, &Greeting::Answer { proof })?;
+/// A side of the handshake.
+struct Hand(HandshakeState);
+
+impl Hand {
+    fn new(secret: &Secret, starts: bool) -> Result<Hand, snow::Error> {
+        let builder = Builder::new(PATTERN.parse()?).prologue(PROLOGUE)?.psk(0, secret.bytes())?;
+        let key = secret.private_key();
+        let builder = builder.local_private_key(&key)?;
+        Ok(Hand(if starts { builder.build_initiator()? } else { builder.build_responder()? }))
+    }
+
+    fn write(&mut self, name: &str) -> Result<Box<[u8]>, snow::Error> {
+        let name = &name.as_bytes()[..name.len().min(NAME_MAX)];
+        let mut message = [0; NOISE_MAX];
+        let len = self.0.write_message(name, &mut message)?;
+        Ok(message[..len].into())
+    }
+
+    /// The name that the message brings; none when it is not for us.
+    fn read(&mut self, message: &[u8]) -> Option<String> {
+        let mut name = [0; NOISE_MAX];
+        let len = self.0.read_message(message, &mut name).ok()?;
+        String::from_utf8(name[..len].to_vec()).ok()
+    }
+
+    /// From here on the channel is sealed, and takes whole messages.
+    fn seal<S: Stream>(self, name: String, channel: &mut Channel<Sealed<S>>) -> io::Result<Peer> {
+        let key = self.0.get_remote_static().and_then(|key| key.try_into().ok());
+        let key = key.ok_or_else(|| io::Error::other("the other side has no key"))?;
+        let state = self.0.into_stateless_transport_mode().map_err(io::Error::other)?;
+        channel.get_mut().seal(state);
+        channel.trust();
+        Ok(Peer { name, key })
+    }
+}
+
+/// The client's side: it wants node `to`, or whichever is there. When it is well, the channel takes whole messages.
+pub fn greet<S: Stream>(
+    secret: &Secret,
+    (own, to): (&str, Option<&str>),
+    channel: &mut Channel<Sealed<S>>,
+) -> Result<Peer, GreetError> {
+    let mut hand = Hand::new(secret, true).map_err(io::Error::other)?;
+    let noise = hand.write(to.unwrap_or_default()).map_err(io::Error::other)?;
+    say(channel, &Greeting::Begin { version: REMOTE_VERSION, noise })?;
+    let Greeting::Middle { noise } = hear_well(channel)? else { return Err(GreetError::Unexpected) };
+    let name = hand.read(&noise).ok_or(GreetError::Stranger)?;
+    if to.is_some_and(|to| to != name) {
+        return Err(GreetError::Other(name));
+    }
+    let noise = hand.write(own).map_err(io::Error::other)?;
+    say(channel, &Greeting::End { noise })?;
+    let peer = hand.seal(name, channel)?;
     match hear_well(channel)? {
-        Greeting::Accepted {} => {
-            channel.trust();
-            Ok(())
-        }
+        Greeting::Accepted {} => Ok(peer),
         _ => Err(GreetError::Unexpected),
     }
 }
 
 /// Tells the other side why there is nothing for it here.
-pub fn refuse<S: Read + Write>(channel: &mut Channel<S>, reason: &str) -> io::Result<()> {
+pub fn refuse<S: Stream>(channel: &mut Channel<Sealed<S>>, reason: &str) -> io::Result<()> {
     say(channel, &Greeting::Refused { reason: reason.into() })
 }
 
-/// The server's side: true when both sides have proved themselves, and the channel takes whole messages.
-pub fn admit<S: Read + Write>(secret: &Secret, channel: &mut Channel<S>) -> io::Result<bool> {
-    let nonce = match hear(channel)? {
-        Some(Greeting::Hello { version: REMOTE_VERSION, nonce }) => nonce,
-        Some(Greeting::Hello { version, .. }) => {
+/// The server's side. Who is there when both sides have proved themselves, and the channel takes whole messages; else why not. Who
+/// has proved himself, and is not `wanted` all the same, is told why.
+pub fn admit<S: Stream, T>(
+    secret: &Secret,
+    own: &str,
+    channel: &mut Channel<Sealed<S>>,
+    wanted: impl FnOnce(&Peer) -> Result<T, String>,
+) -> io::Result<Result<(Peer, T), &'static str>> {
+    let noise = match hear(channel)? {
+        Some(Greeting::Begin { version: REMOTE_VERSION, noise }) => noise,
+        Some(Greeting::Begin { version, .. } | Greeting::Hello { version, .. }) => {
             let reason = format!("this node speaks version {REMOTE_VERSION}, not {version}; use one release");
-            return refuse(channel, &reason).map(|()| false);
+            return refuse(channel, &reason).map(|()| Err("it speaks another version"));
         }
-        _ => return refuse(channel, "not a greeting").map(|()| false),
+        _ => return refuse(channel, "not a greeting").map(|()| Err("it said something else")),
     };
-    let auth = ServerAuth::new(PURPOSE, nonce);
-    let (nonce, proof) = auth.challenge(secret);
-    say(channel, &Greeting::Challenge { version: REMOTE_VERSION, nonce, proof })?;
-    match hear(channel)? {
-        Some(Greeting::Answer { proof }) if auth.accepts(secret, &proof) => {
+    let mut hand = Hand::new(secret, false).map_err(io::Error::other)?;
+    let Some(meant) = hand.read(&noise) else {
+        return refuse(channel, "the secret is wrong").map(|()| Err("it does not know the secret"));
+    };
+    if !meant.is_empty() && meant != own {
+        let reason = format!("this is node '{own}'");
+        return refuse(channel, &reason).map(|()| Err("it wants another node"));
+    }
+    let noise = hand.write(own).map_err(io::Error::other)?;
+    say(channel, &Greeting::Middle { noise })?;
+    let Some(Greeting::End { noise }) = hear(channel)? else {
+        return refuse(channel, "not a greeting").map(|()| Err("it said something else"));
+    };
+    let Some(name) = hand.read(&noise) else {
+        return refuse(channel, "the secret is wrong").map(|()| Err("it could not go on"));
+    };
+    let peer = hand.seal(name, channel)?;
+    match wanted(&peer) {
+        Ok(kept) => {
             say(channel, &Greeting::Accepted {})?;
-            channel.trust();
-            Ok(true)
+            Ok(Ok((peer, kept)))
         }
-        _ => refuse(channel, "the secret is wrong").map(|()| false),
+        Err(reason) => refuse(channel, &reason).map(|()| Err("it is not wanted now")),
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::unix::net::UnixStream;
-
-    fn meet(client: &Secret, server: &Secret) -> (Result<(), GreetError>, bool) {
-        let (a, b) = UnixStream::pair().unwrap();
-        std::thread::scope(|scope| {
-            let admitted = scope.spawn(|| admit(server, &mut Channel::new(b)).unwrap_or(false));
-            let mut channel = Channel::new(a);
-            let greeted = greet(client, &mut channel);
-            drop(channel);
-            (greeted, admitted.join().unwrap())
-        })
-    }
-
-    #[test]
-    fn only_who_knows_the_secret_is_admitted() {
-        let (ours, other) = (Secret::random(), Secret::random());
-        assert!(matches!(meet(&ours, &ours), (Ok(()), true)));
-        assert!(matches!(meet(&ours, &other), (Err(GreetError::Stranger), false)));
-    }
-
-    #[test]
-    fn a_refusal_for_the_moment_is_none_for_ever() {
-        for (reason, later) in [("1024 connections; try again later", true), ("go away", false)] {
-            let (a, b) = UnixStream::pair().unwrap();
-            refuse(&mut Channel::new(b), reason).unwrap();
-            let error = hear_well(&mut Channel::new(a)).unwrap_err();
-            assert_eq!(matches!(&error, GreetError::Later(told) if told == reason), later, "{error:?}");
-            assert_eq!(matches!(&error, GreetError::Refused(told) if told == reason), !later, "{error:?}");
-        }
-    }
-
-    #[test]
-    fn bytes_of_a_greeting_are_pinned() {
-        let hello = Greeting::Hello { version: 1, nonce: Nonce([9; 32]) };
-        let mut bytes = Vec::new();
-        hello.encode(&mut bytes);
-        assert_eq!((hello.kind(), bytes), (1, [&b"\x01\0"[..], &[9; 32]].concat()));
-    }
-}
+#[path = "greeting_tests.rs"]
+mod tests;

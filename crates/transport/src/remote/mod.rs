@@ -4,7 +4,9 @@
 mod door;
 mod frame;
 mod greeting;
+mod sealed;
 
 pub use door::{Door, DoorError, Guest, open_door};
 pub use frame::{ASIDE_MIN, Aside, BULK_MAX, Channel, GREETING_MAX, HEADER_LEN, Head, META_MAX};
-pub use greeting::{GreetError, Greeting, REMOTE_VERSION, admit, greet, refuse};
+pub use greeting::{GreetError, Greeting, Peer, REMOTE_VERSION, admit, greet, refuse};
+pub use sealed::{Sealed, SealedReader, SealedWriter};
