@@ -24,12 +24,11 @@ use crate::launch::tool_path;
 use crate::relay::{Below, Tree};
 use nix::ifaddrs::getifaddrs;
 use nix::sys::socket::SockaddrStorage;
-use rustix::net::getsockname;
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGTERM};
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -399,11 +398,11 @@ fn address_of(host: &str) -> String {
     candidates.into_iter().flatten().find(resolves).unwrap_or_else(own_address)
 }
 
-/// The address at which the starter has reached this node, when its connection is our input. Nobody else could use
-/// one of the loopback interface.
+/// The address at which the starter has reached this node's stager, which says so. Nobody else could use one of the loopback
+/// interface.
 fn by_connection() -> Option<String> {
-    let address = SocketAddr::try_from(getsockname(rustix::stdio::stdin()).ok()?).ok()?;
-    Some(address.ip()).filter(|ip| !ip.is_loopback()).map(|ip| bracketed(&ip.to_string()))
+    let ip: IpAddr = std::env::var("TIDEPOOL_REACHED_AT").ok()?.parse().ok()?;
+    Some(ip).filter(|ip| !ip.is_loopback()).map(|ip| bracketed(&ip.to_string()))
 }
 
 /// The address of a network interface of this node; one of IPv4 rather than of IPv6.

@@ -417,8 +417,11 @@ fn free_port() -> u16 {
 #[test]
 fn stagers_of_other_nodes_are_reached_by_host_and_port() {
     let secret = tempfile::NamedTempFile::new().unwrap();
-    fs::write(secret.path(), "5a".repeat(32)).unwrap();
-    let secret = format!("secret-file = \"{}\"", secret.path().display());
+    fs::write(secret.path(), format!("{}\n{}\n", "5a".repeat(32), "07".repeat(32))).unwrap();
+    let secret = format!(
+        "secret-file = \"{}\"\nadmins = [\"13be4feaeaf204c7fd3358fc9c00721881d174278128227ec674f37f7fe97b6d\"]",
+        secret.path().display()
+    );
     let address = format!("127.0.0.1:{}", free_port());
     let there = OwnStager::with(&format!("{secret}\nlisten = \"{address}\""));
     let here = OwnStager::with(&secret);
@@ -561,7 +564,7 @@ fn the_guide_shows_every_key_of_the_configuration() {
     let page = fs::read_to_string(page).unwrap();
     let shown = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
     let secret = sandbox.path("secret");
-    fs::write(&secret, "5a".repeat(32)).unwrap();
+    fs::write(&secret, format!("{}\n{}\n", "5a".repeat(32), "07".repeat(32))).unwrap();
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
     let config = sandbox.path("stager.toml");
     // A daemon without libfabric refuses to be told of a fabric.
@@ -590,11 +593,14 @@ fn the_guide_shows_every_key_of_the_configuration() {
 fn listening() -> (OwnStager, tempfile::TempDir, [String; 4]) {
     let dir = tempfile::tempdir().unwrap();
     let secret = dir.path().join("secret");
-    fs::write(&secret, "5a".repeat(32)).unwrap();
+    fs::write(&secret, format!("{}\n{}\n", "5a".repeat(32), "07".repeat(32))).unwrap();
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
     // Free a moment ago; the other tests of this program ask for their own.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let stager = OwnStager::with(&format!("listen = \"{free}\"\nsecret-file = \"{}\"", secret.display()));
+    let stager = OwnStager::with(&format!(
+        "listen = \"{free}\"\nsecret-file = \"{}\"\nadmins = [\"13be4feaeaf204c7fd3358fc9c00721881d174278128227ec674f37f7fe97b6d\"]",
+        secret.display()
+    ));
     let flags = ["--at".into(), free.to_string(), "--secret-file".into(), secret.display().to_string()];
     (stager, dir, flags)
 }
@@ -622,6 +628,17 @@ fn a_stager_of_another_node_is_asked_with_the_secret() {
     let (_, said) = stager.ends(2, &with(&["stop", "--dir", "/no/such"]));
     assert!(said.contains("its own node"), "{said}");
     stager.ends(2, &["--at", "nowhere", "--secret-file", &secret, "status"]);
+    // Who knows the secret only is a node, and no administrator.
+    let node = stager.sandbox.path("node");
+    fs::write(&node, "5a".repeat(32)).unwrap();
+    fs::set_permissions(&node, fs::Permissions::from_mode(0o600)).unwrap();
+    let node = node.display().to_string();
+    let (_, said) = stager.ends(122, &["--at", &address, "--secret-file", &node, "status"]);
+    assert!(said.contains("only administrators") && said.contains("admins"), "{said}");
+    let key = stager.ok(&["key", &secret]);
+    assert_eq!(key.trim(), "13be4feaeaf204c7fd3358fc9c00721881d174278128227ec674f37f7fe97b6d");
+    let (_, said) = stager.ends(2, &["key", &node]);
+    assert!(said.contains("second line"), "{said}");
     let other = stager.sandbox.path("other");
     fs::write(&other, "5b".repeat(32)).unwrap();
     let open = other.display().to_string();

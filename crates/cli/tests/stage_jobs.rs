@@ -26,12 +26,14 @@ struct Cluster {
 impl Cluster {
     fn of(count: usize) -> Cluster {
         let secret = tempfile::NamedTempFile::new().unwrap();
-        fs::write(secret.path(), "5a".repeat(32)).unwrap();
+        fs::write(secret.path(), format!("{}\n{}\n", "5a".repeat(32), "07".repeat(32))).unwrap();
         let port = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
         let addresses: Vec<String> = (0..count).map(|_| port()).collect();
         let node = |(at, address): (usize, &String)| {
             let secret = secret.path().display();
-            OwnStager::with(&format!("node = \"n{at}\"\nsecret-file = \"{secret}\"\nlisten = \"{address}\""))
+            OwnStager::with(&format!(
+                "node = \"n{at}\"\nadmins = [\"13be4feaeaf204c7fd3358fc9c00721881d174278128227ec674f37f7fe97b6d\"]\nsecret-file = \"{secret}\"\nlisten = \"{address}\""
+            ))
         };
         let nodes: Vec<OwnStager> = addresses.iter().enumerate().map(node).collect();
         for node in &nodes {

@@ -44,7 +44,7 @@ impl Cluster {
             std::os::unix::fs::chown(&dir, Some(user.0), Some(user.1)).unwrap();
         }
         install(&sandbox.path("bin"));
-        fs::write(sandbox.path("secret"), "5a".repeat(32)).unwrap();
+        fs::write(sandbox.path("secret"), format!("{}\n{}\n", "5a".repeat(32), "07".repeat(32))).unwrap();
         mode(&sandbox.path("secret"), 0o600);
         let mut cluster = Cluster { sandbox, user, nodes: Vec::new() };
         for number in 1..=nodes {
@@ -62,7 +62,7 @@ impl Cluster {
         let Node { name, address, .. } = &self.nodes[node];
         let secret = self.sandbox.path("secret");
         let text = format!(
-            "node = \"{name}\"\nlisten = \"{address}\"\nsecret-file = \"{}\"\n{config}\n",
+            "admins = [\"13be4feaeaf204c7fd3358fc9c00721881d174278128227ec674f37f7fe97b6d\"]\nnode = \"{name}\"\nlisten = \"{address}\"\nsecret-file = \"{}\"\n{config}\n",
             secret.display()
         );
         let file = self.sandbox.path(&format!("{name}.toml"));

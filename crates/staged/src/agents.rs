@@ -13,6 +13,7 @@ use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use std::convert::Infallible;
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -27,6 +28,8 @@ const GROUPS_MAX: usize = 8192;
 const NOBODY: u32 = u32::MAX;
 /// Where programs of an agent are looked for (`fusermount3`).
 const AGENT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// Where agents read at which address others have reached their node.
+const REACHED_AT: &str = "TIDEPOOL_REACHED_AT";
 /// What files of users have no permission for unless they say so.
 const UMASK: u32 = 0o022;
 
@@ -131,10 +134,11 @@ impl Agents {
         if let Err(why) = self.check(of) {
             return guest.turn_away(&why);
         }
+        let reached_at = guest.reached_at().filter(|ip| !ip.is_loopback());
         // Before the agent is there, which may speak at once.
         let connection = guest.let_in()?;
         let whose = || format!("of user {} for job {job}", of.uid);
-        let mut agent = self.start(of, job, connection).inspect_err(|error| {
+        let mut agent = self.start(of, job, reached_at, connection).inspect_err(|error| {
             eprintln!("tidepool-staged: an agent {} cannot be started: {error}", whose());
         })?;
         let status = agent.wait()?;
@@ -158,10 +162,19 @@ impl Agents {
     }
 
     /// From here on only the agent has the connection.
-    fn start(&self, of: &AgentOf, job: u32, connection: UnixStream) -> io::Result<Child> {
+    fn start(
+        &self,
+        of: &AgentOf,
+        job: u32,
+        reached_at: Option<IpAddr>,
+        connection: UnixStream,
+    ) -> io::Result<Child> {
         let mut command = Command::new(&self.staged);
         command.arg("--agent").arg(of.to_string()).current_dir("/").env_clear();
         command.env("PATH", AGENT_PATH).env("HOME", "/").env("SLURMD_NODENAME", &self.node);
+        if let Some(ip) = reached_at {
+            command.env(REACHED_AT, ip.to_string());
+        }
         if job != 0 {
             command.env("SLURM_JOB_ID", job.to_string());
         }

@@ -1,5 +1,6 @@
 //! Carrying out one task, on a worker's thread, in the name of its user.
 
+use crate::config::Peer;
 use crate::made;
 use crate::permit;
 use crate::places::{Opener, Peers, Place, PlaceError, look};
@@ -28,6 +29,8 @@ pub struct Setup {
     pub node: String,
     /// Threads of one task; 0 for as many as seem good.
     pub threads: usize,
+    /// Other stagers that tasks may go to; all when there is none.
+    pub peers: Vec<Peer>,
     /// What stagers prove to each other; none when this one is alone.
     pub secret: Option<Secret>,
     /// For large data from and to stagers that have it, too.
@@ -39,7 +42,8 @@ pub struct Setup {
 impl Setup {
     /// How other stagers are reached.
     pub fn peers(&self) -> Peers<'_> {
-        Peers { secret: self.secret.as_ref(), fabric: self.fabric.as_ref() }
+        let (secret, fabric) = (self.secret.as_ref(), self.fabric.as_ref());
+        Peers { own_name: &self.node, known: &self.peers, secret, fabric }
     }
 }
 

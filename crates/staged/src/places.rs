@@ -3,6 +3,7 @@
 //! A dataspace's root is opened with the daemon's rights; everything below it with those of the
 //! task's user, and in one call of the kernel that nothing leads out of (`LocalEnd::open_beneath`).
 
+use crate::config::Peer;
 use crate::memory::{self, MemoryEnd};
 use crate::objects::ObjectPlace;
 use crate::pools::PoolPlace;
@@ -83,6 +84,10 @@ pub enum Place {
 /// A path at another stager.
 pub struct Remote {
     address: String,
+    /// The node that it has to be.
+    to: Option<String>,
+    /// What this node is called.
+    own_name: String,
     secret: Secret,
     fabric: Option<Fabric>,
     dataspace: String,
@@ -95,6 +100,10 @@ pub struct Remote {
 /// How other stagers are reached.
 #[derive(Clone, Copy)]
 pub struct Peers<'a> {
+    /// What this node is called.
+    pub own_name: &'a str,
+    /// Those that tasks may go to; all when there is none.
+    pub known: &'a [Peer],
     pub secret: Option<&'a Secret>,
     pub fabric: Option<&'a Fabric>,
 }
@@ -159,8 +168,16 @@ impl Opener<'_> {
                     .into(),
             )
         })?;
+        let known = self.peers.known.iter().find(|peer| peer.address == host || peer.name == host);
+        if known.is_none() && !self.peers.known.is_empty() {
+            return Err(PlaceError::NotSupported(format!(
+                "'{host}' is none of the stagers that tasks may go to; 'peers' in the stager's configuration has those"
+            )));
+        }
         Ok(Remote {
-            address: host.to_string(),
+            address: known.map_or(host, |peer| &peer.address).to_string(),
+            to: known.map(|peer| peer.name.clone()),
+            own_name: self.peers.own_name.into(),
             secret: secret.clone(),
             fabric: self.peers.fabric.cloned(),
             dataspace: dataspace.to_string(),
@@ -365,6 +382,7 @@ impl Remote {
             job: (self.job != 0).then_some(self.job),
         };
         let mut options = RemoteOptions::new(&self.address, self.secret.clone(), root);
+        (options.own_name, options.to) = (self.own_name.clone(), self.to.clone());
         options.fabric.clone_from(&self.fabric);
         RemoteEnd::open_noting(options, |handle| self.run.note_end(handle))
     }
@@ -457,7 +475,7 @@ mod tests {
             bandwidth: 0,
         });
         let (run, identity) = (Arc::default(), Identity { uid: 0, gid: 0, groups: Vec::new() });
-        let peers = Peers { secret: None, fabric: None };
+        let peers = Peers { own_name: "n1", known: &[], secret: None, fabric: None };
         for (verify_disk, verify, disk) in
             [(false, Verify::Yes, false), (false, Verify::Disk, true), (true, Verify::Yes, true)]
         {

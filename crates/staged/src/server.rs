@@ -159,6 +159,7 @@ impl Daemon {
         let setup = Arc::new(Setup {
             node: config.node.clone(),
             threads: config.task_threads,
+            peers: config.peers.clone(),
             secret: config.secret.clone(),
             fabric: open_fabric(config)?,
             verify_disk: config.verify_disk,

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tidepool_testkit::{copy_program, put_program};
 use tidepool_transport::remote::{Door, DoorError, open_door};
 
-/// Says what it is, then repeats what it hears; ends with its input.
+/// Says what it is, then repeats what it hears; ends with its input, unless it was told to stay.
 const AGENT: &str = "#!/bin/sh
 echo \"$(id -u) $(id -ru) $(id -g) $(id -G)\"
 echo \"$*\"
@@ -22,7 +22,8 @@ echo $$ $(ps -o sid= -p $$)
 echo out >&2
 env | sort | tr '\\n' ' '
 echo
-while read -r line; do echo \"heard $line\"; done
+while read -r line; do echo \"heard $line\"; [ \"$line\" = stay ] && stay=yes; done
+[ -z \"$stay\" ] || exec sleep 1000
 ";
 
 fn own() -> (u32, u32) {
@@ -185,19 +186,27 @@ fn what_may_not_be_is_refused_with_a_reason() {
 #[test]
 fn an_agent_outlives_its_stager() {
     let mut node = Node::with("agents = true");
-    let (mut one, mut two) = (node.agent(), node.agent());
+    let staying = |node: &Node| {
+        let mut agent = node.agent();
+        agent.tell("stay\n");
+        assert_eq!(agent.line(), "heard stay");
+        agent
+    };
+    let (mut one, two) = (staying(&node), staying(&node));
     node.daemon.kill();
-    one.tell("a\n");
-    assert_eq!(one.line(), "heard a");
+    // Who started it is told that nothing more can be said.
+    let mut rest = String::new();
+    one.lines.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "");
     node.daemon.launch();
-    let mut three = node.agent();
+    let three = staying(&node);
     node.daemon.signal("-TERM");
     assert!(node.daemon.wait_gone().success());
-    for agent in [&mut one, &mut two, &mut three] {
-        agent.tell("b\n");
-        assert_eq!(agent.line(), "heard b");
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    for agent in [one, two, three] {
+        let pid = agent.pid().to_string();
+        assert!(std::process::Command::new("kill").arg(&pid).status().unwrap().success(), "{pid} has ended");
     }
-    [one, two, three].into_iter().for_each(Agent::end);
 }
 
 #[test]

@@ -141,6 +141,14 @@ pub enum StageCommand {
     /// Print the directories of dataspaces as variables for a shell
     #[command(after_help = "Example:\n  eval \"$(tidepool stage env)\" && ls $NVME0")]
     Env,
+    /// Print the public key of an administrator's secret-file, for 'admins' in stagers' configurations
+    #[command(
+        after_help = "Example:\n  (cat stager.secret; openssl rand -hex 32) > admin.secret && chmod 600 admin.secret\n  tidepool stage key admin.secret"
+    )]
+    Key {
+        /// The stagers' secret, and in a second line the administrator's own key
+        file: PathBuf,
+    },
     /// Dataspaces: the storage that tasks move data between
     #[command(subcommand)]
     Dataspace(DataspaceCommand),

@@ -14,6 +14,7 @@ mod whereabouts;
 use crate::exit::{self, Failure, Kind};
 use flags::{DataspaceCommand, JobCommand, PersistCommand, StageArgs, StageCommand};
 use outcome::{Done, Result};
+use serde_json::json;
 use std::path::Path;
 use std::process::ExitCode;
 use tidepool_stage_client::{Command, Secret, Stager, StagerAt, control_socket, user_socket};
@@ -22,6 +23,7 @@ pub fn dispatch(args: &StageArgs) -> exit::Result<ExitCode> {
     let (node, outcome) = match &args.command {
         StageCommand::Start(start) => (None, demand_here(args).and_then(|()| own::start(start))),
         StageCommand::Stop(stop) => (None, demand_here(args).and_then(|()| own::stop(stop))),
+        StageCommand::Key { file } => (None, key(file)),
         _ => match connect(args) {
             Ok(stager) => (Some(stager.node()), carry_out(&stager, args)),
             Err(trouble) => (None, Err(trouble)),
@@ -74,6 +76,19 @@ pub fn read_secret(file: &Path) -> exit::Result<Secret> {
     Secret::read(file).map_err(fail)
 }
 
+/// What an administrator is known by.
+fn key(file: &Path) -> Result<Done> {
+    let key = read_secret(file)?.public_key().ok_or_else(|| {
+        let text = format!(
+            "{} has no key: a second line of 64 hexadecimal digits, as 'openssl rand -hex 32' prints them",
+            file.display()
+        );
+        Failure::new(Kind::Usage, text)
+    })?;
+    let key = tidepool_transport::hex(&key);
+    Ok(Done::new(format!("{key}\n"), json!({ "public_key": key })))
+}
+
 /// Stagers of one's own are started and stopped where they are.
 fn demand_here(args: &StageArgs) -> Result<()> {
     match &args.at {
@@ -107,6 +122,7 @@ fn needs_control(command: &StageCommand) -> bool {
         | StageCommand::Forget(_)
         | StageCommand::Where(_)
         | StageCommand::Env
+        | StageCommand::Key { .. }
         | StageCommand::Start(_)
         | StageCommand::Stop(_) => false,
     }
@@ -132,6 +148,7 @@ fn carry_out(stager: &Stager, args: &StageArgs) -> Result<Done> {
         StageCommand::Pause => admin::command(stager, Command::Pause, "takes no new tasks"),
         StageCommand::Unpause => admin::command(stager, Command::Resume, "takes new tasks"),
         StageCommand::Shutdown => admin::command(stager, Command::Shutdown, "ends"),
+        StageCommand::Key { file } => key(file),
         StageCommand::Start(args) => own::start(args),
         StageCommand::Stop(args) => own::stop(args),
     }

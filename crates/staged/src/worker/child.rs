@@ -80,6 +80,7 @@ impl Worker {
         let setup = Arc::new(Setup {
             node: setting.node.clone(),
             threads: setting.threads as usize,
+            peers: Vec::new(),
             secret: None,
             fabric: None,
             verify_disk: setting.verify_disk,

@@ -8,7 +8,7 @@ use crate::socket::watch_tcp;
 use crate::{CONNECT_MS_MAX, WATCH_MS_MAX, tune_tcp};
 use std::fmt;
 use std::io;
-use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Shutdown, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -177,6 +177,11 @@ impl Guest {
     pub fn address(&self) -> String {
         let address = self.channel.get_ref().get_ref().peer_addr();
         address.map_or_else(|_| "an unknown address".into(), |address| address.to_string())
+    }
+
+    /// The address of this node at which it has come.
+    pub fn reached_at(&self) -> Option<IpAddr> {
+        self.channel.get_ref().get_ref().local_addr().ok().map(|address| address.ip())
     }
 
     /// Says that it is done; what is returned leads to the other side.

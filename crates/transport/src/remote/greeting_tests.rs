@@ -241,8 +241,10 @@ fn who_is_not_wanted_now_is_told_so_and_may_come_again() {
     let secret = Secret::random();
     let (a, b) = UnixStream::pair().unwrap();
     std::thread::scope(|scope| {
-        let full = |_: &Peer| Err::<(), _>("full; try again later".to_string());
-        let admitted = scope.spawn(|| admit(&secret, "n1", &mut channel(b), full).unwrap().map(drop));
+        let admitted = scope.spawn(|| {
+            let full = |_: &Peer| Err::<(), _>("full; try again later".to_string());
+            admit(&secret, "n1", &mut channel(b), full).unwrap().map(drop)
+        });
         let greeted = greet(&secret, ("n0", None), &mut channel(a));
         assert!(matches!(&greeted, Err(GreetError::Later(why)) if why.contains("full")), "{greeted:?}");
         assert_eq!(admitted.join().unwrap(), Err("it is not wanted now"));
