@@ -131,6 +131,7 @@ impl Through {
         let own = pool.members.iter().map(|member| NodePlan { host: member.host.clone(), ..no_node() });
         let plan = Plan {
             alone: pool.instance.to_string(),
+            pool: pool.instance.to_string(),
             ..bare_plan(&instance, own.chain(self.nodes.iter().map(node)).collect())
         };
         let mut streams = self.connect_from(pool.members.len())?;
@@ -255,8 +256,8 @@ fn bare_node(at: &NodeAt, stores: Vec<PathBuf>) -> NodePlan {
 /// A plan that starts no daemons.
 fn bare_plan(instance: &Instance, nodes: Vec<NodePlan>) -> Plan {
     let (name, dir) = (instance.name.clone(), instance.dir.clone());
-    let (tree, alone, store) = (Tree::default(), String::new(), PathBuf::new());
-    Plan { name, dir, nodes, tree, alone, store, order: Order::Start }
+    let (tree, alone, pool, store) = (Tree::default(), String::new(), String::new(), PathBuf::new());
+    Plan { name, dir, nodes, tree, alone, pool, store, order: Order::Start }
 }
 
 /// An agent's input, which ends with it. Its output does not.

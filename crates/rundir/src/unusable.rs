@@ -72,8 +72,13 @@ impl Unusable {
 
 impl fmt::Display for Unusable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.path.display())?;
-        match &self.why {
+        write!(f, "{}: {}", self.path.display(), self.why)
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Why::Missing => f.write_str("is not there"),
             Why::Link { uid } => {
                 write!(f, "is a symbolic link, made by uid {uid}; only a real directory or file is used")

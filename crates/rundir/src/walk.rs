@@ -3,8 +3,8 @@
 use crate::remote::remote;
 use crate::{Trust, Unusable, Why};
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, RawMode, Statx, StatxFlags, fstatfs, mkdirat, open, openat, readlinkat,
-    statx,
+    AtFlags, CWD, FileType, Mode, OFlags, RawMode, Statx, StatxFlags, fstatfs, mkdirat, open, openat,
+    readlinkat, statx,
 };
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -92,6 +92,24 @@ impl Dir {
         Ok(dir)
     }
 
+    /// Opens a directory whose way there may be anything, such as a project's on shared storage: what is in it is judged
+    /// by its owner only.
+    pub fn open_anywhere(path: &Path, want: &Want) -> Result<Dir, Unusable> {
+        let fd = openat(CWD, path, PASSING, Mode::empty()).map_err(|errno| failed(path, errno))?;
+        Dir::judge(fd, path.to_path_buf(), want)
+    }
+
+    fn judge(fd: OwnedFd, path: PathBuf, want: &Want) -> Result<Dir, Unusable> {
+        let stat = look(fd.as_fd(), &path)?;
+        match kind(&stat) {
+            FileType::Directory => {}
+            FileType::Symlink => return Err(Unusable::new(&path, Why::Link { uid: stat.stx_uid })),
+            _ => return Err(Unusable::new(&path, Why::NotDirectory)),
+        }
+        want.check(&path, fd.as_fd(), &stat)?;
+        Ok(Dir { fd, path })
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -105,14 +123,7 @@ impl Dir {
         let path = self.path.join(name);
         check_name(&path, name)?;
         let fd = openat(&self.fd, name, PASSING, Mode::empty()).map_err(|errno| failed(&path, errno))?;
-        let stat = look(fd.as_fd(), &path)?;
-        match kind(&stat) {
-            FileType::Directory => {}
-            FileType::Symlink => return Err(Unusable::new(&path, Why::Link { uid: stat.stx_uid })),
-            _ => return Err(Unusable::new(&path, Why::NotDirectory)),
-        }
-        want.check(&path, fd.as_fd(), &stat)?;
-        Ok(Dir { fd, path })
+        Dir::judge(fd, path, want)
     }
 
     /// The names in it, sorted.
