@@ -35,7 +35,9 @@ pub fn read_file(path: &Path, want: &FileWant) -> Result<Vec<u8>, Unusable> {
 fn read_at(dir: BorrowedFd<'_>, name: &OsStr, path: &Path, want: &FileWant) -> Result<Vec<u8>, Unusable> {
     // First without touching it: opening a device may do something, and a link is told by its owner.
     let there = openat(dir, name, PASSING, Mode::empty()).map_err(|errno| failed(path, errno))?;
-    check_type(path, &look(there.as_fd(), path)?)?;
+    let stat = look(there.as_fd(), path)?;
+    check_type(path, &stat)?;
+    check_owner(path, &stat, want)?;
     drop(there);
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let fd = openat(dir, name, flags, Mode::empty()).map_err(|errno| failed(path, errno))?;

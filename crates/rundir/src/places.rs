@@ -1,12 +1,18 @@
 //! Where a user's directory is on a node: the same rule for who makes it, who looks for it, and on every node.
 
-use crate::{Dir, Unusable, Want, Why};
+use crate::{Dir, Unusable, Want};
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// How many more names there are below `/tmp` when somebody else has taken the first.
 pub const SLOTS: u32 = 8;
+
+/// In a session's directory.
+const SESSION_POOLS: &str = "tidepool/pools";
+const SESSION_STAGER: &str = "tidepool/stager";
+/// Beside pools, whose names start with no dot.
+const SHARED_STAGER: &str = ".stager";
 
 /// What the places of a user's directory follow from.
 #[derive(Clone, Debug)]
@@ -94,7 +100,7 @@ impl Places {
     fn lasting_session(&self) -> Option<PathBuf> {
         let session = self.session.as_ref().filter(|_| self.named.is_none() && !self.in_job)?;
         let is_logind = *session == self.sessions.join(self.uid.to_string());
-        (!is_logind || self.lingers()).then(|| session.join("tidepool"))
+        (!is_logind || self.lingers()).then(|| session.join(SESSION_POOLS))
     }
 
     /// Without logind nothing goes at the end of a session.
@@ -109,15 +115,41 @@ impl Places {
         if self.named.is_some() {
             return self.shared();
         }
+        self.each(SESSION_POOLS, "")
+    }
+
+    /// Sessions' directories and those that all nodes have, each once, with what follows in either.
+    fn each(&self, in_session: &str, in_shared: &str) -> Vec<PathBuf> {
         let logind = self.sessions.join(self.uid.to_string());
-        let sessions = self.session.iter().cloned().chain([logind]).map(|dir| dir.join("tidepool"));
+        let sessions = self.session.iter().cloned().chain([logind]).map(|dir| dir.join(in_session));
+        let shared = self.shared().into_iter().map(|dir| dir.join(in_shared));
         let mut all: Vec<PathBuf> = Vec::new();
-        for place in sessions.chain(self.shared()) {
+        for place in sessions.chain(shared) {
             if !all.contains(&place) {
                 all.push(place);
             }
         }
         all
+    }
+
+    /// All places where sockets of a stager of the user's own may be, the nearest first.
+    pub fn stagers(&self) -> Vec<PathBuf> {
+        Places { named: None, ..self.clone() }.each(SESSION_STAGER, SHARED_STAGER)
+    }
+
+    /// The directory for sockets of a stager of the user's own; made if it is missing. It ends with the session, if any.
+    pub fn choose_stager(&self) -> Result<Chosen, NoPlace> {
+        if let Some(session) = &self.session
+            && let Ok(dir) = self.make_in_session(session, &session.join(SESSION_STAGER))
+        {
+            return Ok(Chosen { dir, passed: Vec::new() });
+        }
+        let Chosen { dir, passed } = Places { named: None, ..self.clone() }.choose_shared()?;
+        let inside = Dir::make(&dir.path().join(SHARED_STAGER), &Want::private(self.uid));
+        match inside {
+            Ok(dir) => Ok(Chosen { dir, passed }),
+            Err(why) => Err(NoPlace { tried: vec![why], named: false }),
+        }
     }
 
     /// Those that are there and can be trusted; and, of the others, why not.
@@ -137,7 +169,8 @@ impl Places {
     /// The directory for something that concerns this node only; made if it is missing.
     pub fn choose_here(&self) -> Result<Chosen, NoPlace> {
         if let Some(session) = self.lasting_session()
-            && let Ok(dir) = self.make_in_session(&session)
+            && let Some(parent) = &self.session
+            && let Ok(dir) = self.make_in_session(parent, &session)
         {
             return Ok(Chosen { dir, passed: Vec::new() });
         }
@@ -145,10 +178,9 @@ impl Places {
     }
 
     /// Nobody but the system makes a session's directory.
-    fn make_in_session(&self, place: &Path) -> Result<Dir, Unusable> {
+    fn make_in_session(&self, session: &Path, place: &Path) -> Result<Dir, Unusable> {
         let want = Want::private(self.uid);
-        let parent = place.parent().ok_or_else(|| Unusable::new(place, Why::Name))?;
-        Dir::open(parent, &want)?;
+        Dir::open(session, &want)?;
         Dir::make(place, &want)
     }
 

@@ -377,7 +377,7 @@ fn a_sessions_directory_is_used_where_it_lasts() {
     assert!(!session.exists());
     fs::create_dir(&session).unwrap();
     fs::set_permissions(&session, fs::Permissions::from_mode(0o700)).unwrap();
-    assert_eq!(chosen(&places), session.join("tidepool"));
+    assert_eq!(chosen(&places), session.join("tidepool/pools"));
     // All nodes of a pool find the same path; a session is none of theirs.
     assert_eq!(places.choose_shared().unwrap().dir.path(), shared);
     assert_eq!(chosen(&Places { in_job: true, ..places.clone() }), shared);
@@ -385,14 +385,41 @@ fn a_sessions_directory_is_used_where_it_lasts() {
     fs::write(logind.join(own.to_string()), "# private\nNAME=me\nSTATE=active\n").unwrap();
     assert_eq!(chosen(&places), shared);
     fs::write(linger.join("me"), "").unwrap();
-    assert_eq!(chosen(&places), session.join("tidepool"));
+    assert_eq!(chosen(&places), session.join("tidepool/pools"));
     // Others may look into it: it is somebody's mistake.
     fs::set_permissions(&session, fs::Permissions::from_mode(0o755)).unwrap();
     assert_eq!(chosen(&places), shared);
     // Whoever looks finds both, also without the variable.
     let found: Vec<PathBuf> = Places { session: None, ..places }.all();
-    assert_eq!(found[..2], [session.join("tidepool"), shared]);
+    assert_eq!(found[..2], [session.join("tidepool/pools"), shared]);
     assert_eq!(found.len() as u32, SLOTS + 2);
+}
+
+#[test]
+fn a_users_stager_has_its_sockets_where_they_are_looked_for() {
+    let common = common();
+    let own = rustix::process::geteuid().as_raw();
+    let places = Places { uid: own, ..places(common.path()) };
+    let first = common.path().join(format!("tidepool-{own}"));
+    fs::write(&first, "").unwrap();
+    let chosen = places.choose_stager().unwrap();
+    assert_eq!(chosen.dir.path(), common.path().join(format!("tidepool-{own}-1/.stager")));
+    assert_eq!(chosen.passed.len(), 1);
+    assert!(places.stagers().contains(&chosen.dir.path().to_path_buf()));
+    // What pools are told does not move it.
+    let named = Places { named: Some(common.path().join("rt")), ..places.clone() };
+    assert_eq!(named.choose_stager().unwrap().dir.path(), chosen.dir.path());
+    let session = common.path().join("session");
+    fs::create_dir(&session).unwrap();
+    let places = Places { session: Some(session.clone()), ..places };
+    assert_eq!(
+        places.choose_stager().unwrap().dir.path(),
+        chosen.dir.path(),
+        "others may look into the session's"
+    );
+    fs::set_permissions(&session, fs::Permissions::from_mode(0o700)).unwrap();
+    assert_eq!(places.choose_stager().unwrap().dir.path(), session.join("tidepool/stager"));
+    assert_eq!(places.stagers()[0], session.join("tidepool/stager"));
 }
 
 #[test]
