@@ -146,6 +146,9 @@ pub struct Report {
     /// Of a node that was to have its part ended: stores of the plan that are there now.
     #[serde(default)]
     pub stores: usize,
+    /// The directory of the user's pools is somebody else's there; the pool may be elsewhere.
+    #[serde(default)]
+    pub taken: bool,
     /// Empty when all is well.
     pub error: String,
 }
@@ -214,7 +217,10 @@ fn tidy(plan: &Plan, number: usize) -> Result<()> {
 
 fn tidy_here(plan: &Plan, stores: &[PathBuf]) -> Result<()> {
     let wipe = plan.order == Order::Remove;
-    crate::launch::clean_here(&plan.instance(), wipe)?;
+    // The starter may not know where it was made, where another user had taken the first name.
+    for instance in instance::all_of(&plan.instance())? {
+        crate::launch::clean_here(&instance, wipe)?;
+    }
     // The records of what was here may be gone, as after a restart of the node.
     for store in stores.iter().filter(|dir| wipe && tidepool_fsd::store_of(dir, own_uid()).is_some()) {
         fs::remove_dir_all(store).context(Kind::Cleanup, || store.display().to_string())?;
@@ -237,7 +243,8 @@ fn serve(
     let mut agent = match Agent::start(plan, number, &host) {
         Ok(agent) => agent,
         Err(failure) => {
-            report(Report::failed(number, &host, &failure.to_string()));
+            let taken = failure.kind == Kind::Taken;
+            report(Report { taken, ..Report::failed(number, &host, &failure.to_string()) });
             return Err(failure);
         }
     };
@@ -351,7 +358,16 @@ fn parse_line<T: for<'a> Deserialize<'a>>(line: &str) -> Result<T> {
 impl Report {
     pub fn well(node: usize, host: &str) -> Report {
         let (host, error) = (host.to_string(), String::new());
-        Report { node, pid: std::process::id(), host, daemons: Vec::new(), fuse: false, stores: 0, error }
+        Report {
+            node,
+            pid: std::process::id(),
+            host,
+            daemons: Vec::new(),
+            fuse: false,
+            stores: 0,
+            taken: false,
+            error,
+        }
     }
 
     pub fn failed(node: usize, host: &str, error: &str) -> Report {
@@ -617,7 +633,7 @@ pub fn remove_empty_parents(stores: &[PathBuf]) {
 /// they are this user's alone, here, is looked at here.
 fn make_dirs(instance: &Instance) -> Result<()> {
     if let Some(base) = instance.dir.parent() {
-        instance::private_dir(base)?;
+        instance::private_dir(base).map_err(|failure| failure.of_kind(Kind::Taken))?;
     }
     instance::private_dir(&instance.dir)?;
     match fs::DirBuilder::new().mode(0o700).create(instance.mount_path()) {

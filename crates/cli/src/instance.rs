@@ -250,11 +250,16 @@ impl Instance {
 
     /// Makes the directories of a new instance.
     pub fn create(name: &str, reach: Reach) -> Result<Instance> {
+        Instance::create_but(name, reach, &[])
+    }
+
+    /// The same, elsewhere than in these, which are somebody else's on another node.
+    pub fn create_but(name: &str, reach: Reach, taken: &[PathBuf]) -> Result<Instance> {
         check_name(name)?;
         if let Some(there) = list().into_iter().find(|there| there.name == name) {
             return Err(there.exists_already());
         }
-        let dir = base_dir(reach)?.join(name);
+        let dir = base_dir_but(reach, taken)?.join(name);
         match fs::DirBuilder::new().mode(0o700).create(&dir) {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
@@ -276,13 +281,25 @@ impl Instance {
 
     /// A pool of this user's on other nodes: nothing is made here.
     pub fn elsewhere(name: &str, uid: u32) -> Result<Instance> {
+        let first = Instance::everywhere(name, uid)?.into_iter().next();
+        first.ok_or_else(|| Failure::new(Kind::Start, "there is no directory for pools"))
+    }
+
+    /// Where a pool of this file is on its nodes.
+    pub fn of_pool(name: &str, pool: &PoolFile) -> Instance {
+        let dir = pool.mount.parent().unwrap_or(Path::new("/")).to_path_buf();
+        Instance { name: name.into(), dir }
+    }
+
+    /// Where a pool of this user's on other nodes may be, in the order in which that is tried.
+    pub fn everywhere(name: &str, uid: u32) -> Result<Vec<Instance>> {
         check_name(name)?;
         if std::env::var_os("TIDEPOOL_RUNTIME").is_some_and(|dir| Path::new(&dir).is_relative()) {
             let text = "$TIDEPOOL_RUNTIME is no absolute path, so it means nothing on other nodes";
             return Err(Failure::new(Kind::Usage, text));
         }
-        let first = Places::of(uid).shared().into_iter().next().expect("there is always a first name");
-        Ok(Instance { name: name.into(), dir: first.join(name) })
+        let places = Places::of(uid).shared().into_iter();
+        Ok(places.map(|base| Instance { name: name.into(), dir: base.join(name) }).collect())
     }
 
     /// Removes the instance's directory; its mount must be gone.
@@ -328,10 +345,14 @@ pub enum Reach {
 
 /// The directory of new instances, made if missing. Whoever has taken a better place is named.
 pub fn base_dir(reach: Reach) -> Result<PathBuf> {
+    base_dir_but(reach, &[])
+}
+
+fn base_dir_but(reach: Reach, taken: &[PathBuf]) -> Result<PathBuf> {
     let places = Places::own();
     let chosen = match reach {
         Reach::Here => places.choose_here(),
-        Reach::Everywhere => places.choose_shared(),
+        Reach::Everywhere => places.choose_shared_but(taken),
     };
     let Chosen { dir, passed } = chosen.map_err(|none| Failure::new(Kind::Start, none.to_string()))?;
     passed.iter().for_each(|why| warn(why, &format!("{} is used instead", dir.path().display())));
@@ -381,6 +402,23 @@ pub fn list() -> Vec<Instance> {
     }
     all.sort_by(|a, b| a.name.cmp(&b.name));
     all
+}
+
+/// All directories of this user's that a pool of this name has here: the one that somebody says, and those in other places.
+pub fn all_of(said: &Instance) -> Result<Vec<Instance>> {
+    let want = Want { forbidden: UNWRITABLE, ..Want::private(own_uid()) };
+    let mut all = match Dir::open(&said.dir, &want) {
+        Ok(_) => vec![said.clone()],
+        // What is somebody else's holds nothing of this user's.
+        Err(why) if why.is_missing() || why.culprit().is_some() => Vec::new(),
+        Err(why) => return Err(Failure::new(Kind::Cleanup, why.to_string())),
+    };
+    for dir in bases().iter().filter_map(|base| base.child(said.name.as_ref(), &want).ok()) {
+        if dir.path() != said.dir {
+            all.push(Instance { name: said.name.clone(), dir: dir.path().into() });
+        }
+    }
+    Ok(all)
 }
 
 /// The instance a command means: by name, by `$TIDEPOOL_POOL`, or the only one.

@@ -16,7 +16,7 @@ use crate::streams::Streams;
 use rustix::process::Signal;
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tidepool_client::{Client, PoolFile, PoolMode};
@@ -115,26 +115,41 @@ pub fn start(
         Place::Local(_) => Reach::Here,
         Place::Ssh(_) | Place::Slurm(_) | Place::Stagers(_) => Reach::Everywhere,
     };
-    let instance = match kept {
-        Some(kept) => Instance { name: name.into(), dir: kept.dir.clone() },
-        None => Instance::create(name, reach)?,
-    };
     let id = kept.map_or_else(|| InstanceId(random_bytes()), |k| k.instance);
-    NodeRecord::note_starter(&instance, id, &setup.store)?;
-    let mut starting = Starting { agents: Vec::new(), streams: Streams::default() };
     let remote = !matches!(setup.layout.place, Place::Local(_));
-    let started = starting.start(shape, setup, &instance, id, kept, keep);
-    match started {
-        Ok((pool, mounted)) => {
-            Ok(RunningPool { instance, pool, mounted, agents: starting.agents, remote, stopped: false })
-        }
-        Err(failure) => {
-            starting.abandon();
-            if kept.is_none() {
-                clean_here(&instance, true)?;
+    let mut taken = Vec::new();
+    let mut last: Option<Failure> = None;
+    loop {
+        let instance = match kept {
+            Some(kept) => Instance { name: name.into(), dir: kept.dir.clone() },
+            None => Instance::create_but(name, reach, &taken).map_err(|none| last.take().unwrap_or(none))?,
+        };
+        NodeRecord::note_starter(&instance, id, &setup.store)?;
+        let mut starting = Starting { agents: Vec::new(), streams: Streams::default() };
+        let failure = match starting.start(shape, &setup, &instance, id, kept, keep) {
+            Ok((pool, mounted)) => {
+                return Ok(RunningPool {
+                    instance,
+                    pool,
+                    mounted,
+                    agents: starting.agents,
+                    remote,
+                    stopped: false,
+                });
             }
-            Err(failure)
+            Err(failure) => failure,
+        };
+        starting.abandon();
+        if kept.is_some() {
+            return Err(failure);
         }
+        clean_here(&instance, true)?;
+        // All nodes need the same path: where one of them has another user in its way, the next name is tried on all.
+        let base = instance.dir.parent().filter(|_| failure.kind == Kind::Taken).map(Path::to_path_buf);
+        let Some(base) = base else { return Err(failure) };
+        eprintln!("tidepool: warning: {failure}; another directory is tried");
+        taken.push(base);
+        last = Some(failure);
     }
 }
 
@@ -148,7 +163,7 @@ impl Starting {
     fn start(
         &mut self,
         shape: &PoolShape,
-        setup: Setup,
+        setup: &Setup,
         instance: &Instance,
         id: InstanceId,
         kept: Option<&Kept>,
@@ -157,9 +172,9 @@ impl Starting {
         let secret = kept.map_or_else(Secret::random, |k| k.secret.clone());
         let mount = wants_mount(shape.door())?;
         let tree = tree(shape, &setup.layout.place)?;
-        let plan = Plan { tree, ..make_plan(shape, &setup, instance, (id, &secret), keep) };
+        let plan = Plan { tree, ..make_plan(shape, setup, instance, (id, &secret), keep) };
         self.spawn_all(&setup.layout.place, &plan.tree, instance)?;
-        let (pool, go) = agree(&self.streams, shape, &setup, &plan, (id, secret), |_| mount)?;
+        let (pool, go) = agree(&self.streams, shape, setup, &plan, (id, secret), |_| mount)?;
         if instance.read_pool_file().map_or(true, |there| there.to_json() != go.pool) {
             // This machine is no node of the pool, but programs of this command run here.
             let streams = self.streams.len();

@@ -333,10 +333,9 @@ fn a_record_is_taken_no_further_than_it_is_true() {
     node.file_of("tidepool-31001/other/node-0.json", ALICE, &text);
     node.ok(ALICE, &["node-clean", "--job", "2"]);
     assert!(!lives(daemon) && !store.exists());
-    for pid in [own] {
-        let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-    }
+    // Nothing knows of this one any more.
+    let orphan = rustix::process::Pid::from_raw(own as i32).unwrap();
+    rustix::process::kill_process(orphan, rustix::process::Signal::KILL).unwrap();
 }
 
 /// Records that would keep a reader waiting or fill its memory, in a directory of the user's own.
@@ -386,6 +385,55 @@ fn a_record_that_hangs_or_never_ends_stops_nothing_but_its_own_removal() {
     // The sparse file is somebody's to remove.
     fs::remove_file(at("large")).unwrap();
 }
+
+/// Bob has the name on another node: there the agent says so, and the pool goes elsewhere on all of them.
+#[test]
+fn a_name_that_is_taken_on_another_node_is_passed_by_on_all() {
+    let Some(node) = Node::new("a_name_that_is_taken_on_another_node_is_passed_by_on_all") else { return };
+    node.make_store();
+    // What the agent says there.
+    node.dir_of("tidepool-31001-7", BOB, 0o755);
+    let plan = format!(
+        r#"{{"name":"p","dir":"/tmp/tidepool-31001-7/p","nodes":[{{"host":"n1","daemons":[],"stores":[],"nic":""}}],
+            "tree":{{"fan_out":0,"hosts":[],"ssh":[]}},"alone":"","pool":"{OTHER_POOL}","store":"/tmp/store"}}"#
+    );
+    let mut agent = node.command(ALICE, &["node", "--node", "0"]);
+    let mut agent = agent.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let line = plan.replace('\n', "") + "\n";
+    std::io::Write::write_all(&mut agent.stdin.take().unwrap(), line.as_bytes()).unwrap();
+    let said = String::from_utf8(agent.wait_with_output().unwrap().stdout).unwrap();
+    assert!(said.contains(r#""taken":true"#) && said.contains("uid 31002"), "{said}");
+    // A way to the other node on which it says this of the first two names.
+    let ssh = node.file_of("ssh", ALICE, &SSH.replace("SAID", said.trim()));
+    fs::set_permissions(&ssh, Permissions::from_mode(0o755)).unwrap();
+    let start = ["pool", "start", "--name", "p", "--hosts", "127.0.0.1", "--client", "preload"];
+    let output = node.command(ALICE, &start).env("TIDEPOOL_SSH", "/tmp/ssh").output().unwrap();
+    let said = text(&output);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("warning") && said.contains("uid 31002"), "{said}");
+    assert!(node.tmp("tidepool-31001-2/p/pool.json").is_file(), "{said}");
+    for left in ["tidepool-31001/p", "tidepool-31001-1/p"] {
+        assert!(!node.tmp(left).exists(), "{left} is left");
+    }
+    node.ok(ALICE, &["pool", "stop", "--pool", "p"]);
+    // In a directory that she has named herself she stays.
+    let mut command = node.command(ALICE, &start);
+    command.env("TIDEPOOL_SSH", "/tmp/ssh").env("TIDEPOOL_RUNTIME", "/tmp/tidepool-31001");
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(110), "{}", text(&output));
+    assert!(text(&output).contains("uid 31002"), "{}", text(&output));
+}
+
+/// In the place of ssh: `ssh WORDS... HOST COMMAND`.
+const SSH: &str = r#"#!/bin/sh
+while [ "$1" != 127.0.0.1 ]; do shift; done
+shift
+read -r line
+case $line in
+    *'"dir":"/tmp/tidepool-31001/'* | *'"dir":"/tmp/tidepool-31001-1/'*) echo 'SAID'; cat >/dev/null; exit ;;
+esac
+{ echo "$line"; cat; } | sh -c "$*"
+"#;
 
 /// The script that Slurm runs as root, whole.
 #[test]

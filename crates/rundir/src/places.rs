@@ -186,8 +186,13 @@ impl Places {
 
     /// The directory for something that all of a pool's nodes are to find at the same path; made if it is missing.
     pub fn choose_shared(&self) -> Result<Chosen, NoPlace> {
+        self.choose_shared_but(&[])
+    }
+
+    /// The same, when these are somebody else's on another node.
+    pub fn choose_shared_but(&self, taken: &[PathBuf]) -> Result<Chosen, NoPlace> {
         let mut passed = Vec::new();
-        for place in self.shared() {
+        for place in self.shared().into_iter().filter(|place| !taken.contains(place)) {
             match Dir::make(&place, &Want::private(self.uid)) {
                 Ok(dir) => return Ok(Chosen { dir, passed }),
                 Err(why) => passed.push(why),
