@@ -271,7 +271,7 @@ mod tests {
             ("[3401,3402]", "[3401]", "1 starts"),
             ("0123456789abcdef0", "", "hexadecimal"),
             ("/nvme/tidepool-p", "nvme", "from '/' on"),
-            ("12", "-12", "-12"),
+            ("\"agent\":12", "\"agent\":-12", "-12"),
         ] {
             let text = literal().replacen(from, to, 1);
             assert_ne!(text, literal());

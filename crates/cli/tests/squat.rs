@@ -7,11 +7,19 @@
 mod common;
 
 use common::{Sandbox, text};
+use rustix::process::Uid;
+use rustix::thread::set_thread_res_uid;
 use std::fs::{self, Permissions};
+use std::io::Read;
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const ROOT: u32 = 0;
@@ -48,7 +56,9 @@ impl Node {
     }
 
     fn program(&self, uid: u32, program: &Path, args: &[&str]) -> Command {
-        let mut command = Command::new("unshare");
+        // What hangs is a failure, not a test that never ends.
+        let mut command = Command::new("timeout");
+        command.args(["--kill-after=5", "60", "unshare"]);
         let script = r#"mount --bind "$1" /tmp && shift && exec setpriv "$@""#;
         command.args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"]).arg(self.tmp(""));
         let ids = [format!("--reuid={uid}"), format!("--regid={uid}"), "--clear-groups".into()];
@@ -276,10 +286,20 @@ fn a_planted_pool_is_not_joined() {
     lchown(&link, Some(BOB), Some(BOB)).unwrap();
     let open = node.file_of("open/pool.json", ALICE, &file);
     fs::set_permissions(&open, Permissions::from_mode(0o666)).unwrap();
+    // What would keep every program that is started with it waiting, or fill its memory.
+    for name in ["fifo", "large"] {
+        node.dir_of(name, ALICE, 0o700);
+    }
+    assert!(Command::new("mkfifo").arg(node.tmp("fifo/pool.json")).status().unwrap().success());
+    chown(node.tmp("fifo/pool.json"), Some(ALICE), Some(ALICE)).unwrap();
+    let large = node.file_of("large/pool.json", ALICE, "");
+    fs::File::options().write(true).open(&large).unwrap().set_len(10_000_000_000).unwrap();
     for (name, word) in [
         ("tidepool-31001/p/pool.json", "uid 31002"),
         ("linked/pool.json", "uid 31002"),
         ("open/pool.json", "0666"),
+        ("fifo/pool.json", "no regular file"),
+        ("large/pool.json", "more than"),
     ] {
         let mut command = node.command(ALICE, &["cp", "/tmp/x", "pool:/x"]);
         let output = command.env("TIDEPOOL_POOL", format!("/tmp/{name}")).output().unwrap();
@@ -455,4 +475,162 @@ fn the_epilog_waits_for_nobody_on_another_users_word() {
     assert!(!lives(daemon), "the job's own pool is left: {}", text(&output));
     assert!(lives(other.daemon()) && node.tmp("store/tidepool-other/d0").is_dir(), "{}", text(&output));
     node.ok(ALICE, &["pool", "stop", "--pool", "other"]);
+}
+
+/// A stager of Alice's own: where Bob has taken the name, and what she finds then.
+#[test]
+fn a_users_stager_goes_elsewhere_and_is_found_there() {
+    let Some(node) = Node::new("a_users_stager_goes_elsewhere_and_is_found_there") else { return };
+    let taken = node.dir_of("tidepool-31001", BOB, 0o777);
+    node.dir_of("tidepool-31001/.stager", BOB, 0o777);
+    node.dir_of("home", ALICE, 0o700);
+    let staged = Path::new(env!("CARGO_BIN_EXE_tidepool")).with_file_name("tidepool-staged");
+    let log = fs::File::create(node.sandbox.path("staged.log")).unwrap();
+    let mut command = node.program(ALICE, &staged, &[]);
+    let mut stager = command.env("HOME", "/tmp/home").stderr(log).stdout(Stdio::null()).spawn().unwrap();
+    let socket = node.tmp("tidepool-31001-1/.stager/user.socket");
+    let deadline = Instant::now() + STUCK;
+    while !socket.exists() {
+        assert!(
+            Instant::now() < deadline,
+            "{}",
+            fs::read_to_string(node.sandbox.path("staged.log")).unwrap()
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // Bob listens as well, at the name that comes first.
+    let bob = Listener::of(&node, BOB, "tidepool-31001/.stager/user.socket");
+    let said = node.ok(ALICE, &["stage", "dataspace", "list"]);
+    assert!(!said.contains("31002"), "{said}");
+    assert!(fs::read_to_string(node.sandbox.path("staged.log")).unwrap().contains("uid 31002"));
+    assert_eq!(bob.heard(), 0);
+    let pid = rustix::process::Pid::from_raw(child_of(stager.id())).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    stager.wait().unwrap();
+    assert!(taken.is_dir());
+}
+
+/// The last process of a line of wrappers that each start one.
+fn child_of(pid: u32) -> i32 {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    match children.split_whitespace().next().and_then(|child| child.parse().ok()) {
+        Some(child) => child_of(child),
+        None => pid as i32,
+    }
+}
+
+/// Somebody who listens at a socket and notes what he is told.
+struct Listener {
+    over: Arc<AtomicBool>,
+    heard: Arc<AtomicUsize>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Listener {
+    fn of(node: &Node, uid: u32, name: &str) -> Listener {
+        let (over, heard, path) =
+            (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default(), node.tmp(name));
+        let (told, told_over) = (Arc::clone(&heard), Arc::clone(&over));
+        let (ready, is_ready) = channel();
+        let thread = std::thread::spawn(move || {
+            // The kernel tells clients who this thread was when it began to listen.
+            let id = Uid::from_raw(uid);
+            set_thread_res_uid(id, id, id).unwrap();
+            let listener = UnixListener::bind(&path).unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(0o777)).unwrap();
+            listener.set_nonblocking(true).unwrap();
+            ready.send(()).unwrap();
+            while !told_over.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(5));
+                let Ok((mut guest, _)) = listener.accept() else { continue };
+                guest.set_nonblocking(false).unwrap();
+                guest.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+                told.fetch_add(guest.read(&mut [0; 4096]).unwrap_or(0), Ordering::Relaxed);
+            }
+        });
+        is_ready.recv_timeout(STUCK).expect("he listens");
+        Listener { over, heard, thread: Some(thread) }
+    }
+
+    /// Bytes.
+    fn heard(&self) -> usize {
+        self.heard.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// In a directory that is nobody's fault: what listens there is looked at before anything is said.
+#[test]
+fn a_stager_of_another_users_is_asked_nothing() {
+    let Some(node) = Node::new("a_stager_of_another_users_is_asked_nothing") else { return };
+    let bob = Listener::of(&node, BOB, "node.socket");
+    for uid in [ALICE, ROOT] {
+        for args in [
+            &["stage", "--socket", "/tmp/node.socket", "dataspace", "list"][..],
+            &["stage", "--socket", "/tmp/node.socket", "list"],
+        ] {
+            let output = node.run(uid, args);
+            assert_eq!(output.status.code(), Some(121), "{}", text(&output));
+            assert!(text(&output).contains("uid 31002"), "{}", text(&output));
+        }
+    }
+    assert_eq!(bob.heard(), 0, "he was told something");
+    // He himself speaks to it, so it does listen.
+    let mut own = node.command(BOB, &["stage", "--socket", "/tmp/node.socket", "list"]);
+    let mut own = own.stderr(Stdio::null()).spawn().unwrap();
+    let deadline = Instant::now() + STUCK;
+    while bob.heard() == 0 {
+        assert!(Instant::now() < deadline, "nobody was heard");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(bob);
+    own.wait().unwrap();
+}
+
+/// Directories that root's stager would share with somebody.
+#[test]
+fn roots_stager_refuses_directories_with_another_hand_in_them() {
+    let Some(node) = Node::new("roots_stager_refuses_directories_with_another_hand_in_them") else { return };
+    let staged = Path::new(env!("CARGO_BIN_EXE_tidepool")).with_file_name("tidepool-staged");
+    node.dir_of("good", 0, 0o755);
+    node.dir_of("bobs", BOB, 0o755);
+    node.dir_of("bobs/run", 0, 0o755);
+    node.dir_of("open", 0, 0o777);
+    node.dir_of("sticky", 0, 0o1777);
+    symlink("/tmp/good", node.tmp("linked")).unwrap();
+    lchown(node.tmp("linked"), Some(BOB), Some(BOB)).unwrap();
+    node.dir_of("tasks", 0, 0o711);
+    node.dir_of("tasks/tasks", BOB, 0o755);
+    let (good, bob) = ("/tmp/good", "uid 31002");
+    for (state, control, jobs, word) in [
+        ("/tmp/bobs", good, good, bob),
+        ("/tmp/bobs/run", good, good, bob),
+        ("/tmp/linked", good, good, bob),
+        ("/tmp/linked/deeper", good, good, bob),
+        ("/tmp/open", good, good, "0777"),
+        ("/tmp/tasks", good, good, bob),
+        (good, "/tmp/bobs", good, bob),
+        (good, "/tmp/bobs/run", good, bob),
+        (good, "/tmp/bobs/new", good, bob),
+        (good, "/tmp/open", good, "0777"),
+        (good, "/tmp/sticky", good, "1777"),
+        (good, "/tmp/linked", good, bob),
+        (good, good, "/tmp/bobs", bob),
+        (good, good, "/tmp/sticky", "1777"),
+    ] {
+        let config = format!(
+            "state-dir = \"{state}\"\ncontrol-socket = \"{control}/c.socket\"\nuser-socket = \"{good}/u.socket\"\njobs-dir = \"{jobs}\"\n"
+        );
+        node.file_of("stager.toml", 0, &config);
+        let output = node.program(ROOT, &staged, &["--config", "/tmp/stager.toml"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{config}{}", text(&output));
+        assert!(text(&output).contains(word), "{config}{}", text(&output));
+    }
+    assert!(!node.tmp("bobs/new").exists());
 }
