@@ -163,7 +163,8 @@ pub fn become_user(user: Option<(u32, u32)>) -> Result<Option<ExitCode>> {
     // Of root's environment he gets what this program asks for: the rest may be secret.
     let ours = std::env::vars_os().filter(|(name, _)| {
         let name = name.as_encoded_bytes();
-        name == b"PATH" || name.starts_with(b"TIDEPOOL_") || name.starts_with(b"SLURM_JOB")
+        let is_loaders = [&b"PATH"[..], b"LD_LIBRARY_PATH"].contains(&name);
+        is_loaders || name.starts_with(b"TIDEPOOL_") || name.starts_with(b"SLURM")
     });
     // Groups go as well (`Command::uid`), and nothing brings root's identity back: all three ids are the user's. His
     // setuid programs are left to him, since fusermount3 is one, by which he unmounts.

@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tidepool_testkit::Leash;
 
 const ROOT: u32 = 0;
 const ALICE: u32 = 31001;
@@ -498,14 +499,17 @@ fn a_users_stager_goes_elsewhere_and_is_found_there() {
         );
         std::thread::sleep(Duration::from_millis(10));
     }
+    let pid = child_of(stager.id());
+    let leash = Leash::on(pid as u32);
     // Bob listens as well, at the name that comes first.
     let bob = Listener::of(&node, BOB, "tidepool-31001/.stager/user.socket");
     let said = node.ok(ALICE, &["stage", "dataspace", "list"]);
     assert!(!said.contains("31002"), "{said}");
     assert!(fs::read_to_string(node.sandbox.path("staged.log")).unwrap().contains("uid 31002"));
     assert_eq!(bob.heard(), 0);
-    let pid = rustix::process::Pid::from_raw(child_of(stager.id())).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    drop(leash);
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
     stager.wait().unwrap();
     assert!(taken.is_dir());
 }
@@ -633,4 +637,38 @@ fn roots_stager_refuses_directories_with_another_hand_in_them() {
         assert!(text(&output).contains(word), "{config}{}", text(&output));
     }
     assert!(!node.tmp("bobs/new").exists());
+}
+
+/// Whoever mounts FUSE says who owns what there, so nothing on it proves anything: a directory of pools least of all.
+#[test]
+fn a_directory_that_somebodys_process_shows_is_not_used() {
+    let sandbox = Sandbox::new();
+    let started = sandbox
+        .tidepool(&["pool", "start", "--name", "p", "--nodes", "1", "--client", "fuse"])
+        .output()
+        .unwrap();
+    if !started.status.success() {
+        eprintln!(
+            "SKIPPED: a_directory_that_somebodys_process_shows_is_not_used needs FUSE: {}",
+            text(&started)
+        );
+        return;
+    }
+    let shown = sandbox.runtime().join("p/mnt/rt");
+    fs::create_dir(&shown).unwrap();
+    fs::set_permissions(&shown, Permissions::from_mode(0o700)).unwrap();
+    for place in [shown.clone(), shown.join("new")] {
+        let mut start =
+            sandbox.tidepool(&["pool", "start", "--name", "q", "--nodes", "1", "--client", "preload"]);
+        let output = start.env("TIDEPOOL_RUNTIME", &place).output().unwrap();
+        assert_eq!(output.status.code(), Some(110), "{}", text(&output));
+        assert!(text(&output).contains("type FUSE"), "{}", text(&output));
+    }
+    fs::create_dir(shown.join("q")).unwrap();
+    fs::write(shown.join("q/node-0.json"), "{}").unwrap();
+    let mut list = sandbox.tidepool(&["pool", "list"]);
+    let said = text(&list.env("TIDEPOOL_RUNTIME", &shown).output().unwrap());
+    assert!(said.contains("type FUSE") && !said.contains("incomplete"), "{said}");
+    sandbox.ok(&["pool", "stop", "--pool", "p"]);
+    sandbox.assert_nothing_left("after a pool in a pool");
 }

@@ -122,7 +122,11 @@ impl Places {
     fn each(&self, in_session: &str, in_shared: &str) -> Vec<PathBuf> {
         let logind = self.sessions.join(self.uid.to_string());
         let sessions = self.session.iter().cloned().chain([logind]).map(|dir| dir.join(in_session));
-        let shared = self.shared().into_iter().map(|dir| dir.join(in_shared));
+        // Joined with nothing it would end with a slash.
+        let shared = self.shared().into_iter().map(|dir| match in_shared {
+            "" => dir,
+            name => dir.join(name),
+        });
         let mut all: Vec<PathBuf> = Vec::new();
         for place in sessions.chain(shared) {
             if !all.contains(&place) {

@@ -393,6 +393,7 @@ fn a_sessions_directory_is_used_where_it_lasts() {
     let found: Vec<PathBuf> = Places { session: None, ..places }.all();
     assert_eq!(found[..2], [session.join("tidepool/pools"), shared]);
     assert_eq!(found.len() as u32, SLOTS + 2);
+    assert!(found.iter().all(|place| !place.display().to_string().ends_with('/')), "{found:?}");
 }
 
 #[test]
