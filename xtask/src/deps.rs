@@ -38,7 +38,7 @@ const FLOORS: &[&[&str]] = &[
         "wire",
         "workload",
     ],
-    &["man", "types"],
+    &["man", "rundir", "types"],
 ];
 
 /// Crates that must stay free of I/O, and the external crates they may use.

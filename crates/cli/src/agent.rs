@@ -19,8 +19,10 @@
 
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::flags::NodeArgs;
-use crate::instance::{self, Instance};
+use crate::instance::{self, Instance, own_uid};
 use crate::launch::tool_path;
+use crate::process::Process;
+pub use crate::record::NodeRecord;
 use crate::relay::{Below, Tree};
 use nix::ifaddrs::getifaddrs;
 use nix::sys::socket::SockaddrStorage;
@@ -38,7 +40,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tidepool_client::{Client, PoolFile};
 use tidepool_fsd::{Config, Ready, TierConfig};
-use tidepool_transport::LocalNode;
 use tidepool_wire::message::{Reply, Request};
 
 /// Longest line an agent reads: the plan of a large pool.
@@ -70,6 +71,8 @@ pub struct Plan {
     /// The pool's identity, where its starter is on none of the nodes, so that the directory is made, and the log begun, by the
     /// agents; empty elsewhere.
     pub alone: String,
+    /// The pool's identity; empty where a plan only orders to end what there is of it.
+    pub pool: String,
     /// The directory on every node in which the stores are.
     pub store: PathBuf,
     #[serde(default)]
@@ -142,137 +145,11 @@ pub struct Report {
     /// Of a node that was to have its part ended: stores of the plan that are there now.
     #[serde(default)]
     pub stores: usize,
+    /// The directory of the user's pools is somebody else's there; the pool may be elsewhere.
+    #[serde(default)]
+    pub taken: bool,
     /// Empty when all is well.
     pub error: String,
-}
-
-/// What a node keeps of a pool in `node-K.json`, so that it can be cleaned up by anybody.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NodeRecord {
-    /// The machine, as long as it runs: process ids mean nothing on another one.
-    pub boot_id: String,
-    /// Slurm's number of the job that the pool is for; empty outside Slurm.
-    pub job: String,
-    pub agent: u32,
-    pub daemons: Vec<u32>,
-    pub stores: Vec<PathBuf>,
-    /// Of the starter's record: the directory on every node in which the stores are.
-    #[serde(default)]
-    pub store: PathBuf,
-    /// Of a record in the place of the starter's: the identity of the pool.
-    #[serde(default)]
-    pub pool: String,
-}
-
-impl NodeRecord {
-    fn path(instance: &Instance, node: usize) -> PathBuf {
-        instance.dir.join(format!("node-{node}.json"))
-    }
-
-    /// The records of all nodes that use this directory.
-    pub fn all(instance: &Instance) -> Vec<NodeRecord> {
-        let Ok(entries) = fs::read_dir(&instance.dir) else { return Vec::new() };
-        let is_record = |name: &str| name.starts_with("node-") && name.ends_with(".json");
-        let mut paths: Vec<PathBuf> = entries
-            .flatten()
-            .filter(|e| is_record(&e.file_name().to_string_lossy()))
-            .map(|e| e.path())
-            .collect();
-        paths.sort();
-        paths.iter().filter_map(|p| serde_json::from_slice(&fs::read(p).ok()?).ok()).collect()
-    }
-
-    /// Agents that live on this machine.
-    pub fn agents(instance: &Instance) -> Vec<u32> {
-        let boot_id = LocalNode::detect().boot_id;
-        let here = NodeRecord::all(instance).into_iter().filter(|r| r.boot_id == boot_id);
-        here.map(|r| r.agent).filter(|pid| crate::launch::is_ours(*pid)).collect()
-    }
-
-    /// The records of this machine in one. Its agent is one that lives, if any does. Stores
-    /// are those of all records, for they outlive a restart of the machine.
-    pub fn read(instance: &Instance) -> NodeRecord {
-        let all = NodeRecord::all(instance);
-        let boot_id = LocalNode::detect().boot_id;
-        let here = || all.iter().filter(|r| r.boot_id == boot_id);
-        NodeRecord {
-            agent: NodeRecord::agents(instance).first().copied().unwrap_or(0),
-            daemons: here().flat_map(|r| r.daemons.clone()).collect(),
-            stores: all.iter().flat_map(|r| r.stores.clone()).collect(),
-            job: here().map(|r| r.job.clone()).next().unwrap_or_default(),
-            store: PathBuf::new(),
-            pool: String::new(),
-            boot_id,
-        }
-    }
-
-    /// Whether an agent of a job's pools lives on this machine. `base` is where the user's pools are.
-    pub fn any_of_job(base: &Path, job: &str) -> bool {
-        let Ok(entries) = fs::read_dir(base) else { return false };
-        entries.flatten().any(|entry| {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let instance = Instance { name, dir: entry.path() };
-            NodeRecord::all(&instance).iter().any(|record| record.job == job)
-                && !NodeRecord::agents(&instance).is_empty()
-        })
-    }
-
-    fn starter_path(instance: &Instance) -> PathBuf {
-        instance.dir.join("starter.json")
-    }
-
-    /// The process that started the pool, in the place of the agent.
-    pub fn starter(instance: &Instance) -> Option<NodeRecord> {
-        serde_json::from_slice(&fs::read(NodeRecord::starter_path(instance)).ok()?).ok()
-    }
-
-    /// Notes that this process starts the pool: until there are agents nobody else knows
-    /// what its directory is for.
-    pub fn note_starter(instance: &Instance, store: &Path) -> Result<()> {
-        let record = NodeRecord { store: store.to_path_buf(), ..NodeRecord::new() };
-        record.write(&NodeRecord::starter_path(instance))
-    }
-
-    /// The first agent of a pool on this machine notes what a starter would; those after it find that. Another pool's
-    /// directory is left alone.
-    fn note_alone(instance: &Instance, plan: &Plan) -> Result<()> {
-        let shown = || instance.dir.display().to_string();
-        let _lock = instance.lock().context(Kind::Start, shown)?;
-        match NodeRecord::starter(instance) {
-            Some(record) if record.pool == plan.alone => Ok(()),
-            None if !instance.pool_file().exists() && NodeRecord::all(instance).is_empty() => {
-                let (store, pool) = (plan.store.clone(), plan.alone.clone());
-                let record = NodeRecord { store, pool, ..NodeRecord::new() };
-                record.write(&NodeRecord::starter_path(instance))
-            }
-            _ => Err(instance.exists_already()),
-        }
-    }
-
-    /// Notes a directory of this process's, on a node that has no agent.
-    pub fn note_store(instance: &Instance, dir: &Path) -> Result<()> {
-        let record = NodeRecord { stores: vec![dir.to_path_buf()], ..NodeRecord::new() };
-        record.write(&NodeRecord::path(instance, 0))
-    }
-
-    /// A record of this process.
-    fn new() -> NodeRecord {
-        NodeRecord {
-            boot_id: LocalNode::detect().boot_id,
-            job: std::env::var("SLURM_JOB_ID").unwrap_or_default(),
-            agent: std::process::id(),
-            ..NodeRecord::default()
-        }
-    }
-
-    fn write(&self, path: &Path) -> Result<()> {
-        let text = serde_json::to_vec(self).expect("a record always serializes");
-        let temporary = path.with_extension("tmp");
-        fs::write(&temporary, text)
-            .and_then(|()| fs::rename(&temporary, path))
-            .context(Kind::Start, || path.display().to_string())
-    }
 }
 
 /// Runs this command once more as that user, when this process is root and the user is not;
@@ -282,8 +159,18 @@ pub fn become_user(user: Option<(u32, u32)>) -> Result<Option<ExitCode>> {
         return Ok(None);
     };
     let own = std::env::current_exe().context(Kind::Start, || "finding this program".into())?;
+    // Of root's environment he gets what this program asks for: the rest may be secret.
+    let ours = std::env::vars_os().filter(|(name, _)| {
+        let name = name.as_encoded_bytes();
+        let is_loaders = [&b"PATH"[..], b"LD_LIBRARY_PATH"].contains(&name);
+        is_loaders || name.starts_with(b"TIDEPOOL_") || name.starts_with(b"SLURM")
+    });
+    // Groups go as well (`Command::uid`), and nothing brings root's identity back: all three ids are the user's. His
+    // setuid programs are left to him, since fusermount3 is one, by which he unmounts.
     let status = Command::new(own)
         .args(std::env::args_os().skip(1))
+        .env_clear()
+        .envs(ours)
         .uid(uid)
         .gid(gid)
         .current_dir("/")
@@ -330,9 +217,12 @@ fn tidy(plan: &Plan, number: usize) -> Result<()> {
 
 fn tidy_here(plan: &Plan, stores: &[PathBuf]) -> Result<()> {
     let wipe = plan.order == Order::Remove;
-    crate::launch::clean_here(&plan.instance(), wipe)?;
+    // The starter may not know where it was made, where another user had taken the first name.
+    for instance in instance::all_of(&plan.instance())? {
+        crate::launch::clean_here(&instance, wipe)?;
+    }
     // The records of what was here may be gone, as after a restart of the node.
-    for store in stores.iter().filter(|dir| wipe && tidepool_fsd::is_store(dir)) {
+    for store in stores.iter().filter(|dir| wipe && tidepool_fsd::store_of(dir, own_uid()).is_some()) {
         fs::remove_dir_all(store).context(Kind::Cleanup, || store.display().to_string())?;
     }
     if wipe {
@@ -353,7 +243,8 @@ fn serve(
     let mut agent = match Agent::start(plan, number, &host) {
         Ok(agent) => agent,
         Err(failure) => {
-            report(Report::failed(number, &host, &failure.to_string()));
+            let taken = failure.kind == Kind::Taken;
+            report(Report { taken, ..Report::failed(number, &host, &failure.to_string()) });
             return Err(failure);
         }
     };
@@ -467,7 +358,16 @@ fn parse_line<T: for<'a> Deserialize<'a>>(line: &str) -> Result<T> {
 impl Report {
     pub fn well(node: usize, host: &str) -> Report {
         let (host, error) = (host.to_string(), String::new());
-        Report { node, pid: std::process::id(), host, daemons: Vec::new(), fuse: false, stores: 0, error }
+        Report {
+            node,
+            pid: std::process::id(),
+            host,
+            daemons: Vec::new(),
+            fuse: false,
+            stores: 0,
+            taken: false,
+            error,
+        }
     }
 
     pub fn failed(node: usize, host: &str, error: &str) -> Report {
@@ -489,6 +389,8 @@ fn say(text: &str) {
 
 struct Agent {
     instance: Instance,
+    /// The pool's identity.
+    pool: String,
     number: usize,
     children: Vec<Child>,
     ready: Vec<Ready>,
@@ -515,6 +417,7 @@ impl Agent {
         }
         let mut agent = Agent {
             instance,
+            pool: plan.pool.clone(),
             number,
             children: Vec::new(),
             ready: Vec::new(),
@@ -534,9 +437,9 @@ impl Agent {
     /// Writes down what there is, so that it can be found when this process is killed.
     fn record(&self) -> Result<()> {
         let record = NodeRecord {
-            daemons: self.children.iter().map(Child::id).collect(),
+            daemons: self.children.iter().map(|child| Process::of(child.id())).collect(),
             stores: self.stores.clone(),
-            ..NodeRecord::new()
+            ..NodeRecord::new(&self.pool)
         };
         record.write(&NodeRecord::path(&self.instance, self.number))
     }
@@ -675,7 +578,7 @@ impl Agent {
         // Without a directory somebody else has cleaned up already.
         let Ok(_lock) = self.instance.lock() else { return Ok(()) };
         remove_if_there(&NodeRecord::path(&self.instance, self.number)).context(Kind::Cleanup, fail)?;
-        if NodeRecord::all(&self.instance).is_empty() {
+        if NodeRecord::all(&self.instance)?.is_empty() {
             self.instance.remove().context(Kind::Cleanup, fail)?;
         }
         Ok(())
@@ -726,19 +629,19 @@ pub fn remove_empty_parents(stores: &[PathBuf]) {
     }
 }
 
-/// Makes the instance's directories; those of another node on this machine will do.
+/// Makes the instance's directories; those of another node on this machine will do. The starter has said where: whether
+/// they are this user's alone, here, is looked at here.
 fn make_dirs(instance: &Instance) -> Result<()> {
     if let Some(base) = instance.dir.parent() {
-        instance::private_dir(base)?;
+        instance::private_dir(base).map_err(|failure| failure.of_kind(Kind::Taken))?;
     }
-    for dir in [&instance.dir, &instance.mount_path()] {
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(dir)
-            .context(Kind::Start, || dir.display().to_string())?;
+    instance::private_dir(&instance.dir)?;
+    match fs::DirBuilder::new().mode(0o700).create(instance.mount_path()) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            Err(error).context(Kind::Start, || instance.mount_path().display().to_string())
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// From here on standard error is this file.

@@ -3,6 +3,7 @@
 use crate::access::{inside, own_cred};
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::flags::CpArgs;
+use crate::instance::Reach;
 use crate::signals::Signals;
 use crate::staging::{self, Place, Summary};
 use crate::{instance, output};
@@ -198,9 +199,9 @@ impl Session {
     }
 }
 
-/// The directory for journals of copies without a pool.
+/// The directory for journals of copies without a pool: not a session's, for the copy may go on in another one.
 pub fn journals() -> Result<PathBuf> {
-    Ok(instance::base_dir()?.join(JOURNALS))
+    Ok(instance::base_dir(Reach::Everywhere)?.join(JOURNALS))
 }
 
 /// Removes that directory when nothing is in it.

@@ -3,7 +3,7 @@
 use crate::exit::{Failure, Kind, Result};
 use crate::flags::{DrainArgs, StageShape};
 use crate::signals::Signals;
-use crate::{instance, launch, pool, staging};
+use crate::{instance, pool, staging};
 use serde_json::json;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use tidepool_types::format_size;
 
 pub fn drain(args: &DrainArgs) -> Result<ExitCode> {
     let instance = instance::find(&args.choice)?;
-    let record = instance.run_record().ok_or_else(|| {
+    let record = instance.run_record()?.ok_or_else(|| {
         let text =
             format!("pool '{}' was not started by 'tidepool run'; copy with 'tidepool cp'", instance.name);
         Failure::new(Kind::Usage, text)
     })?;
-    if launch::is_ours(record.pid) {
+    if record.is_going_on() {
         let text = format!("the run of pool '{}' is going on (process {})", instance.name, record.pid);
         return Err(Failure::new(Kind::Other, text));
     }

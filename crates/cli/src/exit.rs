@@ -12,6 +12,8 @@ pub enum Kind {
     Usage,
     /// 110: the pool could not be started.
     Start,
+    /// 110 as well: on a node, the directory of the user's pools is somebody else's.
+    Taken,
     /// 111: input could not be staged completely; the program was not started.
     StageIn,
     /// 112: output is incomplete at its destination.
@@ -51,7 +53,7 @@ impl Kind {
         match self {
             Kind::Other => 1,
             Kind::Usage => 2,
-            Kind::Start => 110,
+            Kind::Start | Kind::Taken => 110,
             Kind::StageIn => 111,
             Kind::StageOut => 112,
             Kind::Cleanup => 113,

@@ -21,10 +21,12 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 use tidepool_client::Wanted;
 use tidepool_fsd::{FlushConfig, TierConfig};
 use tidepool_plan::Deploy;
 use tidepool_shape::Shape;
+use tidepool_stage_client::words::parse_duration;
 use tidepool_types::{ChunkSize, Placement, parse_bandwidth, parse_phase_bytes, parse_size};
 
 const RUN_EXAMPLES: &str = "\
@@ -888,6 +890,9 @@ pub struct NodeCleanArgs {
     pub dry_run: bool,
     #[arg(long)]
     pub json: bool,
+    /// Remove nothing, and wait at most so long until no pool of the job runs here; 'tidepool slurm epilog' does
+    #[arg(long, hide = true, requires = "job", value_name = "TIME", value_parser = parse_duration)]
+    pub wait: Option<Duration>,
 }
 
 #[derive(Subcommand)]

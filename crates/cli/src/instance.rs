@@ -1,7 +1,7 @@
 //! Pools of this user on this node: where their files are and how they are found.
 //!
 //! ```text
-//! BASE/                      $TIDEPOOL_RUNTIME or /tmp/tidepool-UID, the same on all nodes; mode 0700
+//! BASE/                      of mode 0700; where it is: docs/decisions/0041-shared-directories.md
 //!   NAME/pool.json           the pool file (secret, members)
 //!   NAME/run.json            what `run` still has to do, for `drain`; its process
 //!   NAME/mnt/                the pool's path for programs
@@ -16,17 +16,28 @@
 //!   NAME/out-N.journal/      progress of each stage-out
 //! ```
 
+use crate::agent::NodeRecord;
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::flags::PoolChoice;
+use crate::process::Process;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tidepool_client::{Client, PoolFile};
 use tidepool_fsd::TierConfig;
+use tidepool_rundir::{Chosen, Dir, FileWant, Places, UNWRITABLE, Unusable, Want};
+use tidepool_transport::LocalNode;
 
+/// Version of the records of `docs/formats/34-node-records.md`.
+pub const RECORD_VERSION: u32 = 1;
+/// Longest record: stores of a thousand daemons on one machine, with the longest paths.
+const RECORD_BYTES_MAX: u64 = 8 << 20;
 /// How often the removal of an instance's directory is tried while something is put into it.
 const REMOVE_TRIES: u32 = 40;
 const REMOVE_PAUSE: Duration = Duration::from_millis(25);
@@ -39,12 +50,65 @@ pub struct Instance {
 }
 
 /// What a run has to do when its program has ended, kept for `drain`.
+/// Format: `docs/formats/34-node-records.md`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunRecord {
+    version: u32,
+    /// The identity of the pool.
+    instance: String,
+    uid: u32,
+    boot_id: String,
     /// The process of the run; while it lives, `drain` keeps away.
     pub pid: u32,
+    start: u64,
     pub outs: Vec<OutRecord>,
+}
+
+impl RunRecord {
+    /// Of a run that this process is.
+    pub fn new(instance: &Instance, outs: &[OutRecord]) -> Result<RunRecord> {
+        let Process { pid, start } = Process::own();
+        Ok(RunRecord {
+            version: RECORD_VERSION,
+            instance: NodeRecord::identity(instance)?,
+            uid: own_uid(),
+            boot_id: LocalNode::detect().boot_id,
+            pid,
+            start,
+            outs: outs.to_vec(),
+        })
+    }
+
+    fn parse(text: &[u8]) -> std::result::Result<RunRecord, String> {
+        let record: RunRecord = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        check_record(record.version, record.uid)?;
+        Ok(record)
+    }
+
+    /// Its process, on this machine.
+    pub fn process(&self) -> Option<Process> {
+        let here = self.boot_id == LocalNode::detect().boot_id;
+        here.then_some(Process { pid: self.pid, start: self.start })
+    }
+
+    pub fn is_going_on(&self) -> bool {
+        self.process().is_some_and(Process::lives)
+    }
+}
+
+/// What all records say first.
+pub fn check_record(version: u32, uid: u32) -> std::result::Result<(), String> {
+    let own = own_uid();
+    match (version, uid) {
+        (RECORD_VERSION, uid) if uid == own => Ok(()),
+        (RECORD_VERSION, uid) => Err(format!("is of uid {uid}, not of uid {own}")),
+        (version, _) => Err(format!("has version {version}, this release reads {RECORD_VERSION}")),
+    }
+}
+
+pub fn own_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -140,9 +204,40 @@ impl Instance {
         store.join(format!("tidepool-{}", self.name)).join(format!("d{daemon}"))
     }
 
-    pub fn run_record(&self) -> Option<RunRecord> {
-        let text = fs::read(self.run_record_path()).ok()?;
-        serde_json::from_slice(&text).ok()
+    /// None where no run made the pool. One that cannot be read is an error: nobody knows what it would have said.
+    pub fn run_record(&self) -> Result<Option<RunRecord>> {
+        let Some(dir) = self.open()? else { return Ok(None) };
+        let Some(text) = self.read_in(&dir, "run.json".as_ref())? else { return Ok(None) };
+        RunRecord::parse(&text).map(Some).map_err(|why| self.unreadable("run.json", &why))
+    }
+
+    /// Its directory, if there is one, and only if nobody else has a hand in it.
+    pub fn open(&self) -> Result<Option<Dir>> {
+        let want = Want { forbidden: UNWRITABLE, ..Want::private(own_uid()) };
+        match Dir::open(&self.dir, &want) {
+            Ok(dir) => Ok(Some(dir)),
+            Err(error) if error.is_missing() => Ok(None),
+            Err(error) => Err(Failure::new(Kind::NoPool, format!("pool '{}': {error}", self.name))),
+        }
+    }
+
+    /// A record, if there is one.
+    pub fn read_in(&self, dir: &Dir, name: &OsStr) -> Result<Option<Vec<u8>>> {
+        let want = FileWant { uid: own_uid(), or_root: false, bytes_max: RECORD_BYTES_MAX };
+        match dir.read(name, &want) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.is_missing() => Ok(None),
+            Err(error) => Err(self.unreadable(&name.to_string_lossy(), &error.why.to_string())),
+        }
+    }
+
+    /// Fails closed: what a record names may be in use.
+    pub fn unreadable(&self, name: &str, why: &str) -> Failure {
+        let (pool, dir) = (&self.name, self.dir.display());
+        let text = format!(
+            "pool '{pool}': {dir}/{name} {why}; nothing is removed on its word: if the pool is over, remove its data and {dir} yourself"
+        );
+        Failure::new(Kind::Cleanup, text)
     }
 
     pub fn write_run_record(&self, record: &RunRecord) -> Result<()> {
@@ -154,10 +249,17 @@ impl Instance {
     }
 
     /// Makes the directories of a new instance.
-    pub fn create(name: &str) -> Result<Instance> {
+    pub fn create(name: &str, reach: Reach) -> Result<Instance> {
+        Instance::create_but(name, reach, &[])
+    }
+
+    /// The same, elsewhere than in these, which are somebody else's on another node.
+    pub fn create_but(name: &str, reach: Reach, taken: &[PathBuf]) -> Result<Instance> {
         check_name(name)?;
-        let base = base_dir()?;
-        let dir = base.join(name);
+        if let Some(there) = list().into_iter().find(|there| there.name == name) {
+            return Err(there.exists_already());
+        }
+        let dir = base_dir_but(reach, taken)?.join(name);
         match fs::DirBuilder::new().mode(0o700).create(&dir) {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
@@ -179,15 +281,25 @@ impl Instance {
 
     /// A pool of this user's on other nodes: nothing is made here.
     pub fn elsewhere(name: &str, uid: u32) -> Result<Instance> {
+        let first = Instance::everywhere(name, uid)?.into_iter().next();
+        first.ok_or_else(|| Failure::new(Kind::Start, "there is no directory for pools"))
+    }
+
+    /// Where a pool of this file is on its nodes.
+    pub fn of_pool(name: &str, pool: &PoolFile) -> Instance {
+        let dir = pool.mount.parent().unwrap_or(Path::new("/")).to_path_buf();
+        Instance { name: name.into(), dir }
+    }
+
+    /// Where a pool of this user's on other nodes may be, in the order in which that is tried.
+    pub fn everywhere(name: &str, uid: u32) -> Result<Vec<Instance>> {
         check_name(name)?;
-        let dir = base_path_of(uid).join(name);
-        match dir.is_absolute() {
-            true => Ok(Instance { name: name.into(), dir }),
-            false => {
-                let text = "$TIDEPOOL_RUNTIME is no absolute path, so it means nothing on other nodes";
-                Err(Failure::new(Kind::Usage, text))
-            }
+        if std::env::var_os("TIDEPOOL_RUNTIME").is_some_and(|dir| Path::new(&dir).is_relative()) {
+            let text = "$TIDEPOOL_RUNTIME is no absolute path, so it means nothing on other nodes";
+            return Err(Failure::new(Kind::Usage, text));
         }
+        let places = Places::of(uid).shared().into_iter();
+        Ok(places.map(|base| Instance { name: name.into(), dir: base.join(name) }).collect())
     }
 
     /// Removes the instance's directory; its mount must be gone.
@@ -222,65 +334,98 @@ fn check_name(name: &str) -> Result<()> {
     tidepool_types::check_pool_name(name).map_err(|text| Failure::new(Kind::Usage, text))
 }
 
-/// The directory of all instances, made if missing and refused if it is not ours alone.
-pub fn base_dir() -> Result<PathBuf> {
-    let dir = base_path();
-    private_dir(&dir)?;
-    Ok(dir)
+/// Who has to find a pool's directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reach {
+    /// Processes of this machine.
+    Here,
+    /// Those of other nodes as well, at the same path.
+    Everywhere,
 }
 
-/// Makes a directory, or refuses one that others can change: they could put their own pool
-/// files into it.
+/// The directory of new instances, made if missing. Whoever has taken a better place is named.
+pub fn base_dir(reach: Reach) -> Result<PathBuf> {
+    base_dir_but(reach, &[])
+}
+
+fn base_dir_but(reach: Reach, taken: &[PathBuf]) -> Result<PathBuf> {
+    let places = Places::own();
+    let chosen = match reach {
+        Reach::Here => places.choose_here(),
+        Reach::Everywhere => places.choose_shared_but(taken),
+    };
+    let Chosen { dir, passed } = chosen.map_err(|none| Failure::new(Kind::Start, none.to_string()))?;
+    passed.iter().for_each(|why| warn(why, &format!("{} is used instead", dir.path().display())));
+    Ok(dir.path().to_path_buf())
+}
+
+/// Makes a directory that only this user can look into, or says who else could.
 pub fn private_dir(dir: &Path) -> Result<()> {
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(dir)
-        .context(Kind::Start, || dir.display().to_string())?;
-    let meta = fs::symlink_metadata(dir).context(Kind::Start, || dir.display().to_string())?;
-    let uid = rustix::process::geteuid().as_raw();
-    if !meta.is_dir() || meta.uid() != uid || meta.mode() & 0o077 != 0 {
-        let text = format!(
-            "{} must be a directory of uid {uid} with mode 0700; set TIDEPOOL_RUNTIME to another one",
-            dir.display()
-        );
-        return Err(Failure::new(Kind::Start, text));
-    }
-    Ok(())
+    let made = Dir::make(dir, &Want::private(own_uid()));
+    made.map(drop).map_err(|error| Failure::new(Kind::Start, error.to_string()))
 }
 
-/// Not `$XDG_RUNTIME_DIR`: it exists only where the user has logged in, which is not so on
-/// the nodes of a job.
-fn base_path() -> PathBuf {
-    base_path_of(rustix::process::geteuid().as_raw())
+/// Tells once of each place what is wrong with it: somebody else may be up to something.
+fn warn(why: &Unusable, then: &str) {
+    static TOLD: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    if TOLD.lock().unwrap_or_else(PoisonError::into_inner).insert(why.path.clone()) {
+        eprintln!("tidepool: warning: {why}; {then}");
+    }
 }
 
-fn base_path_of(uid: u32) -> PathBuf {
-    match std::env::var_os("TIDEPOOL_RUNTIME") {
-        Some(dir) => dir.into(),
-        None => PathBuf::from(format!("/tmp/tidepool-{uid}")),
-    }
+/// The directories that may hold instances of this user.
+pub fn bases() -> Vec<Dir> {
+    let (there, refused) = Places::own().there();
+    refused.iter().for_each(|why| warn(why, "nothing in it is believed"));
+    there
 }
 
 /// All instances of this user on this node, by name.
 pub fn list() -> Vec<Instance> {
-    let Ok(entries) = fs::read_dir(base_path()) else { return Vec::new() };
-    let mut all: Vec<Instance> = entries
-        .flatten()
+    let want = Want { forbidden: UNWRITABLE, ..Want::private(own_uid()) };
+    let mut all: Vec<Instance> = Vec::new();
+    for base in bases() {
+        let names = base.names().unwrap_or_else(|why| {
+            warn(&why, "its pools are not looked at");
+            Vec::new()
+        });
         // What starts with a dot is no pool's: journals of copies without one.
-        .filter(|e| !e.file_name().as_encoded_bytes().starts_with(b".") && e.path().is_dir())
-        .map(|e| Instance { name: e.file_name().to_string_lossy().into_owned(), dir: e.path() })
-        .collect();
+        for name in names.into_iter().filter(|name| !name.as_encoded_bytes().starts_with(b".")) {
+            let Some(text) = name.to_str().filter(|text| check_name(text).is_ok()) else { continue };
+            let is_new = all.iter().all(|other| other.name != text);
+            match base.child(&name, &want) {
+                Ok(dir) if is_new => all.push(Instance { name: text.into(), dir: dir.path().into() }),
+                Err(why) if why.culprit().is_some() => warn(&why, "it is no pool of yours"),
+                _ => {}
+            }
+        }
+    }
     all.sort_by(|a, b| a.name.cmp(&b.name));
     all
+}
+
+/// All directories of this user's that a pool of this name has here: the one that somebody says, and those in other places.
+pub fn all_of(said: &Instance) -> Result<Vec<Instance>> {
+    let want = Want { forbidden: UNWRITABLE, ..Want::private(own_uid()) };
+    let mut all = match Dir::open(&said.dir, &want) {
+        Ok(_) => vec![said.clone()],
+        // What is somebody else's holds nothing of this user's.
+        Err(why) if why.is_missing() || why.culprit().is_some() => Vec::new(),
+        Err(why) => return Err(Failure::new(Kind::Cleanup, why.to_string())),
+    };
+    for dir in bases().iter().filter_map(|base| base.child(said.name.as_ref(), &want).ok()) {
+        if dir.path() != said.dir {
+            all.push(Instance { name: said.name.clone(), dir: dir.path().into() });
+        }
+    }
+    Ok(all)
 }
 
 /// The instance a command means: by name, by `$TIDEPOOL_POOL`, or the only one.
 pub fn find(choice: &PoolChoice) -> Result<Instance> {
     if let Some(name) = &choice.pool {
         check_name(name)?;
-        let dir = base_path().join(name);
-        return if dir.is_dir() { Ok(Instance { name: name.clone(), dir }) } else { Err(unknown(name)) };
+        return list().into_iter().find(|there| there.name == *name).ok_or_else(|| unknown(name));
     }
     if let Some(file) = std::env::var_os("TIDEPOOL_POOL") {
         let dir = Path::new(&file).parent().unwrap_or(Path::new("/")).to_path_buf();
@@ -319,5 +464,25 @@ mod tests {
             assert!(check_name(bad).is_err(), "{bad}");
         }
         assert!(check_name("run-1a2b.3_c").is_ok());
+    }
+    /// The example of `docs/formats/34-node-records.md`, with the uid of whoever runs this.
+    #[test]
+    fn a_runs_record_is_these_bytes() {
+        let spec = include_str!("../../../docs/formats/34-node-records.md");
+        let line = spec.lines().find(|line| line.contains("\"outs\"")).expect("it has an example");
+        let text = line.replace("\"uid\":31001", &format!("\"uid\":{}", own_uid()));
+        let record = RunRecord::parse(text.as_bytes()).expect("the example is right");
+        assert_eq!((record.pid, record.start, record.outs.len()), (12, 3400, 1));
+        assert_eq!(serde_json::to_string(&record).expect("a record always serializes"), text);
+        assert!(record.process().is_none() && !record.is_going_on(), "it is of another start of the machine");
+        for (from, to, word) in [
+            ("\"version\":1", "\"version\":0", "version 0"),
+            (&*format!("\"uid\":{}", own_uid()), "\"uid\":31999", "uid 31999"),
+            ("\"pid\"", "\"more\":1,\"pid\"", "more"),
+            ("\"start\":3400,", "", "start"),
+        ] {
+            let error = RunRecord::parse(text.replacen(from, to, 1).as_bytes()).expect_err(word);
+            assert!(error.contains(word), "{word}: {error}");
+        }
     }
 }

@@ -4,17 +4,19 @@ use crate::agent::{self, Go, NodePlan, NodeRecord, Order, Plan, Report};
 use crate::backend;
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::flags::{BackendFlag, Door, ModeFlag, PoolShape};
-use crate::instance::Instance;
+use crate::instance::{Instance, Reach};
 use crate::layout::Spread;
 use crate::place::Place;
 use crate::plan::Setup;
+use crate::process::Process;
 use crate::relay::Tree;
 use crate::remote;
 use crate::side_by_side::each_daemon;
 use crate::streams::Streams;
+use rustix::process::Signal;
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tidepool_client::{Client, PoolFile, PoolMode};
@@ -89,6 +91,8 @@ pub struct RunningPool {
 
 /// Identity of a pool that was stopped with `--keep`, to be reopened.
 pub struct Kept {
+    /// Its directory.
+    pub dir: PathBuf,
     pub instance: InstanceId,
     pub secret: Secret,
     pub daemons: usize,
@@ -107,25 +111,45 @@ pub fn start(
     keep: bool,
 ) -> Result<RunningPool> {
     Transport::from_env().context(Kind::Usage, || "environment".into())?;
-    let instance = match kept {
-        Some(_) => Instance { name: name.into(), dir: crate::instance::base_dir()?.join(name) },
-        None => Instance::create(name)?,
+    let reach = match setup.layout.place {
+        Place::Local(_) => Reach::Here,
+        Place::Ssh(_) | Place::Slurm(_) | Place::Stagers(_) => Reach::Everywhere,
     };
-    agent::NodeRecord::note_starter(&instance, &setup.store)?;
-    let mut starting = Starting { agents: Vec::new(), streams: Streams::default() };
+    let id = kept.map_or_else(|| InstanceId(random_bytes()), |k| k.instance);
     let remote = !matches!(setup.layout.place, Place::Local(_));
-    let started = starting.start(shape, setup, &instance, kept, keep);
-    match started {
-        Ok((pool, mounted)) => {
-            Ok(RunningPool { instance, pool, mounted, agents: starting.agents, remote, stopped: false })
-        }
-        Err(failure) => {
-            starting.abandon();
-            if kept.is_none() {
-                clean_here(&instance, true)?;
+    let mut taken = Vec::new();
+    let mut last: Option<Failure> = None;
+    loop {
+        let instance = match kept {
+            Some(kept) => Instance { name: name.into(), dir: kept.dir.clone() },
+            None => Instance::create_but(name, reach, &taken).map_err(|none| last.take().unwrap_or(none))?,
+        };
+        NodeRecord::note_starter(&instance, id, &setup.store)?;
+        let mut starting = Starting { agents: Vec::new(), streams: Streams::default() };
+        let failure = match starting.start(shape, &setup, &instance, id, kept, keep) {
+            Ok((pool, mounted)) => {
+                return Ok(RunningPool {
+                    instance,
+                    pool,
+                    mounted,
+                    agents: starting.agents,
+                    remote,
+                    stopped: false,
+                });
             }
-            Err(failure)
+            Err(failure) => failure,
+        };
+        starting.abandon();
+        if kept.is_some() {
+            return Err(failure);
         }
+        clean_here(&instance, true)?;
+        // All nodes need the same path: where one of them has another user in its way, the next name is tried on all.
+        let base = instance.dir.parent().filter(|_| failure.kind == Kind::Taken).map(Path::to_path_buf);
+        let Some(base) = base else { return Err(failure) };
+        eprintln!("tidepool: warning: {failure}; another directory is tried");
+        taken.push(base);
+        last = Some(failure);
     }
 }
 
@@ -139,18 +163,18 @@ impl Starting {
     fn start(
         &mut self,
         shape: &PoolShape,
-        setup: Setup,
+        setup: &Setup,
         instance: &Instance,
+        id: InstanceId,
         kept: Option<&Kept>,
         keep: bool,
     ) -> Result<(PoolFile, bool)> {
-        let id = kept.map_or_else(|| InstanceId(random_bytes()), |k| k.instance);
         let secret = kept.map_or_else(Secret::random, |k| k.secret.clone());
         let mount = wants_mount(shape.door())?;
         let tree = tree(shape, &setup.layout.place)?;
-        let plan = Plan { tree, ..make_plan(shape, &setup, instance, (id, &secret), keep) };
+        let plan = Plan { tree, ..make_plan(shape, setup, instance, (id, &secret), keep) };
         self.spawn_all(&setup.layout.place, &plan.tree, instance)?;
-        let (pool, go) = agree(&self.streams, shape, &setup, &plan, (id, secret), |_| mount)?;
+        let (pool, go) = agree(&self.streams, shape, setup, &plan, (id, secret), |_| mount)?;
         if instance.read_pool_file().map_or(true, |there| there.to_json() != go.pool) {
             // This machine is no node of the pool, but programs of this command run here.
             let streams = self.streams.len();
@@ -337,7 +361,8 @@ pub fn make_plan(
         }
     };
     let (name, dir) = (instance.name.clone(), instance.dir.clone());
-    Plan { name, dir, nodes, tree: Tree::default(), alone, store: store.clone(), order: Order::Start }
+    let (tree, pool, store) = (Tree::default(), id.to_string(), store.clone());
+    Plan { name, dir, nodes, tree, alone, pool, store, order: Order::Start }
 }
 
 /// Who starts whose agent. Only ssh needs it.
@@ -370,7 +395,8 @@ impl RunningPool {
     pub fn is_gone(&mut self) -> bool {
         self.all_daemons_end()
             && wait_all(&mut self.agents, ABANDON_MAX) == 0
-            && !NodeRecord::read(&self.instance).stores.iter().any(|s| tidepool_fsd::is_store(s))
+            && NodeRecord::read(&self.instance)
+                .is_ok_and(|record| !record.stores.iter().any(|s| tidepool_fsd::is_store(s)))
     }
 
     /// True when no daemon answers. Where one does not, a batch system may just be ending them all: the others
@@ -450,20 +476,13 @@ pub fn terminate(pid: u32) {
     }
 }
 
-/// True while a process with this id runs a program of ours.
-pub fn is_ours(pid: u32) -> bool {
-    let exe = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-    let name = exe.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    name.starts_with("tidepool")
-}
-
 /// Removes what is left of a pool on this node: processes, mounts, stores, the directory.
 /// With `wipe` false the stores and the pool file stay.
 pub fn clean_here(instance: &Instance, wipe: bool) -> Result<()> {
-    let record = NodeRecord::read(instance);
-    let own = std::process::id();
-    let others = record.daemons.iter().chain([&record.agent]).copied().filter(|p| ![0, own].contains(p));
-    let processes: Vec<u32> = others.filter(|p| is_ours(*p)).collect();
+    let records = NodeRecord::all(instance)?;
+    let own = Process::own();
+    let processes: Vec<Process> =
+        records.iter().flat_map(NodeRecord::processes).filter(|p| *p != own && p.lives()).collect();
     end_processes(&processes);
     for path in tidepool_fuse::mounts_below(&instance.dir) {
         tidepool_fuse::unmount(&path).context(Kind::Cleanup, || format!("unmounting {}", path.display()))?;
@@ -471,26 +490,22 @@ pub fn clean_here(instance: &Instance, wipe: bool) -> Result<()> {
     if !wipe {
         return Ok(());
     }
-    for store in record.stores.iter().filter(|s| tidepool_fsd::is_store(s)) {
+    for store in &NodeRecord::own_stores(&records) {
         std::fs::remove_dir_all(store).context(Kind::Cleanup, || store.display().to_string())?;
     }
-    for dir in record.stores.iter().filter(|s| backend::is_local(s)) {
+    for dir in &backend::local_of(&records) {
         backend::remove_local(dir).context(Kind::Cleanup, || dir.display().to_string())?;
     }
-    agent::remove_empty_parents(&record.stores);
+    records.iter().for_each(|record| agent::remove_empty_parents(&record.stores));
     instance.remove().context(Kind::Cleanup, || instance.dir.display().to_string())
 }
 
 /// Asks processes to end, then makes them.
-fn end_processes(processes: &[u32]) {
-    processes.iter().for_each(|pid| terminate(*pid));
+fn end_processes(processes: &[Process]) {
+    processes.iter().for_each(|process| process.signal(Signal::TERM));
     let deadline = Instant::now() + Duration::from_secs(5);
-    while processes.iter().any(|p| is_ours(*p)) && Instant::now() < deadline {
+    while processes.iter().any(|process| process.lives()) && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(5));
     }
-    for pid in processes.iter().filter(|p| is_ours(**p)) {
-        if let Some(pid) = rustix::process::Pid::from_raw(*pid as i32) {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-        }
-    }
+    processes.iter().for_each(|process| process.signal(Signal::KILL));
 }

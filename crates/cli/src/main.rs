@@ -32,6 +32,8 @@ mod place;
 mod plan;
 mod plot;
 mod pool;
+mod process;
+mod record;
 mod relay;
 mod remote;
 mod run;

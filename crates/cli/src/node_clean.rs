@@ -6,18 +6,31 @@ use crate::exit::{Failure, Kind, Result};
 use crate::flags::NodeCleanArgs;
 use crate::instance::{self, Instance};
 use crate::launch;
+use crate::process::Process;
 use serde_json::json;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+const LOOK_MIN: Duration = Duration::from_millis(5);
+const LOOK_MAX: Duration = Duration::from_millis(500);
 
 pub fn node_clean(args: &NodeCleanArgs) -> Result<ExitCode> {
-    // Its files belong to the user, who could lead us anywhere with them: never as root.
+    // What the directories say is the user's word, or somebody else's: root neither reads nor follows it.
     if let Some(code) = become_user(args.as_user)? {
         return Ok(code);
     }
+    if let (Some(limit), Some(job)) = (args.wait, &args.job) {
+        return wait_for_job(job, limit).map(|()| ExitCode::SUCCESS);
+    }
     let mut cleaned = Vec::new();
     let mut failures = Vec::new();
-    for pool in instance::list().into_iter().filter(|pool| is_over(pool, args.job.as_deref())) {
-        let done = if args.dry_run { Ok(()) } else { launch::clean_here(&pool, true) };
+    for pool in instance::list() {
+        let done = match is_over(&pool, args.job.as_deref()) {
+            Ok(true) if args.dry_run => Ok(()),
+            Ok(true) => launch::clean_here(&pool, true),
+            Ok(false) => continue,
+            Err(failure) => Err(failure),
+        };
         match done {
             Ok(()) => cleaned.push(pool.name),
             Err(failure) => failures.push(format!("pool '{}': {failure}", pool.name)),
@@ -38,14 +51,37 @@ pub fn node_clean(args: &NodeCleanArgs) -> Result<ExitCode> {
 
 /// A job's pools are over when the job is. Without a job, a pool is when none of the
 /// processes that it had here is left and its data was not kept on purpose.
-fn is_over(pool: &Instance, job: Option<&str>) -> bool {
-    let mut records = NodeRecord::all(pool);
-    records.extend(NodeRecord::starter(pool));
+fn is_over(pool: &Instance, job: Option<&str>) -> Result<bool> {
+    let mut records = NodeRecord::all(pool)?;
+    records.extend(NodeRecord::starter(pool)?);
     if let Some(job) = job {
-        return records.iter().any(|r| r.job == job);
+        return Ok(records.iter().any(|r| r.job == job));
     }
-    let run = pool.run_record().map(|r| r.pid);
+    let run = pool.run_record()?;
     let kept = run.is_none() && records.iter().flat_map(|r| &r.stores).any(|s| tidepool_fsd::is_store(s));
-    let known = records.iter().flat_map(|r| r.daemons.iter().chain([&r.agent]).copied());
-    !kept && !known.chain(run).any(|pid| pid != 0 && launch::is_ours(pid))
+    let runs = run.is_some_and(|run| run.is_going_on());
+    Ok(!kept && !runs && !records.iter().flat_map(NodeRecord::processes).any(Process::lives))
+}
+
+/// Waits until no agent of the job's pools lives here.
+fn wait_for_job(job: &str, limit: Duration) -> Result<()> {
+    let deadline = Instant::now() + limit;
+    let mut pause = LOOK_MIN;
+    loop {
+        let mut going_on = false;
+        for pool in instance::list() {
+            // One that nobody can read is not waited for.
+            let records = NodeRecord::all(&pool).unwrap_or_default();
+            going_on |= records.iter().any(|record| record.job == job)
+                && NodeRecord::agents(&pool).is_ok_and(|agents| !agents.is_empty());
+        }
+        if !going_on {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(Failure::new(Kind::Other, format!("a pool of job {job} does not end")));
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(LOOK_MAX);
+    }
 }

@@ -4,7 +4,7 @@ use crate::agent::NodeRecord;
 use crate::exit::{Failure, Kind, Result};
 use crate::flags::{ListArgs, PoolCommand, StartArgs, StatusArgs, StopArgs};
 use crate::flush::{self, flags::FlushTarget};
-use crate::instance::{self, Instance};
+use crate::instance::{self, Instance, RunRecord};
 use crate::launch::{self, Kept};
 use crate::output::table;
 use crate::plan::{Setup, Staged};
@@ -118,9 +118,10 @@ fn find_kept(name: &str) -> Result<Option<Kept>> {
     // What its last run left on this node (mounts, an agent) would be in the way.
     launch::clean_here(&instance, false)?;
     let daemons = pool.members.len();
-    let store = NodeRecord::starter(&instance).map(|r| r.store).filter(|path| path.is_absolute());
+    let store = NodeRecord::starter(&instance)?.map(|r| r.store).filter(|path| path.is_absolute());
+    let dir = instance.dir;
     let PoolFile { instance, secret, weights, groups, .. } = pool;
-    Ok(Some(Kept { instance, secret, daemons, weights, groups, store }))
+    Ok(Some(Kept { dir, instance, secret, daemons, weights, groups, store }))
 }
 
 fn any_alive(client: &Client) -> bool {
@@ -129,8 +130,8 @@ fn any_alive(client: &Client) -> bool {
 
 fn stop(args: &StopArgs) -> Result<ExitCode> {
     let instance = instance::find(&args.choice)?;
-    if let Some(record) = instance.run_record()
-        && launch::is_ours(record.pid)
+    if let Some(record) = instance.run_record()?
+        && record.is_going_on()
         && record.pid != std::process::id()
     {
         let text =
@@ -167,14 +168,14 @@ fn stop(args: &StopArgs) -> Result<ExitCode> {
 /// Stops a pool that another process started; daemons that did not answer.
 pub fn stop_instance(instance: &Instance, keep: bool) -> Result<Vec<String>> {
     // Asked first: an agent that ends takes its record with it before it is gone.
-    let agents = NodeRecord::agents(instance);
+    let agents = NodeRecord::agents(instance)?;
     let unreachable = match instance.client() {
         Ok(client) => launch::tell_daemons(&client, !keep),
         // It never came up: there is nobody to tell, only remains to clean.
         Err(_) => Vec::new(),
     };
     let deadline = Instant::now() + CLEAN_MAX;
-    while agents.iter().any(|pid| launch::is_ours(*pid)) && Instant::now() < deadline {
+    while agents.iter().any(|agent| agent.lives()) && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(5));
     }
     launch::clean_here(instance, !keep)?;
@@ -325,8 +326,11 @@ fn list(args: &ListArgs) -> Result<ExitCode> {
 
 /// State of a pool in words.
 pub fn describe(instance: &Instance) -> String {
-    let run = instance.run_record();
-    let going_on = run.as_ref().is_some_and(|r| launch::is_ours(r.pid));
+    let run = match instance.run_record() {
+        Ok(run) => run,
+        Err(failure) => return failure.to_string(),
+    };
+    let going_on = run.as_ref().is_some_and(RunRecord::is_going_on);
     let Ok(client) = instance.client() else {
         return "incomplete: it never came up; remove it with 'tidepool pool stop'".into();
     };

@@ -101,37 +101,44 @@ impl Through {
 
     /// Starts the pool and returns when every daemon answers.
     pub fn start(&self, shape: &PoolShape, setup: &Setup, name: &str, begin: Begin) -> Result<Started> {
-        let instance = Instance::elsewhere(name, self.user.uid)?;
         let keep = !matches!(begin, Begin::Once);
         let (id, secret) = match begin {
             Begin::Again(id, secret) => (id, secret),
             Begin::Once | Begin::ToStay => (InstanceId(random_bytes()), Secret::random()),
         };
-        let plan = make_plan(shape, setup, &instance, (id, &secret), keep);
-        let mut streams = self.connect()?;
-        let agreed =
-            agree(&streams, shape, setup, &plan, (id, secret), |reports| mounts(shape.door(), reports));
-        match agreed {
-            Ok((pool, go)) => {
-                let Go { mount: mounted, .. } = go;
-                Ok(Started { instance, pool, mounted })
-            }
-            Err(failure) => {
-                // Agents clean their nodes when their input ends.
-                streams.end(ABANDON_MAX);
-                Err(failure)
+        let mut places = Instance::everywhere(name, self.user.uid)?.into_iter().peekable();
+        while let Some(instance) = places.next() {
+            let plan = make_plan(shape, setup, &instance, (id, &secret), keep);
+            let mut streams = self.connect()?;
+            let mount = |reports: &[Report]| mounts(shape.door(), reports);
+            match agree(&streams, shape, setup, &plan, (id, secret.clone()), mount) {
+                Ok((pool, go)) => {
+                    let Go { mount: mounted, .. } = go;
+                    return Ok(Started { instance, pool, mounted });
+                }
+                Err(failure) => {
+                    // Agents clean their nodes when their input ends.
+                    streams.end(ABANDON_MAX);
+                    // All nodes need the same path.
+                    if failure.kind != Kind::Taken || places.peek().is_none() {
+                        return Err(failure);
+                    }
+                    eprintln!("tidepool: warning: {failure}; another directory is tried");
+                }
             }
         }
+        Err(Failure::new(Kind::Start, "there is no directory for pools"))
     }
 
     /// Opens a pool that runs elsewhere on these nodes, which get no daemons.
     pub fn join(&self, shape: &PoolShape, name: &str, pool: &PoolFile) -> Result<()> {
-        let instance = Instance::elsewhere(name, self.user.uid)?;
+        let instance = Instance::of_pool(name, pool);
         let node = |at: &NodeAt| bare_node(at, Vec::new());
         // Numbers of the pool's own nodes are taken.
         let own = pool.members.iter().map(|member| NodePlan { host: member.host.clone(), ..no_node() });
         let plan = Plan {
             alone: pool.instance.to_string(),
+            pool: pool.instance.to_string(),
             ..bare_plan(&instance, own.chain(self.nodes.iter().map(node)).collect())
         };
         let mut streams = self.connect_from(pool.members.len())?;
@@ -256,8 +263,8 @@ fn bare_node(at: &NodeAt, stores: Vec<PathBuf>) -> NodePlan {
 /// A plan that starts no daemons.
 fn bare_plan(instance: &Instance, nodes: Vec<NodePlan>) -> Plan {
     let (name, dir) = (instance.name.clone(), instance.dir.clone());
-    let (tree, alone, store) = (Tree::default(), String::new(), PathBuf::new());
-    Plan { name, dir, nodes, tree, alone, store, order: Order::Start }
+    let (tree, alone, pool, store) = (Tree::default(), String::new(), String::new(), PathBuf::new());
+    Plan { name, dir, nodes, tree, alone, pool, store, order: Order::Start }
 }
 
 /// An agent's input, which ends with it. Its output does not.

@@ -60,7 +60,8 @@ impl Streams {
                 let report = stream.report(deadline)?;
                 if !report.error.is_empty() {
                     let text = format!("node {}: {}", report.host, report.error);
-                    return Err(Failure::new(Kind::Start, show_bytes(text.as_bytes())));
+                    let kind = if report.taken { Kind::Taken } else { Kind::Start };
+                    return Err(Failure::new(kind, show_bytes(text.as_bytes())));
                 }
                 reports.push(report);
             }

@@ -9,6 +9,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use tidepool_placement::Placer;
+use tidepool_rundir::{FileWant, read_file};
 use tidepool_transport::Secret;
 use tidepool_types::{InstanceId, Layout, Placement};
 use tidepool_wire::message::Member;
@@ -146,13 +147,16 @@ impl fmt::Display for PoolFileError {
 impl std::error::Error for PoolFileError {}
 
 impl PoolFile {
+    /// Reads a pool file. It names those who get the data, so it is believed only where it is the user's own, or root's, and
+    /// nobody else can write to it.
     pub fn read(path: &Path) -> Result<PoolFile, PoolFileError> {
         let fail = |why: String| PoolFileError { path: path.into(), why };
-        let size = std::fs::metadata(path).map_err(|e| fail(format!("{e}; is the pool running?")))?.len();
-        if size > BYTES_MAX {
-            return Err(fail(format!("{size} bytes are more than a pool file can have")));
-        }
-        let text = std::fs::read(path).map_err(|e| fail(e.to_string()))?;
+        let uid = rustix::process::geteuid().as_raw();
+        let want = FileWant { uid, or_root: true, bytes_max: BYTES_MAX };
+        let text = read_file(path, &want).map_err(|error| match error.is_missing() {
+            true => fail("is not there; is the pool running?".into()),
+            false => fail(error.why.to_string()),
+        })?;
         PoolFile::parse(&text).map_err(fail)
     }
 

@@ -6,12 +6,14 @@ use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use tidepool_rundir::{Dir, FileWant, UNWRITABLE, Want};
 use tidepool_types::{DaemonIndex, InstanceId};
 
 /// Marks a directory as a store, so that nothing else is ever wiped.
 const MARKER: &str = "tidepool-store.json";
 const LOCK: &str = "lock";
 const VERSION: u32 = 1;
+const MARKER_BYTES_MAX: u64 = 4096;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -55,6 +57,17 @@ pub struct StoreDir {
 /// True when the directory is a store of some pool.
 pub fn is_store(dir: &Path) -> bool {
     dir.join(MARKER).is_file()
+}
+
+/// Whose store a directory is: of which pool, where it and its mark are this user's. None for all else, so that nobody's
+/// word alone makes something a store.
+pub fn store_of(dir: &Path, uid: u32) -> Option<InstanceId> {
+    // Where it lies is the user's choice: also on shared storage.
+    let want = Want { forbidden: UNWRITABLE, local: false, ..Want::private(uid) };
+    let file = FileWant { uid, or_root: false, bytes_max: MARKER_BYTES_MAX };
+    let text = Dir::open_anywhere(dir, &want).and_then(|dir| dir.read(MARKER.as_ref(), &file)).ok()?;
+    let marker: Marker = serde_json::from_slice(&text).ok()?;
+    (marker.version == VERSION).then_some(marker.instance).and_then(|instance| InstanceId::parse(&instance))
 }
 
 impl StoreDir {

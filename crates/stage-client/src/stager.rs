@@ -6,7 +6,6 @@ use crate::error::StageError;
 use rustix::process::{PTracer, Pid, set_ptracer};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -44,7 +43,7 @@ impl Way {
             (StagerAt::Address(_), None) => {
                 Err(io::Error::new(io::ErrorKind::PermissionDenied, "no secret to prove"))
             }
-            (StagerAt::Socket(path), _) => Ok(UnixStream::connect(path)?.into()),
+            (StagerAt::Socket(path), _) => Ok(crate::locate::connect(path)?.into()),
         }
     }
 }

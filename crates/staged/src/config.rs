@@ -6,6 +6,7 @@ use serde::Deserialize;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use tidepool_rundir::{Chosen, Places};
 use tidepool_stage_state::Budget;
 use tidepool_transport::{Secret, digits};
 use tidepool_types::parse_size;
@@ -196,23 +197,24 @@ fn read(path: &Path) -> Result<File, String> {
 }
 
 /// Where sockets and journal are when nobody says: those of the system for root, else the user's.
-fn places(dir: Option<&Path>) -> (PathBuf, PathBuf) {
+fn places(dir: Option<&Path>) -> Result<(PathBuf, PathBuf), String> {
     if let Some(dir) = dir {
-        return (dir.into(), dir.into());
+        return Ok((dir.into(), dir.into()));
     }
     if rustix::process::geteuid().is_root() {
-        return ("/run/tidepool/stager".into(), "/var/lib/tidepool/stager".into());
+        return Ok(("/run/tidepool/stager".into(), "/var/lib/tidepool/stager".into()));
     }
-    let uid = rustix::process::getuid().as_raw();
     let home = std::env::var_os("HOME").map_or_else(|| "/".into(), PathBuf::from);
-    let run = std::env::var_os("XDG_RUNTIME_DIR")
-        .map_or_else(|| format!("/tmp/tidepool-{uid}").into(), PathBuf::from);
+    let Chosen { dir, passed } = Places::own().choose_stager().map_err(|none| none.to_string())?;
+    for why in passed {
+        eprintln!("tidepool-staged: warning: {why}; {} is used instead", dir.path().display());
+    }
     let state = std::env::var_os("XDG_STATE_HOME").map_or_else(|| home.join(".local/state"), PathBuf::from);
-    (run.join("tidepool/stager"), state.join("tidepool/stager"))
+    Ok((dir.path().into(), state.join("tidepool/stager")))
 }
 
 fn validate(file: File, dir: Option<&Path>) -> Result<Config, String> {
-    let (sockets, state) = places(dir);
+    let (sockets, state) = places(dir)?;
     let between = |name: &str, value: u64, max: u64| match (1..=max).contains(&value) {
         true => Ok(()),
         false => Err(format!("{name} is {value}; it can be 1 to {max}")),

@@ -165,6 +165,9 @@ impl Daemon {
             verify_disk: config.verify_disk,
         });
         let journals = open_journals(config, &state)?;
+        if let Some(dir) = &config.jobs_dir {
+            crate::start::own_jobs_dir(dir)?;
+        }
         let marks = Marks::open(config.jobs_dir.as_deref(), &state.job_ids())
             .map_err(system("put jobs-dir in order"))?;
         let (tell, news) = mpsc::channel();

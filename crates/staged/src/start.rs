@@ -17,6 +17,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use tidepool_rundir::{Dir, UNWRITABLE, Unusable, Want};
 use tidepool_stage::remote::{EndServer, Fabric};
 use tidepool_stage_state::{ReplayError, State};
 use tidepool_wire::stager::{Code, DataspaceSpec, Policy, Refusal};
@@ -25,6 +26,8 @@ use tidepool_wire::stager::{Code, DataspaceSpec, Policy, Refusal};
 #[derive(Debug)]
 pub enum StartError {
     Journal(JournalError),
+    /// A directory that somebody else has a hand in.
+    Place(Unusable),
     Replay {
         dir: PathBuf,
         source: ReplayError,
@@ -46,6 +49,9 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StartError::Journal(error) => error.fmt(f),
+            StartError::Place(why) => {
+                write!(f, "{why}; mend that, or name another directory in the configuration")
+            }
             StartError::Replay { dir, source } => {
                 write!(
                     f,
@@ -71,6 +77,22 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
+/// A directory of this stager's, made if it is missing: nobody else may change what is in it, or put another in its place,
+/// and it is this node's.
+fn own_dir(path: &Path, or_root: bool, mode: u32) -> Result<(), StartError> {
+    let path = std::path::absolute(path).map_err(system("find the working directory"))?;
+    let uid = rustix::process::geteuid().as_raw();
+    let want = Want { or_root, forbidden: UNWRITABLE, mode, ..Want::private(uid) };
+    Dir::make(&path, &want).map(drop).map_err(StartError::Place)
+}
+
+/// With --dir, users pass through the directory of the state to the sockets.
+const STATE_MODE: u32 = 0o711;
+/// Journals of tasks are the stager's alone.
+const TASKS_MODE: u32 = 0o700;
+/// Everybody may look which sockets there are; who may connect, their own modes say.
+const SOCKETS_MODE: u32 = 0o755;
+
 /// The state that the journal and the configuration say.
 pub(crate) fn open_state(config: &Config) -> Result<(State, Journal), StartError> {
     let own = rustix::process::geteuid();
@@ -83,6 +105,7 @@ pub(crate) fn open_state(config: &Config) -> Result<(State, Journal), StartError
         personal_uid: (!own.is_root()).then_some(own.as_raw()),
         budget: config.budget,
     });
+    own_dir(&config.state_dir, false, STATE_MODE)?;
     let journal = Journal::open(&config.state_dir, |frames| {
         state.replay(&frames.concat())?;
         let mut snapshot = Vec::new();
@@ -161,6 +184,7 @@ pub(crate) fn serve_peers(
 
 pub(crate) fn open_journals(config: &Config, state: &State) -> Result<Journals, StartError> {
     let dir = config.state_dir.join("tasks");
+    own_dir(&dir, false, TASKS_MODE)?;
     Journals::open(dir, config.user_journals_max, |id| state.owner(id))
         .map_err(system("put the journals of tasks in order"))
 }
@@ -182,12 +206,16 @@ pub(crate) fn start_workers(config: &Config, teller: &Teller) -> Result<Option<W
     Workers::new(template, teller.clone()).map(Some).map_err(system("start workers"))
 }
 
+/// Hooks of the batch system believe what they find there.
+pub(crate) fn own_jobs_dir(dir: &Path) -> Result<(), StartError> {
+    own_dir(dir, false, SOCKETS_MODE)
+}
+
 /// Listens at `path`. A socket that nobody listens at any more is replaced; a live one is not.
 pub(crate) fn listen(path: &Path, access: &Access) -> Result<UnixListener, StartError> {
     let fail = |source| StartError::Listen { path: path.into(), source };
-    if let Some(dir) = path.parent() {
-        std::fs::create_dir_all(dir).map_err(fail)?;
-    }
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    own_dir(dir, true, SOCKETS_MODE)?;
     if UnixStream::connect(path).is_ok() {
         return Err(fail(io::Error::new(io::ErrorKind::AddrInUse, "another stager listens there")));
     }

@@ -10,18 +10,24 @@ use crate::agent::NodeRecord;
 use crate::exec;
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::flags::PoolShape;
-use crate::instance::{Instance, OutRecord};
+use crate::instance::{Instance, OutRecord, Reach, own_uid};
 use crate::launch::{self, default_store};
 use crate::place::Layout;
 use crate::signals::Signals;
 use crate::staging::Summary;
+use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use tidepool_rundir::{Dir, FileWant, UNWRITABLE, Want};
+use tidepool_transport::random_bytes;
+use tidepool_types::InstanceId;
 
 const DATA: &str = "local";
 const MARKER: &str = "local.json";
+const MARKER_VERSION: u32 = 2;
+const MARKER_BYTES_MAX: u64 = 4096;
 
 pub struct Local {
     instance: Instance,
@@ -29,9 +35,32 @@ pub struct Local {
     over: bool,
 }
 
-/// True for a directory that `--fs local` made.
-pub fn is_local(dir: &Path) -> bool {
-    dir.file_name().is_some_and(|name| name == DATA) && dir.with_file_name(MARKER).is_file()
+/// Written beside the data.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Marker {
+    version: u32,
+    /// The identity of the file system, as its record has it.
+    instance: String,
+}
+
+/// Directories that `--fs local` made for these records, and nobody else's: their marks are this user's and say so.
+pub fn local_of(records: &[NodeRecord]) -> Vec<PathBuf> {
+    let of = |record: &NodeRecord| -> Vec<PathBuf> {
+        record.stores.iter().filter(|dir| is_of(dir, record)).cloned().collect()
+    };
+    records.iter().flat_map(of).collect()
+}
+
+fn is_of(dir: &Path, record: &NodeRecord) -> bool {
+    let (Some(parent), true) = (dir.parent(), dir.file_name().is_some_and(|name| name == DATA)) else {
+        return false;
+    };
+    let want = Want { forbidden: UNWRITABLE, local: false, ..Want::private(own_uid()) };
+    let file = FileWant { uid: own_uid(), or_root: false, bytes_max: MARKER_BYTES_MAX };
+    let text = Dir::open_anywhere(parent, &want).and_then(|parent| parent.read(MARKER.as_ref(), &file));
+    let marker = text.ok().and_then(|text| serde_json::from_slice::<Marker>(&text).ok());
+    marker.is_some_and(|marker| marker.version == MARKER_VERSION && marker.instance == record.instance)
 }
 
 impl Local {
@@ -44,7 +73,7 @@ impl Local {
         super::refuse_limits(shape, "--fs local")?;
         let store = shape.store.clone().unwrap_or_else(default_store);
         let store = std::path::absolute(&store).unwrap_or(store);
-        let instance = Instance::create(name)?;
+        let instance = Instance::create(name, Reach::Here)?;
         let data = instance.store_dir(&store, 0).with_file_name(DATA);
         let local = Local { instance, data, over: false };
         local.make_dirs()?;
@@ -54,11 +83,14 @@ impl Local {
     fn make_dirs(&self) -> Result<()> {
         let fail = || self.data.display().to_string();
         // First, so that the directory is found when this process is killed.
-        NodeRecord::note_store(&self.instance, &self.data)?;
+        let id = InstanceId(random_bytes());
+        NodeRecord::note_store(&self.instance, id, &self.data)?;
         let own = self.data.parent().expect("it is below the store");
         let mut builder = fs::DirBuilder::new();
         builder.recursive(true).mode(0o700).create(own).context(Kind::Start, fail)?;
-        fs::write(self.data.with_file_name(MARKER), "{\"version\": 1}\n").context(Kind::Start, fail)?;
+        let marker = Marker { version: MARKER_VERSION, instance: id.to_string() };
+        let text = serde_json::to_vec(&marker).expect("words and numbers always serialize");
+        fs::write(self.data.with_file_name(MARKER), text).context(Kind::Start, fail)?;
         builder.recursive(false).create(&self.data).context(Kind::Start, fail)?;
         self.instance.write_hostfile(&[crate::agent::own_name()])
     }

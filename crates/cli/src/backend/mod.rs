@@ -6,7 +6,7 @@ mod local;
 mod script;
 mod tidepool;
 
-pub use local::{is_local, remove as remove_local};
+pub use local::{local_of, remove as remove_local};
 pub use tidepool::check_room;
 
 use crate::exec;
@@ -59,7 +59,7 @@ pub trait FileSystem {
 
     /// Notes what the run still has to do, for whoever comes after it.
     fn note_run(&self, outs: &[OutRecord]) -> Result<()> {
-        self.instance().write_run_record(&RunRecord { pid: std::process::id(), outs: outs.to_vec() })
+        self.instance().write_run_record(&RunRecord::new(self.instance(), outs)?)
     }
 }
 

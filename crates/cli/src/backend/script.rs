@@ -14,7 +14,7 @@ use super::{FileSystem, stage_in_at, stage_out_at};
 use crate::exec;
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::flags::PoolShape;
-use crate::instance::{Instance, OutRecord};
+use crate::instance::{Instance, OutRecord, Reach};
 use crate::launch::{self, default_store};
 use crate::place::Layout;
 use crate::signals::Signals;
@@ -22,6 +22,8 @@ use crate::staging::Summary;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use tidepool_transport::random_bytes;
+use tidepool_types::InstanceId;
 
 pub struct Script {
     program: PathBuf,
@@ -35,7 +37,7 @@ impl Script {
     pub fn start(shape: &PoolShape, name: &str, program: &Path) -> Result<Script> {
         super::refuse_limits(shape, "--fs script")?;
         let nodes = Layout::asked(shape)?.place.names()?;
-        let instance = Instance::create(name)?;
+        let instance = Instance::create(name, Reach::Everywhere)?;
         let mut script = Script {
             program: std::path::absolute(program).context(Kind::Usage, || program.display().to_string())?,
             store: shape.store.clone().unwrap_or_else(default_store),
@@ -43,7 +45,8 @@ impl Script {
             path: PathBuf::new(),
             over: false,
         };
-        crate::agent::NodeRecord::note_starter(&script.instance, Path::new(""))?;
+        let id = InstanceId(random_bytes());
+        crate::agent::NodeRecord::note_starter(&script.instance, id, Path::new(""))?;
         script.instance.write_hostfile(&nodes)?;
         script.call("start", Kind::Start)?;
         script.path = PathBuf::from(script.call("path", Kind::Start)?.trim_end_matches('\n'));

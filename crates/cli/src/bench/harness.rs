@@ -208,7 +208,7 @@ impl Bed {
         let running = launch::start(&pool, setup, &fresh_name("bench"), None, false)?;
         let preload = exec::uses_preload(&running.instance, shape.pool.door())?;
         let daemons = pids_here(&running)?;
-        let agent = NodeRecord::read(&running.instance).agent;
+        let agent = NodeRecord::read(&running.instance)?.agent.pid;
         let mounter = (!preload && agent != 0).then_some(agent);
         Ok(Bed { running, preload, daemons, mounter })
     }

@@ -2,7 +2,7 @@
 
 use super::{Line, facts};
 use crate::exec::PRELOAD_LIBRARY;
-use crate::instance;
+use crate::instance::{self, Reach};
 use crate::launch::tool_path;
 use rustix::process::{Resource, getrlimit};
 use std::path::{Path, PathBuf};
@@ -162,7 +162,7 @@ fn user_namespaces(probe: &FuseSupport) -> Line {
 
 fn runtime_directory() -> Line {
     const ADVICE: &str = "set TIDEPOOL_RUNTIME to a directory of your own with a short path on a local disk";
-    let dir = match instance::base_dir() {
+    let dir = match instance::base_dir(Reach::Everywhere) {
         Ok(dir) => dir,
         Err(failure) => return Line::problem("runtime directory", failure.to_string(), ADVICE),
     };

@@ -2,8 +2,8 @@
 
 use super::Line;
 use crate::agent::NodeRecord;
+use crate::exit::Result;
 use crate::instance::{self, Instance};
-use crate::launch;
 use tidepool_client::Client;
 use tidepool_wire::message::Request;
 
@@ -23,17 +23,21 @@ pub fn examine() -> Vec<Line> {
     if pools.is_empty() {
         return vec![Line::ok("pools", "none on this node")];
     }
-    pools.iter().map(|pool| judge(&pool.name, look(pool))).collect()
+    let line = |pool: &Instance| match look(pool) {
+        Ok(seen) => judge(&pool.name, seen),
+        Err(failure) => Line::problem("pools", failure.to_string(), "look who has written it"),
+    };
+    pools.iter().map(line).collect()
 }
 
-fn look(pool: &Instance) -> Seen {
+fn look(pool: &Instance) -> Result<Seen> {
     let client = pool.client().ok();
-    let agent = NodeRecord::read(pool).agent;
-    Seen {
+    let agent = NodeRecord::read(pool)?.agent;
+    Ok(Seen {
         daemons: client.map(|client| (answering(&client), client.members())),
-        run: pool.run_record().map(|record| launch::is_ours(record.pid)),
-        agent: agent != 0 && launch::is_ours(agent),
-    }
+        run: pool.run_record()?.map(|record| record.is_going_on()),
+        agent: agent.lives(),
+    })
 }
 
 fn answering(client: &Client) -> usize {

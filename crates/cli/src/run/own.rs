@@ -8,24 +8,46 @@
 
 use crate::agent::own_name;
 use crate::exit::{Context, Failure, Kind, Result};
-use crate::{instance, launch};
+use crate::instance::{self, RECORD_VERSION, Reach, check_record, own_uid};
+use crate::process::Process;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use tidepool_rundir::{Dir, FileWant, UNWRITABLE, Want};
+use tidepool_transport::LocalNode;
 
 const START: &str = ".job-";
 const RECORD: &str = "run.json";
+const RECORD_BYTES_MAX: u64 = 1 << 20;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Record {
+    version: u32,
+    uid: u32,
     host: String,
+    boot_id: String,
     pid: u32,
+    start: u64,
     script: String,
     /// On the node's own storage.
     places: Vec<PathBuf>,
+}
+
+impl Record {
+    fn process(&self) -> Process {
+        Process { pid: self.pid, start: self.start }
+    }
+}
+
+/// The record of a run; none where it is of another release, or nobody's word.
+fn read(dir: &Dir) -> Option<Record> {
+    let want = FileWant { uid: own_uid(), or_root: false, bytes_max: RECORD_BYTES_MAX };
+    let text = dir.read(RECORD.as_ref(), &want).ok()?;
+    let record: Record = serde_json::from_slice(&text).ok()?;
+    check_record(record.version, record.uid).is_ok().then_some(record)
 }
 
 pub struct OwnDir {
@@ -35,37 +57,50 @@ pub struct OwnDir {
 impl OwnDir {
     /// Refuses to share places with a run that is going on: whoever ends first would take them from the other.
     pub fn make(script: &str, places: Vec<PathBuf>) -> Result<OwnDir> {
-        let base = instance::base_dir()?;
+        // Not a session's: a run in a job has to meet those in it.
+        let base = instance::base_dir(Reach::Everywhere)?;
         let path = base.join(crate::pool::fresh_name(START.trim_end_matches('-')));
         let shown = path.display().to_string();
         fs::DirBuilder::new().mode(0o700).create(&path).context(Kind::Start, || shown.clone())?;
         let own = OwnDir { path };
-        let record = Record { host: own_name(), pid: std::process::id(), script: script.into(), places };
+        let Process { pid, start } = Process::own();
+        let record = Record {
+            version: RECORD_VERSION,
+            uid: own_uid(),
+            host: own_name(),
+            boot_id: LocalNode::detect().boot_id,
+            pid,
+            start,
+            script: script.into(),
+            places,
+        };
         let text = serde_json::to_vec(&record).context(Kind::Start, || shown.clone())?;
         // Under its name it is whole.
         let temporary = own.path.join("run.json.tmp");
         fs::write(&temporary, text)
             .and_then(|()| fs::rename(&temporary, own.path.join(RECORD)))
             .context(Kind::Start, || shown)?;
-        own.look_at_others(&base, &record)?;
+        own.look_at_others(&record)?;
         Ok(own)
     }
 
     /// Own record first: of two that start at the same time, at least one sees the other.
-    fn look_at_others(&self, base: &Path, own: &Record) -> Result<()> {
-        for entry in fs::read_dir(base).context(Kind::Start, || base.display().to_string())?.flatten() {
-            let path = entry.path();
-            let is_job = entry.file_name().to_string_lossy().starts_with(START);
-            if !is_job || path == self.path {
+    fn look_at_others(&self, own: &Record) -> Result<()> {
+        let want = Want { forbidden: UNWRITABLE, ..Want::private(own_uid()) };
+        for (base, name) in instance::bases().iter().flat_map(|base| {
+            let names = base.names().unwrap_or_default();
+            names.into_iter().map(move |name| (base, name))
+        }) {
+            let is_job = name.as_encoded_bytes().starts_with(START.as_bytes());
+            let Some(dir) = is_job.then(|| base.child(&name, &want).ok()).flatten() else { continue };
+            if dir.path() == self.path {
                 continue;
             }
-            let record = fs::read(path.join(RECORD)).ok();
-            let record = record.and_then(|text| serde_json::from_slice::<Record>(&text).ok());
             // Those of other nodes, and of other releases, are left alone.
-            let Some(other) = record.filter(|other| other.host == own.host) else { continue };
-            if !launch::is_ours(other.pid) || other.pid == own.pid {
+            let Some(other) = read(&dir).filter(|other| other.host == own.host) else { continue };
+            if other.boot_id != own.boot_id || !other.process().lives() || other.pid == own.pid {
                 // Its run was killed. What it had staged stays: nobody knows what is in it by now.
-                let _ = fs::remove_dir_all(&path);
+                let _ = fs::remove_dir_all(dir.path());
                 continue;
             }
             if let Some(place) = own.places.iter().find(|place| other.places.iter().any(|p| meet(p, place))) {

@@ -5,13 +5,11 @@
 //! stays, for `tidepool slurm resume`.
 
 use super::flags::EpilogArgs;
-use crate::agent::NodeRecord;
 use crate::exit::{Context, Failure, Kind, Result};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{ErrorKind, Write};
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 use tidepool_stage_client::{
     Code, OnBehalf, Op, Resource, StageError, Stager, TaskSpec, TaskState, TaskStatus, control_socket, show,
@@ -36,7 +34,7 @@ pub fn epilog(args: &EpilogArgs) -> Result<ExitCode> {
         other => other.map(drop).map_err(fail)?,
     }
     let tasks = wait(&stager, args.job, deadline).map_err(fail)?;
-    wait_for_pool(args, deadline);
+    wait_for_pool(args, deadline)?;
     if let Some(task) = tasks.iter().find(|task| !is_well(task)) {
         let text = format!(
             "task {}: {} to {}: {}; its data stay here",
@@ -71,16 +69,23 @@ fn wait(stager: &Stager, job: u32, deadline: Instant) -> std::result::Result<Vec
     }
 }
 
-/// The controller ends the job's pools when their data are out on all nodes.
-fn wait_for_pool(args: &EpilogArgs, deadline: Instant) {
-    let job = args.job.to_string();
-    let named = args.runtime.clone().or_else(|| std::env::var_os("TIDEPOOL_RUNTIME").map(PathBuf::from));
-    let base = named.unwrap_or_else(|| format!("/tmp/tidepool-{}", args.user.0).into());
-    let mut pause = LOOK_MIN;
-    while NodeRecord::any_of_job(&base, &job) && Instant::now() < deadline {
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(LOOK_MAX);
+/// The controller ends the job's pools when their data are out on all nodes. A process of the user looks: root reads nothing
+/// that he, or somebody in his name, has written.
+fn wait_for_pool(args: &EpilogArgs, deadline: Instant) -> Result<()> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let own = std::env::current_exe().context(Kind::Cleanup, || "finding this program".into())?;
+    let (uid, gid) = args.user;
+    let mut look = Command::new(own);
+    look.args(["node-clean", "--job", &args.job.to_string(), "--as", &format!("{uid}:{gid}")]);
+    look.args(["--wait", &format!("{:.3}s", left.as_secs_f64())]);
+    if let Some(runtime) = &args.runtime {
+        look.env("TIDEPOOL_RUNTIME", runtime);
     }
+    let status = look.stdin(Stdio::null()).status().context(Kind::Cleanup, || "node-clean".into())?;
+    if !status.success() {
+        eprintln!("tidepool: the pools of job {} are not waited for any more: {status}", args.job);
+    }
+    Ok(())
 }
 
 /// What the file of a job in the stager's jobs-dir says when its program has ended here: another job may then tidy up after

@@ -236,7 +236,7 @@ pub struct EpilogArgs {
     /// How long the node is held at most
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "4h")]
     pub limit: Duration,
-    /// Directory of the user's pools [default: $TIDEPOOL_RUNTIME, or /tmp/tidepool-UID]
+    /// Directory of the user's pools [default: $TIDEPOOL_RUNTIME, or where pools are without it]
     #[arg(long, value_name = "DIR")]
     pub runtime: Option<PathBuf>,
 }

@@ -114,7 +114,12 @@ impl Desk {
 
     /// The pool as its nodes see it.
     pub fn instance_of(&self, case: &Case, pool: &PoolRequest) -> Result<Instance> {
-        Instance::elsewhere(&self.name_of(case, pool)?, case.job.uid)
+        let name = self.name_of(case, pool)?;
+        match PoolFile::read(&self.file(&name)) {
+            Ok(file) => Ok(Instance::of_pool(&name, &file)),
+            // It never came up.
+            Err(_) => Instance::elsewhere(&name, case.job.uid),
+        }
     }
 
     /// The pool file of a pool that has this name on its nodes.
