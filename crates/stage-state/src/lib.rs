@@ -12,6 +12,7 @@ mod arbiter;
 mod backlog;
 mod budget;
 mod clean;
+mod ended;
 mod held;
 mod learn;
 mod permit;
