@@ -56,6 +56,14 @@ fn h6_h7_data_come_in_and_results_go_out() {
     );
     assert!(told.status.success(), "{}", text(&told));
     assert!(fs::read_to_string(page).unwrap().contains("lustre://alice/in"));
+    // What was staged in is gone; what the program wrote is its own to remove.
+    for node in ["node1", "node2", "node3"] {
+        let left = cluster.left_on(node);
+        assert!(
+            left.contains(&format!("/mnt/nvme0/out/{node}")) && !left.contains("/mnt/nvme0/case"),
+            "{left}"
+        );
+    }
     cluster.assert_nothing_left("after the job");
 }
 

@@ -385,10 +385,20 @@ impl Stager {
     /// Starts the removal of what the copies of a job have put where there was nothing before; with `dry_run` it is
     /// only told. Refused with [`Code::JOB_BUSY`] while some have not ended.
     pub fn clean_job(&self, job: u32, dry_run: bool) -> Result<Vec<Cleaning>, StageError> {
+        self.cleaned(|after| Request::CleanJob { job, after, dry_run })
+    }
+
+    /// Starts the removal of what copies of a job have made in tracked dataspaces of the stager's node, with the directories
+    /// that they made: what belongs to the job's user, is not kept, and is not another job's. Refused with [`Code::JOB_BUSY`]
+    /// while tasks of the job have not ended, and with [`Code::TASK_STATE`] where failed ones have been forgotten.
+    pub fn clean_own(&self, job: u32) -> Result<Vec<Cleaning>, StageError> {
+        self.cleaned(|after| Request::CleanOwn { job, after })
+    }
+
+    fn cleaned(&self, from: impl Fn(u32) -> Request) -> Result<Vec<Cleaning>, StageError> {
         let mut all: Vec<Cleaning> = Vec::new();
         loop {
-            let after = all.last().map_or(0, |place| place.task);
-            let request = Request::CleanJob { job, after, dry_run };
+            let request = from(all.last().map_or(0, |place| place.task));
             let (places, more) = expect!(self, request, Reply::Cleaned { places, more } => (places, more))?;
             let end = places.is_empty() || !more;
             all.extend(places);

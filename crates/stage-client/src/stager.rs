@@ -193,6 +193,7 @@ fn may_repeat(request: &Request) -> bool {
         | Request::SetPolicy { .. }
         // What is being removed already is told again.
         | Request::CleanJob { .. }
+        | Request::CleanOwn { .. }
         // What was released is not held any more; only the count may be that of the rest.
         | Request::ReleaseJob { .. }
         | Request::Unkeep { .. } => true,

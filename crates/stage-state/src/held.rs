@@ -117,7 +117,7 @@ impl State {
     /// Those that were cancelled meanwhile start at once when they are resumed after this.
     fn release_cancelled(&mut self, job: u32) {
         let of_job = |id: &u32| self.tasks[id].held && self.tasks[id].identity.job == job;
-        let ids: Vec<u32> = self.ended.values().copied().filter(of_job).collect();
+        let ids: Vec<u32> = self.ended.in_order().into_iter().filter(of_job).collect();
         ids.into_iter().for_each(|id| self.release(id));
     }
 

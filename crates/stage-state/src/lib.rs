@@ -12,6 +12,7 @@ mod arbiter;
 mod backlog;
 mod budget;
 mod clean;
+mod ended;
 mod held;
 mod learn;
 mod permit;
@@ -27,6 +28,7 @@ mod waits;
 
 pub use arbiter::{Arbiter, Queued};
 pub use budget::Budget;
+pub use ended::FAILURES_MAX;
 pub use held::{Release, check_one_job};
 pub use learn::{Learned, Model};
 pub use record::{Record, ReplayError};

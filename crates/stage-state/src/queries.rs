@@ -245,7 +245,8 @@ impl State {
         let mut unended: Vec<&Task> =
             self.tasks.values().map(|task| &**task).filter(|task| task.ended.is_none()).collect();
         unended.sort_unstable_by_key(|task| task.queued.seq);
-        let ended = self.ended.values().filter_map(|id| self.tasks.get(id).map(|task| &**task));
+        let ended = self.ended.in_order();
+        let ended = ended.iter().filter_map(|id| self.tasks.get(id).map(|task| &**task));
         for task in ended.chain(unended) {
             put_task(task, out);
         }
@@ -264,6 +265,9 @@ impl State {
                 Record::Used { job: *id, dataspace: name.clone(), bytes: *bytes }.put(out);
             }
             Record::Report { report: job.report.clone() }.put(out);
+            if job.failures_forgotten > 0 {
+                Record::FailuresForgotten { job: *id, count: job.failures_forgotten }.put(out);
+            }
         }
         for ((from, to), model) in self.learned.iter() {
             Record::Learned { from: from.clone(), to: to.clone(), model: *model }.put(out);

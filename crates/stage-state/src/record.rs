@@ -98,6 +98,8 @@ records! {
     25 Released { id: u32 }
     /// The task makes who may read its location what the location says: at its top and, with `user`, for that user in all of it.
     26 Permit { id: u32, user: Option<u32> }
+    /// So many failed tasks of a registered job have been forgotten, in all.
+    27 FailuresForgotten { job: u32, count: u64 }
 }
 
 /// Appends a [`Record::Submitted`], or a [`Record::Held`], without taking the specification.
@@ -183,11 +185,18 @@ mod tests {
     }
 
     #[test]
+    fn the_bytes_of_forgotten_failures_are_pinned() {
+        let mut out = Vec::new();
+        Record::FailuresForgotten { job: 5, count: 2 }.put(&mut out);
+        assert_eq!(out, b"\x1b\x05\0\0\0\x02\0\0\0\0\0\0\0");
+    }
+
+    #[test]
     fn numbers_of_records_are_pinned() {
         let numbers: Vec<u8> = Record::KINDS.iter().map(|(number, _)| *number).collect();
         assert_eq!(
             numbers,
-            [1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26]
+            [1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27]
         );
     }
 }

@@ -26,6 +26,8 @@ pub(crate) struct Job {
     /// By dataspace.
     pub used: BTreeMap<String, u64>,
     pub report: JobReport,
+    /// Failed tasks of which nothing else is remembered.
+    pub failures_forgotten: u64,
 }
 
 impl Job {
@@ -39,7 +41,7 @@ impl Job {
             busy_ms: 0,
             pairs: Vec::new(),
         };
-        Job { spec, unended: 0, used: BTreeMap::new(), report }
+        Job { spec, unended: 0, used: BTreeMap::new(), report, failures_forgotten: 0 }
     }
 
     /// What it may put into a dataspace in all: none when it may not use it, 0 for no limit.

@@ -13,6 +13,7 @@ use crate::Millis;
 use crate::arbiter::{Arbiter, Class, Queued};
 use crate::backlog::Backlog;
 use crate::budget::{Budget, Usage};
+use crate::ended::EndedTasks;
 use crate::held::Held;
 use crate::learn::Learned;
 use crate::permit::Lines;
@@ -69,8 +70,7 @@ pub struct State {
     /// What is not in the queue because its job is not released.
     pub(crate) held: Held,
     pub(crate) running: BTreeSet<u32>,
-    /// In the order of their ends.
-    pub(crate) ended: BTreeMap<u64, u32>,
+    pub(crate) ended: EndedTasks,
     pub(crate) learned: Learned,
     pub(crate) persisted: Locations,
     pub(crate) permits: Lines,
@@ -93,7 +93,7 @@ impl State {
             backlog: Backlog::default(),
             held: Held::default(),
             running: BTreeSet::new(),
-            ended: BTreeMap::new(),
+            ended: EndedTasks::default(),
             learned: Learned::default(),
             persisted: Locations::default(),
             permits: Lines::default(),
@@ -258,6 +258,7 @@ impl State {
         let quotas = space_of(task.spec.dst.as_ref())
             .map(|space| self.spaces.quotas(task.identity.job, space))
             .unwrap_or_default();
+        let made = task.made.as_deref().cloned();
         let start = Start {
             id: queued.id,
             spec: task.spec.clone(),
@@ -265,7 +266,7 @@ impl State {
             origin: task.origin,
             again: task.again,
             quotas,
-            made: task.made.as_deref().cloned(),
+            made,
             permit: None,
         };
         if takes_away && !task.again {
@@ -276,7 +277,9 @@ impl State {
         self.count_running(&start.spec, 1);
         self.usage.extra = self.extra();
         let permit = self.tasks.get(&start.id).and_then(|task| self.permit_now(task));
-        Some(Start { permit, ..start })
+        let made =
+            start.made.as_ref().map(|made| Made { spared: self.spared_by(&start, made), ..made.clone() });
+        Some(Start { permit, made, ..start })
     }
 
     /// Running tasks beyond the workers.
@@ -342,6 +345,7 @@ impl State {
         self.note(&Record::Ended { id, at: now, ended: ended.clone() });
         self.apply_end(id, now, ended);
         self.forget_oldest();
+        self.forget_failures(identity.job);
     }
 
     /// What an end changes, now or in replay.
@@ -359,7 +363,9 @@ impl State {
         task.ended = Some(Box::new((at, ended.clone())));
         self.last_seq += 1;
         task.ended_seq = self.last_seq;
-        self.ended.insert(task.ended_seq, id);
+        let failure = ended.state == TaskState::Failed && spec.op != Op::Remove;
+        let failed_of = Some(identity.job).filter(|job| failure && self.spaces.jobs.contains_key(job));
+        self.ended.insert(task.ended_seq, id, failed_of);
         self.count_unended(identity, &spec, false);
         self.account(&spec, identity.job, &ended);
         self.leave_line(id, &spec);
@@ -372,10 +378,32 @@ impl State {
 
     /// Forgets the oldest ended tasks beyond those that are remembered.
     pub(crate) fn forget_oldest(&mut self) {
-        while self.ended.len() > self.config.ended_max {
-            let Some((_, id)) = self.ended.pop_first() else { return };
+        while let Some(id) = self.ended.pop_old(self.config.ended_max) {
             self.tasks.remove(&id);
             self.note(&Record::Forgotten { id });
+        }
+    }
+
+    /// Forgets the oldest failures of a job beyond those that it may have; the job remembers how many.
+    pub(crate) fn forget_failures(&mut self, job: u32) {
+        while let Some(id) = self.ended.pop_failure(job) {
+            self.tasks.remove(&id);
+            let count = self.forgotten_failures(job).saturating_add(1);
+            self.set_forgotten_failures(job, count);
+            // The count is first: what is cut off between them counts too much, never too little.
+            self.note(&Record::FailuresForgotten { job, count });
+            self.note(&Record::Forgotten { id });
+        }
+    }
+
+    /// Failed tasks of a registered job that nothing else is known of.
+    pub fn forgotten_failures(&self, job: u32) -> u64 {
+        self.spaces.jobs.get(&job).map_or(0, |job| job.failures_forgotten)
+    }
+
+    fn set_forgotten_failures(&mut self, job: u32, count: u64) {
+        if let Some(job) = self.spaces.jobs.get_mut(&job) {
+            job.failures_forgotten = count;
         }
     }
 
@@ -479,7 +507,7 @@ impl State {
 
     fn apply_again(&mut self, id: u32) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
-        self.ended.remove(&task.ended_seq);
+        self.ended.remove(task.ended_seq, task.identity.job);
         task.ended = None;
         // It has told how far it came: what is gone now, it did not take away.
         task.again = false;
@@ -500,7 +528,7 @@ impl State {
 
     fn apply_forget(&mut self, id: u32) {
         if let Some(task) = self.tasks.remove(&id) {
-            self.ended.remove(&task.ended_seq);
+            self.ended.remove(task.ended_seq, task.identity.job);
         }
     }
 
@@ -593,8 +621,14 @@ impl State {
     pub fn unregister_job(&mut self, caller: &Caller, id: u32) -> Result<(), Refusal> {
         self.check_job_release(caller, id)?;
         self.note(&Record::JobGone { id });
-        self.spaces.remove_job(id);
+        self.apply_job_gone(id);
+        self.forget_oldest();
         Ok(())
+    }
+
+    fn apply_job_gone(&mut self, id: u32) {
+        self.spaces.remove_job(id);
+        self.ended.job_gone(id);
     }
 
     pub(crate) fn check_job_release(&self, caller: &Caller, id: u32) -> Result<(), Refusal> {
@@ -718,12 +752,13 @@ impl State {
                 self.apply_permit(id, user);
             }
             Record::Makes { id, place, top, of } => {
-                self.replayed(id)?.made = Some(Box::new(Made { place, top, of }));
+                self.replayed(id)?.made = Some(Box::new(Made { place, top, of, spared: Vec::new() }));
             }
+            Record::FailuresForgotten { job, count } => self.set_forgotten_failures(job, count),
             Record::Dataspace { spec } => self.spaces.set_dataspace(spec),
             Record::DataspaceGone { name } => drop(self.spaces.dataspaces.remove(&name)),
             Record::Job { spec } => self.spaces.set_job(spec),
-            Record::JobGone { id } => self.spaces.remove_job(id),
+            Record::JobGone { id } => self.apply_job_gone(id),
             Record::Process { job, process, started } => {
                 self.spaces.add_member(Member { job, process, started });
             }

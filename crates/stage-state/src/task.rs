@@ -67,6 +67,8 @@ pub struct Made {
     pub top: Box<[u8]>,
     /// Of a removal: the copy it cleans up after. 0 for a copy itself.
     pub of: u32,
+    /// Of a removal that begins: paths that stay with all below them, whoever owns them. Not in the journal.
+    pub spared: Vec<Box<[u8]>>,
 }
 
 /// What a worker is given.

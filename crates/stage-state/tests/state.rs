@@ -3,8 +3,8 @@
 
 use proptest::prelude::*;
 use tidepool_stage_state::{
-    Budget, Caller, Cancelled, Config, Ended, Identity, Origin, Permit, Release, Side, Start, State,
-    check_one_job,
+    Budget, Caller, Cancelled, Config, Ended, FAILURES_MAX, Identity, Origin, Permit, Release, Side, Start,
+    State, check_one_job,
 };
 use tidepool_wire::stager::{
     Code, Command, DataspaceKind, DataspaceSpec, Fate, JobLimit, JobSpec, OnBehalf, Op, PersistOp, Policy,
@@ -928,4 +928,41 @@ proptest! {
     fn no_bytes_make_replay_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         drop(State::new(config()).replay(&bytes));
     }
+}
+
+fn restarted(state: &State) -> State {
+    let mut snapshot = Vec::new();
+    state.snapshot(&mut snapshot);
+    let mut restarted = State::new(config());
+    restarted.replay(&snapshot).unwrap();
+    restarted
+}
+
+/// Jobs with more tasks than are remembered used to lose their failures, and with them what told that data are missing.
+#[test]
+fn failures_of_registered_jobs_are_not_forgotten_for_their_age() {
+    let mut state = state();
+    let run = |state: &mut State, bad: bool| {
+        let id = state.submit(1, &user(100, 50), copy("a://", "b://")).unwrap();
+        state.start_next().unwrap();
+        let refusal = Refusal::new(Code::SYSTEM_ERROR, "no");
+        state.ended(2, id, if bad { Ended::badly(refusal) } else { Ended::well(1, 1, 1, 1) });
+        id
+    };
+    let failed = run(&mut state, true);
+    let well = run(&mut state, false);
+    (0..300).for_each(|_| drop(run(&mut state, false)));
+    let mut state = restarted(&state);
+    assert!(state.status(3, &admin(), failed, |_| None).is_ok());
+    assert_eq!(code(state.status(3, &admin(), well, |_| None)), Code::NO_SUCH_TASK);
+    assert_eq!(state.forgotten_failures(5), 0);
+    (0..FAILURES_MAX).for_each(|_| drop(run(&mut state, true)));
+    let mut state = restarted(&state);
+    assert_eq!(code(state.status(3, &admin(), failed, |_| None)), Code::NO_SUCH_TASK);
+    assert_eq!(state.forgotten_failures(5), 1);
+    assert_eq!(code(state.clean_own(3, &admin(), (5, 0))), Code::TASK_STATE);
+    // Without the job they age as all others.
+    state.unregister_job(&admin(), 5).unwrap();
+    let state = restarted(&state);
+    assert_eq!(state.daemon_status(|_| None).ended, 100);
 }

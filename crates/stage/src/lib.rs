@@ -85,7 +85,7 @@ pub use moving::{MoveReport, move_tree};
 pub use options::{StageOptions, WORKERS_DEFAULT_MAX, WORKERS_MAX, What};
 pub use pool::{PoolEnd, PoolHandle};
 pub use progress::{Control, Phase, Progress};
-pub use remove::{Doomed, LISTINGS_MAX, RemoveReport, remove};
+pub use remove::{Doomed, LISTINGS_MAX, RemoveReport, Spared, remove, remove_but};
 pub use report::{
     ERRORS_KEPT_MAX, Failure, FailureKind, Side, StageError, StageReport, StageWarning, WARNINGS_KEPT_MAX,
 };

@@ -11,6 +11,7 @@ use crate::progress::{Control, Phase};
 use crate::report::{Failure, Findings, StageError, StageReport};
 use crate::sync::lock;
 use crate::tree::{DirNode, NewDir, PathHash};
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -31,6 +32,15 @@ pub enum Doomed {
     Entry(Vec<u8>),
 }
 
+/// What of the doomed stays, without being an error. Directories that hold some of it stay as well.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spared {
+    /// Only entries of this user go. The kernel lets whoever may write to a directory remove what others have in it.
+    pub unless_of: Option<u32>,
+    /// Paths below the root of the end that stay with all below them.
+    pub places: HashSet<PathHash>,
+}
+
 /// What became of a removal.
 #[derive(Clone, Debug, Default)]
 pub struct RemoveReport {
@@ -39,11 +49,13 @@ pub struct RemoveReport {
     pub dirs: u64,
     /// Logical bytes of the files removed, where the listing told; each name counts.
     pub bytes: u64,
+    /// Entries that stay because they are spared; what lies below them is not counted.
+    pub spared: u64,
     pub errors: Vec<StageError>,
     pub error_count: u64,
     pub seconds: f64,
     pub cancelled: bool,
-    /// All is gone.
+    /// All is gone, but for what is spared.
     pub complete: bool,
 }
 
@@ -64,6 +76,8 @@ pub(crate) struct Removal<'a> {
     control: &'a Control,
     /// With it, only what was copied and is unchanged goes.
     ledger: Option<&'a Ledger>,
+    spared: Option<&'a Spared>,
+    stay: AtomicU64,
     queue: Mutex<Queue>,
     changed: Condvar,
     findings: Findings,
@@ -78,11 +92,27 @@ pub(crate) struct Removal<'a> {
 
 /// Removes what `doomed` says from `end`. Errors leave what they are about, and are in the report.
 pub fn remove(end: &dyn End, doomed: &Doomed, options: &StageOptions, control: &Control) -> RemoveReport {
-    let name = match doomed {
+    let doomed = Chosen { name: name_of(doomed), ledger: None, spared: None };
+    remove_chosen(end, &doomed, options, control)
+}
+
+/// As [`remove`], but for what is spared.
+pub fn remove_but(
+    end: &dyn End,
+    doomed: &Doomed,
+    spared: &Spared,
+    options: &StageOptions,
+    control: &Control,
+) -> RemoveReport {
+    let doomed = Chosen { name: name_of(doomed), ledger: None, spared: Some(spared) };
+    remove_chosen(end, &doomed, options, control)
+}
+
+fn name_of(doomed: &Doomed) -> Option<(&[u8], &[u8])> {
+    match doomed {
         Doomed::Content => None,
-        Doomed::Entry(name) => Some((name.as_slice(), name.as_slice())),
-    };
-    remove_checked(end, name, None, options, control)
+        Doomed::Entry(name) => Some((name, name)),
+    }
 }
 
 /// Removes the entry that is called `name.0`, of which the ledger knows as `name.1`; all of
@@ -94,13 +124,31 @@ pub(crate) fn remove_checked(
     options: &StageOptions,
     control: &Control,
 ) -> RemoveReport {
+    remove_chosen(end, &Chosen { name, ledger, spared: None }, options, control)
+}
+
+/// What is removed, and what of it is not.
+struct Chosen<'a> {
+    name: Option<(&'a [u8], &'a [u8])>,
+    ledger: Option<&'a Ledger>,
+    spared: Option<&'a Spared>,
+}
+
+fn remove_chosen(
+    end: &dyn End,
+    doomed: &Chosen<'_>,
+    options: &StageOptions,
+    control: &Control,
+) -> RemoveReport {
     let start = Instant::now();
     control.inner.set_phase(Phase::Walking);
     let root = end.stat(At::Dir(&end.root()));
     let removal = Removal {
         end,
         control,
-        ledger,
+        ledger: doomed.ledger,
+        spared: doomed.spared,
+        stay: AtomicU64::new(0),
         queue: Mutex::default(),
         changed: Condvar::new(),
         findings: Findings::default(),
@@ -108,7 +156,7 @@ pub(crate) fn remove_checked(
         dirs: AtomicU64::new(0),
         bytes: AtomicU64::new(0),
         dev: root.as_ref().map_or(0, |meta| meta.dev),
-        top: name,
+        top: doomed.name,
     };
     match root {
         Ok(_) => removal.seed(),
@@ -236,12 +284,27 @@ impl Removal<'_> {
             self.refuse(parent, name, "another file system is mounted here; it stays");
             return Ok(None);
         }
+        if self.stays(parent, name, &meta) {
+            return Ok(None);
+        }
         let path = self.known_as(parent, name);
         if self.ledger.is_some_and(|ledger| !ledger.has(path, &meta)) {
             self.refuse(parent, name, "it was not copied; it stays");
             return Ok(None);
         }
         Ok(Some(dir))
+    }
+
+    /// Whether an entry is spared; then the directories it lies in stay, too.
+    fn stays(&self, parent: &DirNode, name: &[u8], meta: &Meta) -> bool {
+        let Some(spared) = self.spared else { return false };
+        let foreign = spared.unless_of.is_some_and(|uid| uid != meta.uid);
+        let stays = foreign || spared.places.contains(&self.known_as(parent, name));
+        if stays {
+            parent.failed.store(true, Ordering::Release);
+            bump(&self.stay, 1);
+        }
+        stays
     }
 
     /// What the ledger calls an entry.
@@ -289,7 +352,7 @@ impl Removal<'_> {
 
     /// True when it is a directory.
     fn remove_entry(&self, node: &Arc<DirNode>, item: &Item) -> EndResult<bool> {
-        let unsure = item.kind.is_none() || self.ledger.is_some();
+        let unsure = item.kind.is_none() || self.ledger.is_some() || self.spared.is_some();
         if item.kind == Some(FileKind::Directory) {
             return Ok(true);
         }
@@ -300,6 +363,9 @@ impl Removal<'_> {
             };
             if meta.kind == FileKind::Directory {
                 return Ok(true);
+            }
+            if self.stays(node, &item.name, &meta) {
+                return Ok(false);
             }
             if !self.may_go(node, &item.name, &meta) {
                 self.refuse(node, &item.name, "it was not copied, or has changed since; it stays");
@@ -314,7 +380,9 @@ impl Removal<'_> {
             }
             // Somebody else removed it, which is as good.
             Err(error) if error.errno == Errno::ENOENT => {}
-            Err(error) if error.errno == Errno::EISDIR && self.ledger.is_none() => return Ok(true),
+            Err(error) if error.errno == Errno::EISDIR && self.ledger.is_none() && self.spared.is_none() => {
+                return Ok(true);
+            }
             Err(error) => return Err(error),
         }
         Ok(false)
@@ -379,6 +447,7 @@ impl Removal<'_> {
             files: self.files.into_inner(),
             dirs: self.dirs.into_inner(),
             bytes: self.bytes.into_inner(),
+            spared: self.stay.into_inner(),
             errors: found.errors,
             error_count: found.error_count,
             seconds: start.elapsed().as_secs_f64(),

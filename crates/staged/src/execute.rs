@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tidepool_stage::remote::Fabric;
 use tidepool_stage::{
     ActAs, At, Charged, Doomed, End, EndError, Failure, FailureKind, Identity, LARGE_BYTES_MIN, Lone,
-    RemoveReport, Side, StageError, StageOptions, StageReport, What, move_tree, remove, stage,
+    RemoveReport, Side, StageError, StageOptions, StageReport, What, move_tree, remove_but, stage,
 };
 use tidepool_stage_state::{Ended, Start, put_at, show_resource};
 use tidepool_transport::Secret;
@@ -398,6 +398,7 @@ fn remove_entry(work: &Work, source: &Place, options: &StageOptions) -> Result<D
     let made = work.start.made.as_ref();
     let found = source.entry().and_then(|(end, name)| look(&*end, &name).map(|()| (end, name)));
     let (end, name) = match found {
+        Ok(_) if made.map_or(Ok(false), |made| made::is_gone(source, made))? => return Ok(Done::before()),
         Ok(found) => found,
         // Removed before the daemon died, or never made.
         Err(error) if error.errno == Errno::ENOENT && (work.start.again || made.is_some()) => {
@@ -406,7 +407,8 @@ fn remove_entry(work: &Work, source: &Place, options: &StageOptions) -> Result<D
         }
         Err(error) => return Err(named("path", &work.start.spec.src, error).into()),
     };
-    let report: RemoveReport = remove(&*end, &Doomed::Entry(name), options, &work.run.control());
+    let spared = made.map(|made| made::spared(work.start.identity.uid, made)).unwrap_or_default();
+    let report: RemoveReport = remove_but(&*end, &Doomed::Entry(name), &spared, options, &work.run.control());
     if let Some(made) = made.filter(|_| report.complete) {
         made::tidy(source, made)?;
     }

@@ -6,7 +6,7 @@ use crate::places::Place;
 use crate::tasks::{News, Teller, Work};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
-use tidepool_stage::{At, Cursor, DirRef, End, EndError, EndResult, PART_PREFIX, PathHash};
+use tidepool_stage::{At, Cursor, DirRef, End, EndError, EndResult, PART_PREFIX, PathHash, Spared};
 use tidepool_stage_state::Made;
 use tidepool_types::{Errno, FileKind};
 
@@ -60,6 +60,35 @@ fn first_missing(target: &Place, names: &[&[u8]]) -> EndResult<Option<usize>> {
         }
     }
     Ok(Some(0))
+}
+
+/// Whether what a copy had made is not there any more: something on the way to it is a link or no directory by now, which
+/// leads to what nobody has made.
+pub fn is_gone(source: &Place, made: &Made) -> EndResult<bool> {
+    let Some(end) = source.root_end()? else { return Ok(false) };
+    let names: Vec<&[u8]> = names(&made.place).collect();
+    let Some((_, above)) = names.split_last() else { return Ok(true) };
+    let mut dir = end.root();
+    for name in above {
+        match end.open_dir(&dir, name) {
+            Ok(below) => dir = below,
+            Err(error) if matches!(error.errno, Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => {
+                return Ok(true);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(false)
+}
+
+/// What stays when what a copy has made is removed, for an end whose root is the directory it lies in.
+pub fn spared(uid: u32, made: &Made) -> Spared {
+    let place: Vec<&[u8]> = names(&made.place).collect();
+    let above = place.len().saturating_sub(1);
+    let hash = |path: &Box<[u8]>| {
+        names(path).skip(above).fold(PathHash::default(), |parent, name| parent.child(name))
+    };
+    Spared { unless_of: Some(uid), places: made.spared.iter().map(hash).collect() }
 }
 
 /// What is left when the entry itself is gone: temporary files of a copy that did not end well, and directories that

@@ -139,6 +139,10 @@ impl Daemon {
                 let cleaned = self.state.clean_job(self.now, caller, (job, after), dry_run);
                 Answer::reply(cleaned.map(|(places, more)| Reply::Cleaned { places, more }))
             }
+            Request::CleanOwn { job, after } => {
+                let cleaned = self.state.clean_own(self.now, caller, (job, after));
+                Answer::reply(cleaned.map(|(places, more)| Reply::Cleaned { places, more }))
+            }
             Request::SetPolicy { policy } => Answer::of(self.state.set_policy(caller, policy)),
             Request::SubmitHeld { tasks } => match check_one_job(&tasks) {
                 Ok(()) => {

@@ -140,6 +140,10 @@ messages! {
         /// Administration: a location of `user`'s is not kept any more; what lies there stays, and nothing is changed where none is
         /// kept.
         58 Unkeep { dataspace: String, path: Bytes, user: u32 }
+        /// Administration: starts the removal of what copies of a job have made in tracked dataspaces of this node, from the task
+        /// after `after` on, with the directories they made: what is the job's user's, not kept, and no other job's. Refused while
+        /// tasks of the job have not ended, and where failed ones have been forgotten.
+        59 CleanOwn { job: u32, after: u32 }
     }
 }
 

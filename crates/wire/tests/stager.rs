@@ -88,6 +88,8 @@ fn request_bytes_are_pinned() {
           \x01\x01\0\0\0\x02\0\0\0\x03\0\0\0\
           \x01\0\0\0a\x09\0\0\0"
     );
+    let own = Request::CleanOwn { job: 42, after: 3 };
+    assert_eq!(request(&own), b"\x08\0\0\0\x3b\0\0\0\x07\0\0\0\0\0\0\0\x2a\0\0\0\x03\0\0\0");
     let clean = Request::CleanJob { job: 42, after: 3, dry_run: true };
     assert_eq!(request(&clean), b"\x09\0\0\0\x34\0\0\0\x07\0\0\0\0\0\0\0\x2a\0\0\0\x03\0\0\0\x01");
 }

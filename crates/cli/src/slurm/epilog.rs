@@ -6,20 +6,19 @@
 
 use super::flags::EpilogArgs;
 use crate::exit::{Context, Failure, Kind, Result};
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
-use tidepool_stage_client::{
-    Code, OnBehalf, Op, Resource, StageError, Stager, TaskSpec, TaskState, TaskStatus, control_socket, show,
-};
+use tidepool_stage_client::{Code, Op, StageError, Stager, TaskState, TaskStatus, control_socket, show};
 use tidepool_types::Errno;
 
 const LOOK_MIN: Duration = Duration::from_millis(5);
 const LOOK_MAX: Duration = Duration::from_millis(500);
-/// Entries of one dataspace that are removed at a time.
+/// Entries of one dataspace that are counted.
 const LEFT_MAX: u32 = 1000;
+/// Removals that are waited for with one request.
+const WAITED_AT_ONCE: usize = 1000;
 /// How long removals may take.
 const REMOVE_MAX: Duration = Duration::from_secs(600);
 
@@ -33,7 +32,13 @@ pub fn epilog(args: &EpilogArgs) -> Result<ExitCode> {
         }
         other => other.map(drop).map_err(fail)?,
     }
-    let tasks = wait(&stager, args.job, deadline).map_err(fail)?;
+    let tasks = match wait(&stager, args.job, deadline) {
+        Ok(tasks) => tasks,
+        Err(error) => {
+            mark(args, KEPT)?;
+            return Err(fail(error));
+        }
+    };
     wait_for_pool(args, deadline)?;
     if let Some(task) = tasks.iter().find(|task| !is_well(task)) {
         let text = format!(
@@ -43,18 +48,24 @@ pub fn epilog(args: &EpilogArgs) -> Result<ExitCode> {
             task.dst,
             show::reason(task)
         );
-        is_last(args, KEPT).context(Kind::Cleanup, || args.jobs_dir.display().to_string())?;
+        mark(args, KEPT)?;
         return Err(Failure::new(Kind::StageOut, text));
     }
-    clean(&stager, args)?;
+    if let Err(failure) = clean(&stager, args) {
+        mark(args, KEPT)?;
+        return Err(failure);
+    }
+    mark(args, OVER)?;
+    tell_rest(&stager, args)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// A node may have nothing of what all nodes were to bring.
+/// A node may have nothing of what all nodes were to bring. What could not be removed is no loss.
 fn is_well(task: &TaskStatus) -> bool {
+    let removed = task.op == Op::Remove && task.state.is_ended();
     let absent =
         task.state == TaskState::Failed && task.refusal.errno == Errno::ENOENT.0 && task.bytes_done == 0;
-    task.state == TaskState::Finished || task.state == TaskState::Cancelled || absent
+    task.state == TaskState::Finished || task.state == TaskState::Cancelled || absent || removed
 }
 
 fn wait(stager: &Stager, job: u32, deadline: Instant) -> std::result::Result<Vec<TaskStatus>, StageError> {
@@ -88,119 +99,54 @@ fn wait_for_pool(args: &EpilogArgs, deadline: Instant) -> Result<()> {
     Ok(())
 }
 
-/// What the file of a job in the stager's jobs-dir says when its program has ended here: another job may then tidy up after
-/// it, unless its results are still here.
+/// What the file of a job in the stager's jobs-dir says when its program has ended here.
 const OVER: &str = "over";
+/// Its results are still here.
 const KEPT: &str = "kept";
 
-/// Notes how the job has ended on this node; true when no other job here is going on or has left its results.
-fn is_last(args: &EpilogArgs, how: &str) -> std::io::Result<bool> {
-    let directory = File::open(&args.jobs_dir)?;
-    directory.lock()?;
-    let own = args.job.to_string();
+/// Notes how the job has ended on this node.
+fn mark(args: &EpilogArgs, how: &str) -> Result<()> {
+    let path = args.jobs_dir.join(args.job.to_string());
     // Not made anew where the stager has forgotten the job meanwhile: nobody would remove it.
-    match File::options().write(true).truncate(true).open(args.jobs_dir.join(&own)) {
-        Ok(mut mark) => mark.write_all(how.as_bytes())?,
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
-    }
-    for entry in std::fs::read_dir(&args.jobs_dir)? {
-        let entry = entry?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let is_job = name != own && name.parse::<u32>().is_ok();
-        // One that is taken away meanwhile is over.
-        let is_over = || std::fs::read_to_string(entry.path()).map_or(true, |how| how == OVER);
-        if is_job && !is_over() {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+    let written = match File::options().write(true).truncate(true).open(&path) {
+        Ok(mut mark) => mark.write_all(how.as_bytes()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    };
+    written.context(Kind::Cleanup, || path.display().to_string())
 }
 
-/// Removes what the user has left in tracked dataspaces, when no other job uses this node: the stager knows which job put
-/// what, but not what programs have written. The last of several jobs tidies up after all.
+/// Removes what the stager knows to be this job's: what its copies have made here. What programs have written elsewhere may be
+/// another job's, or another user's: nobody knows, so it stays.
 fn clean(stager: &Stager, args: &EpilogArgs) -> Result<()> {
     let fail = |error: StageError| Failure::new(Kind::Cleanup, error.to_string());
-    let last = is_last(args, OVER).context(Kind::Cleanup, || args.jobs_dir.display().to_string())?;
-    if !last {
-        return Ok(());
-    }
-    // For no job: the registration may end meanwhile.
-    let owner = OnBehalf { uid: args.user.0, gid: args.user.1, job: 0 };
-    let spaces = stager.dataspaces().map_err(fail)?;
-    let kept = stager.persisted().map_err(fail)?;
-    for space in spaces.iter().map(|info| &info.dataspace).filter(|space| space.tracked) {
-        let kept: Vec<&[u8]> =
-            kept.iter().filter(|kept| kept.dataspace == space.name).map(|kept| &*kept.path).collect();
-        let mut before = BTreeSet::new();
-        loop {
-            let (left, more) = stager.leftovers(&space.name, LEFT_MAX).map_err(fail)?;
-            let own = left.iter().filter(|entry| entry.uid == args.user.0);
-            let places: BTreeSet<Vec<u8>> = own.map(|entry| whole(&entry.path, &kept)).collect();
-            // Nothing of the user's, or what cannot be removed: other users' files in his directories.
-            if places.is_empty() || places == before {
-                break;
-            }
-            remove(stager, owner, &space.name, &places)?;
-            // Without kept places whole trees go at once.
-            if !more && kept.is_empty() {
-                break;
-            }
-            before = places;
+    let places = stager.clean_own(args.job).map_err(fail)?;
+    let removals: Vec<u32> = places.iter().map(|place| place.removal).filter(|id| *id != 0).collect();
+    let started = Instant::now();
+    for ids in removals.chunks(WAITED_AT_ONCE) {
+        let time = REMOVE_MAX.saturating_sub(started.elapsed());
+        let ended = stager.wait(ids, false, Some(time)).map_err(fail)?;
+        if let Some(task) = ended.iter().find(|task| task.state != TaskState::Finished) {
+            let text = format!("{} could not be removed: {}", task.src, show::reason(task));
+            return Err(Failure::new(Kind::Cleanup, text));
         }
     }
     Ok(())
 }
 
-/// The largest thing that an entry is part of and that holds nothing kept: mostly its first directory.
-fn whole(path: &[u8], kept: &[&[u8]]) -> Vec<u8> {
-    let parts: Vec<&[u8]> = path.split(|b| *b == b'/').filter(|part| !part.is_empty()).collect();
-    let holds_kept = |place: &[u8]| {
-        kept.iter().any(|kept| {
-            let kept: Vec<&[u8]> = kept.split(|b| *b == b'/').filter(|part| !part.is_empty()).collect();
-            kept.join(&b'/').starts_with(&[place, b"/"].concat()) || kept.join(&b'/') == place
-        })
-    };
-    let upto = |count: usize| parts[..count].join(&b'/');
-    (1..parts.len()).map(upto).find(|place| !holds_kept(place)).unwrap_or_else(|| parts.join(&b'/'))
-}
-
-fn remove(stager: &Stager, owner: OnBehalf, dataspace: &str, places: &BTreeSet<Vec<u8>>) -> Result<()> {
+/// Says what stays in tracked dataspaces, by number: somebody has to look at it some day.
+fn tell_rest(stager: &Stager, args: &EpilogArgs) -> Result<()> {
     let fail = |error: StageError| Failure::new(Kind::Cleanup, error.to_string());
-    let task = |path: &Vec<u8>| TaskSpec {
-        on_behalf: Some(owner),
-        ..TaskSpec::new(Op::Remove, Resource::local(dataspace, path), None)
-    };
-    let done = stager
-        .submit_many(places.iter().map(task).collect())
-        .map_err(|error| Failure::new(Kind::Cleanup, error.to_string()))?;
-    let ids: Vec<u32> = done.ids.into_iter().filter(|id| *id != 0).collect();
-    if ids.is_empty() {
-        return Ok(());
-    }
-    let ended = stager.wait(&ids, false, Some(REMOVE_MAX)).map_err(fail)?;
-    if let Some(task) = ended.iter().find(|task| task.state != TaskState::Finished && !is_well(task)) {
-        let text = format!("{} could not be removed: {}", task.src, show::reason(task));
-        return Err(Failure::new(Kind::Cleanup, text));
+    for space in stager.dataspaces().map_err(fail)?.iter().map(|info| &info.dataspace).filter(|s| s.tracked) {
+        let (left, more) = stager.leftovers(&space.name, LEFT_MAX).map_err(fail)?;
+        let own = left.iter().filter(|entry| entry.uid == args.user.0).count();
+        if own > 0 {
+            let or_more = if more { " or more" } else { "" };
+            println!(
+                "{}: {own}{or_more} entries of user {} stay that no copy of job {} is known to have made; list them with 'tidepool stage dataspace leftovers {}'",
+                space.name, args.user.0, args.job, space.name
+            );
+        }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn whole_trees_go_unless_they_hold_what_is_kept() {
-        let whole = |path: &str, kept: &[&str]| {
-            let kept: Vec<&[u8]> = kept.iter().map(|kept| kept.as_bytes()).collect();
-            String::from_utf8(whole(path.as_bytes(), &kept)).unwrap()
-        };
-        assert_eq!(whole("a/b/c", &[]), "a");
-        assert_eq!(whole("a/b/c", &["x/y"]), "a");
-        assert_eq!(whole("a/b/c", &["a/k"]), "a/b");
-        assert_eq!(whole("a/b/c", &["a/b/k"]), "a/b/c");
-        assert_eq!(whole("f", &["g"]), "f");
-        assert_eq!(whole("ab/c", &["a/k"]), "ab");
-    }
 }

