@@ -26,6 +26,7 @@ mod meters;
 mod metrics;
 mod mount;
 mod node_clean;
+mod outfile;
 mod output;
 mod page;
 mod place;

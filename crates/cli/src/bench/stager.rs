@@ -344,7 +344,7 @@ fn name(args: &BenchStagerClientArgs, number: u64) -> String {
 
 pub(super) fn write_times(path: &Path, times: &[u64]) -> Result<()> {
     let bytes: Vec<u8> = times.iter().flat_map(|time| time.to_le_bytes()).collect();
-    std::fs::write(path, bytes).context(Kind::Other, || path.display().to_string())
+    crate::outfile::put(path, bytes)
 }
 
 /// Nanoseconds of a clock that all processes of the node share.

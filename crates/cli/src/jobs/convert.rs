@@ -2,17 +2,13 @@
 
 use super::files::{FormatFlag, read};
 use crate::exit::{Failure, Kind, Result};
+use crate::outfile::{self, How};
 use clap::Args;
-use std::fs::Permissions;
-use std::io::{BufWriter, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use tidepool_joblog::{Format, Log};
 use tidepool_types::format_size;
 
-/// The umask takes from it.
-const MODE: u32 = 0o666;
 /// What a file's name may end with.
 const ENDINGS: [(&str, Format, bool); 5] = [
     (".swf", Format::Swf, false),
@@ -84,20 +80,16 @@ fn taken(out: &Path) -> Failure {
 
 /// Writes beside it first, so that nobody finds half a log.
 fn put(log: &Log, format: Format, packed: bool, args: &ConvertArgs) -> std::io::Result<()> {
-    let dir = args.out.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let file = tempfile::Builder::new().permissions(Permissions::from_mode(MODE)).tempfile_in(dir)?;
-    let mut to = BufWriter::new(file.as_file());
-    if packed {
-        let mut packer = flate2::write::GzEncoder::new(to, flate2::Compression::default());
-        tidepool_joblog::write(log, format, &mut packer)?;
-        to = packer.finish()?;
-    } else {
-        tidepool_joblog::write(log, format, &mut to)?;
-    }
-    to.flush()?;
-    drop(to);
-    let kept = if args.force { file.persist(&args.out) } else { file.persist_noclobber(&args.out) };
-    kept.map(drop).map_err(|error| error.error)
+    let how = How { keep_old: !args.force, ..How::default() };
+    outfile::write(&args.out, how, |mut to| {
+        if packed {
+            let mut packer = flate2::write::GzEncoder::new(to, flate2::Compression::default());
+            tidepool_joblog::write(log, format, &mut packer)?;
+            packer.finish().map(drop)
+        } else {
+            tidepool_joblog::write(log, format, &mut to)
+        }
+    })
 }
 
 /// What SWF cannot say of a log.

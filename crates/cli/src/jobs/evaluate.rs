@@ -3,7 +3,7 @@
 use super::cdf;
 use super::flags::EvaluateArgs;
 use crate::bench::report::identity;
-use crate::exit::{Context, Failure, Kind, Result};
+use crate::exit::{Failure, Kind, Result};
 use crate::output::table;
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -90,7 +90,7 @@ fn row(entry: &'static Entry, past: &[Past], from: usize) -> Row {
 
 fn tell(args: &EvaluateArgs, evaluation: &Evaluation) -> Result<ExitCode> {
     let write = |path: &Option<PathBuf>, text: &dyn Fn() -> String| match path {
-        Some(path) => std::fs::write(path, text()).context(Kind::Other, || path.display().to_string()),
+        Some(path) => crate::outfile::put(path, text()),
         None => Ok(()),
     };
     write(&args.csv, &|| csv(evaluation))?;

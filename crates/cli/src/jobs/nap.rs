@@ -4,7 +4,7 @@ use super::flags::NapArgs;
 use super::simulate::{Ground, early, ground, measures_value, rule};
 use super::stacks;
 use crate::bench::report::identity;
-use crate::exit::{Context, Kind, Result};
+use crate::exit::Result;
 use crate::output::{duration, table};
 use crate::page::{escape, page};
 use serde_json::{Value, json};
@@ -36,7 +36,7 @@ pub fn dispatch(args: &NapArgs) -> Result<ExitCode> {
     let ground = ground(&args.machine, true)?;
     let points = points(args, &ground, &ground.blocks()?);
     let write = |path: &Option<std::path::PathBuf>, text: &dyn Fn() -> String| match path {
-        Some(path) => std::fs::write(path, text()).context(Kind::Other, || path.display().to_string()),
+        Some(path) => crate::outfile::put(path, text()),
         None => Ok(()),
     };
     write(&args.csv, &|| csv(&points))?;

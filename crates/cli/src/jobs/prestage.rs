@@ -3,7 +3,7 @@
 use super::flags::PreStageArgs;
 use super::simulate::{Ground, ground, measures_value};
 use crate::bench::report::identity;
-use crate::exit::{Context, Kind, Result};
+use crate::exit::Result;
 use crate::output::{duration, table};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -56,7 +56,7 @@ pub fn dispatch(args: &PreStageArgs) -> Result<ExitCode> {
         pre_stage(&ground.machine, &ground.load, &takes, *lead, allocation, &mut *predictor)
     });
     if let Some(path) = &args.csv {
-        std::fs::write(path, csv(&all)).context(Kind::Other, || path.display().to_string())?;
+        crate::outfile::put(path, csv(&all))?;
     }
     match args.json {
         true => println!("{}", value(args, &ground, &data, &all)),

@@ -3,7 +3,7 @@
 use super::flags::StageAheadArgs;
 use super::{Study, picture};
 use crate::bench::report::identity;
-use crate::exit::{Context, Kind, Result};
+use crate::exit::Result;
 use crate::output::{duration, table};
 use crate::page::{escape, page};
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ began_seconds,possible,late\n";
 /// Shows and writes what is asked for.
 pub fn tell(args: &StageAheadArgs, study: &Study) -> Result<ExitCode> {
     let write = |path: &Option<std::path::PathBuf>, text: &dyn Fn() -> String| match path {
-        Some(path) => std::fs::write(path, text()).context(Kind::Other, || path.display().to_string()),
+        Some(path) => crate::outfile::put(path, text()),
         None => Ok(()),
     };
     write(&args.csv, &|| csv(study))?;

@@ -4,7 +4,7 @@ use super::files::read;
 use super::flags::{BackfillFlag, EarlyFlag, MachineArgs, OrderFlag, SimulateArgs};
 use super::page_of;
 use crate::bench::report::identity;
-use crate::exit::{Context, Failure, Kind, Result};
+use crate::exit::{Failure, Kind, Result};
 use crate::output::{duration, table};
 use clap::ValueEnum;
 use serde_json::{Value, json};
@@ -43,7 +43,7 @@ pub fn dispatch(args: &SimulateArgs) -> Result<ExitCode> {
     let measures = measure(&ground.load.tasks, &fates, ground.machine.nodes);
     if let Some(path) = &args.csv {
         let text = csv(&ground, &fates);
-        std::fs::write(path, text).context(Kind::Other, || path.display().to_string())?;
+        crate::outfile::put(path, text)?;
     }
     match args.json {
         true => println!("{}", value(args, &ground, &setup, &measures, seconds)),

@@ -7,13 +7,11 @@ mod text;
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::flags::PoolChoice;
 use crate::instance::{self, Instance};
+use crate::outfile::{self, How};
 use crate::pool;
 use crate::top::flags::MetricsArgs;
 use crate::top::place::{Look, Observer, places_of};
 use crate::top::show;
-use std::fs::Permissions;
-use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::ExitCode;
 use text::{Families, Labels};
@@ -42,16 +40,10 @@ pub fn metrics(args: &MetricsArgs) -> Result<ExitCode> {
 
 /// Whoever reads it meanwhile sees the old one or the new one.
 fn put(file: &Path, text: &str) -> Result<()> {
-    let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let write = || -> std::io::Result<()> {
-        let mut new = tempfile::NamedTempFile::new_in(dir)?;
-        new.write_all(text.as_bytes())?;
-        // The collector is another user.
-        new.as_file().set_permissions(Permissions::from_mode(0o644))?;
-        new.persist(file)?;
-        Ok(())
-    };
-    write().context(Kind::Other, || format!("writing {}", file.display()))
+    // The collector is another user.
+    let how = How { mode: Some(0o644), ..How::default() };
+    let written = outfile::write(file, how, |out| out.write_all(text.as_bytes()));
+    written.context(Kind::Other, || format!("writing {}", file.display()))
 }
 
 /// Where the values come from.

@@ -4,17 +4,17 @@ use super::flags::{PENDING_MAX, PholdArgs};
 use super::group::{Cost, Group};
 use crate::bench::report::{identity, machine};
 use crate::exit::{Context, Failure, Kind, Result};
+use crate::outfile::{self, How};
 use crate::output::{ProgressLine, duration};
 use crate::signals::Signals;
 use nix::sys::resource::{UsageWho, getrusage};
 use serde_json::{Value, json};
-use std::io::{self, Write};
+use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::Instant;
-use tempfile::NamedTempFile;
 use tidepool_sim::phold::Phold;
 use tidepool_sim::{Options, Progress, Report, Scheduler, Simulation, Time};
 use tidepool_types::format_size;
@@ -167,12 +167,7 @@ fn run<const WORDS: usize>(args: &PholdArgs, signals: &Signals, group: &mut Grou
 
 /// Replaces the file as a whole, so that there is a whole one at every moment.
 pub(super) fn keep(file: &Path, bytes: &[u8]) -> io::Result<()> {
-    let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut new = NamedTempFile::new_in(dir)?;
-    new.write_all(bytes)?;
-    new.as_file().sync_all()?;
-    new.persist(file)?;
-    Ok(())
+    outfile::write(file, How::default(), |out| out.write_all(bytes))
 }
 
 /// One line on how far a run is, and how long it will go on at this pace.

@@ -104,7 +104,7 @@ impl Rows {
 
     fn begin(path: &Path, head: &str) -> io::Result<Rows> {
         let written = Written { bytes: 0, checksum: 0 };
-        let mut out = BufWriter::new(Counted { file: File::create(path)?, written });
+        let mut out = BufWriter::new(Counted { file: crate::outfile::grow(path)?, written });
         writeln!(out, "{head}")?;
         Ok(Rows { path: path.into(), out, wrong: None })
     }

@@ -74,7 +74,7 @@ fn run_in(args: &RunArgs, group: &mut Group) -> Result<ExitCode> {
     }
     if let Some(file) = &args.html {
         let page = html::report(&args.file, seed, &experiment, &outcome, &outputs.observer);
-        std::fs::write(file, page).context(Kind::Other, || file.display().to_string())?;
+        crate::outfile::put(file, page)?;
     }
     if args.json {
         let mut all = value(args, &outcome, &outputs);

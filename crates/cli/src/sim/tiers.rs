@@ -142,7 +142,7 @@ fn tiers_in(args: &TiersArgs, group: &mut Group) -> Result<ExitCode> {
     }
     signals.check()?;
     if let Some(file) = &args.csv {
-        std::fs::write(file, csv(&outcomes)).context(Kind::Other, || file.display().to_string())?;
+        crate::outfile::put(file, csv(&outcomes))?;
     }
     match args.json {
         true => println!("{}", value(&setup, &outcomes, args.seed)),

@@ -3,11 +3,11 @@
 //! Requests and what threads do lie on tracks on which nothing overlaps: viewers want complete events ("X") of a track to be
 //! nested. How many requests are at a device is a counter ("C").
 
+use crate::outfile::{self, How};
 use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::Path;
 use tidepool_sim::checkpoint::{LoadError, Reader, Saved};
 use tidepool_sim_models::{Pfs, Place, Record, RequestResult, Work};
@@ -108,7 +108,11 @@ impl Timeline {
     }
 
     pub fn write(&self, path: &Path, pfs: &Pfs) -> io::Result<()> {
-        let mut out = Events { out: BufWriter::new(File::create(path)?), first: true };
+        outfile::write(path, How::default(), |out| self.write_to(out, pfs))
+    }
+
+    fn write_to(&self, out: &mut dyn Write, pfs: &Pfs) -> io::Result<()> {
+        let mut out = Events { out, first: true };
         out.out.write_all(b"{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n")?;
         self.clients(&mut out, pfs)?;
         self.servers(&mut out, pfs)?;
@@ -116,7 +120,7 @@ impl Timeline {
         out.out.flush()
     }
 
-    fn clients(&self, out: &mut Events, pfs: &Pfs) -> io::Result<()> {
+    fn clients(&self, out: &mut Events<'_>, pfs: &Pfs) -> io::Result<()> {
         out.name("process_name", CLIENTS, 0, "clients")?;
         let mut by_rank: BTreeMap<(u32, u32), Vec<&RequestResult>> = BTreeMap::new();
         for request in &self.requests {
@@ -141,7 +145,7 @@ impl Timeline {
         Ok(())
     }
 
-    fn servers(&self, out: &mut Events, pfs: &Pfs) -> io::Result<()> {
+    fn servers(&self, out: &mut Events<'_>, pfs: &Pfs) -> io::Result<()> {
         let mut by_server: BTreeMap<u32, [Vec<&Work>; 2]> = BTreeMap::new();
         for work in &self.work {
             by_server.entry(work.server).or_default()[usize::from(work.place == Place::Device)].push(work);
@@ -164,7 +168,7 @@ impl Timeline {
         Ok(())
     }
 
-    fn threads(&self, out: &mut Events, id: u64, mut all: Vec<&Work>) -> io::Result<()> {
+    fn threads(&self, out: &mut Events<'_>, id: u64, mut all: Vec<&Work>) -> io::Result<()> {
         all.sort_by_key(|work| work.begin);
         let mut lanes = Lanes::default();
         for work in all {
@@ -236,12 +240,12 @@ fn us(ns: u64) -> f64 {
     ns as f64 / 1e3
 }
 
-struct Events {
-    out: BufWriter<File>,
+struct Events<'a> {
+    out: &'a mut dyn Write,
     first: bool,
 }
 
-impl Events {
+impl Events<'_> {
     fn event(&mut self, event: Value) -> io::Result<()> {
         let between = if self.first { "" } else { ",\n" };
         self.first = false;

@@ -15,7 +15,7 @@ mod show;
 pub mod site;
 mod stagers;
 
-use crate::exit::{Context, Kind, Result};
+use crate::exit::Result;
 use flags::{ReportArgs, SiteArg, SlurmCommand, WorkflowCommand};
 use serde_json::Value;
 use site::Site;
@@ -64,7 +64,7 @@ fn report(args: &ReportArgs) -> Result<ExitCode> {
         None => print(&told, args.json, show::report_text),
         Some(path) => {
             let page = show::report_html(&told);
-            std::fs::write(path, page).context(Kind::Other, || path.display().to_string())?;
+            crate::outfile::put(path, page)?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -4,7 +4,7 @@ use super::flags::MeasureArgs;
 use super::measure::{Plan, shaped_seconds, written};
 use super::picture;
 use crate::bench::report::{identity, machine};
-use crate::exit::{Context, Kind, Result};
+use crate::exit::Result;
 use crate::output::{duration, table};
 use crate::page::{escape, page};
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ const CSV_HEAD: &str = "storage,direction,direct,pattern,processes,repeat,bytes_
 /// Shows and writes what is asked for.
 pub fn tell(args: &MeasureArgs, dir: &Path, measured: &Measured) -> Result<ExitCode> {
     let write = |path: &Option<PathBuf>, text: &dyn Fn() -> String| match path {
-        Some(path) => std::fs::write(path, text()).context(Kind::Other, || path.display().to_string()),
+        Some(path) => crate::outfile::put(path, text()),
         None => Ok(()),
     };
     write(&args.csv, &|| csv(measured))?;

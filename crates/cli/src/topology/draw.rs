@@ -6,7 +6,6 @@ use crate::exit::{Context, Failure, Kind, Result};
 use crate::flags::PoolChoice;
 use crate::instance::{self, Instance};
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -21,11 +20,10 @@ pub fn draw(args: &DrawArgs) -> Result<ExitCode> {
     let topology = super::need(&args.network)?;
     let marks = marks(args)?;
     let picture = svg(&topology, &marks);
-    let written = match args.output == Path::new("-") {
-        true => std::io::stdout().lock().write_all(picture.as_bytes()),
-        false => fs::write(&args.output, picture),
-    };
-    written.context(Kind::Other, || args.output.display().to_string())?;
+    match args.output == Path::new("-") {
+        true => std::io::stdout().lock().write_all(picture.as_bytes()).context(Kind::Other, || "-".into())?,
+        false => crate::outfile::put(&args.output, picture)?,
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -6,7 +6,7 @@ use super::measure::{Course, Measured, Span, Times};
 use super::run::{Outcome, Settings};
 use super::{picture, show};
 use crate::bench::report::{identity, machine};
-use crate::exit::{Context, Failure, Kind, Result};
+use crate::exit::{Failure, Kind, Result};
 use crate::output::table;
 use crate::page::{escape, page};
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ compute_max_seconds,io_min_seconds,io_mean_seconds,io_max_seconds,bytes_written,
 /// Shows and writes what is asked for.
 pub fn tell(args: &RunArgs, settings: &Settings, outcome: &Outcome) -> Result<ExitCode> {
     let write = |path: &Option<std::path::PathBuf>, make: &dyn Fn() -> String| match path {
-        Some(path) => std::fs::write(path, make()).context(Kind::Other, || path.display().to_string()),
+        Some(path) => crate::outfile::put(path, make()),
         None => Ok(()),
     };
     write(&args.csv, &|| csv(&outcome.courses))?;

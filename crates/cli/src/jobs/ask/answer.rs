@@ -3,7 +3,7 @@
 use super::flags::PredictArgs;
 use super::{Answer, Told};
 use crate::bench::report::identity;
-use crate::exit::{Context, Kind, Result};
+use crate::exit::Result;
 use crate::output::{table, tame};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -17,7 +17,7 @@ end_seconds,end_5_seconds,end_50_seconds,end_95_seconds,same_nodes_share,nodes,u
 
 pub fn tell(args: &PredictArgs, answer: &Answer) -> Result<ExitCode> {
     if let Some(path) = &args.csv {
-        std::fs::write(path, csv(args, answer)).context(Kind::Other, || path.display().to_string())?;
+        crate::outfile::put(path, csv(args, answer))?;
     }
     match args.json {
         true => println!("{}", value(args, answer)),

@@ -2,7 +2,7 @@
 
 use super::flags::PredictArgs;
 use crate::bench::report::identity;
-use crate::exit::{Context, Failure, Kind, Result};
+use crate::exit::{Failure, Kind, Result};
 use crate::jobs::{files, on_threads};
 use crate::output::{duration, table};
 use crate::plot::{Line, Plot, lines};
@@ -103,11 +103,10 @@ pub fn run(args: &PredictArgs, history: &Path, count: u32) -> Result<ExitCode> {
     let last = widenings.into_iter().collect::<Option<Vec<Widening>>>().and_then(|all| all.last().copied());
     let (measures, calibrated) = (Measures::of(&verdicts), last.map(|last| (last, Measures::of(&told))));
     if let Some(path) = &args.csv {
-        std::fs::write(path, csv(&verdicts)).context(Kind::Other, || path.display().to_string())?;
+        crate::outfile::put(path, csv(&verdicts))?;
     }
     if let Some(path) = &args.svg {
-        std::fs::write(path, picture(history, &measures))
-            .context(Kind::Other, || path.display().to_string())?;
+        crate::outfile::put(path, picture(history, &measures))?;
     }
     match args.json {
         true => println!("{}", value(args, history, moments, &measures, calibrated)),

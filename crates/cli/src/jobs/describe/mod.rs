@@ -53,18 +53,18 @@ pub fn run(args: &DescribeArgs) -> Result<ExitCode> {
     let log = read(&args.log, args.jobs, args.format)?;
     let told = describe(&log, args.processors);
     if let Some(path) = &args.csv {
-        std::fs::write(path, tell::csv(&log, &told)).context(Kind::Other, || path.display().to_string())?;
+        crate::outfile::put(path, tell::csv(&log, &told))?;
     }
     if let Some(dir) = &args.svg {
         std::fs::create_dir_all(dir).context(Kind::Other, || dir.display().to_string())?;
         for (name, picture) in plots::all(&log, &told) {
             let path = dir.join(format!("{name}.svg"));
-            std::fs::write(&path, picture).context(Kind::Other, || path.display().to_string())?;
+            crate::outfile::put(&path, picture)?;
         }
     }
     if let Some(path) = &args.html {
         let page = tell::html(&args.log, &log, &told);
-        std::fs::write(path, page).context(Kind::Other, || path.display().to_string())?;
+        crate::outfile::put(path, page)?;
     }
     match args.json {
         true => println!("{}", tell::value(&args.log, &log, &told)),

@@ -8,10 +8,10 @@ mod store;
 mod told;
 
 use crate::exit::{Context, Failure, Kind, Result};
+use crate::outfile::{self, How};
 use crate::signals::Signals;
 use flags::SweepArgs;
 use plan::Plan;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::ExitCode;
 use store::Store;
@@ -80,7 +80,7 @@ fn lacking(missing: &[u64], points: u64) -> String {
 }
 
 fn write_script(file: &Path, text: &str) -> Result<()> {
-    let what = || file.display().to_string();
-    std::fs::write(file, text).context(Kind::Other, what)?;
-    std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).context(Kind::Other, what)
+    let how = How { mode: Some(0o755), ..How::default() };
+    let written = outfile::write(file, how, |out| out.write_all(text.as_bytes()));
+    written.context(Kind::Other, || file.display().to_string())
 }
