@@ -85,10 +85,9 @@ pub fn is_gone(source: &Place, made: &Made) -> EndResult<bool> {
 pub fn spared(uid: u32, made: &Made) -> Spared {
     let place: Vec<&[u8]> = names(&made.place).collect();
     let above = place.len().saturating_sub(1);
-    let hash = |path: &Box<[u8]>| {
-        names(path).skip(above).fold(PathHash::default(), |parent, name| parent.child(name))
-    };
-    Spared { unless_of: Some(uid), places: made.spared.iter().map(hash).collect() }
+    let hash =
+        |path: &[u8]| names(path).skip(above).fold(PathHash::default(), |parent, name| parent.child(name));
+    Spared { unless_of: Some(uid), places: made.spared.iter().map(|path| hash(path)).collect() }
 }
 
 /// What is left when the entry itself is gone: temporary files of a copy that did not end well, and directories that
