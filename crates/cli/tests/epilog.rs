@@ -190,7 +190,7 @@ fn a_kept_location_in_what_the_jobs_copies_made_stays() {
     node.register(504);
     node.copy(504, "copy lustre://in nvme0://case\n");
     node.sh(ALICE, "mkdir -p local/case/for-later/a; echo kept > local/case/for-later/a/data");
-    node.stager.ok(&["persist", "store", "nvme0://case/for-later"]);
+    node.stager.ok(&["persist", "store", "nvme0://case/for-later", "--owner", "31001"]);
     node.epilog(504, 0);
     assert_eq!(node.files(), ["case/for-later/a/data"]);
 }

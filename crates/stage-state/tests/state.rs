@@ -951,12 +951,16 @@ fn failures_of_registered_jobs_are_not_forgotten_for_their_age() {
     };
     let failed = run(&mut state, true);
     let well = run(&mut state, false);
-    (0..300).for_each(|_| drop(run(&mut state, false)));
+    for _ in 0..300 {
+        run(&mut state, false);
+    }
     let mut state = restarted(&state);
     assert!(state.status(3, &admin(), failed, |_| None).is_ok());
     assert_eq!(code(state.status(3, &admin(), well, |_| None)), Code::NO_SUCH_TASK);
     assert_eq!(state.forgotten_failures(5), 0);
-    (0..FAILURES_MAX).for_each(|_| drop(run(&mut state, true)));
+    for _ in 0..FAILURES_MAX {
+        run(&mut state, true);
+    }
     let mut state = restarted(&state);
     assert_eq!(code(state.status(3, &admin(), failed, |_| None)), Code::NO_SUCH_TASK);
     assert_eq!(state.forgotten_failures(5), 1);
