@@ -67,8 +67,8 @@ pub fn write(
         Place::Name { old: Some(_), .. } if how.keep_old => Err(ErrorKind::AlreadyExists.into()),
         Place::Name { dir, name, old } => {
             let dir = open_dir(&dir)?;
-            match New::beside(&dir, &name, how.mode, old.as_ref()) {
-                Ok(new) => new.fill(&name, how, old.as_ref(), content),
+            match New::beside(&dir, &name, how.mode, old.as_deref()) {
+                Ok(new) => new.fill(&name, how, old.as_deref(), content),
                 Err(error) if old.is_some() && must_be_in_place(&error) => in_place(&dir, &name, content),
                 Err(error) => Err(error),
             }
@@ -93,7 +93,7 @@ enum Place {
     Name {
         dir: PathBuf,
         name: OsString,
-        old: Option<Metadata>,
+        old: Option<Box<Metadata>>,
     },
 }
 
@@ -209,7 +209,7 @@ fn last(dir: PathBuf, name: OsString, found: Metadata) -> io::Result<Place> {
         refuse_planted(&dir, &path, &found, if found.is_file() { "file" } else { "FIFO" })?;
     }
     if found.is_file() {
-        return Ok(Place::Name { dir, name, old: Some(found) });
+        return Ok(Place::Name { dir, name, old: Some(Box::new(found)) });
     }
     let flags = OFlags::NOFOLLOW | OFlags::NOCTTY;
     OpenOptions::new().write(true).custom_flags(flags.bits() as i32).open(path).map(Place::Direct)
