@@ -533,7 +533,7 @@ pub struct RunArgs {
 const START: &str = "\
 Examples:
   tidepool pool start --name mine --nodes 2
-  tidepool pool start --name job-42 --stagers n1=n1:42000,n2=n2:42000 --secret-file /etc/tidepool/stager.secret \\
+  tidepool pool start --name job-42 --stagers n1=n1:42000,n2=n2:42000 --secret-file /etc/tidepool/admin.secret \\
     --as 1000:1000 --job 42                    root, for a user, on nodes whose stagers start agents";
 
 #[derive(Subcommand)]

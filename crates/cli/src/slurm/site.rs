@@ -3,7 +3,7 @@
 //! ```toml
 //! state-dir = "/var/lib/tidepool/slurm"            # of the job book, on the controller
 //! stager-port = 42000                              # 'listen' of the nodes' stagers
-//! secret-file = "/etc/tidepool/stager.secret"      # theirs, too
+//! secret-file = "/etc/tidepool/admin.secret"       # theirs, with a key of its own
 //! stage-in-timeout = "1h"
 //! stage-out-timeout = "4h"
 //! pool-store = "/tmp"                              # directory of each node for the data of jobs' pools
@@ -218,7 +218,7 @@ fn parse(file: &Path, text: &str) -> std::result::Result<Site, Vec<String>> {
         path
     };
     let state_dir = path("state-dir", &written.state_dir, "/var/lib/tidepool/slurm");
-    let secret_file = path("secret-file", &written.secret_file, "/etc/tidepool/stager.secret");
+    let secret_file = path("secret-file", &written.secret_file, "/etc/tidepool/admin.secret");
     let pool_store = path("pool-store", &written.pool_store, "/tmp");
     let mut dataspaces: Vec<SiteDataspace> = Vec::new();
     for (number, written) in (1..).zip(&written.dataspace) {
