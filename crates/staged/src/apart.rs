@@ -374,8 +374,10 @@ impl Daemon {
             Refusal { code: Code::SYSTEM_ERROR, errno: Errno::EIO.0, detail }
         };
         if !left.tasks.is_empty() || !left.calls.is_empty() {
-            let count = left.tasks.len();
-            eprintln!("tidepool-staged: {}; {count} tasks of it have failed", left.why);
+            let text = format!("{}; {} tasks of it have failed", left.why, left.tasks.len());
+            if let Some(workers) = &mut self.workers {
+                workers.log(&text);
+            }
         }
         let (task, call) = (refusal("; resume the task"), refusal("; ask again"));
         for id in left.tasks {

@@ -17,6 +17,7 @@
 mod acl;
 mod agents;
 mod apart;
+mod audit;
 mod config;
 mod conn;
 mod crowd;

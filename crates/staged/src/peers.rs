@@ -1,6 +1,7 @@
 //! What stagers of other nodes ask of this one, and how this one asks them.
 
 use crate::agents::{AgentOf, Agents};
+use crate::audit::Limiter;
 use crate::doors::Bridges;
 use crate::execute::{act_as, identity_of};
 use crate::limits::Limits;
@@ -11,7 +12,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 use tidepool_stage::remote::{OpenedRoot, RootRequest, Roots};
 use tidepool_stage::{Charge, EndError, EndResult, LocalEnd};
 use tidepool_transport::hex;
@@ -42,40 +42,7 @@ pub struct PeerRoots {
     agents: Agents,
     /// Public keys of those who may administer this stager from other nodes, and start agents.
     admins: Vec<[u8; 32]>,
-    refusals: Mutex<Refusals>,
-}
-
-/// What is written of refused proofs: a flood of them must not fill a disk.
-#[derive(Default)]
-struct Refusals {
-    /// When lines were last counted anew, and how many were written since.
-    since: Option<Instant>,
-    written: u32,
-    silent: u64,
-}
-
-/// Lines about refused proofs in a minute.
-const REFUSALS_MAX: u32 = 20;
-const REFUSALS_EVERY: Duration = Duration::from_secs(60);
-
-impl Refusals {
-    /// The line to be written, if one is.
-    fn line(&mut self, now: Instant, text: &str) -> Option<String> {
-        if self.since.is_none_or(|since| now.duration_since(since) >= REFUSALS_EVERY) {
-            let silent = std::mem::take(&mut self.silent);
-            *self = Refusals { since: Some(now), written: 0, silent: 0 };
-            if silent > 0 {
-                self.written = 1;
-                return Some(format!("{text} (and {silent} more like this, unwritten)"));
-            }
-        }
-        if self.written >= REFUSALS_MAX {
-            self.silent += 1;
-            return None;
-        }
-        self.written += 1;
-        Some(text.into())
-    }
+    refusals: Mutex<Limiter>,
 }
 
 impl PeerRoots {
@@ -89,10 +56,7 @@ impl PeerRoots {
     }
 
     fn tell_refused(&self, text: &str) {
-        let line = lock(&self.refusals).line(Instant::now(), text);
-        if let Some(line) = line {
-            eprintln!("tidepool-staged: refused: {line}");
-        }
+        lock(&self.refusals).tell(&format!("refused: {text}"));
     }
 
     fn ask(&self, request: &RootRequest) -> EndResult<Granted> {

@@ -271,3 +271,18 @@ fn workers_with_nothing_to_do_end() {
         std::thread::sleep(Duration::from_millis(200));
     }
 }
+
+/// Whoever stops his worker does not keep the stager from ending.
+#[test]
+fn a_stager_ends_although_a_worker_is_stopped() {
+    if !is_root() {
+        return;
+    }
+    let mut daemon = Daemon::start();
+    slow(&daemon, &daemon.control(), ALICE);
+    let pid = worker(&daemon, ALICE).to_string();
+    assert!(of(ALICE, &["kill", "-STOP", &pid]).status.success());
+    daemon.signal("-TERM");
+    assert!(daemon.wait_gone().success());
+    assert!(!Path::new(&format!("/proc/{pid}/exe")).exists());
+}

@@ -6,6 +6,7 @@
 
 use super::message::{FromWorker, Order, Setting, ToWorker, VERSION};
 use super::pipe::{Frames, send};
+use crate::audit::Limiter;
 use crate::execute::identity_of;
 use crate::places::reach_mount;
 use crate::tasks::{News, Teller};
@@ -23,7 +24,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidepool_stage::{EndError, Identity};
 use tidepool_stage_state::Millis;
 use tidepool_wire::stager::{DataspaceKind, DataspaceSpec};
@@ -40,6 +41,9 @@ const PING_EVERY_MS: Millis = 1_000;
 const SILENT_MS_MAX: Millis = 30_000;
 /// How long a worker may take to end.
 const LEAVE_MS_MAX: i64 = 5_000;
+/// How long a worker that was killed may take to be gone, and how often that is looked at.
+const KILLED_MAX: Duration = Duration::from_secs(1);
+const ENDED_LOOK: Duration = Duration::from_millis(2);
 /// Bytes read of one worker in one turn.
 const READ_BYTES: usize = 256 << 10;
 /// How long a new supervisor waits for workers of the one before.
@@ -98,7 +102,7 @@ struct Worker {
     idle_since: Millis,
     /// To end it whatever it is at; nothing before it was started.
     process: Arc<OnceLock<OwnedFd>>,
-    thread: Option<JoinHandle<()>>,
+    thread: JoinHandle<()>,
     /// It has said something that cannot be.
     lied: Option<String>,
 }
@@ -125,6 +129,8 @@ pub struct Workers {
     by_key: FxHashMap<Key, u64>,
     last_call: u64,
     pings: u64,
+    /// What users have their workers say here.
+    log: Limiter,
 }
 
 /// What was left undone when a worker ended.
@@ -142,7 +148,16 @@ impl Workers {
         wait_for_former(&template.lock)?;
         let program = std::env::current_exe()?;
         let (all, by_key) = (FxHashMap::default(), FxHashMap::default());
-        Ok(Workers { program, template, teller, all, by_key, last_call: 0, pings: 0 })
+        Ok(Workers {
+            program,
+            template,
+            teller,
+            all,
+            by_key,
+            last_call: 0,
+            pings: 0,
+            log: Limiter::default(),
+        })
     }
 
     pub fn has(&self, worker: u64) -> bool {
@@ -201,7 +216,7 @@ impl Workers {
             pinged: now,
             idle_since: now,
             process,
-            thread: Some(thread),
+            thread,
             lied: None,
         };
         self.all.insert(number, worker);
@@ -303,7 +318,7 @@ impl Workers {
     /// Ends a worker that does not keep to what it was given.
     pub fn expel(&mut self, number: u64, why: String) {
         if let Some(worker) = self.all.get_mut(&number) {
-            eprintln!("tidepool-staged: the worker of user {} {why}; it is ended", worker.key.uid);
+            self.log.tell(&format!("the worker of user {} {why}; it is ended", worker.key.uid));
             worker.lied.get_or_insert(why);
             worker.kill();
         }
@@ -364,13 +379,32 @@ impl Workers {
         }
     }
 
-    /// Ends all.
+    /// Writes of something that a worker, or its user, has caused.
+    pub fn log(&mut self, text: &str) {
+        self.log.tell(text);
+    }
+
+    /// Ends all. Those that do not end by themselves are killed, and a thread that waits for something that does not answer is
+    /// left behind.
     pub fn stop(&mut self) {
         let numbers: Vec<u64> = self.all.keys().copied().collect();
         numbers.into_iter().for_each(|number| self.retire(number));
-        for thread in self.all.values_mut().filter_map(|worker| worker.thread.take()) {
-            let _ = thread.join();
+        if !self.wait_ended(Duration::from_millis(LEAVE_MS_MAX as u64)) {
+            self.all.values().for_each(Worker::kill);
+            self.wait_ended(KILLED_MAX);
         }
+    }
+
+    fn wait_ended(&self, most: Duration) -> bool {
+        let until = Instant::now() + most;
+        let running = || self.all.values().any(|worker| !worker.thread.is_finished());
+        while running() {
+            if Instant::now() >= until {
+                return false;
+            }
+            std::thread::sleep(ENDED_LOOK);
+        }
+        true
     }
 }
 

@@ -1,0 +1,58 @@
+//! Lines of the log that others can cause: a flood of them must not fill a disk.
+
+use std::time::{Duration, Instant};
+
+/// Lines in one [`EVERY`].
+const LINES_MAX: u32 = 20;
+const EVERY: Duration = Duration::from_secs(60);
+
+/// Lets some lines of a kind through, and says how many it did not.
+#[derive(Default)]
+pub struct Limiter {
+    /// When lines were last counted anew, and how many were written since.
+    since: Option<Instant>,
+    written: u32,
+    silent: u64,
+}
+
+impl Limiter {
+    /// The line to be written, if one is.
+    pub fn line(&mut self, now: Instant, text: &str) -> Option<String> {
+        if self.since.is_none_or(|since| now.saturating_duration_since(since) >= EVERY) {
+            let silent = self.silent;
+            *self = Limiter { since: Some(now), written: 1, silent: 0 };
+            return Some(match silent {
+                0 => text.into(),
+                silent => format!("{text} (and {silent} more like this before, unwritten)"),
+            });
+        }
+        if self.written >= LINES_MAX {
+            self.silent += 1;
+            return None;
+        }
+        self.written += 1;
+        Some(text.into())
+    }
+
+    /// Writes the line to the log, or counts it.
+    pub fn tell(&mut self, text: &str) {
+        if let Some(line) = self.line(Instant::now(), text) {
+            eprintln!("tidepool-staged: {line}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_is_counted_and_told_later() {
+        let (mut limiter, start) = (Limiter::default(), Instant::now());
+        let written = (0..1000).filter_map(|_| limiter.line(start, "no")).count();
+        assert_eq!(written, LINES_MAX as usize);
+        let later = limiter.line(start + EVERY, "no").unwrap();
+        assert!(later.contains(&format!("{} more", 1000 - LINES_MAX)), "{later}");
+        assert_eq!(limiter.line(start + EVERY, "no").as_deref(), Some("no"));
+    }
+}
