@@ -12,7 +12,7 @@ use tidepool_stage_client::{OnBehalf, Stager, TaskSpec, TaskState, TaskStatus};
 const ALICE: u32 = 31_001;
 const BOB: u32 = 31_002;
 /// Bytes per second of a task that lasts as long as a test.
-const SLOW: u64 = 1 << 20;
+const SLOW: u64 = 4 << 20;
 
 fn is_root() -> bool {
     let root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
