@@ -184,6 +184,18 @@ fn records_are_taken_once_whole_and_in_their_order() {
     assert_eq!(tried(&|_| foreign[0].clone()), []);
 }
 
+/// Else one record could be left out by putting junk in its place.
+#[test]
+fn after_a_record_that_is_none_nothing_is_taken() {
+    let (mut client, mut server) = met();
+    let records = recorded(&mut client, &server, 2);
+    let mut junk = records[0].clone();
+    junk[10] ^= 1;
+    (&mut client.get_ref().get_ref()).write_all(&[junk, records[1].clone()].concat()).unwrap();
+    assert_eq!(server.receive().unwrap_err().kind(), io::ErrorKind::InvalidData);
+    assert_eq!(server.receive().unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
+}
+
 #[test]
 fn every_flipped_bit_of_a_record_is_found() {
     let (mut client, server) = met();

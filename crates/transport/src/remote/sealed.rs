@@ -17,6 +17,9 @@ const TAG_LEN: usize = 16;
 pub const RECORD_MAX: usize = MESSAGE_MAX - TAG_LEN;
 /// What precedes each record: its length.
 const HEAD_LEN: usize = 2;
+/// Records that one direction of a connection takes: 1 TiB, at which AES-GCM still proves what it should (RFC 8446, section 5.5).
+/// Who has more to say connects again.
+const RECORDS_MAX: u64 = 1 << 24;
 /// Records that go out with one system call.
 const TOGETHER_MAX: usize = 4;
 /// Bytes read at a time.
@@ -36,10 +39,18 @@ struct Way {
 }
 
 impl Way {
-    fn number(&mut self) -> u64 {
-        let number = self.next;
+    fn number(&mut self) -> io::Result<u64> {
+        if self.next >= RECORDS_MAX {
+            let text = format!("{RECORDS_MAX} records have gone over this connection, which is used up");
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, text));
+        }
         self.next += 1;
-        number
+        Ok(self.next - 1)
+    }
+
+    /// Nothing goes this way any more: after one record that is not what it should be, the next one is none either.
+    fn close(&mut self) {
+        self.next = RECORDS_MAX;
     }
 }
 
@@ -60,9 +71,9 @@ struct Sealer {
 
 impl Sealer {
     fn put(&mut self, data: &[u8]) -> io::Result<()> {
+        let number = self.way.number()?;
         let start = self.records.len();
         self.records.resize(start + HEAD_LEN + data.len() + TAG_LEN, 0);
-        let number = self.way.number();
         let into = &mut self.records[start + HEAD_LEN..];
         let len = self.way.state.write_message(number, data, into).map_err(io::Error::other)?;
         self.records[start..start + HEAD_LEN].copy_from_slice(&(len as u16).to_le_bytes());
@@ -143,13 +154,11 @@ impl Opener {
         let Some(head) = rest.first_chunk::<HEAD_LEN>() else { return Ok(false) };
         let len = usize::from(u16::from_le_bytes(*head));
         let Some(record) = rest.get(HEAD_LEN..HEAD_LEN + len) else { return Ok(false) };
-        if len < TAG_LEN {
-            return Err(broken("a record"));
-        }
-        self.plain.resize(len - TAG_LEN, 0);
-        let number = self.way.number();
-        let opened = self.way.state.read_message(number, record, &mut self.plain);
-        if opened.is_err() {
+        let number = self.way.number()?;
+        self.plain.resize(len.saturating_sub(TAG_LEN), 0);
+        let opened = len >= TAG_LEN && self.way.state.read_message(number, record, &mut self.plain).is_ok();
+        if !opened {
+            self.way.close();
             self.plain.clear();
             self.taken = 0;
             return Err(broken("a record"));
