@@ -1,6 +1,31 @@
-//! Lines of the log that others can cause: a flood of them must not fill a disk.
+//! Lines of the log about who administers, and those that others can cause: a flood of them must not fill a disk.
 
 use std::time::{Duration, Instant};
+use tidepool_wire::stager::{Command, Request};
+
+/// What is written of a request that changes what others may do, or acts for others. None for one that only looks.
+pub fn act(request: &Request) -> Option<String> {
+    let about = match request {
+        Request::RegisterDataspace { dataspace } | Request::UpdateDataspace { dataspace } => {
+            format!("{:?} at {:?}", dataspace.name, dataspace.mount)
+        }
+        Request::UnregisterDataspace { name } => format!("{name:?}"),
+        Request::RegisterJob { job } | Request::UpdateJob { job } => format!("job {}", job.id),
+        Request::AddProcess { job, process } | Request::RemoveProcess { job, process } => {
+            format!("job {job}, process {} of user {}", process.pid, process.uid)
+        }
+        Request::UnregisterJob { job } | Request::ReleaseJob { job } | Request::CleanOwn { job, .. } => {
+            format!("job {job}")
+        }
+        Request::CleanJob { job, dry_run: false, .. } => format!("job {job}"),
+        Request::SubmitHeld { tasks } => format!("{} tasks", tasks.len()),
+        Request::SetPolicy { policy } => format!("{policy:?}"),
+        Request::Unkeep { dataspace, user, .. } => format!("{dataspace:?} of user {user}"),
+        Request::Command { command } if *command != Command::Ping => format!("{command:?}"),
+        _ => return None,
+    };
+    Some(format!("{} {about}", request.name()))
+}
 
 /// Lines in one [`EVERY`].
 const LINES_MAX: u32 = 20;
@@ -45,6 +70,18 @@ impl Limiter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn acts_are_told_apart_from_looks() {
+        let act = |request| act(&request);
+        assert_eq!(act(Request::ReleaseJob { job: 7 }).as_deref(), Some("ReleaseJob job 7"));
+        assert_eq!(act(Request::Command { command: Command::Pause }).as_deref(), Some("Command Pause"));
+        let named = act(Request::UnregisterDataspace { name: "a\nb".into() });
+        assert_eq!(named.as_deref(), Some("UnregisterDataspace \"a\\nb\""), "no line of its own");
+        assert_eq!(act(Request::Jobs {}), None);
+        assert_eq!(act(Request::Command { command: Command::Ping }), None);
+        assert_eq!(act(Request::CleanJob { job: 1, after: 0, dry_run: true }), None);
+    }
 
     #[test]
     fn a_flood_is_counted_and_told_later() {

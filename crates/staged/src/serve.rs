@@ -1,6 +1,7 @@
 //! From requests to the state machine, and back to replies.
 
 use crate::apart::Running;
+use crate::audit;
 use crate::errands::{Task, Then};
 use crate::peer;
 use crate::places::Places;
@@ -94,7 +95,27 @@ impl Daemon {
         }
     }
 
+    /// Acts of administration, with a line in the log for each, and for those that are not the caller's to do.
     fn administer(&mut self, conn: u64, request: u64, caller: &Caller, message: Request) -> Answer {
+        let act = audit::act(&message);
+        let answer = self.do_administer(conn, request, caller, message);
+        if let Some(act) = act {
+            let outcome = match &answer {
+                Answer::Now(Reply::Failed { refusal }) => format!("refused: {refusal}"),
+                Answer::Now(_) => "done".into(),
+                Answer::Later => "under way".into(),
+            };
+            let afar = if caller.ancestry.is_empty() { " of another node" } else { "" };
+            let line = format!("audit: user {}{afar}: {act}: {outcome}", caller.uid);
+            match caller.control {
+                true => eprintln!("tidepool-staged: {line}"),
+                false => self.attempts.tell(&line),
+            }
+        }
+        answer
+    }
+
+    fn do_administer(&mut self, conn: u64, request: u64, caller: &Caller, message: Request) -> Answer {
         // Before anything is looked at: even whether a path exists is not for everybody.
         if !matches!(message, Request::Command { command: Command::Ping })
             && let Err(refusal) = self.state.demand_control(caller)

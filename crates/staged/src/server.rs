@@ -2,6 +2,7 @@
 //! *apply, write down, answer, start*.
 
 use crate::apart::{Call, Running};
+use crate::audit::Limiter;
 use crate::config::Config;
 use crate::conn::{Conn, Dialect, ERRAND_WEIGHT, Incoming, Over, WAITING_MAX, weight};
 use crate::crowd::Crowd;
@@ -73,6 +74,8 @@ pub struct Daemon {
     /// What they have been asked that is no task.
     pub(crate) calls: HashMap<u64, Call>,
     pub(crate) journals: Journals,
+    /// What is written of administration that users try.
+    pub(crate) attempts: Limiter,
     /// The time of this turn.
     pub(crate) now: Millis,
     /// Tasks that have ended in this turn.
@@ -190,6 +193,7 @@ impl Daemon {
             workers,
             calls: HashMap::new(),
             journals,
+            attempts: Limiter::default(),
             now: now(),
             over: Vec::new(),
             stopping: false,
