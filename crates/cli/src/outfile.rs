@@ -113,6 +113,8 @@ fn resolve(path: &Path) -> io::Result<Place> {
             Err(error) if error.kind() == ErrorKind::NotFound && todo.is_empty() && !is_slashed(path) => {
                 return Ok(Place::Name { dir: at, name, old: None });
             }
+            // The whole name is told in any case.
+            Err(error) if error.kind() == ErrorKind::NotFound => return Err(error),
             Err(error) => return Err(io::Error::new(error.kind(), format!("{}: {error}", next.display()))),
         };
         if found.is_symlink() {

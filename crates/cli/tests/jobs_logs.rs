@@ -180,8 +180,8 @@ fn what_cannot_be_read_or_written_is_said() {
         (&["describe", "log.swf", "--format", "parquet"], 1, "Parquet: it is cut off or damaged"),
         (&["describe", "log.swf", "--format", "xml"], 2, "swf, sacct, sacct-json, csv, parquet"),
         (&["convert", "log.swf", "log.txt"], 2, "its ending is none of .swf, .swf.gz, .csv"),
-        (&["convert", "log.swf", "missing/log.csv"], 1, "missing/log.csv: missing: No such file"),
-        (&["describe", "log.swf", "--html", "missing/log.html"], 1, "missing/log.html: missing: No such file"),
+        (&["convert", "log.swf", "missing/log.csv"], 1, "missing/log.csv: No such file"),
+        (&["describe", "log.swf", "--html", "missing/log.html"], 1, "missing/log.html: No such file"),
     ];
     for (words, code, part) in cases {
         let said = jobs(&sandbox, words);

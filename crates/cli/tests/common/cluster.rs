@@ -324,7 +324,7 @@ impl Cluster {
 
     /// Removes what programs of tests write on nodes besides what is staged in or kept: it is theirs to remove, not the epilog's.
     fn remove_what_programs_wrote(&self, node: &str) {
-        let places = ["out", "forgotten", "f", "g"].map(|name| format!("/mnt/nvme0/{name}"));
+        let places = ["out", "forgotten", "f", "g", "result"].map(|name| format!("/mnt/nvme0/{name}"));
         let words: Vec<&str> =
             ["rm", "-rf", "--"].into_iter().chain(places.iter().map(String::as_str)).collect();
         let done = self.on(node, &words);
