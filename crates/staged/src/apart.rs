@@ -9,14 +9,14 @@ use crate::limits::Limits;
 use crate::places::{PlaceError, Places};
 use crate::server::Daemon;
 use crate::tasks::{Answer, News, Run, Work};
-use crate::worker::{About, CALLS_MAX, FromWorker, Key, Order, Refused, ToWorker};
+use crate::worker::{About, CALLS_MAX, FromWorker, Key, Looks, Order, Refused, ToWorker};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use tidepool_stage::EndError;
-use tidepool_stage_state::{Ended, Identity, Live, Millis, Model, Origin, Start};
+use tidepool_stage_state::{Ended, Identity, Live, Model, Origin, Start};
 use tidepool_types::Errno;
 use tidepool_wire::stager::{
     Code, DataspaceSpec, Leftover, Op, RESOURCE_PATH_MAX, Refusal, Reply, Resource, TaskState,
@@ -26,7 +26,7 @@ use tidepool_wire::stager::{
 const DETAIL_MAX: usize = 8 << 10;
 
 /// How long a task may take to stop when it is cancelled, before its worker is ended.
-const STOP_MS_MAX: Millis = 30_000;
+const STOP_LOOKS_MAX: Looks = 30;
 
 /// A running task, seen from the event loop.
 pub enum Running {
@@ -39,8 +39,8 @@ pub enum Running {
 pub struct There {
     worker: u64,
     live: Option<Live>,
-    /// Since when it is to stop.
-    cancelled: Option<Millis>,
+    /// The look at which it was told to stop.
+    cancelled: Option<Looks>,
     limits: Arc<Limits>,
     start: Start,
 }
@@ -119,7 +119,7 @@ impl Daemon {
         }
         let number = self.next_token;
         self.next_token += 1;
-        workers.start(number, key, self.now)?;
+        workers.start(number, key)?;
         let stream = workers.stream(number).ok_or_else(|| io::Error::other("it is gone"))?;
         epoll::add(&self.epoll, stream, EventData::new_u64(number), EventFlags::IN)?;
         Ok(number)
@@ -159,7 +159,7 @@ impl Daemon {
         match self.runs.get_mut(&id) {
             Some(Running::Here(run)) => run.cancel(),
             Some(Running::There(there)) => {
-                there.cancelled.get_or_insert(self.now);
+                there.cancelled.get_or_insert(self.looks);
                 if let Some(workers) = &self.workers {
                     workers.tell(there.worker, ToWorker::Cancel { id }, Vec::new());
                 }
@@ -172,7 +172,7 @@ impl Daemon {
 
     pub(crate) fn hear_worker(&mut self, worker: u64) {
         let Some(workers) = &mut self.workers else { return };
-        for word in workers.read(worker, self.now) {
+        for word in workers.read(worker) {
             if let Err(why) = self.take_word(worker, word)
                 && let Some(workers) = &mut self.workers
             {
@@ -197,7 +197,7 @@ impl Daemon {
                 let ended = checked(result.into())?;
                 self.of_worker(worker, id)?;
                 if let Some(workers) = &mut self.workers {
-                    workers.task_over(worker, id, self.now);
+                    workers.task_over(worker, id);
                 }
                 self.worker_ended(id, ended);
                 Ok(())
@@ -259,8 +259,9 @@ impl Daemon {
 
     /// A task that this worker was given.
     fn of_worker(&mut self, worker: u64, id: u32) -> Result<&mut There, String> {
+        let is_at_it = self.workers.as_ref().is_some_and(|workers| workers.has_task(worker, id));
         match self.runs.get_mut(&id) {
-            Some(Running::There(there)) if there.worker == worker => Ok(there),
+            Some(Running::There(there)) if is_at_it && there.worker == worker => Ok(there),
             _ => Err(format!("speaks of task {id}, which it does not have")),
         }
     }
@@ -288,7 +289,7 @@ impl Daemon {
         call: u64,
         found: Result<Reply, (Vec<Leftover>, bool)>,
     ) -> Result<(), String> {
-        if !self.workers.as_mut().is_some_and(|workers| workers.call_over(worker, call, self.now)) {
+        if !self.workers.as_mut().is_some_and(|workers| workers.call_over(worker, call)) {
             return Err("answers what it was not asked".into());
         }
         self.call_over(call, found);
@@ -353,7 +354,7 @@ impl Daemon {
             About::Task(id) => {
                 let known = self.of_worker(worker, id).is_ok();
                 if let Some(workers) = self.workers.as_mut().filter(|_| known) {
-                    workers.task_over(worker, id, self.now);
+                    workers.task_over(worker, id);
                     self.task_ended(id, of_failure(failed(), &self.config.node));
                 }
             }
@@ -393,24 +394,25 @@ impl Daemon {
 
     pub(crate) fn look_after_workers(&mut self) {
         // In a file system that does not answer nothing else ends a task.
-        let stuck =
-            |there: &There| there.cancelled.is_some_and(|at| self.now.saturating_sub(at) >= STOP_MS_MAX);
-        let stuck: Vec<u64> = self
-            .runs
-            .values()
-            .filter_map(|running| match running {
-                Running::There(there) if stuck(there) => Some(there.worker),
-                _ => None,
-            })
-            .collect();
+        let stuck: Vec<u64> =
+            self.runs.iter().filter_map(|(id, running)| self.stuck_worker(*id, running)).collect();
         for worker in stuck {
             if let Some(workers) = &mut self.workers {
-                workers.expel(worker, format!("has not stopped a task for {} s", STOP_MS_MAX / 1000));
+                workers.expel(worker, format!("has not stopped a task for {STOP_LOOKS_MAX} s"));
             }
         }
         if let Some(workers) = &mut self.workers {
-            workers.look_after(self.now);
+            workers.look_after();
         }
+    }
+
+    /// The worker that has not stopped a task although it was told to, and has had the time.
+    fn stuck_worker(&self, id: u32, running: &Running) -> Option<u64> {
+        let Running::There(there) = running else { return None };
+        let late = there.cancelled.is_some_and(|at| self.looks.saturating_sub(at) > STOP_LOOKS_MAX);
+        // It may be a reader's answer that the task's end waits for.
+        let workers = self.workers.as_ref()?;
+        (late && workers.has_task(there.worker, id)).then_some(there.worker)
     }
 
     /// What workers wait for is in the journal.

@@ -1,11 +1,12 @@
 //! One connection: bytes in, bytes out.
 
+use crate::worker::Looks;
 use rustix::io::Errno as Sys;
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use tidepool_norns::{Kind, LENGTH_LEN, Response, body_len};
-use tidepool_stage_state::{Caller, Millis};
+use tidepool_stage_state::Caller;
 use tidepool_wire::stager::{Code, HEAD_LEN, Head, Refusal, Reply, Request};
 
 /// Bytes read at a time.
@@ -83,8 +84,8 @@ pub struct Conn {
     pub watched: Watched,
     /// What requests that are answered later weigh.
     pub waiting: usize,
-    /// When it came.
-    pub since: Millis,
+    /// The look of the event loop at which it came.
+    pub since: Looks,
     /// Bytes of it that its user is counted for.
     pub counted: usize,
 }
@@ -97,7 +98,7 @@ pub struct Watched {
 }
 
 impl Conn {
-    pub fn new(stream: UnixStream, caller: Caller, dialect: Dialect, since: Millis) -> Conn {
+    pub fn new(stream: UnixStream, caller: Caller, dialect: Dialect, since: Looks) -> Conn {
         Conn {
             stream,
             caller,

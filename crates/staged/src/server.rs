@@ -21,7 +21,7 @@ use crate::start::{
 };
 use crate::tasks::{self, Crews, Here, News, Teller};
 use crate::wake::Wake;
-use crate::worker::Workers;
+use crate::worker::{Looks, Workers};
 use rustc_hash::FxHashMap;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -33,7 +33,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tidepool_shm::Spin;
 use tidepool_stage::remote::EndServer;
 use tidepool_stage_state::{Identity, Millis, Side, Start, State, Wait, Waits};
@@ -50,10 +50,10 @@ const CONNECTIONS_MAX: usize = 10_000;
 /// Events taken in one turn: enough that many requests share a write to the journal, and few enough
 /// that the first clients work again while the last ones are served.
 const EVENTS_MAX: usize = 32;
-/// How long a connection may take to say who it is, in all.
-const GREETING_MS_MAX: Millis = 10_000;
-/// How often expired locations are looked for.
-const EXPIRE_EVERY_MS: u64 = 1_000;
+/// How long a connection may take to say who it is, in all, in seconds that the loop has looked.
+const GREETING_LOOKS_MAX: Looks = 10;
+/// How often it is looked what time has made of locations, workers and connections.
+const LOOK_EVERY_MS: u64 = 1_000;
 
 /// How long nobody is let in when there is no descriptor for another connection.
 const ACCEPT_PAUSE_MS: u64 = 100;
@@ -108,7 +108,9 @@ pub struct Daemon {
     stop: Arc<AtomicBool>,
     news: Receiver<News>,
     synced: Arc<Mutex<Option<Unsynced>>>,
-    expired_at: Millis,
+    /// When that was, by a clock that nobody sets, and how often.
+    looked: Instant,
+    pub(crate) looks: Looks,
     /// When connections are accepted again, while there was no descriptor for one.
     accepts_at: Option<Millis>,
     /// That has been told, and nobody has been let in since.
@@ -218,7 +220,8 @@ impl Daemon {
             stop: Arc::default(),
             news,
             synced,
-            expired_at: 0,
+            looked: Instant::now(),
+            looks: 0,
             accepts_at: None,
             crowded: false,
             served: 0,
@@ -281,8 +284,9 @@ impl Daemon {
         self.accept_again();
         self.hear_news();
         self.tell_waiters();
-        if self.now >= self.expired_at + EXPIRE_EVERY_MS {
-            self.expired_at = self.now;
+        if self.looked.elapsed() >= Duration::from_millis(LOOK_EVERY_MS) {
+            self.looked = Instant::now();
+            self.looks += 1;
             self.state.expire(self.now);
             self.look_after_workers();
             self.end_silent();
@@ -351,7 +355,7 @@ impl Daemon {
         }
         let until = self.waits.next_deadline().map(|at| at.saturating_sub(self.now));
         let accepts = self.accepts_at.map(|at| at.saturating_sub(self.now));
-        let ms = until.into_iter().chain(accepts).min().unwrap_or(EXPIRE_EVERY_MS).min(EXPIRE_EVERY_MS);
+        let ms = until.into_iter().chain(accepts).min().unwrap_or(LOOK_EVERY_MS).min(LOOK_EVERY_MS);
         let next = Duration::from_millis(ms);
         let next = self.crews.look().map_or(next, |look| look.min(next));
         Timespec { tv_sec: next.as_secs() as i64, tv_nsec: next.subsec_nanos().into() }
@@ -458,7 +462,7 @@ impl Daemon {
             self.crowd.leave(caller.uid, 0);
             return Err(error.into());
         }
-        self.conns.insert(token, Box::new(Conn::new(stream, caller, dialect, self.now)));
+        self.conns.insert(token, Box::new(Conn::new(stream, caller, dialect, self.looks)));
         Ok(())
     }
 
@@ -475,7 +479,7 @@ impl Daemon {
 
     /// Ends connections that have not said who they are in time.
     fn end_silent(&mut self) {
-        let late = |conn: &Conn| !conn.greeted && self.now.saturating_sub(conn.since) >= GREETING_MS_MAX;
+        let late = |conn: &Conn| !conn.greeted && self.looks.saturating_sub(conn.since) > GREETING_LOOKS_MAX;
         let silent: Vec<u64> =
             self.conns.iter().filter(|(_, conn)| late(conn)).map(|(token, _)| *token).collect();
         silent.into_iter().for_each(|token| self.close(token));

@@ -272,6 +272,32 @@ fn workers_with_nothing_to_do_end() {
     }
 }
 
+/// Time that passes while the stager is stopped, or that a clock is set by, is nobody's silence.
+#[test]
+fn a_stager_that_was_stopped_ends_no_worker_for_it() {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::start();
+    let stager = daemon.control();
+    let path = daemon.path("a/long");
+    write(&path, &vec![7; 64 << 20]);
+    chown(&path, Some(ALICE), Some(ALICE)).unwrap();
+    // So slow that it is at work all the while.
+    let id = submit(&stager, ALICE, TaskSpec { bandwidth: 1 << 20, ..copy("a://long", "b://long") });
+    while stager.status(id).unwrap().state != TaskState::Running {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(Duration::from_secs(2));
+    let pid = worker(&daemon, ALICE);
+    daemon.signal("-STOP");
+    std::thread::sleep(Duration::from_secs(35));
+    daemon.signal("-CONT");
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(stager.status(id).unwrap().state, TaskState::Running);
+    assert_eq!(worker(&daemon, ALICE), pid);
+}
+
 /// Whoever stops his worker does not keep the stager from ending.
 #[test]
 fn a_stager_ends_although_a_worker_is_stopped() {

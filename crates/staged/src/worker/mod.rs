@@ -18,4 +18,4 @@ mod supervise;
 
 pub use child::run;
 pub use message::{FromWorker, Order, Refused, ToWorker};
-pub use supervise::{About, CALLS_MAX, Key, Template, Workers};
+pub use supervise::{About, CALLS_MAX, Key, Looks, Template, Workers};

@@ -26,19 +26,21 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tidepool_stage::{EndError, Identity};
-use tidepool_stage_state::Millis;
 use tidepool_wire::stager::{DataspaceKind, DataspaceSpec};
+
+/// How often the event loop has looked after its workers, once a second while it runs: what neither a clock that is set, nor a
+/// stager that was stopped for a while, makes more of.
+pub type Looks = u64;
 
 /// Most workers at a time.
 const WORKERS_MAX: usize = 512;
 /// Plans and looks of one user that have not been answered.
 pub const CALLS_MAX: usize = 64;
-/// A worker with nothing to do ends after so long.
-const IDLE_MS_MAX: Millis = 10_000;
-/// How often a worker that has something to do is asked whether it lives, and how long it may be silent: one whose user has
+/// A worker with nothing to do ends after so many looks.
+const IDLE_LOOKS_MAX: Looks = 10;
+/// At each look a worker that has something to do is asked whether it lives. How often it may be silent: one whose user has
 /// stopped it keeps nobody waiting.
-const PING_EVERY_MS: Millis = 1_000;
-const SILENT_MS_MAX: Millis = 30_000;
+pub const SILENT_LOOKS_MAX: Looks = 30;
 /// How long a worker may take to end.
 const LEAVE_MS_MAX: i64 = 5_000;
 /// How long a worker that was killed may take to be gone, and how often that is looked at.
@@ -97,9 +99,10 @@ struct Worker {
     frames: Frames,
     tasks: FxHashSet<u32>,
     calls: FxHashSet<u64>,
-    heard: Millis,
-    pinged: Millis,
-    idle_since: Millis,
+    /// Looks since something was heard of it.
+    silent: Looks,
+    /// Looks since it had something to do.
+    idle: Looks,
     /// To end it whatever it is at; nothing before it was started.
     process: Arc<OnceLock<OwnedFd>>,
     thread: JoinHandle<()>,
@@ -188,7 +191,7 @@ impl Workers {
     }
 
     /// Starts one under this number.
-    pub fn start(&mut self, number: u64, key: Key, now: Millis) -> io::Result<()> {
+    pub fn start(&mut self, number: u64, key: Key) -> io::Result<()> {
         self.make_room()?;
         let (stream, theirs) = UnixStream::pair()?;
         stream.set_nonblocking(true)?;
@@ -212,9 +215,8 @@ impl Workers {
             frames: Frames::default(),
             tasks: FxHashSet::default(),
             calls: FxHashSet::default(),
-            heard: now,
-            pinged: now,
-            idle_since: now,
+            silent: 0,
+            idle: 0,
             process,
             thread,
             lied: None,
@@ -229,7 +231,7 @@ impl Workers {
             return Ok(());
         }
         let idle = self.all.iter().filter(|(_, worker)| !worker.is_busy() && worker.parcels.is_some());
-        if let Some(oldest) = idle.min_by_key(|(_, worker)| worker.idle_since).map(|(number, _)| *number) {
+        if let Some(oldest) = idle.max_by_key(|(_, worker)| worker.idle).map(|(number, _)| *number) {
             self.retire(oldest);
         }
         let text = format!("this stager has {WORKERS_MAX} workers, the most it may have; try again later");
@@ -267,7 +269,7 @@ impl Workers {
     }
 
     /// What a worker has said. It is asked to end when it is gone or says what cannot be.
-    pub fn read(&mut self, number: u64, now: Millis) -> Vec<FromWorker> {
+    pub fn read(&mut self, number: u64) -> Vec<FromWorker> {
         let Some(worker) = self.all.get_mut(&number) else { return Vec::new() };
         let mut bytes = vec![0; READ_BYTES];
         match (&worker.stream).read(&mut bytes) {
@@ -283,7 +285,7 @@ impl Workers {
                 return Vec::new();
             }
         }
-        worker.heard = now;
+        worker.silent = 0;
         let mut said = Vec::new();
         loop {
             let next = worker
@@ -301,18 +303,21 @@ impl Workers {
         }
     }
 
-    /// A task of a worker is over; false when it has no such task.
-    pub fn task_over(&mut self, worker: u64, id: u32, now: Millis) -> bool {
-        let Some(worker) = self.all.get_mut(&worker) else { return false };
-        worker.idle_since = now;
-        worker.tasks.remove(&id)
+    /// Whether a worker is at this task.
+    pub fn has_task(&self, worker: u64, id: u32) -> bool {
+        self.all.get(&worker).is_some_and(|worker| worker.tasks.contains(&id))
     }
 
-    /// The same of something that was to be found out.
-    pub fn call_over(&mut self, worker: u64, call: u64, now: Millis) -> bool {
-        let Some(worker) = self.all.get_mut(&worker) else { return false };
-        worker.idle_since = now;
-        worker.calls.remove(&call)
+    /// A task of a worker is over.
+    pub fn task_over(&mut self, worker: u64, id: u32) {
+        if let Some(worker) = self.all.get_mut(&worker) {
+            worker.tasks.remove(&id);
+        }
+    }
+
+    /// Something that was to be found out is; false when this worker was not asked.
+    pub fn call_over(&mut self, worker: u64, call: u64) -> bool {
+        self.all.get_mut(&worker).is_some_and(|worker| worker.calls.remove(&call))
     }
 
     /// Ends a worker that does not keep to what it was given.
@@ -352,23 +357,18 @@ impl Workers {
     }
 
     /// Asks those that have something to do whether they live, and ends those that have nothing to do.
-    pub fn look_after(&mut self, now: Millis) {
+    pub fn look_after(&mut self) {
         let (mut idle, mut pings) = (Vec::new(), Vec::new());
-        for (number, worker) in &mut self.all {
-            if worker.parcels.is_none() {
-                continue;
-            }
-            if !worker.is_busy() {
-                worker.heard = now;
-                if now.saturating_sub(worker.idle_since) >= IDLE_MS_MAX {
-                    idle.push(*number);
-                }
-            } else if now.saturating_sub(worker.heard) >= SILENT_MS_MAX && worker.process.get().is_some() {
-                let text = format!("has not answered for {} s", SILENT_MS_MAX / 1000);
-                worker.lied.get_or_insert(text);
+        for (number, worker) in self.all.iter_mut().filter(|(_, worker)| worker.parcels.is_some()) {
+            let busy = worker.is_busy();
+            worker.idle = if busy { 0 } else { worker.idle + 1 };
+            worker.silent = if busy { worker.silent + 1 } else { 0 };
+            if worker.idle > IDLE_LOOKS_MAX {
+                idle.push(*number);
+            } else if worker.silent > SILENT_LOOKS_MAX && worker.process.get().is_some() {
+                worker.lied.get_or_insert(format!("has not answered for {SILENT_LOOKS_MAX} s"));
                 worker.kill();
-            } else if now.saturating_sub(worker.pinged) >= PING_EVERY_MS {
-                worker.pinged = now;
+            } else if busy {
                 pings.push(*number);
             }
         }
