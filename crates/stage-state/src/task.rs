@@ -3,6 +3,7 @@
 use crate::Millis;
 use crate::arbiter::Queued;
 use tidepool_types::show_bytes;
+use tidepool_wire::field_struct;
 use tidepool_wire::stager::{Access, Code, Refusal, Resource, TaskPhase, TaskSpec, TaskState, TaskStatus};
 
 /// In whose name a task runs.
@@ -109,7 +110,7 @@ pub struct Quota {
 }
 
 /// What a running task has done so far.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Live {
     pub phase: TaskPhase,
     pub bytes_done: u64,
@@ -122,6 +123,23 @@ pub struct Live {
     /// Share of the whole, when that is known.
     pub percent: Option<u8>,
 }
+
+// What goes to the processes that do tasks, and comes back: docs/formats/37-worker-pipe.md.
+field_struct!(Made { place, top, of, spared });
+field_struct!(Permit { readers, user });
+field_struct!(Quota { dataspace, job, limit, used });
+field_struct!(Start { id, spec, identity, origin, again, quotas, made, permit });
+field_struct!(Live {
+    phase,
+    bytes_done,
+    bytes_total,
+    files_done,
+    files_total,
+    total_known,
+    rate,
+    eta_ms,
+    percent
+});
 
 /// A task as the state keeps it.
 #[derive(Clone, Debug)]

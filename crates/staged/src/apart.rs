@@ -98,11 +98,11 @@ impl Daemon {
         match self.worker_of(key_of(start.identity)) {
             Ok(worker) => {
                 let charged = tidepool_stage::Charge::counts(&*limits);
-                let order = Order::of(&start, places.specs(), token, charged);
+                let order = Order { start: start.clone(), token, charged, spaces: places.specs() };
                 let there = There { worker, live: None, cancelled: None, limits, start };
                 self.runs.insert(id, Running::There(Box::new(there)));
                 if let Some(workers) = &mut self.workers {
-                    workers.task(worker, id, order);
+                    workers.task(worker, order);
                 }
             }
             Err(error) => self.task_ended(id, Ended::badly(no_worker(&error))),
@@ -193,8 +193,8 @@ impl Daemon {
         match word {
             FromWorker::Ready {} | FromWorker::Pong { .. } => Ok(()),
             FromWorker::Unfit { why } => Err(format!("cannot become him: {}", shortened(why))),
-            FromWorker::Ended { id, result } => {
-                let ended = checked(result.into())?;
+            FromWorker::Ended { id, ended } => {
+                let ended = checked(ended)?;
                 self.of_worker(worker, id)?;
                 if let Some(workers) = &mut self.workers {
                     workers.task_over(worker, id);
@@ -239,7 +239,9 @@ impl Daemon {
                 Ok(())
             }
             FromWorker::Progress { id, live } => {
-                self.of_worker(worker, id)?.live = Some(live.into());
+                // 100 is for what has ended.
+                let percent = live.percent.map(|percent| percent.min(99));
+                self.of_worker(worker, id)?.live = Some(Live { percent, ..live });
                 Ok(())
             }
             FromWorker::Answer { call, kind, body } => {
@@ -333,7 +335,7 @@ impl Daemon {
             Err(error) => return self.task_ended(id, Ended::badly(no_worker(&error))),
         };
         let Some(workers) = &mut self.workers else { return };
-        let order = Order::of(&start, places.specs(), [0; 8], false);
+        let order = Order { start, token: [0; 8], charged: false, spaces: places.specs() };
         let call = workers.call(worker, &places.specs(), |call| ToWorker::Reach { call, order });
         self.calls.insert(call, Call::Reach { id, ended });
     }
@@ -449,7 +451,12 @@ struct Handed {
 }
 
 fn handed(quest: Quest) -> Handed {
-    let order = |start: &Start, places: &Places| Order::of(start, places.specs(), [0; 8], false);
+    let order = |start: &Start, places: &Places| Order {
+        start: start.clone(),
+        token: [0; 8],
+        charged: false,
+        spaces: places.specs(),
+    };
     match quest {
         Quest::Plan { start, places, model } => {
             let (key, order) = (key_of(start.identity), order(&start, &places));

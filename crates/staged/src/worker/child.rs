@@ -5,7 +5,7 @@
 //! ```
 //! It ends when its supervisor does.
 
-use super::message::{FromWorker, LiveWord, Order, Refused, Setting, ToWorker, VERSION};
+use super::message::{FromWorker, Order, Refused, Setting, ToWorker, VERSION};
 use super::pipe::Inbox;
 use super::sandbox;
 use crate::errands::{self, Errand, Then};
@@ -25,6 +25,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tidepool_stage::{Charge, EndError, EndResult};
+use tidepool_stage_state::Live;
 use tidepool_types::Errno;
 use tidepool_wire::stager::DataspaceKind;
 
@@ -120,7 +121,7 @@ impl Worker {
     fn obey(&mut self, message: ToWorker, fds: Vec<OwnedFd>) -> io::Result<()> {
         match message {
             ToWorker::Begin { .. } => return Err(invalid("a second beginning")),
-            ToWorker::Task { id, order } => self.task(id, &order, fds)?,
+            ToWorker::Task { order } => self.task(order, fds)?,
             ToWorker::Cancel { id } => {
                 if let Some(run) = lock(&self.desk.runs).get(&id) {
                     run.cancel();
@@ -136,17 +137,17 @@ impl Worker {
             }
             ToWorker::Plan { call, order } => {
                 let places = places(&order, fds)?;
-                let start = Box::new(order.start(0));
+                let start = Box::new(order.start);
                 self.errand(call, errands::Task::Plan { start, places, model: None });
             }
             ToWorker::Entries { call, order, after, max } => {
                 let places = places(&order, fds)?;
-                let start = Box::new(order.start(0));
+                let start = Box::new(order.start);
                 self.errand(call, errands::Task::Entries { start, places, after, max: max as usize });
             }
             ToWorker::Reach { call, order } => {
                 let places = places(&order, fds)?;
-                self.errand(call, errands::Task::Reach { start: Box::new(order.start(0)), places });
+                self.errand(call, errands::Task::Reach { start: Box::new(order.start), places });
             }
             ToWorker::Look { call, spaces, max } => {
                 let task = errands::Task::Look { dataspaces: spaces, max: max as usize, then: Then::Show };
@@ -157,7 +158,8 @@ impl Worker {
         Ok(())
     }
 
-    fn task(&self, id: u32, order: &Order, fds: Vec<OwnedFd>) -> io::Result<()> {
+    fn task(&self, order: Order, fds: Vec<OwnedFd>) -> io::Result<()> {
+        let id = order.start.id;
         let run = Arc::new(Run::default());
         lock(&self.desk.runs).insert(id, Arc::clone(&run));
         let limits: Arc<dyn Charge> = Arc::new(Asked {
@@ -166,8 +168,8 @@ impl Worker {
             counts: order.charged,
             run: Arc::clone(&run),
         });
-        let (start, places) = (order.start(id), places(order, fds)?);
-        self.crews.task(Work { start, places, limits, run, token: order.token.to_le_bytes() });
+        let places = places(&order, fds)?;
+        self.crews.task(Work { start: order.start, places, limits, run, token: order.token });
         Ok(())
     }
 
@@ -258,16 +260,16 @@ impl Desk {
     }
 
     fn tell_progress(&self) {
-        let mut told: HashMap<u32, LiveWord> = HashMap::new();
+        let mut told: HashMap<u32, Live> = HashMap::new();
         loop {
             std::thread::sleep(PROGRESS_EVERY);
             let runs: Vec<(u32, Arc<Run>)> =
                 lock(&self.runs).iter().map(|(id, run)| (*id, Arc::clone(run))).collect();
             told.retain(|id, _| runs.iter().any(|(running, _)| running == id));
             for (id, run) in runs {
-                let live = LiveWord::from(run.live());
+                let live = run.live();
                 if told.get(&id) != Some(&live) {
-                    told.insert(id, live.clone());
+                    told.insert(id, live);
                     self.progress(id, live);
                 }
             }
@@ -275,7 +277,7 @@ impl Desk {
     }
 
     /// Not of a task whose end has been told.
-    fn progress(&self, id: u32, live: LiveWord) {
+    fn progress(&self, id: u32, live: Live) {
         let runs = lock(&self.runs);
         if runs.contains_key(&id) {
             self.tell(&FromWorker::Progress { id, live });
@@ -289,7 +291,7 @@ impl Hear for Desk {
             News::Ended { id, ended } => {
                 let mut runs = lock(&self.runs);
                 runs.remove(&id);
-                self.tell(&FromWorker::Ended { id, result: ended.into() });
+                self.tell(&FromWorker::Ended { id, ended });
             }
             News::Makes { id, place, top, noted } => {
                 lock(&self.notes).insert(id, noted);

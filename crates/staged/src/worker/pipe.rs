@@ -199,6 +199,42 @@ mod tests {
     }
 
     #[test]
+    fn a_task_has_the_bytes_of_the_specification() {
+        use super::super::message::Order;
+        use tidepool_stage_state::{Identity, Origin, Quota, Start};
+        use tidepool_wire::stager::{Op, Resource, TaskSpec};
+        let spec = TaskSpec::new(Op::Remove, Resource::local("a://", b"x"), None);
+        let mut spec_bytes = Vec::new();
+        tidepool_wire::Field::put(&spec, &mut spec_bytes);
+        let start = Start {
+            id: 7,
+            spec,
+            identity: Identity { uid: 1, gid: 2, job: 3 },
+            origin: Origin { pid: 4, started: 5 },
+            again: true,
+            quotas: vec![Quota { dataspace: "a".into(), job: 3, limit: 9, used: 8 }],
+            made: None,
+            permit: None,
+        };
+        let order = Order { start, token: *b"12345678", charged: true, spaces: Vec::new() };
+        let expected = [
+            b"\x07\0\0\0".to_vec(),
+            // As in format 11.
+            spec_bytes,
+            b"\x01\0\0\0\x02\0\0\0\x03\0\0\0".to_vec(),
+            b"\x04\0\0\0\x05\0\0\0\0\0\0\0\x01".to_vec(),
+            b"\x01\0\0\0\x01\0\0\0a\x03\0\0\0\x09\0\0\0\0\0\0\0\x08\0\0\0\0\0\0\0".to_vec(),
+            b"\0\0".to_vec(),
+            b"12345678\x01\0\0\0\0".to_vec(),
+        ]
+        .concat();
+        let frame = ToWorker::Task { order: order.clone() }.frame(0);
+        assert_eq!(frame[..HEAD_LEN], [&(expected.len() as u32).to_le_bytes()[..], &[2, 0, 0, 0]].concat());
+        assert_eq!(frame[HEAD_LEN..], expected);
+        assert_eq!(ToWorker::decode(2, &expected), Ok(ToWorker::Task { order }));
+    }
+
+    #[test]
     fn descriptors_come_with_their_own_frames() {
         let (here, there) = UnixStream::pair().unwrap();
         let dir = tempfile::tempdir().unwrap();

@@ -238,12 +238,13 @@ impl Workers {
         Err(io::Error::new(io::ErrorKind::WouldBlock, text))
     }
 
-    pub fn task(&mut self, worker: u64, id: u32, order: Order) {
+    pub fn task(&mut self, worker: u64, order: Order) {
+        let id = order.start.id;
         if let Some(known) = self.all.get_mut(&worker) {
             known.tasks.insert(id);
         }
         let mounts = mounts(&order.spaces);
-        self.send(worker, About::Task(id), ToWorker::Task { id, order }, Vec::new(), mounts);
+        self.send(worker, About::Task(id), ToWorker::Task { order }, Vec::new(), mounts);
     }
 
     /// Something to be found out; what it is answered with has this number.
