@@ -352,7 +352,7 @@ fn who_does_not_know_the_secret_gets_nothing() {
     let place = Place::new(memory_dir());
     let server = serve(place.dir.path());
     let mut wrong = options(server.address(), "src", false);
-    wrong.secret = Secret::random();
+    wrong.reach = Secret::random().into();
     let error = RemoteEnd::open(wrong).err().unwrap();
     assert_eq!((error.errno, error.node()), (Errno::EACCES, Some("n7")), "{error}");
 }

@@ -1,15 +1,16 @@
 //! Between the event loop and workers: what a task, a plan or a look is handed over as, and what becomes of what workers say.
 //!
 //! Root's stager hands everything to workers. A stager that a user runs for himself does it with threads of its own, and so does
-//! root's where another stager is asked: the proof of who asks must not leave this process.
+//! root's what goes over a fabric, of which only this process has an endpoint; but never what is about memory of processes.
 
 use crate::errands::{Errand, Task as Quest, Then};
 use crate::execute::{Failed, of_failure};
 use crate::limits::Limits;
+use crate::lines::{Wanted, hosts};
 use crate::places::{PlaceError, Places};
 use crate::server::Daemon;
 use crate::tasks::{Answer, News, Run, Work};
-use crate::worker::{About, CALLS_MAX, FromWorker, Key, Looks, Order, Refused, ToWorker};
+use crate::worker::{About, CALLS_MAX, FromWorker, Key, Looks, NoLine, Order, Refused, ToWorker};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::fs::File;
 use std::io;
@@ -61,19 +62,16 @@ pub enum Call {
         request: u64,
         then: Then,
         model: Option<Model>,
+        /// What it would be a task for.
+        start: Option<Box<Start>>,
     },
     /// Whether a reader gets to what a task has shared with him: the task's end waits for it.
-    Reach {
-        id: u32,
-        ended: Ended,
-    },
+    Reach { id: u32, ended: Ended },
 }
 
-fn uses_others(start: &Start) -> bool {
-    [Some(&start.spec.src), start.spec.dst.as_ref()]
-        .into_iter()
-        .flatten()
-        .any(|resource| matches!(resource, Resource::Path { host: Some(_), .. }))
+fn uses_memory(start: &Start) -> bool {
+    let is_memory = |resource: &Resource| matches!(resource, Resource::Memory { .. });
+    is_memory(&start.spec.src) || start.spec.dst.as_ref().is_some_and(is_memory)
 }
 
 fn key_of(who: Identity) -> Key {
@@ -87,7 +85,10 @@ impl Daemon {
         let places = self.places(&start.spec);
         let rates = self.rates(&start);
         let token = self.journals.token(&self.config.node, start.id);
-        if self.workers.is_none() || uses_others(&start) {
+        if let Err(refusal) = self.check_hosts(&start) {
+            return self.task_ended(start.id, Ended::badly(refusal));
+        }
+        if self.is_done_here(&start) {
             let run = Arc::new(Run::default());
             self.runs.insert(start.id, Running::Here(Arc::clone(&run)));
             let limits = self.limits.of(&start.quotas, &rates, Some(Arc::clone(&run)));
@@ -107,6 +108,21 @@ impl Daemon {
             }
             Err(error) => self.task_ended(id, Ended::badly(no_worker(&error))),
         }
+    }
+
+    /// Whether tasks may go to all the hosts that this one names.
+    fn check_hosts(&self, start: &Start) -> Result<(), Refusal> {
+        match hosts(start).find_map(|host| self.directly.find(host).err()) {
+            Some(error) => Err(of_failure(Failed::Place(error), &self.config.node).refusal),
+            None => Ok(()),
+        }
+    }
+
+    /// With threads of this process.
+    fn is_done_here(&self, start: &Start) -> bool {
+        let over_fabric =
+            self.directly.fabric.is_some() && hosts(start).next().is_some() && !uses_memory(start);
+        self.workers.is_none() || over_fabric
     }
 
     /// The number of a user's worker, which is started where there is none.
@@ -134,10 +150,10 @@ impl Daemon {
         quest: Quest,
     ) -> Result<(), Refusal> {
         let apart = match &quest {
-            Quest::Plan { start, .. } | Quest::Entries { start, .. } => !uses_others(start),
-            Quest::Reach { .. } | Quest::Look { .. } => true,
+            Quest::Plan { start, .. } | Quest::Entries { start, .. } => !self.is_done_here(start),
+            Quest::Reach { .. } | Quest::Look { .. } => self.workers.is_some(),
         };
-        if self.workers.is_none() || !apart {
+        if !apart {
             self.crews.errand(Errand { conn, request, task: quest });
             return Ok(());
         }
@@ -147,11 +163,18 @@ impl Daemon {
             );
             return Err(Refusal::new(Code::TOO_MANY_TASKS, text));
         }
+        let start = match &quest {
+            Quest::Plan { start, .. } | Quest::Entries { start, .. } => Some(start.clone()),
+            Quest::Reach { .. } | Quest::Look { .. } => None,
+        };
+        if let Some(start) = &start {
+            self.check_hosts(start)?;
+        }
         let Handed { key, spaces, then, model, of } = handed(quest);
         let worker = self.worker_of(key).map_err(|error| no_worker(&error))?;
         let Some(workers) = &mut self.workers else { return Ok(()) };
         let call = workers.call(worker, &spaces, of);
-        self.calls.insert(call, Call::Errand { conn, request, then, model });
+        self.calls.insert(call, Call::Errand { conn, request, then, model, start });
         Ok(())
     }
 
@@ -238,6 +261,15 @@ impl Daemon {
                 self.tell_worker(worker, ToWorker::Journal { id, given }, file.into_iter().collect());
                 Ok(())
             }
+            FromWorker::NeedLine { line, task, call, host } => {
+                let start = self.start_of(worker, task, call)?;
+                if !hosts(&start).any(|named| named == host) {
+                    return Err(format!("wants to go to '{}', which its task does not", shortened(host)));
+                }
+                let directly = self.directly.clone();
+                Wanted { worker, line, host, start, directly }.make(&self.making, &self.teller);
+                Ok(())
+            }
             FromWorker::Progress { id, live } => {
                 // 100 is for what has ended.
                 let percent = live.percent.map(|percent| percent.min(99));
@@ -265,6 +297,18 @@ impl Daemon {
         match self.runs.get_mut(&id) {
             Some(Running::There(there)) if is_at_it && there.worker == worker => Ok(there),
             _ => Err(format!("speaks of task {id}, which it does not have")),
+        }
+    }
+
+    /// What a worker's task or call is about.
+    fn start_of(&mut self, worker: u64, task: u32, call: u64) -> Result<Box<Start>, String> {
+        if task != 0 {
+            return Ok(Box::new(self.of_worker(worker, task)?.start.clone()));
+        }
+        let asked = self.workers.as_ref().is_some_and(|workers| workers.has_call(worker, call));
+        match self.calls.get(&call) {
+            Some(Call::Errand { start: Some(start), .. }) if asked => Ok(start.clone()),
+            _ => Err(format!("speaks of call {call}, which it does not have")),
         }
     }
 
@@ -434,6 +478,16 @@ impl Daemon {
                 // Who was cancelled does not wait any more.
                 let _ = answer.send(file);
             }
+            News::Line { worker, line, made } => match made {
+                Ok(stream) => {
+                    let message = ToWorker::Line { line, failed: None };
+                    self.tell_worker(worker, message, vec![stream.into()]);
+                }
+                Err(error) => {
+                    let failed = Some(NoLine::from(error));
+                    self.tell_worker(worker, ToWorker::Line { line, failed }, Vec::new());
+                }
+            },
             News::Undelivered { worker, about, error } => self.undelivered(worker, about, error),
             News::WorkerGone { worker, why } => self.worker_gone(worker, &why),
             _ => {}

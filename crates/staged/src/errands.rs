@@ -2,7 +2,7 @@
 
 use crate::execute::{Failed, Setup, act_as, identity_of};
 use crate::permit;
-use crate::places::{Opener, PlaceError, Places, open_mount};
+use crate::places::{Opener, PlaceError, Places, Whose, open_mount};
 use crate::tasks::{Answer, News};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstatvfs, openat, statat};
 use std::collections::BTreeSet;
@@ -65,9 +65,12 @@ impl Errand {
     pub fn run(self, setup: &Setup) -> News {
         let Errand { conn, request, task } = self;
         let answer = match task {
-            Task::Plan { start, places, model } => Answer::Reply(reply(plan(setup, &start, &places, model))),
+            Task::Plan { start, places, model } => {
+                Answer::Reply(reply(plan(setup, Whose::Call(request), (&start, &places), model)))
+            }
             Task::Entries { start, places, after, max } => {
-                let listed = entries(setup, &start, &places, &after, max.clamp(1, TASKS_AT_ONCE_MAX));
+                let page = (&*after, max.clamp(1, TASKS_AT_ONCE_MAX));
+                let listed = entries(setup, Whose::Call(request), (&start, &places), page);
                 Answer::Reply(listed.unwrap_or_else(refusal))
             }
             Task::Reach { start, places } => {
@@ -97,11 +100,16 @@ fn refusal(failed: Failed) -> Reply {
 }
 
 /// Counts what a task would move, with its user's rights, and looks for what speaks against it.
-fn plan(setup: &Setup, start: &Start, places: &Places, model: Option<Model>) -> Result<Plan, Failed> {
+fn plan(
+    setup: &Setup,
+    whose: Whose,
+    (start, places): (&Start, &Places),
+    model: Option<Model>,
+) -> Result<Plan, Failed> {
     let identity = identity_of(start.identity.uid, start.identity.gid)?;
     let run = std::sync::Arc::default();
-    let (peers, verify_disk) = (setup.peers(), setup.verify_disk);
-    let opener = Opener { places, start, identity: &identity, peers, run: &run, verify_disk };
+    let (peers, verify_disk) = (&setup.peers, setup.verify_disk);
+    let opener = Opener { places, start, identity: &identity, peers, whose, run: &run, verify_disk };
     let source = opener.open(&start.spec.src)?;
     let target = start.spec.dst.as_ref().map(|dst| opener.open(dst)).transpose()?;
     let _as_user = act_as(&identity)?;
@@ -133,11 +141,16 @@ fn plan(setup: &Setup, start: &Start, places: &Places, model: Option<Model>) -> 
 
 /// Names in the directory that a task would copy, with its user's rights. They are looked for in the whole directory each time,
 /// which nobody keeps open between two pages.
-fn entries(setup: &Setup, start: &Start, places: &Places, after: &[u8], max: usize) -> Result<Reply, Failed> {
+fn entries(
+    setup: &Setup,
+    whose: Whose,
+    (start, places): (&Start, &Places),
+    (after, max): (&[u8], usize),
+) -> Result<Reply, Failed> {
     let identity = identity_of(start.identity.uid, start.identity.gid)?;
     let run = std::sync::Arc::default();
-    let (peers, verify_disk) = (setup.peers(), setup.verify_disk);
-    let opener = Opener { places, start, identity: &identity, peers, run: &run, verify_disk };
+    let (peers, verify_disk) = (&setup.peers, setup.verify_disk);
+    let opener = Opener { places, start, identity: &identity, peers, whose, run: &run, verify_disk };
     let source = opener.open(&start.spec.src)?;
     let _as_user = act_as(&identity)?;
     let (end, name) = source.source(false)?;
@@ -158,8 +171,8 @@ fn entries(setup: &Setup, start: &Start, places: &Places, after: &[u8], max: usi
 
 fn reach(setup: &Setup, start: &Start, places: &Places) -> Result<(), Failed> {
     let identity = Identity::of_thread()?;
-    let (run, peers) = (std::sync::Arc::default(), setup.peers());
-    let opener = Opener { places, start, identity: &identity, peers, run: &run, verify_disk: false };
+    let (run, peers, whose) = (std::sync::Arc::default(), &setup.peers, Whose::Call(0));
+    let opener = Opener { places, start, identity: &identity, peers, whose, run: &run, verify_disk: false };
     let place = opener.open(&start.spec.src)?;
     let (Some((root, path)), Some(permit)) = (place.local(), &start.permit) else { return Ok(()) };
     let wanted = permit::Wanted { root, path, place: &start.spec.src, owner: &identity, permit, run: &run };

@@ -1,9 +1,8 @@
 //! Carrying out one task, on a worker's thread, in the name of its user.
 
-use crate::config::Peer;
 use crate::made;
 use crate::permit;
-use crate::places::{Opener, Peers, Place, PlaceError, look};
+use crate::places::{Opener, Peers, Place, PlaceError, Whose, look};
 use crate::tasks::{News, Teller, Work};
 use nix::unistd::{Gid, Uid, User, getgrouplist};
 use std::ffi::CString;
@@ -11,13 +10,11 @@ use std::fs::File;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
-use tidepool_stage::remote::Fabric;
 use tidepool_stage::{
     ActAs, At, Charged, Doomed, End, EndError, Failure, FailureKind, Identity, LARGE_BYTES_MIN, Lone,
     RemoveReport, Side, StageError, StageOptions, StageReport, What, move_tree, remove_but, stage,
 };
 use tidepool_stage_state::{Ended, Start, put_at, show_resource};
-use tidepool_transport::Secret;
 use tidepool_types::{Errno, FileKind};
 use tidepool_wire::stager::{Code, Op, Refusal, Resource, TaskState, Verify};
 
@@ -29,22 +26,9 @@ pub struct Setup {
     pub node: String,
     /// Threads of one task; 0 for as many as seem good.
     pub threads: usize,
-    /// Other stagers that tasks may go to; all when there is none.
-    pub peers: Vec<Peer>,
-    /// What stagers prove to each other; none when this one is alone.
-    pub secret: Option<Secret>,
-    /// For large data from and to stagers that have it, too.
-    pub fabric: Option<Fabric>,
+    pub peers: Peers,
     /// What is verified is read back from disks.
     pub verify_disk: bool,
-}
-
-impl Setup {
-    /// How other stagers are reached.
-    pub fn peers(&self) -> Peers<'_> {
-        let (secret, fabric) = (self.secret.as_ref(), self.fabric.as_ref());
-        Peers { own_name: &self.node, known: &self.peers, secret, fabric }
-    }
 }
 
 /// Why a task failed, before it is told how much it had done.
@@ -175,7 +159,8 @@ fn carry_out(setup: &Setup, work: &Work, teller: &Teller) -> Result<Done, Failed
         places: &work.places,
         start: &work.start,
         identity: &identity,
-        peers: setup.peers(),
+        peers: &setup.peers,
+        whose: Whose::Task(work.start.id),
         run: &work.run,
         verify_disk: setup.verify_disk,
     };

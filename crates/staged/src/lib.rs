@@ -27,6 +27,7 @@ mod execute;
 mod journal;
 mod journals;
 mod limits;
+mod lines;
 mod made;
 mod marks;
 mod memory;

@@ -1,17 +1,12 @@
 //! Memory of the process that submitted a task, as an end of a copy with one file in it.
 //!
-//! Reading and writing another process's memory is for the kernel to allow: it is done by a thread
-//! that has become the task's user altogether and for ever, so that a process which has gained
-//! rights since it submitted the task is safe from it. (The other threads of a task act as the user
-//! with their effective identity only, which is not what ptrace(2) checks.)
+//! Reading and writing another process's memory is for the kernel to allow: it is done by a process that is the task's user
+//! altogether and for ever, a worker of his or a stager that he runs for himself. So a process which has gained rights since it
+//! submitted the task is safe from it.
 
 use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
 use nix::unistd::Pid;
-use rustix::process::{Gid, Uid};
-use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use std::io::{IoSlice, IoSliceMut};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, PoisonError};
 use tidepool_stage::{
     At, Cursor, DirRef, End, EndError, EndResult, FileRef, Identity, Item, Meta, Rights, SetMeta, Xattr,
 };
@@ -23,18 +18,7 @@ pub const NAME: &[u8] = b"memory";
 const ROOT: DirRef = DirRef::Other(0);
 const FILE: FileRef = FileRef::Other(1);
 
-enum Ask {
-    Read { at: u64, len: usize },
-    Write { at: u64, data: Vec<u8> },
-}
-
 type Answer = Result<Vec<u8>, Errno>;
-
-/// The thread that does it.
-struct Hand {
-    ask: Sender<Ask>,
-    answer: Receiver<Answer>,
-}
 
 pub struct MemoryEnd {
     origin: Origin,
@@ -42,7 +26,6 @@ pub struct MemoryEnd {
     size: u64,
     identity: (u32, u32),
     made: TimeSpec,
-    hand: Mutex<Hand>,
 }
 
 impl MemoryEnd {
@@ -51,14 +34,10 @@ impl MemoryEnd {
         if origin.pid <= 0 {
             return Err(fail("reach the process", Errno::EINVAL, "the task came from no process"));
         }
-        let (ask, asked) = channel();
-        let (tell, answer) = channel();
-        let who = identity.clone();
-        let run = move || serve(origin, &who, &asked, &tell);
-        std::thread::Builder::new()
-            .name("memory".into())
-            .spawn(run)
-            .map_err(|e| EndError::new("start a thread", Errno::from(e)))?;
+        // The kernel looks at the real identity, and this must be nobody else's.
+        if rustix::process::getuid().as_raw() != identity.uid {
+            return Err(fail("reach the process", Errno::EPERM, "only a process of its user may reach it"));
+        }
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         Ok(MemoryEnd {
             origin,
@@ -66,15 +45,14 @@ impl MemoryEnd {
             size,
             identity: (identity.uid, identity.gid),
             made: TimeSpec { sec: now.as_secs() as i64, nsec: now.subsec_nanos() },
-            hand: Mutex::new(Hand { ask, answer }),
         })
     }
 
-    fn ask(&self, operation: &'static str, ask: Ask) -> EndResult<Vec<u8>> {
-        let hand = self.hand.lock().unwrap_or_else(PoisonError::into_inner);
-        let lost = || EndError::new(operation, Errno::EIO);
-        hand.ask.send(ask).map_err(|_| lost())?;
-        let answer = hand.answer.recv().map_err(|_| lost())?;
+    fn read_at(&self, at: u64, len: usize) -> EndResult<Vec<u8>> {
+        self.told("read", read(self.origin, at, len))
+    }
+
+    fn told(&self, operation: &'static str, answer: Answer) -> EndResult<Vec<u8>> {
         answer.map_err(|errno| {
             let why = match errno {
                 Errno::EPERM => "the kernel does not let this user reach the process's memory (ptrace scope)",
@@ -122,56 +100,32 @@ fn unsupported<T>(operation: &'static str) -> EndResult<T> {
     Err(fail(operation, Errno::EOPNOTSUPP, "memory holds one file and nothing else"))
 }
 
-/// Serves until the end is dropped.
-fn serve(origin: Origin, who: &Identity, asked: &Receiver<Ask>, tell: &Sender<Answer>) {
-    let become_user = become_for_ever(who);
-    for ask in asked {
-        let answer = become_user.and_then(|()| carry_out(origin, ask));
-        if tell.send(answer).is_err() {
-            return;
-        }
-    }
+fn errno(error: nix::errno::Errno) -> Errno {
+    Errno(error as i32)
 }
 
-fn become_for_ever(who: &Identity) -> Result<(), Errno> {
-    let own = rustix::process::getuid();
-    if who.uid == own.as_raw() {
-        return Ok(());
-    }
-    let errno = |e: rustix::io::Errno| Errno(e.raw_os_error());
-    // It was started by a thread that acts as the user, which is not enough and has no right to more.
-    set_thread_res_uid(None, own, None).map_err(errno)?;
-    let groups: Vec<Gid> = who.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
-    let (uid, gid) = (Uid::from_raw(who.uid), Gid::from_raw(who.gid));
-    set_thread_groups(&groups).map_err(errno)?;
-    set_thread_res_gid(Some(gid), gid, Some(gid)).map_err(errno)?;
-    set_thread_res_uid(Some(uid), uid, Some(uid)).map_err(errno)
-}
-
-fn carry_out(origin: Origin, ask: Ask) -> Answer {
-    let pid = Pid::from_raw(origin.pid);
-    let errno = |e: nix::errno::Errno| Errno(e as i32);
+fn read(origin: Origin, at: u64, len: usize) -> Answer {
     same_process(origin)?;
-    let done = match ask {
-        Ask::Read { at, len } => {
-            let mut data = vec![0; len];
-            let remote = [RemoteIoVec { base: at as usize, len }];
-            let count = process_vm_readv(pid, &mut [IoSliceMut::new(&mut data)], &remote).map_err(errno)?;
-            data.truncate(count);
-            data
-        }
-        Ask::Write { at, data } => {
-            let remote = [RemoteIoVec { base: at as usize, len: data.len() }];
-            let count = process_vm_writev(pid, &[IoSlice::new(&data)], &remote).map_err(errno)?;
-            if count < data.len() {
-                return Err(Errno::EFAULT);
-            }
-            Vec::new()
-        }
-    };
+    let mut data = vec![0; len];
+    let remote = [RemoteIoVec { base: at as usize, len }];
+    let pid = Pid::from_raw(origin.pid);
+    let count = process_vm_readv(pid, &mut [IoSliceMut::new(&mut data)], &remote).map_err(errno)?;
+    data.truncate(count);
     // The number may have been given away meanwhile.
     same_process(origin)?;
-    Ok(done)
+    Ok(data)
+}
+
+fn write(origin: Origin, at: u64, data: &[u8]) -> Answer {
+    same_process(origin)?;
+    let remote = [RemoteIoVec { base: at as usize, len: data.len() }];
+    let pid = Pid::from_raw(origin.pid);
+    let count = process_vm_writev(pid, &[IoSlice::new(data)], &remote).map_err(errno)?;
+    if count < data.len() {
+        return Err(Errno::EFAULT);
+    }
+    same_process(origin)?;
+    Ok(Vec::new())
 }
 
 fn same_process(origin: Origin) -> Result<(), Errno> {
@@ -239,7 +193,7 @@ impl End for MemoryEnd {
         if len == 0 {
             return Ok(0);
         }
-        let data = self.ask("read", Ask::Read { at: self.address + offset, len })?;
+        let data = self.read_at(self.address + offset, len)?;
         if data.is_empty() {
             return Err(fail("read", Errno::EFAULT, "the memory region is not all mapped"));
         }
@@ -267,7 +221,7 @@ impl End for MemoryEnd {
 
     fn write(&self, _: &FileRef, offset: u64, data: &[u8]) -> EndResult<usize> {
         let at = self.range("write", offset, data.len() as u64)?;
-        self.ask("write", Ask::Write { at, data: data.to_vec() })?;
+        self.told("write", write(self.origin, at, data))?;
         Ok(data.len())
     }
 

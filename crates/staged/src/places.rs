@@ -12,7 +12,7 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use tidepool_stage::remote::{Fabric, RemoteEnd, RemoteOptions, RootRequest};
+use tidepool_stage::remote::{Dial, Fabric, Reach, RemoteEnd, RemoteOptions, RootRequest};
 use tidepool_stage::{At, End, EndError, Identity, LocalEnd, What};
 use tidepool_stage_state::Start;
 use tidepool_transport::Secret;
@@ -84,12 +84,7 @@ pub enum Place {
 /// A path at another stager.
 pub struct Remote {
     address: String,
-    /// The node that it has to be.
-    to: Option<String>,
-    /// What this node is called.
-    own_name: String,
-    secret: Secret,
-    fabric: Option<Fabric>,
+    way: Way,
     dataspace: String,
     path: Vec<u8>,
     identity: Identity,
@@ -97,15 +92,66 @@ pub struct Remote {
     run: Arc<Run>,
 }
 
+/// How one other stager is reached.
+#[derive(Clone)]
+pub enum Way {
+    /// With the secret, and over the fabric where both have one.
+    Proved { secret: Secret, fabric: Option<Fabric>, own_name: String, to: Option<String> },
+    /// By somebody who has the secret.
+    By(Arc<dyn Dial>),
+}
+
 /// How other stagers are reached.
-#[derive(Clone, Copy)]
-pub struct Peers<'a> {
+#[derive(Clone)]
+pub enum Peers {
+    Directly(Directly),
+    /// By asking the supervisor, who knows what for.
+    Asking(Arc<dyn Ways>),
+}
+
+/// What it takes to reach other stagers.
+#[derive(Clone, Default)]
+pub struct Directly {
     /// What this node is called.
-    pub own_name: &'a str,
+    pub own_name: String,
     /// Those that tasks may go to; all when there is none.
-    pub known: &'a [Peer],
-    pub secret: Option<&'a Secret>,
-    pub fabric: Option<&'a Fabric>,
+    pub known: Vec<Peer>,
+    pub secret: Option<Secret>,
+    pub fabric: Option<Fabric>,
+}
+
+/// What a connection is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Whose {
+    Task(u32),
+    Call(u64),
+}
+
+/// Makes ways to other stagers.
+pub trait Ways: Send + Sync {
+    fn way(&self, whose: Whose, host: &str, run: &Arc<Run>) -> Arc<dyn Dial>;
+}
+
+impl Directly {
+    /// How a host that a task names is reached, and by which address.
+    pub fn find(&self, host: &str) -> Result<(String, Way), PlaceError> {
+        let refuse = |text: String| Err(PlaceError::NotSupported(text));
+        let Some(secret) = self.secret.clone() else {
+            return refuse(
+                "this stager has no secret to prove to others; give it secret-file in its configuration"
+                    .into(),
+            );
+        };
+        let known = self.known.iter().find(|peer| peer.address == host || peer.name == host);
+        if known.is_none() && !self.known.is_empty() {
+            return refuse(format!(
+                "'{host}' is none of the stagers that tasks may go to; 'peers' in the stager's configuration has those"
+            ));
+        }
+        let address = known.map_or(host, |peer| &peer.address).to_string();
+        let (fabric, own_name) = (self.fabric.clone(), self.own_name.clone());
+        Ok((address, Way::Proved { secret, fabric, own_name, to: known.map(|peer| peer.name.clone()) }))
+    }
 }
 
 /// What opening places needs to know.
@@ -113,7 +159,8 @@ pub struct Opener<'a> {
     pub places: &'a Places,
     pub start: &'a Start,
     pub identity: &'a Identity,
-    pub peers: Peers<'a>,
+    pub peers: &'a Peers,
+    pub whose: Whose,
     /// Is told of ends at other nodes.
     pub run: &'a Arc<Run>,
     /// As the stager is set; tasks may ask for it, too.
@@ -162,24 +209,13 @@ impl Opener<'_> {
     }
 
     fn remote(&self, dataspace: &str, host: &str, path: &[u8]) -> Result<Remote, PlaceError> {
-        let secret = self.peers.secret.ok_or_else(|| {
-            PlaceError::NotSupported(
-                "this stager has no secret to prove to others; give it secret-file in its configuration"
-                    .into(),
-            )
-        })?;
-        let known = self.peers.known.iter().find(|peer| peer.address == host || peer.name == host);
-        if known.is_none() && !self.peers.known.is_empty() {
-            return Err(PlaceError::NotSupported(format!(
-                "'{host}' is none of the stagers that tasks may go to; 'peers' in the stager's configuration has those"
-            )));
-        }
+        let (address, way) = match self.peers {
+            Peers::Directly(directly) => directly.find(host)?,
+            Peers::Asking(ways) => (host.to_string(), Way::By(ways.way(self.whose, host, self.run))),
+        };
         Ok(Remote {
-            address: known.map_or(host, |peer| &peer.address).to_string(),
-            to: known.map(|peer| peer.name.clone()),
-            own_name: self.peers.own_name.into(),
-            secret: secret.clone(),
-            fabric: self.peers.fabric.cloned(),
+            address,
+            way,
             dataspace: dataspace.to_string(),
             path: path.to_vec(),
             identity: self.identity.clone(),
@@ -381,9 +417,18 @@ impl Remote {
             groups: self.identity.groups.clone(),
             job: (self.job != 0).then_some(self.job),
         };
-        let mut options = RemoteOptions::new(&self.address, self.secret.clone(), root);
-        (options.own_name, options.to) = (self.own_name.clone(), self.to.clone());
-        options.fabric.clone_from(&self.fabric);
+        let options = match &self.way {
+            Way::By(dial) => RemoteOptions::new(&self.address, Reach::By(Arc::clone(dial)), root),
+            Way::Proved { secret, fabric, own_name, to } => {
+                let (own_name, to, fabric) = (own_name.clone(), to.clone(), fabric.clone());
+                RemoteOptions {
+                    own_name,
+                    to,
+                    fabric,
+                    ..RemoteOptions::new(&self.address, secret.clone(), root)
+                }
+            }
+        };
         RemoteEnd::open_noting(options, |handle| self.run.note_end(handle))
     }
 
@@ -475,7 +520,7 @@ mod tests {
             bandwidth: 0,
         });
         let (run, identity) = (Arc::default(), Identity { uid: 0, gid: 0, groups: Vec::new() });
-        let peers = Peers { own_name: "n1", known: &[], secret: None, fabric: None };
+        let peers = Peers::Directly(Directly::default());
         for (verify_disk, verify, disk) in
             [(false, Verify::Yes, false), (false, Verify::Disk, true), (true, Verify::Yes, true)]
         {
@@ -485,8 +530,15 @@ mod tests {
             let (origin, quotas) = (Origin { pid: 1, started: 0 }, Vec::new());
             let start =
                 Start { id: 1, spec, identity: who, origin, again: false, quotas, made: None, permit: None };
-            let opener =
-                Opener { places: &places, start: &start, identity: &identity, peers, run: &run, verify_disk };
+            let opener = Opener {
+                places: &places,
+                start: &start,
+                identity: &identity,
+                peers: &peers,
+                whose: Whose::Task(1),
+                run: &run,
+                verify_disk,
+            };
             let Ok(target) = opener.open(&place) else { panic!("the dataspace is there") };
             let (end, _) = target.target(Some(b"x"), b"x").unwrap();
             assert_eq!(end.reads_back_at_once(&end.root()), !disk, "{verify_disk} {verify:?}");

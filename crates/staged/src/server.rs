@@ -11,9 +11,11 @@ use crate::execute::Setup;
 use crate::journal::{Journal, Unsynced};
 use crate::journals::Journals;
 use crate::limits::{LimitTable, Shared};
+use crate::lines::Making;
 use crate::marks::Marks;
 use crate::peer;
 use crate::peers::{Granted, Wanted};
+use crate::places::{Directly, Peers};
 use crate::serve::Answer;
 use crate::start::{
     StartError, listen, lock, open_fabric, open_journals, open_state, serve_peers, start_syncer,
@@ -74,6 +76,10 @@ pub struct Daemon {
     /// What they have been asked that is no task.
     pub(crate) calls: HashMap<u64, Call>,
     pub(crate) journals: Journals,
+    /// How other stagers are reached, and who is being reached for workers.
+    pub(crate) directly: Directly,
+    pub(crate) making: Making,
+    pub(crate) teller: Teller,
     /// What is written of administration that users try.
     pub(crate) attempts: Limiter,
     /// The time of this turn.
@@ -161,12 +167,16 @@ impl Daemon {
             epoll::add(&epoll, norns, EventData::new_u64(TOKEN_NORNS), EventFlags::IN)
                 .map_err(|e| system("watch a socket")(e.into()))?;
         }
+        let directly = Directly {
+            own_name: config.node.clone(),
+            known: config.peers.clone(),
+            secret: config.secret.clone(),
+            fabric: open_fabric(config)?,
+        };
         let setup = Arc::new(Setup {
             node: config.node.clone(),
             threads: config.task_threads,
-            peers: config.peers.clone(),
-            secret: config.secret.clone(),
-            fabric: open_fabric(config)?,
+            peers: Peers::Directly(directly.clone()),
             verify_disk: config.verify_disk,
         });
         let journals = open_journals(config, &state)?;
@@ -181,7 +191,7 @@ impl Daemon {
         let crews = Crews::start((config.workers, config.gentle), &setup, &teller)
             .map_err(system("start a thread"))?;
         let bridges = Bridges::new(&config.control_socket);
-        let peers = serve_peers(config, &setup, &teller, &bridges)?;
+        let peers = serve_peers(config, &directly, &teller, &bridges)?;
         let mut records = Vec::new();
         Journal::begin(&mut records);
         let synced = Arc::new(Mutex::new(Some(journal.unsynced())));
@@ -195,6 +205,9 @@ impl Daemon {
             workers,
             calls: HashMap::new(),
             journals,
+            directly,
+            making: Making::default(),
+            teller,
             attempts: Limiter::default(),
             now: now(),
             over: Vec::new(),

@@ -3,10 +3,10 @@
 use crate::agents::Agents;
 use crate::config::{Access, Config};
 use crate::doors::Bridges;
-use crate::execute::Setup;
 use crate::journal::{Journal, JournalError, JournalOpen, SYNC_EVERY, Unsynced};
 use crate::journals::Journals;
 use crate::peers::PeerRoots;
+use crate::places::Directly;
 use crate::server::{nobody, now};
 use crate::tasks::Teller;
 use crate::worker::{Template, Workers};
@@ -160,7 +160,7 @@ fn put_dataspace(
 /// Serves stagers and controllers of other nodes, when there can be some.
 pub(crate) fn serve_peers(
     config: &Config,
-    setup: &Setup,
+    directly: &Directly,
     teller: &Teller,
     bridges: &Bridges,
 ) -> Result<Option<EndServer>, StartError> {
@@ -168,17 +168,17 @@ pub(crate) fn serve_peers(
     let listener =
         TcpListener::bind(at).map_err(|source| StartError::Listen { path: at.to_string().into(), source })?;
     // The configuration was refused without.
-    let secret = setup.secret.clone().ok_or_else(|| {
+    let secret = directly.secret.clone().ok_or_else(|| {
         system("listen to others")(io::Error::new(io::ErrorKind::InvalidInput, "there is no secret"))
     })?;
     let agents = Agents::new(config.agents, &config.node).map_err(system("find this program"))?;
     let roots = Arc::new(PeerRoots::new(
         teller.clone(),
-        setup.verify_disk,
+        config.verify_disk,
         (bridges.clone(), agents),
         config.admins.clone(),
     ));
-    let server = EndServer::start_with(listener, secret, roots, setup.fabric.clone(), &config.node);
+    let server = EndServer::start_with(listener, secret, roots, directly.fabric.clone(), &config.node);
     server.map(Some).map_err(system("start a thread"))
 }
 

@@ -8,6 +8,7 @@ use crate::wake::Wake;
 use crate::worker::About;
 use std::collections::VecDeque;
 use std::fs::File;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,6 +18,7 @@ use tidepool_shm::Spin;
 use tidepool_stage::remote::Abandoner;
 use tidepool_stage::{Charge, Control, EndError, Phase};
 use tidepool_stage_state::{Ended, Live, Start};
+use tidepool_transport::remote::GreetError;
 use tidepool_wire::stager::{Reply, TaskPhase};
 
 /// A task with all that a worker needs.
@@ -71,6 +73,12 @@ pub enum News {
         worker: u64,
         about: About,
         error: EndError,
+    },
+    /// A connection that a worker needs to another stager has been made, or not.
+    Line {
+        worker: u64,
+        line: u64,
+        made: Result<UnixStream, GreetError>,
     },
     /// A worker's process has ended.
     WorkerGone {

@@ -113,6 +113,53 @@ fn a_worker_is_its_user_for_good_and_has_nothing_else() {
     }
 }
 
+/// What goes to another stager is done by the worker as well, which does not have the secret.
+#[test]
+fn copies_to_other_nodes_are_the_workers_too() {
+    if !is_root() {
+        return;
+    }
+    let at = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let far = Daemon::with_peers(&at);
+    let near = Daemon::made(|dir| support::listening(dir, "127.0.0.1:0"), &[]);
+    let path = near.path("a/big");
+    write(&path, &vec![7; 32 << 20]);
+    chown(&path, Some(ALICE), Some(ALICE)).unwrap();
+    let stager = near.control();
+    let dst = Some(support::remote("b://big", &at));
+    let id = submit(&stager, ALICE, TaskSpec { bandwidth: SLOW, dst, ..copy("a://big", "b://big") });
+    // Its first bytes are there as soon as it has connections.
+    let until = Instant::now() + Duration::from_secs(20);
+    while std::fs::read_dir(far.path("b")).unwrap().count() == 0 {
+        assert!(Instant::now() < until, "it has not begun: {:?}", stager.status(id));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let pid = worker(&near, ALICE);
+    for task in std::fs::read_dir(format!("/proc/{}/task", near.pid())).unwrap() {
+        let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+        let ids = status.lines().find(|line| line.starts_with("Uid:")).unwrap();
+        assert!(ids.split_whitespace().skip(1).all(|id| id == "0"), "{ids}");
+    }
+    // Its connections are local sockets: those that are proved are the supervisor's.
+    let inodes = |path: String| std::fs::read_to_string(path).unwrap_or_default();
+    let tcp = inodes(format!("/proc/{pid}/net/tcp"));
+    for fd in std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap() {
+        let Ok(to) = std::fs::read_link(fd.unwrap().path()) else { continue };
+        let to = to.to_string_lossy().into_owned();
+        if let Some(inode) = to.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']')) {
+            assert!(!tcp.contains(&format!(" {inode} ")), "it has a TCP connection");
+        }
+    }
+    // And when it is killed, nothing else is.
+    assert!(of(ALICE, &["kill", "-9", &pid.to_string()]).status.success());
+    assert_eq!(wait(&stager, id).state, TaskState::Failed);
+    stager.resume(id).unwrap();
+    let ended = wait(&stager, id);
+    assert_eq!(ended.state, TaskState::Finished, "{ended:?}");
+    assert_eq!(std::fs::read(far.path("b/big")).unwrap(), vec![7; 32 << 20]);
+    assert_eq!(std::fs::metadata(far.path("b/big")).unwrap().uid(), ALICE);
+}
+
 #[test]
 fn roots_own_tasks_have_a_worker_with_few_capabilities() {
     if !is_root() {

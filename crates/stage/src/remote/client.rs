@@ -1,5 +1,6 @@
 //! A directory at another node as an end of a copy: asking, and asking again.
 
+use super::dial::Reach;
 use super::fabric::Fabric;
 use super::handle::{RemoteDir, RemoteFile, unexpected};
 use super::lines::{Lease, Lines, Trouble};
@@ -11,7 +12,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tidepool_blocks::crc;
-use tidepool_transport::Secret;
 use tidepool_types::{Errno, FileKind};
 
 /// Parallel streams of data, when nobody says how many.
@@ -31,7 +31,7 @@ pub struct RemoteOptions {
     pub address: String,
     /// The node's name in messages; `:` ends it there.
     pub node: String,
-    pub secret: Secret,
+    pub reach: Reach,
     /// What this node is called there.
     pub own_name: String,
     /// The node that it has to be; whichever knows the secret without.
@@ -48,13 +48,13 @@ pub struct RemoteOptions {
 }
 
 impl RemoteOptions {
-    pub fn new(address: &str, secret: Secret, root: RootRequest) -> RemoteOptions {
+    pub fn new(address: &str, reach: impl Into<Reach>, root: RootRequest) -> RemoteOptions {
         let node = address.rsplit_once(':').map_or(address, |(host, _)| host).to_string();
         let address = address.to_string();
         RemoteOptions {
             address,
             node,
-            secret,
+            reach: reach.into(),
             own_name: String::new(),
             to: None,
             root,

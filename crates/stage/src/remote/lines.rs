@@ -6,6 +6,7 @@
 //! stream can always ask something else meanwhile.
 
 use super::client::RemoteOptions;
+use super::dial::{Reach, Wire};
 use super::message::{Answer, Ask, RootInfo};
 use crate::end::EndError;
 use crate::sync::lock;
@@ -14,7 +15,7 @@ use rustix::io::Errno as SystemError;
 use rustix::net::sockopt::socket_error;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
 use std::io;
-use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -64,7 +65,7 @@ pub(super) enum Closed {
 pub(super) type Closing = Arc<Mutex<Vec<(u64, Closed)>>>;
 
 struct Conn {
-    channel: Channel<Sealed<TcpStream>>,
+    channel: Channel<Sealed<Wire>>,
     number: u64,
     /// Which session it belongs to, counted here.
     generation: u64,
@@ -81,7 +82,7 @@ struct Pool {
     /// Counts losses: connections made before one are not trusted after it.
     losses: u64,
     /// Handles of the open connections, to end them from another thread.
-    streams: Vec<(u64, TcpStream)>,
+    streams: Vec<(u64, Wire)>,
     /// Number of the connection made last.
     last: u64,
     abandoned: bool,
@@ -259,7 +260,10 @@ impl Lines {
         // Nobody else gets it before it is proved.
         let mut lease = Lease { lines: self, conn: None, losses: pool.losses, stream, broken: true };
         drop(pool);
-        let stream = self.dial()?;
+        let stream = match &self.options.reach {
+            Reach::Secret(_) => Wire::Tcp(self.dial()?),
+            Reach::By(dial) => Wire::Local(dial.dial().map_err(|error| self.not_greeted(error))?),
+        };
         let number = self.register(&stream)?;
         let conn = Conn { channel: Channel::new(Sealed::new(stream)), number, generation: 0, last_id: 0 };
         self.prove(lease.conn.insert(conn))?;
@@ -269,7 +273,7 @@ impl Lines {
     }
 
     /// From here on [`Lines::abandon`] ends the connection.
-    fn register(&self, stream: &TcpStream) -> Result<u64, Trouble> {
+    fn register(&self, stream: &Wire) -> Result<u64, Trouble> {
         let handle = stream.try_clone()?;
         let mut pool = lock(&self.pool);
         if let Some(error) = pool.barred().filter(|_| pool.abandoned) {
@@ -296,7 +300,7 @@ impl Lines {
         pool.abandoned = true;
         for (_, stream) in &pool.streams {
             // It may be closed already.
-            let _ = stream.shutdown(Shutdown::Both);
+            let _ = stream.shutdown();
         }
         drop(pool);
         self.freed.notify_all();
@@ -358,7 +362,6 @@ impl Lines {
 
     /// Greets, and joins the session.
     fn prove(&self, conn: &mut Conn) -> Result<(), Trouble> {
-        tune_tcp(conn.channel.get_ref().get_ref())?;
         conn.wait_at_most(Duration::from_millis(CONNECT_MS_MAX))?;
         self.greet(&mut conn.channel)?;
         conn.channel.read_ahead();
@@ -369,12 +372,16 @@ impl Lines {
 
     /// Asks for large data by the fabric. A node that has none, or another, goes on without.
     fn offer_fabric(&self, conn: &mut Conn) -> Result<(), Trouble> {
-        let Some(fabric) = &self.options.fabric else { return Ok(()) };
+        let (Some(fabric), Wire::Tcp(stream)) = (&self.options.fabric, conn.channel.get_ref().get_ref())
+        else {
+            return Ok(());
+        };
+        let stream = stream.try_clone()?;
         let here = u64::from_le_bytes(random_bytes());
         let (provider, name) = (fabric.provider().to_string(), fabric.name().into());
         match conn.ask(&Ask::OpenFabric { provider, name, tag: here }) {
             Ok(Answer::Fabric { name, tag }) => {
-                let way = fabric.way(conn.channel.get_ref().get_ref(), &name, here, tag)?;
+                let way = fabric.way(&stream, &name, here, tag)?;
                 conn.channel.go_aside(way);
                 Ok(())
             }
@@ -429,9 +436,20 @@ impl Lines {
         Trouble::Said(self.named(error))
     }
 
-    fn greet(&self, channel: &mut Channel<Sealed<TcpStream>>) -> Result<(), Trouble> {
+    fn greet(&self, channel: &mut Channel<Sealed<Wire>>) -> Result<(), Trouble> {
+        let (Reach::Secret(secret), Wire::Tcp(stream)) = (&self.options.reach, channel.get_ref().get_ref())
+        else {
+            // It is proved, and sealed, by who has made it.
+            channel.trust();
+            return Ok(());
+        };
+        tune_tcp(stream)?;
         let who = (&*self.options.own_name, self.options.to.as_deref());
-        greet(&self.options.secret, who, channel).map(drop).map_err(|error| match error {
+        greet(secret, who, channel).map(drop).map_err(|error| self.not_greeted(error))
+    }
+
+    fn not_greeted(&self, error: GreetError) -> Trouble {
+        match error {
             GreetError::Lost(error) => Trouble::Lost(error),
             GreetError::Later(reason) => {
                 Trouble::Lost(io::Error::new(io::ErrorKind::ConnectionRefused, reason))
@@ -442,7 +460,7 @@ impl Lines {
             GreetError::OtherVersion | GreetError::Unexpected => {
                 self.refused(Errno::EPROTO, error.to_string())
             }
-        })
+        }
     }
 
     /// Joins the session, or opens one when there is none any more.
@@ -490,9 +508,7 @@ impl Lines {
 
 impl Conn {
     fn wait_at_most(&self, timeout: Duration) -> io::Result<()> {
-        let stream = self.channel.get_ref().get_ref();
-        stream.set_read_timeout(Some(timeout))?;
-        stream.set_write_timeout(Some(timeout))
+        self.channel.get_ref().get_ref().wait_at_most(timeout)
     }
 
     fn send(&mut self, ask: &Ask, bulk: &[&[u8]]) -> io::Result<u32> {

@@ -16,6 +16,7 @@
 //! - Every frame has checksums, so what is damaged on the way is a broken connection.
 
 mod client;
+mod dial;
 mod end;
 #[cfg(feature = "libfabric")]
 mod fabric;
@@ -32,6 +33,7 @@ mod stream;
 mod table;
 
 pub use client::{Abandoner, RemoteEnd, RemoteOptions, STREAMS_DEFAULT, STREAMS_MAX};
+pub use dial::{Dial, Reach};
 pub use fabric::Fabric;
 pub use handle::{RemoteDir, RemoteFile};
 pub use message::{Answer, Ask, Place, RootRequest};

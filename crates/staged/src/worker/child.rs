@@ -10,7 +10,7 @@ use super::pipe::Inbox;
 use super::sandbox;
 use crate::errands::{self, Errand, Then};
 use crate::execute::Setup;
-use crate::places::Places;
+use crate::places::{Peers, Places, Ways, Whose};
 use crate::start::lock;
 use crate::tasks::{Answer, Crews, Hear, News, Run, Teller, Work};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -21,11 +21,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tidepool_stage::remote::Dial;
 use tidepool_stage::{Charge, EndError, EndResult};
 use tidepool_stage_state::Live;
+use tidepool_transport::remote::GreetError;
 use tidepool_types::Errno;
 use tidepool_wire::stager::DataspaceKind;
 
@@ -81,9 +83,7 @@ impl Worker {
         let setup = Arc::new(Setup {
             node: setting.node.clone(),
             threads: setting.threads as usize,
-            peers: Vec::new(),
-            secret: None,
-            fabric: None,
+            peers: Peers::Asking(Arc::new(Asking(Arc::clone(&desk)))),
             verify_disk: setting.verify_disk,
         });
         let teller = Teller::new(Arc::clone(&desk) as Arc<dyn Hear>);
@@ -144,6 +144,15 @@ impl Worker {
                 let places = places(&order, fds)?;
                 let start = Box::new(order.start);
                 self.errand(call, errands::Task::Entries { start, places, after, max: max as usize });
+            }
+            ToWorker::Line { line, failed } => {
+                let stream = fds.into_iter().next().map(UnixStream::from);
+                let made = match (failed, stream) {
+                    (Some(failed), _) => Err(failed.into()),
+                    (None, Some(stream)) => Ok(stream),
+                    (None, None) => return Err(invalid("a connection without its socket")),
+                };
+                self.desk.line(line, made);
             }
             ToWorker::Reach { call, order } => {
                 let places = places(&order, fds)?;
@@ -211,6 +220,7 @@ struct Desk {
     notes: Calls<u32, ()>,
     journals: Calls<u32, Option<File>>,
     charges: Calls<u64, Result<Duration, Refused>>,
+    lines: Calls<u64, Result<UnixStream, GreetError>>,
     last_call: AtomicU64,
 }
 
@@ -222,6 +232,7 @@ impl Desk {
             notes: Mutex::default(),
             journals: Mutex::default(),
             charges: Mutex::default(),
+            lines: Mutex::default(),
             last_call: AtomicU64::new(0),
         }
     }
@@ -249,6 +260,12 @@ impl Desk {
         }
     }
 
+    fn line(&self, line: u64, made: Result<UnixStream, GreetError>) {
+        if let Some(answer) = lock(&self.lines).remove(&line) {
+            let _ = answer.send(made);
+        }
+    }
+
     /// Nobody answers any more.
     fn gone(&self) {
         for run in lock(&self.runs).values() {
@@ -257,6 +274,7 @@ impl Desk {
         lock(&self.notes).clear();
         lock(&self.journals).clear();
         lock(&self.charges).clear();
+        lock(&self.lines).clear();
     }
 
     fn tell_progress(&self) {
@@ -306,7 +324,11 @@ impl Hear for Desk {
             }
             News::Answer { request: call, answer, .. } => self.tell(&answered(call, answer)),
             // Other stagers come to the supervisor.
-            News::Peer(_) | News::PeerLeft(_) | News::WorkerGone { .. } | News::Undelivered { .. } => {}
+            News::Peer(_)
+            | News::PeerLeft(_)
+            | News::WorkerGone { .. }
+            | News::Undelivered { .. }
+            | News::Line { .. } => {}
         }
     }
 }
@@ -319,6 +341,44 @@ fn answered(call: u64, answer: Answer) -> FromWorker {
             FromWorker::Answer { call, kind: reply.kind(), body: body.into() }
         }
         Answer::Found { entries, more, .. } => FromWorker::Found { call, entries, more },
+    }
+}
+
+/// Connections to other stagers, which the supervisor makes: only he has the secret.
+struct Asking(Arc<Desk>);
+
+impl Ways for Asking {
+    fn way(&self, whose: Whose, host: &str, run: &Arc<Run>) -> Arc<dyn Dial> {
+        Arc::new(Line { desk: Arc::clone(&self.0), whose, host: host.into(), run: Arc::clone(run) })
+    }
+}
+
+struct Line {
+    desk: Arc<Desk>,
+    whose: Whose,
+    host: String,
+    run: Arc<Run>,
+}
+
+impl Dial for Line {
+    fn dial(&self) -> Result<UnixStream, GreetError> {
+        let line = self.desk.last_call.fetch_add(1, Ordering::Relaxed);
+        let (tell, answer) = channel();
+        lock(&self.desk.lines).insert(line, tell);
+        let (task, call) = match self.whose {
+            Whose::Task(id) => (id, 0),
+            Whose::Call(call) => (0, call),
+        };
+        self.desk.tell(&FromWorker::NeedLine { line, task, call, host: self.host.clone() });
+        let made = loop {
+            match answer.recv_timeout(CANCEL_LATENCY) {
+                Ok(made) => break made,
+                Err(RecvTimeoutError::Timeout) if !self.run.is_cancelled() => {}
+                Err(_) => break Err(GreetError::Lost(io::ErrorKind::ConnectionAborted.into())),
+            }
+        };
+        lock(&self.desk.lines).remove(&line);
+        made
     }
 }
 

@@ -1,6 +1,8 @@
 //! What supervisor and worker say to each other (`docs/formats/37-worker-pipe.md`).
 
+use std::io;
 use tidepool_stage_state::{Ended, Live, Start};
+use tidepool_transport::remote::GreetError;
 use tidepool_wire::field_struct;
 use tidepool_wire::stager::{DataspaceSpec, Leftover};
 
@@ -29,6 +31,8 @@ tidepool_wire::messages! {
         10 Ping { number: u64 }
         /// Whether the worker's user gets to a location that has been shared with him.
         11 Reach { call: u64, order: Order }
+        /// Brings a socket that leads to another stager, unless there is a reason why not.
+        12 Line { line: u64, failed: Option<NoLine> }
     }
 }
 
@@ -52,6 +56,8 @@ tidepool_wire::messages! {
         9 Answer { call: u64, kind: u16, body: Box<[u8]> }
         10 Found { call: u64, entries: Vec<Leftover>, more: bool }
         11 Pong { number: u64 }
+        /// A task, or a call where that is 0, needs a connection to the stager of a host that it names, and waits for `Line`.
+        12 NeedLine { line: u64, task: u32, call: u64, host: String }
     }
 }
 
@@ -87,6 +93,46 @@ pub struct Order {
     pub spaces: Vec<DataspaceSpec>,
 }
 field_struct!(Order { start, token, charged, spaces });
+
+/// Why there is no connection to another stager.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NoLine {
+    /// 0 for a connection that broke, with the system's number where there is one; then as `GreetError` has them.
+    pub kind: u8,
+    pub errno: i32,
+    pub text: String,
+}
+field_struct!(NoLine { kind, errno, text });
+
+impl From<GreetError> for NoLine {
+    fn from(error: GreetError) -> NoLine {
+        let (kind, errno, text) = match error {
+            GreetError::Lost(error) => (0, error.raw_os_error().unwrap_or(0), error.to_string()),
+            GreetError::Later(text) => (1, 0, text),
+            GreetError::Refused(text) => (2, 0, text),
+            GreetError::Stranger => (3, 0, String::new()),
+            GreetError::Other(text) => (4, 0, text),
+            GreetError::OtherVersion => (5, 0, String::new()),
+            GreetError::Unexpected => (6, 0, String::new()),
+        };
+        NoLine { kind, errno, text }
+    }
+}
+
+impl From<NoLine> for GreetError {
+    fn from(NoLine { kind, errno, text }: NoLine) -> GreetError {
+        match kind {
+            0 if errno > 0 => GreetError::Lost(io::Error::from_raw_os_error(errno)),
+            0 => GreetError::Lost(io::Error::new(io::ErrorKind::TimedOut, text)),
+            1 => GreetError::Later(text),
+            2 => GreetError::Refused(text),
+            3 => GreetError::Stranger,
+            4 => GreetError::Other(text),
+            5 => GreetError::OtherVersion,
+            _ => GreetError::Unexpected,
+        }
+    }
+}
 
 /// Why bytes may not be put somewhere.
 #[derive(Clone, PartialEq, Eq, Debug)]

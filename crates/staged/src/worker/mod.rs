@@ -17,5 +17,5 @@ mod sandbox;
 mod supervise;
 
 pub use child::run;
-pub use message::{FromWorker, Order, Refused, ToWorker};
+pub use message::{FromWorker, NoLine, Order, Refused, ToWorker};
 pub use supervise::{About, CALLS_MAX, Key, Looks, Template, Workers};

@@ -309,6 +309,11 @@ impl Workers {
         self.all.get(&worker).is_some_and(|worker| worker.tasks.contains(&id))
     }
 
+    /// Whether a worker was asked this.
+    pub fn has_call(&self, worker: u64, call: u64) -> bool {
+        self.all.get(&worker).is_some_and(|worker| worker.calls.contains(&call))
+    }
+
     /// A task of a worker is over.
     pub fn task_over(&mut self, worker: u64, id: u32) {
         if let Some(worker) = self.all.get_mut(&worker) {

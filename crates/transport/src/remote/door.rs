@@ -91,14 +91,28 @@ fn dial(address: &str) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// Connects to the stager that listens at `address`, proves both sides to each other, and asks. What is returned leads to the
-/// stager: threads of this process seal what is written to it, and open what is read.
-pub fn open_door(address: &str, secret: &Secret, door: &Door) -> Result<UnixStream, DoorError> {
+/// Connects to the stager that listens at `address`, and proves both sides to each other: this one is called `own`, and the
+/// other one has to be called `to`, where that is known.
+pub fn connect(
+    address: &str,
+    secret: &Secret,
+    (own, to): (&str, Option<&str>),
+) -> Result<Channel<Sealed<TcpStream>>, GreetError> {
     let stream = dial(address)?;
     tune_tcp(&stream)?;
     wait_at_most(&stream, Some(Duration::from_millis(CONNECT_MS_MAX)))?;
     let mut channel = Channel::new(Sealed::new(stream));
-    greet(secret, ("", None), &mut channel)?;
+    greet(secret, (own, to), &mut channel)?;
+    Ok(channel)
+}
+
+/// Connects to the stager that listens at `address`, and asks. What is returned leads to the
+/// stager: threads of this process seal what is written to it, and open what is read.
+pub fn open_door(address: &str, secret: &Secret, door: &Door) -> Result<UnixStream, DoorError> {
+    let mut channel = connect(address, secret, ("", None)).map_err(|error| match error {
+        GreetError::Lost(error) => DoorError::Connect(error),
+        error => DoorError::Greet(error),
+    })?;
     channel.send(door.kind(), 0, |out| door.encode(out), &[])?;
     let head = channel.receive()?;
     channel.bulk(&head)?;
@@ -107,20 +121,27 @@ pub fn open_door(address: &str, secret: &Secret, door: &Door) -> Result<UnixStre
         (_, Ok(Greeting::Refused { reason })) => return Err(DoorError::Shut(reason)),
         _ => return Err(DoorError::Older),
     }
+    settle(channel.get_ref().get_ref())?;
     Ok(lead(channel)?)
 }
 
 /// Lets the other side's bytes come and go by a local socket.
 fn lead(channel: Channel<Sealed<TcpStream>>) -> io::Result<UnixStream> {
-    settle(channel.get_ref().get_ref())?;
     let (here, there) = UnixStream::pair()?;
+    pass_on(channel, there)?;
+    Ok(here)
+}
+
+/// The same by a socket that is there already: whoever has its other end speaks and hears, and has no keys.
+pub fn pass_on(channel: Channel<Sealed<TcpStream>>, there: UnixStream) -> io::Result<()> {
+    wait_at_most(channel.get_ref().get_ref(), None)?;
     let sealed = channel.into_stream();
     let handle = sealed.get_ref().try_clone()?;
     let (reader, writer) = sealed.split(handle)?;
     let (from, to) = (there.try_clone()?, there);
     std::thread::Builder::new().name("seal".into()).spawn(move || seal(from, writer))?;
     std::thread::Builder::new().name("open".into()).spawn(move || open(reader, &to))?;
-    Ok(here)
+    Ok(())
 }
 
 /// Sends what is said here, to the end of it.
@@ -187,6 +208,7 @@ impl Guest {
     /// Says that it is done; what is returned leads to the other side.
     pub fn let_in(mut self) -> io::Result<UnixStream> {
         self.channel.send(DONE, self.id, |_| (), &[])?;
+        settle(self.channel.get_ref().get_ref())?;
         lead(self.channel)
     }
 

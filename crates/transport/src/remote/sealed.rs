@@ -201,6 +201,12 @@ impl<S: Stream> Sealed<S> {
         &self.stream
     }
 
+    /// The stream of a connection that is not sealed.
+    pub fn into_inner(self) -> S {
+        debug_assert!(self.seal.is_none(), "what has been opened already would be lost");
+        self.stream
+    }
+
     /// Reads take until then in all, however many there are; `None`: as the stream's own timeout says.
     pub fn end_at(&mut self, until: Option<Instant>) {
         self.until = until;
