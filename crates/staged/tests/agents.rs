@@ -76,10 +76,7 @@ impl Node {
 
     /// Processes that the stager has started and that are not reaped yet.
     fn children(&self) -> usize {
-        let pid = self.daemon.pid();
-        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
-        let of = |task: PathBuf| std::fs::read_to_string(task.join("children")).unwrap_or_default();
-        threads.map(|task| of(task.path()).split_whitespace().count()).sum()
+        support::children(self.daemon.pid()).len()
     }
 }
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
-use support::{Daemon, copy, write};
+use support::{Daemon, children, copy, write};
 use tidepool_stage_client::{OnBehalf, Stager, TaskSpec, TaskState, TaskStatus};
 
 const ALICE: u32 = 31_001;
@@ -57,15 +57,6 @@ fn slow(daemon: &Daemon, stager: &Stager, uid: u32) -> u32 {
         std::thread::sleep(Duration::from_millis(20));
     }
     id
-}
-
-fn children(pid: u32) -> Vec<u32> {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    let lists =
-        tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("children")).unwrap_or_default());
-    lists
-        .flat_map(|list| list.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<_>>())
-        .collect()
 }
 
 fn status_of(pid: u32, what: &str) -> String {

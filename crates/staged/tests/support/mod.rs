@@ -211,3 +211,13 @@ pub fn same(one: &Path, other: &Path) {
     let diff = diff.expect("diff is there");
     assert!(diff.status.success(), "{}", String::from_utf8_lossy(&diff.stdout));
 }
+
+/// Processes that a process's threads have started.
+pub fn children(pid: u32) -> Vec<u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let lists =
+        tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("children")).unwrap_or_default());
+    lists
+        .flat_map(|list| list.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<_>>())
+        .collect()
+}
