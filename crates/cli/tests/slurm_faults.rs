@@ -29,6 +29,27 @@ fn a_stager_that_dies_while_data_come_in() {
     cluster.assert_nothing_left("after the death of a stager");
 }
 
+/// A job that meets a node without a stager is queued again, and runs when the stager is back. Slurm leaves a job whose
+/// nodes could not be made ready with a reason under which it never looks at it again.
+#[test]
+fn a_job_that_finds_no_stager_runs_later() {
+    let Some(cluster) = Cluster::start(2) else { return };
+    cluster.input("alice", "in", 1000);
+    cluster.control(&["stager", "kill", "node2"]);
+    let job = cluster.sbatch(
+        &["-N2"],
+        "#NORNS stage_in lustre://alice/in nvme0://in\nsrun cmp $NVME0/in $LUSTRE/alice/in && echo same\n",
+    );
+    // Two minutes, which Slurm lets go by before it starts a job again.
+    cluster.until("it waits for its time", || cluster.show(job).word("Reason") == "BeginTime");
+    assert!(cluster.reason(job).contains("node2"), "{}", cluster.reason(job));
+    cluster.control(&["stager", "start", "node2"]);
+    cluster.said(&["scontrol", "update", &format!("JobId={job}"), "StartTime=now"]);
+    assert_eq!(cluster.wait(job).state(), "COMPLETED", "{}", cluster.overview());
+    assert_eq!(cluster.log("alice", job), "same\n");
+    cluster.assert_nothing_left("after a node without a stager");
+}
+
 /// A stager that dies while results go out, and starts again, brings them out.
 #[test]
 fn a_stager_that_dies_while_results_go_out() {

@@ -240,6 +240,13 @@ pub fn comment(id: u32, text: &str) {
     let _ = once("scontrol", &["update", &format!("JobId={id}"), &field]);
 }
 
+/// Makes Slurm consider a job again that it has taken back into the queue. A hook that failed leaves the job with a
+/// reason (`FAIL_BURST_BUFFER_OP`) under which `job_independent` of slurmctld passes it over for ever; any change of the
+/// job takes the reason away, and what it was is in the comment. A job that is held stays so.
+pub fn look_again(id: u32, reason: &str) {
+    comment(id, &format!("tidepool: {reason}"));
+}
+
 /// Ends a job whose hook fails, after it. Slurm calls the teardown for what the hook says, and once more when the job is
 /// cancelled; the second call ends the first, and at times both. So a process of its own waits for the first one's end.
 pub fn cancel_from_hook(id: u32, site: &Path) -> Result<()> {

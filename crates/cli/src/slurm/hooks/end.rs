@@ -283,9 +283,15 @@ impl Desk {
             }
             phase if phase.is_final() => self.finish_workflow(case),
             // Slurm has taken it back into the queue, as it does where a node has died.
-            Phase::Submitted => Ok(()),
+            Phase::Submitted => {
+                scontrol::look_again(job, &self.noted(self.book.job(job))?.reason);
+                Ok(())
+            }
             phase if scontrol::job(job)?.is_some_and(|facts| facts.is_queued()) => {
-                self.become_(job, Phase::Submitted, &format!("queued again while it was {phase}"))
+                let reason = format!("queued again while it was {phase}");
+                self.become_(job, Phase::Submitted, &reason)?;
+                scontrol::look_again(job, &reason);
+                Ok(())
             }
             _ => {
                 self.become_(job, Phase::Cancelled, "ended by its owner or an administrator")?;
