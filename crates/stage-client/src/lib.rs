@@ -39,6 +39,6 @@ pub use tidepool_directives::{
 pub use tidepool_transport::Secret;
 pub use tidepool_wire::stager::{
     Access, Cleaning, Code, Command, DataspaceInfo, DataspaceKind, DataspaceSpec, Fate, JobLimit, JobReport,
-    JobSpec, Leftover, OnBehalf, Op, PairReport, PersistOp, Persisted, Plan, Policy, ProcessSpec, Refusal,
-    Resource, StagerStatus, TaskPhase, TaskSpec, TaskState, TaskStatus, Verify,
+    JobSpec, Leftover, OnBehalf, Op, Owner, PairReport, PersistOp, Persisted, Plan, Policy, ProcessSpec,
+    Refusal, Resource, StagerStatus, TaskPhase, TaskSpec, TaskState, TaskStatus, Verify,
 };

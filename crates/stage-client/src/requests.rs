@@ -5,9 +5,9 @@ use crate::stager::Stager;
 use std::fmt;
 use std::time::{Duration, Instant};
 use tidepool_wire::stager::{
-    Cleaning, Code, Command, DataspaceInfo, DataspaceSpec, JobReport, JobSpec, Leftover, OnBehalf, PersistOp,
-    Persisted, Plan, Policy, ProcessSpec, Refusal, Reply, Request, Resource, StagerStatus, TASKS_AT_ONCE_MAX,
-    TaskSpec, TaskState, TaskStatus,
+    Cleaning, Code, Command, DataspaceInfo, DataspaceSpec, JobReport, JobSpec, Leftover, OnBehalf, Owner,
+    PersistOp, Persisted, Plan, Policy, ProcessSpec, Refusal, Reply, Request, Resource, StagerStatus,
+    TASKS_AT_ONCE_MAX, TaskSpec, TaskState, TaskStatus,
 };
 
 /// How long [`Stager::submit_and_wait`] waits before it waits by the task's number, which a restart of the stager does not end.
@@ -344,6 +344,11 @@ impl Stager {
     /// Table I: `register_job`.
     pub fn register_job(&self, job: &JobSpec) -> Result<(), StageError> {
         self.done(&Request::RegisterJob { job: job.clone() })
+    }
+
+    /// The same for a job whose owner is known: other nodes open what it may use here in his name only.
+    pub fn register_job_of(&self, job: &JobSpec, owner: Owner) -> Result<(), StageError> {
+        self.done(&Request::RegisterJobOf { job: job.clone(), owner })
     }
 
     /// Table I: `update_job`.

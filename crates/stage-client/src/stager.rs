@@ -210,6 +210,7 @@ fn may_repeat(request: &Request) -> bool {
         | Request::UpdateDataspace { .. }
         | Request::UnregisterDataspace { .. }
         | Request::RegisterJob { .. }
+        | Request::RegisterJobOf { .. }
         | Request::UpdateJob { .. }
         | Request::UnregisterJob { .. }
         | Request::AddProcess { .. }

@@ -225,6 +225,9 @@ impl State {
         }
         for job in self.spaces.jobs.values() {
             Record::Job { spec: job.spec.clone() }.put(out);
+            if let Some(owner) = job.owner {
+                Record::JobOwner { job: job.spec.id, owner }.put(out);
+            }
         }
         for member in self.spaces.members.values().flatten() {
             let (job, process, started) = (member.job, member.process, member.started);

@@ -4,7 +4,9 @@ use crate::Millis;
 use crate::learn::Model;
 use crate::task::{Ended, Identity, Origin};
 use std::fmt;
-use tidepool_wire::stager::{DataspaceSpec, JobReport, JobSpec, Persisted, Policy, ProcessSpec, TaskSpec};
+use tidepool_wire::stager::{
+    DataspaceSpec, JobReport, JobSpec, Owner, Persisted, Policy, ProcessSpec, TaskSpec,
+};
 use tidepool_wire::{DecodeError, Field, Reader, field_struct};
 
 field_struct!(Identity { uid, gid, job });
@@ -100,6 +102,8 @@ records! {
     26 Permit { id: u32, user: Option<u32> }
     /// So many failed tasks of a registered job have been forgotten, in all.
     27 FailuresForgotten { job: u32, count: u64 }
+    /// Whose a registered job is.
+    28 JobOwner { job: u32, owner: Owner }
 }
 
 /// Appends a [`Record::Submitted`], or a [`Record::Held`], without taking the specification.
@@ -192,11 +196,23 @@ mod tests {
     }
 
     #[test]
+    fn the_bytes_of_an_owner_are_pinned() {
+        let mut out = Vec::new();
+        let owner = Record::JobOwner { job: 5, owner: Owner { uid: 20_002, gid: 6 } };
+        owner.put(&mut out);
+        assert_eq!(out, b"\x1c\x05\0\0\0\x22\x4e\0\0\x06\0\0\0");
+        assert_eq!(Record::get(&mut Reader::new(&out)), Ok(owner));
+    }
+
+    #[test]
     fn numbers_of_records_are_pinned() {
         let numbers: Vec<u8> = Record::KINDS.iter().map(|(number, _)| *number).collect();
         assert_eq!(
             numbers,
-            [1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27]
+            [
+                1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26,
+                27, 28
+            ]
         );
     }
 }

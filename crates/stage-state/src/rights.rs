@@ -43,6 +43,8 @@ pub enum Side {
 pub struct Opened {
     pub dataspace: DataspaceSpec,
     pub quotas: Vec<Quota>,
+    /// The only groups that it may be opened in without asking whose they are; any when that does not matter.
+    pub groups: Option<Vec<u32>>,
 }
 
 pub(crate) fn refuse<T>(code: Code, detail: impl Into<String>) -> Result<T, Refusal> {
@@ -118,24 +120,53 @@ impl State {
         refuse(Code::NOT_PERMITTED, format!("job {} may not use dataspace '{dataspace}'", who.job))
     }
 
-    /// What a task of another stager, in the name of `who`, may use here.
+    /// What a task of another stager, in the name of `who`, may use here. A `node` that is known by its key reaches the data of jobs
+    /// that run on it, in their owners' names; one that is not, whatever whoever it speaks for may.
     pub fn open_for_peer(
         &self,
+        node: Option<&str>,
         who: Identity,
         dataspace: &str,
         path: &[u8],
         side: Side,
     ) -> Result<Opened, Refusal> {
-        if who.job != 0 {
-            self.demand_job(who.job)?;
-        }
+        let groups = match (node, who.job) {
+            (Some(node), _) => Some(self.groups_on(node, who)?),
+            (None, 0) => None,
+            (None, job) => {
+                self.demand_job(job)?;
+                None
+            }
+        };
         self.may_use(who, dataspace, path, side)?;
         let spec = self.spaces.dataspaces[dataspace].spec.clone();
         let quotas = match side {
             Side::Source => Vec::new(),
             Side::Target => self.spaces.quotas(who.job, dataspace),
         };
-        Ok(Opened { dataspace: spec, quotas })
+        Ok(Opened { dataspace: spec, quotas, groups })
+    }
+
+    /// The groups that whoever `node` speaks for is known to have in a job that runs there.
+    fn groups_on(&self, node: &str, who: Identity) -> Result<Vec<u32>, Refusal> {
+        let Identity { uid, job, .. } = who;
+        if job == 0 {
+            let text = format!(
+                "node '{node}' opens data of jobs that run on it, and this is for none; an administrator's key, in 'admins', opens the rest"
+            );
+            return refuse(Code::NOT_PERMITTED, text);
+        }
+        self.demand_job(job)?;
+        let known = &self.spaces.jobs[&job];
+        if !known.spec.hosts.iter().any(|host| host == node) {
+            return refuse(Code::NOT_PERMITTED, format!("job {job} does not run on node '{node}'"));
+        }
+        self.spaces.groups_in(known, uid).ok_or_else(|| {
+            let text = format!(
+                "user {uid} is not the owner of job {job}, and has no process in it; it may have to be registered with its owner"
+            );
+            Refusal::new(Code::NOT_PERMITTED, text)
+        })
     }
 
     /// Everything that can be known of a task before it runs.

@@ -3,7 +3,7 @@
 use crate::placed::Placed;
 use crate::task::{Origin, Quota, space_of};
 use std::collections::{BTreeMap, HashMap};
-use tidepool_wire::stager::{DataspaceSpec, JobReport, JobSpec, ProcessSpec, TaskSpec};
+use tidepool_wire::stager::{DataspaceSpec, JobReport, JobSpec, Owner, ProcessSpec, TaskSpec};
 
 /// A dataspace.
 pub(crate) struct Dataspace {
@@ -28,6 +28,8 @@ pub(crate) struct Job {
     pub report: JobReport,
     /// Failed tasks of which nothing else is remembered.
     pub failures_forgotten: u64,
+    /// Where whoever registered it has said so.
+    pub owner: Option<Owner>,
 }
 
 impl Job {
@@ -41,7 +43,7 @@ impl Job {
             busy_ms: 0,
             pairs: Vec::new(),
         };
-        Job { spec, unended: 0, used: BTreeMap::new(), report, failures_forgotten: 0 }
+        Job { spec, unended: 0, used: BTreeMap::new(), report, failures_forgotten: 0, owner: None }
     }
 
     /// What it may put into a dataspace in all: none when it may not use it, 0 for no limit.
@@ -86,6 +88,25 @@ impl Spaces {
             Some(there) => there.spec = spec,
             None => drop(self.jobs.insert(spec.id, Job::new(spec))),
         }
+    }
+
+    /// A record of a job that is gone says nothing any more.
+    pub fn set_owner(&mut self, job: u32, owner: Owner) {
+        if let Some(job) = self.jobs.get_mut(&job) {
+            job.owner = Some(owner);
+        }
+    }
+
+    /// The groups in which this user is known to have a hand in the job: as its owner, and as whoever has a process in it where it
+    /// was registered without one. None when he has none.
+    pub fn groups_in(&self, job: &Job, uid: u32) -> Option<Vec<u32>> {
+        if let Some(owner) = job.owner {
+            return (owner.uid == uid).then(|| vec![owner.gid]);
+        }
+        let members = self.members.values().flatten();
+        let own = members.filter(|member| member.job == job.spec.id && member.process.uid == uid);
+        let groups: Vec<u32> = own.map(|member| member.process.gid).collect();
+        (!groups.is_empty()).then_some(groups)
     }
 
     pub fn remove_job(&mut self, id: u32) {

@@ -25,8 +25,8 @@ use crate::spaces::{Member, Spaces};
 use crate::task::{Ended, Identity, Made, Origin, Start, Task, place_of, put_at, space_of};
 use std::collections::{BTreeMap, BTreeSet};
 use tidepool_wire::stager::{
-    Code, Command, DataspaceSpec, JobSpec, Op, PairReport, Policy, ProcessSpec, Refusal, Resource, TaskSpec,
-    TaskState,
+    Code, Command, DataspaceSpec, JobSpec, Op, Owner, PairReport, Policy, ProcessSpec, Refusal, Resource,
+    TaskSpec, TaskState,
 };
 use tidepool_wire::{Field, Reader};
 
@@ -595,12 +595,23 @@ impl State {
         })
     }
 
-    pub fn register_job(&mut self, caller: &Caller, spec: JobSpec) -> Result<(), Refusal> {
+    pub fn register_job(
+        &mut self,
+        caller: &Caller,
+        spec: JobSpec,
+        owner: Option<Owner>,
+    ) -> Result<(), Refusal> {
         self.demand_control(caller)?;
-        if self.spaces.jobs.contains_key(&spec.id) {
-            return refuse(Code::JOB_EXISTS, format!("job {} is registered already", spec.id));
+        let job = spec.id;
+        if self.spaces.jobs.contains_key(&job) {
+            return refuse(Code::JOB_EXISTS, format!("job {job} is registered already"));
         }
-        self.put_job(spec)
+        self.put_job(spec)?;
+        if let Some(owner) = owner {
+            self.note(&Record::JobOwner { job, owner });
+            self.spaces.set_owner(job, owner);
+        }
+        Ok(())
     }
 
     pub fn update_job(&mut self, caller: &Caller, spec: JobSpec) -> Result<(), Refusal> {
@@ -758,6 +769,7 @@ impl State {
             Record::Dataspace { spec } => self.spaces.set_dataspace(spec),
             Record::DataspaceGone { name } => drop(self.spaces.dataspaces.remove(&name)),
             Record::Job { spec } => self.spaces.set_job(spec),
+            Record::JobOwner { job, owner } => self.spaces.set_owner(job, owner),
             Record::JobGone { id } => self.apply_job_gone(id),
             Record::Process { job, process, started } => {
                 self.spaces.add_member(Member { job, process, started });

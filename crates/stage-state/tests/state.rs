@@ -58,8 +58,8 @@ fn state() -> State {
     for name in ["a://", "b://", "c://"] {
         state.register_dataspace(&admin(), space(name)).unwrap();
     }
-    state.register_job(&admin(), job(5, &[("a://", 0), ("b://", 1000), ("later://", 0)])).unwrap();
-    state.register_job(&admin(), job(6, &[("a://", 0)])).unwrap();
+    state.register_job(&admin(), job(5, &[("a://", 0), ("b://", 1000), ("later://", 0)]), None).unwrap();
+    state.register_job(&admin(), job(6, &[("a://", 0)]), None).unwrap();
     state.add_process(&admin(), 5, ProcessSpec { pid: 50, uid: 100, gid: 100 }, 7).unwrap();
     state.add_process(&admin(), 6, ProcessSpec { pid: 60, uid: 101, gid: 101 }, 7).unwrap();
     state
@@ -111,7 +111,7 @@ fn administration_is_for_the_control_socket() {
     assert_eq!(code(state.register_dataspace(&user, space("x"))), Code::NOT_PERMITTED);
     assert_eq!(code(state.update_dataspace(&user, space("a://"))), Code::NOT_PERMITTED);
     assert_eq!(code(state.unregister_dataspace(&user, "a://")), Code::NOT_PERMITTED);
-    assert_eq!(code(state.register_job(&user, job(9, &[]))), Code::NOT_PERMITTED);
+    assert_eq!(code(state.register_job(&user, job(9, &[]), None)), Code::NOT_PERMITTED);
     assert_eq!(code(state.update_job(&user, job(5, &[]))), Code::NOT_PERMITTED);
     assert_eq!(code(state.unregister_job(&user, 5)), Code::NOT_PERMITTED);
     let process = ProcessSpec { pid: 9, uid: 0, gid: 0 };
@@ -250,7 +250,7 @@ fn what_an_ended_job_has_put_somewhere_is_no_other_jobs() {
     let mut state = state();
     state.received(5, ("b://", b"old"), 100);
     state.unregister_job(&admin(), 5).unwrap();
-    state.register_job(&admin(), job(5, &[("a://", 0), ("b://", 1000)])).unwrap();
+    state.register_job(&admin(), job(5, &[("a://", 0), ("b://", 1000)]), None).unwrap();
     state.add_process(&admin(), 5, ProcessSpec { pid: 50, uid: 100, gid: 100 }, 7).unwrap();
     let mut state = again(&mut state);
     state.received(5, ("b://", b"new"), 10);
@@ -534,15 +534,18 @@ fn what_is_persisted_can_be_shared_and_taken_back() {
     assert_eq!(code(persist(&mut state, &other, PersistOp::Store, 0)), Code::NOT_PERMITTED);
     persist(&mut state, &me, PersistOp::Store, 0).unwrap();
     let of = |uid| Identity { uid, gid: uid, job: 6 };
-    let read = |state: &State| state.open_for_peer(of(101), "b://", b"out/run1/x", Side::Source);
+    let read = |state: &State| state.open_for_peer(None, of(101), "b://", b"out/run1/x", Side::Source);
     assert_eq!(code(read(&state)), Code::NOT_PERMITTED);
     persist(&mut state, &me, PersistOp::Share, 101).unwrap();
     assert!(read(&state).is_ok());
     assert_eq!(
-        code(state.open_for_peer(of(101), "b://", b"out/run1/../x", Side::Source)),
+        code(state.open_for_peer(None, of(101), "b://", b"out/run1/../x", Side::Source)),
         Code::NOT_PERMITTED
     );
-    assert_eq!(code(state.open_for_peer(of(101), "b://", b"out/run1/x", Side::Target)), Code::NOT_PERMITTED);
+    assert_eq!(
+        code(state.open_for_peer(None, of(101), "b://", b"out/run1/x", Side::Target)),
+        Code::NOT_PERMITTED
+    );
     assert_eq!(code(persist(&mut state, &other, PersistOp::Delete, 0)), Code::NOT_PERMITTED);
     persist(&mut state, &me, PersistOp::Unshare, 101).unwrap();
     assert_eq!(code(read(&state)), Code::NOT_PERMITTED);
@@ -769,7 +772,7 @@ fn many_are_released_in_portions_and_in_order() {
     let mut state = State::new(Config { tasks_max: 100_000, workers: 1, ..config() });
     state.register_dataspace(&admin(), space("a://")).unwrap();
     state.register_dataspace(&admin(), space("b://")).unwrap();
-    state.register_job(&admin(), job(5, &[("a://", 0), ("b://", 0)])).unwrap();
+    state.register_job(&admin(), job(5, &[("a://", 0), ("b://", 0)]), None).unwrap();
     let ids: Vec<u32> =
         (0..RELEASED_AT_ONCE_MAX + 7).map(|_| hold(&mut state, of_job("a://", "b://"))).collect();
     let first = state.release_job(1, &admin(), 5).unwrap();

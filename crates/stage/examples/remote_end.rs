@@ -20,6 +20,7 @@ use tidepool_stage::{
     Control, DirRef, End, EndError, EndResult, FileRef, LocalEnd, StageOptions, What, stage,
 };
 use tidepool_transport::Secret;
+use tidepool_transport::remote::Peer;
 use tidepool_types::Errno;
 
 /// Bytes that `push` and `pull` move in one request of their caller.
@@ -28,11 +29,17 @@ const RANGE: u64 = 16 << 20;
 struct Dirs(PathBuf);
 
 impl Roots for Dirs {
-    fn open(&self, want: &RootRequest) -> EndResult<OpenedRoot> {
+    fn open(&self, _peer: &Peer, want: &RootRequest) -> EndResult<OpenedRoot> {
         let path = std::str::from_utf8(&want.path);
         let path = self.0.join(path.map_err(|_| EndError::new("open dataspace", Errno::EINVAL))?);
         let end = if want.write { LocalEnd::create(&path)? } else { LocalEnd::open(&path)? };
-        Ok(OpenedRoot { end: Box::new(end), guard: Box::new(()), on_thread: None, charge: None })
+        Ok(OpenedRoot {
+            end: Box::new(end),
+            guard: Box::new(()),
+            on_thread: None,
+            charge: None,
+            for_key: None,
+        })
     }
 }
 

@@ -10,6 +10,7 @@ pub fn act(request: &Request) -> Option<String> {
             format!("{:?} at {:?}", dataspace.name, dataspace.mount)
         }
         Request::UnregisterDataspace { name } => format!("{name:?}"),
+        Request::RegisterJobOf { job, owner } => format!("job {} of user {}", job.id, owner.uid),
         Request::RegisterJob { job } | Request::UpdateJob { job } => format!("job {}", job.id),
         Request::AddProcess { job, process } | Request::RemoveProcess { job, process } => {
             format!("job {job}, process {} of user {}", process.pid, process.uid)

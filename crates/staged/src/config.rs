@@ -246,6 +246,7 @@ fn validate(file: File, dir: Option<&Path>) -> Result<Config, String> {
     let budget = budget(&file)?;
     let admins = file.admins.iter().map(|key| admin(key)).collect::<Result<Vec<_>, _>>()?;
     let peers = file.peers.iter().map(|text| peer(text)).collect::<Result<Vec<_>, _>>()?;
+    check_keys(&peers, &admins, secret.as_ref())?;
     Ok(Config {
         budget,
         node: file.node.unwrap_or_else(host_name),
@@ -288,17 +289,60 @@ pub struct Peer {
     pub name: String,
     /// `host:port`, as tasks name it.
     pub address: String,
+    /// By which it is known.
+    pub key: Option<[u8; 32]>,
 }
 
-/// `n1=10.0.0.7:42000`.
+/// `n1=10.0.0.7:42000`, and the node's public key after a space.
 fn peer(text: &str) -> Result<Peer, String> {
+    let (text, key) = match text.split_once(' ') {
+        None => (text, None),
+        Some((node, key)) => {
+            let known = digits(key).ok_or_else(|| {
+                format!("peers has '{text}', in which '{key}' is no public key: 64 hexadecimal digits, as 'tidepool stage key' prints them")
+            })?;
+            (node, Some(known))
+        }
+    };
     let (name, address) = text.split_once('=').unwrap_or_default();
     let port = address
         .rsplit_once(':')
         .and_then(|(host, port)| port.parse::<u16>().ok().filter(|_| !host.is_empty()));
     match port {
-        Some(_) if !name.is_empty() => Ok(Peer { name: name.into(), address: address.into() }),
-        _ => Err(format!("peers has '{text}'; it has to be NAME=HOST:PORT, such as n1=10.0.0.7:42000")),
+        Some(_) if !name.is_empty() => Ok(Peer { name: name.into(), address: address.into(), key }),
+        _ => Err(format!(
+            "peers has '{text}'; it has to be NAME=HOST:PORT, such as n1=10.0.0.7:42000, and may have the node's public key after a space"
+        )),
+    }
+}
+
+/// Either all nodes are known by their keys or none is, and no key is two things: a taken node must not be somebody else.
+fn check_keys(peers: &[Peer], admins: &[[u8; 32]], secret: Option<&Secret>) -> Result<(), String> {
+    let Some(keyed) = peers.iter().find(|peer| peer.key.is_some()) else { return Ok(()) };
+    if let Some(without) = peers.iter().find(|peer| peer.key.is_none()) {
+        let (with, without) = (&keyed.name, &without.name);
+        return Err(format!(
+            "peers has a key for '{with}' and none for '{without}': give all nodes keys, or none"
+        ));
+    }
+    for (at, peer) in peers.iter().enumerate() {
+        let (name, key) = (&peer.name, peer.key.unwrap_or_default());
+        if let Some(other) = peers[..at].iter().find(|other| other.key == peer.key && other.name != peer.name)
+        {
+            return Err(format!(
+                "peers has the same key for '{}' and '{name}'; each node needs its own",
+                other.name
+            ));
+        }
+        if admins.contains(&key) {
+            return Err(format!(
+                "the key of '{name}' in peers is in admins, too: whoever took that node would administer this stager; give administrators keys of their own"
+            ));
+        }
+    }
+    match secret.and_then(Secret::public_key) {
+        Some(_) => Ok(()),
+        None => Err("peers has keys, so this stager needs one, too: a second line in its secret-file, of 64 hexadecimal digits".into()),
     }
 }
 
@@ -457,6 +501,7 @@ mod tests {
             ("agents = true", "needs listen"),
             ("peers = [\"n1\"]", "NAME=HOST:PORT"),
             ("admins = [\"5a\"]", "no public key"),
+            ("peers = [\"n1=a:1 5a\"]", "no public key"),
             ("user-priority-max = -1", "must be between"),
             ("bandwidth-min = \"slow\"", "bandwidth-min"),
             ("control-mode = \"rw\"", "octal"),
@@ -472,6 +517,29 @@ mod tests {
             let error = parse(text).expect_err(text);
             assert!(error.contains(expected), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn keys_of_nodes_are_complete_and_of_one_use() {
+        let (one, two) = ("1".repeat(64), "2".repeat(64));
+        let wrong = [
+            (format!("peers = [\"a=a:1 {one}\", \"b=b:1\"]"), "none for 'b'"),
+            (format!("peers = [\"a=a:1 {one}\", \"b=b:1 {one}\"]"), "each node needs its own"),
+            (format!("admins = [\"{one}\"]\npeers = [\"a=a:1 {one}\"]"), "would administer"),
+            (format!("peers = [\"a=a:1 {one}\"]"), "this stager needs one"),
+        ];
+        for (text, expected) in wrong {
+            let error = parse(&text).expect_err(&text);
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+        let secret = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(secret.path(), format!("{one}\n{two}\n")).unwrap();
+        // Two keys of one node, while it gets a new one.
+        let text = format!(
+            "secret-file = \"{}\"\npeers = [\"a=a:1 {one}\", \"a=a:1 {two}\"]",
+            secret.path().display()
+        );
+        assert_eq!(parse(&text).unwrap().peers.len(), 2);
     }
 
     #[test]

@@ -270,6 +270,14 @@ pub(crate) fn identity_of(uid: u32, gid: u32) -> Result<Identity, EndError> {
     Ok(Identity { uid, gid, groups })
 }
 
+/// Whether the name service has the user in this group, as his own or as one of his others.
+pub(crate) fn has_group(uid: u32, gid: u32) -> bool {
+    let Ok(Some(user)) = User::from_uid(Uid::from_raw(uid)) else { return false };
+    let Ok(name) = CString::new(user.name) else { return false };
+    let groups = getgrouplist(&name, user.gid).unwrap_or_default();
+    groups.contains(&Gid::from_raw(gid))
+}
+
 /// Acts as a user; nothing has to change for the daemon's own.
 pub(crate) fn act_as(identity: &Identity) -> Result<Option<ActAs>, EndError> {
     if identity.uid == rustix::process::geteuid().as_raw() {

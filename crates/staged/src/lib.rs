@@ -26,6 +26,7 @@ mod errands;
 mod execute;
 mod journal;
 mod journals;
+mod keys;
 mod limits;
 mod lines;
 mod made;

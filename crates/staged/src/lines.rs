@@ -100,11 +100,11 @@ impl Wanted {
             PlaceError::NotSupported(text) => GreetError::Refused(text),
             PlaceError::End(error) => GreetError::Refused(error.to_string()),
         })?;
-        let Way::Proved { secret, own_name, to, .. } = way else { return Err(GreetError::Unexpected) };
+        let Way::Proved { secret, own_name, meant, .. } = way else { return Err(GreetError::Unexpected) };
         let who = self.start.identity;
         let identity =
             identity_of(who.uid, who.gid).map_err(|error| GreetError::Refused(error.to_string()))?;
-        Ok((connect(&address, &secret, (&own_name, to.as_deref()))?, identity))
+        Ok((connect(&address, &secret, (&own_name, &meant))?, identity))
     }
 }
 

@@ -3,7 +3,8 @@
 use crate::agents::{AgentOf, Agents};
 use crate::audit::Limiter;
 use crate::doors::Bridges;
-use crate::execute::{act_as, identity_of};
+use crate::execute::{act_as, has_group, identity_of};
+use crate::keys::{Keys, Role};
 use crate::limits::Limits;
 use crate::places::open_mount;
 use crate::start::lock;
@@ -15,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use tidepool_stage::remote::{OpenedRoot, RootRequest, Roots};
 use tidepool_stage::{Charge, EndError, EndResult, LocalEnd};
 use tidepool_transport::hex;
-use tidepool_transport::remote::{Door, Guest};
+use tidepool_transport::remote::{Door, Guest, Peer};
 use tidepool_types::Errno;
 use tidepool_wire::stager::{Code, DataspaceKind, DataspaceSpec, Refusal};
 
@@ -25,11 +26,15 @@ pub struct Granted {
     pub limits: Arc<Limits>,
     /// What the state knows the dataspace by.
     pub number: u32,
+    /// As [`Opened`](tidepool_stage_state::Opened) has them.
+    pub groups: Option<Vec<u32>>,
 }
 
 /// A peer's request, waiting for the event loop.
 pub struct Wanted {
     pub request: RootRequest,
+    /// The node that it comes from, where that is known by its key and has only the rights of a node.
+    pub node: Option<String>,
     pub answer: Sender<Result<Granted, Refusal>>,
 }
 
@@ -40,8 +45,8 @@ pub struct PeerRoots {
     verify_disk: bool,
     bridges: Bridges,
     agents: Agents,
-    /// Public keys of those who may administer this stager from other nodes, and start agents.
-    admins: Vec<[u8; 32]>,
+    /// Who may administer this stager from other nodes, and which nodes there are.
+    keys: Keys,
     refusals: Mutex<Limiter>,
 }
 
@@ -50,19 +55,23 @@ impl PeerRoots {
         teller: Teller,
         verify_disk: bool,
         (bridges, agents): (Bridges, Agents),
-        admins: Vec<[u8; 32]>,
+        keys: Keys,
     ) -> PeerRoots {
-        PeerRoots { teller, verify_disk, bridges, agents, admins, refusals: Mutex::default() }
+        PeerRoots { teller, verify_disk, bridges, agents, keys, refusals: Mutex::default() }
     }
 
     fn tell_refused(&self, text: &str) {
         lock(&self.refusals).tell(&format!("refused: {text}"));
     }
 
-    fn ask(&self, request: &RootRequest) -> EndResult<Granted> {
+    fn ask(&self, peer: &Peer, request: &RootRequest) -> EndResult<Granted> {
         let (answer, answered) = channel();
-        self.teller.tell(News::Peer(Wanted { request: request.clone(), answer }));
         let refused = |errno, detail| EndError { errno, operation: "open dataspace", detail: Some(detail) };
+        let node = match self.keys.role(&peer.key).map_err(|why| refused(Errno::EACCES, why))? {
+            Role::Node(name) => Some(name),
+            Role::Administrator | Role::Stager => None,
+        };
+        self.teller.tell(News::Peer(Wanted { request: request.clone(), node, answer }));
         match answered.recv() {
             Ok(Ok(granted)) => Ok(granted),
             Ok(Err(refusal)) => Err(refused(errno_of(refusal.code), refusal.to_string())),
@@ -103,8 +112,21 @@ impl Drop for Visit {
 }
 
 impl Roots for PeerRoots {
-    fn open(&self, want: &RootRequest) -> EndResult<OpenedRoot> {
-        let granted = self.ask(want)?;
+    fn welcome(&self, peer: &Peer) -> Result<(), String> {
+        let known = self.keys.role(&peer.key).map(drop);
+        known.inspect_err(|why| self.tell_refused(&format!("who calls itself '{}': {why}", peer.name)))
+    }
+
+    fn open(&self, peer: &Peer, want: &RootRequest) -> EndResult<OpenedRoot> {
+        let granted = self.ask(peer, want).inspect_err(|error| {
+            let who = match self.keys.role(&peer.key) {
+                Ok(Role::Node(name)) => format!("node '{name}'"),
+                Ok(Role::Administrator) => format!("administrator {}", hex(&peer.key)),
+                Ok(Role::Stager) | Err(_) => format!("who calls itself '{}'", peer.name),
+            };
+            let (uid, space) = (want.uid, &want.dataspace);
+            self.tell_refused(&format!("{who} opens {space:?} for user {uid}: {error}"));
+        })?;
         let visit = Visit {
             teller: self.teller.clone(),
             number: granted.number,
@@ -121,6 +143,13 @@ impl Roots for PeerRoots {
                 detail: Some(detail),
             });
         }
+        if let Some(known) = &granted.groups
+            && !known.contains(&want.gid)
+            && !has_group(want.uid, want.gid)
+        {
+            let detail = format!("user {} is not in group {}", want.uid, want.gid);
+            return Err(EndError { errno: Errno::EACCES, operation: "open dataspace", detail: Some(detail) });
+        }
         let root = open_mount(&granted.dataspace.mount)?;
         let identity = identity_of(want.uid, want.gid)?;
         let as_user = act_as(&identity)?;
@@ -135,6 +164,8 @@ impl Roots for PeerRoots {
                 act_as(&identity).map(std::mem::forget)
             })),
             charge: Some(granted.limits as Arc<dyn Charge>),
+            // Without keys of their own stagers take a new one for each connection.
+            for_key: granted.groups.is_some().then_some(peer.key),
         })
     }
 
@@ -144,7 +175,7 @@ impl Roots for PeerRoots {
 
     fn enter(&self, door: Door, guest: Guest) -> io::Result<()> {
         let (from, name, key) = (guest.address(), &guest.peer().name, hex(&guest.peer().key));
-        if !self.admins.contains(&guest.peer().key) {
+        if self.keys.role(&guest.peer().key) != Ok(Role::Administrator) {
             self.tell_refused(&format!(
                 "{from} ('{name}', key {key}) asks for {door:?}, and is no administrator"
             ));

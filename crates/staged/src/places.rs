@@ -4,6 +4,7 @@
 //! task's user, and in one call of the kernel that nothing leads out of (`LocalEnd::open_beneath`).
 
 use crate::config::Peer;
+use crate::keys;
 use crate::memory::{self, MemoryEnd};
 use crate::objects::ObjectPlace;
 use crate::pools::PoolPlace;
@@ -16,6 +17,7 @@ use tidepool_stage::remote::{Dial, Fabric, Reach, RemoteEnd, RemoteOptions, Root
 use tidepool_stage::{At, End, EndError, Identity, LocalEnd, What};
 use tidepool_stage_state::Start;
 use tidepool_transport::Secret;
+use tidepool_transport::remote::Meant;
 use tidepool_types::Errno;
 use tidepool_wire::stager::{DataspaceKind, DataspaceSpec, Resource, Verify};
 
@@ -96,7 +98,7 @@ pub struct Remote {
 #[derive(Clone)]
 pub enum Way {
     /// With the secret, and over the fabric where both have one.
-    Proved { secret: Secret, fabric: Option<Fabric>, own_name: String, to: Option<String> },
+    Proved { secret: Secret, fabric: Option<Fabric>, own_name: String, meant: Meant },
     /// By somebody who has the secret.
     By(Arc<dyn Dial>),
 }
@@ -142,15 +144,15 @@ impl Directly {
                     .into(),
             );
         };
-        let known = self.known.iter().find(|peer| peer.address == host || peer.name == host);
+        let known = keys::meant(&self.known, host);
         if known.is_none() && !self.known.is_empty() {
             return refuse(format!(
                 "'{host}' is none of the stagers that tasks may go to; 'peers' in the stager's configuration has those"
             ));
         }
-        let address = known.map_or(host, |peer| &peer.address).to_string();
+        let (address, meant) = known.unwrap_or_else(|| (host.to_string(), Meant::anybody()));
         let (fabric, own_name) = (self.fabric.clone(), self.own_name.clone());
-        Ok((address, Way::Proved { secret, fabric, own_name, to: known.map(|peer| peer.name.clone()) }))
+        Ok((address, Way::Proved { secret, fabric, own_name, meant }))
     }
 }
 
@@ -419,11 +421,11 @@ impl Remote {
         };
         let options = match &self.way {
             Way::By(dial) => RemoteOptions::new(&self.address, Reach::By(Arc::clone(dial)), root),
-            Way::Proved { secret, fabric, own_name, to } => {
-                let (own_name, to, fabric) = (own_name.clone(), to.clone(), fabric.clone());
+            Way::Proved { secret, fabric, own_name, meant } => {
+                let (own_name, meant, fabric) = (own_name.clone(), meant.clone(), fabric.clone());
                 RemoteOptions {
                     own_name,
-                    to,
+                    meant,
                     fabric,
                     ..RemoteOptions::new(&self.address, secret.clone(), root)
                 }

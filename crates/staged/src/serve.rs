@@ -8,8 +8,8 @@ use crate::places::Places;
 use crate::server::Daemon;
 use tidepool_stage_state::{Caller, Cancelled, Late, Live, Release, Start, Wait, check_one_job};
 use tidepool_wire::stager::{
-    Code, Command, Leftover, Refusal, Reply, Request, STAGER_MAGIC, STAGER_VERSION, TASKS_AT_ONCE_MAX,
-    TaskSpec,
+    Code, Command, JobSpec, Leftover, Owner, Refusal, Reply, Request, STAGER_MAGIC, STAGER_VERSION,
+    TASKS_AT_ONCE_MAX, TaskSpec,
 };
 
 /// Tasks of one [`Request::Wait`].
@@ -132,15 +132,8 @@ impl Daemon {
                 Answer::of(checked.and_then(|()| self.state.update_dataspace(caller, dataspace)))
             }
             Request::UnregisterDataspace { name } => self.unregister_dataspace(conn, request, caller, name),
-            Request::RegisterJob { job } => {
-                // First: a hook must not miss a job that is registered.
-                let id = job.id;
-                let registered = self.marks.put(id).and_then(|()| self.state.register_job(caller, job));
-                if registered.is_err() && self.state.job(id).is_none() {
-                    self.marks.take(id);
-                }
-                Answer::of(registered)
-            }
+            Request::RegisterJob { job } => self.register_job(caller, job, None),
+            Request::RegisterJobOf { job, owner } => self.register_job(caller, job, Some(owner)),
             Request::UpdateJob { job } => Answer::of(self.state.update_job(caller, job)),
             Request::UnregisterJob { job } => self.unregister_job(conn, request, caller, job),
             Request::AddProcess { job, process } => {
@@ -354,6 +347,16 @@ impl Daemon {
             }
             Err(refusal) => Answer::Now(Reply::Failed { refusal }),
         }
+    }
+
+    fn register_job(&mut self, caller: &Caller, job: JobSpec, owner: Option<Owner>) -> Answer {
+        // First: a hook must not miss a job that is registered.
+        let id = job.id;
+        let registered = self.marks.put(id).and_then(|()| self.state.register_job(caller, job, owner));
+        if registered.is_err() && self.state.job(id).is_none() {
+            self.marks.take(id);
+        }
+        Answer::of(registered)
     }
 
     fn unregister_job(&mut self, conn: u64, request: u64, caller: &Caller, job: u32) -> Answer {

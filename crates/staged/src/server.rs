@@ -686,13 +686,14 @@ impl Daemon {
         let want = &wanted.request;
         let who = Identity { uid: want.uid, gid: want.gid, job: want.job.unwrap_or(0) };
         let side = if want.write { Side::Target } else { Side::Source };
-        let opened = self.state.open_for_peer(who, &want.dataspace, &want.path, side);
+        let node = wanted.node.as_deref();
+        let opened = self.state.open_for_peer(node, who, &want.dataspace, &want.path, side);
         let granted = opened.map(|opened| {
             let rate = opened.dataspace.bandwidth;
             let rates = (rate > 0).then(|| (Shared::Dataspace(opened.dataspace.name.clone()), rate));
             let limits = self.limits.of(&opened.quotas, rates.as_slice(), None);
             let number = self.state.peer_came(&opened.dataspace.name);
-            Granted { dataspace: opened.dataspace, limits, number }
+            Granted { dataspace: opened.dataspace, limits, number, groups: opened.groups }
         });
         // A peer that has gone meanwhile wants no answer.
         if let Err(mpsc::SendError(Ok(granted))) = wanted.answer.send(granted) {

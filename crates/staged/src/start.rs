@@ -5,6 +5,7 @@ use crate::config::{Access, Config};
 use crate::doors::Bridges;
 use crate::journal::{Journal, JournalError, JournalOpen, SYNC_EVERY, Unsynced};
 use crate::journals::Journals;
+use crate::keys::Keys;
 use crate::peers::PeerRoots;
 use crate::places::Directly;
 use crate::server::{nobody, now};
@@ -176,7 +177,7 @@ pub(crate) fn serve_peers(
         teller.clone(),
         config.verify_disk,
         (bridges.clone(), agents),
-        config.admins.clone(),
+        Keys::of(config),
     ));
     let server = EndServer::start_with(listener, secret, roots, directly.fabric.clone(), &config.node);
     server.map(Some).map_err(system("start a thread"))

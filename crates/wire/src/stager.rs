@@ -144,6 +144,8 @@ messages! {
         /// after `after` on, with the directories they made: what is the job's user's, not kept, and no other job's. Refused while
         /// tasks of the job have not ended, and where failed ones have been forgotten.
         59 CleanOwn { job: u32, after: u32 }
+        /// As RegisterJob; only in this user's name do other nodes open what the job may use here.
+        60 RegisterJobOf { job: JobSpec, owner: Owner }
     }
 }
 
@@ -589,6 +591,14 @@ pub struct JobSpec {
     pub bandwidth: u64,
 }
 field_struct!(JobSpec { id, hosts, limits, bandwidth });
+
+/// Whose a job is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Owner {
+    pub uid: u32,
+    pub gid: u32,
+}
+field_struct!(Owner { uid, gid });
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProcessSpec {

@@ -80,8 +80,12 @@ fn leftovers(entries: &[Leftover], more: bool) -> Done {
 pub fn job(stager: &Stager, command: &JobCommand, secret_file: Option<&Path>) -> Result<Done> {
     match command {
         JobCommand::Register(args) => {
-            stager.register_job(&job_spec(args))?;
-            Ok(Done::told(format!("job {} is registered", args.job)))
+            let (spec, id) = (job_spec(&args.job), args.job.job);
+            match args.owner {
+                Some(owner) => stager.register_job_of(&spec, owner)?,
+                None => stager.register_job(&spec)?,
+            }
+            Ok(Done::told(format!("job {id} is registered")))
         }
         JobCommand::Update(args) => {
             stager.update_job(&job_spec(args))?;

@@ -9,7 +9,7 @@ use tidepool_stage_client::words::{
     KINDS, POLICIES, STATES, dataspace_name, parse_duration, parse_limit, parse_on_behalf, parse_word,
 };
 use tidepool_stage_client::{
-    DataspaceKind, JobLimit, OnBehalf, Op, Policy, Resource, StagerAt, TaskState, parse_place,
+    DataspaceKind, JobLimit, OnBehalf, Op, Owner, Policy, Resource, StagerAt, TaskState, parse_place,
 };
 use tidepool_types::parse_size;
 
@@ -423,7 +423,7 @@ pub enum JobCommand {
     #[command(
         after_help = "Example:\n  tidepool stage job register 42 --host n0 --limit nvme0://=100GiB --limit lustre://"
     )]
-    Register(JobArgs),
+    Register(RegisterArgs),
     /// Replace what is known of a job
     #[command(after_help = "Example:\n  tidepool stage job update 42 --host n0 --limit nvme0://=200GiB")]
     Update(JobArgs),
@@ -465,6 +465,28 @@ pub struct JobArgs {
     /// Bytes per second of all its tasks together; no limit without
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub bandwidth: Option<u64>,
+}
+
+#[derive(Args)]
+pub struct RegisterArgs {
+    #[command(flatten)]
+    pub job: JobArgs,
+    /// Whose job it is: where stagers know nodes by their keys, other nodes open its data in this user's name only
+    #[arg(long, value_name = "NAME|UID:GID", value_parser = parse_owner)]
+    pub owner: Option<Owner>,
+}
+
+/// A user of this machine, or numbers.
+fn parse_owner(text: &str) -> Result<Owner, String> {
+    if let Some((uid, gid)) = text.split_once(':') {
+        let number =
+            |part: &str| part.parse::<u32>().map_err(|_| format!("'{part}' is no number of a user or group"));
+        return Ok(Owner { uid: number(uid)?, gid: number(gid)? });
+    }
+    match nix::unistd::User::from_name(text) {
+        Ok(Some(user)) => Ok(Owner { uid: user.uid.as_raw(), gid: user.gid.as_raw() }),
+        _ => Err(format!("there is no user '{text}' on this machine; UID:GID does without")),
+    }
 }
 
 #[derive(Args)]

@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tidepool_blocks::crc;
+use tidepool_transport::remote::Meant;
 use tidepool_types::{Errno, FileKind};
 
 /// Parallel streams of data, when nobody says how many.
@@ -34,8 +35,8 @@ pub struct RemoteOptions {
     pub reach: Reach,
     /// What this node is called there.
     pub own_name: String,
-    /// The node that it has to be; whichever knows the secret without.
-    pub to: Option<String>,
+    /// The node that it has to be.
+    pub meant: Meant,
     pub root: RootRequest,
     /// Parallel streams of data, 1 to [`STREAMS_MAX`]; there is one connection more.
     pub streams: usize,
@@ -56,7 +57,7 @@ impl RemoteOptions {
             node,
             reach: reach.into(),
             own_name: String::new(),
-            to: None,
+            meant: Meant::anybody(),
             root,
             streams: STREAMS_DEFAULT,
             patience: PATIENCE,

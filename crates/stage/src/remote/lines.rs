@@ -444,7 +444,7 @@ impl Lines {
             return Ok(());
         };
         tune_tcp(stream)?;
-        let who = (&*self.options.own_name, self.options.to.as_deref());
+        let who = (&*self.options.own_name, &self.options.meant);
         greet(secret, who, channel).map(drop).map_err(|error| self.not_greeted(error))
     }
 

@@ -39,6 +39,8 @@ pub struct OpenedRoot {
     pub on_thread: Option<OnThread>,
     /// Limits on what is put there.
     pub charge: Option<Arc<dyn Charge>>,
+    /// Only connections of who has this key join; all that know the session's number without.
+    pub for_key: Option<[u8; 32]>,
 }
 
 /// Prepares a thread.
@@ -46,7 +48,12 @@ pub type OnThread = Box<dyn Fn() -> EndResult<()> + Send + Sync>;
 
 /// Decides what clients may work on.
 pub trait Roots: Send + Sync {
-    fn open(&self, want: &RootRequest) -> EndResult<OpenedRoot>;
+    /// Whether who has proved that he knows the secret, and has this key, may ask for anything; else why not.
+    fn welcome(&self, _peer: &Peer) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn open(&self, peer: &Peer, want: &RootRequest) -> EndResult<OpenedRoot>;
 
     /// Somebody has not proved himself.
     fn refused(&self, _from: SocketAddr, _why: &str) {}
@@ -244,7 +251,8 @@ fn greeted(shared: &Arc<Shared>, number: u64, stream: TcpStream) -> io::Result<O
     let mut sealed = Sealed::new(stream);
     sealed.end_at(Some(Instant::now() + GREETING_MAX));
     let mut channel = Channel::new(sealed);
-    let listed = |_: &Peer| {
+    let listed = |peer: &Peer| {
+        shared.roots.welcome(peer)?;
         let text = || format!("this node serves {CONNECTIONS_MAX} connections already; try again later");
         Listed::new(shared, number, handle).ok_or_else(text)
     };
@@ -259,7 +267,7 @@ fn greeted(shared: &Arc<Shared>, number: u64, stream: TcpStream) -> io::Result<O
 
 fn serve(shared: &Arc<Shared>, number: u64, stream: TcpStream) -> io::Result<()> {
     let Some(Proven { mut channel, peer, listed }) = greeted(shared, number, stream)? else { return Ok(()) };
-    let session = match find_wanted(shared, &mut channel)? {
+    let session = match find_wanted(shared, &peer, &mut channel)? {
         Wanted::Session(session) => session,
         Wanted::Door(door, id) => {
             listed.hand_over();
@@ -321,7 +329,7 @@ enum Wanted {
 }
 
 /// Waits for the client to open a root, to join a session, or to want something else.
-fn find_wanted(shared: &Shared, channel: &mut Channel<Sealed<TcpStream>>) -> io::Result<Wanted> {
+fn find_wanted(shared: &Shared, peer: &Peer, channel: &mut Channel<Sealed<TcpStream>>) -> io::Result<Wanted> {
     loop {
         let head = channel.receive()?;
         channel.bulk(&head)?;
@@ -329,8 +337,8 @@ fn find_wanted(shared: &Shared, channel: &mut Channel<Sealed<TcpStream>>) -> io:
             return Ok(Wanted::Door(door, head.id));
         }
         let opened = match Ask::decode(head.kind, channel.meta()) {
-            Ok(Ask::OpenRoot { root }) => open_session(shared, &root),
-            Ok(Ask::JoinRoot { session }) => join_session(shared, session),
+            Ok(Ask::OpenRoot { root }) => open_session(shared, peer, &root),
+            Ok(Ask::JoinRoot { session }) => join_session(shared, peer, session),
             Ok(Ask::OpenFabric { provider, name, tag }) => {
                 answer_fabric(shared, channel, head.id, (&provider, &name, tag))?;
                 continue;
@@ -352,8 +360,8 @@ fn find_wanted(shared: &Shared, channel: &mut Channel<Sealed<TcpStream>>) -> io:
     }
 }
 
-fn open_session(shared: &Shared, want: &RootRequest) -> EndResult<Arc<Session>> {
-    let root = shared.roots.open(want)?;
+fn open_session(shared: &Shared, peer: &Peer, want: &RootRequest) -> EndResult<Arc<Session>> {
+    let root = shared.roots.open(peer, want)?;
     if let Some(prepare) = &root.on_thread {
         prepare()?;
     }
@@ -374,7 +382,8 @@ fn open_session(shared: &Shared, want: &RootRequest) -> EndResult<Arc<Session>> 
     Ok(session)
 }
 
-fn join_session(shared: &Shared, id: SessionId) -> EndResult<Arc<Session>> {
+fn join_session(shared: &Shared, peer: &Peer, id: SessionId) -> EndResult<Arc<Session>> {
     let known = lock(&shared.sessions).get(&id).and_then(Weak::upgrade);
+    let known = known.filter(|session| session.root.for_key.is_none_or(|key| key == peer.key));
     known.ok_or_else(|| EndError::new("open dataspace", Errno::ESTALE))
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tidepool_stage::remote::{EndServer, OpenedRoot, RemoteEnd, RemoteOptions, RootRequest, Roots};
 use tidepool_stage::{EndError, EndResult, LocalEnd};
 use tidepool_transport::Secret;
+use tidepool_transport::remote::Peer;
 use tidepool_types::Errno;
 
 pub fn secret() -> Secret {
@@ -24,14 +25,20 @@ pub struct Dirs {
 }
 
 impl Roots for Dirs {
-    fn open(&self, want: &RootRequest) -> EndResult<OpenedRoot> {
+    fn open(&self, _peer: &Peer, want: &RootRequest) -> EndResult<OpenedRoot> {
         if want.dataspace != "test" {
             return Err(EndError::new("open dataspace", Errno::ENOENT));
         }
         let path = self.base.join(std::str::from_utf8(&want.path).unwrap());
         let end = if want.write { LocalEnd::create(&path)? } else { LocalEnd::open(&path)? };
         let end = FaultEnd::new(end, self.fault, self.at);
-        Ok(OpenedRoot { end: Box::new(end), guard: Box::new(()), on_thread: None, charge: None })
+        Ok(OpenedRoot {
+            end: Box::new(end),
+            guard: Box::new(()),
+            on_thread: None,
+            charge: None,
+            for_key: None,
+        })
     }
 }
 
@@ -39,10 +46,16 @@ impl Roots for Dirs {
 pub struct Plain(pub PathBuf);
 
 impl Roots for Plain {
-    fn open(&self, want: &RootRequest) -> EndResult<OpenedRoot> {
+    fn open(&self, _peer: &Peer, want: &RootRequest) -> EndResult<OpenedRoot> {
         let path = self.0.join(std::str::from_utf8(&want.path).unwrap());
         let end = if want.write { LocalEnd::create(&path)? } else { LocalEnd::open(&path)? };
-        Ok(OpenedRoot { end: Box::new(end), guard: Box::new(()), on_thread: None, charge: None })
+        Ok(OpenedRoot {
+            end: Box::new(end),
+            guard: Box::new(()),
+            on_thread: None,
+            charge: None,
+            for_key: None,
+        })
     }
 }
 

@@ -65,6 +65,18 @@ impl Daemon {
         Daemon::made(|dir| listening(dir, address), &[])
     }
 
+    /// The same with a key of its own, of this number, and more lines.
+    pub fn keyed(address: &str, key: u8, more: &str) -> Daemon {
+        let config = |dir: &Path| {
+            let lines = listening(dir, address);
+            let mut secret = std::fs::OpenOptions::new().append(true).open(dir.join("secret")).unwrap();
+            let digits = format!("\n{}\n", hex(&[key; 32]));
+            std::io::Write::write_all(&mut secret, digits.as_bytes()).unwrap();
+            lines + more
+        };
+        Daemon::made(config, &[])
+    }
+
     pub fn path(&self, below: &str) -> PathBuf {
         self.dir.path().join(below)
     }

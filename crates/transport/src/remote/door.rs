@@ -1,7 +1,7 @@
 //! What a stager of another node can be asked for besides directories: a connection that from then on carries something else.
 
 use super::frame::Channel;
-use super::greeting::{GreetError, Greeting, Peer, greet, refuse};
+use super::greeting::{GreetError, Greeting, Meant, Peer, greet, refuse};
 use super::sealed::{Sealed, SealedReader, SealedWriter};
 use crate::auth::Secret;
 use crate::socket::watch_tcp;
@@ -92,24 +92,24 @@ fn dial(address: &str) -> io::Result<TcpStream> {
 }
 
 /// Connects to the stager that listens at `address`, and proves both sides to each other: this one is called `own`, and the
-/// other one has to be called `to`, where that is known.
+/// other one has to be `meant`.
 pub fn connect(
     address: &str,
     secret: &Secret,
-    (own, to): (&str, Option<&str>),
+    (own, meant): (&str, &Meant),
 ) -> Result<Channel<Sealed<TcpStream>>, GreetError> {
     let stream = dial(address)?;
     tune_tcp(&stream)?;
     wait_at_most(&stream, Some(Duration::from_millis(CONNECT_MS_MAX)))?;
     let mut channel = Channel::new(Sealed::new(stream));
-    greet(secret, (own, to), &mut channel)?;
+    greet(secret, (own, meant), &mut channel)?;
     Ok(channel)
 }
 
 /// Connects to the stager that listens at `address`, and asks. What is returned leads to the
 /// stager: threads of this process seal what is written to it, and open what is read.
 pub fn open_door(address: &str, secret: &Secret, door: &Door) -> Result<UnixStream, DoorError> {
-    let mut channel = connect(address, secret, ("", None)).map_err(|error| match error {
+    let mut channel = connect(address, secret, ("", &Meant::anybody())).map_err(|error| match error {
         GreetError::Lost(error) => DoorError::Connect(error),
         error => DoorError::Greet(error),
     })?;

@@ -10,7 +10,7 @@
 
 use super::frame::Channel;
 use super::sealed::Sealed;
-use crate::auth::Secret;
+use crate::auth::{Secret, hex};
 use crate::socket::Stream;
 use snow::{Builder, HandshakeState};
 use std::fmt;
@@ -50,6 +50,26 @@ pub struct Peer {
     pub key: [u8; 32],
 }
 
+/// Who has to be at the other side.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Meant {
+    /// What it has to be called; nothing for whichever is there.
+    pub name: String,
+    /// One of these is its public key, where there are any: while a key is exchanged a node has two.
+    pub keys: Vec<[u8; 32]>,
+}
+
+impl Meant {
+    /// Whoever knows the secret.
+    pub fn anybody() -> Meant {
+        Meant::default()
+    }
+
+    pub fn named(name: &str) -> Meant {
+        Meant { name: name.into(), keys: Vec::new() }
+    }
+}
+
 /// Why the other side could not be greeted.
 #[derive(Debug)]
 pub enum GreetError {
@@ -60,7 +80,7 @@ pub enum GreetError {
     Refused(String),
     /// It does not know the secret.
     Stranger,
-    /// It is another node than was meant.
+    /// It is another node than was meant: what shows that.
     Other(String),
     OtherVersion,
     Unexpected,
@@ -73,7 +93,7 @@ impl fmt::Display for GreetError {
             GreetError::Later(reason) => f.write_str(reason),
             GreetError::Refused(reason) => write!(f, "refuses this node: {reason}"),
             GreetError::Stranger => f.write_str("does not know the secret; it is not ours"),
-            GreetError::Other(name) => write!(f, "is node '{name}', and not the one that was meant"),
+            GreetError::Other(what) => write!(f, "is not the node that was meant: {what}"),
             GreetError::OtherVersion => f.write_str("speaks another version; use one release"),
             GreetError::Unexpected => f.write_str("unexpected answer in the greeting"),
         }
@@ -136,10 +156,15 @@ impl Hand {
         String::from_utf8(name[..len].to_vec()).ok()
     }
 
+    /// The key that the other side has proved.
+    fn key(&self) -> io::Result<[u8; 32]> {
+        let key = self.0.get_remote_static().and_then(|key| key.try_into().ok());
+        key.ok_or_else(|| io::Error::other("the other side has no key"))
+    }
+
     /// From here on the channel is sealed, and takes whole messages.
     fn seal<S: Stream>(self, name: String, channel: &mut Channel<Sealed<S>>) -> io::Result<Peer> {
-        let key = self.0.get_remote_static().and_then(|key| key.try_into().ok());
-        let key = key.ok_or_else(|| io::Error::other("the other side has no key"))?;
+        let key = self.key()?;
         let state = self.0.into_stateless_transport_mode().map_err(io::Error::other)?;
         channel.get_mut().seal(state);
         channel.trust();
@@ -147,19 +172,24 @@ impl Hand {
     }
 }
 
-/// The client's side: it wants node `to`, or whichever is there. When it is well, the channel takes whole messages.
+/// The client's side: it wants `meant`, and says nothing of itself to anybody else. When it is well, the channel takes whole messages.
 pub fn greet<S: Stream>(
     secret: &Secret,
-    (own, to): (&str, Option<&str>),
+    (own, meant): (&str, &Meant),
     channel: &mut Channel<Sealed<S>>,
 ) -> Result<Peer, GreetError> {
     let mut hand = Hand::new(secret, true).map_err(io::Error::other)?;
-    let noise = hand.write(to.unwrap_or_default()).map_err(io::Error::other)?;
+    let noise = hand.write(&meant.name).map_err(io::Error::other)?;
     say(channel, &Greeting::Begin { version: REMOTE_VERSION, noise })?;
     let Greeting::Middle { noise } = hear_well(channel)? else { return Err(GreetError::Unexpected) };
     let name = hand.read(&noise).ok_or(GreetError::Stranger)?;
-    if to.is_some_and(|to| to != name) {
-        return Err(GreetError::Other(name));
+    if !meant.name.is_empty() && meant.name != name {
+        return Err(GreetError::Other(format!("it is called '{name}'")));
+    }
+    let key = hand.key()?;
+    if !meant.keys.is_empty() && !meant.keys.contains(&key) {
+        let text = format!("it is called '{name}', and its key, {}, is not that node's", hex(&key));
+        return Err(GreetError::Other(text));
     }
     let noise = hand.write(own).map_err(io::Error::other)?;
     say(channel, &Greeting::End { noise })?;

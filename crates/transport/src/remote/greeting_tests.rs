@@ -26,7 +26,7 @@ fn meet(
             admit(server, "n1", &mut channel(b), anybody).unwrap_or(Err("lost")).map(|(peer, ())| peer)
         });
         let mut channel = channel(a);
-        let greeted = greet(client, ("n0", to), &mut channel);
+        let greeted = greet(client, ("n0", &to.map(Meant::named).unwrap_or_default()), &mut channel);
         drop(channel);
         (greeted, admitted.join().unwrap())
     })
@@ -82,7 +82,7 @@ fn who_passes_a_greeting_on_can_say_nothing_after_it() {
     std::thread::scope(|scope| {
         let greeted = scope.spawn(|| {
             let mut channel = channel(client);
-            let greeted = greet(&secret, ("n0", None), &mut channel);
+            let greeted = greet(&secret, ("n0", &Meant::anybody()), &mut channel);
             greeted.map(|_| channel)
         });
         let admitted = scope.spawn(|| {
@@ -123,7 +123,7 @@ fn met() -> (Channel<Sealed<UnixStream>>, Channel<Sealed<UnixStream>>) {
             channel
         });
         let mut client = channel(a);
-        greet(&secret, ("n0", None), &mut client).unwrap();
+        greet(&secret, ("n0", &Meant::anybody()), &mut client).unwrap();
         (client, server.join().unwrap())
     })
 }
@@ -257,7 +257,7 @@ fn who_is_not_wanted_now_is_told_so_and_may_come_again() {
             let full = |_: &Peer| Err::<(), _>("full; try again later".to_string());
             admit(&secret, "n1", &mut channel(b), full).unwrap().map(drop)
         });
-        let greeted = greet(&secret, ("n0", None), &mut channel(a));
+        let greeted = greet(&secret, ("n0", &Meant::anybody()), &mut channel(a));
         assert!(matches!(&greeted, Err(GreetError::Later(why)) if why.contains("full")), "{greeted:?}");
         assert_eq!(admitted.join().unwrap(), Err("it is not wanted now"));
     });

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tidepool_batch::Transfer;
 use tidepool_stage_client::{
-    Code, Fate, JobLimit, JobSpec, Resource, StageError, Stager, TaskSpec, TaskState, TaskStatus, show,
+    Code, Fate, JobLimit, JobSpec, OnBehalf, Owner, Resource, StageError, Stager, TaskSpec, TaskState,
+    TaskStatus, show,
 };
 
 /// Between looks at tasks: short ones end soon, long ones need no haste.
@@ -98,6 +99,11 @@ pub fn transfer(node: &str, task: &TaskStatus, way: Way) -> Transfer {
 impl Desk {
     /// Makes the job known to its nodes' stagers. Where it is known from an earlier attempt, it begins anew.
     pub fn register(&self, case: &Case, fleet: &Fleet) -> Result<()> {
+        self.register_at(case, fleet, fleet.names().to_vec())
+    }
+
+    /// The job runs on `hosts`, and these are the stagers that open what it may use.
+    fn register_at(&self, case: &Case, fleet: &Fleet, hosts: Vec<String>) -> Result<()> {
         let pool = |pool: &tidepool_directives::Said<tidepool_directives::PoolRequest>| {
             super::world::pool_dataspace(case.id(), &pool.dataspace())
         };
@@ -105,14 +111,16 @@ impl Desk {
         let limit = |name: &String| JobLimit { dataspace: name.clone(), quota: 0 };
         let spec = JobSpec {
             id: case.id(),
-            hosts: fleet.names().to_vec(),
+            hosts,
             limits: self.site.dataspace_names().iter().chain(&pools).map(limit).collect(),
             bandwidth: 0,
         };
-        let one = |_: &str, stager: &Stager| match stager.register_job(&spec) {
+        let OnBehalf { uid, gid, .. } = case.owner()?;
+        let owner = Owner { uid, gid };
+        let one = |_: &str, stager: &Stager| match stager.register_job_of(&spec, owner) {
             Err(StageError::Refused(refusal)) if refusal.code == Code::JOB_EXISTS => {
                 take_back(stager, case.id()).map_err(|failure| failure.to_string())?;
-                stager.register_job(&spec).map_err(|error| error.to_string())
+                stager.register_job_of(&spec, owner).map_err(|error| error.to_string())
             }
             other => other.map_err(|error| error.to_string()),
         };
@@ -130,7 +138,9 @@ impl Desk {
         nodes.sort();
         nodes.dedup();
         let sources = Fleet::connect(&ways, &nodes)?;
-        self.register(case, &sources)?;
+        // They serve the job's nodes, which open what lies there.
+        let hosts = [fleet.names(), sources.names()].concat();
+        self.register_at(case, &sources, hosts)?;
         Ok(sources)
     }
 
