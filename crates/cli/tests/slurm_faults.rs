@@ -3,7 +3,8 @@
 
 mod common;
 
-use common::cluster::{Cluster, Options};
+use common::cluster::{ALICE, Cluster, Options};
+use common::text;
 use std::fs;
 use std::time::Duration;
 
@@ -48,6 +49,75 @@ fn a_job_that_finds_no_stager_runs_later() {
     assert_eq!(cluster.wait(job).state(), "COMPLETED", "{}", cluster.overview());
     assert_eq!(cluster.log("alice", job), "same\n");
     cluster.assert_nothing_left("after a node without a stager");
+}
+
+/// A node that has been taken: its root submits what he likes to its own stager, as whomever he likes. He reaches nothing of a job
+/// that does not run there, and does not administer another node; a job that does run there is opened as its owner only.
+#[test]
+fn a_taken_node_reaches_no_job_that_runs_elsewhere() {
+    let Some(cluster) = Cluster::start(3) else { return };
+    let go = cluster.pfs("alice/go");
+    let body = format!(
+        "#NORNS stage_out nvme0://out lustre://alice/out\nsrun sh -c 'umask 077; echo mine > $NVME0/out'\nuntil [ -e {} ]; do sleep 0.1; done\n",
+        go.display()
+    );
+    let job = cluster.sbatch(&["-N2", "-wnode[1-2]"], &body);
+    cluster.until("the file is there", || cluster.left_on("node1").contains("/mnt/nvme0/out"));
+    let tidepool = cluster.tidepool();
+    let copy = |behalf: &str, node: &str| {
+        let from = "node1:42000/nvme0://out";
+        let words =
+            ["stage", "submit", "--on-behalf", behalf, "--wait", "copy", from, "lustre://alice/stolen"];
+        let words: Vec<&str> = [&*tidepool].into_iter().chain(words).collect();
+        text(&cluster.on(node, &words))
+    };
+    let of_alice = format!("{ALICE}:{ALICE}:{job}");
+    let said = copy(&of_alice, "node3");
+    assert!(
+        said.contains(&format!("job {job} is not registered")),
+        "its own stager knows no such job: {said}"
+    );
+    // Root of that node registers it there.
+    let job_text = job.to_string();
+    let words = [
+        "stage",
+        "--control",
+        "job",
+        "register",
+        &job_text,
+        "--host",
+        "node3",
+        "--limit",
+        "lustre://",
+        "--limit",
+        "nvme0://",
+    ];
+    let words: Vec<&str> = [&*tidepool].into_iter().chain(words).collect();
+    let done = cluster.on("node3", &words);
+    assert!(done.status.success(), "{}", text(&done));
+    let said = copy(&of_alice, "node3");
+    assert!(said.contains("does not run on node 'node3'"), "{said}");
+    let said = copy("0:0", "node3");
+    assert!(said.contains("for none"), "{said}");
+    // A node of the job, which was taken, too.
+    let said = copy(&format!("0:0:{job}"), "node2");
+    assert!(said.contains("is not the owner of job"), "{said}");
+    assert!(!cluster.pfs("alice/stolen").exists());
+    assert!(!copy(&of_alice, "node2").contains("refused"));
+    assert!(cluster.pfs("alice/stolen").exists(), "the job's own nodes reach each other");
+    fs::remove_file(cluster.pfs("alice/stolen")).unwrap();
+    // With what it has, it administers nobody else.
+    let secret = cluster.dir().join("etc/stager-node3.secret");
+    let secret = secret.display().to_string();
+    let words = ["stage", "--at", "node1:42000", "--secret-file", &secret, "job", "list"];
+    let words: Vec<&str> = [&*tidepool].into_iter().chain(words).collect();
+    let said = text(&cluster.on("node3", &words));
+    assert!(said.contains("administrator"), "{said}");
+    fs::write(go, "").unwrap();
+    assert_eq!(cluster.wait(job).state(), "COMPLETED", "{}", cluster.overview());
+    let done = cluster.on("node3", &[&tidepool, "stage", "--control", "job", "unregister", &job_text]);
+    assert!(done.status.success(), "{}", text(&done));
+    cluster.assert_nothing_left("after a taken node");
 }
 
 /// A stager that dies while results go out, and starts again, brings them out.
