@@ -90,7 +90,7 @@ pub struct StageArgs {
     /// Use the control socket: for administrators
     #[arg(long, global = true)]
     pub control: bool,
-    /// The stager of another node, where it listens to others; who has their secret administers it
+    /// The stager of another node, where it listens to others: for administrators, by the key in --secret-file
     #[arg(long, global = true, value_name = "HOST:PORT", value_parser = address, conflicts_with = "socket",
           requires = "secret_file")]
     pub at: Option<String>,
@@ -141,12 +141,12 @@ pub enum StageCommand {
     /// Print the directories of dataspaces as variables for a shell
     #[command(after_help = "Example:\n  eval \"$(tidepool stage env)\" && ls $NVME0")]
     Env,
-    /// Print the public key of an administrator's secret-file, for 'admins' in stagers' configurations
+    /// Print the public key of a secret-file: an administrator's is for 'admins' in stagers' configurations, a node's for 'peers'
     #[command(
-        after_help = "Example:\n  (cat stager.secret; openssl rand -hex 32) > admin.secret && chmod 600 admin.secret\n  tidepool stage key admin.secret"
+        after_help = "Example:\n  (head -n 1 stager.secret; openssl rand -hex 32) > admin.secret && chmod 600 admin.secret\n  tidepool stage key admin.secret"
     )]
     Key {
-        /// The stagers' secret, and in a second line the administrator's own key
+        /// The stagers' secret, and in a second line its holder's own key
         file: PathBuf,
     },
     /// Dataspaces: the storage that tasks move data between
