@@ -11,6 +11,9 @@ use std::marker::PhantomData;
 
 const OPERATION: &str = "act as another user";
 
+/// No user and no group has this number: to the kernel it says "as it is".
+pub const NO_ID: u32 = u32::MAX;
+
 /// A user with groups, as the kernel checks permissions for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
@@ -36,6 +39,11 @@ impl Identity {
             groups
         };
         (self.uid, self.gid) == (other.uid, other.gid) && sorted(&self.groups) == sorted(&other.groups)
+    }
+
+    /// Whoever acted as [`NO_ID`] would stay who he was: root.
+    pub fn is_somebody(&self) -> bool {
+        ![self.uid, self.gid].contains(&NO_ID) && !self.groups.contains(&NO_ID)
     }
 
     fn set_groups(&self) -> rustix::io::Result<()> {
@@ -67,6 +75,10 @@ pub struct ActAs {
 impl ActAs {
     /// Without root, only acting as oneself is possible.
     pub fn new(identity: &Identity) -> EndResult<ActAs> {
+        if !identity.is_somebody() {
+            let detail = format!("{NO_ID} is no number of a user or group");
+            return Err(EndError { detail: Some(detail), ..fail(OPERATION)(rustix::io::Errno::INVAL) });
+        }
         let own = Identity::of_thread()?;
         if own.is_same(identity) {
             return Ok(ActAs { back: None, _thread: PhantomData });
@@ -94,5 +106,24 @@ impl Drop for ActAs {
             eprintln!("tidepool: cannot stop acting as another user: {errno}; giving up");
             std::process::abort();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_acts_as_no_user() {
+        let own = Identity::of_thread().unwrap();
+        let wrong = [
+            Identity { uid: NO_ID, ..own.clone() },
+            Identity { gid: NO_ID, ..own.clone() },
+            Identity { groups: vec![own.gid, NO_ID], ..own.clone() },
+        ];
+        for identity in wrong {
+            assert!(ActAs::new(&identity).is_err(), "{identity:?}");
+        }
+        assert!(ActAs::new(&own).is_ok());
     }
 }

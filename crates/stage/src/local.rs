@@ -9,6 +9,7 @@ use crate::end::{
     At, Cursor, DirRef, End, EndError, EndResult, FileRef, Got, Item, Meta, Name, PackLimits, Put, PutHow,
     Rights, SetMeta, Written, Xattr,
 };
+use crate::identity::NO_ID;
 use crate::nearby::Medium;
 use crate::passing::Passing;
 use crate::sync::lock;
@@ -414,9 +415,17 @@ fn timestamps(times: (TimeSpec, TimeSpec)) -> Timestamps {
     Timestamps { last_access: spec(times.0), last_modification: spec(times.1) }
 }
 
+/// Whom something is to belong to.
+fn owner((uid, gid): (u32, u32)) -> EndResult<(Option<Uid>, Option<Gid>)> {
+    match [uid, gid].contains(&NO_ID) {
+        true => Err(fail("set owner")(rustix::io::Errno::INVAL)),
+        false => Ok((Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))),
+    }
+}
+
 fn set_open(fd: &OwnedFd, set: &SetMeta) -> EndResult<()> {
-    if let Some((uid, gid)) = set.owner {
-        fs::fchown(fd, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid))).map_err(fail("set owner"))?;
+    if let Some((uid, gid)) = set.owner.map(owner).transpose()? {
+        fs::fchown(fd, uid, gid).map_err(fail("set owner"))?;
     }
     if let Some(mode) = set.mode {
         fs::fchmod(fd, Mode::from_raw_mode(mode)).map_err(fail("set mode"))?;
@@ -426,9 +435,8 @@ fn set_open(fd: &OwnedFd, set: &SetMeta) -> EndResult<()> {
 
 fn set_named(dir: &OwnedFd, name: &[u8], set: &SetMeta) -> EndResult<()> {
     let nofollow = AtFlags::SYMLINK_NOFOLLOW;
-    if let Some((uid, gid)) = set.owner {
-        fs::chownat(dir, name, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)), nofollow)
-            .map_err(fail("set owner"))?;
+    if let Some((uid, gid)) = set.owner.map(owner).transpose()? {
+        fs::chownat(dir, name, uid, gid, nofollow).map_err(fail("set owner"))?;
     }
     if let Some(mode) = set.mode {
         // Follows links; the engine never sets the mode of one.

@@ -20,12 +20,11 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
+use tidepool_stage::NO_ID;
 use tidepool_transport::remote::Guest;
 
 /// Most groups of a user; they have to fit into one word of a command line.
 const GROUPS_MAX: usize = 8192;
-/// Stands for no id at all in system calls.
-const NOBODY: u32 = u32::MAX;
 /// Where programs of an agent are looked for (`fusermount3`).
 const AGENT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Where agents read at which address others have reached their node.
@@ -70,8 +69,8 @@ impl AgentOf {
         if self.uid == 0 {
             return Err("agents are of users, never of root".into());
         }
-        if [self.uid, self.gid].iter().chain(&self.groups).any(|id| *id == NOBODY) {
-            return Err(format!("{NOBODY} is no number of a user or group"));
+        if [self.uid, self.gid].iter().chain(&self.groups).any(|id| *id == NO_ID) {
+            return Err(format!("{NO_ID} is no number of a user or group"));
         }
         if self.groups.len() > GROUPS_MAX {
             return Err(format!("{} groups; at most {GROUPS_MAX} can be", self.groups.len()));
@@ -207,9 +206,9 @@ mod tests {
         // The last ones are "leave it as it is" to the kernel.
         for (agent, words) in [
             (of(0, 7, &[]), "never of root"),
-            (of(NOBODY, 7, &[]), "no number"),
-            (of(7, NOBODY, &[]), "no number"),
-            (of(7, 7, &[7, NOBODY]), "no number"),
+            (of(NO_ID, 7, &[]), "no number"),
+            (of(7, NO_ID, &[]), "no number"),
+            (of(7, 7, &[7, NO_ID]), "no number"),
             (of(7, 7, &[7; GROUPS_MAX + 1]), "at most"),
         ] {
             let said = agent.check().unwrap_err();

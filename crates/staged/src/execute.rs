@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use tidepool_stage::{
-    ActAs, At, Charged, Doomed, End, EndError, Failure, FailureKind, Identity, LARGE_BYTES_MIN, Lone,
+    ActAs, At, Charged, Doomed, End, EndError, Failure, FailureKind, Identity, LARGE_BYTES_MIN, Lone, NO_ID,
     RemoveReport, Side, StageError, StageOptions, StageReport, What, move_tree, remove_but, stage,
 };
 use tidepool_stage_state::{Ended, Start, put_at, show_resource};
@@ -252,6 +252,10 @@ const NO_GROUP: u32 = 65_534;
 
 /// A user with all his groups. Nobody knows the groups of an unknown user but his own one.
 pub(crate) fn identity_of(uid: u32, gid: u32) -> Result<Identity, EndError> {
+    if uid == NO_ID {
+        let detail = Some(format!("{uid} is no number of a user"));
+        return Err(EndError { errno: Errno::EINVAL, operation: "act as the user", detail });
+    }
     let own = rustix::process::geteuid().as_raw();
     if uid == own {
         // Nobody will become him, and asking the name service costs more than copying a small file.

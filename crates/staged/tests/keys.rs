@@ -138,6 +138,8 @@ fn a_node_reaches_no_job_that_runs_elsewhere_whatever_it_calls_itself() {
     let error = Stager::connect_at(&at, &of_node(2)).err().unwrap().to_string();
     assert!(error.contains("administrators"), "{error}");
     assert!(open(&at, admin_secret(), "", want(0, 0, None)).is_ok());
+    // Nobody is the user whose number says "as it is": he would stay root.
+    assert!(open(&at, admin_secret(), "", want(u32::MAX, 0, None)).is_err());
 }
 
 #[test]

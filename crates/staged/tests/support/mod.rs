@@ -67,6 +67,11 @@ impl Daemon {
 
     /// The same with a key of its own, of this number, and more lines.
     pub fn keyed(address: &str, key: u8, more: &str) -> Daemon {
+        Daemon::keyed_by(&[], address, key, more)
+    }
+
+    /// The same, started by `prefix`.
+    pub fn keyed_by(prefix: &[String], address: &str, key: u8, more: &str) -> Daemon {
         let config = |dir: &Path| {
             let lines = listening(dir, address);
             let mut secret = std::fs::OpenOptions::new().append(true).open(dir.join("secret")).unwrap();
@@ -74,7 +79,7 @@ impl Daemon {
             std::io::Write::write_all(&mut secret, digits.as_bytes()).unwrap();
             lines + more
         };
-        Daemon::made(config, &[])
+        Daemon::made(config, prefix)
     }
 
     pub fn path(&self, below: &str) -> PathBuf {
