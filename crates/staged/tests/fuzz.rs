@@ -26,6 +26,9 @@ const BOB: u32 = 31_002;
 const JOB: u32 = 7;
 /// Memory that root's stager may have while it is besieged, in KiB.
 const RSS_KIB_MAX: u64 = 200_000;
+/// How many attack at a time.
+const ENEMIES: usize = 3;
+const PEACE: Duration = Duration::from_secs(2);
 /// Number of the message Ping.
 const PING: u16 = 18;
 /// Administration that ends the stager or what it works on: an administrator may.
@@ -112,35 +115,51 @@ impl Siege {
         ["outside", "a/bobs"].iter().flat_map(|name| snapshot(&daemon.path(name))).collect()
     }
 
-    /// Runs the enemy until time is over, and an honest job beside him.
+    /// Runs enemies until time is over, and an honest job beside them. How many tasks of that end in a second, in peace and then,
+    /// is printed; it is a measurement when nothing else runs.
     fn withstand(&self, what: &str, attack: impl Fn(&mut Rng) + Send + Sync) {
-        let (end, seed) = (until(), Rng::from_env(what).next_u64());
+        let mut seeds = Rng::from_env(what);
+        let peace = Instant::now() + PEACE;
+        let in_peace = self.honest_tasks(|| Instant::now() < peace) as f64 / PEACE.as_secs_f64();
+        let (began, end) = (Instant::now(), until());
         let (attacks, honest) = std::thread::scope(|scope| {
-            let enemy = scope.spawn(|| {
-                let (mut random, mut count) = (Rng::new(seed), 0u64);
-                while Instant::now() < end {
-                    attack(&mut random);
-                    count += 1;
-                }
-                count
-            });
-            let stager = self.daemon.control();
-            let mut honest = 0u64;
-            while !enemy.is_finished() {
-                self.honest(&stager);
-                honest += 1;
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            (enemy.join().unwrap(), honest)
+            let enemies: Vec<_> = (0..ENEMIES)
+                .map(|_| {
+                    let mut random = Rng::new(seeds.next_u64());
+                    let (attack, mut count) = (&attack, 0u64);
+                    scope.spawn(move || {
+                        while Instant::now() < end {
+                            attack(&mut random);
+                            count += 1;
+                        }
+                        count
+                    })
+                })
+                .collect();
+            let honest = self.honest_tasks(|| enemies.iter().any(|enemy| !enemy.is_finished()));
+            (enemies.into_iter().map(|enemy| enemy.join().unwrap()).sum::<u64>(), honest)
         });
-        let rss = self.rss_kib();
-        println!("{what}: {attacks} attacks, {honest} honest tasks meanwhile, {rss} KiB");
+        let (rss, under) = (self.rss_kib(), honest as f64 / began.elapsed().as_secs_f64());
+        println!(
+            "{what}: {attacks} attacks; {under:.0} honest tasks/s, {in_peace:.0} in peace, ratio {:.2}; {rss} KiB",
+            under / in_peace
+        );
         assert!(attacks > 10 && honest > 10, "{what}: {attacks} attacks, {honest} honest tasks");
         assert!(rss < RSS_KIB_MAX, "{what}: the stager has {rss} KiB");
         assert_eq!(Siege::kept(&self.daemon), self.before, "{what}");
         let log = fs::read_to_string(self.log.path()).unwrap();
         let panicked = log.find("panicked").map(|at| log[at..].chars().take(1000).collect::<String>());
         assert_eq!(panicked, None, "{what}");
+    }
+
+    fn honest_tasks(&self, go_on: impl Fn() -> bool) -> u64 {
+        let stager = self.daemon.control();
+        let mut count = 0;
+        while go_on() {
+            self.honest(&stager);
+            count += 1;
+        }
+        count
     }
 
     /// A copy of Alice's, whole.
