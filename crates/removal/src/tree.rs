@@ -27,12 +27,17 @@ impl Tree {
     /// The way to it may be anything, such as a project's directory: whoever can change it chooses among this user's own
     /// directories at most, and the mark in the one that was opened says whether it is meant.
     pub fn open(path: &Path, uid: u32) -> Result<Tree, RemovalError> {
+        Tree::open_as(path, &only_owned(uid))
+    }
+
+    /// The same, of a root that has to be as it is wanted.
+    pub fn open_as(path: &Path, want: &Want) -> Result<Tree, RemovalError> {
         let (above, name) =
             split(path).ok_or_else(|| unusable(Unusable::new(path, tidepool_rundir::Why::Name)))?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let parent = openat(CWD, above, flags, Mode::empty())
             .map_err(|errno| unusable(Unusable::new(path, tidepool_rundir::Why::Io(errno.into()))))?;
-        Tree::of(parent, path, name, uid)
+        Tree::of(parent, path, name, want)
     }
 
     /// A directory in one that is open.
@@ -43,18 +48,17 @@ impl Tree {
             why: Why::Io { doing: "opening", error },
             is_whole: true,
         })?;
-        Tree::of(parent, &path, name, uid)
+        Tree::of(parent, &path, name, &only_owned(uid))
     }
 
-    fn of(parent: OwnedFd, path: &Path, name: &OsStr, uid: u32) -> Result<Tree, RemovalError> {
+    fn of(parent: OwnedFd, path: &Path, name: &OsStr, want: &Want) -> Result<Tree, RemovalError> {
         let fail = |why| RemovalError { path: path.into(), why, is_whole: true };
-        let want = Want { forbidden: 0, local: false, ..Want::private(uid) };
-        let dir = Dir::entry(parent.as_fd(), path, name, &want).map_err(unusable)?;
+        let dir = Dir::entry(parent.as_fd(), path, name, want).map_err(unusable)?;
         let root = Entry::of(dir.fd()).map_err(fail)?;
         if !root.is_on_mount_of(&Entry::of(parent.as_fd()).map_err(fail)?) {
             return Err(fail(Why::Mount));
         }
-        Ok(Tree { parent, name: name.into(), dir, root, uid })
+        Ok(Tree { parent, name: name.into(), dir, root, uid: want.uid })
     }
 
     /// The root.
@@ -100,9 +104,14 @@ impl Looked {
     }
 
     /// Removes what is in it, but for these names in the root itself.
-    pub fn remove_contents(self, kept: &[&str]) -> Result<(), RemovalError> {
+    pub fn remove_contents(&self, kept: &[&str]) -> Result<(), RemovalError> {
         Walk::over(&self.tree, Does::Empty { kept })
     }
+}
+
+/// Whatever else may be said of it, it is this user's.
+fn only_owned(uid: u32) -> Want {
+    Want { forbidden: 0, local: false, ..Want::private(uid) }
 }
 
 fn unusable(error: Unusable) -> RemovalError {

@@ -142,7 +142,7 @@ fn put(world: &World, path: &Path, random: &mut fastrand::Rng) -> bool {
         // The path may be longer than an address.
         9 => drop(UnixListener::bind(path)),
         // Only what is made here: a link of this name may lead to '/', whose mode this would change.
-        10 => drop(fs::OpenOptions::new().write(true).create_new(true).mode(0).open(path)),
+        10 => drop(fs::OpenOptions::new().write(true).create_new(true).mode(0o000).open(path)),
         _ => drop(
             fs::File::create_new(path).and_then(|mut file| file.write_all(&vec![b'x'; random.usize(..9000)])),
         ),
@@ -234,7 +234,7 @@ fn a_tree_of_20000_levels_goes_with_few_descriptors() {
     }
     let world = World::new();
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let mut at = openat(CWD, &world.tree(), flags, Mode::empty()).unwrap();
+    let mut at = openat(CWD, world.tree(), flags, Mode::empty()).unwrap();
     for level in 0..DEPTH {
         for name in if level % 1000 == 0 { &["d", "beside"][..] } else { &["d"] } {
             mkdirat(&at, *name, Mode::from_raw_mode(0o700)).unwrap();
@@ -542,7 +542,7 @@ fn what_an_error_says_is_short_whatever_the_names_are() {
     }
     let world = World::new();
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let mut at = openat(CWD, &world.tree(), flags, Mode::empty()).unwrap();
+    let mut at = openat(CWD, world.tree(), flags, Mode::empty()).unwrap();
     let name = "n".repeat(255);
     for _ in 0..200 {
         mkdirat(&at, &*name, Mode::from_raw_mode(0o700)).unwrap();
