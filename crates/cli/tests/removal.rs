@@ -87,12 +87,12 @@ fn a_start_on_the_stores_of_a_running_pool_removes_nothing() {
         assert_eq!(fs::read(&out).unwrap(), fs::read(pool.sandbox.path("file")).unwrap(), "{more:?}");
         fs::remove_file(out).unwrap();
     }
-    // Of a pool with a dead daemon, too, whose store nobody holds.
-    pool.kill(1);
-    let before = entries(&pool.store(1));
+    // Of a pool with a dead daemon, too, whose store nobody holds: it starts first, and would be up before the other is refused.
+    pool.kill(0);
+    let before = entries(&pool.store(0));
     for more in [&[][..], &["--wipe"]] {
         refused(&pool.start_elsewhere(more), "store directory");
-        assert_eq!(before, entries(&pool.store(1)), "{more:?}");
+        assert_eq!(before, entries(&pool.store(0)), "{more:?}");
     }
     pool.sandbox.ok(&["pool", "stop", "--pool", "one"]);
     pool.sandbox.assert_nothing_left("after stop");
@@ -102,16 +102,16 @@ fn a_start_on_the_stores_of_a_running_pool_removes_nothing() {
 fn a_start_that_is_refused_for_one_store_wipes_no_other() {
     let pool = Pool::start();
     pool.sandbox.ok(&["pool", "stop", "--pool", "one", "--keep"]);
-    fs::rename(pool.store(0), pool.sandbox.path("aside")).unwrap();
-    fs::create_dir(pool.store(0)).unwrap();
-    fs::write(pool.store(0).join("results"), "precious").unwrap();
+    fs::rename(pool.store(1), pool.sandbox.path("aside")).unwrap();
+    fs::create_dir(pool.store(1)).unwrap();
+    fs::write(pool.store(1).join("results"), "precious").unwrap();
     let before = entries(&pool.sandbox.store());
     refused(&pool.start_elsewhere(&["--wipe"]), "holds files that are no store");
     assert_eq!(before, entries(&pool.sandbox.store()));
     // With its store back the pool has its data back.
-    fs::remove_file(pool.store(0).join("results")).unwrap();
-    fs::remove_dir(pool.store(0)).unwrap();
-    fs::rename(pool.sandbox.path("aside"), pool.store(0)).unwrap();
+    fs::remove_file(pool.store(1).join("results")).unwrap();
+    fs::remove_dir(pool.store(1)).unwrap();
+    fs::rename(pool.sandbox.path("aside"), pool.store(1)).unwrap();
     let args = ["pool", "start", "--name", "one", "--nodes", "2", "--client", "preload", "--keep"];
     pool.sandbox.ok(&args);
     let out = pool.sandbox.path("out");

@@ -117,7 +117,7 @@ impl World {
 
 fn random_name(random: &mut fastrand::Rng) -> OsString {
     match random.u8(..6) {
-        0 => OsString::from_vec(vec![b'n'; 254].into_iter().chain([random.u8(b'a'..b'z')]).collect()),
+        0 => OsString::from_vec(vec![b'n'; 254].into_iter().chain([random.u8(b'a'..=b'z')]).collect()),
         1 => OsString::from_vec(vec![0xff, 0xfe, random.u8(1..47), b'\n', random.u8(128..)]),
         2 => "-rf ..".into(),
         3 => format!("...{}", random.u8(..)).into(),
