@@ -47,7 +47,8 @@ impl Pool {
         let pid = record["daemons"][daemon].as_i64().unwrap();
         kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL).unwrap();
         let began = Instant::now();
-        let lives = || fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z"));
+        let lives =
+            || fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z"));
         while lives() {
             assert!(began.elapsed() < DEATH_MAX, "daemon {daemon} does not end");
             std::thread::sleep(Duration::from_millis(5));

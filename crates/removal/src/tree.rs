@@ -6,7 +6,7 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use tidepool_rundir::{Dir, Unusable, Want};
 
 /// A directory of a user's that could go with all that is in it. What is read beneath [`Tree::dir`] is read in what will go.
@@ -118,13 +118,10 @@ fn unusable(error: Unusable) -> RemovalError {
     RemovalError { path: error.path, why: Why::Root(error.why), is_whole: true }
 }
 
-/// The directory above and the name, both as they are written: none where a component would lead up or nowhere.
+/// The directory above and the name: none where the last component would lead up or nowhere.
 fn split(path: &Path) -> Option<(PathBuf, &OsStr)> {
-    let is_dot = |part: &[u8]| matches!(part, b"." | b"..");
-    let leads_away = path.as_os_str().as_bytes().split(|byte| *byte == b'/').any(is_dot);
-    let Some(Component::Normal(name)) = path.components().next_back().filter(|_| !leads_away) else {
-        return None;
-    };
+    let last = path.as_os_str().as_bytes().split(|byte| *byte == b'/').rfind(|part| !part.is_empty())?;
+    let name = path.file_name().filter(|name| name.as_bytes() == last)?;
     let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
     Some((above.to_path_buf(), name))
 }

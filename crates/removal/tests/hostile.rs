@@ -329,6 +329,17 @@ fn contents_keeps_names_of_the_root_only() {
     assert_eq!(fs::read_dir(&tree).unwrap().count(), 0);
 }
 
+#[test]
+fn the_way_may_be_written_in_any_manner() {
+    let world = World::new();
+    for way in ["outside/..", ".", "outside/sub/../.."] {
+        fs::create_dir_all(world.tree().join("x")).unwrap();
+        let path = PathBuf::from(format!("{}/{way}/tree//", world.dir.path().display()));
+        remove(&path, own()).unwrap();
+        assert!(world.gone(), "{way}");
+    }
+}
+
 /// What was judged is what goes: a tree that is put in the place of an open one stays.
 #[test]
 fn another_tree_in_the_place_of_an_open_one_stays() {
