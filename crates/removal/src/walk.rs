@@ -352,3 +352,18 @@ fn shown<'n>(tree: &Tree, below: impl DoubleEndedIterator<Item = &'n CStr>) -> P
     names.push(tree.path().as_os_str());
     names.into_iter().rev().collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Kernels that do not tell by statx(2) are asked for the same number.
+    #[test]
+    fn a_mount_has_one_number_whoever_is_asked() {
+        for path in ["/", "/proc", "/dev"] {
+            let open = rustix::fs::open(path, DIRECTORY, Mode::empty()).unwrap();
+            let told = Entry::of(open.as_fd()).unwrap().mount;
+            assert_eq!(told, Some(mount_of(open.as_fd()).unwrap()), "{path}");
+        }
+    }
+}
