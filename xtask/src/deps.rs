@@ -38,6 +38,7 @@ const FLOORS: &[&[&str]] = &[
         "wire",
         "workload",
     ],
+    &["removal"],
     &["man", "rundir", "types"],
 ];
 

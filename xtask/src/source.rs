@@ -44,6 +44,7 @@ const FORBIDDEN: &[(&str, &[&str], &str)] = &[
     ("Instant::now(", PURE, "time is handed in"),
     ("SystemTime::now(", PURE, "time is handed in"),
     ("std::fs::", PURE, "this crate does no I/O"),
+    ("remove_dir_all", &["crates/"], "trees are removed by crates/removal"),
     ("to_ne_bytes", &["crates/wire/", "crates/store/"], "formats are little-endian"),
     ("\"sh\", \"-c\"", &["crates/"], "nothing runs a shell on user text"),
     ("Command::new(\"sh\")", &["crates/"], "nothing runs a shell on user text"),

@@ -39,7 +39,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tidepool_client::{Client, PoolFile};
-use tidepool_fsd::{Config, Ready, TierConfig};
+use tidepool_fsd::{Config, IdleStore, Ready, TierConfig};
 use tidepool_wire::message::{Reply, Request};
 
 /// Longest line an agent reads: the plan of a large pool.
@@ -222,10 +222,14 @@ fn tidy_here(plan: &Plan, stores: &[PathBuf]) -> Result<()> {
         crate::launch::clean_here(&instance, wipe)?;
     }
     // The records of what was here may be gone, as after a restart of the node.
-    for store in stores.iter().filter(|dir| wipe && tidepool_fsd::store_of(dir, own_uid()).is_some()) {
-        fs::remove_dir_all(store).context(Kind::Cleanup, || store.display().to_string())?;
-    }
     if wipe {
+        let fail = |error: &dyn std::fmt::Display| Failure::new(Kind::Cleanup, error.to_string());
+        let held = stores.iter().map(|dir| IdleStore::hold(dir, own_uid(), |_| true));
+        let held: std::result::Result<Vec<_>, _> = held.filter_map(std::result::Result::transpose).collect();
+        held.map_err(|error| fail(&error))?
+            .into_iter()
+            .try_for_each(IdleStore::remove)
+            .map_err(|error| fail(&error))?;
         remove_empty_parents(stores);
     }
     Ok(())
@@ -449,6 +453,12 @@ impl Agent {
             return Ok(());
         }
         let program = tool_path("tidepoold")?;
+        // All stores before the first daemon: one that wiped its own would have lost it for a pool that is then refused.
+        for text in &node.daemons {
+            let config = Config::parse(text).context(Kind::Start, || "the starter's plan".into())?;
+            tidepool_fsd::check_stores(&config)
+                .map_err(|error| Failure::new(Kind::Start, error.to_string()))?;
+        }
         let address = match node.nic.as_str() {
             "" => address_of(host),
             nic => address_at(nic)?,

@@ -31,6 +31,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tidepool_client::{Client, PoolFile};
 use tidepool_fsd::TierConfig;
+use tidepool_removal::{RemovalError, Tree};
 use tidepool_rundir::{Chosen, Dir, FileWant, Places, UNWRITABLE, Unusable, Want};
 use tidepool_transport::LocalNode;
 
@@ -302,6 +303,11 @@ impl Instance {
         Ok(places.map(|base| Instance { name: name.into(), dir: base.join(name) }).collect())
     }
 
+    /// An error where its directory holds what could not be removed; its mount must be gone.
+    pub fn look_before_removal(&self) -> std::result::Result<(), RemovalError> {
+        RemovalError::unless_missing(Tree::open(&self.dir, own_uid()).and_then(Tree::look).map(drop))
+    }
+
     /// Removes the instance's directory; its mount must be gone.
     pub fn remove(&self) -> std::io::Result<()> {
         match fs::remove_dir(self.mount_path()) {
@@ -317,14 +323,13 @@ impl Instance {
         }
         let mut tries_left = REMOVE_TRIES;
         loop {
-            match fs::remove_dir_all(&self.dir) {
+            match tidepool_removal::remove(&self.dir, own_uid()) {
                 // An agent that is about to end takes the lock, which makes its file.
-                Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty && tries_left > 0 => {
+                Err(error) if error.is_filling() && tries_left > 0 => {
                     tries_left -= 1;
                     std::thread::sleep(REMOVE_PAUSE);
                 }
-                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-                _ => return Ok(()),
+                done => return Ok(RemovalError::unless_missing(done)?),
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Starting and stopping a pool's agents: here, through ssh, or through srun.
 
 use crate::agent::{self, Go, NodePlan, NodeRecord, Order, Plan, Report};
-use crate::backend;
+use crate::backend::LocalTree;
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::flags::{BackendFlag, Door, ModeFlag, PoolShape};
 use crate::instance::{Instance, Reach};
@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tidepool_client::{Client, PoolFile, PoolMode};
-use tidepool_fsd::{Backend, Config, Ready};
+use tidepool_fsd::{Backend, Config, IdleStore, Ready};
 use tidepool_transport::{Secret, Transport, random_bytes};
 use tidepool_types::InstanceId;
 use tidepool_wire::message::{Member, Request};
@@ -490,12 +490,13 @@ pub fn clean_here(instance: &Instance, wipe: bool) -> Result<()> {
     if !wipe {
         return Ok(());
     }
-    for store in &NodeRecord::own_stores(&records) {
-        std::fs::remove_dir_all(store).context(Kind::Cleanup, || store.display().to_string())?;
-    }
-    for dir in &backend::local_of(&records) {
-        backend::remove_local(dir).context(Kind::Cleanup, || dir.display().to_string())?;
-    }
+    let fail = |error: &dyn std::fmt::Display| Failure::new(Kind::Cleanup, error.to_string());
+    // All is looked at before the first of it goes: what is refused stays whole.
+    let stores = NodeRecord::own_stores(&records).map_err(|error| fail(&error))?;
+    let locals = LocalTree::of(&records).map_err(|error| fail(&error))?;
+    instance.look_before_removal().map_err(|error| fail(&error))?;
+    stores.into_iter().try_for_each(IdleStore::remove).map_err(|error| fail(&error))?;
+    locals.into_iter().try_for_each(LocalTree::remove).map_err(|error| fail(&error))?;
     records.iter().for_each(|record| agent::remove_empty_parents(&record.stores));
     instance.remove().context(Kind::Cleanup, || instance.dir.display().to_string())
 }
@@ -508,4 +509,9 @@ fn end_processes(processes: &[Process]) {
         std::thread::sleep(Duration::from_millis(5));
     }
     processes.iter().for_each(|process| process.signal(Signal::KILL));
+    // Until they have ended they hold their stores.
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while processes.iter().any(|process| process.lives()) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }

@@ -9,8 +9,10 @@ use crate::exit::{Context, Kind, Result};
 use crate::instance::{Instance, RECORD_VERSION, check_record, own_uid};
 use crate::process::Process;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use tidepool_fsd::{IdleStore, StoreDirError};
 use tidepool_transport::LocalNode;
 use tidepool_types::InstanceId;
 
@@ -102,16 +104,17 @@ impl NodeRecord {
         if self.is_here() { all.collect() } else { Vec::new() }
     }
 
-    /// Stores that the records name and that carry their pool's identity.
-    pub fn own_stores(records: &[NodeRecord]) -> Vec<PathBuf> {
-        let own = |record: &NodeRecord, dir: &Path| {
-            let marked = tidepool_fsd::store_of(dir, own_uid()).map(|instance| instance.to_string());
-            marked.is_some_and(|marked| marked == record.instance)
-        };
-        let of = |record: &NodeRecord| -> Vec<PathBuf> {
-            record.stores.iter().filter(|dir| own(record, dir)).cloned().collect()
-        };
-        records.iter().flat_map(of).collect()
+    /// Stores that the records name and that carry their pool's identity: held, and with nothing in them that would have to stay.
+    pub fn own_stores(records: &[NodeRecord]) -> std::result::Result<Vec<IdleStore>, StoreDirError> {
+        // Several records may name one.
+        let named: BTreeSet<(&Path, &str)> = records
+            .iter()
+            .flat_map(|record| record.stores.iter().map(|dir| (dir.as_path(), record.instance.as_str())))
+            .collect();
+        let idle = named
+            .into_iter()
+            .map(|(dir, instance)| IdleStore::hold(dir, own_uid(), |marked| marked.to_string() == instance));
+        idle.filter_map(std::result::Result::transpose).collect()
     }
 
     fn starter_path(instance: &Instance) -> PathBuf {

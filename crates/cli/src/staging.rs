@@ -3,6 +3,7 @@
 use crate::access::{inside, make_dir, own_cred};
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::flags::StageShape;
+use crate::instance::own_uid;
 use crate::output::{ProgressLine, duration, rate};
 use crate::signals::Signals;
 use serde_json::{Value, json};
@@ -402,8 +403,8 @@ fn copy<A: End, B: End>(
     if !report.complete {
         return Err(incomplete(&report, label, kind, signals));
     }
-    // The journal of a complete copy has no more use.
-    let _ = std::fs::remove_dir_all(journal);
+    // The journal of a complete copy has no more use; what is left of one is in nobody's way.
+    let _ = tidepool_removal::remove(journal, own_uid());
     Ok(Summary::of(&report))
 }
 

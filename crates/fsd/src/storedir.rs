@@ -1,17 +1,23 @@
 //! The directory of a daemon's stores: whose it is, and that only one daemon uses it.
 
+use crate::Config;
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use tidepool_removal::{Looked, RemovalError, Tree, Why};
 use tidepool_rundir::{Dir, FileWant, UNWRITABLE, Want};
 use tidepool_types::{DaemonIndex, InstanceId};
 
 /// Marks a directory as a store, so that nothing else is ever wiped.
 const MARKER: &str = "tidepool-store.json";
 const LOCK: &str = "lock";
+/// What says that a directory is a store, and that it is in use: the last to go.
+const KEPT: [&str; 2] = [MARKER, LOCK];
 const VERSION: u32 = 1;
 const MARKER_BYTES_MAX: u64 = 4096;
 
@@ -59,15 +65,111 @@ pub fn is_store(dir: &Path) -> bool {
     dir.join(MARKER).is_file()
 }
 
-/// Whose store a directory is: of which pool, where it and its mark are this user's. None for all else, so that nobody's
-/// word alone makes something a store.
-pub fn store_of(dir: &Path, uid: u32) -> Option<InstanceId> {
-    // Where it lies is the user's choice: also on shared storage.
-    let want = Want { forbidden: UNWRITABLE, local: false, ..Want::private(uid) };
+/// What has to hold of a store, and of its mark, so that nobody's word alone makes something one. Where it lies is the
+/// user's choice: also on shared storage.
+fn wanted_of(uid: u32) -> Want {
+    Want { forbidden: UNWRITABLE, local: false, ..Want::private(uid) }
+}
+
+/// Of which pool a directory is a store.
+fn mark_in(dir: &Dir, uid: u32) -> Option<InstanceId> {
     let file = FileWant { uid, or_root: false, bytes_max: MARKER_BYTES_MAX };
-    let text = Dir::open_anywhere(dir, &want).and_then(|dir| dir.read(MARKER.as_ref(), &file)).ok()?;
-    let marker: Marker = serde_json::from_slice(&text).ok()?;
+    let marker: Marker = serde_json::from_slice(&dir.read(MARKER.as_ref(), &file).ok()?).ok()?;
     (marker.version == VERSION).then_some(marker.instance).and_then(|instance| InstanceId::parse(&instance))
+}
+
+/// A store that no daemon uses, and none can begin to, with nothing in it that would have to stay.
+pub struct IdleStore {
+    tree: Looked,
+    _lock: Option<File>,
+}
+
+impl IdleStore {
+    /// None where a directory is no store of this user, or not of a pool that is meant. One that is in use, or could not be
+    /// removed whole, is an error.
+    pub fn hold(
+        dir: &Path,
+        uid: u32,
+        is_meant: impl FnOnce(InstanceId) -> bool,
+    ) -> Result<Option<IdleStore>, StoreDirError> {
+        let fail = |why: String| StoreDirError { path: dir.into(), why };
+        let tree = match Tree::open_as(dir, &wanted_of(uid)) {
+            Ok(tree) => tree,
+            // It is not there, or not this user's.
+            Err(RemovalError { why: Why::Root(_), .. }) => return Ok(None),
+            Err(error) => return Err(fail(error.to_string())),
+        };
+        // What is read beneath the open directory is of what goes.
+        if !mark_in(tree.dir(), uid).is_some_and(is_meant) {
+            return Ok(None);
+        }
+        let lock = open_lock(tree.dir()).and_then(|lock| lock.map(taken).transpose()).map_err(fail)?;
+        let tree = tree.look().map_err(|error| fail(error.to_string()))?;
+        Ok(Some(IdleStore { tree, _lock: lock }))
+    }
+
+    /// The mark goes last: what is left when this is interrupted is still known as a store.
+    pub fn remove(self) -> Result<(), RemovalError> {
+        self.tree.remove_contents(&KEPT)?;
+        self.tree.remove()
+    }
+}
+
+/// A store's lock, if there is one, without making or following anything.
+fn open_lock(dir: &Dir) -> Result<Option<File>, String> {
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    match openat(dir.fd(), LOCK, flags, Mode::empty()) {
+        Ok(fd) => Ok(Some(File::from(fd))),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(format!("cannot open its lock: {errno}")),
+    }
+}
+
+/// Holds a lock, or says that a daemon does.
+fn taken(lock: File) -> Result<File, String> {
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err("another daemon is using it".into()),
+        Err(TryLockError::Error(error)) => Err(format!("cannot lock it: {error}")),
+    }
+}
+
+/// Whether a daemon could claim all its directories as they are now. Nothing is made or removed: of daemons that start
+/// together, one would have wiped its store before another is refused.
+pub fn check_stores(config: &Config) -> Result<(), StoreDirError> {
+    let wanted =
+        Wanted { instance: config.instance, index: config.index, keep: config.keep, wipe: config.wipe };
+    let lower = config.tiers.as_ref().map(|tiers| tiers.stores(config.instance, config.index));
+    let all = lower.iter().flatten().chain([&config.dir]);
+    all.into_iter()
+        .try_for_each(|path| check(path, &wanted).map_err(|why| StoreDirError { path: path.clone(), why }))
+}
+
+fn check(path: &Path, wanted: &Wanted) -> Result<(), String> {
+    let names = match fs::read_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        names => names.map_err(|error| format!("cannot read it: {error}"))?,
+    };
+    if names.count() == 0 {
+        return Ok(());
+    }
+    refuse_others(path)?;
+    let uid = rustix::process::geteuid().as_raw();
+    let tree = Tree::open(path, uid).map_err(|error| error.to_string())?;
+    open_lock(tree.dir()).and_then(|lock| lock.map(taken).transpose())?;
+    match admit(path, wanted)? {
+        Admitted::AsItIs => Ok(()),
+        Admitted::Wiped => tree.look().map(drop).map_err(|error| format!("cannot wipe it: {error}")),
+    }
+}
+
+fn refuse_others(path: &Path) -> Result<(), String> {
+    if is_store(path) {
+        return Ok(());
+    }
+    Err(format!(
+        "holds files that are no store ({MARKER} is missing), so it is left alone; name an empty or new directory"
+    ))
 }
 
 impl StoreDir {
@@ -78,19 +180,12 @@ impl StoreDir {
         let io = |what: &'static str| move |e: io::Error| fail(format!("{what}: {e}"));
         fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(io("cannot make it"))?;
         let fresh = fs::read_dir(path).map_err(io("cannot read it"))?.next().is_none();
-        if !fresh && !is_store(path) {
-            return Err(fail(format!(
-                "holds files that are no store ({MARKER} is missing), so it is left alone; name an empty or new directory"
-            )));
-        }
-        let lock = File::create(path.join(LOCK)).map_err(io("cannot lock it"))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(fail("another daemon is using it".into())),
-            Err(TryLockError::Error(error)) => return Err(fail(format!("cannot lock it: {error}"))),
-        }
         if !fresh {
-            admit(path, wanted).map_err(fail)?;
+            refuse_others(path).map_err(fail)?;
+        }
+        let lock = taken(File::create(path.join(LOCK)).map_err(io("cannot lock it"))?).map_err(fail)?;
+        if !fresh && admit(path, wanted).map_err(fail)? == Admitted::Wiped {
+            wipe_contents(path).map_err(|error| fail(format!("cannot wipe it: {error}")))?;
         }
         let marker = Marker { version: VERSION, instance: wanted.instance.to_string(), index: wanted.index };
         let text = serde_json::to_string(&marker).expect("a marker always serializes");
@@ -111,8 +206,15 @@ impl StoreDir {
     }
 }
 
+/// How an existing store is taken over.
+#[derive(PartialEq, Eq)]
+enum Admitted {
+    AsItIs,
+    Wiped,
+}
+
 /// Decides what to do with an existing store.
-fn admit(path: &Path, wanted: &Wanted) -> Result<(), String> {
+fn admit(path: &Path, wanted: &Wanted) -> Result<Admitted, String> {
     let text = fs::read(path.join(MARKER)).map_err(|e| format!("cannot read {MARKER}: {e}"))?;
     let marker: Marker = serde_json::from_slice(&text).map_err(|e| format!("{MARKER}: {e}"))?;
     if marker.version != VERSION {
@@ -120,10 +222,10 @@ fn admit(path: &Path, wanted: &Wanted) -> Result<(), String> {
     }
     let same = marker.instance == wanted.instance.to_string() && marker.index == wanted.index;
     if same && wanted.keep {
-        return Ok(());
+        return Ok(Admitted::AsItIs);
     }
     if same || wanted.wipe {
-        return wipe_contents(path).map_err(|e| format!("cannot wipe it: {e}"));
+        return Ok(Admitted::Wiped);
     }
     Err(format!(
         "belongs to daemon {} of pool {}; start that pool with --keep, or use --wipe to remove its data",
@@ -132,17 +234,6 @@ fn admit(path: &Path, wanted: &Wanted) -> Result<(), String> {
 }
 
 /// Removes all but the marker and the lock.
-fn wipe_contents(path: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(path)? {
-        let entry = entry?;
-        if entry.file_name() == MARKER || entry.file_name() == LOCK {
-            continue;
-        }
-        if entry.file_type()?.is_dir() {
-            fs::remove_dir_all(entry.path())?;
-        } else {
-            fs::remove_file(entry.path())?;
-        }
-    }
-    Ok(())
+fn wipe_contents(path: &Path) -> Result<(), RemovalError> {
+    tidepool_removal::contents(path, rustix::process::geteuid().as_raw(), &KEPT)
 }

@@ -120,10 +120,14 @@ impl Dir {
 
     /// A directory in this one.
     pub fn child(&self, name: &OsStr, want: &Want) -> Result<Dir, Unusable> {
-        let path = self.path.join(name);
-        check_name(&path, name)?;
-        let fd = openat(&self.fd, name, PASSING, Mode::empty()).map_err(|errno| failed(&path, errno))?;
-        Dir::judge(fd, path, want)
+        Dir::entry(self.fd(), &self.path.join(name), name, want)
+    }
+
+    /// A directory in one that is open, which need not be as this one has to be.
+    pub fn entry(parent: BorrowedFd<'_>, path: &Path, name: &OsStr, want: &Want) -> Result<Dir, Unusable> {
+        check_name(path, name)?;
+        let fd = openat(parent, name, PASSING, Mode::empty()).map_err(|errno| failed(path, errno))?;
+        Dir::judge(fd, path.to_path_buf(), want)
     }
 
     /// The names in it, sorted.

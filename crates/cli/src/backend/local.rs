@@ -15,11 +15,13 @@ use crate::launch::{self, default_store};
 use crate::place::Layout;
 use crate::signals::Signals;
 use crate::staging::Summary;
+use rustix::fs::{AtFlags, unlinkat};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use tidepool_removal::{Looked, RemovalError, Tree};
 use tidepool_rundir::{Dir, FileWant, UNWRITABLE, Want};
 use tidepool_transport::random_bytes;
 use tidepool_types::InstanceId;
@@ -44,23 +46,47 @@ struct Marker {
     instance: String,
 }
 
-/// Directories that `--fs local` made for these records, and nobody else's: their marks are this user's and say so.
-pub fn local_of(records: &[NodeRecord]) -> Vec<PathBuf> {
-    let of = |record: &NodeRecord| -> Vec<PathBuf> {
-        record.stores.iter().filter(|dir| is_of(dir, record)).cloned().collect()
-    };
-    records.iter().flat_map(of).collect()
+/// A directory that `--fs local` made, with nothing in it that would have to stay.
+pub struct LocalTree {
+    parent: Dir,
+    /// None where only the mark is left.
+    data: Option<Looked>,
 }
 
-fn is_of(dir: &Path, record: &NodeRecord) -> bool {
-    let (Some(parent), true) = (dir.parent(), dir.file_name().is_some_and(|name| name == DATA)) else {
-        return false;
-    };
+impl LocalTree {
+    /// Directories that were made for these records, and nobody else's: their marks are this user's and say so.
+    pub fn of(records: &[NodeRecord]) -> std::result::Result<Vec<LocalTree>, RemovalError> {
+        let stores = records.iter().flat_map(|record| record.stores.iter().map(move |dir| (dir, record)));
+        stores
+            .filter_map(|(dir, record)| marked_for(dir, record))
+            .map(|parent| {
+                let data = match Tree::beneath(&parent, DATA.as_ref(), own_uid()) {
+                    Ok(tree) => Some(tree.look()?),
+                    Err(error) if error.is_missing() => None,
+                    Err(error) => return Err(error),
+                };
+                Ok(LocalTree { parent, data })
+            })
+            .collect()
+    }
+
+    /// Removes it, and its mark.
+    pub fn remove(self) -> std::io::Result<()> {
+        if let Some(data) = self.data {
+            data.remove()?;
+        }
+        Ok(unlinkat(self.parent.fd(), MARKER, AtFlags::empty())?)
+    }
+}
+
+/// The directory with the mark, if that is of this record.
+fn marked_for(dir: &Path, record: &NodeRecord) -> Option<Dir> {
+    let parent = dir.parent().filter(|_| dir.file_name().is_some_and(|name| name == DATA))?;
     let want = Want { forbidden: UNWRITABLE, local: false, ..Want::private(own_uid()) };
     let file = FileWant { uid: own_uid(), or_root: false, bytes_max: MARKER_BYTES_MAX };
-    let text = Dir::open_anywhere(parent, &want).and_then(|parent| parent.read(MARKER.as_ref(), &file));
-    let marker = text.ok().and_then(|text| serde_json::from_slice::<Marker>(&text).ok());
-    marker.is_some_and(|marker| marker.version == MARKER_VERSION && marker.instance == record.instance)
+    let parent = Dir::open_anywhere(parent, &want).ok()?;
+    let marker: Marker = serde_json::from_slice(&parent.read(MARKER.as_ref(), &file).ok()?).ok()?;
+    (marker.version == MARKER_VERSION && marker.instance == record.instance).then_some(parent)
 }
 
 impl Local {
@@ -94,14 +120,6 @@ impl Local {
         builder.recursive(false).create(&self.data).context(Kind::Start, fail)?;
         self.instance.write_hostfile(&[crate::agent::own_name()])
     }
-}
-
-/// Removes a directory that `--fs local` made, and its mark.
-pub fn remove(dir: &Path) -> std::io::Result<()> {
-    if dir.exists() {
-        fs::remove_dir_all(dir)?;
-    }
-    fs::remove_file(dir.with_file_name(MARKER))
 }
 
 impl FileSystem for Local {

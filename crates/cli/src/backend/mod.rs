@@ -6,7 +6,7 @@ mod local;
 mod script;
 mod tidepool;
 
-pub use local::{local_of, remove as remove_local};
+pub use local::LocalTree;
 pub use tidepool::check_room;
 
 use crate::exec;

@@ -7,6 +7,7 @@ use crate::doctor::facts;
 use crate::exec;
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::flags::{BenchShape, LayoutShape, PoolShape};
+use crate::instance::own_uid;
 use crate::launch::{self, RunningPool, default_store};
 use crate::plan::{Setup, Staged};
 use crate::pool::fresh_name;
@@ -69,8 +70,8 @@ struct NativeDir(PathBuf);
 
 impl Drop for NativeDir {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.0) {
-            eprintln!("tidepool: cannot remove {}: {error}", self.0.display());
+        if let Err(error) = tidepool_removal::remove(&self.0, own_uid()) {
+            eprintln!("tidepool: cannot remove {error}");
         }
     }
 }

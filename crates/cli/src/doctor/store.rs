@@ -1,6 +1,7 @@
 //! The directory that a pool would keep its data in.
 
 use super::{Line, facts};
+use crate::instance::own_uid;
 use rustix::fs::{FallocateFlags, OFlags, XattrFlags, fallocate, setxattr, statvfs};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -76,8 +77,8 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.0) {
-            eprintln!("tidepool: cannot remove {}: {error}", self.0.display());
+        if let Err(error) = tidepool_removal::remove(&self.0, own_uid()) {
+            eprintln!("tidepool: cannot remove {error}");
         }
     }
 }

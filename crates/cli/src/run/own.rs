@@ -15,6 +15,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use tidepool_removal::{Looked, Tree};
 use tidepool_rundir::{Dir, FileWant, UNWRITABLE, Want};
 use tidepool_transport::LocalNode;
 
@@ -100,7 +101,8 @@ impl OwnDir {
             let Some(other) = read(&dir).filter(|other| other.host == own.host) else { continue };
             if other.boot_id != own.boot_id || !other.process().lives() || other.pid == own.pid {
                 // Its run was killed. What it had staged stays: nobody knows what is in it by now.
-                let _ = fs::remove_dir_all(dir.path());
+                let tree = Tree::beneath(base, &name, own_uid());
+                let _ = tree.and_then(Tree::look).and_then(Looked::remove);
                 continue;
             }
             if let Some(place) = own.places.iter().find(|place| other.places.iter().any(|p| meet(p, place))) {
@@ -131,8 +133,8 @@ impl OwnDir {
 
 impl Drop for OwnDir {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.path) {
-            eprintln!("tidepool: {}: {error}", self.path.display());
+        if let Err(error) = tidepool_removal::remove(&self.path, own_uid()) {
+            eprintln!("tidepool: {error}");
         }
     }
 }
