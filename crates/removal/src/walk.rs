@@ -87,9 +87,14 @@ impl Entry {
         }
     }
 
+    /// Layered file systems show files under device numbers of their layers, so of what is no directory these count only
+    /// where a mount's number is not known.
     pub fn is_on_mount_of(&self, other: &Entry) -> bool {
-        let same = self.mount.is_none() || other.mount.is_none() || self.mount == other.mount;
-        same && self.device == other.device
+        let same_device = self.device == other.device;
+        match (self.mount, other.mount) {
+            (Some(mount), Some(others)) => mount == others && (same_device || !self.is_dir()),
+            _ => same_device,
+        }
     }
 
     fn is(&self, other: &Entry) -> bool {

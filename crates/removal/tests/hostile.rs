@@ -484,25 +484,72 @@ fn a_tree_that_is_filled_again_ends_in_an_error_that_says_so() {
     }
 }
 
-/// Mounts below the tree, of which a bind mount has the same device number as all else.
-#[test]
-fn nothing_is_removed_across_a_mount() {
-    if !is_root("nothing_is_removed_across_a_mount") {
-        return;
+/// Whether this is the program in a name space of mounts of its own; else it has been run as that, or cannot be.
+fn has_own_mounts(test: &str) -> bool {
+    if !is_root(test) {
+        return false;
     }
     let private = ["unshare", "--mount", "--propagation", "private"];
     if std::env::var_os(AGAIN).is_none()
         && !Command::new(private[0]).args(&private[1..]).arg("true").status().is_ok_and(|s| s.success())
     {
-        eprintln!("SKIPPED: nothing_is_removed_across_a_mount may not make a mount name space");
+        eprintln!("SKIPPED: {test} may not make a mount name space");
+        return false;
+    }
+    !again(test, &private)
+}
+
+fn run(command: &str, args: &[&str], at: &Path) {
+    assert!(Command::new(command).args(args).arg(at).status().unwrap().success(), "{command} {args:?}");
+}
+
+/// A container's file system out of layers shows files of each under a device number of their own. They are all on one mount.
+#[test]
+fn layers_are_no_mounts() {
+    if !has_own_mounts("layers_are_no_mounts") {
         return;
     }
-    if again("nothing_is_removed_across_a_mount", &private) {
+    let world = World::new();
+    let below = |name: &str| world.outside().join(name);
+    for name in ["lower", "upper"] {
+        fs::create_dir(below(name)).unwrap();
+        run("mount", &["-t", "tmpfs", "tmpfs"], &below(name));
+    }
+    fs::create_dir_all(below("lower/tree/sub")).unwrap();
+    fs::write(below("lower/tree/sub/old"), "old").unwrap();
+    for name in ["upper/data", "upper/work", "merged"] {
+        fs::create_dir(below(name)).unwrap();
+    }
+    let show = |name: &str| below(name).display().to_string();
+    let layers = format!(
+        "lowerdir={},upperdir={},workdir={},xino=off",
+        show("lower"),
+        show("upper/data"),
+        show("upper/work")
+    );
+    if !Command::new("mount")
+        .args(["-t", "overlay", "overlay", "-o", &layers])
+        .arg(below("merged"))
+        .status()
+        .is_ok_and(|status| status.success())
+    {
+        eprintln!("SKIPPED: layers_are_no_mounts: this kernel has no overlay");
         return;
     }
-    let run = |command: &str, args: &[&str], at: &Path| {
-        assert!(Command::new(command).args(args).arg(at).status().unwrap().success(), "{command} {args:?}");
-    };
+    let tree = below("merged/tree");
+    fs::write(tree.join("new"), "new").unwrap();
+    let devices = [tree.clone(), tree.join("sub/old")].map(|path| fs::metadata(path).unwrap().dev());
+    println!("devices of directories and of a file of the lower layer: {devices:?}");
+    remove(&tree, own()).unwrap();
+    assert!(!tree.exists());
+}
+
+/// Mounts below the tree, of which a bind mount has the same device number as all else.
+#[test]
+fn nothing_is_removed_across_a_mount() {
+    if !has_own_mounts("nothing_is_removed_across_a_mount") {
+        return;
+    }
     for place in ["a/b", "a/b/c", "a", ""] {
         for kind in ["directory", "file", "tmpfs", "itself"] {
             let world = World::new();
