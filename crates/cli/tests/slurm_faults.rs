@@ -101,7 +101,7 @@ fn a_taken_node_reaches_no_job_that_runs_elsewhere() {
     assert!(said.contains("for none"), "{said}");
     // A node of the job, which was taken, too.
     let said = copy(&format!("0:0:{job}"), "node2");
-    assert!(said.contains("is not the owner of job"), "{said}");
+    assert!(said.contains("does not act as root"), "{said}");
     assert!(!cluster.pfs("alice/stolen").exists());
     assert!(!copy(&of_alice, "node2").contains("refused"));
     assert!(cluster.pfs("alice/stolen").exists(), "the job's own nodes reach each other");

@@ -156,6 +156,11 @@ impl State {
             );
             return refuse(Code::NOT_PERMITTED, text);
         }
+        if uid == 0 {
+            let text =
+                format!("node '{node}' does not act as root here; an administrator's key, in 'admins', does");
+            return refuse(Code::NOT_PERMITTED, text);
+        }
         self.demand_job(job)?;
         let known = &self.spaces.jobs[&job];
         if !known.spec.hosts.iter().any(|host| host == node) {

@@ -39,6 +39,7 @@ impl Roots for Dirs {
             on_thread: None,
             charge: None,
             for_key: None,
+            is_over: Arc::default(),
         })
     }
 }

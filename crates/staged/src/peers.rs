@@ -11,6 +11,7 @@ use crate::start::lock;
 use crate::tasks::{News, Teller};
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use tidepool_stage::remote::{OpenedRoot, RootRequest, Roots};
@@ -28,6 +29,8 @@ pub struct Granted {
     pub number: u32,
     /// As [`Opened`](tidepool_stage_state::Opened) has them.
     pub groups: Option<Vec<u32>>,
+    /// Set when the job is no longer what it was.
+    pub is_over: Arc<AtomicBool>,
 }
 
 /// A peer's request, waiting for the event loop.
@@ -166,6 +169,7 @@ impl Roots for PeerRoots {
             charge: Some(granted.limits as Arc<dyn Charge>),
             // Without keys of their own stagers take a new one for each connection.
             for_key: granted.groups.is_some().then_some(peer.key),
+            is_over: granted.is_over,
         })
     }
 

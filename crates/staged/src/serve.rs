@@ -134,7 +134,10 @@ impl Daemon {
             Request::UnregisterDataspace { name } => self.unregister_dataspace(conn, request, caller, name),
             Request::RegisterJob { job } => self.register_job(caller, job, None),
             Request::RegisterJobOf { job, owner } => self.register_job(caller, job, Some(owner)),
-            Request::UpdateJob { job } => Answer::of(self.state.update_job(caller, job)),
+            Request::UpdateJob { job } => {
+                let id = job.id;
+                Answer::of(self.state.update_job(caller, job).inspect(|()| self.end_visits(id)))
+            }
             Request::UnregisterJob { job } => self.unregister_job(conn, request, caller, job),
             Request::AddProcess { job, process } => {
                 let started = peer::started(process.pid);
@@ -408,7 +411,11 @@ impl Daemon {
             Then::Show => (Ok(()), shown),
             Then::UnregisterJob(job) => {
                 let done = self.state.unregister_job(caller, job);
-                (done.inspect(|()| self.marks.take(job)), shown)
+                if done.is_ok() {
+                    self.marks.take(job);
+                    self.end_visits(job);
+                }
+                (done, shown)
             }
             Then::UnregisterDataspace(_) | Then::Shutdown if !entries.is_empty() => return held(),
             Then::UnregisterDataspace(name) => {

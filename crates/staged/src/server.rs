@@ -34,7 +34,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tidepool_shm::Spin;
 use tidepool_stage::remote::EndServer;
@@ -125,6 +125,8 @@ pub struct Daemon {
     pub(crate) limits: LimitTable,
     /// Serves other stagers, when there can be some.
     peers: Option<EndServer>,
+    /// What other nodes have open, by job.
+    visits: HashMap<u32, Vec<Weak<AtomicBool>>>,
     /// Who of other nodes is at the control socket.
     bridges: Bridges,
 }
@@ -240,6 +242,7 @@ impl Daemon {
             served: 0,
             limits: LimitTable::default(),
             peers,
+            visits: HashMap::new(),
             bridges,
         })
     }
@@ -693,11 +696,30 @@ impl Daemon {
             let rates = (rate > 0).then(|| (Shared::Dataspace(opened.dataspace.name.clone()), rate));
             let limits = self.limits.of(&opened.quotas, rates.as_slice(), None);
             let number = self.state.peer_came(&opened.dataspace.name);
-            Granted { dataspace: opened.dataspace, limits, number, groups: opened.groups }
+            let is_over = Arc::default();
+            if who.job != 0 {
+                self.note_visit(who.job, &is_over);
+            }
+            Granted { dataspace: opened.dataspace, limits, number, groups: opened.groups, is_over }
         });
         // A peer that has gone meanwhile wants no answer.
         if let Err(mpsc::SendError(Ok(granted))) = wanted.answer.send(granted) {
             self.state.peer_left(granted.number);
+        }
+    }
+
+    fn note_visit(&mut self, job: u32, is_over: &Arc<AtomicBool>) {
+        let visits = self.visits.entry(job).or_default();
+        visits.retain(|visit| visit.strong_count() > 0);
+        visits.push(Arc::downgrade(is_over));
+    }
+
+    /// What other nodes have open for a job, which is no longer what it was, they have to ask for again.
+    pub(crate) fn end_visits(&mut self, job: u32) {
+        for visit in self.visits.remove(&job).unwrap_or_default() {
+            if let Some(is_over) = visit.upgrade() {
+                is_over.store(true, Ordering::Release);
+            }
         }
     }
 

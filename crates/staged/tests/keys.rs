@@ -100,7 +100,7 @@ fn a_taken_node_opens_data_of_jobs_that_run_on_it_as_their_owners() {
     let taken = |root| open(&at, of_node(2), "n2", root);
     assert!(taken(want(ALICE, ALICE, Some(JOB))).is_ok(), "its own job");
     let refused: [(&str, RootRequest, &str); 6] = [
-        ("root", want(0, 0, Some(JOB)), "not the owner"),
+        ("root", want(0, 0, Some(JOB)), "does not act as root"),
         ("another user", want(BOB, BOB, Some(JOB)), "not the owner"),
         ("root's group", want(ALICE, 0, Some(JOB)), "not in group 0"),
         ("no job", want(ALICE, ALICE, None), "for none"),
@@ -164,6 +164,53 @@ fn without_an_owner_it_counts_who_has_a_process_in_the_job() {
     daemon.launch();
     let taken = |uid| open(&at, of_node(2), "n2", want(uid, uid, Some(JOB)));
     assert!(taken(BOB).is_ok() && taken(ALICE).is_err());
+}
+
+/// Who has opened something while he might, and keeps it open, has it no longer than his job.
+#[test]
+fn what_is_open_ends_with_the_job() {
+    if !is_root() {
+        return;
+    }
+    let (at, second) = (free_address(), free_address());
+    let daemon = first(&at, &second);
+    with_files(&daemon);
+    let (control, owner) = (daemon.control(), Owner { uid: ALICE, gid: ALICE });
+    let limits = vec![JobLimit { dataspace: "a://".into(), quota: 0 }];
+    let spec = |hosts: &[&str]| JobSpec {
+        id: JOB,
+        hosts: hosts.iter().map(|host| host.to_string()).collect(),
+        limits: limits.clone(),
+        bandwidth: 0,
+    };
+    let session = || ask(&at, &of_node(2), &Ask::OpenRoot { root: want(ALICE, ALICE, Some(JOB)) });
+    // The answer to a request on a connection that is open.
+    let answered = |channel: &mut Channel<Sealed<TcpStream>>| {
+        let sent = channel.send(Ask::Ping {}.kind(), 2, |_| (), &[]);
+        sent.is_ok() && channel.receive().is_ok_and(|head| channel.bulk(&head).is_ok())
+    };
+    register(&control, &["n1", "n2"], Some(owner));
+    let (answer, mut open) = session();
+    let Answer::Root { info } = answer else { panic!("{answer:?}") };
+    assert!(answered(&mut open) && joins(&at, &of_node(2), info.session));
+    // A change that leaves the node its job ends it as well; a client opens it again by itself.
+    let mut end = open_as_client(&at);
+    end.ping().unwrap();
+    control.update_job(&spec(&["n2", "n1"])).unwrap();
+    assert!(!answered(&mut open) && !joins(&at, &of_node(2), info.session));
+    end.ping().unwrap();
+    control.update_job(&spec(&["n1"])).unwrap();
+    let error = end.ping().unwrap_err();
+    assert!(error.detail.unwrap().contains("does not run on node 'n2'"));
+    control.update_job(&spec(&["n1", "n2"])).unwrap();
+    end = open_as_client(&at);
+    control.unregister_job(JOB).unwrap();
+    let error = end.ping().unwrap_err();
+    assert!(error.detail.unwrap().contains("not registered"));
+}
+
+fn open_as_client(at: &str) -> RemoteEnd {
+    open(at, of_node(2), "n2", want(ALICE, ALICE, Some(JOB))).unwrap()
 }
 
 /// Asks by hand, on a connection of its own.

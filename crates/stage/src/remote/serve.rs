@@ -9,6 +9,7 @@ use crate::end::{At, DirRef, EndError, EndResult, FileRef, Name, Naming, PackLim
 use std::io;
 use std::net::TcpStream;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use tidepool_transport::remote::{BULK_MAX, Channel, META_MAX, Sealed};
 use tidepool_types::{Errno, FileKind};
 
@@ -82,6 +83,9 @@ impl Session {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
                 other => other?,
             };
+            if self.root.is_over.load(Ordering::Acquire) {
+                return Ok(());
+            }
             let ask = Ask::decode(head.kind, channel.meta());
             let bulk = channel.bulk(&head)?;
             let ask = ask.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;

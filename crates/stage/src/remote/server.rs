@@ -41,6 +41,9 @@ pub struct OpenedRoot {
     pub charge: Option<Arc<dyn Charge>>,
     /// Only connections of who has this key join; all that know the session's number without.
     pub for_key: Option<[u8; 32]>,
+    /// Set when what allowed it is gone: its connections end with their next request, and nobody joins. Who asks for the root again is
+    /// judged anew.
+    pub is_over: Arc<AtomicBool>,
 }
 
 /// Prepares a thread.
@@ -384,6 +387,9 @@ fn open_session(shared: &Shared, peer: &Peer, want: &RootRequest) -> EndResult<A
 
 fn join_session(shared: &Shared, peer: &Peer, id: SessionId) -> EndResult<Arc<Session>> {
     let known = lock(&shared.sessions).get(&id).and_then(Weak::upgrade);
-    let known = known.filter(|session| session.root.for_key.is_none_or(|key| key == peer.key));
+    let known = known.filter(|session| {
+        session.root.for_key.is_none_or(|key| key == peer.key)
+            && !session.root.is_over.load(Ordering::Acquire)
+    });
     known.ok_or_else(|| EndError::new("open dataspace", Errno::ESTALE))
 }

@@ -38,6 +38,7 @@ impl Roots for Dirs {
             on_thread: None,
             charge: None,
             for_key: None,
+            is_over: Arc::default(),
         })
     }
 }
@@ -55,6 +56,7 @@ impl Roots for Plain {
             on_thread: None,
             charge: None,
             for_key: None,
+            is_over: Arc::default(),
         })
     }
 }
