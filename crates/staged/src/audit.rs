@@ -31,6 +31,17 @@ pub fn act(request: &Request) -> Option<String> {
 /// Lines in one [`EVERY`].
 const LINES_MAX: u32 = 20;
 const EVERY: Duration = Duration::from_secs(60);
+/// Characters of one.
+const LINE_MAX: usize = 1000;
+
+/// What others have a hand in makes no line of its own, and hides none: names, for instance, may have any characters.
+fn one_line(text: &str) -> String {
+    let plain = |c: char| match c.is_control() {
+        true => c.escape_default().collect::<String>(),
+        false => c.to_string(),
+    };
+    text.chars().take(LINE_MAX).map(plain).collect()
+}
 
 /// Lets some lines of a kind through, and says how many it did not.
 #[derive(Default)]
@@ -44,11 +55,12 @@ pub struct Limiter {
 impl Limiter {
     /// The line to be written, if one is.
     pub fn line(&mut self, now: Instant, text: &str) -> Option<String> {
+        let text = one_line(text);
         if self.since.is_none_or(|since| now.saturating_duration_since(since) >= EVERY) {
             let silent = self.silent;
             *self = Limiter { since: Some(now), written: 1, silent: 0 };
             return Some(match silent {
-                0 => text.into(),
+                0 => text,
                 silent => format!("{text} (and {silent} more like this before, unwritten)"),
             });
         }
@@ -57,7 +69,7 @@ impl Limiter {
             return None;
         }
         self.written += 1;
-        Some(text.into())
+        Some(text)
     }
 
     /// Writes the line to the log, or counts it.
@@ -82,6 +94,16 @@ mod tests {
         assert_eq!(act(Request::Jobs {}), None);
         assert_eq!(act(Request::Command { command: Command::Ping }), None);
         assert_eq!(act(Request::CleanJob { job: 1, after: 0, dry_run: true }), None);
+    }
+
+    #[test]
+    fn a_name_writes_no_line_of_its_own() {
+        let mut limiter = Limiter::default();
+        let text =
+            format!("refused: who calls itself 'n\nstager: audit: user 0\x1b[2K': {}", "x".repeat(5000));
+        let line = limiter.line(Instant::now(), &text).unwrap();
+        assert!(line.contains("'n\\nstager") && !line.chars().any(char::is_control), "{line}");
+        assert!(line.len() < 1100);
     }
 
     #[test]

@@ -187,7 +187,7 @@ impl Roots for PeerRoots {
                 "only administrators may ask for this from other nodes: the key in the second line of your secret-file has to be in 'admins' of the stager's configuration ('tidepool stage key' prints it)",
             );
         }
-        eprintln!("tidepool-staged: administrator {key} ('{name}', {from}): {door:?}");
+        eprintln!("tidepool-staged: administrator {key} ({name:?}, {from}): {door:?}");
         match door {
             Door::Control {} => self.bridges.carry(guest),
             Door::Agent { uid, gid, groups, job, node } => {
