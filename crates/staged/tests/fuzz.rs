@@ -14,6 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use support::{Daemon, admin_secret, resource, well, write};
 use tidepool_stage_client::{JobLimit, JobSpec, OnBehalf, Op, Owner, Secret, TaskSpec};
@@ -483,20 +484,26 @@ fn exchange(channel: &mut Channel<Sealed<TcpStream>>, random: &mut Rng) -> bool 
 fn a_node_that_is_known_and_speaks_badly() {
     let Some(siege) = Siege::new() else { return };
     write(&siege.daemon.path("b/honest"), b"honest");
+    let sessions = AtomicU64::new(0);
     siege.withstand("data", |random| {
         let Ok(mut channel) = connect(&siege.at, &of_node(2), ("n2", &Meant::named("n1"))) else { return };
         channel.get_ref().get_ref().set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         let root = open_root(random.below(4) > 0);
-        channel.send(16, 1, |out| out.extend(&root), &[]).unwrap();
-        let head = channel.receive().unwrap();
+        // Whoever is slow, on a machine that is busy, is sent away.
+        let Ok(head) = channel.send(16, 1, |out| out.extend(&root), &[]).and_then(|()| channel.receive())
+        else {
+            return;
+        };
         channel.bulk(&head).unwrap();
         assert_eq!(head.kind, 102, "a good request is answered with a root");
+        sessions.fetch_add(1, Ordering::Relaxed);
         for _ in 0..random.below(40) {
             if !exchange(&mut channel, random) {
                 break;
             }
         }
     });
+    assert!(sessions.into_inner() > 10);
 }
 
 #[test]
