@@ -33,14 +33,7 @@ impl Roots for Dirs {
         let path = std::str::from_utf8(&want.path);
         let path = self.0.join(path.map_err(|_| EndError::new("open dataspace", Errno::EINVAL))?);
         let end = if want.write { LocalEnd::create(&path)? } else { LocalEnd::open(&path)? };
-        Ok(OpenedRoot {
-            end: Box::new(end),
-            guard: Box::new(()),
-            on_thread: None,
-            charge: None,
-            for_key: None,
-            is_over: Arc::default(),
-        })
+        Ok(OpenedRoot::of(end))
     }
 }
 

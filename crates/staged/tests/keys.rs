@@ -65,6 +65,17 @@ fn with_files(daemon: &Daemon) {
     fs::set_permissions(daemon.path("a"), fs::Permissions::from_mode(0o777)).unwrap();
 }
 
+/// Node n1 with files, where it listens, and where it takes n2 to be.
+fn scene() -> Option<(Daemon, String, String)> {
+    if !is_root() {
+        return None;
+    }
+    let (at, second) = (free_address(), free_address());
+    let daemon = first(&at, &second);
+    with_files(&daemon);
+    Some((daemon, at, second))
+}
+
 fn register(stager: &Stager, hosts: &[&str], owner: Option<Owner>) {
     let limits = vec![JobLimit { dataspace: "a://".into(), quota: 0 }];
     let hosts = hosts.iter().map(|host| host.to_string()).collect();
@@ -89,12 +100,7 @@ fn open(at: &str, secret: Secret, called: &str, root: RootRequest) -> Result<Rem
 
 #[test]
 fn a_taken_node_opens_data_of_jobs_that_run_on_it_as_their_owners() {
-    if !is_root() {
-        return;
-    }
-    let (at, second) = (free_address(), free_address());
-    let daemon = first(&at, &second);
-    with_files(&daemon);
+    let Some((daemon, at, _)) = scene() else { return };
     let owner = Owner { uid: ALICE, gid: ALICE };
     register(&daemon.control(), &["n1", "n2"], Some(owner));
     let taken = |root| open(&at, of_node(2), "n2", root);
@@ -117,12 +123,7 @@ fn a_taken_node_opens_data_of_jobs_that_run_on_it_as_their_owners() {
 
 #[test]
 fn a_node_reaches_no_job_that_runs_elsewhere_whatever_it_calls_itself() {
-    if !is_root() {
-        return;
-    }
-    let (at, second) = (free_address(), free_address());
-    let daemon = first(&at, &second);
-    with_files(&daemon);
+    let Some((daemon, at, _)) = scene() else { return };
     register(&daemon.control(), &["n1", "n2"], Some(Owner { uid: ALICE, gid: ALICE }));
     let root = || want(ALICE, ALICE, Some(JOB));
     for called in ["n3", "n2", "n1", ""] {
@@ -144,12 +145,7 @@ fn a_node_reaches_no_job_that_runs_elsewhere_whatever_it_calls_itself() {
 
 #[test]
 fn without_an_owner_it_counts_who_has_a_process_in_the_job() {
-    if !is_root() {
-        return;
-    }
-    let (at, second) = (free_address(), free_address());
-    let mut daemon = first(&at, &second);
-    with_files(&daemon);
+    let Some((mut daemon, at, _)) = scene() else { return };
     register(&daemon.control(), &["n1", "n2"], None);
     let taken = |uid| open(&at, of_node(2), "n2", want(uid, uid, Some(JOB)));
     assert!(taken(ALICE).err().unwrap().contains("to be registered with its owner"));
@@ -169,12 +165,7 @@ fn without_an_owner_it_counts_who_has_a_process_in_the_job() {
 /// Who has opened something while he might, and keeps it open, has it no longer than his job.
 #[test]
 fn what_is_open_ends_with_the_job() {
-    if !is_root() {
-        return;
-    }
-    let (at, second) = (free_address(), free_address());
-    let daemon = first(&at, &second);
-    with_files(&daemon);
+    let Some((daemon, at, _)) = scene() else { return };
     let (control, owner) = (daemon.control(), Owner { uid: ALICE, gid: ALICE });
     let limits = vec![JobLimit { dataspace: "a://".into(), quota: 0 }];
     let spec = |hosts: &[&str]| JobSpec {
@@ -230,12 +221,7 @@ fn joins(at: &str, secret: &Secret, session: SessionId) -> bool {
 /// A session's number is what a connection joins it by. Who has overheard it, or was told, is another node all the same.
 #[test]
 fn another_nodes_session_is_not_joined() {
-    if !is_root() {
-        return;
-    }
-    let (at, second) = (free_address(), free_address());
-    let daemon = first(&at, &second);
-    with_files(&daemon);
+    let Some((daemon, at, _)) = scene() else { return };
     register(&daemon.control(), &["n1", "n2"], Some(Owner { uid: ALICE, gid: ALICE }));
     let (answer, _kept) = ask(&at, &of_node(2), &Ask::OpenRoot { root: want(ALICE, ALICE, Some(JOB)) });
     let Answer::Root { info } = answer else { panic!("{answer:?}") };
@@ -247,12 +233,7 @@ fn another_nodes_session_is_not_joined() {
 /// A node that has another's name and not its key gets nothing of what is meant for that one.
 #[test]
 fn data_go_to_the_node_whose_key_is_listed() {
-    if !is_root() {
-        return;
-    }
-    let (at, second) = (free_address(), free_address());
-    let daemon = first(&at, &second);
-    with_files(&daemon);
+    let Some((daemon, at, second)) = scene() else { return };
     let spec = |to: &str| TaskSpec {
         on_behalf: Some(OnBehalf { uid: ALICE, gid: ALICE, job: JOB }),
         ..TaskSpec::new(Op::Copy, resource("a://alice"), Some(remote("a://copy", to)))

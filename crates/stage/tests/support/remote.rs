@@ -32,14 +32,7 @@ impl Roots for Dirs {
         let path = self.base.join(std::str::from_utf8(&want.path).unwrap());
         let end = if want.write { LocalEnd::create(&path)? } else { LocalEnd::open(&path)? };
         let end = FaultEnd::new(end, self.fault, self.at);
-        Ok(OpenedRoot {
-            end: Box::new(end),
-            guard: Box::new(()),
-            on_thread: None,
-            charge: None,
-            for_key: None,
-            is_over: Arc::default(),
-        })
+        Ok(OpenedRoot::of(end))
     }
 }
 
@@ -50,14 +43,7 @@ impl Roots for Plain {
     fn open(&self, _peer: &Peer, want: &RootRequest) -> EndResult<OpenedRoot> {
         let path = self.0.join(std::str::from_utf8(&want.path).unwrap());
         let end = if want.write { LocalEnd::create(&path)? } else { LocalEnd::open(&path)? };
-        Ok(OpenedRoot {
-            end: Box::new(end),
-            guard: Box::new(()),
-            on_thread: None,
-            charge: None,
-            for_key: None,
-            is_over: Arc::default(),
-        })
+        Ok(OpenedRoot::of(end))
     }
 }
 
