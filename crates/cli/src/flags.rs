@@ -27,6 +27,7 @@ use tidepool_fsd::{FlushConfig, TierConfig};
 use tidepool_plan::Deploy;
 use tidepool_shape::Shape;
 use tidepool_stage_client::words::parse_duration;
+use tidepool_transport::Encryption;
 use tidepool_types::{ChunkSize, Placement, parse_bandwidth, parse_phase_bytes, parse_size};
 
 const RUN_EXAMPLES: &str = "\
@@ -346,6 +347,10 @@ pub struct PoolShape {
     /// Provider of libfabric (see 'fi_info -l') for messages between nodes, in builds with libfabric
     #[arg(long, value_name = "PROVIDER")]
     pub fabric: Option<String>,
+    /// What is done to what goes over TCP between nodes: full (nobody else can read or change it) or off
+    /// [default: full; off with --fabric]
+    #[arg(long, value_name = "HOW", value_parser = encryption)]
+    pub encrypt: Option<Encryption>,
     /// Directory of a shared burst buffer: data go there or to --pfs as --strategy says, and are read from wherever they lie
     #[arg(long, value_name = "DIR", value_parser = absolute)]
     pub burst: Option<PathBuf>,
@@ -403,12 +408,22 @@ pub struct PoolShape {
     pub network: TopologyFlags,
 }
 
+fn encryption(text: &str) -> Result<Encryption, String> {
+    Encryption::parse(text).map_err(|error| error.to_string())
+}
+
 /// The strategy of pools with shared storage, unless another one is named.
 pub const STRATEGY: &str = "ia";
 
 impl PoolShape {
     pub fn mode(&self) -> ModeFlag {
         self.mode.unwrap_or(ModeFlag::Posix)
+    }
+
+    /// Of what goes over TCP. What goes over a fabric is not encrypted, so nobody is told that it were.
+    pub fn encryption(&self) -> Encryption {
+        let usual = if self.fabric.is_some() { Encryption::Off } else { Encryption::Full };
+        self.encrypt.unwrap_or(usual)
     }
 
     /// Bytes; 0: no limit.

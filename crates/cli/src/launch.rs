@@ -267,6 +267,7 @@ pub fn agree(
         },
         members: ready.into_iter().map(member).collect(),
         fabric: shape.fabric.clone().unwrap_or_default(),
+        encryption: shape.encryption(),
     };
     let computes = |r: &&Report| setup.layout.compute.contains(&r.node);
     let compute = nodes.iter().filter(computes).map(|r| r.host.clone()).collect();
@@ -323,6 +324,7 @@ pub fn make_plan(
         quota_bytes: shape.quota().div_ceil(layout.daemons() as u64),
         quota_objects: shape.quota_objects.div_ceil(layout.daemons() as u64),
         fabric: shape.fabric.clone().unwrap_or_default(),
+        encryption: shape.encryption(),
         tiers: shape.tiers(&instance.name, layout.daemons()),
     };
     let any: SocketAddr = ([0, 0, 0, 0], 0).into();

@@ -167,6 +167,7 @@ impl Client {
             instance: pool.instance,
             session: SessionId(random_bytes()),
             secret: pool.secret.clone(),
+            encryption: pool.encryption,
         };
         let fabric = Some(pool.fabric.clone()).filter(|provider| !provider.is_empty());
         let local = LocalNode { fabric, ..LocalNode::detect() };

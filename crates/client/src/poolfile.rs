@@ -10,7 +10,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use tidepool_placement::Placer;
 use tidepool_rundir::{FileWant, read_file};
-use tidepool_transport::Secret;
+use tidepool_transport::{Encryption, Secret};
 use tidepool_types::{InstanceId, Layout, Placement};
 use tidepool_wire::message::Member;
 
@@ -59,6 +59,8 @@ pub struct PoolFile {
     pub members: Vec<Member>,
     /// Provider of libfabric that the daemons offer; none when empty.
     pub fabric: String,
+    /// Of what goes over TCP.
+    pub encryption: Encryption,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -81,6 +83,8 @@ struct Raw {
     members: Vec<RawMember>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     fabric: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    encrypt: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -181,6 +185,11 @@ impl PoolFile {
         if raw.members.is_empty() || raw.members.len() > tidepool_types::DAEMONS_MAX {
             return Err("members must name 1 to 65536 daemons".into());
         }
+        let encryption = raw.encrypt.as_deref().map_or(Ok(Encryption::default()), Encryption::parse);
+        let encryption = encryption.map_err(|e| format!("encrypt: {e}"))?;
+        if !raw.fabric.is_empty() && !encryption.is_off() {
+            return Err("encrypt: nothing encrypts what goes over a fabric".into());
+        }
         let placer = placer(raw.members.len(), &raw.weights, &raw.groups)?;
         hints.iter().map(|hint| &hint.wanted).chain([&wanted]).try_for_each(|w| possible(w, &placer))?;
         let members = raw.members.into_iter().enumerate().map(|(index, m)| Member {
@@ -202,6 +211,7 @@ impl PoolFile {
             mode: raw.mode,
             members: members.collect(),
             fabric: raw.fabric,
+            encryption,
         })
     }
 
@@ -226,6 +236,7 @@ impl PoolFile {
             mode: self.mode,
             members: members.collect(),
             fabric: self.fabric.clone(),
+            encrypt: (!self.encryption.is_off()).then(|| self.encryption.word().into()),
         };
         serde_json::to_string_pretty(&raw).expect("strings and numbers always serialize")
     }
@@ -315,6 +326,7 @@ mod tests {
                 unix: "/s".into(),
             }],
             fabric: String::new(),
+            encryption: Encryption::Off,
         }
     }
 

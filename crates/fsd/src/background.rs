@@ -82,9 +82,8 @@ struct Peers {
 impl Peers {
     fn new(service: &Service) -> Peers {
         let session = SessionId(random_bytes());
-        let secret = service.secret().clone();
         Peers {
-            identity: Identity { instance: service.instance(), session, secret },
+            identity: service.identity(session),
             local: LocalNode::detect().without_fabric(),
             links: HashMap::new(),
             pause: HashMap::new(),

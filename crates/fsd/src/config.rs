@@ -9,7 +9,7 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 use tidepool_iosched::Tier;
 use tidepool_shape::Shape;
-use tidepool_transport::Secret;
+use tidepool_transport::{Encryption, Secret};
 use tidepool_types::{DaemonIndex, InstanceId, PHASE_BYTES_MAX};
 
 /// Most worker threads.
@@ -59,6 +59,8 @@ pub struct Config {
     pub quota_objects: u64,
     /// Provider of libfabric to offer clients of other nodes; none when empty.
     pub fabric: String,
+    /// Of what goes over TCP.
+    pub encryption: Encryption,
     /// Storage below the daemon's own, if any.
     pub tiers: Option<TierConfig>,
 }
@@ -185,6 +187,8 @@ struct Raw {
     #[serde(default)]
     fabric: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    encrypt: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     tiers: Option<TierConfig>,
 }
 
@@ -217,6 +221,11 @@ impl Config {
         if !raw.fabric.is_empty() && tcp.is_none() {
             return Err(fail("fabric needs tcp, over which clients prove themselves"));
         }
+        let encryption = raw.encrypt.as_deref().map_or(Ok(Encryption::default()), Encryption::parse);
+        let encryption = encryption.map_err(|e| ConfigError(format!("encrypt: {e}")))?;
+        if !raw.fabric.is_empty() && !encryption.is_off() {
+            return Err(fail("encrypt: nothing encrypts what goes over a fabric; leave out one of both"));
+        }
         if raw.workers > WORKERS_MAX {
             return Err(ConfigError(format!("workers {} is more than {WORKERS_MAX}", raw.workers)));
         }
@@ -248,6 +257,7 @@ impl Config {
             quota_bytes: raw.quota_bytes,
             quota_objects: raw.quota_objects,
             fabric: raw.fabric,
+            encryption,
             tiers: raw.tiers,
         })
     }
@@ -272,6 +282,7 @@ impl Config {
             quota_bytes: self.quota_bytes,
             quota_objects: self.quota_objects,
             fabric: self.fabric.clone(),
+            encrypt: (!self.encryption.is_off()).then(|| self.encryption.word().into()),
             tiers: self.tiers.clone(),
         };
         serde_json::to_string(&raw).expect("strings and numbers always serialize")

@@ -1,8 +1,9 @@
 //! One connection: collecting frames, proving the peer, queueing replies.
 //!
 //! ```text
-//! Hello ──▶ Answer ──▶ Ready ──▶ closed
-//!   └──────────┴── anything unexpected ──▶ Refused, closed
+//! Unix: Hello ──▶ Answer ─┬─▶ Ready ──▶ closed
+//! TCP:  Begin ──▶ End ────┤
+//!                         └── anything unexpected ──▶ Refused, closed
 //! ```
 
 use crate::counters::Counters;
@@ -11,19 +12,18 @@ use crate::loans::{Granted, peer_of, refusal};
 use crate::serve::Service;
 use crate::{FRAMES_PER_TURN, HANDSHAKE_BODY_MAX};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::io::{self, ErrorKind, IoSlice, Read, Write as _};
 use std::mem::MaybeUninit;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::time::Instant;
 use tidepool_shm::SLOTS;
 use tidepool_store::StoreError;
-use tidepool_transport::ServerAuth;
-use tidepool_types::{Errno, Ino, SessionId};
+use tidepool_transport::{Asked, Sealed, ServerAuth};
+use tidepool_types::{Errno, Ino, InstanceId, SessionId};
 use tidepool_wire::frame::{BULK_MAX, HEADER_LEN, Header, META_MAX};
 use tidepool_wire::message::{
-    Handshake, PROTOCOL_VERSION, Reply, Request, brings_descriptors, opens_fabric, watches,
+    Handshake, Nonce, PROTOCOL_VERSION, Reply, Request, brings_descriptors, opens_fabric, watches,
 };
 
 /// Bytes asked of the kernel when no large frame is under way.
@@ -39,7 +39,30 @@ const UNTAKEN_MAX: usize = SLOTS * (HEADER_LEN + META_MAX + BULK_MAX);
 /// A connected socket of either family.
 pub enum Socket {
     Unix(UnixStream),
-    Tcp(TcpStream),
+    Tcp(Sealed<TcpStream>),
+}
+
+impl Socket {
+    /// Sends some of `bytes`; none while what was sealed before waits.
+    fn offer(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Socket::Unix(socket) => socket.write(bytes),
+            Socket::Tcp(socket) => socket.offer(bytes),
+        }
+    }
+
+    /// Sends what is sealed already; true when nothing waits.
+    fn push(&mut self) -> io::Result<bool> {
+        if let Socket::Tcp(socket) = self { socket.push() } else { Ok(true) }
+    }
+
+    /// Whether asking again would be in vain after a read that did not fill its buffer.
+    fn is_dry(&self) -> bool {
+        match self {
+            Socket::Tcp(socket) if socket.is_sealed() => socket.is_dry(),
+            _ => true,
+        }
+    }
 }
 
 impl AsFd for Socket {
@@ -60,22 +83,12 @@ impl Read for Socket {
     }
 }
 
-impl Write for Socket {
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        match self {
-            Socket::Unix(socket) => socket.write(buf),
-            Socket::Tcp(socket) => socket.write(buf),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
+/// How far the handshake is.
 enum Phase {
-    Hello,
+    /// Nothing has been said.
+    Fresh,
     Answer(ServerAuth, SessionId),
+    End(Box<Asked>),
     Ready(SessionId),
     /// A last message is on its way; then the connection ends.
     Closing,
@@ -102,7 +115,6 @@ pub struct Conn {
     /// What its messages over the fabric start with, once it sends any.
     fabric: Option<[u8; 32]>,
     phase: Phase,
-    since: Instant,
     /// Received bytes are `input[..filled]`; the rest is room.
     input: Vec<u8>,
     filled: usize,
@@ -121,8 +133,7 @@ impl Conn {
             token,
             lane: None,
             fabric: None,
-            phase: Phase::Hello,
-            since: Instant::now(),
+            phase: Phase::Fresh,
             input: Vec::new(),
             filled: 0,
             drained: false,
@@ -161,9 +172,18 @@ impl Conn {
         room
     }
 
-    /// When the connection was made, while its peer has not proved itself.
-    pub fn unproven_since(&self) -> Option<Instant> {
-        matches!(self.phase, Phase::Hello | Phase::Answer(..)).then_some(self.since)
+    /// True while its peer has not proved itself.
+    pub fn is_unproven(&self) -> bool {
+        matches!(self.phase, Phase::Fresh | Phase::Answer(..) | Phase::End(..))
+    }
+
+    /// Takes nothing more from a peer that has not proved itself; false when it has.
+    pub fn give_up(&mut self) -> bool {
+        let unproven = self.is_unproven();
+        if unproven {
+            self.phase = Phase::Closing;
+        }
+        unproven
     }
 
     /// Serves what has arrived, until the socket runs dry, the peer stops taking replies,
@@ -210,7 +230,7 @@ impl Conn {
     fn first_header(&self) -> io::Result<Option<Header>> {
         let Some(bytes) = self.input[..self.filled].first_chunk::<HEADER_LEN>() else { return Ok(None) };
         let header = Header::decode(bytes).map_err(|e| io::Error::new(ErrorKind::InvalidData, e))?;
-        if self.unproven_since().is_some() && header.body_len() > HANDSHAKE_BODY_MAX {
+        if self.is_unproven() && header.body_len() > HANDSHAKE_BODY_MAX {
             return Err(io::Error::new(ErrorKind::InvalidData, "handshake frame too long"));
         }
         Ok(Some(header))
@@ -232,7 +252,7 @@ impl Conn {
             Ok(0) => Ok(Filled::End),
             Ok(count) => {
                 self.filled += count;
-                self.drained = self.filled < self.input.len();
+                self.drained = self.filled < self.input.len() && self.socket.is_dry();
                 Ok(Filled::Some)
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Filled::Dry),
@@ -260,6 +280,9 @@ impl Conn {
                 Err(error) => return Err(error),
             }
         }
+        if !self.socket.push()? {
+            return Ok(false);
+        }
         self.sent = 0;
         self.output.clear();
         if self.output.capacity() > KEEP_MAX {
@@ -270,10 +293,10 @@ impl Conn {
 
     fn send_some(&mut self) -> io::Result<usize> {
         let rest = &self.output[self.sent..];
-        let Socket::Unix(socket) = &self.socket else { return self.socket.write(rest) };
         if self.passing.is_empty() {
-            return self.socket.write(rest);
+            return self.socket.offer(rest);
         }
+        let Socket::Unix(socket) = &self.socket else { return Err(ErrorKind::InvalidInput.into()) };
         let fds: Vec<_> = self.passing.iter().map(AsFd::as_fd).collect();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -388,33 +411,35 @@ impl Conn {
         }
         let message = Handshake::decode(header.kind, meta);
         let phase = std::mem::replace(&mut self.phase, Phase::Closing);
-        let (reply, phase) = match (phase, message) {
-            (Phase::Hello, Ok(Handshake::Hello { version, instance, session, nonce })) => {
-                if instance != service.instance() {
-                    refuse("this daemon belongs to another pool")
-                } else if version != PROTOCOL_VERSION {
-                    refuse(&format!(
-                        "protocol version {version} is not {PROTOCOL_VERSION}; use the same release"
-                    ))
-                } else {
-                    let auth = ServerAuth::new(instance, nonce);
-                    let (nonce, proof) = auth.challenge(service.secret());
-                    let challenge = Handshake::Challenge { version: PROTOCOL_VERSION, nonce, proof };
-                    (challenge, Phase::Answer(auth, session))
-                }
+        let follows = self.filled > HEADER_LEN + header.body_len();
+        let (reply, phase) = match (&mut self.socket, phase, message) {
+            (Socket::Unix(_), Phase::Fresh, Ok(Handshake::Hello { version, instance, session, nonce })) => {
+                challenge(service, (version, instance), session, nonce)
             }
-            (Phase::Answer(auth, session), Ok(Handshake::Answer { proof })) => {
+            (Socket::Unix(_), Phase::Answer(auth, session), Ok(Handshake::Answer { proof })) => {
                 if auth.accepts(service.secret(), &proof) {
-                    service.session_begins(session);
                     (service.welcome(), Phase::Ready(session))
                 } else {
                     refuse("the pool's secret is wrong")
                 }
             }
+            (Socket::Tcp(_), Phase::Fresh, Ok(Handshake::Begin { version, instance, encrypted, noise })) => {
+                answer(service, (version, instance), encrypted, &noise)
+            }
+            // What follows End before Welcome is no record, and was sent by somebody who cannot wait.
+            (Socket::Tcp(socket), Phase::End(asked), Ok(Handshake::End { noise })) if !follows => {
+                admit(service, *asked, &noise, socket)
+            }
+            // Of releases before this one.
+            (Socket::Tcp(_), Phase::Fresh, Ok(Handshake::Hello { version, instance, .. })) => {
+                misdirected(service, (version, instance)).unwrap_or_else(|| refuse("on TCP, Begin is first"))
+            }
             _ => refuse("not a handshake"),
         };
-        if matches!(phase, Phase::Closing) {
-            service.refused();
+        match phase {
+            Phase::Closing => service.refused(),
+            Phase::Ready(session) => service.session_begins(session),
+            _ => {}
         }
         self.phase = phase;
         service.put_handshake(&reply, &mut self.output);
@@ -429,6 +454,62 @@ enum Filled {
 
 fn refuse(reason: &str) -> (Handshake, Phase) {
     (Handshake::Refused { reason: reason.into() }, Phase::Closing)
+}
+
+/// Why who says this has come to the wrong daemon, if he has.
+fn misdirected(service: &Service, (version, instance): (u16, InstanceId)) -> Option<(Handshake, Phase)> {
+    if instance != service.instance() {
+        return Some(refuse("this daemon belongs to another pool"));
+    }
+    let other = format!("protocol version {version} is not {PROTOCOL_VERSION}; use the same release");
+    (version != PROTOCOL_VERSION).then(|| refuse(&other))
+}
+
+fn challenge(
+    service: &Service,
+    (version, instance): (u16, InstanceId),
+    session: SessionId,
+    nonce: Nonce,
+) -> (Handshake, Phase) {
+    if let Some(refused) = misdirected(service, (version, instance)) {
+        return refused;
+    }
+    let auth = ServerAuth::new(instance, nonce);
+    let (nonce, proof) = auth.challenge(service.secret());
+    (Handshake::Challenge { version: PROTOCOL_VERSION, nonce, proof }, Phase::Answer(auth, session))
+}
+
+/// Answers who comes over TCP.
+fn answer(service: &Service, about: (u16, InstanceId), encrypted: bool, noise: &[u8]) -> (Handshake, Phase) {
+    if let Some(refused) = misdirected(service, about) {
+        return refused;
+    }
+    let terms = service.terms();
+    if encrypted == terms.encryption.is_off() {
+        let word = terms.encryption.word();
+        return refuse(&format!("this pool was started with encrypt={word}; is the pool file out of date?"));
+    }
+    match Asked::answer(&terms, noise) {
+        None => refuse("the pool's secret is wrong"),
+        Some((_, member, _)) if member != service.index() => {
+            refuse(&format!("this is member {} of the pool, not {member}", service.index()))
+        }
+        Some((asked, _, noise)) => (Handshake::Middle { noise }, Phase::End(Box::new(asked))),
+    }
+}
+
+/// Welcomes who has begun, if he could go on; what follows is sealed where the pool wants that.
+fn admit(
+    service: &Service,
+    asked: Asked,
+    noise: &[u8],
+    socket: &mut Sealed<TcpStream>,
+) -> (Handshake, Phase) {
+    let Some((greeted, session)) = asked.admit(noise) else { return refuse("the pool's secret is wrong") };
+    if !service.terms().encryption.is_off() {
+        greeted.seal(socket);
+    }
+    (service.welcome(), Phase::Ready(session))
 }
 
 #[cfg(test)]

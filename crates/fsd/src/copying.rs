@@ -6,7 +6,7 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tidepool_store::StoreError;
-use tidepool_transport::{Identity, Link, LocalNode, connect, random_bytes};
+use tidepool_transport::{Link, LocalNode, connect, random_bytes};
 use tidepool_types::{CHUNK_SIZE_MAX, DaemonIndex, Errno, Ino, SessionId};
 use tidepool_wire::frame::Header;
 use tidepool_wire::message::{Reply, Request};
@@ -134,11 +134,7 @@ impl Service {
     fn connect_to(&self, peer: DaemonIndex) -> io::Result<Box<dyn Link>> {
         let member = self.members().into_iter().find(|member| member.index == peer);
         let member = member.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no such daemon"))?;
-        let identity = Identity {
-            instance: self.instance(),
-            session: SessionId(random_bytes()),
-            secret: self.secret().clone(),
-        };
+        let identity = self.identity(SessionId(random_bytes()));
         let connected = connect(&member, &LocalNode::detect(), &identity, |fd| fd);
         Ok(connected.map_err(|e| io::Error::other(e.to_string()))?.link)
     }

@@ -40,6 +40,8 @@ pub use tiering::{job_of, loads};
 pub const CONNECTIONS_MAX: usize = 1 << 16;
 /// Largest frame body before a peer has proved itself.
 pub const HANDSHAKE_BODY_MAX: usize = 4096;
+/// Connections whose peers have not proved themselves; the oldest ends when another one comes.
+pub const UNPROVEN_MAX: usize = 128;
 /// How long a peer may take to prove itself.
 pub const HANDSHAKE_MS_MAX: u64 = 5_000;
 /// Frames one connection gets served before others have their turn.

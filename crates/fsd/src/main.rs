@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::io::{BufRead, Read, Write};
@@ -65,6 +66,7 @@ fn read_config() -> Result<Config, String> {
 fn run(config: &Config) -> Result<(), String> {
     // First of all: threads inherit it.
     keep_to(&config.cores)?;
+    open_many();
     let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT])
         .map_err(|e| format!("cannot handle signals: {e}"))?;
     let daemon = Daemon::start(config).map_err(|e| e.to_string())?;
@@ -84,6 +86,13 @@ fn run(config: &Config) -> Result<(), String> {
     }
     print_line(daemon.ready());
     daemon.run().map_err(|e| e.to_string())
+}
+
+/// As many descriptors as this process may have: each client takes one for each connection. Where the limit cannot be raised, it stays.
+fn open_many() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 /// Keeps this process to some cores; to all when none is named.

@@ -20,7 +20,7 @@ use tidepool_env::{Clock, RealDisk};
 use tidepool_fs_state::{Context, Kept, LIST_MAX, MetaStore, State};
 use tidepool_shm::{Board, Listed, part_key};
 use tidepool_store::{StoreError, StoreErrorKind, TierIndex, Tiers};
-use tidepool_transport::Secret;
+use tidepool_transport::{Encryption, Identity, Secret, Terms};
 use tidepool_types::{
     CHUNK_SIZE_MAX, DaemonIndex, Errno, Ino, InstanceId, PHASE_BYTES_MAX, SessionId, TimeSpec,
 };
@@ -49,6 +49,7 @@ pub struct Service {
     index: DaemonIndex,
     instance: InstanceId,
     secret: Secret,
+    encryption: Encryption,
     clock: Box<dyn Clock>,
     state: Mutex<State<Box<dyn MetaStore>>>,
     chunks: Tiers<RealDisk>,
@@ -100,6 +101,7 @@ impl Service {
             index: config.index,
             instance: config.instance,
             secret: config.secret.clone(),
+            encryption: config.encryption,
             clock,
             epoch,
             state: Mutex::new(state),
@@ -202,6 +204,17 @@ impl Service {
 
     pub fn secret(&self) -> &Secret {
         &self.secret
+    }
+
+    /// What whoever comes over TCP has to agree with.
+    pub fn terms(&self) -> Terms<'_> {
+        Terms { secret: &self.secret, instance: self.instance(), encryption: self.encryption }
+    }
+
+    /// Who this daemon is to others.
+    pub fn identity(&self, session: SessionId) -> Identity {
+        let (secret, encryption) = (self.secret.clone(), self.encryption);
+        Identity { instance: self.instance(), session, secret, encryption }
     }
 
     pub fn now(&self) -> TimeSpec {

@@ -8,9 +8,9 @@ use crate::lanes::{After, Lanes};
 use crate::serve::{Service, Stop};
 use crate::storedir::{StoreDir, StoreDirError, Wanted};
 use crate::tiering::Tiering;
-use crate::{CONNECTIONS_MAX, HANDSHAKE_MS_MAX, background};
+use crate::{CONNECTIONS_MAX, HANDSHAKE_MS_MAX, UNPROVEN_MAX, background};
 use rustix::event::epoll::{self, EventData, EventFlags};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::fs;
 use std::io;
@@ -20,14 +20,14 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tidepool_env::{RealDisk, SystemClock};
 use tidepool_fs_state::{MetaStore, State, StateConfig, Watched};
 use tidepool_shm::{Board, Listed, part_key};
 use tidepool_store::{ChunkStore, LmdbOptions, LmdbStore, MemLogStore, Tiers};
-use tidepool_transport::{LocalNode, random_bytes, tune_tcp};
+use tidepool_transport::{LocalNode, Sealed, random_bytes, tune_tcp};
 use tidepool_wire::frame::Header;
 use tidepool_wire::message::Reply;
 use tidepool_wire::record::Mutation;
@@ -38,6 +38,10 @@ const TOKEN_TCP: u64 = 1;
 const TOKEN_WAKE: u64 = 2;
 const TOKEN_FABRIC: u64 = 3;
 const TOKEN_FIRST: u64 = 16;
+/// How often a worker looks for peers that take too long to prove themselves.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long a worker rests that could not accept a connection for want of a descriptor.
+const NO_DESCRIPTOR_PAUSE: Duration = Duration::from_millis(50);
 
 /// Why a daemon did not start.
 #[derive(Debug)]
@@ -78,6 +82,8 @@ pub(crate) struct Hub {
     /// Reading end of a pipe that is closed, and so becomes readable for all workers, at the end.
     wake: OwnedFd,
     conns: RwLock<HashMap<u64, Arc<Mutex<Conn>>>>,
+    /// Of connections whose peers have not proved themselves, oldest first, and since when.
+    unproven: Mutex<VecDeque<(u64, Instant)>>,
     pub(crate) lanes: Lanes,
     next_token: AtomicU64,
     uid: u32,
@@ -245,6 +251,7 @@ impl Hub {
             tcp,
             wake,
             conns: RwLock::default(),
+            unproven: Mutex::default(),
             lanes: Lanes::new()
                 .map_err(|source| StartError::System { what: "cannot share memory", source })?,
             next_token: AtomicU64::new(TOKEN_FIRST),
@@ -294,7 +301,13 @@ impl Hub {
     /// One worker thread: takes one event at a time until the pipe closes.
     fn work(&self) {
         let mut events = [epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; 1];
+        let mut looked = Instant::now();
         loop {
+            // Also where there is always something else to do.
+            if looked.elapsed() > LOOK_EVERY {
+                self.close_late();
+                looked = Instant::now();
+            }
             let tick = self.service.fabric().is_some_and(Fabric::needs_tick);
             let count = match epoll::wait(&self.epoll, &mut events, Some(&timeout(tick))) {
                 Ok(count) => count,
@@ -305,8 +318,6 @@ impl Hub {
             if count == 0 {
                 if tick {
                     self.serve_fabric();
-                } else {
-                    self.close_unproven();
                 }
                 continue;
             }
@@ -369,8 +380,22 @@ impl Hub {
         });
     }
 
+    /// What a listener has let in. Where the process has no descriptor left, one that has proved nothing gives way.
+    fn accepted<S>(&self, accepted: Option<io::Result<S>>) -> Option<S> {
+        let error = match accepted? {
+            Ok(stream) => return Some(stream),
+            Err(error) => rustix::io::Errno::from_io_error(&error),
+        };
+        if matches!(error, Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE)) && !self.end_oldest(0) {
+            // It stays readable, and asking again at once would only keep a core busy.
+            std::thread::sleep(NO_DESCRIPTOR_PAUSE);
+        }
+        None
+    }
+
     fn accept_unix(&self) {
-        let Some(Ok((stream, _))) = self.unix.as_ref().map(UnixListener::accept) else { return };
+        let accepted = self.unix.as_ref().map(UnixListener::accept);
+        let Some((stream, _)) = self.accepted(accepted) else { return };
         // Only processes of the pool's own user, and root, get as far as the handshake.
         let allowed = rustix::net::sockopt::socket_peercred(&stream)
             .is_ok_and(|peer| peer.uid.as_raw() == self.uid || peer.uid.is_root());
@@ -383,9 +408,10 @@ impl Hub {
     }
 
     fn accept_tcp(&self) {
-        let Some(Ok((stream, _))) = self.tcp.as_ref().map(TcpListener::accept) else { return };
+        let accepted = self.tcp.as_ref().map(TcpListener::accept);
+        let Some((stream, _)) = self.accepted(accepted) else { return };
         if tune_tcp(&stream).and_then(|()| stream.set_nonblocking(true)).is_ok() {
-            self.admit(Socket::Tcp(stream));
+            self.admit(Socket::Tcp(Sealed::new(stream)));
         }
     }
 
@@ -399,6 +425,8 @@ impl Hub {
             }
             conns.insert(token, Arc::clone(&conn));
         }
+        self.unproven().push_back((token, Instant::now()));
+        self.end_oldest(UNPROVEN_MAX);
         Counters::add(&self.service.counters.connections, 1);
         let conn = conn.lock().unwrap_or_else(PoisonError::into_inner);
         let flags = EventFlags::IN | EventFlags::ONESHOT;
@@ -413,7 +441,12 @@ impl Hub {
         let conn = self.conns.read().unwrap_or_else(PoisonError::into_inner).get(&token).cloned();
         let Some(conn) = conn else { return };
         let mut conn = conn.lock().unwrap_or_else(PoisonError::into_inner);
-        let flags = match conn.turn(&self.service, &self.lanes) {
+        let unproven = conn.is_unproven();
+        let next = conn.turn(&self.service, &self.lanes);
+        if unproven && !conn.is_unproven() {
+            self.unproven().retain(|(known, _)| *known != token);
+        }
+        let flags = match next {
             Next::Close => {
                 drop(conn);
                 return self.close(token);
@@ -438,6 +471,9 @@ impl Hub {
         let conn = self.conns.write().unwrap_or_else(PoisonError::into_inner).remove(&token);
         let Some(conn) = conn else { return };
         let conn = conn.lock().unwrap_or_else(PoisonError::into_inner);
+        if conn.is_unproven() {
+            self.unproven().retain(|(known, _)| *known != token);
+        }
         let _ = epoll::delete(&self.epoll, conn.socket());
         if let Some(lane) = conn.lane() {
             self.lanes.close(lane);
@@ -451,24 +487,36 @@ impl Hub {
         }
     }
 
+    fn unproven(&self) -> MutexGuard<'_, VecDeque<(u64, Instant)>> {
+        self.unproven.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Closes connections whose peers take too long to prove themselves.
-    fn close_unproven(&self) {
+    fn close_late(&self) {
         let limit = Duration::from_millis(HANDSHAKE_MS_MAX);
-        let late: Vec<u64> = self
-            .conns
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .iter()
-            // A connection that is being served proves itself right now or is proven.
-            .filter(|(_, c)| {
-                c.try_lock().is_ok_and(|c| c.unproven_since().is_some_and(|t| t.elapsed() > limit))
-            })
-            .map(|(token, _)| *token)
-            .collect();
-        for token in late {
+        while self.end_first(|count, since| count > 0 && since.elapsed() > limit) {}
+    }
+
+    /// Closes the oldest of those whose peers have not proved themselves, where there are more than `max`; false where there are not.
+    fn end_oldest(&self, max: usize) -> bool {
+        self.end_first(|count, _| count > max)
+    }
+
+    fn end_first(&self, ends: impl FnOnce(usize, Instant) -> bool) -> bool {
+        let mut unproven = self.unproven();
+        let count = unproven.len();
+        let Some((token, _)) = unproven.front().copied().filter(|(_, since)| ends(count, *since)) else {
+            return false;
+        };
+        unproven.pop_front();
+        drop(unproven);
+        let conn = self.conns.read().unwrap_or_else(PoisonError::into_inner).get(&token).cloned();
+        // One that is being served may prove itself right now.
+        if conn.is_some_and(|conn| conn.lock().unwrap_or_else(PoisonError::into_inner).give_up()) {
             self.service.refused();
             self.close(token);
         }
+        true
     }
 }
 

@@ -38,6 +38,7 @@ impl Pool {
             mode: PoolMode::Posix,
             members,
             fabric: String::new(),
+            encryption: tidepool_transport::Encryption::Off,
         };
         file.write(&pool.root.join("pool.json")).unwrap();
         pool

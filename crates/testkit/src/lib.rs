@@ -22,7 +22,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
 use tidepool_client::{Client, Cred, Hint, PoolFile, PoolMode};
 use tidepool_fsd::{Backend, Config, Ready};
-use tidepool_transport::{Secret, random_bytes};
+use tidepool_transport::{Encryption, Secret, random_bytes};
 use tidepool_types::{InstanceId, Layout};
 use tidepool_wire::message::{Member, Reply, Request};
 
@@ -46,8 +46,10 @@ pub struct Options {
     /// Limits of each daemon; 0 for none.
     pub quota_bytes: u64,
     pub quota_objects: u64,
-    /// Provider of libfabric; for pools with `tcp_only`.
+    /// Provider of libfabric; for pools with `tcp_only`, without encryption.
     pub fabric: String,
+    /// Of what goes over TCP.
+    pub encryption: Encryption,
     /// Shared storage below each daemon's own.
     pub tiers: Option<tidepool_fsd::TierConfig>,
 }
@@ -69,6 +71,7 @@ impl Default for Options {
             quota_bytes: 0,
             quota_objects: 0,
             fabric: String::new(),
+            encryption: Encryption::Full,
             tiers: None,
         }
     }
@@ -149,6 +152,7 @@ impl Cluster {
             cores: Vec::new(),
             quota_objects: self.options.quota_objects,
             fabric: self.options.fabric.clone(),
+            encryption: self.options.encryption,
             tiers: self.options.tiers.clone(),
         }
     }
@@ -206,6 +210,7 @@ impl Cluster {
             mode: self.options.mode,
             members: self.members.clone(),
             fabric: self.options.fabric.clone(),
+            encryption: self.options.encryption,
         }
     }
 

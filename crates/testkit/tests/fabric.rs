@@ -24,7 +24,12 @@ fn on_providers(test: impl Fn(&str, Cluster)) {
         println!("provider: {provider}");
         test(
             provider,
-            Cluster::with(Options { tcp_only: true, fabric: provider.into(), ..Options::default() }),
+            Cluster::with(Options {
+                tcp_only: true,
+                fabric: provider.into(),
+                encryption: tidepool_transport::Encryption::Off,
+                ..Options::default()
+            }),
         );
         tested += 1;
     }
@@ -217,7 +222,8 @@ fn admitted(cluster: &Cluster) -> Reply {
     use tidepool_transport::{Identity, LocalNode, connect, random_bytes};
     let pool = cluster.pool_file();
     let session = tidepool_types::SessionId(random_bytes());
-    let identity = Identity { instance: pool.instance, session, secret: pool.secret.clone() };
+    let (instance, encryption) = (pool.instance, pool.encryption);
+    let identity = Identity { instance, session, secret: pool.secret.clone(), encryption };
     let mut link = connect(&pool.members[0], &LocalNode::detect(), &identity, |fd| fd).unwrap().link;
     let own = Endpoint::<()>::open(&pool.fabric, Some("127.0.0.1")).unwrap();
     let request = Request::OpenFabric { name: own.name().into(), replies: 5 };

@@ -44,8 +44,15 @@ fn on_all_pools(test: impl Fn(&Cluster)) {
         ("LMDB", Options { backend: Backend::Lmdb, daemons: 2, ..Options::default() }),
     ];
     if cfg!(feature = "libfabric") {
-        pools
-            .push(("fabric", Options { tcp_only: true, fabric: "tcp;ofi_rxm".into(), ..Options::default() }));
+        pools.push((
+            "fabric",
+            Options {
+                tcp_only: true,
+                fabric: "tcp;ofi_rxm".into(),
+                encryption: tidepool_transport::Encryption::Off,
+                ..Options::default()
+            },
+        ));
     }
     for (name, options) in pools {
         println!("pool: {name}");

@@ -32,6 +32,11 @@ fn rss_kib(pid: u32) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
+fn identity(pool: &PoolFile, session: SessionId) -> Identity {
+    let PoolFile { instance, encryption, .. } = *pool;
+    Identity { instance, session, secret: pool.secret.clone(), encryption }
+}
+
 fn assert_alive(cluster: &Cluster) {
     assert_eq!(cluster.client().request(0, &Request::Ping {}).unwrap(), Reply::Done {});
     let rss = rss_kib(cluster.pid(0));
@@ -166,8 +171,7 @@ fn garbage_from_a_proven_peer() {
     let mut rng = Rng::from_env("garbage_from_a_proven_peer");
     let cluster = Cluster::start(1);
     let pool = cluster.pool_file();
-    let identity =
-        Identity { instance: pool.instance, session: SessionId([1; 16]), secret: pool.secret.clone() };
+    let identity = identity(&pool, SessionId([1; 16]));
     let until = Instant::now() + Duration::from_secs(fuzz_seconds());
     let mut frames = 0u64;
     while Instant::now() < until {
@@ -218,8 +222,7 @@ fn garbage_from_a_proven_peer() {
 fn a_stuck_client_blocks_nobody() {
     let cluster = Cluster::start(1);
     let pool = cluster.pool_file();
-    let identity =
-        Identity { instance: pool.instance, session: SessionId([1; 16]), secret: pool.secret.clone() };
+    let identity = identity(&pool, SessionId([1; 16]));
     let client = cluster.client();
     let cred = tidepool_testkit::cred();
     let attr = client

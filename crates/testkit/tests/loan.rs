@@ -264,7 +264,8 @@ struct Borrower {
 
 fn borrower(cluster: &Cluster, ino: Ino) -> Borrower {
     let pool = cluster.pool_file();
-    let identity = Identity { instance: pool.instance, session: SessionId([7; 16]), secret: pool.secret };
+    let (instance, encryption) = (pool.instance, pool.encryption);
+    let identity = Identity { instance, session: SessionId([7; 16]), secret: pool.secret, encryption };
     let mut link = connect(&pool.members[0], &LocalNode::detect(), &identity, |fd| fd).unwrap().link;
     let (reply, fds) = link.ask_for_descriptors(&Request::Borrow { ino }).unwrap().unwrap();
     let Reply::Borrowed { number } = reply else { panic!("{reply:?}") };

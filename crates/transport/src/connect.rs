@@ -4,6 +4,8 @@ use crate::auth::{ClientAuth, Secret};
 use crate::choice::{TRANSPORT_VARIABLE, Transport, UnknownTransport};
 use crate::fabric::{self, Endpoints};
 use crate::local::LocalLink;
+use crate::pool_greeting::{Asking, Encryption, Terms};
+use crate::sealed::Sealed;
 use crate::socket::{SocketLink, tune_tcp};
 use crate::{CONNECT_MS_MAX, FABRIC_BUILT, Link, REPLY_MS_MAX};
 use std::fmt;
@@ -22,6 +24,14 @@ pub struct Identity {
     pub instance: InstanceId,
     pub session: SessionId,
     pub secret: Secret,
+    /// Of what goes over TCP.
+    pub encryption: Encryption,
+}
+
+impl Identity {
+    fn terms(&self) -> Terms<'_> {
+        Terms { secret: &self.secret, instance: self.instance, encryption: self.encryption }
+    }
 }
 
 /// The node this process runs on, to tell whether a Unix socket can be reached, and which ways it
@@ -125,14 +135,14 @@ pub fn connect(
         Some(stream) => {
             let stream = UnixStream::from(place(stream.into()));
             let mut link = LocalLink::new(stream, local.shares_memory());
-            let done = greet(&mut link, member, identity)?;
+            let done = greet(&mut link, member, |link| prove(link, identity))?;
             (Box::new(link), done)
         }
         None => {
             let stream = open_tcp(member, transport);
             let stream = stream.map_err(|e| fail("cannot connect to its daemon", Some(e)))?;
-            let mut link = SocketLink::new(TcpStream::from(place(stream.into())));
-            let done = greet(&mut link, member, identity)?;
+            let mut link = SocketLink::new(Sealed::new(TcpStream::from(place(stream.into()))));
+            let done = greet(&mut link, member, |link| prove_far(link, member, identity))?;
             match local.provider(transport).map_err(|why| fail(why, None))? {
                 Some(provider) => {
                     let opened = fabric::open(link, provider, &local.endpoints);
@@ -147,10 +157,16 @@ pub fn connect(
     Ok(Connected { link, epoch, index, configured, paced })
 }
 
-/// Proves both sides to each other, and sets how long requests may take.
-fn greet(link: &mut dyn Link, member: &Member, identity: &Identity) -> Result<Done, ConnectError> {
+/// Both sides prove themselves to each other as `prove` does it; then requests may take their time.
+fn greet<L: Link>(
+    link: &mut L,
+    member: &Member,
+    prove: impl FnOnce(&mut L) -> Result<(), HandshakeError>,
+) -> Result<Done, ConnectError> {
     let fail = |what: &str, source| ConnectError { host: member.host.clone(), what: what.into(), source };
-    let done = handshake(link, identity).map_err(|e| match e {
+    let timeout = link.set_timeout(Duration::from_millis(CONNECT_MS_MAX));
+    timeout.map_err(|e| fail("cannot set a timeout", Some(e)))?;
+    let done = prove(link).and_then(|()| welcomed(link)).map_err(|e| match e {
         HandshakeError::Io(error) => fail("handshake failed", Some(error)),
         HandshakeError::Said(text) => fail(&text, None),
     })?;
@@ -212,8 +228,8 @@ struct Done {
     paced: bool,
 }
 
-fn handshake(link: &mut dyn Link, identity: &Identity) -> Result<Done, HandshakeError> {
-    link.set_timeout(Duration::from_millis(CONNECT_MS_MAX))?;
+/// On a Unix socket.
+fn prove(link: &mut dyn Link, identity: &Identity) -> Result<(), HandshakeError> {
     let auth = ClientAuth::new(&identity.secret, identity.instance);
     let hello = Handshake::Hello {
         version: PROTOCOL_VERSION,
@@ -231,10 +247,37 @@ fn handshake(link: &mut dyn Link, identity: &Identity) -> Result<Done, Handshake
         }
         other => return Err(unexpected(other)),
     };
-    let Some(answer) = auth.answer(&nonce, &proof) else {
-        return Err(HandshakeError::Said("does not know this pool's secret; it is not ours".into()));
+    let answer = auth.answer(&nonce, &proof).ok_or_else(stranger)?;
+    Ok(send(link, &Handshake::Answer { proof: answer })?)
+}
+
+/// On TCP. What follows is sealed where the pool wants that.
+fn prove_far(
+    link: &mut SocketLink<Sealed<TcpStream>>,
+    member: &Member,
+    identity: &Identity,
+) -> Result<(), HandshakeError> {
+    let Identity { instance, encryption, .. } = *identity;
+    let (asking, noise) = Asking::begin(&identity.terms(), member.index)?;
+    let encrypted = !encryption.is_off();
+    send(link, &Handshake::Begin { version: PROTOCOL_VERSION, instance, encrypted, noise })?;
+    let noise = match receive(link)?.0 {
+        Handshake::Middle { noise } => noise,
+        other => return Err(unexpected(other)),
     };
-    send(link, &Handshake::Answer { proof: answer })?;
+    let (greeted, noise) = asking.end(&noise, identity.session)?.ok_or_else(stranger)?;
+    send(link, &Handshake::End { noise })?;
+    if encrypted {
+        greeted.seal(link.stream_mut());
+    }
+    Ok(())
+}
+
+fn stranger() -> HandshakeError {
+    HandshakeError::Said("does not know this pool's secret; it is not ours".into())
+}
+
+fn welcomed(link: &mut dyn Link) -> Result<Done, HandshakeError> {
     match receive(link)? {
         (Handshake::Welcome { index, configured }, header) => {
             let paced = header.flags & FLAG_PACED != 0;

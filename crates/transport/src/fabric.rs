@@ -1,6 +1,7 @@
 //! The connection to a daemon over libfabric: requests and replies as messages, beside the socket over which both
 //! sides proved themselves and whose end tells of a death at once. Format: `docs/formats/09-fabric.md`.
 
+use crate::sealed::Sealed;
 use crate::socket::{Received, SocketLink};
 use crate::{Link, REPLY_MS_MAX};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -109,7 +110,7 @@ impl Home {
 
 /// A control socket and its share of an endpoint as one [`Link`].
 pub struct FabricLink {
-    control: SocketLink<TcpStream>,
+    control: SocketLink<Sealed<TcpStream>>,
     home: Arc<Home>,
     id: u64,
     bell: OwnedFd,
@@ -148,12 +149,12 @@ fn failed(error: &FabricError) -> io::Error {
 
 /// Asks a daemon that has proved itself over `control` for messages over `provider`.
 pub fn open(
-    mut control: SocketLink<TcpStream>,
+    mut control: SocketLink<Sealed<TcpStream>>,
     provider: &str,
     endpoints: &Endpoints,
 ) -> io::Result<Box<dyn Link>> {
     // The way to the daemon goes through this node's address that the control socket has found.
-    let home = endpoints.at(provider, control.stream().local_addr()?.ip())?;
+    let home = endpoints.at(provider, control.stream().get_ref().local_addr()?.ip())?;
     let replies = u64::from_le_bytes(crate::random_bytes());
     let asked = Request::OpenFabric { name: home.endpoint.name().into(), replies };
     let (name, token, bodies) = match ask(&mut control, &asked)? {
@@ -182,7 +183,7 @@ pub fn open(
     }))
 }
 
-fn ask(control: &mut SocketLink<TcpStream>, request: &Request) -> io::Result<Reply> {
+fn ask(control: &mut SocketLink<Sealed<TcpStream>>, request: &Request) -> io::Result<Reply> {
     let mut meta = Vec::new();
     request.encode(&mut meta);
     let header = Header { kind: request.kind(), meta_len: meta.len() as u32, ..Header::default() };

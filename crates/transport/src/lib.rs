@@ -15,7 +15,9 @@ mod fabric;
 #[path = "no_fabric.rs"]
 mod fabric;
 mod local;
+mod pool_greeting;
 pub mod remote;
+mod sealed;
 mod socket;
 
 pub use auth::{ClientAuth, Secret, ServerAuth, digits, hex, random_bytes};
@@ -23,6 +25,8 @@ pub use choice::{TRANSPORT_VARIABLE, Transport, UnknownTransport};
 pub use connect::{ConnectError, Connected, Identity, LocalNode, connect};
 pub use fabric::FABRIC_BUILT;
 pub use local::LocalLink;
+pub use pool_greeting::{Asked, Encryption, Greeted, Terms, UnknownEncryption};
+pub use sealed::Sealed;
 pub use socket::{Received, SocketLink, Stream, tune_tcp, watch_tcp, write_all_slices};
 
 use std::io;

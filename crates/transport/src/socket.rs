@@ -29,6 +29,11 @@ pub struct SocketLink<S> {
 /// What the link needs of a stream besides reading and writing.
 pub trait Stream: Read + Write + AsFd + Send {
     fn timeout(&self, timeout: Duration) -> io::Result<()>;
+
+    /// True when bytes have come that are in no buffer of the kernel any more, and not read yet.
+    fn has_unread(&self) -> bool {
+        false
+    }
 }
 
 impl Stream for UnixStream {
@@ -50,6 +55,10 @@ impl<S: Stream> SocketLink<S> {
 
     pub(crate) fn stream(&self) -> &S {
         &self.stream
+    }
+
+    pub(crate) fn stream_mut(&mut self) -> &mut S {
+        &mut self.stream
     }
 
     fn read_header(&mut self) -> io::Result<Header> {
@@ -83,7 +92,7 @@ impl<S: Stream> Link for SocketLink<S> {
     fn is_stale(&self) -> bool {
         let mut byte = [0u8; 1];
         let peek = recv(&self.stream, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
-        !matches!(peek, Err(rustix::io::Errno::AGAIN))
+        self.stream.has_unread() || !matches!(peek, Err(rustix::io::Errno::AGAIN))
     }
 
     fn set_timeout(&mut self, timeout: Duration) -> io::Result<()> {

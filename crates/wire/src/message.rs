@@ -11,7 +11,7 @@ use tidepool_types::{
 };
 
 /// Version of the messages; both sides must name the same one.
-pub const PROTOCOL_VERSION: u16 = 2;
+pub const PROTOCOL_VERSION: u16 = 3;
 
 /// A name or another short byte string.
 pub type Bytes = Box<[u8]>;
@@ -206,11 +206,16 @@ messages! {
     /// The first frames of a connection. Each side proves that it knows the instance's
     /// secret before anything else is decoded.
     Handshake {
+        /// On a Unix socket, as 2 and 3: the kernel says who is there.
         1 Hello { version: u16, instance: InstanceId, session: SessionId, nonce: Nonce }
         2 Challenge { version: u16, nonce: Nonce, proof: Proof }
         3 Answer { proof: Proof }
         4 Welcome { index: DaemonIndex, configured: bool }
         5 Refused { reason: String }
+        /// On TCP, as 7 and 8. `encrypted`: whether what follows has to be.
+        6 Begin { version: u16, instance: InstanceId, encrypted: bool, noise: Bytes }
+        7 Middle { noise: Bytes }
+        8 End { noise: Bytes }
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::frame::Channel;
 use super::greeting::{GreetError, Greeting, Meant, Peer, greet, refuse};
-use super::sealed::{Sealed, SealedReader, SealedWriter};
 use crate::auth::Secret;
+use crate::sealed::{Sealed, SealedReader, SealedWriter};
 use crate::socket::watch_tcp;
 use crate::{CONNECT_MS_MAX, WATCH_MS_MAX, tune_tcp};
 use std::fmt;

@@ -9,8 +9,8 @@
 //! speak on. Each side has a key besides; administrators are known by theirs.
 
 use super::frame::Channel;
-use super::sealed::Sealed;
 use crate::auth::{Secret, hex};
+use crate::sealed::Sealed;
 use crate::socket::Stream;
 use snow::{Builder, HandshakeState};
 use std::fmt;

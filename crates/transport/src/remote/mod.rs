@@ -4,9 +4,8 @@
 mod door;
 mod frame;
 mod greeting;
-mod sealed;
 
+pub use crate::sealed::{Sealed, SealedReader, SealedWriter};
 pub use door::{Door, DoorError, Guest, connect, open_door, pass_on};
 pub use frame::{ASIDE_MIN, Aside, BULK_MAX, Channel, GREETING_MAX, HEADER_LEN, Head, META_MAX};
 pub use greeting::{GreetError, Greeting, Meant, Peer, REMOTE_VERSION, admit, greet, refuse};
-pub use sealed::{Sealed, SealedReader, SealedWriter};
