@@ -27,8 +27,7 @@ use tidepool_fsd::{FlushConfig, TierConfig};
 use tidepool_plan::Deploy;
 use tidepool_shape::Shape;
 use tidepool_stage_client::words::parse_duration;
-use tidepool_transport::Encryption;
-use tidepool_types::{ChunkSize, Placement, parse_bandwidth, parse_phase_bytes, parse_size};
+use tidepool_types::{ChunkSize, Encryption, Placement, parse_bandwidth, parse_phase_bytes, parse_size};
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -424,6 +423,16 @@ impl PoolShape {
     pub fn encryption(&self) -> Encryption {
         let usual = if self.fabric.is_some() { Encryption::Off } else { Encryption::Full };
         self.encrypt.unwrap_or(usual)
+    }
+
+    /// What is wrong with --encrypt beside other flags.
+    pub fn check_encryption(&self) -> Result<(), String> {
+        match &self.fabric {
+            Some(provider) if !self.encryption().is_off() => Err(format!(
+                "--encrypt full: nothing encrypts what goes over a fabric; leave out --fabric '{provider}', or say --encrypt off"
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// Bytes; 0: no limit.

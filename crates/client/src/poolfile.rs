@@ -10,8 +10,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use tidepool_placement::Placer;
 use tidepool_rundir::{FileWant, read_file};
-use tidepool_transport::{Encryption, Secret};
-use tidepool_types::{InstanceId, Layout, Placement};
+use tidepool_transport::Secret;
+use tidepool_types::{Encryption, InstanceId, Layout, Placement};
 use tidepool_wire::message::Member;
 
 /// Version of the format this release reads and writes.

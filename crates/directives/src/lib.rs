@@ -45,5 +45,5 @@ pub use values::{TIME_MAX, USER_BYTES_MAX};
 pub use words::{Word, Wrong, show_word, words};
 // What directives are made of elsewhere.
 pub use tidepool_plan::Deploy;
-pub use tidepool_types::{ChunkSize, Placement};
+pub use tidepool_types::{ChunkSize, Encryption, Placement};
 pub use tidepool_wire::stager::{DataspaceKind, PersistOp};

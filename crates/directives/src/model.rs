@@ -8,7 +8,7 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::time::Duration;
 use tidepool_plan::Deploy;
-use tidepool_types::{ChunkSize, Placement};
+use tidepool_types::{ChunkSize, Encryption, Placement};
 use tidepool_wire::stager::PersistOp;
 
 /// Everything that the directives of one job say, in their order.
@@ -85,6 +85,9 @@ pub struct PoolRequest {
     pub placement: Option<Placement>,
     pub stripe: Option<u16>,
     pub client: Option<Client>,
+    /// Of what goes over TCP between its nodes.
+    #[serde(serialize_with = "option_as_text")]
+    pub encrypt: Option<Encryption>,
     pub lifetime: Option<Lifetime>,
     #[serde(serialize_with = "option_as_text")]
     pub fs: Option<Fs>,

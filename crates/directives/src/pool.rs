@@ -9,12 +9,12 @@ use crate::told::{At, Problem};
 use crate::values::{Refused, count, of_table, refuse};
 use std::collections::BTreeMap;
 use tidepool_plan::Deploy;
-use tidepool_types::{LayoutError, Placement, check_pool_name, parse_size, show_bytes};
+use tidepool_types::{Encryption, LayoutError, Placement, check_pool_name, parse_size, show_bytes};
 
 /// Nodes of a pool.
 pub const NODES_MAX: usize = crate::mapping::NODES_MAX;
 
-pub(crate) const KEYS: [&str; 18] = [
+pub(crate) const KEYS: [&str; 19] = [
     "size",
     "nodes",
     "deploy",
@@ -23,6 +23,7 @@ pub(crate) const KEYS: [&str; 18] = [
     "placement",
     "stripe",
     "client",
+    "encrypt",
     "lifetime",
     "name",
     "fs",
@@ -135,6 +136,7 @@ impl Reader {
             "placement" => pool.placement = self.bare(word, |text| of_table(&PLACEMENTS, text)),
             "stripe" => pool.stripe = self.bare(word, stripe),
             "client" => pool.client = self.bare(word, |text| of_table(&CLIENTS, text)),
+            "encrypt" => pool.encrypt = self.bare(word, encryption),
             "lifetime" => pool.lifetime = self.bare(word, |text| of_table(&LIFETIMES, text)),
             "fs" => pool.fs = self.bare(word, fs),
             other => self.tier_key(&mut pool.tiers, other, word),
@@ -180,6 +182,11 @@ fn stripe(text: &str) -> Result<u16, Refused> {
     number.ok_or_else(|| (format!("stripe '{text}': write a number from 0 to 65535"), None))
 }
 
+fn encryption(text: &str) -> Result<Encryption, Refused> {
+    let meant = || near(text, ["off", "full"]).map(String::from);
+    Encryption::parse(text).map_err(|why| (why.to_string(), meant()))
+}
+
 fn fs(text: &str) -> Result<Fs, Refused> {
     const KINDS: [(&str, Fs); 2] = [("tidepool", Fs::Tidepool), ("local", Fs::Local)];
     if let Some(program) = text.strip_prefix("script:").filter(|program| !program.is_empty()) {
@@ -216,7 +223,7 @@ fn contradictions(pool: &PoolRequest) -> Vec<(&'static str, String)> {
     }
     if let Some(fs) = pool.fs.as_ref().filter(|fs| **fs != Fs::Tidepool) {
         // Nobody would keep to them.
-        for key in ["size", "mode", "chunk-size", "placement", "stripe"] {
+        for key in ["size", "mode", "chunk-size", "placement", "stripe", "encrypt"] {
             found.push((
                 key,
                 format!("'{key}' is for fs=tidepool, not for fs={fs}; leave one of the two away"),

@@ -75,6 +75,7 @@ fn pool_line(pool: &PoolRequest) -> String {
         ("placement", pool.placement.map(|placement| placement.word().into())),
         ("stripe", pool.stripe.map(|stripe| stripe.to_string())),
         ("client", pool.client.map(|client| client.to_string())),
+        ("encrypt", pool.encrypt.map(|encryption| encryption.to_string())),
         ("lifetime", pool.lifetime.map(|lifetime| lifetime.to_string())),
         ("fs", pool.fs.as_ref().map(|fs| show_word(fs.to_string().as_bytes()))),
         ("burst", tiers.burst.as_ref().map(|dir| show_word(dir.as_bytes()))),

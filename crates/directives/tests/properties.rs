@@ -7,9 +7,9 @@ use proptest::sample::select;
 use std::num::NonZeroU64;
 use std::time::Duration;
 use tidepool_directives::{
-    At, ChunkSize, Client, Deploy, Directives, Flush, Fs, Lifetime, MappingText, Mode, Persist, PersistOp,
-    Place, Placement, PoolRequest, Reading, Said, SlurmBuffer, Stage, TierRequest, Timeouts, Workflow,
-    lines_of_options, with_lines,
+    At, ChunkSize, Client, Deploy, Directives, Encryption, Flush, Fs, Lifetime, MappingText, Mode, Persist,
+    PersistOp, Place, Placement, PoolRequest, Reading, Said, SlurmBuffer, Stage, TierRequest, Timeouts,
+    Workflow, lines_of_options, with_lines,
 };
 
 fn said<T>(value: T) -> Said<T> {
@@ -102,15 +102,17 @@ fn pool() -> impl Strategy<Value = PoolRequest> {
     let modes = select(vec![Mode::Posix, Mode::Relaxed, Mode::Compat]);
     let clients = select(vec![Client::Auto, Client::Fuse, Client::Preload]);
     let deploys = select(vec![Deploy::Shared, Deploy::Subset(3), Deploy::Dedicated(7)]);
-    let tidepool = (of(1u64..), of(modes), layout(), of(Just(Fs::Tidepool)), tiers());
+    let encryptions = select(vec![Encryption::Off, Encryption::Full]);
+    let tidepool = (of(1u64..), of(modes), layout(), of(Just(Fs::Tidepool)), of(encryptions), tiers());
     let tidepool =
-        tidepool.prop_map(|(size, mode, (placement, chunk_size, stripe), fs, tiers)| PoolRequest {
+        tidepool.prop_map(|(size, mode, (placement, chunk_size, stripe), fs, encrypt, tiers)| PoolRequest {
             size: size.map(said),
             mode,
             placement,
             chunk_size,
             stripe,
             fs,
+            encrypt,
             tiers,
             ..PoolRequest::default()
         });

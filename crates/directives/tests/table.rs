@@ -3,9 +3,9 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 use tidepool_directives::{
-    ChunkSize, Client, DEPENDENCIES_MAX, DIRECTIVES_MAX, Deploy, Directives, Flush, Fs, LINE_BYTES_MAX,
-    Lifetime, Mapping, Mode, PROBLEMS_MAX, PersistOp, Place, Placement, Reading, SCRIPT_BYTES_MAX,
-    TierRequest, WORDS_MAX, with_lines,
+    ChunkSize, Client, DEPENDENCIES_MAX, DIRECTIVES_MAX, Deploy, Directives, Encryption, Flush, Fs,
+    LINE_BYTES_MAX, Lifetime, Mapping, Mode, PROBLEMS_MAX, PersistOp, Place, Placement, Reading,
+    SCRIPT_BYTES_MAX, TierRequest, WORDS_MAX, with_lines,
 };
 
 /// What is told of a script whose first line is `#!/bin/sh`.
@@ -36,7 +36,7 @@ const WHOLE: &str = "\
 
 #NORNS capacity=10GB pool=nvme
 #TIDEPOOL pool name=fast size=10GiB nodes=4 deploy=dedicated:1 mode=relaxed chunk-size=1MiB placement=wide stripe=2 \\
-#TIDEPOOL   client=preload lifetime=workflow   # goes on
+#TIDEPOOL   client=preload encrypt=off lifetime=workflow   # goes on
 #TIDEPOOL pool name=own fs=\"script:/opt/make fs\" deploy=shared client=auto
 #TIDEPOOL pool name=deep burst=/bb/ana \"pfs=/work/my data\" strategy=hp flush=idle no-local=yes phase-bytes=1GB link-bandwidth=117MB
 #NORNS stage_in lustre://in nvme0://in scatter:processor{rank}
@@ -65,6 +65,7 @@ fn pools_are_read() {
     assert_eq!((fast.deploy, fast.mode), (Some(Deploy::Dedicated(1)), Some(Mode::Relaxed)));
     assert_eq!((fast.chunk_size, fast.stripe), (Some(ChunkSize::Bytes(1 << 20)), Some(2)));
     assert_eq!((fast.placement, fast.client), (Some(Placement::Wide), Some(Client::Preload)));
+    assert_eq!((fast.encrypt, own.encrypt), (Some(Encryption::Off), None));
     assert_eq!((fast.lifetime, fast.fs.as_ref()), (Some(Lifetime::Workflow), None));
     assert_eq!(fast.dataspace(), "fast://");
     assert_eq!(own.fs, Some(Fs::Script("/opt/make fs".into())));
@@ -119,7 +120,7 @@ fn the_canonical_lines_are_pinned() {
         lines,
         [
             "#NORNS capacity=10GB pool=nvme",
-            "#TIDEPOOL pool name=fast size=10GiB nodes=4 deploy=dedicated:1 mode=relaxed chunk-size=1MiB placement=wide stripe=2 client=preload lifetime=workflow",
+            "#TIDEPOOL pool name=fast size=10GiB nodes=4 deploy=dedicated:1 mode=relaxed chunk-size=1MiB placement=wide stripe=2 client=preload encrypt=off lifetime=workflow",
             "#TIDEPOOL pool name=own deploy=shared client=auto fs=\"script:/opt/make fs\"",
             "#TIDEPOOL pool name=deep burst=/bb/ana pfs=\"/work/my data\" strategy=hp flush=idle no-local=yes phase-bytes=1000000000 link-bandwidth=117000000",
             "#NORNS stage_in lustre://in nvme0://in \"scatter:processor{rank}\"",

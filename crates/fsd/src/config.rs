@@ -9,8 +9,8 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 use tidepool_iosched::Tier;
 use tidepool_shape::Shape;
-use tidepool_transport::{Encryption, Secret};
-use tidepool_types::{DaemonIndex, InstanceId, PHASE_BYTES_MAX};
+use tidepool_transport::Secret;
+use tidepool_types::{DaemonIndex, Encryption, InstanceId, PHASE_BYTES_MAX};
 
 /// Most worker threads.
 const WORKERS_MAX: usize = 256;

@@ -20,9 +20,9 @@ use tidepool_env::{Clock, RealDisk};
 use tidepool_fs_state::{Context, Kept, LIST_MAX, MetaStore, State};
 use tidepool_shm::{Board, Listed, part_key};
 use tidepool_store::{StoreError, StoreErrorKind, TierIndex, Tiers};
-use tidepool_transport::{Encryption, Identity, Secret, Terms};
+use tidepool_transport::{Identity, Secret, Terms};
 use tidepool_types::{
-    CHUNK_SIZE_MAX, DaemonIndex, Errno, Ino, InstanceId, PHASE_BYTES_MAX, SessionId, TimeSpec,
+    CHUNK_SIZE_MAX, DaemonIndex, Encryption, Errno, Ino, InstanceId, PHASE_BYTES_MAX, SessionId, TimeSpec,
 };
 use tidepool_wire::DecodeError;
 use tidepool_wire::frame::{FLAG_KEEP, FLAG_KEEP_ATTR, FLAG_ONE_WAY, FLAG_PACED, HEADER_LEN, Header};

@@ -38,7 +38,7 @@ impl Pool {
             mode: PoolMode::Posix,
             members,
             fabric: String::new(),
-            encryption: tidepool_transport::Encryption::Off,
+            encryption: tidepool_types::Encryption::Off,
         };
         file.write(&pool.root.join("pool.json")).unwrap();
         pool

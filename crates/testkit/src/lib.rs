@@ -22,8 +22,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
 use tidepool_client::{Client, Cred, Hint, PoolFile, PoolMode};
 use tidepool_fsd::{Backend, Config, Ready};
-use tidepool_transport::{Encryption, Secret, random_bytes};
-use tidepool_types::{InstanceId, Layout};
+use tidepool_transport::{Secret, random_bytes};
+use tidepool_types::{Encryption, InstanceId, Layout};
 use tidepool_wire::message::{Member, Reply, Request};
 
 /// How a test's pool differs from the default one.

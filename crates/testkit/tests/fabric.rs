@@ -27,7 +27,7 @@ fn on_providers(test: impl Fn(&str, Cluster)) {
             Cluster::with(Options {
                 tcp_only: true,
                 fabric: provider.into(),
-                encryption: tidepool_transport::Encryption::Off,
+                encryption: tidepool_types::Encryption::Off,
                 ..Options::default()
             }),
         );

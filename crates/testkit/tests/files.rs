@@ -49,7 +49,7 @@ fn on_all_pools(test: impl Fn(&Cluster)) {
             Options {
                 tcp_only: true,
                 fabric: "tcp;ofi_rxm".into(),
-                encryption: tidepool_transport::Encryption::Off,
+                encryption: tidepool_types::Encryption::Off,
                 ..Options::default()
             },
         ));

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tidepool_client::{Client, PoolFile};
 use tidepool_testkit::{Cluster, Options, Rng, bytes_of, cred, eventually};
-use tidepool_transport::{Encryption, Identity, LocalNode, Secret, connect};
-use tidepool_types::{Ino, SessionId};
+use tidepool_transport::{Identity, LocalNode, Secret, connect};
+use tidepool_types::{Encryption, Ino, SessionId};
 use tidepool_wire::frame::{HEADER_LEN, Header};
 use tidepool_wire::message::{Handshake, PROTOCOL_VERSION, Reply, Request};
 

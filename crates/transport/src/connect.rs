@@ -4,7 +4,7 @@ use crate::auth::{ClientAuth, Secret};
 use crate::choice::{TRANSPORT_VARIABLE, Transport, UnknownTransport};
 use crate::fabric::{self, Endpoints};
 use crate::local::LocalLink;
-use crate::pool_greeting::{Asking, Encryption, Terms};
+use crate::pool_greeting::{Asking, Terms};
 use crate::sealed::Sealed;
 use crate::socket::{SocketLink, tune_tcp};
 use crate::{CONNECT_MS_MAX, FABRIC_BUILT, Link, REPLY_MS_MAX};
@@ -14,7 +14,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
-use tidepool_types::{DaemonIndex, InstanceId, SessionId};
+use tidepool_types::{DaemonIndex, Encryption, InstanceId, SessionId};
 use tidepool_wire::frame::{FLAG_PACED, Header};
 use tidepool_wire::message::{Handshake, Member, PROTOCOL_VERSION};
 

@@ -25,7 +25,7 @@ pub use choice::{TRANSPORT_VARIABLE, Transport, UnknownTransport};
 pub use connect::{ConnectError, Connected, Identity, LocalNode, connect};
 pub use fabric::FABRIC_BUILT;
 pub use local::LocalLink;
-pub use pool_greeting::{Asked, Encryption, Greeted, Terms, UnknownEncryption};
+pub use pool_greeting::{Asked, Greeted, Terms};
 pub use sealed::Sealed;
 pub use socket::{Received, SocketLink, Stream, tune_tcp, watch_tcp, write_all_slices};
 

@@ -13,7 +13,7 @@ use crate::socket::Stream;
 use snow::{Builder, HandshakeState, StatelessTransportState};
 use std::fmt;
 use std::io;
-use tidepool_types::{DaemonIndex, InstanceId, SessionId};
+use tidepool_types::{DaemonIndex, Encryption, InstanceId, SessionId};
 
 /// The protocol by Noise's name, and what keeps its proofs apart from those of other protocols under the same secret.
 const PATTERN: &str = "Noise_NNpsk0_25519_AESGCM_BLAKE2s";
@@ -22,54 +22,6 @@ const PROLOGUE: &[u8] = b"tidepool-pool1";
 const NOISE_MAX: usize = 32 + 16 + 16;
 /// Messages under the keys before the first record: the client's End, nothing of the daemon's.
 const ENDS: u64 = 1;
-
-/// What is done to what goes over a pool's TCP connections once both sides have proved themselves.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Encryption {
-    /// Nothing: whoever can change packets of the network can change, and read, what goes there.
-    #[default]
-    Off,
-    /// Nobody else can read, change, repeat or leave out any of it.
-    Full,
-}
-
-/// What is no [`Encryption`].
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct UnknownEncryption(String);
-
-impl fmt::Display for UnknownEncryption {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.as_str() {
-            "auth" => f.write_str(
-                "there is no 'auth': proofs without encryption take longer than encryption does; say 'full'",
-            ),
-            other => write!(f, "'{other}' is neither 'off' nor 'full'"),
-        }
-    }
-}
-
-impl std::error::Error for UnknownEncryption {}
-
-impl Encryption {
-    pub fn word(self) -> &'static str {
-        match self {
-            Encryption::Off => "off",
-            Encryption::Full => "full",
-        }
-    }
-
-    pub fn parse(word: &str) -> Result<Encryption, UnknownEncryption> {
-        match word {
-            "off" => Ok(Encryption::Off),
-            "full" => Ok(Encryption::Full),
-            other => Err(UnknownEncryption(other.into())),
-        }
-    }
-
-    pub fn is_off(&self) -> bool {
-        *self == Encryption::Off
-    }
-}
 
 /// Which pool it is about, and how it goes on: both sides have to mean the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -97,15 +97,6 @@ fn garbage_is_no_greeting() {
     }
 }
 
-#[test]
-fn words_are_read_and_what_is_none_says_what_to_do() {
-    for how in [Encryption::Off, Encryption::Full] {
-        assert_eq!(Encryption::parse(how.word()), Ok(how));
-    }
-    assert!(Encryption::parse("auth").unwrap_err().to_string().contains("say 'full'"));
-    assert!(Encryption::parse("Full").unwrap_err().to_string().contains("neither"));
-}
-
 /// With both sides' keys of a moment known, every byte is: any program that speaks Noise can be a client.
 #[test]
 fn bytes_are_pinned() {

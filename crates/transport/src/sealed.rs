@@ -219,7 +219,9 @@ impl Opener {
             // Straight to its place where there is room for all of it.
             if count > 0 && count <= into.len() {
                 let record = &self.input[self.used + HEAD_LEN..][..len];
-                self.way.open(record, into)?;
+                // With room for the proof nothing is copied aside meanwhile.
+                let room = into.len().min(len);
+                self.way.open(record, &mut into[..room])?;
                 self.used += HEAD_LEN + len;
                 return Ok(count);
             }
@@ -240,12 +242,12 @@ impl Opener {
 
     fn open_aside(&mut self, len: usize) -> io::Result<()> {
         self.taken = 0;
-        self.plain.resize(len.saturating_sub(TAG_LEN), 0);
+        // With room for the proof, as above.
+        self.plain.resize(len, 0);
         let record = &self.input[self.used + HEAD_LEN..][..len];
-        if let Err(error) = self.way.open(record, &mut self.plain) {
-            self.plain.clear();
-            return Err(error);
-        }
+        let opened = self.way.open(record, &mut self.plain);
+        self.plain.truncate(if opened.is_ok() { len - TAG_LEN } else { 0 });
+        opened?;
         self.used += HEAD_LEN + len;
         // Nothing in it: the other side has no more to say.
         self.ended = self.plain.is_empty();

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod attr;
+mod encryption;
 mod errno;
 mod ids;
 mod layout;
@@ -12,6 +13,7 @@ mod name;
 mod size;
 
 pub use attr::{ATTR_WORDS, Attr, FileKind, SetAttr, TimeSpec};
+pub use encryption::{Encryption, UnknownEncryption};
 pub use errno::Errno;
 pub use ids::{DaemonIndex, Ino, InstanceId, SessionId, TxnId};
 pub use layout::{ChunkSize, GROUP_MAX, Layout, LayoutError, Placement};

@@ -1,4 +1,4 @@
-//! `tidepool bench tcp`: data over TCP on the loopback, beside `iperf3` on the same loopback.
+//! `tidepool bench tcp`: data over TCP on the loopback, open and encrypted, beside `iperf3` on the same loopback.
 
 use super::harness::{Harness, Side};
 use super::io;
@@ -14,7 +14,7 @@ use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode, Stdio};
 use tidepool_transport::{TRANSPORT_VARIABLE, Transport};
-use tidepool_types::format_size;
+use tidepool_types::{Encryption, format_size};
 
 /// Daemons when none are asked for.
 const DAEMONS: usize = 4;
@@ -29,7 +29,10 @@ const TIMED: [Phase; 3] = [Phase::Write, Phase::Rewrite, Phase::Read];
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Mover {
+    /// A pool without encryption.
     Pool,
+    /// One with it.
+    Encrypted,
     Iperf3,
     /// The store's file system without a network.
     Store,
@@ -54,25 +57,30 @@ pub fn bench(args: &BenchTcpArgs) -> Result<ExitCode> {
         return start_again();
     }
     check_iperf3()?;
-    let shape = shape(&args.shape);
-    let mut harness = Harness::start(&shape)?;
+    let shapes: Vec<(Mover, BenchShape)> =
+        movers(&args.shape.pool).into_iter().map(|(mover, how)| (mover, shape(&args.shape, how))).collect();
+    let pools = shapes.iter().map(|(mover, shape)| Ok((*mover, Harness::start(shape)?)));
+    let mut pools = pools.collect::<Result<Vec<_>>>()?;
+    let shape = &shapes[0].1;
     let mut progress = ProgressLine::new();
     let mut samples = Vec::new();
     for repeat in 0..shape.repeats {
-        harness.begin_repeat(repeat)?;
+        pools.iter_mut().try_for_each(|(_, harness)| harness.begin_repeat(repeat))?;
         for &transfer in &args.sizes {
             progress.draw(&format!("repeat {} of {}: {}", repeat + 1, shape.repeats, format_size(transfer)));
-            samples.extend(files(&mut harness, Mover::Pool, repeat, args.file_size, transfer)?);
+            for (mover, harness) in &mut pools {
+                samples.extend(files(harness, *mover, repeat, args.file_size, transfer)?);
+            }
             for phase in TIMED {
                 samples.push(iperf3(repeat, phase, args.file_size, transfer, shape.procs)?);
             }
-            samples.extend(files(&mut harness, Mover::Store, repeat, args.file_size, transfer)?);
+            samples.extend(files(&mut pools[0].1, Mover::Store, repeat, args.file_size, transfer)?);
         }
     }
     progress.clear();
     let rows = rows(&args.sizes, &samples);
-    let mut report = head("tcp", &shape, &harness);
-    harness.stop()?;
+    let mut report = head("tcp", shape, &pools[0].1);
+    pools.into_iter().try_for_each(|(_, harness)| harness.stop())?;
     report["bar"] = json!(BAR);
     report["rows"] = rows.iter().map(Row::json).collect();
     if shape.json {
@@ -95,8 +103,16 @@ fn start_again() -> Result<ExitCode> {
     Err(Failure::new(Kind::Other, format!("starting this program again: {error}")))
 }
 
-fn shape(asked: &BenchShape) -> BenchShape {
+/// The pools that are measured: both, unless one was asked for. Over a fabric nothing is encrypted.
+fn movers(pool: &PoolShape) -> Vec<(Mover, Encryption)> {
+    let all = [(Mover::Pool, Encryption::Off), (Mover::Encrypted, Encryption::Full)];
+    let only = pool.encrypt.or(pool.fabric.is_some().then_some(Encryption::Off));
+    all.into_iter().filter(|(_, encryption)| only.is_none_or(|only| only == *encryption)).collect()
+}
+
+fn shape(asked: &BenchShape, encryption: Encryption) -> BenchShape {
     let pool = PoolShape {
+        encrypt: Some(encryption),
         nodes: asked.pool.nodes.or(Some(DAEMONS)),
         // A FUSE mount would be measured along with the network.
         client: Some(if asked.pool.door() == Door::Auto { Door::Preload } else { asked.pool.door() }),
@@ -113,7 +129,7 @@ fn files(
     file_size: u64,
     transfer: u64,
 ) -> Result<Vec<Sample>> {
-    let side = if mover == Mover::Pool { Side::Pool } else { Side::Native };
+    let side = if mover == Mover::Store { Side::Native } else { Side::Pool };
     let work = io::work(file_size, Layout::PerProcess, Order::Sequential, transfer)?;
     let measured = harness.measure(side, &work, &PHASES)?;
     let sample = |m: super::harness::Measured| Sample {
@@ -214,12 +230,20 @@ fn iperf3(repeat: usize, phase: Phase, file_size: u64, transfer: u64, streams: u
 struct Row {
     transfer: u64,
     phase: Phase,
-    pool: Spread,
+    /// Those that were measured.
+    pools: Vec<Pool>,
     iperf3: Spread,
     store: Spread,
-    /// Milliseconds of processor time per GiB: of the pool's clients and daemons, and of both of
-    /// iperf3's sides.
-    cpu: [f64; 3],
+    /// Milliseconds of processor time per GiB, of both sides.
+    iperf3_cpu: f64,
+}
+
+/// What a pool does.
+struct Pool {
+    mover: Mover,
+    rate: Spread,
+    /// Milliseconds of processor time per GiB: of the clients, and of the daemons.
+    cpu: [f64; 2],
 }
 
 fn rows(sizes: &[u64], samples: &[Sample]) -> Vec<Row> {
@@ -230,18 +254,15 @@ fn rows(sizes: &[u64], samples: &[Sample]) -> Vec<Row> {
             Spread::of(samples.iter().filter(wanted).map(value).collect())
         };
         let rate = |s: &Sample| s.bytes as f64 / s.seconds.max(1e-9);
-        let client = of(Mover::Pool, |s| per_gib(s, s.client_cpu_seconds))?.median;
-        let daemons = of(Mover::Pool, |s| per_gib(s, s.server_cpu_seconds))?.median;
+        let pool = |mover| {
+            let client = of(mover, |s| per_gib(s, s.client_cpu_seconds))?.median;
+            let daemons = of(mover, |s| per_gib(s, s.server_cpu_seconds))?.median;
+            Some(Pool { mover, rate: of(mover, rate)?, cpu: [client, daemons] })
+        };
         let both = of(Mover::Iperf3, |s| per_gib(s, s.client_cpu_seconds + s.server_cpu_seconds))?.median;
-        let [pool, iperf3, store] = [Mover::Pool, Mover::Iperf3, Mover::Store].map(|mover| of(mover, rate));
-        Some(Row {
-            transfer,
-            phase,
-            pool: pool?,
-            iperf3: iperf3?,
-            store: store?,
-            cpu: [client, daemons, both],
-        })
+        let pools = [Mover::Pool, Mover::Encrypted].into_iter().filter_map(pool).collect();
+        let (iperf3, store) = (of(Mover::Iperf3, rate)?, of(Mover::Store, rate)?);
+        Some(Row { transfer, phase, pools, iperf3, store, iperf3_cpu: both })
     };
     cases.filter_map(row).collect()
 }
@@ -250,42 +271,72 @@ fn per_gib(sample: &Sample, seconds: f64) -> f64 {
     seconds * 1000.0 / (sample.bytes.max(1) as f64 / (1u64 << 30) as f64)
 }
 
+impl Pool {
+    fn ratio(&self, iperf3: &Spread) -> f64 {
+        self.rate.median / iperf3.median.max(1e-9)
+    }
+
+    fn name(&self) -> &'static str {
+        if self.mover == Mover::Encrypted { "encrypted" } else { "open" }
+    }
+
+    fn json(&self, iperf3: &Spread) -> Value {
+        json!({
+            "rate": self.rate,
+            "ratio": self.ratio(iperf3),
+            "client_cpu_ms_per_gib": self.cpu[0],
+            "daemon_cpu_ms_per_gib": self.cpu[1],
+        })
+    }
+}
+
 impl Row {
-    fn ratio(&self) -> f64 {
-        self.pool.median / self.iperf3.median.max(1e-9)
+    /// What encryption leaves of the rate, where both were measured.
+    fn price(&self) -> Option<f64> {
+        match &self.pools[..] {
+            [open, encrypted] => Some(encrypted.rate.median / open.rate.median.max(1e-9)),
+            _ => None,
+        }
     }
 
     fn json(&self) -> Value {
+        let pools = self.pools.iter().map(|pool| (pool.name().to_string(), pool.json(&self.iperf3)));
         json!({
             "transfer": self.transfer,
             "what": self.phase.name(),
             "unit": "bytes/s",
-            "pool": self.pool,
+            "pools": serde_json::Map::from_iter(pools),
+            "encrypted_of_open": self.price(),
             "iperf3": self.iperf3,
             "store": self.store,
-            "ratio": self.ratio(),
-            "client_cpu_ms_per_gib": self.cpu[0],
-            "daemon_cpu_ms_per_gib": self.cpu[1],
-            "iperf3_cpu_ms_per_gib": self.cpu[2],
+            "iperf3_cpu_ms_per_gib": self.iperf3_cpu,
         })
     }
 
-    fn cells(&self) -> Vec<String> {
+    /// One line for each pool.
+    fn lines(&self) -> Vec<Vec<String>> {
         let show = |value: f64| format!("{}/s", format_size(value as u64));
         let limits = |spread: &Spread| format!("({} - {})", show(spread.min), show(spread.max));
-        let mut cells = vec![
-            format_size(self.transfer),
-            self.phase.name().into(),
-            show(self.pool.median),
-            limits(&self.pool),
-            show(self.iperf3.median),
-            limits(&self.iperf3),
-            show(self.store.median),
-            format!("{:.3}", self.ratio()),
-            if self.ratio() >= BAR { "yes" } else { "no" }.into(),
-        ];
-        cells.extend(self.cpu.iter().map(|ms| format!("{ms:.0}")));
-        cells
+        let line = |pool: &Pool| {
+            let ratio = pool.ratio(&self.iperf3);
+            let price = self.price().filter(|_| pool.mover == Mover::Encrypted);
+            let mut cells = vec![
+                format_size(self.transfer),
+                self.phase.name().into(),
+                pool.name().into(),
+                show(pool.rate.median),
+                limits(&pool.rate),
+                price.map_or(String::new(), |price| format!("{price:.3}")),
+                show(self.iperf3.median),
+                limits(&self.iperf3),
+                show(self.store.median),
+                format!("{ratio:.3}"),
+                if ratio >= BAR { "yes" } else { "no" }.into(),
+            ];
+            cells.extend([pool.cpu[0], pool.cpu[1], self.iperf3_cpu].map(|ms| format!("{ms:.0}")));
+            cells
+        };
+        self.pools.iter().map(line).collect()
     }
 }
 
@@ -294,8 +345,10 @@ fn text(report: &Value, rows: &[Row]) -> String {
     let head = [
         "transfer",
         "what",
+        "wire",
         "pool",
         "(min-max)",
+        "of open",
         "iperf3",
         "(min-max)",
         "store",
@@ -306,10 +359,11 @@ fn text(report: &Value, rows: &[Row]) -> String {
         "iperf3",
     ];
     let mut lines = vec![head.map(String::from).to_vec()];
-    lines.extend(rows.iter().map(Row::cells));
+    lines.extend(rows.iter().flat_map(Row::lines));
     format!(
         "{} daemon(s), {} process(es), door {}, {} repeat(s), store on {}, all data over TCP on the loopback\n{}\
-         medians; store: the same in a directory of the store's file system, without network and checksums\n\
+         medians; wire: open is --encrypt off, encrypted --encrypt full; of open: what encryption leaves of the rate\n\
+         store: the same in a directory of the store's file system, without network and checksums\n\
          the last three columns are milliseconds of processor time per GiB\n",
         report["pool"]["daemons"],
         report["procs"],
@@ -338,15 +392,22 @@ mod tests {
     }
 
     #[test]
-    fn pool_and_iperf3_are_compared_by_their_medians() {
-        let samples: Vec<Sample> = [1.0, 2.0, 9.0]
-            .iter()
-            .flat_map(|s| [sample(Mover::Pool, 2.0 * s), sample(Mover::Iperf3, *s), sample(Mover::Store, *s)])
-            .collect();
-        let rows = rows(&[1 << 20, 4096], &samples);
-        let [row] = &rows[..] else { panic!("{} rows", rows.len()) };
-        assert_eq!(row.ratio(), 0.5);
-        assert_eq!(row.cpu, [250.0, 500.0, 750.0]);
-        assert_eq!(row.cells()[8], "no");
+    fn pools_and_iperf3_are_compared_by_their_medians() {
+        let of = |s: &f64| {
+            let encrypted = sample(Mover::Encrypted, 4.0 * s);
+            [sample(Mover::Pool, 2.0 * s), encrypted, sample(Mover::Iperf3, *s), sample(Mover::Store, *s)]
+        };
+        let samples: Vec<Sample> = [1.0, 2.0, 9.0].iter().flat_map(of).collect();
+        let all = rows(&[1 << 20, 4096], &samples);
+        let [row] = &all[..] else { panic!("{} rows", all.len()) };
+        let [open, encrypted] = &row.pools[..] else { panic!("{} pools", row.pools.len()) };
+        assert_eq!((open.ratio(&row.iperf3), encrypted.ratio(&row.iperf3)), (0.5, 0.25));
+        assert_eq!(row.price(), Some(0.5));
+        assert_eq!((open.cpu, row.iperf3_cpu), ([250.0, 500.0], 750.0));
+        let lines = row.lines();
+        assert_eq!((lines[0][5].as_str(), lines[1][5].as_str(), lines[0][10].as_str()), ("", "0.500", "no"));
+        let alone: Vec<Sample> = samples.into_iter().filter(|s| s.mover != Mover::Encrypted).collect();
+        let all = rows(&[1 << 20], &alone);
+        assert_eq!((all[0].pools.len(), all[0].price()), (1, None));
     }
 }

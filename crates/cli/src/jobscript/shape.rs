@@ -28,6 +28,7 @@ pub fn shape_of(
     shape.layout.stripe = flags.layout.stripe.or(pool.stripe);
     shape.mode = flags.mode.or(pool.mode.map(mode));
     shape.client = flags.client.or(pool.client.map(door));
+    shape.encrypt = flags.encrypt.or(pool.encrypt);
     shape.quota = flags.quota.or(size);
     shape.job.expect_size = flags.job.expect_size.or(size);
     let tiers = &pool.tiers;
@@ -111,7 +112,7 @@ mod tests {
     use clap::Parser;
     use std::num::NonZeroU64;
     use tidepool_directives::Directives;
-    use tidepool_types::{ChunkSize, Placement};
+    use tidepool_types::{ChunkSize, Encryption, Placement};
 
     fn shape(line: &str, flags: &[&str], nodes: Option<usize>) -> Result<PoolShape, String> {
         let (directives, _) = Directives::parse(format!("#TIDEPOOL pool {line}\n").as_bytes()).unwrap();
@@ -122,12 +123,17 @@ mod tests {
 
     #[test]
     fn keys_are_flags_and_flags_win() {
-        let whole = "size=10GiB mode=relaxed chunk-size=1MiB placement=wide stripe=2 client=preload";
+        let whole =
+            "size=10GiB mode=relaxed chunk-size=1MiB placement=wide stripe=2 client=preload encrypt=off";
         let said = shape(whole, &[], None).unwrap();
         assert_eq!((said.quota(), said.job.expect_size), (10 << 30, Some(10 << 30)));
         assert_eq!((said.mode(), said.door()), (ModeFlag::Relaxed, Door::Preload));
         assert_eq!(said.layout.chunk_size, Some(ChunkSize::Bytes(1 << 20)));
         assert_eq!((said.layout.placement, said.layout.stripe), (Some(Placement::Wide), Some(2)));
+        assert_eq!(
+            (said.encryption(), shape("", &[], None).unwrap().encryption()),
+            (Encryption::Off, Encryption::Full)
+        );
         let tiers = "burst=/b pfs=/p strategy=hp flush=idle no-local=yes phase-bytes=1GiB link-bandwidth=1GB";
         let said = shape(tiers, &[], None).unwrap();
         assert_eq!((said.burst, said.pfs), (Some("/b".into()), Some("/p".into())));
@@ -140,7 +146,8 @@ mod tests {
         assert_eq!((won.strategy.as_deref(), won.flush), (Some("ia"), Some(FlushFlag::Strategy)));
         let flags =
             ["--quota", "0", "--mode", "posix", "--client", "auto", "--chunk-size", "2MiB", "--stripe", "0"];
-        let won = shape(whole, &flags, None).unwrap();
+        let won = shape(whole, &[&flags[..], &["--encrypt", "full"]].concat(), None).unwrap();
+        assert_eq!(won.encryption(), Encryption::Full);
         assert_eq!((won.quota(), won.mode(), won.door()), (0, ModeFlag::Posix, Door::Auto));
         assert_eq!((won.layout.chunk_size, won.layout.stripe), (Some(ChunkSize::Bytes(2 << 20)), Some(0)));
     }

@@ -43,7 +43,8 @@ impl Setup {
         staged: Staged,
         kept: Option<&Kept>,
     ) -> Result<Setup> {
-        shape.check_tiers().map_err(|why| Failure::new(Kind::Usage, why))?;
+        let checked = shape.check_tiers().and_then(|()| shape.check_encryption());
+        checked.map_err(|why| Failure::new(Kind::Usage, why))?;
         let asked = asked(shape, &place, kept)?;
         let machine = gather::machine(shape, &place, user)?;
         let plan =

@@ -130,6 +130,7 @@ fn pool_words(pool: &PoolRequest) -> String {
         said("chunk-size", pool.chunk_size.map(|size| format_size(size.bytes()))),
         said("stripe", pool.stripe.map(|stripe| stripe.to_string())),
         said("client", pool.client.map(|client| client.to_string())),
+        said("encrypt", pool.encrypt.map(|encryption| encryption.to_string())),
         tier_words(&pool.tiers),
     ];
     words.into_iter().flatten().collect::<Vec<_>>().join(", ")

@@ -69,6 +69,7 @@ pub fn shape(pool: &PoolRequest, store: &std::path::Path) -> Result<PoolShape> {
     say("--placement", pool.placement.map(|placement| placement.word().to_string()));
     say("--stripe", pool.stripe.map(|stripe| stripe.to_string()));
     say("--client", pool.client.map(|client| client.to_string()));
+    say("--encrypt", pool.encrypt.map(|encryption| encryption.to_string()));
     say("--burst", pool.tiers.burst.clone());
     say("--pfs", pool.tiers.pfs.clone());
     say("--strategy", pool.tiers.strategy.clone());
