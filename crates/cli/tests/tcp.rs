@@ -71,12 +71,14 @@ fn bench_tcp_compares_with_iperf3() {
     let kinds: Vec<&str> = rows.iter().map(|row| row["what"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["write", "rewrite", "read"]);
     for row in rows {
-        let number = |at: &str| row.pointer(at).and_then(Value::as_f64).unwrap_or_else(|| panic!("{at}: {row}"));
+        let number =
+            |at: &str| row.pointer(at).and_then(Value::as_f64).unwrap_or_else(|| panic!("{at}: {row}"));
         let [open, encrypted, iperf3, _] =
-            ["/pools/open/rate/median", "/pools/encrypted/rate/median", "/iperf3/median", "/store/median"].map(|at| {
-                assert!(number(at) > 1e6, "{at}: {row}");
-                number(at)
-            });
+            ["/pools/open/rate/median", "/pools/encrypted/rate/median", "/iperf3/median", "/store/median"]
+                .map(|at| {
+                    assert!(number(at) > 1e6, "{at}: {row}");
+                    number(at)
+                });
         assert!((number("/pools/open/ratio") - open / iperf3).abs() < 1e-6, "{row}");
         assert!((number("/encrypted_of_open") - encrypted / open).abs() < 1e-6, "{row}");
     }

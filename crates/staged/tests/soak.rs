@@ -1,0 +1,316 @@
+//! A day of hostility in little time: a thousand users who fill queues, kill and stop their workers, hold connections, and ask for what
+//! takes for ever, beside one who only wants his copies. None of his is lost, also over the stager's own death, and the supervisor
+//! stays small.
+//!
+//! `TIDEPOOL_SOAK_SECONDS` says how long (20; 1200 in `make test-all`).
+
+mod support;
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io::Write;
+use std::net::TcpStream;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use support::{Daemon, children, copy, listening, write};
+use tidepool_stage_client::{OnBehalf, Stager, TaskSpec, TaskState};
+use tidepool_testkit::Rng;
+
+const HONEST: u32 = 31_001;
+/// The enemies, from the first one on.
+const FIRST: u32 = 40_000;
+const USERS: u64 = 1000;
+/// Connections that an enemy holds without saying who he is.
+const HELD_MAX: usize = 300;
+/// Memory that the supervisor may take, whatever happens, in KiB. 16 MiB it has at its start; each user's queue has its own limit.
+const RSS_KIB_MAX: u64 = 160 << 10;
+/// How often the stager itself is killed in all that.
+const DEATHS: u32 = 3;
+
+fn seconds() -> u64 {
+    std::env::var("TIDEPOOL_SOAK_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(20)
+}
+
+/// What is counted, for people and against tests that try nothing.
+#[derive(Default)]
+struct Tally {
+    submitted: AtomicU64,
+    refused: AtomicU64,
+    killed: AtomicU64,
+    stopped: AtomicU64,
+    held: AtomicU64,
+    honest: AtomicU64,
+    rss_max: AtomicU64,
+    workers_max: AtomicU64,
+}
+
+struct Scene {
+    control: std::path::PathBuf,
+    user: std::path::PathBuf,
+    address: String,
+    over: AtomicBool,
+    pid: AtomicU64,
+    tally: Tally,
+}
+
+impl Scene {
+    fn over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    /// Waits for a stager that is being started again.
+    fn stager(&self) -> Option<Stager> {
+        while !self.over() {
+            if let Ok(stager) = Stager::connect(&self.control) {
+                return Some(stager);
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        None
+    }
+}
+
+fn on_behalf(uid: u32, spec: TaskSpec) -> TaskSpec {
+    TaskSpec { on_behalf: Some(OnBehalf { uid, gid: uid, job: 0 }), ..spec }
+}
+
+/// What enemies have prepared: data, and what is no data.
+fn prepare(dir: &Path) {
+    for name in ["in", "out"] {
+        write(&dir.join(format!("a/{name}/x")), b"x");
+        fs::set_permissions(dir.join(format!("a/{name}")), fs::Permissions::from_mode(0o1777)).unwrap();
+    }
+    write(&dir.join("a/in/big"), &vec![7; 8 << 20]);
+    write(&dir.join("a/in/honest"), b"honest");
+    let fifo = dir.join("a/in/fifo");
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o666.into(), 0).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", dir.join("a/in/zero")).unwrap();
+    let mut deep = dir.join("a/in/deep");
+    for _ in 0..200 {
+        deep.push("d");
+    }
+    fs::create_dir_all(&deep).unwrap();
+    chown(dir.join("a/in/honest"), Some(HONEST), Some(HONEST)).unwrap();
+}
+
+/// What an enemy asks for, as himself.
+fn ask(random: &mut Rng) -> TaskSpec {
+    let uid = FIRST + random.below(USERS) as u32;
+    let from = ["a://in/big", "a://in/fifo", "a://in/zero", "a://in/deep", "a://in", "a://nothing"];
+    let from = from[random.below(from.len() as u64) as usize];
+    let to = format!("b://{uid}/{}", random.below(8));
+    let spec = copy(from, &to);
+    let bandwidth = [0, 0, 1, 1 << 20, u64::MAX][random.below(5) as usize];
+    let priority = [0, 1, 255][random.below(3) as usize];
+    on_behalf(uid, TaskSpec { bandwidth, priority, ..spec })
+}
+
+fn fill_queues(scene: &Scene, mut random: Rng) {
+    while let Some(stager) = scene.stager() {
+        while !scene.over() {
+            let mut said = Vec::new();
+            for _ in 0..20 {
+                match stager.submit(&ask(&mut random)) {
+                    Ok(_) => scene.tally.submitted.fetch_add(1, Ordering::Relaxed),
+                    Err(error) => {
+                        said.push(error);
+                        scene.tally.refused.fetch_add(1, Ordering::Relaxed)
+                    }
+                };
+            }
+            // A queue that is full says so at once, and the stager that is gone as well.
+            if said.len() == 20 && Stager::connect(&scene.control).is_err() {
+                break;
+            }
+        }
+    }
+}
+
+/// Workers are their users' to kill, and to stop.
+fn kill_workers(scene: &Scene, mut random: Rng) {
+    while !scene.over() {
+        let pid = scene.pid.load(Ordering::Relaxed) as u32;
+        let all = if Path::new(&format!("/proc/{pid}/task")).exists() { enemies_of(pid) } else { Vec::new() };
+        scene.tally.workers_max.fetch_max(all.len() as u64, Ordering::Relaxed);
+        for worker in all {
+            let (signal, count) = match random.below(12) {
+                0..=3 => (rustix::process::Signal::KILL, &scene.tally.killed),
+                4 => (rustix::process::Signal::STOP, &scene.tally.stopped),
+                _ => continue,
+            };
+            let known = rustix::process::Pid::from_raw(worker as i32);
+            if known.is_some_and(|known| rustix::process::kill_process(known, signal).is_ok()) {
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Workers of enemies among the children of a process that may end meanwhile.
+fn enemies_of(pid: u32) -> Vec<u32> {
+    let all = std::panic::catch_unwind(|| children(pid)).unwrap_or_default();
+    let enemy = |pid: &u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let uid = status
+            .lines()
+            .find_map(|line| line.strip_prefix("Uid:")?.split_whitespace().next()?.parse().ok());
+        uid.is_some_and(|uid: u32| (FIRST..FIRST + USERS as u32).contains(&uid))
+    };
+    all.into_iter().filter(enemy).collect()
+}
+
+/// Connections that say little or nothing, over TCP and at the users' socket.
+fn hold_connections(scene: &Scene, mut random: Rng) {
+    let mut held: VecDeque<Box<dyn Write>> = VecDeque::new();
+    while !scene.over() {
+        let len = random.below(40) as usize;
+        let connected: Option<Box<dyn Write>> = match random.below(2) {
+            0 => TcpStream::connect(&scene.address).ok().map(|stream| Box::new(stream) as Box<dyn Write>),
+            _ => UnixStream::connect(&scene.user).ok().map(|stream| Box::new(stream) as Box<dyn Write>),
+        };
+        if let Some(mut stream) = connected {
+            let _ = stream.write_all(&random.bytes(len));
+            held.push_back(stream);
+            scene.tally.held.fetch_add(1, Ordering::Relaxed);
+        }
+        if held.len() > HELD_MAX {
+            held.pop_front();
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Each copy is waited for, over whatever happens to the stager, and is there, whole. Nobody else's tasks keep it for ever.
+fn be_honest(scene: &Scene, dir: &Path) -> Duration {
+    let mut longest = Duration::ZERO;
+    let mut number = 0;
+    while !scene.over() {
+        number += 1;
+        let name = format!("honest-{number}");
+        let began = Instant::now();
+        let id = loop {
+            let Some(stager) = scene.stager() else { return longest };
+            // A stager that was killed before it answered may have taken the task; it is then there twice, which harms nobody.
+            if let Ok(id) = stager.submit(&on_behalf(HONEST, copy("a://in/honest", &format!("b://{name}")))) {
+                break id;
+            }
+        };
+        loop {
+            let stager = loop {
+                match Stager::connect(&scene.control) {
+                    Ok(stager) => break stager,
+                    Err(_) => std::thread::sleep(Duration::from_millis(50)),
+                }
+                assert!(began.elapsed() < Duration::from_secs(120), "the stager does not come back");
+            };
+            let Ok(ended) = stager.wait(&[id], false, Some(Duration::from_secs(90))) else {
+                // It was killed while we waited. What it does not know is the only thing that would be lost.
+                assert!(began.elapsed() < Duration::from_secs(120), "task {id} does not end");
+                continue;
+            };
+            assert_eq!(ended[0].state, TaskState::Finished, "an honest task: {:?}", ended[0]);
+            let _ = stager.forget(id);
+            break;
+        }
+        assert_eq!(fs::read(dir.join("b").join(&name)).unwrap(), b"honest");
+        fs::remove_file(dir.join("b").join(&name)).unwrap();
+        longest = longest.max(began.elapsed());
+        scene.tally.honest.fetch_add(1, Ordering::Relaxed);
+    }
+    longest
+}
+
+fn rss_kib(pid: u64) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().trim_end_matches(" kB").parse().ok()
+}
+
+fn watch_memory(scene: &Scene) {
+    while !scene.over() {
+        if let Some(rss) = rss_kib(scene.pid.load(Ordering::Relaxed)) {
+            scene.tally.rss_max.fetch_max(rss, Ordering::Relaxed);
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn a_thousand_users_take_nothing_from_one() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: needs root, whose stager acts for others");
+        return;
+    }
+    let mut seeds = Rng::from_env("a_thousand_users_take_nothing_from_one");
+    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let mut daemon = Daemon::made(|dir| listening(dir, &address), &[]);
+    prepare(daemon.dir.path());
+    let scene = Scene {
+        control: daemon.control_socket(),
+        user: daemon.user_socket(),
+        address,
+        over: AtomicBool::new(false),
+        pid: AtomicU64::new(daemon.pid().into()),
+        tally: Tally::default(),
+    };
+    let dir = daemon.dir.path().to_path_buf();
+    let length = Duration::from_secs(seconds());
+    let longest = std::thread::scope(|scope| {
+        let mut seed = || Rng::new(seeds.next_u64());
+        let honest = scope.spawn(|| be_honest(&scene, &dir));
+        let enemies = [
+            scope.spawn({
+                let random = seed();
+                let scene = &scene;
+                move || fill_queues(scene, random)
+            }),
+            scope.spawn({
+                let random = seed();
+                let scene = &scene;
+                move || fill_queues(scene, random)
+            }),
+            scope.spawn({
+                let random = seed();
+                let scene = &scene;
+                move || kill_workers(scene, random)
+            }),
+            scope.spawn({
+                let random = seed();
+                let scene = &scene;
+                move || hold_connections(scene, random)
+            }),
+        ];
+        let memory = scope.spawn(|| watch_memory(&scene));
+        for _ in 0..DEATHS {
+            std::thread::sleep(length / (DEATHS + 1));
+            daemon.restart();
+            scene.pid.store(daemon.pid().into(), Ordering::Relaxed);
+        }
+        std::thread::sleep(length / (DEATHS + 1));
+        scene.over.store(true, Ordering::Relaxed);
+        enemies.into_iter().for_each(|enemy| enemy.join().unwrap());
+        memory.join().unwrap();
+        honest.join().unwrap()
+    });
+    let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    let t = &scene.tally;
+    println!(
+        "{} s: {} tasks taken, {} refused, {} workers killed, {} stopped, {} at once, {} connections; {} honest tasks, {longest:?} at most; {} KiB at most",
+        seconds(),
+        of(&t.submitted),
+        of(&t.refused),
+        of(&t.killed),
+        of(&t.stopped),
+        of(&t.workers_max),
+        of(&t.held),
+        of(&t.honest),
+        of(&t.rss_max)
+    );
+    assert!(of(&t.submitted) > 1000 && of(&t.killed) > 10 && of(&t.held) > 1000, "not much was tried");
+    assert!(of(&t.honest) > 5, "{} honest tasks", of(&t.honest));
+    assert!(of(&t.rss_max) < RSS_KIB_MAX, "the supervisor had {} KiB", of(&t.rss_max));
+}
