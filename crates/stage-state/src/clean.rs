@@ -78,7 +78,7 @@ impl State {
         (job, after): (u32, u32),
         dry_run: bool,
     ) -> Result<(Vec<Cleaning>, bool), Refusal> {
-        self.demand_control(caller)?;
+        self.demand_batch(caller)?;
         self.demand_job(job)?;
         let busy = self.copies_of(job, 0).filter(|(_, task)| task.ended.is_none()).count();
         if busy > 0 && !dry_run {
@@ -132,6 +132,7 @@ impl State {
         caller: &Caller,
         (job, after): (u32, u32),
     ) -> Result<(Vec<Cleaning>, bool), Refusal> {
+        self.demand_control(caller)?;
         self.check_job_release(caller, job)?;
         self.check_remembered(job)?;
         let mut ids: Vec<u32> = self

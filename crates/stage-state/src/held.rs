@@ -72,13 +72,14 @@ pub fn check_one_job(tasks: &[TaskSpec]) -> Result<(), Refusal> {
 impl State {
     /// Takes a task on that does not start before its job is released; its number. Its dataspaces need not be there yet.
     pub fn submit_held(&mut self, now: Millis, caller: &Caller, spec: TaskSpec) -> Result<u32, Refusal> {
-        self.demand_control(caller)?;
+        self.demand_batch(caller)?;
         check_one_job(std::slice::from_ref(&spec))?;
         let identity = self.identity(caller, spec.on_behalf)?;
         if uses_memory(&spec) {
             return refuse(Code::BAD_ARGS, "memory of a process cannot be held until its job is released");
         }
         check_form(&spec)?;
+        self.check_budget(caller, identity.uid, &spec)?;
         self.check_room()?;
         let id = self.free_id();
         put_submitted(self.records(), (id, now), (identity, caller.origin()), &spec, true);
@@ -89,7 +90,7 @@ impl State {
     /// Makes held tasks of a job pending, in the order they came; those that cannot run fail. At most
     /// [`RELEASED_AT_ONCE_MAX`] of them.
     pub fn release_job(&mut self, now: Millis, caller: &Caller, job: u32) -> Result<Release, Refusal> {
-        self.demand_control(caller)?;
+        self.demand_batch(caller)?;
         self.demand_job(job)?;
         let mut ids: Vec<u32> = self.held.of(job).take(RELEASED_AT_ONCE_MAX + 1).collect();
         let more = ids.len() > RELEASED_AT_ONCE_MAX;
