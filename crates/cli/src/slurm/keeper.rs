@@ -4,11 +4,14 @@
 use super::site::Site;
 use crate::agent::{become_user, command_as};
 use crate::exit::{Context, Failure, Kind, Result};
+use nix::unistd::User;
 use serde_json::Value;
-use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{ExitCode, Stdio};
+
+/// Of a user whom the name service does not know.
+const NOGROUP: u32 = 65_534;
 
 fn own() -> u32 {
     rustix::process::geteuid().as_raw()
@@ -25,8 +28,10 @@ pub fn keeps_book(site: &Path) -> Result<bool> {
 
 /// The other user whose the book is, for root.
 fn other(site: &Site) -> Option<(u32, u32)> {
-    let dir: Metadata = std::fs::metadata(&site.state_dir).ok()?;
-    (own() == 0 && dir.uid() != 0).then(|| (dir.uid(), dir.gid()))
+    let uid = std::fs::metadata(&site.state_dir).ok()?.uid();
+    // The directory's group may be root's.
+    let gid = || User::from_uid(uid.into()).ok().flatten().map_or(NOGROUP, |user| user.gid.as_raw());
+    (own() == 0 && uid != 0).then(|| (uid, gid()))
 }
 
 /// Runs this command once more as him, if root does it and the book is another user's; its exit code.
