@@ -86,8 +86,8 @@ impl State {
                 format!("{busy} tasks of job {job} have not ended; cancel them and wait for their ends");
             return refuse(Code::JOB_BUSY, text);
         }
-        let mut ids: Vec<u32> =
-            self.copies_of(job, after).map(|(id, _)| id).take(CLEANED_AT_ONCE_MAX + 1).collect();
+        let seen = self.copies_of(job, after).filter(|(_, task)| caller.sees(task.identity));
+        let mut ids: Vec<u32> = seen.map(|(id, _)| id).take(CLEANED_AT_ONCE_MAX + 1).collect();
         let more = ids.len() > CLEANED_AT_ONCE_MAX;
         ids.truncate(CLEANED_AT_ONCE_MAX);
         let known = self.known_of(job);

@@ -92,7 +92,8 @@ impl State {
     pub fn release_job(&mut self, now: Millis, caller: &Caller, job: u32) -> Result<Release, Refusal> {
         self.demand_batch(caller)?;
         self.demand_job(job)?;
-        let mut ids: Vec<u32> = self.held.of(job).take(RELEASED_AT_ONCE_MAX + 1).collect();
+        let seen = |id: &u32| self.tasks.get(id).is_some_and(|task| caller.sees(task.identity));
+        let mut ids: Vec<u32> = self.held.of(job).filter(seen).take(RELEASED_AT_ONCE_MAX + 1).collect();
         let more = ids.len() > RELEASED_AT_ONCE_MAX;
         ids.truncate(RELEASED_AT_ONCE_MAX);
         let mut failed = Vec::new();
@@ -104,7 +105,7 @@ impl State {
             }
         }
         if !more {
-            self.release_cancelled(job);
+            self.release_cancelled(caller, job);
         }
         self.forget_oldest();
         Ok(Release { tasks: ids.len() as u32, more, failed })
@@ -116,8 +117,11 @@ impl State {
     }
 
     /// Those that were cancelled meanwhile start at once when they are resumed after this.
-    fn release_cancelled(&mut self, job: u32) {
-        let of_job = |id: &u32| self.tasks[id].held && self.tasks[id].identity.job == job;
+    fn release_cancelled(&mut self, caller: &Caller, job: u32) {
+        let of_job = |id: &u32| {
+            let task = &self.tasks[id];
+            task.held && task.identity.job == job && caller.sees(task.identity)
+        };
         let ids: Vec<u32> = self.ended.in_order().into_iter().filter(of_job).collect();
         ids.into_iter().for_each(|id| self.release(id));
     }

@@ -417,13 +417,18 @@ fn tasks_of_root_are_neither_seen_nor_touched() {
         let list = raw.ask(&Request::List { job, only: None, after: 0, max: 100 });
         assert!(matches!(&list, Reply::Tasks { tasks, .. } if tasks.is_empty()), "{list:?}");
     }
-    // Root's part of a user's job is not set off, either.
-    for request in
-        [Request::ReleaseJob { job: JOB }, Request::CleanJob { job: JOB, after: 0, dry_run: false }]
-    {
-        raw.is_refused(&request, "has tasks of root");
-    }
-    assert!(!scene.daemon.path("b/again").exists() && scene.daemon.path("b/of-root").exists());
+    // Root's part of a user's job is not set off with the rest, nor cleaned up after, and keeps nobody from his.
+    let made = TaskSpec { on_behalf: behalf(0, 0, JOB), ..copy("a://root", "b://made") };
+    well(&admin, &made);
+    let controller = scene.controller();
+    let own = controller.submit_held(vec![task(behalf(ALICE, ALICE, JOB))]).unwrap().ids;
+    assert_eq!(controller.release_job(JOB).unwrap(), 1);
+    assert_eq!(controller.wait(&own, false, None).unwrap()[0].state, TaskState::Finished);
+    let cleaned = controller.clean_job(JOB, false).unwrap();
+    assert!(cleaned.len() == 1 && cleaned[0].place.ends_with("copy"), "{cleaned:?}");
+    assert_eq!(admin.status(held).unwrap().state, TaskState::Pending);
+    assert!(!scene.daemon.path("b/again").exists());
+    assert!(scene.daemon.path("b/of-root").exists() && scene.daemon.path("b/made").exists());
     // What root keeps stays kept.
     let kept = admin.persist(PersistOp::Store, "a://", b"root", 0, 0).unwrap().unwrap();
     admin.wait(&[kept], false, None).unwrap();

@@ -36,7 +36,13 @@ fn other(site: &Site) -> Option<(u32, u32)> {
 
 /// Runs this command once more as him, if root does it and the book is another user's; its exit code.
 pub fn as_keeper(file: &Path) -> Result<Option<ExitCode>> {
-    let keeper = other(&Site::read(file)?);
+    let site = Site::read(file)?;
+    if !site.state_dir.exists() {
+        // Root would make it, and it would be his.
+        let text = format!("there is no job book in {} yet", site.state_dir.display());
+        return Err(Failure::new(Kind::Refused, text));
+    }
+    let keeper = other(&site);
     if let (Some((uid, _)), false) = (keeper, file.is_absolute()) {
         let text = format!(
             "--site is '{}'; write a path from '/' on: user {uid}, whose the job book is, begins there",
