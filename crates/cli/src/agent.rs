@@ -159,6 +159,15 @@ pub fn become_user(user: Option<(u32, u32)>) -> Result<Option<ExitCode>> {
         return Ok(None);
     };
     let own = std::env::current_exe().context(Kind::Start, || "finding this program".into())?;
+    let status = command_as(&own, (uid, gid))
+        .args(std::env::args_os().skip(1))
+        .status()
+        .context(Kind::Start, || format!("running as user {uid}"))?;
+    Ok(Some(ExitCode::from(crate::exec::exit_byte(status))))
+}
+
+/// A program as that user.
+pub fn command_as(program: &Path, (uid, gid): (u32, u32)) -> Command {
     // Of root's environment he gets what this program asks for: the rest may be secret.
     let ours = std::env::vars_os().filter(|(name, _)| {
         let name = name.as_encoded_bytes();
@@ -167,16 +176,9 @@ pub fn become_user(user: Option<(u32, u32)>) -> Result<Option<ExitCode>> {
     });
     // Groups go as well (`Command::uid`), and nothing brings root's identity back: all three ids are the user's. His
     // setuid programs are left to him, since fusermount3 is one, by which he unmounts.
-    let status = Command::new(own)
-        .args(std::env::args_os().skip(1))
-        .env_clear()
-        .envs(ours)
-        .uid(uid)
-        .gid(gid)
-        .current_dir("/")
-        .status()
-        .context(Kind::Start, || format!("running as user {uid}"))?;
-    Ok(Some(ExitCode::from(crate::exec::exit_byte(status))))
+    let mut command = Command::new(program);
+    command.env_clear().envs(ours).uid(uid).gid(gid).current_dir("/");
+    command
 }
 
 /// `tidepool node`.

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::cluster::{Cluster, Options};
+use common::cluster::{Cluster, Options, SLURM};
 use common::text;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -15,6 +15,20 @@ const MIB: usize = 1 << 20;
 #[test]
 fn h6_h7_data_come_in_and_results_go_out() {
     let Some(cluster) = Cluster::start(4) else { return };
+    assert_eq!(cluster.slurmctld_runs_as(), [SLURM; 4]);
+    data_come_in_and_results_go_out(&cluster);
+}
+
+/// The same with hooks that run as root.
+#[test]
+fn h6_h7_data_come_in_and_results_go_out_with_slurm_user_root() {
+    let options = Options { nodes: 4, slurm_user: Some("root"), ..Options::default() };
+    let Some(cluster) = Cluster::with(options) else { return };
+    assert_eq!(cluster.slurmctld_runs_as(), [0; 4]);
+    data_come_in_and_results_go_out(&cluster);
+}
+
+fn data_come_in_and_results_go_out(cluster: &Cluster) {
     let data = cluster.input("alice", "in/mesh", 3 * MIB + 17);
     let job = cluster.sbatch(
         &["-N3"],

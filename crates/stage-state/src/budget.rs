@@ -1,6 +1,6 @@
 //! What one user may have of a stager. Administrators, and whoever runs the stager for himself, may have all of it.
 
-use crate::rights::{Caller, refuse};
+use crate::rights::{Caller, Rank, refuse};
 use crate::state::State;
 use crate::task::Identity;
 use std::collections::BTreeMap;
@@ -95,21 +95,26 @@ impl Usage {
 
 impl State {
     fn is_free(&self, caller: &Caller) -> bool {
-        caller.control || caller.uid == 0 || self.config.personal_uid == Some(caller.uid)
+        match caller.rank {
+            Rank::Administrator => true,
+            // Though its connections come as root's: it has for users what they may have themselves.
+            Rank::Controller => false,
+            Rank::User => caller.uid == 0 || self.config.personal_uid == Some(caller.uid),
+        }
     }
 
-    /// Whether a user may have one more task, as it is.
-    pub(crate) fn check_budget(&self, caller: &Caller, spec: &TaskSpec) -> Result<(), Refusal> {
-        self.check_share(caller, bytes_of(spec))?;
-        if self.is_free(caller) { Ok(()) } else { self.check_wishes(caller.uid, spec) }
+    /// Whether user `uid`, for whom the caller asks, may have one more task, as it is.
+    pub(crate) fn check_budget(&self, caller: &Caller, uid: u32, spec: &TaskSpec) -> Result<(), Refusal> {
+        self.check_share(caller, uid, bytes_of(spec))?;
+        if self.is_free(caller) { Ok(()) } else { self.check_wishes(uid, spec) }
     }
 
-    /// Whether a user may have one more task of so many bytes.
-    pub(crate) fn check_share(&self, caller: &Caller, bytes: u64) -> Result<(), Refusal> {
+    /// Whether that user may have one more task of so many bytes.
+    pub(crate) fn check_share(&self, caller: &Caller, uid: u32, bytes: u64) -> Result<(), Refusal> {
         if self.is_free(caller) {
             return Ok(());
         }
-        let (budget, uid) = (&self.config.budget, caller.uid);
+        let budget = &self.config.budget;
         let own = self.usage.unended.get(&uid).copied().unwrap_or_default();
         // However few the stager takes, there is room for others, and for administrators.
         let most = budget.tasks_max.min((self.config.tasks_max / USER_SHARE).max(1) as u64);

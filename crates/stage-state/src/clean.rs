@@ -78,7 +78,7 @@ impl State {
         (job, after): (u32, u32),
         dry_run: bool,
     ) -> Result<(Vec<Cleaning>, bool), Refusal> {
-        self.demand_control(caller)?;
+        self.demand_batch(caller)?;
         self.demand_job(job)?;
         let busy = self.copies_of(job, 0).filter(|(_, task)| task.ended.is_none()).count();
         if busy > 0 && !dry_run {
@@ -86,8 +86,8 @@ impl State {
                 format!("{busy} tasks of job {job} have not ended; cancel them and wait for their ends");
             return refuse(Code::JOB_BUSY, text);
         }
-        let mut ids: Vec<u32> =
-            self.copies_of(job, after).map(|(id, _)| id).take(CLEANED_AT_ONCE_MAX + 1).collect();
+        let seen = self.copies_of(job, after).filter(|(_, task)| caller.sees(task.identity));
+        let mut ids: Vec<u32> = seen.map(|(id, _)| id).take(CLEANED_AT_ONCE_MAX + 1).collect();
         let more = ids.len() > CLEANED_AT_ONCE_MAX;
         ids.truncate(CLEANED_AT_ONCE_MAX);
         let known = self.known_of(job);
@@ -132,6 +132,7 @@ impl State {
         caller: &Caller,
         (job, after): (u32, u32),
     ) -> Result<(Vec<Cleaning>, bool), Refusal> {
+        self.demand_control(caller)?;
         self.check_job_release(caller, job)?;
         self.check_remembered(job)?;
         let mut ids: Vec<u32> = self

@@ -72,13 +72,14 @@ pub fn check_one_job(tasks: &[TaskSpec]) -> Result<(), Refusal> {
 impl State {
     /// Takes a task on that does not start before its job is released; its number. Its dataspaces need not be there yet.
     pub fn submit_held(&mut self, now: Millis, caller: &Caller, spec: TaskSpec) -> Result<u32, Refusal> {
-        self.demand_control(caller)?;
+        self.demand_batch(caller)?;
         check_one_job(std::slice::from_ref(&spec))?;
         let identity = self.identity(caller, spec.on_behalf)?;
         if uses_memory(&spec) {
             return refuse(Code::BAD_ARGS, "memory of a process cannot be held until its job is released");
         }
         check_form(&spec)?;
+        self.check_budget(caller, identity.uid, &spec)?;
         self.check_room()?;
         let id = self.free_id();
         put_submitted(self.records(), (id, now), (identity, caller.origin()), &spec, true);
@@ -89,9 +90,10 @@ impl State {
     /// Makes held tasks of a job pending, in the order they came; those that cannot run fail. At most
     /// [`RELEASED_AT_ONCE_MAX`] of them.
     pub fn release_job(&mut self, now: Millis, caller: &Caller, job: u32) -> Result<Release, Refusal> {
-        self.demand_control(caller)?;
+        self.demand_batch(caller)?;
         self.demand_job(job)?;
-        let mut ids: Vec<u32> = self.held.of(job).take(RELEASED_AT_ONCE_MAX + 1).collect();
+        let seen = |id: &u32| self.tasks.get(id).is_some_and(|task| caller.sees(task.identity));
+        let mut ids: Vec<u32> = self.held.of(job).filter(seen).take(RELEASED_AT_ONCE_MAX + 1).collect();
         let more = ids.len() > RELEASED_AT_ONCE_MAX;
         ids.truncate(RELEASED_AT_ONCE_MAX);
         let mut failed = Vec::new();
@@ -103,7 +105,7 @@ impl State {
             }
         }
         if !more {
-            self.release_cancelled(job);
+            self.release_cancelled(caller, job);
         }
         self.forget_oldest();
         Ok(Release { tasks: ids.len() as u32, more, failed })
@@ -115,8 +117,11 @@ impl State {
     }
 
     /// Those that were cancelled meanwhile start at once when they are resumed after this.
-    fn release_cancelled(&mut self, job: u32) {
-        let of_job = |id: &u32| self.tasks[id].held && self.tasks[id].identity.job == job;
+    fn release_cancelled(&mut self, caller: &Caller, job: u32) {
+        let of_job = |id: &u32| {
+            let task = &self.tasks[id];
+            task.held && task.identity.job == job && caller.sees(task.identity)
+        };
         let ids: Vec<u32> = self.ended.in_order().into_iter().filter(of_job).collect();
         ids.into_iter().for_each(|id| self.release(id));
     }

@@ -4,7 +4,7 @@
 use crate::Millis;
 use crate::budget::TASK_BYTES;
 use crate::record::Record;
-use crate::rights::{Caller, Side, refuse};
+use crate::rights::{Caller, Rank, Side, refuse};
 use crate::state::State;
 use crate::task::{Identity, Origin};
 use std::collections::BTreeMap;
@@ -69,10 +69,14 @@ impl Locations {
     }
 }
 
-/// The user whose files these are, with his own groups: an administrator does not lend him his.
+/// The user whose files these are, with his own groups.
+fn of_owner(owner: u32) -> Identity {
+    Identity { uid: owner, gid: Identity::OWN_GROUP, job: 0 }
+}
+
+/// The same; an administrator does not lend him his groups.
 fn in_name_of(owner: u32, caller: &Caller) -> Identity {
-    let gid = if owner == caller.uid { caller.gid } else { Identity::OWN_GROUP };
-    Identity { uid: owner, gid, job: 0 }
+    if owner == caller.uid { Identity { gid: caller.gid, ..of_owner(owner) } } else { of_owner(owner) }
 }
 
 impl State {
@@ -91,8 +95,8 @@ impl State {
         }
         match op {
             PersistOp::Store => {
-                self.check_share(caller, TASK_BYTES)?;
                 let location = self.to_store(caller, dataspace, path, (user, expires))?;
+                self.check_share(caller, location.owner, TASK_BYTES)?;
                 self.settle_readers(now, caller, location, None)
             }
             PersistOp::Delete => {
@@ -101,7 +105,7 @@ impl State {
             }
             PersistOp::Share | PersistOp::Unshare => {
                 let mut location = self.owned(caller, dataspace, &path)?.clone();
-                self.check_share(caller, TASK_BYTES)?;
+                self.check_share(caller, location.owner, TASK_BYTES)?;
                 location.shared.retain(|uid| *uid != user);
                 if op == PersistOp::Share {
                     if location.shared.len() >= SHARED_MAX {
@@ -144,7 +148,10 @@ impl State {
         path: Box<[u8]>,
         (user, expires): (u32, u64),
     ) -> Result<Persisted, Refusal> {
-        let who = self.identity(caller, None)?;
+        let who = match caller.rank {
+            Rank::Controller => Identity { uid: user, gid: Identity::OWN_GROUP, job: 0 },
+            Rank::User | Rank::Administrator => self.identity(caller, None)?,
+        };
         self.may_use(who, dataspace, &path, Side::Target)?;
         if self.demand_dataspace(dataspace)?.spec.kind != DataspaceKind::Local {
             return refuse(
@@ -153,13 +160,16 @@ impl State {
             );
         }
         // Schedulers store in the name of users.
-        let owner = if caller.control && user != 0 { user } else { who.uid };
+        let owner = if caller.is_administrator() && user != 0 { user } else { who.uid };
         if let Some(there) = self.persisted.get(dataspace, &path).filter(|there| there.owner != owner) {
             let text = format!("'{}' is persisted already, for user {}", show_bytes(&path), there.owner);
             return refuse(Code::RESOURCE_EXISTS, text);
         }
         let own = || self.persisted.iter().filter(|l| l.owner == who.uid).count();
-        if !caller.control && self.persisted.get(dataspace, &path).is_none() && own() >= LOCATIONS_MAX {
+        if !caller.is_administrator()
+            && self.persisted.get(dataspace, &path).is_none()
+            && own() >= LOCATIONS_MAX
+        {
             return refuse(Code::BAD_ARGS, format!("a user keeps at most {LOCATIONS_MAX} locations"));
         }
         let shared = self.persisted.get(dataspace, &path).map(|l| l.shared.clone()).unwrap_or_default();
@@ -167,15 +177,15 @@ impl State {
     }
 
     fn owned(&self, caller: &Caller, dataspace: &str, path: &[u8]) -> Result<&Persisted, Refusal> {
+        let changes = |l: &Persisted| caller.sees(of_owner(l.owner));
         let found = self.persisted.get(dataspace, path);
-        let found =
-            found.filter(|l| caller.control || l.owner == caller.uid || l.shared.contains(&caller.uid));
+        let found = found.filter(|l| changes(l) || l.shared.contains(&caller.uid));
         match found {
             None => refuse(
                 Code::NO_SUCH_RESOURCE,
                 format!("'{}' in '{dataspace}' is not persisted", show_bytes(path)),
             ),
-            Some(l) if caller.control || l.owner == caller.uid => Ok(l),
+            Some(l) if changes(l) => Ok(l),
             Some(l) => refuse(
                 Code::NOT_PERMITTED,
                 format!("'{}' belongs to user {}; only he may change that", show_bytes(path), l.owner),
@@ -203,7 +213,7 @@ impl State {
 
     /// A location of `user`'s is not kept any more; what lies there stays.
     pub fn unkeep(&mut self, caller: &Caller, location: (&str, &[u8]), user: u32) -> Result<(), Refusal> {
-        self.demand_control(caller)?;
+        self.demand_batch(caller)?;
         let (dataspace, path) = (location.0, plain(location.1));
         match self.persisted.get(dataspace, &path) {
             None => Ok(()),
@@ -227,7 +237,7 @@ impl State {
             .iter()
             // What cannot be removed now (a pause) is tried again at the next look.
             .filter(|l| {
-                let owner = Identity { uid: l.owner, gid: Identity::OWN_GROUP, job: 0 };
+                let owner = of_owner(l.owner);
                 self.delete_location(now, &l.dataspace, &l.path, owner).is_ok()
             })
             .count()
@@ -235,8 +245,9 @@ impl State {
 
     /// Locations the caller owns or may read; all of them for administrators.
     pub fn persisted(&self, caller: &Caller) -> Vec<Persisted> {
-        let visible =
-            |l: &&Persisted| caller.control || l.owner == caller.uid || l.shared.contains(&caller.uid);
+        let visible = |l: &&Persisted| {
+            caller.is_administrator() || l.owner == caller.uid || l.shared.contains(&caller.uid)
+        };
         self.persisted.iter().filter(visible).cloned().collect()
     }
 

@@ -3,7 +3,7 @@
 use crate::Millis;
 use crate::learn::Model;
 use crate::record::Record;
-use crate::rights::{Caller, Side, check_path, refuse};
+use crate::rights::{Caller, Rank, Side, check_path, refuse};
 use crate::state::{State, check_memory};
 use crate::task::{Live, Origin, Start, Task, place_of, space_of};
 use std::ops::Bound;
@@ -48,7 +48,7 @@ impl State {
         live: impl Fn(u32) -> Option<Live>,
     ) -> (Vec<TaskStatus>, bool) {
         let wanted = |task: &Task| {
-            (caller.control || task.identity.uid == caller.uid)
+            caller.sees(task.identity)
                 && job.is_none_or(|job| task.identity.job == job)
                 && only.is_none_or(|only| task.state() == only)
         };
@@ -119,8 +119,10 @@ impl State {
 
     /// Dataspaces the caller may use, with what he may still put there.
     pub fn dataspaces(&self, caller: &Caller) -> Result<Vec<DataspaceInfo>, Refusal> {
-        let who = self.identity(caller, None)?;
-        let job = self.spaces.jobs.get(&who.job);
+        let job = match caller.rank {
+            Rank::Controller => None,
+            Rank::User | Rank::Administrator => self.spaces.jobs.get(&self.identity(caller, None)?.job),
+        };
         let info = |space: &crate::spaces::Dataspace| {
             let quota = match job {
                 Some(job) => job.quota(&space.spec.name)?,
@@ -159,7 +161,7 @@ impl State {
     pub fn report(&self, caller: &Caller, job: u32) -> Result<JobReport, Refusal> {
         self.demand_job(job)?;
         let own = self.spaces.job_of(caller.uid, &caller.ancestry) == Some(job);
-        if !caller.control && !own {
+        if self.demand_batch(caller).is_err() && !own {
             return refuse(Code::NOT_PERMITTED, format!("job {job} is not yours"));
         }
         Ok(self.spaces.jobs[&job].report.clone())

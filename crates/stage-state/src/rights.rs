@@ -1,6 +1,6 @@
 //! Who may do what.
 //!
-//! Administration is for the control socket. Others submit as processes of a job, to the job's
+//! Administration is for the control socket; what a batch system's controller may ask, `controller.rs` says. Others submit as processes of a job, to the job's
 //! dataspaces (paper, Section IV-C), or, to a stager that a user runs for himself, as that user.
 //! What of a dataspace may be read or written, the file system decides: tasks run in the name of
 //! who submitted them.
@@ -14,13 +14,24 @@ use tidepool_wire::stager::{
     TaskSpec,
 };
 
+/// How much a caller may.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rank {
+    /// What is his own.
+    User,
+    /// What `controller.rs` says: a batch system's part for the jobs of users, and nothing of root's.
+    Controller,
+    /// Everything.
+    Administrator,
+}
+
 /// Who asks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Caller {
     pub uid: u32,
     pub gid: u32,
-    /// Came over the control socket.
-    pub control: bool,
+    /// By the way that he came: who came over the control socket, for instance, is an administrator.
+    pub rank: Rank,
     /// Its process and the ancestors of it, the process first. Empty: it is one of another node.
     pub ancestry: Vec<Origin>,
 }
@@ -29,6 +40,19 @@ impl Caller {
     pub fn origin(&self) -> Origin {
         self.ancestry.first().copied().unwrap_or(Origin { pid: 0, started: 0 })
     }
+
+    pub fn is_administrator(&self) -> bool {
+        self.rank == Rank::Administrator
+    }
+
+    /// Whether a task of `who` is his to see and to change.
+    pub(crate) fn sees(&self, who: Identity) -> bool {
+        match self.rank {
+            Rank::Administrator => true,
+            Rank::Controller => !who.is_root(),
+            Rank::User => who.uid == self.uid,
+        }
+    }
 }
 
 /// What a path is wanted for.
@@ -36,6 +60,17 @@ impl Caller {
 pub enum Side {
     Source,
     Target,
+}
+
+/// Who opens data here from another node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Visitor {
+    /// A node that is known by its key: it reaches the data of jobs that run on it, in their owners' names.
+    Node(String),
+    /// It reads what a registered job's owner may.
+    Controller,
+    /// In anybody's name: an administrator, or a stager that no key is known of.
+    Anybody,
 }
 
 /// A dataspace that a peer's task may use.
@@ -54,7 +89,7 @@ pub(crate) fn refuse<T>(code: Code, detail: impl Into<String>) -> Result<T, Refu
 impl State {
     /// Administration is refused to others before anything of their request is looked at.
     pub fn demand_control(&self, caller: &Caller) -> Result<(), Refusal> {
-        if caller.control {
+        if caller.is_administrator() {
             return Ok(());
         }
         refuse(
@@ -63,18 +98,28 @@ impl State {
         )
     }
 
+    /// For what controllers do as well, once [`State::demand_of_controller`] has let it through.
+    pub fn demand_batch(&self, caller: &Caller) -> Result<(), Refusal> {
+        if caller.rank == Rank::Controller { Ok(()) } else { self.demand_control(caller) }
+    }
+
     /// In whose name a task of this caller runs.
     pub(crate) fn identity(&self, caller: &Caller, behalf: Option<OnBehalf>) -> Result<Identity, Refusal> {
         if let Some(behalf) = behalf {
-            self.demand_control(caller)?;
+            self.demand_batch(caller)?;
             if behalf.job != 0 {
                 self.demand_job(behalf.job)?;
             }
             return Ok(Identity { uid: behalf.uid, gid: behalf.gid, job: behalf.job });
         }
         let (uid, gid) = (caller.uid, caller.gid);
-        if caller.control {
-            return Ok(Identity { uid, gid, job: 0 });
+        match caller.rank {
+            Rank::Administrator => return Ok(Identity { uid, gid, job: 0 }),
+            // Its connections come as root's.
+            Rank::Controller => {
+                return refuse(Code::NOT_PERMITTED, "a controller asks in the name of a user");
+            }
+            Rank::User => {}
         }
         if let Some(job) = self.spaces.job_of(uid, &caller.ancestry) {
             return Ok(Identity { uid, gid, job });
@@ -120,20 +165,20 @@ impl State {
         refuse(Code::NOT_PERMITTED, format!("job {} may not use dataspace '{dataspace}'", who.job))
     }
 
-    /// What a task of another stager, in the name of `who`, may use here. A `node` that is known by its key reaches the data of jobs
-    /// that run on it, in their owners' names; one that is not, whatever whoever it speaks for may.
+    /// What a visitor from another node, in the name of `who`, may use here.
     pub fn open_for_peer(
         &self,
-        node: Option<&str>,
+        visitor: &Visitor,
         who: Identity,
         dataspace: &str,
         path: &[u8],
         side: Side,
     ) -> Result<Opened, Refusal> {
-        let groups = match (node, who.job) {
-            (Some(node), _) => Some(self.groups_on(node, who)?),
-            (None, 0) => None,
-            (None, job) => {
+        let groups = match (visitor, who.job) {
+            (Visitor::Node(node), _) => Some(self.groups_on(node, who)?),
+            (Visitor::Controller, _) => Some(self.groups_for_controller(who, side)?),
+            (Visitor::Anybody, 0) => None,
+            (Visitor::Anybody, job) => {
                 self.demand_job(job)?;
                 None
             }

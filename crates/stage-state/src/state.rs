@@ -130,7 +130,7 @@ impl State {
     pub fn submit(&mut self, now: Millis, caller: &Caller, spec: TaskSpec) -> Result<u32, Refusal> {
         let identity = self.identity(caller, spec.on_behalf)?;
         check_memory(caller, &spec)?;
-        self.check_budget(caller, &spec)?;
+        self.check_budget(caller, identity.uid, &spec)?;
         self.submit_as(now, identity, caller.origin(), spec)
     }
 
@@ -495,11 +495,11 @@ impl State {
             }
             _ => return refuse(Code::TASK_STATE, format!("task {id} has not ended")),
         }
-        let spec = task.spec.clone();
+        let (spec, uid) = (task.spec.clone(), task.identity.uid);
         if self.paused {
             return refuse(Code::PAUSED, "this stager takes no new tasks at the moment");
         }
-        self.check_budget(caller, &spec)?;
+        self.check_budget(caller, uid, &spec)?;
         self.note(&Record::Again { id });
         self.apply_again(id);
         Ok(())
@@ -534,11 +534,7 @@ impl State {
 
     /// A task of the caller's, or any for administrators. Tasks of others are not even said to exist.
     pub(crate) fn visible(&self, caller: &Caller, id: u32) -> Result<&Task, Refusal> {
-        let task = self
-            .tasks
-            .get(&id)
-            .map(|task| &**task)
-            .filter(|t| caller.control || t.identity.uid == caller.uid);
+        let task = self.tasks.get(&id).map(|task| &**task).filter(|task| caller.sees(task.identity));
         task.ok_or_else(|| Refusal::new(Code::NO_SUCH_TASK, format!("there is no task {id} of yours")))
     }
 
@@ -550,7 +546,7 @@ impl State {
     // ----- administration
 
     pub fn register_dataspace(&mut self, caller: &Caller, spec: DataspaceSpec) -> Result<(), Refusal> {
-        self.demand_control(caller)?;
+        self.demand_batch(caller)?;
         check_dataspace(&spec)?;
         if self.spaces.dataspaces.contains_key(&spec.name) {
             return refuse(Code::DATASPACE_EXISTS, format!("dataspace '{}' exists already", spec.name));
@@ -579,7 +575,7 @@ impl State {
     }
 
     pub fn unregister_dataspace(&mut self, caller: &Caller, name: &str) -> Result<(), Refusal> {
-        self.demand_control(caller)?;
+        self.demand_batch(caller)?;
         let unended = self.demand_dataspace(name)?.unended;
         if unended > 0 {
             return refuse(Code::DATASPACE_BUSY, format!("{unended} unended tasks use dataspace '{name}'"));
@@ -601,7 +597,7 @@ impl State {
         spec: JobSpec,
         owner: Option<Owner>,
     ) -> Result<(), Refusal> {
-        self.demand_control(caller)?;
+        self.demand_batch(caller)?;
         let job = spec.id;
         if self.spaces.jobs.contains_key(&job) {
             return refuse(Code::JOB_EXISTS, format!("job {job} is registered already"));
@@ -643,7 +639,7 @@ impl State {
     }
 
     pub(crate) fn check_job_release(&self, caller: &Caller, id: u32) -> Result<(), Refusal> {
-        self.demand_control(caller)?;
+        self.demand_batch(caller)?;
         self.demand_job(id)?;
         let (unended, held) = (self.spaces.jobs[&id].unended, self.held.of(id).count());
         let text = match (unended, held) {

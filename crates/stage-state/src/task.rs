@@ -19,6 +19,11 @@ impl Identity {
     /// Stands for the user's own group, as the name service knows it: for what is done in the name of a user who
     /// does not ask for it just then. No group has this number.
     pub const OWN_GROUP: u32 = u32::MAX;
+
+    /// Root, or somebody with root's group.
+    pub fn is_root(self) -> bool {
+        self.uid == 0 || self.gid == 0
+    }
 }
 
 /// The process that submitted a task, for the sake of its memory: its number and when it started,

@@ -3,8 +3,8 @@
 
 use proptest::prelude::*;
 use tidepool_stage_state::{
-    Budget, Caller, Cancelled, Config, Ended, FAILURES_MAX, Identity, Origin, Permit, Release, Side, Start,
-    State, check_one_job,
+    Budget, Caller, Cancelled, Config, Ended, FAILURES_MAX, Identity, Origin, Permit, Rank, Release, Side,
+    Start, State, Visitor, check_one_job,
 };
 use tidepool_wire::stager::{
     Code, Command, DataspaceKind, DataspaceSpec, Fate, JobLimit, JobSpec, OnBehalf, Op, PersistOp, Policy,
@@ -24,11 +24,11 @@ fn config() -> Config {
 }
 
 fn admin() -> Caller {
-    Caller { uid: 0, gid: 0, control: true, ancestry: vec![Origin { pid: 1, started: 1 }] }
+    Caller { uid: 0, gid: 0, rank: Rank::Administrator, ancestry: vec![Origin { pid: 1, started: 1 }] }
 }
 
 fn user(uid: u32, pid: i32) -> Caller {
-    Caller { uid, gid: uid, control: false, ancestry: vec![Origin { pid, started: 7 }] }
+    Caller { uid, gid: uid, rank: Rank::User, ancestry: vec![Origin { pid, started: 7 }] }
 }
 
 fn space(name: &str) -> DataspaceSpec {
@@ -534,16 +534,17 @@ fn what_is_persisted_can_be_shared_and_taken_back() {
     assert_eq!(code(persist(&mut state, &other, PersistOp::Store, 0)), Code::NOT_PERMITTED);
     persist(&mut state, &me, PersistOp::Store, 0).unwrap();
     let of = |uid| Identity { uid, gid: uid, job: 6 };
-    let read = |state: &State| state.open_for_peer(None, of(101), "b://", b"out/run1/x", Side::Source);
+    let read =
+        |state: &State| state.open_for_peer(&Visitor::Anybody, of(101), "b://", b"out/run1/x", Side::Source);
     assert_eq!(code(read(&state)), Code::NOT_PERMITTED);
     persist(&mut state, &me, PersistOp::Share, 101).unwrap();
     assert!(read(&state).is_ok());
     assert_eq!(
-        code(state.open_for_peer(None, of(101), "b://", b"out/run1/../x", Side::Source)),
+        code(state.open_for_peer(&Visitor::Anybody, of(101), "b://", b"out/run1/../x", Side::Source)),
         Code::NOT_PERMITTED
     );
     assert_eq!(
-        code(state.open_for_peer(None, of(101), "b://", b"out/run1/x", Side::Target)),
+        code(state.open_for_peer(&Visitor::Anybody, of(101), "b://", b"out/run1/x", Side::Target)),
         Code::NOT_PERMITTED
     );
     assert_eq!(code(persist(&mut state, &other, PersistOp::Delete, 0)), Code::NOT_PERMITTED);

@@ -84,6 +84,22 @@ impl AgentOf {
         Ok(())
     }
 
+    /// For a controller the groups are the user's as this node's name service has them: one that it says might be as good as
+    /// root's.
+    pub fn check_groups(&self, has_group: impl Fn(u32, u32) -> bool) -> Result<(), String> {
+        let all = || std::iter::once(self.gid).chain(self.groups.iter().copied());
+        if all().any(|gid| gid == 0) {
+            return Err("a controller starts no agents with root's group".into());
+        }
+        match all().find(|gid| !has_group(self.uid, *gid)) {
+            None => Ok(()),
+            Some(gid) => Err(format!(
+                "this node does not know user {} to be in group {gid}, so a controller starts no agent of his with it",
+                self.uid
+            )),
+        }
+    }
+
     /// What the process between does: becomes the user and then the agent.
     pub fn run(&self) -> io::Result<Infallible> {
         self.check().map_err(io::Error::other)?;
@@ -198,6 +214,22 @@ mod tests {
         assert_eq!(of(1, 2, &[3, 4]).to_string(), "1:2:3,4:7");
         for bad in ["", "1:2:3", "1:2:x:4", "-1:2::4", "1:2::4:5"] {
             assert!(bad.parse::<AgentOf>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_controller_lends_nobody_a_group() {
+        let has = |uid: u32, gid: u32| (uid, gid) == (7, 7) || (uid, gid) == (7, 8) || gid == 0;
+        assert!(of(7, 7, &[7, 8]).check_groups(has).is_ok());
+        for (agent, words) in [
+            (of(7, 0, &[7]), "root's group"),
+            (of(7, 7, &[7, 0]), "root's group"),
+            (of(7, 9, &[7]), "group 9"),
+            (of(7, 7, &[7, 9]), "group 9"),
+            (of(8, 8, &[]), "user 8"),
+        ] {
+            let said = agent.check_groups(has).unwrap_err();
+            assert!(said.contains(words), "{agent}: {said}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! Lines of the log about who administers, and those that others can cause: a flood of them must not fill a disk.
 
 use std::time::{Duration, Instant};
+use tidepool_stage_state::{Caller, Rank};
 use tidepool_wire::stager::{Command, Request};
 
 /// What is written of a request that changes what others may do, or acts for others. None for one that only looks.
@@ -26,6 +27,16 @@ pub fn act(request: &Request) -> Option<String> {
         _ => return None,
     };
     Some(format!("{} {about}", request.name()))
+}
+
+/// Who did it, and what came of it.
+pub fn line(caller: &Caller, act: &str, outcome: &str) -> String {
+    let who = match caller.rank {
+        Rank::Controller => "controller".to_string(),
+        Rank::User | Rank::Administrator => format!("user {}", caller.uid),
+    };
+    let afar = if caller.ancestry.is_empty() { " of another node" } else { "" };
+    format!("audit: {who}{afar}: {act}: {outcome}")
 }
 
 /// Lines in one [`EVERY`].

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use tidepool_rundir::{Chosen, Places};
 use tidepool_stage_state::Budget;
-use tidepool_transport::{Secret, digits};
+use tidepool_transport::{Secret, digits, hex};
 use tidepool_types::parse_size;
 use tidepool_wire::stager::{DATASPACE_NAME_MAX, DataspaceKind, DataspaceSpec, Policy};
 
@@ -91,6 +91,7 @@ struct File {
     listen: Option<String>,
     secret_file: Option<PathBuf>,
     admins: Vec<String>,
+    controllers: Vec<String>,
     peers: Vec<String>,
     fabric: Option<String>,
     agents: bool,
@@ -163,6 +164,8 @@ pub struct Config {
     pub secret: Option<Secret>,
     /// Public keys of administrators on other nodes.
     pub admins: Vec<[u8; 32]>,
+    /// Those of batch systems' controllers.
+    pub controllers: Vec<[u8; 32]>,
     /// Where tasks may go, by where it listens; anywhere that knows the secret when there is none.
     pub peers: Vec<Peer>,
     /// Provider of libfabric for large data between stagers; TCP without.
@@ -244,9 +247,16 @@ fn validate(file: File, dir: Option<&Path>) -> Result<Config, String> {
         return Err("agents needs listen: they are started for controllers on other nodes".into());
     }
     let budget = budget(&file)?;
-    let admins = file.admins.iter().map(|key| admin(key)).collect::<Result<Vec<_>, _>>()?;
+    let admins = public_keys("admins", &file.admins)?;
+    let controllers = public_keys("controllers", &file.controllers)?;
+    if let Some(both) = controllers.iter().find(|key| admins.contains(key)) {
+        return Err(format!(
+            "{} is in admins and in controllers: who has it would be an administrator; give the controller a key of its own",
+            hex(both)
+        ));
+    }
     let peers = file.peers.iter().map(|text| peer(text)).collect::<Result<Vec<_>, _>>()?;
-    check_keys(&peers, &admins, secret.as_ref())?;
+    check_keys(&peers, (&admins, &controllers), secret.as_ref())?;
     Ok(Config {
         budget,
         node: file.node.unwrap_or_else(host_name),
@@ -267,6 +277,7 @@ fn validate(file: File, dir: Option<&Path>) -> Result<Config, String> {
         listen,
         secret,
         admins,
+        controllers,
         peers,
         fabric: file.fabric,
         agents: file.agents,
@@ -276,10 +287,13 @@ fn validate(file: File, dir: Option<&Path>) -> Result<Config, String> {
     })
 }
 
-fn admin(key: &str) -> Result<[u8; 32], String> {
-    digits(key).ok_or_else(|| {
-        format!("admins has '{key}', which is no public key: 64 hexadecimal digits, as 'tidepool stage key' prints them")
-    })
+fn public_keys(list: &str, keys: &[String]) -> Result<Vec<[u8; 32]>, String> {
+    let key = |key: &String| {
+        digits(key).ok_or_else(|| {
+            format!("{list} has '{key}', which is no public key: 64 hexadecimal digits, as 'tidepool stage key' prints them")
+        })
+    };
+    keys.iter().map(key).collect()
 }
 
 /// Another stager that tasks may go to.
@@ -317,7 +331,11 @@ fn peer(text: &str) -> Result<Peer, String> {
 }
 
 /// Either all nodes are known by their keys or none is, and no key is two things: a taken node must not be somebody else.
-fn check_keys(peers: &[Peer], admins: &[[u8; 32]], secret: Option<&Secret>) -> Result<(), String> {
+fn check_keys(
+    peers: &[Peer],
+    (admins, controllers): (&[[u8; 32]], &[[u8; 32]]),
+    secret: Option<&Secret>,
+) -> Result<(), String> {
     let Some(keyed) = peers.iter().find(|peer| peer.key.is_some()) else { return Ok(()) };
     if let Some(without) = peers.iter().find(|peer| peer.key.is_none()) {
         let (with, without) = (&keyed.name, &without.name);
@@ -337,6 +355,11 @@ fn check_keys(peers: &[Peer], admins: &[[u8; 32]], secret: Option<&Secret>) -> R
         if admins.contains(&key) {
             return Err(format!(
                 "the key of '{name}' in peers is in admins, too: whoever took that node would administer this stager; give administrators keys of their own"
+            ));
+        }
+        if controllers.contains(&key) {
+            return Err(format!(
+                "the key of '{name}' in peers is in controllers, too: whoever took that node would act for all users here; give the controller a key of its own"
             ));
         }
     }
@@ -501,6 +524,7 @@ mod tests {
             ("agents = true", "needs listen"),
             ("peers = [\"n1\"]", "NAME=HOST:PORT"),
             ("admins = [\"5a\"]", "no public key"),
+            ("controllers = [\"5a\"]", "controllers has '5a'"),
             ("peers = [\"n1=a:1 5a\"]", "no public key"),
             ("user-priority-max = -1", "must be between"),
             ("bandwidth-min = \"slow\"", "bandwidth-min"),
@@ -526,6 +550,8 @@ mod tests {
             (format!("peers = [\"a=a:1 {one}\", \"b=b:1\"]"), "none for 'b'"),
             (format!("peers = [\"a=a:1 {one}\", \"b=b:1 {one}\"]"), "each node needs its own"),
             (format!("admins = [\"{one}\"]\npeers = [\"a=a:1 {one}\"]"), "would administer"),
+            (format!("controllers = [\"{one}\"]\npeers = [\"a=a:1 {one}\"]"), "is in controllers, too"),
+            (format!("controllers = [\"{one}\"]\nadmins = [\"{one}\"]"), "in admins and in controllers"),
             (format!("peers = [\"a=a:1 {one}\"]"), "this stager needs one"),
         ];
         for (text, expected) in wrong {

@@ -1,20 +1,21 @@
-//! Connections of other nodes that want something else than a directory: the control socket, from afar.
+//! Connections of other nodes that want something else than a directory: to ask as on the control socket, from afar.
 
+use crate::tasks::{News, Teller};
 use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
+use tidepool_stage_state::Rank;
 use tidepool_transport::remote::Guest;
 
 /// How long replies may take to leave when the stager ends.
 const LEAVE_MAX: Duration = Duration::from_secs(1);
 
-/// Connections that lead to the control socket. They come to it like those of this node, so nothing of its protocol is known here.
+/// Connections that lead to the event loop. They come to it like those of this node, so nothing of the protocol is known here.
 #[derive(Clone)]
 pub struct Bridges {
-    control: PathBuf,
+    teller: Teller,
     open: Arc<Open>,
 }
 
@@ -42,18 +43,19 @@ impl Drop for Counted {
 }
 
 impl Bridges {
-    pub fn new(control: &Path) -> Bridges {
-        Bridges { control: control.to_path_buf(), open: Arc::default() }
+    pub fn new(teller: &Teller) -> Bridges {
+        Bridges { teller: teller.clone(), open: Arc::default() }
     }
 
-    /// Carries bytes both ways until either side ends.
-    pub fn carry(&self, guest: Guest) -> io::Result<()> {
+    /// Carries bytes both ways until either side ends. What is asked for is served for somebody of this rank.
+    pub fn carry(&self, guest: Guest, rank: Rank) -> io::Result<()> {
         let counted = Counted::new(&self.open);
-        let own = match UnixStream::connect(&self.control) {
-            Ok(own) => own,
+        let (own, stream) = match UnixStream::pair() {
+            Ok(pair) => pair,
             Err(error) => return guest.turn_away(&format!("the stager cannot reach itself: {error}")),
         };
         let peer = guest.let_in()?;
+        self.teller.tell(News::Guest { stream, rank });
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 // How it ends is seen by both sides.

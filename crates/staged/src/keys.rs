@@ -11,6 +11,8 @@ type Key = [u8; 32];
 pub enum Role {
     /// Everything.
     Administrator,
+    /// What a batch system's hooks need for the jobs of users.
+    Controller,
     /// Opens data of jobs that run on this node, in their owners' names.
     Node(String),
     /// Opens data in anybody's name: no node is known by its key here, and he knows the secret.
@@ -21,19 +23,27 @@ pub enum Role {
 #[derive(Clone, Default)]
 pub struct Keys {
     admins: Vec<Key>,
+    controllers: Vec<Key>,
     nodes: Vec<(Key, String)>,
 }
 
 impl Keys {
     pub fn of(config: &Config) -> Keys {
         let node = |peer: &Peer| peer.key.map(|key| (key, peer.name.clone()));
-        Keys { admins: config.admins.clone(), nodes: config.peers.iter().filter_map(node).collect() }
+        Keys {
+            admins: config.admins.clone(),
+            controllers: config.controllers.clone(),
+            nodes: config.peers.iter().filter_map(node).collect(),
+        }
     }
 
     /// Who has proved this key; what he says that he is called counts for nothing.
     pub fn role(&self, key: &Key) -> Result<Role, String> {
         if self.admins.contains(key) {
             return Ok(Role::Administrator);
+        }
+        if self.controllers.contains(key) {
+            return Ok(Role::Controller);
         }
         match self.nodes.iter().find(|(known, _)| known == key) {
             Some((_, name)) => Ok(Role::Node(name.clone())),
@@ -65,13 +75,16 @@ mod tests {
 
     #[test]
     fn a_key_is_what_it_is_listed_as() {
-        let keys = Keys { admins: vec![[1; 32]], nodes: vec![([2; 32], "n2".into())] };
+        let keys =
+            Keys { admins: vec![[1; 32]], controllers: vec![[4; 32]], nodes: vec![([2; 32], "n2".into())] };
+        assert_eq!(keys.role(&[4; 32]), Ok(Role::Controller));
         assert_eq!(keys.role(&[1; 32]), Ok(Role::Administrator));
         assert_eq!(keys.role(&[2; 32]), Ok(Role::Node("n2".into())));
         assert!(keys.role(&[3; 32]).unwrap_err().contains("0303"));
         let without = Keys { nodes: Vec::new(), ..keys };
         assert_eq!(without.role(&[3; 32]), Ok(Role::Stager));
         assert_eq!(without.role(&[1; 32]), Ok(Role::Administrator));
+        assert_eq!(without.role(&[4; 32]), Ok(Role::Controller), "no more than without the other keys");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use rustix::net::sockopt::socket_peercred;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
-use tidepool_stage_state::{Caller, Origin};
+use tidepool_stage_state::{Caller, Origin, Rank};
 
 /// Ancestors looked at.
 const ANCESTORS_MAX: usize = 64;
@@ -14,12 +14,12 @@ const STAT_BYTES: usize = 1024;
 
 /// The caller behind a connection, without ancestors. One that comes through this process is one of another node
 /// (`doors.rs`): no process here is its own.
-pub fn caller(stream: &UnixStream, control: bool) -> io::Result<Caller> {
+pub fn caller(stream: &UnixStream, rank: Rank) -> io::Result<Caller> {
     let peer = socket_peercred(stream)?;
     let (uid, gid) = (peer.uid.as_raw(), peer.gid.as_raw());
     let pid = peer.pid.as_raw_nonzero().get();
     let here = (pid != std::process::id() as i32).then(|| Origin { pid, started: started(pid) });
-    Ok(Caller { uid, gid, control, ancestry: here.into_iter().collect() })
+    Ok(Caller { uid, gid, rank, ancestry: here.into_iter().collect() })
 }
 
 /// Adds a caller's ancestors, by whom processes of jobs are found: those of now. A process that has taken a caller's number
@@ -84,7 +84,7 @@ mod tests {
         let (pid, started) = (std::process::id() as i32, started(std::process::id() as i32));
         let with = |started| {
             let ancestry = vec![Origin { pid, started }];
-            let mut caller = Caller { uid: 0, gid: 0, control: false, ancestry };
+            let mut caller = Caller { uid: 0, gid: 0, rank: Rank::User, ancestry };
             add_ancestors(&mut caller);
             caller.ancestry.len()
         };

@@ -16,6 +16,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use tidepool_stage::remote::{OpenedRoot, RootRequest, Roots};
 use tidepool_stage::{Charge, EndError, EndResult, LocalEnd};
+use tidepool_stage_state::{Rank, Visitor};
 use tidepool_transport::hex;
 use tidepool_transport::remote::{Door, Guest, Peer};
 use tidepool_types::Errno;
@@ -36,8 +37,7 @@ pub struct Granted {
 /// A peer's request, waiting for the event loop.
 pub struct Wanted {
     pub request: RootRequest,
-    /// The node that it comes from, where that is known by its key and has only the rights of a node.
-    pub node: Option<String>,
+    pub visitor: Visitor,
     pub answer: Sender<Result<Granted, Refusal>>,
 }
 
@@ -70,11 +70,12 @@ impl PeerRoots {
     fn ask(&self, peer: &Peer, request: &RootRequest) -> EndResult<Granted> {
         let (answer, answered) = channel();
         let refused = |errno, detail| EndError { errno, operation: "open dataspace", detail: Some(detail) };
-        let node = match self.keys.role(&peer.key).map_err(|why| refused(Errno::EACCES, why))? {
-            Role::Node(name) => Some(name),
-            Role::Administrator | Role::Stager => None,
+        let visitor = match self.keys.role(&peer.key).map_err(|why| refused(Errno::EACCES, why))? {
+            Role::Node(name) => Visitor::Node(name),
+            Role::Controller => Visitor::Controller,
+            Role::Administrator | Role::Stager => Visitor::Anybody,
         };
-        self.teller.tell(News::Peer(Wanted { request: request.clone(), node, answer }));
+        self.teller.tell(News::Peer(Wanted { request: request.clone(), visitor, answer }));
         match answered.recv() {
             Ok(Ok(granted)) => Ok(granted),
             Ok(Err(refusal)) => Err(refused(errno_of(refusal.code), refusal.to_string())),
@@ -125,6 +126,7 @@ impl Roots for PeerRoots {
             let who = match self.keys.role(&peer.key) {
                 Ok(Role::Node(name)) => format!("node '{name}'"),
                 Ok(Role::Administrator) => format!("administrator {}", hex(&peer.key)),
+                Ok(Role::Controller) => format!("controller {}", hex(&peer.key)),
                 Ok(Role::Stager) | Err(_) => format!("who calls itself '{}'", peer.name),
             };
             let (uid, space) = (want.uid, &want.dataspace);
@@ -179,20 +181,34 @@ impl Roots for PeerRoots {
 
     fn enter(&self, door: Door, guest: Guest) -> io::Result<()> {
         let (from, name, key) = (guest.address(), &guest.peer().name, hex(&guest.peer().key));
-        if self.keys.role(&guest.peer().key) != Ok(Role::Administrator) {
-            self.tell_refused(&format!(
-                "{from} ('{name}', key {key}) asks for {door:?}, and is no administrator"
-            ));
-            return guest.turn_away(
-                "only administrators may ask for this from other nodes: the key in the second line of your secret-file has to be in 'admins' of the stager's configuration ('tidepool stage key' prints it)",
-            );
-        }
-        eprintln!("tidepool-staged: administrator {key} ({name:?}, {from}): {door:?}");
-        match door {
-            Door::Control {} => self.bridges.carry(guest),
-            Door::Agent { uid, gid, groups, job, node } => {
-                self.agents.serve(&AgentOf { uid, gid, groups, node }, job, guest)
+        let (who, rank) = match self.keys.role(&guest.peer().key) {
+            Ok(Role::Administrator) => ("administrator", Rank::Administrator),
+            Ok(Role::Controller) => ("controller", Rank::Controller),
+            Ok(Role::Node(_) | Role::Stager) | Err(_) => {
+                self.tell_refused(&format!(
+                    "{from} ('{name}', key {key}) asks for {door:?}, and is neither administrator nor controller"
+                ));
+                return guest.turn_away(
+                    "only administrators and controllers may ask for this from other nodes: the key in the second line of your secret-file has to be in 'admins' or 'controllers' of the stager's configuration ('tidepool stage key' prints it)",
+                );
             }
+        };
+        let of = match door {
+            Door::Control {} => {
+                eprintln!("tidepool-staged: {who} {key} ({name:?}, {from}): {door:?}");
+                return self.bridges.carry(guest, rank);
+            }
+            Door::Agent { uid, gid, ref groups, job, node } => {
+                (AgentOf { uid, gid, groups: groups.clone(), node }, job)
+            }
+        };
+        if rank == Rank::Controller
+            && let Err(why) = of.0.check_groups(has_group)
+        {
+            self.tell_refused(&format!("{who} {key} ({name:?}, {from}) asks for {door:?}: {why}"));
+            return guest.turn_away(&why);
         }
+        eprintln!("tidepool-staged: {who} {key} ({name:?}, {from}): {door:?}");
+        self.agents.serve(&of.0, of.1, guest)
     }
 }

@@ -6,7 +6,7 @@ use crate::errands::{Task, Then};
 use crate::peer;
 use crate::places::Places;
 use crate::server::Daemon;
-use tidepool_stage_state::{Caller, Cancelled, Late, Live, Release, Start, Wait, check_one_job};
+use tidepool_stage_state::{Caller, Cancelled, Late, Live, Rank, Release, Start, Wait, check_one_job};
 use tidepool_wire::stager::{
     Code, Command, JobSpec, Leftover, Owner, Refusal, Reply, Request, STAGER_MAGIC, STAGER_VERSION,
     TASKS_AT_ONCE_MAX, TaskSpec,
@@ -37,6 +37,12 @@ impl Answer {
 impl Daemon {
     /// Serves one request of a connection that has said hello.
     pub(crate) fn serve(&mut self, conn: u64, request: u64, caller: &Caller, message: Request) -> Answer {
+        if let Err(refusal) = self.state.check_rank(caller, &message) {
+            let name = message.name();
+            let act = audit::act(&message).unwrap_or_else(|| name.into());
+            self.attempts.tell(&audit::line(caller, &act, &format!("refused: {refusal}")));
+            return Answer::Now(Reply::Failed { refusal });
+        }
         match message {
             Request::Hello { .. } => refused(Code::BAD_REQUEST, "this connection has said hello already"),
             Request::Ping {} => Answer::Now(Reply::Done {}),
@@ -105,11 +111,10 @@ impl Daemon {
                 Answer::Now(_) => "done".into(),
                 Answer::Later => "under way".into(),
             };
-            let afar = if caller.ancestry.is_empty() { " of another node" } else { "" };
-            let line = format!("audit: user {}{afar}: {act}: {outcome}", caller.uid);
-            match caller.control {
-                true => eprintln!("tidepool-staged: {line}"),
-                false => self.attempts.tell(&line),
+            let line = audit::line(caller, &act, &outcome);
+            match caller.rank {
+                Rank::Administrator | Rank::Controller => eprintln!("tidepool-staged: {line}"),
+                Rank::User => self.attempts.tell(&line),
             }
         }
         answer
@@ -118,13 +123,14 @@ impl Daemon {
     fn do_administer(&mut self, conn: u64, request: u64, caller: &Caller, message: Request) -> Answer {
         // Before anything is looked at: even whether a path exists is not for everybody.
         if !matches!(message, Request::Command { command: Command::Ping })
-            && let Err(refusal) = self.state.demand_control(caller)
+            && let Err(refusal) = self.state.demand_batch(caller)
         {
             return Answer::Now(Reply::Failed { refusal });
         }
         match message {
             Request::RegisterDataspace { dataspace } => {
-                let checked = check_mount(&dataspace);
+                // Whether a path exists, which root's process sees everywhere, is nothing for a controller.
+                let checked = if caller.is_administrator() { check_mount(&dataspace) } else { Ok(()) };
                 Answer::of(checked.and_then(|()| self.state.register_dataspace(caller, dataspace)))
             }
             Request::UpdateDataspace { dataspace } => {
@@ -190,7 +196,7 @@ impl Daemon {
                     node: self.config.node.clone(),
                     pid: std::process::id(),
                     uid: caller.uid,
-                    control: caller.control,
+                    control: caller.is_administrator(),
                 })
             }
             _ => refuse("a connection starts with Hello".into()),
@@ -373,7 +379,8 @@ impl Daemon {
     }
 
     fn unregister_dataspace(&mut self, conn: u64, request: u64, caller: &Caller, name: String) -> Answer {
-        match self.state.leftovers_of(caller, &name) {
+        let there = self.state.demand_batch(caller).and_then(|()| self.state.dataspace(&name).cloned());
+        match there {
             Err(refusal) => Answer::Now(Reply::Failed { refusal }),
             Ok(spec) if spec.tracked => {
                 let then = Then::UnregisterDataspace(name);

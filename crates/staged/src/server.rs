@@ -38,7 +38,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tidepool_shm::Spin;
 use tidepool_stage::remote::EndServer;
-use tidepool_stage_state::{Identity, Millis, Side, Start, State, Wait, Waits};
+use tidepool_stage_state::{Caller, Identity, Millis, Rank, Side, Start, State, Wait, Waits};
 use tidepool_wire::stager::{Code, Refusal, Reply, Resource};
 
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -192,7 +192,7 @@ impl Daemon {
         let workers = start_workers(config, &teller)?;
         let crews = Crews::start((config.workers, config.gentle), &setup, &teller)
             .map_err(system("start a thread"))?;
-        let bridges = Bridges::new(&config.control_socket);
+        let bridges = Bridges::new(&teller);
         let peers = serve_peers(config, &directly, &teller, &bridges)?;
         let mut records = Vec::new();
         Journal::begin(&mut records);
@@ -452,17 +452,34 @@ impl Daemon {
 
     fn admit(&mut self, stream: UnixStream, listener: u64) -> io::Result<()> {
         stream.set_nonblocking(true)?;
-        let mut caller = peer::caller(&stream, listener == TOKEN_CONTROL)?;
+        let rank = if listener == TOKEN_CONTROL { Rank::Administrator } else { Rank::User };
+        let mut caller = peer::caller(&stream, rank)?;
         let dialect = match listener {
             // The published libraries have one socket for everything: who may administer shows in who
             // they are.
             TOKEN_NORNS => {
-                caller.control = caller.uid == 0 || caller.uid == rustix::process::geteuid().as_raw();
+                if caller.uid == 0 || caller.uid == rustix::process::geteuid().as_raw() {
+                    caller.rank = Rank::Administrator;
+                }
                 Dialect::Norns { last: 0, waiting: HashMap::new() }
             }
             _ => Dialect::Native,
         };
-        let free = caller.control || caller.uid == 0;
+        self.take_in(stream, caller, dialect)
+    }
+
+    /// Lets somebody of another node in, whose key says his rank.
+    fn admit_guest(&mut self, stream: UnixStream, rank: Rank) -> io::Result<()> {
+        if self.conns.len() >= CONNECTIONS_MAX {
+            return Ok(());
+        }
+        stream.set_nonblocking(true)?;
+        let caller = peer::caller(&stream, rank)?;
+        self.take_in(stream, caller, Dialect::Native)
+    }
+
+    fn take_in(&mut self, stream: UnixStream, caller: Caller, dialect: Dialect) -> io::Result<()> {
+        let free = is_free(&caller);
         if let Err(crowded) = self.crowd.come(caller.uid, free) {
             if crowded.first {
                 let (uid, most) = (caller.uid, crowded.most);
@@ -505,7 +522,7 @@ impl Daemon {
     fn count_bytes(&mut self, token: u64) {
         let Some(conn) = self.conns.get_mut(&token) else { return };
         conn.shrink();
-        let (held, free) = (conn.held(), conn.caller.control || conn.caller.uid == 0);
+        let (held, free) = (conn.held(), is_free(&conn.caller));
         if let Err(crowded) = self.crowd.hold(conn.caller.uid, conn.counted, held, free) {
             if crowded.first {
                 let (uid, most) = (conn.caller.uid, crowded.most);
@@ -618,6 +635,8 @@ impl Daemon {
                     self.noted.push(noted);
                 }
                 News::Peer(wanted) => self.admit_peer(wanted),
+                // Who is gone already is not missed.
+                News::Guest { stream, rank } => drop(self.admit_guest(stream, rank)),
                 News::Received { job, dataspace, place, bytes, .. } => {
                     self.state.received(job, (&dataspace, &place), bytes);
                 }
@@ -689,8 +708,7 @@ impl Daemon {
         let want = &wanted.request;
         let who = Identity { uid: want.uid, gid: want.gid, job: want.job.unwrap_or(0) };
         let side = if want.write { Side::Target } else { Side::Source };
-        let node = wanted.node.as_deref();
-        let opened = self.state.open_for_peer(node, who, &want.dataspace, &want.path, side);
+        let opened = self.state.open_for_peer(&wanted.visitor, who, &want.dataspace, &want.path, side);
         let granted = opened.map(|opened| {
             let rate = opened.dataspace.bandwidth;
             let rates = (rate > 0).then(|| (Shared::Dataspace(opened.dataspace.name.clone()), rate));
@@ -724,7 +742,7 @@ impl Daemon {
     }
 
     /// What is counted, and what of it is the caller's.
-    pub(crate) fn counters(&self, caller: &tidepool_stage_state::Caller) -> Vec<(String, u64)> {
+    pub(crate) fn counters(&self, caller: &Caller) -> Vec<(String, u64)> {
         let held = self.state.held() as u64;
         let mut counters = vec![
             ("requests".into(), self.served),
@@ -773,6 +791,11 @@ fn is_exhausted(error: &io::Error) -> bool {
     )
 }
 
-pub(crate) fn nobody() -> tidepool_stage_state::Caller {
-    tidepool_stage_state::Caller { uid: u32::MAX, gid: u32::MAX, control: false, ancestry: Vec::new() }
+/// May have as many connections as there are.
+fn is_free(caller: &Caller) -> bool {
+    caller.is_administrator() || caller.uid == 0
+}
+
+pub(crate) fn nobody() -> Caller {
+    Caller { uid: u32::MAX, gid: u32::MAX, rank: Rank::User, ancestry: Vec::new() }
 }

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use tidepool_rundir::{Dir, UNWRITABLE, Unusable, Want};
 use tidepool_stage::remote::{EndServer, Fabric};
-use tidepool_stage_state::{ReplayError, State};
+use tidepool_stage_state::{Rank, ReplayError, State};
 use tidepool_wire::stager::{Code, DataspaceSpec, Policy, Refusal};
 
 /// Why a stager did not start or go on.
@@ -119,7 +119,7 @@ pub(crate) fn open_state(config: &Config) -> Result<(State, Journal), StartError
     })?;
     // Into the new journal: its snapshot says only that they were told to.
     state.end_cancelled(now());
-    let admin = tidepool_stage_state::Caller { control: true, ..nobody() };
+    let admin = tidepool_stage_state::Caller { rank: Rank::Administrator, ..nobody() };
     if let Some(policy) = config.policy {
         // What the journal says is what was set before the file was changed.
         state.set_policy(&admin, policy).map_err(StartError::Configured)?;

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use tidepool_shm::Spin;
 use tidepool_stage::remote::Abandoner;
 use tidepool_stage::{Charge, Control, EndError, Phase};
-use tidepool_stage_state::{Ended, Live, Start};
+use tidepool_stage_state::{Ended, Live, Rank, Start};
 use tidepool_transport::remote::GreetError;
 use tidepool_wire::stager::{Reply, TaskPhase};
 
@@ -51,6 +51,11 @@ pub enum News {
     },
     /// Another stager wants to use a dataspace.
     Peer(Wanted),
+    /// Somebody of another node wants to ask as on the control socket; a thread carries what he says to the other end of this.
+    Guest {
+        stream: UnixStream,
+        rank: Rank,
+    },
     /// Another stager, or a task by cloning, has put something into a dataspace.
     Received {
         /// 0 for another stager.

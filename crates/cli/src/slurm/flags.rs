@@ -286,6 +286,8 @@ pub enum HookName {
     Status {
         words: Vec<String>,
     },
+    /// What `install --check` asks, as the hooks' user.
+    Ready {},
     /// Cancels a job when Slurm has done with its hooks.
     Cancel {
         job: u32,

@@ -3,8 +3,7 @@
 //! Files that are not ours are never changed: what has to be written into them is printed.
 
 use super::flags::InstallArgs;
-use super::site::Site;
-use super::stagers::Ways;
+use super::ready::{self, Finding, Level};
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::output::table;
 use serde_json::json;
@@ -178,24 +177,6 @@ fn write(part: &Part) -> Result<()> {
         .context(Kind::Other, shown)
 }
 
-/// One thing that was looked at.
-struct Finding {
-    what: String,
-    /// Empty when it is well.
-    trouble: String,
-    advice: String,
-}
-
-impl Finding {
-    fn well(what: impl Into<String>) -> Finding {
-        Finding { what: what.into(), trouble: String::new(), advice: String::new() }
-    }
-
-    fn bad(what: impl Into<String>, trouble: impl Into<String>, advice: impl Into<String>) -> Finding {
-        Finding { what: what.into(), trouble: trouble.into(), advice: advice.into() }
-    }
-}
-
 fn check(args: &InstallArgs) -> Result<ExitCode> {
     let mut findings = Vec::new();
     for part in parts(args)? {
@@ -204,18 +185,22 @@ fn check(args: &InstallArgs) -> Result<ExitCode> {
     findings.push(pipes_finding(args));
     findings.extend(conf_findings(args));
     findings.push(plugin_finding(args));
-    findings.extend(site_findings(args));
-    let bad = findings.iter().filter(|finding| !finding.trouble.is_empty()).count();
+    findings.extend(hooks_findings(args)?);
+    let bad = findings.iter().filter(|finding| finding.level == Level::Bad).count();
     if args.json {
         let list: Vec<_> = findings
             .iter()
-            .map(|f| json!({"what": f.what, "well": f.trouble.is_empty(), "trouble": f.trouble, "advice": f.advice}))
+            .map(|f| json!({"what": f.what, "well": f.level != Level::Bad, "warning": f.level == Level::Warning, "trouble": f.trouble, "advice": f.advice}))
             .collect();
         println!("{}", json!({"well": bad == 0, "findings": list}));
     } else {
         let head = ["", "WHAT", "TROUBLE", "TO DO"].map(String::from).to_vec();
         let row = |f: &Finding| {
-            let mark = if f.trouble.is_empty() { "ok" } else { "!!" };
+            let mark = match f.level {
+                Level::Well => "ok",
+                Level::Warning => "!",
+                Level::Bad => "!!",
+            };
             vec![mark.into(), f.what.clone(), f.trouble.clone(), f.advice.clone()]
         };
         let rows: Vec<Vec<String>> = std::iter::once(head).chain(findings.iter().map(row)).collect();
@@ -273,6 +258,11 @@ fn read_conf(dir: &Path) -> std::result::Result<Vec<(String, String)>, String> {
     Ok(all.lines().filter_map(setting).collect())
 }
 
+/// What counts is said last.
+fn setting_of<'a>(conf: &'a [(String, String)], key: &str) -> Option<&'a str> {
+    conf.iter().rev().find(|(known, _)| *known == key).map(|(_, value)| value.as_str())
+}
+
 fn conf_findings(args: &InstallArgs) -> Vec<Finding> {
     let conf = match read_conf(&args.conf_dir) {
         Ok(conf) => conf,
@@ -281,7 +271,7 @@ fn conf_findings(args: &InstallArgs) -> Vec<Finding> {
     let finding = |setting: Setting| {
         let what = format!("slurm.conf: {} ({})", setting.key, setting.why);
         let key = setting.key.to_lowercase();
-        let found = conf.iter().rev().find(|(known, _)| *known == key).map(|(_, value)| value.as_str());
+        let found = setting_of(&conf, &key);
         let Setting { key, value, one_of_several, .. } = setting;
         match found {
             Some(there) if there == value => Finding::well(what),
@@ -333,58 +323,13 @@ fn plugin_finding(args: &InstallArgs) -> Finding {
     }
 }
 
-fn site_findings(args: &InstallArgs) -> Vec<Finding> {
-    let what = args.site.display().to_string();
-    let site = match Site::read(&args.site) {
-        Ok(site) => site,
-        Err(failure) => {
-            return vec![Finding::bad(what, failure.to_string(), "see docs/guide/slurm-admin.md")];
-        }
-    };
-    let mut findings = vec![Finding::well(what)];
-    let secret = site.secret_file.display().to_string();
-    let ways = match Ways::of(&site) {
-        Ok(ways) => ways,
-        Err(failure) => {
-            findings.push(Finding::bad(
-                secret,
-                failure.to_string(),
-                "the same file as the stagers', mode 0600",
-            ));
-            return findings;
-        }
-    };
-    findings.push(Finding::well(secret));
-    match super::scontrol::live_nodes() {
-        Err(failure) => findings.push(Finding::bad("nodes", failure.to_string(), "is slurmctld up?")),
-        Ok(nodes) => {
-            for node in nodes {
-                let what = format!("stager of {node}");
-                findings.push(match ways.connect(&node) {
-                    Ok(stager) => match stager.dataspaces() {
-                        Ok(there) => {
-                            let known = |name: &String| there.iter().any(|info| info.dataspace.name == *name);
-                            match site.dataspace_names().iter().find(|name| !known(name)) {
-                                None => Finding::well(what),
-                                Some(name) => Finding::bad(
-                                    what,
-                                    format!("does not know {name}"),
-                                    "name it in its configuration, too",
-                                ),
-                            }
-                        }
-                        Err(error) => Finding::bad(what, error.to_string(), "see its log"),
-                    },
-                    Err(failure) => Finding::bad(
-                        what,
-                        failure.to_string(),
-                        "start tidepool-staged there, with 'listen' and the same secret",
-                    ),
-                });
-            }
-        }
-    }
-    findings
+/// What the user finds that the hooks run as.
+fn hooks_findings(args: &InstallArgs) -> Result<Vec<Finding>> {
+    let program = PathBuf::from(program(args)?);
+    let conf = read_conf(&args.conf_dir).unwrap_or_default();
+    // Slurm's own default.
+    let user = setting_of(&conf, "slurmuser").unwrap_or("root");
+    Ok(ready::ask(user, &program, &args.site))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use super::flags::{EndPoolArgs, PoolsArgs};
 use super::site::Site;
-use super::{ask, hooks, print, resume};
+use super::{ask, hooks, keeper, print, resume};
 use crate::exit::{Failure, Kind, Result};
 use crate::output::table;
 use serde_json::{Value, json};
@@ -67,7 +67,7 @@ pub fn end_pool(args: &EndPoolArgs) -> Result<ExitCode> {
     let pool = chosen(&all, &args.pool)?;
     let number = pool["pool"].as_u64().unwrap_or_default() as u32;
     // Burst buffers are not for root's jobs; where the book is, he needs none.
-    if rustix::process::geteuid().is_root() && args.site.site.exists() {
+    if keeper::keeps_book(&args.site.site)? {
         return end_here(args, number);
     }
     let words = [
@@ -105,6 +105,9 @@ fn end_here(args: &EndPoolArgs, number: u32) -> Result<ExitCode> {
     if args.dry_run {
         println!("would end pool {number}");
         return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(code) = keeper::as_keeper(&args.site.site)? {
+        return Ok(code);
     }
     hooks::end_pool(Site::read(&args.site.site)?, number)?;
     if args.json {

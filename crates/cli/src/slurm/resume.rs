@@ -3,6 +3,7 @@
 
 use super::flags::{DiscardArgs, ResumeArgs};
 use super::hooks;
+use super::keeper;
 use super::site::Site;
 use crate::exit::{Context, Failure, Kind, Result};
 use serde_json::json;
@@ -30,9 +31,10 @@ pub fn resume(args: &ResumeArgs) -> Result<ExitCode> {
 pub fn discard(args: &DiscardArgs) -> Result<ExitCode> {
     let site = &args.errand.site.site;
     // Burst buffers are not for root's jobs; where the book is, he needs none.
-    if !(rustix::process::geteuid().is_root() && site.exists()) {
+    if !keeper::keeps_book(site)? {
         if args.lost {
-            let text = "--lost is for root on the controller: only an administrator gives up nodes";
+            let text =
+                "--lost is for root, or SlurmUser, on the controller: only an administrator gives up nodes";
             return Err(Failure::new(Kind::Usage, text));
         }
         return DISCARD.run(&args.errand);
@@ -41,6 +43,9 @@ pub fn discard(args: &DiscardArgs) -> Result<ExitCode> {
     if args.errand.dry_run {
         println!("would remove the results of job {job} that are still on its nodes");
         return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(code) = keeper::as_keeper(site)? {
+        return Ok(code);
     }
     hooks::discard_here(Site::read(site)?, job, args.lost)?;
     if args.errand.json {

@@ -1,6 +1,7 @@
 //! What is known of jobs and workflows, for people and programs: `tidepool slurm jobs`, `tidepool slurm report`,
 //! `tidepool workflow`.
 
+use super::keeper;
 use super::scontrol;
 use super::site::Site;
 use crate::exit::{Failure, Kind, Result};
@@ -89,8 +90,13 @@ fn workflow(book: &Book, id: u32) -> Result<Value> {
 
 /// The answer from the book, or, where only the controller has it, from the controller.
 pub fn ask(site: Option<&Site>, words: &[&str]) -> Result<Value> {
-    if let Some(book) = site.and_then(|site| Book::open_read(&site.book()).ok()) {
-        return answer(&book, words);
+    if let Some(site) = site {
+        if let Some(told) = keeper::ask_as_keeper(site, words)? {
+            return Ok(told);
+        }
+        if let Ok(book) = Book::open_read(&site.book()) {
+            return answer(&book, words);
+        }
     }
     let said = scontrol::bbstat(words)?;
     serde_json::from_str(said.trim()).map_err(|_| {

@@ -3,6 +3,8 @@
 use super::site::Site;
 use crate::exit::{Context, Failure, Kind, Result};
 use std::collections::BTreeMap;
+use tidepool_stage::EndResult;
+use tidepool_stage::remote::{RemoteEnd, RemoteOptions, RootRequest};
 use tidepool_stage_client::Stager;
 use tidepool_transport::Secret;
 
@@ -29,6 +31,13 @@ impl Ways {
     /// The node whose stager is reached so.
     pub fn node<'a>(&self, address: &'a str) -> Option<&'a str> {
         address.strip_suffix(&format!(":{}", self.port))
+    }
+
+    /// A directory of the node's.
+    pub fn open(&self, node: &str, root: RootRequest) -> EndResult<RemoteEnd> {
+        let mut options = RemoteOptions::new(&self.address(node), self.secret.clone(), root);
+        options.streams = 1;
+        RemoteEnd::open(options)
     }
 
     pub fn connect(&self, node: &str) -> Result<Stager> {

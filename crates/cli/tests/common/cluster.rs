@@ -14,6 +14,7 @@ use tidepool_testkit::copy_program;
 const PATIENCE: Duration = Duration::from_secs(240);
 pub const ALICE: u32 = 20001;
 pub const BOB: u32 = 20002;
+pub const SLURM: u32 = 20003;
 
 pub fn integration(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../integrations/slurm").join(name)
@@ -31,6 +32,8 @@ pub struct Options {
     pub nvme: Option<&'static str>,
     /// With slurmdbd.
     pub accounting: bool,
+    /// Who slurmctld and the hooks run as, where it is not `slurm`.
+    pub slurm_user: Option<&'static str>,
     /// A library that slows slurmctld down, `slow_fork` or `slow_threads`, from the file in C beside this.
     pub slowed_by: Option<&'static str>,
 }
@@ -86,6 +89,9 @@ impl Cluster {
         }
         if options.accounting {
             command.arg("--accounting");
+        }
+        if let Some(user) = options.slurm_user {
+            command.args(["--slurm-user", user]);
         }
         if let Some(size) = options.nvme {
             command.env("TIDEPOOL_TEST_NVME", size);
@@ -370,6 +376,14 @@ impl Cluster {
             let done = self.on(&node, &[&[self.tidepool().as_str()], &words[..]].concat());
             assert!(done.status.success(), "{}", text(&done));
         }
+    }
+
+    /// Who slurmctld runs as: all four ids (proc(5)), so that none brings root's rights back.
+    pub fn slurmctld_runs_as(&self) -> Vec<u32> {
+        let pid = fs::read_to_string(self.dir().join("run/slurmctld.pid")).unwrap();
+        let status = fs::read_to_string(format!("/proc/{}/status", pid.trim())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("Uid:")).unwrap();
+        line.split_whitespace().skip(1).map(|uid| uid.parse().unwrap()).collect()
     }
 
     /// `slurmctld start|stop|kill`, `node start|stop NODE`.

@@ -325,6 +325,7 @@ impl Hear for Desk {
             News::Answer { request: call, answer, .. } => self.tell(&answered(call, answer)),
             // Other stagers come to the supervisor.
             News::Peer(_)
+            | News::Guest { .. }
             | News::PeerLeft(_)
             | News::WorkerGone { .. }
             | News::Undelivered { .. }

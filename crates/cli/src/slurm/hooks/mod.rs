@@ -30,10 +30,13 @@ pub use discard::discard_here;
 pub use sweep::{end_pool, sweep};
 
 use super::flags::{HookArgs, HookName};
+use super::ready;
 use super::scontrol;
 use super::site::Site;
 use super::stagers::{Fleet, Ways};
 use crate::exit::{Context, Failure, Kind, Result};
+use std::fs::DirBuilder;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tidepool_batch::{Book, Job, Phase};
@@ -56,6 +59,10 @@ pub fn hook(args: &HookArgs) -> Result<ExitCode> {
 }
 
 fn serve(args: &HookArgs) -> Result<String> {
+    if let HookName::Ready {} = args.hook {
+        let found = ready::findings(&args.site);
+        return serde_json::to_string(&found).context(Kind::Other, || "what was found".into());
+    }
     let site = Site::read(&args.site)?;
     match &args.hook {
         HookName::Submit { request, script } => submit::submit(&site, request, script),
@@ -68,6 +75,7 @@ fn serve(args: &HookArgs) -> Result<String> {
         HookName::DataOut { job } => Desk::open(site)?.data_out(*job),
         HookName::Teardown { job, hurry } => Desk::open(site)?.teardown(*job, hurry == "true"),
         HookName::Cancel { job } => scontrol::cancel_when_torn_down(*job).map(|()| String::new()),
+        HookName::Ready {} => Ok(String::new()),
         HookName::Status { words } => status::status(&Desk::open(site)?, words),
     }
 }
@@ -99,7 +107,18 @@ pub fn directives(script: &[u8]) -> Result<Directives> {
 impl Desk {
     pub fn open(site: Site) -> Result<Desk> {
         let dir = &site.state_dir;
-        std::fs::create_dir_all(dir).context(Kind::Other, || dir.display().to_string())?;
+        let shown = || dir.display().to_string();
+        // The book has scripts of users, and the files of their pools their secrets.
+        DirBuilder::new().recursive(true).mode(0o700).create(dir).context(Kind::Other, shown)?;
+        let owner = std::fs::metadata(dir).context(Kind::Other, shown)?.uid();
+        let own = rustix::process::geteuid().as_raw();
+        if owner != own {
+            let text = format!(
+                "{} belongs to user {owner}, and Slurm's hooks run as user {own} (SlurmUser); 'tidepool slurm install --check' says what to do",
+                dir.display()
+            );
+            return Err(Failure::new(Kind::Other, text));
+        }
         let path = site.book();
         let book = Book::open(&path).map_err(|error| Failure::new(Kind::Other, error.to_string()))?;
         Ok(Desk { site, book })

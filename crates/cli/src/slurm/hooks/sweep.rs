@@ -15,6 +15,7 @@ use super::lasting::Stray;
 use super::{Desk, now};
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::slurm::flags::SweepArgs;
+use crate::slurm::keeper;
 use crate::slurm::scontrol::{self, Stand};
 use crate::slurm::site::Site;
 use serde::Serialize;
@@ -82,6 +83,9 @@ impl fmt::Display for Trouble {
 }
 
 pub fn sweep(args: &SweepArgs) -> Result<ExitCode> {
+    if let Some(code) = keeper::as_keeper(&args.site.site)? {
+        return Ok(code);
+    }
     let desk = Desk::open(Site::read(&args.site.site)?)?;
     if args.dry_run {
         let (found, pools) = (desk.found()?, desk.stray_pools()?);

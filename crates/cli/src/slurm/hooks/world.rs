@@ -1,18 +1,19 @@
 //! What orders ask of others: the site, the stagers, the book, and the user's files.
 
 use super::{Case, Desk};
-use crate::exit::{Context, Failure, Kind, Result};
+use crate::exit::{Failure, Kind, Result};
 use crate::slurm::orders::{self, Known, World};
 use crate::slurm::stagers::{Fleet, Ways};
-use std::io::Read;
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
 use tidepool_batch::Location;
-use tidepool_directives::Place;
-use tidepool_stage_client::{DataspaceKind, OnBehalf, Resource};
+use tidepool_directives::{DataspaceKind, Place};
+use tidepool_stage::remote::{RemoteEnd, RootRequest};
+use tidepool_stage::{End, EndError};
+use tidepool_stage_client::{OnBehalf, Resource};
 
 /// Bytes of a mapping file.
-const FILE_BYTES_MAX: u64 = 256 << 20;
+const FILE_BYTES_MAX: usize = 256 << 20;
+/// Bytes of it that are asked for at a time.
+const READ_AT_ONCE: usize = 1 << 20;
 
 /// The world as one job's hooks see it.
 pub struct Around<'a> {
@@ -28,6 +29,34 @@ impl<'a> Around<'a> {
     pub fn new(desk: &'a Desk, case: &'a Case, fleet: &'a Fleet) -> Result<Around<'a>> {
         let kept = desk.noted(desk.book.locations())?;
         Ok(Around { desk, case, ways: Ways::of(&desk.site)?, fleet, owner: case.owner()?, kept })
+    }
+}
+
+impl Around<'_> {
+    /// Reads a mapping file in the user's name: what is said of it goes to him. Hooks have no rights of his, so the stager of the
+    /// job's first node opens it.
+    fn read(&self, path: &str) -> std::result::Result<String, String> {
+        let place = Place::Path(path.as_bytes().to_vec());
+        let found =
+            self.desk.site.resolve(&place).ok().filter(|(found, _)| found.kind == DataspaceKind::Shared);
+        let Some((dataspace, below)) = found else {
+            return Err("no node can be asked for it; put a mapping file into a shared dataspace, and name it by its whole path".into());
+        };
+        let at = below.iter().rposition(|byte| *byte == b'/');
+        let (dir, name) = at.map_or((&[][..], &below[..]), |at| (&below[..at], &below[at + 1..]));
+        let (head, _) = self.fleet.head().ok_or("the job has no nodes")?;
+        let OnBehalf { uid, gid, job } = self.owner;
+        let root = RootRequest {
+            dataspace: dataspace.name.clone(),
+            path: dir.to_vec(),
+            write: false,
+            uid,
+            gid,
+            groups: vec![gid],
+            job: Some(job),
+        };
+        let end = self.ways.open(head, root).map_err(|error| error.to_string())?;
+        String::from_utf8(read_whole(&end, name)?).map_err(|_| "it is no UTF-8 text".to_string())
     }
 }
 
@@ -103,7 +132,8 @@ impl World for Around<'_> {
     }
 
     fn file(&self, path: &str) -> Result<String> {
-        read_as(path, self.owner.uid, self.owner.gid)
+        let fail = |why: String| Failure::new(Kind::StageIn, format!("{path}: {why}"));
+        self.read(path).map_err(fail)
     }
 
     fn address(&self, node: &str) -> String {
@@ -111,36 +141,20 @@ impl World for Around<'_> {
     }
 }
 
-/// Reads a file in a user's name: hooks run as root, and what they say of it goes to the user.
-fn read_as(path: &str, uid: u32, gid: u32) -> Result<String> {
-    let fail = |why: String| Failure::new(Kind::StageIn, format!("{path}: {why}"));
-    if !path.starts_with('/') {
-        return Err(fail("name a mapping file by its whole path".into()));
+/// Reads a file as far as it may be long.
+fn read_whole(end: &RemoteEnd, name: &[u8]) -> std::result::Result<Vec<u8>, String> {
+    let said = |error: EndError| error.to_string();
+    let file = end.open_read(&end.root(), name).map_err(said)?;
+    let (mut text, mut block) = (Vec::new(), vec![0; READ_AT_ONCE]);
+    loop {
+        match end.read(&file, text.len() as u64, &mut block).map_err(said)? {
+            0 => return Ok(text),
+            read => text.extend_from_slice(&block[..read]),
+        }
+        if text.len() > FILE_BYTES_MAX {
+            return Err(format!("it has more than {FILE_BYTES_MAX} bytes"));
+        }
     }
-    let mut child = Command::new("/bin/cat")
-        .args(["--", path])
-        .uid(uid)
-        .gid(gid)
-        .current_dir("/")
-        .env_clear()
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .context(Kind::Other, || "/bin/cat".into())?;
-    let mut text = Vec::new();
-    let mut out = child.stdout.take().expect("it is piped").take(FILE_BYTES_MAX + 1);
-    out.read_to_end(&mut text).context(Kind::StageIn, || path.to_string())?;
-    drop(out);
-    let ended = child.wait_with_output().context(Kind::StageIn, || path.to_string())?;
-    if text.len() as u64 > FILE_BYTES_MAX {
-        return Err(fail(format!("it has more than {FILE_BYTES_MAX} bytes")));
-    }
-    if !ended.status.success() {
-        let said = String::from_utf8_lossy(&ended.stderr).trim().to_string();
-        return Err(Failure::new(Kind::StageIn, said.trim_start_matches("/bin/cat: ").to_string()));
-    }
-    String::from_utf8(text).map_err(|_| fail("it is no UTF-8 text".into()))
 }
 
 /// The feature of nodes that keep data of a job.
