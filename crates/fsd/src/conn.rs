@@ -39,7 +39,7 @@ const UNTAKEN_MAX: usize = SLOTS * (HEADER_LEN + META_MAX + BULK_MAX);
 /// A connected socket of either family.
 pub enum Socket {
     Unix(UnixStream),
-    Tcp(Sealed<TcpStream>),
+    Tcp(Box<Sealed<TcpStream>>),
 }
 
 impl Socket {

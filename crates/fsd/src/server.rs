@@ -411,7 +411,7 @@ impl Hub {
         let accepted = self.tcp.as_ref().map(TcpListener::accept);
         let Some((stream, _)) = self.accepted(accepted) else { return };
         if tune_tcp(&stream).and_then(|()| stream.set_nonblocking(true)).is_ok() {
-            self.admit(Socket::Tcp(Sealed::new(stream)));
+            self.admit(Socket::Tcp(Box::new(Sealed::new(stream))));
         }
     }
 

@@ -28,6 +28,7 @@ Examples:
   tidepool-staged --config /etc/tidepool/stager.toml
   tidepool-staged --config stager.toml --check
 
+SIGHUP has it read again whom to trust: the keys secret-file, accept-secret-file, admins, controllers and peers.
 Exit codes: 0 ended as asked, 1 could not start or go on, 2 wrong usage or configuration.";
 
 /// Stages data for jobs, schedulers and applications on this node.
@@ -90,6 +91,7 @@ struct File {
     norns_socket: Option<PathBuf>,
     listen: Option<String>,
     secret_file: Option<PathBuf>,
+    accept_secret_file: Option<PathBuf>,
     admins: Vec<String>,
     controllers: Vec<String>,
     peers: Vec<String>,
@@ -162,6 +164,8 @@ pub struct Config {
     pub listen: Option<SocketAddr>,
     /// What stagers prove to each other.
     pub secret: Option<Secret>,
+    /// Counts as proof of others as well, while secrets are exchanged.
+    pub accepted: Option<Secret>,
     /// Public keys of administrators on other nodes.
     pub admins: Vec<[u8; 32]>,
     /// Those of batch systems' controllers.
@@ -235,6 +239,12 @@ fn validate(file: File, dir: Option<&Path>) -> Result<Config, String> {
     let dataspaces = file.dataspace.iter().map(dataspace).collect::<Result<Vec<_>, _>>()?;
     check_unique(&dataspaces)?;
     let secret = file.secret_file.as_deref().map(read_secret).transpose()?;
+    let accepted = file.accept_secret_file.as_deref().map(read_accepted).transpose()?;
+    if accepted.is_some() && secret.is_none() {
+        return Err(
+            "accept-secret-file is for the time when secrets are exchanged, and needs secret-file".into()
+        );
+    }
     let listen = file.listen.as_deref().map(listen_at).transpose()?;
     if listen.is_some() && secret.is_none() {
         return Err("listen needs secret-file: other stagers have to prove who they are".into());
@@ -276,6 +286,7 @@ fn validate(file: File, dir: Option<&Path>) -> Result<Config, String> {
         dataspaces,
         listen,
         secret,
+        accepted,
         admins,
         controllers,
         peers,
@@ -413,6 +424,10 @@ fn check_fabric(provider: Option<&str>, secret: bool) -> Result<(), String> {
 
 fn listen_at(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| format!("listen is '{text}'; it has to be address:port, such as 10.0.0.7:42000"))
+}
+
+fn read_accepted(path: &Path) -> Result<Secret, String> {
+    Secret::read(path).map_err(|why| format!("accept-secret-file {}: {why}", path.display()))
 }
 
 fn read_secret(path: &Path) -> Result<Secret, String> {

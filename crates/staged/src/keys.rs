@@ -1,8 +1,9 @@
 //! What a proved key lets its holder ask for: the one place that says which nodes and administrators there are.
 
 use crate::config::{Config, Peer};
-use tidepool_transport::hex;
+use std::sync::{Arc, PoisonError, RwLock};
 use tidepool_transport::remote::Meant;
+use tidepool_transport::{Secret, hex};
 
 type Key = [u8; 32];
 
@@ -53,6 +54,66 @@ impl Keys {
                 hex(key)
             )),
         }
+    }
+}
+
+/// What proves this stager to others, and others to it. It is read anew while the stager runs.
+#[derive(Clone, Default)]
+pub struct Trust {
+    /// This stager's own, which counts as proof of others as well.
+    pub secret: Option<Secret>,
+    /// Counts as proof of others, while secrets are exchanged.
+    pub accepted: Option<Secret>,
+    /// Those that tasks may go to; all when there is none.
+    pub peers: Vec<Peer>,
+    pub keys: Keys,
+}
+
+impl Trust {
+    pub fn of(config: &Config) -> Trust {
+        let (secret, accepted) = (config.secret.clone(), config.accepted.clone());
+        Trust { secret, accepted, peers: config.peers.clone(), keys: Keys::of(config) }
+    }
+
+    /// What others may prove. Whichever it is, this stager proves its own key.
+    pub fn secrets(&self) -> Vec<Secret> {
+        let own = self.secret.iter().cloned();
+        own.chain(self.accepted.iter().map(|other| self.with_own_key(other))).collect()
+    }
+
+    fn with_own_key(&self, other: &Secret) -> Secret {
+        self.secret.as_ref().map_or_else(|| other.clone(), |own| other.with_key_of(own))
+    }
+
+    /// For people.
+    pub fn summary(&self) -> String {
+        let Keys { admins, controllers, nodes } = &self.keys;
+        let counts = [
+            (self.secrets().len(), "secrets"),
+            (self.peers.len(), "peers"),
+            (nodes.len(), "keys of nodes"),
+            (admins.len(), "administrators"),
+            (controllers.len(), "controllers"),
+        ];
+        counts.map(|(count, what)| format!("{count} {what}")).join(", ")
+    }
+}
+
+/// The trust of now, for everybody who needs it.
+#[derive(Clone, Default)]
+pub struct Trusted(Arc<RwLock<Arc<Trust>>>);
+
+impl Trusted {
+    pub fn of(config: &Config) -> Trusted {
+        Trusted(Arc::new(RwLock::new(Arc::new(Trust::of(config)))))
+    }
+
+    pub fn now(&self) -> Arc<Trust> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub fn replace(&self, trust: Trust) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(trust);
     }
 }
 

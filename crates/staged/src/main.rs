@@ -4,7 +4,7 @@
 
 use clap::{CommandFactory, Parser};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag::register_conditional_shutdown;
 use std::path::Path;
 use std::process::ExitCode;
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
         println!("the configuration is valid: {} dataspaces", config.dataspaces.len());
         return ExitCode::SUCCESS;
     }
-    match run(&config) {
+    match run(&args, &config) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("tidepool-staged: {error}");
@@ -71,9 +71,19 @@ fn raise_descriptors() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
-fn run(config: &Config) -> Result<(), Box<dyn std::error::Error>> {
+/// Whom to trust, as the configuration says now. One that is wrong anywhere changes nothing.
+fn read_anew(args: &Args, trust: impl Fn(&Config)) {
+    match Config::load(args) {
+        Ok(config) => trust(&config),
+        Err(error) => {
+            eprintln!("tidepool-staged: goes on as before; the configuration was not read anew: {error}")
+        }
+    }
+}
+
+fn run(args: &Args, config: &Config) -> Result<(), Box<dyn std::error::Error>> {
     raise_descriptors();
-    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT])?;
+    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     // A second signal ends it at once, like kill -9: a worker may hang in a file system that does not answer.
     let asked = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT] {
@@ -81,10 +91,13 @@ fn run(config: &Config) -> Result<(), Box<dyn std::error::Error>> {
         signal_hook::flag::register(signal, Arc::clone(&asked))?;
     }
     let daemon = Daemon::start(config)?;
-    let stopper = daemon.stopper()?;
+    let (stopper, truster, args) = (daemon.stopper()?, daemon.truster(), args.clone());
     std::thread::Builder::new().name("signals".into()).spawn(move || {
-        for _ in signals.forever() {
-            stopper.stop();
+        for signal in signals.forever() {
+            match signal {
+                SIGHUP => read_anew(&args, &truster),
+                _ => stopper.stop(),
+            }
         }
     })?;
     println!("tidepool-staged: ready on {}", config.control_socket.display());

@@ -4,7 +4,7 @@ use crate::agents::{AgentOf, Agents};
 use crate::audit::Limiter;
 use crate::doors::Bridges;
 use crate::execute::{act_as, has_group, identity_of};
-use crate::keys::{Keys, Role};
+use crate::keys::{Role, Trusted};
 use crate::limits::Limits;
 use crate::places::open_mount;
 use crate::start::lock;
@@ -49,7 +49,7 @@ pub struct PeerRoots {
     bridges: Bridges,
     agents: Agents,
     /// Who may administer this stager from other nodes, and which nodes there are.
-    keys: Keys,
+    trusted: Trusted,
     refusals: Mutex<Limiter>,
 }
 
@@ -58,9 +58,13 @@ impl PeerRoots {
         teller: Teller,
         verify_disk: bool,
         (bridges, agents): (Bridges, Agents),
-        keys: Keys,
+        trusted: Trusted,
     ) -> PeerRoots {
-        PeerRoots { teller, verify_disk, bridges, agents, keys, refusals: Mutex::default() }
+        PeerRoots { teller, verify_disk, bridges, agents, trusted, refusals: Mutex::default() }
+    }
+
+    fn role(&self, peer: &Peer) -> Result<Role, String> {
+        self.trusted.now().keys.role(&peer.key)
     }
 
     fn tell_refused(&self, text: &str) {
@@ -70,7 +74,7 @@ impl PeerRoots {
     fn ask(&self, peer: &Peer, request: &RootRequest) -> EndResult<Granted> {
         let (answer, answered) = channel();
         let refused = |errno, detail| EndError { errno, operation: "open dataspace", detail: Some(detail) };
-        let visitor = match self.keys.role(&peer.key).map_err(|why| refused(Errno::EACCES, why))? {
+        let visitor = match self.role(peer).map_err(|why| refused(Errno::EACCES, why))? {
             Role::Node(name) => Visitor::Node(name),
             Role::Controller => Visitor::Controller,
             Role::Administrator | Role::Stager => Visitor::Anybody,
@@ -116,14 +120,14 @@ impl Drop for Visit {
 }
 
 impl Roots for PeerRoots {
-    fn welcome(&self, peer: &Peer) -> Result<(), String> {
-        let known = self.keys.role(&peer.key).map(drop);
+    fn welcome(&self, peer: &Peer) -> Result<String, String> {
+        let known = self.role(peer).map(|role| format!("{role:?}"));
         known.inspect_err(|why| self.tell_refused(&format!("who calls itself '{}': {why}", peer.name)))
     }
 
     fn open(&self, peer: &Peer, want: &RootRequest) -> EndResult<OpenedRoot> {
         let granted = self.ask(peer, want).inspect_err(|error| {
-            let who = match self.keys.role(&peer.key) {
+            let who = match self.role(peer) {
                 Ok(Role::Node(name)) => format!("node '{name}'"),
                 Ok(Role::Administrator) => format!("administrator {}", hex(&peer.key)),
                 Ok(Role::Controller) => format!("controller {}", hex(&peer.key)),
@@ -181,7 +185,7 @@ impl Roots for PeerRoots {
 
     fn enter(&self, door: Door, guest: Guest) -> io::Result<()> {
         let (from, name, key) = (guest.address(), &guest.peer().name, hex(&guest.peer().key));
-        let (who, rank) = match self.keys.role(&guest.peer().key) {
+        let (who, rank) = match self.role(guest.peer()) {
             Ok(Role::Administrator) => ("administrator", Rank::Administrator),
             Ok(Role::Controller) => ("controller", Rank::Controller),
             Ok(Role::Node(_) | Role::Stager) | Err(_) => {

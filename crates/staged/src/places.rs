@@ -3,8 +3,7 @@
 //! A dataspace's root is opened with the daemon's rights; everything below it with those of the
 //! task's user, and in one call of the kernel that nothing leads out of (`LocalEnd::open_beneath`).
 
-use crate::config::Peer;
-use crate::keys;
+use crate::keys::{self, Trusted};
 use crate::memory::{self, MemoryEnd};
 use crate::objects::ObjectPlace;
 use crate::pools::PoolPlace;
@@ -116,9 +115,7 @@ pub enum Peers {
 pub struct Directly {
     /// What this node is called.
     pub own_name: String,
-    /// Those that tasks may go to; all when there is none.
-    pub known: Vec<Peer>,
-    pub secret: Option<Secret>,
+    pub trusted: Trusted,
     pub fabric: Option<Fabric>,
 }
 
@@ -138,14 +135,15 @@ impl Directly {
     /// How a host that a task names is reached, and by which address.
     pub fn find(&self, host: &str) -> Result<(String, Way), PlaceError> {
         let refuse = |text: String| Err(PlaceError::NotSupported(text));
-        let Some(secret) = self.secret.clone() else {
+        let trust = self.trusted.now();
+        let Some(secret) = trust.secret.clone() else {
             return refuse(
                 "this stager has no secret to prove to others; give it secret-file in its configuration"
                     .into(),
             );
         };
-        let known = keys::meant(&self.known, host);
-        if known.is_none() && !self.known.is_empty() {
+        let known = keys::meant(&trust.peers, host);
+        if known.is_none() && !trust.peers.is_empty() {
             return refuse(format!(
                 "'{host}' is none of the stagers that tasks may go to; 'peers' in the stager's configuration has those"
             ));

@@ -10,6 +10,7 @@ use crate::doors::Bridges;
 use crate::execute::Setup;
 use crate::journal::{Journal, Unsynced};
 use crate::journals::Journals;
+use crate::keys::{Trust, Trusted};
 use crate::limits::{LimitTable, Shared};
 use crate::lines::Making;
 use crate::marks::Marks;
@@ -171,8 +172,7 @@ impl Daemon {
         }
         let directly = Directly {
             own_name: config.node.clone(),
-            known: config.peers.clone(),
-            secret: config.secret.clone(),
+            trusted: Trusted::of(config),
             fabric: open_fabric(config)?,
         };
         let setup = Arc::new(Setup {
@@ -249,6 +249,12 @@ impl Daemon {
 
     pub fn stopper(&self) -> io::Result<Stopper> {
         Ok(Stopper { wake: Arc::clone(&self.wake), stop: Arc::clone(&self.stop) })
+    }
+
+    /// Tells this daemon from another thread whom it is to trust from now on.
+    pub fn truster(&self) -> impl Fn(&Config) + Send + use<> {
+        let teller = self.teller.clone();
+        move |config| teller.tell(News::Trust(Box::new(Trust::of(config))))
     }
 
     /// Serves until asked to end.
@@ -640,6 +646,7 @@ impl Daemon {
                 News::Received { job, dataspace, place, bytes, .. } => {
                     self.state.received(job, (&dataspace, &place), bytes);
                 }
+                News::Trust(trust) => self.trust(*trust),
                 News::PeerLeft(number) => self.state.peer_left(number),
                 News::Answer { conn, request, answer } => self.answer(conn, request, answer),
                 news => self.hear_task(news),
@@ -723,6 +730,16 @@ impl Daemon {
         // A peer that has gone meanwhile wants no answer.
         if let Err(mpsc::SendError(Ok(granted))) = wanted.answer.send(granted) {
             self.state.peer_left(granted.number);
+        }
+    }
+
+    /// Who is trusted from now on; who was before, and is not any more, loses what he has open.
+    fn trust(&mut self, trust: Trust) {
+        eprintln!("tidepool-staged: read anew: {}", trust.summary());
+        let secrets = trust.secrets();
+        self.directly.trusted.replace(trust);
+        if let Some(peers) = &self.peers {
+            peers.trust(secrets);
         }
     }
 

@@ -5,7 +5,6 @@ use crate::config::{Access, Config};
 use crate::doors::Bridges;
 use crate::journal::{Journal, JournalError, JournalOpen, SYNC_EVERY, Unsynced};
 use crate::journals::Journals;
-use crate::keys::Keys;
 use crate::peers::PeerRoots;
 use crate::places::Directly;
 use crate::server::{nobody, now};
@@ -169,7 +168,8 @@ pub(crate) fn serve_peers(
     let listener =
         TcpListener::bind(at).map_err(|source| StartError::Listen { path: at.to_string().into(), source })?;
     // The configuration was refused without.
-    let secret = directly.secret.clone().ok_or_else(|| {
+    let trust = directly.trusted.now();
+    let secret = trust.secret.clone().ok_or_else(|| {
         system("listen to others")(io::Error::new(io::ErrorKind::InvalidInput, "there is no secret"))
     })?;
     let agents = Agents::new(config.agents, &config.node).map_err(system("find this program"))?;
@@ -182,10 +182,12 @@ pub(crate) fn serve_peers(
         teller.clone(),
         config.verify_disk,
         (bridges.clone(), agents),
-        Keys::of(config),
+        directly.trusted.clone(),
     ));
     let server = EndServer::start_with(listener, secret, roots, directly.fabric.clone(), &config.node);
-    server.map(Some).map_err(system("start a thread"))
+    let server = server.map_err(system("start a thread"))?;
+    server.trust(trust.secrets());
+    Ok(Some(server))
 }
 
 pub(crate) fn open_journals(config: &Config, state: &State) -> Result<Journals, StartError> {

@@ -2,6 +2,7 @@
 
 use crate::errands::{self, Errand};
 use crate::execute;
+use crate::keys::Trust;
 use crate::peers::Wanted;
 use crate::places::Places;
 use crate::wake::Wake;
@@ -65,6 +66,8 @@ pub enum News {
         place: Vec<u8>,
         bytes: u64,
     },
+    /// The configuration has been read anew: who is trusted.
+    Trust(Box<Trust>),
     /// Another stager has closed what it had opened in a dataspace of this number.
     PeerLeft(u32),
     /// An errand's reply.

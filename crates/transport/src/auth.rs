@@ -76,6 +76,17 @@ impl Secret {
         Secret { shared: self.shared, key: Some(key) }
     }
 
+    /// The same with the private key of another one.
+    #[must_use]
+    pub fn with_key_of(&self, other: &Secret) -> Secret {
+        Secret { shared: self.shared, key: other.key }
+    }
+
+    /// True when the holders of both prove themselves to each other.
+    pub fn is_shared_with(&self, other: &Secret) -> bool {
+        self.shared == other.shared
+    }
+
     pub(crate) fn bytes(&self) -> &[u8; 32] {
         &self.shared
     }

@@ -11,7 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tidepool_transport::remote::{Aside, Channel, Door, Guest, Peer, Sealed, admit};
@@ -65,9 +65,10 @@ pub type OnThread = Box<dyn Fn() -> EndResult<()> + Send + Sync>;
 
 /// Decides what clients may work on.
 pub trait Roots: Send + Sync {
-    /// Whether who has proved that he knows the secret, and has this key, may ask for anything; else why not.
-    fn welcome(&self, _peer: &Peer) -> Result<(), String> {
-        Ok(())
+    /// What who has proved that he knows the secret, and has this key, may do, in words; else why he may not ask for anything. Whose
+    /// standing changes loses his connections.
+    fn welcome(&self, _peer: &Peer) -> Result<String, String> {
+        Ok(String::new())
     }
 
     fn open(&self, peer: &Peer, want: &RootRequest) -> EndResult<OpenedRoot>;
@@ -89,21 +90,46 @@ pub(super) struct Session {
     info: RootInfo,
 }
 
-struct Shared {
+/// A connection that is served.
+struct Served {
+    stream: TcpStream,
+    peer: Peer,
+    /// What it was proved by.
     secret: Secret,
+    standing: String,
+    /// It is somebody else's, who may have it longer than this server lives.
+    door: bool,
+}
+
+struct Shared {
+    /// Those that are taken for proof. While they are exchanged there are two.
+    secrets: RwLock<Arc<[Secret]>>,
     roots: Arc<dyn Roots>,
     boot: Box<[u8]>,
     /// Offered to clients that have the same.
     fabric: Option<Fabric>,
     sessions: Mutex<HashMap<SessionId, Weak<Session>>>,
-    /// To close them when the server stops; none of those that are somebody else's.
-    connections: Mutex<HashMap<u64, Option<TcpStream>>>,
+    /// To close them when the server stops, or who is there is not welcome any more.
+    connections: Mutex<HashMap<u64, Served>>,
     /// Those that have not proved themselves, in the order they came.
     half_open: Mutex<VecDeque<(u64, TcpStream)>>,
     /// What this node is called.
     name: String,
     last: AtomicU64,
     stopping: AtomicBool,
+}
+
+impl Shared {
+    fn secrets(&self) -> Arc<[Secret]> {
+        Arc::clone(&self.secrets.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether who has this connection may still do what he might when it was made.
+    fn stays(&self, served: &Served) -> bool {
+        let Served { peer, secret, standing, .. } = served;
+        self.secrets().iter().any(|known| known.is_shared_with(secret))
+            && self.roots.welcome(peer).is_ok_and(|now| now == *standing)
+    }
 }
 
 /// Serves ends to [`RemoteEnd`](super::RemoteEnd)s until it is stopped or dropped.
@@ -129,7 +155,7 @@ impl EndServer {
         let address = listener.local_addr()?;
         let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let shared = Arc::new(Shared {
-            secret,
+            secrets: RwLock::new(Arc::new([secret])),
             roots,
             boot: boot.trim_ascii_end().into(),
             fabric,
@@ -155,6 +181,15 @@ impl EndServer {
         lock(&self.shared.connections).len()
     }
 
+    /// From now on these count as proof, and no others; who was welcome and is not any more loses his connections.
+    pub fn trust(&self, secrets: Vec<Secret>) {
+        let secrets: Arc<[Secret]> = secrets.into();
+        *self.shared.secrets.write().unwrap_or_else(PoisonError::into_inner) = secrets;
+        for served in lock(&self.shared.connections).values().filter(|served| !self.shared.stays(served)) {
+            let _ = served.stream.shutdown(Shutdown::Both);
+        }
+    }
+
     /// Takes no more connections and closes those there are.
     pub fn stop(&mut self) {
         let Some(acceptor) = self.acceptor.take() else { return };
@@ -166,8 +201,8 @@ impl EndServer {
         for stream in half_open.iter().map(|(_, stream)| stream) {
             let _ = stream.shutdown(Shutdown::Both);
         }
-        for stream in lock(&self.shared.connections).values().flatten() {
-            let _ = stream.shutdown(Shutdown::Both);
+        for served in lock(&self.shared.connections).values().filter(|served| !served.door) {
+            let _ = served.stream.shutdown(Shutdown::Both);
         }
     }
 }
@@ -222,18 +257,20 @@ struct Listed {
 
 impl Listed {
     /// None when there are as many as there may be.
-    fn new(shared: &Arc<Shared>, number: u64, handle: TcpStream) -> Option<Listed> {
+    fn new(shared: &Arc<Shared>, number: u64, served: Served) -> Option<Listed> {
         let mut connections = lock(&shared.connections);
         if connections.len() >= CONNECTIONS_MAX {
             return None;
         }
-        connections.insert(number, Some(handle));
+        connections.insert(number, served);
         Some(Listed { shared: shared.clone(), number })
     }
 
     /// The connection is somebody else's, who may have it longer than this server lives.
     fn hand_over(&self) {
-        lock(&self.shared.connections).insert(self.number, None);
+        if let Some(served) = lock(&self.shared.connections).get_mut(&self.number) {
+            served.door = true;
+        }
     }
 }
 
@@ -268,12 +305,18 @@ fn greeted(shared: &Arc<Shared>, number: u64, stream: TcpStream) -> io::Result<O
     let mut sealed = Sealed::new(stream);
     sealed.end_at(Some(Instant::now() + GREETING_MAX));
     let mut channel = Channel::new(sealed);
-    let listed = |peer: &Peer| {
-        shared.roots.welcome(peer)?;
+    let secrets = shared.secrets();
+    let listed = |peer: &Peer, secret: &Secret| {
+        let standing = shared.roots.welcome(peer)?;
         let text = || format!("this node serves {CONNECTIONS_MAX} connections already; try again later");
-        Listed::new(shared, number, handle).ok_or_else(text)
+        let served =
+            Served { stream: handle, peer: peer.clone(), secret: secret.clone(), standing, door: false };
+        let listed = Listed::new(shared, number, served).ok_or_else(text)?;
+        // Whose standing changes while he is being listed is found on the list, or here.
+        let stays = lock(&shared.connections).get(&number).is_some_and(|served| shared.stays(served));
+        stays.then_some(listed).ok_or_else(|| "keys or secrets have just changed; try again".into())
     };
-    match admit(&shared.secret, &shared.name, &mut channel, listed)? {
+    match admit(&secrets, &shared.name, &mut channel, listed)? {
         Ok((peer, listed)) => Ok(Some(Proven { channel, peer, listed })),
         Err(why) => {
             shared.roots.refused(from, why);

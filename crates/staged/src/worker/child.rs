@@ -326,6 +326,7 @@ impl Hear for Desk {
             // Other stagers come to the supervisor.
             News::Peer(_)
             | News::Guest { .. }
+            | News::Trust(_)
             | News::PeerLeft(_)
             | News::WorkerGone { .. }
             | News::Undelivered { .. }

@@ -235,7 +235,7 @@ mod tests {
         let address = listener.local_addr().unwrap().to_string();
         std::thread::spawn(move || {
             let mut channel = Channel::new(Sealed::new(listener.accept().unwrap().0));
-            if let Ok((peer, ())) = admit(&secret(), "n1", &mut channel, |_| Ok(())).unwrap() {
+            if let Ok((peer, ())) = admit(&[secret()], "n1", &mut channel, |_, _| Ok(())).unwrap() {
                 let head = channel.receive().unwrap();
                 let door = Door::decode(head.kind, channel.meta()).unwrap();
                 serve(door, Guest::new(channel, head.id, peer));

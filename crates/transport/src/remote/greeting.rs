@@ -205,13 +205,13 @@ pub fn refuse<S: Stream>(channel: &mut Channel<Sealed<S>>, reason: &str) -> io::
     say(channel, &Greeting::Refused { reason: reason.into() })
 }
 
-/// The server's side. Who is there when both sides have proved themselves, and the channel takes whole messages; else why not. Who
-/// has proved himself, and is not `wanted` all the same, is told why.
+/// The server's side, which knows these secrets: while they are exchanged there are two. Who is there when both sides have proved
+/// themselves, and the channel takes whole messages; else why not. Who has proved himself, and is not `wanted` all the same, is told why.
 pub fn admit<S: Stream, T>(
-    secret: &Secret,
+    secrets: &[Secret],
     own: &str,
     channel: &mut Channel<Sealed<S>>,
-    wanted: impl FnOnce(&Peer) -> Result<T, String>,
+    wanted: impl FnOnce(&Peer, &Secret) -> Result<T, String>,
 ) -> io::Result<Result<(Peer, T), &'static str>> {
     let noise = match hear(channel)? {
         Some(Greeting::Begin { version: REMOTE_VERSION, noise }) => noise,
@@ -221,8 +221,11 @@ pub fn admit<S: Stream, T>(
         }
         _ => return refuse(channel, "not a greeting").map(|()| Err("it said something else")),
     };
-    let mut hand = Hand::new(secret, false).map_err(io::Error::other)?;
-    let Some(meant) = hand.read(&noise) else {
+    let heard = |secret| {
+        let mut hand = Hand::new(secret, false).ok()?;
+        hand.read(&noise).map(|meant| (hand, meant, secret))
+    };
+    let Some((mut hand, meant, secret)) = secrets.iter().find_map(heard) else {
         return refuse(channel, "the secret is wrong").map(|()| Err("it does not know the secret"));
     };
     if !meant.is_empty() && meant != own {
@@ -238,7 +241,7 @@ pub fn admit<S: Stream, T>(
         return refuse(channel, "the secret is wrong").map(|()| Err("it could not go on"));
     };
     let peer = hand.seal(name, channel)?;
-    match wanted(&peer) {
+    match wanted(&peer, secret) {
         Ok(kept) => {
             say(channel, &Greeting::Accepted {})?;
             Ok(Ok((peer, kept)))

@@ -11,7 +11,7 @@ fn channel(stream: UnixStream) -> Channel<Sealed<UnixStream>> {
 }
 
 /// Anybody is wanted who has proved himself.
-fn anybody(_: &Peer) -> Result<(), String> {
+fn anybody(_: &Peer, _: &Secret) -> Result<(), String> {
     Ok(())
 }
 
@@ -23,7 +23,9 @@ fn meet(
     let (a, b) = UnixStream::pair().unwrap();
     std::thread::scope(|scope| {
         let admitted = scope.spawn(|| {
-            admit(server, "n1", &mut channel(b), anybody).unwrap_or(Err("lost")).map(|(peer, ())| peer)
+            admit(std::slice::from_ref(server), "n1", &mut channel(b), anybody)
+                .unwrap_or(Err("lost"))
+                .map(|(peer, ())| peer)
         });
         let mut channel = channel(a);
         let greeted = greet(client, ("n0", &to.map(Meant::named).unwrap_or_default()), &mut channel);
@@ -87,7 +89,7 @@ fn who_passes_a_greeting_on_can_say_nothing_after_it() {
         });
         let admitted = scope.spawn(|| {
             let mut channel = channel(server);
-            admit(&secret, "n1", &mut channel, anybody).unwrap().unwrap();
+            admit(std::slice::from_ref(&secret), "n1", &mut channel, anybody).unwrap().unwrap();
             let said = channel.receive().map(|head| head.kind);
             (said, channel)
         });
@@ -119,7 +121,7 @@ fn met() -> (Channel<Sealed<UnixStream>>, Channel<Sealed<UnixStream>>) {
     std::thread::scope(|scope| {
         let server = scope.spawn(|| {
             let mut channel = channel(b);
-            admit(&secret, "n1", &mut channel, anybody).unwrap().unwrap();
+            admit(std::slice::from_ref(&secret), "n1", &mut channel, anybody).unwrap().unwrap();
             channel
         });
         let mut client = channel(a);
@@ -254,8 +256,8 @@ fn who_is_not_wanted_now_is_told_so_and_may_come_again() {
     let (a, b) = UnixStream::pair().unwrap();
     std::thread::scope(|scope| {
         let admitted = scope.spawn(|| {
-            let full = |_: &Peer| Err::<(), _>("full; try again later".to_string());
-            admit(&secret, "n1", &mut channel(b), full).unwrap().map(drop)
+            let full = |_: &Peer, _: &Secret| Err::<(), _>("full; try again later".to_string());
+            admit(std::slice::from_ref(&secret), "n1", &mut channel(b), full).unwrap().map(drop)
         });
         let greeted = greet(&secret, ("n0", &Meant::anybody()), &mut channel(a));
         assert!(matches!(&greeted, Err(GreetError::Later(why)) if why.contains("full")), "{greeted:?}");
@@ -271,7 +273,7 @@ fn a_greeting_has_a_time_for_all_of_it() {
     let mut slow = channel(b);
     slow.get_mut().end_at(Some(begun + Duration::from_millis(300)));
     std::thread::scope(|scope| {
-        let heard = scope.spawn(move || admit(&Secret::random(), "n1", &mut slow, anybody).map(drop));
+        let heard = scope.spawn(move || admit(&[Secret::random()], "n1", &mut slow, anybody).map(drop));
         for byte in b"TPR1\x06\0\0\0\0\0\0\0" {
             if a.write_all(&[*byte]).is_err() {
                 break;
@@ -305,7 +307,7 @@ proptest::proptest! {
         b.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
         speaker.get_ref().get_ref().shutdown(std::net::Shutdown::Write).unwrap();
         let mut listener = Channel::new(Sealed::new(b.try_clone().unwrap()));
-        let admitted = admit(&Secret::random(), "n1", &mut listener, anybody);
+        let admitted = admit(&[Secret::random()], "n1", &mut listener, anybody);
         proptest::prop_assert!(!matches!(admitted, Ok(Ok(_))));
         let _ = b.flush();
     }
