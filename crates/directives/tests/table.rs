@@ -155,7 +155,7 @@ fn what_programs_get_is_pinned() {
         r#""persist":[{"op":"unshare","location":"a://k","user":"bob"}],"#,
         r#""workflow":{"start":true,"name":"w","prior":[],"end":false,"same_nodes":false},"#,
         r#""pools":[{"name":null,"size":1024,"nodes":null,"deploy":"subset:2","mode":null,"chunk_size":"auto","#,
-        r#""placement":"wide","stripe":null,"client":null,"lifetime":null,"fs":"tidepool","#,
+        r#""placement":"wide","stripe":null,"client":null,"encrypt":null,"lifetime":null,"fs":"tidepool","#,
         r#""burst":null,"pfs":"/p","strategy":"ia","flush":null,"no_local":false,"phase_bytes":null,"link_bandwidth":null}],"#,
         r#""reserve":false,"timeouts":{"stage_in":120,"stage_out":null},"resume":null,"discard":null,"end_pool":null,"slurm":[]}"#,
     ];
@@ -167,7 +167,7 @@ fn what_programs_get_is_pinned() {
 
 const DIRECTIVES: &str = "stage_in, stage_out, persist, workflow-start, workflow-prior-dependency, workflow-end, \
     workflow-same-nodes, pool, reserve, timeout, resume, discard, end-pool";
-const KEYS: &str = "size, nodes, deploy, mode, chunk-size, placement, stripe, client, lifetime, name, fs, burst, pfs, \
+const KEYS: &str = "size, nodes, deploy, mode, chunk-size, placement, stripe, client, encrypt, lifetime, name, fs, burst, pfs, \
     strategy, flush, no-local, phase-bytes, link-bandwidth";
 const MAPPINGS: &str =
     "replicate, scatter, scatter:PATTERN with {rank}, gather, gather:NAME with {node}, file:PATH";
@@ -263,6 +263,15 @@ const BAD: &[(&str, &str)] = &[
     ),
     // Pools.
     ("#TIDEPOOL pool sise=1GiB", "2, 16: unknown key 'sise'; did you mean 'size'?"),
+    ("#TIDEPOOL pool encrypt=ful", "2, 16: 'ful' is neither 'off' nor 'full'; did you mean 'full'?"),
+    (
+        "#TIDEPOOL pool encrypt=auth",
+        "2, 16: there is no 'auth': proofs without encryption take longer than encryption does; say 'full'",
+    ),
+    (
+        "#TIDEPOOL pool fs=local encrypt=full",
+        "2, 25: 'encrypt' is for fs=tidepool, not for fs=local; leave one of the two away",
+    ),
     ("#TIDEPOOL pool colour=red", "2, 16: unknown key 'colour'; the keys are KEYS"),
     (
         "#TIDEPOOL pool 10GiB",
