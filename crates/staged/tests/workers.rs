@@ -288,6 +288,36 @@ fn workers_do_not_outlive_their_supervisor() {
     assert_eq!(daemon.control().status(id).unwrap().state, TaskState::Running);
 }
 
+/// A user can stop his worker at the moment when it has become his, and has not asked yet to end with its supervisor.
+#[test]
+fn a_worker_that_was_stopped_too_early_keeps_no_stager_from_starting() {
+    if !is_root() {
+        return;
+    }
+    let mut daemon = Daemon::start();
+    daemon.kill();
+    let script = format!(
+        "exec 9>>'{}'; flock -s 9; exec setpriv --reuid {ALICE} --regid {ALICE} --clear-groups sleep 600",
+        daemon.path("run/workers.lock").display()
+    );
+    let mut left = Command::new("sh").args(["-c", &script]).spawn().unwrap();
+    let pid = left.id();
+    let until = Instant::now() + Duration::from_secs(20);
+    while !status_of(pid, "Uid").starts_with(&ALICE.to_string()) {
+        assert!(Instant::now() < until);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(of(ALICE, &["kill", "-STOP", &pid.to_string()]).status.success());
+    // What has nothing to do with it lives on, also where it is stopped.
+    let mut other =
+        Command::new("setpriv").args(["--reuid", &ALICE.to_string(), "sleep", "600"]).spawn().unwrap();
+    daemon.launch();
+    assert!(left.try_wait().unwrap().is_some(), "it has the lock still");
+    assert!(other.try_wait().unwrap().is_none());
+    other.kill().unwrap();
+    other.wait().unwrap();
+}
+
 #[test]
 fn workers_with_nothing_to_do_end() {
     if !is_root() {

@@ -17,6 +17,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::io::{self, Read};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -51,6 +52,8 @@ const READ_BYTES: usize = 256 << 10;
 /// How long a new supervisor waits for workers of the one before.
 const FORMER_MS_MAX: u64 = 30_000;
 const FORMER_LOOK_MS: u64 = 20;
+/// How long they may take to end by themselves.
+const FORMER_PATIENCE_MS: u64 = 2_000;
 
 /// Whose worker.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -426,9 +429,44 @@ fn open_lock(path: &Path) -> rustix::io::Result<OwnedFd> {
     open(path, flags, Mode::from_raw_mode(0o600))
 }
 
+/// Kills what still has the lock open. Workers end with their supervisor, but one that its user has stopped at the moment when it had
+/// become his, and had not asked for that yet, lives on, and would keep every later stager from starting. Nobody but workers gets this
+/// file: it is root's, and a process that was root's is nobody's to trace.
+fn end_former(lock: &OwnedFd) -> io::Result<()> {
+    let lock = rustix::fs::fstat(lock)?;
+    // Whoever ends meanwhile has nothing open. Of one that is ending, a thread that still waits for a file system has.
+    let has_lock = |pid: Pid| {
+        let threads = listed(&format!("/proc/{}/task", pid.as_raw_nonzero()));
+        let fds = threads.flat_map(|thread| listed(&format!("{}/fd", thread.display())));
+        fds.filter_map(|fd| std::fs::metadata(fd).ok())
+            .any(|file| (file.dev(), file.ino()) == (lock.st_dev, lock.st_ino))
+    };
+    for entry in std::fs::read_dir("/proc")?.flatten() {
+        let pid = entry.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
+        let Some(pid) = pid.filter(|pid| *pid != rustix::process::getpid()) else { continue };
+        let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
+        // Looked at after it is held: its number means no other process now.
+        if has_lock(pid) {
+            eprintln!(
+                "tidepool-staged: ends process {}, a worker that has outlived its stager",
+                pid.as_raw_nonzero()
+            );
+            let _ = pidfd_send_signal(process, Signal::KILL);
+        }
+    }
+    Ok(())
+}
+
+fn listed(dir: &str) -> impl Iterator<Item = PathBuf> + use<> {
+    std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path())
+}
+
 fn wait_for_former(path: &Path) -> io::Result<()> {
     let lock = open_lock(path)?;
-    for _ in 0..FORMER_MS_MAX / FORMER_LOOK_MS {
+    for look in 0..FORMER_MS_MAX / FORMER_LOOK_MS {
+        if look == FORMER_PATIENCE_MS / FORMER_LOOK_MS {
+            end_former(&lock)?;
+        }
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(()),
             Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => {
