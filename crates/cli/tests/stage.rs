@@ -570,7 +570,9 @@ fn the_guide_shows_every_key_of_the_configuration() {
     // A daemon without libfabric refuses to be told of a fabric.
     let usual: String =
         shown.lines().filter(|line| !line.starts_with("fabric = ")).map(|line| format!("{line}\n")).collect();
-    fs::write(&config, usual.replace("/etc/tidepool/stager.secret", &secret.display().to_string())).unwrap();
+    let secrets = ["/etc/tidepool/stager.secret", "/etc/tidepool/other.secret"];
+    let usual = secrets.iter().fold(usual, |text, file| text.replace(file, &secret.display().to_string()));
+    fs::write(&config, usual).unwrap();
     let output = check(&config);
     assert!(output.status.success(), "{}", common::text(&output));
     // The error about an unknown key lists those there are.
