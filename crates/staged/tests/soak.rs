@@ -249,8 +249,8 @@ fn watch_memory(scene: &Scene) {
     }
 }
 
-/// As a service manager does. A stager does not begin while a worker of the one before still waits for a disk, which it may for longer
-/// than a stager waits for it.
+/// As a service manager does. A stager does not begin while a process of the one before still has a lock: a child that has not become
+/// a worker yet has it for a moment, and one that waits for a disk for as long as that takes.
 fn start_again(daemon: &mut Daemon) {
     for _ in 0..STARTS {
         if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| daemon.launch())).is_ok() {
