@@ -343,6 +343,10 @@ mod tests {
         assert!(!sample().to_json().contains("fabric"), "releases without it read the file");
         let with = PoolFile { fabric: "net".into(), ..sample() };
         assert_eq!(PoolFile::parse(with.to_json().as_bytes()).unwrap().fabric, "net");
+        let both = PoolFile { encryption: Encryption::Full, ..with };
+        assert!(PoolFile::parse(both.to_json().as_bytes()).unwrap_err().contains("fabric"));
+        let full = PoolFile { encryption: Encryption::Full, ..sample() };
+        assert_eq!(PoolFile::parse(full.to_json().as_bytes()).unwrap().encryption, Encryption::Full);
     }
 
     #[test]

@@ -366,6 +366,12 @@ mod tests {
             (",\"unix\":\"/s\"", "", "listen"),
             ("\"host\"", "\"workers\":9999,\"host\"", "9999"),
             ("\"host\"", "\"fabric\":\"net\",\"host\"", "fabric needs tcp"),
+            ("\"host\"", "\"encrypt\":\"auth\",\"host\"", "say 'full'"),
+            (
+                "\"host\"",
+                "\"tcp\":\"127.0.0.1:0\",\"fabric\":\"net\",\"encrypt\":\"full\",\"host\"",
+                "nothing encrypts what goes over a fabric",
+            ),
             ("\"host\"", "\"cores\":[0,1024],\"host\"", "1024"),
             ("\"host\"", "\"tiers\":{\"strategy\":\"hp\"},\"host\"", "neither burst nor pfs"),
             ("\"host\"", "\"tiers\":{\"strategy\":\"hp\",\"pfs\":\"x\"},\"host\"", "no absolute path"),

@@ -83,7 +83,11 @@ fn read_anew(args: &Args, trust: impl Fn(&Config)) {
 
 fn run(args: &Args, config: &Config) -> Result<(), Box<dyn std::error::Error>> {
     raise_descriptors();
-    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT])?;
+    // Without a file there is nothing to read anew, and a stager of one's own ends with the terminal that it was started in.
+    if args.config.is_some() {
+        signals.add_signal(SIGHUP)?;
+    }
     // A second signal ends it at once, like kill -9: a worker may hang in a file system that does not answer.
     let asked = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT] {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tidepool_client::{Client, PoolFile};
 use tidepool_testkit::{Cluster, Options, Rng, bytes_of, cred, eventually};
-use tidepool_transport::{Identity, LocalNode, Secret, connect};
+use tidepool_transport::{Identity, LocalNode, connect};
 use tidepool_types::{Encryption, Ino, SessionId};
 use tidepool_wire::frame::{HEADER_LEN, Header};
 use tidepool_wire::message::{Handshake, PROTOCOL_VERSION, Reply, Request};
@@ -328,8 +328,7 @@ fn a_crowd_that_says_nothing_keeps_nobody_out() {
     println!("{made} strangers, {most} descriptors at most ({before} before), {failures} of 60 turned away");
     assert!(made > 500, "only {made} came: nothing was tried");
     assert!(most < before + tidepool_fsd::UNPROVEN_MAX + 80, "{most} descriptors, {before} before");
-    // On a slow machine some are the oldest that have not proved themselves.
-    assert!(failures < 30, "{failures} of 60 honest clients were turned away");
+    assert!(failures <= 6, "{failures} of 60 honest clients were turned away");
     assert!(status(cluster.pid(0), "VmRSS:") < RSS_KIB_MAX);
 }
 
@@ -429,12 +428,4 @@ fn garbage_over_tcp_breaks_nothing() {
     assert_eq!(read(&cluster.client(), ino, 100).unwrap(), SECRET_TEXT);
     assert!(status(cluster.pid(0), "VmRSS:") < RSS_KIB_MAX);
     eventually("connections to end", || descriptors(cluster.pid(0)) < 60);
-}
-
-#[test]
-fn a_secret_of_another_pool_opens_nothing() {
-    let cluster = pool(Encryption::Full);
-    let wrong = PoolFile { secret: Secret::random(), ..cluster.pool_file() };
-    let error = Client::new(wrong).request(0, &Request::Ping {}).unwrap_err().to_string();
-    assert!(error.contains("secret is wrong"), "{error}");
 }

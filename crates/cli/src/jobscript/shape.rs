@@ -134,6 +134,10 @@ mod tests {
             (said.encryption(), shape("", &[], None).unwrap().encryption()),
             (Encryption::Off, Encryption::Full)
         );
+        let fabric = shape("", &["--fabric", "net"], None).unwrap();
+        assert_eq!((fabric.encryption(), fabric.check_encryption()), (Encryption::Off, Ok(())));
+        let both = shape("", &["--fabric", "net", "--encrypt", "full"], None).unwrap();
+        assert!(both.check_encryption().unwrap_err().contains("leave out --fabric 'net'"));
         let tiers = "burst=/b pfs=/p strategy=hp flush=idle no-local=yes phase-bytes=1GiB link-bandwidth=1GB";
         let said = shape(tiers, &[], None).unwrap();
         assert_eq!((said.burst, said.pfs), (Some("/b".into()), Some("/p".into())));
