@@ -341,7 +341,7 @@ fn a_thousand_users_take_nothing_from_one() {
         of(&t.honest),
         of(&t.rss_max)
     );
-    assert!(of(&t.submitted) > 100 && of(&t.killed) > 10 && of(&t.held) > 100, "not much was tried");
-    assert!(of(&t.honest) > 0, "no honest task has ended");
+    assert!(of(&t.submitted) > 1000 && of(&t.killed) > 10 && of(&t.held) > 1000, "not much was tried");
+    assert!(of(&t.honest) > 5, "{} honest tasks", of(&t.honest));
     assert!(of(&t.rss_max) < RSS_KIB_MAX, "the supervisor had {} KiB", of(&t.rss_max));
 }
