@@ -88,15 +88,17 @@ pub(crate) struct Removal<'a> {
     dev: u64,
     /// The entry of the root, and what the ledger calls it.
     top: Option<(&'a [u8], &'a [u8])>,
+    /// The entry was there.
+    seen: bool,
 }
 
 /// Removes what `doomed` says from `end`. Errors leave what they are about, and are in the report.
 pub fn remove(end: &dyn End, doomed: &Doomed, options: &StageOptions, control: &Control) -> RemoveReport {
-    let doomed = Chosen { name: name_of(doomed), ledger: None, spared: None };
+    let doomed = Chosen { name: name_of(doomed), seen: false, ledger: None, spared: None };
     remove_chosen(end, &doomed, options, control)
 }
 
-/// As [`remove`], but for what is spared.
+/// As [`remove`], but for what is spared, and for who has seen the entry: if it has gone meanwhile, all is as wanted.
 pub fn remove_but(
     end: &dyn End,
     doomed: &Doomed,
@@ -104,7 +106,7 @@ pub fn remove_but(
     options: &StageOptions,
     control: &Control,
 ) -> RemoveReport {
-    let doomed = Chosen { name: name_of(doomed), ledger: None, spared: Some(spared) };
+    let doomed = Chosen { name: name_of(doomed), seen: true, ledger: None, spared: Some(spared) };
     remove_chosen(end, &doomed, options, control)
 }
 
@@ -124,12 +126,14 @@ pub(crate) fn remove_checked(
     options: &StageOptions,
     control: &Control,
 ) -> RemoveReport {
-    remove_chosen(end, &Chosen { name, ledger, spared: None }, options, control)
+    remove_chosen(end, &Chosen { name, seen: true, ledger, spared: None }, options, control)
 }
 
 /// What is removed, and what of it is not.
 struct Chosen<'a> {
     name: Option<(&'a [u8], &'a [u8])>,
+    /// The entry was there; until then its absence is an error.
+    seen: bool,
     ledger: Option<&'a Ledger>,
     spared: Option<&'a Spared>,
 }
@@ -157,6 +161,7 @@ fn remove_chosen(
         bytes: AtomicU64::new(0),
         dev: root.as_ref().map_or(0, |meta| meta.dev),
         top: doomed.name,
+        seen: doomed.seen,
     };
     match root {
         Ok(_) => removal.seed(),
@@ -193,6 +198,7 @@ impl Removal<'_> {
             return self.complain(&root, name, &failure);
         }
         match self.end.stat(At::Name(&root.src, name)) {
+            Err(error) if self.seen && is_gone(&error) => {}
             Err(error) => self.fail(&root, name, error),
             Ok(meta) => {
                 let item = Item { name: name.into(), kind: Some(meta.kind), size: None };
@@ -276,7 +282,7 @@ impl Removal<'_> {
     fn open(&self, parent: &DirNode, name: &[u8]) -> EndResult<Option<DirRef>> {
         let dir = match self.end.open_dir(&parent.src, name) {
             Ok(dir) => dir,
-            Err(error) if error.errno == Errno::ENOENT => return Ok(None),
+            Err(error) if is_gone(&error) => return Ok(None),
             Err(error) => return Err(error),
         };
         let meta = self.end.stat(At::Dir(&dir))?;
@@ -318,6 +324,8 @@ impl Removal<'_> {
     fn list(&self, node: Arc<DirNode>, from: &Cursor) {
         let (items, next) = match self.end.list(&node.src, from) {
             Ok(page) => page,
+            // Linux lists nothing of a directory that was removed.
+            Err(error) if is_gone(&error) => (Vec::new(), None),
             Err(error) => {
                 node.failed.store(true, Ordering::Release);
                 self.findings.error(StageError::of_removal(node.path(), &Failure::source(error)));
@@ -358,7 +366,7 @@ impl Removal<'_> {
         }
         if unsure {
             let meta = match self.end.stat(At::Name(&node.src, &item.name)) {
-                Err(error) if error.errno == Errno::ENOENT => return Ok(false),
+                Err(error) if is_gone(&error) => return Ok(false),
                 other => other?,
             };
             if meta.kind == FileKind::Directory {
@@ -378,8 +386,7 @@ impl Removal<'_> {
                 bump(&self.bytes, item.size.unwrap_or(0));
                 bump(&self.control.inner.bytes_done, item.size.unwrap_or(0));
             }
-            // Somebody else removed it, which is as good.
-            Err(error) if error.errno == Errno::ENOENT => {}
+            Err(error) if is_gone(&error) => {}
             Err(error) if error.errno == Errno::EISDIR && self.ledger.is_none() && self.spared.is_none() => {
                 return Ok(true);
             }
@@ -419,7 +426,7 @@ impl Removal<'_> {
         }
         match self.end.remove_dir(&parent.src, &node.name) {
             Ok(()) => bump(&self.dirs, 1),
-            Err(error) if error.errno == Errno::ENOENT => {}
+            Err(error) if is_gone(&error) => {}
             Err(error)
                 if is_not_empty(&error) && node.listed.fetch_add(1, Ordering::Relaxed) < LISTINGS_MAX =>
             {
@@ -455,6 +462,11 @@ impl Removal<'_> {
             complete: !cancelled && found.error_count == 0,
         }
     }
+}
+
+/// Somebody else removed it, which is as good: removals may meet, of a place and of one in it.
+fn is_gone(error: &EndError) -> bool {
+    error.errno == Errno::ENOENT
 }
 
 fn is_not_empty(error: &EndError) -> bool {

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use support::fault::{Fault, FaultEnd};
 use support::{Place, memory_dir};
 use tidepool_stage::{
-    ActAs, Control, Cursor, Doomed, End, Identity, LocalEnd, PoolEnd, RemoveReport, StageOptions, What,
-    remove, stage,
+    ActAs, Control, Cursor, Doomed, End, Identity, LocalEnd, PoolEnd, RemoveReport, Spared, StageOptions,
+    What, remove, remove_but, stage,
 };
 use tidepool_testkit::{Cluster, cred};
 use tidepool_types::Errno;
@@ -177,6 +177,54 @@ fn every_failure_is_reported() {
     }
     println!("{at} places to fail");
     assert!(at > 25);
+}
+
+/// Two removals may meet, one of a place in the other: what the other took is gone, which is all that was asked for.
+#[test]
+fn what_somebody_else_removes_meanwhile_is_no_failure() {
+    let options = StageOptions { workers: 1, ..StageOptions::default() };
+    let mut at = 0;
+    loop {
+        let place = Place::with_torture(memory_dir());
+        let mut end = FaultEnd::new(LocalEnd::open(place.dir.path()).unwrap(), Fault::Overtaken, at);
+        end.removes = true;
+        let tree = place.src();
+        end.meanwhile = Box::new(move || drop(fs::remove_dir_all(&tree)));
+        let doomed = Doomed::Entry(b"src".into());
+        let report = remove_but(&end, &doomed, &Spared::default(), &options, &Control::default());
+        let overtaken = end.log.lock().unwrap().pop();
+        assert!(report.complete && report.error_count == 0, "call {at}, {overtaken:?}: {report:#?}");
+        if overtaken.is_none() {
+            break;
+        }
+        at += 1;
+    }
+    println!("overtaken at {at} places");
+    assert!(at > 25);
+}
+
+/// As two workers of a stager meet.
+#[test]
+fn a_removal_and_one_of_a_place_in_it_both_end_well() {
+    for round in 0..400 {
+        let place = Place::new(memory_dir());
+        let inner = place.src().join("in/again");
+        fs::create_dir_all(inner.join("deep")).unwrap();
+        (0..round % 20).for_each(|at| fs::write(inner.join(format!("deep/{at}")), b"").unwrap());
+        let (above, below) = (place.dir.path().to_path_buf(), place.src().join("in"));
+        let ends = [(above, "src"), (below, "again")]
+            .map(|(dir, name)| (LocalEnd::open(&dir).unwrap(), Doomed::Entry(name.into())));
+        std::thread::scope(|scope| {
+            for (end, doomed) in &ends {
+                scope.spawn(move || {
+                    let options = StageOptions { workers: 2, ..StageOptions::default() };
+                    let report = remove_but(end, doomed, &Spared::default(), &options, &Control::default());
+                    assert!(report.complete, "round {round}: {report:#?}");
+                });
+            }
+        });
+        assert!(!place.src().exists());
+    }
 }
 
 #[test]

@@ -105,7 +105,7 @@ pub fn tidy(source: &Place, made: &Made) -> EndResult<()> {
         }
     }
     if dirs.len() == names.len() {
-        gone_is_done(remove_parts(&*end, &dirs[dirs.len() - 1], name))?;
+        remove_parts(&*end, &dirs[dirs.len() - 1], name)?;
     }
     let kept = self::names(&made.top).count().max(1) - 1;
     for at in (kept..dirs.len() - 1).rev() {
@@ -134,9 +134,12 @@ fn remove_parts(end: &dyn End, dir: &DirRef, name: &[u8]) -> Result<(), EndError
     let mut parts = Vec::new();
     let mut cursor = Some(Cursor::Start);
     while let Some(at) = cursor {
-        let (items, next) = end.list(dir, &at)?;
+        let (items, next) = match end.list(dir, &at) {
+            Err(error) if error.errno == Errno::ENOENT => break,
+            page => page?,
+        };
         parts.extend(items.into_iter().map(|item| item.name).filter(|name| name.starts_with(&start)));
         cursor = next;
     }
-    parts.iter().try_for_each(|part| end.unlink(dir, part))
+    parts.iter().try_for_each(|part| gone_is_done(end.unlink(dir, part)))
 }

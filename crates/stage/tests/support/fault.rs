@@ -34,6 +34,8 @@ pub enum Fault {
     Restless,
     /// Renames take a while, in which other workers find what there is to do.
     SlowNames,
+    /// Just before call number n somebody else does something: [`FaultEnd::meanwhile`].
+    Overtaken,
 }
 
 pub struct FaultEnd<E> {
@@ -48,6 +50,8 @@ pub struct FaultEnd<E> {
     pub log: Mutex<Vec<&'static str>>,
     /// Other files than temporary ones may be removed.
     pub removes: bool,
+    /// What somebody else does.
+    pub meanwhile: Box<dyn Fn() + Send + Sync>,
 }
 
 impl<E: End> FaultEnd<E> {
@@ -64,6 +68,7 @@ impl<E: End> FaultEnd<E> {
             full: AtomicBool::new(false),
             log: Mutex::default(),
             removes: false,
+            meanwhile: Box::new(|| {}),
         }
     }
 
@@ -73,6 +78,10 @@ impl<E: End> FaultEnd<E> {
 
     fn hit(&self, operation: &'static str, needs_space: bool) -> EndResult<()> {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
+        if self.fault == Fault::Overtaken && call == self.at {
+            self.log.lock().unwrap().push(operation);
+            (self.meanwhile)();
+        }
         let fails = match self.fault {
             Fault::Once => call == self.at,
             Fault::Dead => call >= self.at,
