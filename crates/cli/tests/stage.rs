@@ -409,11 +409,6 @@ fn pools_are_dataspaces_by_name() {
     assert!(error.contains("mine"), "{error}");
 }
 
-/// A port that was free just now.
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 #[test]
 fn stagers_of_other_nodes_are_reached_by_host_and_port() {
     let secret = tempfile::NamedTempFile::new().unwrap();
@@ -422,7 +417,7 @@ fn stagers_of_other_nodes_are_reached_by_host_and_port() {
         "secret-file = \"{}\"\nadmins = [\"13be4feaeaf204c7fd3358fc9c00721881d174278128227ec674f37f7fe97b6d\"]",
         secret.path().display()
     );
-    let address = format!("127.0.0.1:{}", free_port());
+    let address = tidepool_testkit::free_address().to_string();
     let there = OwnStager::with(&format!("{secret}\nlisten = \"{address}\""));
     let here = OwnStager::with(&secret);
     put(&here, "a/tree/x", 3000);
@@ -597,8 +592,7 @@ fn listening() -> (OwnStager, tempfile::TempDir, [String; 4]) {
     let secret = dir.path().join("secret");
     fs::write(&secret, format!("{}\n{}\n", "5a".repeat(32), "07".repeat(32))).unwrap();
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
-    // Free a moment ago; the other tests of this program ask for their own.
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = tidepool_testkit::free_address();
     let stager = OwnStager::with(&format!(
         "listen = \"{free}\"\nsecret-file = \"{}\"\nadmins = [\"13be4feaeaf204c7fd3358fc9c00721881d174278128227ec674f37f7fe97b6d\"]",
         secret.display()

@@ -6,9 +6,9 @@ mod common;
 use common::OwnStager;
 use serde_json::Value;
 use std::fs;
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
+use tidepool_testkit::free_address;
 
 const MIB: usize = 1 << 20;
 
@@ -27,8 +27,7 @@ impl Cluster {
     fn of(count: usize) -> Cluster {
         let secret = tempfile::NamedTempFile::new().unwrap();
         fs::write(secret.path(), format!("{}\n{}\n", "5a".repeat(32), "07".repeat(32))).unwrap();
-        let port = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-        let addresses: Vec<String> = (0..count).map(|_| port()).collect();
+        let addresses: Vec<String> = (0..count).map(|_| free_address().to_string()).collect();
         let node = |(at, address): (usize, &String)| {
             let secret = secret.path().display();
             OwnStager::with(&format!(

@@ -7,7 +7,6 @@ use common::{Sandbox, processes_of, text};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -48,8 +47,7 @@ impl Cluster {
         mode(&sandbox.path("secret"), 0o600);
         let mut cluster = Cluster { sandbox, user, nodes: Vec::new() };
         for number in 1..=nodes {
-            // Free a moment ago; the other tests of this program ask for their own.
-            let at = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+            let at = tidepool_testkit::free_address();
             let node = Node { name: format!("n{number}"), address: at.to_string(), stager: None };
             cluster.nodes.push(node);
             cluster.launch(number - 1, "agents = true");

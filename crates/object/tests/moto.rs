@@ -1,7 +1,7 @@
 //! The same through a server that others have written: moto, a program in Python, if it is installed.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -37,7 +37,7 @@ impl Moto {
             println!("SKIPPED: needs the Python package moto[server]; run 'scripts/install-tools'");
             return None;
         };
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = tidepool_testkit::free_address().port();
         let child = Command::new(python)
             .args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &port.to_string()])
             .stdout(Stdio::null())

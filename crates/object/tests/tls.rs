@@ -15,7 +15,7 @@ fn an_unknown_certificate_is_refused() {
     if !made.is_ok_and(|status| status.success()) {
         return println!("SKIPPED: needs the program openssl");
     }
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = tidepool_testkit::free_address().port();
     let mut server = Command::new("openssl")
         .args(["s_server", "-accept", &port.to_string(), "-cert", "certificate", "-key", "key", "-www"])
         .current_dir(dir.path())

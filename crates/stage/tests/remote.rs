@@ -526,10 +526,6 @@ fn spawn_server(base: &std::path::Path, address: &str) -> Child {
         .unwrap()
 }
 
-fn free_address() -> String {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
-}
-
 /// A server process killed again and again while a copy runs: the copy goes on, and what it
 /// calls complete is complete.
 fn kill_and_restart(to_remote: bool) {
@@ -542,7 +538,7 @@ fn kill_and_restart(to_remote: bool) {
         }
     }
     fs::write(place.src().join("large"), noise(200_000_003, 9)).unwrap();
-    let address = free_address();
+    let address = tidepool_testkit::free_address().to_string();
     let mut server = spawn_server(place.dir.path(), &address);
     let path = if to_remote { "dst" } else { "src" };
     let remote = RemoteEnd::open(options(address.parse().unwrap(), path, to_remote)).unwrap();

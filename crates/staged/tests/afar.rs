@@ -9,13 +9,8 @@ use tidepool_stage_client::{
     Code, Command, OnBehalf, Op, Resource, Secret, StageError, Stager, TaskSpec, TaskState,
 };
 
-fn free_address() -> String {
-    // Free a moment ago; the other tests of this program ask for their own.
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
-}
-
 fn start() -> (Daemon, String) {
-    let at = free_address();
+    let at = tidepool_testkit::free_address().to_string();
     (Daemon::with_peers(&at), at)
 }
 

@@ -3,7 +3,7 @@
 mod support;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, TcpListener};
+use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -54,8 +54,7 @@ impl Node {
         let staged = bin.path().join("tidepool-staged");
         copy_program(env!("CARGO_BIN_EXE_tidepool-staged").as_ref(), &staged);
         put_program(&bin.path().join("tidepool"), AGENT);
-        // Free a moment ago; the other tests of this program ask for their own.
-        let at = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let at = tidepool_testkit::free_address().to_string();
         let config = |dir: &Path| format!("node = \"n7\"\n{}{config}\n", listening(dir, &at));
         Node { daemon: Daemon::of(&staged, config, &[]), at, bin }
     }

@@ -64,7 +64,7 @@ impl Scene {
         let (staged, log) = (dir.path().join("tidepool-staged"), dir.path().join("log"));
         copy_program(env!("CARGO_BIN_EXE_tidepool-staged").as_ref(), &staged);
         put_program(&dir.path().join("tidepool"), AGENT);
-        let at = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let at = tidepool_testkit::free_address().to_string();
         let words = ["sh", "-c", &format!("exec \"$0\" \"$@\" 2>>{}", log.display())];
         let prefix: Vec<String> = words.iter().map(ToString::to_string).collect();
         let peers = format!(

@@ -78,9 +78,7 @@ impl Siege {
             println!("SKIPPED: needs root, whose stager acts for others");
             return None;
         }
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let at = listener.local_addr().unwrap().to_string();
-        drop(listener);
+        let at = tidepool_testkit::free_address().to_string();
         let key = |number| hex(&of_node(number).public_key().unwrap());
         let norns = tempfile::tempdir().unwrap().keep().join("norns.socket");
         fs::set_permissions(norns.parent().unwrap(), fs::Permissions::from_mode(0o755)).unwrap();

@@ -9,6 +9,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use support::{Daemon, admin_secret, remote, resource, well, write};
 use tidepool_stage::remote::{Answer, Ask, RemoteEnd, RemoteOptions, RootRequest};
 use tidepool_stage_client::{JobLimit, JobSpec, OnBehalf, Op, Owner, Secret, Stager, TaskSpec, TaskState};
+use tidepool_testkit::free_address;
 use tidepool_transport::hex;
 use tidepool_transport::remote::{Channel, Meant, Sealed, connect};
 use tidepool_types::SessionId;
@@ -24,11 +25,6 @@ fn is_root() -> bool {
         println!("SKIPPED: needs root, whose stager acts for others");
     }
     root
-}
-
-fn free_address() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().to_string()
 }
 
 /// The secret, with the key of the node of this number.
@@ -70,7 +66,7 @@ fn scene() -> Option<(Daemon, String, String)> {
     if !is_root() {
         return None;
     }
-    let (at, second) = (free_address(), free_address());
+    let (at, second) = (free_address().to_string(), free_address().to_string());
     let daemon = first(&at, &second);
     with_files(&daemon);
     Some((daemon, at, second))

@@ -12,6 +12,7 @@ use support::{Daemon, copy, remote, well, write};
 use tidepool_stage::remote::{RemoteEnd, RemoteOptions, RootRequest};
 use tidepool_stage::{Cursor, End};
 use tidepool_stage_client::{JobLimit, JobSpec, OnBehalf, Owner, Secret, Stager, TaskSpec, TaskState};
+use tidepool_testkit::free_address;
 use tidepool_transport::hex;
 use tidepool_transport::remote::Meant;
 
@@ -25,10 +26,6 @@ fn secret(number: u8) -> Secret {
 
 fn public(key: u8) -> String {
     hex(&secret(1).with_key([key; 32]).public_key().unwrap())
-}
-
-fn free_address() -> String {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
 /// What a node's configuration says of trust.
@@ -128,7 +125,7 @@ impl Node {
 
 /// Two nodes that know each other, and an administrator with key 7.
 fn two() -> (Node, Node) {
-    let (first, second) = (free_address(), free_address());
+    let (first, second) = (free_address().to_string(), free_address().to_string());
     let peers = vec![("n1", first.clone(), 1), ("n2", second.clone(), 2)];
     let says = |node, at, key| Says {
         node,

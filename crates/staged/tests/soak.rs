@@ -267,7 +267,7 @@ fn a_thousand_users_take_nothing_from_one() {
         return;
     }
     let mut seeds = Rng::from_env("a_thousand_users_take_nothing_from_one");
-    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let address = tidepool_testkit::free_address().to_string();
     let mut daemon = Daemon::made(|dir| listening(dir, &address), &[]);
     prepare(daemon.dir.path());
     let scene = Scene {

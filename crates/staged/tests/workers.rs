@@ -110,7 +110,7 @@ fn copies_to_other_nodes_are_the_workers_too() {
     if !is_root() {
         return;
     }
-    let at = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let at = tidepool_testkit::free_address().to_string();
     let far = Daemon::with_peers(&at);
     let near = Daemon::made(|dir| support::listening(dir, "127.0.0.1:0"), &[]);
     let path = near.path("a/big");

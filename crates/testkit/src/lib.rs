@@ -5,11 +5,13 @@
 
 #![forbid(unsafe_code)]
 
+mod address;
 mod leash;
 mod program;
 mod small_disk;
 mod tiered;
 
+pub use address::free_address;
 pub use leash::Leash;
 pub use program::{copy_program, put_program};
 pub use small_disk::SmallDisk;

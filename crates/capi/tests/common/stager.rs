@@ -63,8 +63,7 @@ impl Running {
 
     /// Two stagers that know each other, and where the second listens. It has `far://` in its directory `a`.
     pub fn two() -> (Running, Running, String) {
-        // Free now, and the kernel gives no number twice in a row.
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let port = tidepool_testkit::free_address();
         let near = Running::with("secret-file = \"DIR/secret\"\n");
         let far = Running::with(&format!("secret-file = \"DIR/secret\"\nlisten = \"{port}\"\n"));
         let mut space = far.dataspace("a");

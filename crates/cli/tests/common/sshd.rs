@@ -3,7 +3,7 @@
 
 use super::{Sandbox, text};
 use std::fs;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ impl Sshd {
                 Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f", &path(key)]).status();
             assert!(made.unwrap().success());
         }
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = tidepool_testkit::free_address().port();
         let host_key = fs::read_to_string(path("host.pub")).unwrap();
         fs::write(path("known"), format!("here {host_key}")).unwrap();
         fs::copy(path("user.pub"), path("authorized")).unwrap();
