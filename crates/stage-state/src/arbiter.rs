@@ -264,6 +264,15 @@ impl Arbiter {
         Some(task)
     }
 
+    /// The first task of each of these users, in the order in which they came.
+    pub fn firsts(&self, whose: impl Fn(u32) -> bool) -> Vec<Queued> {
+        let users = self.by_user.iter().filter(|(uid, _)| whose(**uid));
+        let first = |own: &BTreeMap<Place, u32>| self.known.get(own.first_key_value()?.1).copied();
+        let mut tasks: Vec<Queued> = users.filter_map(|(_, own)| first(own)).collect();
+        tasks.sort_unstable_by_key(|task| task.seq);
+        tasks
+    }
+
     /// What a task really moved, once it has ended: its flow was charged an estimate.
     pub fn settle(&mut self, task: &Queued, moved: u64) {
         if moved > task.cost() {

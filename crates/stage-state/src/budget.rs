@@ -25,6 +25,8 @@ pub struct Budget {
     pub bandwidth_min: u64,
     /// Users who may have one task running although all workers are taken.
     pub extra_max: u32,
+    /// Seconds that a task runs before it gives way to users who have none running and find no place; at least 1.
+    pub turn: u64,
 }
 
 impl Default for Budget {
@@ -35,6 +37,7 @@ impl Default for Budget {
             priorities: (-1000, 0),
             bandwidth_min: 64 << 10,
             extra_max: 64,
+            turn: 30,
         }
     }
 }
@@ -46,6 +49,8 @@ pub(crate) struct Usage {
     running: BTreeMap<u32, u32>,
     /// Running tasks beyond the workers.
     pub extra: u32,
+    /// Times that tasks have given way since the stager was started.
+    pub gave_way: u64,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -88,8 +93,12 @@ impl Usage {
         }
     }
 
+    pub fn running_of(&self, uid: u32) -> u32 {
+        self.running.get(&uid).copied().unwrap_or(0)
+    }
+
     pub fn has_running(&self, uid: u32) -> bool {
-        self.running.contains_key(&uid)
+        self.running_of(uid) > 0
     }
 }
 
@@ -161,6 +170,7 @@ impl State {
             ("own-tasks".into(), own.tasks),
             ("own-queue-bytes".into(), own.bytes),
             ("extra-running".into(), self.usage.extra.into()),
+            ("gave-way".into(), self.usage.gave_way),
         ];
         if !self.is_free(caller) {
             counters.push(("own-tasks-max".into(), self.config.budget.tasks_max));

@@ -25,6 +25,7 @@ mod rights;
 mod spaces;
 mod state;
 mod task;
+mod turn;
 mod waits;
 
 pub use arbiter::{Arbiter, Queued};
@@ -36,6 +37,7 @@ pub use record::{Record, ReplayError};
 pub use rights::{Caller, Opened, Rank, Side, Visitor};
 pub use state::{Cancelled, Config, State};
 pub use task::{Ended, Identity, Live, Made, Origin, Permit, Quota, Start, put_at, show_resource};
+pub use turn::Outcome;
 pub use waits::{Late, Wait, Waits};
 
 /// Milliseconds since 1970.

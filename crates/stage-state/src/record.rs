@@ -104,6 +104,8 @@ records! {
     27 FailuresForgotten { job: u32, count: u64 }
     /// Whose a registered job is.
     28 JobOwner { job: u32, owner: Owner }
+    /// A task that ran has stopped for others, and waits again: what it has moved in that run.
+    29 GaveWay { id: u32, moved: u64, files: u64, busy_ms: u64 }
 }
 
 /// Appends a [`Record::Submitted`], or a [`Record::Held`], without taking the specification.
@@ -205,13 +207,22 @@ mod tests {
     }
 
     #[test]
+    fn the_bytes_of_giving_way_are_pinned() {
+        let mut out = Vec::new();
+        let gave_way = Record::GaveWay { id: 4, moved: 400, files: 3, busy_ms: 10 };
+        gave_way.put(&mut out);
+        assert_eq!(out, b"\x1d\x04\0\0\0\x90\x01\0\0\0\0\0\0\x03\0\0\0\0\0\0\0\x0a\0\0\0\0\0\0\0");
+        assert_eq!(Record::get(&mut Reader::new(&out)), Ok(gave_way));
+    }
+
+    #[test]
     fn numbers_of_records_are_pinned() {
         let numbers: Vec<u8> = Record::KINDS.iter().map(|(number, _)| *number).collect();
         assert_eq!(
             numbers,
             [
                 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26,
-                27, 28
+                27, 28, 29
             ]
         );
     }

@@ -7,7 +7,7 @@
 //!                     │  └───── resume ───────────┼──────────────────── Cancelled
 //!                     └─────────── cancel ────────┴─ cancel, then ended ──▶ ▲
 //! ```
-//! After a restart what was running is pending again. Tasks may be held before they are pending: `held.rs`.
+//! What gives way to others (`turn.rs`) is pending again, and so is after a restart what was running. Tasks may be held before they are pending: `held.rs`.
 
 use crate::Millis;
 use crate::arbiter::{Arbiter, Class, Queued};
@@ -23,6 +23,7 @@ use crate::record::{Record, ReplayError, put_submitted};
 use crate::rights::{Caller, refuse};
 use crate::spaces::{Member, Spaces};
 use crate::task::{Ended, Identity, Made, Origin, Start, Task, place_of, put_at, space_of};
+use crate::turn::{Outcome, Turn};
 use std::collections::{BTreeMap, BTreeSet};
 use tidepool_wire::stager::{
     Code, Command, DataspaceSpec, JobSpec, Op, Owner, PairReport, Policy, ProcessSpec, Refusal, Resource,
@@ -77,6 +78,8 @@ pub struct State {
     pub(crate) paused: bool,
     pub(crate) last_task: u32,
     last_seq: u64,
+    /// Seconds that the stager has run, as it has counted them.
+    pub(crate) looks: u64,
     /// What each user has.
     pub(crate) usage: Usage,
     /// Encoded records that the journal has not got yet.
@@ -100,6 +103,7 @@ impl State {
             paused: false,
             last_task: 0,
             last_seq: 0,
+            looks: 0,
             usage: Usage::default(),
             records: Vec::new(),
         }
@@ -202,6 +206,7 @@ impl State {
             again: false,
             held,
             running: false,
+            turn: Turn::default(),
             cancelling: false,
             made: None,
             permit_for: None,
@@ -238,11 +243,11 @@ impl State {
 
     /// The next task to be run, when there is a worker for it.
     pub fn start_next(&mut self) -> Option<Start> {
-        let free = self.running.len() < self.config.workers as usize;
-        // Started although all workers are taken: by who has none of his own.
-        if !free && self.usage.extra >= self.config.budget.extra_max {
+        if !self.has_place() {
             return None;
         }
+        // Started although all workers are taken: by who has none of his own.
+        let free = self.running.len() < self.config.workers as usize;
         let full: Vec<u32> = self.full_dataspaces();
         let room = |(a, b): Class| !full.contains(&a) && !full.contains(&b);
         let queued = match free {
@@ -252,6 +257,7 @@ impl State {
         let task = self.tasks.get_mut(&queued.id)?;
         self.backlog.take(&task.spec, queued.size);
         task.running = true;
+        task.turn.begin(self.looks);
         self.running.insert(queued.id);
         self.usage.running(task.identity.uid, 1);
         let takes_away = matches!(task.spec.op, Op::Move | Op::Remove);
@@ -282,6 +288,11 @@ impl State {
         Some(Start { permit, made, ..start })
     }
 
+    /// Whether a task more may run, if only of a user who has none running.
+    pub(crate) fn has_place(&self) -> bool {
+        self.running.len() < self.config.workers as usize || self.usage.extra < self.config.budget.extra_max
+    }
+
     /// Running tasks beyond the workers.
     fn extra(&self) -> u32 {
         (self.running.len() as u32).saturating_sub(self.config.workers)
@@ -295,7 +306,7 @@ impl State {
     }
 
     /// Dataspaces that have as many tasks as they may.
-    fn full_dataspaces(&self) -> Vec<u32> {
+    pub(crate) fn full_dataspaces(&self) -> Vec<u32> {
         let full = |space: &&crate::spaces::Dataspace| {
             space.spec.streams_max > 0 && space.running >= space.spec.streams_max
         };
@@ -329,9 +340,10 @@ impl State {
         }
     }
 
-    /// A running task has ended.
-    pub fn ended(&mut self, now: Millis, id: u32, mut ended: Ended) {
-        let Some(task) = self.tasks.get_mut(&id).filter(|task| task.running) else { return };
+    /// A running task has ended, or given way.
+    pub fn ended(&mut self, now: Millis, id: u32, mut ended: Ended) -> Outcome {
+        let Some(task) = self.tasks.get_mut(&id).filter(|task| task.running) else { return Outcome::Over };
+        let gave_way = State::has_given_way(task, &ended);
         task.running = false;
         self.running.remove(&id);
         self.usage.running(task.identity.uid, -1);
@@ -339,6 +351,10 @@ impl State {
         self.usage.extra = self.extra();
         self.count_running(&spec, -1);
         self.queue.settle(&queued, ended.moved);
+        if gave_way {
+            self.wait_again(id, &ended);
+            return Outcome::WaitsAgain;
+        }
         if let Some(advice) = self.advice_on_sharing(identity, &spec, &ended.refusal) {
             ended.refusal.detail.push_str(&advice);
         }
@@ -346,6 +362,7 @@ impl State {
         self.apply_end(id, now, ended);
         self.forget_oldest();
         self.forget_failures(identity.job);
+        Outcome::Over
     }
 
     /// What an end changes, now or in replay.
@@ -751,6 +768,10 @@ impl State {
             Record::Again { id } => {
                 self.replayed(id)?;
                 self.apply_again(id);
+            }
+            Record::GaveWay { id, moved, files, busy_ms } => {
+                self.replayed(id)?;
+                self.apply_gave_way(id, moved, files, busy_ms);
             }
             Record::Forgotten { id } => self.apply_forget(id),
             Record::Cancelling { id } => self.replayed(id)?.cancelling = true,

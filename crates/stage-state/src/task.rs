@@ -2,6 +2,7 @@
 
 use crate::Millis;
 use crate::arbiter::Queued;
+use crate::turn::Turn;
 use tidepool_types::show_bytes;
 use tidepool_wire::field_struct;
 use tidepool_wire::stager::{Access, Code, Refusal, Resource, TaskPhase, TaskSpec, TaskState, TaskStatus};
@@ -158,6 +159,7 @@ pub(crate) struct Task {
     /// It waits for the release of its job, or did when it was cancelled.
     pub held: bool,
     pub running: bool,
+    pub turn: Turn,
     /// Somebody wants it to stop.
     pub cancelling: bool,
     pub made: Option<Box<Made>>,

@@ -17,7 +17,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use tidepool_stage::EndError;
-use tidepool_stage_state::{Ended, Identity, Live, Model, Origin, Start};
+use tidepool_stage_state::{Ended, Identity, Live, Model, Origin, Outcome, Start};
 use tidepool_types::Errno;
 use tidepool_wire::stager::{
     Code, DataspaceSpec, Leftover, Op, RESOURCE_PATH_MAX, Refusal, Reply, Resource, TaskState,
@@ -389,8 +389,9 @@ impl Daemon {
         if ended.state == TaskState::Finished {
             self.journals.remove(id);
         }
-        self.state.ended(self.now, id, ended);
-        self.over.push(id);
+        if self.state.ended(self.now, id, ended) == Outcome::Over {
+            self.over.push(id);
+        }
     }
 
     /// What goes with a message could not be opened, so the worker has not got it.

@@ -112,6 +112,7 @@ struct File {
     user_priority_min: Option<i32>,
     user_priority_max: Option<i32>,
     user_extra_max: Option<u32>,
+    user_turn: Option<u64>,
     bandwidth_min: Option<String>,
     dataspace: Vec<FileDataspace>,
 }
@@ -398,7 +399,15 @@ fn budget(file: &File) -> Result<Budget, String> {
         priorities,
         bandwidth_min: size("bandwidth-min", file.bandwidth_min.clone(), usual.bandwidth_min)?,
         extra_max: file.user_extra_max.unwrap_or(usual.extra_max),
+        turn: turn(file.user_turn, usual.turn)?,
     })
+}
+
+fn turn(seconds: Option<u64>, usual: u64) -> Result<u64, String> {
+    match seconds {
+        Some(0) => Err("user-turn is 0; 1 second is the least".into()),
+        seconds => Ok(seconds.unwrap_or(usual)),
+    }
 }
 
 fn size(name: &str, text: Option<String>, default: u64) -> Result<u64, String> {

@@ -312,6 +312,9 @@ impl Daemon {
             self.state.expire(self.now);
             self.look_after_workers();
             self.end_silent();
+            for id in self.state.give_way() {
+                self.cancel_running(id);
+            }
         }
         while let Some(start) = self.state.start_next() {
             self.starts.push(start);
