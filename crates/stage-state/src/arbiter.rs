@@ -250,27 +250,32 @@ impl Arbiter {
         Some(task)
     }
 
-    /// The same among the tasks of these users: of the one whose first task has waited longest.
-    pub fn pop_of(&mut self, whose: impl Fn(u32) -> bool, room: impl Fn(Class) -> bool) -> Option<Queued> {
+    /// The same among the tasks of the users who have a `rank`: of those of the least, the one whose first task has waited longest.
+    pub fn pop_of(
+        &mut self,
+        rank: impl Fn(u32) -> Option<u64>,
+        room: impl Fn(Class) -> bool,
+    ) -> Option<Queued> {
         let first = |own: &BTreeMap<Place, u32>| {
             let mut tasks = own.iter().take(LOOKS_MAX);
             let open = tasks.find(|(_, id)| self.known.get(id).is_some_and(|task| room(task.class)));
             open.map(|(place, id)| (place.seq, *id))
         };
-        let users = self.by_user.iter().filter(|(uid, _)| whose(**uid));
-        let (_, id) = users.filter_map(|(_, own)| first(own)).min()?;
+        let users = self.by_user.iter().filter_map(|(uid, own)| Some((rank(*uid)?, own)));
+        let (_, (_, id)) = users.filter_map(|(rank, own)| Some((rank, first(own)?))).min()?;
         let task = self.remove(id)?;
         self.charge(task.flow(self.policy), task.cost());
         Some(task)
     }
 
-    /// The first task of each of these users, in the order in which they came.
-    pub fn firsts(&self, whose: impl Fn(u32) -> bool) -> Vec<Queued> {
-        let users = self.by_user.iter().filter(|(uid, _)| whose(**uid));
+    /// The first task of each user who has a `rank`, in the order of [`Arbiter::pop_of`].
+    pub fn firsts(&self, rank: impl Fn(u32) -> Option<u64>) -> Vec<Queued> {
+        let users = self.by_user.iter().filter_map(|(uid, own)| Some((rank(*uid)?, own)));
         let first = |own: &BTreeMap<Place, u32>| self.known.get(own.first_key_value()?.1).copied();
-        let mut tasks: Vec<Queued> = users.filter_map(|(_, own)| first(own)).collect();
-        tasks.sort_unstable_by_key(|task| task.seq);
-        tasks
+        let mut tasks: Vec<(u64, Queued)> =
+            users.filter_map(|(rank, own)| Some((rank, first(own)?))).collect();
+        tasks.sort_unstable_by_key(|(rank, task)| (*rank, task.seq));
+        tasks.into_iter().map(|(_, task)| task).collect()
     }
 
     /// What a task really moved, once it has ended: its flow was charged an estimate.

@@ -49,6 +49,8 @@ pub(crate) struct Usage {
     running: BTreeMap<u32, u32>,
     /// Running tasks beyond the workers.
     pub extra: u32,
+    /// Seconds that tasks of each user have run lately, added up.
+    pub served: BTreeMap<u32, u64>,
     /// Times that tasks have given way since the stager was started.
     pub gave_way: u64,
 }
@@ -95,6 +97,12 @@ impl Usage {
 
     pub fn running_of(&self, uid: u32) -> u32 {
         self.running.get(&uid).copied().unwrap_or(0)
+    }
+
+    /// Whole turns of so many seconds that a user has had lately; none while he has a task running.
+    pub fn rank(&self, uid: u32, turn: u64) -> Option<u64> {
+        let served = self.served.get(&uid).copied().unwrap_or(0);
+        (!self.has_running(uid)).then_some(served / turn)
     }
 
     pub fn has_running(&self, uid: u32) -> bool {

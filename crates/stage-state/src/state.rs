@@ -80,6 +80,8 @@ pub struct State {
     last_seq: u64,
     /// Seconds that the stager has run, as it has counted them.
     pub(crate) looks: u64,
+    /// Places of tasks that have given way, and that nobody has taken yet.
+    pub(crate) given: u32,
     /// What each user has.
     pub(crate) usage: Usage,
     /// Encoded records that the journal has not got yet.
@@ -104,6 +106,7 @@ impl State {
             last_task: 0,
             last_seq: 0,
             looks: 0,
+            given: 0,
             usage: Usage::default(),
             records: Vec::new(),
         }
@@ -246,14 +249,17 @@ impl State {
         if !self.has_place() {
             return None;
         }
-        // Started although all workers are taken: by who has none of his own.
+        // Started although all workers are taken, or in the place of one that has given way: by who has none of his own.
         let free = self.running.len() < self.config.workers as usize;
+        let given = self.given > 0;
+        self.given = self.given.saturating_sub(1);
         let full: Vec<u32> = self.full_dataspaces();
         let room = |(a, b): Class| !full.contains(&a) && !full.contains(&b);
-        let queued = match free {
-            true => self.queue.pop(room)?,
-            false => self.queue.pop_of(|uid| !self.usage.has_running(uid), room)?,
-        };
+        let mut queued = None;
+        if given || !free {
+            queued = self.queue.pop_of(|uid| self.usage.rank(uid, self.config.budget.turn), room);
+        }
+        let queued = queued.or_else(|| if free { self.queue.pop(room) } else { None })?;
         let task = self.tasks.get_mut(&queued.id)?;
         self.backlog.take(&task.spec, queued.size);
         task.running = true;

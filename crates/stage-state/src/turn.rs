@@ -3,7 +3,8 @@
 //! Each user may have one task running although all workers are taken, but there are only so many of these places
 //! ([`Budget::extra_max`](crate::Budget)), and a dataspace may allow few tasks. When all are taken, a task that has run for a turn gives
 //! way: it stops where it is, waits behind the others, and goes on from there. Each time it may run twice as long before it gives way
-//! again, up to 16 turns: a large object that has to begin anew each time may end then.
+//! again, up to 16 turns: a large object that has to begin anew each time may end then. Of those who wait, users who have run for fewer
+//! turns lately come first: who asks for little does not wait behind a thousand who ask for much.
 //!
 //! Time is counted in looks, of which the stager has one per second while it runs: a clock that is set makes nobody's turn shorter.
 
@@ -18,6 +19,9 @@ const WAITING_MAX: usize = 64;
 
 /// How often a turn becomes twice as long: what can never go on from where it was has to end in the longest one.
 const LONGER_MAX: u32 = 4;
+
+/// After so many turns, what users have had counts half.
+const LATELY_TURNS: u64 = 64;
 
 /// What the end of a run means for its task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,13 +60,15 @@ impl State {
     /// [`State::ended`] is told that it was cancelled, and waits again.
     pub fn give_way(&mut self) -> Vec<u32> {
         self.looks += 1;
+        self.count_served();
         let full = self.full_dataspaces();
         let is_full = !self.has_place();
         if !is_full && full.is_empty() {
             return Vec::new();
         }
         let on_the_way = self.running.iter().filter(|id| self.turn_of(**id).ends).count();
-        let waiting = self.queue.firsts(|uid| !self.usage.has_running(uid));
+        let turn = self.config.budget.turn;
+        let waiting = self.queue.firsts(|uid| self.usage.rank(uid, turn));
         let mut told = Vec::new();
         for first in waiting.into_iter().skip(on_the_way).take(WAITING_MAX) {
             let in_the_way = |class: Class| match shared(first.class, &full) {
@@ -77,6 +83,20 @@ impl State {
             }
         }
         told
+    }
+
+    fn count_served(&mut self) {
+        for id in &self.running {
+            if let Some(task) = self.tasks.get(id) {
+                *self.usage.served.entry(task.identity.uid).or_default() += 1;
+            }
+        }
+        if self.looks.is_multiple_of(LATELY_TURNS * self.config.budget.turn) {
+            self.usage.served.retain(|_, served| {
+                *served /= 2;
+                *served > 0
+            });
+        }
     }
 
     fn turn_of(&self, id: u32) -> Turn {
@@ -115,6 +135,7 @@ impl State {
         self.spaces.count_unended(&spec, -1);
         self.enqueue(id);
         self.usage.gave_way += 1;
+        self.given += 1;
     }
 
     /// What counts of it, now or in replay, where the task is in the queue all the time.

@@ -168,6 +168,39 @@ fn what_ends_otherwise_meanwhile_has_ended() {
     }
 }
 
+/// Who has had little comes before a crowd that has had much, however long that has waited.
+#[test]
+fn who_asks_for_little_does_not_wait_behind_who_asks_for_much() {
+    let mut state = with_spaces(state(1, 0), 0);
+    let crowd: Vec<u32> = (200..220).collect();
+    for uid in &crowd {
+        submit(&mut state, *uid, "b://");
+        submit(&mut state, *uid, "b://");
+    }
+    let mut running = start(&mut state);
+    let next = |state: &mut State, running: &mut Vec<u32>| {
+        let told = pass(state, 1);
+        for id in &told {
+            assert_eq!(state.ended(2, *id, stopped(1)), Outcome::WaitsAgain);
+            running.retain(|other| other != id);
+        }
+        running.extend(start(state));
+    };
+    // Each of the crowd has his turn once.
+    (0..TURN * 21).for_each(|_| next(&mut state, &mut running));
+    for _ in 0..5 {
+        let honest = submit(&mut state, 100, "b://");
+        let waited = (0..).find(|_| {
+            next(&mut state, &mut running);
+            running.contains(&honest)
+        });
+        assert!(waited.unwrap() <= 4 * TURN, "{waited:?}, of {} turns", crowd.len());
+        assert_eq!(state.ended(3, honest, Ended::well(1, 1, 1, 1)), Outcome::Over);
+        running.retain(|id| *id != honest);
+        running.extend(start(&mut state));
+    }
+}
+
 /// What it has moved counts for its job, and is no failure; a journal and a snapshot say so too.
 #[test]
 fn what_has_given_way_is_in_the_journal() {
@@ -182,7 +215,7 @@ fn what_has_given_way_is_in_the_journal() {
     assert_eq!(state.ended(2, slow, stopped(400)), Outcome::WaitsAgain);
     let (mut records, mut snapshot) = (Vec::new(), Vec::new());
     state.take_records(&mut records);
-    let mut replayed = with_config(&records);
+    let replayed = with_config(&records);
     replayed.snapshot(&mut snapshot);
     for mut state in [state, replayed, with_config(&snapshot)] {
         let report = state.report(&admin(), 5).unwrap();

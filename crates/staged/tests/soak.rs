@@ -1,8 +1,8 @@
-//! A day of hostility in little time: a thousand users who fill queues, kill and stop their workers, hold connections, and ask for what
-//! takes for ever, beside one who only wants his copies. None of his is lost, also over the stager's own death, and the supervisor
-//! stays small.
+//! A day of hostility in little time: a thousand users who fill queues, kill and stop their workers, hold connections, ask for what
+//! takes for ever, and tell what is not theirs to stop, beside one who only wants his copies. None of his is lost, also over the
+//! stager's own death, and the supervisor stays small. All enemies come as themselves, to the users' socket, each with a job.
 //!
-//! `TIDEPOOL_SOAK_SECONDS` says how long (20; 1200 in `make test-all`).
+//! `TIDEPOOL_SOAK_SECONDS` says how long (20, with 80 of them; 1200, with all, in `make test-all`).
 
 mod support;
 
@@ -16,16 +16,22 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use support::{Daemon, children, copy, listening, write};
-use tidepool_stage_client::{OnBehalf, Stager, TaskSpec, TaskState};
+use tidepool_stage::{ActAs, Identity};
+use tidepool_stage_client::{JobLimit, JobSpec, OnBehalf, ProcessSpec, Stager, TaskSpec, TaskState};
 use tidepool_testkit::Rng;
 
 const HONEST: u32 = 31_001;
 /// The enemies, from the first one on.
 const FIRST: u32 = 40_000;
-const USERS: u64 = 1000;
+const USERS_MAX: u64 = 1000;
+/// So many of them ask for something at a time; in the end all have.
+const AT_ONCE: u64 = 40;
 /// Connections that an enemy holds without saying who he is.
 const HELD_MAX: usize = 300;
-/// Memory that the supervisor may take, whatever happens, in KiB. 16 MiB it has at its start; each user's queue has its own limit.
+/// Limits that make queues and places scarce, and the seconds before a task gives way.
+const CONFIG: &str = "user-tasks-max = 50\nuser-extra-max = 8\nuser-turn = 2\n";
+/// Memory that the supervisor may take, whatever happens, in KiB: 16 MiB at its start, a KiB for each of 50,000 tasks, and as much for the
+/// records of those that have ended.
 const RSS_KIB_MAX: u64 = 160 << 10;
 /// How often the stager itself is killed in all that.
 const DEATHS: u32 = 3;
@@ -33,6 +39,11 @@ const DEATHS: u32 = 3;
 const STARTS: u32 = 4;
 /// How long an honest task may take over all that.
 const TASK_MAX: Duration = Duration::from_secs(300);
+
+/// How many enemies there are: each has time for some harm.
+fn users() -> u64 {
+    (4 * seconds()).clamp(2 * AT_ONCE, USERS_MAX)
+}
 
 fn seconds() -> u64 {
     std::env::var("TIDEPOOL_SOAK_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(20)
@@ -43,6 +54,7 @@ fn seconds() -> u64 {
 struct Tally {
     submitted: AtomicU64,
     refused: AtomicU64,
+    gave_way: AtomicU64,
     killed: AtomicU64,
     stopped: AtomicU64,
     held: AtomicU64,
@@ -59,18 +71,38 @@ struct Scene {
     rest: AtomicBool,
     over: AtomicBool,
     pid: AtomicU64,
+    began: Instant,
     tally: Tally,
 }
 
 impl Scene {
+    /// One of the enemies of this moment.
+    fn enemy(&self, random: &mut Rng) -> u32 {
+        let part = self.began.elapsed().as_secs_f64() / seconds() as f64;
+        let first = (part.min(1.0) * (users() - AT_ONCE) as f64) as u32;
+        FIRST + first + random.below(AT_ONCE) as u32
+    }
+
     fn over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
 
     /// Waits for a stager that is being started again.
     fn stager(&self) -> Option<Stager> {
+        self.connected(|| Stager::connect(&self.control).ok())
+    }
+
+    /// The same for an enemy, as himself.
+    fn stager_of(&self, uid: u32) -> Option<Stager> {
+        self.connected(|| {
+            let _as_user = ActAs::new(&Identity { uid, gid: uid, groups: vec![uid] }).unwrap();
+            Stager::connect(&self.user).ok()
+        })
+    }
+
+    fn connected(&self, connect: impl Fn() -> Option<Stager>) -> Option<Stager> {
         while !self.over() {
-            if let Ok(stager) = Stager::connect(&self.control) {
+            if let Some(stager) = connect() {
                 return Some(stager);
             }
             std::thread::sleep(Duration::from_millis(50));
@@ -102,41 +134,56 @@ fn prepare(dir: &Path) {
     chown(dir.join("a/in/honest"), Some(HONEST), Some(HONEST)).unwrap();
 }
 
-/// What an enemy asks for, as himself.
-fn ask(random: &mut Rng) -> TaskSpec {
-    let uid = FIRST + random.below(USERS) as u32;
+/// Each enemy has a job that may use both dataspaces, and this process counts as his.
+fn register_enemies(stager: &Stager) {
+    let limits = ["a://", "b://"].map(|name| JobLimit { dataspace: name.into(), quota: 0 }).to_vec();
+    for uid in FIRST..FIRST + users() as u32 {
+        let job = JobSpec { id: uid, hosts: vec!["here".into()], limits: limits.clone(), bandwidth: 0 };
+        stager.register_job(&job).unwrap();
+        let pid = std::process::id() as i32;
+        stager.add_process(uid, ProcessSpec { pid, uid, gid: uid }).unwrap();
+    }
+}
+
+/// What an enemy asks for.
+fn ask(uid: u32, random: &mut Rng) -> TaskSpec {
     let from = ["a://in/big", "a://in/fifo", "a://in/zero", "a://in/deep", "a://in", "a://nothing"];
     let from = from[random.below(from.len() as u64) as usize];
     let to = format!("b://{uid}/{}", random.below(8));
     let spec = copy(from, &to);
-    // As slow as a user may ask for (`bandwidth-min`): who asks on behalf of others here is root, whom no budget holds.
-    let bandwidth = [0, 0, 64 << 10, 1 << 20, u64::MAX][random.below(5) as usize];
-    let priority = [0, 1, 255][random.below(3) as usize];
-    on_behalf(uid, TaskSpec { bandwidth, priority, ..spec })
+    // What is slower than `bandwidth-min`, or comes before others, is refused.
+    let bandwidth = [0, 1, 64 << 10, 64 << 10, 1 << 20, u64::MAX][random.below(6) as usize];
+    let priority = [0, 0, -5, 255][random.below(4) as usize];
+    TaskSpec { bandwidth, priority, ..spec }
 }
 
 fn fill_queues(scene: &Scene, mut random: Rng) {
-    while let Some(stager) = scene.stager() {
-        while !scene.over() {
-            let mut said = Vec::new();
-            for _ in 0..20 {
-                match stager.submit(&ask(&mut random)) {
-                    Ok(_) => scene.tally.submitted.fetch_add(1, Ordering::Relaxed),
-                    Err(error) => {
-                        said.push(error);
-                        scene.tally.refused.fetch_add(1, Ordering::Relaxed)
-                    }
-                };
-            }
-            // A queue that is full says so at once, and the stager that is gone as well.
-            if said.len() == 20 && Stager::connect(&scene.control).is_err() {
-                break;
-            }
+    let mut last = 1;
+    loop {
+        let uid = scene.enemy(&mut random);
+        let Some(stager) = scene.stager_of(uid) else { return };
+        for _ in 0..20 {
+            match stager.submit(&ask(uid, &mut random)) {
+                Ok(id) => {
+                    last = id;
+                    scene.tally.submitted.fetch_add(1, Ordering::Relaxed)
+                }
+                Err(_) => scene.tally.refused.fetch_add(1, Ordering::Relaxed),
+            };
+        }
+        // Of his own now and then; of others, the honest one's too, in vain.
+        for _ in 0..4 {
+            let id = last.saturating_sub(random.below(50) as u32);
+            let _ = match random.below(3) {
+                0 => stager.cancel(id),
+                1 => stager.forget(id),
+                _ => stager.resume(id),
+            };
         }
     }
 }
 
-/// Workers are their users' to kill, and to stop.
+/// Workers are their users' to kill, and to stop. Only some do: the others hold their places for as long as they are let.
 fn kill_workers(scene: &Scene, mut random: Rng) {
     while !scene.over() {
         let pid = scene.pid.load(Ordering::Relaxed) as u32;
@@ -165,7 +212,7 @@ fn enemies_of(pid: u32) -> Vec<u32> {
         let uid = status
             .lines()
             .find_map(|line| line.strip_prefix("Uid:")?.split_whitespace().next()?.parse().ok());
-        uid.is_some_and(|uid: u32| (FIRST..FIRST + USERS as u32).contains(&uid))
+        uid.is_some_and(|uid: u32| (FIRST..FIRST + users() as u32).contains(&uid) && uid.is_multiple_of(2))
     };
     all.into_iter().filter(enemy).collect()
 }
@@ -240,8 +287,19 @@ fn rss_kib(pid: u64) -> Option<u64> {
     line.trim().trim_end_matches(" kB").parse().ok()
 }
 
-fn watch_memory(scene: &Scene) {
+fn watch(scene: &Scene) {
+    let mut before = 0;
     while !scene.over() {
+        // It counts from its start.
+        let counters = Stager::connect(&scene.control).and_then(|stager| stager.daemon_status());
+        let gave_way = counters.ok().and_then(|status| {
+            status.counters.iter().find(|(name, _)| name == "gave-way").map(|(_, count)| *count)
+        });
+        if let Some(count) = gave_way {
+            let more = if count < before { count } else { count - before };
+            scene.tally.gave_way.fetch_add(more, Ordering::Relaxed);
+            before = count;
+        }
         if let Some(rss) = rss_kib(scene.pid.load(Ordering::Relaxed)) {
             scene.tally.rss_max.fetch_max(rss, Ordering::Relaxed);
         }
@@ -268,8 +326,9 @@ fn a_thousand_users_take_nothing_from_one() {
     }
     let mut seeds = Rng::from_env("a_thousand_users_take_nothing_from_one");
     let address = tidepool_testkit::free_address().to_string();
-    let mut daemon = Daemon::made(|dir| listening(dir, &address), &[]);
+    let mut daemon = Daemon::made(|dir| format!("{CONFIG}{}", listening(dir, &address)), &[]);
     prepare(daemon.dir.path());
+    register_enemies(&daemon.control());
     let scene = Scene {
         control: daemon.control_socket(),
         user: daemon.user_socket(),
@@ -277,6 +336,7 @@ fn a_thousand_users_take_nothing_from_one() {
         rest: AtomicBool::new(false),
         over: AtomicBool::new(false),
         pid: AtomicU64::new(daemon.pid().into()),
+        began: Instant::now(),
         tally: Tally::default(),
     };
     let dir = daemon.dir.path().to_path_buf();
@@ -306,7 +366,7 @@ fn a_thousand_users_take_nothing_from_one() {
                 move || hold_connections(scene, random)
             }),
         ];
-        let memory = scope.spawn(|| watch_memory(&scene));
+        let memory = scope.spawn(|| watch(&scene));
         let died = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             for _ in 0..DEATHS {
                 std::thread::sleep(length / (DEATHS + 1));
@@ -330,10 +390,11 @@ fn a_thousand_users_take_nothing_from_one() {
     let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
     let t = &scene.tally;
     println!(
-        "{} s: {} tasks taken, {} refused, {} workers killed, {} stopped, {} at once, {} connections; {} honest tasks, {longest:?} at most; {} KiB at most",
+        "{} s: {} tasks taken, {} refused, {} gave way, {} workers killed, {} stopped, {} at once, {} connections; {} honest tasks, {longest:?} at most; {} KiB at most",
         seconds(),
         of(&t.submitted),
         of(&t.refused),
+        of(&t.gave_way),
         of(&t.killed),
         of(&t.stopped),
         of(&t.workers_max),
@@ -341,7 +402,10 @@ fn a_thousand_users_take_nothing_from_one() {
         of(&t.honest),
         of(&t.rss_max)
     );
-    assert!(of(&t.submitted) > 1000 && of(&t.killed) > 10 && of(&t.held) > 1000, "not much was tried");
-    assert!(of(&t.honest) > 5, "{} honest tasks", of(&t.honest));
+    let tried = of(&t.submitted) + of(&t.refused);
+    assert!(tried > 1000 && of(&t.killed) > 10 && of(&t.held) > 1000, "not much was tried");
+    assert!(of(&t.submitted) > 200 && of(&t.refused) > 200, "of both kinds");
+    assert!(of(&t.gave_way) > 0, "no place was ever scarce");
+    assert!(of(&t.honest) >= 2, "{} honest tasks", of(&t.honest));
     assert!(of(&t.rss_max) < RSS_KIB_MAX, "the supervisor had {} KiB", of(&t.rss_max));
 }
