@@ -1,4 +1,4 @@
-//! A stager among those who mean harm: the greeting, data and administration after the proof, and the NORNS socket, fed for
+//! A stager among those who mean harm: the greeting, data and administration after the proof, the NORNS socket, and the pipe of a worker, fed for
 //! `TIDEPOOL_FUZZ_SECONDS` (60 without). It goes on, takes no more memory than it may, does honest tasks meanwhile, and what is another
 //! user's or outside of dataspaces stays as it is.
 
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use support::{Daemon, admin_secret, resource, well, write};
 use tidepool_stage_client::{JobLimit, JobSpec, OnBehalf, Op, Owner, Secret, TaskSpec};
-use tidepool_testkit::Rng;
+use tidepool_testkit::{Rng, copy_program, put_program};
 use tidepool_transport::remote::{Channel, Meant, Sealed, connect, greet};
 use tidepool_transport::{Stream, hex};
 
@@ -74,6 +74,11 @@ fn snapshot(dir: &Path) -> BTreeMap<PathBuf, String> {
 
 impl Siege {
     fn new() -> Option<Siege> {
+        Siege::of("exec \"$@\"")
+    }
+
+    /// `exec` is the shell's command that becomes the stager, whose words are its arguments.
+    fn of(exec: &str) -> Option<Siege> {
         if !rustix::process::geteuid().is_root() {
             println!("SKIPPED: needs root, whose stager acts for others");
             return None;
@@ -89,7 +94,7 @@ impl Siege {
             key(2)
         );
         let log = tempfile::NamedTempFile::new().unwrap();
-        let exec = format!("exec \"$@\" 2>>{}", log.path().display());
+        let exec = format!("{exec} 2>>{}", log.path().display());
         let prefix = ["sh", "-c", &exec, "sh"].map(String::from);
         let daemon = Daemon::keyed_by(&prefix, &at, 1, &more);
         write(&daemon.path("outside/file"), b"outside of all dataspaces");
@@ -127,6 +132,7 @@ impl Siege {
                     let mut random = Rng::new(seeds.next_u64());
                     let (attack, mut count) = (&attack, 0u64);
                     scope.spawn(move || {
+                        compute_elsewhere();
                         while Instant::now() < end {
                             attack(&mut random);
                             count += 1;
@@ -177,6 +183,12 @@ impl Siege {
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
+}
+
+/// Enemies are on machines of their own, mostly: what they compute here takes no more than the others leave. What they cost the stager
+/// counts in full.
+fn compute_elsewhere() {
+    rustix::process::setpriority_process(Some(rustix::thread::gettid()), 19).unwrap();
 }
 
 /// Changes some of the bytes, leaves some out, puts some in.
@@ -569,6 +581,50 @@ fn programs_on_the_norns_socket() {
         }
         let _ = stream.read_to_end(&mut Vec::new());
     });
+}
+
+/// The enemy has taken his worker over, whatever kept him from it: what it says is all that he has then.
+#[test]
+fn a_worker_that_has_been_taken_over() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let there = |name: &str| dir.path().join(name);
+    for name in ["real", "stager"] {
+        copy_program(env!("CARGO_BIN_EXE_tidepool-staged").as_ref(), &there(name));
+    }
+    fs::write(there("enemy"), BOB.to_string()).unwrap();
+    let Some(siege) = Siege::of(&format!("shift; exec {} \"$@\"", there("stager").display())) else { return };
+    // A stager starts its workers from where it was started itself.
+    put_program(&there("mad"), include_str!("mad_worker.py"));
+    fs::rename(there("mad"), there("stager")).unwrap();
+    write(&siege.daemon.path("b/honest"), b"honest");
+    write(&siege.daemon.path("a/bobs/x"), b"x");
+    let before = Siege::kept(&siege.daemon);
+    let siege = Siege { before, ..siege };
+    siege.withstand("a worker's pipe", |random| {
+        let stager = siege.daemon.control();
+        let behalf = Some(OnBehalf { uid: BOB, gid: BOB, job: 0 });
+        let to = format!("b://bobs{}", random.below(1000));
+        let spec = TaskSpec {
+            on_behalf: behalf,
+            ..TaskSpec::new(Op::Copy, resource("a://bobs/x"), Some(resource(&to)))
+        };
+        let id = stager.submit(&spec).unwrap();
+        if random.below(4) == 0 {
+            let _ = stager.plan(&spec);
+        }
+        let _ = stager.wait(&[id], false, Some(Duration::from_millis(random.below(200))));
+        let _ = stager.cancel(id);
+        let _ = stager.forget(id);
+    });
+    let harm = fs::read_to_string(there("harm")).unwrap_or_default();
+    assert_eq!(harm, "", "what was given to a worker whose it is not");
+    let log = fs::read_to_string(siege.log.path()).unwrap();
+    assert!(log.contains(&format!("the worker of user {BOB} speaks of task")), "it has lied: {log}");
+    for name in fs::read_dir(siege.daemon.path("b")).unwrap() {
+        let name = name.unwrap().file_name().into_string().unwrap();
+        assert!(["honest", "copy"].contains(&name.as_str()), "{name} was made by nobody's right");
+    }
 }
 
 /// This thread is Bob from here on: an ordinary user without a job.
