@@ -21,6 +21,8 @@ const TASKS_MAX_DEFAULT: usize = 2_000_000;
 const WORKER_MEMORY_DEFAULT: u64 = 4 << 30;
 const USER_JOURNALS_MAX_DEFAULT: u64 = 1 << 30;
 const ENDED_MAX_DEFAULT: usize = 100_000;
+/// Seconds of a turn: a day.
+const TURN_MAX: u64 = 86_400;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -404,9 +406,10 @@ fn budget(file: &File) -> Result<Budget, String> {
 }
 
 fn turn(seconds: Option<u64>, usual: u64) -> Result<u64, String> {
+    let seconds = seconds.unwrap_or(usual);
     match seconds {
-        Some(0) => Err("user-turn is 0; 1 second is the least".into()),
-        seconds => Ok(seconds.unwrap_or(usual)),
+        1..=TURN_MAX => Ok(seconds),
+        _ => Err(format!("user-turn is {seconds}; it can be 1 to {TURN_MAX} seconds")),
     }
 }
 
@@ -542,6 +545,8 @@ mod tests {
     fn what_is_wrong_is_named_with_what_would_be_right() {
         let wrong = [
             ("worker = 2", "expected one of"),
+            ("user-turn = 0", "1 to 86400 seconds"),
+            ("user-turn = 86401", "1 to 86400 seconds"),
             ("workers = 0", "1 to 256"),
             ("policy = \"fifo\"", "first-come"),
             ("ended-max = 0", "1 to "),
