@@ -7,8 +7,9 @@
  * and turns them into directives, so that there is one grammar (docs/formats/21-directives.md).
  *
  * Of a job that the node's stager knows (a file in `jobs` named by its number, docs/formats/11-stager.md) each task becomes
- * a process that may talk to the stager for the job. Where a job's pool is not mounted, each task gets the preload library. Other jobs
- * cost one access(2) per task. Nothing that goes wrong here fails a job.
+ * a process that may talk to the stager for the job. Where a job's pool is not mounted, each task gets the preload library. Slurm asks
+ * for the variables that name a pool before the pool is there: here they are made to say where it is. Other jobs cost one access(2)
+ * per task. Nothing that goes wrong here fails a job.
  *
  * All names are static: sbatch has globals of its own, and a plug-in's would be taken for them.
  */
@@ -20,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
@@ -31,6 +33,10 @@ SPANK_PLUGIN(tidepool, 1)
 
 #define WORDS_MAX 4096
 #define PRELOAD_MAX 16384
+/* Further names below /tmp for a user's pools, where somebody else has taken the first (docs/decisions/0041-shared-directories.md). */
+#define PLACES_MAX 8
+#define VARIABLES_MAX 256
+#define NAME_MAX_BYTES 128
 #ifndef FUSE_SUPER_MAGIC
 #define FUSE_SUPER_MAGIC 0x65735546
 #endif
@@ -144,6 +150,79 @@ int slurm_spank_task_init_privileged(spank_t spank, int count, char **words)
 	return ESPANK_SUCCESS;
 }
 
+/* What of `/tmp/tidepool-UID/POOL/...`, or `/tmp/tidepool-UID-N/POOL/...`, comes behind the user's directory; NULL for other places. */
+static const char *behind_own(const char *place)
+{
+	char base[64];
+	int length = snprintf(base, sizeof base, "/tmp/tidepool-%u", (unsigned)getuid());
+	if (strncmp(place, base, (size_t)length) != 0)
+		return NULL;
+	place += length;
+	if (place[0] == '-' && place[1] >= '1' && place[1] <= '0' + PLACES_MAX)
+		place += 2;
+	return place[0] == '/' ? place : NULL;
+}
+
+/* Finds the same in that of the user's directories that has it. One that is not his, or open to others, is nobody's word. */
+static int find_place(const char *behind, char *found, size_t size)
+{
+	uid_t own = getuid();
+	for (int place = 0; place <= PLACES_MAX; place++) {
+		char base[64];
+		struct stat at;
+		int length = snprintf(base, sizeof base, "/tmp/tidepool-%u", (unsigned)own);
+		if (place > 0)
+			snprintf(base + length, sizeof base - (size_t)length, "-%d", place);
+		if (lstat(base, &at) != 0)
+			continue;
+		if (!S_ISDIR(at.st_mode) || at.st_uid != own || (at.st_mode & 077) != 0) {
+			slurm_info("tidepool: %s is user %u's, not %u's: no pool is looked for there", base, (unsigned)at.st_uid, (unsigned)own);
+			continue;
+		}
+		int whole = snprintf(found, size, "%s%s", base, behind);
+		if (whole > 0 && (size_t)whole < size && access(found, F_OK) == 0)
+			return 0;
+	}
+	return -1;
+}
+
+/* True for variables that name a pool's directory or file. */
+static int names_pool(const char *variable, size_t length)
+{
+	return length >= strlen("TIDEPOOL_DIR") && length < NAME_MAX_BYTES && strncmp(variable, "TIDEPOOL_", 9) == 0 &&
+	       (strncmp(variable + length - 4, "_DIR", 4) == 0 || strncmp(variable + length - 5, "_POOL", 5) == 0);
+}
+
+/*
+ * Has variables of the job's pools say where these are. They were made before the pools, which go elsewhere where another user has
+ * taken the first name on any node: what he has put there would be taken for the pool. A variable of a pool that is not here is taken out.
+ */
+static void set_places(spank_t spank)
+{
+	static char names[VARIABLES_MAX][NAME_MAX_BYTES];
+	int known = 0;
+	char **variables;
+	if (spank_get_item(spank, S_JOB_ENV, &variables) != ESPANK_SUCCESS || variables == NULL)
+		return;
+	for (; *variables != NULL && known < VARIABLES_MAX; variables++) {
+		size_t length = strcspn(*variables, "=");
+		if (names_pool(*variables, length))
+			snprintf(names[known++], NAME_MAX_BYTES, "%.*s", (int)length, *variables);
+	}
+	for (int at = 0; at < known; at++) {
+		char value[PATH_MAX], found[PATH_MAX];
+		const char *behind;
+		if (spank_getenv(spank, names[at], value, sizeof value) != ESPANK_SUCCESS || (behind = behind_own(value)) == NULL)
+			continue;
+		if (find_place(behind, found, sizeof found) != 0) {
+			slurm_error("tidepool: %s: there is no pool at %s, nor in another directory of this user's", names[at], value);
+			spank_unsetenv(spank, names[at]);
+		} else if (strcmp(value, found) != 0 && spank_setenv(spank, names[at], found, 1) != ESPANK_SUCCESS) {
+			spank_unsetenv(spank, names[at]);
+		}
+	}
+}
+
 /* True where the job's pool is mounted. */
 static int is_mounted(spank_t spank)
 {
@@ -154,12 +233,13 @@ static int is_mounted(spank_t spank)
 	return statfs(dir, &at) == 0 && (unsigned long)at.f_type == FUSE_SUPER_MAGIC;
 }
 
-/* As the user, in what becomes the task: where the pool is not mounted, the preload library of the job's pool, before others. */
+/* As the user, in what becomes the task: where its pools are; and where one is not mounted, the preload library, before others. */
 int slurm_spank_task_init(spank_t spank, int count, char **words)
 {
 	(void)count;
 	(void)words;
 	char library[PATH_MAX], others[PRELOAD_MAX], all[PATH_MAX + PRELOAD_MAX + 2];
+	set_places(spank);
 	if (spank_getenv(spank, "TIDEPOOL_PRELOAD", library, sizeof library) != ESPANK_SUCCESS || library[0] == '\0')
 		return ESPANK_SUCCESS;
 	if (is_mounted(spank))
