@@ -396,6 +396,26 @@ fn results_that_wait_are_not_written_over() {
     cluster.assert_nothing_left("after results that waited");
 }
 
+/// A user whose job names a whole dataspace, and whose results cannot be brought out, keeps nobody else's jobs from its node.
+#[test]
+fn who_names_a_whole_dataspace_keeps_no_others_away() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    let theirs = "#NORNS stage_out nvme0:// lustre://alice/none/of/his\nsleep 600\n";
+    let bobs = cluster.try_sbatch("bob", &["-N1", "-n1", "--oversubscribe"], theirs).unwrap();
+    cluster.wait_for(bobs, &["RUNNING"]);
+    cluster.input("alice", "in/x", 100);
+    let alices = |name: &str| {
+        let body = format!("#NORNS stage_in lustre://alice/in nvme0://{name}\nls $NVME0/{name}\n");
+        let job = cluster.sbatch(&["-N1", "-n1", "--oversubscribe"], &body);
+        assert_eq!(cluster.wait(job).state(), "COMPLETED", "{}", cluster.overview());
+        assert_eq!(cluster.log("alice", job), "x\n");
+    };
+    alices("while-it-runs");
+    cluster.by("bob", &["scancel", &bobs.to_string()]);
+    cluster.until("his results stay", || cluster.phase(bobs) == "stage-out-failed");
+    alices("while-his-results-are-there");
+}
+
 /// Results that nobody wants any more are removed by their owner, and who was kept from their nodes runs there; where a node
 /// does not come back, an administrator gives them up.
 #[test]

@@ -2,6 +2,8 @@
 //!
 //! Two programs that write one place leave a mixture, and a job that starts over what another has not staged out yet
 //! destroys it. A dataspace of a node is the same for all its jobs, so only who uses what can tell.
+//!
+//! A user can name what he likes. Who names a whole dataspace means what he has in it: it keeps no other user's jobs away.
 
 use super::orders::{Kind, Known};
 use tidepool_directives::{Directives, Place};
@@ -21,6 +23,8 @@ pub struct Use {
 pub struct Claim {
     /// A job, or a pool that outlives its jobs: `job 17`.
     pub holder: String,
+    /// The user whose it is.
+    pub uid: u32,
     pub nodes: Vec<String>,
     pub uses: Vec<Use>,
     /// Bytes of its pools on each node.
@@ -124,7 +128,8 @@ pub fn clash(own: &Claim, others: &[Claim], capacity: Option<u64>) -> Option<Cla
         let here = others.iter().filter(|other| other.nodes.contains(node));
         here.flat_map(|other| other.uses.iter().map(move |theirs| (other, theirs))).find_map(
             |(other, theirs)| {
-                let mine = own.uses.iter().find(|mine| collide(mine, theirs))?;
+                let binds = |mine: &Use| own.uid == other.uid || !(is_whole(mine) || is_whole(theirs));
+                let mine = own.uses.iter().find(|mine| collide(mine, theirs) && binds(mine))?;
                 Some(Clash::Place {
                     node: node.clone(),
                     place: mine.place.shown(),
@@ -162,6 +167,11 @@ fn collide(one: &Use, other: &Use) -> bool {
     }
 }
 
+/// All of a dataspace.
+fn is_whole(one: &Use) -> bool {
+    names(&one.place).is_empty()
+}
+
 fn names(place: &Known) -> Vec<&[u8]> {
     place.path.split(|b| *b == b'/').filter(|name| !matches!(*name, b"" | b".")).collect()
 }
@@ -197,6 +207,20 @@ mod tests {
         assert!(meets(("out/a", true), ("out", false), &["n1"]));
         assert!(meets(("", true), ("out", false), &["n1"]));
         assert!(!meets(("out", true), ("output", true), &["n1"]));
+    }
+
+    /// Else one user's directive would keep everybody from the node, for as long as his results are there.
+    #[test]
+    fn who_names_a_whole_dataspace_means_what_he_has_there() {
+        let of = |uid: u32, job: u32, path: &str| Claim { uid, ..claim(job, &["n1"], &[(path, true)]) };
+        for (bobs, alices, meets) in [("", "x", false), ("x", "", false), ("", "", false), ("x", "x/y", true)]
+        {
+            for has_results in [false, true] {
+                let bob = Claim { has_results, ..of(1002, 1, bobs) };
+                assert_eq!(clash(&of(1001, 2, alices), &[bob.clone()], None).is_some(), meets);
+                assert!(clash(&of(1002, 3, alices), &[bob], None).is_some(), "his own jobs wait");
+            }
+        }
     }
 
     #[test]

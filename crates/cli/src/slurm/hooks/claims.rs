@@ -163,6 +163,7 @@ impl Desk {
         }
         Ok(Claim {
             holder: format!("job {}", case.id()),
+            uid: case.job.uid,
             nodes: nodes.to_vec(),
             uses: uses(&case.asks, |place| know(self, case, place))?,
             room: own_room,
