@@ -217,7 +217,7 @@ mod tests {
         {
             for has_results in [false, true] {
                 let bob = Claim { has_results, ..of(1002, 1, bobs) };
-                assert_eq!(clash(&of(1001, 2, alices), &[bob.clone()], None).is_some(), meets);
+                assert_eq!(clash(&of(1001, 2, alices), std::slice::from_ref(&bob), None).is_some(), meets);
                 assert!(clash(&of(1002, 3, alices), &[bob], None).is_some(), "his own jobs wait");
             }
         }
