@@ -440,11 +440,16 @@ impl State {
         }
     }
 
+    /// Adds what a task has put at its destination, so many bytes and files, to its job and the dataspace.
+    pub(crate) fn count_put(&mut self, spec: &TaskSpec, job: u32, (bytes, files): (u64, u64)) {
+        if let (Some(space), true) = (space_of(spec.dst.as_ref()), spec.op != Op::Remove) {
+            self.spaces.put(job, (space, &put_at(spec, files)), bytes);
+        }
+    }
+
     /// Adds what a task moved to its job and dataspaces.
     fn account(&mut self, spec: &TaskSpec, job: u32, ended: &Ended) {
-        if let (Some(space), true) = (space_of(spec.dst.as_ref()), spec.op != Op::Remove) {
-            self.spaces.put(job, (space, &put_at(spec, ended.files)), ended.moved);
-        }
+        self.count_put(spec, job, (ended.moved, ended.files));
         if let (Some(space), Resource::Path { path, .. }, Op::Remove | Op::Move, true) =
             (space_of(Some(&spec.src)), &spec.src, spec.op, ended.state == TaskState::Finished)
         {

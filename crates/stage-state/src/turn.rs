@@ -11,7 +11,7 @@
 use crate::arbiter::{Class, Queued};
 use crate::record::Record;
 use crate::state::State;
-use crate::task::{Ended, Task, put_at, space_of};
+use crate::task::{Ended, Task};
 use tidepool_wire::stager::{Op, TaskState};
 
 /// Waiting users for whom somebody gives way at one look.
@@ -142,9 +142,7 @@ impl State {
     pub(crate) fn apply_gave_way(&mut self, id: u32, moved: u64, files: u64, busy_ms: u64) {
         let Some(task) = self.tasks.get(&id) else { return };
         let (spec, job) = (task.spec.clone(), task.identity.job);
-        if let (Some(space), true) = (space_of(spec.dst.as_ref()), spec.op != Op::Remove) {
-            self.spaces.put(job, (space, &put_at(&spec, files)), moved);
-        }
+        self.count_put(&spec, job, (moved, files));
         if let Some(job) = self.spaces.jobs.get_mut(&job) {
             job.report.bytes += moved;
             job.report.busy_ms += busy_ms;
