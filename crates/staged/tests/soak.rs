@@ -29,7 +29,7 @@ const AT_ONCE: u64 = 40;
 /// Connections that an enemy holds without saying who he is.
 const HELD_MAX: usize = 300;
 /// Limits that make queues and places scarce, and the seconds before a task gives way.
-const CONFIG: &str = "user-tasks-max = 50\nuser-extra-max = 8\nuser-turn = 2\n";
+const CONFIG: &str = "user-tasks-max = 50\nuser-extra-max = 8\nuser-turn = 1\n";
 /// Memory that the supervisor may take, whatever happens, in KiB: 16 MiB at its start, a KiB for each of 50,000 tasks, and as much for the
 /// records of those that have ended.
 const RSS_KIB_MAX: u64 = 160 << 10;
@@ -402,10 +402,9 @@ fn a_thousand_users_take_nothing_from_one() {
         of(&t.honest),
         of(&t.rss_max)
     );
-    let tried = of(&t.submitted) + of(&t.refused);
-    assert!(tried > 1000 && of(&t.killed) > 10 && of(&t.held) > 1000, "not much was tried");
-    assert!(of(&t.submitted) > 200 && of(&t.refused) > 200, "of both kinds");
+    assert!(of(&t.submitted) > 1000 && of(&t.killed) > 10 && of(&t.held) > 1000, "not much was tried");
+    assert!(of(&t.refused) > 200, "budgets held nobody");
     assert!(of(&t.gave_way) > 0, "no place was ever scarce");
-    assert!(of(&t.honest) >= 2, "{} honest tasks", of(&t.honest));
+    assert!(of(&t.honest) > 5, "{} honest tasks", of(&t.honest));
     assert!(of(&t.rss_max) < RSS_KIB_MAX, "the supervisor had {} KiB", of(&t.rss_max));
 }
