@@ -11,8 +11,6 @@ use tidepool_stage_client::{Op, Stager, TaskSpec, TaskState};
 
 const FEW: usize = 1_000;
 const MANY: usize = 100_000;
-/// How often all are measured again while something is slow.
-const MEASUREMENTS_MAX: usize = 20;
 /// How often each operation is measured.
 const ROUNDS: usize = 200;
 /// Times as long as with few tasks that an operation may take with many.
@@ -27,16 +25,20 @@ struct Times {
     max: Duration,
 }
 
-fn times(mut request: impl FnMut(usize)) -> Times {
-    let mut taken: Vec<Duration> = (0..ROUNDS)
-        .map(|round| {
+/// Of a kind of request to two stagers, in turn: what else the machine does meanwhile hits both.
+fn times(mut request: impl FnMut(usize, usize)) -> [Times; 2] {
+    let mut taken = [Vec::new(), Vec::new()];
+    for round in 0..ROUNDS {
+        for (which, taken) in taken.iter_mut().enumerate() {
             let start = Instant::now();
-            request(round);
-            start.elapsed()
-        })
-        .collect();
-    taken.sort_unstable();
-    Times { p50: taken[ROUNDS / 2], max: taken[ROUNDS - 1] }
+            request(which, round);
+            taken.push(start.elapsed());
+        }
+    }
+    taken.map(|mut taken| {
+        taken.sort_unstable();
+        Times { p50: taken[ROUNDS / 2], max: taken[ROUNDS - 1] }
+    })
 }
 
 /// Kilobytes of memory a process has.
@@ -60,63 +62,50 @@ fn small() -> TaskSpec {
     TaskSpec { size_hint: 10, ..copy("a://small", "b://small") }
 }
 
-/// What each kind of request takes with `queued` tasks waiting.
-fn measure(stager: &Stager, queued: &[u32]) -> Vec<(&'static str, Times)> {
-    let any = |round: usize| queued[round * 7919 % queued.len()];
-    let mut new = Vec::new();
+/// What each kind of request takes at two stagers, each with its tasks waiting.
+fn measure(at: [(&Stager, &[u32]); 2]) -> Vec<(&'static str, [Times; 2])> {
+    let stager = |which: usize| at[which].0;
+    let any = |which: usize, round: usize| at[which].1[round * 7919 % at[which].1.len()];
+    let mut new = [Vec::new(), Vec::new()];
     vec![
-        ("status", times(|round| drop(stager.status(any(round)).unwrap()))),
-        ("daemon status", times(|_| drop(stager.daemon_status().unwrap()))),
-        ("list of 100", times(|round| drop(stager.list_page(None, None, any(round), 100).unwrap()))),
-        ("submit", times(|_| new.push(stager.submit(&small()).unwrap()))),
-        ("cancel", times(|round| stager.cancel(new[round]).unwrap())),
+        ("status", times(|which, round| drop(stager(which).status(any(which, round)).unwrap()))),
+        ("daemon status", times(|which, _| drop(stager(which).daemon_status().unwrap()))),
+        (
+            "list of 100",
+            times(|which, round| {
+                drop(stager(which).list_page(None, None, any(which, round), 100).unwrap());
+            }),
+        ),
+        ("submit", times(|which, _| new[which].push(stager(which).submit(&small()).unwrap()))),
+        ("cancel", times(|which, round| stager(which).cancel(new[which][round]).unwrap())),
     ]
 }
 
-fn is_as_fast(few: &Times, many: &Times) -> bool {
-    many.p50 <= (few.p50 * RATIO_MAX).max(few.p50 + NOISE)
-}
-
-/// Each kind at its best of several measurements, as long as one is slow: others may use the disk meanwhile. What grows with the
-/// queue is slow in all of them.
-fn at_its_best(
-    few: &[(&'static str, Times)],
-    measure: impl Fn() -> Vec<(&'static str, Times)>,
-) -> Vec<(&'static str, Times)> {
-    let mut best = measure();
-    for _ in 0..MEASUREMENTS_MAX {
-        if few.iter().zip(&best).all(|((_, few), (_, many))| is_as_fast(few, many)) {
-            break;
-        }
-        std::thread::sleep(Duration::from_secs(2));
-        for ((_, best), (_, again)) in best.iter_mut().zip(measure()) {
-            if again.p50 < best.p50 {
-                *best = again;
-            }
-        }
-    }
-    best
+/// A stager that has learned how long small copies take, and whose worker is held by the task.
+fn busy() -> (Daemon, Stager, u32) {
+    let daemon = Daemon::with("workers = 1");
+    let stager = daemon.control();
+    write(&daemon.path("a/small"), b"0123456789");
+    (0..3).for_each(|_| drop(well(&stager, &small())));
+    let slow = block(&daemon, &stager);
+    (daemon, stager, slow)
 }
 
 #[test]
 fn a_long_queue_makes_nothing_slow() {
-    let daemon = Daemon::with("workers = 1");
-    let stager = daemon.control();
-    write(&daemon.path("a/small"), b"0123456789");
-    // It has learned how long such tasks take.
-    (0..3).for_each(|_| drop(well(&stager, &small())));
-    let slow = block(&daemon, &stager);
+    let (_beside, other, _) = busy();
+    let (daemon, stager, slow) = busy();
+    let few = other.submit_many(vec![small(); FEW]).unwrap().ids;
     let mut queued = stager.submit_many(vec![small(); FEW]).unwrap().ids;
-    let few = measure(&stager, &queued);
     let before = memory(daemon.pid());
     let start = Instant::now();
     queued.extend(stager.submit_many(vec![small(); MANY - FEW]).unwrap().ids);
     println!("{} tasks submitted in batches in {:.2?}", MANY - FEW, start.elapsed());
     let each = (memory(daemon.pid()) - before) * 1024 / (MANY - FEW) as u64;
     println!("{each} bytes of the stager's memory for each queued task");
-    let many = at_its_best(&few, || measure(&stager, &queued));
+    let measured = measure([(&other, &few), (&stager, &queued)]);
     assert!(stager.daemon_status().unwrap().pending >= MANY as u64);
-    for ((what, few), (_, many)) in few.iter().zip(&many) {
+    for (what, [few, many]) in &measured {
         println!(
             "{what}: p50 {:.0?} with {FEW} tasks, {:.0?} with {MANY}; longest {:.1?} (50 ms: {})",
             few.p50,
@@ -124,7 +113,7 @@ fn a_long_queue_makes_nothing_slow() {
             many.max,
             if many.max <= Duration::from_millis(50) { "kept" } else { "MISSED" }
         );
-        assert!(is_as_fast(few, many), "{what} grows with the queue");
+        assert!(many.p50 <= (few.p50 * RATIO_MAX).max(few.p50 + NOISE), "{what} grows with the queue");
     }
     // They run when their turn comes.
     stager.cancel(slow).unwrap();
