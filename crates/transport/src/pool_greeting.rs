@@ -8,9 +8,10 @@
 //! encryption, lies open, and then End shows that whoever began is there now and repeats nobody's Begin.
 
 use crate::auth::Secret;
+use crate::cipher::{Keys, TAG_LEN};
 use crate::sealed::Sealed;
 use crate::socket::Stream;
-use snow::{Builder, HandshakeState, StatelessTransportState};
+use snow::{Builder, HandshakeState};
 use std::fmt;
 use std::io;
 use tidepool_types::{DaemonIndex, Encryption, InstanceId, SessionId};
@@ -52,7 +53,7 @@ impl Terms<'_> {
 
 /// Keys that both sides have, after a greeting.
 pub struct Greeted {
-    state: StatelessTransportState,
+    keys: Keys,
     /// Numbers of the next messages, there and back.
     next: (u64, u64),
 }
@@ -66,7 +67,7 @@ impl fmt::Debug for Greeted {
 impl Greeted {
     /// From here on all that goes over the stream is sealed.
     pub fn seal<S: Stream>(self, stream: &mut Sealed<S>) {
-        stream.seal_from(self.state, self.next);
+        stream.seal_from(self.keys, self.next);
     }
 }
 
@@ -92,15 +93,15 @@ impl Asking {
         if self.0.read_message(middle, &mut nothing).is_err() {
             return Ok(None);
         }
-        let state = self.0.into_stateless_transport_mode().map_err(io::Error::other)?;
-        let mut message = [0; NOISE_MAX];
-        let len = state.write_message(0, &session.0, &mut message).map_err(io::Error::other)?;
-        Ok(Some((Greeted { state, next: (ENDS, 0) }, message[..len].into())))
+        let keys = Keys::of(self.0)?;
+        let mut message = [&session.0[..], &[0; TAG_LEN]].concat();
+        keys.outgoing.seal(0, &mut message)?;
+        Ok(Some((Greeted { keys, next: (ENDS, 0) }, message.into())))
     }
 }
 
 /// The daemon's half, which has answered.
-pub struct Asked(StatelessTransportState);
+pub struct Asked(Keys);
 
 impl fmt::Debug for Asked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -117,15 +118,15 @@ impl Asked {
         let member = DaemonIndex::from_le_bytes(said[..len].try_into().ok()?);
         let mut message = [0; NOISE_MAX];
         let len = hand.write_message(&[], &mut message).ok()?;
-        Some((Asked(hand.into_stateless_transport_mode().ok()?), member, message[..len].into()))
+        Some((Asked(Keys::of(hand).ok()?), member, message[..len].into()))
     }
 
     /// Who has come; none when End is not of the one who began.
     pub fn admit(self, end: &[u8]) -> Option<(Greeted, SessionId)> {
-        let mut said = [0; NOISE_MAX];
-        let len = self.0.read_message(0, end, &mut said).ok()?;
+        let mut said = end.to_vec();
+        let len = self.0.incoming.open(0, &mut said).ok()?;
         let session = SessionId(said[..len].try_into().ok()?);
-        Some((Greeted { state: self.0, next: (0, ENDS) }, session))
+        Some((Greeted { keys: self.0, next: (0, ENDS) }, session))
     }
 }
 

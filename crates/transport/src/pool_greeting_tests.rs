@@ -125,7 +125,7 @@ fn bytes_are_pinned() {
     assert_eq!(hex(&middle), MIDDLE);
     let (greeted, end) = Asking(client).end(&middle, SESSION).unwrap().unwrap();
     assert_eq!((hex(&end).as_str(), greeted.next), (END, (1, 0)));
-    let daemon = Asked(daemon.into_stateless_transport_mode().unwrap());
+    let daemon = Asked(Keys::of(daemon).unwrap());
     let (greeted, session) = daemon.admit(&end).unwrap();
     assert_eq!((session, greeted.next), (SESSION, (0, 1)));
 }

@@ -1,19 +1,18 @@
 //! What a connection is once both sides have proved themselves: records that nobody else can read, change, leave out, repeat, or put
 //! elsewhere (`docs/formats/13-remote-ends.md`, Records). Connections between stagers are always that, those of pools on wish.
 //!
-//! The Noise protocol does it, by the crate `snow`; here is only how its messages lie in the stream.
+//! They are messages of the Noise protocol (`cipher.rs`); here is how those lie in the stream.
 
+use crate::cipher::{Cipher, KEY_LEN, Keys, TAG_LEN};
 use crate::socket::Stream;
-use snow::StatelessTransportState;
 use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-/// Longest message of Noise, and what of it is proof.
+/// Longest message of Noise.
 const MESSAGE_MAX: usize = 65_535;
-const TAG_LEN: usize = 16;
 /// Most bytes of data in a record.
 pub const RECORD_MAX: usize = MESSAGE_MAX - TAG_LEN;
 /// What precedes each record: its length.
@@ -33,50 +32,46 @@ fn broken(what: &str) -> io::Error {
     )
 }
 
-/// The keys of both directions.
-struct Keys {
-    state: RwLock<StatelessTransportState>,
-    records_per_key: u64,
-}
-
 /// One direction of a sealed stream: records are numbered, and the number is part of the proof.
 struct Way {
-    keys: Arc<Keys>,
-    outgoing: bool,
+    cipher: Cipher,
+    records_per_key: u64,
     next: u64,
     closed: bool,
 }
 
 impl Way {
-    /// The number of the next record, for which the keys are good.
+    /// The number of the next record, for which the key is good.
     fn number(&mut self) -> io::Result<u64> {
         if self.closed {
             let text = "an earlier record was broken, or could not be sent; connect again";
             return Err(io::Error::new(ErrorKind::ConnectionAborted, text));
         }
         let number = self.next;
-        if number > 0 && number.is_multiple_of(self.keys.records_per_key) {
-            let mut state = self.keys.state.write().unwrap_or_else(PoisonError::into_inner);
-            if self.outgoing { state.rekey_outgoing() } else { state.rekey_incoming() }
+        if number > 0 && number.is_multiple_of(self.records_per_key) {
+            self.cipher.renew();
         }
         self.next += 1;
         Ok(number)
     }
 
-    fn seal(&mut self, data: &[u8], into: &mut [u8]) -> io::Result<usize> {
+    /// As [`Cipher::seal`].
+    fn seal(&mut self, record: &mut [u8]) -> io::Result<()> {
         let number = self.number()?;
-        let state = self.keys.state.read().unwrap_or_else(PoisonError::into_inner);
-        state.write_message(number, data, into).map_err(io::Error::other)
+        self.cipher.seal(number, record)
     }
 
-    /// Nothing goes this way any more after one record that is not what it should be.
-    fn open(&mut self, record: &[u8], into: &mut [u8]) -> io::Result<()> {
+    /// As [`Cipher::open`]. Nothing goes this way any more after one record that is not what it should be.
+    fn open(&mut self, record: &mut [u8]) -> io::Result<usize> {
         let number = self.number()?;
-        let state = self.keys.state.read().unwrap_or_else(PoisonError::into_inner);
-        let opened = record.len() >= TAG_LEN && state.read_message(number, record, into).is_ok();
-        drop(state);
-        self.closed = !opened;
-        if opened { Ok(()) } else { Err(broken("a record")) }
+        self.cipher.open(number, record).map_err(|_| {
+            self.closed = true;
+            broken("a record")
+        })
+    }
+
+    fn half(&self) -> Half {
+        Half { key: self.cipher.raw(), next: self.next }
     }
 }
 
@@ -90,28 +85,40 @@ impl fmt::Debug for Way {
 #[derive(Debug)]
 struct Sealer {
     way: Way,
-    /// Data of the record that is about to be made.
-    plain: Vec<u8>,
-    /// Records `sent..made` have not gone yet.
+    /// Records `sent..made` have not gone yet. After them the next one is being made, of `pending` bytes of data so far.
     records: Vec<u8>,
     made: usize,
     sent: usize,
+    pending: usize,
 }
 
 impl Sealer {
     fn new(way: Way) -> Sealer {
-        Sealer { way, plain: Vec::new(), records: Vec::new(), made: 0, sent: 0 }
+        Sealer { way, records: Vec::new(), made: 0, sent: 0, pending: 0 }
     }
 
-    fn put(&mut self, data: &[u8]) -> io::Result<()> {
-        let start = self.made + HEAD_LEN;
-        let end = start + data.len() + TAG_LEN;
-        if self.records.len() < end {
-            self.records.resize(end, 0);
+    /// Puts data into the record that is being made, as far as there is room; how many bytes.
+    fn add(&mut self, data: &[u8]) -> usize {
+        let count = data.len().min(RECORD_MAX - self.pending);
+        let at = self.made + HEAD_LEN + self.pending;
+        if self.records.len() < at + count + TAG_LEN {
+            self.records.resize(at + count + TAG_LEN, 0);
         }
-        let len = self.way.seal(data, &mut self.records[start..end])?;
+        self.records[at..at + count].copy_from_slice(&data[..count]);
+        self.pending += count;
+        count
+    }
+
+    /// The record that is being made is complete.
+    fn close_record(&mut self) -> io::Result<()> {
+        let start = self.made + HEAD_LEN;
+        let len = std::mem::take(&mut self.pending) + TAG_LEN;
+        if self.records.len() < start + len {
+            self.records.resize(start + len, 0);
+        }
+        self.way.seal(&mut self.records[start..start + len])?;
         self.records[self.made..start].copy_from_slice(&(len as u16).to_le_bytes());
-        self.made = end;
+        self.made = start + len;
         Ok(())
     }
 
@@ -121,34 +128,20 @@ impl Sealer {
         for part in parts {
             let mut rest: &[u8] = part;
             while !rest.is_empty() {
-                let room = RECORD_MAX - self.plain.len();
-                let (now, later) = rest.split_at(rest.len().min(room));
-                (rest, taken) = (later, taken + now.len());
-                if now.len() == RECORD_MAX {
-                    self.put(now)?;
-                } else {
-                    self.plain.extend_from_slice(now);
-                }
-                if self.plain.len() == RECORD_MAX {
-                    self.put_plain()?;
-                }
-                if self.plain.is_empty() && self.made >= TOGETHER_MAX * MESSAGE_MAX {
-                    return Ok(taken);
+                let count = self.add(rest);
+                (rest, taken) = (&rest[count..], taken + count);
+                if self.pending == RECORD_MAX {
+                    self.close_record()?;
+                    if self.made >= TOGETHER_MAX * MESSAGE_MAX {
+                        return Ok(taken);
+                    }
                 }
             }
         }
-        if !self.plain.is_empty() {
-            self.put_plain()?;
+        if self.pending > 0 {
+            self.close_record()?;
         }
         Ok(taken)
-    }
-
-    fn put_plain(&mut self) -> io::Result<()> {
-        let plain = std::mem::take(&mut self.plain);
-        let put = self.put(&plain);
-        self.plain = plain;
-        self.plain.clear();
-        put
     }
 
     /// Sends all records. After an error nothing is sent any more.
@@ -189,47 +182,34 @@ struct Opener {
     input: Vec<u8>,
     used: usize,
     filled: usize,
+    /// Bytes of the input that are opened and not read yet.
+    plain: Range<usize>,
     /// Bytes to read at a time.
     step: usize,
     /// The last read has taken all that was there.
     drained: bool,
-    /// Bytes `taken..` are opened and not read yet.
-    plain: Vec<u8>,
-    taken: usize,
     ended: bool,
 }
 
 impl Opener {
     fn new(way: Way) -> Opener {
-        let (input, plain) = (Vec::new(), Vec::new());
-        let (used, filled, taken) = (0, 0, 0);
-        Opener { way, input, used, filled, step: READ_BYTES_MIN, drained: false, plain, taken, ended: false }
+        let (input, used, filled, plain) = (Vec::new(), 0, 0, 0..0);
+        Opener { way, input, used, filled, plain, step: READ_BYTES_MIN, drained: false, ended: false }
     }
 
     fn read(&mut self, stream: &mut impl Read, into: &mut [u8]) -> io::Result<usize> {
         if into.is_empty() {
             return Ok(0);
         }
-        while self.taken == self.plain.len() && !self.ended {
-            let Some(len) = self.next_len() else {
-                self.fill(stream)?;
-                continue;
-            };
-            let count = len.saturating_sub(TAG_LEN);
-            // Straight to its place where there is room for all of it.
-            if count > 0 && count <= into.len() {
-                let record = &self.input[self.used + HEAD_LEN..][..len];
-                // With room for the proof nothing is copied aside meanwhile.
-                let room = into.len().min(len);
-                self.way.open(record, &mut into[..room])?;
-                self.used += HEAD_LEN + len;
-                return Ok(count);
+        while self.plain.is_empty() && !self.ended {
+            match self.next_len() {
+                Some(len) => self.open_next(len)?,
+                None => self.fill(stream)?,
             }
-            self.open_aside(len)?;
         }
-        let count = into.len().min(self.plain.len() - self.taken);
-        into[..count].copy_from_slice(&self.plain[self.taken..self.taken + count]);
-        self.taken += count;
+        let count = into.len().min(self.plain.len());
+        into[..count].copy_from_slice(&self.input[self.plain.start..][..count]);
+        self.plain.start += count;
         Ok(count)
     }
 
@@ -240,22 +220,19 @@ impl Opener {
         (rest.len() >= HEAD_LEN + len).then_some(len)
     }
 
-    fn open_aside(&mut self, len: usize) -> io::Result<()> {
-        self.taken = 0;
-        // With room for the proof, as above.
-        self.plain.resize(len, 0);
-        let record = &self.input[self.used + HEAD_LEN..][..len];
-        let opened = self.way.open(record, &mut self.plain);
-        self.plain.truncate(if opened.is_ok() { len - TAG_LEN } else { 0 });
-        opened?;
-        self.used += HEAD_LEN + len;
+    fn open_next(&mut self, len: usize) -> io::Result<()> {
+        let start = self.used + HEAD_LEN;
+        let count = self.way.open(&mut self.input[start..start + len])?;
+        self.plain = start..start + count;
+        self.used = start + len;
         // Nothing in it: the other side has no more to say.
-        self.ended = self.plain.is_empty();
+        self.ended = count == 0;
         Ok(())
     }
 
-    /// Reads once, little at a time on a connection on which little comes.
+    /// Reads once, little at a time on a connection on which little comes. Everything opened has been read.
     fn fill(&mut self, stream: &mut impl Read) -> io::Result<()> {
+        self.plain = 0..0;
         self.input.copy_within(self.used..self.filled, 0);
         self.filled -= std::mem::take(&mut self.used);
         if self.input.len() < self.filled + self.step {
@@ -275,13 +252,42 @@ impl Opener {
 
     /// True when asking the stream again now would be in vain, and nothing is left of what it has given.
     fn is_dry(&self) -> bool {
-        self.drained && self.taken == self.plain.len() && self.next_len().is_none()
+        self.drained && self.plain.is_empty() && self.next_len().is_none()
     }
 
     fn has_unread(&self) -> bool {
-        self.taken < self.plain.len() || self.used < self.filled
+        !self.plain.is_empty() || self.used < self.filled
     }
 }
+
+/// One direction as another process goes on with it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Half {
+    pub key: [u8; KEY_LEN],
+    /// Number of the next record.
+    pub next: u64,
+}
+tidepool_wire::field_struct!(Half { key, next });
+
+/// Neither key is for anybody's eyes.
+impl fmt::Debug for Half {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Half({})", self.next)
+    }
+}
+
+/// What another process needs, besides the stream, to go on with a sealed connection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Seals {
+    pub outgoing: Half,
+    pub incoming: Half,
+    /// Bytes that were opened and not read.
+    pub plain: Box<[u8]>,
+    /// Bytes that have come and were not opened.
+    pub input: Box<[u8]>,
+    pub ended: bool,
+}
+tidepool_wire::field_struct!(Seals { outgoing, incoming, plain, input, ended });
 
 /// A stream that carries plain bytes during the greeting, and records after it.
 #[derive(Debug)]
@@ -313,19 +319,52 @@ impl<S: Stream> Sealed<S> {
     }
 
     /// From here on everything is sealed.
-    pub(crate) fn seal(&mut self, state: StatelessTransportState) {
-        self.seal_from(state, (0, 0));
+    pub(crate) fn seal(&mut self, keys: Keys) {
+        self.seal_from(keys, (0, 0));
     }
 
     /// The same where messages under these keys have gone before: the numbers of the next one there and back.
-    pub(crate) fn seal_from(&mut self, state: StatelessTransportState, next: (u64, u64)) {
-        self.seal_with(state, next, RECORDS_PER_KEY);
+    pub(crate) fn seal_from(&mut self, keys: Keys, next: (u64, u64)) {
+        self.seal_with(keys, next, RECORDS_PER_KEY);
     }
 
-    fn seal_with(&mut self, state: StatelessTransportState, next: (u64, u64), records_per_key: u64) {
-        let keys = Arc::new(Keys { state: RwLock::new(state), records_per_key });
-        let way = |outgoing, next| Way { keys: Arc::clone(&keys), outgoing, next, closed: false };
-        self.seal = Some((Sealer::new(way(true, next.0)), Opener::new(way(false, next.1))));
+    fn seal_with(&mut self, keys: Keys, next: (u64, u64), records_per_key: u64) {
+        let way = |cipher, next| Way { cipher, records_per_key, next, closed: false };
+        self.seal = Some((Sealer::new(way(keys.outgoing, next.0)), Opener::new(way(keys.incoming, next.1))));
+    }
+
+    /// The stream, and what another process needs to go on where this one is. Everything written has gone.
+    pub fn take_apart(self) -> io::Result<(S, Seals)> {
+        match self.seal {
+            Some((sealer, opener)) if !sealer.way.closed && !opener.way.closed && sealer.made == 0 => {
+                let unread = |range: Range<usize>| opener.input[range].into();
+                let seals = Seals {
+                    outgoing: sealer.way.half(),
+                    incoming: opener.way.half(),
+                    plain: unread(opener.plain.clone()),
+                    input: unread(opener.used..opener.filled),
+                    ended: opener.ended,
+                };
+                Ok((self.stream, seals))
+            }
+            _ => Err(io::Error::new(ErrorKind::InvalidInput, "this connection is not whole, or not sealed")),
+        }
+    }
+
+    /// A connection that another process has [taken apart](Sealed::take_apart).
+    pub fn put_together(stream: S, seals: Seals) -> Sealed<S> {
+        let Seals { outgoing, incoming, plain, input, ended } = seals;
+        let keys = Keys { outgoing: Cipher::new(outgoing.key), incoming: Cipher::new(incoming.key) };
+        let mut sealed = Sealed::new(stream);
+        sealed.seal_from(keys, (outgoing.next, incoming.next));
+        if let Some((_, opener)) = &mut sealed.seal {
+            opener.plain = 0..plain.len();
+            opener.used = plain.len();
+            opener.filled = plain.len() + input.len();
+            opener.input = [plain, input].concat();
+            opener.ended = ended;
+        }
+        sealed
     }
 
     pub fn is_sealed(&self) -> bool {
@@ -445,7 +484,7 @@ impl<S: Write> SealedWriter<S> {
 
     /// Tells the other side that no more comes; without it, it takes the end of the stream for a loss.
     pub fn end(&mut self) -> io::Result<()> {
-        self.sealer.put(&[])?;
+        self.sealer.close_record()?;
         self.sealer.send(&mut self.stream)
     }
 }

@@ -88,6 +88,15 @@ impl Field for bool {
 }
 
 /// Length in 4 bytes, then the bytes.
+impl<const N: usize> Field for [u8; N] {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self);
+    }
+    fn get(from: &mut Reader<'_>) -> Result<[u8; N], DecodeError> {
+        Ok(from.take(N, "bytes")?.try_into().expect("taken with this length"))
+    }
+}
+
 impl Field for Box<[u8]> {
     fn put(&self, out: &mut Vec<u8>) {
         put_len(self.len(), out);

@@ -178,15 +178,6 @@ messages! {
 /// A path.
 pub type Bytes = Box<[u8]>;
 
-impl Field for [u8; 8] {
-    fn put(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self);
-    }
-    fn get(from: &mut Reader<'_>) -> Result<[u8; 8], DecodeError> {
-        Ok(from.take(8, "8 bytes")?.try_into().expect("taken with this length"))
-    }
-}
-
 /// Result codes. Those up to -201 but the ones named ours have the numbers and meanings of the
 /// published NORNS interface; ours fill gaps of it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

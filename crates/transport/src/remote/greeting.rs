@@ -10,6 +10,7 @@
 
 use super::frame::Channel;
 use crate::auth::{Secret, hex};
+use crate::cipher::Keys;
 use crate::sealed::Sealed;
 use crate::socket::Stream;
 use snow::{Builder, HandshakeState};
@@ -165,8 +166,7 @@ impl Hand {
     /// From here on the channel is sealed, and takes whole messages.
     fn seal<S: Stream>(self, name: String, channel: &mut Channel<Sealed<S>>) -> io::Result<Peer> {
         let key = self.key()?;
-        let state = self.0.into_stateless_transport_mode().map_err(io::Error::other)?;
-        channel.get_mut().seal(state);
+        channel.get_mut().seal(Keys::of(self.0)?);
         channel.trust();
         Ok(Peer { name, key })
     }
