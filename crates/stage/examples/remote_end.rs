@@ -33,7 +33,7 @@ impl Roots for Dirs {
         let path = std::str::from_utf8(&want.path);
         let path = self.0.join(path.map_err(|_| EndError::new("open dataspace", Errno::EINVAL))?);
         let end = if want.write { LocalEnd::create(&path)? } else { LocalEnd::open(&path)? };
-        Ok(OpenedRoot::of(end))
+        Ok(OpenedRoot::of(end, want.write))
     }
 }
 

@@ -10,13 +10,15 @@ use crate::lines::{Wanted, hosts};
 use crate::places::{PlaceError, Places};
 use crate::server::Daemon;
 use crate::tasks::{Answer, News, Run, Work};
+use crate::visits::checked_name;
 use crate::worker::{About, CALLS_MAX, FromWorker, Key, Looks, NoLine, Order, Refused, ToWorker};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use tidepool_stage::EndError;
+use std::time::Duration;
+use tidepool_stage::{Charge, EndError};
 use tidepool_stage_state::{Ended, Identity, Live, Model, Origin, Outcome, Start};
 use tidepool_types::Errno;
 use tidepool_wire::stager::{
@@ -98,7 +100,7 @@ impl Daemon {
         let id = start.id;
         match self.worker_of(key_of(start.identity)) {
             Ok(worker) => {
-                let charged = tidepool_stage::Charge::counts(&*limits);
+                let charged = limits.counts();
                 let order = Order { start: start.clone(), token, charged, spaces: places.specs() };
                 let there = There { worker, live: None, cancelled: None, limits, start };
                 self.runs.insert(id, Running::There(Box::new(there)));
@@ -126,7 +128,7 @@ impl Daemon {
     }
 
     /// The number of a user's worker, which is started where there is none.
-    fn worker_of(&mut self, key: Key) -> io::Result<u64> {
+    pub(crate) fn worker_of(&mut self, key: Key) -> io::Result<u64> {
         let Some(workers) = &mut self.workers else {
             return Err(io::Error::other("this stager has no workers"));
         };
@@ -244,14 +246,20 @@ impl Daemon {
             }
             FromWorker::Charge { call, id, bytes } => {
                 let taken = self.of_worker(worker, id)?.limits.take(bytes);
-                let answer = match taken {
-                    Ok(wait) => ToWorker::Charged { call, wait_us: wait.as_micros() as u64, refused: None },
-                    Err(EndError { errno, detail, .. }) => {
-                        let refused = Refused { errno: errno.0, detail: detail.unwrap_or_default() };
-                        ToWorker::Charged { call, wait_us: 0, refused: Some(refused) }
-                    }
-                };
-                self.tell_worker(worker, answer, Vec::new());
+                self.tell_worker(worker, charged(call, taken), Vec::new());
+                Ok(())
+            }
+            FromWorker::Puts { call, visit, bytes } => self.puts(worker, (call, visit), bytes),
+            FromWorker::Names { visit, name } => {
+                let name = checked_name(name.as_deref())?;
+                self.visits.limits(worker, visit)?.named(name);
+                Ok(())
+            }
+            FromWorker::Left { connection } => {
+                self.visits.leave(worker, connection)?;
+                if let Some(workers) = &mut self.workers {
+                    workers.left(worker);
+                }
                 Ok(())
             }
             FromWorker::NeedJournal { id } => {
@@ -285,7 +293,7 @@ impl Daemon {
         }
     }
 
-    fn tell_worker(&self, worker: u64, message: ToWorker, fds: Vec<OwnedFd>) {
+    pub(crate) fn tell_worker(&self, worker: u64, message: ToWorker, fds: Vec<OwnedFd>) {
         if let Some(workers) = &self.workers {
             workers.tell(worker, message, fds);
         }
@@ -421,8 +429,13 @@ impl Daemon {
             let detail = format!("on {}: {}{what}", self.config.node, left.why);
             Refusal { code: Code::SYSTEM_ERROR, errno: Errno::EIO.0, detail }
         };
-        if !left.tasks.is_empty() || !left.calls.is_empty() {
-            let text = format!("{}; {} tasks of it have failed", left.why, left.tasks.len());
+        let visited = self.visits.worker_gone(worker);
+        if !left.tasks.is_empty() || !left.calls.is_empty() || visited > 0 {
+            let text = format!(
+                "{}; {} tasks of it have failed, and {visited} connections of other nodes have ended",
+                left.why,
+                left.tasks.len()
+            );
             if let Some(workers) = &mut self.workers {
                 workers.log(&text);
             }
@@ -552,6 +565,17 @@ fn shortened(text: String) -> String {
     match text.char_indices().nth(DETAIL_MAX) {
         Some((at, _)) => format!("{}…", &text[..at]),
         None => text,
+    }
+}
+
+/// Whether bytes may be put somewhere, and when.
+pub fn charged(call: u64, taken: Result<Duration, EndError>) -> ToWorker {
+    match taken {
+        Ok(wait) => ToWorker::Charged { call, wait_us: wait.as_micros() as u64, refused: None },
+        Err(EndError { errno, detail, .. }) => {
+            let refused = Refused { errno: errno.0, detail: detail.unwrap_or_default() };
+            ToWorker::Charged { call, wait_us: 0, refused: Some(refused) }
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 //!  user socket    ─┼─▶ event loop ─▶ stage-state ─────┼─▶ worker
 //!  NORNS socket   ─┘       │             │            └─▶ errands: plans, what is left behind
 //!                      journal ◀─────────┘
-//!  other stagers ──▶ threads: directories (`peers.rs`), the control socket from afar (`doors.rs`), agents (`agents.rs`)
+//!  other stagers ──▶ threads: directories (`peers.rs`, served by workers: `visits.rs`), the control socket from afar (`doors.rs`), agents (`agents.rs`)
 //! ```
 //! One thread, the event loop (`server.rs`), owns the state machine and all connections. In each
 //! turn it reads requests, applies them, appends what changed to the journal with one write, and
@@ -42,6 +42,7 @@ mod serve;
 mod server;
 mod start;
 mod tasks;
+mod visits;
 mod wake;
 mod worker;
 

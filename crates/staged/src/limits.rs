@@ -54,12 +54,25 @@ pub struct Limits {
 
 /// What has got a final name.
 #[derive(Default)]
-enum Named {
+pub enum Named {
     #[default]
     Nothing,
     /// Nothing but this entry of the root.
     One(Vec<u8>),
     More,
+}
+
+impl Named {
+    /// Something has got a name: an entry of the root, or something else. False when that changes nothing.
+    pub fn add(&mut self, in_root: Option<&[u8]>) -> bool {
+        *self = match (&*self, in_root) {
+            (Named::Nothing, Some(name)) => Named::One(name.to_vec()),
+            (Named::One(one), Some(name)) if one == name => return false,
+            (Named::More, _) => return false,
+            (Named::Nothing | Named::One(_), _) => Named::More,
+        };
+        true
+    }
 }
 
 impl Limits {
@@ -110,12 +123,7 @@ impl Charge for Limits {
     }
 
     fn named(&self, in_root: Option<&[u8]>) {
-        let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
-        *named = match (&*named, in_root) {
-            (Named::Nothing, Some(name)) => Named::One(name.to_vec()),
-            (Named::One(one), Some(name)) if one == name => return,
-            _ => Named::More,
-        };
+        self.named.lock().unwrap_or_else(PoisonError::into_inner).add(in_root);
     }
 
     fn counts(&self) -> bool {

@@ -6,15 +6,17 @@ use crate::doors::Bridges;
 use crate::execute::{act_as, has_group, identity_of};
 use crate::keys::{Role, Trusted};
 use crate::limits::Limits;
-use crate::places::open_mount;
+use crate::places::{open_mount, reach_mount};
 use crate::start::lock;
 use crate::tasks::{News, Teller};
+use crate::worker::{Key, Opening};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::AtomicBool;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
-use tidepool_stage::remote::{OpenedRoot, RootRequest, Roots};
+use tidepool_stage::remote::{Handed, Host, OpenedRoot, RootRequest, Roots, ServedBy, Serving};
 use tidepool_stage::{Charge, EndError, EndResult, LocalEnd};
 use tidepool_stage_state::{Rank, Visitor};
 use tidepool_transport::hex;
@@ -41,9 +43,52 @@ pub struct Wanted {
     pub answer: Sender<Result<Granted, Refusal>>,
 }
 
+/// A connection of a visit, for its worker.
+pub struct Arrived {
+    pub visit: u64,
+    /// Of the connection that opens the root.
+    pub opening: Option<First>,
+    pub handed: Box<Handed>,
+    pub is_over: Arc<AtomicBool>,
+    /// It comes back with the reason why it is not served.
+    pub answer: Sender<Result<(), (Box<Handed>, EndError)>>,
+}
+
+/// What opens a visit.
+pub struct First {
+    pub key: Key,
+    pub job: u32,
+    pub limits: Arc<Limits>,
+    pub opening: Opening,
+    /// The dataspace's.
+    pub root: OwnedFd,
+}
+
+/// Gives the connections of a visit to the event loop, which gives them to a worker.
+struct ByWorker {
+    teller: Teller,
+    visit: u64,
+    first: Mutex<Option<First>>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Host for ByWorker {
+    fn take(&self, handed: Handed) -> Result<(), (Box<Handed>, EndError)> {
+        let (answer, answered) = channel();
+        let (visit, opening, is_over) = (self.visit, lock(&self.first).take(), Arc::clone(&self.is_over));
+        let arrived = Arrived { visit, opening, handed: Box::new(handed), is_over, answer };
+        self.teller.tell(News::Arrived(Box::new(arrived)));
+        // Where the stager is ending nobody has the connection any more.
+        answered.recv().unwrap_or(Ok(()))
+    }
+}
+
 /// Asks the event loop about each root that a peer wants.
 pub struct PeerRoots {
     teller: Teller,
+    /// Workers serve them, in whose names they are opened.
+    by_workers: bool,
+    visits: AtomicU64,
     /// What peers put here and have verified is read back from disks.
     verify_disk: bool,
     bridges: Bridges,
@@ -56,11 +101,12 @@ pub struct PeerRoots {
 impl PeerRoots {
     pub fn new(
         teller: Teller,
-        verify_disk: bool,
+        (verify_disk, by_workers): (bool, bool),
         (bridges, agents): (Bridges, Agents),
         trusted: Trusted,
     ) -> PeerRoots {
-        PeerRoots { teller, verify_disk, bridges, agents, trusted, refusals: Mutex::default() }
+        let (visits, refusals) = (AtomicU64::new(0), Mutex::default());
+        PeerRoots { teller, by_workers, visits, verify_disk, bridges, agents, trusted, refusals }
     }
 
     fn role(&self, peer: &Peer) -> Result<Role, String> {
@@ -85,6 +131,36 @@ impl PeerRoots {
             Ok(Err(refusal)) => Err(refused(errno_of(refusal.code), refusal.to_string())),
             Err(_) => Err(refused(Errno::ECONNREFUSED, "the stager is ending".into())),
         }
+    }
+}
+
+impl PeerRoots {
+    /// By the worker of the user in whose name it is opened.
+    fn by_worker(&self, want: &RootRequest, granted: Granted) -> EndResult<ServedBy> {
+        let root = reach_mount(&granted.dataspace.mount)?;
+        let Granted { limits, is_over, .. } = granted;
+        let opening = Opening { path: want.path.clone().into(), write: want.write, charged: limits.counts() };
+        let key = Key { uid: want.uid, gid: want.gid };
+        let first = First { key, job: want.job.unwrap_or(0), limits, opening, root };
+        let visit = self.visits.fetch_add(1, Ordering::Relaxed);
+        let (teller, first) = (self.teller.clone(), Mutex::new(Some(first)));
+        Ok(ServedBy::Other(Box::new(ByWorker { teller, visit, first, is_over })))
+    }
+
+    /// By threads of this process, which act as that user: of a stager that is his own, or where data go over the fabric, of which
+    /// only this process has an endpoint.
+    fn by_threads(&self, want: &RootRequest, granted: Granted) -> EndResult<ServedBy> {
+        let root = open_mount(&granted.dataspace.mount)?;
+        let identity = identity_of(want.uid, want.gid)?;
+        let as_user = act_as(&identity)?;
+        let end = LocalEnd::open_beneath(&root, &want.path)?;
+        let end = if self.verify_disk { end.verified_from_disk() } else { end };
+        drop(as_user);
+        let charge = Some(granted.limits as Arc<dyn Charge>);
+        let serving = Serving { end: Box::new(end), charge, write: want.write, is_over: granted.is_over };
+        // The thread serves nothing but this root, and ends with it.
+        let prepare = move || act_as(&identity).map(std::mem::forget);
+        Ok(ServedBy::Threads(serving, Some(Box::new(prepare))))
     }
 }
 
@@ -159,24 +235,12 @@ impl Roots for PeerRoots {
             let detail = format!("user {} is not in group {}", want.uid, want.gid);
             return Err(EndError { errno: Errno::EACCES, operation: "open dataspace", detail: Some(detail) });
         }
-        let root = open_mount(&granted.dataspace.mount)?;
-        let identity = identity_of(want.uid, want.gid)?;
-        let as_user = act_as(&identity)?;
-        let end = LocalEnd::open_beneath(&root, &want.path)?;
-        let end = if self.verify_disk { end.verified_from_disk() } else { end };
-        drop(as_user);
-        Ok(OpenedRoot {
-            end: Box::new(end),
-            guard: Box::new(visit),
-            on_thread: Some(Box::new(move || {
-                // The thread serves nothing but this root, and ends with it.
-                act_as(&identity).map(std::mem::forget)
-            })),
-            charge: Some(granted.limits as Arc<dyn Charge>),
-            // Without keys of their own stagers take a new one for each connection.
-            for_key: granted.groups.is_some().then_some(peer.key),
-            is_over: granted.is_over,
-        })
+        let is_over = Arc::clone(&granted.is_over);
+        // Without keys of their own stagers take a new one for each connection.
+        let for_key = granted.groups.is_some().then_some(peer.key);
+        let by =
+            if self.by_workers { self.by_worker(want, granted)? } else { self.by_threads(want, granted)? };
+        Ok(OpenedRoot { by, guard: Box::new(visit), for_key, is_over })
     }
 
     fn refused(&self, from: SocketAddr, why: &str) {

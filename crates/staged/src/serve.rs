@@ -142,7 +142,7 @@ impl Daemon {
             Request::RegisterJobOf { job, owner } => self.register_job(caller, job, Some(owner)),
             Request::UpdateJob { job } => {
                 let id = job.id;
-                Answer::of(self.state.update_job(caller, job).inspect(|()| self.end_visits(id)))
+                Answer::of(self.state.update_job(caller, job).inspect(|()| self.visits.end(id)))
             }
             Request::UnregisterJob { job } => self.unregister_job(conn, request, caller, job),
             Request::AddProcess { job, process } => {
@@ -420,7 +420,7 @@ impl Daemon {
                 let done = self.state.unregister_job(caller, job);
                 if done.is_ok() {
                     self.marks.take(job);
-                    self.end_visits(job);
+                    self.visits.end(job);
                 }
                 (done, shown)
             }

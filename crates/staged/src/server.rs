@@ -15,7 +15,6 @@ use crate::limits::{LimitTable, Shared};
 use crate::lines::Making;
 use crate::marks::Marks;
 use crate::peer;
-use crate::peers::{Granted, Wanted};
 use crate::places::{Directly, Peers};
 use crate::serve::Answer;
 use crate::start::{
@@ -23,6 +22,7 @@ use crate::start::{
     start_workers, system,
 };
 use crate::tasks::{self, Crews, Here, News, Teller};
+use crate::visits::Visits;
 use crate::wake::Wake;
 use crate::worker::{Looks, Workers};
 use rustc_hash::FxHashMap;
@@ -35,11 +35,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tidepool_shm::Spin;
 use tidepool_stage::remote::EndServer;
-use tidepool_stage_state::{Caller, Identity, Millis, Rank, Side, Start, State, Wait, Waits};
+use tidepool_stage_state::{Caller, Millis, Rank, Start, State, Wait, Waits};
 use tidepool_wire::stager::{Code, Refusal, Reply, Resource};
 
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -126,8 +126,8 @@ pub struct Daemon {
     pub(crate) limits: LimitTable,
     /// Serves other stagers, when there can be some.
     peers: Option<EndServer>,
-    /// What other nodes have open, by job.
-    visits: HashMap<u32, Vec<Weak<AtomicBool>>>,
+    /// What other nodes have open.
+    pub(crate) visits: Visits,
     /// Who of other nodes is at the control socket.
     bridges: Bridges,
 }
@@ -242,7 +242,7 @@ impl Daemon {
             served: 0,
             limits: LimitTable::default(),
             peers,
-            visits: HashMap::new(),
+            visits: Visits::default(),
             bridges,
         })
     }
@@ -644,6 +644,7 @@ impl Daemon {
                     self.noted.push(noted);
                 }
                 News::Peer(wanted) => self.admit_peer(wanted),
+                News::Arrived(arrived) => self.host(*arrived),
                 // Who is gone already is not missed.
                 News::Guest { stream, rank } => drop(self.admit_guest(stream, rank)),
                 News::Received { job, dataspace, place, bytes, .. } => {
@@ -714,28 +715,6 @@ impl Daemon {
         rates
     }
 
-    fn admit_peer(&mut self, wanted: Wanted) {
-        let want = &wanted.request;
-        let who = Identity { uid: want.uid, gid: want.gid, job: want.job.unwrap_or(0) };
-        let side = if want.write { Side::Target } else { Side::Source };
-        let opened = self.state.open_for_peer(&wanted.visitor, who, &want.dataspace, &want.path, side);
-        let granted = opened.map(|opened| {
-            let rate = opened.dataspace.bandwidth;
-            let rates = (rate > 0).then(|| (Shared::Dataspace(opened.dataspace.name.clone()), rate));
-            let limits = self.limits.of(&opened.quotas, rates.as_slice(), None);
-            let number = self.state.peer_came(&opened.dataspace.name);
-            let is_over = Arc::default();
-            if who.job != 0 {
-                self.note_visit(who.job, &is_over);
-            }
-            Granted { dataspace: opened.dataspace, limits, number, groups: opened.groups, is_over }
-        });
-        // A peer that has gone meanwhile wants no answer.
-        if let Err(mpsc::SendError(Ok(granted))) = wanted.answer.send(granted) {
-            self.state.peer_left(granted.number);
-        }
-    }
-
     /// Who is trusted from now on; who was before, and is not any more, loses what he has open.
     fn trust(&mut self, trust: Trust) {
         eprintln!("tidepool-staged: read anew: {}", trust.summary());
@@ -743,21 +722,6 @@ impl Daemon {
         self.directly.trusted.replace(trust);
         if let Some(peers) = &self.peers {
             peers.trust(secrets);
-        }
-    }
-
-    fn note_visit(&mut self, job: u32, is_over: &Arc<AtomicBool>) {
-        let visits = self.visits.entry(job).or_default();
-        visits.retain(|visit| visit.strong_count() > 0);
-        visits.push(Arc::downgrade(is_over));
-    }
-
-    /// What other nodes have open for a job, which is no longer what it was, they have to ask for again.
-    pub(crate) fn end_visits(&mut self, job: u32) {
-        for visit in self.visits.remove(&job).unwrap_or_default() {
-            if let Some(is_over) = visit.upgrade() {
-                is_over.store(true, Ordering::Release);
-            }
         }
     }
 

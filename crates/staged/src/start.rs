@@ -180,7 +180,7 @@ pub(crate) fn serve_peers(
     }
     let roots = Arc::new(PeerRoots::new(
         teller.clone(),
-        config.verify_disk,
+        (config.verify_disk, has_workers() && directly.fabric.is_none()),
         (bridges.clone(), agents),
         directly.trusted.clone(),
     ));
@@ -198,8 +198,12 @@ pub(crate) fn open_journals(config: &Config, state: &State) -> Result<Journals, 
 }
 
 /// Root does nobody's work himself; a user's own stager has nobody to be kept apart from.
+fn has_workers() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
 pub(crate) fn start_workers(config: &Config, teller: &Teller) -> Result<Option<Workers>, StartError> {
-    if !rustix::process::geteuid().is_root() {
+    if !has_workers() {
         return Ok(None);
     }
     let template = Template {

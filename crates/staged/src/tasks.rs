@@ -3,7 +3,7 @@
 use crate::errands::{self, Errand};
 use crate::execute;
 use crate::keys::Trust;
-use crate::peers::Wanted;
+use crate::peers::{Arrived, Wanted};
 use crate::places::Places;
 use crate::wake::Wake;
 use crate::worker::About;
@@ -52,6 +52,8 @@ pub enum News {
     },
     /// Another stager wants to use a dataspace.
     Peer(Wanted),
+    /// A connection of another stager that is allowed to, to be served by a worker.
+    Arrived(Box<Arrived>),
     /// Somebody of another node wants to ask as on the control socket; a thread carries what he says to the other end of this.
     Guest {
         stream: UnixStream,

@@ -29,6 +29,7 @@ mod lines;
 mod message;
 mod serve;
 mod server;
+mod session;
 mod stream;
 mod table;
 
@@ -37,5 +38,6 @@ pub use dial::{Dial, Reach};
 pub use fabric::Fabric;
 pub use handle::{RemoteDir, RemoteFile};
 pub use message::{Answer, Ask, Place, RootRequest};
-pub use server::{CONNECTIONS_MAX, EndServer, OpenedRoot, Roots};
+pub use server::{CONNECTIONS_MAX, EndServer, Handed, Host, Kept, OpenedRoot, Roots, ServedBy};
+pub use session::{Greeted, Serving, Session};
 pub use table::{DIRS_MAX, FILES_MAX};

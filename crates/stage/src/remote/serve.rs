@@ -3,7 +3,7 @@
 use super::message::{
     Answer, Ask, Clothes, GotHead, NamingHead, Nothing, OpenHow, Page, Place, PutHead, ROOT, Spot, Told,
 };
-use super::server::Session;
+use super::session::Session;
 use crate::compound;
 use crate::end::{At, DirRef, EndError, EndResult, FileRef, Name, Naming, PackLimits, Put, PutHow, Written};
 use std::io;
@@ -83,7 +83,7 @@ impl Session {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
                 other => other?,
             };
-            if self.root.is_over.load(Ordering::Acquire) {
+            if self.serving.is_over.load(Ordering::Acquire) {
                 return Ok(());
             }
             let ask = Ask::decode(head.kind, channel.meta());
@@ -91,7 +91,7 @@ impl Session {
             let ask = ask.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
             if let Ask::Close { dirs, files } = &ask {
                 let closed = self.table.close(dirs, files);
-                closed.iter().for_each(|dir| self.root.end.leave_dir(dir));
+                closed.iter().for_each(|dir| self.serving.end.leave_dir(dir));
                 continue;
             }
             let reply = self.reply(ask, &bulk).unwrap_or_else(|error| Answer::Failed { error }.into());
@@ -112,7 +112,7 @@ impl Session {
     }
 
     fn reply(&self, ask: Ask, bulk: &[u8]) -> EndResult<Reply> {
-        if !self.write && changes_something(&ask) {
+        if !self.serving.write && changes_something(&ask) {
             return Err(refuse(Errno::EROFS, "the dataspace was opened for reading only"));
         }
         match ask {
@@ -125,7 +125,7 @@ impl Session {
     }
 
     fn answer(&self, ask: Ask) -> EndResult<Answer> {
-        let (end, table) = (&*self.root.end, &self.table);
+        let (end, table) = (&*self.serving.end, &self.table);
         Ok(match ask {
             Ask::Ping {} => Answer::Done {},
             Ask::EnterDir { dir, name, list } => {
@@ -186,13 +186,13 @@ impl Session {
     }
 
     fn list(&self, dir: u32, from: &Place) -> EndResult<Page> {
-        let (items, next) = self.root.end.list(&self.table.dir(dir)?, &self.table.cursor(dir, from)?)?;
+        let (items, next) = self.serving.end.list(&self.table.dir(dir)?, &self.table.cursor(dir, from)?)?;
         Ok((items, next.map(|cursor| self.table.keep_place(dir, cursor)).transpose()?))
     }
 
     /// Single changes.
     fn change(&self, ask: Ask) -> EndResult<Answer> {
-        let (end, table) = (&*self.root.end, &self.table);
+        let (end, table) = (&*self.serving.end, &self.table);
         match ask {
             Ask::Truncate { file, size } => end.truncate(&table.file(file)?, size)?,
             Ask::Sync { files } => {
@@ -229,7 +229,7 @@ impl Session {
     }
 
     fn made(&self, dir: &DirRef, name: &[u8]) -> EndResult<Answer> {
-        Ok(Answer::Made { key: self.root.end.stat(At::Name(dir, name))?.key() })
+        Ok(Answer::Made { key: self.serving.end.stat(At::Name(dir, name))?.key() })
     }
 
     /// Does something with what a spot names.
@@ -250,7 +250,7 @@ impl Session {
     }
 
     fn open_file(&self, dir: u32, name: &[u8], how: OpenHow) -> EndResult<Answer> {
-        let (end, dir, name) = (&self.root.end, self.table.dir(dir)?, check_name(name)?);
+        let (end, dir, name) = (&self.serving.end, self.table.dir(dir)?, check_name(name)?);
         let file = match how {
             OpenHow::Read => end.open_read(&dir, name)?,
             OpenHow::Write => end.open_write(&dir, name)?,
@@ -267,25 +267,25 @@ impl Session {
         }
         let file = self.table.file(file)?;
         let mut data = vec![0; len];
-        let count = self.root.end.read(&file, offset, &mut data)?;
+        let count = self.serving.end.read(&file, offset, &mut data)?;
         data.truncate(count);
         Ok(Reply { answer: Answer::Data { offset }, bulk: vec![data] })
     }
 
     fn write(&self, file: u32, offset: u64, data: &[u8]) -> EndResult<Answer> {
         self.charge(data.len() as u64)?;
-        compound::write_all(&*self.root.end, &self.table.file(file)?, offset, data)?;
+        compound::write_all(&*self.serving.end, &self.table.file(file)?, offset, data)?;
         Ok(Answer::Count { count: data.len() as u32 })
     }
 
     fn charge(&self, bytes: u64) -> EndResult<()> {
-        self.root.charge.as_ref().map_or(Ok(()), |limits| limits.charge(bytes))
+        self.serving.charge.as_ref().map_or(Ok(()), |limits| limits.charge(bytes))
     }
 
     fn checksum(&self, file: u32, range: Range<u64>, dense: bool) -> EndResult<Answer> {
         let file = self.table.file(file)?;
         let room = range.end.saturating_sub(range.start).min(SUM_STEP as u64) as usize;
-        let crc = self.root.end.checksum(&file, range, dense, &mut vec![0; room])?;
+        let crc = self.serving.end.checksum(&file, range, dense, &mut vec![0; room])?;
         Ok(Answer::Sum { crc })
     }
 
@@ -294,7 +294,7 @@ impl Session {
         let limits = PackLimits { bytes: limits.bytes.min(BULK_MAX as u64), ..limits };
         let mut bulk = Vec::new();
         let mut packed = 0;
-        let got = self.root.end.get_files(&names(&places), &limits);
+        let got = self.serving.end.get_files(&names(&places), &limits);
         let results = got.into_iter().map(|got| {
             Told(got.map(|got| {
                 let content = got.content.filter(|content| {
@@ -330,7 +330,8 @@ impl Session {
             let results: Vec<EndResult<Written>> = puts.iter().map(|_| Err(error.clone())).collect();
             return Ok(Answer::Puts { results: told(results) });
         }
-        let results: Vec<EndResult<Written>> = self.root.end.put_files(&puts, PutHow { verify, keys: true });
+        let results: Vec<EndResult<Written>> =
+            self.serving.end.put_files(&puts, PutHow { verify, keys: true });
         Ok(Answer::Puts { results: told(results) })
     }
 
@@ -346,13 +347,13 @@ impl Session {
             .zip(&dirs)
             .map(|(f, dir)| Naming { at: Name { dir, name: &f.from }, to: &f.to, key: f.key })
             .collect();
-        let mut results = self.root.end.name_files(&namings);
+        let mut results = self.serving.end.name_files(&namings);
         for (naming, result) in namings.iter().zip(&mut results) {
             if matches!(result, Err(error) if error.errno == Errno::ENOENT) && self.is_named(naming) {
                 *result = Ok(());
             }
         }
-        if let Some(limits) = &self.root.charge {
+        if let Some(limits) = &self.serving.charge {
             let named = files.iter().zip(&results).filter(|(_, result)| result.is_ok());
             named.for_each(|(file, _)| limits.named((file.dir == ROOT).then_some(&*file.to)));
         }
@@ -361,7 +362,7 @@ impl Session {
 
     /// The rename has happened before: its answer was lost and it is asked for again.
     fn is_named(&self, naming: &Naming<'_>) -> bool {
-        let there = self.root.end.stat(At::Name(naming.at.dir, naming.to));
+        let there = self.serving.end.stat(At::Name(naming.at.dir, naming.to));
         naming.key.is_some_and(|key| there.is_ok_and(|meta| meta.key() == key))
     }
 }

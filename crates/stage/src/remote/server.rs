@@ -1,10 +1,10 @@
-//! The serving side: connections, proof of the secret, sessions.
+//! The serving side: connections, proof of the secret, sessions. What is asked in a session is answered by threads of this process, or
+//! by somebody who gets its connections.
 
 use super::fabric::Fabric;
-use super::message::{Answer, Ask, ROOT, RootInfo, RootRequest};
-use super::table::Table;
-use crate::end::{At, End, EndError, EndResult};
-use crate::limit::Charge;
+use super::message::{Answer, Ask, RootRequest};
+use super::session::{Greeted, Serving, Session};
+use crate::end::{End, EndError, EndResult};
 use crate::sync::lock;
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tidepool_transport::remote::{Aside, Channel, Door, Guest, Peer, Sealed, admit};
-use tidepool_transport::{CONNECT_MS_MAX, Secret, random_bytes, tune_tcp};
+use tidepool_transport::{CONNECT_MS_MAX, Seals, Secret, random_bytes, tune_tcp};
 use tidepool_types::{Errno, SessionId};
 
 /// Connections that have not proved themselves yet. When another one comes, the oldest of them ends: who greets does so within
@@ -31,37 +31,77 @@ const ACCEPT_REST: Duration = Duration::from_millis(50);
 
 /// A root opened for a client.
 pub struct OpenedRoot {
-    pub end: Box<dyn End>,
+    pub by: ServedBy,
     /// Kept as long as the session lives.
     pub guard: Box<dyn Any + Send + Sync>,
-    /// Called once on every thread that serves the root, before anything else: where the
-    /// end acts as its thread's identity.
-    pub on_thread: Option<OnThread>,
-    /// Limits on what is put there.
-    pub charge: Option<Arc<dyn Charge>>,
     /// Only connections of who has this key join; all that know the session's number without.
     pub for_key: Option<[u8; 32]>,
-    /// Set when what allowed it is gone: its connections end with their next request, and nobody joins. Who asks for the root again is
-    /// judged anew.
+    /// Set when what allowed it is gone: nobody joins. Who asks for the root again is judged anew.
     pub is_over: Arc<AtomicBool>,
+}
+
+/// Whose work a session is.
+pub enum ServedBy {
+    /// Threads of the server, on each of which this is called once, before anything else: where the end acts as its thread's identity.
+    Threads(Serving, Option<OnThread>),
+    /// Somebody who gets all of its connections.
+    Other(Box<dyn Host>),
 }
 
 impl OpenedRoot {
     /// One without limits, for whoever has proved himself.
-    pub fn of(end: impl End + 'static) -> OpenedRoot {
-        OpenedRoot {
-            end: Box::new(end),
-            guard: Box::new(()),
-            on_thread: None,
-            charge: None,
-            for_key: None,
-            is_over: Arc::default(),
-        }
+    pub fn of(end: impl End + 'static, write: bool) -> OpenedRoot {
+        let is_over = Arc::default();
+        let serving = Serving { end: Box::new(end), charge: None, write, is_over: Arc::clone(&is_over) };
+        OpenedRoot { by: ServedBy::Threads(serving, None), guard: Box::new(()), for_key: None, is_over }
     }
 }
 
 /// Prepares a thread.
 pub type OnThread = Box<dyn Fn() -> EndResult<()> + Send + Sync>;
+
+/// Serves a session elsewhere.
+pub trait Host: Send + Sync {
+    /// The session's first connection, which opens the root, or another one, which joins. Gives it back, with the reason, when it
+    /// cannot be served.
+    fn take(&self, handed: Handed) -> Result<(), (Box<Handed>, EndError)>;
+}
+
+/// A connection for somebody else to serve: [`Greeted`] does it.
+pub struct Handed {
+    pub session: SessionId,
+    /// Number of the request that opens or joins the root, which is to be answered.
+    pub request: u32,
+    pub stream: TcpStream,
+    pub seals: Seals,
+    /// To be kept as long as the connection is served.
+    pub kept: Kept,
+}
+
+/// What stays here of a connection that somebody else serves: it counts, and ends where its client loses its standing. It ends when
+/// this is dropped, too, whoever has it.
+pub struct Kept {
+    listed: Listed,
+    session: Option<Arc<Known>>,
+}
+
+impl Kept {
+    /// Ends the connection. Who serves it is done with at most one more request.
+    pub fn end(&self) {
+        if let Some(served) = lock(&self.listed.shared.connections).get(&self.listed.number) {
+            // It may be closed already.
+            let _ = served.stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.end();
+        self.session = None;
+        forget_sessions(&self.listed.shared);
+    }
+}
 
 /// Decides what clients may work on.
 pub trait Roots: Send + Sync {
@@ -82,12 +122,18 @@ pub trait Roots: Send + Sync {
     }
 }
 
-/// One root opened by a client, for all of its connections.
-pub(super) struct Session {
-    pub root: OpenedRoot,
-    pub table: Table,
-    pub write: bool,
-    info: RootInfo,
+/// A session, and who may join it.
+struct Known {
+    id: SessionId,
+    by: By,
+    _guard: Box<dyn Any + Send + Sync>,
+    for_key: Option<[u8; 32]>,
+    is_over: Arc<AtomicBool>,
+}
+
+enum By {
+    Threads(Arc<Session>, Option<OnThread>),
+    Other(Box<dyn Host>),
 }
 
 /// A connection that is served.
@@ -105,10 +151,9 @@ struct Shared {
     /// Those that are taken for proof. While they are exchanged there are two.
     secrets: RwLock<Arc<[Secret]>>,
     roots: Arc<dyn Roots>,
-    boot: Box<[u8]>,
     /// Offered to clients that have the same.
     fabric: Option<Fabric>,
-    sessions: Mutex<HashMap<SessionId, Weak<Session>>>,
+    sessions: Mutex<HashMap<SessionId, Weak<Known>>>,
     /// To close them when the server stops, or who is there is not welcome any more.
     connections: Mutex<HashMap<u64, Served>>,
     /// Those that have not proved themselves, in the order they came.
@@ -153,11 +198,9 @@ impl EndServer {
         name: &str,
     ) -> io::Result<EndServer> {
         let address = listener.local_addr()?;
-        let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let shared = Arc::new(Shared {
             secrets: RwLock::new(Arc::new([secret])),
             roots,
-            boot: boot.trim_ascii_end().into(),
             fabric,
             sessions: Mutex::default(),
             connections: Mutex::default(),
@@ -327,21 +370,53 @@ fn greeted(shared: &Arc<Shared>, number: u64, stream: TcpStream) -> io::Result<O
 
 fn serve(shared: &Arc<Shared>, number: u64, stream: TcpStream) -> io::Result<()> {
     let Some(Proven { mut channel, peer, listed }) = greeted(shared, number, stream)? else { return Ok(()) };
-    let session = match find_wanted(shared, &peer, &mut channel)? {
-        Wanted::Session(session) => session,
-        Wanted::Door(door, id) => {
-            listed.hand_over();
-            channel.get_mut().end_at(None);
-            return shared.roots.enter(door, Guest::new(channel, id, peer));
-        }
-    };
+    let wanted = find_wanted(shared, &peer, &mut channel)?;
     channel.get_mut().end_at(None);
-    channel.read_ahead();
     channel.get_ref().get_ref().set_read_timeout(None)?;
     channel.get_ref().get_ref().set_write_timeout(None)?;
-    let served = session.serve(&mut channel);
-    drop(session);
+    match wanted {
+        Wanted::Session(known, session) => {
+            channel.read_ahead();
+            let served = session.serve(&mut channel);
+            drop((known, session));
+            forget_sessions(shared);
+            served
+        }
+        Wanted::Other(known, request) => hand_over(channel, (known, request), listed),
+        Wanted::Door(door, id) => {
+            listed.hand_over();
+            shared.roots.enter(door, Guest::new(channel, id, peer))
+        }
+    }
+}
+
+/// Those that have no connection any more.
+fn forget_sessions(shared: &Shared) {
     lock(&shared.sessions).retain(|_, session| session.strong_count() > 0);
+}
+
+/// Gives a connection to whom it is served by. From here on its thread here is not needed.
+fn hand_over(
+    channel: Channel<Sealed<TcpStream>>,
+    (known, request): (Arc<Known>, u32),
+    listed: Listed,
+) -> io::Result<()> {
+    let By::Other(host) = &known.by else { return Err(io::Error::other("nobody else serves it")) };
+    let shared = Arc::clone(&listed.shared);
+    let (stream, seals) = channel.into_stream().take_apart()?;
+    let kept = Kept { listed, session: Some(Arc::clone(&known)) };
+    let handed = Handed { session: known.id, request, stream, seals, kept };
+    let served = match host.take(handed) {
+        Ok(()) => Ok(()),
+        Err((back, error)) => {
+            let Handed { stream, seals, request, kept, .. } = *back;
+            let told = Greeted::new(stream, seals, request).serve(Err(error));
+            drop(kept);
+            told
+        }
+    };
+    drop(known);
+    forget_sessions(&shared);
     served
 }
 
@@ -383,7 +458,9 @@ fn answer_fabric(
 
 /// What a connection is for.
 enum Wanted {
-    Session(Arc<Session>),
+    Session(Arc<Known>, Arc<Session>),
+    /// A session of somebody else's, with the number of the request, which is not answered yet.
+    Other(Arc<Known>, u32),
     /// With the number of the request.
     Door(Door, u32),
 }
@@ -396,7 +473,7 @@ fn find_wanted(shared: &Shared, peer: &Peer, channel: &mut Channel<Sealed<TcpStr
         if let Ok(door) = Door::decode(head.kind, channel.meta()) {
             return Ok(Wanted::Door(door, head.id));
         }
-        let opened = match Ask::decode(head.kind, channel.meta()) {
+        let known = match Ask::decode(head.kind, channel.meta()) {
             Ok(Ask::OpenRoot { root }) => open_session(shared, peer, &root),
             Ok(Ask::JoinRoot { session }) => join_session(shared, peer, session),
             Ok(Ask::OpenFabric { provider, name, tag }) => {
@@ -405,48 +482,47 @@ fn find_wanted(shared: &Shared, peer: &Peer, channel: &mut Channel<Sealed<TcpStr
             }
             _ => Err(EndError::new("check the request", Errno::EPROTO)),
         };
-        let ready = opened.and_then(|session| match &session.root.on_thread {
-            Some(prepare) => prepare().map(|()| session),
-            None => Ok(session),
+        let ready = known.and_then(|known| match &known.by {
+            By::Threads(session, prepare) => {
+                prepare.as_ref().map_or(Ok(()), |prepare| prepare())?;
+                let session = Arc::clone(session);
+                Ok(Wanted::Session(known, session))
+            }
+            By::Other(_) => Ok(Wanted::Other(known, head.id)),
         });
         let answer = match &ready {
-            Ok(session) => Answer::Root { info: session.info.clone() },
-            Err(error) => Answer::Failed { error: error.clone() },
+            Ok(Wanted::Session(_, session)) => Some(session.welcome()),
+            Ok(Wanted::Other(..) | Wanted::Door(..)) => None,
+            Err(error) => Some(Answer::Failed { error: error.clone() }),
         };
-        channel.send(answer.kind(), head.id, |out| answer.encode(out), &[])?;
-        if let Ok(session) = ready {
-            return Ok(Wanted::Session(session));
+        if let Some(answer) = answer {
+            channel.send(answer.kind(), head.id, |out| answer.encode(out), &[])?;
+        }
+        if let Ok(wanted) = ready {
+            return Ok(wanted);
         }
     }
 }
 
-fn open_session(shared: &Shared, peer: &Peer, want: &RootRequest) -> EndResult<Arc<Session>> {
-    let root = shared.roots.open(peer, want)?;
-    if let Some(prepare) = &root.on_thread {
-        prepare()?;
-    }
-    let end = &*root.end;
-    let info = RootInfo {
-        session: SessionId(random_bytes()),
-        boot: shared.boot.clone(),
-        describe: end.describe(),
-        identity: end.identity().into(),
-        rights: end.rights(),
-        reads_touch_atime: end.reads_touch_atime(),
-        meta: end.stat(At::Dir(&end.root()))?,
+fn open_session(shared: &Shared, peer: &Peer, want: &RootRequest) -> EndResult<Arc<Known>> {
+    let OpenedRoot { by, guard, for_key, is_over } = shared.roots.open(peer, want)?;
+    let id = SessionId(random_bytes());
+    let by = match by {
+        ServedBy::Threads(serving, prepare) => {
+            prepare.as_ref().map_or(Ok(()), |prepare| prepare())?;
+            By::Threads(Arc::new(Session::open(id, serving)?), prepare)
+        }
+        ServedBy::Other(host) => By::Other(host),
     };
-    let (id, table) = (info.session, Table::new(end.root()));
-    debug_assert!(table.dir(ROOT).is_ok());
-    let session = Arc::new(Session { root, table, write: want.write, info });
-    lock(&shared.sessions).insert(id, Arc::downgrade(&session));
-    Ok(session)
+    let known = Arc::new(Known { id, by, _guard: guard, for_key, is_over });
+    lock(&shared.sessions).insert(id, Arc::downgrade(&known));
+    Ok(known)
 }
 
-fn join_session(shared: &Shared, peer: &Peer, id: SessionId) -> EndResult<Arc<Session>> {
+fn join_session(shared: &Shared, peer: &Peer, id: SessionId) -> EndResult<Arc<Known>> {
     let known = lock(&shared.sessions).get(&id).and_then(Weak::upgrade);
-    let known = known.filter(|session| {
-        session.root.for_key.is_none_or(|key| key == peer.key)
-            && !session.root.is_over.load(Ordering::Acquire)
+    let known = known.filter(|known| {
+        known.for_key.is_none_or(|key| key == peer.key) && !known.is_over.load(Ordering::Acquire)
     });
     known.ok_or_else(|| EndError::new("open dataspace", Errno::ESTALE))
 }

@@ -32,7 +32,7 @@ impl Roots for Dirs {
         let path = self.base.join(std::str::from_utf8(&want.path).unwrap());
         let end = if want.write { LocalEnd::create(&path)? } else { LocalEnd::open(&path)? };
         let end = FaultEnd::new(end, self.fault, self.at);
-        Ok(OpenedRoot::of(end))
+        Ok(OpenedRoot::of(end, want.write))
     }
 }
 
@@ -43,7 +43,7 @@ impl Roots for Plain {
     fn open(&self, _peer: &Peer, want: &RootRequest) -> EndResult<OpenedRoot> {
         let path = self.0.join(std::str::from_utf8(&want.path).unwrap());
         let end = if want.write { LocalEnd::create(&path)? } else { LocalEnd::open(&path)? };
-        Ok(OpenedRoot::of(end))
+        Ok(OpenedRoot::of(end, want.write))
     }
 }
 

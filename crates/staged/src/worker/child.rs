@@ -8,6 +8,7 @@
 use super::message::{FromWorker, Order, Refused, Setting, ToWorker, VERSION};
 use super::pipe::Inbox;
 use super::sandbox;
+use super::visits::Visits;
 use crate::errands::{self, Errand, Then};
 use crate::execute::Setup;
 use crate::places::{Peers, Places, Ways, Whose};
@@ -24,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tidepool_stage::remote::Dial;
+use tidepool_stage::remote::{Dial, Greeted};
 use tidepool_stage::{Charge, EndError, EndResult};
 use tidepool_stage_state::Live;
 use tidepool_transport::remote::GreetError;
@@ -49,7 +50,7 @@ pub fn run() -> ExitCode {
     }
 }
 
-fn invalid(text: impl Into<String>) -> io::Error {
+pub(super) fn invalid(text: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text.into())
 }
 
@@ -76,6 +77,7 @@ fn serve() -> io::Result<()> {
 struct Worker {
     desk: Arc<Desk>,
     crews: Crews,
+    visits: Visits,
 }
 
 impl Worker {
@@ -90,7 +92,8 @@ impl Worker {
         let crews = Crews::start((setting.workers, setting.gentle), &setup, &teller)?;
         let telling = Arc::clone(&desk);
         std::thread::Builder::new().name("progress".into()).spawn(move || telling.tell_progress())?;
-        Ok(Worker { desk, crews })
+        let visits = Visits::new(Arc::clone(&desk), setting.verify_disk);
+        Ok(Worker { desk, crews, visits })
     }
 
     fn serve(&mut self, inbox: &mut Inbox) -> io::Result<()> {
@@ -162,6 +165,10 @@ impl Worker {
                 let task = errands::Task::Look { dataspaces: spaces, max: max as usize, then: Then::Show };
                 self.errand(call, task);
             }
+            ToWorker::Serve { connection, visit, session, request, seals, opening } => {
+                let (stream, asked) = Visits::asked((visit, session), opening, fds)?;
+                self.visits.serve(connection, Greeted::new(stream, seals, request), asked);
+            }
             ToWorker::Ping { number } => self.desk.tell(&FromWorker::Pong { number }),
         }
         Ok(())
@@ -214,7 +221,7 @@ fn places(order: &Order, fds: Vec<OwnedFd>) -> io::Result<Places> {
 type Calls<K, V> = Mutex<HashMap<K, Sender<V>>>;
 
 /// What all threads tell the supervisor, and hear of it.
-struct Desk {
+pub(super) struct Desk {
     pipe: Mutex<UnixStream>,
     runs: Mutex<HashMap<u32, Arc<Run>>>,
     notes: Calls<u32, ()>,
@@ -237,9 +244,24 @@ impl Desk {
         }
     }
 
-    fn tell(&self, message: &FromWorker) {
+    pub(super) fn tell(&self, message: &FromWorker) {
         // A supervisor that is gone is seen by who reads.
         let _ = lock(&self.pipe).write_all(&message.frame());
+    }
+
+    /// Says that bytes are about to be put somewhere; how long to wait before.
+    pub(super) fn charge(&self, message: impl FnOnce(u64) -> FromWorker) -> EndResult<Duration> {
+        let fail = |errno, detail| EndError { errno, operation: "write", detail: Some(detail) };
+        // 0 means that nobody waits.
+        let call = self.last_call.fetch_add(1, Ordering::Relaxed) + 1;
+        let (tell, answer) = channel();
+        lock(&self.charges).insert(call, tell);
+        self.tell(&message(call));
+        match answer.recv() {
+            Ok(Ok(wait)) => Ok(wait),
+            Ok(Err(refused)) => Err(fail(Errno(refused.errno), refused.detail)),
+            Err(_) => Err(fail(Errno::ECANCELED, "the stager is ending".into())),
+        }
     }
 
     fn noted(&self, id: u32) {
@@ -325,6 +347,7 @@ impl Hear for Desk {
             News::Answer { request: call, answer, .. } => self.tell(&answered(call, answer)),
             // Other stagers come to the supervisor.
             News::Peer(_)
+            | News::Arrived(_)
             | News::Guest { .. }
             | News::Trust(_)
             | News::PeerLeft(_)
@@ -392,27 +415,14 @@ struct Asked {
     run: Arc<Run>,
 }
 
-impl Asked {
-    fn ask(&self, bytes: u64) -> Result<Duration, EndError> {
-        let fail = |errno, detail| EndError { errno, operation: "write", detail: Some(detail) };
-        let call = self.desk.last_call.fetch_add(1, Ordering::Relaxed);
-        let (tell, answer) = channel();
-        lock(&self.desk.charges).insert(call, tell);
-        self.desk.tell(&FromWorker::Charge { call, id: self.id, bytes });
-        match answer.recv() {
-            Ok(Ok(wait)) => Ok(wait),
-            Ok(Err(refused)) => Err(fail(Errno(refused.errno), refused.detail)),
-            Err(_) => Err(fail(Errno::ECANCELED, "the stager is ending".into())),
-        }
-    }
-}
-
 impl Charge for Asked {
     fn charge(&self, bytes: u64) -> EndResult<()> {
         if !self.counts {
             return Ok(());
         }
-        let until = Instant::now() + self.ask(bytes)?;
+        let id = self.id;
+        let wait = self.desk.charge(|call| FromWorker::Charge { call, id, bytes })?;
+        let until = Instant::now() + wait;
         while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
             if self.run.is_cancelled() {
                 return Ok(());

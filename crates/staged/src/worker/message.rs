@@ -2,12 +2,14 @@
 
 use std::io;
 use tidepool_stage_state::{Ended, Live, Start};
+use tidepool_transport::Seals;
 use tidepool_transport::remote::GreetError;
+use tidepool_types::SessionId;
 use tidepool_wire::field_struct;
 use tidepool_wire::stager::{DataspaceSpec, Leftover};
 
 /// Both are one program, so another version is a mistake in its installation.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 tidepool_wire::messages! {
     /// What the supervisor tells a worker.
@@ -33,6 +35,16 @@ tidepool_wire::messages! {
         11 Reach { call: u64, order: Order }
         /// Brings a socket that leads to another stager, unless there is a reason why not.
         12 Line { line: u64, failed: Option<NoLine> }
+        /// A connection of another stager, which may do as it asks: it opens what `opening` says, or joins the visit. Brings the
+        /// connection, and the root of what is opened.
+        13 Serve {
+            connection: u64,
+            visit: u64,
+            session: SessionId,
+            request: u32,
+            seals: Seals,
+            opening: Option<Opening>,
+        }
     }
 }
 
@@ -58,6 +70,12 @@ tidepool_wire::messages! {
         11 Pong { number: u64 }
         /// A task, or a call where that is 0, needs a connection to the stager of a host that it names, and waits for `Line`.
         12 NeedLine { line: u64, task: u32, call: u64, host: String }
+        /// Who visits is about to put bytes there; waits for `Charged`, unless `call` is 0.
+        13 Puts { call: u64, visit: u64, bytes: u64 }
+        /// Something has got its name where the visit is: an entry of its root, or something else.
+        14 Names { visit: u64, name: Option<Box<[u8]>> }
+        /// A connection is over.
+        15 Left { connection: u64 }
     }
 }
 
@@ -93,6 +111,17 @@ pub struct Order {
     pub spaces: Vec<DataspaceSpec>,
 }
 field_struct!(Order { start, token, charged, spaces });
+
+/// What another stager has been allowed to open.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Opening {
+    /// Beneath the dataspace.
+    pub path: Box<[u8]>,
+    pub write: bool,
+    /// What is put there is to be asked for.
+    pub charged: bool,
+}
+field_struct!(Opening { path, write, charged });
 
 /// Why there is no connection to another stager.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -15,7 +15,8 @@ mod message;
 mod pipe;
 mod sandbox;
 mod supervise;
+mod visits;
 
 pub use child::run;
-pub use message::{FromWorker, NoLine, Order, Refused, ToWorker};
+pub use message::{FromWorker, NoLine, Opening, Order, Refused, ToWorker};
 pub use supervise::{About, CALLS_MAX, Key, Looks, Template, Workers};

@@ -102,6 +102,8 @@ struct Worker {
     frames: Frames,
     tasks: FxHashSet<u32>,
     calls: FxHashSet<u64>,
+    /// Connections of other stagers that it serves.
+    connections: usize,
     /// Looks since something was heard of it.
     silent: Looks,
     /// Looks since it had something to do.
@@ -115,7 +117,7 @@ struct Worker {
 
 impl Worker {
     fn is_busy(&self) -> bool {
-        !self.tasks.is_empty() || !self.calls.is_empty()
+        !self.tasks.is_empty() || !self.calls.is_empty() || self.connections > 0
     }
 
     fn kill(&self) {
@@ -218,6 +220,7 @@ impl Workers {
             frames: Frames::default(),
             tasks: FxHashSet::default(),
             calls: FxHashSet::default(),
+            connections: 0,
             silent: 0,
             idle: 0,
             process,
@@ -259,6 +262,21 @@ impl Workers {
         }
         self.send(worker, About::Call(call), of(call), Vec::new(), mounts(spaces));
         call
+    }
+
+    /// A connection of another stager.
+    pub fn serve(&mut self, worker: u64, message: ToWorker, fds: Vec<OwnedFd>) {
+        if let Some(known) = self.all.get_mut(&worker) {
+            known.connections += 1;
+        }
+        self.tell(worker, message, fds);
+    }
+
+    /// A connection that a worker has served is over.
+    pub fn left(&mut self, worker: u64) {
+        if let Some(known) = self.all.get_mut(&worker) {
+            known.connections = known.connections.saturating_sub(1);
+        }
     }
 
     pub fn tell(&self, worker: u64, message: ToWorker, fds: Vec<OwnedFd>) {
