@@ -12,9 +12,12 @@ use std::time::Duration;
 use support::fault::Fault;
 use support::remote::{Damage, Dirs, Flipper, Plain, open, options, secret, serve, serve_roots};
 use support::{Place, memory_dir, noise};
-use tidepool_stage::remote::{CONNECTIONS_MAX, EndServer, RemoteEnd, RemoteOptions};
+use tidepool_stage::remote::{
+    Answer, Ask, CONNECTIONS_MAX, EndServer, RemoteEnd, RemoteOptions, RootRequest,
+};
 use tidepool_stage::{At, Control, End, LocalEnd, StageOptions, StageReport, What, move_tree, stage};
 use tidepool_transport::Secret;
+use tidepool_transport::remote::{Meant, connect};
 use tidepool_types::Errno;
 
 fn copy(src: &dyn End, dst: &dyn End, options: &StageOptions) -> StageReport {
@@ -584,4 +587,61 @@ fn a_killed_and_restarted_target_costs_nothing() {
 #[test]
 fn a_killed_and_restarted_source_costs_nothing() {
     kill_and_restart(false);
+}
+
+/// Numbers at which arithmetic goes wrong.
+const EXTREMES: [u64; 7] = [0, 1, 4096, i64::MAX as u64, i64::MAX as u64 + 1, u64::MAX - 1, u64::MAX];
+
+/// Where a file has no such place the peer is told so; nothing overflows, and the session goes on.
+#[test]
+fn places_that_no_file_has_are_refused_and_nothing_else_happens() {
+    let place = Place::new(memory_dir());
+    fs::write(place.src().join("x"), noise(10_000, 1)).unwrap();
+    let server = serve(place.dir.path());
+    let root = RootRequest {
+        dataspace: "test".into(),
+        path: b"src".to_vec(),
+        write: true,
+        ..RootRequest::default()
+    };
+    let mut channel = connect(&server.address().to_string(), &secret(), ("", &Meant::anybody())).unwrap();
+    let mut ask = |kind: u16, fields: &[u8], bulk: &[u8]| {
+        channel.send(kind, 1, |out| out.extend_from_slice(fields), &[bulk]).unwrap();
+        let head = channel.receive().expect("each request is answered");
+        channel.bulk(&head).unwrap();
+        Answer::decode(head.kind, channel.meta()).unwrap()
+    };
+    let mut fields = Vec::new();
+    let open = Ask::OpenRoot { root };
+    open.encode(&mut fields);
+    assert!(matches!(ask(open.kind(), &fields, &[]), Answer::Root { .. }));
+    // OpenFile: the root's x, to write.
+    let Answer::File { file, .. } = ask(30, b"\0\0\0\0\x01\0\0\0x\x01", &[]) else { panic!("it is there") };
+    let file = file.to_le_bytes();
+    let mut refused = 0;
+    for one in EXTREMES {
+        for two in EXTREMES {
+            let (a, b) = (one.to_le_bytes(), two.to_le_bytes());
+            for (kind, fields, bulk) in [
+                (31, [&file[..], &a, &b[..4]].concat(), &b""[..]),
+                (32, [&file[..], &a].concat(), b"data"),
+                (33, [&file[..], &a].concat(), b""),
+                (34, [&file[..], &a, &b].concat(), b""),
+                (35, [&file[..], &a].concat(), b""),
+                (39, [&file[..], &a, &b, b"\0"].concat(), b""),
+                (39, [&file[..], &a, &b, b"\x01"].concat(), b""),
+            ] {
+                // No file is made as large as a file system allows.
+                if matches!(kind, 32 | 35) && (4097..=i64::MAX as u64).contains(&one) {
+                    continue;
+                }
+                let answer = ask(kind, &fields, bulk);
+                refused += usize::from(matches!(answer, Answer::Failed { .. }));
+                let beyond = one > i64::MAX as u64 || matches!(kind, 34 | 39) && one > two;
+                assert!(!beyond || matches!(answer, Answer::Failed { .. }), "{kind} {one} {two}: {answer:?}");
+            }
+        }
+    }
+    assert!(refused > 100, "{refused} were refused");
+    assert_eq!(server.connections(), 1);
 }

@@ -11,15 +11,17 @@ use crate::places::{PlaceError, Places};
 use crate::server::Daemon;
 use crate::tasks::{Answer, News, Run, Work};
 use crate::visits::checked_name;
-use crate::worker::{About, CALLS_MAX, FromWorker, Key, Looks, NoLine, Order, Refused, ToWorker};
+use crate::worker::{About, CALLS_MAX, FromWorker, Key, Looks, Made, NoLine, Order, Refused, ToWorker};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
+use tidepool_stage::remote::{Ask, Dialed};
 use tidepool_stage::{Charge, EndError};
 use tidepool_stage_state::{Ended, Identity, Live, Model, Origin, Outcome, Start};
+use tidepool_transport::remote::GreetError;
 use tidepool_types::Errno;
 use tidepool_wire::stager::{
     Code, DataspaceSpec, Leftover, Op, RESOURCE_PATH_MAX, Refusal, Reply, Resource, TaskState,
@@ -269,13 +271,14 @@ impl Daemon {
                 self.tell_worker(worker, ToWorker::Journal { id, given }, file.into_iter().collect());
                 Ok(())
             }
-            FromWorker::NeedLine { line, task, call, host } => {
+            FromWorker::NeedLine { line, task, call, host, kind, body } => {
                 let start = self.start_of(worker, task, call)?;
                 if !hosts(&start).any(|named| named == host) {
                     return Err(format!("wants to go to '{}', which its task does not", shortened(host)));
                 }
+                let first = Ask::decode(kind, &body).map_err(|error| format!("asks nonsense: {error}"))?;
                 let directly = self.directly.clone();
-                Wanted { worker, line, host, start, directly }.make(&self.making, &self.teller);
+                Wanted { worker, line, host, first, start, directly }.make(&self.making, &self.teller);
                 Ok(())
             }
             FromWorker::Progress { id, live } => {
@@ -492,16 +495,10 @@ impl Daemon {
                 // Who was cancelled does not wait any more.
                 let _ = answer.send(file);
             }
-            News::Line { worker, line, made } => match made {
-                Ok(stream) => {
-                    let message = ToWorker::Line { line, failed: None };
-                    self.tell_worker(worker, message, vec![stream.into()]);
-                }
-                Err(error) => {
-                    let failed = Some(NoLine::from(error));
-                    self.tell_worker(worker, ToWorker::Line { line, failed }, Vec::new());
-                }
-            },
+            News::Line { worker, line, made } => {
+                let (message, fds) = line_for(line, made);
+                self.tell_worker(worker, message, fds);
+            }
             News::Undelivered { worker, about, error } => self.undelivered(worker, about, error),
             News::WorkerGone { worker, why } => self.worker_gone(worker, &why),
             _ => {}
@@ -566,6 +563,22 @@ fn shortened(text: String) -> String {
         Some((at, _)) => format!("{}…", &text[..at]),
         None => text,
     }
+}
+
+/// What became of a connection that a worker wanted.
+fn line_for(line: u64, made: Result<Dialed, GreetError>) -> (ToWorker, Vec<OwnedFd>) {
+    let Dialed { answer, connection } = match made {
+        Ok(dialed) => dialed,
+        Err(error) => {
+            let failed = Some(NoLine::from(error));
+            return (ToWorker::Line { line, made: None, failed }, Vec::new());
+        }
+    };
+    let mut body = Vec::new();
+    answer.encode(&mut body);
+    let (stream, seals) = connection.unzip();
+    let made = Some(Made { kind: answer.kind(), body: body.into(), seals });
+    (ToWorker::Line { line, made, failed: None }, stream.into_iter().map(OwnedFd::from).collect())
 }
 
 /// Whether bytes may be put somewhere, and when.

@@ -10,7 +10,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const MAGIC: [u8; 8] = *b"TPSTAGER";
 const VERSION: u32 = 1;
@@ -25,6 +25,10 @@ const GROWTH_MAX: u64 = 4;
 const REWRITE_MIN: u64 = 64 << 20;
 /// How often what was written is made durable.
 pub const SYNC_EVERY: Duration = Duration::from_secs(1);
+/// How long the lock of a stager that was killed may outlive it: a process that it was about to start has it until it is another
+/// program.
+const FORMER_MAX: Duration = Duration::from_secs(2);
+const FORMER_LOOK: Duration = Duration::from_millis(10);
 
 /// Why a journal cannot be used.
 #[derive(Debug)]
@@ -225,10 +229,16 @@ fn claim(dir: &Path) -> Result<File, JournalError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     let lock = options.open(dir.join("lock")).map_err(io("lock"))?;
-    match lock.try_lock() {
-        Ok(()) => Ok(lock),
-        Err(std::fs::TryLockError::WouldBlock) => Err(JournalError::Busy(dir.into())),
-        Err(std::fs::TryLockError::Error(source)) => Err(io("lock")(source)),
+    let until = Instant::now() + FORMER_MAX;
+    loop {
+        match lock.try_lock() {
+            Ok(()) => return Ok(lock),
+            Err(std::fs::TryLockError::WouldBlock) if Instant::now() < until => {
+                std::thread::sleep(FORMER_LOOK);
+            }
+            Err(std::fs::TryLockError::WouldBlock) => return Err(JournalError::Busy(dir.into())),
+            Err(std::fs::TryLockError::Error(source)) => return Err(io("lock")(source)),
+        }
     }
 }
 

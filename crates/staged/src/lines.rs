@@ -1,30 +1,26 @@
 //! Connections to other stagers for workers, which must not have the secret.
 //!
 //! ```text
-//!  worker ──socket──▶ threads of the supervisor ══sealed══▶ the other stager
+//!  worker ── first request ──▶ thread of the supervisor ══sealed══▶ the other stager
+//!  worker ◀── the connection, with its keys, and the answer ──┘
 //! ```
-//! The supervisor proves the connection, and looks at the first request on it: it opens a directory in the name of the
-//! task's user, or joins what was opened so. What follows is about that directory only, and is passed on as it is.
+//! The supervisor proves the connection, and judges the first request on it: it opens a directory in the name of the task's user, or
+//! joins what was opened so. When it is answered with a root the connection is about that directory only, and is the worker's.
 
 use crate::execute::identity_of;
 use crate::places::{Directly, PlaceError, Way};
 use crate::tasks::{News, Teller};
 use std::io;
-use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 use tidepool_stage::Identity;
-use tidepool_stage::remote::Ask;
+use tidepool_stage::remote::{Answer, Ask, Dialed, FIRST_ID};
 use tidepool_stage_state::Start;
-use tidepool_transport::remote::{Channel, GreetError, Sealed, connect, pass_on};
+use tidepool_transport::remote::{GreetError, connect};
 use tidepool_wire::stager::Resource;
 
 /// Connections that are being made at a time: each takes a thread until it is proved.
 const MAKING_MAX: usize = 256;
-/// How long a worker may take to say what it wants of a connection.
-const FIRST_MAX: Duration = Duration::from_secs(10);
 
 /// What is counted of them.
 #[derive(Clone, Default)]
@@ -61,6 +57,8 @@ pub struct Wanted {
     pub worker: u64,
     pub line: u64,
     pub host: String,
+    /// What it is for.
+    pub first: Ask,
     /// The task that it is for.
     pub start: Box<Start>,
     pub directly: Directly,
@@ -77,25 +75,16 @@ impl Wanted {
         };
         let failing = tell.clone();
         let run = move || {
-            match self.connect() {
-                Ok((channel, identity)) => match UnixStream::pair() {
-                    Ok((theirs, here)) => {
-                        drop(counted);
-                        tell(Ok(theirs));
-                        // Who asks for something else finds the connection closed.
-                        let _ = introduce(channel, here, &self.start, &identity);
-                    }
-                    Err(error) => tell(Err(GreetError::Lost(error))),
-                },
-                Err(error) => tell(Err(error)),
-            }
+            let made = self.connect();
+            drop(counted);
+            tell(made);
         };
         if let Err(error) = std::thread::Builder::new().name("line".into()).spawn(run) {
             failing(Err(GreetError::Lost(error)));
         }
     }
 
-    fn connect(&self) -> Result<(Channel<Sealed<TcpStream>>, Identity), GreetError> {
+    fn connect(&self) -> Result<Dialed, GreetError> {
         let (address, way) = self.directly.find(&self.host).map_err(|error| match error {
             PlaceError::NotSupported(text) => GreetError::Refused(text),
             PlaceError::End(error) => GreetError::Refused(error.to_string()),
@@ -104,30 +93,23 @@ impl Wanted {
         let who = self.start.identity;
         let identity =
             identity_of(who.uid, who.gid).map_err(|error| GreetError::Refused(error.to_string()))?;
-        Ok((connect(&address, &secret, (&own_name, &meant))?, identity))
+        if !may_ask(&self.first, &self.start, &identity) {
+            return Err(GreetError::Refused("a worker asks for what its task is not about".into()));
+        }
+        let mut channel = connect(&address, &secret, (&own_name, &meant))?;
+        channel.send(self.first.kind(), FIRST_ID, |out| self.first.encode(out), &[])?;
+        let head = channel.receive()?;
+        channel.bulk(&head)?;
+        let answer = Answer::decode(head.kind, channel.meta())
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        // Anything else is no root: on such a connection something else could be asked for.
+        let is_root = matches!(answer, Answer::Root { .. }) && head.id == FIRST_ID;
+        let connection = match is_root {
+            true => Some(channel.into_stream().take_apart()?),
+            false => None,
+        };
+        Ok(Dialed { answer, connection })
     }
-}
-
-/// Passes the worker's first request on, if it may ask so, and everything after it.
-fn introduce(
-    mut channel: Channel<Sealed<TcpStream>>,
-    here: UnixStream,
-    start: &Start,
-    identity: &Identity,
-) -> io::Result<()> {
-    here.set_read_timeout(Some(FIRST_MAX))?;
-    let mut local = Channel::new(Sealed::new(here));
-    local.trust();
-    let head = local.receive()?;
-    let bulk = local.bulk(&head)?;
-    let ask = Ask::decode(head.kind, local.meta()).map_err(io::Error::other)?;
-    if !may_ask(&ask, start, identity) {
-        return Err(io::ErrorKind::PermissionDenied.into());
-    }
-    channel.send(head.kind, head.id, |out| out.extend_from_slice(local.meta()), &[&bulk])?;
-    let here = local.into_stream().into_inner();
-    here.set_read_timeout(None)?;
-    pass_on(channel, here)
 }
 
 /// Only directories of the task's own ends, in the name of its user. Which session is joined nobody knows who has not opened it.

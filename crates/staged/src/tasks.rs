@@ -16,7 +16,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tidepool_shm::Spin;
-use tidepool_stage::remote::Abandoner;
+use tidepool_stage::remote::{Abandoner, Dialed};
 use tidepool_stage::{Charge, Control, EndError, Phase};
 use tidepool_stage_state::{Ended, Live, Rank, Start};
 use tidepool_transport::remote::GreetError;
@@ -88,7 +88,7 @@ pub enum News {
     Line {
         worker: u64,
         line: u64,
-        made: Result<UnixStream, GreetError>,
+        made: Result<Dialed, GreetError>,
     },
     /// A worker's process has ended.
     WorkerGone {

@@ -218,9 +218,9 @@ impl<'a> Run<'a> {
             Fault::StagerKilled => world.kill_and_restart(own),
             Fault::BothKilled => (0..2).for_each(|node| world.kill_and_restart(node)),
             Fault::PeerStopped => {
-                world.stagers[peer].lock().unwrap().signal("-STOP");
+                world.stagers[peer].lock().unwrap().signal_all("-STOP");
                 self.pause(1000);
-                world.stagers[peer].lock().unwrap().signal("-CONT");
+                world.stagers[peer].lock().unwrap().signal_all("-CONT");
             }
             Fault::LinkDown => {
                 world.network.link(peer, false);

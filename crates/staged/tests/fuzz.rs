@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use support::{Daemon, admin_secret, resource, well, write};
+use tidepool_stage::remote::{Ask, RootRequest};
 use tidepool_stage_client::{JobLimit, JobSpec, OnBehalf, Op, Owner, Secret, TaskSpec};
 use tidepool_testkit::{Rng, copy_program, put_program};
 use tidepool_transport::remote::{Channel, Meant, Sealed, connect, greet};
@@ -613,6 +614,9 @@ fn a_worker_that_has_been_taken_over() {
         if random.below(4) == 0 {
             let _ = stager.plan(&spec);
         }
+        if random.below(4) == 0 {
+            visit(&siege.at, random);
+        }
         let _ = stager.wait(&[id], false, Some(Duration::from_millis(random.below(200))));
         let _ = stager.cancel(id);
         let _ = stager.forget(id);
@@ -624,6 +628,26 @@ fn a_worker_that_has_been_taken_over() {
     for name in fs::read_dir(siege.daemon.path("b")).unwrap() {
         let name = name.unwrap().file_name().into_string().unwrap();
         assert!(["honest", "copy"].contains(&name.as_str()), "{name} was made by nobody's right");
+    }
+}
+
+/// Another stager opens what is Bob's: his worker gets its connections.
+fn visit(at: &str, random: &mut Rng) {
+    let root = RootRequest {
+        dataspace: "a://".into(),
+        path: b"bobs".to_vec(),
+        write: random.below(2) == 0,
+        uid: BOB,
+        gid: BOB,
+        groups: vec![BOB],
+        job: None,
+    };
+    let Ok(mut channel) = connect(at, &admin_secret(), ("", &Meant::anybody())) else { return };
+    channel.get_ref().get_ref().set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    let ask = Ask::OpenRoot { root };
+    if channel.send(ask.kind(), 1, |out| ask.encode(out), &[]).is_ok() {
+        // Whatever it is told, it is no answer of the stager's own.
+        let _ = channel.receive();
     }
 }
 

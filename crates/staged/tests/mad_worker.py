@@ -27,6 +27,8 @@ if uid != enemy:
 
 rng = random.Random(os.urandom(8))
 own = []
+visits = []
+connections = []
 
 
 def u64():
@@ -40,6 +42,11 @@ def text(data):
 def some_id():
     near = (own[-1] if own else 1) + rng.randrange(-3, 4)
     return struct.pack("<I", rng.choice([own[-1] if own else 0, near, 0, (1 << 32) - 1]) & 0xFFFFFFFF)
+
+
+def one_of(known):
+    near = (known[-1] if known else 1) + rng.randrange(-2, 3)
+    return struct.pack("<Q", rng.choice([known[-1] if known else 0, near, near, (1 << 64) - 1]) & 0xFFFFFFFFFFFFFFFF)
 
 
 def path():
@@ -68,10 +75,13 @@ def message():
         9: lambda: u64() + struct.pack("<H", rng.randrange(20)) + text(os.urandom(rng.randrange(40))),
         10: lambda: u64() + struct.pack("<I", rng.choice([0, 1, 1 << 30])) + os.urandom(rng.randrange(60)),
         11: u64,
-        12: lambda: u64() + some_id() + u64() + text(host),
+        12: lambda: u64() + some_id() + u64() + text(host) + struct.pack("<H", rng.choice([16, 17, 18, 60])) + text(os.urandom(rng.randrange(60))),
+        13: lambda: u64() + one_of(visits) + u64(),
+        14: lambda: one_of(visits) + rng.choice([b"\0", b"\1" + path()]),
+        15: lambda: one_of(connections),
     }
     # What may be said of one's own is said more often: what comes after a lie is not heard.
-    kind = rng.choice([4, 5, 6, 7, 8, 11, 11, rng.choice([2, 3, 9, 10, 12, 0, 13, 60000])])
+    kind = rng.choice([4, 5, 6, 7, 8, 11, 11, 13, 14, rng.choice([2, 3, 9, 10, 12, 0, 15, 60000])])
     body = said.get(kind, lambda: os.urandom(rng.randrange(60)))()
     return frame(kind, body)
 
@@ -127,6 +137,13 @@ def obey(kind, body, fds):
         harm(f"noted for task {number}")
     elif kind == 12 and fds:
         harm("a connection to another stager")
+    elif kind == 13:
+        connection, visit = struct.unpack_from("<QQ", body)
+        visits.append(visit)
+        connections.append(connection)
+        # Whoever is at the other end hears nonsense.
+        if fds and rng.randrange(2) == 0:
+            os.write(fds[0], os.urandom(rng.randrange(200)))
 
 
 def serve():

@@ -234,7 +234,7 @@ fn a_copy_goes_on_when_the_other_side_dies_and_comes_back() {
     same(&here.path("a/tree"), &there.path("b/tree"));
 }
 
-/// The other stager is stopped: it is there, takes connections, and answers nothing.
+/// The other stager is stopped, with its workers: it is there, takes connections, and answers nothing.
 #[test]
 fn a_cancelled_task_does_not_wait_for_a_peer_that_does_not_answer() {
     let [(here, _), (there, at)] = pair();
@@ -248,7 +248,7 @@ fn a_cancelled_task_does_not_wait_for_a_peer_that_does_not_answer() {
     while stager.status(under_way).unwrap().bytes_done == 0 {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
-    there.signal("-STOP");
+    there.signal_all("-STOP");
     let opening = stager.submit(&slow("b://two")).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(500));
     for id in [under_way, opening] {
@@ -261,7 +261,7 @@ fn a_cancelled_task_does_not_wait_for_a_peer_that_does_not_answer() {
         // The peer would be waited for for 30 s and more.
         assert!(took < std::time::Duration::from_secs(10), "{took:?}");
     }
-    there.signal("-CONT");
+    there.signal_all("-CONT");
     for (id, name) in [(under_way, "b/one"), (opening, "b/two")] {
         stager.resume(id).unwrap();
         assert_eq!(stager.wait(&[id], false, None).unwrap()[0].state, TaskState::Finished);

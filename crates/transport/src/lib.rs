@@ -27,7 +27,7 @@ pub use connect::{ConnectError, Connected, Identity, LocalNode, connect};
 pub use fabric::FABRIC_BUILT;
 pub use local::LocalLink;
 pub use pool_greeting::{Asked, Greeted, Terms};
-pub use sealed::{Sealed, Seals};
+pub use sealed::{Half, Sealed, Seals};
 pub use socket::{Received, SocketLink, Stream, tune_tcp, watch_tcp, write_all_slices};
 
 use std::io;

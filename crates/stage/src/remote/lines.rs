@@ -6,7 +6,7 @@
 //! stream can always ask something else meanwhile.
 
 use super::client::RemoteOptions;
-use super::dial::{Reach, Wire};
+use super::dial::{Dial, Dialed, FIRST_ID, Reach};
 use super::message::{Answer, Ask, RootInfo};
 use crate::end::EndError;
 use crate::sync::lock;
@@ -15,12 +15,12 @@ use rustix::io::Errno as SystemError;
 use rustix::net::sockopt::socket_error;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
 use std::io;
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tidepool_transport::remote::{Channel, GreetError, Sealed, greet};
-use tidepool_transport::{CONNECT_MS_MAX, random_bytes, tune_tcp};
+use tidepool_transport::{CONNECT_MS_MAX, Secret, random_bytes, tune_tcp};
 use tidepool_types::Errno;
 
 /// How long an answer may take. A dead node is noticed long before by its connections; this
@@ -65,7 +65,7 @@ pub(super) enum Closed {
 pub(super) type Closing = Arc<Mutex<Vec<(u64, Closed)>>>;
 
 struct Conn {
-    channel: Channel<Sealed<Wire>>,
+    channel: Channel<Sealed<TcpStream>>,
     number: u64,
     /// Which session it belongs to, counted here.
     generation: u64,
@@ -82,7 +82,7 @@ struct Pool {
     /// Counts losses: connections made before one are not trusted after it.
     losses: u64,
     /// Handles of the open connections, to end them from another thread.
-    streams: Vec<(u64, Wire)>,
+    streams: Vec<(u64, TcpStream)>,
     /// Number of the connection made last.
     last: u64,
     abandoned: bool,
@@ -119,17 +119,17 @@ struct Current {
 
 impl Current {
     /// False when the session is over.
-    fn join(&self, conn: &mut Conn) -> Result<bool, Trouble> {
-        match conn.ask(&Ask::JoinRoot { session: self.info.session }) {
-            Ok(_) => {
-                conn.generation = self.generation;
-                Ok(true)
-            }
+    fn join(&self, ask: &mut AskFirst<'_>) -> Result<bool, Trouble> {
+        match ask(&Ask::JoinRoot { session: self.info.session }) {
+            Ok(_) => Ok(true),
             Err(Trouble::Said(error)) if error.errno == Errno::ESTALE => Ok(false),
             Err(trouble) => Err(trouble),
         }
     }
 }
+
+/// Asks before there is a session: on one connection, or each time on another one.
+type AskFirst<'a> = dyn FnMut(&Ask) -> Result<Answer, Trouble> + 'a;
 
 pub(super) struct Lines {
     options: RemoteOptions,
@@ -260,20 +260,51 @@ impl Lines {
         // Nobody else gets it before it is proved.
         let mut lease = Lease { lines: self, conn: None, losses: pool.losses, stream, broken: true };
         drop(pool);
-        let stream = match &self.options.reach {
-            Reach::Secret(_) => Wire::Tcp(self.dial()?),
-            Reach::By(dial) => Wire::Local(dial.dial().map_err(|error| self.not_greeted(error))?),
-        };
-        let number = self.register(&stream)?;
-        let conn = Conn { channel: Channel::new(Sealed::new(stream)), number, generation: 0, last_id: 0 };
-        self.prove(lease.conn.insert(conn))?;
+        match &self.options.reach {
+            Reach::Secret(secret) => self.come_by_secret(secret, &mut lease.conn)?,
+            Reach::By(dial) => self.come_by(&**dial, &mut lease.conn)?,
+        }
         lease.broken = false;
         lock(&self.pool).given_up = None;
         Ok(lease)
     }
 
+    /// A connection that this process proves itself.
+    fn come_by_secret(&self, secret: &Secret, made: &mut Option<Conn>) -> Result<(), Trouble> {
+        let stream = self.dial()?;
+        let number = self.register(&stream)?;
+        // From here on the lease closes it.
+        let conn = made.insert(Conn::new(Channel::new(Sealed::new(stream)), number));
+        conn.wait_at_most(Duration::from_millis(CONNECT_MS_MAX))?;
+        self.greet(secret, &mut conn.channel)?;
+        conn.channel.read_ahead();
+        self.offer_fabric(conn)?;
+        conn.generation = self.enter(&mut |ask| conn.ask(ask))?;
+        Ok(conn.wait_at_most(ANSWER_MAX)?)
+    }
+
+    /// One that somebody else proves, with the answer to a first request. To each other answer belongs a connection that has ended.
+    fn come_by(&self, dial: &dyn Dial, made: &mut Option<Conn>) -> Result<(), Trouble> {
+        let generation = self.enter(&mut |ask| {
+            let Dialed { answer, connection } = dial.dial(ask).map_err(|error| self.not_greeted(error))?;
+            if let Answer::Failed { error } = answer {
+                return Err(Trouble::Said(error));
+            }
+            let (stream, seals) = connection.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?;
+            let number = self.register(&stream)?;
+            let mut channel = Channel::new(Sealed::put_together(stream, seals));
+            channel.trust();
+            channel.read_ahead();
+            made.insert(Conn::new(channel, number)).last_id = FIRST_ID;
+            Ok(answer)
+        })?;
+        let conn = made.as_mut().ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?;
+        conn.generation = generation;
+        Ok(conn.wait_at_most(ANSWER_MAX)?)
+    }
+
     /// From here on [`Lines::abandon`] ends the connection.
-    fn register(&self, stream: &Wire) -> Result<u64, Trouble> {
+    fn register(&self, stream: &TcpStream) -> Result<u64, Trouble> {
         let handle = stream.try_clone()?;
         let mut pool = lock(&self.pool);
         if let Some(error) = pool.barred().filter(|_| pool.abandoned) {
@@ -300,7 +331,7 @@ impl Lines {
         pool.abandoned = true;
         for (_, stream) in &pool.streams {
             // It may be closed already.
-            let _ = stream.shutdown();
+            let _ = stream.shutdown(Shutdown::Both);
         }
         drop(pool);
         self.freed.notify_all();
@@ -360,23 +391,10 @@ impl Lines {
         error
     }
 
-    /// Greets, and joins the session.
-    fn prove(&self, conn: &mut Conn) -> Result<(), Trouble> {
-        conn.wait_at_most(Duration::from_millis(CONNECT_MS_MAX))?;
-        self.greet(&mut conn.channel)?;
-        conn.channel.read_ahead();
-        self.offer_fabric(conn)?;
-        self.enter(conn)?;
-        Ok(conn.wait_at_most(ANSWER_MAX)?)
-    }
-
     /// Asks for large data by the fabric. A node that has none, or another, goes on without.
     fn offer_fabric(&self, conn: &mut Conn) -> Result<(), Trouble> {
-        let (Some(fabric), Wire::Tcp(stream)) = (&self.options.fabric, conn.channel.get_ref().get_ref())
-        else {
-            return Ok(());
-        };
-        let stream = stream.try_clone()?;
+        let Some(fabric) = &self.options.fabric else { return Ok(()) };
+        let stream = conn.channel.get_ref().get_ref().try_clone()?;
         let here = u64::from_le_bytes(random_bytes());
         let (provider, name) = (fabric.provider().to_string(), fabric.name().into());
         match conn.ask(&Ask::OpenFabric { provider, name, tag: here }) {
@@ -436,14 +454,8 @@ impl Lines {
         Trouble::Said(self.named(error))
     }
 
-    fn greet(&self, channel: &mut Channel<Sealed<Wire>>) -> Result<(), Trouble> {
-        let (Reach::Secret(secret), Wire::Tcp(stream)) = (&self.options.reach, channel.get_ref().get_ref())
-        else {
-            // It is proved, and sealed, by who has made it.
-            channel.trust();
-            return Ok(());
-        };
-        tune_tcp(stream)?;
+    fn greet(&self, secret: &Secret, channel: &mut Channel<Sealed<TcpStream>>) -> Result<(), Trouble> {
+        tune_tcp(channel.get_ref().get_ref())?;
         let who = (&*self.options.own_name, &self.options.meant);
         greet(secret, who, channel).map(drop).map_err(|error| self.not_greeted(error))
     }
@@ -463,22 +475,22 @@ impl Lines {
         }
     }
 
-    /// Joins the session, or opens one when there is none any more.
-    fn enter(&self, conn: &mut Conn) -> Result<(), Trouble> {
+    /// Joins the session, or opens one when there is none any more; which one it is, counted here.
+    fn enter(&self, ask: &mut AskFirst<'_>) -> Result<u64, Trouble> {
         let known = lock(&self.session).clone();
         // Several connections may join at a time, but only one opens a session.
         if let Some(known) = &known
-            && known.join(conn)?
+            && known.join(ask)?
         {
-            return Ok(());
+            return Ok(known.generation);
         }
         let mut session = lock(&self.session);
         if let Some(newer) = session.as_ref().filter(|s| known.is_none_or(|k| k.generation != s.generation))
-            && newer.join(conn)?
+            && newer.join(ask)?
         {
-            return Ok(());
+            return Ok(newer.generation);
         }
-        let info = match conn.ask(&Ask::OpenRoot { root: self.options.root.clone() }) {
+        let info = match ask(&Ask::OpenRoot { root: self.options.root.clone() }) {
             Ok(Answer::Root { info }) => info,
             Ok(_) => return Err(self.refused(Errno::EPROTO, "unexpected answer to opening a root".into())),
             Err(Trouble::Said(error)) => return Err(Trouble::Said(self.named(error))),
@@ -489,8 +501,7 @@ impl Lines {
         }
         let generation = session.as_ref().map_or(1, |current| current.generation + 1);
         *session = Some(Current { generation, info: Arc::new(info) });
-        conn.generation = generation;
-        Ok(())
+        Ok(generation)
     }
 
     /// A root opened again has to be what it was, with all that was written to it.
@@ -507,8 +518,14 @@ impl Lines {
 }
 
 impl Conn {
+    fn new(channel: Channel<Sealed<TcpStream>>, number: u64) -> Conn {
+        Conn { channel, number, generation: 0, last_id: 0 }
+    }
+
     fn wait_at_most(&self, timeout: Duration) -> io::Result<()> {
-        self.channel.get_ref().get_ref().wait_at_most(timeout)
+        let stream = self.channel.get_ref().get_ref();
+        stream.set_read_timeout(Some(timeout))?;
+        stream.set_write_timeout(Some(timeout))
     }
 
     fn send(&mut self, ask: &Ask, bulk: &[&[u8]]) -> io::Result<u32> {

@@ -34,7 +34,7 @@ mod stream;
 mod table;
 
 pub use client::{Abandoner, RemoteEnd, RemoteOptions, STREAMS_DEFAULT, STREAMS_MAX};
-pub use dial::{Dial, Reach};
+pub use dial::{Dial, Dialed, FIRST_ID, Reach};
 pub use fabric::Fabric;
 pub use handle::{RemoteDir, RemoteFile};
 pub use message::{Answer, Ask, Place, RootRequest};

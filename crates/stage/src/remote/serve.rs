@@ -40,6 +40,19 @@ fn check_name(name: &[u8]) -> EndResult<&[u8]> {
     if bad { Err(refuse(Errno::EINVAL, "not the name of an entry")) } else { Ok(name) }
 }
 
+/// Where no file has anything.
+const OFFSET_MAX: u64 = i64::MAX as u64;
+
+/// A range of a file's bytes, whoever sends it.
+fn check_range(start: u64, end: u64) -> EndResult<Range<u64>> {
+    let possible = start <= end && end <= OFFSET_MAX;
+    if possible { Ok(start..end) } else { Err(refuse(Errno::EINVAL, "not a range of a file")) }
+}
+
+fn check_bytes(offset: u64, len: usize) -> EndResult<()> {
+    check_range(offset, offset.saturating_add(len as u64)).map(drop)
+}
+
 fn changes_something(ask: &Ask) -> bool {
     !matches!(
         ask,
@@ -161,12 +174,16 @@ impl Session {
             }
             Ask::OpenFile { dir, name, how } => self.open_file(dir, &name, how)?,
             Ask::NextData { file, offset } => {
+                check_bytes(offset, 0)?;
                 Answer::Offset { at: end.next_data(&table.file(file)?, offset)? }
             }
             Ask::NextHole { file, offset, limit } => {
+                check_range(offset, limit)?;
                 Answer::Offset { at: Some(end.next_hole(&table.file(file)?, offset, limit)?) }
             }
-            Ask::Checksum { file, start, end, dense } => self.checksum(file, start..end, dense)?,
+            Ask::Checksum { file, start, end, dense } => {
+                self.checksum(file, check_range(start, end)?, dense)?
+            }
             Ask::IsMount { dir } => Answer::Count { count: end.is_mount(&table.dir(dir)?)?.into() },
             Ask::StatFiles { names: list } => {
                 let places = self.places(list)?;
@@ -194,6 +211,9 @@ impl Session {
     fn change(&self, ask: Ask) -> EndResult<Answer> {
         let (end, table) = (&*self.serving.end, &self.table);
         match ask {
+            Ask::Truncate { size, .. } if size > OFFSET_MAX => {
+                return Err(refuse(Errno::EFBIG, "no file is so large"));
+            }
             Ask::Truncate { file, size } => end.truncate(&table.file(file)?, size)?,
             Ask::Sync { files } => {
                 let files = files.iter().map(|file| table.file(*file)).collect::<EndResult<Vec<_>>>()?;
@@ -265,6 +285,7 @@ impl Session {
         if len > BULK_MAX {
             return Err(refuse(Errno::EINVAL, "more than one answer holds"));
         }
+        check_bytes(offset, len)?;
         let file = self.table.file(file)?;
         let mut data = vec![0; len];
         let count = self.serving.end.read(&file, offset, &mut data)?;
@@ -273,6 +294,7 @@ impl Session {
     }
 
     fn write(&self, file: u32, offset: u64, data: &[u8]) -> EndResult<Answer> {
+        check_bytes(offset, data.len())?;
         self.charge(data.len() as u64)?;
         compound::write_all(&*self.serving.end, &self.table.file(file)?, offset, data)?;
         Ok(Answer::Count { count: data.len() as u32 })

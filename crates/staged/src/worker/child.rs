@@ -5,7 +5,7 @@
 //! ```
 //! It ends when its supervisor does.
 
-use super::message::{FromWorker, Order, Refused, Setting, ToWorker, VERSION};
+use super::message::{FromWorker, Made, NoLine, Order, Refused, Setting, ToWorker, VERSION};
 use super::pipe::Inbox;
 use super::sandbox;
 use super::visits::Visits;
@@ -18,6 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Write};
+use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
@@ -25,7 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tidepool_stage::remote::{Dial, Greeted};
+use tidepool_stage::remote::{Answer as RemoteAnswer, Ask, Dial, Dialed, Greeted};
 use tidepool_stage::{Charge, EndError, EndResult};
 use tidepool_stage_state::Live;
 use tidepool_transport::remote::GreetError;
@@ -148,15 +149,7 @@ impl Worker {
                 let start = Box::new(order.start);
                 self.errand(call, errands::Task::Entries { start, places, after, max: max as usize });
             }
-            ToWorker::Line { line, failed } => {
-                let stream = fds.into_iter().next().map(UnixStream::from);
-                let made = match (failed, stream) {
-                    (Some(failed), _) => Err(failed.into()),
-                    (None, Some(stream)) => Ok(stream),
-                    (None, None) => return Err(invalid("a connection without its socket")),
-                };
-                self.desk.line(line, made);
-            }
+            ToWorker::Line { line, made, failed } => self.desk.line(line, dialed(made, failed, fds)?),
             ToWorker::Reach { call, order } => {
                 let places = places(&order, fds)?;
                 self.errand(call, errands::Task::Reach { start: Box::new(order.start), places });
@@ -217,6 +210,22 @@ fn places(order: &Order, fds: Vec<OwnedFd>) -> io::Result<Places> {
     Ok(places)
 }
 
+/// What the supervisor has got of another stager.
+fn dialed(
+    made: Option<Made>,
+    failed: Option<NoLine>,
+    fds: Vec<OwnedFd>,
+) -> io::Result<Result<Dialed, GreetError>> {
+    let Made { kind, body, seals } = match (made, failed) {
+        (_, Some(failed)) => return Ok(Err(failed.into())),
+        (Some(made), None) => made,
+        (None, None) => return Err(invalid("neither a connection nor why there is none")),
+    };
+    let answer = RemoteAnswer::decode(kind, &body).map_err(|error| invalid(error.to_string()))?;
+    let stream = fds.into_iter().next().map(TcpStream::from);
+    Ok(Ok(Dialed { answer, connection: stream.zip(seals) }))
+}
+
 /// Answers to what tasks have asked the supervisor for.
 type Calls<K, V> = Mutex<HashMap<K, Sender<V>>>;
 
@@ -227,7 +236,7 @@ pub(super) struct Desk {
     notes: Calls<u32, ()>,
     journals: Calls<u32, Option<File>>,
     charges: Calls<u64, Result<Duration, Refused>>,
-    lines: Calls<u64, Result<UnixStream, GreetError>>,
+    lines: Calls<u64, Result<Dialed, GreetError>>,
     last_call: AtomicU64,
 }
 
@@ -282,7 +291,7 @@ impl Desk {
         }
     }
 
-    fn line(&self, line: u64, made: Result<UnixStream, GreetError>) {
+    fn line(&self, line: u64, made: Result<Dialed, GreetError>) {
         if let Some(answer) = lock(&self.lines).remove(&line) {
             let _ = answer.send(made);
         }
@@ -386,7 +395,7 @@ struct Line {
 }
 
 impl Dial for Line {
-    fn dial(&self) -> Result<UnixStream, GreetError> {
+    fn dial(&self, first: &Ask) -> Result<Dialed, GreetError> {
         let line = self.desk.last_call.fetch_add(1, Ordering::Relaxed);
         let (tell, answer) = channel();
         lock(&self.desk.lines).insert(line, tell);
@@ -394,7 +403,10 @@ impl Dial for Line {
             Whose::Task(id) => (id, 0),
             Whose::Call(call) => (0, call),
         };
-        self.desk.tell(&FromWorker::NeedLine { line, task, call, host: self.host.clone() });
+        let mut body = Vec::new();
+        first.encode(&mut body);
+        let (host, kind, body) = (self.host.clone(), first.kind(), body.into());
+        self.desk.tell(&FromWorker::NeedLine { line, task, call, host, kind, body });
         let made = loop {
             match answer.recv_timeout(CANCEL_LATENCY) {
                 Ok(made) => break made,

@@ -33,8 +33,8 @@ tidepool_wire::messages! {
         10 Ping { number: u64 }
         /// Whether the worker's user gets to a location that has been shared with him.
         11 Reach { call: u64, order: Order }
-        /// Brings a socket that leads to another stager, unless there is a reason why not.
-        12 Line { line: u64, failed: Option<NoLine> }
+        /// How another stager has answered a first request, or why it could not be asked. With seals it brings the connection.
+        12 Line { line: u64, made: Option<Made>, failed: Option<NoLine> }
         /// A connection of another stager, which may do as it asks: it opens what `opening` says, or joins the visit. Brings the
         /// connection, and the root of what is opened.
         13 Serve {
@@ -68,8 +68,9 @@ tidepool_wire::messages! {
         9 Answer { call: u64, kind: u16, body: Box<[u8]> }
         10 Found { call: u64, entries: Vec<Leftover>, more: bool }
         11 Pong { number: u64 }
-        /// A task, or a call where that is 0, needs a connection to the stager of a host that it names, and waits for `Line`.
-        12 NeedLine { line: u64, task: u32, call: u64, host: String }
+        /// A task, or a call where that is 0, needs a connection to the stager of a host that it names, for this first request
+        /// (format 13), and waits for `Line`.
+        12 NeedLine { line: u64, task: u32, call: u64, host: String, kind: u16, body: Box<[u8]> }
         /// Who visits is about to put bytes there; waits for `Charged`, unless `call` is 0.
         13 Puts { call: u64, visit: u64, bytes: u64 }
         /// Something has got its name where the visit is: an entry of its root, or something else.
@@ -122,6 +123,17 @@ pub struct Opening {
     pub charged: bool,
 }
 field_struct!(Opening { path, write, charged });
+
+/// How another stager has answered.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Made {
+    /// The answer (format 13), as its kind and fields.
+    pub kind: u16,
+    pub body: Box<[u8]>,
+    /// With the connection, when the answer is a root.
+    pub seals: Option<Seals>,
+}
+field_struct!(Made { kind, body, seals });
 
 /// Why there is no connection to another stager.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -18,5 +18,5 @@ mod supervise;
 mod visits;
 
 pub use child::run;
-pub use message::{FromWorker, NoLine, Opening, Order, Refused, ToWorker};
+pub use message::{FromWorker, Made, NoLine, Opening, Order, Refused, ToWorker};
 pub use supervise::{About, CALLS_MAX, Key, Looks, Template, Workers};

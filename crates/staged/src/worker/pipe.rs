@@ -178,9 +178,12 @@ impl Inbox {
 
 #[cfg(test)]
 mod tests {
+    use super::super::message::{Made, Opening};
     use super::*;
     use std::io::Read;
     use std::os::fd::AsFd;
+    use tidepool_transport::{Half, Seals};
+    use tidepool_types::SessionId;
 
     #[test]
     fn frames_have_the_bytes_of_the_specification() {
@@ -232,6 +235,82 @@ mod tests {
         assert_eq!(frame[..HEAD_LEN], [&(expected.len() as u32).to_le_bytes()[..], &[2, 0, 0, 0]].concat());
         assert_eq!(frame[HEAD_LEN..], expected);
         assert_eq!(ToWorker::decode(2, &expected), Ok(ToWorker::Task { order }));
+    }
+
+    fn half(key: u8, next: u64) -> Half {
+        Half { key: [key; 32], next }
+    }
+
+    const SEALS: &[&[u8]] = &[
+        &[1; 32],
+        b"\x02\0\0\0\0\0\0\0",
+        &[3; 32],
+        b"\x04\0\0\0\0\0\0\0",
+        b"\0\0\0\0",
+        b"\x01\0\0\0i",
+        b"\0",
+    ];
+
+    fn seals() -> Seals {
+        let (plain, input) = (Box::default(), b"i".as_slice().into());
+        Seals { outgoing: half(1, 2), incoming: half(3, 4), plain, input, ended: false }
+    }
+
+    #[test]
+    fn connections_have_the_bytes_of_the_specification() {
+        let opening = Opening { path: b"p".as_slice().into(), write: true, charged: false };
+        let serve = ToWorker::Serve {
+            connection: 5,
+            visit: 6,
+            session: SessionId([7; 16]),
+            request: 8,
+            seals: seals(),
+            opening: Some(opening),
+        };
+        let expected = [
+            b"\x05\0\0\0\0\0\0\0\x06\0\0\0\0\0\0\0".to_vec(),
+            vec![7; 16],
+            b"\x08\0\0\0".to_vec(),
+            SEALS.concat(),
+            b"\x01\x01\0\0\0p\x01\0".to_vec(),
+        ]
+        .concat();
+        let frame = serve.frame(2);
+        assert_eq!(frame[..HEAD_LEN], [&(expected.len() as u32).to_le_bytes()[..], &[13, 0, 2, 0]].concat());
+        assert_eq!(frame[HEAD_LEN..], expected);
+        assert_eq!(ToWorker::decode(13, &expected), Ok(serve));
+        let made = Made { kind: 102, body: b"b".as_slice().into(), seals: Some(seals()) };
+        let line = ToWorker::Line { line: 9, made: Some(made), failed: None };
+        let expected =
+            [b"\x09\0\0\0\0\0\0\0\x01\x66\0\x01\0\0\0b\x01".to_vec(), SEALS.concat(), b"\0".to_vec()]
+                .concat();
+        assert_eq!(line.frame(1)[HEAD_LEN..], expected);
+        assert_eq!(ToWorker::decode(12, &expected), Ok(line));
+        for (message, expected) in [
+            (
+                FromWorker::NeedLine {
+                    line: 1,
+                    task: 2,
+                    call: 0,
+                    host: "h".into(),
+                    kind: 17,
+                    body: [9].into(),
+                },
+                &b"\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0h\x11\0\x01\0\0\0\x09"[..],
+            ),
+            (
+                FromWorker::Puts { call: 1, visit: 2, bytes: 3 },
+                b"\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0",
+            ),
+            (
+                FromWorker::Names { visit: 2, name: Some(b"n".as_slice().into()) },
+                b"\x02\0\0\0\0\0\0\0\x01\x01\0\0\0n",
+            ),
+            (FromWorker::Left { connection: 5 }, b"\x05\0\0\0\0\0\0\0"),
+        ] {
+            assert_eq!(message.frame()[HEAD_LEN..], *expected, "{}", message.name());
+            assert_eq!(FromWorker::decode(message.kind(), expected), Ok(message));
+        }
     }
 
     #[test]

@@ -152,6 +152,15 @@ impl Daemon {
         let done = Command::new("kill").args([signal, &self.pid().to_string()]).status();
         assert!(done.expect("kill is there").success());
     }
+
+    /// To its workers as well: whatever they are at ends or waits with it.
+    pub fn signal_all(&self, signal: &str) {
+        self.signal(signal);
+        for worker in children(self.pid()) {
+            // It may have ended by itself.
+            let _ = Command::new("kill").args([signal, &worker.to_string()]).status();
+        }
+    }
 }
 
 /// Configuration of a stager that others reach; its secret is the one of all tests.
