@@ -75,7 +75,7 @@ pub use end::{
     PackLimits, Put, PutHow, ReadRange, Refused, Rights, SetMeta, WritePieces, Written, Xattr,
 };
 pub use gentle::be_gentle;
-pub use identity::{ActAs, Identity, NO_ID};
+pub use identity::{Identity, NO_ID};
 pub use job::stage;
 pub use journal::{Header as JournalHeader, JournalError, Past, PastLarge, Record, Version};
 pub use limit::{Bucket, Charge, Charged};

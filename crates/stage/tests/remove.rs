@@ -10,10 +10,10 @@ use std::sync::Arc;
 use support::fault::{Fault, FaultEnd};
 use support::{Place, memory_dir};
 use tidepool_stage::{
-    ActAs, Control, Cursor, Doomed, End, Identity, LocalEnd, PoolEnd, RemoveReport, Spared, StageOptions,
-    What, remove, remove_but, stage,
+    Control, Cursor, Doomed, End, LocalEnd, PoolEnd, RemoveReport, Spared, StageOptions, What, remove,
+    remove_but, stage,
 };
-use tidepool_testkit::{Cluster, cred};
+use tidepool_testkit::{ActAs, Cluster, cred};
 use tidepool_types::Errno;
 
 fn remove_entry(end: &dyn End, name: &str) -> RemoveReport {
@@ -86,9 +86,8 @@ fn what_cannot_be_removed_stays_and_is_named() {
     let place = Place::new(memory_dir());
     let _ = place.dir.path().metadata().unwrap();
     fs::set_permissions(place.dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
-    let nobody = Identity { uid: 65534, gid: 65534, groups: vec![] };
     {
-        let _acting = ActAs::new(&nobody).unwrap();
+        let _acting = ActAs::user(65534);
         fs::create_dir_all(place.dir.path().join("tree/open")).unwrap();
         fs::create_dir_all(place.dir.path().join("tree/closed")).unwrap();
         fs::write(place.dir.path().join("tree/open/gone"), b"").unwrap();

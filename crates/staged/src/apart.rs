@@ -1,7 +1,6 @@
 //! Between the event loop and workers: what a task, a plan or a look is handed over as, and what becomes of what workers say.
 //!
-//! Root's stager hands everything to workers. A stager that a user runs for himself does it with threads of its own, and so does
-//! root's what goes over a fabric, of which only this process has an endpoint; but never what is about memory of processes.
+//! Root's stager hands everything to workers. A stager that a user runs for himself does it with threads of its own.
 
 use crate::errands::{Errand, Task as Quest, Then};
 use crate::execute::{Failed, of_failure};
@@ -73,11 +72,6 @@ pub enum Call {
     Reach { id: u32, ended: Ended },
 }
 
-fn uses_memory(start: &Start) -> bool {
-    let is_memory = |resource: &Resource| matches!(resource, Resource::Memory { .. });
-    is_memory(&start.spec.src) || start.spec.dst.as_ref().is_some_and(is_memory)
-}
-
 fn key_of(who: Identity) -> Key {
     Key { uid: who.uid, gid: who.gid }
 }
@@ -92,11 +86,11 @@ impl Daemon {
         if let Err(refusal) = self.check_hosts(&start) {
             return self.task_ended(start.id, Ended::badly(refusal));
         }
-        if self.is_done_here(&start) {
+        if let Some(crews) = &self.crews {
             let run = Arc::new(Run::default());
             self.runs.insert(start.id, Running::Here(Arc::clone(&run)));
             let limits = self.limits.of(&start.quotas, &rates, Some(Arc::clone(&run)));
-            return self.crews.task(Work { start, places, limits, run, token });
+            return crews.task(Work { start, places, limits, run, token });
         }
         let limits = self.limits.of(&start.quotas, &rates, None);
         let id = start.id;
@@ -120,13 +114,6 @@ impl Daemon {
             Some(error) => Err(of_failure(Failed::Place(error), &self.config.node).refusal),
             None => Ok(()),
         }
-    }
-
-    /// With threads of this process.
-    fn is_done_here(&self, start: &Start) -> bool {
-        let over_fabric =
-            self.directly.fabric.is_some() && hosts(start).next().is_some() && !uses_memory(start);
-        self.workers.is_none() || over_fabric
     }
 
     /// The number of a user's worker, which is started where there is none.
@@ -153,12 +140,8 @@ impl Daemon {
         uid: u32,
         quest: Quest,
     ) -> Result<(), Refusal> {
-        let apart = match &quest {
-            Quest::Plan { start, .. } | Quest::Entries { start, .. } => !self.is_done_here(start),
-            Quest::Reach { .. } | Quest::Look { .. } => self.workers.is_some(),
-        };
-        if !apart {
-            self.crews.errand(Errand { conn, request, task: quest });
+        if let Some(crews) = &self.crews {
+            crews.errand(Errand { conn, request, task: quest });
             return Ok(());
         }
         if uid != 0 && self.workers.as_ref().is_some_and(|workers| workers.calls_of(uid) >= CALLS_MAX) {

@@ -1,6 +1,6 @@
 //! What takes time and is no task: plans, and looks at what lies in dataspaces.
 
-use crate::execute::{Failed, Setup, act_as, identity_of};
+use crate::execute::{Failed, Setup, identity_of, must_be};
 use crate::permit;
 use crate::places::{Opener, PlaceError, Places, Whose, open_mount};
 use crate::tasks::{Answer, News};
@@ -112,7 +112,7 @@ fn plan(
     let opener = Opener { places, start, identity: &identity, peers, whose, run: &run, verify_disk };
     let source = opener.open(&start.spec.src)?;
     let target = start.spec.dst.as_ref().map(|dst| opener.open(dst)).transpose()?;
-    let _as_user = act_as(&identity)?;
+    must_be(&identity)?;
     let (src, name) = source.source(false)?;
     let what = name.map_or(What::Tree, |name| What::Entry { from: name.clone(), to: name });
     let options = StageOptions { dry_run: true, ..StageOptions::default() };
@@ -152,7 +152,7 @@ fn entries(
     let (peers, verify_disk) = (&setup.peers, setup.verify_disk);
     let opener = Opener { places, start, identity: &identity, peers, whose, run: &run, verify_disk };
     let source = opener.open(&start.spec.src)?;
-    let _as_user = act_as(&identity)?;
+    must_be(&identity)?;
     let (end, name) = source.source(false)?;
     if name.is_some() {
         let detail = Some(format!("in {}", end.describe()));

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use tidepool_stage::{
-    ActAs, At, Charged, Doomed, End, EndError, Failure, FailureKind, Identity, LARGE_BYTES_MIN, Lone, NO_ID,
+    At, Charged, Doomed, End, EndError, Failure, FailureKind, Identity, LARGE_BYTES_MIN, Lone, NO_ID,
     RemoveReport, Side, StageError, StageOptions, StageReport, What, move_tree, remove_but, stage,
 };
 use tidepool_stage_state::{Ended, Start, put_at, show_resource};
@@ -178,7 +178,7 @@ fn carry_out(setup: &Setup, work: &Work, teller: &Teller) -> Result<Done, Failed
     match (spec.op, target) {
         (Op::Permit, _) => settle_readers(setup, work, &source, &identity),
         (Op::Remove, _) => {
-            let _as_user = act_as(&identity)?;
+            must_be(&identity)?;
             remove_entry(work, &source, &options)
         }
         (_, None) => Err(Failed::Refusal(Refusal::new(Code::BAD_ARGS, "there is no destination"))),
@@ -186,10 +186,9 @@ fn carry_out(setup: &Setup, work: &Work, teller: &Teller) -> Result<Done, Failed
             if let Some(done) = copy_lone(work, teller, (&source, &target), &identity, &options)? {
                 return Ok(done);
             }
-            let found = {
-                let _as_user = act_as(&identity)?;
-                find(work, op, &source, &target).map_err(|error| named("source", &spec.src, error))?
-            };
+            must_be(&identity)?;
+            let found =
+                find(work, op, &source, &target).map_err(|error| named("source", &spec.src, error))?;
             let (src, name, small) = match found {
                 Found::There(src, name, small) => (src, name, small),
                 Found::Moved { bytes } => return Ok(Done { cloned: bytes, ..Done::before() }),
@@ -200,7 +199,6 @@ fn carry_out(setup: &Setup, work: &Work, teller: &Teller) -> Result<Done, Failed
             } else {
                 StageOptions { journal_file: journal(work, teller)?.map(Arc::new), ..options }
             };
-            let _as_user = act_as(&identity)?;
             made::note(work, teller, &target, name.as_deref(), source.name())?;
             let opened = target.target(name.as_deref(), source.name());
             let (dst, what) = opened.map_err(|error| match &spec.dst {
@@ -228,7 +226,7 @@ fn copy_lone(
     if !Lone::is_for(to) {
         return Ok(None);
     }
-    let _as_user = act_as(identity)?;
+    must_be(identity)?;
     let Some(file) = Lone::read(from, path) else { return Ok(None) };
     made::note(work, teller, target, Some(file.name()), source.name())?;
     Ok(file.put(to, place, options, &work.run.control()).map(of_copy))
@@ -282,12 +280,14 @@ pub(crate) fn has_group(uid: u32, gid: u32) -> bool {
     groups.contains(&Gid::from_raw(gid))
 }
 
-/// Acts as a user; nothing has to change for the daemon's own.
-pub(crate) fn act_as(identity: &Identity) -> Result<Option<ActAs>, EndError> {
-    if identity.uid == rustix::process::geteuid().as_raw() {
-        return Ok(None);
+/// What is done for a user is done by a process of his: this one has to be that. Nobody becomes anybody here.
+pub(crate) fn must_be(identity: &Identity) -> Result<(), EndError> {
+    let (own, user) = (rustix::process::geteuid().as_raw(), identity.uid);
+    if user == own {
+        return Ok(());
     }
-    ActAs::new(identity).map(Some)
+    let detail = Some(format!("this stager is user {own}'s; it does nothing for user {user}"));
+    Err(EndError { errno: Errno::EPERM, operation: "act as another user", detail })
 }
 
 /// Says which of a task's places an error is about, and what to do.

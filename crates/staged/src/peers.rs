@@ -3,7 +3,7 @@
 use crate::agents::{AgentOf, Agents};
 use crate::audit::Limiter;
 use crate::doors::Bridges;
-use crate::execute::{act_as, has_group, identity_of};
+use crate::execute::{has_group, identity_of, must_be};
 use crate::keys::{Role, Trusted};
 use crate::limits::Limits;
 use crate::places::{open_mount, reach_mount};
@@ -147,20 +147,15 @@ impl PeerRoots {
         Ok(ServedBy::Other(Box::new(ByWorker { teller, visit, first, is_over })))
     }
 
-    /// By threads of this process, which act as that user: of a stager that is his own, or where data go over the fabric, of which
-    /// only this process has an endpoint.
+    /// By threads of this process, which is that user's own.
     fn by_threads(&self, want: &RootRequest, granted: Granted) -> EndResult<ServedBy> {
         let root = open_mount(&granted.dataspace.mount)?;
-        let identity = identity_of(want.uid, want.gid)?;
-        let as_user = act_as(&identity)?;
+        must_be(&identity_of(want.uid, want.gid)?)?;
         let end = LocalEnd::open_beneath(&root, &want.path)?;
         let end = if self.verify_disk { end.verified_from_disk() } else { end };
-        drop(as_user);
         let charge = Some(granted.limits as Arc<dyn Charge>);
         let serving = Serving { end: Box::new(end), charge, write: want.write, is_over: granted.is_over };
-        // The thread serves nothing but this root, and ends with it.
-        let prepare = move || act_as(&identity).map(std::mem::forget);
-        Ok(ServedBy::Threads(serving, Some(Box::new(prepare))))
+        Ok(ServedBy::Threads(serving))
     }
 }
 

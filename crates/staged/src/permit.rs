@@ -8,7 +8,7 @@
 //! what belongs to him only: what was looked at is what is changed, whatever is put in its place meanwhile.
 
 use crate::acl::{ACCESS, Acl, DEFAULT, Malformed};
-use crate::execute::{Failed, act_as};
+use crate::execute::{Failed, must_be};
 use crate::tasks::Run;
 use rustix::buffer::spare_capacity;
 use rustix::fs::{
@@ -106,10 +106,8 @@ fn system(what: &'static str) -> impl FnOnce(Sys) -> Trouble {
 /// Makes who may read a location what it says. Called with the daemon's rights.
 pub fn permit(wanted: &Wanted<'_>, node: &str) -> Result<Seen, Failed> {
     let mut walk = Walk::new(wanted);
-    let done = {
-        let _as_owner = act_as(wanted.owner)?;
-        walk.whole()
-    };
+    must_be(wanted.owner)?;
+    let done = walk.whole();
     if wanted.run.is_cancelled() {
         return Err(Failed::Cancelled);
     }

@@ -11,7 +11,7 @@ use crate::tasks::Run;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use tidepool_stage::remote::{Dial, Fabric, Reach, RemoteEnd, RemoteOptions, RootRequest};
 use tidepool_stage::{At, End, EndError, Identity, LocalEnd, What};
 use tidepool_stage_state::Start;
@@ -98,8 +98,8 @@ pub struct Remote {
 pub enum Way {
     /// With the secret, and over the fabric where both have one.
     Proved { secret: Secret, fabric: Option<Fabric>, own_name: String, meant: Meant },
-    /// By somebody who has the secret.
-    By(Arc<dyn Dial>),
+    /// By somebody who has the secret; over the fabric as well.
+    By(Arc<dyn Dial>, Option<Fabric>),
 }
 
 /// How other stagers are reached.
@@ -107,7 +107,32 @@ pub enum Way {
 pub enum Peers {
     Directly(Directly),
     /// By asking the supervisor, who knows what for.
-    Asking(Arc<dyn Ways>),
+    Asking(Arc<dyn Ways>, Arc<LazyFabric>),
+}
+
+/// A worker's endpoint of the fabric, opened when it is needed first: that takes a tenth of a second.
+#[derive(Default)]
+pub struct LazyFabric {
+    /// The provider, and the address of this node.
+    of: Option<(String, Option<String>)>,
+    opened: OnceLock<Option<Fabric>>,
+}
+
+impl LazyFabric {
+    pub fn new(provider: &str, at: &str) -> LazyFabric {
+        let at = (!at.is_empty()).then(|| at.to_string());
+        let of = (!provider.is_empty()).then(|| (provider.to_string(), at));
+        LazyFabric { of, opened: OnceLock::new() }
+    }
+
+    pub fn get(&self) -> Option<&Fabric> {
+        let (provider, at) = self.of.as_ref()?;
+        let open = || {
+            let fabric = Fabric::open(provider, at.as_deref());
+            fabric.inspect_err(|error| eprintln!("tidepool-staged: {error}; data of a user go by TCP")).ok()
+        };
+        self.opened.get_or_init(open).as_ref()
+    }
 }
 
 /// What it takes to reach other stagers.
@@ -211,7 +236,9 @@ impl Opener<'_> {
     fn remote(&self, dataspace: &str, host: &str, path: &[u8]) -> Result<Remote, PlaceError> {
         let (address, way) = match self.peers {
             Peers::Directly(directly) => directly.find(host)?,
-            Peers::Asking(ways) => (host.to_string(), Way::By(ways.way(self.whose, host, self.run))),
+            Peers::Asking(ways, fabric) => {
+                (host.to_string(), Way::By(ways.way(self.whose, host, self.run), fabric.get().cloned()))
+            }
         };
         Ok(Remote {
             address,
@@ -418,7 +445,13 @@ impl Remote {
             job: (self.job != 0).then_some(self.job),
         };
         let options = match &self.way {
-            Way::By(dial) => RemoteOptions::new(&self.address, Reach::By(Arc::clone(dial)), root),
+            Way::By(dial, fabric) => {
+                let fabric = fabric.clone();
+                RemoteOptions {
+                    fabric,
+                    ..RemoteOptions::new(&self.address, Reach::By(Arc::clone(dial)), root)
+                }
+            }
             Way::Proved { secret, fabric, own_name, meant } => {
                 let (own_name, meant, fabric) = (own_name.clone(), meant.clone(), fabric.clone());
                 RemoteOptions {

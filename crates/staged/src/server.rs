@@ -18,7 +18,7 @@ use crate::peer;
 use crate::places::{Directly, Peers};
 use crate::serve::Answer;
 use crate::start::{
-    StartError, listen, lock, open_fabric, open_journals, open_state, serve_peers, start_syncer,
+    StartError, has_workers, listen, lock, open_fabric, open_journals, open_state, serve_peers, start_syncer,
     start_workers, system,
 };
 use crate::tasks::{self, Crews, Here, News, Teller};
@@ -71,7 +71,8 @@ pub struct Daemon {
     pub(crate) state: State,
     pub(crate) waits: Waits,
     pub(crate) runs: HashMap<u32, Running>,
-    pub(crate) crews: Crews,
+    /// What does tasks where there are no workers.
+    pub(crate) crews: Option<Crews>,
     /// Processes that do users' tasks; none where the stager is one user's own.
     pub(crate) workers: Option<Workers>,
     /// What they have been asked that is no task.
@@ -173,7 +174,7 @@ impl Daemon {
         let directly = Directly {
             own_name: config.node.clone(),
             trusted: Trusted::of(config),
-            fabric: open_fabric(config)?,
+            fabric: open_fabric(config)?.filter(|_| !has_workers()),
         };
         let setup = Arc::new(Setup {
             node: config.node.clone(),
@@ -190,8 +191,8 @@ impl Daemon {
         let (tell, news) = mpsc::channel();
         let teller = Teller::new(Arc::new(Here { news: tell, wake: Arc::clone(&wake) }));
         let workers = start_workers(config, &teller)?;
-        let crews = Crews::start((config.workers, config.gentle), &setup, &teller)
-            .map_err(system("start a thread"))?;
+        let start = || Crews::start((config.workers, config.gentle), &setup, &teller);
+        let crews = workers.is_none().then(start).transpose().map_err(system("start a thread"))?;
         let bridges = Bridges::new(&teller);
         let peers = serve_peers(config, &directly, &teller, &bridges)?;
         let mut records = Vec::new();
@@ -292,7 +293,7 @@ impl Daemon {
             return look(&AT_ONCE).unwrap_or(Ok(()));
         }
         let early = spin.until(|| {
-            self.crews.look();
+            self.look_after_crews();
             if self.wake.take_news() { Some(Ok(())) } else { look(&AT_ONCE) }
         });
         early.or_else(|| self.wake.sleep(|| look(&self.timeout()))?).unwrap_or(Ok(()))
@@ -382,7 +383,7 @@ impl Daemon {
         let accepts = self.accepts_at.map(|at| at.saturating_sub(self.now));
         let ms = until.into_iter().chain(accepts).min().unwrap_or(LOOK_EVERY_MS).min(LOOK_EVERY_MS);
         let next = Duration::from_millis(ms);
-        let next = self.crews.look().map_or(next, |look| look.min(next));
+        let next = self.look_after_crews().map_or(next, |look| look.min(next));
         Timespec { tv_sec: next.as_secs() as i64, tv_nsec: next.subsec_nanos().into() }
     }
 
@@ -658,6 +659,11 @@ impl Daemon {
         }
     }
 
+    /// Wakes threads for tasks that wait; when to look again.
+    fn look_after_crews(&self) -> Option<Duration> {
+        self.crews.as_ref().and_then(Crews::look)
+    }
+
     pub(crate) fn answer(&mut self, token: u64, request: u64, answer: tasks::Answer) {
         // Nobody is told, and nothing is done for, who is not there any more.
         let Some(mut conn) = self.conns.remove(&token) else { return };
@@ -750,7 +756,9 @@ impl Daemon {
         if let Some(workers) = &mut self.workers {
             workers.stop();
         }
-        self.crews.stop();
+        if let Some(crews) = &mut self.crews {
+            crews.stop();
+        }
         drop(self.peers.take());
         for token in self.conns.keys().copied().collect::<Vec<_>>() {
             self.flush(token);

@@ -129,9 +129,15 @@ pub(crate) fn open_state(config: &Config) -> Result<(State, Journal), StartError
     Ok((state, journal))
 }
 
-/// The endpoint for data from and to other stagers, at the address where they connect.
+/// The address of this node at which other stagers connect, if it is a certain one.
+fn fabric_at(config: &Config) -> Option<String> {
+    config.listen.map(|at| at.ip()).filter(|ip| !ip.is_unspecified()).map(|ip| ip.to_string())
+}
+
+/// The endpoint for data from and to other stagers, at the address where they connect. Workers open their own: here it shows at the
+/// start whether that can be done.
 pub(crate) fn open_fabric(config: &Config) -> Result<Option<Fabric>, StartError> {
-    let at = config.listen.map(|at| at.ip()).filter(|ip| !ip.is_unspecified()).map(|ip| ip.to_string());
+    let at = fabric_at(config);
     let open = |provider: &String| Fabric::open(provider, at.as_deref()).map_err(StartError::Fabric);
     config.fabric.as_ref().map(open).transpose()
 }
@@ -180,7 +186,7 @@ pub(crate) fn serve_peers(
     }
     let roots = Arc::new(PeerRoots::new(
         teller.clone(),
-        (config.verify_disk, has_workers() && directly.fabric.is_none()),
+        (config.verify_disk, has_workers()),
         (bridges.clone(), agents),
         directly.trusted.clone(),
     ));
@@ -198,7 +204,7 @@ pub(crate) fn open_journals(config: &Config, state: &State) -> Result<Journals, 
 }
 
 /// Root does nobody's work himself; a user's own stager has nobody to be kept apart from.
-fn has_workers() -> bool {
+pub(crate) fn has_workers() -> bool {
     rustix::process::geteuid().is_root()
 }
 
@@ -213,6 +219,8 @@ pub(crate) fn start_workers(config: &Config, teller: &Teller) -> Result<Option<W
         verify_disk: config.verify_disk,
         gentle: config.gentle,
         memory: config.worker_memory,
+        fabric: config.fabric.clone().unwrap_or_default(),
+        fabric_at: fabric_at(config).unwrap_or_default(),
         lock: config.state_dir.join("workers.lock"),
     };
     Workers::new(template, teller.clone()).map(Some).map_err(system("start workers"))

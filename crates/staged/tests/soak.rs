@@ -16,9 +16,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use support::{Daemon, children, copy, listening, write};
-use tidepool_stage::{ActAs, Identity};
 use tidepool_stage_client::{JobLimit, JobSpec, OnBehalf, ProcessSpec, Stager, TaskSpec, TaskState};
-use tidepool_testkit::Rng;
+use tidepool_testkit::{ActAs, Rng};
 
 const HONEST: u32 = 31_001;
 /// The enemies, from the first one on.
@@ -95,7 +94,7 @@ impl Scene {
     /// The same for an enemy, as himself.
     fn stager_of(&self, uid: u32) -> Option<Stager> {
         self.connected(|| {
-            let _as_user = ActAs::new(&Identity { uid, gid: uid, groups: vec![uid] }).unwrap();
+            let _as_user = ActAs::user(uid);
             Stager::connect(&self.user).ok()
         })
     }

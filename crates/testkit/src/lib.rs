@@ -5,12 +5,14 @@
 
 #![forbid(unsafe_code)]
 
+mod act_as;
 mod address;
 mod leash;
 mod program;
 mod small_disk;
 mod tiered;
 
+pub use act_as::ActAs;
 pub use address::free_address;
 pub use leash::Leash;
 pub use program::{copy_program, put_program};

@@ -278,8 +278,8 @@ impl Lines {
         conn.wait_at_most(Duration::from_millis(CONNECT_MS_MAX))?;
         self.greet(secret, &mut conn.channel)?;
         conn.channel.read_ahead();
-        self.offer_fabric(conn)?;
         conn.generation = self.enter(&mut |ask| conn.ask(ask))?;
+        self.offer_fabric(conn)?;
         Ok(conn.wait_at_most(ANSWER_MAX)?)
     }
 
@@ -300,6 +300,7 @@ impl Lines {
         })?;
         let conn = made.as_mut().ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?;
         conn.generation = generation;
+        self.offer_fabric(conn)?;
         Ok(conn.wait_at_most(ANSWER_MAX)?)
     }
 

@@ -1,5 +1,6 @@
 //! Answering what a client asks, with an end of this node.
 
+use super::fabric::Fabric;
 use super::message::{
     Answer, Ask, Clothes, GotHead, NamingHead, Nothing, OpenHow, Page, Place, PutHead, ROOT, Spot, Told,
 };
@@ -10,7 +11,8 @@ use std::io;
 use std::net::TcpStream;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
-use tidepool_transport::remote::{BULK_MAX, Channel, META_MAX, Sealed};
+use tidepool_transport::random_bytes;
+use tidepool_transport::remote::{Aside, BULK_MAX, Channel, META_MAX, Sealed};
 use tidepool_types::{Errno, FileKind};
 
 /// Bytes read at a time for a checksum.
@@ -88,9 +90,45 @@ fn names(places: &[Named]) -> Vec<Name<'_>> {
     places.iter().map(|(dir, name)| Name { dir, name }).collect()
 }
 
+/// A way for large data, and the answer that tells the client of it.
+fn open_fabric(
+    fabric: Option<&Fabric>,
+    stream: &TcpStream,
+    (provider, name, there): (&str, &[u8], u64),
+) -> EndResult<(Box<dyn Aside>, Answer)> {
+    let fabric = fabric.filter(|fabric| fabric.provider() == provider);
+    let fabric = fabric.ok_or_else(|| refuse(Errno::EOPNOTSUPP, &format!("no fabric '{provider}' here")))?;
+    let here = u64::from_le_bytes(random_bytes());
+    let way = fabric.way(stream, name, here, there);
+    let way = way.map_err(|error| refuse(Errno::EOPNOTSUPP, &error.to_string()))?;
+    Ok((way, Answer::Fabric { name: fabric.name().into(), tag: here }))
+}
+
+/// Answers a client that offers a fabric; large data go that way from the next frame on.
+fn answer_fabric(
+    fabric: Option<&Fabric>,
+    channel: &mut Channel<Sealed<TcpStream>>,
+    id: u32,
+    theirs: (&str, &[u8], u64),
+) -> io::Result<()> {
+    let (way, answer) = match open_fabric(fabric, channel.get_ref().get_ref(), theirs) {
+        Ok((way, answer)) => (Some(way), answer),
+        Err(error) => (None, Answer::Failed { error }),
+    };
+    channel.send(answer.kind(), id, |out| answer.encode(out), &[])?;
+    if let Some(way) = way {
+        channel.go_aside(way);
+    }
+    Ok(())
+}
+
 impl Session {
-    /// Answers until the client is gone.
-    pub fn serve(&self, channel: &mut Channel<Sealed<TcpStream>>) -> io::Result<()> {
+    /// Answers until the client is gone. `fabric` is offered to clients that have the same.
+    pub fn serve(
+        &self,
+        channel: &mut Channel<Sealed<TcpStream>>,
+        mut fabric: Option<&Fabric>,
+    ) -> io::Result<()> {
         loop {
             let head = match channel.receive() {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
@@ -105,6 +143,11 @@ impl Session {
             if let Ask::Close { dirs, files } = &ask {
                 let closed = self.table.close(dirs, files);
                 closed.iter().for_each(|dir| self.serving.end.leave_dir(dir));
+                continue;
+            }
+            if let Ask::OpenFabric { provider, name, tag } = &ask {
+                // Once: from then on all large data go that way.
+                answer_fabric(fabric.take(), channel, head.id, (provider, name, *tag))?;
                 continue;
             }
             let reply = self.reply(ask, &bulk).unwrap_or_else(|error| Answer::Failed { error }.into());

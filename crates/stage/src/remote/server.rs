@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tidepool_transport::remote::{Aside, Channel, Door, Guest, Peer, Sealed, admit};
+use tidepool_transport::remote::{Channel, Door, Guest, Peer, Sealed, admit};
 use tidepool_transport::{CONNECT_MS_MAX, Seals, Secret, random_bytes, tune_tcp};
 use tidepool_types::{Errno, SessionId};
 
@@ -42,8 +42,8 @@ pub struct OpenedRoot {
 
 /// Whose work a session is.
 pub enum ServedBy {
-    /// Threads of the server, on each of which this is called once, before anything else: where the end acts as its thread's identity.
-    Threads(Serving, Option<OnThread>),
+    /// Threads of the server.
+    Threads(Serving),
     /// Somebody who gets all of its connections.
     Other(Box<dyn Host>),
 }
@@ -53,12 +53,9 @@ impl OpenedRoot {
     pub fn of(end: impl End + 'static, write: bool) -> OpenedRoot {
         let is_over = Arc::default();
         let serving = Serving { end: Box::new(end), charge: None, write, is_over: Arc::clone(&is_over) };
-        OpenedRoot { by: ServedBy::Threads(serving, None), guard: Box::new(()), for_key: None, is_over }
+        OpenedRoot { by: ServedBy::Threads(serving), guard: Box::new(()), for_key: None, is_over }
     }
 }
-
-/// Prepares a thread.
-pub type OnThread = Box<dyn Fn() -> EndResult<()> + Send + Sync>;
 
 /// Serves a session elsewhere.
 pub trait Host: Send + Sync {
@@ -132,7 +129,7 @@ struct Known {
 }
 
 enum By {
-    Threads(Arc<Session>, Option<OnThread>),
+    Threads(Arc<Session>),
     Other(Box<dyn Host>),
 }
 
@@ -377,7 +374,7 @@ fn serve(shared: &Arc<Shared>, number: u64, stream: TcpStream) -> io::Result<()>
     match wanted {
         Wanted::Session(known, session) => {
             channel.read_ahead();
-            let served = session.serve(&mut channel);
+            let served = session.serve(&mut channel, shared.fabric.as_ref());
             drop((known, session));
             forget_sessions(shared);
             served
@@ -410,7 +407,7 @@ fn hand_over(
         Ok(()) => Ok(()),
         Err((back, error)) => {
             let Handed { stream, seals, request, kept, .. } = *back;
-            let told = Greeted::new(stream, seals, request).serve(Err(error));
+            let told = Greeted::new(stream, seals, request).serve(Err(error), None);
             drop(kept);
             told
         }
@@ -418,42 +415,6 @@ fn hand_over(
     drop(known);
     forget_sessions(&shared);
     served
-}
-
-/// A way for large data, and the answer that tells the client of it.
-fn open_fabric(
-    shared: &Shared,
-    stream: &TcpStream,
-    (provider, name, there): (&str, &[u8], u64),
-) -> EndResult<(Box<dyn Aside>, Answer)> {
-    let refuse = |why: String| EndError {
-        errno: Errno::EOPNOTSUPP,
-        operation: "check the request",
-        detail: Some(why),
-    };
-    let fabric = shared.fabric.as_ref().filter(|fabric| fabric.provider() == provider);
-    let fabric = fabric.ok_or_else(|| refuse(format!("no fabric '{provider}' here")))?;
-    let here = u64::from_le_bytes(random_bytes());
-    let way = fabric.way(stream, name, here, there).map_err(|error| refuse(error.to_string()))?;
-    Ok((way, Answer::Fabric { name: fabric.name().into(), tag: here }))
-}
-
-/// Answers a client that offers a fabric; large data go that way from the next frame on.
-fn answer_fabric(
-    shared: &Shared,
-    channel: &mut Channel<Sealed<TcpStream>>,
-    id: u32,
-    theirs: (&str, &[u8], u64),
-) -> io::Result<()> {
-    let (way, answer) = match open_fabric(shared, channel.get_ref().get_ref(), theirs) {
-        Ok((way, answer)) => (Some(way), answer),
-        Err(error) => (None, Answer::Failed { error }),
-    };
-    channel.send(answer.kind(), id, |out| answer.encode(out), &[])?;
-    if let Some(way) = way {
-        channel.go_aside(way);
-    }
-    Ok(())
 }
 
 /// What a connection is for.
@@ -476,19 +437,14 @@ fn find_wanted(shared: &Shared, peer: &Peer, channel: &mut Channel<Sealed<TcpStr
         let known = match Ask::decode(head.kind, channel.meta()) {
             Ok(Ask::OpenRoot { root }) => open_session(shared, peer, &root),
             Ok(Ask::JoinRoot { session }) => join_session(shared, peer, session),
-            Ok(Ask::OpenFabric { provider, name, tag }) => {
-                answer_fabric(shared, channel, head.id, (&provider, &name, tag))?;
-                continue;
-            }
             _ => Err(EndError::new("check the request", Errno::EPROTO)),
         };
-        let ready = known.and_then(|known| match &known.by {
-            By::Threads(session, prepare) => {
-                prepare.as_ref().map_or(Ok(()), |prepare| prepare())?;
+        let ready = known.map(|known| match &known.by {
+            By::Threads(session) => {
                 let session = Arc::clone(session);
-                Ok(Wanted::Session(known, session))
+                Wanted::Session(known, session)
             }
-            By::Other(_) => Ok(Wanted::Other(known, head.id)),
+            By::Other(_) => Wanted::Other(known, head.id),
         });
         let answer = match &ready {
             Ok(Wanted::Session(_, session)) => Some(session.welcome()),
@@ -508,10 +464,7 @@ fn open_session(shared: &Shared, peer: &Peer, want: &RootRequest) -> EndResult<A
     let OpenedRoot { by, guard, for_key, is_over } = shared.roots.open(peer, want)?;
     let id = SessionId(random_bytes());
     let by = match by {
-        ServedBy::Threads(serving, prepare) => {
-            prepare.as_ref().map_or(Ok(()), |prepare| prepare())?;
-            By::Threads(Arc::new(Session::open(id, serving)?), prepare)
-        }
+        ServedBy::Threads(serving) => By::Threads(Arc::new(Session::open(id, serving)?)),
         ServedBy::Other(host) => By::Other(host),
     };
     let known = Arc::new(Known { id, by, _guard: guard, for_key, is_over });

@@ -1,6 +1,7 @@
 //! A session: a root that a client has opened, with what is open below it. `serve.rs` answers what is asked in it, on whichever thread,
 //! and in whichever process, the connection is.
 
+use super::fabric::Fabric;
 use super::message::{Answer, ROOT, RootInfo};
 use super::table::Table;
 use crate::end::{At, End, EndResult};
@@ -66,8 +67,9 @@ impl Greeted {
         Greeted(channel, request)
     }
 
-    /// Serves it to its end, with the root that it has asked for, or tells the client why there is none.
-    pub fn serve(mut self, session: EndResult<Arc<Session>>) -> io::Result<()> {
+    /// Serves it to its end, with the root that it has asked for, or tells the client why there is none. Large data go by `fabric` from
+    /// and to clients that have it, too.
+    pub fn serve(mut self, session: EndResult<Arc<Session>>, fabric: Option<&Fabric>) -> io::Result<()> {
         let answer = match &session {
             Ok(session) => session.welcome(),
             Err(error) => Answer::Failed { error: error.clone() },
@@ -75,6 +77,6 @@ impl Greeted {
         self.0.send(answer.kind(), self.1, |out| answer.encode(out), &[])?;
         let Ok(session) = session else { return Ok(()) };
         self.0.read_ahead();
-        session.serve(&mut self.0)
+        session.serve(&mut self.0, fabric)
     }
 }

@@ -11,7 +11,7 @@ use super::sandbox;
 use super::visits::Visits;
 use crate::errands::{self, Errand, Then};
 use crate::execute::Setup;
-use crate::places::{Peers, Places, Ways, Whose};
+use crate::places::{LazyFabric, Peers, Places, Ways, Whose};
 use crate::start::lock;
 use crate::tasks::{Answer, Crews, Hear, News, Run, Teller, Work};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -83,17 +83,18 @@ struct Worker {
 
 impl Worker {
     fn start(setting: &Setting, desk: Arc<Desk>) -> io::Result<Worker> {
+        let fabric = Arc::new(LazyFabric::new(&setting.fabric, &setting.fabric_at));
         let setup = Arc::new(Setup {
             node: setting.node.clone(),
             threads: setting.threads as usize,
-            peers: Peers::Asking(Arc::new(Asking(Arc::clone(&desk)))),
+            peers: Peers::Asking(Arc::new(Asking(Arc::clone(&desk))), Arc::clone(&fabric)),
             verify_disk: setting.verify_disk,
         });
         let teller = Teller::new(Arc::clone(&desk) as Arc<dyn Hear>);
         let crews = Crews::start((setting.workers, setting.gentle), &setup, &teller)?;
         let telling = Arc::clone(&desk);
         std::thread::Builder::new().name("progress".into()).spawn(move || telling.tell_progress())?;
-        let visits = Visits::new(Arc::clone(&desk), setting.verify_disk);
+        let visits = Visits::new(Arc::clone(&desk), fabric, setting.verify_disk);
         Ok(Worker { desk, crews, visits })
     }
 

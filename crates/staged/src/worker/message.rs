@@ -97,8 +97,24 @@ pub struct Setting {
     pub gentle: bool,
     /// Bytes of memory; 0 for any number.
     pub memory: u64,
+    /// Provider of the fabric and this node's address there; nothing for none.
+    pub fabric: String,
+    pub fabric_at: String,
 }
-field_struct!(Setting { node, uid, gid, groups, supervisor, workers, threads, verify_disk, gentle, memory });
+field_struct!(Setting {
+    node,
+    uid,
+    gid,
+    groups,
+    supervisor,
+    workers,
+    threads,
+    verify_disk,
+    gentle,
+    memory,
+    fabric,
+    fabric_at
+});
 
 /// A task with all that a worker has to know of it.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -72,6 +72,9 @@ pub struct Template {
     pub gentle: bool,
     /// Bytes of memory of one.
     pub memory: u64,
+    /// Provider of the fabric and this node's address there; nothing for none.
+    pub fabric: String,
+    pub fabric_at: String,
     /// Its lock is held by workers that live.
     pub lock: PathBuf,
 }
@@ -535,6 +538,10 @@ impl Tender {
         if self.key.uid != 0 {
             // What the administrator has set for the stager is not the user's.
             command.env_clear();
+            // But for how the fabric is set, which is this node's.
+            command.envs(std::env::vars_os().filter(|(name, _)| {
+                !self.template.fabric.is_empty() && name.as_encoded_bytes().starts_with(b"FI_")
+            }));
         }
         command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
         let mut child = command.spawn()?;
@@ -566,6 +573,8 @@ impl Tender {
             verify_disk: self.template.verify_disk,
             gentle: self.template.gentle,
             memory: self.template.memory,
+            fabric: self.template.fabric.clone(),
+            fabric_at: self.template.fabric_at.clone(),
         }
     }
 

@@ -3,6 +3,7 @@
 use super::child::{Desk, invalid};
 use super::message::{FromWorker, Opening};
 use crate::limits::Named;
+use crate::places::LazyFabric;
 use crate::start::lock;
 use std::collections::HashMap;
 use std::io;
@@ -27,13 +28,14 @@ pub struct Asked {
 /// The visits of this worker.
 pub struct Visits {
     desk: Arc<Desk>,
+    fabric: Arc<LazyFabric>,
     verify_disk: bool,
     sessions: Arc<Mutex<HashMap<u64, Weak<Session>>>>,
 }
 
 impl Visits {
-    pub fn new(desk: Arc<Desk>, verify_disk: bool) -> Visits {
-        Visits { desk, verify_disk, sessions: Arc::default() }
+    pub fn new(desk: Arc<Desk>, fabric: Arc<LazyFabric>, verify_disk: bool) -> Visits {
+        Visits { desk, fabric, verify_disk, sessions: Arc::default() }
     }
 
     /// Takes what comes with a connection.
@@ -57,12 +59,13 @@ impl Visits {
     pub fn serve(&self, connection: u64, greeted: Greeted, asked: Asked) {
         let (desk, sessions, verify_disk) =
             (Arc::clone(&self.desk), Arc::clone(&self.sessions), self.verify_disk);
+        let fabric = Arc::clone(&self.fabric);
         let left = Left { desk: Arc::clone(&desk), connection };
         let run = move || {
             let visit = asked.visit;
             let session = enter(&desk, &sessions, asked, verify_disk);
             // How it ends both sides see.
-            let _ = greeted.serve(session);
+            let _ = greeted.serve(session, fabric.get());
             lock(&sessions).retain(|known, session| *known != visit || session.strong_count() > 0);
             drop(left);
         };
