@@ -5,8 +5,9 @@ use crate::apart::charged;
 use crate::limits::{Limits, Shared};
 use crate::peers::{Arrived, Granted, Wanted};
 use crate::server::Daemon;
-use crate::worker::ToWorker;
+use crate::worker::{Key, ToWorker};
 use rustc_hash::FxHashMap;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SendError;
@@ -168,6 +169,9 @@ impl Daemon {
         let ready = match opening {
             // Its job may have ended since it was allowed.
             _ if is_over.load(Ordering::Acquire) => Err(EndError::new("open dataspace", Errno::ESTALE)),
+            Some(first) if !self.may_visit(first.key) => {
+                Err(no_worker(&io::Error::other("as many as may serve other nodes do; try again later")))
+            }
             Some(first) => match self.worker_of(first.key) {
                 Ok(worker) => {
                     self.visits.open(visit, worker, first.job, first.limits);
@@ -196,6 +200,11 @@ impl Daemon {
         let _ = answer.send(Ok(()));
     }
 
+    /// Whether there is a worker for a visit, or one may be started.
+    fn may_visit(&self, key: Key) -> bool {
+        self.workers.as_ref().is_some_and(|workers| workers.of(key).is_some() || workers.may_serve_more())
+    }
+
     /// A worker is about to put something where a visit is. `call` is 0 where it does not wait for an answer.
     pub(crate) fn puts(&mut self, worker: u64, (call, visit): (u64, u64), bytes: u64) -> Result<(), String> {
         let taken = self.visits.limits(worker, visit)?.take(bytes);
@@ -206,7 +215,7 @@ impl Daemon {
     }
 }
 
-fn no_worker(error: &std::io::Error) -> EndError {
+fn no_worker(error: &io::Error) -> EndError {
     let detail = format!("no worker can be started: {error}");
     EndError { errno: Errno::EAGAIN, operation: "open dataspace", detail: Some(detail) }
 }

@@ -7,7 +7,7 @@ use std::fs;
 use std::net::TcpStream;
 use std::os::unix::fs::{PermissionsExt, chown};
 use support::{Daemon, admin_secret, remote, resource, well, write};
-use tidepool_stage::remote::{Answer, Ask, RemoteEnd, RemoteOptions, RootRequest};
+use tidepool_stage::remote::{Answer, Ask, OF_ONE_MAX, RemoteEnd, RemoteOptions, RootRequest};
 use tidepool_stage_client::{JobLimit, JobSpec, OnBehalf, Op, Owner, Secret, Stager, TaskSpec, TaskState};
 use tidepool_testkit::free_address;
 use tidepool_transport::hex;
@@ -224,6 +224,39 @@ fn another_nodes_session_is_not_joined() {
     assert!(joins(&at, &of_node(2), info.session));
     assert!(!joins(&at, &of_node(3), info.session));
     assert!(!joins(&at, &admin_secret(), info.session));
+}
+
+/// A node that was taken holds as many connections as it can. Others come all the same.
+#[test]
+fn one_nodes_connections_keep_no_other_away() {
+    let Some((daemon, at, _)) = scene() else { return };
+    register(&daemon.control(), &["n1", "n2", "n3"], Some(Owner { uid: ALICE, gid: ALICE }));
+    let open = Ask::OpenRoot { root: want(ALICE, ALICE, Some(JOB)) };
+    let (answer, first) = ask(&at, &of_node(2), &open);
+    let Answer::Root { info } = answer else { panic!("{answer:?}") };
+    let mut held = vec![first];
+    let refused = loop {
+        match connect(&at, &of_node(2), ("", &Meant::anybody())) {
+            Ok(mut channel) => {
+                let join = Ask::JoinRoot { session: info.session };
+                channel.send(join.kind(), 1, |out| join.encode(out), &[]).unwrap();
+                channel.receive().unwrap();
+                held.push(channel);
+            }
+            Err(error) => break error.to_string(),
+        }
+        assert!(held.len() <= OF_ONE_MAX, "{} are taken", held.len());
+    };
+    assert!(refused.contains("try again later"), "{refused}");
+    assert_eq!(held.len(), OF_ONE_MAX);
+    assert!(matches!(ask(&at, &of_node(3), &open).0, Answer::Root { .. }), "another node is served");
+    held.pop();
+    // Its end is noticed by and by.
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while connect(&at, &of_node(2), ("", &Meant::anybody())).is_err() {
+        assert!(std::time::Instant::now() < until, "its place is not given back");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
 }
 
 /// A node that has another's name and not its key gets nothing of what is meant for that one.

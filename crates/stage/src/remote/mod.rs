@@ -38,6 +38,6 @@ pub use dial::{Dial, Dialed, FIRST_ID, Reach};
 pub use fabric::Fabric;
 pub use handle::{RemoteDir, RemoteFile};
 pub use message::{Answer, Ask, Place, RootRequest};
-pub use server::{CONNECTIONS_MAX, EndServer, Handed, Host, Kept, OpenedRoot, Roots, ServedBy};
+pub use server::{CONNECTIONS_MAX, EndServer, Handed, Host, Kept, OF_ONE_MAX, OpenedRoot, Roots, ServedBy};
 pub use session::{Greeted, Serving, Session};
 pub use table::{DIRS_MAX, FILES_MAX};

@@ -21,9 +21,10 @@ use tidepool_types::{Errno, SessionId};
 /// Connections that have not proved themselves yet. When another one comes, the oldest of them ends: who greets does so within
 /// moments, and who only holds a place gives it up.
 pub const HALF_OPEN_MAX: usize = 128;
-/// Connections served at a time, each by a thread of its own: enough for 32 nodes with all the streams
-/// that they may have (17 connections each).
-pub const CONNECTIONS_MAX: usize = 1024;
+/// Connections served at a time: enough for 120 copies with all the streams that they may have (17 connections each).
+pub const CONNECTIONS_MAX: usize = 2048;
+/// Of these, those of who has one key: no node keeps all others away. Who has no key of his own takes a new one for each connection.
+pub const OF_ONE_MAX: usize = CONNECTIONS_MAX / 4;
 /// How long greeting and first request may take, in all.
 const GREETING_MAX: Duration = Duration::from_millis(CONNECT_MS_MAX);
 /// How long the listener rests after an error (no descriptors left, for instance).
@@ -296,14 +297,20 @@ struct Listed {
 }
 
 impl Listed {
-    /// None when there are as many as there may be.
-    fn new(shared: &Arc<Shared>, number: u64, served: Served) -> Option<Listed> {
+    /// The error says of what there are as many as there may be.
+    fn new(shared: &Arc<Shared>, number: u64, served: Served) -> Result<Listed, String> {
         let mut connections = lock(&shared.connections);
         if connections.len() >= CONNECTIONS_MAX {
-            return None;
+            return Err(format!("this node serves {CONNECTIONS_MAX} connections already; try again later"));
+        }
+        let of_one = connections.values().filter(|known| known.peer.key == served.peer.key).count();
+        if of_one >= OF_ONE_MAX {
+            return Err(format!(
+                "this node serves {OF_ONE_MAX} connections of yours already, the most that one may have; try again later"
+            ));
         }
         connections.insert(number, served);
-        Some(Listed { shared: shared.clone(), number })
+        Ok(Listed { shared: shared.clone(), number })
     }
 
     /// The connection is somebody else's, who may have it longer than this server lives.
@@ -348,10 +355,9 @@ fn greeted(shared: &Arc<Shared>, number: u64, stream: TcpStream) -> io::Result<O
     let secrets = shared.secrets();
     let listed = |peer: &Peer, secret: &Secret| {
         let standing = shared.roots.welcome(peer)?;
-        let text = || format!("this node serves {CONNECTIONS_MAX} connections already; try again later");
         let served =
             Served { stream: handle, peer: peer.clone(), secret: secret.clone(), standing, door: false };
-        let listed = Listed::new(shared, number, served).ok_or_else(text)?;
+        let listed = Listed::new(shared, number, served)?;
         // Whose standing changes while he is being listed is found on the list, or here.
         let stays = lock(&shared.connections).get(&number).is_some_and(|served| shared.stays(served));
         stays.then_some(listed).ok_or_else(|| "keys or secrets have just changed; try again".into())

@@ -35,6 +35,8 @@ pub type Looks = u64;
 
 /// Most workers at a time.
 const WORKERS_MAX: usize = 512;
+/// Of these, those that do nothing but serve other stagers.
+const SERVING_MAX: usize = WORKERS_MAX / 2;
 /// Plans and looks of one user that have not been answered.
 pub const CALLS_MAX: usize = 64;
 /// A worker with nothing to do ends after so many looks.
@@ -265,6 +267,13 @@ impl Workers {
         }
         self.send(worker, About::Call(call), of(call), Vec::new(), mounts(spaces));
         call
+    }
+
+    /// Whether workers may be started for other stagers only: they leave some for this node's users.
+    pub fn may_serve_more(&self) -> bool {
+        let serves_only =
+            |worker: &&Worker| worker.connections > 0 && worker.tasks.is_empty() && worker.calls.is_empty();
+        self.all.values().filter(serves_only).count() < SERVING_MAX
     }
 
     /// A connection of another stager.
