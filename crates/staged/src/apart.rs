@@ -447,7 +447,11 @@ impl Daemon {
                 workers.expel(worker, format!("has not stopped a task for {STOP_LOOKS_MAX} s"));
             }
         }
+        let lingering = self.visits.look_after();
         if let Some(workers) = &mut self.workers {
+            for worker in lingering {
+                workers.expel(worker, "does not let go of connections that have ended".into());
+            }
             workers.look_after();
         }
     }

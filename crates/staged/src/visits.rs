@@ -5,8 +5,9 @@ use crate::apart::charged;
 use crate::limits::{Limits, Shared};
 use crate::peers::{Arrived, Granted, Wanted};
 use crate::server::Daemon;
-use crate::worker::{Key, ToWorker};
+use crate::worker::{Key, Looks, ToWorker};
 use rustc_hash::FxHashMap;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +35,14 @@ struct Connection {
     visit: u64,
     /// None when it was ended here, and the worker has not noticed yet.
     kept: Option<Kept>,
+    /// Looks since the other side was seen to be gone.
+    gone: Looks,
 }
+
+/// So many looks after its other side has gone a connection does not count any more, whatever the worker says.
+const GONE_LOOKS_MAX: Looks = 30;
+/// Connections that have ended and that one worker has not let go of.
+const LINGERING_MAX: usize = 2048;
 
 /// All visits, as the event loop knows them.
 #[derive(Default)]
@@ -83,7 +91,7 @@ impl Visits {
         self.last += 1;
         if let Some(known) = self.served.get_mut(&visit) {
             known.connections += 1;
-            let connection = Connection { worker: known.worker, visit, kept: Some(kept) };
+            let connection = Connection { worker: known.worker, visit, kept: Some(kept), gone: 0 };
             self.connections.insert(self.last, connection);
         }
         self.last
@@ -118,6 +126,23 @@ impl Visits {
         }
     }
 
+    /// Sees after connections whose other side has gone: a worker tells their end, but who has taken it over might not. The workers
+    /// that do not let go of too many.
+    pub fn look_after(&mut self) -> Vec<u64> {
+        let mut lingering: FxHashMap<u64, usize> = FxHashMap::default();
+        for connection in self.connections.values_mut() {
+            connection.gone = match &connection.kept {
+                Some(kept) if !is_gone(kept) => 0,
+                _ => connection.gone + 1,
+            };
+            if connection.gone > GONE_LOOKS_MAX {
+                connection.kept = None;
+                *lingering.entry(connection.worker).or_default() += 1;
+            }
+        }
+        lingering.into_iter().filter(|(_, count)| *count > LINGERING_MAX).map(|(worker, _)| worker).collect()
+    }
+
     /// A worker has ended, and so have its connections; how many. Who was there connects again.
     pub fn worker_gone(&mut self, worker: u64) -> usize {
         let of = |(number, known): (&u64, &Connection)| (known.worker == worker).then_some(*number);
@@ -125,6 +150,13 @@ impl Visits {
         gone.iter().for_each(|connection| self.close(*connection));
         gone.len()
     }
+}
+
+fn is_gone(kept: &Kept) -> bool {
+    let mut watched = [PollFd::new(kept.stream(), PollFlags::RDHUP)];
+    let seen = poll(&mut watched, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+    let ends = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    seen.is_ok() && watched[0].revents().intersects(ends)
 }
 
 /// What a worker says that has got a name in a visit's root: an entry of it, if at all.

@@ -235,25 +235,30 @@ fn one_nodes_connections_keep_no_other_away() {
     let (answer, first) = ask(&at, &of_node(2), &open);
     let Answer::Root { info } = answer else { panic!("{answer:?}") };
     let mut held = vec![first];
+    let join = || ask(&at, &of_node(2), &Ask::JoinRoot { session: info.session });
     let refused = loop {
-        match connect(&at, &of_node(2), ("", &Meant::anybody())) {
-            Ok(mut channel) => {
-                let join = Ask::JoinRoot { session: info.session };
-                channel.send(join.kind(), 1, |out| join.encode(out), &[]).unwrap();
-                channel.receive().unwrap();
-                held.push(channel);
-            }
-            Err(error) => break error.to_string(),
+        match join() {
+            (Answer::Root { .. }, channel) => held.push(channel),
+            (answer, _) => break format!("{answer:?}"),
         }
         assert!(held.len() <= OF_ONE_MAX, "{} are taken", held.len());
     };
     assert!(refused.contains("try again later"), "{refused}");
     assert_eq!(held.len(), OF_ONE_MAX);
     assert!(matches!(ask(&at, &of_node(3), &open).0, Answer::Root { .. }), "another node is served");
+    // Nor does one user keep others of his node away: who has most has one less.
+    let limits = vec![JobLimit { dataspace: "a://".into(), quota: 0 }];
+    let bobs = JobSpec { id: JOB + 1, hosts: vec!["n1".into(), "n2".into()], limits, bandwidth: 0 };
+    daemon.control().register_job_of(&bobs, Owner { uid: BOB, gid: BOB }).unwrap();
+    let bobs = Ask::OpenRoot { root: want(BOB, BOB, Some(JOB + 1)) };
+    let (answer, _bobs) = ask(&at, &of_node(2), &bobs);
+    assert!(matches!(answer, Answer::Root { .. }), "{answer:?}");
+    assert!(held.pop().unwrap().receive().is_err(), "one of Alice's has ended");
+    assert!(!matches!(join().0, Answer::Root { .. }), "and she gets none for it");
     held.pop();
     // Its end is noticed by and by.
     let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
-    while connect(&at, &of_node(2), ("", &Meant::anybody())).is_err() {
+    while !matches!(join().0, Answer::Root { .. }) {
         assert!(std::time::Instant::now() < until, "its place is not given back");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }

@@ -42,6 +42,19 @@ pub(super) enum Trouble {
     Said(EndError),
 }
 
+impl Trouble {
+    /// What there is no room for now is tried again, as a connection that broke is.
+    fn or_later(self) -> Trouble {
+        match self {
+            Trouble::Said(EndError { errno: Errno::EAGAIN, detail, .. }) => {
+                let detail = detail.unwrap_or_default();
+                Trouble::Lost(io::Error::new(io::ErrorKind::ConnectionRefused, detail))
+            }
+            trouble => trouble,
+        }
+    }
+}
+
 impl From<io::Error> for Trouble {
     fn from(error: io::Error) -> Trouble {
         Trouble::Lost(error)
@@ -123,7 +136,7 @@ impl Current {
         match ask(&Ask::JoinRoot { session: self.info.session }) {
             Ok(_) => Ok(true),
             Err(Trouble::Said(error)) if error.errno == Errno::ESTALE => Ok(false),
-            Err(trouble) => Err(trouble),
+            Err(trouble) => Err(trouble.or_later()),
         }
     }
 }
@@ -494,8 +507,10 @@ impl Lines {
         let info = match ask(&Ask::OpenRoot { root: self.options.root.clone() }) {
             Ok(Answer::Root { info }) => info,
             Ok(_) => return Err(self.refused(Errno::EPROTO, "unexpected answer to opening a root".into())),
-            Err(Trouble::Said(error)) => return Err(Trouble::Said(self.named(error))),
-            Err(trouble) => return Err(trouble),
+            Err(trouble) => match trouble.or_later() {
+                Trouble::Said(error) => return Err(Trouble::Said(self.named(error))),
+                trouble => return Err(trouble),
+            },
         };
         if let Some(current) = &*session {
             self.check_same(&current.info, &info)?;

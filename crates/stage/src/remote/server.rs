@@ -25,6 +25,8 @@ pub const HALF_OPEN_MAX: usize = 128;
 pub const CONNECTIONS_MAX: usize = 2048;
 /// Of these, those of who has one key: no node keeps all others away. Who has no key of his own takes a new one for each connection.
 pub const OF_ONE_MAX: usize = CONNECTIONS_MAX / 4;
+/// Those of one key that have not said yet in whose name they are, when there are as many as there may be.
+const OF_ONE_SPARE: usize = 64;
 /// How long greeting and first request may take, in all.
 const GREETING_MAX: Duration = Duration::from_millis(CONNECT_MS_MAX);
 /// How long the listener rests after an error (no descriptors left, for instance).
@@ -79,6 +81,7 @@ pub struct Handed {
 /// What stays here of a connection that somebody else serves: it counts, and ends where its client loses its standing. It ends when
 /// this is dropped, too, whoever has it.
 pub struct Kept {
+    stream: TcpStream,
     listed: Listed,
     session: Option<Arc<Known>>,
 }
@@ -86,10 +89,14 @@ pub struct Kept {
 impl Kept {
     /// Ends the connection. Who serves it is done with at most one more request.
     pub fn end(&self) {
-        if let Some(served) = lock(&self.listed.shared.connections).get(&self.listed.number) {
-            // It may be closed already.
-            let _ = served.stream.shutdown(Shutdown::Both);
+        if let Some(served) = lock(&self.listed.shared.connections).get_mut(&self.listed.number) {
+            served.end();
         }
+    }
+
+    /// The connection, to see whether the other side has gone.
+    pub fn stream(&self) -> &TcpStream {
+        &self.stream
     }
 }
 
@@ -123,6 +130,8 @@ pub trait Roots: Send + Sync {
 /// A session, and who may join it.
 struct Known {
     id: SessionId,
+    /// In whose name it is.
+    user: u32,
     by: By,
     _guard: Box<dyn Any + Send + Sync>,
     for_key: Option<[u8; 32]>,
@@ -143,6 +152,18 @@ struct Served {
     standing: String,
     /// It is somebody else's, who may have it longer than this server lives.
     door: bool,
+    /// In whose name it is, once it is for a root.
+    user: Option<u32>,
+    /// It was ended here, and does not count any more.
+    ended: bool,
+}
+
+impl Served {
+    fn end(&mut self) {
+        self.ended = true;
+        // It may be closed already.
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
 }
 
 struct Shared {
@@ -172,6 +193,38 @@ impl Shared {
         let Served { peer, secret, standing, .. } = served;
         self.secrets().iter().any(|known| known.is_shared_with(secret))
             && self.roots.welcome(peer).is_ok_and(|now| now == *standing)
+    }
+
+    /// A connection is for a root in this user's name. Where its key has as many as it may, the user with most of them has one less, or
+    /// does not get one more.
+    fn settle(&self, number: u64, user: u32) -> EndResult<()> {
+        let mut connections = lock(&self.connections);
+        let Some(served) = connections.get_mut(&number) else { return Ok(()) };
+        served.user = Some(user);
+        let key = served.peer.key;
+        let mut of_users: HashMap<u32, (usize, u64)> = HashMap::new();
+        for (number, served) in connections.iter().filter(|(_, known)| !known.ended && known.peer.key == key)
+        {
+            let Some(user) = served.user else { continue };
+            let (count, newest) = of_users.entry(user).or_default();
+            (*count, *newest) = (*count + 1, (*number).max(*newest));
+        }
+        if of_users.values().map(|(count, _)| count).sum::<usize>() <= OF_ONE_MAX {
+            return Ok(());
+        }
+        let most = of_users.into_iter().max_by_key(|(known, (count, _))| (*count, *known == user));
+        let Some((_, (_, newest))) = most.filter(|(most, _)| *most != user) else {
+            if let Some(served) = connections.get_mut(&number) {
+                served.user = None;
+            }
+            let detail =
+                format!("this node serves {OF_ONE_MAX} connections of yours already; try again later");
+            return Err(EndError { errno: Errno::EAGAIN, operation: "open dataspace", detail: Some(detail) });
+        };
+        if let Some(served) = connections.get_mut(&newest) {
+            served.end();
+        }
+        Ok(())
     }
 }
 
@@ -300,11 +353,11 @@ impl Listed {
     /// The error says of what there are as many as there may be.
     fn new(shared: &Arc<Shared>, number: u64, served: Served) -> Result<Listed, String> {
         let mut connections = lock(&shared.connections);
-        if connections.len() >= CONNECTIONS_MAX {
+        if connections.values().filter(|known| !known.ended).count() >= CONNECTIONS_MAX {
             return Err(format!("this node serves {CONNECTIONS_MAX} connections already; try again later"));
         }
-        let of_one = connections.values().filter(|known| known.peer.key == served.peer.key).count();
-        if of_one >= OF_ONE_MAX {
+        let counts = |known: &&Served| !known.ended && known.peer.key == served.peer.key;
+        if connections.values().filter(counts).count() >= OF_ONE_MAX + OF_ONE_SPARE {
             return Err(format!(
                 "this node serves {OF_ONE_MAX} connections of yours already, the most that one may have; try again later"
             ));
@@ -355,8 +408,15 @@ fn greeted(shared: &Arc<Shared>, number: u64, stream: TcpStream) -> io::Result<O
     let secrets = shared.secrets();
     let listed = |peer: &Peer, secret: &Secret| {
         let standing = shared.roots.welcome(peer)?;
-        let served =
-            Served { stream: handle, peer: peer.clone(), secret: secret.clone(), standing, door: false };
+        let served = Served {
+            stream: handle,
+            peer: peer.clone(),
+            secret: secret.clone(),
+            standing,
+            door: false,
+            user: None,
+            ended: false,
+        };
         let listed = Listed::new(shared, number, served)?;
         // Whose standing changes while he is being listed is found on the list, or here.
         let stays = lock(&shared.connections).get(&number).is_some_and(|served| shared.stays(served));
@@ -373,7 +433,7 @@ fn greeted(shared: &Arc<Shared>, number: u64, stream: TcpStream) -> io::Result<O
 
 fn serve(shared: &Arc<Shared>, number: u64, stream: TcpStream) -> io::Result<()> {
     let Some(Proven { mut channel, peer, listed }) = greeted(shared, number, stream)? else { return Ok(()) };
-    let wanted = find_wanted(shared, &peer, &mut channel)?;
+    let wanted = find_wanted(shared, (&peer, number), &mut channel)?;
     channel.get_mut().end_at(None);
     channel.get_ref().get_ref().set_read_timeout(None)?;
     channel.get_ref().get_ref().set_write_timeout(None)?;
@@ -407,7 +467,7 @@ fn hand_over(
     let By::Other(host) = &known.by else { return Err(io::Error::other("nobody else serves it")) };
     let shared = Arc::clone(&listed.shared);
     let (stream, seals) = channel.into_stream().take_apart()?;
-    let kept = Kept { listed, session: Some(Arc::clone(&known)) };
+    let kept = Kept { stream: stream.try_clone()?, listed, session: Some(Arc::clone(&known)) };
     let handed = Handed { session: known.id, request, stream, seals, kept };
     let served = match host.take(handed) {
         Ok(()) => Ok(()),
@@ -433,7 +493,11 @@ enum Wanted {
 }
 
 /// Waits for the client to open a root, to join a session, or to want something else.
-fn find_wanted(shared: &Shared, peer: &Peer, channel: &mut Channel<Sealed<TcpStream>>) -> io::Result<Wanted> {
+fn find_wanted(
+    shared: &Shared,
+    (peer, number): (&Peer, u64),
+    channel: &mut Channel<Sealed<TcpStream>>,
+) -> io::Result<Wanted> {
     loop {
         let head = channel.receive()?;
         channel.bulk(&head)?;
@@ -445,6 +509,7 @@ fn find_wanted(shared: &Shared, peer: &Peer, channel: &mut Channel<Sealed<TcpStr
             Ok(Ask::JoinRoot { session }) => join_session(shared, peer, session),
             _ => Err(EndError::new("check the request", Errno::EPROTO)),
         };
+        let known = known.and_then(|known| shared.settle(number, known.user).map(|()| known));
         let ready = known.map(|known| match &known.by {
             By::Threads(session) => {
                 let session = Arc::clone(session);
@@ -473,7 +538,7 @@ fn open_session(shared: &Shared, peer: &Peer, want: &RootRequest) -> EndResult<A
         ServedBy::Threads(serving) => By::Threads(Arc::new(Session::open(id, serving)?)),
         ServedBy::Other(host) => By::Other(host),
     };
-    let known = Arc::new(Known { id, by, _guard: guard, for_key, is_over });
+    let known = Arc::new(Known { id, user: want.uid, by, _guard: guard, for_key, is_over });
     lock(&shared.sessions).insert(id, Arc::downgrade(&known));
     Ok(known)
 }
