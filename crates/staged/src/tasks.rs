@@ -234,6 +234,20 @@ impl<T> Crew<T> {
         }
     }
 
+    fn leave(&self, work: T) {
+        self.queue().waiting.push_back((Instant::now(), work));
+    }
+
+    fn take_alone(&self) -> Option<T> {
+        let mut queue = self.queue();
+        if queue.busy + queue.coming > 0 {
+            return None;
+        }
+        let (_, work) = queue.waiting.pop_front()?;
+        queue.busy += 1;
+        Some(work)
+    }
+
     fn wake(&self, mut queue: MutexGuard<'_, Queue<T>>) {
         queue.coming += 1;
         drop(queue);
@@ -406,6 +420,20 @@ impl Crews {
 
     pub fn task(&self, work: Work) {
         self.tasks.push(work);
+    }
+
+    /// Leaves a task to those who are up, or to who takes it by [`Crews::lend_a_hand`].
+    pub fn leave(&self, work: Work) {
+        self.tasks.leave(work);
+    }
+
+    /// A task for the caller to do, where nobody else is at one; then [`Crews::done`].
+    pub fn lend_a_hand(&self) -> Option<Work> {
+        self.tasks.take_alone()
+    }
+
+    pub fn done(&self) {
+        self.tasks.done();
     }
 
     pub fn errand(&self, errand: Errand) {

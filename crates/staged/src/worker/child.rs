@@ -1,16 +1,17 @@
 //! The worker: a process that has become one user, and does his tasks.
 //!
 //! ```text
-//!  pipe ──▶ this thread ──▶ threads for tasks, plans and looks (`tasks.rs`) ──▶ pipe
+//!  pipe ──▶ who reads (`reading.rs`) ──▶ threads for tasks, plans, looks (`tasks.rs`) and visits (`visits.rs`) ──▶ pipe
 //! ```
 //! It ends when its supervisor does.
 
 use super::message::{FromWorker, Made, NoLine, Order, Refused, Setting, ToWorker, VERSION};
 use super::pipe::Inbox;
+use super::reading::{Reader, Reading};
 use super::sandbox;
 use super::visits::Visits;
 use crate::errands::{self, Errand, Then};
-use crate::execute::Setup;
+use crate::execute::{self, Setup};
 use crate::places::{LazyFabric, Peers, Places, Ways, Whose};
 use crate::start::lock;
 use crate::tasks::{Answer, Crews, Hear, News, Run, Teller, Work};
@@ -26,6 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tidepool_shm::Spin;
 use tidepool_stage::remote::{Answer as RemoteAnswer, Ask, Dial, Dialed, Greeted};
 use tidepool_stage::{Charge, EndError, EndResult};
 use tidepool_stage_state::Live;
@@ -42,13 +44,11 @@ const LEAVE_MAX: Duration = Duration::from_secs(2);
 
 /// The process's standard input is the pipe.
 pub fn run() -> ExitCode {
-    match serve() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("tidepool-staged: worker: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    if is_well(serve()) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn is_well(served: io::Result<()>) -> bool {
+    served.inspect_err(|error| eprintln!("tidepool-staged: worker: {error}")).is_ok()
 }
 
 pub(super) fn invalid(text: impl Into<String>) -> io::Error {
@@ -57,28 +57,39 @@ pub(super) fn invalid(text: impl Into<String>) -> io::Error {
 
 fn serve() -> io::Result<()> {
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let desk = Arc::new(Desk::new(socket.try_clone()?));
+    let pipe = socket.try_clone()?;
     let mut inbox = Inbox::new(socket);
     let Some((ToWorker::Begin { version: VERSION, setting }, alive)) = inbox.next()? else {
         return Err(invalid("this is for the stager itself to start, of the same release"));
     };
-    if let Err(why) = sandbox::enter(&setting) {
+    // The lock goes with the process, and no sooner.
+    std::mem::forget(alive);
+    let entered = sandbox::enter(&setting);
+    let desk = Arc::new(Desk::new(pipe, Reading::new(inbox)));
+    if let Err(why) = entered {
         desk.tell(&FromWorker::Unfit { why });
         return Ok(());
     }
     desk.tell(&FromWorker::Ready {});
-    let mut worker = Worker::start(&setting, desk)?;
-    let served = worker.serve(&mut inbox);
-    worker.leave();
-    // The lock goes with the process, and no sooner.
-    std::mem::forget(alive);
-    served
+    let worker = Arc::new(Worker::start(&setting, desk)?);
+    let deputy = Arc::clone(&worker);
+    let take_turns = move || {
+        deputy.desk.reading.take_over(Reader::Other);
+        // Whichever of the two sees the end, it is the process's.
+        std::process::exit(i32::from(!is_well(deputy.serve(Reader::Other))))
+    };
+    std::thread::Builder::new().name("deputy".into()).spawn(take_turns)?;
+    worker.serve(Reader::One)
 }
 
 struct Worker {
     desk: Arc<Desk>,
+    setup: Arc<Setup>,
+    teller: Teller,
     crews: Crews,
     visits: Visits,
+    /// Threads that read are not gentle, so they do no tasks where those have to be.
+    gentle: bool,
 }
 
 impl Worker {
@@ -95,38 +106,76 @@ impl Worker {
         let telling = Arc::clone(&desk);
         std::thread::Builder::new().name("progress".into()).spawn(move || telling.tell_progress())?;
         let visits = Visits::new(Arc::clone(&desk), fabric, setting.verify_disk);
-        Ok(Worker { desk, crews, visits })
+        Ok(Worker { desk, setup, teller, crews, visits, gentle: setting.gentle })
     }
 
-    fn serve(&mut self, inbox: &mut Inbox) -> io::Result<()> {
+    /// Reads, in turns with the other one, until the supervisor is gone.
+    fn serve(&self, me: Reader) -> io::Result<()> {
+        let reading = &self.desk.reading;
+        let mut spin = Spin::of_work();
+        let served = loop {
+            let work = match self.read(&mut reading.inbox(), &mut spin) {
+                Ok(Some(work)) => work,
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            };
+            let work = || {
+                let (id, ended) = (work.start.id, execute::run(&self.setup, &work, &self.teller));
+                self.crews.done();
+                self.teller.tell(News::Ended { id, ended });
+            };
+            if !reading.work(me, work) {
+                reading.take_over(me);
+            }
+        };
+        self.leave();
+        served
+    }
+
+    /// Until there is a task that the reader should do itself; none when the supervisor is gone.
+    fn read(&self, inbox: &mut Inbox, spin: &mut Spin) -> io::Result<Option<Work>> {
         loop {
             while let Some((message, fds)) = inbox.take()? {
-                self.obey(message, fds)?;
+                match message {
+                    ToWorker::Task { order } if !self.gentle => self.crews.leave(self.task(order, fds)?),
+                    message => self.obey(message, fds)?,
+                }
             }
-            self.wait(inbox)?;
+            if !self.gentle
+                && let Some(work) = self.crews.lend_a_hand()
+            {
+                return Ok(Some(work));
+            }
+            self.wait(inbox, spin)?;
             if !inbox.fill()? {
-                return Ok(());
+                return Ok(None);
             }
         }
     }
 
-    /// Until there is something to be read; wakes threads for tasks that wait meanwhile.
-    fn wait(&self, inbox: &Inbox) -> io::Result<()> {
-        while let Some(look) = self.crews.look() {
-            let timeout = Timespec { tv_sec: 0, tv_nsec: look.subsec_nanos().into() };
-            let mut watched = [PollFd::new(inbox.socket(), PollFlags::IN)];
-            match poll(&mut watched, Some(&timeout)) {
-                Ok(0) | Err(rustix::io::Errno::INTR) => {}
-                other => return other.map(drop).map_err(Into::into),
+    /// Until there is something to be read, awake for a moment and then asleep; wakes threads for tasks that wait meanwhile.
+    fn wait(&self, inbox: &Inbox, spin: &mut Spin) -> io::Result<()> {
+        let look = |timeout: Option<Duration>| {
+            let timeout = timeout.map(|time| Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() });
+            match poll(&mut [PollFd::new(inbox.socket(), PollFlags::IN)], timeout.as_ref()) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => None,
+                found => Some(found.map(drop)),
+            }
+        };
+        if let Some(found) = spin.until(|| look(Some(Duration::ZERO))) {
+            return Ok(found?);
+        }
+        loop {
+            if let Some(found) = look(self.crews.look()) {
+                return Ok(found?);
             }
         }
-        Ok(())
     }
 
-    fn obey(&mut self, message: ToWorker, fds: Vec<OwnedFd>) -> io::Result<()> {
+    fn obey(&self, message: ToWorker, fds: Vec<OwnedFd>) -> io::Result<()> {
         match message {
             ToWorker::Begin { .. } => return Err(invalid("a second beginning")),
-            ToWorker::Task { order } => self.task(order, fds)?,
+            ToWorker::Task { order } => self.crews.task(self.task(order, fds)?),
             ToWorker::Cancel { id } => {
                 if let Some(run) = lock(&self.desk.runs).get(&id) {
                     run.cancel();
@@ -168,7 +217,8 @@ impl Worker {
         Ok(())
     }
 
-    fn task(&self, order: Order, fds: Vec<OwnedFd>) -> io::Result<()> {
+    /// A task as it is done.
+    fn task(&self, order: Order, fds: Vec<OwnedFd>) -> io::Result<Work> {
         let id = order.start.id;
         let run = Arc::new(Run::default());
         lock(&self.desk.runs).insert(id, Arc::clone(&run));
@@ -179,8 +229,7 @@ impl Worker {
             run: Arc::clone(&run),
         });
         let places = places(&order, fds)?;
-        self.crews.task(Work { start: order.start, places, limits, run, token: order.token });
-        Ok(())
+        Ok(Work { start: order.start, places, limits, run, token: order.token })
     }
 
     fn errand(&self, call: u64, task: errands::Task) {
@@ -233,6 +282,7 @@ type Calls<K, V> = Mutex<HashMap<K, Sender<V>>>;
 /// What all threads tell the supervisor, and hear of it.
 pub(super) struct Desk {
     pipe: Mutex<UnixStream>,
+    reading: Reading,
     runs: Mutex<HashMap<u32, Arc<Run>>>,
     notes: Calls<u32, ()>,
     journals: Calls<u32, Option<File>>,
@@ -242,9 +292,10 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    fn new(pipe: UnixStream) -> Desk {
+    fn new(pipe: UnixStream, reading: Reading) -> Desk {
         Desk {
             pipe: Mutex::new(pipe),
+            reading,
             runs: Mutex::default(),
             notes: Mutex::default(),
             journals: Mutex::default(),
@@ -267,6 +318,7 @@ impl Desk {
         let (tell, answer) = channel();
         lock(&self.charges).insert(call, tell);
         self.tell(&message(call));
+        self.reading.waits();
         match answer.recv() {
             Ok(Ok(wait)) => Ok(wait),
             Ok(Err(refused)) => Err(fail(Errno(refused.errno), refused.detail)),
@@ -346,10 +398,12 @@ impl Hear for Desk {
             News::Makes { id, place, top, noted } => {
                 lock(&self.notes).insert(id, noted);
                 self.tell(&FromWorker::Makes { id, place: place.into(), top: top.into() });
+                self.reading.waits();
             }
             News::Journal { id, answer } => {
                 lock(&self.journals).insert(id, answer);
                 self.tell(&FromWorker::NeedJournal { id });
+                self.reading.waits();
             }
             News::Received { task, place, bytes, .. } => {
                 self.tell(&FromWorker::Received { id: task, place: place.into(), bytes });
@@ -408,6 +462,7 @@ impl Dial for Line {
         first.encode(&mut body);
         let (host, kind, body) = (self.host.clone(), first.kind(), body.into());
         self.desk.tell(&FromWorker::NeedLine { line, task, call, host, kind, body });
+        self.desk.reading.waits();
         let made = loop {
             match answer.recv_timeout(CANCEL_LATENCY) {
                 Ok(made) => break made,

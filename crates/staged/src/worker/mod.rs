@@ -13,6 +13,7 @@
 mod child;
 mod message;
 mod pipe;
+mod reading;
 mod sandbox;
 mod supervise;
 mod visits;

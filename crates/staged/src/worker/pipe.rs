@@ -119,11 +119,14 @@ pub struct Inbox {
     socket: UnixStream,
     frames: Frames,
     fds: VecDeque<OwnedFd>,
+    /// What has just been read.
+    bytes: Box<[u8]>,
 }
 
 impl Inbox {
     pub fn new(socket: UnixStream) -> Inbox {
-        Inbox { socket, frames: Frames::default(), fds: VecDeque::new() }
+        let bytes = vec![0; READ_BYTES].into();
+        Inbox { socket, frames: Frames::default(), fds: VecDeque::new(), bytes }
     }
 
     pub fn socket(&self) -> &UnixStream {
@@ -144,11 +147,10 @@ impl Inbox {
 
     /// Waits for more bytes; false when the supervisor is gone.
     pub fn fill(&mut self) -> io::Result<bool> {
-        let mut bytes = vec![0; READ_BYTES];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let received = loop {
-            let mut into = [IoSliceMut::new(&mut bytes)];
+            let mut into = [IoSliceMut::new(&mut self.bytes)];
             match recvmsg(&self.socket, &mut into, &mut control, RecvFlags::CMSG_CLOEXEC) {
                 Err(rustix::io::Errno::INTR) => {}
                 received => break received?,
@@ -159,7 +161,7 @@ impl Inbox {
                 self.fds.extend(fds);
             }
         }
-        self.frames.put(&bytes[..received.bytes]);
+        self.frames.put(&self.bytes[..received.bytes]);
         Ok(received.bytes > 0)
     }
 

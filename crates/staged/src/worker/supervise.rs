@@ -1,7 +1,8 @@
 //! The supervisor's side: which workers there are, what they are told, and that they answer.
 //!
 //! Each worker has a thread of the supervisor that starts it, looks up its user's groups, and opens what goes with a task: name
-//! services and mounts may hang, and the event loop must not. What workers say is read by the event loop, and believed only
+//! services and mounts may hang, and the event loop must not. What the kernel can open without asking a file system, the event loop sends
+//! by itself, since waking a thread takes longer than copying a small file. What workers say is read by the event loop, and believed only
 //! where it is about what the worker was given.
 
 use super::message::{FromWorker, Order, Setting, ToWorker, VERSION};
@@ -12,7 +13,7 @@ use crate::places::reach_mount;
 use crate::tasks::{News, Teller};
 use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use rustix::fs::{CWD, FlockOperation, Mode, OFlags, ResolveFlags, flock, open, openat2};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::io::{self, Read};
 use std::net::Shutdown;
@@ -22,6 +23,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -90,19 +92,25 @@ pub enum About {
     Worker,
 }
 
-/// A message with what goes with it.
-struct Parcel {
-    message: ToWorker,
-    about: About,
-    fds: Vec<OwnedFd>,
-    /// Directories to be opened first.
-    mounts: Vec<String>,
+/// What is to be sent.
+enum Parcel {
+    Message {
+        message: Box<ToWorker>,
+        about: About,
+        fds: Vec<OwnedFd>,
+        /// Directories to be opened first.
+        mounts: Vec<String>,
+    },
+    /// What was not taken of a frame at once, whose descriptors have gone with its start.
+    Rest(Vec<u8>),
 }
 
 struct Worker {
     key: Key,
     /// None when it is to end.
     parcels: Option<Sender<Parcel>>,
+    /// Parcels, the beginning among them, that its thread has not done with: what is sent past them would come before them.
+    pending: Arc<AtomicUsize>,
     stream: UnixStream,
     frames: Frames,
     tasks: FxHashSet<u32>,
@@ -144,6 +152,8 @@ pub struct Workers {
     pings: u64,
     /// What users have their workers say here.
     log: Limiter,
+    /// What has just been read of one.
+    bytes: Box<[u8]>,
 }
 
 /// What was left undone when a worker ended.
@@ -170,6 +180,7 @@ impl Workers {
             last_call: 0,
             pings: 0,
             log: Limiter::default(),
+            bytes: vec![0; READ_BYTES].into(),
         })
     }
 
@@ -208,7 +219,10 @@ impl Workers {
         let writing = stream.try_clone()?;
         let (parcels, inbox) = channel();
         let process = Arc::default();
+        // Its beginning.
+        let pending = Arc::new(AtomicUsize::new(1));
         let tender = Tender {
+            pending: Arc::clone(&pending),
             number,
             key,
             program: self.program.clone(),
@@ -221,6 +235,7 @@ impl Workers {
         let worker = Worker {
             key,
             parcels: Some(parcels),
+            pending,
             stream,
             frames: Frames::default(),
             tasks: FxHashSet::default(),
@@ -295,23 +310,39 @@ impl Workers {
         self.send(worker, About::Worker, message, fds, Vec::new());
     }
 
-    fn send(&self, worker: u64, about: About, message: ToWorker, fds: Vec<OwnedFd>, mounts: Vec<String>) {
+    fn send(&self, worker: u64, about: About, message: ToWorker, mut fds: Vec<OwnedFd>, mounts: Vec<String>) {
+        let Some(known) = self.all.get(&worker) else { return };
         // One that has ended is told of by its thread.
-        if let Some(parcels) = self.all.get(&worker).and_then(|worker| worker.parcels.as_ref()) {
-            let _ = parcels.send(Parcel { message, about, fds, mounts });
-        }
+        let Some(parcels) = &known.parcels else { return };
+        let at_once = known.pending.load(Ordering::Acquire) == 0;
+        let parcel = match at_once.then(|| reach_at_once(&mounts)).flatten() {
+            Some(roots) => {
+                let own = fds.len();
+                fds.extend(roots);
+                match send_at_once(&known.stream, &message.frame(fds.len()), &fds) {
+                    Sent::All => return,
+                    Sent::Some(rest) => Parcel::Rest(rest),
+                    Sent::Nothing => {
+                        fds.truncate(own);
+                        Parcel::Message { message: Box::new(message), about, fds, mounts }
+                    }
+                }
+            }
+            None => Parcel::Message { message: Box::new(message), about, fds, mounts },
+        };
+        known.pending.fetch_add(1, Ordering::AcqRel);
+        let _ = parcels.send(parcel);
     }
 
     /// What a worker has said. It is asked to end when it is gone or says what cannot be.
     pub fn read(&mut self, number: u64) -> Vec<FromWorker> {
         let Some(worker) = self.all.get_mut(&number) else { return Vec::new() };
-        let mut bytes = vec![0; READ_BYTES];
-        match (&worker.stream).read(&mut bytes) {
+        match (&worker.stream).read(&mut self.bytes) {
             Ok(0) => {
                 self.retire(number);
                 return Vec::new();
             }
-            Ok(count) => worker.frames.put(&bytes[..count]),
+            Ok(count) => worker.frames.put(&self.bytes[..count]),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Vec::new(),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Vec::new(),
             Err(_) => {
@@ -515,6 +546,7 @@ fn wait_for_former(path: &Path) -> io::Result<()> {
 
 /// A worker's thread in the supervisor.
 struct Tender {
+    pending: Arc<AtomicUsize>,
     number: u64,
     key: Key,
     program: PathBuf,
@@ -588,19 +620,55 @@ impl Tender {
     }
 
     fn deliver(&self, pipe: &UnixStream, parcels: &Receiver<Parcel>) {
-        for Parcel { message, about, mut fds, mounts } in parcels {
-            match mounts.iter().map(|mount| reach_mount(mount)).collect::<Result<Vec<_>, EndError>>() {
-                Ok(roots) => fds.extend(roots),
-                Err(error) => {
-                    self.teller.tell(News::Undelivered { worker: self.number, about, error });
-                    continue;
-                }
-            }
-            if send_blocking(pipe, &message.frame(fds.len()), &fds).is_err() {
+        // The beginning has been sent.
+        self.pending.fetch_sub(1, Ordering::AcqRel);
+        for parcel in parcels {
+            if self.deliver_one(pipe, parcel).is_err() {
                 // It has ended, which is told when it is known why.
                 return;
             }
+            self.pending.fetch_sub(1, Ordering::AcqRel);
         }
+    }
+
+    fn deliver_one(&self, pipe: &UnixStream, parcel: Parcel) -> io::Result<()> {
+        let (message, about, mut fds, mounts) = match parcel {
+            Parcel::Message { message, about, fds, mounts } => (message, about, fds, mounts),
+            Parcel::Rest(rest) => return send_blocking(pipe, &rest, &[]),
+        };
+        match mounts.iter().map(|mount| reach_mount(mount)).collect::<Result<Vec<_>, EndError>>() {
+            Ok(roots) => fds.extend(roots),
+            Err(error) => {
+                self.teller.tell(News::Undelivered { worker: self.number, about, error });
+                return Ok(());
+            }
+        }
+        send_blocking(pipe, &message.frame(fds.len()), &fds)
+    }
+}
+
+/// Directories that the kernel can open without asking anybody: none of their file systems can make the event loop wait.
+fn reach_at_once(mounts: &[String]) -> Option<Vec<OwnedFd>> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let open = |mount: &String| openat2(CWD, mount, flags, Mode::empty(), ResolveFlags::CACHED).ok();
+    mounts.iter().map(open).collect()
+}
+
+/// How much of a frame was taken without waiting.
+enum Sent {
+    All,
+    /// All but this.
+    Some(Vec<u8>),
+    Nothing,
+}
+
+fn send_at_once(stream: &UnixStream, frame: &[u8], fds: &[OwnedFd]) -> Sent {
+    let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+    match send(stream, frame, &fds) {
+        Ok(count) if count == frame.len() => Sent::All,
+        Ok(count) => Sent::Some(frame[count..].to_vec()),
+        // Whatever is wrong with it, its thread finds out.
+        Err(_) => Sent::Nothing,
     }
 }
 
