@@ -260,6 +260,13 @@ impl Daemon {
                     return Err(format!("wants to go to '{}', which its task does not", shortened(host)));
                 }
                 let first = Ask::decode(kind, &body).map_err(|error| format!("asks nonsense: {error}"))?;
+                if !self.workers.as_mut().is_some_and(|workers| workers.makes_line(worker)) {
+                    let failed =
+                        GreetError::Later("many connections are being made already; try again".into());
+                    let (message, fds) = line_for(line, Err(failed));
+                    self.tell_worker(worker, message, fds);
+                    return Ok(());
+                }
                 let directly = self.directly.clone();
                 Wanted { worker, line, host, first, start, directly }.make(&self.making, &self.teller);
                 Ok(())
@@ -483,6 +490,9 @@ impl Daemon {
                 let _ = answer.send(file);
             }
             News::Line { worker, line, made } => {
+                if let Some(workers) = &mut self.workers {
+                    workers.made_line(worker);
+                }
                 let (message, fds) = line_for(line, made);
                 self.tell_worker(worker, message, fds);
             }

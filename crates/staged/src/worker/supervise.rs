@@ -39,6 +39,8 @@ pub type Looks = u64;
 const WORKERS_MAX: usize = 512;
 /// Of these, those that do nothing but serve other stagers.
 const SERVING_MAX: usize = WORKERS_MAX / 2;
+/// Connections to other stagers that are made for one worker at a time: no user has all threads that make some.
+const MAKING_MAX: usize = 64;
 /// Plans and looks of one user that have not been answered.
 pub const CALLS_MAX: usize = 64;
 /// A worker with nothing to do ends after so many looks.
@@ -117,6 +119,8 @@ struct Worker {
     calls: FxHashSet<u64>,
     /// Connections of other stagers that it serves.
     connections: usize,
+    /// Connections to other stagers that are being made for it.
+    making: usize,
     /// Looks since something was heard of it.
     silent: Looks,
     /// Looks since it had something to do.
@@ -241,6 +245,7 @@ impl Workers {
             tasks: FxHashSet::default(),
             calls: FxHashSet::default(),
             connections: 0,
+            making: 0,
             silent: 0,
             idle: 0,
             process,
@@ -271,6 +276,24 @@ impl Workers {
         }
         let mounts = mounts(&order.spaces);
         self.send(worker, About::Task(id), ToWorker::Task { order }, Vec::new(), mounts);
+    }
+
+    /// A connection to another stager is going to be made for a worker; false when there are as many as one may have.
+    pub fn makes_line(&mut self, worker: u64) -> bool {
+        match self.all.get_mut(&worker) {
+            Some(known) if known.making < MAKING_MAX => {
+                known.making += 1;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// One that was to be made has been, or not.
+    pub fn made_line(&mut self, worker: u64) {
+        if let Some(known) = self.all.get_mut(&worker) {
+            known.making = known.making.saturating_sub(1);
+        }
     }
 
     /// Something to be found out; what it is answered with has this number.
