@@ -9,7 +9,7 @@ use crate::end::{
     At, Cursor, DirRef, End, EndError, EndResult, FileRef, Got, Item, Meta, Name, PackLimits, Put, PutHow,
     Rights, SetMeta, Written, Xattr,
 };
-use crate::identity::NO_ID;
+use crate::identity::{Identity, NO_ID};
 use crate::nearby::Medium;
 use crate::passing::Passing;
 use crate::sync::lock;
@@ -98,6 +98,11 @@ impl Rights {
     pub(crate) fn of_thread() -> Rights {
         let uid = rustix::process::geteuid();
         Rights { root: uid.is_root(), uid: uid.as_raw(), gid: rustix::process::getegid().as_raw() }
+    }
+
+    /// The same for who knows it.
+    pub(crate) fn of(user: &Identity) -> Rights {
+        Rights { root: user.uid == 0, uid: user.uid, gid: user.gid }
     }
 }
 

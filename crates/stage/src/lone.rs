@@ -7,7 +7,9 @@
 
 use crate::attrs::{is_wanted, wanted};
 use crate::beneath::split;
+use crate::compound::read_whole;
 use crate::end::{At, End, Meta, Name, PackLimits, Put, PutHow, Rights};
+use crate::identity::Identity;
 use crate::job::bump;
 use crate::local::LocalEnd;
 use crate::nearby::Medium;
@@ -20,42 +22,38 @@ use std::time::Instant;
 use tidepool_blocks::crc;
 use tidepool_types::{Errno, FileKind};
 
-/// A small regular file that was read whole, and did not change meanwhile.
+/// A small regular file that was read whole, and did not change meanwhile, with the directory where it is going to be.
 pub struct Lone {
     name: Vec<u8>,
     meta: Meta,
     data: Vec<u8>,
+    target: LocalEnd,
+    /// What it is going to be called there, if not as it is.
+    to: Option<Vec<u8>>,
     /// Of the user who read it, and who is to write it.
     rights: Rights,
     begun: Instant,
 }
 
 impl Lone {
-    /// Whether anything below this root is for this: a look at no more than its file system, before a file is read.
-    pub fn is_for(root: &OwnedFd) -> bool {
-        LocalEnd::medium_of(root) == Medium::Memory
-    }
-
-    /// The file that `path` below `root` names, if it is one for this. The caller's rights are those of the calling
-    /// thread.
-    pub fn read(root: &Arc<OwnedFd>, path: &[u8]) -> Option<Lone> {
+    /// The file that a path below a root names, if it is one for this, and so is its destination: below the other root a directory
+    /// if the path is empty or ends in '/', an entry if not. No file is looked at before it is known that the destination is in
+    /// memory. The calling thread's rights are those of `user`.
+    pub fn read(
+        (root, path): (&Arc<OwnedFd>, &[u8]),
+        (target_root, target_path): (&Arc<OwnedFd>, &[u8]),
+        user: &Identity,
+    ) -> Option<Lone> {
         let begun = Instant::now();
+        let rights = Rights::of(user);
         let (dir, name, slash) = split(path).ok()?;
-        let rights = Rights::of_thread();
+        let (target, to) = target_beneath(target_root, target_path, rights)?;
         let end = LocalEnd::passage_beneath(root, dir, rights).ok()?;
         if slash || end.root_medium() == Medium::Other {
             return None;
         }
-        let dir = end.root();
-        // Opening a device can be more than a look, so it is asked for before.
-        let seen = end.stat(At::Name(&dir, name)).ok()?;
-        if seen.kind != FileKind::Regular || seen.size > PackLimits::NEAR.file_bytes {
-            return None;
-        }
-        let got = end.get_files(&[Name { dir: &dir, name }], &PackLimits::NEAR).pop()?.ok()?;
-        let content = got.content.filter(|content| content.data.len() as u64 == got.meta.size)?;
-        let plain = !content.xattrs.ok()?.iter().any(|(name, _)| is_wanted(name, rights.root));
-        plain.then(|| Lone { name: name.to_vec(), meta: got.meta, data: content.data, rights, begun })
+        let (meta, data) = read_plain(&end, name, rights)?;
+        Some(Lone { name: name.to_vec(), meta, data, target, to, rights, begun })
     }
 
     /// What it is called.
@@ -63,22 +61,11 @@ impl Lone {
         &self.name
     }
 
-    /// Makes a copy of it that `path` below `root` names: in this directory if the path is empty or ends in '/', as this
-    /// entry if not. In the name of the user who read it. `None`: nothing was made.
-    pub fn put(
-        &self,
-        root: &Arc<OwnedFd>,
-        path: &[u8],
-        options: &StageOptions,
-        control: &Control,
-    ) -> Option<StageReport> {
-        let into = path.is_empty() || path.ends_with(b"/");
-        let (dir, name) =
-            if into { (path, &*self.name) } else { split(path).ok().map(|(dir, name, _)| (dir, name))? };
-        let end = LocalEnd::passage_beneath(root, dir, self.rights).ok()?;
-        let dir = end.root();
-        let at = Name { dir: &dir, name };
-        if options.bandwidth.is_some() || !end.names_at_once(&dir) || !may_try(options, &end, &at) {
+    /// Makes a copy of it at its destination, in the name of the user who read it. `None`: nothing was made.
+    pub fn put(&self, options: &StageOptions, control: &Control) -> Option<StageReport> {
+        let (end, dir) = (&self.target, self.target.root());
+        let at = Name { dir: &dir, name: self.to.as_deref().unwrap_or(&self.name) };
+        if options.bandwidth.is_some() || !end.names_at_once(&dir) || !may_try(options, end, &at) {
             return None;
         }
         self.announce(control);
@@ -113,6 +100,32 @@ impl Lone {
             ..StageReport::default()
         }
     }
+}
+
+/// The directory that takes the copy, if it is in memory, and the entry's name, if the path has one.
+fn target_beneath(root: &Arc<OwnedFd>, path: &[u8], rights: Rights) -> Option<(LocalEnd, Option<Vec<u8>>)> {
+    let into = path.is_empty() || path.ends_with(b"/");
+    let (dir, name) =
+        if into { (path, None) } else { split(path).ok().map(|(dir, name, _)| (dir, Some(name)))? };
+    let end = LocalEnd::passage_beneath(root, dir, rights).ok()?;
+    (end.root_medium() == Medium::Memory).then(|| (end, name.map(<[u8]>::to_vec)))
+}
+
+/// A file with its content, if it is plain and stays as it was seen first.
+fn read_plain(end: &LocalEnd, name: &[u8], rights: Rights) -> Option<(Meta, Vec<u8>)> {
+    let dir = end.root();
+    // Opening a device can be more than a look, so it is asked for before. What is opened may be something else by then, which shows
+    // at the end.
+    let seen = end.stat(At::Name(&dir, name)).ok()?;
+    if seen.kind != FileKind::Regular || seen.size > PackLimits::NEAR.file_bytes || !seen.is_dense() {
+        return None;
+    }
+    let file = end.open_read(&dir, name).ok()?;
+    let data = read_whole(end, &file, seen.size as usize).ok()?;
+    let xattrs = end.xattrs(At::File(&file)).ok()?;
+    let is_plain = !xattrs.iter().any(|(name, _)| is_wanted(name, rights.root));
+    let is_whole = data.len() as u64 == seen.size;
+    (is_plain && is_whole && seen.unchanged(&end.stat(At::File(&file)).ok()?)).then_some((seen, data))
 }
 
 /// The engine will charge for what is left to it, so a name that is taken has to be known before. Where nothing is

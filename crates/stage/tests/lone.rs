@@ -8,11 +8,11 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use support::{memory_dir, noise};
 use tempfile::TempDir;
 use tidepool_stage::{
-    Charge, Charged, Control, EndError, EndResult, Lone, PackLimits, StageOptions, StageReport,
+    Charge, Charged, Control, EndError, EndResult, Identity, Lone, PackLimits, StageOptions, StageReport,
 };
 use tidepool_types::Errno;
 
@@ -43,9 +43,13 @@ impl Place {
         self.dir.path().join(below)
     }
 
+    fn read(&self, from: &str, to: &str) -> Option<Lone> {
+        let user = Identity::of_thread().unwrap();
+        Lone::read((&self.from, from.as_bytes()), (&self.to, to.as_bytes()), &user)
+    }
+
     fn copy(&self, from: &str, to: &str, options: &StageOptions) -> Option<StageReport> {
-        let file = Lone::read(&self.from, from.as_bytes())?;
-        file.put(&self.to, to.as_bytes(), options, &Control::default())
+        self.read(from, to)?.put(options, &Control::default())
     }
 
     fn plain(&self, from: &str, to: &str) -> Option<StageReport> {
@@ -181,6 +185,50 @@ fn what_has_the_name_already_stays_and_is_charged_for_by_nobody() {
     assert_eq!(fs::read(place.path("to/taken")).unwrap(), b"old");
 }
 
+/// What is looked at by its name is opened later: between the two it may have become something else, and then something else again.
+#[test]
+fn what_is_replaced_all_the_time_arrives_whole_or_not_at_all() {
+    const COPIES: usize = 3000;
+    let Some(place) = Place::new() else { return };
+    let kinds = place.path("kinds");
+    fs::create_dir(&kinds).unwrap();
+    let contents: Vec<Vec<u8>> = [100, 5000, 100].iter().zip(1..).map(|(len, n)| vec![n; *len]).collect();
+    let done = AtomicBool::new(false);
+    let put_there = |round: usize| {
+        let next = kinds.join("next");
+        match round % 6 {
+            3 => symlink("/etc/passwd", &next).unwrap(),
+            4 => mknodat(CWD, &next, FileType::Fifo, Mode::RWXU, 0).unwrap(),
+            5 => File::create(&next).unwrap().set_len(4000).unwrap(),
+            regular => fs::write(&next, &contents[regular]).unwrap(),
+        }
+        fs::rename(&next, place.path("from/it")).unwrap();
+    };
+    put_there(0);
+    let mut whole = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut round = 0;
+            while !done.load(Ordering::Relaxed) {
+                round += 1;
+                put_there(round);
+            }
+        });
+        for _ in 0..COPIES {
+            let Some(report) = place.plain("it", "made") else { continue };
+            let made = fs::read(place.path("to/made")).unwrap();
+            fs::remove_file(place.path("to/made")).unwrap();
+            if !contents.contains(&made) || report.bytes_total != made.len() as u64 {
+                done.store(true, Ordering::Relaxed);
+                panic!("{} bytes that nobody wrote together", made.len());
+            }
+            whole += 1;
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert!(whole > 0, "some are quick enough");
+}
+
 #[test]
 fn limits_hold_to_the_byte() {
     let Some(place) = Place::new() else { return };
@@ -194,9 +242,9 @@ fn limits_hold_to_the_byte() {
 #[test]
 fn a_cancelled_one_makes_nothing() {
     let Some(place) = Place::new() else { return };
-    let file = Lone::read(&place.from, b"deep/er/file").expect("nothing speaks against it");
+    let file = place.read("deep/er/file", "made").expect("nothing speaks against it");
     let control = Control::default();
     control.cancel();
-    assert!(file.put(&place.to, b"made", &StageOptions::default(), &control).is_none());
+    assert!(file.put(&StageOptions::default(), &control).is_none());
     assert!(place.made().is_empty());
 }

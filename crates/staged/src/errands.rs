@@ -1,6 +1,6 @@
 //! What takes time and is no task: plans, and looks at what lies in dataspaces.
 
-use crate::execute::{Failed, Setup, identity_of, must_be};
+use crate::execute::{Failed, Setup};
 use crate::permit;
 use crate::places::{Opener, PlaceError, Places, Whose, open_mount};
 use crate::tasks::{Answer, News};
@@ -106,13 +106,13 @@ fn plan(
     (start, places): (&Start, &Places),
     model: Option<Model>,
 ) -> Result<Plan, Failed> {
-    let identity = identity_of(start.identity.uid, start.identity.gid)?;
+    let identity = setup.own.identity_of(start.identity.uid, start.identity.gid)?;
     let run = std::sync::Arc::default();
     let (peers, verify_disk) = (&setup.peers, setup.verify_disk);
     let opener = Opener { places, start, identity: &identity, peers, whose, run: &run, verify_disk };
     let source = opener.open(&start.spec.src)?;
     let target = start.spec.dst.as_ref().map(|dst| opener.open(dst)).transpose()?;
-    must_be(&identity)?;
+    setup.own.must_be(&identity)?;
     let (src, name) = source.source(false)?;
     let what = name.map_or(What::Tree, |name| What::Entry { from: name.clone(), to: name });
     let options = StageOptions { dry_run: true, ..StageOptions::default() };
@@ -147,12 +147,12 @@ fn entries(
     (start, places): (&Start, &Places),
     (after, max): (&[u8], usize),
 ) -> Result<Reply, Failed> {
-    let identity = identity_of(start.identity.uid, start.identity.gid)?;
+    let identity = setup.own.identity_of(start.identity.uid, start.identity.gid)?;
     let run = std::sync::Arc::default();
     let (peers, verify_disk) = (&setup.peers, setup.verify_disk);
     let opener = Opener { places, start, identity: &identity, peers, whose, run: &run, verify_disk };
     let source = opener.open(&start.spec.src)?;
-    must_be(&identity)?;
+    setup.own.must_be(&identity)?;
     let (end, name) = source.source(false)?;
     if name.is_some() {
         let detail = Some(format!("in {}", end.describe()));

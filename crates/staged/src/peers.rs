@@ -3,7 +3,7 @@
 use crate::agents::{AgentOf, Agents};
 use crate::audit::Limiter;
 use crate::doors::Bridges;
-use crate::execute::{has_group, identity_of, must_be};
+use crate::execute::{Own, has_group};
 use crate::keys::{Role, Trusted};
 use crate::limits::Limits;
 use crate::places::{open_mount, reach_mount};
@@ -150,7 +150,8 @@ impl PeerRoots {
     /// By threads of this process, which is that user's own.
     fn by_threads(&self, want: &RootRequest, granted: Granted) -> EndResult<ServedBy> {
         let root = open_mount(&granted.dataspace.mount)?;
-        must_be(&identity_of(want.uid, want.gid)?)?;
+        let own = Own::of_process()?;
+        own.must_be(&own.identity_of(want.uid, want.gid)?)?;
         let end = LocalEnd::open_beneath(&root, &want.path)?;
         let end = if self.verify_disk { end.verified_from_disk() } else { end };
         let charge = Some(granted.limits as Arc<dyn Charge>);

@@ -11,7 +11,7 @@ use super::reading::{Reader, Reading};
 use super::sandbox;
 use super::visits::Visits;
 use crate::errands::{self, Errand, Then};
-use crate::execute::{self, Setup};
+use crate::execute::{self, Own, Setup};
 use crate::places::{LazyFabric, Peers, Places, Ways, Whose};
 use crate::start::lock;
 use crate::tasks::{Answer, Crews, Hear, News, Run, Teller, Work};
@@ -100,6 +100,7 @@ impl Worker {
             threads: setting.threads as usize,
             peers: Peers::Asking(Arc::new(Asking(Arc::clone(&desk))), Arc::clone(&fabric)),
             verify_disk: setting.verify_disk,
+            own: Own::of_process().map_err(io::Error::other)?,
         });
         let teller = Teller::new(Arc::clone(&desk) as Arc<dyn Hear>);
         let crews = Crews::start((setting.workers, setting.gentle), &setup, &teller)?;
@@ -112,7 +113,9 @@ impl Worker {
     /// Reads, in turns with the other one, until the supervisor is gone.
     fn serve(&self, me: Reader) -> io::Result<()> {
         let reading = &self.desk.reading;
-        let mut spin = Spin::of_work();
+        // What comes next is asked for by who has just been answered, by way of himself and the event loop. On a core that has gone to
+        // sleep meanwhile it would begin later than a small file takes.
+        let mut spin = Spin::of_calls();
         let served = loop {
             let work = match self.read(&mut reading.inbox(), &mut spin) {
                 Ok(Some(work)) => work,
@@ -146,28 +149,29 @@ impl Worker {
             {
                 return Ok(Some(work));
             }
-            self.wait(inbox, spin)?;
-            if !inbox.fill()? {
+            if !self.fill(inbox, spin)? {
                 return Ok(None);
             }
         }
     }
 
-    /// Until there is something to be read, awake for a moment and then asleep; wakes threads for tasks that wait meanwhile.
-    fn wait(&self, inbox: &Inbox, spin: &mut Spin) -> io::Result<()> {
-        let look = |timeout: Option<Duration>| {
-            let timeout = timeout.map(|time| Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() });
-            match poll(&mut [PollFd::new(inbox.socket(), PollFlags::IN)], timeout.as_ref()) {
-                Ok(0) | Err(rustix::io::Errno::INTR) => None,
-                found => Some(found.map(drop)),
-            }
-        };
-        if let Some(found) = spin.until(|| look(Some(Duration::ZERO))) {
-            return Ok(found?);
+    /// Takes what comes next, awake for a moment and then asleep, and wakes threads for tasks that wait meanwhile. False when the
+    /// supervisor is gone.
+    fn fill(&self, inbox: &mut Inbox, spin: &mut Spin) -> io::Result<bool> {
+        let filled = spin.until(|| {
+            self.crews.look();
+            inbox.fill_at_once().transpose()
+        });
+        if let Some(filled) = filled {
+            return filled;
         }
         loop {
-            if let Some(found) = look(self.crews.look()) {
-                return Ok(found?);
+            let timeout = self.crews.look();
+            let timeout = timeout.map(|time| Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() });
+            match poll(&mut [PollFd::new(inbox.socket(), PollFlags::IN)], timeout.as_ref()) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                Ok(_) => return inbox.fill(),
+                Err(errno) => return Err(errno.into()),
             }
         }
     }

@@ -147,11 +147,23 @@ impl Inbox {
 
     /// Waits for more bytes; false when the supervisor is gone.
     pub fn fill(&mut self) -> io::Result<bool> {
+        self.receive(RecvFlags::empty())
+    }
+
+    /// The same without waiting; nothing when there are none yet.
+    pub fn fill_at_once(&mut self) -> io::Result<Option<bool>> {
+        match self.receive(RecvFlags::DONTWAIT) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            received => received.map(Some),
+        }
+    }
+
+    fn receive(&mut self, flags: RecvFlags) -> io::Result<bool> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let received = loop {
             let mut into = [IoSliceMut::new(&mut self.bytes)];
-            match recvmsg(&self.socket, &mut into, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            match recvmsg(&self.socket, &mut into, &mut control, flags | RecvFlags::CMSG_CLOEXEC) {
                 Err(rustix::io::Errno::INTR) => {}
                 received => break received?,
             }
