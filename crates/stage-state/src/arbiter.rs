@@ -24,6 +24,8 @@ const FLOWS_KEPT: usize = 4096;
 
 /// Tasks of one user that are looked at for one that may start: more of them would only be of full dataspaces, too.
 const LOOKS_MAX: usize = 64;
+/// Entries of tasks that have been taken out are kept until there are so many more of them than of those that wait.
+const STALE_MAX: usize = 64;
 
 /// The two dataspaces a task uses, by the numbers that `spaces.rs` gives them; 0 for none.
 pub type Class = (u32, u32);
@@ -139,13 +141,46 @@ struct Flow {
     pending: usize,
 }
 
+/// One user's pending tasks in their order. It is seldom asked for, and many tasks come between two times: those are put in order then.
+#[derive(Default)]
+struct Own {
+    pending: usize,
+    ordered: BTreeMap<Place, u32>,
+    /// Some of these may have been taken out again.
+    new: Vec<(Place, u32)>,
+}
+
+impl Own {
+    fn push(&mut self, place: Place, id: u32) {
+        self.pending += 1;
+        self.new.push((place, id));
+    }
+
+    /// Of a task that has been taken out of those that `is_pending` knows.
+    fn remove(&mut self, place: Place, is_pending: impl Fn(&(Place, u32)) -> bool) {
+        self.pending -= 1;
+        self.ordered.remove(&place);
+        if self.new.len() > 2 * self.pending + STALE_MAX {
+            // The same one may have come twice.
+            self.new.sort_unstable();
+            self.new.dedup();
+            self.new.retain(is_pending);
+        }
+    }
+
+    fn in_order(&mut self, is_pending: impl Fn(&(Place, u32)) -> bool) -> &BTreeMap<Place, u32> {
+        self.ordered.extend(self.new.drain(..).filter(is_pending));
+        &self.ordered
+    }
+}
+
 /// The pending tasks.
 pub struct Arbiter {
     policy: Policy,
     classes: FxHashMap<Class, ClassQueue>,
     /// Of every pending task: where to find it.
     known: BTreeMap<u32, Queued>,
-    by_user: FxHashMap<u32, BTreeMap<Place, u32>>,
+    by_user: FxHashMap<u32, Own>,
     flows: FxHashMap<u32, Flow>,
     /// What the flow served last had been served before: where newcomers start.
     now: u64,
@@ -197,13 +232,8 @@ impl Arbiter {
         let place = task.place(self.policy);
         let class = self.classes.entry(task.class).or_default();
         class.add(number, served, place, task.id);
-        self.by_user.entry(task.uid).or_default().insert(place, task.id);
+        self.by_user.entry(task.uid).or_default().push(place, task.id);
         self.known.insert(task.id, task);
-    }
-
-    /// Users with pending tasks.
-    pub fn users(&self) -> impl Iterator<Item = u32> {
-        self.by_user.keys().copied()
     }
 
     /// Flows without tasks that have no lead over newcomers.
@@ -216,8 +246,8 @@ impl Arbiter {
     pub fn remove(&mut self, id: u32) -> Option<Queued> {
         let task = self.known.remove(&id)?;
         if let Some(own) = self.by_user.get_mut(&task.uid) {
-            own.remove(&task.place(self.policy));
-            if own.is_empty() {
+            own.remove(task.place(self.policy), is_pending(&self.known, self.policy));
+            if own.pending == 0 {
                 self.by_user.remove(&task.uid);
             }
         }
@@ -256,22 +286,26 @@ impl Arbiter {
         rank: impl Fn(u32) -> Option<u64>,
         room: impl Fn(Class) -> bool,
     ) -> Option<Queued> {
-        let first = |own: &BTreeMap<Place, u32>| {
-            let mut tasks = own.iter().take(LOOKS_MAX);
-            let open = tasks.find(|(_, id)| self.known.get(id).is_some_and(|task| room(task.class)));
-            open.map(|(place, id)| (place.seq, *id))
+        let (_, (_, id)) = {
+            let (known, is_pending) = (&self.known, is_pending(&self.known, self.policy));
+            let first = |own: &mut Own| {
+                let mut tasks = own.in_order(&is_pending).iter().take(LOOKS_MAX);
+                let open = tasks.find(|(_, id)| known.get(id).is_some_and(|task| room(task.class)));
+                open.map(|(place, id)| (place.seq, *id))
+            };
+            let users = self.by_user.iter_mut().filter_map(|(uid, own)| Some((rank(*uid)?, own)));
+            users.filter_map(|(rank, own)| Some((rank, first(own)?))).min()?
         };
-        let users = self.by_user.iter().filter_map(|(uid, own)| Some((rank(*uid)?, own)));
-        let (_, (_, id)) = users.filter_map(|(rank, own)| Some((rank, first(own)?))).min()?;
         let task = self.remove(id)?;
         self.charge(task.flow(self.policy), task.cost());
         Some(task)
     }
 
     /// The first task of each user who has a `rank`, in the order of [`Arbiter::pop_of`].
-    pub fn firsts(&self, rank: impl Fn(u32) -> Option<u64>) -> Vec<Queued> {
-        let users = self.by_user.iter().filter_map(|(uid, own)| Some((rank(*uid)?, own)));
-        let first = |own: &BTreeMap<Place, u32>| self.known.get(own.first_key_value()?.1).copied();
+    pub fn firsts(&mut self, rank: impl Fn(u32) -> Option<u64>) -> Vec<Queued> {
+        let (known, is_pending) = (&self.known, is_pending(&self.known, self.policy));
+        let users = self.by_user.iter_mut().filter_map(|(uid, own)| Some((rank(*uid)?, own)));
+        let first = |own: &mut Own| known.get(own.in_order(&is_pending).first_key_value()?.1).copied();
         let mut tasks: Vec<(u64, Queued)> =
             users.filter_map(|(rank, own)| Some((rank, first(own)?))).collect();
         tasks.sort_unstable_by_key(|(rank, task)| (*rank, task.seq));
@@ -300,6 +334,11 @@ impl Arbiter {
             }
         }
     }
+}
+
+/// Tells whether a task still waits at this place.
+fn is_pending(known: &BTreeMap<u32, Queued>, policy: Policy) -> impl Fn(&(Place, u32)) -> bool {
+    move |(place, id)| known.get(id).is_some_and(|task| task.place(policy) == *place)
 }
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ fn a_user_with_nothing_running_is_found_behind_any_number_of_others_tasks() {
         assert_eq!(next(|class| class.0 != 9), Some(102), "what it uses is full for 101");
         assert_eq!(next(|_| true), Some(101), "it has waited longer than 103");
         assert_eq!([next(|_| true), next(|_| true)], [Some(103), None]);
-        assert_eq!(arbiter.users().collect::<Vec<_>>(), [1]);
+        assert_eq!(arbiter.by_user.keys().collect::<Vec<_>>(), [&1]);
         assert_eq!(drain(&mut arbiter).len(), 100);
         assert!(arbiter.by_user.is_empty());
     }
@@ -122,19 +122,51 @@ impl Oracle {
         self.tasks.retain(|t| t.id != best.id);
         let flow = best.flow(policy);
         self.now = self.now.max(self.served[&flow]);
+        self.charge(policy, &best);
+        Some(best.id)
+    }
+
+    fn charge(&mut self, policy: Policy, best: &Queued) {
+        let flow = best.flow(policy);
         if matches!(policy, Policy::FairByJob | Policy::FairByUser) {
             let served = self.served.entry(flow).or_default();
             *served = (*served).max(self.now) + best.cost();
         }
-        Some(best.id)
     }
+
+    /// The first open task of each user with a rank, the user of the least rank first, and of several the task that came first.
+    fn firsts(&self, policy: Policy, rank: impl Fn(u32) -> Option<u64>, blocked: u32) -> Vec<u32> {
+        let open = |t: &&Queued| t.class.0 != blocked;
+        let first = |t: &&Queued| {
+            let others = self.tasks.iter().filter(open).filter(|o| o.uid == t.uid);
+            others.map(|o| o.place(policy)).min() == Some(t.place(policy))
+        };
+        let heads = self.tasks.iter().filter(open).filter(first);
+        let mut ranked: Vec<(u64, u64, u32)> =
+            heads.filter_map(|t| Some((rank(t.uid)?, t.seq, t.id))).collect();
+        ranked.sort_unstable();
+        ranked.into_iter().map(|(_, _, id)| id).collect()
+    }
+
+    fn pop_of(&mut self, policy: Policy, rank: impl Fn(u32) -> Option<u64>, blocked: u32) -> Option<u32> {
+        let id = *self.firsts(policy, rank, blocked).first()?;
+        let best = *self.tasks.iter().find(|t| t.id == id)?;
+        self.tasks.retain(|t| t.id != id);
+        self.charge(policy, &best);
+        Some(id)
+    }
+}
+
+/// Half of the users have one; it changes with what is given.
+fn rank_of(uid: u32, with: u32) -> Option<u64> {
+    (uid + with).is_multiple_of(2).then_some(u64::from((uid * 7 + with) % 3))
 }
 
 proptest! {
     #[test]
     fn it_chooses_as_the_oracle_does(
         policy in prop::sample::select(vec![Policy::FirstCome, Policy::ShortestFirst, Policy::FairByJob, Policy::FairByUser]),
-        steps in prop::collection::vec((0u8..10, 0i32..3, 0u64..4, 0u32..4, 0u32..3), 1..200),
+        steps in prop::collection::vec((0u8..14, 0i32..3, 0u64..4, 0u32..4, 0u32..3), 1..400),
     ) {
         let (mut arbiter, mut oracle) = (Arbiter::new(policy), Oracle::default());
         for (seq, (what, priority, size, flow, class)) in steps.into_iter().enumerate() {
@@ -147,11 +179,30 @@ proptest! {
                     oracle.push(policy, queued);
                 }
                 6 => {
-                    let id = oracle.tasks.get(usize::from(what) % oracle.tasks.len().max(1)).map(|t| t.id);
-                    if let Some(id) = id {
-                        prop_assert!(arbiter.remove(id).is_some());
+                    let task = oracle.tasks.get(seq % oracle.tasks.len().max(1)).copied();
+                    if let Some(Queued { id, .. }) = task {
+                        prop_assert_eq!(arbiter.remove(id), task);
                         oracle.tasks.retain(|t| t.id != id);
                     }
+                }
+                7 => {
+                    // Takes one back at its own place, as one that has given way is.
+                    let task = oracle.tasks.get(seq % oracle.tasks.len().max(1)).copied();
+                    if let Some(task) = task {
+                        prop_assert_eq!(arbiter.remove(task.id), Some(task));
+                        oracle.tasks.retain(|t| t.id != task.id);
+                        arbiter.push(task);
+                        oracle.push(policy, task);
+                    }
+                }
+                8 | 9 => {
+                    let got = arbiter.pop_of(|uid| rank_of(uid, flow), |c| c.0 != class).map(|t| t.id);
+                    prop_assert_eq!(got, oracle.pop_of(policy, |uid| rank_of(uid, flow), class));
+                }
+                10 => {
+                    let got = arbiter.firsts(|uid| rank_of(uid, flow));
+                    let got: Vec<u32> = got.into_iter().map(|t| t.id).collect();
+                    prop_assert_eq!(got, oracle.firsts(policy, |uid| rank_of(uid, flow), u32::MAX));
                 }
                 _ => {
                     let got = arbiter.pop(|c| c.0 != class).map(|t| t.id);
@@ -159,6 +210,9 @@ proptest! {
                 }
             }
             prop_assert_eq!(arbiter.len(), oracle.tasks.len());
+            for own in arbiter.by_user.values() {
+                prop_assert!(own.new.len() <= 2 * own.pending + STALE_MAX + 1);
+            }
         }
     }
 }
