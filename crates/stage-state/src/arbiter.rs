@@ -143,14 +143,14 @@ struct Flow {
 
 /// One user's pending tasks in their order. It is seldom asked for, and many tasks come between two times: those are put in order then.
 #[derive(Default)]
-struct Own {
+struct UserQueue {
     pending: usize,
     ordered: BTreeMap<Place, u32>,
     /// Some of these may have been taken out again.
     new: Vec<(Place, u32)>,
 }
 
-impl Own {
+impl UserQueue {
     fn push(&mut self, place: Place, id: u32) {
         self.pending += 1;
         self.new.push((place, id));
@@ -165,11 +165,12 @@ impl Own {
             self.new.sort_unstable();
             self.new.dedup();
             self.new.retain(is_pending);
+            self.new.shrink_to(2 * self.new.len());
         }
     }
 
     fn in_order(&mut self, is_pending: impl Fn(&(Place, u32)) -> bool) -> &BTreeMap<Place, u32> {
-        self.ordered.extend(self.new.drain(..).filter(is_pending));
+        self.ordered.extend(std::mem::take(&mut self.new).into_iter().filter(is_pending));
         &self.ordered
     }
 }
@@ -180,7 +181,7 @@ pub struct Arbiter {
     classes: FxHashMap<Class, ClassQueue>,
     /// Of every pending task: where to find it.
     known: BTreeMap<u32, Queued>,
-    by_user: FxHashMap<u32, Own>,
+    by_user: FxHashMap<u32, UserQueue>,
     flows: FxHashMap<u32, Flow>,
     /// What the flow served last had been served before: where newcomers start.
     now: u64,
@@ -288,7 +289,7 @@ impl Arbiter {
     ) -> Option<Queued> {
         let (_, (_, id)) = {
             let (known, is_pending) = (&self.known, is_pending(&self.known, self.policy));
-            let first = |own: &mut Own| {
+            let first = |own: &mut UserQueue| {
                 let mut tasks = own.in_order(&is_pending).iter().take(LOOKS_MAX);
                 let open = tasks.find(|(_, id)| known.get(id).is_some_and(|task| room(task.class)));
                 open.map(|(place, id)| (place.seq, *id))
@@ -305,7 +306,7 @@ impl Arbiter {
     pub fn firsts(&mut self, rank: impl Fn(u32) -> Option<u64>) -> Vec<Queued> {
         let (known, is_pending) = (&self.known, is_pending(&self.known, self.policy));
         let users = self.by_user.iter_mut().filter_map(|(uid, own)| Some((rank(*uid)?, own)));
-        let first = |own: &mut Own| known.get(own.in_order(&is_pending).first_key_value()?.1).copied();
+        let first = |own: &mut UserQueue| known.get(own.in_order(&is_pending).first_key_value()?.1).copied();
         let mut tasks: Vec<(u64, Queued)> =
             users.filter_map(|(rank, own)| Some((rank, first(own)?))).collect();
         tasks.sort_unstable_by_key(|(rank, task)| (*rank, task.seq));
