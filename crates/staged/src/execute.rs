@@ -29,15 +29,15 @@ pub struct Setup {
     pub peers: Peers,
     /// What is verified is read back from disks.
     pub verify_disk: bool,
-    pub own: Own,
+    pub own: ProcessUser,
 }
 
-/// Whom this process is. It stays that, so the kernel is asked once: asking costs a small copy a tenth of its time.
-pub struct Own(Identity);
+/// Whom this process is. It stays that, so the kernel is asked once, and not eight times for each small copy.
+pub struct ProcessUser(Identity);
 
-impl Own {
-    pub fn of_process() -> Result<Own, EndError> {
-        Identity::of_thread().map(Own)
+impl ProcessUser {
+    pub fn ask() -> Result<ProcessUser, EndError> {
+        Identity::of_thread().map(ProcessUser)
     }
 
     /// A user with all his groups. Nobody knows the groups of an unknown user but his own one.
@@ -217,12 +217,10 @@ fn carry_out(setup: &Setup, work: &Work, teller: &Teller) -> Result<Done, Failed
         }
         (_, None) => Err(Failed::Refusal(Refusal::new(Code::BAD_ARGS, "there is no destination"))),
         (op, Some(target)) => {
-            if let Some(done) =
-                copy_lone(work, teller, (&source, &target), (&setup.own, &identity), &options)?
-            {
+            setup.own.must_be(&identity)?;
+            if let Some(done) = copy_lone(work, teller, (&source, &target), &setup.own, &options)? {
                 return Ok(done);
             }
-            setup.own.must_be(&identity)?;
             let found =
                 find(work, op, &source, &target).map_err(|error| named("source", &spec.src, error))?;
             let (src, name, small) = match found {
@@ -251,7 +249,7 @@ fn copy_lone(
     work: &Work,
     teller: &Teller,
     (source, target): (&Place, &Place),
-    (own, identity): (&Own, &Identity),
+    own: &ProcessUser,
     options: &StageOptions,
 ) -> Result<Option<Done>, Failed> {
     let (Op::Copy, Some((from, path)), Some((to, place))) =
@@ -259,7 +257,6 @@ fn copy_lone(
     else {
         return Ok(None);
     };
-    own.must_be(identity)?;
     let Some(file) = Lone::read((from, path), (to, place), &own.0) else { return Ok(None) };
     made::note(work, teller, target, Some(file.name()), source.name())?;
     Ok(file.put(options, &work.run.control()).map(of_copy))
@@ -281,9 +278,9 @@ fn journal(work: &Work, teller: &Teller) -> Result<Option<File>, Failed> {
 /// The group that owns nothing, for users that the name service does not know.
 const NO_GROUP: u32 = 65_534;
 
-/// As [`Own::identity_of`], for who asks once.
+/// As [`ProcessUser::identity_of`], for who asks once.
 pub(crate) fn identity_of(uid: u32, gid: u32) -> Result<Identity, EndError> {
-    Own::of_process()?.identity_of(uid, gid)
+    ProcessUser::ask()?.identity_of(uid, gid)
 }
 
 /// What the name service knows of somebody.

@@ -3,7 +3,7 @@
 use crate::agents::{AgentOf, Agents};
 use crate::audit::Limiter;
 use crate::doors::Bridges;
-use crate::execute::{Own, has_group};
+use crate::execute::{ProcessUser, has_group};
 use crate::keys::{Role, Trusted};
 use crate::limits::Limits;
 use crate::places::{open_mount, reach_mount};
@@ -150,7 +150,7 @@ impl PeerRoots {
     /// By threads of this process, which is that user's own.
     fn by_threads(&self, want: &RootRequest, granted: Granted) -> EndResult<ServedBy> {
         let root = open_mount(&granted.dataspace.mount)?;
-        let own = Own::of_process()?;
+        let own = ProcessUser::ask()?;
         own.must_be(&own.identity_of(want.uid, want.gid)?)?;
         let end = LocalEnd::open_beneath(&root, &want.path)?;
         let end = if self.verify_disk { end.verified_from_disk() } else { end };

@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::conn::{Conn, Dialect, ERRAND_WEIGHT, Incoming, Over, WAITING_MAX, weight};
 use crate::crowd::Crowd;
 use crate::doors::Bridges;
-use crate::execute::{Own, Setup};
+use crate::execute::{ProcessUser, Setup};
 use crate::journal::{Journal, Unsynced};
 use crate::journals::Journals;
 use crate::keys::{Trust, Trusted};
@@ -181,7 +181,7 @@ impl Daemon {
             threads: config.task_threads,
             peers: Peers::Directly(directly.clone()),
             verify_disk: config.verify_disk,
-            own: Own::of_process().map_err(|e| system("look who this is")(io::Error::other(e)))?,
+            own: ProcessUser::ask().map_err(|e| system("look who this is")(io::Error::other(e)))?,
         });
         let journals = open_journals(config, &state)?;
         if let Some(dir) = &config.jobs_dir {

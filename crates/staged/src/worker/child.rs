@@ -11,7 +11,7 @@ use super::reading::{Reader, Reading};
 use super::sandbox;
 use super::visits::Visits;
 use crate::errands::{self, Errand, Then};
-use crate::execute::{self, Own, Setup};
+use crate::execute::{self, ProcessUser, Setup};
 use crate::places::{LazyFabric, Peers, Places, Ways, Whose};
 use crate::start::lock;
 use crate::tasks::{Answer, Crews, Hear, News, Run, Teller, Work};
@@ -100,7 +100,7 @@ impl Worker {
             threads: setting.threads as usize,
             peers: Peers::Asking(Arc::new(Asking(Arc::clone(&desk))), Arc::clone(&fabric)),
             verify_disk: setting.verify_disk,
-            own: Own::of_process().map_err(io::Error::other)?,
+            own: ProcessUser::ask().map_err(io::Error::other)?,
         });
         let teller = Teller::new(Arc::clone(&desk) as Arc<dyn Hear>);
         let crews = Crews::start((setting.workers, setting.gentle), &setup, &teller)?;
@@ -113,9 +113,9 @@ impl Worker {
     /// Reads, in turns with the other one, until the supervisor is gone.
     fn serve(&self, me: Reader) -> io::Result<()> {
         let reading = &self.desk.reading;
-        // What comes next is asked for by who has just been answered, by way of himself and the event loop. On a core that has gone to
-        // sleep meanwhile it would begin later than a small file takes.
-        let mut spin = Spin::of_calls();
+        // What comes next is asked for by who has just been answered, by way of himself and the event loop, which takes as long as a small
+        // file does. Where tasks are gentle somebody else does them, and no core is kept awake for that.
+        let mut spin = if self.gentle { Spin::of_work() } else { Spin::of_calls() };
         let served = loop {
             let work = match self.read(&mut reading.inbox(), &mut spin) {
                 Ok(Some(work)) => work,
