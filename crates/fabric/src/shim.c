@@ -185,9 +185,11 @@ static int open_endpoint(const char *provider, const char *node, size_t cq_size,
     return 0;
 }
 
-/* Signals are handled afterwards as before; those that end a process wait meanwhile, if they come to this thread. */
+/* Signals are handled afterwards as before; those that end a process wait meanwhile, if they come to this thread. One thread at
+ * a time: a second one would take the handlers that a provider brings to the first for those that were there before. */
 int tf_open(const char *provider, const char *node, size_t cq_size, struct tf_endpoint **out, char *failure, size_t room)
 {
+    static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
     struct sigaction before[SIGNALS_COUNT];
     sigset_t waiting, mask;
     int i, ret;
@@ -196,6 +198,7 @@ int tf_open(const char *provider, const char *node, size_t cq_size, struct tf_en
     sigaddset(&waiting, SIGINT);
     sigaddset(&waiting, SIGTERM);
     sigaddset(&waiting, SIGHUP);
+    pthread_mutex_lock(&opening);
     pthread_sigmask(SIG_BLOCK, &waiting, &mask);
     for (i = 0; i < SIGNALS_COUNT; i++)
         sigaction(SIGNALS[i], NULL, &before[i]);
@@ -203,6 +206,7 @@ int tf_open(const char *provider, const char *node, size_t cq_size, struct tf_en
     for (i = 0; i < SIGNALS_COUNT; i++)
         sigaction(SIGNALS[i], &before[i], NULL);
     pthread_sigmask(SIG_SETMASK, &mask, NULL);
+    pthread_mutex_unlock(&opening);
     return ret;
 }
 
