@@ -10,6 +10,9 @@ use crate::places::Directly;
 use crate::server::{nobody, now};
 use crate::tasks::Teller;
 use crate::worker::{Template, Workers};
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::fmt;
 use std::io;
 use std::net::TcpListener;
@@ -231,6 +234,11 @@ pub(crate) fn own_jobs_dir(dir: &Path) -> Result<(), StartError> {
     own_dir(dir, false, SOCKETS_MODE)
 }
 
+/// Of a socket that has no rights yet.
+const OWNERS_SOCKET: Mode = Mode::RUSR.union(Mode::WUSR);
+/// Connections that wait to be accepted; the kernel has a limit of its own (net.core.somaxconn).
+const BACKLOG: i32 = 4096;
+
 /// Listens at `path`. A socket that nobody listens at any more is replaced; a live one is not.
 pub(crate) fn listen(path: &Path, access: &Access) -> Result<UnixListener, StartError> {
     let fail = |source| StartError::Listen { path: path.into(), source };
@@ -240,11 +248,7 @@ pub(crate) fn listen(path: &Path, access: &Access) -> Result<UnixListener, Start
         return Err(fail(io::Error::new(io::ErrorKind::AddrInUse, "another stager listens there")));
     }
     remove_socket(path).map_err(fail)?;
-    // Nobody gets in before its rights are set.
-    let old = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
-    let listener = UnixListener::bind(path).map_err(fail);
-    rustix::process::umask(old);
-    let listener = listener?;
+    let listener = bind_closed(path).map_err(|errno| fail(errno.into()))?;
     if let Some(group) = &access.group {
         let found = nix::unistd::Group::from_name(group).map_err(|errno| fail(errno.into()))?;
         let group = found.ok_or_else(|| {
@@ -255,6 +259,16 @@ pub(crate) fn listen(path: &Path, access: &Access) -> Result<UnixListener, Start
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(access.mode)).map_err(fail)?;
     listener.set_nonblocking(true).map_err(fail)?;
     Ok(listener)
+}
+
+/// Nobody gets in before its rights are set: a socket's file has the mode of the descriptor. The umask would be that of other threads too.
+fn bind_closed(path: &Path) -> Result<UnixListener, Errno> {
+    let at = SocketAddrUnix::new(path)?;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    rustix::fs::fchmod(&socket, OWNERS_SOCKET)?;
+    net::bind(&socket, &at)?;
+    net::listen(&socket, BACKLOG)?;
+    Ok(socket.into())
 }
 
 /// Removes what a stager that was killed has left: a wrong path in the configuration must not cost anybody a file.
@@ -284,4 +298,54 @@ pub(crate) fn start_syncer(synced: &Arc<Mutex<Option<Unsynced>>>) -> io::Result<
         }
     };
     std::thread::Builder::new().name("sync".into()).spawn(run).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// The umask is the whole process's.
+    #[test]
+    fn what_other_threads_make_meanwhile_keeps_its_mode() {
+        let dir = tempfile::tempdir().unwrap();
+        let (socket, file) = (dir.path().join("socket"), dir.path().join("file"));
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let make = || {
+            std::fs::File::create(&file).unwrap();
+            let mode = mode(&file);
+            std::fs::remove_file(&file).unwrap();
+            mode
+        };
+        let usual = make();
+        let done = AtomicBool::new(false);
+        let seen = std::thread::scope(|scope| {
+            let maker = scope.spawn(|| {
+                let mut seen = BTreeSet::from([make()]);
+                while !done.load(Ordering::Acquire) {
+                    seen.insert(make());
+                }
+                seen
+            });
+            for _ in 0..2000 {
+                drop(listen(&socket, &Access { mode: 0o666, group: None }).unwrap());
+            }
+            done.store(true, Ordering::Release);
+            maker.join().unwrap()
+        });
+        assert_eq!(seen, BTreeSet::from([usual]));
+        assert_eq!(mode(&socket), 0o666);
+    }
+
+    #[test]
+    fn a_socket_is_its_owners_until_its_rights_are_set() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let listener = bind_closed(&path).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(bind_closed(&path).unwrap_err(), Errno::ADDRINUSE, "what is there stays");
+        let _client = UnixStream::connect(&path).unwrap();
+        listener.accept().unwrap();
+    }
 }
