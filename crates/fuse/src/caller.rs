@@ -5,11 +5,20 @@
 //! unknown.
 
 use std::time::Duration;
-use tidepool_client::LockKind;
 
 /// Tries to look at a caller that is still on its way to sleep.
 const SLEEP_TRIES: u32 = 20;
 const SLEEP_PAUSE: Duration = Duration::from_micros(20);
+
+/// The system calls by which programs lock files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LockCall {
+    /// fcntl(2), for the process.
+    Posix,
+    /// fcntl(2), for the open file.
+    Ofd,
+    Flock,
+}
 
 /// Supplementary groups of a caller.
 pub fn groups(thread: u32) -> Vec<u32> {
@@ -24,7 +33,7 @@ pub fn is_interrupted(thread: u32) -> bool {
 
 /// Which system call a lock request comes from; `None` when that cannot be found out. The
 /// FUSE crate does not hand on the flag that tells flock(2) from fcntl(2).
-pub fn lock_call(thread: u32) -> Option<LockKind> {
+pub fn lock_call(thread: u32) -> Option<LockCall> {
     for _ in 0..SLEEP_TRIES {
         let text = std::fs::read_to_string(format!("/proc/{thread}/syscall")).ok()?;
         if text.trim() != "running" {
@@ -53,10 +62,20 @@ fn has_signal(status: &str) -> bool {
     (mask("SigPnd") | mask("ShdPnd")) & !mask("SigBlk") & !mask("SigIgn") != 0
 }
 
-fn parse_lock_call(text: &str) -> Option<LockKind> {
-    match text.split_whitespace().next()?.parse::<i64>().ok()? {
-        libc::SYS_flock => Some(LockKind::Flock),
-        libc::SYS_fcntl => Some(LockKind::Posix),
+fn parse_lock_call(text: &str) -> Option<LockCall> {
+    let mut words = text.split_whitespace();
+    let call: i64 = words.next()?.parse().ok()?;
+    match call {
+        libc::SYS_flock => Some(LockCall::Flock),
+        libc::SYS_fcntl => {
+            let command = u64::from_str_radix(words.nth(1)?.strip_prefix("0x")?, 16).ok()?;
+            // An int: the upper half of the register may hold anything.
+            match command as u32 as i32 {
+                libc::F_OFD_SETLK | libc::F_OFD_SETLKW => Some(LockCall::Ofd),
+                libc::F_SETLK | libc::F_SETLKW => Some(LockCall::Posix),
+                _ => None,
+            }
+        }
         _ => None,
     }
 }
@@ -78,10 +97,15 @@ mod tests {
 
     #[test]
     fn system_calls_are_told_apart() {
-        let line = |number| format!("{number} 0x3 0x2 0x0 0x0 0x0 0x0 0x7ffc 0x7f\n");
-        assert_eq!(parse_lock_call(&line(libc::SYS_flock)), Some(LockKind::Flock));
-        assert_eq!(parse_lock_call(&line(libc::SYS_fcntl)), Some(LockKind::Posix));
-        for text in ["-1 0x7ffc 0x7f", "running", "", "0 0x1"] {
+        let line = |number, command: u64| format!("{number} 0x3 {command:#x} 0x0 0x0 0x0 0x0 0x7ffc 0x7f\n");
+        assert_eq!(parse_lock_call(&line(libc::SYS_flock, 2)), Some(LockCall::Flock));
+        for (command, call) in
+            [(6, LockCall::Posix), (7, LockCall::Posix), (37, LockCall::Ofd), (38, LockCall::Ofd)]
+        {
+            assert_eq!(parse_lock_call(&line(libc::SYS_fcntl, command)), Some(call));
+            assert_eq!(parse_lock_call(&line(libc::SYS_fcntl, command | 0xdead_0000_0000)), Some(call));
+        }
+        for text in ["-1 0x7ffc 0x7f", "running", "", "0 0x1", "72 0x3", "72 0x3 6", "72 0x3 0x1"] {
             assert_eq!(parse_lock_call(text), None);
         }
     }

@@ -18,6 +18,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 use tidepool_client::{FsError, HeldLock};
 use tidepool_types::{Attr, Errno as OurErrno, Ino, NAME_MAX, SetAttr};
@@ -31,6 +32,8 @@ const GENERATION: Generation = Generation(0);
 /// Bits of a file handle; there is nothing else to remember of an open file.
 const HANDLE_DIRECT: u64 = 1;
 const HANDLE_SET_ID: u64 = 2;
+/// Between handles: each open file has one of its own.
+const HANDLE_NEXT: u64 = 4;
 /// Prefix of the attributes that the kernel makes of access control lists, which we lack.
 const ACL_PREFIX: &[u8] = b"system.posix_acl_";
 
@@ -95,7 +98,7 @@ impl TidepoolFs {
 
     /// Handle and flags of a file that was opened.
     fn opened(&self, attr: &Attr, flags: i32) -> (FileHandle, FopenFlags) {
-        let mut handle = 0;
+        let mut handle = self.0.handles.fetch_add(HANDLE_NEXT, Ordering::Relaxed);
         let mut open_flags = FopenFlags::empty();
         if self.0.direct_io {
             open_flags |= FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
@@ -366,13 +369,13 @@ impl Filesystem for TidepoolFs {
         &self,
         _req: &Request,
         number: INodeNo,
-        _fh: FileHandle,
+        fh: FileHandle,
         _flags: OpenFlags,
-        owner: Option<LockOwner>,
+        _owner: Option<LockOwner>,
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        self.empty(reply, self.0.release(ino(number), owner.map(|o| o.0)));
+        self.empty(reply, self.0.release(ino(number), fh.0));
     }
 
     fn fsync(&self, _req: &Request, number: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
@@ -512,7 +515,7 @@ impl Filesystem for TidepoolFs {
         &self,
         req: &Request,
         number: INodeNo,
-        _fh: FileHandle,
+        fh: FileHandle,
         owner: LockOwner,
         start: u64,
         end: u64,
@@ -522,8 +525,9 @@ impl Filesystem for TidepoolFs {
     ) {
         let mode = reply_or!(self, reply, locking::mode_of(typ).map_err(FsError::from));
         let range = locking::range_of(start, end);
-        let want = Want { ino: ino(number), owner: owner.0, range, mode, pid, thread: req.pid() };
-        match reply_or!(self, reply, locking::test(&self.0.client, &want)) {
+        let want =
+            Want { ino: ino(number), owner: owner.0, handle: fh.0, range, mode, pid, thread: req.pid() };
+        match reply_or!(self, reply, self.0.locks.test(&self.0.client, &want)) {
             Some(HeldLock { range, mode, pid }) => {
                 let (start, end) = locking::kernel_range(range);
                 reply.locked(start, end, locking::l_type_of(mode), pid);
@@ -536,7 +540,7 @@ impl Filesystem for TidepoolFs {
         &self,
         req: &Request,
         number: INodeNo,
-        _fh: FileHandle,
+        fh: FileHandle,
         owner: LockOwner,
         start: u64,
         end: u64,
@@ -547,7 +551,8 @@ impl Filesystem for TidepoolFs {
     ) {
         let mode = reply_or!(self, reply, locking::mode_of(typ).map_err(FsError::from));
         let range = locking::range_of(start, end);
-        let want = Want { ino: ino(number), owner: owner.0, range, mode, pid, thread: req.pid() };
+        let want =
+            Want { ino: ino(number), owner: owner.0, handle: fh.0, range, mode, pid, thread: req.pid() };
         self.0.set_lock(want, sleep, reply);
     }
 

@@ -1,15 +1,21 @@
 //! Locks of programs, kept by the daemons so that they hold on all nodes.
 //!
-//! The kernel keeps no record of them; it tells when an owner closes the file (`flush`, by
-//! the owner of POSIX locks) and when a file that was locked by flock(2) is let go
-//! (`release`, by the file). This table remembers which owners may hold something, so that
-//! the usual close, of a file without locks, costs no request.
+//! The kernel keeps no record of them; it tells when a process closes the file (`flush`, by
+//! the owner of POSIX locks) and when an open file is let go (`release`, by its handle). This
+//! table remembers who may hold something, so that the usual close, of a file without locks,
+//! costs no request.
+//!
+//! The kernel's number of an owner is made of an address: a process's for POSIX locks, an open
+//! file's for others. A file that is opened after another was closed may lie where that one was,
+//! and have its number, before the other's `release` has come. So locks of open files belong to
+//! their handles, which are never used again.
 
-use crate::caller;
+use crate::caller::{self, LockCall};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tidepool_client::{Client, FsError, HeldLock, LockKind, LockMode, LockOwner, LockRange};
+use tidepool_transport::random_bytes;
 use tidepool_types::{Errno, Ino};
 
 /// The kernel's end of a lock that reaches to the end of file.
@@ -20,24 +26,31 @@ const WAITERS_MAX: usize = 1024;
 /// The kinds of lock an owner may hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kinds {
+    /// A process's.
     Posix,
+    /// An open file's, that meets those of processes (F_OFD_SETLK).
+    Ofd,
+    /// An open file's (flock(2)).
     Flock,
-    /// It could not be found out which of them is meant. Both are taken: that may exclude
+    /// It could not be found out which of them is meant. POSIX and flock are taken: that may exclude
     /// too much, never too little.
     Both,
 }
 
 impl Kinds {
-    fn each(self) -> &'static [LockKind] {
-        match self {
-            Kinds::Posix => &[LockKind::Posix],
-            Kinds::Flock => &[LockKind::Flock],
-            Kinds::Both => &[LockKind::Posix, LockKind::Flock],
-        }
+    /// Whether they end when the process closes any file of the object.
+    fn is_of_process(self) -> bool {
+        matches!(self, Kinds::Posix | Kinds::Both)
     }
+}
 
-    fn and(self, other: Kinds) -> Kinds {
-        if self == other { self } else { Kinds::Both }
+impl From<LockCall> for Kinds {
+    fn from(call: LockCall) -> Kinds {
+        match call {
+            LockCall::Posix => Kinds::Posix,
+            LockCall::Ofd => Kinds::Ofd,
+            LockCall::Flock => Kinds::Flock,
+        }
     }
 }
 
@@ -45,7 +58,10 @@ impl Kinds {
 #[derive(Clone, Copy, Debug)]
 pub struct Want {
     pub ino: Ino,
+    /// The kernel's number.
     pub owner: u64,
+    /// Of the open file by which it is asked for.
+    pub handle: u64,
     pub range: LockRange,
     pub mode: LockMode,
     /// The process, for those who ask who is in their way.
@@ -82,10 +98,57 @@ pub fn kernel_range(range: LockRange) -> (u64, u64) {
     (range.start.min(OFFSET_MAX), range.end.min(OFFSET_MAX))
 }
 
+/// Who may hold locks on an object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Holder {
+    /// The kernel's number.
+    owner: u64,
+    handle: u64,
+    /// Of the open file, for the daemons: other mounts and sessions have handles too.
+    number: u64,
+    kinds: Kinds,
+}
+
+impl Holder {
+    /// Whether a request by this owner, through this handle, may be about its locks.
+    fn is_meant(&self, owner: u64, handle: u64) -> bool {
+        self.owner == owner && (self.handle == handle || self.kinds.is_of_process())
+    }
+
+    /// The locks it may hold, and whose they are for the daemons.
+    fn each(&self) -> Vec<(LockKind, LockOwner)> {
+        let (process, file) = (LockOwner(self.owner), LockOwner(self.number));
+        match self.kinds {
+            Kinds::Posix => vec![(LockKind::Posix, process)],
+            Kinds::Ofd => vec![(LockKind::Posix, file)],
+            Kinds::Flock => vec![(LockKind::Flock, file)],
+            Kinds::Both => vec![(LockKind::Posix, process), (LockKind::Flock, file)],
+        }
+    }
+}
+
 #[derive(Default)]
 struct PerObject {
     opens: u32,
-    owners: Vec<(u64, Kinds)>,
+    holders: Vec<Holder>,
+}
+
+impl PerObject {
+    /// A process may lock the same by two files, so where it is not known whether it is a process's it counts as one's.
+    fn number(&self, owner: u64, handle: u64, kinds: Kinds) -> u64 {
+        let unsure = |h: &&Holder| kinds == Kinds::Both && h.kinds == Kinds::Both && h.owner == owner;
+        let same =
+            self.holders.iter().find(|h| h.handle == handle).or_else(|| self.holders.iter().find(unsure));
+        same.map_or_else(|| u64::from_le_bytes(random_bytes()), |h| h.number)
+    }
+
+    /// Forgets some; the locks that nobody has any more.
+    fn end(&mut self, which: impl Fn(&Holder) -> bool) -> Vec<(LockKind, LockOwner)> {
+        let mut ended: Vec<_> =
+            self.holders.extract_if(.., |holder| which(holder)).flat_map(|h| h.each()).collect();
+        ended.retain(|lock| !self.holders.iter().any(|holder| holder.each().contains(lock)));
+        ended
+    }
 }
 
 /// Who may hold locks, and how often each object is open.
@@ -99,34 +162,42 @@ impl Table {
         self.objects.entry(ino).or_default().opens += 1;
     }
 
-    /// Counts a close; the owners whose locks end with it. With the last close all do, which
-    /// is how locks of F_OFD_SETLK end: the kernel does not tell when their owner goes.
-    fn closed(&mut self, ino: Ino, owner: Option<u64>) -> Vec<(u64, Kinds)> {
+    /// Counts a handle that is let go; the locks that end with it. With the last one all do.
+    fn closed(&mut self, ino: Ino, handle: u64) -> Vec<(LockKind, LockOwner)> {
         let Some(object) = self.objects.get_mut(&ino) else { return Vec::new() };
         object.opens = object.opens.saturating_sub(1);
-        if object.opens == 0 {
-            return self.objects.remove(&ino).map(|o| o.owners).unwrap_or_default();
+        let is_last = object.opens == 0;
+        let ended = object.end(|holder| is_last || holder.handle == handle);
+        if is_last {
+            self.objects.remove(&ino);
         }
-        owner.and_then(|owner| Some((owner, self.take(ino, owner)?))).into_iter().collect()
+        ended
     }
 
-    /// Notes that an owner may hold locks from now on.
-    fn note(&mut self, ino: Ino, owner: u64, kinds: Kinds) {
-        let owners = &mut self.objects.entry(ino).or_default().owners;
-        match owners.iter_mut().find(|(o, _)| *o == owner) {
-            Some((_, known)) => *known = known.and(kinds),
-            None => owners.push((owner, kinds)),
+    /// The locks that end when a process closes a file of the object.
+    fn flushed(&mut self, ino: Ino, owner: u64) -> Vec<(LockKind, LockOwner)> {
+        let Some(object) = self.objects.get_mut(&ino) else { return Vec::new() };
+        object.end(|holder| holder.owner == owner && holder.kinds.is_of_process())
+    }
+
+    /// Notes that somebody may hold locks from now on.
+    fn note(&mut self, ino: Ino, owner: u64, handle: u64, kinds: Kinds) -> Holder {
+        let object = self.objects.entry(ino).or_default();
+        let holder = Holder { owner, handle, number: object.number(owner, handle, kinds), kinds };
+        if !object.holders.contains(&holder) {
+            object.holders.push(holder);
         }
+        holder
     }
 
-    fn kinds(&self, ino: Ino, owner: u64) -> Option<Kinds> {
-        self.objects.get(&ino)?.owners.iter().find(|(o, _)| *o == owner).map(|(_, kinds)| *kinds)
+    /// Who may hold what such a request is about.
+    fn meant(&self, ino: Ino, owner: u64, handle: u64) -> Vec<Holder> {
+        let holders = self.objects.get(&ino).map(|object| &object.holders);
+        holders.into_iter().flatten().filter(|h| h.is_meant(owner, handle)).copied().collect()
     }
 
-    fn take(&mut self, ino: Ino, owner: u64) -> Option<Kinds> {
-        let owners = &mut self.objects.get_mut(&ino)?.owners;
-        let at = owners.iter().position(|(o, _)| *o == owner)?;
-        Some(owners.swap_remove(at).1)
+    fn has_unsure(&self, ino: Ino) -> bool {
+        self.objects.get(&ino).is_some_and(|object| object.holders.iter().any(|h| h.kinds == Kinds::Both))
     }
 }
 
@@ -134,6 +205,8 @@ impl Table {
 #[derive(Default)]
 pub struct Locks {
     table: Mutex<Table>,
+    /// Held by who takes or ends locks of [`Kinds::Both`]: those of a file that is let go and of the next one may have one owner.
+    unsure: Mutex<()>,
     waiters: AtomicUsize,
     stopping: AtomicBool,
 }
@@ -147,43 +220,67 @@ impl Locks {
         self.table().opened(ino);
     }
 
-    /// Ends the locks that end with this close of a file.
-    pub fn closed(&self, client: &Client, ino: Ino, owner: Option<u64>) -> Result<(), FsError> {
-        let ended = self.table().closed(ino, owner);
-        ended.into_iter().try_for_each(|(owner, kinds)| unlock(client, ino, owner, kinds, LockRange::ALL))
+    fn in_turn(&self) -> MutexGuard<'_, ()> {
+        self.unsure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the locks of an owner, as each close by a process does.
+    /// Ends the locks that end when a handle is let go.
+    pub fn closed(&self, client: &Client, ino: Ino, handle: u64) -> Result<(), FsError> {
+        let unsure = self.table().has_unsure(ino);
+        let _in_turn = unsure.then(|| self.in_turn());
+        let ended = self.table().closed(ino, handle);
+        unlock(client, ino, ended, LockRange::ALL)
+    }
+
+    /// Ends the locks of a process, as each close by it does.
     pub fn flushed(&self, client: &Client, ino: Ino, owner: u64) -> Result<(), FsError> {
-        let ended = self.table().take(ino, owner);
-        ended.map_or(Ok(()), |kinds| unlock(client, ino, owner, kinds, LockRange::ALL))
+        let ended = self.table().flushed(ino, owner);
+        unlock(client, ino, ended, LockRange::ALL)
     }
 
     /// Sets or releases a lock at once; `EAGAIN` when another owner is in the way.
     pub fn set(&self, client: &Client, want: &Want) -> Result<(), FsError> {
         if want.mode == LockMode::Unlock {
-            let known = self.table().kinds(want.ino, want.owner);
-            return known.map_or(Ok(()), |kinds| unlock(client, want.ino, want.owner, kinds, want.range));
+            return self.release(client, want);
         }
         let kinds = self.kinds_for(want);
+        let _in_turn = (kinds == Kinds::Both).then(|| self.in_turn());
         // Before the lock is taken: a close at the same time must not overlook it.
-        self.table().note(want.ino, want.owner, kinds);
-        take(client, want, kinds)
+        let holder = self.table().note(want.ino, want.owner, want.handle, kinds);
+        take(client, want, &holder)
+    }
+
+    fn release(&self, client: &Client, want: &Want) -> Result<(), FsError> {
+        let mut meant = self.table().meant(want.ino, want.owner, want.handle);
+        // A file may have locks by flock(2) and by F_OFD_SETLK.
+        if meant.iter().any(|holder| holder.kinds != meant[0].kinds)
+            && let Some(call) = caller::lock_call(want.thread)
+        {
+            meant.retain(|holder| matches!(holder.kinds, Kinds::Both) || holder.kinds == call.into());
+        }
+        unlock(client, want.ino, meant.iter().flat_map(Holder::each), want.range)
     }
 
     fn kinds_for(&self, want: &Want) -> Kinds {
-        if want.range != LockRange::ALL {
+        let is_whole = want.range == LockRange::ALL;
+        // Of many locks on parts only the first one is asked about. One of flock(2) is never on a part.
+        let known = || self.table().meant(want.ino, want.owner, want.handle);
+        if !is_whole && known().iter().any(|holder| holder.kinds == Kinds::Posix) {
             return Kinds::Posix;
         }
-        // One owner never holds both: it is a file for flock(2), a process for fcntl(2).
-        if let Some(known) = self.table().kinds(want.ino, want.owner) {
-            return known;
-        }
         match caller::lock_call(want.thread) {
-            Some(LockKind::Posix) => Kinds::Posix,
-            Some(LockKind::Flock) => Kinds::Flock,
-            _ => Kinds::Both,
+            Some(call) => call.into(),
+            None if is_whole => Kinds::Both,
+            None => Kinds::Posix,
         }
+    }
+
+    /// A lock of fcntl(2) that is in the way of `want`.
+    pub fn test(&self, client: &Client, want: &Want) -> Result<Option<HeldLock>, FsError> {
+        let meant = self.table().meant(want.ino, want.owner, want.handle);
+        let number = meant.iter().find(|holder| holder.kinds == Kinds::Ofd).map(|holder| holder.number);
+        let owner = LockOwner(number.unwrap_or(want.owner));
+        client.test_lock(want.ino, owner, LockKind::Posix, want.range, want.mode)
     }
 
     /// Waits until a lock is free, the caller gets a signal, or the mount ends.
@@ -221,24 +318,19 @@ impl Locks {
     }
 }
 
-/// A POSIX lock that is in the way of `want`.
-pub fn test(client: &Client, want: &Want) -> Result<Option<HeldLock>, FsError> {
-    client.test_lock(want.ino, LockOwner(want.owner), LockKind::Posix, want.range, want.mode)
-}
-
-fn take(client: &Client, want: &Want, kinds: Kinds) -> Result<(), FsError> {
-    let owner = LockOwner(want.owner);
-    let lock = |kind, mode| client.lock(want.ino, owner, kind, want.range, mode, want.pid);
-    let [first, rest @ ..] = kinds.each() else { return Ok(()) };
+fn take(client: &Client, want: &Want, holder: &Holder) -> Result<(), FsError> {
+    let lock = |(kind, owner), mode| client.lock(want.ino, owner, kind, want.range, mode, want.pid);
+    let each = holder.each();
+    let [first, rest @ ..] = &each[..] else { return Ok(()) };
     // Looked at first, because giving the first back would also drop an older, weaker lock.
-    for kind in rest {
-        if client.test_lock(want.ino, owner, *kind, want.range, want.mode)?.is_some() {
+    for (kind, owner) in rest {
+        if client.test_lock(want.ino, *owner, *kind, want.range, want.mode)?.is_some() {
             return Err(Errno::EAGAIN.into());
         }
     }
     lock(*first, want.mode)?;
-    for kind in rest {
-        if let Err(error) = lock(*kind, want.mode) {
+    for one in rest {
+        if let Err(error) = lock(*one, want.mode) {
             lock(*first, LockMode::Unlock)?;
             return Err(error);
         }
@@ -246,10 +338,15 @@ fn take(client: &Client, want: &Want, kinds: Kinds) -> Result<(), FsError> {
     Ok(())
 }
 
-fn unlock(client: &Client, ino: Ino, owner: u64, kinds: Kinds, range: LockRange) -> Result<(), FsError> {
+fn unlock(
+    client: &Client,
+    ino: Ino,
+    locks: impl IntoIterator<Item = (LockKind, LockOwner)>,
+    range: LockRange,
+) -> Result<(), FsError> {
     let mut result = Ok(());
-    for kind in kinds.each() {
-        result = result.and(client.lock(ino, LockOwner(owner), *kind, range, LockMode::Unlock, 0));
+    for (kind, owner) in locks {
+        result = result.and(client.lock(ino, owner, kind, range, LockMode::Unlock, 0));
     }
     result
 }
@@ -260,31 +357,73 @@ mod tests {
 
     const INO: Ino = Ino(4);
 
-    #[test]
-    fn a_close_ends_what_its_owner_holds_and_the_last_one_all() {
+    const PROCESS: u64 = 7001;
+    /// The kernel's number of an open file, and of the one that lies where it was.
+    const FILE: u64 = 8001;
+
+    fn open(handles: u32) -> Table {
         let mut table = Table::default();
-        table.opened(INO);
-        table.opened(INO);
-        table.opened(INO);
-        table.note(INO, 1, Kinds::Posix);
-        table.note(INO, 2, Kinds::Flock);
-        table.note(INO, 3, Kinds::Posix);
-        assert_eq!(table.closed(INO, None), []);
-        assert_eq!(table.closed(INO, Some(2)), [(2, Kinds::Flock)]);
-        assert_eq!(table.take(INO, 1), Some(Kinds::Posix));
-        assert_eq!(table.take(INO, 1), None);
-        assert_eq!(table.closed(INO, None), [(3, Kinds::Posix)]);
-        assert!(table.objects.is_empty());
+        (0..handles).for_each(|_| table.opened(INO));
+        table
     }
 
     #[test]
-    fn an_owner_seen_with_two_kinds_has_both_released() {
-        let mut table = Table::default();
-        table.note(INO, 1, Kinds::Posix);
-        table.note(INO, 1, Kinds::Posix);
-        assert_eq!(table.kinds(INO, 1), Some(Kinds::Posix));
-        table.note(INO, 1, Kinds::Flock);
-        assert_eq!(table.kinds(INO, 1), Some(Kinds::Both));
+    fn a_close_ends_what_its_file_holds_and_the_last_one_all() {
+        let mut table = open(3);
+        table.note(INO, PROCESS, 1, Kinds::Posix);
+        let two = table.note(INO, FILE, 2, Kinds::Flock);
+        table.note(INO, PROCESS + 1, 3, Kinds::Posix);
+        assert_eq!(table.flushed(INO, PROCESS), [(LockKind::Posix, LockOwner(PROCESS))]);
+        assert_eq!(table.closed(INO, 1), []);
+        assert_eq!(table.closed(INO, 2), [(LockKind::Flock, LockOwner(two.number))]);
+        assert_eq!(table.flushed(INO, PROCESS), []);
+        assert_eq!(table.closed(INO, 4), [(LockKind::Posix, LockOwner(PROCESS + 1))]);
+        assert!(table.objects.is_empty());
+    }
+
+    /// The kernel tells of a close after it has used the file's memory, and with it the number, again.
+    #[test]
+    fn the_end_of_a_file_ends_no_locks_of_the_one_in_its_place() {
+        for kinds in [Kinds::Flock, Kinds::Ofd, Kinds::Both, Kinds::Posix] {
+            let mut table = open(3);
+            let old = table.note(INO, FILE, 1, kinds);
+            let new = table.note(INO, FILE, 2, kinds);
+            let ended = table.closed(INO, 1);
+            assert!(new.each().iter().all(|lock| !ended.contains(lock)), "{kinds:?}");
+            if matches!(kinds, Kinds::Flock | Kinds::Ofd) {
+                assert_eq!(ended, old.each(), "they keep each other out until then");
+            }
+            assert_eq!(table.closed(INO, 2), new.each());
+        }
+    }
+
+    #[test]
+    fn a_file_may_have_locks_of_two_kinds_and_both_end_with_it() {
+        let mut table = open(2);
+        let unsure = table.note(INO, FILE, 1, Kinds::Both);
+        let sure = table.note(INO, FILE, 1, Kinds::Flock);
+        let ofd = table.note(INO, FILE, 1, Kinds::Ofd);
+        assert!(unsure.number == sure.number && sure.number == ofd.number, "it is not in its own way");
+        assert_eq!(table.meant(INO, FILE, 1), [unsure, sure, ofd]);
+        let mut ended = table.closed(INO, 1);
+        ended.dedup();
+        let number = LockOwner(sure.number);
+        let posix = [(LockKind::Posix, LockOwner(FILE)), (LockKind::Posix, number)];
+        assert!(posix.iter().all(|lock| ended.contains(lock)) && ended.contains(&(LockKind::Flock, number)));
+    }
+
+    #[test]
+    fn a_process_of_which_that_is_not_known_is_not_in_its_own_way() {
+        let mut table = open(3);
+        let (one, two) = (table.note(INO, PROCESS, 1, Kinds::Both), table.note(INO, PROCESS, 2, Kinds::Both));
+        assert_eq!(one.each(), two.each());
+        let other = table.note(INO, PROCESS + 1, 3, Kinds::Both);
+        assert!(other.each().iter().all(|lock| !one.each().contains(lock)));
+        assert_eq!(table.meant(INO, PROCESS, 2), [one, two]);
+        let mut ended = table.flushed(INO, PROCESS);
+        ended.dedup();
+        assert!(one.each().iter().all(|lock| ended.contains(lock)));
+        assert_eq!(table.meant(INO, PROCESS + 1, 3), [other]);
     }
 
     #[test]

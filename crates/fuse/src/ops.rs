@@ -10,6 +10,7 @@ use crate::locking::{Locks, Want};
 use crate::options::MountOptions;
 use crate::report::Reporter;
 use fuser::{FileAttr, INodeNo, Notifier, ReplyEmpty, Request};
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -53,6 +54,8 @@ pub struct Core {
     pub ttl: Duration,
     pub direct_io: bool,
     pub locks: Locks,
+    /// The next handle of a file.
+    pub handles: AtomicU64,
     pub ghosts: Ghosts,
     pub dirs: OpenDirs,
     /// What the kernel keeps by leases, when it may.
@@ -85,6 +88,7 @@ impl Core {
             ttl: options.ttl(),
             direct_io: options.direct_io,
             locks: Locks::default(),
+            handles: AtomicU64::new(0),
             ghosts: Ghosts::default(),
             dirs: OpenDirs::default(),
             reporter: Reporter::default(),
@@ -353,8 +357,8 @@ impl Core {
         Ok((attr, pages))
     }
 
-    pub fn release(&self, ino: Ino, owner: Option<u64>) -> Result<(), FsError> {
-        let unlocked = self.locks.closed(&self.client, ino, owner);
+    pub fn release(&self, ino: Ino, handle: u64) -> Result<(), FsError> {
+        let unlocked = self.locks.closed(&self.client, ino, handle);
         self.client.release(ino);
         unlocked
     }

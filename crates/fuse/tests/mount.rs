@@ -123,6 +123,89 @@ fn locks_hold_on_both_nodes_and_the_two_kinds_do_not_meet() {
     });
 }
 
+/// Takes turns at adding 1 to a number: who finds it locked opens it again. The kernel tells that a file was let go when its memory, by
+/// which it knows who has a lock, may be the next file's already.
+fn add_in_turns(name: &str, try_lock: impl Fn(&File) -> Result<(), i32> + Sync) {
+    const TURNS: u32 = 300;
+    const THREADS: u32 = 4;
+    let Some(pool) = pool(name) else { return };
+    let mount = pool.mount("a");
+    let path = mount.path().join("n");
+    fs::write(&path, "0000").unwrap();
+    let locked = || loop {
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        match try_lock(&file) {
+            Ok(()) => return file,
+            Err(errno) => assert_eq!(errno, libc::EAGAIN),
+        }
+        drop(file);
+        std::thread::sleep(Duration::from_micros(500));
+    };
+    let turn = || {
+        let file = locked();
+        let mut text = [0; 4];
+        file.read_exact_at(&mut text, 0).unwrap();
+        let number: u32 = std::str::from_utf8(&text).unwrap().parse().unwrap();
+        file.write_all_at(format!("{:04}", number + 1).as_bytes(), 0).unwrap();
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| (0..TURNS).for_each(|_| turn()));
+        }
+    });
+    assert_eq!(fs::read_to_string(&path).unwrap(), format!("{:04}", THREADS * TURNS));
+}
+
+#[test]
+fn turns_by_flock_are_all_kept() {
+    add_in_turns("flockturns", |file| {
+        flock(file, FlockOperation::NonBlockingLockExclusive).map_err(rustix::io::Errno::raw_os_error)
+    });
+}
+
+/// F_OFD_SETLK of all of a file.
+fn lock_open_file(file: &File) -> Result<(), i32> {
+    let lock = libc::flock {
+        l_type: libc::F_WRLCK as i16,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    nix::fcntl::fcntl(file, nix::fcntl::FcntlArg::F_OFD_SETLK(&lock)).map(drop).map_err(|errno| errno as i32)
+}
+
+#[test]
+fn turns_by_locks_of_open_files_are_all_kept() {
+    add_in_turns("ofdturns", lock_open_file);
+}
+
+#[test]
+fn a_lock_of_an_open_file_ends_with_it_and_meets_those_of_processes() {
+    let Some(pool) = pool("ofd") else { return };
+    let mount = pool.mount("a");
+    fs::write(mount.path().join("l"), "x").unwrap();
+    let open = || File::options().read(true).write(true).open(mount.path().join("l")).unwrap();
+    let (one, two, third) = (open(), open(), open());
+    let again = rustix::io::Errno::AGAIN;
+    lock_open_file(&one).unwrap();
+    lock_open_file(&one).unwrap();
+    assert_eq!(lock_open_file(&two), Err(libc::EAGAIN));
+    assert_eq!(fcntl_lock(&two, FlockOperation::NonBlockingLockShared), Err(again));
+    flock(&two, FlockOperation::NonBlockingLockExclusive).unwrap();
+    // A process's close ends its own locks only.
+    drop(third);
+    assert_eq!(lock_open_file(&two), Err(libc::EAGAIN));
+    drop(one);
+    // The kernel does not wait for the end of an open file.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while lock_open_file(&two).is_err() {
+        assert!(Instant::now() < deadline, "it ends with its file");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(fcntl_lock(open(), FlockOperation::NonBlockingLockShared), Err(again));
+}
+
 #[test]
 fn whoever_gets_a_lock_sees_what_was_written_under_it() {
     let Some(pool) = pool("lockdata") else { return };
