@@ -208,6 +208,9 @@ pub fn run_bounded(
     let file = File::create(log).expect("a log can be made");
     let errors = file.try_clone().expect("a descriptor can be duplicated");
     let mut child = command.stdin(Stdio::null()).stdout(file).stderr(errors).spawn().expect("it starts");
+    let said = || {
+        std::fs::read(log).map(|log| String::from_utf8_lossy(&log).into_owned()).map_err(|e| e.to_string())
+    };
     let deadline = Instant::now() + max;
     let status = loop {
         match child.try_wait().expect("a child can be waited for") {
@@ -215,12 +218,12 @@ pub fn run_bounded(
             None if Instant::now() > deadline => {
                 child.kill().expect("a child can be killed");
                 child.wait().expect("a killed child ends");
-                return Err("hangs".into());
+                return Err(format!("hangs; it has said: {}", said()?));
             }
             None => std::thread::sleep(Duration::from_millis(5)),
         }
     };
-    Ok((status, String::from_utf8_lossy(&std::fs::read(log).expect("the log is there")).into_owned()))
+    Ok((status, said()?))
 }
 
 /// A test program that `scripts/install-tools` installs; `None`, said loudly, when it is not there.
