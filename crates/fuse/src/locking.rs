@@ -28,6 +28,8 @@ const WAITERS_MAX: usize = 1024;
 pub enum Kinds {
     /// A process's.
     Posix,
+    /// On a part of a file, so by fcntl(2); for whom could not be found out. Taken as a process's.
+    Part,
     /// An open file's, that meets those of processes (F_OFD_SETLK).
     Ofd,
     /// An open file's (flock(2)).
@@ -40,7 +42,7 @@ pub enum Kinds {
 impl Kinds {
     /// Whether they end when the process closes any file of the object.
     fn is_of_process(self) -> bool {
-        matches!(self, Kinds::Posix | Kinds::Both)
+        matches!(self, Kinds::Posix | Kinds::Part | Kinds::Both)
     }
 }
 
@@ -119,7 +121,7 @@ impl Holder {
     fn each(&self) -> Vec<(LockKind, LockOwner)> {
         let (process, file) = (LockOwner(self.owner), LockOwner(self.number));
         match self.kinds {
-            Kinds::Posix => vec![(LockKind::Posix, process)],
+            Kinds::Posix | Kinds::Part => vec![(LockKind::Posix, process)],
             Kinds::Ofd => vec![(LockKind::Posix, file)],
             Kinds::Flock => vec![(LockKind::Flock, file)],
             Kinds::Both => vec![(LockKind::Posix, process), (LockKind::Flock, file)],
@@ -243,7 +245,10 @@ impl Locks {
         if want.mode == LockMode::Unlock {
             return self.release(client, want);
         }
-        let kinds = self.kinds_for(want);
+        self.take(client, want, self.kinds_for(want))
+    }
+
+    fn take(&self, client: &Client, want: &Want, kinds: Kinds) -> Result<(), FsError> {
         let _in_turn = (kinds == Kinds::Both).then(|| self.in_turn());
         // Before the lock is taken: a close at the same time must not overlook it.
         let holder = self.table().note(want.ino, want.owner, want.handle, kinds);
@@ -256,22 +261,27 @@ impl Locks {
         if meant.iter().any(|holder| holder.kinds != meant[0].kinds)
             && let Some(call) = caller::lock_call(want.thread)
         {
-            meant.retain(|holder| matches!(holder.kinds, Kinds::Both) || holder.kinds == call.into());
+            let unsure = |kinds| matches!(kinds, Kinds::Both | Kinds::Part);
+            meant.retain(|holder| unsure(holder.kinds) || holder.kinds == call.into());
         }
         unlock(client, want.ino, meant.iter().flat_map(Holder::each), want.range)
     }
 
     fn kinds_for(&self, want: &Want) -> Kinds {
         let is_whole = want.range == LockRange::ALL;
-        // Of many locks on parts only the first one is asked about. One of flock(2) is never on a part.
-        let known = || self.table().meant(want.ino, want.owner, want.handle);
-        if !is_whole && known().iter().any(|holder| holder.kinds == Kinds::Posix) {
+        // A process is asked about once: nothing else has its number while it may hold anything.
+        let meant = self.table().meant(want.ino, want.owner, want.handle);
+        let known = |kinds| meant.iter().any(|holder| holder.kinds == kinds);
+        if known(Kinds::Posix) {
             return Kinds::Posix;
+        }
+        if !is_whole && known(Kinds::Part) {
+            return Kinds::Part;
         }
         match caller::lock_call(want.thread) {
             Some(call) => call.into(),
             None if is_whole => Kinds::Both,
-            None => Kinds::Posix,
+            None => Kinds::Part,
         }
     }
 
@@ -285,12 +295,13 @@ impl Locks {
 
     /// Waits until a lock is free, the caller gets a signal, or the mount ends.
     pub fn wait(&self, client: &Client, want: &Want) -> Result<(), FsError> {
+        let kinds = self.kinds_for(want);
         for attempt in 0.. {
             Client::pause(attempt);
             if self.stopping.load(Ordering::Acquire) || caller::is_interrupted(want.thread) {
                 break;
             }
-            match self.set(client, want) {
+            match self.take(client, want, kinds) {
                 Err(error) if error.errno() == Errno::EAGAIN => {}
                 other => return other,
             }
@@ -344,8 +355,12 @@ fn unlock(
     locks: impl IntoIterator<Item = (LockKind, LockOwner)>,
     range: LockRange,
 ) -> Result<(), FsError> {
-    let mut result = Ok(());
+    let (mut result, mut done) = (Ok(()), Vec::new());
     for (kind, owner) in locks {
+        if done.contains(&(kind, owner)) {
+            continue;
+        }
+        done.push((kind, owner));
         result = result.and(client.lock(ino, owner, kind, range, LockMode::Unlock, 0));
     }
     result
@@ -384,7 +399,7 @@ mod tests {
     /// The kernel tells of a close after it has used the file's memory, and with it the number, again.
     #[test]
     fn the_end_of_a_file_ends_no_locks_of_the_one_in_its_place() {
-        for kinds in [Kinds::Flock, Kinds::Ofd, Kinds::Both, Kinds::Posix] {
+        for kinds in [Kinds::Flock, Kinds::Ofd, Kinds::Both, Kinds::Part] {
             let mut table = open(3);
             let old = table.note(INO, FILE, 1, kinds);
             let new = table.note(INO, FILE, 2, kinds);
