@@ -29,10 +29,10 @@ const BACKGROUND_MAX: u16 = 64;
 const READDIRPLUS_BATCH: usize = 64;
 /// Object ids are never given out twice.
 const GENERATION: Generation = Generation(0);
-/// Bits of a file handle; there is nothing else to remember of an open file.
+/// The lowest bits of a file handle: what there is to remember of an open file.
 const HANDLE_DIRECT: u64 = 1;
 const HANDLE_SET_ID: u64 = 2;
-/// Between handles: each open file has one of its own.
+/// From one handle to the next, above these bits: each open file has one of its own.
 const HANDLE_NEXT: u64 = 4;
 /// Prefix of the attributes that the kernel makes of access control lists, which we lack.
 const ACL_PREFIX: &[u8] = b"system.posix_acl_";
