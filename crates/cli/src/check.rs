@@ -1,6 +1,6 @@
 //! `tidepool check`: are all names, records and bytes of a pool there and right?
 //!
-//! Read-only. Every daemon is asked for its records, then its entries, then to verify its
+//! Read-only, but for `--repair-counts` (`check/repair.rs`). Every daemon is asked for its records, then its entries, then to verify its
 //! data; `check/tables.rs` compares them; `check/confirm.rs` looks at each finding again,
 //! because programs may use the pool meanwhile. Guide: `docs/guide/check.md`.
 
@@ -8,6 +8,7 @@ mod confirm;
 mod finding;
 #[cfg(test)]
 mod pool_tests;
+mod repair;
 mod scan;
 mod tables;
 
@@ -29,6 +30,7 @@ struct Shown {
     finding: Finding,
     host: String,
     path: Option<String>,
+    repaired: bool,
 }
 
 /// What a check came to.
@@ -45,7 +47,10 @@ struct Report {
 pub fn check(args: &CheckArgs) -> Result<ExitCode> {
     let instance = instance::find(&args.choice)?;
     let client = instance.client()?;
-    let report = examine(&client, instance.name)?;
+    let mut report = examine(&client, instance.name)?;
+    if args.repair_counts {
+        report.repair_counts(&client)?;
+    }
     if args.json {
         println!("{}", report.json());
     } else {
@@ -67,6 +72,7 @@ fn examine(client: &Client, pool: String) -> Result<Report> {
     let show = |finding: Finding| Shown {
         host: client.host(finding.subject.daemon).to_string(),
         path: tables.path_of(&finding.subject),
+        repaired: false,
         finding,
     };
     Ok(Report {
@@ -82,7 +88,20 @@ fn examine(client: &Client, pool: String) -> Result<Report> {
 
 impl Report {
     fn count(&self, severity: Severity) -> usize {
-        self.findings.iter().filter(|s| s.finding.subject.what.severity() == severity).count()
+        let open = self.findings.iter().filter(|s| !s.repaired);
+        open.filter(|s| s.finding.subject.what.severity() == severity).count()
+    }
+
+    fn repaired(&self) -> usize {
+        self.findings.iter().filter(|s| s.repaired).count()
+    }
+
+    /// Corrects the records of the files whose count of blocks is wrong.
+    fn repair_counts(&mut self, client: &Client) -> Result<()> {
+        for shown in &mut self.findings {
+            shown.repaired = repair::count(client, &shown.finding)?;
+        }
+        Ok(())
     }
 
     fn bytes(&self) -> u64 {
@@ -106,6 +125,9 @@ impl Report {
             duration(self.seconds),
             rate(bytes, self.seconds),
         ));
+        if self.repaired() > 0 {
+            text.push_str(&format!("{} count(s) repaired\n", self.repaired()));
+        }
         let counts = [Severity::Damage, Severity::Leak, Severity::Warning].map(|s| self.count(s));
         text.push_str(&match counts {
             [0, 0, 0] => "all is well\n".to_string(),
@@ -126,6 +148,7 @@ impl Report {
             "damage": self.count(Severity::Damage),
             "leaks": self.count(Severity::Leak),
             "warnings": self.count(Severity::Warning),
+            "repaired": self.repaired(),
             "findings": self.findings.iter().map(Shown::json).collect::<Vec<_>>(),
         })
     }
@@ -135,15 +158,18 @@ impl Shown {
     fn text(&self) -> String {
         let subject = &self.finding.subject;
         let object = subject.ino.map_or(String::new(), |ino| format!("object {ino}"));
+        let advice = match self.repaired {
+            true => "repaired: what is stored is recorded now".to_string(),
+            false => format!("what to do: {}", subject.what.advice()),
+        };
         format!(
-            "{}: {} {} on daemon {} ({}): {}\n    what to do: {}\n",
+            "{}: {} {} on daemon {} ({}): {}\n    {advice}\n",
             subject.what.severity().name(),
             subject.what.code(),
             self.path.as_deref().unwrap_or(&object),
             subject.daemon,
             self.host,
             self.finding.detail,
-            subject.what.advice(),
         )
     }
 
@@ -157,6 +183,7 @@ impl Shown {
             "object": subject.ino.map(|ino| ino.to_string()),
             "path": self.path,
             "detail": self.finding.detail,
+            "repaired": self.repaired,
             "what_to_do": subject.what.advice(),
         })
     }

@@ -866,9 +866,16 @@ pub struct DrainArgs {
 }
 
 #[derive(Args)]
+#[command(
+    after_help = "Examples:\n  tidepool check --pool mine\n  tidepool check --pool mine --repair-counts"
+)]
 pub struct CheckArgs {
     #[command(flatten)]
     pub choice: PoolChoice,
+    /// Set the recorded blocks of files where they are wrong to what is stored. Data are not touched: what is missing
+    /// stays missing, but is not reported any more
+    #[arg(long)]
+    pub repair_counts: bool,
     #[arg(long)]
     pub json: bool,
 }

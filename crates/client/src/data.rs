@@ -4,7 +4,7 @@ use crate::calls::{Access, Bulk, Call, expect_reply};
 use crate::loan::BYTES_BEFORE;
 use crate::{Client, FsError};
 use tidepool_io_traces::Op;
-use tidepool_types::{Attr, DaemonIndex, Errno, FILE_SIZE_MAX, Ino, Layout, SetAttr};
+use tidepool_types::{Attr, DaemonIndex, Errno, FILE_SIZE_MAX, Ino, Layout};
 use tidepool_wire::message::{Reply, Request};
 
 /// The part of a range that lies in one chunk.
@@ -251,10 +251,10 @@ impl Client {
         Ok((offset, done))
     }
 
-    /// Drops the chunks beyond `size`; how many blocks to record again. Chunks go before the
-    /// size does, so that no later growth can bring old data back. The recorded blocks go
-    /// before the chunks do: when this is interrupted, fewer blocks are recorded than stored,
-    /// never more, which would look like lost data.
+    /// Drops the chunks beyond `size`; the blocks to add to the record, which may be fewer than none: somebody else has
+    /// taken the recorded ones then, and adds them again. Chunks go before the size does, so that no later growth can
+    /// bring old data back. The recorded blocks go before the chunks do: when this is interrupted, fewer blocks are
+    /// recorded than stored, never more, which would look like lost data.
     pub(crate) fn trim_for(&self, old: &Attr, size: u64) -> Result<i64, FsError> {
         if size > FILE_SIZE_MAX {
             return Err(Errno::EFBIG.into());
@@ -264,15 +264,18 @@ impl Client {
             return Ok(0);
         }
         let ino = old.ino;
-        let recorded = i64::try_from(old.blocks).map_err(|_| Errno::EOVERFLOW)?;
-        let forget = Request::SetAttr { ino, set: SetAttr::default(), blocks: -recorded };
-        let reply = self.request(ino.home(), &forget)?;
-        expect_reply!(self, ino.home(), reply, Reply::Attributes { .. } => ())?;
-        let mut left = recorded;
+        let mut left = self.take_blocks(ino, u64::MAX)?;
         for (daemon, answer) in self.ask_holders(old, || Request::Trim { ino, size }) {
-            left += expect_reply!(self, daemon, answer?, Reply::Written { blocks, .. } => blocks)?;
+            let change = expect_reply!(self, daemon, answer?, Reply::Written { blocks, .. } => blocks)?;
+            left = left.saturating_add(change);
         }
-        Ok(left.max(0))
+        Ok(left)
+    }
+
+    /// Has the home take up to `max` recorded blocks off the record, before data are dropped; how many.
+    pub(crate) fn take_blocks(&self, ino: Ino, max: u64) -> Result<i64, FsError> {
+        let reply = self.request(ino.home(), &Request::TakeBlocks { ino, max })?;
+        expect_reply!(self, ino.home(), reply, Reply::Written { blocks, .. } => blocks)
     }
 
     /// Asks all daemons that may keep chunks of an object: its home, and the others of its layout

@@ -33,7 +33,7 @@ struct Untold {
 impl Untold {
     fn add(&mut self, end: u64, blocks: i64) {
         self.end = self.end.max(end);
-        self.blocks += blocks;
+        self.blocks = self.blocks.saturating_add(blocks);
         self.writes += 1;
     }
 

@@ -63,10 +63,8 @@ impl Client {
     /// interrupted, fewer blocks are recorded than stored, never more, which would look like lost data.
     fn punch(&self, attr: &Attr, offset: u64, end: u64, size: u64) -> Result<(), FsError> {
         let ino = attr.ino;
-        let at_stake =
-            (end.div_ceil(u64::from(BLOCK_SIZE)) - offset / u64::from(BLOCK_SIZE)).min(attr.blocks);
-        let mut left = i64::try_from(at_stake).map_err(|_| Errno::EOVERFLOW)?;
-        self.note(ino, 0, -left)?;
+        let at_stake = end.div_ceil(u64::from(BLOCK_SIZE)) - offset / u64::from(BLOCK_SIZE);
+        let mut left = self.take_blocks(ino, at_stake)?;
         let mut failure = None;
         let request = || Request::Punch { ino, offset, len: end - offset };
         for (daemon, answer) in self.ask_owners(attr, offset, end, request) {
@@ -74,7 +72,7 @@ impl Client {
                 |reply| expect_reply!(self, daemon, reply, Reply::Written { blocks, .. } => blocks),
             );
             match punched {
-                Ok(blocks) => left += blocks,
+                Ok(blocks) => left = left.saturating_add(blocks),
                 Err(error) => failure = failure.or(Some(error)),
             }
         }

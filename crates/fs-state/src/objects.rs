@@ -70,7 +70,7 @@ impl<S: MetaStore> State<S> {
         }
         attr.atime = set.atime.unwrap_or(attr.atime);
         attr.mtime = set.mtime.unwrap_or(attr.mtime);
-        attr.blocks = attr.blocks.saturating_add_signed(blocks);
+        attr.blocks = attr.blocks.saturating_add(blocks);
         attr.ctime = ctx.now;
         self.put(inode)
     }
@@ -92,10 +92,22 @@ impl<S: MetaStore> State<S> {
         check_size(&inode.attr, end)?;
         let attr = &mut inode.attr;
         attr.size = attr.size.max(end);
-        attr.blocks = attr.blocks.saturating_add_signed(blocks);
+        attr.blocks = attr.blocks.saturating_add(blocks);
         attr.mtime = ctx.now;
         attr.ctime = ctx.now;
         self.put(inode)
+    }
+
+    /// Takes up to `max` recorded blocks off the record: how many. Who drops data takes first what may go and tells of the
+    /// rest afterwards; of several at the same time each gets only what no other has taken.
+    pub(crate) fn take_blocks(&mut self, ino: Ino, max: u64) -> Outcome {
+        let mut inode = self.inode(ino)?;
+        let taken = inode.attr.blocks.clamp(0, i64::try_from(max).unwrap_or(i64::MAX));
+        if taken > 0 {
+            inode.attr.blocks -= taken;
+            self.commit(&[Mutation::PutInode(inode)])?;
+        }
+        Ok(Reply::Written { blocks: taken, attr: None })
     }
 
     /// Records what was written beside us into the files of an object at home here: its size is at least `size`, it has
@@ -111,7 +123,7 @@ impl<S: MetaStore> State<S> {
         let old = inode.attr.clone();
         let attr = &mut inode.attr;
         attr.size = attr.size.max(size);
-        attr.blocks = attr.blocks.saturating_add_signed(blocks);
+        attr.blocks = attr.blocks.saturating_add(blocks);
         if let Some(written) = written {
             // The file system's clock lags behind ours a little; a time that was set ahead is overtaken.
             let ahead = attr.mtime.as_nanos() - written.as_nanos();
@@ -191,7 +203,7 @@ impl<S: MetaStore> State<S> {
             return attr;
         }
         batch.push(Mutation::DelInode(ino));
-        if attr.kind() == FileKind::Regular && (attr.blocks > 0 || attr.size > 0) {
+        if attr.kind() == FileKind::Regular && (attr.blocks != 0 || attr.size > 0) {
             // The peers have no chunks of a local file.
             if attr.layout != Some(Layout::LOCAL) {
                 batch.push(Mutation::PutReap(ino));

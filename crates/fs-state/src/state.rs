@@ -194,6 +194,7 @@ impl<S: MetaStore> State<S> {
             }
             R::Close { ino } => self.close_handle(ctx, *ino),
             R::SetAttr { ino, set, blocks } => self.set_attr(ctx, *ino, set, *blocks),
+            R::TakeBlocks { ino, max } => self.take_blocks(*ino, *max),
             R::Extend { ino, end, blocks } => self.extend(ctx, *ino, *end, *blocks),
             R::Reserve { ino, len } => self.reserve(ctx, *ino, *len),
             R::Unreserve { ino, offset, len } => self.unreserve(*ino, *offset, *len),

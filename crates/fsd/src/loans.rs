@@ -187,13 +187,13 @@ impl Service {
             }
             let mut state = self.state();
             // One without size and blocks would be removed without a look for chunks.
-            let Some(attr) = state.attr_of(ino).filter(|a| a.size > 0 || a.blocks > 0) else {
+            let Some(attr) = state.attr_of(ino).filter(|a| a.size > 0 || a.blocks != 0) else {
                 state.leases.lending_is_over(ino);
                 return Ok(None);
             };
             self.board().withhold(ino.0);
             drop(state);
-            attr.blocks.saturating_sub(self.chunks().blocks(ino).unwrap_or_default())
+            attr.blocks - self.chunks().blocks(ino).unwrap_or_default() as i64
         } else {
             0
         };
@@ -291,7 +291,7 @@ impl Service {
             let lives = |who: usize| holders.get(who).is_some_and(Holder::lives);
             *left |= entry.loan.recall(RECALL_MAX, lives) == Recalled::Stopped;
             // After a failure it is still lent, and tried again.
-            let before = lent.counted();
+            let before = lent.counted() as i64;
             let claimed = entry.loan.lengths().0;
             let standing =
                 self.chunks().own().take_back(lent, claimed, keep && *left, || self.board().moved())?;
@@ -319,7 +319,7 @@ impl Service {
         let Some(entry) = self.loans().get(ino) else { return Ok(None) };
         let inner = lock(&entry.inner);
         if let Phase::Out(lent) = &inner.phase {
-            let before = lent.counted();
+            let before = lent.counted() as i64;
             let standing = self.chunks().own().standing(lent, entry.loan.lengths().0)?;
             return self.record(ino, &standing, before);
         }
@@ -334,11 +334,11 @@ impl Service {
         self.loans().all().into_iter().try_for_each(|ino| self.call_in(ino))
     }
 
-    fn record(&self, ino: Ino, standing: &Standing, before: u64) -> Result<Option<Attr>, StoreError> {
+    fn record(&self, ino: Ino, standing: &Standing, before: i64) -> Result<Option<Attr>, StoreError> {
         if ino.home() != self.index() {
             return Ok(None);
         }
-        let blocks = standing.blocks as i64 - before as i64;
+        let blocks = (standing.blocks as i64).saturating_sub(before);
         let recorded = self.state().written_beside(ino, standing.data_len, blocks, standing.written);
         recorded.map_err(|e| StoreError::recording(ino, &e))
     }
@@ -364,6 +364,7 @@ impl Service {
         use Request as R;
         match request {
             R::SetAttr { ino, .. }
+            | R::TakeBlocks { ino, .. }
             | R::Write { ino, .. }
             | R::Read { ino, .. }
             | R::Close { ino }
@@ -381,7 +382,9 @@ impl Service {
         }
         use Request as R;
         match request {
-            R::SetAttr { ino, .. } if self.loans().has(*ino) => {
+            R::SetAttr { ino, .. } | R::TakeBlocks { ino, .. } 
+                if self.loans().has(*ino) =>
+            {
                 self.contest(session, *ino);
                 self.call_in(*ino)
             }

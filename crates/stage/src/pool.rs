@@ -105,7 +105,7 @@ impl PoolEnd {
             uid: attr.uid,
             gid: attr.gid,
             size: attr.size,
-            stored: attr.blocks.saturating_mul(BLOCK_SIZE.into()),
+            stored: attr.stored_blocks().saturating_mul(BLOCK_SIZE.into()),
             rdev: attr.rdev,
             atime: attr.atime,
             mtime: attr.mtime,

@@ -156,7 +156,7 @@ fn f15_random_io_matches_a_byte_vector() {
             }
             assert_eq!(client.get_attr(ino).unwrap().size, oracle.len() as u64, "step {step}");
         }
-        assert_eq!(clients[0].get_attr(ino).unwrap().blocks, stored_blocks(&clients[0], ino));
+        assert_eq!(clients[0].get_attr(ino).unwrap().stored_blocks(), stored_blocks(&clients[0], ino));
     });
 }
 

@@ -56,7 +56,7 @@ fn assert_sound(client: &Client, ino: Ino) {
             }
         }
     }
-    assert_eq!(attr(client, ino).blocks, stored, "recorded blocks");
+    assert_eq!(attr(client, ino).stored_blocks(), stored, "recorded blocks");
 }
 
 /// What one client has written another one's stat shows, without ending the loan.

@@ -81,7 +81,7 @@ fn f21_the_writer_sees_its_size_and_others_when_it_has_closed() {
     write(at + 800);
     drop(writer);
     assert_eq!(size(&other, "f"), at + 900, "at exit");
-    assert_eq!(other.get_attr(file.ino).unwrap().blocks, stored(&other, file.ino));
+    assert_eq!(other.get_attr(file.ino).unwrap().stored_blocks(), stored(&other, file.ino));
 }
 
 /// Each write to another daemon than the home takes one request instead of two; a writer that goes on for long tells now and then.
@@ -144,7 +144,7 @@ fn f26_a_shared_file_is_whole_after_its_writers() {
         }
     });
     let attr = client.get_attr(file.ino).unwrap();
-    assert_eq!((attr.size, attr.blocks), (WRITERS * WRITES * LEN, stored(&client, file.ino)));
+    assert_eq!((attr.size, attr.stored_blocks()), (WRITERS * WRITES * LEN, stored(&client, file.ino)));
     let mut all = vec![0; attr.size as usize];
     assert_eq!(client.read(file.ino, 0, &mut all).unwrap(), all.len());
     for (piece, writer) in all.chunks(LEN as usize).zip((0..WRITERS).cycle()) {

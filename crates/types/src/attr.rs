@@ -66,8 +66,10 @@ pub struct Attr {
     pub gid: u32,
     /// Bytes.
     pub size: u64,
-    /// Stored blocks of [`crate::BLOCK_SIZE`] bytes over all daemons (not `st_blocks`, which counts 512).
-    pub blocks: u64,
+    /// Stored blocks of [`crate::BLOCK_SIZE`] bytes over all daemons (not `st_blocks`, which counts 512): the sum of the
+    /// changes that daemons have told of. Those of one file are told by several clients in any order, so it may be
+    /// below 0 for a while; [`Attr::stored_blocks`] is what to show.
+    pub blocks: i64,
     /// Device number of device nodes; 0 otherwise.
     pub rdev: u64,
     pub atime: TimeSpec,
@@ -89,7 +91,7 @@ impl Attr {
             pair(self.mode, self.nlink),
             pair(self.uid, self.gid),
             self.size,
-            self.blocks,
+            self.blocks as u64,
             self.rdev,
             self.atime.sec as u64,
             self.mtime.sec as u64,
@@ -113,7 +115,7 @@ impl Attr {
             uid: low(words[1]),
             gid: high(words[1]),
             size: words[2],
-            blocks: words[3],
+            blocks: words[3] as i64,
             rdev: words[4],
             atime: time(words[5], low(words[8])),
             mtime: time(words[6], high(words[8])),
@@ -135,9 +137,14 @@ impl Attr {
         self.mode & libc::S_IFMT == libc::S_IFDIR
     }
 
+    /// Stored blocks as far as all changes have been told.
+    pub fn stored_blocks(&self) -> u64 {
+        self.blocks.max(0).unsigned_abs()
+    }
+
     /// `st_blocks`: units of 512 bytes.
     pub fn blocks_512(&self) -> u64 {
-        self.blocks * u64::from(crate::BLOCK_SIZE / 512)
+        self.stored_blocks().saturating_mul(u64::from(crate::BLOCK_SIZE / 512))
     }
 }
 

@@ -11,7 +11,7 @@ use tidepool_types::{
 };
 
 /// Version of the messages; both sides must name the same one.
-pub const PROTOCOL_VERSION: u16 = 3;
+pub const PROTOCOL_VERSION: u16 = 4;
 
 /// A name or another short byte string.
 pub type Bytes = Box<[u8]>;
@@ -75,6 +75,9 @@ messages! {
         30 MakeObject { object: NewObject, open: bool }
         /// Sets or takes away what a directory says of the files made in it.
         31 SetLayout { dir: Ino, layout: Option<Layout> }
+        /// Before data are dropped: takes up to `max` recorded blocks off the record. `Written` tells how many; those that
+        /// stayed are added again by `SetAttr` or `Extend`.
+        32 TakeBlocks { ino: Ino, max: u64 }
         /// Stored bytes of the range, checksums verified; shorter at the local end of data.
         40 Read { ino: Ino, offset: u64, len: u32 }
         /// Stores the bulk data. With `extend` and at home here, also does what `Extend` does.

@@ -56,7 +56,7 @@ whats! {
     NoRoot Damage "no-root" REPORT;
     BadChecksum Damage "bad-checksum" RESTAGE;
     Unverified Damage "unverified" "look at the daemon's log and its disk; copy the file in again if it cannot be read";
-    BlocksMissing Damage "blocks-missing" "was a program killed while it truncated this file? else copy the file in again from its source";
+    BlocksMissing Damage "blocks-missing" "was a node lost or a store damaged? then copy the file in again from its source; 'tidepool check --repair-counts' when you know that its data are whole";
     ChunkAstray Damage "chunk-astray" REPORT;
     DanglingEntry Damage "dangling-entry" "the file is lost: remove the name by 'tidepool rm' and copy the file in again";
     WrongKind Damage "wrong-kind" REPORT;
@@ -75,7 +75,7 @@ whats! {
     LeftPart Leak "left-part" IGNORE;
     LeftHold Leak "left-hold" "nothing; whoever uses the name next ends the hold";
     BeyondEnd Warning "beyond-end" "a killed writer leaves this; truncate the file to its size before it is extended";
-    BlocksUnrecorded Warning "blocks-unrecorded" "a killed writer leaves this; only 'du' is wrong";
+    BlocksUnrecorded Warning "blocks-unrecorded" "a killed writer leaves this; only 'du' is wrong, 'tidepool check --repair-counts' sets it right";
 }
 
 /// What a finding is about; equal for the same finding seen twice.
@@ -95,6 +95,8 @@ pub struct Finding {
     pub detail: String,
     /// Further objects to look at again before this is believed.
     pub involved: Vec<Ino>,
+    /// What has to be added to a file's recorded blocks.
+    pub uncounted: i64,
 }
 
 impl Finding {
@@ -105,7 +107,7 @@ impl Finding {
     /// About an object, on one daemon.
     pub fn of_part(what: What, daemon: DaemonIndex, ino: Ino, detail: String) -> Finding {
         let subject = Subject { what, daemon, ino: Some(ino), entry: None };
-        Finding { subject, detail, involved: Vec::new() }
+        Finding { subject, detail, involved: Vec::new(), uncounted: 0 }
     }
 
     pub fn of_entry(what: What, suspect: &Suspect, detail: String) -> Finding {
@@ -115,7 +117,7 @@ impl Finding {
             ino: Some(suspect.dentry.ino),
             entry: Some((suspect.parent, suspect.name.clone())),
         };
-        Finding { subject, detail, involved: Vec::new() }
+        Finding { subject, detail, involved: Vec::new(), uncounted: 0 }
     }
 }
 

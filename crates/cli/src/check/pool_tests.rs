@@ -237,3 +237,21 @@ fn a_pool_in_use_gives_no_false_alarm() {
         }
     });
 }
+
+/// Counts that are wrong in either direction are told, repaired when that is asked for, and then right.
+#[test]
+fn wrong_counts_are_repaired() {
+    let cluster = Cluster::start(DAEMONS);
+    let client = cluster.client();
+    populate(&client);
+    for (path, blocks) in [(b"/d/f".as_slice(), 1000), (b"/d/g", -2), (b"/d/small", -(1 << 60))] {
+        let ino = ino_of(&client, path);
+        done(&client, ino.home(), &Request::SetAttr { ino, set: Default::default(), blocks });
+    }
+    let mut report = check(&client);
+    assert_eq!((report.count(super::Severity::Damage), report.count(super::Severity::Warning)), (1, 2));
+    report.repair_counts(&client).unwrap();
+    assert_eq!((report.repaired(), report.count(super::Severity::Damage)), (3, 0), "{}", report.text());
+    assert!(report.text().contains("3 count(s) repaired"), "{}", report.text());
+    assert_finds(&client, &[]);
+}

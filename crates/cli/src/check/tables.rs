@@ -20,7 +20,8 @@ pub struct Object {
     pub nlink: u32,
     pub parent: Ino,
     pub size: u64,
-    pub blocks: u64,
+    /// As recorded.
+    pub blocks: i64,
     pub layout: Option<Layout>,
     pub ctime: TimeSpec,
     /// Daemon that has the record.
@@ -405,12 +406,14 @@ fn judge_object(ino: Ino, object: &Object, all: &mut Vec<Finding>) {
     if object.beyond {
         push(What::BeyondEnd, format!("data is stored beyond the end ({} bytes)", object.size));
     }
+    let uncounted = i64::try_from(object.stored).unwrap_or(i64::MAX).saturating_sub(object.blocks);
+    let what = match uncounted.cmp(&0) {
+        Ordering::Less => What::BlocksMissing,
+        Ordering::Equal => return,
+        Ordering::Greater => What::BlocksUnrecorded,
+    };
     let text = format!("{} blocks recorded, {} stored", object.blocks, object.stored);
-    match object.stored.cmp(&object.blocks) {
-        Ordering::Less => push(What::BlocksMissing, text),
-        Ordering::Equal => {}
-        Ordering::Greater => push(What::BlocksUnrecorded, text),
-    }
+    all.push(Finding { uncounted, ..Finding::of_object(what, ino, text) });
 }
 
 fn judge_links(object: &Object, push: &mut impl FnMut(What, String)) {

@@ -35,7 +35,7 @@ pub struct Borrower {
 pub struct LeftLoan {
     pub ino: Ino,
     /// Blocks of the object that other daemons kept when it was lent.
-    pub elsewhere: u64,
+    pub elsewhere: i64,
     pub borrowers: Vec<Borrower>,
     /// The note is not as it was written, as after a power failure: who borrowed is not known.
     pub damaged: bool,
@@ -44,7 +44,7 @@ pub struct LeftLoan {
 /// A lent object.
 pub struct Lent {
     object: Handle<RealDisk>,
-    elsewhere: u64,
+    elsewhere: i64,
     borrowers: u64,
     /// When the data file had been written last before.
     written: TimeSpec,
@@ -65,7 +65,7 @@ pub struct Standing {
 
 impl ChunkStore<RealDisk> {
     /// Lends an object and tells how it stands; `None` when it is not here. `elsewhere`: blocks of it that other daemons keep.
-    pub fn lend(&self, ino: Ino, elsewhere: u64) -> Result<Option<(Lent, Standing)>, StoreError> {
+    pub fn lend(&self, ino: Ino, elsewhere: i64) -> Result<Option<(Lent, Standing)>, StoreError> {
         self.give_files(ino)?;
         let Some(object) = self.get(ino)? else { return Ok(None) };
         let mut state = object.lock_lent();
@@ -201,7 +201,7 @@ impl ChunkStore<RealDisk> {
         if head[..8] != *NOTE_MAGIC {
             return Ok(LeftLoan { ino, elsewhere: 0, borrowers: Vec::new(), damaged: true });
         }
-        let elsewhere = u64::from_le_bytes(head[8..].try_into().expect("eight bytes"));
+        let elsewhere = i64::from_le_bytes(head[8..].try_into().expect("eight bytes"));
         let borrowers = borrowers.chunks_exact(BORROWER_LEN).map(Borrower::decode).collect();
         Ok(LeftLoan { ino, elsewhere, borrowers, damaged: false })
     }
@@ -209,7 +209,7 @@ impl ChunkStore<RealDisk> {
 
 impl Lent {
     /// Blocks that other daemons kept when it was lent.
-    pub fn elsewhere(&self) -> u64 {
+    pub fn elsewhere(&self) -> i64 {
         self.elsewhere
     }
 
@@ -235,7 +235,7 @@ impl Borrower {
     }
 }
 
-fn note_head(elsewhere: u64) -> [u8; NOTE_HEAD] {
+fn note_head(elsewhere: i64) -> [u8; NOTE_HEAD] {
     let mut bytes = [0; NOTE_HEAD];
     bytes[..8].copy_from_slice(NOTE_MAGIC);
     bytes[8..].copy_from_slice(&elsewhere.to_le_bytes());

@@ -593,7 +593,7 @@ impl<D: Disk> Tiers<D> {
 
 impl Tiers<RealDisk> {
     /// As [`ChunkStore::lend`]; none where an object may lie on several tiers.
-    pub fn lend(&self, ino: Ino, elsewhere: u64) -> Result<Option<(Lent, Standing)>, StoreError> {
+    pub fn lend(&self, ino: Ino, elsewhere: i64) -> Result<Option<(Lent, Standing)>, StoreError> {
         self.only().map_or(Ok(None), |store| store.lend(ino, elsewhere))
     }
 }
