@@ -319,6 +319,21 @@ impl Client {
         Err(FsError::new(Errno::EAGAIN, text))
     }
 
+    /// Sends a request once more at most, and takes `Recalled` for an answer.
+    pub(crate) fn call_once(
+        &self,
+        daemon: DaemonIndex,
+        request: &Request,
+        flags: u16,
+    ) -> Result<Answer, FsError> {
+        let slot = self.slot(daemon)?;
+        let mut result = self.attempt(slot, request, (0, flags), &mut Bulk::None);
+        if let Err(Broken { retry: true, .. }) = result {
+            result = self.attempt(slot, request, (0, flags), &mut Bulk::None);
+        }
+        result.map_err(|broken| broken.error)
+    }
+
     fn attempt(
         &self,
         slot: &Slot,
@@ -732,6 +747,7 @@ fn is_idempotent(request: &Request) -> bool {
             | R::Finish { .. }
             | R::Released { .. }
             | R::Bump {}
+            | R::Keep { .. }
     )
 }
 

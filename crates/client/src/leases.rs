@@ -38,6 +38,16 @@ impl Kept {
     }
 }
 
+/// What a daemon says to who wants to keep an object's data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataLease {
+    /// Until then nobody else changes them without a recall. The version of the content.
+    Granted(u64, Instant),
+    /// They are being changed; in a moment they can be had.
+    AskAgain,
+    Refused,
+}
+
 /// What comes to who watches a daemon.
 #[derive(Debug)]
 pub enum Word {
@@ -174,16 +184,32 @@ impl Client {
         Ok((attr, until))
     }
 
-    /// Like [`Client::reopen`]; also the version of the content, 0 when data must not be kept.
-    pub fn reopen_kept(&self, ino: Ino) -> Result<(Attr, u64), FsError> {
+    /// Asks once whether data of an object may be kept, or go on being kept.
+    pub fn keep_data(&self, ino: Ino) -> Result<DataLease, FsError> {
+        let sent = Instant::now();
+        let answer = self.call_once(ino.home(), &Request::Keep { ino }, FLAG_KEEP)?;
+        let until = Kept::of(sent, answer.flags).attr;
+        Ok(match (answer.reply, until) {
+            (Reply::Recalled {}, _) => DataLease::AskAgain,
+            (Reply::Opened { version, .. }, Some(until)) if version != 0 => {
+                DataLease::Granted(version, until)
+            }
+            (Reply::Opened { .. }, _) => DataLease::Refused,
+            (other, _) => return Err(self.unexpected(ino.home(), other)),
+        })
+    }
+
+    /// Like [`Client::reopen`]; also the version of the content when its data may be kept, and until when.
+    pub fn reopen_kept(&self, ino: Ino) -> Result<(Attr, Option<(u64, Instant)>), FsError> {
+        let sent = Instant::now();
         let answer = self.call_with(ino.home(), &Request::OpenKept { ino }, (0, FLAG_KEEP), Bulk::None)?;
-        let reply = answer.reply;
+        let (reply, until) = (answer.reply, Kept::of(sent, answer.flags).attr);
         let opened =
             expect_reply!(self, ino.home(), reply, Reply::Opened { attr, version } => (attr, version));
         let (attr, version) = opened?;
         self.note_handle(ino);
         self.remember_layout(&attr);
-        Ok((attr, version))
+        Ok((attr, until.filter(|_| version != 0).map(|until| (version, until))))
     }
 
     /// Makes an object and its entry, which must not be there yet. Regular files are held open with `open`.

@@ -36,7 +36,7 @@ mod walk;
 pub use calls::{Client, set_fd_placer};
 pub use error::FsError;
 pub use hints::{HINTS_MAX, Hint, Wanted};
-pub use leases::{Kept, Watch, Word};
+pub use leases::{DataLease, Kept, Watch, Word};
 pub use listing::DirEntry;
 pub use locks::{HeldLock, LockOwner, LockRange};
 pub use perm::Cred;

@@ -30,6 +30,11 @@ const HOLDERS_MAX: usize = 64;
 const TERM: Duration = Duration::from_millis(LEASE_TERM_MS + 100);
 /// How long nothing is granted of what was kept and changed: it will change again.
 const CONTESTED: Duration = Duration::from_millis(250);
+/// For how long one that was refused has the next turn: a change that met a lease, or who wants to keep data that are being written.
+/// Who is killed while it waits is in the way for as long.
+const TURN: Duration = Duration::from_millis(50);
+/// Those who wait for writes to end, above which they are looked through for who does not any more.
+const WANTED_MAX: usize = 1024;
 /// The question for a missing name from which on its absence is kept. Programs look whether a name is there before they make it, on many
 /// nodes at once, and would wait for each other.
 const ABSENCE_AFTER: u8 = 4;
@@ -62,6 +67,8 @@ struct Lease {
     version: u64,
     holders: Vec<Holder>,
     contested_until: Duration,
+    /// A change was refused, and comes again.
+    change_until: Duration,
     asked: u8,
 }
 
@@ -75,6 +82,8 @@ pub struct Leases {
     lent: HashMap<Ino, Option<SessionId>>,
     /// Objects whose data are being written right now.
     writing: HashMap<Ino, u32>,
+    /// Who waits for the writes to end: others begin none meanwhile.
+    wanted: HashMap<Ino, (SessionId, Duration)>,
     /// To be sent.
     recalls: Vec<Recall>,
     /// Sent and not answered.
@@ -94,6 +103,7 @@ impl Leases {
             watching: HashSet::new(),
             lent: HashMap::new(),
             writing: HashMap::new(),
+            wanted: HashMap::new(),
             recalls: Vec::new(),
             unanswered: HashMap::new(),
             counter: first.max(VERSION_MADE),
@@ -174,6 +184,7 @@ impl Leases {
         }
         if !free {
             lease.contested_until = now + CONTESTED;
+            lease.change_until = now + TURN;
             self.forget_lost();
         }
         free
@@ -209,6 +220,7 @@ impl Leases {
         let acting = self.acting;
         lease.holders.retain(|h| Some(h.session) == acting);
         lease.asked = 0;
+        lease.change_until = Duration::ZERO;
         if lease.holders.len() < before {
             self.counter += 1;
             lease.version = self.counter;
@@ -226,16 +238,28 @@ impl Leases {
         self.counter += 1;
         if let Some(lease) = self.keys.get_mut(&key) {
             lease.version = self.counter;
+            lease.change_until = Duration::ZERO;
         }
     }
 
     /// Data of an object are about to be written. False as in [`Leases::change`]; else until [`Leases::end_write`] nothing of it is granted.
     pub fn begin_write(&mut self, ino: Ino) -> bool {
-        let free = self.now >= self.quiet_until && self.may_change(&LeaseKey::Object(ino));
+        let free = self.now >= self.quiet_until
+            && !self.is_wanted_by_another(ino)
+            && self.may_change(&LeaseKey::Object(ino));
         if free {
             *self.writing.entry(ino).or_default() += 1;
         }
         free
+    }
+
+    fn is_wanted_by_another(&mut self, ino: Ino) -> bool {
+        let Some((session, until)) = self.wanted.get(&ino) else { return false };
+        if *until <= self.now {
+            self.wanted.remove(&ino);
+            return false;
+        }
+        Some(*session) != self.acting
     }
 
     pub fn end_write(&mut self, ino: Ino) {
@@ -254,6 +278,9 @@ impl Leases {
             self.key_changed(&LeaseKey::Object(ino));
             let acting = self.acting;
             self.lent.entry(ino).and_modify(|by| *by = by.filter(|s| Some(*s) == acting)).or_insert(acting);
+        } else if let Some(lease) = self.keys.get_mut(&LeaseKey::Object(ino)) {
+            // Who is refused writes by requests.
+            lease.change_until = Duration::ZERO;
         }
         free
     }
@@ -315,6 +342,49 @@ impl Leases {
             return 0;
         }
         self.keys.get(&LeaseKey::Object(ino)).map_or(0, |lease| lease.version)
+    }
+
+    /// The version of an object's content, for who has its data in use and goes on to keep them; 0 when they must not be kept.
+    /// `None`: not right now. A change that was refused comes first, and after a write that is going on it is the asker's turn, so that
+    /// neither keeps the other from it. That it was changed a moment ago is no reason to refuse.
+    pub fn grant_data(&mut self, ino: Ino, session: SessionId) -> Option<u64> {
+        if !self.watching.contains(&session) {
+            return Some(0);
+        }
+        let key = LeaseKey::Object(ino);
+        if self.is_about_to_change(&key) || self.lent.get(&ino).is_some_and(|by| *by != Some(session)) {
+            return None;
+        }
+        if self.writing.contains_key(&ino) {
+            self.want(ino, session);
+            return None;
+        }
+        if self.wanted.get(&ino).is_some_and(|(who, _)| *who == session) {
+            self.wanted.remove(&ino);
+        }
+        let live = |h: &&Holder| h.until > self.now && h.session != session;
+        let holders = self.keys.get(&key).map_or(0, |lease| lease.holders.iter().filter(live).count());
+        if holders >= HOLDERS_MAX || !self.hold(&key, session) {
+            return Some(0);
+        }
+        self.keys.get(&key).map(|lease| lease.version)
+    }
+
+    fn is_about_to_change(&self, key: &LeaseKey) -> bool {
+        let Some(lease) = self.keys.get(key) else { return false };
+        lease.change_until > self.now
+            || lease.holders.iter().any(|h| h.until > self.now && h.recalled.is_some())
+    }
+
+    fn want(&mut self, ino: Ino, session: SessionId) {
+        let now = self.now;
+        if self.wanted.len() >= WANTED_MAX {
+            self.wanted.retain(|_, (_, until)| *until > now);
+        }
+        // The first one keeps its turn. With very many nobody gets one.
+        if self.wanted.get(&ino).is_none_or(|(_, until)| *until <= now) && self.wanted.len() < WANTED_MAX {
+            self.wanted.insert(ino, (session, now + TURN));
+        }
     }
 
     fn may_grant(&self, key: &LeaseKey, session: SessionId) -> bool {

@@ -42,6 +42,13 @@ impl<S: MetaStore> State<S> {
         Ok(Reply::Opened { attr, version })
     }
 
+    /// Grants the asker what it needs to keep data of an object. Somebody may be changing them right now: then it is to ask again.
+    pub(crate) fn keep(&mut self, ctx: &Context, ino: Ino) -> Outcome {
+        let attr = self.inode(ino)?.attr;
+        let granted = if ctx.keep { self.leases.grant_data(ino, ctx.session) } else { Some(0) };
+        granted.map(|version| Reply::Opened { attr, version }).ok_or(Fail::Recalled)
+    }
+
     pub(crate) fn close_handle(&mut self, ctx: &Context, ino: Ino) -> Outcome {
         if self.handles.close(ctx.session, ino) {
             self.doom_if_orphan(ino, ctx.now);

@@ -188,6 +188,7 @@ impl<S: MetaStore> State<S> {
             R::GetInode { ino } => Ok(Reply::Object { inode: self.inode(*ino)? }),
             R::Open { ino } => self.open_handle(ctx, *ino),
             R::OpenKept { ino } => self.open_kept(ctx, *ino),
+            R::Keep { ino } => self.keep(ctx, *ino),
             R::Released { id } => {
                 self.leases.released(ctx.session, *id);
                 Ok(Reply::Done {})
@@ -246,7 +247,7 @@ impl<S: MetaStore> State<S> {
             (Request::DirStat { dir }, Reply::Part { .. }) => {
                 Kept { entry: false, attr: self.leases.grant_part(*dir, ctx.session) }
             }
-            (Request::OpenKept { .. }, Reply::Opened { version, .. }) => {
+            (Request::OpenKept { .. } | Request::Keep { .. }, Reply::Opened { version, .. }) => {
                 Kept { entry: false, attr: *version != 0 }
             }
             _ => return,

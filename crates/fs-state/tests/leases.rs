@@ -24,6 +24,7 @@ enum Step {
     GrantAbsence(u8, u8),
     GrantPart(u8, u8),
     Version(u8, u8),
+    Data(u8, u8),
     ChangeEntry(u8, u8),
     ChangeObject(u8, u8),
     Release(usize),
@@ -44,6 +45,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             3 => (who(), key()).prop_map(|(w, k)| Step::GrantAbsence(w, k)),
             1 => (who(), key()).prop_map(|(w, k)| Step::GrantPart(w, k)),
             4 => (who(), key()).prop_map(|(w, k)| Step::Version(w, k)),
+            4 => (who(), key()).prop_map(|(w, k)| Step::Data(w, k)),
             4 => (who(), key()).prop_map(|(w, k)| Step::ChangeEntry(w, k)),
             4 => (who(), key()).prop_map(|(w, k)| Step::ChangeObject(w, k)),
             6 => any::<usize>().prop_map(Step::Release),
@@ -116,9 +118,12 @@ proptest! {
                         oracle.grant(key, w);
                     }
                 }
-                Step::Version(w, k) => {
+                Step::Version(w, k) | Step::Data(w, k) => {
                     leases.acting(session(w), oracle.now);
-                    let version = leases.grant_version(Ino(k.into()), session(w));
+                    let version = match step {
+                        Step::Version(..) => leases.grant_version(Ino(k.into()), session(w)),
+                        _ => leases.grant_data(Ino(k.into()), session(w)).unwrap_or(0),
+                    };
                     if version == 0 {
                         continue;
                     }
@@ -155,6 +160,7 @@ proptest! {
                     if leases.begin_write(key_ino(k)) {
                         prop_assert!(!oracle.others_keep(&key, w));
                         prop_assert_eq!(leases.grant_version(key_ino(k), session(w)), 0, "granted during a write");
+                        prop_assert_eq!(leases.grant_data(key_ino(k), session(w)).unwrap_or(0), 0);
                         leases.end_write(key_ino(k));
                     }
                 }
@@ -191,6 +197,85 @@ proptest! {
             }
         }
     }
+}
+
+const INO: Ino = Ino(5);
+const MS: Duration = Duration::from_millis(1);
+
+/// Two sessions that watch; the second keeps data of an object.
+fn kept() -> Leases {
+    let mut leases = Leases::new(1000);
+    leases.watch(session(1));
+    leases.watch(session(2));
+    leases.acting(session(2), MS);
+    assert!(leases.grant_data(INO, session(2)).is_some_and(|version| version != 0));
+    leases
+}
+
+fn release_all(leases: &mut Leases) {
+    for recall in leases.take_recalls() {
+        leases.released(recall.session, recall.id);
+    }
+}
+
+/// A change that met a lease comes before who wants the lease again, but not for ever.
+#[test]
+fn a_refused_change_has_its_turn() {
+    let mut leases = kept();
+    leases.acting(session(1), 2 * MS);
+    assert!(!leases.begin_write(INO));
+    release_all(&mut leases);
+    leases.acting(session(2), 3 * MS);
+    assert_eq!(leases.grant_data(INO, session(2)), None, "the change is still to come");
+    leases.acting(session(1), 4 * MS);
+    assert!(leases.begin_write(INO));
+    leases.end_write(INO);
+    assert!(leases.change(&[Mutation::DelInode(INO)]));
+    leases.changed(&[Mutation::DelInode(INO)]);
+    leases.acting(session(2), 5 * MS);
+    assert!(leases.grant_data(INO, session(2)).is_some_and(|version| version != 0), "at once after it");
+    // One that never comes again.
+    leases.acting(session(1), 6 * MS);
+    assert!(!leases.begin_write(INO));
+    release_all(&mut leases);
+    leases.acting(session(2), 100 * MS);
+    assert!(leases.grant_data(INO, session(2)).is_some_and(|version| version != 0));
+}
+
+/// Writes one after the other, several at a time, do not keep a reader from a lease.
+#[test]
+fn who_waits_for_writes_has_the_next_turn() {
+    let mut leases = kept();
+    leases.acting(session(2), 2 * MS);
+    assert!(leases.begin_write(INO), "its own lease is not in its way");
+    leases.acting(session(1), 2 * MS);
+    assert_eq!(leases.grant_data(INO, session(1)), None, "it is being written");
+    leases.acting(session(2), 3 * MS);
+    assert!(!leases.begin_write(INO), "somebody waits");
+    leases.end_write(INO);
+    leases.acting(session(1), 4 * MS);
+    assert!(leases.grant_data(INO, session(1)).is_some_and(|version| version != 0));
+    leases.acting(session(2), 5 * MS);
+    assert!(!leases.begin_write(INO), "recalled first");
+    release_all(&mut leases);
+    assert!(leases.begin_write(INO));
+    leases.acting(session(1), 5 * MS);
+    assert_eq!(leases.grant_data(INO, session(1)), None);
+    leases.acting(session(2), 60 * MS);
+    assert!(leases.begin_write(INO), "who waited is gone");
+}
+
+/// A loan that was refused is no change that comes again.
+#[test]
+fn a_refused_loan_is_in_nobodys_way() {
+    let mut leases = kept();
+    leases.acting(session(1), 2 * MS);
+    assert!(!leases.lend(INO));
+    release_all(&mut leases);
+    leases.acting(session(2), 3 * MS);
+    assert!(leases.grant_data(INO, session(2)).is_some_and(|version| version != 0));
+    leases.unwatch(session(2));
+    assert_eq!(leases.grant_data(INO, session(2)), Some(0), "nobody could recall it");
 }
 
 fn key_ino(k: u8) -> Ino {

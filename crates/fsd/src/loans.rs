@@ -365,6 +365,7 @@ impl Service {
         match request {
             R::SetAttr { ino, .. }
             | R::TakeBlocks { ino, .. }
+            | R::Keep { ino }
             | R::Write { ino, .. }
             | R::Read { ino, .. }
             | R::Close { ino }
@@ -382,7 +383,7 @@ impl Service {
         }
         use Request as R;
         match request {
-            R::SetAttr { ino, .. } | R::TakeBlocks { ino, .. } 
+            R::SetAttr { ino, .. } | R::TakeBlocks { ino, .. } | R::Keep { ino }
                 if self.loans().has(*ino) =>
             {
                 self.contest(session, *ino);

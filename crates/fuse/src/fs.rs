@@ -42,6 +42,24 @@ thread_local! {
     static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
+fn answer_read(core: &Core, ino: Ino, offset: u64, size: u32, reply: ReplyData) {
+    READ_BUFFER.with_borrow_mut(|buffer| {
+        let size = size as usize;
+        if buffer.len() < size {
+            buffer.resize(size, 0);
+        }
+        match core.client.read(ino, offset, &mut buffer[..size]) {
+            Ok(read) => reply.data(&buffer[..read]),
+            Err(error) => reply.error(core.errno(&error)),
+        }
+    });
+}
+
+/// Whether what is read and written goes past the kernel's pages.
+fn is_direct(handle: FileHandle, flags: i32) -> bool {
+    handle.0 & HANDLE_DIRECT != 0 || flags & libc::O_DIRECT != 0
+}
+
 /// Answers with an error, or goes on with the value.
 macro_rules! reply_or {
     ($self:expr, $reply:expr, $result:expr) => {
@@ -103,10 +121,14 @@ impl TidepoolFs {
         if self.0.direct_io {
             open_flags |= FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
         }
-        // With pages cached, an append would be put where this node believes the end to be.
-        if self.0.direct_io || wants_append(flags) {
+        // With pages cached, an append would be put where this node believes the end to be. Who only writes fills no pages then, that
+        // would need a lease: each write is a request in any case.
+        let only_writes = flags & libc::O_ACCMODE == libc::O_WRONLY;
+        if self.0.direct_io || only_writes || wants_append(flags) {
             open_flags |= FopenFlags::FOPEN_DIRECT_IO;
             handle |= HANDLE_DIRECT;
+        } else {
+            self.0.opened_cached(attr.ino);
         }
         if has_set_id(attr.mode) {
             handle |= HANDLE_SET_ID;
@@ -315,22 +337,22 @@ impl Filesystem for TidepoolFs {
         &self,
         _req: &Request,
         number: INodeNo,
-        _fh: FileHandle,
+        fh: FileHandle,
         offset: u64,
         size: u32,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        READ_BUFFER.with_borrow_mut(|buffer| {
-            let size = size as usize;
-            if buffer.len() < size {
-                buffer.resize(size, 0);
+        let ino = ino(number);
+        match self.0.keeper.as_ref().filter(|_| !is_direct(fh, flags.0)) {
+            None => answer_read(&self.0, ino, offset, size, reply),
+            Some(keeper) => {
+                let core = self.0.clone();
+                let read = move || answer_read(&core, ino, offset, size, reply);
+                keeper.read(ino, (offset, size.into()), read);
             }
-            let read = self.0.client.read(ino(number), offset, &mut buffer[..size]);
-            let read = reply_or!(self, reply, read);
-            reply.data(&buffer[..read]);
-        });
+        }
     }
 
     fn write(
@@ -349,15 +371,21 @@ impl Filesystem for TidepoolFs {
         // Pages that the kernel writes back belong where they are.
         let paged = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let written = if wants_append(flags.0) && !paged {
-            self.0.append(ino, offset, data, fh.0 & HANDLE_DIRECT == 0)
+            self.0.append(ino, data)
         } else {
-            self.0.write(ino, offset, data)
+            self.0.write(ino, offset, data, paged || !is_direct(fh, flags.0))
         };
         let written = reply_or!(self, reply, written);
         if fh.0 & HANDLE_SET_ID != 0 && write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
             reply_or!(self, reply, self.0.written_by_other(ino, self.0.caller(req)));
         }
+        if is_direct(fh, flags.0) && !paged {
+            return self.0.answer_past_pages(ino, move || reply.written(written as u32));
+        }
         reply.written(written as u32);
+        if let Some(keeper) = &self.0.keeper {
+            keeper.written(ino);
+        }
     }
 
     fn flush(&self, _req: &Request, number: INodeNo, _fh: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
@@ -375,11 +403,15 @@ impl Filesystem for TidepoolFs {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
+        if fh.0 & HANDLE_DIRECT == 0 {
+            self.0.closed_cached(ino(number));
+        }
         self.empty(reply, self.0.release(ino(number), fh.0));
     }
 
     fn fsync(&self, _req: &Request, number: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        self.empty(reply, self.0.client.fsync(ino(number)));
+        reply_or!(self, reply, self.0.client.fsync(ino(number)));
+        self.0.answer_settled(ino(number), || reply.ok());
     }
 
     fn opendir(&self, _req: &Request, _number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -617,7 +649,7 @@ impl Filesystem for TidepoolFs {
         if fh_out.0 & HANDLE_SET_ID != 0 && self.0.caller(req).uid != 0 {
             reply_or!(self, reply, self.0.written_by_other(to, self.0.caller(req)));
         }
-        reply.written(copied as u32);
+        self.0.answer_past_pages(to, move || reply.written(copied as u32));
     }
 
     fn ioctl(

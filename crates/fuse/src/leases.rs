@@ -5,6 +5,7 @@
 //! which recalls nothing. So each answer remembers how many recalls and own changes its object had seen when it was asked for, and
 //! is handed over for keeping only if there were none since, under a gate that each of them passes after it has counted itself.
 
+use crate::pages::{After, Cover, Granted, Pages, Range};
 use fuser::{INodeNo, Notifier};
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -15,13 +16,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
-use tidepool_client::{Client, FsError, LeaseKey, VERSION_MADE, Watch, Word};
-use tidepool_types::{DaemonIndex, Ino};
+use tidepool_client::{Client, DataLease, FsError, LeaseKey, VERSION_MADE, Watch, Word};
+use tidepool_types::{Attr, DaemonIndex, Ino};
 
 /// Counters that objects and names share by hash.
 const SLOTS: usize = 4096;
-/// Objects whose pages' version is remembered; all are forgotten when the table is full.
-const VERSIONS_MAX: usize = 1 << 16;
 /// Daemons of a pool up to which there are leases: each has a connection and a thread.
 pub const DAEMONS_MAX: usize = 64;
 /// Threads that make the kernel forget what it may hold locks on.
@@ -30,6 +29,19 @@ const FORGETTERS: usize = 3;
 const TAKEN_AFTER: Duration = Duration::from_millis(20);
 /// A reply that took longer may have given the kernel more time than was left.
 const LATE: Duration = Duration::from_millis(100);
+/// How often leases of open files are looked through, and how long before their end they are renewed.
+const RENEW_EVERY: Duration = Duration::from_millis(250);
+const RENEW_AHEAD: Duration = Duration::from_millis(1000);
+/// How long a read waits for a lease, while others change the file again and again. Then it goes without. Longer than a mount that is
+/// dead is in anybody's way.
+const COVER_WAIT: Duration = Duration::from_millis(3000);
+/// Reads that wait at the same time; the others wait for them.
+const WAITERS: usize = 8;
+const COVER_PAUSE: Duration = Duration::from_micros(200);
+/// When pages that no lease covers are dropped: their reader has to get them first, else it would read them again.
+const UNCOVERED: Duration = Duration::from_millis(5);
+/// Bytes of a page of the kernel, at least.
+const PAGE: u64 = 4096;
 /// Threads of programs remembered whose change has given way; all are forgotten when there are more.
 const GIVEN_WAY_MAX: usize = 1024;
 /// How long a daemon that is gone is left alone.
@@ -41,6 +53,8 @@ struct Slot {
     events: AtomicU32,
     /// Own changes under way.
     active: AtomicU32,
+    /// Those of them for which the kernel has pages locked.
+    locking: AtomicU32,
     /// When attributes were last given for keeping, in milliseconds since the start.
     kept_at: AtomicU64,
 }
@@ -60,7 +74,20 @@ struct Job {
     /// Daemon and recall that wait for it.
     answer: Option<(DaemonIndex, u64)>,
     not_before: Option<Instant>,
+    /// It was asked for by [`Pages::drop_soon`].
+    soon: bool,
+    /// It was announced by [`Pages::owe`].
+    owed: bool,
 }
+
+impl Job {
+    fn of(key: LeaseKey) -> Job {
+        Job { key, answer: None, not_before: None, soon: false, owed: false }
+    }
+}
+
+/// What is done on a thread that may wait.
+type Later = Box<dyn FnOnce() + Send>;
 
 /// What the kernel keeps of a mount.
 pub struct Keeper {
@@ -72,8 +99,7 @@ pub struct Keeper {
     /// Events of objects nobody can name beforehand.
     wide: AtomicU64,
     recalls: AtomicU64,
-    /// Under which version of the content the kernel's pages were filled.
-    versions: Mutex<HashMap<Ino, u64>>,
+    pages: Arc<Mutex<Pages>>,
     made: Mutex<VecDeque<(Ino, Instant)>>,
     /// Directories whose names are to be forgotten, and how many.
     waiting: Mutex<HashMap<Ino, u32>>,
@@ -82,6 +108,8 @@ pub struct Keeper {
     notifier: OnceLock<Notifier>,
     /// `None` ends a forgetter.
     jobs: OnceLock<Sender<Option<Job>>>,
+    /// Reads that wait for leases, not in the way of the threads that serve requests. `None` ends who waits.
+    reads: OnceLock<Sender<Option<Later>>>,
     ended: AtomicBool,
 }
 
@@ -105,19 +133,42 @@ impl Drop for Naming<'_> {
 pub struct Changing<'k> {
     keeper: &'k Keeper,
     ino: Ino,
-    /// The kernel itself takes care that attributes from before are no news to it.
-    is_data: bool,
+    kind: Change,
+}
+
+/// What a change of this mount is, to the kernel.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Change {
+    Attributes,
+    /// It itself takes care that attributes from before are no news to it.
+    Data,
+    /// The same through its pages, which are locked meanwhile.
+    Pages,
 }
 
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
         let slot = self.keeper.slot(self.ino);
         slot.active.fetch_sub(1, Ordering::SeqCst);
+        if self.kind == Change::Pages {
+            slot.locking.fetch_sub(1, Ordering::SeqCst);
+        }
         // A program that got the attributes from before may not have taken them yet: to the kernel they would be news.
         let kept_at = slot.kept_at.load(Ordering::SeqCst);
-        if !self.is_data && kept_at != 0 && self.keeper.millis() < kept_at + LATE.as_millis() as u64 {
+        if self.kind == Change::Attributes
+            && kept_at != 0
+            && self.keeper.millis() < kept_at + LATE.as_millis() as u64
+        {
             self.keeper.forget_attr(self.ino);
         }
+    }
+}
+
+fn do_reads(reads: &Mutex<Receiver<Option<Later>>>) {
+    loop {
+        let next = lock(reads).recv();
+        let Ok(Some(read)) = next else { return };
+        read();
     }
 }
 
@@ -126,21 +177,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Keeper {
-    pub fn new(client: Arc<Client>) -> Keeper {
+    pub fn new(client: Arc<Client>, pages: Arc<Mutex<Pages>>) -> Keeper {
         Keeper {
             client,
+            pages,
             start: Instant::now(),
             hash: RandomState::new(),
             gate: RwLock::default(),
             slots: (0..SLOTS).map(|_| Slot::default()).collect(),
             wide: AtomicU64::new(0),
             recalls: AtomicU64::new(0),
-            versions: Mutex::default(),
             made: Mutex::default(),
             waiting: Mutex::default(),
             given_way: Mutex::default(),
             notifier: OnceLock::new(),
             jobs: OnceLock::new(),
+            reads: OnceLock::new(),
             ended: AtomicBool::new(false),
         }
     }
@@ -243,7 +295,7 @@ impl Keeper {
         reply(until.saturating_duration_since(before));
         drop(gate);
         if before.elapsed() > LATE {
-            self.queue(Job { key: key(), answer: None, not_before: None });
+            self.queue(Job::of(key()));
         }
     }
 
@@ -268,20 +320,23 @@ impl Keeper {
 
     /// This mount changes an object, or the entries of a directory.
     pub fn changing(&self, ino: Ino) -> Changing<'_> {
-        self.change(ino, false)
+        self.change(ino, Change::Attributes)
     }
 
-    /// This mount writes to a file.
-    pub fn writing(&self, ino: Ino) -> Changing<'_> {
-        self.change(ino, true)
+    /// This mount writes to a file, past the kernel's pages or through them.
+    pub fn writing(&self, ino: Ino, through_pages: bool) -> Changing<'_> {
+        self.change(ino, if through_pages { Change::Pages } else { Change::Data })
     }
 
-    fn change(&self, ino: Ino, is_data: bool) -> Changing<'_> {
+    fn change(&self, ino: Ino, kind: Change) -> Changing<'_> {
         let slot = self.slot(ino);
+        if kind == Change::Pages {
+            slot.locking.fetch_add(1, Ordering::SeqCst);
+        }
         slot.active.fetch_add(1, Ordering::SeqCst);
         slot.events.fetch_add(1, Ordering::SeqCst);
         self.pass_gate();
-        Changing { keeper: self, ino, is_data }
+        Changing { keeper: self, ino, kind }
     }
 
     /// This mount changes objects whose numbers it does not know. To be called before and after.
@@ -296,30 +351,151 @@ impl Keeper {
     }
 
     pub fn forgotten(&self, ino: Ino) {
-        lock(&self.versions).remove(&ino);
+        lock(&self.pages).forget(ino);
     }
 
-    /// Whether the kernel's pages of an object that is opened are those of this version; from now on they are.
-    pub fn opened(&self, ino: Ino, version: u64) -> bool {
-        let mut versions = lock(&self.versions);
-        if version == 0 {
-            versions.remove(&ino);
-            return false;
+    /// Opens an object, and whether the kernel's pages of it are still right.
+    pub fn open(&self, ino: Ino) -> Result<(Attr, bool), FsError> {
+        let recalls = lock(&self.pages).recalls_of(ino);
+        let (attr, lease) = self.client.reopen_kept(ino)?;
+        let stay = lock(&self.pages).opened(ino, recalls, lease);
+        Ok((attr, stay))
+    }
+
+    /// An object was made by this mount, and may be kept until then: there are no pages of it yet. `recalls`: as noted
+    /// before ([`Keeper::note_any`]).
+    pub fn made(&self, ino: Ino, recalls: u64, until: Instant) {
+        let mut pages = lock(&self.pages);
+        if self.recalls.load(Ordering::SeqCst) == recalls {
+            let noted = pages.recalls_of(ino);
+            pages.opened(ino, noted, Some((VERSION_MADE, until)));
         }
-        if versions.len() >= VERSIONS_MAX {
-            versions.clear();
+    }
+
+    /// Does a read of the kernel, which fills pages, under a lease; later and on another thread when it has to wait for one.
+    pub fn read(self: &Arc<Keeper>, ino: Ino, range: Range, read: impl FnOnce() + Send + 'static) {
+        match self.cover(ino, range) {
+            Some(covered) => self.finish_read(ino, covered, read),
+            None => {
+                let keeper = Arc::clone(self);
+                self.do_later(Box::new(move || {
+                    let covered = keeper.wait_for_cover(ino, range);
+                    keeper.finish_read(ino, covered, read);
+                }));
+            }
         }
-        versions.insert(ino, version) == Some(version)
     }
 
-    /// An object was made by this mount: there are no pages of it yet.
-    pub fn made(&self, ino: Ino) {
-        self.opened(ino, VERSION_MADE);
+    /// Pages that no lease covers go when their reader has had them.
+    fn finish_read(&self, ino: Ino, covered: bool, read: impl FnOnce()) {
+        read();
+        if !covered {
+            self.drop_soon(ino);
+        }
     }
 
-    /// Data were changed past the kernel's pages.
-    pub fn pages_are_old(&self, ino: Ino) {
-        lock(&self.versions).remove(&ino);
+    fn do_later(&self, later: Later) {
+        let unsent = match self.reads.get() {
+            Some(reads) => reads.send(Some(later)).err().and_then(|unsent| unsent.0),
+            None => Some(later),
+        };
+        if let Some(later) = unsent {
+            later();
+        }
+    }
+
+    /// Whether a lease covers what a read fills; `None`: it is noted as one that waits, and [`Keeper::wait_for_cover`] is to be called.
+    fn cover(&self, ino: Ino, range: Range) -> Option<bool> {
+        let cover = lock(&self.pages).read(ino, range, Instant::now());
+        let Cover::Ask(recalls) = cover else { return Some(true) };
+        let covered = self.ask_for_cover(ino, recalls);
+        if covered.is_none() {
+            lock(&self.pages).waits(ino, range);
+        }
+        covered
+    }
+
+    fn wait_for_cover(&self, ino: Ino, range: Range) -> bool {
+        let start = Instant::now();
+        loop {
+            std::thread::sleep(COVER_PAUSE);
+            let cover = lock(&self.pages).read_on(ino, range, Instant::now());
+            let covered = match cover {
+                Cover::Ask(recalls) => self.ask_for_cover(ino, recalls),
+                _ => return true,
+            };
+            let covered = covered.or((start.elapsed() > COVER_WAIT).then_some(false));
+            if let Some(covered) = covered {
+                lock(&self.pages).has_waited(ino, range);
+                return covered;
+            }
+        }
+    }
+
+    fn ask_for_cover(&self, ino: Ino, recalls: u32) -> Option<bool> {
+        match self.client.keep_data(ino) {
+            Ok(DataLease::Granted(version, until)) => {
+                self.is_granted(ino, recalls, version, until).then_some(true)
+            }
+            Ok(DataLease::AskAgain) => None,
+            // What is wrong shows when the data are read.
+            Ok(DataLease::Refused) | Err(_) => Some(false),
+        }
+    }
+
+    fn is_granted(&self, ino: Ino, recalls: u32, version: u64, until: Instant) -> bool {
+        let granted = lock(&self.pages).granted(ino, recalls, version, until);
+        match granted {
+            Granted::Held => true,
+            Granted::Changed => {
+                self.drop_now(ino);
+                true
+            }
+            Granted::Gone => false,
+        }
+    }
+
+    /// The kernel has pages of what was just written through it; they go where no lease covers them.
+    pub fn written(&self, ino: Ino) {
+        let covered = lock(&self.pages).written(ino, Instant::now());
+        if !covered {
+            self.drop_soon(ino);
+        }
+    }
+
+    /// Has the kernel drop an object's pages; nobody waits for it.
+    fn drop_now(&self, ino: Ino) {
+        lock(&self.pages).owe(ino);
+        self.queue(Job { owed: true, ..Job::of(LeaseKey::Object(ino)) });
+    }
+
+    /// The same in a moment.
+    pub fn drop_soon(&self, ino: Ino) {
+        if lock(&self.pages).drop_soon(ino) {
+            let not_before = Some(Instant::now() + UNCOVERED);
+            self.queue(Job { not_before, soon: true, ..Job::of(LeaseKey::Object(ino)) });
+        }
+    }
+
+    /// Renews the leases of open files before they end, so that whoever changes one goes on to tell us. Pages of those that cannot be
+    /// renewed go.
+    fn renew(&self) {
+        while !self.has_ended() {
+            std::thread::sleep(RENEW_EVERY);
+            let ending = lock(&self.pages).ending(Instant::now(), RENEW_AHEAD);
+            ending.into_iter().filter(|ino| !self.renewed(*ino)).for_each(|ino| {
+                lock(&self.pages).lapse(ino);
+                self.drop_now(ino);
+            });
+        }
+    }
+
+    fn renewed(&self, ino: Ino) -> bool {
+        let recalls = lock(&self.pages).recalls_of(ino);
+        match self.client.keep_data(ino) {
+            Ok(DataLease::Granted(version, until)) => self.is_granted(ino, recalls, version, until),
+            _ => false,
+        }
     }
 
     fn forget_attr(&self, ino: Ino) {
@@ -357,25 +533,34 @@ impl Keeper {
             }
             LeaseKey::Entry(dir, _) => {
                 *lock(&self.waiting).entry(dir).or_default() += 1;
-                self.queue(Job { key, answer: Some(answer), not_before: None });
+                self.queue(Job { answer: Some(answer), ..Job::of(key) });
             }
             LeaseKey::Object(ino) => self.recall_object(ino, slot, answer),
         }
     }
 
-    /// Attributes are forgotten at once. Pages may be locked by a write of this mount, which may wait for another mount that waits for
-    /// us: then nobody is kept waiting, and the version tells at the next open.
+    /// Attributes are forgotten at once. Pages may be locked by a write of this mount through them, which may wait for another mount that
+    /// waits for us: then nobody is kept waiting, and they go as soon as they can ([`Pages::owes`]).
     fn recall_object(&self, ino: Ino, slot: usize, answer: (DaemonIndex, u64)) {
-        let has_pages = lock(&self.versions).remove(&ino).is_some();
-        self.forget_attr(ino);
+        let writing = self.slots[slot].locking.load(Ordering::SeqCst) > 0;
         let not_before = self.taken_at(ino);
-        let writing = self.slots[slot].active.load(Ordering::SeqCst) > 0;
-        let now = !has_pages && not_before.is_none() || writing;
-        if has_pages || not_before.is_some() {
-            let job = Job { key: LeaseKey::Object(ino), answer: (!now).then_some(answer), not_before };
-            self.queue(job);
+        let drops = {
+            let mut pages = lock(&self.pages);
+            let drops = pages.recalled(ino) || not_before.is_some();
+            match (drops, writing) {
+                (true, true) => pages.owe(ino),
+                (true, false) => pages.drop_begins(ino),
+                (false, _) => {}
+            }
+            drops
+        };
+        self.forget_attr(ino);
+        let waits = drops && !writing;
+        if drops {
+            let answer = waits.then_some(answer);
+            self.queue(Job { answer, not_before, owed: writing, ..Job::of(LeaseKey::Object(ino)) });
         }
-        if now {
+        if !waits {
             self.answer(answer);
         }
     }
@@ -427,6 +612,15 @@ impl Keeper {
             let (keeper, jobs) = (Arc::clone(self), Arc::clone(&jobs));
             std::thread::Builder::new().name("tidepool-forget".into()).spawn(move || keeper.forget(&jobs))?;
         }
+        let (sender, reads) = channel();
+        let reads = Arc::new(Mutex::new(reads));
+        let _ = self.reads.set(sender);
+        for _ in 0..WAITERS {
+            let reads = Arc::clone(&reads);
+            std::thread::Builder::new().name("tidepool-wait".into()).spawn(move || do_reads(&reads))?;
+        }
+        let keeper = Arc::clone(self);
+        std::thread::Builder::new().name("tidepool-renew".into()).spawn(move || keeper.renew())?;
         for daemon in 0..self.client.members() as DaemonIndex {
             let keeper = Arc::clone(self);
             std::thread::Builder::new().name("tidepool-watch".into()).spawn(move || keeper.watch(daemon))?;
@@ -439,6 +633,9 @@ impl Keeper {
         for jobs in self.jobs.get().into_iter().cycle().take(FORGETTERS) {
             let _ = jobs.send(None);
         }
+        for reads in self.reads.get().into_iter().cycle().take(WAITERS) {
+            let _ = reads.send(None);
+        }
     }
 
     fn has_ended(&self) -> bool {
@@ -448,19 +645,24 @@ impl Keeper {
     fn forget(&self, jobs: &Mutex<Receiver<Option<Job>>>) {
         loop {
             let next = lock(jobs).recv();
-            let Ok(Some(Job { key, answer, not_before })) = next else { return };
+            let Ok(Some(Job { key, answer, not_before, soon, owed })) = next else { return };
             if let Some(at) = not_before {
                 std::thread::sleep(at.saturating_duration_since(Instant::now()));
             }
-            if let Some(notifier) = self.notifier.get() {
-                // Errors mean that the kernel has nothing of it, or that the mount is gone.
-                let _ = match &key {
-                    LeaseKey::Entry(dir, name) => {
-                        notifier.inval_entry(INodeNo(dir.0), OsStr::from_bytes(name))
+            match &key {
+                LeaseKey::Entry(dir, name) => self.forget_name(*dir, name),
+                LeaseKey::Object(ino) | LeaseKey::Part(ino) => {
+                    if soon {
+                        lock(&self.pages).soon_begins(*ino);
                     }
-                    // Length 0 means the whole file.
-                    LeaseKey::Object(ino) | LeaseKey::Part(ino) => notifier.inval_inode(INodeNo(ino.0), 0, 0),
-                };
+                    match answer {
+                        Some(_) => self.forget_pages_for_another(*ino),
+                        None => self.forget_pages(*ino),
+                    }
+                    if owed {
+                        lock(&self.pages).paid(*ino);
+                    }
+                }
             }
             if let Some(answer) = answer {
                 self.answer(answer);
@@ -468,6 +670,45 @@ impl Keeper {
                     self.has_forgotten(dir);
                 }
             }
+        }
+    }
+
+    fn forget_name(&self, dir: Ino, name: &[u8]) {
+        if let Some(notifier) = self.notifier.get() {
+            // An error means that the kernel has nothing of it, or that the mount is gone.
+            let _ = notifier.inval_entry(INodeNo(dir.0), OsStr::from_bytes(name));
+        }
+    }
+
+    /// Has the kernel drop pages for a daemon that waits for it, with what reads fill meanwhile.
+    fn forget_pages_for_another(&self, ino: Ino) {
+        self.forget_pages(ino);
+        loop {
+            let after = lock(&self.pages).dropped(ino);
+            match after {
+                After::Nothing => return,
+                After::Again => self.forget_pages(ino),
+                After::Last(ranges) => ranges.into_iter().for_each(|range| self.forget_read(ino, range)),
+            }
+        }
+    }
+
+    /// Has the kernel drop what a read filled, page by page, but for those that are awaited.
+    fn forget_read(&self, ino: Ino, (start, len): Range) {
+        for page in start / PAGE..(start + len).div_ceil(PAGE) {
+            let offset = page * PAGE;
+            let awaited = lock(&self.pages).is_awaited(ino, offset);
+            if let Some(notifier) = self.notifier.get().filter(|_| !awaited) {
+                // As in `forget_name`.
+                let _ = notifier.inval_inode(INodeNo(ino.0), offset as i64, PAGE as i64);
+            }
+        }
+    }
+
+    fn forget_pages(&self, ino: Ino) {
+        if let Some(notifier) = self.notifier.get() {
+            // As above. Length 0 means the whole file.
+            let _ = notifier.inval_inode(INodeNo(ino.0), 0, 0);
         }
     }
 

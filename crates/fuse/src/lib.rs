@@ -21,6 +21,7 @@ mod mount;
 mod mountinfo;
 mod ops;
 mod options;
+mod pages;
 mod probe;
 mod report;
 

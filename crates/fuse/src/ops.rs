@@ -8,11 +8,12 @@ use crate::leases::{Changing, DAEMONS_MAX, Keeper, Naming};
 use crate::listing::{self, OpenDirs};
 use crate::locking::{Locks, Want};
 use crate::options::MountOptions;
+use crate::pages::Pages;
 use crate::report::Reporter;
 use fuser::{FileAttr, INodeNo, Notifier, ReplyEmpty, Request};
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tidepool_client::{Client, Cred, DirEntry, FsError, Kept, PoolFile, PoolMode};
 use tidepool_types::{Attr, Errno, Ino, SetAttr};
@@ -42,7 +43,7 @@ impl Caller {
 }
 
 /// Drop an object's cached pages, then answer.
-type Invalidation = (Ino, Option<ReplyEmpty>);
+type Invalidation = (Ino, Box<dyn FnOnce() + Send>);
 
 pub struct Core {
     /// Checks no permissions: either the kernel does, or nobody.
@@ -60,6 +61,8 @@ pub struct Core {
     pub dirs: OpenDirs,
     /// What the kernel keeps by leases, when it may.
     pub keeper: Option<Arc<Keeper>>,
+    /// Which pages it may have.
+    pages: Arc<Mutex<Pages>>,
     reporter: Reporter,
     invalidations: OnceLock<Sender<Invalidation>>,
 }
@@ -79,8 +82,10 @@ impl Core {
         // With the size cache homes do not know of every write.
         let leases = options.leases && options.cache_ttl_ms == 0 && !client.pool().size_cache;
         let leases = leases && client.members() <= DAEMONS_MAX;
+        let pages: Arc<Mutex<Pages>> = Arc::default();
         Ok(Core {
-            keeper: leases.then(|| Arc::new(Keeper::new(client.clone()))),
+            keeper: leases.then(|| Arc::new(Keeper::new(client.clone(), pages.clone()))),
+            pages,
             ids: IdMap::detect(&root),
             client,
             checker,
@@ -161,15 +166,33 @@ impl Core {
         self.keeper.as_ref().map(|keeper| keeper.changing(ino))
     }
 
-    fn writing(&self, ino: Ino) -> Option<Changing<'_>> {
-        self.keeper.as_ref().map(|keeper| keeper.writing(ino))
+    fn writing(&self, ino: Ino, through_pages: bool) -> Option<Changing<'_>> {
+        self.keeper.as_ref().map(|keeper| keeper.writing(ino, through_pages))
     }
 
-    /// Data are changed in a way that leaves the kernel's pages as they are.
-    fn pages_are_old(&self, ino: Ino) {
-        if let Some(keeper) = &self.keeper {
-            keeper.pages_are_old(ino);
-        }
+    fn pages(&self) -> MutexGuard<'_, Pages> {
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A file was opened so that the kernel keeps pages of it.
+    pub fn opened_cached(&self, ino: Ino) {
+        self.pages().opened_cached(ino);
+    }
+
+    pub fn closed_cached(&self, ino: Ino) {
+        self.pages().closed_cached(ino);
+    }
+
+    /// Answers when the kernel has no pages that it was told to drop and could not yet.
+    pub fn answer_settled(&self, ino: Ino, answer: impl FnOnce() + Send + 'static) {
+        let owes = self.pages().owes(ino);
+        if owes { self.invalidate(ino, answer) } else { answer() }
+    }
+
+    /// Answers after data were changed in a way that leaves the kernel's pages as they are: it has none of them by then.
+    pub fn answer_past_pages(&self, ino: Ino, answer: impl FnOnce() + Send + 'static) {
+        let to_drop = self.pages().changed_past(ino);
+        if to_drop { self.invalidate(ino, answer) } else { answer() }
     }
 
     /// With names kept the kernel does not look one up before it removes it.
@@ -317,11 +340,12 @@ impl Core {
     /// Makes a file that is not there yet, and opens it.
     fn create_kept(&self, dir: Ino, name: &[u8], mode: u32, caller: Caller) -> Result<(Attr, Kept), FsError> {
         let mode = libc::S_IFREG | mode & 0o7777;
+        let recalls = self.keeper.as_ref().map_or(0, |keeper| keeper.note_any());
         let (attr, kept) = self.client.make_kept(dir, name, (mode, 0, &[]), &caller.cred(), true)?;
         self.ghosts.seen(dir, name, &attr);
         self.locks.opened(attr.ino);
-        if let Some(keeper) = self.keeper.as_ref().filter(|_| kept.attr.is_some()) {
-            keeper.made(attr.ino);
+        if let Some((keeper, until)) = self.keeper.as_ref().zip(kept.attr) {
+            keeper.made(attr.ino, recalls, until);
         }
         let kept = Kept { attr: keepable(&attr, kept.attr), ..kept };
         Ok((attr, kept))
@@ -347,10 +371,7 @@ impl Core {
     /// the kernel says so in a request of its own.
     pub fn open(&self, ino: Ino) -> Result<(Attr, bool), FsError> {
         let (attr, pages) = match &self.keeper {
-            Some(keeper) => {
-                let (attr, version) = self.client.reopen_kept(ino).map_err(gone)?;
-                (attr, keeper.opened(ino, version))
-            }
+            Some(keeper) => keeper.open(ino).map_err(gone)?,
             None => (self.client.reopen(ino).map_err(gone)?, false),
         };
         self.locks.opened(ino);
@@ -364,21 +385,15 @@ impl Core {
     }
 
     /// Writes where the kernel says.
-    pub fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize, FsError> {
-        let _writing = self.writing(ino);
+    pub fn write(&self, ino: Ino, offset: u64, data: &[u8], through_pages: bool) -> Result<usize, FsError> {
+        let _writing = self.writing(ino, through_pages);
         self.client.write(ino, offset, data)
     }
 
-    /// Writes at the end of file, which only the file's home knows. When the kernel keeps
-    /// pages of the file it has put the data where it believed the end to be.
-    pub fn append(&self, ino: Ino, believed: u64, data: &[u8], cached: bool) -> Result<usize, FsError> {
-        let _writing = self.writing(ino);
-        self.pages_are_old(ino);
-        let (offset, stored) = self.client.append(ino, data)?;
-        if cached && offset != believed {
-            self.invalidate(ino, None);
-        }
-        Ok(stored)
+    /// Writes at the end of file, which only the file's home knows.
+    pub fn append(&self, ino: Ino, data: &[u8]) -> Result<usize, FsError> {
+        let _writing = self.writing(ino, false);
+        self.client.append(ino, data).map(|(_, stored)| stored)
     }
 
     /// After a write by somebody other than root to a file with set-ID bits.
@@ -405,7 +420,6 @@ impl Core {
     /// copy_file_range(2).
     pub fn copy(&self, from: (Ino, u64), to: (Ino, u64), len: u64) -> Result<usize, FsError> {
         let _changing = self.changing(to.0);
-        self.pages_are_old(to.0);
         self.client.copy_range(from.0, from.1, to.0, to.1, len)
     }
 
@@ -456,7 +470,7 @@ impl Core {
             Err(error) => reply.error(self.errno(&error)),
             // Whoever gets a lock must see what the one before wrote, on whatever node.
             Ok(()) if want.mode != LockMode::Unlock && !self.direct_io => {
-                self.invalidate(want.ino, Some(reply))
+                self.invalidate(want.ino, || reply.ok())
             }
             Ok(()) => reply.ok(),
         }
@@ -464,13 +478,14 @@ impl Core {
 
     /// Has the kernel drop an object's pages, then answers. Never from a thread that serves
     /// requests: the kernel may have to write pages back first, by a request to us.
-    fn invalidate(&self, ino: Ino, reply: Option<ReplyEmpty>) {
+    fn invalidate(&self, ino: Ino, answer: impl FnOnce() + Send + 'static) {
+        let answer: Box<dyn FnOnce() + Send> = Box::new(answer);
         let left = match self.invalidations.get() {
-            Some(queue) => queue.send((ino, reply)).err().map(|unsent| unsent.0.1),
-            None => Some(reply),
+            Some(queue) => queue.send((ino, answer)).err().map(|unsent| unsent.0.1),
+            None => Some(answer),
         };
-        if let Some(Some(reply)) = left {
-            reply.ok();
+        if let Some(answer) = left {
+            answer();
         }
     }
 
@@ -492,13 +507,11 @@ impl Core {
 }
 
 fn run_invalidator(jobs: &Receiver<Invalidation>, notifier: &Notifier) {
-    for (ino, reply) in jobs {
+    for (ino, answer) in jobs {
         // Length 0 means the whole file. An error means that the kernel keeps nothing of it
         // or that the mount is gone.
         let _ = notifier.inval_inode(INodeNo(ino.0), 0, 0);
-        if let Some(reply) = reply {
-            reply.ok();
-        }
+        answer();
     }
 }
 

@@ -78,6 +78,9 @@ messages! {
         /// Before data are dropped: takes up to `max` recorded blocks off the record. `Written` tells how many; those that
         /// stayed are added again by `SetAttr` or `Extend`.
         32 TakeBlocks { ino: Ino, max: u64 }
+        /// For who keeps data of an object and goes on to: like `OpenKept`, without a handle. `Recalled`: not right now, ask
+        /// again.
+        33 Keep { ino: Ino }
         /// Stored bytes of the range, checksums verified; shorter at the local end of data.
         40 Read { ino: Ino, offset: u64, len: u32 }
         /// Stores the bulk data. With `extend` and at home here, also does what `Extend` does.

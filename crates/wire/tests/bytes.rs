@@ -87,6 +87,8 @@ fn request_bytes_are_pinned() {
     let take = Request::TakeBlocks { ino: Ino::new(1, 2), max: 0x0304 };
     let take_bytes = b"\x02\0\0\0\0\0\x01\0\x04\x03\0\0\0\0\0\0";
     assert_eq!((take.kind(), encode(&take)), (32, take_bytes.to_vec()));
+    let keep = Request::Keep { ino: Ino::new(1, 2) };
+    assert_eq!((keep.kind(), encode(&keep)), (33, b"\x02\0\0\0\0\0\x01\0".to_vec()));
     let flush = Request::Flush { to: FlushTo::Burst, bandwidth: 0x0102 };
     assert_eq!((flush.kind(), encode(&flush)), (80, b"\x02\x02\x01\0\0\0\0\0\0".to_vec()));
     for (to, byte) in [(FlushTo::Last, 1), (FlushTo::Pfs, 3)] {
@@ -101,7 +103,7 @@ fn request_bytes_are_pinned() {
     assert_eq!((end.kind(), encode(&end)), (82, Vec::new()));
     let each = Request::PhaseBytes { bytes: 0x0102 };
     assert_eq!((each.kind(), encode(&each)), (83, b"\x02\x01\0\0\0\0\0\0".to_vec()));
-    let leases = [watch, released, open, take, flush, begin, end, each];
+    let leases = [watch, released, open, take, keep, flush, begin, end, each];
     let others = [lookup, write, list, punch, make, set, follow, fabric, ring, plus, attrs, parts, drop];
     for request in leases.into_iter().chain(others) {
         assert_eq!(Request::decode(request.kind(), &encode(&request)), Ok(request));
