@@ -126,6 +126,21 @@ fn errors_have_their_codes_and_the_other_sources_are_copied() {
     assert!(sandbox.path("dir/file").is_dir(), "a file replaced a directory");
 }
 
+/// Those of /proc say that they are empty, those of /sys that they have a page.
+#[test]
+fn files_that_do_not_tell_their_length_are_copied_whole() {
+    let sandbox = Sandbox::new();
+    for source in ["/proc/version", "/proc/kallsyms", "/sys/devices/system/cpu/online"] {
+        let report: Value = serde_json::from_str(&ok(&sandbox, &["--json", source, "copy"])).unwrap();
+        let (copied, real) = (fs::read(sandbox.path("copy")).unwrap(), fs::read(source).unwrap());
+        assert!(copied == real && !real.is_empty(), "{source}: {} bytes", copied.len());
+        assert_eq!((&report["bytes"], &report["files"]), (&real.len().into(), &1.into()), "{source}");
+    }
+    ok(&sandbox, &["/proc/sys/kernel/random", "dir"]);
+    assert_eq!(fs::read(sandbox.path("dir/boot_id")).unwrap().len(), 37);
+    sandbox.assert_nothing_left("after copies of what says it is empty");
+}
+
 /// Every thread of it, while it copies; without the flag none is.
 #[test]
 fn a_gentle_copy_takes_only_what_others_leave() {

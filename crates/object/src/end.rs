@@ -393,6 +393,10 @@ impl End for ObjectEnd {
         Nature { attributes_first: true, links_are_copies: true, no_holes: true }
     }
 
+    fn knows_sizes(&self, _meta: &Meta) -> bool {
+        true
+    }
+
     fn reads_touch_atime(&self) -> bool {
         false
     }

@@ -40,6 +40,27 @@ fn the_file_service_keeps_all_but_attributes_of_directories() {
     check(&back);
 }
 
+/// What does not tell its length is sent when it has been read.
+#[test]
+fn files_that_say_they_are_empty_are_uploaded_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let service = services::Fs::default().root(dir.path().join("store").to_str().unwrap());
+    let store = ObjectEnd::of_service(service, "files", b"top", true).unwrap();
+    let proc = LocalEnd::open(Path::new("/proc")).unwrap();
+    for name in ["version", "kallsyms"] {
+        let what = What::Entry { from: name.into(), to: name.into() };
+        let up = stage(&proc, &store, &what, &StageOptions::default(), &Control::default());
+        let real = fs::read(Path::new("/proc").join(name)).unwrap();
+        assert!(up.complete && up.bytes_total == real.len() as u64 && !real.is_empty(), "{name}: {up:?}");
+    }
+    let down = copy(&store, &LocalEnd::create(&dir.path().join("back")).unwrap());
+    assert!(down.complete, "{:?}", down.errors);
+    for name in ["version", "kallsyms"] {
+        let back = fs::read(dir.path().join("back").join(name)).unwrap();
+        assert!(back == fs::read(Path::new("/proc").join(name)).unwrap(), "{name}");
+    }
+}
+
 #[test]
 fn a_service_without_copies_of_its_own_is_a_source_but_never_a_destination() {
     let dir = tempfile::tempdir().unwrap();

@@ -114,6 +114,13 @@ pub(crate) fn read_whole<E: End + ?Sized>(end: &E, file: &FileRef, len: usize) -
     Ok(data)
 }
 
+/// The content of a small file, if it ends where it says.
+pub(crate) fn read_told<E: End + ?Sized>(end: &E, file: &FileRef, meta: &Meta) -> EndResult<Option<Vec<u8>>> {
+    let len = usize::try_from(meta.size).map_err(|_| EndError::new("read", Errno::EFBIG))?;
+    let data = read_whole(end, file, len + usize::from(!end.knows_sizes(meta)))?;
+    Ok((data.len() == len).then_some(data))
+}
+
 pub(crate) fn checksum<E: End + ?Sized>(
     end: &E,
     file: &FileRef,
@@ -155,8 +162,7 @@ fn get_file<E: End + ?Sized>(end: &E, at: &Name<'_>, max: u64, room: &mut u64) -
     if meta.kind != FileKind::Regular || meta.size > max || !meta.is_dense() {
         return Ok(Got { meta, content: None });
     }
-    let len = usize::try_from(meta.size).map_err(|_| EndError::new("read", Errno::EFBIG))?;
-    let data = read_whole(end, &file, len)?;
+    let Some(data) = read_told(end, &file, &meta)? else { return Ok(Got { meta, content: None }) };
     *room -= meta.size;
     let xattrs = end.xattrs(At::File(&file));
     Ok(Got { meta, content: Some(Content { data, xattrs }) })

@@ -135,21 +135,32 @@ impl Job<'_> {
         let mut stored = 0;
         let (buf, back) = if to.check { buf.split_at_mut(buf.len() / 2) } else { (buf, &mut [][..]) };
         let crc = self.scan(from, range, buf, |at, data, sum| {
-            self.admit(data.len() as u64)?;
-            let turn = to.turn.map(lock);
-            writer.write(at, data).map_err(Failure::target)?;
-            drop(turn);
-            if to.check {
-                self.check_written(to.file, at, &mut back[..data.len()], sum)?;
-            }
             stored += data.len() as u64;
-            bump(&self.control.inner.bytes_copied, data.len() as u64);
-            self.control.inner.tick();
-            Ok(())
+            self.put_block(to, writer, (at, data, sum), back)
         })?;
         writer.finish().map_err(Failure::target)?;
         bump(&self.totals.holes, len - stored);
         Ok(crc)
+    }
+
+    /// Writes what was read at a place, with its checksum. `back` is room to read it back.
+    pub fn put_block(
+        &self,
+        to: Output<'_>,
+        writer: &mut dyn WritePieces,
+        (at, data, sum): (u64, &[u8], u32),
+        back: &mut [u8],
+    ) -> Result<(), Failure> {
+        self.admit(data.len() as u64)?;
+        let turn = to.turn.map(lock);
+        writer.write(at, data).map_err(Failure::target)?;
+        drop(turn);
+        if to.check {
+            self.check_written(to.file, at, &mut back[..data.len()], sum)?;
+        }
+        bump(&self.control.inner.bytes_copied, data.len() as u64);
+        self.control.inner.tick();
+        Ok(())
     }
 
     /// Reads back what was written a moment ago.

@@ -217,13 +217,12 @@ impl PackLimits {
 /// What [`End::get_files`] found under a name.
 pub struct Got {
     pub meta: Meta,
-    /// `None` when it is no regular file, has holes, or is too large to be read whole.
+    /// `None` when it is no regular file, has holes, is too large to be read whole, or ends elsewhere than it says.
     pub content: Option<Content>,
 }
 
 /// A whole small file.
 pub struct Content {
-    /// Shorter than the attributes say when the file shrank meanwhile.
     pub data: Vec<u8>,
     pub xattrs: EndResult<Vec<Xattr>>,
 }
@@ -292,6 +291,10 @@ pub trait End: Send + Sync {
     fn rights(&self) -> Rights;
     fn nature(&self) -> Nature {
         Nature::default()
+    }
+    /// A file of these attributes is as long as they say. Where that is not known, it is tried.
+    fn knows_sizes(&self, _meta: &Meta) -> bool {
+        false
     }
     /// Reading a file changes its access time, which then has to be set again.
     fn reads_touch_atime(&self) -> bool;

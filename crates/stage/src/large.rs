@@ -398,7 +398,7 @@ impl Job<'_> {
         self.seal(&entry, &large.src, &large.dst, &large.part, meta)?;
         lock(&large.state).phase = Phase::Ended;
         self.sched.remove_large(large);
-        self.named_or_held(&entry, large.key, &large.part, meta, large.crc());
+        self.named_or_held(&entry, large.key, &large.part, meta, (meta.size, large.crc()));
         Ok(())
     }
 

@@ -67,6 +67,7 @@ mod sched;
 mod small;
 mod sync;
 mod tree;
+mod untold;
 mod walk;
 
 pub use compare::{CompareOptions, DIFFERENCES_MAX, compare};

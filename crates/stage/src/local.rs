@@ -465,6 +465,11 @@ impl End for LocalEnd {
         self.rights
     }
 
+    /// Of file systems that keep what they say. What is mounted below the root is another one, be it on a single file.
+    fn knows_sizes(&self, meta: &Meta) -> bool {
+        self.medium != Medium::Other && meta.dev == self.root.key.0
+    }
+
     fn reads_touch_atime(&self) -> bool {
         true
     }

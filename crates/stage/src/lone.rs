@@ -7,7 +7,7 @@
 
 use crate::attrs::{is_wanted, wanted};
 use crate::beneath::split;
-use crate::compound::read_whole;
+use crate::compound::read_told;
 use crate::end::{At, End, Meta, Name, PackLimits, Put, PutHow, Rights};
 use crate::identity::Identity;
 use crate::job::bump;
@@ -121,11 +121,10 @@ fn read_plain(end: &LocalEnd, name: &[u8], rights: Rights) -> Option<(Meta, Vec<
         return None;
     }
     let file = end.open_read(&dir, name).ok()?;
-    let data = read_whole(end, &file, seen.size as usize).ok()?;
+    let data = read_told(end, &file, &seen).ok()??;
     let xattrs = end.xattrs(At::File(&file)).ok()?;
     let is_plain = !xattrs.iter().any(|(name, _)| is_wanted(name, rights.root));
-    let is_whole = data.len() as u64 == seen.size;
-    (is_plain && is_whole && seen.unchanged(&end.stat(At::File(&file)).ok()?)).then_some((seen, data))
+    (is_plain && seen.unchanged(&end.stat(At::File(&file)).ok()?)).then_some((seen, data))
 }
 
 /// The engine will charge for what is left to it, so a name that is taken has to be known before. Where nothing is

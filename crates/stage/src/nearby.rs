@@ -4,7 +4,7 @@
 //! memory to read back; on a disk one sync of the file system makes many files durable, and reads
 //! that are announced together are done together.
 
-use crate::compound::{drop_part, make_part, put_files, read_whole, write_all};
+use crate::compound::{drop_part, make_part, put_files, read_told, write_all};
 use crate::end::{
     At, Content, DirRef, End, EndError, EndResult, FileRef, Got, Name, PackLimits, Put, PutHow,
 };
@@ -151,8 +151,7 @@ impl LocalEnd {
         if !fits {
             return Ok(Got { meta, content: None });
         }
-        let len = usize::try_from(meta.size).map_err(|_| EndError::new("read", Errno::EFBIG))?;
-        let data = read_whole(self, file, len)?;
+        let Some(data) = read_told(self, file, &meta)? else { return Ok(Got { meta, content: None }) };
         let xattrs = self.xattrs(At::File(file));
         let same = meta.unchanged(&self.stat(At::File(file))?);
         Ok(Got { meta, content: same.then_some(Content { data, xattrs }) })

@@ -79,13 +79,20 @@ impl Job<'_> {
     }
 
     /// A regular file is whole: it has its name and is finished, or has to wait for its name.
-    pub fn named_or_held(&self, entry: &Entry, key: Option<Key>, part: &[u8], meta: &Meta, crc: u32) {
-        let outcome = Outcome::Copied { size: meta.size, crc };
+    pub fn named_or_held(
+        &self,
+        entry: &Entry,
+        key: Option<Key>,
+        part: &[u8],
+        meta: &Meta,
+        (size, crc): (u64, u32),
+    ) {
+        let outcome = Outcome::Copied { size, crc };
         if self.options.ordered {
             let (entry, part, meta) = (entry.clone(), part.to_vec(), meta.clone());
             return self.keep_back(vec![Held { entry, key, part, meta, crc, outcome }]);
         }
-        self.note(&Record::File { path: entry.hash(), size: meta.size, mtime: meta.mtime, crc });
+        self.note(&Record::File { path: entry.hash(), size, mtime: meta.mtime, crc });
         self.finish(entry, key, &outcome);
     }
 

@@ -156,6 +156,10 @@ impl End for PoolEnd {
         Rights { root: self.cred.is_root(), uid: self.cred.uid, gid: self.cred.gid }
     }
 
+    fn knows_sizes(&self, _meta: &Meta) -> bool {
+        true
+    }
+
     fn reads_touch_atime(&self) -> bool {
         false
     }

@@ -36,7 +36,7 @@ impl Job<'_> {
         bump(&self.totals.cloned, meta.size);
         // Nobody computed a checksum; none is needed to skip the file in a rerun.
         let crc = 0;
-        self.named_or_held(entry, key, part, meta, crc);
+        self.named_or_held(entry, key, part, meta, (meta.size, crc));
         Ok(true)
     }
 

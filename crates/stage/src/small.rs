@@ -16,13 +16,16 @@ use tidepool_types::{Errno, FileKind};
 
 /// A small file that is written but not durable, verified and renamed yet.
 pub(crate) struct Finished {
-    entry: Entry,
-    key: Option<Key>,
-    src: FileRef,
-    dst: FileRef,
-    part: Vec<u8>,
-    meta: Meta,
-    crc: u32,
+    pub entry: Entry,
+    pub key: Option<Key>,
+    pub src: FileRef,
+    pub dst: FileRef,
+    pub part: Vec<u8>,
+    /// Of the source.
+    pub meta: Meta,
+    /// Bytes that it has, whatever it says.
+    pub len: u64,
+    pub crc: u32,
 }
 
 /// How far an entry got at once.
@@ -54,19 +57,23 @@ impl Job<'_> {
         if meta.kind != FileKind::Regular {
             return Err(Failure::Changed);
         }
-        if self.dst.nature().no_holes {
-            meta.stored = meta.stored.max(meta.size);
-        }
         self.look(entry, &meta);
         if let Some(started) = self.claim_link(entry, &meta, key)? {
             return Ok(started);
+        }
+        if self.is_untold(&src, &meta)? {
+            let finished = self.write_untold(worker, entry, *key, src, meta)?;
+            return Ok(self.batched(worker, finished));
+        }
+        if self.dst.nature().no_holes {
+            meta.stored = meta.stored.max(meta.size);
         }
         if let Some(crc) = self.current(worker, entry, &src, &meta)? {
             return Ok(Started::Done(Outcome::Skipped { size: meta.size, crc }));
         }
         if let Some(crc) = self.held_before(worker, entry, &meta)? {
             bump(&self.totals.skipped, meta.size);
-            self.named_or_held(entry, *key, &self.part_name(entry), &meta, crc);
+            self.named_or_held(entry, *key, &self.part_name(entry), &meta, (meta.size, crc));
             return Ok(Started::Later);
         }
         if meta.size >= LARGE_BYTES_MIN {
@@ -74,12 +81,17 @@ impl Job<'_> {
             return Ok(Started::Later);
         }
         let finished = self.write_small(worker, entry, *key, src, meta)?;
-        worker.batch_bytes += finished.meta.size;
+        Ok(self.batched(worker, finished))
+    }
+
+    /// A written file waits for others, or completes what waits.
+    fn batched(&self, worker: &mut Worker, finished: Finished) -> Started {
+        worker.batch_bytes += finished.len;
         worker.batch.push(finished);
         if worker.batch.len() >= BATCH_FILES_MAX || worker.batch_bytes >= BATCH_BYTES_MAX {
             self.commit(worker);
         }
-        Ok(Started::Later)
+        Started::Later
     }
 
     /// Takes the lead for an object with several names, or makes this name a link.
@@ -277,7 +289,10 @@ impl Job<'_> {
         let part = self.part_name(entry);
         let dst = self.over_leftover(entry, &part, || self.dst.create(&entry.dir.dst, &part))?;
         match self.fill_small(worker, entry, &src, &dst, &meta) {
-            Ok(crc) => Ok(Finished { entry: entry.clone(), key, src, dst, part, meta, crc }),
+            Ok(crc) => {
+                let len = meta.size;
+                Ok(Finished { entry: entry.clone(), key, src, dst, part, meta, len, crc })
+            }
             Err(failure) => {
                 let _ = self.dst.unlink(&entry.dir.dst, &part);
                 Err(failure)
@@ -322,13 +337,14 @@ impl Job<'_> {
     fn commit_one(&self, worker: &mut Worker, file: &Finished) -> Result<(), Failure> {
         let meta = &file.meta;
         if self.checks_later(&file.entry.dir) {
-            let crc = self.read_back(&file.dst, 0..meta.size, meta.is_dense(), worker.buffer())?;
+            let dense = meta.stored >= file.len;
+            let crc = self.read_back(&file.dst, 0..file.len, dense, worker.buffer())?;
             if crc != file.crc {
                 return Err(Failure::Mismatch);
             }
         }
         self.seal(&file.entry, &file.src, &file.dst, &file.part, meta)?;
-        self.named_or_held(&file.entry, file.key, &file.part, meta, file.crc);
+        self.named_or_held(&file.entry, file.key, &file.part, meta, (file.len, file.crc));
         Ok(())
     }
 

@@ -149,6 +149,10 @@ impl End for MemoryEnd {
         Rights { root: false, uid: self.identity.0, gid: self.identity.1 }
     }
 
+    fn knows_sizes(&self, _meta: &Meta) -> bool {
+        true
+    }
+
     fn reads_touch_atime(&self) -> bool {
         false
     }

@@ -44,6 +44,28 @@ fn a_file_and_a_tree_are_copied() {
     assert_eq!(std::fs::read_dir(daemon.path("run/tasks")).unwrap().count(), 0);
 }
 
+/// Those of /proc say that they are empty; a small one goes without the engine elsewhere.
+#[test]
+fn files_that_do_not_tell_their_length_are_copied_whole() {
+    let space = |name: &str, mount: &str| {
+        format!("[[dataspace]]\nname = \"{name}://\"\nkind = \"local\"\nmount = \"{mount}\"\n")
+    };
+    let daemon = Daemon::with(&(space("proc", "/proc") + &space("sys", "/sys/devices/system/cpu")));
+    let stager = daemon.control();
+    for (from, path) in [
+        ("proc://version", "/proc/version"),
+        ("proc://filesystems", "/proc/filesystems"),
+        ("sys://online", "/sys/devices/system/cpu/online"),
+    ] {
+        let status = well(&stager, &copy(from, "b://copy"));
+        let (copied, real) = (std::fs::read(daemon.path("b/copy")).unwrap(), std::fs::read(path).unwrap());
+        assert!(copied == real && !real.is_empty(), "{from}: {} bytes", copied.len());
+        assert_eq!((status.bytes_done, status.files_done), (real.len() as u64, 1), "{from}");
+    }
+    let status = done(&stager, &copy("proc://sys/kernel/random", "b://dir"));
+    assert_eq!(std::fs::read(daemon.path("b/dir/boot_id")).unwrap().len(), 37, "{status:?}");
+}
+
 /// Threads of tasks have SCHED_IDLE, and with them those they start; who answers has not.
 #[test]
 fn a_gentle_stager_keeps_its_tasks_back_and_not_its_answers() {

@@ -34,6 +34,10 @@ pub enum Fault {
     Restless,
     /// Renames take a while, in which other workers find what there is to do.
     SlowNames,
+    /// Files say that they have n bytes, and none stored, as those of /proc and /sys do.
+    Says,
+    /// Files say that they have n bytes and that all of them are stored.
+    Keeps,
     /// Just before call number n somebody else does something: [`FaultEnd::meanwhile`].
     Overtaken,
 }
@@ -120,6 +124,9 @@ impl<E: End> End for FaultEnd<E> {
     fn rights(&self) -> Rights {
         self.inner.rights()
     }
+    fn knows_sizes(&self, meta: &Meta) -> bool {
+        !matches!(self.fault, Fault::Says | Fault::Keeps) && self.inner.knows_sizes(meta)
+    }
     fn reads_touch_atime(&self) -> bool {
         self.inner.reads_touch_atime()
     }
@@ -166,6 +173,9 @@ impl<E: End> End for FaultEnd<E> {
         let mut meta = self.inner.stat(at)?;
         if self.fault == Fault::Restless && meta.kind == FileKind::Regular {
             meta.mtime.sec += self.calls() as i64;
+        }
+        if matches!(self.fault, Fault::Says | Fault::Keeps) && meta.kind == FileKind::Regular {
+            (meta.size, meta.stored) = (self.at, if self.fault == Fault::Keeps { self.at } else { 0 });
         }
         Ok(meta)
     }
