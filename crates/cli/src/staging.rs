@@ -9,13 +9,14 @@ use crate::signals::Signals;
 use serde_json::{Value, json};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tidepool_client::Client;
 use tidepool_stage::{Control, End, LocalEnd, PoolEnd, StageOptions, StageReport, What, stage};
-use tidepool_types::{Errno, Ino, format_size};
+use tidepool_types::{Errno, FileKind, Ino, format_size};
 
 /// How often progress is looked at.
 const LOOK: Duration = Duration::from_millis(100);
@@ -306,10 +307,24 @@ fn local_exact(to: &Path, entry: Option<&[u8]>) -> Result<Side<LocalEnd>> {
         (to.to_path_buf(), None)
     } else {
         let (dir, name) = split(to).ok_or_else(|| fail(&"has no name"))?;
+        check_link(to).map_err(|why| fail(&why))?;
         (dir, Some(name))
     };
     std::fs::create_dir_all(&dir).map_err(|e| fail(&e))?;
     Ok(Side { end: LocalEnd::create(&dir).map_err(|e| fail(&e))?, name })
+}
+
+/// A link that the copy of a single entry would replace. `/dev/stdout` and its like are no copies of before, wherever they lead now.
+fn check_link(to: &Path) -> std::result::Result<(), String> {
+    let Ok(target) = std::fs::read_link(to) else { return Ok(()) };
+    let leads_to = std::fs::metadata(to).ok().and_then(|meta| FileKind::from_mode(meta.mode()).ok());
+    let kind = leads_to.filter(|kind| !matches!(kind, FileKind::Regular | FileKind::Directory));
+    let what = match kind {
+        Some(kind) => kind.words(),
+        None if target.starts_with("/proc") => "an open file of a process",
+        None => return Ok(()),
+    };
+    Err(format!("it is a link to {what}, and a copy replaces only files; name a file, or use cat"))
 }
 
 fn pool_source(client: &Arc<Client>, from: &str) -> Result<Side<PoolEnd>> {

@@ -126,6 +126,51 @@ fn errors_have_their_codes_and_the_other_sources_are_copied() {
     assert!(sandbox.path("dir/file").is_dir(), "a file replaced a directory");
 }
 
+/// Neither under its own name nor through a link; `/dev/stdout` is one.
+#[test]
+fn a_copy_replaces_no_way_to_something_else() {
+    let sandbox = Sandbox::new();
+    fs::write(sandbox.path("f"), "x").unwrap();
+    let fifo = Command::new("mkfifo").arg(sandbox.path("fifo")).status();
+    assert!(fifo.unwrap().success());
+    drop(std::os::unix::net::UnixListener::bind(sandbox.path("socket")).unwrap());
+    let mut names = vec!["fifo", "socket"];
+    let device = Command::new("mknod").arg(sandbox.path("null")).args(["c", "1", "3"]).output().unwrap();
+    if device.status.success() {
+        names.push("null");
+    } else {
+        println!("SKIPPED: devices: only root makes them");
+    }
+    for name in names {
+        symlink(name, sandbox.path(&format!("to-{name}"))).unwrap();
+        for target in [name.to_string(), format!("to-{name}")] {
+            for options in [&["-T"][..], &[], &["--ordered"]] {
+                let before = fs::symlink_metadata(sandbox.path(&target)).unwrap();
+                let output = cp(&sandbox, &[options, &["f", &target]].concat());
+                assert_eq!(output.status.code(), Some(112), "{options:?} {target}: {}", text(&output));
+                assert!(text(&output).contains("a copy replaces only files"), "{}", text(&output));
+                let after = fs::symlink_metadata(sandbox.path(&target)).unwrap();
+                assert_eq!(
+                    (before.ino(), before.rdev(), before.mode()),
+                    (after.ino(), after.rdev(), after.mode())
+                );
+            }
+        }
+    }
+    symlink("/proc/self/fd/1", sandbox.path("stdout")).unwrap();
+    assert_eq!(cp(&sandbox, &["f", "stdout"]).status.code(), Some(112));
+    assert_eq!(fs::read_link(sandbox.path("stdout")).unwrap(), Path::new("/proc/self/fd/1"));
+    // A link to a file is a copy of before, and so is one to nothing.
+    fs::write(sandbox.path("file"), "y").unwrap();
+    for target in ["file", "nothing"] {
+        symlink(target, sandbox.path("link")).unwrap();
+        ok(&sandbox, &["f", "link"]);
+        assert!(fs::symlink_metadata(sandbox.path("link")).unwrap().is_file(), "{target}");
+        fs::remove_file(sandbox.path("link")).unwrap();
+    }
+    assert_eq!(fs::read(sandbox.path("file")).unwrap(), b"y");
+}
+
 /// Those of /proc say that they are empty, those of /sys that they have a page.
 #[test]
 fn files_that_do_not_tell_their_length_are_copied_whole() {

@@ -1,5 +1,6 @@
 //! What the operations of an end that are made of others do where nothing better is known.
 
+use crate::attrs::set_kept;
 use crate::end::{
     At, Content, DirRef, End, EndError, EndResult, FileRef, Got, Meta, Name, PackLimits, Put, PutHow,
     ReadRange, Refused, SetMeta, WritePieces, Written, Xattr,
@@ -282,7 +283,7 @@ pub(crate) fn dress<E: End + ?Sized>(
             other => other?,
         }
     }
-    end.set_meta(at, &set)?;
+    refused.extend(set_kept(end, at, &set)?);
     Ok(refused)
 }
 

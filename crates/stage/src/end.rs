@@ -289,6 +289,10 @@ pub trait End: Send + Sync {
     /// The same for the same place in a later run; names the journal.
     fn identity(&self) -> Vec<u8>;
     fn rights(&self) -> Rights;
+    /// Who copies here can make what is his belong to this group without being root: he is in it, and groups are kept.
+    fn gives_group(&self, _gid: u32) -> bool {
+        false
+    }
     fn nature(&self) -> Nature {
         Nature::default()
     }

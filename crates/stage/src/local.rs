@@ -24,7 +24,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use tidepool_types::{Errno, FileKind, TimeSpec};
 
 /// Directories kept open per end. Low enough for the usual limit of 1024 descriptors with
@@ -75,6 +75,8 @@ pub struct LocalEnd {
     root: Arc<LocalDir>,
     open: Mutex<VecDeque<Weak<LocalDir>>>,
     rights: Rights,
+    /// Other groups of who copies, when somebody has asked.
+    groups: OnceLock<Vec<u32>>,
     /// Of the root's file system; others may be mounted below.
     medium: Medium,
     /// Files are read back from the disk, not from the kernel's memory of it.
@@ -137,6 +139,7 @@ impl LocalEnd {
             root: Arc::new(root),
             open: Mutex::default(),
             rights,
+            groups: OnceLock::new(),
             medium,
             from_disk: false,
             sizes: true,
@@ -463,6 +466,13 @@ impl End for LocalEnd {
 
     fn rights(&self) -> Rights {
         self.rights
+    }
+
+    fn gives_group(&self, gid: u32) -> bool {
+        // Whom the kernel takes the thread for does not change while it copies.
+        let groups =
+            || rustix::process::getgroups().unwrap_or_default().into_iter().map(Gid::as_raw).collect();
+        gid == self.rights.gid || self.groups.get_or_init(groups).contains(&gid)
     }
 
     /// Of file systems that keep what they say. What is mounted below the root is another one, be it on a single file.

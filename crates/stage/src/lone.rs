@@ -5,17 +5,17 @@
 //! which starts from the beginning and says what is wrong. Only file systems in memory are written to: nothing has to be
 //! made durable there, and a file without a name leaves nothing behind if it does not come to its end.
 
-use crate::attrs::{is_wanted, wanted};
+use crate::attrs::{is_wanted, refusal, wanted};
 use crate::beneath::split;
 use crate::compound::read_told;
-use crate::end::{At, End, Meta, Name, PackLimits, Put, PutHow, Rights};
+use crate::end::{At, End, Meta, Name, PackLimits, Put, PutHow, Refused, Rights};
 use crate::identity::Identity;
 use crate::job::bump;
 use crate::local::LocalEnd;
 use crate::nearby::Medium;
 use crate::options::StageOptions;
 use crate::progress::{Control, Phase};
-use crate::report::StageReport;
+use crate::report::{StageReport, StageWarning};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
@@ -30,8 +30,6 @@ pub struct Lone {
     target: LocalEnd,
     /// What it is going to be called there, if not as it is.
     to: Option<Vec<u8>>,
-    /// Of the user who read it, and who is to write it.
-    rights: Rights,
     begun: Instant,
 }
 
@@ -53,7 +51,7 @@ impl Lone {
             return None;
         }
         let (meta, data) = read_plain(&end, name, rights)?;
-        Some(Lone { name: name.to_vec(), meta, data, target, to, rights, begun })
+        Some(Lone { name: name.to_vec(), meta, data, target, to, begun })
     }
 
     /// What it is called.
@@ -72,11 +70,11 @@ impl Lone {
         if control.is_cancelled() || !may_put(options, self.meta.size) {
             return None;
         }
-        let (set, crc) = (wanted(&self.meta, self.rights), crc::append(0, &self.data));
+        let (set, crc) = (wanted(&self.meta, end), crc::append(0, &self.data));
         let put = Put { at, data: &self.data, crc, set, xattrs: &[] };
         let how = PutHow { verify: options.verify, keys: false };
         let written = end.put_named(&[put], how).pop()?.ok()?;
-        written.intact.then(|| self.report(control))
+        written.intact.then(|| self.report(control, &written.refused))
     }
 
     /// What is going to be done.
@@ -86,7 +84,9 @@ impl Lone {
         control.inner.set_walk_complete();
     }
 
-    fn report(&self, control: &Control) -> StageReport {
+    fn report(&self, control: &Control, refused: &[Refused]) -> StageReport {
+        let path = crate::show_bytes(&self.name);
+        let warning = |refused| StageWarning { path: path.clone(), text: refusal(refused) };
         bump(&control.inner.bytes_copied, self.meta.size);
         bump(&control.inner.bytes_done, self.meta.size);
         bump(&control.inner.files_done, 1);
@@ -96,6 +96,8 @@ impl Lone {
             bytes_total: self.meta.size,
             bytes_copied: self.meta.size,
             seconds_data: self.begun.elapsed().as_secs_f64(),
+            warnings: refused.iter().map(warning).collect(),
+            warning_count: refused.len() as u64,
             complete: true,
             ..StageReport::default()
         }

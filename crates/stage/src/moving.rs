@@ -5,6 +5,7 @@ use crate::end::{At, DirRef, End, EndResult};
 use crate::job::{stage, stage_noting};
 use crate::ledger::Ledger;
 use crate::options::{StageOptions, What};
+use crate::other::may_replace;
 use crate::progress::{Control, Phase};
 use crate::remove::{RemoveReport, remove_checked};
 use crate::report::{Failure, StageError, StageReport};
@@ -116,6 +117,7 @@ fn replace(src: &dyn End, dst: &dyn End, names: (&[u8], &[u8])) -> EndResult<()>
     let (old, new) = (src.root(), dst.root());
     let ours = src.stat(At::Name(&old, names.0))?;
     let theirs = dst.stat(At::Name(&new, names.1))?;
+    may_replace(&theirs, &ours)?;
     if ours.key() == theirs.key() {
         let same_name =
             names.0 == names.1 && src.stat(At::Dir(&old))?.key() == dst.stat(At::Dir(&new))?.key();

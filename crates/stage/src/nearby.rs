@@ -4,6 +4,7 @@
 //! memory to read back; on a disk one sync of the file system makes many files durable, and reads
 //! that are announced together are done together.
 
+use crate::attrs::set_kept;
 use crate::compound::{drop_part, make_part, put_files, read_told, write_all};
 use crate::end::{
     At, Content, DirRef, End, EndError, EndResult, FileRef, Got, Name, PackLimits, Put, PutHow,
@@ -238,8 +239,8 @@ impl LocalEnd {
         let is = self.stat(At::File(file))?;
         let owner = set.owner.filter(|owner| *owner != (is.uid, is.gid));
         let mode = set.mode.filter(|mode| owner.is_some() || *mode != is.mode);
-        self.set_meta(At::File(file), &SetMeta { owner, mode, times: set.times })?;
-        Ok(Vec::new())
+        let refused = set_kept(self, At::File(file), &SetMeta { owner, mode, times: set.times })?;
+        Ok(refused.into_iter().collect())
     }
 
     pub(crate) fn put_nearby(&self, files: &[Put<'_>], how: PutHow) -> Vec<EndResult<Written>> {

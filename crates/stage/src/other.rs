@@ -1,6 +1,6 @@
 //! What is neither a regular file nor a directory.
 
-use crate::end::{At, Meta};
+use crate::end::{At, EndError, EndResult, Meta};
 use crate::job::{Job, Outcome};
 use crate::links::{Claimed, Key};
 use crate::ordered::Held;
@@ -12,7 +12,25 @@ fn outcome(kind: FileKind) -> Outcome {
     if kind == FileKind::Symlink { Outcome::Symlink } else { Outcome::Special }
 }
 
+/// Whether a copy takes the place of what is there. A device, a FIFO or a socket is somebody's way to something, not a
+/// copy of before: only the same one may be made anew. A directory refuses by itself.
+pub(crate) fn may_replace(there: &Meta, by: &Meta) -> EndResult<()> {
+    let is_way = !matches!(there.kind, FileKind::Regular | FileKind::Symlink | FileKind::Directory);
+    if !is_way || (there.kind, there.rdev) == (by.kind, by.rdev) {
+        return Ok(());
+    }
+    let detail = format!("{} has this name, and a copy replaces only files and links", there.kind.words());
+    Err(EndError { errno: Errno::EEXIST, operation: "replace", detail: Some(detail) })
+}
+
 impl Job<'_> {
+    /// What has the entry's name at the destination, if a copy may take its place.
+    pub fn replaced(&self, entry: &Entry, by: &Meta) -> Result<Option<Meta>, Failure> {
+        let there = self.there(entry)?;
+        there.as_ref().map_or(Ok(()), |there| may_replace(there, by)).map_err(Failure::target)?;
+        Ok(there)
+    }
+
     /// Copies a symbolic link, FIFO or device node, or leaves it out with a warning.
     pub fn other(&self, mut entry: Entry, kind: FileKind) {
         let mut key = None;
@@ -76,7 +94,7 @@ impl Job<'_> {
             }
             _ => None,
         };
-        if let Some(there) = self.there(entry)?
+        if let Some(there) = self.replaced(entry, meta)?
             && self.is_same(entry, meta, &there, target.as_deref())?
         {
             return self.dress(entry, &entry.to, meta).map(|()| false);

@@ -156,6 +156,10 @@ impl End for PoolEnd {
         Rights { root: self.cred.is_root(), uid: self.cred.uid, gid: self.cred.gid }
     }
 
+    fn gives_group(&self, gid: u32) -> bool {
+        self.cred.in_group(gid)
+    }
+
     fn knows_sizes(&self, _meta: &Meta) -> bool {
         true
     }

@@ -61,6 +61,7 @@ impl Job<'_> {
         if let Some(started) = self.claim_link(entry, &meta, key)? {
             return Ok(started);
         }
+        let there = self.replaced(entry, &meta)?;
         if self.is_untold(&src, &meta)? {
             let finished = self.write_untold(worker, entry, *key, src, meta)?;
             return Ok(self.batched(worker, finished));
@@ -68,7 +69,9 @@ impl Job<'_> {
         if self.dst.nature().no_holes {
             meta.stored = meta.stored.max(meta.size);
         }
-        if let Some(crc) = self.current(worker, entry, &src, &meta)? {
+        if let Some(there) = there
+            && let Some(crc) = self.current(worker, entry, &src, &meta, &there)?
+        {
             return Ok(Started::Done(Outcome::Skipped { size: meta.size, crc }));
         }
         if let Some(crc) = self.held_before(worker, entry, &meta)? {
@@ -160,7 +163,7 @@ impl Job<'_> {
         if !entry.dir.fresh {
             let first = self.dst.stat(At::Name(&leader.dir.dst, &leader.name)).map_err(Failure::target)?;
             // rename(2) between two names of one object does nothing, not even remove one.
-            if self.there(entry)?.is_some_and(|there| there.key() == first.key()) {
+            if self.replaced(entry, &first)?.is_some_and(|there| there.key() == first.key()) {
                 return Ok(None);
             }
         }
@@ -213,10 +216,10 @@ impl Job<'_> {
         entry: &Entry,
         src: &FileRef,
         meta: &Meta,
+        there: &Meta,
     ) -> Result<Option<u32>, Failure> {
-        let Some(there) = self.there(entry)? else { return Ok(None) };
         let alike = there.kind == FileKind::Regular && there.size == meta.size && there.mtime == meta.mtime;
-        if !alike || self.is_wrongly_shared(meta, &there) {
+        if !alike || self.is_wrongly_shared(meta, there) {
             return Ok(None);
         }
         let known = self.journal.past.has_file(entry.hash(), meta.size, meta.mtime);
@@ -227,7 +230,7 @@ impl Job<'_> {
             };
             crc = sum;
         }
-        self.refresh(entry, src, meta, &there, known)?;
+        self.refresh(entry, src, meta, there, known)?;
         if !known {
             self.note(&Record::File { path: entry.hash(), size: meta.size, mtime: meta.mtime, crc });
         }

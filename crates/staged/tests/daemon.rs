@@ -66,6 +66,43 @@ fn files_that_do_not_tell_their_length_are_copied_whole() {
     assert_eq!(std::fs::read(daemon.path("b/dir/boot_id")).unwrap().len(), 37, "{status:?}");
 }
 
+/// Whatever way a task goes: one small file, a large one, a tree, a move.
+#[test]
+fn no_task_replaces_a_device_a_fifo_or_a_socket() {
+    use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+    let daemon = Daemon::start();
+    let stager = daemon.control();
+    write(&daemon.path("a/small"), b"x");
+    write(&daemon.path("a/large"), &vec![7; 17 << 20]);
+    write(&daemon.path("a/tree/fifo"), b"x");
+    let node = |name: &str, kind, dev| mknodat(CWD, daemon.path(name), kind, Mode::from_raw_mode(0o666), dev);
+    node("b/fifo", FileType::Fifo, 0).unwrap();
+    drop(std::os::unix::net::UnixListener::bind(daemon.path("b/socket")).unwrap());
+    let mut names = vec!["fifo", "socket"];
+    match node("b/null", FileType::CharacterDevice, makedev(1, 3)) {
+        Ok(()) => names.push("null"),
+        Err(errno) => println!("SKIPPED: devices: {errno}"),
+    }
+    let is = |name: &str| std::fs::symlink_metadata(daemon.path("b").join(name)).unwrap();
+    for name in names {
+        let (before, to) = (is(name), format!("b://{name}"));
+        for spec in [copy("a://small", &to), copy("a://large", &to), moved("a://small", &to)] {
+            let status = done(&stager, &spec);
+            assert_eq!(status.state, TaskState::Failed, "{spec:?}: {status:?}");
+            assert!(status.refusal.detail.contains("a copy replaces only files and links"), "{status:?}");
+            use std::os::unix::fs::MetadataExt;
+            assert_eq!((is(name).ino(), is(name).rdev()), (before.ino(), before.rdev()), "{spec:?}");
+        }
+    }
+    let status = done(&stager, &copy("a://tree", "b://"));
+    assert!(status.refusal.detail.contains("fifo: replace"), "{status:?}");
+    assert_eq!(std::fs::read(daemon.path("a/small")).unwrap(), b"x");
+}
+
+fn moved(from: &str, to: &str) -> TaskSpec {
+    TaskSpec { op: Op::Move, ..copy(from, to) }
+}
+
 /// Threads of tasks have SCHED_IDLE, and with them those they start; who answers has not.
 #[test]
 fn a_gentle_stager_keeps_its_tasks_back_and_not_its_answers() {

@@ -17,9 +17,15 @@ pub struct ActAs {
 impl ActAs {
     /// The user of this number, whose group has the same one.
     pub fn user(id: u32) -> ActAs {
+        ActAs::member(id, &[])
+    }
+
+    /// The same, in other groups as well.
+    pub fn member(id: u32, others: &[u32]) -> ActAs {
         let back = (geteuid(), getegid(), getgroups().expect("a thread has groups"));
         let (uid, gid) = (Uid::from_raw(id), Gid::from_raw(id));
-        set_thread_groups(&[gid]).expect("only root acts as others");
+        let groups: Vec<Gid> = [gid].into_iter().chain(others.iter().map(|id| Gid::from_raw(*id))).collect();
+        set_thread_groups(&groups).expect("only root acts as others");
         set_thread_res_gid(None, gid, None).expect("only root acts as others");
         set_thread_res_uid(None, uid, None).expect("only root acts as others");
         ActAs { back, _thread: PhantomData }

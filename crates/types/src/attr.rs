@@ -50,6 +50,18 @@ impl FileKind {
     }
 
     /// The type bits of `st_mode`.
+    pub fn words(self) -> &'static str {
+        match self {
+            FileKind::Regular => "a regular file",
+            FileKind::Directory => "a directory",
+            FileKind::Symlink => "a symbolic link",
+            FileKind::Fifo => "a FIFO",
+            FileKind::Socket => "a socket",
+            FileKind::CharDevice => "a character device",
+            FileKind::BlockDevice => "a block device",
+        }
+    }
+
     pub fn mode_bits(self) -> u32 {
         u32::from(self as u8) << 12
     }

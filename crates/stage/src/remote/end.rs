@@ -127,6 +127,11 @@ impl End for RemoteEnd {
         self.info.rights
     }
 
+    fn gives_group(&self, gid: u32) -> bool {
+        // As whom the root was asked for; what the other node's kernel says to it is told with the answer.
+        gid == self.info.rights.gid || self.lines.options().root.groups.contains(&gid)
+    }
+
     fn reads_touch_atime(&self) -> bool {
         self.info.reads_touch_atime
     }

@@ -31,6 +31,7 @@ const OPERATIONS: &[&str] = &[
     "read link",
     "remove",
     "rename",
+    "replace",
     "set attribute",
     "set attributes",
     "set mode",

@@ -38,6 +38,8 @@ pub enum Fault {
     Says,
     /// Files say that they have n bytes and that all of them are stored.
     Keeps,
+    /// It gives files to groups that its user is not in: so it says.
+    Boasts,
     /// Just before call number n somebody else does something: [`FaultEnd::meanwhile`].
     Overtaken,
 }
@@ -123,6 +125,9 @@ impl<E: End> End for FaultEnd<E> {
     }
     fn rights(&self) -> Rights {
         self.inner.rights()
+    }
+    fn gives_group(&self, gid: u32) -> bool {
+        self.fault == Fault::Boasts || self.inner.gives_group(gid)
     }
     fn knows_sizes(&self, meta: &Meta) -> bool {
         !matches!(self.fault, Fault::Says | Fault::Keeps) && self.inner.knows_sizes(meta)
