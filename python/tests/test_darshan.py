@@ -115,7 +115,7 @@ def record(**changed: object) -> dict[str, object]:
         ({"start_time": float("nan")}, "a write at nan s"),
         ({"start_time": float("inf")}, "a write at inf s"),
         ({"start_time": 2e6}, "0 to 1000000"),
-        ({"offset": -1}, "10 bytes at -1"),
+        ({"offset": -2}, "10 bytes at -2"),
         ({"length": -1}, "-1 bytes at 0"),
         ({"length": 1 << 62}, "at most up to byte"),
         ({"offset": 1 << 60}, "at most up to byte"),
@@ -166,3 +166,55 @@ def test_a_log_leads_to_a_tuned_configuration(tmp_path: Path) -> None:
     assert made["experiment"]["requests"] == len(darshan.read(log("examples/example_logs/dxt.darshan"), ["/"]).requests)
     tuned = sim("tune", experiment, "--vary", "stripe-size=64KiB,1MiB")
     assert tuned["pool"]["options"][:3] == ["--nodes", "4", "--chunk-size"]
+
+
+class Traced:
+    """Stands for the package: one file, and its requests of two modules."""
+
+    def __init__(self, posix: list[dict[str, Any]], mpiio: list[dict[str, Any]]) -> None:
+        self.records = {"DXT_POSIX": posix, "DXT_MPIIO": mpiio}
+
+    def log_open(self, _path: str) -> dict[str, Any]:
+        return {"handle": self}
+
+    def log_close(self, _handle: object) -> None:
+        pass
+
+    def log_get_modules(self, _handle: object) -> list[str]:
+        return [module for module, segments in self.records.items() if segments]
+
+    def log_get_name_records(self, _handle: object) -> dict[int, str]:
+        return {1: "/scratch/out"}
+
+    def log_get_record(self, _handle: object, module: str, dtype: str) -> dict[str, Any] | None:
+        assert dtype == "dict"
+        segments, self.records[module] = self.records[module], []
+        count = {"write_count": len(segments), "read_count": 0, "write_segments": segments, "read_segments": []}
+        return {"id": 1, "rank": 0, **count} if segments else None
+
+
+@pytest.mark.parametrize("posix", [True, False])
+def test_requests_without_an_offset_are_left_out_and_counted(
+    posix: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def segment(offset: int) -> dict[str, Any]:
+        return {"offset": offset, "length": 4096, "start_time": 0.5}
+
+    log = tmp_path / "job.darshan"
+    log.touch()
+    mpiio = [segment(-1), segment(8192), segment(-1)]
+    backend = Traced([segment(-1), segment(0)] if posix else [], mpiio)
+    monkeypatch.setattr(darshan, "_backend", lambda: backend)
+    assert darshan.main([str(log)]) == 0
+    said = capfd.readouterr()
+    assert said.out.splitlines()[1:] == [f"0 0.000000000 write /scratch/out {0 if posix else 8192} 4096"]
+    assert f"left out: {1 if posix else 2} requests without an offset, told as -1" in said.err
+
+
+def test_a_log_of_nothing_else_is_refused_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "job.darshan"
+    log.touch()
+    backend = Traced([], [{"offset": -1, "length": 1, "start_time": 0.0}])
+    monkeypatch.setattr(darshan, "_backend", lambda: backend)
+    with pytest.raises(darshan.LogError, match="1 requests without an offset"):
+        darshan.read(log)

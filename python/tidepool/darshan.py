@@ -27,6 +27,7 @@ LENGTH_MAX = 1 << 30
 OFFSET_MAX = 1 << 60
 MODULES = ("DXT_POSIX", "DXT_MPIIO")
 """In the order in which they are preferred."""
+NO_OFFSET = "requests without an offset, told as -1: collective ones or by a shared file pointer"
 SYSTEM = ("/dev/", "/proc/", "/sys/", "/etc/", "/usr/", "/lib/", "/lib64/", "/bin/", "/sbin/", "/run/")
 """Files below these belong to the system: they say nothing of a program's data."""
 
@@ -124,6 +125,10 @@ def _of(
             raise LogError(f"{module}: more than {REQUESTS_MAX} requests; take some of the files")
         for op in ("write", "read"):
             for segment in record[f"{op}_segments"]:
+                # As Open MPI has it of collective requests and of those by a shared file pointer (Darshan's issue 375).
+                if int(segment["offset"]) == -1:
+                    ignored[NO_OFFSET] = ignored.get(NO_OFFSET, 0) + 1
+                    continue
                 request = _request(module, name, rank, op, segment)
                 if request.length:
                     yield request

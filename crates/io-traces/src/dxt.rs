@@ -7,6 +7,10 @@
 //!  X_MPIIO       0  write        0               0      1048576    0.0124      0.0186
 //! ```
 //! MPI-IO and the POSIX calls below it are told both. The POSIX calls count, where there are some.
+//!
+//! Not every request has an offset: of collective ones, and of those by a shared file pointer, Open MPI's tells -1 (Darshan's issue
+//! 375), and releases before 3.2.1 have no such column for MPI-IO. Where such a request went nobody can say, so it is left out and
+//! counted; the POSIX calls that it led to are there.
 
 use crate::collect::{Collector, Raw, Trace};
 use crate::text::{Lines, Result, seconds, shown, whole, wrong};
@@ -15,6 +19,8 @@ use std::io::BufRead;
 
 /// Seconds since a job's start.
 const SECONDS_MAX: u64 = 1_000_000_000;
+const NO_OFFSET: &str = "requests without an offset, told as -1: collective ones or by a shared file pointer";
+const NO_COLUMN: &str = "requests without an offset: this release of Darshan has no such column";
 
 pub fn read(from: impl BufRead, options: &Options) -> Result<Trace> {
     let mut lines = Lines::new(from);
@@ -31,13 +37,14 @@ pub fn read(from: impl BufRead, options: &Options) -> Result<Trace> {
             }
             continue;
         }
-        let raw = one(line, text, &mut all)?;
+        let request = one(line, text, &mut all)?;
         let Some(name) = &name else {
             return Err(wrong(
                 line,
                 "a request before '# DXT, file_id: ..., file_name: ...': the beginning is missing",
             ));
         };
+        let Some(raw) = request else { continue };
         // Standard output and the like have names in angle brackets.
         if !name.starts_with('/') || !options.wants(name) {
             all.ignore("requests to files of the system, or not asked for");
@@ -50,13 +57,44 @@ pub fn read(from: impl BufRead, options: &Options) -> Result<Trace> {
     all.end(cut)
 }
 
-fn one(line: u64, text: &str, all: &mut Collector<u32>) -> Result<Raw> {
-    let fields: Vec<&str> = text.split_ascii_whitespace().collect();
-    let [module, rank, kind, segment, offset, length, start, end, ..] = fields[..] else {
-        let what =
-            format!("'{}': 'MODULE RANK WT/RD SEGMENT OFFSET LENGTH START END' is expected", shown(text));
-        return Err(wrong(line, what));
-    };
+/// The words of a request, as they are named.
+struct Words<'a> {
+    module: &'a str,
+    rank: &'a str,
+    kind: &'a str,
+    segment: &'a str,
+    /// None where there is no such column.
+    offset: Option<&'a str>,
+    length: &'a str,
+    start: &'a str,
+    end: &'a str,
+}
+
+impl Words<'_> {
+    /// More columns may follow: storage targets, a thread.
+    fn of(line: u64, text: &str) -> Result<Words<'_>> {
+        let fields: Vec<&str> = text.split_ascii_whitespace().collect();
+        match fields[..] {
+            // Only times have decimals, and they always do.
+            [module, rank, kind, segment, length, start, end, ..]
+                if start.contains('.') && end.contains('.') && !length.contains('.') =>
+            {
+                Ok(Words { module, rank, kind, segment, offset: None, length, start, end })
+            }
+            [module, rank, kind, segment, offset, length, start, end, ..] => {
+                Ok(Words { module, rank, kind, segment, offset: Some(offset), length, start, end })
+            }
+            _ => {
+                let what = "'MODULE RANK WT/RD SEGMENT OFFSET LENGTH START END' is expected";
+                Err(wrong(line, format!("'{}': {what}", shown(text))))
+            }
+        }
+    }
+}
+
+/// None when it does not say where it went.
+fn one(line: u64, text: &str, all: &mut Collector<u32>) -> Result<Option<Raw>> {
+    let Words { module, rank, kind, segment, offset, length, start, end } = Words::of(line, text)?;
     let level = match module {
         "X_POSIX" => 0,
         "X_MPIIO" => 1,
@@ -69,13 +107,23 @@ fn one(line: u64, text: &str, all: &mut Collector<u32>) -> Result<Raw> {
     };
     let rank = whole(line, "rank", rank, 0, RANKS_MAX - 1)?;
     whole(line, "segment", segment, 0, u64::MAX)?;
-    let offset = whole(line, "offset", offset, 0, OFFSET_MAX)?;
+    let offset = match offset {
+        None => Err(NO_COLUMN),
+        Some("-1") => Err(NO_OFFSET),
+        Some(offset) => Ok(whole(line, "offset", offset, 0, OFFSET_MAX)?),
+    };
     let length = whole(line, "length", length, 0, LENGTH_READ_MAX)?;
     let at = seconds(line, "start", unsigned_zero(start), SECONDS_MAX)?;
     if seconds(line, "end", unsigned_zero(end), SECONDS_MAX)? < at {
         all.note("requests that end before they begin");
     }
-    Ok(Raw { line, rank, at, op, file: 0, offset, length, level })
+    Ok(match offset {
+        Ok(offset) => Some(Raw { line, rank, at, op, file: 0, offset, length, level }),
+        Err(why) => {
+            all.ignore(why);
+            None
+        }
+    })
 }
 
 /// A time that was rounded to `-0.0000` is the job's start.

@@ -123,6 +123,32 @@ fn darshan_counts_the_lowest_level() {
     );
 }
 
+/// As Open MPI has it, with storage targets or threads behind, and as releases before 3.2.1 print MPI-IO.
+#[test]
+fn requests_that_do_not_say_where_they_went_are_left_out_and_counted() {
+    let head = "# DXT, file_id: 9, file_name: /out\n# DXT, rank: 0, hostname: n\n";
+    let posix = " X_POSIX       0  write        0               0         4096    0.5100      0.5500";
+    let minus = " X_MPIIO       0  write        0              -1         4096    0.5000      0.5600";
+    let bare = " X_MPIIO       0  write        0         4096    0.5000      0.5600";
+    let other = " X_MPIIO       1   read        1            8192         4096    0.9000      0.9100";
+    let expected = ["0 0.000000000 write /out 0 4096"];
+    for more in ["", "  100", "  [  3]", "  [  3] [  4]  77"] {
+        for (without, why) in [(minus, "told as -1"), (bare, "no such column")] {
+            let text = format!("{head}{without}{more}\n{posix}{more}\n{without}{more}\n");
+            let trace = of(Format::DarshanDxt, &text, &Options::default());
+            assert_eq!(written(&trace), expected, "{text}");
+            let (told, count) = trace.ignored.iter().next().unwrap();
+            assert!(told.contains(why) && *count == 2, "{told}: {count}");
+            // Where there are none of POSIX, those of MPI-IO that say where they went.
+            let text = format!("{head}{without}{more}\n{other}{more}\n");
+            assert_eq!(lines(Format::DarshanDxt, &text), ["1 0.000000000 read /out 8192 4096"], "{text}");
+        }
+    }
+    // A POSIX call is no better.
+    let text = format!("{head}{}\n{posix}\n", posix.replace("  0         4096", " -1         4096"));
+    assert_eq!(lines(Format::DarshanDxt, &text), expected);
+}
+
 /// Times are left out: each line is a second behind the one before.
 fn strace(calls: &[&str]) -> Vec<String> {
     let text: String = calls

@@ -262,6 +262,14 @@ fn darshan_dxt_hostile() {
                 "files of the system",
             ),
             ("# DXT, file_id: 1, file_name: /x\n\u{0}", "line 2: ", "no text"),
+            ("# DXT, file_id: 1, file_name: /x\nX_MPIIO 0 read 0 -2 40 0.1 1.0", "line 2: ", "offset '-2'"),
+            ("# DXT, file_id: 1, file_name: /x\nX_MPIIO 0 read 0 -40 0.1 1.0", "line 2: ", "length '-40'"),
+            ("# DXT, file_id: 1, file_name: /x\nX_MPIIO 0 read 0 40 0.1", "line 2: ", "is expected"),
+            (
+                "# DXT, file_id: 1, file_name: /x\nX_MPIIO 0 read 0 -1 40 0.1 1.0\nX_MPIIO 0 read 0 40 0.1 1.0",
+                "it has no request that counts",
+                "told as -1",
+            ),
         ],
     );
 }

@@ -6,7 +6,7 @@ mod plain;
 
 use super::storage_flags::SideFlag;
 pub use fio::RunsError;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tidepool_sim_models::storage::Run;
 
 /// Most bytes of a file of measurements.
@@ -14,19 +14,56 @@ pub const TEXT_MAX: u64 = 64 << 20;
 /// Most runs of one file.
 const RUNS_MAX: usize = 100_000;
 
+/// Beginnings of JSON that are tried in a text.
+const TRIED_MAX: usize = 100;
+const TWICE: &str =
+    "it has two tables of fio: of several runs, or of --status-interval; give each in a file of its own";
+
+/// The table of a text. Around the one of fio there may be words: it writes messages before it, and with
+/// `--output-format=normal,json` its text for people behind it.
+fn document(text: &str) -> Result<Map<String, Value>, RunsError> {
+    let mut rest = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let (mut of_fio, mut other, mut failed) = (None, None, None);
+    for _ in 0..TRIED_MAX {
+        let Some(begin) = beginning(rest) else { break };
+        rest = &rest[begin..];
+        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Map<String, Value>>();
+        match values.next() {
+            Some(Ok(table)) => {
+                rest = &rest[values.byte_offset()..];
+                if !table.contains_key("jobs") {
+                    other = other.or(Some((table, rest)));
+                } else if of_fio.replace(table).is_some() {
+                    return Err(fio::fail(TWICE));
+                }
+            }
+            Some(Err(error)) => (failed, rest) = (failed.or(Some(error)), &rest[1..]),
+            None => break,
+        }
+    }
+    match (of_fio, other, failed) {
+        (Some(table), ..) => Ok(table),
+        (None, Some((table, behind)), _) if behind.trim().is_empty() => Ok(table),
+        (None, Some(_), _) => Err(fio::fail("something follows its table")),
+        (None, None, Some(error)) => Err(fio::fail(error.to_string())),
+        (None, None, None) => {
+            Err(fio::fail("it is no JSON of fio (--output-format=json) or of 'tidepool bench io'"))
+        }
+    }
+}
+
+/// Where a line begins with a table.
+fn beginning(text: &str) -> Option<usize> {
+    if text.starts_with('{') { Some(0) } else { text.find("\n{").map(|at| at + 1) }
+}
+
 /// Runs from a file of fio, or a raw file of `tidepool bench io`.
 pub fn read_runs(text: &str, side: SideFlag) -> Result<Vec<Run>, RunsError> {
-    // fio may write messages before its JSON.
-    let begin = if text.starts_with('{') { Some(0) } else { text.find("\n{").map(|at| at + 1) };
-    let Some(begin) = begin else {
-        return Err(fio::fail("it is no JSON of fio (--output-format=json) or of 'tidepool bench io'"));
-    };
-    let all: Value = serde_json::from_str(&text[begin..]).map_err(|error| fio::fail(error.to_string()))?;
-    let Some(all) = all.as_object() else { return Err(fio::fail("it is no table")) };
+    let all = document(text)?;
     let runs = match ["jobs", "samples", "runs"].into_iter().find(|key| all.contains_key(*key)) {
-        Some("jobs") => fio::read(all)?,
-        Some("samples") => bench::read(all, side)?,
-        Some(_) => plain::read(all)?,
+        Some("jobs") => fio::read(&all)?,
+        Some("samples") => bench::read(&all, side)?,
+        Some(_) => plain::read(&all)?,
         None => {
             let what = "it has none of 'jobs' (fio), 'samples' ('tidepool bench io') and 'runs'";
             return Err(fio::fail(what));
@@ -65,6 +102,35 @@ mod tests {
             Run { config: config(true, false, 1 << 20, 8), rate: 7.0 },
         ];
         assert_eq!(seen, wanted);
+    }
+
+    /// fio's `--output-format=normal,json` has its text for people behind the table, some wrappers have more.
+    #[test]
+    fn words_around_the_table_of_fio_do_not_matter() {
+        let alone = read_runs(FIO, SideFlag::Native).unwrap();
+        let table = &FIO[FIO.find("\n{").unwrap() + 1..];
+        let normal = "a: (groupid=0, jobs=2): err= 0: pid=7: Fri Nov 27 07:00:00 2026\n  read: IOPS=200, BW=800KiB/s\n    \
+                      clat percentiles (usec): | 1.00th=[  40], \u{b5}s\n\nDisk stats (read/write):\n  vda: ios=1/2, util=3.00%\n";
+        let terse = "3;fio-3.33;a;0;0;0;0\n";
+        for (before, behind) in [
+            ("", normal),
+            ("", terse),
+            (normal, ""),
+            (normal, normal),
+            ("\u{feff}", "\n\u{b5}"),
+            ("a: (g=0): rw=randread\r\n...\nfio-3.33\n{ not of fio }\n", "{\"with\": \"me\"}\n"),
+            ("+ fio --output-format=normal,json a.fio\n{\"a\": 1}\n", "\n{ cut"),
+        ] {
+            let text = format!("{before}{table}\n{behind}");
+            assert_eq!(read_runs(&text, SideFlag::Native).unwrap(), alone, "{before}...{behind}");
+        }
+        let twice = format!("{table}\n{normal}\n{table}");
+        assert!(read_runs(&twice, SideFlag::Native).unwrap_err().to_string().contains("two tables"));
+        // Only fio writes for people as well.
+        let plain = r#"{"runs":[{"write":true,"random":false,"bytes":512,"clients":3,"per_second":1.5}]}"#;
+        let told = read_runs(&format!("{plain}\nmore"), SideFlag::Native).unwrap_err().to_string();
+        assert!(told.contains("something follows"), "{told}");
+        assert!(read_runs(&"{".repeat(1 << 20), SideFlag::Native).is_err());
     }
 
     #[test]
