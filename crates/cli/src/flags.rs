@@ -90,7 +90,7 @@ pub enum Command {
     /// Tell what daemons count, and who loads shared storage, to Prometheus
     #[command(after_help = top_flags::METRICS)]
     Metrics(MetricsArgs),
-    /// Finish the stage-out of a run that was killed, then stop its pool
+    /// Finish the stage-out of a run that was killed, then stop its pool; nothing is copied of one whose program never ran
     #[command(
         after_help = "Examples:\n  tidepool drain --pool run-1a2b3c4d\n  tidepool drain --gentle --bwlimit 100MiB     beside programs"
     )]

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -37,6 +37,8 @@ use tidepool_transport::LocalNode;
 
 /// Version of the records of `docs/formats/34-node-records.md`.
 pub const RECORD_VERSION: u32 = 1;
+/// The same of a run's record.
+const RUN_VERSION: u32 = 2;
 /// Longest record: stores of a thousand daemons on one machine, with the longest paths.
 const RECORD_BYTES_MAX: u64 = 8 << 20;
 /// How often the removal of an instance's directory is tried while something is put into it.
@@ -63,27 +65,52 @@ pub struct RunRecord {
     /// The process of the run; while it lives, `drain` keeps away.
     pub pid: u32,
     start: u64,
+    /// Written before it begins.
+    pub phase: RunPhase,
+    /// Exit code of the program, once it has ended.
+    pub program: Option<u8>,
     pub outs: Vec<OutRecord>,
+}
+
+/// How far a run has come.
+///
+/// ```text
+/// stage-in ──▶ program ──▶ stage-out ──▶ done
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RunPhase {
+    StageIn,
+    Program,
+    StageOut,
+    /// All results are at their destinations.
+    Done,
 }
 
 impl RunRecord {
     /// Of a run that this process is.
-    pub fn new(instance: &Instance, outs: &[OutRecord]) -> Result<RunRecord> {
+    pub fn new(
+        instance: &Instance,
+        (phase, program): (RunPhase, Option<u8>),
+        outs: &[OutRecord],
+    ) -> Result<RunRecord> {
         let Process { pid, start } = Process::own();
         Ok(RunRecord {
-            version: RECORD_VERSION,
+            version: RUN_VERSION,
             instance: NodeRecord::identity(instance)?,
             uid: own_uid(),
             boot_id: LocalNode::detect().boot_id,
             pid,
             start,
+            phase,
+            program,
             outs: outs.to_vec(),
         })
     }
 
     fn parse(text: &[u8]) -> std::result::Result<RunRecord, String> {
         let record: RunRecord = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-        check_record(record.version, record.uid)?;
+        check_record_of(RUN_VERSION, record.version, record.uid)?;
         Ok(record)
     }
 
@@ -100,11 +127,15 @@ impl RunRecord {
 
 /// What all records say first.
 pub fn check_record(version: u32, uid: u32) -> std::result::Result<(), String> {
+    check_record_of(RECORD_VERSION, version, uid)
+}
+
+fn check_record_of(wanted: u32, version: u32, uid: u32) -> std::result::Result<(), String> {
     let own = own_uid();
-    match (version, uid) {
-        (RECORD_VERSION, uid) if uid == own => Ok(()),
-        (RECORD_VERSION, uid) => Err(format!("is of uid {uid}, not of uid {own}")),
-        (version, _) => Err(format!("has version {version}, this release reads {RECORD_VERSION}")),
+    match (version == wanted, uid) {
+        (true, uid) if uid == own => Ok(()),
+        (true, uid) => Err(format!("is of uid {uid}, not of uid {own}")),
+        (false, _) => Err(format!("has version {version}, this release reads {wanted}")),
     }
 }
 
@@ -244,9 +275,12 @@ impl Instance {
     pub fn write_run_record(&self, record: &RunRecord) -> Result<()> {
         let text = serde_json::to_vec(record).expect("a record always serializes");
         let temporary = self.dir.join("run.json.tmp");
-        fs::write(&temporary, text)
+        // What follows is done on its word, also after a power failure.
+        let written = fs::File::create(&temporary)
+            .and_then(|mut file| file.write_all(&text).and_then(|()| file.sync_all()))
             .and_then(|()| fs::rename(&temporary, self.run_record_path()))
-            .context(Kind::Start, || format!("{}", self.run_record_path().display()))
+            .and_then(|()| fs::File::open(&self.dir)?.sync_all());
+        written.context(Kind::Start, || format!("{}", self.run_record_path().display()))
     }
 
     /// Makes the directories of a new instance.
@@ -478,13 +512,16 @@ mod tests {
         let text = line.replace("\"uid\":31001", &format!("\"uid\":{}", own_uid()));
         let record = RunRecord::parse(text.as_bytes()).expect("the example is right");
         assert_eq!((record.pid, record.start, record.outs.len()), (12, 3400, 1));
+        assert_eq!((record.phase, record.program), (RunPhase::StageOut, Some(0)));
         assert_eq!(serde_json::to_string(&record).expect("a record always serializes"), text);
         assert!(record.process().is_none() && !record.is_going_on(), "it is of another start of the machine");
         for (from, to, word) in [
-            ("\"version\":1", "\"version\":0", "version 0"),
+            ("\"version\":2", "\"version\":1", "version 1"),
             (&*format!("\"uid\":{}", own_uid()), "\"uid\":31999", "uid 31999"),
             ("\"pid\"", "\"more\":1,\"pid\"", "more"),
             ("\"start\":3400,", "", "start"),
+            ("\"phase\":\"stage-out\",", "", "phase"),
+            ("stage-out", "lunch", "lunch"),
         ] {
             let error = RunRecord::parse(text.replacen(from, to, 1).as_bytes()).expect_err(word);
             assert!(error.contains(word), "{word}: {error}");

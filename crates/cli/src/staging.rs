@@ -146,6 +146,16 @@ pub fn stage_in(
     copy(&source, &target, shape, journal, signals, &label, Kind::StageIn)
 }
 
+/// Whether a pool has something of this path.
+pub fn is_in_pool(client: &Client, path: &str) -> Result<bool> {
+    let found = client.stat(Ino::ROOT, inside(Path::new(path)), false, &own_cred());
+    match found.and_then(tidepool_client::Walk::inside) {
+        Ok(_) => Ok(true),
+        Err(error) if [Errno::ENOENT, Errno::ENOTDIR].contains(&error.errno()) => Ok(false),
+        Err(error) => Err(error).context(Kind::StageOut, || format!("{path} in the pool")),
+    }
+}
+
 /// Copies `from` in the pool to a local path.
 pub fn stage_out(
     client: &Arc<Client>,
@@ -330,6 +340,9 @@ fn check_link(to: &Path) -> std::result::Result<(), String> {
 fn pool_source(client: &Arc<Client>, from: &str) -> Result<Side<PoolEnd>> {
     let fail = |e: &dyn std::fmt::Display| Failure::new(Kind::StageOut, format!("{from} in the pool: {e}"));
     let path = Path::new(from);
+    if !is_in_pool(client, from)? {
+        return Err(fail(&"nothing is there; 'tidepool ls' shows what the pool has"));
+    }
     let found = client.stat(Ino::ROOT, inside(path), false, &own_cred());
     let attr = found.and_then(tidepool_client::Walk::inside).map_err(|e| fail(&e))?;
     let (dir, name) = if attr.is_dir() {

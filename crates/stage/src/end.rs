@@ -6,6 +6,7 @@
 
 use crate::BLOCK_BYTES;
 use crate::compound;
+use crate::leads::{Leads, LinkAt};
 use crate::local::LocalDir;
 use crate::pool::PoolHandle;
 use crate::remote::{Place, RemoteDir, RemoteFile};
@@ -295,6 +296,15 @@ pub trait End: Send + Sync {
     }
     fn nature(&self) -> Nature {
         Nature::default()
+    }
+    /// Path of the root from that of a place in which links lead somewhere that is not there for whoever has the copy. None where
+    /// links are copied as they are.
+    fn place(&self) -> Option<Vec<u8>> {
+        None
+    }
+    /// Where a link leads, of such a place.
+    fn leads(&self, _at: &LinkAt<'_>, _target: &[u8]) -> EndResult<Leads> {
+        Ok(Leads::There)
     }
     /// A file of these attributes is as long as they say. Where that is not known, it is tried.
     fn knows_sizes(&self, _meta: &Meta) -> bool {

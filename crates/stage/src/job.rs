@@ -14,7 +14,7 @@ use crate::progress::{Control, Phase};
 use crate::report::{Failure, Findings, StageError, StageReport};
 use crate::sched::{DirTask, Next, Sched};
 use crate::small::Finished;
-use crate::tree::{DirNode, Entry, NewDir, first_16};
+use crate::tree::{DirNode, Entry, NewDir, Spot, first_16};
 use crate::{ATTEMPTS_MAX, GENTLE_BUFFER_BYTES, PART_PREFIX, scan};
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
@@ -75,6 +75,8 @@ pub(crate) struct Job<'a> {
     src_root: Meta,
     /// The destination was not empty, so entries may be there already.
     pub revisit: bool,
+    /// What links of the source lead to is not there for whoever comes to the destination.
+    pub leads: bool,
     /// The destination's root, which must not be met in the source.
     pub dst_root: (u64, u64),
     limit: Option<Bucket>,
@@ -223,6 +225,7 @@ impl<'a> Job<'a> {
         let pack_limits = src.pack_limits().or(dst.pack_limits());
         let workers = options.worker_count().max(options.wanted_by(src)).max(options.wanted_by(dst));
         let hex: String = journal.token.iter().map(|b| format!("{b:02x}")).collect();
+        let dev = src_root.dev;
         Ok(Job {
             src,
             dst,
@@ -236,6 +239,7 @@ impl<'a> Job<'a> {
             totals: Totals::default(),
             src_root,
             revisit,
+            leads: src.place().is_some() && dev != dst_root.dev,
             dst_root: dst_root.key(),
             limit: options.bandwidth.map(|rate| Bucket::new(rate, Instant::now())),
             part_suffix: format!(".{hex}"),
@@ -284,12 +288,15 @@ impl<'a> Job<'a> {
             What::Tree => {
                 bump(&self.totals.dirs, 1);
                 let meta = Some(self.src_root.clone());
-                let node = DirNode::new(NewDir { parent: None, name, src, dst, meta, fresh: false });
+                let spot = Spot::Top(self.src.place().unwrap_or_default().into());
+                let node = DirNode::new(NewDir { parent: None, name, src, dst, meta, fresh: false, spot });
                 self.note_walked(&node);
                 self.sched.add(vec![DirTask::List(node, Default::default())], Vec::new());
             }
             What::Entry { from, to } => {
-                let dir = DirNode::new(NewDir { parent: None, name, src, dst, meta: None, fresh: false });
+                let spot = Spot::Passage(self.src.place().unwrap_or_default().into());
+                let dir =
+                    DirNode::new(NewDir { parent: None, name, src, dst, meta: None, fresh: false, spot });
                 let (from, to) = (from.as_slice().into(), to.as_slice().into());
                 let entry = Entry::new(dir, from, to, None);
                 self.seed_entry(entry);
@@ -603,6 +610,11 @@ fn is_revisit(dst: &dyn End, what: &What) -> Result<bool, EndError> {
 
 fn check_names(what: &What) -> Result<(), Failure> {
     let What::Entry { from, to } = what else { return Ok(()) };
+    if is_leftover(from) {
+        let text =
+            "it is the temporary file of a copy that was interrupted, and no data; run that copy again";
+        return Err(Failure::Refused(text.into()));
+    }
     check_name(from).and_then(|()| check_name(to))
 }
 
@@ -612,6 +624,13 @@ pub(crate) fn check_name(name: &[u8]) -> Result<(), Failure> {
         return Err(Failure::Refused(text));
     }
     Ok(())
+}
+
+/// True for the name of what an interrupted copy has left, whichever it was. That is nobody's data.
+pub(crate) fn is_leftover(name: &[u8]) -> bool {
+    let hex = |part: &[u8]| part.len() == 16 && part.iter().all(u8::is_ascii_hexdigit);
+    let parts = name.strip_prefix(PART_PREFIX).and_then(|rest| rest.split_at_checked(16));
+    parts.is_some_and(|(hash, token)| hex(hash) && token.strip_prefix(b".").is_some_and(hex))
 }
 
 /// Names a copy by its ends, so that a rerun finds its journal.

@@ -10,7 +10,7 @@ use crate::beneath::split;
 use crate::compound::read_told;
 use crate::end::{At, End, Meta, Name, PackLimits, Put, PutHow, Refused, Rights};
 use crate::identity::Identity;
-use crate::job::bump;
+use crate::job::{bump, is_leftover};
 use crate::local::LocalEnd;
 use crate::nearby::Medium;
 use crate::options::StageOptions;
@@ -47,7 +47,7 @@ impl Lone {
         let (dir, name, slash) = split(path).ok()?;
         let (target, to) = target_beneath(target_root, target_path, rights)?;
         let end = LocalEnd::passage_beneath(root, dir, rights).ok()?;
-        if slash || end.root_medium() == Medium::Other {
+        if slash || is_leftover(name) || end.root_medium() == Medium::Other {
             return None;
         }
         let (meta, data) = read_plain(&end, name, rights)?;

@@ -2,6 +2,7 @@
 
 use crate::end::{At, EndError, EndResult, Meta};
 use crate::job::{Job, Outcome};
+use crate::leads::Link;
 use crate::links::{Claimed, Key};
 use crate::ordered::Held;
 use crate::report::Failure;
@@ -64,7 +65,13 @@ impl Job<'_> {
             return Err(Failure::Changed);
         }
         self.look(entry, &meta);
-        if meta.nlink > 1 {
+        let target = match self.link_of(entry, kind)? {
+            Some((_, Link::Followed)) => return Ok(None),
+            Some((target, Link::Make(made))) => Some((target, made)),
+            None => None,
+        };
+        let is_changed = target.as_ref().is_some_and(|(target, made)| target != made);
+        if meta.nlink > 1 && !is_changed {
             match self.links.claim(meta.key(), entry) {
                 Claimed::Lead => *key = Some(meta.key()),
                 Claimed::Parked => return Ok(None),
@@ -74,7 +81,7 @@ impl Job<'_> {
                 }
             }
         }
-        match self.make_other(entry, &meta, *key) {
+        match self.make_other(entry, &meta, *key, target) {
             Err(Failure::End { error, .. }) if device && error.errno == Errno::EPERM => {
                 if let Some(key) = key.take() {
                     self.sched.again(self.links.abandon(key));
@@ -86,21 +93,32 @@ impl Job<'_> {
         }
     }
 
-    /// True when it has to wait for its name.
-    fn make_other(&self, entry: &Entry, meta: &Meta, key: Option<Key>) -> Result<bool, Failure> {
-        let target = match meta.kind {
-            FileKind::Symlink => {
-                Some(self.src.read_link(&entry.dir.src, &entry.from).map_err(Failure::source)?)
-            }
-            _ => None,
-        };
+    /// Where a symbolic link leads, and what its copy is made with.
+    fn link_of(&self, entry: &Entry, kind: FileKind) -> Result<Option<(Vec<u8>, Link)>, Failure> {
+        if kind != FileKind::Symlink {
+            return Ok(None);
+        }
+        let target = self.src.read_link(&entry.dir.src, &entry.from).map_err(Failure::source)?;
+        let link = self.led(entry, target.clone())?;
+        Ok(Some((target, link)))
+    }
+
+    /// True when it has to wait for its name. `link`: where it leads, and what its copy is made with.
+    fn make_other(
+        &self,
+        entry: &Entry,
+        meta: &Meta,
+        key: Option<Key>,
+        link: Option<(Vec<u8>, Vec<u8>)>,
+    ) -> Result<bool, Failure> {
+        let (target, made) = link.unzip();
         if let Some(there) = self.replaced(entry, meta)?
-            && self.is_same(entry, meta, &there, target.as_deref())?
+            && self.is_same(entry, meta, &there, made.as_deref())?
         {
             return self.dress(entry, &entry.to, meta).map(|()| false);
         }
         let (dir, part) = (&entry.dir.dst, self.part_name(entry));
-        self.over_leftover(entry, &part, || match &target {
+        self.over_leftover(entry, &part, || match &made {
             Some(target) => self.dst.make_symlink(dir, &part, target),
             None => self.dst.make_node(dir, &part, meta.kind, meta.rdev),
         })?;

@@ -1,6 +1,8 @@
 //! A directory of a pool as an end of a copy.
 
 use crate::end::{At, Cursor, DirRef, End, EndError, EndResult, FileRef, Item, Meta, Rights, SetMeta, Xattr};
+use crate::leads::{Leads, LinkAt};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use tidepool_client::{Client, Cred, DirEntry, FsError};
 use tidepool_types::{Attr, BLOCK_SIZE, Errno, FileKind, Ino, Layout, SetAttr};
@@ -28,6 +30,8 @@ impl Drop for PoolHandle {
 pub struct PoolEnd {
     client: Arc<Client>,
     base: Ino,
+    /// Of the base, from the pool's root, where that is known.
+    path: Option<Vec<u8>>,
     cred: Cred,
     /// Stands for the pool where a local file system has its device number.
     dev: u64,
@@ -41,14 +45,16 @@ impl PoolEnd {
     /// `base` must be a directory.
     pub fn new(client: Arc<Client>, base: Ino, cred: Cred) -> PoolEnd {
         let dev = client.instance().0[..8].iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
-        PoolEnd { client, base, cred, dev }
+        PoolEnd { client, base, path: None, cred, dev }
     }
 
     /// The directory that `path` names, component by component from the pool's root and
     /// without following links; with `create`, missing ones are made with mode 0755.
     pub fn at_path(client: Arc<Client>, path: &[u8], cred: Cred, create: bool) -> EndResult<PoolEnd> {
         let mut end = PoolEnd::new(client, Ino::ROOT, cred);
-        for name in path.split(|b| *b == b'/').filter(|n| !n.is_empty() && *n != b".") {
+        let names = || path.split(|b| *b == b'/').filter(|n| !n.is_empty() && *n != b".");
+        end.path = Some(names().collect::<Vec<_>>().join(&b'/'));
+        for name in names() {
             if create {
                 match end.client.mkdir(end.base, name, 0o755, &end.cred).and_then(|made| made.inside()) {
                     Err(error) if error.errno() != Errno::EEXIST => {
@@ -61,6 +67,11 @@ impl PoolEnd {
             end.base = next;
         }
         Ok(end)
+    }
+
+    /// Path of the pool for programs.
+    pub(crate) fn mount(&self) -> Vec<u8> {
+        self.client.pool().mount.as_os_str().as_bytes().to_vec()
     }
 
     fn dir(&self, dir: &DirRef) -> EndResult<Ino> {
@@ -158,6 +169,14 @@ impl End for PoolEnd {
 
     fn gives_group(&self, gid: u32) -> bool {
         self.cred.in_group(gid)
+    }
+
+    fn place(&self) -> Option<Vec<u8>> {
+        self.path.clone()
+    }
+
+    fn leads(&self, at: &LinkAt<'_>, target: &[u8]) -> EndResult<Leads> {
+        self.lead(at, target)
     }
 
     fn knows_sizes(&self, _meta: &Meta) -> bool {

@@ -10,7 +10,7 @@ use crate::options::StageOptions;
 use crate::progress::{Control, Phase};
 use crate::report::{Failure, Findings, StageError, StageReport};
 use crate::sync::lock;
-use crate::tree::{DirNode, NewDir, PathHash};
+use crate::tree::{DirNode, NewDir, PathHash, Spot};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -211,7 +211,8 @@ impl Removal<'_> {
     fn node(&self, parent: Option<Arc<DirNode>>, name: &[u8], dir: DirRef) -> Arc<DirNode> {
         let hash = parent.as_ref().map_or_else(PathHash::default, |parent| self.known_as(parent, name));
         let (name, src, dst) = (name.into(), dir.clone(), dir);
-        let mut node = DirNode::new(NewDir { parent, name, src, dst, meta: None, fresh: false });
+        let mut node =
+            DirNode::new(NewDir { parent, name, src, dst, meta: None, fresh: false, spot: Spot::Below });
         if let Some(node) = Arc::get_mut(&mut node) {
             node.hash = hash;
         }

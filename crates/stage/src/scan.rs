@@ -1,7 +1,7 @@
 //! Counting a source without copying it: for dry runs, and ahead of a copy for its progress.
 
 use crate::end::{At, Cursor, DirRef, End, EndResult, Item};
-use crate::job::bump;
+use crate::job::{bump, is_leftover};
 use crate::options::What;
 use crate::progress::{Control, Counters};
 use crate::report::{Failure, Findings, StageError, StageReport};
@@ -100,7 +100,8 @@ impl Scanner<'_> {
     }
 
     fn page(&mut self, dir: &DirRef, cursor: &Cursor) -> EndResult<()> {
-        let (items, next) = self.src.list(dir, cursor)?;
+        let (mut items, next) = self.src.list(dir, cursor)?;
+        items.retain(|item| !is_leftover(&item.name));
         self.stack.extend(next.map(|cursor| Step::List(dir.clone(), cursor)));
         for item in items {
             self.item(dir, item);

@@ -40,6 +40,7 @@ pub(crate) struct DirNode {
     /// Made by this run, so nothing can be in it yet.
     pub fresh: bool,
     pub failed: AtomicBool,
+    pub spot: Spot,
     /// Times it was listed again, when it is being removed.
     pub listed: AtomicU32,
     /// Unfinished entries, and one for the listing.
@@ -56,6 +57,18 @@ impl Drop for DirNode {
     }
 }
 
+/// Where a directory of the source is, as far as links in it need that.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Spot {
+    /// In its parent.
+    #[default]
+    Below,
+    /// All of it is copied; its path at the source.
+    Top(Arc<[u8]>),
+    /// One entry of it is; its path at the source.
+    Passage(Arc<[u8]>),
+}
+
 /// What a directory node is made of.
 pub(crate) struct NewDir {
     pub parent: Option<Arc<DirNode>>,
@@ -64,6 +77,7 @@ pub(crate) struct NewDir {
     pub dst: DirRef,
     pub meta: Option<Meta>,
     pub fresh: bool,
+    pub spot: Spot,
 }
 
 impl DirNode {
@@ -77,6 +91,7 @@ impl DirNode {
             dst: new.dst,
             meta: new.meta,
             fresh: new.fresh,
+            spot: new.spot,
             failed: AtomicBool::new(false),
             listed: AtomicU32::new(0),
             pending: AtomicUsize::new(1),
@@ -99,7 +114,11 @@ impl DirNode {
         let mut bytes = name.len();
         let mut at = Some(self);
         let mut cut = false;
-        while let Some(dir) = at.filter(|d| !d.name.is_empty()) {
+        while let Some(dir) = at.filter(|d| d.parent.is_some()) {
+            if dir.is_detour() {
+                at = dir.parent.as_deref();
+                continue;
+            }
             bytes += dir.name.len() + 1;
             if bytes > PATH_SHOWN_MAX {
                 cut = true;
@@ -111,6 +130,11 @@ impl DirNode {
         names.reverse();
         let path = show_bytes(&names.join(&b'/'));
         if cut { format!("…/{path}") } else { path }
+    }
+
+    /// It stands between a link that is followed and what that leads to.
+    pub fn is_detour(&self) -> bool {
+        self.parent.is_some() && matches!(self.spot, Spot::Passage(_))
     }
 
     /// Path of the directory itself.
@@ -151,7 +175,7 @@ impl Entry {
     }
 
     pub fn path(&self) -> String {
-        self.dir.path_of(&self.from)
+        self.dir.path_of(if self.dir.is_detour() { &self.to } else { &self.from })
     }
 
     /// The whole path at the destination, below the root of the copy.

@@ -1,13 +1,23 @@
 //! Listing the source and making its directories.
 
 use crate::end::{At, Cursor, EndResult, Item, Meta, Refused, SetMeta, Xattr};
-use crate::job::{Job, Worker, bump};
+use crate::job::{Job, Worker, bump, is_leftover};
 use crate::report::Failure;
 use crate::sched::DirTask;
-use crate::tree::{DirNode, Entry, NewDir};
+use crate::tree::{DirNode, Entry, NewDir, Spot};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tidepool_types::FileKind;
+
+const LEFT_OUT: &str = "the temporary file of a copy that was interrupted is no data; left out";
+
+/// Of a directory in another one: where only it is copied, it is the top.
+fn below(parent: &Spot, name: &[u8]) -> Spot {
+    match parent {
+        Spot::Passage(path) => Spot::Top([path, name].join(&b'/').into()),
+        _ => Spot::Below,
+    }
+}
 
 impl Job<'_> {
     /// One step of the walk: opens a directory, or lists a page of it.
@@ -32,19 +42,27 @@ impl Job<'_> {
         bump(&self.totals.dirs, 1);
         self.set_tree();
         let (parent, name) = (Some(parent.clone()), entry.to.clone());
-        let node = DirNode::new(NewDir { parent, name, src, dst, meta: Some(meta), fresh });
+        let spot = below(&entry.dir.spot, &entry.from);
+        let node = DirNode::new(NewDir { parent, name, src, dst, meta: Some(meta), fresh, spot });
         self.note_walked(&node);
         Ok(node)
     }
 
     fn list(&self, node: Arc<DirNode>, from: &Cursor) {
-        let (items, next) = match self.src.list(&node.src, from) {
+        let (mut items, next) = match self.src.list(&node.src, from) {
             Ok(page) => page,
             Err(error) => {
                 self.report_error(&node, node.path(), &Failure::source(error));
                 return self.one_less(node);
             }
         };
+        items.retain(|item| {
+            let left = is_leftover(&item.name);
+            if left {
+                self.findings.warn(node.path_of(&item.name), LEFT_OUT.into());
+            }
+            !left
+        });
         node.add(items.len());
         let (mut dirs, mut files) = (Vec::new(), Vec::new());
         let more = next.is_some();
@@ -102,6 +120,9 @@ impl Job<'_> {
 
     /// Everything in a directory is finished: its own attributes come last.
     pub fn finish_dir(&self, node: &DirNode) {
+        if node.is_detour() {
+            return;
+        }
         let attributes = node.meta.as_ref().and_then(|meta| match self.settle_dir(node, meta) {
             Ok(xattrs) => Some((self.wanted_meta(meta), xattrs)),
             Err(failure) => {

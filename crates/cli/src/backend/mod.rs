@@ -12,7 +12,7 @@ pub use tidepool::check_room;
 use crate::exec;
 use crate::exit::{Failure, Kind, Result};
 use crate::flags::{FsKind, PoolShape};
-use crate::instance::{Instance, OutRecord, RunRecord};
+use crate::instance::{Instance, OutRecord, RunPhase, RunRecord};
 use crate::meters::Reading;
 use crate::plan::Staged;
 use crate::signals::Signals;
@@ -36,6 +36,10 @@ pub trait FileSystem {
     fn environment(&self) -> Result<Vec<(OsString, OsString)>>;
     /// Copies a local file or tree to `to` below its root.
     fn stage_in(&self, from: &Path, to: &str, journal: &Path, signals: &Signals) -> Result<Summary>;
+    /// Something has this path below its root.
+    fn has(&self, path: &str) -> Result<bool> {
+        Ok(std::fs::symlink_metadata(below(&self.path(), path, Kind::StageOut)?).is_ok())
+    }
     /// Copies a file or tree out of it.
     fn stage_out(&self, out: &OutRecord, journal: &Path, signals: &Signals) -> Result<Summary>;
     /// What its nodes have done so far; none where nobody counts.
@@ -57,9 +61,9 @@ pub trait FileSystem {
         exec::spawn_in(&self.path(), self.environment()?, program)
     }
 
-    /// Notes what the run still has to do, for whoever comes after it.
-    fn note_run(&self, outs: &[OutRecord]) -> Result<()> {
-        self.instance().write_run_record(&RunRecord::new(self.instance(), outs)?)
+    /// Notes how far the run has come and what it still has to do, for whoever comes after it.
+    fn note_run(&self, state: (RunPhase, Option<u8>), outs: &[OutRecord]) -> Result<()> {
+        self.instance().write_run_record(&RunRecord::new(self.instance(), state, outs)?)
     }
 }
 

@@ -79,6 +79,10 @@ impl FileSystem for Pool {
         staging::stage_in(&self.client, from, to, &staging::USUAL, journal, signals)
     }
 
+    fn has(&self, path: &str) -> Result<bool> {
+        staging::is_in_pool(&self.client, path)
+    }
+
     fn stage_out(&self, out: &OutRecord, journal: &Path, signals: &Signals) -> Result<Summary> {
         let shape = staging::results(out.ordered);
         staging::stage_out(&self.client, &out.source, &out.destination, &shape, journal, signals)

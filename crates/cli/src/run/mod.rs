@@ -23,7 +23,7 @@ use crate::copy;
 use crate::exec;
 use crate::exit::{Failure, Kind, Result, first};
 use crate::flags::RunArgs;
-use crate::instance::OutRecord;
+use crate::instance::{OutRecord, RunPhase};
 use crate::plan::Staged as Known;
 use crate::signals::Signals;
 use crate::staging::{self, Summary};
@@ -94,7 +94,7 @@ impl Stand<'_> {
                 shaped.iter().fold(fs.describe(), |what, (tier, label)| format!("{what}; {tier} is {label}"));
             story.shaped.extend(shaped);
             story.note("start", watch.stop(None), &what);
-            let noted = fs.note_run(&outs);
+            let noted = fs.note_run((RunPhase::StageIn, None), &outs);
             self.pools.push(fs);
             noted?;
             self.signals.check()?;
@@ -104,6 +104,7 @@ impl Stand<'_> {
 
     fn work(&mut self, kill_grace: u64, story: &mut Story) -> Result<()> {
         self.stage_in(story)?;
+        self.note(RunPhase::Program, None)?;
         // Of several pools none is the one that limits.
         let watch = Watch::start(self.only_pool());
         let name = |fs: &dyn FileSystem| fs.instance().name.clone();
@@ -117,11 +118,22 @@ impl Stand<'_> {
         // A signal ended the program; its output is wanted all the same. A second one ends that, too.
         let stopped_by = self.signals.seen();
         self.signals.reset();
-        self.stage_out(story)?;
+        // Results are worth more than what is known of them.
+        let noted = self.note(RunPhase::StageOut, story.program_code);
+        first(self.stage_out(story), noted)?;
+        self.note(RunPhase::Done, story.program_code)?;
         match stopped_by {
             Some(number) => Err(Failure::new(Kind::Signal(number), format!("stopped by signal {number}"))),
             None => Ok(()),
         }
+    }
+
+    /// For `drain`.
+    fn note(&self, phase: RunPhase, program: Option<u8>) -> Result<()> {
+        let each = |(number, fs): (usize, &Box<dyn FileSystem>)| {
+            fs.note_run((phase, program), &self.job.outs_of(number))
+        };
+        self.pools.iter().enumerate().map(each).fold(Ok(()), first)
     }
 
     fn only_pool(&self) -> Option<&dyn FileSystem> {
@@ -148,6 +160,10 @@ impl Stand<'_> {
         let limit = Limit::start(job.stage_out_limit, signals);
         let mut worked = Ok(());
         for (number, copy) in job.stage_out.iter().enumerate() {
+            if self.was_not_made(copy, story)? {
+                eprintln!("tidepool: {} is not there: the program failed before it made it", copy.from);
+                continue;
+            }
             let Err(failure) = self.copy(copy, Way::Out, number, story) else { continue };
             if let Route::Here(here) = &copy.route {
                 here.tell_how_to_go_on();
@@ -161,6 +177,18 @@ impl Stand<'_> {
             }
         }
         worked
+    }
+
+    /// Nobody can want a result of a program that failed before it had one. Of one that did well it is an error that there is none.
+    fn was_not_made(&self, copy: &Copy, story: &Story) -> Result<bool> {
+        if story.program_code == Some(0) {
+            return Ok(false);
+        }
+        Ok(match &copy.route {
+            Route::OutOf { pool, from, .. } => !self.pools[*pool].has(from)?,
+            Route::Here(here) => here.from.symlink_metadata().is_err(),
+            Route::Into { .. } => false,
+        })
     }
 
     fn copy(&mut self, copy: &Copy, way: Way, number: usize, story: &mut Story) -> Result<()> {
