@@ -125,6 +125,14 @@ struct Side<E> {
 }
 
 impl Side<LocalEnd> {
+    /// The same end of a file system that goes away as a whole.
+    fn within(self, whole: &Path, from: &Path) -> Result<Side<LocalEnd>> {
+        let dir = if self.name.is_none() { Some(from) } else { from.parent() };
+        let end = LocalEnd::open_within(whole, dir.unwrap_or(from));
+        let end = end.context(Kind::StageOut, || from.display().to_string())?;
+        Ok(Side { end: if is_progress_shown() { end } else { end.without_sizes() }, ..self })
+    }
+
     fn verified_as(self, shape: &StageShape) -> Side<LocalEnd> {
         if shape.verify_disk { Side { end: self.end.verified_from_disk(), ..self } } else { self }
     }
@@ -182,15 +190,21 @@ pub fn stage_in_at(
     copy_local(from, to, shape, journal, signals, Kind::StageIn)
 }
 
-/// Copies a local path in a file system that the run made to another one.
+/// Copies a local path in a file system that the run made to another one. `whole`: that file system, where it goes away with what
+/// links lead to.
 pub fn stage_out_at(
-    from: &Path,
-    to: &Path,
+    whole: Option<&Path>,
+    (from, to): (&Path, &Path),
     shape: &StageShape,
     journal: &Path,
     signals: &Signals,
 ) -> Result<Summary> {
-    copy_local(from, to, shape, journal, signals, Kind::StageOut)
+    let source = local_source(from).map_err(|f| f.of_kind(Kind::StageOut))?;
+    let source = match whole {
+        Some(whole) => source.within(whole, from)?,
+        None => source,
+    };
+    copy_from(&source, (from, to), shape, journal, signals, Kind::StageOut)
 }
 
 fn copy_local(
@@ -202,9 +216,20 @@ fn copy_local(
     kind: Kind,
 ) -> Result<Summary> {
     let source = local_source(from).map_err(|f| f.of_kind(kind))?;
+    copy_from(&source, (from, to), shape, journal, signals, kind)
+}
+
+fn copy_from(
+    source: &Side<LocalEnd>,
+    (from, to): (&Path, &Path),
+    shape: &StageShape,
+    journal: &Path,
+    signals: &Signals,
+    kind: Kind,
+) -> Result<Summary> {
     let target = local_target(to, source.name.as_deref()).map_err(|f| f.of_kind(kind))?.verified_as(shape);
     let label = format!("{} -> {}", from.display(), to.display());
-    copy(&source, &target, shape, journal, signals, &label, kind)
+    copy(source, &target, shape, journal, signals, &label, kind)
 }
 
 /// Copies a file or tree to exactly the place named.

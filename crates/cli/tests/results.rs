@@ -79,6 +79,34 @@ fn links_to_other_places_of_the_pool_are_results_too() {
     sandbox.ok(&["pool", "stop"]);
 }
 
+/// Directories in place of pools go away as well: of the command's own, and of a program of the site's.
+#[test]
+fn file_systems_of_other_kinds_bring_them_too() {
+    use std::os::unix::fs::PermissionsExt;
+    let sandbox = Sandbox::new();
+    let site = sandbox.path("site");
+    let made = sandbox.path("made");
+    let script = format!(
+        "#!/bin/sh\ncase $1 in start) mkdir -p {0};; path) echo {0};; stop) rm -rf {0};; esac\n",
+        made.display()
+    );
+    fs::write(&site, script).unwrap();
+    fs::set_permissions(&site, fs::Permissions::from_mode(0o755)).unwrap();
+    for kind in ["local".to_string(), format!("script:{}", site.display())] {
+        let out = format!("/out:{}", sandbox.path("res").display());
+        let args = ["run", "--fs", &kind, "--local", "--out", &out, "--", "sh", "-c", LINKS];
+        let done = sandbox.tidepool(&args).output().unwrap();
+        assert!(done.status.success(), "{kind}: {}", text(&done));
+        are_whole(&sandbox.path("res"));
+        fs::remove_dir_all(sandbox.path("res")).unwrap();
+        let args = ["run", "--fs", &kind, "--local", "--out", &out, "--", "sh", "-c", "exit 6"];
+        let done = sandbox.tidepool(&args).output().unwrap();
+        assert_eq!(done.status.code(), Some(6), "{kind}: {}", text(&done));
+        assert!(!made.exists());
+    }
+    sandbox.assert_nothing_left("after runs without pools");
+}
+
 #[test]
 fn cp_and_drain_bring_what_links_lead_to() {
     let sandbox = Sandbox::new();

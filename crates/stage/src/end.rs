@@ -302,6 +302,10 @@ pub trait End: Send + Sync {
     fn place(&self) -> Option<Vec<u8>> {
         None
     }
+    /// The other end is of the same place: links lead where they led.
+    fn holds(&self, _other: &dyn End) -> bool {
+        false
+    }
     /// Where a link leads, of such a place.
     fn leads(&self, _at: &LinkAt<'_>, _target: &[u8]) -> EndResult<Leads> {
         Ok(Leads::There)

@@ -225,7 +225,6 @@ impl<'a> Job<'a> {
         let pack_limits = src.pack_limits().or(dst.pack_limits());
         let workers = options.worker_count().max(options.wanted_by(src)).max(options.wanted_by(dst));
         let hex: String = journal.token.iter().map(|b| format!("{b:02x}")).collect();
-        let dev = src_root.dev;
         Ok(Job {
             src,
             dst,
@@ -239,7 +238,7 @@ impl<'a> Job<'a> {
             totals: Totals::default(),
             src_root,
             revisit,
-            leads: src.place().is_some() && dev != dst_root.dev,
+            leads: src.place().is_some() && !src.holds(dst),
             dst_root: dst_root.key(),
             limit: options.bandwidth.map(|rate| Bucket::new(rate, Instant::now())),
             part_suffix: format!(".{hex}"),

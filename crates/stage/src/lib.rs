@@ -58,7 +58,6 @@ mod pace;
 mod pack;
 mod passing;
 mod pool;
-mod pool_links;
 mod progress;
 mod reflink;
 pub mod remote;
@@ -71,6 +70,7 @@ mod sync;
 mod tree;
 mod untold;
 mod walk;
+mod whole;
 
 pub use compare::{CompareOptions, DIFFERENCES_MAX, compare};
 pub use end::{

@@ -10,9 +10,11 @@ use crate::end::{
     Rights, SetMeta, Written, Xattr,
 };
 use crate::identity::{Identity, NO_ID};
+use crate::leads::{Leads, LinkAt};
 use crate::nearby::Medium;
 use crate::passing::Passing;
 use crate::sync::lock;
+use crate::whole::Whole;
 use rustix::fs::{
     self, Advice, AtFlags, FileType, Gid, Mode, OFlags, RawDir, RenameFlags, SeekFrom, Stat, StatxAttributes,
     StatxFlags, Timespec, Timestamps, Uid, XattrFlags,
@@ -68,6 +70,21 @@ impl Drop for LocalDir {
     }
 }
 
+impl LocalDir {
+    /// One that stays open.
+    fn top(fd: Arc<OwnedFd>) -> EndResult<LocalDir> {
+        let stat = fs::fstat(&fd).map_err(fail("stat"))?;
+        Ok(LocalDir {
+            parent: None,
+            name: Box::default(),
+            key: key_of(&stat),
+            fd: Mutex::new(Some(fd)),
+            listing: Mutex::default(),
+            used: AtomicBool::new(true),
+        })
+    }
+}
+
 /// A local directory. Relative paths are resolved when it is opened.
 pub struct LocalEnd {
     /// None: asked of the kernel when somebody wants to know it.
@@ -77,6 +94,8 @@ pub struct LocalEnd {
     rights: Rights,
     /// Other groups of who copies, when somebody has asked.
     groups: OnceLock<Vec<u32>>,
+    /// The directory that goes away with what is in it, if the root is in one, and the root's path from there.
+    whole: Option<(PathBuf, Arc<LocalDir>, Vec<u8>)>,
     /// Of the root's file system; others may be mounted below.
     medium: Medium,
     /// Files are read back from the disk, not from the kernel's memory of it.
@@ -124,22 +143,15 @@ impl LocalEnd {
 
     /// The same for who has looked at whom the thread acts as.
     pub(crate) fn of_shared(fd: Arc<OwnedFd>, path: Option<PathBuf>, rights: Rights) -> EndResult<LocalEnd> {
-        let stat = fs::fstat(&fd).map_err(fail("stat"))?;
         let medium = LocalEnd::medium_of(&fd);
-        let root = LocalDir {
-            parent: None,
-            name: Box::default(),
-            key: key_of(&stat),
-            fd: Mutex::new(Some(fd)),
-            listing: Mutex::default(),
-            used: AtomicBool::new(true),
-        };
+        let root = LocalDir::top(fd)?;
         Ok(LocalEnd {
             path,
             root: Arc::new(root),
             open: Mutex::default(),
             rights,
             groups: OnceLock::new(),
+            whole: None,
             medium,
             from_disk: false,
             sizes: true,
@@ -147,6 +159,16 @@ impl LocalEnd {
             passing: Passing::new(medium),
             sync_failed: Mutex::default(),
         })
+    }
+
+    /// A directory of a file system that goes away as a whole: links of it lead somewhere in it only as long as it is there.
+    pub fn open_within(whole: &Path, path: &Path) -> EndResult<LocalEnd> {
+        let end = LocalEnd::open(path)?;
+        let outer = LocalEnd::open(whole)?;
+        let (top, root) = (outer.shown_path(), end.shown_path());
+        let Ok(below) = root.strip_prefix(&top) else { return Ok(end) };
+        let below = below.as_os_str().as_bytes().to_vec();
+        Ok(LocalEnd { whole: Some((whole.into(), outer.root, below)), ..end })
     }
 
     #[allow(clippy::unnecessary_cast, reason = "the type differs between architectures")]
@@ -466,6 +488,16 @@ impl End for LocalEnd {
 
     fn rights(&self) -> Rights {
         self.rights
+    }
+
+    fn place(&self) -> Option<Vec<u8>> {
+        self.whole.as_ref().map(|(_, _, below)| below.clone())
+    }
+
+    fn leads(&self, at: &LinkAt<'_>, target: &[u8]) -> EndResult<Leads> {
+        let Some((path, top, _)) = &self.whole else { return Ok(Leads::There) };
+        let mount = path.as_os_str().as_bytes().to_vec();
+        Whole { end: self, root: DirRef::Local(top.clone()), mount }.lead(at, target)
     }
 
     fn gives_group(&self, gid: u32) -> bool {

@@ -2,6 +2,7 @@
 
 use crate::end::{At, Cursor, DirRef, End, EndError, EndResult, FileRef, Item, Meta, Rights, SetMeta, Xattr};
 use crate::leads::{Leads, LinkAt};
+use crate::whole::Whole;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use tidepool_client::{Client, Cred, DirEntry, FsError};
@@ -67,11 +68,6 @@ impl PoolEnd {
             end.base = next;
         }
         Ok(end)
-    }
-
-    /// Path of the pool for programs.
-    pub(crate) fn mount(&self) -> Vec<u8> {
-        self.client.pool().mount.as_os_str().as_bytes().to_vec()
     }
 
     fn dir(&self, dir: &DirRef) -> EndResult<Ino> {
@@ -175,8 +171,14 @@ impl End for PoolEnd {
         self.path.clone()
     }
 
+    fn holds(&self, other: &dyn End) -> bool {
+        let dev = |end: &dyn End| end.stat(At::Dir(&end.root())).map(|meta| meta.dev);
+        matches!(other.root(), DirRef::Pool(_)) && dev(other).is_ok_and(|dev| dev == self.dev)
+    }
+
     fn leads(&self, at: &LinkAt<'_>, target: &[u8]) -> EndResult<Leads> {
-        self.lead(at, target)
+        let mount = self.client.pool().mount.as_os_str().as_bytes().to_vec();
+        Whole { end: self, root: DirRef::Pool(Ino::ROOT), mount }.lead(at, target)
     }
 
     fn knows_sizes(&self, _meta: &Meta) -> bool {

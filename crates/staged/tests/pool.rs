@@ -36,3 +36,38 @@ fn trees_go_into_a_pool_and_out_again() {
     let status = done(&stager, &copy("pool://moved", "b://again"));
     assert_eq!((status.state, status.refusal.errno), (TaskState::Failed, 2), "{status:?}");
 }
+
+/// As Slurm's stage-out has it: the pool is gone afterwards.
+#[test]
+fn what_links_lead_to_elsewhere_in_the_pool_comes_along() {
+    let cluster = Cluster::start(2);
+    let daemon = Daemon::start();
+    let stager = daemon.control();
+    let file = daemon.path("pool.json");
+    cluster.pool_file().write(&file).unwrap();
+    let mount = file.display().to_string();
+    let pool = DataspaceSpec { kind: DataspaceKind::Pool, mount, ..support::local("pool://", "".as_ref()) };
+    stager.register_dataspace(&pool).unwrap();
+    write(&daemon.path("a/work/r"), b"result");
+    write(&daemon.path("a/out/f"), b"own");
+    let by_pool = |path: &str| cluster.pool_file().mount.join(path);
+    std::os::unix::fs::symlink("../work/r", daemon.path("a/out/rel")).unwrap();
+    std::os::unix::fs::symlink(by_pool("work/r"), daemon.path("a/out/abs")).unwrap();
+    std::os::unix::fs::symlink(by_pool("out/f"), daemon.path("a/out/in")).unwrap();
+    std::os::unix::fs::symlink("../work", daemon.path("a/out/dir")).unwrap();
+    write(&daemon.path("a/out/.tidepool-part.0123456789abcdef.0123456789abcdef"), b"of a copy");
+    well(&stager, &copy("a://", "pool://"));
+    let status = well(&stager, &copy("pool://out", "b://res"));
+    assert_eq!((status.files_done, status.bytes_done), (5, 21), "{status:?}");
+    for name in ["rel", "abs", "dir/r"] {
+        assert_eq!(std::fs::read(daemon.path("b/res").join(name)).unwrap(), b"result", "{name}");
+        assert!(daemon.path("b/res").join(name).symlink_metadata().unwrap().is_file(), "{name}");
+    }
+    assert_eq!(std::fs::read_link(daemon.path("b/res/in")).unwrap().to_str(), Some("f"));
+    assert!(!daemon.path("b/res/.tidepool-part.0123456789abcdef.0123456789abcdef").exists());
+    let status = done(&stager, &TaskSpec { op: Op::Move, ..copy("pool://out", "b://moved") });
+    assert!(
+        status.state == TaskState::Failed && status.refusal.detail.contains("copy it instead"),
+        "{status:?}"
+    );
+}

@@ -86,7 +86,8 @@ fn stage_in_at(root: &Path, from: &Path, to: &str, journal: &Path, signals: &Sig
 
 fn stage_out_at(root: &Path, out: &OutRecord, journal: &Path, signals: &Signals) -> Result<Summary> {
     let from = below(root, &out.source, Kind::StageOut)?;
-    staging::stage_out_at(&from, &out.destination, &staging::results(out.ordered), journal, signals)
+    let (pair, shape) = ((&*from, &*out.destination), staging::results(out.ordered));
+    staging::stage_out_at(Some(root), pair, &shape, journal, signals)
 }
 
 /// Only daemons keep count, and only pools are planned.

@@ -130,10 +130,11 @@ impl Stand<'_> {
 
     /// For `drain`.
     fn note(&self, phase: RunPhase, program: Option<u8>) -> Result<()> {
-        let each = |(number, fs): (usize, &Box<dyn FileSystem>)| {
-            fs.note_run((phase, program), &self.job.outs_of(number))
+        let noted = |number: usize| {
+            let outs = self.job.outs_of(number);
+            self.pools[number].note_run((phase, program), &outs)
         };
-        self.pools.iter().enumerate().map(each).fold(Ok(()), first)
+        (0..self.pools.len()).map(noted).fold(Ok(()), first)
     }
 
     fn only_pool(&self) -> Option<&dyn FileSystem> {
@@ -248,7 +249,7 @@ impl Stand<'_> {
                     let names = [&from, &to].map(|path| path.display().to_string());
                     let journal = journals.join(staging::journal_name(&names[0], &names[1]));
                     let shape = staging::results(self.job.ordered);
-                    let copied = staging::stage_out_at(&from, &to, &shape, &journal, self.signals)?;
+                    let copied = staging::stage_out_at(None, (&from, &to), &shape, &journal, self.signals)?;
                     copy::remove_journals(&journals);
                     copied
                 }

@@ -1,10 +1,9 @@
-//! Where symbolic links of a pool lead.
+//! Where symbolic links of a pool lead, or of a directory that goes away as a pool does.
 
 use crate::end::{At, DirRef, End, EndResult, Meta};
 use crate::leads::{Leads, LinkAt};
-use crate::pool::PoolEnd;
 use std::collections::VecDeque;
-use tidepool_types::{Errno, FileKind, Ino};
+use tidepool_types::{Errno, FileKind};
 
 /// Links on one way, as the kernel has it.
 const LINKS_MAX: usize = 40;
@@ -63,7 +62,7 @@ fn written(start: &[Vec<u8>], target: &Names, tree: Option<&Names>) -> Written {
 enum Real {
     Entry {
         path: Names,
-        dir: Ino,
+        dir: DirRef,
         meta: Meta,
     },
     Root,
@@ -72,45 +71,41 @@ enum Real {
     Nothing,
 }
 
-impl PoolEnd {
-    pub(crate) fn lead(&self, at: &LinkAt<'_>, target: &[u8]) -> EndResult<Leads> {
+/// A place as a whole: its end, its root, and its path for programs.
+pub(crate) struct Whole<'a> {
+    pub end: &'a dyn End,
+    pub root: DirRef,
+    pub mount: Vec<u8>,
+}
+
+impl Whole<'_> {
+    pub fn lead(&self, at: &LinkAt<'_>, target: &[u8]) -> EndResult<Leads> {
         let (dir, tree) = (names(at.dir), at.tree.map(names));
         let absolute = target.starts_with(b"/");
-        let rest = if absolute { below(&self.mount(), target) } else { Some(target) };
+        let rest = if absolute { below(&self.mount, target) } else { Some(target) };
         let Some(rest) = rest.map(names) else { return Ok(Leads::There) };
         let start: &[Vec<u8>] = if absolute { &[] } else { &dir };
         let said = written(start, &rest, tree.as_ref());
         if !absolute && said.stays && !said.back {
             return Ok(Leads::There);
         }
+        let real = self.real(start.iter().chain(&rest).cloned().collect())?;
         let inside = |path: &Names| tree.as_ref().is_some_and(|tree| path.starts_with(tree));
-        let by_name = said.path.filter(|path| inside(path) && !said.back);
-        let by = |path: &Names| Ok(Leads::By(relative(&dir, path)));
-        let all = start.iter().chain(&rest).cloned().collect();
-        match (self.real(all)?, by_name) {
-            (Real::Outside(Some(path)), None) => Ok(Leads::By(path)),
-            (Real::Outside(None), None) => Ok(Leads::There),
-            (Real::Nothing, None) => Ok(Leads::Nowhere),
-            (Real::Entry { path, .. }, _) if !absolute && said.stays && inside(&path) => Ok(Leads::There),
-            (_, Some(path)) => by(&path),
-            (Real::Entry { path, .. }, None) if inside(&path) => by(&path),
-            (Real::Root, None) if inside(&Vec::new()) => by(&Vec::new()),
-            (Real::Root, None) => Ok(Leads::Round(Vec::new())),
-            (Real::Entry { path, meta, .. }, None)
-                if meta.kind == FileKind::Directory && dir.starts_with(&path) =>
-            {
-                Ok(Leads::Round(path.join(&b'/')))
-            }
-            (Real::Entry { mut path, dir, meta }, None) => {
-                let name = path.pop().unwrap_or_default();
-                Ok(Leads::Away { dir: DirRef::Pool(dir), path: path.join(&b'/'), name, meta })
-            }
+        if let Real::Entry { path, .. } = &real
+            && (!absolute && said.stays && inside(path))
+        {
+            return Ok(Leads::There);
+        }
+        match said.path.filter(|path| inside(path) && !said.back) {
+            Some(path) => Ok(Leads::By(relative(&dir, &path))),
+            None => Ok(to_real(real, &dir, inside)),
         }
     }
 
-    /// Follows all links on a way from the pool's root.
+    /// Follows all links on a way from the root.
     fn real(&self, way: Names) -> EndResult<Real> {
-        let (mut todo, mut done, mut links) = (VecDeque::from(way), Vec::<(Vec<u8>, Meta)>::new(), 0);
+        let (mut todo, mut links) = (VecDeque::from(way), 0);
+        let mut done: Vec<(Vec<u8>, DirRef, Meta)> = Vec::new();
         while let Some(name) = todo.pop_front() {
             if name == b".." {
                 if done.pop().is_none() {
@@ -118,35 +113,66 @@ impl PoolEnd {
                 }
                 continue;
             }
-            let dir = DirRef::Pool(done.last().map_or(Ino::ROOT, |(_, meta)| Ino(meta.ino)));
-            let meta = match self.stat(At::Name(&dir, &name)) {
-                Err(error) if [Errno::ENOENT, Errno::ENOTDIR].contains(&error.errno) => {
-                    return Ok(Real::Nothing);
-                }
-                meta => meta?,
-            };
+            let Some((dir, meta)) = self.step(&done, &name)? else { return Ok(Real::Nothing) };
             if meta.kind != FileKind::Symlink {
-                done.push((name, meta));
+                done.push((name, dir, meta));
                 continue;
             }
             links += 1;
-            let target = self.read_link(&dir, &name)?;
+            let target = self.end.read_link(&dir, &name)?;
             let absolute = target.starts_with(b"/");
-            let rest = if absolute { below(&self.mount(), &target) } else { Some(&target[..]) };
-            let Some(rest) = rest.filter(|_| links <= LINKS_MAX) else {
-                let more = todo.iter().flat_map(|name| [&b"/"[..], name].concat());
-                let out = target.iter().copied().chain(more).collect();
-                return Ok(if links > LINKS_MAX { Real::Nothing } else { Real::Outside(Some(out)) });
-            };
+            let rest = if absolute { below(&self.mount, &target) } else { Some(&target[..]) };
+            match rest.map(names) {
+                _ if links > LINKS_MAX => return Ok(Real::Nothing),
+                None => return Ok(Real::Outside(Some(longer(target, &todo)))),
+                Some(rest) => rest.into_iter().rev().for_each(|name| todo.push_front(name)),
+            }
             if absolute {
                 done.clear();
             }
-            names(rest).into_iter().rev().for_each(|name| todo.push_front(name));
         }
-        let Some((name, meta)) = done.pop() else { return Ok(Real::Root) };
-        let dir = done.last().map_or(Ino::ROOT, |(_, meta)| Ino(meta.ino));
-        let path = done.into_iter().map(|(name, _)| name).chain([name]).collect();
+        let Some((name, dir, meta)) = done.pop() else { return Ok(Real::Root) };
+        let path = done.into_iter().map(|(name, ..)| name).chain([name]).collect();
         Ok(Real::Entry { path, dir, meta })
+    }
+
+    /// The directory that a way has come to, and what has the next name in it, if there is any.
+    fn step(&self, done: &[(Vec<u8>, DirRef, Meta)], name: &[u8]) -> EndResult<Option<(DirRef, Meta)>> {
+        let found = match done.last() {
+            None => Ok(self.root.clone()),
+            Some((_, _, meta)) if meta.kind != FileKind::Directory => return Ok(None),
+            Some((last, dir, _)) => self.end.open_dir(dir, last),
+        };
+        let found = found.and_then(|dir| self.end.stat(At::Name(&dir, name)).map(|meta| (dir, meta)));
+        match found {
+            Err(error) if error.errno == Errno::ENOENT => Ok(None),
+            found => found.map(Some),
+        }
+    }
+}
+
+/// A target with what was still to come behind it.
+fn longer(target: Vec<u8>, todo: &VecDeque<Vec<u8>>) -> Vec<u8> {
+    let more = todo.iter().flat_map(|name| [&b"/"[..], name].concat());
+    target.into_iter().chain(more).collect()
+}
+
+/// Where it is by what it really leads to.
+fn to_real(real: Real, dir: &Names, inside: impl Fn(&Names) -> bool) -> Leads {
+    match real {
+        Real::Outside(Some(path)) => Leads::By(path),
+        Real::Outside(None) => Leads::There,
+        Real::Nothing => Leads::Nowhere,
+        Real::Root if inside(&Vec::new()) => Leads::By(relative(dir, &[])),
+        Real::Root => Leads::Round(Vec::new()),
+        Real::Entry { path, .. } if inside(&path) => Leads::By(relative(dir, &path)),
+        Real::Entry { path, meta, .. } if meta.kind == FileKind::Directory && dir.starts_with(&path) => {
+            Leads::Round(path.join(&b'/'))
+        }
+        Real::Entry { mut path, dir, meta } => {
+            let name = path.pop().unwrap_or_default();
+            Leads::Away { dir, path: path.join(&b'/'), name, meta }
+        }
     }
 }
 
