@@ -4,7 +4,7 @@ use crate::agent::NodeRecord;
 use crate::exit::{Failure, Kind, Result};
 use crate::flags::{ListArgs, PoolCommand, StartArgs, StatusArgs, StopArgs};
 use crate::flush::{self, flags::FlushTarget};
-use crate::instance::{self, Instance, RunRecord};
+use crate::instance::{self, Instance, RunPhase, RunRecord};
 use crate::launch::{self, Kept};
 use crate::output::table;
 use crate::plan::{Setup, Staged};
@@ -335,8 +335,14 @@ pub fn describe(instance: &Instance) -> String {
         return "incomplete: it never came up; remove it with 'tidepool pool stop'".into();
     };
     let alive = any_alive(&client);
+    let never_began = run.as_ref().is_some_and(|run| run.phase == RunPhase::StageIn);
     match (alive, run.is_some()) {
+        (true, true) if going_on && never_began => "staging in for a program".into(),
         (true, true) if going_on => "running a program".into(),
+        (true, true) if never_began => {
+            "left by a run that was killed before its program began; remove it with 'tidepool pool stop'"
+                .into()
+        }
         (true, true) => "left by a killed run; finish it with 'tidepool drain'".into(),
         (true, false) => "running".into(),
         (false, _) => "stopped, data kept; 'tidepool pool start --keep' or 'tidepool pool stop'".into(),

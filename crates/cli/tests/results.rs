@@ -202,6 +202,9 @@ fn a_run_that_was_killed_before_its_program_has_no_results() {
             assert!(text(&drained).contains("was never started"), "{}", text(&drained));
         }
         assert!(!sandbox.path("res").exists(), "{files}: something was copied");
+        assert!(sandbox.ok(&["pool", "list"]).contains("killed before its program began"));
+        let doctor = text(&sandbox.tidepool(&["doctor"]).output().unwrap());
+        assert!(doctor.contains("it has no results") && doctor.contains("pool stop"), "{doctor}");
         sandbox.ok(&["pool", "stop"]);
         sandbox.assert_nothing_left("after a run that never was");
     }
