@@ -168,6 +168,11 @@ P"#),
         &["/usr/bin/python3"],
         r#"/usr/bin/python3 "$PROGRAMS/import_storm.py""#,
     ),
+    row(
+        "python3: a virtual environment with extension modules that need libraries of it",
+        &["/usr/bin/python3", "gcc"],
+        r#"bash "$PROGRAMS/venv_modules.sh""#,
+    ),
     row("h5py, file locking on", &[H5PY, "h5dump"], r#"
         export HDF5_USE_FILE_LOCKING=TRUE; /usr/bin/python3 - <<'P'
 import h5py, numpy as np

@@ -49,6 +49,7 @@ static EXE: Text = Text::new();
 static KEPT: Text = Text::new();
 static PRELOAD: Text = Text::new();
 static PHASE_BYTES: Text = Text::new();
+static LIBRARY_PATH: Text = Text::new();
 static INHERIT: AtomicU32 = AtomicU32::new(1);
 
 const UNREAD: u32 = 0;
@@ -90,6 +91,11 @@ pub fn kept() -> &'static [u8] {
 /// `LD_PRELOAD` as it was at the start.
 pub fn preload() -> &'static [u8] {
     PRELOAD.get()
+}
+
+/// `LD_LIBRARY_PATH` as it was at the start, which is what the loader goes by.
+pub fn library_path() -> &'static [u8] {
+    LIBRARY_PATH.get()
 }
 
 /// What this process writes in each phase; empty when nobody has said.
@@ -137,6 +143,7 @@ fn take(variable: &[u8]) {
         b"TIDEPOOL_EXE" => EXE.set(value),
         b"TIDEPOOL_KEEP" => KEPT.set(value),
         b"LD_PRELOAD" => PRELOAD.set(value),
+        b"LD_LIBRARY_PATH" => LIBRARY_PATH.set(value),
         b"TIDEPOOL_PHASE_BYTES" => PHASE_BYTES.set(value),
         b"TIDEPOOL_PRELOAD_INHERIT" => INHERIT.store((value != b"0") as u32, Ordering::Relaxed),
         _ => {}

@@ -153,7 +153,7 @@ fn interpreter_line(line: &[u8]) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
 }
 
 /// Copies a file into a memfd, for the kernel to run or map.
-fn copy_out(client: &Client, attr: &Attr, name: &[u8], cloexec: bool) -> Result<i32, FsError> {
+pub fn copy_out(client: &Client, attr: &Attr, name: &[u8], cloexec: bool) -> Result<i32, FsError> {
     let mut label = name[..name.len().min(200)].to_vec();
     label.push(0);
     let flags = if cloexec { libc::MFD_CLOEXEC } else { 0 };
@@ -405,25 +405,6 @@ fn wanted(exe: Option<&[u8]>) -> Vec<(&'static [u8], Option<Vec<u8>>)> {
         }
     }
     all
-}
-
-/// A copy of a shared library of the pool, as a path that the loader can open. `None`: not in the pool.
-pub fn library_copy(path: *const c_char) -> Option<i32> {
-    let loaded = RefCell::new(None);
-    at(libc::AT_FDCWD, path, true, &|_, _| 0, &|client, target| {
-        let attr = match &target {
-            Target::Path { base, path, .. } => client.stat(*base, path, true, &cred::effective())?,
-            Target::Object { entry, .. } => Walk::Found(client.get_attr(entry.ino)?),
-        };
-        match attr {
-            Walk::Escape(path) => Ok(Walk::Escape(path)),
-            Walk::Found(attr) => {
-                *loaded.borrow_mut() = Some(copy_out(client, &attr, b"library", true)?);
-                Ok(Walk::Found(0))
-            }
-        }
-    });
-    loaded.into_inner()
 }
 
 #[cfg(test)]

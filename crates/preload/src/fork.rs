@@ -1,10 +1,10 @@
 //! What a fork means for our tables.
 //!
 //! Lock order, for the prepare step and everywhere: connecting, registry, listings, mappings,
-//! locks held, working directory, credentials. None is held while another thread's user code runs.
+//! locks held, working directory, credentials, libraries. None is held while another thread's user code runs.
 
 use crate::raw::{self, sys};
-use crate::{config, cred, cwd, dirs, fdtable, locks, mmap, pool, slots};
+use crate::{config, cred, cwd, dirs, fdtable, library, locks, mmap, pool, slots};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 /// A page that the kernel clears in every child with a copy of our memory (MADV_WIPEONFORK), however it
@@ -63,9 +63,11 @@ extern "C" fn prepare() {
     locks::lock_for_fork();
     cwd::lock_for_fork();
     cred::lock_for_fork();
+    library::lock_for_fork();
 }
 
 fn unlock() {
+    library::unlock_after_fork();
     cred::unlock_after_fork();
     cwd::unlock_after_fork();
     locks::unlock_after_fork();

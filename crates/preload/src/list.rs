@@ -4,7 +4,7 @@
 use crate::attrs::Where;
 use crate::real::real;
 use crate::signals::OldStyle;
-use crate::{attrs, cred, dirs, exec, files, keep, locks, misc, mmap, raw, sharing, signals};
+use crate::{attrs, cred, dirs, exec, files, keep, library, locks, misc, mmap, raw, sharing, signals};
 use libc::{AT_EACCESS, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_NOFOLLOW};
 use libc::{c_char, c_int, c_long, c_uint, c_void, iovec, mode_t, off_t, stat, statfs, timespec, timeval};
 use std::ffi::CStr;
@@ -402,6 +402,7 @@ doors! {
     Both ["name_to_handle_at"] (dir: c_int, path: Path, handle: *mut c_void, id: *mut c_int, flags: c_int)
         { misc::name_to_handle_at(dir, path, [handle as usize, id as usize, flags as usize]) }
         "" "EOPNOTSUPP"
+    Export ["dlerror"] () { library::error() as isize } "as always, with the paths of libraries of the pool" ""
     Export ["syscall"] (n: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize)
         { misc::by_number(n, [a, b, c, d, e, f]) }
         "file calls by number are done as the functions above" ""
@@ -422,7 +423,25 @@ unsafe extern "C" fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void {
         "pop rsi",
         "pop rdi",
         "jmp rax",
-        target = sym misc::dlopen_target,
+        target = sym library::dlopen_target,
+    )
+}
+
+#[cfg(not(test))]
+#[unsafe(naked)]
+#[unsafe(export_name = "dlmopen")]
+unsafe extern "C" fn dlmopen(space: c_long, path: *const c_char, flags: c_int) -> *mut c_void {
+    std::arch::naked_asm!(
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "mov rdi, rsi",
+        "call {target}",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "jmp rax",
+        target = sym library::dlmopen_target,
     )
 }
 
@@ -447,7 +466,7 @@ mod tests {
             let how = format!("{:?}", door.how).to_lowercase();
             text += &format!("| {} | {how} | {} | {} |\n", names.join(" "), door.pool, door.refused);
         }
-        text + "| `dlopen` | export | the library is copied to memory; its own dependencies are not looked for in the pool | |\n"
+        text + "| `dlopen` `dlmopen` | export | the library is copied to memory, with those it needs that are in the pool (`RPATH`, `RUNPATH`, `$ORIGIN`, `LD_LIBRARY_PATH`) | what runs in another name space of the loader does not see the pool |\n"
     }
 
     #[test]

@@ -8,9 +8,9 @@ use crate::inside::{Inside, Work, inside};
 use crate::paths::{self, Place};
 use crate::raw::{self, err, sys};
 use crate::{
-    attrs, cancel, config, cred, description, dirs, exec, keep, locks, mmap, pool, real, sharing, signals,
+    attrs, cancel, config, cred, description, dirs, exec, keep, locks, mmap, pool, sharing, signals,
 };
-use libc::{c_char, c_int, c_void};
+use libc::{c_char, c_int};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tidepool_client::{Client, Walk};
 use tidepool_types::Errno;
@@ -524,56 +524,4 @@ pub fn null_on_error(result: isize) -> isize {
 /// The convention of the posix_ calls: the error is the result.
 pub fn error_as_result(result: isize) -> isize {
     if raw::is_err(result) { -result } else { 0 }
-}
-
-/// Pool paths handed to the loader: the path to open instead, or null. Ours until the next call.
-pub extern "C" fn library_path(path: *const c_char, name: &mut [u8; 32]) -> c_int {
-    if path.is_null() || inside() || config::mount().is_none() {
-        return -1;
-    }
-    // SAFETY: a C string by dlopen's contract.
-    if !unsafe { raw::bytes(path) }.contains(&b'/') {
-        return -1;
-    }
-    let Some(fd) = exec::library_copy(path) else { return -1 };
-    let mut digits = [0; 20];
-    let text = [b"/proc/self/fd/", raw::decimal(fd as u64, &mut digits), b"\0"].concat();
-    name[..text.len()].copy_from_slice(&text);
-    fd
-}
-
-/// `dlopen` of a library stored in the pool.
-///
-/// # Safety
-/// The arguments of `dlopen`.
-unsafe extern "C" fn dlopen_copy(path: *const c_char, flags: c_int) -> *mut c_void {
-    type Real = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
-    let Some(real) = real::DLOPEN.address() else { return std::ptr::null_mut() };
-    let mut name = [0u8; 32];
-    let fd = library_path(path, &mut name);
-    // SAFETY: the address of libc's function of this type.
-    unsafe {
-        let real = std::mem::transmute::<usize, Real>(real);
-        let handle = real(if fd >= 0 { name.as_ptr().cast() } else { path }, flags);
-        if fd >= 0 {
-            raw::close(fd);
-        }
-        handle
-    }
-}
-
-/// Where `dlopen(path)` is to go on: to our copy, or to libc's own function, jumped to so that it still sees
-/// its true caller. Constructors of other libraries may call this before our own has run.
-pub extern "C" fn dlopen_target(path: *const c_char) -> usize {
-    let copy = dlopen_copy as *const () as usize;
-    if dlopen_is_ours(path) { copy } else { real::DLOPEN.address().unwrap_or(copy) }
-}
-
-fn dlopen_is_ours(path: *const c_char) -> bool {
-    if path.is_null() || inside() || config::mount().is_none() {
-        return false;
-    }
-    // SAFETY: a C string by dlopen's contract.
-    let text = unsafe { raw::bytes(path) };
-    text.contains(&b'/') && matches!(paths::classify(libc::AT_FDCWD, text), Place::Pool { .. })
 }

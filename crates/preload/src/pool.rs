@@ -175,7 +175,13 @@ pub fn lowest_of_ours() -> usize {
 
 /// Moves a client's socket there.
 fn place_descriptor(fd: OwnedFd) -> OwnedFd {
-    let old = fd.into_raw_fd();
+    let kept = move_up(fd.into_raw_fd());
+    // SAFETY: the descriptor is open and nobody else's.
+    unsafe { OwnedFd::from_raw_fd(kept) }
+}
+
+/// Moves a descriptor of the client's there and hides it; where it is now.
+pub fn move_up(old: i32) -> i32 {
     let moved = raw::fcntl(old, libc::F_DUPFD_CLOEXEC, lowest_of_ours());
     let kept = if moved >= 0 {
         raw::close(old);
@@ -186,8 +192,7 @@ fn place_descriptor(fd: OwnedFd) -> OwnedFd {
     if !in_shared_child() {
         fdtable::hide(kept);
     }
-    // SAFETY: the descriptor is open and nobody else's.
-    unsafe { OwnedFd::from_raw_fd(kept) }
+    kept
 }
 
 /// After a fork, in the child: the parent's sockets are closed (or its session would live as long as we

@@ -100,6 +100,22 @@ pub fn write_all(fd: i32, bytes: &[u8]) {
     }
 }
 
+/// Writes all of `bytes` at `offset`; false when it does not go.
+pub fn pwrite_all(fd: i32, bytes: &[u8], offset: i64) -> bool {
+    let mut done = 0;
+    while done < bytes.len() {
+        // SAFETY: the slice is valid for its length.
+        let n = unsafe {
+            sys!(libc::SYS_pwrite64, fd, bytes[done..].as_ptr(), bytes.len() - done, offset + done as i64)
+        };
+        if n <= 0 {
+            return false;
+        }
+        done += n as usize;
+    }
+    true
+}
+
 pub fn pread(fd: i32, buf: &mut [u8], offset: i64) -> isize {
     // SAFETY: the slice is valid for its length.
     unsafe { sys!(libc::SYS_pread64, fd, buf.as_mut_ptr(), buf.len(), offset) }

@@ -24,7 +24,7 @@ reals! {
     SETUID c"setuid" SETGID c"setgid" SETEUID c"seteuid" SETEGID c"setegid"
     SETREUID c"setreuid" SETREGID c"setregid" SETRESUID c"setresuid" SETRESGID c"setresgid"
     SETGROUPS c"setgroups" INITGROUPS c"initgroups" UNSHARE c"unshare" SETNS c"setns"
-    DLOPEN c"dlopen"
+    DLOPEN c"dlopen" DLMOPEN c"dlmopen" DLERROR c"dlerror"
 }
 
 impl Real {

@@ -151,6 +151,12 @@ fn mappings_and_locks() {
     Pool::start("maps").run_c("maps");
 }
 
+/// The loader takes libraries for one that have one name or one inode; copies of pool files are given both.
+#[test]
+fn libraries_of_the_pool() {
+    Pool::start("libraries").run_c("libraries");
+}
+
 #[test]
 fn a_malloc_that_uses_files() {
     Pool::start("allocator").run_c("allocator");
