@@ -1,11 +1,12 @@
 //! The guard around our own code: while a thread is inside, its libc calls go straight to the
-//! kernel, and no signal handler of the program runs on it.
+//! kernel, no signal handler of the program runs on it, and nobody cancels it.
 //!
 //! Signals are held back because a handler may write to a pool file (and would meet our locks held by
 //! the thread it interrupted) or leave by `siglongjmp` (and our locks would stay held), and because a
 //! process that a signal ends between two steps of a change leaves waste in the pool. Work that only
 //! looks needs neither when the program has no handlers, which spares two system calls.
 
+use crate::cancel;
 use crate::pool;
 use crate::raw::sys;
 use crate::signals;
@@ -79,6 +80,7 @@ pub fn in_shared_child() -> Option<bool> {
 /// This thread is inside until the value is dropped. Keeps `errno` as it was.
 pub struct Inside {
     errno: i32,
+    cancelling: cancel::Held,
 }
 
 impl Inside {
@@ -87,6 +89,7 @@ impl Inside {
         if inside() {
             return None;
         }
+        let cancelling = cancel::Held::back();
         let role = if pool::in_shared_child() { SHARED_CHILD } else { OWNER };
         // SAFETY: errno and flags are this thread's.
         unsafe {
@@ -94,7 +97,7 @@ impl Inside {
                 mask_signals();
             }
             (*state()).flags |= role;
-            Some(Inside { errno: *libc::__errno_location() })
+            Some(Inside { errno: *libc::__errno_location(), cancelling })
         }
     }
 }
@@ -125,11 +128,12 @@ unsafe fn mask_signals() {
 impl Drop for Inside {
     fn drop(&mut self) {
         // SAFETY: as in `enter`. The flags are cleared first: a handler that comes with the old mask is
-        // outside.
+        // outside. It may leave for good, so cancellation is as before by then.
         unsafe {
             *libc::__errno_location() = self.errno;
             let State { flags, mask } = state().read();
             (*state()).flags = 0;
+            self.cancelling.as_before();
             if flags & MASKED != 0 {
                 sys!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const mask, 0, SIGSET_BYTES);
             }

@@ -4,7 +4,9 @@
 use crate::attrs::Where;
 use crate::real::real;
 use crate::signals::OldStyle;
-use crate::{attrs, cred, dirs, exec, files, keep, library, locks, misc, mmap, raw, sharing, signals};
+use crate::{
+    attrs, cancel, cred, dirs, exec, files, keep, library, locks, misc, mmap, raw, sharing, signals,
+};
 use libc::{AT_EACCESS, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_NOFOLLOW};
 use libc::{c_char, c_int, c_long, c_uint, c_void, iovec, mode_t, off_t, stat, statfs, timespec, timeval};
 use std::ffi::CStr;
@@ -80,22 +82,22 @@ type Strings = *const *const c_char;
 
 doors! {
     Both ["open" "open64" "__open" "__open64"] (path: Path, flags: c_int, mode: mode_t)
-        { files::open_at(AT_FDCWD, path, flags, mode, true) }
+        { cancel::test(); files::open_at(AT_FDCWD, path, flags, mode, true) }
         "opened in the pool; the descriptor is a placeholder" "O_TMPFILE: EOPNOTSUPP; pipes, devices: ENXIO"
     Patch ["__open_nocancel" "__open64_nocancel"] (path: Path, flags: c_int, mode: mode_t)
         { files::open_at(AT_FDCWD, path, flags, mode, false) }
         "as open; used by stdio, opendir and others" ""
     Both ["openat" "openat64"] (dir: c_int, path: Path, flags: c_int, mode: mode_t)
-        { files::open_at(dir, path, flags, mode, true) }
+        { cancel::test(); files::open_at(dir, path, flags, mode, true) }
         "as open" "as open"
     Both ["__open_2" "__open64_2"] (path: Path, flags: c_int)
-        { files::open_at(AT_FDCWD, path, flags, 0, true) } "as open" "as open"
+        { cancel::test(); files::open_at(AT_FDCWD, path, flags, 0, true) } "as open" "as open"
     Both ["__openat_2" "__openat64_2"] (dir: c_int, path: Path, flags: c_int)
-        { files::open_at(dir, path, flags, 0, true) } "as open" "as open"
+        { cancel::test(); files::open_at(dir, path, flags, 0, true) } "as open" "as open"
     Both ["creat" "creat64"] (path: Path, mode: mode_t)
-        { files::open_at(AT_FDCWD, path, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, mode, true) }
+        { cancel::test(); files::open_at(AT_FDCWD, path, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, mode, true) }
         "as open" ""
-    Both ["close" "__close"] (fd: c_int) { files::close(fd) }
+    Both ["close" "__close"] (fd: c_int) { cancel::test(); files::close(fd) }
         "the last descriptor releases the object; drops the process's fcntl locks on it" ""
     Patch ["__close_nocancel"] (fd: c_int) { files::close(fd) } "as close; used by fclose and others" ""
     Both ["close_range"] (first: c_uint, last: c_uint, flags: c_int) { files::close_range(first, last, flags) }
@@ -112,41 +114,41 @@ doors! {
     Both ["ioctl"] (fd: c_int, request: u64, arg: usize) { misc::ioctl(fd, request, arg) }
         "FIOCLEX, FIONCLEX" "FICLONE: EOPNOTSUPP; others: ENOTTY"
 
-    Both ["read" "__read"] (fd: c_int, buf: *mut u8, count: usize) { misc::read(fd, buf, count, true) }
+    Both ["read" "__read"] (fd: c_int, buf: *mut u8, count: usize) { cancel::test(); misc::read(fd, buf, count, true) }
         "read from the pool at the shared offset" ""
     Patch ["__read_nocancel"] (fd: c_int, buf: *mut u8, count: usize) { misc::read(fd, buf, count, false) }
         "as read; used by stdio" ""
-    Both ["write" "__write"] (fd: c_int, buf: *const u8, count: usize) { misc::write(fd, buf, count, true) }
+    Both ["write" "__write"] (fd: c_int, buf: *const u8, count: usize) { cancel::test(); misc::write(fd, buf, count, true) }
         "written to the pool before it returns" ""
     Patch ["__write_nocancel"] (fd: c_int, buf: *const u8, count: usize) { misc::write(fd, buf, count, false) }
         "as write; used by stdio" ""
     Both ["pread" "pread64" "__pread64" "__libc_pread"] (fd: c_int, buf: *mut u8, count: usize, offset: off_t)
-        { misc::pread(fd, buf, count, offset) } "as read, at an offset" ""
+        { cancel::test(); misc::pread(fd, buf, count, offset) } "as read, at an offset" ""
     Patch ["__pread64_nocancel"] (fd: c_int, buf: *mut u8, count: usize, offset: off_t)
         { misc::pread(fd, buf, count, offset) } "as pread" ""
     Both ["pwrite" "pwrite64" "__pwrite64" "__libc_pwrite"] (fd: c_int, buf: *const u8, count: usize, offset: off_t)
-        { misc::pwrite(fd, buf, count, offset) } "as write, at an offset" ""
-    Both ["readv"] (fd: c_int, iov: *const iovec, count: c_int) { misc::readv(fd, iov, count, -1, 0) }
+        { cancel::test(); misc::pwrite(fd, buf, count, offset) } "as write, at an offset" ""
+    Both ["readv"] (fd: c_int, iov: *const iovec, count: c_int) { cancel::test(); misc::readv(fd, iov, count, -1, 0) }
         "as read, buffer by buffer" ""
-    Both ["writev"] (fd: c_int, iov: *const iovec, count: c_int) { misc::writev(fd, iov, count, -1, 0) }
+    Both ["writev"] (fd: c_int, iov: *const iovec, count: c_int) { cancel::test(); misc::writev(fd, iov, count, -1, 0) }
         "as one write" ""
     Both ["preadv" "preadv64"] (fd: c_int, iov: *const iovec, count: c_int, offset: off_t)
-        { if offset < 0 { raw::err(libc::EINVAL) } else { misc::readv(fd, iov, count, offset, 0) } }
+        { cancel::test(); if offset < 0 { raw::err(libc::EINVAL) } else { misc::readv(fd, iov, count, offset, 0) } }
         "as pread, buffer by buffer" ""
     Both ["pwritev" "pwritev64"] (fd: c_int, iov: *const iovec, count: c_int, offset: off_t)
-        { if offset < 0 { raw::err(libc::EINVAL) } else { misc::writev(fd, iov, count, offset, 0) } }
+        { cancel::test(); if offset < 0 { raw::err(libc::EINVAL) } else { misc::writev(fd, iov, count, offset, 0) } }
         "as pwrite, buffer by buffer" ""
     Both ["preadv2" "preadv64v2"] (fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int)
-        { misc::readv(fd, iov, count, offset, flags) } "as preadv" "RWF_NOWAIT and later flags: EOPNOTSUPP"
+        { cancel::test(); misc::readv(fd, iov, count, offset, flags) } "as preadv" "RWF_NOWAIT and later flags: EOPNOTSUPP"
     Both ["pwritev2" "pwritev64v2"] (fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int)
-        { misc::writev(fd, iov, count, offset, flags) } "as pwritev" "RWF_APPEND, RWF_NOWAIT: EOPNOTSUPP"
+        { cancel::test(); misc::writev(fd, iov, count, offset, flags) } "as pwritev" "RWF_APPEND, RWF_NOWAIT: EOPNOTSUPP"
     Both ["lseek" "lseek64" "__lseek" "llseek"] (fd: c_int, offset: off_t, whence: c_int)
         { files::lseek(fd, offset, whence) } "all whences, also SEEK_DATA and SEEK_HOLE" ""
     Both ["sendfile" "sendfile64"] (out: c_int, from: c_int, offset: *mut off_t, count: usize)
         { misc::sendfile(out, from, offset, count) } "read and written, at most 1 MiB per call" ""
     Both ["copy_file_range"]
         (from: c_int, at: *mut off_t, to: c_int, at2: *mut off_t, count: usize, flags: c_uint)
-        { misc::copy_file_range(from, at, to, at2, count, flags) }
+        { cancel::test(); misc::copy_file_range(from, at, to, at2, count, flags) }
         "within the pool the daemons copy" "between the pool and the rest EXDEV, on which programs copy by hand"
     Both ["splice"] (from: c_int, at: *mut off_t, to: c_int, at2: *mut off_t, count: usize, flags: c_uint)
         { misc::splice(libc::SYS_splice,
@@ -162,13 +164,13 @@ doors! {
             [fd as usize, fd as usize]) }
         "" "EINVAL"
 
-    Both ["fsync"] (fd: c_int) { files::fsync(fd, libc::SYS_fsync) }
+    Both ["fsync"] (fd: c_int) { cancel::test(); files::fsync(fd, libc::SYS_fsync) }
         "data and record are on the daemons' disks" ""
-    Both ["fdatasync"] (fd: c_int) { files::fsync(fd, libc::SYS_fdatasync) } "as fsync" ""
+    Both ["fdatasync"] (fd: c_int) { cancel::test(); files::fsync(fd, libc::SYS_fdatasync) } "as fsync" ""
     Both ["sync"] () { misc::sync() } "the whole pool, when this process used it" ""
     Both ["syncfs"] (fd: c_int) { misc::syncfs(fd) } "the whole pool" ""
     Both ["sync_file_range"] (fd: c_int, offset: off_t, len: off_t, flags: c_uint)
-        { misc::sync_file_range(fd, offset, len, flags) } "as fsync" ""
+        { cancel::test(); misc::sync_file_range(fd, offset, len, flags) } "as fsync" ""
     Both ["truncate" "truncate64"] (path: Path, size: off_t) { files::truncate(path, size) } "cut or extended" ""
     Both ["ftruncate" "ftruncate64"] (fd: c_int, size: off_t)
         { match files::object(fd) {
@@ -177,7 +179,7 @@ doors! {
         } }
         "cut or extended" ""
     Both ["fallocate" "fallocate64"] (fd: c_int, mode: c_int, offset: off_t, len: off_t)
-        { files::fallocate(fd, mode, offset, len) }
+        { cancel::test(); files::fallocate(fd, mode, offset, len) }
         "extends, punches holes, zeroes ranges; no space is reserved" "collapsing and inserting: EOPNOTSUPP"
     Both ["posix_fallocate" "posix_fallocate64"] (fd: c_int, offset: off_t, len: off_t)
         { misc::error_as_result(files::fallocate(fd, 0, offset, len)) } "as fallocate" ""
@@ -321,7 +323,7 @@ doors! {
         "a copy in memory; shared changes are written back by msync, munmap, close, fsync, exec and exit"
         "writable and shared in a second family of processes: EAGAIN"
     Both ["munmap" "__munmap"] (addr: usize, len: usize) { mmap::munmap(addr, len) } "writes back" ""
-    Both ["msync"] (addr: usize, len: usize, flags: c_int) { mmap::msync(addr, len, flags) }
+    Both ["msync"] (addr: usize, len: usize, flags: c_int) { cancel::test(); mmap::msync(addr, len, flags) }
         "writes back; MS_SYNC syncs" ""
     Both ["mremap"] (addr: usize, old: usize, new: usize, flags: c_int, target: usize)
         { mmap::mremap(addr, old, new, flags, target) } "shrinks" "growing or moving a shared mapping: ENOMEM"

@@ -1,11 +1,12 @@
 //! A lock that a forked child may reset: std's mutexes cannot be forced open.
 
+use crate::inside::{Inside, Work};
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Guards process-wide tables. Held only for short work, or for connecting; never while user code runs
-/// (signals are blocked inside), so `fork`'s prepare step can take it without deadlock.
+/// Guards process-wide tables. Held only for short work, or for connecting, and inside the guard: never while
+/// user code runs, and no thread that holds it is cancelled, so `fork`'s prepare step can take it without deadlock.
 pub struct ForkLock<T> {
     held: AtomicU32,
     value: UnsafeCell<T>,
@@ -20,8 +21,10 @@ impl<T> ForkLock<T> {
     }
 
     pub fn lock(&self) -> ForkGuard<'_, T> {
+        // The caller may be inside already.
+        let inside = Inside::enter(Work::Looks);
         self.acquire();
-        ForkGuard { lock: self }
+        ForkGuard { lock: self, _inside: inside }
     }
 
     /// Takes the lock without a guard, for `pthread_atfork`'s prepare step.
@@ -40,6 +43,8 @@ impl<T> ForkLock<T> {
 
 pub struct ForkGuard<'a, T> {
     lock: &'a ForkLock<T>,
+    /// Left after the lock.
+    _inside: Option<Inside>,
 }
 
 impl<T> Deref for ForkGuard<'_, T> {

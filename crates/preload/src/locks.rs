@@ -5,7 +5,7 @@ use crate::files::{kernel_unless_hidden, object};
 use crate::inside::{Inside, Work};
 use crate::lock::ForkLock;
 use crate::raw::{self, err, sys};
-use crate::{cancel, files, pool};
+use crate::{files, pool, signals};
 use libc::c_int;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use tidepool_client::{Client, FsError, LockKind, LockMode, LockOwner, LockRange};
@@ -55,27 +55,41 @@ struct Wish<'a> {
     pid: u32,
 }
 
+/// What to do about a lock that is not granted: report it; or ask again and again until a signal comes, as a
+/// cancellation point or not.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    No,
+    Plainly,
+    Cancellable,
+}
+
 impl Wish<'_> {
     fn ask(&self, client: &Client) -> Result<isize, FsError> {
         client.lock(self.entry.ino, self.owner, self.kind, self.range, self.mode, self.pid).map(|()| 0)
     }
 
-    /// Asks once, or again and again until it is granted or a signal comes.
-    fn carry_out(&self, wait: bool) -> isize {
+    fn carry_out(&self, wait: Wait) -> isize {
+        if wait == Wait::No {
+            return self.ask_once();
+        }
+        // A signal that comes between an answer and the sleep would be forgotten by the sleep.
+        let signals = signals::Held::back();
         let mut wait_us = WAIT_FIRST_US;
         loop {
-            let result = pool::run(|client| self.ask(client).map_err(|error| pool::report(&error)));
-            if result != err(libc::EAGAIN) || !wait {
+            let result = self.ask_once();
+            if result != err(libc::EAGAIN) {
                 return result;
             }
-            let pause = libc::timespec { tv_sec: 0, tv_nsec: wait_us * 1000 };
-            // SAFETY: reads the given struct; outside the guard, so signals and cancellation get through.
-            let slept = cancel::point(&|| unsafe { sys!(libc::SYS_nanosleep, &raw const pause, 0) });
-            if slept == err(libc::EINTR) {
-                return slept;
+            if signals.sleep(wait_us, wait == Wait::Cancellable) {
+                return err(libc::EINTR);
             }
             wait_us = (wait_us * 2).min(WAIT_MOST_US);
         }
+    }
+
+    fn ask_once(&self) -> isize {
+        pool::run(|client| self.ask(client).map_err(|error| pool::report(&error)))
     }
 }
 
@@ -131,7 +145,7 @@ pub fn drop_hold(hold: &Hold) {
 pub fn take_again(hold: &Hold) -> bool {
     let owner = description(&hold.entry);
     let (entry, mode, pid) = (&hold.entry, hold.mode, raw::getpid() as u32);
-    Wish { entry, owner, kind: LockKind::Flock, range: WHOLE, mode, pid }.carry_out(false) == 0
+    Wish { entry, owner, kind: LockKind::Flock, range: WHOLE, mode, pid }.carry_out(Wait::No) == 0
 }
 
 pub fn flock(fd: c_int, operation: c_int) -> isize {
@@ -149,7 +163,7 @@ pub fn flock(fd: c_int, operation: c_int) -> isize {
     let pid = raw::getpid() as u32;
     let owner = description(&entry);
     let wish = Wish { entry: &entry, owner, kind: LockKind::Flock, range: WHOLE, mode, pid };
-    let result = wish.carry_out(operation & libc::LOCK_NB == 0);
+    let result = wish.carry_out(if operation & libc::LOCK_NB == 0 { Wait::Plainly } else { Wait::No });
     if result == 0 && !pool::in_shared_child() {
         note(&entry, mode);
     }
@@ -191,7 +205,8 @@ pub unsafe fn fcntl(fd: c_int, entry: &Entry, command: c_int, lock: *mut libc::f
     }
     let used = if by_description { &FLOCK_USED } else { &POSIX_USED };
     used.store(true, Ordering::Relaxed);
-    wish.carry_out([libc::F_SETLKW, libc::F_OFD_SETLKW].contains(&command))
+    let waits = [libc::F_SETLKW, libc::F_OFD_SETLKW].contains(&command);
+    wish.carry_out(if waits { Wait::Cancellable } else { Wait::No })
 }
 
 fn test(wish: &Wish, out: &mut libc::flock) -> isize {

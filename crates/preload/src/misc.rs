@@ -32,8 +32,12 @@ pub unsafe fn fcntl(fd: c_int, command: c_int, arg: usize) -> isize {
         libc::F_SETFD => guarded(|| description::set_cloexec(fd, &entry, arg)),
         libc::F_SETFL => guarded(|| description::set_status(fd, &entry, arg as i32)),
         libc::F_GETFL => status_flags(&entry, guarded(|| description::status(fd, &entry))),
-        libc::F_GETLK | libc::F_SETLK | libc::F_SETLKW => lock(fd, &entry, command, arg),
-        libc::F_OFD_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW => lock(fd, &entry, command, arg),
+        libc::F_SETLKW | libc::F_OFD_SETLKW => {
+            cancel::test();
+            lock(fd, &entry, command, arg)
+        }
+        libc::F_GETLK | libc::F_SETLK => lock(fd, &entry, command, arg),
+        libc::F_OFD_GETLK | libc::F_OFD_SETLK => lock(fd, &entry, command, arg),
         libc::F_GETOWN | libc::F_SETOWN => sharing::kernel_owned(fd, kernel),
         _ => err(libc::EINVAL),
     }
@@ -104,14 +108,14 @@ pub unsafe fn sendfile(out: c_int, from: c_int, offset: *mut i64, count: usize) 
     // SAFETY: the buffer is valid; the offset is the caller's.
     unsafe {
         let got = if offset.is_null() {
-            read(from, buf.as_mut_ptr(), buf.len(), true)
+            read(from, buf.as_mut_ptr(), buf.len(), false)
         } else {
             pread(from, buf.as_mut_ptr(), buf.len(), *offset)
         };
         if got <= 0 {
             return got;
         }
-        let put = write(out, buf.as_ptr(), got as usize, true);
+        let put = write(out, buf.as_ptr(), got as usize, false);
         if !offset.is_null() {
             *offset += put.max(0) as i64;
         } else if put < got {

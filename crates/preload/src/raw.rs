@@ -1,21 +1,37 @@
 //! System calls without libc: these work before our constructor, inside malloc and in any child,
 //! and cannot run into our own doors. Results are the kernel's: negative errors, no `errno`.
 
-use std::arch::asm;
-
 /// Makes system call `n`.
+///
+/// A function of its own, with unwind information: a signal's handler that runs when the kernel lets it may
+/// end the thread (`pthread_exit`, cancellation), and the way out leads through here. Assembler within a
+/// Rust function is taken for code that nothing unwinds through, and ends the program.
 ///
 /// # Safety
 /// The arguments must be what call `n` demands; pointers valid for what the call does to them.
-#[inline(always)]
-pub unsafe fn syscall6(n: i64, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> isize {
-    let result: isize;
-    // SAFETY: the kernel changes only rax, rcx and r11; memory effects are the caller's promise.
-    unsafe {
-        asm!("syscall", inlateout("rax") n as isize => result, in("rdi") a, in("rsi") b, in("rdx") c,
-             in("r10") d, in("r8") e, in("r9") f, lateout("rcx") _, lateout("r11") _, options(nostack));
-    }
-    result
+#[unsafe(naked)]
+pub unsafe extern "C-unwind" fn syscall6(
+    n: i64,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> isize {
+    std::arch::naked_asm!(
+        ".cfi_startproc",
+        "mov rax, rdi",
+        "mov rdi, rsi",
+        "mov rsi, rdx",
+        "mov rdx, rcx",
+        "mov r10, r8",
+        "mov r8, r9",
+        "mov r9, qword ptr [rsp + 8]",
+        "syscall",
+        "ret",
+        ".cfi_endproc",
+    )
 }
 
 /// `sys!(NR, args...)`: up to six arguments, each cast to a register. For use inside `unsafe`.

@@ -1,6 +1,7 @@
 //! Which programs have signal handlers. See `inside.rs` for what that matters to.
 
-use crate::raw::err;
+use crate::cancel;
+use crate::raw::{err, sys};
 use crate::real::real;
 use libc::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -69,7 +70,76 @@ pub unsafe fn by_number(args: [usize; 6]) -> isize {
         return err(libc::EINVAL);
     }
     // SAFETY: the caller's arguments.
-    unsafe { crate::raw::sys!(libc::SYS_rt_sigaction, args[0], args[1], args[2], args[3]) }
+    unsafe { sys!(libc::SYS_rt_sigaction, args[0], args[1], args[2], args[3]) }
+}
+
+/// Set of all signals; sets are the kernel's, signal 1 in the lowest bit.
+static ALL: u64 = !0;
+const SET_BYTES: usize = 8;
+
+/// Signals wait while something is asked again and again, except in the sleeps between.
+pub struct Held {
+    before: u64,
+}
+
+impl Held {
+    pub fn back() -> Held {
+        let mut before = 0u64;
+        // SAFETY: both sets are as long as the kernel's.
+        unsafe {
+            sys!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const ALL, &raw mut before, SET_BYTES)
+        };
+        Held { before }
+    }
+
+    /// Sleeps with signals let through as before; true when a handler ran that ends calls. Handlers installed
+    /// with SA_RESTART do not: as long as there are others, too, they wait for the end of the sleep, because the
+    /// kernel does not tell which one ran.
+    pub fn sleep(&self, micros: i64, cancellable: bool) -> bool {
+        let (restarting, ending) = handlers();
+        let hold = if ending & !self.before == 0 { 0 } else { restarting };
+        let woken = self.pause(micros, hold, cancellable);
+        if hold != 0 {
+            self.pause(0, ending, cancellable);
+        }
+        woken && ending & !self.before != 0
+    }
+
+    /// True when a handler ran.
+    fn pause(&self, micros: i64, hold: u64, cancellable: bool) -> bool {
+        let time = libc::timespec { tv_sec: 0, tv_nsec: micros * 1000 };
+        let mask = self.before | hold;
+        // SAFETY: reads the given structs. The mask is changed for the sleep and set back in one step.
+        let call = || unsafe {
+            let mut time = time;
+            sys!(libc::SYS_ppoll, 0, 0, &raw mut time, &raw const mask, SET_BYTES)
+        };
+        let slept = if cancellable { cancel::point(&call) } else { call() };
+        slept == err(libc::EINTR)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // SAFETY: the set is as long as the kernel's.
+        unsafe { sys!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const self.before, 0, SET_BYTES) };
+    }
+}
+
+/// Which signals have handlers: those that let calls go on, and those that end them.
+fn handlers() -> (u64, u64) {
+    let (mut restarting, mut ending) = (0, 0);
+    for signal in 1..=64 {
+        // The kernel's struct: handler, flags, restorer, mask.
+        let mut now = [0u64; 4];
+        // SAFETY: fills the given words.
+        unsafe { sys!(libc::SYS_rt_sigaction, signal, 0, now.as_mut_ptr(), SET_BYTES) };
+        let set = if now[1] & libc::SA_RESTART as u64 != 0 { &mut restarting } else { &mut ending };
+        if ![libc::SIG_DFL, libc::SIG_IGN].contains(&(now[0] as usize)) {
+            *set |= 1 << (signal - 1);
+        }
+    }
+    (restarting, ending)
 }
 
 #[cfg(test)]

@@ -141,6 +141,13 @@ fn threads_forks_signals_cancellation() {
     Pool::start("threads").run_c("threads");
 }
 
+/// A thread that is cancelled or leaves by a handler takes neither the program nor a lock with it, and a signal
+/// ends a wait for a lock whenever it comes.
+#[test]
+fn threads_that_leave_and_signals_that_end_waits() {
+    Pool::start("leaving").run_c("leaving");
+}
+
 #[test]
 fn paths_directories_attributes() {
     Pool::start("trees").run_c("trees");
