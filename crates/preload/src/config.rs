@@ -51,6 +51,7 @@ static PRELOAD: Text = Text::new();
 static PHASE_BYTES: Text = Text::new();
 static LIBRARY_PATH: Text = Text::new();
 static INHERIT: AtomicU32 = AtomicU32::new(1);
+static KERNEL_AIO: AtomicU32 = AtomicU32::new(0);
 
 const UNREAD: u32 = 0;
 const READING: u32 = 1;
@@ -108,6 +109,11 @@ pub fn inherit() -> bool {
     INHERIT.load(Ordering::Relaxed) != 0
 }
 
+/// True when `TIDEPOOL_PRELOAD_AIO=kernel`: libaio and io_uring are left alone.
+pub fn kernel_aio() -> bool {
+    KERNEL_AIO.load(Ordering::Relaxed) != 0
+}
+
 #[cold]
 fn read_environment() -> Option<&'static [u8]> {
     // SAFETY: libc's own variable; null until libc is initialised.
@@ -145,6 +151,7 @@ fn take(variable: &[u8]) {
         b"LD_PRELOAD" => PRELOAD.set(value),
         b"LD_LIBRARY_PATH" => LIBRARY_PATH.set(value),
         b"TIDEPOOL_PHASE_BYTES" => PHASE_BYTES.set(value),
+        b"TIDEPOOL_PRELOAD_AIO" => KERNEL_AIO.store((value == b"kernel") as u32, Ordering::Relaxed),
         b"TIDEPOOL_PRELOAD_INHERIT" => INHERIT.store((value != b"0") as u32, Ordering::Relaxed),
         _ => {}
     }

@@ -12,6 +12,7 @@
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu")))]
 compile_error!("the preload client exists for x86_64 Linux with glibc only; elsewhere use the FUSE client");
 
+mod aio;
 mod at;
 mod attrs;
 mod cancel;

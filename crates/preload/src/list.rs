@@ -468,6 +468,7 @@ mod tests {
             let how = format!("{:?}", door.how).to_lowercase();
             text += &format!("| {} | {how} | {} | {} |\n", names.join(" "), door.pool, door.refused);
         }
+        text += "| `io_setup` `io_queue_init` `io_uring_setup` `io_uring_queue_init` `io_uring_queue_init_params` `io_uring_queue_init_mem` | export | | ENOSYS, in libaio and liburing and by `syscall`, for whatever files: programs fall back; `TIDEPOOL_PRELOAD_AIO=kernel` allows it for files outside the pool |\n";
         text + "| `dlopen` `dlmopen` | export | the library is copied to memory, with those it needs that are in the pool (`RPATH`, `RUNPATH`, `$ORIGIN`, `LD_LIBRARY_PATH`) | what runs in another name space of the loader does not see the pool |\n"
     }
 

@@ -8,7 +8,7 @@ use crate::inside::{Inside, Work, inside};
 use crate::paths::{self, Place};
 use crate::raw::{self, err, sys};
 use crate::{
-    attrs, cancel, config, cred, description, dirs, exec, keep, locks, mmap, pool, sharing, signals,
+    aio, attrs, cancel, config, cred, description, dirs, exec, keep, locks, mmap, pool, sharing, signals,
 };
 use libc::{c_char, c_int};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -494,6 +494,7 @@ pub unsafe fn by_number(n: i64, a: [usize; 6]) -> isize {
             libc::SYS_fork | libc::SYS_vfork | libc::SYS_clone | libc::SYS_clone3 => sharing::by_number(n, a),
             libc::SYS_sendmsg | libc::SYS_sendmmsg => sharing::send_by_number(n, a),
             libc::SYS_rt_sigaction => signals::by_number(a),
+            libc::SYS_io_setup | libc::SYS_io_uring_setup => aio::by_number(n, a),
             _ if cred::changes(n) => cred::by_number(n, a),
             _ => raw::syscall6(n, a[0], a[1], a[2], a[3], a[4], a[5]),
         }

@@ -16,6 +16,19 @@ macro_rules! reals {
     };
 }
 
+/// Functions that few programs have, found when they are called.
+macro_rules! rare {
+    ($($constant:ident $name:literal)*) => {
+        $(pub static $constant: Real = Real { name: $name, address: AtomicUsize::new(0) };)*
+    };
+}
+
+rare! {
+    IO_SETUP c"io_setup" IO_QUEUE_INIT c"io_queue_init" URING_SETUP c"io_uring_setup"
+    URING_QUEUE_INIT c"io_uring_queue_init" URING_QUEUE_INIT_PARAMS c"io_uring_queue_init_params"
+    URING_QUEUE_INIT_MEM c"io_uring_queue_init_mem"
+}
+
 reals! {
     SENDMSG c"sendmsg" SENDMMSG c"sendmmsg"
     FORK c"_Fork" CLONE c"clone" SPAWN c"posix_spawn" SPAWNP c"posix_spawnp"

@@ -164,6 +164,12 @@ fn libraries_of_the_pool() {
     Pool::start("libraries").run_c("libraries");
 }
 
+/// Asynchronous I/O of the kernel is refused where programs fall back, when it is set up.
+#[test]
+fn asynchronous_io() {
+    Pool::start("aio").run_c("aio");
+}
+
 #[test]
 fn a_malloc_that_uses_files() {
     Pool::start("allocator").run_c("allocator");
