@@ -8,6 +8,7 @@ use crate::Client;
 use crate::calls::{Access, lock};
 use rustc_hash::FxHashMap;
 use rustix::io::{Errno, pread, pwrite};
+use rustix::process::{Resource, getrlimit};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -128,7 +129,7 @@ impl Client {
     /// Stores all of `buf` (in one chunk) in the files of a daemon on this node: how many blocks that added. `None` when the
     /// daemon has to be asked.
     pub(crate) fn write_direct(&self, daemon: DaemonIndex, ino: Ino, offset: u64, buf: &[u8]) -> Option<i64> {
-        if !self.hands_out(daemon, Access::Write) {
+        if !self.hands_out(daemon, Access::Write) || is_limited() {
             return None;
         }
         let key = (daemon, ino);
@@ -338,6 +339,12 @@ impl<'b> Pieces<'b> {
         covers(self.middle_at, self.middle.len())
             .all(|cover| sums.get(cover.block).cur == padded_sum(cover.of(self.middle)))
     }
+}
+
+/// Does this process have a limit on the size of files (`ulimit -f`)? The kernel would cut writes to the daemon's files by it,
+/// in the middle of a block, and then neither block nor entry could be mended. Asked each time: limits change while a process runs.
+fn is_limited() -> bool {
+    getrlimit(Resource::Fsize).current.is_some()
 }
 
 fn write_all(fd: &OwnedFd, mut bytes: &[u8], mut at: u64) -> Result<(), Errno> {

@@ -2,7 +2,7 @@
 
 use crate::inside::{Inside, Work, inside};
 use crate::raw::{self, err, sys};
-use crate::{at, config, cred, cwd, description, fdtable, keep, mmap, pool, sharing};
+use crate::{at, config, cred, cwd, description, fdtable, keep, limit, mmap, pool, sharing};
 use at::{Target, at};
 use libc::{c_char, c_int};
 use std::cell::RefCell;
@@ -177,7 +177,13 @@ fn copy_into(client: &Client, attr: &Attr, fd: i32) -> Result<(), FsError> {
         if n == 0 {
             return Ok(());
         }
-        raw::write_all(fd, &buf[..n]);
+        let wrote = limit::without_signal(|| raw::pwrite_all(fd, &buf[..n], at as i64));
+        if wrote < 0 {
+            return Err(FsError::new(
+                Errno(-wrote as i32),
+                "no copy in memory of a program or library (ulimit -f, or no memory)",
+            ));
+        }
         at += n as u64;
     }
 }

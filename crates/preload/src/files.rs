@@ -5,10 +5,10 @@ use crate::fdtable::{self, Entry};
 use crate::inside::{self, Inside, Work, inside};
 use crate::placeholder::{self, Record};
 use crate::raw::{self, err, sys};
-use crate::{cancel, config, cred, description, dirs, locks, mmap, pool};
+use crate::{cancel, config, cred, description, dirs, limit, locks, mmap, pool};
 use libc::{c_char, c_int, iovec};
 use tidepool_client::{Client, FsError, Walk};
-use tidepool_types::{Attr, Errno, FileKind, SetAttr};
+use tidepool_types::{Attr, Errno, FileKind, Ino, SetAttr};
 
 /// Flags of open that stay with the description and that the kernel does not keep for a memfd.
 const KEPT: i32 = libc::O_ACCMODE | libc::O_PATH | libc::O_DIRECTORY | libc::O_SYNC | libc::O_DSYNC;
@@ -429,6 +429,10 @@ unsafe fn append(
 ) -> Result<(isize, u64), Errno> {
     inside::hold_signals();
     let _ = mmap::flush_ino(client, entry.ino);
+    let count = match limit::is_set() {
+        true => limit::room(client.get_attr(entry.ino).map_err(|error| pool::report(&error))?.size, count)?,
+        false => count,
+    };
     // SAFETY: the caller's promise.
     let buf = unsafe { std::slice::from_raw_parts(buf, count) };
     let (start, stored) = client.append(entry.ino, buf).map_err(|error| pool::report(&error))?;
@@ -455,7 +459,7 @@ unsafe fn write_at(
     offset: u64,
 ) -> pool::Outcome {
     may_write(entry)?;
-    let count = count.min(COUNT_MAX);
+    let count = limit::room(offset, count.min(COUNT_MAX))?;
     // No signal can end a single request half done.
     if !client.is_one_step(entry.ino, offset.saturating_add(count as u64)) {
         inside::hold_signals();
@@ -647,10 +651,19 @@ pub fn truncate_ours(entry: &Entry, size: i64) -> isize {
     mmap::flush(entry.ino);
     pool::run(|client| {
         let set = SetAttr { size: Some(size as u64), ..SetAttr::default() };
+        may_grow(client, entry.ino, size as u64)?;
         client.set_attr(entry.ino, &set, &cred::of_open_file()).map_err(|error| pool::report(&error))?;
         mmap::refresh(client, entry.ino, 0, 0);
         Ok(0)
     })
+}
+
+/// Refuses what would make a file longer than this process may.
+fn may_grow(client: &Client, ino: Ino, wanted: u64) -> Result<(), Errno> {
+    if !limit::is_set() {
+        return Ok(());
+    }
+    limit::grows(client.get_attr(ino).map_err(|error| pool::report(&error))?.size, wanted)
 }
 
 pub fn truncate(path: *const c_char, size: i64) -> isize {
@@ -661,6 +674,16 @@ pub fn truncate(path: *const c_char, size: i64) -> isize {
             return Err(Errno::EINVAL.into());
         }
         let set = SetAttr { size: Some(size as u64), ..SetAttr::default() };
+        let found = match &target {
+            Target::Path { base, path, .. } if limit::is_set() => {
+                client.stat(*base, path, true, &cred::effective())?.map(|attr| Some(attr.ino))
+            }
+            Target::Path { .. } => Walk::Found(None),
+            Target::Object { entry, .. } => Walk::Found(Some(entry.ino)),
+        };
+        if let Walk::Found(Some(ino)) = found {
+            may_grow(client, ino, size as u64)?;
+        }
         let done = match target {
             Target::Path { base, path, .. } => {
                 client.set_attr_at(base, path, true, &set, &cred::effective())?
@@ -690,6 +713,9 @@ pub fn fallocate(fd: c_int, mode: c_int, offset: i64, len: i64) -> isize {
     }
     mmap::flush(entry.ino);
     pool::run(|client| {
+        if mode & (libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_PUNCH_HOLE) == 0 {
+            may_grow(client, entry.ino, start.saturating_add(bytes))?;
+        }
         client.allocate(entry.ino, mode, start, bytes).map_err(|error| pool::report(&error))?;
         mmap::refresh(client, entry.ino, start, usize::try_from(len).unwrap_or(usize::MAX));
         Ok(0)

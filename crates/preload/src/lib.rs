@@ -30,6 +30,7 @@ mod heap;
 mod inside;
 mod keep;
 mod library;
+mod limit;
 mod list;
 mod lock;
 mod locks;

@@ -13,6 +13,7 @@
 //! constructors, which may open libraries.
 
 use crate::inside::{Inside, Work, inside};
+use crate::limit;
 use crate::lock::ForkLock;
 use crate::needed::{self, Library};
 use crate::paths::{self, Place};
@@ -178,8 +179,12 @@ impl Call {
         let fd = copy_out(ino)?;
         let name = new_name(fd);
         self.making.push((ino, name.clone()));
-        self.provide(fd, &full, rpaths);
+        let ready = self.provide(fd, &full, rpaths);
         self.making.pop();
+        if !ready {
+            close(fd);
+            return None;
+        }
         let names = vec![CString::new(full).ok()?, wish.asked.to_owned()];
         Some(self.made(Copy { space: self.space, ino, names, name, fd, users: 1, base: 0 }))
     }
@@ -237,10 +242,10 @@ impl Call {
         copy.space == self.space && (self.space != NEW || self.used.contains(&copy.name))
     }
 
-    /// Copies what a copy needs from the pool and has it need the copies.
-    fn provide(&mut self, fd: i32, full: &[u8], rpaths: &[Vec<u8>]) {
-        let Some(map) = Map::of(fd) else { return };
-        let Some(library) = needed::read(map.bytes()) else { return };
+    /// Copies what a copy needs from the pool and has it need the copies; false when there is no room for that.
+    fn provide(&mut self, fd: i32, full: &[u8], rpaths: &[Vec<u8>]) -> bool {
+        let Some(map) = Map::of(fd) else { return false };
+        let Some(library) = needed::read(map.bytes()) else { return true };
         let origin = &full[..full.iter().rposition(|&b| b == b'/').unwrap_or(0)];
         let ways = Ways::of(&library, origin, rpaths);
         let mut names = Vec::new();
@@ -255,9 +260,8 @@ impl Call {
         }
         let edits = library.renamed(map.bytes(), &names).unwrap_or_default();
         drop(map);
-        for (at, bytes) in edits {
-            raw::pwrite_all(fd, &bytes, at as i64);
-        }
+        let write = |(at, bytes): &(u64, Vec<u8>)| raw::pwrite_all(fd, bytes, *at as i64) == 0;
+        limit::without_signal(|| if edits.iter().all(write) { 0 } else { raw::err(libc::EFBIG) }) == 0
     }
 
     /// The loader has done its work: what it loaded gets the name it has in the pool, for dladdr and debuggers.

@@ -8,7 +8,8 @@ use crate::inside::{Inside, Work, inside};
 use crate::paths::{self, Place};
 use crate::raw::{self, err, sys};
 use crate::{
-    aio, attrs, cancel, config, cred, description, dirs, exec, keep, locks, mmap, pool, sharing, signals,
+    aio, attrs, cancel, config, cred, description, dirs, exec, keep, limit, locks, mmap, pool, sharing,
+    signals,
 };
 use libc::{c_char, c_int};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -164,6 +165,7 @@ pub unsafe fn copy_file_range(
     let (Ok(start), Ok(end)) = (u64::try_from(start), u64::try_from(end)) else { return err(libc::EINVAL) };
     let copied = pool::run(|client| {
         let _ = mmap::flush_ino(client, source.ino);
+        let count = limit::room(end, count)?;
         let copied = client.copy_range(source.ino, start, target.ino, end, count as u64);
         let copied = copied.map_err(|error| pool::report(&error))?;
         files::written(client, &target, end, copied)?;

@@ -9,6 +9,7 @@
 use crate::fdtable::{self, Entry};
 use crate::files::{kernel_unless_hidden, object};
 use crate::inside::inside;
+use crate::limit;
 use crate::lock::ForkLock;
 use crate::raw::{self, err, sys};
 use crate::{pool, pool::Outcome};
@@ -136,7 +137,7 @@ fn new_memory(len: usize) -> Result<(i32, *mut u8), Errno> {
 fn resize(fd: i32, view: *mut u8, old: usize, len: usize) -> Result<*mut u8, Errno> {
     // SAFETY: the view is ours and of length `old`; nobody else knows it.
     unsafe {
-        let cut = sys!(libc::SYS_ftruncate, fd, len);
+        let cut = limit::without_signal(|| sys!(libc::SYS_ftruncate, fd, len));
         if cut < 0 {
             return Err(Errno(-cut as i32));
         }

@@ -8,6 +8,7 @@
 //! Record, little-endian: magic 8, version 4, open flags 4, pool instance 16, ino 8, description id 16,
 //! path length 4, path (absolute, as opened). `docs/guide/preload.md` describes it for debuggers.
 
+use crate::limit;
 use crate::raw::{self, sys};
 use tidepool_types::{Ino, InstanceId};
 
@@ -42,7 +43,7 @@ pub fn create(record: &Record, path: &[u8], cloexec: bool) -> isize {
         if fd < 0 {
             return fd;
         }
-        let wrote = sys!(libc::SYS_pwrite64, fd, bytes.as_ptr(), len, 0);
+        let wrote = limit::without_signal(|| sys!(libc::SYS_pwrite64, fd, bytes.as_ptr(), len, 0));
         let sealed = raw::fcntl(fd as i32, libc::F_ADD_SEALS, SEALS as usize);
         if wrote != len as isize || sealed != 0 {
             raw::close(fd as i32);

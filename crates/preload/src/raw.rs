@@ -116,20 +116,21 @@ pub fn write_all(fd: i32, bytes: &[u8]) {
     }
 }
 
-/// Writes all of `bytes` at `offset`; false when it does not go.
-pub fn pwrite_all(fd: i32, bytes: &[u8], offset: i64) -> bool {
+/// Writes all of `bytes` at `offset`; 0, or a negative error.
+pub fn pwrite_all(fd: i32, bytes: &[u8], offset: i64) -> isize {
     let mut done = 0;
     while done < bytes.len() {
         // SAFETY: the slice is valid for its length.
         let n = unsafe {
             sys!(libc::SYS_pwrite64, fd, bytes[done..].as_ptr(), bytes.len() - done, offset + done as i64)
         };
-        if n <= 0 {
-            return false;
+        match n {
+            0 => return err(libc::EIO),
+            n if n < 0 => return n,
+            n => done += n as usize,
         }
-        done += n as usize;
     }
-    true
+    0
 }
 
 pub fn pread(fd: i32, buf: &mut [u8], offset: i64) -> isize {

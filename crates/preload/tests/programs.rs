@@ -170,6 +170,12 @@ fn asynchronous_io() {
     Pool::start("aio").run_c("aio");
 }
 
+/// `ulimit -f` cuts what the program writes, and never a block of a daemon's file.
+#[test]
+fn limits_of_file_sizes() {
+    Pool::start("limits").run_c("limits");
+}
+
 #[test]
 fn a_malloc_that_uses_files() {
     Pool::start("allocator").run_c("allocator");
