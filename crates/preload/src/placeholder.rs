@@ -3,7 +3,9 @@
 //!
 //! The kernel keeps what descriptors share (offset, status flags, duplicates, inheritance); the memfd's
 //! content says which object it is. The seals keep a stray write from destroying the record and tell
-//! placeholders from nearly all other descriptors in one call.
+//! placeholders from nearly all other descriptors in one call. A stray read would take the record for the
+//! file's content, so placeholders of files are open for writing only: it fails, and we read the record
+//! through /proc. (Those of directories are open for reading, as their stand-in is, and read by nobody.)
 //!
 //! Record, little-endian: magic 8, version 4, open flags 4, pool instance 16, ino 8, description id 16,
 //! path length 4, path (absolute, as opened). `docs/guide/preload.md` describes it for debuggers.
@@ -49,7 +51,8 @@ pub fn create(record: &Record, path: &[u8], cloexec: bool) -> isize {
             raw::close(fd as i32);
             return raw::err(if wrote < 0 { -wrote as i32 } else { libc::ENOMEM });
         }
-        open_again(fd as i32, cloexec)
+        let mode = if record.flags & libc::O_DIRECTORY != 0 { libc::O_RDONLY } else { libc::O_WRONLY };
+        open_again(fd as i32, mode, cloexec)
     }
 }
 
@@ -71,9 +74,9 @@ pub fn create_at(record: &Record, path: &[u8], offset: i64, status: i32) -> isiz
 /// The kernel moves the offset of a file under a lock only when the file was opened by
 /// name: on a bare memfd, concurrent relative seeks lose steps (seen on Linux 6.18), and
 /// with them ranges that threads and processes reserve for their writes.
-fn open_again(memfd: i32, cloexec: bool) -> isize {
+fn open_again(memfd: i32, mode: i32, cloexec: bool) -> isize {
     let cloexec = if cloexec { libc::O_CLOEXEC } else { 0 };
-    let again = open_by_name(memfd, libc::O_RDWR | cloexec);
+    let again = open_by_name(memfd, mode | cloexec);
     if again < 0 {
         raw::close(memfd);
         return again;
@@ -106,16 +109,29 @@ pub fn recognise(fd: i32) -> Option<Record> {
         return None;
     }
     let mut bytes = [0u8; HEADER_BYTES];
-    if raw::pread(fd, &mut bytes, 0) != HEADER_BYTES as isize {
+    if read_record(fd, &mut bytes) != HEADER_BYTES as isize {
         return None;
     }
     decode(&bytes)
 }
 
+/// Reads through a descriptor of its own, for which there is room as long as spare numbers are held.
+fn read_record(fd: i32, bytes: &mut [u8]) -> isize {
+    let open = || open_by_name(fd, libc::O_RDONLY | libc::O_CLOEXEC);
+    let own = crate::standin::with_spares(open);
+    if own < 0 {
+        return own;
+    }
+    let got = raw::pread(own as i32, bytes, 0);
+    raw::close(own as i32);
+    crate::standin::refill();
+    got
+}
+
 /// The path that `fd` was opened by; empty if it is no placeholder.
 pub fn path_of(fd: i32) -> Vec<u8> {
     let mut bytes = vec![0u8; HEADER_BYTES + PATH_MAX];
-    let n = raw::pread(fd, &mut bytes, 0);
+    let n = read_record(fd, &mut bytes);
     if n < HEADER_BYTES as isize || &bytes[..8] != MAGIC {
         return Vec::new();
     }
@@ -207,6 +223,19 @@ mod tests {
             }
         });
         assert_eq!(raw::lseek(fd, 0, libc::SEEK_CUR), THREADS * STEPS);
+        raw::close(fd);
+    }
+
+    /// What gets past us fails, and does not take the record for content.
+    #[test]
+    fn nothing_is_read_from_or_written_to_a_placeholder() {
+        let fd = create(&record(), b"/m/f", true) as i32;
+        assert_eq!(raw::pread(fd, &mut [0; 8], 0), raw::err(libc::EBADF));
+        assert_ne!(raw::pwrite_all(fd, b"x", 0), 0);
+        // SAFETY: a new mapping.
+        let map = unsafe { sys!(libc::SYS_mmap, 0, 60, libc::PROT_READ, libc::MAP_SHARED, fd, 0) };
+        assert_eq!(map, raw::err(libc::EACCES));
+        assert_eq!(recognise(fd), Some(record()));
         raw::close(fd);
     }
 

@@ -176,6 +176,12 @@ fn limits_of_file_sizes() {
     Pool::start("limits").run_c("limits");
 }
 
+/// Programs that the library does not see fail on what they inherit, and read nothing that is not the file's.
+#[test]
+fn reads_past_the_library() {
+    Pool::start("past").run_c("past");
+}
+
 #[test]
 fn a_malloc_that_uses_files() {
     Pool::start("allocator").run_c("allocator");
