@@ -102,12 +102,13 @@ impl Client {
         if self.relaxed() {
             return Ok(set);
         }
+        // Also when it is the mode that it has: whose it is not may not, and set-group-ID may have to go.
+        if let Some(mode) = set.mode {
+            set.mode = Some(perm::chmod_bits(old.into(), cred, mode)?);
+        }
         if set.uid.is_some() || set.gid.is_some() {
             let mode = perm::chown_mode(old.into(), cred, set.uid, set.gid)?;
             set.mode = set.mode.or(Some(mode));
-        }
-        if let Some(mode) = set.mode.filter(|m| *m != old.mode & 0o7777) {
-            set.mode = Some(perm::chmod_bits(old.into(), cred, mode)?);
         }
         let times = set.atime.is_some() || set.mtime.is_some();
         if times && !cred.is_root() && cred.uid != old.uid {

@@ -94,20 +94,24 @@ pub fn chmod_bits(object: Owned, cred: &Cred, mode: u32) -> Result<u32, Errno> {
     if !cred.is_root() && cred.uid != object.uid {
         return Err(Errno::EPERM);
     }
-    let keep_gid = cred.is_root() || cred.in_group(object.gid) || object.mode & TYPE == IS_DIR;
+    let keep_gid = cred.is_root() || cred.in_group(object.gid);
     Ok(if keep_gid { mode } else { mode & !SET_GID })
 }
 
-/// Checks a chown by `cred`; the mode afterwards, without set-ID bits for files of users.
+/// Checks a chown by `cred`; the mode afterwards. What is no directory loses set-user-ID, and set-group-ID where that lets the
+/// group run it or the group is not one's own (without, it once stood for mandatory locking).
 pub fn chown_mode(object: Owned, cred: &Cred, uid: Option<u32>, gid: Option<u32>) -> Result<u32, Errno> {
     let to_self = uid.is_none_or(|u| u == object.uid) && gid.is_none_or(|g| cred.in_group(g));
     let allowed = cred.is_root() || (cred.uid == object.uid && to_self);
     if !allowed {
         return Err(Errno::EPERM);
     }
-    let is_file = object.mode & TYPE != IS_DIR;
-    let drops = is_file && object.mode & 0o111 != 0;
-    Ok(if drops { object.mode & 0o7777 & !(SET_UID | SET_GID) } else { object.mode & 0o7777 })
+    let bits = object.mode & 0o7777;
+    if object.mode & TYPE == IS_DIR {
+        return Ok(bits);
+    }
+    let runs = bits & 0o010 != 0 || !(cred.is_root() || cred.in_group(object.gid));
+    Ok(bits & !SET_UID & !(if runs { SET_GID } else { 0 }))
 }
 
 #[cfg(test)]
@@ -133,6 +137,21 @@ mod tests {
         assert_eq!(check(file, &user(0), READ | WRITE), Ok(()));
         assert_eq!(check(file, &user(0), EXEC), Err(Errno::EACCES));
         assert_eq!(check(Owned { mode: 0o040_000, ..file }, &user(0), EXEC), Ok(()));
+    }
+
+    #[test]
+    fn set_id_bits_go_with_owners_and_groups_that_are_not_ones_own() {
+        let file = |mode: u32| Owned { mode: 0o100_000 | mode, uid: 1, gid: 60 };
+        let dir = Owned { mode: 0o040_755, uid: 1, gid: 60 };
+        assert_eq!(chmod_bits(file(0o755), &user(1), 0o6755), Ok(0o4755));
+        assert_eq!(chmod_bits(dir, &user(1), 0o2755), Ok(0o755));
+        assert_eq!(chmod_bits(dir, &user(0), 0o2755), Ok(0o2755));
+        assert_eq!(chmod_bits(file(0o755), &user(2), 0o755), Err(Errno::EPERM));
+        for (mode, after) in [(0o6755, 0o755), (0o6745, 0o2745), (0o4644, 0o644), (0o644, 0o644)] {
+            assert_eq!(chown_mode(file(mode), &user(0), Some(5), None), Ok(after), "{mode:o}");
+        }
+        assert_eq!(chown_mode(file(0o2745), &user(1), None, Some(50)), Ok(0o745), "of a group not one's own");
+        assert_eq!(chown_mode(Owned { mode: 0o046_755, ..dir }, &user(0), Some(5), None), Ok(0o6755));
     }
 
     #[test]

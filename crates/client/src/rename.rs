@@ -28,7 +28,12 @@ struct End<'a> {
 impl Client {
     /// Removes an empty directory.
     pub fn rmdir(&self, base: Ino, path: &[u8], cred: &Cred) -> Result<Walk<()>, FsError> {
-        self.at_name(base, path, cred, Errno::EBUSY, |generation, spot, name| {
+        let unnamed = match path.split(|&b| b == b'/').rfind(|part| !part.is_empty()) {
+            Some(b".") => Errno::EINVAL,
+            Some(b"..") => Errno::ENOTEMPTY,
+            _ => Errno::EBUSY,
+        };
+        self.at_name(base, path, cred, unnamed, |generation, spot, name| {
             self.may_remove(generation, spot, name, cred)?;
             let entry = self.lookup_entry(generation, spot.dir.ino, name, false)?;
             if entry.kind != FileKind::Directory {

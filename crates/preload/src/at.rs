@@ -61,11 +61,14 @@ pub fn at_as(
     kernel: &dyn Fn(i32, *const c_char) -> isize,
     pool: &dyn Fn(&Client, Target) -> Step,
 ) -> isize {
-    if path.is_null() || inside() {
+    if !raw::is_memory(path as usize, 1) || inside() {
         return kernel(dirfd, path);
     }
     // SAFETY: the caller's path; a C string by the call's contract.
     let bytes = unsafe { raw::bytes(path) };
+    if bytes.len() >= raw::PATH_MAX {
+        return raw::err(libc::ENAMETOOLONG);
+    }
     match step(kind, dirfd, bytes, follow, pool) {
         Next::Done(result) => result,
         Next::Kernel => {
@@ -168,11 +171,14 @@ pub fn pair(
     kernel: &dyn Fn((i32, *const c_char), (i32, *const c_char)) -> isize,
     work: &PairWork,
 ) -> isize {
-    if old.1.is_null() || new.1.is_null() || inside() {
+    if !raw::is_memory(old.1 as usize, 1) || !raw::is_memory(new.1 as usize, 1) || inside() {
         return kernel(old, new);
     }
     // SAFETY: the caller's C strings.
     let (old_path, new_path) = unsafe { (raw::bytes(old.1), raw::bytes(new.1)) };
+    if old_path.len().max(new_path.len()) >= raw::PATH_MAX {
+        return raw::err(libc::ENAMETOOLONG);
+    }
     let places = (paths::classify(old.0, old_path), paths::classify(new.0, new_path));
     match &places {
         (Place::Pool { base, path }, Place::Pool { base: base2, path: path2 }) => {

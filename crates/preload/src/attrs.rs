@@ -9,7 +9,7 @@ use crate::{config, cred, inside, pool};
 use libc::{c_char, c_int};
 use std::sync::atomic::{AtomicU64, Ordering};
 use tidepool_client::{Client, Cred, FsError, Walk};
-use tidepool_types::{Attr, Errno, InstanceId, SetAttr, TimeSpec};
+use tidepool_types::{Attr, Errno, FileKind, InstanceId, SetAttr, TimeSpec};
 
 /// Largest `st_blksize` told: Python and coreutils make buffers of this size per file.
 const BLKSIZE_MAX: u32 = 128 * 1024;
@@ -54,6 +54,7 @@ fn attr_of(client: &Client, target: &Target, follow: bool) -> Result<Walk<Attr>,
 pub unsafe fn fstat(fd: c_int, out: *mut libc::stat) -> isize {
     let work = |client: &Client, entry: &Entry| {
         let attr = client.get_attr(entry.ino).map_err(|error| pool::report(&error))?;
+        raw::check(out, size_of::<libc::stat>())?;
         // SAFETY: the caller's promise.
         unsafe { out.write(stat_of(&attr, client.instance())) };
         Ok(0)
@@ -71,6 +72,7 @@ pub unsafe fn fstatat(dirfd: c_int, path: *const c_char, out: *mut libc::stat, f
     let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
     let work = |client: &Client, target: Target| -> Step {
         let attr = attr_of(client, &target, follow)?;
+        raw::check(out, size_of::<libc::stat>())?;
         // SAFETY: the caller's promise.
         Ok(attr.map(|attr| unsafe {
             out.write(stat_of(&attr, client.instance()));
@@ -96,8 +98,8 @@ pub unsafe fn fstatat(dirfd: c_int, path: *const c_char, out: *mut libc::stat, f
 }
 
 fn is_empty(path: *const c_char) -> bool {
-    // SAFETY: a C string, if it is not null.
-    path.is_null() || unsafe { *path == 0 }
+    // SAFETY: a C string, if it can be memory.
+    path.is_null() || (raw::is_memory(path as usize, 1) && unsafe { *path == 0 })
 }
 
 /// Calls on the descriptor itself, or on the working directory.
@@ -164,6 +166,7 @@ pub unsafe fn statx(
     let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
     let work = |client: &Client, target: Target| -> Step {
         let attr = attr_of(client, &target, follow)?;
+        raw::check(out, size_of::<libc::statx>())?;
         // SAFETY: the caller's promise.
         Ok(attr.map(|attr| unsafe {
             out.write(statx_of(&stat_of(&attr, client.instance())));
@@ -469,6 +472,7 @@ pub unsafe fn statfs(path: *const c_char, out: *mut libc::statfs) -> isize {
         if let Walk::Escape(path) = attr_of(client, &target, true)? {
             return Ok(Walk::Escape(path));
         }
+        raw::check(out, size_of::<libc::statfs>())?;
         // SAFETY: the caller's promise.
         unsafe { out.write(statfs_of(client)?) };
         Ok(Walk::Found(0))
@@ -502,7 +506,7 @@ fn xattr(
     place: Where,
     numbers: [i64; 3],
     arguments: [usize; 4],
-    work: &dyn Fn(&Client, tidepool_types::Ino) -> Result<isize, FsError>,
+    work: &dyn Fn(&Client, tidepool_types::Ino, FileKind) -> Result<isize, FsError>,
 ) -> isize {
     let call = |number: i64, first: usize| {
         let [b, c, d, e] = arguments;
@@ -512,7 +516,11 @@ fn xattr(
     match place {
         Where::Fd(fd) => match object(fd) {
             None => kernel_unless_hidden(fd, || call(numbers[2], fd as usize)),
-            Some(entry) => pool::run(|client| work(client, entry.ino).map_err(|error| pool::report(&error))),
+            Some(entry) if entry.flags & libc::O_PATH != 0 => err(libc::EBADF),
+            Some(entry) => pool::run(|client| {
+                let kind = if entry.directory() { FileKind::Directory } else { FileKind::Regular };
+                work(client, entry.ino, kind).map_err(|error| pool::report(&error))
+            }),
         },
         Where::Path(path, follow) => {
             let number = if follow { numbers[0] } else { numbers[1] };
@@ -520,11 +528,27 @@ fn xattr(
             at(libc::AT_FDCWD, path, follow, &kernel, &|client, target| match attr_of(
                 client, &target, follow,
             )? {
-                Walk::Found(attr) => Ok(Walk::Found(work(client, attr.ino)?)),
+                Walk::Found(attr) => Ok(Walk::Found(work(client, attr.ino, attr.kind())?)),
                 Walk::Escape(path) => Ok(Walk::Escape(path)),
             })
         }
     }
+}
+
+/// Attributes of users belong to files and directories: others' modes say nothing of who may read and write.
+fn has_user_attributes(name: &[u8], kind: FileKind, refusal: Errno) -> Result<(), Errno> {
+    let theirs = [FileKind::Regular, FileKind::Directory].contains(&kind);
+    if theirs || !name.starts_with(b"user.") { Ok(()) } else { Err(refusal) }
+}
+
+/// The name of an attribute.
+///
+/// # Safety
+/// A C string, if it can be memory.
+unsafe fn name_at<'a>(name: *const c_char) -> Result<&'a [u8], Errno> {
+    raw::check(name, 1)?;
+    // SAFETY: the caller's promise.
+    Ok(unsafe { raw::bytes(name) })
 }
 
 /// Gives `text` out by the rules of getxattr and listxattr: size 0 asks for the length.
@@ -538,6 +562,7 @@ unsafe fn give(text: &[u8], buf: *mut u8, size: usize) -> Result<isize, FsError>
     if size < text.len() {
         return Err(Errno::ERANGE.into());
     }
+    raw::check(buf, text.len())?;
     // SAFETY: the caller's promise.
     unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), buf, text.len()) };
     Ok(text.len() as isize)
@@ -547,9 +572,12 @@ unsafe fn give(text: &[u8], buf: *mut u8, size: usize) -> Result<isize, FsError>
 /// The arguments of `getxattr`.
 pub unsafe fn getxattr(place: Where, name: *const c_char, buf: *mut u8, size: usize) -> isize {
     let numbers = [libc::SYS_getxattr, libc::SYS_lgetxattr, libc::SYS_fgetxattr];
-    xattr(place, numbers, [name as usize, buf as usize, size, 0], &|client, ino| {
+    xattr(place, numbers, [name as usize, buf as usize, size, 0], &|client, ino, kind| {
         // SAFETY: the caller's promise.
-        unsafe { give(&client.get_xattr(ino, raw::bytes(name))?, buf, size) }
+        let name = unsafe { name_at(name)? };
+        has_user_attributes(name, kind, Errno(libc::ENODATA))?;
+        // SAFETY: the caller's promise.
+        unsafe { give(&client.get_xattr(ino, name)?, buf, size) }
     })
 }
 
@@ -563,12 +591,14 @@ pub unsafe fn setxattr(
     flags: c_int,
 ) -> isize {
     let numbers = [libc::SYS_setxattr, libc::SYS_lsetxattr, libc::SYS_fsetxattr];
-    xattr(place, numbers, [name as usize, value as usize, size, flags as usize], &|client, ino| {
+    xattr(place, numbers, [name as usize, value as usize, size, flags as usize], &|client, ino, kind| {
+        raw::check(value, size)?;
         // SAFETY: the caller's promise.
         let (name, value) = unsafe {
             let value = if size == 0 { &[][..] } else { std::slice::from_raw_parts(value, size) };
-            (raw::bytes(name), value)
+            (name_at(name)?, value)
         };
+        has_user_attributes(name, kind, Errno::EPERM)?;
         if !name.starts_with(b"user.") && !name.starts_with(b"trusted.") && !name.starts_with(b"security.") {
             return Err(Errno::EOPNOTSUPP.into());
         }
@@ -580,7 +610,7 @@ pub unsafe fn setxattr(
 /// The arguments of `listxattr`.
 pub unsafe fn listxattr(place: Where, buf: *mut u8, size: usize) -> isize {
     let numbers = [libc::SYS_listxattr, libc::SYS_llistxattr, libc::SYS_flistxattr];
-    xattr(place, numbers, [buf as usize, size, 0, 0], &|client, ino| {
+    xattr(place, numbers, [buf as usize, size, 0, 0], &|client, ino, _| {
         let names = client.list_xattr(ino)?;
         let text: Vec<u8> = names.iter().flat_map(|name| name.iter().chain(&[0]).copied()).collect();
         // SAFETY: the caller's promise.
@@ -592,8 +622,10 @@ pub unsafe fn listxattr(place: Where, buf: *mut u8, size: usize) -> isize {
 /// The arguments of `removexattr`.
 pub unsafe fn removexattr(place: Where, name: *const c_char) -> isize {
     let numbers = [libc::SYS_removexattr, libc::SYS_lremovexattr, libc::SYS_fremovexattr];
-    xattr(place, numbers, [name as usize, 0, 0, 0], &|client, ino| {
+    xattr(place, numbers, [name as usize, 0, 0, 0], &|client, ino, kind| {
         // SAFETY: the caller's promise.
-        client.remove_xattr(ino, unsafe { raw::bytes(name) }).map(|()| 0)
+        let name = unsafe { name_at(name)? };
+        has_user_attributes(name, kind, Errno::EPERM)?;
+        client.remove_xattr(ino, name).map(|()| 0)
     })
 }

@@ -1,6 +1,6 @@
 //! Directories: listing, making, removing, linking, renaming, and the working directory.
 
-use crate::at::{Target, at, pair};
+use crate::at::{Target, at, on_descriptor, pair};
 use crate::fdtable::Entry;
 use crate::files::{kernel_unless_hidden, object};
 use crate::lock::ForkLock;
@@ -9,7 +9,7 @@ use crate::{attrs, config, cred, cwd, description, fdtable, fork, inside, pool};
 use libc::{c_char, c_int};
 use std::collections::HashMap;
 use std::sync::Arc;
-use tidepool_client::{Client, Cred, DirEntry, Walk};
+use tidepool_client::{Client, Cred, DirEntry, FsError, Walk};
 use tidepool_types::{Errno, FileKind, Ino};
 
 type Listing = Arc<Vec<DirEntry>>;
@@ -40,6 +40,9 @@ const DIRENT_HEADER: usize = 19;
 /// # Safety
 /// `buf` is writable for `len`.
 pub unsafe fn getdents64(fd: c_int, buf: *mut u8, len: usize) -> isize {
+    if !raw::is_memory(buf as usize, len) {
+        return err(libc::EFAULT);
+    }
     let Some(entry) = object(fd) else {
         // SAFETY: the caller's arguments.
         return kernel_unless_hidden(fd, || unsafe { sys!(libc::SYS_getdents64, fd, buf, len) });
@@ -182,10 +185,13 @@ pub fn symlinkat(text: *const c_char, dirfd: c_int, path: *const c_char) -> isiz
     // SAFETY: the caller's arguments.
     let kernel = |dirfd: i32, path: *const c_char| unsafe { sys!(libc::SYS_symlinkat, text, dirfd, path) };
     at(dirfd, path, false, &kernel, &|client, target| match target {
-        _ if text.is_null() => Err(Errno::EFAULT.into()),
+        _ if !raw::is_memory(text as usize, 1) => Err(Errno::EFAULT.into()),
         Target::Path { base, path, .. } => {
             // SAFETY: a C string by the call's contract.
             let text = unsafe { raw::bytes(text) };
+            if text.len() >= raw::PATH_MAX {
+                return Err(Errno::ENAMETOOLONG.into());
+            }
             Ok(client.symlink(text, base, path, &cred::effective())?.map(|_| 0))
         }
         Target::Object { .. } => Err(Errno::EEXIST.into()),
@@ -201,7 +207,17 @@ pub unsafe fn readlinkat(dirfd: c_int, path: *const c_char, buf: *mut u8, len: u
         unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), buf, n) };
         n as isize
     };
-    if !path.is_null() && !inside::inside() && config::mount().is_some() {
+    if raw::is_memory(path as usize, 1) && !inside::inside() && config::mount().is_some() {
+        // SAFETY: as above.
+        if unsafe { *path == 0 }
+            && let Some(result) = on_descriptor(dirfd, &|client, target| match target {
+                Target::Object { .. } if len == 0 => Err(Errno::EINVAL.into()),
+                Target::Object { entry, .. } => Ok(Walk::Found(put(&client.read_link(entry.ino)?))),
+                Target::Path { .. } => Err(Errno::ENOENT.into()),
+            })
+        {
+            return result;
+        }
         // SAFETY: a C string by the call's contract.
         if let Some(text) = magic_link(unsafe { raw::bytes(path) }) {
             return if len == 0 { err(libc::EINVAL) } else { put(&text) };
@@ -226,7 +242,7 @@ fn magic_link(path: &[u8]) -> Option<Vec<u8>> {
     }
     match path {
         b"/proc/self/exe" => return Some(config::exe_path().to_vec()).filter(|path| !path.is_empty()),
-        b"/proc/self/cwd" => return Some(cwd::path()).filter(|path| !path.is_empty()),
+        b"/proc/self/cwd" => return working_path().and_then(Result::ok),
         _ => {}
     }
     let fd = crate::paths::special(path).filter(|_| !path.starts_with(b"/dev/std"))?;
@@ -256,11 +272,57 @@ pub fn chdir(path: *const c_char) -> isize {
             if let Walk::Escape(path) = client.access(base, path, libc::X_OK, true, &cred::effective())? {
                 return Ok(Walk::Escape(path));
             }
-            let start = if base == Ino::ROOT { Vec::new() } else { below_mount(client, cwd::path()) };
+            let start =
+                if base == Ino::ROOT { Vec::new() } else { below_mount(client, current(client, base)?) };
             Ok(Walk::Found(move_to(client, Ino::ROOT, &[&start[..], b"/", path].concat())?))
         }
         Target::Object { fd, entry } => Ok(Walk::Found(enter_object(client, fd, &entry)?)),
     })
+}
+
+/// The path of the working directory, which is `ino`. It may have been renamed, by whomever: then it is
+/// found from its parents.
+fn current(client: &Client, ino: Ino) -> Result<Vec<u8>, FsError> {
+    let cred = cred::of_open_file();
+    let path = cwd::path();
+    let below = below_mount(client, path.clone());
+    let name = if below.is_empty() { &b"."[..] } else { &below[1..] };
+    let there = client.stat(Ino::ROOT, name, false, &cred).and_then(Walk::inside);
+    if there.is_ok_and(|attr| attr.ino == ino) {
+        return Ok(path);
+    }
+    let mount = config::mount().unwrap_or(client.mount());
+    let path = [mount, &upwards(client, ino)?].concat();
+    cwd::enter(ino, path.clone());
+    Ok(path)
+}
+
+/// The path below the mount of a directory of which only the id is known.
+fn upwards(client: &Client, ino: Ino) -> Result<Vec<u8>, FsError> {
+    let mut path = Vec::new();
+    let mut at = ino;
+    while at != Ino::ROOT {
+        let parent = client.parent_of(at)?;
+        let entries = client.read_dir(parent)?;
+        let entry = entries.iter().find(|entry| entry.ino == at).ok_or(Errno::ENOENT)?;
+        path = [b"/", &entry.name[..], &path].concat();
+        if path.len() >= raw::PATH_MAX {
+            return Err(Errno::ENAMETOOLONG.into());
+        }
+        at = parent;
+    }
+    Ok(path)
+}
+
+/// The same for calls: `None` when it is outside the pool.
+fn working_path() -> Option<Result<Vec<u8>, isize>> {
+    let ino = cwd::inside_pool()?;
+    let mut path = Vec::new();
+    let result = pool::look(|client| {
+        path = current(client, ino).map_err(|error| pool::report(&error))?;
+        Ok(0)
+    });
+    Some(if raw::is_err(result) { Err(result) } else { Ok(path) })
 }
 
 fn below_mount(client: &Client, path: Vec<u8>) -> Vec<u8> {
@@ -401,8 +463,11 @@ pub unsafe fn getcwd(buf: *mut c_char, size: usize) -> isize {
 
 /// The path and its NUL; the length with the NUL.
 fn working_directory(text: &mut [u8; 4096]) -> Result<usize, isize> {
-    if !inside::inside() && config::mount().is_some() && cwd::inside_pool().is_some() {
-        let path = cwd::path();
+    if !inside::inside()
+        && config::mount().is_some()
+        && let Some(path) = working_path()
+    {
+        let path = path?;
         if path.len() >= text.len() {
             return Err(err(libc::ENAMETOOLONG));
         }

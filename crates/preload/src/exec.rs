@@ -51,7 +51,7 @@ unsafe fn start(dirfd: c_int, path: *const c_char, argv: Strings, envp: Strings,
             sys!(libc::SYS_execveat, dirfd, path, argv, envp, flags)
         }
     };
-    if inside() || config::mount().is_none() || path.is_null() {
+    if inside() || config::mount().is_none() || !raw::is_memory(path as usize, 1) {
         return plain(dirfd, path, argv, envp);
     }
     if !pool::in_shared_child() {

@@ -342,6 +342,7 @@ pub unsafe fn read_next(
 ) -> pool::Outcome {
     may_read(entry)?;
     let count = count.min(COUNT_MAX);
+    raw::check(buf, count)?;
     if count == 0 {
         return Ok(0);
     }
@@ -369,10 +370,15 @@ pub unsafe fn read_at(
     offset: u64,
 ) -> pool::Outcome {
     may_read(entry)?;
+    let count = count.min(COUNT_MAX);
+    raw::check(buf, count)?;
+    if count == 0 {
+        return Ok(0);
+    }
     // What is not written back is older than what was asked for, no more.
     let _ = mmap::flush_ino(client, entry.ino);
     // SAFETY: the caller's promise.
-    let buf = unsafe { std::slice::from_raw_parts_mut(buf, count.min(COUNT_MAX)) };
+    let buf = unsafe { std::slice::from_raw_parts_mut(buf, count) };
     read_fully(client, entry, buf, offset)
 }
 
@@ -395,6 +401,7 @@ pub unsafe fn write_next(
 ) -> pool::Outcome {
     may_write(entry)?;
     let count = count.min(COUNT_MAX);
+    raw::check(buf, count)?;
     if count == 0 {
         return Ok(0);
     }
@@ -495,11 +502,16 @@ pub unsafe fn put_at(
         return Err(Errno::EINVAL);
     }
     may_write(entry)?;
+    let count = count.min(COUNT_MAX);
+    raw::check(buf, count)?;
+    if count == 0 {
+        return Ok(0);
+    }
     // SAFETY: the caller's promise.
     unsafe {
         // Linux appends whatever the offset (pwrite(2), BUGS).
         if description::appends(fd, entry) {
-            append(client, entry, buf, count.min(COUNT_MAX)).map(|(put, _)| put)
+            append(client, entry, buf, count).map(|(put, _)| put)
         } else {
             write_at(client, entry, buf, count, offset as u64)
         }
@@ -515,14 +527,14 @@ pub unsafe fn each_buffer(
     count: c_int,
     one: &mut dyn FnMut(*mut u8, usize) -> pool::Outcome,
 ) -> pool::Outcome {
-    if !(0..=1024).contains(&count) {
-        return Err(Errno::EINVAL);
-    }
+    // SAFETY: the caller's promise.
+    unsafe { check_buffers(iov, count)? };
     let mut total = 0isize;
     for i in 0..count as usize {
         // SAFETY: within `count`.
         let buffer = unsafe { &*iov.add(i) };
-        let n = match one(buffer.iov_base.cast(), buffer.iov_len) {
+        let len = buffer.iov_len.min(COUNT_MAX - total as usize);
+        let n = match one(buffer.iov_base.cast(), len) {
             Ok(n) => n,
             Err(_) if total > 0 => break,
             Err(error) => return Err(error),
@@ -533,6 +545,23 @@ pub unsafe fn each_buffer(
         }
     }
     Ok(total)
+}
+
+/// As the kernel checks before it does anything.
+///
+/// # Safety
+/// As for `each_buffer`.
+unsafe fn check_buffers(iov: *const iovec, count: c_int) -> Result<(), Errno> {
+    let count = usize::try_from(count).ok().filter(|count| *count <= 1024).ok_or(Errno::EINVAL)?;
+    raw::check(iov, count * size_of::<iovec>())?;
+    let mut all = (0..count).map(|i| {
+        // SAFETY: within `count`.
+        unsafe { &*iov.add(i) }
+    });
+    if all.clone().any(|one| isize::try_from(one.iov_len).is_err()) {
+        return Err(Errno::EINVAL);
+    }
+    all.try_for_each(|one| raw::check(one.iov_base, one.iov_len))
 }
 
 /// Bytes of all buffers.
@@ -562,11 +591,9 @@ pub unsafe fn write_all_next(
     iov: *const iovec,
     count: c_int,
 ) -> pool::Outcome {
-    if !(0..=1024).contains(&count) {
-        return Err(Errno::EINVAL);
-    }
     // SAFETY: the caller's promise.
     unsafe {
+        check_buffers(iov, count)?;
         if count == 1 {
             return write_next(client, fd, entry, (*iov).iov_base.cast(), (*iov).iov_len);
         }

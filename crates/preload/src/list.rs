@@ -169,6 +169,8 @@ doors! {
     Both ["fdatasync"] (fd: c_int) { cancel::test(); files::fsync(fd, libc::SYS_fdatasync) } "as fsync" ""
     Both ["sync"] () { misc::sync() } "the whole pool, when this process used it" ""
     Both ["syncfs"] (fd: c_int) { misc::syncfs(fd) } "the whole pool" ""
+    Both ["readahead"] (fd: c_int, offset: off_t, count: usize) { misc::readahead(fd, offset, count) }
+        "nothing is done" ""
     Both ["sync_file_range"] (fd: c_int, offset: off_t, len: off_t, flags: c_uint)
         { cancel::test(); misc::sync_file_range(fd, offset, len, flags) } "as fsync" ""
     Both ["truncate" "truncate64"] (path: Path, size: off_t) { files::truncate(path, size) } "cut or extended" ""

@@ -176,6 +176,9 @@ pub fn flock(fd: c_int, operation: c_int) -> isize {
 /// `lock` is valid for a `struct flock`.
 pub unsafe fn fcntl(fd: c_int, entry: &Entry, command: c_int, lock: *mut libc::flock) -> isize {
     let by_description = [libc::F_OFD_SETLK, libc::F_OFD_SETLKW, libc::F_OFD_GETLK].contains(&command);
+    if !raw::is_memory(lock as usize, size_of::<libc::flock>()) {
+        return err(libc::EFAULT);
+    }
     // SAFETY: the caller's promise.
     let lock = unsafe { &mut *lock };
     let mode = match i32::from(lock.l_type) {

@@ -105,6 +105,9 @@ pub unsafe fn sendfile(out: c_int, from: c_int, offset: *mut i64, count: usize) 
         // SAFETY: the caller's arguments.
         return kernel_unless_hidden(out, || unsafe { sys!(libc::SYS_sendfile, out, from, offset, count) });
     }
+    if !offset.is_null() && !raw::is_memory(offset as usize, 8) {
+        return err(libc::EFAULT);
+    }
     let mut buf = vec![0u8; count.min(COPY_STEP)];
     // SAFETY: the buffer is valid; the offset is the caller's.
     unsafe {
@@ -152,6 +155,9 @@ pub unsafe fn copy_file_range(
     };
     if flags != 0 {
         return err(libc::EINVAL);
+    }
+    if [at, offset].iter().any(|own| !own.is_null() && !raw::is_memory(*own as usize, 8)) {
+        return err(libc::EFAULT);
     }
     if !source.readable() || !target.writable() || description::appends(to, &target) {
         return err(libc::EBADF);
@@ -321,6 +327,17 @@ fn vectored(
             sys!(at, fd, iov, count, offset, 0, flags)
         }
     })
+}
+
+/// Reading ahead is the daemons' business: nothing is done, by the kernel's rules.
+pub fn readahead(fd: c_int, offset: i64, count: usize) -> isize {
+    match object(fd) {
+        Some(entry) if !entry.readable() => err(libc::EBADF),
+        Some(entry) if entry.directory() => err(libc::EINVAL),
+        Some(_) => 0,
+        // SAFETY: no pointers.
+        None => kernel_unless_hidden(fd, || unsafe { sys!(libc::SYS_readahead, fd, offset, count) }),
+    }
 }
 
 pub fn sync() -> isize {

@@ -1,6 +1,8 @@
 //! System calls without libc: these work before our constructor, inside malloc and in any child,
 //! and cannot run into our own doors. Results are the kernel's: negative errors, no `errno`.
 
+use tidepool_types::Errno;
+
 /// Makes system call `n`.
 ///
 /// A function of its own, with unwind information: a signal's handler that runs when the kernel lets it may
@@ -137,6 +139,24 @@ pub fn pread(fd: i32, buf: &mut [u8], offset: i64) -> isize {
     // SAFETY: the slice is valid for its length.
     unsafe { sys!(libc::SYS_pread64, fd, buf.as_mut_ptr(), buf.len(), offset) }
 }
+
+/// Can a program have memory there? Pages next to null are nobody's, nor are addresses of the kernel. What lies
+/// between is not asked for: that would take a call of its own for each.
+#[inline]
+pub fn is_memory(address: usize, len: usize) -> bool {
+    const FIRST: usize = 4096;
+    const END: usize = 1 << 56;
+    len == 0 || (address >= FIRST && address.checked_add(len).is_some_and(|end| end <= END))
+}
+
+/// EFAULT for what cannot be memory.
+#[inline]
+pub fn check<T>(pointer: *const T, len: usize) -> Result<(), Errno> {
+    if is_memory(pointer as usize, len) { Ok(()) } else { Err(Errno::EFAULT) }
+}
+
+/// Paths are shorter, with their NUL, as in the kernel.
+pub const PATH_MAX: usize = 4096;
 
 /// Target of a symbolic link, such as those of /proc; `path` ends with NUL.
 pub fn readlink<'a>(path: &[u8], buf: &'a mut [u8]) -> Option<&'a [u8]> {

@@ -182,6 +182,12 @@ fn reads_past_the_library() {
     Pool::start("past").run_c("past");
 }
 
+/// What the kernel refuses and allows at the edges: vectors, pointers, long paths, dots, bits, attributes.
+#[test]
+fn edges_of_calls() {
+    Pool::start("edges").run_c("edges");
+}
+
 #[test]
 fn a_malloc_that_uses_files() {
     Pool::start("allocator").run_c("allocator");
