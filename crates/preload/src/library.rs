@@ -85,6 +85,9 @@ fn is_ours(path: *const c_char) -> bool {
     if text.contains(&b'/') {
         return leads_to_pool(text);
     }
+    if text.is_empty() {
+        return false;
+    }
     // Found by LD_LIBRARY_PATH, unless it is loaded already.
     // SAFETY: as above.
     let name = unsafe { CStr::from_ptr(path) };
