@@ -48,6 +48,8 @@ struct Copy {
     users: u32,
     /// Where it is loaded; 0 while nobody knows.
     base: usize,
+    /// Where what it opens by a name alone is looked for.
+    ways: Vec<Vec<u8>>,
 }
 
 static COPIES: ForkLock<Vec<Copy>> = ForkLock::new(Vec::new());
@@ -66,17 +68,17 @@ unsafe extern "C" {
 
 /// Where `dlopen(path)` is to go on: to our copy, or to libc's own function, jumped to so that it still sees
 /// its true caller. Constructors of other libraries may call this before our own has run.
-pub extern "C" fn dlopen_target(path: *const c_char) -> usize {
+pub extern "C" fn dlopen_target(path: *const c_char, caller: usize) -> usize {
     let copy = dlopen_copy as *const () as usize;
-    if is_ours(path) { copy } else { DLOPEN.address().unwrap_or(copy) }
+    if is_ours(path, caller) { copy } else { DLOPEN.address().unwrap_or(copy) }
 }
 
-pub extern "C" fn dlmopen_target(path: *const c_char) -> usize {
+pub extern "C" fn dlmopen_target(path: *const c_char, caller: usize) -> usize {
     let copy = dlmopen_copy as *const () as usize;
-    if is_ours(path) { copy } else { DLMOPEN.address().unwrap_or(copy) }
+    if is_ours(path, caller) { copy } else { DLMOPEN.address().unwrap_or(copy) }
 }
 
-fn is_ours(path: *const c_char) -> bool {
+fn is_ours(path: *const c_char, caller: usize) -> bool {
     if path.is_null() || inside() || config::mount().is_none() {
         return false;
     }
@@ -88,38 +90,72 @@ fn is_ours(path: *const c_char) -> bool {
     if text.is_empty() {
         return false;
     }
-    // Found by LD_LIBRARY_PATH, unless it is loaded already.
+    let ways = callers_ways(caller);
+    if ways.iter().all(Vec::is_empty) {
+        return false;
+    }
+    // Found by these, unless it is loaded already.
     // SAFETY: as above.
     let name = unsafe { CStr::from_ptr(path) };
-    !library_path().is_empty() && !is_known_to_loader(BASE, name) && {
-        matches!(search(&[library_path()], text), Some(found) if leads_to_pool(&found))
-    }
+    !is_known_to_loader(BASE, name) && search(&ways, text).is_some_and(|found| leads_to_pool(&found))
+}
+
+/// Where a name without a slash is looked for, for who opens it.
+fn callers_ways(caller: usize) -> Vec<Vec<u8>> {
+    // SAFETY: fills the given struct; the name is a C string of the loader's.
+    let path = unsafe {
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        let found = libc::dladdr(caller as *const c_void, &raw mut info) != 0 && !info.dli_fname.is_null();
+        found.then(|| CStr::from_ptr(info.dli_fname))
+    };
+    let of = |path: &CStr, copy: &&Copy| *copy.name == *path || *copy.names[0] == *path;
+    let known = path.and_then(|path| {
+        guarded(|copies| copies.iter().rev().find(|copy| of(path, copy)).map(|copy| copy.ways.clone()))
+    });
+    known.unwrap_or_else(|| vec![library_path()])
 }
 
 fn leads_to_pool(path: &[u8]) -> bool {
     matches!(paths::classify(libc::AT_FDCWD, path), Place::Pool { .. })
 }
 
-/// # Safety
-/// The arguments of `dlopen`.
+/// `dlopen`, with the address it was called from.
+#[unsafe(naked)]
 unsafe extern "C-unwind" fn dlopen_copy(path: *const c_char, flags: c_int) -> *mut c_void {
-    // SAFETY: the caller's promise.
-    unsafe { open(BASE, CStr::from_ptr(path), flags) }
+    std::arch::naked_asm!(
+        "mov edx, esi",
+        "mov rsi, rdi",
+        "xor edi, edi",
+        "mov rcx, qword ptr [rsp]",
+        "jmp {open}",
+        open = sym open_from,
+    )
+}
+
+/// `dlmopen`, likewise.
+#[unsafe(naked)]
+unsafe extern "C-unwind" fn dlmopen_copy(space: c_long, path: *const c_char, flags: c_int) -> *mut c_void {
+    std::arch::naked_asm!("mov rcx, qword ptr [rsp]", "jmp {open}", open = sym open_from)
 }
 
 /// # Safety
 /// The arguments of `dlmopen`.
-unsafe extern "C-unwind" fn dlmopen_copy(space: c_long, path: *const c_char, flags: c_int) -> *mut c_void {
+unsafe extern "C-unwind" fn open_from(
+    space: c_long,
+    path: *const c_char,
+    flags: c_int,
+    caller: usize,
+) -> *mut c_void {
     // SAFETY: the caller's promise.
-    unsafe { open(space, CStr::from_ptr(path), flags) }
+    open(space, unsafe { CStr::from_ptr(path) }, flags, &callers_ways(caller))
 }
 
 /// Opens a library of the pool.
-fn open(space: c_long, path: &CStr, flags: c_int) -> *mut c_void {
+fn open(space: c_long, path: &CStr, flags: c_int, ways: &[Vec<u8>]) -> *mut c_void {
     let mut call = Call { space, used: Vec::new(), making: Vec::new() };
     let found = match path.to_bytes().contains(&b'/') {
         true => Some(path.to_owned()),
-        false => search(&[library_path()], path.to_bytes()).and_then(|found| CString::new(found).ok()),
+        false => search(ways, path.to_bytes()).and_then(|found| CString::new(found).ok()),
     };
     let name = found.and_then(|found| {
         call.copy_for(&Wish { asked: path, path: &found, only_loaded: flags & libc::RTLD_NOLOAD != 0 }, &[])
@@ -182,14 +218,14 @@ impl Call {
         let fd = copy_out(ino)?;
         let name = new_name(fd);
         self.making.push((ino, name.clone()));
-        let ready = self.provide(fd, &full, rpaths);
+        let provided = self.provide(fd, &full, rpaths);
         self.making.pop();
-        if !ready {
+        let Some(ways) = provided else {
             close(fd);
             return None;
-        }
+        };
         let names = vec![CString::new(full).ok()?, wish.asked.to_owned()];
-        Some(self.made(Copy { space: self.space, ino, names, name, fd, users: 1, base: 0 }))
+        Some(self.made(Copy { space: self.space, ino, names, name, fd, users: 1, base: 0, ways }))
     }
 
     /// A copy is ready. The name to go by: another thread may have made one meanwhile.
@@ -245,10 +281,11 @@ impl Call {
         copy.space == self.space && (self.space != NEW || self.used.contains(&copy.name))
     }
 
-    /// Copies what a copy needs from the pool and has it need the copies; false when there is no room for that.
-    fn provide(&mut self, fd: i32, full: &[u8], rpaths: &[Vec<u8>]) -> bool {
-        let Some(map) = Map::of(fd) else { return false };
-        let Some(library) = needed::read(map.bytes()) else { return true };
+    /// Copies what a copy needs from the pool and has it need the copies. Where it looks for libraries; `None` when there is
+    /// no room for that.
+    fn provide(&mut self, fd: i32, full: &[u8], rpaths: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
+        let map = Map::of(fd)?;
+        let Some(library) = needed::read(map.bytes()) else { return Some(vec![library_path()]) };
         let origin = &full[..full.iter().rposition(|&b| b == b'/').unwrap_or(0)];
         let ways = Ways::of(&library, origin, rpaths);
         let mut names = Vec::new();
@@ -264,7 +301,9 @@ impl Call {
         let edits = library.renamed(map.bytes(), &names).unwrap_or_default();
         drop(map);
         let write = |(at, bytes): &(u64, Vec<u8>)| raw::pwrite_all(fd, bytes, *at as i64) == 0;
-        limit::without_signal(|| if edits.iter().all(write) { 0 } else { raw::err(libc::EFBIG) }) == 0
+        let written =
+            limit::without_signal(|| if edits.iter().all(write) { 0 } else { raw::err(libc::EFBIG) });
+        (written == 0).then_some(ways.first)
     }
 
     /// The loader has done its work: what it loaded gets the name it has in the pool, for dladdr and debuggers.

@@ -144,6 +144,18 @@ static void needs(void)
     CHECK(!dlopen("./lacks2.so", RTLD_NOW) && strstr(dlerror(), "libgone.so"));
 }
 
+/* A library that opens one by its name alone, which its own RUNPATH leads to. */
+static void plugins(void)
+{
+    CHECK(mkdir("plugins", 0755) == 0);
+    numbered("plugins/libplugin.so", 91);
+    library("host.so", "#include <dlfcn.h>\nint host(void) { void *p = dlopen(\"libplugin.so\", RTLD_NOW); return p ? ((int (*)(void))dlsym(p, \"which\"))() : -1; }",
+            "-ldl -Wl,-rpath,'$ORIGIN/plugins'");
+    CHECK(!dlopen("libplugin.so", RTLD_NOW));
+    CHECK(ask(opened("./host.so"), "host") == 91);
+    CHECK(dlopen("libplugin.so", RTLD_NOW | RTLD_NOLOAD) || strstr(dlerror(), "libplugin.so"));
+}
+
 static void names(void)
 {
     Dl_info info;
@@ -227,7 +239,7 @@ int main(int count, char **arguments)
         CHECK(!dlopen("libnever.so", RTLD_NOW) && dlopen("libm.so.6", RTLD_NOW));
         return 0;
     }
-    two_are_two_and_one_is_one(), many_are_many(), replaced(), needs(), names(), other_name_space(), threads(), nested();
+    two_are_two_and_one_is_one(), many_are_many(), replaced(), needs(), plugins(), names(), other_name_space(), threads(), nested();
     by_environment(arguments[0]);
     return 0;
 }
