@@ -65,6 +65,14 @@ impl Held {
     }
 }
 
+/// Does what owns memory outside the guard: nobody cancels this thread meanwhile, whatever its type. What comes out owns nothing.
+pub fn held_back<T: Copy>(work: impl FnOnce() -> T) -> T {
+    let held = Held::back();
+    let result = work();
+    held.as_before();
+    result
+}
+
 /// Makes a blocking kernel call that `pthread_cancel` may end, as glibc's own wrappers do.
 #[inline(always)]
 pub fn point(call: &dyn Fn() -> isize) -> isize {

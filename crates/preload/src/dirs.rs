@@ -5,7 +5,7 @@ use crate::fdtable::Entry;
 use crate::files::{kernel_unless_hidden, object};
 use crate::lock::ForkLock;
 use crate::raw::{self, err, sys};
-use crate::{attrs, config, cred, cwd, description, fdtable, fork, inside, pool};
+use crate::{attrs, cancel, config, cred, cwd, description, fdtable, fork, inside, pool};
 use libc::{c_char, c_int};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -219,8 +219,9 @@ pub unsafe fn readlinkat(dirfd: c_int, path: *const c_char, buf: *mut u8, len: u
             return result;
         }
         // SAFETY: a C string by the call's contract.
-        if let Some(text) = magic_link(unsafe { raw::bytes(path) }) {
-            return if len == 0 { err(libc::EINVAL) } else { put(&text) };
+        let link = cancel::held_back(|| magic_link(unsafe { raw::bytes(path) }).map(|text| put(&text)));
+        if let Some(put) = link {
+            return if len == 0 { err(libc::EINVAL) } else { put };
         }
     }
     // SAFETY: the caller's arguments.
@@ -437,7 +438,7 @@ pub fn fchdir(fd: c_int) -> isize {
 /// `buf` is null or writable for `size`.
 pub unsafe fn getcwd(buf: *mut c_char, size: usize) -> isize {
     let mut text = [0u8; 4096];
-    let len = match working_directory(&mut text) {
+    let len = match cancel::held_back(|| working_directory(&mut text)) {
         Ok(len) => len,
         Err(code) => return code,
     };
