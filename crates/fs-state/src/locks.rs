@@ -3,89 +3,181 @@
 //! POSIX locks belong to a process: (session, owner). Locks on open files (`Flock`) and the
 //! pool's own rename lock belong to an owner number alone, because forked processes with
 //! sessions of their own share them. Waiting is done by clients, which ask again.
+//!
+//! Of each owner the locks of an object are kept as ranges that do not overlap, neighbours of one mode as one: what F_GETLK tells is what
+//! fcntl(2) says, and a process that locks a file byte by byte costs no more than its ranges.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use tidepool_types::{Ino, SessionId};
 use tidepool_wire::message::{LockKind, LockMode, LockRequest};
 
-#[derive(Clone, Debug)]
-struct Held {
-    session: SessionId,
-    lock: LockRequest,
+/// Ranges that a daemon keeps, of all objects and owners. More are refused: each takes memory that its asker does not pay for.
+const RANGES_MAX: usize = 1 << 20;
+
+/// Whose a lock is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Owner {
+    kind: LockKind,
+    /// Of POSIX locks alone.
+    session: Option<SessionId>,
+    number: u64,
 }
 
-impl Held {
-    fn same_owner(&self, session: SessionId, lock: &LockRequest) -> bool {
-        self.lock.kind == lock.kind
-            && self.lock.owner == lock.owner
-            && (lock.kind != LockKind::Posix || self.session == session)
+impl Owner {
+    fn of(session: SessionId, lock: &LockRequest) -> Owner {
+        let session = (lock.kind == LockKind::Posix).then_some(session);
+        Owner { kind: lock.kind, session, number: lock.owner }
+    }
+}
+
+/// A range from its start, which is its key, to `end`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Held {
+    end: u64,
+    mode: LockMode,
+    pid: u32,
+    /// Who asked for it last: its end ends what it holds of an open file's, too.
+    session: SessionId,
+}
+
+/// The ranges of one owner, by their starts.
+#[derive(Debug, Default)]
+struct Ranges(BTreeMap<u64, Held>);
+
+impl Ranges {
+    /// The start of the first range that ends at `from` or behind it.
+    fn first_from(&self, from: u64) -> u64 {
+        let before = self.0.range(..from).next_back();
+        before.filter(|(_, held)| held.end >= from).map_or(from, |(start, _)| *start)
     }
 
-    fn overlaps(&self, lock: &LockRequest) -> bool {
-        self.lock.kind == lock.kind && self.lock.start <= lock.end && lock.start <= self.lock.end
+    /// The first one in the way of a lock.
+    fn in_the_way(&self, lock: &LockRequest) -> Option<(u64, Held)> {
+        let met = self.0.range(self.first_from(lock.start)..=lock.end);
+        let excludes = |held: &Held| held.mode == LockMode::Write || lock.mode == LockMode::Write;
+        met.map(|(start, held)| (*start, *held)).find(|(_, held)| excludes(held))
     }
+
+    /// Takes a range out; what lies before and behind it stays.
+    fn cut(&mut self, start: u64, end: u64) {
+        let from = self.first_from(start);
+        let met: Vec<u64> = self.0.range(from..=end).map(|(at, _)| *at).collect();
+        for at in met {
+            let Some(held) = self.0.remove(&at) else { continue };
+            if at < start {
+                self.0.insert(at, Held { end: start - 1, ..held });
+            }
+            if held.end > end {
+                self.0.insert(end + 1, held);
+            }
+        }
+    }
+
+    /// Puts a range where none is, together with its neighbours of the same mode.
+    fn put(&mut self, mut start: u64, mut held: Held) {
+        let before = self.0.range(..start).next_back().map(|(at, held)| (*at, *held));
+        if let Some((at, other)) = before
+            && other.mode == held.mode
+            && other.end.checked_add(1) == Some(start)
+        {
+            start = at;
+        }
+        if let Some(next) = held.end.checked_add(1)
+            && let Some(other) = self.0.get(&next).copied().filter(|other| other.mode == held.mode)
+        {
+            self.0.remove(&next);
+            held.end = other.end;
+        }
+        self.0.insert(start, held);
+    }
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Set {
+    Done,
+    /// Another owner's lock is.
+    InTheWay,
+    /// There are too many ([`RANGES_MAX`]).
+    NoRoom,
 }
 
 /// Locks held, by object. Volatile, as `docs/consistency.md` says.
-#[derive(Default)]
 pub struct LockTable {
-    by_object: HashMap<Ino, Vec<Held>>,
+    by_object: HashMap<Ino, HashMap<Owner, Ranges>>,
+    count: usize,
+    room: usize,
+}
+
+impl Default for LockTable {
+    fn default() -> LockTable {
+        LockTable::with_room(RANGES_MAX)
+    }
 }
 
 impl LockTable {
-    /// A lock of another owner that `lock` cannot coexist with.
-    pub fn conflict(&self, ino: Ino, session: SessionId, lock: &LockRequest) -> Option<LockRequest> {
-        let held = self.by_object.get(&ino)?;
-        held.iter()
-            .find(|h| {
-                !h.same_owner(session, lock)
-                    && h.overlaps(lock)
-                    && (h.lock.mode == LockMode::Write || lock.mode == LockMode::Write)
-            })
-            .map(|h| h.lock.clone())
+    /// For as many ranges.
+    fn with_room(room: usize) -> LockTable {
+        LockTable { by_object: HashMap::new(), count: 0, room }
     }
 
-    /// Sets or releases a range; false when another owner is in the way. A range the owner
-    /// already has is split where the new one covers only part of it, as fcntl(2) demands.
-    pub fn set(&mut self, ino: Ino, session: SessionId, lock: &LockRequest) -> bool {
-        if lock.mode != LockMode::Unlock && self.conflict(ino, session, lock).is_some() {
-            return false;
-        }
-        let held = self.by_object.entry(ino).or_default();
-        let mut kept = Vec::with_capacity(held.len() + 2);
-        for old in held.drain(..) {
-            if old.same_owner(session, lock) && old.overlaps(lock) {
-                kept.extend(outside(&old, lock));
-            } else {
-                kept.push(old);
+    /// The first lock of another owner that `lock` cannot coexist with.
+    pub fn conflict(&self, ino: Ino, session: SessionId, lock: &LockRequest) -> Option<LockRequest> {
+        let owner = Owner::of(session, lock);
+        let others = self.by_object.get(&ino)?.iter().filter(|(o, _)| **o != owner && o.kind == lock.kind);
+        let met = others.filter_map(|(other, ranges)| Some((other, ranges.in_the_way(lock)?)));
+        met.min_by_key(|(other, (start, _))| (*start, other.number)).map(|(other, (start, held))| {
+            LockRequest {
+                owner: other.number,
+                kind: lock.kind,
+                start,
+                end: held.end,
+                mode: held.mode,
+                pid: held.pid,
+            }
+        })
+    }
+
+    /// Sets or releases a range. What the owner already has of it gets the new mode, as fcntl(2) demands.
+    pub fn set(&mut self, ino: Ino, session: SessionId, lock: &LockRequest) -> Set {
+        if lock.mode != LockMode::Unlock {
+            if self.conflict(ino, session, lock).is_some() {
+                return Set::InTheWay;
+            }
+            if self.count >= self.room {
+                return Set::NoRoom;
             }
         }
+        let owners = self.by_object.entry(ino).or_default();
+        let owner = Owner::of(session, lock);
+        let ranges = owners.entry(owner).or_default();
+        let before = ranges.0.len();
+        ranges.cut(lock.start, lock.end);
         if lock.mode != LockMode::Unlock {
-            kept.push(Held { session, lock: lock.clone() });
+            ranges.put(lock.start, Held { end: lock.end, mode: lock.mode, pid: lock.pid, session });
         }
-        if kept.is_empty() {
+        self.count = self.count - before + ranges.0.len();
+        if ranges.0.is_empty() {
+            owners.remove(&owner);
+        }
+        if owners.is_empty() {
             self.by_object.remove(&ino);
-        } else {
-            self.by_object.insert(ino, kept);
         }
-        true
+        Set::Done
     }
 
     pub fn release_session(&mut self, session: SessionId) {
-        self.by_object.retain(|_, held| {
-            held.retain(|h| h.session != session);
-            !held.is_empty()
+        let count = &mut self.count;
+        self.by_object.retain(|_, owners| {
+            owners.retain(|_, ranges| {
+                let before = ranges.0.len();
+                ranges.0.retain(|_, held| held.session != session);
+                *count -= before - ranges.0.len();
+                !ranges.0.is_empty()
+            });
+            !owners.is_empty()
         });
     }
-}
-
-/// The parts of `old` that lie before and after `lock`.
-fn outside(old: &Held, lock: &LockRequest) -> impl Iterator<Item = Held> {
-    let part =
-        |start, end| Held { session: old.session, lock: LockRequest { start, end, ..old.lock.clone() } };
-    let before = (old.lock.start < lock.start).then(|| part(old.lock.start, lock.start - 1));
-    let after = (old.lock.end > lock.end).then(|| part(lock.end + 1, old.lock.end));
-    before.into_iter().chain(after)
 }
 
 #[cfg(test)]
@@ -103,19 +195,21 @@ mod tests {
     #[test]
     fn readers_share_and_writers_exclude() {
         let mut table = LockTable::default();
-        assert!(table.set(INO, A, &lock(1, LockMode::Read, 0, 9)));
-        assert!(table.set(INO, B, &lock(1, LockMode::Read, 5, 20)));
-        assert!(!table.set(INO, B, &lock(1, LockMode::Write, 9, 9)));
-        assert!(table.set(INO, B, &lock(1, LockMode::Write, 10, 20)));
+        assert_eq!(table.set(INO, A, &lock(1, LockMode::Read, 0, 9)), Set::Done);
+        assert_eq!(table.set(INO, B, &lock(1, LockMode::Read, 5, 20)), Set::Done);
+        assert_eq!(table.set(INO, B, &lock(1, LockMode::Write, 9, 9)), Set::InTheWay);
+        assert_eq!(table.set(INO, B, &lock(1, LockMode::Write, 10, 20)), Set::Done);
         table.release_session(A);
-        assert!(table.set(INO, B, &lock(1, LockMode::Write, 0, 9)));
+        assert_eq!(table.set(INO, B, &lock(1, LockMode::Write, 0, 9)), Set::Done);
+        table.release_session(B);
+        assert_eq!((table.count, table.by_object.len()), (0, 0));
     }
 
     #[test]
     fn unlocking_the_middle_leaves_both_ends() {
         let mut table = LockTable::default();
-        assert!(table.set(INO, A, &lock(1, LockMode::Write, 0, u64::MAX)));
-        assert!(table.set(INO, A, &lock(1, LockMode::Unlock, 10, 19)));
+        assert_eq!(table.set(INO, A, &lock(1, LockMode::Write, 0, u64::MAX)), Set::Done);
+        assert_eq!(table.set(INO, A, &lock(1, LockMode::Unlock, 10, 19)), Set::Done);
         assert_eq!(table.conflict(INO, B, &lock(1, LockMode::Read, 10, 19)), None);
         for (start, end) in [(0, 9), (20, u64::MAX)] {
             let held = table.conflict(INO, B, &lock(1, LockMode::Read, start, end)).unwrap();
@@ -127,9 +221,64 @@ mod tests {
     fn open_file_locks_ignore_the_session() {
         let flock = |owner, mode| LockRequest { kind: LockKind::Flock, ..lock(owner, mode, 0, u64::MAX) };
         let mut table = LockTable::default();
-        assert!(table.set(INO, A, &flock(3, LockMode::Write)));
-        assert!(table.set(INO, B, &flock(3, LockMode::Read)), "the same open file in a forked process");
-        assert!(!table.set(INO, B, &flock(4, LockMode::Write)));
+        assert_eq!(table.set(INO, A, &flock(3, LockMode::Write)), Set::Done);
+        let again = table.set(INO, B, &flock(3, LockMode::Read));
+        assert_eq!(again, Set::Done, "the same open file in a forked process");
+        assert_eq!(table.set(INO, B, &flock(4, LockMode::Write)), Set::InTheWay);
+        assert_eq!(table.set(INO, B, &lock(4, LockMode::Write, 0, 9)), Set::Done, "of another kind");
+    }
+
+    #[test]
+    fn the_first_lock_in_the_way_is_told_whatever_came_first() {
+        let mut table = LockTable::default();
+        for (owner, start, mode) in
+            [(1, 100, LockMode::Write), (2, 10, LockMode::Read), (3, 50, LockMode::Write)]
+        {
+            assert_eq!(table.set(INO, A, &lock(owner, mode, start, start + 4)), Set::Done);
+        }
+        let first = |mode, start| {
+            table.conflict(INO, B, &lock(9, mode, start, u64::MAX)).map(|l| (l.owner, l.start, l.end))
+        };
+        assert_eq!(first(LockMode::Write, 0), Some((2, 10, 14)));
+        assert_eq!(first(LockMode::Write, 12), Some((2, 10, 14)), "one that began before");
+        assert_eq!(first(LockMode::Read, 0), Some((3, 50, 54)), "readers are in no reader's way");
+        assert_eq!(first(LockMode::Write, 55), Some((1, 100, 104)));
+        assert_eq!(first(LockMode::Write, 105), None);
+    }
+
+    #[test]
+    fn neighbours_of_one_mode_are_one_lock() {
+        let mut table = LockTable::default();
+        let told = |table: &LockTable| {
+            table.conflict(INO, B, &lock(1, LockMode::Write, 0, u64::MAX)).map(|l| (l.start, l.end, l.mode))
+        };
+        for (start, end) in [(0, 9), (20, u64::MAX), (10, 19)] {
+            assert_eq!(table.set(INO, A, &lock(1, LockMode::Write, start, end)), Set::Done);
+        }
+        assert_eq!((told(&table), table.count), (Some((0, u64::MAX, LockMode::Write)), 1));
+        assert_eq!(table.set(INO, A, &lock(1, LockMode::Read, 5, 6)), Set::Done);
+        assert_eq!((told(&table), table.count), (Some((0, 4, LockMode::Write)), 3));
+        assert_eq!(table.set(INO, A, &lock(2, LockMode::Read, 5, 6)), Set::Done, "another's is none of them");
+        assert_eq!(table.set(INO, A, &lock(1, LockMode::Write, 5, 6)), Set::InTheWay);
+        assert_eq!(table.set(INO, A, &lock(2, LockMode::Unlock, 0, u64::MAX)), Set::Done);
+        assert_eq!(table.set(INO, A, &lock(1, LockMode::Write, 5, 6)), Set::Done);
+        assert_eq!((told(&table), table.count), (Some((0, u64::MAX, LockMode::Write)), 1));
+    }
+
+    /// Each second byte, in ascending and in descending order.
+    #[test]
+    fn there_is_a_limit_and_unlocking_makes_room() {
+        let mut table = LockTable::with_room(1000);
+        for n in 0..1000 {
+            let at = if n % 2 == 0 { n * 2 } else { u64::MAX - n * 2 };
+            assert_eq!(table.set(INO, A, &lock(1, LockMode::Write, at, at)), Set::Done);
+        }
+        assert_eq!(table.set(INO, A, &lock(1, LockMode::Write, 1 << 40, 1 << 40)), Set::NoRoom);
+        assert_eq!(table.set(Ino(6), B, &lock(1, LockMode::Read, 0, 0)), Set::NoRoom);
+        assert_eq!(table.set(INO, A, &lock(1, LockMode::Unlock, 0, 0)), Set::Done);
+        assert_eq!(table.set(Ino(6), B, &lock(1, LockMode::Read, 0, 0)), Set::Done);
+        table.release_session(A);
+        assert_eq!(table.count, 1);
     }
 
     /// Random requests against a byte-wise oracle of 24 bytes and three owners.
@@ -150,19 +299,41 @@ mod tests {
             let (start, end) = (x.min(y), x.max(y));
             let mode = [LockMode::Read, LockMode::Write, LockMode::Unlock][next(3) as usize];
             let range = start as usize..=end as usize;
-            let free = mode == LockMode::Unlock
-                || (0..3).filter(|o| *o != owner).all(|o| {
-                    oracle[o][range.clone()].iter().all(|held| match held {
-                        LockMode::Unlock => true,
-                        LockMode::Read => mode == LockMode::Read,
-                        LockMode::Write => false,
-                    })
-                });
-            let granted = table.set(INO, A, &lock(owner as u64, mode, start, end));
-            assert_eq!(granted, free, "step {step}");
+            let excludes = |held: &LockMode| match held {
+                LockMode::Unlock => false,
+                LockMode::Read => mode == LockMode::Write,
+                LockMode::Write => mode != LockMode::Unlock,
+            };
+            // The first one that is met, from its first byte on, which may lie before the range.
+            let first = range.clone().find_map(|at| {
+                let owners = (0..3).filter(|o| *o != owner && excludes(&oracle[*o][at]));
+                let run = |o: usize| {
+                    let same = |i: &usize| oracle[o][*i] == oracle[o][at];
+                    let begin = (0..=at).rev().take_while(same).last().unwrap();
+                    (begin, (at..24).take_while(same).last().unwrap(), oracle[o][at])
+                };
+                owners.map(run).min_by_key(|(begin, ..)| *begin)
+            });
+            let told = table.conflict(INO, A, &lock(owner as u64, mode, start, end));
+            if mode != LockMode::Unlock {
+                let told = told.map(|l| (l.start as usize, l.end as usize, l.mode));
+                assert_eq!(told.map(|(begin, ..)| begin), first.map(|(begin, ..)| begin), "step {step}");
+            }
+            let granted = table.set(INO, A, &lock(owner as u64, mode, start, end)) == Set::Done;
+            assert_eq!(granted, first.is_none(), "step {step}");
             if granted {
                 oracle[owner][range].fill(mode);
             }
+            let runs = |held: &[LockMode; 24]| {
+                let begins =
+                    |i: &usize| held[*i] != LockMode::Unlock && (*i == 0 || held[*i - 1] != held[*i]);
+                (0..24).filter(begins).count()
+            };
+            assert_eq!(
+                table.count,
+                oracle.iter().map(runs).sum::<usize>(),
+                "neighbours are one, step {step}"
+            );
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Records of objects at home here: attributes, sizes, link counts, handles, attributes
 //! of the extended kind, locks.
 
+use crate::locks::Set;
 use crate::state::{Context, Fail, Outcome, State};
 use crate::{LIST_MAX, MetaStore};
 use std::io;
@@ -281,10 +282,10 @@ impl<S: MetaStore> State<S> {
             return Err(Errno::EINVAL.into());
         }
         self.inode(ino)?;
-        if self.locks.set(ino, ctx.session, lock) {
-            Ok(Reply::Done {})
-        } else {
-            Err(Fail::Errno(Errno::EAGAIN))
+        match self.locks.set(ino, ctx.session, lock) {
+            Set::Done => Ok(Reply::Done {}),
+            Set::InTheWay => Err(Errno::EAGAIN.into()),
+            Set::NoRoom => Err(Errno::ENOLCK.into()),
         }
     }
 }
