@@ -13,6 +13,11 @@ use tidepool_wire::record::{Hold, Inode, Mutation};
 
 /// Object numbers are leased from the store in strides, so that a create logs one batch only.
 const COUNT_STRIDE: u64 = 4096;
+/// Records in a page of a check: copying so many keeps others waiting for less than a millisecond.
+const SCAN_MAX: usize = 512;
+/// Bytes of records from which on a page is full, and how many are looked at between: together half of a frame at most.
+const SCAN_BYTES: usize = 256 << 10;
+const SCAN_STEP: usize = 4;
 
 /// What is fixed for the life of the daemon.
 #[derive(Clone, Debug)]
@@ -382,10 +387,17 @@ impl<S: MetaStore> State<S> {
     }
 
     fn scan_inodes(&self, after: Option<Ino>, max: u32) -> Reply {
-        // Inodes can carry 64 KiB of attributes each: keep pages well below the frame limit.
-        let max = (max as usize).clamp(1, 16);
-        let inodes = self.store.inodes_after(after, max);
-        let more = inodes.len() == max;
+        let max = (max as usize).clamp(1, SCAN_MAX);
+        let (mut inodes, mut bytes, mut more) = (Vec::new(), 0, true);
+        // They can carry 64 KiB of attributes each: pages stay well below the frame limit.
+        while more && inodes.len() < max && bytes < SCAN_BYTES {
+            let count = (max - inodes.len()).min(SCAN_STEP);
+            let last = inodes.last().map(|inode: &Inode| inode.attr.ino);
+            let next = self.store.inodes_after(last.or(after), count);
+            more = next.len() == count;
+            bytes += next.iter().map(scanned_bytes).sum::<usize>();
+            inodes.extend(next);
+        }
         Reply::Inodes { inodes, more }
     }
 
@@ -395,6 +407,14 @@ impl<S: MetaStore> State<S> {
         let more = dirs.len() == max;
         Reply::Dirs { dirs, more }
     }
+}
+
+/// Of a record in a page, about.
+fn scanned_bytes(inode: &Inode) -> usize {
+    const FIXED: usize = 128;
+    FIXED
+        + inode.target.len()
+        + inode.xattrs.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>()
 }
 
 fn root_inode(config: &StateConfig, now: TimeSpec) -> Inode {

@@ -255,3 +255,18 @@ fn wrong_counts_are_repaired() {
     assert!(report.text().contains("3 count(s) repaired"), "{}", report.text());
     assert_finds(&client, &[]);
 }
+
+/// Records of 60 KiB each: a page of them is no larger than a message may be.
+#[test]
+fn records_with_large_attributes_are_all_looked_at() {
+    let cluster = Cluster::start(1);
+    let client = cluster.client();
+    for n in 0..60 {
+        make_file(&client, format!("/{n}").as_bytes(), 10);
+        let ino = ino_of(&client, format!("/{n}").as_bytes());
+        client.set_xattr(ino, b"user.large", &vec![b'x'; 60 << 10], 0).unwrap();
+    }
+    let report = check(&client);
+    assert!(report.findings.is_empty(), "{}", report.text());
+    assert_eq!((report.objects, report.entries, report.blocks), (61, 60, 60));
+}

@@ -28,8 +28,8 @@ use small::{SLOTS_MAX, Small};
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
 use tidepool_env::{Disk, RealDisk, Space};
 use tidepool_types::{BLOCK_SIZE, Ino};
 
@@ -64,6 +64,11 @@ pub struct ChunkStore<D: Disk> {
     /// Large objects that are dropped and whose space the file system has not taken back yet: it does so when the
     /// last handle is closed, and takes its time.
     graves: Mutex<Vec<Handle<D>>>,
+    /// The directory that was listed last, and its objects: who asks for all objects page by page lists each once.
+    listed: Mutex<Option<(u8, Arc<[Ino]>)>>,
+    /// How often one was.
+    #[cfg(test)]
+    lists: std::sync::atomic::AtomicU32,
     /// Objects that an earlier process left, which may have died before it synced them.
     inherited: AtomicBool,
 }
@@ -86,6 +91,9 @@ impl<D: Disk> ChunkStore<D> {
             names_dirty: (0..DIRS).map(|_| Mutex::new(true)).collect(),
             dirs_dirty: Mutex::new(true),
             graves: Mutex::default(),
+            listed: Mutex::default(),
+            #[cfg(test)]
+            lists: std::sync::atomic::AtomicU32::new(0),
             inherited: AtomicBool::new(true),
         };
         store.count_blocks()?;
@@ -376,13 +384,16 @@ impl<D: Disk> ChunkStore<D> {
     }
 
     /// The next objects after `after`, at most `max`; empty at the end. All objects come
-    /// once, in a fixed order that is not the order of their numbers.
+    /// once, in a fixed order that is not the order of their numbers; those made or dropped meanwhile may or may not.
     pub fn objects(&self, after: Option<Ino>, max: usize) -> Result<Vec<Ino>, StoreError> {
         let mut found = Vec::new();
         for dir in after.map_or(0, |after| after.0 as u8)..=u8::MAX {
-            let here = self.list_dir(dir)?;
             let first = after.filter(|after| after.0 as u8 == dir);
-            found.extend(here.into_iter().filter(|ino| first.is_none_or(|first| *ino > first)));
+            let here = match first {
+                Some(_) => self.listed(dir)?,
+                None => self.list_anew(dir)?,
+            };
+            found.extend(here.iter().copied().filter(|ino| first.is_none_or(|first| *ino > first)));
             if found.len() >= max {
                 break;
             }
@@ -480,6 +491,23 @@ impl<D: Disk> ChunkStore<D> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             other => other.map_err(|e| StoreError::io("sync a directory", &e).in_file(dir)),
         }
+    }
+
+    /// As [`ChunkStore::list_anew`] did it last.
+    fn listed(&self, dir: u8) -> Result<Arc<[Ino]>, StoreError> {
+        let last = self.listed.lock().expect("no thread panics here").clone();
+        match last.filter(|(listed, _)| *listed == dir) {
+            Some((_, objects)) => Ok(objects),
+            None => self.list_anew(dir),
+        }
+    }
+
+    fn list_anew(&self, dir: u8) -> Result<Arc<[Ino]>, StoreError> {
+        #[cfg(test)]
+        self.lists.fetch_add(1, Ordering::Relaxed);
+        let objects: Arc<[Ino]> = self.list_dir(dir)?.into();
+        *self.listed.lock().expect("no thread panics here") = Some((dir, objects.clone()));
+        Ok(objects)
     }
 
     /// Objects with this last byte, ascending.

@@ -177,6 +177,7 @@ fn objects_are_paged_once_each() {
         }
         seen.extend(page);
     }
+    assert_eq!(store.lists.load(std::sync::atomic::Ordering::Relaxed), 256, "each directory once");
     seen.sort_unstable();
     assert_eq!(seen, inos);
     assert!(store.handles.open_count() <= HANDLES_MAX);

@@ -6,8 +6,9 @@
 use super::append::Ahead;
 use super::frame::{self, HEADER_LEN, LOG_MAGIC, PREFIX_LEN, Record, RecordReader, SNAP_MAGIC};
 use super::generation::{DIR, Found, log_name, snap_name, temp_name};
-use super::tables::{Tables, keys_after};
+use super::tables::{KeyScan, Tables};
 use crate::error::{StoreError, StoreErrorKind};
+use std::cell::RefCell;
 use std::io;
 use tidepool_env::{Disk, DiskFile, OpenMode};
 use tidepool_fs_state::{MetaStore, MetaView};
@@ -24,6 +25,8 @@ const SNAP_RECORD_LEN: usize = 1 << 20;
 pub struct MemLogStore<D: Disk> {
     disk: D,
     tables: Tables,
+    inode_scan: RefCell<KeyScan>,
+    part_scan: RefCell<KeyScan>,
     generation: u64,
     log: D::File,
     ahead: Ahead,
@@ -74,6 +77,8 @@ impl<D: Disk> MemLogStore<D> {
         Ok(MemLogStore {
             disk,
             tables,
+            inode_scan: RefCell::default(),
+            part_scan: RefCell::default(),
             generation,
             log,
             ahead: Ahead::default(),
@@ -426,12 +431,12 @@ impl<D: Disk> MetaView for MemLogStore<D> {
     }
 
     fn inodes_after(&self, after: Option<Ino>, max: usize) -> Vec<Inode> {
-        let keys = keys_after(&self.tables.inodes, after, max);
+        let keys = self.inode_scan.borrow_mut().page(&self.tables.inodes, after, max);
         keys.iter().map(|key| (*self.tables.inodes[key]).clone()).collect()
     }
 
     fn dir_parts_after(&self, after: Option<Ino>, max: usize) -> Vec<(Ino, DirPart)> {
-        let keys = keys_after(&self.tables.parts, after, max);
+        let keys = self.part_scan.borrow_mut().page(&self.tables.parts, after, max);
         keys.iter().map(|key| (Ino(*key), self.tables.parts[key])).collect()
     }
 

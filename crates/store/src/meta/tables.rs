@@ -99,14 +99,94 @@ impl Tables {
     }
 }
 
-/// The `max` smallest keys above `after`, ascending. Looks at every key: for checks only.
-pub(super) fn keys_after<V>(map: &FxHashMap<u64, V>, after: Option<Ino>, max: usize) -> Vec<u64> {
-    let mut keys: Vec<u64> =
-        map.keys().copied().filter(|key| after.is_none_or(|after| *key > after.0)).collect();
-    if max > 0 && keys.len() > max {
-        keys.select_nth_unstable(max - 1);
+/// All keys of a map in order, page by page, for checks: they are looked through once, when the first page is asked for. What is put in
+/// later is not among them; what is taken out is left out.
+#[derive(Debug, Default)]
+pub(super) struct KeyScan {
+    sorted: Vec<u64>,
+    /// How often all keys were looked through.
+    #[cfg(test)]
+    pub begun: u32,
+}
+
+impl KeyScan {
+    /// The `max` smallest keys above `after`, ascending.
+    pub fn page<V>(&mut self, map: &FxHashMap<u64, V>, after: Option<Ino>, max: usize) -> Vec<u64> {
+        if after.is_none() || self.sorted.is_empty() {
+            self.begin(map);
+        }
+        let from = after.map_or(0, |after| self.sorted.partition_point(|key| *key <= after.0));
+        let there = self.sorted[from..].iter().copied().filter(|key| map.contains_key(key));
+        let page: Vec<u64> = there.take(max).collect();
+        if page.len() < max {
+            self.sorted = Vec::new();
+        }
+        page
     }
-    keys.truncate(max);
-    keys.sort_unstable();
-    keys
+
+    fn begin<V>(&mut self, map: &FxHashMap<u64, V>) {
+        self.sorted = map.keys().copied().collect();
+        self.sorted.sort_unstable();
+        #[cfg(test)]
+        {
+            self.begun += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(keys: impl Iterator<Item = u64>) -> FxHashMap<u64, ()> {
+        keys.map(|key| (key, ())).collect()
+    }
+
+    fn pages(scan: &mut KeyScan, map: &FxHashMap<u64, ()>, max: usize) -> Vec<u64> {
+        let mut all: Vec<u64> = Vec::new();
+        loop {
+            let page = scan.page(map, all.last().map(|last| Ino(*last)), max);
+            all.extend(&page);
+            if page.len() < max {
+                return all;
+            }
+        }
+    }
+
+    #[test]
+    fn all_keys_come_in_order_and_are_looked_through_once() {
+        let (map, mut scan) = (map((0..10_000).map(|n| n * 37 % 10_007 + 1)), KeyScan::default());
+        let mut wanted: Vec<u64> = map.keys().copied().collect();
+        wanted.sort_unstable();
+        assert_eq!(pages(&mut scan, &map, 7), wanted);
+        assert_eq!((scan.begun, scan.sorted.capacity()), (1, 0), "and nothing is kept");
+        assert_eq!(pages(&mut scan, &map, 5000), wanted, "the last page is full");
+        assert_eq!(scan.begun, 2);
+    }
+
+    #[test]
+    fn keys_that_go_meanwhile_are_left_out() {
+        let (mut map, mut scan) = (map(1..=10), KeyScan::default());
+        assert_eq!(scan.page(&map, None, 3), [1, 2, 3]);
+        map.remove(&3);
+        map.remove(&4);
+        map.insert(20, ());
+        assert_eq!(scan.page(&map, Some(Ino(3)), 3), [5, 6, 7]);
+        let rest = scan.page(&map, Some(Ino(7)), 9);
+        assert!(rest == [8, 9, 10] || rest == [8, 9, 10, 20]);
+        assert_eq!(scan.page(&map, None, 20).len(), 9, "a new scan has all");
+    }
+
+    #[test]
+    fn two_at_the_same_time_have_all_each() {
+        let (map, mut scan) = (map(1..=100), KeyScan::default());
+        let mut seen = [Vec::new(), Vec::new()];
+        for turn in 0..60 {
+            let mine: &mut Vec<u64> = &mut seen[turn % 2];
+            let page = scan.page(&map, mine.last().map(|last| Ino(*last)), 4);
+            mine.extend(page);
+        }
+        let all: Vec<u64> = (1..=100).collect();
+        assert!(seen.iter().all(|seen| *seen == all));
+    }
 }
