@@ -12,6 +12,7 @@ use rustix::process::{Resource, getrlimit};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::SystemTime;
 use tidepool_blocks::{BLOCK, ENTRY_LEN, Entry, Sums, covers, entry_at, padded_sum, prepare};
 use tidepool_shm::{GRAIN, Loan};
 use tidepool_types::{DaemonIndex, Ino};
@@ -213,6 +214,12 @@ impl Client {
     }
 }
 
+/// By the clock that the daemon has.
+fn nanos_now() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
 impl Borrowed {
     fn write(&self, offset: u64, buf: &[u8], stable: bool) -> Option<i64> {
         let (mut at, mut rest, mut blocks) = (offset, buf, 0);
@@ -223,6 +230,7 @@ impl Borrowed {
                 return None;
             }
             let written = self.write_part(at, part, stable);
+            self.loan.wrote_at(nanos_now());
             if !self.loan.end(at) {
                 return None;
             }

@@ -14,8 +14,6 @@ use tidepool_wire::record::{Inode, Mutation};
 /// Flags of setxattr(2).
 const XATTR_CREATE: u32 = 1;
 const XATTR_REPLACE: u32 = 2;
-/// By how much the clock of a file system may lag behind the system's. A tick as a rule; more on a machine that gets no processor.
-const CLOCK_LAG_NANOS: i128 = 1_000_000_000;
 
 impl<S: MetaStore> State<S> {
     pub(crate) fn get_attr(&self, ino: Ino) -> Outcome {
@@ -119,23 +117,23 @@ impl<S: MetaStore> State<S> {
     }
 
     /// Records what was written beside us into the files of an object at home here: its size is at least `size`, it has
-    /// `blocks` more, and was written at `written`, if it was. Its attributes; `None` when there is no such object.
+    /// `blocks` more, and was written at `written`, if it was, which is no later than `now`. Its attributes; `None` when there is no such
+    /// object.
     pub fn written_beside(
         &mut self,
         ino: Ino,
         size: u64,
         blocks: i64,
-        written: Option<TimeSpec>,
+        (written, now): (Option<TimeSpec>, TimeSpec),
     ) -> io::Result<Option<Attr>> {
         let Some(mut inode) = self.store.inode(ino) else { return Ok(None) };
         let old = inode.attr.clone();
         let attr = &mut inode.attr;
         attr.size = attr.size.max(size);
         attr.blocks = attr.blocks.saturating_add(blocks);
-        if let Some(written) = written {
-            // The file system's clock lags behind ours a little; a time that was set ahead is overtaken.
-            let ahead = attr.mtime.as_nanos() - written.as_nanos();
-            if !(0..=CLOCK_LAG_NANOS).contains(&ahead) {
+        if let Some(written) = written.map(|written| written.min(now)) {
+            // Others may have changed it later, by requests; but a time that was set ahead is overtaken.
+            if attr.mtime < written || attr.mtime > now {
                 attr.mtime = written;
             }
             attr.ctime = attr.ctime.max(attr.mtime);

@@ -18,11 +18,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tidepool_shm::{BORROWERS_MAX, Loan, Recalled};
 use tidepool_store::{Borrower, LeftLoan, Lent, Standing, StoreError, StoreErrorKind};
-use tidepool_types::{Attr, Errno, Ino, SessionId};
+use tidepool_types::{Attr, Errno, Ino, SessionId, TimeSpec};
 use tidepool_wire::message::{Reply, Request};
 
 /// Objects lent at the same time. Each costs up to four descriptors and two more per borrower.
 const LOANS_MAX: usize = 64;
+/// In a second.
+const NANOS: u64 = 1_000_000_000;
 /// How long a write under way is waited for before the files are left to a borrower that is stopped.
 const RECALL_MAX: Duration = Duration::from_secs(2);
 /// How long an object is not lent again after somebody else wanted its data.
@@ -295,7 +297,7 @@ impl Service {
             let claimed = entry.loan.lengths().0;
             let standing =
                 self.chunks().own().take_back(lent, claimed, keep && *left, || self.board().moved())?;
-            self.record(ino, &standing, before)?;
+            self.record(ino, &standing, before, entry.loan.written())?;
             *phase = Phase::Back;
         }
         if let Phase::Back = phase {
@@ -321,7 +323,7 @@ impl Service {
         if let Phase::Out(lent) = &inner.phase {
             let before = lent.counted() as i64;
             let standing = self.chunks().own().standing(lent, entry.loan.lengths().0)?;
-            return self.record(ino, &standing, before);
+            return self.record(ino, &standing, before, entry.loan.written());
         }
         Ok(None)
     }
@@ -334,12 +336,22 @@ impl Service {
         self.loans().all().into_iter().try_for_each(|ino| self.call_in(ino))
     }
 
-    fn record(&self, ino: Ino, standing: &Standing, before: i64) -> Result<Option<Attr>, StoreError> {
+    /// `written`: what the loan says of it, in nanoseconds since 1970. The files themselves know it less exactly.
+    fn record(
+        &self,
+        ino: Ino,
+        standing: &Standing,
+        before: i64,
+        written: u64,
+    ) -> Result<Option<Attr>, StoreError> {
         if ino.home() != self.index() {
             return Ok(None);
         }
         let blocks = (standing.blocks as i64).saturating_sub(before);
-        let recorded = self.state().written_beside(ino, standing.data_len, blocks, standing.written);
+        let said =
+            (written > 0).then(|| TimeSpec { sec: (written / NANOS) as i64, nsec: (written % NANOS) as u32 });
+        let times = (said.max(standing.written), self.now());
+        let recorded = self.state().written_beside(ino, standing.data_len, blocks, times);
         recorded.map_err(|e| StoreError::recording(ino, &e))
     }
 
@@ -458,7 +470,7 @@ impl Service {
     fn record_left(&self, loan: &LeftLoan, standing: &Standing) -> Result<(), StoreError> {
         let Some(attr) = self.state().attr_of(loan.ino) else { return Ok(()) };
         let before = attr.blocks.saturating_sub(loan.elsewhere);
-        self.record(loan.ino, standing, before).map(|_| ())
+        self.record(loan.ino, standing, before, 0).map(|_| ())
     }
 }
 

@@ -20,11 +20,12 @@ pub const GRAIN: u64 = 512 << 10;
 pub const BORROWERS_MAX: usize = 64;
 
 const BYTES: usize = 4096;
-const MAGIC: u64 = u64::from_le_bytes(*b"TPLOAN01");
+const MAGIC: u64 = u64::from_le_bytes(*b"TPLOAN02");
 const WORDS_AT: usize = 64;
 const WORDS: usize = 64;
 const DATA_LEN_AT: usize = 512;
 const SUM_BLOCKS_AT: usize = 520;
+const WRITTEN_AT: usize = 528;
 
 const STATE: u32 = 0xff;
 const FREE: u32 = 0;
@@ -136,6 +137,16 @@ impl Loan {
         self.segment.long(SUM_BLOCKS_AT).fetch_max(sum_blocks, AcqRel);
     }
 
+    /// To be called after a write, before its grain is let go of: when it was, in nanoseconds since 1970. Files have a coarser clock.
+    pub fn wrote_at(&self, nanos: u64) {
+        self.segment.long(WRITTEN_AT).fetch_max(nanos, AcqRel);
+    }
+
+    /// When a borrower last wrote, as it says; 0 when none has.
+    pub fn written(&self) -> u64 {
+        self.segment.long(WRITTEN_AT).load(Acquire)
+    }
+
     // --- the daemon ---
 
     /// Ends the loan: no write begins any more, and those under way are waited for, up to `limit` while the borrower lives.
@@ -202,6 +213,10 @@ mod tests {
         one.grown_to(100, 3);
         one.grown_to(50, 2);
         assert_eq!(two.lengths(), (100, 3));
+        assert_eq!(daemon.written(), 0);
+        two.wrote_at(9);
+        one.wrote_at(7);
+        assert_eq!(daemon.written(), 9);
         assert_eq!(daemon.recall(Duration::ZERO, |_| true), Recalled::Clean);
         assert!(!one.begin(0) && !two.begin(5 * GRAIN));
     }
@@ -258,13 +273,15 @@ mod tests {
     fn the_layout_is_as_specified() {
         let (loan, fd) = Loan::create().unwrap();
         loan.grown_to(0x1122, 0x33);
+        loan.wrote_at(0x4455);
         let one = Loan::open(&fd, 5).unwrap();
         assert!(one.begin(65 * GRAIN));
         let mut bytes = [0; BYTES];
         one.segment.read(0, &mut bytes);
-        assert_eq!(&bytes[..8], b"TPLOAN01");
+        assert_eq!(&bytes[..8], b"TPLOAN02");
         assert_eq!(bytes[68..72], [1, 0, 5, 0], "word 1: busy, borrower 5");
         assert_eq!(bytes[512..528], [0x22, 0x11, 0, 0, 0, 0, 0, 0, 0x33, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(bytes[528..536], [0x55, 0x44, 0, 0, 0, 0, 0, 0]);
         assert!(Loan::open(&fd, BORROWERS_MAX as u32).is_err());
     }
 

@@ -3,12 +3,12 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use tidepool_client::Client;
 use tidepool_shm::{GRAIN, Loan};
 use tidepool_testkit::{Cluster, Options, Rng, cred, eventually};
 use tidepool_transport::{Identity, LocalNode, connect};
-use tidepool_types::{Attr, Ino, SessionId, SetAttr};
+use tidepool_types::{Attr, Ino, SessionId, SetAttr, TimeSpec};
 use tidepool_wire::message::{Reply, Request};
 
 fn open(client: &Client, name: &[u8]) -> Ino {
@@ -91,6 +91,70 @@ fn sizes_of_lent_files_are_seen_at_once() {
         assert_sound(&other, ino);
         writer.release(ino);
         assert_eq!(attr(&other, ino).size, size + 4);
+    }
+}
+
+fn clock() -> TimeSpec {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    TimeSpec { sec: since.as_secs() as i64, nsec: since.subsec_nanos() }
+}
+
+fn written_between(client: &Client, ino: Ino, round: u64) {
+    let before = clock();
+    client.write(ino, round % 7 * 1000, &[1; 500]).unwrap();
+    let (after, told) = (clock(), attr(client, ino).mtime);
+    assert!(before <= told && told <= after, "round {round}: {before:?} {told:?} {after:?}");
+}
+
+/// The time of a write lies between its beginning and its end, whether it goes to a lent file or by a request: what is written later
+/// never looks older.
+#[test]
+fn times_of_all_files_are_of_one_clock() {
+    let cluster = Cluster::start(1);
+    let (writer, other) = (cluster.client(), cluster.client());
+    let lent = open(&writer, b"lent");
+    warm(&writer, lent);
+    let direct = writer.bytes_written_direct();
+    for round in 0..1000u64 {
+        written_between(&writer, lent, round);
+        // A new file each time, which is never borrowed.
+        let asked = open(&other, format!("asked.{round}").as_bytes());
+        written_between(&other, asked, round);
+        other.release(asked);
+    }
+    assert!(writer.bytes_written_direct() > direct + 100 * 500, "it was lent");
+}
+
+/// Writes until one is a direct one, which after a contest takes its time.
+fn write_directly(client: &Client, ino: Ino) {
+    let before = client.bytes_written_direct();
+    eventually("a direct write", || {
+        client.write(ino, 0, &[1; 4096]).unwrap();
+        client.bytes_written_direct() > before
+    });
+}
+
+/// A time that was set stays until the next write, which overtakes it, also one that was set ahead.
+#[test]
+fn times_that_were_set_last_until_the_next_write() {
+    let cluster = Cluster::start(1);
+    let (writer, other) = (cluster.client(), cluster.client());
+    let ino = open(&writer, b"f");
+    let now = clock();
+    for sec in [1, now.sec + 1000, now.sec] {
+        write_directly(&writer, ino);
+        let mtime = TimeSpec { sec, nsec: 5 };
+        other.set_attr(ino, &SetAttr { mtime: Some(mtime), ..SetAttr::default() }, &cred()).unwrap();
+        assert_eq!([attr(&other, ino).mtime, attr(&writer, ino).mtime], [mtime, mtime]);
+        let before = clock();
+        write_directly(&writer, ino);
+        let told = attr(&other, ino).mtime;
+        assert!(before <= told && told <= clock(), "{sec}: {told:?}");
+        // Somebody else's write comes after it, and looking does not turn it back.
+        let before = clock();
+        other.append(ino, b"x").unwrap();
+        let told = attr(&other, ino).mtime;
+        assert!(before <= told && attr(&writer, ino).mtime >= told, "{before:?} {told:?}");
     }
 }
 
