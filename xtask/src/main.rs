@@ -4,6 +4,7 @@
 
 mod deps;
 mod docs;
+mod promises;
 mod source;
 
 use std::path::{Path, PathBuf};
@@ -30,6 +31,7 @@ fn tidy() -> ExitCode {
     let mut findings = deps::check(&root);
     findings.extend(source::check(&root));
     findings.extend(docs::check(&root));
+    findings.extend(promises::check(&root));
     for finding in &findings {
         eprintln!("{}: {}", finding.place, finding.what);
     }
