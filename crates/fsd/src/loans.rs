@@ -348,8 +348,8 @@ impl Service {
             return Ok(None);
         }
         let blocks = (standing.blocks as i64).saturating_sub(before);
-        let said =
-            (written > 0).then(|| TimeSpec { sec: (written / NANOS) as i64, nsec: (written % NANOS) as u32 });
+        let said = (written > 0)
+            .then_some(TimeSpec { sec: (written / NANOS) as i64, nsec: (written % NANOS) as u32 });
         let times = (said.max(standing.written), self.now());
         let recorded = self.state().written_beside(ino, standing.data_len, blocks, times);
         recorded.map_err(|e| StoreError::recording(ino, &e))

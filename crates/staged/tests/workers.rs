@@ -2,7 +2,9 @@
 
 mod support;
 
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -342,6 +344,50 @@ fn a_worker_that_was_stopped_too_early_keeps_no_stager_from_starting() {
     assert!(other.try_wait().unwrap().is_none());
     other.kill().unwrap();
     other.wait().unwrap();
+}
+
+/// The same beside somebody who has something open in a file system that never answers.
+#[test]
+fn a_file_system_that_hangs_keeps_no_stager_from_starting() {
+    const HUNG: &str = "import ctypes, os, sys, time
+fd = os.open('/dev/fuse', os.O_RDWR)
+options = 'fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other' % fd
+failed = ctypes.CDLL(None, use_errno=True).mount(b'hung', sys.argv[1].encode(), b'fuse', 0, options.encode())
+print(os.strerror(ctypes.get_errno()) if failed else 'mounted', flush=True)
+time.sleep(600)";
+    if !is_root() {
+        return;
+    }
+    let mut daemon = Daemon::start();
+    daemon.kill();
+    let (lock, dir) = (daemon.path("run/workers.lock"), daemon.path("hung"));
+    std::fs::create_dir(&dir).unwrap();
+    let mut server = Command::new("python3")
+        .args(["-c", HUNG, &dir.display().to_string()])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    let mounted = said == "mounted\n";
+    if !mounted {
+        println!("SKIPPED: cannot mount FUSE here: {said}");
+    }
+    // By path alone: nothing is asked of it.
+    let open = mounted.then(|| File::options().read(true).custom_flags(libc::O_PATH).open(&dir).unwrap());
+    let script = format!("exec 9>>'{}'; flock -s 9; exec sleep 600", lock.display());
+    let mut left = Command::new("sh").args(["-c", &script]).spawn().unwrap();
+    let until = Instant::now() + Duration::from_secs(20);
+    while !std::fs::read_to_string(format!("/proc/{}/comm", left.id())).unwrap().starts_with("sleep") {
+        assert!(Instant::now() < until);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    daemon.launch();
+    assert!(left.try_wait().unwrap().is_some(), "it has the lock still");
+    drop(open);
+    Command::new("umount").arg("-l").arg(&dir).status().unwrap();
+    server.kill().unwrap();
+    server.wait().unwrap();
 }
 
 #[test]

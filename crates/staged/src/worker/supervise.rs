@@ -17,7 +17,7 @@ use rustix::fs::{CWD, FlockOperation, Mode, OFlags, ResolveFlags, flock, open, o
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::io::{self, Read};
 use std::net::Shutdown;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
@@ -516,14 +516,22 @@ fn open_lock(path: &Path) -> rustix::io::Result<OwnedFd> {
 /// Kills what still has the lock open. Workers end with their supervisor, but one that its user has stopped at the moment when it had
 /// become his, and had not asked for that yet, lives on, and would keep every later stager from starting. Nobody but workers gets this
 /// file: it is root's, and a process that was root's is nobody's to trace.
+///
+/// Of what processes have open only what lies on the lock's own mount is asked for what it is: another file system may be a user's, and
+/// never answer.
 fn end_former(lock: &OwnedFd) -> io::Result<()> {
+    let mount = mount_of(&format!("/proc/self/fdinfo/{}", lock.as_raw_fd()));
     let lock = rustix::fs::fstat(lock)?;
+    let is_lock = |fd: &PathBuf, thread: &Path| {
+        let number = fd.file_name().unwrap_or_default().to_string_lossy();
+        mount.is_some()
+            && mount_of(&format!("{}/fdinfo/{number}", thread.display())) == mount
+            && std::fs::metadata(fd).is_ok_and(|file| (file.dev(), file.ino()) == (lock.st_dev, lock.st_ino))
+    };
     // Whoever ends meanwhile has nothing open. Of one that is ending, a thread that still waits for a file system has.
     let has_lock = |pid: Pid| {
-        let threads = listed(&format!("/proc/{}/task", pid.as_raw_nonzero()));
-        let fds = threads.flat_map(|thread| listed(&format!("{}/fd", thread.display())));
-        fds.filter_map(|fd| std::fs::metadata(fd).ok())
-            .any(|file| (file.dev(), file.ino()) == (lock.st_dev, lock.st_ino))
+        let mut threads = listed(&format!("/proc/{}/task", pid.as_raw_nonzero()));
+        threads.any(|thread| listed(&format!("{}/fd", thread.display())).any(|fd| is_lock(&fd, &thread)))
     };
     for entry in std::fs::read_dir("/proc")?.flatten() {
         let pid = entry.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
@@ -539,6 +547,12 @@ fn end_former(lock: &OwnedFd) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Number of the mount that an open file lies on, which the kernel knows without asking the file system.
+fn mount_of(fdinfo: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(fdinfo).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok())
 }
 
 fn listed(dir: &str) -> impl Iterator<Item = PathBuf> + use<> {
