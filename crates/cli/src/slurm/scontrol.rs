@@ -99,16 +99,26 @@ fn run(program: &str, args: &[&str]) -> Result<String> {
     }
 }
 
+/// Fields of `squeue --Format`, behind the job's number.
+fn fields_of(fields: &[&str]) -> String {
+    let all = ["jobid:32"].iter().chain(fields);
+    all.map(|field| format!("{field}{FIELD}")).collect::<Vec<_>>().join(",")
+}
+
+/// The job's own row, without its number. Asked for the first component of a heterogeneous job, squeue tells of all of them,
+/// in any order.
+fn own_row(said: &str, id: u32) -> Option<&str> {
+    let mut rows = said.lines().filter_map(|line| line.split_once(FIELD));
+    rows.find(|(job, _)| job.trim().parse() == Ok(id)).map(|(_, row)| row)
+}
+
 /// What Slurm says of a job; none when it does not know it (any more).
 pub fn job(id: u32) -> Result<Option<JobFacts>> {
-    let id = id.to_string();
     // Widths are chosen so that nothing is cut: 16 KiB of node list are thousands of nodes.
-    let format = "state:32,numnodes:16,nodelist:16384,partition:256,exit_code:16";
-    let format = format.split(',').map(|field| format!("{field}{FIELD}"));
-    let format: String = format.collect::<Vec<_>>().join(",");
-    let said = run("squeue", &["--noheader", "--states=all", "--jobs", &id, "--Format", &format]);
-    match said {
-        Ok(text) => text.lines().next().map(facts).transpose(),
+    let format = fields_of(&["state:32", "numnodes:16", "nodelist:16384", "partition:256", "exit_code:16"]);
+    let args = ["--noheader", "--states=all", "--jobs", &id.to_string(), "--Format", &format];
+    match run("squeue", &args) {
+        Ok(said) => own_row(&said, id).map(facts).transpose(),
         Err(failure) if failure.to_string().contains("Invalid job id") => Ok(None),
         Err(failure) => Err(failure),
     }
@@ -130,10 +140,11 @@ fn facts(line: &str) -> Result<JobFacts> {
 
 /// Nodes that a queued job insists on, and those that it refuses.
 pub fn wishes(id: u32) -> Result<(Vec<String>, Vec<String>)> {
-    let format = format!("reqnodes:16384{FIELD},exc_nodes:16384{FIELD}");
+    let format = fields_of(&["reqnodes:16384", "exc_nodes:16384"]);
     let said = run("squeue", &["--noheader", "--jobs", &id.to_string(), "--Format", &format])?;
     let strange = || Failure::new(Kind::Other, format!("squeue said '{said}'"));
-    let [wanted, refused, ..] = said.trim().split(FIELD).collect::<Vec<_>>()[..] else {
+    let row = own_row(&said, id).ok_or_else(strange)?;
+    let [wanted, refused, ..] = row.split(FIELD).collect::<Vec<_>>()[..] else {
         return Err(strange());
     };
     let list = |text: &str| match text.trim() {
@@ -188,15 +199,17 @@ pub fn stands() -> Result<BTreeMap<u32, Stand>> {
 pub fn stand(id: u32) -> Result<Option<Stand>> {
     let args = ["--noheader", "--states=all", "--jobs", &id.to_string(), "--Format", &stand_format()];
     match run("squeue", &args) {
-        Ok(said) => Ok(said.lines().find_map(stand_of).map(|(_, stand)| stand)),
+        Ok(said) => {
+            let mut all = said.lines().filter_map(stand_of);
+            Ok(all.find(|(job, _)| *job == id).map(|(_, stand)| stand))
+        }
         Err(failure) if failure.to_string().contains("Invalid job id") => Ok(None),
         Err(failure) => Err(failure),
     }
 }
 
 fn stand_format() -> String {
-    let fields = ["jobid:32", "state:32", "reason:64", "burstbufferstate:32", "endtime:32"];
-    fields.map(|field| format!("{field}{FIELD}")).join(",")
+    fields_of(&["state:32", "reason:64", "burstbufferstate:32", "endtime:32"])
 }
 
 fn stand_of(line: &str) -> Option<(u32, Stand)> {
@@ -344,9 +357,9 @@ pub struct Plan {
 
 /// None when Slurm has no plan.
 pub fn plan(id: u32) -> Option<Plan> {
-    let format = format!("starttime:32{FIELD},schednodes:16384{FIELD}");
+    let format = fields_of(&["starttime:32", "schednodes:16384"]);
     let args = ["--noheader", "--jobs", &id.to_string(), "--Format", &format];
-    planned(&once("squeue", &args).ok()?)
+    planned(own_row(&once("squeue", &args).ok()?, id)?)
 }
 
 fn planned(line: &str) -> Option<Plan> {
@@ -513,6 +526,17 @@ mod tests {
         let job = facts("PENDING|1-3||test|0|").unwrap();
         assert!(job.nodes.is_empty() && !job.failed() && job.node_count == 1);
         assert!(facts("nonsense").is_err() && facts("A|b|c|d|0|").is_err());
+    }
+
+    /// A component that is over says nothing of the first one, whose epilogs may still run.
+    #[test]
+    fn of_several_components_the_one_asked_for_is_read() {
+        let said = "2    |COMPLETED  |2 |node[2-3]|test |0 |\n1    |COMPLETING |1 |node1|test |0 |\n";
+        let state = |id| own_row(said, id).map(|row| facts(row).unwrap().state);
+        assert_eq!(state(1).as_deref(), Some("COMPLETING"));
+        assert_eq!(state(2).as_deref(), Some("COMPLETED"));
+        assert_eq!((state(3), state(21)), (None, None));
+        assert_eq!(own_row("", 1), None);
     }
 
     #[test]

@@ -342,7 +342,7 @@ impl Cluster {
         self.wait_for_own_jobs();
         for node in self.names() {
             self.remove_what_programs_wrote(&node);
-            assert_eq!(self.left_on(&node), "", "{when}: {node}\n{}", self.overview());
+            assert_eq!(self.left_on(&node), "", "{when}: {node}\n{}\n{}", self.overview(), self.logs());
             let words = [&self.tidepool(), "stage", "--control", "--json", "persist", "list"];
             let kept = String::from_utf8_lossy(&self.on(&node, &words).stdout).into_owned();
             let kept: serde_json::Value =
