@@ -76,7 +76,7 @@ struct Job {
     not_before: Option<Instant>,
     /// It was asked for by [`Pages::drop_soon`].
     soon: bool,
-    /// It was announced by [`Pages::owe`].
+    /// [`Pages::owe`] knows of it.
     owed: bool,
 }
 
@@ -473,7 +473,7 @@ impl Keeper {
     pub fn drop_soon(&self, ino: Ino) {
         if lock(&self.pages).drop_soon(ino) {
             let not_before = Some(Instant::now() + UNCOVERED);
-            self.queue(Job { not_before, soon: true, ..Job::of(LeaseKey::Object(ino)) });
+            self.queue(Job { not_before, soon: true, owed: true, ..Job::of(LeaseKey::Object(ino)) });
         }
     }
 

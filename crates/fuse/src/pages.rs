@@ -301,7 +301,11 @@ impl Pages {
 
     /// Pages that no lease covers are to be dropped soon; false when that is under way already.
     pub fn drop_soon(&mut self, ino: Ino) -> bool {
-        self.soon.insert(ino)
+        let is_new = self.soon.insert(ino);
+        if is_new {
+            self.owe(ino);
+        }
+        is_new
     }
 
     /// They are dropped now: what is filled from here on is to be dropped again.
@@ -327,7 +331,7 @@ impl Pages {
     /// Whether the kernel may have pages that it should not have any more: who asks for a file's data to be settled waits for it to drop
     /// them.
     pub fn owes(&self, ino: Ino) -> bool {
-        self.owed.contains_key(&ino) || self.soon.contains(&ino)
+        self.owed.contains_key(&ino)
     }
 
     /// Leases of open files with pages that end within `ahead`.
@@ -487,10 +491,13 @@ mod tests {
         assert!(pages.drop_soon(INO), "filled after the drop began");
         assert!(pages.owes(INO) && !pages.owes(Ino(8)));
         pages.soon_begins(INO);
-        pages.owe(INO);
-        assert!(pages.owes(INO));
+        pages.paid(INO);
+        assert!(pages.owes(INO), "the first has not been dropped yet, or the second");
         pages.paid(INO);
         assert!(!pages.owes(INO));
+        assert!(pages.drop_soon(INO));
+        pages.soon_begins(INO);
+        assert!(pages.owes(INO), "until it has been dropped");
     }
 
     #[test]
