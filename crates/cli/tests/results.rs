@@ -6,11 +6,11 @@ use common::{Sandbox, text};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Runs a shell script in a pool, with results at `/out`.
-fn run(sandbox: &Sandbox, flags: &[&str], script: &str) -> Output {
+/// A shell script in a pool, with results at `/out`.
+fn command(sandbox: &Sandbox, flags: &[&str], script: &str) -> Command {
     let out = format!("/out:{}", sandbox.path("res").display());
     let args = [
         &["run", "--nodes", "2", "--local", "--client", "preload", "--out", &out],
@@ -18,7 +18,11 @@ fn run(sandbox: &Sandbox, flags: &[&str], script: &str) -> Output {
         &["--", "sh", "-c", script],
     ]
     .concat();
-    sandbox.tidepool(&args).output().unwrap()
+    sandbox.tidepool(&args)
+}
+
+fn run(sandbox: &Sandbox, flags: &[&str], script: &str) -> Output {
+    command(sandbox, flags, script).output().unwrap()
 }
 
 /// The directory of the only pool, when it is there.
@@ -163,14 +167,7 @@ fn a_program_that_does_well_and_has_no_results_is_an_error() {
 
 /// A run of a program, killed when `is_time` says so.
 fn killed(sandbox: &Sandbox, flags: &[&str], script: &str, is_time: impl Fn(&Path) -> bool) {
-    let out = format!("/out:{}", sandbox.path("res").display());
-    let args = [
-        &["run", "--nodes", "2", "--local", "--client", "preload", "--out", &out],
-        flags,
-        &["--", "sh", "-c", script],
-    ]
-    .concat();
-    let mut child = sandbox.tidepool(&args).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = command(sandbox, flags, script).stderr(Stdio::null()).spawn().unwrap();
     let dir = pool_dir(sandbox);
     wait_for("the moment", || is_time(&dir) || child.id() == 0);
     child.kill().unwrap();

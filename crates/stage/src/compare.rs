@@ -203,7 +203,8 @@ fn users(mut xattrs: Vec<Xattr>) -> Vec<Xattr> {
     xattrs
 }
 
-fn read_full(end: &dyn End, file: &FileRef, at: u64, buf: &mut [u8]) -> Result<usize, EndError> {
+/// Bytes of a file from a place on, as many as there are and have room.
+pub(crate) fn read_full(end: &dyn End, file: &FileRef, at: u64, buf: &mut [u8]) -> Result<usize, EndError> {
     let mut done = 0;
     while done < buf.len() {
         match end.read(file, at + done as u64, &mut buf[done..])? {

@@ -3,6 +3,7 @@
 //!
 //! A file that is kept somewhere and ends before it says is another matter: what is missing may be lost. That is an error.
 
+use crate::compare::read_full;
 use crate::compound::PlainWriter;
 use crate::data::Output;
 use crate::end::{At, EndError, FileRef, Meta, WritePieces};
@@ -23,24 +24,12 @@ impl Job<'_> {
         // The last byte, and the first that must not be there.
         let start = meta.size.saturating_sub(1);
         let (mut edge, inside) = ([0; 2], usize::from(meta.size > 0));
-        let found = self.read_at(src, start, &mut edge[..=inside])?;
+        let found = read_full(self.src, src, start, &mut edge[..=inside]).map_err(Failure::source)?;
         if found == inside {
             return Ok(false);
         }
         self.check_source(src, meta)?;
         if found < inside && meta.stored > 0 { Err(ends_early(meta)) } else { Ok(true) }
-    }
-
-    /// Bytes at a place of the source, as many as there are and have room.
-    fn read_at(&self, src: &FileRef, at: u64, buf: &mut [u8]) -> Result<usize, Failure> {
-        let mut filled = 0;
-        while filled < buf.len() {
-            match self.src.read(src, at + filled as u64, &mut buf[filled..]).map_err(Failure::source)? {
-                0 => break,
-                count => filled += count,
-            }
-        }
-        Ok(filled)
     }
 
     /// Copies such a file to its temporary name.
@@ -80,7 +69,7 @@ impl Job<'_> {
         let mut writer = PlainWriter::new(self.dst, to.file);
         loop {
             self.check_cancel()?;
-            let count = self.read_at(src, at, buf)?;
+            let count = read_full(self.src, src, at, buf).map_err(Failure::source)?;
             if count == 0 {
                 return writer.finish().map(|()| (at, whole)).map_err(Failure::target);
             }

@@ -3,11 +3,11 @@
 mod support;
 
 use support::{Daemon, copy, done, well, write};
-use tidepool_stage_client::{DataspaceKind, DataspaceSpec, Op, TaskSpec, TaskState};
+use tidepool_stage_client::{DataspaceKind, DataspaceSpec, Op, Stager, TaskSpec, TaskState};
 use tidepool_testkit::Cluster;
 
-#[test]
-fn trees_go_into_a_pool_and_out_again() {
+/// A pool, and a stager that has it as the dataspace `pool://`.
+fn with_pool() -> (Cluster, Daemon, Stager) {
     let cluster = Cluster::start(2);
     let daemon = Daemon::start();
     let stager = daemon.control();
@@ -16,6 +16,12 @@ fn trees_go_into_a_pool_and_out_again() {
     let mount = file.display().to_string();
     let pool = DataspaceSpec { kind: DataspaceKind::Pool, mount, ..support::local("pool://", "".as_ref()) };
     stager.register_dataspace(&pool).unwrap();
+    (cluster, daemon, stager)
+}
+
+#[test]
+fn trees_go_into_a_pool_and_out_again() {
+    let (_cluster, daemon, stager) = with_pool();
     write(&daemon.path("a/tree/deep/file"), &vec![5; 3 << 20]);
     write(&daemon.path("a/tree/small"), b"small");
     let status = well(&stager, &copy("a://tree", "pool://in/tree"));
@@ -40,14 +46,7 @@ fn trees_go_into_a_pool_and_out_again() {
 /// As Slurm's stage-out has it: the pool is gone afterwards.
 #[test]
 fn what_links_lead_to_elsewhere_in_the_pool_comes_along() {
-    let cluster = Cluster::start(2);
-    let daemon = Daemon::start();
-    let stager = daemon.control();
-    let file = daemon.path("pool.json");
-    cluster.pool_file().write(&file).unwrap();
-    let mount = file.display().to_string();
-    let pool = DataspaceSpec { kind: DataspaceKind::Pool, mount, ..support::local("pool://", "".as_ref()) };
-    stager.register_dataspace(&pool).unwrap();
+    let (cluster, daemon, stager) = with_pool();
     write(&daemon.path("a/work/r"), b"result");
     write(&daemon.path("a/out/f"), b"own");
     let by_pool = |path: &str| cluster.pool_file().mount.join(path);

@@ -27,7 +27,7 @@ use tempfile::TempDir;
 use tidepool_client::{Client, Cred, Hint, PoolFile, PoolMode};
 use tidepool_fsd::{Backend, Config, Ready};
 use tidepool_transport::{Secret, random_bytes};
-use tidepool_types::{Encryption, InstanceId, Layout};
+use tidepool_types::{Encryption, Ino, InstanceId, Layout};
 use tidepool_wire::message::{Member, Reply, Request};
 
 /// How a test's pool differs from the default one.
@@ -326,6 +326,21 @@ impl Rng {
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
         (0..len).map(|_| (self.next_u64() >> 32) as u8).collect()
     }
+}
+
+/// Blocks of an object as the daemons count them in their files, for pools of few objects.
+///
+/// # Panics
+/// When one does not answer, or finds a damaged block.
+pub fn stored_blocks(client: &Client, ino: Ino) -> u64 {
+    let count = |daemon| match client.request(daemon, &Request::Scrub { after: None, max: 64 }).unwrap() {
+        Reply::Scrubbed { objects, .. } => {
+            assert!(objects.iter().all(|object| object.bad.is_empty()), "daemon {daemon}: {objects:?}");
+            objects.iter().filter(|object| object.ino == ino).map(|object| object.blocks).sum::<u64>()
+        }
+        other => panic!("{other:?}"),
+    };
+    (0..client.members() as u16).map(count).sum()
 }
 
 /// Waits until `done` holds.

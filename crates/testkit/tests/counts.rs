@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use tidepool_client::Client;
-use tidepool_testkit::{Cluster, Rng, cred};
+use tidepool_testkit::{Cluster, Rng, cred, stored_blocks};
 use tidepool_types::{Attr, BLOCK_SIZE, Ino, SetAttr};
 use tidepool_wire::message::{Reply, Request};
 
@@ -19,28 +19,21 @@ fn truncate(client: &Client, ino: Ino, size: u64) {
     client.set_attr(ino, &set, &cred()).unwrap();
 }
 
-/// Counted by the daemons, from their files.
-fn stored(client: &Client, ino: Ino) -> u64 {
-    let at = |daemon| match client.request(daemon, &Request::Scrub { after: None, max: 64 }).unwrap() {
-        Reply::Scrubbed { objects, .. } => {
-            objects.iter().filter(|o| o.ino == ino).map(|o| o.blocks).sum::<u64>()
-        }
-        other => panic!("{other:?}"),
-    };
-    (0..DAEMONS).map(at).sum()
-}
-
 /// What is recorded is what is stored, and after a truncation to nothing both are nothing.
 #[track_caller]
 fn assert_counted(client: &Client, path: &str) {
     let ino = open(client, path, 0).ino;
     let attr = client.get_attr(ino).unwrap();
-    assert_eq!(attr.blocks, stored(client, ino) as i64, "recorded, stored; size {}", attr.size);
+    assert_eq!(attr.blocks, stored_blocks(client, ino) as i64, "recorded, stored; size {}", attr.size);
     truncate(client, ino, 0);
     // What another had cut off before the size shrank stays behind the end until it is cut off again.
     truncate(client, ino, 1 << 40);
     truncate(client, ino, 0);
-    assert_eq!((client.get_attr(ino).unwrap().blocks, stored(client, ino)), (0, 0), "after truncation to 0");
+    assert_eq!(
+        (client.get_attr(ino).unwrap().blocks, stored_blocks(client, ino)),
+        (0, 0),
+        "after truncation to 0"
+    );
 }
 
 fn together(cluster: &Cluster, work: impl Fn(usize, &Client) + Sync) {
@@ -127,12 +120,12 @@ fn a_truncation_that_is_cut_short() {
         let reply = client.request(file.ino.home(), &take).unwrap();
         assert_eq!(reply, Reply::Written { blocks: taken, attr: None });
     }
-    assert_eq!((client.get_attr(file.ino).unwrap().blocks, stored(&client, file.ino)), (0, 2));
+    assert_eq!((client.get_attr(file.ino).unwrap().blocks, stored_blocks(&client, file.ino)), (0, 2));
     client.write(file.ino, 2 * u64::from(BLOCK_SIZE), &[1; BLOCK_SIZE as usize]).unwrap();
     assert_eq!(client.get_attr(file.ino).unwrap().stored_blocks(), 1);
     truncate(&client, file.ino, 1);
     let attr = client.get_attr(file.ino).unwrap();
-    assert!(attr.blocks <= 1 && stored(&client, file.ino) == 1, "{attr:?}");
+    assert!(attr.blocks <= 1 && stored_blocks(&client, file.ino) == 1, "{attr:?}");
 }
 
 /// A count that was damaged by an older release neither hinders a truncation nor shows as more than there can be.

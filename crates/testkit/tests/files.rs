@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use tidepool_client::Client;
 use tidepool_fsd::Backend;
-use tidepool_testkit::{Cluster, Options, Rng, cred, eventually};
+use tidepool_testkit::{Cluster, Options, Rng, cred, eventually, stored_blocks};
 use tidepool_types::{Attr, Errno, FileKind, Ino, Layout, SetAttr};
 use tidepool_wire::message::{Reply, Request};
 
@@ -82,18 +82,6 @@ fn f2_one_name_space() {
 
 /// Operations of the comparison with a byte vector, on each pool.
 const ORACLE_STEPS: u64 = 600;
-
-/// Blocks that the daemons keep of an object, as a scrub counts them.
-fn stored_blocks(client: &Client, ino: Ino) -> u64 {
-    let count = |daemon| match client.request(daemon, &Request::Scrub { after: None, max: 64 }).unwrap() {
-        Reply::Scrubbed { objects, .. } => {
-            assert!(objects.iter().all(|object| object.bad.is_empty()));
-            objects.iter().filter(|object| object.ino == ino).map(|object| object.blocks).sum::<u64>()
-        }
-        other => panic!("{other:?}"),
-    };
-    (0..client.members() as u16).map(count).sum()
-}
 
 /// F15: random reads, writes, truncations, appends and holes agree with a byte vector, whichever of two clients
 /// does them.

@@ -1,9 +1,8 @@
 //! The size cache (F21): what a writer sees at once, and others when it has closed, synced or unlocked the file.
 
 use tidepool_client::{Client, LockKind, LockMode, LockOwner, LockRange};
-use tidepool_testkit::{Cluster, Options, Rng, cred, eventually};
+use tidepool_testkit::{Cluster, Options, Rng, cred, eventually, stored_blocks};
 use tidepool_types::{Attr, Ino, SetAttr};
-use tidepool_wire::message::{Reply, Request};
 
 const DAEMONS: usize = 4;
 const CHUNK: u64 = 64 << 10;
@@ -25,16 +24,6 @@ fn size(client: &Client, path: &str) -> u64 {
 fn far(client: &Client, file: &Attr) -> u64 {
     let owner = |index| client.chunk_owner(file.ino, file.layout.unwrap(), index * CHUNK);
     (1..).find(|index| owner(*index) != file.ino.home()).unwrap() * CHUNK
-}
-
-fn stored(client: &Client, ino: Ino) -> u64 {
-    let at = |daemon| match client.request(daemon, &Request::Scrub { after: None, max: 64 }).unwrap() {
-        Reply::Scrubbed { objects, .. } => {
-            objects.iter().filter(|o| o.ino == ino).map(|o| o.blocks).sum::<u64>()
-        }
-        other => panic!("{other:?}"),
-    };
-    (0..DAEMONS as u16).map(at).sum()
 }
 
 #[test]
@@ -81,7 +70,7 @@ fn f21_the_writer_sees_its_size_and_others_when_it_has_closed() {
     write(at + 800);
     drop(writer);
     assert_eq!(size(&other, "f"), at + 900, "at exit");
-    assert_eq!(other.get_attr(file.ino).unwrap().stored_blocks(), stored(&other, file.ino));
+    assert_eq!(other.get_attr(file.ino).unwrap().stored_blocks(), stored_blocks(&other, file.ino));
 }
 
 /// Each write to another daemon than the home takes one request instead of two; a writer that goes on for long tells now and then.
@@ -144,7 +133,7 @@ fn f26_a_shared_file_is_whole_after_its_writers() {
         }
     });
     let attr = client.get_attr(file.ino).unwrap();
-    assert_eq!((attr.size, attr.stored_blocks()), (WRITERS * WRITES * LEN, stored(&client, file.ino)));
+    assert_eq!((attr.size, attr.stored_blocks()), (WRITERS * WRITES * LEN, stored_blocks(&client, file.ino)));
     let mut all = vec![0; attr.size as usize];
     assert_eq!(client.read(file.ino, 0, &mut all).unwrap(), all.len());
     for (piece, writer) in all.chunks(LEN as usize).zip((0..WRITERS).cycle()) {
@@ -164,9 +153,9 @@ fn a_killed_writers_data_go_with_its_file() {
     let file = open(&writer, "f");
     writer.write(file.ino, far(&writer, &file), &vec![1; 4096]).unwrap();
     other.unlink(Ino::ROOT, b"f", &cred()).unwrap();
-    assert_eq!(stored(&other, file.ino), 1);
+    assert_eq!(stored_blocks(&other, file.ino), 1);
     // As the kernel does for a killed process: its connections end, and it says nothing more.
     writer.disconnect();
     std::mem::forget(writer);
-    eventually("the data to go", || stored(&other, file.ino) == 0);
+    eventually("the data to go", || stored_blocks(&other, file.ino) == 0);
 }
