@@ -13,11 +13,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// `PRAGMA user_version` of a book in the form described here.
-pub const FORMAT: i32 = 3;
+pub const FORMAT: i32 = 4;
 /// The form before there were pools that outlive their jobs.
 const FORMAT_WITHOUT_POOLS: i32 = 1;
 /// The form before stagings ahead of jobs were noted.
 const FORMAT_WITHOUT_AHEAD: i32 = 2;
+/// The form before teardowns were counted and nodes with something of a job noted.
+const FORMAT_WITHOUT_TEARDOWNS: i32 = 3;
+/// Forms that are brought up to date when they are opened.
+const EARLIER: std::ops::RangeInclusive<i32> = FORMAT_WITHOUT_POOLS..=FORMAT_WITHOUT_TEARDOWNS;
 /// `PRAGMA application_id`: `TPJB`.
 pub const APPLICATION: i32 = 0x5450_4a42;
 /// How long a hook waits for its turn.
@@ -52,6 +56,12 @@ CREATE TABLE Avoided(Job INTEGER NOT NULL, Node TEXT NOT NULL, PRIMARY KEY(Job, 
 CREATE TABLE Untidy(Job INTEGER PRIMARY KEY, Tried INTEGER NOT NULL);
 ";
 
+const TABLES_OF_FORM_4: &str = "
+ALTER TABLE Job ADD COLUMN Teardowns INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE Job ADD COLUMN SetUp INTEGER;
+CREATE TABLE Touched(Job INTEGER NOT NULL, Node TEXT NOT NULL, Known INTEGER, PRIMARY KEY(Job, Node)) WITHOUT ROWID;
+";
+
 /// Why the book could not be used.
 #[derive(Debug)]
 pub enum BookError {
@@ -71,6 +81,10 @@ pub enum BookError {
         from: Phase,
         to: Phase,
     },
+    /// The batch system has begun to take back what a hook works for.
+    TakenBack {
+        job: u32,
+    },
 }
 
 impl fmt::Display for BookError {
@@ -80,6 +94,9 @@ impl fmt::Display for BookError {
             BookError::Sqlite { path, source } => write!(f, "{}: {source}", path.display()),
             BookError::Unknown(job) => write!(f, "job {job} has no directives, or is not known any more"),
             BookError::Phase { job, from, to } => write!(f, "job {job} is {from} and cannot become {to}"),
+            BookError::TakenBack { job } => {
+                write!(f, "job {job} is queued again or over: what was begun for it is taken back")
+            }
         }
     }
 }
@@ -125,6 +142,31 @@ pub struct Job {
     pub estimate_ms: Option<u64>,
     pub submitted: u64,
     pub changed: u64,
+    /// How often the batch system has begun to take back what was done for it. A hook that began before the last time works
+    /// for an attempt that is over.
+    pub teardowns: u32,
+    /// The teardowns that there had been when it was set up last; none before.
+    pub set_up: Option<u32>,
+}
+
+impl Job {
+    /// A hook that began with `self` still works for what the job is now.
+    pub fn is_same_attempt(&self, now: &Job) -> bool {
+        self.teardowns == now.teardowns && !now.phase.is_final()
+    }
+
+    /// Its setup is called a second time, as after a restart of the controller: nothing was taken back since.
+    pub fn is_set_up(&self) -> bool {
+        self.set_up == Some(self.teardowns)
+    }
+}
+
+/// A node that has, or may have, something of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Touched {
+    pub node: String,
+    /// The teardowns that there had been when the node's stager was told of the job; none before.
+    pub known: Option<u32>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -173,7 +215,8 @@ impl Book {
         book.try_(|c| c.pragma_update(None, "synchronous", "full"))?;
         match book.form()? {
             (APPLICATION, FORMAT) => return Ok(book),
-            (0, 0) | (APPLICATION, FORMAT_WITHOUT_POOLS | FORMAT_WITHOUT_AHEAD) => book.bring_up_to_date()?,
+            (0, 0) => book.bring_up_to_date()?,
+            (APPLICATION, form) if EARLIER.contains(&form) => book.bring_up_to_date()?,
             form => return Err(book.foreign(form)),
         }
         Ok(book)
@@ -193,6 +236,9 @@ impl Book {
             }
             if form <= FORMAT_WITHOUT_AHEAD {
                 t.execute_batch(ahead::TABLES)?;
+            }
+            if form <= FORMAT_WITHOUT_TEARDOWNS {
+                t.execute_batch(TABLES_OF_FORM_4)?;
                 t.pragma_update(None, "user_version", FORMAT)?;
             }
             Ok(())
@@ -206,9 +252,7 @@ impl Book {
         match book.form()? {
             (APPLICATION, FORMAT) => Ok(book),
             // The first look after an upgrade of the programs may be one at submission.
-            (APPLICATION, FORMAT_WITHOUT_POOLS | FORMAT_WITHOUT_AHEAD) => {
-                book.bring_up_to_date().map(|()| book)
-            }
+            (APPLICATION, form) if EARLIER.contains(&form) => book.bring_up_to_date().map(|()| book),
             form => Err(book.foreign(form)),
         }
     }
@@ -252,7 +296,7 @@ impl Book {
     /// A job that was submitted at `now`. A number that Slurm gives out anew takes the place of the old job.
     pub fn add(&self, new: &NewJob, now: u64) -> Result<()> {
         self.change(|t| {
-            for table in ["Job", "After", "Event", "Transfer", "Avoided"] {
+            for table in ["Job", "After", "Event", "Transfer", "Avoided", "Touched"] {
                 t.execute(&format!("DELETE FROM {table} WHERE Job = ?1"), [new.job])?;
             }
             let workflow = match (&new.starts, new.after.first()) {
@@ -300,28 +344,82 @@ impl Book {
         self.many(&format!("{JOB} WHERE Nodes <> '' AND Phase NOT IN {over} ORDER BY Job"), [], job_of)
     }
 
-    /// Moves a job to a phase. False when it has ended otherwise meanwhile: a hook that comes late changes nothing.
+    /// Moves a job to a phase; refused when it has ended otherwise meanwhile: a hook that comes late changes nothing.
     pub fn become_(&self, job: u32, phase: Phase, reason: &str, now: u64) -> Result<()> {
-        let from = self.change(|t| {
-            let from: Option<String> =
-                t.query_row("SELECT Phase FROM Job WHERE Job = ?1", [job], |row| row.get(0)).optional()?;
-            let from = from.map(|word| Phase::parse(&word).unwrap_or(Phase::Failed));
-            if from.is_some_and(|from| from.may_become(phase)) {
-                let reason = cut(reason);
-                t.execute(
-                    "UPDATE Job SET Phase = ?2, Reason = ?3, Changed = ?4, Attempt = Attempt + ?5 WHERE Job = ?1",
-                    params![job, phase.word(), reason, now as i64, i64::from(phase == Phase::Submitted)],
-                )?;
-                let colon = if reason.is_empty() { "" } else { ": " };
-                note(t, job, now, &format!("{phase}{colon}{reason}"))?;
+        self.move_on((job, None), phase, reason, now)
+    }
+
+    /// The same by a hook that began with `job`: also refused when what it works for is being taken back.
+    pub fn advance(&self, job: &Job, phase: Phase, reason: &str, now: u64) -> Result<()> {
+        self.move_on((job.job, Some(job.teardowns)), phase, reason, now)
+    }
+
+    fn move_on(
+        &self,
+        (job, teardowns): (u32, Option<u32>),
+        phase: Phase,
+        reason: &str,
+        now: u64,
+    ) -> Result<()> {
+        let refused = self.change(|t| {
+            let row = |row: &Row<'_>| Ok((phase_of(&row.get::<_, String>(0)?), row.get::<_, u32>(1)?));
+            let sql = "SELECT Phase, Teardowns FROM Job WHERE Job = ?1";
+            let Some((from, torn)) = t.query_row(sql, [job], row).optional()? else {
+                return Ok(Some(BookError::Unknown(job)));
+            };
+            if teardowns.is_some_and(|begun_with| begun_with != torn) {
+                return Ok(Some(BookError::TakenBack { job }));
             }
-            Ok(from)
+            if !from.may_become(phase) {
+                return Ok(Some(BookError::Phase { job, from, to: phase }));
+            }
+            let reason = cut(reason);
+            t.execute(
+                "UPDATE Job SET Phase = ?2, Reason = ?3, Changed = ?4, Attempt = Attempt + ?5 WHERE Job = ?1",
+                params![job, phase.word(), reason, now as i64, i64::from(phase == Phase::Submitted)],
+            )?;
+            let colon = if reason.is_empty() { "" } else { ": " };
+            note(t, job, now, &format!("{phase}{colon}{reason}"))?;
+            Ok(None)
         })?;
-        match from {
-            None => Err(BookError::Unknown(job)),
-            Some(from) if from.may_become(phase) => Ok(()),
-            Some(from) => Err(BookError::Phase { job, from, to: phase }),
-        }
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// The batch system takes back what was done for the job: hooks that began before work for nothing any more.
+    pub fn begin_teardown(&self, job: u32, now: u64) -> Result<()> {
+        self.change(|t| {
+            t.execute("UPDATE Job SET Teardowns = Teardowns + 1 WHERE Job = ?1", [job])?;
+            t.execute("UPDATE Untidy SET Tried = ?2 WHERE Job = ?1", params![job, now as i64]).map(drop)
+        })
+    }
+
+    /// The job's setup has been called; see [`Job::is_set_up`].
+    pub fn note_setup(&self, job: u32) -> Result<()> {
+        self.change(|t| t.execute("UPDATE Job SET SetUp = Teardowns WHERE Job = ?1", [job])).map(drop)
+    }
+
+    /// Something of a job may be on these nodes from now on.
+    pub fn touch_nodes(&self, job: u32, nodes: &[String]) -> Result<()> {
+        let sql = "INSERT OR IGNORE INTO Touched VALUES(?1, ?2, NULL)";
+        self.change(|t| nodes.iter().try_for_each(|node| t.execute(sql, params![job, node]).map(drop)))
+    }
+
+    /// A node's stager knows the job, which began with `job`: as one that has nothing there yet.
+    pub fn is_known_at(&self, job: &Job, node: &str) -> Result<()> {
+        let sql = "INSERT OR REPLACE INTO Touched VALUES(?1, ?2, ?3)";
+        self.change(|t| t.execute(sql, params![job.job, node, job.teardowns])).map(drop)
+    }
+
+    /// Nothing of a job is on a node any more.
+    pub fn is_clean_at(&self, job: u32, node: &str) -> Result<()> {
+        self.change(|t| t.execute("DELETE FROM Touched WHERE Job = ?1 AND Node = ?2", params![job, node]))
+            .map(drop)
+    }
+
+    /// The nodes that may have something of a job, by name.
+    pub fn touched(&self, job: u32) -> Result<Vec<Touched>> {
+        let touched = |row: &Row<'_>| Ok(Touched { node: row.get(0)?, known: row.get(1)? });
+        self.many("SELECT Node, Known FROM Touched WHERE Job = ?1 ORDER BY Node", [job], touched)
     }
 
     /// A job that has ended is queued once more, by its owner or an administrator: it begins anew.
@@ -348,12 +446,6 @@ impl Book {
     pub fn untidy(&self) -> Result<Vec<(u32, u64)>> {
         let one = |row: &Row<'_>| Ok((row.get(0)?, row.get::<_, i64>(1)? as u64));
         self.many("SELECT Job, Tried FROM Untidy ORDER BY Job", [], one)
-    }
-
-    /// It is tried now.
-    pub fn try_to_tidy(&self, job: u32, now: u64) -> Result<()> {
-        let set = "UPDATE Untidy SET Tried = ?2 WHERE Job = ?1";
-        self.change(|t| t.execute(set, params![job, now as i64])).map(drop)
     }
 
     /// Nothing of the job is left but what has to stay.
@@ -549,7 +641,7 @@ impl Book {
                 .query_map([before as i64], |row| row.get(0))?
                 .collect::<rusqlite::Result<_>>()?;
             for job in &jobs {
-                for table in ["Job", "After", "Event", "Transfer", "PoolUser", "Avoided", "Untidy"] {
+                for table in ["Job", "After", "Event", "Transfer", "PoolUser", "Avoided", "Untidy", "Touched"] {
                     t.execute(&format!("DELETE FROM {table} WHERE Job = ?1"), [job])?;
                 }
             }
@@ -575,7 +667,7 @@ fn untidy(t: &Transaction<'_>, job: u32, now: u64) -> rusqlite::Result<()> {
     t.execute("INSERT OR REPLACE INTO Untidy VALUES(?1, ?2)", params![job, now as i64]).map(drop)
 }
 
-const JOB: &str = "SELECT Job, Uid, Gid, Script, Phase, Reason, Workflow, IsEnd, Attempt, Nodes, Reservation, Estimate, Submitted, Changed FROM Job";
+const JOB: &str = "SELECT Job, Uid, Gid, Script, Phase, Reason, Workflow, IsEnd, Attempt, Nodes, Reservation, Estimate, Submitted, Changed, Teardowns, SetUp FROM Job";
 
 fn phase_of(word: &str) -> Phase {
     Phase::parse(word).unwrap_or(Phase::Failed)
@@ -599,6 +691,8 @@ fn job_of(row: &Row<'_>) -> rusqlite::Result<Job> {
         estimate_ms: row.get::<_, Option<i64>>(11)?.map(|ms| ms as u64),
         submitted: number(12)?,
         changed: number(13)?,
+        teardowns: row.get(14)?,
+        set_up: row.get(15)?,
     })
 }
 
@@ -680,6 +774,56 @@ mod tests {
         assert!(matches!(book.become_(6, Phase::Done, "", 3), Err(BookError::Unknown(6))));
     }
 
+    /// Slurm queues a job again while a hook stages it in: what that hook does afterwards is nobody's.
+    #[test]
+    fn a_hook_of_an_attempt_that_is_taken_back_changes_nothing() {
+        let (_dir, book) = book();
+        book.add(&new(5, &[]), 1).unwrap();
+        book.become_(5, Phase::Checked, "", 2).unwrap();
+        let began = book.job(5).unwrap();
+        book.advance(&began, Phase::Starting, "", 3).unwrap();
+        assert!(began.is_same_attempt(&book.job(5).unwrap()));
+        book.begin_teardown(5, 4).unwrap();
+        for phase in [Phase::Running, Phase::Failed, Phase::Submitted] {
+            let late = book.advance(&began, phase, "", 5).unwrap_err();
+            assert!(matches!(late, BookError::TakenBack { job: 5 }), "{late}");
+        }
+        assert!(!began.is_same_attempt(&book.job(5).unwrap()));
+        assert_eq!(book.job(5).unwrap().phase, Phase::Starting);
+        let next = book.job(5).unwrap();
+        book.advance(&next, Phase::Running, "", 6).unwrap();
+        assert_eq!(book.untidy().unwrap(), [(5, 4)]);
+    }
+
+    #[test]
+    fn a_setup_that_is_called_again_is_told_from_a_new_attempt() {
+        let (_dir, book) = book();
+        book.add(&new(5, &[]), 1).unwrap();
+        assert!(!book.job(5).unwrap().is_set_up());
+        book.note_setup(5).unwrap();
+        assert!(book.job(5).unwrap().is_set_up());
+        book.begin_teardown(5, 2).unwrap();
+        assert!(!book.job(5).unwrap().is_set_up());
+    }
+
+    #[test]
+    fn nodes_are_touched_until_nothing_is_there() {
+        let (_dir, book) = book();
+        book.add(&new(5, &[]), 1).unwrap();
+        let nodes = ["n1".to_string(), "n2".into()];
+        book.touch_nodes(5, &nodes).unwrap();
+        book.begin_teardown(5, 2).unwrap();
+        book.is_known_at(&book.job(5).unwrap(), "n2").unwrap();
+        book.touch_nodes(5, &nodes).unwrap();
+        let touched = |node: &str, known| Touched { node: node.into(), known };
+        assert_eq!(book.touched(5).unwrap(), [touched("n1", None), touched("n2", Some(1))]);
+        book.is_clean_at(5, "n1").unwrap();
+        book.is_clean_at(5, "n3").unwrap();
+        assert_eq!(book.touched(5).unwrap(), [touched("n2", Some(1))]);
+        book.add(&new(5, &[]), 3).unwrap();
+        assert_eq!(book.touched(5).unwrap(), []);
+    }
+
     #[test]
     fn h2_a_workflow_is_its_jobs() {
         let (_dir, book) = book();
@@ -743,18 +887,20 @@ mod tests {
     /// A book as the release before has written it, with its jobs and what is in it afterwards.
     #[test]
     fn books_of_earlier_forms_are_brought_up_to_date() {
-        for (open, form) in
-            [(Book::open as fn(&Path) -> _, 1), (Book::open_read, 1), (Book::open, 2), (Book::open_read, 2)]
-        {
+        let opens = [Book::open as fn(&Path) -> _, Book::open_read];
+        for (open, form) in opens.into_iter().flat_map(|open| EARLIER.map(move |form| (open, form))) {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("jobs.db");
             let old = Connection::open(&path).unwrap();
             old.execute_batch(TABLES).unwrap();
             old.pragma_update(None, "application_id", APPLICATION).unwrap();
             old.pragma_update(None, "user_version", form).unwrap();
-            if form == 2 {
+            if form >= 2 {
                 old.execute_batch(lasting::TABLES).unwrap();
                 old.execute_batch(TABLES_OF_FORM_2).unwrap();
+            }
+            if form >= 3 {
+                old.execute_batch(ahead::TABLES).unwrap();
             }
             let row = "INSERT INTO Job(Job, Uid, Script, Phase, Submitted, Changed) VALUES(5, 7, '', 'running', 1, 2)";
             old.execute(row, []).unwrap();
@@ -762,8 +908,10 @@ mod tests {
             let book = open(&path).unwrap();
             assert_eq!(
                 (book.form().unwrap(), book.job(5).unwrap().phase),
-                ((APPLICATION, 3), Phase::Running)
+                ((APPLICATION, 4), Phase::Running)
             );
+            let job = book.job(5).unwrap();
+            assert_eq!((job.teardowns, job.set_up, book.touched(5).unwrap()), (0, None, vec![]));
             assert_eq!((book.pools().unwrap(), book.stagings_ahead(1).unwrap()), (vec![], vec![]));
             drop(book);
             assert_eq!(open(&path).unwrap().jobs(true).unwrap().len(), 1);

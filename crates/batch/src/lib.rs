@@ -19,7 +19,7 @@ pub mod phase;
 pub mod workflow;
 
 pub use ahead::StagedAhead;
-pub use book::{Book, BookError, Event, Job, Location, NewJob, Transfer};
+pub use book::{Book, BookError, Event, Job, Location, NewJob, Touched, Transfer};
 pub use lasting::{LastingPool, NewPool, PoolState, PoolUser};
 pub use phase::Phase;
 pub use workflow::{Refused, State, Workflow};

@@ -87,15 +87,16 @@ impl Connection {
         Ok(set_socket_timeout(&self.stream, Timeout::Recv, timeout)?)
     }
 
-    /// Sends a request and waits for its reply.
-    pub(crate) fn call(&self, request: &Request) -> Result<Reply, CallError> {
+    /// Sends a request and waits for its reply, at most for `limit` where there is one. Where that is over, the connection is
+    /// of no use to anybody any more: the other side does not work.
+    pub(crate) fn call(&self, request: &Request, limit: Option<Duration>) -> Result<Reply, CallError> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         self.register(id)?;
         if let Err(error) = self.send(id, request) {
             lock(&self.replies).remove(id);
             return Err(error);
         }
-        self.receive(id, Expected::of(request)).map_err(CallError::Sent)
+        self.receive(id, Expected::of(request), limit).map_err(CallError::Sent)
     }
 
     /// Before the request leaves, so that whoever reads its reply knows whose it is.
@@ -128,7 +129,7 @@ impl Connection {
         Ok(())
     }
 
-    fn receive(&self, id: u64, expected: Expected) -> Result<Reply, Broken> {
+    fn receive(&self, id: u64, expected: Expected, limit: Option<Duration>) -> Result<Reply, Broken> {
         loop {
             let mut replies = lock(&self.replies);
             if let Some(reply) = replies.take_reply(id) {
@@ -140,6 +141,9 @@ impl Connection {
             }
             if let Some(inbox) = replies.inbox.take() {
                 drop(replies);
+                if let Err(error) = limit.map_or(Ok(()), |limit| self.wait_at_most(Some(limit))) {
+                    return Err(self.give_up(lock(&self.replies), id, Broken::io(&error)));
+                }
                 return self.read_for_all(id, inbox, expected);
             }
             replies.park(id);
@@ -308,7 +312,10 @@ impl Inbox {
         });
         match found {
             Some(got) => Ok(got?.0),
-            None => Ok(recv(stream, room, RecvFlags::empty())?.0),
+            None => match recv(stream, room, RecvFlags::empty()) {
+                Err(Errno::AGAIN) => Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time")),
+                got => Ok(got?.0),
+            },
         }
     }
 }

@@ -12,6 +12,8 @@ use tidepool_wire::stager::{
 
 /// How long [`Stager::submit_and_wait`] waits before it waits by the task's number, which a restart of the stager does not end.
 pub const FIRST_WAIT: Duration = Duration::from_millis(100);
+/// A wait at a stager of another node is asked for anew so often.
+const WAIT_SLICE: Duration = Duration::from_secs(10);
 
 /// A name in a directory.
 pub type Name = Box<[u8]>;
@@ -63,6 +65,10 @@ macro_rules! expect {
 }
 
 /// Tasks (Table I: task management).
+fn is_over(until: Option<Instant>) -> bool {
+    until.is_some_and(|until| Instant::now() >= until)
+}
+
 impl Stager {
     /// Returns when the stager answers.
     pub fn ping(&self) -> Result<(), StageError> {
@@ -189,9 +195,16 @@ impl Stager {
         any: bool,
         until: Option<Instant>,
     ) -> Result<Vec<TaskStatus>, StageError> {
-        let timeout_ms = until.map(|until| millis(until.saturating_duration_since(Instant::now())));
-        let request = Request::Wait { ids: ids.to_vec(), any, timeout_ms };
-        expect!(self, request, Reply::Tasks { tasks, .. } => tasks)
+        loop {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            // So that a stager of another node that does not work any more is not waited for.
+            let slice = if self.is_elsewhere() { Some(left.unwrap_or(WAIT_SLICE).min(WAIT_SLICE)) } else { left };
+            let request = Request::Wait { ids: ids.to_vec(), any, timeout_ms: slice.map(millis) };
+            match expect!(self, request, Reply::Tasks { tasks, .. } => tasks) {
+                Err(StageError::Refused(refusal)) if refusal.code == Code::TIMEOUT && !is_over(until) => {}
+                result => return result,
+            }
+        }
     }
 
     /// Ends a task that has not ended. What it moved under final names stays.

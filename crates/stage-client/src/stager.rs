@@ -13,8 +13,12 @@ use tidepool_transport::Secret;
 use tidepool_transport::remote::{Door, open_door};
 use tidepool_wire::stager::{Code, Reply, Request, STAGER_MAGIC, STAGER_VERSION};
 
-/// How long a stager may take to greet back. After that it may take as long as it lives.
+/// How long a stager may take to greet back. After that the one of this node may take as long as it lives.
 pub const HELLO_MS_MAX: u64 = 10_000;
+/// How long the stager of another node may take to answer: its node may have lost its power, and it may be stopped.
+pub const ANSWER_MS_MAX: u64 = 30_000;
+/// How much longer where it counts or lists files first.
+pub const COUNT_MS_MAX: u64 = 600_000;
 /// How long a stager that was there may take to come back before a request fails.
 pub const RECONNECT_MS_MAX: u64 = 2_000;
 /// Between two attempts.
@@ -25,6 +29,8 @@ pub struct Stager {
     way: Way,
     name: String,
     current: Mutex<Arc<Greeted>>,
+    /// Of a stager of another node; see [`Stager::answering_within`].
+    answer_max: Duration,
 }
 
 /// How a stager is reached, at first and when it was lost.
@@ -75,6 +81,7 @@ impl Stager {
 
     /// Connects to the stager of another node, which listens at `address` (`host:port`) to those who know the stagers' secret.
     /// They administer it, as on its control socket; tasks about memory are refused, which would be that of another node.
+    /// One that does not answer in [`ANSWER_MS_MAX`] is taken for gone.
     pub fn connect_at(address: &str, secret: &Secret) -> Result<Stager, StageError> {
         let way = Way { at: StagerAt::Address(address.to_string()), secret: Some(secret.clone()) };
         Stager::by(way, &own_name())
@@ -82,7 +89,13 @@ impl Stager {
 
     fn by(way: Way, name: &str) -> Result<Stager, StageError> {
         let current = Mutex::new(Arc::new(greet(&way, name)?));
-        Ok(Stager { way, name: name.to_string(), current })
+        let answer_max = Duration::from_millis(ANSWER_MS_MAX);
+        Ok(Stager { way, name: name.to_string(), current, answer_max })
+    }
+
+    /// The stager of another node is taken for gone after so long without an answer, instead of [`ANSWER_MS_MAX`].
+    pub fn answering_within(self, limit: Duration) -> Stager {
+        Stager { answer_max: limit, ..self }
     }
 
     /// Where it is asked.
@@ -123,7 +136,8 @@ impl Stager {
     /// on a new connection when the stager went away under it.
     pub(crate) fn call(&self, request: &Request) -> Result<Reply, StageError> {
         let greeted = self.current();
-        let broken = match greeted.connection.call(request) {
+        let limit = self.answer_max(request);
+        let broken = match greeted.connection.call(request, limit) {
             Ok(reply) => return answer(reply),
             Err(CallError::TooLong) => return Err(StageError::TooLong { request: request.name() }),
             Err(CallError::NotSent(broken)) => broken,
@@ -135,12 +149,28 @@ impl Stager {
         if let Broken::Protocol(what) = broken {
             return Err(StageError::Protocol { at: self.way.at.clone(), what });
         }
-        match self.again(&greeted)?.connection.call(request) {
+        match self.again(&greeted)?.connection.call(request, limit) {
             Ok(reply) => answer(reply),
             Err(CallError::TooLong) => Err(StageError::TooLong { request: request.name() }),
             Err(CallError::NotSent(broken)) => Err(self.lost(request, broken, false)),
             Err(CallError::Sent(broken)) => Err(self.lost(request, broken, true)),
         }
+    }
+
+    /// How long the answer to a request is waited for: that of this node's stager as long as it lives.
+    fn answer_max(&self, request: &Request) -> Option<Duration> {
+        let asked = match request {
+            Request::Wait { timeout_ms, .. } => timeout_ms.unwrap_or(0),
+            Request::SubmitAndWait { timeout_ms, .. } => *timeout_ms,
+            Request::Plan { .. } | Request::Entries { .. } | Request::Leftovers { .. } => COUNT_MS_MAX,
+            _ => 0,
+        };
+        self.is_elsewhere().then(|| self.answer_max.saturating_add(Duration::from_millis(asked)))
+    }
+
+    /// The stager is another node's.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        matches!(self.way.at, StagerAt::Address(_))
     }
 
     /// A connection that is not `old`: one that another thread has made since, or a new one.
@@ -241,9 +271,9 @@ fn greet_patiently(way: &Way, name: &str) -> Result<Greeted, StageError> {
 fn greet(way: &Way, name: &str) -> Result<Greeted, StageError> {
     let failed = |source| StageError::Connect { at: way.at.clone(), source };
     let connection = Connection::new(way.connect().map_err(failed)?);
-    connection.wait_at_most(Some(Duration::from_millis(HELLO_MS_MAX))).map_err(failed)?;
     let hello = Request::Hello { magic: STAGER_MAGIC, version: STAGER_VERSION, name: name.to_string() };
-    let welcome = read_welcome(&way.at, connection.call(&hello))?;
+    let limit = Duration::from_millis(HELLO_MS_MAX);
+    let welcome = read_welcome(&way.at, connection.call(&hello, Some(limit)))?;
     connection.wait_at_most(None).map_err(failed)?;
     Ok(Greeted { connection, welcome })
 }
@@ -269,10 +299,10 @@ fn read_welcome(at: &StagerAt, reply: Result<Reply, CallError>) -> Result<Welcom
     }
 }
 
-/// A read timeout reads as "would block" to people otherwise.
+/// Says what has not been answered, and for how long.
 fn greeting_error(kind: io::ErrorKind, text: String) -> io::Error {
     match kind {
-        io::ErrorKind::WouldBlock => io::Error::new(
+        io::ErrorKind::TimedOut => io::Error::new(
             io::ErrorKind::TimedOut,
             format!("no answer to a greeting within {HELLO_MS_MAX} ms"),
         ),

@@ -132,12 +132,12 @@ impl State {
         caller: &Caller,
         (job, after): (u32, u32),
     ) -> Result<(Vec<Cleaning>, bool), Refusal> {
-        self.demand_control(caller)?;
+        self.demand_batch(caller)?;
         self.check_job_release(caller, job)?;
         self.check_remembered(job)?;
         let mut ids: Vec<u32> = self
             .copies_of(job, after)
-            .filter(|(_, task)| self.is_of_this_node(task))
+            .filter(|(_, task)| self.is_of_this_node(task) && caller.sees(task.identity))
             .map(|(id, _)| id)
             .take(CLEANED_AT_ONCE_MAX + 1)
             .collect();

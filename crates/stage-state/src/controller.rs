@@ -44,6 +44,7 @@ impl State {
             Request::UnregisterJob { job }
             | Request::ReleaseJob { job }
             | Request::CleanJob { job, .. }
+            | Request::CleanOwn { job, .. }
             | Request::JobReport { job } => self.demand_users_job(*job),
             // What is not stored anew is its owner's, whom `State::owned` looks at.
             Request::Persist { op: PersistOp::Delete, .. } => Ok(()),
@@ -60,7 +61,6 @@ impl State {
             | Request::Jobs {}
             | Request::Leftovers { .. }
             | Request::SetPolicy { .. }
-            | Request::CleanOwn { .. }
             | Request::SubmitAndWait { .. }
             | Request::Forget { .. }
             | Request::DaemonStatus {}

@@ -245,6 +245,7 @@ fn is_for_controllers(request: &Request) -> bool {
         | Request::UnregisterDataspace { .. }
         | Request::UnregisterJob { .. }
         | Request::CleanJob { .. }
+        | Request::CleanOwn { .. }
         | Request::SubmitHeld { .. }
         | Request::ReleaseJob { .. }
         | Request::Entries { .. }
@@ -262,8 +263,7 @@ fn is_for_controllers(request: &Request) -> bool {
         | Request::Jobs {}
         | Request::Leftovers { .. }
         | Request::SetPolicy { .. }
-        | Request::SubmitAndWait { .. }
-        | Request::CleanOwn { .. } => false,
+        | Request::SubmitAndWait { .. } => false,
     }
 }
 
@@ -388,6 +388,7 @@ fn a_job_is_its_owners() {
         raw.is_refused(&Request::ReleaseJob { job: id }, words);
         raw.is_refused(&Request::CleanJob { job: id, after: 0, dry_run: false }, words);
         raw.is_refused(&Request::CleanJob { job: id, after: 0, dry_run: true }, words);
+        raw.is_refused(&Request::CleanOwn { job: id, after: 0 }, words);
         raw.is_refused(&Request::JobReport { job: id }, words);
     }
     assert_eq!(scene.daemon.control().jobs().unwrap().len(), 3);

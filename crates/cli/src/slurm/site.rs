@@ -6,6 +6,7 @@
 //! secret-file = "/etc/tidepool/admin.secret"       # theirs, with a key of its own
 //! stage-in-timeout = "1h"
 //! stage-out-timeout = "4h"
+//! stager-away-max = "2m"                           # so long a job waits for a stager that is updated or does not answer
 //! pool-store = "/tmp"                              # directory of each node for the data of jobs' pools
 //! pool-size-max = "10TiB"                          # of one pool
 //! pool-capacity = "3TiB"                           # of one node, for the pools of all jobs that it has
@@ -38,12 +39,13 @@ use tidepool_types::parse_size;
 pub const SITE_FILE: &str = "/etc/tidepool/slurm.toml";
 const BYTES_MAX: u64 = 1 << 20;
 
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 11] = [
     "state-dir",
     "stager-port",
     "secret-file",
     "stage-in-timeout",
     "stage-out-timeout",
+    "stager-away-max",
     "pool-store",
     "pool-size-max",
     "pool-capacity",
@@ -68,6 +70,9 @@ pub struct Site {
     pub secret_file: PathBuf,
     pub stage_in_timeout: Duration,
     pub stage_out_timeout: Duration,
+    /// How long a job that is made ready waits for a stager that does not answer; then it is queued again, as other nodes
+    /// may do.
+    pub stager_away_max: Duration,
     /// Directory of every node for the data of pools.
     pub pool_store: PathBuf,
     /// How long a campaign's pool stays that no job uses; without it, until somebody ends it.
@@ -83,6 +88,7 @@ struct Written {
     secret_file: Option<PathBuf>,
     stage_in_timeout: Option<String>,
     stage_out_timeout: Option<String>,
+    stager_away_max: Option<String>,
     pool_store: Option<PathBuf>,
     pool_size_max: Option<String>,
     pool_capacity: Option<String>,
@@ -208,6 +214,7 @@ fn parse(file: &Path, text: &str) -> std::result::Result<Site, Vec<String>> {
     };
     let stage_in_timeout = time("stage-in-timeout", &written.stage_in_timeout, 3600);
     let stage_out_timeout = time("stage-out-timeout", &written.stage_out_timeout, 4 * 3600);
+    let stager_away_max = time("stager-away-max", &written.stager_away_max, 120);
     let campaign_idle_max =
         written.campaign_idle_max.is_some().then(|| time("campaign-idle-max", &written.campaign_idle_max, 0));
     let mut path = |key: &str, value: &Option<PathBuf>, usual: &str| {
@@ -247,6 +254,7 @@ fn parse(file: &Path, text: &str) -> std::result::Result<Site, Vec<String>> {
         secret_file,
         stage_in_timeout,
         stage_out_timeout,
+        stager_away_max,
         pool_store,
         campaign_idle_max,
     })
@@ -346,7 +354,7 @@ mod tests {
         assert_eq!(
             parse(Path::new("f"), text).unwrap_err(),
             [
-                "there is no key 'colour'; the keys are state-dir, stager-port, secret-file, stage-in-timeout, stage-out-timeout, pool-store, pool-size-max, pool-capacity, campaign-idle-max, dataspace",
+                "there is no key 'colour'; the keys are state-dir, stager-port, secret-file, stage-in-timeout, stage-out-timeout, stager-away-max, pool-store, pool-size-max, pool-capacity, campaign-idle-max, dataspace",
                 "there is no key 'pool-size-mx'; did you mean 'pool-size-max'?",
                 "pool-size-max: '1.5TiB' is not a size: fractions are not accepted; write a whole number with an optional unit, such as 4096, 512KiB or 1GB",
                 "stage-in-timeout: 'soon' is no time; write a number and s, m, h, d or w, such as 30s or 6w",

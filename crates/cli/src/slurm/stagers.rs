@@ -101,14 +101,13 @@ impl Fleet {
     }
 
     /// The same for what may fail: the first failure, with its node's name, is that of all.
-    pub fn all<T: Send, E: std::fmt::Display + Send>(
+    pub fn all<T: Send>(
         &self,
-        kind: Kind,
-        ask: impl Fn(&str, &Stager) -> std::result::Result<T, E> + Sync,
+        ask: impl Fn(&str, &Stager) -> Result<T> + Sync,
     ) -> Result<Vec<(String, T)>> {
-        let one = |(node, answer): (String, std::result::Result<T, E>)| match answer {
+        let one = |(node, answer): (String, Result<T>)| match answer {
             Ok(answer) => Ok((node, answer)),
-            Err(error) => Err(Failure::new(kind, format!("node {node}: {error}"))),
+            Err(failure) => Err(Failure::new(failure.kind, format!("node {node}: {failure}"))),
         };
         self.each(ask).into_iter().map(one).collect()
     }

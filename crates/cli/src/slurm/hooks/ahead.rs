@@ -4,7 +4,7 @@
 //! The nodes of a job that waits are mostly busy until it starts. So they are reserved while others still run there
 //! (`IGNORE_JOBS`), and so late that they are not kept for nothing.
 
-use super::nodes::Way;
+use super::nodes::{Give, Way};
 use super::watch::{Watch, meanwhile};
 use super::world::{Around, reservation, user_name};
 use super::{Case, Desk};
@@ -37,29 +37,46 @@ impl Desk {
         let job = case.id();
         let limit = case.asks.timeouts.stage_in.unwrap_or(self.site.stage_in_timeout);
         let mut watch = Watch::new(self, case);
-        let (nodes, due) = self.reserve_in_time(case, limit, &mut watch)?;
+        let (nodes, due) = match self.reserved_before(case)? {
+            Some(nodes) => (nodes, SystemTime::now()),
+            None => self.reserve_in_time(case, limit, &mut watch)?,
+        };
         let deadline = Instant::now() + limit;
         self.noted(self.book.set_nodes(job, &nodes))?;
-        let fleet = self.fleet(&nodes)?;
-        self.register(case, &fleet)?;
-        let around = Around::new(self, case, &fleet)?;
-        let target = For { owner: around.owner, nodes: &nodes, world: &around };
-        let stages = case.asks.stage_in.iter().map(|stage| &stage.value);
-        let orders = target.stage_in(stages.filter(|stage| !self.is_for_pool(case, stage)))?;
-        let sources = self.register_sources(case, &fleet, &orders)?;
-        let given = self.give(&fleet, &orders, false)?;
-        let left = deadline.saturating_duration_since(Instant::now());
-        let (standing, seen) = meanwhile(&nodes, || self.settle(case, &fleet, &given, "staging in", left));
-        let standing = standing?;
-        self.record(job, &standing, Way::In);
-        sources.each(|_, stager| super::nodes::forget(stager, job));
-        super::start::arrived(&standing, limit)?;
+        let seen = self.patiently(case, &nodes, deadline, |fleet| {
+            self.register(case, fleet)?;
+            let around = Around::new(self, case, fleet)?;
+            let target = For { owner: around.owner, nodes: &nodes, world: &around };
+            let stages = case.asks.stage_in.iter().map(|stage| &stage.value);
+            let orders = target.stage_in(stages.filter(|stage| !self.is_for_pool(case, stage)))?;
+            let sources = self.register_sources(case, fleet, &orders)?;
+            let given = self.give(case, fleet, &orders, Give::Now)?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            let (standing, seen) = meanwhile(&nodes, || self.settle(case, fleet, &given, "staging in", left));
+            let standing = standing?;
+            self.record(job, &standing, Way::In);
+            self.forget_sources(case, &sources);
+            super::start::arrived(&standing, limit)?;
+            Ok(seen)
+        })?;
         watch.ended(due, seen);
         scontrol::update_job(
             job,
             &[("ReservationName", &reservation(job)), ("ReqNodeList", &nodes.join(","))],
         )?;
-        self.become_(job, Phase::Ready, "")
+        self.advance(case, Phase::Ready, "")
+    }
+
+    /// The nodes that this hook had reserved when it was called before, as before a restart of slurmctld; none where it did
+    /// not come so far.
+    fn reserved_before(&self, case: &Case) -> Result<Option<Vec<String>>> {
+        let (name, nodes) = (&case.job.reservation, &case.job.nodes);
+        if case.job.phase != Phase::StagingIn || name.is_empty() || nodes.is_empty() {
+            return Ok(None);
+        }
+        // One that is gone is made anew.
+        let there = scontrol::nodes_of_reservation(name).unwrap_or_default();
+        Ok((there == *nodes).then_some(there))
     }
 
     /// Waits until staging has to begin, then for nodes; since when it has to. `limit` counts from then on, anew when
@@ -73,6 +90,7 @@ impl Desk {
         let ask = self.ask(case)?;
         let (mut told, mut began, mut due, mut unplanned) = (false, false, None, Duration::ZERO);
         loop {
+            self.check_wanted(case)?;
             // The sweep takes jobs for lost that nobody looks after.
             self.noted(self.book.touch(case.id(), super::now()))?;
             let plan = scontrol::plan(case.id());
@@ -93,7 +111,7 @@ impl Desk {
             }
             if !began {
                 began = true;
-                self.become_(case.id(), Phase::StagingIn, "")?;
+                self.advance(case, Phase::StagingIn, "")?;
             }
             let (since, at) = *due.get_or_insert_with(|| (Instant::now(), SystemTime::now()));
             match self.try_to_reserve(case, &ask, &nodes)? {

@@ -55,11 +55,7 @@ impl Desk {
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(LOOK_MAX);
-            // Its owner may have ended it meanwhile.
-            let phase = self.noted(self.book.job(case.id()))?.phase;
-            if phase.is_final() {
-                return Err(Failure::new(Kind::Other, format!("the job is {phase}")));
-            }
+            self.check_wanted(case)?;
         }
         Ok(())
     }
@@ -70,7 +66,7 @@ impl Desk {
         self.noted(self.book.set_nodes(case.id(), nodes))?;
         let met = self.in_the_way(case, nodes)?;
         if met.is_none() {
-            self.become_(case.id(), Phase::Starting, "")?;
+            self.advance(case, Phase::Starting, "")?;
         }
         Ok(met)
     }

@@ -45,12 +45,13 @@ impl Desk {
         let of = other.id();
         for (node, ended) in fleet.each(|_, stager| abandon(stager, of)) {
             ended.map_err(|failure| Failure::new(Kind::Cleanup, format!("node {node}: {failure}")))?;
+            self.noted(self.book.is_clean_at(of, &node))?;
         }
         for place in self.results_of(other)? {
-            let remove = |node: &str, stager: &Stager| {
-                remove(stager, &place).map_err(|why| format!("node {node}: {why}"))
+            let remove = |_: &str, stager: &Stager| {
+                remove(stager, &place).map_err(|why| Failure::new(Kind::Cleanup, why))
             };
-            fleet.all(Kind::Cleanup, remove)?;
+            fleet.all(remove)?;
         }
         if let Some(why) = self.stop_pools(other) {
             return Err(Failure::new(Kind::Cleanup, why));

@@ -4,7 +4,7 @@
 //! is away; both may release the held tasks, once is enough.
 
 use super::kept::Settle;
-use super::nodes::{Standing, Way, forget, transfer};
+use super::nodes::{Standing, Way, abandon, forget, tidy, transfer};
 use super::{Case, Desk};
 use crate::exit::{Failure, Kind, Result};
 use crate::slurm::scontrol;
@@ -183,11 +183,15 @@ impl Desk {
         let Ok(case) = self.case(job) else { return Ok(String::new()) };
         // The sweep would take it for one that was killed.
         let _lock = self.lock(&tidying(job))?;
-        self.noted(self.book.try_to_tidy(job, super::now()))?;
-        self.tear_down(case, hurry)?;
+        self.noted(self.book.begin_teardown(job, super::now()))?;
+        // Slurm calls the teardown of a job that is queued again while a hook still stages it in.
+        let _turn = self.last_turn(job)?;
+        self.tear_down(self.case(case.id())?, hurry)?;
         if self.noted(self.book.job(job))?.phase.is_final() {
             self.noted(self.book.is_tidy(job))?;
-            let _ = std::fs::remove_file(self.lock_file(&tidying(job)));
+            for lock in [tidying(job), super::starting(job)] {
+                let _ = std::fs::remove_file(self.lock_file(&lock));
+            }
         }
         Ok(String::new())
     }
@@ -201,22 +205,20 @@ impl Desk {
             let _ = self.data_out(job);
             case = self.case(job)?;
         }
-        let needs = case.needs_nodes() && !case.job.nodes.is_empty();
+        let needs = case.needs_nodes() && !self.nodes_with_something(&case)?.is_empty();
         if needs && case.job.phase.has_run() {
             wait_for_epilogs(job)?;
         }
         let mut left = match (case.job.phase.has_run(), hurry) {
             _ if !needs => Vec::new(),
-            (true, false) => self.forget_at_nodes(&case),
+            (true, false) if case.job.phase == Phase::StageOutFailed => self.clear_without_results(&case),
+            (true, false) => self.clear(&case, tidy),
             // What it staged out already stays: it is the user's.
             (true, true) => {
                 self.settle_what_can_be(&case);
-                self.stop_pools(&case).into_iter().chain(self.abandon(&case)).collect()
+                self.stop_pools(&case).into_iter().chain(self.clear(&case, abandon)).collect()
             }
-            (false, _) => {
-                let pools: Vec<String> = self.stop_pools(&case).into_iter().collect();
-                [pools, self.unkeep(&case), self.take_all_back(job, &case.job.nodes)].concat()
-            }
+            (false, _) => self.take_back_everywhere(&case),
         };
         left.extend(released.err().map(|failure| failure.to_string()));
         self.finish(&case)?;
@@ -229,49 +231,29 @@ impl Desk {
         }
     }
 
-    /// Ends what is under way, and removes nothing.
-    fn abandon(&self, case: &Case) -> Vec<String> {
-        let Ok(ways) = Ways::of(&self.site) else { return Vec::new() };
-        let (fleet, missing) = Fleet::reach(&ways, &case.job.nodes);
-        let one = |_: &str, stager: &Stager| super::nodes::abandon(stager, case.id());
-        let failed = fleet
-            .each(one)
-            .into_iter()
-            .filter_map(|(node, result)| Some(format!("node {node}: {}", result.err()?)));
-        missing.into_iter().map(|(_, failure)| failure.to_string()).chain(failed).collect()
-    }
-
-    fn forget_at_nodes(&self, case: &Case) -> Vec<String> {
-        if !case.needs_nodes() {
-            return Vec::new();
-        }
-        let Ok(ways) = Ways::of(&self.site) else { return Vec::new() };
-        let (fleet, missing) = Fleet::reach(&ways, &case.job.nodes);
-        let kept = case.job.phase == Phase::StageOutFailed;
-        let mut left: Vec<String> = match kept {
-            // It is known that data are there.
-            true => Vec::new(),
-            false => missing.into_iter().map(|(_, failure)| failure.to_string()).collect(),
-        };
-        // Whoever resumes the job finds its tasks.
+    /// Whoever resumes the job finds its tasks on the nodes that have results; the others are cleared. It is known that not
+    /// all of them may answer.
+    fn clear_without_results(&self, case: &Case) -> Vec<String> {
         let rows = self.book.transfers(case.id()).unwrap_or_default();
         let has_results = |node: &str| rows.iter().any(|row| row.way == "out" && row.node == node);
-        let one = |node: &str, stager: &Stager| match kept && has_results(node) {
+        let Ok(ways) = Ways::of(&self.site) else { return Vec::new() };
+        let (fleet, _) = Fleet::reach(&ways, &case.job.nodes);
+        let one = |node: &str, stager: &Stager| match has_results(node) {
             true => Ok(()),
             false => forget(stager, case.id()),
         };
-        for (node, result) in fleet.each(one) {
-            left.extend(result.err().map(|error| format!("node {node}: {error}")));
-        }
-        left
+        let told = fleet.each(one);
+        told.into_iter().filter_map(|(node, result)| Some(format!("node {node}: {}", result.err()?))).collect()
     }
 
     /// The phase that the job is in from now on.
     fn finish(&self, case: &Case) -> Result<()> {
         let job = case.id();
+        let facts = scontrol::job(job)?;
+        let queued = facts.as_ref().is_some_and(|facts| facts.is_queued());
         match self.noted(self.book.job(job))?.phase {
-            Phase::StagedOut => {
-                match scontrol::job(job)?.is_some_and(|facts| facts.failed()) {
+            Phase::StagedOut if !queued => {
+                match facts.is_some_and(|facts| facts.failed()) {
                     true => self.become_(
                         job,
                         Phase::Failed,
@@ -287,7 +269,7 @@ impl Desk {
                 scontrol::look_again(job, &self.noted(self.book.job(job))?.reason);
                 Ok(())
             }
-            phase if scontrol::job(job)?.is_some_and(|facts| facts.is_queued()) => {
+            phase if queued => {
                 let reason = format!("queued again while it was {phase}");
                 self.become_(job, Phase::Submitted, &reason)?;
                 scontrol::look_again(job, &reason);

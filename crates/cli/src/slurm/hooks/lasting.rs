@@ -4,7 +4,8 @@
 //! starts, ends or removes something of a pool holds its lock, and notes in the book what he is about to do.
 
 use super::pools::shape;
-use super::{ATTEMPTS_MAX, Case, Desk, now};
+use super::nodes::failed;
+use super::{Case, Desk, now};
 use crate::agent::Order;
 use crate::backend::check_room;
 use crate::exit::{Failure, Kind, Result};
@@ -273,7 +274,7 @@ impl Desk {
             None => Ok(()),
             Some((_, failure)) => {
                 let text = format!(
-                    "{}: some of its data are on a node that does not answer: {failure}; the job is tried again, {ATTEMPTS_MAX} times in all; 'tidepool slurm end-pool {}' gives the data up",
+                    "{}: some of its data are on a node that does not answer: {failure}; the job is tried again, until Slurm holds it; 'tidepool slurm end-pool {}' gives the data up",
                     shown(pool),
                     pool.pool
                 );
@@ -456,7 +457,8 @@ impl Desk {
             Ok(Some(removal)) => stager.wait(&[removal], false, Some(REMOVE_MAX)).map(drop),
             other => other.map(drop),
         };
-        self.fleet(&pool.nodes)?.all(Kind::Cleanup, ask).map(drop)
+        let ask = |node: &str, stager: &Stager| ask(node, stager).map_err(|error| failed(Kind::Cleanup, error));
+        self.fleet(&pool.nodes)?.all(ask).map(drop)
     }
 
     /// The pools of a workflow that is completed.

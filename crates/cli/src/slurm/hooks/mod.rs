@@ -38,13 +38,14 @@ use crate::exit::{Context, Failure, Kind, Result};
 use std::fs::DirBuilder;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
-use tidepool_batch::{Book, Job, Phase};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tidepool_batch::{Book, BookError, Job, Phase};
 use tidepool_directives::Directives;
 use tidepool_stage_client::OnBehalf;
 
-/// How often a job is queued again before it ends: nodes may be at fault.
-const ATTEMPTS_MAX: u32 = 3;
+/// How long a teardown waits for hooks that are under way to notice it.
+const NOTICE_MAX: Duration = Duration::from_secs(60);
+const NOTICE_LOOK: Duration = Duration::from_millis(50);
 
 /// Runs a hook. What it says goes to standard output, with its verdict as the last line: whether it was killed cannot be
 /// told otherwise.
@@ -139,15 +140,60 @@ impl Desk {
         self.noted(self.book.become_(job, phase, reason, now()))
     }
 
+    /// The same towards a job's start: refused when that is being taken back.
+    fn advance(&self, case: &Case, phase: Phase, reason: &str) -> Result<()> {
+        self.noted(self.book.advance(&case.job, phase, reason, now()))
+    }
+
+    /// An error when what a hook works for is being taken back, or over: Slurm has queued the job again, or its owner has
+    /// ended it. Slurm does not always tell the hooks that it has called, so those that wait look.
+    fn check_wanted(&self, case: &Case) -> Result<()> {
+        match case.job.is_same_attempt(&self.noted(self.book.job(case.id()))?) {
+            true => Ok(()),
+            false => self.noted(Err(BookError::TakenBack { job: case.id() })),
+        }
+    }
+
+    /// The job, when it is this hook's turn to work towards its start. One of before, which slurmctld has lost as by being
+    /// killed, may still be at work; this one goes on from what it has done.
+    fn turn(&self, job: u32) -> Result<(std::fs::File, Case)> {
+        let began = self.case(job)?;
+        let lock = self.lock(&starting(job))?;
+        self.check_wanted(&began)?;
+        Ok((lock, self.case(job)?))
+    }
+
+    /// Waits until no hook works towards the job's start any more. They look for the teardown; one that does not see it in
+    /// time is not waited for.
+    fn last_turn(&self, job: u32) -> Result<Option<std::fs::File>> {
+        let path = self.lock_file(&starting(job));
+        let began = Instant::now();
+        loop {
+            match lock::try_take(&path) {
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                other => return other.map(Some).context(Kind::Other, || path.display().to_string()),
+            }
+            if began.elapsed() > NOTICE_MAX {
+                self.note(job, "a hook that works towards its start does not end, and is not waited for");
+                return Ok(None);
+            }
+            std::thread::sleep(NOTICE_LOOK);
+        }
+    }
+
     fn note(&self, job: u32, text: &str) {
         // What happened is told to whoever asks later; that it cannot be noted keeps nothing from happening.
         let _ = self.book.note(job, text, now());
     }
 
-    /// Ends a job that cannot start, with the reason where its user looks.
-    fn end(&self, job: u32, failure: Failure) -> Failure {
-        let reason = failure.to_string();
-        let _ = self.book.become_(job, Phase::Failed, &reason, now());
+    /// Ends a job that cannot start, with the reason where its user looks. What went wrong while the job was taken back ends
+    /// nothing: its next attempt may be under way.
+    fn end(&self, case: &Case, failure: Failure) -> Failure {
+        let (job, reason) = (case.id(), failure.to_string());
+        if let Err(late) = self.book.advance(&case.job, Phase::Failed, &reason, now()) {
+            self.note(job, &format!("{late} ({reason})"));
+            return failure;
+        }
         scontrol::comment(job, &format!("tidepool: {reason}"));
         if let Err(error) = scontrol::cancel_from_hook(job, &self.site.file) {
             self.note(job, &error.to_string());
@@ -168,6 +214,11 @@ impl Desk {
     fn fleet(&self, nodes: &[String]) -> Result<Fleet> {
         Fleet::connect(&Ways::of(&self.site)?, nodes)
     }
+}
+
+/// The lock of whoever works towards a job's start.
+fn starting(job: u32) -> String {
+    format!("start-{job}")
 }
 
 impl Case {

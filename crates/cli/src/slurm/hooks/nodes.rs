@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tidepool_batch::Transfer;
 use tidepool_stage_client::{
-    Code, Fate, JobLimit, JobSpec, OnBehalf, Owner, Resource, StageError, Stager, TaskSpec, TaskState,
+    Cleaning, Code, Fate, JobLimit, JobSpec, OnBehalf, Owner, Resource, StageError, Stager, TaskSpec, TaskState,
     TaskStatus, show,
 };
+use tidepool_types::show_bytes;
 
 /// Between looks at tasks: short ones end soon, long ones need no haste.
 const LOOK_MIN: Duration = Duration::from_millis(5);
@@ -20,6 +21,8 @@ const LOOK_MAX: Duration = Duration::from_millis(500);
 const TELL_EVERY: Duration = Duration::from_secs(5);
 /// How long cancelled tasks and removals may take.
 const CLEAN_MAX: Duration = Duration::from_secs(60);
+/// Between looks at whether a stager is back, and before what it was asked for is asked for again.
+const LOOK_FOR_STAGERS: Duration = Duration::from_millis(500);
 
 /// Which way data go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,6 +38,17 @@ impl Way {
             Way::Out => "out",
         }
     }
+}
+
+/// How orders are handed to stagers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Give {
+    /// To be done, unless this hook's first call has had it begun.
+    Now,
+    /// To be done anew: where it was to go there is nothing any more.
+    Anew,
+    /// To be held until the job's program has ended.
+    Held,
 }
 
 /// A task that a stager has, and the order that it is for.
@@ -97,34 +111,103 @@ pub fn transfer(node: &str, task: &TaskStatus, way: Way) -> Transfer {
 }
 
 impl Desk {
-    /// Makes the job known to its nodes' stagers. Where it is known from an earlier attempt, it begins anew.
+    /// Does something at the stagers of nodes that may be repeated, and does it again when one of them was away meanwhile:
+    /// stagers start again, with their tasks, after an update or a death.
+    pub fn patiently<T>(
+        &self,
+        case: &Case,
+        nodes: &[String],
+        deadline: Instant,
+        act: impl Fn(&Fleet) -> Result<T>,
+    ) -> Result<T> {
+        loop {
+            let fleet = self.reach_all(case, nodes)?;
+            let began = fleet.each(|_, stager| stager.pid());
+            let failure = match act(&fleet) {
+                Ok(done) => return Ok(done),
+                Err(failure) => failure,
+            };
+            self.check_wanted(case)?;
+            let Some(node) = self.was_away(&began, &failure)?.filter(|_| Instant::now() < deadline) else {
+                return Err(failure);
+            };
+            self.note(case.id(), &format!("goes on: {node} was away ({failure})"));
+            std::thread::sleep(LOOK_FOR_STAGERS);
+        }
+    }
+
+    /// Whose stager is not the one that was there before, if that explains a failure.
+    fn was_away(&self, began: &[(String, u32)], failure: &Failure) -> Result<Option<String>> {
+        let nodes: Vec<String> = began.iter().map(|(node, _)| node.clone()).collect();
+        let (fleet, missing) = Fleet::reach(&Ways::of(&self.site)?, &nodes);
+        if let Some((node, _)) = missing.into_iter().next() {
+            return Ok(Some(format!("the stager of {node}")));
+        }
+        let now = fleet.each(|_, stager| stager.pid());
+        let other = began.iter().find(|one| !now.contains(one)).map(|(node, _)| format!("the stager of {node}"));
+        Ok(other.or_else(|| (failure.kind == Kind::NoStager).then(|| "a stager".into())))
+    }
+
+    /// The stagers of all these nodes. One that does not answer is waited for as long as the site says: whoever updates it
+    /// needs a while; who waits sees why.
+    fn reach_all(&self, case: &Case, nodes: &[String]) -> Result<Fleet> {
+        let (ways, began, mut told) = (Ways::of(&self.site)?, Instant::now(), None);
+        loop {
+            let (fleet, missing) = Fleet::reach(&ways, nodes);
+            let Some((_, why)) = missing.into_iter().next() else { return Ok(fleet) };
+            if began.elapsed() >= self.site.stager_away_max {
+                let text = format!("{why}; waited for {} s", began.elapsed().as_secs());
+                return Err(Failure::new(Kind::NoStager, text));
+            }
+            if told.is_none_or(|at: Instant| at.elapsed() > TELL_EVERY) {
+                told = Some(Instant::now());
+                scontrol::comment(case.id(), &format!("tidepool: waits: {why}"));
+            }
+            std::thread::sleep(LOOK_FOR_STAGERS);
+            self.check_wanted(case)?;
+        }
+    }
+
+    /// Makes the job known to its nodes' stagers. What one has of an earlier attempt is taken back; what it has of this one,
+    /// as when this hook was called before, is gone on with.
     pub fn register(&self, case: &Case, fleet: &Fleet) -> Result<()> {
         self.register_at(case, fleet, fleet.names().to_vec())
     }
 
     /// The job runs on `hosts`, and these are the stagers that open what it may use.
     fn register_at(&self, case: &Case, fleet: &Fleet, hosts: Vec<String>) -> Result<()> {
+        let job = case.id();
         let pool = |pool: &tidepool_directives::Said<tidepool_directives::PoolRequest>| {
-            super::world::pool_dataspace(case.id(), &pool.dataspace())
+            super::world::pool_dataspace(job, &pool.dataspace())
         };
         let pools: Vec<String> = case.asks.pools.iter().map(pool).collect();
         let limit = |name: &String| JobLimit { dataspace: name.clone(), quota: 0 };
         let spec = JobSpec {
-            id: case.id(),
+            id: job,
             hosts,
             limits: self.site.dataspace_names().iter().chain(&pools).map(limit).collect(),
             bandwidth: 0,
         };
         let OnBehalf { uid, gid, .. } = case.owner()?;
         let owner = Owner { uid, gid };
-        let one = |_: &str, stager: &Stager| match stager.register_job_of(&spec, owner) {
-            Err(StageError::Refused(refusal)) if refusal.code == Code::JOB_EXISTS => {
-                take_back(stager, case.id()).map_err(|failure| failure.to_string())?;
-                stager.register_job_of(&spec, owner).map_err(|error| error.to_string())
-            }
-            other => other.map_err(|error| error.to_string()),
+        // So that whatever becomes of this hook, somebody looks there.
+        self.noted(self.book.touch_nodes(job, fleet.names()))?;
+        let known = self.noted(self.book.touched(job))?;
+        let knows = |node: &str| {
+            known.iter().any(|one| one.node == node && one.known == Some(case.job.teardowns))
         };
-        fleet.all(Kind::Start, one).map(drop)
+        let one = |node: &str, stager: &Stager| match stager.register_job_of(&spec, owner) {
+            Err(StageError::Refused(refusal)) if refusal.code == Code::JOB_EXISTS && knows(node) => Ok(()),
+            Err(StageError::Refused(refusal)) if refusal.code == Code::JOB_EXISTS => {
+                take_back(stager, job)?;
+                stager.register_job_of(&spec, owner).map_err(|error| failed(Kind::Start, error))
+            }
+            other => other.map_err(|error| failed(Kind::Start, error)),
+        };
+        for (node, ()) in fleet.all(one)? {
+            self.noted(self.book.is_known_at(&case.job, &node))?;
+        }
+        Ok(())
     }
 
     /// Makes the job known to nodes that are not the job's and have what it reads; those nodes.
@@ -144,27 +227,43 @@ impl Desk {
         Ok(sources)
     }
 
-    /// Hands orders to the stagers of their nodes.
-    pub fn give(&self, fleet: &Fleet, orders: &[Order], held: bool) -> Result<Vec<Given>> {
+    /// Nodes that have given what they had of a job's input know nothing of it any more.
+    pub fn forget_sources(&self, case: &Case, sources: &Fleet) {
+        for (node, result) in sources.each(|_, stager| forget(stager, case.id())) {
+            let result = match result {
+                Ok(()) => self.book.is_clean_at(case.id(), &node).map_err(|error| error.to_string()),
+                Err(error) => Err(error.to_string()),
+            };
+            if let Err(why) = result {
+                self.note(case.id(), &format!("node {node}: {why}"));
+            }
+        }
+    }
+
+    /// Hands orders to the stagers of their nodes, but for those that they have from this hook's first call.
+    pub fn give(&self, case: &Case, fleet: &Fleet, orders: &[Order], how: Give) -> Result<Vec<Given>> {
         let mut by_node: BTreeMap<&str, Vec<&Order>> = BTreeMap::new();
         for order in orders {
             by_node.entry(&order.node).or_default().push(order);
         }
-        let one = |node: &str, stager: &Stager| -> std::result::Result<Vec<Given>, String> {
+        let one = |node: &str, stager: &Stager| -> Result<Vec<Given>> {
             let Some(own) = by_node.get(node) else { return Ok(Vec::new()) };
-            let tasks: Vec<TaskSpec> = own.iter().map(|order| order.task.clone()).collect();
-            let done = match held {
-                true => stager.submit_held(tasks).map_err(|error| error.to_string())?,
-                false => stager.submit_many(tasks).map_err(|error| error.to_string())?,
-            };
-            if let Some((at, refusal)) = done.refused.first() {
-                let task = own.get(*at as usize).map(|order| words(&order.task)).unwrap_or_default();
-                return Err(format!("{task}: {refusal}"));
+            let mut there = going_on(stager, case.id(), own, how)?;
+            let mut given = Vec::with_capacity(own.len());
+            let mut missing = Vec::new();
+            for order in own {
+                // Of several the last one: what earlier ones had copied may be gone.
+                match there.iter().rposition(|task| is_of(task, &order.task)) {
+                    Some(at) => {
+                        given.push(Given { node: node.into(), task: there.remove(at).id, stage: order.stage })
+                    }
+                    None => missing.push(*order),
+                }
             }
-            let given = |(order, task): (&&Order, u32)| Given { node: node.into(), task, stage: order.stage };
-            Ok(own.iter().zip(done.ids).map(given).collect())
+            given.extend(submit(node, stager, &missing, how)?);
+            Ok(given)
         };
-        let given = fleet.all(Kind::StageIn, one)?;
+        let given = fleet.all(one)?;
         Ok(given.into_iter().flat_map(|(_, given)| given).collect())
     }
 
@@ -180,6 +279,7 @@ impl Desk {
         let (began, mut pause, mut told) = (Instant::now(), LOOK_MIN, Instant::now());
         loop {
             let standing = stand(fleet, given)?;
+            self.check_wanted(case)?;
             let failed = standing.trouble().is_some();
             if standing.ended() || failed || began.elapsed() >= limit {
                 return Ok(standing);
@@ -201,16 +301,102 @@ impl Desk {
         }
     }
 
-    /// Takes back everything of a job that has not run: tasks, what they copied, its name. What cannot be reached is told.
-    pub fn take_all_back(&self, job: u32, nodes: &[String]) -> Vec<String> {
-        let Ok(ways) = Ways::of(&self.site) else { return Vec::new() };
-        let (fleet, missing) = Fleet::reach(&ways, nodes);
-        let mut left: Vec<String> = missing.into_iter().map(|(_, failure)| failure.to_string()).collect();
-        for (node, result) in fleet.each(|_, stager| take_back(stager, job)) {
-            left.extend(result.err().map(|failure| format!("node {node}: {failure}")));
-        }
-        left
+    /// Takes back everything of a job that has not run, from all nodes that have something of it: tasks, what they copied,
+    /// its name, its pools. What cannot be taken back is told, and its node stays noted.
+    pub fn take_back_everywhere(&self, case: &Case) -> Vec<String> {
+        let pools: Vec<String> = self.stop_pools(case).into_iter().collect();
+        [pools, self.unkeep(case), self.clear(case, take_back)].concat()
     }
+
+    /// Clears the nodes that have something of the job, each by `clear`; what hindered it.
+    pub fn clear(
+        &self,
+        case: &Case,
+        clear: impl Fn(&Stager, u32) -> Result<()> + Sync,
+    ) -> Vec<String> {
+        self.try_to_clear(case, clear).unwrap_or_else(|failure| vec![failure.to_string()])
+    }
+
+    fn try_to_clear(
+        &self,
+        case: &Case,
+        clear: impl Fn(&Stager, u32) -> Result<()> + Sync,
+    ) -> Result<Vec<String>> {
+        let nodes = self.nodes_with_something(case)?;
+        let (fleet, missing) = Fleet::reach(&Ways::of(&self.site)?, &nodes);
+        let mut left: Vec<String> = missing.into_iter().map(|(_, failure)| failure.to_string()).collect();
+        for (node, result) in fleet.each(|_, stager| clear(stager, case.id())) {
+            let result = result.and_then(|()| self.clear_of_pools(case, &node));
+            match result {
+                Ok(()) => self.noted(self.book.is_clean_at(case.id(), &node))?,
+                Err(failure) => left.push(format!("node {node}: {failure}")),
+            }
+        }
+        Ok(left)
+    }
+
+    /// The job's nodes, and those of earlier attempts that could not be cleared.
+    pub fn nodes_with_something(&self, case: &Case) -> Result<Vec<String>> {
+        let mut nodes = case.job.nodes.clone();
+        for touched in self.noted(self.book.touched(case.id()))? {
+            if !nodes.contains(&touched.node) {
+                nodes.push(touched.node);
+            }
+        }
+        Ok(nodes)
+    }
+}
+
+/// What a stager has answered. One that is away is another matter than one that refuses.
+pub fn failed(kind: Kind, error: StageError) -> Failure {
+    let kind = match error {
+        StageError::Connect { .. } | StageError::Lost { .. } => Kind::NoStager,
+        _ => kind,
+    };
+    Failure::new(kind, error.to_string())
+}
+
+/// A task that a stager has is what an order asks for.
+fn is_of(task: &TaskStatus, order: &TaskSpec) -> bool {
+    let shown = |place: &Resource| match place {
+        Resource::Path { dataspace, host, path, .. } => {
+            let host = host.as_ref().map(|host| format!("{host}/")).unwrap_or_default();
+            format!("{host}{dataspace}{}", show_bytes(path))
+        }
+        Resource::Memory { .. } => String::new(),
+    };
+    task.op == order.op && task.src == shown(&order.src) && order.dst.as_ref().is_some_and(|dst| task.dst == shown(dst))
+}
+
+/// Tasks of a job that these orders need not be given for. Those that must not go on are ended.
+fn going_on(stager: &Stager, job: u32, orders: &[&Order], how: Give) -> Result<Vec<TaskStatus>> {
+    let mut there = stager.list(Some(job), None).map_err(|error| failed(Kind::StageIn, error))?;
+    there.retain(|task| !matches!(task.state, TaskState::Failed | TaskState::Cancelled));
+    if how != Give::Anew {
+        return Ok(there);
+    }
+    let own = |task: &&TaskStatus| orders.iter().any(|order| is_of(task, &order.task));
+    let unended = there.iter().filter(own).filter(|task| !task.state.is_ended());
+    cancel(stager, &unended.map(|task| task.id).collect::<Vec<_>>())?;
+    Ok(Vec::new())
+}
+
+fn submit(node: &str, stager: &Stager, orders: &[&Order], how: Give) -> Result<Vec<Given>> {
+    if orders.is_empty() {
+        return Ok(Vec::new());
+    }
+    let tasks: Vec<TaskSpec> = orders.iter().map(|order| order.task.clone()).collect();
+    let done = match how {
+        Give::Held => stager.submit_held(tasks),
+        Give::Now | Give::Anew => stager.submit_many(tasks),
+    };
+    let done = done.map_err(|error| failed(Kind::StageIn, error.error))?;
+    if let Some((at, refusal)) = done.refused.first() {
+        let task = orders.get(*at as usize).map(|order| words(&order.task)).unwrap_or_default();
+        return Err(Failure::new(Kind::StageIn, format!("{task}: {refusal}")));
+    }
+    let given = |(order, task): (&&Order, u32)| Given { node: node.into(), task, stage: order.stage };
+    Ok(orders.iter().zip(done.ids).map(given).collect())
 }
 
 fn words(task: &TaskSpec) -> String {
@@ -221,65 +407,86 @@ fn words(task: &TaskSpec) -> String {
 fn stand(fleet: &Fleet, given: &[Given]) -> Result<Standing> {
     let one = |node: &str, stager: &Stager| {
         let own = given.iter().filter(|given| given.node == node);
-        own.map(|given| stager.status(given.task)).collect::<std::result::Result<Vec<_>, _>>()
+        own.map(|given| stager.status(given.task).map_err(|error| failed(Kind::StageIn, error))).collect()
     };
-    let all = fleet.all(Kind::StageIn, one)?;
+    let all: Vec<(String, Vec<TaskStatus>)> = fleet.all(one)?;
     let tasks =
         all.into_iter().flat_map(|(node, tasks)| tasks.into_iter().map(move |task| (node.clone(), task)));
     Ok(Standing { tasks: tasks.collect() })
 }
 
-/// Ends a job's tasks at one stager and forgets the job there.
+/// Ends a job's tasks at one stager, removes what its copies have made there, and forgets it.
 pub fn abandon(stager: &Stager, job: u32) -> Result<()> {
     end_tasks(stager, job)?;
-    forget(stager, job).map_err(|error| Failure::new(Kind::Cleanup, error.to_string()))
+    match tidy(stager, job) {
+        // It does not know any more what all its copies have made: that stays.
+        Err(failure) if failure.kind == Kind::Refused => {
+            forget(stager, job).map_err(|error| failed(Kind::Cleanup, error))
+        }
+        other => other,
+    }
+}
+
+/// Removes what the copies of a job have made at one stager, whose results are out or not wanted, and forgets the job there.
+/// The node's epilog has mostly done the former; where the stager was away then, nobody has.
+pub fn tidy(stager: &Stager, job: u32) -> Result<()> {
+    match stager.clean_own(job) {
+        Err(StageError::Refused(refusal)) if refusal.code == Code::NO_SUCH_JOB => return Ok(()),
+        Err(StageError::Refused(refusal)) if refusal.code == Code::TASK_STATE => {
+            return Err(Failure::new(Kind::Refused, refusal.to_string()));
+        }
+        other => removed(stager, &other.map_err(|error| failed(Kind::Cleanup, error))?)?,
+    }
+    forget(stager, job).map_err(|error| failed(Kind::Cleanup, error))
 }
 
 fn end_tasks(stager: &Stager, job: u32) -> Result<()> {
-    let fail = |error: StageError| Failure::new(Kind::Cleanup, error.to_string());
-    let unended = || -> Result<Vec<u32>> {
-        let tasks = stager.list(Some(job), None).map_err(fail)?;
-        Ok(tasks.iter().filter(|task| !task.state.is_ended()).map(|task| task.id).collect())
-    };
-    let tasks = unended()?;
-    for id in &tasks {
+    let tasks = stager.list(Some(job), None).map_err(|error| failed(Kind::Cleanup, error))?;
+    let unended = tasks.iter().filter(|task| !task.state.is_ended());
+    cancel(stager, &unended.map(|task| task.id).collect::<Vec<_>>())
+}
+
+/// Ends tasks; those that have ended are no trouble.
+fn cancel(stager: &Stager, tasks: &[u32]) -> Result<()> {
+    for id in tasks {
         match stager.cancel(*id) {
             Err(StageError::Refused(refusal)) if refusal.code == Code::TASK_STATE => {}
-            other => other.map_err(fail)?,
+            other => other.map_err(|error| failed(Kind::Cleanup, error))?,
         }
     }
-    wait(stager, &tasks)
+    wait(stager, tasks)
 }
 
 /// Ends the tasks of a job that has not run, removes what its copies made, and forgets the job there. Of a job that has
 /// run that would remove its results.
 fn take_back(stager: &Stager, job: u32) -> Result<()> {
-    let fail = |error: StageError| Failure::new(Kind::Cleanup, error.to_string());
     end_tasks(stager, job)?;
-    let places = match stager.clean_job(job, false) {
+    match stager.clean_job(job, false) {
         Err(StageError::Refused(refusal)) if refusal.code == Code::NO_SUCH_JOB => return Ok(()),
-        other => other.map_err(fail)?,
-    };
+        other => removed(stager, &other.map_err(|error| failed(Kind::Cleanup, error))?)?,
+    }
+    forget(stager, job).map_err(|error| failed(Kind::Cleanup, error))
+}
+
+/// Waits until places are removed.
+fn removed(stager: &Stager, places: &[Cleaning]) -> Result<()> {
     let removals: Vec<u32> = places.iter().map(|place| place.removal).filter(|id| *id != 0).collect();
     wait(stager, &removals)?;
     for place in places.iter().filter(|place| place.fate == Fate::Removed && place.removal != 0) {
-        let task = stager.status(place.removal).map_err(fail)?;
+        let task = stager.status(place.removal).map_err(|error| failed(Kind::Cleanup, error))?;
         if task.state != TaskState::Finished {
             let text = format!("{} could not be removed: {}", place.place, show::reason(&task));
             return Err(Failure::new(Kind::Cleanup, text));
         }
     }
-    forget(stager, job).map_err(fail)
+    Ok(())
 }
 
 fn wait(stager: &Stager, tasks: &[u32]) -> Result<()> {
     if tasks.is_empty() {
         return Ok(());
     }
-    match stager.wait(tasks, false, Some(CLEAN_MAX)) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(Failure::new(Kind::Cleanup, error.to_string())),
-    }
+    stager.wait(tasks, false, Some(CLEAN_MAX)).map(drop).map_err(|error| failed(Kind::Cleanup, error))
 }
 
 /// Ends the job's registration; one that is not known is no trouble.

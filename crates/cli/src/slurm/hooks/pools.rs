@@ -6,6 +6,7 @@
 use super::world::pool_dataspace;
 use super::{Case, Desk};
 use crate::backend::check_room;
+use crate::agent::Order;
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::flags::{Cli, Command, PoolCommand, PoolShape};
 use crate::instance::Instance;
@@ -16,7 +17,7 @@ use crate::slurm::stagers::{Fleet, Ways};
 use crate::stagers::{Begin, Through, User};
 use clap::Parser;
 use std::fs;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tidepool_client::{Client, PoolFile};
@@ -128,20 +129,31 @@ impl Desk {
         self.site.state_dir.join("pools").join(format!("{name}.json"))
     }
 
-    /// Starts the job's pools, and makes them known to the stager that fills them.
-    pub fn start_pools(&self, case: &Case, fleet: &Fleet) -> Result<()> {
+    /// Starts the job's pools, and makes them known to the stager that fills them. Whether one of them is empty: one that is up
+    /// already, from this hook's first call, is not started anew.
+    pub fn start_pools(&self, case: &Case, fleet: &Fleet) -> Result<bool> {
+        let mut is_new = false;
         for pool in &case.asks.pools {
-            match pool.outlives_job() {
-                true => self.open_lasting(case, fleet.names(), pool, case.id())?,
-                false => {
-                    // One of an earlier attempt, whose end slurmctld has missed.
-                    self.stop_pool(case, pool)?;
-                    self.start_pool(case, fleet, pool, Begin::Once)?;
-                }
+            if pool.outlives_job() {
+                self.open_lasting(case, fleet.names(), pool, case.id())?;
+            } else if case.job.nodes != fleet.names() || !self.is_up(case, pool) {
+                // One of an earlier attempt, or a start that was killed.
+                self.stop_pool(case, pool)?;
+                self.start_pool(case, fleet, pool, Begin::Once)?;
+                is_new = true;
             }
             self.announce(case, fleet, pool)?;
         }
-        Ok(())
+        Ok(is_new)
+    }
+
+    /// All of a job's pool answers.
+    pub fn is_up(&self, case: &Case, pool: &PoolRequest) -> bool {
+        let file = self.name_of(case, pool).ok().and_then(|name| PoolFile::read(&self.file(&name)).ok());
+        file.is_some_and(|file| {
+            let client = Client::new(file);
+            (0..client.members() as u16).all(|daemon| client.request(daemon, &Request::Ping {}).is_ok())
+        })
     }
 
     /// Starts pools again whose data are still on the nodes of a job. `by` is the job that uses them now.
@@ -161,25 +173,34 @@ impl Desk {
     }
 
     fn start_pool(&self, case: &Case, fleet: &Fleet, pool: &Said<PoolRequest>, begin: Begin) -> Result<()> {
-        let owner = case.owner()?;
-        let ways = Ways::of(&self.site)?;
-        let node = |name: &String| NodeAt { name: name.clone(), address: ways.address(name) };
-        let through = Through {
-            nodes: fleet.names().iter().map(node).collect(),
-            secret: self.secret()?,
-            user: User::known_here(owner.uid, owner.gid)?,
-            job: case.id(),
-        };
+        let through = self.through_nodes(case, fleet.names())?;
         let shape = shape(pool, &self.site.pool_store)?;
         let setup = through.choose(&shape, Staged::default())?;
         setup.accept(&shape)?;
         let began = Instant::now();
         let name = self.name_of(case, pool)?;
+        if matches!(begin, Begin::Once) {
+            // So that whoever comes after a death of this process knows that there may be something.
+            self.write_file(&name, "")?;
+        }
         let started = through.start(&shape, &setup, &name, begin)?;
         let seconds = began.elapsed().as_secs_f64();
         self.note(case.id(), &format!("pool {name} is up after {seconds:.2} s"));
         self.remember(&name, &started.pool)?;
         check_room(&Client::new(started.pool), shape.job.expect_size)
+    }
+
+    /// The job's user on nodes, through their stagers.
+    fn through_nodes(&self, case: &Case, nodes: &[String]) -> Result<Through> {
+        let owner = case.owner()?;
+        let ways = Ways::of(&self.site)?;
+        let node = |name: &String| NodeAt { name: name.clone(), address: ways.address(name) };
+        Ok(Through {
+            nodes: nodes.iter().map(node).collect(),
+            secret: self.secret()?,
+            user: User::known_here(owner.uid, owner.gid)?,
+            job: case.id(),
+        })
     }
 
     /// Tells the stager of the job's first node, which fills and empties the pool.
@@ -211,19 +232,22 @@ impl Desk {
     }
 
     pub fn remember(&self, name: &str, file: &PoolFile) -> Result<()> {
+        self.write_file(name, &file.to_json())
+    }
+
+    /// Whole, or not at all. An empty one says that the pool was begun to be started, and that nothing more is known.
+    fn write_file(&self, name: &str, text: &str) -> Result<()> {
         let path = self.file(name);
         let shown = || path.display().to_string();
         let dir = path.parent().expect("it is in the state directory");
         fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).context(Kind::Start, shown)?;
-        let mut options = fs::OpenOptions::new();
-        let mut out = options
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&path)
+        let mut out = tempfile::Builder::new()
+            .permissions(fs::Permissions::from_mode(0o600))
+            .tempfile_in(dir)
             .context(Kind::Start, shown)?;
-        std::io::Write::write_all(&mut out, file.to_json().as_bytes()).context(Kind::Start, shown)
+        std::io::Write::write_all(&mut out, text.as_bytes()).context(Kind::Start, shown)?;
+        out.as_file().sync_all().context(Kind::Start, shown)?;
+        out.persist(&path).map(drop).map_err(|error| error.error).context(Kind::Start, shown)
     }
 
     pub fn forget_file(&self, name: &str) -> Result<()> {
@@ -271,19 +295,44 @@ impl Desk {
     fn stop_pool(&self, case: &Case, pool: &Said<PoolRequest>) -> Result<()> {
         let name = self.name_of(case, pool)?;
         let path = self.file(&name);
-        // It never came up, or is stopped already.
+        // It was never begun, or is stopped already.
         if !path.exists() {
             return Ok(());
         }
-        let file = PoolFile::read(&path).map_err(|error| Failure::new(Kind::Cleanup, error.to_string()))?;
         self.forget_dataspace(case, pool);
-        let client = Client::new(file);
-        let missing = tell_daemons(&client, true);
-        wait_for_silence(&client, &name)?;
-        if let Some(first) = missing.first() {
-            self.note(case.id(), &format!("pool {name}: not reached: {first}"));
+        let is_told = match PoolFile::read(&path) {
+            Ok(file) => {
+                let client = Client::new(file);
+                let missing = tell_daemons(&client, true);
+                wait_for_silence(&client, &name)?;
+                missing.first().map_or(Ok(()), |first| Err(first.clone()))
+            }
+            Err(_) => Err("it never came up".to_string()),
+        };
+        if let Err(why) = is_told {
+            self.note(case.id(), &format!("pool {name}: {why}; its nodes are looked at"));
+            self.remove_from(case, &name, &case.job.nodes)?;
         }
         self.forget_file(&name)
+    }
+
+    /// Removes what is there of a job's pool on nodes, whatever state it is in: mounts, daemons, data.
+    fn remove_from(&self, case: &Case, name: &str, nodes: &[String]) -> Result<()> {
+        let through = self.through_nodes(case, nodes)?;
+        let told = through.tidy(Order::Remove, name, &self.site.pool_store, nodes.len())?;
+        told.into_iter().try_for_each(|(_, stores)| stores.map(drop))
+    }
+
+    /// The same of all pools of a job on a node of an earlier attempt. Its own nodes' are stopped with the whole pool.
+    pub fn clear_of_pools(&self, case: &Case, node: &String) -> Result<()> {
+        if case.job.nodes.contains(node) {
+            return Ok(());
+        }
+        let own = case.asks.pools.iter().filter(|pool| !pool.outlives_job());
+        for pool in own {
+            self.remove_from(case, &self.name_of(case, pool)?, std::slice::from_ref(node))?;
+        }
+        Ok(())
     }
 
     fn forget_dataspace(&self, case: &Case, pool: &Said<PoolRequest>) {

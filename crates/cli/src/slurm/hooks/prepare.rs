@@ -1,7 +1,7 @@
 //! Before a job has nodes: what it reads is looked at, and nodes are wished for that have it.
 
 use super::world::know;
-use super::{ATTEMPTS_MAX, Case, Desk, now};
+use super::{Case, Desk, now};
 use crate::exit::{Failure, Kind, Result};
 use crate::slurm::orders::Kind as Storage;
 use crate::slurm::scontrol;
@@ -16,15 +16,25 @@ impl Desk {
     /// Looks at what the job reads: it is there, may be read, and how long it will take.
     pub fn setup(&self, job: u32, uid: u32, gid: u32) -> Result<String> {
         self.noted(self.book.set_gid(job, gid))?;
-        let case = self.case(job)?;
+        let (_turn, case) = self.turn_to_set_up(job)?;
         if case.job.uid != uid {
             let text = format!("the job belongs to user {uid}, and was submitted as user {}'s", case.job.uid);
-            return Err(self.end(job, Failure::new(Kind::Other, text)));
+            return Err(self.end(&case, Failure::new(Kind::Other, text)));
         }
         self.queued_again(&case)?;
-        self.look(&case).map_err(|failure| self.end(job, failure))?;
-        self.become_(job, Phase::Checked, "")?;
+        self.noted(self.book.note_setup(job))?;
+        let case = self.case(job)?;
+        self.look(&case).map_err(|failure| self.end(&case, failure))?;
+        if case.job.phase == Phase::Submitted {
+            self.advance(&case, Phase::Checked, "")?;
+        }
         Ok(String::new())
+    }
+
+    /// As [`Desk::turn`], also for a job that has ended: it may be queued once more.
+    fn turn_to_set_up(&self, job: u32) -> Result<(std::fs::File, Case)> {
+        let lock = self.lock(&super::starting(job))?;
+        Ok((lock, self.case(job)?))
     }
 
     /// What Slurm, its owner or an administrator has queued once more.
@@ -41,13 +51,12 @@ impl Desk {
                 return Err(Failure::new(Kind::Usage, text));
             }
             phase if phase.is_final() => self.noted(self.book.revive(job, now()))?,
-            _ => {
-                self.become_(job, Phase::Submitted, &format!("queued again: {}", case.job.reason))?;
-                if case.job.attempt >= ATTEMPTS_MAX {
-                    let text = format!("given up after {ATTEMPTS_MAX} attempts: {}", case.job.reason);
-                    return Err(self.end(job, Failure::new(Kind::Other, text)));
-                }
-            }
+            // slurmctld was started again: the job goes on where it was.
+            phase if case.job.is_set_up() && phase < Phase::Starting => return Ok(()),
+            phase => self.become_(job, Phase::Submitted, &format!("queued again while it was {phase}"))?,
+        }
+        for left in self.take_back_everywhere(&self.case(job)?) {
+            self.note(job, &format!("of an earlier attempt: {left}"));
         }
         self.noted(self.book.set_nodes(job, &[]))
     }
@@ -101,13 +110,17 @@ impl Desk {
 
     /// Where the job's predecessors are over: its nodes are chosen by what lies where, and reserved if it asks for that.
     pub fn data_in(&self, job: u32) -> Result<String> {
-        let case = self.case(job)?;
-        self.avoid(&case).map_err(|failure| self.end(job, failure))?;
-        self.place(&case).map_err(|failure| self.end(job, failure))?;
+        let (_turn, case) = self.turn(job)?;
+        if case.job.phase >= Phase::Ready {
+            // slurmctld was started again.
+            return Ok(String::new());
+        }
+        self.avoid(&case).map_err(|failure| self.end(&case, failure))?;
+        self.place(&case).map_err(|failure| self.end(&case, failure))?;
         if !case.asks.reserve || case.asks.stage_in.is_empty() {
             return Ok(String::new());
         }
-        self.stage_ahead(&case).map_err(|failure| self.end(job, failure))?;
+        self.stage_ahead(&case).map_err(|failure| self.end(&case, failure))?;
         Ok(String::new())
     }
 

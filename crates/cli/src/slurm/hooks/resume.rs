@@ -1,7 +1,7 @@
 //! A job that finishes the stage-out of another one (INVENTORY H14): it runs on that job's nodes, where the data still are.
 
 use super::kept::Settle;
-use super::nodes::{Standing, forget};
+use super::nodes::{Standing, failed, tidy};
 use super::{Case, Desk};
 use crate::exit::{Failure, Kind, Result};
 use crate::slurm::scontrol;
@@ -42,8 +42,7 @@ impl Desk {
     fn bring(&self, case: &Case, other: &Case, fleet: &Fleet) -> Result<()> {
         let of = other.id();
         self.reopen_pools(other, fleet, case.id())?;
-        let again = |_: &str, stager: &Stager| again(stager, of);
-        fleet.all(Kind::StageOut, again)?;
+        fleet.all(|_, stager| again(stager, of).map_err(|error| failed(Kind::StageOut, error)))?;
         let limit = case.asks.timeouts.stage_out.unwrap_or(self.site.stage_out_timeout);
         let (standing, missing) = self.wait_for_tasks(other, &other.job.nodes, Instant::now() + limit)?;
         if let Some((node, failure)) = missing.into_iter().next() {
@@ -72,7 +71,9 @@ impl Desk {
         if let Err(failure) = self.settle_kept(other, Settle::All) {
             self.note(of, &format!("persist: {failure}"));
         }
-        fleet.all(Kind::Cleanup, |_, stager| forget(stager, of))?;
+        for (node, ()) in fleet.all(|_, stager| tidy(stager, of))? {
+            self.noted(self.book.is_clean_at(of, &node))?;
+        }
         self.become_(of, Phase::Done, "finished later")?;
         self.let_in(of)?;
         scontrol::comment(of, "tidepool: stage-out finished later");

@@ -1,6 +1,6 @@
 //! When a job has its nodes: pool and data are made ready before its program starts.
 
-use super::nodes::{Standing, Way};
+use super::nodes::{Give, Standing, Way, failed};
 use super::world::{Around, know};
 use super::{Case, Desk};
 use crate::exit::{Context, Failure, Kind, Result};
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tidepool_batch::{Location, Phase};
 use tidepool_directives::Stage;
-use tidepool_stage_client::{PersistOp, env_name};
+use tidepool_stage_client::{PersistOp, Stager, env_name};
 
 /// All of it is there, or why not.
 pub fn arrived(standing: &Standing, limit: Duration) -> Result<()> {
@@ -60,7 +60,10 @@ impl Desk {
 
     /// Slurm holds the nodes in CONFIGURING until this has ended.
     pub fn pre_run(&self, job: u32) -> Result<String> {
-        let case = self.case(job)?;
+        let (_turn, case) = self.turn(job)?;
+        if case.job.phase.has_run() {
+            return self.started_once_more(&case).map(|()| String::new());
+        }
         if case.job.phase == Phase::Ready {
             // Later jobs learn from it; this one runs without that as well.
             let _ = self.book.started_ahead(job, super::now());
@@ -69,47 +72,105 @@ impl Desk {
             // Who comes after it may want the same.
             let nodes = scontrol::job(job)?.map(|facts| facts.nodes).unwrap_or_default();
             self.noted(self.book.set_nodes(job, &nodes))?;
-            self.become_(job, Phase::Running, "")?;
+            self.advance(&case, Phase::Running, "")?;
             return Ok(String::new());
         }
         match self.make_ready(&case) {
             Ok(()) => Ok(String::new()),
             // Other nodes may do: Slurm takes the job back into the queue, and the teardown takes everything back.
             Err(failure) if failure.kind == Kind::NoStager => {
-                let _ = self.become_(job, Phase::Submitted, &failure.to_string());
-                scontrol::comment(job, &format!("tidepool: {failure}"));
+                if self.advance(&case, Phase::Submitted, &failure.to_string()).is_ok() {
+                    scontrol::comment(job, &format!("tidepool: {failure}"));
+                }
                 Err(failure)
             }
-            Err(failure) => Err(self.end(job, failure)),
+            Err(failure) => Err(self.end(&case, failure)),
+        }
+    }
+
+    /// slurmctld was killed within seconds of a job's start, before it had saved it, and starts it once more. Where all is
+    /// as it was left, it may; else the job comes into the queue, and begins anew when what it had written is out.
+    fn started_once_more(&self, case: &Case) -> Result<()> {
+        let job = case.id();
+        let why = match case.job.phase {
+            Phase::Running => match self.find_ready(case) {
+                Ok(()) => {
+                    self.note(job, "started once more: slurmctld had forgotten that it was ready");
+                    return Ok(());
+                }
+                Err(failure) => {
+                    self.advance(case, Phase::Submitted, &failure.to_string())?;
+                    failure.to_string()
+                }
+            },
+            Phase::StagingOut => match self.data_out(job) {
+                Ok(_) => "it had run already".into(),
+                Err(failure) => failure.to_string(),
+            },
+            phase => format!("it was {phase} already"),
+        };
+        let text = format!("slurmctld starts the job once more, which it had forgotten; it is queued again: {why}");
+        self.note(job, &text);
+        Err(Failure::new(Kind::Start, text))
+    }
+
+    /// An error unless all that a job's program is to find is there.
+    fn find_ready(&self, case: &Case) -> Result<()> {
+        let job = case.id();
+        let nodes = scontrol::job(job)?.map(|facts| facts.nodes).unwrap_or_default();
+        if nodes != case.job.nodes {
+            let text = format!("it was made ready on {}, not on {}", case.job.nodes.join(","), nodes.join(","));
+            return Err(Failure::new(Kind::Start, text));
+        }
+        if !case.needs_nodes() {
+            return Ok(());
+        }
+        let fleet = self.fleet(&nodes)?;
+        let known = |_: &str, stager: &Stager| {
+            stager.job_report(job).map(drop).map_err(|error| failed(Kind::Start, error))
+        };
+        fleet.all(known)?;
+        match case.asks.pools.iter().find(|pool| !pool.outlives_job() && !self.is_up(case, pool)) {
+            None => Ok(()),
+            Some(_) => Err(Failure::new(Kind::Start, "its pool does not answer")),
         }
     }
 
     fn make_ready(&self, case: &Case) -> Result<()> {
-        let job = case.id();
-        let facts = scontrol::job(job)?
+        let facts = scontrol::job(case.id())?
             .ok_or_else(|| Failure::new(Kind::Other, "Slurm does not know the job any more"))?;
-        let staged = case.job.phase == Phase::Ready && case.job.nodes == facts.nodes;
+        let limit = case.asks.timeouts.stage_in.unwrap_or(self.site.stage_in_timeout);
         self.take_nodes(case, &facts.nodes)?;
-        let fleet = self.fleet(&facts.nodes)?;
+        let deadline = Instant::now() + limit;
+        self.patiently(case, &facts.nodes, deadline, |fleet| self.make_ready_at(case, fleet, (limit, deadline)))
+    }
+
+    /// Every step may be done again: what is there stays, and what is under way goes on.
+    fn make_ready_at(
+        &self,
+        case: &Case,
+        fleet: &Fleet,
+        (limit, deadline): (Duration, Instant),
+    ) -> Result<()> {
+        let (job, nodes) = (case.id(), fleet.names());
+        let staged = case.job.phase == Phase::Ready && case.job.nodes == nodes;
         if !staged {
-            self.register(case, &fleet)?;
+            self.register(case, fleet)?;
         }
         if let Some(of) = &case.asks.resume {
-            self.resume(case, &fleet, of.value)?;
-            return self.become_(job, Phase::Running, "");
+            self.resume(case, fleet, of.value)?;
+            return self.advance(case, Phase::Running, "");
         }
         if let Some(of) = &case.asks.discard {
             self.discard_by(case, of.value)?;
-            return self.become_(job, Phase::Running, "");
+            return self.advance(case, Phase::Running, "");
         }
         if let Some(pool) = &case.asks.end_pool {
             self.end_pool_by(case, pool.value)?;
-            return self.become_(job, Phase::Running, "");
+            return self.advance(case, Phase::Running, "");
         }
-        let limit = case.asks.timeouts.stage_in.unwrap_or(self.site.stage_in_timeout);
-        let deadline = Instant::now() + limit;
-        let around = Around::new(self, case, &fleet)?;
-        let target = For { owner: around.owner, nodes: &facts.nodes, world: &around };
+        let around = Around::new(self, case, fleet)?;
+        let target = For { owner: around.owner, nodes, world: &around };
         let (to_pools, to_nodes): (Vec<&Stage>, Vec<&Stage>) = case
             .asks
             .stage_in
@@ -117,22 +178,23 @@ impl Desk {
             .map(|stage| &stage.value)
             .partition(|stage| self.is_for_pool(case, stage));
         let orders = if staged { Vec::new() } else { target.stage_in(to_nodes)? };
-        let sources = self.register_sources(case, &fleet, &orders)?;
-        let given = self.give(&fleet, &orders, false)?;
+        let sources = self.register_sources(case, fleet, &orders)?;
+        let given = self.give(case, fleet, &orders, Give::Now)?;
         // Data come in while daemons start.
-        self.start_pools(case, &fleet)?;
+        let is_new = self.start_pools(case, fleet)?;
         let orders = target.stage_in(to_pools)?;
-        let given = [given, self.give(&fleet, &orders, false)?].concat();
+        let how = if is_new { Give::Anew } else { Give::Now };
+        let given = [given, self.give(case, fleet, &orders, how)?].concat();
         let left = deadline.saturating_duration_since(Instant::now());
-        let standing = self.settle(case, &fleet, &given, "staging in", left)?;
+        let standing = self.settle(case, fleet, &given, "staging in", left)?;
         self.record(job, &standing, Way::In);
-        sources.each(|_, stager| super::nodes::forget(stager, job));
+        self.forget_sources(case, &sources);
         arrived(&standing, limit)?;
-        self.keep(case, &fleet, &facts.nodes)?;
+        self.keep(case, fleet, nodes)?;
         let stages = case.asks.stage_out.iter().map(|stage| &stage.value);
-        let given = self.give(&fleet, &target.stage_out(stages)?, true)?;
+        let given = self.give(case, fleet, &target.stage_out(stages)?, Give::Held)?;
         self.note_held(case, &given)?;
-        self.become_(job, Phase::Running, "")
+        self.advance(case, Phase::Running, "")
     }
 
     /// The held tasks, so that the end of the job finds them.
@@ -164,10 +226,11 @@ impl Desk {
                 let text = format!("persist store {}: only node-local storage is kept", place.shown());
                 return Err(Failure::new(Kind::Usage, text));
             }
-            let store = |_: &str, stager: &tidepool_stage_client::Stager| {
-                stager.persist(PersistOp::Store, &place.dataspace, &place.path, case.job.uid, 0)
+            let store = |_: &str, stager: &Stager| {
+                let kept = stager.persist(PersistOp::Store, &place.dataspace, &place.path, case.job.uid, 0);
+                kept.map_err(|error| failed(Kind::Start, error))
             };
-            fleet.all(Kind::Start, store)?;
+            fleet.all(store)?;
             for node in nodes {
                 let location =
                     Location { place: place.shown(), node: node.clone(), uid: case.job.uid, job: case.id() };

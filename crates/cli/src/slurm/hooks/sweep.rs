@@ -279,7 +279,10 @@ impl Desk {
         scontrol::cancel(job)?;
         when_over(|| scontrol::requeue(job)).map_err(|failure| {
             let text = format!("could not be queued again, submit it once more: {failure}");
-            self.end(job, Failure::new(Kind::Start, text))
+            match self.case(job) {
+                Ok(case) => self.end(&case, Failure::new(Kind::Start, text)),
+                Err(unknown) => unknown,
+            }
         })
     }
 
@@ -320,6 +323,8 @@ mod tests {
             estimate_ms: None,
             submitted: 0,
             changed,
+            teardowns: 0,
+            set_up: None,
         }
     }
 
