@@ -198,7 +198,8 @@ impl Stager {
         loop {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             // So that a stager of another node that does not work any more is not waited for.
-            let slice = if self.is_elsewhere() { Some(left.unwrap_or(WAIT_SLICE).min(WAIT_SLICE)) } else { left };
+            let slice =
+                if self.is_elsewhere() { Some(left.unwrap_or(WAIT_SLICE).min(WAIT_SLICE)) } else { left };
             let request = Request::Wait { ids: ids.to_vec(), any, timeout_ms: slice.map(millis) };
             match expect!(self, request, Reply::Tasks { tasks, .. } => tasks) {
                 Err(StageError::Refused(refusal)) if refusal.code == Code::TIMEOUT && !is_over(until) => {}

@@ -43,14 +43,25 @@ struct Way {
 impl Way {
     fn connect(&self) -> io::Result<OwnedFd> {
         match (&self.at, &self.secret) {
-            (StagerAt::Address(address), Some(secret)) => {
-                Ok(open_door(address, secret, &Door::Control {})?.into())
-            }
+            (StagerAt::Address(address), Some(secret)) => Ok(open_door(address, secret, &Door::Control {})
+                .map_err(|error| unanswered(error.into()))?
+                .into()),
             (StagerAt::Address(_), None) => {
                 Err(io::Error::new(io::ErrorKind::PermissionDenied, "no secret to prove"))
             }
             (StagerAt::Socket(path), _) => Ok(crate::locate::connect(path)?.into()),
         }
+    }
+}
+
+/// A time that is over reads as "temporarily unavailable" otherwise.
+fn unanswered(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => io::Error::new(
+            io::ErrorKind::TimedOut,
+            "who listens there does not answer; is the stager stopped, or its node overloaded?",
+        ),
+        _ => error,
     }
 }
 

@@ -101,10 +101,7 @@ impl Fleet {
     }
 
     /// The same for what may fail: the first failure, with its node's name, is that of all.
-    pub fn all<T: Send>(
-        &self,
-        ask: impl Fn(&str, &Stager) -> Result<T> + Sync,
-    ) -> Result<Vec<(String, T)>> {
+    pub fn all<T: Send>(&self, ask: impl Fn(&str, &Stager) -> Result<T> + Sync) -> Result<Vec<(String, T)>> {
         let one = |(node, answer): (String, Result<T>)| match answer {
             Ok(answer) => Ok((node, answer)),
             Err(failure) => Err(Failure::new(failure.kind, format!("node {node}: {failure}"))),

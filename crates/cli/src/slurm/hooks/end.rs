@@ -211,7 +211,8 @@ impl Desk {
         }
         let mut left = match (case.job.phase.has_run(), hurry) {
             _ if !needs => Vec::new(),
-            (true, false) if case.job.phase == Phase::StageOutFailed => self.clear_without_results(&case),
+            // However much of a hurry there is: only their owner gives results up.
+            (true, _) if case.job.phase == Phase::StageOutFailed => self.clear_without_results(&case),
             (true, false) => self.clear(&case, tidy),
             // What it staged out already stays: it is the user's.
             (true, true) => {
@@ -243,7 +244,9 @@ impl Desk {
             false => forget(stager, case.id()),
         };
         let told = fleet.each(one);
-        told.into_iter().filter_map(|(node, result)| Some(format!("node {node}: {}", result.err()?))).collect()
+        told.into_iter()
+            .filter_map(|(node, result)| Some(format!("node {node}: {}", result.err()?)))
+            .collect()
     }
 
     /// The phase that the job is in from now on.

@@ -3,8 +3,8 @@
 //! Their data stay on the nodes that the first job has put them on; their daemons run only while a job uses them. Whoever
 //! starts, ends or removes something of a pool holds its lock, and notes in the book what he is about to do.
 
-use super::pools::shape;
 use super::nodes::failed;
+use super::pools::shape;
 use super::{Case, Desk, now};
 use crate::agent::Order;
 use crate::backend::check_room;
@@ -457,7 +457,8 @@ impl Desk {
             Ok(Some(removal)) => stager.wait(&[removal], false, Some(REMOVE_MAX)).map(drop),
             other => other.map(drop),
         };
-        let ask = |node: &str, stager: &Stager| ask(node, stager).map_err(|error| failed(Kind::Cleanup, error));
+        let ask =
+            |node: &str, stager: &Stager| ask(node, stager).map_err(|error| failed(Kind::Cleanup, error));
         self.fleet(&pool.nodes)?.all(ask).map(drop)
     }
 

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tidepool_batch::Transfer;
 use tidepool_stage_client::{
-    Cleaning, Code, Fate, JobLimit, JobSpec, OnBehalf, Owner, Resource, StageError, Stager, TaskSpec, TaskState,
-    TaskStatus, show,
+    Cleaning, Code, Fate, JobLimit, JobSpec, OnBehalf, Owner, Resource, StageError, Stager, TaskSpec,
+    TaskState, TaskStatus, show,
 };
 use tidepool_types::show_bytes;
 
@@ -144,7 +144,8 @@ impl Desk {
             return Ok(Some(format!("the stager of {node}")));
         }
         let now = fleet.each(|_, stager| stager.pid());
-        let other = began.iter().find(|one| !now.contains(one)).map(|(node, _)| format!("the stager of {node}"));
+        let other =
+            began.iter().find(|one| !now.contains(one)).map(|(node, _)| format!("the stager of {node}"));
         Ok(other.or_else(|| (failure.kind == Kind::NoStager).then(|| "a stager".into())))
     }
 
@@ -193,9 +194,8 @@ impl Desk {
         // So that whatever becomes of this hook, somebody looks there.
         self.noted(self.book.touch_nodes(job, fleet.names()))?;
         let known = self.noted(self.book.touched(job))?;
-        let knows = |node: &str| {
-            known.iter().any(|one| one.node == node && one.known == Some(case.job.teardowns))
-        };
+        let knows =
+            |node: &str| known.iter().any(|one| one.node == node && one.known == Some(case.job.teardowns));
         let one = |node: &str, stager: &Stager| match stager.register_job_of(&spec, owner) {
             Err(StageError::Refused(refusal)) if refusal.code == Code::JOB_EXISTS && knows(node) => Ok(()),
             Err(StageError::Refused(refusal)) if refusal.code == Code::JOB_EXISTS => {
@@ -309,11 +309,7 @@ impl Desk {
     }
 
     /// Clears the nodes that have something of the job, each by `clear`; what hindered it.
-    pub fn clear(
-        &self,
-        case: &Case,
-        clear: impl Fn(&Stager, u32) -> Result<()> + Sync,
-    ) -> Vec<String> {
+    pub fn clear(&self, case: &Case, clear: impl Fn(&Stager, u32) -> Result<()> + Sync) -> Vec<String> {
         self.try_to_clear(case, clear).unwrap_or_else(|failure| vec![failure.to_string()])
     }
 
@@ -365,7 +361,9 @@ fn is_of(task: &TaskStatus, order: &TaskSpec) -> bool {
         }
         Resource::Memory { .. } => String::new(),
     };
-    task.op == order.op && task.src == shown(&order.src) && order.dst.as_ref().is_some_and(|dst| task.dst == shown(dst))
+    task.op == order.op
+        && task.src == shown(&order.src)
+        && order.dst.as_ref().is_some_and(|dst| task.dst == shown(dst))
 }
 
 /// Tasks of a job that these orders need not be given for. Those that must not go on are ended.

@@ -5,8 +5,8 @@
 
 use super::world::pool_dataspace;
 use super::{Case, Desk};
-use crate::backend::check_room;
 use crate::agent::Order;
+use crate::backend::check_room;
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::flags::{Cli, Command, PoolCommand, PoolShape};
 use crate::instance::Instance;

@@ -109,7 +109,8 @@ impl Desk {
             },
             phase => format!("it was {phase} already"),
         };
-        let text = format!("slurmctld starts the job once more, which it had forgotten; it is queued again: {why}");
+        let text =
+            format!("slurmctld starts the job once more, which it had forgotten; it is queued again: {why}");
         self.note(job, &text);
         Err(Failure::new(Kind::Start, text))
     }
@@ -119,7 +120,8 @@ impl Desk {
         let job = case.id();
         let nodes = scontrol::job(job)?.map(|facts| facts.nodes).unwrap_or_default();
         if nodes != case.job.nodes {
-            let text = format!("it was made ready on {}, not on {}", case.job.nodes.join(","), nodes.join(","));
+            let text =
+                format!("it was made ready on {}, not on {}", case.job.nodes.join(","), nodes.join(","));
             return Err(Failure::new(Kind::Start, text));
         }
         if !case.needs_nodes() {
@@ -142,7 +144,9 @@ impl Desk {
         let limit = case.asks.timeouts.stage_in.unwrap_or(self.site.stage_in_timeout);
         self.take_nodes(case, &facts.nodes)?;
         let deadline = Instant::now() + limit;
-        self.patiently(case, &facts.nodes, deadline, |fleet| self.make_ready_at(case, fleet, (limit, deadline)))
+        self.patiently(case, &facts.nodes, deadline, |fleet| {
+            self.make_ready_at(case, fleet, (limit, deadline))
+        })
     }
 
     /// Every step may be done again: what is there stays, and what is under way goes on.

@@ -40,6 +40,8 @@ const TRIES_MAX: usize = 3;
 const TRY_AGAIN_S: u64 = 600;
 /// How long a cancelled job may take to be over.
 const OVER_MAX: Duration = Duration::from_secs(60);
+/// How long slurmctld may take to end what it takes to be staged out.
+const LET_GO: Duration = Duration::from_secs(10);
 const OVER_LOOK: Duration = Duration::from_millis(100);
 
 /// What is the matter with a job.
@@ -151,11 +153,12 @@ fn diagnose(job: &Job, stand: Option<&Stand>, booted: u64, tried: Option<u64>, n
     }
     let stand = stand?;
     // A hook since then would have changed it.
-    if job.phase.is_final() || job.changed >= booted || booted + SETTLED_S >= now {
+    if job.changed >= booted || booted + SETTLED_S >= now {
         return None;
     }
     match (stand.state.as_str(), stand.reason.as_str()) {
-        ("PENDING", "BurstBufferStageIn") => Some(Trouble::StuckBefore),
+        ("PENDING", "BurstBufferStageIn") if !job.phase.is_final() => Some(Trouble::StuckBefore),
+        // Also where all of it is out, and only slurmctld does not know.
         ("STAGE_OUT", _) => Some(Trouble::StuckAfter),
         _ => None,
     }
@@ -182,16 +185,19 @@ impl Desk {
     fn found(&self) -> Result<Vec<Found>> {
         let untidy: BTreeMap<u32, u64> = self.noted(self.book.untidy())?.into_iter().collect();
         let mut jobs = self.noted(self.book.jobs(false))?;
-        for job in untidy.keys() {
+        let known = scontrol::stands()?;
+        // Those that have ended here, and not for Slurm.
+        let staging_out = known.iter().filter(|(_, stand)| stand.state == "STAGE_OUT").map(|(job, _)| job);
+        for job in untidy.keys().chain(staging_out) {
             if !jobs.iter().any(|known| known.job == *job) {
-                jobs.push(self.noted(self.book.job(*job))?);
+                jobs.extend(self.book.job(*job).ok());
             }
         }
         jobs.retain(|job| job.changed + TORN_DOWN_S < now());
         if jobs.is_empty() {
             return Ok(Vec::new());
         }
-        let (known, booted) = (scontrol::stands()?, scontrol::started_at()?);
+        let booted = scontrol::started_at()?;
         let found = |job: Job| {
             let tried = untidy.get(&job.job).copied();
             let trouble = diagnose(&job, known.get(&job.job), booted, tried, now())?;
@@ -215,7 +221,7 @@ impl Desk {
             Trouble::StuckBefore => self.begin_again(found.job),
             Trouble::StuckAfter => {
                 self.bury(found.job)?;
-                scontrol::cancel_in_a_hurry(found.job)
+                self.let_go(found.job)
             }
         }
     }
@@ -234,6 +240,21 @@ impl Desk {
             self.cancel_followers(&case)?;
         }
         Ok(())
+    }
+
+    /// Has slurmctld believe that nothing is staged out any more. What it has forgotten all about, it does not hear of; such a
+    /// job has to go through the queue.
+    fn let_go(&self, job: u32) -> Result<()> {
+        scontrol::cancel_in_a_hurry(job)?;
+        let began = Instant::now();
+        while began.elapsed() < LET_GO {
+            if scontrol::stand(job)?.is_none_or(|stand| stand.state != "STAGE_OUT") {
+                return Ok(());
+            }
+            std::thread::sleep(OVER_LOOK);
+        }
+        scontrol::requeue_held(job)?;
+        scontrol::cancel(job)
     }
 
     /// Slurm calls the teardown once more only when the job comes into the queue once more; then it kills nothing. What is
@@ -368,6 +389,12 @@ mod tests {
             "Slurm may still go on with it"
         );
         assert_eq!(look(990, Some(&stand("STAGE_OUT", "None"))), Some(Trouble::StuckAfter));
+        for phase in [Phase::Done, Phase::StageOutFailed] {
+            let ended = Job { phase, ..job(990) };
+            let found = |state, reason| diagnose(&ended, Some(&stand(state, reason)), 1000, None, 1100);
+            assert_eq!(found("STAGE_OUT", "None"), Some(Trouble::StuckAfter), "slurmctld does not know");
+            assert_eq!(found("PENDING", "BurstBufferStageIn"), None, "its setup says why it cannot");
+        }
         assert_eq!(look(990, Some(&stand("PENDING", "Priority"))), None);
         assert_eq!(look(990, Some(&stand("RUNNING", "None"))), None);
     }

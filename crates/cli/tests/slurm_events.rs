@@ -1,0 +1,248 @@
+//! What may happen to a job with directives, in each state that it may be in: whatever it is, the job goes on, begins anew, or
+//! is over with a reason; its results are those of its program, and nothing of it is left.
+//!
+//! The quick part has the cells that need no pauses of Slurm's; all of them run with `TIDEPOOL_SLURM=full`, as
+//! `make test-all` does.
+
+mod common;
+
+use common::cluster::{Cluster, Options};
+use std::fs;
+use std::time::Duration;
+
+const MIB: usize = 1 << 20;
+/// What comes in, in bytes; at [`SLOW`] that takes ten seconds.
+const INPUT: usize = 10 * MIB;
+const SLOW: &str = "1MiB";
+
+fn is_full() -> bool {
+    std::env::var("TIDEPOOL_SLURM").is_ok_and(|value| value == "full")
+}
+
+/// What a job is at when something happens: the phases of the book.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// Data come in before it has its nodes.
+    StagingIn,
+    /// It has its nodes, and data come in.
+    Starting,
+    Running,
+    StagingOut,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Event {
+    /// As its owner, an administrator and preemption do it.
+    Requeue,
+    Hold,
+    /// Another time limit.
+    Update,
+    Cancel,
+    /// slurmctld stopped, and started again.
+    ControllerRestart,
+    /// The same by `kill -9`.
+    ControllerKill,
+    /// A stager is away for so many seconds, as while it is updated.
+    StagerAway(u64),
+    /// A stager does not answer for so many seconds, and is not dead either.
+    StagerHangs(u64),
+    /// All that runs on a node ends at once.
+    NodeReboot,
+}
+
+use Event::*;
+use State::*;
+
+const STATES: [State; 4] = [StagingIn, Starting, Running, StagingOut];
+
+impl State {
+    fn phase(self) -> &'static str {
+        match self {
+            StagingIn => "staging-in",
+            Starting => "starting",
+            Running => "running",
+            StagingOut => "staging-out",
+        }
+    }
+}
+
+/// A job of two nodes that compares what came in, and writes what goes out; `pool` has its results in a pool of its own.
+fn body(name: &str, state: State, pool: bool) -> String {
+    let reserve = if state == StagingIn { "#TIDEPOOL reserve\n" } else { "" };
+    // A pool's data go out by one node: as much as each node's.
+    let (pool_line, out) = if pool {
+        ("#TIDEPOOL pool size=64MiB client=fuse\n", "$TIDEPOOL_DIR/out")
+    } else {
+        ("", "$NVME0/out/part")
+    };
+    let stage_out = if pool {
+        format!("#NORNS stage_out pool://out lustre://alice/{name}/part\n")
+    } else {
+        format!("#NORNS stage_out nvme0://out lustre://alice/{name} gather\n")
+    };
+    format!(
+        "{reserve}{pool_line}#NORNS stage_in lustre://alice/in nvme0://in\n{stage_out}\
+         srun sh -c 'cmp $NVME0/in $LUSTRE/alice/in && echo same'\n\
+         sleep 6; mkdir -p $NVME0/out; cp $NVME0/in {out}; echo wrote\n"
+    )
+}
+
+/// What is done, and undone where that has to be.
+fn happen(cluster: &Cluster, job: u32, event: Event, slow: &str) {
+    let number = job.to_string();
+    let said = |words: &[&str]| cluster.said(words);
+    let again = || {
+        // Two minutes, which Slurm lets go by before it starts a job again.
+        cluster.until("it is queued again, or was not", || {
+            let shown = cluster.show(job);
+            shown.state() != "PENDING" || shown.word("Reason") == "BeginTime"
+        });
+        if cluster.show(job).state() == "PENDING" {
+            said(&["scontrol", "update", &format!("JobId={job}"), "StartTime=now"]);
+        }
+    };
+    match event {
+        Requeue => {
+            // Refused where the job is over but for its data.
+            let _ = cluster.on("ctl", &["scontrol", "requeue", &number]);
+            std::thread::sleep(Duration::from_secs(2));
+            again();
+        }
+        Hold => {
+            let _ = cluster.on("ctl", &["scontrol", "hold", &number]);
+            std::thread::sleep(Duration::from_secs(1));
+            let _ = cluster.on("ctl", &["scontrol", "release", &number]);
+        }
+        Update => {
+            let _ = cluster.on("ctl", &["scontrol", "update", &format!("JobId={job}"), "TimeLimit=9"]);
+        }
+        Cancel => {
+            let _ = cluster.on("ctl", &["scancel", &number]);
+        }
+        ControllerRestart => {
+            cluster.control(&["slurmctld", "stop"]);
+            cluster.control(&["slurmctld", "start"]);
+        }
+        ControllerKill => {
+            // Slurm itself loses what it has not saved yet, which may take it five seconds.
+            std::thread::sleep(Duration::from_secs(6));
+            cluster.control(&["slurmctld", "kill"]);
+            cluster.control(&["slurmctld", "start"]);
+        }
+        StagerAway(seconds) => {
+            cluster.control(&["stager", "kill", "node2"]);
+            std::thread::sleep(Duration::from_secs(seconds));
+            cluster.control(&["stager", "start", "node2"]);
+            cluster.slow_down(slow);
+        }
+        StagerHangs(seconds) => {
+            let pid = fs::read_to_string(cluster.dir().join("run/stager-node2.pid")).unwrap();
+            let signal = |name: &str| cluster.said(&["kill", name, pid.trim()]);
+            signal("-STOP");
+            std::thread::sleep(Duration::from_secs(seconds));
+            signal("-CONT");
+        }
+        NodeReboot => {
+            cluster.control(&["node", "kill", "node2"]);
+            cluster.control(&["node", "start", "node2"]);
+            cluster.slow_down(slow);
+            std::thread::sleep(Duration::from_secs(2));
+            again();
+        }
+    }
+}
+
+/// One cell of the table.
+fn check(cluster: &Cluster, state: State, event: Event, pool: bool) {
+    let what = format!("{event:?} while {state:?}{}", if pool { ", with a pool" } else { "" });
+    println!("{what}");
+    let name = format!("out-{event:?}-{state:?}-{pool}").replace(['(', ')'], "-").to_lowercase();
+    let slow = if matches!(state, Running) { "1GiB" } else { SLOW };
+    cluster.slow_down(slow);
+    let job = cluster.sbatch(&["-N2", "--requeue"], &body(&name, state, pool));
+    cluster.until(&format!("{what}: it is so far"), || cluster.phase(job) == state.phase());
+    happen(cluster, job, event, slow);
+    let shown = cluster.wait(job);
+    cluster.until(&format!("{what}: the book knows the end"), || {
+        ["done", "failed", "cancelled", "stage-out-failed"].contains(&cluster.phase(job).as_str())
+    });
+    let (phase, log) = (cluster.phase(job), cluster.log("alice", job));
+    let all = || format!("{what}: {}\n{:#?}\n{}", shown.state(), cluster.events(job), cluster.overview());
+    if event == Cancel && state != StagingOut {
+        assert!(["cancelled", "failed"].contains(&phase.as_str()), "{}", all());
+        assert_eq!(log.matches("wrote").count(), 0, "{}", all());
+    } else {
+        assert_eq!(phase, "done", "{}", all());
+        assert!(log.ends_with("same\nsame\nwrote\n"), "{}\n{log}", all());
+        let result = cluster.pfs("alice").join(&name).join("part");
+        assert_eq!(fs::read(&result).unwrap(), fs::read(cluster.pfs("alice/in")).unwrap(), "{}", all());
+    }
+    cluster.assert_nothing_left(&what);
+}
+
+/// A cluster whose jobs have something to read.
+fn cluster(site: &'static str) -> Option<Cluster> {
+    let cluster = Cluster::with(Options { nodes: 2, site, ..Options::default() })?;
+    cluster.input("alice", "in", INPUT);
+    Some(cluster)
+}
+
+/// A restart of slurmctld, an update of a stager and a requeue while data come in cost no job, and no data twice.
+#[test]
+fn a_job_whose_data_come_in_goes_on() {
+    let Some(cluster) = cluster("") else { return };
+    check(&cluster, Starting, Requeue, false);
+    check(&cluster, Starting, ControllerRestart, true);
+    let before = cluster.events(2).iter().filter(|event| event.contains("is up after")).count();
+    assert_eq!(before, 1, "a pool that is up is not started again: {:#?}", cluster.events(2));
+    assert_eq!(cluster.moved(2, "in"), 2 * INPUT as u64, "no byte came in twice");
+    check(&cluster, Starting, StagerAway(6), false);
+    assert_eq!(cluster.moved(3, "in"), 2 * INPUT as u64, "no byte came in twice");
+}
+
+/// All events in all states.
+#[test]
+fn whatever_happens_in_whatever_state() {
+    if !is_full() {
+        println!("SKIPPED: takes half an hour; TIDEPOOL_SLURM=full, or make test-all");
+        return;
+    }
+    let events = [
+        Requeue,
+        Hold,
+        Update,
+        Cancel,
+        ControllerRestart,
+        ControllerKill,
+        StagerAway(60),
+        StagerHangs(60),
+        NodeReboot,
+    ];
+    let Some(cluster) = cluster("") else { return };
+    for event in events {
+        for state in STATES {
+            check(&cluster, state, event, false);
+            if state != StagingIn {
+                check(&cluster, state, event, true);
+            }
+        }
+    }
+}
+
+/// A stager that hangs is not waited for for ever: the job says which one it is, and is queued again, as others may do.
+#[test]
+fn a_stager_that_hangs_is_noticed() {
+    let Some(cluster) = cluster("stager-away-max = \"5s\"\n") else { return };
+    cluster.slow_down(SLOW);
+    let job = cluster.sbatch(&["-N2", "--requeue"], &body("hung", Starting, false));
+    cluster.until("data come in", || cluster.phase(job) == "starting");
+    let pid = fs::read_to_string(cluster.dir().join("run/stager-node2.pid")).unwrap();
+    cluster.said(&["kill", "-STOP", pid.trim()]);
+    cluster.until("it is queued again", || cluster.show(job).word("Reason") == "BeginTime");
+    let shown = cluster.show(job).get("AdminComment");
+    assert!(shown.contains("node2") && shown.contains("stager"), "{shown}");
+    cluster.said(&["kill", "-CONT", pid.trim()]);
+    cluster.said(&["scontrol", "update", &format!("JobId={job}"), "StartTime=now"]);
+    assert_eq!(cluster.wait(job).state(), "COMPLETED", "{}", cluster.overview());
+    cluster.assert_nothing_left("after a stager that hung");
+}
