@@ -59,7 +59,8 @@ CREATE TABLE Untidy(Job INTEGER PRIMARY KEY, Tried INTEGER NOT NULL);
 const TABLES_OF_FORM_4: &str = "
 ALTER TABLE Job ADD COLUMN Teardowns INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE Job ADD COLUMN SetUp INTEGER;
-CREATE TABLE Touched(Job INTEGER NOT NULL, Node TEXT NOT NULL, Known INTEGER, PRIMARY KEY(Job, Node)) WITHOUT ROWID;
+CREATE TABLE Touched(
+  Job INTEGER NOT NULL, Node TEXT NOT NULL, Known INTEGER, After INTEGER NOT NULL DEFAULT 0, PRIMARY KEY(Job, Node)) WITHOUT ROWID;
 ";
 
 /// Why the book could not be used.
@@ -167,6 +168,8 @@ pub struct Touched {
     pub node: String,
     /// The teardowns that there had been when the node's stager was told of the job; none before.
     pub known: Option<u32>,
+    /// The last task of the job that the stager had had then: those of later numbers are of this attempt.
+    pub after: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -400,14 +403,14 @@ impl Book {
 
     /// Something of a job may be on these nodes from now on.
     pub fn touch_nodes(&self, job: u32, nodes: &[String]) -> Result<()> {
-        let sql = "INSERT OR IGNORE INTO Touched VALUES(?1, ?2, NULL)";
+        let sql = "INSERT OR IGNORE INTO Touched(Job, Node) VALUES(?1, ?2)";
         self.change(|t| nodes.iter().try_for_each(|node| t.execute(sql, params![job, node]).map(drop)))
     }
 
-    /// A node's stager knows the job, which began with `job`: as one that has nothing there yet.
-    pub fn is_known_at(&self, job: &Job, node: &str) -> Result<()> {
-        let sql = "INSERT OR REPLACE INTO Touched VALUES(?1, ?2, ?3)";
-        self.change(|t| t.execute(sql, params![job.job, node, job.teardowns])).map(drop)
+    /// A node's stager knows the job of this attempt, which has no tasks there yet but ended ones up to `after`.
+    pub fn is_known_at(&self, job: &Job, node: &str, after: u32) -> Result<()> {
+        let sql = "INSERT OR REPLACE INTO Touched VALUES(?1, ?2, ?3, ?4)";
+        self.change(|t| t.execute(sql, params![job.job, node, job.teardowns, after])).map(drop)
     }
 
     /// Nothing of a job is on a node any more.
@@ -418,8 +421,9 @@ impl Book {
 
     /// The nodes that may have something of a job, by name.
     pub fn touched(&self, job: u32) -> Result<Vec<Touched>> {
-        let touched = |row: &Row<'_>| Ok(Touched { node: row.get(0)?, known: row.get(1)? });
-        self.many("SELECT Node, Known FROM Touched WHERE Job = ?1 ORDER BY Node", [job], touched)
+        let touched =
+            |row: &Row<'_>| Ok(Touched { node: row.get(0)?, known: row.get(1)?, after: row.get(2)? });
+        self.many("SELECT Node, Known, After FROM Touched WHERE Job = ?1 ORDER BY Node", [job], touched)
     }
 
     /// A job that has ended is queued once more, by its owner or an administrator: it begins anew.
@@ -813,13 +817,13 @@ mod tests {
         let nodes = ["n1".to_string(), "n2".into()];
         book.touch_nodes(5, &nodes).unwrap();
         book.begin_teardown(5, 2).unwrap();
-        book.is_known_at(&book.job(5).unwrap(), "n2").unwrap();
+        book.is_known_at(&book.job(5).unwrap(), "n2", 17).unwrap();
         book.touch_nodes(5, &nodes).unwrap();
-        let touched = |node: &str, known| Touched { node: node.into(), known };
-        assert_eq!(book.touched(5).unwrap(), [touched("n1", None), touched("n2", Some(1))]);
+        let touched = |node: &str, known, after| Touched { node: node.into(), known, after };
+        assert_eq!(book.touched(5).unwrap(), [touched("n1", None, 0), touched("n2", Some(1), 17)]);
         book.is_clean_at(5, "n1").unwrap();
         book.is_clean_at(5, "n3").unwrap();
-        assert_eq!(book.touched(5).unwrap(), [touched("n2", Some(1))]);
+        assert_eq!(book.touched(5).unwrap(), [touched("n2", Some(1), 17)]);
         book.add(&new(5, &[]), 3).unwrap();
         assert_eq!(book.touched(5).unwrap(), []);
     }

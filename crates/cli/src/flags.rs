@@ -530,6 +530,9 @@ pub struct RunArgs {
     /// Give results their names only when all are copied, oldest change first: nobody sees a file there without an older one
     #[arg(long)]
     pub ordered: bool,
+    /// Fail with 112 where a result has no file, instead of warning
+    #[arg(long)]
+    pub require: bool,
     /// Run a batch script, here and without a batch system: its #NORNS and #TIDEPOOL lines say what is started and staged.
     /// Flags win over what its pools say
     #[arg(long, value_name = "SCRIPT", conflicts_with_all = ["fs", "stage_in", "stage_out"])]

@@ -46,6 +46,30 @@ fn wait_for(what: &str, is_there: impl Fn() -> bool) {
     }
 }
 
+/// What a program has written elsewhere is not where it was asked for: nobody takes that for a success without a word.
+#[test]
+fn an_empty_result_is_told_and_with_require_an_error() {
+    let sandbox = Sandbox::new();
+    let script = "mkdir -p out/sub; echo result > elsewhere";
+    let done = run(&sandbox, &[], script);
+    assert!(done.status.success(), "{}", text(&done));
+    assert!(text(&done).contains("warning: pool:/out is empty"), "{}", text(&done));
+    for (script, code) in
+        [("mkdir -p out; ln -s nowhere out/l", 0), ("mkdir -p out; : > out/f", 0), (script, 112)]
+    {
+        let _ = fs::remove_dir_all(sandbox.path("res"));
+        let done = run(&sandbox, &["--require"], script);
+        assert_eq!(done.status.code(), Some(code), "{script}: {}", text(&done));
+        assert_eq!(text(&done).contains("is empty"), code != 0, "{script}: {}", text(&done));
+    }
+    // What it wrote elsewhere is still there to be found.
+    let pool = pool_dir(&sandbox).file_name().unwrap().to_string_lossy().into_owned();
+    let done = sandbox.tidepool(&["cat", "--pool", &pool, "/elsewhere"]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&done.stdout), "result\n", "{}", text(&done));
+    let done = sandbox.tidepool(&["pool", "stop", "--pool", &pool]).output().unwrap();
+    assert!(done.status.success(), "{}", text(&done));
+}
+
 const LINKS: &str = "mkdir -p work/d out/sub; echo result > work/r; echo of d > work/d/f; ln -s f work/d/l
     echo own > out/f; ln -s $TIDEPOOL_DIR/work/r out/abs; ln -s ../work/r out/rel; ln -s ../../work/d out/sub/d
     ln -s $TIDEPOOL_DIR/out/f out/sub/in; ln -s f out/near; ln -s /etc/hostname out/home";

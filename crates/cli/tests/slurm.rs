@@ -119,8 +119,9 @@ impl Cluster {
 
     /// `tidepool ARGS` in an allocation of its own.
     fn tidepool(&self, nodes: usize, args: &[&str]) -> Output {
-        let count = format!("-N{nodes}");
-        self.output("salloc", &[&["-Q", &count, TIDEPOOL], args].concat())
+        // Those of the job before may still be completing.
+        let (count, list) = (format!("-N{nodes}"), format!("-wnode[1-{nodes}]"));
+        self.output("salloc", &[&["-Q", &count, &list, TIDEPOOL], args].concat())
     }
 
     /// Submits `tidepool ARGS` as a batch job that `exec`s it; the job's number.

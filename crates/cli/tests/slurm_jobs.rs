@@ -688,3 +688,94 @@ fn the_first_component_of_a_heterogeneous_job_has_directives() {
     assert!(said.contains("only the first component of a job may have directives"), "{said}");
     cluster.assert_nothing_left("after a heterogeneous job");
 }
+
+/// A step that srun starts inside a pool runs there, through either door: Slurm itself puts its tasks into /tmp, where nobody
+/// looks for results. Where a task cannot run there it fails.
+#[test]
+fn tasks_run_where_srun_was_started() {
+    let Some(cluster) = Cluster::start(2) else { return };
+    for door in ["fuse", "preload"] {
+        let job = cluster.sbatch(
+            &["-N2"],
+            &format!(
+                "#TIDEPOOL pool size=64MiB client={door}\n#NORNS stage_out pool://d lustre://alice/{door}\n\
+                 cd $TIDEPOOL_DIR && mkdir -p d/e && cd d || exit 9\n\
+                 srun sh -c 'pwd > cwd-$SLURMD_NODENAME'\n\
+                 (cd e && srun -N1 -n1 sh -c 'echo > below')\n\
+                 srun -N1 --chdir=$TIDEPOOL_DIR/d/e sh -c 'echo > asked'; echo asked $?\n\
+                 srun -N1 sh -c 'echo > dashed' sh -D $TIDEPOOL_DIR/d/e; echo dashed $?\n\
+                 cd /; srun -N1 -D $TIDEPOOL_DIR/d/e sh -c 'echo > asked-from-outside'; echo from outside $?\n\
+                 srun -N1 pwd; srun -N1 --chdir=/usr pwd\n"
+            ),
+        );
+        let shown = cluster.wait(job);
+        let log = cluster.log("alice", job);
+        assert_eq!(shown.state(), "COMPLETED", "{door}: {log}{}", cluster.overview());
+        let said: Vec<&str> =
+            log.lines().filter(|line| !line.contains("slurmstepd") && !line.contains("srun:")).collect();
+        // The library is told of its directory by srun's own, so that one that was started elsewhere cannot say it.
+        let outside = if door == "fuse" { "from outside 0" } else { "from outside 1" };
+        let asked = if door == "fuse" { "asked 0" } else { "asked 1" };
+        assert_eq!(said, [asked, "dashed 0", outside, "/", "/usr"], "{door}: {log}");
+        assert_eq!(log.contains("this task was to run in"), door == "preload", "{door}: {log}");
+        let names = |path: &str| {
+            let mut names: Vec<String> = fs::read_dir(cluster.pfs(path))
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+                .collect();
+            names.sort();
+            names.join(" ")
+        };
+        assert_eq!(names(&format!("alice/{door}")), "cwd-node1 cwd-node2 dashed e", "{door}: {log}");
+        let below = if door == "fuse" { "asked asked-from-outside below" } else { "below" };
+        assert_eq!(names(&format!("alice/{door}/e")), below, "{door}: {log}");
+        let cwd = fs::read_to_string(cluster.pfs("alice").join(door).join("cwd-node2")).unwrap();
+        assert!(cwd.trim().ends_with("/mnt/d"), "{door}: {cwd}");
+    }
+    cluster.assert_nothing_left("after steps in pools");
+}
+
+/// The same where a user starts the pool himself, in an allocation.
+#[test]
+fn tasks_of_a_run_in_an_allocation_run_in_its_pool() {
+    let Some(cluster) = Cluster::start(2) else { return };
+    for door in ["fuse", "preload"] {
+        let out = format!("/r:{}", cluster.pfs("alice").join(door).display());
+        let program = "mkdir r && cd r && srun sh -c 'echo > from-$SLURMD_NODENAME'; ls";
+        let tidepool = cluster.tidepool();
+        let words =
+            ["salloc", "-Q", "-N2", &tidepool, "run", "--client", door, "--require", "--out", &out, "--"];
+        let done = cluster.by("alice", &[&words[..], &["sh", "-c", program]].concat());
+        assert!(done.status.success(), "{door}: {}", text(&done));
+        for node in ["node1", "node2"] {
+            assert!(
+                cluster.pfs("alice").join(door).join(format!("from-{node}")).exists(),
+                "{door}: {}",
+                text(&done)
+            );
+        }
+    }
+}
+
+/// Results that were written elsewhere are told of where their owner looks: Slurm calls the job completed.
+#[test]
+fn a_result_without_a_file_is_told() {
+    let Some(cluster) = Cluster::start(2) else { return };
+    let body = |name: &str, program: &str| {
+        format!(
+            "#NORNS stage_out nvme0://out lustre://alice/{name} gather\nsrun mkdir $NVME0/out\n{program}\n"
+        )
+    };
+    let empty = cluster.sbatch(&["-N2"], &body("empty", "echo result > $NVME0/elsewhere"));
+    cluster.wait(empty);
+    let full = cluster.sbatch(&["-N2"], &body("full", "echo result > $NVME0/out/f"));
+    cluster.wait(full);
+    let told = |job| cluster.events(job).join("\n");
+    assert!(told(empty).contains("stage-out of nvme0://out brought no file"), "{}", told(empty));
+    assert!(!told(full).contains("brought no file"), "one node has a file: {}", told(full));
+    assert_eq!(cluster.phase(empty), "done");
+    for node in cluster.names() {
+        cluster.on(&node, &["rm", "-f", "/mnt/nvme0/elsewhere"]);
+    }
+    cluster.assert_nothing_left("after a result without a file");
+}

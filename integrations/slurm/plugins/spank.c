@@ -9,7 +9,11 @@
  * Of a job that the node's stager knows (a file in `jobs` named by its number, docs/formats/11-stager.md) each task becomes
  * a process that may talk to the stager for the job. Where a job's pool is not mounted, each task gets the preload library. Slurm asks
  * for the variables that name a pool before the pool is there: here they are made to say where it is. Other jobs cost one access(2)
- * per task. Nothing that goes wrong here fails a job.
+ * per task. Nothing of that fails a job that goes wrong.
+ *
+ * A step's working directory in a pool is another matter: a program that starts elsewhere leaves its results there. Slurm changes to it
+ * with the user's effective id alone, which the kernel does not take for the user at a mount of his, and of a pool that only the preload
+ * library shows it knows nothing; it then starts the task in /tmp. So srun tells where it is, and each task goes there, or fails.
  *
  * All names are static: sbatch has globals of its own, and a plug-in's would be taken for them.
  */
@@ -29,6 +33,8 @@
 
 #include <slurm/spank.h>
 
+extern char **environ;
+
 SPANK_PLUGIN(tidepool, 1)
 
 #define WORDS_MAX 4096
@@ -37,6 +43,7 @@ SPANK_PLUGIN(tidepool, 1)
 #define PLACES_MAX 8
 #define VARIABLES_MAX 256
 #define NAME_MAX_BYTES 128
+#define WORKDIR_WORDS_MAX 65536
 #ifndef FUSE_SUPER_MAGIC
 #define FUSE_SUPER_MAGIC 0x65735546
 #endif
@@ -90,6 +97,77 @@ int slurm_spank_init(spank_t spank, int count, char **words)
 		if (result != ESPANK_SUCCESS)
 			slurm_error("tidepool: option --%s: %s", options[i].name, spank_strerror(result));
 	}
+	return ESPANK_SUCCESS;
+}
+
+/* Where a step is to run, from srun to its tasks. */
+#define WORKDIR "TIDEPOOL_STEP_WORKDIR"
+
+/* True for variables that name a pool's directory. */
+static int names_directory(const char *variable, size_t length)
+{
+	return length >= strlen("TIDEPOOL_DIR") && length < NAME_MAX_BYTES && strncmp(variable, "TIDEPOOL_", 9) == 0 &&
+	       strncmp(variable + length - 4, "_DIR", 4) == 0;
+}
+
+/* True for a directory and what is below it. */
+static int is_below(const char *path, const char *dir)
+{
+	size_t length = strlen(dir);
+	while (length > 1 && dir[length - 1] == '/')
+		length--;
+	return length > 1 && strncmp(path, dir, length) == 0 && (path[length] == '/' || path[length] == '\0');
+}
+
+/* The pool's directory that a path is in, by a program's variables; NULL for none. */
+static const char *pool_of(const char *path, char **variables)
+{
+	for (; variables != NULL && *variables != NULL; variables++) {
+		size_t length = strcspn(*variables, "=");
+		if ((*variables)[length] == '=' && names_directory(*variables, length) && is_below(path, *variables + length + 1))
+			return *variables + length + 1;
+	}
+	return NULL;
+}
+
+/*
+ * The pool's directory that srun's words ask for as working directory; NULL for none. Slurm tells a plug-in nothing of its own options, and only
+ * srun knows which word is the program: one that is no option and follows none, at the latest.
+ */
+static const char *asked_for(const char *words, size_t length)
+{
+	const char *said = NULL, *before = "";
+	for (size_t at = strlen(words) + 1; at < length; at += strlen(words + at) + 1) {
+		const char *word = words + at;
+		if (strcmp(before, "-D") == 0 || strcmp(before, "--chdir") == 0)
+			said = word;
+		else if (strncmp(word, "--chdir=", 8) == 0)
+			said = word + 8;
+		else if (strcmp(word, "--") == 0 || (word[0] != '-' && before[0] != '-'))
+			break;
+		before = word;
+	}
+	return said != NULL && pool_of(said, environ) != NULL ? said : NULL;
+}
+
+/* In srun, before it starts tasks. */
+int slurm_spank_local_user_init(spank_t spank, int count, char **words)
+{
+	(void)spank;
+	(void)count;
+	(void)words;
+	char said[WORKDIR_WORDS_MAX + 1] = "", here[PATH_MAX];
+	int file = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+	ssize_t length = file < 0 ? 0 : read(file, said, WORKDIR_WORDS_MAX);
+	if (file >= 0)
+		close(file);
+	const char *asked = asked_for(said, length > 0 ? (size_t)length : 0);
+	const char *set = getenv("SLURM_WORKING_DIR");
+	const char *dir = asked != NULL ? asked : set != NULL ? set : getcwd(here, sizeof here);
+	if (dir == NULL || pool_of(dir, environ) == NULL)
+		unsetenv(WORKDIR);
+	else if (setenv(WORKDIR, dir, 1) != 0)
+		slurm_error("tidepool: tasks are not told to run in %s: %m", dir);
 	return ESPANK_SUCCESS;
 }
 
@@ -189,8 +267,9 @@ static int find_place(const char *behind, char *found, size_t size)
 /* True for variables that name a pool's directory or file. */
 static int names_pool(const char *variable, size_t length)
 {
-	return length >= strlen("TIDEPOOL_DIR") && length < NAME_MAX_BYTES && strncmp(variable, "TIDEPOOL_", 9) == 0 &&
-	       (strncmp(variable + length - 4, "_DIR", 4) == 0 || strncmp(variable + length - 5, "_POOL", 5) == 0);
+	return names_directory(variable, length) ||
+	       (length >= strlen("TIDEPOOL_POOL") && length < NAME_MAX_BYTES && strncmp(variable, "TIDEPOOL_", 9) == 0 &&
+		strncmp(variable + length - 5, "_POOL", 5) == 0);
 }
 
 /*
@@ -233,6 +312,49 @@ static int is_mounted(spank_t spank)
 	return statfs(dir, &at) == 0 && (unsigned long)at.f_type == FUSE_SUPER_MAGIC;
 }
 
+/* True where tasks see the job's pool by the preload library: by that of Slurm's hooks, or as srun itself does. */
+static int is_by_library(spank_t spank)
+{
+	char library[PATH_MAX], dir[PATH_MAX];
+	if (spank_getenv(spank, "TIDEPOOL_DIR", dir, sizeof dir) != ESPANK_SUCCESS || is_mounted(spank))
+		return 0;
+	return spank_getenv(spank, "TIDEPOOL_PRELOAD", library, sizeof library) == ESPANK_SUCCESS ||
+	       spank_getenv(spank, "TIDEPOOL_CWD", library, sizeof library) == ESPANK_SUCCESS;
+}
+
+/* The preload library takes its working directory from this where the kernel's is the pool's own: NUMBER:PATH. */
+static int library_goes_to(spank_t spank, const char *dir)
+{
+	char told[PATH_MAX + 32];
+	if (spank_getenv(spank, "TIDEPOOL_CWD", told, sizeof told) != ESPANK_SUCCESS)
+		return 0;
+	const char *path = strchr(told, ':');
+	return path != NULL && strcmp(path + 1, dir) == 0;
+}
+
+/* Puts a task whose step is to run in a pool there. Anywhere else it would leave its results where nobody looks. */
+static void go_to_workdir(spank_t spank, int by_library)
+{
+	char dir[PATH_MAX], here[PATH_MAX], found[PATH_MAX];
+	if (spank_getenv(spank, WORKDIR, dir, sizeof dir) != ESPANK_SUCCESS)
+		return;
+	spank_unsetenv(spank, WORKDIR);
+	if (getcwd(here, sizeof here) != NULL && strcmp(here, dir) == 0)
+		return;
+	char **variables;
+	const char *pool = NULL, *behind = behind_own(dir);
+	if (spank_get_item(spank, S_JOB_ENV, &variables) == ESPANK_SUCCESS)
+		pool = pool_of(dir, variables);
+	if (!by_library && (chdir(dir) == 0 || (behind != NULL && find_place(behind, found, sizeof found) == 0 && chdir(found) == 0)))
+		return;
+	int why = errno;
+	if (by_library && pool != NULL && library_goes_to(spank, dir) && chdir(pool) == 0)
+		return;
+	slurm_error("tidepool: this task was to run in %s, and cannot: %s. Start it elsewhere, and have its program change there", dir,
+		    by_library ? "the pool is not mounted on this node, and srun was not started there" : strerror(why));
+	_exit(1);
+}
+
 /* As the user, in what becomes the task: where its pools are; and where one is not mounted, the preload library, before others. */
 int slurm_spank_task_init(spank_t spank, int count, char **words)
 {
@@ -240,9 +362,9 @@ int slurm_spank_task_init(spank_t spank, int count, char **words)
 	(void)words;
 	char library[PATH_MAX], others[PRELOAD_MAX], all[PATH_MAX + PRELOAD_MAX + 2];
 	set_places(spank);
-	if (spank_getenv(spank, "TIDEPOOL_PRELOAD", library, sizeof library) != ESPANK_SUCCESS || library[0] == '\0')
-		return ESPANK_SUCCESS;
-	if (is_mounted(spank))
+	int by_library = is_by_library(spank);
+	go_to_workdir(spank, by_library);
+	if (!by_library || spank_getenv(spank, "TIDEPOOL_PRELOAD", library, sizeof library) != ESPANK_SUCCESS || library[0] == '\0')
 		return ESPANK_SUCCESS;
 	spank_err_t result = spank_getenv(spank, "LD_PRELOAD", others, sizeof others);
 	if (result == ESPANK_NOSPACE) {

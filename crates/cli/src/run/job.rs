@@ -17,6 +17,8 @@ pub struct Job {
     pub stage_out: Vec<Copy>,
     /// Results get their names oldest first, when all are copied.
     pub ordered: bool,
+    /// Each result has a file, or the run has failed.
+    pub require: bool,
     /// How long all copies before the program, and all after it, may take.
     pub stage_in_limit: Option<Duration>,
     pub stage_out_limit: Option<Duration>,
@@ -181,6 +183,7 @@ impl Job {
             program: Program::Words(args.program.clone()),
             stage_out: args.stage_out.iter().map(|text| parse_out(text)).collect::<Result<_>>()?,
             ordered: args.ordered,
+            require: args.require,
             stage_in_limit: None,
             stage_out_limit: None,
             keep: Vec::new(),

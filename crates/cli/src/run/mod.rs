@@ -150,7 +150,7 @@ impl Stand<'_> {
         for (number, copy) in job.stage_in.iter().enumerate() {
             let copied = self.copy(copy, Way::In, number, story);
             signals.check()?;
-            copied.map_err(|failure| over(&limit, Way::In).unwrap_or(failure))?;
+            copied.map(drop).map_err(|failure| over(&limit, Way::In).unwrap_or(failure))?;
         }
         Ok(())
     }
@@ -165,7 +165,10 @@ impl Stand<'_> {
                 eprintln!("tidepool: {} is not there: the program failed before it made it", copy.from);
                 continue;
             }
-            let Err(failure) = self.copy(copy, Way::Out, number, story) else { continue };
+            let copied = self.copy(copy, Way::Out, number, story);
+            let Err(failure) = copied.and_then(|summary| self.has_something(copy, &summary)) else {
+                continue;
+            };
             if let Route::Here(here) = &copy.route {
                 here.tell_how_to_go_on();
             }
@@ -180,6 +183,20 @@ impl Stand<'_> {
         worked
     }
 
+    /// An output that was asked for and has no file was mostly written somewhere else.
+    fn has_something(&self, copy: &Copy, summary: &Summary) -> Result<()> {
+        if summary.files > 0 || summary.links > 0 || summary.bytes_skipped > 0 {
+            return Ok(());
+        }
+        let text = format!("{} is empty: no file was brought to {}", copy.from, copy.to);
+        if self.job.require {
+            let text = format!("{text}, and --require wants one; did the program write it elsewhere?");
+            return Err(Failure::new(Kind::StageOut, text));
+        }
+        eprintln!("tidepool: warning: {text}; did the program write it elsewhere?");
+        Ok(())
+    }
+
     /// Nobody can want a result of a program that failed before it had one. Of one that did well it is an error that there is none.
     fn was_not_made(&self, copy: &Copy, story: &Story) -> Result<bool> {
         if story.program_code == Some(0) {
@@ -192,7 +209,7 @@ impl Stand<'_> {
         })
     }
 
-    fn copy(&mut self, copy: &Copy, way: Way, number: usize, story: &mut Story) -> Result<()> {
+    fn copy(&mut self, copy: &Copy, way: Way, number: usize, story: &mut Story) -> Result<Summary> {
         let pool = match &copy.route {
             Route::Into { pool, .. } | Route::OutOf { pool, .. } => Some(*pool),
             Route::Here(_) => None,
@@ -219,9 +236,9 @@ impl Stand<'_> {
             Route::Here(here) => self.copy_here(here, way, number)?,
         };
         let spent = watch.stop(pool.map(|pool| self.pools[pool].as_ref()));
-        let staged = Staged { summary, from: copy.from.clone(), to: copy.to.clone() };
+        let staged = Staged { summary: summary.clone(), from: copy.from.clone(), to: copy.to.clone() };
         story.note_copy(way.phase(), spent, staged, &copy.label);
-        Ok(())
+        Ok(summary)
     }
 
     fn copy_here(&mut self, here: &Here, way: Way, number: usize) -> Result<Summary> {

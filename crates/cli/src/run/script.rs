@@ -68,6 +68,7 @@ impl Build<'_> {
             program: Program::Script(self.program()?),
             stage_out,
             ordered: self.args.ordered,
+            require: self.args.require,
             stage_in_limit: directives.timeouts.stage_in,
             stage_out_limit: directives.timeouts.stage_out,
             keep,

@@ -48,8 +48,12 @@ pub struct Shown(String);
 
 impl Shown {
     pub fn get(&self, key: &str) -> String {
-        let at = self.0.find(&format!("{key}=")).map(|at| &self.0[at + key.len() + 1..]).unwrap_or_default();
-        at.lines().next().unwrap_or_default().to_string()
+        let key = format!("{key}=");
+        // As a word of its own: `Comment` is no `AdminComment`.
+        let at = self.0.match_indices(&key).map(|(at, _)| at);
+        let mut whole = at.filter(|at| self.0[..*at].ends_with(|c: char| c.is_whitespace()) || *at == 0);
+        let value = whole.next().map(|at| &self.0[at + key.len()..]).unwrap_or_default();
+        value.lines().next().unwrap_or_default().to_string()
     }
 
     pub fn word(&self, key: &str) -> String {

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tidepool_batch::{Phase, Transfer};
 use tidepool_stage_client::{Code, StageError, Stager, TaskState, TaskStatus, show};
-use tidepool_types::Errno;
+use tidepool_types::{Errno, format_size};
 
 /// Between looks at tasks: short ones end soon, long ones need no haste.
 const LOOK_MIN: Duration = Duration::from_millis(10);
@@ -68,12 +68,34 @@ impl Desk {
             }
             End::AllOut => {
                 self.become_(job, Phase::StagedOut, "")?;
+                self.tell_results(&case)?;
                 if scontrol::job(job)?.is_some_and(|facts| facts.failed()) {
                     self.cancel_followers(&case)?;
                 }
                 Ok(String::new())
             }
         }
+    }
+
+    /// Says what came out, where accounts keep it. A result without a file was mostly written somewhere else.
+    fn tell_results(&self, case: &Case) -> Result<()> {
+        let rows = self.noted(self.book.transfers(case.id()))?;
+        let out: Vec<&Transfer> = rows.iter().filter(|row| row.way == "out").collect();
+        let text = match empty(&out).first() {
+            Some(place) => {
+                format!("warning: stage-out of {place} brought no file; did the program write it elsewhere?")
+            }
+            None if out.is_empty() => "done".into(),
+            None => {
+                let sum = |of: fn(&Transfer) -> u64| out.iter().map(|row| of(row)).sum::<u64>();
+                format!("staged out {} files, {}", sum(|row| row.files), format_size(sum(|row| row.bytes)))
+            }
+        };
+        if text.starts_with("warning") {
+            self.note(case.id(), &text);
+        }
+        scontrol::comment(case.id(), &format!("tidepool: {text}"));
+        Ok(())
     }
 
     fn out(&self, case: &Case) -> Result<End> {
@@ -300,6 +322,15 @@ fn wait_for_epilogs(job: u32) -> Result<()> {
         std::thread::sleep(EPILOG_LOOK);
     }
     Ok(())
+}
+
+/// Places of which no node has brought a file.
+fn empty(out: &[&Transfer]) -> Vec<String> {
+    let mut files: BTreeMap<&str, u64> = BTreeMap::new();
+    for row in out {
+        *files.entry(row.source.as_str()).or_default() += row.files;
+    }
+    files.into_iter().filter(|(_, files)| *files == 0).map(|(place, _)| place.to_string()).collect()
 }
 
 /// One stager lacks what others have.

@@ -7,7 +7,7 @@ use crate::slurm::scontrol;
 use crate::slurm::stagers::{Fleet, Ways};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use tidepool_batch::Transfer;
+use tidepool_batch::{Touched, Transfer};
 use tidepool_stage_client::{
     Cleaning, Code, Fate, JobLimit, JobSpec, OnBehalf, Owner, Resource, StageError, Stager, TaskSpec,
     TaskState, TaskStatus, show,
@@ -194,18 +194,26 @@ impl Desk {
         // So that whatever becomes of this hook, somebody looks there.
         self.noted(self.book.touch_nodes(job, fleet.names()))?;
         let known = self.noted(self.book.touched(job))?;
-        let knows =
-            |node: &str| known.iter().any(|one| one.node == node && one.known == Some(case.job.teardowns));
-        let one = |node: &str, stager: &Stager| match stager.register_job_of(&spec, owner) {
-            Err(StageError::Refused(refusal)) if refusal.code == Code::JOB_EXISTS && knows(node) => Ok(()),
-            Err(StageError::Refused(refusal)) if refusal.code == Code::JOB_EXISTS => {
-                take_back(stager, job)?;
-                stager.register_job_of(&spec, owner).map_err(|error| failed(Kind::Start, error))
+        let knows = |node: &str| is_of_attempt(&known, case, node).is_some();
+        let one = |node: &str, stager: &Stager| -> Result<Option<u32>> {
+            let register = || stager.register_job_of(&spec, owner);
+            match register() {
+                Err(StageError::Refused(refusal)) if refusal.code == Code::JOB_EXISTS => {
+                    if knows(node) {
+                        return Ok(None);
+                    }
+                    take_back(stager, job)?;
+                    register().map_err(|error| failed(Kind::Start, error))?;
+                }
+                other => other.map_err(|error| failed(Kind::Start, error))?,
             }
-            other => other.map_err(|error| failed(Kind::Start, error)),
+            let ended = stager.list(Some(job), None).map_err(|error| failed(Kind::Start, error))?;
+            Ok(Some(ended.iter().map(|task| task.id).max().unwrap_or(0)))
         };
-        for (node, ()) in fleet.all(one)? {
-            self.noted(self.book.is_known_at(&case.job, &node))?;
+        for (node, after) in fleet.all(one)? {
+            if let Some(after) = after {
+                self.noted(self.book.is_known_at(&case.job, &node, after))?;
+            }
         }
         Ok(())
     }
@@ -246,9 +254,12 @@ impl Desk {
         for order in orders {
             by_node.entry(&order.node).or_default().push(order);
         }
+        let known = self.noted(self.book.touched(case.id()))?;
         let one = |node: &str, stager: &Stager| -> Result<Vec<Given>> {
             let Some(own) = by_node.get(node) else { return Ok(Vec::new()) };
-            let mut there = going_on(stager, case.id(), own, how)?;
+            // Where that is not known, nothing is taken for this attempt's.
+            let after = is_of_attempt(&known, case, node).unwrap_or(u32::MAX);
+            let mut there = going_on(stager, (case.id(), after), own, how)?;
             let mut given = Vec::with_capacity(own.len());
             let mut missing = Vec::new();
             for order in own {
@@ -366,10 +377,21 @@ fn is_of(task: &TaskStatus, order: &TaskSpec) -> bool {
         && order.dst.as_ref().is_some_and(|dst| task.dst == shown(dst))
 }
 
-/// Tasks of a job that these orders need not be given for. Those that must not go on are ended.
-fn going_on(stager: &Stager, job: u32, orders: &[&Order], how: Give) -> Result<Vec<TaskStatus>> {
+/// Behind which of its tasks those of a job's attempt are at a node; none where its stager was not told of it.
+fn is_of_attempt(known: &[Touched], case: &Case, node: &str) -> Option<u32> {
+    let own = known.iter().find(|one| one.node == node && one.known == Some(case.job.teardowns));
+    own.map(|one| one.after)
+}
+
+/// Tasks of a job behind `after` that these orders need not be given for. Those that must not go on are ended.
+fn going_on(
+    stager: &Stager,
+    (job, after): (u32, u32),
+    orders: &[&Order],
+    how: Give,
+) -> Result<Vec<TaskStatus>> {
     let mut there = stager.list(Some(job), None).map_err(|error| failed(Kind::StageIn, error))?;
-    there.retain(|task| !matches!(task.state, TaskState::Failed | TaskState::Cancelled));
+    there.retain(|task| task.id > after && !matches!(task.state, TaskState::Failed | TaskState::Cancelled));
     if how != Give::Anew {
         return Ok(there);
     }

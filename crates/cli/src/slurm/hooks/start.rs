@@ -198,7 +198,12 @@ impl Desk {
         let stages = case.asks.stage_out.iter().map(|stage| &stage.value);
         let given = self.give(case, fleet, &target.stage_out(stages)?, Give::Held)?;
         self.note_held(case, &given)?;
-        self.advance(case, Phase::Running, "")
+        self.advance(case, Phase::Running, "")?;
+        if !standing.tasks.is_empty() {
+            // Instead of how far they were.
+            scontrol::comment(job, "tidepool: all data are in");
+        }
+        Ok(())
     }
 
     /// The held tasks, so that the end of the job finds them.
