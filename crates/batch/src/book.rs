@@ -499,6 +499,11 @@ impl Book {
         Ok(())
     }
 
+    /// What is going on in a phase, in plain words; the next phase has its own.
+    pub fn set_reason(&self, job: u32, reason: &str) -> Result<()> {
+        self.set(job, "Reason", cut(reason))
+    }
+
     /// Somebody still looks after the job.
     pub fn touch(&self, job: u32, now: u64) -> Result<()> {
         self.set(job, "Changed", now as i64)

@@ -309,6 +309,12 @@ fn a_timeout_of_the_stage_out_loses_nothing() {
     cluster.until("it is told", || cluster.phase(job) == "stage-out-failed");
     assert!(cluster.reason(job).contains("had not ended after 2 s"), "{}", cluster.reason(job));
     cluster.wait(job);
+    // Whoever looks at his jobs sees that first, without asking for those that have ended.
+    let later = cluster.sbatch(&["-N1", "--hold"], "#NORNS stage_in lustre://alice/in nvme0://in\ntrue\n");
+    let jobs = text(&cluster.by("alice", &[&cluster.tidepool(), "slurm", "jobs"]));
+    let first = jobs.lines().find(|line| line.contains("stage-")).unwrap_or_default();
+    assert!(first.starts_with(&job.to_string()) && first.contains("stage-out-failed"), "{jobs}");
+    cluster.said(&["scancel", &later.to_string()]);
     cluster.resume("alice", job);
     assert_eq!(fs::metadata(cluster.pfs("alice/out")).unwrap().len(), 9_000_000);
     cluster.assert_nothing_left("after a stage-out that took longer");

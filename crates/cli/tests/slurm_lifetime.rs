@@ -352,7 +352,8 @@ fn a_killed_daemon_loses_no_data_of_a_campaign() {
 /// way out; when the node is back, it runs and has the data.
 #[test]
 fn a_stopped_node_is_named_and_its_data_are_there_when_it_is_back() {
-    let Some(cluster) = Cluster::start(3) else { return };
+    let away = "stager-away-max = \"1s\"\n";
+    let Some(cluster) = Cluster::with(Options { nodes: 3, site: away, ..Options::default() }) else { return };
     let pool = "#TIDEPOOL pool name=a lifetime=campaign client=fuse placement=wide\n";
     let job = cluster.sbatch(&["-N2", "-wnode[1-2]"], &format!("{pool}seq 500000 > $TIDEPOOL_DIR/f\n"));
     assert_eq!(cluster.wait(job).state(), "COMPLETED", "{}", cluster.overview());

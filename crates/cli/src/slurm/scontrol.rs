@@ -18,6 +18,8 @@ const TEARDOWN_LOOK: Duration = Duration::from_millis(100);
 const STAYS_STAGED: Duration = Duration::from_secs(10);
 /// How often a job is cancelled that Slurm stages in again meanwhile.
 const CANCELS_MAX: usize = 3;
+/// Characters of a comment.
+const COMMENT_MAX: usize = 400;
 /// Between the fields that `squeue` prints. No name of a node, partition or state has it.
 const FIELD: char = '|';
 
@@ -248,9 +250,21 @@ pub fn update_job(id: u32, fields: &[(&str, &str)]) -> Result<()> {
 
 /// Puts a line where `squeue -O admin_comment` and `scontrol show job` have it. That it cannot be put fails nothing.
 pub fn comment(id: u32, text: &str) {
-    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(400).collect();
-    let field = format!("AdminComment={line}");
+    let field = format!("AdminComment={}", one_line(text));
     let _ = once("scontrol", &["update", &format!("JobId={id}"), &field]);
+}
+
+/// The same of a job whose program has ended, where Slurm keeps accounts: slurmctld takes no comment on it any more. `sacctmgr` makes
+/// small letters of all, so names of places are not for here.
+pub fn comment_in_accounts(id: u32, text: &str) {
+    let field = format!("AdminComment={}", one_line(text));
+    let _ =
+        once("sacctmgr", &["--immediate", "modify", "job", "where", &format!("JobID={id}"), "set", &field]);
+}
+
+/// As long as a comment may be, and no longer than a line.
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(COMMENT_MAX).collect()
 }
 
 /// Makes Slurm consider a job again that it has taken back into the queue. A hook that failed leaves the job with a

@@ -8,15 +8,15 @@ use crate::exit::{Failure, Kind, Result};
 use crate::output::{rate, table};
 use crate::page::{escape, page};
 use serde_json::{Value, json};
-use tidepool_batch::{Book, BookError, LastingPool, State};
+use tidepool_batch::{Book, BookError, Job, LastingPool, Phase, State};
 use tidepool_types::format_size;
 
 /// Answers a question in JSON, from the book.
 pub fn answer(book: &Book, words: &[&str]) -> Result<Value> {
     let fail = |error: BookError| Failure::new(Kind::Refused, error.to_string());
     match words {
-        ["jobs"] => Ok(json!(book.jobs(false).map_err(fail)?)),
-        ["jobs-all"] => Ok(json!(book.jobs(true).map_err(fail)?)),
+        ["jobs"] => Ok(json!(in_order(book, false).map_err(fail)?)),
+        ["jobs-all"] => Ok(json!(in_order(book, true).map_err(fail)?)),
         ["job", id] => {
             let id = number(id)?;
             Ok(json!({
@@ -38,6 +38,14 @@ pub fn answer(book: &Book, words: &[&str]) -> Result<Value> {
             Err(Failure::new(Kind::Usage, "known are: jobs, jobs-all, job ID, pools, workflow ID, workflows"))
         }
     }
+}
+
+/// Jobs whose results wait on nodes first, and always: nobody else does anything about them. Then the others, by number.
+fn in_order(book: &Book, all: bool) -> std::result::Result<Vec<Job>, BookError> {
+    let (mut jobs, others): (Vec<Job>, Vec<Job>) =
+        book.jobs(true)?.into_iter().partition(|job| job.phase == Phase::StageOutFailed);
+    jobs.extend(others.into_iter().filter(|job| all || !job.phase.is_final()));
+    Ok(jobs)
 }
 
 /// A pool that outlives its jobs, with those that use it or will.

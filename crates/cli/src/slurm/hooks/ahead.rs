@@ -130,7 +130,7 @@ impl Desk {
         let (lead, early, why) = (watch.lead().as_secs(), early.as_secs(), watch.why());
         let text = format!("staging begins {lead} s before the job's expected start, in {early} s ({why})");
         self.note(case.id(), &text);
-        scontrol::comment(case.id(), &format!("tidepool: {text}"));
+        self.tell(case, &text);
     }
 
     fn ask(&self, case: &Case) -> Result<Ask> {

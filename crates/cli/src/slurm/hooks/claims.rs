@@ -51,7 +51,7 @@ impl Desk {
             if told.is_none_or(|at: Instant| at.elapsed() > TELL_EVERY) {
                 told = Some(Instant::now());
                 self.note(case.id(), &format!("waits: {met}"));
-                scontrol::comment(case.id(), &format!("tidepool: waits: {met}"));
+                self.tell(case, &format!("waits: {met}"));
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(LOOK_MAX);

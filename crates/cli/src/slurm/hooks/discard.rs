@@ -57,7 +57,7 @@ impl Desk {
             return Err(Failure::new(Kind::Cleanup, why));
         }
         self.noted(self.book.give_up(of, words, now()))?;
-        scontrol::comment(of, &format!("tidepool: {words}"));
+        scontrol::comment_in_accounts(of, &format!("tidepool: {words}"));
         self.let_in(of)?;
         self.finish_workflow(other)
     }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tidepool_batch::{Phase, Transfer};
 use tidepool_stage_client::{Code, StageError, Stager, TaskState, TaskStatus, show};
-use tidepool_types::{Errno, format_size};
+use tidepool_types::Errno;
 
 /// Between looks at tasks: short ones end soon, long ones need no haste.
 const LOOK_MIN: Duration = Duration::from_millis(10);
@@ -63,6 +63,10 @@ impl Desk {
                 let text = format!("{why}; the data are kept: 'tidepool slurm resume {job}' finishes it");
                 self.become_(job, Phase::StageOutFailed, &text)?;
                 scontrol::comment(job, &format!("tidepool: stage-out failed: {text}"));
+                let told = format!(
+                    "tidepool: stage-out failed, the data are kept: 'tidepool slurm report {job}' says why"
+                );
+                scontrol::comment_in_accounts(job, &told);
                 self.cancel_followers(&case)?;
                 Err(Failure::new(Kind::StageOut, text))
             }
@@ -81,20 +85,26 @@ impl Desk {
     fn tell_results(&self, case: &Case) -> Result<()> {
         let rows = self.noted(self.book.transfers(case.id()))?;
         let out: Vec<&Transfer> = rows.iter().filter(|row| row.way == "out").collect();
+        let job = case.id();
         let text = match empty(&out).first() {
             Some(place) => {
-                format!("warning: stage-out of {place} brought no file; did the program write it elsewhere?")
+                self.note(
+                    job,
+                    &format!(
+                        "warning: stage-out of {place} brought no file; did the program write it elsewhere?"
+                    ),
+                );
+                format!("warning: a stage-out brought no file; 'tidepool slurm report {job}' says which")
             }
             None if out.is_empty() => "done".into(),
             None => {
                 let sum = |of: fn(&Transfer) -> u64| out.iter().map(|row| of(row)).sum::<u64>();
-                format!("staged out {} files, {}", sum(|row| row.files), format_size(sum(|row| row.bytes)))
+                let files = sum(|row| row.files);
+                let files = if files == 1 { "1 file".to_string() } else { format!("{files} files") };
+                format!("staged out {files}, {} bytes", sum(|row| row.bytes))
             }
         };
-        if text.starts_with("warning") {
-            self.note(case.id(), &text);
-        }
-        scontrol::comment(case.id(), &format!("tidepool: {text}"));
+        scontrol::comment_in_accounts(case.id(), &format!("tidepool: {text}"));
         Ok(())
     }
 
@@ -147,7 +157,9 @@ impl Desk {
                 told = Instant::now();
                 let left = standing.tasks.iter().filter_map(|(_, task)| task.eta_ms).max();
                 let left = left.map(|ms| format!(", {} left", show::duration(ms))).unwrap_or_default();
-                self.note(job, &format!("staging out{left}"));
+                let away = missing.first().map(|(_, why)| format!("; {why}")).unwrap_or_default();
+                let _ = self.book.set_reason(job, &format!("staging out{left}{away}"));
+                self.note(job, &format!("staging out{left}{away}"));
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(LOOK_MAX);

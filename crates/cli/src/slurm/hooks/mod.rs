@@ -181,6 +181,13 @@ impl Desk {
         }
     }
 
+    /// Says what is going on, where the job's user looks: `squeue` and `tidepool slurm jobs`.
+    fn tell(&self, case: &Case, text: &str) {
+        // As with notes.
+        let _ = self.book.set_reason(case.id(), text);
+        scontrol::comment(case.id(), &format!("tidepool: {text}"));
+    }
+
     fn note(&self, job: u32, text: &str) {
         // What happened is told to whoever asks later; that it cannot be noted keeps nothing from happening.
         let _ = self.book.note(job, text, now());

@@ -3,7 +3,6 @@
 use super::{Case, Desk};
 use crate::exit::{Failure, Kind, Result};
 use crate::slurm::orders::Order;
-use crate::slurm::scontrol;
 use crate::slurm::stagers::{Fleet, Ways};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -23,6 +22,8 @@ const TELL_EVERY: Duration = Duration::from_secs(5);
 const CLEAN_MAX: Duration = Duration::from_secs(60);
 /// Between looks at whether a stager is back, and before what it was asked for is asked for again.
 const LOOK_FOR_STAGERS: Duration = Duration::from_millis(500);
+/// What has gone on for so long fails for another reason than what failed before it.
+const WORKED_WELL: Duration = Duration::from_secs(30);
 
 /// Which way data go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -120,18 +121,28 @@ impl Desk {
         deadline: Instant,
         act: impl Fn(&Fleet) -> Result<T>,
     ) -> Result<T> {
+        let mut since: Option<Instant> = None;
         loop {
             let fleet = self.reach_all(case, nodes)?;
-            let began = fleet.each(|_, stager| stager.pid());
+            let pids = fleet.each(|_, stager| stager.pid());
+            let began = Instant::now();
             let failure = match act(&fleet) {
                 Ok(done) => return Ok(done),
                 Err(failure) => failure,
             };
             self.check_wanted(case)?;
-            let Some(node) = self.was_away(&began, &failure)?.filter(|_| Instant::now() < deadline) else {
-                return Err(failure);
-            };
-            self.note(case.id(), &format!("goes on: {node} was away ({failure})"));
+            let Some(who) = self.was_away(&pids, &failure)? else { return Err(failure) };
+            if began.elapsed() > WORKED_WELL {
+                since = None;
+            }
+            if since.is_none() {
+                self.note(case.id(), &format!("goes on when it can: {who} was away ({failure})"));
+            }
+            let away = since.get_or_insert(began).elapsed();
+            if away >= self.site.stager_away_max || Instant::now() >= deadline {
+                let text = format!("{failure}; tried for {} s", away.as_secs());
+                return Err(Failure::new(Kind::NoStager, text));
+            }
             std::thread::sleep(LOOK_FOR_STAGERS);
         }
     }
@@ -162,7 +173,7 @@ impl Desk {
             }
             if told.is_none_or(|at: Instant| at.elapsed() > TELL_EVERY) {
                 told = Some(Instant::now());
-                scontrol::comment(case.id(), &format!("tidepool: waits: {why}"));
+                self.tell(case, &format!("waits: {why}"));
             }
             std::thread::sleep(LOOK_FOR_STAGERS);
             self.check_wanted(case)?;
@@ -297,7 +308,7 @@ impl Desk {
             }
             if told.elapsed() > TELL_EVERY {
                 told = Instant::now();
-                scontrol::comment(case.id(), &format!("tidepool: {what}: {}", standing.progress()));
+                self.tell(case, &format!("{what}: {}", standing.progress()));
             }
             std::thread::sleep(pause.min(limit.saturating_sub(began.elapsed())));
             pause = (pause * 2).min(LOOK_MAX);

@@ -76,7 +76,7 @@ impl Desk {
         }
         self.become_(of, Phase::Done, "finished later")?;
         self.let_in(of)?;
-        scontrol::comment(of, "tidepool: stage-out finished later");
+        scontrol::comment_in_accounts(of, "tidepool: stage-out finished later");
         Ok(())
     }
 }
