@@ -117,6 +117,9 @@ function slurm_job_submit(job, partitions, uid)
 	if job.array_inx ~= nil then
 		request[#request + 1] = "array " .. job.array_inx
 	end
+	if job.max_nodes ~= nil and job.max_nodes ~= slurm.NO_VAL then
+		request[#request + 1] = "nodes " .. tostring(math.floor(job.max_nodes))
+	end
 	request[#request + 1] = "kind " .. (job.script ~= nil and "script" or "command")
 	for _, line in ipairs(options) do
 		request[#request + 1] = line

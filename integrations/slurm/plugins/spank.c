@@ -264,12 +264,19 @@ static int find_place(const char *behind, char *found, size_t size)
 	return -1;
 }
 
-/* True for variables that name a pool's directory or file. */
+/* True for variables that name a pool's directory, or a file in it. */
 static int names_pool(const char *variable, size_t length)
 {
-	return names_directory(variable, length) ||
-	       (length >= strlen("TIDEPOOL_POOL") && length < NAME_MAX_BYTES && strncmp(variable, "TIDEPOOL_", 9) == 0 &&
-		strncmp(variable + length - 5, "_POOL", 5) == 0);
+	static const char *const ends[] = { "_POOL", "_HOSTFILE" };
+	if (names_directory(variable, length))
+		return 1;
+	for (size_t at = 0; at < sizeof ends / sizeof ends[0]; at++) {
+		size_t end = strlen(ends[at]);
+		if (length >= strlen("TIDEPOOL") + end && length < NAME_MAX_BYTES && strncmp(variable, "TIDEPOOL_", 9) == 0 &&
+		    strncmp(variable + length - end, ends[at], end) == 0)
+			return 1;
+	}
+	return 0;
 }
 
 /*

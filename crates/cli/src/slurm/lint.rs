@@ -1,6 +1,7 @@
 //! `tidepool slurm lint`.
 
 use super::flags::LintArgs;
+use super::refusals::{asked_by, refusals};
 use super::site::Site;
 use crate::exit::{Context, Kind, Result};
 use crate::flags::STRATEGY;
@@ -20,10 +21,11 @@ pub fn lint(args: &LintArgs) -> Result<ExitCode> {
     let script = read(&args.script).context(Kind::Other, || shown.clone())?;
     let site = Site::load(args.site.as_deref())?;
     let mut reading = Reading::of(&script);
+    reading.problems.extend(refusals(&reading.directives, &asked_by(&script)));
     if let Some(site) = &site {
         reading.problems.extend(site.check(&reading.directives)?);
-        reading.problems.sort_by_key(place);
     }
+    reading.problems.sort_by_key(place);
     match args.json {
         true => println!("{:#}", as_json(&shown, &reading, site.as_ref())),
         false => print!("{}", as_text(&shown, &reading, site.as_ref())),

@@ -11,6 +11,7 @@ pub mod lint;
 mod orders;
 mod pools;
 mod ready;
+mod refusals;
 mod resume;
 mod scontrol;
 mod show;

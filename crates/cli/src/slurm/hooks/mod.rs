@@ -27,6 +27,7 @@ mod workflow;
 mod world;
 
 pub use discard::discard_here;
+pub use pools::check as check_pool;
 pub use sweep::{end_pool, sweep};
 
 use super::flags::{HookArgs, HookName};

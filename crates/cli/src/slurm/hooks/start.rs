@@ -35,19 +35,21 @@ impl Desk {
         }
         for pool in &case.asks.pools {
             let place = self.instance_of(&case, pool)?;
-            let (mount, file) = (place.mount_path(), place.pool_file());
+            let (mount, file, hosts) = (place.mount_path(), place.pool_file(), place.hostfile());
             if case.asks.pools.len() == 1 {
                 text.push_str(&format!(
-                    "TIDEPOOL_POOL={}\nTIDEPOOL_DIR={}\n",
+                    "TIDEPOOL_POOL={}\nTIDEPOOL_DIR={}\nTIDEPOOL_HOSTFILE={}\n",
                     file.display(),
-                    mount.display()
+                    mount.display(),
+                    hosts.display()
                 ));
             }
             let name = env_name(&pool.dataspace());
             text.push_str(&format!(
-                "TIDEPOOL_{name}_POOL={}\nTIDEPOOL_{name}_DIR={}\n",
+                "TIDEPOOL_{name}_POOL={}\nTIDEPOOL_{name}_DIR={}\nTIDEPOOL_{name}_HOSTFILE={}\n",
                 file.display(),
-                mount.display()
+                mount.display(),
+                hosts.display()
             ));
             if super::pools::may_preload(pool) {
                 let library = crate::launch::tool_path("libtidepool_preload.so")?;

@@ -2,10 +2,11 @@
 
 use super::{Desk, now};
 use crate::exit::{Context, Failure, Kind, Result};
+use crate::slurm::refusals::{Asked, refusals};
 use crate::slurm::site::Site;
 use std::path::Path;
 use tidepool_batch::{Book, NewJob, Refused};
-use tidepool_directives::{Directives, Problem, lines_of_options, with_lines};
+use tidepool_directives::{At, Directives, Problem, lines_of_options, with_lines};
 
 /// A line of Slurm's directive, so that Slurm sees jobs with `#TIDEPOOL` lines only as jobs with burst buffers.
 const MARK: &str = "#NORNS tidepool";
@@ -21,10 +22,16 @@ struct Request {
     uid: u32,
     dependency: String,
     array: bool,
+    nodes: Option<usize>,
     options: Vec<(String, String)>,
 }
 
 impl Request {
+    fn asked(&self) -> Asked {
+        let array = self.array.then(|| At::Option { option: "array".into(), column: 1 });
+        Asked { nodes: self.nodes, array }
+    }
+
     fn read(path: &Path) -> Result<Request> {
         let text = read(path)?;
         let text = String::from_utf8_lossy(&text);
@@ -35,6 +42,7 @@ impl Request {
                 "uid" => request.uid = value.parse().context(Kind::Usage, || format!("uid '{value}'"))?,
                 "dependency" => request.dependency = value.into(),
                 "array" => request.array = true,
+                "nodes" => request.nodes = value.parse().ok(),
                 "option" => {
                     let (name, value) = value.split_once(' ').unwrap_or((value, ""));
                     request.options.push((name.into(), value.into()));
@@ -81,14 +89,8 @@ pub fn submit(site: &Site, request: &Path, script: &Path) -> Result<String> {
     if asks == Directives::default() {
         return Ok(said);
     }
-    if request.array {
-        let text = "job arrays cannot have directives: their tasks get numbers of their own later, which no hook is told; submit single jobs";
-        return Err(Failure::new(Kind::Usage, text));
-    }
     let mut problems = site.check(&asks)?;
-    for pool in &asks.pools {
-        problems.extend(super::pools::check(pool).err().map(|why| Problem::new(&pool.at, why)));
-    }
+    problems.extend(refusals(&asks, &request.asked()));
     problems.extend(super::lasting::admit(site, &asks, request.uid)?);
     if !problems.is_empty() {
         return Err(refused(&problems));
