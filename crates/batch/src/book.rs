@@ -59,6 +59,7 @@ CREATE TABLE Untidy(Job INTEGER PRIMARY KEY, Tried INTEGER NOT NULL);
 const TABLES_OF_FORM_4: &str = "
 ALTER TABLE Job ADD COLUMN Teardowns INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE Job ADD COLUMN SetUp INTEGER;
+ALTER TABLE Job ADD COLUMN Restarts INTEGER NOT NULL DEFAULT 0;
 CREATE TABLE Touched(
   Job INTEGER NOT NULL, Node TEXT NOT NULL, Known INTEGER, After INTEGER NOT NULL DEFAULT 0, PRIMARY KEY(Job, Node)) WITHOUT ROWID;
 ";
@@ -148,6 +149,8 @@ pub struct Job {
     pub teardowns: u32,
     /// The teardowns that there had been when it was set up last; none before.
     pub set_up: Option<u32>,
+    /// How often the batch system had queued it again when it got its nodes.
+    pub restarts: u32,
 }
 
 impl Job {
@@ -484,6 +487,10 @@ impl Book {
         self.set(job, "Nodes", nodes.join(","))
     }
 
+    pub fn set_restarts(&self, job: u32, restarts: u32) -> Result<()> {
+        self.set(job, "Restarts", restarts)
+    }
+
     pub fn set_reservation(&self, job: u32, name: &str) -> Result<()> {
         self.set(job, "Reservation", name)
     }
@@ -676,7 +683,7 @@ fn untidy(t: &Transaction<'_>, job: u32, now: u64) -> rusqlite::Result<()> {
     t.execute("INSERT OR REPLACE INTO Untidy VALUES(?1, ?2)", params![job, now as i64]).map(drop)
 }
 
-const JOB: &str = "SELECT Job, Uid, Gid, Script, Phase, Reason, Workflow, IsEnd, Attempt, Nodes, Reservation, Estimate, Submitted, Changed, Teardowns, SetUp FROM Job";
+const JOB: &str = "SELECT Job, Uid, Gid, Script, Phase, Reason, Workflow, IsEnd, Attempt, Nodes, Reservation, Estimate, Submitted, Changed, Teardowns, SetUp, Restarts FROM Job";
 
 fn phase_of(word: &str) -> Phase {
     Phase::parse(word).unwrap_or(Phase::Failed)
@@ -702,6 +709,7 @@ fn job_of(row: &Row<'_>) -> rusqlite::Result<Job> {
         changed: number(13)?,
         teardowns: row.get(14)?,
         set_up: row.get(15)?,
+        restarts: row.get(16)?,
     })
 }
 

@@ -200,6 +200,13 @@ fn a_job_whose_data_come_in_goes_on() {
     assert_eq!(cluster.moved(3, "in"), 2 * INPUT as u64, "no byte came in twice");
 }
 
+/// A job that is queued again while its program runs has no results yet: that is no failure, and it begins anew.
+#[test]
+fn a_job_that_runs_begins_anew() {
+    let Some(cluster) = cluster("") else { return };
+    check(&cluster, Running, Requeue, false);
+}
+
 /// All events in all states.
 #[test]
 fn whatever_happens_in_whatever_state() {

@@ -757,6 +757,24 @@ fn tasks_of_a_run_in_an_allocation_run_in_its_pool() {
     }
 }
 
+/// Nobody can want a result of a program that failed before it had one; of one that did well it is missing.
+#[test]
+fn results_that_a_failed_program_had_not_made() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    let body = |program: &str| format!("#NORNS stage_out nvme0://out lustre://alice/none\n{program}\n");
+    let failed = cluster.sbatch(&["-N1"], &body("exit 3"));
+    let missing = cluster.sbatch(&["-N1"], &body("true"));
+    cluster.wait(failed);
+    cluster.wait(missing);
+    assert_eq!(cluster.phase(failed), "failed", "{:?}", cluster.events(failed));
+    assert!(cluster.events(failed).iter().any(|event| event.contains("ended before it made it")));
+    assert_eq!(cluster.phase(missing), "stage-out-failed", "{:?}", cluster.events(missing));
+    let done =
+        cluster.by("alice", &[&cluster.tidepool(), "slurm", "discard", &missing.to_string(), "--wait"]);
+    assert!(done.status.success(), "{}", text(&done));
+    cluster.assert_nothing_left("after results that were not made");
+}
+
 /// Results that were written elsewhere are told of where their owner looks: Slurm calls the job completed.
 #[test]
 fn a_result_without_a_file_is_told() {

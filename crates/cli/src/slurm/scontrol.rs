@@ -37,6 +37,8 @@ pub struct JobFacts {
     pub partition: String,
     /// As `wait(2)` tells it; 0 while it is not known.
     pub exit: u32,
+    /// How often it was queued again.
+    pub restarts: u32,
 }
 
 impl JobFacts {
@@ -117,7 +119,14 @@ fn own_row(said: &str, id: u32) -> Option<&str> {
 /// What Slurm says of a job; none when it does not know it (any more).
 pub fn job(id: u32) -> Result<Option<JobFacts>> {
     // Widths are chosen so that nothing is cut: 16 KiB of node list are thousands of nodes.
-    let format = fields_of(&["state:32", "numnodes:16", "nodelist:16384", "partition:256", "exit_code:16"]);
+    let format = fields_of(&[
+        "state:32",
+        "numnodes:16",
+        "nodelist:16384",
+        "partition:256",
+        "exit_code:16",
+        "restartcnt:16",
+    ]);
     let args = ["--noheader", "--states=all", "--jobs", &id.to_string(), "--Format", &format];
     match run("squeue", &args) {
         Ok(said) => own_row(&said, id).map(facts).transpose(),
@@ -129,7 +138,7 @@ pub fn job(id: u32) -> Result<Option<JobFacts>> {
 fn facts(line: &str) -> Result<JobFacts> {
     let fields: Vec<&str> = line.split(FIELD).map(str::trim).collect();
     let strange = || Failure::new(Kind::Other, format!("squeue said '{line}'"));
-    let [state, count, nodes, partition, exit, ..] = fields[..] else { return Err(strange()) };
+    let [state, count, nodes, partition, exit, restarts, ..] = fields[..] else { return Err(strange()) };
     let nodes = if nodes == "(null)" { "" } else { nodes };
     Ok(JobFacts {
         state: state.into(),
@@ -137,6 +146,7 @@ fn facts(line: &str) -> Result<JobFacts> {
         nodes: tidepool_batch::nodes::expand(nodes).map_err(|why| Failure::new(Kind::Other, why))?,
         partition: partition.into(),
         exit: exit.parse().unwrap_or(0),
+        restarts: restarts.parse().map_err(|_| strange())?,
     })
 }
 
@@ -532,20 +542,22 @@ mod tests {
 
     #[test]
     fn what_squeue_says_is_read() {
-        let line = "CONFIGURING      |2               |node[1-2]   |test  |768             |";
+        let line = "CONFIGURING      |2               |node[1-2]   |test  |768             |2|";
         let job = facts(line).unwrap();
         assert_eq!((job.state.as_str(), job.node_count, job.exit), ("CONFIGURING", 2, 768));
         assert_eq!((job.nodes.join(" ").as_str(), job.partition.as_str()), ("node1 node2", "test"));
-        assert!(job.failed());
-        let job = facts("PENDING|1-3||test|0|").unwrap();
+        assert!(job.failed() && job.restarts == 2);
+        let job = facts("PENDING|1-3||test|0|0|").unwrap();
         assert!(job.nodes.is_empty() && !job.failed() && job.node_count == 1);
-        assert!(facts("nonsense").is_err() && facts("A|b|c|d|0|").is_err());
+        assert!(
+            facts("nonsense").is_err() && facts("A|b|c|d|0|0|").is_err() && facts("A|1||d|0|x|").is_err()
+        );
     }
 
     /// A component that is over says nothing of the first one, whose epilogs may still run.
     #[test]
     fn of_several_components_the_one_asked_for_is_read() {
-        let said = "2    |COMPLETED  |2 |node[2-3]|test |0 |\n1    |COMPLETING |1 |node1|test |0 |\n";
+        let said = "2    |COMPLETED  |2 |node[2-3]|test |0 |0 |\n1    |COMPLETING |1 |node1|test |0 |0 |\n";
         let state = |id| own_row(said, id).map(|row| facts(row).unwrap().state);
         assert_eq!(state(1).as_deref(), Some("COMPLETING"));
         assert_eq!(state(2).as_deref(), Some("COMPLETED"));

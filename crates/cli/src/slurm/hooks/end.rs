@@ -7,7 +7,7 @@ use super::kept::Settle;
 use super::nodes::{Standing, Way, abandon, forget, tidy, transfer};
 use super::{Case, Desk};
 use crate::exit::{Failure, Kind, Result};
-use crate::slurm::scontrol;
+use crate::slurm::scontrol::{self, JobFacts};
 use crate::slurm::stagers::{Fleet, Ways};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -23,6 +23,19 @@ const TELL_EVERY: Duration = Duration::from_secs(30);
 /// How long the epilogs of nodes are waited for when all tasks have ended.
 const EPILOG_MAX: Duration = Duration::from_secs(600);
 const EPILOG_LOOK: Duration = Duration::from_millis(100);
+
+/// How a job's program has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ended {
+    Well,
+    /// It failed, was ended, or is to begin anew. Nobody can want a result that it had not made.
+    Early,
+}
+
+/// Slurm starts the job once more, or is about to: while its nodes are completing it does not say so.
+fn is_queued_again(case: &Case, facts: &JobFacts) -> bool {
+    facts.is_queued() || (facts.restarts > case.job.restarts && !facts.failed())
+}
 
 /// What the end of a job has come to.
 enum End {
@@ -115,7 +128,8 @@ impl Desk {
         if let Some((node, failure)) = missing.first() {
             return Ok(End::Kept(format!("node {node} does not answer ({failure})")));
         }
-        if let Some(why) = self.verdict(case, &standing, limit)? {
+        let ended = if self.is_cut_short(case)? { Ended::Early } else { Ended::Well };
+        if let Some(why) = self.verdict(case, &standing, limit, ended)? {
             return Ok(End::Kept(why));
         }
         if let Some(why) = self.stop_pools(case) {
@@ -181,9 +195,20 @@ impl Desk {
         self.noted(self.book.put_transfers(case.id(), &rows))
     }
 
+    /// The job's program has failed, was ended, or is to begin anew, as after a requeue.
+    fn is_cut_short(&self, case: &Case) -> Result<bool> {
+        Ok(scontrol::job(case.id())?.is_some_and(|facts| facts.failed() || is_queued_again(case, &facts)))
+    }
+
     /// Why the results are not all out; none when they are. A node that has none of what all were to bring is no trouble,
-    /// as long as one has.
-    pub fn verdict(&self, case: &Case, standing: &Standing, limit: Duration) -> Result<Option<String>> {
+    /// as long as one has; nor is that there is none at all where the program had not come so far.
+    pub fn verdict(
+        &self,
+        case: &Case,
+        standing: &Standing,
+        limit: Duration,
+        ended: Ended,
+    ) -> Result<Option<String>> {
         if !standing.ended() {
             return Ok(Some(format!("stage-out had not ended after {} s", limit.as_secs())));
         }
@@ -208,7 +233,12 @@ impl Desk {
                 }
             }
         }
-        Ok(brought.into_values().find(|(count, _)| *count == 0).and_then(|(_, absent)| absent))
+        let absent = brought.into_values().find(|(count, _)| *count == 0).and_then(|(_, absent)| absent);
+        if let (Some(absent), Ended::Early) = (&absent, ended) {
+            self.note(case.id(), &format!("{absent}: the program was ended before it made it"));
+            return Ok(None);
+        }
+        Ok(absent)
     }
 
     /// The last hook of all: nothing of the job is left but what has to stay.
@@ -287,7 +317,7 @@ impl Desk {
     fn finish(&self, case: &Case) -> Result<()> {
         let job = case.id();
         let facts = scontrol::job(job)?;
-        let queued = facts.as_ref().is_some_and(|facts| facts.is_queued());
+        let queued = facts.as_ref().is_some_and(|facts| is_queued_again(case, facts));
         match self.noted(self.book.job(job))?.phase {
             Phase::StagedOut if !queued => {
                 match facts.is_some_and(|facts| facts.failed()) {

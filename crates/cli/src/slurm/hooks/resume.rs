@@ -1,5 +1,6 @@
 //! A job that finishes the stage-out of another one (INVENTORY H14): it runs on that job's nodes, where the data still are.
 
+use super::end::Ended;
 use super::kept::Settle;
 use super::nodes::{Standing, failed, tidy};
 use super::{Case, Desk};
@@ -60,7 +61,7 @@ impl Desk {
         limit: std::time::Duration,
     ) -> Result<()> {
         let of = other.id();
-        if let Some(why) = self.verdict(other, standing, limit)? {
+        if let Some(why) = self.verdict(other, standing, limit, Ended::Well)? {
             self.note(of, &format!("its stage-out has failed again: {why}"));
             self.keep_pools(other);
             return Err(Failure::new(Kind::StageOut, format!("job {of}: {why}; the data are kept")));

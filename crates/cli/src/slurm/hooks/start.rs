@@ -72,8 +72,10 @@ impl Desk {
         }
         if !case.needs_nodes() {
             // Who comes after it may want the same.
-            let nodes = scontrol::job(job)?.map(|facts| facts.nodes).unwrap_or_default();
-            self.noted(self.book.set_nodes(job, &nodes))?;
+            if let Some(facts) = scontrol::job(job)? {
+                self.noted(self.book.set_nodes(job, &facts.nodes))?;
+                self.noted(self.book.set_restarts(job, facts.restarts))?;
+            }
             self.advance(&case, Phase::Running, "")?;
             return Ok(String::new());
         }
@@ -144,6 +146,7 @@ impl Desk {
         let facts = scontrol::job(case.id())?
             .ok_or_else(|| Failure::new(Kind::Other, "Slurm does not know the job any more"))?;
         let limit = case.asks.timeouts.stage_in.unwrap_or(self.site.stage_in_timeout);
+        self.noted(self.book.set_restarts(case.id(), facts.restarts))?;
         self.take_nodes(case, &facts.nodes)?;
         let deadline = Instant::now() + limit;
         self.patiently(case, &facts.nodes, deadline, |fleet| {

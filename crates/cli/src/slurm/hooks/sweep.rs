@@ -346,6 +346,7 @@ mod tests {
             changed,
             teardowns: 0,
             set_up: None,
+            restarts: 0,
         }
     }
 
