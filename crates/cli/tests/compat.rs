@@ -177,13 +177,10 @@ P"#),
         "fio, by libaio and by psync",
         &["fio"],
         r#"
-        for e in psync libaio; do fio --name=a --ioengine=$e --rw=randwrite --bs=4k --size=1m --verify=crc32c --filename=f --output=o; done"#,
-    )
-    .not(&[(
-        "preload",
-        "libaio and io_uring are the kernel's, which knows no pool files; setting them up is refused, on which many programs use \
-         other I/O by themselves; choose it (psync), or use FUSE",
-    )]),
+        for e in psync libaio; do fio --name=a --ioengine=$e --rw=randwrite --bs=4k --size=1m --verify=crc32c --filename=f --output=o; done
+        for way in --userspace_reap --iodepth_batch=8 "--numjobs=2 --thread"; do
+            fio --name=b --ioengine=libaio --iodepth=16 --rw=randrw --bs=4k --size=1m --verify=crc32c $way --output=o; done"#,
+    ),
     row("h5py, file locking on", &[H5PY, "h5dump"], r#"
         export HDF5_USE_FILE_LOCKING=TRUE; /usr/bin/python3 - <<'P'
 import h5py, numpy as np

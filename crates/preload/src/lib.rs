@@ -29,6 +29,7 @@ mod fork;
 mod heap;
 mod inside;
 mod keep;
+mod libaio;
 mod library;
 mod limit;
 mod list;

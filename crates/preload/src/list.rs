@@ -472,7 +472,8 @@ mod tests {
             let how = format!("{:?}", door.how).to_lowercase();
             text += &format!("| {} | {how} | {} | {} |\n", names.join(" "), door.pool, door.refused);
         }
-        text += "| `io_setup` `io_queue_init` `io_uring_setup` `io_uring_queue_init` `io_uring_queue_init_params` `io_uring_queue_init_mem` | export | | ENOSYS, in libaio and liburing and by `syscall`, for whatever files: programs fall back; `TIDEPOOL_PRELOAD_AIO=kernel` allows it for files outside the pool |\n";
+        text += "| `io_setup` `io_submit` `io_getevents` `io_pgetevents` `io_destroy` `io_queue_init` `io_queue_run` `io_queue_release` | export | libaio: done when submitted, told by the kernel's queue, beside requests on other files | by `syscall`: `io_setup` is ENOSYS |\n";
+        text += "| `io_uring_setup` `io_uring_queue_init` `io_uring_queue_init_params` `io_uring_queue_init_mem` | export | | ENOSYS, in liburing and by `syscall`, for whatever files: programs fall back; `TIDEPOOL_PRELOAD_AIO=kernel` allows it for files outside the pool |\n";
         text + "| `dlopen` `dlmopen` | export | the library is copied to memory, with those it needs that are in the pool (`RPATH`, `RUNPATH`, `$ORIGIN`, `LD_LIBRARY_PATH`) | what runs in another name space of the loader does not see the pool |\n"
     }
 

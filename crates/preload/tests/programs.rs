@@ -81,10 +81,18 @@ impl Pool {
 
     /// Compiles `tests/c/NAME.c` and runs it with its working directory in the pool.
     fn run_c(&self, name: &str) {
+        self.run_c_linked(name, &[]);
+    }
+
+    /// The same with libraries.
+    fn run_c_linked(&self, name: &str, libraries: &[&str]) {
         let program = self.root.join("bin").join(name);
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/c/{name}.c"));
         let mut cc = Command::new("cc");
-        cc.args(["-O1", "-g", "-pthread", "-Wall", "-Wno-unused-result", "-o"]).arg(&program).arg(&source);
+        cc.args(["-O1", "-g", "-pthread", "-Wall", "-Wno-unused-result", "-o"])
+            .arg(&program)
+            .arg(&source)
+            .args(libraries);
         succeeded(&cc.output().unwrap());
         let script = r#"cd "$TIDEPOOL_DIR" && exec timeout 100 "$0" "$TIDEPOOL_DIR""#;
         succeeded(&self.command("/bin/bash").args(["-c", script]).arg(&program).output().unwrap());
@@ -168,6 +176,12 @@ fn libraries_of_the_pool() {
 #[test]
 fn asynchronous_io() {
     Pool::start("aio").run_c("aio");
+}
+
+/// libaio works on pool files and others in one queue, told by events, event descriptors and the kernel's ring alike.
+#[test]
+fn libaio_on_pool_files() {
+    Pool::start("libaio").run_c_linked("libaio", &["-laio"]);
 }
 
 /// `ulimit -f` cuts what the program writes, and never a block of a daemon's file.
