@@ -247,6 +247,17 @@ func main(){ if e:=os.WriteFile("g",[]byte("go"),0644);e!=nil{panic(e)}; os.Rena
 G
         (cd $o && GOFLAGS=-mod=mod GO111MODULE=off GOCACHE=$o/cache CGO_ENABLED=0 LD_PRELOAD= go build -o m m.go); test "$($o/m)" = "go 1"; test "$(cat h)" = go; rm -r $o"#)
         .not(STATIC),
+    row("Go program linked with libc", &["go", "gcc"], r#"
+        o=$(mktemp -d); cat > $o/m.go <<'G'
+package main
+// #include <stdlib.h>
+import "C"
+import ("os";"os/exec";"fmt";"sync")
+func one(n string) { if e:=os.WriteFile(n,[]byte("go"),0644);e!=nil{panic(e)}; if e:=os.Rename(n,n+"x");e!=nil{panic(e)}; b,e:=os.ReadFile(n+"x"); if e!=nil||string(b)!="go"{panic(e)}; if e:=os.Remove(n+"x");e!=nil{panic(e)} }
+func main(){ C.abs(1); var all sync.WaitGroup; for g:=0;g<8;g++ { all.Add(1); go func(g int){ defer all.Done(); for i:=0;i<50;i++ { one(fmt.Sprintf("%d-%d",g,i)) } }(g) }; all.Wait(); os.Mkdir("d",0755)
+ o,e:=exec.Command("sh","-c","echo sub > s; cat s").Output(); if e!=nil{panic(e)}; l,_:=os.ReadDir("."); fmt.Println(len(l),string(o)) }
+G
+        (cd $o && GOFLAGS=-mod=mod GO111MODULE=off GOCACHE=$o/cache CGO_ENABLED=1 LD_PRELOAD= go build -o m m.go); test "$(echo $($o/m))" = "2 sub"; test "$(cat s)" = sub; rm -r $o"#),
     row("static program (busybox)", &["busybox"], r#"
         busybox sh -c 'echo a > f; busybox mkdir d; busybox cp f d/g; busybox mv d/g d/h; busybox cat d/h' | grep -q a; test -f d/h"#)
         .not(STATIC),

@@ -51,6 +51,7 @@ static PRELOAD: Text = Text::new();
 static PHASE_BYTES: Text = Text::new();
 static LIBRARY_PATH: Text = Text::new();
 static INHERIT: AtomicU32 = AtomicU32::new(1);
+static RAW: AtomicU32 = AtomicU32::new(1);
 static AIO: AtomicU32 = AtomicU32::new(Aio::Served as u32);
 
 const UNREAD: u32 = 0;
@@ -107,6 +108,11 @@ pub fn phase_bytes() -> &'static [u8] {
 /// False when `TIDEPOOL_PRELOAD_INHERIT=0`: programs started from here may drop the preload library.
 pub fn inherit() -> bool {
     INHERIT.load(Ordering::Relaxed) != 0
+}
+
+/// False when `TIDEPOOL_PRELOAD_RAW=off`: system call instructions outside libc are left to the kernel.
+pub fn catches_raw_calls() -> bool {
+    RAW.load(Ordering::Relaxed) != 0
 }
 
 /// What becomes of libaio and io_uring, by `TIDEPOOL_PRELOAD_AIO`.
@@ -178,6 +184,7 @@ fn take(variable: &[u8]) {
         b"LD_LIBRARY_PATH" => LIBRARY_PATH.set(value),
         b"TIDEPOOL_PHASE_BYTES" => PHASE_BYTES.set(value),
         b"TIDEPOOL_PRELOAD_AIO" => set_aio(value),
+        b"TIDEPOOL_PRELOAD_RAW" => RAW.store((value != b"off") as u32, Ordering::Relaxed),
         b"TIDEPOOL_PRELOAD_INHERIT" => INHERIT.store((value != b"0") as u32, Ordering::Relaxed),
         _ => {}
     }

@@ -21,6 +21,7 @@ mod cred;
 mod cwd;
 mod description;
 mod dirs;
+mod dispatch;
 mod elf;
 mod exec;
 mod fdtable;
@@ -38,6 +39,7 @@ mod locks;
 mod misc;
 mod mmap;
 mod needed;
+mod numbers;
 mod patch;
 mod paths;
 mod placeholder;
@@ -63,6 +65,7 @@ extern "C" fn start() {
         patch::install(list::LIST);
         real::resolve();
         keep::take_over();
+        dispatch::begin();
     }
 }
 

@@ -39,6 +39,8 @@ reals! {
     SETUID c"setuid" SETGID c"setgid" SETEUID c"seteuid" SETEGID c"setegid"
     SETREUID c"setreuid" SETREGID c"setregid" SETRESUID c"setresuid" SETRESGID c"setresgid"
     SETGROUPS c"setgroups" INITGROUPS c"initgroups" UNSHARE c"unshare" SETNS c"setns"
+    PRCTL c"prctl" PTHREAD_CREATE c"pthread_create" SIGSUSPEND c"sigsuspend" PPOLL c"ppoll" PSELECT c"pselect"
+    EPOLL_PWAIT c"epoll_pwait"
     DLOPEN c"dlopen" DLMOPEN c"dlmopen" DLERROR c"dlerror"
 }
 
