@@ -258,6 +258,16 @@ func main(){ C.abs(1); var all sync.WaitGroup; for g:=0;g<8;g++ { all.Add(1); go
  o,e:=exec.Command("sh","-c","echo sub > s; cat s").Output(); if e!=nil{panic(e)}; l,_:=os.ReadDir("."); fmt.Println(len(l),string(o)) }
 G
         (cd $o && GOFLAGS=-mod=mod GO111MODULE=off GOCACHE=$o/cache CGO_ENABLED=1 LD_PRELOAD= go build -o m m.go); test "$(echo $($o/m))" = "2 sub"; test "$(cat s)" = sub; rm -r $o"#),
+    row("32-bit program without large-file support", &["gcc", "/usr/lib32/libc.so"], r#"
+        o=$(mktemp -d); cat > $o/m.c <<'C'
+#include <dirent.h>
+#include <stdio.h>
+#include <sys/stat.h>
+int main(void) { char n[20]; struct stat s, t; int k = 0; for (int i = 0; i < 60; i++) { sprintf(n, "f%d", i); FILE *f = fopen(n, "w"); if (!f || fstat(fileno(f), &s) || fclose(f) || stat(n, &t) || s.st_ino != t.st_ino) { perror(n); return 1; } }
+    DIR *d = opendir("."); struct dirent *e; while ((e = readdir(d))) { if (stat(e->d_name, &s) || (e->d_name[0] != '.' && s.st_ino != e->d_ino)) { perror(e->d_name); return 2; } k++; } return k == 62 ? 0 : 3; }
+C
+        LD_PRELOAD= gcc -m32 -w -o $o/m $o/m.c; $o/m; test $(ls -i | awk '{print $1}' | sort -u | wc -l) = 60; rm -r $o"#)
+        .not(&[("preload", "the library is for 64-bit programs; use FUSE")]),
     row("static program (busybox)", &["busybox"], r#"
         busybox sh -c 'echo a > f; busybox mkdir d; busybox cp f d/g; busybox mv d/g d/h; busybox cat d/h' | grep -q a; test -f d/h"#)
         .not(STATIC),

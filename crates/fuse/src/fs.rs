@@ -1,6 +1,6 @@
 //! The operations of the FUSE crate, converted to those of [`Core`].
 
-use crate::convert::{chosen_time, file_type, has_set_id, ino, no_entry, number};
+use crate::convert::{chosen_time, file_type, has_set_id, no_entry};
 use crate::leases::Keeper;
 use crate::listing;
 use crate::locking::{self, Want};
@@ -190,9 +190,9 @@ impl Filesystem for TidepoolFs {
 
     fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         if let Some(keeper) = &self.0.keeper {
-            return self.lookup_kept(keeper, ino(parent), name.as_bytes(), reply);
+            return self.lookup_kept(keeper, self.0.ino(parent), name.as_bytes(), reply);
         }
-        match self.0.lookup(ino(parent), name.as_bytes()) {
+        match self.0.lookup(self.0.ino(parent), name.as_bytes()) {
             Err(error) if error.errno() == OurErrno::ENOENT && !self.0.ttl.is_zero() => {
                 reply.entry(&self.0.ttl, &no_entry(), GENERATION);
             }
@@ -201,14 +201,14 @@ impl Filesystem for TidepoolFs {
     }
 
     fn forget(&self, _req: &Request, number: INodeNo, _nlookup: u64) {
-        self.0.ghosts.forget(ino(number));
-        self.0.keeper.iter().for_each(|keeper| keeper.forgotten(ino(number)));
+        self.0.ghosts.forget(self.0.ino(number));
+        self.0.keeper.iter().for_each(|keeper| keeper.forgotten(self.0.ino(number)));
     }
 
     fn getattr(&self, _req: &Request, number: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
         match &self.0.keeper {
-            Some(keeper) => self.get_attr_kept(keeper, ino(number), reply),
-            None => self.attr(reply, self.0.get_attr(ino(number))),
+            Some(keeper) => self.get_attr_kept(keeper, self.0.ino(number), reply),
+            None => self.attr(reply, self.0.get_attr(self.0.ino(number))),
         }
     }
 
@@ -238,11 +238,11 @@ impl Filesystem for TidepoolFs {
             atime: atime.map(chosen_time),
             mtime: mtime.map(chosen_time),
         };
-        self.attr(reply, self.0.set_attr(ino(number), &set, self.0.caller(req)));
+        self.attr(reply, self.0.set_attr(self.0.ino(number), &set, self.0.caller(req)));
     }
 
     fn readlink(&self, _req: &Request, number: INodeNo, reply: ReplyData) {
-        let target = reply_or!(self, reply, self.0.client.read_link(ino(number)).map_err(gone));
+        let target = reply_or!(self, reply, self.0.client.read_link(self.0.ino(number)).map_err(gone));
         reply.data(&target);
     }
 
@@ -257,28 +257,28 @@ impl Filesystem for TidepoolFs {
         reply: ReplyEntry,
     ) {
         let _naming = self.0.naming(req);
-        self.entry(reply, self.0.mknod(ino(parent), name.as_bytes(), mode, rdev, self.0.caller(req)));
+        self.entry(reply, self.0.mknod(self.0.ino(parent), name.as_bytes(), mode, rdev, self.0.caller(req)));
     }
 
     fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
         let _naming = self.0.naming(req);
-        self.entry(reply, self.0.mkdir(ino(parent), name.as_bytes(), mode, self.0.caller(req)));
+        self.entry(reply, self.0.mkdir(self.0.ino(parent), name.as_bytes(), mode, self.0.caller(req)));
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let _naming = self.0.naming(req);
-        self.empty(reply, self.0.unlink(ino(parent), name.as_bytes()));
+        self.empty(reply, self.0.unlink(self.0.ino(parent), name.as_bytes()));
     }
 
     fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let _naming = self.0.naming(req);
-        self.empty(reply, self.0.rmdir(ino(parent), name.as_bytes()));
+        self.empty(reply, self.0.rmdir(self.0.ino(parent), name.as_bytes()));
     }
 
     fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let _naming = self.0.naming(req);
         let target = target.as_os_str().as_bytes();
-        self.entry(reply, self.0.symlink(ino(parent), name.as_bytes(), target, self.0.caller(req)));
+        self.entry(reply, self.0.symlink(self.0.ino(parent), name.as_bytes(), target, self.0.caller(req)));
     }
 
     fn rename(
@@ -292,17 +292,17 @@ impl Filesystem for TidepoolFs {
         reply: ReplyEmpty,
     ) {
         let _naming = self.0.naming(req);
-        let (from, to) = ((ino(parent), name.as_bytes()), (ino(newparent), newname.as_bytes()));
+        let (from, to) = ((self.0.ino(parent), name.as_bytes()), (self.0.ino(newparent), newname.as_bytes()));
         self.empty(reply, self.0.rename(from, to, flags.bits()));
     }
 
     fn link(&self, req: &Request, number: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
         let _naming = self.0.naming(req);
-        self.entry(reply, self.0.link(ino(number), ino(newparent), newname.as_bytes()));
+        self.entry(reply, self.0.link(self.0.ino(number), self.0.ino(newparent), newname.as_bytes()));
     }
 
     fn open(&self, _req: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let opened = self.0.open(ino(number));
+        let opened = self.0.open(self.0.ino(number));
         let (attr, pages_stay) = reply_or!(self, reply, opened);
         let (handle, mut open_flags) = self.opened(&attr, flags.0);
         if pages_stay {
@@ -323,7 +323,7 @@ impl Filesystem for TidepoolFs {
     ) {
         let _naming = self.0.naming(req);
         let recalls = self.0.keeper.as_ref().map(|keeper| (keeper, keeper.note_any()));
-        let (dir, name) = (ino(parent), name.as_bytes());
+        let (dir, name) = (self.0.ino(parent), name.as_bytes());
         let created = self.0.create(dir, name, flags, mode, self.0.caller(req));
         let (attr, kept) = reply_or!(self, reply, created);
         let (handle, open_flags) = self.opened(&attr, flags);
@@ -344,7 +344,7 @@ impl Filesystem for TidepoolFs {
         _owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let ino = ino(number);
+        let ino = self.0.ino(number);
         match self.0.keeper.as_ref().filter(|_| !is_direct(fh, flags.0)) {
             None => answer_read(&self.0, ino, offset, size, reply),
             Some(keeper) => {
@@ -367,7 +367,7 @@ impl Filesystem for TidepoolFs {
         _owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let ino = ino(number);
+        let ino = self.0.ino(number);
         // Pages that the kernel writes back belong where they are.
         let paged = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let written = if wants_append(flags.0) && !paged {
@@ -389,8 +389,8 @@ impl Filesystem for TidepoolFs {
     }
 
     fn flush(&self, _req: &Request, number: INodeNo, _fh: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
-        let settled = self.0.client.settle(ino(number));
-        self.empty(reply, settled.and(self.0.locks.flushed(&self.0.client, ino(number), owner.0)));
+        let settled = self.0.client.settle(self.0.ino(number));
+        self.empty(reply, settled.and(self.0.locks.flushed(&self.0.client, self.0.ino(number), owner.0)));
     }
 
     fn release(
@@ -404,14 +404,14 @@ impl Filesystem for TidepoolFs {
         reply: ReplyEmpty,
     ) {
         if fh.0 & HANDLE_DIRECT == 0 {
-            self.0.closed_cached(ino(number));
+            self.0.closed_cached(self.0.ino(number));
         }
-        self.empty(reply, self.0.release(ino(number), fh.0));
+        self.empty(reply, self.0.release(self.0.ino(number), fh.0));
     }
 
     fn fsync(&self, _req: &Request, number: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        reply_or!(self, reply, self.0.client.fsync(ino(number)));
-        self.0.answer_settled(ino(number), || reply.ok());
+        reply_or!(self, reply, self.0.client.fsync(self.0.ino(number)));
+        self.0.answer_settled(self.0.ino(number), || reply.ok());
     }
 
     fn opendir(&self, _req: &Request, _number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -426,10 +426,10 @@ impl Filesystem for TidepoolFs {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let entries = reply_or!(self, reply, self.0.list(fh.0, ino(number_), offset));
+        let entries = reply_or!(self, reply, self.0.list(fh.0, self.0.ino(number_), offset));
         for (next, entry) in listing::from_offset(&entries, offset) {
             let kind = file_type(entry.kind);
-            if reply.add(number(entry.ino), next, kind, OsStr::from_bytes(&entry.name)) {
+            if reply.add(self.0.number(entry.ino), next, kind, OsStr::from_bytes(&entry.name)) {
                 break;
             }
         }
@@ -444,7 +444,7 @@ impl Filesystem for TidepoolFs {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let dir = ino(number_);
+        let dir = self.0.ino(number_);
         let entries = reply_or!(self, reply, self.0.list(fh.0, dir, offset));
         let rest: Vec<_> = listing::from_offset(&entries, offset).collect();
         // Names are as old as the listing; the kernel may keep them for the rest of their time.
@@ -459,7 +459,7 @@ impl Filesystem for TidepoolFs {
                     self.0.ghosts.seen(dir, &entry.name, attr);
                 }
                 let name = OsStr::from_bytes(&entry.name);
-                if reply.add(number(attr.ino), *next, name, &ttl, &self.0.shown(attr), GENERATION) {
+                if reply.add(self.0.number(attr.ino), *next, name, &ttl, &self.0.shown(attr), GENERATION) {
                     break 'full;
                 }
             }
@@ -508,7 +508,7 @@ impl Filesystem for TidepoolFs {
         if name.starts_with(ACL_PREFIX) {
             return reply.error(Errno::EOPNOTSUPP);
         }
-        self.empty(reply, self.0.set_xattr(ino(number), name, value, flags));
+        self.empty(reply, self.0.set_xattr(self.0.ino(number), name, value, flags));
     }
 
     fn getxattr(&self, _req: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
@@ -516,11 +516,11 @@ impl Filesystem for TidepoolFs {
         if name.starts_with(ACL_PREFIX) {
             return reply.error(Errno::EOPNOTSUPP);
         }
-        self.xattr(reply, size, self.0.client.get_xattr(ino(number), name).map_err(gone));
+        self.xattr(reply, size, self.0.client.get_xattr(self.0.ino(number), name).map_err(gone));
     }
 
     fn listxattr(&self, _req: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
-        let names = self.0.client.list_xattr(ino(number)).map_err(gone);
+        let names = self.0.client.list_xattr(self.0.ino(number)).map_err(gone);
         let joined = names.map(|names| {
             names
                 .into_iter()
@@ -534,7 +534,7 @@ impl Filesystem for TidepoolFs {
     }
 
     fn removexattr(&self, _req: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.empty(reply, self.0.remove_xattr(ino(number), name.as_bytes()));
+        self.empty(reply, self.0.remove_xattr(self.0.ino(number), name.as_bytes()));
     }
 
     /// Asked only of relaxed mounts, where all is allowed. "Not implemented" means that to the
@@ -557,8 +557,15 @@ impl Filesystem for TidepoolFs {
     ) {
         let mode = reply_or!(self, reply, locking::mode_of(typ).map_err(FsError::from));
         let range = locking::range_of(start, end);
-        let want =
-            Want { ino: ino(number), owner: owner.0, handle: fh.0, range, mode, pid, thread: req.pid() };
+        let want = Want {
+            ino: self.0.ino(number),
+            owner: owner.0,
+            handle: fh.0,
+            range,
+            mode,
+            pid,
+            thread: req.pid(),
+        };
         match reply_or!(self, reply, self.0.locks.test(&self.0.client, &want)) {
             Some(HeldLock { range, mode, pid }) => {
                 let (start, end) = locking::kernel_range(range);
@@ -583,8 +590,15 @@ impl Filesystem for TidepoolFs {
     ) {
         let mode = reply_or!(self, reply, locking::mode_of(typ).map_err(FsError::from));
         let range = locking::range_of(start, end);
-        let want =
-            Want { ino: ino(number), owner: owner.0, handle: fh.0, range, mode, pid, thread: req.pid() };
+        let want = Want {
+            ino: self.0.ino(number),
+            owner: owner.0,
+            handle: fh.0,
+            range,
+            mode,
+            pid,
+            thread: req.pid(),
+        };
         self.0.set_lock(want, sleep, reply);
     }
 
@@ -599,7 +613,7 @@ impl Filesystem for TidepoolFs {
         reply: ReplyEmpty,
     ) {
         let set_id = fh.0 & HANDLE_SET_ID != 0;
-        let done = self.0.allocate(ino(number), mode, (offset, length), set_id, self.0.caller(req));
+        let done = self.0.allocate(self.0.ino(number), mode, (offset, length), set_id, self.0.caller(req));
         self.empty(reply, done);
     }
 
@@ -613,7 +627,7 @@ impl Filesystem for TidepoolFs {
         reply: ReplyLseek,
     ) {
         let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
-        let ino = ino(number);
+        let ino = self.0.ino(number);
         let found = match whence {
             libc::SEEK_DATA => self.0.client.next_data(ino, offset),
             libc::SEEK_HOLE => self.0.client.next_hole(ino, offset).map(Some),
@@ -642,7 +656,7 @@ impl Filesystem for TidepoolFs {
         if !flags.is_empty() {
             return reply.error(Errno::EINVAL);
         }
-        let (from, to) = (ino(ino_in), ino(ino_out));
+        let (from, to) = (self.0.ino(ino_in), self.0.ino(ino_out));
         let copied = self.0.copy((from, offset_in), (to, offset_out), len);
         let copied = reply_or!(self, reply, copied);
         // As after fallocate, the kernel leaves it to us to take set-ID bits away.

@@ -16,7 +16,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tidepool_client::{Client, Cred, DirEntry, FsError, Kept, PoolFile, PoolMode};
-use tidepool_types::{Attr, Errno, Ino, SetAttr};
+use tidepool_types::{Attr, Errno, Ino, InodeNumbers, SetAttr};
 
 /// Size shown for directories, when their home has no better one.
 const DIR_SIZE: u64 = 4096;
@@ -43,7 +43,7 @@ impl Caller {
 }
 
 /// Drop an object's cached pages, then answer.
-type Invalidation = (Ino, Box<dyn FnOnce() + Send>);
+type Invalidation = (INodeNo, Box<dyn FnOnce() + Send>);
 
 pub struct Core {
     /// Checks no permissions: either the kernel does, or nobody.
@@ -51,6 +51,7 @@ pub struct Core {
     /// Checks them, for the one case that the kernel cannot.
     checker: Arc<Client>,
     ids: IdMap,
+    numbers: InodeNumbers,
     pub relaxed: bool,
     pub ttl: Duration,
     pub direct_io: bool,
@@ -87,6 +88,7 @@ impl Core {
             keeper: leases.then(|| Arc::new(Keeper::new(client.clone(), pages.clone()))),
             pages,
             ids: IdMap::detect(&root),
+            numbers: client.inode_numbers(),
             client,
             checker,
             relaxed,
@@ -114,9 +116,18 @@ impl Core {
         self.keeper.as_ref().map(|keeper| keeper.naming(request.pid()))
     }
 
+    /// An object by the kernel's number, and back.
+    pub fn ino(&self, number: INodeNo) -> Ino {
+        self.numbers.ino(number.0)
+    }
+
+    pub fn number(&self, ino: Ino) -> INodeNo {
+        INodeNo(self.numbers.number(ino))
+    }
+
     /// Attributes as the kernel takes them.
     pub fn shown(&self, attr: &Attr) -> FileAttr {
-        let mut shown = file_attr(attr);
+        let mut shown = file_attr(attr, self.numbers);
         shown.uid = self.ids.user_of_pool(attr.uid);
         shown.gid = self.ids.group_of_pool(attr.gid);
         shown
@@ -481,7 +492,7 @@ impl Core {
     fn invalidate(&self, ino: Ino, answer: impl FnOnce() + Send + 'static) {
         let answer: Box<dyn FnOnce() + Send> = Box::new(answer);
         let left = match self.invalidations.get() {
-            Some(queue) => queue.send((ino, answer)).err().map(|unsent| unsent.0.1),
+            Some(queue) => queue.send((self.number(ino), answer)).err().map(|unsent| unsent.0.1),
             None => Some(answer),
         };
         if let Some(answer) = left {
@@ -507,10 +518,10 @@ impl Core {
 }
 
 fn run_invalidator(jobs: &Receiver<Invalidation>, notifier: &Notifier) {
-    for (ino, answer) in jobs {
+    for (number, answer) in jobs {
         // Length 0 means the whole file. An error means that the kernel keeps nothing of it
         // or that the mount is gone.
-        let _ = notifier.inval_inode(INodeNo(ino.0), 0, 0);
+        let _ = notifier.inval_inode(number, 0, 0);
         answer();
     }
 }

@@ -22,11 +22,11 @@ fn device(instance: InstanceId) -> u64 {
     libc::makedev(0x7d0, low & 0xf_ffff)
 }
 
-pub fn stat_of(attr: &Attr, instance: InstanceId) -> libc::stat {
+pub fn stat_of(attr: &Attr, client: &Client) -> libc::stat {
     // SAFETY: a struct of integers.
     let mut out: libc::stat = unsafe { std::mem::zeroed() };
-    out.st_dev = device(instance);
-    out.st_ino = attr.ino.0;
+    out.st_dev = device(client.instance());
+    out.st_ino = client.inode_numbers().number(attr.ino);
     out.st_mode = attr.mode;
     out.st_nlink = u64::from(attr.nlink);
     out.st_uid = attr.uid;
@@ -56,7 +56,7 @@ pub unsafe fn fstat(fd: c_int, out: *mut libc::stat) -> isize {
         let attr = client.get_attr(entry.ino).map_err(|error| pool::report(&error))?;
         raw::check(out, size_of::<libc::stat>())?;
         // SAFETY: the caller's promise.
-        unsafe { out.write(stat_of(&attr, client.instance())) };
+        unsafe { out.write(stat_of(&attr, client)) };
         Ok(0)
     };
     match on_object(fd, Work::Looks, work) {
@@ -75,7 +75,7 @@ pub unsafe fn fstatat(dirfd: c_int, path: *const c_char, out: *mut libc::stat, f
         raw::check(out, size_of::<libc::stat>())?;
         // SAFETY: the caller's promise.
         Ok(attr.map(|attr| unsafe {
-            out.write(stat_of(&attr, client.instance()));
+            out.write(stat_of(&attr, client));
             0
         }))
     };
@@ -169,7 +169,7 @@ pub unsafe fn statx(
         raw::check(out, size_of::<libc::statx>())?;
         // SAFETY: the caller's promise.
         Ok(attr.map(|attr| unsafe {
-            out.write(statx_of(&stat_of(&attr, client.instance())));
+            out.write(statx_of(&stat_of(&attr, client)));
             0
         }))
     };
