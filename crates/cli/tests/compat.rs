@@ -181,6 +181,11 @@ P"#),
         for way in --userspace_reap --iodepth_batch=8 "--numjobs=2 --thread"; do
             fio --name=b --ioengine=libaio --iodepth=16 --rw=randrw --bs=4k --size=1m --verify=crc32c $way --output=o; done"#,
     ),
+    row(
+        "setfacl, getfacl; cp -a, rsync -A, tar --acls of lists, there and back",
+        &["setfacl", "rsync", "/usr/bin/python3"],
+        r#"bash "$PROGRAMS/acl.sh""#,
+    ),
     row("h5py, file locking on", &[H5PY, "h5dump"], r#"
         export HDF5_USE_FILE_LOCKING=TRUE; /usr/bin/python3 - <<'P'
 import h5py, numpy as np

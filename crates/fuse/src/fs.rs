@@ -34,8 +34,6 @@ const HANDLE_DIRECT: u64 = 1;
 const HANDLE_SET_ID: u64 = 2;
 /// From one handle to the next, above these bits: each open file has one of its own.
 const HANDLE_NEXT: u64 = 4;
-/// Prefix of the attributes that the kernel makes of access control lists, which we lack.
-const ACL_PREFIX: &[u8] = b"system.posix_acl_";
 
 thread_local! {
     /// What is read goes through here, so that it need not be cleared for each request.
@@ -174,6 +172,10 @@ impl Filesystem for TidepoolFs {
             // Attributes that come with a listing are of use only when they may be kept.
             wanted.extend([InitFlags::FUSE_DO_READDIRPLUS, InitFlags::FUSE_READDIRPLUS_AUTO]);
         }
+        if !self.0.relaxed {
+            // The kernel checks access control lists; what is made gets the default list in place of the umask, by us.
+            wanted.extend([InitFlags::FUSE_POSIX_ACL, InitFlags::FUSE_DONT_MASK]);
+        }
         for flag in wanted {
             // What an older kernel lacks it does not need from us either.
             let _ = config.add_capabilities(flag);
@@ -252,17 +254,23 @@ impl Filesystem for TidepoolFs {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         rdev: u32,
         reply: ReplyEntry,
     ) {
         let _naming = self.0.naming(req);
-        self.entry(reply, self.0.mknod(self.0.ino(parent), name.as_bytes(), mode, rdev, self.0.caller(req)));
+        self.entry(
+            reply,
+            self.0.mknod(self.0.ino(parent), name.as_bytes(), mode, rdev, self.0.caller(req).making(umask)),
+        );
     }
 
-    fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
+    fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
         let _naming = self.0.naming(req);
-        self.entry(reply, self.0.mkdir(self.0.ino(parent), name.as_bytes(), mode, self.0.caller(req)));
+        self.entry(
+            reply,
+            self.0.mkdir(self.0.ino(parent), name.as_bytes(), mode, self.0.caller(req).making(umask)),
+        );
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -317,14 +325,14 @@ impl Filesystem for TidepoolFs {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         flags: i32,
         reply: ReplyCreate,
     ) {
         let _naming = self.0.naming(req);
         let recalls = self.0.keeper.as_ref().map(|keeper| (keeper, keeper.note_any()));
         let (dir, name) = (self.0.ino(parent), name.as_bytes());
-        let created = self.0.create(dir, name, flags, mode, self.0.caller(req));
+        let created = self.0.create(dir, name, flags, mode, self.0.caller(req).making(umask));
         let (attr, kept) = reply_or!(self, reply, created);
         let (handle, open_flags) = self.opened(&attr, flags);
         let answer = |ttl| reply.created(&ttl, &self.0.shown(&attr), GENERATION, handle, open_flags);
@@ -496,7 +504,7 @@ impl Filesystem for TidepoolFs {
 
     fn setxattr(
         &self,
-        _req: &Request,
+        req: &Request,
         number: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -505,18 +513,16 @@ impl Filesystem for TidepoolFs {
         reply: ReplyEmpty,
     ) {
         let name = name.as_bytes();
-        if name.starts_with(ACL_PREFIX) {
-            return reply.error(Errno::EOPNOTSUPP);
+        if tidepool_client::is_list(name) {
+            return self
+                .empty(reply, self.0.set_list(self.0.ino(number), name, Some(value), self.0.caller(req)));
         }
         self.empty(reply, self.0.set_xattr(self.0.ino(number), name, value, flags));
     }
 
     fn getxattr(&self, _req: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let name = name.as_bytes();
-        if name.starts_with(ACL_PREFIX) {
-            return reply.error(Errno::EOPNOTSUPP);
-        }
-        self.xattr(reply, size, self.0.client.get_xattr(self.0.ino(number), name).map_err(gone));
+        self.xattr(reply, size, self.0.get_xattr(self.0.ino(number), name));
     }
 
     fn listxattr(&self, _req: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
@@ -533,7 +539,11 @@ impl Filesystem for TidepoolFs {
         self.xattr(reply, size, joined);
     }
 
-    fn removexattr(&self, _req: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn removexattr(&self, req: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        if tidepool_client::is_list(name.as_bytes()) {
+            let done = self.0.set_list(self.0.ino(number), name.as_bytes(), None, self.0.caller(req));
+            return self.empty(reply, done);
+        }
         self.empty(reply, self.0.remove_xattr(self.0.ino(number), name.as_bytes()));
     }
 

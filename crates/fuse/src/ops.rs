@@ -16,6 +16,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tidepool_client::{Client, Cred, DirEntry, FsError, Kept, PoolFile, PoolMode};
+use tidepool_types::acl::Acl;
 use tidepool_types::{Attr, Errno, Ino, InodeNumbers, SetAttr};
 
 /// Size shown for directories, when their home has no better one.
@@ -33,12 +34,18 @@ pub struct Caller {
     pub gid: u32,
     /// The thread; 0 when it lives in another PID name space.
     pub thread: u32,
+    umask: u32,
 }
 
 impl Caller {
-    /// Owner of what is made. The kernel has applied the umask.
+    /// Who makes something, with this umask. A kernel that has applied it already does no harm.
+    pub fn making(self, umask: u32) -> Caller {
+        Caller { umask, ..self }
+    }
+
+    /// Owner of what is made.
     fn cred(self) -> Cred {
-        Cred { uid: self.uid, gid: self.gid, groups: Vec::new(), umask: 0 }
+        Cred { uid: self.uid, gid: self.gid, groups: Vec::new(), umask: self.umask }
     }
 }
 
@@ -108,6 +115,7 @@ impl Core {
             uid: self.ids.user_to_pool(request.uid()),
             gid: self.ids.group_to_pool(request.gid()),
             thread: request.pid(),
+            umask: 0,
         }
     }
 
@@ -432,6 +440,33 @@ impl Core {
     pub fn copy(&self, from: (Ino, u64), to: (Ino, u64), len: u64) -> Result<usize, FsError> {
         let _changing = self.changing(to.0);
         self.client.copy_range(from.0, from.1, to.0, to.1, len)
+    }
+
+    /// An attribute; access control lists have the numbers of the mount's name space.
+    pub fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, FsError> {
+        let value = self.client.get_xattr(ino, name).map_err(gone)?;
+        if !tidepool_client::is_list(name) {
+            return Ok(value);
+        }
+        let list = Acl::parse(&value)?.ok_or(Errno::ENODATA)?;
+        let shown = list.map_ids(|id| self.ids.user_of_pool(id), |id| self.ids.group_of_pool(id));
+        Ok(shown.to_value())
+    }
+
+    /// Sets or removes an access control list; the kernel has checked whose the object is.
+    pub fn set_list(
+        &self,
+        ino: Ino,
+        name: &[u8],
+        value: Option<&[u8]>,
+        caller: Caller,
+    ) -> Result<(), FsError> {
+        let _changing = self.changing(ino);
+        let list = value.map(Acl::parse).transpose()?.flatten();
+        let list = list.map(|list| {
+            list.map_ids(|id| self.ids.user_to_pool(id), |id| self.ids.group_to_pool(id)).to_value()
+        });
+        self.client.change_list(ino, name, list.as_deref(), &self.whole_cred(caller)).map_err(gone)
     }
 
     pub fn set_xattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: i32) -> Result<(), FsError> {

@@ -255,7 +255,7 @@ doors! {
         { attrs::getxattr(Where::Fd(fd), name, buf, size) } "as getxattr" ""
     Both ["setxattr"] (path: Path, name: Path, value: *const u8, size: usize, flags: c_int)
         { attrs::setxattr(Where::Path(path, true), name, value, size, flags) }
-        "kept by the pool" "access control lists (system.*): EOPNOTSUPP"
+        "kept by the pool; access control lists are checked and handed down" "others of system.*: EOPNOTSUPP"
     Both ["lsetxattr"] (path: Path, name: Path, value: *const u8, size: usize, flags: c_int)
         { attrs::setxattr(Where::Path(path, false), name, value, size, flags) } "as setxattr" "as setxattr"
     Both ["fsetxattr"] (fd: c_int, name: Path, value: *const u8, size: usize, flags: c_int)

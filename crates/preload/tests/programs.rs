@@ -199,6 +199,12 @@ fn calls_outside_libc() {
     Pool::start("raw").run_c("raw");
 }
 
+/// Access control lists decide, follow the mode, and are handed down.
+#[test]
+fn access_control_lists() {
+    Pool::start("lists").run_c("lists");
+}
+
 /// `ulimit -f` cuts what the program writes, and never a block of a daemon's file.
 #[test]
 fn limits_of_file_sizes() {

@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod acl;
 mod attr;
 mod encryption;
 mod errno;
