@@ -396,9 +396,12 @@ impl Filesystem for TidepoolFs {
         }
     }
 
-    fn flush(&self, _req: &Request, number: INodeNo, _fh: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
+    fn flush(&self, _req: &Request, number: INodeNo, fh: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
         let settled = self.0.client.settle(self.0.ino(number));
-        self.empty(reply, settled.and(self.0.locks.flushed(&self.0.client, self.0.ino(number), owner.0)));
+        self.empty(
+            reply,
+            settled.and(self.0.locks.flushed(&self.0.client, self.0.ino(number), owner.0, fh.0)),
+        );
     }
 
     fn release(

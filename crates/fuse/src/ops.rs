@@ -485,19 +485,32 @@ impl Core {
 
     /// Sets a lock and answers; waits for it on a thread of its own.
     pub fn set_lock(self: &Arc<Core>, want: Want, sleep: bool, reply: ReplyEmpty) {
+        // Asked first: the end may come in between.
+        let ending = self.locks.is_ending(&want);
         match self.locks.set(&self.client, &want) {
-            Err(error) if error.errno() == Errno::EAGAIN && sleep => self.wait_for_lock(want, reply),
+            Err(error) if error.errno() == Errno::EAGAIN && sleep => {
+                self.on_a_waiter(want, reply, Locks::wait)
+            }
+            Err(error) if error.errno() == Errno::EAGAIN && ending => {
+                self.on_a_waiter(want, reply, Locks::set_after_release);
+            }
             result => self.answer_lock(&want, result, reply),
         }
     }
 
-    fn wait_for_lock(self: &Arc<Core>, want: Want, reply: ReplyEmpty) {
+    /// Takes a lock in a thread of its own.
+    fn on_a_waiter(
+        self: &Arc<Core>,
+        want: Want,
+        reply: ReplyEmpty,
+        take: fn(&Locks, &Client, &Want) -> Result<(), FsError>,
+    ) {
         if !self.locks.begin_wait() {
             return reply.error(fuser::Errno::ENOLCK);
         }
         let core = self.clone();
         let wait = move || {
-            let result = core.locks.wait(&core.client, &want);
+            let result = take(&core.locks, &core.client, &want);
             core.locks.end_wait();
             core.answer_lock(&want, result, reply);
         };

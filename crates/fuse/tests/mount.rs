@@ -328,3 +328,41 @@ fn ordinary_programs_work() {
         run(&dir, "python3", &["-c", MAPPED]);
     }
 }
+
+/// `close` of the only descriptor ends a lock, for whoever asks next without waiting: HDF5 does so at each open. One of several descriptors
+/// ends nothing, and neither does a child's.
+#[test]
+fn a_lock_that_is_closed_is_in_nobodys_way() {
+    let Some(pool) = pool("reopen-lock") else { return };
+    let mount = pool.mount("a");
+    let path = mount.path().join("locked");
+    let open = || OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // I/O beside it, whose requests the kernel's word of the end has to get past.
+        let busy = mount.path().join("busy");
+        let stop = &stop;
+        scope.spawn(move || {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                fs::write(&busy, pattern(LONG)).unwrap();
+            }
+        });
+        let mut refused = 0;
+        for _ in 0..1500 {
+            let mut file = open();
+            refused += u32::from(flock(&file, FlockOperation::NonBlockingLockExclusive).is_err());
+            file.write_all(&[1; 8192]).unwrap();
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(refused, 0);
+    });
+    let held = open();
+    flock(&held, FlockOperation::LockExclusive).unwrap();
+    drop(held.try_clone().unwrap());
+    for _ in 0..3 {
+        assert!(flock(open(), FlockOperation::NonBlockingLockExclusive).is_err(), "it is still open");
+    }
+    assert!(run(mount.path(), "true", &[]).is_some());
+    drop(held);
+    flock(open(), FlockOperation::NonBlockingLockExclusive).unwrap();
+}
