@@ -162,6 +162,8 @@ impl Filesystem for TidepoolFs {
             InitFlags::FUSE_POSIX_LOCKS,
             InitFlags::FUSE_FLOCK_LOCKS,
             InitFlags::FUSE_ASYNC_DIO,
+            // Objects are found by their numbers alone.
+            InitFlags::FUSE_EXPORT_SUPPORT,
             // A link's target never changes.
             InitFlags::FUSE_CACHE_SYMLINKS,
             // Without it each write asks for the attribute security.capability first.
@@ -191,6 +193,11 @@ impl Filesystem for TidepoolFs {
     }
 
     fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        if let b"." | b".." = name.as_bytes() {
+            // By a file handle (open_by_handle_at), of what the kernel has forgotten.
+            let attr = reply_or!(self, reply, self.0.by_handle(self.0.ino(parent), name.as_bytes()));
+            return reply.entry(&Duration::ZERO, &self.0.shown(&attr), GENERATION);
+        }
         if let Some(keeper) = &self.0.keeper {
             return self.lookup_kept(keeper, self.0.ino(parent), name.as_bytes(), reply);
         }

@@ -222,6 +222,12 @@ impl Core {
         }
     }
 
+    /// What a file handle names: an object itself (`.`), or a directory's parent.
+    pub fn by_handle(&self, ino: Ino, name: &[u8]) -> Result<Attr, FsError> {
+        let ino = if name == b".." { self.client.parent_of(ino).map_err(gone)? } else { ino };
+        self.client.get_attr(ino).map_err(gone)
+    }
+
     pub fn get_attr(&self, ino: Ino) -> Result<Attr, FsError> {
         self.client.get_attr(ino).or_else(|error| self.ghost(ino, error))
     }
