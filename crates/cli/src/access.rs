@@ -90,7 +90,7 @@ fn look_closer(
 fn long_line(client: &Client, name: &[u8], attr: &Attr, as_json: bool) -> Result<Vec<u8>> {
     if as_json {
         let value = json!({
-            "name": String::from_utf8_lossy(name), "ino": attr.ino.0, "mode": format!("{:o}", attr.mode),
+            "name": String::from_utf8_lossy(name), "ino": attr.ino.0, "mode": format!("{:o}", attr.st_mode()),
             "nlink": attr.nlink, "uid": attr.uid, "gid": attr.gid, "size": attr.size,
             "mtime": attr.mtime.sec, "kind": format!("{:?}", attr.kind()),
         });

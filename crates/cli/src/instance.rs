@@ -14,9 +14,11 @@
 //!   NAME/log                 what agents and daemons say
 //!   NAME/log-HOST, log-srun  what ssh, srun and the agents behind them say
 //!   NAME/out-N.journal/      progress of each stage-out
+//!   .cores/                  core files of programs that crashed in pools that have ended
 //! ```
 
 use crate::agent::NodeRecord;
+use crate::cores;
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::flags::PoolChoice;
 use crate::process::Process;
@@ -44,6 +46,8 @@ const RECORD_BYTES_MAX: u64 = 8 << 20;
 /// How often the removal of an instance's directory is tried while something is put into it.
 const REMOVE_TRIES: u32 = 40;
 const REMOVE_PAUSE: Duration = Duration::from_millis(25);
+/// Where core files of ended pools are; no pool's name.
+const CORES: &str = ".cores";
 
 /// A pool on this node, running or not.
 #[derive(Clone, Debug)]
@@ -344,7 +348,14 @@ impl Instance {
 
     /// Removes the instance's directory; its mount must be gone.
     pub fn remove(&self) -> std::io::Result<()> {
-        match fs::remove_dir(self.mount_path()) {
+        let removed = match fs::remove_dir(self.mount_path()) {
+            Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {
+                self.move_cores_away()?;
+                fs::remove_dir(self.mount_path())
+            }
+            removed => removed,
+        };
+        match removed {
             Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {
                 // Somebody's results may be among them: they are not ours to remove.
                 return Err(std::io::Error::other(format!(
@@ -366,6 +377,19 @@ impl Instance {
                 done => return Ok(RemovalError::unless_missing(done)?),
             }
         }
+    }
+
+    /// What the kernel wrote for programs that crashed is kept beside the pools, and told.
+    pub fn move_cores_away(&self) -> std::io::Result<()> {
+        let beside = self.dir.parent().unwrap_or(Path::new("/")).join(CORES);
+        for path in cores::move_away(&self.mount_path(), &beside, &self.name)? {
+            eprintln!(
+                "tidepool: a program crashed in pool '{}'; its core file is {}",
+                self.name,
+                path.display()
+            );
+        }
+        Ok(())
     }
 }
 

@@ -425,6 +425,12 @@ impl RunningPool {
         if std::mem::replace(&mut self.stopped, true) {
             return Ok(());
         }
+        if !crate::exec::is_mounted(&self.instance) {
+            // Before the agents do it: what they say is in a log that goes with the pool.
+            if let Err(error) = self.instance.move_cores_away() {
+                eprintln!("tidepool: core files in {}: {error}", self.instance.mount_path().display());
+            }
+        }
         let unreachable = tell_daemons(&self.client(), true);
         let mut stragglers = wait_all(&mut self.agents, STOP_MAX);
         if stragglers > 0 {

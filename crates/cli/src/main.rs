@@ -9,6 +9,7 @@ mod backend;
 mod bench;
 mod check;
 mod copy;
+mod cores;
 mod crew;
 mod doctor;
 mod drain;

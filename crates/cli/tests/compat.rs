@@ -177,13 +177,15 @@ P"#),
         "fio, by libaio and by psync",
         &["fio"],
         r#"
-        for e in psync libaio; do fio --name=a --ioengine=$e --rw=randwrite --bs=4k --size=1m --verify=crc32c --filename=f --output=o; done"#,
-    )
-    .not(&[(
-        "preload",
-        "libaio and io_uring are the kernel's, which knows no pool files; setting them up is refused, on which many programs use \
-         other I/O by themselves; choose it (psync), or use FUSE",
-    )]),
+        for e in psync libaio; do fio --name=a --ioengine=$e --rw=randwrite --bs=4k --size=1m --verify=crc32c --filename=f --output=o; done
+        for way in --userspace_reap --iodepth_batch=8 "--numjobs=2 --thread"; do
+            fio --name=b --ioengine=libaio --iodepth=16 --rw=randrw --bs=4k --size=1m --verify=crc32c $way --output=o; done"#,
+    ),
+    row(
+        "setfacl, getfacl; cp -a, rsync -A, tar --acls of lists, there and back",
+        &["setfacl", "rsync", "/usr/bin/python3"],
+        r#"bash "$PROGRAMS/acl.sh""#,
+    ),
     row("h5py, file locking on", &[H5PY, "h5dump"], r#"
         export HDF5_USE_FILE_LOCKING=TRUE; /usr/bin/python3 - <<'P'
 import h5py, numpy as np
@@ -250,6 +252,27 @@ func main(){ if e:=os.WriteFile("g",[]byte("go"),0644);e!=nil{panic(e)}; os.Rena
 G
         (cd $o && GOFLAGS=-mod=mod GO111MODULE=off GOCACHE=$o/cache CGO_ENABLED=0 LD_PRELOAD= go build -o m m.go); test "$($o/m)" = "go 1"; test "$(cat h)" = go; rm -r $o"#)
         .not(STATIC),
+    row("Go program linked with libc", &["go", "gcc"], r#"
+        o=$(mktemp -d); cat > $o/m.go <<'G'
+package main
+// #include <stdlib.h>
+import "C"
+import ("os";"os/exec";"fmt";"sync")
+func one(n string) { if e:=os.WriteFile(n,[]byte("go"),0644);e!=nil{panic(e)}; if e:=os.Rename(n,n+"x");e!=nil{panic(e)}; b,e:=os.ReadFile(n+"x"); if e!=nil||string(b)!="go"{panic(e)}; if e:=os.Remove(n+"x");e!=nil{panic(e)} }
+func main(){ C.abs(1); var all sync.WaitGroup; for g:=0;g<8;g++ { all.Add(1); go func(g int){ defer all.Done(); for i:=0;i<50;i++ { one(fmt.Sprintf("%d-%d",g,i)) } }(g) }; all.Wait(); os.Mkdir("d",0755)
+ o,e:=exec.Command("sh","-c","echo sub > s; cat s").Output(); if e!=nil{panic(e)}; l,_:=os.ReadDir("."); fmt.Println(len(l),string(o)) }
+G
+        (cd $o && GOFLAGS=-mod=mod GO111MODULE=off GOCACHE=$o/cache CGO_ENABLED=1 LD_PRELOAD= go build -o m m.go); test "$(echo $($o/m))" = "2 sub"; test "$(cat s)" = sub; rm -r $o"#),
+    row("32-bit program without large-file support", &["gcc", "/usr/lib32/libc.so"], r#"
+        o=$(mktemp -d); cat > $o/m.c <<'C'
+#include <dirent.h>
+#include <stdio.h>
+#include <sys/stat.h>
+int main(void) { char n[20]; struct stat s, t; int k = 0; for (int i = 0; i < 60; i++) { sprintf(n, "f%d", i); FILE *f = fopen(n, "w"); if (!f || fstat(fileno(f), &s) || fclose(f) || stat(n, &t) || s.st_ino != t.st_ino) { perror(n); return 1; } }
+    DIR *d = opendir("."); struct dirent *e; while ((e = readdir(d))) { if (stat(e->d_name, &s) || (e->d_name[0] != '.' && s.st_ino != e->d_ino)) { perror(e->d_name); return 2; } k++; } return k == 62 ? 0 : 3; }
+C
+        LD_PRELOAD= gcc -m32 -w -o $o/m $o/m.c; $o/m; test $(ls -i | awk '{print $1}' | sort -u | wc -l) = 60; rm -r $o"#)
+        .not(&[("preload", "the library is for 64-bit programs; use FUSE")]),
     row("static program (busybox)", &["busybox"], r#"
         busybox sh -c 'echo a > f; busybox mkdir d; busybox cp f d/g; busybox mv d/g d/h; busybox cat d/h' | grep -q a; test -f d/h"#)
         .not(STATIC),

@@ -44,6 +44,33 @@ fn a1_run_stages_in_runs_and_stages_out() {
     }
 }
 
+/// A program that crashes leaves its core where it can be found, and the run ends as its program did.
+#[test]
+fn crashes_leave_a_core_and_no_pool() {
+    let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap();
+    if pattern.trim() != "core" || !rustix::process::geteuid().is_root() {
+        return println!("SKIPPED: cores go elsewhere here ({})", pattern.trim());
+    }
+    for door in doors() {
+        let sandbox = Sandbox::new();
+        let script = r#"ulimit -c unlimited; for i in 1 2; do mkdir d$i; (cd d$i; sh -c 'kill -SEGV $$'); done; ls d1/core* >&2; exit 7"#;
+        let done =
+            sandbox.tidepool(&["run", "--nodes", "2", "--client", door, "--", "sh", "-c", script]).output();
+        let done = done.unwrap();
+        assert_eq!(done.status.code(), Some(7), "{door}: {}", text(&done));
+        let kept = sandbox.runtime().join(".cores");
+        if door == "fuse" {
+            assert!(text(&done).contains("d1/core") && !kept.exists(), "{}", text(&done));
+        } else {
+            let core = fs::read_dir(&kept).unwrap().next().unwrap().unwrap().path();
+            assert!(text(&done).contains(core.to_str().unwrap()), "{}", text(&done));
+            assert!(fs::read(&core).unwrap().starts_with(b"\x7fELF"));
+            fs::remove_dir_all(&kept).unwrap();
+        }
+        sandbox.assert_nothing_left(door);
+    }
+}
+
 /// A1: without the command no daemon starts; there is nothing else that could start one.
 #[test]
 fn a1_a_dry_run_starts_nothing() {

@@ -112,7 +112,7 @@ impl Client {
         }
         let times = set.atime.is_some() || set.mtime.is_some();
         if times && !cred.is_root() && cred.uid != old.uid {
-            perm::check(old.into(), cred, WRITE).map_err(|_| Errno::EPERM)?;
+            self.check_rights(old.into(), cred, WRITE).map_err(|_| Errno::EPERM)?;
         }
         Ok(set)
     }
@@ -159,13 +159,15 @@ impl Client {
         }
         let request = Request::SetXattr { ino, name: name.into(), value: value.into(), flags };
         let reply = self.request(ino.home(), &request)?;
-        expect_reply!(self, ino.home(), reply, Reply::Attributes { .. } => ())
+        let attr = expect_reply!(self, ino.home(), reply, Reply::Attributes { attr } => attr)?;
+        self.list_changed(&attr, name)
     }
 
     pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<(), FsError> {
         check_name_space(name)?;
         let reply = self.request(ino.home(), &Request::RemoveXattr { ino, name: name.into() })?;
-        expect_reply!(self, ino.home(), reply, Reply::Attributes { .. } => ())
+        let attr = expect_reply!(self, ino.home(), reply, Reply::Attributes { attr } => attr)?;
+        self.list_changed(&attr, name)
     }
 
     /// Space of all daemons together; a file system that several of them use counts once.
@@ -197,9 +199,11 @@ pub(crate) fn put_together(attr: &mut Attr, parts: &[DirPart]) {
     }
 }
 
-/// Extended attributes belong to a name space; those of `system.` have meanings, such as access control lists,
-/// that a pool does not give them.
+/// Extended attributes belong to a name space; those of `system.` have meanings, of which a pool knows access control lists.
 fn check_name_space(name: &[u8]) -> Result<(), Errno> {
+    if crate::is_list(name) {
+        return Ok(());
+    }
     let known = [&b"user."[..], b"trusted.", b"security."];
     match known.iter().find_map(|space| name.strip_prefix(*space)) {
         None => Err(Errno::EOPNOTSUPP),

@@ -18,7 +18,7 @@ use std::time::Duration;
 use tidepool_placement::Placer;
 use tidepool_shm::Board;
 use tidepool_transport::{Identity, Link, LocalNode, Transport, connect, random_bytes};
-use tidepool_types::{DaemonIndex, Errno, Ino, InstanceId, Layout, SessionId};
+use tidepool_types::{DaemonIndex, Errno, Ino, InodeNumbers, InstanceId, Layout, SessionId};
 use tidepool_wire::frame::{FLAG_ONE_WAY, FLAG_PACED, Header};
 use tidepool_wire::message::{Member, Reply, Request};
 
@@ -253,6 +253,11 @@ impl Client {
     /// Number of daemons.
     pub fn members(&self) -> usize {
         self.slots.len()
+    }
+
+    /// The inode numbers that programs see.
+    pub fn inode_numbers(&self) -> InodeNumbers {
+        InodeNumbers::of(self.members())
     }
 
     /// Requests sent to each daemon so far, by member index.

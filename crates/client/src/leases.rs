@@ -225,10 +225,11 @@ impl Client {
         let (entry, kept) = self.retrying(|generation| {
             let spot =
                 Spot { dir: self.dir_info(generation, dir)?, name: Some(name.into()), wants_dir: false };
-            let mode = kind.mode_bits() | (mode & 0o7777 & !cred.umask);
-            let object = self.new_object(&spot, name, cred, mode, (rdev, target.into()));
+            let handed = self.handed_down(&spot.dir, kind.mode_bits() | (mode & 0o7777), cred)?;
+            let object = self.new_object(&spot, name, cred, handed.mode, (rdev, target.into()));
             let sent = Instant::now();
             let entry = self.create_entry(generation, dir, name, object, true, open)?;
+            let entry = self.give_lists(entry, &handed)?;
             let kept = Kept::of(sent, entry.flags);
             Ok((entry, kept))
         })?;

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod acls;
 mod attrs;
 mod calls;
 mod copy;
@@ -33,6 +34,7 @@ mod sizes;
 mod space;
 mod walk;
 
+pub use acls::is_list;
 pub use calls::{Client, set_fd_placer};
 pub use error::FsError;
 pub use hints::{HINTS_MAX, Hint, Wanted};

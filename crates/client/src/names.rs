@@ -11,7 +11,7 @@ use tidepool_wire::message::{Reply, Request};
 
 /// What distinguishes the objects that are made with a name.
 struct Making<'a> {
-    /// Type and permission bits, reduced by the umask.
+    /// Type and permission bits, as asked for.
     mode: u32,
     rdev: u64,
     /// Symbolic links only.
@@ -57,13 +57,14 @@ impl Client {
             })?;
             return Err(Errno::EEXIST.into());
         }
-        let object = self.new_object(spot, name, cred, new.mode, (new.rdev, new.target.into()));
+        let handed = self.handed_down(&spot.dir, new.mode, cred)?;
+        let object = self.new_object(spot, name, cred, handed.mode, (new.rdev, new.target.into()));
         let entry = self.create_entry(generation, spot.dir.ino, name, object, true, false)?;
-        self.entry_attr(&entry)
+        self.entry_attr(&self.give_lists(entry, &handed)?)
     }
 
     pub fn mkdir(&self, base: Ino, path: &[u8], mode: u32, cred: &Cred) -> Result<Walk<Attr>, FsError> {
-        let mode = FileKind::Directory.mode_bits() | (mode & 0o7777 & !cred.umask);
+        let mode = FileKind::Directory.mode_bits() | (mode & 0o7777);
         self.at_name(base, path, cred, Errno::EEXIST, |generation, spot, name| {
             self.make(generation, spot, name, cred, &Making { mode, rdev: 0, target: &[] })
         })
@@ -86,7 +87,7 @@ impl Client {
             }
             _ => {}
         }
-        let mode = (mode & libc::S_IFMT) | (mode & 0o7777 & !cred.umask);
+        let mode = mode & (libc::S_IFMT | 0o7777);
         self.at_name(base, path, cred, Errno::EEXIST, |generation, spot, name| {
             if spot.wants_dir {
                 return Err(Errno::ENOENT.into());

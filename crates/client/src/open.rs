@@ -125,9 +125,11 @@ impl Client {
                 other => Ok(Last::Entry(other?)),
             };
         }
-        let mode = FileKind::Regular.mode_bits() | (mode & 0o7777 & !cred.umask);
-        let object = self.new_object(spot, name, cred, mode, (0, Box::default()));
-        Ok(Last::Entry(self.create_entry(generation, spot.dir.ino, name, object, excl, true)?))
+        let mode = FileKind::Regular.mode_bits() | (mode & 0o7777);
+        let handed = self.handed_down(&spot.dir, mode, cred)?;
+        let object = self.new_object(spot, name, cred, handed.mode, (0, Box::default()));
+        let entry = self.create_entry(generation, spot.dir.ino, name, object, excl, true)?;
+        Ok(Last::Entry(self.give_lists(entry, &handed)?))
     }
 
     pub(crate) fn new_object(

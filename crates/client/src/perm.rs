@@ -3,7 +3,7 @@
 //! They run in the client: a pool belongs to one user, whose processes all know its secret,
 //! so the daemons have nobody to keep out (`docs/decisions/0002-permissions.md`).
 
-use tidepool_types::Errno;
+use tidepool_types::{Errno, Ino};
 
 pub const READ: u32 = 4;
 pub const WRITE: u32 = 2;
@@ -37,6 +37,7 @@ impl Cred {
 /// Who owns something and what its mode is.
 #[derive(Clone, Copy)]
 pub struct Owned {
+    pub ino: Ino,
     pub mode: u32,
     pub uid: u32,
     pub gid: u32,
@@ -44,13 +45,13 @@ pub struct Owned {
 
 impl From<&tidepool_types::Attr> for Owned {
     fn from(attr: &tidepool_types::Attr) -> Owned {
-        Owned { mode: attr.mode, uid: attr.uid, gid: attr.gid }
+        Owned { ino: attr.ino, mode: attr.mode, uid: attr.uid, gid: attr.gid }
     }
 }
 
 impl From<&crate::dirs::DirInfo> for Owned {
     fn from(dir: &crate::dirs::DirInfo) -> Owned {
-        Owned { mode: dir.mode, uid: dir.uid, gid: dir.gid }
+        Owned { ino: dir.ino, mode: dir.mode, uid: dir.uid, gid: dir.gid }
     }
 }
 
@@ -124,7 +125,7 @@ mod tests {
 
     #[test]
     fn the_first_matching_class_decides() {
-        let file = Owned { mode: 0o100_047, uid: 1, gid: 50 };
+        let file = Owned { ino: Ino(9), mode: 0o100_047, uid: 1, gid: 50 };
         assert_eq!(check(file, &user(1), READ), Err(Errno::EACCES), "owner has no rights although others do");
         assert_eq!(check(file, &user(2), READ), Ok(()));
         assert_eq!(check(file, &user(2), WRITE), Err(Errno::EACCES));
@@ -133,7 +134,7 @@ mod tests {
 
     #[test]
     fn root_may_all_but_run_what_nobody_may() {
-        let file = Owned { mode: 0o100_000, uid: 1, gid: 1 };
+        let file = Owned { ino: Ino(9), mode: 0o100_000, uid: 1, gid: 1 };
         assert_eq!(check(file, &user(0), READ | WRITE), Ok(()));
         assert_eq!(check(file, &user(0), EXEC), Err(Errno::EACCES));
         assert_eq!(check(Owned { mode: 0o040_000, ..file }, &user(0), EXEC), Ok(()));
@@ -141,8 +142,8 @@ mod tests {
 
     #[test]
     fn set_id_bits_go_with_owners_and_groups_that_are_not_ones_own() {
-        let file = |mode: u32| Owned { mode: 0o100_000 | mode, uid: 1, gid: 60 };
-        let dir = Owned { mode: 0o040_755, uid: 1, gid: 60 };
+        let file = |mode: u32| Owned { ino: Ino(9), mode: 0o100_000 | mode, uid: 1, gid: 60 };
+        let dir = Owned { ino: Ino(9), mode: 0o040_755, uid: 1, gid: 60 };
         assert_eq!(chmod_bits(file(0o755), &user(1), 0o6755), Ok(0o4755));
         assert_eq!(chmod_bits(dir, &user(1), 0o2755), Ok(0o755));
         assert_eq!(chmod_bits(dir, &user(0), 0o2755), Ok(0o2755));
@@ -156,8 +157,8 @@ mod tests {
 
     #[test]
     fn sticky_directories_protect_others_files() {
-        let dir = Owned { mode: 0o041_777, uid: 9, gid: 9 };
-        let file = Owned { mode: 0o100_666, uid: 1, gid: 1 };
+        let dir = Owned { ino: Ino(9), mode: 0o041_777, uid: 9, gid: 9 };
+        let file = Owned { ino: Ino(9), mode: 0o100_666, uid: 1, gid: 1 };
         assert_eq!(check_sticky(dir, file, &user(2)), Err(Errno::EPERM));
         assert_eq!(check_sticky(dir, file, &user(1)), Ok(()));
         assert_eq!(check_sticky(dir, file, &user(9)), Ok(()));

@@ -16,6 +16,7 @@
 
 mod handles;
 mod leases;
+mod lists;
 mod locks;
 mod namespace;
 mod objects;

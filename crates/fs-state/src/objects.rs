@@ -1,6 +1,7 @@
 //! Records of objects at home here: attributes, sizes, link counts, handles, attributes
 //! of the extended kind, locks.
 
+use crate::lists;
 use crate::locks::Set;
 use crate::state::{Context, Fail, Outcome, State};
 use crate::{LIST_MAX, MetaStore};
@@ -63,10 +64,10 @@ impl<S: MetaStore> State<S> {
 
     pub(crate) fn set_attr(&mut self, ctx: &Context, ino: Ino, set: &SetAttr, blocks: i64) -> Outcome {
         let mut inode = self.inode(ino)?;
-        let attr = &mut inode.attr;
         if let Some(mode) = set.mode {
-            attr.mode = (attr.mode & !0o7777) | (mode & 0o7777);
+            lists::change_mode(&mut inode, mode)?;
         }
+        let attr = &mut inode.attr;
         attr.uid = set.uid.unwrap_or(attr.uid);
         attr.gid = set.gid.unwrap_or(attr.gid);
         if let Some(size) = set.size {
@@ -253,11 +254,15 @@ impl<S: MetaStore> State<S> {
             return Err(Errno::ERANGE.into());
         }
         let mut inode = self.inode(ino)?;
+        let Some(value) = lists::before_set(&mut inode, name, value)? else {
+            inode.attr.ctime = ctx.now;
+            return self.put(inode);
+        };
         match inode.xattrs.binary_search_by(|(n, _)| (**n).cmp(name)) {
             Ok(_) if flags & XATTR_CREATE != 0 => return Err(Errno::EEXIST.into()),
-            Ok(at) => inode.xattrs[at].1 = value.into(),
+            Ok(at) => inode.xattrs[at].1 = value,
             Err(_) if flags & XATTR_REPLACE != 0 => return Err(Errno::ENODATA.into()),
-            Err(at) => inode.xattrs.insert(at, (name.into(), value.into())),
+            Err(at) => inode.xattrs.insert(at, (name.into(), value)),
         }
         let bytes: usize = inode.xattrs.iter().map(|(n, v)| n.len() + v.len()).sum();
         if bytes > XATTR_BYTES_MAX {
@@ -269,8 +274,13 @@ impl<S: MetaStore> State<S> {
 
     pub(crate) fn remove_xattr(&mut self, ctx: &Context, ino: Ino, name: &[u8]) -> Outcome {
         let mut inode = self.inode(ino)?;
-        let at = inode.xattrs.binary_search_by(|(n, _)| (**n).cmp(name)).map_err(|_| Errno::ENODATA)?;
-        inode.xattrs.remove(at);
+        if lists::is_list(name) {
+            // Without one there is nothing to do.
+            lists::remove(&mut inode, name);
+        } else {
+            let at = inode.xattrs.binary_search_by(|(n, _)| (**n).cmp(name)).map_err(|_| Errno::ENODATA)?;
+            inode.xattrs.remove(at);
+        }
         inode.attr.ctime = ctx.now;
         self.put(inode)
     }

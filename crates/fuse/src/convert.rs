@@ -2,7 +2,7 @@
 
 use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tidepool_types::{Attr, FileKind, Ino, TimeSpec};
+use tidepool_types::{Attr, FileKind, InodeNumbers, TimeSpec};
 
 /// `st_blksize` bounds. C libraries allocate a buffer of this size for each open stream, so
 /// it must not be a whole chunk; 64 KiB stays below malloc's threshold for mapping memory.
@@ -11,14 +11,6 @@ const BLKSIZE_MAX: u32 = 64 * 1024;
 const SET_UID: u32 = 0o4000;
 const SET_GID: u32 = 0o2000;
 const GROUP_EXEC: u32 = 0o0010;
-
-pub fn ino(number: INodeNo) -> Ino {
-    Ino(number.0)
-}
-
-pub fn number(ino: Ino) -> INodeNo {
-    INodeNo(ino.0)
-}
 
 pub fn file_type(kind: FileKind) -> FileType {
     match kind {
@@ -32,9 +24,9 @@ pub fn file_type(kind: FileKind) -> FileType {
     }
 }
 
-pub fn file_attr(attr: &Attr) -> FileAttr {
+pub fn file_attr(attr: &Attr, numbers: InodeNumbers) -> FileAttr {
     FileAttr {
-        ino: number(attr.ino),
+        ino: INodeNo(numbers.number(attr.ino)),
         size: attr.size,
         blocks: attr.blocks_512(),
         atime: system_time(attr.atime),
@@ -117,6 +109,7 @@ pub fn without_set_id(mode: u32, in_group: impl FnOnce() -> bool) -> Option<u32>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidepool_types::Ino;
 
     /// What fuser 0.18 makes of a time in a request.
     fn as_fuser_does(sec: i64, nsec: u32) -> SystemTime {
@@ -151,7 +144,7 @@ mod tests {
             ctime: time,
             layout: Some(tidepool_types::Layout::default()),
         };
-        let converted = file_attr(&attr);
+        let converted = file_attr(&attr, InodeNumbers::of(1));
         assert_eq!((converted.ino, converted.perm, converted.blocks), (INodeNo(9), 0o4755, 16));
         assert_eq!((converted.kind, converted.blksize), (FileType::RegularFile, BLKSIZE_MAX));
     }

@@ -1,6 +1,6 @@
 //! The operations of the FUSE crate, converted to those of [`Core`].
 
-use crate::convert::{chosen_time, file_type, has_set_id, ino, no_entry, number};
+use crate::convert::{chosen_time, file_type, has_set_id, no_entry};
 use crate::leases::Keeper;
 use crate::listing;
 use crate::locking::{self, Want};
@@ -34,8 +34,6 @@ const HANDLE_DIRECT: u64 = 1;
 const HANDLE_SET_ID: u64 = 2;
 /// From one handle to the next, above these bits: each open file has one of its own.
 const HANDLE_NEXT: u64 = 4;
-/// Prefix of the attributes that the kernel makes of access control lists, which we lack.
-const ACL_PREFIX: &[u8] = b"system.posix_acl_";
 
 thread_local! {
     /// What is read goes through here, so that it need not be cleared for each request.
@@ -164,6 +162,8 @@ impl Filesystem for TidepoolFs {
             InitFlags::FUSE_POSIX_LOCKS,
             InitFlags::FUSE_FLOCK_LOCKS,
             InitFlags::FUSE_ASYNC_DIO,
+            // Objects are found by their numbers alone.
+            InitFlags::FUSE_EXPORT_SUPPORT,
             // A link's target never changes.
             InitFlags::FUSE_CACHE_SYMLINKS,
             // Without it each write asks for the attribute security.capability first.
@@ -173,6 +173,10 @@ impl Filesystem for TidepoolFs {
         if !self.0.ttl.is_zero() {
             // Attributes that come with a listing are of use only when they may be kept.
             wanted.extend([InitFlags::FUSE_DO_READDIRPLUS, InitFlags::FUSE_READDIRPLUS_AUTO]);
+        }
+        if !self.0.relaxed {
+            // The kernel checks access control lists; what is made gets the default list in place of the umask, by us.
+            wanted.extend([InitFlags::FUSE_POSIX_ACL, InitFlags::FUSE_DONT_MASK]);
         }
         for flag in wanted {
             // What an older kernel lacks it does not need from us either.
@@ -189,10 +193,15 @@ impl Filesystem for TidepoolFs {
     }
 
     fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        if let Some(keeper) = &self.0.keeper {
-            return self.lookup_kept(keeper, ino(parent), name.as_bytes(), reply);
+        if let b"." | b".." = name.as_bytes() {
+            // By a file handle (open_by_handle_at), of what the kernel has forgotten.
+            let attr = reply_or!(self, reply, self.0.by_handle(self.0.ino(parent), name.as_bytes()));
+            return reply.entry(&Duration::ZERO, &self.0.shown(&attr), GENERATION);
         }
-        match self.0.lookup(ino(parent), name.as_bytes()) {
+        if let Some(keeper) = &self.0.keeper {
+            return self.lookup_kept(keeper, self.0.ino(parent), name.as_bytes(), reply);
+        }
+        match self.0.lookup(self.0.ino(parent), name.as_bytes()) {
             Err(error) if error.errno() == OurErrno::ENOENT && !self.0.ttl.is_zero() => {
                 reply.entry(&self.0.ttl, &no_entry(), GENERATION);
             }
@@ -201,14 +210,14 @@ impl Filesystem for TidepoolFs {
     }
 
     fn forget(&self, _req: &Request, number: INodeNo, _nlookup: u64) {
-        self.0.ghosts.forget(ino(number));
-        self.0.keeper.iter().for_each(|keeper| keeper.forgotten(ino(number)));
+        self.0.ghosts.forget(self.0.ino(number));
+        self.0.keeper.iter().for_each(|keeper| keeper.forgotten(self.0.ino(number)));
     }
 
     fn getattr(&self, _req: &Request, number: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
         match &self.0.keeper {
-            Some(keeper) => self.get_attr_kept(keeper, ino(number), reply),
-            None => self.attr(reply, self.0.get_attr(ino(number))),
+            Some(keeper) => self.get_attr_kept(keeper, self.0.ino(number), reply),
+            None => self.attr(reply, self.0.get_attr(self.0.ino(number))),
         }
     }
 
@@ -238,11 +247,11 @@ impl Filesystem for TidepoolFs {
             atime: atime.map(chosen_time),
             mtime: mtime.map(chosen_time),
         };
-        self.attr(reply, self.0.set_attr(ino(number), &set, self.0.caller(req)));
+        self.attr(reply, self.0.set_attr(self.0.ino(number), &set, self.0.caller(req)));
     }
 
     fn readlink(&self, _req: &Request, number: INodeNo, reply: ReplyData) {
-        let target = reply_or!(self, reply, self.0.client.read_link(ino(number)).map_err(gone));
+        let target = reply_or!(self, reply, self.0.client.read_link(self.0.ino(number)).map_err(gone));
         reply.data(&target);
     }
 
@@ -252,33 +261,39 @@ impl Filesystem for TidepoolFs {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         rdev: u32,
         reply: ReplyEntry,
     ) {
         let _naming = self.0.naming(req);
-        self.entry(reply, self.0.mknod(ino(parent), name.as_bytes(), mode, rdev, self.0.caller(req)));
+        self.entry(
+            reply,
+            self.0.mknod(self.0.ino(parent), name.as_bytes(), mode, rdev, self.0.caller(req).making(umask)),
+        );
     }
 
-    fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
+    fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
         let _naming = self.0.naming(req);
-        self.entry(reply, self.0.mkdir(ino(parent), name.as_bytes(), mode, self.0.caller(req)));
+        self.entry(
+            reply,
+            self.0.mkdir(self.0.ino(parent), name.as_bytes(), mode, self.0.caller(req).making(umask)),
+        );
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let _naming = self.0.naming(req);
-        self.empty(reply, self.0.unlink(ino(parent), name.as_bytes()));
+        self.empty(reply, self.0.unlink(self.0.ino(parent), name.as_bytes()));
     }
 
     fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let _naming = self.0.naming(req);
-        self.empty(reply, self.0.rmdir(ino(parent), name.as_bytes()));
+        self.empty(reply, self.0.rmdir(self.0.ino(parent), name.as_bytes()));
     }
 
     fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let _naming = self.0.naming(req);
         let target = target.as_os_str().as_bytes();
-        self.entry(reply, self.0.symlink(ino(parent), name.as_bytes(), target, self.0.caller(req)));
+        self.entry(reply, self.0.symlink(self.0.ino(parent), name.as_bytes(), target, self.0.caller(req)));
     }
 
     fn rename(
@@ -292,17 +307,17 @@ impl Filesystem for TidepoolFs {
         reply: ReplyEmpty,
     ) {
         let _naming = self.0.naming(req);
-        let (from, to) = ((ino(parent), name.as_bytes()), (ino(newparent), newname.as_bytes()));
+        let (from, to) = ((self.0.ino(parent), name.as_bytes()), (self.0.ino(newparent), newname.as_bytes()));
         self.empty(reply, self.0.rename(from, to, flags.bits()));
     }
 
     fn link(&self, req: &Request, number: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
         let _naming = self.0.naming(req);
-        self.entry(reply, self.0.link(ino(number), ino(newparent), newname.as_bytes()));
+        self.entry(reply, self.0.link(self.0.ino(number), self.0.ino(newparent), newname.as_bytes()));
     }
 
     fn open(&self, _req: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let opened = self.0.open(ino(number));
+        let opened = self.0.open(self.0.ino(number));
         let (attr, pages_stay) = reply_or!(self, reply, opened);
         let (handle, mut open_flags) = self.opened(&attr, flags.0);
         if pages_stay {
@@ -317,14 +332,14 @@ impl Filesystem for TidepoolFs {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         flags: i32,
         reply: ReplyCreate,
     ) {
         let _naming = self.0.naming(req);
         let recalls = self.0.keeper.as_ref().map(|keeper| (keeper, keeper.note_any()));
-        let (dir, name) = (ino(parent), name.as_bytes());
-        let created = self.0.create(dir, name, flags, mode, self.0.caller(req));
+        let (dir, name) = (self.0.ino(parent), name.as_bytes());
+        let created = self.0.create(dir, name, flags, mode, self.0.caller(req).making(umask));
         let (attr, kept) = reply_or!(self, reply, created);
         let (handle, open_flags) = self.opened(&attr, flags);
         let answer = |ttl| reply.created(&ttl, &self.0.shown(&attr), GENERATION, handle, open_flags);
@@ -344,7 +359,7 @@ impl Filesystem for TidepoolFs {
         _owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let ino = ino(number);
+        let ino = self.0.ino(number);
         match self.0.keeper.as_ref().filter(|_| !is_direct(fh, flags.0)) {
             None => answer_read(&self.0, ino, offset, size, reply),
             Some(keeper) => {
@@ -367,7 +382,7 @@ impl Filesystem for TidepoolFs {
         _owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let ino = ino(number);
+        let ino = self.0.ino(number);
         // Pages that the kernel writes back belong where they are.
         let paged = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let written = if wants_append(flags.0) && !paged {
@@ -388,9 +403,12 @@ impl Filesystem for TidepoolFs {
         }
     }
 
-    fn flush(&self, _req: &Request, number: INodeNo, _fh: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
-        let settled = self.0.client.settle(ino(number));
-        self.empty(reply, settled.and(self.0.locks.flushed(&self.0.client, ino(number), owner.0)));
+    fn flush(&self, _req: &Request, number: INodeNo, fh: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
+        let settled = self.0.client.settle(self.0.ino(number));
+        self.empty(
+            reply,
+            settled.and(self.0.locks.flushed(&self.0.client, self.0.ino(number), owner.0, fh.0)),
+        );
     }
 
     fn release(
@@ -404,14 +422,14 @@ impl Filesystem for TidepoolFs {
         reply: ReplyEmpty,
     ) {
         if fh.0 & HANDLE_DIRECT == 0 {
-            self.0.closed_cached(ino(number));
+            self.0.closed_cached(self.0.ino(number));
         }
-        self.empty(reply, self.0.release(ino(number), fh.0));
+        self.empty(reply, self.0.release(self.0.ino(number), fh.0));
     }
 
     fn fsync(&self, _req: &Request, number: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        reply_or!(self, reply, self.0.client.fsync(ino(number)));
-        self.0.answer_settled(ino(number), || reply.ok());
+        reply_or!(self, reply, self.0.client.fsync(self.0.ino(number)));
+        self.0.answer_settled(self.0.ino(number), || reply.ok());
     }
 
     fn opendir(&self, _req: &Request, _number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -426,10 +444,10 @@ impl Filesystem for TidepoolFs {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let entries = reply_or!(self, reply, self.0.list(fh.0, ino(number_), offset));
+        let entries = reply_or!(self, reply, self.0.list(fh.0, self.0.ino(number_), offset));
         for (next, entry) in listing::from_offset(&entries, offset) {
             let kind = file_type(entry.kind);
-            if reply.add(number(entry.ino), next, kind, OsStr::from_bytes(&entry.name)) {
+            if reply.add(self.0.number(entry.ino), next, kind, OsStr::from_bytes(&entry.name)) {
                 break;
             }
         }
@@ -444,7 +462,7 @@ impl Filesystem for TidepoolFs {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let dir = ino(number_);
+        let dir = self.0.ino(number_);
         let entries = reply_or!(self, reply, self.0.list(fh.0, dir, offset));
         let rest: Vec<_> = listing::from_offset(&entries, offset).collect();
         // Names are as old as the listing; the kernel may keep them for the rest of their time.
@@ -459,7 +477,7 @@ impl Filesystem for TidepoolFs {
                     self.0.ghosts.seen(dir, &entry.name, attr);
                 }
                 let name = OsStr::from_bytes(&entry.name);
-                if reply.add(number(attr.ino), *next, name, &ttl, &self.0.shown(attr), GENERATION) {
+                if reply.add(self.0.number(attr.ino), *next, name, &ttl, &self.0.shown(attr), GENERATION) {
                     break 'full;
                 }
             }
@@ -496,7 +514,7 @@ impl Filesystem for TidepoolFs {
 
     fn setxattr(
         &self,
-        _req: &Request,
+        req: &Request,
         number: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -505,22 +523,20 @@ impl Filesystem for TidepoolFs {
         reply: ReplyEmpty,
     ) {
         let name = name.as_bytes();
-        if name.starts_with(ACL_PREFIX) {
-            return reply.error(Errno::EOPNOTSUPP);
+        if tidepool_client::is_list(name) {
+            return self
+                .empty(reply, self.0.set_list(self.0.ino(number), name, Some(value), self.0.caller(req)));
         }
-        self.empty(reply, self.0.set_xattr(ino(number), name, value, flags));
+        self.empty(reply, self.0.set_xattr(self.0.ino(number), name, value, flags));
     }
 
     fn getxattr(&self, _req: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let name = name.as_bytes();
-        if name.starts_with(ACL_PREFIX) {
-            return reply.error(Errno::EOPNOTSUPP);
-        }
-        self.xattr(reply, size, self.0.client.get_xattr(ino(number), name).map_err(gone));
+        self.xattr(reply, size, self.0.get_xattr(self.0.ino(number), name));
     }
 
     fn listxattr(&self, _req: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
-        let names = self.0.client.list_xattr(ino(number)).map_err(gone);
+        let names = self.0.client.list_xattr(self.0.ino(number)).map_err(gone);
         let joined = names.map(|names| {
             names
                 .into_iter()
@@ -533,8 +549,12 @@ impl Filesystem for TidepoolFs {
         self.xattr(reply, size, joined);
     }
 
-    fn removexattr(&self, _req: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.empty(reply, self.0.remove_xattr(ino(number), name.as_bytes()));
+    fn removexattr(&self, req: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        if tidepool_client::is_list(name.as_bytes()) {
+            let done = self.0.set_list(self.0.ino(number), name.as_bytes(), None, self.0.caller(req));
+            return self.empty(reply, done);
+        }
+        self.empty(reply, self.0.remove_xattr(self.0.ino(number), name.as_bytes()));
     }
 
     /// Asked only of relaxed mounts, where all is allowed. "Not implemented" means that to the
@@ -557,8 +577,15 @@ impl Filesystem for TidepoolFs {
     ) {
         let mode = reply_or!(self, reply, locking::mode_of(typ).map_err(FsError::from));
         let range = locking::range_of(start, end);
-        let want =
-            Want { ino: ino(number), owner: owner.0, handle: fh.0, range, mode, pid, thread: req.pid() };
+        let want = Want {
+            ino: self.0.ino(number),
+            owner: owner.0,
+            handle: fh.0,
+            range,
+            mode,
+            pid,
+            thread: req.pid(),
+        };
         match reply_or!(self, reply, self.0.locks.test(&self.0.client, &want)) {
             Some(HeldLock { range, mode, pid }) => {
                 let (start, end) = locking::kernel_range(range);
@@ -583,8 +610,15 @@ impl Filesystem for TidepoolFs {
     ) {
         let mode = reply_or!(self, reply, locking::mode_of(typ).map_err(FsError::from));
         let range = locking::range_of(start, end);
-        let want =
-            Want { ino: ino(number), owner: owner.0, handle: fh.0, range, mode, pid, thread: req.pid() };
+        let want = Want {
+            ino: self.0.ino(number),
+            owner: owner.0,
+            handle: fh.0,
+            range,
+            mode,
+            pid,
+            thread: req.pid(),
+        };
         self.0.set_lock(want, sleep, reply);
     }
 
@@ -599,7 +633,7 @@ impl Filesystem for TidepoolFs {
         reply: ReplyEmpty,
     ) {
         let set_id = fh.0 & HANDLE_SET_ID != 0;
-        let done = self.0.allocate(ino(number), mode, (offset, length), set_id, self.0.caller(req));
+        let done = self.0.allocate(self.0.ino(number), mode, (offset, length), set_id, self.0.caller(req));
         self.empty(reply, done);
     }
 
@@ -613,7 +647,7 @@ impl Filesystem for TidepoolFs {
         reply: ReplyLseek,
     ) {
         let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
-        let ino = ino(number);
+        let ino = self.0.ino(number);
         let found = match whence {
             libc::SEEK_DATA => self.0.client.next_data(ino, offset),
             libc::SEEK_HOLE => self.0.client.next_hole(ino, offset).map(Some),
@@ -642,7 +676,7 @@ impl Filesystem for TidepoolFs {
         if !flags.is_empty() {
             return reply.error(Errno::EINVAL);
         }
-        let (from, to) = (ino(ino_in), ino(ino_out));
+        let (from, to) = (self.0.ino(ino_in), self.0.ino(ino_out));
         let copied = self.0.copy((from, offset_in), (to, offset_out), len);
         let copied = reply_or!(self, reply, copied);
         // As after fallocate, the kernel leaves it to us to take set-ID bits away.

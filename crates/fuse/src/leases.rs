@@ -197,6 +197,10 @@ impl Keeper {
         }
     }
 
+    fn number(&self, ino: Ino) -> INodeNo {
+        INodeNo(self.client.inode_numbers().number(ino))
+    }
+
     fn millis(&self) -> u64 {
         self.start.elapsed().as_millis() as u64 + 1
     }
@@ -501,7 +505,7 @@ impl Keeper {
     fn forget_attr(&self, ino: Ino) {
         if let Some(notifier) = self.notifier.get() {
             // An error means that the mount is gone.
-            let _ = notifier.inval_inode(INodeNo(ino.0), -1, 0);
+            let _ = notifier.inval_inode(self.number(ino), -1, 0);
         }
     }
 
@@ -676,7 +680,7 @@ impl Keeper {
     fn forget_name(&self, dir: Ino, name: &[u8]) {
         if let Some(notifier) = self.notifier.get() {
             // An error means that the kernel has nothing of it, or that the mount is gone.
-            let _ = notifier.inval_entry(INodeNo(dir.0), OsStr::from_bytes(name));
+            let _ = notifier.inval_entry(self.number(dir), OsStr::from_bytes(name));
         }
     }
 
@@ -700,7 +704,7 @@ impl Keeper {
             let awaited = lock(&self.pages).is_awaited(ino, offset);
             if let Some(notifier) = self.notifier.get().filter(|_| !awaited) {
                 // As in `forget_name`.
-                let _ = notifier.inval_inode(INodeNo(ino.0), offset as i64, PAGE as i64);
+                let _ = notifier.inval_inode(self.number(ino), offset as i64, PAGE as i64);
             }
         }
     }
@@ -708,7 +712,7 @@ impl Keeper {
     fn forget_pages(&self, ino: Ino) {
         if let Some(notifier) = self.notifier.get() {
             // As above. Length 0 means the whole file.
-            let _ = notifier.inval_inode(INodeNo(ino.0), 0, 0);
+            let _ = notifier.inval_inode(self.number(ino), 0, 0);
         }
     }
 

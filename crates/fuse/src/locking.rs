@@ -9,11 +9,16 @@
 //! file's for others. A file that is opened after another was closed may lie where that one was,
 //! and have its number, before the other's `release` has come. So locks of open files belong to
 //! their handles, which are never used again.
+//!
+//! `close` does not wait for `release`, either: it returns after `flush`, which comes for each descriptor of an open file. A
+//! handle with locks that was flushed is *closing* until it is used for a lock again: who meets a lock while one is waits a moment for
+//! its `release` before he is refused.
 
 use crate::caller::{self, LockCall};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use tidepool_client::{Client, FsError, HeldLock, LockKind, LockMode, LockOwner, LockRange};
 use tidepool_transport::random_bytes;
 use tidepool_types::{Errno, Ino};
@@ -22,6 +27,10 @@ use tidepool_types::{Errno, Ino};
 const OFFSET_MAX: u64 = i64::MAX as u64;
 /// Most programs that may wait for locks at the same time; each has a thread.
 const WAITERS_MAX: usize = 1024;
+/// How long somebody who would be refused waits for the end of files that seem to be closing. The kernel sends it at once; an
+/// open file with a further descriptor costs this once.
+const RELEASE_WAIT_MAX: Duration = Duration::from_millis(250);
+const RELEASE_PAUSE: Duration = Duration::from_micros(200);
 
 /// The kinds of lock an owner may hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -157,6 +166,8 @@ impl PerObject {
 #[derive(Default)]
 struct Table {
     objects: HashMap<Ino, PerObject>,
+    /// Handles with locks that were flushed, and not used for a lock since; until the daemons know of their end.
+    closing: HashSet<(Ino, u64)>,
 }
 
 impl Table {
@@ -182,6 +193,31 @@ impl Table {
         object.end(|holder| holder.owner == owner && holder.kinds.is_of_process())
     }
 
+    /// A descriptor of this handle was closed, perhaps the last one.
+    fn closing(&mut self, ino: Ino, handle: u64) {
+        let Some(object) = self.objects.get_mut(&ino) else { return };
+        let is_of_file =
+            |h: &Holder| h.handle == handle && matches!(h.kinds, Kinds::Ofd | Kinds::Flock | Kinds::Both);
+        if object.holders.iter().any(is_of_file) {
+            self.closing.insert((ino, handle));
+        }
+    }
+
+    /// The locks of a handle are gone, or it is in use.
+    fn settled(&mut self, ino: Ino, handle: u64) {
+        self.closing.remove(&(ino, handle));
+    }
+
+    /// True when locks of other handles may be about to end.
+    fn is_ending(&self, ino: Ino, handle: u64) -> bool {
+        self.closing.iter().any(|closing| closing.0 == ino && closing.1 != handle)
+    }
+
+    /// What was closing has further descriptors: nobody waits for it again.
+    fn stays(&mut self, ino: Ino) {
+        self.closing.retain(|closing| closing.0 != ino);
+    }
+
     /// Notes that somebody may hold locks from now on.
     fn note(&mut self, ino: Ino, owner: u64, handle: u64, kinds: Kinds) -> Holder {
         let object = self.objects.entry(ino).or_default();
@@ -189,6 +225,7 @@ impl Table {
         if !object.holders.contains(&holder) {
             object.holders.push(holder);
         }
+        self.settled(ino, handle);
         holder
     }
 
@@ -231,12 +268,18 @@ impl Locks {
         let unsure = self.table().has_unsure(ino);
         let _in_turn = unsure.then(|| self.in_turn());
         let ended = self.table().closed(ino, handle);
-        unlock(client, ino, ended, LockRange::ALL)
+        let done = unlock(client, ino, ended, LockRange::ALL);
+        self.table().settled(ino, handle);
+        done
     }
 
     /// Ends the locks of a process, as each close by it does.
-    pub fn flushed(&self, client: &Client, ino: Ino, owner: u64) -> Result<(), FsError> {
-        let ended = self.table().flushed(ino, owner);
+    pub fn flushed(&self, client: &Client, ino: Ino, owner: u64, handle: u64) -> Result<(), FsError> {
+        let ended = {
+            let mut table = self.table();
+            table.closing(ino, handle);
+            table.flushed(ino, owner)
+        };
         unlock(client, ino, ended, LockRange::ALL)
     }
 
@@ -246,6 +289,28 @@ impl Locks {
             return self.release(client, want);
         }
         self.take(client, want, self.kinds_for(want))
+    }
+
+    /// Whether somebody who was refused may soon not be.
+    pub fn is_ending(&self, want: &Want) -> bool {
+        self.table().is_ending(want.ino, want.handle)
+    }
+
+    /// As [`Locks::set`], but waits a moment for files that are closing. Not from a thread that serves requests: what is
+    /// waited for is one.
+    pub fn set_after_release(&self, client: &Client, want: &Want) -> Result<(), FsError> {
+        let began = Instant::now();
+        loop {
+            let ending = self.is_ending(want);
+            match self.set(client, want) {
+                Err(error) if error.errno() == Errno::EAGAIN && ending => {}
+                other => return other,
+            }
+            if began.elapsed() > RELEASE_WAIT_MAX {
+                self.table().stays(want.ino);
+            }
+            std::thread::sleep(RELEASE_PAUSE);
+        }
     }
 
     fn take(&self, client: &Client, want: &Want, kinds: Kinds) -> Result<(), FsError> {
@@ -439,6 +504,27 @@ mod tests {
         ended.dedup();
         assert!(one.each().iter().all(|lock| ended.contains(lock)));
         assert_eq!(table.meant(INO, PROCESS + 1, 3), [other]);
+    }
+
+    #[test]
+    fn files_with_locks_are_closing_from_a_close_to_their_end() {
+        let mut table = open(3);
+        table.note(INO, FILE, 1, Kinds::Flock);
+        table.note(INO, PROCESS, 2, Kinds::Posix);
+        table.closing(INO, 2);
+        assert!(!table.is_ending(INO, 3), "a process's locks end with the close itself");
+        table.closing(INO, 1);
+        assert!(table.is_ending(INO, 3) && !table.is_ending(INO, 1));
+        table.note(INO, FILE, 1, Kinds::Flock);
+        assert!(!table.is_ending(INO, 3), "it is in use");
+        table.closing(INO, 1);
+        table.stays(INO);
+        assert!(!table.is_ending(INO, 3));
+        table.closing(INO, 1);
+        table.closed(INO, 1);
+        assert!(table.is_ending(INO, 3), "the daemons do not know yet");
+        table.settled(INO, 1);
+        assert!(!table.is_ending(INO, 3));
     }
 
     #[test]

@@ -16,7 +16,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tidepool_client::{Client, Cred, DirEntry, FsError, Kept, PoolFile, PoolMode};
-use tidepool_types::{Attr, Errno, Ino, SetAttr};
+use tidepool_types::acl::Acl;
+use tidepool_types::{Attr, Errno, Ino, InodeNumbers, SetAttr};
 
 /// Size shown for directories, when their home has no better one.
 const DIR_SIZE: u64 = 4096;
@@ -33,17 +34,23 @@ pub struct Caller {
     pub gid: u32,
     /// The thread; 0 when it lives in another PID name space.
     pub thread: u32,
+    umask: u32,
 }
 
 impl Caller {
-    /// Owner of what is made. The kernel has applied the umask.
+    /// Who makes something, with this umask. A kernel that has applied it already does no harm.
+    pub fn making(self, umask: u32) -> Caller {
+        Caller { umask, ..self }
+    }
+
+    /// Owner of what is made.
     fn cred(self) -> Cred {
-        Cred { uid: self.uid, gid: self.gid, groups: Vec::new(), umask: 0 }
+        Cred { uid: self.uid, gid: self.gid, groups: Vec::new(), umask: self.umask }
     }
 }
 
 /// Drop an object's cached pages, then answer.
-type Invalidation = (Ino, Box<dyn FnOnce() + Send>);
+type Invalidation = (INodeNo, Box<dyn FnOnce() + Send>);
 
 pub struct Core {
     /// Checks no permissions: either the kernel does, or nobody.
@@ -51,6 +58,7 @@ pub struct Core {
     /// Checks them, for the one case that the kernel cannot.
     checker: Arc<Client>,
     ids: IdMap,
+    numbers: InodeNumbers,
     pub relaxed: bool,
     pub ttl: Duration,
     pub direct_io: bool,
@@ -87,6 +95,7 @@ impl Core {
             keeper: leases.then(|| Arc::new(Keeper::new(client.clone(), pages.clone()))),
             pages,
             ids: IdMap::detect(&root),
+            numbers: client.inode_numbers(),
             client,
             checker,
             relaxed,
@@ -106,6 +115,7 @@ impl Core {
             uid: self.ids.user_to_pool(request.uid()),
             gid: self.ids.group_to_pool(request.gid()),
             thread: request.pid(),
+            umask: 0,
         }
     }
 
@@ -114,9 +124,18 @@ impl Core {
         self.keeper.as_ref().map(|keeper| keeper.naming(request.pid()))
     }
 
+    /// An object by the kernel's number, and back.
+    pub fn ino(&self, number: INodeNo) -> Ino {
+        self.numbers.ino(number.0)
+    }
+
+    pub fn number(&self, ino: Ino) -> INodeNo {
+        INodeNo(self.numbers.number(ino))
+    }
+
     /// Attributes as the kernel takes them.
     pub fn shown(&self, attr: &Attr) -> FileAttr {
-        let mut shown = file_attr(attr);
+        let mut shown = file_attr(attr, self.numbers);
         shown.uid = self.ids.user_of_pool(attr.uid);
         shown.gid = self.ids.group_of_pool(attr.gid);
         shown
@@ -201,6 +220,12 @@ impl Core {
             // If it is not there, the removal says so.
             let _ = self.client.lookup_home(dir, name).map(|attr| self.ghosts.seen(dir, name, &attr));
         }
+    }
+
+    /// What a file handle names: an object itself (`.`), or a directory's parent.
+    pub fn by_handle(&self, ino: Ino, name: &[u8]) -> Result<Attr, FsError> {
+        let ino = if name == b".." { self.client.parent_of(ino).map_err(gone)? } else { ino };
+        self.client.get_attr(ino).map_err(gone)
     }
 
     pub fn get_attr(&self, ino: Ino) -> Result<Attr, FsError> {
@@ -423,6 +448,33 @@ impl Core {
         self.client.copy_range(from.0, from.1, to.0, to.1, len)
     }
 
+    /// An attribute; access control lists have the numbers of the mount's name space.
+    pub fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, FsError> {
+        let value = self.client.get_xattr(ino, name).map_err(gone)?;
+        if !tidepool_client::is_list(name) {
+            return Ok(value);
+        }
+        let list = Acl::parse(&value)?.ok_or(Errno::ENODATA)?;
+        let shown = list.map_ids(|id| self.ids.user_of_pool(id), |id| self.ids.group_of_pool(id));
+        Ok(shown.to_value())
+    }
+
+    /// Sets or removes an access control list; the kernel has checked whose the object is.
+    pub fn set_list(
+        &self,
+        ino: Ino,
+        name: &[u8],
+        value: Option<&[u8]>,
+        caller: Caller,
+    ) -> Result<(), FsError> {
+        let _changing = self.changing(ino);
+        let list = value.map(Acl::parse).transpose()?.flatten();
+        let list = list.map(|list| {
+            list.map_ids(|id| self.ids.user_to_pool(id), |id| self.ids.group_to_pool(id)).to_value()
+        });
+        self.client.change_list(ino, name, list.as_deref(), &self.whole_cred(caller)).map_err(gone)
+    }
+
     pub fn set_xattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: i32) -> Result<(), FsError> {
         let _changing = self.changing(ino);
         self.client.set_xattr(ino, name, value, flags).map_err(gone)
@@ -439,19 +491,32 @@ impl Core {
 
     /// Sets a lock and answers; waits for it on a thread of its own.
     pub fn set_lock(self: &Arc<Core>, want: Want, sleep: bool, reply: ReplyEmpty) {
+        // Asked first: the end may come in between.
+        let ending = self.locks.is_ending(&want);
         match self.locks.set(&self.client, &want) {
-            Err(error) if error.errno() == Errno::EAGAIN && sleep => self.wait_for_lock(want, reply),
+            Err(error) if error.errno() == Errno::EAGAIN && sleep => {
+                self.on_a_waiter(want, reply, Locks::wait)
+            }
+            Err(error) if error.errno() == Errno::EAGAIN && ending => {
+                self.on_a_waiter(want, reply, Locks::set_after_release);
+            }
             result => self.answer_lock(&want, result, reply),
         }
     }
 
-    fn wait_for_lock(self: &Arc<Core>, want: Want, reply: ReplyEmpty) {
+    /// Takes a lock in a thread of its own.
+    fn on_a_waiter(
+        self: &Arc<Core>,
+        want: Want,
+        reply: ReplyEmpty,
+        take: fn(&Locks, &Client, &Want) -> Result<(), FsError>,
+    ) {
         if !self.locks.begin_wait() {
             return reply.error(fuser::Errno::ENOLCK);
         }
         let core = self.clone();
         let wait = move || {
-            let result = core.locks.wait(&core.client, &want);
+            let result = take(&core.locks, &core.client, &want);
             core.locks.end_wait();
             core.answer_lock(&want, result, reply);
         };
@@ -481,7 +546,7 @@ impl Core {
     fn invalidate(&self, ino: Ino, answer: impl FnOnce() + Send + 'static) {
         let answer: Box<dyn FnOnce() + Send> = Box::new(answer);
         let left = match self.invalidations.get() {
-            Some(queue) => queue.send((ino, answer)).err().map(|unsent| unsent.0.1),
+            Some(queue) => queue.send((self.number(ino), answer)).err().map(|unsent| unsent.0.1),
             None => Some(answer),
         };
         if let Some(answer) = left {
@@ -507,10 +572,10 @@ impl Core {
 }
 
 fn run_invalidator(jobs: &Receiver<Invalidation>, notifier: &Notifier) {
-    for (ino, answer) in jobs {
+    for (number, answer) in jobs {
         // Length 0 means the whole file. An error means that the kernel keeps nothing of it
         // or that the mount is gone.
-        let _ = notifier.inval_inode(INodeNo(ino.0), 0, 0);
+        let _ = notifier.inval_inode(number, 0, 0);
         answer();
     }
 }

@@ -328,3 +328,79 @@ fn ordinary_programs_work() {
         run(&dir, "python3", &["-c", MAPPED]);
     }
 }
+
+/// `close` of the only descriptor ends a lock, for whoever asks next without waiting: HDF5 does so at each open. One of several descriptors
+/// ends nothing, and neither does a child's.
+#[test]
+fn a_lock_that_is_closed_is_in_nobodys_way() {
+    let Some(pool) = pool("reopen-lock") else { return };
+    let mount = pool.mount("a");
+    let path = mount.path().join("locked");
+    let open = || OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // I/O beside it, whose requests the kernel's word of the end has to get past.
+        let busy = mount.path().join("busy");
+        let stop = &stop;
+        scope.spawn(move || {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                fs::write(&busy, pattern(LONG)).unwrap();
+            }
+        });
+        let mut refused = 0;
+        for _ in 0..1500 {
+            let mut file = open();
+            refused += u32::from(flock(&file, FlockOperation::NonBlockingLockExclusive).is_err());
+            file.write_all(&[1; 8192]).unwrap();
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(refused, 0);
+    });
+    let held = open();
+    flock(&held, FlockOperation::LockExclusive).unwrap();
+    drop(held.try_clone().unwrap());
+    for _ in 0..3 {
+        assert!(flock(open(), FlockOperation::NonBlockingLockExclusive).is_err(), "it is still open");
+    }
+    assert!(run(mount.path(), "true", &[]).is_some());
+    drop(held);
+    flock(open(), FlockOperation::NonBlockingLockExclusive).unwrap();
+}
+
+/// A file handle finds its file when the kernel has forgotten all of it, and is stale when the file is gone.
+#[test]
+fn file_handles_outlive_what_the_kernel_knows() {
+    let Some(pool) = pool("handles") else { return };
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("SKIPPED: file_handles_outlive_what_the_kernel_knows: not root");
+    }
+    let (a, b) = (pool.mount("a"), pool.mount("b"));
+    let script = r#"
+import ctypes, errno, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def handle(path):
+    room = (ctypes.c_char * 136)(); room[:4] = (128).to_bytes(4, 'little'); mount = ctypes.c_int()
+    assert libc.name_to_handle_at(-100, path.encode(), room, ctypes.byref(mount), 0) == 0, os.strerror(ctypes.get_errno())
+    return room
+def opened(room, flags=os.O_RDONLY):
+    root = os.open('.', os.O_RDONLY)
+    fd = libc.open_by_handle_at(root, room, flags)
+    os.close(root)
+    return fd if fd >= 0 else -ctypes.get_errno()
+def forget():
+    os.sync(); open('/proc/sys/vm/drop_caches', 'w').write('3')
+os.makedirs('d/e'); open('d/e/f', 'w').write('found'); open('d/gone', 'w').write('x')
+file, folder, gone = handle('d/e/f'), handle('d/e'), handle('d/gone')
+os.unlink('d/gone'); forget()
+fd = opened(file); assert fd >= 0 and os.read(fd, 9) == b'found', fd
+os.close(fd); os.rename('d', 'moved'); forget()
+fd = opened(file, os.O_RDWR); assert fd >= 0 and os.write(fd, b'F') == 1, fd
+os.close(fd); forget()
+fd = opened(folder); assert fd >= 0 and os.listdir(fd) == ['f'], fd
+assert os.stat('..', dir_fd=fd).st_ino == os.stat('moved').st_ino
+os.close(fd); assert opened(gone) == -errno.ESTALE, opened(gone)
+"#;
+    if run(a.path(), "python3", &["-c", script]).is_some() {
+        assert_eq!(fs::read(b.path().join("moved/e/f")).unwrap(), b"Found");
+    }
+}

@@ -98,6 +98,7 @@ enum Next {
 }
 
 fn step(kind: Work, dirfd: i32, path: &[u8], follow: bool, work: &dyn Fn(&Client, Target) -> Step) -> Next {
+    let (dirfd, path) = paths::below_descriptor(dirfd, path);
     match paths::classify(dirfd, path) {
         Place::Kernel => Next::Kernel,
         Place::Descriptor(fd) => match fdtable::ours(fd).filter(|_| follow) {
@@ -179,7 +180,8 @@ pub fn pair(
     if old_path.len().max(new_path.len()) >= raw::PATH_MAX {
         return raw::err(libc::ENAMETOOLONG);
     }
-    let places = (paths::classify(old.0, old_path), paths::classify(new.0, new_path));
+    let (from, to) = (paths::below_descriptor(old.0, old_path), paths::below_descriptor(new.0, new_path));
+    let places = (paths::classify(from.0, from.1), paths::classify(to.0, to.1));
     match &places {
         (Place::Pool { base, path }, Place::Pool { base: base2, path: path2 }) => {
             pool::run(|client| match work(client, (*base, path), (*base2, path2)) {

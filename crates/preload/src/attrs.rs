@@ -8,7 +8,7 @@ use crate::raw::{self, err, sys};
 use crate::{config, cred, inside, pool};
 use libc::{c_char, c_int};
 use std::sync::atomic::{AtomicU64, Ordering};
-use tidepool_client::{Client, Cred, FsError, Walk};
+use tidepool_client::{Client, FsError, Walk};
 use tidepool_types::{Attr, Errno, FileKind, InstanceId, SetAttr, TimeSpec};
 
 /// Largest `st_blksize` told: Python and coreutils make buffers of this size per file.
@@ -22,12 +22,12 @@ fn device(instance: InstanceId) -> u64 {
     libc::makedev(0x7d0, low & 0xf_ffff)
 }
 
-pub fn stat_of(attr: &Attr, instance: InstanceId) -> libc::stat {
+pub fn stat_of(attr: &Attr, client: &Client) -> libc::stat {
     // SAFETY: a struct of integers.
     let mut out: libc::stat = unsafe { std::mem::zeroed() };
-    out.st_dev = device(instance);
-    out.st_ino = attr.ino.0;
-    out.st_mode = attr.mode;
+    out.st_dev = device(client.instance());
+    out.st_ino = client.inode_numbers().number(attr.ino);
+    out.st_mode = attr.st_mode();
     out.st_nlink = u64::from(attr.nlink);
     out.st_uid = attr.uid;
     out.st_gid = attr.gid;
@@ -56,7 +56,7 @@ pub unsafe fn fstat(fd: c_int, out: *mut libc::stat) -> isize {
         let attr = client.get_attr(entry.ino).map_err(|error| pool::report(&error))?;
         raw::check(out, size_of::<libc::stat>())?;
         // SAFETY: the caller's promise.
-        unsafe { out.write(stat_of(&attr, client.instance())) };
+        unsafe { out.write(stat_of(&attr, client)) };
         Ok(0)
     };
     match on_object(fd, Work::Looks, work) {
@@ -75,7 +75,7 @@ pub unsafe fn fstatat(dirfd: c_int, path: *const c_char, out: *mut libc::stat, f
         raw::check(out, size_of::<libc::stat>())?;
         // SAFETY: the caller's promise.
         Ok(attr.map(|attr| unsafe {
-            out.write(stat_of(&attr, client.instance()));
+            out.write(stat_of(&attr, client));
             0
         }))
     };
@@ -169,7 +169,7 @@ pub unsafe fn statx(
         raw::check(out, size_of::<libc::statx>())?;
         // SAFETY: the caller's promise.
         Ok(attr.map(|attr| unsafe {
-            out.write(statx_of(&stat_of(&attr, client.instance())));
+            out.write(statx_of(&stat_of(&attr, client)));
             0
         }))
     };
@@ -217,21 +217,6 @@ fn statx_of(stat: &libc::stat) -> libc::statx {
     out
 }
 
-/// Permission of an open object, as `access` on its path would tell.
-pub fn may(attr: &Attr, cred: &Cred, mask: i32) -> Result<isize, Errno> {
-    let shift = match () {
-        () if cred.uid == 0 => {
-            let runs = mask & libc::X_OK == 0 || attr.is_dir() || attr.mode & 0o111 != 0;
-            return if runs { Ok(0) } else { Err(Errno::EACCES) };
-        }
-        () if cred.uid == attr.uid => 6,
-        () if cred.gid == attr.gid || cred.groups.contains(&attr.gid) => 3,
-        () => 0,
-    };
-    let granted = (attr.mode >> shift) & 7;
-    if mask as u32 & !granted & 7 == 0 { Ok(0) } else { Err(Errno::EACCES) }
-}
-
 pub fn faccessat(dirfd: c_int, path: *const c_char, mask: c_int, flags: c_int) -> isize {
     let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
     let kernel = |dirfd: i32, path: *const c_char| {
@@ -250,7 +235,10 @@ pub fn faccessat(dirfd: c_int, path: *const c_char, mask: c_int, flags: c_int) -
             Target::Path { base, path, .. } => {
                 Ok(client.access(base, path, mask, follow, &cred)?.map(|()| 0))
             }
-            Target::Object { entry, .. } => Ok(Walk::Found(may(&client.get_attr(entry.ino)?, &cred, mask)?)),
+            Target::Object { entry, .. } => {
+                client.may(&client.get_attr(entry.ino)?, &cred, mask)?;
+                Ok(Walk::Found(0))
+            }
         }
     })
 }
@@ -599,6 +587,9 @@ pub unsafe fn setxattr(
             (name_at(name)?, value)
         };
         has_user_attributes(name, kind, Errno::EPERM)?;
+        if tidepool_client::is_list(name) {
+            return client.change_list(ino, name, Some(value), &cred::effective()).map(|()| 0);
+        }
         if !name.starts_with(b"user.") && !name.starts_with(b"trusted.") && !name.starts_with(b"security.") {
             return Err(Errno::EOPNOTSUPP.into());
         }
@@ -626,6 +617,9 @@ pub unsafe fn removexattr(place: Where, name: *const c_char) -> isize {
         // SAFETY: the caller's promise.
         let name = unsafe { name_at(name)? };
         has_user_attributes(name, kind, Errno::EPERM)?;
+        if tidepool_client::is_list(name) {
+            return client.change_list(ino, name, None, &cred::effective()).map(|()| 0);
+        }
         client.remove_xattr(ino, name).map(|()| 0)
     })
 }

@@ -51,7 +51,8 @@ static PRELOAD: Text = Text::new();
 static PHASE_BYTES: Text = Text::new();
 static LIBRARY_PATH: Text = Text::new();
 static INHERIT: AtomicU32 = AtomicU32::new(1);
-static KERNEL_AIO: AtomicU32 = AtomicU32::new(0);
+static RAW: AtomicU32 = AtomicU32::new(1);
+static AIO: AtomicU32 = AtomicU32::new(Aio::Served as u32);
 
 const UNREAD: u32 = 0;
 const READING: u32 = 1;
@@ -109,9 +110,40 @@ pub fn inherit() -> bool {
     INHERIT.load(Ordering::Relaxed) != 0
 }
 
-/// True when `TIDEPOOL_PRELOAD_AIO=kernel`: libaio and io_uring are left alone.
-pub fn kernel_aio() -> bool {
-    KERNEL_AIO.load(Ordering::Relaxed) != 0
+/// False when `TIDEPOOL_PRELOAD_RAW=off`: system call instructions outside libc are left to the kernel.
+pub fn catches_raw_calls() -> bool {
+    RAW.load(Ordering::Relaxed) != 0
+}
+
+/// What becomes of libaio and io_uring, by `TIDEPOOL_PRELOAD_AIO`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Aio {
+    /// libaio serves pool files, io_uring is refused.
+    Served,
+    /// `kernel`: both are left alone.
+    Kernel,
+    /// `refuse`: both are refused.
+    Refused,
+}
+
+pub fn aio() -> Aio {
+    [Aio::Served, Aio::Kernel, Aio::Refused][AIO.load(Ordering::Relaxed) as usize]
+}
+
+fn set_aio(value: &[u8]) {
+    let aio = match value {
+        b"kernel" => Aio::Kernel,
+        b"refuse" => Aio::Refused,
+        b"" => Aio::Served,
+        _ => {
+            raw::write_all(
+                2,
+                b"tidepool: TIDEPOOL_PRELOAD_AIO is neither 'kernel' nor 'refuse' and does nothing\n",
+            );
+            Aio::Served
+        }
+    };
+    AIO.store(aio as u32, Ordering::Relaxed);
 }
 
 #[cold]
@@ -151,7 +183,8 @@ fn take(variable: &[u8]) {
         b"LD_PRELOAD" => PRELOAD.set(value),
         b"LD_LIBRARY_PATH" => LIBRARY_PATH.set(value),
         b"TIDEPOOL_PHASE_BYTES" => PHASE_BYTES.set(value),
-        b"TIDEPOOL_PRELOAD_AIO" => KERNEL_AIO.store((value == b"kernel") as u32, Ordering::Relaxed),
+        b"TIDEPOOL_PRELOAD_AIO" => set_aio(value),
+        b"TIDEPOOL_PRELOAD_RAW" => RAW.store((value != b"off") as u32, Ordering::Relaxed),
         b"TIDEPOOL_PRELOAD_INHERIT" => INHERIT.store((value != b"0") as u32, Ordering::Relaxed),
         _ => {}
     }

@@ -5,7 +5,7 @@ use crate::fdtable::Entry;
 use crate::files::{kernel_unless_hidden, object};
 use crate::lock::ForkLock;
 use crate::raw::{self, err, sys};
-use crate::{attrs, cancel, config, cred, cwd, description, fdtable, fork, inside, pool};
+use crate::{cancel, config, cred, cwd, description, fdtable, fork, inside, pool};
 use libc::{c_char, c_int};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -62,6 +62,7 @@ pub unsafe fn getdents64(fd: c_int, buf: *mut u8, len: usize) -> isize {
 fn fill_entries(client: &Client, fd: i32, entry: &Entry, buf: &mut [u8]) -> pool::Outcome {
     let start = description::seek(fd, entry, 0, libc::SEEK_CUR).max(0) as usize;
     let listing = listing(client, entry, start == 0)?;
+    let numbers = client.inode_numbers();
     let mut at = 0;
     let mut next = start;
     while let Some(item) = listing.get(next) {
@@ -69,7 +70,7 @@ fn fill_entries(client: &Client, fd: i32, entry: &Entry, buf: &mut [u8]) -> pool
         if at + size > buf.len() {
             break;
         }
-        put_entry(&mut buf[at..at + size], item, next as u64 + 1);
+        put_entry(&mut buf[at..at + size], item, numbers.number(item.ino), next as u64 + 1);
         at += size;
         next += 1;
     }
@@ -80,10 +81,10 @@ fn fill_entries(client: &Client, fd: i32, entry: &Entry, buf: &mut [u8]) -> pool
     Ok(at as isize)
 }
 
-fn put_entry(out: &mut [u8], item: &DirEntry, cookie: u64) {
+fn put_entry(out: &mut [u8], item: &DirEntry, number: u64, cookie: u64) {
     let size = out.len() as u16;
     out.fill(0);
-    out[..8].copy_from_slice(&item.ino.0.to_le_bytes());
+    out[..8].copy_from_slice(&number.to_le_bytes());
     out[8..16].copy_from_slice(&cookie.to_le_bytes());
     out[16..18].copy_from_slice(&size.to_le_bytes());
     out[18] = item.kind as u8;
@@ -421,7 +422,7 @@ pub fn fchdir(fd: c_int) -> isize {
     };
     let allowed = |client: &Client, cred: &Cred| {
         let attr = client.get_attr(entry.ino).map_err(|error| pool::report(&error))?;
-        attrs::may(&attr, cred, libc::X_OK)
+        client.may(&attr, cred, libc::X_OK).map(|()| 0)
     };
     pool::run(|client| {
         if !entry.directory() {

@@ -41,6 +41,29 @@ pub fn find(prefix: &[u8]) -> Option<Image> {
     search.found
 }
 
+/// The loaded library or program that `address` is in.
+pub fn of_address(address: usize) -> Option<Image> {
+    let mut search = (address, None);
+    // SAFETY: the callback gets the pointer to `search` and no more.
+    unsafe { libc::dl_iterate_phdr(Some(visit_for_address), (&raw mut search).cast()) };
+    search.1
+}
+
+unsafe extern "C" fn visit_for_address(
+    info: *mut libc::dl_phdr_info,
+    _: usize,
+    data: *mut libc::c_void,
+) -> libc::c_int {
+    // SAFETY: dl_iterate_phdr gives a valid entry; data is what `of_address` gave.
+    unsafe {
+        let search = &mut *data.cast::<(usize, Option<Image>)>();
+        let found = image(&*info).filter(|image| search.0.wrapping_sub(image.text.0) < image.text.1);
+        let is_it = found.is_some();
+        search.1 = found;
+        libc::c_int::from(is_it)
+    }
+}
+
 struct Search<'a> {
     prefix: &'a [u8],
     found: Option<Image>,

@@ -132,7 +132,7 @@ fn load(client: &Client, what: Loading, path: &[u8]) -> Result<Walk<Program>, Fs
     if attr.kind() != FileKind::Regular {
         return Err(Errno::EACCES.into());
     }
-    crate::attrs::may(&attr, &cred, libc::X_OK)?;
+    client.may(&attr, &cred, libc::X_OK)?;
     let mut head = [0u8; LINE_MAX];
     let got = client.read(attr.ino, 0, &mut head)?;
     if head[..got].starts_with(b"#!") {

@@ -1,10 +1,10 @@
 //! What a fork means for our tables.
 //!
 //! Lock order, for the prepare step and everywhere: connecting, registry, listings, mappings,
-//! locks held, working directory, credentials, libraries. None is held while another thread's user code runs.
+//! locks held, working directory, credentials, libraries, libaio's queue, what is done with SIGSYS. None is held while another thread's user code runs.
 
 use crate::raw::{self, sys};
-use crate::{config, cred, cwd, dirs, fdtable, library, locks, mmap, pool, slots};
+use crate::{config, cred, cwd, dirs, dispatch, fdtable, libaio, library, locks, mmap, pool, slots};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 /// A page that the kernel clears in every child with a copy of our memory (MADV_WIPEONFORK), however it
@@ -64,9 +64,13 @@ extern "C" fn prepare() {
     cwd::lock_for_fork();
     cred::lock_for_fork();
     library::lock_for_fork();
+    libaio::lock_for_fork();
+    dispatch::lock_for_fork();
 }
 
 fn unlock() {
+    dispatch::unlock_after_fork();
+    libaio::unlock_after_fork();
     library::unlock_after_fork();
     cred::unlock_after_fork();
     cwd::unlock_after_fork();
@@ -101,6 +105,8 @@ pub fn became_child() {
     unlock();
     slots::force_open_all();
     pool::drop_parents_client();
+    libaio::became_child();
+    dispatch::watch();
     locks::became_child();
     if UNLINKED.load(Ordering::Relaxed) && fdtable::any_open() {
         // An open object without a name lives only as long as a process is known to have it open, and

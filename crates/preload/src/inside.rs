@@ -19,9 +19,9 @@ global_asm!(
     ".globl tidepool_preload_inside",
     ".hidden tidepool_preload_inside",
     ".type tidepool_preload_inside,@object",
-    ".size tidepool_preload_inside,16",
+    ".size tidepool_preload_inside,24",
     ".p2align 3",
-    "tidepool_preload_inside: .zero 16",
+    "tidepool_preload_inside: .zero 24",
     ".text",
 );
 
@@ -31,6 +31,21 @@ struct State {
     flags: u64,
     /// The program's signal mask while `MASKED`.
     mask: u64,
+    /// The kernel looks here before it hands a call over; see `dispatch.rs`.
+    selector: u64,
+}
+
+/// Calls outside libc are the kernel's, or are handed over.
+pub const ALLOW: u64 = 0;
+pub const BLOCK: u64 = 1;
+
+/// Sets this thread's selector; its address. The kernel reads the lowest byte.
+pub fn selector(value: u64) -> *mut u64 {
+    // SAFETY: the address is this thread's own variable.
+    unsafe {
+        (*state()).selector = value;
+        &raw mut (*state()).selector
+    }
 }
 
 /// Inside, in the process that owns the tables.
@@ -97,6 +112,8 @@ impl Inside {
                 mask_signals();
             }
             (*state()).flags |= role;
+            // A thread that made a child by itself is watched again.
+            (*state()).selector = BLOCK;
             Some(Inside { errno: *libc::__errno_location(), cancelling })
         }
     }
@@ -131,7 +148,7 @@ impl Drop for Inside {
         // outside. It may leave for good, so cancellation is as before by then.
         unsafe {
             *libc::__errno_location() = self.errno;
-            let State { flags, mask } = state().read();
+            let State { flags, mask, .. } = state().read();
             (*state()).flags = 0;
             self.cancelling.as_before();
             if flags & MASKED != 0 {

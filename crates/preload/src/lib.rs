@@ -21,6 +21,7 @@ mod cred;
 mod cwd;
 mod description;
 mod dirs;
+mod dispatch;
 mod elf;
 mod exec;
 mod fdtable;
@@ -29,6 +30,7 @@ mod fork;
 mod heap;
 mod inside;
 mod keep;
+mod libaio;
 mod library;
 mod limit;
 mod list;
@@ -37,6 +39,7 @@ mod locks;
 mod misc;
 mod mmap;
 mod needed;
+mod numbers;
 mod patch;
 mod paths;
 mod placeholder;
@@ -62,6 +65,7 @@ extern "C" fn start() {
         patch::install(list::LIST);
         real::resolve();
         keep::take_over();
+        dispatch::begin();
     }
 }
 

@@ -380,7 +380,7 @@ fn find(path: &CStr) -> Option<(Ino, Vec<u8>)> {
             },
             Target::Object { entry, .. } => (client.get_attr(entry.ino)?, path.to_bytes().to_vec()),
         };
-        crate::attrs::may(&attr, &cred::effective(), libc::R_OK)?;
+        client.may(&attr, &cred::effective(), libc::R_OK)?;
         *found.borrow_mut() = (!attr.is_dir()).then_some((attr.ino, full));
         Ok(Walk::Found(0))
     });

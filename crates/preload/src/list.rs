@@ -5,7 +5,8 @@ use crate::attrs::Where;
 use crate::real::real;
 use crate::signals::OldStyle;
 use crate::{
-    attrs, cancel, cred, dirs, exec, files, keep, library, locks, misc, mmap, raw, sharing, signals,
+    attrs, cancel, cred, dirs, dispatch, exec, files, keep, library, locks, misc, mmap, numbers, raw,
+    sharing, signals,
 };
 use libc::{AT_EACCESS, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_NOFOLLOW};
 use libc::{c_char, c_int, c_long, c_uint, c_void, iovec, mode_t, off_t, stat, statfs, timespec, timeval};
@@ -75,6 +76,10 @@ macro_rules! export {
         };
         export!($how [$($more)*] $args $body);
     };
+}
+
+fn pointer(set: &Option<libc::sigset_t>) -> *const libc::sigset_t {
+    set.as_ref().map_or(std::ptr::null(), std::ptr::from_ref)
 }
 
 type Path = *const c_char;
@@ -250,7 +255,7 @@ doors! {
         { attrs::getxattr(Where::Fd(fd), name, buf, size) } "as getxattr" ""
     Both ["setxattr"] (path: Path, name: Path, value: *const u8, size: usize, flags: c_int)
         { attrs::setxattr(Where::Path(path, true), name, value, size, flags) }
-        "kept by the pool" "access control lists (system.*): EOPNOTSUPP"
+        "kept by the pool; access control lists are checked and handed down" "others of system.*: EOPNOTSUPP"
     Both ["lsetxattr"] (path: Path, name: Path, value: *const u8, size: usize, flags: c_int)
         { attrs::setxattr(Where::Path(path, false), name, value, size, flags) } "as setxattr" "as setxattr"
     Both ["fsetxattr"] (fd: c_int, name: Path, value: *const u8, size: usize, flags: c_int)
@@ -372,6 +377,33 @@ doors! {
         { signals::signal(OldStyle::SysvSignal, signal, handler) } "as sigaction" ""
     Export ["sigset"] (signal: c_int, handler: usize)
         { signals::signal(OldStyle::Sigset, signal, handler) } "as sigaction" ""
+    Both ["sigprocmask"] (how: c_int, new: *const u64, old: *mut u64) { dispatch::sigmask(how, new, old) }
+        "as always; SIGSYS is never held back" ""
+    Both ["pthread_sigmask"] (how: c_int, new: *const u64, old: *mut u64)
+        { misc::error_as_result(dispatch::sigmask(how, new, old)) } "as sigprocmask" ""
+    Export ["sigsuspend"] (mask: *const libc::sigset_t)
+        { let mask = dispatch::waiting_mask(mask);
+          real!(SIGSUSPEND(pointer(&mask)) as fn(*const libc::sigset_t) -> c_int) } "as sigprocmask" ""
+    Export ["ppoll"] (fds: usize, count: usize, time: usize, mask: *const libc::sigset_t)
+        { let mask = dispatch::waiting_mask(mask);
+          real!(PPOLL(fds, count, time, pointer(&mask)) as fn(usize, usize, usize, *const libc::sigset_t) -> c_int) }
+        "as sigprocmask" ""
+    Export ["pselect"] (count: c_int, a: usize, b: usize, c: usize, time: usize, mask: *const libc::sigset_t)
+        { let mask = dispatch::waiting_mask(mask);
+          real!(PSELECT(count, a, b, c, time, pointer(&mask))
+              as fn(c_int, usize, usize, usize, usize, *const libc::sigset_t) -> c_int) }
+        "as sigprocmask" ""
+    Export ["epoll_pwait"] (fd: c_int, events: usize, count: c_int, time: c_int, mask: *const libc::sigset_t)
+        { let mask = dispatch::waiting_mask(mask);
+          real!(EPOLL_PWAIT(fd, events, count, time, pointer(&mask))
+              as fn(c_int, usize, c_int, c_int, *const libc::sigset_t) -> c_int) }
+        "as sigprocmask" ""
+    Export ["pthread_create"] (thread: usize, attributes: usize, function: usize, argument: usize)
+        { dispatch::create(thread, attributes, function, argument) }
+        "noted: calls that the thread makes outside libc are seen" ""
+    Export ["prctl"] (option: c_int, a: usize, b: usize, c: usize, d: usize)
+        { dispatch::prctl([option as usize, a, b, c, d]) }
+        "noted: a program that uses syscall user dispatch itself has it for itself" ""
     Export ["setuid"] (id: c_uint) { cred::changing(|| real!(SETUID(id) as fn(c_uint) -> c_int)) }
         "noted: ids are asked for again" ""
     Export ["setgid"] (id: c_uint) { cred::changing(|| real!(SETGID(id) as fn(c_uint) -> c_int)) }
@@ -408,7 +440,7 @@ doors! {
         "" "EOPNOTSUPP"
     Export ["dlerror"] () { library::error() as isize } "as always, with the paths of libraries of the pool" ""
     Export ["syscall"] (n: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize)
-        { misc::by_number(n, [a, b, c, d, e, f]) }
+        { numbers::call(n, [a, b, c, d, e, f]) }
         "file calls by number are done as the functions above" ""
 }
 
@@ -472,7 +504,8 @@ mod tests {
             let how = format!("{:?}", door.how).to_lowercase();
             text += &format!("| {} | {how} | {} | {} |\n", names.join(" "), door.pool, door.refused);
         }
-        text += "| `io_setup` `io_queue_init` `io_uring_setup` `io_uring_queue_init` `io_uring_queue_init_params` `io_uring_queue_init_mem` | export | | ENOSYS, in libaio and liburing and by `syscall`, for whatever files: programs fall back; `TIDEPOOL_PRELOAD_AIO=kernel` allows it for files outside the pool |\n";
+        text += "| `io_setup` `io_submit` `io_getevents` `io_pgetevents` `io_destroy` `io_queue_init` `io_queue_run` `io_queue_release` | export | libaio: done when submitted, told by the kernel's queue, beside requests on other files | by `syscall`: `io_setup` is ENOSYS |\n";
+        text += "| `io_uring_setup` `io_uring_queue_init` `io_uring_queue_init_params` `io_uring_queue_init_mem` | export | | ENOSYS, in liburing and by `syscall`, for whatever files: programs fall back; `TIDEPOOL_PRELOAD_AIO=kernel` allows it for files outside the pool |\n";
         text + "| `dlopen` `dlmopen` | export | the library is copied to memory, with those it needs that are in the pool (`RPATH`, `RUNPATH`, `$ORIGIN`, `LD_LIBRARY_PATH`) | what runs in another name space of the loader does not see the pool |\n"
     }
 

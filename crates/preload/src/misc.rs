@@ -1,5 +1,4 @@
-//! Calls that fit nowhere else: fcntl, ioctl, copying inside the kernel, messages with descriptors, and
-//! `syscall` itself.
+//! Calls that fit nowhere else: fcntl, ioctl, copying inside the kernel, messages with descriptors.
 
 use crate::at::{Target, at};
 use crate::fdtable::{self, Entry};
@@ -7,13 +6,10 @@ use crate::files::{self, kernel_unless_hidden, object, on_object};
 use crate::inside::{Inside, Work, inside};
 use crate::paths::{self, Place};
 use crate::raw::{self, err, sys};
-use crate::{
-    aio, attrs, cancel, config, cred, description, dirs, exec, keep, limit, locks, mmap, pool, sharing,
-    signals,
-};
+use crate::{cancel, config, description, limit, locks, mmap, pool, sharing};
 use libc::{c_char, c_int};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use tidepool_client::{Client, Walk};
+use tidepool_client::Client;
 use tidepool_types::Errno;
 
 /// # Safety
@@ -428,6 +424,20 @@ pub unsafe fn recvmsg(fd: c_int, message: *mut libc::msghdr, flags: c_int) -> is
 }
 
 /// # Safety
+/// The arguments of the system call.
+pub unsafe fn recvmsg_by_number(a: [usize; 6]) -> isize {
+    let message = a[1] as *const libc::msghdr;
+    // SAFETY: the caller's arguments; the kernel has filled the message in.
+    unsafe {
+        let result = sys!(libc::SYS_recvmsg, a[0], message, a[2]);
+        if result >= 0 && (*message).msg_controllen > 0 {
+            received(message);
+        }
+        result
+    }
+}
+
+/// # Safety
 /// A message just received.
 unsafe fn received(message: *const libc::msghdr) {
     // SAFETY: walks the control messages that the kernel wrote.
@@ -454,90 +464,6 @@ pub fn name_to_handle_at(dirfd: c_int, path: *const c_char, rest: [usize; 3]) ->
         sys!(libc::SYS_name_to_handle_at, dirfd, path, handle, mount_id, flags)
     };
     at(dirfd, path, true, &kernel, &|_, _| Err(Errno::EOPNOTSUPP.into()))
-}
-
-/// File calls that programs make by number.
-///
-/// # Safety
-/// The arguments of `syscall`.
-pub unsafe fn by_number(n: i64, a: [usize; 6]) -> isize {
-    let path = |i: usize| a[i] as *const c_char;
-    let fd = a[0] as i32;
-    // SAFETY: each call's own arguments, by the kernel's order.
-    unsafe {
-        match n {
-            libc::SYS_open => files::open_at(libc::AT_FDCWD, path(0), a[1] as i32, a[2] as u32, false),
-            libc::SYS_openat => files::open_at(fd, path(1), a[2] as i32, a[3] as u32, false),
-            SYS_OPENAT2 => openat2(fd, path(1), a[2] as *const u64, a[3]),
-            libc::SYS_close => files::close(fd),
-            libc::SYS_close_range => files::close_range(a[0] as u32, a[1] as u32, a[2] as i32),
-            libc::SYS_read => read(fd, a[1] as *mut u8, a[2], false),
-            libc::SYS_write => write(fd, a[1] as *const u8, a[2], false),
-            libc::SYS_pread64 => pread(fd, a[1] as *mut u8, a[2], a[3] as i64),
-            libc::SYS_pwrite64 => pwrite(fd, a[1] as *const u8, a[2], a[3] as i64),
-            libc::SYS_lseek => files::lseek(fd, a[1] as i64, a[2] as i32),
-            libc::SYS_dup => files::dup(fd),
-            libc::SYS_dup2 => files::dup2(fd, a[1] as i32),
-            libc::SYS_dup3 => files::dup3(fd, a[1] as i32, a[2] as i32),
-            libc::SYS_fcntl => fcntl(fd, a[1] as i32, a[2]),
-            libc::SYS_ioctl => ioctl(fd, a[1] as u64, a[2]),
-            libc::SYS_getdents64 => dirs::getdents64(fd, a[1] as *mut u8, a[2]),
-            libc::SYS_fstat => attrs::fstat(fd, a[1] as *mut libc::stat),
-            libc::SYS_stat => attrs::fstatat(libc::AT_FDCWD, path(0), a[1] as *mut libc::stat, 0),
-            libc::SYS_newfstatat => attrs::fstatat(fd, path(1), a[2] as *mut libc::stat, a[3] as i32),
-            libc::SYS_statx => attrs::statx(fd, path(1), a[2] as i32, a[3] as u32, a[4] as *mut libc::statx),
-            libc::SYS_faccessat => attrs::faccessat(fd, path(1), a[2] as i32, 0),
-            libc::SYS_faccessat2 => attrs::faccessat(fd, path(1), a[2] as i32, a[3] as i32),
-            libc::SYS_mkdirat => dirs::mkdirat(fd, path(1), a[2] as u32),
-            libc::SYS_unlinkat => dirs::unlinkat(fd, path(1), a[2] as i32),
-            libc::SYS_renameat => dirs::renameat2(fd, path(1), a[2] as i32, path(3), 0),
-            libc::SYS_renameat2 => dirs::renameat2(fd, path(1), a[2] as i32, path(3), a[4] as u32),
-            libc::SYS_linkat => dirs::linkat(fd, path(1), a[2] as i32, path(3), a[4] as i32),
-            libc::SYS_symlinkat => dirs::symlinkat(path(0), a[1] as i32, path(2)),
-            libc::SYS_readlinkat => dirs::readlinkat(fd, path(1), a[2] as *mut u8, a[3]),
-            libc::SYS_utimensat => attrs::utimensat(fd, path(1), a[2] as *const libc::timespec, a[3] as i32),
-            libc::SYS_fsync | libc::SYS_fdatasync => files::fsync(fd, n),
-            libc::SYS_copy_file_range => copy_file_range(
-                a[0] as i32,
-                a[1] as *mut i64,
-                a[2] as i32,
-                a[3] as *mut i64,
-                a[4],
-                a[5] as u32,
-            ),
-            libc::SYS_execve => exec::execve(path(0), a[1] as *const _, a[2] as *const _),
-            libc::SYS_execveat => {
-                exec::execveat(fd, path(1), a[2] as *const _, a[3] as *const _, a[4] as i32)
-            }
-            libc::SYS_exit_group => keep::exit(a[0] as i32),
-            libc::SYS_fork | libc::SYS_vfork | libc::SYS_clone | libc::SYS_clone3 => sharing::by_number(n, a),
-            libc::SYS_sendmsg | libc::SYS_sendmmsg => sharing::send_by_number(n, a),
-            libc::SYS_rt_sigaction => signals::by_number(a),
-            libc::SYS_io_setup | libc::SYS_io_uring_setup => aio::by_number(n, a),
-            _ if cred::changes(n) => cred::by_number(n, a),
-            _ => raw::syscall6(n, a[0], a[1], a[2], a[3], a[4], a[5]),
-        }
-    }
-}
-
-const SYS_OPENAT2: i64 = 437;
-
-/// `openat2`: the rules about links (`resolve`) cannot be kept in the pool.
-///
-/// # Safety
-/// `how` is valid for `size`.
-unsafe fn openat2(dirfd: c_int, path: *const c_char, how: *const u64, size: usize) -> isize {
-    // SAFETY: the caller's arguments.
-    let kernel = |dirfd: i32, path: *const c_char| unsafe { sys!(SYS_OPENAT2, dirfd, path, how, size) };
-    if size < 24 {
-        return kernel(dirfd, path);
-    }
-    // SAFETY: three words at least, checked above.
-    let (flags, mode, resolve) = unsafe { (*how, *how.add(1), *how.add(2)) };
-    if resolve == 0 {
-        return files::open_at(dirfd, path, flags as i32, mode as u32, false);
-    }
-    at(dirfd, path, true, &kernel, &|_, _| -> Result<Walk<isize>, _> { Err(Errno::ENOSYS.into()) })
 }
 
 /// glibc's null-pointer convention for calls that give a pointer.

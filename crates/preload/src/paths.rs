@@ -213,6 +213,23 @@ pub fn special(path: &[u8]) -> Option<i32> {
     number(rest[pid.len()..].strip_prefix(b"/fd/")?)
 }
 
+/// A path that goes on behind a directory of the pool that a descriptor has open, `/proc/self/fd/N/...`, is one below
+/// that descriptor: the kernel's link leads elsewhere.
+pub fn below_descriptor(dirfd: i32, path: &[u8]) -> (i32, &[u8]) {
+    if !path.starts_with(b"/proc/") && !path.starts_with(b"/dev/fd/") {
+        return (dirfd, path);
+    }
+    let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+    let found = slashes.skip(1).find_map(|at| Some((special(&path[..at])?, &path[at..])));
+    match found.filter(|(fd, _)| fdtable::ours(*fd).is_some_and(|entry| entry.directory())) {
+        Some((fd, rest)) => {
+            let start = rest.iter().position(|&b| b != b'/').unwrap_or(rest.len());
+            (fd, dot(&rest[start..]))
+        }
+        None => (dirfd, path),
+    }
+}
+
 fn number(text: &[u8]) -> Option<i32> {
     if text.is_empty() || text.len() > 9 || !text.iter().all(u8::is_ascii_digit) {
         return None;

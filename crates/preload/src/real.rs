@@ -24,7 +24,9 @@ macro_rules! rare {
 }
 
 rare! {
-    IO_SETUP c"io_setup" IO_QUEUE_INIT c"io_queue_init" URING_SETUP c"io_uring_setup"
+    IO_SETUP c"io_setup" IO_QUEUE_INIT c"io_queue_init" IO_SUBMIT c"io_submit" IO_GETEVENTS c"io_getevents"
+    IO_PGETEVENTS c"io_pgetevents" IO_QUEUE_RUN c"io_queue_run" IO_DESTROY c"io_destroy"
+    IO_QUEUE_RELEASE c"io_queue_release" URING_SETUP c"io_uring_setup"
     URING_QUEUE_INIT c"io_uring_queue_init" URING_QUEUE_INIT_PARAMS c"io_uring_queue_init_params"
     URING_QUEUE_INIT_MEM c"io_uring_queue_init_mem"
 }
@@ -37,6 +39,8 @@ reals! {
     SETUID c"setuid" SETGID c"setgid" SETEUID c"seteuid" SETEGID c"setegid"
     SETREUID c"setreuid" SETREGID c"setregid" SETRESUID c"setresuid" SETRESGID c"setresgid"
     SETGROUPS c"setgroups" INITGROUPS c"initgroups" UNSHARE c"unshare" SETNS c"setns"
+    PRCTL c"prctl" PTHREAD_CREATE c"pthread_create" SIGSUSPEND c"sigsuspend" PPOLL c"ppoll" PSELECT c"pselect"
+    EPOLL_PWAIT c"epoll_pwait"
     DLOPEN c"dlopen" DLMOPEN c"dlmopen" DLERROR c"dlerror"
 }
 

@@ -1,7 +1,8 @@
 //! Which programs have signal handlers. See `inside.rs` for what that matters to.
 
 use crate::cancel;
-use crate::raw::{err, sys};
+use crate::dispatch::{self, Action};
+use crate::raw::{self, err, sys};
 use crate::real::real;
 use libc::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,18 +30,51 @@ pub fn note(signal: c_int, handler: usize) {
 /// # Safety
 /// The arguments of `sigaction`.
 pub unsafe fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> isize {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's promise; the first word of a set is the kernel's set.
     unsafe {
-        if let Some(new) = new.as_ref() {
+        let mut copy = new.as_ref().copied();
+        if let Some(new) = &mut copy {
             note(signal, new.sa_sigaction);
+            let mask = (&raw mut new.sa_mask).cast::<u64>();
+            *mask = dispatch::allowed(*mask);
         }
+        if signal == libc::SIGSYS && dispatch::is_on() {
+            let before = dispatch::replace_action(copy.as_ref().map(from_libc));
+            if let Some(old) = old.as_mut() {
+                *old = to_libc(&before);
+            }
+            return 0;
+        }
+        let new = copy.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         real!(SIGACTION(signal, new, old) as fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int)
+    }
+}
+
+fn from_libc(action: &libc::sigaction) -> Action {
+    // SAFETY: the first word of a set is the kernel's set.
+    let mask = unsafe { *(&raw const action.sa_mask).cast::<u64>() };
+    Action { handler: action.sa_sigaction, flags: action.sa_flags as u64, restorer: 0, mask }
+}
+
+fn to_libc(action: &Action) -> libc::sigaction {
+    // SAFETY: numbers and an empty pointer.
+    unsafe {
+        let mut result: libc::sigaction = std::mem::zeroed();
+        result.sa_sigaction = action.handler;
+        result.sa_flags = action.flags as c_int;
+        *(&raw mut result.sa_mask).cast::<u64>() = action.mask;
+        result
     }
 }
 
 /// `signal` and its kin, by their function of libc.
 pub fn signal(old_style: OldStyle, signal: c_int, handler: usize) -> isize {
     note(signal, handler);
+    if signal == libc::SIGSYS && dispatch::is_on() {
+        let restarts = if let OldStyle::Signal = old_style { libc::SA_RESTART as u64 } else { 0 };
+        return dispatch::replace_action(Some(Action { handler, flags: restarts, ..Action::default() }))
+            .handler as isize;
+    }
     // SAFETY: numbers, and the program's handler.
     unsafe {
         match old_style {
@@ -57,20 +91,36 @@ pub enum OldStyle {
     Sigset,
 }
 
-/// `rt_sigaction` by number: the handler is the first word of the kernel's struct.
+/// `rt_sigaction` by number.
 ///
 /// # Safety
 /// The arguments of the system call.
 pub unsafe fn by_number(args: [usize; 6]) -> isize {
-    if args[1] != 0 {
-        // SAFETY: the caller's promise.
-        note(args[0] as c_int, unsafe { (args[1] as *const usize).read_unaligned() });
-    }
+    let (signal, new, old) = (args[0] as c_int, args[1] as *const Action, args[2] as *mut Action);
+    let given = |at: usize| at == 0 || raw::is_memory(at, size_of::<Action>());
     if args[3] != size_of::<u64>() {
         return err(libc::EINVAL);
     }
-    // SAFETY: the caller's arguments.
-    unsafe { sys!(libc::SYS_rt_sigaction, args[0], args[1], args[2], args[3]) }
+    if !given(args[1]) || !given(args[2]) {
+        return err(libc::EFAULT);
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut copy = (!new.is_null()).then(|| new.read_unaligned());
+        if let Some(new) = &mut copy {
+            note(signal, new.handler);
+            new.mask = dispatch::allowed(new.mask);
+        }
+        if signal == libc::SIGSYS && dispatch::is_on() {
+            let before = dispatch::replace_action(copy);
+            if !old.is_null() {
+                old.write_unaligned(before);
+            }
+            return 0;
+        }
+        let new = copy.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        sys!(libc::SYS_rt_sigaction, signal, new, old, args[3])
+    }
 }
 
 /// Set of all signals; sets are the kernel's, signal 1 in the lowest bit.
@@ -129,7 +179,8 @@ impl Drop for Held {
 /// Which signals have handlers: those that let calls go on, and those that end them.
 fn handlers() -> (u64, u64) {
     let (mut restarting, mut ending) = (0, 0);
-    for signal in 1..=64 {
+    // SIGSYS may be ours.
+    for signal in (1..=64).filter(|signal| *signal != libc::SIGSYS) {
         // The kernel's struct: handler, flags, restorer, mask.
         let mut now = [0u64; 4];
         // SAFETY: fills the given words.

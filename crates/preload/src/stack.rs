@@ -1,4 +1,4 @@
-//! A stack of our own for work in posix_spawn's inner child, which glibc gives 32 KiB.
+//! A stack of our own for work in posix_spawn's inner child, which glibc gives 32 KiB, and in handlers on small stacks.
 
 use crate::raw::{self, sys};
 use std::arch::asm;
@@ -14,15 +14,24 @@ pub fn with_room(work: &mut dyn FnMut()) {
     if raw::is_err(base) {
         return work();
     }
-    let top = base as usize + STACK_BYTES;
-    let mut work = work;
-    // SAFETY: the new stack is aligned and large; `enter` returns normally; r12 keeps the old stack
+    // SAFETY: the mapping is ours, and large.
+    unsafe {
+        on(base as usize + STACK_BYTES, work);
+        sys!(libc::SYS_munmap, base, STACK_BYTES);
+    }
+}
+
+/// Runs `work` on the stack that ends at `top`.
+///
+/// # Safety
+/// Memory below `top`, aligned to 16, that is large enough and nobody else's.
+pub unsafe fn on(top: usize, mut work: &mut dyn FnMut()) {
+    // SAFETY: the caller's promise; `enter` returns normally; r12 keeps the old stack
     // pointer over the call, which saves it as the ABI demands.
     unsafe {
         asm!("mov r12, rsp", "mov rsp, {top}", "call {enter}", "mov rsp, r12",
              top = in(reg) top, enter = sym enter, in("rdi") &raw mut work,
              out("r12") _, clobber_abi("C"));
-        sys!(libc::SYS_munmap, base, STACK_BYTES);
     }
 }
 

@@ -81,13 +81,28 @@ impl Pool {
 
     /// Compiles `tests/c/NAME.c` and runs it with its working directory in the pool.
     fn run_c(&self, name: &str) {
+        self.run_c_linked(name, &[]);
+    }
+
+    /// The same with libraries.
+    fn run_c_linked(&self, name: &str, libraries: &[&str]) {
+        self.run_c_with(name, libraries, &[]);
+    }
+
+    /// The same with variables of the environment.
+    fn run_c_with(&self, name: &str, libraries: &[&str], variables: &[(&str, &str)]) {
         let program = self.root.join("bin").join(name);
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/c/{name}.c"));
         let mut cc = Command::new("cc");
-        cc.args(["-O1", "-g", "-pthread", "-Wall", "-Wno-unused-result", "-o"]).arg(&program).arg(&source);
+        cc.args(["-O1", "-g", "-pthread", "-Wall", "-Wno-unused-result", "-o"])
+            .arg(&program)
+            .arg(&source)
+            .args(libraries);
         succeeded(&cc.output().unwrap());
         let script = r#"cd "$TIDEPOOL_DIR" && exec timeout 100 "$0" "$TIDEPOOL_DIR""#;
-        succeeded(&self.command("/bin/bash").args(["-c", script]).arg(&program).output().unwrap());
+        let mut command = self.command("/bin/bash");
+        command.args(["-c", script]).arg(&program).envs(variables.iter().copied());
+        succeeded(&command.output().unwrap());
     }
 }
 
@@ -133,7 +148,9 @@ fn borrowed() {
 /// receivers of messages, threads; also out of 10,000 files, and while other threads read.
 #[test]
 fn sharing() {
-    Pool::start("sharing").run_c("sharing");
+    let pool = Pool::start("sharing");
+    pool.run_c("sharing");
+    pool.run_c_with("sharing", &[], &[("TIDEPOOL_PRELOAD_RAW", "off")]);
 }
 
 #[test]
@@ -170,6 +187,24 @@ fn asynchronous_io() {
     Pool::start("aio").run_c("aio");
 }
 
+/// libaio works on pool files and others in one queue, told by events, event descriptors and the kernel's ring alike.
+#[test]
+fn libaio_on_pool_files() {
+    Pool::start("libaio").run_c_linked("libaio", &["-laio"]);
+}
+
+/// System call instructions of the program itself are seen, whatever it does with signals, stacks, threads and children.
+#[test]
+fn calls_outside_libc() {
+    Pool::start("raw").run_c("raw");
+}
+
+/// Access control lists decide, follow the mode, and are handed down.
+#[test]
+fn access_control_lists() {
+    Pool::start("lists").run_c("lists");
+}
+
 /// `ulimit -f` cuts what the program writes, and never a block of a daemon's file.
 #[test]
 fn limits_of_file_sizes() {
@@ -179,7 +214,7 @@ fn limits_of_file_sizes() {
 /// Programs that the library does not see fail on what they inherit, and read nothing that is not the file's.
 #[test]
 fn reads_past_the_library() {
-    Pool::start("past").run_c("past");
+    Pool::start("past").run_c_with("past", &[], &[("TIDEPOOL_PRELOAD_RAW", "off")]);
 }
 
 /// What the kernel refuses and allows at the edges: vectors, pointers, long paths, dots, bits, attributes.

@@ -71,7 +71,7 @@ impl FileKind {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Attr {
     pub ino: Ino,
-    /// Type and permission bits, as in `st_mode`.
+    /// Type and permission bits, as in `st_mode`; above them [`crate::acl::HAS_ACCESS_LIST`] and its like.
     pub mode: u32,
     pub nlink: u32,
     pub uid: u32,
@@ -134,6 +134,11 @@ impl Attr {
             ctime: time(words[7], low(words[9])),
             layout,
         })
+    }
+
+    /// Type and permission bits alone.
+    pub fn st_mode(&self) -> u32 {
+        self.mode & (libc::S_IFMT | 0o7777)
     }
 
     /// Bytes that requests of programs had best be multiples of.

@@ -49,6 +49,53 @@ impl fmt::Display for Ino {
     }
 }
 
+/// The inode numbers that programs see of a pool's objects.
+///
+/// Programs of 32 bits that know no larger files get EOVERFLOW for a number beyond 32 bits, from `stat` and `readdir`. So the
+/// home takes only as many bits as the pool has daemons for, as long as the count leaves room:
+///
+/// ```text
+///   0                      | home | count    32 bits in all
+///   home | count                             as the id is, where the count is too large for that
+///   0    | 1 | count                         the same of home 0, told from the first form by its highest bit
+/// ```
+/// Every client of a pool makes the same number of an id, and no two ids have one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InodeNumbers {
+    count_bits: u32,
+}
+
+impl InodeNumbers {
+    const BITS: u32 = 32;
+    /// Counts do not get that far: a million objects a second would take four years.
+    const APART: u64 = 1 << (Ino::COUNT_BITS - 1);
+
+    /// Those of a pool with so many daemons.
+    pub fn of(daemons: usize) -> InodeNumbers {
+        let home_bits = usize::BITS - daemons.saturating_sub(1).leading_zeros();
+        InodeNumbers { count_bits: Self::BITS.saturating_sub(home_bits) }
+    }
+
+    pub fn number(self, ino: Ino) -> u64 {
+        let (home, count) = (u64::from(ino.home()), ino.count());
+        match () {
+            () if count >> self.count_bits == 0 => (home << self.count_bits) | count,
+            () if home == 0 => ino.0 | Self::APART,
+            () => ino.0,
+        }
+    }
+
+    /// The object that a number is of.
+    pub fn ino(self, number: u64) -> Ino {
+        if number >> Self::BITS == 0 {
+            let count = number & ((1 << self.count_bits) - 1);
+            return Ino::new((number >> self.count_bits) as DaemonIndex, count);
+        }
+        let ino = Ino(number);
+        if ino.home() == 0 { Ino(number & !Self::APART) } else { ino }
+    }
+}
+
 macro_rules! id128 {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -106,6 +153,37 @@ mod tests {
         assert_eq!(ino.0, u64::MAX);
         assert_eq!((ino.home(), ino.count()), (0xffff, Ino::COUNT_MAX));
         assert_eq!(Ino::ROOT.home(), 0);
+    }
+
+    #[test]
+    fn numbers_fit_into_32_bits_as_long_as_counts_leave_room() {
+        let of = |daemons, home, count| InodeNumbers::of(daemons).number(Ino::new(home, count));
+        for daemons in [1, 2, 3, 1024, crate::DAEMONS_MAX] {
+            assert_eq!(InodeNumbers::of(daemons).number(Ino::ROOT), 1, "{daemons}");
+        }
+        assert_eq!(of(1, 0, 0xffff_ffff), 0xffff_ffff);
+        assert_eq!(of(3, 2, 5), 0x8000_0005);
+        assert_eq!(of(crate::DAEMONS_MAX, 0xffff, 0xffff), 0xffff_ffff);
+        assert_eq!(of(3, 2, 1 << 30), 0x0002_0000_4000_0000);
+        assert_eq!(of(3, 0, 1 << 30), 0x0000_8000_4000_0000);
+    }
+
+    #[test]
+    fn no_two_ids_have_one_number() {
+        let edges = |bits: u32| [0, 1, (1 << bits) - 1, 1 << bits, (1 << bits) + 1];
+        let counts: Vec<u64> = (0..47).flat_map(edges).filter(|count| *count < InodeNumbers::APART).collect();
+        for daemons in [1, 2, 3, 4, 5, 200, 65_536usize] {
+            let numbers = InodeNumbers::of(daemons);
+            let mut seen = std::collections::HashMap::new();
+            for home in [0, 1, 2, daemons / 2, daemons - 1] {
+                for &count in counts.iter().filter(|_| home < daemons) {
+                    let ino = Ino::new(home as DaemonIndex, count);
+                    let number = numbers.number(ino);
+                    assert_eq!(numbers.ino(number), ino, "{daemons} {number:x}");
+                    assert_eq!(*seen.entry(number).or_insert(ino), ino, "{daemons} {number:x}");
+                }
+            }
+        }
     }
 
     #[test]

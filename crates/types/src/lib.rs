@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod acl;
 mod attr;
 mod encryption;
 mod errno;
@@ -15,7 +16,7 @@ mod size;
 pub use attr::{ATTR_WORDS, Attr, FileKind, SetAttr, TimeSpec};
 pub use encryption::{Encryption, UnknownEncryption};
 pub use errno::Errno;
-pub use ids::{DaemonIndex, Ino, InstanceId, SessionId, TxnId};
+pub use ids::{DaemonIndex, Ino, InodeNumbers, InstanceId, SessionId, TxnId};
 pub use layout::{ChunkSize, GROUP_MAX, Layout, LayoutError, Placement};
 pub use name::{POOL_NAME_MAX, check_pool_name};
 pub use size::{SizeError, format_size, parse_bandwidth, parse_phase_bytes, parse_size};

@@ -11,7 +11,7 @@ use tidepool_types::{
 };
 
 /// Version of the messages; both sides must name the same one.
-pub const PROTOCOL_VERSION: u16 = 4;
+pub const PROTOCOL_VERSION: u16 = 5;
 
 /// A name or another short byte string.
 pub type Bytes = Box<[u8]>;

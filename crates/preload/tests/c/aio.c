@@ -1,4 +1,4 @@
-/* Asynchronous I/O of the kernel: refused when it is set up, and only then. Working directory in the pool. */
+/* Asynchronous I/O of the kernel: refused when it is set up, and only then; libaio is served (libaio.c). Working directory in the pool. */
 #include "check.h"
 #include <dlfcn.h>
 #include <linux/aio_abi.h>
@@ -41,7 +41,9 @@ static void by_libraries(void)
     put("own.c", "int io_setup(int n, void **c) { return -42; }");
     CHECK(system("cc -w -shared -fPIC -o $OUT/libaio.so.1 libaio.c && cc -w -shared -fPIC -o $OUT/liburing.so.2 liburing.c"
                  " && cc -w -shared -fPIC -o $OUT/libown.so own.c") == 0);
-    CHECK(calls("io_setup", "libaio.so.1", "") == ENOSYS && calls("io_queue_init", "libaio.so.1", "") == ENOSYS);
+    const char *refuse = "TIDEPOOL_PRELOAD_AIO=refuse";
+    CHECK(calls("io_setup", "libaio.so.1", refuse) == ENOSYS && calls("io_queue_init", "libaio.so.1", refuse) == ENOSYS);
+    CHECK(calls("io_setup", "libaio.so.1", "") == 0 && calls("io_queue_init", "libaio.so.1", "") == 0);
     CHECK(calls("io_uring_queue_init", "liburing.so.2", "") == ENOSYS);
     CHECK(calls("io_uring_queue_init_params", "liburing.so.2", "") == ENOSYS);
     /* Another function by that name is none of ours, and the switch leaves all alone. */

@@ -145,9 +145,38 @@ static void attributes(void)
     expect("v", "abcd");
 }
 
+/* The kernel's link leads elsewhere. */
+static void below_descriptors(void)
+{
+    char path[100], other[100], back[100];
+    struct stat a, b;
+    CHECK(mkdir("below", 0755) == 0 && mkdir("below/deep", 0755) == 0);
+    int dir = open("below", O_RDONLY | O_DIRECTORY);
+    put("below/deep/f", "found");
+    snprintf(path, sizeof path, "/proc/self/fd/%d/deep/f", dir);
+    expect(path, "found");
+    CHECK(stat(path, &a) == 0 && stat("below/deep/f", &b) == 0 && a.st_ino == b.st_ino);
+    int fd = open(path, O_RDONLY);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(path, back, sizeof back - 1);
+    back[n > 0 ? n : 0] = 0;
+    CHECK(n > 0 && strcmp(back + n - 13, "/below/deep/f") == 0 && close(fd) == 0);
+    snprintf(path, sizeof path, "/proc/%d/fd/%d/deep/f", getpid(), dir);
+    snprintf(other, sizeof other, "/dev/fd/%d//made", dir);
+    CHECK(rename(path, other) == 0 && access("below/made", F_OK) == 0);
+    CHECK(rename("below", "moved") == 0);
+    expect(other, "found");
+    snprintf(path, sizeof path, "/proc/self/fd/%d/", dir);
+    CHECK(stat(path, &a) == 0 && S_ISDIR(a.st_mode) && mkdirat(AT_FDCWD, strcat(path, "new"), 0700) == 0);
+    CHECK(rmdir("moved/new") == 0 && unlink(other) == 0 && close(dir) == 0);
+    FAILS(stat(other, &a), ENOENT);
+    FAILS(open("/proc/self/fd/999999/x", O_RDONLY), ENOENT);
+    CHECK(rmdir("moved/deep") == 0 && rmdir("moved") == 0);
+}
+
 int main(int argc, char **argv)
 {
     CHECK(argc == 2);
-    listing(), names(argv[1]), attributes();
+    listing(), names(argv[1]), attributes(), below_descriptors();
     return 0;
 }
