@@ -10,4 +10,4 @@ mod tables;
 mod tests;
 
 pub use lmdb::{LmdbOptions, LmdbStore};
-pub use memlog::{COMPACT_LOG_MIN, MemLogStore};
+pub use memlog::{COMPACT_LOG_MIN, MemLogStore, Unwritten};
