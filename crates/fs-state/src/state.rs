@@ -84,6 +84,8 @@ pub struct State<S> {
     /// Objects removed since [`State::take_dropped`]; their chunks here can go.
     pub(crate) dropped: Vec<Ino>,
     trouble: String,
+    /// The request at hand has committed something.
+    committed: bool,
 }
 
 impl<S: MetaStore> State<S> {
@@ -94,6 +96,10 @@ impl<S: MetaStore> State<S> {
             store.commit(&[Mutation::PutInode(root_inode(config, now)), Mutation::NextCount(2)])?;
         }
         let next_count = store.next_count().max(1);
+        // Without the root or the count there is no going on; what else cannot be read fails where it is needed.
+        if let Some(error) = store.take_failure() {
+            return Err(error);
+        }
         let mut state = State {
             store,
             me: config.me,
@@ -107,9 +113,22 @@ impl<S: MetaStore> State<S> {
             objects_max: config.objects_max,
             dropped: Vec::new(),
             trouble: String::new(),
+            committed: false,
         };
         state.adopt_orphans(now);
+        if let Err(error) = state.checked(()) {
+            state.note_trouble(&error);
+        }
         Ok(state)
+    }
+
+    /// What was read, unless something could not be.
+    pub(crate) fn checked<T>(&self, read: T) -> io::Result<T> {
+        self.store.take_failure().map_or(Ok(read), Err)
+    }
+
+    fn note_trouble(&mut self, error: &io::Error) {
+        self.trouble = format!("metadata store: {error}");
     }
 
     fn adopt_orphans(&mut self, now: TimeSpec) {
@@ -129,8 +148,10 @@ impl<S: MetaStore> State<S> {
         self.leases.acting(ctx.session, ctx.monotonic);
         self.kept = Kept::default();
         let before = (self.next_count, self.leased_until, self.dropped.len());
+        self.committed = false;
         let outcome = self.dispatch(ctx, request);
-        if outcome.is_err() {
+        let outcome = self.checked(()).map_err(Fail::Store).and(outcome);
+        if outcome.is_err() && !self.committed {
             // What was prepared for a batch that was not committed.
             self.next_count = before.0;
             self.leased_until = before.1;
@@ -150,7 +171,7 @@ impl<S: MetaStore> State<S> {
             Err(Fail::Stale) => Reply::Stale {},
             Err(Fail::Held(hold)) => Reply::Held { hold },
             Err(Fail::Store(error)) => {
-                self.trouble = format!("metadata store: {error}");
+                self.note_trouble(&error);
                 Reply::Failed { errno: Errno::from(&error), detail: self.trouble.clone() }
             }
         }
@@ -225,6 +246,7 @@ impl<S: MetaStore> State<S> {
             return Err(Fail::Recalled);
         }
         self.store.commit(batch)?;
+        self.committed = true;
         self.leases.changed(batch);
         Ok(())
     }
@@ -308,6 +330,9 @@ impl<S: MetaStore> State<S> {
             self.leases.disturb(ino, session);
             self.doom_if_orphan(ino, now);
         }
+        if let Err(error) = self.checked(()) {
+            self.note_trouble(&error);
+        }
     }
 
     pub(crate) fn doom_if_orphan(&mut self, ino: Ino, now: TimeSpec) {
@@ -319,6 +344,15 @@ impl<S: MetaStore> State<S> {
 
     /// Removes orphans whose grace is over and outcomes nobody can ask for any more.
     pub fn tick(&mut self, now: TimeSpec) -> io::Result<()> {
+        let done = self.forget_old(now);
+        let done = self.checked(()).and(done);
+        if let Err(error) = &done {
+            self.note_trouble(error);
+        }
+        done
+    }
+
+    fn forget_old(&mut self, now: TimeSpec) -> io::Result<()> {
         for ino in self.handles.take_doomed(now) {
             let orphan = self.store.inode(ino).is_some_and(|i| i.attr.nlink == 0);
             if orphan && !self.handles.is_open(ino) {
@@ -341,9 +375,13 @@ impl<S: MetaStore> State<S> {
         std::mem::take(&mut self.dropped)
     }
 
-    /// Objects whose chunks on peers still have to be dropped.
-    pub fn reaps(&self, max: usize) -> Vec<Ino> {
-        self.store.reaps(max)
+    /// Objects whose chunks on peers still have to be dropped. What cannot be read of them waits.
+    pub fn reaps(&mut self, max: usize) -> Vec<Ino> {
+        let found = self.store.reaps(max);
+        if let Err(error) = self.checked(()) {
+            self.note_trouble(&error);
+        }
+        found
     }
 
     /// Every peer has dropped the chunks of these.
@@ -353,8 +391,8 @@ impl<S: MetaStore> State<S> {
     }
 
     /// Size of an object at home here.
-    pub fn size_of(&self, ino: Ino) -> Option<u64> {
-        self.store.inode(ino).map(|i| i.attr.size)
+    pub fn size_of(&self, ino: Ino) -> io::Result<Option<u64>> {
+        self.checked(self.store.inode(ino).map(|i| i.attr.size))
     }
 
     pub fn sync(&mut self) -> io::Result<()> {
@@ -369,8 +407,12 @@ impl<S: MetaStore> State<S> {
         self.store.name()
     }
 
-    pub fn inode_count(&self) -> u64 {
-        self.store.inode_count()
+    pub fn inode_count(&mut self) -> u64 {
+        let count = self.store.inode_count();
+        if let Err(error) = self.checked(()) {
+            self.note_trouble(&error);
+        }
+        count
     }
 
     pub fn session_count(&self) -> u64 {

@@ -664,7 +664,7 @@ impl Service {
         let start = out.len();
         let read = self.owning(session, ino, || {
             out.truncate(start);
-            let fields = self.put_reply(&Reply::Data { size: self.size_here(ino) }, out);
+            let fields = self.put_reply(&Reply::Data { size: self.size_here(ino)? }, out);
             self.chunks.read(ino, offset, len as usize, out).map(|()| fields)
         });
         match read {
@@ -689,7 +689,7 @@ impl Service {
         out: &mut Vec<u8>,
     ) -> (Encoded, Option<usize>) {
         let read = self.owning(session, ino, || {
-            let size = self.size_here(ino);
+            let size = self.size_here(ino)?;
             Ok((size, self.chunks.read_into(ino, offset, area)?))
         });
         match read {
@@ -703,13 +703,13 @@ impl Service {
 
     /// The size of an object at home here. To be asked before its data are read: then bytes that
     /// are missing below it are a hole.
-    fn size_here(&self, ino: Ino) -> Option<u64> {
+    fn size_here(&self, ino: Ino) -> Result<Option<u64>, StoreError> {
         if ino.home() != self.index {
-            return None;
+            return Ok(None);
         }
         // A failure shows when the data are read.
         let _ = self.look(ino);
-        self.state().size_of(ino)
+        self.state().size_of(ino).map_err(|error| StoreError::of_record(ino, error))
     }
 
     fn write(&self, ctx: &Context, ino: Ino, offset: u64, extend: bool, data: &[u8]) -> Reply {

@@ -443,7 +443,7 @@ fn synced_behind<F: DiskFile>(reader: &mut RecordReader<'_, F>, next: u64) -> Re
 }
 
 /// Makes the log of a generation, durable with its name.
-fn create_log<D: Disk>(disk: &D, generation: u64) -> Result<D::File, StoreError> {
+pub(super) fn create_log<D: Disk>(disk: &D, generation: u64) -> Result<D::File, StoreError> {
     let name = log_name(generation);
     let make = || {
         let file = disk.open(&name, OpenMode::Create)?;
@@ -457,7 +457,7 @@ fn create_log<D: Disk>(disk: &D, generation: u64) -> Result<D::File, StoreError>
 }
 
 /// Writes and syncs a snapshot under its temporary name; returns its length.
-fn write_snapshot<D: Disk>(disk: &D, generation: u64, tables: &Tables) -> Result<u64, StoreError> {
+pub(super) fn write_snapshot<D: Disk>(disk: &D, generation: u64, tables: &Tables) -> Result<u64, StoreError> {
     let name = temp_name(generation);
     let failed = |error: io::Error| StoreError::io("write the snapshot", &error).in_file(name.clone());
     let file = disk.open(&name, OpenMode::Create).map_err(failed)?;
@@ -526,7 +526,7 @@ impl<F: DiskFile> SnapWriter<'_, F> {
     }
 }
 
-fn open_file<D: Disk>(disk: &D, name: &str) -> Result<D::File, StoreError> {
+pub(super) fn open_file<D: Disk>(disk: &D, name: &str) -> Result<D::File, StoreError> {
     let opened = disk.open(name, OpenMode::Existing);
     opened.map_err(|e| StoreError::io("open the metadata store", &e).in_file(name))
 }
