@@ -314,6 +314,8 @@ impl Daemon {
             self.state.expire(self.now);
             self.look_after_workers();
             self.end_silent();
+            // Only a word more for whoever reads the journal: what it says is in it already.
+            let _ = self.journal.mark();
             for id in self.state.give_way() {
                 self.cancel_running(id);
             }
