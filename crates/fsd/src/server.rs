@@ -26,8 +26,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tidepool_env::{RealDisk, SystemClock};
 use tidepool_fs_state::{MetaStore, State, StateConfig, Watched};
 use tidepool_shm::{Board, Listed, part_key};
-use tidepool_store::{ChunkStore, LmdbOptions, LmdbStore, MemLogStore, Tiers};
+use tidepool_store::{ChunkStore, LmdbOptions, LmdbStore, MemLogStore, StoreError, StoreErrorKind, Tiers};
 use tidepool_transport::{LocalNode, Sealed, random_bytes, tune_tcp};
+use tidepool_types::Ino;
 use tidepool_wire::frame::Header;
 use tidepool_wire::message::Reply;
 use tidepool_wire::record::Mutation;
@@ -549,6 +550,34 @@ fn listen_tcp(at: SocketAddr) -> Result<TcpListener, StartError> {
     Ok(listener)
 }
 
+/// A store that another back end has made would look empty to this one.
+fn made_with(meta_dir: &Path, backend: Backend) -> Result<(), String> {
+    let names = fs::read_dir(meta_dir).map_err(|e| format!("{}: {e}", meta_dir.display()))?;
+    let names: Vec<_> =
+        names.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    let lmdb = names.iter().any(|name| name == "data.mdb");
+    let memlog = names.iter().any(|name| name.starts_with("meta-"));
+    let other = match backend {
+        Backend::Memlog if lmdb && !memlog => "lmdb",
+        Backend::Lmdb if memlog && !lmdb => "memlog",
+        _ => return Ok(()),
+    };
+    Err(format!("{} was made with --backend {other}; start the pool with that", meta_dir.display()))
+}
+
+/// Of a metadata store that is damaged: with the way out.
+fn damaged(error: &StoreError, dir: &Path) -> String {
+    match error.kind {
+        StoreErrorKind::Corrupt => {
+            let dir = dir.display();
+            format!(
+                "{error}. Nothing was changed; 'tidepool check --repair {dir} --dry-run' says what is lost, and without --dry-run makes a store of the rest"
+            )
+        }
+        _ => error.to_string(),
+    }
+}
+
 fn open_service(config: &Config, dir: &Path, lower: &[StoreDir]) -> Result<Service, StartError> {
     let fail = |e: &dyn fmt::Display| StartError::Store(e.to_string());
     let meta_dir = dir.join("meta");
@@ -556,13 +585,21 @@ fn open_service(config: &Config, dir: &Path, lower: &[StoreDir]) -> Result<Servi
     for made in [&meta_dir, &data_dir] {
         fs::create_dir_all(made).map_err(|e| fail(&format!("{}: {e}", made.display())))?;
     }
+    made_with(&meta_dir, config.backend).map_err(|e| fail(&e))?;
     let (board, board_file) = open_board(dir).map_err(|e| fail(&format!("{BOARD}: {e}")))?;
     let store: Box<dyn MetaStore> = match config.backend {
         Backend::Memlog => {
             let disk = RealDisk::new(&meta_dir).map_err(|e| fail(&e))?;
-            Box::new(MemLogStore::open(disk).map_err(|e| fail(&e))?)
+            let store = MemLogStore::open(disk).map_err(|e| fail(&damaged(&e, dir)))?;
+            if let Some(unwritten) = store.unwritten() {
+                eprintln!("tidepoold {}: {}: {unwritten}", config.index, meta_dir.display());
+            }
+            Box::new(store)
         }
-        Backend::Lmdb => Box::new(LmdbStore::open(&meta_dir, LmdbOptions::default()).map_err(|e| fail(&e))?),
+        Backend::Lmdb => {
+            let opened = LmdbStore::open(&meta_dir, LmdbOptions::default());
+            Box::new(opened.map_err(|e| fail(&damaged(&e, dir)))?)
+        }
     };
     let told = Arc::clone(&board);
     let watch = move |batch: &[Mutation]| batch.iter().for_each(|change| tell(&told, change));
@@ -576,7 +613,8 @@ fn open_service(config: &Config, dir: &Path, lower: &[StoreDir]) -> Result<Servi
         objects_max: config.quota_objects,
     };
     let now = tidepool_env::Clock::now(&clock);
-    let state = State::open(store, &me, now).map_err(|e| fail(&e))?;
+    let state = State::open(store, &me, now)
+        .map_err(|e| fail(&damaged(&StoreError::of_record(Ino::ROOT, e), dir)))?;
     let open = |dir: &Path| {
         let disk = RealDisk::new(dir).map_err(|e| fail(&e))?;
         ChunkStore::open(disk).map_err(|e| fail(&e))

@@ -115,6 +115,25 @@ impl IdleStore {
     }
 }
 
+/// A store that no daemon uses, and none can begin to: for whoever repairs it.
+pub struct StillStore {
+    _lock: Option<File>,
+}
+
+impl StillStore {
+    /// A store of this user's; anything else is an error.
+    pub fn hold(path: &Path) -> Result<StillStore, StoreDirError> {
+        let fail = |why: String| StoreDirError { path: path.into(), why };
+        let uid = rustix::process::geteuid().as_raw();
+        let dir = Dir::open(path, &wanted_of(uid)).map_err(|error| fail(error.to_string()))?;
+        if mark_in(&dir, uid).is_none() {
+            return Err(fail(format!("{MARKER} does not say that it is a store of this release and user")));
+        }
+        let lock = open_lock(&dir).and_then(|lock| lock.map(taken).transpose()).map_err(fail)?;
+        Ok(StillStore { _lock: lock })
+    }
+}
+
 /// A store's lock, if there is one, without making or following anything.
 fn open_lock(dir: &Dir) -> Result<Option<File>, String> {
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;

@@ -14,6 +14,11 @@ use tidepool_wire::stager::{
 };
 
 impl State {
+    /// Tasks that are known, ended ones among them.
+    pub fn task_count(&self) -> usize {
+        self.tasks.len()
+    }
+
     /// How a task is; `live` tells of a running one.
     pub fn status(
         &self,

@@ -974,3 +974,41 @@ fn failures_of_registered_jobs_are_not_forgotten_for_their_age() {
     let state = restarted(&state);
     assert_eq!(state.daemon_status(|_| None).ended, 100);
 }
+
+proptest! {
+    /// Proves that what is left of a journal without any of its frames is a journal: it replays, and says the same as before.
+    #[test]
+    fn what_is_salvaged_of_a_journal_replays(
+        turns in prop::collection::vec(prop::collection::vec(step(), 0..6), 1..30),
+        lost in any::<u64>(),
+    ) {
+        let mut first = state();
+        let mut frames: Vec<Vec<u8>> = vec![Vec::new()];
+        first.take_records(&mut frames[0]);
+        for steps in &turns {
+            walk(&mut first, steps);
+            let mut frame = Vec::new();
+            first.take_records(&mut frame);
+            frames.push(frame);
+        }
+        let mut salvaged = State::new(config());
+        let (mut kept, mut bytes) = (Vec::new(), 0);
+        for (number, frame) in frames.iter().enumerate() {
+            match lost >> (number % 64) & 1 {
+                0 => drop(salvaged.salvage(frame, &mut kept)),
+                _ => bytes += frame.len() as u64,
+            }
+        }
+        let before = salvaged.task_count();
+        kept.extend(salvaged.leap(bytes));
+        let mut second = State::new(config());
+        second.replay(&kept).unwrap();
+        prop_assert_eq!(second.task_count(), before);
+        prop_assert_eq!(seen(&salvaged), seen(&second));
+        // A new task has a number that no lost one had.
+        let submit = |state: &mut State| state.submit(9, &user(100, 50), copy("a://", "b://"));
+        if let (Ok(after), Ok(next)) = (submit(&mut second), submit(&mut first)) {
+            prop_assert!(after >= next, "{after} may have been given out: {next} was next");
+        }
+    }
+}

@@ -264,9 +264,7 @@ fn mutation(table: Table, key: &[u8], bytes: &[u8], sums: bool) -> Result<Mutati
         }
         "dir_parts" => Ok(Mutation::PutDirPart { dir: ino()?, part: decode(table, key, bytes, sums)? }),
         "outcomes" => Ok(Mutation::PutOutcome { txn: txn()?, outcome: decode(table, key, bytes, sums)? }),
-        "numbers" if key == NEXT_COUNT_KEY => {
-            Ok(Mutation::NextCount(decode(table, key, bytes, sums)?))
-        }
+        "numbers" if key == NEXT_COUNT_KEY => Ok(Mutation::NextCount(decode(table, key, bytes, sums)?)),
         "reaps" => decode::<[u8; 0]>(table, key, bytes, sums).and_then(|_| Ok(Mutation::PutReap(ino()?))),
         _ => Err(bad_key()),
     }
@@ -372,12 +370,7 @@ fn sum(key: &[u8], record: &[u8]) -> u32 {
 }
 
 /// The record that `bytes` hold, with its sum behind it or without.
-pub(super) fn decode<T: Field>(
-    table: Table,
-    key: &[u8],
-    bytes: &[u8],
-    sums: bool,
-) -> Result<T, StoreError> {
+pub(super) fn decode<T: Field>(table: Table, key: &[u8], bytes: &[u8], sums: bool) -> Result<T, StoreError> {
     let record = match bytes.split_last_chunk::<SUM_LEN>() {
         _ if !sums => bytes,
         Some((record, found)) if *found == sum(key, record).to_le_bytes() => record,

@@ -15,8 +15,8 @@ use tidepool_env::{Disk, DiskFile, OpenMode};
 use tidepool_fs_state::{MetaStore, MetaView};
 use tidepool_types::{Ino, TxnId};
 use tidepool_wire::Field;
-use tidepool_wire::tail::{Tail, judge};
 use tidepool_wire::record::{Dentry, DirPart, Inode, Mutation, Outcome};
+use tidepool_wire::tail::{Tail, judge};
 
 /// A log shorter than this is never worth a compaction, in bytes.
 pub const COMPACT_LOG_MIN: u64 = 64 << 20;

@@ -11,5 +11,5 @@ mod tables;
 mod tests;
 
 pub use lmdb::{LmdbOptions, LmdbStore};
-pub use repair::{Damage, Salvage};
 pub use memlog::{COMPACT_LOG_MIN, MemLogStore, Unwritten};
+pub use repair::{Damage, Salvage};

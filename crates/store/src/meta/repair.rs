@@ -56,13 +56,7 @@ impl Salvage {
     }
 
     fn new(generation: u64) -> Salvage {
-        Salvage {
-            damage: Vec::new(),
-            read: 0,
-            tables: Tables::default(),
-            files: Vec::new(),
-            generation,
-        }
+        Salvage { damage: Vec::new(), read: 0, tables: Tables::default(), files: Vec::new(), generation }
     }
 
     fn missing(&mut self, file: String) {
@@ -168,7 +162,7 @@ impl Salvage {
     }
 
     /// Makes a store of what could be read, as the next generation, and keeps the files of the old one under other names.
-    pub fn write_log<D: Disk>(mut self, disk: &D) -> Result<Vec<String>, StoreError> {
+    pub fn write_log<D: Disk>(&mut self, disk: &D) -> Result<Vec<String>, StoreError> {
         self.leap();
         let next = self.generation + 1;
         write_snapshot(disk, next, &self.tables)?;
@@ -201,7 +195,7 @@ impl Salvage {
     }
 
     /// Makes an environment of what could be read, and keeps the old one under another name.
-    pub fn write_lmdb(mut self, dir: &Path) -> Result<Vec<String>, StoreError> {
+    pub fn write_lmdb(&mut self, dir: &Path) -> Result<Vec<String>, StoreError> {
         self.leap();
         let io = |what: &'static str, path: &Path| {
             let path = path.display().to_string();
@@ -209,10 +203,7 @@ impl Salvage {
         };
         let anew = dir.join(ANEW);
         // Of an attempt that was interrupted.
-        match fs::remove_dir_all(&anew) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io("remove", &anew)(error)),
-            _ => {}
-        }
+        remove_environment(&anew).map_err(io("remove", &anew))?;
         fs::create_dir(&anew).map_err(io("make", &anew))?;
         self.fill(&anew).map_err(io("write", &anew))?;
         let (data, new) = (dir.join(DATA_FILE), anew.join(DATA_FILE));
@@ -222,7 +213,7 @@ impl Salvage {
         fs::rename(&new, &data).map_err(io("replace", &data))?;
         // It says who reads the environment that was replaced: nobody.
         let _ = fs::remove_file(dir.join(LOCK_FILE));
-        fs::remove_dir_all(&anew).map_err(io("remove", &anew))?;
+        remove_environment(&anew).map_err(io("remove", &anew))?;
         fs::File::open(dir).and_then(|dir| dir.sync_all()).map_err(io("sync", dir))?;
         Ok(vec![kept])
     }
@@ -233,6 +224,16 @@ impl Salvage {
         mutations.chunks(BATCH).try_for_each(|batch| store.commit(batch))?;
         store.sync()
     }
+}
+
+/// Removes the directory of an environment, if it is there.
+fn remove_environment(dir: &Path) -> io::Result<()> {
+    let absent_is_well = |result: io::Result<()>| match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    };
+    [DATA_FILE, LOCK_FILE].iter().try_for_each(|name| absent_is_well(fs::remove_file(dir.join(name))))?;
+    absent_is_well(fs::remove_dir(dir))
 }
 
 /// A name for a file that is kept, which no earlier repair has used.

@@ -88,7 +88,7 @@ fn stores_of_lmdb_of_the_version_before_are_read_and_continued() {
     assert_eq!((store.inode(Ino(2)), store.next_count()), (Some(inode(2, 20)), 3));
     assert!(store.take_failure().is_none());
     drop(store);
-    let salvage = Salvage::of_lmdb(dir.path()).unwrap();
+    let mut salvage = Salvage::of_lmdb(dir.path()).unwrap();
     assert_eq!((salvage.damage.len(), salvage.objects()), (0, 1));
     salvage.write_lmdb(dir.path()).unwrap();
     assert_eq!(open_lmdb(dir.path()).inode(Ino(2)), Some(inode(2, 20)));
@@ -100,7 +100,7 @@ fn a_repair_of_lmdb_leaves_out_what_is_bad_and_keeps_the_old_file() {
     lmdb_with_files(dir.path(), 50);
     damage(dir.path(), b"file4\x04\0\0\0", 5);
     let before = std::fs::read(dir.path().join("data.mdb")).unwrap();
-    let salvage = Salvage::of_lmdb(dir.path()).unwrap();
+    let mut salvage = Salvage::of_lmdb(dir.path()).unwrap();
     assert_eq!(std::fs::read(dir.path().join("data.mdb")).unwrap(), before, "looking changes nothing");
     assert_eq!((salvage.damage.len(), salvage.objects()), (1, 50));
     assert!(salvage.damage[0].why.contains("dentries"), "{:?}", salvage.damage);
@@ -113,7 +113,7 @@ fn a_repair_of_lmdb_leaves_out_what_is_bad_and_keeps_the_old_file() {
     file_of(&mut store, 77);
     drop(store);
     // Once more, with nothing to do.
-    let salvage = Salvage::of_lmdb(dir.path()).unwrap();
+    let mut salvage = Salvage::of_lmdb(dir.path()).unwrap();
     assert!(salvage.damage.is_empty());
     assert_ne!(salvage.write_lmdb(dir.path()).unwrap(), kept, "what was kept first stays");
 }
@@ -141,14 +141,18 @@ fn a_repair_of_a_log_leaves_out_what_is_bad_and_keeps_the_old_file() {
     change(&disk, LOG0, begins[9], &[0; 600]);
     let length = disk.open(LOG0, OpenMode::Existing).unwrap().len().unwrap();
     assert_eq!(MemLogStore::open(disk.clone()).err().map(|e| e.kind), Some(StoreErrorKind::Corrupt));
-    let salvage = Salvage::of_log(&disk).unwrap();
+    let mut salvage = Salvage::of_log(&disk).unwrap();
     let at: Vec<_> = salvage.damage.iter().map(|damage| damage.at.unwrap()).collect();
     assert_eq!(at, [begins[5], begins[9]]);
     let bytes = salvage.damage[0].bytes.unwrap();
     assert_eq!(bytes, begins[6] - begins[5]);
     let lost = 1 + begins[9..].iter().filter(|at| **at < begins[9] + 600).count() as u64;
     assert_eq!(salvage.objects(), 30 - lost);
-    assert_eq!(MemLogStore::open(disk.clone()).err().map(|e| e.kind), Some(StoreErrorKind::Corrupt), "unchanged");
+    assert_eq!(
+        MemLogStore::open(disk.clone()).err().map(|e| e.kind),
+        Some(StoreErrorKind::Corrupt),
+        "unchanged"
+    );
     let kept = salvage.write_log(&disk).unwrap();
     assert_eq!(disk.open(&kept[0], OpenMode::Existing).unwrap().len().unwrap(), length);
     let store = open_memlog(&disk);
@@ -170,14 +174,14 @@ fn a_snapshot_or_a_file_that_is_missing_can_be_repaired_too() {
     let (snap, log) = ("meta-0000000000000001.snap", "meta-0000000000000001.log");
     let cut = disk.deep_copy();
     cut.open(snap, OpenMode::Existing).unwrap().set_len(9000).unwrap();
-    let salvage = Salvage::of_log(&cut).unwrap();
+    let mut salvage = Salvage::of_log(&cut).unwrap();
     assert_eq!((salvage.damage.len(), salvage.objects()), (1, 5), "{:?}", salvage.damage);
     salvage.write_log(&cut).unwrap();
     assert_eq!(open_memlog(&cut).inode_count(), 5);
     for (gone, left) in [(snap, 5), (log, 300)] {
         let copy = disk.deep_copy();
         copy.remove(gone).unwrap();
-        let salvage = Salvage::of_log(&copy).unwrap();
+        let mut salvage = Salvage::of_log(&copy).unwrap();
         assert_eq!(salvage.damage.len(), 1);
         assert_eq!((&*salvage.damage[0].file, salvage.objects()), (gone, left));
         salvage.write_log(&copy).unwrap();
