@@ -50,7 +50,7 @@ impl<S: MetaStore> State<S> {
 
     pub(crate) fn close_handle(&mut self, ctx: &Context, ino: Ino) -> Outcome {
         if self.handles.close(ctx.session, ino) {
-            self.doom_if_orphan(ino, ctx.now);
+            self.doom_if_orphan(ino, ctx.monotonic);
         }
         Ok(Reply::Done {})
     }

@@ -4,7 +4,7 @@ use crate::MetaStore;
 use crate::handles::Handles;
 use crate::leases::{Kept, Leases};
 use crate::locks::LockTable;
-use crate::{ORPHAN_GRACE_MS, ORPHAN_GRACE_RESTART_MS, OUTCOME_KEEP_MS};
+use crate::{ORPHAN_GRACE, ORPHAN_GRACE_RESTART, OUTCOME_KEEP_MS};
 use std::io;
 use std::time::Duration;
 use tidepool_types::{Attr, DaemonIndex, Errno, FileKind, Ino, SessionId, TimeSpec};
@@ -86,12 +86,21 @@ pub struct State<S> {
     trouble: String,
     /// The request at hand has committed something.
     committed: bool,
+    /// When the store was taken over, by the wall clock and by the other.
+    opened: (TimeSpec, Duration),
 }
 
 impl<S: MetaStore> State<S> {
     /// Takes over a store, makes the root if this daemon is its home and it is missing, and
     /// schedules the removal of objects that lost their last name before a restart.
-    pub fn open(mut store: S, config: &StateConfig, now: TimeSpec) -> io::Result<State<S>> {
+    ///
+    /// `now` is read off the wall clock, `monotonic` off the other at the same moment.
+    pub fn open(
+        mut store: S,
+        config: &StateConfig,
+        now: TimeSpec,
+        monotonic: Duration,
+    ) -> io::Result<State<S>> {
         if config.me == Ino::ROOT.home() && store.inode(Ino::ROOT).is_none() {
             store.commit(&[Mutation::PutInode(root_inode(config, now)), Mutation::NextCount(2)])?;
         }
@@ -114,8 +123,9 @@ impl<S: MetaStore> State<S> {
             dropped: Vec::new(),
             trouble: String::new(),
             committed: false,
+            opened: (now, monotonic),
         };
-        state.adopt_orphans(now);
+        state.adopt_orphans(monotonic);
         if let Err(error) = state.checked(()) {
             state.note_trouble(&error);
         }
@@ -131,14 +141,14 @@ impl<S: MetaStore> State<S> {
         self.trouble = format!("metadata store: {error}");
     }
 
-    fn adopt_orphans(&mut self, now: TimeSpec) {
+    fn adopt_orphans(&mut self, now: Duration) {
         let mut after = None;
         loop {
             let page = self.store.inodes_after(after, crate::LIST_MAX);
             let Some(last) = page.last() else { return };
             after = Some(last.attr.ino);
             for inode in page.iter().filter(|i| i.attr.nlink == 0) {
-                self.handles.doom(inode.attr.ino, plus_ms(now, ORPHAN_GRACE_RESTART_MS));
+                self.handles.doom(inode.attr.ino, now + ORPHAN_GRACE_RESTART);
             }
         }
     }
@@ -323,7 +333,7 @@ impl<S: MetaStore> State<S> {
     }
 
     /// A client process is gone: its locks and handles are, too.
-    pub fn session_ended(&mut self, session: SessionId, now: TimeSpec) {
+    pub fn session_ended(&mut self, session: SessionId, now: Duration) {
         self.locks.release_session(session);
         for ino in self.handles.end_session(session) {
             // It may have been writing to daemons that could not be told about any more.
@@ -335,15 +345,16 @@ impl<S: MetaStore> State<S> {
         }
     }
 
-    pub(crate) fn doom_if_orphan(&mut self, ino: Ino, now: TimeSpec) {
+    pub(crate) fn doom_if_orphan(&mut self, ino: Ino, now: Duration) {
         let orphan = self.store.inode(ino).is_some_and(|i| i.attr.nlink == 0);
         if orphan && !self.handles.is_open(ino) {
-            self.handles.doom(ino, plus_ms(now, ORPHAN_GRACE_MS));
+            self.handles.doom(ino, now + ORPHAN_GRACE);
         }
     }
 
     /// Removes orphans whose grace is over and outcomes nobody can ask for any more.
-    pub fn tick(&mut self, now: TimeSpec) -> io::Result<()> {
+    /// `now`: by the clock that nobody sets.
+    pub fn tick(&mut self, now: Duration) -> io::Result<()> {
         let done = self.forget_old(now);
         let done = self.checked(()).and(done);
         if let Err(error) = &done {
@@ -352,7 +363,7 @@ impl<S: MetaStore> State<S> {
         done
     }
 
-    fn forget_old(&mut self, now: TimeSpec) -> io::Result<()> {
+    fn forget_old(&mut self, now: Duration) -> io::Result<()> {
         for ino in self.handles.take_doomed(now) {
             let orphan = self.store.inode(ino).is_some_and(|i| i.attr.nlink == 0);
             if orphan && !self.handles.is_open(ino) {
@@ -364,10 +375,23 @@ impl<S: MetaStore> State<S> {
             .store
             .outcomes(crate::LIST_MAX)
             .into_iter()
-            .filter(|(_, outcome)| plus_ms(outcome.at, OUTCOME_KEEP_MS) < now)
+            .filter(|(_, outcome)| self.outcome_is_old(outcome.at, now))
             .map(|(txn, _)| Mutation::DelOutcome(txn))
             .collect();
         if old.is_empty() { Ok(()) } else { self.store.commit(&old) }
+    }
+
+    /// The time by which outcomes age: the wall clock's when the store was taken over, and what has passed since.
+    pub(crate) fn steady(&self, now: Duration) -> TimeSpec {
+        let passed = now.saturating_sub(self.opened.1).as_millis();
+        plus_ms(self.opened.0, u64::try_from(passed).unwrap_or(u64::MAX))
+    }
+
+    /// What an earlier daemon decided has the time of its clock: it is as old as this one, whatever that says.
+    fn outcome_is_old(&self, at: TimeSpec, now: Duration) -> bool {
+        let (opened, steady) = (self.opened.0, self.steady(now));
+        let at = if (opened..=steady).contains(&at) { at } else { opened };
+        plus_ms(at, OUTCOME_KEEP_MS) < steady
     }
 
     /// Objects removed since the last call, whose chunks on this daemon can go.

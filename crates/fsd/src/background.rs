@@ -28,7 +28,7 @@ pub fn run(service: &Service, nudge: impl Fn()) {
 }
 
 fn tick(service: &Service) {
-    let now = service.now();
+    let now = service.monotonic();
     let mut state = service.state();
     // The store's own error is kept for `status`; there is nobody to tell here.
     let _ = state.tick(now);

@@ -284,7 +284,7 @@ impl Service {
             tiering.session_leaves(session);
         }
         self.borrower_leaves(session, None);
-        let now = self.now();
+        let now = self.monotonic();
         let mut state = self.state();
         state.session_ended(session, now);
         self.recalls.send(state.leases.take_recalls());

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tidepool_env::{RealDisk, SystemClock};
+use tidepool_env::{Clock, RealDisk, SystemClock};
 use tidepool_fs_state::{MetaStore, State, StateConfig, Watched};
 use tidepool_shm::{Board, Listed, part_key};
 use tidepool_store::{ChunkStore, LmdbOptions, LmdbStore, MemLogStore, StoreError, StoreErrorKind, Tiers};
@@ -612,8 +612,8 @@ fn open_service(config: &Config, dir: &Path, lower: &[StoreDir]) -> Result<Servi
         epoch: first_epoch(),
         objects_max: config.quota_objects,
     };
-    let now = tidepool_env::Clock::now(&clock);
-    let state = State::open(store, &me, now)
+    let (now, monotonic) = (clock.now(), clock.monotonic());
+    let state = State::open(store, &me, now, monotonic)
         .map_err(|e| fail(&damaged(&StoreError::of_record(Ino::ROOT, e), dir)))?;
     let open = |dir: &Path| {
         let disk = RealDisk::new(dir).map_err(|e| fail(&e))?;

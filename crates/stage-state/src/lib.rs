@@ -34,6 +34,7 @@ pub use budget::Budget;
 pub use ended::FAILURES_MAX;
 pub use held::{Release, check_one_job};
 pub use learn::{Learned, Model};
+pub use persist::Doubt;
 pub use record::{Record, ReplayError};
 pub use rights::{Caller, Opened, Rank, Side, Visitor};
 pub use state::{Cancelled, Config, Left, State};

@@ -283,6 +283,9 @@ impl State {
             Record::Learned { from: from.clone(), to: to.clone(), model: *model }.put(out);
         }
         Record::LastTask { id: self.last_task }.put(out);
+        if let Some(clock) = &self.clock {
+            Record::Clock { at: clock.at() }.put(out);
+        }
     }
 }
 

@@ -25,6 +25,7 @@ use crate::spaces::{Member, Spaces};
 use crate::task::{Ended, Identity, Made, Origin, Start, Task, place_of, put_at, space_of};
 use crate::turn::{Outcome, Turn};
 use std::collections::{BTreeMap, BTreeSet};
+use tidepool_types::Aging;
 use tidepool_wire::stager::{
     Code, Command, DataspaceSpec, JobSpec, Op, Owner, PairReport, Policy, ProcessSpec, Refusal, Resource,
     TaskSpec, TaskState,
@@ -74,6 +75,10 @@ pub struct State {
     pub(crate) ended: EndedTasks,
     pub(crate) learned: Learned,
     pub(crate) persisted: Locations,
+    /// What locations with an end age by; none while there are none.
+    pub(crate) clock: Option<Aging>,
+    /// Time since what it says was last written down.
+    pub(crate) clock_unnoted: Millis,
     pub(crate) permits: Lines,
     pub(crate) paused: bool,
     pub(crate) last_task: u32,
@@ -101,6 +106,8 @@ impl State {
             ended: EndedTasks::default(),
             learned: Learned::default(),
             persisted: Locations::default(),
+            clock: None,
+            clock_unnoted: 0,
             permits: Lines::default(),
             paused: false,
             last_task: 0,
@@ -843,6 +850,7 @@ impl State {
             }
             Record::Learned { from, to, model } => self.learned.set((from, to), model),
             Record::LastTask { id } => self.last_task = id,
+            Record::Clock { at } => self.clock = Some(Aging::new(at)),
             Record::Placed { dataspace, place, job, bytes } => {
                 self.spaces.placed(job, (&dataspace, &place), bytes);
             }

@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod aging;
 mod attr;
 mod encryption;
 mod errno;
@@ -12,6 +13,7 @@ mod layout;
 mod name;
 mod size;
 
+pub use aging::{Aging, CATCH_UP};
 pub use attr::{ATTR_WORDS, Attr, FileKind, SetAttr, TimeSpec};
 pub use encryption::{Encryption, UnknownEncryption};
 pub use errno::Errno;
