@@ -5,7 +5,7 @@
 
 use crate::phase::Phase;
 use crate::workflow::{Step, Workflow};
-use crate::{ahead, lasting};
+use crate::{aging, ahead, lasting};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 use serde::Serialize;
 use std::fmt;
@@ -13,11 +13,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// `PRAGMA user_version` of a book in the form described here.
-pub const FORMAT: i32 = 3;
+pub const FORMAT: i32 = 4;
 /// The form before there were pools that outlive their jobs.
 const FORMAT_WITHOUT_POOLS: i32 = 1;
 /// The form before stagings ahead of jobs were noted.
 const FORMAT_WITHOUT_AHEAD: i32 = 2;
+/// The form before there was a clock that pools age by.
+const FORMAT_WITHOUT_AGING: i32 = 3;
 /// `PRAGMA application_id`: `TPJB`.
 pub const APPLICATION: i32 = 0x5450_4a42;
 /// How long a hook waits for its turn.
@@ -86,7 +88,7 @@ impl fmt::Display for BookError {
 
 impl std::error::Error for BookError {}
 
-type Result<T> = std::result::Result<T, BookError>;
+pub(crate) type Result<T> = std::result::Result<T, BookError>;
 
 /// A job that has just been submitted.
 #[derive(Clone, Debug, Default)]
@@ -173,7 +175,7 @@ impl Book {
         book.try_(|c| c.pragma_update(None, "synchronous", "full"))?;
         match book.form()? {
             (APPLICATION, FORMAT) => return Ok(book),
-            (0, 0) | (APPLICATION, FORMAT_WITHOUT_POOLS | FORMAT_WITHOUT_AHEAD) => book.bring_up_to_date()?,
+            (0, 0) | (APPLICATION, FORMAT_WITHOUT_POOLS..=FORMAT_WITHOUT_AGING) => book.bring_up_to_date()?,
             form => return Err(book.foreign(form)),
         }
         Ok(book)
@@ -193,6 +195,9 @@ impl Book {
             }
             if form <= FORMAT_WITHOUT_AHEAD {
                 t.execute_batch(ahead::TABLES)?;
+            }
+            if form <= FORMAT_WITHOUT_AGING {
+                t.execute_batch(aging::TABLES)?;
                 t.pragma_update(None, "user_version", FORMAT)?;
             }
             Ok(())
@@ -206,7 +211,7 @@ impl Book {
         match book.form()? {
             (APPLICATION, FORMAT) => Ok(book),
             // The first look after an upgrade of the programs may be one at submission.
-            (APPLICATION, FORMAT_WITHOUT_POOLS | FORMAT_WITHOUT_AHEAD) => {
+            (APPLICATION, FORMAT_WITHOUT_POOLS..=FORMAT_WITHOUT_AGING) => {
                 book.bring_up_to_date().map(|()| book)
             }
             form => Err(book.foreign(form)),
@@ -743,18 +748,20 @@ mod tests {
     /// A book as the release before has written it, with its jobs and what is in it afterwards.
     #[test]
     fn books_of_earlier_forms_are_brought_up_to_date() {
-        for (open, form) in
-            [(Book::open as fn(&Path) -> _, 1), (Book::open_read, 1), (Book::open, 2), (Book::open_read, 2)]
-        {
+        let both = [Book::open as fn(&Path) -> _, Book::open_read];
+        for (open, form) in (1..=3).flat_map(|form| both.map(|open| (open, form))) {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("jobs.db");
             let old = Connection::open(&path).unwrap();
             old.execute_batch(TABLES).unwrap();
             old.pragma_update(None, "application_id", APPLICATION).unwrap();
             old.pragma_update(None, "user_version", form).unwrap();
-            if form == 2 {
+            if form >= 2 {
                 old.execute_batch(lasting::TABLES).unwrap();
                 old.execute_batch(TABLES_OF_FORM_2).unwrap();
+            }
+            if form == 3 {
+                old.execute_batch(ahead::TABLES).unwrap();
             }
             let row = "INSERT INTO Job(Job, Uid, Script, Phase, Submitted, Changed) VALUES(5, 7, '', 'running', 1, 2)";
             old.execute(row, []).unwrap();
@@ -762,7 +769,7 @@ mod tests {
             let book = open(&path).unwrap();
             assert_eq!(
                 (book.form().unwrap(), book.job(5).unwrap().phase),
-                ((APPLICATION, 3), Phase::Running)
+                ((APPLICATION, 4), Phase::Running)
             );
             assert_eq!((book.pools().unwrap(), book.stagings_ahead(1).unwrap()), (vec![], vec![]));
             drop(book);

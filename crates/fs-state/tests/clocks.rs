@@ -47,7 +47,8 @@ impl Bench {
             layout: Some(Layout::default()),
             target: Box::default(),
         };
-        let request = Request::Create { parent: Ino::ROOT, name: name.into(), object, excl: true, open: true };
+        let request =
+            Request::Create { parent: Ino::ROOT, name: name.into(), object, excl: true, open: true };
         let Reply::Entry { ino, .. } = self.ask(&request) else { panic!("it can be made") };
         ino
     }

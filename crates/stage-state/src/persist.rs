@@ -283,8 +283,7 @@ impl State {
             self.clock_unnoted = 0;
             self.note(&Record::Clock { at: clock.at() });
         }
-        let expired: Vec<Persisted> =
-            self.persisted.iter().filter(|l| is_over(&clock, l)).cloned().collect();
+        let expired: Vec<Persisted> = self.persisted.iter().filter(|l| is_over(&clock, l)).cloned().collect();
         expired
             .iter()
             // What cannot be removed now (a pause) is tried again at the next look.
