@@ -31,6 +31,7 @@ mod rename;
 mod retry;
 mod sizes;
 mod space;
+mod tally;
 mod walk;
 
 pub use calls::{Client, set_fd_placer};

@@ -32,6 +32,8 @@ use tidepool_wire::message::{DaemonStatus, Handshake, Member, Reply, Request, Sc
 const SCRUB_OBJECTS_MAX: usize = 64;
 /// Ranges in one reply.
 const RANGES_MAX: usize = 4096;
+/// Most bytes that a client may say to have moved by itself since it said so last: it does after a few MiB.
+const USED_MAX: u64 = 1 << 40;
 /// Bad blocks named per object.
 const BAD_BLOCKS_MAX: usize = 1000;
 
@@ -500,6 +502,14 @@ impl Service {
             R::BeginPhase { .. } | R::EndPhase {} | R::PhaseBytes { .. } => self.hint(ctx, request),
             R::Members { members } => self.set_members(members),
             R::Scrub { after, max } => self.scrub(ctx.session, *after, *max),
+            R::Used { read, written } => {
+                // A count that cannot be is no count.
+                if (*read).max(*written) <= USED_MAX {
+                    Counters::add(&self.counters.bytes_read, *read);
+                    Counters::add(&self.counters.bytes_written, *written);
+                }
+                Reply::Done {}
+            }
             R::GiveBack { ino } => {
                 self.borrower_leaves(ctx.session, Some(*ino));
                 Reply::Done {}
