@@ -191,3 +191,40 @@ fn a_stop_enters_no_mount() {
     pool.sandbox.assert_nothing_left("after stop");
     assert_eq!(fs::read(outside.join("results")).unwrap(), b"precious");
 }
+
+/// A kept pool whose store is gone - a disk that is not mounted, a directory that was moved - is not started with an empty one in its place.
+#[test]
+fn a_kept_pool_is_not_started_without_its_stores() {
+    let pool = Pool::start();
+    pool.sandbox.ok(&["pool", "stop", "--pool", "one", "--keep"]);
+    let aside = pool.sandbox.path("aside");
+    let start = ["pool", "start", "--name", "one", "--nodes", "2", "--client", "preload", "--keep"];
+    let refused_for = |place: &str| {
+        let path = pool.store(1).join(place);
+        let before = entries(&pool.store(0));
+        fs::rename(&path, &aside).unwrap();
+        for empty in [false, true] {
+            if empty {
+                fs::create_dir(&path).unwrap();
+            }
+            let done = pool.sandbox.tidepool(&start).output().unwrap();
+            assert!(!done.status.success(), "{place}, {empty}: {}", text(&done));
+            let word = text(&done);
+            assert!(word.contains("pool stop") && word.contains("d1"), "{place}: {word}");
+            assert_eq!(before, entries(&pool.store(0)), "{place}");
+            if empty {
+                fs::remove_dir_all(&path).unwrap();
+            } else {
+                assert!(!path.exists(), "{place}: nothing was made");
+            }
+        }
+        fs::rename(&aside, &path).unwrap();
+    };
+    ["", "meta"].iter().for_each(|place| refused_for(place));
+    pool.sandbox.ok(&start);
+    let out = pool.sandbox.path("out");
+    pool.sandbox.ok(&["cp", "--pool", "one", "pool:/file", &out.to_string_lossy()]);
+    assert_eq!(fs::read(&out).unwrap(), fs::read(pool.sandbox.path("file")).unwrap());
+    pool.sandbox.ok(&["pool", "stop", "--pool", "one"]);
+    pool.sandbox.assert_nothing_left("after stop");
+}

@@ -363,13 +363,14 @@ impl Service {
         let request = Request::decode(header.kind, meta);
         let start = begin_frame(out);
         let before = out.len();
+        let asks = is_of_program(&request);
         let fields = match request {
             Ok(Request::Read { ino, offset, len }) if !is_one_way(header) => {
                 self.read(session, ino, offset, len, out)
             }
             request => self.answer(session, header, request, bulk, out),
         };
-        Counters::add(&self.counters.requests, 1);
+        Counters::add(&self.counters.requests, asks.into());
         // Into the socket and out of it.
         Counters::add(&self.counters.bytes_copied, 2 * (bulk.len() + out.len() - before - fields.len) as u64);
         self.end_frame(header, start, &fields, None, out);
@@ -385,7 +386,7 @@ impl Service {
         area: &mut [u8],
         out: &mut Vec<u8>,
     ) -> Shared {
-        Counters::add(&self.counters.requests, 1);
+        Counters::add(&self.counters.requests, is_of_program(&request).into());
         let start = begin_frame(out);
         let bulk_len = header.bulk_len as usize;
         let (fields, in_area) = match request {
@@ -894,6 +895,11 @@ pub enum Shared {
     Reply {
         bulk_in_frame: bool,
     },
+}
+
+/// False for what clients tell by themselves of what they have done without asking: no program waits for it, and it would spoil the count.
+fn is_of_program(request: &Result<Request, DecodeError>) -> bool {
+    !matches!(request, Ok(Request::Used { .. }))
 }
 
 fn is_one_way(header: &Header) -> bool {

@@ -6,7 +6,7 @@ use crate::counters::Counters;
 use crate::fabric::Fabric;
 use crate::lanes::{After, Lanes};
 use crate::serve::{Service, Stop};
-use crate::storedir::{StoreDir, StoreDirError, Wanted};
+use crate::storedir::{self, StoreDir, StoreDirError, Wanted};
 use crate::tiering::Tiering;
 use crate::{CONNECTIONS_MAX, HANDSHAKE_MS_MAX, UNPROVEN_MAX, background};
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -107,9 +107,9 @@ pub struct Daemon {
 impl Daemon {
     /// Opens the stores, listens and starts serving.
     pub fn start(config: &Config) -> Result<Daemon, StartError> {
-        let wanted =
-            Wanted { instance: config.instance, index: config.index, keep: config.keep, wipe: config.wipe };
+        let wanted = Wanted::by(config);
         let dir = StoreDir::claim(&config.dir, &wanted)?;
+        storedir::check_parts(config)?;
         let lower = claim_tiers(config, &wanted, dir.path())?;
         let service = Arc::new(open_service(config, dir.path(), &lower)?);
         if let Some(tiers) = &config.tiers {
@@ -580,8 +580,8 @@ fn damaged(error: &StoreError, dir: &Path) -> String {
 
 fn open_service(config: &Config, dir: &Path, lower: &[StoreDir]) -> Result<Service, StartError> {
     let fail = |e: &dyn fmt::Display| StartError::Store(e.to_string());
-    let meta_dir = dir.join("meta");
-    let data_dir = dir.join("data");
+    let meta_dir = dir.join(storedir::METADATA);
+    let data_dir = dir.join(storedir::DATA);
     for made in [&meta_dir, &data_dir] {
         fs::create_dir_all(made).map_err(|e| fail(&format!("{}: {e}", made.display())))?;
     }

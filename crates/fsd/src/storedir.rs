@@ -16,6 +16,9 @@ use tidepool_types::{DaemonIndex, InstanceId};
 /// Marks a directory as a store, so that nothing else is ever wiped.
 const MARKER: &str = "tidepool-store.json";
 const LOCK: &str = "lock";
+/// Directories of a store.
+pub const METADATA: &str = "meta";
+pub const DATA: &str = "data";
 /// What says that a directory is a store, and that it is in use: the last to go.
 const KEPT: [&str; 2] = [MARKER, LOCK];
 const VERSION: u32 = 1;
@@ -50,8 +53,25 @@ pub struct Wanted {
     pub index: DaemonIndex,
     /// Reopen a store of this instance.
     pub keep: bool,
+    /// It is there, of an earlier run: a missing or empty directory is none of the pool's.
+    pub again: bool,
     /// Remove a store of another instance.
     pub wipe: bool,
+}
+
+/// Of a store that the data of a kept pool should be in.
+const MISSING: &str = "is missing, and with it data of the pool. If it lies on a disk that is not mounted, or was moved, bring it back and start the pool again; to give the pool up, 'tidepool pool stop' removes what is left of it";
+
+impl Wanted {
+    /// What a daemon wants of its stores.
+    pub fn by(config: &Config) -> Wanted {
+        let Config { instance, index, keep, again, wipe, .. } = *config;
+        Wanted { instance, index, keep, again, wipe }
+    }
+
+    fn admits_new(&self) -> Result<(), String> {
+        if self.again { Err(MISSING.into()) } else { Ok(()) }
+    }
 }
 
 /// A directory that belongs to this daemon until dropped.
@@ -156,21 +176,40 @@ fn taken(lock: File) -> Result<File, String> {
 /// Whether a daemon could claim all its directories as they are now. Nothing is made or removed: of daemons that start
 /// together, one would have wiped its store before another is refused.
 pub fn check_stores(config: &Config) -> Result<(), StoreDirError> {
-    let wanted =
-        Wanted { instance: config.instance, index: config.index, keep: config.keep, wipe: config.wipe };
+    let wanted = Wanted::by(config);
     let lower = config.tiers.as_ref().map(|tiers| tiers.stores(config.instance, config.index));
     let all = lower.iter().flatten().chain([&config.dir]);
     all.into_iter()
-        .try_for_each(|path| check(path, &wanted).map_err(|why| StoreDirError { path: path.clone(), why }))
+        .try_for_each(|path| check(path, &wanted).map_err(|why| StoreDirError { path: path.clone(), why }))?;
+    check_parts(config)
+}
+
+/// Whether a store of an earlier run has what it had then.
+pub fn check_parts(config: &Config) -> Result<(), StoreDirError> {
+    if !config.again {
+        return Ok(());
+    }
+    let is_there = |part: &str| config.dir.join(part).is_dir();
+    let mut names = fs::read_dir(config.dir.join(METADATA)).into_iter().flatten().flatten();
+    let has_metadata = names.any(|entry| {
+        let name = entry.file_name();
+        name == "data.mdb" || name.to_string_lossy().starts_with("meta-")
+    });
+    let missing = match (has_metadata, is_there(DATA)) {
+        (false, _) => METADATA,
+        (true, false) => DATA,
+        (true, true) => return Ok(()),
+    };
+    Err(StoreDirError { path: config.dir.join(missing), why: MISSING.into() })
 }
 
 fn check(path: &Path, wanted: &Wanted) -> Result<(), String> {
     let names = match fs::read_dir(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return wanted.admits_new(),
         names => names.map_err(|error| format!("cannot read it: {error}"))?,
     };
     if names.count() == 0 {
-        return Ok(());
+        return wanted.admits_new();
     }
     refuse_others(path)?;
     let uid = rustix::process::geteuid().as_raw();
@@ -197,10 +236,14 @@ impl StoreDir {
     pub fn claim(path: &Path, wanted: &Wanted) -> Result<StoreDir, StoreDirError> {
         let fail = |why: String| StoreDirError { path: path.into(), why };
         let io = |what: &'static str| move |e: io::Error| fail(format!("{what}: {e}"));
+        if wanted.again && !path.exists() {
+            return Err(fail(MISSING.into()));
+        }
         fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(io("cannot make it"))?;
         let fresh = fs::read_dir(path).map_err(io("cannot read it"))?.next().is_none();
-        if !fresh {
-            refuse_others(path).map_err(fail)?;
+        match fresh {
+            true => wanted.admits_new().map_err(fail)?,
+            false => refuse_others(path).map_err(fail)?,
         }
         let lock = taken(File::create(path.join(LOCK)).map_err(io("cannot lock it"))?).map_err(fail)?;
         if !fresh && admit(path, wanted).map_err(fail)? == Admitted::Wiped {
