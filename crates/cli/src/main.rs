@@ -34,6 +34,7 @@ mod plan;
 mod plot;
 mod pool;
 mod process;
+mod reach;
 mod record;
 mod relay;
 mod remote;
