@@ -58,7 +58,10 @@ mod tests {
         pool.members[2].tcp = "127.0.0.1:1".into();
         let client = Client::new(pool);
         let failure = check(&client, 0, "n0", &[0]).unwrap_err().to_string();
-        assert!(failure.contains("n0 does not reach 1 of the 2") && failure.contains("127.0.0.1:1"), "{failure}");
+        assert!(
+            failure.contains("n0 does not reach 1 of the 2") && failure.contains("127.0.0.1:1"),
+            "{failure}"
+        );
         check(&client, 2, "n2", &[2]).unwrap();
     }
 

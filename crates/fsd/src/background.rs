@@ -20,6 +20,7 @@ pub fn run(service: &Service, nudge: impl Fn()) {
     let mut peers = Peers::new(service);
     while !service.stopping() {
         service.wait_for_work(TICK);
+        service.look_after_stores();
         tick(service);
         nudge();
         service.chunks().bury();

@@ -180,7 +180,7 @@ impl Service {
 
     fn lend_first(&self, session: SessionId, ino: Ino) -> Result<Option<Arc<Entry>>, StoreError> {
         let mut out = lock(&self.loans().out);
-        if out.contains_key(&ino) || out.len() >= LOANS_MAX {
+        if out.contains_key(&ino) || out.len() >= LOANS_MAX || self.has_lost_store() {
             return Ok(None);
         }
         let elsewhere = if ino.home() == self.index() {

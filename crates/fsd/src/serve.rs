@@ -8,6 +8,7 @@ use crate::loans::Loans;
 use crate::meters;
 use crate::quota::Quota;
 use crate::recalls::{Recalling, Recalls};
+use crate::storedir::Tether;
 use crate::tiering::{Access, Admission, Tiering, pattern_of};
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -72,6 +73,10 @@ pub struct Service {
     sessions: Mutex<HashMap<SessionId, usize>>,
     members: Mutex<Vec<Member>>,
     trouble: Mutex<String>,
+    /// The stores of this daemon.
+    tethers: OnceLock<Vec<Tether>>,
+    /// What became of them, when one was removed under us.
+    lost: OnceLock<String>,
     stop: Mutex<Option<Stop>>,
     stop_wanted: Condvar,
     work: (Mutex<bool>, Condvar),
@@ -121,6 +126,8 @@ impl Service {
             sessions: Mutex::default(),
             members: Mutex::default(),
             trouble: Mutex::default(),
+            tethers: OnceLock::new(),
+            lost: OnceLock::new(),
             stop: Mutex::default(),
             stop_wanted: Condvar::new(),
             work: (Mutex::new(false), Condvar::new()),
@@ -290,6 +297,36 @@ impl Service {
         let mut state = self.state();
         state.session_ended(session, now);
         self.recalls.send(state.leases.take_recalls());
+    }
+
+    /// To be looked after from now on.
+    pub fn set_tethers(&self, tethers: Vec<Tether>) {
+        let _ = self.tethers.set(tethers);
+    }
+
+    /// Notices that a store was removed: what is written from then on would be gone with this process, and is refused. What can
+    /// still be read is read.
+    pub fn look_after_stores(&self) {
+        if self.lost.get().is_some() {
+            return;
+        }
+        let Some(place) = self.tethers.get().into_iter().flatten().find_map(Tether::lost) else { return };
+        let text = format!(
+            "{} was removed, or replaced, while the pool uses it: nothing can be stored any more, and what is there ends with this daemon. Copy out what can still be read, and stop the pool",
+            place.display()
+        );
+        eprintln!("tidepoold {}: {text}", self.index);
+        *lock(&self.trouble) = text.clone();
+        let _ = self.lost.set(text);
+        // Borrowers write to files that nobody will find again.
+        if let Err(error) = self.call_in_all() {
+            eprintln!("tidepoold {}: {error}", self.index);
+        }
+    }
+
+    /// Whether nothing can be stored any more.
+    pub fn has_lost_store(&self) -> bool {
+        self.lost.get().is_some()
     }
 
     /// Asks the daemon to end.
@@ -463,6 +500,9 @@ impl Service {
 
     fn reply_to(&self, ctx: &Context, request: &Request, bulk: &[u8], kept: &Cell<Kept>) -> Reply {
         use Request as R;
+        if let Some(detail) = self.lost.get().filter(|_| !is_for_now(request)) {
+            return Reply::Failed { errno: Errno::EIO, detail: detail.clone() };
+        }
         match request {
             R::Write { ino, offset, extend } => self.write(ctx, *ino, *offset, *extend, bulk),
             R::Trim { ino, size } => {
@@ -828,7 +868,10 @@ impl Service {
         if trouble.is_empty() {
             trouble = state.trouble().to_string();
         }
-        if let Err(error) = &space {
+        // Without its store there is no space to be asked for; why says more.
+        if let Err(error) = &space
+            && !self.has_lost_store()
+        {
             trouble = error.to_string();
         }
         DaemonStatus {
@@ -895,6 +938,42 @@ pub enum Shared {
     Reply {
         bulk_in_frame: bool,
     },
+}
+
+/// What needs no store to keep it: questions, and what a daemon knows only while it runs.
+fn is_for_now(request: &Request) -> bool {
+    use Request as R;
+    matches!(
+        request,
+        R::Ping {}
+            | R::Status {}
+            | R::Shutdown { .. }
+            | R::Members { .. }
+            | R::Lookup { .. }
+            | R::GetAttr { .. }
+            | R::GetAttrs { .. }
+            | R::GetInode { .. }
+            | R::DirStat { .. }
+            | R::DirStats { .. }
+            | R::List { .. }
+            | R::ListPlus { .. }
+            | R::Open { .. }
+            | R::OpenKept { .. }
+            | R::Keep { .. }
+            | R::Close { .. }
+            | R::Released { .. }
+            | R::GiveBack { .. }
+            | R::Used { .. }
+            | R::Read { .. }
+            | R::Extents { .. }
+            | R::StatFs {}
+            | R::Lock { .. }
+            | R::TestLock { .. }
+            | R::Watch {}
+            | R::ScanInodes { .. }
+            | R::ScanDirs { .. }
+            | R::Scrub { .. }
+    )
 }
 
 /// False for what clients tell by themselves of what they have done without asking: no program waits for it, and it would spoil the count.

@@ -112,6 +112,8 @@ impl Daemon {
         storedir::check_parts(config)?;
         let lower = claim_tiers(config, &wanted, dir.path())?;
         let service = Arc::new(open_service(config, dir.path(), &lower)?);
+        let own = dir.tether(&[storedir::METADATA, storedir::DATA]);
+        service.set_tethers(lower.iter().map(|store| store.tether(&[])).chain([own]).collect());
         if let Some(tiers) = &config.tiers {
             let tiering = Tiering::new(config, tiers).map_err(|e| StartError::Store(e.to_string()))?;
             let tiering = Arc::new(tiering);

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use tidepool_removal::{Looked, RemovalError, Tree, Why};
 use tidepool_rundir::{Dir, FileWant, UNWRITABLE, Want};
@@ -259,12 +259,41 @@ impl StoreDir {
         &self.path
     }
 
+    /// What tells whether this directory, with these parts, is still there.
+    pub fn tether(&self, parts: &[&str]) -> Tether {
+        let all = [&[LOCK], parts].concat().into_iter().map(|name| self.path.join(name));
+        Tether { held: all.filter_map(|path| Some((id_of(&path).ok()?, path))).collect() }
+    }
+
     /// Removes the stores and the directory.
     pub fn wipe(self) -> io::Result<()> {
         wipe_contents(&self.path)?;
         fs::remove_file(self.path.join(MARKER))?;
         fs::remove_file(self.path.join(LOCK))?;
         fs::remove_dir(&self.path)
+    }
+}
+
+/// Device and number of what is at a path.
+fn id_of(path: &Path) -> io::Result<(u64, u64)> {
+    fs::metadata(path).map(|meta| (meta.dev(), meta.ino()))
+}
+
+/// What a daemon's store consists of, as it was when the daemon took it over.
+pub struct Tether {
+    held: Vec<((u64, u64), PathBuf)>,
+}
+
+impl Tether {
+    /// What of it has been removed, or has something else in its place. A failure to look is no removal.
+    pub fn lost(&self) -> Option<&Path> {
+        let is_lost = |(id, path): &&((u64, u64), PathBuf)| match id_of(path) {
+            Ok(there) => there != *id,
+            Err(error) => matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory),
+        };
+        let path = self.held.iter().find(is_lost).map(|(_, path)| path.as_path())?;
+        // The lock stands for the whole.
+        if path.ends_with(LOCK) { path.parent() } else { Some(path) }
     }
 }
 
