@@ -262,6 +262,20 @@ fn a_kept_pool_is_not_started_without_its_stores() {
         fs::rename(&aside, &path).unwrap();
     };
     ["", "meta"].iter().for_each(|place| refused_for(place));
+    // Nor with another in its place, and --wipe does not make room for an empty one.
+    let exchange = || {
+        fs::rename(pool.store(0), &aside).unwrap();
+        fs::rename(pool.store(1), pool.store(0)).unwrap();
+        fs::rename(&aside, pool.store(1)).unwrap();
+    };
+    exchange();
+    let before = entries(&pool.sandbox.store());
+    for more in [&[][..], &["--wipe"]] {
+        let done = pool.sandbox.tidepool(&[&start[..], more].concat()).output().unwrap();
+        refused(&done, "is the store of daemon 1");
+        assert_eq!(before, entries(&pool.sandbox.store()), "{more:?}");
+    }
+    exchange();
     pool.sandbox.ok(&start);
     let out = pool.sandbox.path("out");
     pool.sandbox.ok(&["cp", "--pool", "one", "pool:/file", &out.to_string_lossy()]);

@@ -315,6 +315,12 @@ fn admit(path: &Path, wanted: &Wanted) -> Result<Admitted, String> {
     if same && wanted.keep {
         return Ok(Admitted::AsItIs);
     }
+    if wanted.again {
+        return Err(format!(
+            "is the store of daemon {} of pool {}, where that of daemon {} of this pool should be: data of the pool are missing. Put its stores back in their places, or give the pool up with 'tidepool pool stop'",
+            marker.index, marker.instance, wanted.index
+        ));
+    }
     if same || wanted.wipe {
         return Ok(Admitted::Wiped);
     }
