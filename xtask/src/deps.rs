@@ -62,7 +62,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("sim-tiers", &["strsim", "toml"]),
     ("blocks", &["crc-fast"]),
     ("fs-state", &[]),
-    ("stage-state", &["rustc-hash"]),
+    ("stage-state", &["crc32c", "rustc-hash"]),
     ("directives", &["serde", "strsim"]),
     ("norns", &["prost"]),
     ("workload", &["serde", "strsim", "toml"]),

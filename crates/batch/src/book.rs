@@ -5,7 +5,7 @@
 
 use crate::phase::Phase;
 use crate::workflow::{Step, Workflow};
-use crate::{ahead, lasting};
+use crate::{aging, ahead, lasting};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 use serde::Serialize;
 use std::fmt;
@@ -18,7 +18,7 @@ pub const FORMAT: i32 = 4;
 const FORMAT_WITHOUT_POOLS: i32 = 1;
 /// The form before stagings ahead of jobs were noted.
 const FORMAT_WITHOUT_AHEAD: i32 = 2;
-/// The form before teardowns were counted and nodes with something of a job noted.
+/// The form before teardowns were counted, nodes with something of a job noted, and there was a clock that pools age by.
 const FORMAT_WITHOUT_TEARDOWNS: i32 = 3;
 /// Forms that are brought up to date when they are opened.
 const EARLIER: std::ops::RangeInclusive<i32> = FORMAT_WITHOUT_POOLS..=FORMAT_WITHOUT_TEARDOWNS;
@@ -105,7 +105,7 @@ impl fmt::Display for BookError {
 
 impl std::error::Error for BookError {}
 
-type Result<T> = std::result::Result<T, BookError>;
+pub(crate) type Result<T> = std::result::Result<T, BookError>;
 
 /// A job that has just been submitted.
 #[derive(Clone, Debug, Default)]
@@ -245,6 +245,7 @@ impl Book {
             }
             if form <= FORMAT_WITHOUT_TEARDOWNS {
                 t.execute_batch(TABLES_OF_FORM_4)?;
+                t.execute_batch(aging::TABLES)?;
                 t.pragma_update(None, "user_version", FORMAT)?;
             }
             Ok(())

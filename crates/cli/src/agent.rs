@@ -398,6 +398,8 @@ struct Agent {
     /// The pool's identity.
     pool: String,
     number: usize,
+    /// Name of the node.
+    host: String,
     children: Vec<Child>,
     ready: Vec<Ready>,
     stores: Vec<PathBuf>,
@@ -425,6 +427,7 @@ impl Agent {
             instance,
             pool: plan.pool.clone(),
             number,
+            host: host.to_string(),
             children: Vec::new(),
             ready: Vec::new(),
             stores: node.stores.clone(),
@@ -513,6 +516,11 @@ impl Agent {
         }
         if self.ready.is_empty() {
             self.watched = Some(pool.clone());
+        }
+        // Not from where the pool is only ordered.
+        if !self.ready.is_empty() || go.compute.contains(&self.host) {
+            let own: Vec<_> = self.ready.iter().map(|ready| ready.index).collect();
+            crate::reach::check(&client, self.number, &self.host, &own)?;
         }
         let _lock = self.instance.lock().context(Kind::Start, || self.instance.dir.display().to_string())?;
         if !crate::exec::is_mounted(&self.instance) {

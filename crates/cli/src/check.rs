@@ -1,11 +1,12 @@
 //! `tidepool check`: are all names, records and bytes of a pool there and right?
 //!
-//! Read-only, but for `--repair-counts` (`check/repair.rs`). Every daemon is asked for its records, then its entries, then to verify its
+//! Read-only, but for `--repair-counts` (`check/repair.rs`) and, of pools that are stopped, `--repair` (`check/offline.rs`). Every daemon is asked for its records, then its entries, then to verify its
 //! data; `check/tables.rs` compares them; `check/confirm.rs` looks at each finding again,
 //! because programs may use the pool meanwhile. Guide: `docs/guide/check.md`.
 
 mod confirm;
 mod finding;
+mod offline;
 #[cfg(test)]
 mod pool_tests;
 mod repair;
@@ -45,6 +46,9 @@ struct Report {
 }
 
 pub fn check(args: &CheckArgs) -> Result<ExitCode> {
+    if let Some(dir) = &args.repair {
+        return offline::repair(args, dir);
+    }
     let instance = instance::find(&args.choice)?;
     let client = instance.client()?;
     let mut report = examine(&client, instance.name)?;

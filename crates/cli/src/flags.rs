@@ -870,7 +870,7 @@ pub struct DrainArgs {
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  tidepool check --pool mine\n  tidepool check --pool mine --repair-counts"
+    after_help = "Examples:\n  tidepool check --pool mine\n  tidepool check --pool mine --repair-counts\n  tidepool check --repair /local/tidepool --dry-run"
 )]
 pub struct CheckArgs {
     #[command(flatten)]
@@ -879,6 +879,16 @@ pub struct CheckArgs {
     /// stays missing, but is not reported any more
     #[arg(long)]
     pub repair_counts: bool,
+    /// Of a pool that is stopped, or a stager: say what is damaged in the metadata or the journal in this directory or below,
+    /// what is lost by a repair, and make a store or a journal of the rest. What was damaged is kept beside it
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["pool", "repair_counts"])]
+    pub repair: Option<PathBuf>,
+    /// With --repair: look only
+    #[arg(long, requires = "repair")]
+    pub dry_run: bool,
+    /// With --repair: do not ask
+    #[arg(long, requires = "repair", conflicts_with = "dry_run")]
+    pub yes: bool,
     #[arg(long)]
     pub json: bool,
 }

@@ -172,7 +172,10 @@ impl Starting {
         let secret = kept.map_or_else(Secret::random, |k| k.secret.clone());
         let mount = wants_mount(shape.door())?;
         let tree = tree(shape, &setup.layout.place)?;
-        let plan = Plan { tree, ..make_plan(shape, setup, instance, (id, &secret), keep) };
+        let plan = Plan {
+            tree,
+            ..make_plan(shape, setup, instance, (id, &secret), Keep { keep, again: kept.is_some() })
+        };
         self.spawn_all(&setup.layout.place, &plan.tree, instance)?;
         let (pool, go) = agree(&self.streams, shape, setup, &plan, (id, secret), |_| mount)?;
         if instance.read_pool_file().map_or(true, |there| there.to_json() != go.pool) {
@@ -286,13 +289,22 @@ fn stores_of(config: &Config) -> Vec<PathBuf> {
     std::iter::once(config.dir.clone()).chain(shared.into_iter().flatten()).collect()
 }
 
+/// What is to become, and has become, of a pool's data.
+#[derive(Clone, Copy)]
+pub struct Keep {
+    /// They stay when the daemons end.
+    pub keep: bool,
+    /// They are there, of an earlier run.
+    pub again: bool,
+}
+
 /// What each node of a pool is to do.
 pub fn make_plan(
     shape: &PoolShape,
     setup: &Setup,
     instance: &Instance,
     (id, secret): (InstanceId, &Secret),
-    keep: bool,
+    Keep { keep, again }: Keep,
 ) -> Plan {
     let Setup { layout, store, .. } = setup;
     let own_host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -311,6 +323,7 @@ pub fn make_plan(
             BackendFlag::Lmdb => Backend::Lmdb,
         },
         keep,
+        again,
         wipe: shape.wipe,
         workers: match (shape.daemon_threads, cores.len()) {
             // It is chosen where the daemon is.

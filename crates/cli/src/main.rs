@@ -35,6 +35,7 @@ mod plan;
 mod plot;
 mod pool;
 mod process;
+mod reach;
 mod record;
 mod relay;
 mod remote;

@@ -5,7 +5,7 @@ use crate::agent::{Go, NodePlan, Order, Plan, Report};
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::flags::{Door as Entrance, PoolShape, ThroughFlags};
 use crate::instance::Instance;
-use crate::launch::{ABANDON_MAX, agree, make_plan};
+use crate::launch::{ABANDON_MAX, Keep, agree, make_plan};
 use crate::place::{NodeAt, Place};
 use crate::plan::{Setup, Staged};
 use crate::relay::Tree;
@@ -101,7 +101,7 @@ impl Through {
 
     /// Starts the pool and returns when every daemon answers.
     pub fn start(&self, shape: &PoolShape, setup: &Setup, name: &str, begin: Begin) -> Result<Started> {
-        let keep = !matches!(begin, Begin::Once);
+        let keep = Keep { keep: !matches!(begin, Begin::Once), again: matches!(begin, Begin::Again(..)) };
         let (id, secret) = match begin {
             Begin::Again(id, secret) => (id, secret),
             Begin::Once | Begin::ToStay => (InstanceId(random_bytes()), Secret::random()),

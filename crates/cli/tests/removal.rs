@@ -191,3 +191,95 @@ fn a_stop_enters_no_mount() {
     pool.sandbox.assert_nothing_left("after stop");
     assert_eq!(fs::read(outside.join("results")).unwrap(), b"precious");
 }
+
+/// A store that somebody removes under a running daemon is noticed: nothing is acknowledged that would be gone, and what is there can
+/// still be copied out.
+#[test]
+fn a_store_that_is_removed_under_its_daemon_is_noticed() {
+    for (place, moved) in [("", false), ("", true), ("data", false), ("meta", true)] {
+        let pool = Pool::start();
+        let path = pool.store(1).join(place);
+        if moved {
+            fs::rename(&path, pool.sandbox.path("aside")).unwrap();
+        } else {
+            fs::remove_dir_all(&path).unwrap();
+        }
+        let began = Instant::now();
+        loop {
+            let status = pool.sandbox.tidepool(&["pool", "status", "--pool", "one"]).output().unwrap();
+            if text(&status).contains("was removed") {
+                assert!(!status.status.success());
+                break;
+            }
+            assert!(began.elapsed() < DEATH_MAX, "{place}: {}", text(&status));
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        // Names lie at both daemons.
+        let file = pool.sandbox.path("file");
+        let copied = |number: u32| {
+            let to = format!("pool:/again{number}");
+            pool.sandbox.tidepool(&["cp", "--pool", "one", &file.to_string_lossy(), &to]).output().unwrap()
+        };
+        let all: Vec<Output> = (0..8).map(copied).collect();
+        let refused: Vec<&Output> = all.iter().filter(|done| !done.status.success()).collect();
+        assert!(!refused.is_empty(), "{place}: all of it was acknowledged");
+        assert!(refused.iter().all(|done| text(done).contains("was removed")), "{}", text(refused[0]));
+        let stopped = pool.stop();
+        if moved && place.is_empty() {
+            // It is not where the pool could remove it.
+            assert!(pool.sandbox.path("aside/tidepool-store.json").exists());
+        }
+        assert!(stopped.status.success() || text(&stopped).contains("store"), "{}", text(&stopped));
+    }
+}
+
+/// A kept pool whose store is gone - a disk that is not mounted, a directory that was moved - is not started with an empty one in its place.
+#[test]
+fn a_kept_pool_is_not_started_without_its_stores() {
+    let pool = Pool::start();
+    pool.sandbox.ok(&["pool", "stop", "--pool", "one", "--keep"]);
+    let aside = pool.sandbox.path("aside");
+    let start = ["pool", "start", "--name", "one", "--nodes", "2", "--client", "preload", "--keep"];
+    let refused_for = |place: &str| {
+        let path = pool.store(1).join(place);
+        let before = entries(&pool.store(0));
+        fs::rename(&path, &aside).unwrap();
+        for empty in [false, true] {
+            if empty {
+                fs::create_dir(&path).unwrap();
+            }
+            let done = pool.sandbox.tidepool(&start).output().unwrap();
+            assert!(!done.status.success(), "{place}, {empty}: {}", text(&done));
+            let word = text(&done);
+            assert!(word.contains("pool stop") && word.contains("d1"), "{place}: {word}");
+            assert_eq!(before, entries(&pool.store(0)), "{place}");
+            if empty {
+                fs::remove_dir_all(&path).unwrap();
+            } else {
+                assert!(!path.exists(), "{place}: nothing was made");
+            }
+        }
+        fs::rename(&aside, &path).unwrap();
+    };
+    ["", "meta"].iter().for_each(|place| refused_for(place));
+    // Nor with another in its place, and --wipe does not make room for an empty one.
+    let exchange = || {
+        fs::rename(pool.store(0), &aside).unwrap();
+        fs::rename(pool.store(1), pool.store(0)).unwrap();
+        fs::rename(&aside, pool.store(1)).unwrap();
+    };
+    exchange();
+    let before = entries(&pool.sandbox.store());
+    for more in [&[][..], &["--wipe"]] {
+        let done = pool.sandbox.tidepool(&[&start[..], more].concat()).output().unwrap();
+        refused(&done, "is the store of daemon 1");
+        assert_eq!(before, entries(&pool.sandbox.store()), "{more:?}");
+    }
+    exchange();
+    pool.sandbox.ok(&start);
+    let out = pool.sandbox.path("out");
+    pool.sandbox.ok(&["cp", "--pool", "one", "pool:/file", &out.to_string_lossy()]);
+    assert_eq!(fs::read(&out).unwrap(), fs::read(pool.sandbox.path("file")).unwrap());
+    pool.sandbox.ok(&["pool", "stop", "--pool", "one"]);
+    pool.sandbox.assert_nothing_left("after stop");
+}

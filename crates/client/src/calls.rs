@@ -6,6 +6,7 @@ use crate::leases::GiveWay;
 use crate::loan::Loans;
 use crate::record::Recorder;
 use crate::sizes::{SizeCache, wished};
+use crate::tally::Tally;
 use crate::{FsError, PoolFile, PoolMode};
 use rustc_hash::FxHashMap;
 use std::collections::{HashMap, VecDeque};
@@ -85,6 +86,7 @@ pub struct Client {
     pub(crate) dirs: DirCache,
     pub(crate) direct: Direct,
     pub(crate) loans: Loans,
+    pub(crate) tally: Tally,
     pub(crate) sizes: SizeCache,
     /// Questions answered by a look at a board.
     pub(crate) looks: AtomicU64,
@@ -189,6 +191,7 @@ impl Client {
         let placer = pool.placer().expect("a pool file's weights and groups are checked");
         Client {
             slots: pool.members.iter().map(slot).collect(),
+            tally: Tally::new(pool.members.len()),
             sizes: SizeCache::new(pool.size_cache),
             pool,
             identity,

@@ -301,6 +301,7 @@ impl Client {
     }
 
     fn sync_data(&self, ino: Ino) -> Result<(), FsError> {
+        self.tell_all_used();
         let attr = self.home_attr(ino)?;
         for (daemon, answer) in self.ask_holders(&attr, || Request::Sync { ino }) {
             expect_reply!(self, daemon, answer?, Reply::Done {} => ())?;

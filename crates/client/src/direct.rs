@@ -150,6 +150,7 @@ impl Client {
         if read {
             files.misses.store(0, Ordering::Relaxed);
             self.direct.bytes.fetch_add(buf.len() as u64, Ordering::Relaxed);
+            self.note_read(key.0, buf.len());
         } else if files.misses.fetch_add(1, Ordering::Relaxed) >= MISSES_MAX {
             self.direct.give_back(&key);
         }

@@ -32,6 +32,7 @@ mod rename;
 mod retry;
 mod sizes;
 mod space;
+mod tally;
 mod walk;
 
 pub use acls::is_list;

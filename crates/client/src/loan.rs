@@ -155,6 +155,7 @@ impl Client {
         }
         if written.is_some() {
             self.loans.bytes.fetch_add(buf.len() as u64, Ordering::Relaxed);
+            self.note_written(daemon, buf.len());
         }
         written
     }

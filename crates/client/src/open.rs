@@ -279,6 +279,7 @@ impl Client {
             }
         }
         drop(handles);
+        self.tell_all_used();
         self.call_one_way(ino.home(), &Request::Close { ino });
     }
 

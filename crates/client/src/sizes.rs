@@ -123,6 +123,7 @@ impl Client {
 
     /// The same for all files.
     pub fn settle_all(&self) -> Result<(), FsError> {
+        self.tell_all_used();
         if self.is_settled() {
             return Ok(());
         }
@@ -132,6 +133,11 @@ impl Client {
     /// True when no home has to be told anything.
     pub fn is_settled(&self) -> bool {
         self.sizes.count.load(Ordering::Acquire) == 0
+    }
+
+    /// The same, and no daemon what was done in its files.
+    pub fn has_told_all(&self) -> bool {
+        self.is_settled() && self.tally.is_told()
     }
 
     pub(crate) fn is_unsettled(&self, ino: Ino) -> bool {

@@ -1,15 +1,16 @@
 //! Which client processes have which objects open, and objects waiting for their end.
 
 use std::collections::HashMap;
-use tidepool_types::{Ino, SessionId, TimeSpec};
+use std::time::Duration;
+use tidepool_types::{Ino, SessionId};
 
 /// Open handles by session. Volatile: a restarted daemon starts empty.
 #[derive(Default)]
 pub struct Handles {
     by_session: HashMap<SessionId, HashMap<Ino, u64>>,
     by_object: HashMap<Ino, u64>,
-    /// Nameless objects without handles, and when they go.
-    doomed: HashMap<Ino, TimeSpec>,
+    /// Nameless objects without handles, and when they go, by a clock that nobody sets.
+    doomed: HashMap<Ino, Duration>,
 }
 
 impl Handles {
@@ -55,12 +56,12 @@ impl Handles {
         self.by_object.contains_key(&ino)
     }
 
-    pub fn doom(&mut self, ino: Ino, at: TimeSpec) {
+    pub fn doom(&mut self, ino: Ino, at: Duration) {
         self.doomed.insert(ino, at);
     }
 
     /// Takes the objects whose time has come.
-    pub fn take_doomed(&mut self, now: TimeSpec) -> Vec<Ino> {
+    pub fn take_doomed(&mut self, now: Duration) -> Vec<Ino> {
         let due: Vec<Ino> = self.doomed.iter().filter(|(_, at)| **at <= now).map(|(ino, _)| *ino).collect();
         for ino in &due {
             self.doomed.remove(ino);

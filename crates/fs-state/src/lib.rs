@@ -14,6 +14,8 @@
 
 #![forbid(unsafe_code)]
 
+use std::time::Duration;
+
 mod handles;
 mod leases;
 mod lists;
@@ -29,9 +31,9 @@ pub use tables::{MetaStore, MetaView, Watched};
 
 /// How long an object without names outlives its last known handle. Covers the moment in
 /// which a forked or exec'ed process has not yet registered the handles it inherited.
-pub const ORPHAN_GRACE_MS: u64 = 2_000;
+pub const ORPHAN_GRACE: Duration = Duration::from_secs(2);
 /// The same after a restart of the daemon, which forgets all handles.
-pub const ORPHAN_GRACE_RESTART_MS: u64 = 30_000;
+pub const ORPHAN_GRACE_RESTART: Duration = Duration::from_secs(30);
 /// How long a decider remembers outcomes. Far longer than any client keeps a hold waiting.
 pub const OUTCOME_KEEP_MS: u64 = 3_600_000;
 /// Most entries or records in one listing reply; keeps it below the frame's limit.

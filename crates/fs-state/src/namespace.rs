@@ -265,7 +265,10 @@ impl<S: MetaStore> State<S> {
         self.commit(&[
             Mutation::PutDentry { parent: *parent, name: name.clone(), dentry },
             self.changed_part(*parent, change, ctx.now)?,
-            Mutation::PutOutcome { txn: *txn, outcome: TxnOutcome { committed: true, at: ctx.now, moved } },
+            Mutation::PutOutcome {
+                txn: *txn,
+                outcome: TxnOutcome { committed: true, at: self.steady(ctx.monotonic), moved },
+            },
         ])?;
         Ok(Reply::Replaced { ino: old.as_ref().map(|d| d.ino), kind: old.map(|d| d.kind) })
     }
@@ -287,7 +290,10 @@ impl<S: MetaStore> State<S> {
         self.commit(&[
             Mutation::DelDentry { parent, name: name.into() },
             self.changed_part(parent, Change::Remove(FileKind::Directory), ctx.now)?,
-            Mutation::PutOutcome { txn, outcome: TxnOutcome { committed: true, at: ctx.now, moved: None } },
+            Mutation::PutOutcome {
+                txn,
+                outcome: TxnOutcome { committed: true, at: self.steady(ctx.monotonic), moved: None },
+            },
         ])?;
         Ok(Reply::Done {})
     }
@@ -339,7 +345,7 @@ impl<S: MetaStore> State<S> {
         let outcome = match self.store.outcome(txn) {
             Some(outcome) => outcome,
             None => {
-                let outcome = TxnOutcome { committed: false, at: ctx.now, moved: None };
+                let outcome = TxnOutcome { committed: false, at: self.steady(ctx.monotonic), moved: None };
                 self.commit(&[Mutation::PutOutcome { txn, outcome }])?;
                 outcome
             }

@@ -25,7 +25,7 @@ impl<S: MetaStore> State<S> {
         if inos.len() > LIST_MAX {
             return Err(Errno::EINVAL.into());
         }
-        Ok(Reply::AttributesOf { attrs: inos.iter().filter_map(|ino| self.attr_of(*ino)).collect() })
+        Ok(Reply::AttributesOf { attrs: inos.iter().filter_map(|ino| self.attr(*ino)).collect() })
     }
 
     pub(crate) fn open_handle(&mut self, ctx: &Context, ino: Ino) -> Outcome {
@@ -51,7 +51,7 @@ impl<S: MetaStore> State<S> {
 
     pub(crate) fn close_handle(&mut self, ctx: &Context, ino: Ino) -> Outcome {
         if self.handles.close(ctx.session, ino) {
-            self.doom_if_orphan(ino, ctx.now);
+            self.doom_if_orphan(ino, ctx.monotonic);
         }
         Ok(Reply::Done {})
     }
@@ -127,7 +127,7 @@ impl<S: MetaStore> State<S> {
         blocks: i64,
         (written, now): (Option<TimeSpec>, TimeSpec),
     ) -> io::Result<Option<Attr>> {
-        let Some(mut inode) = self.store.inode(ino) else { return Ok(None) };
+        let Some(mut inode) = self.checked(self.store.inode(ino))? else { return Ok(None) };
         let old = inode.attr.clone();
         let attr = &mut inode.attr;
         attr.size = attr.size.max(size);
@@ -147,9 +147,13 @@ impl<S: MetaStore> State<S> {
         Ok(Some(attr))
     }
 
-    /// Attributes of an object at home here.
-    pub fn attr_of(&self, ino: Ino) -> Option<Attr> {
+    fn attr(&self, ino: Ino) -> Option<Attr> {
         self.store.inode(ino).map(|inode| inode.attr)
+    }
+
+    /// Attributes of an object at home here.
+    pub fn attr_of(&self, ino: Ino) -> io::Result<Option<Attr>> {
+        self.checked(self.attr(ino))
     }
 
     pub(crate) fn reserve(&mut self, ctx: &Context, ino: Ino, len: u64) -> Outcome {

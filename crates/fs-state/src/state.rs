@@ -4,7 +4,7 @@ use crate::MetaStore;
 use crate::handles::Handles;
 use crate::leases::{Kept, Leases};
 use crate::locks::LockTable;
-use crate::{ORPHAN_GRACE_MS, ORPHAN_GRACE_RESTART_MS, OUTCOME_KEEP_MS};
+use crate::{ORPHAN_GRACE, ORPHAN_GRACE_RESTART, OUTCOME_KEEP_MS};
 use std::io;
 use std::time::Duration;
 use tidepool_types::{Attr, DaemonIndex, Errno, FileKind, Ino, SessionId, TimeSpec};
@@ -84,16 +84,31 @@ pub struct State<S> {
     /// Objects removed since [`State::take_dropped`]; their chunks here can go.
     pub(crate) dropped: Vec<Ino>,
     trouble: String,
+    /// The request at hand has committed something.
+    committed: bool,
+    /// When the store was taken over, by the wall clock and by the other.
+    opened: (TimeSpec, Duration),
 }
 
 impl<S: MetaStore> State<S> {
     /// Takes over a store, makes the root if this daemon is its home and it is missing, and
     /// schedules the removal of objects that lost their last name before a restart.
-    pub fn open(mut store: S, config: &StateConfig, now: TimeSpec) -> io::Result<State<S>> {
+    ///
+    /// `now` is read off the wall clock, `monotonic` off the other at the same moment.
+    pub fn open(
+        mut store: S,
+        config: &StateConfig,
+        now: TimeSpec,
+        monotonic: Duration,
+    ) -> io::Result<State<S>> {
         if config.me == Ino::ROOT.home() && store.inode(Ino::ROOT).is_none() {
             store.commit(&[Mutation::PutInode(root_inode(config, now)), Mutation::NextCount(2)])?;
         }
         let next_count = store.next_count().max(1);
+        // Without the root or the count there is no going on; what else cannot be read fails where it is needed.
+        if let Some(error) = store.take_failure() {
+            return Err(error);
+        }
         let mut state = State {
             store,
             me: config.me,
@@ -107,19 +122,33 @@ impl<S: MetaStore> State<S> {
             objects_max: config.objects_max,
             dropped: Vec::new(),
             trouble: String::new(),
+            committed: false,
+            opened: (now, monotonic),
         };
-        state.adopt_orphans(now);
+        state.adopt_orphans(monotonic);
+        if let Err(error) = state.checked(()) {
+            state.note_trouble(&error);
+        }
         Ok(state)
     }
 
-    fn adopt_orphans(&mut self, now: TimeSpec) {
+    /// What was read, unless something could not be.
+    pub(crate) fn checked<T>(&self, read: T) -> io::Result<T> {
+        self.store.take_failure().map_or(Ok(read), Err)
+    }
+
+    fn note_trouble(&mut self, error: &io::Error) {
+        self.trouble = format!("metadata store: {error}");
+    }
+
+    fn adopt_orphans(&mut self, now: Duration) {
         let mut after = None;
         loop {
             let page = self.store.inodes_after(after, crate::LIST_MAX);
             let Some(last) = page.last() else { return };
             after = Some(last.attr.ino);
             for inode in page.iter().filter(|i| i.attr.nlink == 0) {
-                self.handles.doom(inode.attr.ino, plus_ms(now, ORPHAN_GRACE_RESTART_MS));
+                self.handles.doom(inode.attr.ino, now + ORPHAN_GRACE_RESTART);
             }
         }
     }
@@ -129,8 +158,10 @@ impl<S: MetaStore> State<S> {
         self.leases.acting(ctx.session, ctx.monotonic);
         self.kept = Kept::default();
         let before = (self.next_count, self.leased_until, self.dropped.len());
+        self.committed = false;
         let outcome = self.dispatch(ctx, request);
-        if outcome.is_err() {
+        let outcome = self.checked(()).map_err(Fail::Store).and(outcome);
+        if outcome.is_err() && !self.committed {
             // What was prepared for a batch that was not committed.
             self.next_count = before.0;
             self.leased_until = before.1;
@@ -150,7 +181,7 @@ impl<S: MetaStore> State<S> {
             Err(Fail::Stale) => Reply::Stale {},
             Err(Fail::Held(hold)) => Reply::Held { hold },
             Err(Fail::Store(error)) => {
-                self.trouble = format!("metadata store: {error}");
+                self.note_trouble(&error);
                 Reply::Failed { errno: Errno::from(&error), detail: self.trouble.clone() }
             }
         }
@@ -225,6 +256,7 @@ impl<S: MetaStore> State<S> {
             return Err(Fail::Recalled);
         }
         self.store.commit(batch)?;
+        self.committed = true;
         self.leases.changed(batch);
         Ok(())
     }
@@ -301,24 +333,37 @@ impl<S: MetaStore> State<S> {
     }
 
     /// A client process is gone: its locks and handles are, too.
-    pub fn session_ended(&mut self, session: SessionId, now: TimeSpec) {
+    pub fn session_ended(&mut self, session: SessionId, now: Duration) {
         self.locks.release_session(session);
         for ino in self.handles.end_session(session) {
             // It may have been writing to daemons that could not be told about any more.
             self.leases.disturb(ino, session);
             self.doom_if_orphan(ino, now);
         }
+        if let Err(error) = self.checked(()) {
+            self.note_trouble(&error);
+        }
     }
 
-    pub(crate) fn doom_if_orphan(&mut self, ino: Ino, now: TimeSpec) {
+    pub(crate) fn doom_if_orphan(&mut self, ino: Ino, now: Duration) {
         let orphan = self.store.inode(ino).is_some_and(|i| i.attr.nlink == 0);
         if orphan && !self.handles.is_open(ino) {
-            self.handles.doom(ino, plus_ms(now, ORPHAN_GRACE_MS));
+            self.handles.doom(ino, now + ORPHAN_GRACE);
         }
     }
 
     /// Removes orphans whose grace is over and outcomes nobody can ask for any more.
-    pub fn tick(&mut self, now: TimeSpec) -> io::Result<()> {
+    /// `now`: by the clock that nobody sets.
+    pub fn tick(&mut self, now: Duration) -> io::Result<()> {
+        let done = self.forget_old(now);
+        let done = self.checked(()).and(done);
+        if let Err(error) = &done {
+            self.note_trouble(error);
+        }
+        done
+    }
+
+    fn forget_old(&mut self, now: Duration) -> io::Result<()> {
         for ino in self.handles.take_doomed(now) {
             let orphan = self.store.inode(ino).is_some_and(|i| i.attr.nlink == 0);
             if orphan && !self.handles.is_open(ino) {
@@ -330,10 +375,23 @@ impl<S: MetaStore> State<S> {
             .store
             .outcomes(crate::LIST_MAX)
             .into_iter()
-            .filter(|(_, outcome)| plus_ms(outcome.at, OUTCOME_KEEP_MS) < now)
+            .filter(|(_, outcome)| self.outcome_is_old(outcome.at, now))
             .map(|(txn, _)| Mutation::DelOutcome(txn))
             .collect();
         if old.is_empty() { Ok(()) } else { self.store.commit(&old) }
+    }
+
+    /// The time by which outcomes age: the wall clock's when the store was taken over, and what has passed since.
+    pub(crate) fn steady(&self, now: Duration) -> TimeSpec {
+        let passed = now.saturating_sub(self.opened.1).as_millis();
+        plus_ms(self.opened.0, u64::try_from(passed).unwrap_or(u64::MAX))
+    }
+
+    /// What an earlier daemon decided has the time of its clock: it is as old as this one, whatever that says.
+    fn outcome_is_old(&self, at: TimeSpec, now: Duration) -> bool {
+        let (opened, steady) = (self.opened.0, self.steady(now));
+        let at = if (opened..=steady).contains(&at) { at } else { opened };
+        plus_ms(at, OUTCOME_KEEP_MS) < steady
     }
 
     /// Objects removed since the last call, whose chunks on this daemon can go.
@@ -341,9 +399,13 @@ impl<S: MetaStore> State<S> {
         std::mem::take(&mut self.dropped)
     }
 
-    /// Objects whose chunks on peers still have to be dropped.
-    pub fn reaps(&self, max: usize) -> Vec<Ino> {
-        self.store.reaps(max)
+    /// Objects whose chunks on peers still have to be dropped. What cannot be read of them waits.
+    pub fn reaps(&mut self, max: usize) -> Vec<Ino> {
+        let found = self.store.reaps(max);
+        if let Err(error) = self.checked(()) {
+            self.note_trouble(&error);
+        }
+        found
     }
 
     /// Every peer has dropped the chunks of these.
@@ -353,8 +415,8 @@ impl<S: MetaStore> State<S> {
     }
 
     /// Size of an object at home here.
-    pub fn size_of(&self, ino: Ino) -> Option<u64> {
-        self.store.inode(ino).map(|i| i.attr.size)
+    pub fn size_of(&self, ino: Ino) -> io::Result<Option<u64>> {
+        self.checked(self.store.inode(ino).map(|i| i.attr.size))
     }
 
     pub fn sync(&mut self) -> io::Result<()> {
@@ -369,8 +431,12 @@ impl<S: MetaStore> State<S> {
         self.store.name()
     }
 
-    pub fn inode_count(&self) -> u64 {
-        self.store.inode_count()
+    pub fn inode_count(&mut self) -> u64 {
+        let count = self.store.inode_count();
+        if let Err(error) = self.checked(()) {
+            self.note_trouble(&error);
+        }
+        count
     }
 
     pub fn session_count(&self) -> u64 {

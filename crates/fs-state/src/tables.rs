@@ -24,6 +24,12 @@ pub trait MetaView {
     fn dir_parts_after(&self, after: Option<Ino>, max: usize) -> Vec<(Ino, DirPart)>;
     /// Number of inodes.
     fn inode_count(&self) -> u64;
+    /// What could not be read since this was last asked. The functions above leave out what they cannot read, so nobody may act on, or tell,
+    /// what they have said before he has asked here; a store commits nothing until then. Back ends that read everything when they are
+    /// opened have nothing to say.
+    fn take_failure(&self) -> Option<io::Error> {
+        None
+    }
 }
 
 /// Tables that can be changed and made durable. All back ends pass one behaviour suite.
@@ -75,6 +81,9 @@ impl<T: MetaView + ?Sized> MetaView for Box<T> {
     }
     fn inode_count(&self) -> u64 {
         (**self).inode_count()
+    }
+    fn take_failure(&self) -> Option<io::Error> {
+        (**self).take_failure()
     }
 }
 
@@ -132,6 +141,9 @@ impl<S: MetaView, F> MetaView for Watched<S, F> {
     }
     fn inode_count(&self) -> u64 {
         self.store.inode_count()
+    }
+    fn take_failure(&self) -> Option<io::Error> {
+        self.store.take_failure()
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
 use std::time::Duration;
 use tidepool_env::MemDisk;
-use tidepool_fs_state::{Context, ORPHAN_GRACE_MS, State, StateConfig};
+use tidepool_fs_state::{Context, ORPHAN_GRACE, State, StateConfig};
 use tidepool_store::MemLogStore;
 use tidepool_types::{Errno, FileKind, Ino, Layout, SessionId, TimeSpec};
 use tidepool_wire::message::{NewObject, Reply, Request};
@@ -88,23 +88,22 @@ impl Bench {
             session: SESSION,
             epoch: 0,
             keep: false,
-            monotonic: Duration::ZERO,
+            monotonic: Duration::from_secs(self.now as u64),
         };
         self.state.apply(&ctx, request)
     }
 
     fn end_session(&mut self) {
-        let now = TimeSpec { sec: self.now, nsec: 0 };
-        self.state.session_ended(SESSION, now);
-        self.now += (ORPHAN_GRACE_MS / 1000) as i64 + 1;
-        self.state.tick(TimeSpec { sec: self.now, nsec: 0 }).unwrap();
+        self.state.session_ended(SESSION, Duration::from_secs(self.now as u64));
+        self.now += ORPHAN_GRACE.as_secs() as i64 + 1;
+        self.state.tick(Duration::from_secs(self.now as u64)).unwrap();
     }
 }
 
 fn open(disk: &MemDisk, now: i64) -> State<MemLogStore<MemDisk>> {
     let store = MemLogStore::open(disk.clone()).unwrap();
     let config = StateConfig { me: 0, uid: 1, gid: 1, epoch: 1, objects_max: 0 };
-    State::open(store, &config, TimeSpec { sec: now, nsec: 0 }).unwrap()
+    State::open(store, &config, TimeSpec { sec: now, nsec: 0 }, Duration::from_secs(now as u64)).unwrap()
 }
 
 fn object(kind: FileKind) -> NewObject {
@@ -229,7 +228,7 @@ fn perform(bench: &mut Bench, oracle: &mut Oracle, step: &Step) {
             // All handles are forgotten; nameless objects go after a while.
             bench.state = open(&bench.disk, bench.now);
             bench.now += 60;
-            bench.state.tick(TimeSpec { sec: bench.now, nsec: 0 }).unwrap();
+            bench.state.tick(Duration::from_secs(bench.now as u64)).unwrap();
             oracle.files.values_mut().for_each(|file| file.2 = 0);
             oracle.files.retain(|_, file| file.0 > 0);
         }

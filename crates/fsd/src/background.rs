@@ -20,6 +20,7 @@ pub fn run(service: &Service, nudge: impl Fn()) {
     let mut peers = Peers::new(service);
     while !service.stopping() {
         service.wait_for_work(TICK);
+        service.look_after_stores();
         tick(service);
         nudge();
         service.chunks().bury();
@@ -28,7 +29,7 @@ pub fn run(service: &Service, nudge: impl Fn()) {
 }
 
 fn tick(service: &Service) {
-    let now = service.now();
+    let now = service.monotonic();
     let mut state = service.state();
     // The store's own error is kept for `status`; there is nobody to tell here.
     let _ = state.tick(now);

@@ -46,6 +46,8 @@ pub struct Config {
     pub backend: Backend,
     /// Reopen stores of this instance, and leave them at the end.
     pub keep: bool,
+    /// With `keep`: the stores are there, of an earlier run. One that is missing is an error, not a new one.
+    pub again: bool,
     /// Remove the stores of another instance found in `dir`.
     pub wipe: bool,
     /// Threads that serve requests.
@@ -173,6 +175,8 @@ struct Raw {
     #[serde(default)]
     keep: bool,
     #[serde(default)]
+    again: bool,
+    #[serde(default)]
     wipe: bool,
     #[serde(default)]
     workers: usize,
@@ -250,6 +254,7 @@ impl Config {
             tcp,
             backend: raw.backend,
             keep: raw.keep,
+            again: raw.again,
             wipe: raw.wipe,
             workers: if raw.workers == 0 { default_workers() } else { raw.workers },
             cores: raw.cores,
@@ -275,6 +280,7 @@ impl Config {
             advertise: self.advertise.clone(),
             backend: self.backend,
             keep: self.keep,
+            again: self.again,
             wipe: self.wipe,
             workers: self.workers,
             cores: self.cores.clone(),

@@ -1,5 +1,6 @@
 //! Copying data from one file to another without the client: from this daemon's chunks, or from a peer's.
 
+use crate::counters::Counters;
 use crate::serve::Service;
 use std::collections::HashMap;
 use std::io;
@@ -94,6 +95,7 @@ impl Service {
             data.clear();
             self.chunks().read(piece.from, piece.at, piece.len as usize, &mut data)
         })?;
+        Counters::add(&self.counters.bytes_read, data.len() as u64);
         Ok(data)
     }
 
@@ -144,6 +146,7 @@ impl Service {
         let mut blocks = 0;
         if !data.is_empty() {
             blocks += self.owning_quietly(piece.to, || self.store(piece.to, piece.offset, data))?;
+            Counters::add(&self.counters.bytes_written, data.len() as u64);
         }
         let missing = u64::from(piece.len) - data.len() as u64;
         if missing > 0 {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Counters {
     pub requests: AtomicU64,
     pub failures: AtomicU64,
+    /// By programs, whichever way: by request, straight from and to the daemon's files (as clients tell), by copies within the pool.
     pub bytes_read: AtomicU64,
     pub bytes_written: AtomicU64,
     /// Bytes of data copied on their way between the client's buffer and the store's system call:

@@ -9,7 +9,7 @@ use crate::serve::{Service, Shared};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use std::time::Duration;
 use tidepool_shm::{Bell, LANES_MAX, ServerLane, Spin, Turn};
 use tidepool_types::SessionId;
@@ -23,6 +23,8 @@ const SLEEP: Duration = Duration::from_secs(3600);
 
 struct Given {
     lane: Mutex<ServerLane>,
+    /// Somebody has come for a request while a worker had the lane: that one looks again.
+    missed: AtomicBool,
     /// The connection it belongs to.
     token: u64,
     session: SessionId,
@@ -57,7 +59,8 @@ impl Lanes {
     pub fn open(&self, token: u64, session: SessionId) -> io::Result<(usize, [OwnedFd; 2])> {
         let (lane, fd) = ServerLane::create()?;
         let bell = self.bell_fd.try_clone()?;
-        let given = Arc::new(Given { lane: Mutex::new(lane), token, session });
+        let given =
+            Arc::new(Given { lane: Mutex::new(lane), missed: AtomicBool::new(false), token, session });
         let mut all = self.given.write().unwrap_or_else(PoisonError::into_inner);
         let number = match all.iter().position(Option::is_none) {
             Some(free) => free,
@@ -117,7 +120,8 @@ impl Lanes {
         self.bell.turn_away();
     }
 
-    /// Serves what waits in a lane, until others have their turn.
+    /// Serves what waits in a lane, until others have their turn. A lane that another worker has is left to that one: it may wait
+    /// for a peer, which waits for us to serve others.
     fn turn(
         &self,
         number: usize,
@@ -126,9 +130,25 @@ impl Lanes {
         deliver: Deliver<'_>,
         out: &mut Vec<u8>,
     ) -> Option<After> {
-        let mut lane = given.lane.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lane = given.take()?;
+        let after = self.serve_some(number, &mut lane, given, service, (deliver, out));
+        drop(lane);
+        if given.missed.swap(false, Ordering::SeqCst) {
+            self.bell.mark(number);
+        }
+        after
+    }
+
+    fn serve_some(
+        &self,
+        number: usize,
+        lane: &mut ServerLane,
+        given: &Given,
+        service: &Service,
+        (deliver, out): (Deliver<'_>, &mut Vec<u8>),
+    ) -> Option<After> {
         for _ in 0..FRAMES_PER_TURN {
-            match self.serve(&mut lane, given, service, deliver, out) {
+            match self.serve(lane, given, service, deliver, out) {
                 Served::Nothing => return None,
                 Served::One => {}
                 Served::After(after) => {
@@ -186,6 +206,20 @@ enum Served {
 }
 
 impl Given {
+    /// The lane, unless another worker has it, who will look once more.
+    fn take(&self) -> Option<MutexGuard<'_, ServerLane>> {
+        let try_lock = || match self.lane.try_lock() {
+            Ok(lane) => Some(lane),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        try_lock().or_else(|| {
+            self.missed.store(true, Ordering::SeqCst);
+            // He may have let go before he could see that.
+            try_lock()
+        })
+    }
+
     fn broken(&self) -> Served {
         Served::After(After::Close { token: self.token })
     }

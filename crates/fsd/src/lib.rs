@@ -33,7 +33,7 @@ mod tiering;
 pub use config::{Backend, CORES_MAX, Config, ConfigError, Ready, TierConfig, default_workers, workers_for};
 pub use flush_config::{FlushConfig, FlushWhen};
 pub use server::{Daemon, StartError};
-pub use storedir::{IdleStore, StoreDirError, check_stores, is_store};
+pub use storedir::{IdleStore, StillStore, StoreDirError, check_stores, is_store};
 pub use tiering::{job_of, loads};
 
 /// Connections one daemon serves; further ones are closed at once.

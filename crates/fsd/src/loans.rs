@@ -180,7 +180,7 @@ impl Service {
 
     fn lend_first(&self, session: SessionId, ino: Ino) -> Result<Option<Arc<Entry>>, StoreError> {
         let mut out = lock(&self.loans().out);
-        if out.contains_key(&ino) || out.len() >= LOANS_MAX {
+        if out.contains_key(&ino) || out.len() >= LOANS_MAX || self.has_lost_store() {
             return Ok(None);
         }
         let elsewhere = if ino.home() == self.index() {
@@ -189,7 +189,8 @@ impl Service {
             }
             let mut state = self.state();
             // One without size and blocks would be removed without a look for chunks.
-            let Some(attr) = state.attr_of(ino).filter(|a| a.size > 0 || a.blocks != 0) else {
+            let attr = state.attr_of(ino).map_err(|error| StoreError::of_record(ino, error))?;
+            let Some(attr) = attr.filter(|a| a.size > 0 || a.blocks != 0) else {
                 state.leases.lending_is_over(ino);
                 return Ok(None);
             };
@@ -429,10 +430,14 @@ impl Service {
         }
     }
 
+    fn record_of(&self, ino: Ino) -> Result<Option<Attr>, StoreError> {
+        self.state().attr_of(ino).map_err(|error| StoreError::of_record(ino, error))
+    }
+
     fn refresh(&self, attr: &mut Attr) -> Result<(), StoreError> {
         let fresh = match self.look(attr.ino)? {
             Some(fresh) => Some(fresh),
-            None => self.state().attr_of(attr.ino),
+            None => self.record_of(attr.ino)?,
         };
         if let Some(fresh) = fresh {
             *attr = fresh;
@@ -468,7 +473,7 @@ impl Service {
     }
 
     fn record_left(&self, loan: &LeftLoan, standing: &Standing) -> Result<(), StoreError> {
-        let Some(attr) = self.state().attr_of(loan.ino) else { return Ok(()) };
+        let Some(attr) = self.record_of(loan.ino)? else { return Ok(()) };
         let before = attr.blocks.saturating_sub(loan.elsewhere);
         self.record(loan.ino, standing, before, 0).map(|_| ())
     }

@@ -8,6 +8,7 @@ use crate::loans::Loans;
 use crate::meters;
 use crate::quota::Quota;
 use crate::recalls::{Recalling, Recalls};
+use crate::storedir::Tether;
 use crate::tiering::{Access, Admission, Tiering, pattern_of};
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -32,6 +33,8 @@ use tidepool_wire::message::{DaemonStatus, Handshake, Member, Reply, Request, Sc
 const SCRUB_OBJECTS_MAX: usize = 64;
 /// Ranges in one reply.
 const RANGES_MAX: usize = 4096;
+/// Most bytes that a client may say to have moved by itself since it said so last: it does after a few MiB.
+const USED_MAX: u64 = 1 << 40;
 /// Bad blocks named per object.
 const BAD_BLOCKS_MAX: usize = 1000;
 
@@ -70,6 +73,10 @@ pub struct Service {
     sessions: Mutex<HashMap<SessionId, usize>>,
     members: Mutex<Vec<Member>>,
     trouble: Mutex<String>,
+    /// The stores of this daemon.
+    tethers: OnceLock<Vec<Tether>>,
+    /// What became of them, when one was removed under us.
+    lost: OnceLock<String>,
     stop: Mutex<Option<Stop>>,
     stop_wanted: Condvar,
     work: (Mutex<bool>, Condvar),
@@ -119,6 +126,8 @@ impl Service {
             sessions: Mutex::default(),
             members: Mutex::default(),
             trouble: Mutex::default(),
+            tethers: OnceLock::new(),
+            lost: OnceLock::new(),
             stop: Mutex::default(),
             stop_wanted: Condvar::new(),
             work: (Mutex::new(false), Condvar::new()),
@@ -284,10 +293,40 @@ impl Service {
             tiering.session_leaves(session);
         }
         self.borrower_leaves(session, None);
-        let now = self.now();
+        let now = self.monotonic();
         let mut state = self.state();
         state.session_ended(session, now);
         self.recalls.send(state.leases.take_recalls());
+    }
+
+    /// To be looked after from now on.
+    pub fn set_tethers(&self, tethers: Vec<Tether>) {
+        let _ = self.tethers.set(tethers);
+    }
+
+    /// Notices that a store was removed: what is written from then on would be gone with this process, and is refused. What can
+    /// still be read is read.
+    pub fn look_after_stores(&self) {
+        if self.lost.get().is_some() {
+            return;
+        }
+        let Some(place) = self.tethers.get().into_iter().flatten().find_map(Tether::lost) else { return };
+        let text = format!(
+            "{} was removed, or replaced, while the pool uses it: nothing can be stored any more, and what is there ends with this daemon. Copy out what can still be read, and stop the pool",
+            place.display()
+        );
+        eprintln!("tidepoold {}: {text}", self.index);
+        *lock(&self.trouble) = text.clone();
+        let _ = self.lost.set(text);
+        // Borrowers write to files that nobody will find again.
+        if let Err(error) = self.call_in_all() {
+            eprintln!("tidepoold {}: {error}", self.index);
+        }
+    }
+
+    /// Whether nothing can be stored any more.
+    pub fn has_lost_store(&self) -> bool {
+        self.lost.get().is_some()
     }
 
     /// Asks the daemon to end.
@@ -361,13 +400,14 @@ impl Service {
         let request = Request::decode(header.kind, meta);
         let start = begin_frame(out);
         let before = out.len();
+        let asks = is_of_program(&request);
         let fields = match request {
             Ok(Request::Read { ino, offset, len }) if !is_one_way(header) => {
                 self.read(session, ino, offset, len, out)
             }
             request => self.answer(session, header, request, bulk, out),
         };
-        Counters::add(&self.counters.requests, 1);
+        Counters::add(&self.counters.requests, asks.into());
         // Into the socket and out of it.
         Counters::add(&self.counters.bytes_copied, 2 * (bulk.len() + out.len() - before - fields.len) as u64);
         self.end_frame(header, start, &fields, None, out);
@@ -383,7 +423,7 @@ impl Service {
         area: &mut [u8],
         out: &mut Vec<u8>,
     ) -> Shared {
-        Counters::add(&self.counters.requests, 1);
+        Counters::add(&self.counters.requests, is_of_program(&request).into());
         let start = begin_frame(out);
         let bulk_len = header.bulk_len as usize;
         let (fields, in_area) = match request {
@@ -460,6 +500,9 @@ impl Service {
 
     fn reply_to(&self, ctx: &Context, request: &Request, bulk: &[u8], kept: &Cell<Kept>) -> Reply {
         use Request as R;
+        if let Some(detail) = self.lost.get().filter(|_| !is_for_now(request)) {
+            return Reply::Failed { errno: Errno::EIO, detail: detail.clone() };
+        }
         match request {
             R::Write { ino, offset, extend } => self.write(ctx, *ino, *offset, *extend, bulk),
             R::Trim { ino, size } => {
@@ -500,6 +543,14 @@ impl Service {
             R::BeginPhase { .. } | R::EndPhase {} | R::PhaseBytes { .. } => self.hint(ctx, request),
             R::Members { members } => self.set_members(members),
             R::Scrub { after, max } => self.scrub(ctx.session, *after, *max),
+            R::Used { read, written } => {
+                // A count that cannot be is no count.
+                if (*read).max(*written) <= USED_MAX {
+                    Counters::add(&self.counters.bytes_read, *read);
+                    Counters::add(&self.counters.bytes_written, *written);
+                }
+                Reply::Done {}
+            }
             R::GiveBack { ino } => {
                 self.borrower_leaves(ctx.session, Some(*ino));
                 Reply::Done {}
@@ -664,7 +715,7 @@ impl Service {
         let start = out.len();
         let read = self.owning(session, ino, || {
             out.truncate(start);
-            let fields = self.put_reply(&Reply::Data { size: self.size_here(ino) }, out);
+            let fields = self.put_reply(&Reply::Data { size: self.size_here(ino)? }, out);
             self.chunks.read(ino, offset, len as usize, out).map(|()| fields)
         });
         match read {
@@ -689,7 +740,7 @@ impl Service {
         out: &mut Vec<u8>,
     ) -> (Encoded, Option<usize>) {
         let read = self.owning(session, ino, || {
-            let size = self.size_here(ino);
+            let size = self.size_here(ino)?;
             Ok((size, self.chunks.read_into(ino, offset, area)?))
         });
         match read {
@@ -703,13 +754,13 @@ impl Service {
 
     /// The size of an object at home here. To be asked before its data are read: then bytes that
     /// are missing below it are a hole.
-    fn size_here(&self, ino: Ino) -> Option<u64> {
+    fn size_here(&self, ino: Ino) -> Result<Option<u64>, StoreError> {
         if ino.home() != self.index {
-            return None;
+            return Ok(None);
         }
         // A failure shows when the data are read.
         let _ = self.look(ino);
-        self.state().size_of(ino)
+        self.state().size_of(ino).map_err(|error| StoreError::of_record(ino, error))
     }
 
     fn write(&self, ctx: &Context, ino: Ino, offset: u64, extend: bool, data: &[u8]) -> Reply {
@@ -817,7 +868,10 @@ impl Service {
         if trouble.is_empty() {
             trouble = state.trouble().to_string();
         }
-        if let Err(error) = &space {
+        // Without its store there is no space to be asked for; why says more.
+        if let Err(error) = &space
+            && !self.has_lost_store()
+        {
             trouble = error.to_string();
         }
         DaemonStatus {
@@ -884,6 +938,47 @@ pub enum Shared {
     Reply {
         bulk_in_frame: bool,
     },
+}
+
+/// What needs no store to keep it: questions, and what a daemon knows only while it runs.
+fn is_for_now(request: &Request) -> bool {
+    use Request as R;
+    matches!(
+        request,
+        R::Ping {}
+            | R::Status {}
+            | R::Shutdown { .. }
+            | R::Members { .. }
+            | R::Lookup { .. }
+            | R::GetAttr { .. }
+            | R::GetAttrs { .. }
+            | R::GetInode { .. }
+            | R::DirStat { .. }
+            | R::DirStats { .. }
+            | R::List { .. }
+            | R::ListPlus { .. }
+            | R::Open { .. }
+            | R::OpenKept { .. }
+            | R::Keep { .. }
+            | R::Close { .. }
+            | R::Released { .. }
+            | R::GiveBack { .. }
+            | R::Used { .. }
+            | R::Read { .. }
+            | R::Extents { .. }
+            | R::StatFs {}
+            | R::Lock { .. }
+            | R::TestLock { .. }
+            | R::Watch {}
+            | R::ScanInodes { .. }
+            | R::ScanDirs { .. }
+            | R::Scrub { .. }
+    )
+}
+
+/// False for what clients tell by themselves of what they have done without asking: no program waits for it, and it would spoil the count.
+fn is_of_program(request: &Result<Request, DecodeError>) -> bool {
+    !matches!(request, Ok(Request::Used { .. }))
 }
 
 fn is_one_way(header: &Header) -> bool {

@@ -6,7 +6,7 @@ use crate::counters::Counters;
 use crate::fabric::Fabric;
 use crate::lanes::{After, Lanes};
 use crate::serve::{Service, Stop};
-use crate::storedir::{StoreDir, StoreDirError, Wanted};
+use crate::storedir::{self, StoreDir, StoreDirError, Wanted};
 use crate::tiering::Tiering;
 use crate::{CONNECTIONS_MAX, HANDSHAKE_MS_MAX, UNPROVEN_MAX, background};
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -23,11 +23,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tidepool_env::{RealDisk, SystemClock};
+use tidepool_env::{Clock, RealDisk, SystemClock};
 use tidepool_fs_state::{MetaStore, State, StateConfig, Watched};
 use tidepool_shm::{Board, Listed, part_key};
-use tidepool_store::{ChunkStore, LmdbOptions, LmdbStore, MemLogStore, Tiers};
+use tidepool_store::{ChunkStore, LmdbOptions, LmdbStore, MemLogStore, StoreError, StoreErrorKind, Tiers};
 use tidepool_transport::{LocalNode, Sealed, random_bytes, tune_tcp};
+use tidepool_types::Ino;
 use tidepool_wire::frame::Header;
 use tidepool_wire::message::Reply;
 use tidepool_wire::record::Mutation;
@@ -106,11 +107,13 @@ pub struct Daemon {
 impl Daemon {
     /// Opens the stores, listens and starts serving.
     pub fn start(config: &Config) -> Result<Daemon, StartError> {
-        let wanted =
-            Wanted { instance: config.instance, index: config.index, keep: config.keep, wipe: config.wipe };
+        let wanted = Wanted::by(config);
         let dir = StoreDir::claim(&config.dir, &wanted)?;
+        storedir::check_parts(config)?;
         let lower = claim_tiers(config, &wanted, dir.path())?;
         let service = Arc::new(open_service(config, dir.path(), &lower)?);
+        let own = dir.tether(&[storedir::METADATA, storedir::DATA]);
+        service.set_tethers(lower.iter().map(|store| store.tether(&[])).chain([own]).collect());
         if let Some(tiers) = &config.tiers {
             let tiering = Tiering::new(config, tiers).map_err(|e| StartError::Store(e.to_string()))?;
             let tiering = Arc::new(tiering);
@@ -549,20 +552,56 @@ fn listen_tcp(at: SocketAddr) -> Result<TcpListener, StartError> {
     Ok(listener)
 }
 
+/// A store that another back end has made would look empty to this one.
+fn made_with(meta_dir: &Path, backend: Backend) -> Result<(), String> {
+    let names = fs::read_dir(meta_dir).map_err(|e| format!("{}: {e}", meta_dir.display()))?;
+    let names: Vec<_> =
+        names.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    let lmdb = names.iter().any(|name| name == "data.mdb");
+    let memlog = names.iter().any(|name| name.starts_with("meta-"));
+    let other = match backend {
+        Backend::Memlog if lmdb && !memlog => "lmdb",
+        Backend::Lmdb if memlog && !lmdb => "memlog",
+        _ => return Ok(()),
+    };
+    Err(format!("{} was made with --backend {other}; start the pool with that", meta_dir.display()))
+}
+
+/// Of a metadata store that is damaged: with the way out.
+fn damaged(error: &StoreError, dir: &Path) -> String {
+    match error.kind {
+        StoreErrorKind::Corrupt => {
+            let dir = dir.display();
+            format!(
+                "{error}. Nothing was changed; 'tidepool check --repair {dir} --dry-run' says what is lost, and without --dry-run makes a store of the rest"
+            )
+        }
+        _ => error.to_string(),
+    }
+}
+
 fn open_service(config: &Config, dir: &Path, lower: &[StoreDir]) -> Result<Service, StartError> {
     let fail = |e: &dyn fmt::Display| StartError::Store(e.to_string());
-    let meta_dir = dir.join("meta");
-    let data_dir = dir.join("data");
+    let meta_dir = dir.join(storedir::METADATA);
+    let data_dir = dir.join(storedir::DATA);
     for made in [&meta_dir, &data_dir] {
         fs::create_dir_all(made).map_err(|e| fail(&format!("{}: {e}", made.display())))?;
     }
+    made_with(&meta_dir, config.backend).map_err(|e| fail(&e))?;
     let (board, board_file) = open_board(dir).map_err(|e| fail(&format!("{BOARD}: {e}")))?;
     let store: Box<dyn MetaStore> = match config.backend {
         Backend::Memlog => {
             let disk = RealDisk::new(&meta_dir).map_err(|e| fail(&e))?;
-            Box::new(MemLogStore::open(disk).map_err(|e| fail(&e))?)
+            let store = MemLogStore::open(disk).map_err(|e| fail(&damaged(&e, dir)))?;
+            if let Some(unwritten) = store.unwritten() {
+                eprintln!("tidepoold {}: {}: {unwritten}", config.index, meta_dir.display());
+            }
+            Box::new(store)
         }
-        Backend::Lmdb => Box::new(LmdbStore::open(&meta_dir, LmdbOptions::default()).map_err(|e| fail(&e))?),
+        Backend::Lmdb => {
+            let opened = LmdbStore::open(&meta_dir, LmdbOptions::default());
+            Box::new(opened.map_err(|e| fail(&damaged(&e, dir)))?)
+        }
     };
     let told = Arc::clone(&board);
     let watch = move |batch: &[Mutation]| batch.iter().for_each(|change| tell(&told, change));
@@ -575,8 +614,9 @@ fn open_service(config: &Config, dir: &Path, lower: &[StoreDir]) -> Result<Servi
         epoch: first_epoch(),
         objects_max: config.quota_objects,
     };
-    let now = tidepool_env::Clock::now(&clock);
-    let state = State::open(store, &me, now).map_err(|e| fail(&e))?;
+    let (now, monotonic) = (clock.now(), clock.monotonic());
+    let state = State::open(store, &me, now, monotonic)
+        .map_err(|e| fail(&damaged(&StoreError::of_record(Ino::ROOT, e), dir)))?;
     let open = |dir: &Path| {
         let disk = RealDisk::new(dir).map_err(|e| fail(&e))?;
         ChunkStore::open(disk).map_err(|e| fail(&e))

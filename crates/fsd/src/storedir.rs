@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use tidepool_removal::{Looked, RemovalError, Tree, Why};
 use tidepool_rundir::{Dir, FileWant, UNWRITABLE, Want};
@@ -16,6 +16,9 @@ use tidepool_types::{DaemonIndex, InstanceId};
 /// Marks a directory as a store, so that nothing else is ever wiped.
 const MARKER: &str = "tidepool-store.json";
 const LOCK: &str = "lock";
+/// Directories of a store.
+pub const METADATA: &str = "meta";
+pub const DATA: &str = "data";
 /// What says that a directory is a store, and that it is in use: the last to go.
 const KEPT: [&str; 2] = [MARKER, LOCK];
 const VERSION: u32 = 1;
@@ -50,8 +53,25 @@ pub struct Wanted {
     pub index: DaemonIndex,
     /// Reopen a store of this instance.
     pub keep: bool,
+    /// It is there, of an earlier run: a missing or empty directory is none of the pool's.
+    pub again: bool,
     /// Remove a store of another instance.
     pub wipe: bool,
+}
+
+/// Of a store that the data of a kept pool should be in.
+const MISSING: &str = "is missing, and with it data of the pool. If it lies on a disk that is not mounted, or was moved, bring it back and start the pool again; to give the pool up, 'tidepool pool stop' removes what is left of it";
+
+impl Wanted {
+    /// What a daemon wants of its stores.
+    pub fn by(config: &Config) -> Wanted {
+        let Config { instance, index, keep, again, wipe, .. } = *config;
+        Wanted { instance, index, keep, again, wipe }
+    }
+
+    fn admits_new(&self) -> Result<(), String> {
+        if self.again { Err(MISSING.into()) } else { Ok(()) }
+    }
 }
 
 /// A directory that belongs to this daemon until dropped.
@@ -115,6 +135,25 @@ impl IdleStore {
     }
 }
 
+/// A store that no daemon uses, and none can begin to: for whoever repairs it.
+pub struct StillStore {
+    _lock: Option<File>,
+}
+
+impl StillStore {
+    /// A store of this user's; anything else is an error.
+    pub fn hold(path: &Path) -> Result<StillStore, StoreDirError> {
+        let fail = |why: String| StoreDirError { path: path.into(), why };
+        let uid = rustix::process::geteuid().as_raw();
+        let dir = Dir::open(path, &wanted_of(uid)).map_err(|error| fail(error.to_string()))?;
+        if mark_in(&dir, uid).is_none() {
+            return Err(fail(format!("{MARKER} does not say that it is a store of this release and user")));
+        }
+        let lock = open_lock(&dir).and_then(|lock| lock.map(taken).transpose()).map_err(fail)?;
+        Ok(StillStore { _lock: lock })
+    }
+}
+
 /// A store's lock, if there is one, without making or following anything.
 fn open_lock(dir: &Dir) -> Result<Option<File>, String> {
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -137,21 +176,40 @@ fn taken(lock: File) -> Result<File, String> {
 /// Whether a daemon could claim all its directories as they are now. Nothing is made or removed: of daemons that start
 /// together, one would have wiped its store before another is refused.
 pub fn check_stores(config: &Config) -> Result<(), StoreDirError> {
-    let wanted =
-        Wanted { instance: config.instance, index: config.index, keep: config.keep, wipe: config.wipe };
+    let wanted = Wanted::by(config);
     let lower = config.tiers.as_ref().map(|tiers| tiers.stores(config.instance, config.index));
     let all = lower.iter().flatten().chain([&config.dir]);
     all.into_iter()
-        .try_for_each(|path| check(path, &wanted).map_err(|why| StoreDirError { path: path.clone(), why }))
+        .try_for_each(|path| check(path, &wanted).map_err(|why| StoreDirError { path: path.clone(), why }))?;
+    check_parts(config)
+}
+
+/// Whether a store of an earlier run has what it had then.
+pub fn check_parts(config: &Config) -> Result<(), StoreDirError> {
+    if !config.again {
+        return Ok(());
+    }
+    let is_there = |part: &str| config.dir.join(part).is_dir();
+    let mut names = fs::read_dir(config.dir.join(METADATA)).into_iter().flatten().flatten();
+    let has_metadata = names.any(|entry| {
+        let name = entry.file_name();
+        name == "data.mdb" || name.to_string_lossy().starts_with("meta-")
+    });
+    let missing = match (has_metadata, is_there(DATA)) {
+        (false, _) => METADATA,
+        (true, false) => DATA,
+        (true, true) => return Ok(()),
+    };
+    Err(StoreDirError { path: config.dir.join(missing), why: MISSING.into() })
 }
 
 fn check(path: &Path, wanted: &Wanted) -> Result<(), String> {
     let names = match fs::read_dir(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return wanted.admits_new(),
         names => names.map_err(|error| format!("cannot read it: {error}"))?,
     };
     if names.count() == 0 {
-        return Ok(());
+        return wanted.admits_new();
     }
     refuse_others(path)?;
     let uid = rustix::process::geteuid().as_raw();
@@ -178,10 +236,14 @@ impl StoreDir {
     pub fn claim(path: &Path, wanted: &Wanted) -> Result<StoreDir, StoreDirError> {
         let fail = |why: String| StoreDirError { path: path.into(), why };
         let io = |what: &'static str| move |e: io::Error| fail(format!("{what}: {e}"));
+        if wanted.again && !path.exists() {
+            return Err(fail(MISSING.into()));
+        }
         fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(io("cannot make it"))?;
         let fresh = fs::read_dir(path).map_err(io("cannot read it"))?.next().is_none();
-        if !fresh {
-            refuse_others(path).map_err(fail)?;
+        match fresh {
+            true => wanted.admits_new().map_err(fail)?,
+            false => refuse_others(path).map_err(fail)?,
         }
         let lock = taken(File::create(path.join(LOCK)).map_err(io("cannot lock it"))?).map_err(fail)?;
         if !fresh && admit(path, wanted).map_err(fail)? == Admitted::Wiped {
@@ -197,12 +259,41 @@ impl StoreDir {
         &self.path
     }
 
+    /// What tells whether this directory, with these parts, is still there.
+    pub fn tether(&self, parts: &[&str]) -> Tether {
+        let all = [&[LOCK], parts].concat().into_iter().map(|name| self.path.join(name));
+        Tether { held: all.filter_map(|path| Some((id_of(&path).ok()?, path))).collect() }
+    }
+
     /// Removes the stores and the directory.
     pub fn wipe(self) -> io::Result<()> {
         wipe_contents(&self.path)?;
         fs::remove_file(self.path.join(MARKER))?;
         fs::remove_file(self.path.join(LOCK))?;
         fs::remove_dir(&self.path)
+    }
+}
+
+/// Device and number of what is at a path.
+fn id_of(path: &Path) -> io::Result<(u64, u64)> {
+    fs::metadata(path).map(|meta| (meta.dev(), meta.ino()))
+}
+
+/// What a daemon's store consists of, as it was when the daemon took it over.
+pub struct Tether {
+    held: Vec<((u64, u64), PathBuf)>,
+}
+
+impl Tether {
+    /// What of it has been removed, or has something else in its place. A failure to look is no removal.
+    pub fn lost(&self) -> Option<&Path> {
+        let is_lost = |(id, path): &&((u64, u64), PathBuf)| match id_of(path) {
+            Ok(there) => there != *id,
+            Err(error) => matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory),
+        };
+        let path = self.held.iter().find(is_lost).map(|(_, path)| path.as_path())?;
+        // The lock stands for the whole.
+        if path.ends_with(LOCK) { path.parent() } else { Some(path) }
     }
 }
 
@@ -223,6 +314,12 @@ fn admit(path: &Path, wanted: &Wanted) -> Result<Admitted, String> {
     let same = marker.instance == wanted.instance.to_string() && marker.index == wanted.index;
     if same && wanted.keep {
         return Ok(Admitted::AsItIs);
+    }
+    if wanted.again {
+        return Err(format!(
+            "is the store of daemon {} of pool {}, where that of daemon {} of this pool should be: data of the pool are missing. Put its stores back in their places, or give the pool up with 'tidepool pool stop'",
+            marker.index, marker.instance, wanted.index
+        ));
     }
     if same || wanted.wipe {
         return Ok(Admitted::Wiped);

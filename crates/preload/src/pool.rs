@@ -240,7 +240,7 @@ pub fn settle(client: &Client, ino: Ino) -> Result<(), Errno> {
 pub fn settle_all() {
     let known = CLIENT.load(Ordering::Acquire);
     // SAFETY: leaked when stored; never freed.
-    if !known.is_null() && unsafe { !(*known).is_settled() } && !crate::inside::inside() {
+    if !known.is_null() && unsafe { !(*known).has_told_all() } && !crate::inside::inside() {
         run(|client| client.settle_all().map(|()| 0).map_err(|error| report(&error)));
     }
     flush_record(false);

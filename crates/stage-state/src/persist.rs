@@ -8,7 +8,7 @@ use crate::rights::{Caller, Rank, Side, refuse};
 use crate::state::State;
 use crate::task::{Identity, Origin};
 use std::collections::BTreeMap;
-use tidepool_types::{Errno, show_bytes};
+use tidepool_types::{Aging, Errno, show_bytes};
 use tidepool_wire::stager::{Code, DataspaceKind, Op, PersistOp, Persisted, Refusal, Resource, TaskSpec};
 
 /// Users a location may be shared with.
@@ -16,6 +16,25 @@ const SHARED_MAX: usize = 1024;
 
 /// Locations that a user may keep.
 const LOCATIONS_MAX: usize = 10_000;
+
+/// How often it is written down how far the clock has come that locations age by.
+const CLOCK_NOTED_EVERY: Millis = 60_000;
+/// So far ahead a wall clock has to be to be worth a word.
+const DOUBT_MIN: Millis = 600_000;
+
+/// A wall clock that is ahead, and what would be removed if it were believed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Doubt {
+    /// Milliseconds.
+    pub ahead: Millis,
+    pub locations: usize,
+    /// Milliseconds that pass before the first of them is removed.
+    pub first: Millis,
+}
+
+fn is_over(clock: &Aging, location: &Persisted) -> bool {
+    location.expires != 0 && clock.is_over(location.expires.saturating_mul(1000))
+}
 
 /// A path without empty and `.` components. `..` stays, and nothing is under a location that has it.
 pub(crate) fn plain(path: &[u8]) -> Box<[u8]> {
@@ -95,8 +114,11 @@ impl State {
         }
         match op {
             PersistOp::Store => {
-                let location = self.to_store(caller, dataspace, path, (user, expires))?;
+                let mut location = self.to_store(caller, dataspace, path, (user, expires))?;
                 self.check_share(caller, location.owner, TASK_BYTES)?;
+                if expires != 0 {
+                    location.expires = self.end_meant(now, expires);
+                }
                 self.settle_readers(now, caller, location, None)
             }
             PersistOp::Delete => {
@@ -229,18 +251,57 @@ impl State {
         }
     }
 
-    /// Starts the removal of locations whose time is over; how many.
-    pub fn expire(&mut self, now: Millis) -> usize {
-        let over = |l: &&Persisted| l.expires != 0 && l.expires.saturating_mul(1000) <= now;
-        let expired: Vec<Persisted> = self.persisted.iter().filter(over).cloned().collect();
+    /// The clock that locations age by, as it is when somebody reads the wall clock and no time has passed.
+    fn clock_at(&mut self, wall: Millis) -> Aging {
+        let mut clock = self.clock.unwrap_or(Aging::new(wall));
+        clock.look(0, wall);
+        clock
+    }
+
+    /// The second until which a location is meant to stay.
+    fn end_meant(&mut self, wall: Millis, expires: u64) -> u64 {
+        let clock = self.clock_at(wall);
+        if self.clock.is_none() {
+            self.note(&Record::Clock { at: clock.at() });
+        }
+        self.clock = Some(clock);
+        clock.meant(expires.saturating_mul(1000)).div_ceil(1000)
+    }
+
+    /// After `passed` milliseconds, in which this machine may have slept, the wall clock is at `wall`: starts the removal of locations whose
+    /// time is over; how many.
+    pub fn expire(&mut self, passed: Millis, wall: Millis) -> usize {
+        if !self.persisted.iter().any(|l| l.expires != 0) {
+            self.clock = None;
+            return 0;
+        }
+        let mut clock = self.clock.unwrap_or(Aging::new(wall));
+        clock.look(passed, wall);
+        self.clock = Some(clock);
+        self.clock_unnoted = self.clock_unnoted.saturating_add(passed);
+        if self.clock_unnoted >= CLOCK_NOTED_EVERY {
+            self.clock_unnoted = 0;
+            self.note(&Record::Clock { at: clock.at() });
+        }
+        let expired: Vec<Persisted> = self.persisted.iter().filter(|l| is_over(&clock, l)).cloned().collect();
         expired
             .iter()
             // What cannot be removed now (a pause) is tried again at the next look.
             .filter(|l| {
                 let owner = of_owner(l.owner);
-                self.delete_location(now, &l.dataspace, &l.path, owner).is_ok()
+                self.delete_location(wall, &l.dataspace, &l.path, owner).is_ok()
             })
             .count()
+    }
+
+    /// What the wall clock says of kept locations and the time that has passed does not.
+    pub fn doubt(&self) -> Option<Doubt> {
+        let clock = self.clock.filter(|clock| clock.lag() >= DOUBT_MIN)?;
+        let believed = Aging::new(clock.at().saturating_add(clock.lag()));
+        let doubtful = self.persisted.iter().filter(|l| is_over(&believed, l) && !is_over(&clock, l));
+        let ends: Vec<Millis> = doubtful.map(|l| l.expires.saturating_mul(1000)).collect();
+        let first = clock.left(*ends.iter().min()?);
+        Some(Doubt { ahead: clock.lag(), locations: ends.len(), first })
     }
 
     /// Locations the caller owns or may read; all of them for administrators.

@@ -14,6 +14,11 @@ use tidepool_wire::stager::{
 };
 
 impl State {
+    /// Tasks that are known, ended ones among them.
+    pub fn task_count(&self) -> usize {
+        self.tasks.len()
+    }
+
     /// How a task is; `live` tells of a running one.
     pub fn status(
         &self,
@@ -278,6 +283,9 @@ impl State {
             Record::Learned { from: from.clone(), to: to.clone(), model: *model }.put(out);
         }
         Record::LastTask { id: self.last_task }.put(out);
+        if let Some(clock) = &self.clock {
+            Record::Clock { at: clock.at() }.put(out);
+        }
     }
 }
 

@@ -106,6 +106,8 @@ records! {
     28 JobOwner { job: u32, owner: Owner }
     /// A task that ran has stopped for others, and waits again: what it has moved in that run.
     29 GaveWay { id: u32, moved: u64, files: u64, busy_ms: u64 }
+    /// Of the clock that kept locations age by.
+    30 Clock { at: Millis }
 }
 
 /// Appends a [`Record::Submitted`], or a [`Record::Held`], without taking the specification.
@@ -222,7 +224,7 @@ mod tests {
             numbers,
             [
                 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26,
-                27, 28, 29
+                27, 28, 29, 30
             ]
         );
     }

@@ -25,6 +25,7 @@ use crate::spaces::{Member, Spaces};
 use crate::task::{Ended, Identity, Made, Origin, Start, Task, place_of, put_at, space_of};
 use crate::turn::{Outcome, Turn};
 use std::collections::{BTreeMap, BTreeSet};
+use tidepool_types::Aging;
 use tidepool_wire::stager::{
     Code, Command, DataspaceSpec, JobSpec, Op, Owner, PairReport, Policy, ProcessSpec, Refusal, Resource,
     TaskSpec, TaskState,
@@ -74,6 +75,10 @@ pub struct State {
     pub(crate) ended: EndedTasks,
     pub(crate) learned: Learned,
     pub(crate) persisted: Locations,
+    /// What locations with an end age by; none while there are none.
+    pub(crate) clock: Option<Aging>,
+    /// Time since what it says was last written down.
+    pub(crate) clock_unnoted: Millis,
     pub(crate) permits: Lines,
     pub(crate) paused: bool,
     pub(crate) last_task: u32,
@@ -101,6 +106,8 @@ impl State {
             ended: EndedTasks::default(),
             learned: Learned::default(),
             persisted: Locations::default(),
+            clock: None,
+            clock_unnoted: 0,
             permits: Lines::default(),
             paused: false,
             last_task: 0,
@@ -756,6 +763,32 @@ impl State {
         Ok(())
     }
 
+    /// Replays what can be read of a damaged journal, a frame at a time, and puts the records that still make sense into `kept`.
+    pub fn salvage(&mut self, frame: &[u8], kept: &mut Vec<u8>) -> Left {
+        let (mut from, mut left) = (Reader::new(frame), Left::default());
+        while from.remaining() > 0 {
+            let start = frame.len() - from.remaining();
+            let Ok(record) = Record::get(&mut from) else {
+                left.bytes += (frame.len() - start) as u64;
+                return left;
+            };
+            match self.replay_one(record) {
+                Ok(()) => kept.extend_from_slice(&frame[start..frame.len() - from.remaining()]),
+                Err(_) => left.records += 1,
+            }
+        }
+        left
+    }
+
+    /// After `lost` bytes of records: numbers of tasks that may have been given out there are not given out again. A record.
+    pub fn leap(&mut self, lost: u64) -> Vec<u8> {
+        let most = u32::try_from(lost / SUBMITTED_BYTES_MIN).unwrap_or(u32::MAX).saturating_add(1);
+        self.last_task = self.last_task.saturating_add(most);
+        let mut record = Vec::new();
+        Record::LastTask { id: self.last_task }.put(&mut record);
+        record
+    }
+
     fn replay_one(&mut self, record: Record) -> Result<(), ReplayError> {
         match record {
             Record::Submitted { id, at, identity, origin, spec } => {
@@ -817,6 +850,7 @@ impl State {
             }
             Record::Learned { from, to, model } => self.learned.set((from, to), model),
             Record::LastTask { id } => self.last_task = id,
+            Record::Clock { at } => self.clock = Some(Aging::new(at)),
             Record::Placed { dataspace, place, job, bytes } => {
                 self.spaces.placed(job, (&dataspace, &place), bytes);
             }
@@ -849,6 +883,18 @@ impl State {
         }
     }
 }
+
+/// What of a damaged journal makes no sense any more.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Left {
+    /// Records about tasks whose submission is lost.
+    pub records: u64,
+    /// Bytes that are the rest of a record whose beginning is lost.
+    pub bytes: u64,
+}
+
+/// A task's submission takes more.
+const SUBMITTED_BYTES_MIN: u64 = 32;
 
 /// Memory is that of the process that asks, which has to be one of this node.
 pub(crate) fn check_memory(caller: &Caller, spec: &TaskSpec) -> Result<(), Refusal> {

@@ -12,6 +12,7 @@ pub struct Wait {
     pub ids: Vec<u32>,
     /// The first end is enough.
     pub any: bool,
+    /// By a clock that nobody sets.
     pub deadline: Option<Millis>,
     pub late: Late,
 }

@@ -633,8 +633,76 @@ fn locations_expire() {
     let mut state = state();
     state.persist(1, &user(100, 50), PersistOp::Store, ("b://", b"x"), (0, 10)).unwrap();
     end_all(&mut state);
-    assert_eq!((state.expire(9_999), state.expire(10_000), state.expire(10_001)), (0, 1, 0));
+    let expired = [(9_000, 9_999), (1, 10_000), (1, 10_001)].map(|(passed, now)| state.expire(passed, now));
+    assert_eq!(expired, [0, 1, 0]);
     assert_eq!(state.start_next().unwrap().identity.uid, 100);
+}
+
+const HOUR: u64 = 3_600_000;
+const WEEK: u64 = 7 * 24 * HOUR;
+/// Some moment, in milliseconds since 1970.
+const NOW: u64 = 20_000 * 24 * HOUR;
+
+/// A location of user 100 that is to stay until so long after the wall clock's `now`.
+fn keep(state: &mut State, path: &[u8], now: u64, span: u64) -> u64 {
+    let end = (now + span) / 1000;
+    state.persist(now, &user(100, 50), PersistOp::Store, ("b://", path), (0, end)).unwrap();
+    end_all(state);
+    state.persisted(&admin()).iter().find(|l| *l.path == *path).unwrap().expires * 1000
+}
+
+/// A clock that is set ten years ahead deletes nothing that was to stay for six weeks, and it is said; not over restarts either, however many.
+#[test]
+fn a_clock_that_jumps_ahead_deletes_nothing_for_days() {
+    let mut state = state();
+    assert_eq!(keep(&mut state, b"x", NOW, 6 * WEEK), NOW + 6 * WEEK);
+    keep(&mut state, b"short", NOW, 2 * HOUR);
+    assert_eq!((state.expire(1000, NOW + 1000), state.doubt()), (0, None));
+    let jumped = NOW + 520 * WEEK;
+    for second in 0..100 {
+        assert_eq!(state.expire(1000, jumped + second * 1000), 0);
+        if second % 10 == 0 {
+            state = restarted(&state);
+        }
+    }
+    let doubt = state.doubt().expect("it is said");
+    assert_eq!((doubt.locations, doubt.ahead / WEEK), (2, 519));
+    assert!((HOUR / 30..HOUR / 12).contains(&doubt.first), "{doubt:?}");
+    // After a day what was to stay for hours has gone, and the rest has not.
+    assert_eq!(state.expire(24 * HOUR, jumped + 24 * HOUR), 1);
+    assert_eq!(state.doubt().unwrap().locations, 1);
+    // Set right again, all is as it was meant.
+    let right = NOW + 25 * HOUR;
+    assert_eq!((state.expire(1000, right), state.doubt()), (0, None));
+    assert_eq!(state.expire(6 * WEEK, NOW + 6 * WEEK - 1), 0);
+    assert_eq!(state.expire(2, NOW + 6 * WEEK + 1), 1);
+}
+
+/// A stager that looks away for long, or a machine that sleeps, takes its time as well, and gets there.
+#[test]
+fn a_stager_that_was_away_catches_up() {
+    let mut state = state();
+    keep(&mut state, b"x", NOW, WEEK);
+    let mut later = restarted(&state);
+    let back = NOW + 3 * WEEK;
+    let hours = (0..100).find(|hour| later.expire(HOUR, back + hour * HOUR) == 1).unwrap();
+    assert_eq!(hours, 6, "a 24th of a week");
+}
+
+/// A clock that is behind ends nothing, and what is kept meanwhile stays as long as was said.
+#[test]
+fn a_clock_that_is_set_back_ends_nothing() {
+    let mut state = state();
+    keep(&mut state, b"old", NOW, HOUR);
+    assert_eq!(state.expire(1000, 5000), 0);
+    let end = keep(&mut state, b"new", 6000, WEEK);
+    assert!((NOW + WEEK..NOW + WEEK + HOUR).contains(&end), "{end}");
+    // Right again, after a restart as well.
+    let mut state = restarted(&state);
+    assert_eq!(state.expire(10_000, NOW + 10_000), 0);
+    assert_eq!(state.expire(HOUR, NOW + HOUR + 10_000), 1, "the old one");
+    assert_eq!(state.expire(WEEK, end - 1), 0);
+    assert_eq!(state.expire(1000, end + 1000), 1);
 }
 
 /// In the name of job 5.
@@ -973,4 +1041,42 @@ fn failures_of_registered_jobs_are_not_forgotten_for_their_age() {
     state.unregister_job(&admin(), 5).unwrap();
     let state = restarted(&state);
     assert_eq!(state.daemon_status(|_| None).ended, 100);
+}
+
+proptest! {
+    /// Proves that what is left of a journal without any of its frames is a journal: it replays, and says the same as before.
+    #[test]
+    fn what_is_salvaged_of_a_journal_replays(
+        turns in prop::collection::vec(prop::collection::vec(step(), 0..6), 1..30),
+        lost in any::<u64>(),
+    ) {
+        let mut first = state();
+        let mut frames: Vec<Vec<u8>> = vec![Vec::new()];
+        first.take_records(&mut frames[0]);
+        for steps in &turns {
+            walk(&mut first, steps);
+            let mut frame = Vec::new();
+            first.take_records(&mut frame);
+            frames.push(frame);
+        }
+        let mut salvaged = State::new(config());
+        let (mut kept, mut bytes) = (Vec::new(), 0);
+        for (number, frame) in frames.iter().enumerate() {
+            match lost >> (number % 64) & 1 {
+                0 => drop(salvaged.salvage(frame, &mut kept)),
+                _ => bytes += frame.len() as u64,
+            }
+        }
+        let before = salvaged.task_count();
+        kept.extend(salvaged.leap(bytes));
+        let mut second = State::new(config());
+        second.replay(&kept).unwrap();
+        prop_assert_eq!(second.task_count(), before);
+        prop_assert_eq!(seen(&salvaged), seen(&second));
+        // A new task has a number that no lost one had.
+        let submit = |state: &mut State| state.submit(9, &user(100, 50), copy("a://", "b://"));
+        if let (Ok(after), Ok(next)) = (submit(&mut second), submit(&mut first)) {
+            prop_assert!(after >= next, "{after} may have been given out: {next} was next");
+        }
+    }
 }

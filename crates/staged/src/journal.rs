@@ -9,16 +9,11 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use tidepool_stage_state::log::{self, FRAME_BYTES, FRAME_MAX, Gap, Salt, Unreadable};
+use tidepool_transport::random_bytes;
 
-const MAGIC: [u8; 8] = *b"TPSTAGER";
-const VERSION: u32 = 1;
-const HEADER_BYTES: usize = 16;
-/// Bytes before each frame's records: their length, their CRC32C.
-const FRAME_BYTES: usize = 8;
-/// Most bytes of records in one frame.
-pub const FRAME_MAX: usize = 64 << 20;
 /// A journal is written anew when it has grown to so many times what a snapshot takes,
 const GROWTH_MAX: u64 = 4;
 /// but not below this size.
@@ -41,6 +36,11 @@ pub enum JournalError {
     /// Another stager uses the directory.
     Busy(PathBuf),
     Foreign(PathBuf),
+    /// What was written is not there any more, and something that is follows.
+    Damaged {
+        path: PathBuf,
+        gap: Gap,
+    },
 }
 
 impl fmt::Display for JournalError {
@@ -58,9 +58,19 @@ impl fmt::Display for JournalError {
             }
             JournalError::Foreign(path) => write!(
                 f,
-                "{} is not a stager's journal of version {VERSION}; move it away or give another directory",
+                "{} is not a stager's journal of a version that this program reads; move it away or give another directory",
                 path.display()
             ),
+            JournalError::Damaged { path, gap } => {
+                let dir = path.parent().unwrap_or(path).display();
+                write!(
+                    f,
+                    "{} is damaged: bytes {} to {} are not what was written, and whole records follow. It is left as it is. 'tidepool check --repair {dir} --dry-run' says what is lost, and without --dry-run makes a journal of the rest",
+                    path.display(),
+                    gap.at,
+                    gap.end
+                )
+            }
         }
     }
 }
@@ -72,45 +82,25 @@ pub struct Journal {
     dir: PathBuf,
     file: Arc<File>,
     len: u64,
+    salt: Salt,
     /// What a snapshot took when the file was made.
     base: u64,
-    dirty: Arc<AtomicBool>,
+    durable: Arc<Durable>,
+    /// What the last frame says is durable.
+    told: u64,
     /// A part of a frame may stand at the end.
     torn: bool,
-    _lock: File,
+    lock: File,
 }
 
-fn header() -> [u8; HEADER_BYTES] {
-    let mut bytes = [0; HEADER_BYTES];
-    bytes[..8].copy_from_slice(&MAGIC);
-    bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
-    bytes
-}
-
-/// Puts a frame's head in front of `records`, which start after `FRAME_BYTES` free bytes.
-fn seal(frame: &mut [u8]) {
-    let (head, records) = frame.split_at_mut(FRAME_BYTES);
-    head[..4].copy_from_slice(&(records.len() as u32).to_le_bytes());
-    head[4..].copy_from_slice(&crc32c::crc32c(records).to_le_bytes());
-}
-
-/// The records of all whole frames, each frame's apart, and how many bytes they take with the header.
-pub fn frames(bytes: &[u8]) -> Option<(Vec<&[u8]>, usize)> {
-    let mut rest = bytes.strip_prefix(&header()[..])?;
-    let mut found = Vec::new();
-    while let Some((records, after)) = frame(rest) {
-        found.push(records);
-        rest = after;
-    }
-    Some((found, bytes.len() - rest.len()))
-}
-
-fn frame(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (len, rest) = bytes.split_first_chunk::<4>()?;
-    let (crc, rest) = rest.split_first_chunk::<4>()?;
-    let len = u32::from_le_bytes(*len) as usize;
-    let (records, rest) = rest.split_at_checked(len).filter(|_| len <= FRAME_MAX)?;
-    (crc32c::crc32c(records) == u32::from_le_bytes(*crc)).then_some((records, rest))
+/// How far a file was written, and how far it is durable.
+#[derive(Default)]
+struct Durable {
+    written: AtomicU64,
+    synced: AtomicU64,
+    dirty: AtomicBool,
+    /// A sync failed: the kernel may have dropped what it could not write, and would not say so again.
+    failed: AtomicBool,
 }
 
 impl Journal {
@@ -123,22 +113,38 @@ impl Journal {
         let lock = claim(dir).map_err(JournalOpen::Journal)?;
         let path = dir.join("stager.journal");
         let bytes = read(&path).map_err(JournalOpen::Journal)?;
-        let (found, _) = match bytes.len() {
-            // Made, but killed before its header was whole.
-            0..HEADER_BYTES => (Vec::new(), 0),
-            _ => frames(&bytes).ok_or_else(|| JournalOpen::Journal(JournalError::Foreign(path.clone())))?,
-        };
-        let snapshot = replay(&found).map_err(JournalOpen::Replay)?;
-        let (file, len) = write_new(dir, snapshot).map_err(JournalOpen::Journal)?;
-        Ok(Journal {
+        let found = log::read(&bytes).map_err(|unreadable| {
+            JournalOpen::Journal(match unreadable {
+                Unreadable::Foreign => JournalError::Foreign(path.clone()),
+                Unreadable::Damaged(gap) => JournalError::Damaged { path: path.clone(), gap },
+            })
+        })?;
+        if let Some(cut) = found.cut {
+            eprintln!(
+                "tidepool-staged: the last {} bytes of {} were not written whole when this node, or the stager, ended; they are left out",
+                cut.end - cut.at,
+                path.display()
+            );
+        }
+        let snapshot = replay(&found.records).map_err(JournalOpen::Replay)?;
+        let made = write_new(dir, snapshot).map_err(JournalOpen::Journal)?;
+        Ok(Journal::with(dir, made, lock))
+    }
+
+    fn with(dir: &Path, (file, len, salt): (File, u64, Salt), lock: File) -> Journal {
+        let durable = Durable::default();
+        durable.synced.store(len, Ordering::Release);
+        Journal {
             dir: dir.into(),
             file: Arc::new(file),
             len,
+            salt,
             base: len,
-            dirty: Arc::default(),
+            durable: Arc::new(durable),
+            told: len,
             torn: false,
-            _lock: lock,
-        })
+            lock,
+        }
     }
 
     /// Room for records that are to be appended: they go behind what is there.
@@ -158,14 +164,30 @@ impl Journal {
             // No reader would take it.
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "more records than a frame holds"));
         }
+        self.put(frame)?;
+        self.durable.written.store(self.len, Ordering::Release);
+        self.durable.dirty.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn put(&mut self, frame: &mut [u8]) -> io::Result<()> {
         self.mend()?;
-        seal(frame);
+        let synced = self.durable.synced.load(Ordering::Acquire);
+        log::seal(frame, self.salt, self.len, synced);
         self.torn = true;
         (&*self.file).write_all(frame)?;
         self.torn = false;
         self.len += frame.len() as u64;
-        self.dirty.store(true, Ordering::Release);
+        self.told = synced;
         Ok(())
+    }
+
+    /// Says in the file how far it is durable, where no frame that came later has said so: what is missing there from now on is damage.
+    pub fn mark(&mut self) -> io::Result<()> {
+        if self.told >= self.durable.synced.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.put(&mut [0; FRAME_BYTES])
     }
 
     /// Removes what a failed write has left: a part of a frame would hide all that follow it.
@@ -179,22 +201,25 @@ impl Journal {
 
     /// `snapshot`: about what a snapshot would take.
     pub fn wants_rewrite(&self, snapshot: u64) -> bool {
-        self.len > REWRITE_MIN.max(snapshot.max(self.base) * GROWTH_MAX)
+        let failed = self.durable.failed.load(Ordering::Acquire);
+        failed || self.len > REWRITE_MIN.max(snapshot.max(self.base) * GROWTH_MAX)
     }
 
     /// Starts anew with a snapshot.
     pub fn rewrite(&mut self, snapshot: Vec<u8>) -> Result<(), JournalError> {
-        let (file, len) = write_new(&self.dir, snapshot)?;
-        self.file = Arc::new(file);
-        self.len = len;
-        self.base = len;
-        self.torn = false;
+        let made = write_new(&self.dir, snapshot)?;
+        let lock = self.lock.try_clone().map_err(|source| JournalError::Io {
+            path: self.dir.clone(),
+            what: "hold the lock of",
+            source,
+        })?;
+        *self = Journal::with(&self.dir, made, lock);
         Ok(())
     }
 
     /// For a thread that makes the file durable.
     pub fn unsynced(&self) -> Unsynced {
-        Unsynced { file: Arc::clone(&self.file), dirty: Arc::clone(&self.dirty) }
+        Unsynced { file: Arc::clone(&self.file), durable: Arc::clone(&self.durable) }
     }
 
     pub fn sync(&self) -> io::Result<()> {
@@ -206,12 +231,20 @@ impl Journal {
 #[derive(Clone)]
 pub struct Unsynced {
     file: Arc<File>,
-    dirty: Arc<AtomicBool>,
+    durable: Arc<Durable>,
 }
 
 impl Unsynced {
     pub fn sync(&self) -> io::Result<()> {
-        if self.dirty.swap(false, Ordering::AcqRel) { self.file.sync_data() } else { Ok(()) }
+        if !self.durable.dirty.swap(false, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let written = self.durable.written.load(Ordering::Acquire);
+        self.file.sync_data().inspect_err(|_| self.durable.failed.store(true, Ordering::Release))?;
+        if !self.durable.failed.load(Ordering::Acquire) {
+            self.durable.synced.fetch_max(written, Ordering::AcqRel);
+        }
+        Ok(())
     }
 }
 
@@ -254,7 +287,7 @@ fn read(path: &Path) -> Result<Vec<u8>, JournalError> {
 }
 
 /// Makes the journal anew, durable before it takes the place of the old one.
-fn write_new(dir: &Path, snapshot: Vec<u8>) -> Result<(File, u64), JournalError> {
+fn write_new(dir: &Path, snapshot: Vec<u8>) -> Result<(File, u64, Salt), JournalError> {
     let path = dir.join("stager.journal");
     let temporary = dir.join("stager.journal.new");
     let io = |what| {
@@ -264,20 +297,14 @@ fn write_new(dir: &Path, snapshot: Vec<u8>) -> Result<(File, u64), JournalError>
     let mut options = OpenOptions::new();
     let file = options.write(true).create(true).truncate(true).mode(0o600);
     let mut file = file.open(&temporary).map_err(io("make"))?;
-    let mut bytes = header().to_vec();
-    for records in snapshot.chunks(FRAME_MAX) {
-        // Frames of a snapshot are cut anywhere: they are put together again before they are read.
-        let start = bytes.len();
-        bytes.resize(start + FRAME_BYTES, 0);
-        bytes.extend_from_slice(records);
-        seal(&mut bytes[start..]);
-    }
+    let salt = Salt(random_bytes());
+    let bytes = log::journal_of(&snapshot, salt);
     file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(io("write"))?;
     std::fs::rename(&temporary, &path).map_err(io("rename"))?;
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(io("sync the directory of"))?;
     // Only appended to from here on.
     let file = OpenOptions::new().append(true).open(&path).map_err(io("open"))?;
-    Ok((file, bytes.len() as u64))
+    Ok((file, bytes.len() as u64, salt))
 }
 
 #[cfg(test)]
@@ -301,13 +328,40 @@ mod tests {
         (journal.expect("the directory is usable"), said)
     }
 
+    fn sync(journal: &Journal) {
+        journal.unsynced().sync().unwrap();
+    }
+
+    /// What stood last is known to have been there: one flipped bit in it is damage, and refused as what it is.
     #[test]
-    fn the_bytes_are_pinned() {
+    fn what_is_durable_is_said_once_nothing_follows() {
         let dir = tempfile::tempdir().unwrap();
         let (mut journal, _) = open(dir.path());
-        append(&mut journal, b"abc");
-        let bytes = std::fs::read(dir.path().join("stager.journal")).unwrap();
-        assert_eq!(bytes, b"TPSTAGER\x01\0\0\0\0\0\0\0\x03\0\0\0\xb7\x3f\x4b\x36abc");
+        let path = dir.path().join("stager.journal");
+        let len = || std::fs::metadata(&path).unwrap().len() as usize;
+        append(&mut journal, b"one");
+        let begin = len();
+        append(&mut journal, b"two");
+        journal.mark().unwrap();
+        let end = len();
+        assert_eq!(end, begin + FRAME_BYTES + 3, "nothing was synced since");
+        sync(&journal);
+        journal.mark().unwrap();
+        journal.mark().unwrap();
+        sync(&journal);
+        journal.mark().unwrap();
+        assert_eq!(len(), end + FRAME_BYTES, "once");
+        drop(journal);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[begin + FRAME_BYTES] ^= 4;
+        std::fs::write(&path, &bytes).unwrap();
+        for _ in 0..2 {
+            let refused = Journal::open(dir.path(), |_| Ok::<_, Infallible>(Vec::new())).err().unwrap();
+            let JournalOpen::Journal(error @ JournalError::Damaged { gap, .. }) = refused else { panic!() };
+            assert_eq!((gap.at, gap.end), (begin, end));
+            assert!(error.to_string().contains("tidepool check --repair"), "{error}");
+            assert_eq!(std::fs::read(&path).unwrap(), bytes, "it is kept");
+        }
     }
 
     #[test]
@@ -343,6 +397,27 @@ mod tests {
         append(&mut journal, b"one");
         (&*journal.file).write_all(b"a part of a frame").unwrap();
         journal.torn = true;
+        append(&mut journal, b"two");
+        drop(journal);
+        assert_eq!(open(dir.path()).1, b"onetwo");
+    }
+
+    /// After a sync that failed, nobody knows what is durable: everything is written anew.
+    #[test]
+    fn a_failed_sync_asks_for_a_new_journal() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut journal, _) = open(dir.path());
+        append(&mut journal, b"one");
+        // A pipe cannot be synced.
+        let (_reader, writer) = std::io::pipe().unwrap();
+        let file = Arc::new(File::from(std::os::fd::OwnedFd::from(writer)));
+        let unsynced = Unsynced { file, ..journal.unsynced() };
+        assert!(!journal.wants_rewrite(0));
+        assert!(unsynced.sync().is_err());
+        journal.mark().unwrap();
+        assert!(journal.wants_rewrite(0));
+        journal.rewrite(b"one".to_vec()).unwrap();
+        assert!(!journal.wants_rewrite(0));
         append(&mut journal, b"two");
         drop(journal);
         assert_eq!(open(dir.path()).1, b"onetwo");

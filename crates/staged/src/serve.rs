@@ -55,12 +55,12 @@ impl Daemon {
                 Answer::reply(status.map(|status| Reply::Task { status }))
             }
             Request::Wait { ids, any, timeout_ms } => {
-                let deadline = timeout_ms.map(|ms| self.now.saturating_add(ms));
+                let deadline = timeout_ms.map(|ms| self.up.saturating_add(ms));
                 self.wait(caller, Wait { conn, request, ids, any, deadline, late: Late::Refuse })
             }
             Request::SubmitAndWait { task, timeout_ms } => match self.state.submit(self.now, caller, task) {
                 Ok(id) => {
-                    let (ids, deadline) = (vec![id], Some(self.now.saturating_add(timeout_ms)));
+                    let (ids, deadline) = (vec![id], Some(self.up.saturating_add(timeout_ms)));
                     self.wait(caller, Wait { conn, request, ids, any: false, deadline, late: Late::Tell })
                 }
                 Err(refusal) => Answer::Now(Reply::Failed { refusal }),
@@ -251,7 +251,7 @@ impl Daemon {
         if unended.is_empty() || (wait.any && unended.len() < distinct) {
             return Answer::Now(self.statuses(caller, &wait.ids));
         }
-        if wait.deadline.is_some_and(|deadline| deadline <= self.now) {
+        if wait.deadline.is_some_and(|deadline| deadline <= self.up) {
             return Answer::Now(self.too_late(caller, &wait));
         }
         self.waits.add(wait, &unended);

@@ -39,7 +39,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tidepool_shm::Spin;
 use tidepool_stage::remote::EndServer;
-use tidepool_stage_state::{Caller, Millis, Rank, Start, State, Wait, Waits};
+use tidepool_stage_state::{Caller, Doubt, Millis, Rank, Start, State, Wait, Waits};
 use tidepool_wire::stager::{Code, Refusal, Reply, Resource};
 
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -86,6 +86,12 @@ pub struct Daemon {
     pub(crate) attempts: Limiter,
     /// The time of this turn.
     pub(crate) now: Millis,
+    /// What waits are measured by: milliseconds of [`up`].
+    pub(crate) up: Millis,
+    /// When kept locations were last looked at.
+    aged: Millis,
+    /// It was said that the clock is ahead.
+    doubted: bool,
     /// Tasks that have ended in this turn.
     pub(crate) over: Vec<u32>,
     pub(crate) stopping: bool,
@@ -145,6 +151,23 @@ impl Stopper {
         self.stop.store(true, Ordering::Release);
         self.wake.ring();
     }
+}
+
+fn words_of(doubt: Doubt) -> String {
+    let hours = |ms: Millis| ms.div_ceil(3_600_000);
+    format!(
+        "this node's clock is {} h ahead of the time that has passed while this stager looked; by that clock the time of {} kept location(s) would be over. The clock is followed {} times as fast as time passes, so the first goes in {} h unless the clock is set back; 'tidepool stage persist list' shows them, and 'persist store' without --expires keeps them",
+        hours(doubt.ahead),
+        doubt.locations,
+        tidepool_types::CATCH_UP,
+        hours(doubt.first)
+    )
+}
+
+/// Milliseconds since this machine was started, in which it may have slept. Nobody can set this clock.
+pub(crate) fn up() -> Millis {
+    let up = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    up.tv_sec as u64 * 1000 + up.tv_nsec as u64 / 1_000_000
 }
 
 pub(crate) fn now() -> Millis {
@@ -214,6 +237,9 @@ impl Daemon {
             teller,
             attempts: Limiter::default(),
             now: now(),
+            up: up(),
+            aged: up(),
+            doubted: false,
             over: Vec::new(),
             stopping: false,
             journal,
@@ -266,7 +292,7 @@ impl Daemon {
         loop {
             self.next_events(&mut events, &mut spin)
                 .map_err(|errno| system("wait for events")(errno.into()))?;
-            self.now = now();
+            (self.now, self.up) = (now(), up());
             for event in &events {
                 self.event(event.data.u64(), event.flags);
             }
@@ -311,9 +337,11 @@ impl Daemon {
         if self.looked.elapsed() >= Duration::from_millis(LOOK_EVERY_MS) {
             self.looked = Instant::now();
             self.looks += 1;
-            self.state.expire(self.now);
+            self.expire();
             self.look_after_workers();
             self.end_silent();
+            // Only a word more for whoever reads the journal: what it says is in it already.
+            let _ = self.journal.mark();
             for id in self.state.give_way() {
                 self.cancel_running(id);
             }
@@ -322,6 +350,17 @@ impl Daemon {
             self.starts.push(start);
         }
         self.commit();
+    }
+
+    /// Removes what was kept until now, by a clock that no jump hurries, and says first what a jump would have removed.
+    fn expire(&mut self) {
+        let passed = self.up.saturating_sub(std::mem::replace(&mut self.aged, self.up));
+        self.state.expire(passed, self.now);
+        let doubt = self.state.doubt();
+        if let Some(doubt) = doubt.filter(|_| !self.doubted) {
+            eprintln!("tidepool-staged: {}", words_of(doubt));
+        }
+        self.doubted = doubt.is_some();
     }
 
     /// Writes down what has changed, then answers and starts.
@@ -380,8 +419,8 @@ impl Daemon {
         if !self.ready.is_empty() {
             return AT_ONCE;
         }
-        let until = self.waits.next_deadline().map(|at| at.saturating_sub(self.now));
-        let accepts = self.accepts_at.map(|at| at.saturating_sub(self.now));
+        let until = self.waits.next_deadline().map(|at| at.saturating_sub(self.up));
+        let accepts = self.accepts_at.map(|at| at.saturating_sub(self.up));
         let ms = until.into_iter().chain(accepts).min().unwrap_or(LOOK_EVERY_MS).min(LOOK_EVERY_MS);
         let next = Duration::from_millis(ms);
         let next = self.look_after_crews().map_or(next, |look| look.min(next));
@@ -437,11 +476,11 @@ impl Daemon {
             );
         }
         self.watch_listeners(EventFlags::empty());
-        self.accepts_at = Some(self.now + ACCEPT_PAUSE_MS);
+        self.accepts_at = Some(self.up + ACCEPT_PAUSE_MS);
     }
 
     fn accept_again(&mut self) {
-        if self.accepts_at.is_some_and(|at| at <= self.now) {
+        if self.accepts_at.is_some_and(|at| at <= self.up) {
             self.accepts_at = None;
             self.watch_listeners(EventFlags::IN);
         }
@@ -689,7 +728,7 @@ impl Daemon {
                 self.end_wait(&wait, &reply);
             }
         }
-        for wait in self.waits.due(self.now) {
+        for wait in self.waits.due(self.up) {
             if let Some(conn) = self.conns.get(&wait.conn) {
                 let reply = self.too_late(&conn.caller, &wait);
                 self.end_wait(&wait, &reply);

@@ -100,6 +100,12 @@ impl StoreError {
         StoreError::io("record what was written", error).of(ino)
     }
 
+    /// A failure of the metadata store to read an object's record.
+    pub fn of_record(ino: Ino, error: io::Error) -> StoreError {
+        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<StoreError>());
+        inner.cloned().unwrap_or_else(|| StoreError::io("read the record", &error)).of(ino)
+    }
+
     pub(crate) fn of(self, ino: Ino) -> StoreError {
         StoreError { ino: Some(ino), ..self }
     }

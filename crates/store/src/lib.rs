@@ -21,5 +21,5 @@ mod tiers;
 
 pub use chunk::{BadBlock, Borrower, ChunkStore, HANDLES_MAX, LeftLoan, Lent, Standing, Usage};
 pub use error::{StoreError, StoreErrorKind, errno_of};
-pub use meta::{COMPACT_LOG_MIN, LmdbOptions, LmdbStore, MemLogStore};
+pub use meta::{COMPACT_LOG_MIN, Damage, LmdbOptions, LmdbStore, MemLogStore, Salvage, Unwritten};
 pub use tiers::{TIERS_MAX, TierIndex, Tiers, UNIT};

@@ -149,6 +149,7 @@ impl Cluster {
             advertise: "127.0.0.1".into(),
             backend: self.options.backend,
             keep: true,
+            again: false,
             wipe: false,
             workers: 4,
             lifeline: false,

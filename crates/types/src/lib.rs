@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod acl;
+mod aging;
 mod attr;
 mod encryption;
 mod errno;
@@ -13,6 +14,7 @@ mod layout;
 mod name;
 mod size;
 
+pub use aging::{Aging, CATCH_UP};
 pub use attr::{ATTR_WORDS, Attr, FileKind, SetAttr, TimeSpec};
 pub use encryption::{Encryption, UnknownEncryption};
 pub use errno::Errno;

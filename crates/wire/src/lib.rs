@@ -13,5 +13,6 @@ pub mod message;
 pub mod record;
 pub mod stager;
 mod table;
+pub mod tail;
 
 pub use codec::{DecodeError, Field, Reader};

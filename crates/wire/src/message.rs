@@ -148,6 +148,8 @@ messages! {
         82 EndPhase {}
         /// A hint: what this session writes in each phase.
         83 PhaseBytes { bytes: u64 }
+        /// What a client has read and written in the daemon's files by itself since it said so last, for the daemon's counters.
+        84 Used { read: u64, written: u64 }
     }
 }
 

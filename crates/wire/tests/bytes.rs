@@ -103,7 +103,9 @@ fn request_bytes_are_pinned() {
     assert_eq!((end.kind(), encode(&end)), (82, Vec::new()));
     let each = Request::PhaseBytes { bytes: 0x0102 };
     assert_eq!((each.kind(), encode(&each)), (83, b"\x02\x01\0\0\0\0\0\0".to_vec()));
-    let leases = [watch, released, open, take, keep, flush, begin, end, each];
+    let used = Request::Used { read: 0x0102, written: 3 };
+    assert_eq!((used.kind(), encode(&used)), (84, b"\x02\x01\0\0\0\0\0\0\x03\0\0\0\0\0\0\0".to_vec()));
+    let leases = [watch, released, open, take, keep, flush, begin, end, each, used];
     let others = [lookup, write, list, punch, make, set, follow, fabric, ring, plus, attrs, parts, drop];
     for request in leases.into_iter().chain(others) {
         assert_eq!(Request::decode(request.kind(), &encode(&request)), Ok(request));

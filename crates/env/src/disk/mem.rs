@@ -400,6 +400,20 @@ impl ForgetfulDisk {
         *tree = Tree { live: names.clone(), synced: names };
     }
 
+    /// The power fails while the kernel writes: of what was not synced, `reached` says of each page, of the length of each file and of the
+    /// names, whether it had reached the disk.
+    pub fn crash_amid_writes(&self, mut reached: impl FnMut() -> bool) {
+        let mut tree = self.disk.tree();
+        let names = if reached() { tree.live.clone() } else { std::mem::take(&mut tree.synced) };
+        let mut left = Names::new();
+        for (path, node) in names {
+            if demand_dir(&left, parent_of(&path)).is_ok() {
+                left.insert(path, node.as_ref().map(|node| partly_synced(node, &mut reached)));
+            }
+        }
+        *tree = Tree { live: left.clone(), synced: left };
+    }
+
     /// The power fails after the names had reached the disk by themselves: only contents
     /// go back. Journalling file systems do this to a file renamed without a sync.
     pub fn crash_keeping_names(&self) {
@@ -412,6 +426,25 @@ impl ForgetfulDisk {
 
 fn synced_only(node: &Arc<Node>) -> Arc<Node> {
     node_of(node.synced.lock().unwrap_or_else(PoisonError::into_inner).clone())
+}
+
+fn partly_synced(node: &Arc<Node>, reached: &mut impl FnMut() -> bool) -> Arc<Node> {
+    let live = read(&node.live).clone();
+    let mut left = node.synced.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let indices: std::collections::BTreeSet<u64> =
+        live.pages.keys().chain(left.pages.keys()).copied().collect();
+    for index in indices {
+        match live.pages.get(&index) {
+            page if page == left.pages.get(&index) || !reached() => {}
+            Some(page) => drop(left.pages.insert(index, Arc::clone(page))),
+            None => drop(left.pages.remove(&index)),
+        }
+    }
+    let len = if left.len != live.len && reached() { live.len } else { left.len };
+    // Also where nothing of a longer file is to show.
+    left.len = left.len.max(live.len);
+    left.set_len(len);
+    node_of(left)
 }
 
 impl Disk for ForgetfulDisk {

@@ -7,28 +7,36 @@ use tidepool_wire::{Field, Reader};
 
 pub(super) const LOG_MAGIC: &[u8; 8] = b"TPMETLOG";
 pub(super) const SNAP_MAGIC: &[u8; 8] = b"TPMETSNP";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+/// The version before it. Its logs hold no marks, and get none.
+const VERSION_UNMARKED: u32 = 2;
 pub(super) const HEADER_LEN: u64 = 16;
 /// Length and checksum before the payload of a record.
 pub(super) const PREFIX_LEN: usize = 8;
 /// A batch of no mutations: just its count.
 const PAYLOAD_MIN: usize = 4;
+/// What a mark has behind the count of an empty batch.
+const MARK_LEN: usize = 8;
 /// Largest payload of one record. Bounds what a damaged length can make us believe.
 pub(super) const PAYLOAD_MAX: usize = 64 << 20;
 /// Bytes fetched at once while a file is read from start to end.
 const WINDOW_LEN: usize = 1 << 20;
 
 pub(super) fn header(magic: &[u8; 8]) -> [u8; HEADER_LEN as usize] {
+    header_of(magic, VERSION)
+}
+
+fn header_of(magic: &[u8; 8], version: u32) -> [u8; HEADER_LEN as usize] {
     let mut bytes = [0; HEADER_LEN as usize];
     bytes[..8].copy_from_slice(magic);
-    bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[8..12].copy_from_slice(&version.to_le_bytes());
     let crc = crc32c::crc32c(&bytes[..12]);
     bytes[12..].copy_from_slice(&crc.to_le_bytes());
     bytes
 }
 
-/// Checks a header that was read.
-pub(super) fn check_header(magic: &[u8; 8], bytes: &[u8]) -> Result<(), StoreError> {
+/// Checks a header that was read. True when marks of what was synced are among the records.
+pub(super) fn check_header(magic: &[u8; 8], bytes: &[u8]) -> Result<bool, StoreError> {
     let bad = |kind, detail: String| Err(StoreError::new(kind, "open the metadata store", detail).at(0));
     if bytes.len() < HEADER_LEN as usize {
         return bad(StoreErrorKind::Corrupt, "the file ends inside its header".into());
@@ -37,12 +45,14 @@ pub(super) fn check_header(magic: &[u8; 8], bytes: &[u8]) -> Result<(), StoreErr
         return bad(StoreErrorKind::Corrupt, "this is no file of a metadata store".into());
     }
     let version = u32_at(bytes, 8);
-    if version != VERSION {
-        let detail = format!("the format version is {version}, this program reads version {VERSION}");
+    if version != VERSION && version != VERSION_UNMARKED {
+        let detail = format!(
+            "the format version is {version}, this program reads versions {VERSION_UNMARKED} and {VERSION}"
+        );
         return bad(StoreErrorKind::Version, detail);
     }
-    match bytes[..HEADER_LEN as usize] == header(magic) {
-        true => Ok(()),
+    match bytes[..HEADER_LEN as usize] == header_of(magic, version) {
+        true => Ok(version != VERSION_UNMARKED),
         false => bad(StoreErrorKind::Corrupt, "the checksum of the header does not match".into()),
     }
 }
@@ -53,6 +63,15 @@ pub(super) fn put_record(batch: &[Mutation], offset: u64, out: &mut Vec<u8>) -> 
     out.extend_from_slice(&[0; PREFIX_LEN]);
     (batch.len() as u32).put(out);
     batch.iter().for_each(|mutation| mutation.put(out));
+    seal_record(out, start, offset)
+}
+
+/// Appends the mark, which will stand at `offset`, that all before `synced` is durable.
+pub(super) fn put_mark(synced: u64, offset: u64, out: &mut Vec<u8>) -> Result<(), StoreError> {
+    let start = out.len();
+    out.extend_from_slice(&[0; PREFIX_LEN]);
+    0u32.put(out);
+    synced.put(out);
     seal_record(out, start, offset)
 }
 
@@ -84,6 +103,11 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 pub(super) enum Record {
     Batch {
         batch: Vec<Mutation>,
+        end: u64,
+    },
+    /// All before `synced` was durable when this was written.
+    Mark {
+        synced: u64,
         end: u64,
     },
     /// Exactly the end of the file.
@@ -141,7 +165,8 @@ impl<'a, F: DiskFile> RecordReader<'a, F> {
             Ok(payload) => {
                 let end = at + (PREFIX_LEN + payload.len()) as u64;
                 match decode(payload) {
-                    Ok(batch) => Ok(Record::Batch { batch, end }),
+                    Ok(Decoded::Batch(batch)) => Ok(Record::Batch { batch, end }),
+                    Ok(Decoded::Mark(synced)) => Ok(Record::Mark { synced, end }),
                     // The checksum is right, so this is what was written: another program's record.
                     Err(error) => Err(corrupt(at, format!("the record cannot be understood: {error}"))),
                 }
@@ -149,7 +174,7 @@ impl<'a, F: DiskFile> RecordReader<'a, F> {
         }
     }
 
-    /// The checked payload of the record at `at`, or why there is none (never a `Batch`).
+    /// The checked payload of the record at `at`, or why there is none (`End` or `Bad`).
     fn payload(&mut self, at: u64) -> Result<Result<&[u8], Record>, StoreError> {
         let left = self.len - at;
         if left == 0 {
@@ -188,11 +213,21 @@ impl<'a, F: DiskFile> RecordReader<'a, F> {
     }
 }
 
-fn decode(payload: &[u8]) -> Result<Vec<Mutation>, tidepool_wire::DecodeError> {
+/// What a payload with a right checksum says.
+enum Decoded {
+    Batch(Vec<Mutation>),
+    Mark(u64),
+}
+
+fn decode(payload: &[u8]) -> Result<Decoded, tidepool_wire::DecodeError> {
     let mut reader = Reader::new(payload);
-    let batch = Field::get(&mut reader)?;
+    let batch: Vec<Mutation> = Field::get(&mut reader)?;
+    // A batch of no mutations that is longer than its count.
+    if batch.is_empty() && reader.remaining() == MARK_LEN {
+        return Ok(Decoded::Mark(Field::get(&mut reader)?));
+    }
     reader.finish()?;
-    Ok(batch)
+    Ok(Decoded::Batch(batch))
 }
 
 fn read_error(error: std::io::Error) -> StoreError {

@@ -7,6 +7,7 @@ use super::tables::COUNT_FIRST;
 use crate::error::{StoreError, StoreErrorKind};
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, MdbError, RoTxn, RwTxn, WithoutTls};
+use std::cell::RefCell;
 use std::io;
 use std::ops::Bound;
 use std::path::Path;
@@ -16,11 +17,22 @@ use tidepool_wire::record::{Dentry, DirPart, Inode, Mutation, Outcome};
 use tidepool_wire::{Field, Reader};
 
 /// Version of keys and values; kept under [`VERSION_KEY`] of the table of numbers.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+/// The version before it: without sums. Such a store stays as it is.
+const VERSION_UNSUMMED: u32 = 2;
+/// Bytes of a record's sum, behind it.
+const SUM_LEN: usize = 4;
 const VERSION_KEY: &[u8] = b"version";
 const NEXT_COUNT_KEY: &[u8] = b"next_count";
 /// Names of the tables within the environment.
 const TABLE_NAMES: [&str; 6] = ["inodes", "dentries", "dir_parts", "outcomes", "numbers", "reaps"];
+const NUMBERS_AT: usize = 4;
+
+/// Files of an environment.
+pub(super) const DATA_FILE: &str = "data.mdb";
+pub(super) const LOCK_FILE: &str = "lock.mdb";
+/// The record of a table whose keys say all.
+const EMPTY: [u8; 0] = [];
 
 /// How an [`LmdbStore`] is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,13 +51,17 @@ impl Default for LmdbOptions {
     }
 }
 
-type Table = Database<'static, Bytes, Bytes>;
+/// A table and the name that messages give it.
+#[derive(Clone, Copy)]
+pub(super) struct Table {
+    pub db: Database<'static, Bytes, Bytes>,
+    pub name: &'static str,
+}
 
 /// The metadata store in LMDB.
 ///
-/// # Panics
-/// Reading panics when LMDB reports a damaged file: to say "no such record" instead would
-/// make the daemon act on a loss as if it were the truth.
+/// What cannot be read is left out of an answer and kept as the store's failure, which has to be asked for: to say "no such record"
+/// alone would make the daemon act on a loss as if it were the truth, and to end for one bad record would cost all others.
 pub struct LmdbStore {
     env: Env<WithoutTls>,
     inodes: Table,
@@ -56,6 +72,10 @@ pub struct LmdbStore {
     reaps: Table,
     key: Vec<u8>,
     value: Vec<u8>,
+    /// Whether records have sums behind them.
+    sums: bool,
+    /// The first thing that could not be read since somebody asked.
+    failure: RefCell<Option<StoreError>>,
 }
 
 impl LmdbStore {
@@ -63,8 +83,8 @@ impl LmdbStore {
     pub fn open(dir: &Path, options: LmdbOptions) -> Result<LmdbStore, StoreError> {
         let here = |error: StoreError| error.in_file(dir.display().to_string());
         let env = open_env(dir, options).map_err(|e| here(store_error("open the LMDB environment", e)))?;
-        let store = LmdbStore::with_env(env).map_err(|e| here(store_error("open the LMDB tables", e)))?;
-        store.check_version().map_err(here)?;
+        let mut store = LmdbStore::with_env(env).map_err(|e| here(store_error("open the LMDB tables", e)))?;
+        store.sums = store.check_version().map_err(here)?;
         Ok(store)
     }
 
@@ -76,22 +96,26 @@ impl LmdbStore {
             let tables = [table(a)?, table(b)?, table(c)?, table(d)?, table(e)?, table(f)?];
             heed::Result::Ok(CommitOrAbort::<_, ()>::Commit(tables))
         })?;
-        let [inodes, dentries, parts, outcomes, numbers, reaps] = opened.unwrap_commit();
+        let mut names = TABLE_NAMES.into_iter();
+        let [inodes, dentries, parts, outcomes, numbers, reaps] =
+            opened.unwrap_commit().map(|db| Table { db, name: names.next().expect("as many as tables") });
         let (key, value) = (Vec::new(), Vec::new());
-        Ok(LmdbStore { env, inodes, dentries, parts, outcomes, numbers, reaps, key, value })
+        let (sums, failure) = (true, RefCell::default());
+        Ok(LmdbStore { env, inodes, dentries, parts, outcomes, numbers, reaps, key, value, sums, failure })
     }
 
-    /// Checks the version of a store, stamps a new one.
-    fn check_version(&self) -> Result<(), StoreError> {
+    /// Checks the version of a store, stamps a new one. Whether its records have sums.
+    fn check_version(&self) -> Result<bool, StoreError> {
         let failed = |e| store_error("read the version of the LMDB store", e);
         let mut txn = self.env.write_txn().map_err(failed)?;
-        let found = self.numbers.get(&txn, VERSION_KEY).map_err(failed)?;
+        let found = self.numbers.db.get(&txn, VERSION_KEY).map_err(failed)?;
         match found.map(|bytes| bytes.to_vec()) {
             None => {
-                self.numbers.put(&mut txn, VERSION_KEY, &VERSION.to_le_bytes()).map_err(failed)?;
-                txn.commit().map_err(failed)
+                self.numbers.db.put(&mut txn, VERSION_KEY, &VERSION.to_le_bytes()).map_err(failed)?;
+                txn.commit().map_err(failed).map(|()| true)
             }
-            Some(bytes) if bytes == VERSION.to_le_bytes() => Ok(()),
+            Some(bytes) if bytes == VERSION.to_le_bytes() => Ok(true),
+            Some(bytes) if bytes == VERSION_UNSUMMED.to_le_bytes() => Ok(false),
             Some(bytes) => Err(StoreError::new(
                 StoreErrorKind::Version,
                 "open the LMDB store",
@@ -102,8 +126,8 @@ impl LmdbStore {
 
     fn apply(&mut self, batch: &[Mutation]) -> heed::Result<()> {
         let mut txn = self.env.write_txn()?;
-        let mut writer =
-            Writer { key: std::mem::take(&mut self.key), value: std::mem::take(&mut self.value) };
+        let (key, value) = (std::mem::take(&mut self.key), std::mem::take(&mut self.value));
+        let mut writer = Writer { key, value, sums: self.sums };
         let applied = batch.iter().try_for_each(|mutation| writer.apply(self, &mut txn, mutation));
         (self.key, self.value) = (writer.key, writer.value);
         // Dropping the transaction on an error takes all of it back.
@@ -111,43 +135,148 @@ impl LmdbStore {
         txn.commit()
     }
 
-    fn read<T>(&self, read: impl FnOnce(&RoTxn<'_, WithoutTls>) -> heed::Result<T>) -> T {
-        match self.env.read_txn().and_then(|txn| read(&txn)) {
-            Ok(value) => value,
-            Err(error) => panic!("{}", store_error("read the LMDB store", error)),
-        }
+    /// What `read` gives, or `T::default()` and a failure.
+    fn read<T: Default>(&self, read: impl FnOnce(&RoTxn<'_, WithoutTls>) -> heed::Result<T>) -> T {
+        self.env.read_txn().and_then(|txn| read(&txn)).unwrap_or_else(|error| {
+            self.fail(store_error("read the LMDB store", error));
+            T::default()
+        })
+    }
+
+    fn fail(&self, error: StoreError) {
+        self.failure.borrow_mut().get_or_insert(error);
+    }
+
+    /// A record, or none and a failure.
+    fn record<T: Field>(&self, table: Table, key: &[u8], bytes: &[u8]) -> Option<T> {
+        decode(table, key, bytes, self.sums).map_err(|error| self.fail(error)).ok()
     }
 
     fn get<T: Field>(&self, table: Table, key: &[u8]) -> Option<T> {
-        self.read(|txn| Ok(table.get(txn, key)?.map(decode)))
+        self.read(|txn| Ok(table.db.get(txn, key)?.and_then(|bytes| self.record(table, key, bytes))))
     }
 
-    /// Entries of `table` above `after` while `convert` takes them, at most `max`.
-    fn scan<T>(
+    /// Entries of `table` above `after` whose keys begin with `prefix`, at most `max`. What cannot be read is left out.
+    fn scan<T: Field, K>(
         &self,
         table: Table,
-        after: Option<&[u8]>,
+        (prefix, after): (&[u8], Option<&[u8]>),
         max: usize,
-        mut convert: impl FnMut(&[u8], &[u8]) -> Option<T>,
-    ) -> Vec<T> {
+        key_of: impl Fn(&[u8]) -> Option<K>,
+    ) -> Vec<(K, T)> {
+        let mut found = Vec::new();
         self.read(|txn| {
             let from: Bound<&[u8]> = after.map_or(Bound::Unbounded, Bound::Excluded);
-            let mut found = Vec::new();
-            for entry in table.range(txn, &(from, Bound::Unbounded))?.take(max) {
+            for entry in table.db.range(txn, &(from, Bound::Unbounded))? {
                 let (key, value) = entry?;
-                match convert(key, value) {
-                    Some(item) => found.push(item),
-                    None => break,
+                if found.len() == max || !key.starts_with(prefix) {
+                    break;
+                }
+                match key_of(key) {
+                    Some(name) => found.extend(self.record(table, key, value).map(|record| (name, record))),
+                    None => self.fail(bad_record(table, key, "the key is none of this table")),
                 }
             }
-            Ok(found)
-        })
+            Ok(())
+        });
+        found
     }
+}
+
+/// Hands what the environment in `dir` holds to `tell`, as what would make it, and of what cannot be read why. Nothing is changed.
+pub(super) fn each_record(
+    dir: &Path,
+    tell: &mut dyn FnMut(Result<Mutation, StoreError>),
+) -> Result<(), StoreError> {
+    let here = |error: StoreError| error.in_file(dir.display().to_string());
+    let failed = |e| here(store_error("open the LMDB environment", e));
+    let env = open_with(dir, LmdbOptions::default(), EnvFlags::READ_ONLY).map_err(failed)?;
+    let open = |name: &'static str| -> heed::Result<Option<Table>> {
+        let opened = env.open_databases_and_commit(env.read_txn()?, |opener, txn| {
+            let db = opener.open_database::<Bytes, Bytes>(txn, Some(name))?;
+            heed::Result::Ok(db.map_or(CommitOrAbort::Abort(()), CommitOrAbort::Commit))
+        })?;
+        match opened {
+            CommitOrAbort::Commit(db) => Ok(Some(Table { db, name })),
+            CommitOrAbort::Abort(()) => Ok(None),
+        }
+    };
+    let tables = TABLE_NAMES.map(open);
+    let txn = env.read_txn().map_err(failed)?;
+    let version = match &tables[NUMBERS_AT] {
+        Ok(Some(numbers)) => numbers.db.get(&txn, VERSION_KEY).ok().flatten().map(<[u8]>::to_vec),
+        _ => None,
+    };
+    // One that cannot be read is the usual one: then sums tell.
+    let sums = version.as_deref() != Some(&VERSION_UNSUMMED.to_le_bytes());
+    for (table, name) in tables.into_iter().zip(TABLE_NAMES) {
+        match table {
+            Ok(Some(table)) => read_table(&txn, table, sums, tell),
+            Ok(None) => {
+                let detail = format!("table '{name}' is missing");
+                tell(Err(StoreError::new(StoreErrorKind::Corrupt, "read the LMDB store", detail)));
+            }
+            Err(error) => tell(Err(store_error("open a table of the LMDB store", error))),
+        }
+    }
+    Ok(())
+}
+
+fn read_table(
+    txn: &RoTxn<'_, WithoutTls>,
+    table: Table,
+    sums: bool,
+    tell: &mut dyn FnMut(Result<Mutation, StoreError>),
+) {
+    let entries = match table.db.iter(txn) {
+        Ok(entries) => entries,
+        Err(error) => return tell(Err(unreadable_rest(table, error))),
+    };
+    for entry in entries {
+        match entry {
+            Ok((key, _)) if table.name == TABLE_NAMES[NUMBERS_AT] && key == VERSION_KEY => {}
+            Ok((key, bytes)) => tell(mutation(table, key, bytes, sums)),
+            // What follows cannot be reached.
+            Err(error) => return tell(Err(unreadable_rest(table, error))),
+        }
+    }
+}
+
+fn unreadable_rest(table: Table, error: heed::Error) -> StoreError {
+    let error = store_error("read the LMDB store", error);
+    StoreError { detail: format!("the rest of table '{}': {}", table.name, error.detail), ..error }
+}
+
+/// What would make a record.
+fn mutation(table: Table, key: &[u8], bytes: &[u8], sums: bool) -> Result<Mutation, StoreError> {
+    let bad_key = || bad_record(table, key, "the key is none of this table");
+    let ino = || key_ino(key).ok_or_else(bad_key);
+    let txn = || key.try_into().map(TxnId).map_err(|_| bad_key());
+    match table.name {
+        "inodes" => {
+            let inode: Inode = decode(table, key, bytes, sums)?;
+            if inode.attr.ino == ino()? { Ok(Mutation::PutInode(inode)) } else { Err(bad_key()) }
+        }
+        "dentries" => {
+            let (parent, name) = key.split_first_chunk::<8>().ok_or_else(bad_key)?;
+            let parent = Ino(u64::from_be_bytes(*parent));
+            Ok(Mutation::PutDentry { parent, name: name.into(), dentry: decode(table, key, bytes, sums)? })
+        }
+        "dir_parts" => Ok(Mutation::PutDirPart { dir: ino()?, part: decode(table, key, bytes, sums)? }),
+        "outcomes" => Ok(Mutation::PutOutcome { txn: txn()?, outcome: decode(table, key, bytes, sums)? }),
+        "numbers" if key == NEXT_COUNT_KEY => Ok(Mutation::NextCount(decode(table, key, bytes, sums)?)),
+        "reaps" => decode::<[u8; 0]>(table, key, bytes, sums).and_then(|_| Ok(Mutation::PutReap(ino()?))),
+        _ => Err(bad_key()),
+    }
+}
+
+fn open_env(dir: &Path, options: LmdbOptions) -> heed::Result<Env<WithoutTls>> {
+    open_with(dir, options, EnvFlags::empty())
 }
 
 /// The one unsafe call of this crate.
 #[allow(unsafe_code)]
-fn open_env(dir: &Path, options: LmdbOptions) -> heed::Result<Env<WithoutTls>> {
+fn open_with(dir: &Path, options: LmdbOptions, more: EnvFlags) -> heed::Result<Env<WithoutTls>> {
     let mut open = EnvOpenOptions::new().read_txn_without_tls();
     open.map_size(options.map_bytes).max_dbs(TABLE_NAMES.len() as u32);
     // Without NO_SYNC every commit waits for the disk. What is skipped is only the flush:
@@ -157,13 +286,14 @@ fn open_env(dir: &Path, options: LmdbOptions) -> heed::Result<Env<WithoutTls>> {
     // directory belongs to this daemon alone (its instance lock forbids a second one), LMDB's
     // own lock file stays on (no NO_LOCK), and the directory is node-local, never remote. NO_SYNC
     // weakens durability, not memory safety, while the machine runs; see `LmdbOptions::power_safe`.
-    unsafe { open.flags(flags).open(dir) }
+    unsafe { open.flags(flags | more).open(dir) }
 }
 
 /// Applies mutations within one transaction, through buffers that are used again.
 struct Writer {
     key: Vec<u8>,
     value: Vec<u8>,
+    sums: bool,
 }
 
 impl Writer {
@@ -189,7 +319,7 @@ impl Writer {
             Mutation::PutOutcome { txn: id, outcome } => self.put(store.outcomes, txn, &id.0, outcome),
             Mutation::DelOutcome(id) => delete(store.outcomes, txn, &id.0),
             Mutation::NextCount(count) => self.put(store.numbers, txn, NEXT_COUNT_KEY, count),
-            Mutation::PutReap(ino) => store.reaps.put(txn, &ino_key(*ino), &[]),
+            Mutation::PutReap(ino) => self.put(store.reaps, txn, &ino_key(*ino), &EMPTY),
             Mutation::DelReap(ino) => delete(store.reaps, txn, &ino_key(*ino)),
         }
     }
@@ -203,7 +333,11 @@ impl Writer {
     ) -> heed::Result<()> {
         self.value.clear();
         value.put(&mut self.value);
-        table.put(txn, key, &self.value)
+        if self.sums {
+            let sum = sum(key, &self.value).to_le_bytes();
+            self.value.extend_from_slice(&sum);
+        }
+        table.db.put(txn, key, &self.value)
     }
 
     fn dentry_key(&mut self, parent: Ino, name: &[u8]) -> Vec<u8> {
@@ -214,7 +348,7 @@ impl Writer {
 }
 
 fn delete(table: Table, txn: &mut RwTxn<'_>, key: &[u8]) -> heed::Result<()> {
-    table.delete(txn, key).map(drop)
+    table.db.delete(txn, key).map(drop)
 }
 
 fn ino_key(ino: Ino) -> [u8; 8] {
@@ -226,19 +360,31 @@ fn put_dentry_key(parent: Ino, name: &[u8], key: &mut Vec<u8>) {
     key.extend_from_slice(name);
 }
 
-fn key_ino(key: &[u8]) -> Ino {
-    Ino(u64::from_be_bytes(key.try_into().expect("keys of this table have 8 bytes")))
+fn key_ino(key: &[u8]) -> Option<Ino> {
+    Some(Ino(u64::from_be_bytes(key.try_into().ok()?)))
 }
 
-fn decode<T: Field>(bytes: &[u8]) -> T {
-    let mut reader = Reader::new(bytes);
-    match T::get(&mut reader).and_then(|value| reader.finish().map(|()| value)) {
-        Ok(value) => value,
-        Err(error) => panic!(
-            "{}",
-            StoreError::new(StoreErrorKind::Corrupt, "read a record of the LMDB store", error.to_string())
-        ),
-    }
+/// Of a key and its record: one that stands at another's place is a bad one.
+fn sum(key: &[u8], record: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(key), record)
+}
+
+/// The record that `bytes` hold, with its sum behind it or without.
+pub(super) fn decode<T: Field>(table: Table, key: &[u8], bytes: &[u8], sums: bool) -> Result<T, StoreError> {
+    let record = match bytes.split_last_chunk::<SUM_LEN>() {
+        _ if !sums => bytes,
+        Some((record, found)) if *found == sum(key, record).to_le_bytes() => record,
+        _ => return Err(bad_record(table, key, "its checksum does not match")),
+    };
+    let mut reader = Reader::new(record);
+    let read = T::get(&mut reader).and_then(|value| reader.finish().map(|()| value));
+    read.map_err(|error| bad_record(table, key, &error.to_string()))
+}
+
+fn bad_record(table: Table, key: &[u8], why: &str) -> StoreError {
+    let key = tidepool_types::show_bytes(key);
+    let detail = format!("record '{key}' of table '{}': {why}", table.name);
+    StoreError::new(StoreErrorKind::Corrupt, "read the LMDB store", detail)
 }
 
 fn store_error(operation: &'static str, error: heed::Error) -> StoreError {
@@ -280,9 +426,8 @@ impl MetaView for LmdbStore {
         let mut from = prefix.to_vec();
         // The bare prefix stands before every entry: no name is empty.
         from.extend_from_slice(after.unwrap_or(b""));
-        self.scan(self.dentries, Some(&from), max, |key, value| {
-            Some((key.strip_prefix(&prefix)?.into(), decode(value)))
-        })
+        let name = |key: &[u8]| key.get(prefix.len()..).map(Box::from);
+        self.scan(self.dentries, (&prefix, Some(&from)), max, name)
     }
 
     fn outcome(&self, txn: TxnId) -> Option<Outcome> {
@@ -290,8 +435,7 @@ impl MetaView for LmdbStore {
     }
 
     fn outcomes(&self, max: usize) -> Vec<(TxnId, Outcome)> {
-        let id = |key: &[u8]| TxnId(key.try_into().expect("keys of this table have 16 bytes"));
-        self.scan(self.outcomes, None, max, |key, value| Some((id(key), decode(value))))
+        self.scan(self.outcomes, (b"", None), max, |key| Some(TxnId(key.try_into().ok()?)))
     }
 
     fn next_count(&self) -> u64 {
@@ -299,22 +443,28 @@ impl MetaView for LmdbStore {
     }
 
     fn reaps(&self, max: usize) -> Vec<Ino> {
-        self.scan(self.reaps, None, max, |key, _| Some(key_ino(key)))
+        let found: Vec<(Ino, [u8; 0])> = self.scan(self.reaps, (b"", None), max, key_ino);
+        found.into_iter().map(|(ino, _)| ino).collect()
     }
 
     fn inodes_after(&self, after: Option<Ino>, max: usize) -> Vec<Inode> {
         let from = after.map(ino_key);
-        self.scan(self.inodes, from.as_ref().map(|key| &key[..]), max, |_, value| Some(decode(value)))
+        let from = from.as_ref().map(|key| &key[..]);
+        let found: Vec<(Ino, Inode)> = self.scan(self.inodes, (b"", from), max, key_ino);
+        found.into_iter().map(|(_, inode)| inode).collect()
     }
 
     fn dir_parts_after(&self, after: Option<Ino>, max: usize) -> Vec<(Ino, DirPart)> {
         let from = after.map(ino_key);
-        let from = from.as_ref().map(|key| &key[..]);
-        self.scan(self.parts, from, max, |key, value| Some((key_ino(key), decode(value))))
+        self.scan(self.parts, (b"", from.as_ref().map(|key| &key[..])), max, key_ino)
     }
 
     fn inode_count(&self) -> u64 {
-        self.read(|txn| self.inodes.len(txn))
+        self.read(|txn| self.inodes.db.len(txn))
+    }
+
+    fn take_failure(&self) -> Option<io::Error> {
+        self.failure.take().map(io::Error::from)
     }
 }
 
@@ -322,6 +472,10 @@ impl MetaStore for LmdbStore {
     fn commit(&mut self, batch: &[Mutation]) -> io::Result<()> {
         if batch.is_empty() {
             return Ok(());
+        }
+        // What the batch says may rest on what could not be read.
+        if let Some(failure) = self.failure.get_mut() {
+            return Err(failure.clone().into());
         }
         self.apply(batch).map_err(|e| store_error("commit to the LMDB store", e).into())
     }
@@ -338,4 +492,14 @@ impl MetaStore for LmdbStore {
     fn name(&self) -> &'static str {
         "lmdb"
     }
+}
+
+/// A new store of the version before.
+#[cfg(test)]
+pub(super) fn make_unsummed(dir: &Path) {
+    let options = LmdbOptions { map_bytes: 1 << 28, power_safe: false };
+    let store = LmdbStore::with_env(open_env(dir, options).unwrap()).unwrap();
+    let mut txn = store.env.write_txn().unwrap();
+    store.numbers.db.put(&mut txn, VERSION_KEY, &VERSION_UNSUMMED.to_le_bytes()).unwrap();
+    txn.commit().unwrap();
 }

@@ -9,17 +9,56 @@ use super::generation::{DIR, Found, log_name, snap_name, temp_name};
 use super::tables::{KeyScan, Tables};
 use crate::error::{StoreError, StoreErrorKind};
 use std::cell::RefCell;
+use std::fmt;
 use std::io;
 use tidepool_env::{Disk, DiskFile, OpenMode};
 use tidepool_fs_state::{MetaStore, MetaView};
 use tidepool_types::{Ino, TxnId};
 use tidepool_wire::Field;
 use tidepool_wire::record::{Dentry, DirPart, Inode, Mutation, Outcome};
+use tidepool_wire::tail::{Tail, judge};
 
 /// A log shorter than this is never worth a compaction, in bytes.
 pub const COMPACT_LOG_MIN: u64 = 64 << 20;
+/// After so many bytes of a log the last mark is written again.
+const MARK_EVERY: u64 = 4096;
 /// Bytes of mutations in one record of a snapshot.
 const SNAP_RECORD_LEN: usize = 1 << 20;
+
+/// The last mark of a log.
+#[derive(Clone, Copy, Debug)]
+struct Marks {
+    /// All before is durable.
+    synced: u64,
+    /// Where the mark ends.
+    end: u64,
+}
+
+impl Marks {
+    /// Of a log that was just made: it is made durable with its header.
+    const NEW: Marks = Marks { synced: HEADER_LEN, end: HEADER_LEN };
+}
+
+/// The end of a log that a power failure had left with holes, and that was cut off.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unwritten {
+    /// Name of the log.
+    pub file: String,
+    /// Where it was cut.
+    pub at: u64,
+    /// Bytes cut off.
+    pub bytes: u64,
+}
+
+impl fmt::Display for Unwritten {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the last {} bytes of {}, from byte {}, were never synced and had not all been written when the power failed; they are cut off, and changes of the last moments with them",
+            self.bytes, self.file, self.at
+        )
+    }
+}
 
 /// The default metadata store.
 pub struct MemLogStore<D: Disk> {
@@ -32,6 +71,9 @@ pub struct MemLogStore<D: Disk> {
     ahead: Ahead,
     /// Where the next record goes; everything before is valid.
     log_len: u64,
+    /// What the log says of its durability; none in a log of a version without marks.
+    marks: Option<Marks>,
+    unwritten: Option<Unwritten>,
     snap_len: u64,
     compact_log_min: u64,
     /// Why nothing can be committed until a compaction has written everything anew.
@@ -61,9 +103,9 @@ impl<D: Disk> MemLogStore<D> {
             true => load_snapshot(&disk, generation, &mut tables)?,
             false => 0,
         };
-        let (log, log_len) = match found.logs.contains(&generation) {
+        let log = match found.logs.contains(&generation) {
             true => load_log(&disk, generation, snap_len == 0, &mut tables)?,
-            false if snap_len == 0 => (create_log(&disk, generation)?, HEADER_LEN),
+            false if snap_len == 0 => Loaded::new(create_log(&disk, generation)?),
             false => {
                 let lost = StoreError::new(
                     StoreErrorKind::Corrupt,
@@ -80,9 +122,11 @@ impl<D: Disk> MemLogStore<D> {
             inode_scan: RefCell::default(),
             part_scan: RefCell::default(),
             generation,
-            log,
+            log: log.file,
             ahead: Ahead::default(),
-            log_len,
+            log_len: log.end,
+            marks: log.marks,
+            unwritten: log.unwritten,
             snap_len,
             compact_log_min: COMPACT_LOG_MIN,
             broken: None,
@@ -103,12 +147,31 @@ impl<D: Disk> MemLogStore<D> {
         self.log_len + self.snap_len
     }
 
+    /// What a power failure had cost, if the log was found with holes in it.
+    pub fn unwritten(&self) -> Option<&Unwritten> {
+        self.unwritten.as_ref()
+    }
+
     fn append(&mut self, batch: &[Mutation]) -> Result<(), StoreError> {
         if let Some(why) = &self.broken {
             return Err(StoreError::new(StoreErrorKind::Broken, "commit", why.clone()));
         }
         self.scratch.clear();
-        frame::put_record(batch, self.log_len, &mut self.scratch)?;
+        // Also where what was synced ends within a page that is damaged, a page behind it says so.
+        let marked = self.marks.filter(|marks| self.log_len >= marks.end + MARK_EVERY);
+        if let Some(marks) = marked {
+            frame::put_mark(marks.synced, self.log_len, &mut self.scratch)?;
+        }
+        let end = self.log_len + self.scratch.len() as u64;
+        frame::put_record(batch, end, &mut self.scratch)?;
+        self.append_scratch()?;
+        if let Some(marks) = marked {
+            self.marks = Some(Marks { end, ..marks });
+        }
+        Ok(())
+    }
+
+    fn append_scratch(&mut self) -> Result<(), StoreError> {
         match self.ahead.append(&self.log, &self.scratch, self.log_len) {
             Ok(()) => {
                 self.log_len += self.scratch.len() as u64;
@@ -139,7 +202,24 @@ impl<D: Disk> MemLogStore<D> {
             self.sync_failed = true;
             return Err(StoreError::io("sync the metadata log", &error).in_file(log_name(self.generation)));
         }
-        self.sync_names()
+        self.sync_names()?;
+        self.mark();
+        Ok(())
+    }
+
+    /// Says in the log that all before is durable: what is missing there from now on is damage, and what is missing behind may never have
+    /// been written (§5).
+    fn mark(&mut self) {
+        let synced = self.log_len;
+        if self.broken.is_some() || self.marks.is_none_or(|marks| marks.end == synced) {
+            return;
+        }
+        self.scratch.clear();
+        let put = frame::put_mark(synced, synced, &mut self.scratch);
+        // Without it all is as durable as it was; the next sync makes another.
+        if put.and_then(|()| self.append_scratch()).is_ok() {
+            self.marks = Some(Marks { synced, end: self.log_len });
+        }
     }
 
     fn sync_names(&mut self) -> Result<(), StoreError> {
@@ -168,6 +248,7 @@ impl<D: Disk> MemLogStore<D> {
         let old = std::mem::replace(&mut self.generation, next);
         (self.log, self.ahead) = (log, Ahead::default());
         (self.log_len, self.snap_len) = (HEADER_LEN, snap_len);
+        self.marks = Some(Marks::NEW);
         (self.broken, self.sync_failed) = (None, false);
         self.names_unsynced = true;
         self.sync_names()?;
@@ -217,6 +298,7 @@ fn load_snapshot<D: Disk>(disk: &D, generation: u64, tables: &mut Tables) -> Res
                     batch.into_iter().for_each(|mutation| tables.apply(mutation));
                     at = end;
                 }
+                Record::Mark { .. } => return Err(frame::corrupt(at, "a mark in a snapshot")),
                 Record::End => return Err(frame::corrupt(at, "the snapshot ends without its last record")),
                 Record::Bad(why) => return Err(frame::corrupt(at, why)),
             }
@@ -232,7 +314,23 @@ fn snapshot_end<F: DiskFile>(reader: &RecordReader<'_, F>, end: u64) -> Result<u
     }
 }
 
-/// Replays a log into `tables`, cuts a torn tail off, returns the file and its valid length.
+/// A log that can be appended to.
+struct Loaded<F> {
+    file: F,
+    /// Where its records end.
+    end: u64,
+    marks: Option<Marks>,
+    unwritten: Option<Unwritten>,
+}
+
+impl<F> Loaded<F> {
+    /// One that was just made.
+    fn new(file: F) -> Loaded<F> {
+        Loaded { file, end: HEADER_LEN, marks: Some(Marks::NEW), unwritten: None }
+    }
+}
+
+/// Replays a log into `tables` and cuts off what was not written whole.
 ///
 /// `first`: this log has no snapshot below it, so a kill may have caught it half made.
 fn load_log<D: Disk>(
@@ -240,24 +338,28 @@ fn load_log<D: Disk>(
     generation: u64,
     first: bool,
     tables: &mut Tables,
-) -> Result<(D::File, u64), StoreError> {
+) -> Result<Loaded<D::File>, StoreError> {
     let name = log_name(generation);
     let file = open_file(disk, &name)?;
     let result = RecordReader::new(&file).and_then(|mut reader| {
         if first && half_made(&mut reader)? {
             return Ok(None);
         }
-        frame::check_header(LOG_MAGIC, reader.bytes(0, HEADER_LEN as usize)?)?;
-        let end = replay(&mut reader, tables)?;
+        let marks = frame::check_header(LOG_MAGIC, reader.bytes(0, HEADER_LEN as usize)?)?;
+        let replayed = replay(&mut reader, marks, tables)?;
+        let end = replayed.end;
         if end < reader.len() {
-            file.set_len(end).map_err(|e| StoreError::io("cut the torn tail", &e).at(end))?;
+            // Synced: what stands behind the cut must not come back between records that are written there.
+            let cut = file.set_len(end).and_then(|()| file.sync());
+            cut.map_err(|e| StoreError::io("cut the torn tail", &e).at(end))?;
         }
-        Ok(Some(end))
+        Ok(Some((marks, reader.len() - end, replayed)))
     });
-    match result.map_err(|error| error.in_file(name))? {
-        Some(end) => Ok((file, end)),
-        None => Ok((create_log(disk, generation)?, HEADER_LEN)),
-    }
+    let Some((marks, bytes, replayed)) = result.map_err(|error| error.in_file(name.clone()))? else {
+        return Ok(Loaded::new(create_log(disk, generation)?));
+    };
+    let unwritten = replayed.unwritten.then_some(Unwritten { file: name, at: replayed.end, bytes });
+    Ok(Loaded { file, end: replayed.end, marks: marks.then_some(replayed.marks), unwritten })
 }
 
 /// Whether the file is a beginning of a header: nothing can have been committed to it yet.
@@ -270,30 +372,78 @@ fn half_made<F: DiskFile>(reader: &mut RecordReader<'_, F>) -> Result<bool, Stor
     Ok(frame::header(LOG_MAGIC).starts_with(start) || start.iter().all(|byte| *byte == 0))
 }
 
-/// Applies all records; returns where they end. A bad last record is a torn tail (§5).
-fn replay<F: DiskFile>(reader: &mut RecordReader<'_, F>, tables: &mut Tables) -> Result<u64, StoreError> {
-    let mut at = HEADER_LEN;
+/// How far the records of a log go.
+struct Replayed {
+    end: u64,
+    marks: Marks,
+    /// Records that follow a hole are given up.
+    unwritten: bool,
+}
+
+/// Applies all records up to the first place where none begins (§5).
+fn replay<F: DiskFile>(
+    reader: &mut RecordReader<'_, F>,
+    marks: bool,
+    tables: &mut Tables,
+) -> Result<Replayed, StoreError> {
+    let (mut at, mut marks_seen) = (HEADER_LEN, Marks::NEW);
     loop {
         match reader.record(at)? {
             Record::Batch { batch, end } => {
                 batch.into_iter().for_each(|mutation| tables.apply(mutation));
                 at = end;
             }
-            Record::End => return Ok(at),
+            Record::Mark { synced, end } => (at, marks_seen) = (end, Marks { synced, end }),
+            Record::End => return Ok(Replayed { end: at, marks: marks_seen, unwritten: false }),
             Record::Bad(why) => {
-                return match reader.valid_after(at)? {
-                    None => Ok(at),
-                    Some(next) => {
-                        Err(frame::corrupt(at, format!("{why}, but a valid record follows at byte {next}")))
-                    }
-                };
+                let unwritten = judge_end(reader, at, marks, why)?;
+                return Ok(Replayed { end: at, marks: marks_seen, unwritten });
             }
         }
     }
 }
 
+/// Whether the log ends at `at` because pages behind were not written, and not because a record is cut short. Damage is an error.
+fn judge_end<F: DiskFile>(
+    reader: &mut RecordReader<'_, F>,
+    at: u64,
+    marks: bool,
+    why: &str,
+) -> Result<bool, StoreError> {
+    let follows = reader.valid_after(at)?;
+    let synced = match follows {
+        Some(next) if marks => synced_behind(reader, next)?,
+        // Without marks nobody can tell what was synced.
+        _ => u64::MAX,
+    };
+    let gap = follows.map_or(Ok(&[][..]), |next| reader.bytes(at, (next - at) as usize))?;
+    match (judge(at, follows, synced, gap), follows) {
+        (Tail::Damaged, Some(next)) => {
+            Err(frame::corrupt(at, format!("{why}, but a valid record follows at byte {next}")))
+        }
+        (tail, _) => Ok(tail == Tail::Unwritten),
+    }
+}
+
+/// How far the log was durable, as its records from `next` on say.
+fn synced_behind<F: DiskFile>(reader: &mut RecordReader<'_, F>, next: u64) -> Result<u64, StoreError> {
+    let (mut from, mut farthest) = (Some(next), 0);
+    while let Some(at) = from {
+        from = match reader.record(at)? {
+            Record::Mark { synced, end } => {
+                farthest = farthest.max(synced);
+                Some(end)
+            }
+            Record::Batch { end, .. } => Some(end),
+            Record::End => None,
+            Record::Bad(_) => reader.valid_after(at)?,
+        };
+    }
+    Ok(farthest)
+}
+
 /// Makes the log of a generation, durable with its name.
-fn create_log<D: Disk>(disk: &D, generation: u64) -> Result<D::File, StoreError> {
+pub(super) fn create_log<D: Disk>(disk: &D, generation: u64) -> Result<D::File, StoreError> {
     let name = log_name(generation);
     let make = || {
         let file = disk.open(&name, OpenMode::Create)?;
@@ -307,7 +457,7 @@ fn create_log<D: Disk>(disk: &D, generation: u64) -> Result<D::File, StoreError>
 }
 
 /// Writes and syncs a snapshot under its temporary name; returns its length.
-fn write_snapshot<D: Disk>(disk: &D, generation: u64, tables: &Tables) -> Result<u64, StoreError> {
+pub(super) fn write_snapshot<D: Disk>(disk: &D, generation: u64, tables: &Tables) -> Result<u64, StoreError> {
     let name = temp_name(generation);
     let failed = |error: io::Error| StoreError::io("write the snapshot", &error).in_file(name.clone());
     let file = disk.open(&name, OpenMode::Create).map_err(failed)?;
@@ -376,7 +526,7 @@ impl<F: DiskFile> SnapWriter<'_, F> {
     }
 }
 
-fn open_file<D: Disk>(disk: &D, name: &str) -> Result<D::File, StoreError> {
+pub(super) fn open_file<D: Disk>(disk: &D, name: &str) -> Result<D::File, StoreError> {
     let opened = disk.open(name, OpenMode::Existing);
     opened.map_err(|e| StoreError::io("open the metadata store", &e).in_file(name))
 }

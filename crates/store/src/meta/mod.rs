@@ -5,9 +5,11 @@ mod frame;
 mod generation;
 mod lmdb;
 mod memlog;
+mod repair;
 mod tables;
 #[cfg(test)]
 mod tests;
 
 pub use lmdb::{LmdbOptions, LmdbStore};
-pub use memlog::{COMPACT_LOG_MIN, MemLogStore};
+pub use memlog::{COMPACT_LOG_MIN, MemLogStore, Unwritten};
+pub use repair::{Damage, Salvage};

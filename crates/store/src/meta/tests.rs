@@ -1,6 +1,7 @@
 //! One behaviour suite for all back ends, a slow oracle, and what only one back end promises.
 
 mod crash;
+mod damage;
 mod golden;
 mod oracle;
 mod suite;

@@ -20,11 +20,12 @@ use crate::stagers::{Begin, Through, User};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use tidepool_batch::{Book, LastingPool, NewPool, PoolState, PoolUser};
+use tidepool_batch::{Book, Clocks, LastingPool, NewPool, PoolState, PoolUser};
 use tidepool_client::{Client, PoolFile};
 use tidepool_directives::{Deploy, Directives, Lifetime, PoolRequest, Problem, Said};
 use tidepool_stage_client::{Code, PersistOp, StageError, Stager};
-use tidepool_types::POOL_NAME_MAX;
+use tidepool_transport::LocalNode;
+use tidepool_types::{Aging, POOL_NAME_MAX};
 use tidepool_wire::message::{Reply, Request};
 
 /// How long the removal of what a stager keeps of a pool may take.
@@ -230,14 +231,14 @@ impl Desk {
             }
             return Err(failure);
         }
-        self.noted(self.book.set_pool(pool.pool, PoolState::Up, "", now()))?;
+        self.noted(self.book.set_pool(pool.pool, PoolState::Up, "", self.used_now()?))?;
         self.mark(&feature(pool.pool), &own.iter().cloned().collect())
     }
 
     /// Removes what a start that has failed has left; then it is as if nobody had tried.
     fn sweep_up(&self, pool: &LastingPool) -> Result<()> {
         match self.remove_everywhere(pool).into_iter().next() {
-            None => self.noted(self.book.set_pool(pool.pool, PoolState::New, "", now())),
+            None => self.noted(self.book.set_pool(pool.pool, PoolState::New, "", self.used_now()?)),
             Some(left) => Err(Failure::new(Kind::Cleanup, format!("left behind: {left}"))),
         }
     }
@@ -312,13 +313,13 @@ impl Desk {
             .cloned()
             .collect();
         // From here on something may run there, whatever becomes of this process.
-        self.noted(self.book.set_pool(pool.pool, PoolState::Up, "", now()))?;
+        self.noted(self.book.set_pool(pool.pool, PoolState::Up, "", self.used_now()?))?;
         tell_daemons(&Client::new(file.clone()), false);
         let stores = self.tidy(pool, &all, pool.nodes.len(), Order::Rest)?;
         let lacks = |(node, stores): &&(String, usize)| *stores == 0 && pool.nodes.contains(node);
         if let Some((node, _)) = stores.iter().find(lacks) {
             let why = format!("its data on {node} are not there any more");
-            self.noted(self.book.set_pool(pool.pool, PoolState::Lost, &why, now()))?;
+            self.noted(self.book.set_pool(pool.pool, PoolState::Lost, &why, self.used_now()?))?;
             let text = format!("{}: {why}; end it with 'tidepool slurm end-pool {}'", shown(pool), pool.pool);
             return Err(Failure::new(Kind::Start, text));
         }
@@ -400,7 +401,7 @@ impl Desk {
         let others: Vec<String> = left.iter().filter(|node| !pool.nodes.contains(node)).cloned().collect();
         let opened = self.tidy(pool, &others, 0, Order::Remove);
         let own = self.tidy(pool, &pool.nodes, pool.nodes.len(), Order::Rest);
-        self.noted(self.book.set_pool(pool.pool, PoolState::Rest, "", now()))?;
+        self.noted(self.book.set_pool(pool.pool, PoolState::Rest, "", self.used_now()?))?;
         opened.and(own).map(drop)
     }
 
@@ -482,16 +483,30 @@ impl Desk {
     /// Pools that have nobody who looks after them, and what is to be done with them.
     pub fn stray_pools(&self) -> Result<Vec<(LastingPool, Stray)>> {
         let mut found = Vec::new();
+        let clock = self.age()?;
         for pool in self.noted(self.book.pools())? {
             let users = self.noted(self.book.pool_users(pool.pool))?;
-            if let Some(what) = self.stray(&pool, &users)? {
+            if let Some(what) = self.stray(&pool, &users, &clock)? {
                 found.push((pool, what));
             }
         }
         Ok(found)
     }
 
-    fn stray(&self, pool: &LastingPool, users: &[PoolUser]) -> Result<Option<Stray>> {
+    /// The clock that pools age by: no jump of the controller's hurries it.
+    fn age(&self) -> Result<Aging> {
+        let up = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let boot = LocalNode::detect().boot_id;
+        let clocks = Clocks { wall: now() * 1000, up: up.tv_sec as u64 * 1000, boot: &boot };
+        self.noted(self.book.age(clocks))
+    }
+
+    /// When a pool was used last, if that is now: not earlier than what pools age by, while the controller's clock is behind.
+    fn used_now(&self) -> Result<u64> {
+        Ok(now().max(self.age()?.at() / 1000))
+    }
+
+    fn stray(&self, pool: &LastingPool, users: &[PoolUser], clock: &Aging) -> Result<Option<Stray>> {
         if users.iter().any(PoolUser::is_active) {
             return Ok(None);
         }
@@ -501,7 +516,7 @@ impl Desk {
                 .is_some_and(|whole| whole.state() == tidepool_batch::State::Completed),
             None => false,
         };
-        let is_idle = |max: Duration| pool.last_use + max.as_secs() < now();
+        let is_idle = |max: Duration| clock.is_over((pool.last_use + max.as_secs() + 1).saturating_mul(1000));
         Ok(match pool.state {
             PoolState::Up | PoolState::Starting => Some(Stray::Unused),
             PoolState::Ending => Some(Stray::Ending),

@@ -9,8 +9,10 @@ const LOG0: &str = "meta-0000000000000000.log";
 const LOG1: &str = "meta-0000000000000001.log";
 const SNAP1: &str = "meta-0000000000000001.snap";
 
-const LOG_HEADER: &[u8] = b"TPMETLOG\x02\0\0\0\x97\x99\xd0\x33";
-const SNAP_HEADER: &[u8] = b"TPMETSNP\x02\0\0\0\x65\x2a\x27\x34";
+const LOG_HEADER: &[u8] = b"TPMETLOG\x03\0\0\0\x2f\x33\x95\xee";
+const SNAP_HEADER: &[u8] = b"TPMETSNP\x03\0\0\0\xdd\x80\x62\xe9";
+/// Of the version before.
+const LOG_HEADER_2: &[u8] = b"TPMETLOG\x02\0\0\0\x97\x99\xd0\x33";
 
 fn content(disk: &MemDisk, name: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -59,15 +61,62 @@ fn specified_bytes_are_read() {
 }
 
 #[test]
+fn a_sync_leaves_one_mark() {
+    let disk = MemDisk::new();
+    let mut store = open_memlog(&disk);
+    store.commit(&[Mutation::NextCount(0x0102)]).unwrap();
+    store.sync().unwrap();
+    store.sync().unwrap();
+    let record = b"\x0d\0\0\0\x46\xf5\xa4\xa2\x01\0\0\0\x09\x02\x01\0\0\0\0\0\0";
+    let mark = b"\x0c\0\0\0\xa2\xae\x29\xf8\0\0\0\0\x25\0\0\0\0\0\0\0";
+    assert_eq!(content(&disk, LOG0), [LOG_HEADER, record, mark].concat());
+    drop(store);
+    let mut store = open_memlog(&disk);
+    assert_eq!(store.next_count(), 0x0102);
+    store.sync().unwrap();
+    assert_eq!(content(&disk, LOG0).len(), 16 + record.len() + mark.len(), "it is known to be synced");
+}
+
+/// A log of the version before has no marks: it gets none, so that a reader of that version could go on, and what follows a bad
+/// record is damage.
+#[test]
+fn logs_of_the_version_before_are_read_and_continued() {
+    let disk = MemDisk::new();
+    let record: &[u8] = b"\x0d\0\0\0\x46\xf5\xa4\xa2\x01\0\0\0\x09\x02\x01\0\0\0\0\0\0";
+    replace(&disk, LOG0, &[LOG_HEADER_2, record].concat());
+    let mut store = open_memlog(&disk);
+    assert_eq!(store.next_count(), 0x0102);
+    let mut large = inode(2, 0);
+    large.target = vec![b'x'; 5000].into();
+    store.commit(&[Mutation::PutInode(large)]).unwrap();
+    store.sync().unwrap();
+    let len = content(&disk, LOG0).len();
+    store.commit(&[Mutation::NextCount(9)]).unwrap();
+    assert_eq!(content(&disk, LOG0).len(), len + record.len(), "no mark");
+    drop(store);
+    let mut holed = content(&disk, LOG0);
+    holed[1000..4096].fill(0);
+    replace(&disk, LOG0, &holed);
+    assert_eq!(refused(&disk).kind, StoreErrorKind::Corrupt);
+    holed[1000..4096].fill(b'x');
+    replace(&disk, LOG0, &holed);
+    let mut store = open_memlog(&disk);
+    store.compact().unwrap();
+    assert_eq!(content(&disk, LOG1), LOG_HEADER);
+    drop(store);
+    assert_eq!((open_memlog(&disk).next_count(), open_memlog(&disk).inode_count()), (9, 1));
+}
+
+#[test]
 fn other_versions_and_files_are_refused() {
     let disk = MemDisk::new();
     drop(open_memlog(&disk));
     let mut newer = content(&disk, LOG0);
-    newer[8] = 3;
+    newer[8] = 4;
     replace(&disk, LOG0, &newer);
     let error = refused(&disk);
     assert_eq!(error.kind, StoreErrorKind::Version);
-    assert!(error.to_string().contains("format version is 3"), "{error}");
+    assert!(error.to_string().contains("format version is 4"), "{error}");
     assert!(error.to_string().contains(LOG0), "{error}");
 
     replace(&disk, LOG0, b"some other file of some other program");
