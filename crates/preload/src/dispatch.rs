@@ -9,7 +9,7 @@
 //!                    `------- handed over -------' `------------ the kernel's ------------'
 //! ```
 //! Exec ends the watching, fork does in the child until it is watched again. The handler may not be kept from running: SIGSYS
-//! is taken out of every mask of the program's. See decision 50.
+//! is taken out of every mask of the program's. See decision 49.
 
 use crate::inside::{self, BLOCK};
 use crate::lock::ForkLock;
