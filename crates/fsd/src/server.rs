@@ -221,7 +221,7 @@ fn claim_tiers(config: &Config, wanted: &Wanted, own: &Path) -> Result<Vec<Store
     let claim = |dir: &PathBuf| {
         let parent = dir.parent().expect("it is below a directory");
         crate::tiering::make_public(parent).map_err(|e| fail(parent, &e))?;
-        Ok(StoreDir::claim(dir, wanted)?)
+        Ok(StoreDir::claim(dir, &wanted.of_tiers())?)
     };
     let claimed = dirs.iter().map(claim).collect::<Result<Vec<_>, StartError>>()?;
     if !dirs.is_empty() {

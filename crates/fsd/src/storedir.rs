@@ -48,6 +48,7 @@ impl fmt::Display for StoreDirError {
 impl std::error::Error for StoreDirError {}
 
 /// What is wanted of a store directory.
+#[derive(Clone, Copy)]
 pub struct Wanted {
     pub instance: InstanceId,
     pub index: DaemonIndex,
@@ -67,6 +68,12 @@ impl Wanted {
     pub fn by(config: &Config) -> Wanted {
         let Config { instance, index, keep, again, wipe, .. } = *config;
         Wanted { instance, index, keep, again, wipe }
+    }
+
+    /// The same of those on shared storage. Which of them were there the daemon has noted in its own; others may join a pool that
+    /// was kept.
+    pub fn of_tiers(self) -> Wanted {
+        Wanted { again: false, ..self }
     }
 
     fn admits_new(&self) -> Result<(), String> {
@@ -178,9 +185,11 @@ fn taken(lock: File) -> Result<File, String> {
 pub fn check_stores(config: &Config) -> Result<(), StoreDirError> {
     let wanted = Wanted::by(config);
     let lower = config.tiers.as_ref().map(|tiers| tiers.stores(config.instance, config.index));
-    let all = lower.iter().flatten().chain([&config.dir]);
-    all.into_iter()
-        .try_for_each(|path| check(path, &wanted).map_err(|why| StoreDirError { path: path.clone(), why }))?;
+    let of_tiers = wanted.of_tiers();
+    let all = lower.iter().flatten().map(|path| (path, &of_tiers)).chain([(&config.dir, &wanted)]);
+    for (path, wanted) in all {
+        check(path, wanted).map_err(|why| StoreDirError { path: path.clone(), why })?;
+    }
     check_parts(config)
 }
 

@@ -225,7 +225,12 @@ impl Core {
     /// What a file handle names: an object itself (`.`), or a directory's parent.
     pub fn by_handle(&self, ino: Ino, name: &[u8]) -> Result<Attr, FsError> {
         let ino = if name == b".." { self.client.parent_of(ino).map_err(gone)? } else { ino };
-        self.client.get_attr(ino).map_err(gone)
+        let attr = self.client.get_attr(ino).map_err(gone)?;
+        // One that is kept only as long as somebody has it open is no handle's any more, as on other file systems.
+        if !attr.is_dir() && attr.nlink == 0 {
+            return Err(Errno::ESTALE.into());
+        }
+        Ok(attr)
     }
 
     pub fn get_attr(&self, ino: Ino) -> Result<Attr, FsError> {

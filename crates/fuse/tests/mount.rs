@@ -399,8 +399,14 @@ os.close(fd); forget()
 fd = opened(folder); assert fd >= 0 and os.listdir(fd) == ['f'], fd
 assert os.stat('..', dir_fd=fd).st_ino == os.stat('moved').st_ino
 os.close(fd); assert opened(gone) == -errno.ESTALE, opened(gone)
+nameless = handle('held'); os.unlink('held'); forget()
+assert opened(nameless) == -errno.ESTALE, opened(nameless)
 "#;
+    // Without a name it lives as long as another node has it open.
+    fs::write(b.path().join("held"), "h").unwrap();
+    let held = fs::File::open(b.path().join("held")).unwrap();
     if run(a.path(), "python3", &["-c", script]).is_some() {
+        assert_eq!(std::io::read_to_string(held).unwrap(), "h");
         assert_eq!(fs::read(b.path().join("moved/e/f")).unwrap(), b"Found");
     }
 }

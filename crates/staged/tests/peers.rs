@@ -5,7 +5,7 @@ mod support;
 use std::os::unix::fs::{MetadataExt, symlink};
 use support::{Daemon, done, remote, resource, same, well, write};
 use tidepool_stage_client::{
-    Code, JobLimit, JobSpec, Mapping, MappingNode, OnBehalf, Op, TaskSpec, TaskState,
+    Code, DataspaceSpec, JobLimit, JobSpec, Mapping, MappingNode, OnBehalf, Op, TaskSpec, TaskState,
 };
 
 /// Two stagers that know a common secret, and where they listen.
@@ -240,16 +240,18 @@ fn a_cancelled_task_does_not_wait_for_a_peer_that_does_not_answer() {
     let [(here, _), (there, at)] = pair();
     tree(&here, "tree");
     let stager = here.control();
-    let slow = |to: &str| TaskSpec {
-        bandwidth: 4 << 20,
-        ..TaskSpec::new(Op::Copy, resource("a://tree"), Some(remote(to, &at)))
-    };
-    let under_way = stager.submit(&slow("b://one")).unwrap();
-    while stager.status(under_way).unwrap().bytes_done == 0 {
+    let copy = |to: &str| TaskSpec::new(Op::Copy, resource("a://tree"), Some(remote(to, &at)));
+    // As long as the looks take, however busy the machine is; what is resumed goes on at full speed.
+    let mut source = stager.dataspaces().unwrap().remove(0).dataspace;
+    assert_eq!(source.name, "a://");
+    source.bandwidth = 128 << 10;
+    stager.update_dataspace(&source).unwrap();
+    let under_way = stager.submit(&copy("b://one")).unwrap();
+    while !there.path("b/one").exists() {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     there.signal_all("-STOP");
-    let opening = stager.submit(&slow("b://two")).unwrap();
+    let opening = stager.submit(&copy("b://two")).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(500));
     for id in [under_way, opening] {
         stager.cancel(id).unwrap();
@@ -262,6 +264,7 @@ fn a_cancelled_task_does_not_wait_for_a_peer_that_does_not_answer() {
         assert!(took < std::time::Duration::from_secs(10), "{took:?}");
     }
     there.signal_all("-CONT");
+    stager.update_dataspace(&DataspaceSpec { bandwidth: 0, ..source }).unwrap();
     for (id, name) in [(under_way, "b/one"), (opening, "b/two")] {
         stager.resume(id).unwrap();
         assert_eq!(stager.wait(&[id], false, None).unwrap()[0].state, TaskState::Finished);

@@ -16,6 +16,9 @@ impl Desk {
     /// Looks at what the job reads: it is there, may be read, and how long it will take.
     pub fn setup(&self, job: u32, uid: u32, gid: u32) -> Result<String> {
         self.noted(self.book.set_gid(job, gid))?;
+        if self.goes_on(job)? {
+            return Ok(String::new());
+        }
         let (_turn, case) = self.turn_to_set_up(job)?;
         if case.job.uid != uid {
             let text = format!("the job belongs to user {uid}, and was submitted as user {}'s", case.job.uid);
@@ -25,14 +28,23 @@ impl Desk {
         self.noted(self.book.note_setup(job))?;
         let case = self.case(job)?;
         self.look(&case).map_err(|failure| self.end(&case, failure))?;
-        if case.job.phase == Phase::Submitted {
-            self.advance(&case, Phase::Checked, "")?;
-        }
+        self.advance(&case, Phase::Checked, "")?;
         Ok(String::new())
     }
 
-    /// As [`Desk::turn`], also for a job that has ended: it may be queued once more.
+    /// slurmctld was started again: the job goes on where it was. The hook of before may still be at work, for hours; so it is not
+    /// waited for, as Slurm waits for this one.
+    fn goes_on(&self, job: u32) -> Result<bool> {
+        let known = self.noted(self.book.job(job))?;
+        Ok(known.is_set_up() && matches!(known.phase, Phase::Checked | Phase::StagingIn | Phase::Ready))
+    }
+
+    /// As [`Desk::turn`], also for a job that has ended: it may be queued once more. A hook that is at work for a start that Slurm
+    /// has forgotten ends.
     fn turn_to_set_up(&self, job: u32) -> Result<(std::fs::File, Case)> {
+        if matches!(self.noted(self.book.job(job))?.phase, Phase::Starting | Phase::Running) {
+            self.noted(self.book.begin_teardown(job, now()))?;
+        }
         let lock = self.lock(&super::starting(job))?;
         Ok((lock, self.case(job)?))
     }
@@ -51,8 +63,6 @@ impl Desk {
                 return Err(Failure::new(Kind::Usage, text));
             }
             phase if phase.is_final() => self.noted(self.book.revive(job, now()))?,
-            // slurmctld was started again: the job goes on where it was.
-            phase if case.job.is_set_up() && phase < Phase::Starting => return Ok(()),
             phase => self.become_(job, Phase::Submitted, &format!("queued again while it was {phase}"))?,
         }
         for left in self.take_back_everywhere(&self.case(job)?) {
