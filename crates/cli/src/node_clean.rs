@@ -11,6 +11,9 @@ use serde_json::json;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+/// How the names of pools begin that hooks start for a job, before its number.
+pub const HOOKS_PREFIX: &str = "job-";
+
 const LOOK_MIN: Duration = Duration::from_millis(5);
 const LOOK_MAX: Duration = Duration::from_millis(500);
 
@@ -55,12 +58,19 @@ fn is_over(pool: &Instance, job: Option<&str>) -> Result<bool> {
     let mut records = NodeRecord::all(pool)?;
     records.extend(NodeRecord::starter(pool)?);
     if let Some(job) = job {
-        return Ok(records.iter().any(|r| r.job == job));
+        return Ok(records.iter().any(|r| r.job == job) && !is_of_hooks(pool, job));
     }
     let run = pool.run_record()?;
     let kept = run.is_none() && records.iter().flat_map(|r| &r.stores).any(|s| tidepool_fsd::is_store(s));
     let runs = run.is_some_and(|run| run.is_going_on());
     Ok(!kept && !runs && !records.iter().flat_map(NodeRecord::processes).any(Process::lives))
+}
+
+/// It was started by the batch system's hooks, which end it: what is left of it are results that could not be brought out, also on
+/// nodes whose own part has gone well.
+fn is_of_hooks(pool: &Instance, job: &str) -> bool {
+    let rest = pool.name.strip_prefix(HOOKS_PREFIX).and_then(|rest| rest.strip_prefix(job));
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
 /// Waits until no agent of the job's pools lives here.
@@ -83,5 +93,17 @@ fn wait_for_job(job: &str, limit: Duration) -> Result<()> {
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(LOOK_MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pools_of_hooks_are_known_by_their_names() {
+        let is = |name: &str| is_of_hooks(&Instance { name: name.into(), dir: "/".into() }, "4");
+        assert!(is("job-4") && is("job-4-scratch"));
+        assert!(!is("job-42") && !is("job-42-4") && !is("run-4") && !is("job-") && !is("mine"));
     }
 }

@@ -761,9 +761,11 @@ fn tasks_of_a_run_in_an_allocation_run_in_its_pool() {
 #[test]
 fn results_that_a_failed_program_had_not_made() {
     let Some(cluster) = Cluster::start(1) else { return };
-    let body = |program: &str| format!("#NORNS stage_out nvme0://out lustre://alice/none\n{program}\n");
-    let failed = cluster.sbatch(&["-N1"], &body("exit 3"));
-    let missing = cluster.sbatch(&["-N1"], &body("true"));
+    let body = |place: &str, program: &str| {
+        format!("#NORNS stage_out nvme0://{place} lustre://alice/none\n{program}\n")
+    };
+    let failed = cluster.sbatch(&["-N1"], &body("one", "exit 3"));
+    let missing = cluster.sbatch(&["-N1"], &body("two", "true"));
     cluster.wait(failed);
     cluster.wait(missing);
     assert_eq!(cluster.phase(failed), "failed", "{:?}", cluster.events(failed));

@@ -367,7 +367,7 @@ fn a_stopped_node_is_named_and_its_data_are_there_when_it_is_back() {
     }
     assert_eq!(cluster.log("alice", next), "");
     // Slurm takes the job up again, in case the node is back: by itself after two minutes.
-    cluster.until("it is queued again", || cluster.show(next).word("Restarts") == "1");
+    cluster.until("it is queued again", || cluster.show(next).word("Reason") == "BeginTime");
     cluster.control(&["node", "start", "node2"]);
     cluster.until("the node is back", || cluster.said(&["sinfo", "-h", "-t", "idle", "-o", "%D"]) == "3");
     cluster.wait_for(next, &["PENDING"]);

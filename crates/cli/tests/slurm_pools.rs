@@ -172,7 +172,7 @@ fn a_dead_daemon_strands_no_node() {
     let job = cluster.sbatch(
         &["-N2"],
         "#TIDEPOOL pool client=fuse placement=wide\n#NORNS stage_out pool://f lustre://alice/f\n\
-         head -c 4000000 /dev/urandom > $TIDEPOOL_DIR/f; echo up; sleep 300\n",
+         head -c 4000000 /dev/urandom > $TIDEPOOL_DIR/f; cp $TIDEPOOL_DIR/f $LUSTRE/alice/same; echo up; sleep 300\n",
     );
     cluster.until("it runs", || cluster.log("alice", job) == "up\n");
     let kill = r#"kill -9 $(sed 's/.*"daemons":\[\([0-9]*\).*/\1/' /tmp/tidepool-20001/job-*/node-*.json)"#;
@@ -187,7 +187,9 @@ fn a_dead_daemon_strands_no_node() {
     assert_eq!(String::from_utf8_lossy(&processes.stdout), "0\n");
     // The daemon's files outlive it.
     cluster.resume("alice", job);
-    assert_eq!(fs::metadata(cluster.pfs("alice/f")).unwrap().len(), 4_000_000);
+    let (result, written) =
+        (fs::read(cluster.pfs("alice/f")).unwrap(), fs::read(cluster.pfs("alice/same")).unwrap());
+    assert!(written.len() == 4_000_000 && result == written, "{} bytes", result.len());
     cluster.assert_nothing_left("after the resumed stage-out");
     let next = cluster.sbatch(&["-N2"], "#TIDEPOOL pool client=fuse\ndate > $TIDEPOOL_DIR/f && echo fine\n");
     assert_eq!(cluster.wait(next).state(), "COMPLETED", "{}", cluster.overview());

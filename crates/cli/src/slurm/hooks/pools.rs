@@ -11,6 +11,7 @@ use crate::exit::{Context, Failure, Kind, Result};
 use crate::flags::{Cli, Command, PoolCommand, PoolShape};
 use crate::instance::Instance;
 use crate::launch::tell_daemons;
+use crate::node_clean::HOOKS_PREFIX;
 use crate::place::NodeAt;
 use crate::plan::Staged;
 use crate::slurm::stagers::{Fleet, Ways};
@@ -109,8 +110,8 @@ impl Desk {
     fn name_of(&self, case: &Case, pool: &PoolRequest) -> Result<String> {
         match &pool.name {
             _ if pool.outlives_job() => self.lasting_name(case, pool),
-            Some(name) => Ok(format!("job-{}-{}", case.id(), name.value)),
-            None => Ok(format!("job-{}", case.id())),
+            Some(name) => Ok(format!("{HOOKS_PREFIX}{}-{}", case.id(), name.value)),
+            None => Ok(format!("{HOOKS_PREFIX}{}", case.id())),
         }
     }
 
