@@ -934,6 +934,9 @@ pub struct NodeCleanArgs {
     pub dry_run: bool,
     #[arg(long)]
     pub json: bool,
+    /// Leave pools that Slurm's hooks have started for the job, and end themselves: results of other nodes may need this one's part
+    #[arg(long, requires = "job")]
+    pub spare_pools_of_hooks: bool,
     /// Remove nothing, and wait at most so long until no pool of the job runs here; 'tidepool slurm epilog' does
     #[arg(long, hide = true, requires = "job", value_name = "TIME", value_parser = parse_duration)]
     pub wait: Option<Duration>,

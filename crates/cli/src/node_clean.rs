@@ -28,6 +28,11 @@ pub fn node_clean(args: &NodeCleanArgs) -> Result<ExitCode> {
     let mut cleaned = Vec::new();
     let mut failures = Vec::new();
     for pool in instance::list() {
+        let spared =
+            args.spare_pools_of_hooks && args.job.as_ref().is_some_and(|job| is_of_hooks(&pool, job));
+        if spared {
+            continue;
+        }
         let done = match is_over(&pool, args.job.as_deref()) {
             Ok(true) if args.dry_run => Ok(()),
             Ok(true) => launch::clean_here(&pool, true),
@@ -58,7 +63,7 @@ fn is_over(pool: &Instance, job: Option<&str>) -> Result<bool> {
     let mut records = NodeRecord::all(pool)?;
     records.extend(NodeRecord::starter(pool)?);
     if let Some(job) = job {
-        return Ok(records.iter().any(|r| r.job == job) && !is_of_hooks(pool, job));
+        return Ok(records.iter().any(|r| r.job == job));
     }
     let run = pool.run_record()?;
     let kept = run.is_none() && records.iter().flat_map(|r| &r.stores).any(|s| tidepool_fsd::is_store(s));
