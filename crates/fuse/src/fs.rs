@@ -76,6 +76,21 @@ fn wants_append(flags: i32) -> bool {
 }
 
 impl TidepoolFs {
+    /// The lock that a request of the kernel's is about.
+    fn want(
+        &self,
+        req: &Request,
+        (number, handle, owner): (INodeNo, FileHandle, LockOwner),
+        (start, end): (u64, u64),
+        typ: i32,
+        pid: u32,
+    ) -> Result<Want, FsError> {
+        let mode = locking::mode_of(typ).map_err(FsError::from)?;
+        let range = locking::range_of(start, end);
+        let ino = self.0.ino(number);
+        Ok(Want { ino, owner: owner.0, handle: handle.0, range, mode, pid, thread: req.pid() })
+    }
+
     fn entry(&self, reply: ReplyEntry, result: Result<Attr, FsError>) {
         let attr = reply_or!(self, reply, result);
         reply.entry(&self.0.ttl, &self.0.shown(&attr), GENERATION);
@@ -575,17 +590,8 @@ impl Filesystem for TidepoolFs {
         pid: u32,
         reply: ReplyLock,
     ) {
-        let mode = reply_or!(self, reply, locking::mode_of(typ).map_err(FsError::from));
-        let range = locking::range_of(start, end);
-        let want = Want {
-            ino: self.0.ino(number),
-            owner: owner.0,
-            handle: fh.0,
-            range,
-            mode,
-            pid,
-            thread: req.pid(),
-        };
+        let want = self.want(req, (number, fh, owner), (start, end), typ, pid);
+        let want = reply_or!(self, reply, want);
         match reply_or!(self, reply, self.0.locks.test(&self.0.client, &want)) {
             Some(HeldLock { range, mode, pid }) => {
                 let (start, end) = locking::kernel_range(range);
@@ -608,17 +614,8 @@ impl Filesystem for TidepoolFs {
         sleep: bool,
         reply: ReplyEmpty,
     ) {
-        let mode = reply_or!(self, reply, locking::mode_of(typ).map_err(FsError::from));
-        let range = locking::range_of(start, end);
-        let want = Want {
-            ino: self.0.ino(number),
-            owner: owner.0,
-            handle: fh.0,
-            range,
-            mode,
-            pid,
-            thread: req.pid(),
-        };
+        let want = self.want(req, (number, fh, owner), (start, end), typ, pid);
+        let want = reply_or!(self, reply, want);
         self.0.set_lock(want, sleep, reply);
     }
 
