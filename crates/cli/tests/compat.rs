@@ -257,12 +257,12 @@ G
 package main
 // #include <stdlib.h>
 import "C"
-import ("os";"os/exec";"fmt";"sync")
+import ("os";"os/exec";"fmt";"runtime";"sync")
 func one(n string) { if e:=os.WriteFile(n,[]byte("go"),0644);e!=nil{panic(e)}; if e:=os.Rename(n,n+"x");e!=nil{panic(e)}; b,e:=os.ReadFile(n+"x"); if e!=nil||string(b)!="go"{panic(e)}; if e:=os.Remove(n+"x");e!=nil{panic(e)} }
-func main(){ C.abs(1); var all sync.WaitGroup; for g:=0;g<8;g++ { all.Add(1); go func(g int){ defer all.Done(); for i:=0;i<50;i++ { one(fmt.Sprintf("%d-%d",g,i)) } }(g) }; all.Wait(); os.Mkdir("d",0755)
- o,e:=exec.Command("sh","-c","echo sub > s; cat s").Output(); if e!=nil{panic(e)}; l,_:=os.ReadDir("."); fmt.Println(len(l),string(o)) }
+func main(){ C.abs(1); runtime.LockOSThread(); var all sync.WaitGroup; for g:=0;g<8;g++ { all.Add(1); go func(g int){ defer all.Done(); for i:=0;i<50;i++ { one(fmt.Sprintf("%d-%d",g,i)) } }(g) }; all.Wait(); os.Mkdir("d",0755)
+ c:=exec.Command("sh","-c","echo sub > s; cat s; basename $(pwd)"); c.Dir="d"; o,e:=c.Output(); if e!=nil{panic(e)}; l,_:=os.ReadDir("."); fmt.Println(len(l),string(o)) }
 G
-        (cd $o && GOFLAGS=-mod=mod GO111MODULE=off GOCACHE=$o/cache CGO_ENABLED=1 LD_PRELOAD= go build -o m m.go); test "$(echo $($o/m))" = "2 sub"; test "$(cat s)" = sub; rm -r $o"#),
+        (cd $o && GOFLAGS=-mod=mod GO111MODULE=off GOCACHE=$o/cache CGO_ENABLED=1 LD_PRELOAD= go build -o m m.go); test "$(echo $($o/m))" = "1 sub d"; test "$(cat d/s)" = sub; rm -r $o"#),
     row("32-bit program without large-file support", &["gcc", "/usr/lib32/libc.so"], r#"
         o=$(mktemp -d); cat > $o/m.c <<'C'
 #include <dirent.h>

@@ -15,7 +15,8 @@ use crate::inside::{self, BLOCK};
 use crate::lock::ForkLock;
 use crate::raw::{self, err, sys};
 use crate::real::real;
-use crate::{config, elf, numbers, sharing, stack};
+use crate::sharing::{self, Child};
+use crate::{config, elf, numbers, stack};
 use libc::{c_int, ucontext_t};
 use std::alloc::Layout;
 use std::arch::{asm, naked_asm};
@@ -160,14 +161,20 @@ unsafe extern "C-unwind" fn trapped(signal: c_int, info: *const Info, context: *
         let arguments =
             [libc::REG_RDI, libc::REG_RSI, libc::REG_RDX, libc::REG_R10, libc::REG_R8, libc::REG_R9]
                 .map(|register| registers[register as usize] as usize);
-        if (*info).arch != ARCH_X86_64 || takes_its_stack(number, &arguments) {
-            if !is_thread(number, &arguments) {
-                sharing::begins();
-            }
+        if (*info).arch != ARCH_X86_64 {
             return step_aside(registers);
         }
         if number == libc::SYS_sigaltstack {
             return make_from_here(registers);
+        }
+        if matches!(number, libc::SYS_clone | libc::SYS_clone3) {
+            match Child::asked(number, arguments) {
+                Some(child) if child.is_on_own_stack() => {
+                    return make_child_from_here(registers, number, child);
+                }
+                Some(child) if child.is_done_as_fork() => {}
+                _ => return step_aside(registers),
+            }
         }
         let result = match number {
             libc::SYS_rt_sigreturn => return_from(registers[libc::REG_RSP as usize] as usize),
@@ -179,26 +186,9 @@ unsafe extern "C-unwind" fn trapped(signal: c_int, info: *const Info, context: *
     }
 }
 
-/// A call whose child begins with what the caller has in its registers, on another stack or on the very same.
-fn takes_its_stack(number: i64, a: &[usize; 6]) -> bool {
-    match number {
-        libc::SYS_clone => a[0] & libc::CLONE_VM as usize != 0 || a[1] != 0,
-        libc::SYS_clone3 => true,
-        _ => false,
-    }
-}
-
-fn is_thread(number: i64, a: &[usize; 6]) -> bool {
-    let flags = match number {
-        libc::SYS_clone => a[0],
-        // SAFETY: the flags are the first word of the struct, which the caller vouches for.
-        libc::SYS_clone3 if raw::is_memory(a[0], 8) => unsafe { (a[0] as *const usize).read_unaligned() },
-        _ => 0,
-    };
-    flags & libc::CLONE_THREAD as usize != 0
-}
-
-/// Lets the program do the call itself. The thread is watched again when it next is at work on the pool.
+/// Lets the program do the call itself: an old number of 32 bits, a child on the very stack that its parent goes on with, or
+/// arguments for the kernel to refuse.
+/// The thread is watched again when it next is at work on the pool.
 fn step_aside(registers: &mut [i64; 23]) {
     inside::selector(inside::ALLOW);
     registers[libc::REG_RIP as usize] -= INSTRUCTION;
@@ -274,6 +264,85 @@ const RED_ZONE: i64 = 128;
 unsafe extern "C" fn call_and_return() {
     naked_asm!("syscall", "ret {red_zone}", red_zone = const RED_ZONE)
 }
+
+/// Lets a child be made at an address of ours, so that this thread stays watched. Parent and child come back to the program by
+/// words that are put on the stack of each, with the register that was changed for it:
+///
+/// ```text
+///   parent's stack          child's stack
+///   [register][back]        [register][back] | where the child begins
+///   [clone3's arguments]
+///   [its red zone] |
+/// ```
+///
+/// # Safety
+/// The registers of a call that makes a child on a stack of its own.
+unsafe fn make_child_from_here(registers: &mut [i64; 23], number: i64, child: Child) {
+    if !child.is_thread() {
+        sharing::begins();
+    }
+    let register = |r: c_int| registers[r as usize] as usize;
+    let (back, stack) = (register(libc::REG_RIP), register(libc::REG_RSP) - RED_ZONE as usize);
+    let copy = (stack - sharing::ARGUMENTS_MAX) as *mut usize;
+    // SAFETY: the caller's promise: stacks go on below what is used; the arguments are as long as they say.
+    unsafe {
+        let (changed, value) = if number == libc::SYS_clone3 {
+            const STACK_SIZE: usize = 6;
+            std::ptr::copy_nonoverlapping(
+                register(libc::REG_RDI) as *const u8,
+                copy.cast(),
+                register(libc::REG_RSI),
+            );
+            let [stack, size] = [STACK_SIZE - 1, STACK_SIZE].map(|word| copy.add(word).read_unaligned());
+            put_words(stack + size, [register(libc::REG_RDI), back]);
+            copy.add(STACK_SIZE).write_unaligned(size - WORDS);
+            (libc::REG_RDI, copy as usize)
+        } else {
+            let stack = register(libc::REG_RSI);
+            put_words(stack, [stack, back]);
+            (libc::REG_RSI, stack - WORDS)
+        };
+        let before = register(changed);
+        put_words(copy as usize, [before, back]);
+        registers[changed as usize] = value as i64;
+    }
+    registers[libc::REG_RSP as usize] = (copy as usize - WORDS) as i64;
+    let come_back = if number == libc::SYS_clone3 {
+        clone3_and_return as *const ()
+    } else {
+        clone_and_return as *const ()
+    };
+    registers[libc::REG_RIP as usize] = come_back as i64;
+}
+
+const WORDS: usize = size_of::<[usize; 2]>();
+
+/// # Safety
+/// Memory for two words lies below `end`.
+unsafe fn put_words(end: usize, words: [usize; 2]) {
+    // SAFETY: the caller's promise.
+    unsafe { ((end - WORDS) as *mut [usize; 2]).write_unaligned(words) };
+}
+
+/// What a call leaves in `rcx` is nobody's, and its look at it changes no flag.
+macro_rules! child_and_return {
+    ($name:ident, $changed:literal) => {
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name() {
+            naked_asm!(
+                "syscall",
+                concat!("pop ", $changed),
+                "mov rcx, rax",
+                "jrcxz 2f",
+                "ret {above}",
+                "2: ret",
+                above = const RED_ZONE as usize + sharing::ARGUMENTS_MAX,
+            )
+        }
+    };
+}
+child_and_return!(clone_and_return, "rsi");
+child_and_return!(clone3_and_return, "rdi");
 
 fn lies_on(stack: &libc::stack_t, at: usize) -> bool {
     stack.ss_flags & libc::SS_DISABLE == 0 && (at.wrapping_sub(stack.ss_sp as usize)) < stack.ss_size
@@ -485,15 +554,6 @@ mod tests {
         assert_eq!(masked(libc::SIG_SETMASK, 1, OURS | 4), Some(4));
         assert_eq!(masked(libc::SIG_UNBLOCK, 7, 2), Some(5));
         assert_eq!(masked(9, 7, 2), None);
-    }
-
-    #[test]
-    fn children_on_other_stacks_are_the_programs() {
-        let none = [0; 6];
-        let thread = [(libc::CLONE_VM | libc::CLONE_THREAD) as usize, 0x1000, 0, 0, 0, 0];
-        assert!(!takes_its_stack(libc::SYS_clone, &none) && takes_its_stack(libc::SYS_clone, &thread));
-        assert!(is_thread(libc::SYS_clone, &thread) && !is_thread(libc::SYS_clone, &none));
-        assert!(!takes_its_stack(libc::SYS_fork, &none) && !is_thread(libc::SYS_read, &none));
     }
 
     #[test]

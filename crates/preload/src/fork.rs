@@ -51,6 +51,18 @@ pub fn memory_was_copied() -> bool {
     stamp.is_null() || unsafe { (*stamp).load(Ordering::Relaxed) } != STAMPED
 }
 
+/// A fork past libc's, whose handlers it does not call.
+pub fn around(fork: impl FnOnce() -> isize) -> isize {
+    prepare();
+    let made = fork();
+    if made == 0 {
+        child();
+    } else {
+        parent();
+    }
+    made
+}
+
 extern "C" fn prepare() {
     if config::mount().is_none() || pool::in_shared_child() {
         return;

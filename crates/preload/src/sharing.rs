@@ -8,7 +8,7 @@
 use crate::inside::inside;
 use crate::raw::{self, sys};
 use crate::real::real;
-use crate::{config, cred, fdtable};
+use crate::{config, cred, fdtable, fork};
 use libc::{c_char, c_int, c_uint, c_void};
 
 /// Before a child is made: places everything.
@@ -89,25 +89,92 @@ pub unsafe fn clone(function: usize, stack: usize, flags: c_int, rest: [usize; 4
     unsafe { real!(CLONE(function, stack, flags, a, b, c, d) as fn(A, A, c_int, A, A, A, A) -> c_int) }
 }
 
+/// What `clone` or `clone3` is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Child {
+    flags: usize,
+    stack: bool,
+}
+
+impl Child {
+    /// `None` for calls that make no child so, and for arguments that the kernel refuses.
+    ///
+    /// # Safety
+    /// The arguments of the system call.
+    pub unsafe fn asked(number: i64, a: [usize; 6]) -> Option<Child> {
+        match number {
+            libc::SYS_clone => Some(Child { flags: a[0], stack: a[1] != 0 }),
+            libc::SYS_clone3 if raw::is_memory(a[0], a[1]) && ARGUMENTS.contains(&a[1]) => {
+                // SAFETY: the caller's promise; the struct is as long as it says.
+                let [flags, stack] =
+                    [0, 5].map(|word| unsafe { (a[0] as *const usize).add(word).read_unaligned() });
+                Some(Child { flags, stack: stack != 0 })
+            }
+            _ => None,
+        }
+    }
+
+    fn has(self, flag: c_int) -> bool {
+        self.flags & flag as usize != 0
+    }
+
+    pub fn is_thread(self) -> bool {
+        self.has(libc::CLONE_THREAD)
+    }
+
+    pub fn is_on_own_stack(self) -> bool {
+        self.stack
+    }
+
+    /// Parent and child would go on with one stack and one memory. With `CLONE_VFORK` that is done as fork.
+    pub fn is_done_as_fork(self) -> bool {
+        !self.stack && !self.is_thread() && (!self.has(libc::CLONE_VM) || self.has(libc::CLONE_VFORK))
+    }
+}
+
+/// Lengths of `clone3`'s arguments that are looked into: from the kernel's first to what later ones may add.
+pub const ARGUMENTS: std::ops::RangeInclusive<usize> = 64..=ARGUMENTS_MAX;
+pub const ARGUMENTS_MAX: usize = 128;
+
 /// A child made by system call number.
 ///
 /// # Safety
 /// The arguments of the system call.
 pub unsafe fn by_number(number: i64, a: [usize; 6]) -> isize {
-    let flags = match number {
-        libc::SYS_clone => a[0],
-        // SAFETY: the flags are the first word of the struct.
-        libc::SYS_clone3 if a[0] != 0 => unsafe { (a[0] as *const u64).read_unaligned() as usize },
-        // It would return on a stack that its parent still uses.
-        // SAFETY: as the vfork function, which is done so as well.
-        libc::SYS_vfork => return raw::from_libc(unsafe { libc::fork() } as isize),
-        _ => 0,
-    };
-    if flags & libc::CLONE_THREAD as usize == 0 {
-        begins();
+    // SAFETY: the caller's promise. As the vfork function, which is done so as well.
+    unsafe {
+        if number == libc::SYS_vfork {
+            return raw::from_libc(libc::fork() as isize);
+        }
+        let child = Child::asked(number, a);
+        if child.is_none_or(|child| !child.is_thread()) {
+            begins();
+        }
+        if number == libc::SYS_fork || child.is_some_and(Child::is_done_as_fork) {
+            return fork::around(|| forked(number, a));
+        }
+        raw::syscall6(number, a[0], a[1], a[2], a[3], a[4], a[5])
     }
-    // SAFETY: the caller's arguments.
-    unsafe { raw::syscall6(number, a[0], a[1], a[2], a[3], a[4], a[5]) }
+}
+
+/// Makes the child with a copy of the memory: it would go on in functions of ours that its parent is in, too.
+///
+/// # Safety
+/// As `by_number`.
+unsafe fn forked(number: i64, mut a: [usize; 6]) -> isize {
+    const SHARED: usize = (libc::CLONE_VM | libc::CLONE_SIGHAND) as usize;
+    let mut copy = [0_usize; ARGUMENTS_MAX / size_of::<usize>()];
+    // SAFETY: the caller's promise; the length was looked at.
+    unsafe {
+        if number == libc::SYS_clone3 {
+            std::ptr::copy_nonoverlapping(a[0] as *const u8, copy.as_mut_ptr().cast(), a[1]);
+            copy[0] &= !SHARED;
+            a[0] = copy.as_ptr() as usize;
+        } else if number == libc::SYS_clone {
+            a[0] &= !SHARED;
+        }
+        raw::syscall6(number, a[0], a[1], a[2], a[3], a[4], a[5])
+    }
 }
 
 /// Places what the control part of a message passes on.
@@ -194,5 +261,38 @@ pub fn kernel_owned(fd: c_int, call: impl FnOnce() -> isize) -> isize {
     match fdtable::place(fd) {
         0 => call(),
         failed => failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(number: i64, a: [usize; 6]) -> Option<Child> {
+        // SAFETY: each test's own memory.
+        unsafe { Child::asked(number, a) }
+    }
+
+    #[test]
+    fn children_by_number_are_told_apart() {
+        const VFORK: usize = (libc::CLONE_VM | libc::CLONE_VFORK) as usize;
+        const THREAD: usize = (libc::CLONE_VM | libc::CLONE_THREAD) as usize;
+        let clone = |flags: usize, stack| asked(libc::SYS_clone, [flags, stack, 0, 0, 0, 0]).unwrap();
+        for flags in [0, libc::SIGCHLD as usize, VFORK, VFORK | libc::CLONE_PIDFD as usize] {
+            assert!(clone(flags, 0).is_done_as_fork() && !clone(flags, 4096).is_done_as_fork());
+            assert!(clone(flags, 4096).is_on_own_stack() && !clone(flags, 4096).is_thread());
+        }
+        assert!(!clone(libc::CLONE_VM as usize, 0).is_done_as_fork());
+        assert!(clone(THREAD, 4096).is_thread() && !clone(THREAD, 0).is_done_as_fork());
+        assert_eq!(asked(libc::SYS_fork, [0; 6]), None);
+    }
+
+    #[test]
+    fn arguments_that_the_kernel_refuses_are_not_looked_into() {
+        let words = [libc::CLONE_VM as usize, 0, 0, 0, 0, 8192, 4096, 0, 0, 0, 0];
+        let clone3 = |at: usize, len| asked(libc::SYS_clone3, [at, len, 0, 0, 0, 0]);
+        let at = words.as_ptr() as usize;
+        assert_eq!(clone3(at, 88), Some(Child { flags: words[0], stack: true }));
+        assert_eq!([clone3(0, 88), clone3(8, 88), clone3(at, 56), clone3(at, 4096)], [None; 4]);
     }
 }

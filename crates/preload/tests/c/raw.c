@@ -1,6 +1,7 @@
 /* System calls by the instruction itself, outside libc. Working directory in the pool. */
 #include "check.h"
 #include <linux/filter.h>
+#include <linux/sched.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
 #include <sys/prctl.h>
@@ -197,8 +198,27 @@ static int on_own_stack(void *argument)
     return 0;
 }
 
+static void leave_if(int right)
+{
+    RAW(SYS_exit_group, !right);
+}
+
+/* What a child does before it is another program: its directory, and a file. */
+static void becomes(char *self)
+{
+    char *arguments[] = {self, "again", 0};
+    if (RAW(SYS_chdir, "sub") != 0)
+        RAW(SYS_exit_group, 7);
+    long fd = RAW(SYS_open, "output", O_CREAT | O_WRONLY | O_TRUNC, 0644);
+    if (RAW(SYS_dup2, fd, 1) != 1)
+        RAW(SYS_exit_group, 8);
+    RAW(SYS_execve, self, arguments, environ);
+    RAW(SYS_exit_group, 9);
+}
+
 static void children(char *self)
 {
+    CHECK(RAW(SYS_mkdir, "sub", 0755) == 0);
     pid_t pid = fork();
     if (pid == 0) {
         works("forked");
@@ -207,23 +227,19 @@ static void children(char *self)
     CHECK(wait_ok(pid));
     pid = RAW(SYS_fork);
     if (pid == 0) {
-        /* Not seen being made; the first call of libc's notices. */
-        put("noticed", "x");
         works("forked-by-instruction");
-        _exit(0);
+        put("noticed", "x");
+        RAW(SYS_exit_group, 0);
     }
     CHECK(wait_ok(pid));
     expect("noticed", "x");
     pid = RAW(SYS_clone, SIGCHLD, 0, 0, 0, 0);
     if (pid == 0)
-        RAW(SYS_exit_group, access("noticed", F_OK));
+        leave_if(RAW(SYS_access, "noticed", F_OK) == 0);
     CHECK(wait_ok(pid));
     pid = RAW(SYS_vfork);
-    if (pid == 0) {
-        char *arguments[] = {self, "again", 0};
-        RAW(SYS_execve, self, arguments, environ);
-        RAW(SYS_exit_group, 9);
-    }
+    if (pid == 0)
+        becomes(self);
     CHECK(wait_ok(pid));
     /* A child on a stack of its own, in the same memory; then this thread goes on. */
     static char stack[65536];
@@ -231,14 +247,75 @@ static void children(char *self)
     pid = clone(on_own_stack, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, &ran);
     CHECK(wait_ok(pid) && ran == 1);
     works("after-clone");
-    /* The same by an instruction: the child begins with the parent's registers. */
-    long end;
-    __asm__ volatile("syscall\n test %%rax, %%rax\n jnz 1f\n mov $60, %%eax\n mov $5, %%edi\n syscall\n1:"
-                     : "=a"(end) : "a"(SYS_clone), "D"(CLONE_VM | CLONE_VFORK | SIGCHLD), "S"(stack + sizeof stack) : "rcx", "r11", "memory");
-    int status;
-    CHECK(end > 0 && waitpid(end, &status, 0) == end && WEXITSTATUS(status) == 5);
-    CHECK(access("noticed", F_OK) == 0);
-    works("after-clone-by-instruction");
+    /* The same by an instruction: the child begins with the parent's registers. No call of libc comes before the next. */
+    struct clone_args arguments = {.flags = CLONE_VM | CLONE_VFORK, .exit_signal = SIGCHLD, .stack = (long)stack, .stack_size = sizeof stack};
+    struct { long number, first, second; } ways[] = {
+        {SYS_clone, CLONE_VM | CLONE_VFORK | SIGCHLD, (long)(stack + sizeof stack)},
+        {SYS_clone, CLONE_VM | SIGCHLD, (long)(stack + sizeof stack)},
+        {SYS_clone3, (long)&arguments, sizeof arguments},
+    };
+    for (int i = 0; i < 3; i++) {
+        long end, first = ways[i].first, second = ways[i].second;
+        memset(stack, 0, sizeof stack);
+        __asm__ volatile("syscall\n test %%rax, %%rax\n jnz 1f\n push %%rdi\n push %%rsi\n mov $60, %%eax\n mov $5, %%edi\n syscall\n1:"
+                         : "=a"(end), "+D"(first), "+S"(second) : "a"(ways[i].number) : "rcx", "r11", "memory");
+        works("after-clone-by-instruction");
+        int status;
+        CHECK(end > 0 && first == ways[i].first && second == ways[i].second && waitpid(end, &status, 0) == end && WEXITSTATUS(status) == 5);
+        /* The child had its arguments where it began, and its stack was where the program said. */
+        long *top = (long *)(stack + sizeof stack);
+        CHECK(top[-1] == ways[i].first && top[-2] == ways[i].second);
+    }
+    /* As vfork does, on the parent's stack: what Go and others do to run a program. */
+    arguments = (struct clone_args){.flags = CLONE_VM | CLONE_VFORK, .exit_signal = SIGCHLD};
+    ways[0] = (typeof(ways[0])){SYS_clone, CLONE_VM | CLONE_VFORK | SIGCHLD, 0};
+    ways[1] = (typeof(ways[0])){SYS_clone3, (long)&arguments, sizeof arguments};
+    int pidfd = -1;
+    ways[2] = (typeof(ways[0])){SYS_clone, CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, 0};
+    for (int i = 0; i < 3; i++) {
+        pid = RAW(ways[i].number, ways[i].first, ways[i].second, &pidfd);
+        if (pid == 0)
+            becomes(self);
+        works("after-vfork-by-instruction");
+        CHECK(wait_ok(pid));
+    }
+    CHECK(pidfd >= 0 && close(pidfd) == 0);
+    arguments.flags = 0;
+    pid = RAW(SYS_clone3, &arguments, sizeof arguments);
+    if (pid == 0)
+        becomes(self);
+    works("after-clone3");
+    CHECK(wait_ok(pid));
+    CHECK(RAW(SYS_clone3, 0, sizeof arguments) == -EFAULT && RAW(SYS_clone3, &arguments, 8) == -EINVAL);
+    CHECK(RAW(SYS_clone3, &arguments, 1 << 20) == -E2BIG);
+}
+
+static volatile int enough;
+
+static void *until_enough(void *name)
+{
+    while (!enough)
+        works(name);
+    return 0;
+}
+
+/* Children made by the instruction while other threads are at work on the pool. */
+static void children_beside_threads(void)
+{
+    pthread_t all[2];
+    CHECK(pthread_create(&all[0], 0, until_enough, "beside0") == 0 && pthread_create(&all[1], 0, until_enough, "beside1") == 0);
+    for (int i = 0; i < 60; i++) {
+        long flags[] = {SIGCHLD, CLONE_VM | CLONE_VFORK | SIGCHLD};
+        pid_t pid = RAW(SYS_clone, flags[i % 2], 0, 0, 0, 0);
+        if (pid == 0) {
+            works(i % 2 ? "vforked-beside" : "forked-beside");
+            RAW(SYS_exit_group, 0);
+        }
+        works("parent-beside");
+        CHECK(wait_ok(pid));
+    }
+    enough = 1;
+    CHECK(pthread_join(all[0], 0) == 0 && pthread_join(all[1], 0) == 0);
 }
 
 /* si_code of a call that seccomp caught. */
@@ -307,9 +384,13 @@ int main(int count, char **arguments)
         return RAW(SYS_open, "seen", O_RDONLY) != -ENOENT;
     }
     each_kind();
-    if (count > 1 && strcmp(arguments[1], "again") == 0)
-        return 0;
-    masks(), waiting(), small_stacks(), own_end_of_handler(), threads(), children(arguments[0]), sigsys();
+    if (count > 1 && strcmp(arguments[1], "again") == 0) {
+        char here[4096], *last = getcwd(here, sizeof here) ? strrchr(here, '/') : 0;
+        CHECK(last && strcmp(last, "/sub") == 0 && puts("ran") > 0 && fflush(stdout) == 0);
+        expect("output", "ran\n");
+        return unlink("output");
+    }
+    masks(), waiting(), small_stacks(), own_end_of_handler(), threads(), children(arguments[0]), children_beside_threads(), sigsys();
     switched_off(arguments[0]);
     return 0;
 }
