@@ -207,6 +207,57 @@ fn a_job_that_runs_begins_anew() {
     check(&cluster, Running, Requeue, false);
 }
 
+/// A job that is cancelled owes no results, also before its program has begun or where that ends with 0; for Slurm it is
+/// COMPLETING with exit code 0, like one that should have made them.
+#[test]
+fn a_cancelled_job_owes_no_results() {
+    let Some(cluster) = cluster("") else { return };
+    let submit = |name: &str, program: &str| {
+        cluster.sbatch(
+            &["-N2"],
+            &format!("#NORNS stage_out nvme0://none lustre://alice/{name} gather\n{program}\n"),
+        )
+    };
+    let ends = |what: &str, job: u32, phase: &str| {
+        cluster.until(&format!("{what}: {phase}"), || {
+            let now = cluster.phase(job);
+            let is_over = ["done", "failed", "cancelled", "stage-out-failed"].contains(&now.as_str());
+            assert!(!is_over || now == phase, "{what}: {now}: {:#?}", cluster.events(job));
+            is_over
+        });
+    };
+    let at_once = "until scontrol show job $1 | grep -q JobState=RUNNING; do :; done; scancel $1";
+    for _ in 0..4 {
+        let job = submit("early", "sleep 100");
+        cluster.said(&["sh", "-c", at_once, "sh", &job.to_string()]);
+        ends("cancelled as it starts", job, "failed");
+    }
+    let polite = "trap 'exit 0' TERM; sleep 100 & echo ready; wait";
+    let begin = |name| {
+        let job = submit(name, polite);
+        cluster.until("its program runs", || cluster.log("alice", job).contains("ready"));
+        job
+    };
+    let job = begin("cancelled");
+    cluster.said(&["scancel", "--full", &job.to_string()]);
+    ends("cancelled, and ended with 0", job, "failed");
+    let job = begin("polite");
+    cluster.said(&["scancel", "--full", "--signal=TERM", &job.to_string()]);
+    ends("ended by itself after a signal that was no cancelling", job, "stage-out-failed");
+    let discarded =
+        cluster.by("alice", &[&cluster.tidepool(), "slurm", "discard", &job.to_string(), "--wait"]);
+    assert!(discarded.status.success(), "{}", common::text(&discarded));
+    // Where nothing tells it from a job that should have made results, they are missed.
+    let program = cluster.dir().join("libexec/tidepool_job_state");
+    fs::rename(&program, program.with_extension("away")).unwrap();
+    let job = submit("untold", "sleep 100");
+    cluster.said(&["sh", "-c", at_once, "sh", &job.to_string()]);
+    ends("cancelled, and nobody can tell", job, "stage-out-failed");
+    let told =
+        cluster.events(job).iter().any(|event| event.contains("not known whether the program was cancelled"));
+    assert!(told, "{:#?}", cluster.events(job));
+}
+
 /// All events in all states.
 #[test]
 fn whatever_happens_in_whatever_state() {

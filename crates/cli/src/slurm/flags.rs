@@ -1,6 +1,6 @@
 //! The command line of `tidepool slurm` and `tidepool workflow`: one definition for parser, help and man pages.
 
-use super::site::SITE_FILE;
+use super::site::{LIBEXEC, SITE_FILE};
 use crate::flags::user;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
@@ -197,7 +197,7 @@ pub struct InstallArgs {
     #[arg(long, value_name = "DIR", default_value = "/etc/slurm")]
     pub conf_dir: PathBuf,
     /// Where prolog and epilog go, and the parts in C are built into
-    #[arg(long, value_name = "DIR", default_value = "/usr/local/libexec/tidepool")]
+    #[arg(long, value_name = "DIR", default_value = LIBEXEC)]
     pub libexec: PathBuf,
     /// The command that hooks run [default: this one]
     #[arg(long, value_name = "PROGRAM")]

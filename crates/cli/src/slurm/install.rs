@@ -4,6 +4,8 @@
 
 use super::flags::InstallArgs;
 use super::ready::{self, Finding, Level};
+use super::scontrol::STATE_PROGRAM;
+use super::site::Site;
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::output::table;
 use serde_json::json;
@@ -96,6 +98,14 @@ fn pipes(args: &InstallArgs) -> PathBuf {
     args.libexec.join("tidepool_pipes.so")
 }
 
+/// What hooks need of C, and what is not so without it.
+fn built(args: &InstallArgs) -> [(PathBuf, &'static str); 2] {
+    [
+        (pipes(args), "no job waits for another one's hooks"),
+        (args.libexec.join(STATE_PROGRAM), "a cancelled job is told from one that made no results"),
+    ]
+}
+
 fn how_to_build(args: &InstallArgs) -> String {
     format!("make -C integrations/slurm/plugins OUT={}", args.libexec.display())
 }
@@ -143,8 +153,8 @@ fn put(args: &InstallArgs) -> Result<ExitCode> {
             println!("wrote {}", path.display());
         }
     }
-    if !pipes(args).exists() {
-        println!("{} is missing:\n  {}", pipes(args).display(), how_to_build(args));
+    if let Some((missing, _)) = built(args).iter().find(|(path, _)| !path.exists()) {
+        println!("{} is missing:\n  {}", missing.display(), how_to_build(args));
     }
     println!("slurm.conf needs, where it does not have them:");
     settings(args).iter().for_each(|setting| println!("  {}={}", setting.key, setting.value));
@@ -182,7 +192,8 @@ fn check(args: &InstallArgs) -> Result<ExitCode> {
     for part in parts(args)? {
         findings.push(part_finding(&part));
     }
-    findings.push(pipes_finding(args));
+    findings.extend(built(args).iter().map(|(path, why)| built_finding(args, path, why)));
+    findings.extend(libexec_finding(args));
     findings.extend(conf_findings(args));
     findings.push(plugin_finding(args));
     findings.extend(hooks_findings(args)?);
@@ -225,12 +236,26 @@ fn part_finding(part: &Part) -> Finding {
     }
 }
 
-fn pipes_finding(args: &InstallArgs) -> Finding {
-    let what = format!("{} (no job waits for another one's hooks)", pipes(args).display());
-    match pipes(args).is_file() {
+fn built_finding(args: &InstallArgs, path: &Path, why: &str) -> Finding {
+    let what = format!("{} ({why})", path.display());
+    match path.is_file() {
         true => Finding::well(what),
         false => Finding::bad(what, "is missing", how_to_build(args)),
     }
+}
+
+/// Hooks look for the parts in C where the site's file says. What else is wrong with that file is found with the stagers.
+fn libexec_finding(args: &InstallArgs) -> Option<Finding> {
+    let site = Site::load(Some(&args.site)).ok()??;
+    let what = format!("libexec in {}", args.site.display());
+    Some(match site.libexec == args.libexec {
+        true => Finding::well(what),
+        false => Finding::bad(
+            what,
+            format!("is {}", site.libexec.display()),
+            format!("libexec = \"{}\"", args.libexec.display()),
+        ),
+    })
 }
 
 /// Settings of slurm.conf, keys in lower case. Lines that include other files are followed one step.

@@ -47,7 +47,7 @@ impl JobFacts {
         ["PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED"].contains(&self.state.as_str())
     }
 
-    /// Its program has ended badly, as far as can be told while Slurm calls it COMPLETING or STAGE_OUT.
+    /// Its program has ended badly, or never began.
     pub fn failed(&self) -> bool {
         self.exit != 0 || BAD.contains(&self.state.as_str())
     }
@@ -148,6 +148,25 @@ fn facts(line: &str) -> Result<JobFacts> {
         exit: exit.parse().unwrap_or(0),
         restarts: restarts.parse().map_err(|_| strange())?,
     })
+}
+
+/// The part in C that tells what COMPLETING hides.
+pub const STATE_PROGRAM: &str = "tidepool_job_state";
+
+/// The same, with the state that the job will have when its nodes and its data are done with; `libexec` is where the parts
+/// in C are. Where that cannot be told the state stays what squeue shows, and why comes with it.
+pub fn job_beneath(id: u32, libexec: &Path) -> Result<Option<(JobFacts, Option<String>)>> {
+    const HIDING: [&str; 2] = ["COMPLETING", "STAGE_OUT"];
+    let Some(mut facts) = job(id)? else { return Ok(None) };
+    let mut unknown = None;
+    if HIDING.contains(&facts.state.as_str()) {
+        let program = libexec.join(STATE_PROGRAM).display().to_string();
+        match run(&program, &[&id.to_string()]) {
+            Ok(said) => facts.state = said.trim().into(),
+            Err(failure) => unknown = Some(failure.to_string()),
+        }
+    }
+    Ok(Some((facts, unknown)))
 }
 
 /// Nodes that a queued job insists on, and those that it refuses.

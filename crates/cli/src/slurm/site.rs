@@ -11,6 +11,7 @@
 //! pool-size-max = "10TiB"                          # of one pool
 //! pool-capacity = "3TiB"                           # of one node, for the pools of all jobs that it has
 //! campaign-idle-max = "30d"                        # after so long without a job, pools with lifetime=campaign are removed
+//! libexec = "/usr/local/libexec/tidepool"          # where the parts in C are
 //!
 //! [[dataspace]]
 //! name = "nvme0://"
@@ -37,9 +38,11 @@ use tidepool_types::parse_size;
 
 /// Where it is when nobody says.
 pub const SITE_FILE: &str = "/etc/tidepool/slurm.toml";
+/// Where prolog, epilog and the parts in C are when nobody says.
+pub const LIBEXEC: &str = "/usr/local/libexec/tidepool";
 const BYTES_MAX: u64 = 1 << 20;
 
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 12] = [
     "state-dir",
     "stager-port",
     "secret-file",
@@ -50,6 +53,7 @@ const KEYS: [&str; 11] = [
     "pool-size-max",
     "pool-capacity",
     "campaign-idle-max",
+    "libexec",
     "dataspace",
 ];
 const DATASPACE_KEYS: [&str; 3] = ["name", "kind", "mount"];
@@ -77,6 +81,8 @@ pub struct Site {
     pub pool_store: PathBuf,
     /// How long a campaign's pool stays that no job uses; without it, until somebody ends it.
     pub campaign_idle_max: Option<Duration>,
+    /// Where the parts in C are.
+    pub libexec: PathBuf,
 }
 
 /// As it is written.
@@ -93,6 +99,7 @@ struct Written {
     pool_size_max: Option<String>,
     pool_capacity: Option<String>,
     campaign_idle_max: Option<String>,
+    libexec: Option<PathBuf>,
     #[serde(default)]
     dataspace: Vec<WrittenDataspace>,
     #[serde(flatten)]
@@ -227,6 +234,7 @@ fn parse(file: &Path, text: &str) -> std::result::Result<Site, Vec<String>> {
     let state_dir = path("state-dir", &written.state_dir, "/var/lib/tidepool/slurm");
     let secret_file = path("secret-file", &written.secret_file, "/etc/tidepool/admin.secret");
     let pool_store = path("pool-store", &written.pool_store, "/tmp");
+    let libexec = path("libexec", &written.libexec, LIBEXEC);
     let mut dataspaces: Vec<SiteDataspace> = Vec::new();
     for (number, written) in (1..).zip(&written.dataspace) {
         let title = match &written.name {
@@ -257,6 +265,7 @@ fn parse(file: &Path, text: &str) -> std::result::Result<Site, Vec<String>> {
         stager_away_max,
         pool_store,
         campaign_idle_max,
+        libexec,
     })
 }
 
@@ -354,7 +363,7 @@ mod tests {
         assert_eq!(
             parse(Path::new("f"), text).unwrap_err(),
             [
-                "there is no key 'colour'; the keys are state-dir, stager-port, secret-file, stage-in-timeout, stage-out-timeout, stager-away-max, pool-store, pool-size-max, pool-capacity, campaign-idle-max, dataspace",
+                "there is no key 'colour'; the keys are state-dir, stager-port, secret-file, stage-in-timeout, stage-out-timeout, stager-away-max, pool-store, pool-size-max, pool-capacity, campaign-idle-max, libexec, dataspace",
                 "there is no key 'pool-size-mx'; did you mean 'pool-size-max'?",
                 "pool-size-max: '1.5TiB' is not a size: fractions are not accepted; write a whole number with an optional unit, such as 4096, 512KiB or 1GB",
                 "stage-in-timeout: 'soon' is no time; write a number and s, m, h, d or w, such as 30s or 6w",

@@ -86,7 +86,7 @@ impl Desk {
             End::AllOut => {
                 self.become_(job, Phase::StagedOut, "")?;
                 self.tell_results(&case)?;
-                if scontrol::job(job)?.is_some_and(|facts| facts.failed()) {
+                if self.facts(job)?.is_some_and(|facts| facts.failed()) {
                     self.cancel_followers(&case)?;
                 }
                 Ok(String::new())
@@ -197,7 +197,17 @@ impl Desk {
 
     /// The job's program has failed, was ended, or is to begin anew, as after a requeue.
     fn is_cut_short(&self, case: &Case) -> Result<bool> {
-        Ok(scontrol::job(case.id())?.is_some_and(|facts| facts.failed() || is_queued_again(case, &facts)))
+        Ok(self.facts(case.id())?.is_some_and(|facts| facts.failed() || is_queued_again(case, &facts)))
+    }
+
+    /// What Slurm knows of a job whose program has ended. Where it cannot be told that it was cancelled, it counts as one that
+    /// ended by itself: what it was to make and has not is missed.
+    fn facts(&self, job: u32) -> Result<Option<JobFacts>> {
+        let Some((facts, unknown)) = scontrol::job_beneath(job, &self.site.libexec)? else { return Ok(None) };
+        if let Some(why) = unknown {
+            self.note(job, &format!("it is not known whether the program was cancelled: {why}"));
+        }
+        Ok(Some(facts))
     }
 
     /// Why the results are not all out; none when they are. A node that has none of what all were to bring is no trouble,
@@ -316,7 +326,7 @@ impl Desk {
     /// The phase that the job is in from now on.
     fn finish(&self, case: &Case) -> Result<()> {
         let job = case.id();
-        let facts = scontrol::job(job)?;
+        let facts = self.facts(job)?;
         let queued = facts.as_ref().is_some_and(|facts| is_queued_again(case, facts));
         match self.noted(self.book.job(job))?.phase {
             Phase::StagedOut if !queued => {
