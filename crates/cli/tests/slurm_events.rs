@@ -258,6 +258,35 @@ fn a_cancelled_job_owes_no_results() {
     assert!(told, "{:#?}", cluster.events(job));
 }
 
+/// `scancel --hurry` while a program runs or results go out gives up what is not out, at once, and says so; nothing of it
+/// stays.
+#[test]
+fn results_that_are_not_out_are_given_up_in_a_hurry() {
+    let Some(cluster) = cluster("") else { return };
+    for (pool, state) in [(false, StagingOut), (true, StagingOut), (false, Running), (true, Running)] {
+        println!("pool {pool}, {state:?}");
+        cluster.slow_down("1GiB");
+        let name = format!("hurried-{pool}-{state:?}");
+        let job = cluster.sbatch(&["-N2"], &body(&name, Running, pool));
+        cluster.until("it runs", || cluster.phase(job) == "running");
+        // Ten bytes each second: it would go on for days.
+        cluster.slow_down("10B");
+        cluster.until("it is so far", || cluster.phase(job) == state.phase());
+        cluster.said(&["scancel", "--hurry", &job.to_string()]);
+        let shown = cluster.wait(job);
+        let all = || format!("{:#?}\n{}", cluster.events(job), cluster.overview());
+        assert!(!shown.get("Reason").contains("data_out"), "{}\n{}", shown.get("Reason"), all());
+        cluster.until("the book knows the end", || cluster.phase(job) == "cancelled");
+        assert!(cluster.reason(job).contains("given up"), "{}", all());
+        let report = cluster.report(&format!("job {job}"));
+        let ways: Vec<&serde_json::Value> =
+            report["transfers"].as_array().unwrap().iter().filter(|row| row["way"] == "out").collect();
+        assert!(!ways.is_empty() && ways.iter().any(|row| row["state"] == "cancelled"), "{report:#}");
+        assert!(!cluster.pfs("alice").join(&name).join("part").exists(), "{}", all());
+        cluster.assert_nothing_left("after results were given up");
+    }
+}
+
 /// All events in all states.
 #[test]
 fn whatever_happens_in_whatever_state() {

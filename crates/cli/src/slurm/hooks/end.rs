@@ -4,7 +4,7 @@
 //! is away; both may release the held tasks, once is enough.
 
 use super::kept::Settle;
-use super::nodes::{Standing, Way, abandon, forget, tidy, transfer};
+use super::nodes::{Standing, Way, abandon, end_tasks, failed, forget, tidy, transfer};
 use super::{Case, Desk};
 use crate::exit::{Failure, Kind, Result};
 use crate::slurm::scontrol::{self, JobFacts};
@@ -24,12 +24,19 @@ const TELL_EVERY: Duration = Duration::from_secs(30);
 const EPILOG_MAX: Duration = Duration::from_secs(600);
 const EPILOG_LOOK: Duration = Duration::from_millis(100);
 
+const GIVEN_UP: &str = "results that were not out were given up (scancel --hurry)";
+
 /// How a job's program has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ended {
     Well,
     /// It failed, was ended, or is to begin anew. Nobody can want a result that it had not made.
     Early,
+}
+
+/// Its program has begun, and its results are not known to be out, nor that they cannot be.
+fn is_going_out(phase: Phase) -> bool {
+    matches!(phase, Phase::Running | Phase::StagingOut)
 }
 
 /// Slurm starts the job once more, or is about to: while its nodes are completing it does not say so.
@@ -69,12 +76,16 @@ impl Desk {
             true => self.out(&case).unwrap_or_else(|failure| End::Kept(failure.to_string())),
             false => End::AllOut,
         };
+        // Its owner is in a hurry: the teardown has begun, and sees to the rest.
+        if self.check_wanted(&case).is_err() {
+            return Ok(String::new());
+        }
         match end {
             End::Kept(why) => {
                 self.keep_pools(&case);
                 self.settle_what_can_be(&case);
                 let text = format!("{why}; the data are kept: 'tidepool slurm resume {job}' finishes it");
-                self.become_(job, Phase::StageOutFailed, &text)?;
+                self.advance(&case, Phase::StageOutFailed, &text)?;
                 scontrol::comment(job, &format!("tidepool: stage-out failed: {text}"));
                 let told = format!(
                     "tidepool: stage-out failed, the data are kept: 'tidepool slurm report {job}' says why"
@@ -84,7 +95,7 @@ impl Desk {
                 Err(Failure::new(Kind::StageOut, text))
             }
             End::AllOut => {
-                self.become_(job, Phase::StagedOut, "")?;
+                self.advance(&case, Phase::StagedOut, "")?;
                 self.tell_results(&case)?;
                 if self.facts(job)?.is_some_and(|facts| facts.failed()) {
                     self.cancel_followers(&case)?;
@@ -123,7 +134,12 @@ impl Desk {
 
     fn out(&self, case: &Case) -> Result<End> {
         let limit = case.asks.timeouts.stage_out.unwrap_or(self.site.stage_out_timeout);
-        let (standing, missing) = self.wait_for_tasks(case, &case.job.nodes, Instant::now() + limit)?;
+        let wanted = || self.check_wanted(case).is_ok();
+        let deadline = Instant::now() + limit;
+        let (standing, missing) = self.wait_for_tasks(case, &case.job.nodes, deadline, &wanted)?;
+        if !wanted() {
+            return Ok(End::Kept("ended in a hurry".into()));
+        }
         self.record_out(case, &standing)?;
         if let Some((node, failure)) = missing.first() {
             return Ok(End::Kept(format!("node {node} does not answer ({failure})")));
@@ -139,13 +155,14 @@ impl Desk {
         Ok(End::AllOut)
     }
 
-    /// All tasks of the job, as they stand in the end or when time is over, and nodes that do not answer then. Stagers and
-    /// nodes may start again meanwhile: each look connects anew.
+    /// All tasks of the job, as they stand in the end, when time is over or when they are not wanted any more, and nodes that
+    /// do not answer then. Stagers and nodes may start again meanwhile: each look connects anew.
     pub fn wait_for_tasks(
         &self,
         case: &Case,
         nodes: &[String],
         deadline: Instant,
+        wanted: &dyn Fn() -> bool,
     ) -> Result<(Standing, Vec<(String, Failure)>)> {
         let job = case.id();
         let ways = Ways::of(&self.site)?;
@@ -164,7 +181,7 @@ impl Desk {
                     Err(error) => missing.push((node, Failure::new(Kind::NoStager, error.to_string()))),
                 }
             }
-            if missing.is_empty() && standing.ended() || Instant::now() > deadline {
+            if missing.is_empty() && standing.ended() || Instant::now() > deadline || !wanted() {
                 return Ok((standing, missing));
             }
             if told.elapsed() > TELL_EVERY {
@@ -274,8 +291,9 @@ impl Desk {
         let job = case.id();
         let held = case.job.reservation.clone();
         let released = if held.is_empty() { Ok(()) } else { scontrol::release(&held) };
-        if case.job.phase == Phase::StagingOut && !hurry {
-            // The hook before this one was killed: its work is still to be done.
+        let given_up = hurry && is_going_out(case.job.phase) && self.give_up_results(&case)?;
+        if case.job.phase == Phase::StagingOut && !given_up {
+            // The hook before this one was killed, or has left it to this one: its work is still to be done.
             let _ = self.data_out(job);
             case = self.case(job)?;
         }
@@ -289,10 +307,7 @@ impl Desk {
             (true, _) if case.job.phase == Phase::StageOutFailed => self.clear_without_results(&case),
             (true, false) => self.clear(&case, tidy),
             // What it staged out already stays: it is the user's.
-            (true, true) => {
-                self.settle_what_can_be(&case);
-                self.stop_pools(&case).into_iter().chain(self.clear(&case, abandon)).collect()
-            }
+            (true, true) => self.stop_pools(&case).into_iter().chain(self.clear(&case, abandon)).collect(),
             (false, _) => self.take_back_everywhere(&case),
         };
         left.extend(released.err().map(|failure| failure.to_string()));
@@ -304,6 +319,37 @@ impl Desk {
                 Err(Failure::new(Kind::Cleanup, format!("left behind: {first}")))
             }
         }
+    }
+
+    /// Ends what still goes out and the job's pools, for which epilogs and their nodes wait; true when something was not out.
+    fn give_up_results(&self, case: &Case) -> Result<bool> {
+        let job = case.id();
+        let (fleet, missing) = Fleet::reach(&Ways::of(&self.site)?, &case.job.nodes);
+        let mut standing = Standing::default();
+        let mut cut = !missing.is_empty();
+        let one = |_: &str, stager: &Stager| {
+            end_tasks(stager, job)?;
+            stager.list(Some(job), None).map_err(|error| failed(Kind::Cleanup, error))
+        };
+        for (node, tasks) in fleet.each(one) {
+            match tasks {
+                Ok(tasks) => standing.tasks.extend(tasks.into_iter().map(|task| (node.clone(), task))),
+                Err(failure) => {
+                    cut = true;
+                    self.note(job, &format!("node {node}: {failure}"));
+                }
+            }
+        }
+        self.record_out(case, &standing)?;
+        self.settle_what_can_be(case);
+        if let Some(why) = self.stop_pools(case) {
+            self.note(job, &why);
+        }
+        cut |= standing.tasks.iter().any(|(_, task)| task.state == TaskState::Cancelled);
+        if cut {
+            scontrol::comment_in_accounts(job, &format!("tidepool: {GIVEN_UP}"));
+        }
+        Ok(cut)
     }
 
     /// Whoever resumes the job finds its tasks on the nodes that have results; the others are cleared. It is known that not
@@ -352,8 +398,12 @@ impl Desk {
                 scontrol::look_again(job, &reason);
                 Ok(())
             }
-            _ => {
-                self.become_(job, Phase::Cancelled, "ended by its owner or an administrator")?;
+            phase => {
+                let reason = match phase {
+                    phase if is_going_out(phase) => GIVEN_UP,
+                    _ => "ended by its owner or an administrator",
+                };
+                self.become_(job, Phase::Cancelled, reason)?;
                 self.cancel_followers(case)?;
                 self.finish_workflow(case)
             }

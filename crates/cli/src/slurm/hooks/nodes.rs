@@ -471,7 +471,7 @@ pub fn tidy(stager: &Stager, job: u32) -> Result<()> {
     forget(stager, job).map_err(|error| failed(Kind::Cleanup, error))
 }
 
-fn end_tasks(stager: &Stager, job: u32) -> Result<()> {
+pub fn end_tasks(stager: &Stager, job: u32) -> Result<()> {
     let tasks = stager.list(Some(job), None).map_err(|error| failed(Kind::Cleanup, error))?;
     let unended = tasks.iter().filter(|task| !task.state.is_ended());
     cancel(stager, &unended.map(|task| task.id).collect::<Vec<_>>())

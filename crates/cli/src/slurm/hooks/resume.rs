@@ -45,7 +45,8 @@ impl Desk {
         self.reopen_pools(other, fleet, case.id())?;
         fleet.all(|_, stager| again(stager, of).map_err(|error| failed(Kind::StageOut, error)))?;
         let limit = case.asks.timeouts.stage_out.unwrap_or(self.site.stage_out_timeout);
-        let (standing, missing) = self.wait_for_tasks(other, &other.job.nodes, Instant::now() + limit)?;
+        let deadline = Instant::now() + limit;
+        let (standing, missing) = self.wait_for_tasks(other, &other.job.nodes, deadline, &|| true)?;
         if let Some((node, failure)) = missing.into_iter().next() {
             return Err(Failure::new(Kind::StageOut, format!("node {node} does not answer ({failure})")));
         }
