@@ -637,11 +637,18 @@ fn a_job_may_be_queued_again_when_it_has_ended() {
     let id = job.to_string();
     let done = cluster.by("alice", &["scontrol", "requeue", &id]);
     assert!(done.status.success(), "{}", common::text(&done));
+    let report = || {
+        let done = cluster.by("alice", &[&cluster.tidepool(), "slurm", "report", &id]);
+        String::from_utf8(done.stdout).unwrap().lines().next().unwrap_or_default().to_string()
+    };
+    let first = report();
+    assert!(first.starts_with(&format!("job {id}: queued again; its attempt before was done")), "{first}");
     cluster.said(&["scontrol", "update", &format!("JobId={id}"), "StartTime=now"]);
     cluster.until("it has run again", || cluster.log("alice", job) == "run\nrun\n");
     assert_eq!(cluster.wait(job).state(), "COMPLETED", "{}", cluster.overview());
     assert_eq!(cluster.phase(job), "done", "{}", cluster.reason(job));
     assert_eq!(fs::read(cluster.pfs("alice/out")).unwrap(), data);
+    assert_eq!(report(), format!("job {id}: done"));
     cluster.assert_nothing_left("after a job that ran twice");
 }
 

@@ -20,9 +20,10 @@ mod stagers;
 
 use crate::exit::Result;
 use flags::{ReportArgs, SiteArg, SlurmCommand, WorkflowCommand};
-use serde_json::Value;
+use serde_json::{Value, json};
 use site::Site;
 use std::process::ExitCode;
+use tidepool_batch::Phase;
 
 pub fn dispatch(command: &SlurmCommand) -> Result<ExitCode> {
     match command {
@@ -62,7 +63,9 @@ pub fn workflow(command: &WorkflowCommand) -> Result<ExitCode> {
 }
 
 fn report(args: &ReportArgs) -> Result<ExitCode> {
-    let told = ask(&args.site, &["job", &args.job.to_string()])?;
+    let mut told = ask(&args.site, &["job", &args.job.to_string()])?;
+    let is_final = told["job"]["phase"].as_str().and_then(Phase::parse).is_some_and(Phase::is_final);
+    told["job"]["queued_again"] = json!(is_final && scontrol::is_not_over(args.job) == Some(true));
     match &args.html {
         None => print(&told, args.json, show::report_text),
         Some(path) => {

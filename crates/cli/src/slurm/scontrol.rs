@@ -150,6 +150,18 @@ fn facts(line: &str) -> Result<JobFacts> {
     })
 }
 
+/// A job of which the book knows the end is not over: it was queued again, and no hook has been called yet. None where
+/// slurmctld does not answer.
+pub fn is_not_over(id: u32) -> Option<bool> {
+    let said =
+        once("squeue", &["--noheader", "--jobs", &id.to_string(), "--Format", &fields_of(&["state:32"])]);
+    match said {
+        // Without --states, squeue tells of jobs that are not over.
+        Ok(said) => Some(own_row(&said, id).is_some_and(|row| !row.starts_with("COMPLETING"))),
+        Err(why) => why.contains("Invalid job id").then_some(false),
+    }
+}
+
 /// The part in C that tells what COMPLETING hides.
 pub const STATE_PROGRAM: &str = "tidepool_job_state";
 

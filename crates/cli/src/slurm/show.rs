@@ -206,13 +206,21 @@ pub fn workflow_failure(whole: &Value) -> Option<Failure> {
         .then(|| Failure::new(Kind::TaskFailed, format!("workflow {} has failed", whole["workflow"])))
 }
 
+/// What the book knows of a job that is queued again is its attempt before.
+fn phase_now(job: &Value) -> String {
+    match job["queued_again"] == true {
+        true => format!("queued again; its attempt before was {}", text(job, "phase")),
+        false => text(job, "phase").to_string(),
+    }
+}
+
 /// The report of one job, for people.
 pub fn report_text(report: &Value) -> String {
     let job = &report["job"];
     let reason = text(job, "reason");
     let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-    let mut out =
-        format!("job {}: {}{reason}\nnodes: {}\n", job["job"], text(job, "phase"), names(&job["nodes"]));
+    let phase = phase_now(job);
+    let mut out = format!("job {}: {phase}{reason}\nnodes: {}\n", job["job"], names(&job["nodes"]));
     let head =
         ["WAY", "NODE", "FROM", "TO", "STATE", "FILES", "BYTES", "RATE", "ERROR"].map(String::from).to_vec();
     let row = |transfer: &Value| {
@@ -278,7 +286,7 @@ pub fn report_html(report: &Value) -> String {
         "<h1>Staging of job {id}: {phase}</h1>\n<p>{reason}</p>\n<p>Nodes: {nodes}</p>\n\
          <h2>Data</h2>\n<table><tr><th>way</th><th>node</th><th>from</th><th>to</th><th>state</th><th>bytes</th><th>error</th></tr>\n{bars}</table>\n\
          <h2>What happened</h2>\n<table>{events}</table>\n",
-        phase = escape(text(job, "phase")),
+        phase = escape(&phase_now(job)),
         reason = escape(text(job, "reason")),
         nodes = escape(&names(&job["nodes"])),
     );
