@@ -189,7 +189,24 @@ fn check_names_what_the_hooks_user_lacks() {
     assert_eq!(done.status.code(), Some(0), "it works: {}", text(&done));
     let (well, warning, said) = found(&done, "stager of node1");
     assert!(well && warning && said.contains("administrator's") && said.contains("'controllers'"), "{said}");
+    // Nobody would find what is staged in where a job's $NVME0 leads.
+    known_as(&right.replace("mount = \"/mnt/nvme0\"", "mount = \"/mnt\""));
+    is_unfit(&cluster, "stager of node1", &["nvme0:// is at /mnt there", "/mnt/nvme0"]);
+    known_as(&right.replace("kind = \"shared\"", "kind = \"local\""));
+    is_unfit(&cluster, "stager of node1", &["lustre:// is local there", "shared"]);
     known_as(&right);
+    is_well(&cluster);
+    let away = cluster.dir().join("pfs-away");
+    fs::rename(cluster.pfs(""), &away).unwrap();
+    is_unfit(&cluster, "stager of node1", &["lustre://", "no such file", "make or mount"]);
+    fs::rename(&away, cluster.pfs("")).unwrap();
+    is_well(&cluster);
+    let site = etc(&cluster, "slurm.toml");
+    let text = fs::read_to_string(&site).unwrap();
+    fs::write(&site, text.replace("pool-store = \"/mnt/nvme0\"", "pool-store = \"/mnt/nvme0/pools\""))
+        .unwrap();
+    is_unfit(&cluster, "stager of node1", &["pool-store /mnt/nvme0/pools", "no such file", "make or mount"]);
+    fs::write(&site, text).unwrap();
     is_well(&cluster);
     // A user who does not exist, and root, whose nothing of this is.
     let conf = cluster.dir().join("slurm.conf");

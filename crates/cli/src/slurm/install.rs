@@ -247,12 +247,12 @@ fn built_finding(args: &InstallArgs, path: &Path, why: &str) -> Finding {
 /// Hooks look for the parts in C where the site's file says. What else is wrong with that file is found with the stagers.
 fn libexec_finding(args: &InstallArgs) -> Option<Finding> {
     let site = Site::load(Some(&args.site)).ok()??;
-    let what = format!("libexec in {}", args.site.display());
+    let what = "libexec (where hooks look for the parts in C)";
     Some(match site.libexec == args.libexec {
         true => Finding::well(what),
         false => Finding::bad(
             what,
-            format!("is {}", site.libexec.display()),
+            format!("is {} in {}", site.libexec.display(), args.site.display()),
             format!("libexec = \"{}\"", args.libexec.display()),
         ),
     })

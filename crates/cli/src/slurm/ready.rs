@@ -13,7 +13,11 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use tidepool_directives::SiteDataspace;
+use tidepool_stage_client::words::KINDS;
+use tidepool_stage_client::{DataspaceKind, DataspaceSpec, OnBehalf, Resource, StageError, Stager};
 use tidepool_transport::Secret;
+use tidepool_types::Errno;
 
 /// Of files and directories that are one user's.
 const OTHERS_MODE: u32 = 0o077;
@@ -189,6 +193,45 @@ fn stagers(site: &Site) -> Vec<Finding> {
     }
 }
 
+/// What a stager takes a dataspace for is where data go; what the site's file says is where jobs look for them.
+fn differs(own: &SiteDataspace, there: &DataspaceSpec) -> Option<(String, String)> {
+    let name = &own.name;
+    let path = |mount: &str| Path::new(mount).components().collect::<PathBuf>();
+    let kind =
+        |kind: DataspaceKind| KINDS.iter().find(|(_, of)| *of == kind).map_or("of no kind", |(word, _)| word);
+    let advice = || "mend it there, or in the site's file".to_string();
+    if there.kind != own.kind {
+        return Some((
+            format!("{name} is {} there, and {} here", kind(there.kind), kind(own.kind)),
+            advice(),
+        ));
+    }
+    let differs = path(&there.mount) != path(&own.mount);
+    differs.then(|| (format!("{name} is at {} there, and at {} here", there.mount, own.mount), advice()))
+}
+
+/// The directory for pools, where it lies in node-local storage that the stager knows.
+fn store_is_missing(stager: &Stager, site: &Site) -> Option<(String, String)> {
+    site.dataspaces.iter().filter(|own| own.kind == DataspaceKind::Local).find_map(|own| {
+        let below = site.pool_store.strip_prefix(&own.mount).ok()?;
+        is_missing(stager, own, below, &format!("pool-store {}", site.pool_store.display()))
+    })
+}
+
+/// A directory that is not there, as when nothing is mounted. Looked for as nobody, who need not get into it.
+fn is_missing(stager: &Stager, own: &SiteDataspace, below: &Path, what: &str) -> Option<(String, String)> {
+    const NOBODY: u32 = 65534;
+    let place = Resource::local(own.name.clone(), below.as_os_str().as_encoded_bytes());
+    let as_nobody = OnBehalf { uid: NOBODY, gid: NOBODY, job: 0 };
+    match stager.entries_page(&place, Some(as_nobody), b"", 1) {
+        Err(StageError::Refused(refusal)) if [Errno::ENOENT.0, Errno::ENOTDIR.0].contains(&refusal.errno) => {
+            let path: PathBuf = Path::new(&own.mount).join(below).components().collect();
+            Some((format!("{what}: {refusal}"), format!("make or mount {} there", path.display())))
+        }
+        _ => None,
+    }
+}
+
 fn stager(site: &Site, ways: &Ways, node: &str) -> Finding {
     let what = format!("stager of {node}");
     let stager = match ways.connect(node) {
@@ -205,6 +248,17 @@ fn stager(site: &Site, ways: &Ways, node: &str) -> Finding {
     let known = |name: &&String| there.iter().any(|info| info.dataspace.name == **name);
     if let Some(name) = site.dataspace_names().iter().find(|name| !known(name)) {
         return Finding::bad(what, format!("does not know {name}"), "name it in its configuration, too");
+    }
+    let trouble = site.dataspaces.iter().find_map(|own| {
+        let known = there.iter().find(|info| info.dataspace.name == own.name)?;
+        differs(own, &known.dataspace).or_else(|| match own.kind {
+            DataspaceKind::Object => None,
+            _ => is_missing(&stager, own, Path::new(""), &own.name),
+        })
+    });
+    let trouble = trouble.or_else(|| store_is_missing(&stager, site));
+    if let Some((trouble, advice)) = trouble {
+        return Finding::bad(what, trouble, advice);
     }
     match stager.is_control() {
         false => Finding::well(what),
