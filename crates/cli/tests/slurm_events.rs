@@ -161,6 +161,11 @@ fn check(cluster: &Cluster, state: State, event: Event, pool: bool) {
     cluster.slow_down(slow);
     let job = cluster.sbatch(&["-N2", "--requeue"], &body(&name, state, pool));
     cluster.until(&format!("{what}: it is so far"), || cluster.phase(job) == state.phase());
+    if state == Running {
+        // What a program does that loses a task is its own.
+        let has_read = || cluster.log("alice", job).matches("same\n").count() == 2;
+        cluster.until(&format!("{what}: its tasks have ended"), has_read);
+    }
     happen(cluster, job, event, slow);
     if (event, state) == (ControllerKill, StagingOut) {
         // slurmctld calls no hook for it again, and cannot be told that all is out: the job has to go through the queue.
