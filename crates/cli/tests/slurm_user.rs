@@ -267,3 +267,74 @@ fn who_has_become_slurm_is_not_root_on_the_nodes() {
     let done = cluster.by("alice", &["cat", &secret]);
     assert!(text(&done).contains("Permission denied"), "{}", text(&done));
 }
+
+/// What was installed is taken away when Slurm does not use it any more and no job has something on its nodes; what is others'
+/// stays, and Slurm goes on without it.
+#[test]
+fn nothing_of_ours_is_left_beside_slurm() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    let (dir, site) = (shown(&cluster.dir()), shown(&etc(&cluster, "slurm.toml")));
+    let libexec = format!("{dir}/libexec");
+    let tidepool = cluster.tidepool();
+    let uninstall = |more: &[&str]| {
+        let words = ["slurm", "uninstall", "--conf-dir", &dir, "--libexec", &libexec, "--site", &site];
+        cluster.on("ctl", &[&[tidepool.as_str()], &words[..], more].concat())
+    };
+    let refused = |words: &[&str]| {
+        let done = uninstall(&[]);
+        assert_eq!(done.status.code(), Some(120), "{}", text(&done));
+        assert!(words.iter().all(|word| text(&done).contains(word)), "{}", text(&done));
+    };
+    let written: Vec<PathBuf> = ["burst_buffer.lua", "job_submit.lua", "burst_buffer.conf", "plugstack.conf"]
+        .map(|name| cluster.dir().join(name))
+        .into_iter()
+        .chain(all_in(Path::new(&libexec)))
+        .collect();
+    let all_there = || assert!(written.iter().all(|path| path.exists()));
+    // A job has results on its node, and slurm.conf names the files.
+    let job = cluster.sbatch(&["-N1"], "#NORNS stage_out nvme0://none lustre://alice/out\ntrue\n");
+    cluster.until("its results are there to stay", || cluster.phase(job) == "stage-out-failed");
+    refused(&["Prolog", "Epilog", "BurstBufferType", "JobSubmitPlugins"]);
+    let conf = cluster.dir().join("slurm.conf");
+    let is_named = |line: &&str| {
+        let keys = ["BurstBufferType", "JobSubmitPlugins", "Prolog=", "Epilog="];
+        !keys.iter().any(|key| line.starts_with(key))
+    };
+    let without: Vec<String> =
+        fs::read_to_string(&conf).unwrap().lines().filter(is_named).map(String::from).collect();
+    let named = fs::read_to_string(&conf).unwrap();
+    fs::write(&conf, without.join("\n") + "\n").unwrap();
+    refused(&[&format!("{job} (stage-out-failed)"), "discard"]);
+    all_there();
+    fs::write(&conf, &named).unwrap();
+    cluster.said(&[&tidepool, "slurm", "discard", &job.to_string(), "--site", &site]);
+    cluster.until("they are given up", || cluster.phase(job) == "failed");
+    fs::write(&conf, without.join("\n") + "\n").unwrap();
+    // Another's file of the same name, and a link of his.
+    fs::write(cluster.dir().join("job_submit.lua"), "-- the site's own\n").unwrap();
+    let precious = cluster.dir().join("precious");
+    fs::write(&precious, "Written by `tidepool slurm install`").unwrap();
+    fs::remove_file(cluster.dir().join("burst_buffer.conf")).unwrap();
+    std::os::unix::fs::symlink(&precious, cluster.dir().join("burst_buffer.conf")).unwrap();
+    let told = uninstall(&["--dry-run"]);
+    assert!(told.status.success() && text(&told).contains("would remove"), "{}", text(&told));
+    all_there();
+    let done = uninstall(&[]);
+    assert!(
+        done.status.success() && text(&done).contains("job_submit.lua is not Tidepool's"),
+        "{}",
+        text(&done)
+    );
+    let left: Vec<&PathBuf> = written.iter().filter(|path| fs::symlink_metadata(path).is_ok()).collect();
+    let names: Vec<_> = left.iter().map(|path| path.file_name().unwrap()).collect();
+    assert_eq!(names, ["job_submit.lua", "burst_buffer.conf"]);
+    assert!(precious.exists() && Path::new(&site).exists() && !Path::new(&libexec).exists());
+    let again = uninstall(&["--json"]);
+    let told: Value = serde_json::from_slice(&again.stdout).unwrap();
+    assert_eq!(told["removed"], serde_json::json!([]), "{told}");
+    cluster.control(&["slurmctld", "stop"]);
+    cluster.control(&["slurmctld", "start"]);
+    cluster.said(&["scontrol", "reconfigure"]);
+    let job = cluster.sbatch(&["-N1"], "echo without\n");
+    cluster.until("a job runs", || cluster.log("alice", job) == "without\n");
+}

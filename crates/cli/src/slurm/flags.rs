@@ -80,6 +80,15 @@ Examples:
   tidepool slurm install --spank /usr/local/libexec/tidepool/spank_tidepool.so
   tidepool slurm install --check")]
     Install(InstallArgs),
+    /// Take Tidepool's parts away from beside Slurm's configuration
+    #[command(after_help = "\
+Removes what 'install' and the Makefile of the plug-ins have put there, when slurm.conf does not name it any more and no job has
+something on its nodes. Files of others stay, as do the site's configuration, the job book, keys and the nodes' stagers.
+Exit codes: 0 done; 120 Slurm or a job still uses it.
+Examples:
+  tidepool slurm uninstall --dry-run
+  tidepool slurm uninstall --conf-dir /etc/slurm")]
+    Uninstall(UninstallArgs),
     /// What the epilog of a node does for a job with directives; not for people
     #[command(hide = true)]
     Epilog(EpilogArgs),
@@ -191,14 +200,35 @@ pub struct SweepArgs {
     pub site: SiteArg,
 }
 
+/// Where Tidepool's parts beside Slurm are.
 #[derive(Args)]
-pub struct InstallArgs {
+pub struct Place {
     /// Directory of slurm.conf
     #[arg(long, value_name = "DIR", default_value = "/etc/slurm")]
     pub conf_dir: PathBuf,
     /// Where prolog and epilog go, and the parts in C are built into
     #[arg(long, value_name = "DIR", default_value = LIBEXEC)]
     pub libexec: PathBuf,
+    /// The site's configuration
+    #[arg(long, value_name = "FILE", default_value = SITE_FILE)]
+    pub site: PathBuf,
+}
+
+#[derive(Args)]
+pub struct UninstallArgs {
+    #[command(flatten)]
+    pub places: Place,
+    /// Say what would be removed
+    #[arg(long)]
+    pub dry_run: bool,
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct InstallArgs {
+    #[command(flatten)]
+    pub places: Place,
     /// The command that hooks run [default: this one]
     #[arg(long, value_name = "PROGRAM")]
     pub program: Option<PathBuf>,
@@ -208,9 +238,6 @@ pub struct InstallArgs {
     /// 'jobs-dir' of the nodes' stagers
     #[arg(long, value_name = "DIR", default_value = "/run/tidepool/jobs")]
     pub jobs_dir: PathBuf,
-    /// The site's configuration
-    #[arg(long, value_name = "FILE", default_value = SITE_FILE)]
-    pub site: PathBuf,
     /// Check what is installed, the settings of slurm.conf, and the nodes' stagers
     #[arg(long)]
     pub check: bool,

@@ -3,6 +3,7 @@
 //! Files that are not ours are never changed: what has to be written into them is printed.
 
 use super::flags::InstallArgs;
+pub use super::flags::Place;
 use super::ready::{self, Finding, Level};
 use super::scontrol::STATE_PROGRAM;
 use super::site::Site;
@@ -49,7 +50,7 @@ struct Setting {
 fn settings(args: &InstallArgs) -> Vec<Setting> {
     let one = |key, value: String, why| Setting { key, value, one_of_several: false, why };
     let several = |key, value: &str, why| Setting { key, value: value.into(), one_of_several: true, why };
-    let hook = |name: &str| args.libexec.join(name).display().to_string();
+    let hook = |name: &str| args.places.libexec.join(name).display().to_string();
     vec![
         one("BurstBufferType", "burst_buffer/lua".into(), "staging before and after jobs"),
         several("JobSubmitPlugins", "lua", "directives are checked at submission"),
@@ -66,7 +67,7 @@ fn parts(args: &InstallArgs) -> Result<Vec<Part>> {
         Some(program) => program.clone(),
         None => std::env::current_exe().context(Kind::Other, || "finding this program".into())?,
     };
-    for path in [&program, &args.site, &args.libexec] {
+    for path in [&program, &args.places.site, &args.places.libexec] {
         // They are written into quoted text of other languages.
         let plain = path.to_str().is_some_and(|text| !text.contains(['"', '\\', '\'', '\n', ' ']));
         if !plain {
@@ -77,13 +78,17 @@ fn parts(args: &InstallArgs) -> Result<Vec<Part>> {
     }
     let words = [
         ("@TIDEPOOL@", program.display().to_string()),
-        ("@SITE@", args.site.display().to_string()),
+        ("@SITE@", args.places.site.display().to_string()),
         ("@PIPES@", pipes(args).display().to_string()),
     ];
     let filled = |text: &str| words.iter().fold(text.to_string(), |text, (word, is)| text.replace(word, is));
-    let conf = |name: &str, text: String| Part { path: args.conf_dir.join(name), text, executable: false };
-    let hook =
-        |name: &str, text: &str| Part { path: args.libexec.join(name), text: filled(text), executable: true };
+    let conf =
+        |name: &str, text: String| Part { path: args.places.conf_dir.join(name), text, executable: false };
+    let hook = |name: &str, text: &str| Part {
+        path: args.places.libexec.join(name),
+        text: filled(text),
+        executable: true,
+    };
     Ok(vec![
         conf("burst_buffer.lua", filled(BURST_BUFFER)),
         conf("job_submit.lua", filled(JOB_SUBMIT)),
@@ -93,21 +98,32 @@ fn parts(args: &InstallArgs) -> Result<Vec<Part>> {
     ])
 }
 
+/// All that is written, as they are named.
+pub fn files(places: &Place) -> Vec<PathBuf> {
+    let conf =
+        ["burst_buffer.lua", "job_submit.lua", "burst_buffer.conf"].map(|name| places.conf_dir.join(name));
+    let hooks = ["prolog", "epilog"].map(|name| places.libexec.join(name));
+    conf.into_iter().chain(hooks).collect()
+}
+
+/// What 'make -C integrations/slurm/plugins' builds.
+pub const BUILT: [&str; 3] = ["spank_tidepool.so", "tidepool_pipes.so", STATE_PROGRAM];
+
 /// What burst_buffer.lua needs of C.
 fn pipes(args: &InstallArgs) -> PathBuf {
-    args.libexec.join("tidepool_pipes.so")
+    args.places.libexec.join("tidepool_pipes.so")
 }
 
 /// What hooks need of C, and what is not so without it.
 fn built(args: &InstallArgs) -> [(PathBuf, &'static str); 2] {
     [
         (pipes(args), "no job waits for another one's hooks"),
-        (args.libexec.join(STATE_PROGRAM), "a cancelled job is told from one that made no results"),
+        (args.places.libexec.join(STATE_PROGRAM), "a cancelled job is told from one that made no results"),
     ]
 }
 
 fn how_to_build(args: &InstallArgs) -> String {
-    format!("make -C integrations/slurm/plugins OUT={}", args.libexec.display())
+    format!("make -C integrations/slurm/plugins OUT={}", args.places.libexec.display())
 }
 
 fn plugstack_line(args: &InstallArgs, program: &str) -> Option<String> {
@@ -141,7 +157,7 @@ fn put(args: &InstallArgs) -> Result<ExitCode> {
         println!("wrote {}", part.path.display());
     }
     if let Some(line) = plugstack_line(args, &program(args)?) {
-        let path = args.conf_dir.join("plugstack.conf");
+        let path = args.places.conf_dir.join("plugstack.conf");
         let text = fs::read_to_string(&path).unwrap_or_default();
         if text.lines().any(|there| there.trim() == line) {
         } else if path.exists() {
@@ -169,7 +185,7 @@ fn program(args: &InstallArgs) -> Result<String> {
     Ok(args.program.clone().map_or_else(own, Ok)?.display().to_string())
 }
 
-fn is_foreign(path: &Path) -> bool {
+pub fn is_foreign(path: &Path) -> bool {
     fs::read_to_string(path).is_ok_and(|text| !text.contains(OURS))
 }
 
@@ -246,20 +262,20 @@ fn built_finding(args: &InstallArgs, path: &Path, why: &str) -> Finding {
 
 /// Hooks look for the parts in C where the site's file says. What else is wrong with that file is found with the stagers.
 fn libexec_finding(args: &InstallArgs) -> Option<Finding> {
-    let site = Site::load(Some(&args.site)).ok()??;
+    let site = Site::load(Some(&args.places.site)).ok()??;
     let what = "libexec (where hooks look for the parts in C)";
-    Some(match site.libexec == args.libexec {
+    Some(match site.libexec == args.places.libexec {
         true => Finding::well(what),
         false => Finding::bad(
             what,
-            format!("is {} in {}", site.libexec.display(), args.site.display()),
-            format!("libexec = \"{}\"", args.libexec.display()),
+            format!("is {} in {}", site.libexec.display(), args.places.site.display()),
+            format!("libexec = \"{}\"", args.places.libexec.display()),
         ),
     })
 }
 
 /// Settings of slurm.conf, keys in lower case. Lines that include other files are followed one step.
-fn read_conf(dir: &Path) -> std::result::Result<Vec<(String, String)>, String> {
+pub fn read_conf(dir: &Path) -> std::result::Result<Vec<(String, String)>, String> {
     let path = dir.join("slurm.conf");
     let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     let mut all = String::new();
@@ -284,12 +300,12 @@ fn read_conf(dir: &Path) -> std::result::Result<Vec<(String, String)>, String> {
 }
 
 /// What counts is said last.
-fn setting_of<'a>(conf: &'a [(String, String)], key: &str) -> Option<&'a str> {
+pub fn setting_of<'a>(conf: &'a [(String, String)], key: &str) -> Option<&'a str> {
     conf.iter().rev().find(|(known, _)| *known == key).map(|(_, value)| value.as_str())
 }
 
 fn conf_findings(args: &InstallArgs) -> Vec<Finding> {
-    let conf = match read_conf(&args.conf_dir) {
+    let conf = match read_conf(&args.places.conf_dir) {
         Ok(conf) => conf,
         Err(why) => return vec![Finding::bad("slurm.conf", why, "name its directory with --conf-dir")],
     };
@@ -325,7 +341,7 @@ fn calls(script: &str, hook: &str) -> bool {
 
 fn plugin_finding(args: &InstallArgs) -> Finding {
     let what = "plugstack.conf: options of sbatch, tasks that stage themselves";
-    let path = args.conf_dir.join("plugstack.conf");
+    let path = args.places.conf_dir.join("plugstack.conf");
     let text = fs::read_to_string(&path).unwrap_or_default();
     let Some(line) =
         text.lines().find(|line| !line.trim_start().starts_with('#') && line.contains("spank_tidepool.so"))
@@ -351,10 +367,10 @@ fn plugin_finding(args: &InstallArgs) -> Finding {
 /// What the user finds that the hooks run as.
 fn hooks_findings(args: &InstallArgs) -> Result<Vec<Finding>> {
     let program = PathBuf::from(program(args)?);
-    let conf = read_conf(&args.conf_dir).unwrap_or_default();
+    let conf = read_conf(&args.places.conf_dir).unwrap_or_default();
     // Slurm's own default.
     let user = setting_of(&conf, "slurmuser").unwrap_or("root");
-    Ok(ready::ask(user, &program, &args.site))
+    Ok(ready::ask(user, &program, &args.places.site))
 }
 
 #[cfg(test)]

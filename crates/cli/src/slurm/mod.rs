@@ -17,6 +17,7 @@ mod scontrol;
 mod show;
 pub mod site;
 mod stagers;
+mod uninstall;
 
 use crate::exit::Result;
 use flags::{ReportArgs, SiteArg, SlurmCommand, WorkflowCommand};
@@ -40,6 +41,7 @@ pub fn dispatch(command: &SlurmCommand) -> Result<ExitCode> {
         SlurmCommand::EndPool(args) => pools::end_pool(args),
         SlurmCommand::Sweep(args) => hooks::sweep(args),
         SlurmCommand::Install(args) => install::install(args),
+        SlurmCommand::Uninstall(args) => uninstall::uninstall(args),
         SlurmCommand::Epilog(args) => epilog::epilog(args),
         SlurmCommand::Hook(args) => hooks::hook(args),
     }
