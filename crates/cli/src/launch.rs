@@ -497,6 +497,19 @@ pub fn terminate(pid: u32) {
     }
 }
 
+/// Takes away what this user has mounted of a pool on this node with `tidepool mount`, also where its process is dead.
+pub fn unmount_others(instance: &Instance) -> Result<()> {
+    // Without a pool file nobody could mount it.
+    let Ok(pool) = instance.read_pool_file() else { return Ok(()) };
+    let mounts = tidepool_fuse::mounts_of(pool.instance);
+    // Those below are the agents' own.
+    mounts.iter().filter(|path| !path.starts_with(&instance.dir)).try_for_each(|path| unmount(path))
+}
+
+fn unmount(path: &Path) -> Result<()> {
+    tidepool_fuse::unmount(path).context(Kind::Cleanup, || format!("unmounting {}", path.display()))
+}
+
 /// Removes what is left of a pool on this node: processes, mounts, stores, the directory.
 /// With `wipe` false the stores and the pool file stay.
 pub fn clean_here(instance: &Instance, wipe: bool) -> Result<()> {
@@ -505,9 +518,8 @@ pub fn clean_here(instance: &Instance, wipe: bool) -> Result<()> {
     let processes: Vec<Process> =
         records.iter().flat_map(NodeRecord::processes).filter(|p| *p != own && p.lives()).collect();
     end_processes(&processes);
-    for path in tidepool_fuse::mounts_below(&instance.dir) {
-        tidepool_fuse::unmount(&path).context(Kind::Cleanup, || format!("unmounting {}", path.display()))?;
-    }
+    unmount_others(instance)?;
+    tidepool_fuse::mounts_below(&instance.dir).iter().try_for_each(|path| unmount(path))?;
     if !wipe {
         return Ok(());
     }

@@ -167,6 +167,8 @@ fn stop(args: &StopArgs) -> Result<ExitCode> {
 
 /// Stops a pool that another process started; daemons that did not answer.
 pub fn stop_instance(instance: &Instance, keep: bool) -> Result<Vec<String>> {
+    // As long as the daemons are there, mounts can write out what they keep.
+    launch::unmount_others(instance)?;
     // Asked first: an agent that ends takes its record with it before it is gone.
     let agents = NodeRecord::agents(instance)?;
     let unreachable = match instance.client() {

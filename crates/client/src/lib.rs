@@ -41,7 +41,7 @@ pub use error::FsError;
 pub use hints::{HINTS_MAX, Hint, Wanted};
 pub use leases::{DataLease, Kept, Watch, Word};
 pub use listing::DirEntry;
-pub use locks::{HeldLock, LockOwner, LockRange};
+pub use locks::{HeldLock, LockOwner, LockPlace, LockRange, LockWish, PID_OPEN_FILE, Queued};
 pub use perm::Cred;
 pub use phase::{NoHint, PHASE_ATTRIBUTE, PHASE_BYTES_VARIABLE, PhaseHint, PhasePattern};
 pub use poolfile::{PoolFile, PoolFileError, PoolMode, group_names, placer, possible};

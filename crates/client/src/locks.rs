@@ -2,8 +2,14 @@
 
 use crate::calls::expect_reply;
 use crate::{Client, FsError, LockKind, LockMode};
-use tidepool_types::Ino;
+use std::os::fd::BorrowedFd;
+use tidepool_transport::Link;
+use tidepool_types::{Errno, Ino};
+use tidepool_wire::frame::Header;
 use tidepool_wire::message::{LockRequest, Reply, Request};
+
+/// `pid` of locks that belong to open files: no process can wait for itself through them.
+pub const PID_OPEN_FILE: u32 = u32::MAX;
 
 /// Who holds a lock. POSIX: unique within this process; open-file locks: within the pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,7 +34,92 @@ pub struct HeldLock {
     pub pid: u32,
 }
 
+/// A lock to be waited for.
+#[derive(Clone, Copy, Debug)]
+pub struct LockWish {
+    pub ino: Ino,
+    pub owner: LockOwner,
+    pub kind: LockKind,
+    pub range: LockRange,
+    pub mode: LockMode,
+    /// Of the process, or [`PID_OPEN_FILE`].
+    pub pid: u32,
+}
+
+impl LockWish {
+    fn request(&self) -> LockRequest {
+        let LockWish { owner, kind, range, mode, pid, .. } = *self;
+        LockRequest { owner: owner.0, kind, start: range.start, end: range.end, mode, pid }
+    }
+}
+
+/// What a look at the queue shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Queued {
+    Waits,
+    /// The lock can be taken, for a moment.
+    Turn,
+    /// The daemon is gone, and with it the queue.
+    Lost,
+}
+
+/// A place in the queue for a lock. Who drops it has left it a moment later; who leaves it, at once.
+pub struct LockPlace {
+    link: Box<dyn Link>,
+    host: String,
+}
+
+/// Ids of the two requests on a place's connection.
+const WAIT_ID: u64 = 1;
+const LEAVE_ID: u64 = 2;
+
+impl LockPlace {
+    /// Readable when there is something to see.
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.link.socket()
+    }
+
+    /// Nobody is kept waiting for us any more when this returns.
+    pub fn leave(mut self) {
+        let header = Header { kind: Request::LeaveQueue {}.kind(), id: LEAVE_ID, ..Header::default() };
+        if self.link.send(&header, &[], &[]).is_ok() {
+            // One that is lost has left as well.
+            while self.link.receive(&mut []).is_ok_and(|received| received.header.id != LEAVE_ID) {}
+        }
+    }
+
+    /// Does not wait. An error: the lock is refused.
+    pub fn look(&mut self) -> Result<Queued, FsError> {
+        if !self.link.is_stale() {
+            return Ok(Queued::Waits);
+        }
+        let Ok(received) = self.link.receive(&mut []) else { return Ok(Queued::Lost) };
+        match Reply::decode(received.header.kind, received.meta) {
+            Ok(Reply::Done {}) => Ok(Queued::Turn),
+            Ok(Reply::Failed { errno, detail }) if detail.is_empty() => Err(errno.into()),
+            Ok(Reply::Failed { errno, detail }) => {
+                Err(FsError::new(errno, format!("node {}: {detail}", self.host)))
+            }
+            other => Err(FsError::new(Errno::EPROTO, format!("node {}: locks: {other:?}", self.host))),
+        }
+    }
+}
+
 impl Client {
+    /// Queues for a lock. When its turn has come, [`Client::lock`] takes it, while the place is kept.
+    pub fn queue_for_lock(&self, wish: &LockWish) -> Result<LockPlace, FsError> {
+        let daemon = wish.ino.home();
+        let mut link = self.own_link(daemon)?;
+        let request = Request::WaitLock { ino: wish.ino, lock: wish.request() };
+        let mut meta = Vec::new();
+        request.encode(&mut meta);
+        let (kind, meta_len) = (request.kind(), meta.len() as u32);
+        let header = Header { kind, id: WAIT_ID, meta_len, ..Header::default() };
+        let host = self.host(daemon).to_string();
+        link.send(&header, &meta, &[]).map_err(|e| FsError::new(Errno::EIO, format!("node {host}: {e}")))?;
+        Ok(LockPlace { link, host })
+    }
+
     /// Sets or releases a lock at once; `EAGAIN` when another owner is in the way.
     pub fn lock(
         &self,

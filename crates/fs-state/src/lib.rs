@@ -24,10 +24,12 @@ mod namespace;
 mod objects;
 mod state;
 mod tables;
+mod waiting;
 
 pub use leases::{Kept, Leases, Recall};
 pub use state::{Context, State, StateConfig};
 pub use tables::{MetaStore, MetaView, Watched};
+pub use waiting::{Answered, Locks, PID_OPEN_FILE, Ticket};
 
 /// How long an object without names outlives its last known handle. Covers the moment in
 /// which a forked or exec'ed process has not yet registered the handles it inherited.

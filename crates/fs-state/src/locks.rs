@@ -2,7 +2,7 @@
 //!
 //! POSIX locks belong to a process: (session, owner). Locks on open files (`Flock`) and the
 //! pool's own rename lock belong to an owner number alone, because forked processes with
-//! sessions of their own share them. Waiting is done by clients, which ask again.
+//! sessions of their own share them. Who waits is in `waiting.rs`.
 //!
 //! Of each owner the locks of an object are kept as ranges that do not overlap, neighbours of one mode as one: what F_GETLK tells is what
 //! fcntl(2) says, and a process that locks a file byte by byte costs no more than its ranges.
@@ -16,7 +16,7 @@ const RANGES_MAX: usize = 1 << 20;
 
 /// Whose a lock is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Owner {
+pub(crate) struct Owner {
     kind: LockKind,
     /// Of POSIX locks alone.
     session: Option<SessionId>,
@@ -24,10 +24,15 @@ struct Owner {
 }
 
 impl Owner {
-    fn of(session: SessionId, lock: &LockRequest) -> Owner {
+    pub(crate) fn of(session: SessionId, lock: &LockRequest) -> Owner {
         let session = (lock.kind == LockKind::Posix).then_some(session);
         Owner { kind: lock.kind, session, number: lock.owner }
     }
+}
+
+/// Whether locks of different owners cannot share a byte.
+pub(crate) fn excludes(one: LockMode, other: LockMode) -> bool {
+    one == LockMode::Write || other == LockMode::Write
 }
 
 /// A range from its start, which is its key, to `end`.
@@ -54,8 +59,7 @@ impl Ranges {
     /// The first one in the way of a lock.
     fn in_the_way(&self, lock: &LockRequest) -> Option<(u64, Held)> {
         let met = self.0.range(self.first_from(lock.start)..=lock.end);
-        let excludes = |held: &Held| held.mode == LockMode::Write || lock.mode == LockMode::Write;
-        met.map(|(start, held)| (*start, *held)).find(|(_, held)| excludes(held))
+        met.map(|(start, held)| (*start, *held)).find(|(_, held)| excludes(held.mode, lock.mode))
     }
 
     /// Takes a range out; what lies before and behind it stays.
@@ -136,6 +140,13 @@ impl LockTable {
                 pid: held.pid,
             }
         })
+    }
+
+    /// All other owners that `lock` of `owner` cannot coexist with.
+    pub(crate) fn holders(&self, ino: Ino, owner: &Owner, lock: &LockRequest) -> Vec<Owner> {
+        let all = self.by_object.get(&ino).into_iter().flatten();
+        let others = all.filter(|(other, _)| *other != owner && other.kind == owner.kind);
+        others.filter(|(_, ranges)| ranges.in_the_way(lock).is_some()).map(|(other, _)| *other).collect()
     }
 
     /// Sets or releases a range. What the owner already has of it gets the new mode, as fcntl(2) demands.

@@ -4,12 +4,13 @@
 use crate::lists;
 use crate::locks::Set;
 use crate::state::{Context, Fail, Outcome, State};
-use crate::{LIST_MAX, MetaStore};
+use crate::{LIST_MAX, MetaStore, Ticket};
 use std::io;
 use tidepool_types::{
-    Attr, Errno, FILE_SIZE_MAX, FileKind, Ino, Layout, NAME_MAX, SetAttr, TimeSpec, XATTR_BYTES_MAX,
+    Attr, Errno, FILE_SIZE_MAX, FileKind, Ino, Layout, NAME_MAX, SessionId, SetAttr, TimeSpec,
+    XATTR_BYTES_MAX,
 };
-use tidepool_wire::message::{LockRequest, Reply};
+use tidepool_wire::message::{LockMode, LockRequest, Reply};
 use tidepool_wire::record::{Inode, Mutation};
 
 /// Flags of setxattr(2).
@@ -287,6 +288,26 @@ impl<S: MetaStore> State<S> {
         }
         inode.attr.ctime = ctx.now;
         self.put(inode)
+    }
+
+    /// Queues for a lock; `Some` when that is refused at once. What the waiter hears comes with `locks.take_answered`.
+    pub fn wait_for_lock(
+        &mut self,
+        session: SessionId,
+        ino: Ino,
+        lock: &LockRequest,
+        ticket: Ticket,
+    ) -> Option<Errno> {
+        if lock.start > lock.end || lock.mode == LockMode::Unlock {
+            return Some(Errno::EINVAL);
+        }
+        let there = self.store.inode(ino).is_some();
+        match self.checked(there) {
+            Ok(true) => self.locks.wait(ino, session, lock, ticket),
+            Ok(false) => return Some(Errno::ENOENT),
+            Err(error) => return Some(Errno::from(&error)),
+        }
+        None
     }
 
     pub(crate) fn lock(&mut self, ctx: &Context, ino: Ino, lock: &LockRequest) -> Outcome {

@@ -3,7 +3,7 @@
 use crate::MetaStore;
 use crate::handles::Handles;
 use crate::leases::{Kept, Leases};
-use crate::locks::LockTable;
+use crate::waiting::Locks;
 use crate::{ORPHAN_GRACE, ORPHAN_GRACE_RESTART, OUTCOME_KEEP_MS};
 use std::io;
 use std::time::Duration;
@@ -74,7 +74,7 @@ pub struct State<S> {
     pub(crate) store: S,
     pub(crate) me: DaemonIndex,
     pub(crate) handles: Handles,
-    pub(crate) locks: LockTable,
+    pub locks: Locks,
     pub leases: Leases,
     kept: Kept,
     epoch: u64,
@@ -113,7 +113,7 @@ impl<S: MetaStore> State<S> {
             store,
             me: config.me,
             handles: Handles::default(),
-            locks: LockTable::default(),
+            locks: Locks::default(),
             leases: Leases::new(config.epoch),
             kept: Kept::default(),
             epoch: config.epoch.max(1),
@@ -355,6 +355,7 @@ impl<S: MetaStore> State<S> {
     /// Removes orphans whose grace is over and outcomes nobody can ask for any more.
     /// `now`: by the clock that nobody sets.
     pub fn tick(&mut self, now: Duration) -> io::Result<()> {
+        self.locks.lapse(now);
         let done = self.forget_old(now);
         let done = self.checked(()).and(done);
         if let Err(error) = &done {

@@ -33,6 +33,7 @@ fn tick(service: &Service) {
     let mut state = service.state();
     // The store's own error is kept for `status`; there is nobody to tell here.
     let _ = state.tick(now);
+    service.tell_waiters(&mut state.locks);
     let dropped = state.take_dropped();
     let _ = state.compact();
     drop(state);

@@ -17,13 +17,15 @@ use std::mem::MaybeUninit;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use tidepool_fs_state::Ticket;
 use tidepool_shm::SLOTS;
 use tidepool_store::StoreError;
 use tidepool_transport::{Asked, Sealed, ServerAuth};
 use tidepool_types::{Errno, Ino, InstanceId, SessionId};
 use tidepool_wire::frame::{BULK_MAX, HEADER_LEN, Header, META_MAX};
 use tidepool_wire::message::{
-    Handshake, Nonce, PROTOCOL_VERSION, Reply, Request, brings_descriptors, opens_fabric, watches,
+    Handshake, Nonce, PROTOCOL_VERSION, Reply, Request, brings_descriptors, opens_fabric, queues_for_lock,
+    watches,
 };
 
 /// Bytes asked of the kernel when no large frame is under way.
@@ -114,6 +116,8 @@ pub struct Conn {
     lane: Option<usize>,
     /// What its messages over the fabric start with, once it sends any.
     fabric: Option<[u8; 32]>,
+    /// It has waited for a lock.
+    waits: bool,
     phase: Phase,
     /// Received bytes are `input[..filled]`; the rest is room.
     input: Vec<u8>,
@@ -133,6 +137,7 @@ impl Conn {
             token,
             lane: None,
             fabric: None,
+            waits: false,
             phase: Phase::Fresh,
             input: Vec::new(),
             filled: 0,
@@ -160,6 +165,11 @@ impl Conn {
     /// By what it is known at the fabric, if it is.
     pub fn fabric(&self) -> Option<[u8; 32]> {
         self.fabric
+    }
+
+    /// Whether somebody may wait for a lock on it.
+    pub fn waits(&self) -> bool {
+        self.waits
     }
 
     /// Queues a reply that did not fit the connection's lane; false when the client asks for more of them without taking
@@ -352,6 +362,21 @@ impl Conn {
         }
     }
 
+    fn queue_for_lock(&mut self, service: &Service, session: SessionId, header: &Header, request: &Request) {
+        Counters::add(&service.counters.requests, 1);
+        let reply = if let Request::WaitLock { ino, lock } = request {
+            self.waits = true;
+            let ticket = Ticket { connection: self.token, request: header.id };
+            service.wait_for_lock(session, *ino, lock, ticket)
+        } else {
+            service.waits_no_more(self.token);
+            Some(Reply::Done {})
+        };
+        if let Some(reply) = reply {
+            service.put_plain(header, &reply, &mut self.output);
+        }
+    }
+
     fn open_direct(&mut self, service: &Service, header: &Header, ino: Ino) {
         Counters::add(&service.counters.requests, 1);
         let never = || StoreError::never_lent(ino, "on several tiers data move while they are used");
@@ -405,6 +430,11 @@ impl Conn {
             if watches(header.kind) && Request::decode(header.kind, meta).is_ok() {
                 let reply = self.watch(service, session);
                 return service.put_plain(header, &reply, &mut self.output);
+            }
+            if queues_for_lock(header.kind)
+                && let Ok(request) = Request::decode(header.kind, meta)
+            {
+                return self.queue_for_lock(service, session, header, &request);
             }
             service.serve(session, header, meta, bulk, &mut self.output);
             return;

@@ -1,4 +1,4 @@
-//! Recalls of what mounts keep, on their way to the connections that watch (`docs/formats/10-leases.md`).
+//! What connections hear that have not just asked: recalls of what mounts keep (`docs/formats/10-leases.md`), turns at locks.
 //!
 //! A thread of its own puts them there: a worker that serves one connection must not wait for another one.
 
@@ -7,9 +7,10 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use tidepool_fs_state::{Context, Recall};
-use tidepool_types::{Ino, SessionId};
-use tidepool_wire::message::Reply;
+use tidepool_fs_state::{Answered, Context, Locks, Recall, Ticket};
+use tidepool_types::{Errno, Ino, SessionId};
+use tidepool_wire::frame::Header;
+use tidepool_wire::message::{LockRequest, Reply};
 
 /// Others keep what is to change, and have been told.
 #[derive(Debug)]
@@ -18,6 +19,7 @@ pub struct Recalling;
 #[derive(Default)]
 struct Waiting {
     recalls: Vec<Recall>,
+    answered: Vec<Answered>,
     ended: bool,
 }
 
@@ -58,22 +60,34 @@ impl Recalls {
         }
     }
 
-    /// Hands recalls to `deliver`, with the connections they go to, until [`Recalls::end`].
-    pub fn run(&self, deliver: impl Fn(u64, &Reply)) {
+    fn answer(&self, answered: Vec<Answered>) {
+        if !answered.is_empty() {
+            lock(&self.waiting).answered.extend(answered);
+            self.more.notify_one();
+        }
+    }
+
+    /// Hands replies to `deliver`, with the connections they go to and the header of what they answer, until [`Recalls::end`].
+    pub fn run(&self, deliver: impl Fn(u64, &Header, &Reply)) {
         loop {
-            let idle = |w: &mut Waiting| w.recalls.is_empty() && !w.ended;
+            let idle = |w: &mut Waiting| w.recalls.is_empty() && w.answered.is_empty() && !w.ended;
             let waiting = self.more.wait_while(lock(&self.waiting), idle);
             let mut waiting = waiting.unwrap_or_else(PoisonError::into_inner);
             if waiting.ended {
                 return;
             }
             let recalls = std::mem::take(&mut waiting.recalls);
+            let answered = std::mem::take(&mut waiting.answered);
             drop(waiting);
+            for Answered { ticket, refused } in answered {
+                let reply = refused.map_or(Reply::Done {}, refusal);
+                deliver(ticket.connection, &Header { id: ticket.request, ..Header::default() }, &reply);
+            }
             for Recall { session, id, key } in recalls {
                 // Who watches no more is waited for until what he keeps is out of date.
                 let token = lock(&self.watching).get(&session).copied();
                 if let Some(token) = token {
-                    deliver(token, &Reply::Recall { id, key });
+                    deliver(token, &Header::default(), &Reply::Recall { id, key });
                 }
             }
         }
@@ -88,6 +102,10 @@ impl Recalls {
     fn matter(&self) -> bool {
         self.watched.load(Ordering::SeqCst)
     }
+}
+
+fn refusal(errno: Errno) -> Reply {
+    Reply::Failed { errno, detail: String::new() }
 }
 
 /// Data of an object are being written by a request.
@@ -135,6 +153,32 @@ impl Service {
             drop(watching);
             self.state().leases.unwatch(session);
         }
+    }
+
+    /// Queues for a lock; the reply when it is refused at once.
+    pub fn wait_for_lock(
+        &self,
+        session: SessionId,
+        ino: Ino,
+        lock: &LockRequest,
+        ticket: Ticket,
+    ) -> Option<Reply> {
+        let mut state = self.state();
+        let refused = state.wait_for_lock(session, ino, lock, ticket);
+        self.tell_waiters(&mut state.locks);
+        refused.map(refusal)
+    }
+
+    /// The connection `token` is gone, on which somebody may have waited for a lock.
+    pub fn waits_no_more(&self, token: u64) {
+        let mut state = self.state();
+        state.locks.withdraw(token);
+        self.tell_waiters(&mut state.locks);
+    }
+
+    /// To be called when locks may have ended.
+    pub fn tell_waiters(&self, locks: &mut Locks) {
+        self.recalls().answer(locks.take_answered());
     }
 
     /// To be called before data at home here are written by a request; what it returns is to be kept until all is recorded.

@@ -297,6 +297,7 @@ impl Service {
         let mut state = self.state();
         state.session_ended(session, now);
         self.recalls.send(state.leases.take_recalls());
+        self.tell_waiters(&mut state.locks);
     }
 
     /// To be looked after from now on.
@@ -388,11 +389,6 @@ impl Service {
         let start = begin_frame(out);
         let fields = self.put_reply(reply, out);
         self.end_frame(request, start, &fields, None, out);
-    }
-
-    /// Appends a frame that is no reply.
-    pub fn put_pushed(&self, pushed: &Reply, out: &mut Vec<u8>) {
-        self.put_plain(&Header::default(), pushed, out);
     }
 
     /// Serves one request and appends its reply to `out`.
@@ -563,6 +559,10 @@ impl Service {
                 let detail = "recalls are sent over a socket".to_string();
                 Reply::Failed { errno: Errno::EOPNOTSUPP, detail }
             }
+            R::WaitLock { .. } | R::LeaveQueue {} => {
+                let detail = "locks are waited for on a socket".to_string();
+                Reply::Failed { errno: Errno::EOPNOTSUPP, detail }
+            }
             R::OpenFabric { .. } => {
                 let detail = "a fabric is opened over a socket".to_string();
                 Reply::Failed { errno: Errno::EOPNOTSUPP, detail }
@@ -608,6 +608,7 @@ impl Service {
         let reply = state.apply(ctx, request);
         kept.set(state.kept());
         self.recalls.send(state.leases.take_recalls());
+        self.tell_waiters(&mut state.locks);
         let dropped = state.take_dropped();
         if self.epoch.load(Ordering::Relaxed) != state.epoch() {
             self.epoch.store(state.epoch(), Ordering::Release);
@@ -970,6 +971,8 @@ fn is_for_now(request: &Request) -> bool {
             | R::Lock { .. }
             | R::TestLock { .. }
             | R::Watch {}
+            | R::WaitLock { .. }
+            | R::LeaveQueue {}
             | R::ScanInodes { .. }
             | R::ScanDirs { .. }
             | R::Scrub { .. }

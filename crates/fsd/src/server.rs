@@ -355,9 +355,9 @@ impl Hub {
     }
 
     fn send_recalls(&self) {
-        self.service.recalls().run(|token, recall| {
+        self.service.recalls().run(|token, header, reply| {
             let mut frame = Vec::new();
-            self.service.put_pushed(recall, &mut frame);
+            self.service.put_plain(header, reply, &mut frame);
             self.deliver(token, &frame);
         });
     }
@@ -485,6 +485,9 @@ impl Hub {
             fabric.dismiss(known);
         }
         if let Some(session) = conn.session() {
+            if conn.waits() {
+                self.service.waits_no_more(token);
+            }
             self.service.watches_no_more(session, token);
             self.service.session_leaves(session);
         }

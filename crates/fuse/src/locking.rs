@@ -15,11 +15,15 @@
 //! its `release` before he is refused.
 
 use crate::caller::{self, LockCall};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tidepool_client::{Client, FsError, HeldLock, LockKind, LockMode, LockOwner, LockRange};
+use tidepool_client::{
+    Client, FsError, HeldLock, LockKind, LockMode, LockOwner, LockPlace, LockRange, LockWish, PID_OPEN_FILE,
+    Queued,
+};
 use tidepool_transport::random_bytes;
 use tidepool_types::{Errno, Ino};
 
@@ -27,6 +31,8 @@ use tidepool_types::{Errno, Ino};
 const OFFSET_MAX: u64 = i64::MAX as u64;
 /// Most programs that may wait for locks at the same time; each has a thread.
 const WAITERS_MAX: usize = 1024;
+/// How often is looked whether a signal ends a wait: the kernel's word of it does not reach us ([`caller::is_interrupted`]).
+const SIGNAL_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// How long somebody who would be refused waits for the end of files that seem to be closing. The kernel sends it at once; an
 /// open file with a further descriptor costs this once.
 const RELEASE_WAIT_MAX: Duration = Duration::from_millis(250);
@@ -358,12 +364,55 @@ impl Locks {
         client.test_lock(want.ino, owner, LockKind::Posix, want.range, want.mode)
     }
 
-    /// Waits until a lock is free, the caller gets a signal, or the mount ends.
+    /// Waits for a lock until it is its turn, the caller gets a signal, or the mount ends.
     pub fn wait(&self, client: &Client, want: &Want) -> Result<(), FsError> {
         let kinds = self.kinds_for(want);
+        if kinds == Kinds::Both {
+            return self.wait_for_both(client, want);
+        }
+        let holder = self.table().note(want.ino, want.owner, want.handle, kinds);
+        let [(kind, owner)] = holder.each()[..] else { return Err(Errno::EIO.into()) };
+        let (ino, range, mode) = (want.ino, want.range, want.mode);
+        let pid = if kinds == Kinds::Ofd { PID_OPEN_FILE } else { want.pid };
+        let wish = LockWish { ino, owner, kind, range, mode, pid };
+        loop {
+            let _place = self.turn(client, want, &wish)?;
+            match self.take(client, want, kinds) {
+                Err(error) if error.errno() == Errno::EAGAIN => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Queues, and again where a daemon was started anew, until it is the caller's turn, for as long as the place is kept.
+    fn turn(&self, client: &Client, want: &Want, wish: &LockWish) -> Result<LockPlace, FsError> {
+        let mut place = client.queue_for_lock(wish)?;
+        while !self.is_over(want) {
+            let mut socket = [PollFd::from_borrowed_fd(place.socket(), PollFlags::IN)];
+            match poll(&mut socket, Some(&SIGNAL_PAUSE)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(FsError::new(Errno(error.raw_os_error()), "poll".to_string())),
+            }
+            match place.look()? {
+                Queued::Waits => {}
+                Queued::Turn => return Ok(place),
+                Queued::Lost => place = client.queue_for_lock(wish)?,
+            }
+        }
+        place.leave();
+        Err(Errno::EINTR.into())
+    }
+
+    fn is_over(&self, want: &Want) -> bool {
+        self.stopping.load(Ordering::Acquire) || caller::is_interrupted(want.thread)
+    }
+
+    /// Of whom it cannot be told which kind is meant: two queues cannot be waited in at the same time, so it asks again and again.
+    fn wait_for_both(&self, client: &Client, want: &Want) -> Result<(), FsError> {
+        let kinds = Kinds::Both;
         for attempt in 0.. {
             Client::pause(attempt);
-            if self.stopping.load(Ordering::Acquire) || caller::is_interrupted(want.thread) {
+            if self.is_over(want) {
                 break;
             }
             match self.take(client, want, kinds) {

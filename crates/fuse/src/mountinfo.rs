@@ -17,6 +17,8 @@ pub(crate) struct MountEntry {
     pub path: PathBuf,
     pub fstype: String,
     pub source: Vec<u8>,
+    /// Who made it, of a mount of FUSE.
+    pub user: Option<u32>,
 }
 
 /// All mounts this process sees, in the order they were made. Empty without `/proc`.
@@ -37,7 +39,14 @@ fn parse_line(line: &[u8]) -> Option<MountEntry> {
     let mut after = fields.skip_while(|f| *f != b"-").skip(1);
     let fstype = String::from_utf8_lossy(&unescape(after.next()?)).into_owned();
     let source = unescape(after.next()?);
-    Some(MountEntry { device, path, fstype, source })
+    let user = user_of(after.next().unwrap_or_default());
+    Some(MountEntry { device, path, fstype, source, user })
+}
+
+/// `user_id` among a file system's options.
+fn user_of(options: &[u8]) -> Option<u32> {
+    let given = options.split(|b| *b == b',').find_map(|option| option.strip_prefix(b"user_id="))?;
+    std::str::from_utf8(given).ok()?.parse().ok()
 }
 
 /// Decodes `\040` and the like; the kernel writes space, tab, newline and backslash so.
@@ -72,10 +81,11 @@ fn is_ours(entry: &MountEntry) -> bool {
     entry.fstype.starts_with("fuse") && entry.source.starts_with(b"tidepool:")
 }
 
-/// Where a pool is mounted, last mounted first, which is the order to unmount in.
+/// Where this user has mounted a pool, last mounted first, which is the order to unmount in. Somebody else's mount may say that
+/// it is of any pool, and lie behind a link that he changes.
 pub fn mounts_of(instance: InstanceId) -> Vec<PathBuf> {
-    let source = source_of(instance);
-    select(mounts(), |entry| entry.source == source.as_bytes())
+    let (source, user) = (source_of(instance), rustix::process::geteuid().as_raw());
+    select(mounts(), |entry| entry.source == source.as_bytes() && entry.user == Some(user))
 }
 
 /// Mounts of any pool at or below a directory, last mounted first.
@@ -131,6 +141,7 @@ mod tests {
         assert_eq!(mounts.len(), 5);
         assert_eq!(mounts[1].path, Path::new("/tmp/a b\\c"));
         assert_eq!(mounts[1].device, "0:50");
+        assert_eq!((mounts[1].user, mounts[2].user), (Some(0), None));
         assert_eq!(
             (mounts[1].fstype.as_str(), &mounts[1].source[..]),
             ("fuse.tidepool", &b"tidepool:00ff"[..])

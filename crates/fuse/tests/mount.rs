@@ -163,6 +163,22 @@ fn turns_by_flock_are_all_kept() {
     });
 }
 
+/// Every second process on the other mount. Who waits gets a lock in the order of arrival, whoever is killed or interrupted in
+/// between; a circle is EDEADLK.
+#[test]
+fn locks_are_waited_for_in_order_on_both_nodes() {
+    let Some(pool) = pool("order") else { return };
+    let (a, b) = (pool.mount("a"), pool.mount("b"));
+    let program = pool.dir.join("turns");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../preload/tests/c/turns.c");
+    let cc =
+        std::process::Command::new("cc").args(["-Wall", "-pthread", "-o"]).arg(&program).arg(source).output();
+    let cc = cc.unwrap();
+    assert!(cc.status.success(), "{}", String::from_utf8_lossy(&cc.stderr));
+    let turns = std::process::Command::new(&program).args([a.path(), b.path()]).output().unwrap();
+    assert!(turns.status.success(), "{} {}", turns.status, String::from_utf8_lossy(&turns.stderr));
+}
+
 /// F_OFD_SETLK of all of a file.
 fn lock_open_file(file: &File) -> Result<(), i32> {
     let lock = libc::flock {

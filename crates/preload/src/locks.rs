@@ -1,4 +1,8 @@
-//! fcntl and flock locks. Blocking calls poll: a daemon never keeps a thread of ours waiting.
+//! fcntl and flock locks.
+//!
+//! Who waits queues at the daemon on a connection of its own, and sleeps until that becomes readable. Its thread may leave in the
+//! middle of the sleep (cancelled, or by siglongjmp out of a handler), and the process may fork, so places in queues are not
+//! on stacks: they are in a table, by thread, and the next one to wait gives up those of threads that are gone.
 
 use crate::fdtable::Entry;
 use crate::files::{kernel_unless_hidden, object};
@@ -7,8 +11,11 @@ use crate::lock::ForkLock;
 use crate::raw::{self, err, sys};
 use crate::{files, pool, signals};
 use libc::c_int;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
-use tidepool_client::{Client, FsError, LockKind, LockMode, LockOwner, LockRange};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use tidepool_client::{
+    Client, FsError, LockKind, LockMode, LockOwner, LockPlace, LockRange, LockWish, PID_OPEN_FILE, Queued,
+};
 use tidepool_types::Errno;
 
 static POSIX_USED: AtomicBool = AtomicBool::new(false);
@@ -17,7 +24,7 @@ static FLOCK_USED: AtomicBool = AtomicBool::new(false);
 static OWNER: AtomicU64 = AtomicU64::new(0);
 static OWNER_PID: AtomicI32 = AtomicI32::new(0);
 
-/// Waits between two tries of a blocking lock call, in microseconds.
+/// Waits between two tries of a blocking lock call in a child that shares its parent's memory, in microseconds.
 const WAIT_FIRST_US: i64 = 200;
 const WAIT_MOST_US: i64 = 20_000;
 
@@ -64,24 +71,132 @@ enum Wait {
     Cancellable,
 }
 
+/// Places in queues, by thread.
+static PLACES: ForkLock<Vec<(c_int, LockPlace)>> = ForkLock::new(Vec::new());
+
+/// How many they are, for who would only look.
+static PLACE_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// The kernel's PF_EXITING, among a task's flags.
+const EXITING: u64 = 4;
+
+/// Whether a thread of this process is gone, or on its way: pthread_join returns before the kernel has done with it.
+fn is_leaving(thread: c_int) -> bool {
+    let mut digits = [0; 20];
+    let name = [b"/proc/self/task/", raw::decimal(thread as u64, &mut digits), b"/stat\0"].concat();
+    let mut text = [0; 512];
+    // SAFETY: the name ends with a zero, and the buffer is as long as is said.
+    let len = unsafe {
+        let fd = sys!(libc::SYS_openat, libc::AT_FDCWD, name.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC, 0);
+        if raw::is_err(fd) {
+            return fd == err(libc::ENOENT) || fd == err(libc::ESRCH);
+        }
+        let len = sys!(libc::SYS_read, fd, text.as_mut_ptr(), text.len());
+        raw::close(fd as c_int);
+        len
+    };
+    if raw::is_err(len) {
+        return len == err(libc::ESRCH);
+    }
+    exits(&text[..len as usize])
+}
+
+/// Of a line of `/proc/.../stat`: the name, in brackets, may hold anything.
+fn exits(stat: &[u8]) -> bool {
+    let behind = stat.iter().rposition(|byte| *byte == b')').map_or(&b""[..], |at| &stat[at + 1..]);
+    let mut words = behind.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
+    let flags =
+        words.nth(6).and_then(|word| std::str::from_utf8(word).ok()).and_then(|word| word.parse().ok());
+    flags.is_some_and(|flags: u64| flags & EXITING != 0)
+}
+
+/// Gives up the places of this thread, and of threads that are gone.
+fn leave_queues() {
+    if PLACE_COUNT.load(Ordering::Acquire) == 0 || pool::in_shared_child() {
+        return;
+    }
+    let me = raw::gettid();
+    pool::run(|_| {
+        let mut places = PLACES.lock();
+        let left: Vec<_> =
+            places.extract_if(.., |(thread, _)| *thread == me || is_leaving(*thread)).collect();
+        PLACE_COUNT.store(places.len(), Ordering::Release);
+        drop(places);
+        left.into_iter().for_each(|(_, place)| place.leave());
+        Ok(0)
+    });
+}
+
 impl Wish<'_> {
     fn ask(&self, client: &Client) -> Result<isize, FsError> {
         client.lock(self.entry.ino, self.owner, self.kind, self.range, self.mode, self.pid).map(|()| 0)
     }
 
     fn carry_out(&self, wait: Wait) -> isize {
+        leave_queues();
         if wait == Wait::No {
             return self.ask_once();
         }
         // A signal that comes between an answer and the sleep would be forgotten by the sleep.
         let signals = signals::Held::back();
+        let is_cancellable = wait == Wait::Cancellable;
+        if pool::in_shared_child() {
+            return self.ask_again(&signals, is_cancellable);
+        }
+        let result = match self.ask_once() {
+            refused if refused == err(libc::EAGAIN) => self.wait_in_queue(&signals, is_cancellable),
+            result => result,
+        };
+        leave_queues();
+        result
+    }
+
+    fn wait_in_queue(&self, signals: &signals::Held, is_cancellable: bool) -> isize {
+        loop {
+            let socket = self.queue();
+            if raw::is_err(socket) {
+                return socket;
+            }
+            loop {
+                if signals.sleep_until_readable(socket as c_int, is_cancellable) {
+                    return err(libc::EINTR);
+                }
+                match look() {
+                    Ok(Queued::Waits) => {}
+                    Ok(Queued::Turn | Queued::Lost) => break,
+                    Err(code) => return code,
+                }
+            }
+            match self.ask_once() {
+                refused if refused == err(libc::EAGAIN) => leave_queues(),
+                result => return result,
+            }
+        }
+    }
+
+    /// Takes this thread's place in the queue; the socket that tells when it is its turn.
+    fn queue(&self) -> isize {
+        pool::run(|client| {
+            let Wish { owner, kind, range, mode, pid, .. } = *self;
+            let wish = LockWish { ino: self.entry.ino, owner, kind, range, mode, pid };
+            let place = client.queue_for_lock(&wish).map_err(|error| pool::report(&error))?;
+            let socket = place.socket().as_raw_fd();
+            let mut places = PLACES.lock();
+            places.push((raw::gettid(), place));
+            PLACE_COUNT.store(places.len(), Ordering::Release);
+            Ok(socket as isize)
+        })
+    }
+
+    /// Where there is one session for each request there is no queue.
+    fn ask_again(&self, signals: &signals::Held, is_cancellable: bool) -> isize {
         let mut wait_us = WAIT_FIRST_US;
         loop {
             let result = self.ask_once();
             if result != err(libc::EAGAIN) {
                 return result;
             }
-            if signals.sleep(wait_us, wait == Wait::Cancellable) {
+            if signals.sleep(wait_us, is_cancellable) {
                 return err(libc::EINTR);
             }
             wait_us = (wait_us * 2).min(WAIT_MOST_US);
@@ -91,6 +206,19 @@ impl Wish<'_> {
     fn ask_once(&self) -> isize {
         pool::run(|client| self.ask(client).map_err(|error| pool::report(&error)))
     }
+}
+
+/// What is to be seen from this thread's place in a queue. A handler that forked has none in the child.
+fn look() -> Result<Queued, isize> {
+    let mut seen = Queued::Lost;
+    let result = pool::run(|_| {
+        let me = raw::gettid();
+        if let Some((_, place)) = PLACES.lock().iter_mut().find(|(thread, _)| *thread == me) {
+            seen = place.look().map_err(|error| pool::report(&error))?;
+        }
+        Ok(0)
+    });
+    if raw::is_err(result) { Err(result) } else { Ok(seen) }
 }
 
 /// A flock lock this process holds.
@@ -104,15 +232,19 @@ static HOLDS: ForkLock<Vec<Hold>> = ForkLock::new(Vec::new());
 
 pub fn lock_for_fork() {
     HOLDS.acquire();
+    PLACES.acquire();
 }
 
 pub fn unlock_after_fork() {
+    PLACES.force_open();
     HOLDS.force_open();
 }
 
 /// A forked child shares its parent's locks but is not the one that must hand them on.
 pub fn became_child() {
     HOLDS.lock().clear();
+    PLACES.lock().clear();
+    PLACE_COUNT.store(0, Ordering::Release);
 }
 
 /// True when this process has locked by description, ever.
@@ -192,7 +324,7 @@ pub unsafe fn fcntl(fd: c_int, entry: &Entry, command: c_int, lock: *mut libc::f
         Err(code) => return code,
     };
     let owner = if by_description { description(entry) } else { process() };
-    let pid = if by_description { u32::MAX } else { raw::getpid() as u32 };
+    let pid = if by_description { PID_OPEN_FILE } else { raw::getpid() as u32 };
     // Locks by description and by process conflict with each other, so they are of one kind.
     let wish = Wish { entry, owner, kind: LockKind::Posix, range, mode, pid };
     if [libc::F_GETLK, libc::F_OFD_GETLK].contains(&command) {
@@ -275,6 +407,19 @@ pub fn closed(entry: &Entry) {
 }
 
 fn drop_all(entry: &Entry, owner: LockOwner, kind: LockKind) {
+    leave_queues();
     let wish = Wish { entry, owner, kind, range: WHOLE, mode: LockMode::Unlock, pid: raw::getpid() as u32 };
     pool::run(|client| wish.ask(client).map_err(|_| Errno::EIO));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_leave_are_known_by_their_flags() {
+        let line = |flags| format!("12 (a) b (c) S 1 12 12 0 -1 {flags} 9 0 0");
+        assert!(exits(line(4_194_304 | 4).as_bytes()) && !exits(line(4_194_304).as_bytes()) && !exits(b""));
+        assert!(!is_leaving(raw::gettid()) && is_leaving(c_int::MAX));
+    }
 }

@@ -91,6 +91,11 @@ pub fn getpid() -> i32 {
     unsafe { sys!(libc::SYS_getpid) as i32 }
 }
 
+pub fn gettid() -> i32 {
+    // SAFETY: no arguments.
+    unsafe { sys!(libc::SYS_gettid) as i32 }
+}
+
 pub fn close(fd: i32) -> isize {
     // SAFETY: no pointers.
     unsafe { sys!(libc::SYS_close, fd) }

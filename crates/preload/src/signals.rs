@@ -123,6 +123,8 @@ pub unsafe fn by_number(args: [usize; 6]) -> isize {
     }
 }
 
+/// How long handlers with SA_RESTART wait at most where there are others, too.
+const RESTARTING_WAIT_US: i64 = 50_000;
 /// Set of all signals; sets are the kernel's, signal 1 in the lowest bit.
 static ALL: u64 = !0;
 const SET_BYTES: usize = 8;
@@ -146,23 +148,35 @@ impl Held {
     /// with SA_RESTART do not: as long as there are others, too, they wait for the end of the sleep, because the
     /// kernel does not tell which one ran.
     pub fn sleep(&self, micros: i64, cancellable: bool) -> bool {
+        self.sleep_or_wake(-1, micros, cancellable)
+    }
+
+    /// The same until a descriptor is readable; sometimes it is not when this returns.
+    pub fn sleep_until_readable(&self, fd: c_int, cancellable: bool) -> bool {
+        self.sleep_or_wake(fd, RESTARTING_WAIT_US, cancellable)
+    }
+
+    fn sleep_or_wake(&self, fd: c_int, micros: i64, cancellable: bool) -> bool {
         let (restarting, ending) = handlers();
         let hold = if ending & !self.before == 0 { 0 } else { restarting };
-        let woken = self.pause(micros, hold, cancellable);
+        let woken = self.pause(fd, micros, hold, cancellable);
         if hold != 0 {
-            self.pause(0, ending, cancellable);
+            self.pause(-1, 0, ending, cancellable);
         }
         woken && ending & !self.before != 0
     }
 
     /// True when a handler ran.
-    fn pause(&self, micros: i64, hold: u64, cancellable: bool) -> bool {
+    fn pause(&self, fd: c_int, micros: i64, hold: u64, cancellable: bool) -> bool {
         let time = libc::timespec { tv_sec: 0, tv_nsec: micros * 1000 };
         let mask = self.before | hold;
+        // One that is negative is passed over.
+        let wait = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         // SAFETY: reads the given structs. The mask is changed for the sleep and set back in one step.
         let call = || unsafe {
             let mut time = time;
-            sys!(libc::SYS_ppoll, 0, 0, &raw mut time, &raw const mask, SET_BYTES)
+            let mut wait = wait;
+            sys!(libc::SYS_ppoll, &raw mut wait, 1, &raw mut time, &raw const mask, SET_BYTES)
         };
         let slept = if cancellable { cancel::point(&call) } else { call() };
         slept == err(libc::EINTR)

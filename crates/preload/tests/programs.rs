@@ -165,6 +165,12 @@ fn threads_that_leave_and_signals_that_end_waits() {
     Pool::start("leaving").run_c("leaving");
 }
 
+/// Who waits for a lock gets it in the order of arrival, whoever is killed or interrupted in between; a circle is EDEADLK.
+#[test]
+fn turns_at_locks() {
+    Pool::start("turns").run_c("turns");
+}
+
 #[test]
 fn paths_directories_attributes() {
     Pool::start("trees").run_c("trees");

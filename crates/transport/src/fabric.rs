@@ -10,7 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -386,6 +386,10 @@ impl Link for FabricLink {
             Control::Data => self.wakes(),
             Control::Gone => true,
         }
+    }
+
+    fn socket(&self) -> BorrowedFd<'_> {
+        self.control.socket()
     }
 
     fn set_timeout(&mut self, timeout: Duration) -> io::Result<()> {

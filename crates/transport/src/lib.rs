@@ -31,7 +31,7 @@ pub use sealed::{Half, Sealed, Seals};
 pub use socket::{Received, SocketLink, Stream, tune_tcp, watch_tcp, write_all_slices};
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 use tidepool_shm::Board;
@@ -73,6 +73,9 @@ pub trait Link: Send {
 
     /// True when the peer has closed the connection or data nobody asked for is there.
     fn is_stale(&self) -> bool;
+
+    /// The socket: readable when the peer has closed it, or when what does not come by a lane may be there.
+    fn socket(&self) -> BorrowedFd<'_>;
 
     /// Sets how long `receive` waits.
     fn set_timeout(&mut self, timeout: Duration) -> io::Result<()>;

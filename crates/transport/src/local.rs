@@ -7,7 +7,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -187,6 +187,10 @@ impl Link for LocalLink {
             Lane::Open(lane) => lane.client.is_closed(),
             _ => self.socket.is_stale(),
         }
+    }
+
+    fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.socket()
     }
 
     fn set_timeout(&mut self, timeout: Duration) -> io::Result<()> {

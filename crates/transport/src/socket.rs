@@ -4,7 +4,7 @@ use crate::{DEAD_PEER_MS_MAX, Link};
 use rustix::net::{RecvFlags, recv};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::TcpStream;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 use tidepool_wire::frame::{HEADER_LEN, Header};
@@ -93,6 +93,10 @@ impl<S: Stream> Link for SocketLink<S> {
         let mut byte = [0u8; 1];
         let peek = recv(&self.stream, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
         self.stream.has_unread() || !matches!(peek, Err(rustix::io::Errno::AGAIN))
+    }
+
+    fn socket(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
     }
 
     fn set_timeout(&mut self, timeout: Duration) -> io::Result<()> {

@@ -150,6 +150,11 @@ messages! {
         83 PhaseBytes { bytes: u64 }
         /// What a client has read and written in the daemon's files by itself since it said so last, for the daemon's counters.
         84 Used { read: u64, written: u64 }
+        /// On a socket only, that is used for nothing else: waits for a lock. The reply comes when it is this waiter's turn; the lock
+        /// is then to be taken by `Lock`. Who closes the connection waits no more.
+        85 WaitLock { ino: Ino, lock: LockRequest }
+        /// On the connection of a `WaitLock`: the waiter waits no more, nor comes when it is its turn.
+        86 LeaveQueue {}
     }
 }
 
@@ -240,6 +245,11 @@ pub fn opens_fabric(kind: u16) -> bool {
 /// True for the kind of [`Request::Watch`], which a connection answers for itself.
 pub fn watches(kind: u16) -> bool {
     kind == 72
+}
+
+/// True for the kinds of [`Request::WaitLock`] and [`Request::LeaveQueue`], which are about a connection.
+pub fn queues_for_lock(kind: u16) -> bool {
+    matches!(kind, 85 | 86)
 }
 
 /// What may be kept by who asks for it (format 10).

@@ -5,7 +5,8 @@ use tidepool_types::{Attr, Errno, FileKind, Ino, InstanceId, Layout, SessionId, 
 use tidepool_wire::fabric::RequestHead;
 use tidepool_wire::frame::Header;
 use tidepool_wire::message::{
-    EntryPlus, FabricToken, FlushTo, Handshake, LeaseKey, NewObject, Nonce, PhasePattern, Reply, Request,
+    EntryPlus, FabricToken, FlushTo, Handshake, LeaseKey, LockKind, LockMode, LockRequest, NewObject, Nonce,
+    PhasePattern, Reply, Request,
 };
 use tidepool_wire::record::{Dentry, DirPart, Hold, Inode, Mutation, Outcome};
 use tidepool_wire::{Field, Reader};
@@ -105,7 +106,20 @@ fn request_bytes_are_pinned() {
     assert_eq!((each.kind(), encode(&each)), (83, b"\x02\x01\0\0\0\0\0\0".to_vec()));
     let used = Request::Used { read: 0x0102, written: 3 };
     assert_eq!((used.kind(), encode(&used)), (84, b"\x02\x01\0\0\0\0\0\0\x03\0\0\0\0\0\0\0".to_vec()));
-    let leases = [watch, released, open, take, keep, flush, begin, end, each, used];
+    let lock = LockRequest {
+        owner: 0x0102,
+        kind: LockKind::Posix,
+        start: 3,
+        end: u64::MAX,
+        mode: LockMode::Write,
+        pid: 0x0405,
+    };
+    let wait = Request::WaitLock { ino: Ino::new(1, 2), lock };
+    let wait_bytes = b"\x02\0\0\0\0\0\x01\0\x02\x01\0\0\0\0\0\0\x01\x03\0\0\0\0\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff\x02\x05\x04\0\0";
+    assert_eq!((wait.kind(), encode(&wait)), (85, wait_bytes.to_vec()));
+    let leave = Request::LeaveQueue {};
+    assert_eq!((leave.kind(), encode(&leave)), (86, Vec::new()));
+    let leases = [watch, released, open, take, keep, flush, begin, end, each, used, wait, leave];
     let others = [lookup, write, list, punch, make, set, follow, fabric, ring, plus, attrs, parts, drop];
     for request in leases.into_iter().chain(others) {
         assert_eq!(Request::decode(request.kind(), &encode(&request)), Ok(request));
