@@ -1,10 +1,12 @@
-//! The tests that `docs/consistency.md` names in brackets exist: a promise is worth the test behind it.
+//! Behind every promise of `docs/consistency.md` stand tests, named in brackets, and they exist: a promise is worth the test
+//! behind it. What only takes away from a promise begins with the mark [`LIMIT`].
 
 use crate::{Finding, files};
 use std::collections::BTreeSet;
 use std::path::Path;
 
 const PAGE: &str = "docs/consistency.md";
+const LIMIT: &str = "*Limit:*";
 
 pub fn check(root: &Path) -> Vec<Finding> {
     let Ok(page) = std::fs::read_to_string(root.join(PAGE)) else {
@@ -12,7 +14,35 @@ pub fn check(root: &Path) -> Vec<Finding> {
     };
     let known = known(&root.join("crates"));
     let unknown = named(&page).into_iter().filter(|(_, name)| !known.contains(name));
-    unknown.map(|(line, name)| finding(format!("line {line}: there is no test '{name}'"))).collect()
+    let unknown = unknown.map(|(line, name)| finding(format!("line {line}: there is no test '{name}'")));
+    let bare = bare(&page).into_iter().map(|(line, begin)| {
+        finding(format!("line {line}: no test is named behind '{begin}…'; name one, or begin with '{LIMIT}'"))
+    });
+    unknown.chain(bare).collect()
+}
+
+/// Items, rows and paragraphs below the first section that name no test and are no limits, with their first lines.
+fn bare(page: &str) -> Vec<(usize, String)> {
+    let first = page.lines().position(|line| line.starts_with("## ")).unwrap_or(0);
+    let mut blocks: Vec<(usize, String)> = Vec::new();
+    let mut goes_on = false;
+    for (number, line) in page.lines().enumerate().skip(first) {
+        let begins = line.starts_with("- ") || line.starts_with("| ");
+        let nothing = line.is_empty() || line.starts_with('#') || line.starts_with("|---");
+        match blocks.last_mut() {
+            _ if nothing => {
+                // A row above a rule is the head of a table.
+                if line.starts_with("|---") {
+                    blocks.pop();
+                }
+            }
+            Some((_, block)) if goes_on && !begins => block.push_str(&format!("\n{line}")),
+            _ => blocks.push((number + 1, line.to_string())),
+        }
+        goes_on = !nothing;
+    }
+    blocks.retain(|(_, block)| !block.trim_start_matches("- ").starts_with(LIMIT) && named(block).is_empty());
+    blocks.into_iter().map(|(line, block)| (line, block.chars().take(40).collect())).collect()
 }
 
 fn finding(what: String) -> Finding {
@@ -77,5 +107,16 @@ mod tests {
     fn only_tests_count() {
         let text = "fn helper() {}\n#[test]\n/// words\n#[ignore]\nfn a_test() {}\nproptest! { #[test]\nfn b2(x in 0..1) {} }";
         assert_eq!(tests(text), ["a_test", "b2"]);
+    }
+
+    #[test]
+    fn promises_without_a_test_are_found_and_limits_are_none() {
+        let page = "# Page\nIntroduction.\n\n## One\n- kept\n  [`a_test`]\n- broken\n  over lines\n- *Limit:* less\n\nA paragraph.\n\n\
+                    | head | x |\n|---|---|\n| row [`t`] | x |\n| bare | [a link `x`](y) |\n";
+        let found = bare(page);
+        let found: Vec<(usize, &str)> = found.iter().map(|(line, begin)| (*line, begin.as_str())).collect();
+        let expected =
+            [(7, "- broken\n  over lines"), (11, "A paragraph."), (16, "| bare | [a link `x`](y) |")];
+        assert_eq!(found, expected);
     }
 }

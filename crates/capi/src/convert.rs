@@ -5,7 +5,7 @@ use crate::types::*;
 use std::ffi::{CStr, c_char};
 use std::time::Duration;
 use tidepool_norns::numbers::*;
-use tidepool_norns::{inside, kind_of_backend, state_number, task_error};
+use tidepool_norns::{inside, kind_of_backend, operation, state_number, task_error};
 use tidepool_stage_client::{
     Access, DataspaceInfo, DataspaceKind, DataspaceSpec, JobLimit, JobSpec, Op, Resource, StageError,
     TaskSpec, TaskStatus,
@@ -72,14 +72,9 @@ unsafe fn resource(from: &norns_resource_t) -> Result<Option<Resource>> {
 /// # Safety
 /// As for [`resource`], of both ends.
 pub unsafe fn task(from: &norns_iotask_t) -> Result<TaskSpec> {
-    let op = match from.t_op {
-        IOTASK_COPY => Op::Copy,
-        IOTASK_MOVE => Op::Move,
-        IOTASK_REMOVE => Op::Remove,
-        other => return Err(bad_args(&format!("unknown operation {other}"))),
-    };
     // SAFETY: the caller's promise.
     let src = unsafe { resource(&from.t_src)? }.ok_or_else(|| bad_args("a task needs a source"))?;
+    let op = operation(from.t_op, &src).map_err(StageError::Refused)?;
     if op == Op::Remove {
         return Ok(TaskSpec::new(op, src, None));
     }

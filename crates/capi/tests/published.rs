@@ -87,14 +87,7 @@ fn tasks_are_submitted_and_watched() {
 fn memory_is_read_from_the_caller() {
     let running = with_norns();
     let bytes: Vec<u8> = (0..100u8).collect();
-    let mut address = Vec::new();
-    let mut rest = bytes.as_ptr() as u64;
-    while rest > 0x7f {
-        address.push(rest as u8 | 0x80);
-        rest >>= 7;
-    }
-    address.push(rest as u8);
-    let region = [&b"\x08"[..], &address, b"\x10\x64"].concat();
+    let region = [&b"\x08"[..], &varint(bytes.as_ptr() as u64), b"\x10\x64"].concat();
     let memory = [b"\x08\x80\x80\x40", &field(3, &region)[..]].concat();
     let path = [&field(1, b"b://")[..], &field(3, b"out"), b"\x20\x00"].concat();
     let target = [b"\x08\x90\x80\x80\x01", &field(4, &path)[..]].concat();
@@ -102,6 +95,85 @@ fn memory_is_read_from_the_caller() {
     assert_eq!(ask(&running, &[b"\x08\x01", &field(2, &task)[..]].concat()), b"\x08\x01\x10\x00\x18\x01");
     wait(&running, 1);
     assert_eq!(std::fs::read(running.path("b/out")).unwrap(), bytes);
+}
+
+fn varint(mut rest: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while rest > 0x7f {
+        bytes.push(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    bytes.push(rest as u8);
+    bytes
+}
+
+/// A resource of a kind of the format's table; `bytes` are the memory.
+fn of_kind(kind: &str, path: &str, bytes: &[u8]) -> Vec<u8> {
+    let host: &[u8] = if kind == "remote" { b"127.0.0.1:1" } else { b"" };
+    let host = if host.is_empty() { Vec::new() } else { field(2, host) };
+    let path = [field(1, b"b://"), host, field(3, path.as_bytes()), b"\x20\x00".to_vec()].concat();
+    let region =
+        [&b"\x08"[..], &varint(bytes.as_ptr() as u64), b"\x10", &varint(bytes.len() as u64)].concat();
+    let (number, place) = match kind {
+        "memory" => (numbers::PROCESS_MEMORY, field(3, &region)),
+        "local" => (numbers::POSIX_PATH | numbers::R_LOCAL, field(4, &path)),
+        "shared" => (numbers::POSIX_PATH | numbers::R_SHARED, field(4, &path)),
+        "remote" => (numbers::POSIX_PATH | numbers::R_REMOTE, field(4, &path)),
+        other => panic!("the format knows no resource '{other}'"),
+    };
+    [b"\x08".to_vec(), varint(number.into()), place].concat()
+}
+
+/// Operation, source, target, and what ours answers, of every combination in the format's table.
+fn table() -> Vec<(u8, String, String, i32)> {
+    let page = include_str!("../../../docs/formats/14-norns.md");
+    let (_, table) = page.split_once("| operation | from |").expect("the table is there");
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let mut found = Vec::new();
+    for row in rows {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let [_, operations, from, to, published, ours, why, _] = cells[..] else { panic!("{row}") };
+        assert!(published == ours || !why.is_empty(), "a difference needs a reason: {row}");
+        let words = |cell: &str| cell.split(", ").map(str::to_string).collect::<Vec<_>>();
+        for operation in words(operations) {
+            let number = if operation == "copy" { numbers::IOTASK_COPY } else { numbers::IOTASK_MOVE };
+            for (from, to) in
+                words(from).iter().flat_map(|from| words(to).into_iter().map(move |to| (from, to)))
+            {
+                found.push((number as u8, from.clone(), to, ours.parse().expect(row)));
+            }
+        }
+    }
+    found
+}
+
+/// What the published tests of the interface submit, and what they leave out: as the format's table says.
+#[test]
+fn each_combination_of_resources_is_taken_or_refused_as_the_format_says() {
+    let running = with_norns();
+    let (table, bytes) = (table(), [7; 100]);
+    let distinct: std::collections::BTreeSet<_> = table.iter().map(|row| (row.0, &row.1, &row.2)).collect();
+    assert_eq!((table.len(), distinct.len()), (32, 32), "each combination is in one row");
+    for (number, (op, from, to, expected)) in table.iter().enumerate() {
+        let (from_path, to_path) = (format!("from-{number}"), format!("to-{number}"));
+        let ends =
+            [field(3, &of_kind(from, &from_path, &bytes)), field(4, &of_kind(to, &to_path, &bytes))].concat();
+        let task = [&[0x08, 0, 0x10, *op][..], &ends].concat();
+        let answer = code(&running, &[b"\x08\x01", &field(2, &task)[..]].concat());
+        assert_eq!(answer, *expected, "operation {op} from {from} to {to}");
+    }
+}
+
+#[test]
+fn memory_that_is_moved_arrives_and_stays() {
+    let running = with_norns();
+    let bytes: Vec<u8> = (0..100u8).collect();
+    let ends = [field(3, &of_kind("memory", "", &bytes)), field(4, &of_kind("local", "out", b""))].concat();
+    let task = [&[0x08, 0, 0x10, numbers::IOTASK_MOVE as u8][..], &ends].concat();
+    assert_eq!(ask(&running, &[b"\x08\x01", &field(2, &task)[..]].concat()), b"\x08\x01\x10\x00\x18\x01");
+    wait(&running, 1);
+    assert_eq!(std::fs::read(running.path("b/out")).unwrap(), bytes);
+    assert_eq!(bytes, (0..100u8).collect::<Vec<u8>>());
 }
 
 #[test]

@@ -88,19 +88,26 @@ fn task(task: &Task) -> Result<TaskSpec> {
     if *need(&task.taskid, "taskid")? != 0 {
         return Err(bad_args("the task has an id already: it has been submitted before"));
     }
-    let op = match *need(&task.optype, "optype")? {
-        IOTASK_COPY => Op::Copy,
-        IOTASK_MOVE => Op::Move,
-        IOTASK_REMOVE => Op::Remove,
-        other => return Err(bad_args(format!("unknown operation {other}"))),
-    };
+    let number = *need(&task.optype, "optype")?;
     let src = resource(need(&task.source, "source")?)?;
     let src = src.ok_or_else(|| bad_args("a task needs a source"))?;
+    let op = operation(number, &src)?;
     let dst = resource(need(&task.destination, "destination")?)?;
     match (op, &dst) {
         (Op::Remove, _) => Ok(TaskSpec::new(op, src, None)),
         (_, None) => Err(bad_args("the task needs a destination")),
         (_, Some(_)) => Ok(TaskSpec::new(op, src, dst)),
+    }
+}
+
+/// What a published operation on a source is to the stager. Memory that is moved is copied and stays, as with NORNS.
+pub fn operation(number: u32, src: &stager::Resource) -> Result<Op> {
+    match number {
+        IOTASK_COPY => Ok(Op::Copy),
+        IOTASK_MOVE if matches!(src, stager::Resource::Memory { .. }) => Ok(Op::Copy),
+        IOTASK_MOVE => Ok(Op::Move),
+        IOTASK_REMOVE => Ok(Op::Remove),
+        other => Err(bad_args(format!("unknown operation {other}"))),
     }
 }
 

@@ -13,7 +13,7 @@ mod message;
 pub mod numbers;
 mod paths;
 
-pub use convert::{eta_seconds, kind_of_backend, state_number, task_error};
+pub use convert::{eta_seconds, kind_of_backend, operation, state_number, task_error};
 pub use frame::{BODY_MAX, LENGTH_LEN, body_len};
 pub use message::{
     Backend, CtlCommand, GlobalStats, Job, Kind, Limit, MemoryRegion, Namespace, PosixPath, Process, Request,

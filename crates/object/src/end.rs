@@ -12,8 +12,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidepool_stage::{
-    At, Cursor, DirRef, End, EndError, EndResult, FileRef, Item, Meta, Nature, ReadRange, Refused, Rights,
-    SetMeta, Xattr,
+    At, Control, Cursor, DirRef, End, EndError, EndResult, FileRef, Item, Meta, Nature, ReadRange, Refused,
+    Rights, SetMeta, Xattr,
 };
 use tidepool_types::{Errno, FileKind};
 
@@ -389,6 +389,10 @@ impl End for ObjectEnd {
         self.rights
     }
 
+    fn heed(&self, control: &Control) {
+        self.store.heed(control);
+    }
+
     fn nature(&self) -> Nature {
         Nature { attributes_first: true, links_are_copies: true, no_holes: true }
     }
@@ -513,7 +517,7 @@ impl End for ObjectEnd {
         Ok(FileRef::Held(Arc::new(File::Writing(upload))))
     }
 
-    /// Uploads cannot be taken up again: a rerun writes whole objects.
+    /// Which parts of an upload are there already, the upload finds out itself.
     fn open_write(&self, _: &DirRef, _: &[u8]) -> EndResult<FileRef> {
         Err(fail("open for writing", Errno::EOPNOTSUPP, "objects cannot be changed, only replaced"))
     }
@@ -596,8 +600,15 @@ impl End for ObjectEnd {
         if !dir.fresh && !self.is_empty(&format!("{to}/"))? {
             return Err(fail("rename", Errno::EISDIR, format!("there are objects below '{to}/'")));
         }
-        let size = lock(&self.uploads).get(&from).and_then(|upload| upload.done());
-        self.store.copy(&from, &to, size)?;
+        let sent = lock(&self.uploads).get(&from).cloned();
+        let sent = sent.and_then(|upload| Some((upload.done()?, upload.attrs())));
+        match sent {
+            // Uploads in parts are begun without attributes: those of an earlier run may be others.
+            Some((size, attrs)) if size <= COPY_ONCE_BYTES_MAX => {
+                self.store.copy_with(&from, &to, &attrs)?;
+            }
+            sent => self.store.copy(&from, &to, sent.map(|(size, _)| size))?,
+        }
         lock(&self.uploads).remove(&from);
         self.store.delete(&from)
     }
@@ -605,10 +616,9 @@ impl End for ObjectEnd {
     fn unlink(&self, dir: &DirRef, name: &[u8]) -> EndResult<()> {
         let key = keys::join("remove", &dir_of(dir)?.key, name)?;
         let upload = lock(&self.uploads).remove(&key);
-        // What never was complete is no object; it is forgotten with its last holder. Whether a
-        // failed request was carried out nobody knows.
-        drop(upload);
-        self.store.delete(&key)
+        let abandoned = upload.map_or(Ok(()), |upload| upload.abandon());
+        // Whether a failed request was carried out nobody knows.
+        self.store.delete(&key).and(abandoned)
     }
 
     fn remove_dir(&self, dir: &DirRef, name: &[u8]) -> EndResult<()> {
@@ -616,6 +626,7 @@ impl End for ObjectEnd {
         if !self.is_empty(&key)? {
             return Err(EndError::new("remove directory", Errno::ENOTEMPTY));
         }
+        self.store.abort_below(&key)?;
         self.store.delete(&key)
     }
 

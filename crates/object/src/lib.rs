@@ -24,9 +24,14 @@ mod attrs;
 mod credentials;
 mod end;
 mod keys;
+mod multipart;
+mod patience;
+mod refusal;
 mod store;
 mod upload;
 mod url;
+mod wire;
+mod xml;
 
 pub use credentials::{Credentials, CredentialsError};
 pub use end::ObjectEnd;
@@ -38,6 +43,8 @@ pub const THREADS: usize = 2;
 pub const METADATA_BYTES_MAX: usize = 2048;
 /// Bytes of a key.
 pub const KEY_BYTES_MAX: usize = 1024;
+/// Bytes of an answer that is no object's data: a page of a listing has fewer.
+pub const ANSWER_BYTES_MAX: usize = 16 << 20;
 /// Parts of one upload.
 pub const PARTS_MAX: u64 = 10_000;
 /// Bytes of a part of an upload, where the object is not too large for that.

@@ -3,15 +3,15 @@
 //! ```text
 //! Buffered ──complete──▶ Done      small: one request
 //! Streaming ──complete──▶ Done     large: parts, sent in order as they fill
-//!     └── drop ──▶ aborted: the service forgets the parts
+//!     ├── abandon ──▶ aborted: the service forgets the parts
+//!     └── drop ──▶ the service keeps the parts for another run
 //! ```
 //! The engine writes ranges of a large file from several threads; an upload takes parts in
 //! order. What comes too early waits in memory, and its writer waits with it when there is much.
 
 use crate::attrs::Attrs;
-use crate::store::Store;
+use crate::store::{Sink, Store};
 use crate::{PART_BYTES, PARTS_MAX};
-use opendal::raw::oio;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -56,7 +56,7 @@ struct Stream {
     ahead: BTreeMap<u64, Vec<u8>>,
     ahead_bytes: u64,
     /// None before the first part: until then, the attributes can change.
-    writer: Option<oio::Writer>,
+    writer: Option<Sink>,
 }
 
 impl Stream {
@@ -119,7 +119,7 @@ impl Stream {
             self.send(store, key, attrs, part)?;
         }
         let writer = self.writer.as_mut().ok_or_else(|| EndError::new("complete upload", Errno::EIO))?;
-        store.complete(key, writer)?;
+        store.complete(key, writer, self.size)?;
         Ok(self.size)
     }
 }
@@ -265,13 +265,17 @@ fn write_buffered(whole: &mut Vec<u8>, offset: u64, data: &[u8]) -> EndResult<()
     Ok(())
 }
 
-impl Drop for Upload {
-    fn drop(&mut self) {
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Body::Streaming(stream) = &mut state.body
-            && let Some(writer) = &mut stream.writer
-        {
-            self.store.abort(&self.key, writer);
+impl Upload {
+    /// Nobody is going to finish it.
+    pub fn abandon(&self) -> EndResult<()> {
+        let mut state = self.lock();
+        state.failed = true;
+        match &mut state.body {
+            Body::Streaming(stream) => match stream.writer.take() {
+                Some(mut writer) => self.store.abort(&self.key, &mut writer),
+                None => Ok(()),
+            },
+            Body::Buffered(_) | Body::Done { .. } => Ok(()),
         }
     }
 }

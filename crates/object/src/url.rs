@@ -6,12 +6,14 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
-const OPTIONS: [&str; 7] = ["anonymous", "checksum", "credentials", "endpoint", "region", "retries", "style"];
+const OPTIONS: [&str; 7] =
+    ["anonymous", "checksum", "credentials", "endpoint", "patience", "region", "style"];
 const ENDPOINT_DEFAULT: &str = "https://s3.amazonaws.com";
 const REGION_DEFAULT: &str = "us-east-1";
-const RETRIES_DEFAULT: usize = 4;
-const RETRIES_MAX: usize = 20;
+const PATIENCE_DEFAULT: Duration = Duration::from_secs(300);
+const PATIENCE_SECONDS_MAX: u64 = 86_400;
 /// Letters that may differ between an unknown option and one that is suggested.
 const TYPOS_MAX: usize = 3;
 
@@ -30,8 +32,8 @@ pub struct ObjectUrl {
     pub virtual_host: bool,
     /// Uploads carry a CRC32C that the service checks.
     pub checksum: bool,
-    /// Times a request is repeated that the service or the way to it failed.
-    pub retries: usize,
+    /// How long a service is waited for that is busy or cannot be reached.
+    pub patience: Duration,
 }
 
 /// What is wrong with a name.
@@ -80,7 +82,7 @@ fn parse(text: &str) -> Result<ObjectUrl, String> {
         anonymous: false,
         virtual_host: false,
         checksum: true,
-        retries: RETRIES_DEFAULT,
+        patience: PATIENCE_DEFAULT,
     };
     let mut seen = BTreeSet::new();
     for option in options.split('&').filter(|option| !option.is_empty()) {
@@ -109,9 +111,13 @@ fn set(url: &mut ObjectUrl, name: &str, value: String) -> Result<(), String> {
         "anonymous" => url.anonymous = choose(name, &value, ("no", "yes"))?,
         "style" => url.virtual_host = choose(name, &value, ("path", "virtual"))?,
         "checksum" => url.checksum = choose(name, &value, ("none", "crc32c"))?,
+        "patience" => {
+            let seconds = value.parse().ok().filter(|seconds| *seconds <= PATIENCE_SECONDS_MAX);
+            let bad = || format!("patience={value} is no number of seconds up to {PATIENCE_SECONDS_MAX}");
+            url.patience = Duration::from_secs(seconds.ok_or_else(bad)?);
+        }
         "retries" => {
-            let count = value.parse().ok().filter(|count| *count <= RETRIES_MAX);
-            url.retries = count.ok_or_else(|| format!("retries={value} is no number up to {RETRIES_MAX}"))?;
+            return Err("option 'retries' is now patience=SECONDS, the time to wait for a service".into());
         }
         other => return Err(unknown(other)),
     }
@@ -198,17 +204,19 @@ mod tests {
     #[test]
     fn a_whole_name_is_read() {
         let url: ObjectUrl =
-            "s3://data-1/a%20b/c/?endpoint=http://127.0.0.1:9000/&region=eu&style=virtual&checksum=none&retries=0&credentials=/k%3Dy"
+            "s3://data-1/a%20b/c/?endpoint=http://127.0.0.1:9000/&region=eu&style=virtual&checksum=none&patience=0&credentials=/k%3Dy"
                 .parse()
                 .unwrap();
         assert_eq!((url.bucket.as_str(), url.prefix.as_str()), ("data-1", "a b/c/"));
         assert_eq!((url.endpoint.as_str(), url.region.as_str()), ("http://127.0.0.1:9000", "eu"));
         assert_eq!(url.credentials, Some(PathBuf::from("/k=y")));
-        assert_eq!((url.virtual_host, url.checksum, url.anonymous, url.retries), (true, false, false, 0));
+        assert_eq!((url.virtual_host, url.checksum, url.anonymous), (true, false, false));
+        assert_eq!(url.patience, Duration::ZERO);
         let home: ObjectUrl = "s3://data?credentials=~/keys".parse().unwrap();
         assert_eq!(home.with_home("/h".as_ref()).credentials, Some(PathBuf::from("/h/keys")));
         let short: ObjectUrl = "s3://data".parse().unwrap();
         assert_eq!((short.prefix.as_str(), short.endpoint.as_str()), ("", ENDPOINT_DEFAULT));
+        assert_eq!(short.patience, PATIENCE_DEFAULT);
     }
 
     #[test]
@@ -228,7 +236,9 @@ mod tests {
             ("s3://data?region=", "empty"),
             ("s3://data?region=a&region=b", "twice"),
             ("s3://data?credentials=keys", "absolute"),
-            ("s3://data?retries=99", "up to 20"),
+            ("s3://data?patience=99999", "up to 86400"),
+            ("s3://data?patience=5m", "seconds"),
+            ("s3://data?retries=4", "patience=SECONDS"),
             ("s3://data?style=new", "path, virtual"),
             ("s3://data?anonymous=yes&credentials=/k", "leave one"),
         ];

@@ -7,6 +7,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use support::{SECRET, Server};
 use tempfile::TempDir;
 use tidepool_object::{ObjectEnd, ObjectUrl};
@@ -236,7 +237,7 @@ fn a_full_service_is_a_failure_and_a_rerun_finishes() {
     let case = Case::new();
     tree(&case.src());
     let dst = case.object("t");
-    *case.server.bucket.faults.refuse.lock().unwrap() = Some(507);
+    *case.server.bucket.faults.refuse.lock().unwrap() = Some((507, "StorageFull"));
     let full = copy(&case.local(), &dst, &options(case.dir.path()));
     // A long name may leave no room for the service's own words, and any file may be the first.
     let says_why = full.errors.iter().any(|error| error.to_string().contains("no space left"));
@@ -281,7 +282,7 @@ fn a_server_killed_in_the_middle_is_never_success() {
     for n in 0..4 {
         fs::write(case.src().join(format!("{n}")), noise(24 << 20, n)).unwrap();
     }
-    let url = ObjectUrl { retries: 1, ..case.server.url(case.dir.path(), "top") };
+    let url = ObjectUrl { patience: Duration::from_secs(1), ..case.server.url(case.dir.path(), "top") };
     let (src, dst) = (case.local(), ObjectEnd::open(&url, b"t", true).unwrap());
     let (bucket, how) = (case.server.bucket.clone(), options(case.dir.path()));
     let report = std::thread::scope(|scope| {

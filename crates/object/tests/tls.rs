@@ -27,7 +27,7 @@ fn an_unknown_certificate_is_refused() {
         std::thread::yield_now();
     }
     let url: ObjectUrl =
-        format!("s3://data?endpoint=https://localhost:{port}&anonymous=yes&retries=0").parse().unwrap();
+        format!("s3://data?endpoint=https://localhost:{port}&anonymous=yes").parse().unwrap();
     let opened = ObjectEnd::open(&url, b"", true);
     server.kill().unwrap();
     server.wait().unwrap();

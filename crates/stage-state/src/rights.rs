@@ -271,9 +271,11 @@ fn check_shape(spec: &TaskSpec) -> Result<(), Refusal> {
         (_, src, Some(dst)) if memory(src) && memory(dst) => {
             refuse(Code::NOT_SUPPORTED, "from memory to memory: there is memcpy(3) for that")
         }
-        (Op::Move, src, Some(dst)) if memory(src) || memory(dst) => {
-            refuse(Code::BAD_ARGS, "memory can be copied, not moved")
-        }
+        (Op::Move, src, _) if memory(src) => refuse(Code::BAD_ARGS, "memory can be copied, not moved"),
+        (Op::Move, _, Some(dst)) if memory(dst) => refuse(
+            Code::NOT_SUPPORTED,
+            "files cannot be moved into memory, which ends with its process; copy them",
+        ),
         (_, src, Some(Resource::Path { path, .. })) if memory(src) && path.ends_with(b"/") => {
             refuse(Code::BAD_ARGS, "memory goes to a file: its path must not end in '/'")
         }

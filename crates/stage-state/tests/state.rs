@@ -161,8 +161,10 @@ fn shapes_that_make_no_sense_are_bad_arguments() {
         let spec = TaskSpec::new(op, src, dst);
         assert_eq!(code(state.submit(1, &user(100, 50), spec.clone())), Code::BAD_ARGS, "{spec:?}");
     }
-    let spec = TaskSpec::new(Op::Copy, memory.clone(), Some(memory));
-    assert_eq!(code(state.submit(1, &user(100, 50), spec)), Code::NOT_SUPPORTED);
+    for (op, src) in [(Op::Copy, memory.clone()), (Op::Move, a)] {
+        let spec = TaskSpec::new(op, src, Some(memory.clone()));
+        assert_eq!(code(state.submit(1, &user(100, 50), spec.clone())), Code::NOT_SUPPORTED, "{spec:?}");
+    }
 }
 
 #[test]

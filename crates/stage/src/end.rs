@@ -5,6 +5,7 @@
 //! passes them through without knowing what is inside.
 
 use crate::BLOCK_BYTES;
+use crate::Control;
 use crate::compound;
 use crate::leads::{Leads, LinkAt};
 use crate::local::LocalDir;
@@ -294,6 +295,8 @@ pub trait End: Send + Sync {
     fn gives_group(&self, _gid: u32) -> bool {
         false
     }
+    /// Tells for which copy it is used: when that is cancelled, nothing is waited for any longer.
+    fn heed(&self, _control: &Control) {}
     fn nature(&self) -> Nature {
         Nature::default()
     }

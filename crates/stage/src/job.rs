@@ -179,6 +179,7 @@ fn copy(
     ledger: Option<&Ledger>,
 ) -> StageReport {
     let start = Instant::now();
+    [src, dst].iter().for_each(|end| end.heed(control));
     control.inner.set_phase(Phase::Walking);
     let report = match Job::prepare(src, dst, what, options, control, ledger) {
         Ok(job) => job.run(what, start),

@@ -24,6 +24,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use tidepool_blocks::crc;
+use tidepool_types::Errno;
 
 /// A written range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -405,8 +406,18 @@ impl Job<'_> {
     /// After a cancel, when the workers have ended: removes the temporary files if asked to.
     pub fn clean_large(&self) {
         for large in self.sched.large_left().iter().filter(|_| self.options.clean_on_cancel) {
-            // Best effort: the copy has failed already.
-            let _ = self.dst.unlink(&lock(&large.state).entry.dir.dst, &large.part);
+            self.discard_part(&lock(&large.state).entry, &large.part);
+        }
+    }
+
+    /// The copy has failed already; what stays of it is said.
+    fn discard_part(&self, entry: &Entry, part: &[u8]) {
+        match self.dst.unlink(&entry.dir.dst, part) {
+            Err(error) if error.errno != Errno::ENOENT => {
+                let text = format!("what was copied of it is not removed: destination: {error}");
+                self.findings.warn(entry.path(), text);
+            }
+            _ => {}
         }
     }
 
@@ -420,11 +431,13 @@ impl Job<'_> {
         let useless = match failure {
             Failure::Changed | Failure::Mismatch => true,
             Failure::Cancelled => self.options.clean_on_cancel,
+            // The end may have noticed the cancel first.
+            _ if self.is_cancelled() && self.options.clean_on_cancel => true,
             // Kept for a rerun, if it can find it again.
             _ => !self.options.keeps_journal(),
         };
         if useless {
-            let _ = self.dst.unlink(&entry.dir.dst, &large.part);
+            self.discard_part(&entry, &large.part);
         }
         self.give_up(entry, large.key, failure);
     }

@@ -145,6 +145,7 @@ fn remove_chosen(
     control: &Control,
 ) -> RemoveReport {
     let start = Instant::now();
+    end.heed(control);
     control.inner.set_phase(Phase::Walking);
     let root = end.stat(At::Dir(&end.root()));
     let removal = Removal {

@@ -6,6 +6,7 @@ mod support;
 mod bucket;
 
 use bucket::Server;
+use std::sync::atomic::Ordering;
 use support::{Daemon, copy, done, resource, well, write};
 use tidepool_stage_client::{DataspaceKind, DataspaceSpec, OnBehalf, Op, TaskSpec, TaskState};
 
@@ -79,4 +80,30 @@ fn a_wrong_url_is_told_at_registration_and_wrong_keys_by_the_first_task() {
     write(&daemon.path("a/x"), b"x");
     let status = done(&stager, &copy("a://x", "s3://x"));
     assert_eq!((status.state, status.refusal.errno), (TaskState::Failed, 13), "{status:?}");
+}
+
+/// A task whose stager is killed with a large file on its way sends the parts that have not arrived, and leaves no upload.
+#[test]
+fn a_killed_stager_goes_on_with_the_parts_that_have_arrived() {
+    const PARTS: usize = 12;
+    let (server, mut daemon) = (Server::start(), Daemon::start());
+    let text = server.text(daemon.dir.path(), "data", "top", bucket::SECRET);
+    daemon.control().register_dataspace(&space(text)).unwrap();
+    let data: Vec<u8> = (0..PARTS * (8 << 20)).map(|n| ((n / 4099) ^ (n >> 23)) as u8).collect();
+    write(&daemon.path("a/large"), &data);
+    // Parts beyond the fifth wait until the stager has been killed.
+    let (sent, faults) = (&server.bucket.parts_sent, &server.bucket.faults);
+    faults.busy_part.store(5, Ordering::Relaxed);
+    let id = daemon.control().submit(&copy("a://large", "s3://large")).unwrap();
+    while sent.load(Ordering::Relaxed) < 5 {
+        std::thread::yield_now();
+    }
+    daemon.kill();
+    faults.busy_part.store(0, Ordering::Relaxed);
+    assert_eq!((sent.swap(0, Ordering::Relaxed), server.bucket.uploads_left()), (5, 1));
+    daemon.launch();
+    let status = daemon.control().wait(&[id], false, None).unwrap().remove(0);
+    assert_eq!(status.state, TaskState::Finished, "{status:?}");
+    assert_eq!((sent.load(Ordering::Relaxed), server.bucket.uploads_left()), (PARTS - 5, 0));
+    assert!(server.bucket.objects()["top/large"].data == data);
 }

@@ -270,6 +270,34 @@ fn unlinked_files_live_until_they_are_closed() {
     });
 }
 
+/// What one client makes, moves and removes in a directory shows at once in its link count and times to another.
+#[test]
+fn directories_tell_what_others_change_in_them() {
+    on_all_pools(|cluster| {
+        let (a, b) = (cluster.client(), cluster.client());
+        mkdir(&a, "dir");
+        let looked = |links: u32, since: Attr| {
+            let now = stat(&b, "dir").unwrap();
+            assert_eq!(now.nlink, links);
+            assert!(now.mtime > since.mtime && now.ctime >= now.mtime, "{now:?} after {since:?}");
+            now
+        };
+        let mut seen = stat(&b, "dir").unwrap();
+        for i in 0..8 {
+            mkdir(&a, &format!("dir/d{i}"));
+            seen = looked(3 + i, seen);
+            create(&a, &format!("dir/f{i}"));
+            seen = looked(3 + i, seen);
+        }
+        rename(&a, "dir/f0", "dir/f9").unwrap();
+        seen = looked(10, seen);
+        a.unlink(Ino::ROOT, b"dir/f9", &cred()).unwrap();
+        seen = looked(10, seen);
+        a.rmdir(Ino::ROOT, b"dir/d0", &cred()).unwrap();
+        looked(9, seen);
+    });
+}
+
 #[test]
 fn links_count_and_share() {
     on_all_pools(|cluster| {

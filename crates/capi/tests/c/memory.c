@@ -34,6 +34,17 @@ static void there_and_back(const char *address, size_t size) {
     free(back);
 }
 
+/* A move from memory is a copy; into memory there is none. */
+static void moved(size_t size) {
+    char *bytes = pattern(size);
+    norns_iotask_t out = NORNS_IOTASK(NORNS_IOTASK_MOVE, NORNS_MEMORY_REGION(bytes, size), NORNS_LOCAL_PATH("b://", "moved"));
+    CHECK(norns_submit(&out) == NORNS_SUCCESS && norns_wait(&out, NULL) == NORNS_SUCCESS);
+    CHECK(holds(at("B", "moved"), bytes, size));
+    norns_iotask_t in = NORNS_IOTASK(NORNS_IOTASK_MOVE, NORNS_LOCAL_PATH("b://", "moved"), NORNS_MEMORY_REGION(bytes, size));
+    CHECK(norns_submit(&in) == NORNS_ENOTSUPPORTED && there(at("B", "moved")));
+    free(bytes);
+}
+
 /* Half of it cannot be read: an error, and no file. */
 static void not_there(void) {
     char *pages = mmap(NULL, 8 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -47,6 +58,7 @@ int main(int argc, char **argv) {
     here(4096);
     here((5 << 20) + 321);
     not_there();
+    moved(4096);
     if (argc > 1) {
         there_and_back(argv[1], 1000);
         there_and_back(argv[1], (5 << 20) + 321);
