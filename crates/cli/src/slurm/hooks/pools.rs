@@ -17,6 +17,8 @@ use crate::plan::Staged;
 use crate::slurm::stagers::{Fleet, Ways};
 use crate::stagers::{Begin, Through, User};
 use clap::Parser;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::PathBuf;
@@ -131,16 +133,30 @@ impl Desk {
     }
 
     /// Starts the job's pools, and makes them known to the stager that fills them. Whether one of them is empty: one that is up
-    /// already, from this hook's first call, is not started anew.
-    pub fn start_pools(&self, case: &Case, fleet: &Fleet) -> Result<bool> {
+    /// already, from this hook's first call or its first try, is not started anew. `started` has what its tries have started.
+    pub fn start_pools(
+        &self,
+        case: &Case,
+        fleet: &Fleet,
+        started: &RefCell<BTreeSet<String>>,
+    ) -> Result<bool> {
         let mut is_new = false;
         for pool in &case.asks.pools {
             if pool.outlives_job() {
                 self.open_lasting(case, fleet.names(), pool, case.id())?;
-            } else if case.job.nodes != fleet.names() || !self.is_up(case, pool) {
-                // One of an earlier attempt, or a start that was killed.
-                self.stop_pool(case, pool)?;
+                self.announce(case, fleet, pool)?;
+                continue;
+            }
+            let name = self.name_of(case, pool)?;
+            let is_ours = case.job.nodes == fleet.names() || started.borrow().contains(&name);
+            if !is_ours || !self.is_up(case, pool) {
+                if self.file(&name).exists() {
+                    // One of an earlier attempt, or a start that was killed. Its agents may still be tidying up.
+                    self.stop_pool(case, pool)?;
+                    self.remove_from(case, &name, fleet.names())?;
+                }
                 self.start_pool(case, fleet, pool, Begin::Once)?;
+                started.borrow_mut().insert(name);
                 is_new = true;
             }
             self.announce(case, fleet, pool)?;

@@ -7,6 +7,8 @@ use crate::exit::{Context, Failure, Kind, Result};
 use crate::slurm::orders::{For, Kind as Storage};
 use crate::slurm::scontrol;
 use crate::slurm::stagers::Fleet;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tidepool_batch::{Location, Phase};
@@ -149,8 +151,9 @@ impl Desk {
         self.noted(self.book.set_restarts(case.id(), facts.restarts))?;
         self.take_nodes(case, &facts.nodes)?;
         let deadline = Instant::now() + limit;
+        let started = RefCell::new(BTreeSet::new());
         self.patiently(case, &facts.nodes, deadline, |fleet| {
-            self.make_ready_at(case, fleet, (limit, deadline))
+            self.make_ready_at(case, fleet, (limit, deadline), &started)
         })
     }
 
@@ -160,6 +163,7 @@ impl Desk {
         case: &Case,
         fleet: &Fleet,
         (limit, deadline): (Duration, Instant),
+        started: &RefCell<BTreeSet<String>>,
     ) -> Result<()> {
         let (job, nodes) = (case.id(), fleet.names());
         let staged = case.job.phase == Phase::Ready && case.job.nodes == nodes;
@@ -190,7 +194,7 @@ impl Desk {
         let sources = self.register_sources(case, fleet, &orders)?;
         let given = self.give(case, fleet, &orders, Give::Now)?;
         // Data come in while daemons start.
-        let is_new = self.start_pools(case, fleet)?;
+        let is_new = self.start_pools(case, fleet, started)?;
         let orders = target.stage_in(to_pools)?;
         let how = if is_new { Give::Anew } else { Give::Now };
         let given = [given, self.give(case, fleet, &orders, how)?].concat();
