@@ -182,6 +182,15 @@ fn check(cluster: &Cluster, state: State, event: Event, pool: bool) {
     if pool && event == NodeReboot && matches!(state, Running | StagingOut) && cluster.phase(job) != "done" {
         // A part of the pool went with the node's power: its data are still there.
         assert_eq!(cluster.phase(job), "stage-out-failed", "{:#?}", cluster.events(job));
+        if state == Running {
+            // The program could not write its result, which its own log says, and nobody says that it is out.
+            assert!(cluster.log("alice", job).contains("/out'"), "{}", cluster.log("alice", job));
+            assert!(!cluster.pfs("alice").join(&name).join("part").exists());
+            let done =
+                cluster.by("alice", &[&cluster.tidepool(), "slurm", "discard", &job.to_string(), "--wait"]);
+            assert!(done.status.success(), "{}", common::text(&done));
+            return cluster.assert_nothing_left(&what);
+        }
         cluster.resume("alice", job);
     }
     let (phase, log) = (cluster.phase(job), cluster.log("alice", job));
