@@ -230,6 +230,30 @@ fn a_job_whose_data_come_in_goes_on() {
     assert_eq!(starts, 1, "a pool that this try finds up is not started again: {:#?}", cluster.events(4));
 }
 
+/// A pool that loses its daemons while data come in, as when a node's power goes for a moment, is started again: no program
+/// begins with a pool that does not answer.
+#[test]
+fn a_pool_that_dies_before_the_program_begins_is_started_again() {
+    let Some(cluster) = cluster("") else { return };
+    cluster.slow_down(SLOW);
+    let job = cluster.sbatch(&["-N2"], &body("reborn", Starting, true));
+    let starts = || cluster.events(job).iter().filter(|event| event.contains("is up after")).count();
+    cluster.until("its pool is up", || starts() == 1 && cluster.phase(job) == "starting");
+    // All of the node's, and nobody else's.
+    let kill = "own=$(readlink /proc/self/ns/mnt); n=0; for p in /proc/[0-9]*; do \
+        [ \"$(cat $p/comm 2>/dev/null)\" = tidepoold ] && [ \"$(readlink $p/ns/mnt)\" = \"$own\" ] && kill -9 ${p#/proc/} && n=1; \
+        done; [ $n = 1 ]";
+    let killed = cluster.on("node2", &["sh", "-c", kill]);
+    assert!(killed.status.success(), "{}", common::text(&killed));
+    assert_eq!(cluster.wait(job).state(), "COMPLETED", "{}", cluster.overview());
+    cluster.until("the book knows the end", || cluster.phase(job) == "done");
+    assert_eq!(starts(), 2, "{:#?}", cluster.events(job));
+    assert!(cluster.log("alice", job).ends_with("same\nsame\nwrote\n"), "{}", cluster.log("alice", job));
+    let result = cluster.pfs("alice/reborn/part");
+    assert_eq!(fs::read(result).unwrap(), fs::read(cluster.pfs("alice/in")).unwrap());
+    cluster.assert_nothing_left("after a pool that was started twice");
+}
+
 /// A job that is queued again while its program runs has no results yet: that is no failure, and it begins anew.
 #[test]
 fn a_job_that_runs_begins_anew() {

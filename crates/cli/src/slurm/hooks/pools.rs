@@ -173,6 +173,15 @@ impl Desk {
         })
     }
 
+    /// Which of the job's own pools does not answer, if one does not.
+    pub fn all_pools_are_up(&self, case: &Case) -> std::result::Result<(), String> {
+        let mut own = case.asks.pools.iter().filter(|pool| !pool.outlives_job());
+        match own.find(|pool| !self.is_up(case, pool)) {
+            None => Ok(()),
+            Some(pool) => Err(format!("{} does not answer on all nodes", pool.dataspace())),
+        }
+    }
+
     /// Starts pools again whose data are still on the nodes of a job. `by` is the job that uses them now.
     pub fn reopen_pools(&self, case: &Case, fleet: &Fleet, by: u32) -> Result<()> {
         for pool in &case.asks.pools {

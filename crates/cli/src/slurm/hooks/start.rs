@@ -138,10 +138,7 @@ impl Desk {
             stager.job_report(job).map(drop).map_err(|error| failed(Kind::Start, error))
         };
         fleet.all(known)?;
-        match case.asks.pools.iter().find(|pool| !pool.outlives_job() && !self.is_up(case, pool)) {
-            None => Ok(()),
-            Some(_) => Err(Failure::new(Kind::Start, "its pool does not answer")),
-        }
+        self.all_pools_are_up(case).map_err(|why| Failure::new(Kind::Start, why))
     }
 
     fn make_ready(&self, case: &Case) -> Result<()> {
@@ -207,6 +204,8 @@ impl Desk {
         let stages = case.asks.stage_out.iter().map(|stage| &stage.value);
         let given = self.give(case, fleet, &target.stage_out(stages)?, Give::Held)?;
         self.note_held(case, &given)?;
+        // A node that was down meanwhile has its stager again, which has gone on; daemons nobody has started again.
+        self.all_pools_are_up(case).map_err(|why| Failure::new(Kind::NoStager, why))?;
         self.advance(case, Phase::Running, "")?;
         if !standing.tasks.is_empty() {
             // Instead of how far they were.
