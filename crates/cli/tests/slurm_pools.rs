@@ -171,7 +171,7 @@ fn a_dead_daemon_strands_no_node() {
     let Some(cluster) = Cluster::start(2) else { return };
     let job = cluster.sbatch(
         &["-N2"],
-        "#TIDEPOOL pool client=fuse placement=wide\n#NORNS stage_out pool://f lustre://alice/f\n\
+        "#TIDEPOOL pool size=6MiB client=fuse placement=wide\n#NORNS stage_out pool://f lustre://alice/f\n\
          head -c 4000000 /dev/urandom > $TIDEPOOL_DIR/f; cp $TIDEPOOL_DIR/f $LUSTRE/alice/same; echo up; sleep 300\n",
     );
     cluster.until("it runs", || cluster.log("alice", job) == "up\n");
