@@ -2,7 +2,7 @@
 //! is over with a reason; its results are those of its program, and nothing of it is left.
 //!
 //! The quick part has the cells that need no pauses of Slurm's; all of them run with `TIDEPOOL_SLURM=full`, as
-//! `make test-all` does. `TIDEPOOL_EVENTS=Requeue,NodeReboot` takes those that begin so.
+//! `make test-all` does. `TIDEPOOL_EVENTS=Requeue,NodeReboot` and `TIDEPOOL_STATES=Running` take those that begin so.
 
 mod common;
 
@@ -87,6 +87,12 @@ fn body(name: &str, state: State, pool: bool) -> String {
          srun sh -c 'cmp $NVME0/in $LUSTRE/alice/in && echo same'\n\
          sleep {pause}; mkdir -p $NVME0/out; cp $NVME0/in {out}; echo wrote\n"
     )
+}
+
+/// All where the variable is not set.
+fn is_wanted(variable: &str, one: &impl std::fmt::Debug) -> bool {
+    let wanted = std::env::var(variable).unwrap_or_default();
+    wanted.split(',').any(|word| format!("{one:?}").starts_with(word))
 }
 
 /// What is done, and undone where that has to be.
@@ -192,6 +198,10 @@ fn check(cluster: &Cluster, state: State, event: Event, pool: bool) {
             return cluster.assert_nothing_left(&what);
         }
         cluster.resume("alice", job);
+        // What the node's epilog had not done when its power went, the sweep does.
+        let is_clear =
+            || !cluster.left_on("node2").lines().any(|path| path.contains("/in") || path.contains("job-"));
+        cluster.until(&format!("{what}: the node is clear"), is_clear);
     }
     let (phase, log) = (cluster.phase(job), cluster.log("alice", job));
     let all = || format!("{what}: {}\n{:#?}\n{}", shown.state(), cluster.events(job), cluster.overview());
@@ -359,11 +369,9 @@ fn whatever_happens_in_whatever_state() {
         StagerHangs(60),
         NodeReboot,
     ];
-    let wanted = std::env::var("TIDEPOOL_EVENTS").unwrap_or_default();
-    let is_wanted = |event: &Event| wanted.split(',').any(|word| format!("{event:?}").starts_with(word));
     let Some(cluster) = cluster("") else { return };
-    for event in events.into_iter().filter(is_wanted) {
-        for state in STATES {
+    for event in events.into_iter().filter(|event| is_wanted("TIDEPOOL_EVENTS", event)) {
+        for state in STATES.into_iter().filter(|state| is_wanted("TIDEPOOL_STATES", state)) {
             check(&cluster, state, event, false);
             if state != StagingIn {
                 check(&cluster, state, event, true);

@@ -4,7 +4,7 @@
 //! is away; both may release the held tasks, once is enough.
 
 use super::kept::Settle;
-use super::nodes::{Standing, Way, abandon, end_tasks, failed, forget, tidy, transfer};
+use super::nodes::{Standing, Way, abandon, end_tasks, failed, tidy, transfer};
 use super::{Case, Desk};
 use crate::exit::{Failure, Kind, Result};
 use crate::slurm::scontrol::{self, JobFacts};
@@ -361,7 +361,8 @@ impl Desk {
         let (fleet, _) = Fleet::reach(&ways, &case.job.nodes);
         let one = |node: &str, stager: &Stager| match has_results(node) {
             true => Ok(()),
-            false => forget(stager, case.id()),
+            // Its epilog has mostly done so; where the power went, nobody has.
+            false => abandon(stager, case.id()),
         };
         let told = fleet.each(one);
         told.into_iter()

@@ -351,6 +351,12 @@ impl Desk {
         told.into_iter().try_for_each(|(_, stores)| stores.map(drop))
     }
 
+    /// The same of all pools of a job on all its nodes.
+    pub fn clear_pools(&self, case: &Case) -> Result<()> {
+        let mut own = case.asks.pools.iter().filter(|pool| !pool.outlives_job());
+        own.try_for_each(|pool| self.remove_from(case, &self.name_of(case, pool)?, &case.job.nodes))
+    }
+
     /// The same of all pools of a job on a node of an earlier attempt. Its own nodes' are stopped with the whole pool.
     pub fn clear_of_pools(&self, case: &Case, node: &String) -> Result<()> {
         if case.job.nodes.contains(node) {

@@ -67,8 +67,10 @@ impl Desk {
             self.keep_pools(other);
             return Err(Failure::new(Kind::StageOut, format!("job {of}: {why}; the data are kept")));
         }
-        if let Some(why) = self.stop_pools(other) {
-            self.note(of, &why);
+        let stopped = self.stop_pools(other).map_or(Ok(()), |why| Err(Failure::new(Kind::Cleanup, why)));
+        // On a node whose power went, there is more of a pool than what was started again.
+        if let Err(failure) = stopped.and_then(|()| self.clear_pools(other)) {
+            self.note(of, &failure.to_string());
         }
         if let Err(failure) = self.settle_kept(other, Settle::All) {
             self.note(of, &format!("persist: {failure}"));
