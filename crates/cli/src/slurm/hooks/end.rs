@@ -77,7 +77,7 @@ impl Desk {
             false => End::AllOut,
         };
         // Its owner is in a hurry: the teardown has begun, and sees to the rest.
-        if self.check_wanted(&case).is_err() {
+        if !self.is_awaited(&case)? {
             return Ok(String::new());
         }
         match end {
@@ -134,7 +134,7 @@ impl Desk {
 
     fn out(&self, case: &Case) -> Result<End> {
         let limit = case.asks.timeouts.stage_out.unwrap_or(self.site.stage_out_timeout);
-        let wanted = || self.check_wanted(case).is_ok();
+        let wanted = || self.is_awaited(case).unwrap_or(true);
         let deadline = Instant::now() + limit;
         let (standing, missing) = self.wait_for_tasks(case, &case.job.nodes, deadline, &wanted)?;
         if !wanted() {
@@ -321,12 +321,27 @@ impl Desk {
         }
     }
 
+    /// Nobody has given the job's results up, nor taken the job back, since a hook began with it.
+    fn is_awaited(&self, case: &Case) -> Result<bool> {
+        let now = self.noted(self.book.job(case.id()))?;
+        Ok(case.job.is_same_attempt(&now) && !now.phase.is_final())
+    }
+
     /// Ends what still goes out and the job's pools, for which epilogs and their nodes wait; true when something was not out.
     fn give_up_results(&self, case: &Case) -> Result<bool> {
         let job = case.id();
         let (fleet, missing) = Fleet::reach(&Ways::of(&self.site)?, &case.job.nodes);
         let mut standing = Standing::default();
-        let mut cut = !missing.is_empty();
+        let list = |_: &str, stager: &Stager| stager.list(Some(job), None);
+        let is_out = |tasks: &[TaskStatus]| tasks.iter().all(|task| task.state == TaskState::Finished);
+        if missing.is_empty() && fleet.each(list).iter().all(|(_, tasks)| tasks.as_deref().is_ok_and(is_out))
+        {
+            self.end_pools_early(case);
+            return Ok(false);
+        }
+        // Before anything ends, so that the hook that waits for it does not take it for a failure.
+        self.become_(job, Phase::Cancelled, GIVEN_UP)?;
+        self.cancel_followers(case)?;
         let one = |_: &str, stager: &Stager| {
             end_tasks(stager, job)?;
             stager.list(Some(job), None).map_err(|error| failed(Kind::Cleanup, error))
@@ -334,22 +349,21 @@ impl Desk {
         for (node, tasks) in fleet.each(one) {
             match tasks {
                 Ok(tasks) => standing.tasks.extend(tasks.into_iter().map(|task| (node.clone(), task))),
-                Err(failure) => {
-                    cut = true;
-                    self.note(job, &format!("node {node}: {failure}"));
-                }
+                Err(failure) => self.note(job, &format!("node {node}: {failure}")),
             }
         }
         self.record_out(case, &standing)?;
+        self.end_pools_early(case);
+        scontrol::comment_in_accounts(job, &format!("tidepool: {GIVEN_UP}"));
+        Ok(true)
+    }
+
+    /// Epilogs wait for pools, and the job's last hook for the epilogs.
+    fn end_pools_early(&self, case: &Case) {
         self.settle_what_can_be(case);
         if let Some(why) = self.stop_pools(case) {
-            self.note(job, &why);
+            self.note(case.id(), &why);
         }
-        cut |= standing.tasks.iter().any(|(_, task)| task.state == TaskState::Cancelled);
-        if cut {
-            scontrol::comment_in_accounts(job, &format!("tidepool: {GIVEN_UP}"));
-        }
-        Ok(cut)
     }
 
     /// Whoever resumes the job finds its tasks on the nodes that have results; the others are cleared. It is known that not
@@ -399,12 +413,8 @@ impl Desk {
                 scontrol::look_again(job, &reason);
                 Ok(())
             }
-            phase => {
-                let reason = match phase {
-                    phase if is_going_out(phase) => GIVEN_UP,
-                    _ => "ended by its owner or an administrator",
-                };
-                self.become_(job, Phase::Cancelled, reason)?;
+            _ => {
+                self.become_(job, Phase::Cancelled, "ended by its owner or an administrator")?;
                 self.cancel_followers(case)?;
                 self.finish_workflow(case)
             }
