@@ -176,8 +176,9 @@ fn check(cluster: &Cluster, state: State, event: Event, pool: bool) {
     }
     happen(cluster, job, event, slow);
     if (event, state) == (ControllerKill, StagingOut) {
-        // slurmctld calls no hook for it again, and cannot be told that all is out: the job has to go through the queue.
-        cluster.wait_for(job, &["CANCELLED"]);
+        // By what it had saved, slurmctld calls the hooks once more; or it calls none, and cannot be told that all is out, so
+        // that the job has to go through the queue.
+        cluster.wait_for(job, &["CANCELLED", "COMPLETED"]);
     } else {
         cluster.wait(job);
     }
