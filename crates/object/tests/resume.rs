@@ -7,28 +7,14 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use support::{Cut, SECRET, Server};
-use tempfile::TempDir;
+use support::{Case, Cut, SECRET};
 use tidepool_object::{ObjectEnd, ObjectUrl};
 use tidepool_stage::{Control, Doomed, LocalEnd, StageOptions, StageReport, What, remove, stage};
 
 const PART: usize = 8 << 20;
 const PARTS: usize = 6;
 
-struct Case {
-    dir: TempDir,
-    server: Server,
-}
-
 impl Case {
-    fn new() -> Case {
-        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-        for name in ["src", "state"] {
-            fs::create_dir(dir.path().join(name)).unwrap();
-        }
-        Case { dir, server: Server::start() }
-    }
-
     fn with_large() -> Case {
         let case = Case::new();
         fs::write(case.large(), large(0)).unwrap();

@@ -8,8 +8,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use support::{SECRET, Server};
-use tempfile::TempDir;
+use support::{Case, SECRET};
 use tidepool_object::{ObjectEnd, ObjectUrl};
 use tidepool_stage::{
     CompareOptions, Control, Doomed, End, LocalEnd, StageOptions, StageReport, What, compare, remove, stage,
@@ -78,20 +77,7 @@ fn tree(root: &Path) {
     }
 }
 
-struct Case {
-    dir: TempDir,
-    server: Server,
-}
-
 impl Case {
-    fn new() -> Case {
-        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-        for name in ["src", "state"] {
-            fs::create_dir(dir.path().join(name)).unwrap();
-        }
-        Case { dir, server: Server::start() }
-    }
-
     fn src(&self) -> std::path::PathBuf {
         self.dir.path().join("src")
     }

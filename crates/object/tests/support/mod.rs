@@ -522,3 +522,19 @@ impl Drop for Server {
         self.kill();
     }
 }
+
+/// A server, and a place for what is copied to it and for the state of copies.
+pub struct Case {
+    pub dir: tempfile::TempDir,
+    pub server: Server,
+}
+
+impl Case {
+    pub fn new() -> Case {
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        for name in ["src", "state"] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        Case { dir, server: Server::start() }
+    }
+}
