@@ -306,6 +306,11 @@ fn nothing_of_ours_is_left_beside_slurm() {
     fs::write(&conf, without.join("\n") + "\n").unwrap();
     refused(&[&format!("{job} (stage-out-failed)"), "discard"]);
     all_there();
+    // A prolog of the site's own that calls ours.
+    let own = cluster.dir().join("site-prolog");
+    fs::write(&own, format!("#!/bin/sh\n{libexec}/prolog\n")).unwrap();
+    fs::write(&conf, without.join("\n") + &format!("\nProlog={}\n", own.display())).unwrap();
+    refused(&["Prolog=", "site-prolog"]);
     fs::write(&conf, &named).unwrap();
     cluster.said(&[&tidepool, "slurm", "discard", &job.to_string(), "--site", &site]);
     cluster.until("they are given up", || cluster.phase(job) == "failed");

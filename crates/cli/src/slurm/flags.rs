@@ -202,7 +202,7 @@ pub struct SweepArgs {
 
 /// Where Tidepool's parts beside Slurm are.
 #[derive(Args)]
-pub struct Place {
+pub struct InstalledAt {
     /// Directory of slurm.conf
     #[arg(long, value_name = "DIR", default_value = "/etc/slurm")]
     pub conf_dir: PathBuf,
@@ -217,7 +217,7 @@ pub struct Place {
 #[derive(Args)]
 pub struct UninstallArgs {
     #[command(flatten)]
-    pub places: Place,
+    pub places: InstalledAt,
     /// Say what would be removed
     #[arg(long)]
     pub dry_run: bool,
@@ -228,7 +228,7 @@ pub struct UninstallArgs {
 #[derive(Args)]
 pub struct InstallArgs {
     #[command(flatten)]
-    pub places: Place,
+    pub places: InstalledAt,
     /// The command that hooks run [default: this one]
     #[arg(long, value_name = "PROGRAM")]
     pub program: Option<PathBuf>,

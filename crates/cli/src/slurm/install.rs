@@ -3,7 +3,7 @@
 //! Files that are not ours are never changed: what has to be written into them is printed.
 
 use super::flags::InstallArgs;
-pub use super::flags::Place;
+pub use super::flags::InstalledAt;
 use super::ready::{self, Finding, Level};
 use super::scontrol::STATE_PROGRAM;
 use super::site::Site;
@@ -40,17 +40,29 @@ struct Part {
 }
 
 /// A line that slurm.conf needs: the value as it is, or as one of several separated by commas.
-struct Setting {
-    key: &'static str,
+pub struct Setting {
+    pub key: &'static str,
     value: String,
     one_of_several: bool,
     why: &'static str,
 }
 
-fn settings(args: &InstallArgs) -> Vec<Setting> {
+impl Setting {
+    /// Whether slurm.conf, which has this value for the key, does so.
+    pub fn is_in(&self, there: &str) -> bool {
+        let among = |one: &str| one.trim().eq_ignore_ascii_case(&self.value);
+        // A site's own hook may call ours.
+        let is_hook = matches!(self.key, "Prolog" | "Epilog");
+        there == self.value
+            || self.one_of_several && there.split(',').any(among)
+            || is_hook && calls(there, &self.value)
+    }
+}
+
+pub fn settings(places: &InstalledAt) -> Vec<Setting> {
     let one = |key, value: String, why| Setting { key, value, one_of_several: false, why };
     let several = |key, value: &str, why| Setting { key, value: value.into(), one_of_several: true, why };
-    let hook = |name: &str| args.places.libexec.join(name).display().to_string();
+    let hook = |name: &str| places.libexec.join(name).display().to_string();
     vec![
         one("BurstBufferType", "burst_buffer/lua".into(), "staging before and after jobs"),
         several("JobSubmitPlugins", "lua", "directives are checked at submission"),
@@ -82,28 +94,26 @@ fn parts(args: &InstallArgs) -> Result<Vec<Part>> {
         ("@PIPES@", pipes(args).display().to_string()),
     ];
     let filled = |text: &str| words.iter().fold(text.to_string(), |text, (word, is)| text.replace(word, is));
-    let conf =
-        |name: &str, text: String| Part { path: args.places.conf_dir.join(name), text, executable: false };
-    let hook = |name: &str, text: &str| Part {
-        path: args.places.libexec.join(name),
-        text: filled(text),
-        executable: true,
+    let texts = [BURST_BUFFER, JOB_SUBMIT, BURST_BUFFER_CONF, PROLOG, EPILOG].map(filled);
+    let part = |(path, text): (PathBuf, String)| Part {
+        executable: path.starts_with(&args.places.libexec),
+        path,
+        text,
     };
-    Ok(vec![
-        conf("burst_buffer.lua", filled(BURST_BUFFER)),
-        conf("job_submit.lua", filled(JOB_SUBMIT)),
-        conf("burst_buffer.conf", BURST_BUFFER_CONF.into()),
-        hook("prolog", PROLOG),
-        hook("epilog", EPILOG),
-    ])
+    Ok(files(&args.places).into_iter().zip(texts).map(part).collect())
 }
 
 /// All that is written, as they are named.
-pub fn files(places: &Place) -> Vec<PathBuf> {
-    let conf =
-        ["burst_buffer.lua", "job_submit.lua", "burst_buffer.conf"].map(|name| places.conf_dir.join(name));
-    let hooks = ["prolog", "epilog"].map(|name| places.libexec.join(name));
-    conf.into_iter().chain(hooks).collect()
+pub fn files(places: &InstalledAt) -> [PathBuf; 5] {
+    let conf = |name| places.conf_dir.join(name);
+    let hook = |name| places.libexec.join(name);
+    [
+        conf("burst_buffer.lua"),
+        conf("job_submit.lua"),
+        conf("burst_buffer.conf"),
+        hook("prolog"),
+        hook("epilog"),
+    ]
 }
 
 /// What 'make -C integrations/slurm/plugins' builds.
@@ -133,7 +143,7 @@ fn plugstack_line(args: &InstallArgs, program: &str) -> Option<String> {
 
 pub fn install(args: &InstallArgs) -> Result<ExitCode> {
     if args.print {
-        settings(args).iter().for_each(|setting| println!("{}={}", setting.key, setting.value));
+        settings(&args.places).iter().for_each(|setting| println!("{}={}", setting.key, setting.value));
         return Ok(ExitCode::SUCCESS);
     }
     if args.check { check(args) } else { put(args) }
@@ -173,7 +183,7 @@ fn put(args: &InstallArgs) -> Result<ExitCode> {
         println!("{} is missing:\n  {}", missing.display(), how_to_build(args));
     }
     println!("slurm.conf needs, where it does not have them:");
-    settings(args).iter().for_each(|setting| println!("  {}={}", setting.key, setting.value));
+    settings(&args.places).iter().for_each(|setting| println!("  {}={}", setting.key, setting.value));
     println!(
         "then: scontrol reconfigure, or a restart of slurmctld when BurstBufferType is new;\nand: tidepool slurm install --check"
     );
@@ -311,28 +321,22 @@ fn conf_findings(args: &InstallArgs) -> Vec<Finding> {
     };
     let finding = |setting: Setting| {
         let what = format!("slurm.conf: {} ({})", setting.key, setting.why);
-        let key = setting.key.to_lowercase();
-        let found = setting_of(&conf, &key);
+        let found = setting_of(&conf, &setting.key.to_lowercase());
+        if found.is_some_and(|there| setting.is_in(there)) {
+            return Finding::well(what);
+        }
         let Setting { key, value, one_of_several, .. } = setting;
         match found {
-            Some(there) if there == value => Finding::well(what),
-            Some(there)
-                if one_of_several && there.split(',').any(|one| one.trim().eq_ignore_ascii_case(&value)) =>
-            {
-                Finding::well(what)
-            }
             Some(there) if one_of_several => {
                 Finding::bad(what, format!("is {there}"), format!("{key}={there},{value}"))
             }
-            // A site's own hook may call ours.
-            Some(there) if matches!(key, "Prolog" | "Epilog") && calls(there, &value) => Finding::well(what),
             Some(there) => {
                 Finding::bad(what, format!("is {there}"), format!("{key}={value}, or have it call that"))
             }
             None => Finding::bad(what, "is not set", format!("{key}={value}")),
         }
     };
-    settings(args).into_iter().map(finding).collect()
+    settings(&args.places).into_iter().map(finding).collect()
 }
 
 fn calls(script: &str, hook: &str) -> bool {

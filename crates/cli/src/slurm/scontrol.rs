@@ -157,18 +157,22 @@ pub fn is_not_over(id: u32) -> Option<bool> {
         once("squeue", &["--noheader", "--jobs", &id.to_string(), "--Format", &fields_of(&["state:32"])]);
     match said {
         // Without --states, squeue tells of jobs that are not over.
-        Ok(said) => Some(own_row(&said, id).is_some_and(|row| !row.starts_with("COMPLETING"))),
+        Ok(said) => {
+            let state = |row: &str| row.split(FIELD).next().unwrap_or_default().trim().to_string();
+            Some(own_row(&said, id).map(state).is_some_and(|state| !HIDING.contains(&state.as_str())))
+        }
         Err(why) => why.contains("Invalid job id").then_some(false),
     }
 }
 
-/// The part in C that tells what COMPLETING hides.
+/// States that hide how a job's program has ended.
+const HIDING: [&str; 2] = ["COMPLETING", "STAGE_OUT"];
+/// The part in C that tells what they hide.
 pub const STATE_PROGRAM: &str = "tidepool_job_state";
 
 /// The same, with the state that the job will have when its nodes and its data are done with; `libexec` is where the parts
 /// in C are. Where that cannot be told the state stays what squeue shows, and why comes with it.
 pub fn job_beneath(id: u32, libexec: &Path) -> Result<Option<(JobFacts, Option<String>)>> {
-    const HIDING: [&str; 2] = ["COMPLETING", "STAGE_OUT"];
     let Some(mut facts) = job(id)? else { return Ok(None) };
     let mut unknown = None;
     if HIDING.contains(&facts.state.as_str()) {

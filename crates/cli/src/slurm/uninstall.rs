@@ -3,7 +3,7 @@
 
 use super::ask;
 use super::flags::{SiteArg, UninstallArgs};
-use super::install::{BUILT, Place, is_foreign, read_conf, setting_of};
+use super::install::{BUILT, InstalledAt, files, is_foreign, read_conf, setting_of, settings};
 use crate::exit::{Context, Failure, Kind, Result};
 use serde_json::json;
 use std::fs;
@@ -55,9 +55,9 @@ pub fn uninstall(args: &UninstallArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn plan(places: &Place) -> Plan {
+fn plan(places: &InstalledAt) -> Plan {
     let mut plan = Plan { remove: Vec::new(), stays: Vec::new() };
-    for path in super::install::files(places) {
+    for path in files(places) {
         match is_file(&path) {
             true if is_foreign(&path) => plan.stays.push(format!("{} is not Tidepool's", path.display())),
             true => plan.remove.push(path),
@@ -87,27 +87,26 @@ fn is_file(path: &Path) -> bool {
 }
 
 /// Lines of slurm.conf by which Slurm would miss what is removed.
-fn in_use(places: &Place) -> Result<Vec<String>> {
+fn in_use(places: &InstalledAt) -> Result<Vec<String>> {
     let conf = match read_conf(&places.conf_dir) {
         Ok(conf) => conf,
         // Slurm is gone already.
         Err(_) if !places.conf_dir.join("slurm.conf").exists() => return Ok(Vec::new()),
         Err(why) => return Err(Failure::new(Kind::Other, why)),
     };
-    let hook = |name: &str| places.libexec.join(name).display().to_string();
-    let uses = [
-        ("BurstBufferType", "burst_buffer/lua".to_string(), "burst_buffer.lua"),
-        ("JobSubmitPlugins", "lua".to_string(), "job_submit.lua"),
-        ("Prolog", hook("prolog"), ""),
-        ("Epilog", hook("epilog"), ""),
-    ];
-    let is_used = |(key, value, file): &&(&str, String, &str)| {
-        let there = setting_of(&conf, &key.to_lowercase()).unwrap_or_default();
-        let named = there.split(',').any(|one| one.trim().eq_ignore_ascii_case(value));
+    let uses = |key: &str| match key {
         // A script of the site's own with that name is none of ours.
-        named && (file.is_empty() || !is_foreign(&places.conf_dir.join(file)))
+        "BurstBufferType" => !is_foreign(&places.conf_dir.join("burst_buffer.lua")),
+        "JobSubmitPlugins" => !is_foreign(&places.conf_dir.join("job_submit.lua")),
+        "Prolog" | "Epilog" => true,
+        // Harmless without us.
+        _ => false,
     };
-    Ok(uses.iter().filter(is_used).map(|(key, value, _)| format!("{key}: {value}")).collect())
+    let named = settings(places).into_iter().filter(|setting| uses(setting.key)).filter_map(|setting| {
+        let there = setting_of(&conf, &setting.key.to_lowercase())?;
+        setting.is_in(there).then(|| format!("{}={there}", setting.key))
+    });
+    Ok(named.collect())
 }
 
 /// Jobs whose data are on nodes would be stranded.
