@@ -349,7 +349,8 @@ impl Client {
         (epoch, flags): (u64, u16),
         bulk: &mut Bulk<'_>,
     ) -> Result<Answer, Broken> {
-        let mut link = self.checkout(slot).map_err(|error| Broken { error, retry: false })?;
+        let mut link =
+            self.checkout(slot).map_err(|error| Broken { error, retry: false, none_begun: false })?;
         let id = self.send(slot, link.as_mut(), request, epoch, bulk, flags)?;
         let answer = self.receive(slot, link.as_mut(), request, id, bulk)?;
         self.put_back(slot, link);
@@ -415,7 +416,12 @@ impl Client {
     }
 
     /// Sends what the line has room for.
-    fn fill(&self, line: &mut Line<'_>, calls: &[Call<'_>], results: &mut [Option<Result<Answer, FsError>>]) {
+    fn fill(
+        &self,
+        line: &mut Line<'_>,
+        calls: &mut [Call<'_>],
+        results: &mut [Option<Result<Answer, FsError>>],
+    ) {
         while line.under_way.len() < PIPELINE
             && let Some(i) = line.queue.pop_front()
         {
@@ -432,8 +438,8 @@ impl Client {
             match self.send(line.slot, link.as_mut(), &calls[i].request, 0, &calls[i].bulk, calls[i].flags) {
                 Ok(id) => line.under_way.push_back((i, id)),
                 Err(broken) => {
-                    results[i] = Some(Err(broken.error));
-                    self.lose(line, calls, results);
+                    self.lose(line, calls, results, &broken);
+                    results[i] = Some(self.made_again(line.slot, &mut calls[i], broken));
                 }
             }
         }
@@ -458,24 +464,33 @@ impl Client {
                     self.put_back(line.slot, link);
                 }
             }
-            Err(Broken { error, retry }) => {
-                self.lose(line, calls, results);
-                let call = &mut calls[i];
-                results[i] = Some(match retry {
-                    true => self
-                        .attempt(line.slot, &call.request, (0, call.flags), &mut call.bulk)
-                        .map_err(|b| b.error),
-                    false => Err(error),
-                });
+            Err(broken) => {
+                self.lose(line, calls, results, &broken);
+                results[i] = Some(self.made_again(line.slot, &mut calls[i], broken));
             }
         }
     }
 
-    /// The line's connection is gone: calls under way on it are repeated where that does no harm.
-    fn lose(&self, line: &mut Line<'_>, calls: &[Call<'_>], results: &mut [Option<Result<Answer, FsError>>]) {
+    /// What comes of a call whose connection broke: it is made once more where that does no harm.
+    fn made_again(&self, slot: &Slot, call: &mut Call<'_>, broken: Broken) -> Result<Answer, FsError> {
+        if !broken.retry {
+            return Err(broken.error);
+        }
+        self.attempt(slot, &call.request, (0, call.flags), &mut call.bulk).map_err(|broken| broken.error)
+    }
+
+    /// The line's connection is gone: calls under way on it are repeated where that does no harm. They were sent in order, so
+    /// none has begun behind one that has not.
+    fn lose(
+        &self,
+        line: &mut Line<'_>,
+        calls: &[Call<'_>],
+        results: &mut [Option<Result<Answer, FsError>>],
+        broken: &Broken,
+    ) {
         line.link = None;
         for (i, _) in std::mem::take(&mut line.under_way) {
-            if is_idempotent(&calls[i].request) {
+            if broken.none_begun || is_idempotent(&calls[i].request) {
                 line.queue.push_back(i);
             } else {
                 let text = format!("node {}: the connection was lost", line.slot.member.host);
@@ -658,7 +673,8 @@ impl Client {
         let target: &mut [u8] = if let Bulk::In(target) = bulk { target } else { &mut [] };
         let received = link.receive(target).map_err(|error| {
             let not_begun = error.kind() == io::ErrorKind::NotConnected;
-            self.broken(slot, request, error, not_begun || is_idempotent(request))
+            let retry = not_begun || is_idempotent(request);
+            Broken { none_begun: not_begun, ..self.broken(slot, request, error, retry) }
         })?;
         let header = received.header;
         let decoded = Reply::decode(header.kind, received.meta);
@@ -687,13 +703,13 @@ impl Client {
         let text = format!("node {}: {why} (request {})", slot.member.host, request.name());
         // Waiting again for a daemon that does not answer would double the wait.
         let retry = retry && error.kind() != io::ErrorKind::WouldBlock;
-        Broken { error: FsError::new(Errno::EIO, text), retry }
+        Broken { error: FsError::new(Errno::EIO, text), retry, none_begun: false }
     }
 
     fn garbled(&self, slot: &Slot, what: &str) -> Broken {
         slot.live.fetch_sub(1, Ordering::AcqRel);
         let text = format!("node {}: sent {what}", slot.member.host);
-        Broken { error: FsError::new(Errno::EPROTO, text), retry: false }
+        Broken { error: FsError::new(Errno::EPROTO, text), retry: false, none_begun: false }
     }
 
     /// Notes a daemon's directory epoch. The cache is emptied before the epoch is stored:
@@ -724,6 +740,8 @@ struct Broken {
     error: FsError,
     /// Asking again on a new connection cannot do harm.
     retry: bool,
+    /// The peer has begun nothing of what it has not answered.
+    none_begun: bool,
 }
 
 /// True when carrying the request out twice is the same as once. A request whose reply was

@@ -20,6 +20,7 @@ pub use small_disk::SmallDisk;
 pub use tiered::{Storage, bytes_of, counted, create_file, pool_on, read_all, write_all};
 
 use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -90,6 +91,8 @@ pub struct Cluster {
     secret: Secret,
     daemons: Vec<Option<Child>>,
     members: Vec<Member>,
+    /// Where each daemon listens on TCP, also when it is started again: who knows it does not learn another place.
+    tcp: Vec<SocketAddr>,
 }
 
 /// The rights of the user running the tests, or root's.
@@ -127,6 +130,9 @@ impl Cluster {
             secret: Secret::random(),
             daemons: (0..options.daemons).map(|_| None).collect(),
             members: Vec::new(),
+            tcp: (0..if options.tcp_only || options.tcp_too { options.daemons } else { 0 })
+                .map(|_| free_address())
+                .collect(),
             options,
         };
         let ready: Vec<Ready> = (0..cluster.options.daemons).map(|i| cluster.spawn(i)).collect();
@@ -136,7 +142,6 @@ impl Cluster {
     }
 
     fn config(&self, index: usize) -> Config {
-        let tcp = (self.options.tcp_only || self.options.tcp_too).then(|| ([127, 0, 0, 1], 0).into());
         let unix = (!self.options.tcp_only).then(|| self.dir.path().join(format!("d{index}.sock")));
         Config {
             instance: self.instance,
@@ -145,7 +150,7 @@ impl Cluster {
             host: format!("node{index}"),
             dir: self.store(index),
             unix,
-            tcp,
+            tcp: self.tcp.get(index).copied(),
             advertise: "127.0.0.1".into(),
             backend: self.options.backend,
             keep: true,

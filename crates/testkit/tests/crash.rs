@@ -225,3 +225,55 @@ fn handles_are_registered_again_after_a_restart() {
         other => panic!("{other:?}"),
     }
 }
+
+/// All that a program may do next when daemons were killed and started again while it did nothing.
+const STEPS: [&str; 8] = ["read", "write", "append", "fsync", "truncate", "stat", "open", "list"];
+
+fn step(client: &Client, ino: Ino, step: &str) -> Result<(), FsError> {
+    let data = vec![7; FILE_LEN];
+    match step {
+        "read" => client.read(ino, 0, &mut vec![0; FILE_LEN]).map(|count| assert_eq!(count, FILE_LEN)),
+        "write" => client.write(ino, 0, &data).map(|count| assert_eq!(count, FILE_LEN)),
+        "append" => client.append(ino, &data).map(|(_, count)| assert_eq!(count, FILE_LEN)),
+        "fsync" => client.fsync(ino),
+        "truncate" => {
+            let set = tidepool_types::SetAttr { size: Some(FILE_LEN as u64), ..Default::default() };
+            client.set_attr(ino, &set, &cred()).map(drop)
+        }
+        "stat" => client.get_attr(ino).map(drop),
+        "open" => client
+            .open(Ino::ROOT, b"f", libc::O_RDONLY, 0, &cred())
+            .map(|found| client.release(found.inside().unwrap().ino)),
+        "list" => client.read_dir_plus(Ino::ROOT).map(drop),
+        other => panic!("{other}"),
+    }
+}
+
+/// Programs that were idle while all daemons were killed and started again see nothing of it: their connections are dead, and
+/// what is sent on one has not begun. Through shared memory, sockets, and TCP.
+#[test]
+fn who_was_idle_while_daemons_were_started_again_sees_no_error() {
+    let mut cluster = Cluster::with(Options { daemons: 3, tcp_too: true, ..Options::default() });
+    let clients = [cluster.client(), cluster.client_on(0), cluster.client_on(1)];
+    let flags = libc::O_RDWR | libc::O_CREAT;
+    let open =
+        |client: &Client| client.open(Ino::ROOT, b"f", flags, 0o644, &cred()).unwrap().inside().unwrap();
+    let inos = clients.each_ref().map(|client| open(client).ino);
+    for what in STEPS {
+        for (client, ino) in clients.iter().zip(inos) {
+            // Connections and lanes to all of them, some of which were lent files.
+            for _ in 0..4 {
+                step(client, ino, "write").unwrap();
+                step(client, ino, "read").unwrap();
+                step(client, ino, "list").unwrap();
+            }
+        }
+        for daemon in 0..3 {
+            cluster.kill(daemon);
+            cluster.restart(daemon);
+        }
+        for (number, (client, ino)) in clients.iter().zip(inos).enumerate() {
+            step(client, ino, what).unwrap_or_else(|error| panic!("{what} of client {number}: {error}"));
+        }
+    }
+}
