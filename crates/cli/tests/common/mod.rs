@@ -245,16 +245,23 @@ pub fn tool(name: &str) -> Option<PathBuf> {
 pub struct Mount {
     pub path: PathBuf,
     child: Child,
+    killed: bool,
 }
 
 impl Mount {
     /// Mounts a pool for all users at `name` in the sandbox.
     pub fn of(sandbox: &Sandbox, pool: &str, name: &str, options: &[&str]) -> Mount {
         let path = sandbox.path(name);
-        std::fs::create_dir_all(&path).expect("a directory can be made");
         let mut command = sandbox.tidepool(&["mount", "--pool", pool, "--allow-other"]);
-        let child = command.args(options).arg(&path).spawn().expect("tidepool starts");
-        let mut mount = Mount { path, child };
+        command.args(options).arg(&path);
+        Mount::by(command, path)
+    }
+
+    /// The mount that a command makes, which stays in the foreground.
+    pub fn by(mut command: Command, path: PathBuf) -> Mount {
+        std::fs::create_dir_all(&path).expect("a directory can be made");
+        let child = command.spawn().expect("tidepool starts");
+        let mut mount = Mount { path, child, killed: false };
         let deadline = Instant::now() + Duration::from_secs(30);
         while !mount.is_there() {
             assert!(Instant::now() < deadline, "the mount does not come up");
@@ -269,10 +276,26 @@ impl Mount {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("Linux has mountinfo");
         mounts.contains(&format!(" {} ", self.path.display()))
     }
+
+    /// `kill -9` of its process, and what is left of it is torn off. With force: the process may have been telling the kernel
+    /// to forget a name whose directory is locked by a request that now nobody answers, and then neither would ever end.
+    pub fn kill(mut self) {
+        self.child.kill().expect("a child can be killed");
+        for how in ["-f", "-l"] {
+            // Where the process could end, the first of these may find nothing to do.
+            let _ = Command::new("umount").arg(how).arg(&self.path).stderr(Stdio::null()).status();
+        }
+        self.child.wait().expect("a killed child ends");
+        assert!(!self.is_there(), "{} cannot be unmounted", self.path.display());
+        self.killed = true;
+    }
 }
 
 impl Drop for Mount {
     fn drop(&mut self) {
+        if self.killed {
+            return;
+        }
         // The process unmounts when it is told to end; only when it cannot is the mount torn off.
         let told = Command::new("kill").arg(self.child.id().to_string()).status();
         if !told.is_ok_and(|status| status.success()) {
