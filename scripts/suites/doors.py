@@ -198,7 +198,9 @@ class Place:
         self.user = user
         # On the file system below the pool: for what a suite keeps outside.
         self.scratch = scratch
-        self.pool = None if door == "below" else Pool(bin, scratch / "pool", user)
+        # Who uses the library owns the pool; a mount is root's where there is root, as /dev/fuse may be.
+        owner = None if door == "fuse" and os.geteuid() == 0 else user
+        self.pool = None if door == "below" else Pool(bin, scratch / "pool", owner)
         self.top = scratch / "below"
 
     def __enter__(self) -> Place:
@@ -220,6 +222,8 @@ class Place:
         assert self.pool
         if self.door == "fuse":
             self.top = self.pool.mount("fuse")
+            if self.user and not self.pool.user:
+                os.chown(self.top, self.user.record().pw_uid, self.user.record().pw_gid)
         else:
             words = ("exec", "--pool", "suites", "--client", "preload", "--", "sh", "-c", "echo $TIDEPOOL_DIR")
             self.top = Path(self.pool.command(*words).strip())

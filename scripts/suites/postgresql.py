@@ -125,10 +125,11 @@ class Database:
 
     def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
         """The postmaster; its children notice, and end. Whoever comes next finds nobody at the files."""
-        if not self.server:
+        if not self.server or self.server.poll() is not None:
             return
-        children = descendants(self.server.pid)
-        for pid in [self.server.pid, *children] if self.chance.random() < 0.5 else [self.server.pid]:
+        postmaster = self.postmaster()
+        children = descendants(postmaster)
+        for pid in [postmaster, *children] if self.chance.random() < 0.5 else [postmaster]:
             send(pid, number)
         self.server.wait(STEP_SECONDS_MAX)
         deadline = time.monotonic() + STEP_SECONDS_MAX
@@ -137,6 +138,17 @@ class Database:
                 raise Failed("processes of postgres outlive their postmaster")
             time.sleep(0.1)
         self.server = None
+
+    def postmaster(self) -> int:
+        """Its process; where a program runs through preload, `tidepool exec` waits for it."""
+        assert self.server
+        for pid in [self.server.pid, *descendants(self.server.pid)]:
+            try:
+                if os.readlink(f"/proc/{pid}/exe") == os.path.realpath(self.programs["postgres"]):
+                    return pid
+            except OSError:
+                continue
+        raise Failed("postgres is not there")
 
     def crash(self, test: str, daemon: bool) -> Outcome:
         """pgbench, a kill in the middle of it, recovery, and the books."""
@@ -200,7 +212,7 @@ class Database:
     def ends_well(self) -> Outcome:
         """A fast shutdown, then all pages against their checksums."""
         assert self.server
-        send(self.server.pid, signal.SIGINT)
+        send(self.postmaster(), signal.SIGINT)
         code = self.server.wait(STEP_SECONDS_MAX)
         self.server = None
         if code != 0:
@@ -228,7 +240,7 @@ def descendants(pid: int) -> list[int]:
     found: list[int] = []
     ahead = [pid]
     while ahead:
-        children = parents.get(ahead.pop(), [])
+        children = parents.get(ahead.pop(0), [])
         found += children
         ahead += children
     return found
