@@ -18,12 +18,13 @@ from verdicts import Outcome, Verdict
 PIN = trees.Git("https://github.com/kdave/xfstests.git", "63a29724a85f1999e49bf0a9bf0d22643b6116e5")
 STEPS = [["sh", "-c", 'make --silent -j"$(nproc)"']]
 TEST_SECONDS_MAX = 600
+SBIN = ("/sbin", "/usr/sbin")
 IMAGE_BYTES = 4 << 30
 # Users that it demands; known inside its name space of mounts only.
 USERS = {"fsgqa": 61001, "fsgqa2": 61002, "123456-fsgqa": 61003}
 QUICK = re.compile(r"^_begin_fstest\b.*\bquick\b", re.MULTILINE)
 
-# mount(8) hands mounts of type fuse.tidepool-suite to mount.fuse, and this to the program of that name.
+# In the place of mount.fuse, to which mount(8) hands what is of type fuse.tidepool: SOURCE DIR -o OPTIONS.
 HELPER = """#!/bin/sh
 case ",$4," in *,remount,*) exec mount -i -o "$4" "$2" ;; esac
 only=
@@ -64,8 +65,8 @@ class Xfstests:
     def prepare(self, all_trees: trees.Trees) -> None:
         if os.geteuid() != 0:
             raise trees.Missing("it mounts, which takes root")
-        for program, package in (("mount.fuse3", "fuse3"), ("xfs_io", "xfsprogs"), ("mkfs.ext4", "e2fsprogs"), ("bc", "bc")):
-            trees.program(program, package, "/sbin", "/usr/sbin")
+        for program, package in (("mount.fuse", "fuse3"), ("xfs_io", "xfsprogs"), ("mkfs.ext4", "e2fsprogs"), ("bc", "bc")):
+            trees.program(program, package, *SBIN)
         self.tree = all_trees.built(self.name, PIN, STEPS)
         folder = self.tree / "tests/generic"
         self.tests = [f"generic/{f.name}" for f in sorted(folder.glob("[0-9][0-9][0-9]")) if QUICK.search(f.read_text())]
@@ -113,9 +114,9 @@ def on_pools(home: Path, place: Place) -> Devices:
         for source, pool in zip(sources, (place.pool, second))
     )
     tidepool, log = str(place.pool.bin / "tidepool"), str(place.logs / "mounts.log")
-    script(home / "bin/tidepool-suite", HELPER.format(cases=cases, tidepool=shlex.quote(tidepool), log=shlex.quote(log)))
+    script(home / "bin/mount.fuse", HELPER.format(cases=cases, tidepool=shlex.quote(tidepool), log=shlex.quote(log)))
     script(home / "bin/df", DF)
-    settings = {"FSTYP": "fuse", "FUSE_SUBTYP": ".tidepool-suite", "TEST_DEV": sources[0], "SCRATCH_DEV": sources[1]}
+    settings = {"FSTYP": "fuse", "FUSE_SUBTYP": ".tidepool", "TEST_DEV": sources[0], "SCRATCH_DEV": sources[1]}
     return Devices(settings, [second], [])
 
 
@@ -145,6 +146,9 @@ class Room:
             with_users = Path("/etc", name).read_text() + "".join(tail.format(*user) for user in USERS.items())
             (home / "etc" / name).write_text(with_users)
         binds = "".join(f"mount --bind {shlex.quote(str(home))}/etc/{name} /etc/{name}\n" for name in ("passwd", "group"))
+        helper = home / "bin/mount.fuse"
+        if helper.exists():
+            binds += f"mount --bind {shlex.quote(str(helper))} {os.path.realpath(trees.program('mount.fuse', 'fuse3', *SBIN))}\n"
         inside = f"set -eu\n{binds}echo ready\nexec sleep infinity"
         self.holder = subprocess.Popen(
             ["unshare", "--mount", "--propagation", "private", "sh", "-c", inside], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE

@@ -11,7 +11,8 @@ fn folder() -> std::path::PathBuf {
 
 #[test]
 fn results_are_judged_as_they_should_be() {
-    let output = Command::new("python3").arg("-B").args(["-m", "unittest", "discover"]).arg(folder()).output();
+    let output =
+        Command::new("python3").arg("-B").args(["-m", "unittest", "discover"]).arg(folder()).output();
     match output {
         Ok(output) => assert!(output.status.success(), "{}", common::text(&output)),
         Err(error) => println!("SKIPPED: python3: {error}"),
