@@ -7,7 +7,7 @@ PREFIX ?= /usr/local
 # Where cargo puts what it builds.
 BUILT = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help build release test test-python test-fabric test-loom test-mpi test-slurm test-all demo lint bench install clean
+.PHONY: help build release test test-python test-fabric test-loom test-mpi test-slurm test-suites test-all demo lint bench install clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -60,6 +60,12 @@ test-slurm: ## Test jobs on a real Slurm cluster, the slow tests as well
 	TIDEPOOL_SLURM=full $(CARGO) test -p tidepool-cli --locked --no-fail-fast \
 	  --test slurm --test slurm_jobs --test slurm_sweep --test slurm_pools --test slurm_lifetime --test slurm_faults --test slurm_accounting --test slurm_openfoam
 
+# TIDEPOOL_SUITES=require: a suite that cannot be had has failed.
+test-suites: ## Run test suites of others on pools (pjdfstest, LTP, xfstests, stress-ng, HDF5, PostgreSQL)
+	-scripts/install-packages suites
+	$(CARGO) build --workspace --locked
+	scripts/suites/run --bin $(BUILT)/debug
+
 test-all: test ## The slow suites as well
 	-scripts/install-packages newer-slurm
 	-scripts/install-packages slurm-accounting
@@ -67,6 +73,7 @@ test-all: test ## The slow suites as well
 	TIDEPOOL_KILLS=300 TIDEPOOL_FUZZ_SECONDS=600 TIDEPOOL_SOAK_SECONDS=1200 TIDEPOOL_STOPS=50 TIDEPOOL_TORTURE=full TIDEPOOL_FSX_OPS=1000000 TIDEPOOL_HISTORIES=1000 \
 	  TIDEPOOL_CHAOS=full TIDEPOOL_FAULT_RUNS=1000 TIDEPOOL_SLURM=full \
 	  scripts/test-rust
+	$(MAKE) test-suites
 
 demo: ## Run OpenFOAM with all its files on a pool of four daemons
 	-scripts/install-packages demo

@@ -393,7 +393,7 @@ unsafe fn with_room(signals: &libc::stack_t, call: impl Fn() -> isize) -> isize 
             return err(libc::ENOMEM);
         }
         let mut result = 0;
-        stack::on(block.add(BYTES) as usize, &mut || {
+        stack::on(block.add(FOR_SIGNALS) as usize, block.add(BYTES) as usize, &mut || {
             let ours = libc::stack_t { ss_sp: block.cast(), ss_flags: 0, ss_size: FOR_SIGNALS };
             sys!(libc::SYS_sigaltstack, &raw const ours, 0);
             result = call();

@@ -10,6 +10,7 @@ use crate::cancel;
 use crate::pool;
 use crate::raw::sys;
 use crate::signals;
+use crate::stack::Bounds;
 use std::arch::{asm, global_asm};
 
 // Initial-exec thread-local storage: no call, no allocation, right from the thread's first instruction.
@@ -19,9 +20,9 @@ global_asm!(
     ".globl tidepool_preload_inside",
     ".hidden tidepool_preload_inside",
     ".type tidepool_preload_inside,@object",
-    ".size tidepool_preload_inside,24",
+    ".size tidepool_preload_inside,40",
     ".p2align 3",
-    "tidepool_preload_inside: .zero 24",
+    "tidepool_preload_inside: .zero 40",
     ".text",
 );
 
@@ -33,6 +34,7 @@ struct State {
     mask: u64,
     /// The kernel looks here before it hands a call over; see `dispatch.rs`.
     selector: u64,
+    stack: Bounds,
 }
 
 /// Calls outside libc are the kernel's, or are handed over.
@@ -46,6 +48,12 @@ pub fn selector(value: u64) -> *mut u64 {
         (*state()).selector = value;
         &raw mut (*state()).selector
     }
+}
+
+/// What of this thread's stack is known; see `stack.rs`.
+pub fn bounds() -> *mut Bounds {
+    // SAFETY: the address is this thread's own variable.
+    unsafe { &raw mut (*state()).stack }
 }
 
 /// Inside, in the process that owns the tables.

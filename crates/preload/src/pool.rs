@@ -74,7 +74,7 @@ pub fn run_as(kind: Work, work: impl FnOnce(&Client) -> Outcome) -> isize {
 
 /// The same for callers that are inside already.
 pub fn run_inside(work: impl FnOnce(&Client) -> Outcome) -> isize {
-    if in_shared_child() {
+    if in_shared_child() || !stack::has_room() {
         let (mut work, mut result) = (Some(work), raw::err(libc::EIO));
         stack::with_room(&mut || {
             if let Some(work) = work.take() {

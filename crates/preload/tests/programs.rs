@@ -158,6 +158,12 @@ fn threads_forks_signals_cancellation() {
     Pool::start("threads").run_c("threads");
 }
 
+/// Little stack costs nobody the program: threads of the least size, POSIX AIO, contexts (LTP's growfiles died of it).
+#[test]
+fn small_stacks_are_enough() {
+    Pool::start("small").run_c("small");
+}
+
 /// A thread that is cancelled or leaves by a handler takes neither the program nor a lock with it, and a signal
 /// ends a wait for a lock whenever it comes.
 #[test]

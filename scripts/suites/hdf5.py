@@ -1,0 +1,95 @@
+"""HDF5's own tests: those of the library (test) and, over MPI, of its parallel part (testpar)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import trees
+from doors import Failed, Place
+from suite import Wanted, by_code
+from verdicts import Outcome
+
+TOP = "hdf5-1.10.8+repack1"
+PIN = trees.Archive(
+    "http://deb.debian.org/debian/pool/main/h/hdf5/hdf5_1.10.8%2Brepack1.orig.tar.gz",
+    "7b38e58ff83b13fd8959a90b13bf896bc318ba096c940ab0847abf3ad41a0b31",
+    TOP,
+)
+# Debian's compiler wrapper by its whole name: mpicc may be another MPI's.
+BUILD = f"""set -eu
+top=$PWD
+mkdir serial parallel
+cd "$top/serial"
+"$top/{TOP}/configure" --quiet --disable-hl --disable-static CFLAGS=-O1
+make --silent -j"$(nproc)" -C src
+make --silent -j"$(nproc)" -C test build-tests
+cd "$top/parallel"
+CC=mpicc.openmpi "$top/{TOP}/configure" --quiet --disable-hl --enable-parallel --disable-static CFLAGS=-O1
+make --silent -j"$(nproc)" -C src
+make --silent -j"$(nproc)" -C test libh5test.la
+make --silent -j"$(nproc)" -C testpar build-tests
+"""
+RANKS = 3
+# As HDF5's own `make check`, which knows no limit; the longest, of SWMR, takes minutes on a local disk.
+TEST_SECONDS_MAX = 1200
+# 0: all as it should be; the parallel tests' script and others say 1.
+MPI = ["--oversubscribe", "--mca", "btl", "self,vader", "-np", str(RANKS)]
+
+
+class Hdf5:
+    name = "hdf5"
+    title = "the library's tests, and the parallel ones over MPI"
+    doors = ("below", "fuse", "preload")
+    floor = 60
+    user = None
+
+    def prepare(self, all_trees: trees.Trees) -> None:
+        self.mpirun = trees.program("mpirun.openmpi", "openmpi-bin")
+        trees.program("mpicc.openmpi", "libopenmpi-dev")
+        self.tree = all_trees.built(self.name, PIN, [["sh", "-c", BUILD]])
+        serial = (self.tree / "serial/test/Makefile").read_text()
+        parallel = (self.tree / "parallel/testpar/Makefile").read_text()
+        self.tests = {f"test/{name}": self.serial(name) for name in [*listed(serial, "TEST_PROG"), *listed(serial, "TEST_SCRIPT")]}
+        self.tests |= {f"testpar/{name}": self.parallel(name) for name in listed(parallel, "TEST_PROG_PARA")}
+
+    def serial(self, name: str) -> list[str]:
+        built, source = self.tree / "serial/test" / name, self.tree / TOP / "test" / name
+        if name.endswith(".sh"):
+            return ["sh", str(built if built.exists() else source)]
+        return [str(built)]
+
+    def parallel(self, name: str) -> list[str]:
+        return [self.mpirun, *MPI, str(self.tree / "parallel/testpar" / name)]
+
+    def outcomes(self, place: Place, wanted: Wanted) -> Iterator[Outcome]:
+        for test, words in self.tests.items():
+            if not wanted(test):
+                continue
+            part = Path(test).parent.name
+            there = place.make(f"hdf5-{test.replace('/', '-')}")
+            self.furnish(place, there, "serial/test" if part == "test" else "parallel/testpar")
+            env = {
+                "srcdir": str(self.tree / TOP / part), "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                "HDF5TestExpress": "2",
+            }  # fmt: skip
+            yield by_code(test, place.run(test, words, TEST_SECONDS_MAX, there, env), TEST_SECONDS_MAX)
+            place.remove(there)
+
+    def furnish(self, place: Place, there: str, built: str) -> None:
+        """Scripts start programs that lie beside them, and programs look for data and plug-ins there."""
+        words = ["sh", "-c", 'ln -s "$1"/* .', "sh", str(self.tree / built)]
+        ran = place.run("furnish", words, TEST_SECONDS_MAX, there)
+        if ran.code != 0:
+            raise Failed(f"links to the programs cannot be made: {ran.said.strip()[-300:]}")
+
+
+def listed(makefile: str, variable: str) -> list[str]:
+    """What a variable of a Makefile names; conditions are decided in one that was configured."""
+    found = re.search(rf"^{variable} *= *((?:[^\n]*\\\n)*[^\n]*)$", makefile, re.MULTILINE)
+    if not found:
+        raise trees.Missing(f"the Makefile has no {variable}")
+    words = found[1].replace("\\\n", " ").split()
+    # References to other variables are parts that this build is without.
+    return [word.removesuffix("$(EXEEXT)") for word in words if not word.startswith("$(")]

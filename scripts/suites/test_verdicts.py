@@ -1,0 +1,132 @@
+"""Tests of what needs no pool: python3 -m unittest discover scripts/suites."""
+
+from __future__ import annotations
+
+import tempfile
+import unittest
+from pathlib import Path
+
+import ltp
+import pjdfstest
+import stress_ng
+import trees
+from doors import Ran
+from verdicts import BadExclusions, Outcome, Row, Verdict, judge, read_exclusions, table
+
+HERE = Path(__file__).parent
+PASSED, FAILED, SKIPPED = Verdict.PASSED, Verdict.FAILED, Verdict.SKIPPED
+
+
+def judged(outcomes: list[Outcome], exclusions: str = "", below: tuple[str, ...] = (), **how: object) -> Row:
+    return judge("s", "fuse", outcomes, read_exclusions(exclusions), set(below), **{"floor": 1, **how})  # type: ignore[arg-type]
+
+
+class Judging(unittest.TestCase):
+    def test_what_fails_without_a_reason_is_wrong(self) -> None:
+        row = judged([Outcome("a", PASSED), Outcome("b", FAILED, "why")])
+        self.assertEqual((row.passed, row.failed, row.wrong), (1, 1, ["b: why"]))
+
+    def test_what_is_excluded_for_this_door_may_fail_and_for_another_may_not(self) -> None:
+        outcomes = [Outcome("a", FAILED, "why"), Outcome("b", PASSED)]
+        self.assertEqual(judged(outcomes, "s | fuse | a | r").wrong, [])
+        self.assertEqual(judged(outcomes, "s | both | a | r").excluded, 1)
+        self.assertEqual(judged(outcomes, "s | preload | a | r").failed, 1)
+        self.assertEqual(judged(outcomes, "t | fuse | a | r").failed, 1)
+
+    def test_an_excluded_test_that_passes_is_wrong_unless_it_only_fails_sometimes(self) -> None:
+        row = judged([Outcome("a", PASSED)], "s | fuse | a | r")
+        self.assertEqual((row.passed, row.stale), (1, 1))
+        self.assertIn("PASSES", row.wrong[0])
+        self.assertEqual(judged([Outcome("a", PASSED)], "s | fuse | a | sometimes: r").wrong, [])
+
+    def test_an_exclusion_without_its_test_is_wrong_where_all_were_asked_for(self) -> None:
+        self.assertEqual(judged([Outcome("a", PASSED)], "s | fuse | gone | r").stale, 1)
+        self.assertEqual(judged([Outcome("a", PASSED)], "s | fuse | gone | r", whole=False).wrong, [])
+
+    def test_what_fails_below_as_well_is_no_fault_and_no_run_either(self) -> None:
+        row = judged([Outcome("a", FAILED), Outcome("b", PASSED)], below=("a",))
+        self.assertEqual((row.run, row.below, row.failed, row.wrong), (2, 1, 0, []))
+        # All fail everywhere: nothing was tested.
+        self.assertNotEqual(judged([Outcome("a", FAILED)], below=("a",)).wrong, [])
+
+    def test_too_few_tests_are_wrong_and_skipped_ones_did_not_run(self) -> None:
+        few = [Outcome("a", PASSED), Outcome("b", SKIPPED)]
+        self.assertEqual(judged(few, floor=1).wrong, [])
+        self.assertNotEqual(judged(few, floor=2).wrong, [])
+        self.assertNotEqual(judged([], whole=False).wrong, [])
+
+    def test_a_name_that_comes_twice_hides_nothing(self) -> None:
+        row = judged([Outcome("a", PASSED), Outcome("a", PASSED)])
+        self.assertEqual(row.wrong, ["a: reported twice"])
+
+    def test_bad_lists_are_refused_with_their_line(self) -> None:
+        for text in ("s | fuse | a", "s | fuse | a | ", "s | below | a | r", "s | fuse | a | r\ns | both | a | r"):
+            with self.assertRaisesRegex(BadExclusions, "line [12]"):
+                read_exclusions("# words\n"[:0] + text)
+
+    def test_our_own_list_can_be_read(self) -> None:
+        read_exclusions((HERE / "exclusions").read_text())
+
+    def test_the_table_has_a_line_a_row(self) -> None:
+        self.assertEqual(len(table([Row("s", "fuse"), Row("t", "preload")]).splitlines()), 3)
+
+
+class Reading(unittest.TestCase):
+    def test_pjdfstest_tells_numbers_and_what_its_authors_expect(self) -> None:
+        said = "1..4\nok 1\nnot ok 2 - tried 'x', expected 0, got EPERM\nnot ok 3 # TODO known\nok 4 # TODO known\n"
+        found = pjdfstest.read("chmod/00", Ran(0, said))
+        self.assertEqual([o.verdict for o in found], [PASSED, FAILED, SKIPPED, PASSED])
+        self.assertEqual((found[1].test, found[1].why), ("chmod/00 2", "tried 'x', expected 0, got EPERM"))
+
+    def test_a_file_of_pjdfstest_that_stops_early_has_failed(self) -> None:
+        for ran in (Ran(0, "1..2\nok 1\n"), Ran(0, ""), Ran(1, "1..1\nok 1\n"), Ran(None, "1..1\nok 1\n")):
+            self.assertEqual(pjdfstest.read("a/00", ran)[-1].verdict, FAILED, ran)
+
+    def test_stress_ng_fails_by_its_code_and_by_its_words(self) -> None:
+        self.assertEqual(stress_ng.outcome("x", Ran(0, "stress-ng: info:  [1] successful run"), 1).verdict, PASSED)
+        self.assertEqual(stress_ng.outcome("x", Ran(2, "fail"), 1).verdict, FAILED)
+        wrong = stress_ng.outcome("x", Ran(0, "stress-ng: fail:  [12] x: bad byte\n"), 1)
+        self.assertEqual((wrong.verdict, wrong.why), (FAILED, "x: bad byte"))
+        self.assertEqual(stress_ng.outcome("x", Ran(4, "no"), 1).verdict, SKIPPED)
+        self.assertEqual(stress_ng.outcome("x", Ran(None, ""), 1).verdict, FAILED)
+        self.assertEqual(stress_ng.stressors("class 'filesystem' stressors: access dir\n"), ["access", "dir"])
+
+    def test_ltp_lists_are_read_and_shortened(self) -> None:
+        found = ltp.lists("#x\ngf01 growfiles -L 20 -d $TMPDIR\nlftest01\tlftest\nproc01 proc01 -m 128\n", "fcntl01 fcntl01\nfchmod01 fchmod01\n")
+        self.assertEqual(found, {"gf01": "growfiles -L 20 -d $TMPDIR", "lftest01": "lftest", "fcntl01": "fcntl01"})
+        self.assertEqual(ltp.shortened("growfiles -L 20 -i 0", 5), "growfiles -L 5 -i 0")
+        self.assertEqual(ltp.shortened("rwtest -i 60s -n 2", 90), "rwtest -i 60s -n 2")
+
+    def test_ltp_fails_by_any_bit_but_that_of_not_here(self) -> None:
+        self.assertEqual(ltp.outcome("x", Ran(32, "TCONF: no")).verdict, SKIPPED)
+        self.assertEqual(ltp.outcome("x", Ran(33, "a.c:1: TFAIL: wrong\nSummary")).why, "a.c:1: TFAIL: wrong")
+
+
+class Fetching(unittest.TestCase):
+    def test_another_archive_than_the_pinned_one_is_refused(self) -> None:
+        with tempfile.TemporaryDirectory() as home:
+            other = Path(home, "other")
+            other.write_bytes(b"no archive")
+            pin = trees.Archive("http://nowhere.invalid/x", "0" * 64, "x")
+            with self.assertRaisesRegex(trees.Missing, "SHA-256"):
+                trees.Trees(Path(home, "trees"), {"x": str(other)}).built("x", pin, [])
+
+    def test_a_tree_that_does_not_build_is_not_taken_for_built(self) -> None:
+        with tempfile.TemporaryDirectory() as home:
+            repository = Path(home, "r")
+            trees.call(["git", "init", "-q", str(repository)])
+            git = ["git", "-C", str(repository), "-c", "user.name=a", "-c", "user.email=a@b"]
+            trees.call([*git, "commit", "-q", "--allow-empty", "-m", "x"])
+            commit = (repository / ".git/refs/heads").iterdir().__next__().read_text().strip()
+            all_trees = trees.Trees(Path(home, "trees"), {"x": str(repository)})
+            pin = trees.Git("http://nowhere.invalid/x", commit)
+            for _ in range(2):
+                with self.assertRaisesRegex(trees.Missing, "ended with 3"):
+                    all_trees.built("x", pin, [["sh", "-c", "exit 3"]])
+            self.assertTrue(all_trees.built("x", pin, [["touch", "made"]]).joinpath("made").exists())
+            with self.assertRaises(trees.Missing):
+                all_trees.built("x", trees.Git("", "1" * 40), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
