@@ -618,7 +618,7 @@ fn watch(pool: PoolFile, node: usize) -> Arc<AtomicBool> {
         while silent < PING_ROUNDS {
             let all = 0..client.members();
             let mut next = all.map(|offset| (asked + offset) % client.members());
-            match next.find(|daemon| client.request(*daemon as u16, &Request::Ping {}).is_ok()) {
+            match next.find(|daemon| client.is_there(*daemon as u16)) {
                 Some(daemon) => {
                     (asked, silent) = (daemon, 0);
                     std::thread::sleep(PING_EVERY);

@@ -27,6 +27,7 @@ use tidepool_fsd::{FlushConfig, TierConfig};
 use tidepool_plan::Deploy;
 use tidepool_shape::Shape;
 use tidepool_stage_client::words::parse_duration;
+use tidepool_transport::ANSWER_MS;
 use tidepool_types::{ChunkSize, Encryption, Placement, parse_bandwidth, parse_phase_bytes, parse_size};
 
 const RUN_EXAMPLES: &str = "\
@@ -394,6 +395,10 @@ pub struct PoolShape {
     /// store's disk]
     #[arg(long, value_name = "LIST", value_parser = cores)]
     pub daemon_cores: Option<CoreList>,
+    /// How long programs and commands wait for a daemon that is there and says nothing, as one that is stopped, before they
+    /// get EIO: 1s to 1h
+    #[arg(long, value_name = "TIME", value_parser = answer_timeout, default_value = "120s")]
+    pub answer_timeout: Duration,
     /// How programs see the pool [default: auto]
     #[arg(long, value_enum)]
     pub client: Option<Door>,
@@ -405,6 +410,15 @@ pub struct PoolShape {
     pub job: JobFlags,
     #[command(flatten)]
     pub network: TopologyFlags,
+}
+
+fn answer_timeout(text: &str) -> Result<Duration, String> {
+    let (least, most) = (*ANSWER_MS.start(), *ANSWER_MS.end());
+    let time = parse_duration(text)?;
+    if (Duration::from_millis(least)..=Duration::from_millis(most)).contains(&time) {
+        return Ok(time);
+    }
+    Err(format!("write a time from {} to {} s, such as 30s", least / 1000, most / 1000))
 }
 
 fn encryption(text: &str) -> Result<Encryption, String> {

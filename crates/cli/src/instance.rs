@@ -159,6 +159,9 @@ pub struct OutRecord {
     pub ordered: bool,
 }
 
+/// How long a daemon may take to say how it is, where its pool allows no less.
+pub const QUESTION_MAX: Duration = Duration::from_secs(5);
+
 impl Instance {
     pub fn pool_file(&self) -> PathBuf {
         self.dir.join("pool.json")
@@ -229,6 +232,11 @@ impl Instance {
 
     pub fn read_pool_file(&self) -> Result<PoolFile> {
         PoolFile::read(&self.pool_file()).map_err(|e| Failure::new(Kind::NoPool, e.to_string()))
+    }
+
+    /// For questions about the daemons themselves, which one that is stopped is not to hold up for long.
+    pub fn hurried_client(&self) -> Result<Client> {
+        Ok(self.client()?.hurried(QUESTION_MAX))
     }
 
     pub fn client(&self) -> Result<Client> {

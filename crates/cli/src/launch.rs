@@ -4,7 +4,7 @@ use crate::agent::{self, Go, NodePlan, NodeRecord, Order, Plan, Report};
 use crate::backend::LocalTree;
 use crate::exit::{Context, Failure, Kind, Result};
 use crate::flags::{BackendFlag, Door, ModeFlag, PoolShape};
-use crate::instance::{Instance, Reach};
+use crate::instance::{Instance, QUESTION_MAX, Reach};
 use crate::layout::Spread;
 use crate::place::Place;
 use crate::plan::Setup;
@@ -26,7 +26,7 @@ use tidepool_types::InstanceId;
 use tidepool_wire::message::{Member, Request};
 
 /// How long daemons and agents may take to end.
-const STOP_MAX: Duration = Duration::from_secs(30);
+pub const STOP_MAX: Duration = Duration::from_secs(30);
 /// How long agents of a pool that does not come up may take to end by themselves.
 pub const ABANDON_MAX: Duration = Duration::from_secs(10);
 /// How long daemons may take that end one after the other.
@@ -271,6 +271,7 @@ pub fn agree(
         members: ready.into_iter().map(member).collect(),
         fabric: shape.fabric.clone().unwrap_or_default(),
         encryption: shape.encryption(),
+        answer_ms: shape.answer_timeout.as_millis() as u64,
     };
     let computes = |r: &&Report| setup.layout.compute.contains(&r.node);
     let compute = nodes.iter().filter(computes).map(|r| r.host.clone()).collect();
@@ -419,8 +420,8 @@ impl RunningPool {
     fn all_daemons_end(&self) -> bool {
         let began = Instant::now();
         loop {
-            let client = self.client();
-            let answers = |daemon: &u16| client.request(*daemon, &Request::Ping {}).is_ok();
+            let client = self.client().hurried(QUESTION_MAX);
+            let answers = |daemon: &u16| client.is_there(*daemon);
             let there = (0..client.members() as u16).filter(answers).count();
             if there == 0 || there == client.members() || began.elapsed() > ENDING_MAX {
                 return there == 0;
@@ -444,7 +445,7 @@ impl RunningPool {
                 eprintln!("tidepool: core files in {}: {error}", self.instance.mount_path().display());
             }
         }
-        let unreachable = tell_daemons(&self.client(), true);
+        let unreachable = tell_daemons(&self.client().hurried(STOP_MAX), true);
         let mut stragglers = wait_all(&mut self.agents, STOP_MAX);
         if stragglers > 0 {
             self.agents.iter().for_each(|a| terminate(a.id()));

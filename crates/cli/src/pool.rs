@@ -4,7 +4,7 @@ use crate::agent::NodeRecord;
 use crate::exit::{Failure, Kind, Result};
 use crate::flags::{ListArgs, PoolCommand, StartArgs, StatusArgs, StopArgs};
 use crate::flush::{self, flags::FlushTarget};
-use crate::instance::{self, Instance, RunPhase, RunRecord};
+use crate::instance::{self, Instance, QUESTION_MAX, RunPhase, RunRecord};
 use crate::launch::{self, Kept};
 use crate::output::table;
 use crate::plan::{Setup, Staged};
@@ -112,7 +112,7 @@ fn start_json(args: &StartArgs, instance: &Instance, pool: &PoolFile, mounted: b
 fn find_kept(name: &str) -> Result<Option<Kept>> {
     let Some(instance) = instance::list().into_iter().find(|i| i.name == name) else { return Ok(None) };
     let pool = instance.read_pool_file()?;
-    if any_alive(&Client::new(pool.clone())) {
+    if any_alive(&Client::new(pool.clone()).hurried(QUESTION_MAX)) {
         return Err(Failure::new(Kind::Start, format!("pool '{name}' is running; stop it first")));
     }
     // What its last run left on this node (mounts, an agent) would be in the way.
@@ -125,7 +125,7 @@ fn find_kept(name: &str) -> Result<Option<Kept>> {
 }
 
 fn any_alive(client: &Client) -> bool {
-    (0..client.members() as u16).any(|daemon| client.request(daemon, &Request::Ping {}).is_ok())
+    (0..client.members() as u16).any(|daemon| client.is_there(daemon))
 }
 
 fn stop(args: &StopArgs) -> Result<ExitCode> {
@@ -172,7 +172,7 @@ pub fn stop_instance(instance: &Instance, keep: bool) -> Result<Vec<String>> {
     // Asked first: an agent that ends takes its record with it before it is gone.
     let agents = NodeRecord::agents(instance)?;
     let unreachable = match instance.client() {
-        Ok(client) => launch::tell_daemons(&client, !keep),
+        Ok(client) => launch::tell_daemons(&client.hurried(launch::STOP_MAX), !keep),
         // It never came up: there is nobody to tell, only remains to clean.
         Err(_) => Vec::new(),
     };
@@ -186,7 +186,7 @@ pub fn stop_instance(instance: &Instance, keep: bool) -> Result<Vec<String>> {
 
 fn status(args: &StatusArgs) -> Result<ExitCode> {
     let instance = instance::find(&args.choice)?;
-    let client = instance.client()?;
+    let client = instance.hurried_client()?;
     let daemons = statuses(&client);
     let all_well = daemons.iter().all(|(_, s)| s.as_ref().is_ok_and(|s| s.trouble.is_empty()));
     if args.json {
@@ -333,7 +333,7 @@ pub fn describe(instance: &Instance) -> String {
         Err(failure) => return failure.to_string(),
     };
     let going_on = run.as_ref().is_some_and(RunRecord::is_going_on);
-    let Ok(client) = instance.client() else {
+    let Ok(client) = instance.hurried_client() else {
         return "incomplete: it never came up; remove it with 'tidepool pool stop'".into();
     };
     let alive = any_alive(&client);

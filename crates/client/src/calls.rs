@@ -15,10 +15,12 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidepool_placement::Placer;
 use tidepool_shm::Board;
-use tidepool_transport::{Identity, Link, LocalNode, Transport, connect, random_bytes};
+use tidepool_transport::{
+    ConnectError, Connected, Identity, Link, LocalNode, Transport, connect, random_bytes,
+};
 use tidepool_types::{DaemonIndex, Errno, Ino, InodeNumbers, InstanceId, Layout, SessionId};
 use tidepool_wire::frame::{FLAG_ONE_WAY, FLAG_PACED, Header};
 use tidepool_wire::message::{Member, Reply, Request};
@@ -28,6 +30,16 @@ const IDLE_LINKS_MAX: usize = 16;
 /// Requests of a parallel call under way at one daemon: enough that it never waits for the next one, as many as a
 /// lane has room for.
 const PIPELINE: usize = 4;
+
+/// How long the silence of a daemon counts for what is asked of it next, at most: the further requests of a call are not to wait as
+/// long once more. A tenth of the limit where that is less.
+const SILENCE_COUNTS: Duration = Duration::from_secs(1);
+/// What a call that has waited for one daemon leaves another one to greet it.
+const CONNECT_MIN: Duration = Duration::from_millis(100);
+
+/// What a handshake fails with that the daemon has ended.
+const CUT_OFF: [io::ErrorKind; 3] =
+    [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset, io::ErrorKind::BrokenPipe];
 
 /// Times in a row that a request may meet a recall: some seconds, when a term lasts two.
 const RECALLED_MAX: u32 = 1_000;
@@ -69,6 +81,8 @@ struct Slot {
     near: bool,
     /// It has said that it hands out no files, to read or to write: it is not asked again.
     hands_out_none: [AtomicBool; 2],
+    /// It has said nothing for as long as it may, and has not been heard of since: when that was noticed.
+    silent: Mutex<Option<Instant>>,
     /// Its board, once a lane was opened. It stays the same when the daemon is started again.
     board: OnceLock<Arc<Board>>,
 }
@@ -139,11 +153,35 @@ struct Line<'s> {
     queue: VecDeque<usize>,
     /// Calls sent and not answered, with their ids, oldest first.
     under_way: VecDeque<(usize, u64)>,
+    /// When the daemon last answered, or was first asked.
+    heard: Instant,
 }
 
+/// A line whose daemon has said nothing for less time has all of its time, for the price of no system call.
+const LINE_SILENCE_MIN: Duration = Duration::from_millis(500);
+/// What has come already is there to be taken.
+const LINE_WAIT_MIN: Duration = Duration::from_millis(1);
+
 impl<'s> Line<'s> {
+    /// After the silence of its daemon nothing more is asked of it: each further request would wait as long again.
+    fn give_up(&mut self, error: &FsError, results: &mut [Option<Result<Answer, FsError>>]) {
+        if error.is_silence() {
+            let sent = self.under_way.drain(..).map(|(i, _)| i);
+            for i in sent.chain(self.queue.drain(..)) {
+                results[i] = Some(Err(error.clone()));
+            }
+        }
+    }
+
     fn new(daemon: DaemonIndex, slot: &'s Slot, first: usize) -> Line<'s> {
-        Line { daemon, slot, link: None, queue: VecDeque::from([first]), under_way: VecDeque::new() }
+        Line {
+            daemon,
+            slot,
+            link: None,
+            queue: VecDeque::from([first]),
+            under_way: VecDeque::new(),
+            heard: Instant::now(),
+        }
     }
 }
 
@@ -172,7 +210,8 @@ impl Client {
             encryption: pool.encryption,
         };
         let fabric = Some(pool.fabric.clone()).filter(|provider| !provider.is_empty());
-        let local = LocalNode { fabric, ..LocalNode::detect() };
+        let answer = Duration::from_millis(pool.answer_ms);
+        let local = LocalNode { fabric, answer, ..LocalNode::detect() };
         // Where descriptors are in somebody's way, those of a fabric, which cannot be moved, are as well.
         let local = if FD_PLACER.get().is_some() { local.without_fabric() } else { local };
         let slot = |member: &Member| Slot {
@@ -184,6 +223,7 @@ impl Client {
             requests: AtomicU64::new(0),
             paced: AtomicBool::new(false),
             hands_out_none: Default::default(),
+            silent: Mutex::default(),
             board: OnceLock::new(),
         };
         let here = |member: &&Member| !local.boot_id.is_empty() && member.boot_id == local.boot_id;
@@ -219,6 +259,13 @@ impl Client {
         client.phase_bytes = self.phase_bytes;
         client.recorder = self.recorder.as_ref().map(|recorder| recorder.reborn());
         client
+    }
+
+    /// Waits for daemons that say nothing for `limit` at most: for who only asks how they are.
+    #[must_use]
+    pub fn hurried(mut self, limit: Duration) -> Client {
+        self.local.answer = self.local.answer.min(limit);
+        self
     }
 
     /// Who owns what.
@@ -280,6 +327,11 @@ impl Client {
     /// Directory epoch last heard from `daemon`.
     pub(crate) fn epoch_of(&self, daemon: DaemonIndex) -> u64 {
         self.slots[usize::from(daemon)].epoch.load(Ordering::Acquire)
+    }
+
+    /// False when a daemon is gone. One that is stopped is not.
+    pub fn is_there(&self, daemon: DaemonIndex) -> bool {
+        self.request(daemon, &Request::Ping {}).map_or_else(|error| error.is_silence(), |_| true)
     }
 
     /// Sends one request and waits for its reply. For administration and tests; does not
@@ -426,9 +478,11 @@ impl Client {
             && let Some(i) = line.queue.pop_front()
         {
             if line.link.is_none() {
-                match self.checkout(line.slot) {
-                    Ok(link) => line.link = Some(link),
+                let left = self.local.answer.saturating_sub(line.heard.elapsed());
+                match self.checkout_within(line.slot, left.max(CONNECT_MIN)) {
+                    Ok(link) => (line.link, line.heard) = (Some(link), Instant::now()),
                     Err(error) => {
+                        line.give_up(&error, results);
                         results[i] = Some(Err(error));
                         continue;
                     }
@@ -438,11 +492,37 @@ impl Client {
             match self.send(line.slot, link.as_mut(), &calls[i].request, 0, &calls[i].bulk, calls[i].flags) {
                 Ok(id) => line.under_way.push_back((i, id)),
                 Err(broken) => {
+                    line.give_up(&broken.error, results);
                     self.lose(line, calls, results, &broken);
                     results[i] = Some(self.made_again(line.slot, &mut calls[i], broken));
                 }
             }
         }
+    }
+
+    /// Of the time that a line's daemon may say nothing, lets it have what is left: while the client waited for another daemon,
+    /// this one had its requests, too.
+    fn wait_for_the_rest(&self, link: &mut dyn Link, heard: Instant) -> io::Result<bool> {
+        let silent = heard.elapsed();
+        let hurried = silent > LINE_SILENCE_MIN;
+        if hurried {
+            link.set_timeout(self.local.answer.saturating_sub(silent).max(LINE_WAIT_MIN))?;
+        }
+        Ok(hurried)
+    }
+
+    fn receive_in_line(&self, line: &mut Line<'_>, id: u64, call: &mut Call<'_>) -> Result<Answer, Broken> {
+        let (slot, heard) = (line.slot, line.heard);
+        let Some(link) = &mut line.link else { return Err(self.garbled(slot, "nothing")) };
+        let link = link.as_mut();
+        let fail = |error| self.broken(slot, &call.request, error, false);
+        let hurried = self.wait_for_the_rest(link, heard).map_err(fail)?;
+        let answer = self.receive(slot, link, &call.request, id, &mut call.bulk)?;
+        if hurried {
+            link.set_timeout(self.local.answer).map_err(|e| self.broken(slot, &call.request, e, false))?;
+        }
+        line.heard = Instant::now();
+        Ok(answer)
     }
 
     /// Receives the reply to the line's oldest call.
@@ -452,9 +532,8 @@ impl Client {
         calls: &mut [Call<'_>],
         results: &mut [Option<Result<Answer, FsError>>],
     ) {
-        let (Some((i, id)), Some(link)) = (line.under_way.pop_front(), &mut line.link) else { return };
-        let call = &mut calls[i];
-        match self.receive(line.slot, link.as_mut(), &call.request, id, &mut call.bulk) {
+        let Some((i, id)) = line.under_way.pop_front() else { return };
+        match self.receive_in_line(line, id, &mut calls[i]) {
             Ok(answer) => {
                 results[i] = Some(Ok(answer));
                 if line.under_way.is_empty()
@@ -465,6 +544,7 @@ impl Client {
                 }
             }
             Err(broken) => {
+                line.give_up(&broken.error, results);
                 self.lose(line, calls, results, &broken);
                 results[i] = Some(self.made_again(line.slot, &mut calls[i], broken));
             }
@@ -501,6 +581,14 @@ impl Client {
 
     /// An idle connection that is still good, or a new one.
     fn checkout(&self, slot: &Slot) -> Result<Box<dyn Link>, FsError> {
+        self.checkout_within(slot, self.local.answer)
+    }
+
+    fn checkout_within(&self, slot: &Slot, limit: Duration) -> Result<Box<dyn Link>, FsError> {
+        let silent = *lock(&slot.silent);
+        if silent.is_some_and(|since| since.elapsed() < SILENCE_COUNTS.min(self.local.answer / 10)) {
+            return Err(self.silence(slot.member.index, "not sent"));
+        }
         loop {
             let Some(link) = lock(&slot.idle).pop() else { break };
             if !link.is_stale() {
@@ -508,7 +596,7 @@ impl Client {
             }
             slot.live.fetch_sub(1, Ordering::AcqRel);
         }
-        self.connect(slot)
+        self.connect(slot, limit)
     }
 
     /// The board of a daemon on this node.
@@ -583,14 +671,39 @@ impl Client {
             fabric: None,
             ..self.local.clone()
         };
-        let connected = connect(&slot.member, &local, &self.identity, placed)
-            .map_err(|e| FsError::new(Errno::EIO, e.to_string()))?;
-        Ok(connected.link)
+        Ok(self.greeted(slot, &local)?.link)
     }
 
-    fn connect(&self, slot: &Slot) -> Result<Box<dyn Link>, FsError> {
-        let mut connected = connect(&slot.member, &self.local, &self.identity, placed)
-            .map_err(|e| FsError::new(Errno::EIO, e.to_string()))?;
+    /// Connects. A daemon that was stopped in the middle of a handshake ends that one when it goes on, as too late.
+    fn greeted(&self, slot: &Slot, local: &LocalNode) -> Result<Connected, FsError> {
+        let try_once = || connect(&slot.member, local, &self.identity, placed);
+        let cut_off = |e: &ConnectError| {
+            let kind = e.source.as_ref().map(io::Error::kind);
+            kind.is_some_and(|kind| CUT_OFF.contains(&kind))
+        };
+        let connected = try_once().or_else(|error| if cut_off(&error) { try_once() } else { Err(error) });
+        connected.map_err(|error| match error.source.as_ref().map(io::Error::kind) {
+            Some(io::ErrorKind::WouldBlock) => {
+                *lock(&slot.silent) = Some(Instant::now());
+                self.silence(slot.member.index, "to connect")
+            }
+            _ => FsError::new(Errno::EIO, error.to_string()),
+        })
+    }
+
+    pub(crate) fn answer_limit(&self) -> Duration {
+        self.local.answer
+    }
+
+    fn connect(&self, slot: &Slot, limit: Duration) -> Result<Box<dyn Link>, FsError> {
+        let mut connected = if limit < self.local.answer {
+            let mut connected = self.greeted(slot, &LocalNode { answer: limit, ..self.local.clone() })?;
+            let waits = connected.link.set_timeout(self.local.answer);
+            waits.map_err(|e| FsError::new(Errno::EIO, format!("node {}: {e}", slot.member.host)))?;
+            connected
+        } else {
+            self.greeted(slot, &self.local)?
+        };
         self.heard(slot, connected.epoch);
         slot.paced.store(connected.paced, Ordering::Relaxed);
         if slot.live.fetch_add(1, Ordering::AcqRel) == 0 {
@@ -683,6 +796,7 @@ impl Client {
             Ok(_) => return Err(self.garbled(slot, "an answer to another request")),
             Err(error) => return Err(self.garbled(slot, &error.to_string())),
         };
+        *lock(&slot.silent) = None;
         self.heard(slot, header.epoch);
         let paced = header.flags & FLAG_PACED != 0;
         if slot.paced.load(Ordering::Relaxed) != paced {
@@ -695,15 +809,26 @@ impl Client {
         // The other idle connections lead to the same dead daemon.
         let lost = std::mem::take(&mut *lock(&slot.idle)).len() + 1;
         slot.live.fetch_sub(lost, Ordering::AcqRel);
+        if error.kind() == io::ErrorKind::WouldBlock {
+            *lock(&slot.silent) = Some(Instant::now());
+            let error = self.silence(slot.member.index, request.name());
+            return Broken { error, retry: false, none_begun: false };
+        }
         let why = match error.kind() {
-            io::ErrorKind::WouldBlock => "no reply in time".to_string(),
             io::ErrorKind::UnexpectedEof => "the daemon closed the connection".to_string(),
             _ => error.to_string(),
         };
         let text = format!("node {}: {why} (request {})", slot.member.host, request.name());
-        // Waiting again for a daemon that does not answer would double the wait.
-        let retry = retry && error.kind() != io::ErrorKind::WouldBlock;
         Broken { error: FsError::new(Errno::EIO, text), retry, none_begun: false }
+    }
+
+    /// What it means that a daemon has not answered in time.
+    pub(crate) fn silence(&self, daemon: DaemonIndex, request: &str) -> FsError {
+        let seconds = self.local.answer.as_secs_f64();
+        FsError::silence(format!(
+            "node {}: daemon {daemon} has not answered for {seconds} s (request {request}); it is stopped, or its disk hangs",
+            self.host(daemon)
+        ))
     }
 
     fn garbled(&self, slot: &Slot, what: &str) -> Broken {

@@ -301,11 +301,12 @@ impl Client {
     }
 
     fn sync_data(&self, ino: Ino) -> Result<(), FsError> {
-        self.tell_all_used();
         let attr = self.home_attr(ino)?;
         for (daemon, answer) in self.ask_holders(&attr, || Request::Sync { ino }) {
             expect_reply!(self, daemon, answer?, Reply::Done {} => ())?;
         }
+        // Behind what may fail: a daemon that says nothing is waited for once.
+        self.tell_all_used();
         Ok(())
     }
 

@@ -9,12 +9,23 @@ pub struct FsError {
     errno: Errno,
     /// Node and cause; absent for the ordinary errors of a file system.
     detail: Option<Box<str>>,
+    /// A daemon said nothing for as long as its pool allows: asking it again would take as long.
+    silent: bool,
 }
 
 impl FsError {
     /// An error with a cause in plain words that names the node.
     pub fn new(errno: Errno, detail: impl Into<String>) -> FsError {
-        FsError { errno, detail: Some(detail.into().into_boxed_str()) }
+        FsError { errno, detail: Some(detail.into().into_boxed_str()), silent: false }
+    }
+
+    /// A daemon that says nothing. It may do what was asked when it goes on.
+    pub(crate) fn silence(detail: String) -> FsError {
+        FsError { silent: true, ..FsError::new(Errno::EIO, detail) }
+    }
+
+    pub(crate) fn is_silence(&self) -> bool {
+        self.silent
     }
 
     pub fn errno(&self) -> Errno {
@@ -34,7 +45,7 @@ impl FsError {
 
 impl From<Errno> for FsError {
     fn from(errno: Errno) -> FsError {
-        FsError { errno, detail: None }
+        FsError { errno, detail: None, silent: false }
     }
 }
 

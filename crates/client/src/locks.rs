@@ -3,6 +3,7 @@
 use crate::calls::expect_reply;
 use crate::{Client, FsError, LockKind, LockMode};
 use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
 use tidepool_transport::Link;
 use tidepool_types::{Errno, Ino};
 use tidepool_wire::frame::Header;
@@ -64,14 +65,31 @@ pub enum Queued {
 }
 
 /// A place in the queue for a lock. Who drops it has left it a moment later; who leaves it, at once.
+///
+/// ```text
+/// Heard ──PROBE_EVERY──▶ Asked (how are you?) ──an answer──▶ Heard
+///                          └──the pool's limit──▶ silent: EIO
+/// ```
 pub struct LockPlace {
     link: Box<dyn Link>,
     host: String,
+    /// When the daemon was last heard of, or asked how it is.
+    since: Instant,
+    asked: bool,
+    /// What to say when it does not answer, and after how long.
+    silence: FsError,
+    limit: Duration,
 }
 
-/// Ids of the two requests on a place's connection.
+/// Ids of the requests on a place's connection.
 const WAIT_ID: u64 = 1;
 const LEAVE_ID: u64 = 2;
+const PROBE_ID: u64 = 3;
+/// How long a waiter lets a daemon say nothing before it asks whether it is there; a quarter of the limit where that is less.
+const PROBE_EVERY: Duration = Duration::from_secs(10);
+/// Who leaves waits so long for the daemon to say that it has understood. One that is stopped finds the connection closed
+/// when it goes on, which means the same.
+const LEAVE_MAX: Duration = Duration::from_secs(1);
 
 impl LockPlace {
     /// Readable when there is something to see.
@@ -82,18 +100,25 @@ impl LockPlace {
     /// Nobody is kept waiting for us any more when this returns.
     pub fn leave(mut self) {
         let header = Header { kind: Request::LeaveQueue {}.kind(), id: LEAVE_ID, ..Header::default() };
-        if self.link.send(&header, &[], &[]).is_ok() {
+        if self.link.set_timeout(LEAVE_MAX.min(self.limit)).is_ok()
+            && self.link.send(&header, &[], &[]).is_ok()
+        {
             // One that is lost has left as well.
             while self.link.receive(&mut []).is_ok_and(|received| received.header.id != LEAVE_ID) {}
         }
     }
 
-    /// Does not wait. An error: the lock is refused.
+    /// Does not wait; to be called a few times in a second, so that a daemon that is stopped is noticed. An error: the lock is
+    /// refused, or the daemon has not said anything for as long as the pool allows (EIO).
     pub fn look(&mut self) -> Result<Queued, FsError> {
         if !self.link.is_stale() {
-            return Ok(Queued::Waits);
+            return self.watch();
         }
         let Ok(received) = self.link.receive(&mut []) else { return Ok(Queued::Lost) };
+        if received.header.id == PROBE_ID {
+            (self.asked, self.since) = (false, Instant::now());
+            return Ok(Queued::Waits);
+        }
         match Reply::decode(received.header.kind, received.meta) {
             Ok(Reply::Done {}) => Ok(Queued::Turn),
             Ok(Reply::Failed { errno, detail }) if detail.is_empty() => Err(errno.into()),
@@ -102,6 +127,22 @@ impl LockPlace {
             }
             other => Err(FsError::new(Errno::EPROTO, format!("node {}: locks: {other:?}", self.host))),
         }
+    }
+
+    /// Nothing has come.
+    fn watch(&mut self) -> Result<Queued, FsError> {
+        let silent = self.since.elapsed();
+        if self.asked {
+            return if silent > self.limit { Err(self.silence.clone()) } else { Ok(Queued::Waits) };
+        }
+        if silent >= PROBE_EVERY.min(self.limit / 4) {
+            let header = Header { kind: Request::Ping {}.kind(), id: PROBE_ID, ..Header::default() };
+            if self.link.send(&header, &[], &[]).is_err() {
+                return Ok(Queued::Lost);
+            }
+            (self.asked, self.since) = (true, Instant::now());
+        }
+        Ok(Queued::Waits)
     }
 }
 
@@ -117,7 +158,8 @@ impl Client {
         let header = Header { kind, id: WAIT_ID, meta_len, ..Header::default() };
         let host = self.host(daemon).to_string();
         link.send(&header, &meta, &[]).map_err(|e| FsError::new(Errno::EIO, format!("node {host}: {e}")))?;
-        Ok(LockPlace { link, host })
+        let (silence, limit) = (self.silence(daemon, request.name()), self.answer_limit());
+        Ok(LockPlace { link, host, since: Instant::now(), asked: false, silence, limit })
     }
 
     /// Sets or releases a lock at once; `EAGAIN` when another owner is in the way.

@@ -10,7 +10,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use tidepool_placement::Placer;
 use tidepool_rundir::{FileWant, read_file};
-use tidepool_transport::Secret;
+use tidepool_transport::{ANSWER_MS, ANSWER_MS_DEFAULT, Secret};
 use tidepool_types::{Encryption, InstanceId, Layout, Placement};
 use tidepool_wire::message::Member;
 
@@ -61,6 +61,8 @@ pub struct PoolFile {
     pub fabric: String,
     /// Of what goes over TCP.
     pub encryption: Encryption,
+    /// How long clients wait for a daemon that says nothing, in milliseconds; in [`ANSWER_MS`].
+    pub answer_ms: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -85,6 +87,8 @@ struct Raw {
     fabric: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     encrypt: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    answer_ms: Option<u64>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -190,6 +194,11 @@ impl PoolFile {
         if !raw.fabric.is_empty() && !encryption.is_off() {
             return Err("encrypt: nothing encrypts what goes over a fabric".into());
         }
+        let answer_ms = raw.answer_ms.unwrap_or(ANSWER_MS_DEFAULT);
+        if !ANSWER_MS.contains(&answer_ms) {
+            let (least, most) = (ANSWER_MS.start(), ANSWER_MS.end());
+            return Err(format!("answer_ms: {answer_ms} is not from {least} to {most}"));
+        }
         let placer = placer(raw.members.len(), &raw.weights, &raw.groups)?;
         hints.iter().map(|hint| &hint.wanted).chain([&wanted]).try_for_each(|w| possible(w, &placer))?;
         let members = raw.members.into_iter().enumerate().map(|(index, m)| Member {
@@ -212,6 +221,7 @@ impl PoolFile {
             members: members.collect(),
             fabric: raw.fabric,
             encryption,
+            answer_ms,
         })
     }
 
@@ -237,6 +247,7 @@ impl PoolFile {
             members: members.collect(),
             fabric: self.fabric.clone(),
             encrypt: (!self.encryption.is_off()).then(|| self.encryption.word().into()),
+            answer_ms: (self.answer_ms != ANSWER_MS_DEFAULT).then_some(self.answer_ms),
         };
         serde_json::to_string_pretty(&raw).expect("strings and numbers always serialize")
     }
@@ -327,6 +338,7 @@ mod tests {
             }],
             fabric: String::new(),
             encryption: Encryption::Off,
+            answer_ms: 7_000,
         }
     }
 
@@ -339,6 +351,10 @@ mod tests {
         );
         assert!(again.size_cache);
         assert_eq!(again.members, sample().members);
+        assert_eq!(again.answer_ms, 7_000);
+        let usual = PoolFile { answer_ms: ANSWER_MS_DEFAULT, ..sample() }.to_json();
+        assert!(!usual.contains("answer"), "releases without it read the file");
+        assert_eq!(PoolFile::parse(usual.as_bytes()).unwrap().answer_ms, ANSWER_MS_DEFAULT);
         assert_eq!((again.instance, again.secret), (sample().instance, sample().secret));
         assert!(!sample().to_json().contains("fabric"), "releases without it read the file");
         let with = PoolFile { fabric: "net".into(), ..sample() };
@@ -396,6 +412,8 @@ mod tests {
                 "no group 1",
             ),
             ("\"mode\"", "\"modes\"", "modes"),
+            ("\"answer_ms\": 7000", "\"answer_ms\": 999", "999 is not from 1000 to 3600000"),
+            ("\"answer_ms\": 7000", "\"answer_ms\": 3600001", "3600001 is not from"),
         ] {
             let text = good.replacen(from, to, 1);
             assert_ne!(text, good);

@@ -288,6 +288,8 @@ impl Client {
     fn outcome<T>(&self, txn: TxnId, decider: DaemonIndex, decided: &Result<T, Stop>) -> Option<bool> {
         match decided {
             Ok(_) => Some(true),
+            // One that says nothing would be waited for once more.
+            Err(Stop::Fs(error)) if error.is_silence() => None,
             Err(Stop::Fs(error)) if error.outcome_unknown() => {
                 match self.request(decider, &Request::Resolve { txn }) {
                     Ok(Reply::Decided { committed, .. }) => Some(committed),

@@ -4,6 +4,7 @@
 //! process that is killed has told all but the last 4 MiB of each daemon.
 
 use crate::Client;
+use crate::calls::{Bulk, Call};
 use std::sync::atomic::{AtomicU64, Ordering};
 use tidepool_types::DaemonIndex;
 use tidepool_wire::message::Request;
@@ -76,7 +77,13 @@ impl Client {
     /// The same for all daemons.
     pub(crate) fn tell_all_used(&self) {
         if !self.tally.is_told() {
-            (0..self.members() as DaemonIndex).for_each(|daemon| self.tell_used(daemon));
+            let used = |daemon| {
+                let (read, written) = self.tally.take(daemon)?;
+                Some(Call::new(daemon, Request::Used { read, written }, Bulk::None))
+            };
+            // As with one.
+            let _ =
+                self.call_all(&mut (0..self.members() as DaemonIndex).filter_map(used).collect::<Vec<_>>());
         }
     }
 }

@@ -86,7 +86,7 @@ impl Peers {
         let session = SessionId(random_bytes());
         Peers {
             identity: service.identity(session),
-            local: LocalNode::detect().without_fabric(),
+            local: LocalNode { answer: crate::PEER_ANSWER_MAX, ..LocalNode::detect().without_fabric() },
             links: HashMap::new(),
             pause: HashMap::new(),
         }

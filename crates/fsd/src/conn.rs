@@ -11,6 +11,7 @@ use crate::lanes::Lanes;
 use crate::loans::{Granted, peer_of, refusal};
 use crate::serve::Service;
 use crate::{FRAMES_PER_TURN, HANDSHAKE_BODY_MAX};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::io::{self, ErrorKind, IoSlice, Read, Write as _};
 use std::mem::MaybeUninit;
@@ -22,7 +23,7 @@ use tidepool_shm::SLOTS;
 use tidepool_store::StoreError;
 use tidepool_transport::{Asked, Sealed, ServerAuth};
 use tidepool_types::{Errno, Ino, InstanceId, SessionId};
-use tidepool_wire::frame::{BULK_MAX, HEADER_LEN, Header, META_MAX};
+use tidepool_wire::frame::{BULK_MAX, FLAG_ONE_WAY, HEADER_LEN, Header, META_MAX};
 use tidepool_wire::message::{
     Handshake, Nonce, PROTOCOL_VERSION, Reply, Request, brings_descriptors, opens_fabric, queues_for_lock,
     watches,
@@ -212,7 +213,9 @@ impl Conn {
         for _ in 0..FRAMES_PER_TURN {
             match self.complete_frame()? {
                 Some(header) => {
-                    self.handle(service, lanes, &header);
+                    if self.is_wanted(&header) {
+                        self.handle(service, lanes, &header);
+                    }
                     self.consume(HEADER_LEN + header.body_len());
                     if !self.flush()? {
                         return Ok(Next::Write);
@@ -229,6 +232,14 @@ impl Conn {
             }
         }
         Ok(Next::Again)
+    }
+
+    /// Whether somebody waits for the answer, or nobody is meant to. Who has closed the connection has given the request up: it
+    /// must not be carried out behind what he, or who he told, has asked for since. That is so of what lay here while we
+    /// were stopped.
+    fn is_wanted(&self, header: &Header) -> bool {
+        let mut closed = [PollFd::new(&self.socket, PollFlags::RDHUP)];
+        header.flags & FLAG_ONE_WAY != 0 || poll(&mut closed, Some(&Timespec::default())) == Ok(0)
     }
 
     /// The header of the first frame, when all of the frame is here.

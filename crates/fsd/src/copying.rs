@@ -137,7 +137,8 @@ impl Service {
         let member = self.members().into_iter().find(|member| member.index == peer);
         let member = member.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no such daemon"))?;
         let identity = self.identity(SessionId(random_bytes()));
-        let connected = connect(&member, &LocalNode::detect(), &identity, |fd| fd);
+        let local = LocalNode { answer: crate::PEER_ANSWER_MAX, ..LocalNode::detect() };
+        let connected = connect(&member, &local, &identity, |fd| fd);
         Ok(connected.map_err(|e| io::Error::other(e.to_string()))?.link)
     }
 

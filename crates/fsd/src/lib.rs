@@ -30,6 +30,8 @@ mod server;
 mod storedir;
 mod tiering;
 
+use std::time::Duration;
+
 pub use config::{Backend, CORES_MAX, Config, ConfigError, Ready, TierConfig, default_workers, workers_for};
 pub use flush_config::{FlushConfig, FlushWhen};
 pub use server::{Daemon, StartError};
@@ -44,5 +46,8 @@ pub const HANDSHAKE_BODY_MAX: usize = 4096;
 pub const UNPROVEN_MAX: usize = 128;
 /// How long a peer may take to prove itself.
 pub const HANDSHAKE_MS_MAX: u64 = 5_000;
+/// How long a daemon waits for a peer that says nothing. Short, for whoever asked the daemon waits, too, and can ask the peer
+/// himself; what is to be dropped at a peer is dropped later.
+pub const PEER_ANSWER_MAX: Duration = Duration::from_millis(500);
 /// Frames one connection gets served before others have their turn.
 pub const FRAMES_PER_TURN: usize = 64;

@@ -41,6 +41,8 @@ const TOKEN_FABRIC: u64 = 3;
 const TOKEN_FIRST: u64 = 16;
 /// How often a worker looks for peers that take too long to prove themselves.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Connections that may wait to be taken; the kernel may allow less.
+const CONNECTIONS_WAITING_MAX: i32 = 4096;
 /// How long a worker rests that could not accept a connection for want of a descriptor.
 const NO_DESCRIPTOR_PAUSE: Duration = Duration::from_millis(50);
 
@@ -551,6 +553,8 @@ fn listen_unix(path: &Path) -> Result<UnixListener, StartError> {
 fn listen_tcp(at: SocketAddr) -> Result<TcpListener, StartError> {
     let fail = |source| StartError::Listen { at: at.to_string(), source };
     let listener = TcpListener::bind(at).map_err(fail)?;
+    // Of a daemon that is stopped for a while nobody is to be turned away.
+    rustix::net::listen(&listener, CONNECTIONS_WAITING_MAX).map_err(|e| fail(e.into()))?;
     listener.set_nonblocking(true).map_err(fail)?;
     Ok(listener)
 }

@@ -39,6 +39,7 @@ impl Pool {
             members,
             fabric: String::new(),
             encryption: tidepool_types::Encryption::Off,
+            answer_ms: 120_000,
         };
         file.write(&pool.root.join("pool.json")).unwrap();
         pool

@@ -185,6 +185,7 @@ impl ClientLane {
                         return give_up(word);
                     }
                 } else if started.elapsed() > limit {
+                    // The client goes away, and takes back what was not begun.
                     return Waited::TimedOut;
                 }
             }
@@ -223,6 +224,16 @@ impl ClientLane {
     pub fn next(&mut self) {
         if let Some(slot) = self.replies.pop_front() {
             self.segment.word(page(slot)).store(FREE, Release);
+        }
+    }
+}
+
+impl Drop for ClientLane {
+    /// Nobody waits for the replies any more: what the daemon has not begun with is taken back, so that it is not carried
+    /// out behind what comes later, when a daemon that was stopped goes on.
+    fn drop(&mut self) {
+        for slot in &self.replies {
+            give_up(self.segment.word(page(*slot)));
         }
     }
 }

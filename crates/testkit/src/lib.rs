@@ -27,7 +27,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
 use tidepool_client::{Client, Cred, Hint, PoolFile, PoolMode};
 use tidepool_fsd::{Backend, Config, Ready};
-use tidepool_transport::{Secret, random_bytes};
+use tidepool_transport::{ANSWER_MS_DEFAULT, Secret, random_bytes};
 use tidepool_types::{Encryption, Ino, InstanceId, Layout};
 use tidepool_wire::message::{Member, Reply, Request};
 
@@ -55,6 +55,8 @@ pub struct Options {
     pub fabric: String,
     /// Of what goes over TCP.
     pub encryption: Encryption,
+    /// How long clients wait for a daemon that says nothing.
+    pub answer_ms: u64,
     /// Shared storage below each daemon's own.
     pub tiers: Option<tidepool_fsd::TierConfig>,
 }
@@ -77,6 +79,7 @@ impl Default for Options {
             quota_objects: 0,
             fabric: String::new(),
             encryption: Encryption::Full,
+            answer_ms: ANSWER_MS_DEFAULT,
             tiers: None,
         }
     }
@@ -221,6 +224,7 @@ impl Cluster {
             members: self.members.clone(),
             fabric: self.options.fabric.clone(),
             encryption: self.options.encryption,
+            answer_ms: self.options.answer_ms,
         }
     }
 

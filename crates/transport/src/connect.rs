@@ -4,10 +4,12 @@ use crate::auth::{ClientAuth, Secret};
 use crate::choice::{TRANSPORT_VARIABLE, Transport, UnknownTransport};
 use crate::fabric::{self, Endpoints};
 use crate::local::LocalLink;
+use crate::patient::Patient;
 use crate::pool_greeting::{Asking, Terms};
 use crate::sealed::Sealed;
 use crate::socket::{SocketLink, tune_tcp};
-use crate::{CONNECT_MS_MAX, FABRIC_BUILT, Link, REPLY_MS_MAX};
+use crate::{ANSWER_MS_DEFAULT, CONNECT_MS_MAX, FABRIC_BUILT, Link};
+use socket2::{Domain, SockAddr, Socket, Type};
 use std::fmt;
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
@@ -45,6 +47,8 @@ pub struct LocalNode {
     pub fabric: Option<String>,
     /// Of this process, for that fabric.
     pub endpoints: Endpoints,
+    /// How long a daemon that says nothing is waited for, in the handshake and at each request.
+    pub answer: Duration,
 }
 
 impl LocalNode {
@@ -56,6 +60,7 @@ impl LocalNode {
             transport: Transport::from_env(),
             fabric: None,
             endpoints: Endpoints::default(),
+            answer: Duration::from_millis(ANSWER_MS_DEFAULT),
         }
     }
 
@@ -130,22 +135,23 @@ pub fn connect(
 ) -> Result<Connected, ConnectError> {
     let fail = |what: &str, source| ConnectError { host: member.host.clone(), what: what.into(), source };
     let transport = *local.transport.as_ref().map_err(|e| fail(&e.to_string(), None))?;
-    let unix = if transport.is_near() { open_unix(member, local) } else { None };
+    let unix = if transport.is_near() { open_unix(member, local) } else { Ok(None) };
+    let unix = unix.map_err(|e| fail("its daemon takes no connections", Some(e)))?;
     let (link, done): (Box<dyn Link>, Done) = match unix {
         Some(stream) => {
             let stream = UnixStream::from(place(stream.into()));
             let mut link = LocalLink::new(stream, local.shares_memory());
-            let done = greet(&mut link, member, |link| prove(link, identity))?;
+            let done = greet(&mut link, member, local.answer, |link| prove(link, identity))?;
             (Box::new(link), done)
         }
         None => {
             let stream = open_tcp(member, transport);
             let stream = stream.map_err(|e| fail("cannot connect to its daemon", Some(e)))?;
-            let mut link = SocketLink::new(Sealed::new(TcpStream::from(place(stream.into()))));
-            let done = greet(&mut link, member, |link| prove_far(link, member, identity))?;
+            let mut link = SocketLink::new(Sealed::new(Patient::new(place(stream.into()).into())));
+            let done = greet(&mut link, member, local.answer, |link| prove_far(link, member, identity))?;
             match local.provider(transport).map_err(|why| fail(why, None))? {
                 Some(provider) => {
-                    let opened = fabric::open(link, provider, &local.endpoints);
+                    let opened = fabric::open(link, provider, &local.endpoints, local.answer);
                     let advice = "cannot use the pool's fabric (TIDEPOOL_TRANSPORT=tcp does without)";
                     (opened.map_err(|e| fail(advice, Some(e)))?, done)
                 }
@@ -157,14 +163,15 @@ pub fn connect(
     Ok(Connected { link, epoch, index, configured, paced })
 }
 
-/// Both sides prove themselves to each other as `prove` does it; then requests may take their time.
+/// Both sides prove themselves to each other as `prove` does it. A daemon that says nothing is waited for as at a request.
 fn greet<L: Link>(
     link: &mut L,
     member: &Member,
+    answer: Duration,
     prove: impl FnOnce(&mut L) -> Result<(), HandshakeError>,
 ) -> Result<Done, ConnectError> {
     let fail = |what: &str, source| ConnectError { host: member.host.clone(), what: what.into(), source };
-    let timeout = link.set_timeout(Duration::from_millis(CONNECT_MS_MAX));
+    let timeout = link.set_timeout(answer);
     timeout.map_err(|e| fail("cannot set a timeout", Some(e)))?;
     let done = prove(link).and_then(|()| welcomed(link)).map_err(|e| match e {
         HandshakeError::Io(error) => fail("handshake failed", Some(error)),
@@ -173,18 +180,23 @@ fn greet<L: Link>(
     if done.index != member.index {
         return Err(fail("answered as another member of the pool; is the pool file out of date?", None));
     }
-    let timeout = link.set_timeout(Duration::from_millis(REPLY_MS_MAX));
-    timeout.map_err(|e| fail("cannot set a timeout", Some(e)))?;
     Ok(done)
 }
 
 /// The Unix socket, when the daemon is on this node and the socket can be reached (it
-/// cannot from inside a container with a file system of its own).
-fn open_unix(member: &Member, local: &LocalNode) -> Option<UnixStream> {
+/// cannot from inside a container with a file system of its own). An error: the daemon is there, and takes nobody.
+fn open_unix(member: &Member, local: &LocalNode) -> io::Result<Option<UnixStream>> {
     if member.unix.is_empty() || member.boot_id != local.boot_id {
-        return None;
+        return Ok(None);
     }
-    UnixStream::connect(&member.unix).ok()
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    // The kernel has connecting wait as long as sending, where too many wait already to be taken.
+    socket.set_write_timeout(Some(local.answer))?;
+    match SockAddr::unix(&member.unix).and_then(|address| socket.connect(&address)) {
+        Ok(()) => Ok(Some(socket.into())),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(error),
+        Err(_) => Ok(None),
+    }
 }
 
 fn open_tcp(member: &Member, transport: Transport) -> io::Result<TcpStream> {
@@ -253,7 +265,7 @@ fn prove(link: &mut dyn Link, identity: &Identity) -> Result<(), HandshakeError>
 
 /// On TCP. What follows is sealed where the pool wants that.
 fn prove_far(
-    link: &mut SocketLink<Sealed<TcpStream>>,
+    link: &mut SocketLink<Sealed<Patient>>,
     member: &Member,
     identity: &Identity,
 ) -> Result<(), HandshakeError> {

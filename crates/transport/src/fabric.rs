@@ -1,15 +1,16 @@
 //! The connection to a daemon over libfabric: requests and replies as messages, beside the socket over which both
 //! sides proved themselves and whose end tells of a death at once. Format: `docs/formats/09-fabric.md`.
 
+use crate::Link;
+use crate::patient::Patient;
 use crate::sealed::Sealed;
 use crate::socket::{Received, SocketLink};
-use crate::{Link, REPLY_MS_MAX};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::net::{RecvFlags, recv};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, TcpStream};
+use std::net::IpAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -110,7 +111,7 @@ impl Home {
 
 /// A control socket and its share of an endpoint as one [`Link`].
 pub struct FabricLink {
-    control: SocketLink<Sealed<TcpStream>>,
+    control: SocketLink<Sealed<Patient>>,
     home: Arc<Home>,
     id: u64,
     bell: OwnedFd,
@@ -149,12 +150,13 @@ fn failed(error: &FabricError) -> io::Error {
 
 /// Asks a daemon that has proved itself over `control` for messages over `provider`.
 pub fn open(
-    mut control: SocketLink<Sealed<TcpStream>>,
+    mut control: SocketLink<Sealed<Patient>>,
     provider: &str,
     endpoints: &Endpoints,
+    timeout: Duration,
 ) -> io::Result<Box<dyn Link>> {
     // The way to the daemon goes through this node's address that the control socket has found.
-    let home = endpoints.at(provider, control.stream().get_ref().local_addr()?.ip())?;
+    let home = endpoints.at(provider, control.stream().get_ref().get_ref().local_addr()?.ip())?;
     let replies = u64::from_le_bytes(crate::random_bytes());
     let asked = Request::OpenFabric { name: home.endpoint.name().into(), replies };
     let (name, token, bodies) = match ask(&mut control, &asked)? {
@@ -179,11 +181,11 @@ pub fn open(
         sequence: 0,
         waiting: VecDeque::new(),
         meta: Vec::new(),
-        timeout: Duration::from_millis(REPLY_MS_MAX),
+        timeout,
     }))
 }
 
-fn ask(control: &mut SocketLink<Sealed<TcpStream>>, request: &Request) -> io::Result<Reply> {
+fn ask(control: &mut SocketLink<Sealed<Patient>>, request: &Request) -> io::Result<Reply> {
     let mut meta = Vec::new();
     request.encode(&mut meta);
     let header = Header { kind: request.kind(), meta_len: meta.len() as u32, ..Header::default() };

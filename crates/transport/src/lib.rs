@@ -16,6 +16,7 @@ mod fabric;
 #[path = "no_fabric.rs"]
 mod fabric;
 mod local;
+mod patient;
 mod pool_greeting;
 pub mod remote;
 mod sealed;
@@ -31,6 +32,7 @@ pub use sealed::{Half, Sealed, Seals};
 pub use socket::{Received, SocketLink, Stream, tune_tcp, watch_tcp, write_all_slices};
 
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,11 +44,13 @@ use tidepool_wire::message::{Reply, Request};
 pub const DEAD_PEER_MS_MAX: u64 = 4_000;
 /// The same of a connection on which nothing may happen for long, and that is one of many: few probes are enough.
 pub const WATCH_MS_MAX: u64 = 30_000;
-/// How long connecting and the handshake may take.
+/// How long connecting to a node may take, and, between stagers, the handshake.
 pub const CONNECT_MS_MAX: u64 = 4_000;
-/// How long a daemon may take for one request. A slow disk is not a dead node, so this is
-/// generous; a daemon that died is noticed at once by its closed socket.
-pub const REPLY_MS_MAX: u64 = 120_000;
+/// How long a client waits for the answer of a daemon that says nothing, in milliseconds, unless its pool says otherwise. A slow
+/// disk is not a dead node, so this is generous; a daemon that died is noticed at once by its closed socket.
+pub const ANSWER_MS_DEFAULT: u64 = 120_000;
+/// What a pool may say: less is what disks take that have much to do, more is as good as for ever.
+pub const ANSWER_MS: RangeInclusive<u64> = 1_000..=3_600_000;
 
 /// A connection that carries frames, as a client sees it.
 pub trait Link: Send {
@@ -77,6 +81,6 @@ pub trait Link: Send {
     /// The socket: readable when the peer has closed it, or when what does not come by a lane may be there.
     fn socket(&self) -> BorrowedFd<'_>;
 
-    /// Sets how long `receive` waits.
+    /// Sets how long `send` and `receive` wait for a peer that says nothing; then they fail with `WouldBlock`.
     fn set_timeout(&mut self, timeout: Duration) -> io::Result<()>;
 }

@@ -1,8 +1,8 @@
 //! The connection to a daemon of the same node: its Unix socket and, once it is clear that
 //! more than a few requests will come, a lane in shared memory.
 
+use crate::Link;
 use crate::socket::{Received, SocketLink};
-use crate::{Link, REPLY_MS_MAX};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
@@ -54,13 +54,14 @@ pub struct LocalLink {
 }
 
 impl LocalLink {
+    /// Waits for as long as the stream does, until [`Link::set_timeout`] says how long.
     pub fn new(stream: UnixStream, shared_memory: bool) -> LocalLink {
         LocalLink {
             socket: SocketLink::new(stream),
             lane: if shared_memory { Lane::Later } else { Lane::Never },
             requests: 0,
             waiting: VecDeque::new(),
-            timeout: Duration::from_millis(REPLY_MS_MAX),
+            timeout: Duration::MAX,
             board: None,
         }
     }

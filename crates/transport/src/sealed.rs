@@ -435,6 +435,10 @@ impl<S: Stream> Stream for Sealed<S> {
         self.stream.timeout(timeout)
     }
 
+    fn wait_at_most(&mut self, limit: Duration) -> io::Result<()> {
+        self.stream.wait_at_most(limit)
+    }
+
     fn has_unread(&self) -> bool {
         self.seal.as_ref().is_some_and(|(_, opener)| opener.has_unread())
     }

@@ -2,6 +2,7 @@
 
 use crate::{DEAD_PEER_MS_MAX, Link};
 use rustix::net::{RecvFlags, recv};
+use socket2::SockRef;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,7 +29,14 @@ pub struct SocketLink<S> {
 
 /// What the link needs of a stream besides reading and writing.
 pub trait Stream: Read + Write + AsFd + Send {
+    /// How long each read waits.
     fn timeout(&self, timeout: Duration) -> io::Result<()>;
+
+    /// How long each read and each write waits for a peer that says, or takes, nothing.
+    fn wait_at_most(&mut self, limit: Duration) -> io::Result<()> {
+        SockRef::from(&self.as_fd()).set_write_timeout(Some(limit))?;
+        self.timeout(limit)
+    }
 
     /// True when bytes have come that are in no buffer of the kernel any more, and not read yet.
     fn has_unread(&self) -> bool {
@@ -100,7 +108,7 @@ impl<S: Stream> Link for SocketLink<S> {
     }
 
     fn set_timeout(&mut self, timeout: Duration) -> io::Result<()> {
-        self.stream.timeout(timeout)
+        self.stream.wait_at_most(timeout)
     }
 }
 
@@ -148,7 +156,7 @@ pub fn tune_tcp(stream: &TcpStream) -> io::Result<()> {
 /// A dead node is noticed within about `time`: what is sent is acknowledged by then, and of a connection on which
 /// nothing happens probes are.
 pub fn watch_tcp(stream: &TcpStream, time: Duration) -> io::Result<()> {
-    let socket = socket2::SockRef::from(stream);
+    let socket = SockRef::from(stream);
     socket.set_tcp_user_timeout(Some(time))?;
     // The kernel counts whole seconds.
     let step = Duration::from_secs((time / (1 + PROBES)).as_secs().max(1));

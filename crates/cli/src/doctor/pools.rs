@@ -51,7 +51,7 @@ pub fn examine() -> Vec<Line> {
 }
 
 fn look(pool: &Instance) -> Result<Seen> {
-    let client = pool.client().ok();
+    let client = pool.hurried_client().ok();
     let agent = NodeRecord::read(pool)?.agent;
     Ok(Seen {
         daemons: client.map(|client| (answering(&client), client.members())),

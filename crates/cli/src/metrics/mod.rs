@@ -78,7 +78,7 @@ impl Source<'_> {
 
 fn put_pool(families: &mut Families, pool: &Instance) {
     // One that never came up has no daemons.
-    let Ok(client) = pool.client() else { return };
+    let Ok(client) = pool.hurried_client() else { return };
     for (daemon, status) in pool::statuses(&client) {
         let labels: Labels = vec![
             ("pool", pool.name.clone()),
