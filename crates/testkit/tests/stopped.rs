@@ -13,9 +13,9 @@ use tidepool_client::{
 use tidepool_testkit::{Cluster, Options, Rng, bytes_of, create_file, cred, eventually, read_all, write_all};
 use tidepool_types::{Attr, Errno, Ino, SetAttr};
 
-const LIMIT: Duration = Duration::from_secs(4);
+const LIMIT: Duration = Duration::from_secs(3);
 /// What a busy machine may add to a limit: less than another one, so that none is waited for twice.
-const SLACK: Duration = Duration::from_millis(3_600);
+const SLACK: Duration = Duration::from_millis(2_700);
 
 fn pool(daemons: usize, tcp_only: bool, limit: Duration) -> Cluster {
     let answer_ms = limit.as_millis() as u64;
@@ -39,7 +39,7 @@ impl Drop for Stopped<'_> {
 }
 
 /// What follows at once upon a silence fails at once; a call of its own waits.
-const APART: Duration = Duration::from_millis(300);
+const APART: Duration = Duration::from_millis(600);
 
 /// The error of a call to a daemon that is stopped: in time, and with its name.
 fn refused<T>(what: &str, call: impl FnOnce() -> Result<T, FsError>) {
@@ -49,7 +49,7 @@ fn refused<T>(what: &str, call: impl FnOnce() -> Result<T, FsError>) {
     let took = began.elapsed();
     assert_eq!(error.errno(), Errno::EIO, "{what}: {error}");
     let text = error.to_string();
-    assert!(text.contains("node node0: daemon 0 has not answered for 4 s"), "{what}: {text}");
+    assert!(text.contains("node node0: daemon 0 has not answered for 3 s"), "{what}: {text}");
     assert!(took >= LIMIT.mul_f64(0.9) && took < LIMIT + SLACK, "{what}: {took:?}");
 }
 
