@@ -277,7 +277,7 @@ impl<'a> Soak<'a> {
     fn begin_change(&mut self, seat: usize, file: usize) {
         let before = self.files[file].content.clone();
         let (key, name) = (self.files[file].key, self.files[file].name.clone());
-        let max = if file % 3 == 0 { SMALL_MAX } else { SIZE_MAX };
+        let max = if file.is_multiple_of(3) { SMALL_MAX } else { SIZE_MAX };
         let some = 1 + self.rng.below(PART_MAX.min(max));
         let data = self.rng.bytes(some as usize);
         let mut after = before.clone();
@@ -381,8 +381,14 @@ impl<'a> Soak<'a> {
         let file = &mut self.files[pending.file];
         match pending.aim {
             Aim::Read => file.end_read(number, seen),
-            Aim::Write => Ok(file.end_write(number)),
-            Aim::Change => Ok(file.end_change()),
+            Aim::Write => {
+                file.end_write(number);
+                Ok(())
+            }
+            Aim::Change => {
+                file.end_change();
+                Ok(())
+            }
             Aim::Look => file.look(Some(seen)),
             Aim::Remade => file.look(Some(&[])),
             Aim::Whole => file.must_be(seen),
