@@ -620,7 +620,6 @@ impl Client {
         self.board(daemon)
     }
 
-    /// True when the files of `daemon`'s store may be read directly.
     /// True when the files of a daemon may be had.
     pub(crate) fn hands_out(&self, daemon: DaemonIndex, access: Access) -> bool {
         let slot = self.slots.get(usize::from(daemon));
