@@ -546,9 +546,7 @@ impl Agent {
                 cache_ttl_ms: go.cache_ttl_ms,
                 ..tidepool_fuse::MountOptions::new(pool.mount.clone())
             };
-            let mounted = tidepool_fuse::mount(Arc::new(client), &options);
-            self.mounted =
-                Some(mounted.context(Kind::Start, || format!("mounting at {}", pool.mount.display()))?);
+            self.mounted = Some(crate::mount::guarded(Arc::new(client), &options)?);
         }
         Ok(())
     }

@@ -145,6 +145,9 @@ pub enum Command {
     /// The agent that `tidepool` starts on each node; not for people
     #[command(hide = true)]
     Node(NodeArgs),
+    /// What stands by a mount and ends its connection when its process was killed and cannot end; not for people
+    #[command(hide = true)]
+    MountGuard,
     /// Write the manual pages of this program; `make install` does
     #[command(hide = true)]
     Man { dir: PathBuf },

@@ -520,7 +520,11 @@ pub fn clean_here(instance: &Instance, wipe: bool) -> Result<()> {
         records.iter().flat_map(NodeRecord::processes).filter(|p| *p != own && p.lives()).collect();
     end_processes(&processes);
     unmount_others(instance)?;
-    tidepool_fuse::mounts_below(&instance.dir).iter().try_for_each(|path| unmount(path))?;
+    // Their processes are the agents', which have been ended.
+    tidepool_fuse::mounts_below(&instance.dir).iter().try_for_each(|path| {
+        tidepool_fuse::end_and_unmount(path)
+            .context(Kind::Cleanup, || format!("unmounting {}", path.display()))
+    })?;
     if !wipe {
         return Ok(());
     }

@@ -130,6 +130,7 @@ fn dispatch(cli: Cli) -> exit::Result<ExitCode> {
         Command::Slurm(command) => slurm::dispatch(&command),
         Command::Workflow(command) => slurm::workflow(&command),
         Command::Node(args) => agent::node(&args),
+        Command::MountGuard => mount::stand_guard(),
         Command::Man { dir } => write_manual(&dir),
     }
 }

@@ -1,11 +1,17 @@
-//! Mounts of `tidepool mount` when their pool is stopped.
+//! Mounts of `tidepool mount` when their pool is stopped, and when they are killed.
 
 mod common;
 
 use common::{Sandbox, doors, text};
-use std::path::Path;
-use std::process::{Child, Stdio};
-use tidepool_testkit::eventually;
+use rustix::mount::UnmountFlags;
+use rustix::process::Signal;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tidepool_client::Client;
+use tidepool_placement::entry_owner;
+use tidepool_testkit::{Cluster, cred, eventually};
+use tidepool_types::Ino;
 
 fn is_mounted(path: &Path) -> bool {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
@@ -57,4 +63,83 @@ fn stopping_a_pool_takes_its_mounts_away() {
     sandbox.ok(&["pool", "stop", "--pool", "other"]);
     assert!(others.wait().unwrap().success());
     sandbox.assert_nothing_left("after the last pool was stopped");
+}
+
+/// Ends its connection in any case, so that a test that fails also ends.
+struct TornOff(PathBuf);
+
+impl Drop for TornOff {
+    fn drop(&mut self) {
+        // The command of that name would first ask the mount how it is.
+        let how = UnmountFlags::FORCE | UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
+        let _ = rustix::mount::unmount(&self.0, how);
+    }
+}
+
+/// The state of each thread of a process, as proc(5) has them.
+fn states(pid: u32) -> Vec<char> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let stats = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok());
+    stats.filter_map(|stat| stat.rsplit_once(") ")?.1.chars().next()).collect()
+}
+
+/// Until a program has waited in the mount for a while, because it needs a daemon that says nothing.
+fn wait_until_stuck(program: &mut Child) {
+    let (mut since, mut last) = (Instant::now(), String::new());
+    eventually("a program that waits in the mount", || {
+        let ended = program.try_wait().unwrap();
+        assert!(ended.is_none(), "it ended with {ended:?}");
+        let place = std::fs::read_to_string(format!("/proc/{}/wchan", program.id())).unwrap_or_default();
+        if place != last {
+            println!("the program waits in {place}");
+            (since, last) = (Instant::now(), place);
+        }
+        last.contains("request_wait_answer") && since.elapsed() > Duration::from_millis(300)
+    });
+}
+
+/// A program's request holds a directory's lock and waits for a daemon that is stopped. Another daemon has the mount make the kernel forget
+/// a name there, which waits for that lock. Now the mount is killed.
+#[test]
+fn a_mount_ends_that_is_killed_while_the_kernel_cannot_forget() {
+    if !doors().contains(&"fuse") || !rustix::process::geteuid().is_root() {
+        return eprintln!("SKIPPED: FUSE is not usable here, or nobody could end the mount of a failed test");
+    }
+    let (sandbox, cluster) = (Sandbox::new(), Cluster::start(2));
+    let mut pool = cluster.pool_file();
+    pool.mount = sandbox.path("mount");
+    pool.write(&sandbox.path("pool.json")).unwrap();
+    let mut mount = {
+        std::fs::create_dir(&pool.mount).unwrap();
+        let mut command = sandbox.tidepool(&["mount"]);
+        command.env("TIDEPOOL_POOL", sandbox.path("pool.json")).arg(&pool.mount).spawn().unwrap()
+    };
+    let _torn_off = TornOff(pool.mount.clone());
+    eventually("a mount", || is_mounted(&pool.mount));
+    let names_at = |daemon, what: &'static str| {
+        let names = (0..).map(move |n| format!("{what}{n}"));
+        names.filter(move |name| entry_owner(Ino::ROOT, name.as_bytes(), 2) == daemon)
+    };
+    let names: Vec<String> = names_at(0, "old").take(16).collect();
+    names.iter().for_each(|name| std::fs::write(pool.mount.join(name), "").unwrap());
+    let clients: Vec<_> = names.iter().map(|_| cluster.client()).collect();
+    // The kernel has the names, and may keep them for two seconds.
+    names.iter().for_each(|name| assert!(pool.mount.join(name).is_file()));
+
+    cluster.signal(1, Signal::STOP);
+    let made = names_at(1, "new").next().expect("there are many");
+    let mut program = Command::new("mkdir").arg(pool.mount.join(made)).spawn().unwrap();
+    wait_until_stuck(&mut program);
+    let remove = |(client, name): (Client, String)| {
+        std::thread::spawn(move || client.unlink(Ino::ROOT, name.as_bytes(), &cred()).map(drop))
+    };
+    let removers: Vec<_> = clients.into_iter().zip(names).map(remove).collect();
+    eventually("a thread of the mount that waits for a directory", || states(mount.id()).contains(&'D'));
+
+    mount.kill().unwrap();
+    eventually("the end of the mount that was killed", || mount.try_wait().unwrap().is_some());
+    eventually("the end of the program", || program.try_wait().unwrap().is_some());
+    assert_eq!(std::fs::read_dir(&pool.mount).unwrap_err().raw_os_error(), Some(libc::ENOTCONN));
+    cluster.signal(1, Signal::CONT);
+    removers.into_iter().for_each(|remover| remover.join().unwrap().unwrap());
 }

@@ -13,6 +13,7 @@ mod convert;
 mod error;
 mod fs;
 mod ghosts;
+mod guard;
 mod idmap;
 mod leases;
 mod listing;
@@ -26,7 +27,8 @@ mod probe;
 mod report;
 
 pub use error::MountError;
+pub use guard::stand_guard;
 pub use mount::{Mounted, mount, serve_foreground};
-pub use mountinfo::{mounts_below, mounts_of, unmount};
+pub use mountinfo::{end_and_unmount, mounts_below, mounts_of, unmount};
 pub use options::MountOptions;
 pub use probe::{Device, FuseSupport, probe};

@@ -2,7 +2,8 @@
 
 use crate::error::MountError;
 use crate::fs::TidepoolFs;
-use crate::mountinfo::{self, unmount};
+use crate::guard::Guard;
+use crate::mountinfo::{self, mount_at, unmount};
 use crate::ops::Core;
 use crate::options::{Extras, MountOptions};
 use crate::probe::{self, Device};
@@ -12,6 +13,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -34,6 +36,8 @@ pub struct Mounted {
     /// Somebody else made the mount and handed us its device.
     foreign: bool,
     session: Option<BackgroundSession>,
+    /// Dropped last: while there is a session somebody stands by.
+    guard: Option<Guard>,
 }
 
 /// Mounts a pool. The mount is live when this returns; threads of this process serve it.
@@ -52,7 +56,7 @@ pub fn mount(client: Arc<Client>, options: &MountOptions) -> Result<Mounted, Mou
     let session = session.spawn().map_err(fail)?;
     raise_readahead(&path);
     settle_root(&path);
-    Ok(Mounted { path, foreign: options.passed_fd().is_some(), session: Some(session) })
+    Ok(Mounted { path, foreign: options.passed_fd().is_some(), session: Some(session), guard: None })
 }
 
 /// Mounts, calls `ready` with the mount point once it is live, and serves until `stop` is
@@ -74,6 +78,15 @@ pub fn serve_foreground(
 impl Mounted {
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Has a process stand by that ends the mount's connection if this one is killed and cannot end. `command` is to call
+    /// [`stand_guard`](crate::stand_guard) with its standard output, and is best started by a thread that lives as long as the mount.
+    /// Whether it could be: users other than root cannot end connections where the system does not show them.
+    pub fn guard_by(&mut self, command: Command) -> io::Result<bool> {
+        let Some(entry) = mount_at(&self.path) else { return Ok(false) };
+        self.guard = Guard::start(&entry.device, command)?;
+        Ok(self.guard.is_some())
     }
 
     /// True once somebody unmounted, or the session failed.
@@ -114,7 +127,8 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         if let Some(session) = self.session.take() {
-            let rest = Mounted { path: self.path.clone(), foreign: self.foreign, session: Some(session) };
+            let (path, guard) = (self.path.clone(), self.guard.take());
+            let rest = Mounted { path, foreign: self.foreign, session: Some(session), guard };
             if let Err(error) = rest.unmount() {
                 eprintln!("tidepool mount: {error}");
             }
@@ -179,8 +193,7 @@ fn occupy_standard_descriptors() {
 
 /// Best effort: only root may, and only where /sys is writable.
 fn raise_readahead(path: &Path) {
-    let entry = mountinfo::mounts().into_iter().rev().find(|e| e.path == path);
-    if let Some(entry) = entry {
+    if let Some(entry) = mount_at(path) {
         let setting = format!("/sys/class/bdi/{}/read_ahead_kb", entry.device);
         let _ = std::fs::write(setting, READAHEAD_KIB.to_string());
     }

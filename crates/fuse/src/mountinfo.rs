@@ -1,9 +1,11 @@
 //! Finding and removing mounts of pools.
 
 use crate::error::MountError;
+use crate::guard;
 use crate::options::source_of;
 use rustix::mount::UnmountFlags;
 use std::ffi::OsString;
+use std::io::Write;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -108,6 +110,22 @@ pub fn unmount(path: &Path) -> Result<(), MountError> {
         Err(rustix::io::Errno::INVAL) => Err(fail("nothing is mounted there".into())),
         Err(error) => Err(fail(error.to_string())),
     }
+}
+
+/// The same for a mount whose process is dead, or has been told to die: its connection is ended first, where this user can do that,
+/// because the process may be unable to end before.
+pub fn end_and_unmount(path: &Path) -> Result<(), MountError> {
+    let entry = mount_at(path).filter(is_ours);
+    if let Some(mut connection) = entry.and_then(|entry| guard::open_connection(&entry.device)) {
+        // It may have ended by itself.
+        let _ = connection.write_all(b"1");
+    }
+    unmount(path)
+}
+
+/// The mount that shows at a path.
+pub(crate) fn mount_at(path: &Path) -> Option<MountEntry> {
+    mounts().into_iter().rev().find(|entry| entry.path == path)
 }
 
 fn unmount_by_helper(path: &Path) -> Result<(), String> {

@@ -16,6 +16,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tidepool_testkit::Leash;
+use tidepool_testkit::eventually;
 
 pub struct Sandbox {
     pub dir: TempDir,
@@ -277,15 +278,12 @@ impl Mount {
         mounts.contains(&format!(" {} ", self.path.display()))
     }
 
-    /// `kill -9` of its process, and what is left of it is torn off. With force: the process may have been telling the kernel
-    /// to forget a name whose directory is locked by a request that now nobody answers, and then neither would ever end.
+    /// `kill -9` of its process, and what is left of it is torn off.
     pub fn kill(mut self) {
         self.child.kill().expect("a child can be killed");
-        for how in ["-f", "-l"] {
-            // Where the process could end, the first of these may find nothing to do.
-            let _ = Command::new("umount").arg(how).arg(&self.path).stderr(Stdio::null()).status();
-        }
-        self.child.wait().expect("a killed child ends");
+        let child = &mut self.child;
+        eventually("the end of a mount that was killed", || child.try_wait().is_ok_and(|end| end.is_some()));
+        let _ = Command::new("umount").arg("-l").arg(&self.path).stderr(Stdio::null()).status();
         assert!(!self.is_there(), "{} cannot be unmounted", self.path.display());
         self.killed = true;
     }

@@ -1,0 +1,166 @@
+//! Ends the connection of a mount whose process was killed and cannot end.
+//!
+//! A thread that makes the kernel forget a name waits, and cannot be killed while it does, for the lock of the name's directory. A program's
+//! request may hold that lock and wait for an answer that only this process could give. Once the process is killed neither ends, because the
+//! kernel gives a connection up when its last descriptor is closed, and the thread that waits has them open. So another process stands by,
+//! without any of these descriptors, and gives the connection up when the first one has died and is still there.
+
+use rustix::fs::{Mode, OFlags};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Where the kernel's list of connections is by custom.
+const CONNECTIONS: &str = "/sys/fs/fuse/connections";
+/// How long the other threads of a process that has died have to end. Most need no time.
+const GRACE: Duration = Duration::from_millis(200);
+/// How often the process is looked at unless its end is told: it is not where the thread that started the guard has ended before.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// The process that stands by; it ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Guard(Child);
+
+impl Guard {
+    /// Starts `command`, which is to call [`stand_guard`], for the connection of a mount's device `0:minor`. `None` where this user
+    /// cannot end connections: he is not root, and the system does not show them.
+    pub(crate) fn start(device: &str, mut command: Command) -> io::Result<Option<Guard>> {
+        let Some(connection) = open_connection(device) else { return Ok(None) };
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::from(connection))
+            // Ctrl-C is for the mount.
+            .process_group(0)
+            .spawn()?;
+        Ok(Some(Guard(child)))
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What ends the connection of a mount's device `0:minor` when something is written to it. It is of this connection, also when its number is
+/// used again.
+pub(crate) fn open_connection(device: &str) -> Option<File> {
+    let minor: u32 = device.strip_prefix("0:")?.parse().ok()?;
+    let name = format!("{minor}/abort");
+    let shown = File::options().write(true).open(Path::new(CONNECTIONS).join(&name));
+    shown.or_else(|_| open_unshown(&name)).ok()
+}
+
+/// The same where the system does not show connections, for root: from a list that is nowhere in the name space.
+fn open_unshown(name: &str) -> io::Result<File> {
+    let list = fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_create(&list)?;
+    let list = fsmount(&list, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
+    Ok(rustix::fs::openat(&list, name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?.into())
+}
+
+/// How it is with the process that the guard was started by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Guarded {
+    Alive,
+    /// It has died, and threads of it are still there.
+    Dying,
+    Gone,
+}
+
+/// The guard: returns when the process that started it is gone. Its standard output is what ends the connection.
+pub fn stand_guard(mut connection: impl Write) -> io::Result<()> {
+    let guarded = getppid();
+    let told = hear_of_its_end()?;
+    loop {
+        match look_at(guarded) {
+            Guarded::Alive => wait_to_be_told(&told)?,
+            Guarded::Gone => return Ok(()),
+            Guarded::Dying => {
+                std::thread::sleep(GRACE);
+                if look_at(guarded) == Guarded::Dying {
+                    connection.write_all(b"1")?;
+                    connection.flush()?;
+                }
+            }
+        }
+    }
+}
+
+/// Readable after a signal, which none of the usual ones ends this process with: that of the process that is guarded is sent to its end.
+fn hear_of_its_end() -> io::Result<UnixStream> {
+    let (told, tell) = UnixStream::pair()?;
+    for signal in [SIGTERM, SIGINT, SIGHUP] {
+        signal_hook::low_level::pipe::register(signal, tell.try_clone()?)?;
+    }
+    set_parent_process_death_signal(Some(Signal::TERM))?;
+    told.set_read_timeout(Some(LOOK))?;
+    Ok(told)
+}
+
+fn wait_to_be_told(mut told: &UnixStream) -> io::Result<()> {
+    match told.read(&mut [0; 16]) {
+        Ok(_) => Ok(()),
+        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// A process is its children's parent until its last thread has ended.
+fn look_at(guarded: Option<Pid>) -> Guarded {
+    let Some(pid) = guarded.filter(|pid| getppid() == Some(*pid)) else { return Guarded::Gone };
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    match stat.as_deref().ok().and_then(state_in) {
+        Some('Z' | 'X') => Guarded::Dying,
+        Some(_) => Guarded::Alive,
+        None => Guarded::Gone,
+    }
+}
+
+/// The state in a line of `/proc/PID/stat`; the name before it may hold anything.
+fn state_in(stat: &str) -> Option<char> {
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_does_not_pass_for_a_state() {
+        for (stat, state) in [
+            ("7 (tidepool) S 1 7 7 0", Some('S')),
+            ("7 (a) Z (b) Z 1 7 7 0", Some('Z')),
+            ("7 (x) Z) R 1", Some('R')),
+            ("7 (tidepool", None),
+            ("", None),
+        ] {
+            assert_eq!(state_in(stat), state, "{stat}");
+        }
+    }
+
+    #[test]
+    fn what_lives_and_what_is_no_parent_is_told_apart() {
+        assert_eq!(look_at(getppid()), Guarded::Alive);
+        assert_eq!(look_at(Some(rustix::process::getpid())), Guarded::Gone);
+        assert_eq!(look_at(None), Guarded::Gone);
+    }
+
+    #[test]
+    fn no_connection_is_none() {
+        for device in ["", "0", "0:", "0:x", "0:4294967295", "0:../../1", "8:1"] {
+            assert!(open_connection(device).is_none(), "{device}");
+        }
+    }
+}
