@@ -17,9 +17,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use support::network::World;
-use support::trees::{self, Tree};
+
 use tidepool_stage_client::{Code, Op, StageError, TaskSpec, TaskState, TaskStatus};
 use tidepool_testkit::Rng;
+use tidepool_testkit::trees::{self, Tree};
 
 /// Most bytes of the large file of a tree.
 const LARGE_MAX: u64 = 4 << 20;
@@ -147,7 +148,7 @@ impl Chaos {
         let there = trees::read(&target);
         let bytes = |tree: &Tree| {
             let sizes = tree.values().map(|entry| match entry {
-                trees::Entry::File { size, .. } => *size,
+                trees::Entry::File { content, .. } => content.bytes(),
                 _ => 0,
             });
             sizes.sum::<u64>()
