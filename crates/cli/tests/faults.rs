@@ -11,10 +11,11 @@
 mod common;
 mod fault_runs;
 
+use common::doors;
 use fault_runs::inject::{self, Injection};
 use fault_runs::place::{Place, clear};
 use fault_runs::planted::Planted;
-use fault_runs::{Case, Door, Wrong, bounded, copies, place, runs};
+use fault_runs::{Case, Door, Wrong, bounded, copies, place, pools, power, runs};
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -32,6 +33,21 @@ fn copies_under_faults() {
 fn runs_under_faults() {
     let door = Door { name: "run and drain", runs_default: 24, times: 2, struck_min: 50 };
     door.open(Place::new, runs::one);
+}
+
+#[test]
+fn copies_whose_power_fails() {
+    let door = Door { name: "cp and power", runs_default: 40, times: 2, struck_min: 50 };
+    door.open(power::Place::new, power::one);
+}
+
+#[test]
+fn copies_to_and_from_pools_under_faults() {
+    if !doors().contains(&"fuse") {
+        return;
+    }
+    let door = Door { name: "cp and pools", runs_default: 40, times: 2, struck_min: 50 };
+    door.open(pools::Place::new, pools::one);
 }
 
 /// What a copy may get wrong, done by hand.
@@ -86,6 +102,24 @@ fn a_copy_that_is_none_is_noticed() {
             .unwrap_or_else(|Wrong(why)| panic!("{what}: {why}"));
         lie(&planted.target);
         assert!(planted.is_whole_at(&planted.target).is_err(), "{what}: not noticed");
+    }
+}
+
+/// Power that fails takes away what nobody has synced.
+#[test]
+fn a_copy_that_is_not_synced_is_gone() {
+    if let Some(forgets) = power::forgets_what_is_not_synced(&power::Place::new()) {
+        assert!(forgets, "the disk has all that was written, so nothing is proven by it");
+    }
+}
+
+/// The journal that knows the names of temporary files is there after a power failure, or they would never be removed.
+#[test]
+fn no_temporary_file_outlives_its_journal() {
+    if inject::is_possible()
+        && let Some(left) = power::parts_after_going_on(&power::Place::new())
+    {
+        assert!(left.is_empty(), "left for good: {left:?}");
     }
 }
 

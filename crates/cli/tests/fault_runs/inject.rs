@@ -94,6 +94,11 @@ impl Injection {
         Injection { name: call.into(), calls: call.into(), how: format!("error={errno}"), at, lasts: false }
     }
 
+    /// `kill -9` at the `at`-th of these calls.
+    pub fn kill(calls: &str, at: u64) -> Injection {
+        Injection { name: calls.into(), calls: calls.into(), how: "signal=KILL".into(), at, lasts: false }
+    }
+
     /// A signal, with a call that would have changed something and, if the signal ends the process, does not.
     pub fn signal(rng: &mut Rng, signal: &str) -> Injection {
         let at = 1 + moment(rng);

@@ -5,6 +5,8 @@ pub mod copies;
 pub mod inject;
 pub mod place;
 pub mod planted;
+pub mod pools;
+pub mod power;
 pub mod runs;
 
 use std::collections::BTreeMap;
