@@ -15,7 +15,7 @@ use common::doors;
 use fault_runs::inject::{self, Injection};
 use fault_runs::place::{Place, clear};
 use fault_runs::planted::Planted;
-use fault_runs::{Case, Door, Wrong, bounded, copies, place, pools, power, runs};
+use fault_runs::{Case, Door, Wrong, bounded, copies, place, pools, power, runs, tasks};
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -39,6 +39,12 @@ fn runs_under_faults() {
 fn copies_whose_power_fails() {
     let door = Door { name: "cp and power", runs_default: 40, times: 2, struck_min: 50 };
     door.open(power::Place::new, power::one);
+}
+
+#[test]
+fn tasks_under_faults() {
+    let door = Door { name: "stager", runs_default: 24, times: 1, struck_min: 40 };
+    door.open(tasks::Place::new, tasks::one);
 }
 
 #[test]

@@ -1,8 +1,11 @@
 //! Faults at a system call of a real process: strace(1) makes the n-th call of a kind fail, or sends a signal with it.
 
+use super::bounded::send;
+use rustix::process::Signal;
 use std::fmt;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use tidepool_testkit::Rng;
 
 /// Calls of one kind, as strace takes them, and what they may fail with.
@@ -139,6 +142,22 @@ impl Injection {
         traced
     }
 
+    /// The same for a process that runs, and all its threads.
+    pub fn into(&self, pid: u32, log: &Path) -> Attached {
+        let when = format!("{}{}", self.at, if self.lasts { "+" } else { "" });
+        let mut tracer = Command::new("strace");
+        tracer.args(["-f", "-o"]).arg(log).args(["-p", &pid.to_string()]);
+        tracer.args(["-e", &format!("trace={}", self.calls)]);
+        tracer.args(["-e", &format!("inject={}:{}:when={when}", self.calls, self.how)]);
+        let mut child = tracer.stderr(Stdio::piped()).spawn().expect("strace(1) runs");
+        // "Process N attached"; the rest of its threads it names on the same line.
+        let mut line = String::new();
+        let said = child.stderr.take().expect("it is piped");
+        let mut said = BufReader::new(said);
+        said.read_line(&mut line).expect("strace(1) says that it is attached");
+        Attached { child, _said: said }
+    }
+
     /// It was standard error that could not be written: nothing can be told of anything.
     pub fn has_muted(&self, log: &Path) -> bool {
         let log = std::fs::read(log).unwrap_or_default();
@@ -156,6 +175,19 @@ impl Injection {
             None => line.contains("(INJECTED)") && !line.contains("write(2,") && !line.contains("write(1,"),
             Some(name) => line.contains(&format!("SIG{name}")),
         })
+    }
+}
+
+/// strace at a process, which goes on without it when this is dropped.
+pub struct Attached {
+    child: Child,
+    _said: BufReader<ChildStderr>,
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        send(self.child.id(), Signal::INT);
+        let _ = self.child.wait();
     }
 }
 

@@ -8,6 +8,7 @@ pub mod planted;
 pub mod pools;
 pub mod power;
 pub mod runs;
+pub mod tasks;
 
 use std::collections::BTreeMap;
 use std::fmt::Display;

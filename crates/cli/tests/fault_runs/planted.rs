@@ -1,6 +1,7 @@
 //! What is to be copied, what is at the destination before, and what may be there afterwards.
 
 use super::{Case, Judged, Wrong, holds};
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
@@ -14,6 +15,8 @@ pub struct Planted {
     pub target: PathBuf,
     /// Of the source.
     pub tree: Tree,
+    /// Bytes that its files take; a move takes the source away.
+    room: BTreeMap<PathBuf, u64>,
     /// At the target before, and of nobody's business.
     foreign: Tree,
     /// At the target under names of the source: it is there until the copy takes its place.
@@ -30,7 +33,9 @@ impl Planted {
         fs::create_dir_all(&outside).expect("a directory can be made");
         fs::write(outside.join("untouched"), "outside").expect("a file can be written");
         let tree = trees::read(&source);
+        let files = tree.iter().filter(|(_, entry)| matches!(entry, Entry::File { .. }));
         let planted = Planted {
+            room: files.map(|(path, _)| (path.clone(), room(&source.join(path)))).collect(),
             outside_is: trees::read(&outside),
             source,
             target,
@@ -95,9 +100,8 @@ impl Planted {
     /// The same of a directory here, with the holes.
     pub fn is_whole_at(&self, target: &Path) -> Judged<()> {
         self.is_whole(&trees::read(target))?;
-        for path in self.paths(|entry| matches!(entry, Entry::File { .. })) {
-            let room = |at: &Path| fs::metadata(at.join(&path)).map_or(0, |meta| meta.blocks() * 512);
-            let (is, was) = (room(target), room(&self.source));
+        for (path, was) in &self.room {
+            let is = room(&target.join(path));
             holds(is <= was + HOLES_SLACK, || {
                 format!("{path:?} has lost its holes: {is} bytes instead of {was}")
             })?;
@@ -145,6 +149,10 @@ impl Planted {
         let changed = difference(&self.outside_is, &trees::read(&self.outside));
         holds(changed.is_empty(), || format!("what a link leads to has changed: {changed:#?}"))
     }
+}
+
+fn room(file: &Path) -> u64 {
+    fs::metadata(file).map_or(0, |meta| meta.blocks() * 512)
 }
 
 /// Without its other names, of which some may not be there yet, or no more.
