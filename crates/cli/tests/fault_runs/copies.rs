@@ -6,7 +6,7 @@ use super::place::{Mounted, Place, clear};
 use super::planted::{Planted, tells};
 use super::{Case, Ended, Judged, Wrong, holds};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use tidepool_testkit::trees;
@@ -112,7 +112,7 @@ impl Copy<'_> {
     }
 }
 
-fn fault(case: &mut Case, target: &PathBuf) -> Fault {
+fn fault(case: &mut Case, target: &Path) -> Fault {
     match case.rng.below(10) {
         0..5 => Fault::Call(Injection::error(&mut case.rng)),
         5..7 => Fault::Killed(Injection::signal(&mut case.rng, "KILL")),

@@ -9,7 +9,7 @@ use super::{Case, Ended, Judged, holds};
 use crate::common::Sandbox;
 use rustix::process::Signal;
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use tidepool_testkit::trees;
@@ -46,7 +46,7 @@ impl Place {
         to
     }
 
-    fn mount(&self, image: &PathBuf, options: &str) -> Mounted {
+    fn mount(&self, image: &Path, options: &str) -> Mounted {
         Mounted::image(image, &self.sandbox.path("disk"), options).expect("a disk can be mounted")
     }
 }
