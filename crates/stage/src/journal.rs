@@ -363,9 +363,8 @@ impl Journal {
             let mut how = OpenOptions::new();
             let file = how.read(true).append(true).create(true).mode(0o600).open(&path)?;
             let journal = Journal::start(file, job, None, &path)?;
-            if !journal.resumed {
-                journal.keep(&above)?;
-            }
+            // Also one that is taken up: who began it may have been killed before this.
+            journal.keep(&above)?;
             Ok(journal)
         });
         opened.map_err(failed(&path))
