@@ -65,6 +65,7 @@ pub fn check(root: &Path) -> Vec<Finding> {
         }
         if place.ends_with(".rs") && !place.starts_with("xtask/") {
             findings.extend(rust(&place, &text));
+            findings.extend(says(root, &place, &text));
         }
     }
     findings
@@ -90,6 +91,31 @@ fn rust(place: &str, text: &str) -> Vec<Finding> {
     findings
 }
 
+/// Crates whose words are for who tests, or for one simulation: what they say may end them.
+const TALKERS: &[&str] = &["crates/testkit/", "crates/sim-mpi/"];
+
+/// Programs that cannot write their log do not end because of that.
+fn says(root: &Path, place: &str, text: &str) -> Option<Finding> {
+    let is_test = place.contains("/tests/") || place.ends_with("tests.rs");
+    if is_test || TALKERS.iter().any(|talker| place.starts_with(talker)) || !code_contains(text, "eprintln!(")
+    {
+        return None;
+    }
+    let roots = ["main.rs", "lib.rs"].map(|name| Path::new(place).with_file_name(name));
+    let (source, _) = place.split_once("/src/")?;
+    let crate_root = if roots.iter().any(|own| own == Path::new(place)) {
+        root.join(place)
+    } else {
+        let own = root.join(source).join("src/lib.rs");
+        if own.is_file() { own } else { own.with_file_name("main.rs") }
+    };
+    let taken = std::fs::read_to_string(crate_root).is_ok_and(|text| text.contains("macro_use(eprintln)"));
+    (!taken).then(|| Finding {
+        place: place.into(),
+        what: "says something with the standard library's eprintln!, which panics on a full disk; take that of tidepool-types".into(),
+    })
+}
+
 /// True when a line that is no comment, before the test module, holds the text.
 fn code_contains(text: &str, needle: &str) -> bool {
     text.lines()
@@ -111,5 +137,9 @@ mod tests {
         assert_eq!(rust("crates/cli/src/x.rs", "unsafe { f() }\n").len(), 1);
         assert_eq!(rust("crates/preload/src/x.rs", "unsafe { f() }\n").len(), 0);
         assert_eq!(rust("crates/cli/src/main.rs", "fn main() {}\n").len(), 1);
+        let nowhere = Path::new("/nonexistent");
+        assert!(says(nowhere, "crates/cli/src/run/mod.rs", "eprintln!(\"a\");\n").is_some());
+        assert!(says(nowhere, "crates/cli/tests/run.rs", "eprintln!(\"a\");\n").is_none());
+        assert!(says(nowhere, "crates/cli/src/run/mod.rs", "println!(\"a\");\n").is_none());
     }
 }

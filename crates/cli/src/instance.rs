@@ -315,9 +315,13 @@ impl Instance {
             Err(error) => return Err(Failure::new(Kind::Start, format!("{}: {error}", dir.display()))),
         }
         let instance = Instance { name: name.into(), dir };
-        fs::create_dir(instance.mount_path())
-            .context(Kind::Start, || instance.mount_path().display().to_string())?;
-        Ok(instance)
+        let mount = instance.mount_path();
+        let made = fs::create_dir(&mount).context(Kind::Start, || mount.display().to_string());
+        if made.is_err() {
+            // Empty, and of no use to anybody.
+            let _ = fs::remove_dir(&instance.dir);
+        }
+        made.map(|()| instance)
     }
 
     pub fn exists_already(&self) -> Failure {

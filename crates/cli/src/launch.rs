@@ -124,9 +124,9 @@ pub fn start(
             Some(kept) => Instance { name: name.into(), dir: kept.dir.clone() },
             None => Instance::create_but(name, reach, &taken).map_err(|none| last.take().unwrap_or(none))?,
         };
-        NodeRecord::note_starter(&instance, id, &setup.store)?;
         let mut starting = Starting { agents: Vec::new(), streams: Streams::default() };
-        let failure = match starting.start(shape, &setup, &instance, id, kept, keep) {
+        let noted = NodeRecord::note_starter(&instance, id, &setup.store);
+        let failure = match noted.and_then(|()| starting.start(shape, &setup, &instance, id, kept, keep)) {
             Ok((pool, mounted)) => {
                 return Ok(RunningPool {
                     instance,
@@ -143,7 +143,10 @@ pub fn start(
         if kept.is_some() {
             return Err(failure);
         }
-        clean_here(&instance, true)?;
+        if let Err(left) = clean_here(&instance, true) {
+            eprintln!("tidepool: {failure}");
+            return Err(left);
+        }
         // All nodes need the same path: where one of them has another user in its way, the next name is tried on all.
         let base = instance.dir.parent().filter(|_| failure.kind == Kind::Taken).map(Path::to_path_buf);
         let Some(base) = base else { return Err(failure) };

@@ -2,6 +2,9 @@
 
 #![forbid(unsafe_code)]
 
+#[macro_use(eprintln)]
+extern crate tidepool_types;
+
 mod access;
 mod agent;
 mod allocation;
@@ -65,7 +68,7 @@ use std::process::ExitCode;
 const SIGPIPE_CODE: i32 = 128 + 13;
 
 fn main() -> ExitCode {
-    end_quietly_on_a_closed_pipe();
+    end_when_nothing_can_be_printed();
     let cli = Cli::parse();
     match dispatch(cli) {
         Ok(code) => code,
@@ -77,15 +80,20 @@ fn main() -> ExitCode {
 }
 
 /// `tidepool ... | head` shall end like other commands when `head` has enough. Rust ignores
-/// SIGPIPE and `println!` panics instead; setting the signal back would need unsafe code.
-fn end_quietly_on_a_closed_pipe() {
+/// SIGPIPE and `println!` panics instead; setting the signal back would need unsafe code. Where there is no room
+/// for what a command prints, it is an error like others.
+fn end_when_nothing_can_be_printed() {
     let default = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         let text = info.payload_as_str().unwrap_or_default();
-        if text.starts_with("failed printing to stdout") && text.contains("Broken pipe") {
-            std::process::exit(SIGPIPE_CODE);
+        match text.strip_prefix("failed printing to stdout: ") {
+            Some(why) if why.contains("Broken pipe") => std::process::exit(SIGPIPE_CODE),
+            Some(why) => {
+                eprintln!("tidepool: standard output: {why}");
+                std::process::exit(exit::Kind::Other.code().into());
+            }
+            None => default(info),
         }
-        default(info);
     }));
 }
 

@@ -439,7 +439,6 @@ fn copy<A: End, B: End>(
         ordered: shape.ordered,
         ..StageOptions::default()
     };
-    std::fs::create_dir_all(journal).context(kind, || journal.display().to_string())?;
     let control = Control::with_cancel(Arc::clone(&signals.cancelled));
     let what = what(source.name.as_deref(), target.name.as_deref());
     let ended = AtomicBool::new(false);

@@ -8,6 +8,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
+use tidepool_testkit::SmallDisk;
 
 /// A shell script in a pool, with results at `/out`.
 fn command(sandbox: &Sandbox, flags: &[&str], script: &str) -> Command {
@@ -312,4 +313,49 @@ fn temporary_files_of_copies_are_never_results() {
         sandbox.tidepool(&["cp", from.join(PART).to_str().unwrap(), to.to_str().unwrap()]).output().unwrap();
     assert_eq!(named.status.code(), Some(112), "{}", text(&named));
     assert!(text(&named).contains("no data"), "{}", text(&named));
+}
+
+/// A job's log often lies where its results go. When nothing more can be said there, nothing else is lost.
+#[test]
+fn results_are_kept_when_nothing_can_be_said() {
+    let sandbox = Sandbox::new();
+    let full = sandbox.path("full");
+    let Some(disk) = SmallDisk::mount(&full, 256 << 10) else { return };
+    let log = || fs::File::options().create(true).append(true).open(full.join("log")).unwrap();
+    // The log has room to the end of its page.
+    let script = format!(
+        "mkdir out; seq 100000 > out/r; cd {}; head -c 1000000 /dev/zero > filler; size=$(stat -c %s log)
+        head -c $((4096 - size % 4096)) /dev/zero >> log",
+        full.display()
+    );
+    let out = format!("/out:{}", full.join("res").display());
+    let args =
+        ["run", "--nodes", "1", "--local", "--client", "preload", "--out", &out, "--", "sh", "-c", &script];
+    let done = sandbox.tidepool(&args).stderr(log()).status().unwrap();
+    assert_eq!(done.code(), Some(112), "{}", fs::read_to_string(full.join("log")).unwrap());
+    let size = Command::new("mount").args(["-o", "remount,size=8m"]).arg(&full).status().unwrap();
+    assert!(size.success());
+    sandbox.ok(&["drain"]);
+    let numbers: String = (1..=100_000).map(|number| format!("{number}\n")).collect();
+    assert!(fs::read_to_string(full.join("res/r")).unwrap() == numbers, "the result is as it was written");
+    drop(disk);
+    sandbox.assert_nothing_left("after results that could not be told of");
+}
+
+/// The same from the beginning on, for all that a run says; what it prints as its result it has to be able to print.
+#[test]
+fn a_run_that_can_say_nothing_does_the_same() {
+    let sandbox = Sandbox::new();
+    let full = || fs::File::options().write(true).open("/dev/full").unwrap();
+    let done = command(&sandbox, &[], "mkdir out; echo result > out/r").stderr(full()).status().unwrap();
+    assert_eq!(done.code(), Some(0));
+    assert_eq!(fs::read_to_string(sandbox.path("res/r")).unwrap(), "result\n");
+    let done = command(&sandbox, &["--json"], "mkdir out").stdout(full()).output().unwrap();
+    assert_eq!(done.status.code(), Some(1), "{}", text(&done));
+    assert!(
+        text(&done).contains("tidepool: standard output: ") && !text(&done).contains("panicked"),
+        "{}",
+        text(&done)
+    );
+    sandbox.assert_nothing_left("after runs without a voice");
 }

@@ -6,6 +6,9 @@
 
 #![forbid(unsafe_code)]
 
+#[macro_use(eprintln)]
+extern crate tidepool_types;
+
 mod acls;
 mod attrs;
 mod calls;

@@ -64,7 +64,8 @@ impl Client {
     }
 
     pub fn mkdir(&self, base: Ino, path: &[u8], mode: u32, cred: &Cred) -> Result<Walk<Attr>, FsError> {
-        let mode = FileKind::Directory.mode_bits() | (mode & 0o7777);
+        // As mkdir(2) has it: only a directory above hands its set-group-ID bit down.
+        let mode = FileKind::Directory.mode_bits() | (mode & 0o1777);
         self.at_name(base, path, cred, Errno::EEXIST, |generation, spot, name| {
             self.make(generation, spot, name, cred, &Making { mode, rdev: 0, target: &[] })
         })

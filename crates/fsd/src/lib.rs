@@ -9,6 +9,9 @@
 
 #![forbid(unsafe_code)]
 
+#[macro_use(eprintln)]
+extern crate tidepool_types;
+
 mod background;
 mod config;
 mod conn;

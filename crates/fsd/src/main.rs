@@ -2,6 +2,9 @@
 
 #![forbid(unsafe_code)]
 
+#[macro_use(eprintln)]
+extern crate tidepool_types;
+
 use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use signal_hook::consts::{SIGINT, SIGTERM};

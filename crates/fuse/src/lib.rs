@@ -7,6 +7,9 @@
 
 #![forbid(unsafe_code)]
 
+#[macro_use(eprintln)]
+extern crate tidepool_types;
+
 mod caller;
 mod convert;
 

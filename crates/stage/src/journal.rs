@@ -358,11 +358,25 @@ impl Journal {
     pub fn open(dir: &Path, job: [u8; 16]) -> Result<Journal, JournalError> {
         let name: String = job.iter().map(|b| format!("{b:02x}")).collect();
         let path = dir.join(format!("stage-{name}.journal"));
-        let opened = std::fs::create_dir_all(dir).and_then(|()| {
+        let made = make_dirs(dir);
+        let opened = made.and_then(|above| {
             let mut how = OpenOptions::new();
-            how.read(true).append(true).create(true).mode(0o600).open(&path)
+            let file = how.read(true).append(true).create(true).mode(0o600).open(&path)?;
+            let journal = Journal::start(file, job, None, &path)?;
+            // Also one that is taken up: who began it may have been killed before this.
+            journal.keep(&above)?;
+            Ok(journal)
         });
-        opened.and_then(|file| Journal::start(file, job, None, &path)).map_err(failed(&path))
+        opened.map_err(failed(&path))
+    }
+
+    /// Nothing gets a temporary name before a power failure would leave the journal that knows the name: else a rerun would have
+    /// another token, and nobody would ever remove what has this one.
+    fn keep(&self, above: &[PathBuf]) -> io::Result<()> {
+        if let Some(kept) = &self.file {
+            lock(kept).file.sync_all()?;
+        }
+        above.iter().try_for_each(|dir| File::open(dir)?.sync_all())
     }
 
     /// The same in a file that somebody else has opened, at its start, to be read and appended to.
@@ -439,6 +453,19 @@ impl Journal {
             Some(_) => std::fs::remove_file(&self.path),
         }
     }
+}
+
+/// Makes a directory and those above it that are missing; which of them have a new name in them.
+fn make_dirs(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut changed = vec![dir.to_path_buf()];
+    for above in dir.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()) {
+        changed.push(above.to_path_buf());
+        if above.is_dir() {
+            break;
+        }
+    }
+    std::fs::create_dir_all(dir)?;
+    Ok(changed)
 }
 
 fn failed(path: &Path) -> impl FnOnce(io::Error) -> JournalError + '_ {

@@ -14,6 +14,9 @@
 
 #![forbid(unsafe_code)]
 
+#[macro_use(eprintln)]
+extern crate tidepool_types;
+
 mod acl;
 mod agents;
 mod apart;

@@ -2,6 +2,9 @@
 
 #![forbid(unsafe_code)]
 
+#[macro_use(eprintln)]
+extern crate tidepool_types;
+
 use clap::{CommandFactory, Parser};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};

@@ -18,9 +18,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use support::network::{Mount, World, may_administer};
-use support::trees::{self, Tree};
+
 use tidepool_stage_client::{Code, Op, TaskSpec, TaskState, TaskStatus};
 use tidepool_testkit::Rng;
+use tidepool_testkit::trees::{self, Entry, Tree};
 
 const RUNS_DEFAULT: u64 = 40;
 /// Pairs of stagers that are at it at a time.
@@ -162,8 +163,8 @@ struct Run<'a> {
     source: PathBuf,
     target: PathBuf,
     tree: Tree,
-    /// Contents that the large file has had.
-    versions: Vec<u64>,
+    /// What the large file has been.
+    versions: Vec<Entry>,
 }
 
 impl<'a> Run<'a> {
@@ -243,25 +244,33 @@ impl<'a> Run<'a> {
     fn change_source(&mut self) {
         let large = self.source.join("large");
         let mut content = std::fs::read(&large).unwrap();
-        self.versions.push(trees::hash(&content));
+        self.note_version(&large);
         for _ in 0..4 {
             let place = self.rng.below(content.len() as u64);
             content[place as usize] ^= 0xff;
             let file = std::fs::OpenOptions::new().write(true).open(&large).unwrap();
             file.write_all_at(&content[place as usize..=place as usize], place).unwrap();
-            self.versions.push(trees::hash(&content));
+            self.note_version(&large);
             self.pause(100);
         }
     }
 
+    fn note_version(&mut self, large: &Path) {
+        self.versions.extend(trees::read(large).into_values());
+    }
+
     /// Its large file may be any that the source has been, but none that it never was.
     fn allowed(&self) -> Vec<Tree> {
-        let tree = |version: &u64| {
+        let tree = |version: &Entry| {
             let mut tree = self.tree.clone();
             for name in ["large", "large too"] {
-                if let Some(trees::Entry::File { content, .. }) = tree.get_mut(Path::new(name)) {
-                    *content = *version;
-                }
+                let place = (tree.get_mut(Path::new(name)), version);
+                let (Some(Entry::File { content, mtime, .. }), Entry::File { content: c, mtime: m, .. }) =
+                    place
+                else {
+                    continue;
+                };
+                (*content, *mtime) = (c.clone(), *m);
             }
             tree
         };
@@ -273,8 +282,12 @@ impl<'a> Run<'a> {
     }
 
     fn judge(&self, status: &TaskStatus, removed: bool) {
-        let there = trees::read(&self.target);
-        let allowed = self.allowed();
+        let compared = |tree: Tree| match self.op {
+            Op::Move => trees::without_dir_times(&tree),
+            _ => tree,
+        };
+        let there = compared(trees::read(&self.target));
+        let allowed: Vec<Tree> = self.allowed().into_iter().map(compared).collect();
         // The nearest of what it may be.
         let nearest = allowed.iter().min_by_key(|tree| trees::unfinished(tree, &there).len());
         let nearest = nearest.expect("there is one at least");
@@ -292,7 +305,9 @@ impl<'a> Run<'a> {
             status.state == TaskState::Cancelled || !status.refusal.detail.is_empty(),
             "{case}: no reason"
         );
-        let kept = self.op == Op::Copy || trees::read(&self.source) == self.tree || there == self.tree;
+        let kept = self.op == Op::Copy
+            || trees::read(&self.source) == self.tree
+            || there == trees::without_dir_times(&self.tree);
         assert!(kept, "{case}: something is lost");
     }
 
@@ -326,7 +341,8 @@ impl<'a> Run<'a> {
             world.ask(self.at, |stager| stager.resume(id)).expect("it can be resumed");
             let again = wait();
             let there = trees::read(&self.target);
-            let moved = self.op == Op::Move && again.refusal.errno == ENOENT && there == self.tree;
+            let is_there = || trees::without_dir_times(&there) == trees::without_dir_times(&self.tree);
+            let moved = self.op == Op::Move && again.refusal.errno == ENOENT && is_there();
             assert!(moved || again.state == TaskState::Finished, "{:?}: resumed: {again:?}", self.fault);
             if !moved {
                 self.judge(&again, false);

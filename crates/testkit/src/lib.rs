@@ -11,6 +11,7 @@ mod leash;
 mod program;
 mod small_disk;
 mod tiered;
+pub mod trees;
 
 pub use act_as::ActAs;
 pub use address::free_address;

@@ -148,6 +148,23 @@ fn f15_random_io_matches_a_byte_vector() {
     });
 }
 
+/// `cp -a` asks for the bits of its source, counts on getting none of them, and does not take them away from what is below.
+#[test]
+fn directories_are_made_without_set_id_bits() {
+    on_all_pools(|cluster| {
+        let client = cluster.client();
+        let made = |path: &str, mode: u32| {
+            let made = client.mkdir(Ino::ROOT, path.as_bytes(), mode, &cred()).unwrap();
+            made.inside().unwrap().mode & 0o7777
+        };
+        assert_eq!((made("above", 0o2700), made("sticky", 0o7755)), (0o700, 0o1755));
+        assert_eq!(made("above/below", 0o700), 0o700);
+        let set = SetAttr { mode: Some(0o2775), ..SetAttr::default() };
+        client.set_attr(stat(&client, "above").unwrap().ino, &set, &cred()).unwrap();
+        assert_eq!(made("above/handed", 0o700), 0o2700, "a directory hands its own bit down");
+    });
+}
+
 /// Who copies results in the order in which they were published goes by this: the time of a rename, to the nanosecond.
 #[test]
 fn a_rename_sets_the_time_of_change() {

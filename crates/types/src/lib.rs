@@ -13,6 +13,7 @@ mod ids;
 mod layout;
 mod name;
 mod size;
+mod tell;
 
 pub use aging::{Aging, CATCH_UP};
 pub use attr::{ATTR_WORDS, Attr, FileKind, SetAttr, TimeSpec};

@@ -2,6 +2,9 @@
 
 #![forbid(unsafe_code)]
 
+#[macro_use(eprintln)]
+extern crate tidepool_types;
+
 mod exit;
 mod flags;
 mod json;

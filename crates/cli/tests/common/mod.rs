@@ -111,10 +111,14 @@ pub struct OwnStager {
 impl OwnStager {
     /// With more lines of configuration.
     pub fn with(config: &str) -> OwnStager {
-        let sandbox = Sandbox::new();
+        OwnStager::inside(Sandbox::new(), config)
+    }
+
+    pub fn inside(sandbox: Sandbox, config: &str) -> OwnStager {
         let space = |name: &str| {
             let mount = sandbox.path(name);
-            std::fs::create_dir(&mount).expect("a directory can be made");
+            // Something may be mounted there already.
+            std::fs::create_dir_all(&mount).expect("a directory can be made");
             let mount = mount.display();
             format!("[[dataspace]]\nname = \"{name}://\"\nkind = \"local\"\nmount = \"{mount}\"\n")
         };

@@ -3,7 +3,6 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 pub mod network;
-pub mod trees;
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
