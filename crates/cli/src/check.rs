@@ -7,8 +7,10 @@
 mod confirm;
 mod finding;
 mod offline;
+mod pace;
 #[cfg(test)]
 mod pool_tests;
+mod progress;
 mod repair;
 mod scan;
 mod tables;
@@ -25,6 +27,9 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 use tidepool_client::Client;
 use tidepool_types::{BLOCK_SIZE, format_size};
+
+/// As the command `nice` without a number.
+const NICE: i32 = 10;
 
 /// A finding, ready to be shown.
 struct Shown {
@@ -51,7 +56,11 @@ pub fn check(args: &CheckArgs) -> Result<ExitCode> {
     }
     let instance = instance::find(&args.choice)?;
     let client = instance.client()?;
-    let mut report = examine(&client, instance.name)?;
+    if !args.fast {
+        // What is done here, beside the daemons, comes after programs of this node. Threads that are started later inherit it.
+        let _ = rustix::process::setpriority_process(None, NICE);
+    }
+    let mut report = examine(&client, instance.name, !args.fast)?;
     if args.repair_counts {
         report.repair_counts(&client)?;
     }
@@ -66,9 +75,9 @@ pub fn check(args: &CheckArgs) -> Result<ExitCode> {
     }
 }
 
-fn examine(client: &Client, pool: String) -> Result<Report> {
+fn examine(client: &Client, pool: String, gives_way: bool) -> Result<Report> {
     let began = Instant::now();
-    let scan = Scan::new(client);
+    let scan = Scan::new(client, gives_way);
     scan.collect()?;
     let first = scan.tables().findings();
     let findings = confirm::confirm(&scan, first)?;

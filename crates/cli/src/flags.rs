@@ -896,6 +896,9 @@ pub struct CheckArgs {
     /// stays missing, but is not reported any more
     #[arg(long)]
     pub repair_counts: bool,
+    /// Do not give way to programs that use the pool
+    #[arg(long, conflicts_with = "repair")]
+    pub fast: bool,
     /// Of a pool that is stopped, or a stager: say what is damaged in the metadata or the journal in this directory or below,
     /// what is lost by a repair, and make a store or a journal of the rest. What was damaged is kept beside it
     #[arg(long, value_name = "DIR", conflicts_with_all = ["pool", "repair_counts"])]

@@ -448,6 +448,7 @@ impl RunningPool {
                 eprintln!("tidepool: core files in {}: {error}", self.instance.mount_path().display());
             }
         }
+        continue_here(&self.instance)?;
         let unreachable = tell_daemons(&self.client().hurried(STOP_MAX), true);
         let mut stragglers = wait_all(&mut self.agents, STOP_MAX);
         if stragglers > 0 {
@@ -495,10 +496,20 @@ fn wait_all(children: &mut [Child], limit: Duration) -> usize {
     }
 }
 
+/// Has a process end; one that is stopped has to go on for that.
 pub fn terminate(pid: u32) {
     if let Some(pid) = rustix::process::Pid::from_raw(pid as i32) {
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        let _ = rustix::process::kill_process(pid, Signal::TERM);
+        let _ = rustix::process::kill_process(pid, Signal::CONT);
     }
+}
+
+/// Has the processes of a pool on this node go on that are stopped (SIGSTOP): they can end in order then, and nobody waits for an answer
+/// that does not come.
+pub fn continue_here(instance: &Instance) -> Result<()> {
+    let records = NodeRecord::all(instance)?;
+    records.iter().flat_map(NodeRecord::processes).for_each(|process| process.signal(Signal::CONT));
+    Ok(())
 }
 
 /// Takes away what this user has mounted of a pool on this node with `tidepool mount`, also where its process is dead.
@@ -544,7 +555,9 @@ pub fn clean_here(instance: &Instance, wipe: bool) -> Result<()> {
 
 /// Asks processes to end, then makes them.
 fn end_processes(processes: &[Process]) {
-    processes.iter().for_each(|process| process.signal(Signal::TERM));
+    for signal in [Signal::TERM, Signal::CONT] {
+        processes.iter().for_each(|process| process.signal(signal));
+    }
     let deadline = Instant::now() + Duration::from_secs(5);
     while processes.iter().any(|process| process.lives()) && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(5));

@@ -47,6 +47,11 @@ pub fn rate(bytes: u64, seconds: f64) -> String {
     if seconds <= 0.0 { String::new() } else { format!("{}/s", format_size((bytes as f64 / seconds) as u64)) }
 }
 
+/// Seconds until what is left is done as well, if it goes on as it did; none before there is something to judge by.
+pub fn time_left(done: u64, left: u64, seconds: f64) -> Option<f64> {
+    (done > 0 && seconds > 0.0).then(|| left as f64 * seconds / done as f64)
+}
+
 /// `3.2 s`, `4 min 05 s`.
 pub fn duration(seconds: f64) -> String {
     if seconds < 60.0 {
@@ -115,6 +120,12 @@ mod tests {
     fn tables_line_up() {
         let rows = [vec!["a".to_string(), "bb".into()], vec!["ccc".into(), "d".into()]];
         assert_eq!(table(&rows), "a    bb\nccc  d\n");
+    }
+
+    #[test]
+    fn the_time_left_follows_from_what_was_done() {
+        assert_eq!(time_left(200, 100, 12.0), Some(6.0));
+        assert_eq!((time_left(0, 100, 12.0), time_left(5, 100, 0.0)), (None, None));
     }
 
     #[test]

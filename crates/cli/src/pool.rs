@@ -167,6 +167,7 @@ fn stop(args: &StopArgs) -> Result<ExitCode> {
 
 /// Stops a pool that another process started; daemons that did not answer.
 pub fn stop_instance(instance: &Instance, keep: bool) -> Result<Vec<String>> {
+    launch::continue_here(instance)?;
     // As long as the daemons are there, mounts can write out what they keep.
     launch::unmount_others(instance)?;
     // Asked first: an agent that ends takes its record with it before it is gone.

@@ -88,6 +88,8 @@ pub struct State<S> {
     committed: bool,
     /// When the store was taken over, by the wall clock and by the other.
     opened: (TimeSpec, Duration),
+    /// What is made after the latest scan began is not for it: it would not end while objects are made faster.
+    scanned_below: u64,
 }
 
 impl<S: MetaStore> State<S> {
@@ -124,6 +126,7 @@ impl<S: MetaStore> State<S> {
             trouble: String::new(),
             committed: false,
             opened: (now, monotonic),
+            scanned_below: next_count,
         };
         state.adopt_orphans(monotonic);
         if let Err(error) = state.checked(()) {
@@ -453,19 +456,32 @@ impl<S: MetaStore> State<S> {
         &self.trouble
     }
 
-    fn scan_inodes(&self, after: Option<Ino>, max: u32) -> Reply {
+    fn scan_inodes(&mut self, after: Option<Ino>, max: u32) -> Reply {
+        if after.is_none() {
+            self.scanned_below = self.next_count;
+        }
         let max = (max as usize).clamp(1, SCAN_MAX);
-        let (mut inodes, mut bytes, mut more) = (Vec::new(), 0, true);
+        let (mut inodes, mut bytes, mut more, mut last) = (Vec::new(), 0, true, after);
         // They can carry 64 KiB of attributes each: pages stay well below the frame limit.
         while more && inodes.len() < max && bytes < SCAN_BYTES {
             let count = (max - inodes.len()).min(SCAN_STEP);
-            let last = inodes.last().map(|inode: &Inode| inode.attr.ino);
-            let next = self.store.inodes_after(last.or(after), count);
+            let mut next = self.store.inodes_after(last, count);
             more = next.len() == count;
+            last = next.last().map(|inode| inode.attr.ino);
+            if next.iter().any(|inode| self.is_newer(inode)) {
+                next.retain(|inode| !self.is_newer(inode));
+                // Behind all of ours are those of others, which are here by mistake.
+                (more, last) = (true, last.max(Some(Ino::new(self.me, Ino::COUNT_MAX))));
+            }
             bytes += next.iter().map(scanned_bytes).sum::<usize>();
             inodes.extend(next);
         }
         Reply::Inodes { inodes, more }
+    }
+
+    fn is_newer(&self, inode: &Inode) -> bool {
+        let ino = inode.attr.ino;
+        ino.home() == self.me && ino.count() >= self.scanned_below
     }
 
     fn scan_dirs(&self, after: Option<Ino>, max: u32) -> Reply {

@@ -7,9 +7,10 @@ extern crate tidepool_types;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{BufRead, Read, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
 use tidepool_fsd::{Config, Daemon, Ready};
 
 /// Longest configuration line.
@@ -70,6 +71,8 @@ fn run(config: &Config) -> Result<(), String> {
     // First of all: threads inherit it.
     keep_to(&config.cores)?;
     open_many();
+    // The kernel sends it to all of a group in which somebody is stopped when its starter ends, as a run does that leaves its results here.
+    signal_hook::flag::register(SIGHUP, Arc::default()).map_err(|e| format!("cannot handle signals: {e}"))?;
     let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT])
         .map_err(|e| format!("cannot handle signals: {e}"))?;
     let daemon = Daemon::start(config).map_err(|e| e.to_string())?;

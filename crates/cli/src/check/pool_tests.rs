@@ -48,7 +48,7 @@ fn ino_of(client: &Client, path: &[u8]) -> Ino {
 }
 
 fn check(client: &Client) -> Report {
-    examine(client, "test".into()).unwrap()
+    examine(client, "test".into(), true).unwrap()
 }
 
 #[track_caller]

@@ -1,5 +1,7 @@
 //! Asking all daemons for all they have.
 
+use super::pace::Pace;
+use super::progress::{Phase, Progress};
 use super::tables::{Part, Tables};
 use crate::exit::{Failure, Kind, Result};
 use crate::output::ProgressLine;
@@ -8,14 +10,15 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tidepool_client::Client;
-use tidepool_types::{DaemonIndex, FileKind, Ino};
-use tidepool_wire::message::{Bytes, Reply, Request, ScrubResult};
+use tidepool_types::{BLOCK_SIZE, DaemonIndex, FileKind, Ino};
+use tidepool_wire::message::{Bytes, DaemonStatus, Reply, Request, ScrubResult};
 use tidepool_wire::record::{Dentry, DirPart, Inode};
 
 /// Daemons asked at the same time.
 const THREADS_MAX: usize = 16;
-/// Entries or records in one page; daemons send fewer when these would be too large.
-const PAGE: u32 = 2_000;
+/// Entries or records in one page; daemons send fewer when these would be too large. Neither a daemon nor we have to do so much for
+/// one that programs would wait for a whole time slice of a processor.
+const PAGE: u32 = 256;
 /// Objects verified by one request, at most.
 const SCRUB_PAGE_MAX: u32 = 64;
 /// A verification request that takes less than this lets the next one ask for more.
@@ -42,11 +45,36 @@ pub struct Scan<'a> {
     pub client: &'a Client,
     tables: Mutex<Tables>,
     pub counts: Counts,
-    progress: Mutex<ProgressLine>,
+    began: Instant,
+    /// None where programs are not given way to.
+    pace: Option<Mutex<Pace>>,
+    shown: Mutex<Shown>,
+}
+
+/// What a terminal is told.
+struct Shown {
+    line: ProgressLine,
+    phase: Phase,
+    since: Instant,
+    /// How much there is, by phase: records, names, blocks.
+    totals: [u64; 3],
+}
+
+impl Shown {
+    fn new() -> Shown {
+        Shown { line: ProgressLine::new(), phase: Phase::Records, since: Instant::now(), totals: [0; 3] }
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// For each daemon, how many there are on its node.
+fn daemons_beside(client: &Client) -> Vec<u32> {
+    let members = &client.pool().members;
+    let same = |boot_id: &str| members.iter().filter(|other| other.boot_id == boot_id).count() as u32;
+    members.iter().map(|member| same(&member.boot_id)).collect()
 }
 
 /// Names the daemon in an answer that is not the wanted one.
@@ -61,30 +89,95 @@ pub fn unexpected(client: &Client, daemon: DaemonIndex, reply: &Reply) -> Failur
 }
 
 impl<'a> Scan<'a> {
-    pub fn new(client: &'a Client) -> Scan<'a> {
+    /// `gives_way`: to programs that use the pool.
+    pub fn new(client: &'a Client, gives_way: bool) -> Scan<'a> {
         Scan {
             client,
             tables: Mutex::new(Tables::new(client.placer().clone())),
             counts: Counts::default(),
-            progress: Mutex::new(ProgressLine::new()),
+            began: Instant::now(),
+            pace: gives_way.then(|| Mutex::new(Pace::new(daemons_beside(client)))),
+            shown: Mutex::new(Shown::new()),
         }
     }
 
     /// Collects everything. Records first: entries and data are counted against them.
     pub fn collect(&self) -> Result<()> {
+        let done = self.look_at_all();
+        lock(&self.shown).line.clear();
+        done
+    }
+
+    fn look_at_all(&self) -> Result<()> {
+        self.each_daemon(|daemon| self.see_how_much(daemon))?;
+        self.begin(Phase::Records);
         self.each_daemon(|daemon| self.inodes(daemon))?;
         let dirs = self.tables().directories();
+        self.begin(Phase::Names);
         self.each_daemon(|daemon| self.entries(daemon, &dirs))?;
-        self.each_daemon(|daemon| self.data(daemon))?;
-        lock(&self.progress).clear();
+        self.begin(Phase::Data);
+        self.each_daemon(|daemon| self.data(daemon))
+    }
+
+    fn begin(&self, phase: Phase) {
+        let mut shown = lock(&self.shown);
+        (shown.phase, shown.since) = (phase, Instant::now());
+    }
+
+    fn expect(&self, phase: Phase, more: u64) {
+        lock(&self.shown).totals[phase as usize] += more;
+    }
+
+    fn see_how_much(&self, daemon: DaemonIndex) -> Result<()> {
+        let space = self.status(daemon)?.space;
+        self.expect(Phase::Records, space.objects);
+        self.expect(Phase::Data, space.used / u64::from(BLOCK_SIZE));
         Ok(())
+    }
+
+    fn status(&self, daemon: DaemonIndex) -> Result<DaemonStatus> {
+        match self.ask_at_once(daemon, &Request::Status {})? {
+            Reply::Report { status } => Ok(status),
+            other => Err(unexpected(self.client, daemon, &other)),
+        }
     }
 
     pub fn tables(&self) -> MutexGuard<'_, Tables> {
         lock(&self.tables)
     }
 
+    /// One step: programs have their turn afterwards.
     pub fn ask(&self, daemon: DaemonIndex, request: &Request) -> Result<Reply> {
+        let began = Instant::now();
+        let reply = self.ask_at_once(daemon, request);
+        self.give_way(daemon, began.elapsed())?;
+        reply
+    }
+
+    /// Pauses after work at a daemon, if it is time for that.
+    fn give_way(&self, daemon: DaemonIndex, took: Duration) -> Result<()> {
+        let Some(pace) = &self.pace else { return Ok(()) };
+        let number = usize::from(daemon);
+        let wants_look = lock(pace).wants_look(number, self.began.elapsed());
+        if wants_look {
+            let others = self.done_by_others(daemon)?;
+            lock(pace).look(number, others, self.began.elapsed());
+        }
+        let pause = lock(pace).pause(number, took, self.began.elapsed());
+        std::thread::sleep(pause);
+        Ok(())
+    }
+
+    /// Grows when somebody but us uses a daemon, whichever way.
+    fn done_by_others(&self, daemon: DaemonIndex) -> Result<u64> {
+        let status = self.status(daemon)?;
+        let counted = |name: &str| status.counters.iter().find(|(n, _)| n == name).map_or(0, |(_, n)| *n);
+        let ours = self.client.request_counts()[usize::from(daemon)];
+        let moved = counted("bytes_read").wrapping_add(counted("bytes_written"));
+        Ok(counted("requests").wrapping_sub(ours).wrapping_add(moved))
+    }
+
+    fn ask_at_once(&self, daemon: DaemonIndex, request: &Request) -> Result<Reply> {
         self.client.request(daemon, request).map_err(|error| {
             let text =
                 format!("cannot check: daemon {daemon} does not answer: {error}; see 'tidepool pool status'");
@@ -117,14 +210,16 @@ impl<'a> Scan<'a> {
     }
 
     fn draw(&self) {
-        let count = |c: &AtomicU64| c.load(Ordering::Relaxed);
-        let text = format!(
-            "checking: {} objects, {} entries, {} blocks",
-            count(&self.counts.objects),
-            count(&self.counts.entries),
-            count(&self.counts.blocks)
-        );
-        lock(&self.progress).draw(&text);
+        let mut shown = lock(&self.shown);
+        let phase = shown.phase;
+        let done = match phase {
+            Phase::Records => &self.counts.objects,
+            Phase::Names => &self.counts.entries,
+            Phase::Data => &self.counts.blocks,
+        };
+        let (done, total) = (done.load(Ordering::Relaxed), shown.totals[phase as usize]);
+        let seconds = shown.since.elapsed().as_secs_f64();
+        shown.line.draw(&Progress { phase, done, total, seconds }.words());
     }
 
     fn inodes(&self, daemon: DaemonIndex) -> Result<()> {
@@ -134,9 +229,11 @@ impl<'a> Scan<'a> {
             let Reply::Inodes { inodes, more } = reply else {
                 return Err(unexpected(self.client, daemon, &reply));
             };
+            let began = Instant::now();
             let mut tables = self.tables();
             inodes.iter().for_each(|inode| tables.add_inode(daemon, inode));
             drop(tables);
+            self.give_way(daemon, began.elapsed())?;
             self.counts.objects.fetch_add(inodes.len() as u64, Ordering::Relaxed);
             self.draw();
             after = inodes.last().map(|i| i.attr.ino);
@@ -166,6 +263,7 @@ impl<'a> Scan<'a> {
     /// Lists the given directories and all that have a part here, also those without a record.
     fn entries(&self, daemon: DaemonIndex, dirs: &[Ino]) -> Result<()> {
         let parts = self.parts(daemon)?;
+        self.expect(Phase::Names, parts.iter().map(|(_, part)| part.entries).sum());
         let mut all: BTreeSet<Ino> = dirs.iter().copied().collect();
         all.extend(parts.iter().map(|(dir, _)| *dir));
         let told: HashMap<Ino, DirPart> = parts.into_iter().collect();
@@ -228,7 +326,9 @@ impl<'a> Scan<'a> {
             let Reply::Entries { entries, more } = reply else {
                 return Err(unexpected(self.client, daemon, &reply));
             };
+            let began = Instant::now();
             see(&entries);
+            self.give_way(daemon, began.elapsed())?;
             after = entries.last().map(|(name, _)| name.clone());
             if !more || after.is_none() {
                 return Ok(());

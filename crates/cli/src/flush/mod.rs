@@ -4,7 +4,7 @@ pub mod flags;
 
 use crate::exit::{Failure, Kind, Result};
 use crate::instance::{self, Instance};
-use crate::output::{ProgressLine, duration, rate};
+use crate::output::{ProgressLine, duration, rate, time_left};
 use crate::side_by_side::each_daemon;
 use crate::signals::Signals;
 use flags::{FlushArgs, FlushTarget};
@@ -143,16 +143,10 @@ fn since(first: &[Look], last: &[Look], count: impl Fn(&Look) -> u64) -> u64 {
 fn progress(name: &str, flushed: &Flushed) -> String {
     let Flushed { left, moved, seconds, .. } = *flushed;
     let mut text = format!("flush of '{name}': {} moved, {} left", format_size(moved), format_size(left));
-    if let Some(eta) = time_left(flushed) {
+    if let Some(eta) = time_left(moved, left, seconds) {
         text.push_str(&format!(", {}, {} left", rate(moved, seconds), duration(eta)));
     }
     text
-}
-
-/// In seconds; none before there is something to judge by.
-fn time_left(flushed: &Flushed) -> Option<f64> {
-    let Flushed { left, moved, seconds, .. } = *flushed;
-    (moved > 0 && seconds > 0.0).then(|| left as f64 * seconds / moved as f64)
 }
 
 /// Failures of a daemon since it is waited for; those before are another one's.
@@ -252,10 +246,8 @@ mod tests {
     }
 
     #[test]
-    fn the_time_left_follows_from_what_was_moved() {
+    fn progress_tells_what_was_moved_and_how_long_the_rest_takes() {
         let flushed = Flushed { left: 30, moved: 10, written: 0, seconds: 2.0 };
-        assert_eq!(time_left(&flushed), Some(6.0));
-        assert_eq!(time_left(&Flushed { moved: 0, ..flushed }), None);
         assert_eq!(progress("p", &flushed), "flush of 'p': 10 B moved, 30 B left, 5 B/s, 6.0 s left");
     }
 

@@ -6,9 +6,8 @@
 use super::append::Ahead;
 use super::frame::{self, HEADER_LEN, LOG_MAGIC, PREFIX_LEN, Record, RecordReader, SNAP_MAGIC};
 use super::generation::{DIR, Found, log_name, snap_name, temp_name};
-use super::tables::{KeyScan, Tables};
+use super::tables::Tables;
 use crate::error::{StoreError, StoreErrorKind};
-use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use tidepool_env::{Disk, DiskFile, OpenMode};
@@ -64,8 +63,6 @@ impl fmt::Display for Unwritten {
 pub struct MemLogStore<D: Disk> {
     disk: D,
     tables: Tables,
-    inode_scan: RefCell<KeyScan>,
-    part_scan: RefCell<KeyScan>,
     generation: u64,
     log: D::File,
     ahead: Ahead,
@@ -119,8 +116,6 @@ impl<D: Disk> MemLogStore<D> {
         Ok(MemLogStore {
             disk,
             tables,
-            inode_scan: RefCell::default(),
-            part_scan: RefCell::default(),
             generation,
             log: log.file,
             ahead: Ahead::default(),
@@ -549,7 +544,7 @@ fn remove_all<D: Disk>(disk: &D, names: &[String]) -> Result<(), StoreError> {
 
 impl<D: Disk> MetaView for MemLogStore<D> {
     fn inode(&self, ino: Ino) -> Option<Inode> {
-        self.tables.inodes.get(&ino.0).map(|inode| (**inode).clone())
+        self.tables.inodes.get(ino.0).map(|inode| (**inode).clone())
     }
 
     fn dentry(&self, parent: Ino, name: &[u8]) -> Option<Dentry> {
@@ -557,7 +552,7 @@ impl<D: Disk> MetaView for MemLogStore<D> {
     }
 
     fn dir_part(&self, dir: Ino) -> Option<DirPart> {
-        self.tables.parts.get(&dir.0).copied()
+        self.tables.parts.get(dir.0).copied()
     }
 
     fn list(&self, dir: Ino, after: Option<&[u8]>, max: usize) -> Vec<(Box<[u8]>, Dentry)> {
@@ -581,13 +576,13 @@ impl<D: Disk> MetaView for MemLogStore<D> {
     }
 
     fn inodes_after(&self, after: Option<Ino>, max: usize) -> Vec<Inode> {
-        let keys = self.inode_scan.borrow_mut().page(&self.tables.inodes, after, max);
-        keys.iter().map(|key| (*self.tables.inodes[key]).clone()).collect()
+        let page = self.tables.inodes.above(after.map(|after| after.0)).take(max);
+        page.map(|(_, inode)| (**inode).clone()).collect()
     }
 
     fn dir_parts_after(&self, after: Option<Ino>, max: usize) -> Vec<(Ino, DirPart)> {
-        let keys = self.part_scan.borrow_mut().page(&self.tables.parts, after, max);
-        keys.iter().map(|key| (Ino(*key), self.tables.parts[key])).collect()
+        let page = self.tables.parts.above(after.map(|after| after.0)).take(max);
+        page.map(|(dir, part)| (Ino(dir), *part)).collect()
     }
 
     fn inode_count(&self) -> u64 {

@@ -5,6 +5,7 @@ mod frame;
 mod generation;
 mod lmdb;
 mod memlog;
+mod ordered;
 mod repair;
 mod tables;
 #[cfg(test)]

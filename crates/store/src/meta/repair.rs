@@ -71,7 +71,7 @@ impl Salvage {
 
     /// Objects that are made from now on have numbers of their own.
     fn leap(&mut self) {
-        let known = self.tables.inodes.keys().map(|ino| Ino(*ino).count() + 1).max();
+        let known = self.tables.inodes.iter().map(|(ino, _)| Ino(ino).count() + 1).max();
         let next = self.tables.next_count.max(known.unwrap_or(0));
         self.tables.next_count = next.saturating_add(COUNT_JUMP).min(Ino::COUNT_MAX);
     }
