@@ -371,6 +371,32 @@ impl<'a> Soak<'a> {
         .map_err(|Wrong(what)| Wrong(format!("{place}: {what}")))
     }
 
+    /// What everybody sees when something was wrong: tells what is stored from what one of them has kept.
+    fn compare_seats(&mut self) {
+        if let Some((_, undo)) = self.undo.take() {
+            self.undone(undo);
+        }
+        for file in 0..self.files.len() {
+            let wanted = self.files[file].content.clone();
+            for (seat, how) in (0..self.seats.len()).flat_map(|seat| [(seat, "fresh"), (seat, "kept")]) {
+                let number = self.next;
+                self.ask_whole(seat, file, how, Aim::Whole);
+                let seen = match self.answer_of(number) {
+                    Some(Answer::Done(seen)) => known_bytes::difference(&seen, &wanted),
+                    other => format!("{other:?}"),
+                };
+                println!("{how} by {seat}, f{file}: {seen}");
+            }
+        }
+    }
+
+    /// Whatever else is answered meanwhile counts no more.
+    fn answer_of(&mut self, number: u64) -> Option<Answer> {
+        std::iter::from_fn(|| self.arriving.recv_timeout(HANGS).ok())
+            .find(|(arrived, _)| *arrived == number)
+            .map(|(_, answer)| answer)
+    }
+
     fn nothing_hangs(&self) -> Result<(), Wrong> {
         let hangs = self.pending.values().find(|pending| pending.since.elapsed() > HANGS);
         hangs.map_or(Ok(()), |pending| Err(Wrong(format!("hangs: {pending:?}"))))
@@ -506,6 +532,10 @@ impl<'a> Soak<'a> {
     fn undo_what_is_due(&mut self) {
         let Some((_, undo)) = self.undo.take_if(|(due, _)| Instant::now() > *due) else { return };
         self.tell(format!("{undo:?}"));
+        self.undone(undo);
+    }
+
+    fn undone(&mut self, undo: Undo) {
         match undo {
             Undo::Restart(daemon) => self.cluster.restart(daemon),
             Undo::Continue(daemon) => self.cluster.signal(daemon, Signal::CONT),
@@ -539,7 +569,11 @@ fn every_byte_is_known_while_parts_are_killed() {
     let mut soak = Soak::start(rng, &sandbox);
     let ended = soak.run(Duration::from_secs(seconds), true);
     println!("limits: TIDEPOOL_DATA_SOAK_SECONDS={seconds}; {:?}", soak.counts);
-    ended.unwrap_or_else(|Wrong(what)| panic!("{what}\n{:?}\n{:#?}", soak.pending, soak.story));
+    if let Err(Wrong(what)) = ended {
+        println!("{:#?}\n{:?}\n{what}", soak.story, soak.pending);
+        soak.compare_seats();
+        panic!("{what}");
+    }
     soak.seats.clear();
     let checked = sandbox.tidepool(&["check"]).env("TIDEPOOL_POOL", sandbox.path("node0/pool.json")).output();
     let checked = checked.expect("tidepool runs");

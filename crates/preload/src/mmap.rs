@@ -205,6 +205,9 @@ fn map_shared(client: &Client, entry: &Entry, wish: &Wish) -> Outcome {
             shared.claim(client)?;
         }
         shared.follow_size(client, size)?;
+        if known.is_some() {
+            shared.catch_up(client, wish.offset, wish.len)?;
+        }
         wish.map(shared.memfd, wish.offset)
     })();
     match mapped {
@@ -289,6 +292,21 @@ impl Shared {
         Ok(())
     }
 
+    /// Takes over what others have written to a range, which begins at a page, since it was read; what the program has changed and not written back stays.
+    fn catch_up(&mut self, client: &Client, from: usize, len: usize) -> Result<(), Errno> {
+        let end = from.saturating_add(len).min(self.len);
+        if from >= end {
+            return Ok(());
+        }
+        let mut fresh = vec![0; end - from];
+        fill(client, self.ino, from as u64, &mut fresh)?;
+        let mut shadow = std::mem::take(&mut self.shadow);
+        let blocks = self.view()[from..end].chunks_mut(COMPARE).zip(shadow[from..end].chunks_mut(COMPARE));
+        blocks.zip(fresh.chunks(COMPARE)).for_each(|((view, shadow), fresh)| renew(view, shadow, fresh));
+        self.shadow = shadow;
+        Ok(())
+    }
+
     /// Writes what the program changed, and never beyond the file's size.
     fn flush(&mut self, client: &Client) -> Result<(), Errno> {
         if !self.writable || self.len == 0 {
@@ -325,6 +343,15 @@ impl Shared {
         }
         self.shadow[from..to].copy_from_slice(&bytes);
         Ok(())
+    }
+}
+
+/// What is stored takes the place of what was in a block, but for what [`Shared::flush`] would write back.
+fn renew(view: &mut [u8], shadow: &mut [u8], stored: &[u8]) {
+    let kept = changed(view, shadow).map_or(0..0, |(first, last)| first..last + 1);
+    for part in [0..kept.start, kept.end..stored.len()] {
+        view[part.clone()].copy_from_slice(&stored[part.clone()]);
+        shadow[part.clone()].copy_from_slice(&stored[part]);
     }
 }
 
@@ -386,17 +413,20 @@ fn forget_range(start: usize, len: usize) {
             gone.push(Ino(piece.ino.load(Ordering::Relaxed)));
             cut(piece, own, own_len, start, len);
         }
+        let mut flushed = Ok(0);
         for ino in gone {
             let Some(index) = all.iter().position(|shared| shared.ino == ino) else { continue };
-            all[index].flush(client)?;
+            flushed = all[index].flush(client).and(flushed);
             let used = |piece: &Piece| {
                 piece.len.load(Ordering::Relaxed) > 0 && piece.ino.load(Ordering::Relaxed) == ino.0
             };
+            // Also what could not be written back, which has been reported: kept, it would pass for the file in the next mapping, and
+            // be written over what others have written since.
             if !PIECES.iter().any(used) {
                 drop_shared(client, &mut all, index);
             }
         }
-        Ok(0)
+        flushed
     });
 }
 
@@ -501,6 +531,18 @@ mod tests {
     fn changes_are_found_to_the_byte() {
         assert_eq!(changed(b"abcdef", b"abcdef"), None);
         assert_eq!(changed(b"aXcdYf", b"abcdef"), Some((1, 4)));
+    }
+
+    #[test]
+    fn what_the_program_changed_is_not_renewed() {
+        let (mut view, mut shadow) = (*b"aXcYe", *b"abcde");
+        renew(&mut view, &mut shadow, b"ABCDE");
+        assert_eq!((&view, &shadow), (b"AXcYE", b"AbcdE"));
+        renew(&mut view, &mut shadow, b"A1234");
+        assert_eq!((&view, &shadow), (b"AXcY4", b"Abcd4"));
+        let mut view = shadow;
+        renew(&mut view, &mut shadow, b"vwxyz");
+        assert_eq!((&view, &shadow), (b"vwxyz", b"vwxyz"));
     }
 
     #[test]

@@ -255,17 +255,47 @@ impl File {
     }
 }
 
+/// Neighbouring bytes of a wrong run that may be right.
+const BY_CHANCE: usize = 4;
+const RUNS_SHOWN: usize = 20;
+
 fn described(bad: &[usize], at: u64, seen: &[u8], wanted: &[u8]) -> Result<(), Wrong> {
     let (Some(first), Some(last)) = (bad.first(), bad.last()) else { return Ok(()) };
     let some =
         |bytes: &[u8]| bytes.iter().skip(*first).take(16).map(|b| format!("{b:02x}")).collect::<String>();
     let zeros = bad.iter().filter(|place| seen[**place] == 0).count();
     Err(Wrong(format!(
-        "{} bytes are wrong ({zeros} of them zero), from {} to {}: {} instead of {}",
+        "{} bytes are wrong ({zeros} of them zero), from {} to {}: {} instead of {}; wrong are{}",
         bad.len(),
         at + *first as u64,
         at + *last as u64,
         some(seen),
-        some(wanted)
+        some(wanted),
+        runs(bad, at, seen)
     )))
+}
+
+/// How what was seen differs from what the model has, in words.
+pub fn difference(seen: &[u8], wanted: &[u8]) -> String {
+    let bad: Vec<usize> = (0..seen.len().min(wanted.len())).filter(|n| seen[*n] != wanted[*n]).collect();
+    let bytes = described(&bad, 0, seen, wanted).err().map_or("no byte is wrong".into(), |Wrong(what)| what);
+    format!("{} bytes instead of {}, {bytes}", seen.len(), wanted.len())
+}
+
+/// Where the wrong bytes lie: single ones that are right by chance do not end a run.
+fn runs(bad: &[usize], at: u64, seen: &[u8]) -> String {
+    let is_zero = |place: usize| seen[place] == 0;
+    let mut all: Vec<(usize, usize, usize)> = Vec::new();
+    for place in bad {
+        match all.last_mut() {
+            Some((_, end, zeros)) if *place < *end + BY_CHANCE => {
+                (*end, *zeros) = (place + 1, *zeros + usize::from(is_zero(*place)));
+            }
+            _ => all.push((*place, place + 1, is_zero(*place).into())),
+        }
+    }
+    let shown = all.iter().take(RUNS_SHOWN);
+    shown
+        .map(|(start, end, zeros)| format!(" {}..{} ({zeros} zeros)", at + *start as u64, at + *end as u64))
+        .collect()
 }
