@@ -50,7 +50,8 @@ fn copies_whose_power_fails() {
 
 #[test]
 fn tasks_under_faults() {
-    let door = Door { name: "stager", runs_default: 24, times: 1, struck_min: 40 };
+    // About half strike: strace counts calls of each thread, and a stager has many. Of 24 a third always does; of a broken injector none would.
+    let door = Door { name: "stager", runs_default: 24, times: 1, struck_min: 25 };
     door.open(tasks::Place::new, tasks::one);
 }
 
