@@ -1,6 +1,6 @@
 //! One copy: its state, its workers, its end.
 
-use crate::end::{At, Cursor, End, EndError, Meta, PackLimits};
+use crate::end::{At, Cursor, DirRef, End, EndError, EndResult, Meta, PackLimits};
 use crate::gentle::is_gentle;
 use crate::group::Group;
 use crate::journal::{Journal, Record};
@@ -21,7 +21,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tidepool_types::{Errno, FileKind};
+use tidepool_types::{Errno, FileKind, TimeSpec};
 
 /// Longest sleep between two looks at the cancel flag.
 const CANCEL_LATENCY: Duration = Duration::from_millis(50);
@@ -152,13 +152,17 @@ pub fn stage(
         let counted = scan::dry_run(src, what, control);
         ended(counted, control, start)
     } else {
-        copy(src, dst, what, options, control, None)
+        let (mut report, journal) = copy(src, dst, what, options, control, None);
+        if let Some(journal) = journal.filter(|_| report.complete) {
+            forget(&journal, &mut report);
+        }
+        report
     };
     control.inner.set_phase(if report.complete { Phase::Complete } else { Phase::Failed });
     report
 }
 
-/// The first half of a move: a copy that notes what it has finished.
+/// The first half of a move: a copy that notes what it has finished. With it comes its journal, which goes when the second half is done.
 pub(crate) fn stage_noting(
     src: &dyn End,
     dst: &dyn End,
@@ -166,8 +170,15 @@ pub(crate) fn stage_noting(
     options: &StageOptions,
     control: &Control,
     ledger: &Ledger,
-) -> StageReport {
-    copy(src, dst, what, options, control, Some(ledger))
+) -> (StageReport, Option<Journal>) {
+    let (mut report, journal) = copy(src, dst, what, options, control, Some(ledger));
+    let begun = journal.as_ref().filter(|_| report.complete).map_or(Ok(()), Journal::begin_removal);
+    if let Err(error) = begun {
+        report.complete = false;
+        report.errors.push(StageError::new(".".into(), &Failure::Refused(error.to_string())));
+        report.error_count += 1;
+    }
+    (report, journal)
 }
 
 fn copy(
@@ -177,15 +188,27 @@ fn copy(
     options: &StageOptions,
     control: &Control,
     ledger: Option<&Ledger>,
-) -> StageReport {
+) -> (StageReport, Option<Journal>) {
     let start = Instant::now();
     [src, dst].iter().for_each(|end| end.heed(control));
     control.inner.set_phase(Phase::Walking);
-    let report = match Job::prepare(src, dst, what, options, control, ledger) {
-        Ok(job) => job.run(what, start),
-        Err(error) => StageReport { errors: vec![*error], error_count: 1, ..StageReport::default() },
+    let (report, journal) = match Job::prepare(src, dst, what, options, control, ledger) {
+        Ok(job) => {
+            let (report, journal) = job.run(what, start);
+            (report, Some(journal))
+        }
+        Err(error) => (StageReport { errors: vec![*error], error_count: 1, ..StageReport::default() }, None),
     };
-    ended(report, control, start)
+    (ended(report, control, start), journal)
+}
+
+/// Removes the journal of what is complete.
+pub(crate) fn forget(journal: &Journal, report: &mut StageReport) {
+    if let Err(error) = journal.remove() {
+        let text = format!("the journal could not be removed: {error}");
+        report.warnings.push(crate::StageWarning { path: ".".into(), text });
+        report.warning_count += 1;
+    }
 }
 
 fn ended(report: StageReport, control: &Control, start: Instant) -> StageReport {
@@ -253,7 +276,7 @@ impl<'a> Job<'a> {
         })
     }
 
-    fn run(self, what: &What, start: Instant) -> StageReport {
+    fn run(self, what: &What, start: Instant) -> (StageReport, Journal) {
         self.seed(what);
         if self.sched.workers() == 1 && !self.options.count_ahead {
             // A thread for one small file would cost more than the file.
@@ -271,7 +294,7 @@ impl<'a> Job<'a> {
         self.finish_run(start)
     }
 
-    fn finish_run(self, start: Instant) -> StageReport {
+    fn finish_run(self, start: Instant) -> (StageReport, Journal) {
         if self.is_cancelled() {
             self.clean_large();
             self.discard_group();
@@ -289,14 +312,25 @@ impl<'a> Job<'a> {
                 bump(&self.totals.dirs, 1);
                 let meta = Some(self.src_root.clone());
                 let spot = Spot::Top(self.src.place().unwrap_or_default().into());
-                let node = DirNode::new(NewDir { parent: None, name, src, dst, meta, fresh: false, spot });
+                // What cannot be looked at now cannot be finished either.
+                let mtime = self.kept_mtime(&dst, false).unwrap_or_default();
+                let node =
+                    DirNode::new(NewDir { parent: None, name, src, dst, meta, fresh: false, mtime, spot });
                 self.note_walked(&node);
                 self.sched.add(vec![DirTask::List(node, Default::default())], Vec::new());
             }
             What::Entry { from, to } => {
                 let spot = Spot::Passage(self.src.place().unwrap_or_default().into());
-                let dir =
-                    DirNode::new(NewDir { parent: None, name, src, dst, meta: None, fresh: false, spot });
+                let dir = DirNode::new(NewDir {
+                    parent: None,
+                    name,
+                    src,
+                    dst,
+                    meta: None,
+                    fresh: false,
+                    mtime: None,
+                    spot,
+                });
                 let (from, to) = (from.as_slice().into(), to.as_slice().into());
                 let entry = Entry::new(dir, from, to, None);
                 self.seed_entry(entry);
@@ -548,7 +582,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    fn report(self, start: Instant) -> StageReport {
+    fn report(self, start: Instant) -> (StageReport, Journal) {
         let cancelled = self.is_cancelled();
         let walked_all = self.sched.is_done();
         self.control.inner.set_phase(Phase::Finishing);
@@ -578,16 +612,17 @@ impl<'a> Job<'a> {
         };
         self.findings.into_report(&mut report);
         report.complete = walked_all && !cancelled && report.error_count == 0;
-        if report.complete {
-            if let Err(error) = self.journal.remove() {
-                let text = format!("the journal could not be removed: {error}");
-                report.warnings.push(crate::StageWarning { path: ".".into(), text });
-                report.warning_count += 1;
-            }
-        } else {
+        if !report.complete {
             self.journal.sync();
         }
-        report
+        (report, self.journal)
+    }
+
+    /// The modification time that an earlier run of this move gave a directory of the destination: that of the source's is what the
+    /// removal of entries has made of it.
+    pub fn kept_mtime(&self, dst: &DirRef, fresh: bool) -> EndResult<Option<TimeSpec>> {
+        let removing = self.ledger.is_some() && self.journal.past.was_removing();
+        if fresh || !removing { Ok(None) } else { Ok(Some(self.dst.stat(At::Dir(dst))?.mtime)) }
     }
 
     fn claim(&self, large: &Arc<crate::large::Large>) -> Option<Claim> {

@@ -36,6 +36,7 @@ const KIND_FILE: u8 = 1;
 const KIND_BEGIN: u8 = 2;
 const KIND_RANGE: u8 = 3;
 const KIND_HELD: u8 = 4;
+const KIND_REMOVING: u8 = 5;
 
 /// What makes a version of a source file this version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,6 +64,8 @@ pub enum Record {
     Range { path: PathHash, index: u64, crc: u32 },
     /// A file is whole, durable and verified under its temporary name, and waits for its own.
     Held { path: PathHash, version: Version, crc: u32 },
+    /// All is at the destination, and of a move the source's entries are being removed.
+    Removing,
 }
 
 fn put_version(out: &mut Vec<u8>, version: &Version) {
@@ -105,6 +108,7 @@ impl Record {
                 payload.extend(crc.to_le_bytes());
                 KIND_RANGE
             }
+            Record::Removing => KIND_REMOVING,
         };
         let mut record = vec![kind, payload.len() as u8];
         record.extend(payload);
@@ -134,6 +138,7 @@ impl Record {
                 Record::Held { path: fields.path()?, version: fields.version()?, crc: fields.u32()? }
             }
             KIND_RANGE => Record::Range { path: fields.path()?, index: fields.u64()?, crc: fields.u32()? },
+            KIND_REMOVING => Record::Removing,
             _ => return None,
         };
         fields.0.is_empty().then_some((record, FRAME_BYTES + len))
@@ -213,6 +218,7 @@ pub struct Past {
     files: HashSet<[u8; 16]>,
     large: HashMap<PathHash, PastLarge>,
     held: HashMap<PathHash, PastHeld>,
+    removing: bool,
 }
 
 /// A file that an earlier run had under its temporary name.
@@ -267,6 +273,7 @@ impl Past {
                     large.ranges.insert(index, crc);
                 }
             }
+            Record::Removing => self.removing = true,
         }
     }
 
@@ -280,6 +287,11 @@ impl Past {
 
     pub fn held(&self, path: PathHash) -> Option<&PastHeld> {
         self.held.get(&path)
+    }
+
+    /// A move had begun to remove what it had copied, which changes the times of the source's directories.
+    pub fn was_removing(&self) -> bool {
+        self.removing
     }
 
     /// Finished files noted.
@@ -443,6 +455,12 @@ impl Journal {
             // A journal that is lost costs work only.
             let _ = lock(kept).file.sync_data();
         }
+    }
+
+    /// The copy is complete, and what was copied is to be removed from the source: durable before any of that is.
+    pub fn begin_removal(&self) -> Result<(), JournalError> {
+        self.append(&[Record::Removing])?;
+        self.keep(&[]).map_err(failed(&self.path))
     }
 
     /// The copy is complete: forgets it.

@@ -7,13 +7,14 @@ fn time(sec: i64) -> TimeSpec {
     TimeSpec { sec, nsec: 7 }
 }
 
-fn sample() -> [Record; 4] {
+fn sample() -> [Record; 5] {
     let version = Version { size: 0x0102, mtime: time(3), ctime: time(-1), ino: 9 };
     [
         Record::File { path: PATH, size: 0x0102, mtime: time(3), crc: 0xdead_beef },
         Record::Begin { path: PATH, version },
         Record::Range { path: PATH, index: 5, crc: 0x0102_0304 },
         Record::Held { path: PATH, version, crc: 0x0102_0304 },
+        Record::Removing,
     ]
 }
 
@@ -36,8 +37,9 @@ fn records_have_the_bytes_of_the_specification() {
     ];
     let range = [&[3, 28][..], b"0123456789abcdef", &[5, 0, 0, 0, 0, 0, 0, 0], &[4, 3, 2, 1]];
     let held = [&[4, 60][..], &begin.concat()[2..], &[4, 3, 2, 1]];
-    for (record, body) in sample().iter().zip([file.concat(), begin.concat(), range.concat(), held.concat()])
-    {
+    let removing = vec![5, 0];
+    let bodies = [file.concat(), begin.concat(), range.concat(), held.concat(), removing];
+    for (record, body) in sample().iter().zip(bodies) {
         let crc = crc32c::crc32c(&body).to_le_bytes();
         let bytes = [&body[..], &crc].concat();
         assert_eq!(record.encode(), bytes);

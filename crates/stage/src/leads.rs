@@ -118,6 +118,7 @@ impl Job<'_> {
             dst: link.dir.dst.clone(),
             meta: None,
             fresh: link.dir.fresh,
+            mtime: None,
             spot: Spot::Passage(path.into()),
         });
         let mut entry = Entry::new(way, name.into(), link.to.clone(), Some(meta.kind));

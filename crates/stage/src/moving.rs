@@ -2,7 +2,7 @@
 //! was copied.
 
 use crate::end::{At, DirRef, End, EndResult};
-use crate::job::{stage, stage_noting};
+use crate::job::{forget, stage, stage_noting};
 use crate::ledger::Ledger;
 use crate::options::{StageOptions, What};
 use crate::other::may_replace;
@@ -140,7 +140,7 @@ fn copy_and_remove(
     let ledger = Ledger::default();
     // Nothing is removed on the word of a time stamp.
     let options = StageOptions { verify: true, trust_mtime: false, ..options.clone() };
-    let copy = stage_noting(src, dst, what, &options, control, &ledger);
+    let (mut copy, journal) = stage_noting(src, dst, what, &options, control, &ledger);
     if !copy.complete {
         control.inner.set_phase(Phase::Failed);
         return MoveReport { copy, ..MoveReport::default() };
@@ -152,6 +152,9 @@ fn copy_and_remove(
     let own = Control::with_cancel(control.cancel_flag());
     let removal = remove_checked(src, name, Some(&ledger), &options, &own);
     let complete = removal.complete;
+    if let Some(journal) = journal.filter(|_| complete) {
+        forget(&journal, &mut copy);
+    }
     control.inner.set_phase(if complete { Phase::Complete } else { Phase::Failed });
     MoveReport { renamed: false, copy, removal: Some(removal), complete }
 }

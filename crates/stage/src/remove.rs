@@ -212,8 +212,16 @@ impl Removal<'_> {
     fn node(&self, parent: Option<Arc<DirNode>>, name: &[u8], dir: DirRef) -> Arc<DirNode> {
         let hash = parent.as_ref().map_or_else(PathHash::default, |parent| self.known_as(parent, name));
         let (name, src, dst) = (name.into(), dir.clone(), dir);
-        let mut node =
-            DirNode::new(NewDir { parent, name, src, dst, meta: None, fresh: false, spot: Spot::Below });
+        let mut node = DirNode::new(NewDir {
+            parent,
+            name,
+            src,
+            dst,
+            meta: None,
+            fresh: false,
+            mtime: None,
+            spot: Spot::Below,
+        });
         if let Some(node) = Arc::get_mut(&mut node) {
             node.hash = hash;
         }

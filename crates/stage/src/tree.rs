@@ -4,7 +4,7 @@ use crate::end::{DirRef, Meta};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use tidepool_types::{FileKind, show_bytes};
+use tidepool_types::{FileKind, TimeSpec, show_bytes};
 
 /// Bytes of a path shown in a message; of a longer one the end is shown.
 const PATH_SHOWN_MAX: usize = 2048;
@@ -39,6 +39,8 @@ pub(crate) struct DirNode {
     pub meta: Option<Meta>,
     /// Made by this run, so nothing can be in it yet.
     pub fresh: bool,
+    /// The time it gets in place of the source's.
+    pub mtime: Option<TimeSpec>,
     pub failed: AtomicBool,
     pub spot: Spot,
     /// Times it was listed again, when it is being removed.
@@ -77,6 +79,7 @@ pub(crate) struct NewDir {
     pub dst: DirRef,
     pub meta: Option<Meta>,
     pub fresh: bool,
+    pub mtime: Option<TimeSpec>,
     pub spot: Spot,
 }
 
@@ -91,6 +94,7 @@ impl DirNode {
             dst: new.dst,
             meta: new.meta,
             fresh: new.fresh,
+            mtime: new.mtime,
             spot: new.spot,
             failed: AtomicBool::new(false),
             listed: AtomicU32::new(0),

@@ -39,11 +39,12 @@ impl Job<'_> {
         }
         let made = self.dst.make_or_enter_dir(&parent.dst, &entry.to);
         let (dst, fresh) = made.map_err(Failure::target)?;
+        let mtime = self.kept_mtime(&dst, fresh).map_err(Failure::target)?;
         bump(&self.totals.dirs, 1);
         self.set_tree();
         let (parent, name) = (Some(parent.clone()), entry.to.clone());
         let spot = below(&entry.dir.spot, &entry.from);
-        let node = DirNode::new(NewDir { parent, name, src, dst, meta: Some(meta), fresh, spot });
+        let node = DirNode::new(NewDir { parent, name, src, dst, meta: Some(meta), fresh, mtime, spot });
         self.note_walked(&node);
         Ok(node)
     }
@@ -124,7 +125,10 @@ impl Job<'_> {
             return;
         }
         let attributes = node.meta.as_ref().and_then(|meta| match self.settle_dir(node, meta) {
-            Ok(xattrs) => Some((self.wanted_meta(meta), xattrs)),
+            Ok(xattrs) => {
+                let meta = Meta { mtime: node.mtime.unwrap_or(meta.mtime), ..meta.clone() };
+                Some((self.wanted_meta(&meta), xattrs))
+            }
             Err(failure) => {
                 self.report_error(node, node.path(), &failure);
                 None

@@ -258,6 +258,51 @@ fn a_move_that_was_killed_anywhere_keeps_hard_links() {
     assert!(at > 10);
 }
 
+/// Wherever a move is killed, doing it again leaves directories with the times that they had, although removing what is in them gives
+/// the source's other ones.
+#[test]
+fn a_move_that_was_killed_anywhere_keeps_times_of_directories() {
+    let old = |second| std::time::UNIX_EPOCH + std::time::Duration::from_secs(second);
+    let dirs = [("", old(1_000)), ("d", old(2_000)), ("d/e", old(3_000)), ("empty", old(4_000))];
+    let mut at = 0;
+    loop {
+        let place = Place::new(memory_dir());
+        let far = tempfile::tempdir().unwrap();
+        let journals = tempfile::tempdir().unwrap();
+        fs::create_dir_all(place.src().join("d/e")).unwrap();
+        fs::create_dir(place.src().join("empty")).unwrap();
+        for name in ["one", "two", "d/one", "d/two", "d/e/one", "d/e/two"] {
+            fs::write(place.src().join(name), name).unwrap();
+        }
+        for (dir, time) in dirs.iter().rev() {
+            fs::File::open(place.src().join(dir)).unwrap().set_modified(*time).unwrap();
+        }
+        let options = StageOptions { journal_dir: Some(journals.path().into()), ..options() };
+        let once = |src: &dyn End| {
+            let what = entry("src", "dst");
+            move_tree(src, &local(far.path()), &what, &options, &Control::default())
+        };
+        let mut src = FaultEnd::new(local(place.dir.path()), Fault::Dead, at);
+        src.removes = true;
+        let killed = once(&src);
+        if !killed.complete && place.src().exists() {
+            let again = once(&local(place.dir.path()));
+            assert!(again.complete && !place.src().exists(), "{at}: {again:#?}");
+        }
+        for (dir, time) in dirs {
+            let there = fs::metadata(far.path().join("dst").join(dir)).unwrap().modified().unwrap();
+            assert_eq!(there, time, "{at}: {dir}");
+        }
+        if killed.complete {
+            assert_eq!(fs::read_dir(journals.path()).unwrap().count(), 0, "its journal is left");
+            break;
+        }
+        at += 1;
+    }
+    println!("{at} places to be killed at");
+    assert!(at > 10);
+}
+
 /// Does something when all is written and made durable: between the copy and the removal.
 struct After<'a> {
     inner: LocalEnd,

@@ -282,12 +282,8 @@ impl<'a> Run<'a> {
     }
 
     fn judge(&self, status: &TaskStatus, removed: bool) {
-        let compared = |tree: Tree| match self.op {
-            Op::Move => trees::without_dir_times(&tree),
-            _ => tree,
-        };
-        let there = compared(trees::read(&self.target));
-        let allowed: Vec<Tree> = self.allowed().into_iter().map(compared).collect();
+        let there = trees::read(&self.target);
+        let allowed = self.allowed();
         // The nearest of what it may be.
         let nearest = allowed.iter().min_by_key(|tree| trees::unfinished(tree, &there).len());
         let nearest = nearest.expect("there is one at least");
@@ -305,9 +301,7 @@ impl<'a> Run<'a> {
             status.state == TaskState::Cancelled || !status.refusal.detail.is_empty(),
             "{case}: no reason"
         );
-        let kept = self.op == Op::Copy
-            || trees::read(&self.source) == self.tree
-            || there == trees::without_dir_times(&self.tree);
+        let kept = self.op == Op::Copy || trees::read(&self.source) == self.tree || there == self.tree;
         assert!(kept, "{case}: something is lost");
     }
 
@@ -340,8 +334,7 @@ impl<'a> Run<'a> {
         if status.state != TaskState::Finished && !(self.fault == Fault::Full && self.place.small.is_none()) {
             world.ask(self.at, |stager| stager.resume(id)).expect("it can be resumed");
             let again = wait();
-            let there = trees::read(&self.target);
-            let is_there = || trees::without_dir_times(&there) == trees::without_dir_times(&self.tree);
+            let is_there = || trees::read(&self.target) == self.tree;
             let moved = self.op == Op::Move && again.refusal.errno == ENOENT && is_there();
             assert!(moved || again.state == TaskState::Finished, "{:?}: resumed: {again:?}", self.fault);
             if !moved {

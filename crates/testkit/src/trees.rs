@@ -279,17 +279,6 @@ pub fn unfinished(from: &Tree, there: &Tree) -> Vec<String> {
     found.map(|(path, entry)| told(path, from.get(path), Some(entry))).collect()
 }
 
-/// The same but for the times of directories: a move that is killed has taken names out of those of its source, and goes on from that.
-pub fn without_dir_times(tree: &Tree) -> Tree {
-    let mut tree = tree.clone();
-    for entry in tree.values_mut() {
-        if let Entry::Dir { mtime, .. } = entry {
-            *mtime = 0;
-        }
-    }
-    tree
-}
-
 /// How two trees differ, for people.
 pub fn difference(from: &Tree, there: &Tree) -> Vec<String> {
     let missing = from.iter().filter(|(path, entry)| there.get(*path) != Some(entry));

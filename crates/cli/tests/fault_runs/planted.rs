@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
-use tidepool_testkit::trees::{self, Entry, Tree, difference, is_part, without_dir_times};
+use tidepool_testkit::trees::{self, Entry, Tree, difference, is_part};
 
 /// Bytes that a copy of a file with holes may have more than its source.
 const HOLES_SLACK: u64 = 128 << 10;
@@ -15,8 +15,6 @@ pub struct Planted {
     pub target: PathBuf,
     /// Of the source.
     pub tree: Tree,
-    /// It is moved.
-    pub moves: bool,
     /// Bytes that its files take; a move takes the source away.
     room: BTreeMap<PathBuf, u64>,
     /// At the target before, and of nobody's business.
@@ -38,7 +36,6 @@ impl Planted {
         let files = tree.iter().filter(|(_, entry)| matches!(entry, Entry::File { .. }));
         let planted = Planted {
             room: files.map(|(path, _)| (path.clone(), room(&source.join(path)))).collect(),
-            moves: false,
             outside_is: trees::read(&outside),
             source,
             target,
@@ -96,11 +93,7 @@ impl Planted {
     pub fn is_whole(&self, there: &Tree) -> Judged<()> {
         let mut wanted = self.tree.clone();
         wanted.extend(self.foreign.iter().map(|(path, entry)| (path.clone(), alone(entry))));
-        let wrong = if self.moves {
-            difference(&without_dir_times(&wanted), &without_dir_times(there))
-        } else {
-            difference(&wanted, there)
-        };
+        let wrong = difference(&wanted, there);
         holds(wrong.is_empty(), || format!("SUCCESS, and the target is not the source: {wrong:#?}"))
     }
 

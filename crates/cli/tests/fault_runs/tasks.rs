@@ -139,9 +139,8 @@ pub fn one(place: &mut Place, case: &mut Case) -> Judged<Ended> {
     let sandbox = &place.stager.sandbox;
     let (from, to) = (format!("s{}", place.runs), format!("d{}", place.runs));
     let outside: PathBuf = sandbox.path("outside");
-    let mut planted = Planted::new(case, sandbox.path("a").join(&from), sandbox.path("b").join(&to), outside);
+    let planted = Planted::new(case, sandbox.path("a").join(&from), sandbox.path("b").join(&to), outside);
     let moves = case.chance(3);
-    planted.moves = moves;
     // The full disk is the target's, so nothing may be there yet.
     let fault = Fault::any(case, place.room.is_some() && !planted.target.exists());
     let bandwidth = case.pick(&["256KiB", "1MiB", "4MiB"]);
