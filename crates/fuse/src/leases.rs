@@ -468,7 +468,7 @@ impl Keeper {
     }
 
     /// Has the kernel drop an object's pages; nobody waits for it.
-    fn drop_now(&self, ino: Ino) {
+    pub fn drop_now(&self, ino: Ino) {
         lock(&self.pages).owe(ino);
         self.queue(Job { owed: true, ..Job::of(LeaseKey::Object(ino)) });
     }

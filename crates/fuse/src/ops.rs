@@ -214,6 +214,15 @@ impl Core {
         if to_drop { self.invalidate(ino, answer) } else { answer() }
     }
 
+    /// What became of a change of data. Of one that failed a part may have been done, which the kernel does not expect: it keeps its pages,
+    /// and nobody recalls them for a change of this mount.
+    fn changed<T>(&self, ino: Ino, change: Result<T, FsError>) -> Result<T, FsError> {
+        if let (Err(_), Some(keeper)) = (&change, &self.keeper) {
+            keeper.drop_now(ino);
+        }
+        change
+    }
+
     /// With names kept the kernel does not look one up before it removes it.
     fn see_before_removal(&self, dir: Ino, name: &[u8]) {
         if self.keeper.is_some() && !self.ghosts.needs_none(dir, name) {
@@ -246,7 +255,8 @@ impl Core {
             ..set.clone()
         };
         let _changing = self.changing(ino);
-        let attr = self.client.set_attr(ino, set, &ROOT).map_err(gone)?;
+        let attr = self.client.set_attr(ino, set, &ROOT).map_err(gone);
+        let attr = if set.size.is_some() { self.changed(ino, attr)? } else { attr? };
         let chowned = set.uid.is_some() || set.gid.is_some();
         let truncated = set.size.is_some() && caller.uid != 0;
         if attr.is_dir() || set.mode.is_some() || !(chowned || truncated) {
@@ -417,13 +427,13 @@ impl Core {
     /// Writes where the kernel says.
     pub fn write(&self, ino: Ino, offset: u64, data: &[u8], through_pages: bool) -> Result<usize, FsError> {
         let _writing = self.writing(ino, through_pages);
-        self.client.write(ino, offset, data)
+        self.changed(ino, self.client.write(ino, offset, data))
     }
 
     /// Writes at the end of file, which only the file's home knows.
     pub fn append(&self, ino: Ino, data: &[u8]) -> Result<usize, FsError> {
         let _writing = self.writing(ino, false);
-        self.client.append(ino, data).map(|(_, stored)| stored)
+        self.changed(ino, self.client.append(ino, data).map(|(_, stored)| stored))
     }
 
     /// After a write by somebody other than root to a file with set-ID bits.
@@ -443,14 +453,14 @@ impl Core {
         caller: Caller,
     ) -> Result<(), FsError> {
         let _changing = self.changing(ino);
-        self.client.allocate(ino, mode, range.0, range.1)?;
+        self.changed(ino, self.client.allocate(ino, mode, range.0, range.1))?;
         if set_id && caller.uid != 0 { self.written_by_other(ino, caller) } else { Ok(()) }
     }
 
     /// copy_file_range(2).
     pub fn copy(&self, from: (Ino, u64), to: (Ino, u64), len: u64) -> Result<usize, FsError> {
         let _changing = self.changing(to.0);
-        self.client.copy_range(from.0, from.1, to.0, to.1, len)
+        self.changed(to.0, self.client.copy_range(from.0, from.1, to.0, to.1, len))
     }
 
     /// An attribute; access control lists have the numbers of the mount's name space.

@@ -1,6 +1,7 @@
 //! What a kernel has of an open file is never old: a program that keeps a file open through a mount reads what others wrote as soon as
 //! their writes are acknowledged, through whatever door they came (docs/consistency.md, Doors).
 
+use rustix::fs::FallocateFlags;
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -292,6 +293,51 @@ fn direct_writes_leave_no_old_pages() {
     }
     let readers = [(); 3].map(|()| File::open(&path).unwrap());
     never_old(&cluster, &readers, vec![Box::new(Direct(direct))]);
+}
+
+/// Changes a file all of whose bytes are 1; whether it said that it could not. The second is open for reading as well.
+type Change = fn(&File, &File) -> bool;
+
+const CHANGES: &[(&str, Change)] = &[
+    ("cutting off", |file, _| file.set_len(0).is_err()),
+    ("punching", |file, _| {
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(file, how, 0, LEN as u64).is_err()
+    }),
+    ("writing", |file, _| !matches!(file.write_at(&vec![2; LEN], 0), Ok(LEN))),
+    ("writing through pages", |_, both| !matches!(both.write_at(&vec![2; LEN], 0), Ok(LEN))),
+];
+
+/// A daemon is away when this mount changes a file, so the change is done in part. What it has done is seen here as everywhere.
+#[test]
+fn changes_that_fail_half_way_leave_no_old_pages() {
+    if !can_mount("changes_that_fail_half_way_leave_no_old_pages") {
+        return;
+    }
+    for (what, change) in CHANGES {
+        let mut cluster = cluster();
+        let client = ByClient::new(&cluster);
+        client.put(0, &vec![1; LEN]);
+        let here = mount(&cluster, "here");
+        let open = |options: &mut OpenOptions| options.open(here.path().join("f")).unwrap();
+        let reader = open(OpenOptions::new().read(true));
+        let writer = open(OpenOptions::new().write(true));
+        let both = open(OpenOptions::new().read(true).write(true));
+        assert!(all_are(&read_at(&reader, 0, LEN), 1));
+        let away = (usize::from(client.1.home()) + 1) % 3;
+        cluster.kill(away);
+        assert!(change(&writer, &both), "{what}: all daemons are needed for it");
+        cluster.restart(away);
+        let mut stored = vec![9; LEN];
+        assert_eq!(client.0.read(client.1, 0, &mut stored).unwrap(), LEN);
+        assert!(!all_are(&stored, 1), "{what}: nothing was done, so nothing is proven");
+        eventually("pages that are not old", || {
+            let seen = read_at(&reader, 0, LEN);
+            let wrong = seen.iter().zip(&stored).filter(|(seen, stored)| seen != stored).count();
+            println!("{what}: {wrong} bytes are old");
+            wrong == 0
+        });
+    }
 }
 
 /// Pages of a file that nobody changes stay, as long as it is open: reading them again asks nobody.
