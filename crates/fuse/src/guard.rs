@@ -15,12 +15,13 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Where the kernel's list of connections is by custom.
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 /// How long the other threads of a process that has died have to end. Most need no time.
 const GRACE: Duration = Duration::from_millis(200);
+const PAUSE: Duration = Duration::from_millis(2);
 /// How often the process is looked at unless its end is told: it is not where the thread that started the guard has ended before.
 const LOOK: Duration = Duration::from_secs(5);
 
@@ -85,15 +86,25 @@ pub fn stand_guard(mut connection: impl Write) -> io::Result<()> {
         match look_at(guarded) {
             Guarded::Alive => wait_to_be_told(&told)?,
             Guarded::Gone => return Ok(()),
-            Guarded::Dying => {
-                std::thread::sleep(GRACE);
-                if look_at(guarded) == Guarded::Dying {
-                    connection.write_all(b"1")?;
-                    connection.flush()?;
-                }
+            Guarded::Dying if stays(guarded) => {
+                connection.write_all(b"1")?;
+                connection.flush()?;
             }
+            Guarded::Dying => {}
         }
     }
+}
+
+/// Whether a process that has died still has threads after [`GRACE`].
+fn stays(guarded: Option<Pid>) -> bool {
+    let since = Instant::now();
+    while since.elapsed() < GRACE {
+        if look_at(guarded) != Guarded::Dying {
+            return false;
+        }
+        std::thread::sleep(PAUSE);
+    }
+    true
 }
 
 /// Readable after a signal, which none of the usual ones ends this process with: that of the process that is guarded is sent to its end.
