@@ -84,9 +84,14 @@ pub fn stand_guard(mut connection: impl Write) -> io::Result<()> {
     let told = hear_of_its_end()?;
     loop {
         match look_at(guarded) {
-            Guarded::Alive => wait_to_be_told(&told)?,
+            Guarded::Alive => {
+                if wait_to_be_told(&told)? {
+                    // The kernel tells it just before it shows.
+                    while_it_is(Guarded::Alive, guarded);
+                }
+            }
             Guarded::Gone => return Ok(()),
-            Guarded::Dying if stays(guarded) => {
+            Guarded::Dying if while_it_is(Guarded::Dying, guarded) => {
                 connection.write_all(b"1")?;
                 connection.flush()?;
             }
@@ -95,11 +100,11 @@ pub fn stand_guard(mut connection: impl Write) -> io::Result<()> {
     }
 }
 
-/// Whether a process that has died still has threads after [`GRACE`].
-fn stays(guarded: Option<Pid>) -> bool {
+/// Waits until this is no longer how it is with a process; whether it still is after [`GRACE`].
+fn while_it_is(so: Guarded, guarded: Option<Pid>) -> bool {
     let since = Instant::now();
     while since.elapsed() < GRACE {
-        if look_at(guarded) != Guarded::Dying {
+        if look_at(guarded) != so {
             return false;
         }
         std::thread::sleep(PAUSE);
@@ -118,11 +123,12 @@ fn hear_of_its_end() -> io::Result<UnixStream> {
     Ok(told)
 }
 
-fn wait_to_be_told(mut told: &UnixStream) -> io::Result<()> {
+/// Whether it was told, or the time was over.
+fn wait_to_be_told(mut told: &UnixStream) -> io::Result<bool> {
     match told.read(&mut [0; 16]) {
-        Ok(_) => Ok(()),
+        Ok(_) => Ok(true),
         Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
-            Ok(())
+            Ok(false)
         }
         Err(error) => Err(error),
     }
