@@ -147,7 +147,7 @@ pub enum Command {
     Node(NodeArgs),
     /// What stands by a mount and ends its connection when its process was killed and cannot end; not for people
     #[command(hide = true)]
-    MountGuard,
+    MountGuard { pid: u32 },
     /// Write the manual pages of this program; `make install` does
     #[command(hide = true)]
     Man { dir: PathBuf },

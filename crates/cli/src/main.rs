@@ -138,7 +138,7 @@ fn dispatch(cli: Cli) -> exit::Result<ExitCode> {
         Command::Slurm(command) => slurm::dispatch(&command),
         Command::Workflow(command) => slurm::workflow(&command),
         Command::Node(args) => agent::node(&args),
-        Command::MountGuard => mount::stand_guard(),
+        Command::MountGuard { pid } => mount::stand_guard(pid),
         Command::Man { dir } => write_manual(&dir),
     }
 }

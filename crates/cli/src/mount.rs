@@ -38,15 +38,15 @@ pub fn guarded(client: Arc<Client>, options: &MountOptions) -> Result<Mounted> {
     let fail = || format!("mounting at {}", options.mountpoint.display());
     let mut mounted = tidepool_fuse::mount(client, options).context(Kind::Start, fail)?;
     let mut guard = Command::new(std::env::current_exe().context(Kind::Start, fail)?);
-    guard.arg("mount-guard").current_dir("/");
+    guard.arg("mount-guard").arg(std::process::id().to_string()).current_dir("/");
     // Where it cannot, `docs/guide/fuse.md` says what is to be done by hand.
     mounted.guard_by(guard).context(Kind::Start, fail)?;
     Ok(mounted)
 }
 
 /// The process that stands by.
-pub fn stand_guard() -> Result<ExitCode> {
-    tidepool_fuse::stand_guard(std::io::stdout())
+pub fn stand_guard(guarded: u32) -> Result<ExitCode> {
+    tidepool_fuse::stand_guard(guarded, std::io::stdout())
         .context(Kind::Other, || "ending a mount's connection".into())?;
     Ok(ExitCode::SUCCESS)
 }

@@ -78,9 +78,10 @@ enum Guarded {
     Gone,
 }
 
-/// The guard: returns when the process that started it is gone. Its standard output is what ends the connection.
-pub fn stand_guard(mut connection: impl Write) -> io::Result<()> {
-    let guarded = getppid();
+/// The guard: returns when the process `guarded` that started it is gone, which it may be by now. Its standard output is what ends the
+/// connection.
+pub fn stand_guard(guarded: u32, mut connection: impl Write) -> io::Result<()> {
+    let guarded = i32::try_from(guarded).ok().and_then(Pid::from_raw);
     let told = hear_of_its_end()?;
     loop {
         match look_at(guarded) {
