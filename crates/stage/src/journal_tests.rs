@@ -72,14 +72,14 @@ fn a_torn_tail_is_cut_and_the_rest_counts() {
 
 #[test]
 fn a_new_start_voids_the_ranges_before_it() {
-    let [_, begin, range, _] = sample();
+    let [_, begin, range, ..] = sample();
     let bytes: Vec<u8> = [begin, range, begin].iter().flat_map(Record::encode).collect();
     assert!(Past::replay(&bytes).0.large(PATH).unwrap().ranges.is_empty());
 }
 
 #[test]
 fn what_is_finished_is_held_no_more() {
-    let [file, _, _, held] = sample();
+    let [file, _, _, held, _] = sample();
     let replay = |records: &[Record]| {
         Past::replay(&records.iter().flat_map(Record::encode).collect::<Vec<_>>()).0.held(PATH).copied()
     };
