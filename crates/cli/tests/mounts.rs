@@ -6,7 +6,7 @@ use common::{Sandbox, doors, text};
 use rustix::mount::UnmountFlags;
 use rustix::process::Signal;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 use tidepool_client::Client;
 use tidepool_placement::entry_owner;
@@ -22,7 +22,7 @@ fn mount(sandbox: &Sandbox, pool: &str, name: &str) -> Child {
     let path = sandbox.path(name);
     std::fs::create_dir(&path).unwrap();
     let mut command = sandbox.tidepool(&["mount", "--pool", pool]);
-    let child = command.arg(&path).stderr(Stdio::null()).spawn().unwrap();
+    let child = command.arg(&path).spawn().unwrap();
     eventually("a mount", || is_mounted(&path) && std::fs::read_dir(&path).is_ok());
     child
 }
