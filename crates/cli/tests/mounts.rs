@@ -27,6 +27,11 @@ fn mount(sandbox: &Sandbox, pool: &str, name: &str) -> Child {
     child
 }
 
+fn assert_ends_well(mount: &mut Child) {
+    let ended = mount.wait().unwrap();
+    assert!(ended.success(), "a mount ended with {ended}");
+}
+
 /// One that lives, one whose process was killed, and one of another pool, which is none of its business. The command of the one
 /// that lives ends by itself, and what was written through it is there when the pool starts again.
 #[test]
@@ -53,15 +58,15 @@ fn stopping_a_pool_takes_its_mounts_away() {
     assert!(!is_mounted(&sandbox.path("lives")) && !is_mounted(&sandbox.path("dead")), "{}", text(&stopped));
     assert!(is_mounted(&sandbox.path("others")));
     drop(held);
-    assert!(lives.wait().unwrap().success());
+    assert_ends_well(&mut lives);
 
     sandbox.ok(&["pool", "start", "--name", "one", "--nodes", "1", "--keep"]);
     let mut again = mount(&sandbox, "one", "again");
     assert_eq!(std::fs::read_to_string(sandbox.path("again/file")).unwrap(), "kept");
     sandbox.ok(&["pool", "stop", "--pool", "one"]);
-    assert!(again.wait().unwrap().success());
+    assert_ends_well(&mut again);
     sandbox.ok(&["pool", "stop", "--pool", "other"]);
-    assert!(others.wait().unwrap().success());
+    assert_ends_well(&mut others);
     sandbox.assert_nothing_left("after the last pool was stopped");
 }
 

@@ -106,7 +106,7 @@ impl Mounted {
             std::thread::sleep(POLL);
         }
         if session.guard.is_finished() {
-            return session.join().map_err(|e| MountError::Session(e.to_string()));
+            return self.end_of(session);
         }
         // Dropping it would unmount by path, where another file system may be by now.
         std::mem::forget(session);
@@ -116,7 +116,16 @@ impl Mounted {
     /// Serves until somebody unmounts.
     pub fn wait(mut self) -> Result<(), MountError> {
         let Some(session) = self.session.take() else { return Ok(()) };
-        session.join().map_err(|e| MountError::Session(e.to_string()))
+        self.end_of(session)
+    }
+
+    /// How a session that is over has ended. While a mount is taken away the kernel says ECONNABORTED to a thread that was just getting a
+    /// request, and ENODEV, the end, to the others.
+    fn end_of(&self, session: BackgroundSession) -> Result<(), MountError> {
+        match session.join() {
+            Err(error) if error.raw_os_error() == Some(libc::ECONNABORTED) && !self.is_listed() => Ok(()),
+            ended => ended.map_err(|error| MountError::Session(error.to_string())),
+        }
     }
 
     fn is_listed(&self) -> bool {

@@ -115,8 +115,12 @@ pub fn unmount(path: &Path) -> Result<(), MountError> {
 /// The same for a mount whose process is dead, or has been told to die: its connection is ended first, where this user can do that,
 /// because the process may be unable to end before.
 pub fn end_and_unmount(path: &Path) -> Result<(), MountError> {
-    let entry = mount_at(path).filter(is_ours);
-    if let Some(mut connection) = entry.and_then(|entry| guard::open_connection(&entry.device)) {
+    let ours = || mount_at(path).filter(is_ours);
+    if let Some(entry) = ours()
+        && let Some(mut connection) = guard::open_connection(&entry.device)
+        // Had the mount gone before it was opened, the number could be that of somebody else's by now.
+        && ours().as_ref() == Some(&entry)
+    {
         // It may have ended by itself.
         let _ = connection.write_all(b"1");
     }
