@@ -9,6 +9,7 @@ use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use tidepool_env::LockedFile;
 use tidepool_removal::{Looked, RemovalError, Tree, Why};
 use tidepool_rundir::{Dir, FileWant, UNWRITABLE, Want};
 use tidepool_types::{DaemonIndex, InstanceId};
@@ -84,7 +85,7 @@ impl Wanted {
 /// A directory that belongs to this daemon until dropped.
 pub struct StoreDir {
     path: PathBuf,
-    _lock: File,
+    _lock: LockedFile,
 }
 
 /// True when the directory is a store of some pool.
@@ -108,7 +109,7 @@ fn mark_in(dir: &Dir, uid: u32) -> Option<InstanceId> {
 /// A store that no daemon uses, and none can begin to, with nothing in it that would have to stay.
 pub struct IdleStore {
     tree: Looked,
-    _lock: Option<File>,
+    _lock: Option<LockedFile>,
 }
 
 impl IdleStore {
@@ -144,7 +145,7 @@ impl IdleStore {
 
 /// A store that no daemon uses, and none can begin to: for whoever repairs it.
 pub struct StillStore {
-    _lock: Option<File>,
+    _lock: Option<LockedFile>,
 }
 
 impl StillStore {
@@ -172,9 +173,9 @@ fn open_lock(dir: &Dir) -> Result<Option<File>, String> {
 }
 
 /// Holds a lock, or says that a daemon does.
-fn taken(lock: File) -> Result<File, String> {
-    match lock.try_lock() {
-        Ok(()) => Ok(lock),
+fn taken(lock: File) -> Result<LockedFile, String> {
+    match LockedFile::try_new(lock) {
+        Ok(lock) => Ok(lock),
         Err(TryLockError::WouldBlock) => Err("another daemon is using it".into()),
         Err(TryLockError::Error(error)) => Err(format!("cannot lock it: {error}")),
     }

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tidepool_blocks::crc;
+use tidepool_env::LockedFile;
 use tidepool_types::TimeSpec;
 
 use crate::sync::lock;
@@ -341,7 +342,7 @@ pub(crate) struct Journal {
 
 /// The journal's file.
 struct Kept {
-    file: File,
+    file: LockedFile,
     bytes: u64,
     /// It is somebody else's, who also removes it.
     lent: bool,
@@ -386,7 +387,7 @@ impl Journal {
     /// another token, and nobody would ever remove what has this one.
     fn keep(&self, above: &[PathBuf]) -> io::Result<()> {
         if let Some(kept) = &self.file {
-            lock(kept).file.sync_all()?;
+            lock(kept).file.file().sync_all()?;
         }
         above.iter().try_for_each(|dir| File::open(dir)?.sync_all())
     }
@@ -402,10 +403,11 @@ impl Journal {
         Ok(journal)
     }
 
-    fn start(mut file: File, job: [u8; 16], token: Option<[u8; 8]>, path: &Path) -> io::Result<Journal> {
-        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
+    fn start(file: File, job: [u8; 16], token: Option<[u8; 8]>, path: &Path) -> io::Result<Journal> {
+        let locked = LockedFile::try_new(file)?;
+        let mut file = locked.file();
         let mut bytes = Vec::new();
-        (&file).take(JOURNAL_BYTES_MAX).read_to_end(&mut bytes)?;
+        file.take(JOURNAL_BYTES_MAX).read_to_end(&mut bytes)?;
         let header = Header::decode(&bytes).filter(|header| header.job == job);
         let resumed = header.is_some();
         let (token, past, len) = match header {
@@ -427,7 +429,7 @@ impl Journal {
             past,
             resumed,
             path: path.into(),
-            file: Some(Mutex::new(Kept { file, bytes: len as u64, lent: false })),
+            file: Some(Mutex::new(Kept { file: locked, bytes: len as u64, lent: false })),
             broken: AtomicBool::new(false),
         })
     }
@@ -443,7 +445,7 @@ impl Journal {
             return Ok(());
         }
         kept.bytes = after;
-        kept.file.write_all(&bytes).map_err(|error| {
+        kept.file.file().write_all(&bytes).map_err(|error| {
             self.broken.store(true, Ordering::Release);
             JournalError::Io { path: self.path.clone(), error }
         })
@@ -453,7 +455,7 @@ impl Journal {
     pub fn sync(&self) {
         if let Some(kept) = &self.file {
             // A journal that is lost costs work only.
-            let _ = lock(kept).file.sync_data();
+            let _ = lock(kept).file.file().sync_data();
         }
     }
 
@@ -467,7 +469,7 @@ impl Journal {
     pub fn remove(&self) -> io::Result<()> {
         match &self.file {
             None => Ok(()),
-            Some(kept) if lock(kept).lent => lock(kept).file.set_len(0),
+            Some(kept) if lock(kept).lent => lock(kept).file.file().set_len(0),
             Some(_) => std::fs::remove_file(&self.path),
         }
     }

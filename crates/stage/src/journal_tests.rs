@@ -164,3 +164,21 @@ proptest! {
         prop_assert!(past.is_empty());
     }
 }
+
+/// A child that another thread starts has the journal's file, too, until its exec: that must not keep out who does the same
+/// copy next.
+#[test]
+fn a_copy_done_again_at_once_is_not_kept_out_by_what_other_threads_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let ended = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                std::process::Command::new("true").status().unwrap();
+            }
+        });
+        let opened = (0..3000).try_for_each(|_| Journal::open(dir.path(), [1; 16]).map(drop));
+        ended.store(true, Ordering::Relaxed);
+        opened.unwrap();
+    });
+}

@@ -4,27 +4,26 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use tidepool_env::LockedFile;
 
 /// Waits for the lock.
-pub fn take(path: &Path) -> io::Result<File> {
+pub fn take(path: &Path) -> io::Result<LockedFile> {
     loop {
-        let file = File::create(path)?;
-        file.lock()?;
-        if is_there(&file, path)? {
+        let file = LockedFile::wait(File::create(path)?)?;
+        if is_there(file.file(), path)? {
             return Ok(file);
         }
     }
 }
 
 /// An error when somebody else has it.
-pub fn try_take(path: &Path) -> io::Result<File> {
+pub fn try_take(path: &Path) -> io::Result<LockedFile> {
     loop {
-        let file = File::create(path)?;
-        file.try_lock().map_err(|error| match error {
+        let file = LockedFile::try_new(File::create(path)?).map_err(|error| match error {
             TryLockError::WouldBlock => io::Error::new(io::ErrorKind::WouldBlock, "another hook has it"),
             TryLockError::Error(error) => error,
         })?;
-        if is_there(&file, path)? {
+        if is_there(file.file(), path)? {
             return Ok(file);
         }
     }
