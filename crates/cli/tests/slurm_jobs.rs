@@ -487,6 +487,40 @@ fn d4_data_are_staged_to_reserved_nodes_before_the_job_starts() {
     cluster.assert_nothing_left("after the job on reserved nodes");
 }
 
+/// What holds nodes for a job that waits ends when the job has them: it may want a core of a node only, and others the rest.
+/// While it waits, nobody else begins there, whose job it may ever be.
+#[test]
+fn a_reservation_is_for_its_job_alone_and_no_longer_than_it_waits() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    cluster.input("alice", "in", 1000);
+    let go = cluster.pfs("alice/go");
+    let until = format!("until [ -e {} ]; do sleep 0.1; done\n", go.display());
+    let blocker = cluster.sbatch(&["-N1", "--exclusive", "-t1"], &until);
+    cluster.wait_for(blocker, &["RUNNING"]);
+    let body = format!("#TIDEPOOL reserve\n#NORNS stage_in lustre://alice/in nvme0://in\n{until}");
+    let job = cluster.sbatch(&["-n1"], &body.replace("go ]", "end ]"));
+    cluster.until("its data are there", || cluster.phase(job) == "ready");
+    let held = format!("tidepool-{job}");
+    let into = format!("--reservation={held}");
+    let said = cluster.try_sbatch("alice", &["-n1", &into], "true\n").unwrap_err();
+    assert!(said.contains(&format!("{held} holds nodes for job {job} alone")), "{said}");
+    let listed = cluster.try_sbatch("alice", &["-n1", &format!("--reservation=other,{held}")], "true\n");
+    assert!(listed.unwrap_err().contains("alone"));
+    let other = cluster.sbatch(&["-n1"], "true\n");
+    let update = ["scontrol", "update", &format!("job={other}"), &format!("ReservationName={held}")];
+    let moved = cluster.by("alice", &update);
+    assert!(!moved.status.success(), "{}", common::text(&moved));
+    assert!(cluster.said(&["scontrol", "show", "reservation"]).contains(&held));
+    fs::write(go, "").unwrap();
+    cluster.wait_for(job, &["RUNNING"]);
+    assert!(!cluster.said(&["scontrol", "show", "reservation"]).contains(&held));
+    assert_eq!(cluster.wait(other).state(), "COMPLETED", "{}", cluster.overview());
+    assert_eq!(cluster.show(job).state(), "RUNNING");
+    fs::write(cluster.pfs("alice/end"), "").unwrap();
+    assert_eq!(cluster.wait(job).state(), "COMPLETED", "{}", cluster.overview());
+    cluster.assert_nothing_left("after a job that had a reservation");
+}
+
 /// H3: with what the administrators' guide proposes, later phases grow older while they wait for earlier ones.
 #[test]
 fn h3_later_phases_age_from_their_submission() {

@@ -52,6 +52,12 @@ impl Ghosts {
         seen.is_some_and(|s| s.attr.kind() == FileKind::Regular)
     }
 
+    /// What a name was last seen to be.
+    pub fn last_seen(&self, dir: Ino, name: &[u8]) -> Option<Ino> {
+        let slot = self.slot(dir, name).lock().unwrap_or_else(PoisonError::into_inner);
+        slot.as_ref().filter(|seen| seen.dir == dir && *seen.name == *name).map(|seen| seen.attr.ino)
+    }
+
     /// Notes that a name was removed, or replaced by rename.
     pub fn removed(&self, dir: Ino, name: &[u8]) {
         let slot = self.slot(dir, name).lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -502,11 +502,26 @@ impl Keeper {
         }
     }
 
-    fn forget_attr(&self, ino: Ino) {
+    /// Has the kernel forget attributes, for which it waits for nothing.
+    pub fn forget_attr(&self, ino: Ino) {
         if let Some(notifier) = self.notifier.get() {
             // An error means that the mount is gone.
             let _ = notifier.inval_inode(self.number(ino), -1, 0);
         }
+    }
+
+    /// Has the kernel forget names, and what it has of their directories, as soon as it lets go of these.
+    pub fn forget_names(&self, names: &[(Ino, &[u8])]) {
+        for (dir, name) in names {
+            self.forget_attr(*dir);
+            self.queue_name(LeaseKey::Entry(*dir, (*name).into()), *dir, None);
+        }
+    }
+
+    /// Changes in the directory give way until it is forgotten.
+    fn queue_name(&self, name: LeaseKey, dir: Ino, answer: Option<(DaemonIndex, u64)>) {
+        *lock(&self.waiting).entry(dir).or_default() += 1;
+        self.queue(Job { answer, ..Job::of(name) });
     }
 
     fn queue(&self, job: Job) {
@@ -535,10 +550,7 @@ impl Keeper {
                 self.forget_attr(dir);
                 self.answer(answer);
             }
-            LeaseKey::Entry(dir, _) => {
-                *lock(&self.waiting).entry(dir).or_default() += 1;
-                self.queue(Job { answer: Some(answer), ..Job::of(key) });
-            }
+            LeaseKey::Entry(dir, _) => self.queue_name(key, dir, Some(answer)),
             LeaseKey::Object(ino) => self.recall_object(ino, slot, answer),
         }
     }
@@ -670,9 +682,9 @@ impl Keeper {
             }
             if let Some(answer) = answer {
                 self.answer(answer);
-                if let LeaseKey::Entry(dir, _) = key {
-                    self.has_forgotten(dir);
-                }
+            }
+            if let LeaseKey::Entry(dir, _) = key {
+                self.has_forgotten(dir);
             }
         }
     }

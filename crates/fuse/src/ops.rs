@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use tidepool_client::{Client, Cred, DirEntry, FsError, Kept, PoolFile, PoolMode};
+use tidepool_client::{Client, Cred, DirEntry, FsError, Kept, PoolFile, PoolMode, Walk};
 use tidepool_types::acl::Acl;
 use tidepool_types::{Attr, Errno, Ino, InodeNumbers, SetAttr};
 
@@ -223,6 +223,24 @@ impl Core {
         change
     }
 
+    /// What became of a change of names and attributes of objects. One that failed may have been done: its answer may be lost, or only a part
+    /// of it was refused. The kernel does not expect that either, and our own changes recall nothing here.
+    fn tried<T>(
+        &self,
+        names: &[(Ino, &[u8])],
+        objects: &[Ino],
+        change: Result<T, FsError>,
+    ) -> Result<T, FsError> {
+        if let (Err(error), Some(keeper)) = (&change, &self.keeper)
+            && !is_refusal(error.errno())
+        {
+            keeper.forget_names(names);
+            let named = names.iter().filter_map(|(dir, name)| self.ghosts.last_seen(*dir, name));
+            named.chain(objects.iter().copied()).for_each(|ino| keeper.forget_attr(ino));
+        }
+        change
+    }
+
     /// With names kept the kernel does not look one up before it removes it.
     fn see_before_removal(&self, dir: Ino, name: &[u8]) {
         if self.keeper.is_some() && !self.ghosts.needs_none(dir, name) {
@@ -255,7 +273,7 @@ impl Core {
             ..set.clone()
         };
         let _changing = self.changing(ino);
-        let attr = self.client.set_attr(ino, set, &ROOT).map_err(gone);
+        let attr = self.tried(&[], &[ino], self.client.set_attr(ino, set, &ROOT).map_err(gone));
         let attr = if set.size.is_some() { self.changed(ino, attr)? } else { attr? };
         let chowned = set.uid.is_some() || set.gid.is_some();
         let truncated = set.size.is_some() && caller.uid != 0;
@@ -285,38 +303,37 @@ impl Core {
         caller: Caller,
     ) -> Result<Attr, FsError> {
         let _changing = self.changing(dir);
-        let attr = self.client.mknod(dir, name, mode, rdev.into(), &caller.cred())?.inside()?;
-        Ok(self.made(dir, name, attr))
+        let made = self.client.mknod(dir, name, mode, rdev.into(), &caller.cred());
+        self.made(dir, name, made)
     }
 
     pub fn mkdir(&self, dir: Ino, name: &[u8], mode: u32, caller: Caller) -> Result<Attr, FsError> {
         let _changing = self.changing(dir);
-        let attr = self.client.mkdir(dir, name, mode, &caller.cred())?.inside()?;
-        Ok(self.made(dir, name, attr))
+        self.made(dir, name, self.client.mkdir(dir, name, mode, &caller.cred()))
     }
 
     pub fn symlink(&self, dir: Ino, name: &[u8], target: &[u8], caller: Caller) -> Result<Attr, FsError> {
         let _changing = self.changing(dir);
-        let attr = self.client.symlink(target, dir, name, &caller.cred())?.inside()?;
-        Ok(self.made(dir, name, attr))
+        self.made(dir, name, self.client.symlink(target, dir, name, &caller.cred()))
     }
 
-    fn made(&self, dir: Ino, name: &[u8], attr: Attr) -> Attr {
+    fn made(&self, dir: Ino, name: &[u8], made: Result<Walk<Attr>, FsError>) -> Result<Attr, FsError> {
+        let attr = self.tried(&[(dir, name)], &[], made)?.inside()?;
         self.ghosts.seen(dir, name, &attr);
-        presentable(attr)
+        Ok(presentable(attr))
     }
 
     pub fn link(&self, ino: Ino, dir: Ino, name: &[u8]) -> Result<Attr, FsError> {
         let _changing = (self.changing(dir), self.changing(ino));
         self.client.get_attr(ino).map_err(gone)?;
-        self.client.link_ino(ino, dir, name, &ROOT)?.inside()?;
+        self.tried(&[(dir, name)], &[ino], self.client.link_ino(ino, dir, name, &ROOT))?.inside()?;
         self.client.get_attr(ino)
     }
 
     pub fn unlink(&self, dir: Ino, name: &[u8]) -> Result<(), FsError> {
         let _changing = self.changing(dir);
         self.see_before_removal(dir, name);
-        self.client.unlink(dir, name, &ROOT)?.inside()?;
+        self.tried(&[(dir, name)], &[], self.client.unlink(dir, name, &ROOT))?.inside()?;
         self.ghosts.removed(dir, name);
         Ok(())
     }
@@ -324,7 +341,7 @@ impl Core {
     pub fn rmdir(&self, dir: Ino, name: &[u8]) -> Result<(), FsError> {
         let _changing = self.changing(dir);
         self.see_before_removal(dir, name);
-        self.client.rmdir(dir, name, &ROOT)?.inside()?;
+        self.tried(&[(dir, name)], &[], self.client.rmdir(dir, name, &ROOT))?.inside()?;
         self.ghosts.removed(dir, name);
         Ok(())
     }
@@ -336,7 +353,7 @@ impl Core {
         changing_any();
         let renamed = self.client.rename(from.0, from.1, to.0, to.1, flags, &ROOT);
         changing_any();
-        renamed?.inside()?;
+        self.tried(&[from, to], &[], renamed)?.inside()?;
         self.ghosts.removed(to.0, to.1);
         Ok(())
     }
@@ -360,7 +377,10 @@ impl Core {
             }
         }
         let flags = flags | libc::O_CREAT | libc::O_NOFOLLOW;
-        let make = |flags| self.client.open(dir, name, flags, mode, &caller.cred())?.inside();
+        let make = |flags| {
+            let opened = self.client.open(dir, name, flags, mode, &caller.cred());
+            self.tried(&[(dir, name)], &[], opened)?.inside()
+        };
         let attr = if self.relaxed || flags & libc::O_EXCL != 0 {
             make(flags)?
         } else {
@@ -381,7 +401,8 @@ impl Core {
     fn create_kept(&self, dir: Ino, name: &[u8], mode: u32, caller: Caller) -> Result<(Attr, Kept), FsError> {
         let mode = libc::S_IFREG | mode & 0o7777;
         let recalls = self.keeper.as_ref().map_or(0, |keeper| keeper.note_any());
-        let (attr, kept) = self.client.make_kept(dir, name, (mode, 0, &[]), &caller.cred(), true)?;
+        let made = self.client.make_kept(dir, name, (mode, 0, &[]), &caller.cred(), true);
+        let (attr, kept) = self.tried(&[(dir, name)], &[], made)?;
         self.ghosts.seen(dir, name, &attr);
         self.locks.opened(attr.ino);
         if let Some((keeper, until)) = self.keeper.as_ref().zip(kept.attr) {
@@ -492,12 +513,12 @@ impl Core {
 
     pub fn set_xattr(&self, ino: Ino, name: &[u8], value: &[u8], flags: i32) -> Result<(), FsError> {
         let _changing = self.changing(ino);
-        self.client.set_xattr(ino, name, value, flags).map_err(gone)
+        self.tried(&[], &[ino], self.client.set_xattr(ino, name, value, flags).map_err(gone))
     }
 
     pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<(), FsError> {
         let _changing = self.changing(ino);
-        self.client.remove_xattr(ino, name)
+        self.tried(&[], &[ino], self.client.remove_xattr(ino, name))
     }
 
     pub fn list(&self, handle: u64, dir: Ino, offset: u64) -> Result<Arc<[DirEntry]>, FsError> {
@@ -593,6 +614,32 @@ fn run_invalidator(jobs: &Receiver<Invalidation>, notifier: &Notifier) {
         let _ = notifier.inval_inode(number, 0, 0);
         answer();
     }
+}
+
+/// What a change of names or attributes is told when nothing of it was done.
+fn is_refusal(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::EPERM
+            | Errno::ENOENT
+            | Errno::EACCES
+            | Errno::EBUSY
+            | Errno::EEXIST
+            | Errno::EXDEV
+            | Errno::ENOTDIR
+            | Errno::EISDIR
+            | Errno::EINVAL
+            | Errno::EROFS
+            | Errno::EMLINK
+            | Errno::ENAMETOOLONG
+            | Errno::ENOTEMPTY
+            | Errno::ELOOP
+            | Errno::ENODATA
+            | Errno::ERANGE
+            | Errno::E2BIG
+            | Errno::EOPNOTSUPP
+            | Errno::ESTALE
+    )
 }
 
 /// The error for an object that is gone although the kernel has its id. "Stale" makes the

@@ -8,6 +8,7 @@
 mod act_as;
 mod address;
 mod leash;
+mod middleman;
 mod program;
 mod small_disk;
 mod tiered;
@@ -16,6 +17,7 @@ pub mod trees;
 pub use act_as::ActAs;
 pub use address::free_address;
 pub use leash::Leash;
+pub use middleman::{Middleman, Way};
 pub use program::{copy_program, put_program};
 pub use small_disk::SmallDisk;
 pub use tiered::{Storage, bytes_of, counted, create_file, pool_on, read_all, write_all};

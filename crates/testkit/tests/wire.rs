@@ -2,12 +2,12 @@
 //! and changes nothing; with `off` some of it works, which shows that these tests would see it.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::TcpStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tidepool_client::{Client, PoolFile};
-use tidepool_testkit::{Cluster, Options, Rng, bytes_of, cred, eventually};
+use tidepool_testkit::{Cluster, Middleman, Options, Rng, bytes_of, cred, eventually};
 use tidepool_transport::{Identity, LocalNode, connect};
 use tidepool_types::{Encryption, Ino, SessionId};
 use tidepool_wire::frame::{HEADER_LEN, Header};
@@ -20,75 +20,6 @@ const SECRET_TEXT: &[u8] = b"nobody but Alice and her daemons may read this line
 
 fn pool(encryption: Encryption) -> Cluster {
     Cluster::with(Options { daemons: 1, tcp_only: true, encryption, ..Options::default() })
-}
-
-/// What one direction of a connection has carried, and what is done to it.
-#[derive(Default)]
-struct Way {
-    seen: Mutex<Vec<u8>>,
-    /// The next data that pass get one bit wrong.
-    flip: AtomicBool,
-}
-
-/// Sits between a client and a daemon.
-struct Middleman {
-    address: SocketAddr,
-    there: Arc<Way>,
-    back: Arc<Way>,
-    /// To the daemon, of the connections so far.
-    daemons: Arc<Mutex<Vec<TcpStream>>>,
-}
-
-impl Middleman {
-    fn before(daemon: &str) -> Middleman {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let man = Middleman { address, there: Arc::default(), back: Arc::default(), daemons: Arc::default() };
-        let (there, back) = (Arc::clone(&man.there), Arc::clone(&man.back));
-        let (daemon, daemons) = (daemon.to_string(), Arc::clone(&man.daemons));
-        std::thread::spawn(move || {
-            for client in listener.incoming().map_while(Result::ok) {
-                let daemon = TcpStream::connect(&daemon).unwrap();
-                daemons.lock().unwrap().push(daemon.try_clone().unwrap());
-                pass(client.try_clone().unwrap(), daemon.try_clone().unwrap(), &there);
-                pass(daemon, client, &back);
-            }
-        });
-        man
-    }
-
-    /// A client that goes this way to the pool's only daemon.
-    fn client(&self, cluster: &Cluster) -> Client {
-        let mut pool = cluster.pool_file();
-        pool.members[0].tcp = self.address.to_string();
-        Client::new(pool)
-    }
-
-    fn has_seen(&self, text: &[u8]) -> bool {
-        [&self.there, &self.back].iter().any(|way| {
-            let seen = way.seen.lock().unwrap();
-            seen.windows(text.len()).any(|window| window == text)
-        })
-    }
-}
-
-fn pass(mut from: TcpStream, mut to: TcpStream, way: &Arc<Way>) {
-    let way = Arc::clone(way);
-    std::thread::spawn(move || {
-        let mut buffer = [0; 65_536];
-        while let Ok(count @ 1..) = from.read(&mut buffer) {
-            let data = &mut buffer[..count];
-            way.seen.lock().unwrap().extend_from_slice(data);
-            if way.flip.swap(false, Ordering::SeqCst) {
-                data[count - 1] ^= 1;
-            }
-            if to.write_all(data).is_err() {
-                break;
-            }
-        }
-        let _ = to.shutdown(Shutdown::Both);
-        let _ = from.shutdown(Shutdown::Both);
-    });
 }
 
 fn make(client: &Client, name: &[u8], data: &[u8]) -> Ino {

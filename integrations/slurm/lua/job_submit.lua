@@ -103,7 +103,27 @@ local function wait_for_results(job)
 	end
 end
 
+-- The job that a reservation of these hooks holds nodes for; nil for others. They are called tidepool-JOB.
+local function reserved_for(name)
+	return tonumber(string.match(name, "^tidepool%-(%d+)$"))
+end
+
+-- False, with a word to the user, where a job wants into nodes that are held for another one, also for one of the same user's.
+local function may_use_reservations(wanted, job)
+	for name in string.gmatch(wanted or "", "[^,%s]+") do
+		local of = reserved_for(name)
+		if of ~= nil and of ~= job then
+			slurm.log_user("tidepool: %s holds nodes for job %d alone", name, of)
+			return false
+		end
+	end
+	return true
+end
+
 function slurm_job_submit(job, partitions, uid)
+	if not may_use_reservations(job.reservation, nil) then
+		return slurm.ERROR
+	end
 	wait_for_results(job)
 	local options = options_of(job)
 	local text = job.script or job.burst_buffer
@@ -152,8 +172,8 @@ function slurm_job_submit(job, partitions, uid)
 	return slurm.ERROR
 end
 
-function slurm_job_modify()
-	return slurm.SUCCESS
+function slurm_job_modify(change, job)
+	return may_use_reservations(change.reservation, job.job_id) and slurm.SUCCESS or slurm.ERROR
 end
 
 return slurm.SUCCESS

@@ -67,6 +67,21 @@ impl Desk {
         self.advance(case, Phase::Ready, "")
     }
 
+    /// The job has its nodes: what it leaves of them is for others. Where that cannot be done, its end does it.
+    pub fn end_reservation(&self, case: &Case) {
+        let (job, name) = (case.id(), &case.job.reservation);
+        if name.is_empty() {
+            return;
+        }
+        // Slurm ends none that a job is in.
+        let left =
+            scontrol::update_job(job, &[("ReservationName", "")]).and_then(|()| scontrol::release(name));
+        let done = left.and_then(|()| self.noted(self.book.set_reservation(job, "")));
+        if let Err(failure) = done {
+            self.note(job, &format!("its reservation lasts until its end: {failure}"));
+        }
+    }
+
     /// The nodes that this hook had reserved when it was called before, as before a restart of slurmctld; none where it did
     /// not come so far.
     fn reserved_before(&self, case: &Case) -> Result<Option<Vec<String>>> {

@@ -42,6 +42,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tidepool_batch::{Book, BookError, Job, Phase};
 use tidepool_directives::Directives;
+use tidepool_env::LockedFile;
 use tidepool_stage_client::OnBehalf;
 
 /// How long a teardown waits for hooks that are under way to notice it.
@@ -157,7 +158,7 @@ impl Desk {
 
     /// The job, when it is this hook's turn to work towards its start. One of before, which slurmctld has lost as by being
     /// killed, may still be at work; this one goes on from what it has done.
-    fn turn(&self, job: u32) -> Result<(std::fs::File, Case)> {
+    fn turn(&self, job: u32) -> Result<(LockedFile, Case)> {
         let began = self.case(job)?;
         let lock = self.lock(&starting(job))?;
         self.check_wanted(&began)?;
@@ -166,7 +167,7 @@ impl Desk {
 
     /// Waits until no hook works towards the job's start any more. They look for the teardown; one that does not see it in
     /// time is not waited for.
-    fn last_turn(&self, job: u32) -> Result<Option<std::fs::File>> {
+    fn last_turn(&self, job: u32) -> Result<Option<LockedFile>> {
         let path = self.lock_file(&starting(job));
         let began = Instant::now();
         loop {
@@ -210,7 +211,7 @@ impl Desk {
     }
 
     /// Keeps other hooks from changing the same thing meanwhile.
-    fn lock(&self, what: &str) -> Result<std::fs::File> {
+    fn lock(&self, what: &str) -> Result<LockedFile> {
         let path = self.lock_file(what);
         lock::take(&path).context(Kind::Other, || path.display().to_string())
     }

@@ -7,6 +7,7 @@ use crate::slurm::orders::Kind as Storage;
 use crate::slurm::scontrol;
 use crate::slurm::stagers::Ways;
 use tidepool_batch::Phase;
+use tidepool_env::LockedFile;
 use tidepool_stage_client::{Op, Resource, Stager, TaskSpec};
 
 /// Nodes that are asked before it is given up that any stager answers.
@@ -41,7 +42,7 @@ impl Desk {
 
     /// As [`Desk::turn`], also for a job that has ended: it may be queued once more. A hook that is at work for a start that Slurm
     /// has forgotten ends.
-    fn turn_to_set_up(&self, job: u32) -> Result<(std::fs::File, Case)> {
+    fn turn_to_set_up(&self, job: u32) -> Result<(LockedFile, Case)> {
         if matches!(self.noted(self.book.job(job))?.phase, Phase::Starting | Phase::Running) {
             self.noted(self.book.begin_teardown(job, now()))?;
         }

@@ -71,6 +71,7 @@ impl Desk {
         if case.job.phase == Phase::Ready {
             // Later jobs learn from it; this one runs without that as well.
             let _ = self.book.started_ahead(job, super::now());
+            self.end_reservation(&case);
         }
         if !case.needs_nodes() {
             // Who comes after it may want the same.

@@ -25,6 +25,7 @@ use std::fmt;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tidepool_batch::{Job, LastingPool, Phase};
+use tidepool_env::LockedFile;
 
 /// Jobs that have changed later are left alone: Slurm may not have told of them yet. After a start it takes care of its
 /// jobs within this time.
@@ -307,7 +308,7 @@ impl Desk {
         })
     }
 
-    fn try_lock(&self, what: &str) -> Result<std::fs::File> {
+    fn try_lock(&self, what: &str) -> Result<LockedFile> {
         let path = self.lock_file(what);
         super::lock::try_take(&path).context(Kind::Other, || path.display().to_string())
     }
