@@ -13,15 +13,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// `PRAGMA user_version` of a book in the form described here.
-pub const FORMAT: i32 = 4;
+pub const FORMAT: i32 = 5;
 /// The form before there were pools that outlive their jobs.
 const FORMAT_WITHOUT_POOLS: i32 = 1;
 /// The form before stagings ahead of jobs were noted.
 const FORMAT_WITHOUT_AHEAD: i32 = 2;
 /// The form before teardowns were counted, nodes with something of a job noted, and there was a clock that pools age by.
 const FORMAT_WITHOUT_TEARDOWNS: i32 = 3;
+/// The form before kept places had an end.
+const FORMAT_WITHOUT_EXPIRY: i32 = 4;
 /// Forms that are brought up to date when they are opened.
-const EARLIER: std::ops::RangeInclusive<i32> = FORMAT_WITHOUT_POOLS..=FORMAT_WITHOUT_TEARDOWNS;
+const EARLIER: std::ops::RangeInclusive<i32> = FORMAT_WITHOUT_POOLS..=FORMAT_WITHOUT_EXPIRY;
 /// `PRAGMA application_id`: `TPJB`.
 pub const APPLICATION: i32 = 0x5450_4a42;
 /// How long a hook waits for its turn.
@@ -62,6 +64,10 @@ ALTER TABLE Job ADD COLUMN SetUp INTEGER;
 ALTER TABLE Job ADD COLUMN Restarts INTEGER NOT NULL DEFAULT 0;
 CREATE TABLE Touched(
   Job INTEGER NOT NULL, Node TEXT NOT NULL, Known INTEGER, After INTEGER NOT NULL DEFAULT 0, PRIMARY KEY(Job, Node)) WITHOUT ROWID;
+";
+
+const TABLES_OF_FORM_5: &str = "
+ALTER TABLE Location ADD COLUMN Expires INTEGER;
 ";
 
 /// Why the book could not be used.
@@ -204,6 +210,8 @@ pub struct Location {
     pub node: String,
     pub uid: u32,
     pub job: u32,
+    /// When its node's stager removes it, in seconds since 1970.
+    pub expires: Option<u64>,
 }
 
 /// The open book.
@@ -246,6 +254,9 @@ impl Book {
             if form <= FORMAT_WITHOUT_TEARDOWNS {
                 t.execute_batch(TABLES_OF_FORM_4)?;
                 t.execute_batch(aging::TABLES)?;
+            }
+            if form <= FORMAT_WITHOUT_EXPIRY {
+                t.execute_batch(TABLES_OF_FORM_5)?;
                 t.pragma_update(None, "user_version", FORMAT)?;
             }
             Ok(())
@@ -622,11 +633,14 @@ impl Book {
     }
 
     fn put_location(&self, or: &'static str, location: &Location) -> Result<()> {
-        let Location { place, node, uid, job } = location;
+        let Location { place, node, uid, job, expires } = location;
+        let expires = expires.map(|at| i64::try_from(at).unwrap_or(i64::MAX));
         self.change(|t| {
             t.execute(
-                &format!("INSERT OR {or} INTO Location VALUES(?1, ?2, ?3, ?4)"),
-                params![place, node, uid, job],
+                &format!(
+                    "INSERT OR {or} INTO Location(Place, Node, Uid, Job, Expires) VALUES(?1, ?2, ?3, ?4, ?5)"
+                ),
+                params![place, node, uid, job, expires],
             )
         })?;
         Ok(())
@@ -639,9 +653,16 @@ impl Book {
 
     pub fn locations(&self) -> Result<Vec<Location>> {
         let location = |row: &Row<'_>| {
-            Ok(Location { place: row.get(0)?, node: row.get(1)?, uid: row.get(2)?, job: row.get(3)? })
+            let expires: Option<i64> = row.get(4)?;
+            Ok(Location {
+                place: row.get(0)?,
+                node: row.get(1)?,
+                uid: row.get(2)?,
+                job: row.get(3)?,
+                expires: expires.map(|at| at.unsigned_abs()),
+            })
         };
-        self.many("SELECT Place, Node, Uid, Job FROM Location ORDER BY Place, Node", [], location)
+        self.many("SELECT Place, Node, Uid, Job, Expires FROM Location ORDER BY Place, Node", [], location)
     }
 
     /// Forgets jobs that ended before `before`, when nothing of theirs is left to be done and their workflow is over;
@@ -920,16 +941,24 @@ mod tests {
             if form >= 3 {
                 old.execute_batch(ahead::TABLES).unwrap();
             }
+            if form >= 4 {
+                old.execute_batch(TABLES_OF_FORM_4).unwrap();
+                old.execute_batch(aging::TABLES).unwrap();
+            }
+            old.execute("INSERT INTO Location VALUES('nvme0://x', 'n1', 7, 5)", []).unwrap();
             let row = "INSERT INTO Job(Job, Uid, Script, Phase, Submitted, Changed) VALUES(5, 7, '', 'running', 1, 2)";
             old.execute(row, []).unwrap();
             drop(old);
             let book = open(&path).unwrap();
             assert_eq!(
                 (book.form().unwrap(), book.job(5).unwrap().phase),
-                ((APPLICATION, 4), Phase::Running)
+                ((APPLICATION, FORMAT), Phase::Running)
             );
             let job = book.job(5).unwrap();
             assert_eq!((job.teardowns, job.set_up, book.touched(5).unwrap()), (0, None, vec![]));
+            let kept =
+                Location { place: "nvme0://x".into(), node: "n1".into(), uid: 7, job: 5, expires: None };
+            assert_eq!(book.locations().unwrap(), [kept]);
             assert_eq!((book.pools().unwrap(), book.stagings_ahead(1).unwrap()), (vec![], vec![]));
             drop(book);
             assert_eq!(open(&path).unwrap().jobs(true).unwrap().len(), 1);
@@ -939,12 +968,13 @@ mod tests {
     #[test]
     fn what_an_earlier_job_keeps_is_its_own_until_a_later_one_has_ended() {
         let (_dir, book) = book();
-        let of = |job| Location { place: "nvme0://x".into(), node: "n1".into(), uid: 7, job };
-        book.keep(&of(5)).unwrap();
-        book.keep(&of(6)).unwrap();
-        assert_eq!(book.locations().unwrap(), [of(5)]);
-        book.keep_for(&of(6)).unwrap();
-        assert_eq!(book.locations().unwrap(), [of(6)]);
+        let of =
+            |job, expires| Location { place: "nvme0://x".into(), node: "n1".into(), uid: 7, job, expires };
+        book.keep(&of(5, Some(77))).unwrap();
+        book.keep(&of(6, None)).unwrap();
+        assert_eq!(book.locations().unwrap(), [of(5, Some(77))]);
+        book.keep_for(&of(6, None)).unwrap();
+        assert_eq!(book.locations().unwrap(), [of(6, None)]);
         book.drop_location("nvme0://x", "n1").unwrap();
         assert_eq!(book.locations().unwrap(), []);
     }

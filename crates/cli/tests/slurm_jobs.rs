@@ -306,6 +306,59 @@ fn h8_h16_kept_data_are_used_in_place() {
     cluster.assert_nothing_left("after the data were deleted");
 }
 
+/// What `tidepool slurm kept` tells a user: places, nodes and jobs, and whether there is an end.
+fn kept(cluster: &Cluster, user: &str, more: &[&str]) -> Vec<(String, usize, u64, bool)> {
+    let said = cluster.by(user, &[&[&cluster.tidepool(), "slurm", "kept", "--json"], more].concat());
+    assert!(said.status.success(), "{}", common::text(&said));
+    let all: serde_json::Value = serde_json::from_slice(&said.stdout).unwrap();
+    let one = |place: &serde_json::Value| {
+        let shown = place["place"].as_str().unwrap().to_string();
+        let nodes = place["nodes"].as_array().unwrap().len();
+        (shown, nodes, place["job"].as_u64().unwrap(), place["expires"].is_u64())
+    };
+    all.as_array().unwrap().iter().map(one).collect()
+}
+
+/// Ends of kept data count from their job's, the last job that says so decides, one that has not run decides nothing; then
+/// nodes and book forget them.
+#[test]
+fn kept_data_go_when_their_time_is_over() {
+    let Some(cluster) = Cluster::start(2) else { return };
+    let make = "srun sh -c 'mkdir -p $NVME0/mesh; echo > $NVME0/mesh/x'\n";
+    let first = cluster.sbatch(&["-N2"], &format!("#NORNS persist store nvme0://mesh expires=6w\n{make}"));
+    assert_eq!(cluster.wait(first).state(), "COMPLETED", "{}", cluster.overview());
+    let row = |job: u32, has_end: bool| vec![("nvme0://mesh".to_string(), 2, u64::from(job), has_end)];
+    assert_eq!(kept(&cluster, "alice", &[]), row(first, true));
+    assert_eq!((kept(&cluster, "bob", &[]), kept(&cluster, "bob", &["--all"])), (vec![], row(first, true)));
+    let at_node = || {
+        let words = [&cluster.tidepool(), "stage", "--control", "--json", "persist", "list"];
+        let said = cluster.on("node1", &words);
+        let told: serde_json::Value = serde_json::from_slice(&said.stdout).unwrap();
+        told["locations"][0]["expires"].as_u64()
+    };
+    let end = at_node().expect("it has an end");
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    assert!((now + 42 * 86_400 - 600..=now + 42 * 86_400 + 10).contains(&end), "{end}, now {now}");
+    // It keeps the place when it gets its nodes, and does not come to run.
+    let fails = "#NORNS persist store nvme0://mesh\n#NORNS stage_in lustre://alice/none nvme0://in\ntrue\n";
+    let failed = cluster.sbatch(&["-N2"], fails);
+    assert_eq!(cluster.wait(failed).state(), "CANCELLED", "{}", cluster.overview());
+    assert_eq!((at_node(), kept(&cluster, "alice", &[])), (Some(end), row(first, true)));
+    let ever = cluster.sbatch(&["-N2"], &format!("#NORNS persist store nvme0://mesh\n{make}"));
+    assert_eq!(cluster.wait(ever).state(), "COMPLETED", "{}", cluster.overview());
+    assert_eq!((at_node(), kept(&cluster, "alice", &[])), (None, row(ever, false)));
+    let soon = cluster.sbatch(&["-N2"], &format!("#NORNS persist store nvme0://mesh expires=5s\n{make}"));
+    assert_eq!(cluster.wait(soon).state(), "COMPLETED", "{}", cluster.overview());
+    cluster.until("the nodes' stagers have removed it", || {
+        ["node1", "node2"].iter().all(|node| cluster.left_on(node).is_empty())
+    });
+    // The hooks' own sweep does it.
+    cluster.until("the book has forgotten it", || kept(&cluster, "alice", &["--all"]).is_empty());
+    let features = cluster.said(&["sinfo", "-h", "-N", "-o", "%f"]);
+    assert!(!features.contains("tidepool-"), "{features}");
+    cluster.assert_nothing_left("after kept data went");
+}
+
 /// What a program of bob's on the only node says that reads a file which alice keeps there.
 fn bobs_cat(cluster: &Cluster, name: &str) -> String {
     let job = cluster.try_sbatch("bob", &["-N1"], &format!("cat /mnt/nvme0/mesh/{name} 2>&1\n")).unwrap();

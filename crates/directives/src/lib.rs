@@ -41,7 +41,7 @@ pub use pool::NODES_MAX;
 pub use script::{DIRECTIVES_MAX, KEYWORDS, LINE_BYTES_MAX, SCRIPT_BYTES_MAX, WORDS_MAX};
 pub use site::{Site, SiteDataspace, check};
 pub use told::{At, MESSAGE_MAX, PROBLEMS_MAX, Problem, Said, Warning};
-pub use values::{TIME_MAX, USER_BYTES_MAX};
+pub use values::{KEPT_MAX, TIME_MAX, USER_BYTES_MAX, show_kept_for};
 pub use words::{Word, Wrong, show_word, words};
 // What directives are made of elsewhere.
 pub use tidepool_plan::Deploy;

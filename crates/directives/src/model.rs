@@ -49,6 +49,9 @@ pub struct Persist {
     pub location: Said<Place>,
     /// Whom `share` and `unshare` are about; of the others whose location it is, the job's owner's without.
     pub user: Option<Said<String>>,
+    /// How long after the end of the job `store` keeps it; for ever without.
+    #[serde(serialize_with = "seconds")]
+    pub expires: Option<Duration>,
 }
 
 /// The job's place among others.

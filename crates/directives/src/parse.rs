@@ -8,8 +8,9 @@ use crate::pool::{self, Pairs};
 use crate::rules;
 use crate::script::{self, Line, Spoken};
 use crate::told::{At, Problem, Said, Told, Warning};
-use crate::values::{Refused, job, of_table, pool_number, refuse, time, user};
+use crate::values::{Refused, job, kept_for, of_table, pool_number, refuse, time, user};
 use std::collections::BTreeMap;
+use std::time::Duration;
 use tidepool_types::{POOL_NAME_MAX, check_pool_name, show_bytes};
 use tidepool_wire::stager::PersistOp;
 
@@ -32,6 +33,7 @@ pub(crate) const DIRECTIVES: [&str; 13] = [
     "end-pool",
 ];
 const TIMEOUT_KEYS: [&str; 2] = ["stage_in", "stage_out"];
+const PERSIST_KEYS: [&str; 1] = ["expires"];
 const SLURM_KEYS: [&str; 2] = ["capacity", "pool"];
 /// What Slurm looks for in the lines of its burst-buffer directive, wherever in them it is.
 pub(crate) const SLURM_CAPACITY: &str = "capacity=";
@@ -41,7 +43,7 @@ pub const MARK: &str = "tidepool";
 
 /// True for what can stand before `=`.
 pub(crate) fn is_key(word: &str) -> bool {
-    [&pool::KEYS[..], &TIMEOUT_KEYS, &SLURM_KEYS].concat().contains(&word)
+    [&pool::KEYS[..], &TIMEOUT_KEYS, &PERSIST_KEYS, &SLURM_KEYS].concat().contains(&word)
 }
 
 /// Everything that is read in a script, and said of it.
@@ -257,12 +259,32 @@ impl Reader {
         }
         let needs_user =
             op.as_ref().is_some_and(|op| matches!(op.value, PersistOp::Share | PersistOp::Unshare));
-        let word = if needs_user { self.need(args, "the user") } else { args.words.next() };
+        let is_user =
+            args.words.as_slice().first().is_some_and(|word| word.quoted || word.halves().is_none());
+        let word = match needs_user {
+            true => self.need(args, "the user"),
+            false => is_user.then(|| args.words.next()).flatten(),
+        };
         let user = match word {
             None => None,
             Some(word) => Some(self.value(word, user)?),
         };
-        Some(Persist { op: op?.value, location: location?, user })
+        let expires = self.expires(args, op.as_ref().map(|op| op.value));
+        Some(Persist { op: op?.value, location: location?, user, expires })
+    }
+
+    fn expires(&mut self, args: &mut Args<'_>, op: Option<PersistOp>) -> Option<Duration> {
+        let (mut pairs, mut expires) = (Pairs::new(&PERSIST_KEYS), None);
+        while args.words.as_slice().first().is_some_and(|word| word.halves().is_some()) {
+            let word = args.words.next()?;
+            let Some((_, value)) = self.pair(&mut pairs, word) else { continue };
+            if op.is_some_and(|op| op != PersistOp::Store) {
+                self.fail(Problem::new(&word.at, "'expires=' is for 'persist store'"));
+                continue;
+            }
+            expires = self.bare(&value, kept_for);
+        }
+        expires
     }
 
     fn workflow_start(&mut self, at: &At, args: &mut Args<'_>) {

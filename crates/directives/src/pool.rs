@@ -49,7 +49,7 @@ impl Spoken {
         std::str::from_utf8(key).ok()
     }
 
-    fn halves(&self) -> Option<(&[u8], &[u8])> {
+    pub(crate) fn halves(&self) -> Option<(&[u8], &[u8])> {
         let equals = self.text.iter().position(|b| *b == b'=')?;
         Some((&self.text[..equals], &self.text[equals + 1..]))
     }

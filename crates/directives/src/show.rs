@@ -2,7 +2,7 @@
 
 use crate::model::{Directives, PERSIST_OPS, Persist, PoolRequest, Stage, Timeouts, Workflow, YES_NO, word};
 use crate::parse::SLURM_CAPACITY;
-use crate::values::{show_size, show_time};
+use crate::values::{show_kept_for, show_size, show_time};
 use crate::words::show_word;
 use tidepool_types::ChunkSize;
 
@@ -41,7 +41,9 @@ fn stage_line(name: &str, stage: &Stage) -> String {
 fn persist_line(persist: &Persist) -> String {
     let location = quiet(&persist.location.to_bytes());
     let user = persist.user.as_ref().map(|user| format!(" {}", quiet(user.as_bytes())));
-    format!("#NORNS persist {} {location}{}", word(&PERSIST_OPS, persist.op), user.unwrap_or_default())
+    let expires = persist.expires.map(|time| format!(" expires={}", show_kept_for(time)));
+    let more = [user, expires].into_iter().flatten().collect::<String>();
+    format!("#NORNS persist {} {location}{more}", word(&PERSIST_OPS, persist.op))
 }
 
 fn workflow_lines(workflow: &Workflow) -> Vec<String> {

@@ -8,8 +8,13 @@ pub const TIME_MAX: Duration = Duration::from_secs(24 * 86_400);
 /// Longest name of a user, in bytes.
 pub const USER_BYTES_MAX: usize = 256;
 
+/// Longest time that data are kept for: ten years. What is kept for longer has no end.
+pub const KEPT_MAX: Duration = Duration::from_secs(520 * 7 * 86_400);
+
 /// Seconds of each unit, the largest first.
-const UNITS: [(&str, u64); 4] = [("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)];
+const UNITS: [(&str, u64); 5] = [("w", 7 * 86_400), ("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)];
+/// Those without weeks, as Slurm's times have none.
+const UNITS_OF_STAGING: &[(&str, u64)] = UNITS.split_at(1).1;
 
 /// Why a value is none, and what was probably meant.
 pub(crate) type Refused = (String, Option<String>);
@@ -20,24 +25,41 @@ pub(crate) fn refuse<T>(why: impl Into<String>) -> Result<T, Refused> {
 
 /// `30s`, `10m`, `2h`, `1d`. A bare number is refused: Slurm's are minutes, others' seconds.
 pub(crate) fn time(text: &str) -> Result<Duration, Refused> {
-    let advice =
-        || (format!("'{text}' is no time; write a whole number and s, m, h or d, such as 10m"), None);
+    time_of(text, UNITS_OF_STAGING, TIME_MAX, "s, m, h or d, such as 10m")
+}
+
+/// The same, and `6w`: how long data are kept.
+pub(crate) fn kept_for(text: &str) -> Result<Duration, Refused> {
+    time_of(text, &UNITS, KEPT_MAX, "s, m, h, d or w, such as 6w")
+}
+
+fn time_of(text: &str, units: &[(&str, u64)], max: Duration, how: &str) -> Result<Duration, Refused> {
+    let advice = || (format!("'{text}' is no time; write a whole number and {how}"), None);
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
-    let (_, seconds) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(advice)?;
+    let (_, seconds) = units.iter().find(|(name, _)| *name == unit).ok_or_else(advice)?;
     let number: u64 = number.parse().map_err(|_| advice())?;
     let time = Duration::from_secs(number.saturating_mul(*seconds));
     match time {
         Duration::ZERO => refuse("a time is at least 1s"),
-        time if time > TIME_MAX => refuse(format!("'{text}' is longer than {}", show_time(TIME_MAX))),
+        time if time > max => refuse(format!("'{text}' is longer than {}", shown_in(units, max))),
         time => Ok(time),
     }
 }
 
 /// What [`time`] reads.
 pub(crate) fn show_time(time: Duration) -> String {
+    shown_in(UNITS_OF_STAGING, time)
+}
+
+/// How long data are kept, as `expires=` says it.
+pub fn show_kept_for(time: Duration) -> String {
+    shown_in(&UNITS, time)
+}
+
+fn shown_in(units: &[(&str, u64)], time: Duration) -> String {
     let seconds = time.as_secs();
-    let fits = UNITS.iter().find(|(_, unit)| seconds.is_multiple_of(*unit));
+    let fits = units.iter().find(|(_, unit)| seconds.is_multiple_of(*unit));
     fits.map_or_else(String::new, |(name, unit)| format!("{}{name}", seconds / unit))
 }
 
@@ -77,8 +99,11 @@ pub(crate) fn of_table<T: Copy>(table: &[(&str, T)], text: &str) -> Result<T, Re
 }
 
 pub(crate) fn user(text: &str) -> Result<String, Refused> {
-    if text.is_empty() || text.len() > USER_BYTES_MAX || text.contains(|c: char| c.is_control() || c == ' ') {
-        return refuse(format!("a user's name has 1 to {USER_BYTES_MAX} bytes and no blanks"));
+    if text.is_empty()
+        || text.len() > USER_BYTES_MAX
+        || text.contains(|c: char| c.is_control() || " =".contains(c))
+    {
+        return refuse(format!("a user's name has 1 to {USER_BYTES_MAX} bytes, no blanks and no '='"));
     }
     Ok(text.into())
 }

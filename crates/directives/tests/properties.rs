@@ -52,12 +52,13 @@ fn stages() -> impl Strategy<Value = Vec<Said<Stage>>> {
 
 fn persist() -> impl Strategy<Value = Said<Persist>> {
     let ops = vec![PersistOp::Store, PersistOp::Delete, PersistOp::Share, PersistOp::Unshare];
-    (select(ops), place(), "[^\\x00-\\x20\\x7f-\\x9f]{1,10}", any::<bool>()).prop_map(
-        |(op, location, user, named)| {
-            let user = (named || matches!(op, PersistOp::Share | PersistOp::Unshare)).then(|| said(user));
-            said(Persist { op, location: said(location), user })
-        },
-    )
+    let user = "[^\\x00-\\x20=\\x7f-\\x9f]{1,10}";
+    let times = of(1..520 * 7 * 86_400u64);
+    (select(ops), place(), user, any::<bool>(), times).prop_map(|(op, location, user, named, seconds)| {
+        let user = (named || matches!(op, PersistOp::Share | PersistOp::Unshare)).then(|| said(user));
+        let expires = seconds.filter(|_| op == PersistOp::Store).map(Duration::from_secs);
+        said(Persist { op, location: said(location), user, expires })
+    })
 }
 
 fn layout() -> impl Strategy<Value = (Option<Placement>, Option<ChunkSize>, Option<u16>)> {

@@ -43,7 +43,7 @@ const WHOLE: &str = "\
 #TIDEPOOL stage_in \"/scratch/ana/with blank\" fast://in
 #NORNS\tstage_out nvme0://out lustre://out gather:from-{node}
 #NORNS stage_out fast://out /scratch/ana/out file:/scratch/ana/map
-#NORNS persist store nvme0://keep
+#NORNS persist store nvme0://keep expires=42d
 #NORNS persist share nvme0://keep bob
 #NORNS workflow-prior-dependency 12, 13,14 \\
 #NORNS 15
@@ -95,6 +95,7 @@ fn staging_and_locations_are_read() {
     assert_eq!(d.mapping.as_ref().unwrap().value, Mapping::File("/scratch/ana/map".to_string()));
     let [store, share] = all.persist.as_slice() else { panic!("{:?}", all.persist) };
     assert_eq!((store.op, store.user.as_ref()), (PersistOp::Store, None));
+    assert_eq!(store.expires, Some(Duration::from_secs(42 * 86_400)));
     assert_eq!((share.op, share.user.as_ref().unwrap().value.as_str()), (PersistOp::Share, "bob"));
 }
 
@@ -127,7 +128,7 @@ fn the_canonical_lines_are_pinned() {
             "#NORNS stage_in \"/scratch/ana/with blank\" fast://in",
             "#NORNS stage_out nvme0://out lustre://out \"gather:from-{node}\"",
             "#NORNS stage_out fast://out /scratch/ana/out file:/scratch/ana/map",
-            "#NORNS persist store nvme0://keep",
+            "#NORNS persist store nvme0://keep expires=6w",
             "#NORNS persist share nvme0://keep bob",
             "#NORNS workflow-prior-dependency 12 13 14 15",
             "#NORNS workflow-same-nodes",
@@ -152,7 +153,7 @@ fn what_programs_get_is_pinned() {
         #NORNS workflow-start w\n#TIDEPOOL timeout stage_in=2m\n";
     let expected = [
         r#"{"stage_in":[{"origin":"lustre://�","destination":"pool://in","mapping":"replicate"}],"stage_out":[],"#,
-        r#""persist":[{"op":"unshare","location":"a://k","user":"bob"}],"#,
+        r#""persist":[{"op":"unshare","location":"a://k","user":"bob","expires":null}],"#,
         r#""workflow":{"start":true,"name":"w","prior":[],"end":false,"same_nodes":false},"#,
         r#""pools":[{"name":null,"size":1024,"nodes":null,"deploy":"subset:2","mode":null,"chunk_size":"auto","#,
         r#""placement":"wide","stripe":null,"client":null,"encrypt":null,"lifetime":null,"fs":"tidepool","#,
@@ -237,7 +238,22 @@ const BAD: &[(&str, &str)] = &[
     ("#NORNS persist store a://./", "2, 22: 'a://./' is all of it; name what is kept there"),
     ("#NORNS persist share a://x", "2, 27: the user is missing"),
     ("#NORNS persist share a://x bob eve", "2, 32: 'eve' is one word too many"),
-    ("#NORNS persist share a://x \"b b\"", "2, 28: a user's name has 1 to 256 bytes and no blanks"),
+    ("#NORNS persist share a://x \"b b\"", "2, 28: a user's name has 1 to 256 bytes, no blanks and no '='"),
+    ("#NORNS persist share a://x b=b", "2, 28: a user's name has 1 to 256 bytes, no blanks and no '='"),
+    ("#NORNS persist store a://x expires=", "2, 28: 'expires=' has no value"),
+    ("#NORNS persist store a://x bob expire=6w", "2, 32: unknown key 'expire'; did you mean 'expires'?"),
+    ("#NORNS persist store a://x expires=6w bob", "2, 39: 'bob' is one word too many"),
+    (
+        "#NORNS persist store a://x expires=6w expires=7w",
+        "2, 39: 'expires' is there twice; the first is in line 2, column 28",
+    ),
+    ("#NORNS persist delete a://x expires=6w", "2, 29: 'expires=' is for 'persist store'"),
+    ("#NORNS persist store a://x expires=0d", "2, 28: a time is at least 1s"),
+    ("#NORNS persist store a://x expires=521w", "2, 28: '521w' is longer than 520w"),
+    (
+        "#NORNS persist store a://x expires=42",
+        "2, 28: '42' is no time; write a whole number and s, m, h, d or w, such as 6w",
+    ),
     ("#NORNS persist share a://x \"\\xFF\"", "2, 28: '\\xff' is no UTF-8 text"),
     // Workflows.
     (

@@ -241,7 +241,7 @@ impl Build<'_> {
     }
 
     fn persist(&self, persist: &Said<Persist>) -> std::result::Result<(PersistOp, PathBuf), Problem> {
-        let Persist { op, location, user } = &persist.value;
+        let Persist { op, location, user, expires } = &persist.value;
         let refuse = |text: String| Err(Problem::new(&persist.at, text));
         if matches!(op, PersistOp::Share | PersistOp::Unshare) {
             let word = if *op == PersistOp::Share { "share" } else { "unshare" };
@@ -253,6 +253,9 @@ impl Build<'_> {
             return refuse(format!(
                 "what is of {other} needs a stager, which acts for several users; here there is none"
             ));
+        }
+        if expires.is_some() {
+            return refuse("'expires=' needs a stager, which removes it in time; here there is none".into());
         }
         let Some(Spot::Dir { path, storage: Storage::OfNode }) = self.script.spot(location) else {
             return refuse(format!(

@@ -45,6 +45,14 @@ Examples:
   tidepool slurm discard 42 --dry-run
   tidepool slurm discard 42 --wait")]
     Discard(DiscardArgs),
+    /// List what `persist store` keeps on the nodes of the cluster: where it is, of which job, and how long it stays
+    #[command(after_help = "\
+Lists your own. STAYS counts by the clock of this machine; a node may keep a place a little longer. What somebody has kept by
+'tidepool stage persist store' on a node only 'tidepool stage persist list' there tells.
+Examples:
+  tidepool slurm kept
+  tidepool slurm kept --all --json")]
+    Kept(KeptArgs),
     /// List pools that outlive their jobs: where they are, who uses them, how much is in them
     #[command(after_help = "\
 STATE: new, no job has made it yet; starting; up, jobs use it; rest, its data are on its nodes and nothing runs; lost, data of it
@@ -159,6 +167,17 @@ pub struct ResumeArgs {
     /// Say what would be submitted
     #[arg(long)]
     pub dry_run: bool,
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub site: SiteArg,
+}
+
+#[derive(Args)]
+pub struct KeptArgs {
+    /// Those of other users as well
+    #[arg(long)]
+    pub all: bool,
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use tidepool_directives::{
     At, Directives, Flush, Lifetime, Mapping, MappingText, Persist, PersistOp, PoolRequest, Problem, Reading,
-    SCRIPT_BYTES_MAX, Stage, TierRequest, Workflow,
+    SCRIPT_BYTES_MAX, Stage, TierRequest, Workflow, show_kept_for,
 };
 use tidepool_types::format_size;
 
@@ -179,11 +179,14 @@ pub fn mapping_words(mapping: &MappingText) -> String {
 }
 
 fn persist_words(persist: &Persist) -> String {
-    let Persist { op, location, user } = persist;
+    let Persist { op, location, user, expires } = persist;
     let of = user.as_ref().map(|user| format!(", of {user}")).unwrap_or_default();
     let user = user.as_ref().map_or("", |user| user.as_str());
     match op {
-        PersistOp::Store => format!("{location} stays when the job has ended{of}"),
+        PersistOp::Store => match expires {
+            None => format!("{location} stays when the job has ended{of}"),
+            Some(time) => format!("{location} stays for {} when the job has ended{of}", show_kept_for(*time)),
+        },
         PersistOp::Delete => format!("{location} goes{of}"),
         PersistOp::Share => format!("{user} may read {location}"),
         PersistOp::Unshare => format!("{user} may not read {location} any more"),

@@ -7,6 +7,7 @@ pub mod flags;
 mod hooks;
 mod install;
 mod keeper;
+mod kept;
 pub mod lint;
 mod orders;
 mod pools;
@@ -37,6 +38,7 @@ pub fn dispatch(command: &SlurmCommand) -> Result<ExitCode> {
         SlurmCommand::Report(args) => report(args),
         SlurmCommand::Resume(args) => resume::resume(args),
         SlurmCommand::Discard(args) => resume::discard(args),
+        SlurmCommand::Kept(args) => kept::kept(args),
         SlurmCommand::Pools(args) => pools::pools(args),
         SlurmCommand::EndPool(args) => pools::end_pool(args),
         SlurmCommand::Sweep(args) => hooks::sweep(args),

@@ -47,8 +47,13 @@ impl Known {
 
     /// `nvme0://case`, as the book names it.
     pub fn shown(&self) -> String {
-        format!("{}{}", self.dataspace, show_bytes(&self.path))
+        shown_place(&self.dataspace, &self.path)
     }
+}
+
+/// A place as the book names it.
+pub fn shown_place(dataspace: &str, path: &[u8]) -> String {
+    format!("{dataspace}{}", show_bytes(path))
 }
 
 /// One copy of one node, and the place among the directives that it is for.

@@ -22,13 +22,14 @@ pub fn pools(args: &PoolsArgs) -> Result<ExitCode> {
 }
 
 /// A name that this machine knows, or the number.
-fn owner(pool: &Value) -> String {
+pub fn owner(pool: &Value) -> String {
     let uid = pool["uid"].as_u64().and_then(|uid| u32::try_from(uid).ok());
     let user = uid.and_then(|uid| nix::unistd::User::from_uid(uid.into()).ok().flatten());
     user.map_or_else(|| pool["uid"].to_string(), |user| user.name)
 }
 
-fn words(value: &Value) -> String {
+/// Words of a list, with commas between them.
+pub fn words(value: &Value) -> String {
     let word = |value: &Value| value.as_str().map_or_else(|| value.to_string(), String::from);
     value.as_array().into_iter().flatten().map(word).collect::<Vec<_>>().join(",")
 }

@@ -29,14 +29,16 @@ pub fn answer(book: &Book, words: &[&str]) -> Result<Value> {
             let all = book.pools().map_err(fail)?;
             all.iter().map(|found| pool(book, found)).collect::<Result<Vec<Value>>>().map(Value::from)
         }
+        ["kept"] => Ok(json!(book.locations().map_err(fail)?)),
         ["workflow", id] => workflow(book, number(id)?),
         ["workflows"] => {
             let ids = book.workflows().map_err(fail)?;
             ids.into_iter().map(|id| workflow(book, id)).collect::<Result<Vec<Value>>>().map(Value::from)
         }
-        _ => {
-            Err(Failure::new(Kind::Usage, "known are: jobs, jobs-all, job ID, pools, workflow ID, workflows"))
-        }
+        _ => Err(Failure::new(
+            Kind::Usage,
+            "known are: jobs, jobs-all, job ID, kept, pools, workflow ID, workflows",
+        )),
     }
 }
 

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
-use tidepool_directives::{Persist, PersistOp, PoolRequest, Problem, Said, Stage};
+use tidepool_directives::{Persist, PersistOp, PoolRequest, Problem, Said, Stage, show_kept_for};
 use tidepool_plan::{Basis, Cost, Machine};
 use tidepool_types::format_size;
 
@@ -381,10 +381,15 @@ impl<'a> Outlook<'a> {
     fn what_stays(&mut self, steps: &[Step<'_>]) {
         let directives = &self.script.directives;
         let kept = |op: PersistOp| directives.persist.iter().filter(move |persist| persist.op == op);
-        for Persist { op, location, user } in directives.persist.iter().map(|persist| &persist.value) {
+        for Persist { op, location, user, expires } in directives.persist.iter().map(|persist| &persist.value)
+        {
             let user = user.as_ref().map(|user| user.value.as_str()).unwrap_or_default();
             let (what, how) = match op {
-                PersistOp::Store => (What::Stays, "for later jobs on the same nodes".to_string()),
+                PersistOp::Store => {
+                    let time =
+                        expires.map(|time| format!(", for {}", show_kept_for(time))).unwrap_or_default();
+                    (What::Stays, format!("for later jobs on the same nodes{time}"))
+                }
                 PersistOp::Delete => (What::Goes, "when all is staged out".to_string()),
                 PersistOp::Share => (What::Stays, format!("{user} may read it")),
                 PersistOp::Unshare => (What::Stays, format!("{user} may not read it any more")),

@@ -6,17 +6,21 @@
 use super::world::{know, user_id};
 use super::{Case, Desk};
 use crate::exit::Result;
-use crate::slurm::orders::Known;
+use crate::slurm::orders::{Known, shown_place};
 use crate::slurm::stagers::{Fleet, Ways};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tidepool_batch::Location;
 use tidepool_stage_client::{
-    Code, OnBehalf, Op, PersistOp, Resource, StageError, Stager, TaskSpec, TaskState, show,
+    Code, OnBehalf, Op, PersistOp, Persisted, Resource, StageError, Stager, TaskSpec, TaskState, show,
 };
 use tidepool_types::Errno;
 
 /// How long what is done to kept data, all of them, is waited for.
 const SETTLE_MAX: Duration = Duration::from_secs(600);
+
+/// The end of what stagers keep for ever.
+const NEVER: u64 = 0;
 
 /// What of `persist` is carried out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,7 +50,8 @@ impl Desk {
             case.asks.persist.iter().partition(|persist| persist.op == PersistOp::Store);
         // First: nothing is shared on nodes that have nothing.
         for persist in stores {
-            self.settle_store(case, &fleet, &know(self, case, &persist.location)?, owner)?;
+            let expires = persist.expires.map(|time| super::now().saturating_add(time.as_secs()));
+            self.settle_store(case, &fleet, &know(self, case, &persist.location)?, (owner, expires))?;
         }
         for persist in
             others.into_iter().filter(|persist| what == Settle::All || persist.op == PersistOp::Unshare)
@@ -64,20 +69,27 @@ impl Desk {
         }
     }
 
-    fn settle_store(&self, case: &Case, fleet: &Fleet, place: &Known, owner: OnBehalf) -> Result<()> {
+    fn settle_store(
+        &self,
+        case: &Case,
+        fleet: &Fleet,
+        place: &Known,
+        (owner, expires): (OnBehalf, Option<u64>),
+    ) -> Result<()> {
         let (job, shown) = (case.id(), place.shown());
         let here = Resource::local(place.dataspace.clone(), &place.path);
         let one = |_: &str, stager: &Stager| match is_absent(stager, &here, owner) {
             true => stager.unkeep(&place.dataspace, &place.path, owner.uid).map(|()| None),
             // What the program has made is closed now.
-            false => Ok(Some(carry_out(stager, PersistOp::Store, place, owner.uid))),
+            false => Ok(Some(carry_out(stager, PersistOp::Store, place, (owner.uid, expires)))),
         };
         for (node, settled) in fleet.each(one) {
             match settled {
                 Ok(None) => self.noted(self.book.drop_location(&shown, &node))?,
                 Err(error) => self.persist_failed(case, &node, &shown, &error.to_string()),
                 Ok(Some(carried)) => {
-                    let location = Location { place: shown.clone(), node: node.clone(), uid: owner.uid, job };
+                    let location =
+                        Location { place: shown.clone(), node: node.clone(), uid: owner.uid, job, expires };
                     self.noted(self.book.keep_for(&location))?;
                     if let Carried::Badly(why) | Carried::Refused(why) = carried {
                         self.persist_failed(case, &node, &shown, &why);
@@ -102,7 +114,7 @@ impl Desk {
         for (node, failure) in missing {
             self.persist_failed(case, &node, &shown, &failure.to_string());
         }
-        for (node, carried) in fleet.each(|_, stager| carry_out(stager, op, place, user)) {
+        for (node, carried) in fleet.each(|_, stager| carry_out(stager, op, place, (user, None))) {
             if op == PersistOp::Delete && !matches!(carried, Carried::Refused(_)) {
                 self.noted(self.book.drop_location(&shown, &node))?;
             }
@@ -113,6 +125,37 @@ impl Desk {
         let mut jobs: Vec<u32> = own.iter().map(|kept| kept.job).collect();
         jobs.dedup();
         jobs.into_iter().try_for_each(|job| self.mark_nodes(job))
+    }
+
+    /// Forgets what stagers have removed because its time was over. Nodes that are away are asked again.
+    pub fn forget_expired(&self) -> Result<()> {
+        let due = |kept: &Location| kept.expires.is_some_and(|end| end <= super::now());
+        let over: Vec<Location> = self.noted(self.book.locations())?.into_iter().filter(due).collect();
+        if over.is_empty() {
+            return Ok(());
+        }
+        let nodes: BTreeSet<String> = over.iter().map(|kept| kept.node.clone()).collect();
+        let (fleet, _) = Fleet::reach(&Ways::of(&self.site)?, &Vec::from_iter(nodes));
+        let there: BTreeMap<String, Vec<Persisted>> = fleet
+            .each(|_, stager| stager.persisted())
+            .into_iter()
+            .filter_map(|(node, kept)| Some((node, kept.ok()?)))
+            .collect();
+        for kept in &over {
+            let is_there =
+                |known: &Persisted| is_same(&shown_place(&known.dataspace, &known.path), &kept.place);
+            // Its clock may be behind, or it waits for tasks that use it.
+            if there.get(&kept.node).is_none_or(|known| known.iter().any(is_there)) {
+                continue;
+            }
+            self.noted(self.book.drop_location(&kept.place, &kept.node))?;
+            self.note(
+                kept.job,
+                &format!("node {}: {} is not kept any more: its time was over", kept.node, kept.place),
+            );
+            self.mark_nodes(kept.job)?;
+        }
+        Ok(())
     }
 
     /// For the job's report: Slurm takes no comment on a job that has ended.
@@ -134,21 +177,27 @@ impl Desk {
             return Ok(Vec::new());
         }
         let kept = self.noted(self.book.locations())?;
-        let is_others = |node: &str, place: &Known| {
-            kept.iter().any(|kept| kept.node == node && kept.place == place.shown() && kept.job != case.id())
+        let others = |node: &str, place: &Known| {
+            kept.iter().find(|kept| kept.node == node && kept.place == place.shown() && kept.job != case.id())
         };
         // Nodes that cannot be reached are told of by who takes the rest back.
         let (fleet, _) = Fleet::reach(&Ways::of(&self.site)?, &case.job.nodes);
         let one = |node: &str, stager: &Stager| {
-            let own: Vec<&Known> = places.iter().filter(|place| !is_others(node, place)).collect();
+            let own: Vec<&Known> = places.iter().filter(|place| others(node, place).is_none()).collect();
+            // This job's mark has taken the end of an earlier one's away.
+            let ends = places.iter().filter_map(|place| Some((place, others(node, place)?.expires?)));
             match stager.job_report(case.id()) {
                 // Not begun there, or over: then the marks are those of what it has left.
                 Err(StageError::Refused(refusal)) if refusal.code == Code::NO_SUCH_JOB => Ok(Vec::new()),
                 Err(error) => Err(error),
-                Ok(_) => own
-                    .iter()
-                    .try_for_each(|place| stager.unkeep(&place.dataspace, &place.path, case.job.uid))
-                    .map(|()| own),
+                Ok(_) => {
+                    for (place, end) in ends {
+                        stager.persist(PersistOp::Store, &place.dataspace, &place.path, case.job.uid, end)?;
+                    }
+                    own.iter()
+                        .try_for_each(|place| stager.unkeep(&place.dataspace, &place.path, case.job.uid))
+                        .map(|()| own)
+                }
             }
         };
         let mut left = Vec::new();
@@ -164,9 +213,18 @@ impl Desk {
     }
 }
 
+/// Whether two places are one: directives may say `a:///./x/` for `a://x`.
+fn is_same(one: &str, other: &str) -> bool {
+    let names = |place: &str| -> Vec<String> {
+        place.split('/').filter(|name| !["", "."].contains(name)).map(String::from).collect()
+    };
+    names(one) == names(other)
+}
+
 /// Has a stager do something, and waits until it is done.
-fn carry_out(stager: &Stager, op: PersistOp, place: &Known, user: u32) -> Carried {
-    let task = match stager.persist(op, &place.dataspace, &place.path, user, 0) {
+fn carry_out(stager: &Stager, op: PersistOp, place: &Known, (user, expires): (u32, Option<u64>)) -> Carried {
+    let asked = stager.persist(op, &place.dataspace, &place.path, user, expires.unwrap_or(NEVER));
+    let task = match asked {
         Err(error) => return Carried::Refused(error.to_string()),
         // Stagers of before give none.
         Ok(None) => return Carried::Well,

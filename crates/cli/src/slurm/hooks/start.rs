@@ -250,8 +250,14 @@ impl Desk {
             };
             fleet.all(store)?;
             for node in nodes {
-                let location =
-                    Location { place: place.shown(), node: node.clone(), uid: case.job.uid, job: case.id() };
+                // Its end counts from the job's.
+                let location = Location {
+                    place: place.shown(),
+                    node: node.clone(),
+                    uid: case.job.uid,
+                    job: case.id(),
+                    expires: None,
+                };
                 self.noted(self.book.keep(&location))?;
             }
         }

@@ -4,7 +4,7 @@ use super::Desk;
 use crate::exit::{Failure, Kind, Result};
 use crate::slurm::show;
 
-/// JSON for `jobs`, `jobs-all`, `job ID`, `workflow ID`, `workflows`.
+/// JSON for what [`show::answer`] knows.
 pub fn status(desk: &Desk, words: &[String]) -> Result<String> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     show::answer(&desk.book, &words)

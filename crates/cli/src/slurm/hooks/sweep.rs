@@ -111,6 +111,7 @@ pub fn sweep(args: &SweepArgs) -> Result<ExitCode> {
             left.push(format!("job {}: {failure}", one.job));
         }
     }
+    left.extend(desk.forget_expired().err().map(|failure| format!("kept data: {failure}")));
     let pools = desk.stray_pools()?;
     for (pool, what) in &pools {
         left.extend(desk.look_after(pool, *what).err().map(|failure| failure.to_string()));
