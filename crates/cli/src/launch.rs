@@ -21,6 +21,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tidepool_client::{Client, PoolFile, PoolMode};
 use tidepool_fsd::{Backend, Config, IdleStore, Ready};
+use tidepool_fuse::Connection;
 use tidepool_transport::{Secret, Transport, random_bytes};
 use tidepool_types::InstanceId;
 use tidepool_wire::message::{Member, Request};
@@ -512,13 +513,33 @@ pub fn continue_here(instance: &Instance) -> Result<()> {
     Ok(())
 }
 
-/// Takes away what this user has mounted of a pool on this node with `tidepool mount`, also where its process is dead.
-pub fn unmount_others(instance: &Instance) -> Result<()> {
+/// Takes away what this user has mounted of a pool here with `tidepool mount`, also where its process is dead; what ends the mounts' connections
+/// once the daemons are gone.
+pub fn unmount_others(instance: &Instance) -> Result<Vec<Connection>> {
     // Without a pool file nobody could mount it.
-    let Ok(pool) = instance.read_pool_file() else { return Ok(()) };
-    let mounts = tidepool_fuse::mounts_of(pool.instance);
+    let Ok(pool) = instance.read_pool_file() else { return Ok(Vec::new()) };
+    let mut mounts = tidepool_fuse::mounts_of(pool.instance);
     // Those below are the agents' own.
-    mounts.iter().filter(|path| !path.starts_with(&instance.dir)).try_for_each(|path| unmount(path))
+    mounts.retain(|mount| !mount.path().starts_with(&instance.dir));
+    mounts.iter().try_for_each(|mount| unmount(mount.path()))?;
+    Ok(mounts)
+}
+
+/// What ends the connections of this user's mounts of a pool that other mount namespaces of this node have. The agents' own end with these.
+pub fn copies_elsewhere(instance: &Instance) -> Vec<Connection> {
+    let Ok(pool) = instance.read_pool_file() else { return Vec::new() };
+    let mut agents = tidepool_fuse::mounts_of(pool.instance);
+    agents.retain(|mount| mount.path().starts_with(&instance.dir));
+    let mut copies = tidepool_fuse::copies_of(pool.instance);
+    copies.retain(|copy| !agents.iter().any(|mount| mount.is_of_same(copy)));
+    copies
+}
+
+/// For a pool whose daemons are gone: nobody gets anything from its mounts any more, and their processes end. Says what stays.
+pub fn end_connections(connections: Vec<Connection>) {
+    for stays in connections.into_iter().filter_map(|connection| connection.end().err()) {
+        eprintln!("tidepool: {stays}");
+    }
 }
 
 fn unmount(path: &Path) -> Result<()> {
@@ -533,7 +554,7 @@ pub fn clean_here(instance: &Instance, wipe: bool) -> Result<()> {
     let processes: Vec<Process> =
         records.iter().flat_map(NodeRecord::processes).filter(|p| *p != own && p.lives()).collect();
     end_processes(&processes);
-    unmount_others(instance)?;
+    end_connections(unmount_others(instance)?);
     // Their processes are the agents', which have been ended.
     tidepool_fuse::mounts_below(&instance.dir).iter().try_for_each(|path| {
         tidepool_fuse::end_and_unmount(path)

@@ -169,7 +169,8 @@ fn stop(args: &StopArgs) -> Result<ExitCode> {
 pub fn stop_instance(instance: &Instance, keep: bool) -> Result<Vec<String>> {
     launch::continue_here(instance)?;
     // As long as the daemons are there, mounts can write out what they keep.
-    launch::unmount_others(instance)?;
+    let mut mounts = launch::unmount_others(instance)?;
+    mounts.extend(launch::copies_elsewhere(instance));
     // Asked first: an agent that ends takes its record with it before it is gone.
     let agents = NodeRecord::agents(instance)?;
     let unreachable = match instance.client() {
@@ -181,8 +182,9 @@ pub fn stop_instance(instance: &Instance, keep: bool) -> Result<Vec<String>> {
     while agents.iter().any(|agent| agent.lives()) && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(5));
     }
-    launch::clean_here(instance, !keep)?;
-    Ok(unreachable)
+    let cleaned = launch::clean_here(instance, !keep);
+    launch::end_connections(mounts);
+    cleaned.map(|()| unreachable)
 }
 
 fn status(args: &StatusArgs) -> Result<ExitCode> {

@@ -10,7 +10,7 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 use tidepool_client::Client;
 use tidepool_placement::entry_owner;
-use tidepool_testkit::{Cluster, cred, eventually};
+use tidepool_testkit::{Cluster, cred, eventually, thread_states};
 use tidepool_types::Ino;
 
 fn is_mounted(path: &Path) -> bool {
@@ -70,6 +70,83 @@ fn stopping_a_pool_takes_its_mounts_away() {
     sandbox.assert_nothing_left("after the last pool was stopped");
 }
 
+/// A process in a mount namespace of its own, which has a copy of every mount that there is now and gets to know of no change.
+struct Namespace(Child);
+
+impl Namespace {
+    fn new() -> Namespace {
+        let ours = std::fs::read_link("/proc/self/ns/mnt").unwrap();
+        let mut command = Command::new("unshare");
+        let child =
+            command.args(["--mount", "--propagation", "private", "sleep", "infinity"]).spawn().unwrap();
+        let namespace = Namespace(child);
+        let is_apart = || std::fs::read_link(namespace.proc("ns/mnt")).is_ok_and(|theirs| theirs != ours);
+        // It is made before its mounts are private, and the program is executed after that.
+        let sleeps = || std::fs::read_to_string(namespace.proc("comm")).is_ok_and(|name| name == "sleep\n");
+        eventually("a mount namespace", || is_apart() && sleeps());
+        namespace
+    }
+
+    fn proc(&self, what: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/{what}", self.0.id()))
+    }
+
+    /// A path as the namespace has it.
+    fn inside(&self, path: &Path) -> PathBuf {
+        self.proc("root").join(path.strip_prefix("/").unwrap())
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// As a container that was started while pools were mounted, and that goes on. One of the mounts is gone from here already, as after a
+/// `pool stop` that was killed; one is of another pool.
+#[test]
+fn stopping_a_pool_ends_its_mounts_in_other_mount_namespaces() {
+    if !doors().contains(&"fuse") || !rustix::process::geteuid().is_root() {
+        return eprintln!("SKIPPED: FUSE is not usable here, or this user cannot make mount namespaces");
+    }
+    let sandbox = Sandbox::new();
+    for pool in ["one", "other"] {
+        sandbox.ok(&["pool", "start", "--name", pool, "--nodes", "1"]);
+    }
+    let mut lives = mount(&sandbox, "one", "lives");
+    let mut hidden = mount(&sandbox, "one", "hidden");
+    let mut others = mount(&sandbox, "other", "others");
+    std::fs::write(sandbox.path("lives/file"), "secret").unwrap();
+    std::fs::write(sandbox.path("others/file"), "kept").unwrap();
+    let held = std::fs::File::open(sandbox.path("lives/file")).unwrap();
+    let namespace = Namespace::new();
+    rustix::mount::unmount(sandbox.path("hidden"), UnmountFlags::DETACH).unwrap();
+    let seen_inside = |name: &str| std::fs::read_to_string(namespace.inside(&sandbox.path(name)));
+    for name in ["lives/file", "hidden/file"] {
+        assert_eq!(seen_inside(name).unwrap(), "secret");
+    }
+
+    sandbox.ok(&["pool", "stop", "--pool", "one"]);
+    for (mount, name) in [(&mut lives, "lives"), (&mut hidden, "hidden")] {
+        eventually("the end of a mount", || mount.try_wait().unwrap().is_some());
+        assert_ends_well(mount);
+        assert!(!is_mounted(&sandbox.path(name)));
+        let copy = std::fs::read_dir(namespace.inside(&sandbox.path(name))).unwrap_err();
+        assert_eq!(copy.raw_os_error(), Some(libc::ENOTCONN), "{name}: {copy}");
+    }
+    assert_eq!(held.sync_all().unwrap_err().raw_os_error(), Some(libc::ENOTCONN));
+    assert_eq!(std::fs::read_to_string(sandbox.path("others/file")).unwrap(), "kept");
+    assert_eq!(seen_inside("others/file").unwrap(), "kept");
+    assert!(others.try_wait().unwrap().is_none());
+
+    sandbox.ok(&["pool", "stop", "--pool", "other"]);
+    assert_ends_well(&mut others);
+    assert!(seen_inside("others/file").is_err());
+    sandbox.assert_nothing_left("after the last pool was stopped");
+}
+
 /// Ends its connection in any case, so that a test that fails also ends.
 struct TornOff(PathBuf);
 
@@ -81,21 +158,12 @@ impl Drop for TornOff {
     }
 }
 
-/// The state of each thread of a process, as proc(5) has them.
-fn states(pid: u32) -> Vec<char> {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let stats = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok());
-    stats.filter_map(|stat| stat.rsplit_once(") ")?.1.chars().next()).collect()
-}
-
-/// Until a program has waited in the mount for a while, because it needs a daemon that says nothing; false when it has ended.
-fn is_stuck(program: &mut Child) -> bool {
-    let (mut since, mut last, mut ended) = (Instant::now(), String::new(), None);
+/// Until a program has waited in the mount for a while, because it needs a daemon that says nothing.
+fn wait_until_stuck(program: &mut Child) {
+    let (mut since, mut last) = (Instant::now(), String::new());
     eventually("a program that waits in the mount", || {
-        ended = program.try_wait().unwrap();
-        if ended.is_some() {
-            return true;
-        }
+        let ended = program.try_wait().unwrap();
+        assert_eq!(ended, None, "it has ended without the daemon that says nothing");
         let place = std::fs::read_to_string(format!("/proc/{}/wchan", program.id())).unwrap_or_default();
         if place != last {
             println!("the program waits in {place}");
@@ -103,7 +171,6 @@ fn is_stuck(program: &mut Child) -> bool {
         }
         last.contains("request_wait_answer") && since.elapsed() > Duration::from_millis(300)
     });
-    ended.inspect(|ended| println!("the program ended: {ended}")).is_none()
 }
 
 /// A program's request holds a directory's lock and waits for a daemon that is stopped. Another daemon has the mount make the kernel forget
@@ -137,19 +204,14 @@ fn a_mount_ends_that_is_killed_while_the_kernel_cannot_forget() {
     cluster.signal(1, Signal::STOP);
     let made = names_at(1, "new").next().expect("there are many");
     let mut program = Command::new("mkdir").arg(pool.mount.join(made)).spawn().unwrap();
-    if !is_stuck(&mut program) {
-        cluster.signal(1, Signal::CONT);
-        mount.kill().unwrap();
-        mount.wait().unwrap();
-        return eprintln!(
-            "SKIPPED: the program did not wait for the stopped daemon, so nothing is proven this time"
-        );
-    }
+    wait_until_stuck(&mut program);
     let remove = |(client, name): (Client, String)| {
         std::thread::spawn(move || client.unlink(Ino::ROOT, name.as_bytes(), &cred()).map(drop))
     };
     let removers: Vec<_> = clients.into_iter().zip(names).map(remove).collect();
-    eventually("a thread of the mount that waits for a directory", || states(mount.id()).contains(&'D'));
+    eventually("a thread of the mount that waits for a directory", || {
+        thread_states(mount.id()).contains(&'D')
+    });
 
     mount.kill().unwrap();
     eventually("the end of the mount that was killed", || mount.try_wait().unwrap().is_some());

@@ -389,6 +389,48 @@ fn a18_a_run_tells_what_its_nodes_did() {
     sandbox.assert_nothing_left("after the runs");
 }
 
+/// Writes 200 MB and reads them, in pieces of the size in bytes that is the argument.
+const WRITES_AND_READS: &str = "
+import os, sys
+piece = os.urandom(int(sys.argv[1]))
+file = os.open(os.environ['TIDEPOOL_DIR'] + '/f', os.O_CREAT | os.O_RDWR)
+count = 204800000 // len(piece)
+for n in range(count):
+    assert os.pwrite(file, piece, n * len(piece)) == len(piece)
+for n in range(count):
+    assert os.pread(file, len(piece), n * len(piece)) == piece
+os.close(file)
+";
+
+/// A18: what a program writes and reads in the daemons' files itself, without asking them, is done as well; and who hardly had anything to do is
+/// not named as what limits.
+#[test]
+fn a18_what_is_done_in_lent_files_is_told() {
+    const BYTES: u64 = 204_800_000;
+    let sandbox = Sandbox::new();
+    for nodes in ["1", "2"] {
+        let args = ["run", "--json", "--client", "preload", "--nodes", nodes, "--"];
+        let program = ["python3", "-c", WRITES_AND_READS, "65536"];
+        let done = sandbox.tidepool(&[&args[..], &program].concat()).output().unwrap();
+        assert!(done.status.success(), "{}", text(&done));
+        let report: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+        let phases = report["phases"].as_array().unwrap();
+        let used = &phases.iter().find(|phase| phase["phase"] == "program").unwrap()["use"];
+        let calls = 2 * BYTES / 65_536;
+        assert!(used["requests"].as_u64().unwrap() < calls / 2, "it was not lent: {report}");
+        assert_eq!((&used["bytes_written"], &used["bytes_read"]), (&BYTES.into(), &BYTES.into()), "{report}");
+        let said = text(&done);
+        let line =
+            said.lines().find(|line| line.starts_with("tidepool: program")).expect("the phase is told");
+        assert!(line.contains("; 195.3 MiB written, 195.3 MiB read in the pool"), "{line}");
+        let limit = &used["bottleneck"];
+        assert_ne!(limit, "daemons", "{report}");
+        assert_eq!(line.contains("limited by"), !limit.is_null(), "{line} {report}");
+        assert!(limit.as_str().is_none_or(|what| used[what]["share"].as_f64().unwrap() >= 0.7), "{report}");
+    }
+    sandbox.assert_nothing_left("after the runs");
+}
+
 /// A19: while its program runs, a job asks nothing of the shared file system: what is opened there is what staging opens,
 /// however often the program opens its files.
 #[test]

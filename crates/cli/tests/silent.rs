@@ -57,7 +57,7 @@ struct Stopped(Pid);
 
 impl Stopped {
     fn new(pid: Pid) -> Stopped {
-        kill_process(pid, Signal::STOP).unwrap();
+        tidepool_testkit::stop(pid.as_raw_nonzero().get() as u32);
         Stopped(pid)
     }
 }
@@ -424,7 +424,7 @@ fn a_pool_with_stopped_processes_is_stopped() {
         ended(&sandbox, &["cp", "--pool", "p", "-T", "in", "pool:/data"]);
         let pids = daemons(&sandbox);
         let began = Instant::now();
-        pids.iter().for_each(|pid| kill_process(*pid, Signal::STOP).unwrap());
+        pids.iter().for_each(|pid| tidepool_testkit::stop(pid.as_raw_nonzero().get() as u32));
         sandbox.ok(&[&["pool", "stop", "--pool", "p"][..], if keep { &["--keep"] } else { &[] }].concat());
         let took = began.elapsed();
         println!("pool stop: {took:?}");

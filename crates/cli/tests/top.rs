@@ -196,6 +196,114 @@ fn a_run_tells_what_went_to_its_tiers() {
     shared.assert_empty("after the run");
 }
 
+/// Writes 20 MB each way that leads into a file: in pieces, as mapped memory, as a copy of another file.
+const WAYS: &str = "
+import mmap, os
+SIZE = 20480000
+def new(name):
+    return os.open('%s/%s' % (os.environ['TIDEPOOL_DIR'], name), os.O_CREAT | os.O_RDWR)
+piece = os.urandom(4096)
+pieces, mapped, copied = new('pieces'), new('mapped'), new('copied')
+for at in range(0, SIZE, len(piece)):
+    assert os.pwrite(pieces, piece, at) == len(piece)
+os.ftruncate(mapped, SIZE)
+memory = mmap.mmap(mapped, SIZE)
+memory[:] = piece * (SIZE // len(piece))
+memory.flush()
+memory.close()
+done = 0
+while done < SIZE:
+    done += os.copy_file_range(pieces, copied, SIZE - done, done, done)
+";
+
+/// Files of pools on several tiers are not lent, and their data are not read directly: every way is a request.
+#[test]
+fn a_run_tells_of_its_tiers_whichever_way_was_written() {
+    let shared = Shared::new();
+    let script = format!(
+        "python3 -c \"$0\" || exit 9; tries=0; \
+         until cat {}/tidepool-load/*.json | sed 's/.*\"past\"//; s/\"write_per_s.*//' | grep -o '\"bytes\":[0-9]*' | \
+         awk -F: '{{ sum += $2 }} END {{ exit sum < 61440000 }}'; do sleep 0.1; \
+         tries=$((tries + 1)); if [ $tries = 300 ]; then cat {0}/tidepool-load/*.json >&2; exit 8; fi; done",
+        shared.dir()
+    );
+    let words = ["run", "--json", "--nodes", "1", "--client", "preload", "--pfs", shared.dir()];
+    let with = ["--strategy", "baseline", "--", "sh", "-c", &script, WAYS];
+    let done = shared.sandbox.tidepool(&[&words[..], &with].concat()).output().unwrap();
+    assert!(done.status.success(), "{}", text(&done));
+    let told: Value = serde_json::from_slice(&done.stdout).unwrap();
+    let written = told["tiers"][0]["written"].as_array().unwrap();
+    let bytes: u64 = written.iter().map(|part| part["bytes"].as_u64().unwrap()).sum();
+    assert_eq!(bytes, 3 * 20_480_000, "{told:#}");
+    shared.assert_empty("after the run");
+}
+
+/// Does one thing over and over, in a file of its own, until it is ended.
+const AGAIN: &str = "
+import mmap, os, sys, time
+SIZE = 4096000
+pool = os.environ['TIDEPOOL_DIR']
+source = os.open(pool + '/source', os.O_RDONLY)
+file = os.open('%s/%d' % (pool, os.getpid()), os.O_CREAT | os.O_RDWR)
+os.ftruncate(file, SIZE)
+memory = mmap.mmap(file, SIZE)
+def pieces():
+    for at in range(0, SIZE, 4096):
+        os.pwrite(file, os.urandom(4096), at)
+def mapped():
+    memory[:] = os.urandom(4096) * (SIZE // 4096)
+    memory.flush()
+def copied():
+    os.copy_file_range(source, file, SIZE, 0, 0)
+def read():
+    for at in range(0, SIZE, 4096):
+        os.pread(source, 4096, at)
+def idle():
+    time.sleep(1)
+while True:
+    globals()[sys.argv[1]]()
+";
+
+#[test]
+fn whichever_way_is_written_and_read_is_seen() {
+    let shared = Shared::new();
+    shared.start("p");
+    fs::write(shared.sandbox.path("source"), vec![1; 4_096_000]).unwrap();
+    shared.sandbox.ok(&[
+        "cp",
+        "--pool",
+        "p",
+        shared.sandbox.path("source").to_str().unwrap(),
+        "pool:/source",
+    ]);
+    let does = |way| {
+        let words = ["exec", "--pool", "p", "--client", "preload", "--", "python3", "-c", AGAIN, way];
+        Writer(shared.sandbox.tidepool(&words).spawn().unwrap())
+    };
+    // It has the pool open, and is none of those that write.
+    let idle = does("idle");
+    for way in ["pieces", "mapped", "copied", "read"] {
+        let rate = |told: &Value, of: &str| told["dirs"][0]["pools"][0][of].as_u64().unwrap();
+        // What is told is a second old.
+        shared.until(&["top", "--once", "--json"], |told| {
+            judged(told, "p").is_none() && rate(told, "write_per_s") == 0 && rate(told, "read_per_s") == 0
+        });
+        let programs = [does(way), does(way)];
+        let told = shared.until(&["top", "--once", "--json"], |told| match way {
+            "read" => rate(told, "read_per_s") > 0 && rate(told, "write_per_s") == 0,
+            _ => judged(told, "p").is_some_and(|pool| {
+                let on_tier = pool["write_per_s"].as_u64().unwrap();
+                pool["processes"] == 2 && on_tier > 0 && rate(told, "write_per_s") > 0
+            }),
+        });
+        println!("{way}: {}", told["dirs"][0]["pools"][0]);
+        programs.into_iter().for_each(Writer::end);
+    }
+    idle.end();
+    shared.sandbox.ok(&["pool", "stop", "--pool", "p"]);
+    shared.assert_empty("after the pool");
+}
+
 /// Somebody else writes all the time.
 #[test]
 fn a_run_names_who_was_in_its_way() {

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use tidepool_fs_state::Context;
 use tidepool_store::StoreError;
 use tidepool_transport::{Link, LocalNode, connect, random_bytes};
 use tidepool_types::{CHUNK_SIZE_MAX, DaemonIndex, Errno, Ino, SessionId};
@@ -73,19 +74,19 @@ impl PeerLinks {
 
 impl Service {
     /// Copies a piece; the change in stored blocks. `EAGAIN` when the client has to move it by itself.
-    pub fn copy(&self, session: SessionId, piece: &Copied) -> Reply {
+    pub fn copy(&self, ctx: &Context, piece: &Copied) -> Reply {
         if piece.len > CHUNK_SIZE_MAX {
             let detail = format!("{} bytes are more than one request may copy", piece.len);
             return Reply::Failed { errno: Errno::EINVAL, detail };
         }
         let data = match piece.source == self.index() {
-            true => self.own_data(session, piece),
+            true => self.own_data(ctx.session, piece),
             false => match self.peers_data(piece) {
                 Ok(data) => Ok(data),
                 Err(reply) => return *reply,
             },
         };
-        let stored = data.and_then(|data| self.put_copy(session, piece, &data));
+        let stored = data.and_then(|data| self.put_copy(ctx, piece, &data));
         self.blocks_reply(stored)
     }
 
@@ -143,16 +144,16 @@ impl Service {
     }
 
     /// What the source has not is a hole, or lies behind its end: zeros.
-    fn put_copy(&self, session: SessionId, piece: &Copied, data: &[u8]) -> Result<i64, StoreError> {
+    fn put_copy(&self, ctx: &Context, piece: &Copied, data: &[u8]) -> Result<i64, StoreError> {
         let mut blocks = 0;
         if !data.is_empty() {
             blocks += self.owning_quietly(piece.to, || self.store(piece.to, piece.offset, data))?;
-            Counters::add(&self.counters.bytes_written, data.len() as u64);
+            self.count_written(ctx, piece.to, piece.offset, data.len());
         }
         let missing = u64::from(piece.len) - data.len() as u64;
         if missing > 0 {
             let hole = piece.offset + data.len() as u64;
-            blocks += self.owning(session, piece.to, || self.chunks().punch(piece.to, hole, missing))?;
+            blocks += self.owning(ctx.session, piece.to, || self.chunks().punch(piece.to, hole, missing))?;
         }
         Ok(blocks)
     }

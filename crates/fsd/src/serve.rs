@@ -510,7 +510,7 @@ impl Service {
             R::Copy { from, at, source, to, offset, len } => {
                 let piece =
                     Copied { from: *from, at: *at, source: *source, to: *to, offset: *offset, len: *len };
-                self.copy(ctx.session, &piece)
+                self.copy(ctx, &piece)
             }
             R::Sync { ino } => self.sync(*ino),
             R::SyncAll {} => self.sync_all(),
@@ -777,11 +777,7 @@ impl Service {
             Ok(blocks) => blocks,
             Err(error) => return self.failed(&error),
         };
-        Counters::add(&self.counters.bytes_written, data.len() as u64);
-        if let Some(tiering) = self.tiering.get() {
-            let now_ns = u64::try_from(ctx.monotonic.as_nanos()).unwrap_or(u64::MAX);
-            tiering.note(ctx.session, ino, offset, data.len() as u64, now_ns);
-        }
+        self.count_written(ctx, ino, offset, data.len());
         if !extend {
             return Reply::Written { blocks, attr: None };
         }
@@ -794,6 +790,15 @@ impl Service {
                 }
                 other
             }
+        }
+    }
+
+    /// A process has written, or has had something copied.
+    pub fn count_written(&self, ctx: &Context, ino: Ino, offset: u64, len: usize) {
+        Counters::add(&self.counters.bytes_written, len as u64);
+        if let Some(tiering) = self.tiering.get() {
+            let now_ns = u64::try_from(ctx.monotonic.as_nanos()).unwrap_or(u64::MAX);
+            tiering.note(ctx.session, ino, offset, len as u64, now_ns);
         }
     }
 

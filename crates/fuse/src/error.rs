@@ -34,6 +34,13 @@ pub enum MountError {
         path: PathBuf,
         why: String,
     },
+    /// A mount goes on in another mount namespace, that of the process `pid`, and this user cannot end its connection.
+    Stays {
+        path: PathBuf,
+        pid: u32,
+        /// `0:N`; N is the connection's number.
+        device: String,
+    },
 }
 
 impl fmt::Display for MountError {
@@ -71,6 +78,13 @@ impl fmt::Display for MountError {
             MountError::Unmount { path, why } => {
                 write!(f, "cannot unmount {}: {why}; try 'umount -l {}'", path.display(), path.display())
             }
+            MountError::Stays { path, pid, device } => write!(
+                f,
+                "the mount at {} stays in the mount namespace of process {pid} until that ends: this user cannot end \
+                 connections of FUSE here; root can with 'echo 1 > /sys/fs/fuse/connections/{}/abort'",
+                path.display(),
+                device.trim_start_matches("0:")
+            ),
         }
     }
 }

@@ -5,20 +5,15 @@
 //! kernel gives a connection up when its last descriptor is closed, and the thread that waits has them open. So another process stands by,
 //! without any of these descriptors, and gives the connection up when the first one has died and is still there.
 
-use rustix::fs::{Mode, OFlags};
-use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+use crate::connection::open_connection;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Where the kernel's list of connections is by custom.
-const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 /// How long the other threads of a process that has died have to end. Most need no time.
 const GRACE: Duration = Duration::from_millis(200);
 const PAUSE: Duration = Duration::from_millis(2);
@@ -50,23 +45,6 @@ impl Drop for Guard {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-/// What ends the connection of a mount's device `0:minor` when something is written to it. It is of this connection, also when its number is
-/// used again.
-pub(crate) fn open_connection(device: &str) -> Option<File> {
-    let minor: u32 = device.strip_prefix("0:")?.parse().ok()?;
-    let name = format!("{minor}/abort");
-    let shown = File::options().write(true).open(Path::new(CONNECTIONS).join(&name));
-    shown.or_else(|_| open_unshown(&name)).ok()
-}
-
-/// The same where the system does not show connections, for root: from a list that is nowhere in the name space.
-fn open_unshown(name: &str) -> io::Result<File> {
-    let list = fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_create(&list)?;
-    let list = fsmount(&list, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
-    Ok(rustix::fs::openat(&list, name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?.into())
 }
 
 /// How it is with the process that the guard was started by.
@@ -173,12 +151,5 @@ mod tests {
         assert_eq!(look_at(getppid()), Guarded::Alive);
         assert_eq!(look_at(Some(rustix::process::getpid())), Guarded::Gone);
         assert_eq!(look_at(None), Guarded::Gone);
-    }
-
-    #[test]
-    fn no_connection_is_none() {
-        for device in ["", "0", "0:", "0:x", "0:4294967295", "0:../../1", "8:1"] {
-            assert!(open_connection(device).is_none(), "{device}");
-        }
     }
 }

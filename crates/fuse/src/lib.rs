@@ -11,6 +11,7 @@
 extern crate tidepool_types;
 
 mod caller;
+mod connection;
 mod convert;
 
 mod error;
@@ -29,9 +30,10 @@ mod pages;
 mod probe;
 mod report;
 
+pub use connection::{Connection, copies_of, end_and_unmount, mounts_of};
 pub use error::MountError;
 pub use guard::stand_guard;
 pub use mount::{Mounted, mount, serve_foreground};
-pub use mountinfo::{end_and_unmount, mounts_below, mounts_of, unmount};
+pub use mountinfo::{mounts_below, unmount};
 pub use options::MountOptions;
 pub use probe::{Device, FuseSupport, probe};

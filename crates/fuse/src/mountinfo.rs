@@ -1,11 +1,9 @@
 //! Finding and removing mounts of pools.
 
 use crate::error::MountError;
-use crate::guard;
 use crate::options::source_of;
 use rustix::mount::UnmountFlags;
 use std::ffi::OsString;
-use std::io::Write;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -25,7 +23,12 @@ pub(crate) struct MountEntry {
 
 /// All mounts this process sees, in the order they were made. Empty without `/proc`.
 pub(crate) fn mounts() -> Vec<MountEntry> {
-    parse(&std::fs::read("/proc/self/mountinfo").unwrap_or_default())
+    seen_by("self")
+}
+
+/// Those that another process sees; none of one that is gone, or that this user may not look at.
+fn seen_by(process: &str) -> Vec<MountEntry> {
+    parse(&std::fs::read(format!("/proc/{process}/mountinfo")).unwrap_or_default())
 }
 
 fn parse(text: &[u8]) -> Vec<MountEntry> {
@@ -79,15 +82,16 @@ fn octal(text: &[u8]) -> Option<u8> {
     u8::try_from(value).ok()
 }
 
-fn is_ours(entry: &MountEntry) -> bool {
+pub(crate) fn is_ours(entry: &MountEntry) -> bool {
     entry.fstype.starts_with("fuse") && entry.source.starts_with(b"tidepool:")
 }
 
-/// Where this user has mounted a pool, last mounted first, which is the order to unmount in. Somebody else's mount may say that
-/// it is of any pool, and lie behind a link that he changes.
-pub fn mounts_of(instance: InstanceId) -> Vec<PathBuf> {
+/// What this user has mounted of a pool, as this process or another sees it.
+pub(crate) fn of_pool(pid: Option<u32>, instance: InstanceId) -> Vec<MountEntry> {
     let (source, user) = (source_of(instance), rustix::process::geteuid().as_raw());
-    select(mounts(), |entry| entry.source == source.as_bytes() && entry.user == Some(user))
+    let mut seen = seen_by(&pid.map_or("self".into(), |pid| pid.to_string()));
+    seen.retain(|entry| is_ours(entry) && entry.source == source.as_bytes() && entry.user == Some(user));
+    seen
 }
 
 /// Mounts of any pool at or below a directory, last mounted first.
@@ -110,21 +114,6 @@ pub fn unmount(path: &Path) -> Result<(), MountError> {
         Err(rustix::io::Errno::INVAL) => Err(fail("nothing is mounted there".into())),
         Err(error) => Err(fail(error.to_string())),
     }
-}
-
-/// The same for a mount whose process is dead, or has been told to die: its connection is ended first, where this user can do that,
-/// because the process may be unable to end before.
-pub fn end_and_unmount(path: &Path) -> Result<(), MountError> {
-    let ours = || mount_at(path).filter(is_ours);
-    if let Some(entry) = ours()
-        && let Some(mut connection) = guard::open_connection(&entry.device)
-        // Had the mount gone before it was opened, the number could be that of somebody else's by now.
-        && ours().as_ref() == Some(&entry)
-    {
-        // It may have ended by itself.
-        let _ = connection.write_all(b"1");
-    }
-    unmount(path)
 }
 
 /// The mount that shows at a path.

@@ -9,6 +9,7 @@ use rustix::fs::{FlockOperation, fcntl_lock, flock};
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Chunks of the test pool have 64 KiB, so this spans many.
@@ -274,16 +275,49 @@ fn mounts_are_found_and_removed_by_pool() {
     let b = pool.mount_with("ro", |options| tidepool_fuse::MountOptions { read_only: true, ..options });
     let denied = fs::write(b.path().join("f"), "").unwrap_err();
     assert_eq!(denied.raw_os_error(), Some(libc::EROFS));
-    assert_eq!(tidepool_fuse::mounts_of(pool.file.instance), [b.path(), a.path()]);
+    let found = || -> Vec<PathBuf> {
+        tidepool_fuse::mounts_of(pool.file.instance).iter().map(|mount| mount.path().into()).collect()
+    };
+    assert_eq!(found(), [b.path(), a.path()]);
     let mut info = String::new();
     File::open("/proc/self/mounts").unwrap().read_to_string(&mut info).unwrap();
     assert!(info.contains(&format!("tidepool:{} ", pool.file.instance)), "{info}");
     assert!(info.contains(" fuse.tidepool "), "{info}");
     tidepool_fuse::unmount(a.path()).unwrap();
-    assert_eq!(tidepool_fuse::mounts_of(pool.file.instance), [b.path()]);
+    assert_eq!(found(), [b.path()]);
     a.wait().unwrap();
     b.unmount().unwrap();
     assert!(tidepool_fuse::mounts_below(&pool.dir).is_empty());
+}
+
+/// The kernel uses the numbers of connections again.
+#[test]
+fn what_ends_a_mount_leaves_another_alone_that_has_its_number_now() {
+    let Some(pool) = pool("number") else { return };
+    let first = pool.mount("first");
+    let number = |mount: &tidepool_fuse::Mounted| fs::metadata(mount.path()).unwrap().dev();
+    let was = number(&first);
+    let old = tidepool_fuse::mounts_of(pool.file.instance).pop().unwrap();
+    first.unmount().unwrap();
+    // The lowest number that is free is used next.
+    let mut others = Vec::new();
+    while others.last().is_none_or(|last| number(last) != was) {
+        if others.len() == 20 {
+            return eprintln!("SKIPPED: the number is not used again, or others on this machine have it");
+        }
+        others.push(pool.mount(&format!("other{}", others.len())));
+    }
+    old.end().unwrap();
+    others.iter().for_each(|other| assert!(fs::read_dir(other.path()).is_ok() && !other.ended()));
+
+    let its_own = tidepool_fuse::mounts_of(pool.file.instance).swap_remove(0);
+    let last = others.pop().unwrap();
+    assert_eq!(its_own.path(), last.path());
+    its_own.end().unwrap();
+    if rustix::process::geteuid().is_root() {
+        let ended = fs::read_dir(last.path()).unwrap_err();
+        assert_eq!(ended.raw_os_error(), Some(libc::ENOTCONN));
+    }
 }
 
 /// A file open for writing must not keep an unmount from happening, and works on.

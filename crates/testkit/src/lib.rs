@@ -11,6 +11,7 @@ mod leash;
 mod middleman;
 mod program;
 mod small_disk;
+mod stopped;
 mod tiered;
 pub mod trees;
 
@@ -20,6 +21,7 @@ pub use leash::Leash;
 pub use middleman::{Middleman, Way};
 pub use program::{copy_program, put_program};
 pub use small_disk::SmallDisk;
+pub use stopped::{stop, thread_states};
 pub use tiered::{Storage, bytes_of, counted, create_file, pool_on, read_all, write_all};
 
 use std::io::{BufRead, BufReader, Write};
@@ -280,8 +282,11 @@ impl Cluster {
         self.tell_members();
     }
 
-    /// SIGSTOP or SIGCONT.
+    /// SIGSTOP or SIGCONT. A daemon that is stopped says nothing more from when this returns.
     pub fn signal(&self, index: usize, signal: rustix::process::Signal) {
+        if signal == rustix::process::Signal::STOP {
+            return stop(self.pid(index));
+        }
         let pid = rustix::process::Pid::from_raw(self.pid(index) as i32).expect("process ids are positive");
         rustix::process::kill_process(pid, signal).expect("a running daemon can be signalled");
     }

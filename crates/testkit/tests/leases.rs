@@ -426,7 +426,10 @@ fn a_stopped_or_killed_mount_holds_a_change_up_for_a_term() {
         let path = foreign.point.join("f");
         let old = fs::metadata(&path).unwrap().mode() & 0o777;
         look(&path);
-        foreign.signal(signal);
+        match signal {
+            rustix::process::Signal::STOP => tidepool_testkit::stop(foreign.process.id()),
+            signal => foreign.signal(signal),
+        }
         // What the kernel does not keep any more it asks the mount, and waits. A kernel without its process may also refuse.
         let answers = std::thread::spawn(move || {
             let stats = std::iter::repeat_with(|| fs::metadata(&path)).take_while(Result::is_ok);

@@ -95,7 +95,9 @@ impl Story {
         if !what.is_empty() {
             line.push_str(&format!("  {what}"));
         }
-        if let Some(words) = usage.as_ref().and_then(Use::words) {
+        // Of a copy it has been told.
+        let moved = usage.as_ref().filter(|_| staged.is_none()).and_then(Use::moved);
+        for words in moved.into_iter().chain(usage.as_ref().and_then(Use::limit)) {
             line.push_str(&format!("; {words}"));
         }
         eprintln!("{line}");
