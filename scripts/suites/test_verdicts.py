@@ -64,6 +64,17 @@ class Judging(unittest.TestCase):
             with self.assertRaisesRegex(BadExclusions, "line [12]"):
                 read_exclusions("# words\n"[:0] + text)
 
+    def test_numbers_of_one_name_stand_in_one_line_and_each_is_held_to_it(self) -> None:
+        text = "s | fuse | a/b 2-4,7 | r\ns | fuse | a-1 | r"
+        self.assertEqual([e.test for e in read_exclusions(text)], ["a/b 2", "a/b 3", "a/b 4", "a/b 7", "a-1"])
+        outcomes = [Outcome(f"a/b {n}", FAILED, "why") for n in (2, 3, 5)] + [Outcome("a/b 4", PASSED), Outcome("a-1", FAILED)]
+        row = judged(outcomes, text)
+        self.assertEqual((row.excluded, row.failed), (3, 1))
+        self.assertEqual([line.partition(":")[0] for line in row.wrong], ["a/b 5", "a/b 4", "a/b 7"])
+        for twice in ("s | fuse | a 1-3 | r\ns | fuse | a 3 | r", "s | fuse | a 3-2 | r"):
+            with self.assertRaisesRegex(BadExclusions, "line [12]"):
+                read_exclusions(twice)
+
     def test_our_own_list_can_be_read(self) -> None:
         read_exclusions((HERE / "exclusions").read_text())
 

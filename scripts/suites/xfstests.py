@@ -159,7 +159,7 @@ class Room:
 
     def inside(self, test: str, words: list[str], seconds: float) -> Ran:
         env = {
-            **self.place.environment(), "HOST_OPTIONS": str(self.home / "config"), "RESULT_BASE": str(self.home / "results"),
+            **self.place.environment(), "HOST_OPTIONS": str(self.home / "config"), "RESULT_BASE": str(self.place.logs / "results"),
             "PATH": f"{self.home}/bin:{os.environ['PATH']}",
         }  # fmt: skip
         log = self.place.logs / f"{test.replace('/', '-')}.log"
