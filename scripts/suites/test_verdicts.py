@@ -10,7 +10,8 @@ import ltp
 import pjdfstest
 import stress_ng
 import trees
-from doors import Ran
+from doors import MARK, NOT_THE_POOL, Place, Ran
+from suite import by_code
 from verdicts import BadExclusions, Outcome, Row, Verdict, judge, read_exclusions, table
 
 HERE = Path(__file__).parent
@@ -111,6 +112,21 @@ class Reading(unittest.TestCase):
     def test_ltp_fails_by_any_bit_but_that_of_not_here(self) -> None:
         self.assertEqual(ltp.outcome("x", Ran(32, "TCONF: no")).verdict, SKIPPED)
         self.assertEqual(ltp.outcome("x", Ran(33, "a.c:1: TFAIL: wrong\nSummary")).why, "a.c:1: TFAIL: wrong")
+
+
+class Doors(unittest.TestCase):
+    def test_nothing_runs_below_a_door_that_is_gone(self) -> None:
+        with tempfile.TemporaryDirectory() as home:
+            place = Place("fuse", Path(home, "logs"), Path(home), Path(home), 1)
+            place.top = Path(home, "top")
+            place.top.mkdir()
+            gone = place.run("x", ["touch", "made"], 60)
+            self.assertEqual((gone.code, place.top.joinpath("made").exists()), (NOT_THE_POOL, False))
+            place.top.joinpath(MARK).touch()
+            self.assertEqual(place.run("x", ["touch", "made"], 60).code, 0)
+            self.assertTrue(place.top.joinpath("made").exists())
+            for outcomes in (pjdfstest.read("a/00", gone), [by_code("a", gone, 60)], [ltp.outcome("a", gone)], [stress_ng.outcome("a", gone, 60)]):
+                self.assertEqual(outcomes[-1].verdict, FAILED)
 
 
 class Fetching(unittest.TestCase):
