@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 import tempfile
 import unittest
 from pathlib import Path
 
+import hdf5
 import ltp
 import pjdfstest
 import stress_ng
@@ -102,6 +104,17 @@ class Reading(unittest.TestCase):
         self.assertEqual(stress_ng.outcome("x", Ran(4, "no"), 1).verdict, SKIPPED)
         self.assertEqual(stress_ng.outcome("x", Ran(None, ""), 1).verdict, FAILED)
         self.assertEqual(stress_ng.stressors("class 'filesystem' stressors: access dir\n"), ["access", "dir"])
+
+    def test_hdf5_lists_are_read_with_what_they_refer_to(self) -> None:
+        makefile = "EXTRA = c.sh\n#GONE = d.sh\nTESTS = a.sh \\\n\tb$(EXEEXT) $(EXTRA) \\\n\t$(GONE)\n"
+        self.assertEqual(hdf5.listed(makefile, "TESTS"), ["a.sh", "b", "c.sh"])
+        with self.assertRaises(trees.Missing):
+            hdf5.listed(makefile, "GONE")
+
+    def test_hdf5_pairs_run_one_after_the_other(self) -> None:
+        for between, codes, last in (("&&", (0, 3), 3), ("&&", (4, 0), 4), (";", (4, 0), 0), (";", (0, 5), 5)):
+            both = [word for code in codes for word in ("sh", "-c", f"exit {code}")]
+            self.assertEqual(subprocess.run(hdf5.in_turn(between, both), check=False).returncode, last)
 
     def test_ltp_lists_are_read_and_shortened(self) -> None:
         found = ltp.lists("#x\ngf01 growfiles -L 20 -d $TMPDIR\nlftest01\tlftest\nproc01 proc01 -m 128\n", "fcntl01 fcntl01\nfchmod01 fchmod01\n")
