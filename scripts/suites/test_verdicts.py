@@ -151,6 +151,10 @@ class Fetching(unittest.TestCase):
             with self.assertRaisesRegex(trees.Missing, "SHA-256"):
                 trees.Trees(Path(home, "trees"), {"x": str(other)}).built("x", pin, [])
 
+    def test_a_build_that_does_not_end_is_missing_and_ends_no_other_suite(self) -> None:
+        with self.assertRaisesRegex(trees.Missing, "had not ended after"):
+            trees.call(["sleep", "60"], seconds=0.1)
+
     def test_a_tree_that_does_not_build_is_not_taken_for_built(self) -> None:
         with tempfile.TemporaryDirectory() as home:
             repository = Path(home, "r")
