@@ -24,6 +24,8 @@ SBIN = ("/sbin", "/usr/sbin")
 IMAGE_BYTES = 4 << 30
 # Users that it demands; known inside its name space of mounts only.
 USERS = {"fsgqa": 61001, "fsgqa2": 61002, "123456-fsgqa": 61003}
+# No password, and none in /etc/shadow either, for which `su` would look in vain: it refuses who should be there and is not.
+USER = "{0}:*:{1}:{1}::/:/bin/sh\n"
 QUICK = re.compile(r"^_begin_fstest\b.*\bquick\b", re.MULTILINE)
 
 # In the place of mount.fuse, to which mount(8) hands what is of type fuse.tidepool: SOURCE DIR -o OPTIONS.
@@ -144,7 +146,7 @@ class Room:
         self.tree = tree
         lines = {**settings, "TEST_DIR": str(home / "test"), "SCRATCH_MNT": str(home / "scratch")}
         (home / "config").write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in lines.items()))
-        for name, tail in (("passwd", "{0}:x:{1}:{1}::/:/bin/sh\n"), ("group", "{0}:x:{1}:\n")):
+        for name, tail in (("passwd", USER), ("group", "{0}:x:{1}:\n")):
             with_users = Path("/etc", name).read_text() + "".join(tail.format(*user) for user in USERS.items())
             (home / "etc" / name).write_text(with_users)
         binds = "".join(f"mount --bind {shlex.quote(str(home))}/etc/{name} /etc/{name}\n" for name in ("passwd", "group"))
