@@ -12,6 +12,7 @@ import ltp
 import pjdfstest
 import stress_ng
 import trees
+import xfstests
 from doors import MARK, NOT_THE_POOL, Place, Ran
 from suite import by_code
 from verdicts import BadExclusions, Outcome, Row, Verdict, judge, read_exclusions, table
@@ -125,6 +126,24 @@ class Reading(unittest.TestCase):
     def test_ltp_fails_by_any_bit_but_that_of_not_here(self) -> None:
         self.assertEqual(ltp.outcome("x", Ran(32, "TCONF: no")).verdict, SKIPPED)
         self.assertEqual(ltp.outcome("x", Ran(33, "a.c:1: TFAIL: wrong\nSummary")).why, "a.c:1: TFAIL: wrong")
+
+
+    def test_xfstests_are_judged_by_what_check_says_of_them(self) -> None:
+        test, head = "generic/001", "FSTYP         -- fuse\n\n"
+        passed = Ran(0, f"{head}{test}        3s\nRan: {test}\nPassed all 1 tests\n")
+        skipped = Ran(0, f"{head}{test}        [not run] no device\nRan: {test}\nNot run: {test}\nPassed all 1 tests\n")
+        wrong = Ran(1, f"{head}{test}        - output mismatch (see x)\n    +wrong\nRan: {test}\nFailures: {test}\nFailed 1 of 1 tests\n")
+        for ran, verdict in ((passed, PASSED), (skipped, SKIPPED), (wrong, FAILED)):
+            found = xfstests.read(test, ran)
+            self.assertEqual((found.test, found.verdict), (test, verdict))
+        self.assertIn("+wrong", xfstests.read(test, wrong).why)
+
+    def test_an_exclusion_of_xfstests_hides_no_test_that_did_not_run(self) -> None:
+        busy = Ran(1, "umount: /x/scratch: target is busy.\ncheck: failed to mkfs $SCRATCH_DEV\nInterrupted!\nPassed all 0 tests\n")
+        for ran in (busy, Ran(None, ""), Ran(-9, "generic/001        "), Ran(0, "")):
+            row = judged([xfstests.read("generic/001", ran)], "s | fuse | generic/001 | r", whole=False)
+            self.assertEqual((row.excluded, row.failed), (0, 1), ran)
+        self.assertIn("busy", xfstests.read("generic/001", busy).why)
 
 
 class Doors(unittest.TestCase):
