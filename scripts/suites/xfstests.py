@@ -37,11 +37,15 @@ case $1 in
 {cases}
 *) echo "no pool $1" >&2; exit 1 ;;
 esac
-setsid {tidepool} mount --pool suites --allow-other $only "$2" </dev/null >>{log} 2>&1 &
+said={log}.$$
+setsid {tidepool} mount --pool suites --allow-other $only "$2" </dev/null >"$said" 2>&1 &
+# It is listed before it says so, but busy: the mount itself looks at its root first.
 for _ in $(seq 600); do
-    mountpoint -q "$2" && exit 0
+    grep -q "is mounted at" "$said" && exit 0
+    kill -0 $! || break
     sleep 0.05
 done
+cat "$said" >&2
 exit 32
 """
 # It knows the type fuse, and not its subtypes.
@@ -117,7 +121,7 @@ def on_pools(home: Path, place: Place) -> Devices:
         f"{shlex.quote(source)}) export TIDEPOOL_RUNTIME={shlex.quote(str(pool.home / 'rt'))} ;;"
         for source, pool in zip(sources, (place.pool, second))
     )
-    tidepool, log = str(place.pool.bin / "tidepool"), str(place.logs / "mounts.log")
+    tidepool, log = str(place.pool.bin / "tidepool"), str(place.logs / "mount")
     script(home / "bin/mount.fuse", HELPER.format(cases=cases, tidepool=shlex.quote(tidepool), log=shlex.quote(log)))
     script(home / "bin/df", DF)
     settings = {"FSTYP": "fuse", "FUSE_SUBTYP": ".tidepool", "TEST_DEV": sources[0], "SCRATCH_DEV": sources[1]}
