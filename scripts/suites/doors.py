@@ -17,6 +17,10 @@ COMMAND_SECONDS_MAX = 120
 # After SIGKILL; what then is still there waits in the kernel for a mount.
 DEATH_SECONDS_MAX = 10
 SAID_BYTES_MAX = 1 << 20
+# In the root of each pool, put there by none of the doors under test: root can write below a mount that is gone, and into the real
+# directory at the pool's path where the library is not loaded. Tests would pass there, of the file system below.
+MARK = ".this-is-the-pool"
+NOT_THE_POOL = 125
 # Of whoever runs the suites, and not of programs under test.
 OWN_VARIABLES = ("TIDEPOOL_POOL", "TIDEPOOL_DIR", "LD_PRELOAD", "XDG_RUNTIME_DIR", "SLURM_JOB_NUM_NODES")
 
@@ -227,6 +231,15 @@ class Place:
         else:
             words = ("exec", "--pool", "suites", "--client", "preload", "--", "sh", "-c", "echo $TIDEPOOL_DIR")
             self.top = Path(self.pool.command(*words).strip())
+        self.mark()
+        if self.run("enter", ["true"], COMMAND_SECONDS_MAX).code != 0:
+            raise Failed(f"the door {self.door} leads elsewhere than into the pool")
+
+    def mark(self) -> None:
+        assert self.pool
+        mark = self.pool.home / MARK
+        mark.touch()
+        self.pool.command("cp", "--pool", "suites", str(mark), f"pool:/{MARK}")
 
     def __exit__(self, *_: object) -> None:
         if self.pool:
@@ -235,11 +248,13 @@ class Place:
             shutil.rmtree(self.top, ignore_errors=True)
 
     def words(self, argv: list[str], cwd: str) -> list[str]:
-        """`argv` as a command that anybody may start."""
-        there = ["sh", "-c", 'cd -- "$1" && shift && exec "$@"', "sh", str(self.top / cwd), *argv]
+        """`argv` as a command that anybody may start. It runs in the pool, or not at all."""
+        if not self.pool:
+            return ["sh", "-c", 'cd -- "$1" && shift && exec "$@"', "sh", str(self.top / cwd), *argv]
+        within = f'[ -e "$1" ] || {{ echo "$1 is missing: this is not the pool"; exit {NOT_THE_POOL}; }}; cd -- "$2" && shift 2 && exec "$@"'
+        there = ["sh", "-c", within, "sh", str(self.top / MARK), str(self.top / cwd), *argv]
         if self.door != "preload":
             return there
-        assert self.pool
         return [str(self.pool.bin / "tidepool"), "exec", "--pool", "suites", "--client", "preload", "--", *there]
 
     def environment(self, env: dict[str, str] | None = None) -> dict[str, str]:

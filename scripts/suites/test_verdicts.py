@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
 import tempfile
 import unittest
 from pathlib import Path
 
+import hdf5
 import ltp
 import pjdfstest
 import stress_ng
 import trees
-from doors import Ran
+import xfstests
+from doors import MARK, NOT_THE_POOL, Place, Ran
+from suite import by_code
 from verdicts import BadExclusions, Outcome, Row, Verdict, judge, read_exclusions, table
 
 HERE = Path(__file__).parent
@@ -64,6 +68,17 @@ class Judging(unittest.TestCase):
             with self.assertRaisesRegex(BadExclusions, "line [12]"):
                 read_exclusions("# words\n"[:0] + text)
 
+    def test_numbers_of_one_name_stand_in_one_line_and_each_is_held_to_it(self) -> None:
+        text = "s | fuse | a/b 2-4,7 | r\ns | fuse | a-1 | r"
+        self.assertEqual([e.test for e in read_exclusions(text)], ["a/b 2", "a/b 3", "a/b 4", "a/b 7", "a-1"])
+        outcomes = [Outcome(f"a/b {n}", FAILED, "why") for n in (2, 3, 5)] + [Outcome("a/b 4", PASSED), Outcome("a-1", FAILED)]
+        row = judged(outcomes, text)
+        self.assertEqual((row.excluded, row.failed), (3, 1))
+        self.assertEqual([line.partition(":")[0] for line in row.wrong], ["a/b 5", "a/b 4", "a/b 7"])
+        for twice in ("s | fuse | a 1-3 | r\ns | fuse | a 3 | r", "s | fuse | a 3-2 | r"):
+            with self.assertRaisesRegex(BadExclusions, "line [12]"):
+                read_exclusions(twice)
+
     def test_our_own_list_can_be_read(self) -> None:
         read_exclusions((HERE / "exclusions").read_text())
 
@@ -91,6 +106,17 @@ class Reading(unittest.TestCase):
         self.assertEqual(stress_ng.outcome("x", Ran(None, ""), 1).verdict, FAILED)
         self.assertEqual(stress_ng.stressors("class 'filesystem' stressors: access dir\n"), ["access", "dir"])
 
+    def test_hdf5_lists_are_read_with_what_they_refer_to(self) -> None:
+        makefile = "EXTRA = c.sh\n#GONE = d.sh\nTESTS = a.sh \\\n\tb$(EXEEXT) $(EXTRA) \\\n\t$(GONE)\n"
+        self.assertEqual(hdf5.listed(makefile, "TESTS"), ["a.sh", "b", "c.sh"])
+        with self.assertRaises(trees.Missing):
+            hdf5.listed(makefile, "GONE")
+
+    def test_hdf5_pairs_run_one_after_the_other(self) -> None:
+        for between, codes, last in (("&&", (0, 3), 3), ("&&", (4, 0), 4), (";", (4, 0), 0), (";", (0, 5), 5)):
+            both = [word for code in codes for word in ("sh", "-c", f"exit {code}")]
+            self.assertEqual(subprocess.run(hdf5.in_turn(between, both), check=False).returncode, last)
+
     def test_ltp_lists_are_read_and_shortened(self) -> None:
         found = ltp.lists("#x\ngf01 growfiles -L 20 -d $TMPDIR\nlftest01\tlftest\nproc01 proc01 -m 128\n", "fcntl01 fcntl01\nfchmod01 fchmod01\n")
         self.assertEqual(found, {"gf01": "growfiles -L 20 -d $TMPDIR", "lftest01": "lftest", "fcntl01": "fcntl01"})
@@ -102,6 +128,39 @@ class Reading(unittest.TestCase):
         self.assertEqual(ltp.outcome("x", Ran(33, "a.c:1: TFAIL: wrong\nSummary")).why, "a.c:1: TFAIL: wrong")
 
 
+    def test_xfstests_are_judged_by_what_check_says_of_them(self) -> None:
+        test, head = "generic/001", "FSTYP         -- fuse\n\n"
+        passed = Ran(0, f"{head}{test}        3s\nRan: {test}\nPassed all 1 tests\n")
+        skipped = Ran(0, f"{head}{test}        [not run] no device\nRan: {test}\nNot run: {test}\nPassed all 1 tests\n")
+        wrong = Ran(1, f"{head}{test}        - output mismatch (see x)\n    +wrong\nRan: {test}\nFailures: {test}\nFailed 1 of 1 tests\n")
+        for ran, verdict in ((passed, PASSED), (skipped, SKIPPED), (wrong, FAILED)):
+            found = xfstests.read(test, ran)
+            self.assertEqual((found.test, found.verdict), (test, verdict))
+        self.assertIn("+wrong", xfstests.read(test, wrong).why)
+
+    def test_an_exclusion_of_xfstests_hides_no_test_that_did_not_run(self) -> None:
+        busy = Ran(1, "umount: /x/scratch: target is busy.\ncheck: failed to mkfs $SCRATCH_DEV\nInterrupted!\nPassed all 0 tests\n")
+        for ran in (busy, Ran(None, ""), Ran(-9, "generic/001        "), Ran(0, "")):
+            row = judged([xfstests.read("generic/001", ran)], "s | fuse | generic/001 | r", whole=False)
+            self.assertEqual((row.excluded, row.failed), (0, 1), ran)
+        self.assertIn("busy", xfstests.read("generic/001", busy).why)
+
+
+class Doors(unittest.TestCase):
+    def test_nothing_runs_below_a_door_that_is_gone(self) -> None:
+        with tempfile.TemporaryDirectory() as home:
+            place = Place("fuse", Path(home, "logs"), Path(home), Path(home), 1)
+            place.top = Path(home, "top")
+            place.top.mkdir()
+            gone = place.run("x", ["touch", "made"], 60)
+            self.assertEqual((gone.code, place.top.joinpath("made").exists()), (NOT_THE_POOL, False))
+            place.top.joinpath(MARK).touch()
+            self.assertEqual(place.run("x", ["touch", "made"], 60).code, 0)
+            self.assertTrue(place.top.joinpath("made").exists())
+            for outcomes in (pjdfstest.read("a/00", gone), [by_code("a", gone, 60)], [ltp.outcome("a", gone)], [stress_ng.outcome("a", gone, 60)]):
+                self.assertEqual(outcomes[-1].verdict, FAILED)
+
+
 class Fetching(unittest.TestCase):
     def test_another_archive_than_the_pinned_one_is_refused(self) -> None:
         with tempfile.TemporaryDirectory() as home:
@@ -110,6 +169,10 @@ class Fetching(unittest.TestCase):
             pin = trees.Archive("http://nowhere.invalid/x", "0" * 64, "x")
             with self.assertRaisesRegex(trees.Missing, "SHA-256"):
                 trees.Trees(Path(home, "trees"), {"x": str(other)}).built("x", pin, [])
+
+    def test_a_build_that_does_not_end_is_missing_and_ends_no_other_suite(self) -> None:
+        with self.assertRaisesRegex(trees.Missing, "had not ended after"):
+            trees.call(["sleep", "60"], seconds=0.1)
 
     def test_a_tree_that_does_not_build_is_not_taken_for_built(self) -> None:
         with tempfile.TemporaryDirectory() as home:

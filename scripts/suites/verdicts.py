@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -10,6 +12,7 @@ DOORS = ("below", "fuse", "preload")
 COLUMNS = ("suite", "door", "run", "passed", "excluded", "below", "failed", "skipped", "stale", "seconds")
 # A reason that begins so is of a test that fails now and then: it may pass, too.
 SOMETIMES = "sometimes: "
+NUMBERS = re.compile(r"(.+ )(\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)$")
 
 
 class Verdict(Enum):
@@ -43,7 +46,8 @@ class Exclusion:
 
 
 def read_exclusions(text: str) -> list[Exclusion]:
-    """Lines `suite | door | test | reason`; a door is fuse, preload or both. Never below: what fails there needs no exclusion."""
+    """Lines `suite | door | test | reason`; a door is fuse, preload or both. Never below: what fails there needs no exclusion. Tests of
+    one name with numbers may stand in one line: `chmod/00 52-54,61`."""
     found: list[Exclusion] = []
     seen: set[tuple[str, str, str]] = set()
     for number, line in enumerate(text.splitlines(), 1):
@@ -56,12 +60,24 @@ def read_exclusions(text: str) -> list[Exclusion]:
         if door not in ("fuse", "preload", "both"):
             raise BadExclusions(f"line {number}: '{door}' is no door; write fuse, preload or both")
         doors = ("fuse", "preload") if door == "both" else (door,)
-        for one in doors:
-            if (suite, one, test) in seen:
-                raise BadExclusions(f"line {number}: {suite} {test} is excluded for {one} twice")
-            seen.add((suite, one, test))
-        found.append(Exclusion(suite, doors, test, reason))
+        tests = numbered(test)
+        if not tests:
+            raise BadExclusions(f"line {number}: '{test}' names no test; write numbers upwards, as 52-54,61")
+        for one, each in itertools.product(doors, tests):
+            if (suite, one, each) in seen:
+                raise BadExclusions(f"line {number}: {suite} {each} is excluded for {one} twice")
+            seen.add((suite, one, each))
+        found += [Exclusion(suite, doors, each, reason) for each in tests]
     return found
+
+
+def numbered(test: str) -> list[str]:
+    """`chmod/00 52-54,61` is four tests, any other name one."""
+    match = NUMBERS.match(test)
+    if not match:
+        return [test]
+    parts = [part.partition("-") for part in match[2].split(",")]
+    return [f"{match[1]}{n}" for first, _, last in parts for n in range(int(first), int(last or first) + 1)]
 
 
 @dataclass

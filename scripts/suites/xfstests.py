@@ -18,10 +18,14 @@ from verdicts import Outcome, Verdict
 PIN = trees.Git("https://github.com/kdave/xfstests.git", "63a29724a85f1999e49bf0a9bf0d22643b6116e5")
 STEPS = [["sh", "-c", 'make --silent -j"$(nproc)"']]
 TEST_SECONDS_MAX = 600
+# 3,000,000 appends of 4 bytes one after the other, each a call through FUSE and two requests; some 1,600/s in a debug build beside others.
+TEST_SECONDS_MAX_OF = {"generic/069": 3600}
 SBIN = ("/sbin", "/usr/sbin")
 IMAGE_BYTES = 4 << 30
 # Users that it demands; known inside its name space of mounts only.
 USERS = {"fsgqa": 61001, "fsgqa2": 61002, "123456-fsgqa": 61003}
+# No password, and none in /etc/shadow either, for which `su` would look in vain: it refuses who should be there and is not.
+USER = "{0}:*:{1}:{1}::/:/bin/sh\n"
 QUICK = re.compile(r"^_begin_fstest\b.*\bquick\b", re.MULTILINE)
 
 # In the place of mount.fuse, to which mount(8) hands what is of type fuse.tidepool: SOURCE DIR -o OPTIONS.
@@ -33,11 +37,15 @@ case $1 in
 {cases}
 *) echo "no pool $1" >&2; exit 1 ;;
 esac
-setsid {tidepool} mount --pool suites --allow-other $only "$2" </dev/null >>{log} 2>&1 &
+said={log}.$$
+setsid {tidepool} mount --pool suites --allow-other $only "$2" </dev/null >"$said" 2>&1 &
+# It is listed before it says so, but busy: the mount itself looks at its root first.
 for _ in $(seq 600); do
-    mountpoint -q "$2" && exit 0
+    grep -q "is mounted at" "$said" && exit 0
+    kill -0 $! || break
     sleep 0.05
 done
+cat "$said" >&2
 exit 32
 """
 # It knows the type fuse, and not its subtypes.
@@ -113,7 +121,7 @@ def on_pools(home: Path, place: Place) -> Devices:
         f"{shlex.quote(source)}) export TIDEPOOL_RUNTIME={shlex.quote(str(pool.home / 'rt'))} ;;"
         for source, pool in zip(sources, (place.pool, second))
     )
-    tidepool, log = str(place.pool.bin / "tidepool"), str(place.logs / "mounts.log")
+    tidepool, log = str(place.pool.bin / "tidepool"), str(place.logs / "mount")
     script(home / "bin/mount.fuse", HELPER.format(cases=cases, tidepool=shlex.quote(tidepool), log=shlex.quote(log)))
     script(home / "bin/df", DF)
     settings = {"FSTYP": "fuse", "FUSE_SUBTYP": ".tidepool", "TEST_DEV": sources[0], "SCRATCH_DEV": sources[1]}
@@ -142,7 +150,7 @@ class Room:
         self.tree = tree
         lines = {**settings, "TEST_DIR": str(home / "test"), "SCRATCH_MNT": str(home / "scratch")}
         (home / "config").write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in lines.items()))
-        for name, tail in (("passwd", "{0}:x:{1}:{1}::/:/bin/sh\n"), ("group", "{0}:x:{1}:\n")):
+        for name, tail in (("passwd", USER), ("group", "{0}:x:{1}:\n")):
             with_users = Path("/etc", name).read_text() + "".join(tail.format(*user) for user in USERS.items())
             (home / "etc" / name).write_text(with_users)
         binds = "".join(f"mount --bind {shlex.quote(str(home))}/etc/{name} /etc/{name}\n" for name in ("passwd", "group"))
@@ -159,7 +167,7 @@ class Room:
 
     def inside(self, test: str, words: list[str], seconds: float) -> Ran:
         env = {
-            **self.place.environment(), "HOST_OPTIONS": str(self.home / "config"), "RESULT_BASE": str(self.home / "results"),
+            **self.place.environment(), "HOST_OPTIONS": str(self.home / "config"), "RESULT_BASE": str(self.place.logs / "results"),
             "PATH": f"{self.home}/bin:{os.environ['PATH']}",
         }  # fmt: skip
         log = self.place.logs / f"{test.replace('/', '-')}.log"
@@ -167,10 +175,12 @@ class Room:
         return run([*enter, *words], seconds, log, env)
 
     def outcome(self, test: str) -> Outcome:
-        ran = self.inside(test, ["./check", test], TEST_SECONDS_MAX)
-        if ran.hung:
+        ran = self.inside(test, ["./check", test], TEST_SECONDS_MAX_OF.get(test, TEST_SECONDS_MAX))
+        found = read(test, ran)
+        # What it has left mounted, generic/306 within the scratch directory, would be in the next one's way.
+        if found.verdict == Verdict.FAILED:
             self.tear_off()
-        return read(test, ran)
+        return found
 
     def tear_off(self) -> None:
         self.inside("tear-off", ["umount", "-l", str(self.home / "test"), str(self.home / "scratch")], 60)
@@ -182,14 +192,18 @@ class Room:
 
 
 def read(test: str, ran: Ran) -> Outcome:
-    """Of what `check` says of one test."""
+    """Of what `check` says of one test. One that did not come to its end has another name, which no exclusion hides."""
+    unended = f"{test} end"
     if ran.hung:
-        return Outcome(test, Verdict.FAILED, f"had not ended after {TEST_SECONDS_MAX} s")
+        return Outcome(unended, Verdict.FAILED, f"had not ended after {TEST_SECONDS_MAX_OF.get(test, TEST_SECONDS_MAX)} s")
     line = next((line for line in ran.said.splitlines() if line.startswith(f"{test} ")), "")
     if "[not run]" in line or re.search(rf"^Not run: {test}$", ran.said, re.MULTILINE):
         return Outcome(test, Verdict.SKIPPED, line.partition("[not run]")[2].strip())
     if ran.code == 0 and f"Ran: {test}" in ran.said and "Passed all 1 tests" in ran.said:
         return Outcome(test, Verdict.PASSED)
+    if not re.search(rf"^Ran: {test}$", ran.said, re.MULTILINE):
+        said = [line for line in ran.said.splitlines() if line.strip() and not line.startswith(("Passed all", "Interrupted"))]
+        return Outcome(unended, Verdict.FAILED, f"ended with {ran.code} before the end of the test: {' / '.join(said[-2:])}"[:300])
     # The first line that the test says beyond what it should.
     more = next((line for line in ran.said.splitlines() if re.match(r"\s*\+[^+]", line)), "")
     return Outcome(test, Verdict.FAILED, f"{line[len(test):].strip() or last_line(ran.said)} {more.strip()}"[:300])

@@ -172,8 +172,12 @@ pub fn pair(
     kernel: &dyn Fn((i32, *const c_char), (i32, *const c_char)) -> isize,
     work: &PairWork,
 ) -> isize {
-    if !raw::is_memory(old.1 as usize, 1) || !raw::is_memory(new.1 as usize, 1) || inside() {
+    if inside() {
         return kernel(old, new);
+    }
+    // The kernel is not asked: it would look the other name up first, and say ENOENT for one that only the pool has.
+    if !raw::is_memory(old.1 as usize, 1) || !raw::is_memory(new.1 as usize, 1) {
+        return raw::err(libc::EFAULT);
     }
     // SAFETY: the caller's C strings.
     let (old_path, new_path) = unsafe { (raw::bytes(old.1), raw::bytes(new.1)) };

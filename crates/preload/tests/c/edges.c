@@ -44,6 +44,8 @@ static void pointers(void)
         FAILS(open(p, O_RDONLY), EFAULT);
         FAILS(unlink(p), EFAULT);
         FAILS(rename("pointers", p), EFAULT);
+        FAILS(link("pointers", p), EFAULT);
+        FAILS(link(p, "x"), EFAULT);
         FAILS(symlink(p, "x"), EFAULT);
         char room[8];
         FAILS(readlink(p, room, sizeof room), EFAULT);
