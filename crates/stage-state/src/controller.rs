@@ -40,6 +40,8 @@ impl State {
             | Request::Cancel { .. }
             | Request::Resume { .. }
             | Request::List { .. } => Ok(()),
+            // Of users' kept locations: whose time is over.
+            Request::Persisted {} => Ok(()),
             Request::RegisterJobOf { owner, .. } => demand_owner(*owner),
             Request::UnregisterJob { job }
             | Request::ReleaseJob { job }
@@ -63,8 +65,7 @@ impl State {
             | Request::SetPolicy { .. }
             | Request::SubmitAndWait { .. }
             | Request::Forget { .. }
-            | Request::DaemonStatus {}
-            | Request::Persisted {} => {
+            | Request::DaemonStatus {} => {
                 let name = request.name();
                 let text = format!(
                     "{name} is for administrators: this key is a controller's ('controllers' in the stager's configuration)"

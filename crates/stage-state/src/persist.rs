@@ -306,9 +306,7 @@ impl State {
 
     /// Locations the caller owns or may read; all of them for administrators.
     pub fn persisted(&self, caller: &Caller) -> Vec<Persisted> {
-        let visible = |l: &&Persisted| {
-            caller.is_administrator() || l.owner == caller.uid || l.shared.contains(&caller.uid)
-        };
+        let visible = |l: &&Persisted| caller.sees(of_owner(l.owner)) || l.shared.contains(&caller.uid);
         self.persisted.iter().filter(visible).cloned().collect()
     }
 

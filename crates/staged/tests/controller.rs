@@ -241,6 +241,7 @@ fn is_for_controllers(request: &Request) -> bool {
         | Request::Dataspaces {}
         | Request::JobReport { .. }
         | Request::Persist { .. }
+        | Request::Persisted {}
         | Request::RegisterDataspace { .. }
         | Request::UnregisterDataspace { .. }
         | Request::UnregisterJob { .. }
@@ -253,7 +254,6 @@ fn is_for_controllers(request: &Request) -> bool {
         | Request::RegisterJobOf { .. } => true,
         Request::DaemonStatus {}
         | Request::Forget { .. }
-        | Request::Persisted {}
         | Request::UpdateDataspace { .. }
         | Request::RegisterJob { .. }
         | Request::UpdateJob { .. }
@@ -316,6 +316,11 @@ fn a_controller_carries_a_job_through() {
     controller.register_dataspace(&pool(id)).unwrap();
     let kept = controller.persist(PersistOp::Store, "b://", b"in", ALICE, 0).unwrap().unwrap();
     assert_eq!(controller.wait(&[kept], false, None).unwrap()[0].state, TaskState::Finished);
+    // Of root's it hears nothing.
+    let roots = scene.daemon.control().persist(PersistOp::Store, "b://", b"roots", 0, 0).unwrap();
+    assert!(roots.is_some());
+    let listed: Vec<u32> = controller.persisted().unwrap().iter().map(|kept| kept.owner).collect();
+    assert_eq!(listed, [ALICE]);
     controller.unkeep("b://", b"in", ALICE).unwrap();
     let held = controller.submit_held(vec![own("b://in", "a://out")]).unwrap().ids;
     controller.release_job(id).unwrap();

@@ -78,6 +78,11 @@ impl Desk {
     ) -> Result<()> {
         let (job, shown) = (case.id(), place.shown());
         let here = Resource::local(place.dataspace.clone(), &place.path);
+        // Nodes have features of the jobs that keep something there: of those before this one no longer.
+        let known = self.noted(self.book.locations())?;
+        let mut keepers: BTreeSet<u32> =
+            known.iter().filter(|kept| kept.place == shown).map(|kept| kept.job).collect();
+        keepers.insert(job);
         let one = |_: &str, stager: &Stager| match is_absent(stager, &here, owner) {
             true => stager.unkeep(&place.dataspace, &place.path, owner.uid).map(|()| None),
             // What the program has made is closed now.
@@ -97,7 +102,7 @@ impl Desk {
                 }
             }
         }
-        self.mark_nodes(job)
+        keepers.into_iter().try_for_each(|job| self.mark_nodes(job))
     }
 
     /// Shares, or deletes, what the user has kept, on all nodes that keep it. The stagers take root's word for whose it is:
