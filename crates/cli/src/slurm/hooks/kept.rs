@@ -149,7 +149,7 @@ impl Desk {
         for kept in &over {
             let is_there =
                 |known: &Persisted| is_same(&shown_place(&known.dataspace, &known.path), &kept.place);
-            // Its clock may be behind, or it waits for tasks that use it.
+            // Its clock may be behind, or it is paused.
             if there.get(&kept.node).is_none_or(|known| known.iter().any(is_there)) {
                 continue;
             }
