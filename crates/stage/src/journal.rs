@@ -465,12 +465,12 @@ impl Journal {
         self.keep(&[]).map_err(failed(&self.path))
     }
 
-    /// The copy is complete: forgets it.
+    /// The copy is complete: forgets it. A lent one stays until its owner has done what is left to do: a move of a tree is over when
+    /// the source's root is gone as well, and until then a run that comes after a kill has to know that the removal had begun.
     pub fn remove(&self) -> io::Result<()> {
         match &self.file {
-            None => Ok(()),
-            Some(kept) if lock(kept).lent => lock(kept).file.file().set_len(0),
-            Some(_) => std::fs::remove_file(&self.path),
+            Some(kept) if !lock(kept).lent => std::fs::remove_file(&self.path),
+            _ => Ok(()),
         }
     }
 }

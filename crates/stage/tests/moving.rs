@@ -303,6 +303,26 @@ fn a_move_that_was_killed_anywhere_keeps_times_of_directories() {
     assert!(at > 10);
 }
 
+/// The root of a tree is removed by who had it moved, and he may be killed before that: doing all of it again finds an empty root
+/// with the times of its removals.
+#[test]
+fn a_tree_that_is_moved_again_keeps_the_times_of_its_root() {
+    let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000);
+    let place = Place::new(memory_dir());
+    let far = tempfile::tempdir().unwrap();
+    fs::write(place.src().join("one"), "one").unwrap();
+    fs::File::open(place.src()).unwrap().set_modified(time).unwrap();
+    for run in ["first", "again"] {
+        let journal = fs::OpenOptions::new().read(true).append(true).create(true).open(far.path().join("journal"));
+        let options = StageOptions { journal_file: Some(Arc::new(journal.unwrap())), ..options() };
+        let (src, dst) = (local(&place.src()), far.path().join("dst"));
+        fs::create_dir_all(&dst).unwrap();
+        let report = move_tree(&src, &local(&dst), &What::Tree, &options, &Control::default());
+        assert!(report.complete && fs::read_dir(place.src()).unwrap().count() == 0, "{run}: {report:#?}");
+        assert_eq!(fs::metadata(&dst).unwrap().modified().unwrap(), time, "{run}");
+    }
+}
+
 /// Does something when all is written and made durable: between the copy and the removal.
 struct After<'a> {
     inner: LocalEnd,
