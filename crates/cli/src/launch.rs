@@ -2,7 +2,7 @@
 
 use crate::agent::{self, Go, NodePlan, NodeRecord, Order, Plan, Report};
 use crate::backend::LocalTree;
-use crate::exit::{Context, Failure, Kind, Result};
+use crate::exit::{Context, Failure, Kind, Result, first};
 use crate::flags::{BackendFlag, Door, ModeFlag, PoolShape};
 use crate::instance::{Instance, QUESTION_MAX, Reach};
 use crate::layout::Spread;
@@ -449,14 +449,19 @@ impl RunningPool {
                 eprintln!("tidepool: core files in {}: {error}", self.instance.mount_path().display());
             }
         }
-        continue_here(&self.instance)?;
+        // Whatever cannot be looked at: the daemons and agents of this run are told to end all the same.
+        let continued = continue_here(&self.instance);
         let unreachable = tell_daemons(&self.client().hurried(STOP_MAX), true);
         let mut stragglers = wait_all(&mut self.agents, STOP_MAX);
         if stragglers > 0 {
             self.agents.iter().for_each(|a| terminate(a.id()));
             stragglers = wait_all(&mut self.agents, STOP_MAX);
         }
-        clean_here(&self.instance, true)?;
+        let cleaned = clean_here(&self.instance, true).map_err(|failure| self.left_behind(&failure));
+        // What could not be looked at at first is no trouble where it is gone.
+        if cleaned.is_err() {
+            return first(cleaned, continued);
+        }
         if stragglers > 0 || !unreachable.is_empty() && self.remote {
             let text = format!(
                 "{stragglers} agent(s) did not end; not reached: {}; run 'tidepool doctor' there",
@@ -465,6 +470,14 @@ impl RunningPool {
             return Err(Failure::new(Kind::Cleanup, text));
         }
         Ok(())
+    }
+
+    fn left_behind(&self, failure: &Failure) -> Failure {
+        let name = &self.instance.name;
+        let text = format!(
+            "pool '{name}' is not wholly gone: {failure}; 'tidepool pool stop --pool {name}' tries again, 'tidepool doctor' tells what is left"
+        );
+        Failure::new(failure.kind, text)
     }
 }
 

@@ -328,7 +328,7 @@ impl Stand<'_> {
         }
         if keeps {
             self.job.passing().iter().for_each(|place| eprintln!("tidepool: {} stays", place.display()));
-            return worked.and(ended);
+            return first(worked, ended);
         }
         // Nothing is known to be right with what a program has not used.
         let delete: &[PathBuf] = if story.program_code.is_some() { &self.job.delete } else { &[] };
@@ -339,7 +339,8 @@ impl Stand<'_> {
             story.note("clean", watch.stop(None), "this node's own storage");
             ended = first(ended, first(cleaned, deleted));
         }
-        worked.and(ended)
+        // Why it failed is the more important, but what is left behind is told as well.
+        first(worked, ended)
     }
 }
 
