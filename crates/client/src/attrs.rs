@@ -1,10 +1,11 @@
 //! Attributes, extended attributes, space.
 
 use crate::calls::{Bulk, Call, expect_reply};
+use crate::loan::nanos_now;
 use crate::perm::{self, WRITE};
 use crate::{Client, Cred, FsError, FsStat, Walk};
 use std::collections::HashSet;
-use tidepool_types::{Attr, BLOCK_SIZE, DaemonIndex, Errno, Ino, SetAttr};
+use tidepool_types::{Attr, BLOCK_SIZE, DaemonIndex, Errno, Ino, SetAttr, TimeSpec};
 use tidepool_wire::message::{Reply, Request};
 use tidepool_wire::record::DirPart;
 
@@ -73,10 +74,10 @@ impl Client {
     }
 
     /// Changes attributes of an object. A size truncates or extends a file; whether the
-    /// caller may write is checked when a file is opened, so not here.
+    /// caller may write is checked when a file is opened, so not here. A time may be [`TimeSpec::NOW`].
     pub fn set_attr(&self, ino: Ino, set: &SetAttr, cred: &Cred) -> Result<Attr, FsError> {
         let old = self.home_attr(ino)?;
-        let set = self.permitted(&old, set, cred)?;
+        let set = with_times_of(nanos_now(), self.permitted(&old, set, cred)?);
         let mut blocks = 0;
         if let Some(size) = set.size {
             if old.is_dir() {
@@ -110,11 +111,20 @@ impl Client {
             let mode = perm::chown_mode(old.into(), cred, set.uid, set.gid)?;
             set.mode = set.mode.or(Some(mode));
         }
-        let times = set.atime.is_some() || set.mtime.is_some();
-        if times && !cred.is_root() && cred.uid != old.uid {
-            self.check_rights(old.into(), cred, WRITE).map_err(|_| Errno::EPERM)?;
-        }
+        self.check_times(old, &set, cred)?;
         Ok(set)
+    }
+
+    /// Whoever may write to an object may have it look changed, as writing would. Other times are its owner's to give.
+    fn check_times(&self, old: &Attr, set: &SetAttr, cred: &Cred) -> Result<(), FsError> {
+        if cred.is_root() || cred.uid == old.uid {
+            return Ok(());
+        }
+        match (set.atime, set.mtime) {
+            (None, None) => Ok(()),
+            (Some(TimeSpec::NOW), Some(TimeSpec::NOW)) => Ok(self.check_rights(old.into(), cred, WRITE)?),
+            _ => Err(Errno::EPERM.into()),
+        }
     }
 
     /// Like [`Client::set_attr`], for a path; truncating needs the right to write.
@@ -210,4 +220,11 @@ fn check_name_space(name: &[u8]) -> Result<(), Errno> {
         Some(b"") => Err(Errno::EINVAL),
         Some(_) => Ok(()),
     }
+}
+
+/// The change at this moment, with all its times given.
+fn with_times_of(nanos: u64, set: SetAttr) -> SetAttr {
+    let now = TimeSpec { sec: (nanos / 1_000_000_000) as i64, nsec: (nanos % 1_000_000_000) as u32 };
+    let given = |time: Option<TimeSpec>| time.map(|time| if time == TimeSpec::NOW { now } else { time });
+    SetAttr { atime: given(set.atime), mtime: given(set.mtime), ..set }
 }

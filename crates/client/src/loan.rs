@@ -215,8 +215,8 @@ impl Client {
     }
 }
 
-/// By the clock that the daemon has.
-fn nanos_now() -> u64 {
+/// By the clock that the daemon of this node has.
+pub(crate) fn nanos_now() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -86,7 +86,7 @@ fn time_spec(time: SystemTime) -> TimeSpec {
 pub fn chosen_time(time: TimeOrNow) -> TimeSpec {
     match time {
         TimeOrNow::SpecificTime(time) => time_spec(time),
-        TimeOrNow::Now => time_spec(SystemTime::now()),
+        TimeOrNow::Now => TimeSpec::NOW,
     }
 }
 

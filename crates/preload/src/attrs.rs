@@ -337,25 +337,18 @@ pub fn fchown(fd: c_int, uid: u32, gid: u32) -> isize {
     set_fd(fd, &owners(uid, gid), || unsafe { sys!(libc::SYS_fchown, fd, uid, gid) })
 }
 
-fn now() -> TimeSpec {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes the given struct.
-    unsafe { sys!(libc::SYS_clock_gettime, libc::CLOCK_REALTIME, &raw mut time) };
-    TimeSpec { sec: time.tv_sec, nsec: time.tv_nsec as u32 }
-}
-
 /// # Safety
 /// `times` is null or points to two timespecs.
 unsafe fn time_change(times: *const libc::timespec) -> Result<SetAttr, isize> {
     let one = |time: &libc::timespec| match time.tv_nsec {
-        libc::UTIME_NOW => Ok(Some(now())),
+        libc::UTIME_NOW => Ok(Some(TimeSpec::NOW)),
         libc::UTIME_OMIT => Ok(None),
         0..=999_999_999 => Ok(Some(TimeSpec { sec: time.tv_sec, nsec: time.tv_nsec as u32 })),
         _ => Err(err(libc::EINVAL)),
     };
     if times.is_null() {
-        let now = now();
-        return Ok(SetAttr { atime: Some(now), mtime: Some(now), ..SetAttr::default() });
+        let now = Some(TimeSpec::NOW);
+        return Ok(SetAttr { atime: now, mtime: now, ..SetAttr::default() });
     }
     // SAFETY: the caller's promise.
     let (atime, mtime) = unsafe { (&*times, &*times.add(1)) };

@@ -1,10 +1,10 @@
 //! Files and directories through the client library, over real daemons of each kind.
 
 use std::cell::RefCell;
-use tidepool_client::Client;
+use tidepool_client::{Client, Cred};
 use tidepool_fsd::Backend;
 use tidepool_testkit::{Cluster, Options, Rng, cred, eventually, stored_blocks};
-use tidepool_types::{Attr, Errno, FileKind, Ino, Layout, SetAttr};
+use tidepool_types::{Attr, Errno, FileKind, Ino, Layout, SetAttr, TimeSpec};
 use tidepool_wire::message::{Reply, Request};
 
 const RDWR_CREAT: i32 = libc::O_RDWR | libc::O_CREAT;
@@ -443,6 +443,37 @@ fn f10_permissions_are_a_switch() {
         let made = client.mkdir(Ino::ROOT, b"sub", 0o777, &stranger);
         assert_eq!(made.is_ok(), allowed);
     }
+}
+
+/// As utimensat(2) has it: who may write may have an object look changed now; other times are the owner's to give, whoever writes.
+#[test]
+fn times_are_the_owners_and_now_is_every_writers() {
+    on_all_pools(|cluster| {
+        let client = cluster.client();
+        let ino = create(&client, "f").ino;
+        let old = TimeSpec { sec: 1_000_000_000, nsec: 123_456_789 };
+        let set = |atime, mtime, cred: &Cred| {
+            client.set_attr(ino, &SetAttr { atime, mtime, ..SetAttr::default() }, cred).map_err(|e| e.errno())
+        };
+        let chmod = |mode| {
+            let mode = SetAttr { mode: Some(mode), ..SetAttr::default() };
+            client.set_attr(ino, &mode, &cred()).unwrap();
+        };
+        let now = Some(TimeSpec::NOW);
+        let stranger = Cred { uid: 12345, gid: 12345, groups: vec![], umask: 0 };
+        for (mode, touches) in [(0o666, Ok(())), (0o644, Err(Errno::EACCES))] {
+            chmod(mode);
+            assert_eq!(set(now, now, &stranger).map(drop), touches, "{mode:o}");
+            for (atime, mtime) in
+                [(Some(old), Some(old)), (now, Some(old)), (Some(old), None), (now, None), (None, now)]
+            {
+                let refused = set(atime, mtime, &stranger).map(drop);
+                assert_eq!(refused, Err(Errno::EPERM), "{mode:o} {atime:?} {mtime:?}");
+            }
+        }
+        let attr = set(now, Some(old), &cred()).unwrap();
+        assert!(attr.mtime == old && attr.atime.nsec < 1_000_000_000 && attr.atime > old, "{attr:?}");
+    });
 }
 
 #[test]

@@ -10,6 +10,9 @@ pub struct TimeSpec {
 }
 
 impl TimeSpec {
+    /// In a [`SetAttr`] that a client is given: when it is done. It is never stored, nor sent.
+    pub const NOW: TimeSpec = TimeSpec { sec: 0, nsec: libc::UTIME_NOW as u32 };
+
     /// Nanoseconds since the epoch, saturating.
     pub fn as_nanos(self) -> i128 {
         i128::from(self.sec) * 1_000_000_000 + i128::from(self.nsec)
