@@ -386,7 +386,9 @@ impl<'a> Soak<'a> {
             _ if pending.excused || finds_no_name(&pending, &answer) => {
                 self.ended_badly(number, &pending, &answer)
             }
-            Answer::Failed(errno, text) => Err(Found::Failed(format!("error {errno} ({text}) on a healthy pool"))),
+            Answer::Failed(errno, text) => {
+                Err(Found::Failed(format!("error {errno} ({text}) on a healthy pool")))
+            }
             Answer::Died => {
                 let ended = self.seats[pending.seat].program.child.wait();
                 Err(Found::Failed(format!("the program ended by itself: {ended:?}")))
@@ -445,7 +447,9 @@ impl<'a> Soak<'a> {
             Aim::Sizes => {
                 let wanted = format!("{0} {0} {0}", file.size());
                 let said = String::from_utf8_lossy(seen);
-                (said == wanted).then_some(()).ok_or_else(|| Found::Shown(format!("{said} instead of {wanted}")))
+                (said == wanted)
+                    .then_some(())
+                    .ok_or_else(|| Found::Shown(format!("{said} instead of {wanted}")))
             }
             Aim::Names => self.names_are(seen),
         }
@@ -456,7 +460,9 @@ impl<'a> Soak<'a> {
         let said = String::from_utf8_lossy(seen).into_owned();
         let shown: Vec<&str> = said.lines().filter(|name| !name.ends_with(".new")).collect();
         let wanted: Vec<&str> = self.files.iter().map(|file| &*file.name).collect();
-        (shown == wanted).then_some(()).ok_or_else(|| Found::Shown(format!("{shown:?} instead of {wanted:?}")))
+        (shown == wanted)
+            .then_some(())
+            .ok_or_else(|| Found::Shown(format!("{shown:?} instead of {wanted:?}")))
     }
 
     /// It failed, or its program is dead, and something was killed meanwhile.

@@ -313,7 +313,8 @@ fn a_tree_that_is_moved_again_keeps_the_times_of_its_root() {
     fs::write(place.src().join("one"), "one").unwrap();
     fs::File::open(place.src()).unwrap().set_modified(time).unwrap();
     for run in ["first", "again"] {
-        let journal = fs::OpenOptions::new().read(true).append(true).create(true).open(far.path().join("journal"));
+        let journal =
+            fs::OpenOptions::new().read(true).append(true).create(true).open(far.path().join("journal"));
         let options = StageOptions { journal_file: Some(Arc::new(journal.unwrap())), ..options() };
         let (src, dst) = (local(&place.src()), far.path().join("dst"));
         fs::create_dir_all(&dst).unwrap();
