@@ -540,6 +540,23 @@ fn d4_data_are_staged_to_reserved_nodes_before_the_job_starts() {
     cluster.assert_nothing_left("after the job on reserved nodes");
 }
 
+/// A job that Slurm has no nodes for yet says what it waits for, and goes on when there are some.
+#[test]
+fn a_job_that_is_planned_nowhere_says_so() {
+    let Some(cluster) = Cluster::start(2) else { return };
+    cluster.input("alice", "in", 1000);
+    cluster.said(&["scontrol", "update", "NodeName=node2", "State=DRAIN", "Reason=away"]);
+    let body = "#TIDEPOOL reserve\n#NORNS stage_in lustre://alice/in nvme0://in\ncmp $NVME0/in $LUSTRE/alice/in && echo same\n";
+    let job = cluster.sbatch(&["-N1", "-wnode2"], body);
+    let told = || cluster.show(job).get("AdminComment");
+    cluster.until("what it waits for is told", || told().contains("waits until Slurm plans where it starts"));
+    assert_eq!(cluster.show(job).state(), "PENDING");
+    cluster.said(&["scontrol", "update", "NodeName=node2", "State=RESUME"]);
+    assert_eq!(cluster.wait(job).state(), "COMPLETED", "{}", cluster.overview());
+    assert_eq!(cluster.log("alice", job), "same\n");
+    cluster.assert_nothing_left("after a job that had no nodes");
+}
+
 /// What holds nodes for a job that waits ends when the job has them: it may want a core of a node only, and others the rest.
 /// While it waits, nobody else begins there, whose job it may ever be.
 #[test]

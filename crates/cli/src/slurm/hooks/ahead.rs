@@ -32,6 +32,19 @@ struct Ask {
     has_plans: bool,
 }
 
+/// What a job waits for, told when it is something else.
+#[derive(Default)]
+struct Waits(String);
+
+impl Waits {
+    fn tell(&mut self, desk: &Desk, case: &Case, what: &str) {
+        if self.0 != what {
+            self.0 = what.into();
+            desk.tell(case, what);
+        }
+    }
+}
+
 impl Desk {
     pub fn stage_ahead(&self, case: &Case) -> Result<()> {
         let job = case.id();
@@ -104,6 +117,7 @@ impl Desk {
     ) -> Result<(Vec<String>, SystemTime)> {
         let ask = self.ask(case)?;
         let (mut told, mut began, mut due, mut unplanned) = (false, false, None, Duration::ZERO);
+        let mut waits = Waits::default();
         loop {
             self.check_wanted(case)?;
             // The sweep takes jobs for lost that nobody looks after.
@@ -121,6 +135,11 @@ impl Desk {
             let nodes = plan.map(|plan| plan.nodes).unwrap_or_default();
             if ask.has_plans && nodes.is_empty() {
                 unplanned += LOOK_MIN;
+                waits.tell(
+                    self,
+                    case,
+                    "waits until Slurm plans where it starts: then its nodes are reserved",
+                );
                 std::thread::sleep(pause(unplanned));
                 continue;
             }
@@ -136,7 +155,10 @@ impl Desk {
                     let text = format!("no {count} nodes could be reserved in time: {why}");
                     return Err(Failure::new(Kind::Start, text));
                 }
-                Err(_) => std::thread::sleep(LOOK_MIN),
+                Err(why) => {
+                    waits.tell(self, case, &format!("waits for nodes that can be reserved: {}", why.trim()));
+                    std::thread::sleep(LOOK_MIN);
+                }
             }
         }
     }
