@@ -468,12 +468,8 @@ impl Agent {
             "" => address_of(host),
             nic => address_at(nic)?,
         };
-        for text in &node.daemons {
-            let mut config = Config::parse(text).context(Kind::Start, || "the starter's plan".into())?;
-            config.host = host.to_string();
-            // Under another name than its address's nobody could reach the loopback for sure.
-            let loopback = config.tcp.filter(|at| at.ip().is_loopback());
-            config.advertise = loopback.map_or_else(|| address.clone(), |at| at.ip().to_string());
+        let mut inputs = Vec::new();
+        for _ in &node.daemons {
             let log = open_log(&self.instance)?;
             let mut child = Command::new(&program)
                 .stdin(Stdio::piped())
@@ -482,12 +478,21 @@ impl Agent {
                 .current_dir("/")
                 .spawn()
                 .context(Kind::Start, || program.display().to_string())?;
-            let mut stdin = child.stdin.take().expect("stdin is piped");
-            let fed = writeln!(stdin, "{}", config.to_json());
+            inputs.push(child.stdin.take().expect("stdin is piped"));
             self.children.push(child);
-            fed.context(Kind::Start, || "a daemon ended before it read its configuration".into())?;
         }
+        // Before they are told what to do. If this process is killed earlier, they end, having done nothing; if later, whoever cleans
+        // up knows them.
         self.record()?;
+        for (text, mut input) in node.daemons.iter().zip(inputs) {
+            let mut config = Config::parse(text).context(Kind::Start, || "the starter's plan".into())?;
+            config.host = host.to_string();
+            // Under another name than its address's nobody could reach the loopback for sure.
+            let loopback = config.tcp.filter(|at| at.ip().is_loopback());
+            config.advertise = loopback.map_or_else(|| address.clone(), |at| at.ip().to_string());
+            writeln!(input, "{}", config.to_json())
+                .context(Kind::Start, || "a daemon ended before it read its configuration".into())?;
+        }
         // All start at once; then each is waited for.
         for child in &mut self.children {
             let stdout = child.stdout.take().expect("stdout is piped");

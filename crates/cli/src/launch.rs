@@ -8,7 +8,7 @@ use crate::instance::{Instance, QUESTION_MAX, Reach};
 use crate::layout::Spread;
 use crate::place::Place;
 use crate::plan::Setup;
-use crate::process::Process;
+use crate::process::{Held, Process};
 use crate::relay::Tree;
 use crate::remote;
 use crate::side_by_side::each_daemon;
@@ -564,9 +564,8 @@ fn unmount(path: &Path) -> Result<()> {
 pub fn clean_here(instance: &Instance, wipe: bool) -> Result<()> {
     let records = NodeRecord::all(instance)?;
     let own = Process::own();
-    let processes: Vec<Process> =
-        records.iter().flat_map(NodeRecord::processes).filter(|p| *p != own && p.lives()).collect();
-    end_processes(&processes);
+    let others = records.iter().flat_map(NodeRecord::processes).filter(|process| *process != own);
+    end_processes(&others.filter_map(Process::hold).collect::<Vec<Held>>());
     end_connections(unmount_others(instance)?);
     // Their processes are the agents', which have been ended.
     tidepool_fuse::mounts_below(&instance.dir).iter().try_for_each(|path| {
@@ -588,18 +587,19 @@ pub fn clean_here(instance: &Instance, wipe: bool) -> Result<()> {
 }
 
 /// Asks processes to end, then makes them.
-fn end_processes(processes: &[Process]) {
+fn end_processes(processes: &[Held]) {
     for signal in [Signal::TERM, Signal::CONT] {
         processes.iter().for_each(|process| process.signal(signal));
     }
-    let deadline = Instant::now() + Duration::from_secs(5);
-    while processes.iter().any(|process| process.lives()) && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_for_end(processes);
     processes.iter().for_each(|process| process.signal(Signal::KILL));
     // Until they have ended they hold their stores.
+    wait_for_end(processes);
+}
+
+fn wait_for_end(processes: &[Held]) {
     let deadline = Instant::now() + Duration::from_secs(5);
-    while processes.iter().any(|process| process.lives()) && Instant::now() < deadline {
+    while !processes.iter().all(Held::has_ended) && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(5));
     }
 }

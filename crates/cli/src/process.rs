@@ -1,5 +1,6 @@
 //! Processes that records name. A number alone says nothing: it may be another process's by now, or somebody's wish.
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_signal};
 use std::fs;
@@ -33,17 +34,32 @@ impl Process {
     /// Sends a signal, to this process or to none.
     pub fn signal(self, signal: Signal) {
         if let Some(held) = self.hold() {
-            // It may end at any time.
-            let _ = pidfd_send_signal(held, signal);
+            held.signal(signal);
         }
     }
 
-    /// Holds its number first: what is looked at afterwards is this process, or its start is another.
-    fn hold(self) -> Option<OwnedFd> {
+    /// The process, if it lives. Its number is held first: what is looked at afterwards is this process, or its start is another.
+    pub fn hold(self) -> Option<Held> {
         let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw)?;
         let held = pidfd_open(pid, PidfdFlags::empty()).ok()?;
         let is_it = start_of(self.pid) == Some(self.start) && is_own(self.pid) && runs_ours(self.pid);
-        is_it.then_some(held)
+        is_it.then_some(Held(held))
+    }
+}
+
+/// A process that lived when it was looked at; nothing else can have its place.
+pub struct Held(OwnedFd);
+
+impl Held {
+    pub fn signal(&self, signal: Signal) {
+        // It may end at any time.
+        let _ = pidfd_send_signal(&self.0, signal);
+    }
+
+    /// Whether it has ended with all its threads: only then it holds no lock any more. One whose first thread is gone looks dead in `/proc`.
+    pub fn has_ended(&self) -> bool {
+        let mut of_end = [PollFd::new(&self.0, PollFlags::IN)];
+        poll(&mut of_end, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 }
 

@@ -6,7 +6,9 @@ mod common;
 use common::opens::Opens;
 use common::{Sandbox, doors, text};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -308,6 +310,37 @@ fn a_killed_agent_leaves_nothing_after_stop() {
         sandbox.ok(&["pool", "stop"]);
         sandbox.assert_nothing_left(door);
     }
+}
+
+/// The same while its daemons begin: one that has been told what to do goes on without it, and whoever cleans up has to know of it.
+#[test]
+fn an_agent_killed_while_its_daemons_begin_leaves_none() {
+    let sandbox = Sandbox::new();
+    // Beside the build, where programs can have one more name.
+    let bin = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let built = Path::new(env!("CARGO_BIN_EXE_tidepool")).parent().unwrap();
+    for name in ["tidepool", "libtidepool_preload.so"] {
+        fs::hard_link(built.join(name), bin.path().join(name)).unwrap();
+    }
+    let (mark, real) = (sandbox.path("killed"), built.join("tidepoold"));
+    // What records name counts only as long as it runs a program of ours.
+    let shell = bin.path().join("tidepool-shell");
+    fs::copy("/bin/bash", &shell).unwrap();
+    let script = format!(
+        "#!{}\nread -r line\nmkdir {} 2> /dev/null && kill -9 $PPID\nexec {} <<< \"$line\"\n",
+        shell.display(),
+        mark.display(),
+        real.display()
+    );
+    let daemon = bin.path().join("tidepoold");
+    fs::write(&daemon, script).unwrap();
+    fs::set_permissions(&daemon, fs::Permissions::from_mode(0o755)).unwrap();
+    // So many that the first has begun before the last is there.
+    let args = ["run", "--local", "--nodes", "24", "--client", "preload", "--", "true"];
+    let ended = sandbox.tidepool_at(&bin.path().join("tidepool"), &args).output().unwrap();
+    assert_eq!(ended.status.code(), Some(110), "{}", text(&ended));
+    assert!(mark.exists(), "no daemon was told anything: {}", text(&ended));
+    sandbox.assert_nothing_left("after its agent was killed");
 }
 
 /// A daemon that was killed is named by `status`, and by the error a program's user sees.

@@ -47,7 +47,12 @@ impl Sandbox {
 
     /// The command, with its files in the sandbox.
     pub fn tidepool(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tidepool"));
+        self.tidepool_at(Path::new(env!("CARGO_BIN_EXE_tidepool")), args)
+    }
+
+    /// The same of a command that lies elsewhere.
+    pub fn tidepool_at(&self, program: &Path, args: &[&str]) -> Command {
+        let mut command = Command::new(program);
         command.args(args).env("TIDEPOOL_RUNTIME", self.runtime()).env("TIDEPOOL_STORE", self.store());
         // Nobody's resource database but the test's.
         command.env("XDG_STATE_HOME", self.path("state")).env_remove("TIDEPOOL_RESOURCES");
