@@ -55,7 +55,8 @@ pub fn time_left(done: u64, left: u64, seconds: f64) -> Option<f64> {
 /// `3.2 s`, `4 min 05 s`.
 pub fn duration(seconds: f64) -> String {
     if seconds < 60.0 {
-        return format!("{seconds:.1} s");
+        // The sum of no times is -0.0.
+        return format!("{:.1} s", seconds + 0.0);
     }
     let whole = seconds.round() as u64;
     format!("{} min {:02} s", whole / 60, whole % 60)
@@ -131,5 +132,6 @@ mod tests {
     #[test]
     fn long_durations_show_minutes() {
         assert_eq!((duration(3.21), duration(245.0)), ("3.2 s".into(), "4 min 05 s".into()));
+        assert_eq!(duration([0.0; 0].iter().sum()), "0.0 s");
     }
 }

@@ -800,6 +800,23 @@ fn the_first_component_of_a_heterogeneous_job_has_directives() {
     cluster.assert_nothing_left("after a heterogeneous job");
 }
 
+/// The pool is the first component's: in others no variable names it, for whatever looked there would find nothing, or another's.
+#[test]
+fn other_components_of_a_heterogeneous_job_have_no_pool() {
+    let Some(cluster) = Cluster::start(3) else { return };
+    let first = "#SBATCH -N1\n#TIDEPOOL pool size=20MiB\n#SBATCH hetjob\n#SBATCH -N2\n";
+    let each = "srun --het-group=0,1 sh -c 'echo $SLURMD_NODENAME; env | grep -E \"^TIDEPOOL.*(DIR|POOL|HOSTFILE)=\"; test -z \"$TIDEPOOL_DIR\" || ls -d $TIDEPOOL_DIR' > all 2> told\n";
+    let body = format!(
+        "{first}cd $HOME\n{each}grep -c 'has not the job' told; sort all | uniq -c | grep node; grep -c TIDEPOOL_DIR= all\n"
+    );
+    let job = cluster.sbatch(&[], &body);
+    assert_eq!(cluster.wait(job).state(), "COMPLETED", "{}", cluster.overview());
+    let log = cluster.log("alice", job);
+    let words: Vec<&str> = log.split_whitespace().collect();
+    assert_eq!(words, ["2", "1", "node1", "1", "node2", "1", "node3", "1"], "{log}");
+    cluster.assert_nothing_left("after a heterogeneous job with a pool");
+}
+
 /// A step that srun starts inside a pool runs there, through either door: Slurm itself puts its tasks into /tmp, where nobody
 /// looks for results. Where a task cannot run there it fails.
 #[test]

@@ -286,7 +286,8 @@ static int names_pool(const char *variable, size_t length)
 static void set_places(spank_t spank)
 {
 	static char names[VARIABLES_MAX][NAME_MAX_BYTES];
-	int known = 0;
+	char missing[PATH_MAX] = "";
+	int known = 0, gone = 0;
 	char **variables;
 	if (spank_get_item(spank, S_JOB_ENV, &variables) != ESPANK_SUCCESS || variables == NULL)
 		return;
@@ -301,12 +302,17 @@ static void set_places(spank_t spank)
 		if (spank_getenv(spank, names[at], value, sizeof value) != ESPANK_SUCCESS || (behind = behind_own(value)) == NULL)
 			continue;
 		if (find_place(behind, found, sizeof found) != 0) {
-			slurm_error("tidepool: %s: there is no pool at %s, nor in another directory of this user's", names[at], value);
+			snprintf(missing, sizeof missing, "%s: there is nothing at %s", names[at], value);
+			gone++;
 			spank_unsetenv(spank, names[at]);
 		} else if (strcmp(value, found) != 0 && spank_setenv(spank, names[at], found, 1) != ESPANK_SUCCESS) {
 			spank_unsetenv(spank, names[at]);
 		}
 	}
+	/* One word for all of them: whole components of heterogeneous jobs are on other nodes than the pool. */
+	if (gone > 0)
+		slurm_error("tidepool: this node has not the job's pool (%s, nor in another directory of this user's); %d variable(s) that name it are not set here",
+			    missing, gone);
 }
 
 /* True where the job's pool is mounted. */

@@ -419,7 +419,7 @@ impl<'a> Outlook<'a> {
     fn seconds(&self) -> (f64, bool) {
         let timed = self.rows.iter().filter(|row| row.what.takes_time());
         let seconds: Vec<Option<f64>> = timed.map(|row| row.cost.as_ref()?.seconds).collect();
-        (seconds.iter().flatten().sum(), seconds.iter().all(Option::is_some))
+        (seconds.iter().flatten().sum::<f64>() + 0.0, seconds.iter().all(Option::is_some))
     }
 
     fn text(&self) -> String {
