@@ -641,7 +641,7 @@ pub struct ThroughFlags {
 /// Which pool is meant.
 #[derive(Args, Clone)]
 pub struct PoolChoice {
-    /// Name of the pool [default: $TIDEPOOL_POOL, or the only one on this node]
+    /// Name of the pool, or the path of its pool file, as variables of jobs have it [default: $TIDEPOOL_POOL, or the only one on this node]
     #[arg(long, value_name = "NAME")]
     pub pool: Option<String>,
 }

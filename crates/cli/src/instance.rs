@@ -498,14 +498,12 @@ pub fn all_of(said: &Instance) -> Result<Vec<Instance>> {
 
 /// The instance a command means: by name, by `$TIDEPOOL_POOL`, or the only one.
 pub fn find(choice: &PoolChoice) -> Result<Instance> {
-    if let Some(name) = &choice.pool {
-        check_name(name)?;
-        return list().into_iter().find(|there| there.name == *name).ok_or_else(|| unknown(name));
+    if let Some(said) = &choice.pool {
+        return if said.contains('/') { of_file(Path::new(said)) } else { named(said) };
     }
-    if let Some(file) = std::env::var_os("TIDEPOOL_POOL") {
-        let dir = Path::new(&file).parent().unwrap_or(Path::new("/")).to_path_buf();
-        let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        return Ok(Instance { name, dir });
+    if let Some(said) = std::env::var_os("TIDEPOOL_POOL") {
+        let name = said.to_str().filter(|said| !said.contains('/'));
+        return name.map_or_else(|| Ok(beside(Path::new(&said))), named);
     }
     let mut all = list();
     match all.len() {
@@ -517,6 +515,29 @@ pub fn find(choice: &PoolChoice) -> Result<Instance> {
             Err(Failure::new(Kind::NoPool, text))
         }
     }
+}
+
+fn named(name: &str) -> Result<Instance> {
+    check_name(name)?;
+    list().into_iter().find(|there| there.name == name).ok_or_else(|| unknown(name))
+}
+
+/// The pool whose file this is. Jobs with several pools have a variable with the path of each. Whatever else is there is no pool: it
+/// may be somebody's results, and what is stopped is removed.
+fn of_file(path: &Path) -> Result<Instance> {
+    let instance = beside(path);
+    if instance.pool_file() != path {
+        let text =
+            format!("--pool {}: neither a name nor the path of a pool file, 'pool.json'", path.display());
+        return Err(Failure::new(Kind::Usage, text));
+    }
+    instance.read_pool_file().map(|_| instance)
+}
+
+fn beside(path: &Path) -> Instance {
+    let dir = path.parent().unwrap_or(Path::new("/")).to_path_buf();
+    let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Instance { name, dir }
 }
 
 fn unknown(name: &str) -> Failure {

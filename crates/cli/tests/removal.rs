@@ -283,3 +283,29 @@ fn a_kept_pool_is_not_started_without_its_stores() {
     pool.sandbox.ok(&["pool", "stop", "--pool", "one"]);
     pool.sandbox.assert_nothing_left("after stop");
 }
+
+/// Jobs with several pools know them by their files. A path that is none stops nothing, and removes nothing.
+#[test]
+fn a_pool_is_meant_by_its_file_too_and_by_nothing_else() {
+    let pool = Pool::start();
+    let file = pool.sandbox.runtime().join("one/pool.json");
+    let stop = |said: &Path| {
+        let said = said.to_string_lossy().into_owned();
+        pool.sandbox.tidepool(&["pool", "stop", "--pool", &said]).output().unwrap()
+    };
+    let results = pool.sandbox.path("results");
+    fs::create_dir(&results).unwrap();
+    for name in ["other", "pool.json"] {
+        fs::write(results.join(name), "mine").unwrap();
+        let refused = stop(&results.join(name));
+        assert!(matches!(refused.status.code(), Some(2 | 116)), "{name}: {}", text(&refused));
+        assert_eq!(fs::read(results.join("other")).unwrap(), b"mine", "{name}");
+    }
+    let listed = pool.sandbox.tidepool(&["ls", "/", "--pool", &file.to_string_lossy()]).output().unwrap();
+    assert!(text(&listed).contains("file"), "{}", text(&listed));
+    let by_name = pool.sandbox.tidepool(&["ls", "/"]).env("TIDEPOOL_POOL", "one").output().unwrap();
+    assert!(by_name.status.success(), "{}", text(&by_name));
+    let stopped = stop(&file);
+    assert!(stopped.status.success(), "{}", text(&stopped));
+    pool.sandbox.assert_nothing_left("after a pool was stopped by its file");
+}
