@@ -522,16 +522,18 @@ fn named(name: &str) -> Result<Instance> {
     list().into_iter().find(|there| there.name == name).ok_or_else(|| unknown(name))
 }
 
-/// The pool whose file this is. Jobs with several pools have a variable with the path of each. Whatever else is there is no pool: it
-/// may be somebody's results, and what is stopped is removed.
+/// The pool whose file this is. Jobs with several pools have a variable with the path of each. Only the file that lies where the pool
+/// itself is: beside a copy there may be somebody's results, and what is stopped is removed.
 fn of_file(path: &Path) -> Result<Instance> {
-    let instance = beside(path);
-    if instance.pool_file() != path {
-        let text =
-            format!("--pool {}: neither a name nor the path of a pool file, 'pool.json'", path.display());
+    let pool = PoolFile::read(path).map_err(|error| Failure::new(Kind::NoPool, error.to_string()))?;
+    let instance = beside(&pool.mount);
+    let real = |path: &Path| fs::canonicalize(path).ok();
+    if real(path).is_none_or(|path| real(&instance.pool_file()) != Some(path)) {
+        let (said, file) = (path.display(), instance.pool_file());
+        let text = format!("--pool {said}: that is a copy; the pool's own file is {}", file.display());
         return Err(Failure::new(Kind::Usage, text));
     }
-    instance.read_pool_file().map(|_| instance)
+    Ok(instance)
 }
 
 fn beside(path: &Path) -> Instance {

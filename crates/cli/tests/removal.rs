@@ -295,17 +295,23 @@ fn a_pool_is_meant_by_its_file_too_and_by_nothing_else() {
     };
     let results = pool.sandbox.path("results");
     fs::create_dir(&results).unwrap();
-    for name in ["other", "pool.json"] {
-        fs::write(results.join(name), "mine").unwrap();
+    fs::write(results.join("other"), "mine").unwrap();
+    fs::create_dir(results.join("copied")).unwrap();
+    fs::write(results.join("pool.json"), "mine").unwrap();
+    fs::copy(&file, results.join("copied/pool.json")).unwrap();
+    for name in ["other", "pool.json", "copied/pool.json", "copied", "missing/pool.json"] {
         let refused = stop(&results.join(name));
         assert!(matches!(refused.status.code(), Some(2 | 116)), "{name}: {}", text(&refused));
         assert_eq!(fs::read(results.join("other")).unwrap(), b"mine", "{name}");
+        assert!(results.join("copied/pool.json").exists() && file.exists(), "{name}");
     }
     let listed = pool.sandbox.tidepool(&["ls", "/", "--pool", &file.to_string_lossy()]).output().unwrap();
     assert!(text(&listed).contains("file"), "{}", text(&listed));
     let by_name = pool.sandbox.tidepool(&["ls", "/"]).env("TIDEPOOL_POOL", "one").output().unwrap();
     assert!(by_name.status.success(), "{}", text(&by_name));
-    let stopped = stop(&file);
+    // From beside it.
+    let mut stop = pool.sandbox.tidepool(&["pool", "stop", "--pool", "./pool.json"]);
+    let stopped = stop.current_dir(file.parent().unwrap()).output().unwrap();
     assert!(stopped.status.success(), "{}", text(&stopped));
     pool.sandbox.assert_nothing_left("after a pool was stopped by its file");
 }
