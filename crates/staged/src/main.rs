@@ -19,6 +19,8 @@ use tidepool_staged::{AgentOf, Args, Config, Daemon};
 const STOPPED_AT_ONCE: i32 = 130;
 
 fn main() -> ExitCode {
+    // What whoever starts it has open may be root's alone; workers and agents are processes of users.
+    close_fds::set_fds_cloexec(3, &[]);
     let args = Args::parse();
     if let Some(dir) = &args.man {
         return write_manual(dir);

@@ -130,6 +130,26 @@ fn a_worker_is_its_user_for_good_and_has_nothing_else() {
     }
 }
 
+/// Whoever starts the stager may have files open that are root's alone, and a user can take what his worker has.
+#[test]
+fn what_the_starter_had_open_is_no_workers() {
+    if !is_root() {
+        return;
+    }
+    let secret = tempfile::NamedTempFile::new().unwrap();
+    let script = format!("exec 9< {}; exec \"$@\"", secret.path().display());
+    let prefix = ["sh", "-c", &script, "sh"].map(String::from);
+    let daemon = Daemon::made(|_| String::new(), &prefix);
+    let has = |pid: u32| {
+        let all = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+        all.filter_map(|fd| std::fs::read_link(fd.path()).ok()).any(|to| to == secret.path())
+    };
+    assert!(has(daemon.pid()), "it was not handed on at all");
+    let stager = daemon.control();
+    slow(&daemon, &stager, ALICE);
+    assert!(!has(worker(&daemon, ALICE)), "the worker has it");
+}
+
 /// What goes to another stager is done by the worker as well, which does not have the secret.
 #[test]
 fn copies_to_other_nodes_are_the_workers_too() {
