@@ -317,6 +317,10 @@ pub trait End: Send + Sync {
     fn knows_sizes(&self, _meta: &Meta) -> bool {
         false
     }
+    /// Bytes for which there is room at most. None where nobody can tell, as where data are compressed or go on elsewhere.
+    fn room(&self) -> Option<u64> {
+        None
+    }
     /// Reading a file changes its access time, which then has to be set again.
     fn reads_touch_atime(&self) -> bool;
     fn root(&self) -> DirRef;

@@ -14,8 +14,8 @@ use crate::progress::{Control, Phase};
 use crate::report::{Failure, Findings, StageError, StageReport};
 use crate::sched::{DirTask, Next, Sched};
 use crate::small::Finished;
-use crate::tree::{DirNode, Entry, NewDir, Spot, first_16};
-use crate::{ATTEMPTS_MAX, GENTLE_BUFFER_BYTES, PART_PREFIX, scan};
+use crate::tree::{DirNode, Entry, NewDir, PathHash, Spot, first_16};
+use crate::{ATTEMPTS_MAX, GENTLE_BUFFER_BYTES, LARGE_BYTES_MIN, PART_PREFIX, scan};
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -72,7 +72,7 @@ pub(crate) struct Job<'a> {
     pub links: Links,
     pub findings: Findings,
     pub totals: Totals,
-    src_root: Meta,
+    pub src_root: Meta,
     /// The destination was not empty, so entries may be there already.
     pub revisit: bool,
     /// What links of the source lead to is not there for whoever comes to the destination.
@@ -98,6 +98,8 @@ pub(crate) struct Job<'a> {
     tree: AtomicBool,
     /// Directories were finished that are made durable at the end.
     pub dirs_left: AtomicBool,
+    /// It cannot end well: what is finished stays, and nothing more is begun.
+    given_up: AtomicBool,
 }
 
 /// What a worker keeps between steps.
@@ -273,6 +275,7 @@ impl<'a> Job<'a> {
             alive: AtomicI64::new(0),
             tree: AtomicBool::new(matches!(what, What::Tree)),
             dirs_left: AtomicBool::new(false),
+            given_up: AtomicBool::new(false),
         })
     }
 
@@ -280,22 +283,33 @@ impl<'a> Job<'a> {
         self.seed(what);
         if self.sched.workers() == 1 && !self.options.count_ahead {
             // A thread for one small file would cost more than the file.
-            self.work();
+            self.work(what);
             return self.finish_run(start);
         }
         std::thread::scope(|scope| {
             if self.options.count_ahead {
-                scope.spawn(|| scan::count_ahead(self.src, what, self.control, || self.sched.is_done()));
+                scope.spawn(|| self.count_ahead(what));
             }
             for _ in 0..self.sched.workers() {
-                scope.spawn(|| self.work());
+                scope.spawn(|| self.work(what));
             }
         });
         self.finish_run(start)
     }
 
+    fn count_ahead(&self, what: &What) {
+        let is_over = || self.sched.is_done() || self.is_given_up();
+        if let Some(bytes) = scan::count_ahead(self.src, what, self.control, is_over) {
+            self.check_room(what, bytes);
+        }
+    }
+
     fn finish_run(self, start: Instant) -> (StageReport, Journal) {
-        if self.is_cancelled() {
+        if self.is_given_up() {
+            // Written before: they have had their room.
+            while self.sync_waiting() {}
+        }
+        if self.is_cancelled() || self.is_given_up() {
             self.clean_large();
             self.discard_group();
             self.discard_held();
@@ -333,12 +347,12 @@ impl<'a> Job<'a> {
                 });
                 let (from, to) = (from.as_slice().into(), to.as_slice().into());
                 let entry = Entry::new(dir, from, to, None);
-                self.seed_entry(entry);
+                self.seed_entry(entry, what);
             }
         }
     }
 
-    fn seed_entry(&self, mut entry: Entry) {
+    fn seed_entry(&self, mut entry: Entry, what: &What) {
         let stat = self.src.stat(At::Name(&entry.dir.src, &entry.from));
         match stat {
             Err(error) => self.give_up(entry, None, Failure::source(error)),
@@ -349,11 +363,14 @@ impl<'a> Job<'a> {
                 if meta.kind != FileKind::Directory {
                     self.control.inner.set_walk_complete();
                 }
+                if meta.size >= LARGE_BYTES_MIN {
+                    self.check_room(what, meta.size);
+                }
             }
         }
     }
 
-    fn work(&self) {
+    fn work(&self, what: &What) {
         let _guard = PanicGuard(&self.sched);
         let most = if is_gentle() { GENTLE_BUFFER_BYTES } else { usize::MAX };
         let buf_len = self.src.buffer_bytes().max(self.dst.buffer_bytes()).min(most);
@@ -364,11 +381,15 @@ impl<'a> Job<'a> {
                 self.discard(&mut worker);
                 return;
             }
+            if self.is_given_up() {
+                return self.commit(&mut worker);
+            }
             match self.sched.next(|large| self.claim(large)) {
                 Next::Walk(task) => {
                     self.walk(task);
                     if self.sched.walk_step_over() {
                         self.control.inner.set_walk_complete();
+                        self.check_room(what, self.control.progress().bytes_seen);
                     }
                 }
                 Next::File(entry) => {
@@ -429,8 +450,19 @@ impl<'a> Job<'a> {
         self.control.is_cancelled() || self.sched.is_aborted()
     }
 
+    /// What is under way stops as soon as it can, and nothing more is begun. False when that was so before.
+    pub fn give_up_all(&self) -> bool {
+        let first = !self.given_up.swap(true, Ordering::AcqRel);
+        self.sched.wake();
+        first
+    }
+
+    pub fn is_given_up(&self) -> bool {
+        self.given_up.load(Ordering::Acquire)
+    }
+
     pub fn check_cancel(&self) -> Result<(), Failure> {
-        if self.is_cancelled() { Err(Failure::Cancelled) } else { Ok(()) }
+        if self.is_cancelled() || self.is_given_up() { Err(Failure::Cancelled) } else { Ok(()) }
     }
 
     /// Keeps to all limits before `bytes` are written to the destination.
@@ -461,7 +493,11 @@ impl<'a> Job<'a> {
 
     /// Name of the temporary file of an entry: short, unlike any user's, the same in a rerun.
     pub fn part_name(&self, entry: &Entry) -> Vec<u8> {
-        let hash: String = entry.hash().0[..8].iter().map(|b| format!("{b:02x}")).collect();
+        self.part_name_of(entry.hash())
+    }
+
+    pub fn part_name_of(&self, path: PathHash) -> Vec<u8> {
+        let hash: String = path.0[..8].iter().map(|b| format!("{b:02x}")).collect();
         [PART_PREFIX, hash.as_bytes(), self.part_suffix.as_bytes()].concat()
     }
 

@@ -403,11 +403,18 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// After a cancel, when the workers have ended: removes the temporary files if asked to.
+    /// After a cancel, or when all was given up, and the workers have ended: removes the temporary files if asked to, or if no rerun
+    /// would find them again.
     pub fn clean_large(&self) {
-        for large in self.sched.large_left().iter().filter(|_| self.options.clean_on_cancel) {
+        let useless = self.leaves_none();
+        for large in self.sched.large_left().iter().filter(|_| useless) {
             self.discard_part(&lock(&large.state).entry, &large.part);
         }
+    }
+
+    /// Of a copy that ends early.
+    fn leaves_none(&self) -> bool {
+        if self.is_cancelled() { self.options.clean_on_cancel } else { !self.options.keeps_journal() }
     }
 
     /// The copy has failed already; what stays of it is said.
@@ -430,7 +437,7 @@ impl Job<'_> {
         };
         let useless = match failure {
             Failure::Changed | Failure::Mismatch => true,
-            Failure::Cancelled => self.options.clean_on_cancel,
+            Failure::Cancelled => self.leaves_none(),
             // The end may have noticed the cancel first.
             _ if self.is_cancelled() && self.options.clean_on_cancel => true,
             // Kept for a rerun, if it can find it again.

@@ -63,6 +63,7 @@ mod reflink;
 pub mod remote;
 mod remove;
 mod report;
+mod room;
 mod scan;
 mod sched;
 mod small;

@@ -477,6 +477,9 @@ fn set_named(dir: &OwnedFd, name: &[u8], set: &SetMeta) -> EndResult<()> {
     })
 }
 
+/// File systems on which a file takes what it is long, by the magic numbers of statfs(2): ext2 to ext4, XFS, tmpfs.
+const PLAIN: [u64; 3] = [0xef53, 0x5846_5342, 0x0102_1994];
+
 impl End for LocalEnd {
     fn describe(&self) -> String {
         self.shown_path().display().to_string()
@@ -498,6 +501,15 @@ impl End for LocalEnd {
         let Some((path, top, _)) = &self.whole else { return Ok(Leads::There) };
         let mount = path.as_os_str().as_bytes().to_vec();
         Whole { end: self, root: DirRef::Local(top.clone()), mount }.lead(at, target)
+    }
+
+    /// Also what is kept for root.
+    fn room(&self) -> Option<u64> {
+        let root = lock(&self.root.fd);
+        let found = fs::fstatfs(root.as_ref()?).ok()?;
+        let is_plain = PLAIN.contains(&(found.f_type as u64));
+        // A tmpfs without a limit has no blocks.
+        (is_plain && found.f_blocks > 0).then_some(found.f_bfree * found.f_bsize as u64)
     }
 
     fn gives_group(&self, gid: u32) -> bool {

@@ -145,11 +145,17 @@ pub(crate) fn dry_run(src: &dyn End, what: &What, control: &Control) -> StageRep
     report
 }
 
-/// Tells the progress of a running copy how much there will be. Errors are the copy's to
+/// Tells the progress of a running copy how much there will be; the bytes. None when it ended before. Errors are the copy's to
 /// report.
-pub(crate) fn count_ahead(src: &dyn End, what: &What, control: &Control, done: impl Fn() -> bool) {
+pub(crate) fn count_ahead(
+    src: &dyn End,
+    what: &What,
+    control: &Control,
+    done: impl Fn() -> bool,
+) -> Option<u64> {
     let mut scanner = scanner(src, None);
-    if scanner.run(what, || control.is_cancelled() || done()) {
+    scanner.run(what, || control.is_cancelled() || done()).then(|| {
         control.inner.set_ahead(scanner.counts.entries(), scanner.counts.bytes);
-    }
+        scanner.counts.bytes
+    })
 }
