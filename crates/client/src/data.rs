@@ -172,47 +172,73 @@ impl Client {
         self.write_pieces(ino, offset, buf, pieces)
     }
 
+    /// What goes into files that the home has lent comes last, and only up to the first piece that was refused: how long such
+    /// files are is how long the object is.
     fn write_pieces(&self, ino: Ino, offset: u64, buf: &[u8], pieces: &[Piece]) -> Result<usize, FsError> {
-        let part = |piece: &Piece| {
-            let start = (piece.offset - offset) as usize;
-            &buf[start..start + piece.len]
+        let part = |n: usize| {
+            let start = (pieces[n].offset - offset) as usize;
+            &buf[start..start + pieces[n].len]
         };
+        let direct = |n: usize| self.write_direct(pieces[n].daemon, ino, pieces[n].offset, part(n)).map(Ok);
+        let mut written: Vec<Option<Result<i64, FsError>>> = pieces.iter().map(|_| None).collect();
+        let lends = self.hands_out(ino.home(), Access::Write);
+        let (last, first): (Vec<usize>, Vec<usize>) =
+            (0..pieces.len()).partition(|n| lends && pieces[*n].daemon == ino.home());
+        first.iter().for_each(|n| written[*n] = direct(*n));
+        let asked: Vec<usize> = first.into_iter().filter(|n| written[*n].is_none()).collect();
+        self.ask_to_write(ino, &asked, pieces, part, &mut written);
+        let refused = written.iter().position(|w| matches!(w, Some(Err(_)))).unwrap_or(pieces.len());
+        let mut last = last.into_iter().take_while(|n| *n < refused).peekable();
         // Blocks that the home has got beside its daemon it counts itself.
-        let mut written: Vec<Option<Result<i64, FsError>>> = pieces
-            .iter()
-            .map(|piece| {
-                let added = self.write_direct(piece.daemon, ino, piece.offset, part(piece))?;
-                Some(Ok(if piece.daemon == ino.home() { 0 } else { added }))
-            })
-            .collect();
-        let asked = |written: &[Option<_>]| -> Vec<usize> {
-            written.iter().enumerate().filter(|(_, w)| w.is_none()).map(|(n, _)| n).collect()
+        while let Some(blocks) = last.peek().and_then(|n| direct(*n)) {
+            written[last.next().expect("it was looked at")] = Some(blocks.map(|_| 0));
+        }
+        self.ask_to_write(ino, &last.collect::<Vec<_>>(), pieces, part, &mut written);
+        self.note_pieces(ino, offset, pieces, written)
+    }
+
+    fn ask_to_write<'b>(
+        &self,
+        ino: Ino,
+        asked: &[usize],
+        pieces: &[Piece],
+        part: impl Fn(usize) -> &'b [u8],
+        written: &mut [Option<Result<i64, FsError>>],
+    ) {
+        let call = |n: &usize| {
+            let piece = &pieces[*n];
+            self.count_write(piece.daemon, ino, piece.len);
+            let request = Request::Write { ino, offset: piece.offset, extend: false };
+            Call::new(piece.daemon, request, Bulk::Out(part(*n)))
         };
-        let asked = asked(&written);
-        let mut calls: Vec<Call<'_>> = asked
-            .iter()
-            .map(|n| {
-                let piece = &pieces[*n];
-                self.count_write(piece.daemon, ino, piece.len);
-                let request = Request::Write { ino, offset: piece.offset, extend: false };
-                Call::new(piece.daemon, request, Bulk::Out(part(piece)))
-            })
-            .collect();
+        let mut calls: Vec<Call<'_>> = asked.iter().map(call).collect();
         for (n, answer) in asked.iter().zip(self.call_all(&mut calls)) {
             written[*n] = Some(answer.and_then(
                 |a| expect_reply!(self, pieces[*n].daemon, a.reply, Reply::Written { blocks, .. } => blocks),
             ));
         }
+    }
+
+    /// Tells the home of what was stored: how much of it lies before the first piece that was not.
+    fn note_pieces(
+        &self,
+        ino: Ino,
+        offset: u64,
+        pieces: &[Piece],
+        written: Vec<Option<Result<i64, FsError>>>,
+    ) -> Result<usize, FsError> {
         let (mut stored, mut blocks, mut failure) = (0, 0, None);
-        for (piece, result) in pieces.iter().zip(written.into_iter().flatten()) {
+        for (piece, result) in pieces.iter().zip(written) {
             match result {
-                Ok(delta) => {
+                Some(Ok(delta)) => {
                     blocks += delta;
                     if failure.is_none() {
                         stored += piece.len;
                     }
                 }
-                Err(error) => failure = failure.or(Some(error)),
+                Some(Err(error)) => failure = failure.or(Some(error)),
+                // Behind one that failed.
+                None => {}
             }
         }
         if stored > 0 || blocks != 0 {
@@ -238,9 +264,7 @@ impl Client {
             match self.write(ino, offset + done as u64, &buf[done..]) {
                 Ok(count) => done += count,
                 Err(error) => {
-                    let (offset, len) = (offset + done as u64, len - done as u64);
-                    // When this fails as well, zeros stay at the end; the first error tells more.
-                    let _ = self.request(ino.home(), &Request::Unreserve { ino, offset, len });
+                    self.give_place_back(ino, offset + done as u64, len - done as u64);
                     if done == 0 {
                         return Err(error);
                     }
@@ -249,6 +273,13 @@ impl Client {
             }
         }
         Ok((offset, done))
+    }
+
+    /// When this fails as well, what is there stays; the error of the write tells more.
+    fn give_place_back(&self, ino: Ino, offset: u64, len: u64) {
+        // Some daemons may have stored their pieces: they would show where the file grows by other means.
+        let _ = self.home_attr(ino).and_then(|attr| self.punch(&attr, offset, offset + len, 0));
+        let _ = self.request(ino.home(), &Request::Unreserve { ino, offset, len });
     }
 
     /// Drops the chunks beyond `size`; the blocks to add to the record, which may be fewer than none: somebody else has

@@ -61,7 +61,7 @@ impl Client {
     ///
     /// As many blocks as may go are taken off the record first and those that stayed are added again: when this is
     /// interrupted, fewer blocks are recorded than stored, never more, which would look like lost data.
-    fn punch(&self, attr: &Attr, offset: u64, end: u64, size: u64) -> Result<(), FsError> {
+    pub(crate) fn punch(&self, attr: &Attr, offset: u64, end: u64, size: u64) -> Result<(), FsError> {
         let ino = attr.ino;
         let at_stake = end.div_ceil(u64::from(BLOCK_SIZE)) - offset / u64::from(BLOCK_SIZE);
         let mut left = self.take_blocks(ino, at_stake)?;
