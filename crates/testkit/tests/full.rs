@@ -1,14 +1,15 @@
 //! One daemon's storage fills up: the program gets ENOSPC, nothing acknowledged is lost,
 //! `status` names the node, and removing files makes room again.
 
+use std::io::Write;
 use tidepool_client::Client;
 use tidepool_fsd::Backend;
 use tidepool_testkit::{Cluster, Options, SmallDisk, cred, eventually};
-use tidepool_types::{Errno, Ino};
+use tidepool_types::{Errno, Ino, SetAttr};
 use tidepool_wire::message::{Reply, Request};
 
-/// What a daemon takes at its start: its board, rounded up.
-const BOARD: u64 = 13 << 20;
+/// What a daemon takes at its start: its board, rounded up, and what its metadata store keeps back.
+const BOARD: u64 = 14 << 20;
 
 fn create(client: &Client, name: &str) -> Result<Ino, Errno> {
     let flags = libc::O_CREAT | libc::O_RDWR;
@@ -39,6 +40,13 @@ fn a_full_daemon_loses_nothing_and_is_named() {
         let mut written: Vec<(Ino, usize, u8)> = Vec::new();
         let error = fill(&client, &mut written);
         assert_eq!(error, Errno::ENOSPC, "{backend:?}");
+        for (ino, len, _) in &written {
+            assert_eq!(
+                client.get_attr(*ino).unwrap().size,
+                *len as u64,
+                "{backend:?}: what was acknowledged"
+            );
+        }
         let total: usize = written.iter().map(|w| w.1).sum();
         assert!(total > 4 << 20, "{backend:?}: only {total} bytes fit");
         for (ino, len, byte) in &written {
@@ -68,6 +76,12 @@ fn a_full_daemon_loses_nothing_and_is_named() {
             }
             assert_eq!(client.get_attr(ino).unwrap().size, stored, "{backend:?}");
             check_content(&client, ino, stored as usize, 5);
+            // Nothing of it shows where the file grows by other means.
+            let set = SetAttr { size: Some(stored + 600_000), ..SetAttr::default() };
+            client.set_attr(ino, &set, &cred()).unwrap();
+            let mut behind = vec![1; 600_000];
+            assert_eq!(client.read(ino, stored, &mut behind).unwrap(), behind.len(), "{backend:?}");
+            assert!(behind.iter().all(|byte| *byte == 0), "{backend:?}: what was refused shows");
         }
         for number in 0..written.len() {
             client.unlink(Ino::ROOT, format!("f{number}").as_bytes(), &cred()).unwrap();
@@ -145,4 +159,70 @@ fn a_borrowed_file_that_cannot_move_is_refused_alone() {
     eventually("room to move", || other.read(borrowed, 0, &mut [0; 100]).is_ok());
     check_content(&other, borrowed, LEN, 7);
     other.write(borrowed, 0, &[8; 10]).unwrap();
+}
+
+/// Fills a daemon with names alone, and what is left of its disk with a file that is none of the pool's: to remove is possible
+/// all the same, until nothing is left, also after the daemon was killed. So is to make something then.
+#[test]
+fn names_go_where_they_took_the_last_byte() {
+    for (backend, daemons) in
+        [(Backend::Memlog, 1), (Backend::Memlog, 3), (Backend::Lmdb, 1), (Backend::Lmdb, 3)]
+    {
+        let what = format!("{backend:?}, {daemons} daemons");
+        let dir = tempfile::TempDir::new().unwrap();
+        let small = dir.path().join("store0");
+        let Some(_disk) = SmallDisk::mount(&small, BOARD + (4 << 20)) else { return };
+        let stores = Some(dir.path().to_path_buf());
+        let mut cluster = Cluster::with(Options { daemons, stores, backend, ..Options::default() });
+        let client = cluster.client();
+        let names = fill_with_names(&client, &what);
+        use_up(&small.join("foreign"));
+        let (first, rest) = names.split_at(names.len() / 3);
+        remove_names(&client, first, &what);
+        cluster.kill(0);
+        cluster.restart(0);
+        let client = cluster.client();
+        remove_names(&client, rest, &what);
+        for name in &names {
+            let found = client.lookup(Ino::ROOT, name.as_bytes());
+            assert_eq!(found.unwrap_err().errno(), Errno::ENOENT, "{what}: {name}");
+        }
+        std::fs::remove_file(small.join("foreign")).unwrap();
+        eventually("room for new names", || (0..100).all(|n| create(&client, &format!("new{n}")).is_ok()));
+    }
+}
+
+/// Until ten in a row have failed, since each daemon has its own names.
+fn fill_with_names(client: &Client, what: &str) -> Vec<String> {
+    let (mut names, mut failed) = (Vec::new(), 0);
+    for number in 0.. {
+        assert!(number < 1_000_000, "{what}: 4 MiB take everything");
+        let name = format!("{number}-{}", "n".repeat(number % 200));
+        match create(client, &name) {
+            Ok(_) => names.push(name),
+            Err(errno) => {
+                assert_eq!(errno, Errno::ENOSPC, "{what}");
+                failed += 1;
+            }
+        }
+        if failed == 10 {
+            break;
+        }
+    }
+    println!("{what}: {} names", names.len());
+    assert!(names.len() > 2000, "{what}: only {} names", names.len());
+    names
+}
+
+fn remove_names(client: &Client, names: &[String], what: &str) {
+    for name in names {
+        let removed = client.unlink(Ino::ROOT, name.as_bytes(), &cred());
+        removed.unwrap_or_else(|error| panic!("{what}: {name}: {error}"));
+    }
+}
+
+fn use_up(path: &std::path::Path) {
+    let mut file = std::fs::File::create(path).unwrap();
+    let full = std::iter::repeat_with(|| file.write_all(&[1; 4096])).find_map(Result::err).unwrap();
+    assert_eq!(full.raw_os_error(), Some(libc::ENOSPC));
 }

@@ -79,6 +79,14 @@ pub trait DiskFile: Send + Sync + 'static {
     fn len(&self) -> io::Result<u64>;
     /// Cuts or extends (with zeros) the file.
     fn set_len(&self, len: u64) -> io::Result<()>;
+    /// Has blocks for all of a range from now on, past the file's end too; its length stays. False where blocks cannot be had in
+    /// advance. [`DiskFile::set_len`] gives back those behind the end.
+    ///
+    /// # Errors
+    /// `ENOSPC`; some of the range may have got blocks.
+    fn allocate(&self, _offset: u64, _len: u64) -> io::Result<bool> {
+        Ok(false)
+    }
     /// Makes what the file has of a range zeros and, where the file system can, gives its room back. The length
     /// stays. On an error any part of the range may have been zeroed.
     fn punch(&self, offset: u64, len: u64) -> io::Result<()>;

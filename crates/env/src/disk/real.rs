@@ -170,6 +170,13 @@ impl DiskFile for RealFile {
         self.file.set_len(len)
     }
 
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<bool> {
+        match rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, offset, len) {
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => Ok(false),
+            other => Ok(other.map(|()| true)?),
+        }
+    }
+
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         // Beyond the page with the end there is nothing to punch, and far beyond it the kernel refuses to.

@@ -3,6 +3,7 @@
 //! Keys are big-endian, so that LMDB's byte order is the order of the numbers. Values are the
 //! records of `tidepool_wire::record`.
 
+use super::room::{self, KeptBack, SPARE_MIN};
 use super::tables::COUNT_FIRST;
 use crate::error::{StoreError, StoreErrorKind};
 use heed::types::Bytes;
@@ -11,6 +12,7 @@ use std::cell::RefCell;
 use std::io;
 use std::ops::Bound;
 use std::path::Path;
+use tidepool_env::{Disk, DiskFile, OpenMode, RealDisk, RealFile};
 use tidepool_fs_state::{MetaStore, MetaView};
 use tidepool_types::{Errno, Ino, TxnId};
 use tidepool_wire::record::{Dentry, DirPart, Inode, Mutation, Outcome};
@@ -64,6 +66,11 @@ pub(super) struct Table {
 /// alone would make the daemon act on a loss as if it were the truth, and to end for one bad record would cost all others.
 pub struct LmdbStore {
     env: Env<WithoutTls>,
+    /// Its directory, and its file, for blocks in advance.
+    disk: RealDisk,
+    file: RealFile,
+    /// Those for what makes the tables smaller: LMDB writes pages anew before it gives the old ones back.
+    kept: KeptBack,
     inodes: Table,
     dentries: Table,
     parts: Table,
@@ -83,12 +90,15 @@ impl LmdbStore {
     pub fn open(dir: &Path, options: LmdbOptions) -> Result<LmdbStore, StoreError> {
         let here = |error: StoreError| error.in_file(dir.display().to_string());
         let env = open_env(dir, options).map_err(|e| here(store_error("open the LMDB environment", e)))?;
-        let mut store = LmdbStore::with_env(env).map_err(|e| here(store_error("open the LMDB tables", e)))?;
+        let mut store =
+            LmdbStore::with_env(dir, env).map_err(|e| here(store_error("open the LMDB tables", e)))?;
         store.sums = store.check_version().map_err(here)?;
         Ok(store)
     }
 
-    fn with_env(env: Env<WithoutTls>) -> heed::Result<LmdbStore> {
+    fn with_env(dir: &Path, env: Env<WithoutTls>) -> heed::Result<LmdbStore> {
+        let disk = RealDisk::new(dir)?;
+        let file = disk.open(DATA_FILE, OpenMode::Existing)?;
         let txn = env.write_txn()?;
         let opened = env.create_databases_and_commit(txn, |opener, txn| {
             let mut table = |name| opener.create_database::<Bytes, Bytes>(txn, Some(name));
@@ -101,7 +111,23 @@ impl LmdbStore {
             opened.unwrap_commit().map(|db| Table { db, name: names.next().expect("as many as tables") });
         let (key, value) = (Vec::new(), Vec::new());
         let (sums, failure) = (true, RefCell::default());
-        Ok(LmdbStore { env, inodes, dentries, parts, outcomes, numbers, reaps, key, value, sums, failure })
+        let kept = KeptBack::default();
+        Ok(LmdbStore {
+            env,
+            disk,
+            file,
+            kept,
+            inodes,
+            dentries,
+            parts,
+            outcomes,
+            numbers,
+            reaps,
+            key,
+            value,
+            sums,
+            failure,
+        })
     }
 
     /// Checks the version of a store, stamps a new one. Whether its records have sums.
@@ -122,6 +148,28 @@ impl LmdbStore {
                 format!("its format version is {bytes:?}, this program reads {:?}", VERSION.to_le_bytes()),
             )),
         }
+    }
+
+    /// Refuses what makes the tables larger where the disk has no room for what would make them smaller.
+    fn check_room(&mut self, batch: &[Mutation]) -> Result<(), StoreError> {
+        let failed = |error: &io::Error| StoreError::io("keep room for removals", error).in_file(DATA_FILE);
+        let len = self.file.len().map_err(|e| failed(&e))?;
+        let free = || self.disk.space().map_or(0, |space| space.free);
+        let Err(full) = self.kept.reach(&self.file, (len, len + SPARE_MIN), free) else { return Ok(()) };
+        let used = self.used().map_err(|e| store_error("measure the LMDB store", e))?;
+        let spare = self.kept.left(len) + len.saturating_sub(used);
+        if spare < SPARE_MIN && room::grows(self, batch) { Err(failed(&full)) } else { Ok(()) }
+    }
+
+    /// Bytes of the file that are not there to be used again.
+    fn used(&self) -> heed::Result<u64> {
+        let txn = self.env.read_txn()?;
+        let tables = [self.inodes, self.dentries, self.parts, self.outcomes, self.numbers, self.reaps];
+        tables.iter().try_fold(0, |bytes, table| {
+            let stat = table.db.stat(&txn)?;
+            let pages = stat.branch_pages + stat.leaf_pages + stat.overflow_pages;
+            Ok(bytes + pages as u64 * u64::from(stat.page_size))
+        })
     }
 
     fn apply(&mut self, batch: &[Mutation]) -> heed::Result<()> {
@@ -477,6 +525,7 @@ impl MetaStore for LmdbStore {
         if let Some(failure) = self.failure.get_mut() {
             return Err(failure.clone().into());
         }
+        self.check_room(batch)?;
         self.apply(batch).map_err(|e| store_error("commit to the LMDB store", e).into())
     }
 
@@ -498,7 +547,8 @@ impl MetaStore for LmdbStore {
 #[cfg(test)]
 pub(super) fn make_unsummed(dir: &Path) {
     let options = LmdbOptions { map_bytes: 1 << 28, power_safe: false };
-    let store = LmdbStore::with_env(open_env(dir, options).unwrap()).unwrap();
+    let env = open_env(dir, options).unwrap();
+    let store = LmdbStore::with_env(dir, env).unwrap();
     let mut txn = store.env.write_txn().unwrap();
     store.numbers.db.put(&mut txn, VERSION_KEY, &VERSION_UNSUMMED.to_le_bytes()).unwrap();
     txn.commit().unwrap();

@@ -6,6 +6,7 @@
 use super::append::Ahead;
 use super::frame::{self, HEADER_LEN, LOG_MAGIC, PREFIX_LEN, Record, RecordReader, SNAP_MAGIC};
 use super::generation::{DIR, Found, log_name, snap_name, temp_name};
+use super::room::{self, KeptBack, SPARE_MIN};
 use super::tables::Tables;
 use crate::error::{StoreError, StoreErrorKind};
 use std::fmt;
@@ -21,6 +22,8 @@ use tidepool_wire::tail::{Tail, judge};
 pub const COMPACT_LOG_MIN: u64 = 64 << 20;
 /// After so many bytes of a log the last mark is written again.
 const MARK_EVERY: u64 = 4096;
+/// Bytes of a log that no mutation takes, for one batch: its frame, and a mark.
+const FRAMES_LEN: u64 = 64;
 /// Bytes of mutations in one record of a snapshot.
 const SNAP_RECORD_LEN: usize = 1 << 20;
 
@@ -66,6 +69,8 @@ pub struct MemLogStore<D: Disk> {
     generation: u64,
     log: D::File,
     ahead: Ahead,
+    /// Blocks of the log for what makes the tables smaller, and for the next snapshot.
+    kept: KeptBack,
     /// Where the next record goes; everything before is valid.
     log_len: u64,
     /// What the log says of its durability; none in a log of a version without marks.
@@ -113,12 +118,13 @@ impl<D: Disk> MemLogStore<D> {
             }
         };
         remove_all(&disk, &found.stale(generation))?;
-        Ok(MemLogStore {
+        let mut store = MemLogStore {
             disk,
             tables,
             generation,
             log: log.file,
             ahead: Ahead::default(),
+            kept: KeptBack::default(),
             log_len: log.end,
             marks: log.marks,
             unwritten: log.unwritten,
@@ -129,7 +135,10 @@ impl<D: Disk> MemLogStore<D> {
             // Whoever ran before may have died between a change of names and its sync.
             names_unsynced: true,
             scratch: Vec::new(),
-        })
+        };
+        // What a full disk has not is missing for what makes the tables larger, which then says so.
+        let _ = store.keep_back(0);
+        Ok(store)
     }
 
     /// Replaces [`COMPACT_LOG_MIN`], for tests and small disks.
@@ -145,6 +154,59 @@ impl<D: Disk> MemLogStore<D> {
     /// What a power failure had cost, if the log was found with holes in it.
     pub fn unwritten(&self) -> Option<&Unwritten> {
         self.unwritten.as_ref()
+    }
+
+    /// Bytes behind the log that the tables need to become smaller, however large they are: a snapshot of them, and as many
+    /// records as make one worth it.
+    fn spare(&self) -> u64 {
+        self.tables.len() + self.step()
+    }
+
+    /// With so much to give back, a full disk is worth a compaction.
+    fn step(&self) -> u64 {
+        SPARE_MIN.max(self.tables.len() / 8)
+    }
+
+    /// Has room for a record and all that may follow it.
+    fn keep_back(&mut self, record: u64) -> io::Result<()> {
+        let end = self.log_len + record + self.spare();
+        self.kept.reach(&self.log, (self.log_len, end), || free(&self.disk))
+    }
+
+    /// Refuses what makes the tables larger where the disk has no room for what would make them smaller.
+    fn check_room(&mut self, batch: &[Mutation]) -> Result<(), StoreError> {
+        let record = FRAMES_LEN + batch.iter().map(room::of).sum::<u64>();
+        if self.keep_back(record).is_ok() {
+            return Ok(());
+        }
+        self.compact_if_full();
+        match self.keep_back(record) {
+            Err(full) if room::grows(self, batch) => {
+                let error = StoreError::io("keep room for removals", &full);
+                Err(error.in_file(log_name(self.generation)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// On a full disk: gives back what is worth it, where a snapshot has room.
+    fn compact_if_full(&mut self) {
+        let gives = (self.log_len + self.snap_len).saturating_sub(self.tables.len());
+        let free = self.disk.space().map_or(0, |space| space.free);
+        if gives >= self.step() / 2
+            && free + self.kept.left(self.log_len) >= self.tables.len() + self.step() / 4
+        {
+            // Without it the batch takes what there is, or fails and says why.
+            let _ = self.rotate();
+        }
+    }
+
+    /// Gives back the blocks behind the log.
+    fn release(&mut self) {
+        if self.kept.release() | self.ahead.end() {
+            // The next start does it otherwise.
+            let _ = self.log.set_len(self.log_len);
+        }
     }
 
     fn append(&mut self, batch: &[Mutation]) -> Result<(), StoreError> {
@@ -180,6 +242,7 @@ impl<D: Disk> MemLogStore<D> {
     fn undo_append(&mut self, error: StoreError) -> StoreError {
         let name = log_name(self.generation);
         self.ahead.end();
+        self.kept.release();
         if let Err(cut) = self.log.set_len(self.log_len) {
             self.broken = Some(format!(
                 "appending to {name} failed ({}) and so did cutting it back to {} bytes ({cut})",
@@ -233,6 +296,7 @@ impl<D: Disk> MemLogStore<D> {
     /// Writes everything anew as the next generation and drops this one (§6).
     fn rotate(&mut self) -> Result<(), StoreError> {
         let next = self.generation + 1;
+        self.release();
         let snap_len = write_snapshot(&self.disk, next, &self.tables).inspect_err(|_| {
             // Only to give the room back now; the next start removes it otherwise.
             let _ = self.disk.remove(&temp_name(next));
@@ -271,12 +335,15 @@ impl<D: Disk> MemLogStore<D> {
 }
 
 impl<D: Disk> Drop for MemLogStore<D> {
-    /// Gives back what was allocated in advance; the next start would do it otherwise.
+    /// Gives back what was allocated in advance.
     fn drop(&mut self) {
-        if self.ahead.end() {
-            let _ = self.log.set_len(self.log_len);
-        }
+        self.release();
     }
+}
+
+/// Bytes that the disk has; none where it cannot tell.
+fn free<D: Disk>(disk: &D) -> u64 {
+    disk.space().map_or(0, |space| space.free)
 }
 
 /// Reads a snapshot into `tables`; returns its length.
@@ -595,6 +662,7 @@ impl<D: Disk> MetaStore for MemLogStore<D> {
         if batch.is_empty() {
             return Ok(());
         }
+        self.check_room(batch)?;
         self.append(batch)?;
         batch.iter().cloned().for_each(|mutation| self.tables.apply(mutation));
         Ok(())

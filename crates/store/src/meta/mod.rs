@@ -7,6 +7,7 @@ mod lmdb;
 mod memlog;
 mod ordered;
 mod repair;
+mod room;
 mod tables;
 #[cfg(test)]
 mod tests;

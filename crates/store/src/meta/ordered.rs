@@ -30,22 +30,25 @@ impl<V> Default for Ordered<V> {
 }
 
 impl<V> Ordered<V> {
-    pub fn put(&mut self, number: u64, value: V) {
-        if self.values.insert(number, value).is_none() {
+    /// What was there before.
+    pub fn put(&mut self, number: u64, value: V) -> Option<V> {
+        let before = self.values.insert(number, value);
+        if before.is_none() {
             *self.words.entry(number / WORD).or_default() |= 1 << (number % WORD);
         }
+        before
     }
 
-    pub fn remove(&mut self, number: u64) {
-        if self.values.remove(&number).is_none() {
-            return;
-        }
+    /// What was there.
+    pub fn remove(&mut self, number: u64) -> Option<V> {
+        let before = self.values.remove(&number)?;
         if let Entry::Occupied(mut word) = self.words.entry(number / WORD) {
             *word.get_mut() &= !(1 << (number % WORD));
             if *word.get() == 0 {
                 word.remove();
             }
         }
+        Some(before)
     }
 
     pub fn get(&self, number: u64) -> Option<&V> {
@@ -99,7 +102,9 @@ mod tests {
 
     fn of(numbers: impl Iterator<Item = u64>) -> Ordered<u64> {
         let mut all = Ordered::default();
-        numbers.for_each(|number| all.put(number, number));
+        for number in numbers {
+            all.put(number, number);
+        }
         all
     }
 
@@ -140,7 +145,9 @@ mod tests {
                 prop_assert!(all.above(Some(look)).eq(above.map(|(number, step)| (*number, step))));
             }
             let left: Vec<u64> = slow.keys().copied().collect();
-            left.into_iter().for_each(|number| all.remove(number));
+            for number in left {
+                all.remove(number);
+            }
             prop_assert!(all.words.is_empty(), "nothing is kept of what is gone");
         }
     }

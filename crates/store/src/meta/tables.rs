@@ -1,6 +1,7 @@
 //! The metadata tables in memory.
 
 use super::ordered::Ordered;
+use super::room;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -21,6 +22,8 @@ pub(super) struct Tables {
     pub outcomes: FxHashMap<TxnId, Outcome>,
     pub next_count: u64,
     pub reaps: BTreeSet<Ino>,
+    /// Most bytes that a snapshot of all takes, its frame left out.
+    len: u64,
 }
 
 impl Default for Tables {
@@ -32,37 +35,69 @@ impl Default for Tables {
             outcomes: FxHashMap::default(),
             next_count: COUNT_FIRST,
             reaps: BTreeSet::new(),
+            len: room::OF_NUMBER,
         }
     }
 }
 
 impl Tables {
     pub fn apply(&mut self, mutation: Mutation) {
+        let put = room::of(&mutation);
+        let (stays, went) = self.change(mutation);
+        self.len = self.len + if stays { put } else { 0 } - went;
+    }
+
+    /// Whether the mutation puts something there, and the bytes of what was there before.
+    fn change(&mut self, mutation: Mutation) -> (bool, u64) {
+        let went = |was: bool, len: u64| if was { len } else { 0 };
         match mutation {
-            Mutation::PutInode(inode) => self.inodes.put(inode.attr.ino.0, Box::new(inode)),
-            Mutation::DelInode(ino) => self.inodes.remove(ino.0),
-            Mutation::PutDentry { parent, name, dentry } => {
-                self.dirs.entry(parent.0).or_default().insert(name, dentry);
+            Mutation::PutInode(inode) => {
+                let before = self.inodes.put(inode.attr.ino.0, Box::new(inode));
+                (true, before.map_or(0, |inode| room::of_inode(&inode)))
             }
-            Mutation::DelDentry { parent, name } => self.remove_dentry(parent, &name),
-            Mutation::PutDirPart { dir, part } => self.parts.put(dir.0, part),
-            Mutation::DelDirPart(dir) => self.parts.remove(dir.0),
-            Mutation::PutOutcome { txn, outcome } => drop(self.outcomes.insert(txn, outcome)),
-            Mutation::DelOutcome(txn) => drop(self.outcomes.remove(&txn)),
-            Mutation::NextCount(count) => self.next_count = count,
-            Mutation::PutReap(ino) => drop(self.reaps.insert(ino)),
-            Mutation::DelReap(ino) => drop(self.reaps.remove(&ino)),
+            Mutation::DelInode(ino) => {
+                (false, self.inodes.remove(ino.0).map_or(0, |inode| room::of_inode(&inode)))
+            }
+            Mutation::PutDentry { parent, name, dentry } => {
+                let len = room::of_dentry(&name);
+                (true, went(self.dirs.entry(parent.0).or_default().insert(name, dentry).is_some(), len))
+            }
+            Mutation::DelDentry { parent, name } => {
+                (false, went(self.remove_dentry(parent, &name), room::of_dentry(&name)))
+            }
+            Mutation::PutDirPart { dir, part } => {
+                (true, went(self.parts.put(dir.0, part).is_some(), room::OF_PART))
+            }
+            Mutation::DelDirPart(dir) => (false, went(self.parts.remove(dir.0).is_some(), room::OF_PART)),
+            Mutation::PutOutcome { txn, outcome } => {
+                (true, went(self.outcomes.insert(txn, outcome).is_some(), room::OF_OUTCOME))
+            }
+            Mutation::DelOutcome(txn) => {
+                (false, went(self.outcomes.remove(&txn).is_some(), room::OF_OUTCOME))
+            }
+            Mutation::NextCount(count) => {
+                self.next_count = count;
+                (false, 0)
+            }
+            Mutation::PutReap(ino) => (true, went(!self.reaps.insert(ino), room::OF_NUMBER)),
+            Mutation::DelReap(ino) => (false, went(self.reaps.remove(&ino), room::OF_NUMBER)),
         }
     }
 
-    fn remove_dentry(&mut self, parent: Ino, name: &[u8]) {
-        if let Some(names) = self.dirs.get_mut(&parent.0) {
-            names.remove(name);
-            // Empty maps of removed directories must not pile up.
-            if names.is_empty() {
-                self.dirs.remove(&parent.0);
-            }
+    /// Whether it was there.
+    fn remove_dentry(&mut self, parent: Ino, name: &[u8]) -> bool {
+        let Some(names) = self.dirs.get_mut(&parent.0) else { return false };
+        let was = names.remove(name).is_some();
+        // Empty maps of removed directories must not pile up.
+        if names.is_empty() {
+            self.dirs.remove(&parent.0);
         }
+        was
+    }
+
+    /// Most bytes that a snapshot of all takes, its frame left out.
+    pub fn len(&self) -> u64 {
+        self.len
     }
 
     pub fn dentry(&self, parent: Ino, name: &[u8]) -> Option<&Dentry> {

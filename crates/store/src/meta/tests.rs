@@ -4,6 +4,7 @@ mod crash;
 mod damage;
 mod golden;
 mod oracle;
+mod room;
 mod suite;
 
 use crate::meta::{LmdbOptions, LmdbStore, MemLogStore};

@@ -79,7 +79,7 @@ enum Step {
     Sync,
 }
 
-fn mutation() -> impl Strategy<Value = Mutation> {
+pub(super) fn mutation() -> impl Strategy<Value = Mutation> {
     let ino = || 1..9u64;
     let name = || prop::collection::vec(b'a'..b'd', 1..3);
     prop_oneof![
