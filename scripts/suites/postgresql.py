@@ -16,6 +16,7 @@ from pathlib import Path
 
 import trees
 from doors import Failed, Place, Ran, User, run
+from stopping import held
 from suite import Wanted, by_code, last_line
 from verdicts import Outcome, Verdict
 
@@ -114,7 +115,8 @@ class Database:
 
     def start(self) -> None:
         """Until it takes clients, which is after recovery."""
-        self.server = self.place.start("server", [self.programs["postgres"], "-D", "db"])
+        with held():
+            self.server = self.place.start("server", [self.programs["postgres"], "-D", "db"])
         deadline = time.monotonic() + STEP_SECONDS_MAX
         while self.client("start", "psql", "-XAtq", "-c", "SELECT 1").code != 0:
             if self.server.poll() is not None:

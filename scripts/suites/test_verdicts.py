@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.machinery
+import importlib.util
+import json
+import os
+import signal
 import subprocess
+import sys
 import tempfile
 import unittest
+from collections.abc import Iterator
 from pathlib import Path
 
 import hdf5
@@ -161,6 +168,63 @@ class Doors(unittest.TestCase):
                 self.assertEqual(outcomes[-1].verdict, FAILED)
 
 
+class Stopping:
+    """A suite whose second test gets a signal while it runs, and leaves its process number; a third must not begin."""
+
+    name, title, doors, floor, user = "stress-ng", "of this test", ("below", "fuse"), 1, None
+
+    def __init__(self, number: signal.Signals, pid: Path) -> None:
+        self.test = f"echo $$ >{pid}; kill -{number.value} {os.getpid()}; exec sleep 600"
+
+    def prepare(self, _: trees.Trees) -> None:
+        pass
+
+    def outcomes(self, place: Place, _: object) -> Iterator[Outcome]:
+        yield Outcome("first", PASSED)
+        yield by_code("second", place.run("second", ["sh", "-c", self.test], 600), 600)
+        raise AssertionError("went on after a signal")
+
+
+class Driving(unittest.TestCase):
+    def test_a_run_that_is_stopped_tells_what_ran_and_leaves_nothing(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            with self.subTest(number.name), tempfile.TemporaryDirectory() as home:
+                ran = subprocess.run([sys.executable, __file__, "stopped", str(number.value), home], capture_output=True, text=True, timeout=120)
+                self.assertEqual(ran.returncode, 1, ran.stderr)
+                self.assertNotIn("Traceback", ran.stderr)
+                found = json.loads(Path(home, "out/suites.json").read_text())
+                self.assertEqual([(row["door"], row["passed"], row["failed"]) for row in found["rows"]], [("below", 1, 0)])
+                self.assertEqual(found["rows"][0]["wrong"], [f"stopped by {number.name} before its end"])
+                self.assertIn(f"stopped by {number.name}", found["stopped"])
+                self.assertIn("WRONG: stress-ng below stopped by", ran.stdout)
+                self.assertFalse(Path("/proc", Path(home, "pid").read_text().strip()).exists())
+                self.assertEqual(list(Path(home, "scratch").iterdir()), [])
+
+    def test_a_place_that_is_missing_is_named_before_anything_is_built(self) -> None:
+        with tempfile.TemporaryDirectory() as home:
+            words = ["--suite", "stress-ng", "--door", "below", "--home", f"{home}/home", "--scratch", f"{home}/gone"]
+            ran = subprocess.run([HERE / "run", *words], capture_output=True, text=True, timeout=120)
+            self.assertEqual((ran.returncode, ran.stdout), (2, ""))
+            self.assertIn(f"{home}/gone", ran.stderr)
+            self.assertNotIn("Traceback", ran.stderr)
+            self.assertFalse(Path(home, "home").exists())
+
+
+def stopped(number: int, home: Path) -> int:
+    """A run of one suite that stops it."""
+    # Whoever runs the tests may ignore it.
+    signal.signal(number, signal.SIG_DFL)
+    loader = importlib.machinery.SourceFileLoader("suites_run", str(HERE / "run"))
+    driver = importlib.util.module_from_spec(importlib.util.spec_from_loader("suites_run", loader))
+    loader.exec_module(driver)
+    driver.SUITES = (Stopping(signal.Signals(number), home / "pid"),)
+    # The name space of mounts would be made by running this file again.
+    driver.among_own_mounts = lambda: None
+    (home / "scratch").mkdir()
+    sys.argv = ["run", "--bin", "/bin", "--door", "below", "--home", str(home), "--scratch", str(home / "scratch"), "--out", str(home / "out")]
+    return driver.main()
+
+
 class Fetching(unittest.TestCase):
     def test_another_archive_than_the_pinned_one_is_refused(self) -> None:
         with tempfile.TemporaryDirectory() as home:
@@ -192,4 +256,6 @@ class Fetching(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["stopped"]:
+        sys.exit(stopped(int(sys.argv[2]), Path(sys.argv[3])))
     unittest.main()
