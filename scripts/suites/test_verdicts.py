@@ -134,6 +134,30 @@ class Reading(unittest.TestCase):
         self.assertEqual(ltp.outcome("x", Ran(32, "TCONF: no")).verdict, SKIPPED)
         self.assertEqual(ltp.outcome("x", Ran(33, "a.c:1: TFAIL: wrong\nSummary")).why, "a.c:1: TFAIL: wrong")
 
+    def test_ltp_fails_where_a_script_does_not_find_its_programs_and_ends_with_0(self) -> None:
+        for said in (
+            "/x/fs_racer.sh: line 37: ./fs_racer_file_create.sh: No such file or directory\nCleaning up\n",
+            "Loops: 10\n/x/fs_di: 187: tst_resm: not found\n",
+            "/x/rwtest: line 124: tst_resm: command not found\nTest passed\n",
+        ):
+            found = ltp.outcome("x", Ran(0, said))
+            self.assertEqual((found.verdict, found.why.partition(": ")[0]), (FAILED, "it has run without a program of its own"))
+        # Of files that others remove in the meantime.
+        race = "/x/fs_racer_file_concat.sh: line 30: /p/race/3: No such file or directory\ncat: /p/race/7: No such file or directory\n"
+        self.assertEqual(ltp.outcome("x", Ran(0, race)).verdict, PASSED)
+
+    def test_ltp_scripts_that_start_what_lies_beside_them_do_find_it(self) -> None:
+        with tempfile.TemporaryDirectory() as home:
+            programs = Path(home, "testcases/bin")
+            programs.mkdir(parents=True)
+            for name, text in (("fs_racer.sh", "./beside $1 $TMPDIR"), ("beside", "echo beside $1 $2")):
+                programs.joinpath(name).write_text(f"#!/bin/sh\n{text}\n")
+                programs.joinpath(name).chmod(0o755)
+            env = {**os.environ, "LTPROOT": home, "PATH": f"{programs}:{os.environ['PATH']}", "TMPDIR": "/pool"}
+            words = ["sh", "-c", ltp.command_of("fs_racer", "fs_racer.sh 5", 10)]
+            self.assertEqual(subprocess.run(words, env=env, cwd="/", capture_output=True, text=True, check=True).stdout, "beside 5 /pool\n")
+        self.assertEqual(ltp.command_of("gf01", "growfiles -L 20", 10), "growfiles -L 10")
+
 
     def test_xfstests_are_judged_by_what_check_says_of_them(self) -> None:
         test, head = "generic/001", "FSTYP         -- fuse\n\n"
