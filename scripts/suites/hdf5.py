@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import trees
@@ -35,7 +35,7 @@ RANKS = 3
 # As HDF5's own `make check`, which knows no limit; the longest, of SWMR, takes minutes on a local disk.
 TEST_SECONDS_MAX = 1200
 # What reads another test's files runs behind it.
-AFTER = {"flush2": "flush1"}
+AFTER = {"flush2": "flush1", "t_prestart": "t_pshutdown"}
 MPI = ["--oversubscribe", "--mca", "btl", "self,vader", "-np", str(RANKS)]
 
 
@@ -52,18 +52,13 @@ class Hdf5:
         self.tree = all_trees.built(self.name, PIN, [["sh", "-c", BUILD]])
         serial = (self.tree / "serial/test/Makefile").read_text()
         parallel = (self.tree / "parallel/testpar/Makefile").read_text()
-        self.tests = {f"test/{name}": self.serial(name) for name in [*listed(serial, "TEST_PROG"), *listed(serial, "TEST_SCRIPT")]}
-        self.tests |= {f"testpar/{name}": self.parallel(name) for name in listed(parallel, "TEST_PROG_PARA")}
+        self.tests = {f"test/{name}": behind(name, self.serial) for name in [*listed(serial, "TEST_PROG"), *listed(serial, "TEST_SCRIPT")]}
+        self.tests |= {f"testpar/{name}": behind(name, self.parallel) for name in listed(parallel, "TEST_PROG_PARA")}
         # As testpflush.sh, with our own words for MPI: the first program ends without MPI_Finalize, which mpirun calls an error.
         flush = [word for name in ("t_pflush1", "t_pflush2") for word in self.parallel(name)]
         self.tests["testpar/t_pflush"] = in_turn(";", flush)
 
     def serial(self, name: str) -> list[str]:
-        if name in AFTER:
-            return in_turn("&&", self.serial(AFTER[name]) + self.serial_alone(name))
-        return self.serial_alone(name)
-
-    def serial_alone(self, name: str) -> list[str]:
         built, source = self.tree / "serial/test" / name, self.tree / TOP / "test" / name
         if name.endswith(".sh"):
             return ["sh", str(built if built.exists() else source)]
@@ -92,6 +87,11 @@ class Hdf5:
         ran = place.run("furnish", words, TEST_SECONDS_MAX, there)
         if ran.code != 0:
             raise Failed(f"links to the programs cannot be made: {ran.said.strip()[-300:]}")
+
+
+def behind(name: str, command: Callable[[str], list[str]]) -> list[str]:
+    """The command of a test, behind that of the one whose files it reads."""
+    return in_turn("&&", command(AFTER[name]) + command(name)) if name in AFTER else command(name)
 
 
 def in_turn(between: str, both: list[str]) -> list[str]:

@@ -119,6 +119,12 @@ class Reading(unittest.TestCase):
         with self.assertRaises(trees.Missing):
             hdf5.listed(makefile, "GONE")
 
+    def test_hdf5_tests_that_read_the_files_of_others_run_behind_them(self) -> None:
+        for first, second in (("flush1", "flush2"), ("t_pshutdown", "t_prestart")):
+            words = hdf5.behind(second, lambda name: ["echo", name])
+            self.assertEqual(subprocess.run(words, check=True, capture_output=True, text=True).stdout.split(), [first, second])
+            self.assertEqual(hdf5.behind(first, lambda name: ["echo", name]), ["echo", first])
+
     def test_hdf5_pairs_run_one_after_the_other(self) -> None:
         for between, codes, last in (("&&", (0, 3), 3), ("&&", (4, 0), 4), (";", (4, 0), 0), (";", (0, 5), 5)):
             both = [word for code in codes for word in ("sh", "-c", f"exit {code}")]
