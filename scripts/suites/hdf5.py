@@ -43,7 +43,7 @@ class Hdf5:
     name = "hdf5"
     title = "the library's tests, and the parallel ones over MPI"
     doors = ("below", "fuse", "preload")
-    floor = 60
+    floors = dict.fromkeys(doors, 60)
     user = None
 
     def prepare(self, all_trees: trees.Trees) -> None:

@@ -40,7 +40,7 @@ class Postgresql:
     name = "postgresql"
     title = "a database under pgbench, with kill -9 of its postmaster and of a daemon of the pool"
     doors = ("below", "fuse", "preload")
-    floor = 2 + KILLS
+    floors = dict.fromkeys(doors, 2 + KILLS)
     user = User("postgres")
 
     def prepare(self, _: trees.Trees) -> None:

@@ -27,7 +27,7 @@ class StressNg:
     name = "stress-ng"
     title = "stressors of the class filesystem, each with --verify"
     doors = ("below", "fuse", "preload")
-    floor = 35
+    floors = dict.fromkeys(doors, 35)
     user = None
 
     def prepare(self, _: trees.Trees) -> None:

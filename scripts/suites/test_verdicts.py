@@ -93,6 +93,24 @@ class Judging(unittest.TestCase):
         self.assertEqual(len(table([Row("s", "fuse"), Row("t", "preload")]).splitlines()), 3)
 
 
+class Nowhere:
+    """A place where each program passes."""
+
+    seconds, top = 1, Path("/pool")
+
+    def __init__(self, door: str) -> None:
+        self.door = door
+
+    def make(self, name: str) -> str:
+        return name
+
+    def remove(self, name: str) -> None:
+        pass
+
+    def run(self, *_: object) -> Ran:
+        return Ran(0, "")
+
+
 class Reading(unittest.TestCase):
     def test_pjdfstest_tells_numbers_and_what_its_authors_expect(self) -> None:
         said = "1..4\nok 1\nnot ok 2 - tried 'x', expected 0, got EPERM\nnot ok 3 # TODO known\nok 4 # TODO known\n"
@@ -152,6 +170,16 @@ class Reading(unittest.TestCase):
         race = "/x/fs_racer_file_concat.sh: line 30: /p/race/3: No such file or directory\ncat: /p/race/7: No such file or directory\n"
         self.assertEqual(ltp.outcome("x", Ran(0, race)).verdict, PASSED)
 
+    def test_ltp_attaches_no_placeholder_to_a_device_of_the_machine(self) -> None:
+        suite = ltp.Ltp()
+        suite.root, suite.tests = Path("/ltp"), {name: "true" for name in ("gf01", "inode01", "acl_mask01")}
+        for door, ran in (("preload", ["gf01"]), ("fuse", ["gf01", "inode01", "acl_mask01"])):
+            found = list(suite.outcomes(Nowhere(door), lambda _: True))
+            self.assertEqual([o.test for o in found if o.verdict == PASSED], ran)
+            self.assertEqual([o.verdict for o in found if o.test not in ran], [SKIPPED] * (3 - len(ran)))
+        listed = [e.test for e in read_exclusions((HERE / "exclusions").read_text()) if e.suite == "ltp"]
+        self.assertEqual([test for test in listed if ltp.WITH_DEVICE.fullmatch(test)], [])
+
     def test_ltp_scripts_that_start_what_lies_beside_them_do_find_it(self) -> None:
         with tempfile.TemporaryDirectory() as home:
             programs = Path(home, "testcases/bin")
@@ -201,7 +229,8 @@ class Doors(unittest.TestCase):
 class Stopping:
     """A suite whose second test gets a signal while it runs, and leaves its process number; a third must not begin."""
 
-    name, title, doors, floor, user = "stress-ng", "of this test", ("below", "fuse"), 1, None
+    name, title, doors, user = "stress-ng", "of this test", ("below", "fuse"), None
+    floors = {"below": 1, "fuse": 1}
 
     def __init__(self, number: signal.Signals, pid: Path) -> None:
         self.test = f"echo $$ >{pid}; kill -{number.value} {os.getpid()}; exec sleep 600"
