@@ -129,6 +129,10 @@ class Reading(unittest.TestCase):
         self.assertEqual((wrong.verdict, wrong.why), (FAILED, "x: bad byte"))
         self.assertEqual(stress_ng.outcome("x", Ran(4, "no"), 1).verdict, SKIPPED)
         self.assertEqual(stress_ng.outcome("x", Ran(None, ""), 1).verdict, FAILED)
+        apart = "stress-ng: info:  [9] disabled 'x' as it may hang or reboot the machine (enable it with the --pathological option)\n"
+        nobody = "stress-ng: error: [9] No stress workers invoked\n"
+        self.assertEqual(stress_ng.outcome("x", Ran(1, apart + nobody), 1).verdict, SKIPPED)
+        self.assertEqual(stress_ng.outcome("x", Ran(1, nobody), 1).verdict, FAILED)
         self.assertEqual(stress_ng.stressors("class 'filesystem' stressors: access dir\n"), ["access", "dir"])
 
     def test_hdf5_lists_are_read_with_what_they_refer_to(self) -> None:
@@ -136,6 +140,16 @@ class Reading(unittest.TestCase):
         self.assertEqual(hdf5.listed(makefile, "TESTS"), ["a.sh", "b", "c.sh"])
         with self.assertRaises(trees.Missing):
             hdf5.listed(makefile, "GONE")
+
+    def test_hdf5_tests_find_what_lies_beside_them_and_the_sources_as_in_the_tree(self) -> None:
+        with tempfile.TemporaryDirectory() as home:
+            for name in ("serial/src/H5pubconf.h", "serial/test/flush1", "serial/test/.libs/flush1", "pool/x"):
+                Path(home, name).parent.mkdir(parents=True, exist_ok=True)
+                Path(home, name).touch()
+            words = ["sh", "-c", hdf5.FURNISH, "sh", f"{home}/serial/test", hdf5.TESTS]
+            subprocess.run(words, cwd=f"{home}/pool", check=True)
+            for name in ("../src/H5pubconf.h", "flush1", ".libs/flush1"):
+                self.assertTrue(Path(home, "pool", hdf5.TESTS, name).exists(), name)
 
     def test_hdf5_tests_that_read_the_files_of_others_run_behind_them(self) -> None:
         for first, second in (("flush1", "flush2"), ("t_pshutdown", "t_prestart")):
