@@ -12,6 +12,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from stopping import Stopped, held
+
 DAEMONS = 2
 COMMAND_SECONDS_MAX = 120
 # After SIGKILL; what then is still there waits in the kernel for a mount.
@@ -60,17 +62,22 @@ def run(
     """Runs a program in a session of its own, with its output in `log`, and kills what is left of its group at the end. `leaves`:
     only when it takes too long; it starts what has to go on."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("wb") as out:
-        child = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=env, cwd=cwd,
-            start_new_session=True, **(user.words() if user else {}),
-        )  # fmt: skip
-        try:
-            code: int | None = child.wait(seconds)
-        except subprocess.TimeoutExpired:
-            code = None
-        if code is None or not leaves:
+    child = None
+    try:
+        with log.open("wb") as out, held():
+            child = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=env, cwd=cwd,
+                start_new_session=True, **(user.words() if user else {}),
+            )  # fmt: skip
+        code: int | None = child.wait(seconds)
+    except subprocess.TimeoutExpired:
+        code = None
+    except BaseException:
+        if child:
             end_session(child)
+        raise
+    if code is None or not leaves:
+        end_session(child)
     return Ran(code, tail_of(log))
 
 
@@ -116,11 +123,12 @@ class Pool:
         return self
 
     def __exit__(self, *_: object) -> None:
-        try:
-            self.unmount_all()
-            self.command("pool", "stop", "--pool", "suites")
-        finally:
-            shutil.rmtree(self.home, ignore_errors=True)
+        with held():
+            try:
+                self.unmount_all()
+                self.command("pool", "stop", "--pool", "suites")
+            finally:
+                shutil.rmtree(self.home, ignore_errors=True)
 
     def environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if name not in OWN_VARIABLES}
@@ -129,10 +137,12 @@ class Pool:
         return {**kept, **own, "HOME": home}
 
     def command(self, *words: str) -> str:
-        ran = run(
-            [str(self.bin / "tidepool"), *words], COMMAND_SECONDS_MAX, self.home / "logs" / "command",
-            self.environment(), cwd=Path("/"), user=self.user, leaves=True,
-        )  # fmt: skip
+        # A pool is there or not when a signal is acted on, and not half.
+        with held():
+            ran = run(
+                [str(self.bin / "tidepool"), *words], COMMAND_SECONDS_MAX, self.home / "logs" / "command",
+                self.environment(), cwd=Path("/"), user=self.user, leaves=True,
+            )  # fmt: skip
         if ran.code != 0:
             ended = "has not ended" if ran.hung else f"ended with {ran.code}"
             raise Failed(f"'tidepool {' '.join(words)}' {ended}: {ran.said.strip()}")
@@ -157,13 +167,11 @@ class Pool:
             os.chown(path, self.user.record().pw_uid, self.user.record().pw_gid)
         else:
             words.insert(2, "--allow-other")
-        log = (self.home / "logs" / f"mount-{name}").open("ab")
-        child = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=self.environment(), cwd="/",
-            start_new_session=True, **(self.user.words() if self.user else {}),
-        )  # fmt: skip
-        log.close()
-        self.mounts[path] = child
+        with (self.home / "logs" / f"mount-{name}").open("ab") as log, held():
+            child = self.mounts[path] = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=self.environment(), cwd="/",
+                start_new_session=True, **(self.user.words() if self.user else {}),
+            )  # fmt: skip
         deadline = time.monotonic() + COMMAND_SECONDS_MAX
         while not is_mounted(path):
             if child.poll() is not None or time.monotonic() > deadline:
@@ -213,7 +221,12 @@ class Place:
             if self.user:
                 os.chown(self.top, self.user.record().pw_uid, self.user.record().pw_gid)
             return self
-        self.pool.start()
+        try:
+            self.pool.start()
+        except Stopped:
+            # It came up before the signal was acted on.
+            self.pool.__exit__()
+            raise
         try:
             self.enter()
         except BaseException:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import trees
@@ -31,11 +31,16 @@ make --silent -j"$(nproc)" -C src
 make --silent -j"$(nproc)" -C test libh5test.la
 make --silent -j"$(nproc)" -C testpar build-tests
 """
+# In the directory of a test, as in the tree that was built.
+TESTS = "tests"
+FURNISH = 'ln -s "$1/../src" . && mkdir -m 1777 "$2" && cd "$2" && ln -s "$1"/* "$1"/.libs .'
 RANKS = 3
 # As HDF5's own `make check`, which knows no limit; the longest, of SWMR, takes minutes on a local disk.
 TEST_SECONDS_MAX = 1200
 # What reads another test's files runs behind it.
-AFTER = {"flush2": "flush1"}
+AFTER = {"flush2": "flush1", "t_prestart": "t_pshutdown"}
+# Its server is no part of this build (--enable-mirror-vfd).
+WITHOUT = ("test_mirror.sh",)
 MPI = ["--oversubscribe", "--mca", "btl", "self,vader", "-np", str(RANKS)]
 
 
@@ -43,7 +48,7 @@ class Hdf5:
     name = "hdf5"
     title = "the library's tests, and the parallel ones over MPI"
     doors = ("below", "fuse", "preload")
-    floor = 60
+    floors = dict.fromkeys(doors, 60)
     user = None
 
     def prepare(self, all_trees: trees.Trees) -> None:
@@ -52,18 +57,14 @@ class Hdf5:
         self.tree = all_trees.built(self.name, PIN, [["sh", "-c", BUILD]])
         serial = (self.tree / "serial/test/Makefile").read_text()
         parallel = (self.tree / "parallel/testpar/Makefile").read_text()
-        self.tests = {f"test/{name}": self.serial(name) for name in [*listed(serial, "TEST_PROG"), *listed(serial, "TEST_SCRIPT")]}
-        self.tests |= {f"testpar/{name}": self.parallel(name) for name in listed(parallel, "TEST_PROG_PARA")}
+        names = [name for variable in ("TEST_PROG", "TEST_SCRIPT") for name in listed(serial, variable) if name not in WITHOUT]
+        self.tests = {f"test/{name}": behind(name, self.serial) for name in names}
+        self.tests |= {f"testpar/{name}": behind(name, self.parallel) for name in listed(parallel, "TEST_PROG_PARA")}
         # As testpflush.sh, with our own words for MPI: the first program ends without MPI_Finalize, which mpirun calls an error.
         flush = [word for name in ("t_pflush1", "t_pflush2") for word in self.parallel(name)]
         self.tests["testpar/t_pflush"] = in_turn(";", flush)
 
     def serial(self, name: str) -> list[str]:
-        if name in AFTER:
-            return in_turn("&&", self.serial(AFTER[name]) + self.serial_alone(name))
-        return self.serial_alone(name)
-
-    def serial_alone(self, name: str) -> list[str]:
         built, source = self.tree / "serial/test" / name, self.tree / TOP / "test" / name
         if name.endswith(".sh"):
             return ["sh", str(built if built.exists() else source)]
@@ -83,15 +84,20 @@ class Hdf5:
                 "srcdir": str(self.tree / TOP / part), "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                 "HDF5TestExpress": "2",
             }  # fmt: skip
-            yield by_code(test, place.run(test, words, TEST_SECONDS_MAX, there, env), TEST_SECONDS_MAX)
+            yield by_code(test, place.run(test, words, TEST_SECONDS_MAX, f"{there}/{TESTS}", env), TEST_SECONDS_MAX)
             place.remove(there)
 
     def furnish(self, place: Place, there: str, built: str) -> None:
-        """Scripts start programs that lie beside them, and programs look for data and plug-ins there."""
-        words = ["sh", "-c", 'ln -s "$1"/* "$1"/.libs .', "sh", str(self.tree / built)]
+        """Scripts start programs that lie beside them and read ../src, and programs look for data and plug-ins beside them."""
+        words = ["sh", "-c", FURNISH, "sh", str(self.tree / built), TESTS]
         ran = place.run("furnish", words, TEST_SECONDS_MAX, there)
         if ran.code != 0:
             raise Failed(f"links to the programs cannot be made: {ran.said.strip()[-300:]}")
+
+
+def behind(name: str, command: Callable[[str], list[str]]) -> list[str]:
+    """The command of a test, behind that of the one whose files it reads."""
+    return in_turn("&&", command(AFTER[name]) + command(name)) if name in AFTER else command(name)
 
 
 def in_turn(between: str, both: list[str]) -> list[str]:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import trees
 from doors import Failed, Place, Ran, User, run
+from stopping import held
 from suite import Wanted, by_code, last_line
 from verdicts import Outcome, Verdict
 
@@ -39,7 +40,7 @@ class Postgresql:
     name = "postgresql"
     title = "a database under pgbench, with kill -9 of its postmaster and of a daemon of the pool"
     doors = ("below", "fuse", "preload")
-    floor = 2 + KILLS
+    floors = dict.fromkeys(doors, 2 + KILLS)
     user = User("postgres")
 
     def prepare(self, _: trees.Trees) -> None:
@@ -114,7 +115,8 @@ class Database:
 
     def start(self) -> None:
         """Until it takes clients, which is after recovery."""
-        self.server = self.place.start("server", [self.programs["postgres"], "-D", "db"])
+        with held():
+            self.server = self.place.start("server", [self.programs["postgres"], "-D", "db"])
         deadline = time.monotonic() + STEP_SECONDS_MAX
         while self.client("start", "psql", "-XAtq", "-c", "SELECT 1").code != 0:
             if self.server.poll() is not None:

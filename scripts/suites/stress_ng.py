@@ -19,6 +19,8 @@ GRACE_SECONDS = 90
 FAIL = re.compile(r"^stress-ng: (?:fail|error): +\[\d+\] (.*)$", re.MULTILINE)
 # Who does not try, says so, and ends with 0.
 NOT_TRIED = re.compile(r"skipped stressor|skipping stressor|stressor will be skipped|not implemented", re.IGNORECASE)
+# Its authors run it only where a machine may be lost.
+APART = re.compile(r"disabled '[\w-]+' as it may hang or reboot the machine")
 # Their usual gigabyte takes a debug build longer than the time they are given.
 SMALL = {"hdd": ["--hdd-bytes", "64m"], "iomix": ["--iomix-bytes", "64m"], "fallocate": ["--fallocate-bytes", "64m"]}
 
@@ -27,7 +29,7 @@ class StressNg:
     name = "stress-ng"
     title = "stressors of the class filesystem, each with --verify"
     doors = ("below", "fuse", "preload")
-    floor = 35
+    floors = dict.fromkeys(doors, 35)
     user = None
 
     def prepare(self, _: trees.Trees) -> None:
@@ -55,6 +57,9 @@ def outcome(test: str, ran: Ran, seconds: float) -> Outcome:
     found = by_code(test, ran, seconds, SKIPS)
     if found.verdict == Verdict.PASSED and NOT_TRIED.search(ran.said):
         return Outcome(test, Verdict.SKIPPED, NOT_TRIED.search(ran.said)[0])
+    apart = APART.search(ran.said)
+    if apart:
+        return Outcome(test, Verdict.SKIPPED, apart[0])
     fail = FAIL.search(ran.said)
     if found.verdict != Verdict.SKIPPED and fail:
         return Outcome(test, Verdict.FAILED, fail[1])

@@ -17,8 +17,8 @@ class Suite(Protocol):
     title: str
     # Of verdicts.DOORS.
     doors: tuple[str, ...]
-    # Fewer tests than this are no run of the suite, through whichever door.
-    floor: int
+    # By door: fewer tests than this are no run of the suite.
+    floors: dict[str, int]
     user: User | None
 
     def prepare(self, trees: Trees) -> None:

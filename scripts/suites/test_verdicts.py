@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.machinery
+import importlib.util
+import json
+import os
+import signal
 import subprocess
+import sys
 import tempfile
 import unittest
+from collections.abc import Iterator
 from pathlib import Path
 
 import hdf5
@@ -86,6 +93,24 @@ class Judging(unittest.TestCase):
         self.assertEqual(len(table([Row("s", "fuse"), Row("t", "preload")]).splitlines()), 3)
 
 
+class Nowhere:
+    """A place where each program passes."""
+
+    seconds, top = 1, Path("/pool")
+
+    def __init__(self, door: str) -> None:
+        self.door = door
+
+    def make(self, name: str) -> str:
+        return name
+
+    def remove(self, name: str) -> None:
+        pass
+
+    def run(self, *_: object) -> Ran:
+        return Ran(0, "")
+
+
 class Reading(unittest.TestCase):
     def test_pjdfstest_tells_numbers_and_what_its_authors_expect(self) -> None:
         said = "1..4\nok 1\nnot ok 2 - tried 'x', expected 0, got EPERM\nnot ok 3 # TODO known\nok 4 # TODO known\n"
@@ -104,6 +129,10 @@ class Reading(unittest.TestCase):
         self.assertEqual((wrong.verdict, wrong.why), (FAILED, "x: bad byte"))
         self.assertEqual(stress_ng.outcome("x", Ran(4, "no"), 1).verdict, SKIPPED)
         self.assertEqual(stress_ng.outcome("x", Ran(None, ""), 1).verdict, FAILED)
+        apart = "stress-ng: info:  [9] disabled 'x' as it may hang or reboot the machine (enable it with the --pathological option)\n"
+        nobody = "stress-ng: error: [9] No stress workers invoked\n"
+        self.assertEqual(stress_ng.outcome("x", Ran(1, apart + nobody), 1).verdict, SKIPPED)
+        self.assertEqual(stress_ng.outcome("x", Ran(1, nobody), 1).verdict, FAILED)
         self.assertEqual(stress_ng.stressors("class 'filesystem' stressors: access dir\n"), ["access", "dir"])
 
     def test_hdf5_lists_are_read_with_what_they_refer_to(self) -> None:
@@ -111,6 +140,22 @@ class Reading(unittest.TestCase):
         self.assertEqual(hdf5.listed(makefile, "TESTS"), ["a.sh", "b", "c.sh"])
         with self.assertRaises(trees.Missing):
             hdf5.listed(makefile, "GONE")
+
+    def test_hdf5_tests_find_what_lies_beside_them_and_the_sources_as_in_the_tree(self) -> None:
+        with tempfile.TemporaryDirectory() as home:
+            for name in ("serial/src/H5pubconf.h", "serial/test/flush1", "serial/test/.libs/flush1", "pool/x"):
+                Path(home, name).parent.mkdir(parents=True, exist_ok=True)
+                Path(home, name).touch()
+            words = ["sh", "-c", hdf5.FURNISH, "sh", f"{home}/serial/test", hdf5.TESTS]
+            subprocess.run(words, cwd=f"{home}/pool", check=True)
+            for name in ("../src/H5pubconf.h", "flush1", ".libs/flush1"):
+                self.assertTrue(Path(home, "pool", hdf5.TESTS, name).exists(), name)
+
+    def test_hdf5_tests_that_read_the_files_of_others_run_behind_them(self) -> None:
+        for first, second in (("flush1", "flush2"), ("t_pshutdown", "t_prestart")):
+            words = hdf5.behind(second, lambda name: ["echo", name])
+            self.assertEqual(subprocess.run(words, check=True, capture_output=True, text=True).stdout.split(), [first, second])
+            self.assertEqual(hdf5.behind(first, lambda name: ["echo", name]), ["echo", first])
 
     def test_hdf5_pairs_run_one_after_the_other(self) -> None:
         for between, codes, last in (("&&", (0, 3), 3), ("&&", (4, 0), 4), (";", (4, 0), 0), (";", (0, 5), 5)):
@@ -126,6 +171,40 @@ class Reading(unittest.TestCase):
     def test_ltp_fails_by_any_bit_but_that_of_not_here(self) -> None:
         self.assertEqual(ltp.outcome("x", Ran(32, "TCONF: no")).verdict, SKIPPED)
         self.assertEqual(ltp.outcome("x", Ran(33, "a.c:1: TFAIL: wrong\nSummary")).why, "a.c:1: TFAIL: wrong")
+
+    def test_ltp_fails_where_a_script_does_not_find_its_programs_and_ends_with_0(self) -> None:
+        for said in (
+            "/x/fs_racer.sh: line 37: ./fs_racer_file_create.sh: No such file or directory\nCleaning up\n",
+            "Loops: 10\n/x/fs_di: 187: tst_resm: not found\n",
+            "/x/rwtest: line 124: tst_resm: command not found\nTest passed\n",
+        ):
+            found = ltp.outcome("x", Ran(0, said))
+            self.assertEqual((found.verdict, found.why.partition(": ")[0]), (FAILED, "it has run without a program of its own"))
+        # Of files that others remove in the meantime.
+        race = "/x/fs_racer_file_concat.sh: line 30: /p/race/3: No such file or directory\ncat: /p/race/7: No such file or directory\n"
+        self.assertEqual(ltp.outcome("x", Ran(0, race)).verdict, PASSED)
+
+    def test_ltp_attaches_no_placeholder_to_a_device_of_the_machine(self) -> None:
+        suite = ltp.Ltp()
+        suite.root, suite.tests = Path("/ltp"), {name: "true" for name in ("gf01", "inode01", "acl_mask01")}
+        for door, ran in (("preload", ["gf01"]), ("fuse", ["gf01", "inode01", "acl_mask01"])):
+            found = list(suite.outcomes(Nowhere(door), lambda _: True))
+            self.assertEqual([o.test for o in found if o.verdict == PASSED], ran)
+            self.assertEqual([o.verdict for o in found if o.test not in ran], [SKIPPED] * (3 - len(ran)))
+        listed = [e.test for e in read_exclusions((HERE / "exclusions").read_text()) if e.suite == "ltp"]
+        self.assertEqual([test for test in listed if ltp.WITH_DEVICE.fullmatch(test)], [])
+
+    def test_ltp_scripts_that_start_what_lies_beside_them_do_find_it(self) -> None:
+        with tempfile.TemporaryDirectory() as home:
+            programs = Path(home, "testcases/bin")
+            programs.mkdir(parents=True)
+            for name, text in (("fs_racer.sh", "./beside $1 $TMPDIR"), ("beside", "echo beside $1 $2")):
+                programs.joinpath(name).write_text(f"#!/bin/sh\n{text}\n")
+                programs.joinpath(name).chmod(0o755)
+            env = {**os.environ, "LTPROOT": home, "PATH": f"{programs}:{os.environ['PATH']}", "TMPDIR": "/pool"}
+            words = ["sh", "-c", ltp.command_of("fs_racer", "fs_racer.sh 5", 10)]
+            self.assertEqual(subprocess.run(words, env=env, cwd="/", capture_output=True, text=True, check=True).stdout, "beside 5 /pool\n")
+        self.assertEqual(ltp.command_of("gf01", "growfiles -L 20", 10), "growfiles -L 10")
 
 
     def test_xfstests_are_judged_by_what_check_says_of_them(self) -> None:
@@ -161,6 +240,64 @@ class Doors(unittest.TestCase):
                 self.assertEqual(outcomes[-1].verdict, FAILED)
 
 
+class Stopping:
+    """A suite whose second test gets a signal while it runs, and leaves its process number; a third must not begin."""
+
+    name, title, doors, user = "stress-ng", "of this test", ("below", "fuse"), None
+    floors = {"below": 1, "fuse": 1}
+
+    def __init__(self, number: signal.Signals, pid: Path) -> None:
+        self.test = f"echo $$ >{pid}; kill -{number.value} {os.getpid()}; exec sleep 600"
+
+    def prepare(self, _: trees.Trees) -> None:
+        pass
+
+    def outcomes(self, place: Place, _: object) -> Iterator[Outcome]:
+        yield Outcome("first", PASSED)
+        yield by_code("second", place.run("second", ["sh", "-c", self.test], 600), 600)
+        raise AssertionError("went on after a signal")
+
+
+class Driving(unittest.TestCase):
+    def test_a_run_that_is_stopped_tells_what_ran_and_leaves_nothing(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            with self.subTest(number.name), tempfile.TemporaryDirectory() as home:
+                ran = subprocess.run([sys.executable, __file__, "stopped", str(number.value), home], capture_output=True, text=True, timeout=120)
+                self.assertEqual(ran.returncode, 1, ran.stderr)
+                self.assertNotIn("Traceback", ran.stderr)
+                found = json.loads(Path(home, "out/suites.json").read_text())
+                self.assertEqual([(row["door"], row["passed"], row["failed"]) for row in found["rows"]], [("below", 1, 0)])
+                self.assertEqual(found["rows"][0]["wrong"], [f"stopped by {number.name} before its end"])
+                self.assertIn(f"stopped by {number.name}", found["stopped"])
+                self.assertIn("WRONG: stress-ng below stopped by", ran.stdout)
+                self.assertFalse(Path("/proc", Path(home, "pid").read_text().strip()).exists())
+                self.assertEqual(list(Path(home, "scratch").iterdir()), [])
+
+    def test_a_place_that_is_missing_is_named_before_anything_is_built(self) -> None:
+        with tempfile.TemporaryDirectory() as home:
+            words = ["--suite", "stress-ng", "--door", "below", "--home", f"{home}/home", "--scratch", f"{home}/gone"]
+            ran = subprocess.run([HERE / "run", *words], capture_output=True, text=True, timeout=120)
+            self.assertEqual((ran.returncode, ran.stdout), (2, ""))
+            self.assertIn(f"{home}/gone", ran.stderr)
+            self.assertNotIn("Traceback", ran.stderr)
+            self.assertFalse(Path(home, "home").exists())
+
+
+def stopped(number: int, home: Path) -> int:
+    """A run of one suite that stops it."""
+    # Whoever runs the tests may ignore it.
+    signal.signal(number, signal.SIG_DFL)
+    loader = importlib.machinery.SourceFileLoader("suites_run", str(HERE / "run"))
+    driver = importlib.util.module_from_spec(importlib.util.spec_from_loader("suites_run", loader))
+    loader.exec_module(driver)
+    driver.SUITES = (Stopping(signal.Signals(number), home / "pid"),)
+    # The name space of mounts would be made by running this file again.
+    driver.among_own_mounts = lambda: None
+    (home / "scratch").mkdir()
+    sys.argv = ["run", "--bin", "/bin", "--door", "below", "--home", str(home), "--scratch", str(home / "scratch"), "--out", str(home / "out")]
+    return driver.main()
+
+
 class Fetching(unittest.TestCase):
     def test_another_archive_than_the_pinned_one_is_refused(self) -> None:
         with tempfile.TemporaryDirectory() as home:
@@ -192,4 +329,6 @@ class Fetching(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["stopped"]:
+        sys.exit(stopped(int(sys.argv[2]), Path(sys.argv[3])))
     unittest.main()

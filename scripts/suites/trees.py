@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
+import signal
 import subprocess
 import tarfile
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
+
+from stopping import held
 
 FETCH_SECONDS_MAX = 1800
 # HDF5 twice, on two cores that do other things.
@@ -64,15 +68,27 @@ QUIET = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subpr
 
 
 def call(argv: list[str], cwd: Path | None = None, seconds: float = FETCH_SECONDS_MAX) -> None:
+    child = None
     try:
-        ran = subprocess.run(argv, cwd=cwd, text=True, errors="replace", **{**QUIET, "timeout": seconds})
-    except subprocess.TimeoutExpired as error:
-        raise Missing(f"'{' '.join(argv)}' had not ended after {seconds:.0f} s") from error
+        with held():
+            child = subprocess.Popen(
+                argv, cwd=cwd, text=True, errors="replace", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+        said, _ = child.communicate(timeout=seconds)
     except FileNotFoundError as error:
         raise Missing(f"{argv[0]} is not installed; run scripts/install-packages suites") from error
-    if ran.returncode != 0:
-        end = "\n  ".join(ran.stdout.strip().splitlines()[-5:])
-        raise Missing(f"'{' '.join(argv)}' ended with {ran.returncode}:\n  {end}")
+    except BaseException as error:
+        # A build that goes on would write into the next one's tree.
+        if child:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.communicate()
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise Missing(f"'{' '.join(argv)}' had not ended after {seconds:.0f} s") from error
+        raise
+    if child.returncode != 0:
+        end = "\n  ".join(said.strip().splitlines()[-5:])
+        raise Missing(f"'{' '.join(argv)}' ended with {child.returncode}:\n  {end}")
 
 
 class Trees:

@@ -67,7 +67,7 @@ class Xfstests:
     name = "xfstests"
     title = "generic tests of the group quick, on mounts"
     doors = ("below", "fuse")
-    floor = 150
+    floors = dict.fromkeys(doors, 150)
     user = None
 
     def prepare(self, all_trees: trees.Trees) -> None:
