@@ -264,7 +264,7 @@ impl Client {
             match self.write(ino, offset + done as u64, &buf[done..]) {
                 Ok(count) => done += count,
                 Err(error) => {
-                    self.give_place_back(ino, offset + done as u64, len - done as u64);
+                    self.give_place_back(ino, offset + done as u64, len - done as u64, &error);
                     if done == 0 {
                         return Err(error);
                     }
@@ -276,9 +276,12 @@ impl Client {
     }
 
     /// When this fails as well, what is there stays; the error of the write tells more.
-    fn give_place_back(&self, ino: Ino, offset: u64, len: u64) {
-        // Some daemons may have stored their pieces: they would show where the file grows by other means.
-        let _ = self.home_attr(ino).and_then(|attr| self.punch(&attr, offset, offset + len, 0));
+    fn give_place_back(&self, ino: Ino, offset: u64, len: u64, why: &FsError) {
+        // Other daemons have stored their pieces: they would show where the file grows by other means. One that is away keeps
+        // nobody waiting twice.
+        if [Errno::ENOSPC, Errno::EDQUOT].contains(&why.errno()) {
+            let _ = self.home_attr(ino).and_then(|attr| self.punch(&attr, offset, offset + len, 0));
+        }
         let _ = self.request(ino.home(), &Request::Unreserve { ino, offset, len });
     }
 

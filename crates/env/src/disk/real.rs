@@ -171,7 +171,8 @@ impl DiskFile for RealFile {
     }
 
     fn allocate(&self, offset: u64, len: u64) -> io::Result<bool> {
-        match rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, offset, len) {
+        let allocate = || rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, offset, len);
+        match rustix::io::retry_on_intr(allocate) {
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => Ok(false),
             other => Ok(other.map(|()| true)?),
         }

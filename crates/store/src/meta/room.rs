@@ -15,6 +15,9 @@ pub(super) const SPARE_MIN: u64 = 1 << 20;
 /// With less it is no use to ask.
 const PIECE_MIN: u64 = 64 << 10;
 
+/// What a disk says that has no room.
+const FULL: [Errno; 2] = [Errno::ENOSPC, Errno::EDQUOT];
+
 /// Blocks of a file that are there for what comes.
 #[derive(Debug, Default)]
 pub(super) struct KeptBack {
@@ -59,18 +62,21 @@ impl KeptBack {
             Err(error) => error,
         };
         let mut piece = (end - from) / 2;
-        while piece >= PIECE_MIN && self.end < end {
+        while piece >= PIECE_MIN && self.end < end && !self.none {
             if self.take(file, self.end.max(at), piece).is_err() {
                 piece /= 2;
             }
         }
-        if end <= self.end { Ok(()) } else { Err(full) }
+        if end <= self.end || self.none { Ok(()) } else { Err(full) }
     }
 
     fn take<F: DiskFile>(&mut self, file: &F, from: u64, len: u64) -> io::Result<()> {
-        match file.allocate(from, len)? {
-            true => self.end = from + len,
-            false => self.none = true,
+        match file.allocate(from, len) {
+            Ok(true) => self.end = from + len,
+            Ok(false) => self.none = true,
+            Err(error) if FULL.contains(&Errno::from(&error)) => return Err(error),
+            // Whatever is wrong, the write that follows tells.
+            Err(_) => self.none = true,
         }
         Ok(())
     }
