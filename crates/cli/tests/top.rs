@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
 use tidepool_shape::{Measured, Point};
+use tidepool_testkit::eventually;
 
 /// A test that hangs fails some time.
 const HUNG: Duration = Duration::from_secs(300);
@@ -78,6 +79,15 @@ impl Shared {
             assert!(began.elapsed() < HUNG, "{told:#}");
             std::thread::sleep(Duration::from_millis(200));
         }
+    }
+
+    /// Bytes of the phases that are over, as daemons tell.
+    fn past_bytes(&self) -> u64 {
+        let told =
+            fs::read_dir(self.pfs.join("tidepool-load")).unwrap().map(|file| fs::read(file.unwrap().path()));
+        let told = told.filter_map(|bytes| serde_json::from_slice::<Value>(&bytes.ok()?).ok());
+        let past = told.flat_map(|load| load["past"].as_array().cloned().unwrap_or_default());
+        past.map(|part| part["bytes"].as_u64().unwrap()).sum()
     }
 
     fn assert_empty(&self, when: &str) {
@@ -259,6 +269,7 @@ def read():
     for at in range(0, SIZE, 4096):
         os.pread(source, 4096, at)
 def idle():
+    open(sys.argv[2], 'w').close()
     time.sleep(1)
 while True:
     globals()[sys.argv[1]]()
@@ -276,12 +287,16 @@ fn whichever_way_is_written_and_read_is_seen() {
         shared.sandbox.path("source").to_str().unwrap(),
         "pool:/source",
     ]);
+    // What is told is a second old, and whoever wrote in a phase is one of it: the copy's has to be over.
+    eventually("the end of the copy", || shared.past_bytes() >= 4_096_000);
+    let idles = shared.sandbox.path("idles");
     let does = |way| {
         let words = ["exec", "--pool", "p", "--client", "preload", "--", "python3", "-c", AGAIN, way];
-        Writer(shared.sandbox.tidepool(&words).spawn().unwrap())
+        Writer(shared.sandbox.tidepool(&[&words[..], &[idles.to_str().unwrap()]].concat()).spawn().unwrap())
     };
-    // It has the pool open, and is none of those that write.
+    // It has the pool open, and is none of those that write: it has set its file's size before they begin.
     let idle = does("idle");
+    eventually("the idle one", || idles.exists());
     for way in ["pieces", "mapped", "copied", "read"] {
         let rate = |told: &Value, of: &str| told["dirs"][0]["pools"][0][of].as_u64().unwrap();
         // What is told is a second old.

@@ -138,6 +138,18 @@ impl Runtime {
         self.pattern.store(Pattern::Sequential as u8, Relaxed);
     }
 
+    /// To be called while a phase goes on: whoever was there before it and has not come is none of it.
+    pub fn forget_absent(&self, now_ns: u64) {
+        let from_ns = now_ns.saturating_sub(ACTIVE_NS);
+        let wrote_nothing = |place: &Place| place.bytes.iter().all(|bytes| bytes.load(Relaxed) == 0);
+        for number in self.numbers() {
+            let place = &self.places[number];
+            if place.wrote_last() < from_ns && wrote_nothing(place) {
+                self.leave(number);
+            }
+        }
+    }
+
     /// As [`Runtime::no_phase`], where nobody has been at it lately.
     pub fn forget_idle(&self, now_ns: u64) {
         let from_ns = now_ns.saturating_sub(ACTIVE_NS);
@@ -243,7 +255,7 @@ fn step((end, last_gap): (u64, u64), offset: u64) -> (Pattern, u64) {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
     const S: u64 = 1_000_000_000;
 
@@ -291,6 +303,22 @@ mod tests {
         assert_eq!(runtime.processes(), 0);
         runtime.note(session(3), Ino(3), 0, 15, 4 * S);
         assert_eq!(looked(&runtime), (1, Pattern::Sequential), "its first one");
+    }
+
+    /// One has written before the phase, one waits for its turn in it, one writes.
+    #[test]
+    fn whoever_was_there_before_a_phase_and_does_not_come_is_none_of_it() {
+        let runtime = Runtime::default();
+        (1..4).for_each(|n| runtime.note(session(n), Ino(n.into()), 0, 10, S));
+        runtime.no_phase(2 * S);
+        runtime.note(session(3), Ino(3), 10, 10, 2 * S);
+        runtime.forget_absent(3 * S);
+        assert_eq!(runtime.processes(), 3, "they may come");
+        runtime.note_waiting(session(2), Ino(2), 10, 5 * S / 2);
+        runtime.forget_absent(4 * S);
+        assert_eq!(runtime.processes(), 2);
+        runtime.forget_absent(100 * S);
+        assert_eq!(runtime.processes(), 1, "what it wrote is of the phase");
     }
 
     /// Who asks ten times for the same place still goes through its file in sequence.
@@ -373,6 +401,8 @@ mod tests {
     #[derive(Default)]
     struct Slow {
         places: BTreeMap<[u8; 16], (u64, u64, u64, u64, bool)>,
+        /// Who has written in the phase.
+        wrote: BTreeSet<[u8; 16]>,
         bytes: [u64; 3],
     }
 
@@ -386,6 +416,11 @@ mod tests {
                 (2, _) => {
                     self.places.retain(|_, place| place.3 >= now_ns.saturating_sub(ACTIVE_NS));
                     self.bytes = [0; 3];
+                    self.wrote.clear();
+                }
+                (3, _) => {
+                    let from_ns = now_ns.saturating_sub(ACTIVE_NS);
+                    self.places.retain(|id, place| place.3 >= from_ns || self.wrote.contains(id));
                 }
                 (what, place) => {
                     let len = if what == 0 { 0 } else { len };
@@ -395,6 +430,9 @@ mod tests {
                     };
                     self.places.insert(id, (ino, offset + len, gap, now_ns, false));
                     self.bytes[pattern as usize] += len;
+                    if len > 0 {
+                        self.wrote.insert(id);
+                    }
                 }
             }
         }
@@ -405,7 +443,7 @@ mod tests {
         }
     }
 
-    /// 0: it has to ask again; 1: it closes; 2: no phase goes on; else it writes.
+    /// 0: it has to ask again; 1: it closes; 2: no phase goes on; 3: one does; else it writes.
     #[derive(Clone, Debug)]
     struct Act {
         what: u8,
@@ -439,6 +477,7 @@ mod tests {
                     0 => runtime.note_waiting(session, ino, act.offset, act.now_ns),
                     1 => runtime.note_closed(session, ino),
                     2 => runtime.no_phase(act.now_ns),
+                    3 => runtime.forget_absent(act.now_ns),
                     _ => runtime.note(session, ino, act.offset, act.len, act.now_ns),
                 }
                 slow.act(act);

@@ -70,7 +70,10 @@ impl Tiering {
         let written = self.look_at_phase(service, work, now_ns);
         work.rates.observe(now_ns, self.moved(service));
         match work.phases.current() {
-            Some(_) => self.is_awake.store(true, Ordering::Relaxed),
+            Some(_) => {
+                self.is_awake.store(true, Ordering::Relaxed);
+                self.writers.forget_absent(now_ns);
+            }
             None => self.writers.no_phase(now_ns),
         }
         self.writers.look();
